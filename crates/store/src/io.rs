@@ -1,0 +1,118 @@
+//! Owns the words in which the store asks for flash I/O and is told of its completion.
+//! Never does any I/O: the `flash` crate's drivers carry the operations out.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::io;
+use std::os::fd::RawFd;
+
+/// The unit of a flash read, and the alignment of every buffer and offset (O_DIRECT wants both).
+pub const PAGE_BYTES: usize = 4096;
+
+/// A zeroed, page-aligned buffer of whole pages, owned by exactly one side at a time:
+/// it travels to the driver inside an [`Op`] and comes back inside a [`Done`].
+pub struct PageBuf {
+    ptr: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: a PageBuf is the only owner of its memory, as a Vec<u8> is.
+unsafe impl Send for PageBuf {}
+
+impl PageBuf {
+    /// `pages` ≥ 1.
+    pub fn new(pages: usize) -> PageBuf {
+        assert!(pages > 0);
+        let layout = Self::layout(pages * PAGE_BYTES);
+        // SAFETY: the layout's size is not zero.
+        let ptr = unsafe { alloc_zeroed(layout) };
+        if ptr.is_null() {
+            handle_alloc_error(layout);
+        }
+        PageBuf { ptr, bytes: pages * PAGE_BYTES }
+    }
+
+    fn layout(bytes: usize) -> Layout {
+        Layout::from_size_align(bytes, PAGE_BYTES).expect("buffer sizes are bounded by a segment")
+    }
+
+    pub fn pages(&self) -> usize {
+        self.bytes / PAGE_BYTES
+    }
+}
+
+impl std::ops::Deref for PageBuf {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: ptr points to `bytes` initialised bytes owned by self.
+        unsafe { std::slice::from_raw_parts(self.ptr, self.bytes) }
+    }
+}
+
+impl std::ops::DerefMut for PageBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in deref, and &mut self makes it exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.ptr, self.bytes) }
+    }
+}
+
+impl Drop for PageBuf {
+    fn drop(&mut self) {
+        // SAFETY: allocated in new() with the same layout.
+        unsafe { dealloc(self.ptr, Self::layout(self.bytes)) }
+    }
+}
+
+impl std::fmt::Debug for PageBuf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PageBuf({} bytes)", self.bytes)
+    }
+}
+
+/// One operation. `path` is the index of a flash path, `offset` a multiple of [`PAGE_BYTES`] in its log file.
+#[derive(Debug)]
+pub struct Op {
+    /// Chosen by the store, handed back in [`Done`]; unique among a driver's operations in flight.
+    pub token: u64,
+    pub path: u16,
+    pub offset: u64,
+    pub kind: OpKind,
+}
+
+#[derive(Debug)]
+pub enum OpKind {
+    /// Fill the whole buffer. Fewer bytes than that (end of file) is an error (`UnexpectedEof`).
+    Read(PageBuf),
+    /// Write the whole buffer.
+    Write(PageBuf),
+    /// These bytes are not needed any more; may be carried out as a punched hole or not at all.
+    Discard { bytes: u64 },
+}
+
+/// The completion of one [`Op`].
+#[derive(Debug)]
+pub struct Done {
+    pub token: u64,
+    pub result: io::Result<()>,
+    /// The operation's buffer; `None` for a discard.
+    pub buf: Option<PageBuf>,
+    /// Time from submission to completion as the driver saw it.
+    pub nanos: u64,
+}
+
+/// What carries out the store's operations. Each worker owns one; all of a node's drivers share the files.
+pub trait Driver {
+    /// Queues an operation. Nothing need start before [`Driver::submit`].
+    fn push(&mut self, op: Op);
+    /// Starts everything queued, in one system call where the driver can. Operations beyond the
+    /// driver's depth stay queued inside it and start as others complete.
+    fn submit(&mut self);
+    /// Moves every completion that is there into `done`; never blocks.
+    fn reap(&mut self, done: &mut Vec<Done>);
+    /// Blocks until at least one operation has completed or none is in flight. For the store's
+    /// synchronous fallback, shutdown and tests.
+    fn wait(&mut self);
+    /// Becomes readable when completions may be there. `None`: the caller must poll (simulated driver).
+    fn wake_fd(&self) -> Option<RawFd>;
+    /// Operations pushed and not yet reaped.
+    fn in_flight(&self) -> usize;
+}

@@ -1,0 +1,2 @@
+//! The tiered store. Knows no sockets and no RESP.
+pub mod io;
