@@ -1,1 +1,21 @@
-//! placeholder
+//! Every command: one file per family, its rows beside its handlers.
+//!
+//! Owns the command table. Never knows threads, sockets, files or flash: a handler is plain synchronous
+//! code over locked stripes.
+
+pub mod cx;
+pub mod glob;
+pub mod host;
+pub mod number;
+pub mod row;
+pub mod session;
+pub mod table;
+
+mod connection;
+mod hashes;
+mod keys;
+mod server;
+mod strings;
+
+pub use cx::{Args, Cx, Run, Settings, Stop};
+pub use row::{Acl, Example, Expect, Flag, Group, Keys, Row, Values};

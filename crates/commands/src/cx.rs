@@ -1,0 +1,108 @@
+//! Owns what a handler is given and what it may answer. Never knows threads, sockets or files.
+
+use resp::reply::Out;
+use resp::request::Span;
+use std::borrow::Cow;
+use store::{Cold, Key, Keyspace};
+
+/// What a handler returns. `Ok`: its reply is complete in `out`.
+pub type Run = Result<(), Stop>;
+
+/// Why a handler did not complete. Whatever it wrote to `out` is taken back.
+#[derive(Debug)]
+pub enum Stop {
+    /// A value it needs is on flash; the keyspace noted which. The handler is run again from its start
+    /// once they are in RAM, so every read of a handler comes before its first write.
+    Cold,
+    /// It has worked long enough (KEYS over millions); run again soon, progress is in the keyspace's `resume`.
+    Yield,
+    /// The reply is this error, its code first: `ERR syntax error`.
+    Error(Cow<'static, str>),
+}
+
+impl From<Cold> for Stop {
+    fn from(_: Cold) -> Stop {
+        Stop::Cold
+    }
+}
+
+impl Stop {
+    pub const fn error(text: &'static str) -> Stop {
+        Stop::Error(Cow::Borrowed(text))
+    }
+}
+
+pub const WRONG_TYPE: Stop = Stop::error("WRONGTYPE Operation against a key holding the wrong kind of value");
+pub const SYNTAX: Stop = Stop::error("ERR syntax error");
+pub const NOT_INTEGER: Stop = Stop::error("ERR value is not an integer or out of range");
+pub const NOT_FLOAT: Stop = Stop::error("ERR value is not a valid float");
+pub const NO_SUCH_KEY: Stop = Stop::error("ERR no such key");
+
+/// A command's arguments as borrowed slices; 0 is its name.
+#[derive(Clone, Copy)]
+pub struct Args<'a> {
+    bytes: &'a [u8],
+    spans: &'a [Span],
+}
+
+impl<'a> Args<'a> {
+    pub fn new(bytes: &'a [u8], spans: &'a [Span]) -> Args<'a> {
+        Args { bytes, spans }
+    }
+
+    pub fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+
+    #[inline]
+    pub fn get(&self, at: usize) -> Option<&'a [u8]> {
+        let span = self.spans.get(at)?;
+        let start = span.start as usize;
+        Some(&self.bytes[start..start + span.len as usize])
+    }
+
+    /// The arguments from `from` on.
+    pub fn from(&self, from: usize) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone + use<'a> {
+        let bytes = self.bytes;
+        self.spans[from.min(self.spans.len())..]
+            .iter()
+            .map(move |span| &bytes[span.start as usize..span.start as usize + span.len as usize])
+    }
+}
+
+impl<'a> std::ops::Index<usize> for Args<'a> {
+    type Output = [u8];
+    #[inline]
+    fn index(&self, at: usize) -> &[u8] {
+        let span = self.spans[at];
+        &self.bytes[span.start as usize..span.start as usize + span.len as usize]
+    }
+}
+
+/// All that a handler sees. The stripes of `keys` are locked while it runs.
+pub struct Cx<'a> {
+    pub args: Args<'a>,
+    /// The keys at the row's key positions, in that order.
+    pub keys: &'a [Key<'a>],
+    pub ks: Keyspace<'a>,
+    pub out: Out<'a>,
+    /// The connection's own state: plain data.
+    pub session: &'a mut crate::session::Session,
+    pub settings: &'a Settings,
+    /// What the commands about the server itself ask of it.
+    pub server: &'a dyn crate::host::Host,
+}
+
+/// The configuration that handlers obey.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub hash_max_listpack_entries: usize,
+    pub hash_max_listpack_value: usize,
+    pub proto_max_bulk_len: usize,
+    pub databases: usize,
+    pub lfu: bool,
+}

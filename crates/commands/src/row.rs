@@ -1,0 +1,170 @@
+//! Owns the shape of a command's row: everything that is known of a command without running it.
+//! Never knows what a command does.
+
+use crate::cx::{Args, Cx, Run};
+
+/// One command, or one subcommand of a container command. Beside its handler, in its family's file.
+pub struct Row {
+    /// Lower case; a subcommand's name without its container's.
+    pub name: &'static str,
+    /// Arguments with the command's name: exactly n, or at least −n, as COMMAND INFO gives it.
+    pub arity: i16,
+    pub keys: Keys,
+    pub flags: &'static [Flag],
+    pub acl: &'static [Acl],
+    pub values: Values,
+    pub group: Group,
+    pub since: &'static str,
+    pub complexity: &'static str,
+    pub summary: &'static str,
+    /// The syntax after the name as the documentation writes it: `key [NX | XX] [GET]`.
+    pub syntax: &'static str,
+    pub examples: &'static [Example],
+    /// Not empty for a container (CLIENT, CONFIG …); its own handler then answers unknown subcommands.
+    pub subcommands: &'static [Row],
+    pub run: fn(&mut Cx<'_>) -> Run,
+}
+
+/// Where a command's keys stand among its arguments (0 is the command's name).
+#[derive(Clone, Copy)]
+pub enum Keys {
+    None,
+    /// first, last (negative: counted from the end), step; as in COMMAND INFO.
+    Range { first: i16, last: i16, step: i16 },
+    /// Argument `at` holds the number of keys that follow it.
+    Counted { at: i16 },
+    /// Found by the command's own rule; appends the positions.
+    Rule(fn(&Args<'_>, &mut Vec<usize>)),
+}
+
+impl Keys {
+    pub const NONE: Keys = Keys::None;
+    /// The first argument is the only key.
+    pub const ONE: Keys = Keys::Range { first: 1, last: 1, step: 1 };
+    /// Every argument is a key.
+    pub const ALL: Keys = Keys::Range { first: 1, last: -1, step: 1 };
+
+    /// Appends the positions of the keys. Arguments that do not fit the rule give fewer keys, never a panic:
+    /// the handler then finds the syntax error.
+    pub fn positions(self, args: &Args<'_>, at: &mut Vec<usize>) {
+        match self {
+            Keys::None => {}
+            Keys::Range { first, last, step } => {
+                let count = args.len() as i64;
+                let last = if last < 0 { count + i64::from(last) } else { i64::from(last) };
+                let last = last.min(count - 1);
+                let mut key = i64::from(first);
+                while key <= last {
+                    at.push(key as usize);
+                    key += i64::from(step.max(1));
+                }
+            }
+            Keys::Counted { at: position } => {
+                let position = position as usize;
+                let count = args.get(position).and_then(crate::number::int).unwrap_or(0);
+                let room = args.len().saturating_sub(position + 1);
+                if count > 0 && count as u64 <= room as u64 {
+                    at.extend(position + 1..position + 1 + count as usize);
+                }
+            }
+            Keys::Rule(rule) => rule(args, at),
+        }
+    }
+}
+
+/// What a command wants of its keys' values: whether reads from flash are worth starting before it runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Values {
+    /// No key's value is looked at (PING; a blind SET or DEL).
+    Untouched,
+    /// The values of its keys are read.
+    Read,
+}
+
+/// Redis's command flags, by the names COMMAND INFO prints in lower case.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flag {
+    Write,
+    Readonly,
+    Denyoom,
+    Admin,
+    Pubsub,
+    Noscript,
+    Blocking,
+    Loading,
+    Stale,
+    SkipMonitor,
+    SkipSlowlog,
+    Asking,
+    Fast,
+    NoAuth,
+    NoMulti,
+    MovableKeys,
+    AllowBusy,
+    /// Runs with every stripe locked by the handler itself or with none: no key positions, whole dataset.
+    Keyspace,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Acl {
+    Keyspace,
+    Read,
+    Write,
+    Set,
+    SortedSet,
+    List,
+    Hash,
+    String,
+    Bitmap,
+    HyperLogLog,
+    Geo,
+    Stream,
+    Pubsub,
+    Admin,
+    Fast,
+    Slow,
+    Blocking,
+    Dangerous,
+    Connection,
+    Transaction,
+    Scripting,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Group {
+    Generic,
+    String,
+    List,
+    Set,
+    SortedSet,
+    Hash,
+    Pubsub,
+    Transactions,
+    Connection,
+    Server,
+    Scripting,
+    HyperLogLog,
+    Cluster,
+    Geo,
+    Stream,
+    Bitmap,
+}
+
+/// A transcript line that runs as a test against FlintKV and against a real Redis: `command` as typed to
+/// redis-cli (its quoting rules), `reply` as redis-cli prints it without a terminal (`--no-raw`), lines joined by '\n'.
+/// A row's examples run in order on one connection after a FLUSHALL.
+#[derive(Clone, Copy)]
+pub struct Example {
+    pub command: &'static str,
+    pub reply: Expect,
+}
+
+#[derive(Clone, Copy)]
+pub enum Expect {
+    /// Exactly this, on both servers.
+    Is(&'static str),
+    /// The reply differs by nature (a time, a random key, a version): it starts with this on both servers.
+    Starts(&'static str),
+    /// Newer than the Redis 7.0 it is compared with, or ours alone: checked on FlintKV only.
+    OnlyHere(&'static str),
+}

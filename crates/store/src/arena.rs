@@ -1,0 +1,521 @@
+//! Owns the memory of objects up to 4 KiB: slabs of 64 KiB cut into cells of one size.
+//! Never knows what a cell holds.
+//!
+//! General allocators space their size classes by 25 %: a 525-byte object would take 640 bytes. Ours are 8 bytes
+//! apart up to 256, 16 up to 1 KiB and 64 up to 4 KiB, and the bytes in use are known exactly, which is what a
+//! RAM limit needs. Larger objects come from the global allocator and are counted here.
+//!
+//! A cell is taken from the calling worker's shard and given back to the shard that its slab belongs to; a
+//! shard's lock is held for some ten instructions.
+
+use parking_lot::Mutex;
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
+use std::cell::Cell;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// A slab's size and alignment: an object's address tells its slab.
+pub const SLAB_BYTES: usize = 64 * 1024;
+/// Larger objects come from the global allocator.
+pub const CELL_BYTES_MAX: usize = 4096;
+const CHUNK_SLABS: usize = 64;
+/// Empty slabs kept in memory; more are given back to the kernel.
+const SPARE_SLABS: usize = 16;
+const CLASSES: usize = 32 + 48 + 48;
+
+fn class_of(bytes: usize) -> usize {
+    debug_assert!(bytes > 0 && bytes <= CELL_BYTES_MAX);
+    match bytes {
+        ..=256 => bytes.div_ceil(8) - 1,
+        ..=1024 => 32 + (bytes - 256).div_ceil(16) - 1,
+        _ => 80 + (bytes - 1024).div_ceil(64) - 1,
+    }
+}
+
+fn class_bytes(class: usize) -> usize {
+    match class {
+        ..32 => (class + 1) * 8,
+        ..80 => 256 + (class - 31) * 16,
+        _ => 1024 + (class - 79) * 64,
+    }
+}
+
+/// The bytes an object of `bytes` really takes. Two sizes with the same result share a cell: growing from one
+/// to the other needs no move.
+#[inline]
+pub fn rounded(bytes: usize) -> usize {
+    if bytes <= CELL_BYTES_MAX {
+        class_bytes(class_of(bytes))
+    } else {
+        // An eighth of the next lower power of two: appends copy a value eight times per doubling at most.
+        let step = (bytes.next_power_of_two() / 16).max(64);
+        bytes.next_multiple_of(step)
+    }
+}
+
+/// At the start of every slab.
+#[repr(C)]
+struct Slab {
+    shard: u32,
+    class: u16,
+    used: u16,
+    /// Index of the first free cell that was used before, NONE if there is none.
+    free: u16,
+    /// Cells from here on were never used.
+    fresh: u16,
+    cells: u16,
+    /// Whether it is in its class's list of slabs with room.
+    listed: bool,
+    /// Objects are moved out of it, none is put in.
+    evacuated: bool,
+    prev: *mut Slab,
+    next: *mut Slab,
+}
+const SLAB_HEADER: usize = 64;
+const NONE: u16 = u16::MAX;
+const _: () = assert!(size_of::<Slab>() <= SLAB_HEADER);
+
+impl Slab {
+    /// # Safety
+    /// `slab` is a slab of this arena whose shard's lock is held, `index` below its cell count.
+    unsafe fn cell(slab: *mut Slab, index: u16) -> *mut u8 {
+        // SAFETY: by the caller's promise the result is inside the slab.
+        unsafe { slab.cast::<u8>().add(SLAB_HEADER + index as usize * class_bytes((*slab).class as usize)) }
+    }
+}
+
+struct Shard {
+    /// Per class: the slabs with room, most recently freed into first.
+    room: [*mut Slab; CLASSES],
+}
+
+// SAFETY: slabs are reached only under their shard's lock.
+unsafe impl Send for Shard {}
+
+/// On its own cache line: two workers allocate all the time.
+#[repr(align(128))]
+struct Line {
+    shard: Mutex<Shard>,
+    /// Bytes of cells in use. Written under the lock only, so a plain load and store do.
+    used: AtomicUsize,
+}
+
+struct Pool {
+    /// Empty slabs that are in memory.
+    resident: Vec<*mut u8>,
+    /// Empty slabs whose memory the kernel has, or that were never touched.
+    absent: Vec<*mut u8>,
+    chunks: Vec<*mut u8>,
+}
+
+// SAFETY: the pool owns the memory behind its pointers.
+unsafe impl Send for Pool {}
+
+pub struct Arena {
+    lines: Box<[Line]>,
+    pool: Mutex<Pool>,
+    slabs: AtomicUsize,
+    spare: AtomicUsize,
+    large: AtomicUsize,
+    evacuating: AtomicUsize,
+}
+
+thread_local! {
+    static WORKER: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Tells which worker this thread is: its allocations come from that shard.
+pub fn set_worker(worker: usize) {
+    WORKER.set(worker);
+}
+
+impl Arena {
+    pub fn new(workers: usize) -> Arena {
+        let line = || Line {
+            shard: Mutex::new(Shard { room: [std::ptr::null_mut(); CLASSES] }),
+            used: AtomicUsize::new(0),
+        };
+        Arena {
+            lines: (0..workers.max(1)).map(|_| line()).collect(),
+            pool: Mutex::new(Pool { resident: Vec::new(), absent: Vec::new(), chunks: Vec::new() }),
+            slabs: AtomicUsize::new(0),
+            spare: AtomicUsize::new(0),
+            large: AtomicUsize::new(0),
+            evacuating: AtomicUsize::new(0),
+        }
+    }
+
+    /// Bytes that objects take.
+    #[inline]
+    pub fn used_bytes(&self) -> usize {
+        self.lines.iter().map(|line| line.used.load(Relaxed)).sum::<usize>() + self.large.load(Relaxed)
+    }
+
+    /// Bytes of memory held for objects, free cells and spare slabs included.
+    pub fn held_bytes(&self) -> usize {
+        (self.slabs.load(Relaxed) + self.spare.load(Relaxed)) * SLAB_BYTES + self.large.load(Relaxed)
+    }
+
+    /// Bytes of slabs that have at least one object, and of large objects.
+    pub fn slab_bytes(&self) -> usize {
+        self.slabs.load(Relaxed) * SLAB_BYTES + self.large.load(Relaxed)
+    }
+
+    /// Memory for `bytes` ≥ 2, aligned to 8, uninitialised.
+    pub fn alloc(&self, bytes: usize) -> NonNull<u8> {
+        if bytes > CELL_BYTES_MAX {
+            return self.alloc_large(bytes);
+        }
+        let class = class_of(bytes);
+        let which = WORKER.get() % self.lines.len();
+        let line = &self.lines[which];
+        let mut shard = line.shard.lock();
+        let mut slab = shard.room[class];
+        if slab.is_null() {
+            slab = self.new_slab(which, class);
+            shard.link(slab);
+        }
+        // SAFETY: the slab belongs to this shard, whose lock is held, and has room: a free or a fresh cell.
+        unsafe {
+            let index = if (*slab).free != NONE {
+                let index = (*slab).free;
+                (*slab).free = Slab::cell(slab, index).cast::<u16>().read();
+                index
+            } else {
+                (*slab).fresh += 1;
+                (*slab).fresh - 1
+            };
+            (*slab).used += 1;
+            if (*slab).used == (*slab).cells {
+                shard.unlink(slab);
+            }
+            line.used.store(line.used.load(Relaxed) + class_bytes(class), Relaxed);
+            NonNull::new_unchecked(Slab::cell(slab, index))
+        }
+    }
+
+    /// Gives memory back.
+    ///
+    /// # Safety
+    /// `ptr` came from `alloc(b)` of this arena with `rounded(b) == rounded(bytes)` and is not used any more.
+    pub unsafe fn free(&self, ptr: NonNull<u8>, bytes: usize) {
+        if bytes > CELL_BYTES_MAX {
+            // SAFETY: by the caller's promise, allocated with this layout.
+            unsafe { dealloc(ptr.as_ptr(), large_layout(bytes)) };
+            self.large.fetch_sub(rounded(bytes), Relaxed);
+            return;
+        }
+        let slab = slab_of(ptr);
+        // SAFETY: the slab's shard and class never change while one of its cells is in use.
+        let (which, class) = unsafe { ((*slab).shard as usize, (*slab).class as usize) };
+        debug_assert_eq!(class, class_of(bytes));
+        let line = &self.lines[which];
+        let mut shard = line.shard.lock();
+        line.used.store(line.used.load(Relaxed) - class_bytes(class), Relaxed);
+        // SAFETY: the slab is a slab of this shard, whose lock is held, and `ptr` is one of its cells.
+        unsafe {
+            let offset = ptr.as_ptr() as usize - slab as usize - SLAB_HEADER;
+            let index = (offset / class_bytes(class)) as u16;
+            ptr.cast::<u16>().write((*slab).free);
+            (*slab).free = index;
+            (*slab).used -= 1;
+            if (*slab).used == 0 {
+                if (*slab).listed {
+                    shard.unlink(slab);
+                }
+                if (*slab).evacuated {
+                    self.evacuating.fetch_sub(1, Relaxed);
+                }
+                self.slabs.fetch_sub(1, Relaxed);
+                self.give_back(slab.cast());
+            } else if !(*slab).listed && !(*slab).evacuated {
+                shard.link(slab);
+            }
+        }
+    }
+
+    fn alloc_large(&self, bytes: usize) -> NonNull<u8> {
+        let layout = large_layout(bytes);
+        // SAFETY: the size is not zero.
+        let Some(ptr) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
+        self.large.fetch_add(layout.size(), Relaxed);
+        ptr
+    }
+
+    /// Moves a large object to a larger or smaller place, in place where the allocator can.
+    ///
+    /// # Safety
+    /// As for `free`; both sizes are above [`CELL_BYTES_MAX`].
+    pub unsafe fn realloc_large(&self, ptr: NonNull<u8>, old: usize, new: usize) -> NonNull<u8> {
+        let (before, after) = (large_layout(old), large_layout(new));
+        // SAFETY: by the caller's promise, allocated with `before`; the new size is not zero.
+        let raw = unsafe { realloc(ptr.as_ptr(), before, after.size()) };
+        let Some(ptr) = NonNull::new(raw) else { handle_alloc_error(after) };
+        self.large.fetch_add(after.size(), Relaxed);
+        self.large.fetch_sub(before.size(), Relaxed);
+        ptr
+    }
+
+    fn new_slab(&self, shard: usize, class: usize) -> *mut Slab {
+        let raw = self.take_slab();
+        self.slabs.fetch_add(1, Relaxed);
+        let cells = (SLAB_BYTES - SLAB_HEADER) / class_bytes(class);
+        let slab = raw.cast::<Slab>();
+        // SAFETY: `raw` is 64 KiB that nobody else holds, aligned to 64 KiB.
+        unsafe {
+            slab.write(Slab {
+                shard: shard as u32,
+                class: class as u16,
+                used: 0,
+                free: NONE,
+                fresh: 0,
+                cells: cells as u16,
+                listed: false,
+                evacuated: false,
+                prev: std::ptr::null_mut(),
+                next: std::ptr::null_mut(),
+            });
+        }
+        slab
+    }
+
+    fn take_slab(&self) -> *mut u8 {
+        let mut pool = self.pool.lock();
+        if let Some(slab) = pool.resident.pop() {
+            self.spare.fetch_sub(1, Relaxed);
+            return slab;
+        }
+        if pool.absent.is_empty() {
+            let chunk = map_chunk();
+            pool.chunks.push(chunk);
+            for n in (0..CHUNK_SLABS).rev() {
+                // SAFETY: inside the chunk.
+                pool.absent.push(unsafe { chunk.add(n * SLAB_BYTES) });
+            }
+        }
+        pool.absent.pop().expect("a chunk has slabs")
+    }
+
+    fn give_back(&self, slab: *mut u8) {
+        let mut pool = self.pool.lock();
+        if pool.resident.len() < SPARE_SLABS {
+            self.spare.fetch_add(1, Relaxed);
+            pool.resident.push(slab);
+            return;
+        }
+        // SAFETY: the slab is empty and ours; its pages read as zero afterwards. Should the kernel refuse,
+        // the memory stays resident, which the measured resident size then shows.
+        unsafe { libc::madvise(slab.cast(), SLAB_BYTES, libc::MADV_DONTNEED) };
+        pool.absent.push(slab);
+    }
+
+    /// Marks slabs that are used to less than `percent` for evacuation: no object is put in any more, and
+    /// who walks the objects moves out those for which [`Arena::must_move`]. Returns how many were marked.
+    pub fn evacuate(&self, percent: usize) -> usize {
+        let mut marked = 0;
+        for line in &self.lines {
+            let mut shard = line.shard.lock();
+            for class in 0..CLASSES {
+                // The first slab of a class serves the next allocation: left alone, or moves would fill it.
+                let mut slab = shard.room[class];
+                let mut first = true;
+                while !slab.is_null() {
+                    // SAFETY: listed slabs belong to this shard, whose lock is held.
+                    unsafe {
+                        let next = (*slab).next;
+                        if !first && (*slab).used as usize * 100 < (*slab).cells as usize * percent {
+                            shard.unlink(slab);
+                            (*slab).evacuated = true;
+                            marked += 1;
+                        }
+                        slab = next;
+                    }
+                    first = false;
+                }
+            }
+        }
+        self.evacuating.fetch_add(marked, Relaxed);
+        marked
+    }
+
+    /// Slabs marked for evacuation that still hold objects.
+    #[inline]
+    pub fn evacuating(&self) -> usize {
+        self.evacuating.load(Relaxed)
+    }
+
+    /// Whether this object should move to another slab.
+    ///
+    /// # Safety
+    /// `ptr` is a live object of `bytes` of this arena.
+    pub unsafe fn must_move(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
+        if bytes > CELL_BYTES_MAX {
+            return false;
+        }
+        let slab = slab_of(ptr);
+        // SAFETY: shard is immutable while a cell is in use; `evacuated` is read under the shard's lock.
+        unsafe {
+            let _held = self.lines[(*slab).shard as usize].shard.lock();
+            (*slab).evacuated
+        }
+    }
+}
+
+impl Shard {
+    fn link(&mut self, slab: *mut Slab) {
+        // SAFETY: the slab and the list's head belong to this shard, whose lock the caller holds.
+        unsafe {
+            let class = (*slab).class as usize;
+            let head = self.room[class];
+            (*slab).prev = std::ptr::null_mut();
+            (*slab).next = head;
+            (*slab).listed = true;
+            if !head.is_null() {
+                (*head).prev = slab;
+            }
+            self.room[class] = slab;
+        }
+    }
+
+    fn unlink(&mut self, slab: *mut Slab) {
+        // SAFETY: as in link; the slab is in its class's list.
+        unsafe {
+            let (prev, next) = ((*slab).prev, (*slab).next);
+            if prev.is_null() {
+                self.room[(*slab).class as usize] = next;
+            } else {
+                (*prev).next = next;
+            }
+            if !next.is_null() {
+                (*next).prev = prev;
+            }
+            (*slab).listed = false;
+        }
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        for &chunk in &self.pool.get_mut().chunks {
+            // SAFETY: mapped by map_chunk with this size; the store that held pointers into it is gone.
+            unsafe { libc::munmap(chunk.cast(), CHUNK_SLABS * SLAB_BYTES) };
+        }
+    }
+}
+
+fn slab_of(ptr: NonNull<u8>) -> *mut Slab {
+    ptr.as_ptr().map_addr(|address| address & !(SLAB_BYTES - 1)).cast()
+}
+
+fn large_layout(bytes: usize) -> Layout {
+    Layout::from_size_align(rounded(bytes), 16).expect("object sizes are bounded by 512 MB and a key")
+}
+
+/// 4 MiB of address space aligned to a slab; memory is taken when it is touched.
+fn map_chunk() -> *mut u8 {
+    let bytes = CHUNK_SLABS * SLAB_BYTES;
+    // SAFETY: an anonymous mapping of our own; what is cut off at both ends is ours too.
+    unsafe {
+        let raw = libc::mmap(
+            std::ptr::null_mut(),
+            bytes + SLAB_BYTES,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        );
+        if raw == libc::MAP_FAILED {
+            handle_alloc_error(Layout::from_size_align_unchecked(bytes, SLAB_BYTES));
+        }
+        let raw = raw.cast::<u8>();
+        let front = raw.align_offset(SLAB_BYTES);
+        if front > 0 {
+            libc::munmap(raw.cast(), front);
+        }
+        libc::munmap(raw.add(front + bytes).cast(), SLAB_BYTES - front);
+        raw.add(front)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_cover_every_size_tightly() {
+        for bytes in 1..=CELL_BYTES_MAX {
+            let got = rounded(bytes);
+            assert!(got >= bytes);
+            assert!(got - bytes < 8.max(got / 16), "{bytes} takes {got}");
+        }
+        assert_eq!(class_of(CELL_BYTES_MAX), CLASSES - 1);
+        assert_eq!(rounded(525), 528);
+    }
+
+    #[test]
+    fn cells_do_not_overlap_and_come_back() {
+        let arena = Arena::new(1);
+        let mut held: Vec<(NonNull<u8>, usize, u8)> = Vec::new();
+        let mut seed = 7u64;
+        for step in 0..40_000u64 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let random = (seed >> 33) as usize;
+            if random % 5 < 3 || held.is_empty() {
+                let bytes = 2 + random % 6000;
+                let ptr = arena.alloc(bytes);
+                assert_eq!(ptr.as_ptr() as usize % 8, 0);
+                // SAFETY: just allocated.
+                unsafe { ptr.as_ptr().write_bytes(step as u8, bytes) };
+                held.push((ptr, bytes, step as u8));
+            } else {
+                let (ptr, bytes, filled) = held.swap_remove(random % held.len());
+                // SAFETY: allocated above and not freed.
+                unsafe {
+                    let seen = std::slice::from_raw_parts(ptr.as_ptr(), bytes);
+                    assert!(seen.iter().all(|&b| b == filled));
+                    arena.free(ptr, bytes);
+                }
+            }
+        }
+        for (ptr, bytes, _) in held {
+            // SAFETY: as above.
+            unsafe { arena.free(ptr, bytes) };
+        }
+        assert_eq!(arena.used_bytes(), 0);
+        assert_eq!(arena.slab_bytes(), 0);
+        assert!(arena.held_bytes() <= SPARE_SLABS * SLAB_BYTES);
+    }
+
+    #[test]
+    fn a_sparse_slab_is_emptied_by_moving_what_is_in_it() {
+        let arena = Arena::new(1);
+        let all: Vec<_> = (0..10_000).map(|_| arena.alloc(500)).collect();
+        let mut kept = Vec::new();
+        for (n, ptr) in all.into_iter().enumerate() {
+            if n % 10 == 0 {
+                kept.push(ptr);
+            } else {
+                // SAFETY: allocated above with this size.
+                unsafe { arena.free(ptr, 500) };
+            }
+        }
+        let before = arena.slab_bytes();
+        assert!(arena.evacuate(50) > 0);
+        for ptr in &mut kept {
+            // SAFETY: live objects of this size.
+            unsafe {
+                if arena.must_move(*ptr, 500) {
+                    let moved = arena.alloc(500);
+                    arena.free(*ptr, 500);
+                    *ptr = moved;
+                }
+            }
+        }
+        assert_eq!(arena.evacuating(), 0);
+        assert!(arena.slab_bytes() * 4 < before, "{} of {before}", arena.slab_bytes());
+        for ptr in kept {
+            // SAFETY: as above.
+            unsafe { arena.free(ptr, 500) };
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Owns the bytes of one record inside a frame.
+//! Never knows where a frame is or how it is compressed.
+//!
+//! ```text
+//! | flags u8 | kind u8? | db varint? | key bytes varint | value bytes varint | expiry zigzag? | seq zigzag? | key | value |
+//! flags: bit 0 kind ≠ 0, bit 1 db ≠ 0, bit 2 has an expiry, bit 3 seq ≠ the page's; others 0
+//! ```
+//!
+//! Four bytes for a string of 500 bytes in db 0. Expiry and seq are zigzag varint differences from the page's
+//! bases, because both lie near them; any u64 works.
+
+use super::Corrupt;
+
+/// One version of a key's value, as it goes to flash and comes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record<'a> {
+    pub key: &'a [u8],
+    pub value: &'a [u8],
+    /// The caller's: type, encoding, flags. Zero costs no byte.
+    pub kind: u8,
+    pub db: u32,
+    pub expiry_ms: Option<u64>,
+    pub seq: u64,
+    /// Of the key; its low 16 bits are the fingerprint. A record read back has only those.
+    pub hash: u64,
+}
+
+/// What a page's records are written relative to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Bases {
+    pub seq: u64,
+    /// Below 2^48.
+    pub expiry_ms: u64,
+}
+
+const HAS_KIND: u8 = 1;
+const HAS_DB: u8 = 1 << 1;
+const HAS_EXPIRY: u8 = 1 << 2;
+const HAS_SEQ: u8 = 1 << 3;
+const FLAGS: u8 = HAS_KIND | HAS_DB | HAS_EXPIRY | HAS_SEQ;
+
+/// Flags, kind and five varints at their longest.
+const HEADER_BYTES_MAX: usize = 2 + 5 + 5 + 5 + 10 + 10;
+
+impl<'a> Record<'a> {
+    pub(super) fn fingerprint(&self) -> u16 {
+        self.hash as u16
+    }
+
+    /// An upper bound that needs no encoding.
+    pub(super) fn encoded_bytes_max(&self) -> usize {
+        HEADER_BYTES_MAX + self.key.len() + self.value.len()
+    }
+
+    /// Appends the record; its lengths are below [`super::EXTENT_RAW_BYTES_MAX`].
+    pub(super) fn encode(&self, bases: Bases, out: &mut Vec<u8>) {
+        let mut flags = 0;
+        if self.kind != 0 {
+            flags |= HAS_KIND;
+        }
+        if self.db != 0 {
+            flags |= HAS_DB;
+        }
+        if self.expiry_ms.is_some() {
+            flags |= HAS_EXPIRY;
+        }
+        if self.seq != bases.seq {
+            flags |= HAS_SEQ;
+        }
+        out.push(flags);
+        if self.kind != 0 {
+            out.push(self.kind);
+        }
+        if self.db != 0 {
+            put_varint(out, self.db.into());
+        }
+        put_varint(out, self.key.len() as u64);
+        put_varint(out, self.value.len() as u64);
+        if let Some(expiry_ms) = self.expiry_ms {
+            put_varint(out, zigzag(expiry_ms.wrapping_sub(bases.expiry_ms)));
+        }
+        if self.seq != bases.seq {
+            put_varint(out, zigzag(self.seq.wrapping_sub(bases.seq)));
+        }
+        out.extend_from_slice(self.key);
+        out.extend_from_slice(self.value);
+    }
+
+    /// The record at `*at`, which moves behind it.
+    pub(super) fn decode(frame: &'a [u8], at: &mut usize, bases: Bases, hash: u16) -> Result<Record<'a>, Corrupt> {
+        let mut rest = frame.get(*at..).ok_or(Corrupt::Lengths)?;
+        let flags = take_byte(&mut rest)?;
+        if flags & !FLAGS != 0 {
+            return Err(Corrupt::Lengths);
+        }
+        let has = |flag: u8| flags & flag != 0;
+        let kind = if has(HAS_KIND) { take_byte(&mut rest)? } else { 0 };
+        let db = if has(HAS_DB) { take_varint(&mut rest)? } else { 0 };
+        let key_bytes = take_varint(&mut rest)?;
+        let value_bytes = take_varint(&mut rest)?;
+        let expiry_ms = match has(HAS_EXPIRY) {
+            true => Some(bases.expiry_ms.wrapping_add(unzigzag(take_varint(&mut rest)?))),
+            false => None,
+        };
+        let seq = match has(HAS_SEQ) {
+            true => bases.seq.wrapping_add(unzigzag(take_varint(&mut rest)?)),
+            false => bases.seq,
+        };
+        let key = take(&mut rest, key_bytes)?;
+        let value = take(&mut rest, value_bytes)?;
+        *at = frame.len() - rest.len();
+        let db = u32::try_from(db).map_err(|_| Corrupt::Lengths)?;
+        Ok(Record { key, value, kind, db, expiry_ms, seq, hash: hash.into() })
+    }
+}
+
+fn zigzag(difference: u64) -> u64 {
+    (difference << 1) ^ ((difference as i64 >> 63) as u64)
+}
+
+fn unzigzag(v: u64) -> u64 {
+    (v >> 1) ^ (v & 1).wrapping_neg()
+}
+
+/// LEB128: seven bits a byte, least significant first.
+fn put_varint(out: &mut Vec<u8>, mut v: u64) {
+    while v >= 0x80 {
+        out.push(v as u8 | 0x80);
+        v >>= 7;
+    }
+    out.push(v as u8);
+}
+
+fn take_varint(rest: &mut &[u8]) -> Result<u64, Corrupt> {
+    let mut v = 0u64;
+    for shift in (0..64).step_by(7) {
+        let byte = take_byte(rest)?;
+        let bits = u64::from(byte & 0x7f);
+        if shift == 63 && bits > 1 {
+            return Err(Corrupt::Lengths);
+        }
+        v |= bits << shift;
+        if byte < 0x80 {
+            return Ok(v);
+        }
+    }
+    Err(Corrupt::Lengths)
+}
+
+fn take_byte(rest: &mut &[u8]) -> Result<u8, Corrupt> {
+    let (&byte, tail) = rest.split_first().ok_or(Corrupt::Lengths)?;
+    *rest = tail;
+    Ok(byte)
+}
+
+fn take<'a>(rest: &mut &'a [u8], bytes: u64) -> Result<&'a [u8], Corrupt> {
+    let bytes = usize::try_from(bytes).map_err(|_| Corrupt::Lengths)?;
+    let (taken, tail) = rest.split_at_checked(bytes).ok_or(Corrupt::Lengths)?;
+    *rest = tail;
+    Ok(taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASES: Bases = Bases { seq: 1 << 40, expiry_ms: 1_700_000_000_000 };
+
+    fn round_trip(record: Record<'_>, header_bytes: usize) {
+        let mut out = vec![0xee; 3];
+        record.encode(BASES, &mut out);
+        assert_eq!(out.len(), 3 + header_bytes + record.key.len() + record.value.len(), "{record:?}");
+        assert!(header_bytes <= HEADER_BYTES_MAX);
+        let mut at = 3;
+        assert_eq!(Record::decode(&out, &mut at, BASES, record.hash as u16), Ok(record));
+        assert_eq!(at, out.len());
+        for cut in 3..out.len() {
+            assert_eq!(Record::decode(&out[..cut], &mut 3, BASES, 0), Err(Corrupt::Lengths));
+        }
+    }
+
+    #[test]
+    fn a_header_takes_only_what_the_record_needs() {
+        let value = [7; 500];
+        let plain =
+            Record { key: b"key", value: &value, kind: 0, db: 0, expiry_ms: None, seq: BASES.seq, hash: 0xbeef };
+        round_trip(plain, 4);
+        round_trip(Record { kind: 0x25, ..plain }, 5);
+        round_trip(Record { db: 300, ..plain }, 6);
+        round_trip(Record { seq: BASES.seq - 64, ..plain }, 5);
+        round_trip(Record { expiry_ms: Some(BASES.expiry_ms + 3_600_000), ..plain }, 8);
+        round_trip(Record { key: b"", value: b"", ..plain }, 3);
+        let far = Record { kind: 255, db: u32::MAX, expiry_ms: Some(u64::MAX), seq: 0, ..plain };
+        round_trip(far, 2 + 5 + 1 + 2 + 10 + 6);
+        round_trip(Record { expiry_ms: Some(0), seq: u64::MAX, ..far }, 2 + 5 + 1 + 2 + 6 + 10);
+    }
+
+    #[test]
+    fn overlong_varints_and_unknown_flags_are_refused() {
+        for hostile in [&[0xf0, 0, 0][..], &[0, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1], &[0, 1, 0]] {
+            assert_eq!(Record::decode(hostile, &mut 0, BASES, 0), Err(Corrupt::Lengths));
+        }
+    }
+}
