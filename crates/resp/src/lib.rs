@@ -1,1 +1,23 @@
-//! placeholder
+//! Owns the Redis serialization protocol, RESP2 and RESP3: bytes to borrowed arguments, replies to bytes, and the
+//! client's side of both. Never knows a command, a key, a socket or a clock: bytes come in as slices, bytes go out
+//! into a `Vec<u8>`, and nothing here waits.
+//!
+//! | module | who uses it | what it does |
+//! | --- | --- | --- |
+//! | [`request`] | server | commands out of a receive buffer, as spans into it |
+//! | [`reply`] | command handlers | replies appended to an output buffer, in the connection's protocol version |
+//! | [`number`] | all of them | integers and doubles as text, exactly as Redis prints and accepts them |
+//!
+//! Sources: <https://redis.io/docs/latest/develop/reference/protocol-spec/> and the RESP3 specification,
+//! <https://github.com/redis/redis-specifications/blob/master/protocol/RESP3.md>.
+
+#![forbid(unsafe_code)]
+
+mod inline;
+pub mod number;
+pub mod reply;
+pub mod request;
+
+pub use number::{format_double, format_human_double};
+pub use reply::{Mark, Out, Proto};
+pub use request::{Limits, Parsed, Progress, ProtocolError, Source, Span, parse};

@@ -1,0 +1,268 @@
+//! Owns numbers as text: integers and doubles exactly as Redis prints them, integers exactly as it accepts them.
+//! Never knows RESP types.
+
+use std::io::Write;
+
+/// A decimal integer as Redis accepts it in arguments and lengths: an optional minus, no plus, no leading zero, no
+/// space, no `-0`; `None` otherwise or when it does not fit.
+#[inline]
+pub fn parse_i64(text: &[u8]) -> Option<i64> {
+    let (negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        digits => (false, digits),
+    };
+    let magnitude = match digits {
+        [b'0'] if !negative => return Some(0),
+        [b'1'..=b'9', ..] if digits.len() <= 19 => {
+            // 19 digits stay below 10^19 and fit a u64.
+            let mut value = 0u64;
+            for &byte in digits {
+                let digit = byte.wrapping_sub(b'0');
+                if digit > 9 {
+                    return None;
+                }
+                value = value * 10 + digit as u64;
+            }
+            value
+        }
+        _ => return None,
+    };
+    if negative {
+        0i64.checked_sub_unsigned(magnitude)
+    } else {
+        i64::try_from(magnitude).ok()
+    }
+}
+
+const PAIRS: [[u8; 2]; 100] = {
+    let mut pairs = [[0; 2]; 100];
+    let mut n = 0;
+    while n < 100 {
+        pairs[n] = [b'0' + (n / 10) as u8, b'0' + (n % 10) as u8];
+        n += 1;
+    }
+    pairs
+};
+
+/// Appends a decimal integer.
+#[inline]
+pub fn format_i64(value: i64, out: &mut Vec<u8>) {
+    let mut digits = [0; 20];
+    let start = format_backwards(value.unsigned_abs(), &mut digits);
+    if value < 0 {
+        out.push(b'-');
+    }
+    out.extend_from_slice(&digits[start..]);
+}
+
+/// Appends `tag`, a decimal integer and CR LF: the shape of every RESP length and integer.
+#[inline(always)]
+pub(crate) fn line_u64(tag: u8, value: u64, out: &mut Vec<u8>) {
+    // Fixed-size pieces become plain stores; a slice of variable length would be a call of memcpy.
+    match value {
+        0..=9 => out.extend_from_slice(&[tag, b'0' + value as u8, b'\r', b'\n']),
+        10..=99 => {
+            let [d1, d0] = PAIRS[value as usize];
+            out.extend_from_slice(&[tag, d1, d0, b'\r', b'\n']);
+        }
+        100..=999 => {
+            let [d1, d0] = PAIRS[value as usize % 100];
+            out.extend_from_slice(&[tag, b'0' + (value / 100) as u8, d1, d0, b'\r', b'\n']);
+        }
+        1000..=9999 => {
+            let [d3, d2] = PAIRS[value as usize / 100];
+            let [d1, d0] = PAIRS[value as usize % 100];
+            out.extend_from_slice(&[tag, d3, d2, d1, d0, b'\r', b'\n']);
+        }
+        _ => long_line(tag, false, value, out),
+    }
+}
+
+/// As [`line_u64`], signed.
+#[inline(always)]
+pub(crate) fn line_i64(tag: u8, value: i64, out: &mut Vec<u8>) {
+    match u64::try_from(value) {
+        Ok(value) => line_u64(tag, value, out),
+        Err(_) => long_line(tag, true, value.unsigned_abs(), out),
+    }
+}
+
+#[inline(never)]
+fn long_line(tag: u8, negative: bool, magnitude: u64, out: &mut Vec<u8>) {
+    let mut digits = [0; 20];
+    let start = format_backwards(magnitude, &mut digits);
+    out.reserve(24);
+    out.push(tag);
+    if negative {
+        out.push(b'-');
+    }
+    out.extend_from_slice(&digits[start..]);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Digits of `value` as a count.
+#[inline]
+pub(crate) fn decimal_digits(value: u64) -> usize {
+    value.checked_ilog10().unwrap_or(0) as usize + 1
+}
+
+/// Fills `digits` from its end and returns where the number begins.
+#[inline(always)]
+fn format_backwards(mut value: u64, digits: &mut [u8; 20]) -> usize {
+    let mut start = digits.len();
+    while value >= 100 {
+        start -= 2;
+        digits[start..start + 2].copy_from_slice(&PAIRS[(value % 100) as usize]);
+        value /= 100;
+    }
+    if value >= 10 {
+        start -= 2;
+        digits[start..start + 2].copy_from_slice(&PAIRS[value as usize]);
+    } else {
+        start -= 1;
+        digits[start] = b'0' + value as u8;
+    }
+    start
+}
+
+/// Appends a double as Redis prints scores and RESP3 doubles since 7.2: integers up to 2^52 without a point,
+/// otherwise the shortest digits that read back as the same double, in scientific form (`1e+20`, `1.5e-9`) when the
+/// plain one would be long. Redis 7.0 prints 17 significant digits instead: `3.1` is `3.1000000000000001` there.
+pub fn format_double(value: f64, out: &mut Vec<u8>) {
+    if value.is_nan() {
+        return out.extend_from_slice(b"nan");
+    }
+    if value.is_infinite() {
+        return out.extend_from_slice(if value > 0.0 { b"inf" } else { b"-inf" });
+    }
+    if value == 0.0 {
+        return out.extend_from_slice(if value.is_sign_negative() {
+            b"-0"
+        } else {
+            b"0"
+        });
+    }
+    const INTEGER_MAX: f64 = (1u64 << 52) as f64;
+    if value.abs() < INTEGER_MAX && value.trunc() == value {
+        return format_i64(value as i64, out);
+    }
+    if value < 0.0 {
+        out.push(b'-');
+    }
+    let (digits, exponent) = shortest(value.abs());
+    format_digits(digits.as_bytes(), exponent, out);
+}
+
+/// The shortest digits that identify `value`, which is positive and finite, and the power of ten of the first.
+fn shortest(value: f64) -> (Text<24>, i32) {
+    let mut text = Text::<24>::default();
+    write!(text, "{value:e}").expect("17 digits, a point and an exponent take at most 23 bytes");
+    let at = text
+        .as_bytes()
+        .iter()
+        .position(|&byte| byte == b'e')
+        .expect("LowerExp writes an exponent");
+    let exponent = std::str::from_utf8(&text.as_bytes()[at + 1..])
+        .expect("ASCII")
+        .parse()
+        .expect("an integer");
+    let mut digits = Text::default();
+    for &byte in text.as_bytes()[..at].iter().filter(|&&byte| byte != b'.') {
+        digits.push(byte);
+    }
+    (digits, exponent)
+}
+
+/// Chooses between the plain and the scientific form by the rule of Redis's double printer (fpconv).
+fn format_digits(digits: &[u8], exponent: i32, out: &mut Vec<u8>) {
+    // Power of ten of the last digit.
+    let last = exponent - (digits.len() as i32 - 1);
+    if last >= 0 && exponent < digits.len() as i32 + 7 {
+        out.extend_from_slice(digits);
+        out.resize(out.len() + last as usize, b'0');
+    } else if last < 0 && (last > -7 || exponent.abs() < 4) {
+        if exponent < 0 {
+            out.extend_from_slice(b"0.");
+            out.resize(out.len() + (-exponent - 1) as usize, b'0');
+            out.extend_from_slice(digits);
+        } else {
+            let (whole, fraction) = digits.split_at(exponent as usize + 1);
+            out.extend_from_slice(whole);
+            out.push(b'.');
+            out.extend_from_slice(fraction);
+        }
+    } else {
+        out.push(digits[0]);
+        if digits.len() > 1 {
+            out.push(b'.');
+            out.extend_from_slice(&digits[1..]);
+        }
+        out.extend_from_slice(if exponent < 0 { b"e-" } else { b"e+" });
+        format_i64(exponent.abs().into(), out);
+    }
+}
+
+/// Appends a double as INCRBYFLOAT and HINCRBYFLOAT store and return it: never an exponent, at most 17 digits after
+/// the point, no trailing zeros, no `-0`.
+pub fn format_human_double(value: f64, out: &mut Vec<u8>) {
+    if !value.is_finite() {
+        return format_double(value, out);
+    }
+    let start = out.len();
+    // Display is the shortest form that reads back, without an exponent; only tiny numbers pass 17 digits.
+    write!(out, "{value}").expect("writing to a Vec does not fail");
+    let point = out[start..].iter().position(|&byte| byte == b'.');
+    if point.is_some_and(|point| out.len() - start - point - 1 > 17) {
+        out.truncate(start);
+        write!(out, "{value:.17}").expect("writing to a Vec does not fail");
+        while out.last() == Some(&b'0') {
+            out.pop();
+        }
+        if out.last() == Some(&b'.') {
+            out.pop();
+        }
+    }
+    if &out[start..] == b"-0" {
+        out.truncate(start);
+        out.push(b'0');
+    }
+}
+
+/// A few bytes of text on the stack.
+struct Text<const N: usize> {
+    bytes: [u8; N],
+    len: usize,
+}
+
+impl<const N: usize> Default for Text<N> {
+    fn default() -> Self {
+        Text {
+            bytes: [0; N],
+            len: 0,
+        }
+    }
+}
+
+impl<const N: usize> Text<N> {
+    fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    fn push(&mut self, byte: u8) {
+        self.bytes[self.len] = byte;
+        self.len += 1;
+    }
+}
+
+impl<const N: usize> Write for Text<N> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let written = bytes.len().min(N - self.len);
+        self.bytes[self.len..self.len + written].copy_from_slice(&bytes[..written]);
+        self.len += written;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

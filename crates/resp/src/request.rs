@@ -1,0 +1,506 @@
+//! Owns the server's reading of commands: bytes of a receive buffer become spans into it, without a copy and, in the
+//! steady state, without an allocation. Never knows what a command means.
+//!
+//! Two forms arrive on the same connection, told apart by the first byte of each command:
+//! ```text
+//! *2\r\n$3\r\nGET\r\n$1\r\nk\r\n      multibulk: counted arguments of counted bytes
+//! GET k\r\n                           inline: one line, split at spaces, with Redis's quoting
+//! ```
+//! The outcome does not depend on how the bytes were cut into reads: every check looks at a position in the command,
+//! never at how much happens to be buffered.
+
+use crate::{inline, number::parse_i64};
+
+/// One argument: a place in the command's bytes, counted from the start of the command (or in the unquoted bytes,
+/// see [`Source`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    pub start: u32,
+    pub len: u32,
+}
+
+impl Span {
+    /// The bytes of the argument; `bytes` is what [`Source`] names.
+    #[inline]
+    pub fn of(self, bytes: &[u8]) -> &[u8] {
+        &bytes[self.start as usize..self.start as usize + self.len as usize]
+    }
+}
+
+/// What a client may declare. Nothing is allocated on the word of a client, so these bound work, not memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest single argument (`proto-max-bulk-len`).
+    pub bulk_bytes_max: usize,
+    pub args_count_max: usize,
+    /// Longest inline line, and longest line holding a count.
+    pub inline_bytes_max: usize,
+    /// Only chooses the wording of the error when one of the first two limits is exceeded.
+    pub authenticated: bool,
+}
+
+impl Limits {
+    pub const DEFAULT: Limits = Limits {
+        bulk_bytes_max: 512 * 1024 * 1024,
+        args_count_max: 1024 * 1024,
+        inline_bytes_max: 64 * 1024,
+        authenticated: true,
+    };
+
+    /// Before authentication. The server must then parse and run one command at a time: the command after a
+    /// successful AUTH deserves the full limits.
+    pub const UNAUTHENTICATED: Limits = Limits {
+        bulk_bytes_max: 16 * 1024,
+        args_count_max: 10,
+        inline_bytes_max: 64 * 1024,
+        authenticated: false,
+    };
+}
+
+/// Where the spans of a complete command point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Into the input, counted from the start of the command.
+    Input,
+    /// Into [`Progress::unquoted`]: an inline command that had quotes, whose arguments are not in the input as such.
+    Unquoted,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parsed {
+    /// The command took `consumed` bytes and its arguments were appended to `spans`. No argument at all (an empty
+    /// line, `*0`, `*-1`) is not an error: skip it silently, as Redis does.
+    Complete { consumed: usize, source: Source },
+    /// At least `need` bytes from the start of the command are needed. A hint for the size of a read, declared by the
+    /// client and never to be trusted for an allocation.
+    Incomplete { need: usize },
+}
+
+/// What is remembered of a command that has not arrived as a whole, so that a long command in small reads costs time
+/// linear in its bytes. Only offsets from the command's start: the buffer may move between calls.
+#[derive(Clone, Debug, Default)]
+pub struct Progress {
+    cursor: Cursor,
+    /// Arguments parsed so far of an incomplete command.
+    args: Vec<Span>,
+    unquoted: Vec<u8>,
+}
+
+impl Progress {
+    /// The bytes that spans of [`Source::Unquoted`] refer to. They grow by at most the bytes of the line for each
+    /// quoted inline command, until [`Progress::clear_unquoted`].
+    #[inline]
+    pub fn unquoted(&self) -> &[u8] {
+        &self.unquoted
+    }
+
+    /// To be called when the commands parsed so far have run.
+    #[inline]
+    pub fn clear_unquoted(&mut self) {
+        self.unquoted.clear();
+    }
+
+    /// Whether a command has arrived in part.
+    #[inline]
+    pub fn is_partial(&self) -> bool {
+        self.cursor != Cursor::default()
+    }
+
+    /// Heap bytes held, for the accounting of a connection's memory.
+    #[inline]
+    pub fn heap_bytes(&self) -> usize {
+        self.args.capacity() * size_of::<Span>() + self.unquoted.capacity()
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Cursor {
+    /// First byte not yet understood.
+    position: usize,
+    /// Bytes after `position` known not to end the line.
+    searched: usize,
+    /// Arguments still to come; 0 while the count line is not complete.
+    args_left: usize,
+    /// Declared bytes of the argument at `position`, once its length line is complete.
+    bulk_bytes: Option<usize>,
+}
+
+/// Reads one command from the start of `input`, which begins where the command begins, also when it arrives in parts.
+/// After an error the connection is to be closed; `spans` is then as it was.
+///
+/// ```
+/// use resp::{Limits, Parsed, Progress, Source, parse};
+/// let (mut progress, mut spans) = (Progress::default(), Vec::new());
+/// let input = b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\nPING\r\n";
+/// let parsed = parse(input, &mut progress, &Limits::DEFAULT, &mut spans);
+/// assert_eq!(parsed, Ok(Parsed::Complete { consumed: 20, source: Source::Input }));
+/// assert_eq!(spans[1].of(input), b"k");
+/// ```
+#[inline]
+pub fn parse(
+    input: &[u8],
+    progress: &mut Progress,
+    limits: &Limits,
+    spans: &mut Vec<Span>,
+) -> Result<Parsed, ProtocolError> {
+    if progress.is_partial() {
+        return resume(input, progress, limits, spans);
+    }
+    let args_before = spans.len();
+    let mut cursor = Cursor::default();
+    let parsed = match input.first() {
+        None => return Ok(Parsed::Incomplete { need: 1 }),
+        Some(b'*') => multibulk(input, &mut cursor, limits, spans),
+        Some(_) => inline_line(input, &mut cursor, limits, spans, &mut progress.unquoted),
+    };
+    match parsed {
+        Ok(Parsed::Complete { .. }) => {}
+        Ok(Parsed::Incomplete { .. }) => {
+            progress.cursor = cursor;
+            progress.args.extend(spans.drain(args_before..));
+        }
+        Err(_) => spans.truncate(args_before),
+    }
+    parsed
+}
+
+/// Goes on with a command of which a part was seen. Its arguments gather in `progress` and move to `spans` once.
+#[cold]
+fn resume(
+    input: &[u8],
+    progress: &mut Progress,
+    limits: &Limits,
+    spans: &mut Vec<Span>,
+) -> Result<Parsed, ProtocolError> {
+    let parsed = if input.first() == Some(&b'*') {
+        multibulk(input, &mut progress.cursor, limits, &mut progress.args)
+    } else {
+        inline_line(
+            input,
+            &mut progress.cursor,
+            limits,
+            &mut progress.args,
+            &mut progress.unquoted,
+        )
+    };
+    if let Ok(Parsed::Complete { .. }) = parsed {
+        // The list may have held a million spans: give its memory back.
+        spans.append(&mut std::mem::take(&mut progress.args));
+        progress.cursor = Cursor::default();
+    }
+    parsed
+}
+
+fn multibulk(
+    input: &[u8],
+    cursor: &mut Cursor,
+    limits: &Limits,
+    spans: &mut Vec<Span>,
+) -> Result<Parsed, ProtocolError> {
+    let Cursor {
+        mut position,
+        mut searched,
+        mut args_left,
+        mut bulk_bytes,
+    } = *cursor;
+    let need = 'incomplete: {
+        if args_left == 0 {
+            let line = match short_length(input, 1) {
+                Some(line) => line,
+                None => match count_line(input, searched, limits)? {
+                    Line::Complete(line) => line,
+                    Line::Incomplete { bytes } => {
+                        searched = bytes;
+                        break 'incomplete bytes + 1;
+                    }
+                },
+            };
+            args_left = line.value;
+            position = line.end;
+            searched = 0;
+            if args_left > limits.args_count_max {
+                return Err(too_many_args(args_left, limits));
+            }
+        }
+        while args_left > 0 {
+            let bytes = match bulk_bytes {
+                Some(bytes) => bytes,
+                None => {
+                    let line = match short_bulk_length(input, position) {
+                        Some(line) => line,
+                        None => match bulk_line(input, position, searched, limits)? {
+                            Line::Complete(line) => line,
+                            Line::Incomplete { bytes } => {
+                                searched = bytes;
+                                break 'incomplete position + bytes + 1;
+                            }
+                        },
+                    };
+                    if line.value > limits.bulk_bytes_max {
+                        return Err(too_long_bulk(line.value, limits));
+                    }
+                    position = line.end;
+                    searched = 0;
+                    line.value
+                }
+            };
+            // The two bytes after an argument are skipped unseen, as Redis does.
+            let end = position + bytes + 2;
+            if input.len() < end {
+                // A span could not hold places beyond 4 GiB; the limits make this unreachable in practice.
+                if end > u32::MAX as usize {
+                    return Err(ProtocolError::InvalidBulkLength);
+                }
+                bulk_bytes = Some(bytes);
+                break 'incomplete end;
+            }
+            spans.push(Span {
+                start: span_part(position)?,
+                len: span_part(bytes)?,
+            });
+            position = end;
+            bulk_bytes = None;
+            args_left -= 1;
+        }
+        return Ok(Parsed::Complete {
+            consumed: position,
+            source: Source::Input,
+        });
+    };
+    *cursor = Cursor {
+        position,
+        searched,
+        args_left,
+        bulk_bytes,
+    };
+    Ok(Parsed::Incomplete { need })
+}
+
+#[inline(always)]
+fn span_part(bytes: usize) -> Result<u32, ProtocolError> {
+    u32::try_from(bytes).map_err(|_| ProtocolError::InvalidBulkLength)
+}
+
+/// A line holding a length: its value, and the position after its end.
+#[derive(Clone, Copy)]
+struct Length {
+    value: usize,
+    end: usize,
+}
+
+enum Line {
+    Complete(Length),
+    /// `bytes` of the line are there and none of them ends it.
+    Incomplete {
+        bytes: usize,
+    },
+}
+
+/// The usual line: one to nine digits without a leading zero, then CR LF. Everything else, also what is incomplete,
+/// is `None` and left to the slow path.
+#[inline(always)]
+fn short_length(input: &[u8], at: usize) -> Option<Length> {
+    let rest = input.get(at..)?;
+    let first = rest.first()?.wrapping_sub(b'0');
+    // A leading zero is either zero itself or an error.
+    if first.wrapping_sub(1) > 8 {
+        return None;
+    }
+    let mut value = first as usize;
+    let mut index = 1;
+    while index < 10 {
+        let byte = *rest.get(index)?;
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            if byte == b'\r' && *rest.get(index + 1)? == b'\n' {
+                return Some(Length {
+                    value,
+                    end: at + index + 2,
+                });
+            }
+            return None;
+        }
+        value = value * 10 + digit as usize;
+        index += 1;
+    }
+    None
+}
+
+#[inline(always)]
+fn short_bulk_length(input: &[u8], at: usize) -> Option<Length> {
+    if *input.get(at)? != b'$' {
+        return None;
+    }
+    short_length(input, at + 1)
+}
+
+/// The count line of a command, by the book: anything up to a CR, any byte after it, a strict integer between.
+#[cold]
+fn count_line(input: &[u8], searched: usize, limits: &Limits) -> Result<Line, ProtocolError> {
+    let Some(text_bytes) = line_end(input, searched, limits, ProtocolError::TooBigMultibulkCount)?
+    else {
+        return Ok(Line::Incomplete { bytes: input.len() });
+    };
+    let value = parse_i64(&input[1..text_bytes]).ok_or(ProtocolError::InvalidMultibulkLength)?;
+    if value > i32::MAX as i64 {
+        return Err(ProtocolError::InvalidMultibulkLength);
+    }
+    // Nothing follows a count of zero or less.
+    Ok(Line::Complete(Length {
+        value: value.max(0) as usize,
+        end: text_bytes + 2,
+    }))
+}
+
+/// The length line of an argument, by the book.
+#[cold]
+fn bulk_line(
+    input: &[u8],
+    at: usize,
+    searched: usize,
+    limits: &Limits,
+) -> Result<Line, ProtocolError> {
+    let rest = &input[at..];
+    let Some(text_bytes) = line_end(rest, searched, limits, ProtocolError::TooBigBulkCount)? else {
+        return Ok(Line::Incomplete { bytes: rest.len() });
+    };
+    if rest.first() != Some(&b'$') {
+        return Err(ProtocolError::ExpectedDollar { got: rest[0] });
+    }
+    let value = parse_i64(&rest[1..text_bytes]).ok_or(ProtocolError::InvalidBulkLength)?;
+    let value = usize::try_from(value).map_err(|_| ProtocolError::InvalidBulkLength)?;
+    Ok(Line::Complete(Length {
+        value,
+        end: at + text_bytes + 2,
+    }))
+}
+
+/// Bytes before the CR that ends the line, once the byte after the CR is there too.
+fn line_end(
+    line: &[u8],
+    searched: usize,
+    limits: &Limits,
+    too_big: ProtocolError,
+) -> Result<Option<usize>, ProtocolError> {
+    let window = &line[..line.len().min(limits.inline_bytes_max + 1)];
+    // The last byte searched may have been the CR, waiting for its LF.
+    let from = searched.saturating_sub(1).min(window.len());
+    match window[from..].iter().position(|&byte| byte == b'\r') {
+        Some(offset) if from + offset + 1 < line.len() => Ok(Some(from + offset)),
+        Some(_) => Ok(None),
+        None if line.len() > limits.inline_bytes_max => Err(too_big),
+        None => Ok(None),
+    }
+}
+
+#[cold]
+fn too_many_args(count: usize, limits: &Limits) -> ProtocolError {
+    if limits.authenticated || count > Limits::DEFAULT.args_count_max {
+        ProtocolError::InvalidMultibulkLength
+    } else {
+        ProtocolError::UnauthenticatedMultibulkLength
+    }
+}
+
+#[cold]
+fn too_long_bulk(bytes: usize, limits: &Limits) -> ProtocolError {
+    if limits.authenticated || bytes > Limits::DEFAULT.bulk_bytes_max {
+        ProtocolError::InvalidBulkLength
+    } else {
+        ProtocolError::UnauthenticatedBulkLength
+    }
+}
+
+fn inline_line(
+    input: &[u8],
+    cursor: &mut Cursor,
+    limits: &Limits,
+    spans: &mut Vec<Span>,
+    unquoted: &mut Vec<u8>,
+) -> Result<Parsed, ProtocolError> {
+    let window = &input[..input.len().min(limits.inline_bytes_max + 1)];
+    let from = cursor.searched.min(window.len());
+    let Some(offset) = window[from..].iter().position(|&byte| byte == b'\n') else {
+        if input.len() > limits.inline_bytes_max {
+            return Err(ProtocolError::TooBigInlineRequest);
+        }
+        cursor.searched = input.len();
+        return Ok(Parsed::Incomplete {
+            need: input.len() + 1,
+        });
+    };
+    let newline = from + offset;
+    let line = &input[..newline];
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let source = if line.iter().any(|&byte| byte == b'"' || byte == b'\'') {
+        inline::split_quoted(line, spans, unquoted).ok_or(ProtocolError::UnbalancedQuotes)?;
+        Source::Unquoted
+    } else {
+        inline::split(line, spans);
+        Source::Input
+    };
+    Ok(Parsed::Complete {
+        consumed: newline + 1,
+        source,
+    })
+}
+
+/// Why a connection is closed. The client is told `-ERR ` and [`ProtocolError::text`] first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProtocolError {
+    InvalidMultibulkLength,
+    ExpectedDollar { got: u8 },
+    InvalidBulkLength,
+    UnauthenticatedMultibulkLength,
+    UnauthenticatedBulkLength,
+    TooBigMultibulkCount,
+    TooBigBulkCount,
+    TooBigInlineRequest,
+    UnbalancedQuotes,
+}
+
+impl ProtocolError {
+    /// Redis's words, without the code `ERR` in front.
+    pub fn text(self) -> String {
+        match self {
+            // The byte comes from the client: shown as it is where it is printable and cannot end the reply's line.
+            ProtocolError::ExpectedDollar { got } => {
+                let got = if got.is_ascii_graphic() || got == b' ' {
+                    got as char
+                } else {
+                    '?'
+                };
+                format!("Protocol error: expected '$', got '{got}'")
+            }
+            ProtocolError::InvalidMultibulkLength => {
+                "Protocol error: invalid multibulk length".into()
+            }
+            ProtocolError::InvalidBulkLength => "Protocol error: invalid bulk length".into(),
+            ProtocolError::UnauthenticatedMultibulkLength => {
+                "Protocol error: unauthenticated multibulk length".into()
+            }
+            ProtocolError::UnauthenticatedBulkLength => {
+                "Protocol error: unauthenticated bulk length".into()
+            }
+            ProtocolError::TooBigMultibulkCount => {
+                "Protocol error: too big mbulk count string".into()
+            }
+            ProtocolError::TooBigBulkCount => "Protocol error: too big bulk count string".into(),
+            ProtocolError::TooBigInlineRequest => "Protocol error: too big inline request".into(),
+            ProtocolError::UnbalancedQuotes => {
+                "Protocol error: unbalanced quotes in request".into()
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for ProtocolError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text())
+    }
+}
+
+impl std::error::Error for ProtocolError {}
+
+#[cfg(test)]
+mod tests;
