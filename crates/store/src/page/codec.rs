@@ -52,12 +52,21 @@ pub(super) struct Compressor {
     zstd: Option<CCtx<'static>>,
     lz4: CompressTable,
     out: Vec<u8>,
+    /// Where in `out` the frame made last begins.
+    out_at: usize,
 }
 
 impl Compressor {
     pub fn new(codec: Codec, level: i32) -> Compressor {
         let zstd = (codec == Codec::Zstd).then(CCtx::create);
-        Compressor { codec, level, zstd, lz4: CompressTable::small(), out: Vec::new() }
+        Compressor {
+            codec,
+            level,
+            zstd,
+            lz4: CompressTable::small(),
+            out: Vec::new(),
+            out_at: 0,
+        }
     }
 
     /// What [`Compressor::compress`] makes.
@@ -74,7 +83,7 @@ impl Compressor {
         if self.out.capacity() > KEEP_BYTES_MAX && raw.len() < KEEP_BYTES_MAX / 2 {
             self.out = Vec::new();
         }
-        let stored = match self.codec {
+        let stored_bytes = match self.codec {
             Codec::None => return None,
             Codec::Lz4 => {
                 let bound = lz4_flex::block::get_maximum_output_size(raw.len());
@@ -87,21 +96,31 @@ impl Compressor {
                 } else {
                     lz4_flex::block::compress_into(raw, &mut self.out)
                 };
-                &self.out[..written.ok()?]
+                self.out_at = 0;
+                written.ok()?
             }
             Codec::Zstd => {
                 let zstd = self.zstd.as_mut().expect("made in new()");
                 self.out.clear();
                 self.out.reserve(zstd_safe::compress_bound(raw.len()));
-                match dictionary {
-                    Some(dictionary) => zstd.compress_using_cdict(&mut self.out, raw, dictionary.for_writing()),
+                let written = match dictionary {
+                    Some(dictionary) => {
+                        zstd.compress_using_cdict(&mut self.out, raw, dictionary.for_writing())
+                    }
                     None => zstd.compress(&mut self.out, raw, self.level),
-                }
-                .ok()?;
-                self.out.strip_prefix(&ZSTD_MAGIC)?
+                };
+                self.out_at = ZSTD_MAGIC.len();
+                let written = written.ok()?;
+                assert!(self.out.starts_with(&ZSTD_MAGIC));
+                written - ZSTD_MAGIC.len()
             }
         };
-        (stored.len() < raw.len()).then_some(stored)
+        (stored_bytes < raw.len()).then(|| self.last(stored_bytes))
+    }
+
+    /// Again what [`Compressor::compress`] returned last, `stored_bytes` long.
+    pub fn last(&self, stored_bytes: usize) -> &[u8] {
+        &self.out[self.out_at..self.out_at + stored_bytes]
     }
 }
 
@@ -122,7 +141,11 @@ impl Default for Scratch {
 
 impl Scratch {
     pub fn new() -> Scratch {
-        Scratch { zstd: DCtx::create(), stored: Vec::new(), raw: Vec::new() }
+        Scratch {
+            zstd: DCtx::create(),
+            stored: Vec::new(),
+            raw: Vec::new(),
+        }
     }
 
     /// Bytes held, for accounting.
@@ -148,7 +171,8 @@ impl Scratch {
             FrameCodec::Raw => unreachable!("raw frames are read in place"),
             FrameCodec::Lz4 => {
                 self.raw.resize(raw_bytes, 0);
-                lz4_flex::block::decompress_into(stored, &mut self.raw).map_err(|_| Corrupt::Decompress)?
+                lz4_flex::block::decompress_into(stored, &mut self.raw)
+                    .map_err(|_| Corrupt::Decompress)?
             }
             FrameCodec::Zstd => {
                 self.stored.clear();
@@ -167,7 +191,11 @@ impl Scratch {
                 .map_err(|_| Corrupt::Decompress)?
             }
         };
-        if decoded_bytes == raw_bytes { Ok(()) } else { Err(Corrupt::Decompress) }
+        if decoded_bytes == raw_bytes {
+            Ok(())
+        } else {
+            Err(Corrupt::Decompress)
+        }
     }
 
     /// The frame decoded last.
