@@ -1,0 +1,544 @@
+//! CONFIG GET, SET and REWRITE as a client sees them, and the checks between directives.
+
+use std::path::PathBuf;
+
+use super::*;
+
+fn store(directives: &[(&str, &str)]) -> ConfigStore {
+    ConfigStore::from_directives(directives)
+        .unwrap_or_else(|error| panic!("{directives:?}: {error}"))
+}
+fn args(words: &[&str]) -> Result<ConfigStore, LoadError> {
+    ConfigStore::from_args(
+        &words
+            .iter()
+            .map(|&word| word.to_owned())
+            .collect::<Vec<_>>(),
+    )
+}
+#[track_caller]
+fn get(store: &ConfigStore, name: &str) -> String {
+    let found = store.get(&[name]);
+    assert_eq!(found.len(), 1, "{name} gives {found:?}");
+    found[0].1.clone()
+}
+#[track_caller]
+fn refused(store: &ConfigStore, pairs: &[(&str, &str)], argument: &str, why: &str) {
+    let before = store.get(&["*"]);
+    let expected =
+        format!("ERR CONFIG SET failed (possibly related to argument '{argument}') - {why}");
+    assert_eq!(store.set(pairs).unwrap_err(), expected);
+    assert_eq!(
+        store.get(&["*"]),
+        before,
+        "a refused CONFIG SET changed something"
+    );
+}
+
+struct Scratch(PathBuf);
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let dir =
+            std::env::temp_dir().join(format!("flintkv-config-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        Scratch(dir)
+    }
+}
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn the_defaults_are_those_of_redis() {
+    let config = store(&[]).snapshot();
+    assert_eq!(config.port, 6379);
+    assert_eq!(config.bind.len(), 2);
+    assert_eq!(
+        config.bind[1],
+        BindAddress {
+            address: "::1".to_owned(),
+            optional: true
+        }
+    );
+    assert!(config.protected_mode);
+    assert_eq!(
+        (
+            config.tcp_backlog,
+            config.timeout_s,
+            config.tcp_keepalive_s,
+            config.maxclients
+        ),
+        (511, 0, 300, 10000)
+    );
+    assert_eq!(config.output_limit_normal, OutputLimit::default());
+    assert_eq!(
+        config.output_limit_replica,
+        OutputLimit {
+            hard_bytes: 256 << 20,
+            soft_bytes: 64 << 20,
+            soft_s: 60
+        }
+    );
+    assert_eq!(
+        config.output_limit_pubsub,
+        OutputLimit {
+            hard_bytes: 32 << 20,
+            soft_bytes: 8 << 20,
+            soft_s: 60
+        }
+    );
+    assert_eq!(config.client_query_buffer_limit_bytes, 1 << 30);
+    assert_eq!(config.proto_max_bulk_len_bytes, 512 << 20);
+    assert_eq!(
+        (config.slowlog_log_slower_than_us, config.slowlog_max_len),
+        (10000, 128)
+    );
+    assert_eq!(config.latency_tracking_percentiles, [50.0, 99.0, 99.9]);
+    assert_eq!((config.databases, config.hz), (16, 10));
+    assert_eq!(
+        (
+            config.hash_max_listpack_entries,
+            config.hash_max_listpack_value
+        ),
+        (512, 64)
+    );
+    assert_eq!(config.maxmemory_policy, Policy::NoEviction);
+    assert_eq!(
+        (
+            config.memory_limit_bytes,
+            config.ram_limit_bytes,
+            config.flash_limit_bytes
+        ),
+        (0, 0, 0)
+    );
+    assert_eq!(config.requirepass, None);
+    assert_eq!(config.flash_compression, Compression::Lz4);
+    assert!(config.io_threads >= 1);
+}
+
+#[test]
+fn the_limits_of_memory_are_worked_out() {
+    let mb = |n: u64| n << 20;
+    let flash = ("flash-path", "/flash");
+    for (directives, expected) in [
+        (vec![("memory-limit", "100mb")], (mb(100), mb(100), 0)),
+        (vec![("maxmemory", "100mb")], (0, mb(100), 0)),
+        (
+            vec![("memory-limit", "100mb"), ("ram-limit", "25%")],
+            (mb(100), mb(25), 0),
+        ),
+        (
+            vec![("memory-limit", "100mb"), flash],
+            (mb(100), mb(30), mb(70)),
+        ),
+        (
+            vec![("memory-limit", "100mb"), ("ram-limit", "20mb"), flash],
+            (mb(100), mb(20), mb(80)),
+        ),
+        (
+            vec![("memory-limit", "100mb"), ("maxmemory", "50%"), flash],
+            (mb(100), mb(50), mb(50)),
+        ),
+    ] {
+        let config = store(&directives).snapshot();
+        let limits = (
+            config.memory_limit_bytes,
+            config.ram_limit_bytes,
+            config.flash_limit_bytes,
+        );
+        assert_eq!(limits, expected, "{directives:?}");
+    }
+}
+
+#[test]
+fn contradictions_say_what_to_do() {
+    for (directives, parts) in [
+        (
+            vec![("flash-path", "/f")],
+            vec!["flash-path needs memory-limit", "set memory-limit 100gb"],
+        ),
+        (
+            vec![("ram-limit", "30%")],
+            vec!["ram-limit 30% is a share of memory-limit, which is not set"],
+        ),
+        (
+            vec![("memory-limit", "1gb"), ("ram-limit", "2gb")],
+            vec![
+                "ram-limit 2gb is more than memory-limit 1gb",
+                "raise it to at least 2gb",
+            ],
+        ),
+        (
+            vec![
+                ("memory-limit", "8mb"),
+                ("ram-limit", "6mb"),
+                ("flash-path", "/f"),
+            ],
+            vec!["memory-limit 8mb − ram-limit 6mb leaves 2mb for flash, less than the 4mb"],
+        ),
+        (
+            vec![
+                ("memory-limit", "1gb"),
+                ("ram-limit", "100%"),
+                ("flash-path", "/f"),
+            ],
+            vec!["leaves 0 for flash"],
+        ),
+        (
+            vec![("memory-limit", "1gb"), ("ram-limit", "0%")],
+            vec!["ram-limit 0% leaves no RAM"],
+        ),
+    ] {
+        let error = ConfigStore::from_directives(&directives)
+            .unwrap_err()
+            .to_string();
+        for part in parts {
+            assert!(error.contains(part), "{directives:?}: {error}");
+        }
+    }
+}
+
+#[test]
+fn segments_shrink_with_the_flash() {
+    const MB: u64 = 1 << 20;
+    assert_eq!(segment_bytes(16 * MB, 64 * 16 * MB), 16 * MB);
+    assert_eq!(segment_bytes(16 * MB, 64 * 16 * MB - 1), 8 * MB);
+    assert_eq!(segment_bytes(16 * MB, 70 * MB), MB);
+    assert_eq!(segment_bytes(16 * MB, 4 * MB), 256 * 1024);
+    assert_eq!(segment_bytes(16 * MB, 0), 256 * 1024);
+}
+
+#[test]
+fn paths_start_from_dir() {
+    let config = store(&[
+        ("dir", "/tmp"),
+        ("flash-path", "a"),
+        ("memory-limit", "1gb"),
+        ("logfile", "l.log"),
+    ])
+    .snapshot();
+    let tmp = std::fs::canonicalize("/tmp").unwrap();
+    assert_eq!(config.flash_paths, [tmp.join("a")]);
+    assert_eq!(config.logfile, Some(tmp.join("l.log")));
+    assert_eq!(config.pidfile, None);
+    assert_eq!(
+        store(&[("daemonize", "yes")]).snapshot().pidfile,
+        Some(PathBuf::from("/var/run/flintkv.pid"))
+    );
+}
+
+#[test]
+fn config_get_takes_several_patterns() {
+    let store = store(&[("maxmemory", "1kb")]);
+    assert_eq!(
+        store.get(&["PORT"]),
+        [("PORT".to_owned(), "6379".to_owned())]
+    );
+    let found = store.get(&["maxmemory*", "maxmemory", "nothing", "por?"]);
+    let names: Vec<_> = found.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "maxmemory",
+            "maxmemory-policy",
+            "maxmemory-samples",
+            "maxmemory-eviction-tenacity",
+            "maxmemory-clients",
+            "port"
+        ]
+    );
+    assert_eq!(found[0].1, "1024");
+    assert!(
+        store
+            .get(&["rename-command", "user", "include", ""])
+            .is_empty()
+    );
+    assert!(store.get(&[&b"\xff*"[..]]).is_empty());
+}
+
+#[test]
+fn config_get_all_shows_every_name_once_and_nothing_hidden() {
+    let store = store(&[]);
+    let all = store.get(&["*"]);
+    let mut names: Vec<_> = all.iter().map(|(name, _)| name.clone()).collect();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), all.len());
+    assert!(names.iter().any(|name| name == "slaveof"));
+    assert!(!names.iter().any(|name| name == "watchdog-period"));
+    assert_eq!(get(&store, "watchdog-period"), "0");
+}
+
+#[test]
+fn config_set_changes_all_or_nothing() {
+    let store = store(&[]);
+    store
+        .set(&[("timeout", "5"), ("MaxMemory", "10mb"), ("save", "10 1")])
+        .unwrap();
+    assert_eq!(get(&store, "timeout"), "5");
+    assert_eq!(get(&store, "ram-limit"), "10485760");
+    assert_eq!(get(&store, "save"), "10 1");
+    assert_eq!(store.snapshot().timeout_s, 5);
+
+    refused(
+        &store,
+        &[("timeout", "6"), ("port", "1")],
+        "port",
+        "can't set immutable config",
+    );
+    refused(
+        &store,
+        &[("timeout", "6"), ("dir", "/tmp")],
+        "dir",
+        "can't set protected config",
+    );
+    refused(
+        &store,
+        &[("timeout", "6"), ("timeout", "7")],
+        "timeout",
+        "duplicate parameter",
+    );
+    refused(
+        &store,
+        &[("timeout", "6"), ("hz", "x")],
+        "hz",
+        "argument couldn't be parsed into an integer",
+    );
+    refused(
+        &store,
+        &[("timeout", "-1")],
+        "timeout",
+        "argument must be between 0 and 2147483647 inclusive",
+    );
+    refused(
+        &store,
+        &[("maxmemory-policy", "no")],
+        "maxmemory-policy",
+        &format!(
+            "argument(s) must be one of the following: {}",
+            Policy::WORDS.join(", ")
+        ),
+    );
+    assert_eq!(
+        store.set(&[("timeout", "6"), ("xyz", "1")]).unwrap_err(),
+        "ERR Unknown option or number of arguments for CONFIG SET - 'xyz'"
+    );
+    assert_eq!(
+        store.set(&[("rename-command", "a b")]).unwrap_err(),
+        "ERR Unknown option or number of arguments for CONFIG SET - 'rename-command'"
+    );
+    assert!(
+        store
+            .set(&[(&b"requirepass"[..], &b"\xff"[..])])
+            .unwrap_err()
+            .contains("UTF-8")
+    );
+    assert!(
+        store
+            .set(&[("requirepass", "a\0b")])
+            .unwrap_err()
+            .contains("NUL")
+    );
+}
+
+#[test]
+fn config_set_checks_the_limits_against_each_other() {
+    let store = store(&[("memory-limit", "100mb"), ("flash-path", "/f")]);
+    store.set(&[("ram-limit", "50%")]).unwrap();
+    assert_eq!(get(&store, "maxmemory"), (50 << 20).to_string());
+    assert_eq!(store.snapshot().flash_limit_bytes, 50 << 20);
+    let error = store
+        .set(&[("timeout", "3"), ("maxmemory", "200mb")])
+        .unwrap_err();
+    assert!(
+        error.starts_with(
+            "ERR CONFIG SET failed (possibly related to argument 'maxmemory') - ram-limit 200mb"
+        ),
+        "{error}"
+    );
+    assert_eq!(get(&store, "timeout"), "0");
+    assert_eq!(get(&store, "ram-limit"), "50%");
+}
+
+#[test]
+fn protected_directives_are_for_those_who_may() {
+    let local = store(&[("enable-protected-configs", "local")]);
+    assert!(local.set(&[("dbfilename", "a.rdb")]).is_err());
+    local.set_as(&[("dbfilename", "a.rdb")], true).unwrap();
+    assert!(store(&[]).set_as(&[("dbfilename", "a.rdb")], true).is_err());
+    store(&[("enable-protected-configs", "yes")])
+        .set(&[("dbfilename", "a.rdb")])
+        .unwrap();
+}
+
+#[test]
+fn the_version_moves_when_the_configuration_does() {
+    let store = store(&[]);
+    let before = store.version();
+    store.set(&[("timeout", "0")]).unwrap();
+    assert_eq!(store.version(), before);
+    let kept = store.snapshot();
+    store.set(&[("timeout", "9")]).unwrap();
+    assert_eq!(store.version(), before + 1);
+    assert_eq!((kept.timeout_s, store.snapshot().timeout_s), (0, 9));
+}
+
+#[test]
+fn directives_without_effect_are_told_once() {
+    let store = store(&[
+        ("appendonly", "yes"),
+        ("activerehashing", "yes"),
+        ("port", "0"),
+    ]);
+    assert_eq!(
+        store.take_notices(),
+        [
+            "directive 'appendonly' has no effect: persistence is not built yet: data does not survive a restart"
+        ]
+    );
+    assert!(store.take_notices().is_empty());
+    assert_eq!(get(&store, "appendonly"), "yes");
+}
+
+#[test]
+fn flash_that_was_forgotten_is_pointed_out() {
+    let notices = store(&[("memory-limit", "100mb"), ("ram-limit", "30mb")]).take_notices();
+    assert_eq!(
+        notices,
+        [
+            "there is no flash-path, so 70mb of memory-limit 100mb cannot be used: only ram-limit 30mb counts"
+        ]
+    );
+}
+
+#[test]
+fn secrets_are_not_printed() {
+    let store = store(&[("requirepass", "hush"), ("masterauth", "hush")]);
+    let printed = format!("{store:?} {:?}", store.snapshot());
+    assert!(!printed.contains("hush"), "{printed}");
+    assert_eq!(
+        store.snapshot().requirepass.as_ref().map(Secret::expose),
+        Some("hush")
+    );
+    assert!(
+        store
+            .take_notices()
+            .iter()
+            .all(|line| !line.contains("hush"))
+    );
+}
+
+#[test]
+fn rewrite_writes_what_was_set_and_reads_back() {
+    let scratch = Scratch::new("rewrite");
+    let file = scratch.0.join("flintkv.conf");
+    std::fs::write(&file, "# mine\nport 7001\ntimeout 3 \n").unwrap();
+    let name = file.to_str().unwrap();
+    let store = args(&[name, "--maxclients", "77"]).unwrap();
+    store
+        .set(&[
+            ("timeout", "8"),
+            ("requirepass", "it's \"a\" pass"),
+            ("save", "9 9 8 8"),
+        ])
+        .unwrap();
+    store.rewrite().unwrap();
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(
+        text.starts_with("# mine\nport 7001\ntimeout 8\n# Generated by CONFIG REWRITE\n"),
+        "{text}"
+    );
+    let again = args(&[name]).unwrap();
+    assert_eq!(again.get(&["*"]), store.get(&["*"]));
+    // Nothing to change: not a byte changes.
+    again.rewrite().unwrap();
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+    assert_eq!(
+        std::fs::read_dir(&scratch.0).unwrap().count(),
+        1,
+        "a temporary file stayed behind"
+    );
+}
+
+#[test]
+fn rewrite_keeps_the_permissions_and_the_link() {
+    use std::os::unix::fs::PermissionsExt;
+    let scratch = Scratch::new("link");
+    let (file, link) = (scratch.0.join("real.conf"), scratch.0.join("link.conf"));
+    std::fs::write(&file, "port 7001\n").unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let store = args(&[link.to_str().unwrap()]).unwrap();
+    store.set(&[("timeout", "8")]).unwrap();
+    store.rewrite().unwrap();
+    assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert!(
+        std::fs::read_to_string(&file)
+            .unwrap()
+            .contains("timeout 8")
+    );
+    assert_eq!(
+        std::fs::metadata(&file).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+}
+
+#[test]
+fn rewrite_needs_a_file_that_is_still_good() {
+    assert_eq!(
+        store(&[]).rewrite().unwrap_err(),
+        "ERR The server is running without a config file"
+    );
+    let scratch = Scratch::new("gone");
+    let file = scratch.0.join("a.conf");
+    std::fs::write(&file, "port 7001\n").unwrap();
+    let store = args(&[file.to_str().unwrap()]).unwrap();
+    store.set(&[("timeout", "8")]).unwrap();
+    std::fs::write(&file, "port nonsense\n").unwrap();
+    let error = store.rewrite().unwrap_err();
+    assert!(
+        error.starts_with("ERR Rewriting config file: it is no longer valid: "),
+        "{error}"
+    );
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "port nonsense\n");
+    std::fs::remove_file(&file).unwrap();
+    assert!(
+        store
+            .rewrite()
+            .unwrap_err()
+            .starts_with("ERR Rewriting config file: No such file")
+    );
+}
+
+#[test]
+fn readers_see_whole_configurations_while_it_is_set() {
+    let store = Arc::new(store(&[]));
+    let writer = {
+        let store = Arc::clone(&store);
+        std::thread::spawn(move || {
+            for round in 0..500 {
+                let text = round.to_string();
+                store
+                    .set(&[("timeout", text.as_str()), ("tcp-keepalive", text.as_str())])
+                    .unwrap();
+            }
+        })
+    };
+    while !writer.is_finished() {
+        let seen = store.snapshot();
+        assert!(seen.timeout_s == seen.tcp_keepalive_s || seen.tcp_keepalive_s == 300);
+    }
+    writer.join().unwrap();
+    assert_eq!(store.snapshot().timeout_s, 499);
+}
+
+/// The example configuration at the root is valid and says the defaults.
+#[test]
+fn the_example_file_is_the_default_configuration() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../flintkv.conf");
+    let example = args(&[file]).unwrap();
+    assert_eq!(example.get(&["*"]), store(&[]).get(&["*"]));
+    assert!(example.take_notices().is_empty());
+}

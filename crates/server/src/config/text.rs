@@ -1,0 +1,348 @@
+//! Owns the words of a configuration line: splitting, quoting, and glob patterns over names and files.
+//! Never knows a directive.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Splits a line into words by Redis' rules: `"…"` understands `\n \r \t \b \a \xHH` and `\` before any other
+/// character, `'…'` only `\'`; a closing quote ends its word. `Err` tells what is wrong, without the text itself.
+pub fn split(line: &str) -> Result<Vec<String>, &'static str> {
+    const UNBALANCED: &str = "Unbalanced quotes in configuration line";
+    let mut words = Vec::new();
+    let mut bytes = line.bytes().peekable();
+    loop {
+        while bytes.next_if(u8::is_ascii_whitespace).is_some() {}
+        if bytes.peek().is_none() {
+            return Ok(words);
+        }
+        let mut word = Vec::new();
+        while let Some(byte) = bytes.next_if(|byte| !byte.is_ascii_whitespace()) {
+            if byte != b'"' && byte != b'\'' {
+                word.push(byte);
+                continue;
+            }
+            loop {
+                match bytes.next().ok_or(UNBALANCED)? {
+                    close if close == byte => break,
+                    b'\\' if byte == b'"' => match bytes.next().ok_or(UNBALANCED)? {
+                        b'n' => word.push(b'\n'),
+                        b'r' => word.push(b'\r'),
+                        b't' => word.push(b'\t'),
+                        b'b' => word.push(8),
+                        b'a' => word.push(7),
+                        b'x' => {
+                            let mut ahead = bytes.clone();
+                            match (ahead.next().and_then(hex), ahead.next().and_then(hex)) {
+                                (Some(high), Some(low)) => {
+                                    word.push(high << 4 | low);
+                                    bytes = ahead;
+                                }
+                                _ => word.push(b'x'),
+                            }
+                        }
+                        other => word.push(other),
+                    },
+                    b'\\' if bytes.peek() == Some(&b'\'') => word.extend(bytes.next()),
+                    other => word.push(other),
+                }
+            }
+            if bytes.peek().is_some_and(|next| !next.is_ascii_whitespace()) {
+                return Err(UNBALANCED);
+            }
+        }
+        if word.contains(&0) {
+            return Err("a NUL byte is not allowed in a configuration line");
+        }
+        words
+            .push(String::from_utf8(word).map_err(|_| "a configuration line must be valid UTF-8")?);
+    }
+}
+
+fn hex(byte: u8) -> Option<u8> {
+    (byte as char).to_digit(16).map(|digit| digit as u8)
+}
+
+/// A word as [`split`] reads it back: quoted only where it must be.
+pub fn quote(word: &str) -> String {
+    let plain = |c: char| !c.is_whitespace() && !c.is_control() && !matches!(c, '"' | '\'' | '\\');
+    if !word.is_empty() && !word.starts_with('#') && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    let mut quoted = String::from("\"");
+    for c in word.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            '\n' => quoted.push_str("\\n"),
+            '\r' => quoted.push_str("\\r"),
+            '\t' => quoted.push_str("\\t"),
+            c if c.is_ascii_control() => quoted.push_str(&format!("\\x{:02x}", c as u32)),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+pub fn join<S: AsRef<str>>(words: &[S]) -> String {
+    words
+        .iter()
+        .map(|word| quote(word.as_ref()))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// Whether a name contains a character that a pattern treats specially.
+pub fn is_pattern(text: &str) -> bool {
+    text.contains(['*', '?', '['])
+}
+
+/// Redis' glob over bytes, in any case: `*`, `?`, `[a-z]`, `[^a]`, `\` before a character.
+/// Backtracks to the last `*` only, so the work is at most pattern × text.
+pub fn glob(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut p, mut t) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while t < text.len() {
+        match one(&pattern[p..], text[t]) {
+            Step::Star => {
+                star = Some((p + 1, t));
+                p += 1;
+            }
+            Step::Match(length) => {
+                p += length;
+                t += 1;
+            }
+            Step::Miss => match star {
+                Some((after, from)) => {
+                    star = Some((after, from + 1));
+                    p = after;
+                    t = from + 1;
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|&byte| byte == b'*')
+}
+
+enum Step {
+    Star,
+    Match(usize),
+    Miss,
+}
+
+/// Matches one byte against the first element of a pattern.
+fn one(pattern: &[u8], byte: u8) -> Step {
+    let same = |a: u8| a.eq_ignore_ascii_case(&byte);
+    let hit = |matched: bool, length: usize| {
+        if matched {
+            Step::Match(length)
+        } else {
+            Step::Miss
+        }
+    };
+    match pattern {
+        [] => Step::Miss,
+        [b'*', ..] => Step::Star,
+        [b'?', ..] => Step::Match(1),
+        [b'\\', escaped, ..] => hit(same(*escaped), 2),
+        [b'[', rest @ ..] => {
+            let negated = rest.first() == Some(&b'^');
+            let mut at = usize::from(negated);
+            let mut found = false;
+            while at < rest.len() && rest[at] != b']' {
+                match &rest[at..] {
+                    [b'\\', escaped, ..] => {
+                        found |= same(*escaped);
+                        at += 2;
+                    }
+                    [low, b'-', high, ..] if *high != b']' => {
+                        let (low, high) = (low.to_ascii_lowercase(), high.to_ascii_lowercase());
+                        let (low, high) = (low.min(high), low.max(high));
+                        found |= (low..=high).contains(&byte.to_ascii_lowercase());
+                        at += 3;
+                    }
+                    [only, ..] => {
+                        found |= same(*only);
+                        at += 1;
+                    }
+                    [] => break,
+                }
+            }
+            // An open class ends with the pattern.
+            hit(found != negated, (at + 2).min(pattern.len()))
+        }
+        [plain, ..] => hit(same(*plain), 1),
+    }
+}
+
+/// The files that a pattern with `*`, `?` or `[…]` in any of its components names, sorted; none is no error.
+pub fn glob_files(pattern: &str) -> io::Result<Vec<PathBuf>> {
+    let root = if pattern.starts_with('/') { "/" } else { "" };
+    let mut found = vec![PathBuf::from(root)];
+    for component in pattern.split('/').filter(|part| !part.is_empty()) {
+        let mut next = Vec::new();
+        for base in found {
+            if !is_pattern(component) {
+                next.push(base.join(component));
+                continue;
+            }
+            let directory = if base.as_os_str().is_empty() {
+                Path::new(".")
+            } else {
+                base.as_path()
+            };
+            let entries = match std::fs::read_dir(directory) {
+                Ok(entries) => entries,
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                    ) =>
+                {
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            for entry in entries {
+                let name = entry?.file_name();
+                let Some(text) = name.to_str() else { continue };
+                // As in a shell, a leading dot has to be asked for.
+                let hidden = text.starts_with('.') && !component.starts_with('.');
+                if !hidden && glob(component.as_bytes(), text.as_bytes()) {
+                    next.push(base.join(text));
+                }
+            }
+        }
+        found = next;
+    }
+    found.retain(|path| path.exists());
+    found.sort();
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn words(line: &str, expected: &[&str]) {
+        assert_eq!(split(line).expect("the line splits"), expected, "{line}");
+    }
+
+    #[test]
+    fn words_are_separated_by_any_white_space() {
+        words("", &[]);
+        words("  port\t 7000 ", &["port", "7000"]);
+        words("a\u{b5}b c", &["aµb", "c"]);
+    }
+
+    #[test]
+    fn double_quotes_understand_escapes() {
+        words(r#"a "b c" """#, &["a", "b c", ""]);
+        words(r#""\x41\n\r\t\"\\\q""#, &["A\n\r\t\"\\q"]);
+        words(r#""\b\a""#, &["\u{8}\u{7}"]);
+        words(r#""\xg1 \x4""#, &["xg1 x4"]);
+        words(r#""\xc2\xb5""#, &["µ"]);
+        words(r#"ab"c d""#, &["abc d"]);
+    }
+
+    #[test]
+    fn single_quotes_understand_only_themselves() {
+        words(r"'a b' 'it\'s' '\n'", &["a b", "it's", r"\n"]);
+    }
+
+    #[test]
+    fn unbalanced_quotes_are_refused() {
+        for line in [
+            r#"a "b"#, "a 'b", r#""a"b"#, r#"'a'b"#, r#"""""#, r#""\"#, r#""\x"#,
+        ] {
+            assert_eq!(
+                split(line),
+                Err("Unbalanced quotes in configuration line"),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn bytes_that_no_value_may_hold_are_refused() {
+        assert!(split(r#""\xff""#).unwrap_err().contains("UTF-8"));
+        assert!(split(r#""\x00""#).unwrap_err().contains("NUL"));
+    }
+
+    #[test]
+    fn a_quoted_word_reads_back() {
+        for word in [
+            "",
+            "plain",
+            "two words",
+            "a\"b",
+            "it's",
+            "back\\slash",
+            "\n\r\t\u{1}",
+            "#hash",
+            "µ",
+            "\u{a0}",
+        ] {
+            assert_eq!(split(&quote(word)).unwrap(), [word], "{word:?}");
+        }
+        assert_eq!(quote("/data/a"), "/data/a");
+        assert_eq!(join(&["save", ""]), "save \"\"");
+    }
+
+    #[test]
+    fn globs_match_as_in_redis() {
+        for (pattern, text, expected) in [
+            ("*", "", true),
+            ("max*", "maxmemory", true),
+            ("MAX*", "maxmemory", true),
+            ("*mem*y", "maxmemory", true),
+            ("m?xmemory", "maxmemory", true),
+            ("m[ab]x*", "maxmemory", true),
+            ("m[^a]x*", "maxmemory", false),
+            ("h[x-y]*", "hy", true),
+            ("h[y-x]*", "hy", true),
+            (r"\*", "*", true),
+            (r"\*", "a", false),
+            ("[a", "a", true),
+            ("a[", "a", false),
+            ("", "a", false),
+            ("a*b*c", "aXbYbZc", true),
+        ] {
+            assert_eq!(
+                glob(pattern.as_bytes(), text.as_bytes()),
+                expected,
+                "{pattern} on {text}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_hostile_glob_ends_soon() {
+        let pattern = "a*".repeat(500) + "b";
+        assert!(!glob(pattern.as_bytes(), "a".repeat(5000).as_bytes()));
+    }
+
+    #[test]
+    fn files_are_found_by_pattern_in_order() {
+        let dir = std::env::temp_dir().join(format!("flintkv-glob-{}", std::process::id()));
+        for sub in ["x", "y"] {
+            std::fs::create_dir_all(dir.join(sub)).unwrap();
+            for name in ["2.conf", "1.conf", ".hidden.conf", "other"] {
+                std::fs::write(dir.join(sub).join(name), "").unwrap();
+            }
+        }
+        let found = glob_files(&format!("{}/[xy]/*.conf", dir.display())).unwrap();
+        let expected: Vec<_> = ["x/1.conf", "x/2.conf", "y/1.conf", "y/2.conf"]
+            .iter()
+            .map(|name| dir.join(name))
+            .collect();
+        assert_eq!(found, expected);
+        assert!(
+            glob_files(&format!("{}/none/*.conf", dir.display()))
+                .unwrap()
+                .is_empty()
+        );
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

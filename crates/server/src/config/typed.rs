@@ -1,0 +1,429 @@
+//! Owns the typed configuration that the server reads, and the checks between directives.
+//! Never knows where a value came from: file, command line or CONFIG SET.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::table::{self, Kind};
+use super::value::{self, Value};
+
+/// A password: compares, is never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    pub fn new(text: impl Into<String>) -> Self {
+        Secret(text.into())
+    }
+    /// The secret itself, for the one comparison that needs it.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(secret)")
+    }
+}
+
+/// One word of `bind`; `-` in front makes an address that is missing on this machine no error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BindAddress {
+    pub address: String,
+    pub optional: bool,
+}
+
+/// When a client's unsent replies cost it the connection; 0 switches a limit off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OutputLimit {
+    pub hard_bytes: u64,
+    pub soft_bytes: u64,
+    pub soft_s: u64,
+}
+
+macro_rules! choices {
+    ($(#[$doc:meta])* $name:ident { $($variant:ident = $text:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum $name { $($variant),+ }
+        impl $name {
+            /// The words of the configuration, in Redis' order.
+            pub const WORDS: &'static [&'static str] = &[$($text),+];
+            pub const fn as_str(self) -> &'static str {
+                match self { $($name::$variant => $text),+ }
+            }
+            fn from_word(word: &str) -> Self {
+                match word {
+                    $($text => $name::$variant,)+
+                    _ => panic!("the table let '{word}' through as {}", stringify!($name)),
+                }
+            }
+        }
+    };
+}
+
+choices!(
+    /// What happens when neither RAM nor flash has room.
+    Policy {
+        VolatileLru = "volatile-lru",
+        VolatileLfu = "volatile-lfu",
+        VolatileRandom = "volatile-random",
+        VolatileTtl = "volatile-ttl",
+        AllkeysLru = "allkeys-lru",
+        AllkeysLfu = "allkeys-lfu",
+        AllkeysRandom = "allkeys-random",
+        NoEviction = "noeviction",
+    }
+);
+choices!(
+    /// Who may use a guarded command or directive; `Local` is loopback and the unix socket.
+    Guard { No = "no", Yes = "yes", Local = "local" }
+);
+choices!(Compression { None = "none", Lz4 = "lz4", Zstd = "zstd" });
+choices!(FlashIo { Auto = "auto", Uring = "uring", Threads = "threads" });
+choices!(LogLevel {
+    Debug = "debug",
+    Verbose = "verbose",
+    Notice = "notice",
+    Warning = "warning",
+    Nothing = "nothing",
+});
+
+impl Guard {
+    /// Whether a client may pass; `local` says that it came over loopback or the unix socket.
+    pub fn allows(self, local: bool) -> bool {
+        match self {
+            Guard::No => false,
+            Guard::Yes => true,
+            Guard::Local => local,
+        }
+    }
+}
+
+/// What the server reads. Paths are absolute, sizes are bytes, percentages are worked out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    // Network
+    pub bind: Vec<BindAddress>,
+    /// 0: no TCP.
+    pub port: u16,
+    pub unixsocket: Option<PathBuf>,
+    /// 0: as the umask gives it.
+    pub unixsocketperm: u32,
+    pub tcp_backlog: i32,
+    /// 0: off.
+    pub tcp_keepalive_s: u32,
+    /// 0: idle clients stay.
+    pub timeout_s: u32,
+    pub maxclients: usize,
+
+    // Access
+    pub protected_mode: bool,
+    pub requirepass: Option<Secret>,
+    /// (command, new name); an empty new name removes the command.
+    pub rename_commands: Vec<(String, String)>,
+    pub enable_debug_command: Guard,
+    pub enable_protected_configs: Guard,
+
+    // What one client may hold
+    pub output_limit_normal: OutputLimit,
+    pub output_limit_replica: OutputLimit,
+    pub output_limit_pubsub: OutputLimit,
+    pub client_query_buffer_limit_bytes: usize,
+    pub proto_max_bulk_len_bytes: usize,
+
+    // Memory and flash
+    /// RAM + flash; 0: none.
+    pub memory_limit_bytes: u64,
+    /// 0: none.
+    pub ram_limit_bytes: u64,
+    /// memory limit − RAM limit where there is flash, otherwise 0.
+    pub flash_limit_bytes: u64,
+    pub maxmemory_policy: Policy,
+    pub flash_paths: Vec<PathBuf>,
+    pub flash_io: FlashIo,
+    pub flash_compression: Compression,
+    /// Already reduced for small flash: a power of two, see [`segment_bytes`].
+    pub flash_segment_bytes: u64,
+
+    // Workers and keys
+    /// Number of workers.
+    pub io_threads: usize,
+    pub databases: usize,
+    pub hz: u32,
+    /// 1 (light) to 10.
+    pub active_expire_effort: u32,
+    pub hash_max_listpack_entries: usize,
+    pub hash_max_listpack_value: usize,
+    pub lazyfree_lazy_user_flush: bool,
+
+    // Observation
+    pub loglevel: LogLevel,
+    /// None: standard output.
+    pub logfile: Option<PathBuf>,
+    /// −1: off, 0: every command.
+    pub slowlog_log_slower_than_us: i64,
+    pub slowlog_max_len: usize,
+    /// 0: off.
+    pub latency_monitor_threshold_ms: u64,
+    pub latency_tracking: bool,
+    pub latency_tracking_percentiles: Vec<f64>,
+
+    // Process
+    pub daemonize: bool,
+    pub pidfile: Option<PathBuf>,
+    pub dir: PathBuf,
+    pub disable_thp: bool,
+}
+
+/// Flash is cut into at least this many segments, so that collecting has something to choose from.
+pub const FLASH_SEGMENTS_MIN: u64 = 64;
+pub const SEGMENT_BYTES_MIN: u64 = 256 * 1024;
+/// Below this the log cannot collect its own garbage.
+pub const FLASH_BYTES_MIN: u64 = 16 * SEGMENT_BYTES_MIN;
+/// `ram-limit`'s default share of `memory-limit` where there is flash.
+pub const RAM_SHARE_PERCENT: u64 = 30;
+
+/// The segment size for `flash_bytes` of flash: `wanted`, halved until there are 64 segments or 256 KiB are reached.
+pub fn segment_bytes(wanted: u64, flash_bytes: u64) -> u64 {
+    let mut size = wanted;
+    while size > SEGMENT_BYTES_MIN && flash_bytes / size < FLASH_SEGMENTS_MIN {
+        size /= 2;
+    }
+    size
+}
+
+/// A row's value by name; a name that is no row is a mistake of ours, which the tests run into.
+pub(super) struct Values<'a>(pub &'a [Value]);
+
+impl Values<'_> {
+    fn words(&self, name: &str) -> &[String] {
+        let index = table::find(name).unwrap_or_else(|| panic!("'{name}' is not in the table"));
+        &self.0[index]
+    }
+    fn word(&self, name: &str) -> &str {
+        self.words(name).first().map_or("", String::as_str)
+    }
+    fn yes(&self, name: &str) -> bool {
+        self.word(name) == "yes"
+    }
+    fn int<T: TryFrom<i64>>(&self, name: &str) -> T {
+        let number: i64 = self
+            .word(name)
+            .parse()
+            .expect("the table checked the integer");
+        T::try_from(number)
+            .ok()
+            .expect("the table's range fits the field")
+    }
+    fn bytes(&self, name: &str) -> u64 {
+        self.word(name).parse().expect("the table checked the size")
+    }
+    fn path(&self, name: &str, dir: &Path) -> Option<PathBuf> {
+        Some(self.word(name))
+            .filter(|text| !text.is_empty())
+            .map(|text| dir.join(text))
+    }
+}
+
+/// Builds the typed configuration, or says which directives contradict each other and what to do.
+pub(super) fn build(values: &[Value]) -> Result<Config, String> {
+    let v = Values(values);
+    let dir = PathBuf::from(v.word("dir"));
+    let flash_paths: Vec<PathBuf> = v
+        .words("flash-path")
+        .iter()
+        .map(|path| dir.join(path))
+        .collect();
+    let limits = limits(&v, !flash_paths.is_empty())?;
+    let output_limit =
+        |class: usize| value::output_limit(v.words("client-output-buffer-limit"), class);
+    let daemonize = v.yes("daemonize");
+    let io_threads = match v.word("io-threads") {
+        "auto" => std::thread::available_parallelism()
+            .map_or(1, |cores| cores.get())
+            .min(128),
+        _ => v.int("io-threads"),
+    };
+    Ok(Config {
+        bind: v
+            .words("bind")
+            .iter()
+            .filter(|word| !word.is_empty())
+            .map(|word| match word.strip_prefix('-') {
+                Some(address) => BindAddress {
+                    address: address.to_owned(),
+                    optional: true,
+                },
+                None => BindAddress {
+                    address: word.clone(),
+                    optional: false,
+                },
+            })
+            .collect(),
+        port: v.int("port"),
+        unixsocket: v.path("unixsocket", &dir),
+        unixsocketperm: u32::from_str_radix(v.word("unixsocketperm"), 8)
+            .expect("the table checked the mode"),
+        tcp_backlog: v.int("tcp-backlog"),
+        tcp_keepalive_s: v.int("tcp-keepalive"),
+        timeout_s: v.int("timeout"),
+        maxclients: v.int("maxclients"),
+        protected_mode: v.yes("protected-mode"),
+        requirepass: Some(v.word("requirepass"))
+            .filter(|pass| !pass.is_empty())
+            .map(Secret::new),
+        rename_commands: v
+            .words("rename-command")
+            .chunks_exact(2)
+            .map(|pair| (pair[0].clone(), pair[1].clone()))
+            .collect(),
+        enable_debug_command: Guard::from_word(v.word("enable-debug-command")),
+        enable_protected_configs: Guard::from_word(v.word("enable-protected-configs")),
+        output_limit_normal: output_limit(0),
+        output_limit_replica: output_limit(1),
+        output_limit_pubsub: output_limit(2),
+        client_query_buffer_limit_bytes: v.bytes("client-query-buffer-limit") as usize,
+        proto_max_bulk_len_bytes: v.bytes("proto-max-bulk-len") as usize,
+        memory_limit_bytes: limits.memory,
+        ram_limit_bytes: limits.ram,
+        flash_limit_bytes: limits.flash,
+        maxmemory_policy: Policy::from_word(v.word("maxmemory-policy")),
+        flash_paths,
+        flash_io: FlashIo::from_word(v.word("flash-io")),
+        flash_compression: Compression::from_word(v.word("flash-compression")),
+        flash_segment_bytes: segment_bytes(v.bytes("flash-segment-size"), limits.flash),
+        io_threads,
+        databases: v.int("databases"),
+        hz: v.int::<u32>("hz").clamp(1, 500),
+        active_expire_effort: v.int("active-expire-effort"),
+        hash_max_listpack_entries: v.int("hash-max-listpack-entries"),
+        hash_max_listpack_value: v.bytes("hash-max-listpack-value") as usize,
+        lazyfree_lazy_user_flush: v.yes("lazyfree-lazy-user-flush"),
+        loglevel: LogLevel::from_word(v.word("loglevel")),
+        logfile: v.path("logfile", &dir),
+        slowlog_log_slower_than_us: v.int("slowlog-log-slower-than"),
+        slowlog_max_len: v.int("slowlog-max-len"),
+        latency_monitor_threshold_ms: v.int("latency-monitor-threshold"),
+        latency_tracking: v.yes("latency-tracking"),
+        latency_tracking_percentiles: v
+            .words("latency-tracking-info-percentiles")
+            .iter()
+            .map(|word| word.parse().expect("the table checked the percentile"))
+            .collect(),
+        daemonize,
+        pidfile: v
+            .path("pidfile", &dir)
+            .or_else(|| daemonize.then(|| PathBuf::from("/var/run/flintkv.pid"))),
+        dir,
+        disable_thp: v.yes("disable-thp"),
+    })
+}
+
+struct Limits {
+    memory: u64,
+    ram: u64,
+    flash: u64,
+}
+
+/// The three limits: memory limit = RAM limit + flash.
+fn limits(v: &Values<'_>, has_flash: bool) -> Result<Limits, String> {
+    let memory = v.bytes("memory-limit");
+    let wanted = v.word("ram-limit");
+    if has_flash && memory == 0 {
+        return Err("flash-path needs memory-limit, the sum of RAM and flash to use: for 10gb of RAM and 90gb of \
+                    flash, set memory-limit 100gb and ram-limit 10gb"
+            .to_owned());
+    }
+    let ram = match wanted.strip_suffix('%') {
+        Some(_) if memory == 0 => {
+            return Err(format!(
+                "ram-limit {wanted} is a share of memory-limit, which is not set: set memory-limit, or give \
+                 ram-limit in bytes"
+            ));
+        }
+        Some("0") => {
+            return Err("ram-limit 0% leaves no RAM: give a share from 1% or a size".to_owned());
+        }
+        Some(percent) => share(
+            memory,
+            percent.parse().expect("the table checked the percentage"),
+        ),
+        None => match wanted.parse().expect("the table checked the size") {
+            0 if has_flash => share(memory, RAM_SHARE_PERCENT),
+            0 => memory,
+            bytes => bytes,
+        },
+    };
+    if memory != 0 && ram > memory {
+        return Err(format!(
+            "ram-limit {} is more than memory-limit {}: memory-limit is RAM + flash, so raise it to at least {} or \
+             lower ram-limit",
+            human(ram),
+            human(memory),
+            human(ram)
+        ));
+    }
+    if !has_flash {
+        return Ok(Limits {
+            memory,
+            ram,
+            flash: 0,
+        });
+    }
+    let flash = memory - ram;
+    if flash < FLASH_BYTES_MIN {
+        return Err(format!(
+            "memory-limit {} − ram-limit {} leaves {} for flash, less than the {} that flash-path needs: raise \
+             memory-limit, lower ram-limit, or drop flash-path",
+            human(memory),
+            human(ram),
+            human(flash),
+            human(FLASH_BYTES_MIN)
+        ));
+    }
+    Ok(Limits { memory, ram, flash })
+}
+
+/// Never 0, which would mean no limit.
+fn share(bytes: u64, percent: u64) -> u64 {
+    ((u128::from(bytes) * u128::from(percent) / 100) as u64).max(1)
+}
+
+/// A size as the configuration writes it: the largest unit that divides it, otherwise bytes.
+pub(super) fn human(bytes: u64) -> String {
+    for (shift, unit) in [(30, "gb"), (20, "mb"), (10, "kb")] {
+        if bytes != 0 && bytes.trailing_zeros() >= shift {
+            return format!("{}{unit}", bytes >> shift);
+        }
+    }
+    bytes.to_string()
+}
+
+/// What a valid configuration should still say to its owner when the server starts.
+pub(super) fn advice(config: &Config) -> Vec<String> {
+    let mut lines = Vec::new();
+    if config.flash_paths.is_empty() && config.ram_limit_bytes < config.memory_limit_bytes {
+        lines.push(format!(
+            "there is no flash-path, so {} of memory-limit {} cannot be used: only ram-limit {} counts",
+            human(config.memory_limit_bytes - config.ram_limit_bytes),
+            human(config.memory_limit_bytes),
+            human(config.ram_limit_bytes)
+        ));
+    }
+    if config.ram_limit_bytes != 0 && config.ram_limit_bytes < 1024 * 1024 {
+        lines.push(format!(
+            "ram-limit is {} bytes, less than the process itself takes: every write will be refused",
+            config.ram_limit_bytes
+        ));
+    }
+    lines
+}
+
+// The words of the typed choices are the words of the table.
+pub(super) const POLICY: Kind = Kind::Choice(Policy::WORDS);
+pub(super) const GUARD: Kind = Kind::Choice(Guard::WORDS);
+pub(super) const COMPRESSION: Kind = Kind::Choice(Compression::WORDS);
+pub(super) const FLASH_IO: Kind = Kind::Choice(FlashIo::WORDS);
+pub(super) const LOG_LEVEL: Kind = Kind::Choice(LogLevel::WORDS);
