@@ -26,7 +26,6 @@ pub use load::LoadError;
 pub use table::{Change, Effect, Group, Kind, ROWS, Row, is_secret};
 pub use typed::{
     BindAddress, Compression, Config, FlashIo, Guard, LogLevel, OutputLimit, Policy, Secret,
-    segment_bytes,
 };
 
 use table::find;
@@ -39,6 +38,8 @@ pub struct ConfigStore {
     version: AtomicU64,
     state: Mutex<State>,
     file: Option<PathBuf>,
+    /// The flash that the start gave out.
+    flash_bytes: u64,
 }
 
 struct State {
@@ -99,6 +100,7 @@ impl ConfigStore {
             }
         }
         Ok(ConfigStore {
+            flash_bytes: config.flash_limit_bytes,
             current: RwLock::new(Arc::new(config)),
             version: AtomicU64::new(1),
             state: Mutex::new(state),
@@ -229,7 +231,11 @@ impl ConfigStore {
                 Err(why) => return failed(name, &why),
             }
         }
-        let config = match typed::build(&values) {
+        let built = typed::build(&values).and_then(|mut config| {
+            typed::keep_flash(&mut config, self.flash_bytes)?;
+            Ok(config)
+        });
+        let config = match built {
             Ok(config) => config,
             Err(why) => {
                 // Only the limits of memory can contradict each other.

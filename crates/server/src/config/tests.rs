@@ -201,16 +201,6 @@ fn contradictions_say_what_to_do() {
 }
 
 #[test]
-fn segments_shrink_with_the_flash() {
-    const MB: u64 = 1 << 20;
-    assert_eq!(segment_bytes(16 * MB, 64 * 16 * MB), 16 * MB);
-    assert_eq!(segment_bytes(16 * MB, 64 * 16 * MB - 1), 8 * MB);
-    assert_eq!(segment_bytes(16 * MB, 70 * MB), MB);
-    assert_eq!(segment_bytes(16 * MB, 4 * MB), 256 * 1024);
-    assert_eq!(segment_bytes(16 * MB, 0), 256 * 1024);
-}
-
-#[test]
 fn paths_start_from_dir() {
     let config = store(&[
         ("dir", "/tmp"),
@@ -346,20 +336,26 @@ fn config_set_changes_all_or_nothing() {
 #[test]
 fn config_set_checks_the_limits_against_each_other() {
     let store = store(&[("memory-limit", "100mb"), ("flash-path", "/f")]);
-    store.set(&[("ram-limit", "50%")]).unwrap();
-    assert_eq!(get(&store, "maxmemory"), (50 << 20).to_string());
-    assert_eq!(store.snapshot().flash_limit_bytes, 50 << 20);
-    let error = store
-        .set(&[("timeout", "3"), ("maxmemory", "200mb")])
-        .unwrap_err();
+    store.set(&[("ram-limit", "20%")]).unwrap();
+    assert_eq!(get(&store, "maxmemory"), (20 << 20).to_string());
+    assert_eq!(
+        store.snapshot().flash_limit_bytes,
+        70 << 20,
+        "flash keeps the size it had at the start"
+    );
+    store.set(&[("ram-limit", "30mb")]).unwrap();
+    refused(
+        &store,
+        &[("timeout", "3"), ("maxmemory", "31mb")],
+        "maxmemory",
+        "flash has 70mb since the start, so of memory-limit 100mb at most 30mb can be RAM: restart with the new \
+         ram-limit to make flash smaller",
+    );
+    let error = store.set(&[("ram-limit", "200mb")]).unwrap_err();
     assert!(
-        error.starts_with(
-            "ERR CONFIG SET failed (possibly related to argument 'maxmemory') - ram-limit 200mb"
-        ),
+        error.contains("ram-limit 200mb is more than memory-limit 100mb"),
         "{error}"
     );
-    assert_eq!(get(&store, "timeout"), "0");
-    assert_eq!(get(&store, "ram-limit"), "50%");
 }
 
 #[test]

@@ -138,13 +138,13 @@ pub struct Config {
     pub memory_limit_bytes: u64,
     /// 0: none.
     pub ram_limit_bytes: u64,
-    /// memory limit − RAM limit where there is flash, otherwise 0.
+    /// memory limit − RAM limit at the start where there is flash, otherwise 0. Stays as it is while the server runs.
     pub flash_limit_bytes: u64,
     pub maxmemory_policy: Policy,
     pub flash_paths: Vec<PathBuf>,
     pub flash_io: FlashIo,
     pub flash_compression: Compression,
-    /// Already reduced for small flash: a power of two, see [`segment_bytes`].
+    /// As wanted, a power of two; the store takes a smaller one for small flash.
     pub flash_segment_bytes: u64,
 
     // Workers and keys
@@ -177,22 +177,11 @@ pub struct Config {
     pub disable_thp: bool,
 }
 
-/// Flash is cut into at least this many segments, so that collecting has something to choose from.
-pub const FLASH_SEGMENTS_MIN: u64 = 64;
+/// The smallest segment, and with 16 of them the smallest log that can collect its own garbage.
 pub const SEGMENT_BYTES_MIN: u64 = 256 * 1024;
-/// Below this the log cannot collect its own garbage.
 pub const FLASH_BYTES_MIN: u64 = 16 * SEGMENT_BYTES_MIN;
 /// `ram-limit`'s default share of `memory-limit` where there is flash.
 pub const RAM_SHARE_PERCENT: u64 = 30;
-
-/// The segment size for `flash_bytes` of flash: `wanted`, halved until there are 64 segments or 256 KiB are reached.
-pub fn segment_bytes(wanted: u64, flash_bytes: u64) -> u64 {
-    let mut size = wanted;
-    while size > SEGMENT_BYTES_MIN && flash_bytes / size < FLASH_SEGMENTS_MIN {
-        size /= 2;
-    }
-    size
-}
 
 /// A row's value by name; a name that is no row is a mistake of ours, which the tests run into.
 pub(super) struct Values<'a>(pub &'a [Value]);
@@ -293,7 +282,7 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
         flash_paths,
         flash_io: FlashIo::from_word(v.word("flash-io")),
         flash_compression: Compression::from_word(v.word("flash-compression")),
-        flash_segment_bytes: segment_bytes(v.bytes("flash-segment-size"), limits.flash),
+        flash_segment_bytes: v.bytes("flash-segment-size"),
         io_threads,
         databases: v.int("databases"),
         hz: v.int::<u32>("hz").clamp(1, 500),
@@ -399,6 +388,21 @@ pub(super) fn human(bytes: u64) -> String {
         }
     }
     bytes.to_string()
+}
+
+/// Holds a running server's flash at the size it has since the start: a new RAM limit must leave that much.
+pub(super) fn keep_flash(config: &mut Config, flash_bytes: u64) -> Result<(), String> {
+    if config.flash_limit_bytes < flash_bytes {
+        return Err(format!(
+            "flash has {} since the start, so of memory-limit {} at most {} can be RAM: restart with the new ram-limit \
+             to make flash smaller",
+            human(flash_bytes),
+            human(config.memory_limit_bytes),
+            human(config.memory_limit_bytes - flash_bytes)
+        ));
+    }
+    config.flash_limit_bytes = flash_bytes;
+    Ok(())
 }
 
 /// What a valid configuration should still say to its owner when the server starts.

@@ -595,11 +595,11 @@ mod tests {
         );
         bad(
             "flash-segment-size 3mb",
-            "argument must be a power of two between 256kb and 1gb",
+            "argument must be a power of two between 256kb and 128mb",
         );
         bad(
             "flash-segment-size 128kb",
-            "argument must be a power of two between 256kb and 1gb",
+            "argument must be a power of two between 256kb and 128mb",
         );
         bad("dbfilename a/b", "it can't be a path, just a filename");
         bad(
