@@ -6,6 +6,7 @@
 //! | --- | --- | --- |
 //! | [`request`] | server | commands out of a receive buffer, as spans into it |
 //! | [`reply`] | command handlers | replies appended to an output buffer, in the connection's protocol version |
+//! | [`client`] | load generator, tests | commands encoded, replies skipped or read into a tree |
 //! | [`number`] | all of them | integers and doubles as text, exactly as Redis prints and accepts them |
 //!
 //! Sources: <https://redis.io/docs/latest/develop/reference/protocol-spec/> and the RESP3 specification,
@@ -13,7 +14,9 @@
 
 #![forbid(unsafe_code)]
 
+pub mod client;
 mod inline;
+mod line;
 pub mod number;
 pub mod reply;
 pub mod request;

@@ -34,7 +34,8 @@ pub fn parse_i64(text: &[u8]) -> Option<i64> {
     }
 }
 
-const PAIRS: [[u8; 2]; 100] = {
+/// The digits of 0 to 99.
+pub(crate) const PAIRS: [[u8; 2]; 100] = {
     let mut pairs = [[0; 2]; 100];
     let mut n = 0;
     while n < 100 {
@@ -55,51 +56,6 @@ pub fn format_i64(value: i64, out: &mut Vec<u8>) {
     out.extend_from_slice(&digits[start..]);
 }
 
-/// Appends `tag`, a decimal integer and CR LF: the shape of every RESP length and integer.
-#[inline(always)]
-pub(crate) fn line_u64(tag: u8, value: u64, out: &mut Vec<u8>) {
-    // Fixed-size pieces become plain stores; a slice of variable length would be a call of memcpy.
-    match value {
-        0..=9 => out.extend_from_slice(&[tag, b'0' + value as u8, b'\r', b'\n']),
-        10..=99 => {
-            let [d1, d0] = PAIRS[value as usize];
-            out.extend_from_slice(&[tag, d1, d0, b'\r', b'\n']);
-        }
-        100..=999 => {
-            let [d1, d0] = PAIRS[value as usize % 100];
-            out.extend_from_slice(&[tag, b'0' + (value / 100) as u8, d1, d0, b'\r', b'\n']);
-        }
-        1000..=9999 => {
-            let [d3, d2] = PAIRS[value as usize / 100];
-            let [d1, d0] = PAIRS[value as usize % 100];
-            out.extend_from_slice(&[tag, d3, d2, d1, d0, b'\r', b'\n']);
-        }
-        _ => long_line(tag, false, value, out),
-    }
-}
-
-/// As [`line_u64`], signed.
-#[inline(always)]
-pub(crate) fn line_i64(tag: u8, value: i64, out: &mut Vec<u8>) {
-    match u64::try_from(value) {
-        Ok(value) => line_u64(tag, value, out),
-        Err(_) => long_line(tag, true, value.unsigned_abs(), out),
-    }
-}
-
-#[inline(never)]
-fn long_line(tag: u8, negative: bool, magnitude: u64, out: &mut Vec<u8>) {
-    let mut digits = [0; 20];
-    let start = format_backwards(magnitude, &mut digits);
-    out.reserve(24);
-    out.push(tag);
-    if negative {
-        out.push(b'-');
-    }
-    out.extend_from_slice(&digits[start..]);
-    out.extend_from_slice(b"\r\n");
-}
-
 /// Digits of `value` as a count.
 #[inline]
 pub(crate) fn decimal_digits(value: u64) -> usize {
@@ -108,7 +64,7 @@ pub(crate) fn decimal_digits(value: u64) -> usize {
 
 /// Fills `digits` from its end and returns where the number begins.
 #[inline(always)]
-fn format_backwards(mut value: u64, digits: &mut [u8; 20]) -> usize {
+pub(crate) fn format_backwards(mut value: u64, digits: &mut [u8; 20]) -> usize {
     let mut start = digits.len();
     while value >= 100 {
         start -= 2;

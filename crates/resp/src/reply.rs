@@ -1,7 +1,8 @@
 //! Owns the writing of replies: each method appends one RESP element to the output buffer, in the version of the
 //! protocol that the connection speaks. Never knows which command answers or when the buffer is sent.
 
-use crate::number::{decimal_digits, format_double, format_i64, line_i64, line_u64};
+use crate::line::{line_i64, line_u64};
+use crate::number::{decimal_digits, format_double, format_i64};
 
 /// The version of the protocol a connection speaks; HELLO changes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

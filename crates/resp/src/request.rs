@@ -9,7 +9,9 @@
 //! The outcome does not depend on how the bytes were cut into reads: every check looks at a position in the command,
 //! never at how much happens to be buffered.
 
-use crate::{inline, number::parse_i64};
+use crate::inline;
+use crate::line::{Length, short_length};
+use crate::number::parse_i64;
 
 /// One argument: a place in the command's bytes, counted from the start of the command (or in the unquoted bytes,
 /// see [`Source`]).
@@ -281,49 +283,12 @@ fn span_part(bytes: usize) -> Result<u32, ProtocolError> {
     u32::try_from(bytes).map_err(|_| ProtocolError::InvalidBulkLength)
 }
 
-/// A line holding a length: its value, and the position after its end.
-#[derive(Clone, Copy)]
-struct Length {
-    value: usize,
-    end: usize,
-}
-
 enum Line {
     Complete(Length),
     /// `bytes` of the line are there and none of them ends it.
     Incomplete {
         bytes: usize,
     },
-}
-
-/// The usual line: one to nine digits without a leading zero, then CR LF. Everything else, also what is incomplete,
-/// is `None` and left to the slow path.
-#[inline(always)]
-fn short_length(input: &[u8], at: usize) -> Option<Length> {
-    let rest = input.get(at..)?;
-    let first = rest.first()?.wrapping_sub(b'0');
-    // A leading zero is either zero itself or an error.
-    if first.wrapping_sub(1) > 8 {
-        return None;
-    }
-    let mut value = first as usize;
-    let mut index = 1;
-    while index < 10 {
-        let byte = *rest.get(index)?;
-        let digit = byte.wrapping_sub(b'0');
-        if digit > 9 {
-            if byte == b'\r' && *rest.get(index + 1)? == b'\n' {
-                return Some(Length {
-                    value,
-                    end: at + index + 2,
-                });
-            }
-            return None;
-        }
-        value = value * 10 + digit as usize;
-        index += 1;
-    }
-    None
 }
 
 #[inline(always)]
