@@ -80,7 +80,10 @@ impl Slab {
     /// `slab` is a slab of this arena whose shard's lock is held, `index` below its cell count.
     unsafe fn cell(slab: *mut Slab, index: u16) -> *mut u8 {
         // SAFETY: by the caller's promise the result is inside the slab.
-        unsafe { slab.cast::<u8>().add(SLAB_HEADER + index as usize * class_bytes((*slab).class as usize)) }
+        unsafe {
+            slab.cast::<u8>()
+                .add(SLAB_HEADER + index as usize * class_bytes((*slab).class as usize))
+        }
     }
 }
 
@@ -129,15 +132,26 @@ pub fn set_worker(worker: usize) {
     WORKER.set(worker);
 }
 
+#[inline]
+pub(crate) fn worker() -> usize {
+    WORKER.get()
+}
+
 impl Arena {
     pub fn new(workers: usize) -> Arena {
         let line = || Line {
-            shard: Mutex::new(Shard { room: [std::ptr::null_mut(); CLASSES] }),
+            shard: Mutex::new(Shard {
+                room: [std::ptr::null_mut(); CLASSES],
+            }),
             used: AtomicUsize::new(0),
         };
         Arena {
             lines: (0..workers.max(1)).map(|_| line()).collect(),
-            pool: Mutex::new(Pool { resident: Vec::new(), absent: Vec::new(), chunks: Vec::new() }),
+            pool: Mutex::new(Pool {
+                resident: Vec::new(),
+                absent: Vec::new(),
+                chunks: Vec::new(),
+            }),
             slabs: AtomicUsize::new(0),
             spare: AtomicUsize::new(0),
             large: AtomicUsize::new(0),
@@ -148,12 +162,17 @@ impl Arena {
     /// Bytes that objects take.
     #[inline]
     pub fn used_bytes(&self) -> usize {
-        self.lines.iter().map(|line| line.used.load(Relaxed)).sum::<usize>() + self.large.load(Relaxed)
+        self.lines
+            .iter()
+            .map(|line| line.used.load(Relaxed))
+            .sum::<usize>()
+            + self.large.load(Relaxed)
     }
 
     /// Bytes of memory held for objects, free cells and spare slabs included.
     pub fn held_bytes(&self) -> usize {
-        (self.slabs.load(Relaxed) + self.spare.load(Relaxed)) * SLAB_BYTES + self.large.load(Relaxed)
+        (self.slabs.load(Relaxed) + self.spare.load(Relaxed)) * SLAB_BYTES
+            + self.large.load(Relaxed)
     }
 
     /// Bytes of slabs that have at least one object, and of large objects.
@@ -189,7 +208,8 @@ impl Arena {
             if (*slab).used == (*slab).cells {
                 shard.unlink(slab);
             }
-            line.used.store(line.used.load(Relaxed) + class_bytes(class), Relaxed);
+            line.used
+                .store(line.used.load(Relaxed) + class_bytes(class), Relaxed);
             NonNull::new_unchecked(Slab::cell(slab, index))
         }
     }
@@ -211,7 +231,8 @@ impl Arena {
         debug_assert_eq!(class, class_of(bytes));
         let line = &self.lines[which];
         let mut shard = line.shard.lock();
-        line.used.store(line.used.load(Relaxed) - class_bytes(class), Relaxed);
+        line.used
+            .store(line.used.load(Relaxed) - class_bytes(class), Relaxed);
         // SAFETY: the slab is a slab of this shard, whose lock is held, and `ptr` is one of its cells.
         unsafe {
             let offset = ptr.as_ptr() as usize - slab as usize - SLAB_HEADER;
@@ -237,7 +258,9 @@ impl Arena {
     fn alloc_large(&self, bytes: usize) -> NonNull<u8> {
         let layout = large_layout(bytes);
         // SAFETY: the size is not zero.
-        let Some(ptr) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
+        let Some(ptr) = NonNull::new(unsafe { alloc(layout) }) else {
+            handle_alloc_error(layout)
+        };
         self.large.fetch_add(layout.size(), Relaxed);
         ptr
     }
@@ -250,7 +273,9 @@ impl Arena {
         let (before, after) = (large_layout(old), large_layout(new));
         // SAFETY: by the caller's promise, allocated with `before`; the new size is not zero.
         let raw = unsafe { realloc(ptr.as_ptr(), before, after.size()) };
-        let Some(ptr) = NonNull::new(raw) else { handle_alloc_error(after) };
+        let Some(ptr) = NonNull::new(raw) else {
+            handle_alloc_error(after)
+        };
         self.large.fetch_add(after.size(), Relaxed);
         self.large.fetch_sub(before.size(), Relaxed);
         ptr
@@ -323,7 +348,8 @@ impl Arena {
                     // SAFETY: listed slabs belong to this shard, whose lock is held.
                     unsafe {
                         let next = (*slab).next;
-                        if !first && (*slab).used as usize * 100 < (*slab).cells as usize * percent {
+                        if !first && (*slab).used as usize * 100 < (*slab).cells as usize * percent
+                        {
                             shard.unlink(slab);
                             (*slab).evacuated = true;
                             marked += 1;
@@ -404,11 +430,14 @@ impl Drop for Arena {
 }
 
 fn slab_of(ptr: NonNull<u8>) -> *mut Slab {
-    ptr.as_ptr().map_addr(|address| address & !(SLAB_BYTES - 1)).cast()
+    ptr.as_ptr()
+        .map_addr(|address| address & !(SLAB_BYTES - 1))
+        .cast()
 }
 
 fn large_layout(bytes: usize) -> Layout {
-    Layout::from_size_align(rounded(bytes), 16).expect("object sizes are bounded by 512 MB and a key")
+    Layout::from_size_align(rounded(bytes), 16)
+        .expect("object sizes are bounded by 512 MB and a key")
 }
 
 /// 4 MiB of address space aligned to a slab; memory is taken when it is touched.
@@ -512,7 +541,11 @@ mod tests {
             }
         }
         assert_eq!(arena.evacuating(), 0);
-        assert!(arena.slab_bytes() * 4 < before, "{} of {before}", arena.slab_bytes());
+        assert!(
+            arena.slab_bytes() * 4 < before,
+            "{} of {before}",
+            arena.slab_bytes()
+        );
         for ptr in kept {
             // SAFETY: as above.
             unsafe { arena.free(ptr, 500) };

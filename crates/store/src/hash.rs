@@ -40,12 +40,17 @@ pub struct Hasher {
 
 impl Hasher {
     pub fn new(secret: [u64; 2]) -> Hasher {
-        Hasher { keyed: SipHasher13::new_with_keys(secret[0], secret[1]) }
+        Hasher {
+            keyed: SipHasher13::new_with_keys(secret[0], secret[1]),
+        }
     }
 
     #[inline]
     pub fn key<'a>(&self, name: &'a [u8]) -> Key<'a> {
-        Key { name, hash: self.hash(name) }
+        Key {
+            name,
+            hash: self.hash(name),
+        }
     }
 
     #[inline]
@@ -53,7 +58,11 @@ impl Hasher {
         let mut hasher = self.keyed;
         hasher.write(name);
         let Hash128 { h1, h2 } = hasher.finish128();
-        KeyHash { high: h1, low: h2, slot: slot(name) }
+        KeyHash {
+            high: h1,
+            low: h2,
+            slot: slot(name),
+        }
     }
 }
 
@@ -78,7 +87,11 @@ const CRC16_TABLES: [[u16; 256]; 8] = {
         let mut crc = (byte as u16) << 8;
         let mut bit = 0;
         while bit < 8 {
-            crc = if crc & 0x8000 != 0 { (crc << 1) ^ 0x1021 } else { crc << 1 };
+            crc = if crc & 0x8000 != 0 {
+                (crc << 1) ^ 0x1021
+            } else {
+                crc << 1
+            };
             bit += 1;
         }
         tables[0][byte] = crc;

@@ -12,7 +12,9 @@ pub const PAGE_BYTES: usize = 4096;
 /// it travels to the driver inside an [`Op`] and comes back inside a [`Done`].
 pub struct PageBuf {
     ptr: *mut u8,
+    /// Bytes that are seen, of `capacity` allocated.
     bytes: usize,
+    capacity: usize,
 }
 
 // SAFETY: a PageBuf is the only owner of its memory, as a Vec<u8> is.
@@ -28,7 +30,11 @@ impl PageBuf {
         if ptr.is_null() {
             handle_alloc_error(layout);
         }
-        PageBuf { ptr, bytes: pages * PAGE_BYTES }
+        PageBuf {
+            ptr,
+            bytes: pages * PAGE_BYTES,
+            capacity: pages * PAGE_BYTES,
+        }
     }
 
     fn layout(bytes: usize) -> Layout {
@@ -37,6 +43,16 @@ impl PageBuf {
 
     pub fn pages(&self) -> usize {
         self.bytes / PAGE_BYTES
+    }
+
+    /// Shows only the first `pages` pages from now on, or, again, more: at most what was allocated.
+    pub fn set_pages(&mut self, pages: usize) {
+        assert!(pages > 0 && pages * PAGE_BYTES <= self.capacity);
+        self.bytes = pages * PAGE_BYTES;
+    }
+
+    pub fn capacity_pages(&self) -> usize {
+        self.capacity / PAGE_BYTES
     }
 }
 
@@ -58,7 +74,7 @@ impl std::ops::DerefMut for PageBuf {
 impl Drop for PageBuf {
     fn drop(&mut self) {
         // SAFETY: allocated in new() with the same layout.
-        unsafe { dealloc(self.ptr, Self::layout(self.bytes)) }
+        unsafe { dealloc(self.ptr, Self::layout(self.capacity)) }
     }
 }
 

@@ -1,6 +1,35 @@
-//! The tiered store. Knows no sockets and no RESP.
+//! The tiered store: what is hot in RAM, everything else on flash, one 16-byte index entry per key either way.
+//!
+//! In reading order: [`hash`] (what a key is reduced to), [`word`] and [`index`] (the entry and the table of entries),
+//! [`object`] and [`arena`] (values in RAM), [`store`] and [`keyspace`] (stripes, and what a handler sees of them),
+//! [`page`] (the format on flash), [`segment`] (the log), `tier` and `hand` (what leaves RAM when), [`lane`] with
+//! `fill` and `collect` (a worker's flash I/O), [`io`] (the words spoken with the drivers), [`stats`].
+//!
+//! Knows no sockets, no RESP and no clock: time arrives as an argument, I/O leaves as a value.
+
 pub mod arena;
+mod collect;
+pub mod counters;
+mod fill;
+mod hand;
 pub mod hash;
 pub mod index;
 pub mod io;
+pub mod keyspace;
+pub mod lane;
+pub mod object;
+pub mod page;
+pub mod segment;
+pub mod stats;
+pub mod store;
+mod tier;
 pub mod word;
+
+pub use hash::{Hasher, Key, KeyHash};
+pub use keyspace::{Cold, ColdRead, Inspect, Keyspace, Peek, Resume, Value, ValueMut};
+pub use lane::{Lane, Maintain, ReadError, Ticket};
+pub use page::Codec;
+pub use stats::StoreStats;
+pub use store::{FlashConfig, Policy, Store, StoreConfig};
+pub use tier::Admission;
+pub use value::Kind;

@@ -2,10 +2,10 @@
 //! the unit from front to back.
 //! Never knows where the unit goes, nor what a tag means.
 //!
-//! How full pages come about: the ratio of past frames tells how many raw bytes the rest of the page will hold; that is
-//! split evenly into frames of at most [`FRAME_RAW_TARGET`]. The last one is compressed once it should fill the page;
-//! if it turns out too large it is tried again with fewer records, at most twice. Data that does not compress fills
-//! pages raw to the brim, and only every [`RAW_FRAMES_PER_PROBE`]-th frame tries compression again.
+//! How full pages come about: the ratio of past frames tells how many raw bytes the rest of the page will hold; that
+//! is split evenly into frames of at most [`FRAME_RAW_TARGETS`]. The last one is compressed once it should fill the
+//! page; if it turns out too large it is tried again with fewer records, at most twice. Data that does not compress
+//! fills pages raw to the brim, and only every [`RAW_FRAMES_PER_PROBE`]-th frame tries compression again.
 //!
 //! A record is accepted only if it and all pending ones have a place even if nothing compresses ([`Worst`]).
 
@@ -21,14 +21,15 @@ use super::record::Bases;
 use super::{Dictionary, Record, step_of};
 use crate::io::{PAGE_BYTES, PageBuf};
 
-/// Raw bytes of a frame: more compress better, fewer decode faster, and a read decodes one frame.
-const FRAME_RAW_TARGET: usize = 6 << 10;
+/// Raw bytes of a frame, at most. More compress better, fewer decode faster, and a read decodes one frame; so a larger
+/// size is taken only where it pays ([`Pace`]): where records of a kilobyte or more resemble each other.
+const FRAME_RAW_TARGETS: [usize; 3] = [6 << 10, 12 << 10, 24 << 10];
 /// Compression must save an eighth, or a frame that would fit raw is stored raw and read without decoding.
 const WORTHWHILE_SHIFT: u32 = 3;
 /// A page with fewer bytes left is closed rather than given another compressed frame.
 const TAIL_BYTES: usize = 128;
 /// How often data that did not compress is tried again: the cost of a probe spread over so many frames.
-const RAW_FRAMES_PER_PROBE: u32 = 16;
+const RAW_FRAMES_PER_PROBE: usize = 16;
 /// Frames tried with fewer records when the first attempt was too large for the page.
 const ATTEMPTS_MAX: usize = 3;
 /// Records above this get no help from a dictionary.
@@ -277,36 +278,102 @@ impl Worst {
 
 /// What past frames tell about the next one.
 struct Pace {
-    /// Stored per raw byte in 1024ths, a moving average.
-    ratio: usize,
+    /// Stored per raw byte in 1024ths by frame size, moving averages.
+    ratios: [usize; FRAME_RAW_TARGETS.len()],
+    /// The frame size in use, and the one of the frame being gathered: a neighbour is tried now and then.
+    size: usize,
+    next_size: usize,
     /// Raw bytes of a record, a moving average.
     record_bytes: usize,
-    raw_frames: u32,
+    frames: usize,
 }
 
 /// A ratio from which frames are stored raw without trying: 15/16.
 const RATIO_RAW: usize = 960;
 /// The ratio of nothing known.
 const RATIO_START: usize = 512;
+/// Of so many frames the first [`TRIED_LARGER`] are gathered for the next larger size, and one in the middle for the
+/// next smaller.
+const FRAMES_PER_TRIAL: usize = 64;
+const TRIED_LARGER: usize = 4;
 
 impl Pace {
+    fn new() -> Pace {
+        Pace {
+            ratios: [RATIO_START; FRAME_RAW_TARGETS.len()],
+            size: 0,
+            next_size: 0,
+            record_bytes: 256,
+            frames: 0,
+        }
+    }
+
+    fn is_raw(&self) -> bool {
+        self.ratios[self.size] >= RATIO_RAW
+    }
+
+    fn ratio(&self) -> usize {
+        self.ratios[self.next_size]
+    }
+
+    /// A frame of `next_size` was compressed.
     fn note(&mut self, raw: usize, stored: usize, records: usize) {
         let ratio = (stored * 1024 / raw).clamp(8, 1024);
-        // A probe's word counts for more: there was none for a while.
-        let weight = if self.ratio >= RATIO_RAW { 2 } else { 4 };
-        self.ratio = (self.ratio * (weight - 1) + ratio) / weight;
+        let was_raw = self.is_raw();
         self.record_bytes = (self.record_bytes * 3 + raw / records) / 4;
+        // The short last frame of a page says little about the others.
+        if raw * 2 < self.ratio_frame_bytes() {
+            return;
+        }
+        let average = &mut self.ratios[self.next_size];
+        // A trial's word counts for more: it comes seldom.
+        let weight = if was_raw || self.next_size != self.size {
+            2
+        } else {
+            4
+        };
+        *average = (*average * (weight - 1) + ratio) / weight;
+        let now = self.ratios[self.size];
+        if self.size + 1 < self.ratios.len() && self.ratios[self.size + 1] * 100 < now * 85 {
+            self.size += 1;
+        } else if self.size > 0 && self.ratios[self.size - 1] * 92 < now * 100 {
+            self.size -= 1;
+        }
+    }
+
+    /// What a frame of `next_size` has when it fills a page or reaches its target.
+    fn ratio_frame_bytes(&self) -> usize {
+        FRAME_RAW_TARGETS[self.next_size].min(PAYLOAD_BYTES * 1024 / self.ratio())
+    }
+
+    /// Whether a frame of incompressible data tries compression all the same.
+    fn is_raw_probe(&self) -> bool {
+        self.frames.is_multiple_of(RAW_FRAMES_PER_PROBE)
+    }
+
+    /// Chooses the size of the next frame.
+    fn advance(&mut self) {
+        self.frames += 1;
+        self.next_size = match self.frames % FRAMES_PER_TRIAL {
+            0..TRIED_LARGER => (self.size + 1).min(self.ratios.len() - 1),
+            n if n == FRAMES_PER_TRIAL / 2 => self.size.saturating_sub(1),
+            _ => self.size,
+        };
     }
 
     /// The raw bytes to gather for the next frame of a page with `room` left.
     fn frame_target(&self, room: usize) -> usize {
+        let frame_bytes = FRAME_RAW_TARGETS[self.next_size];
+        if self.is_raw() && self.is_raw_probe() {
+            return frame_bytes;
+        }
         let fingerprint = FINGERPRINT_BYTES * 1024 / self.record_bytes.max(8);
-        let rest = room * 1024 / (self.ratio + fingerprint);
-        if rest <= FRAME_RAW_TARGET {
+        let rest = room * 1024 / (self.ratio() + fingerprint);
+        if rest <= frame_bytes {
             // The last frame of the page. A little less than expected: a second attempt costs more than the gap.
             rest - rest / 64
         } else {
-            rest / rest.div_ceil(FRAME_RAW_TARGET)
+            rest / rest.div_ceil(frame_bytes)
         }
     }
 }
@@ -361,6 +428,17 @@ impl PageBuilder {
     /// Whether a unit is begun and not finished.
     pub fn is_open(&self) -> bool {
         self.unit.is_some()
+    }
+
+    /// Of the unit that is begun: a record with this `seq` need not store it.
+    pub fn sequence(&self) -> u64 {
+        self.unit.as_ref().expect("a unit is begun").bases.seq
+    }
+
+    /// Between units.
+    pub fn set_codec(&mut self, codec: Codec) {
+        assert!(self.unit.is_none(), "finish the unit first");
+        self.compressor.set_codec(codec);
     }
 
     /// Copies the record into the unit; `tag` comes back with its place. A unit is begun.
@@ -459,12 +537,13 @@ impl PageBuilder {
     fn may_fit(&self, bytes: usize) -> bool {
         let room = self.page.room();
         let fits_raw = bytes + FINGERPRINT_BYTES <= room;
-        fits_raw || (!self.is_raw() && room >= TAIL_BYTES && bytes * self.pace.ratio / 1024 <= room)
+        fits_raw
+            || (!self.is_raw() && room >= TAIL_BYTES && bytes * self.pace.ratio() / 1024 <= room)
     }
 
     /// Whether pending records should become a frame before another of `bytes` joins them.
     fn is_frame_full(&self, bytes: usize) -> bool {
-        if self.is_raw() {
+        if self.is_raw() && !self.pace.is_raw_probe() {
             self.worst.pages_with(bytes) > 0
         } else {
             self.pending.raw_bytes() + bytes > self.target
@@ -472,7 +551,7 @@ impl PageBuilder {
     }
 
     fn is_raw(&self) -> bool {
-        self.compressor.frame_codec() == FrameCodec::Raw || self.pace.ratio >= RATIO_RAW
+        self.compressor.frame_codec() == FrameCodec::Raw || self.pace.is_raw()
     }
 
     /// Turns as many pending records into a frame as the open page holds, or closes the page if it holds none.
@@ -508,16 +587,14 @@ impl PageBuilder {
                 assert!(self.open_page(), "pending records have a place by Worst");
             }
         }
+        self.pace.advance();
         self.plan_frame();
     }
 
     /// Places pending records compressed, if that is worthwhile.
     fn seal_compressed(&mut self) -> bool {
-        if self.is_raw() {
-            self.pace.raw_frames += 1;
-            if !self.pace.raw_frames.is_multiple_of(RAW_FRAMES_PER_PROBE) {
-                return false;
-            }
+        if self.is_raw() && !self.pace.is_raw_probe() {
+            return false;
         }
         let room = self.page.room();
         let fits_raw = self.pending.count_fitting(room, |raw| raw);

@@ -69,6 +69,13 @@ impl Compressor {
         }
     }
 
+    /// Takes effect with the next frame.
+    pub fn set_codec(&mut self, codec: Codec) {
+        if codec != self.codec {
+            *self = Compressor::new(codec, self.level);
+        }
+    }
+
     /// What [`Compressor::compress`] makes.
     pub fn frame_codec(&self) -> FrameCodec {
         match self.codec {

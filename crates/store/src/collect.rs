@@ -1,0 +1,314 @@
+//! Owns the collection of segments: live records move to the relocation stream, then the segment is free.
+//! One collection a lane at a time, one unit read at a time, so that its pace follows demotion.
+
+use crate::counters::Counter;
+use crate::fill::{Item, Origin, place_of, points_to};
+use crate::hand::Verdict;
+use crate::hash::KeyHash;
+use crate::io::{Done, Op, OpKind, PageBuf};
+use crate::lane::{Flight, Lane, RecordKind, WRITES_IN_FLIGHT_MAX};
+use crate::page::{Page, Record, scan};
+use crate::segment::{Stream, Unit};
+use crate::store::expire;
+use std::sync::atomic::Ordering::Relaxed;
+
+pub(crate) struct Collect {
+    segment: u32,
+    units: Vec<Unit>,
+    reading: bool,
+    /// Records read and not yet dealt with: there was no room for them.
+    backlog: Vec<Gathered>,
+    /// The policy evicts what is not in use instead of moving it.
+    evict: bool,
+    /// A unit could not be read: its records stay, and so does the segment.
+    damaged: bool,
+}
+
+/// A record copied out of its page.
+struct Gathered {
+    hash: KeyHash,
+    bytes: Box<[u8]>,
+    key: usize,
+    kind: u8,
+    uid: u32,
+    expiry: Option<u64>,
+    seq: u64,
+    page: u32,
+    pages: usize,
+}
+
+/// A segment used to more than this is not worth collecting.
+const FULLEST: f64 = 0.97;
+
+impl Lane {
+    /// A step of the collection under way, or the start of one when free segments run low. Says whether there is
+    /// more to do at once.
+    pub(crate) fn collect_slice(&mut self) -> bool {
+        if self.collect.is_some() {
+            return self.collect_step();
+        }
+        let segments = &self.store.segments;
+        let low = segments.reserve() + (segments.count() / 32).max(2);
+        let free = segments.free_count();
+        let starved = self.fill[0].blocked();
+        if free >= low && !starved {
+            return false;
+        }
+        if let Some(segment) = segments.victim(self.now_ms, FULLEST) {
+            self.begin_collection(segment, false);
+            return true;
+        }
+        if !starved || self.store.tier.collecting.load(Relaxed) > 0 {
+            return false;
+        }
+        // Flash is full of live records.
+        let policy = self.store.tier.policy();
+        if (policy.evicts(true) || policy.evicts(false))
+            && let Some(segment) = segments.victim(self.now_ms, 2.0)
+        {
+            self.begin_collection(segment, true);
+            return true;
+        }
+        self.store.tier.stuck.store(true, Relaxed);
+        false
+    }
+
+    /// Collects a segment many of whose records have expired, whether or not room is short.
+    pub(crate) fn collect_expired(&mut self) {
+        if let Some(segment) = self.store.segments.expired_victim(self.now_ms) {
+            self.begin_collection(segment, false);
+        }
+    }
+
+    fn begin_collection(&mut self, segment: u32, evict: bool) {
+        self.store.tier.collecting.fetch_add(1, Relaxed);
+        let units = if self.store.segments.get(segment).is_dead() {
+            Vec::new()
+        } else {
+            self.store.segments.units(segment)
+        };
+        self.collect = Some(Collect {
+            segment,
+            units,
+            reading: false,
+            backlog: Vec::new(),
+            evict,
+            damaged: false,
+        });
+    }
+
+    fn collect_step(&mut self) -> bool {
+        let Some(mut collect) = self.collect.take() else {
+            return false;
+        };
+        if collect.reading || self.fill[1].in_flight >= WRITES_IN_FLIGHT_MAX {
+            self.collect = Some(collect);
+            return false;
+        }
+        while let Some(record) = collect.backlog.pop() {
+            if !self.relocate(&record, collect.evict) {
+                collect.backlog.push(record);
+                self.collect = Some(collect);
+                return false;
+            }
+        }
+        if let Some(unit) = collect.units.pop() {
+            let page = self.store.segments.page(unit, 0);
+            let (path, offset) = self.store.segments.location(page);
+            let buf = PageBuf::new(unit.pages as usize);
+            self.store.counters.add(Counter::FlashReads, 1);
+            self.store
+                .counters
+                .add(Counter::FlashReadBytes, buf.len() as u64);
+            let token = self.token(Flight::Collect { unit });
+            self.push(Op {
+                token: token as u64,
+                path,
+                offset,
+                kind: OpKind::Read(buf),
+            });
+            collect.reading = true;
+            self.collect = Some(collect);
+            return false;
+        }
+        // All is read: what was moved must be on flash before the segment is free.
+        self.finish_unit(Stream::Relocated);
+        self.retry_unit(Stream::Relocated);
+        if !self.fill[1].is_empty() {
+            self.collect = Some(collect);
+            return false;
+        }
+        let segments = &self.store.segments;
+        if collect.damaged && !segments.get(collect.segment).is_dead() {
+            // Damaged records keep their entries, so that their keys answer with an error, not with nothing.
+            segments.uncollected(collect.segment);
+            segments.retire(collect.segment);
+        } else if segments.get(collect.segment).is_dead() {
+            if !segments.collected(collect.segment) {
+                self.collect = Some(collect);
+                return false;
+            }
+            self.store.counters.add(Counter::CollectedSegments, 1);
+            let page = collect.segment * segments.segment_pages;
+            let ((path, offset), bytes) = (segments.location(page), segments.segment_bytes());
+            if segments.free_count() > segments.count() / 2 {
+                // Plenty is free: the device may have the space for itself.
+                let token = self.token(Flight::Discard);
+                self.push(Op {
+                    token: token as u64,
+                    path,
+                    offset,
+                    kind: OpKind::Discard { bytes },
+                });
+            }
+        } else {
+            segments.uncollected(collect.segment);
+        }
+        self.store.tier.collecting.fetch_sub(1, Relaxed);
+        true
+    }
+
+    pub(crate) fn collect_read_done(&mut self, unit: Unit, done: Done) {
+        let Some(mut collect) = self.collect.take() else {
+            return;
+        };
+        collect.reading = false;
+        let buf = done.buf.expect("a read brings its buffer back");
+        match done.result {
+            Ok(()) => self.gather(&buf, unit, &mut collect),
+            Err(error) => {
+                self.store.counters.add(Counter::ReadErrors, 1);
+                tracing::error!(
+                    segment = collect.segment,
+                    "flash read failed while collecting: {error}"
+                );
+                collect.damaged = true;
+            }
+        }
+        self.collect = Some(collect);
+    }
+
+    /// Copies the unit's records that the index still points to.
+    fn gather(&mut self, buf: &[u8], unit: Unit, collect: &mut Collect) {
+        let first = self.store.segments.page(unit, 0);
+        for (at, page) in scan(buf) {
+            let page_number = first + at as u32;
+            let gathered = match page {
+                Ok(page) => self.gather_page(&page, page_number, &mut collect.backlog),
+                Err(corrupt) => Err(corrupt),
+            };
+            if let Err(corrupt) = gathered {
+                self.store.counters.add(Counter::ChecksumErrors, 1);
+                tracing::error!(
+                    segment = collect.segment,
+                    page = page_number,
+                    "flash page damaged: {corrupt}"
+                );
+                collect.damaged = true;
+            }
+        }
+    }
+
+    fn gather_page(
+        &mut self,
+        page: &Page<'_>,
+        number: u32,
+        backlog: &mut Vec<Gathered>,
+    ) -> Result<(), crate::page::Corrupt> {
+        let store = self.store.clone();
+        let (begin, pages) = (backlog.len(), page.pages());
+        let place = place_of(number, pages);
+        page.for_each(
+            &|id| store.dictionary(id),
+            &mut self.scratch,
+            &mut |record| {
+                let hash = store.hasher.hash(record.key);
+                let live = {
+                    let mut stripe = store.stripe(hash.stripe());
+                    let table = &stripe.database_mut(record.db).table;
+                    table
+                        .find(hash.high, |word| points_to(word, hash, place))
+                        .is_some()
+                };
+                // A key demoted twice into one page: only the later record is its value.
+                let older = backlog[begin..]
+                    .iter()
+                    .position(|other| other.hash == hash && other.uid == record.db);
+                if live {
+                    let mut bytes = Vec::with_capacity(record.key.len() + record.value.len());
+                    bytes.extend_from_slice(record.key);
+                    bytes.extend_from_slice(record.value);
+                    let gathered = Gathered {
+                        hash,
+                        bytes: bytes.into(),
+                        key: record.key.len(),
+                        kind: record.kind,
+                        uid: record.db,
+                        expiry: record.expiry_ms,
+                        seq: record.seq,
+                        page: number,
+                        pages,
+                    };
+                    match older {
+                        Some(older) if backlog[begin + older].seq > record.seq => {}
+                        Some(older) => backlog[begin + older] = gathered,
+                        None => backlog.push(gathered),
+                    }
+                }
+            },
+        )
+    }
+
+    /// Moves a record to the relocation stream, or removes its key if it has expired or is to be evicted. False: no
+    /// room, try again.
+    fn relocate(&mut self, record: &Gathered, evict: bool) -> bool {
+        let store = self.store.clone();
+        let place = place_of(record.page, record.pages);
+        {
+            let mut stripe = store.stripe(record.hash.stripe());
+            let database = stripe.database_mut(record.uid);
+            let found = database
+                .table
+                .find(record.hash.high, |word| points_to(word, record.hash, place));
+            let Some(slot) = found else { return true };
+            if record.expiry.is_some_and(|expiry| expiry <= self.now_ms) {
+                expire(&store, database, slot);
+                return true;
+            }
+            let word = database.table.word(slot);
+            if evict
+                && !word.is_hot()
+                && !word.is_referenced()
+                && store.tier.policy().evicts(word.has_expiry())
+            {
+                database.discard(&store, slot);
+                store.counters.add(Counter::EvictedKeys, 1);
+                return true;
+            }
+        }
+        let Some(kind) = RecordKind::from_byte(record.kind) else {
+            return true;
+        };
+        let (key, value) = record.bytes.split_at(record.key);
+        let copied = Record {
+            key,
+            value,
+            kind: record.kind,
+            db: record.uid,
+            expiry_ms: record.expiry,
+            seq: record.seq,
+            hash: record.hash.high,
+        };
+        let item = Item {
+            hash: record.hash,
+            uid: record.uid,
+            kind: kind.kind,
+            expiry: record.expiry,
+            origin: Origin::Flash(place),
+        };
+        match self.add(Stream::Relocated, copied, item) {
+            Verdict::Taken => true,
+            Verdict::Stop | Verdict::Keep => false,
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Owns the store's event counters: a line per worker, summed when read. Never knows what they are shown as.
+
+use crate::arena::worker;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Counter {
+    /// Look-ups that found a key, and that did not, as Redis counts them.
+    KeyspaceHits,
+    KeyspaceMisses,
+    ExpiredKeys,
+    EvictedKeys,
+    /// Values read from flash into RAM; of them, those that stayed.
+    FlashValueReads,
+    Promotions,
+    /// Values that left RAM: dropped because their copy on flash was valid, or written.
+    DemotionsClean,
+    DemotionsWritten,
+    FlashReads,
+    FlashReadBytes,
+    FlashWrites,
+    FlashWriteBytes,
+    /// Reads that found theirs already on its way.
+    MergedReads,
+    /// Raw and stored bytes of demoted records, for the compression ratio.
+    RecordBytes,
+    RecordStoredBytes,
+    CollectedSegments,
+    RelocatedRecords,
+    ChecksumErrors,
+    ReadErrors,
+    WriteErrors,
+    /// Bytes of keys and values that commands wrote.
+    UserBytes,
+    EvacuatedObjects,
+}
+const COUNTERS: usize = Counter::EvacuatedObjects as usize + 1;
+
+#[repr(align(128))]
+struct Line([AtomicU64; COUNTERS]);
+
+pub struct Counters(Box<[Line]>);
+
+impl Counters {
+    pub fn new(workers: usize) -> Counters {
+        Counters(
+            (0..workers.max(1))
+                .map(|_| Line([const { AtomicU64::new(0) }; COUNTERS]))
+                .collect(),
+        )
+    }
+
+    #[inline]
+    pub fn add(&self, counter: Counter, n: u64) {
+        self.0[worker() % self.0.len()].0[counter as usize].fetch_add(n, Relaxed);
+    }
+
+    pub fn sum(&self, counter: Counter) -> u64 {
+        self.0
+            .iter()
+            .map(|line| line.0[counter as usize].load(Relaxed))
+            .sum()
+    }
+
+    /// CONFIG RESETSTAT.
+    pub fn reset(&self) {
+        self.0
+            .iter()
+            .flat_map(|line| &line.0)
+            .for_each(|counter| counter.store(0, Relaxed));
+    }
+}

@@ -1,0 +1,504 @@
+//! Owns how records become written units: demoted values and relocated records are packed, written, and only then
+//! does the index point to flash. Until a write has succeeded the object stays in RAM as it was, so a failed
+//! write loses nothing.
+
+use crate::counters::Counter;
+use crate::hand::{Verdict, Victim};
+use crate::hash::KeyHash;
+use crate::io::{Done, Op, OpKind, PAGE_BYTES, PageBuf};
+use crate::lane::{Flight, Lane, RecordKind, WRITES_IN_FLIGHT_MAX};
+use crate::object::Object;
+use crate::page::{Codec, DICTIONARY_BYTES, PageBuilder, Placed, Push, Record, Trainer, step_of};
+use crate::segment::{Stream, Unit};
+use crate::store::Store;
+use crate::word::{Place, Word};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use value::Kind;
+
+/// Pages of a write of small records.
+const UNIT_PAGES: usize = 64;
+/// A unit is written at the latest when it holds this many records or bytes: they stay in RAM until then.
+const UNIT_ITEMS_MAX: usize = 2_048;
+const UNIT_RAM_BYTES_MAX: usize = 1 << 20;
+const ZSTD_LEVEL: i32 = 1;
+
+/// Sequence numbers of units (64 bits) and of demotions (their lower 24 bits mark the object).
+static SEQUENCE: AtomicU64 = AtomicU64::new(1);
+static WRITE_NUMBER: AtomicU32 = AtomicU32::new(1);
+
+/// A record of a unit that is being filled or written, by its tag.
+pub(crate) struct Item {
+    pub hash: KeyHash,
+    pub uid: u32,
+    pub kind: Kind,
+    pub expiry: Option<u64>,
+    pub origin: Origin,
+}
+
+pub(crate) enum Origin {
+    /// A dirty object, of so many bytes of RAM, marked with the number of its write.
+    Ram {
+        address: usize,
+        write: u32,
+        bytes: usize,
+    },
+    /// A record of the segment being collected.
+    Flash(Place),
+}
+
+#[derive(Default)]
+pub(crate) struct Items {
+    pub items: Vec<Item>,
+    pub placed: Vec<Placed>,
+}
+
+/// A unit in the making.
+pub(crate) struct Filling {
+    builder: PageBuilder,
+    items: Vec<Item>,
+    ram_bytes: usize,
+    /// Filled, but no segment had room for it yet.
+    waiting: Option<(PageBuf, Items)>,
+    pub in_flight: usize,
+    user_bytes: u64,
+    encoded: Vec<u8>,
+    idle_since_ms: u64,
+}
+
+impl Filling {
+    pub fn new(codec: Codec) -> Filling {
+        Filling {
+            builder: PageBuilder::new(codec, ZSTD_LEVEL),
+            items: Vec::new(),
+            ram_bytes: 0,
+            waiting: None,
+            in_flight: 0,
+            user_bytes: 0,
+            encoded: Vec::new(),
+            idle_since_ms: 0,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty() && self.waiting.is_none() && self.in_flight == 0
+    }
+
+    pub fn blocked(&self) -> bool {
+        self.waiting.is_some()
+    }
+}
+
+impl Lane {
+    /// Copies a dirty victim into the unit being filled. Its stripe is locked.
+    pub(crate) fn demote(&mut self, victim: Victim) -> Verdict {
+        let Victim {
+            hash,
+            uid,
+            object,
+            has_expiry,
+        } = victim;
+        if self.fill[0].in_flight >= WRITES_IN_FLIGHT_MAX {
+            return Verdict::Stop;
+        }
+        let mut encoded = std::mem::take(&mut self.fill[0].encoded);
+        encoded.clear();
+        let value = match object.boxed() {
+            Some(boxed) => {
+                boxed.encode(&mut encoded);
+                &encoded[..]
+            }
+            None => object.inline().expect("not boxed"),
+        };
+        let tag = RecordKind {
+            kind: object.kind(),
+            boxed: object.is_boxed(),
+            raw: object.is_raw(),
+        };
+        let record = Record {
+            key: object.key(),
+            value,
+            kind: tag.to_byte(),
+            db: uid,
+            expiry_ms: object.expiry(),
+            seq: 0,
+            hash: hash.high,
+        };
+        let bytes = crate::arena::rounded(object.bytes());
+        let write = WRITE_NUMBER.fetch_add(1, Relaxed) & 0xff_ffff;
+        let item = Item {
+            hash,
+            uid,
+            kind: object.kind(),
+            expiry: record.expiry_ms,
+            origin: Origin::Ram {
+                address: object.address(),
+                write,
+                bytes,
+            },
+        };
+        debug_assert_eq!(has_expiry, record.expiry_ms.is_some());
+        let verdict = self.add(Stream::Fresh, record, item);
+        if matches!(verdict, Verdict::Taken) {
+            object.begin_write(write);
+            self.store.tier.writing.fetch_add(bytes, Relaxed);
+            let fill = &mut self.fill[0];
+            fill.ram_bytes += bytes;
+            fill.idle_since_ms = self.now_ms;
+            if fill.items.len() >= UNIT_ITEMS_MAX || fill.ram_bytes >= UNIT_RAM_BYTES_MAX {
+                self.finish_unit(Stream::Fresh);
+            }
+        }
+        self.fill[0].encoded = encoded;
+        verdict
+    }
+
+    /// Adds a record to the stream's unit, beginning and finishing units as needed. A record with `seq` 0 gets the
+    /// unit's.
+    pub(crate) fn add(&mut self, stream: Stream, record: Record<'_>, item: Item) -> Verdict {
+        let which = stream as usize;
+        let mut pages = UNIT_PAGES.min(self.store.segments.segment_pages as usize);
+        loop {
+            if self.fill[which].blocked() && !self.retry_unit(stream) {
+                return Verdict::Stop;
+            }
+            if !self.fill[which].builder.is_open() {
+                self.begin_unit(which, pages);
+            }
+            let fill = &mut self.fill[which];
+            let tag = fill.items.len() as u64;
+            let sequence = match record.seq {
+                0 => fill.builder.sequence(),
+                older => older,
+            };
+            match fill.builder.push(
+                &Record {
+                    seq: sequence,
+                    ..record
+                },
+                tag,
+            ) {
+                Push::Taken => {
+                    fill.user_bytes += (record.key.len() + record.value.len()) as u64;
+                    if stream == Stream::Fresh {
+                        self.store.sample(&record);
+                    }
+                    self.fill[which].items.push(item);
+                    return Verdict::Taken;
+                }
+                Push::Full => self.finish_unit(stream),
+                Push::TooLarge { pages: needed } => {
+                    if needed > self.store.segments.segment_pages as usize {
+                        return Verdict::Keep;
+                    }
+                    self.finish_unit(stream);
+                    pages = needed;
+                }
+                Push::Never => return Verdict::Keep,
+            }
+        }
+    }
+
+    fn begin_unit(&mut self, which: usize, pages: usize) {
+        let fill = &mut self.fill[which];
+        let buf = match self.unit_bufs.pop() {
+            Some(mut buf) if buf.capacity_pages() >= pages => {
+                buf.set_pages(pages);
+                buf
+            }
+            _ => PageBuf::new(pages),
+        };
+        fill.builder.set_codec(*self.store.codec.lock());
+        fill.builder
+            .set_dictionary(self.store.dictionaries.read().last().cloned());
+        fill.builder
+            .begin(buf, SEQUENCE.fetch_add(1, Relaxed), self.now_ms);
+        fill.user_bytes = 0;
+    }
+
+    /// Closes the stream's unit and writes it, or keeps it until a segment has room.
+    pub(crate) fn finish_unit(&mut self, stream: Stream) {
+        let fill = &mut self.fill[stream as usize];
+        if !fill.builder.is_open() {
+            return;
+        }
+        let mut placed = Vec::new();
+        let unit = fill.builder.finish(&mut placed);
+        fill.ram_bytes = 0;
+        let items = Items {
+            items: std::mem::take(&mut fill.items),
+            placed,
+        };
+        if unit.pages == 0 {
+            self.keep_buf(unit.buf);
+            return;
+        }
+        let mut buf = unit.buf;
+        buf.set_pages(unit.pages);
+        self.store
+            .counters
+            .add(Counter::RecordBytes, fill.user_bytes);
+        self.store
+            .counters
+            .add(Counter::RecordStoredBytes, (unit.pages * PAGE_BYTES) as u64);
+        fill.waiting = Some((buf, items));
+        self.retry_unit(stream);
+    }
+
+    /// Writes a finished unit if a segment has room for it.
+    pub(crate) fn retry_unit(&mut self, stream: Stream) -> bool {
+        let Some((buf, items)) = self.fill[stream as usize].waiting.take() else {
+            return true;
+        };
+        let Some(unit) = self.store.segments.take_unit(stream, buf.pages() as u32) else {
+            self.fill[stream as usize].waiting = Some((buf, items));
+            return false;
+        };
+        if stream == Stream::Fresh {
+            self.store.tier.stuck.store(false, Relaxed);
+        }
+        let (path, offset) = self
+            .store
+            .segments
+            .location(self.store.segments.page(unit, 0));
+        self.store.counters.add(Counter::FlashWrites, 1);
+        self.store
+            .counters
+            .add(Counter::FlashWriteBytes, buf.len() as u64);
+        let token = self.token(Flight::Write {
+            unit,
+            stream,
+            items,
+        });
+        self.fill[stream as usize].in_flight += 1;
+        self.push(Op {
+            token: token as u64,
+            path,
+            offset,
+            kind: OpKind::Write(buf),
+        });
+        true
+    }
+
+    /// A unit begun when memory was short is written even if nothing more comes.
+    pub(crate) fn flush_fresh_if_idle(&mut self) {
+        const IDLE_MS: u64 = 50;
+        if !self.fill[0].items.is_empty() && self.now_ms >= self.fill[0].idle_since_ms + IDLE_MS {
+            self.finish_unit(Stream::Fresh);
+        }
+    }
+
+    pub(crate) fn write_done(&mut self, unit: Unit, stream: Stream, items: Items, done: Done) {
+        self.fill[stream as usize].in_flight -= 1;
+        match done.result {
+            Ok(()) => {
+                for placed in &items.placed {
+                    let page = self.store.segments.page(unit, placed.page.into());
+                    self.settle(
+                        &items.items[placed.tag as usize],
+                        Place {
+                            page,
+                            step: placed.step,
+                        },
+                    );
+                }
+            }
+            Err(error) => {
+                self.store.counters.add(Counter::WriteErrors, 1);
+                let (path, offset) = self
+                    .store
+                    .segments
+                    .location(self.store.segments.page(unit, 0));
+                tracing::error!(
+                    path,
+                    offset,
+                    "flash write failed ({error}): its segment is not written any more, its values stay in RAM"
+                );
+                self.store.segments.retire(unit.segment);
+                for item in &items.items {
+                    self.unwritten(item);
+                }
+            }
+        }
+        self.store.segments.unit_written(unit);
+        if let Some(buf) = done.buf {
+            self.keep_buf(buf);
+        }
+    }
+
+    fn keep_buf(&mut self, buf: PageBuf) {
+        if self.unit_bufs.len() < 2 && buf.capacity_pages() == UNIT_PAGES {
+            self.unit_bufs.push(buf);
+        }
+    }
+
+    /// A record is on flash: its entry points there from now on, unless it has changed meanwhile.
+    fn settle(&mut self, item: &Item, place: Place) {
+        let store = &self.store;
+        store.segments.wrote(place, item.expiry);
+        let mut stripe = store.stripe(item.hash.stripe());
+        let database = stripe.database_mut(item.uid);
+        match item.origin {
+            Origin::Ram {
+                address,
+                write,
+                bytes,
+            } => {
+                store.tier.writing.fetch_sub(bytes, Relaxed);
+                let Some(slot) = database.find_address(item.hash.high, address) else {
+                    return;
+                };
+                let object = Object::from_address(address);
+                if !object.is_written_by(write) {
+                    return;
+                }
+                let word = database.table.word(slot);
+                let cold = Word::cold(item.hash, place, item.kind, item.expiry.is_some(), false);
+                store.segments.born(place);
+                store.counters.add(Counter::DemotionsWritten, 1);
+                if word.frequency() == 0 {
+                    database.chill(store, slot, cold);
+                    return;
+                }
+                // Somebody used it meanwhile: it stays, clean.
+                object.end_write((self.now_ms / 1000) as u32);
+                let object = if object.place().is_some() {
+                    object.set_place(cold.0);
+                    object
+                } else {
+                    object.with_fields(&store.arena, item.expiry, Some(cold.0))
+                };
+                *database.table.word_mut(slot) =
+                    word.with_address(object.address()).with_dirty(false);
+            }
+            Origin::Flash(from) => {
+                let found = database
+                    .table
+                    .find(item.hash.high, |word| points_to(word, item.hash, from));
+                let Some(slot) = found else { return };
+                let word = database.table.word(slot);
+                if word.is_hot() {
+                    let object = Object::from_address(word.address());
+                    let cold = Word(object.place().expect("a clean object knows its place"));
+                    object.set_place(cold.with_place(place).0);
+                } else {
+                    *database.table.word_mut(slot) = word.with_place(place);
+                }
+                store.segments.died(from);
+                store.segments.born(place);
+                store.counters.add(Counter::RelocatedRecords, 1);
+            }
+        }
+    }
+
+    /// The write of a record failed: a dirty object is an ordinary dirty object again, a relocated one stays
+    /// where it was.
+    fn unwritten(&mut self, item: &Item) {
+        let store = &self.store;
+        let Origin::Ram {
+            address,
+            write,
+            bytes,
+        } = item.origin
+        else {
+            return;
+        };
+        store.tier.writing.fetch_sub(bytes, Relaxed);
+        let mut stripe = store.stripe(item.hash.stripe());
+        let database = stripe.database_mut(item.uid);
+        if database.find_address(item.hash.high, address).is_some() {
+            let object = Object::from_address(address);
+            if object.is_written_by(write) {
+                object.end_write((self.now_ms / 1000) as u32);
+            }
+        }
+    }
+}
+
+/// Whether an entry is cold at `place`, or hot with its clean copy there.
+pub(crate) fn points_to(word: Word, hash: KeyHash, place: Place) -> bool {
+    if !word.agrees(hash) {
+        return false;
+    }
+    if !word.is_hot() {
+        return word.place() == place;
+    }
+    !word.is_dirty()
+        && Object::from_address(word.address())
+            .place()
+            .is_some_and(|cold| Word(cold).place() == place)
+}
+
+/// The place of a record that takes `pages` pages from `page` on.
+pub(crate) fn place_of(page: u32, pages: usize) -> Place {
+    Place {
+        page,
+        step: step_of(pages),
+    }
+}
+
+// --- the dictionary ---
+
+/// Samples of what is written, for zstd's dictionary. It is trained when a megabyte is there, and anew each time ten
+/// times as many records have gone by, because the first data are seldom like the later.
+#[derive(Default)]
+pub(crate) struct Sampler {
+    trainer: Mutex<Option<Trainer>>,
+    training: AtomicBool,
+    due: AtomicU64,
+    seen: AtomicU64,
+}
+
+const SAMPLE_BYTES: usize = 1 << 20;
+const FIRST_TRAINING_RECORDS: u64 = 2_000;
+/// Dictionaries are never dropped, pages need them: their number is bounded.
+const DICTIONARIES_MAX: usize = 6;
+
+impl Store {
+    fn sample(self: &Arc<Store>, record: &Record<'_>) {
+        if *self.codec.lock() != Codec::Zstd {
+            return;
+        }
+        let sampler = &self.sampler;
+        let seen = sampler.seen.fetch_add(1, Relaxed) + 1;
+        // One worker samples at a time; what another offers meanwhile is not missed.
+        let Some(mut trainer) = sampler.trainer.try_lock() else {
+            return;
+        };
+        if self.dictionaries.read().len() >= DICTIONARIES_MAX {
+            return;
+        }
+        let trainer = trainer.get_or_insert_with(|| Trainer::new(SAMPLE_BYTES));
+        trainer.offer(record);
+        let due = sampler.due.load(Relaxed).max(FIRST_TRAINING_RECORDS);
+        let enough = trainer.sampled_bytes() >= SAMPLE_BYTES / 8;
+        if seen < due || !enough || sampler.training.swap(true, Relaxed) {
+            return;
+        }
+        sampler.due.store(seen * 10, Relaxed);
+        let taken = std::mem::replace(trainer, Trainer::new(SAMPLE_BYTES));
+        let store = self.clone();
+        let train = move || {
+            let id = store.dictionaries.read().len() as u32 + 1;
+            match taken.train(id, DICTIONARY_BYTES, ZSTD_LEVEL) {
+                Some(dictionary) => {
+                    tracing::info!(id, records = seen, "dictionary trained from the data");
+                    store.dictionaries.write().push(Arc::new(dictionary));
+                }
+                None => tracing::info!(
+                    records = seen,
+                    "the data have too little in common for a dictionary"
+                ),
+            }
+            store.sampler.training.store(false, Relaxed);
+        };
+        if std::thread::Builder::new()
+            .name("dictionary".into())
+            .spawn(train)
+            .is_err()
+        {
+            tracing::warn!("no thread to train a dictionary with; going on without");
+        }
+    }
+}

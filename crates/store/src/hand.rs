@@ -1,0 +1,251 @@
+//! Owns the sweep over the index that finds what leaves RAM. Never writes to flash itself.
+//!
+//! Every access adds to an entry's frequency (0 to 7); the hand takes one off as it passes, and what it finds
+//! at zero is a victim (generalised CLOCK). A new key begins at zero and so is on probation, as in S3-FIFO; a value
+//! read from flash stays only at its second touch when RAM is full, which the cold entry's reference bit remembers.
+
+use crate::counters::Counter;
+use crate::hash::{KeyHash, STRIPES};
+use crate::object::Object;
+use crate::store::{Store, expire};
+use crate::word::Word;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Where a sweep stands.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Hand {
+    stripe: usize,
+    uid: u32,
+    high: u64,
+    /// Stripes entered since something last left RAM.
+    pub fruitless: usize,
+}
+
+/// A dirty value that is to be written. The stripe is locked while the lane copies it.
+pub(crate) struct Victim {
+    pub hash: KeyHash,
+    pub uid: u32,
+    pub object: Object,
+    pub has_expiry: bool,
+}
+
+/// The lane's answer to a victim.
+pub(crate) enum Verdict {
+    Taken,
+    /// It cannot be written at all (too large): it stays.
+    Keep,
+    /// No room to write: the slice ends.
+    Stop,
+}
+
+pub(crate) struct Slice {
+    /// Bytes of RAM freed at once.
+    pub freed: usize,
+    pub stopped: bool,
+}
+
+impl Hand {
+    /// Goes over at most one leaf. `write` is given the dirty victims; without flash it is never called and
+    /// victims are evicted by the policy.
+    pub fn sweep_leaf(
+        &mut self,
+        store: &Store,
+        now_ms: u64,
+        write: &mut dyn FnMut(Victim) -> Verdict,
+    ) -> Slice {
+        let mut slice = Slice {
+            freed: 0,
+            stopped: false,
+        };
+        let evacuating = store.arena.evacuating() > 0;
+        let mut stripe = store.stripe(self.stripe);
+        if self.uid >= stripe.uids() {
+            drop(stripe);
+            self.next_stripe(store);
+            return slice;
+        }
+        let database = stripe.database_mut(self.uid);
+        let slot = (self.stripe * (crate::hash::SLOTS / STRIPES)) as u16;
+        let policy = store.tier.policy();
+        let mut chilled = 0;
+        let mut gone: Vec<u64> = Vec::new();
+        let (entries, next) = database.table.leaf_at_mut(self.high);
+        for entry in entries.iter_mut() {
+            let word = entry.word;
+            if !word.is_hot() {
+                entry.word = word.with_referenced(false);
+                continue;
+            }
+            let object = Object::from_address(word.address());
+            if evacuating && !object.is_writing() && object.must_move(&store.arena) {
+                entry.word = word.with_address(object.moved(&store.arena).address());
+                store.counters.add(Counter::EvacuatedObjects, 1);
+                continue;
+            }
+            if word.frequency() > 0 {
+                entry.word = word.with_frequency(word.frequency() - 1);
+                continue;
+            }
+            if object.is_writing() {
+                continue;
+            }
+            if word.has_expiry() && object.expiry().is_some_and(|expiry| expiry <= now_ms) {
+                gone.push(word.0);
+                continue;
+            }
+            let bytes = crate::arena::rounded(object.bytes());
+            if !word.is_dirty() {
+                entry.word = Word(object.place().expect("a clean object knows its place"));
+                chilled += 1;
+                slice.freed += bytes;
+                if let Some(value) = object.free(&store.arena) {
+                    store.bury(value);
+                }
+                continue;
+            }
+            if !store.has_flash() {
+                if policy.evicts(word.has_expiry()) {
+                    gone.push(word.0);
+                    slice.freed += bytes;
+                }
+                continue;
+            }
+            let hash = store.hasher.hash(object.key());
+            debug_assert_eq!(hash.slot / 16, slot / 16);
+            match write(Victim {
+                hash,
+                uid: self.uid,
+                object,
+                has_expiry: word.has_expiry(),
+            }) {
+                Verdict::Taken => self.fruitless = 0,
+                Verdict::Keep => entry.word = word.with_frequency(crate::word::FREQUENCY_MAX),
+                Verdict::Stop => {
+                    slice.stopped = true;
+                    break;
+                }
+            }
+        }
+        if chilled > 0 {
+            database.hot -= chilled;
+            store.cold.fetch_add(chilled as u64, Relaxed);
+            store.counters.add(Counter::DemotionsClean, chilled as u64);
+        }
+        for word in gone {
+            let high = store
+                .hasher
+                .hash(Object::from_address(Word(word).address()).key())
+                .high;
+            let slot = database
+                .table
+                .find(high, |found| found.0 == word)
+                .expect("seen under this lock");
+            if Object::from_address(Word(word).address())
+                .expiry()
+                .is_some_and(|expiry| expiry <= now_ms)
+            {
+                expire(store, database, slot);
+            } else {
+                database.discard(store, slot);
+                store.counters.add(Counter::EvictedKeys, 1);
+            }
+        }
+        if slice.freed > 0 {
+            self.fruitless = 0;
+        }
+        if !slice.stopped {
+            match next {
+                Some(high) => self.high = high,
+                None => (self.uid, self.high) = (self.uid + 1, 0),
+            }
+        }
+        slice
+    }
+
+    /// Removes hot keys of one leaf that have expired; returns (seen with an expiry, expired).
+    pub fn expire_leaf(
+        &mut self,
+        store: &Store,
+        now_ms: u64,
+        ttl: &mut TtlSample,
+    ) -> (usize, usize) {
+        let mut stripe = store.stripe(self.stripe);
+        if self.uid >= stripe.uids() {
+            drop(stripe);
+            self.stripe = (self.stripe + 1) % STRIPES;
+            (self.uid, self.high) = (0, 0);
+            return (0, 0);
+        }
+        let database = stripe.database_mut(self.uid);
+        if database.expires == 0 {
+            (self.uid, self.high) = (self.uid + 1, 0);
+            return (0, 0);
+        }
+        let (entries, next) = database.table.leaf_at(self.high);
+        let (mut seen, mut gone) = (0, Vec::new());
+        for entry in entries
+            .iter()
+            .filter(|entry| entry.word.is_hot() && entry.word.has_expiry())
+        {
+            seen += 1;
+            let object = Object::from_address(entry.word.address());
+            match object.expiry() {
+                Some(expiry) if expiry <= now_ms => gone.push(*entry),
+                Some(expiry) => ttl.add(self.uid, expiry - now_ms),
+                None => {}
+            }
+        }
+        let expired = gone.len();
+        for entry in gone {
+            let slot = database
+                .table
+                .find(entry.high, |word| word == entry.word)
+                .expect("seen under this lock");
+            expire(store, database, slot);
+        }
+        match next {
+            Some(high) => self.high = high,
+            None => (self.uid, self.high) = (self.uid + 1, 0),
+        }
+        (seen, expired)
+    }
+
+    /// Whether the sweep stands at the start of a stripe.
+    pub fn at_stripe_start(&self) -> bool {
+        self.uid == 0 && self.high == 0
+    }
+
+    pub fn stripe(&self) -> usize {
+        self.stripe
+    }
+
+    fn next_stripe(&mut self, store: &Store) {
+        self.stripe = store.tier.next_stripe.fetch_add(1, Relaxed) as usize % STRIPES;
+        (self.uid, self.high) = (0, 0);
+        self.fruitless += 1;
+    }
+}
+
+/// Times to live met by an expiry sweep, for INFO's avg_ttl.
+#[derive(Default)]
+pub(crate) struct TtlSample(Vec<(u64, u64)>);
+
+impl TtlSample {
+    fn add(&mut self, uid: u32, ttl_ms: u64) {
+        let uid = uid as usize;
+        if uid >= self.0.len() {
+            self.0.resize(uid + 1, (0, 0));
+        }
+        self.0[uid].0 += ttl_ms;
+        self.0[uid].1 += 1;
+    }
+
+    /// Publishes the averages and begins anew.
+    pub fn publish(&mut self, store: &Store) {
+        for (uid, average) in store.average_ttl.iter().enumerate() {
+            let (sum, count) = self.0.get(uid).copied().unwrap_or_default();
+            average.store(sum.checked_div(count).unwrap_or(0), Relaxed);
+        }
+        self.0.clear();
+    }
+}

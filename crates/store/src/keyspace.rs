@@ -1,0 +1,947 @@
+//! Owns what a handler sees of the store: keys and values of locked stripes.
+//! Never waits and never reads flash: what is cold is noted, and the handler is run again when it is there.
+
+use crate::counters::Counter;
+use crate::hash::{Hasher, Key, KeyHash, STRIPES};
+use crate::index::Slot;
+pub use crate::object::Value;
+use crate::object::{Object, Parts};
+use crate::store::{Database, Store, Stripe, clean_place, expire};
+use crate::word::Word;
+use parking_lot::MutexGuard;
+use smallvec::SmallVec;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
+use value::{Boxed, Buffer, Kind};
+
+/// A value that is needed is on flash. What to read is in [`Resume::cold`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cold;
+
+/// One value, or one key's name, to be read from flash. While it exists its pages are not reused.
+pub struct ColdRead {
+    store: *const Store,
+    pub(crate) hash: KeyHash,
+    pub(crate) uid: u32,
+    pub(crate) word: Word,
+    /// The key, when its value is wanted; `None` when only its name is (SCAN).
+    pub(crate) name: Option<SmallVec<[u8; 40]>>,
+}
+
+impl ColdRead {
+    pub(crate) fn new(
+        store: &Store,
+        hash: KeyHash,
+        uid: u32,
+        word: Word,
+        name: Option<&[u8]>,
+    ) -> ColdRead {
+        store.segments.reader_begins(word.place().page);
+        ColdRead {
+            store,
+            hash,
+            uid,
+            word,
+            name: name.map(SmallVec::from_slice),
+        }
+    }
+
+    pub(crate) fn identity(&self) -> Identity {
+        Identity::new(self.hash, self.word)
+    }
+}
+
+impl Drop for ColdRead {
+    fn drop(&mut self) {
+        // SAFETY: a cold read is made by a session or lane of the store's server, all of which hold an Arc of the
+        // store for longer than any command.
+        unsafe { &*self.store }
+            .segments
+            .reader_ends(self.word.place().page);
+    }
+}
+
+/// What is known of a cold key without reading it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Identity {
+    high: u64,
+    low: u64,
+    slot: u16,
+}
+
+impl Identity {
+    fn new(hash: KeyHash, word: Word) -> Identity {
+        Identity {
+            high: hash.high,
+            low: word.0 >> 40,
+            slot: hash.stripe() as u16,
+        }
+    }
+}
+
+pub(crate) struct Named {
+    pub name: Box<[u8]>,
+    pub expiry: Option<u64>,
+}
+
+/// What survives the re-runs of one command. Cleared between commands, its memory kept.
+#[derive(Default)]
+pub struct Resume {
+    /// What the handler that returned [`Cold`] needs.
+    pub cold: Vec<ColdRead>,
+    pub(crate) names: HashMap<Identity, Named>,
+    random: Option<u64>,
+    /// For the handler's own progress (KEYS).
+    pub cursor: u64,
+    pub bytes: Vec<u8>,
+    pub count: u64,
+}
+
+impl Resume {
+    pub fn clear(&mut self) {
+        self.cold.clear();
+        if !self.names.is_empty() {
+            self.names = HashMap::new();
+        }
+        self.random = None;
+        self.cursor = 0;
+        self.bytes = Vec::new();
+        self.count = 0;
+    }
+}
+
+/// A key's existence without its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peek {
+    pub kind: Kind,
+    pub has_expiry: bool,
+}
+
+/// For OBJECT, MEMORY USAGE and DEBUG OBJECT.
+#[derive(Clone, Debug)]
+pub struct Inspect {
+    pub kind: Kind,
+    pub hot: bool,
+    pub dirty: bool,
+    pub raw: bool,
+    pub boxed: bool,
+    pub ram_bytes: usize,
+    pub flash_pages: u32,
+    pub idle_seconds: u64,
+    pub frequency: u8,
+    pub expiry: Option<u64>,
+}
+
+enum Guards<'s> {
+    None,
+    One(usize, MutexGuard<'s, Stripe>),
+    /// Ascending.
+    Many(Vec<(usize, MutexGuard<'s, Stripe>)>),
+}
+
+impl Guards<'_> {
+    #[inline]
+    fn stripe(&mut self, stripe: usize) -> &mut Stripe {
+        match self {
+            Guards::One(held, guard) if *held == stripe => guard,
+            Guards::Many(guards) => {
+                let at = guards.binary_search_by_key(&stripe, |(held, _)| *held);
+                &mut guards[at.expect("a row names every key its handler touches")].1
+            }
+            _ => panic!("a row names every key its handler touches"),
+        }
+    }
+}
+
+pub struct Keyspace<'s> {
+    store: &'s Store,
+    guards: Guards<'s>,
+    db: usize,
+    uid: u32,
+    now_ms: u64,
+    touch: bool,
+    wrote: bool,
+    stopped: bool,
+    hits: u32,
+    misses: u32,
+    user_bytes: u64,
+    pub resume: &'s mut Resume,
+}
+
+enum Found {
+    Absent,
+    Hot(Slot, Object),
+}
+
+impl<'s> Keyspace<'s> {
+    #[inline]
+    pub(crate) fn new(
+        store: &'s Store,
+        keys: &[Key<'_>],
+        db: usize,
+        now_ms: u64,
+        touch: bool,
+        resume: &'s mut Resume,
+    ) -> Keyspace<'s> {
+        let guards = match keys {
+            [] => Guards::None,
+            [key] => Guards::One(key.hash.stripe(), store.stripe(key.hash.stripe())),
+            keys => {
+                let mut stripes: SmallVec<[usize; 32]> =
+                    keys.iter().map(|key| key.hash.stripe()).collect();
+                stripes.sort_unstable();
+                stripes.dedup();
+                Guards::Many(
+                    stripes
+                        .iter()
+                        .map(|&stripe| (stripe, store.stripe(stripe)))
+                        .collect(),
+                )
+            }
+        };
+        Keyspace {
+            store,
+            guards,
+            db,
+            uid: store.uid(db),
+            now_ms,
+            touch,
+            wrote: false,
+            stopped: false,
+            hits: 0,
+            misses: 0,
+            user_bytes: 0,
+            resume,
+        }
+    }
+
+    #[inline]
+    pub fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+
+    pub fn db(&self) -> usize {
+        self.db
+    }
+
+    pub fn hasher(&self) -> &'s Hasher {
+        &self.store.hasher
+    }
+
+    /// Whether this handler has changed anything.
+    pub fn wrote(&self) -> bool {
+        self.wrote
+    }
+
+    /// Later calls work on logical database `db`. A key's stripe is the same in all of them.
+    pub fn select(&mut self, db: usize) {
+        self.db = db;
+        self.uid = self.store.uid(db);
+    }
+
+    #[inline]
+    fn clock(&self) -> u32 {
+        (self.now_ms / 1000) as u32
+    }
+
+    #[inline]
+    fn database(&mut self, key: &Key<'_>) -> &mut Database {
+        self.guards.stripe(key.hash.stripe()).database_mut(self.uid)
+    }
+
+    fn is_cold(&mut self, key: &Key<'_>, word: Word) -> Cold {
+        debug_assert!(!self.wrote, "a handler's reads come before its first write");
+        self.stopped = true;
+        self.resume.cold.push(
+            self.store
+                .cold_read(key.hash, self.uid, word, Some(key.name)),
+        );
+        Cold
+    }
+
+    /// The key's object, unless it has expired.
+    #[inline]
+    fn look(&mut self, key: &Key<'_>) -> Result<Found, Cold> {
+        let (store, now_ms) = (self.store, self.now_ms);
+        let database = self.database(key);
+        let Some(slot) = database.find(key) else {
+            return Ok(Found::Absent);
+        };
+        let word = database.table.word(slot);
+        if !word.is_hot() {
+            return Err(self.is_cold(key, word));
+        }
+        let object = Object::from_address(word.address());
+        if word.has_expiry() && object.expiry().is_some_and(|expiry| expiry <= now_ms) {
+            expire(store, database, slot);
+            return Ok(Found::Absent);
+        }
+        Ok(Found::Hot(slot, object))
+    }
+
+    #[inline]
+    fn touched(&mut self, key: &Key<'_>, slot: Slot, object: Object) {
+        if self.touch {
+            let clock = self.clock();
+            let word = self.database(key).table.word_mut(slot);
+            let next = word.touched();
+            if next != *word {
+                *word = next;
+            }
+            object.set_clock(clock);
+        }
+    }
+
+    /// Whether the key exists and what it is. Reads flash only for a cold key with an expiry.
+    pub fn peek(&mut self, key: &Key<'_>) -> Result<Option<Peek>, Cold> {
+        let database = self.database(key);
+        let Some(slot) = database.find(key) else {
+            return Ok(None);
+        };
+        let word = database.table.word(slot);
+        if !word.is_hot() && !word.has_expiry() {
+            return Ok(Some(Peek {
+                kind: word.kind(),
+                has_expiry: false,
+            }));
+        }
+        Ok(match self.look(key)? {
+            Found::Absent => None,
+            Found::Hot(_, object) => Some(Peek {
+                kind: object.kind(),
+                has_expiry: word.has_expiry(),
+            }),
+        })
+    }
+
+    /// TOUCH: whether the key is there; it counts as used.
+    pub fn touch(&mut self, key: &Key<'_>) -> Result<bool, Cold> {
+        let database = self.database(key);
+        if let Some(slot) = database.find(key) {
+            let word = database.table.word_mut(slot);
+            if !word.is_hot() && !word.has_expiry() {
+                *word = word.with_referenced(true);
+                return Ok(true);
+            }
+        }
+        Ok(match self.look(key)? {
+            Found::Absent => false,
+            Found::Hot(slot, object) => {
+                self.touched(key, slot, object);
+                true
+            }
+        })
+    }
+
+    /// The value, for reading.
+    #[inline]
+    pub fn get(&mut self, key: &Key<'_>) -> Result<Option<Value<'_>>, Cold> {
+        match self.look(key)? {
+            Found::Absent => {
+                self.misses += 1;
+                Ok(None)
+            }
+            Found::Hot(slot, object) => {
+                self.hits += 1;
+                self.touched(key, slot, object);
+                Ok(Some(object.value()))
+            }
+        }
+    }
+
+    /// Whether a string was made by APPEND or SETRANGE, which OBJECT ENCODING shows.
+    pub fn is_raw(&mut self, key: &Key<'_>) -> Result<bool, Cold> {
+        Ok(match self.look(key)? {
+            Found::Absent => false,
+            Found::Hot(_, object) => object.is_raw(),
+        })
+    }
+
+    /// `None`: no such key; `Some(None)`: it does not expire.
+    pub fn expiry(&mut self, key: &Key<'_>) -> Result<Option<Option<u64>>, Cold> {
+        let database = self.database(key);
+        let Some(slot) = database.find(key) else {
+            return Ok(None);
+        };
+        if !database.table.word(slot).has_expiry() {
+            return Ok(Some(None));
+        }
+        Ok(match self.look(key)? {
+            Found::Absent => None,
+            Found::Hot(_, object) => Some(object.expiry()),
+        })
+    }
+
+    /// The value, for changing. Its copy on flash, if it has one, counts no more.
+    pub fn get_mut(&mut self, key: &Key<'_>) -> Result<Option<ValueMut<'_>>, Cold> {
+        let Found::Hot(slot, object) = self.look(key)? else {
+            return Ok(None);
+        };
+        self.touched(key, slot, object);
+        self.wrote = true;
+        let (store, clock) = (self.store, self.clock());
+        self.user_bytes += key.name.len() as u64;
+        let word = self
+            .guards
+            .stripe(key.hash.stripe())
+            .database_mut(self.uid)
+            .table
+            .word_mut(slot);
+        make_dirty(store, word, object, clock);
+        Ok(Some(ValueMut {
+            store,
+            word,
+            user_bytes: &mut self.user_bytes,
+        }))
+    }
+
+    /// Sets a string, whatever was there.
+    #[inline]
+    pub fn set_string(&mut self, key: &Key<'_>, value: &[u8], expiry: Option<u64>) {
+        self.put(key, Kind::String, &[value], expiry);
+    }
+
+    /// Sets a string to the concatenation of `parts`.
+    pub fn set_string_parts(&mut self, key: &Key<'_>, parts: &[&[u8]], expiry: Option<u64>) {
+        self.put(key, Kind::String, parts, expiry);
+    }
+
+    /// Sets a collection in its packed form.
+    pub fn set_packed(&mut self, key: &Key<'_>, kind: Kind, bytes: &[u8], expiry: Option<u64>) {
+        self.put(key, kind, &[bytes], expiry);
+    }
+
+    pub fn set_boxed(&mut self, key: &Key<'_>, value: Boxed, expiry: Option<u64>) {
+        let (store, clock) = (self.store, self.clock());
+        self.user_bytes += (key.name.len() + value.mem_bytes()) as u64;
+        let parts = Parts {
+            key: key.name,
+            kind: value.kind(),
+            raw: false,
+            expiry,
+            place: None,
+            clock,
+        };
+        let object = Object::new_boxed(&store.arena, &parts, value);
+        self.wrote = true;
+        let database = self.database(key);
+        match database.find(key) {
+            Some(slot) => replace(store, database, slot, key.hash, object),
+            None => insert(database, key.hash, object),
+        }
+    }
+
+    #[inline]
+    fn put(&mut self, key: &Key<'_>, kind: Kind, value: &[&[u8]], expiry: Option<u64>) {
+        let (store, clock) = (self.store, self.clock());
+        self.wrote = true;
+        self.user_bytes +=
+            (key.name.len() + value.iter().map(|part| part.len()).sum::<usize>()) as u64;
+        let parts = Parts {
+            key: key.name,
+            kind,
+            raw: false,
+            expiry,
+            place: None,
+            clock,
+        };
+        let database = self.database(key);
+        let Some(slot) = database.find(key) else {
+            return insert(database, key.hash, Object::new(&store.arena, &parts, value));
+        };
+        let word = database.table.word(slot);
+        if let ([value], true) = (value, word.is_hot()) {
+            let object = Object::from_address(word.address());
+            let old = if word.is_dirty() {
+                None
+            } else {
+                Some(clean_place(object))
+            };
+            if object.overwrite(value, kind, expiry, clock) {
+                old.into_iter().for_each(|place| store.segments.died(place));
+                *database.table.word_mut(slot) = word.with_dirty(true).touched();
+                return;
+            }
+        }
+        replace(
+            store,
+            database,
+            slot,
+            key.hash,
+            Object::new(&store.arena, &parts, value),
+        );
+    }
+
+    /// Removes the key; says whether it was there. Reads flash only for a cold key with an expiry.
+    pub fn remove(&mut self, key: &Key<'_>) -> Result<bool, Cold> {
+        let store = self.store;
+        let database = self.database(key);
+        let Some(slot) = database.find(key) else {
+            return Ok(false);
+        };
+        let word = database.table.word(slot);
+        let slot = if word.has_expiry() {
+            match self.look(key)? {
+                Found::Absent => return Ok(false),
+                Found::Hot(slot, _) => slot,
+            }
+        } else {
+            slot
+        };
+        self.wrote = true;
+        self.database(key).discard(store, slot);
+        Ok(true)
+    }
+
+    /// Sets or takes away the expiry; says whether the key is there. Needs the value in RAM, because the expiry
+    /// stands in the record.
+    pub fn set_expiry(&mut self, key: &Key<'_>, expiry: Option<u64>) -> Result<bool, Cold> {
+        let Found::Hot(slot, object) = self.look(key)? else {
+            return Ok(false);
+        };
+        let (store, clock) = (self.store, self.clock());
+        self.wrote = true;
+        let database = self.database(key);
+        let had = database.table.word(slot).has_expiry();
+        database.expires = database.expires + usize::from(expiry.is_some()) - usize::from(had);
+        let word = database.table.word_mut(slot);
+        make_dirty(store, word, object, clock);
+        match expiry {
+            Some(expiry) if had => object.replace_expiry(expiry),
+            expiry if had == expiry.is_some() => {}
+            expiry => {
+                let moved = object.with_fields(&store.arena, expiry, None);
+                *word = word
+                    .with_address(moved.address())
+                    .with_expiry(expiry.is_some());
+            }
+        }
+        Ok(true)
+    }
+
+    /// Everything that can be told about a key. Reads the value.
+    pub fn inspect(&mut self, key: &Key<'_>) -> Result<Option<Inspect>, Cold> {
+        let Found::Hot(slot, object) = self.look(key)? else {
+            return Ok(None);
+        };
+        let clock = self.clock();
+        let database = self.database(key);
+        let word = database.table.word(slot);
+        let boxed = object
+            .boxed()
+            .map_or(0, |boxed| size_of::<Boxed>() + boxed.mem_bytes());
+        let pages = match object.place() {
+            Some(place) if !word.is_dirty() => {
+                crate::page::step_pages(Word(place).place().step) as u32
+            }
+            _ => 0,
+        };
+        Ok(Some(Inspect {
+            kind: object.kind(),
+            hot: true,
+            dirty: word.is_dirty(),
+            raw: object.is_raw(),
+            boxed: object.is_boxed(),
+            ram_bytes: crate::arena::rounded(object.bytes())
+                + boxed
+                + size_of::<crate::index::Entry>(),
+            flash_pages: pages,
+            idle_seconds: u64::from(clock.wrapping_sub(object.clock()) & 0xff_ffff),
+            frequency: word.frequency(),
+            expiry: object.expiry(),
+        }))
+    }
+
+    /// Keys of the current database.
+    pub fn len(&mut self) -> u64 {
+        self.store.len(self.db)
+    }
+
+    pub fn is_empty(&mut self) -> bool {
+        self.len() == 0
+    }
+
+    /// Empties the current database, another, or all (`None`). No stripe may be locked.
+    pub fn flush(&mut self, db: Option<usize>, lazy: bool) {
+        debug_assert!(matches!(self.guards, Guards::None));
+        self.wrote = true;
+        self.store.flush(db, lazy);
+    }
+
+    /// Exchanges two logical databases. No stripe may be locked.
+    pub fn swap(&mut self, a: usize, b: usize) {
+        debug_assert!(matches!(self.guards, Guards::None));
+        self.wrote = true;
+        self.store.swap(a, b);
+    }
+
+    /// A key of the current database, each about as likely.
+    pub fn random(&mut self) -> Result<Option<Vec<u8>>, Cold> {
+        let store = self.store;
+        // Expired keys are not visited, so an answer may take several places to look.
+        for _ in 0..100 {
+            let random = *self
+                .resume
+                .random
+                .get_or_insert_with(|| store.next_random());
+            let mut found = None;
+            let next = self.walk(random, 1, true, &mut |name, _| found = Some(name.to_vec()))?;
+            if found.is_some() {
+                return Ok(found);
+            }
+            if next == 0 {
+                // Past the end: once more from the start tells an empty database.
+                let next = self.walk(0, 1, true, &mut |name, _| found = Some(name.to_vec()))?;
+                if found.is_some() || next == 0 {
+                    return Ok(found);
+                }
+            }
+            self.resume.random = None;
+        }
+        Ok(None)
+    }
+
+    /// One step of a walk in the order of hashes: visits at least `count` keys, or what is left, and returns the
+    /// cursor to go on from, 0 at the end. A key that is there from the first step to the last is visited; one that
+    /// comes or goes meanwhile may be.
+    pub fn scan(
+        &mut self,
+        cursor: u64,
+        count: usize,
+        visit: &mut dyn FnMut(&[u8], Kind),
+    ) -> Result<u64, Cold> {
+        self.walk(cursor, count, false, visit)
+    }
+
+    fn walk(
+        &mut self,
+        cursor: u64,
+        count: usize,
+        stop_at_one: bool,
+        visit: &mut dyn FnMut(&[u8], Kind),
+    ) -> Result<u64, Cold> {
+        let mut step = Step {
+            wanted: count.clamp(1, SCAN_KEYS_MAX),
+            found: Vec::new(),
+            missing: Vec::new(),
+        };
+        let mut cursor = Cursor::new(cursor);
+        let mut next = 0;
+        while cursor.stripe < STRIPES {
+            let position = match &mut self.guards {
+                Guards::None => {
+                    let stripe = self.store.stripe(cursor.stripe);
+                    step.gather(
+                        self.store,
+                        &stripe,
+                        self.uid,
+                        cursor,
+                        self.now_ms,
+                        self.resume,
+                    )
+                }
+                guards => {
+                    let stripe = guards.stripe(cursor.stripe);
+                    step.gather(
+                        self.store,
+                        stripe,
+                        self.uid,
+                        cursor,
+                        self.now_ms,
+                        self.resume,
+                    )
+                }
+            };
+            match position {
+                Some(high) => {
+                    next = Cursor {
+                        stripe: cursor.stripe,
+                        high,
+                    }
+                    .number();
+                    break;
+                }
+                None => {
+                    cursor = Cursor {
+                        stripe: cursor.stripe + 1,
+                        high: 0,
+                    }
+                }
+            }
+        }
+        if !step.missing.is_empty() {
+            self.stopped = true;
+            self.resume.cold.append(&mut step.missing);
+            return Err(Cold);
+        }
+        self.resume.names.clear();
+        for (name, kind) in step
+            .found
+            .iter()
+            .take(if stop_at_one { 1 } else { usize::MAX })
+        {
+            visit(name, *kind);
+        }
+        Ok(next)
+    }
+}
+
+/// Keys one step of a walk visits at most, whatever COUNT says: the work of a step stays bounded.
+const SCAN_KEYS_MAX: usize = 10_000;
+
+/// A place in the walk: the stripe in the upper 10 bits, then the upper 54 bits of the hash.
+#[derive(Clone, Copy)]
+struct Cursor {
+    stripe: usize,
+    high: u64,
+}
+
+impl Cursor {
+    const HASH_BITS: u32 = 54;
+
+    fn new(number: u64) -> Cursor {
+        Cursor {
+            stripe: (number >> Self::HASH_BITS) as usize,
+            high: number << (64 - Self::HASH_BITS),
+        }
+    }
+
+    fn number(self) -> u64 {
+        (self.stripe as u64) << Self::HASH_BITS | self.high >> (64 - Self::HASH_BITS)
+    }
+}
+
+struct Step {
+    wanted: usize,
+    found: Vec<(Box<[u8]>, Kind)>,
+    missing: Vec<ColdRead>,
+}
+
+impl Step {
+    /// Collects the keys of a stripe from the cursor on. Returns where to go on in this stripe when enough were
+    /// found; entries whose hashes agree in the cursor's bits are never parted.
+    fn gather(
+        &mut self,
+        store: &Store,
+        stripe: &Stripe,
+        uid: u32,
+        from: Cursor,
+        now_ms: u64,
+        resume: &Resume,
+    ) -> Option<u64> {
+        let table = &stripe.database(uid)?.table;
+        let coarse = |high: u64| high >> (64 - Cursor::HASH_BITS);
+        let mut last = None;
+        let mut leaf = Some(from.high);
+        while let Some(high) = leaf {
+            let (entries, next) = table.leaf_at(high);
+            for entry in entries.iter().filter(|entry| entry.high >= from.high) {
+                let enough = self.found.len() + self.missing.len() >= self.wanted;
+                if enough && last != Some(coarse(entry.high)) {
+                    return Some(entry.high);
+                }
+                last = Some(coarse(entry.high));
+                self.take(
+                    store,
+                    entry.high,
+                    entry.word,
+                    uid,
+                    from.stripe,
+                    now_ms,
+                    resume,
+                );
+            }
+            leaf = next;
+        }
+        None
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one call, in the loop above")]
+    fn take(
+        &mut self,
+        store: &Store,
+        high: u64,
+        word: Word,
+        uid: u32,
+        stripe: usize,
+        now_ms: u64,
+        resume: &Resume,
+    ) {
+        let live = |expiry: Option<u64>| expiry.is_none_or(|expiry| expiry > now_ms);
+        if word.is_hot() {
+            let object = Object::from_address(word.address());
+            if live(object.expiry()) {
+                self.found.push((object.key().into(), object.kind()));
+            }
+            return;
+        }
+        let hash = KeyHash {
+            high,
+            low: word.0,
+            slot: (stripe * (crate::hash::SLOTS / STRIPES)) as u16,
+        };
+        match resume.names.get(&Identity::new(hash, word)) {
+            Some(named) if live(named.expiry) => self.found.push((named.name.clone(), word.kind())),
+            Some(_) => {}
+            None => self.missing.push(store.cold_read(hash, uid, word, None)),
+        }
+    }
+}
+
+impl Drop for Keyspace<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // A run that stopped for a cold value is repeated: it counts once.
+        if self.stopped {
+            return;
+        }
+        let counters = &self.store.counters;
+        if self.hits > 0 {
+            counters.add(Counter::KeyspaceHits, self.hits.into());
+        }
+        if self.misses > 0 {
+            counters.add(Counter::KeyspaceMisses, self.misses.into());
+        }
+        if self.user_bytes > 0 {
+            counters.add(Counter::UserBytes, self.user_bytes);
+        }
+    }
+}
+
+fn insert(database: &mut Database, hash: KeyHash, object: Object) {
+    let has_expiry = object.expiry().is_some();
+    database.table.insert(
+        hash.high,
+        Word::hot(hash, object.address(), 0, has_expiry, true),
+    );
+    database.hot += 1;
+    database.expires += usize::from(has_expiry);
+}
+
+/// Another object takes the entry's place; what was there is freed.
+fn replace(store: &Store, database: &mut Database, slot: Slot, hash: KeyHash, object: Object) {
+    let old = database.table.word(slot);
+    let has_expiry = object.expiry().is_some();
+    // A cold key that was asked for before has had its second touch.
+    let frequency = if old.is_hot() {
+        old.touched().frequency()
+    } else {
+        u8::from(old.is_referenced())
+    };
+    *database.table.word_mut(slot) = Word::hot(hash, object.address(), frequency, has_expiry, true);
+    database.hot += usize::from(!old.is_hot());
+    database.expires = database.expires + usize::from(has_expiry) - usize::from(old.has_expiry());
+    store.release(old);
+}
+
+fn make_dirty(store: &Store, word: &mut Word, object: Object, clock: u32) {
+    if !word.is_dirty() {
+        store.segments.died(clean_place(object));
+        *word = word.with_dirty(true);
+    }
+    object.end_write(clock);
+}
+
+/// A value of a locked stripe, for changing.
+pub struct ValueMut<'k> {
+    store: &'k Store,
+    word: &'k mut Word,
+    user_bytes: &'k mut u64,
+}
+
+impl ValueMut<'_> {
+    fn object(&self) -> Object {
+        Object::from_address(self.word.address())
+    }
+
+    pub fn kind(&self) -> Kind {
+        self.object().kind()
+    }
+
+    pub fn inline(&self) -> Option<&[u8]> {
+        self.object().inline()
+    }
+
+    pub fn inline_mut(&mut self) -> Option<&mut [u8]> {
+        self.object().inline_mut()
+    }
+
+    /// Replaces the bytes `at` of an inline value by the concatenation of `with`.
+    pub fn splice(&mut self, at: Range<usize>, with: &[&[u8]]) {
+        *self.user_bytes += with.iter().map(|part| part.len() as u64).sum::<u64>();
+        let moved = self.object().splice(&self.store.arena, at, with);
+        *self.word = self.word.with_address(moved.address());
+    }
+
+    /// Makes an inline value `len` bytes long, with zeros at its end, if it is shorter.
+    pub fn extend_zero(&mut self, len: usize) {
+        const ZEROS: [u8; 4096] = [0; 4096];
+        let have = self.inline().map_or(0, <[u8]>::len);
+        if len > have {
+            let missing = len - have;
+            let mut parts: Vec<&[u8]> = vec![&ZEROS; missing / ZEROS.len()];
+            parts.push(&ZEROS[..missing % ZEROS.len()]);
+            self.splice(have..have, &parts);
+        }
+    }
+
+    pub fn mark_raw(&mut self) {
+        self.object().mark_raw();
+    }
+
+    pub fn boxed(&mut self) -> Option<&mut Boxed> {
+        self.object().boxed_mut()
+    }
+
+    pub fn replace_boxed(&mut self, value: Boxed) {
+        let object = self.object();
+        let parts = self.parts(object, value.kind());
+        let new = Object::new_boxed(&self.store.arena, &parts, value);
+        self.put(object, new);
+    }
+
+    /// Replaces the value by inline bytes of the same kind.
+    pub fn replace_inline(&mut self, bytes: &[u8]) {
+        let object = self.object();
+        let parts = self.parts(object, object.kind());
+        let new = Object::new(&self.store.arena, &parts, &[bytes]);
+        self.put(object, new);
+    }
+
+    fn parts<'a>(&self, object: Object, kind: Kind) -> Parts<'a> {
+        let (key, expiry, clock) = (object.key(), object.expiry(), object.clock());
+        Parts {
+            key,
+            kind,
+            raw: false,
+            expiry,
+            place: None,
+            clock,
+        }
+    }
+
+    fn put(&mut self, old: Object, new: Object) {
+        *self.word = self.word.with_address(new.address());
+        if let Some(value) = old.free(&self.store.arena) {
+            self.store.bury(value);
+        }
+    }
+}
+
+impl Buffer for ValueMut<'_> {
+    fn bytes(&self) -> &[u8] {
+        self.inline().expect("a packed value is inline")
+    }
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        self.inline_mut().expect("a packed value is inline")
+    }
+    fn splice(&mut self, at: Range<usize>, with: &[&[u8]]) {
+        ValueMut::splice(self, at, with);
+    }
+}
+
+/// Relaxed read of how many values are on flash only, for statistics.
+pub fn cold_count(store: &Store) -> u64 {
+    store.cold.load(Relaxed)
+}

@@ -1,0 +1,705 @@
+//! Owns a worker's side of flash I/O: reads that sessions wait for, completions, and the maintenance that keeps
+//! the store inside its limits. One per worker; the driver carries the operations out.
+//! Never knows sessions: whoever waits holds a [`Ticket`].
+
+use crate::collect::Collect;
+use crate::counters::Counter;
+use crate::fill::{Filling, Items};
+use crate::hand::{Hand, TtlSample};
+use crate::hash::KeyHash;
+use crate::io::{Done, Driver, Op, OpKind, PAGE_BYTES, PageBuf};
+use crate::keyspace::{ColdRead, Identity, Named, Resume};
+use crate::object::{Object, Parts};
+use crate::page::{Corrupt, Page, Record, Scratch};
+use crate::segment::{Stream, Unit};
+use crate::store::Store;
+use crate::tier::Admission;
+use crate::word::Word;
+use hdrhistogram::Histogram;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt;
+use std::os::fd::RawFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Poll, Waker};
+use value::{Boxed, Kind};
+
+/// Nanoseconds, 1 µs to 60 s, two digits.
+pub(crate) fn latency_histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1_000, 60_000_000_000, 2).expect("constant bounds")
+}
+
+/// Why a value could not be read.
+#[derive(Debug, Clone)]
+pub enum ReadError {
+    Io(Arc<std::io::Error>),
+    Corrupt(Corrupt),
+    /// The page is in order but does not hold the key it should.
+    Missing,
+}
+
+impl fmt::Display for ReadError {
+    /// As the client sees it, behind `ERR `.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReadError::Io(error) => {
+                write!(f, "reading this key's value from flash failed ({error})")
+            }
+            ReadError::Corrupt(corrupt) => {
+                write!(f, "this key's value on flash is damaged ({corrupt})")
+            }
+            ReadError::Missing => {
+                f.write_str("this key's value on flash is damaged (its page does not hold it)")
+            }
+        }
+    }
+}
+
+/// A read in flight or done. Dropping it early does no harm.
+pub struct Ticket(Rc<RefCell<Pending>>);
+
+#[derive(Default)]
+struct Pending {
+    outcome: Option<Outcome>,
+    waker: Option<Waker>,
+}
+
+enum Outcome {
+    /// The value is in RAM, or the key is not there any more.
+    Done,
+    /// In RAM for this command only.
+    Passing {
+        hash: KeyHash,
+        uid: u32,
+        address: usize,
+    },
+    Named(Identity, Named),
+    Failed(ReadError),
+}
+
+struct Waiter {
+    cold: ColdRead,
+    pending: Rc<RefCell<Pending>>,
+}
+
+/// An operation that the driver has.
+pub(crate) enum Flight {
+    Read {
+        page: u32,
+        waiters: Vec<ReadWaiter>,
+    },
+    Write {
+        unit: Unit,
+        stream: Stream,
+        items: Items,
+    },
+    Collect {
+        unit: Unit,
+    },
+    Discard,
+}
+
+pub(crate) struct ReadWaiter(Waiter);
+
+/// When the worker should call [`Lane::maintain`] again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Maintain {
+    Now,
+    After { ms: u64 },
+}
+
+pub struct Lane {
+    pub(crate) store: Arc<Store>,
+    pub(crate) driver: Option<Box<dyn Driver>>,
+    worker: usize,
+    pub(crate) now_ms: u64,
+    flights: Vec<Option<Flight>>,
+    free_tokens: Vec<usize>,
+    /// Token of the read of each page that is on its way.
+    reading: HashMap<u32, usize>,
+    done: Vec<Done>,
+    page_bufs: Vec<PageBuf>,
+    pub(crate) scratch: Scratch,
+    pub(crate) fill: [Filling; 2],
+    pub(crate) unit_bufs: Vec<PageBuf>,
+    hand: Hand,
+    expire: Hand,
+    expire_due_ms: u64,
+    expire_ttl: TtlSample,
+    measure_due_ms: u64,
+    expired_segments_due_ms: u64,
+    pub(crate) collect: Option<Collect>,
+    room: Vec<Waker>,
+    latency: Histogram<u64>,
+    statm: Option<std::fs::File>,
+}
+
+const PAGE_BUFS_MAX: usize = 64;
+/// Operations a lane has written and not yet seen completed; bounds the RAM of objects on their way.
+pub(crate) const WRITES_IN_FLIGHT_MAX: usize = 6;
+/// Leaves one slice of a sweep visits.
+const SLICE_LEAVES_MAX: usize = 128;
+const MEASURE_EVERY_MS: u64 = 10;
+const EXPIRE_EVERY_MS: u64 = 100;
+/// Keys with an expiry that one slice of the expiry sweep looks at.
+const EXPIRE_KEYS_MAX: usize = 2_000;
+
+impl Lane {
+    /// On the worker's own thread.
+    pub fn new(store: Arc<Store>, driver: Option<Box<dyn Driver>>, worker: usize) -> Lane {
+        crate::arena::set_worker(worker);
+        let codec = *store.codec.lock();
+        assert_eq!(driver.is_some(), store.has_flash());
+        Lane {
+            store,
+            driver,
+            worker,
+            now_ms: 0,
+            flights: Vec::new(),
+            free_tokens: Vec::new(),
+            reading: HashMap::new(),
+            done: Vec::new(),
+            page_bufs: Vec::new(),
+            scratch: Scratch::new(),
+            fill: [Filling::new(codec), Filling::new(codec)],
+            unit_bufs: Vec::new(),
+            hand: Hand::default(),
+            expire: Hand::default(),
+            expire_due_ms: 0,
+            expire_ttl: TtlSample::default(),
+            measure_due_ms: 0,
+            expired_segments_due_ms: 0,
+            collect: None,
+            room: Vec::new(),
+            latency: latency_histogram(),
+            statm: std::fs::File::open("/proc/self/statm").ok(),
+        }
+    }
+
+    // --- reads ---
+
+    /// Queues a read, or joins one of the same page that is on its way. Nothing starts before [`Lane::submit`].
+    pub fn read(&mut self, cold: ColdRead) -> Ticket {
+        let pending = Rc::new(RefCell::new(Pending::default()));
+        let ticket = Ticket(pending.clone());
+        let place = cold.word.place();
+        let waiter = ReadWaiter(Waiter { cold, pending });
+        let pages = self.store.segments.read_pages(place);
+        // Only whole pages of small records are shared by several keys.
+        if pages == 1
+            && let Some(&token) = self.reading.get(&place.page)
+            && let Some(Some(Flight::Read { waiters, .. })) = self.flights.get_mut(token)
+        {
+            waiters.push(waiter);
+            self.store.counters.add(Counter::MergedReads, 1);
+            return ticket;
+        }
+        let buf = match self.page_bufs.pop() {
+            Some(buf) if pages == 1 => buf,
+            _ => PageBuf::new(pages),
+        };
+        let (path, offset) = self.store.segments.location(place.page);
+        let token = self.token(Flight::Read {
+            page: place.page,
+            waiters: vec![waiter],
+        });
+        if pages == 1 {
+            self.reading.insert(place.page, token);
+        }
+        self.store.counters.add(Counter::FlashReads, 1);
+        self.store
+            .counters
+            .add(Counter::FlashReadBytes, (pages * PAGE_BYTES) as u64);
+        self.push(Op {
+            token: token as u64,
+            path,
+            offset,
+            kind: OpKind::Read(buf),
+        });
+        ticket
+    }
+
+    /// Starts what was queued.
+    pub fn submit(&mut self) {
+        if let Some(driver) = &mut self.driver {
+            driver.submit();
+        }
+    }
+
+    /// Whether the read is over. A name that was read goes into `resume`.
+    pub fn poll(
+        &mut self,
+        ticket: &Ticket,
+        waker: &Waker,
+        resume: &mut Resume,
+    ) -> Poll<Result<(), ReadError>> {
+        let mut pending = ticket.0.borrow_mut();
+        match pending.outcome.take() {
+            None => {
+                if !pending
+                    .waker
+                    .as_ref()
+                    .is_some_and(|held| held.will_wake(waker))
+                {
+                    pending.waker = Some(waker.clone());
+                }
+                Poll::Pending
+            }
+            Some(Outcome::Failed(error)) => {
+                pending.outcome = Some(Outcome::Failed(error.clone()));
+                Poll::Ready(Err(error))
+            }
+            Some(Outcome::Named(identity, named)) => {
+                resume.names.insert(identity, named);
+                pending.outcome = Some(Outcome::Done);
+                Poll::Ready(Ok(()))
+            }
+            Some(outcome) => {
+                pending.outcome = Some(outcome);
+                Poll::Ready(Ok(()))
+            }
+        }
+    }
+
+    /// The command that wanted the value has run: a value that was let in for it alone leaves RAM again.
+    pub fn release(&mut self, ticket: Ticket) {
+        let Some(Outcome::Passing { hash, uid, address }) = ticket.0.borrow_mut().outcome.take()
+        else {
+            return;
+        };
+        let store = &self.store;
+        let mut stripe = store.stripe(hash.stripe());
+        let database = stripe.database_mut(uid);
+        let Some(slot) = database.find_address(hash.high, address) else {
+            return;
+        };
+        let word = database.table.word(slot);
+        // Dirty: it was changed. Touched more than once: somebody else wants it too.
+        if word.is_dirty() || word.frequency() > 1 {
+            return;
+        }
+        let cold = Word(
+            Object::from_address(address)
+                .place()
+                .expect("a clean object knows its place"),
+        );
+        database.chill(store, slot, cold);
+    }
+
+    /// Reads a value while the caller waits: the last resort of a command that never finds all its values in RAM
+    /// at once.
+    pub fn read_now(&mut self, cold: ColdRead, resume: &mut Resume) -> Result<(), ReadError> {
+        let ticket = self.read(cold);
+        self.submit();
+        loop {
+            if let Poll::Ready(result) = self.poll(&ticket, Waker::noop(), resume) {
+                return result;
+            }
+            if let Some(driver) = &mut self.driver {
+                driver.wait();
+            }
+            self.complete(self.now_ms);
+        }
+    }
+
+    // --- completions ---
+
+    pub fn wake_fd(&self) -> Option<RawFd> {
+        self.driver.as_ref().and_then(|driver| driver.wake_fd())
+    }
+
+    /// Operations in flight.
+    pub fn in_flight(&self) -> usize {
+        self.driver.as_ref().map_or(0, |driver| driver.in_flight())
+    }
+
+    /// Takes in what has completed: values go to RAM, tickets wake, written objects become cold. Returns how many
+    /// operations completed.
+    pub fn complete(&mut self, now_ms: u64) -> usize {
+        self.now_ms = now_ms;
+        let Some(driver) = &mut self.driver else {
+            return 0;
+        };
+        let mut done = std::mem::take(&mut self.done);
+        driver.reap(&mut done);
+        let count = done.len();
+        for done in done.drain(..) {
+            let token = done.token as usize;
+            let flight = self.flights[token]
+                .take()
+                .expect("a token is in flight until its completion");
+            self.free_tokens.push(token);
+            match flight {
+                Flight::Read { page, waiters } => {
+                    self.latency.saturating_record(done.nanos);
+                    self.read_done(page, token, done, waiters);
+                }
+                Flight::Write {
+                    unit,
+                    stream,
+                    items,
+                } => self.write_done(unit, stream, items, done),
+                Flight::Collect { unit } => self.collect_read_done(unit, done),
+                Flight::Discard => {}
+            }
+        }
+        self.done = done;
+        if count > 0 {
+            if self.latency.len() >= 64 {
+                let _ = self.store.latency.lock().add(&self.latency);
+                self.latency.reset();
+            }
+            self.submit();
+            self.wake_writers();
+        }
+        count
+    }
+
+    fn read_done(&mut self, page: u32, token: usize, done: Done, waiters: Vec<ReadWaiter>) {
+        if self.reading.get(&page) == Some(&token) {
+            self.reading.remove(&page);
+        }
+        let buf = done.buf.expect("a read brings its buffer back");
+        let opened = match done.result {
+            Ok(()) => Page::open(&buf).map_err(ReadError::Corrupt),
+            Err(error) => Err(ReadError::Io(Arc::new(error))),
+        };
+        for ReadWaiter(waiter) in waiters {
+            let outcome = match &opened {
+                Ok(page) => self.take_in(page, &waiter.cold),
+                Err(error) => Err(error.clone()),
+            };
+            let outcome = outcome.unwrap_or_else(|error| self.read_failed(&waiter.cold, error));
+            let mut pending = waiter.pending.borrow_mut();
+            pending.outcome = Some(outcome);
+            if let Some(waker) = pending.waker.take() {
+                waker.wake();
+            }
+        }
+        if buf.capacity_pages() == 1 && self.page_bufs.len() < PAGE_BUFS_MAX {
+            self.page_bufs.push(buf);
+        }
+    }
+
+    /// Finds the record that was asked for and, if its value is wanted, puts it into RAM.
+    fn take_in(&mut self, page: &Page<'_>, cold: &ColdRead) -> Result<Outcome, ReadError> {
+        let store = &self.store;
+        let dictionaries = |id| store.dictionary(id);
+        let (hash, uid) = (cold.hash, cold.uid);
+        let Some(name) = &cold.name else {
+            let mut is_it = |record: &Record<'_>| {
+                let found = store.hasher.hash(record.key);
+                record.db == uid && found.high == hash.high && cold.word.agrees(found)
+            };
+            let record = page
+                .find_by(hash.high, &mut is_it, &dictionaries, &mut self.scratch)
+                .map_err(ReadError::Corrupt)?
+                .ok_or(ReadError::Missing)?;
+            let named = Named {
+                name: record.key.into(),
+                expiry: record.expiry_ms,
+            };
+            return Ok(Outcome::Named(cold.identity(), named));
+        };
+        let record = page
+            .find(hash.high, uid, name, &dictionaries, &mut self.scratch)
+            .map_err(ReadError::Corrupt)?
+            .ok_or(ReadError::Missing)?;
+        let tag = RecordKind::from_byte(record.kind).ok_or(ReadError::Missing)?;
+        let boxed = match tag.boxed {
+            true => Some(Boxed::decode(tag.kind, record.value).map_err(|_| ReadError::Missing)?),
+            false => None,
+        };
+        let mut stripe = store.stripe(hash.stripe());
+        let database = stripe.database_mut(uid);
+        let Some(slot) = database.find_cold(hash, cold.word) else {
+            return Ok(Outcome::Done);
+        };
+        if record.expiry_ms.is_some_and(|expiry| expiry <= self.now_ms) {
+            crate::store::expire(store, database, slot);
+            return Ok(Outcome::Done);
+        }
+        let word = database.table.word(slot);
+        let parts = Parts {
+            key: name,
+            kind: tag.kind,
+            raw: tag.raw,
+            expiry: record.expiry_ms,
+            place: Some(word.with_referenced(true).0),
+            clock: (self.now_ms / 1000) as u32,
+        };
+        let object = match boxed {
+            Some(value) => Object::new_boxed(&store.arena, &parts, value),
+            None => Object::new(&store.arena, &parts, &[record.value]),
+        };
+        let stays = word.is_referenced() || store.tier.excess(&store.arena) == 0;
+        database.warm(store, slot, hash, object, u8::from(stays));
+        store.counters.add(Counter::FlashValueReads, 1);
+        if stays {
+            store.counters.add(Counter::Promotions, 1);
+            return Ok(Outcome::Done);
+        }
+        Ok(Outcome::Passing {
+            hash,
+            uid,
+            address: object.address(),
+        })
+    }
+
+    /// An error counts only if the key still is where it was read from.
+    fn read_failed(&self, cold: &ColdRead, error: ReadError) -> Outcome {
+        let store = &self.store;
+        {
+            let mut stripe = store.stripe(cold.hash.stripe());
+            if stripe
+                .database_mut(cold.uid)
+                .find_cold(cold.hash, cold.word)
+                .is_none()
+            {
+                return Outcome::Done;
+            }
+        }
+        let counter = if matches!(error, ReadError::Io(_)) {
+            Counter::ReadErrors
+        } else {
+            Counter::ChecksumErrors
+        };
+        store.counters.add(counter, 1);
+        let (path, offset) = store.segments.location(cold.word.place().page);
+        tracing::error!(
+            path,
+            offset,
+            "flash read: {error}; the key answers with an error until it is set again"
+        );
+        Outcome::Failed(error)
+    }
+
+    // --- maintenance ---
+
+    /// Whether [`Lane::maintain`] has something to do now: cheap enough to ask after every batch.
+    #[inline]
+    pub fn wants_maintenance(&self) -> bool {
+        self.store.tier.excess(&self.store.arena) > 0
+    }
+
+    /// Slices of demotion, collection and expiry, bounded to some hundred microseconds.
+    pub fn maintain(&mut self, now_ms: u64) -> Maintain {
+        self.now_ms = now_ms;
+        if now_ms >= self.measure_due_ms {
+            self.measure_due_ms = now_ms + MEASURE_EVERY_MS;
+            self.measure();
+        }
+        let mut more = self.expire_slice();
+        more |= self.demote_slice();
+        if self.store.has_flash() {
+            more |= self.collect_slice();
+            self.submit();
+        }
+        self.wake_writers();
+        if more {
+            Maintain::Now
+        } else {
+            Maintain::After {
+                ms: MEASURE_EVERY_MS,
+            }
+        }
+    }
+
+    fn measure(&mut self) {
+        use std::os::unix::fs::FileExt;
+        let mut text = [0u8; 128];
+        let Some(length) = self
+            .statm
+            .as_ref()
+            .and_then(|file| file.read_at(&mut text, 0).ok())
+        else {
+            return;
+        };
+        let pages = std::str::from_utf8(&text[..length])
+            .ok()
+            .and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok());
+        if let Some(pages) = pages {
+            self.store.tier.measured(pages * 4096, &self.store.arena);
+        }
+        self.evacuate_if_sparse();
+    }
+
+    /// Memory in half-empty slabs is won back by moving objects together.
+    fn evacuate_if_sparse(&self) {
+        let (arena, budget) = (&self.store.arena, self.store.tier.budget());
+        if budget == usize::MAX || arena.evacuating() > 0 {
+            return;
+        }
+        let (held, used) = (arena.slab_bytes(), arena.used_bytes());
+        if held > budget / 100 * 94 && used < held / 100 * 88 {
+            arena.evacuate(80);
+        }
+    }
+
+    fn demote_slice(&mut self) -> bool {
+        let store = self.store.clone();
+        let excess = store.tier.excess(&store.arena);
+        let evacuating = store.arena.evacuating() > 0;
+        if excess == 0 && !evacuating {
+            self.flush_fresh_if_idle();
+            return false;
+        }
+        let goal = (excess / 8).clamp(16 << 10, 512 << 10);
+        let before = store.tier.writing.load(Relaxed);
+        let mut freed = 0;
+        let mut hand = self.hand;
+        for _ in 0..SLICE_LEAVES_MAX {
+            let written = store.tier.writing.load(Relaxed).saturating_sub(before);
+            if (excess > 0 && freed + written >= goal)
+                || (excess == 0 && store.arena.evacuating() == 0)
+            {
+                break;
+            }
+            let slice = hand.sweep_leaf(&store, self.now_ms, &mut |victim| self.demote(victim));
+            freed += slice.freed;
+            if slice.stopped {
+                break;
+            }
+        }
+        self.hand = hand;
+        // Nine rounds take every frequency to zero: what is left then cannot leave RAM.
+        let barren =
+            hand.fruitless > 9 * crate::hash::STRIPES && store.tier.writing.load(Relaxed) == 0;
+        if barren {
+            store.tier.stuck.store(true, Relaxed);
+        } else if hand.fruitless == 0 && !store.has_flash() {
+            store.tier.stuck.store(false, Relaxed);
+        }
+        excess > 0 && !barren
+    }
+
+    fn expire_slice(&mut self) -> bool {
+        if self.now_ms < self.expire_due_ms || !self.store.expire_cycle.load(Relaxed) {
+            return false;
+        }
+        // One worker sweeps: removing is cheap beside serving.
+        if self.worker != 0 {
+            self.expire_due_ms = self.now_ms + EXPIRE_EVERY_MS;
+            return false;
+        }
+        let (mut seen, mut expired) = (0, 0);
+        for _ in 0..2 * crate::hash::STRIPES {
+            let (had, went) =
+                self.expire
+                    .expire_leaf(&self.store, self.now_ms, &mut self.expire_ttl);
+            seen += had;
+            expired += went;
+            if self.expire.at_stripe_start() && self.expire.stripe() == 0 {
+                self.expire_ttl.publish(&self.store);
+                break;
+            }
+            if seen >= EXPIRE_KEYS_MAX {
+                break;
+            }
+        }
+        let many = expired * 10 > seen;
+        if !many {
+            self.expire_due_ms = self.now_ms + EXPIRE_EVERY_MS;
+        }
+        if self.now_ms >= self.expired_segments_due_ms
+            && self.collect.is_none()
+            && self.store.has_flash()
+        {
+            self.expired_segments_due_ms = self.now_ms + 1_000;
+            self.collect_expired();
+        }
+        many
+    }
+
+    // --- back-pressure ---
+
+    /// Whether a command that needs memory may run.
+    #[inline]
+    pub fn admission(&self) -> Admission {
+        self.store.admission()
+    }
+
+    /// Ready when writers may go on, or must be told that there is no room.
+    pub fn poll_room(&mut self, waker: &Waker) -> Poll<()> {
+        if self.admission() != Admission::Slow {
+            return Poll::Ready(());
+        }
+        if !self.room.iter().any(|held| held.will_wake(waker)) {
+            self.room.push(waker.clone());
+        }
+        Poll::Pending
+    }
+
+    pub(crate) fn wake_writers(&mut self) {
+        if !self.room.is_empty() && self.admission() != Admission::Slow {
+            self.room.drain(..).for_each(Waker::wake);
+        }
+    }
+
+    // --- operations ---
+
+    pub(crate) fn token(&mut self, flight: Flight) -> usize {
+        match self.free_tokens.pop() {
+            Some(token) => {
+                self.flights[token] = Some(flight);
+                token
+            }
+            None => {
+                self.flights.push(Some(flight));
+                self.flights.len() - 1
+            }
+        }
+    }
+
+    pub(crate) fn push(&mut self, op: Op) {
+        self.driver
+            .as_mut()
+            .expect("values are cold only where there is flash")
+            .push(op);
+    }
+
+    /// Lets go of everything, for shutdown and tests: waits for all operations in flight.
+    pub fn drain(&mut self) {
+        while self.in_flight() > 0 {
+            self.submit();
+            if let Some(driver) = &mut self.driver {
+                driver.wait();
+            }
+            self.complete(self.now_ms);
+        }
+    }
+}
+
+impl Store {
+    #[inline]
+    pub fn admission(&self) -> Admission {
+        self.tier.admission(&self.arena)
+    }
+}
+
+/// A record's opaque byte: type, encoding, and how a string came about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RecordKind {
+    pub kind: Kind,
+    pub boxed: bool,
+    pub raw: bool,
+}
+
+impl RecordKind {
+    pub fn to_byte(self) -> u8 {
+        self.kind as u8 | u8::from(self.boxed) << 3 | u8::from(self.raw) << 4
+    }
+
+    pub fn from_byte(byte: u8) -> Option<RecordKind> {
+        if byte >> 5 != 0 {
+            return None;
+        }
+        Some(RecordKind {
+            kind: Kind::from_u8(byte & 7)?,
+            boxed: byte >> 3 & 1 != 0,
+            raw: byte >> 4 & 1 != 0,
+        })
+    }
+}

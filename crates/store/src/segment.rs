@@ -1,0 +1,514 @@
+//! Owns the log's segments: which are free, open, sealed or given up, what is live in each, where pages lie.
+//! Never knows what is in a page.
+
+use crate::io::PAGE_BYTES;
+use crate::page::step_pages;
+use crate::word::{PAGE_BITS, Place};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum State {
+    Free = 0,
+    /// Being filled by one of the heads.
+    Open = 1,
+    Sealed = 2,
+    /// Its live records are being moved out.
+    Collecting = 3,
+    /// A write to it failed: nothing is written to it any more; what was written before is still read.
+    Retired = 4,
+}
+
+/// Two streams fill segments of their own, so that what survived a collection stays apart from new data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    Fresh,
+    Relocated,
+}
+
+pub struct Segment {
+    state: AtomicU8,
+    /// Reads in flight. It is not reused before they are over.
+    readers: AtomicU32,
+    /// Units handed out and not yet written.
+    writers: AtomicU32,
+    /// Live records of one page or less, of `records` written.
+    live: AtomicU32,
+    records: AtomicU32,
+    /// Pages of live records that take several, of `large_pages` written.
+    live_pages: AtomicU32,
+    large_pages: AtomicU32,
+    used_pages: AtomicU32,
+    /// Value of the log's count of sealed segments when this one was sealed: its age is how many came after.
+    sealed_at: AtomicU64,
+    about: Mutex<About>,
+}
+
+#[derive(Default)]
+struct About {
+    /// First page and pages of each written unit; a record never leaves its unit.
+    units: Vec<(u16, u16)>,
+    expiries: Expiries,
+}
+
+/// When the records of a segment expire: at most 16 bins of equal width, wider as needed.
+#[derive(Default)]
+struct Expiries {
+    width_log2: u32,
+    bins: Vec<(u64, u32)>,
+}
+
+impl Expiries {
+    const BINS_MAX: usize = 16;
+
+    fn add(&mut self, expiry_ms: u64) {
+        self.width_log2 = self.width_log2.max(10);
+        let bin = expiry_ms >> self.width_log2;
+        match self.bins.binary_search_by_key(&bin, |&(bin, _)| bin) {
+            Ok(at) => self.bins[at].1 += 1,
+            Err(at) => self.bins.insert(at, (bin, 1)),
+        }
+        while self.bins.len() > Self::BINS_MAX {
+            self.width_log2 += 1;
+            let mut wider: Vec<(u64, u32)> = Vec::with_capacity(Self::BINS_MAX);
+            for (bin, count) in self.bins.drain(..) {
+                match wider.last_mut() {
+                    Some(last) if last.0 == bin >> 1 => last.1 += count,
+                    _ => wider.push((bin >> 1, count)),
+                }
+            }
+            self.bins = wider;
+        }
+    }
+
+    /// Records that have expired for certain.
+    fn expired(&self, now_ms: u64) -> u32 {
+        self.bins
+            .iter()
+            .filter(|&&(bin, _)| (bin + 1) << self.width_log2 <= now_ms)
+            .map(|&(_, count)| count)
+            .sum()
+    }
+}
+
+impl Segment {
+    fn new() -> Segment {
+        Segment {
+            state: AtomicU8::new(State::Free as u8),
+            readers: AtomicU32::new(0),
+            writers: AtomicU32::new(0),
+            live: AtomicU32::new(0),
+            records: AtomicU32::new(0),
+            live_pages: AtomicU32::new(0),
+            large_pages: AtomicU32::new(0),
+            used_pages: AtomicU32::new(0),
+            sealed_at: AtomicU64::new(0),
+            about: Mutex::default(),
+        }
+    }
+
+    pub fn state(&self) -> State {
+        match self.state.load(Relaxed) {
+            0 => State::Free,
+            1 => State::Open,
+            2 => State::Sealed,
+            3 => State::Collecting,
+            _ => State::Retired,
+        }
+    }
+
+    fn turn(&self, from: State, to: State) -> bool {
+        self.state
+            .compare_exchange(from as u8, to as u8, Relaxed, Relaxed)
+            .is_ok()
+    }
+
+    /// Whether any index entry still points into it.
+    pub fn is_dead(&self) -> bool {
+        self.live.load(Relaxed) == 0 && self.live_pages.load(Relaxed) == 0
+    }
+
+    /// Pages that live records take, by the average of the segment's small records.
+    fn live_pages_estimate(&self) -> f64 {
+        let records = f64::from(self.records.load(Relaxed).max(1));
+        let large = self.large_pages.load(Relaxed);
+        let small = self.used_pages.load(Relaxed).saturating_sub(large);
+        f64::from(self.live.load(Relaxed)) / records * f64::from(small)
+            + f64::from(self.live_pages.load(Relaxed))
+    }
+}
+
+/// Contiguous pages of a segment, to be filled and written at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unit {
+    pub segment: u32,
+    /// Within the segment.
+    pub first: u32,
+    pub pages: u32,
+}
+
+#[derive(Default)]
+struct Heads {
+    open: [Option<(u32, u32)>; 2],
+    free: VecDeque<u32>,
+}
+
+pub struct Segments {
+    segments: Box<[Segment]>,
+    pub segment_pages: u32,
+    paths: u32,
+    data_offset: u64,
+    heads: Mutex<Heads>,
+    free: AtomicU32,
+    sealed: AtomicU64,
+    retired: AtomicU32,
+}
+
+/// Segments that new data leaves to the collector, without which it could not make room.
+const RESERVE: u32 = 3;
+
+impl Segments {
+    /// `count` segments of `segment_pages` pages, dealt over `paths` files that begin at `data_offset`.
+    pub fn new(count: u32, segment_pages: u32, paths: u32, data_offset: u64) -> Segments {
+        let addressable = (1u64 << PAGE_BITS) / u64::from(segment_pages.max(1));
+        let count = u64::from(count).min(addressable) as u32;
+        Segments {
+            segments: (0..count).map(|_| Segment::new()).collect(),
+            segment_pages,
+            paths: paths.max(1),
+            data_offset,
+            heads: Mutex::new(Heads {
+                open: [None, None],
+                free: (0..count).collect(),
+            }),
+            free: AtomicU32::new(count),
+            sealed: AtomicU64::new(0),
+            retired: AtomicU32::new(0),
+        }
+    }
+
+    pub fn count(&self) -> u32 {
+        self.segments.len() as u32
+    }
+
+    pub fn free_count(&self) -> u32 {
+        self.free.load(Relaxed)
+    }
+
+    pub fn retired_count(&self) -> u32 {
+        self.retired.load(Relaxed)
+    }
+
+    pub fn reserve(&self) -> u32 {
+        RESERVE.min(self.count() / 4)
+    }
+
+    pub fn segment_bytes(&self) -> u64 {
+        u64::from(self.segment_pages) * PAGE_BYTES as u64
+    }
+
+    pub fn get(&self, segment: u32) -> &Segment {
+        &self.segments[segment as usize]
+    }
+
+    pub fn of_page(&self, page: u32) -> u32 {
+        page / self.segment_pages
+    }
+
+    pub fn page(&self, unit: Unit, page_in_unit: u32) -> u32 {
+        unit.segment * self.segment_pages + unit.first + page_in_unit
+    }
+
+    /// Flash path and byte offset of a page.
+    pub fn location(&self, page: u32) -> (u16, u64) {
+        let segment = self.of_page(page);
+        let inside = u64::from(page % self.segment_pages) * PAGE_BYTES as u64;
+        let offset =
+            self.data_offset + u64::from(segment / self.paths) * self.segment_bytes() + inside;
+        ((segment % self.paths) as u16, offset)
+    }
+
+    /// Pages to read for a place: its step, cut at the segment's end.
+    pub fn read_pages(&self, place: Place) -> usize {
+        let left = self.segment_pages - place.page % self.segment_pages;
+        step_pages(place.step).min(left as usize)
+    }
+
+    /// Pages of the log that hold data or may, in bytes.
+    pub fn used_bytes(&self) -> u64 {
+        u64::from(self.count() - self.free_count() - self.retired_count()) * self.segment_bytes()
+    }
+
+    pub fn live_bytes(&self) -> u64 {
+        let pages: f64 = self.segments.iter().map(Segment::live_pages_estimate).sum();
+        (pages * PAGE_BYTES as f64) as u64
+    }
+
+    /// The next `pages` pages of the stream's open segment, opening another when needed. `None`: no segment is
+    /// free for this stream.
+    pub fn take_unit(&self, stream: Stream, pages: u32) -> Option<Unit> {
+        assert!(pages > 0 && pages <= self.segment_pages);
+        let mut heads = self.heads.lock();
+        if let Some((segment, next)) = heads.open[stream as usize] {
+            let usable = self.get(segment).state() == State::Open;
+            if usable && next + pages <= self.segment_pages {
+                heads.open[stream as usize] = Some((segment, next + pages));
+                return Some(self.unit(segment, next, pages));
+            }
+            heads.open[stream as usize] = None;
+            if usable {
+                self.seal(segment);
+            }
+        }
+        let reserve = if stream == Stream::Fresh {
+            self.reserve() as usize
+        } else {
+            0
+        };
+        if heads.free.len() <= reserve {
+            return None;
+        }
+        let segment = heads.free.pop_front()?;
+        self.free.store(heads.free.len() as u32, Relaxed);
+        let opened = self.get(segment).turn(State::Free, State::Open);
+        assert!(opened, "a free segment is in no other hands");
+        heads.open[stream as usize] = Some((segment, pages));
+        Some(self.unit(segment, 0, pages))
+    }
+
+    fn unit(&self, segment: u32, first: u32, pages: u32) -> Unit {
+        let about = self.get(segment);
+        about.writers.fetch_add(1, Relaxed);
+        about.used_pages.fetch_add(pages, Relaxed);
+        about.about.lock().units.push((first as u16, pages as u16));
+        Unit {
+            segment,
+            first,
+            pages,
+        }
+    }
+
+    fn seal(&self, segment: u32) {
+        let now = self.sealed.fetch_add(1, Relaxed) + 1;
+        self.get(segment).sealed_at.store(now, Relaxed);
+        self.get(segment).turn(State::Open, State::Sealed);
+    }
+
+    /// A unit's write is over and all its records are accounted for.
+    pub fn unit_written(&self, unit: Unit) {
+        self.get(unit.segment).writers.fetch_sub(1, Relaxed);
+    }
+
+    /// A record was written to flash; it counts as live only once an entry points to it.
+    pub fn wrote(&self, place: Place, expiry: Option<u64>) {
+        let segment = self.get(self.of_page(place.page));
+        if place.step == 0 {
+            segment.records.fetch_add(1, Relaxed);
+        } else {
+            segment
+                .large_pages
+                .fetch_add(step_pages(place.step) as u32, Relaxed);
+        }
+        if let Some(expiry) = expiry {
+            segment.about.lock().expiries.add(expiry);
+        }
+    }
+
+    /// An index entry, or the object of one, points to this place from now on.
+    pub fn born(&self, place: Place) {
+        let segment = self.get(self.of_page(place.page));
+        match place.step {
+            0 => segment.live.fetch_add(1, Relaxed),
+            step => segment
+                .live_pages
+                .fetch_add(step_pages(step) as u32, Relaxed),
+        };
+    }
+
+    /// Nothing points to this place any more.
+    pub fn died(&self, place: Place) {
+        let segment = self.get(self.of_page(place.page));
+        let before = match place.step {
+            0 => segment.live.fetch_sub(1, Relaxed),
+            step => segment
+                .live_pages
+                .fetch_sub(step_pages(step) as u32, Relaxed),
+        };
+        debug_assert!(before > 0, "a record dies once");
+    }
+
+    /// Call under the stripe's lock under which the entry was read: the collector changes entries under it,
+    /// so a segment cannot be freed between the look-up and this.
+    pub fn reader_begins(&self, page: u32) {
+        self.get(self.of_page(page)).readers.fetch_add(1, Relaxed);
+    }
+
+    pub fn reader_ends(&self, page: u32) {
+        self.get(self.of_page(page)).readers.fetch_sub(1, Relaxed);
+    }
+
+    /// A write failed: the segment gets no more data. What it holds stays readable.
+    pub fn retire(&self, segment: u32) {
+        let about = self.get(segment);
+        for state in [State::Open, State::Sealed] {
+            if about.turn(state, State::Retired) {
+                self.retired.fetch_add(1, Relaxed);
+            }
+        }
+    }
+
+    /// The segment whose collection gains most, (1 − u) · age / (1 + u), expired records counting as dead
+    /// (Rosenblum and Ousterhout, 1992). Only segments used to less than `fullest` (0 to 1) are worth it. It is the
+    /// caller's until [`Segments::collected`].
+    pub fn victim(&self, now_ms: u64, fullest: f64) -> Option<u32> {
+        let sealed = self.sealed.load(Relaxed);
+        let mut best: Option<(f64, u32)> = None;
+        for (number, segment) in self.segments.iter().enumerate() {
+            if segment.state() != State::Sealed || segment.writers.load(Relaxed) > 0 {
+                continue;
+            }
+            let expired = f64::from(segment.about.lock().expiries.expired(now_ms));
+            let records = f64::from(segment.records.load(Relaxed).max(1));
+            let small = segment
+                .used_pages
+                .load(Relaxed)
+                .saturating_sub(segment.large_pages.load(Relaxed));
+            let expired_pages = expired / records * f64::from(small);
+            let live = (segment.live_pages_estimate() - expired_pages).max(0.0);
+            let used = (live / f64::from(self.segment_pages)).min(1.0);
+            if used > fullest {
+                continue;
+            }
+            let age = (sealed - segment.sealed_at.load(Relaxed)) as f64 + 1.0;
+            let gain = (1.0 - used) * age / (1.0 + used);
+            if best.is_none_or(|(most, _)| gain > most) {
+                best = Some((gain, number as u32));
+            }
+        }
+        let (_, segment) = best?;
+        self.get(segment)
+            .turn(State::Sealed, State::Collecting)
+            .then_some(segment)
+    }
+
+    /// A sealed segment of which at least a quarter of the live records have expired.
+    pub fn expired_victim(&self, now_ms: u64) -> Option<u32> {
+        for (number, segment) in self.segments.iter().enumerate() {
+            if segment.state() != State::Sealed || segment.writers.load(Relaxed) > 0 {
+                continue;
+            }
+            let expired = segment.about.lock().expiries.expired(now_ms);
+            if expired > 0
+                && expired >= segment.live.load(Relaxed) / 4
+                && segment.turn(State::Sealed, State::Collecting)
+            {
+                return Some(number as u32);
+            }
+        }
+        None
+    }
+
+    pub fn units(&self, segment: u32) -> Vec<Unit> {
+        let units = &self.get(segment).about.lock().units;
+        let unit = |&(first, pages): &(u16, u16)| Unit {
+            segment,
+            first: first.into(),
+            pages: pages.into(),
+        };
+        units.iter().map(unit).collect()
+    }
+
+    /// Ends a collection: a dead segment without readers becomes free, one still read from stays in the caller's
+    /// hands (false: ask again).
+    pub fn collected(&self, segment: u32) -> bool {
+        let about = self.get(segment);
+        assert_eq!(about.state(), State::Collecting);
+        if !about.is_dead() || about.readers.load(Relaxed) > 0 {
+            return false;
+        }
+        for counter in [&about.records, &about.large_pages, &about.used_pages] {
+            counter.store(0, Relaxed);
+        }
+        *about.about.lock() = About::default();
+        let mut heads = self.heads.lock();
+        about.turn(State::Collecting, State::Free);
+        heads.free.push_back(segment);
+        self.free.store(heads.free.len() as u32, Relaxed);
+        true
+    }
+
+    /// Gives a segment back uncollected, to be looked at again later.
+    pub fn uncollected(&self, segment: u32) {
+        self.get(segment).turn(State::Collecting, State::Sealed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expiry_bins_never_count_too_early_and_stay_few() {
+        let mut expiries = Expiries::default();
+        let times: Vec<u64> = (0..5_000).map(|n| 1_700_000_000_000 + n * 7_919).collect();
+        times.iter().for_each(|&at| expiries.add(at));
+        assert!(expiries.bins.len() <= Expiries::BINS_MAX);
+        for now in [
+            0,
+            times[0],
+            times[2_500],
+            times[4_999],
+            times[4_999] + (1 << 30),
+        ] {
+            let truly = times.iter().filter(|&&at| at <= now).count() as u32;
+            assert!(expiries.expired(now) <= truly);
+        }
+        assert_eq!(expiries.expired(times[4_999] + (1 << 30)), 5_000);
+    }
+
+    #[test]
+    fn a_segment_goes_round() {
+        let segments = Segments::new(8, 16, 2, 4096);
+        let mut units = Vec::new();
+        while let Some(unit) = segments.take_unit(Stream::Fresh, 8) {
+            units.push(unit);
+        }
+        assert_eq!(units.len(), 2 * (8 - segments.reserve() as usize));
+        assert_eq!(
+            segments.location(segments.page(units[2], 3)),
+            (1, 4096 + 3 * 4096)
+        );
+        for &unit in &units {
+            let place = Place {
+                page: segments.page(unit, 0),
+                step: 0,
+            };
+            segments.wrote(place, None);
+            segments.born(place);
+            segments.unit_written(unit);
+        }
+        // The third segment's records die: it is the victim, and free after its last reader.
+        let dead = Place {
+            page: segments.page(units[4], 0),
+            step: 0,
+        };
+        segments.reader_begins(dead.page);
+        for unit in [units[4], units[5]] {
+            segments.died(Place {
+                page: segments.page(unit, 0),
+                step: 0,
+            });
+        }
+        assert_eq!(segments.victim(0, 0.5), Some(2));
+        assert!(!segments.collected(2));
+        segments.reader_ends(dead.page);
+        assert!(segments.collected(2));
+        assert_eq!(segments.free_count(), segments.reserve() + 1);
+        assert_eq!(
+            segments.take_unit(Stream::Fresh, 16).map(|unit| unit.first),
+            Some(0)
+        );
+    }
+}

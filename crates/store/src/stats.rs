@@ -1,0 +1,135 @@
+//! Owns the figures that INFO and metrics show of the store, gathered when asked for.
+
+use crate::counters::Counter;
+use crate::store::Store;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Since start, or since CONFIG RESETSTAT where it is a count of events. Bytes unless the name says otherwise.
+#[derive(Clone, Debug, Default)]
+pub struct StoreStats {
+    pub keys: u64,
+    pub values_in_ram: u64,
+    pub values_in_flash: u64,
+    pub ram_limit: u64,
+    pub resident: u64,
+    pub resident_max: u64,
+    /// Objects, as allocated; and what the arena holds for them.
+    pub object_bytes: u64,
+    pub arena_bytes: u64,
+    /// What objects may take under the RAM limit; 0 without a limit.
+    pub object_budget: u64,
+    pub index_bytes: u64,
+    /// Bytes of objects being written.
+    pub writing_bytes: u64,
+    pub flash_bytes: u64,
+    pub flash_used_bytes: u64,
+    pub flash_live_bytes: u64,
+    pub flash_free_segments: u64,
+    pub flash_retired_segments: u64,
+    pub segment_bytes: u64,
+    pub flash_full: bool,
+    pub keyspace_hits: u64,
+    pub keyspace_misses: u64,
+    pub expired_keys: u64,
+    pub evicted_keys: u64,
+    pub flash_value_reads: u64,
+    pub promotions: u64,
+    pub demotions_clean: u64,
+    pub demotions_written: u64,
+    pub flash_reads: u64,
+    pub flash_read_bytes: u64,
+    pub flash_writes: u64,
+    pub flash_write_bytes: u64,
+    pub merged_reads: u64,
+    pub record_bytes: u64,
+    pub record_stored_bytes: u64,
+    pub collected_segments: u64,
+    pub relocated_records: u64,
+    pub checksum_errors: u64,
+    pub read_errors: u64,
+    pub write_errors: u64,
+    pub user_bytes: u64,
+    pub evacuated_objects: u64,
+    pub dictionaries: u64,
+    /// Of flash reads, in nanoseconds: p50, p99, p99.9, maximum.
+    pub flash_latency_nanos: [u64; 4],
+}
+
+impl Store {
+    pub fn stats(&self) -> StoreStats {
+        let sum = |counter| self.counters.sum(counter);
+        let (mut keys, mut hot) = (0, 0);
+        for db in 0..self.databases() {
+            keys += self.len(db);
+            hot += self.hot(db);
+        }
+        let latency = self.latency.lock();
+        let budget = self.tier.budget();
+        StoreStats {
+            keys,
+            values_in_ram: hot,
+            values_in_flash: keys - hot.min(keys),
+            ram_limit: self.tier.ram_limit(),
+            resident: self.tier.resident(),
+            resident_max: self.tier.resident_max(),
+            object_bytes: self.arena.used_bytes() as u64,
+            arena_bytes: self.arena.held_bytes() as u64,
+            object_budget: if budget == usize::MAX {
+                0
+            } else {
+                budget as u64
+            },
+            index_bytes: self.index_bytes(),
+            writing_bytes: self.tier.writing.load(Relaxed) as u64,
+            flash_bytes: u64::from(self.segments.count()) * self.segments.segment_bytes(),
+            flash_used_bytes: self.segments.used_bytes(),
+            flash_live_bytes: self.segments.live_bytes(),
+            flash_free_segments: self.segments.free_count().into(),
+            flash_retired_segments: self.segments.retired_count().into(),
+            segment_bytes: self.segments.segment_bytes(),
+            flash_full: self.has_flash() && self.tier.stuck.load(Relaxed),
+            keyspace_hits: sum(Counter::KeyspaceHits),
+            keyspace_misses: sum(Counter::KeyspaceMisses),
+            expired_keys: sum(Counter::ExpiredKeys),
+            evicted_keys: sum(Counter::EvictedKeys),
+            flash_value_reads: sum(Counter::FlashValueReads),
+            promotions: sum(Counter::Promotions),
+            demotions_clean: sum(Counter::DemotionsClean),
+            demotions_written: sum(Counter::DemotionsWritten),
+            flash_reads: sum(Counter::FlashReads),
+            flash_read_bytes: sum(Counter::FlashReadBytes),
+            flash_writes: sum(Counter::FlashWrites),
+            flash_write_bytes: sum(Counter::FlashWriteBytes),
+            merged_reads: sum(Counter::MergedReads),
+            record_bytes: sum(Counter::RecordBytes),
+            record_stored_bytes: sum(Counter::RecordStoredBytes),
+            collected_segments: sum(Counter::CollectedSegments),
+            relocated_records: sum(Counter::RelocatedRecords),
+            checksum_errors: sum(Counter::ChecksumErrors),
+            read_errors: sum(Counter::ReadErrors),
+            write_errors: sum(Counter::WriteErrors),
+            user_bytes: sum(Counter::UserBytes),
+            evacuated_objects: sum(Counter::EvacuatedObjects),
+            dictionaries: self.dictionaries.read().len() as u64,
+            flash_latency_nanos: [0.5, 0.99, 0.999, 1.0]
+                .map(|quantile| latency.value_at_quantile(quantile)),
+        }
+    }
+
+    /// CONFIG RESETSTAT.
+    pub fn reset_stats(&self) {
+        self.counters.reset();
+        self.latency.lock().reset();
+        self.tier.reset_resident_max();
+    }
+
+    /// CONFIG SET of the RAM limit; 0 takes it away.
+    pub fn set_ram_limit(&self, bytes: u64) {
+        self.tier.set_ram_limit(bytes);
+    }
+
+    /// CONFIG SET maxmemory-policy.
+    pub fn set_policy(&self, policy: crate::store::Policy) {
+        self.tier.set_policy(policy);
+    }
+}

@@ -1,0 +1,528 @@
+//! Owns the dataset shared by all workers: stripes, arena, segments, limits, counters.
+//! Never knows commands, sockets or how I/O is carried out.
+
+use crate::arena::Arena;
+use crate::counters::{Counter, Counters};
+use crate::hash::{Hasher, Key, KeyHash, STRIPES};
+use crate::index::{Slot, Table};
+use crate::keyspace::{ColdRead, Keyspace, Resume};
+use crate::object::Object;
+use crate::page::{Codec, Dictionary};
+use crate::segment::Segments;
+use crate::tier::Tier;
+use crate::word::Word;
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak, mpsc};
+use value::Boxed;
+
+/// What happens to a write when neither RAM nor flash has room: Redis's maxmemory-policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Policy {
+    NoEviction = 0,
+    AllKeysLru = 1,
+    AllKeysLfu = 2,
+    AllKeysRandom = 3,
+    VolatileLru = 4,
+    VolatileLfu = 5,
+    VolatileRandom = 6,
+    VolatileTtl = 7,
+}
+
+impl Policy {
+    pub(crate) fn from_u8(number: u8) -> Policy {
+        use Policy::*;
+        [
+            NoEviction,
+            AllKeysLru,
+            AllKeysLfu,
+            AllKeysRandom,
+            VolatileLru,
+            VolatileLfu,
+            VolatileRandom,
+            VolatileTtl,
+        ][number as usize]
+    }
+
+    /// Whether a key with or without an expiry may be evicted.
+    pub fn evicts(self, has_expiry: bool) -> bool {
+        match self {
+            Policy::NoEviction => false,
+            Policy::AllKeysLru | Policy::AllKeysLfu | Policy::AllKeysRandom => true,
+            _ => has_expiry,
+        }
+    }
+}
+
+/// Where the log lies.
+#[derive(Clone, Debug)]
+pub struct FlashConfig {
+    pub paths: u32,
+    /// First byte of the log in each file.
+    pub data_offset: u64,
+    pub segment_bytes: u64,
+    /// All paths together.
+    pub segments: u32,
+    pub codec: Codec,
+}
+
+impl FlashConfig {
+    /// Shares `bytes` of flash out into segments: `wanted` bytes each, halved (to 256 KiB at least) until there
+    /// are 64, because a collector needs segments to choose from.
+    pub fn divide(
+        bytes: u64,
+        wanted: u64,
+        paths: u32,
+        data_offset: u64,
+        codec: Codec,
+    ) -> FlashConfig {
+        let mut segment_bytes = wanted.next_power_of_two().clamp(256 << 10, 128 << 20);
+        while segment_bytes > 256 << 10 && bytes / segment_bytes < 64 {
+            segment_bytes /= 2;
+        }
+        let segments = u32::try_from(bytes / segment_bytes).unwrap_or(u32::MAX);
+        FlashConfig {
+            paths,
+            data_offset,
+            segment_bytes,
+            segments: segments - segments % paths,
+            codec,
+        }
+    }
+
+    /// Bytes each path's file needs after `data_offset`.
+    pub fn bytes_per_path(&self) -> u64 {
+        u64::from(self.segments / self.paths) * self.segment_bytes
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct StoreConfig {
+    pub workers: usize,
+    pub databases: usize,
+    /// Of the process's resident size; 0: none.
+    pub ram_limit: u64,
+    pub policy: Policy,
+    /// `None`: everything stays in RAM.
+    pub flash: Option<FlashConfig>,
+    /// Drawn at random by the caller: the identity of cold keys depends on nobody knowing it.
+    pub secret: [u64; 2],
+}
+
+impl StoreConfig {
+    pub fn in_ram(workers: usize) -> StoreConfig {
+        StoreConfig {
+            workers,
+            databases: 16,
+            ram_limit: 0,
+            policy: Policy::NoEviction,
+            flash: None,
+            secret: [0x0f1e_2d3c_4b5a_6978, 0x8796_a5b4_c3d2_e1f0],
+        }
+    }
+}
+
+/// One logical database's part of a stripe.
+#[derive(Default)]
+pub struct Database {
+    pub(crate) table: Table,
+    /// Entries with an expiry, and entries whose value is in RAM.
+    pub(crate) expires: usize,
+    pub(crate) hot: usize,
+}
+
+#[derive(Default)]
+pub struct Stripe {
+    /// By uid: SWAPDB exchanges uids, so that what is on flash keeps its database's number.
+    databases: Vec<Database>,
+}
+
+/// Neighbouring stripes are locked by different workers: each on its own cache line.
+#[repr(align(64))]
+struct Line(Mutex<Stripe>);
+
+pub struct Store {
+    /// Itself, for the thread that frees flushed databases.
+    me: Weak<Store>,
+    pub(crate) hasher: Hasher,
+    pub(crate) arena: Arena,
+    stripes: Box<[Line]>,
+    /// By logical database. Written with every stripe locked, read with any.
+    uids: Box<[AtomicU32]>,
+    pub(crate) segments: Segments,
+    pub(crate) codec: Mutex<Codec>,
+    pub(crate) dictionaries: RwLock<Vec<Arc<Dictionary>>>,
+    pub(crate) sampler: crate::fill::Sampler,
+    pub(crate) tier: Tier,
+    pub(crate) counters: Counters,
+    pub(crate) latency: Mutex<hdrhistogram::Histogram<u64>>,
+    /// Records on flash that an entry points to: zero means nothing need be looked for there.
+    pub(crate) cold: AtomicU64,
+    pub(crate) expire_cycle: AtomicBool,
+    /// Average time to live seen by the last sweep, per uid, in milliseconds.
+    pub(crate) average_ttl: Box<[AtomicU64]>,
+    random: AtomicU64,
+    graves: Mutex<mpsc::Sender<Grave>>,
+}
+
+/// What is freed where nobody waits for it.
+enum Grave {
+    Value(Box<Boxed>),
+    Databases(Arc<Store>, Vec<Database>),
+}
+
+/// Freeing a boxed value up to this size is left to who removed it.
+const BURY_BYTES: usize = 64 * 1024;
+
+impl Store {
+    pub fn new(config: &StoreConfig) -> Arc<Store> {
+        let (graves, undertaker) = mpsc::channel();
+        std::thread::Builder::new()
+            .name("lazyfree".into())
+            .spawn(move || {
+                for grave in undertaker {
+                    match grave {
+                        Grave::Value(value) => drop(value),
+                        Grave::Databases(store, databases) => store.empty(databases),
+                    }
+                }
+            })
+            .expect("a thread can be started");
+        let segments = match &config.flash {
+            Some(flash) => {
+                let pages = (flash.segment_bytes / crate::io::PAGE_BYTES as u64) as u32;
+                Segments::new(flash.segments, pages, flash.paths, flash.data_offset)
+            }
+            None => Segments::new(0, 1, 1, 0),
+        };
+        Arc::new_cyclic(|me| Store {
+            me: me.clone(),
+            hasher: Hasher::new(config.secret),
+            arena: Arena::new(config.workers),
+            stripes: (0..STRIPES).map(|_| Line(Mutex::default())).collect(),
+            uids: (0..config.databases as u32).map(AtomicU32::new).collect(),
+            segments,
+            codec: Mutex::new(
+                config
+                    .flash
+                    .as_ref()
+                    .map_or(Codec::None, |flash| flash.codec),
+            ),
+            dictionaries: RwLock::default(),
+            sampler: Default::default(),
+            tier: Tier::new(config.ram_limit, config.policy),
+            counters: Counters::new(config.workers),
+            latency: Mutex::new(crate::lane::latency_histogram()),
+            cold: AtomicU64::new(0),
+            expire_cycle: AtomicBool::new(true),
+            average_ttl: (0..config.databases).map(|_| AtomicU64::new(0)).collect(),
+            random: AtomicU64::new(config.secret[0] ^ config.secret[1]),
+            graves: Mutex::new(graves),
+        })
+    }
+
+    pub fn hasher(&self) -> &Hasher {
+        &self.hasher
+    }
+
+    pub fn databases(&self) -> usize {
+        self.uids.len()
+    }
+
+    pub fn has_flash(&self) -> bool {
+        self.segments.count() > 0
+    }
+
+    /// Whether any value is on flash only.
+    #[inline]
+    pub fn has_cold(&self) -> bool {
+        self.cold.load(Relaxed) > 0
+    }
+
+    /// Locks the stripes of `keys`, in ascending order, for one command in logical database `db`.
+    #[inline]
+    pub fn lock<'a>(
+        &'a self,
+        keys: &[Key<'_>],
+        db: usize,
+        now_ms: u64,
+        touch: bool,
+        resume: &'a mut Resume,
+    ) -> Keyspace<'a> {
+        Keyspace::new(self, keys, db, now_ms, touch, resume)
+    }
+
+    /// Whether a command on this key would have to read flash first. Brings the key's entry into the cache.
+    pub fn probe(&self, key: &Key<'_>, db: usize) -> Option<ColdRead> {
+        let stripe = self.stripe(key.hash.stripe());
+        let uid = self.uid(db);
+        let database = stripe.database(uid)?;
+        let word = database.table.word(database.find(key)?);
+        if word.is_hot() {
+            return None;
+        }
+        Some(self.cold_read(key.hash, uid, word, Some(key.name)))
+    }
+
+    /// Under the stripe's lock: notes the reader with the segment, so that its pages stay.
+    pub(crate) fn cold_read(
+        &self,
+        hash: KeyHash,
+        uid: u32,
+        word: Word,
+        name: Option<&[u8]>,
+    ) -> ColdRead {
+        ColdRead::new(self, hash, uid, word, name)
+    }
+
+    #[inline]
+    pub(crate) fn stripe(&self, stripe: usize) -> MutexGuard<'_, Stripe> {
+        self.stripes[stripe].0.lock()
+    }
+
+    /// Call with a stripe locked.
+    #[inline]
+    pub(crate) fn uid(&self, db: usize) -> u32 {
+        self.uids[db].load(Relaxed)
+    }
+
+    pub(crate) fn swap(&self, a: usize, b: usize) {
+        let _all: Vec<_> = (0..STRIPES).map(|stripe| self.stripe(stripe)).collect();
+        let (first, second) = (self.uid(a), self.uid(b));
+        self.uids[a].store(second, Relaxed);
+        self.uids[b].store(first, Relaxed);
+    }
+
+    /// Empties a logical database, or all, at one moment; the memory is given back here or by another thread.
+    pub(crate) fn flush(&self, db: Option<usize>, lazy: bool) {
+        let mut taken = Vec::new();
+        {
+            let mut all: Vec<_> = (0..STRIPES).map(|stripe| self.stripe(stripe)).collect();
+            for stripe in &mut all {
+                match db {
+                    None => taken.append(&mut stripe.databases),
+                    Some(db) => {
+                        let uid = self.uid(db) as usize;
+                        if let Some(database) = stripe.databases.get_mut(uid) {
+                            taken.push(std::mem::take(database));
+                        }
+                    }
+                }
+            }
+        }
+        match self.me.upgrade() {
+            // The receiver lives as long as its thread, which ends with this sender.
+            Some(store) if lazy => drop(self.graves.lock().send(Grave::Databases(store, taken))),
+            _ => self.empty(taken),
+        }
+    }
+
+    fn empty(&self, databases: Vec<Database>) {
+        for database in databases {
+            for entry in database.table.iter() {
+                self.release(entry.word);
+            }
+        }
+    }
+
+    /// Frees what an entry that is gone from its table held.
+    pub(crate) fn release(&self, word: Word) {
+        if word.is_hot() {
+            let object = Object::from_address(word.address());
+            if !word.is_dirty() {
+                self.segments.died(clean_place(object));
+            }
+            if let Some(value) = object.free(&self.arena) {
+                self.bury(value);
+            }
+        } else {
+            self.segments.died(word.place());
+            self.cold.fetch_sub(1, Relaxed);
+        }
+    }
+
+    pub(crate) fn bury(&self, value: Box<Boxed>) {
+        if value.mem_bytes() > BURY_BYTES {
+            let _ = self.graves.lock().send(Grave::Value(value));
+        }
+    }
+
+    /// Keys of a logical database.
+    pub fn len(&self, db: usize) -> u64 {
+        self.sum(db, |database| database.table.len())
+    }
+
+    /// Keys of a logical database that have an expiry.
+    pub fn expires(&self, db: usize) -> u64 {
+        self.sum(db, |database| database.expires)
+    }
+
+    /// Keys of a logical database whose value is in RAM.
+    pub fn hot(&self, db: usize) -> u64 {
+        self.sum(db, |database| database.hot)
+    }
+
+    fn sum(&self, db: usize, of: impl Fn(&Database) -> usize) -> u64 {
+        (0..STRIPES)
+            .map(|stripe| {
+                let stripe = self.stripe(stripe);
+                stripe
+                    .database(self.uid(db))
+                    .map_or(0, |database| of(database) as u64)
+            })
+            .sum()
+    }
+
+    /// Milliseconds, 0 when unknown.
+    pub fn average_ttl(&self, db: usize) -> u64 {
+        self.average_ttl[self.uid(db) as usize].load(Relaxed)
+    }
+
+    /// Bytes of memory of the index.
+    pub fn index_bytes(&self) -> u64 {
+        let of = |stripe| {
+            let stripe = self.stripe(stripe);
+            stripe
+                .databases
+                .iter()
+                .map(|database| database.table.mem_bytes() as u64)
+                .sum::<u64>()
+        };
+        (0..STRIPES).map(of).sum::<u64>() + (STRIPES * size_of::<Line>()) as u64
+    }
+
+    /// SplitMix64 over a counter: good enough to choose a key, different at each start by the secret.
+    pub(crate) fn next_random(&self) -> u64 {
+        let mut x = self.random.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed);
+        x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ x >> 31
+    }
+
+    pub(crate) fn dictionary(&self, id: u32) -> Option<Arc<Dictionary>> {
+        self.dictionaries
+            .read()
+            .iter()
+            .find(|dictionary| dictionary.id() == id)
+            .cloned()
+    }
+
+    /// Compression of records from now on; what is on flash stays as it is.
+    pub fn set_codec(&self, codec: Codec) {
+        *self.codec.lock() = codec;
+    }
+
+    /// DEBUG SET-ACTIVE-EXPIRE.
+    pub fn set_active_expire(&self, on: bool) {
+        self.expire_cycle.store(on, Relaxed);
+    }
+
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // Boxed values live outside the arena; without this they would leak when a store goes.
+        for line in &mut self.stripes {
+            for database in &line.0.get_mut().databases {
+                for entry in database.table.iter().filter(|entry| entry.word.is_hot()) {
+                    drop(Object::from_address(entry.word.address()).free(&self.arena));
+                }
+            }
+        }
+    }
+}
+
+/// The place of a clean object's copy on flash.
+pub(crate) fn clean_place(object: Object) -> crate::word::Place {
+    Word(object.place().expect("a clean object knows its place")).place()
+}
+
+impl Stripe {
+    #[inline]
+    pub(crate) fn database(&self, uid: u32) -> Option<&Database> {
+        self.databases.get(uid as usize)
+    }
+
+    #[inline]
+    pub(crate) fn database_mut(&mut self, uid: u32) -> &mut Database {
+        let uid = uid as usize;
+        if uid >= self.databases.len() {
+            self.databases.resize_with(uid + 1, Database::default);
+        }
+        &mut self.databases[uid]
+    }
+
+    pub(crate) fn uids(&self) -> u32 {
+        self.databases.len() as u32
+    }
+}
+
+impl Database {
+    /// The key's entry. A hot one is compared whole, a cold one by its hash bits.
+    #[inline]
+    pub(crate) fn find(&self, key: &Key<'_>) -> Option<Slot> {
+        self.table.find(key.hash.high, |word| {
+            word.agrees(key.hash)
+                && (!word.is_hot() || Object::from_address(word.address()).key() == key.name)
+        })
+    }
+
+    /// The cold entry of exactly this hash and place.
+    pub(crate) fn find_cold(&self, hash: KeyHash, word: Word) -> Option<Slot> {
+        self.table.find(hash.high, |found| {
+            !found.is_hot() && found.agrees(hash) && found.place() == word.place()
+        })
+    }
+
+    pub(crate) fn find_address(&self, high: u64, address: usize) -> Option<Slot> {
+        self.table
+            .find(high, |word| word.is_hot() && word.address() == address)
+    }
+
+    /// Takes the entry out and frees what it held.
+    pub(crate) fn discard(&mut self, store: &Store, slot: Slot) {
+        let word = self.table.remove(slot).word;
+        self.hot -= usize::from(word.is_hot());
+        self.expires -= usize::from(word.has_expiry());
+        store.release(word);
+    }
+
+    /// A cold entry's value is in RAM now, clean.
+    pub(crate) fn warm(
+        &mut self,
+        store: &Store,
+        slot: Slot,
+        hash: KeyHash,
+        object: Object,
+        frequency: u8,
+    ) {
+        let cold = self.table.word(slot);
+        debug_assert!(!cold.is_hot());
+        *self.table.word_mut(slot) =
+            Word::hot(hash, object.address(), frequency, cold.has_expiry(), false);
+        self.hot += 1;
+        store.cold.fetch_sub(1, Relaxed);
+    }
+
+    /// A hot entry becomes cold: `cold` is the word of its copy on flash, which counts as live already.
+    pub(crate) fn chill(&mut self, store: &Store, slot: Slot, cold: Word) {
+        let hot = self.table.word(slot);
+        debug_assert!(hot.is_hot() && !cold.is_hot());
+        *self.table.word_mut(slot) = cold;
+        self.hot -= 1;
+        store.cold.fetch_add(1, Relaxed);
+        if let Some(value) = Object::from_address(hot.address()).free(&store.arena) {
+            store.bury(value);
+        }
+    }
+}
+
+/// A key expired: it is gone, and counted.
+pub(crate) fn expire(store: &Store, database: &mut Database, slot: Slot) {
+    database.discard(store, slot);
+    store.counters.add(Counter::ExpiredKeys, 1);
+}

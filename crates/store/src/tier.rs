@@ -1,0 +1,146 @@
+//! Owns the RAM limit: how much objects may take, and how near they are to it.
+//! Never chooses a victim (`hand`) and never writes (`lane`).
+//!
+//! The limit is of the process's resident size. What is not objects (index, buffers, code, allocator slack) is
+//! measured, not added up: resident size minus what the arena holds. The rest of the limit is the objects' budget.
+//!
+//! ```text
+//! 0 ── objects' bytes ──────────── soft 90 % ──────── hard 97 % ── budget
+//!        nothing happens           slices of demotion   writers wait for flash writes
+//! ```
+
+use crate::arena::Arena;
+use crate::store::Policy;
+use std::sync::atomic::{
+    AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed,
+};
+
+/// What a command that may need memory is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    Open,
+    /// Wait until flash writes have made room.
+    Slow,
+    /// Neither RAM nor flash has room, and the policy evicts nothing that is there.
+    Full,
+}
+
+pub(crate) struct Tier {
+    ram_limit: AtomicU64,
+    policy: AtomicU8,
+    /// Bytes that objects may take.
+    budget: AtomicUsize,
+    resident: AtomicU64,
+    resident_max: AtomicU64,
+    /// Bytes of objects on their way to flash.
+    pub writing: AtomicUsize,
+    /// Nothing could be made free: flash has no segment and none is worth collecting, or RAM holds nothing
+    /// that could leave.
+    pub stuck: AtomicBool,
+    /// Collections under way.
+    pub collecting: AtomicU32,
+    /// The stripe that the next worker to need victims begins with.
+    pub next_stripe: AtomicU32,
+}
+
+impl Tier {
+    pub fn new(ram_limit: u64, policy: Policy) -> Tier {
+        let budget = if ram_limit == 0 {
+            usize::MAX
+        } else {
+            ram_limit as usize / 10 * 8
+        };
+        Tier {
+            ram_limit: AtomicU64::new(ram_limit),
+            policy: AtomicU8::new(policy as u8),
+            budget: AtomicUsize::new(budget),
+            resident: AtomicU64::new(0),
+            resident_max: AtomicU64::new(0),
+            writing: AtomicUsize::new(0),
+            stuck: AtomicBool::new(false),
+            collecting: AtomicU32::new(0),
+            next_stripe: AtomicU32::new(0),
+        }
+    }
+
+    pub fn ram_limit(&self) -> u64 {
+        self.ram_limit.load(Relaxed)
+    }
+
+    pub fn set_ram_limit(&self, bytes: u64) {
+        self.ram_limit.store(bytes, Relaxed);
+        self.stuck.store(false, Relaxed);
+        if bytes == 0 {
+            self.budget.store(usize::MAX, Relaxed);
+        }
+    }
+
+    pub fn policy(&self) -> Policy {
+        Policy::from_u8(self.policy.load(Relaxed))
+    }
+
+    pub fn set_policy(&self, policy: Policy) {
+        self.policy.store(policy as u8, Relaxed);
+        self.stuck.store(false, Relaxed);
+    }
+
+    pub fn resident(&self) -> u64 {
+        self.resident.load(Relaxed)
+    }
+
+    pub fn resident_max(&self) -> u64 {
+        self.resident_max.load(Relaxed)
+    }
+
+    pub fn reset_resident_max(&self) {
+        self.resident_max.store(0, Relaxed);
+    }
+
+    /// Takes in a measurement of the process's resident bytes.
+    pub fn measured(&self, resident: u64, arena: &Arena) {
+        self.resident.store(resident, Relaxed);
+        self.resident_max.fetch_max(resident, Relaxed);
+        let limit = self.ram_limit();
+        if limit == 0 {
+            return;
+        }
+        let other = resident.saturating_sub(arena.held_bytes() as u64);
+        // A hundredth is left for what grows between two measurements.
+        let budget = (limit - limit / 100).saturating_sub(other).max(limit / 64);
+        self.budget.store(budget as usize, Relaxed);
+    }
+
+    pub fn budget(&self) -> usize {
+        self.budget.load(Relaxed)
+    }
+
+    /// Bytes that should leave RAM, beyond those already on their way.
+    #[inline]
+    pub fn excess(&self, arena: &Arena) -> usize {
+        let budget = self.budget();
+        if budget == usize::MAX {
+            return 0;
+        }
+        let used = arena.used_bytes();
+        // Memory held in half-empty slabs is as good as used: more must leave until evacuation returned it.
+        let slack = arena.slab_bytes().saturating_sub(budget / 100 * 96);
+        (used + slack)
+            .saturating_sub(budget / 10 * 9)
+            .saturating_sub(self.writing.load(Relaxed))
+    }
+
+    #[inline]
+    pub fn admission(&self, arena: &Arena) -> Admission {
+        let budget = self.budget();
+        if budget == usize::MAX {
+            return Admission::Open;
+        }
+        let hard =
+            arena.used_bytes() > budget / 100 * 97 || arena.slab_bytes() > budget / 100 * 101;
+        match (hard, self.stuck.load(Relaxed)) {
+            (false, _) => Admission::Open,
+            (true, false) => Admission::Slow,
+            (true, true) => Admission::Full,
+        }
+    }
+}
