@@ -1,9 +1,10 @@
-//! Owns the hash type: the packed form and the table.
-use crate::Corrupt;
-#[derive(Debug, Clone, Default)]
-pub struct Table {}
-impl Table {
-    pub fn encode(&self, _out: &mut Vec<u8>) {}
-    pub fn decode(_bytes: &[u8]) -> Result<Table, Corrupt> { Ok(Table {}) }
-    pub fn mem_bytes(&self) -> usize { 0 }
-}
+//! Owns the hash type: fields with values. Never knows keys, expiry or replies.
+//!
+//! A small hash is *packed*, all of it in one run of bytes and searched from its front; a large one is a [`Table`].
+//! Which is which is the settings' choice, so it is the commands that convert. On flash both look the same inside:
+//! a field, then its value, each behind its length.
+
+pub mod packed;
+mod table;
+
+pub use table::{Step, Table, seed};

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 pub mod hash;
+mod varint;
 
 /// The type of a value, as it stands in index entries and on flash: numbers only grow.
 #[repr(u8)]
@@ -66,6 +67,28 @@ impl Buffer for Vec<u8> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt;
 
+/// Whether bytes from flash are a packed value of their kind. Walking packed bytes never panics, but those that fail
+/// here would lose what stands behind the fault.
+pub fn check_packed(kind: Kind, bytes: &[u8]) -> Result<(), Corrupt> {
+    match kind {
+        Kind::String => Ok(()),
+        Kind::Hash => hash::packed::check(bytes),
+        _ => Err(Corrupt),
+    }
+}
+
+/// What an allocation of `bytes` takes: the allocator's size classes are multiples of 16 up to 128 and then four to
+/// each doubling (jemalloc). Nothing takes nothing.
+pub fn malloc_bytes(bytes: usize) -> usize {
+    let step = match bytes {
+        0 => return 0,
+        1..=8 => 8,
+        9..=128 => 16,
+        _ => bytes.next_power_of_two() / 8,
+    };
+    bytes.next_multiple_of(step)
+}
+
 /// A collection too large for its packed form.
 #[derive(Debug, Clone)]
 pub enum Boxed {
@@ -98,5 +121,50 @@ impl Boxed {
         match self {
             Boxed::Hash(table) => table.mem_bytes(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allocations_are_counted_by_size_class() {
+        let classes = [
+            (0, 0),
+            (1, 8),
+            (8, 8),
+            (9, 16),
+            (17, 32),
+            (128, 128),
+            (129, 160),
+            (160, 160),
+            (161, 192),
+        ];
+        for (asked, taken) in
+            classes
+                .into_iter()
+                .chain([(256, 256), (257, 320), (513, 640), (4097, 5120)])
+        {
+            assert_eq!(malloc_bytes(asked), taken, "{asked}");
+        }
+    }
+
+    #[test]
+    fn kinds_keep_their_numbers() {
+        let kinds = [
+            Kind::String,
+            Kind::Hash,
+            Kind::List,
+            Kind::Set,
+            Kind::ZSet,
+            Kind::Stream,
+        ];
+        for (number, kind) in kinds.into_iter().enumerate() {
+            assert_eq!(Kind::from_u8(number as u8), Some(kind));
+            assert_eq!(kind as usize, number);
+        }
+        assert_eq!(Kind::from_u8(6), None);
+        assert_eq!(Boxed::decode(Kind::String, b"\0").err(), Some(Corrupt));
     }
 }

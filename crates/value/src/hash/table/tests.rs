@@ -1,0 +1,233 @@
+use super::*;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+fn name(n: usize) -> Vec<u8> {
+    format!("field:{n}").into_bytes()
+}
+
+fn filled(fields: usize) -> Table {
+    (0..fields)
+        .map(|n| (name(n), n.to_string().into_bytes()))
+        .collect()
+}
+
+/// A small deterministic source of numbers below n.
+fn source(mut state: u64) -> impl FnMut(usize) -> usize {
+    move |n| {
+        state = state
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        ((state >> 33) % n as u64) as usize
+    }
+}
+
+/// Sorted, at home or right after a run, gaps and entries in step, sums right.
+fn assert_sound(table: &Table) {
+    let mut last = 0;
+    let (mut fields, mut bytes) = (0, 0);
+    for (at, &tag) in table.tags.iter().enumerate() {
+        assert_eq!(tag == EMPTY, table.entries[at].is_none());
+        let Some(entry) = &table.entries[at] else {
+            continue;
+        };
+        assert!(tag >= last, "tags are sorted");
+        let home = table.home(tag);
+        assert!(home <= at);
+        assert!(
+            table.tags[home..at].iter().all(|&tag| tag != EMPTY),
+            "no gap between a field and its home"
+        );
+        last = tag;
+        fields += 1;
+        bytes += malloc_bytes(entry.len());
+    }
+    assert_eq!((fields, bytes), (table.fields, table.entry_bytes));
+}
+
+#[test]
+fn a_hundred_thousand_fields_come_and_go() {
+    let mut table = filled(100_000);
+    assert_sound(&table);
+    assert_eq!(table.len(), 100_000);
+    assert_eq!(table.get(b"field:4711"), Some(&b"4711"[..]));
+    assert_eq!(table.get(b"field:100000"), None);
+    assert!(!table.set(b"field:7", b"seven"));
+    assert_eq!(table.get(b"field:7"), Some(&b"seven"[..]));
+    for n in 0..99_990 {
+        assert!(table.remove(&name(n)));
+    }
+    assert!(!table.remove(b"field:3"));
+    assert_sound(&table);
+    assert_eq!(table.len(), 10);
+    assert!(table.tags.len() < 200, "it shrank: {}", table.tags.len());
+}
+
+#[test]
+fn slots_cost_at_most_forty_bytes_a_field() {
+    for fields in [200, 1000, 5000, 5001, 20_000, 33_333, 70_000] {
+        let table = filled(fields);
+        let slots = table.mem_bytes() - table.entry_bytes;
+        assert!(
+            slots <= 42 * fields,
+            "{} bytes for {fields}",
+            slots / fields
+        );
+    }
+}
+
+#[test]
+fn a_scan_sees_every_field_that_stays_though_the_table_grows_and_shrinks() {
+    let mut table = filled(1000);
+    let mut seen = HashMap::<Vec<u8>, u32>::new();
+    let (mut cursor, mut round) = (0, 0);
+    loop {
+        let step = table.scan(cursor, 10, &mut |field, _| {
+            *seen.entry(field.to_vec()).or_default() += 1
+        });
+        // Fields of the even numbers stay; strangers come and go by the thousand.
+        for n in 0..3000 {
+            let stranger = name(10_000 + n);
+            if round % 2 == 0 {
+                table.set(&stranger, b"")
+            } else {
+                table.remove(&stranger)
+            };
+        }
+        table.remove(&name(round * 2 + 1));
+        round += 1;
+        match step {
+            Step::Next(next) => cursor = next,
+            Step::End => break,
+        }
+    }
+    for n in (0..1000).step_by(2) {
+        assert_eq!(
+            seen.get(&name(n)),
+            Some(&1),
+            "field {n}, after {round} rounds"
+        );
+    }
+}
+
+#[test]
+fn a_scan_by_hostile_cursors_ends() {
+    let table = filled(300);
+    for cursor in [u64::MAX, 1 << 32, u64::from(u32::MAX), 1] {
+        let mut seen = 0;
+        table.scan(cursor, usize::MAX, &mut |_, _| seen += 1);
+        assert!(seen <= 300);
+    }
+    assert_eq!(
+        Table::new().scan(0, 10, &mut |_, _| panic!("nothing to visit")),
+        Step::End
+    );
+    assert_eq!(
+        Table::new().scan(77, 0, &mut |_, _| panic!("nothing to visit")),
+        Step::End
+    );
+}
+
+#[test]
+fn random_fields_are_drawn_evenly() {
+    let table = filled(50);
+    let mut draw = source(42);
+    let mut counts = BTreeMap::<Vec<u8>, u32>::new();
+    for _ in 0..50_000 {
+        *counts
+            .entry(table.random(&mut draw).expect("it is not empty").0.to_vec())
+            .or_default() += 1;
+    }
+    // 1000 each is expected, with a deviation of 31; six of them is one in a hundred million.
+    assert_eq!(counts.len(), 50);
+    assert!(
+        counts.values().all(|&count| (800..1200).contains(&count)),
+        "{counts:?}"
+    );
+    assert_eq!(Table::new().random(draw), None);
+}
+
+#[test]
+fn fields_of_one_tag_are_one_step() {
+    // As if by a collision of 32 bits: the tag alone must not decide.
+    let mut table = Table::with_room(10);
+    for (n, field) in [b"a", b"b", b"c"].into_iter().enumerate() {
+        let at = table.home(77) + n;
+        table.insert(at, 77, entry(field, b"v"));
+    }
+    let mut seen = Vec::new();
+    assert_eq!(
+        table.scan(0, 1, &mut |field, _| seen.push(field.to_vec())),
+        Step::End
+    );
+    assert_eq!(seen, [b"a", b"b", b"c"]);
+    assert_eq!(table.find(77, b"c").map(|at| at - table.home(77)), Ok(2));
+}
+
+#[test]
+fn what_is_encoded_comes_back() {
+    for fields in [0, 1, 2, 17, 1000] {
+        let table = filled(fields);
+        let mut bytes = Vec::new();
+        table.encode(&mut bytes);
+        let back = Table::decode(&bytes).expect("own bytes");
+        assert_sound(&back);
+        let mut again = Vec::new();
+        back.encode(&mut again);
+        assert_eq!(bytes, again, "deterministic");
+        // Any byte less or more is not a table.
+        assert_eq!(
+            Table::decode(&bytes[..bytes.len() - 1]).err(),
+            Some(Corrupt)
+        );
+        bytes.push(0);
+        assert_eq!(Table::decode(&bytes).err(), Some(Corrupt));
+    }
+}
+
+#[test]
+fn hostile_counts_allocate_nothing() {
+    assert_eq!(Table::decode(&[]).err(), Some(Corrupt));
+    assert_eq!(
+        Table::decode(&[0xff, 0xff, 0xff, 0xff, 0x0f]).err(),
+        Some(Corrupt)
+    );
+    assert_eq!(
+        Table::decode(&[0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0, 0, 0]).err(),
+        Some(Corrupt)
+    );
+    // The same field twice.
+    assert_eq!(
+        Table::decode(&[2, 1, b'a', 0, 1, b'a', 0]).err(),
+        Some(Corrupt)
+    );
+}
+
+proptest! {
+    #[test]
+    fn hostile_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        if let Ok(table) = Table::decode(&bytes) {
+            assert_sound(&table);
+        }
+    }
+
+    #[test]
+    fn behaves_as_a_map(ops in proptest::collection::vec((0..4u8, 0..400usize, 0..40usize), 0..1500)) {
+        let (mut table, mut model) = (Table::new(), HashMap::new());
+        for (op, field, len) in ops {
+            let (field, value) = (name(field), vec![b'v'; len]);
+            if op == 0 {
+                prop_assert_eq!(table.remove(&field), model.remove(&field).is_some());
+            } else {
+                prop_assert_eq!(table.set(&field, &value), model.insert(field, value).is_none());
+            }
+        }
+        assert_sound(&table);
+        prop_assert_eq!(table.len(), model.len());
+        let fields: HashSet<&[u8]> = table.iter().map(|(field, _)| field).collect();
+        prop_assert_eq!(fields.len(), model.len());
+        for (field, value) in &model {
+            prop_assert_eq!(table.get(field), Some(&value[..]));
+        }
+    }
+}
