@@ -1,0 +1,177 @@
+//! Owns the measurement of what a device and a driver can do, to compare the database with.
+//! Never knows the store: it writes noise and reads it back.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+use store::io::{Driver, Op, OpKind, PAGE_BYTES, PageBuf};
+
+use crate::choice::{FlashIo, open_driver};
+use crate::files::{DATA_OFFSET, FlashFiles};
+use crate::threads::{THREADS, ThreadPool};
+
+#[derive(Debug, Clone, Copy)]
+pub struct ReadRate {
+    pub reads_per_second: f64,
+    pub latency_micros_mean: f64,
+    /// Processor time of this process, the kernel's work for it included. Other work of the process
+    /// during the measurement counts too.
+    pub cpu_micros_per_read: f64,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct WriteRate {
+    pub bytes_per_second: f64,
+    pub cpu_micros_per_mib: f64,
+}
+
+/// Fills the first `bytes` of every path in order, `write_bytes` at a time, `depth` writes in flight.
+/// What it writes does not compress, and every page differs.
+pub fn sequential_write_rate(
+    files: &Arc<FlashFiles>,
+    which: FlashIo,
+    bytes: u64,
+    write_bytes: usize,
+    depth: usize,
+) -> io::Result<WriteRate> {
+    let mut driver = open_driver(files, which, &ThreadPool::new(THREADS))?;
+    let writes_per_path = bytes / write_bytes as u64;
+    let total = writes_per_path * files.count() as u64;
+    let mut noise = Noise(1);
+    let mut next = 0;
+    let buffers = (0..depth).map(|_| {
+        let mut buf = PageBuf::new(write_bytes / PAGE_BYTES);
+        buf.chunks_exact_mut(8)
+            .for_each(|word| word.copy_from_slice(&noise.next().to_le_bytes()));
+        buf
+    });
+    let buffers: Vec<_> = buffers.collect();
+    let meter = Meter::start();
+    run(driver.as_mut(), buffers, |mut buf| {
+        if next == total {
+            return None;
+        }
+        for page in buf.chunks_exact_mut(PAGE_BYTES) {
+            page[..8].copy_from_slice(&noise.next().to_le_bytes());
+        }
+        let path = (next % files.count() as u64) as u16;
+        let offset = DATA_OFFSET + next / files.count() as u64 * write_bytes as u64;
+        next += 1;
+        Some(Op {
+            token: next,
+            path,
+            offset,
+            kind: OpKind::Write(buf),
+        })
+    })?;
+    let (seconds, cpu_micros) = meter.stop();
+    let written = (total * write_bytes as u64) as f64;
+    Ok(WriteRate {
+        bytes_per_second: written / seconds,
+        cpu_micros_per_mib: cpu_micros / (written / f64::from(1 << 20)),
+    })
+}
+
+/// Reads random pages of the first `bytes` of every path with `depth` reads in flight. The region
+/// must have been written (see [`sequential_write_rate`]): a page never written is not on the device.
+pub fn random_read_rate(
+    files: &Arc<FlashFiles>,
+    which: FlashIo,
+    bytes: u64,
+    depth: usize,
+    duration: Duration,
+) -> io::Result<ReadRate> {
+    let mut driver = open_driver(files, which, &ThreadPool::new(THREADS))?;
+    let pages = bytes / PAGE_BYTES as u64;
+    let mut noise = Noise(2);
+    let mut started = 0;
+    let buffers = (0..depth).map(|_| PageBuf::new(1)).collect();
+    let meter = Meter::start();
+    let nanos = run(driver.as_mut(), buffers, |buf| {
+        // One look at the clock for every 64 reads: the measurement should not be what is measured.
+        if started % 64 == 0 && meter.begun.elapsed() >= duration {
+            return None;
+        }
+        started += 1;
+        let path = (noise.next() % files.count() as u64) as u16;
+        let offset = DATA_OFFSET + noise.next() % pages * PAGE_BYTES as u64;
+        Some(Op {
+            token: started,
+            path,
+            offset,
+            kind: OpKind::Read(buf),
+        })
+    })?;
+    let (seconds, cpu_micros) = meter.stop();
+    let reads = started as f64;
+    Ok(ReadRate {
+        reads_per_second: reads / seconds,
+        latency_micros_mean: nanos as f64 / 1e3 / reads,
+        cpu_micros_per_read: cpu_micros / reads,
+    })
+}
+
+/// Keeps every buffer in flight until `next` has no more operations; the sum of the latencies.
+fn run(
+    driver: &mut dyn Driver,
+    buffers: Vec<PageBuf>,
+    mut next: impl FnMut(PageBuf) -> Option<Op>,
+) -> io::Result<u64> {
+    let mut nanos = 0;
+    let mut done = Vec::new();
+    buffers
+        .into_iter()
+        .filter_map(&mut next)
+        .for_each(|op| driver.push(op));
+    driver.submit();
+    while driver.in_flight() > 0 {
+        driver.wait();
+        driver.reap(&mut done);
+        for completion in done.drain(..) {
+            completion.result?;
+            nanos += completion.nanos;
+            let buf = completion.buf.expect("reads and writes have a buffer");
+            if let Some(op) = next(buf) {
+                driver.push(op);
+            }
+        }
+        driver.submit();
+    }
+    Ok(nanos)
+}
+
+struct Meter {
+    begun: Instant,
+    cpu: Duration,
+}
+
+impl Meter {
+    fn start() -> Meter {
+        Meter {
+            begun: Instant::now(),
+            cpu: cpu_time(),
+        }
+    }
+
+    /// Seconds on the wall, and microseconds of the processor.
+    fn stop(self) -> (f64, f64) {
+        let cpu = cpu_time() - self.cpu;
+        (self.begun.elapsed().as_secs_f64(), cpu.as_secs_f64() * 1e6)
+    }
+}
+
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// splitmix64 (Steele, Lea, Flood 2014).
+struct Noise(u64);
+
+impl Noise {
+    fn next(&mut self) -> u64 {
+        crate::sim::splitmix64(&mut self.0)
+    }
+}
