@@ -1,3 +1,27 @@
-//! placeholder
+//! FlintKV's server: workers, connections, configuration, INFO.
+//!
+//! In reading order: [`worker`] is the way of one command, from a socket's bytes to its reply; `session` holds the
+//! connection and its buffers, `park` is every way of waiting, `directory` leads from a name to a command's row.
+//! `thread` is a worker with its runtime, `node` what all workers share, `start` a server's beginning and end,
+//! `listen` its sockets, `clients` the register of connections. `stats`, `info`, `memory` and `log` say what happens;
+//! `host` answers the commands about the server itself; [`config`] is the configuration.
+//!
+//! Knows no value's type and no page's format.
 
+mod clients;
 pub mod config;
+mod directory;
+mod host;
+mod info;
+mod listen;
+mod log;
+mod memory;
+mod node;
+mod park;
+mod session;
+mod start;
+mod stats;
+mod thread;
+mod worker;
+
+pub use start::run;

@@ -1,0 +1,146 @@
+//! Owns the questions that commands about the server itself ask of it: few, coarse, plain data in and out.
+//! Never knows how the server answers them.
+
+use crate::session::Session;
+use std::time::Duration;
+
+/// What CLIENT, CONFIG, INFO and their like need of the server. Errors are whole error replies, code first.
+pub trait Host {
+    /// Wall clock, microseconds since 1970.
+    fn time_us(&self) -> u64;
+
+    // --- access
+    fn password_required(&self) -> bool;
+    /// Compares in a time that does not depend on where the passwords differ.
+    fn password_matches(&self, user: &[u8], password: &[u8]) -> bool;
+    /// Whether `enable-debug-command` lets this connection use DEBUG.
+    fn debug_allowed(&self, session: &Session) -> bool;
+
+    // --- clients
+    /// The lines of CLIENT LIST, each ended by '\n'. The caller's own line is as fresh as `me`.
+    fn client_list(&self, me: &Session, filter: &ClientFilter) -> String;
+    fn client_kill(&self, me: &Session, filter: &ClientFilter) -> Killed;
+    fn client_pause(&self, duration_ms: u64, what: Pause);
+    fn client_unpause(&self);
+
+    // --- configuration
+    /// Name and value of every directive that any of the patterns (globs, any case) fits.
+    fn config_get(&self, patterns: &[&[u8]]) -> Vec<(String, String)>;
+    /// All or none.
+    fn config_set(&self, me: &Session, pairs: &[(&[u8], &[u8])]) -> Result<(), String>;
+    fn config_rewrite(&self) -> Result<(), String>;
+    fn reset_stats(&self);
+
+    // --- what happened
+    /// The sections asked for, by name; none: the default ones.
+    fn info(&self, sections: &[&[u8]]) -> String;
+    /// Newest first.
+    fn slowlog(&self, count: usize) -> Vec<SlowCommand>;
+    fn slowlog_len(&self) -> usize;
+    fn slowlog_reset(&self);
+    fn latency_latest(&self) -> Vec<LatencyEvent>;
+    /// (second, milliseconds), oldest first.
+    fn latency_history(&self, event: &[u8]) -> Vec<(u64, u64)>;
+    /// None named: all. Returns how many were forgotten.
+    fn latency_reset(&self, events: &[&[u8]]) -> usize;
+    /// None named: every command that was called. Names without calls are left out.
+    fn latency_histogram(&self, commands: &[&[u8]]) -> Vec<CommandLatency>;
+
+    // --- memory
+    fn memory(&self) -> MemoryFigures;
+    /// The allocator's own report.
+    fn malloc_report(&self) -> String;
+    /// Gives unused memory back to the operating system.
+    fn purge_memory(&self);
+
+    // --- control
+    fn shutdown(&self, abort: bool) -> Result<(), String>;
+    /// Holds up this worker and its connections, as it holds up all of Redis. At most a bounded time.
+    fn sleep(&self, duration: Duration);
+    fn set_active_expire(&self, on: bool);
+}
+
+/// Which connections; a field that is None fits all.
+#[derive(Debug, Default, Clone)]
+pub struct ClientFilter {
+    /// Empty: all.
+    pub ids: Vec<u64>,
+    pub addr: Option<String>,
+    pub laddr: Option<String>,
+    pub kind: Option<ClientKind>,
+    pub user: Option<String>,
+    pub skip_me: bool,
+    /// Older than this many seconds.
+    pub age_s_min: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientKind {
+    Normal,
+    Master,
+    Replica,
+    Pubsub,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Killed {
+    pub count: usize,
+    /// The caller is among them: it closes itself after its reply.
+    pub me: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pause {
+    All,
+    Write,
+}
+
+#[derive(Debug, Clone)]
+pub struct SlowCommand {
+    pub id: u64,
+    pub at_s: u64,
+    pub duration_us: u64,
+    /// Shortened as they were kept: at most 32 of at most 128 bytes each.
+    pub args: Vec<Vec<u8>>,
+    pub addr: String,
+    pub name: String,
+}
+
+#[derive(Debug, Clone)]
+pub struct LatencyEvent {
+    pub name: &'static str,
+    pub at_s: u64,
+    pub last_ms: u64,
+    pub max_ms: u64,
+}
+
+#[derive(Debug, Clone)]
+pub struct CommandLatency {
+    pub name: String,
+    pub calls: u64,
+    /// (upper bound in microseconds, a power of two; calls that took at most that), rising.
+    pub cumulative_us: Vec<(u64, u64)>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct MemoryFigures {
+    /// What Redis calls peak.allocated, total.allocated and startup.allocated.
+    pub peak_bytes: u64,
+    pub allocated_bytes: u64,
+    pub startup_bytes: u64,
+    pub resident_bytes: u64,
+    pub allocator_active_bytes: u64,
+    pub allocator_resident_bytes: u64,
+    /// Buffers of normal clients.
+    pub clients_bytes: u64,
+    pub index_bytes: u64,
+    /// Objects in RAM: keys and values.
+    pub objects_bytes: u64,
+    /// Page buffers and writes on their way to flash.
+    pub flash_buffers_bytes: u64,
+    pub keys: u64,
+    pub expires: u64,
+    pub ram_limit_bytes: u64,
+    pub flash_used_bytes: u64,
+    pub flash_limit_bytes: u64,
+}

@@ -1,0 +1,371 @@
+//! Owns the register of connections: what CLIENT LIST shows of each, and how one is ended from outside.
+//! Never knows its buffers or what it is doing.
+
+use commands::host::{ClientFilter, ClientKind, Killed, Pause};
+use commands::session::{Labels, Session};
+use parking_lot::Mutex;
+use rustix::net::Shutdown;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+/// Where a connection came from and where it arrived.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Peer {
+    Tcp { from: SocketAddr, to: SocketAddr },
+    /// The path of the socket.
+    Unix(Arc<str>),
+}
+
+impl Peer {
+    pub fn is_local(&self) -> bool {
+        match self {
+            // An IPv4 client of an IPv6 socket shows as ::ffff:127.0.0.1.
+            Peer::Tcp { from, .. } => from.ip().to_canonical().is_loopback(),
+            Peer::Unix(_) => true,
+        }
+    }
+
+    pub fn addr(&self) -> String {
+        match self {
+            Peer::Tcp { from, .. } => from.to_string(),
+            Peer::Unix(path) => format!("{path}:0"),
+        }
+    }
+
+    pub fn laddr(&self) -> String {
+        match self {
+            Peer::Tcp { to, .. } => to.to_string(),
+            Peer::Unix(path) => format!("{path}:0"),
+        }
+    }
+}
+
+/// What others may see of a connection. Its worker writes, anyone reads; all of it may be a moment old.
+#[derive(Debug)]
+pub struct Card {
+    pub id: u64,
+    pub peer: Peer,
+    fd: RawFd,
+    created_ms: u64,
+    pub active_ms: AtomicU64,
+    pub db: AtomicU32,
+    /// Id of the last command, [`NO_COMMAND`] before the first.
+    pub command: AtomicUsize,
+    pub query_bytes: AtomicUsize,
+    pub query_free_bytes: AtomicUsize,
+    /// Replies that the client has not taken yet.
+    pub output_bytes: AtomicUsize,
+    /// Since when that is above the soft limit, milliseconds; 0: it is not.
+    pub soft_since_ms: AtomicU64,
+    pub resp3: AtomicBool,
+    pub no_evict: AtomicBool,
+    pub no_touch: AtomicBool,
+    /// Somebody has ended it: no further command runs.
+    pub killed: AtomicBool,
+    pub labels: Mutex<Labels>,
+}
+
+pub const NO_COMMAND: usize = usize::MAX;
+
+impl Card {
+    /// Publishes what handlers may have changed.
+    pub fn publish(&self, session: &Session) {
+        self.db.store(session.db as u32, Relaxed);
+        self.resp3.store(session.proto == resp::Proto::Resp3, Relaxed);
+        self.no_evict.store(session.no_evict, Relaxed);
+        self.no_touch.store(session.no_touch, Relaxed);
+        let mut labels = self.labels.lock();
+        if *labels != session.labels {
+            labels.clone_from(&session.labels);
+        }
+    }
+
+    fn fits(&self, filter: &ClientFilter, now_ms: u64) -> bool {
+        (filter.ids.is_empty() || filter.ids.contains(&self.id))
+            && filter.addr.as_ref().is_none_or(|addr| *addr == self.peer.addr())
+            && filter.laddr.as_ref().is_none_or(|addr| *addr == self.peer.laddr())
+            && filter.kind.is_none_or(|kind| kind == ClientKind::Normal)
+            && filter.user.as_ref().is_none_or(|user| user == "default")
+            && filter.age_s_min.is_none_or(|age| now_ms.saturating_sub(self.created_ms) / 1000 >= age)
+    }
+
+    /// CLIENT LIST's line.
+    fn line(&self, now_ms: u64, command_name: &dyn Fn(usize) -> &'static str, line: &mut String) {
+        let labels = self.labels.lock().clone();
+        let (query, query_free) = (self.query_bytes.load(Relaxed), self.query_free_bytes.load(Relaxed));
+        let output = self.output_bytes.load(Relaxed);
+        let mut flags = String::new();
+        for (flag, on) in [
+            ('U', matches!(self.peer, Peer::Unix(_))),
+            ('c', self.killed.load(Relaxed)),
+            ('e', self.no_evict.load(Relaxed)),
+            ('T', self.no_touch.load(Relaxed)),
+        ] {
+            if on {
+                flags.push(flag);
+            }
+        }
+        if flags.is_empty() {
+            flags.push('N');
+        }
+        let command = self.command.load(Relaxed);
+        let command = if command == NO_COMMAND { "NULL" } else { command_name(command) };
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            line,
+            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub=0 psub=0 ssub=0 multi=-1 \
+             qbuf={query} qbuf-free={query_free} argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl={output} oll=0 omem={output} \
+             tot-mem={} events={} cmd={command} user=default redir=-1 resp={} lib-name={} lib-ver={}",
+            self.id,
+            self.peer.addr(),
+            self.peer.laddr(),
+            self.fd,
+            labels.name,
+            now_ms.saturating_sub(self.created_ms) / 1000,
+            now_ms.saturating_sub(self.active_ms.load(Relaxed)) / 1000,
+            self.db.load(Relaxed),
+            self.memory_bytes(),
+            if output > 0 { "rw" } else { "r" },
+            if self.resp3.load(Relaxed) { 3 } else { 2 },
+            labels.lib_name,
+            labels.lib_version,
+        );
+    }
+
+    fn memory_bytes(&self) -> usize {
+        size_of::<Card>()
+            + size_of::<Session>()
+            + self.query_bytes.load(Relaxed)
+            + self.query_free_bytes.load(Relaxed)
+            + self.output_bytes.load(Relaxed)
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Clients {
+    cards: Mutex<BTreeMap<u64, Arc<Card>>>,
+    count: AtomicUsize,
+    last_id: AtomicU64,
+    /// Clients wait until then, milliseconds since 1970; 0: no pause.
+    paused_until_ms: AtomicU64,
+    paused_all: AtomicBool,
+}
+
+/// Sums for INFO.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct ClientTotals {
+    pub count: usize,
+    pub query_bytes_max: usize,
+    pub output_bytes_max: usize,
+    pub memory_bytes: usize,
+}
+
+impl Clients {
+    pub fn count(&self) -> usize {
+        self.count.load(Relaxed)
+    }
+
+    pub fn add(&self, fd: RawFd, peer: Peer, now_ms: u64) -> Arc<Card> {
+        let id = self.last_id.fetch_add(1, Relaxed) + 1;
+        let card = Arc::new(Card {
+            id,
+            peer,
+            fd,
+            created_ms: now_ms,
+            active_ms: AtomicU64::new(now_ms),
+            db: AtomicU32::new(0),
+            command: AtomicUsize::new(NO_COMMAND),
+            query_bytes: AtomicUsize::new(0),
+            query_free_bytes: AtomicUsize::new(0),
+            output_bytes: AtomicUsize::new(0),
+            soft_since_ms: AtomicU64::new(0),
+            resp3: AtomicBool::new(false),
+            no_evict: AtomicBool::new(false),
+            no_touch: AtomicBool::new(false),
+            killed: AtomicBool::new(false),
+            labels: Mutex::default(),
+        });
+        self.count.fetch_add(1, Relaxed);
+        self.cards.lock().insert(id, Arc::clone(&card));
+        card
+    }
+
+    /// To be called before the connection's socket is closed: from then on nobody uses its descriptor.
+    pub fn remove(&self, card: &Card) {
+        if self.cards.lock().remove(&card.id).is_some() {
+            self.count.fetch_sub(1, Relaxed);
+        }
+    }
+
+    pub fn card(&self, id: u64) -> Option<Arc<Card>> {
+        self.cards.lock().get(&id).cloned()
+    }
+
+    pub fn list(&self, filter: &ClientFilter, now_ms: u64, command_name: &dyn Fn(usize) -> &'static str) -> String {
+        let cards: Vec<Arc<Card>> = self.cards.lock().values().cloned().collect();
+        let mut lines = String::new();
+        for card in cards.iter().filter(|card| card.fits(filter, now_ms)) {
+            card.line(now_ms, command_name, &mut lines);
+        }
+        lines
+    }
+
+    /// The caller is only counted: it ends itself after its reply.
+    pub fn kill(&self, me: u64, filter: &ClientFilter, now_ms: u64) -> Killed {
+        let cards = self.cards.lock();
+        let mut killed = Killed { count: 0, me: false };
+        for card in cards.values().filter(|card| card.fits(filter, now_ms)) {
+            match card.id == me {
+                true if filter.skip_me => continue,
+                true => killed.me = true,
+                false => end(card),
+            }
+            killed.count += 1;
+        }
+        killed
+    }
+
+    /// Ends every connection for which `why` has a reason.
+    pub fn end_where(&self, mut why: impl FnMut(&Card) -> bool) -> usize {
+        let cards = self.cards.lock();
+        cards.values().filter(|card| why(card)).map(|card| end(card)).count()
+    }
+
+    /// No more commands are read from anyone; what was read is carried out and answered.
+    pub fn hang_up_all(&self) {
+        for card in self.cards.lock().values() {
+            shut(card, Shutdown::Read);
+        }
+    }
+
+    pub fn totals(&self) -> ClientTotals {
+        let cards = self.cards.lock();
+        let mut totals = ClientTotals { count: cards.len(), ..ClientTotals::default() };
+        for card in cards.values() {
+            totals.query_bytes_max = totals.query_bytes_max.max(card.query_bytes.load(Relaxed));
+            totals.output_bytes_max = totals.output_bytes_max.max(card.output_bytes.load(Relaxed));
+            totals.memory_bytes += card.memory_bytes();
+        }
+        totals
+    }
+
+    /// A pause that lasts longer or stops more than this one stays, as in Redis.
+    pub fn pause(&self, until_ms: u64, what: Pause, now_ms: u64) {
+        let running = self.paused_until_ms.load(Relaxed) > now_ms;
+        let all = what == Pause::All || (running && self.paused_all.load(Relaxed));
+        self.paused_all.store(all, Relaxed);
+        if running {
+            self.paused_until_ms.fetch_max(until_ms, Relaxed);
+        } else {
+            self.paused_until_ms.store(until_ms, Relaxed);
+        }
+    }
+
+    pub fn unpause(&self) {
+        self.paused_until_ms.store(0, Relaxed);
+    }
+
+    /// One relaxed load, for every command.
+    #[inline]
+    pub fn may_be_paused(&self) -> bool {
+        self.paused_until_ms.load(Relaxed) != 0
+    }
+
+    /// Whether a command has to wait now. Forgets a pause that is over.
+    pub fn is_paused(&self, is_write: bool, now_ms: u64) -> bool {
+        let until_ms = self.paused_until_ms.load(Relaxed);
+        if until_ms != 0 && until_ms <= now_ms {
+            // Unless somebody has paused again meanwhile.
+            let _ = self.paused_until_ms.compare_exchange(until_ms, 0, Relaxed, Relaxed);
+            return false;
+        }
+        until_ms != 0 && (is_write || self.paused_all.load(Relaxed))
+    }
+}
+
+fn end(card: &Card) {
+    card.killed.store(true, Relaxed);
+    shut(card, Shutdown::Both);
+}
+
+/// Shutting the socket down wakes the connection's task on its worker as the client's own hang-up would.
+fn shut(card: &Card, how: Shutdown) {
+    // SAFETY: the descriptor is open: a connection leaves the register, whose lock is held, before it is closed.
+    let fd = unsafe { BorrowedFd::borrow_raw(card.fd) };
+    // It may be gone already (ENOTCONN); then there is nothing left to end.
+    let _ = rustix::net::shutdown(fd, how);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixStream;
+
+    fn peer(port: u16) -> Peer {
+        Peer::Tcp { from: ([127, 0, 0, 1], port).into(), to: ([127, 0, 0, 1], 6379).into() }
+    }
+
+    #[test]
+    fn a_killed_client_reads_the_end_and_others_do_not() {
+        let clients = Clients::default();
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let (other, _keep) = UnixStream::pair().unwrap();
+        let card = clients.add(ours.as_raw_fd(), peer(1000), 5_000);
+        let other_card = clients.add(other.as_raw_fd(), peer(1001), 5_000);
+        let filter = ClientFilter { addr: Some("127.0.0.1:1000".to_owned()), ..ClientFilter::default() };
+        let killed = clients.kill(other_card.id, &filter, 6_000);
+        assert_eq!(killed, Killed { count: 1, me: false });
+        assert_eq!(theirs.read(&mut [0; 8]).unwrap(), 0);
+        assert!(card.killed.load(Relaxed));
+        assert!(!other_card.killed.load(Relaxed));
+        clients.remove(&card);
+        assert_eq!(clients.count(), 1);
+    }
+
+    #[test]
+    fn the_caller_is_skipped_or_ends_itself() {
+        let clients = Clients::default();
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let card = clients.add(ours.as_raw_fd(), peer(1), 0);
+        let skip = ClientFilter { skip_me: true, ..ClientFilter::default() };
+        assert_eq!(clients.kill(card.id, &skip, 1), Killed { count: 0, me: false });
+        assert_eq!(clients.kill(card.id, &ClientFilter::default(), 1), Killed { count: 1, me: true });
+        assert!(!card.killed.load(Relaxed));
+    }
+
+    #[test]
+    fn a_pause_ends_by_itself_and_a_shorter_one_does_not_cut_it() {
+        let clients = Clients::default();
+        assert!(!clients.may_be_paused());
+        clients.pause(1_000, Pause::Write, 0);
+        clients.pause(500, Pause::Write, 0);
+        assert!(clients.is_paused(true, 900));
+        assert!(!clients.is_paused(false, 900));
+        clients.pause(1_000, Pause::All, 900);
+        assert!(clients.is_paused(false, 950));
+        assert!(!clients.is_paused(false, 1_000));
+        assert!(!clients.may_be_paused());
+    }
+
+    #[test]
+    fn a_line_shows_what_the_session_published() {
+        let clients = Clients::default();
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let card = clients.add(ours.as_raw_fd(), peer(7), 1_000);
+        let mut session = Session::new(card.id, true, true);
+        session.db = 3;
+        session.labels.name = "worker".into();
+        card.publish(&session);
+        let list = clients.list(&ClientFilter::default(), 4_000, &|_| "get");
+        assert!(list.starts_with("id=1 addr=127.0.0.1:7 laddr=127.0.0.1:6379 fd="), "{list}");
+        assert!(list.contains(" name=worker age=3 idle=3 flags=N db=3 "), "{list}");
+        assert!(list.contains(" cmd=NULL user=default "), "{list}");
+        assert!(list.ends_with('\n'));
+    }
+}

@@ -1,0 +1,219 @@
+//! Owns the server's answers to the commands that ask about it. Never parses an argument and never writes a reply.
+
+use crate::clients::NO_COMMAND;
+use crate::memory::{self, Allocator};
+use crate::start::apply_to_store;
+use crate::thread::{Worker, wall_ms};
+use commands::host::{
+    ClientFilter, CommandLatency, Host, Killed, LatencyEvent, MemoryFigures, Pause, SlowCommand,
+};
+use commands::session::Session;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The longest DEBUG SLEEP: it holds up this worker's other connections.
+const SLEEP_MAX: Duration = Duration::from_secs(60);
+
+impl Host for Worker {
+    fn time_us(&self) -> u64 {
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
+    }
+
+    fn password_required(&self) -> bool {
+        self.live().config.requirepass.is_some()
+    }
+
+    fn password_matches(&self, user: &[u8], password: &[u8]) -> bool {
+        let live = self.live();
+        let matches = match &live.config.requirepass {
+            // The default user without a password takes any.
+            None => true,
+            Some(secret) => same(secret.expose().as_bytes(), password),
+        };
+        let matches = matches && user == b"default";
+        if !matches {
+            self.stats().auth_failures.add(1);
+        }
+        matches
+    }
+
+    fn debug_allowed(&self, session: &Session) -> bool {
+        self.live().config.enable_debug_command.allows(session.local)
+    }
+
+    fn client_list(&self, me: &Session, filter: &ClientFilter) -> String {
+        let name = |id| match self.node.directory.all().find(|command| command.id == id) {
+            Some(command) => command.name,
+            None => "NULL",
+        };
+        // The caller's own line: its command is this one, and what it changed in this batch is published.
+        let mine = self.node.clients.card(me.id);
+        if let Some(mine) = mine {
+            mine.publish(me);
+            if mine.command.load(Relaxed) == NO_COMMAND
+                && let Some(client) = self.node.directory.find(b"client")
+            {
+                mine.command.store(client.id, Relaxed);
+            }
+        }
+        self.node.clients.list(filter, wall_ms(), &name)
+    }
+
+    fn client_kill(&self, me: &Session, filter: &ClientFilter) -> Killed {
+        self.node.clients.kill(me.id, filter, wall_ms())
+    }
+
+    fn client_pause(&self, duration_ms: u64, what: Pause) {
+        let now_ms = wall_ms();
+        self.node.clients.pause(now_ms.saturating_add(duration_ms), what, now_ms);
+    }
+
+    fn client_unpause(&self) {
+        self.node.clients.unpause();
+    }
+
+    fn config_get(&self, patterns: &[&[u8]]) -> Vec<(String, String)> {
+        self.node.config.get(patterns)
+    }
+
+    fn config_set(&self, me: &Session, pairs: &[(&[u8], &[u8])]) -> Result<(), String> {
+        let before = self.node.config.snapshot();
+        self.node.config.set_as(pairs, me.local)?;
+        apply_to_store(&self.node.store, &before, &self.node.config.snapshot());
+        Ok(())
+    }
+
+    fn config_rewrite(&self) -> Result<(), String> {
+        self.node.config.rewrite()
+    }
+
+    fn reset_stats(&self) {
+        self.node.stats.reset();
+        self.node.store.reset_stats();
+        self.node.rejected_connections.store(0, Relaxed);
+        self.node.memory_peak_bytes.store(0, Relaxed);
+    }
+
+    fn info(&self, sections: &[&[u8]]) -> String {
+        crate::info::info(&self.node, sections)
+    }
+
+    fn slowlog(&self, count: usize) -> Vec<SlowCommand> {
+        self.node.slow_log.newest(count)
+    }
+
+    fn slowlog_len(&self) -> usize {
+        self.node.slow_log.len()
+    }
+
+    fn slowlog_reset(&self) {
+        self.node.slow_log.clear();
+    }
+
+    fn latency_latest(&self) -> Vec<LatencyEvent> {
+        self.node.latency_events.latest()
+    }
+
+    fn latency_history(&self, event: &[u8]) -> Vec<(u64, u64)> {
+        self.node.latency_events.history(event)
+    }
+
+    fn latency_reset(&self, events: &[&[u8]]) -> usize {
+        self.node.latency_events.reset(events)
+    }
+
+    fn latency_histogram(&self, commands: &[&[u8]]) -> Vec<CommandLatency> {
+        let wanted = |name: &str| {
+            commands.is_empty()
+                || commands.iter().any(|wanted| {
+                    // A container's name stands for all its subcommands.
+                    let container = name.split_once('|').map_or(name, |(container, _)| container);
+                    wanted.eq_ignore_ascii_case(name.as_bytes()) || wanted.eq_ignore_ascii_case(container.as_bytes())
+                })
+        };
+        let mut found: Vec<_> = self.node.directory.all().filter(|command| wanted(command.name)).collect();
+        found.sort_by_key(|command| command.id);
+        found
+            .into_iter()
+            .filter_map(|command| {
+                let summary = self.node.stats.command_latency(command.id)?;
+                Some(CommandLatency {
+                    name: command.name.to_owned(),
+                    calls: summary.count,
+                    cumulative_us: summary.cumulative_us(),
+                })
+            })
+            .collect()
+    }
+
+    fn memory(&self) -> MemoryFigures {
+        let store = self.node.store.stats();
+        let allocator = Allocator::now();
+        let allocated = allocator.allocated + store.object_bytes;
+        let expires = (0..self.node.store.databases()).map(|db| self.node.store.expires(db)).sum();
+        MemoryFigures {
+            peak_bytes: self.node.memory_peak_bytes.fetch_max(allocated, Relaxed).max(allocated),
+            allocated_bytes: allocated,
+            startup_bytes: self.node.memory_startup_bytes.load(Relaxed),
+            resident_bytes: memory::resident_bytes(),
+            allocator_active_bytes: allocator.active + store.arena_bytes,
+            allocator_resident_bytes: allocator.resident + store.arena_bytes,
+            clients_bytes: self.node.clients.totals().memory_bytes as u64,
+            index_bytes: store.index_bytes,
+            objects_bytes: store.object_bytes,
+            flash_buffers_bytes: store.writing_bytes,
+            keys: store.keys,
+            expires,
+            ram_limit_bytes: store.ram_limit,
+            flash_used_bytes: store.flash_used_bytes,
+            flash_limit_bytes: store.flash_bytes,
+        }
+    }
+
+    fn malloc_report(&self) -> String {
+        memory::report()
+    }
+
+    fn purge_memory(&self) {
+        memory::purge();
+    }
+
+    fn shutdown(&self, abort: bool) -> Result<(), String> {
+        // A shutdown has nothing to save and is never long under way: there is none to abort.
+        if abort {
+            return Err("ERR No shutdown in progress.".to_owned());
+        }
+        self.node.shutdown.notify_one();
+        Ok(())
+    }
+
+    fn sleep(&self, duration: Duration) {
+        std::thread::sleep(duration.min(SLEEP_MAX));
+    }
+
+    fn set_active_expire(&self, on: bool) {
+        self.node.store.set_active_expire(on);
+    }
+}
+
+/// Equality in a time that depends on the lengths only.
+fn same(secret: &[u8], given: &[u8]) -> bool {
+    let mut differs = u8::from(secret.len() != given.len());
+    for (i, &byte) in given.iter().enumerate() {
+        differs |= byte ^ secret[i % secret.len().max(1)];
+    }
+    std::hint::black_box(differs) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::same;
+
+    #[test]
+    fn passwords_are_equal_only_when_all_of_them_is() {
+        assert!(same(b"secret", b"secret"));
+        for given in ["", "s", "Secret", "secreT", "secretsecret", "secret "] {
+            assert!(!same(b"secret", given.as_bytes()), "{given}");
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Owns the listening sockets: opened before anything else may fail late, accepted from until the server stops.
+//! Never reads from a connection: whatever is accepted goes to the worker with the fewest.
+
+use crate::clients::Peer;
+use crate::config::{BindAddress, Config};
+use crate::node::Node;
+use crate::thread::{Arrival, Message, Socket};
+use socket2::{Domain, SockRef, Socket as RawSocket, TcpKeepalive, Type};
+use std::fs;
+use std::io::{self, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use tokio::io::unix::AsyncFd;
+
+pub struct Listeners {
+    pub tcp: Vec<TcpListener>,
+    pub unix: Option<Unix>,
+}
+
+pub struct Unix {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Drop for Unix {
+    fn drop(&mut self) {
+        // Best effort: it may have been removed by hand.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Opens every address of the configuration, or says which one cannot be had.
+pub fn open(config: &Config) -> io::Result<Listeners> {
+    let mut tcp = Vec::new();
+    if config.port != 0 {
+        let everywhere = [BindAddress { address: "*".to_owned(), optional: false }];
+        let wanted = if config.bind.is_empty() { &everywhere[..] } else { &config.bind };
+        for bind in wanted {
+            match listen_tcp(bind, config) {
+                Ok(mut listeners) => tcp.append(&mut listeners),
+                Err(error) if bind.optional && is_absent(&error) => {
+                    tracing::info!("not listening on {}: this machine does not have it", bind.address);
+                }
+                Err(error) => {
+                    let text = format!("cannot listen on {} port {}: {error}", bind.address, config.port);
+                    return Err(io::Error::new(error.kind(), text));
+                }
+            }
+        }
+    }
+    let unix = match &config.unixsocket {
+        Some(path) => Some(listen_unix(path, config).map_err(|error| {
+            io::Error::new(error.kind(), format!("cannot listen on {}: {error}", path.display()))
+        })?),
+        None => None,
+    };
+    if tcp.is_empty() && unix.is_none() {
+        return Err(io::Error::other("no address to listen on: set port and bind, or unixsocket"));
+    }
+    Ok(Listeners { tcp, unix })
+}
+
+/// What a machine without the address, or without its protocol, answers.
+fn is_absent(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EADDRNOTAVAIL | libc::EAFNOSUPPORT | libc::EPROTONOSUPPORT | libc::ESOCKTNOSUPPORT | libc::EPFNOSUPPORT)
+    )
+}
+
+fn listen_tcp(bind: &BindAddress, config: &Config) -> io::Result<Vec<TcpListener>> {
+    let ips: Vec<IpAddr> = match bind.address.as_str() {
+        "*" => vec![Ipv4Addr::UNSPECIFIED.into()],
+        "::*" | "::" => vec![Ipv6Addr::UNSPECIFIED.into()],
+        address => match address.parse() {
+            Ok(ip) => vec![ip],
+            Err(_) => (address, config.port).to_socket_addrs()?.map(|found| found.ip()).collect(),
+        },
+    };
+    ips.into_iter()
+        .map(|ip| {
+            let address = SocketAddr::new(ip, config.port);
+            let socket = RawSocket::new(Domain::for_address(address), Type::STREAM, None)?;
+            socket.set_reuse_address(true)?;
+            if ip.is_ipv6() {
+                // `*` and `::*` are two addresses, each may be given alone.
+                socket.set_only_v6(true)?;
+            }
+            socket.bind(&address.into())?;
+            socket.listen(config.tcp_backlog)?;
+            socket.set_nonblocking(true)?;
+            Ok(socket.into())
+        })
+        .collect()
+}
+
+fn listen_unix(path: &Path, config: &Config) -> io::Result<Unix> {
+    // Left behind by a process that is gone: nobody answers there.
+    if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
+        if UnixStream::connect(path).is_ok() {
+            return Err(io::Error::from(io::ErrorKind::AddrInUse));
+        }
+        fs::remove_file(path)?;
+    }
+    let socket = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.bind(&socket2::SockAddr::unix(path)?)?;
+    if config.unixsocketperm != 0 {
+        fs::set_permissions(path, fs::Permissions::from_mode(config.unixsocketperm))?;
+    }
+    socket.listen(config.tcp_backlog)?;
+    socket.set_nonblocking(true)?;
+    Ok(Unix { listener: socket.into(), path: path.to_owned() })
+}
+
+/// Accepts connections until dropped.
+pub async fn accept_tcp(node: Arc<Node>, listener: TcpListener) -> io::Result<()> {
+    let listener = AsyncFd::new(listener)?;
+    loop {
+        let mut ready = listener.readable().await?;
+        match ready.try_io(|listener| listener.get_ref().accept()) {
+            Ok(Ok((socket, from))) => {
+                // A client that is gone again already has no addresses; there is nothing to serve.
+                if let Ok(to) = prepare(&socket, &node.config.snapshot()) {
+                    admit(&node, Socket::Tcp(socket), Peer::Tcp { from, to });
+                }
+            }
+            Ok(Err(error)) => refused(&error).await,
+            Err(_would_block) => {}
+        }
+    }
+}
+
+pub async fn accept_unix(node: Arc<Node>, unix: Unix) -> io::Result<()> {
+    let path: Arc<str> = unix.path.to_string_lossy().into();
+    let listener = AsyncFd::new(unix.listener.try_clone()?)?;
+    // Held until this task is dropped: it removes the path.
+    let _unix = unix;
+    loop {
+        let mut ready = listener.readable().await?;
+        match ready.try_io(|listener| listener.get_ref().accept()) {
+            Ok(Ok((socket, _))) => {
+                if socket.set_nonblocking(true).is_ok() {
+                    admit(&node, Socket::Unix(socket), Peer::Unix(Arc::clone(&path)));
+                }
+            }
+            Ok(Err(error)) => refused(&error).await,
+            Err(_would_block) => {}
+        }
+    }
+}
+
+/// Out of descriptors or memory: others may end meanwhile. The waiting connection is not lost.
+async fn refused(error: &io::Error) {
+    tracing::warn!("accepting a connection failed: {error}");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+}
+
+fn prepare(socket: &std::net::TcpStream, config: &Config) -> io::Result<SocketAddr> {
+    socket.set_nonblocking(true)?;
+    socket.set_nodelay(true)?;
+    if config.tcp_keepalive_s > 0 {
+        let idle = u64::from(config.tcp_keepalive_s);
+        let keepalive = TcpKeepalive::new()
+            .with_time(Duration::from_secs(idle))
+            .with_interval(Duration::from_secs((idle / 3).max(1)))
+            .with_retries(3);
+        SockRef::from(socket).set_tcp_keepalive(&keepalive)?;
+    }
+    socket.local_addr()
+}
+
+const PROTECTED: &[u8] = b"-DENIED Redis is running in protected mode because protected mode is enabled and no \
+password is set for the default user. In this mode connections are only accepted from the loopback interface and the \
+unix socket. To accept others, do one of these: 1) set a password with 'requirepass' in the configuration file or \
+CONFIG SET requirepass from this machine; 2) if the network is trusted, switch the mode off with CONFIG SET \
+protected-mode no from this machine, followed by CONFIG REWRITE to keep it; 3) start the server with \
+--protected-mode no.\r\n";
+
+/// Hands the connection to the worker with the fewest, or says why not.
+fn admit(node: &Node, socket: Socket, peer: Peer) {
+    let config = node.config.snapshot();
+    let refuse = |socket: Socket, text: &[u8]| {
+        node.rejected_connections.fetch_add(1, Relaxed);
+        // One attempt: the socket is fresh, so the line fits its buffer.
+        let _ = match socket {
+            Socket::Tcp(mut socket) => socket.write(text),
+            Socket::Unix(mut socket) => socket.write(text),
+        };
+    };
+    let connections = |post: &crate::thread::Post| post.connections.load(Relaxed);
+    if node.posts.iter().map(connections).sum::<usize>() >= config.maxclients.min(node.clients_cap.load(Relaxed)) {
+        return refuse(socket, b"-ERR max number of clients reached\r\n");
+    }
+    if config.protected_mode && config.requirepass.is_none() && !peer.is_local() {
+        return refuse(socket, PROTECTED);
+    }
+    let post = node.posts.iter().min_by_key(|post| connections(post)).expect("there is a worker");
+    post.connections.fetch_add(1, Relaxed);
+    // A worker that has stopped takes nothing more: the socket closes.
+    if post.sender.send(Message::Serve(Arrival { socket, peer })).is_err() {
+        post.connections.fetch_sub(1, Relaxed);
+    }
+}

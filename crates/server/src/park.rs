@@ -1,0 +1,56 @@
+//! Owns every reason for which a batch waits, and how. Never runs a command.
+
+use crate::session::Connection;
+use crate::worker::read_failed;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Why a command cannot go on now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// Its values are on their way from flash.
+    Flash,
+    /// Writers wait for demotion to make room.
+    Room,
+    /// CLIENT PAUSE.
+    Pause,
+    /// Others have their turn.
+    Turn,
+}
+
+/// How often a paused connection looks whether the pause is over.
+const PAUSE_STEP: Duration = Duration::from_millis(5);
+
+/// Waits for what the current command needs. No lock is held, other connections go on.
+pub async fn park(connection: &mut Connection, wait: Wait) {
+    match wait {
+        Wait::Flash => flash(connection).await,
+        Wait::Room => {
+            connection.worker.stats().room_waits.add(1);
+            let worker = Rc::clone(&connection.worker);
+            poll_fn(|cx| worker.lane().poll_room(cx.waker())).await;
+            if let Some(work) = &mut connection.work {
+                work.current.has_room = true;
+            }
+        }
+        Wait::Pause => tokio::time::sleep(PAUSE_STEP).await,
+        Wait::Turn => tokio::task::yield_now().await,
+    }
+}
+
+/// A failed read fails the command that needs it, and that one alone.
+async fn flash(connection: &mut Connection) {
+    let worker = &connection.worker;
+    let Some(work) = connection.work.as_deref_mut() else { return };
+    let current = &mut work.current;
+    while let Some(ticket) = current.awaited.last() {
+        let read = poll_fn(|cx| worker.lane().poll(ticket, cx.waker(), &mut current.resume)).await;
+        if let Err(error) = read {
+            current.failed = Some(read_failed(&error));
+        }
+        if let Some(ticket) = current.awaited.pop() {
+            worker.lane().release(ticket);
+        }
+    }
+}

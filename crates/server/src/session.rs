@@ -1,0 +1,414 @@
+//! Owns a connection: its socket, its state, and the buffers it holds while it has work.
+//! Never knows what a command is; `worker` carries those out.
+
+use crate::clients::Card;
+use crate::thread::Worker;
+use commands::Args;
+use commands::session::Session;
+use resp::{Limits, Parsed, Progress, ProtocolError, Source, Span, parse};
+use std::borrow::Cow;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll, ready};
+use store::{Resume, Ticket};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+
+pub enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Stream::Tcp(stream) => stream.poll_read_ready(cx),
+            Stream::Unix(stream) => stream.poll_read_ready(cx),
+        }
+    }
+
+    /// Through AsyncRead, and not `try_read`: tokio takes a read that does not fill the buffer as the sign that
+    /// the socket is empty and saves the second read that would say so.
+    fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        let mut buf = ReadBuf::new(buf);
+        ready!(match self {
+            Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, &mut buf),
+            Stream::Unix(stream) => Pin::new(stream).poll_read(cx, &mut buf),
+        })?;
+        Poll::Ready(Ok(buf.filled().len()))
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Stream::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Stream::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.try_write(bytes),
+            Stream::Unix(stream) => stream.try_write(bytes),
+        }
+    }
+}
+
+pub struct Connection {
+    pub worker: Rc<Worker>,
+    pub stream: Stream,
+    pub session: Session,
+    pub card: Arc<Card>,
+    /// None while the connection is idle: ten thousand idle connections hold no buffers.
+    pub work: Option<Box<Work>>,
+}
+
+/// The buffers of a connection that has work, from the worker's pool and back to it.
+pub struct Work {
+    pub batch: Batch,
+    pub output: Vec<u8>,
+    /// Bytes of `output` that the client has.
+    sent: usize,
+    pub current: Current,
+    /// Reads that later commands of the batch will want.
+    pub prefetched: Vec<Ticket>,
+    /// Scratch for [`commands::Keys::positions`].
+    pub positions: Vec<usize>,
+}
+
+/// The command that is running, across its attempts.
+#[derive(Default)]
+pub struct Current {
+    pub resume: Resume,
+    /// When it was first tried, in clock ticks; None: not yet.
+    pub begun: Option<u64>,
+    /// It has been tried before.
+    pub again: bool,
+    /// Times it has found something cold.
+    pub misses: u32,
+    /// It has waited for room, and may write now.
+    pub has_room: bool,
+    /// Why it cannot be carried out: a read that failed.
+    pub failed: Option<Cow<'static, str>>,
+    /// Reads it waits for.
+    pub awaited: Vec<Ticket>,
+}
+
+/// Received bytes and the commands found in them.
+pub struct Batch {
+    /// Always initialised in full; `filled` bytes of it were received.
+    input: Vec<u8>,
+    filled: usize,
+    /// Bytes of `input` whose commands are in the batch or done.
+    parsed: usize,
+    progress: Progress,
+    /// What is left of the input needs more bytes to be a command.
+    starved: bool,
+    spans: Vec<Span>,
+    pub commands: Vec<Place>,
+    /// The command that runs next.
+    pub next: usize,
+    pub broken: Option<ProtocolError>,
+}
+
+/// Where the arguments of one command of a batch are.
+#[derive(Clone, Copy)]
+pub struct Place {
+    /// Its first byte in the input.
+    base: u32,
+    first_span: u32,
+    spans: u32,
+    source: Source,
+}
+
+/// Bytes of a fresh receive buffer: some hundred small commands, and small enough for the second-level cache.
+const INPUT_BYTES: usize = 64 * 1024;
+/// An output buffer that has grown larger is not kept.
+const OUTPUT_KEPT_BYTES: usize = 256 * 1024;
+/// Commands of one batch at most, so that other connections have their turn.
+pub const BATCH_COMMANDS_MAX: usize = 1000;
+/// A list of spans that has grown longer (a command of a million arguments) is not kept.
+const SPANS_KEPT: usize = 16 * 1024;
+
+impl Batch {
+    fn new() -> Batch {
+        Batch {
+            input: vec![0; INPUT_BYTES],
+            filled: 0,
+            parsed: 0,
+            progress: Progress::default(),
+            starved: false,
+            spans: Vec::new(),
+            commands: Vec::new(),
+            next: 0,
+            broken: None,
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.parsed == self.filled && self.next == self.commands.len()
+    }
+
+    fn clear(&mut self) {
+        self.filled = 0;
+        self.parsed = 0;
+        self.starved = false;
+        self.commands.clear();
+        self.next = 0;
+        if self.input.len() > INPUT_BYTES {
+            self.input = vec![0; INPUT_BYTES];
+        }
+        if self.spans.capacity() > SPANS_KEPT {
+            self.spans = Vec::new();
+        }
+    }
+
+    /// Room at the end of the input. It grows by what has arrived, never by what a client says will arrive.
+    fn make_room(&mut self) {
+        if self.parsed > 0 {
+            self.input.copy_within(self.parsed..self.filled, 0);
+            self.filled -= self.parsed;
+            self.parsed = 0;
+        }
+        if self.filled == self.input.len() {
+            self.input.resize(self.input.len() * 2, 0);
+        }
+    }
+
+    /// The complete commands of the input, `count_max` at most.
+    pub fn parse(&mut self, limits: &Limits, count_max: usize) {
+        self.commands.clear();
+        self.next = 0;
+        self.spans.clear();
+        self.progress.clear_unquoted();
+        while self.parsed < self.filled && self.commands.len() < count_max && self.broken.is_none() && !self.starved {
+            let first_span = self.spans.len();
+            let input = &self.input[self.parsed..self.filled];
+            match parse(input, &mut self.progress, limits, &mut self.spans) {
+                Ok(Parsed::Complete { consumed, source }) => {
+                    let spans = self.spans.len() - first_span;
+                    if spans > 0 {
+                        self.commands.push(Place {
+                            base: self.parsed as u32,
+                            first_span: first_span as u32,
+                            spans: spans as u32,
+                            source,
+                        });
+                    }
+                    self.parsed += consumed;
+                }
+                Ok(Parsed::Incomplete { .. }) => self.starved = true,
+                Err(error) => self.broken = Some(error),
+            }
+        }
+    }
+
+    #[inline]
+    pub fn args(&self, place: Place) -> Args<'_> {
+        let bytes = match place.source {
+            Source::Input => &self.input[place.base as usize..],
+            Source::Unquoted => self.progress.unquoted(),
+        };
+        let first = place.first_span as usize;
+        Args::new(bytes, &self.spans[first..first + place.spans as usize])
+    }
+
+    /// Commands behind the one that runs.
+    pub fn ahead(&self) -> impl Iterator<Item = Args<'_>> {
+        self.commands[self.next + 1..].iter().map(|&place| self.args(place))
+    }
+}
+
+impl Work {
+    pub fn new() -> Work {
+        Work {
+            batch: Batch::new(),
+            output: Vec::new(),
+            sent: 0,
+            current: Current::default(),
+            prefetched: Vec::new(),
+            positions: Vec::new(),
+        }
+    }
+
+    /// Nothing in it belongs to a connection any more.
+    fn is_idle(&self) -> bool {
+        self.batch.is_done() && !self.has_output()
+    }
+
+    /// As new, but for the memory it may keep.
+    pub fn clear(&mut self) {
+        self.batch.clear();
+        self.clear_output();
+    }
+
+    fn clear_output(&mut self) {
+        self.output.clear();
+        self.sent = 0;
+        if self.output.capacity() > OUTPUT_KEPT_BYTES {
+            self.output = Vec::new();
+        }
+    }
+
+    fn has_output(&self) -> bool {
+        self.sent < self.output.len()
+    }
+
+    fn unsent(&self) -> &[u8] {
+        &self.output[self.sent..]
+    }
+}
+
+/// Why a connection ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// The client hung up, or the server asked everyone to.
+    Eof,
+    /// QUIT, a protocol error, CLIENT KILL of itself: what was answered is still sent.
+    Asked,
+    Killed,
+    Io(String),
+    QueryLimit,
+    OutputLimit,
+    /// A handler panicked.
+    Panic,
+}
+
+impl Connection {
+    /// Waits for bytes; sends what the client has not taken meanwhile.
+    pub fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        if self.work.is_some() {
+            // Input is taken even while the socket is full: a client may write a whole pipeline before it reads.
+            let _ = self.poll_send(cx)?;
+            self.tidy();
+        }
+        if self.work.is_none() {
+            ready!(self.stream.poll_read_ready(cx)).map_err(io_end)?;
+        }
+        let work = self.work.get_or_insert_with(|| self.worker.take_work());
+        let batch = &mut work.batch;
+        batch.make_room();
+        let received = match self.stream.poll_read(cx, &mut batch.input[batch.filled..]) {
+            Poll::Ready(received) => received.map_err(io_end)?,
+            Poll::Pending => {
+                self.tidy();
+                return Poll::Pending;
+            }
+        };
+        if received == 0 {
+            return Poll::Ready(Err(if self.card.killed.load(Relaxed) { End::Killed } else { End::Eof }));
+        }
+        batch.filled += received;
+        batch.starved = false;
+        self.worker.stats().net_in_bytes.add(received as u64);
+        let limit = self.worker.live().query_bytes_max;
+        if batch.filled > limit {
+            self.worker.stats().query_limit_closed.add(1);
+            return Poll::Ready(Err(End::QueryLimit));
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Sends until all is sent (Ready) or the socket is full (Pending, and the task is woken when it is not).
+    pub fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        let Some(work) = &mut self.work else { return Poll::Ready(Ok(())) };
+        while work.has_output() {
+            let sent = ready!(self.stream.poll_write(cx, work.unsent())).map_err(io_end)?;
+            work.sent += sent;
+            self.worker.stats().net_out_bytes.add(sent as u64);
+        }
+        self.sent_all();
+        Poll::Ready(Ok(()))
+    }
+
+    /// The one send of a batch. What the socket does not take stays, and is sent while waiting for more input.
+    pub fn send(&mut self) -> Result<(), End> {
+        let Some(work) = &mut self.work else { return Ok(()) };
+        while work.has_output() {
+            match self.stream.try_write(work.unsent()) {
+                Ok(sent) => {
+                    work.sent += sent;
+                    self.worker.stats().net_out_bytes.add(sent as u64);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return self.held_back(),
+                Err(error) => return Err(io_end(error)),
+            }
+        }
+        self.sent_all();
+        Ok(())
+    }
+
+    fn sent_all(&mut self) {
+        let Some(work) = &mut self.work else { return };
+        work.clear_output();
+        if self.card.output_bytes.load(Relaxed) != 0 {
+            self.card.output_bytes.store(0, Relaxed);
+            self.card.soft_since_ms.store(0, Relaxed);
+        }
+    }
+
+    /// The client does not read as fast as it asks: what it owes itself is limited.
+    #[cold]
+    fn held_back(&mut self) -> Result<(), End> {
+        let Some(work) = &mut self.work else { return Ok(()) };
+        // What is sent makes place once it is the larger part: each byte moves at most once on average.
+        if work.sent > work.output.len() / 2 {
+            work.output.drain(..work.sent);
+            work.sent = 0;
+        }
+        let unsent = work.unsent().len();
+        let limit = &self.worker.live().config.output_limit_normal;
+        self.card.output_bytes.store(unsent, Relaxed);
+        if limit.soft_bytes == 0 || (unsent as u64) < limit.soft_bytes {
+            self.card.soft_since_ms.store(0, Relaxed);
+        } else if self.card.soft_since_ms.load(Relaxed) == 0 {
+            // How long it may stay there is the clock's business (`thread::tend`).
+            self.card.soft_since_ms.store(self.worker.now_ms(), Relaxed);
+        }
+        if limit.hard_bytes != 0 && unsent as u64 > limit.hard_bytes {
+            self.worker.stats().output_limit_closed.add(1);
+            return Err(End::OutputLimit);
+        }
+        Ok(())
+    }
+
+    /// Gives the buffers back to the pool if nothing in them is this connection's.
+    fn tidy(&mut self) {
+        if self.work.as_ref().is_some_and(|work| work.is_idle()) {
+            let work = self.work.take().expect("it is there");
+            self.worker.give_work(work);
+            self.show_buffers();
+        } else if self.work.is_some() {
+            self.show_buffers();
+        }
+    }
+
+    /// For CLIENT LIST.
+    fn show_buffers(&self) {
+        let (held, free) = match self.work.as_deref() {
+            Some(Work { batch, .. }) => (batch.filled - batch.parsed, batch.input.len() - batch.filled),
+            None => (0, 0),
+        };
+        self.card.query_bytes.store(held, Relaxed);
+        self.card.query_free_bytes.store(free, Relaxed);
+    }
+}
+
+fn io_end(error: io::Error) -> End {
+    End::Io(error.to_string())
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Some(work) = &mut self.work {
+            let mut lane = self.worker.lane();
+            work.current.awaited.drain(..).for_each(|ticket| lane.release(ticket));
+            work.prefetched.drain(..).for_each(|ticket| lane.release(ticket));
+        }
+        // Before the socket closes: a descriptor in the register is open.
+        self.worker.node.clients.remove(&self.card);
+        self.worker.connection_ended();
+    }
+}

@@ -1,0 +1,420 @@
+//! Owns a server's beginning and end: what is opened in which order, the clock's duties, and the way down.
+//! Never serves a connection.
+
+use crate::clients::{Card, Clients};
+use crate::config::{Compression, Config, ConfigStore, FlashIo, Policy};
+use crate::directory::Directory;
+use crate::listen::{self, Listeners};
+use crate::log::{self, Log};
+use crate::memory;
+use crate::node::Node;
+use crate::stats::{LatencyEvents, Rates, SlowLog, Stats};
+use crate::thread::{self, Post, wall_ms};
+use flash::{DATA_OFFSET, FlashFiles, ThreadPool};
+use parking_lot::Mutex;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::fs;
+use std::future::poll_fn;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use store::{Codec, FlashConfig, Lane, Store, StoreConfig};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+/// How long connections may take to end when the server stops.
+const STOP_PATIENCE: Duration = Duration::from_secs(2);
+/// The clock's duties: rates ten times a second, idle and slow clients once.
+const TICK: Duration = Duration::from_millis(100);
+const TICKS_PER_SECOND: u32 = 10;
+/// Descriptors besides clients' sockets: listeners, rings, logs, polls.
+const OTHER_FILES: usize = 64;
+
+/// Runs a server until it is told to stop. Returns an error only if it could not start.
+pub fn run(config_store: Arc<ConfigStore>) -> io::Result<()> {
+    let config = config_store.snapshot();
+    let log = log::start(&config)?;
+    for notice in config_store.take_notices() {
+        tracing::warn!("{notice}");
+    }
+    let clients_cap = raise_open_files(config.maxclients);
+    if config.disable_thp {
+        // SAFETY: a plain prctl; refused by old kernels, which is no harm.
+        unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
+    }
+    let listeners = listen::open(&config)?;
+    let flash = open_flash(&config)?;
+    let directory = Directory::new(commands::table::all(), &config.rename_commands).map_err(io::Error::other)?;
+    let workers = config.io_threads.max(1);
+    let store = Store::new(&StoreConfig {
+        workers,
+        databases: config.databases,
+        ram_limit: config.ram_limit_bytes,
+        policy: policy(config.maxmemory_policy),
+        flash: flash.as_ref().map(|flash| flash.layout.clone()),
+        secret: [random(), random()],
+    });
+    let (posts, inboxes): (Vec<_>, Vec<_>) = (0..workers)
+        .map(|_| {
+            let (sender, inbox) = tokio::sync::mpsc::unbounded_channel();
+            (Post { sender, connections: AtomicUsize::new(0) }, inbox)
+        })
+        .unzip();
+    let node = Arc::new(Node {
+        stats: Stats::new(workers, directory.count),
+        directory,
+        store,
+        clients: Clients::default(),
+        slow_log: SlowLog::default(),
+        latency_events: LatencyEvents::default(),
+        posts,
+        started_ms: wall_ms(),
+        started: Instant::now(),
+        run_id: (0..3).map(|_| format!("{:016x}", random())).collect::<String>()[..40].to_owned(),
+        flash_driver: OnceLock::new(),
+        flash_files: flash.as_ref().map(|flash| Arc::clone(&flash.files)),
+        clients_cap: AtomicUsize::new(clients_cap),
+        rejected_connections: AtomicU64::new(0),
+        rates: Mutex::new(Rates::default()),
+        memory_peak_bytes: AtomicU64::new(0),
+        memory_startup_bytes: AtomicU64::new(0),
+        shutdown: Notify::new(),
+        stopping: AtomicBool::new(false),
+        config: config_store,
+    });
+    let threads = start_workers(&node, inboxes, flash.as_ref(), &config)?;
+    node.memory_startup_bytes.store(memory::allocated_bytes(), Relaxed);
+    write_pidfile(&config)?;
+    announce(&node, &config, flash.as_ref(), &listeners);
+
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let ended = runtime.block_on(attend(&node, listeners, &log));
+    stop(&node, threads);
+    if let Some(pidfile) = &config.pidfile {
+        // Best effort: it may have been removed by hand.
+        let _ = fs::remove_file(pidfile);
+    }
+    tracing::info!("FlintKV is now ready to exit, bye bye...");
+    ended
+}
+
+/// The log files and how the store divides them.
+struct Flash {
+    files: Arc<FlashFiles>,
+    layout: FlashConfig,
+    io: flash::FlashIo,
+}
+
+/// The name of the log in each flash path: one database per port.
+fn log_name(config: &Config) -> String {
+    match config.port {
+        0 => "flintkv.log".to_owned(),
+        port => format!("flintkv-{port}.log"),
+    }
+}
+
+fn open_flash(config: &Config) -> io::Result<Option<Flash>> {
+    if config.flash_paths.is_empty() {
+        return Ok(None);
+    }
+    let layout = FlashConfig::divide(
+        config.flash_limit_bytes,
+        config.flash_segment_bytes,
+        config.flash_paths.len() as u32,
+        DATA_OFFSET,
+        codec(config.flash_compression),
+    );
+    let files = FlashFiles::open(&config.flash_paths, &log_name(config), layout.bytes_per_path())
+        .map_err(|error| io::Error::other(error.to_string()))?;
+    let io = match config.flash_io {
+        FlashIo::Auto => flash::FlashIo::Auto,
+        FlashIo::Uring => flash::FlashIo::Uring,
+        FlashIo::Threads => flash::FlashIo::Threads,
+    };
+    Ok(Some(Flash { files: Arc::new(files), layout, io }))
+}
+
+fn codec(compression: Compression) -> Codec {
+    match compression {
+        Compression::None => Codec::None,
+        Compression::Lz4 => Codec::Lz4,
+        Compression::Zstd => Codec::Zstd,
+    }
+}
+
+fn policy(policy: Policy) -> store::Policy {
+    match policy {
+        Policy::NoEviction => store::Policy::NoEviction,
+        Policy::AllkeysLru => store::Policy::AllKeysLru,
+        Policy::AllkeysLfu => store::Policy::AllKeysLfu,
+        Policy::AllkeysRandom => store::Policy::AllKeysRandom,
+        Policy::VolatileLru => store::Policy::VolatileLru,
+        Policy::VolatileLfu => store::Policy::VolatileLfu,
+        Policy::VolatileRandom => store::Policy::VolatileRandom,
+        Policy::VolatileTtl => store::Policy::VolatileTtl,
+    }
+}
+
+/// From the system's generator: cold keys are told apart by a hash whose secret nobody may know.
+fn random() -> u64 {
+    let mut bytes = [0u8; 8];
+    let got = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty());
+    assert_eq!(got, Ok(8), "the system gives random bytes");
+    u64::from_ne_bytes(bytes)
+}
+
+/// Raises the limit of open files to what `maxclients` needs, as far as the system allows. Returns the number of
+/// clients there is room for.
+fn raise_open_files(maxclients: usize) -> usize {
+    let wanted = (maxclients + OTHER_FILES) as u64;
+    let now = getrlimit(Resource::Nofile);
+    let current = now.current.unwrap_or(u64::MAX);
+    if current >= wanted {
+        return maxclients;
+    }
+    let maximum = now.maximum.unwrap_or(u64::MAX);
+    // A privileged process may raise the hard limit too.
+    let raised = [maximum.max(wanted), maximum].into_iter().find_map(|maximum| {
+        let limit = Rlimit { current: Some(wanted.min(maximum)), maximum: Some(maximum) };
+        setrlimit(Resource::Nofile, limit).is_ok().then_some(wanted.min(maximum))
+    });
+    let files = raised.unwrap_or(current);
+    if files >= wanted {
+        return maxclients;
+    }
+    let cap = (files as usize).saturating_sub(OTHER_FILES).max(1);
+    tracing::warn!("only {files} files may be open: at most {cap} clients are served, not maxclients' {maxclients}");
+    cap
+}
+
+fn start_workers(
+    node: &Arc<Node>,
+    inboxes: Vec<tokio::sync::mpsc::UnboundedReceiver<thread::Message>>,
+    flash: Option<&Flash>,
+    config: &Config,
+) -> io::Result<Vec<JoinHandle<()>>> {
+    // Threads that read and write where io_uring is refused; they cost nothing until a driver is opened on them.
+    let pool = flash.map(|_| ThreadPool::new((config.io_threads * 4).clamp(4, 32)));
+    let (started, answers) = mpsc::channel();
+    let mut threads = Vec::new();
+    for (index, inbox) in inboxes.into_iter().enumerate() {
+        let (worker_node, started) = (Arc::clone(node), started.clone());
+        let flash = flash.zip(pool.as_ref()).map(|(flash, pool)| (Arc::clone(&flash.files), flash.io, Arc::clone(pool)));
+        let open_node = Arc::clone(node);
+        let open_lane = move || {
+            let driver = match flash {
+                Some((files, io, pool)) => Some(open_driver(&open_node, &files, io, &pool)?),
+                None => None,
+            };
+            Ok(Lane::new(Arc::clone(&open_node.store), driver, index))
+        };
+        let name = format!("worker-{index}");
+        let body = move || thread::run(worker_node, index, inbox, open_lane, started);
+        threads.push(std::thread::Builder::new().name(name).spawn(body)?);
+    }
+    drop(started);
+    for answer in answers.iter().take(threads.len()) {
+        answer?;
+    }
+    Ok(threads)
+}
+
+/// A worker's driver, and a note of which kind it became.
+fn open_driver(
+    node: &Node,
+    files: &Arc<FlashFiles>,
+    io: flash::FlashIo,
+    pool: &Arc<ThreadPool>,
+) -> io::Result<Box<dyn store::io::Driver>> {
+    let noted = |which, name| {
+        let driver = flash::open_driver(files, which, pool)?;
+        // The first worker's choice is every worker's.
+        let _ = node.flash_driver.set(name);
+        Ok(driver)
+    };
+    flash::choose_driver(
+        io,
+        || noted(flash::FlashIo::Uring, "io_uring"),
+        || noted(flash::FlashIo::Threads, "threads"),
+    )
+}
+
+fn write_pidfile(config: &Config) -> io::Result<()> {
+    let Some(path) = &config.pidfile else { return Ok(()) };
+    fs::write(path, format!("{}\n", std::process::id()))
+        .map_err(|error| io::Error::new(error.kind(), format!("cannot write pidfile {}: {error}", path.display())))
+}
+
+fn announce(node: &Node, config: &Config, flash: Option<&Flash>, listeners: &Listeners) {
+    let human = crate::info::human_bytes;
+    let limit = |bytes| if bytes == 0 { "none".to_owned() } else { human(bytes) };
+    tracing::info!(
+        "FlintKV {} starts: process {}, {} workers, {} databases",
+        env!("CARGO_PKG_VERSION"),
+        std::process::id(),
+        node.posts.len(),
+        config.databases
+    );
+    tracing::info!(
+        "RAM limit {}, memory limit {}, policy {}",
+        limit(config.ram_limit_bytes),
+        limit(config.memory_limit_bytes),
+        config.maxmemory_policy.as_str()
+    );
+    if let Some(flash) = flash {
+        tracing::info!(
+            "flash: {} in {} segments of {}, compression {}, I/O by {}",
+            human(u64::from(flash.layout.segments) * flash.layout.segment_bytes),
+            flash.layout.segments,
+            human(flash.layout.segment_bytes),
+            config.flash_compression.as_str(),
+            node.flash_driver.get().unwrap_or(&"nothing")
+        );
+        for path in flash.files.describe() {
+            let yes = |able: bool, what: &str| format!("{}{what}", if able { "" } else { "no " });
+            tracing::info!(
+                "flash path {}: {}, {}, {}, {}",
+                path.file.display(),
+                human(path.data_bytes),
+                yes(path.o_direct, "O_DIRECT"),
+                yes(path.preallocated, "preallocation"),
+                yes(path.discard, "discard")
+            );
+        }
+    } else {
+        tracing::info!("no flash: everything stays in RAM");
+    }
+    for listener in &listeners.tcp {
+        if let Ok(address) = listener.local_addr() {
+            tracing::info!("ready to accept connections on {address}");
+        }
+    }
+    if let Some(path) = config.unixsocket.as_deref().filter(|_| listeners.unix.is_some()) {
+        tracing::info!("ready to accept connections on {}", Path::display(path));
+    }
+}
+
+/// Accepts, watches the clock, and returns when the server is to stop.
+async fn attend(node: &Arc<Node>, listeners: Listeners, log: &Log) -> io::Result<()> {
+    let mut acceptors = JoinSet::new();
+    for listener in listeners.tcp {
+        acceptors.spawn(listen::accept_tcp(Arc::clone(node), listener));
+    }
+    if let Some(unix) = listeners.unix {
+        acceptors.spawn(listen::accept_unix(Arc::clone(node), unix));
+    }
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut ticks = tokio::time::interval(TICK);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    let mut applied = Applied { version: node.config.version(), ticks: 0 };
+    loop {
+        tokio::select! {
+            _ = poll_fn(|cx| terminate.poll_recv(cx)) => {
+                tracing::info!("SIGTERM: the server stops");
+                return Ok(());
+            }
+            _ = poll_fn(|cx| interrupt.poll_recv(cx)) => {
+                tracing::info!("SIGINT: the server stops");
+                return Ok(());
+            }
+            () = node.shutdown.notified() => {
+                tracing::info!("SHUTDOWN: the server stops");
+                return Ok(());
+            }
+            _ = ticks.tick() => applied.tick(node, log),
+            Some(ended) = acceptors.join_next() => {
+                let error = ended.map_or_else(io::Error::other, |result| result.err().unwrap_or(io::ErrorKind::Other.into()));
+                tracing::error!("a listening socket failed: {error}");
+            }
+        }
+    }
+}
+
+/// What the clock has applied of the configuration.
+struct Applied {
+    version: u64,
+    ticks: u32,
+}
+
+impl Applied {
+    fn tick(&mut self, node: &Node, log: &Log) {
+        let now_ms = wall_ms();
+        node.sample_rates(now_ms);
+        let version = node.config.version();
+        if version != self.version {
+            self.version = version;
+            let config = node.config.snapshot();
+            log.set_level(config.loglevel);
+        }
+        self.ticks += 1;
+        if self.ticks.is_multiple_of(TICKS_PER_SECOND) {
+            node.memory_peak_bytes.fetch_max(memory::allocated_bytes(), Relaxed);
+            end_idle_and_slow(node, now_ms);
+        }
+    }
+}
+
+/// `timeout`, and the soft limit of `client-output-buffer-limit`.
+fn end_idle_and_slow(node: &Node, now_ms: u64) {
+    let config = node.config.snapshot();
+    let soft_ms = config.output_limit_normal.soft_s.saturating_mul(1000);
+    let timeout_ms = u64::from(config.timeout_s) * 1000;
+    let watches_output = config.output_limit_normal.soft_bytes > 0;
+    if timeout_ms == 0 && !watches_output {
+        return;
+    }
+    let is_idle = |card: &Card| timeout_ms > 0 && now_ms.saturating_sub(card.active_ms.load(Relaxed)) > timeout_ms;
+    let is_slow = |card: &Card| {
+        let since_ms = card.soft_since_ms.load(Relaxed);
+        watches_output && since_ms != 0 && now_ms.saturating_sub(since_ms) > soft_ms
+    };
+    let mut slow = 0;
+    let ended = node.clients.end_where(|card| {
+        let too_slow = is_slow(card);
+        slow += usize::from(too_slow);
+        too_slow || is_idle(card)
+    });
+    if slow > 0 {
+        tracing::warn!("closed {slow} clients that stayed above client-output-buffer-limit's soft limit");
+    }
+    if ended > slow {
+        tracing::debug!("closed {} idle clients", ended - slow);
+    }
+}
+
+/// CONFIG SET of what the store keeps itself takes effect at once.
+pub fn apply_to_store(store: &Store, before: &Config, now: &Config) {
+    if before.ram_limit_bytes != now.ram_limit_bytes {
+        store.set_ram_limit(now.ram_limit_bytes);
+    }
+    if before.maxmemory_policy != now.maxmemory_policy {
+        store.set_policy(policy(now.maxmemory_policy));
+    }
+    if before.flash_compression != now.flash_compression {
+        store.set_codec(codec(now.flash_compression));
+    }
+}
+
+/// Every connection finishes what it was sent, then the workers finish their flash operations.
+fn stop(node: &Node, threads: Vec<JoinHandle<()>>) {
+    node.stopping.store(true, Relaxed);
+    node.clients.hang_up_all();
+    let deadline = Instant::now() + STOP_PATIENCE;
+    while node.clients.count() > 0 && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    for post in &node.posts {
+        // A worker that is gone already needs no word.
+        let _ = post.sender.send(thread::Message::Stop);
+    }
+    for thread in threads {
+        if thread.join().is_err() {
+            tracing::error!("a worker ended by a panic");
+        }
+    }
+}

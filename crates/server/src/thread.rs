@@ -1,0 +1,342 @@
+//! Owns a worker: its thread, its runtime, its side of the store, and what its connections share.
+//! Never knows a command.
+
+use crate::clients::Peer;
+use crate::config::{Config, Policy};
+use crate::node::Node;
+use crate::session::{Connection, Stream, Work};
+use crate::stats::WorkerStats;
+use crate::worker::serve;
+use commands::Settings;
+use commands::session::Session;
+use resp::Limits;
+use std::cell::{Cell, RefCell, RefMut};
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use store::{Lane, Maintain};
+use tokio::io::unix::AsyncFd;
+use tokio::io::Interest;
+use tokio::net::{TcpStream, UnixStream};
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+
+/// What other threads may tell a worker.
+pub enum Message {
+    Serve(Arrival),
+    /// End once the connections have ended or been given up.
+    Stop,
+}
+
+/// A connection that was accepted.
+pub struct Arrival {
+    pub socket: Socket,
+    pub peer: Peer,
+}
+
+pub enum Socket {
+    Tcp(std::net::TcpStream),
+    Unix(std::os::unix::net::UnixStream),
+}
+
+/// The way to a worker, and how much it has to do.
+pub struct Post {
+    pub sender: UnboundedSender<Message>,
+    /// Connections given to it that have not ended.
+    pub connections: std::sync::atomic::AtomicUsize,
+}
+
+/// The configuration as a worker reads it, per command and without a lock.
+pub struct Live {
+    version: u64,
+    pub config: Arc<Config>,
+    pub settings: Settings,
+    pub limits: Limits,
+    pub query_bytes_max: usize,
+    /// Replies that one batch may leave unsent.
+    pub output_bytes_max: usize,
+    /// From here on a command's duration interests the slow log or the latency monitor.
+    pub slow_nanos: u64,
+    pub latency_tracking: bool,
+}
+
+impl Live {
+    pub fn new(config: Arc<Config>, version: u64) -> Live {
+        let slow_log = u64::try_from(config.slowlog_log_slower_than_us).map_or(u64::MAX, |us| us.saturating_mul(1000));
+        let monitor = match config.latency_monitor_threshold_ms {
+            0 => u64::MAX,
+            ms => ms.saturating_mul(1_000_000),
+        };
+        Live {
+            version,
+            settings: Settings {
+                hash_max_listpack_entries: config.hash_max_listpack_entries,
+                hash_max_listpack_value: config.hash_max_listpack_value,
+                proto_max_bulk_len: config.proto_max_bulk_len_bytes,
+                databases: config.databases,
+                lfu: matches!(config.maxmemory_policy, Policy::AllkeysLfu | Policy::VolatileLfu),
+            },
+            limits: Limits { bulk_bytes_max: config.proto_max_bulk_len_bytes, ..Limits::DEFAULT },
+            query_bytes_max: config.client_query_buffer_limit_bytes,
+            output_bytes_max: match config.output_limit_normal.hard_bytes {
+                0 => usize::MAX,
+                bytes => bytes as usize,
+            },
+            slow_nanos: slow_log.min(monitor),
+            latency_tracking: config.latency_tracking,
+            config,
+        }
+    }
+}
+
+pub struct Worker {
+    pub node: Arc<Node>,
+    pub index: usize,
+    lane: RefCell<Lane>,
+    live: RefCell<Rc<Live>>,
+    pool: RefCell<Vec<Box<Work>>>,
+    clock: quanta::Clock,
+    now_ms: Cell<u64>,
+}
+
+/// Buffers kept for reuse; connections that wait for flash at the same time need one each.
+const POOL_MAX: usize = 64;
+
+impl Worker {
+    pub fn new(node: Arc<Node>, index: usize, lane: Lane) -> Worker {
+        let live = Live::new(node.config.snapshot(), node.config.version());
+        Worker {
+            node,
+            index,
+            lane: RefCell::new(lane),
+            live: RefCell::new(Rc::new(live)),
+            pool: RefCell::default(),
+            clock: quanta::Clock::new(),
+            now_ms: Cell::new(wall_ms()),
+        }
+    }
+
+    #[inline]
+    pub fn stats(&self) -> &WorkerStats {
+        &self.node.stats.workers[self.index]
+    }
+
+    pub fn lane(&self) -> RefMut<'_, Lane> {
+        self.lane.borrow_mut()
+    }
+
+    /// The configuration as it is now; to be asked once a batch.
+    #[inline]
+    pub fn live(&self) -> Rc<Live> {
+        let version = self.node.config.version();
+        let live = self.live.borrow();
+        if live.version == version {
+            return Rc::clone(&live);
+        }
+        drop(live);
+        self.renew(version)
+    }
+
+    #[cold]
+    fn renew(&self, version: u64) -> Rc<Live> {
+        let live = Rc::new(Live::new(self.node.config.snapshot(), version));
+        *self.live.borrow_mut() = Rc::clone(&live);
+        live
+    }
+
+    /// Wall clock, milliseconds since 1970, read once a batch.
+    #[inline]
+    pub fn refresh_now_ms(&self) -> u64 {
+        self.now_ms.set(wall_ms());
+        self.now_ms.get()
+    }
+
+    /// As of the last batch.
+    pub fn now_ms(&self) -> u64 {
+        self.now_ms.get()
+    }
+
+    /// A monotonic counter of unknown unit, some nanoseconds to read.
+    #[inline]
+    pub fn ticks(&self) -> u64 {
+        self.clock.raw()
+    }
+
+    #[inline]
+    pub fn nanos(&self, from: u64, to: u64) -> u64 {
+        self.clock.delta_as_nanos(from, to)
+    }
+
+    pub fn take_work(&self) -> Box<Work> {
+        self.pool.borrow_mut().pop().unwrap_or_else(|| Box::new(Work::new()))
+    }
+
+    pub fn give_work(&self, mut work: Box<Work>) {
+        let mut pool = self.pool.borrow_mut();
+        if pool.len() < POOL_MAX {
+            work.clear();
+            pool.push(work);
+        }
+    }
+
+    pub fn connection_ended(&self) {
+        self.node.posts[self.index].connections.fetch_sub(1, Relaxed);
+    }
+
+    /// A slice of demotion, if the last batch has made it due.
+    #[inline]
+    pub fn maintain_if_wanted(&self) {
+        let mut lane = self.lane.borrow_mut();
+        if lane.wants_maintenance() {
+            lane.maintain(self.now_ms.get());
+        }
+    }
+
+    fn has_connections(&self) -> bool {
+        self.node.posts[self.index].connections.load(Relaxed) > 0
+    }
+}
+
+pub fn wall_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+/// Tasks that run before the sockets are looked at again: bounds what a busy connection costs the others, and is
+/// large enough that looking (a system call) is shared by many.
+const EVENT_INTERVAL: u32 = 31;
+/// Connections that have not ended after this long when the server stops are given up.
+const STOP_PATIENCE: Duration = Duration::from_secs(3);
+
+/// A worker's thread, from start to end. `open_lane` runs on it: a ring belongs to the thread that made it.
+pub fn run(
+    node: Arc<Node>,
+    index: usize,
+    messages: UnboundedReceiver<Message>,
+    open_lane: impl FnOnce() -> io::Result<Lane>,
+    started: std::sync::mpsc::Sender<io::Result<()>>,
+) {
+    let opened = open_lane().and_then(|lane| {
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .event_interval(EVENT_INTERVAL)
+            .build_local(LocalOptions::default())?;
+        Ok((lane, runtime))
+    });
+    let (lane, runtime) = match opened {
+        Ok(opened) => opened,
+        Err(error) => {
+            // The starter waits for this answer; if it is gone there is nobody to tell.
+            let _ = started.send(Err(error));
+            return;
+        }
+    };
+    let worker = Rc::new(Worker::new(node, index, lane));
+    runtime.block_on(async {
+        let wake_fd = worker.lane().wake_fd();
+        let completions = match wake_fd {
+            Some(fd) => match AsyncFd::with_interest(Fd(fd), Interest::READABLE) {
+                Ok(fd) => Some(tokio::task::spawn_local(take_completions(Rc::clone(&worker), fd))),
+                Err(error) => {
+                    let _ = started.send(Err(error));
+                    return;
+                }
+            },
+            None => None,
+        };
+        let upkeep = tokio::task::spawn_local(keep_up(Rc::clone(&worker)));
+        let _ = started.send(Ok(()));
+        receive(&worker, messages).await;
+        let deadline = tokio::time::Instant::now() + STOP_PATIENCE;
+        while worker.has_connections() && tokio::time::Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        upkeep.abort();
+        if let Some(completions) = completions {
+            completions.abort();
+        }
+        worker.lane().drain();
+    });
+}
+
+async fn receive(worker: &Rc<Worker>, mut messages: UnboundedReceiver<Message>) {
+    while let Some(Message::Serve(arrival)) = messages.recv().await {
+        match connect(worker, arrival) {
+            Ok(connection) => drop(tokio::task::spawn_local(serve(connection))),
+            Err(error) => {
+                worker.connection_ended();
+                tracing::warn!("an accepted connection could not be served: {error}");
+            }
+        }
+    }
+}
+
+fn connect(worker: &Rc<Worker>, Arrival { socket, peer }: Arrival) -> io::Result<Connection> {
+    let stream = match socket {
+        Socket::Tcp(socket) => Stream::Tcp(TcpStream::from_std(socket)?),
+        Socket::Unix(socket) => Stream::Unix(UnixStream::from_std(socket)?),
+    };
+    worker.stats().connections.add(1);
+    let fd = match &stream {
+        Stream::Tcp(stream) => stream.as_raw_fd(),
+        Stream::Unix(stream) => stream.as_raw_fd(),
+    };
+    let is_local = peer.is_local();
+    let card = worker.node.clients.add(fd, peer, wall_ms());
+    let authenticated = worker.live().config.requirepass.is_none();
+    let session = Session::new(card.id, authenticated, is_local);
+    Ok(Connection { worker: Rc::clone(worker), stream, session, card, work: None })
+}
+
+/// The driver's descriptor; the driver closes it.
+struct Fd(RawFd);
+
+impl AsRawFd for Fd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0
+    }
+}
+
+/// Takes in what flash has completed, whenever the driver says so.
+async fn take_completions(worker: Rc<Worker>, fd: AsyncFd<Fd>) {
+    loop {
+        match fd.readable().await {
+            // Cleared first: what completes while completions are taken in makes the descriptor ready again.
+            Ok(mut ready) => ready.clear_ready(),
+            Err(error) => {
+                tracing::error!("flash completions cannot be waited for: {error}");
+                return;
+            }
+        }
+        worker.lane().complete(worker.refresh_now_ms());
+    }
+}
+
+/// How often a worker without anything to do looks after the store.
+const IDLE_MS: u64 = 100;
+
+/// Demotion, collection and expiry in slices, between the batches of commands.
+async fn keep_up(worker: Rc<Worker>) {
+    let mut commands_before = 0;
+    loop {
+        let next = {
+            let mut lane = worker.lane();
+            let now_ms = worker.refresh_now_ms();
+            if lane.in_flight() > 0 {
+                // For a driver without a descriptor to wait on; otherwise there is rarely anything.
+                lane.complete(now_ms);
+            }
+            let next = lane.maintain(now_ms);
+            if lane.in_flight() > 0 && lane.wake_fd().is_none() { Maintain::After { ms: 1 } } else { next }
+        };
+        let commands = worker.stats().commands.get();
+        let is_idle = std::mem::replace(&mut commands_before, commands) == commands;
+        match next {
+            Maintain::Now => tokio::task::yield_now().await,
+            Maintain::After { ms } if is_idle => tokio::time::sleep(Duration::from_millis(ms.max(IDLE_MS))).await,
+            Maintain::After { ms } => tokio::time::sleep(Duration::from_millis(ms)).await,
+        }
+    }
+}

@@ -1,0 +1,465 @@
+//! Owns the way of one command: receive → parse → admit → prefetch → run → park → reply.
+//! Never knows how bytes reach the socket (`session`), how a wait is waited (`park`), or what a command does.
+
+use crate::clients::Card;
+use crate::directory::{Command, bit};
+use crate::park::{Wait, park};
+use crate::session::{BATCH_COMMANDS_MAX, Connection, Current, End, Place, Work};
+use crate::stats::{WorkerStats, shortened};
+use crate::thread::{Live, Worker};
+use commands::host::SlowCommand;
+use commands::session::{Reply, Session};
+use commands::{Args, Cx, Keys, Stop};
+use resp::{Limits, Out};
+use smallvec::SmallVec;
+use std::borrow::Cow;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use store::{Admission, Hasher, Key, ReadError};
+
+/// A command that is cold again and again (a key being demoted as fast as it is read) is read under no lock but
+/// without giving others their turn from then on.
+const MISSES_MAX: u32 = 16;
+/// Reads of one batch that are started ahead of their commands.
+const PREFETCH_READS_MAX: usize = 256;
+/// A batch that has run this long lets other connections run.
+const TURN_NANOS: u64 = 1_000_000;
+/// What is left to send when a client hangs up is offered to it this long.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Serves one connection until it ends.
+pub async fn serve(mut connection: Connection) {
+    let end = loop {
+        if let Err(end) = poll_fn(|cx| connection.poll_receive(cx)).await {
+            break end;
+        }
+        if let Err(end) = carry_out(&mut connection).await {
+            break end;
+        }
+    };
+    close(connection, end).await;
+}
+
+/// Carries out every complete command that was received, then replies.
+async fn carry_out(connection: &mut Connection) -> Result<(), End> {
+    while parse(connection) {
+        loop {
+            // A handler that panics holds no lock afterwards: the stripes' locks are released by unwinding and are
+            // not poisoned. What it may leave is a value half changed, as any error in a handler's logic might; the
+            // keyspace's own structures are only changed inside calls that do not run a handler's code.
+            let ran = catch_unwind(AssertUnwindSafe(|| run(connection)));
+            match ran {
+                Ok(Ran::All) => break,
+                Ok(Ran::Ends(end)) => return Err(end),
+                Ok(Ran::Waits(wait)) => park(connection, wait).await,
+                Err(_) => return Err(End::Panic),
+            }
+            if connection.card.killed.load(Relaxed) {
+                return Err(End::Killed);
+            }
+        }
+    }
+    finish(connection)?;
+    connection.send()?;
+    let worker = &connection.worker;
+    worker.maintain_if_wanted();
+    Ok(())
+}
+
+/// Takes the next batch from the input. False: there is none.
+fn parse(connection: &mut Connection) -> bool {
+    let Some(work) = connection.work.as_deref_mut() else { return false };
+    if connection.session.authenticated {
+        work.batch.parse(&connection.worker.live().limits, BATCH_COMMANDS_MAX);
+    } else {
+        // One at a time: the command after a successful AUTH deserves the full limits.
+        work.batch.parse(&Limits::UNAUTHENTICATED, 1);
+    }
+    !work.batch.commands.is_empty()
+}
+
+/// After the last batch of the input: a protocol error is answered behind the replies of what came before it.
+fn finish(connection: &mut Connection) -> Result<(), End> {
+    let Some(work) = connection.work.as_deref_mut() else { return Ok(()) };
+    let Some(error) = work.batch.broken else { return Ok(()) };
+    let text = format!("ERR {error}");
+    Out::new(&mut work.output, connection.session.proto).error(&text);
+    let stats = connection.worker.stats();
+    stats.protocol_errors.add(1);
+    stats.error(&text);
+    tracing::debug!(client = connection.card.id, "{text}");
+    Err(End::Asked)
+}
+
+enum Ran {
+    /// The batch is done.
+    All,
+    Waits(Wait),
+    Ends(End),
+}
+
+/// Runs the batch's commands in order: a plain loop that stops only for what it has to wait for.
+fn run(connection: &mut Connection) -> Ran {
+    let Connection { worker, session, card, work, .. } = connection;
+    let Some(work) = work.as_deref_mut() else { return Ran::All };
+    let worker = &**worker;
+    let live = worker.live();
+    let stats = worker.stats();
+    let now_ms = worker.refresh_now_ms();
+    let started = worker.ticks();
+    let mut ticks = started;
+    let mut last = None;
+    let ran = loop {
+        let Some(&place) = work.batch.commands.get(work.batch.next) else { break Ran::All };
+        let begun = *work.current.begun.get_or_insert(ticks);
+        let reply_from = work.output.len();
+        let (command, outcome) = one(worker, &live, session, work, place, now_ms);
+        let failed = outcome.is_err();
+        match outcome {
+            Ok(()) => {}
+            Err(Halt::Error(text)) => {
+                work.output.truncate(reply_from);
+                Out::new(&mut work.output, session.proto).error(&text);
+                stats.error(&text);
+            }
+            Err(Halt::Wait(wait)) => {
+                work.output.truncate(reply_from);
+                work.current.again = true;
+                break Ran::Waits(wait);
+            }
+            Err(Halt::HangUp) => break Ran::Ends(End::Asked),
+        }
+        ticks = worker.ticks();
+        if let Some(command) = command {
+            last = Some(command.id);
+            let nanos = worker.nanos(begun, ticks);
+            let counts = &stats.by_command[command.id];
+            counts.calls.add(1);
+            counts.nanos.add(nanos);
+            if failed {
+                counts.failed.add(1);
+            }
+            if live.latency_tracking {
+                counts.latency().record(nanos);
+            }
+            if command.is(bit::READS) {
+                let met_flash = work.current.misses > 0;
+                if met_flash { &stats.flash_latency } else { &stats.ram_latency }.record(nanos);
+            }
+            if nanos >= live.slow_nanos {
+                slow(worker, &live, card, command, work.batch.args(place), nanos, now_ms);
+            }
+            if command.is(bit::KEYLESS) || work.current.again {
+                work.current.end(stats);
+            }
+        }
+        work.current.begun = None;
+        work.batch.next += 1;
+        stats.commands.add(1);
+        if session.reply != Reply::On {
+            withhold(session, &mut work.output, reply_from);
+        }
+        if session.changed {
+            session.changed = false;
+            card.publish(session);
+        }
+        if session.close {
+            break Ran::Ends(End::Asked);
+        }
+        if work.output.len() > live.output_bytes_max {
+            stats.output_limit_closed.add(1);
+            break Ran::Ends(End::OutputLimit);
+        }
+        if worker.nanos(started, ticks) > TURN_NANOS && work.batch.next < work.batch.commands.len() {
+            break Ran::Waits(Wait::Turn);
+        }
+    };
+    card.active_ms.store(now_ms, Relaxed);
+    if let Some(id) = last {
+        card.command.store(id, Relaxed);
+    }
+    if matches!(ran, Ran::All) {
+        stats.batches.add(1);
+        if !work.prefetched.is_empty() {
+            let mut lane = worker.lane();
+            work.prefetched.drain(..).for_each(|ticket| lane.release(ticket));
+        }
+    }
+    ran
+}
+
+impl Current {
+    /// Between two commands, when the first was not of the simple kind.
+    fn end(&mut self, stats: &WorkerStats) {
+        if self.misses > 0 {
+            stats.flash_waits.add(1);
+        }
+        self.resume.clear();
+        self.again = false;
+        self.misses = 0;
+        self.has_room = false;
+        self.failed = None;
+    }
+}
+
+/// Why a command has no reply of its own, or none yet.
+enum Halt {
+    Wait(Wait),
+    Error(Cow<'static, str>),
+    HangUp,
+}
+
+/// One command: admitted, its keys hashed, its stripes locked, its handler run.
+#[inline]
+fn one<'w>(
+    worker: &'w Worker,
+    live: &Live,
+    session: &mut Session,
+    work: &mut Work,
+    place: Place,
+    now_ms: u64,
+) -> (Option<&'w Command>, Result<(), Halt>) {
+    let Work { batch, output, current, positions, .. } = &mut *work;
+    let args = batch.args(place);
+    let command = match admit(worker, session, current, args, now_ms) {
+        Ok(command) => command,
+        Err(halt) => return (None, Err(halt)),
+    };
+    if let Some(text) = current.failed.take() {
+        return (Some(command), Err(Halt::Error(text)));
+    }
+    let store = &worker.node.store;
+    let keys = keys(store.hasher(), command, args, positions);
+    let result = (command.row.run)(&mut Cx {
+        args,
+        keys: &keys,
+        ks: store.lock(&keys, session.db, now_ms, !session.no_touch, &mut current.resume),
+        out: Out::new(output, session.proto),
+        session,
+        settings: &live.settings,
+        server: worker,
+    });
+    drop(keys);
+    let halt = match result {
+        Ok(()) => return (Some(command), Ok(())),
+        Err(Stop::Error(text)) => Halt::Error(text),
+        Err(Stop::Yield) => Halt::Wait(Wait::Turn),
+        Err(Stop::Cold) => {
+            prefetch(worker, session, work);
+            Halt::Wait(Wait::Flash)
+        }
+    };
+    (Some(command), Err(halt))
+}
+
+/// Whether a command may run now.
+#[inline]
+fn admit<'w>(
+    worker: &'w Worker,
+    session: &Session,
+    current: &Current,
+    args: Args<'_>,
+    now_ms: u64,
+) -> Result<&'w Command, Halt> {
+    let node = &*worker.node;
+    let Some(mut command) = node.directory.find(&args[0]) else { return Err(unknown(worker, args)) };
+    if command.is(bit::CONTAINER)
+        && let Some(subcommand) = command.subcommand(&args)
+    {
+        command = subcommand;
+    }
+    if !command.takes(args.len()) {
+        let text = format!("ERR wrong number of arguments for '{}' command", command.name);
+        return Err(refused(worker, command, text.into()));
+    }
+    if !session.authenticated && !command.is(bit::NO_AUTH) {
+        return Err(refused(worker, command, "NOAUTH Authentication required.".into()));
+    }
+    if node.clients.may_be_paused()
+        && !command.is(bit::UNPAUSABLE)
+        && node.clients.is_paused(command.is(bit::WRITE), now_ms)
+    {
+        return Err(Halt::Wait(Wait::Pause));
+    }
+    if command.is(bit::DENYOOM) {
+        match node.store.admission() {
+            Admission::Open => {}
+            Admission::Slow if current.has_room => {}
+            Admission::Slow => return Err(Halt::Wait(Wait::Room)),
+            Admission::Full => {
+                let text = "OOM command not allowed when used memory > 'maxmemory'.";
+                return Err(refused(worker, command, text.into()));
+            }
+        }
+    }
+    Ok(command)
+}
+
+#[cold]
+fn refused(worker: &Worker, command: &Command, text: Cow<'static, str>) -> Halt {
+    worker.stats().by_command[command.id].rejected.add(1);
+    Halt::Error(text)
+}
+
+/// As much of an unknown command as its error quotes, in bytes.
+const QUOTED_BYTES_MAX: usize = 128;
+
+#[cold]
+fn unknown(worker: &Worker, args: Args<'_>) -> Halt {
+    let name = &args[0];
+    if name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:") {
+        // A browser made to send HTTP here: it must not get as far as the commands in the request's body.
+        tracing::warn!(worker = worker.index, "a client speaks HTTP, perhaps to attack: its connection is closed");
+        return Halt::HangUp;
+    }
+    let name = String::from_utf8_lossy(&name[..name.len().min(QUOTED_BYTES_MAX)]);
+    let mut text = format!("ERR unknown command '{name}', with args beginning with: ");
+    let quoted_from = text.len();
+    for arg in args.from(1) {
+        let Some(room) = QUOTED_BYTES_MAX.checked_sub(text.len() - quoted_from).filter(|&room| room > 0) else { break };
+        text.push_str(&format!("'{}' ", String::from_utf8_lossy(&arg[..arg.len().min(room)])));
+    }
+    Halt::Error(text.into())
+}
+
+/// A command's keys with their hashes, in the order of their positions.
+#[inline]
+fn keys<'a>(
+    hasher: &Hasher,
+    command: &Command,
+    args: Args<'a>,
+    positions: &mut Vec<usize>,
+) -> SmallVec<[Key<'a>; 4]> {
+    let mut keys = SmallVec::new();
+    match command.row.keys {
+        Keys::None => {}
+        // The usual case, without the list of positions.
+        Keys::Range { first, last, .. } if first == last && first > 0 => {
+            if let Some(name) = args.get(first as usize) {
+                keys.push(hasher.key(name));
+            }
+        }
+        places => {
+            positions.clear();
+            places.positions(&args, positions);
+            keys.extend(positions.iter().filter_map(|&at| args.get(at)).map(|name| hasher.key(name)));
+        }
+    }
+    keys
+}
+
+/// The running command found something cold: its reads, and those of the batch's commands behind it, start together.
+#[cold]
+fn prefetch(worker: &Worker, session: &Session, work: &mut Work) {
+    let Work { batch, current, prefetched, positions, .. } = work;
+    let node = &*worker.node;
+    let mut lane = worker.lane();
+    current.misses += 1;
+    for cold in std::mem::take(&mut current.resume.cold) {
+        if current.misses <= MISSES_MAX {
+            current.awaited.push(lane.read(cold));
+        } else if let Err(error) = lane.read_now(cold, &mut current.resume) {
+            current.failed = Some(read_failed(&error));
+        }
+    }
+    // Only the batch's first miss looks ahead: the reads it starts are those of the whole batch.
+    if prefetched.is_empty() && current.misses == 1 {
+        for args in batch.ahead() {
+            let Some(command) = node.directory.find(&args[0]).filter(|command| command.is(bit::READS)) else { continue };
+            for key in keys(node.store.hasher(), command, args, positions) {
+                if let Some(cold) = node.store.probe(&key, session.db) {
+                    prefetched.push(lane.read(cold));
+                }
+            }
+            if prefetched.len() >= PREFETCH_READS_MAX {
+                break;
+            }
+        }
+    }
+    lane.submit();
+}
+
+/// The reply of a command whose value could not be read.
+pub fn read_failed(error: &ReadError) -> Cow<'static, str> {
+    format!("ERR {error}").into()
+}
+
+/// CLIENT REPLY OFF and SKIP.
+#[cold]
+fn withhold(session: &mut Session, output: &mut Vec<u8>, reply_from: usize) {
+    output.truncate(reply_from);
+    match session.reply {
+        Reply::SkipNext => session.reply = Reply::Skip,
+        Reply::Skip => session.reply = Reply::On,
+        Reply::On | Reply::Off => {}
+    }
+}
+
+/// A command took long: the slow log and the latency monitor hear of it.
+#[cold]
+fn slow(worker: &Worker, live: &Live, card: &Card, command: &Command, args: Args<'_>, nanos: u64, now_ms: u64) {
+    let (node, config) = (&worker.node, &live.config);
+    let at_s = now_ms / 1000;
+    if config.latency_monitor_threshold_ms > 0 && nanos / 1_000_000 >= config.latency_monitor_threshold_ms {
+        let event = if command.is(bit::FAST) { "fast-command" } else { "command" };
+        node.latency_events.add(event, at_s, nanos / 1_000_000);
+    }
+    let threshold_us = config.slowlog_log_slower_than_us;
+    // Commands that carry passwords are left out.
+    if threshold_us >= 0
+        && nanos / 1000 >= threshold_us as u64
+        && config.slowlog_max_len > 0
+        && !command.is(bit::SKIP_SLOWLOG | bit::NO_AUTH)
+    {
+        let mut words = shortened(args.from(0));
+        if command.name == "config|set" {
+            redact(&mut words);
+        }
+        let entry = SlowCommand {
+            id: 0,
+            at_s,
+            duration_us: nanos / 1000,
+            args: words,
+            addr: card.peer.addr(),
+            name: card.labels.lock().name.to_string(),
+        };
+        node.slow_log.push(entry, config.slowlog_max_len);
+    }
+}
+
+fn redact(words: &mut [Vec<u8>]) {
+    for pair in words[2..].chunks_exact_mut(2) {
+        if std::str::from_utf8(&pair[0]).is_ok_and(crate::config::is_secret) {
+            pair[1] = b"(redacted)".to_vec();
+        }
+    }
+}
+
+/// Sends what is still owed where the end allows it, and says in the log what the owner should know.
+async fn close(mut connection: Connection, end: End) {
+    let client = connection.card.id;
+    let addr = || connection.card.peer.addr();
+    match &end {
+        End::Eof | End::Asked | End::Killed => {}
+        End::Io(error) => tracing::debug!(client, "the connection to {} failed: {error}", addr()),
+        End::QueryLimit => {
+            tracing::warn!(client, "closed: {} has sent more than client-query-buffer-limit at once", addr());
+        }
+        End::OutputLimit => {
+            tracing::warn!(client, "closed: {} owes more replies than client-output-buffer-limit allows", addr());
+        }
+        End::Panic => {
+            let work = connection.work.as_deref();
+            let place = work.and_then(|work| work.batch.commands.get(work.batch.next).copied());
+            let name = work.zip(place).map(|(work, place)| work.batch.args(place)[0].to_vec()).unwrap_or_default();
+            let name = String::from_utf8_lossy(&name).into_owned();
+            tracing::error!(client, "a bug: command '{name}' panicked; the connection to {} is closed", addr());
+        }
+    }
+    if matches!(end, End::Eof | End::Asked) {
+        // Within bounds: it may never read them.
+        let _ = tokio::time::timeout(FAREWELL, poll_fn(|cx| connection.poll_send(cx))).await;
+    }
+}
