@@ -34,7 +34,9 @@ fn main() {
     write_batches("write bulk int 1234567890", |out| {
         out.bulk_int(black_box(1_234_567_890))
     });
-    write_batches("write double 1234.5678", |out| out.double(black_box(1234.5678)));
+    write_batches("write double 1234.5678", |out| {
+        out.double(black_box(1234.5678))
+    });
 
     skip_batches("skip OK", |out| out.ok());
     skip_batches("skip 500-byte bulk", |out| out.bulk(&value));

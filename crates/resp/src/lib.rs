@@ -7,6 +7,7 @@
 //! | [`request`] | server | commands out of a receive buffer, as spans into it |
 //! | [`reply`] | command handlers | replies appended to an output buffer, in the connection's protocol version |
 //! | [`client`] | load generator, tests | commands encoded, replies skipped or read into a tree |
+//! | [`long_double`] | command handlers | the decimal arithmetic of INCRBYFLOAT |
 //! | [`number`] | all of them | integers and doubles as text, exactly as Redis prints and accepts them |
 //!
 //! Sources: <https://redis.io/docs/latest/develop/reference/protocol-spec/> and the RESP3 specification,
@@ -17,10 +18,12 @@
 pub mod client;
 mod inline;
 mod line;
+pub mod long_double;
 pub mod number;
 pub mod reply;
 pub mod request;
 
+pub use long_double::LongDouble;
 pub use number::{format_double, format_human_double};
 pub use reply::{Mark, Out, Proto};
 pub use request::{Limits, Parsed, Progress, ProtocolError, Source, Span, parse};

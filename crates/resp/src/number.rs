@@ -222,3 +222,76 @@ impl<const N: usize> Write for Text<N> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(write: impl Fn(&mut Vec<u8>)) -> String {
+        let mut out = b"> ".to_vec();
+        write(&mut out);
+        String::from_utf8(out).unwrap().split_off(2)
+    }
+
+    #[test]
+    fn integers_redis_accepts() {
+        for value in [0, 1, -1, 10, 1234567890, i64::MAX, i64::MIN, i64::MIN + 1] {
+            assert_eq!(parse_i64(value.to_string().as_bytes()), Some(value));
+            assert_eq!(text(|out| format_i64(value, out)), value.to_string());
+        }
+    }
+
+    #[test]
+    fn integers_redis_refuses() {
+        let texts = [
+            "", "-", "+1", "01", "-0", "00", " 1", "1 ", "1x", "0x1", "1.0", "--1", "1\0", "\u{ff}",
+        ];
+        let overflows = [
+            "9223372036854775808",
+            "-9223372036854775809",
+            "18446744073709551617",
+            "10000000000000000000",
+        ];
+        for text in texts.into_iter().chain(overflows) {
+            assert_eq!(parse_i64(text.as_bytes()), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn digits_of_a_number() {
+        for value in [0, 9, 10, 99, 100, u64::MAX] {
+            assert_eq!(decimal_digits(value), value.to_string().len());
+        }
+    }
+
+    #[test]
+    fn doubles() {
+        let expected = [
+            (0.0, "0"),
+            (-0.0, "-0"),
+            (3.0, "3"),
+            (-17.5, "-17.5"),
+            (3.1, "3.1"),
+            (0.1 + 0.2, "0.30000000000000004"),
+            (1e15, "1000000000000000"),
+            (4503599627370495.5, "4503599627370495.5"),
+            (4503599627370497.0, "4503599627370497"),
+            (1e16, "1e+16"),
+            (1.5e16, "1.5e+16"),
+            (12345678901234567890.0, "12345678901234567000"),
+            (1e20, "1e+20"),
+            (1.7976931348623157e308, "1.7976931348623157e+308"),
+            (0.001, "0.001"),
+            (0.000001, "0.000001"),
+            (0.0000001, "1e-7"),
+            (1.5e-9, "1.5e-9"),
+            (5e-324, "5e-324"),
+            (f64::INFINITY, "inf"),
+            (f64::NEG_INFINITY, "-inf"),
+            (-f64::NAN, "nan"),
+        ];
+        for (value, expected) in expected {
+            assert_eq!(text(|out| format_double(value, out)), expected);
+        }
+    }
+}

@@ -105,7 +105,8 @@ impl Progress {
     /// Whether a command has arrived in part.
     #[inline]
     pub fn is_partial(&self) -> bool {
-        self.cursor != Cursor::default()
+        // Every byte seen shows in one of the two.
+        self.cursor.position + self.cursor.searched > 0
     }
 
     /// Heap bytes held, for the accounting of a connection's memory.

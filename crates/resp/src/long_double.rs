@@ -1,0 +1,476 @@
+//! Owns the arithmetic of INCRBYFLOAT and HINCRBYFLOAT: numbers with a 64-bit mantissa, read, added and printed as
+//! Redis does with the x87 `long double` of its usual builds. Never knows commands or RESP.
+//!
+//! A double would show its rounding where Redis does not: 0.1 + 0.2 is `0.3` there, and `0.30000000000000004` in
+//! doubles. Reading rounds once, correctly; adding rounds once, to even; printing gives at most 17 digits after the
+//! point. Hexadecimal numbers, which C's `strtold` also takes, are refused.
+
+use std::cmp::Ordering;
+
+use crate::number::format_i64;
+
+/// Longest text Redis takes for such a number.
+pub const TEXT_BYTES_MAX: usize = 5 * 1024 - 1;
+
+/// mantissa × 2^exponent, with the mantissa's top bit set; zero has mantissa 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LongDouble {
+    negative: bool,
+    mantissa: u64,
+    exponent: i32,
+}
+
+/// A finite number's top bit is worth at most 2^16383.
+const EXPONENT_MAX: i32 = 16383 - 63;
+const EXPONENT_INFINITE: i32 = i32::MAX;
+/// Decimal exponents beyond these are out of range for certain, so they bound the work: 10^4932 is the largest
+/// number, 10^-4951 the smallest.
+const DECIMAL_EXPONENT_MAX: i64 = 4_940;
+const DECIMAL_EXPONENT_MIN: i64 = -4_960;
+const FRACTION_DIGITS: usize = 17;
+const FRACTION_SCALE: u128 = 10u128.pow(FRACTION_DIGITS as u32);
+
+impl LongDouble {
+    const ZERO: LongDouble = LongDouble {
+        negative: false,
+        mantissa: 0,
+        exponent: 0,
+    };
+
+    /// A decimal number with optional sign, point and exponent, or an infinity. `None` for everything else, NaN and
+    /// what is too large or too small to be told from infinity or zero included.
+    pub fn parse(text: &[u8]) -> Option<LongDouble> {
+        if text.len() > TEXT_BYTES_MAX {
+            return None;
+        }
+        let (negative, text) = match text {
+            [b'-', text @ ..] => (true, text),
+            [b'+', text @ ..] => (false, text),
+            text => (false, text),
+        };
+        if text.eq_ignore_ascii_case(b"inf") || text.eq_ignore_ascii_case(b"infinity") {
+            return Some(LongDouble {
+                negative,
+                mantissa: 0,
+                exponent: EXPONENT_INFINITE,
+            });
+        }
+        let Decimal { digits, exponent } = Decimal::parse(text)?;
+        let Some(digits_exponent) = digits.len().checked_sub(1) else {
+            return Some(LongDouble {
+                negative,
+                ..LongDouble::ZERO
+            });
+        };
+        let magnitude = exponent + digits_exponent as i64;
+        if !(DECIMAL_EXPONENT_MIN..=DECIMAL_EXPONENT_MAX).contains(&magnitude) {
+            return None;
+        }
+        let value = if digits.len() <= 19 && (-18..=0).contains(&exponent) {
+            from_short_decimal(negative, &digits, exponent as i32)
+        } else {
+            from_decimal(negative, &digits, exponent as i32)
+        };
+        // The smallest number is 2^-16445; what rounds to less is zero.
+        (value.is_finite() && value.exponent + 63 >= -16_446).then_some(value)
+    }
+
+    pub fn is_finite(self) -> bool {
+        self.exponent != EXPONENT_INFINITE
+    }
+
+    /// The sum, `None` when it is not finite.
+    pub fn checked_add(self, other: LongDouble) -> Option<LongDouble> {
+        if !self.is_finite() || !other.is_finite() {
+            return None;
+        }
+        let (large, small) = if self.magnitude().cmp(&other.magnitude()) == Ordering::Less {
+            (other, self)
+        } else {
+            (self, other)
+        };
+        if small.mantissa == 0 {
+            return Some(large);
+        }
+        // 63 bits below the large mantissa, and one flag for everything that falls below those.
+        let distance = (large.exponent - small.exponent) as u32;
+        let large_bits = (large.mantissa as u128) << 63;
+        let small_bits = (small.mantissa as u128) << 63;
+        let aligned = small_bits.checked_shr(distance).unwrap_or(0);
+        let inexact = aligned.checked_shl(distance).unwrap_or(0) != small_bits;
+        let bits = if large.negative == small.negative {
+            large_bits + aligned
+        } else {
+            large_bits - aligned - u128::from(inexact)
+        };
+        let sum = rounded(large.negative, bits, large.exponent - 63, inexact);
+        sum.is_finite().then_some(sum)
+    }
+
+    /// Orders magnitudes: of normalised mantissas the exponents decide first.
+    fn magnitude(self) -> (bool, i32, u64) {
+        (self.mantissa != 0, self.exponent, self.mantissa)
+    }
+
+    /// Appends the number without an exponent, with at most 17 digits after the point, without trailing zeros and
+    /// never as `-0`. Up to 4,933 digits.
+    pub fn format(self, out: &mut Vec<u8>) {
+        if !self.is_finite() {
+            return out.extend_from_slice(if self.negative { b"-inf" } else { b"inf" });
+        }
+        if self.exponent >= 0 && self.mantissa != 0 {
+            if self.negative {
+                out.push(b'-');
+            }
+            let mut integer = Natural::from(self.mantissa as u128);
+            integer.shift_left(self.exponent as usize);
+            return integer.format(out);
+        }
+        // In units of the last digit shown; 64 + 57 bits.
+        let scaled = self.mantissa as u128 * FRACTION_SCALE;
+        let shift = self.exponent.unsigned_abs();
+        let units = if shift < 128 {
+            half_even(scaled, shift, false)
+        } else {
+            0
+        };
+        if self.negative && units != 0 {
+            out.push(b'-');
+        }
+        // A mantissa with a negative exponent is below 2^63.
+        format_i64((units / FRACTION_SCALE) as i64, out);
+        let mut fraction = units % FRACTION_SCALE;
+        if fraction == 0 {
+            return;
+        }
+        let mut digits = [b'.'; FRACTION_DIGITS + 1];
+        for digit in digits[1..].iter_mut().rev() {
+            *digit = b'0' + (fraction % 10) as u8;
+            fraction /= 10;
+        }
+        let len = digits
+            .iter()
+            .rposition(|&digit| digit != b'0')
+            .expect("the point is no zero")
+            + 1;
+        out.extend_from_slice(&digits[..len]);
+    }
+}
+
+/// digits × 10^exponent, digits as values 0 to 9 without leading zeros.
+struct Decimal {
+    digits: Vec<u8>,
+    exponent: i64,
+}
+
+impl Decimal {
+    fn parse(text: &[u8]) -> Option<Decimal> {
+        let mut digits = Vec::with_capacity(text.len().min(32));
+        let (mut exponent, mut point, mut any) = (0i64, false, false);
+        let mut rest = text;
+        while let [byte, tail @ ..] = rest {
+            match byte {
+                b'0'..=b'9' => {
+                    any = true;
+                    exponent -= i64::from(point);
+                    if *byte != b'0' || !digits.is_empty() {
+                        digits.push(byte - b'0');
+                    }
+                }
+                b'.' if !point => point = true,
+                _ => break,
+            }
+            rest = tail;
+        }
+        if !any {
+            return None;
+        }
+        match rest {
+            [] => {}
+            [b'e' | b'E', power @ ..] => {
+                let (negative, power) = match power {
+                    [b'-', power @ ..] => (true, power),
+                    [b'+', power @ ..] => (false, power),
+                    power => (false, power),
+                };
+                if power.is_empty() || !power.iter().all(u8::is_ascii_digit) {
+                    return None;
+                }
+                // Far beyond what the length of the digits could bring back into range.
+                let power = power.iter().fold(0, |sum: i64, &digit| {
+                    (sum * 10 + (digit - b'0') as i64).min(1 << 32)
+                });
+                exponent += if negative { -power } else { power };
+            }
+            _ => return None,
+        }
+        Some(Decimal { digits, exponent })
+    }
+}
+
+/// At most 19 digits and an exponent of -18 to 0: a division that fits 128 bits.
+fn from_short_decimal(negative: bool, digits: &[u8], exponent: i32) -> LongDouble {
+    let value = digits
+        .iter()
+        .fold(0u128, |sum, &digit| sum * 10 + digit as u128);
+    let divisor = 10u128.pow(exponent.unsigned_abs());
+    // A dividend of 128 bits over a divisor of at most 60 leaves 67 bits or more.
+    let shift = value.leading_zeros();
+    let dividend = value << shift;
+    rounded(
+        negative,
+        dividend / divisor,
+        -(shift as i32),
+        dividend % divisor != 0,
+    )
+}
+
+fn from_decimal(negative: bool, digits: &[u8], exponent: i32) -> LongDouble {
+    let mut dividend = Natural::default();
+    for chunk in digits.chunks(9) {
+        let value = chunk.iter().fold(0, |sum, &digit| sum * 10 + digit as u32);
+        dividend.multiply_add(10u32.pow(chunk.len() as u32), value);
+    }
+    let mut divisor = Natural::from(1);
+    let scaled = if exponent >= 0 {
+        &mut dividend
+    } else {
+        &mut divisor
+    };
+    let power = exponent.unsigned_abs();
+    for _ in 0..power / 9 {
+        scaled.multiply_add(10u32.pow(9), 0);
+    }
+    scaled.multiply_add(10u32.pow(power % 9), 0);
+    // Scaled so that the quotient has 66 or 67 bits, then divided bit by bit.
+    let shift = 66 - (dividend.bits() as i32 - divisor.bits() as i32);
+    if shift >= 0 {
+        dividend.shift_left(shift as usize);
+    } else {
+        divisor.shift_left(shift.unsigned_abs() as usize);
+    }
+    const QUOTIENT_BITS: usize = 67;
+    divisor.shift_left(QUOTIENT_BITS);
+    let mut quotient = 0u128;
+    for _ in 0..QUOTIENT_BITS {
+        dividend.shift_left(1);
+        quotient <<= 1;
+        if dividend.subtract_if_not_less(&divisor) {
+            quotient |= 1;
+        }
+    }
+    rounded(negative, quotient, -shift, dividend.bits() > 0)
+}
+
+/// bits × 2^exponent to the nearest number, ties to even; `inexact` says that a little more follows the last bit,
+/// of which there are then more than 64.
+fn rounded(negative: bool, bits: u128, exponent: i32, inexact: bool) -> LongDouble {
+    if bits == 0 {
+        return LongDouble::ZERO;
+    }
+    let used = 128 - bits.leading_zeros();
+    let (mut mantissa, mut exponent) = if used <= 64 {
+        debug_assert!(!inexact);
+        (bits << (64 - used), exponent - (64 - used) as i32)
+    } else {
+        (
+            half_even(bits, used - 64, inexact),
+            exponent + (used - 64) as i32,
+        )
+    };
+    if mantissa > u64::MAX as u128 {
+        mantissa >>= 1;
+        exponent += 1;
+    }
+    if exponent > EXPONENT_MAX {
+        return LongDouble {
+            negative,
+            mantissa: 0,
+            exponent: EXPONENT_INFINITE,
+        };
+    }
+    LongDouble {
+        negative,
+        mantissa: mantissa as u64,
+        exponent,
+    }
+}
+
+/// bits ÷ 2^shift (below 128), rounded to the nearest integer, ties to even unless more bits follow.
+fn half_even(bits: u128, shift: u32, more: bool) -> u128 {
+    let quotient = bits >> shift;
+    let rest = bits - (quotient << shift);
+    let half = if shift == 0 {
+        return quotient;
+    } else {
+        1u128 << (shift - 1)
+    };
+    let up = rest > half || (rest == half && (more || quotient & 1 == 1));
+    quotient + u128::from(up)
+}
+
+/// A natural number of any size, 32 bits a limb, the lowest first, no zero limb on top.
+#[derive(Default)]
+struct Natural {
+    limbs: Vec<u32>,
+}
+
+impl From<u128> for Natural {
+    fn from(value: u128) -> Natural {
+        let mut natural = Natural {
+            limbs: (0..4).map(|limb| (value >> (32 * limb)) as u32).collect(),
+        };
+        natural.trim();
+        natural
+    }
+}
+
+impl Natural {
+    fn trim(&mut self) {
+        while self.limbs.last() == Some(&0) {
+            self.limbs.pop();
+        }
+    }
+
+    fn bits(&self) -> usize {
+        self.limbs.last().map_or(0, |top| {
+            self.limbs.len() * 32 - top.leading_zeros() as usize
+        })
+    }
+
+    fn multiply_add(&mut self, factor: u32, addend: u32) {
+        let mut carry = addend as u64;
+        for limb in &mut self.limbs {
+            carry += *limb as u64 * factor as u64;
+            *limb = carry as u32;
+            carry >>= 32;
+        }
+        if carry > 0 {
+            self.limbs.push(carry as u32);
+        }
+    }
+
+    /// Returns the remainder.
+    fn divide(&mut self, divisor: u32) -> u32 {
+        let mut rest = 0u64;
+        for limb in self.limbs.iter_mut().rev() {
+            rest = rest << 32 | *limb as u64;
+            *limb = (rest / divisor as u64) as u32;
+            rest %= divisor as u64;
+        }
+        self.trim();
+        rest as u32
+    }
+
+    fn shift_left(&mut self, bits: usize) {
+        let small = bits % 32;
+        if small > 0 {
+            self.multiply_add(1 << small, 0);
+        }
+        self.limbs.splice(0..0, std::iter::repeat_n(0, bits / 32));
+        self.trim();
+    }
+
+    /// Subtracts `other` and returns true, unless `other` is larger.
+    fn subtract_if_not_less(&mut self, other: &Natural) -> bool {
+        let order = self.limbs.len().cmp(&other.limbs.len());
+        if order.then_with(|| self.limbs.iter().rev().cmp(other.limbs.iter().rev()))
+            == Ordering::Less
+        {
+            return false;
+        }
+        let mut borrow = 0i64;
+        for (index, limb) in self.limbs.iter_mut().enumerate() {
+            let difference =
+                *limb as i64 - other.limbs.get(index).copied().unwrap_or(0) as i64 + borrow;
+            *limb = difference as u32;
+            borrow = difference >> 32;
+        }
+        assert_eq!(borrow, 0);
+        self.trim();
+        true
+    }
+
+    fn format(mut self, out: &mut Vec<u8>) {
+        let start = out.len();
+        while !self.limbs.is_empty() {
+            let mut chunk = self.divide(10u32.pow(9));
+            for _ in 0..9 {
+                out.push(b'0' + (chunk % 10) as u8);
+                chunk /= 10;
+            }
+        }
+        while out.len() > start + 1 && out.last() == Some(&b'0') {
+            out.pop();
+        }
+        out[start..].reverse();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(value: LongDouble) -> String {
+        let mut out = b"> ".to_vec();
+        value.format(&mut out);
+        String::from_utf8(out).unwrap().split_off(2)
+    }
+
+    /// What `SET k a` and `INCRBYFLOAT k b` answer.
+    fn sum(a: &str, b: &str) -> String {
+        let [a, b] = [a, b]
+            .map(|text| LongDouble::parse(text.as_bytes()).unwrap_or_else(|| panic!("{text}")));
+        let [ab, ba] =
+            [a.checked_add(b), b.checked_add(a)].map(|sum| sum.map_or("not finite".into(), text));
+        assert_eq!(ab, ba);
+        ab
+    }
+
+    #[test]
+    fn sums_as_redis_7_0_gives_them() {
+        for line in include_str!("long_double/redis-7.0-sums.txt").lines() {
+            let [a, b, expected] = line.split(' ').collect::<Vec<_>>()[..] else {
+                panic!("{line}")
+            };
+            assert_eq!(sum(a, b), expected, "{a} + {b}");
+        }
+    }
+
+    #[test]
+    fn what_people_expect_of_decimals() {
+        assert_eq!(sum("0.1", "0.2"), "0.3");
+        assert_eq!(sum("10.50", "0.1"), "10.6");
+        assert_eq!(sum("5.0e3", "2.0e2"), "5200");
+        assert_eq!(sum("3", "-3"), "0");
+        assert_eq!(sum("0", "-0.0"), "0");
+        assert_eq!(sum("-1e-20", "0"), "0");
+        assert_eq!(sum(".5", "+1."), "1.5");
+    }
+
+    #[test]
+    fn limits() {
+        assert_eq!(sum("1e4932", "0").len(), 4933);
+        assert_eq!(sum("1e4932", "1e4932"), "not finite");
+        assert_eq!(sum("1", "-inf"), "not finite");
+        assert_eq!(sum("1e-4950", "1"), "1");
+        let nines = "9".repeat(TEXT_BYTES_MAX - 200);
+        assert_eq!(sum(&format!("{nines}e-{}", nines.len()), "0"), "1");
+    }
+
+    #[test]
+    fn what_is_no_number() {
+        let texts = [
+            "", "-", ".", "e5", "1e", "1e+", "1 ", " 1", "1x", "--1", "1.2.3", "nan", "-NaN",
+            "0x10", "in", "1\0",
+        ];
+        for text in
+            texts
+                .into_iter()
+                .chain(["1e5000", "1e99999999999999999999", "1e-5000", "-1e4933"])
+        {
+            assert_eq!(LongDouble::parse(text.as_bytes()), None, "{text:?}");
+        }
+        assert_eq!(LongDouble::parse(&[b'1'; TEXT_BYTES_MAX + 1]), None);
+    }
+}
