@@ -128,6 +128,11 @@ impl ConfigStore {
         std::mem::take(&mut self.state.lock().notices)
     }
 
+    /// Adds a line for [`take_notices`](Self::take_notices): what the process found out before there was a log.
+    pub fn notice(&self, line: String) {
+        self.state.lock().notices.push(line);
+    }
+
     /// CONFIG GET: names and values that any pattern matches, each once, in the table's order.
     /// A pattern without wildcards is answered under the name it asks for.
     pub fn get<P: AsRef<[u8]>>(&self, patterns: &[P]) -> Vec<(String, String)> {
