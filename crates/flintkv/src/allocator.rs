@@ -40,9 +40,6 @@ mod tests {
                 read::<bool>(b"opt.cache_oblivious\0").unwrap(),
             )
         };
-        assert_eq!(
-            (background, dirty, muzzy, oblivious),
-            (true, 1000, 0, false)
-        );
+        assert_eq!((background, dirty, muzzy, oblivious), (true, 1000, 0, false));
     }
 }

@@ -3,6 +3,7 @@
 mod allocator;
 mod node;
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -21,26 +22,19 @@ Each subcommand has its own --help. Called as redis-server, the binary is `flint
 ";
 
 fn main() -> ExitCode {
-    let mut args: Vec<String> = Vec::new();
-    for arg in std::env::args_os() {
-        match arg.into_string() {
-            Ok(arg) => args.push(arg),
-            Err(arg) => return refuse(&format!("argument {arg:?} is not valid UTF-8")),
-        }
+    let mut args = std::env::args_os();
+    let program = args.next().unwrap_or_default();
+    if Path::new(&program).file_name().is_some_and(|name| name == "redis-server") {
+        return serve(args);
     }
-    let called_as = args
-        .first()
-        .and_then(|name| Path::new(name).file_name())
-        .unwrap_or_default()
-        .to_owned();
-    if called_as == "redis-server" {
-        return node::main(args.get(1..).unwrap_or_default());
-    }
-    let rest = args.get(2..).unwrap_or_default();
-    match args.get(1).map(String::as_str) {
-        Some("server") => node::main(rest),
-        Some("bench") => bench::cli::main(rest),
-        Some("scenario") => bench::scenario::main(rest),
+    let Some(subcommand) = args.next() else {
+        eprint!("{HELP}");
+        return ExitCode::from(2);
+    };
+    match subcommand.to_str() {
+        Some("server") => serve(args),
+        Some("bench") => bench::cli::main(args),
+        Some("scenario") => bench::scenario::main(args),
         Some("--version" | "-v" | "-V" | "version") => {
             println!("flintkv {}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS
@@ -49,11 +43,14 @@ fn main() -> ExitCode {
             print!("{HELP}");
             ExitCode::SUCCESS
         }
-        Some(other) => refuse(&format!("'{}' is no subcommand", other.escape_debug())),
-        None => {
-            eprint!("{HELP}");
-            ExitCode::from(2)
-        }
+        _ => refuse(&format!("{subcommand:?} is no subcommand")),
+    }
+}
+
+fn serve(args: impl Iterator<Item = OsString>) -> ExitCode {
+    match args.map(OsString::into_string).collect::<Result<Vec<_>, _>>() {
+        Ok(args) => node::main(&args),
+        Err(arg) => refuse(&format!("argument {arg:?} is not valid UTF-8")),
     }
 }
 

@@ -20,18 +20,11 @@ pub fn configuration_md() -> String {
          only if `enable-protected-configs` lets the client. Relative paths start from `dir`.\n",
     );
     for group in Group::ALL {
-        let rows = || {
-            ROWS.iter()
-                .filter(move |row| row.group == group && row.effect == Effect::Used)
-        };
+        let rows = || ROWS.iter().filter(move |row| row.group == group && row.effect == Effect::Used);
         if rows().next().is_none() {
             continue;
         }
-        let _ = write!(
-            page,
-            "\n## {}\n\n| directive | type | default | meaning | CONFIG SET |\n",
-            group.title()
-        );
+        let _ = write!(page, "\n## {}\n\n| directive | type | default | meaning | CONFIG SET |\n", group.title());
         page.push_str("| --- | --- | --- | --- | --- |\n");
         for row in rows() {
             let _ = writeln!(
@@ -70,19 +63,11 @@ pub fn configuration_md() -> String {
 }
 
 fn names(row: &Row) -> String {
-    if row.alias.is_empty() {
-        format!("`{}`", row.name)
-    } else {
-        format!("`{}`, `{}`", row.name, row.alias)
-    }
+    if row.alias.is_empty() { format!("`{}`", row.name) } else { format!("`{}`, `{}`", row.name, row.alias) }
 }
 
 fn default(row: &Row) -> String {
-    if row.default.is_empty() {
-        "empty".to_owned()
-    } else {
-        format!("`{}`", row.default)
-    }
+    if row.default.is_empty() { "empty".to_owned() } else { format!("`{}`", row.default) }
 }
 
 fn change(row: &Row) -> &'static str {

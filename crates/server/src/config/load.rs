@@ -24,10 +24,7 @@ pub struct LoadError {
 
 impl LoadError {
     fn new(place: impl Into<String>, why: impl Into<String>) -> Self {
-        LoadError {
-            place: place.into(),
-            why: why.into(),
-        }
+        LoadError { place: place.into(), why: why.into() }
     }
     pub(super) fn contradiction(why: String) -> Self {
         LoadError::new("", why)
@@ -36,11 +33,7 @@ impl LoadError {
 
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.place.is_empty() {
-            f.write_str(&self.why)
-        } else {
-            write!(f, "{}: {}", self.place, self.why)
-        }
+        if self.place.is_empty() { f.write_str(&self.why) } else { write!(f, "{}: {}", self.place, self.why) }
     }
 }
 
@@ -59,10 +52,7 @@ impl Loaded {
         for row in ROWS {
             values.push(default_value(row).map_err(|why| LoadError::new(row.name, why))?);
         }
-        Ok(Loaded {
-            values,
-            named: vec![false; ROWS.len()],
-        })
+        Ok(Loaded { values, named: vec![false; ROWS.len()] })
     }
 
     /// Reads a file and what it includes.
@@ -72,12 +62,8 @@ impl Loaded {
 
     fn file_at(&mut self, path: &Path, depth: usize) -> Result<(), LoadError> {
         let place = path.display().to_string();
-        let file = std::fs::File::open(path).map_err(|error| {
-            LoadError::new(
-                &place,
-                format!("can't open the configuration file: {error}"),
-            )
-        })?;
+        let file = std::fs::File::open(path)
+            .map_err(|error| LoadError::new(&place, format!("can't open the configuration file: {error}")))?;
         let text = read_text(file).map_err(|error| LoadError::new(&place, error.to_string()))?;
         self.text_at(&place, &text, depth)
     }
@@ -101,21 +87,13 @@ impl Loaded {
     }
 
     /// Applies one directive: its name and its words.
-    pub fn directive(
-        &mut self,
-        place: &str,
-        words: &[String],
-        depth: usize,
-    ) -> Result<(), LoadError> {
+    pub fn directive(&mut self, place: &str, words: &[String], depth: usize) -> Result<(), LoadError> {
         let Some((name, words)) = words.split_first() else {
             return Ok(());
         };
         if name.eq_ignore_ascii_case("include") {
             let [pattern] = words else {
-                return Err(LoadError::new(
-                    format!("{place}: include"),
-                    "wrong number of arguments",
-                ));
+                return Err(LoadError::new(format!("{place}: include"), "wrong number of arguments"));
             };
             return self.include(place, pattern, depth + 1);
         }
@@ -126,11 +104,7 @@ impl Loaded {
             let why = if name.eq_ignore_ascii_case("storage-provider") {
                 "only 'storage-provider flash PATH' is understood".to_owned()
             } else {
-                format!(
-                    "unknown directive '{}'{}",
-                    printable(name),
-                    suggestion(name)
-                )
+                format!("unknown directive '{}'{}", printable(name), suggestion(name))
             };
             return Err(LoadError::new(place, why));
         };
@@ -149,22 +123,18 @@ impl Loaded {
 
     fn include(&mut self, place: &str, pattern: &str, depth: usize) -> Result<(), LoadError> {
         if depth > INCLUDE_DEPTH_MAX {
-            let why = format!(
-                "include '{pattern}' is nested more than {INCLUDE_DEPTH_MAX} deep: does it include itself?"
-            );
+            let why =
+                format!("include '{pattern}' is nested more than {INCLUDE_DEPTH_MAX} deep: does it include itself?");
             return Err(LoadError::new(place, why));
         }
         if !text::is_pattern(pattern) {
-            return self.file_at(Path::new(pattern), depth).map_err(|error| {
-                match error.place == pattern {
-                    true => LoadError::new(format!("{place}: include {pattern}"), error.why),
-                    false => error,
-                }
+            return self.file_at(Path::new(pattern), depth).map_err(|error| match error.place == pattern {
+                true => LoadError::new(format!("{place}: include {pattern}"), error.why),
+                false => error,
             });
         }
-        let files = text::glob_files(pattern).map_err(|error| {
-            LoadError::new(format!("{place}: include {pattern}"), error.to_string())
-        })?;
+        let files = text::glob_files(pattern)
+            .map_err(|error| LoadError::new(format!("{place}: include {pattern}"), error.to_string()))?;
         for file in files {
             self.file_at(&file, depth)?;
         }
@@ -178,8 +148,7 @@ pub(super) fn resolve<'a>(name: &str, words: &'a [String]) -> Option<(usize, &'a
         let [provider, path @ ..] = words else {
             return None;
         };
-        return Some((table::find("flash-path")?, path))
-            .filter(|_| provider.eq_ignore_ascii_case("flash"));
+        return Some((table::find("flash-path")?, path)).filter(|_| provider.eq_ignore_ascii_case("flash"));
     }
     table::find(name).map(|index| (index, words))
 }
@@ -195,25 +164,17 @@ fn read_text(source: impl Read) -> io::Result<String> {
     let mut bytes = Vec::new();
     source.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(io::Error::other(format!(
-            "a configuration is at most {FILE_BYTES_MAX} bytes long"
-        )));
+        return Err(io::Error::other(format!("a configuration is at most {FILE_BYTES_MAX} bytes long")));
     }
     String::from_utf8(bytes).map_err(|error| {
-        let line = 1 + error.as_bytes()[..error.utf8_error().valid_up_to()]
-            .iter()
-            .filter(|&&b| b == b'\n')
-            .count();
+        let line = 1 + error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|&&b| b == b'\n').count();
         io::Error::other(format!("line {line} is not valid UTF-8"))
     })
 }
 
 /// A name from outside, safe for a terminal and bounded.
 fn printable(name: &str) -> String {
-    name.chars()
-        .take(64)
-        .map(|c| if c.is_control() { '?' } else { c })
-        .collect()
+    name.chars().take(64).map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// `: did you mean …?` when a directive is one or two letters away.
@@ -225,9 +186,7 @@ fn suggestion(name: &str) -> String {
         .map(|known| (distance(name.as_bytes(), known.as_bytes()), known))
         .filter(|&(distance, known)| distance <= 2 && distance < known.len())
         .min();
-    near.map_or(String::new(), |(_, known)| {
-        format!(": did you mean '{known}'?")
-    })
+    near.map_or(String::new(), |(_, known)| format!(": did you mean '{known}'?"))
 }
 
 /// Levenshtein's distance.
@@ -289,9 +248,7 @@ pub(super) fn arguments(args: &[String]) -> Result<Launch, LoadError> {
         };
         let name = words.first().cloned().unwrap_or_default();
         let kind = match resolve(&name, &["flash".to_owned()]) {
-            Some((index, _)) if !name.eq_ignore_ascii_case("storage-provider") => {
-                Some(ROWS[index].kind)
-            }
+            Some((index, _)) if !name.eq_ignore_ascii_case("storage-provider") => Some(ROWS[index].kind),
             _ => None,
         };
         let one = kind.is_some_and(|kind| !kind.takes_words() && !kind.takes_lines());
@@ -326,8 +283,7 @@ impl Launch {
             loaded.file(file)?;
         }
         if self.stdin {
-            let text = read_text(stdin)
-                .map_err(|error| LoadError::new("standard input", error.to_string()))?;
+            let text = read_text(stdin).map_err(|error| LoadError::new("standard input", error.to_string()))?;
             loaded.text("standard input", &text)?;
         }
         for words in &self.directives {
@@ -344,8 +300,7 @@ mod tests {
     struct Scratch(PathBuf);
     impl Scratch {
         fn new(name: &str) -> Self {
-            let dir =
-                std::env::temp_dir().join(format!("flintkv-load-{name}-{}", std::process::id()));
+            let dir = std::env::temp_dir().join(format!("flintkv-load-{name}-{}", std::process::id()));
             std::fs::create_dir_all(&dir).unwrap();
             Scratch(dir)
         }
@@ -362,26 +317,16 @@ mod tests {
     }
 
     fn args(words: &[&str]) -> Result<Launch, LoadError> {
-        arguments(
-            &words
-                .iter()
-                .map(|&word| word.to_owned())
-                .collect::<Vec<_>>(),
-        )
+        arguments(&words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>())
     }
     fn load(words: &[&str], stdin: &str) -> Result<Loaded, LoadError> {
         args(words)?.load(stdin.as_bytes())
     }
     #[track_caller]
     fn gives(words: &[&str], stdin: &str, expected: &[(&str, &str)]) {
-        let loaded =
-            load(words, stdin).unwrap_or_else(|error| panic!("{words:?} {stdin}: {error}"));
+        let loaded = load(words, stdin).unwrap_or_else(|error| panic!("{words:?} {stdin}: {error}"));
         for (name, shown) in expected {
-            assert_eq!(
-                loaded.values[table::find(name).unwrap()].join(" "),
-                *shown,
-                "{name} of {words:?} {stdin}"
-            );
+            assert_eq!(loaded.values[table::find(name).unwrap()].join(" "), *shown, "{name} of {words:?} {stdin}");
         }
     }
     #[track_caller]
@@ -403,75 +348,26 @@ mod tests {
     #[test]
     fn directives_that_add_up_do() {
         let text = "save 3600 1\nsave 60 10\nflash-path /a\nstorage-provider flash /b\nrename-command CONFIG \"\"\n";
-        gives(
-            &["-"],
-            text,
-            &[
-                ("save", "3600 1 60 10"),
-                ("flash-path", "/a /b"),
-                ("rename-command", "CONFIG "),
-            ],
-        );
-        gives(
-            &["-"],
-            "save 3600 1\nsave \"\"\nsave 5 5",
-            &[("save", "5 5")],
-        );
+        gives(&["-"], text, &[("save", "3600 1 60 10"), ("flash-path", "/a /b"), ("rename-command", "CONFIG ")]);
+        gives(&["-"], "save 3600 1\nsave \"\"\nsave 5 5", &[("save", "5 5")]);
         gives(&["-", "--save", ""], "save 3600 1", &[("save", "")]);
     }
 
     #[test]
     fn a_wrong_line_is_named() {
-        fails(
-            &["-"],
-            "port 1\nport x",
-            "standard input:2: port x: argument couldn't be parsed into an integer",
-        );
-        fails(
-            &["-"],
-            "prot 1",
-            "standard input:1: unknown directive 'prot': did you mean 'port'?",
-        );
-        fails(
-            &["-"],
-            "qqqqqqqq 1",
-            "standard input:1: unknown directive 'qqqqqqqq'",
-        );
-        fails(
-            &["-"],
-            "port \"1",
-            "standard input:1: Unbalanced quotes in configuration line",
-        );
-        fails(
-            &["-"],
-            "storage-provider disk /a",
-            "standard input:1: only 'storage-provider flash PATH' is understood",
-        );
-        fails(
-            &["-"],
-            "storage-provider flash",
-            "standard input:1: storage-provider: wrong number of arguments",
-        );
-        fails(
-            &["-"],
-            "sentinel monitor a",
-            "standard input:1: Sentinel is not supported",
-        );
-        fails(
-            &["-"],
-            "\u{1b}[31m 1",
-            "standard input:1: unknown directive '?[31m'",
-        );
+        fails(&["-"], "port 1\nport x", "standard input:2: port x: argument couldn't be parsed into an integer");
+        fails(&["-"], "prot 1", "standard input:1: unknown directive 'prot': did you mean 'port'?");
+        fails(&["-"], "qqqqqqqq 1", "standard input:1: unknown directive 'qqqqqqqq'");
+        fails(&["-"], "port \"1", "standard input:1: Unbalanced quotes in configuration line");
+        fails(&["-"], "storage-provider disk /a", "standard input:1: only 'storage-provider flash PATH' is understood");
+        fails(&["-"], "storage-provider flash", "standard input:1: storage-provider: wrong number of arguments");
+        fails(&["-"], "sentinel monitor a", "standard input:1: Sentinel is not supported");
+        fails(&["-"], "\u{1b}[31m 1", "standard input:1: unknown directive '?[31m'");
     }
 
     #[test]
     fn a_secret_is_never_part_of_an_error() {
-        for text in [
-            "requirepass hush hush",
-            "masterauth \"hush",
-            "user default on >hush",
-            "requirepas hush",
-        ] {
+        for text in ["requirepass hush hush", "masterauth \"hush", "user default on >hush", "requirepas hush"] {
             let error = load(&["-"], text).unwrap_err().to_string();
             assert!(!error.contains("hush"), "{error}");
         }
@@ -479,114 +375,45 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_text_are_refused() {
-        let error = args(&["-"])
-            .unwrap()
-            .load(&b"port 1\n\xff\xfe"[..])
-            .unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "standard input: line 2 is not valid UTF-8"
-        );
+        let error = args(&["-"]).unwrap().load(&b"port 1\n\xff\xfe"[..]).unwrap_err();
+        assert_eq!(error.to_string(), "standard input: line 2 is not valid UTF-8");
         let endless = args(&["-"]).unwrap().load(io::repeat(b'#')).unwrap_err();
         assert!(endless.to_string().contains("at most"), "{endless}");
     }
 
     #[test]
     fn the_command_line_is_read_as_redis_server_reads_it() {
-        gives(
-            &["--port", "7000", "--save", ""],
-            "",
-            &[("port", "7000"), ("save", "")],
-        );
-        gives(
-            &["--port 7000", "--loglevel debug"],
-            "",
-            &[("port", "7000"), ("loglevel", "debug")],
-        );
-        gives(
-            &["--save", "--port", "1"],
-            "",
-            &[("save", ""), ("port", "1")],
-        );
-        gives(
-            &["--save", "3600", "1", "60", "1000"],
-            "",
-            &[("save", "3600 1 60 1000")],
-        );
-        gives(
-            &["--save", "3600 1 60 1000"],
-            "",
-            &[("save", "3600 1 60 1000")],
-        );
-        gives(
-            &["--bind", "127.0.0.1", "-::1", "--port", "1"],
-            "",
-            &[("bind", "127.0.0.1 -::1"), ("port", "1")],
-        );
-        gives(
-            &["--shutdown-on-sigint", "nosave force"],
-            "",
-            &[("shutdown-on-sigint", "nosave force")],
-        );
+        gives(&["--port", "7000", "--save", ""], "", &[("port", "7000"), ("save", "")]);
+        gives(&["--port 7000", "--loglevel debug"], "", &[("port", "7000"), ("loglevel", "debug")]);
+        gives(&["--save", "--port", "1"], "", &[("save", ""), ("port", "1")]);
+        gives(&["--save", "3600", "1", "60", "1000"], "", &[("save", "3600 1 60 1000")]);
+        gives(&["--save", "3600 1 60 1000"], "", &[("save", "3600 1 60 1000")]);
+        gives(&["--bind", "127.0.0.1", "-::1", "--port", "1"], "", &[("bind", "127.0.0.1 -::1"), ("port", "1")]);
+        gives(&["--shutdown-on-sigint", "nosave force"], "", &[("shutdown-on-sigint", "nosave force")]);
         gives(
             &["--proc-title-template", "--my--title", "--port", "2"],
             "",
             &[("proc-title-template", "--my--title"), ("port", "2")],
         );
-        gives(
-            &["--slowlog-log-slower-than", "-1"],
-            "",
-            &[("slowlog-log-slower-than", "-1")],
-        );
-        gives(
-            &["--flash-path", "/a b", "--flash-path", "/c"],
-            "",
-            &[("flash-path", "/a b /c")],
-        );
-        gives(
-            &["--storage-provider", "flash", "/a", "--port", "3"],
-            "",
-            &[("flash-path", "/a"), ("port", "3")],
-        );
-        gives(
-            &["--rename-command", "CONFIG", ""],
-            "",
-            &[("rename-command", "CONFIG ")],
-        );
+        gives(&["--slowlog-log-slower-than", "-1"], "", &[("slowlog-log-slower-than", "-1")]);
+        gives(&["--flash-path", "/a b", "--flash-path", "/c"], "", &[("flash-path", "/a b /c")]);
+        gives(&["--storage-provider", "flash", "/a", "--port", "3"], "", &[("flash-path", "/a"), ("port", "3")]);
+        gives(&["--rename-command", "CONFIG", ""], "", &[("rename-command", "CONFIG ")]);
     }
 
     #[test]
     fn a_wrong_command_line_is_refused() {
-        fails(
-            &["--port"],
-            "",
-            "command line: port: wrong number of arguments",
-        );
-        fails(
-            &["--port", "1", "2"],
-            "",
-            "command line: port 1 2: wrong number of arguments",
-        );
-        fails(
-            &["--prot", "8"],
-            "",
-            "command line: unknown directive 'prot': did you mean 'port'?",
-        );
+        fails(&["--port"], "", "command line: port: wrong number of arguments");
+        fails(&["--port", "1", "2"], "", "command line: port 1 2: wrong number of arguments");
+        fails(&["--prot", "8"], "", "command line: unknown directive 'prot': did you mean 'port'?");
         fails(&["--"], "", "command line: unknown directive ''");
         let error = args(&["a.conf", "b.conf"]).unwrap_err().to_string();
-        assert!(
-            error.starts_with("command line: 'b.conf' is in no place"),
-            "{error}"
-        );
+        assert!(error.starts_with("command line: 'b.conf' is in no place"), "{error}");
     }
 
     #[test]
     fn standard_input_may_come_first_or_last() {
-        gives(
-            &["-", "--port", "2"],
-            "port 1\ntimeout 3",
-            &[("port", "2"), ("timeout", "3")],
-        );
+        gives(&["-", "--port", "2"], "port 1\ntimeout 3", &[("port", "2"), ("timeout", "3")]);
         gives(&["--port", "2", "-"], "port 1", &[("port", "2")]);
         let launch = args(&["x.conf", "--port", "2", "-"]).unwrap();
         assert_eq!(launch.file, Some(PathBuf::from("x.conf")));
@@ -597,18 +424,12 @@ mod tests {
     fn the_file_comes_before_the_command_line() {
         let scratch = Scratch::new("file");
         let file = scratch.write("a.conf", "port 1\ntimeout 2\n");
-        gives(
-            &[&file, "--port", "7"],
-            "",
-            &[("port", "7"), ("timeout", "2")],
-        );
+        gives(&[&file, "--port", "7"], "", &[("port", "7"), ("timeout", "2")]);
         let missing = format!("{file}.none");
         fails(
             &[&missing],
             "",
-            &format!(
-                "{missing}: can't open the configuration file: No such file or directory (os error 2)"
-            ),
+            &format!("{missing}: can't open the configuration file: No such file or directory (os error 2)"),
         );
     }
 
@@ -620,20 +441,9 @@ mod tests {
         let dir = scratch.0.display();
         let all = format!("port 9\ninclude {dir}/[12].conf\ntimeout 3\ninclude {dir}/none*.conf");
         gives(&["-"], &all, &[("port", "2"), ("timeout", "3")]);
-        gives(
-            &["--include", &format!("{dir}/1.conf")],
-            "",
-            &[("port", "1")],
-        );
-        let missing = load(&["-"], &format!("include {dir}/none.conf"))
-            .unwrap_err()
-            .to_string();
-        assert!(
-            missing.starts_with(&format!(
-                "standard input:1: include {dir}/none.conf: can't open"
-            )),
-            "{missing}"
-        );
+        gives(&["--include", &format!("{dir}/1.conf")], "", &[("port", "1")]);
+        let missing = load(&["-"], &format!("include {dir}/none.conf")).unwrap_err().to_string();
+        assert!(missing.starts_with(&format!("standard input:1: include {dir}/none.conf: can't open")), "{missing}");
         let wrong = scratch.write("3.conf", "timeout 1\nport x\n");
         fails(
             &["-"],
@@ -648,9 +458,6 @@ mod tests {
         let path = scratch.0.join("self.conf");
         std::fs::write(&path, format!("include {}\n", path.display())).unwrap();
         let error = load(&[path.to_str().unwrap()], "").unwrap_err().to_string();
-        assert!(
-            error.ends_with("is nested more than 16 deep: does it include itself?"),
-            "{error}"
-        );
+        assert!(error.ends_with("is nested more than 16 deep: does it include itself?"), "{error}");
     }
 }

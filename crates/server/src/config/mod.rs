@@ -24,9 +24,7 @@ use parking_lot::{Mutex, RwLock};
 pub use docs::configuration_md;
 pub use load::LoadError;
 pub use table::{Change, Effect, Group, Kind, ROWS, Row, is_secret};
-pub use typed::{
-    BindAddress, Compression, Config, FlashIo, Guard, LogLevel, OutputLimit, Policy, Secret,
-};
+pub use typed::{BindAddress, Compression, Config, FlashIo, Guard, LogLevel, OutputLimit, Policy, Secret};
 
 use table::find;
 use value::{Mode, Value};
@@ -53,9 +51,7 @@ struct State {
 impl std::fmt::Debug for State {
     /// Without the values, some of which are secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("State")
-            .field("notices", &self.notices)
-            .finish_non_exhaustive()
+        f.debug_struct("State").field("notices", &self.notices).finish_non_exhaustive()
     }
 }
 
@@ -66,10 +62,10 @@ impl ConfigStore {
         let loaded = launch.load(std::io::stdin())?;
         // Absolute, so that CONFIG REWRITE finds it whatever the working directory is by then.
         let file = match &launch.file {
-            Some(file) => Some(std::path::absolute(file).map_err(|error| LoadError {
-                place: file.display().to_string(),
-                why: error.to_string(),
-            })?),
+            Some(file) => Some(
+                std::path::absolute(file)
+                    .map_err(|error| LoadError { place: file.display().to_string(), why: error.to_string() })?,
+            ),
             None => None,
         };
         Self::new(loaded, file)
@@ -87,11 +83,7 @@ impl ConfigStore {
 
     fn new(loaded: load::Loaded, file: Option<PathBuf>) -> Result<Self, LoadError> {
         let config = typed::build(&loaded.values).map_err(LoadError::contradiction)?;
-        let mut state = State {
-            values: loaded.values,
-            told: vec![false; ROWS.len()],
-            notices: typed::advice(&config),
-        };
+        let mut state = State { values: loaded.values, told: vec![false; ROWS.len()], notices: typed::advice(&config) };
         for (index, row) in ROWS.iter().enumerate() {
             let default = load::default_value(row).map_err(LoadError::contradiction)?;
             if loaded.named[index] && state.values[index] != default {
@@ -128,32 +120,18 @@ impl ConfigStore {
         std::mem::take(&mut self.state.lock().notices)
     }
 
-    /// Adds a line for [`take_notices`](Self::take_notices): what the process found out before there was a log.
-    pub fn notice(&self, line: String) {
-        self.state.lock().notices.push(line);
-    }
-
     /// CONFIG GET: names and values that any pattern matches, each once, in the table's order.
     /// A pattern without wildcards is answered under the name it asks for.
     pub fn get<P: AsRef<[u8]>>(&self, patterns: &[P]) -> Vec<(String, String)> {
         let state = self.state.lock();
         let config = self.snapshot();
         let mut found = Vec::new();
-        for (row, value) in ROWS
-            .iter()
-            .zip(&state.values)
-            .filter(|(row, _)| row.change != Change::FileOnly)
-        {
-            for name in [row.name, row.alias]
-                .into_iter()
-                .filter(|name| !name.is_empty())
-            {
-                let matching = patterns.iter().find_map(|pattern| {
-                    match std::str::from_utf8(pattern.as_ref()) {
-                        Ok(exact) if exact.eq_ignore_ascii_case(name) => Some(exact),
-                        _ if row.group == Group::Hidden => None,
-                        _ => text::glob(pattern.as_ref(), name.as_bytes()).then_some(name),
-                    }
+        for (row, value) in ROWS.iter().zip(&state.values).filter(|(row, _)| row.change != Change::FileOnly) {
+            for name in [row.name, row.alias].into_iter().filter(|name| !name.is_empty()) {
+                let matching = patterns.iter().find_map(|pattern| match std::str::from_utf8(pattern.as_ref()) {
+                    Ok(exact) if exact.eq_ignore_ascii_case(name) => Some(exact),
+                    _ if row.group == Group::Hidden => None,
+                    _ => text::glob(pattern.as_ref(), name.as_bytes()).then_some(name),
                 });
                 let Some(shown_name) = matching else { continue };
                 let shown = match name {
@@ -174,15 +152,9 @@ impl ConfigStore {
 
     /// CONFIG SET; `local` says that the client came over loopback or the unix socket, which
     /// `enable-protected-configs local` lets change protected directives.
-    pub fn set_as<N: AsRef<[u8]>, V: AsRef<[u8]>>(
-        &self,
-        pairs: &[(N, V)],
-        local: bool,
-    ) -> Result<(), String> {
+    pub fn set_as<N: AsRef<[u8]>, V: AsRef<[u8]>>(&self, pairs: &[(N, V)], local: bool) -> Result<(), String> {
         let failed = |name: &str, why: &str| {
-            Err(format!(
-                "ERR CONFIG SET failed (possibly related to argument '{name}') - {why}"
-            ))
+            Err(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}"))
         };
         let mut state = self.state.lock();
         let guard = self.snapshot().enable_protected_configs;
@@ -190,20 +162,10 @@ impl ConfigStore {
         let mut changes: Vec<(usize, &str, &[u8])> = Vec::with_capacity(pairs.len());
         for (name, value) in pairs {
             let shown = String::from_utf8_lossy(name.as_ref());
-            let known = std::str::from_utf8(name.as_ref())
-                .ok()
-                .and_then(|name| Some((find(name)?, name)));
-            let Some((index, name)) =
-                known.filter(|&(index, _)| ROWS[index].change != Change::FileOnly)
-            else {
-                let shown: String = shown
-                    .chars()
-                    .take(128)
-                    .map(|c| if c.is_control() { '?' } else { c })
-                    .collect();
-                return Err(format!(
-                    "ERR Unknown option or number of arguments for CONFIG SET - '{shown}'"
-                ));
+            let known = std::str::from_utf8(name.as_ref()).ok().and_then(|name| Some((find(name)?, name)));
+            let Some((index, name)) = known.filter(|&(index, _)| ROWS[index].change != Change::FileOnly) else {
+                let shown: String = shown.chars().take(128).map(|c| if c.is_control() { '?' } else { c }).collect();
+                return Err(format!("ERR Unknown option or number of arguments for CONFIG SET - '{shown}'"));
             };
             match ROWS[index].change {
                 Change::Start | Change::FileOnly => {
@@ -214,10 +176,7 @@ impl ConfigStore {
                 }
                 Change::Protected | Change::Live => {}
             }
-            if changes
-                .iter()
-                .any(|(_, other, _)| other.eq_ignore_ascii_case(name))
-            {
+            if changes.iter().any(|(_, other, _)| other.eq_ignore_ascii_case(name)) {
                 return failed(name, "duplicate parameter");
             }
             changes.push((index, name, value.as_ref()));
@@ -245,10 +204,7 @@ impl ConfigStore {
             Err(why) => {
                 // Only the limits of memory can contradict each other.
                 let memory = |row: &Row| matches!(row.group, Group::Memory | Group::Flash);
-                let blamed = changes
-                    .iter()
-                    .find(|(index, ..)| memory(&ROWS[*index]))
-                    .or(changes.first());
+                let blamed = changes.iter().find(|(index, ..)| memory(&ROWS[*index])).or(changes.first());
                 return failed(blamed.map_or("", |(_, name, _)| name), &why);
             }
         };
@@ -271,10 +227,7 @@ impl ConfigStore {
 
     /// CONFIG REWRITE: the file with the current values, its comments and order kept. The error is the whole reply.
     pub fn rewrite(&self) -> Result<(), String> {
-        let file = self
-            .file
-            .as_deref()
-            .ok_or("ERR The server is running without a config file")?;
+        let file = self.file.as_deref().ok_or("ERR The server is running without a config file")?;
         // Held while writing: two rewrites, or a rewrite and a SET, must not cross.
         let state = self.state.lock();
         rewrite::rewrite(file, &state.values)

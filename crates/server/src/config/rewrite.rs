@@ -27,20 +27,14 @@ pub fn rewrite(path: &Path, values: &[Value]) -> Result<(), String> {
 
 /// The text that gives `values` when it is read from `path`.
 fn merge(path: &Path, old: &str, values: &[Value]) -> Result<String, String> {
-    let unreadable = |error: super::LoadError| {
-        format!("ERR Rewriting config file: it is no longer valid: {error}")
-    };
+    let unreadable = |error: super::LoadError| format!("ERR Rewriting config file: it is no longer valid: {error}");
     let read = |text: &str| -> Result<Loaded, String> {
         let mut loaded = Loaded::defaults().map_err(unreadable)?;
-        loaded
-            .text(&path.display().to_string(), text)
-            .map_err(unreadable)?;
+        loaded.text(&path.display().to_string(), text).map_err(unreadable)?;
         Ok(loaded)
     };
     let differing = |loaded: &Loaded| -> Vec<usize> {
-        (0..ROWS.len())
-            .filter(|&index| loaded.values[index] != values[index])
-            .collect()
+        (0..ROWS.len()).filter(|&index| loaded.values[index] != values[index]).collect()
     };
 
     let changed = differing(&read(old)?);
@@ -66,10 +60,9 @@ fn merge(path: &Path, old: &str, values: &[Value]) -> Result<String, String> {
     let text = lines.join("\n") + "\n";
     match differing(&read(&text)?).first() {
         None => Ok(text),
-        Some(&index) => Err(format!(
-            "ERR Rewriting config file: a line of it overrules '{}', change it by hand",
-            ROWS[index].name
-        )),
+        Some(&index) => {
+            Err(format!("ERR Rewriting config file: a line of it overrules '{}', change it by hand", ROWS[index].name))
+        }
     }
 }
 
@@ -78,12 +71,7 @@ fn replace_lines(old: &str, changed: &[usize], values: &[Value]) -> String {
     let mut pending: Vec<(usize, std::vec::IntoIter<String>)> = changed
         .iter()
         .filter(|&&index| ROWS[index].change != Change::FileOnly)
-        .map(|&index| {
-            (
-                index,
-                value::lines(&ROWS[index], &values[index]).into_iter(),
-            )
-        })
+        .map(|&index| (index, value::lines(&ROWS[index], &values[index]).into_iter()))
         .collect();
     let mut lines: Vec<String> = Vec::new();
     // (row, name in the file, where its last line now is), to put further lines of a list beside the others.
@@ -93,23 +81,15 @@ fn replace_lines(old: &str, changed: &[usize], values: &[Value]) -> String {
             comment if comment.starts_with('#') => vec![],
             line => text::split(line).unwrap_or_default(),
         };
-        let row = words
-            .split_first()
-            .and_then(|(name, rest)| resolve(name, rest))
-            .map(|(index, _)| index);
+        let row = words.split_first().and_then(|(name, rest)| resolve(name, rest)).map(|(index, _)| index);
         let Some((index, new)) = pending.iter_mut().find(|(index, _)| Some(*index) == row) else {
             lines.push(line.to_owned());
             continue;
         };
         // A line beyond the new ones goes.
         if let Some(value) = new.next() {
-            let own_name = [ROWS[*index].name, ROWS[*index].alias]
-                .contains(&words[0].to_ascii_lowercase().as_str());
-            let name = if own_name {
-                words[0].clone()
-            } else {
-                ROWS[*index].name.to_owned()
-            };
+            let own_name = [ROWS[*index].name, ROWS[*index].alias].contains(&words[0].to_ascii_lowercase().as_str());
+            let name = if own_name { words[0].clone() } else { ROWS[*index].name.to_owned() };
             lines.push(format!("{name} {value}"));
             last_place.retain(|(known, ..)| known != index);
             last_place.push((*index, name, lines.len()));
@@ -118,10 +98,7 @@ fn replace_lines(old: &str, changed: &[usize], values: &[Value]) -> String {
     // From the end, so that the places further up stay right.
     last_place.sort_by_key(|(.., place)| std::cmp::Reverse(*place));
     for (index, name, place) in last_place {
-        let (_, new) = pending
-            .iter_mut()
-            .find(|(known, _)| *known == index)
-            .expect("it was pending above");
+        let (_, new) = pending.iter_mut().find(|(known, _)| *known == index).expect("it was pending above");
         let more: Vec<String> = new.map(|value| format!("{name} {value}")).collect();
         lines.splice(place..place, more);
     }
@@ -142,13 +119,8 @@ fn append(lines: &mut Vec<String>, line: String) {
 
 /// Replaces a file by way of a temporary one beside it: a crash leaves the old or the new, never a part.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let directory = path
-        .parent()
-        .ok_or(io::Error::other("the file has no directory"))?;
-    let name = path
-        .file_name()
-        .ok_or(io::Error::other("the file has no name"))?
-        .to_string_lossy();
+    let directory = path.parent().ok_or(io::Error::other("the file has no directory"))?;
+    let name = path.file_name().ok_or(io::Error::other("the file has no name"))?.to_string_lossy();
     let temporary = directory.join(format!(".{name}.{}.tmp", std::process::id()));
     let written = (|| {
         let mut file = File::create(&temporary)?;
@@ -173,17 +145,14 @@ mod tests {
         let mut loaded = Loaded::defaults().unwrap();
         loaded.text("old", old).unwrap();
         for directive in directives {
-            loaded
-                .directive("test", &text::split(directive).unwrap(), 0)
-                .unwrap();
+            loaded.directive("test", &text::split(directive).unwrap(), 0).unwrap();
         }
         merge(Path::new("test.conf"), old, &loaded.values).unwrap()
     }
 
     #[test]
     fn what_has_not_changed_keeps_its_spelling() {
-        let old = "# my server\nPORT   7000\n\nmemory-limit 1024mb # not a comment"
-            .replace(" # not a comment", "");
+        let old = "# my server\nPORT   7000\n\nmemory-limit 1024mb # not a comment".replace(" # not a comment", "");
         assert_eq!(merged(&old, &[]), old);
     }
 
@@ -198,10 +167,7 @@ mod tests {
     fn what_the_file_lacks_comes_at_the_end() {
         let once = merged("port 1\n", &["timeout 5", "requirepass \"a b\""]);
         // In the table's order.
-        assert_eq!(
-            once,
-            format!("port 1\n{SIGNATURE}\ntimeout 5\nrequirepass \"a b\"\n")
-        );
+        assert_eq!(once, format!("port 1\n{SIGNATURE}\ntimeout 5\nrequirepass \"a b\"\n"));
         let twice = merged(&once, &["hz 20"]);
         assert_eq!(twice.matches(SIGNATURE).count(), 1);
         assert!(twice.ends_with("hz 20\n"), "{twice}");
@@ -209,28 +175,16 @@ mod tests {
 
     #[test]
     fn a_value_that_is_the_default_again_stays_in_its_line() {
-        assert_eq!(
-            merged("timeout 5\nport 1\n", &["timeout 0"]),
-            "timeout 0\nport 1\n"
-        );
-        assert_eq!(
-            merged("requirepass x\n", &["requirepass \"\""]),
-            "requirepass \"\"\n"
-        );
+        assert_eq!(merged("timeout 5\nport 1\n", &["timeout 0"]), "timeout 0\nport 1\n");
+        assert_eq!(merged("requirepass x\n", &["requirepass \"\""]), "requirepass \"\"\n");
     }
 
     #[test]
     fn repeated_directives_grow_and_shrink() {
         let old = "save 3600 1\n# middle\nsave 60 10\nport 1\n";
         assert_eq!(merged(old, &["save \"\""]), "save \"\"\n# middle\nport 1\n");
-        assert_eq!(
-            merged(old, &["save 5 5"]),
-            "save 3600 1\n# middle\nsave 60 10\nsave 5 5\nport 1\n"
-        );
-        assert_eq!(
-            merged("port 1\n", &["save 5 5 6 6"]),
-            format!("port 1\n{SIGNATURE}\nsave 5 5\nsave 6 6\n")
-        );
+        assert_eq!(merged(old, &["save 5 5"]), "save 3600 1\n# middle\nsave 60 10\nsave 5 5\nport 1\n");
+        assert_eq!(merged("port 1\n", &["save 5 5 6 6"]), format!("port 1\n{SIGNATURE}\nsave 5 5\nsave 6 6\n"));
     }
 
     #[test]
@@ -240,10 +194,7 @@ mod tests {
 
     #[test]
     fn output_limits_get_a_line_for_each_class() {
-        let new = merged(
-            "client-output-buffer-limit normal 1 2 3\n",
-            &["client-output-buffer-limit pubsub 0 0 0"],
-        );
+        let new = merged("client-output-buffer-limit normal 1 2 3\n", &["client-output-buffer-limit pubsub 0 0 0"]);
         assert_eq!(
             new,
             "client-output-buffer-limit normal 1 2 3\nclient-output-buffer-limit slave 256mb 64mb 60\n\
@@ -272,13 +223,7 @@ mod tests {
     #[test]
     fn keydb_lines_stay_unless_flash_paths_change() {
         let old = "storage-provider flash /a\nmemory-limit 1gb\n";
-        assert_eq!(
-            merged(old, &["hz 20"]),
-            format!("{old}{SIGNATURE}\nhz 20\n")
-        );
-        assert_eq!(
-            merged(old, &["flash-path /b"]),
-            "flash-path /a\nflash-path /b\nmemory-limit 1gb\n"
-        );
+        assert_eq!(merged(old, &["hz 20"]), format!("{old}{SIGNATURE}\nhz 20\n"));
+        assert_eq!(merged(old, &["flash-path /b"]), "flash-path /a\nflash-path /b\nmemory-limit 1gb\n");
     }
 }

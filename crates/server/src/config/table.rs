@@ -151,18 +151,12 @@ pub fn find(name: &str) -> Option<usize> {
     if name.is_empty() {
         return None;
     }
-    ROWS.iter()
-        .position(|row| row.name.eq_ignore_ascii_case(name) || row.alias.eq_ignore_ascii_case(name))
+    ROWS.iter().position(|row| row.name.eq_ignore_ascii_case(name) || row.alias.eq_ignore_ascii_case(name))
 }
 
 /// Whether the log, SLOWLOG and MONITOR must hide the value of this directive.
 pub fn is_secret(name: &str) -> bool {
-    find(name).is_some_and(|index| {
-        matches!(
-            ROWS[index].kind,
-            Kind::Password | Kind::Refused(_) | Kind::Lines
-        )
-    })
+    find(name).is_some_and(|index| matches!(ROWS[index].kind, Kind::Password | Kind::Refused(_) | Kind::Lines))
 }
 
 const fn row(
@@ -174,16 +168,7 @@ const fn row(
     group: Group,
     about: &'static str,
 ) -> Row {
-    Row {
-        name,
-        alias: "",
-        kind,
-        default,
-        change,
-        effect,
-        group,
-        about,
-    }
+    Row { name, alias: "", kind, default, change, effect, group, about }
 }
 
 impl Row {
@@ -203,8 +188,7 @@ const POLICY: Kind = typed::POLICY;
 const GUARD: Kind = typed::GUARD;
 const SHUTDOWN: Kind = Kind::Choices(&["default", "save", "nosave", "now", "force"]);
 
-const NO_PERSISTENCE: Effect =
-    Effect::Inert("persistence is not built yet: data does not survive a restart");
+const NO_PERSISTENCE: Effect = Effect::Inert("persistence is not built yet: data does not survive a restart");
 const NO_REPLICATION: Effect = Effect::Inert("replication is not built yet");
 const NO_CLUSTER: Effect = Effect::Inert("the cluster is not built yet");
 const NO_TLS: Effect = Effect::Inert("TLS is not built yet: connections are in clear text");
@@ -214,13 +198,12 @@ const NO_MODULES: Effect = Effect::Inert("modules are not supported");
 const NO_SCRIPTS: Effect = Effect::Inert("scripts are not built yet");
 const NO_PUBSUB: Effect = Effect::Inert("pub/sub is not built yet");
 const NO_TRACKING: Effect = Effect::Inert("client-side caching is not built yet");
-const NO_SYSLOG: Effect =
-    Effect::Inert("syslog is not supported: log to a file or to standard output");
+const NO_SYSLOG: Effect = Effect::Inert("syslog is not supported: log to a file or to standard output");
 const NO_REHASH: Effect = Effect::Inert("the index is never rehashed as a whole");
 const NO_DEFRAG: Effect = Effect::Inert("the allocator returns memory by itself");
-const NO_SAMPLES: Effect =
-    Effect::Inert("victims come from a sweep with frequency bits, not from samples");
+const NO_SAMPLES: Effect = Effect::Inert("victims come from a sweep with frequency bits, not from samples");
 const NO_LAZYFREE: Effect = Effect::Inert("values are freed where they are replaced");
+const NO_HZ: Effect = Effect::Inert("background work paces itself");
 const NO_CPULIST: Effect = Effect::Inert("use taskset or the service manager to choose processors");
 const NO_NEED: Effect = Effect::Inert("FlintKV has nothing that it would change");
 const HIDDEN: Effect = Effect::Inert("it is a debugging aid of Redis");
@@ -228,13 +211,12 @@ const HIDDEN: Effect = Effect::Inert("it is a debugging aid of Redis");
 use Change::{FileOnly, Live, Protected, Start};
 use Effect::Used;
 use Group::{
-    Access, Clients, Cluster, Flash, Hidden, Keys, Memory, Network, Observation, Other,
-    Persistence, Process, Replication, Tls, Types,
+    Access, Clients, Cluster, Flash, Hidden, Keys, Memory, Network, Observation, Other, Persistence, Process,
+    Replication, Tls, Types,
 };
 use Kind::{
-    AutoOrInt, Bool, Choice, Directory, Events, FileName, Int, Lines, Octal, OomScores,
-    OutputLimits, Password, Path, Paths, Percentiles, Primary, Refused, Renames, Save, Segment,
-    Size, SizeOrPercent, Text, Words,
+    AutoOrInt, Bool, Choice, Directory, Events, FileName, Int, Lines, Octal, OomScores, OutputLimits, Password, Path,
+    Paths, Percentiles, Primary, Refused, Renames, Save, Segment, Size, SizeOrPercent, Text, Words,
 };
 
 /// Every directive of Redis 7.2, and FlintKV's own.
@@ -255,7 +237,7 @@ pub const ROWS: &[Row] = &[
     row("maxmemory-clients", SizeOrPercent, "0", Live, Effect::Inert("buffers are bounded for each client, not in total"), Memory, ""),
     row("lfu-log-factor", Int(0, INT_MAX), "10", Live, NO_SAMPLES, Memory, ""),
     row("lfu-decay-time", Int(0, INT_MAX), "1", Live, NO_SAMPLES, Memory, ""),
-    row("lazyfree-lazy-user-flush", Bool, "no", Live, Used, Memory, "Whether FLUSHALL and FLUSHDB without ASYNC or SYNC free memory in the background."),
+    row("lazyfree-lazy-user-flush", Bool, "no", Live, NO_LAZYFREE, Memory, ""),
     row("lazyfree-lazy-eviction", Bool, "no", Live, NO_LAZYFREE, Memory, ""),
     row("lazyfree-lazy-expire", Bool, "no", Live, NO_LAZYFREE, Memory, ""),
     row("lazyfree-lazy-server-del", Bool, "no", Live, NO_LAZYFREE, Memory, ""),
@@ -307,9 +289,9 @@ pub const ROWS: &[Row] = &[
     row("databases", Int(1, 16384), "16", Start, Used, Keys, "How many databases SELECT can choose from."),
     row("hash-max-listpack-entries", Int(0, LONG_MAX), "512", Live, Used, Keys, "Fields up to which a hash keeps its compact form.").alias("hash-max-ziplist-entries"),
     row("hash-max-listpack-value", Size(0, LONG_MAX_BYTES), "64", Live, Used, Keys, "Longest field or value that the compact form of a hash takes.").alias("hash-max-ziplist-value"),
-    row("hz", Int(0, INT_MAX), "10", Live, Used, Keys, "How often in a second background work such as expiry looks around; kept within 1 and 500."),
-    row("dynamic-hz", Bool, "yes", Live, NO_NEED, Keys, ""),
-    row("active-expire-effort", Int(1, 10), "1", Live, Used, Keys, "How hard to look for expired keys, 1 to 10."),
+    row("hz", Int(0, INT_MAX), "10", Live, NO_HZ, Keys, ""),
+    row("dynamic-hz", Bool, "yes", Live, NO_HZ, Keys, ""),
+    row("active-expire-effort", Int(1, 10), "1", Live, NO_HZ, Keys, ""),
     row("notify-keyspace-events", Events, "", Live, NO_PUBSUB, Keys, ""),
     row("busy-reply-threshold", Int(0, LONG_MAX), "5000", Live, NO_SCRIPTS, Keys, "").alias("lua-time-limit"),
     row("tracking-table-max-keys", Int(0, LONG_MAX), "1000000", Live, NO_TRACKING, Keys, ""),
@@ -330,7 +312,7 @@ pub const ROWS: &[Row] = &[
 
     // ---- Process
     row("daemonize", Bool, "no", Start, Used, Process, "Detaches from the terminal once the configuration has been read."),
-    row("pidfile", Path, "", Start, Used, Process, "Where to write the process id; with daemonize it is /var/run/flintkv.pid unless set."),
+    row("pidfile", Path, "", Start, Used, Process, "Where to write the process id; empty is nowhere."),
     row("dir", Directory, ".", Protected, Used, Process, "The directory that relative paths of other directives start from."),
     row("supervised", Choice(&["upstart", "systemd", "auto", "no"]), "no", Start, Effect::Inert("readiness is not announced: use Type=exec"), Process, ""),
     row("set-proc-title", Bool, "yes", Start, NO_NEED, Process, ""),
@@ -471,10 +453,7 @@ mod tests {
     fn names_are_unique_and_lower_case() {
         let mut seen = std::collections::BTreeSet::new();
         for row in ROWS {
-            for name in [row.name, row.alias]
-                .into_iter()
-                .filter(|name| !name.is_empty())
-            {
+            for name in [row.name, row.alias].into_iter().filter(|name| !name.is_empty()) {
                 assert_eq!(name, name.to_ascii_lowercase());
                 assert!(seen.insert(name), "'{name}' appears twice");
             }
@@ -491,10 +470,7 @@ mod tests {
     #[test]
     fn a_name_is_found_by_its_alias_and_in_any_case() {
         assert_eq!(ROWS[find("MaxMemory").unwrap()].name, "ram-limit");
-        assert_eq!(
-            ROWS[find("slave-priority").unwrap()].name,
-            "replica-priority"
-        );
+        assert_eq!(ROWS[find("slave-priority").unwrap()].name, "replica-priority");
         assert_eq!(find("no-such-directive"), None);
         assert_eq!(find(""), None);
     }

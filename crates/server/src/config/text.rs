@@ -53,8 +53,7 @@ pub fn split(line: &str) -> Result<Vec<String>, &'static str> {
         if word.contains(&0) {
             return Err("a NUL byte is not allowed in a configuration line");
         }
-        words
-            .push(String::from_utf8(word).map_err(|_| "a configuration line must be valid UTF-8")?);
+        words.push(String::from_utf8(word).map_err(|_| "a configuration line must be valid UTF-8")?);
     }
 }
 
@@ -84,11 +83,7 @@ pub fn quote(word: &str) -> String {
 }
 
 pub fn join<S: AsRef<str>>(words: &[S]) -> String {
-    words
-        .iter()
-        .map(|word| quote(word.as_ref()))
-        .collect::<Vec<_>>()
-        .join(" ")
+    words.iter().map(|word| quote(word.as_ref())).collect::<Vec<_>>().join(" ")
 }
 
 /// Whether a name contains a character that a pattern treats specially.
@@ -134,11 +129,7 @@ enum Step {
 fn one(pattern: &[u8], byte: u8) -> Step {
     let same = |a: u8| a.eq_ignore_ascii_case(&byte);
     let hit = |matched: bool, length: usize| {
-        if matched {
-            Step::Match(length)
-        } else {
-            Step::Miss
-        }
+        if matched { Step::Match(length) } else { Step::Miss }
     };
     match pattern {
         [] => Step::Miss,
@@ -186,19 +177,10 @@ pub fn glob_files(pattern: &str) -> io::Result<Vec<PathBuf>> {
                 next.push(base.join(component));
                 continue;
             }
-            let directory = if base.as_os_str().is_empty() {
-                Path::new(".")
-            } else {
-                base.as_path()
-            };
+            let directory = if base.as_os_str().is_empty() { Path::new(".") } else { base.as_path() };
             let entries = match std::fs::read_dir(directory) {
                 Ok(entries) => entries,
-                Err(error)
-                    if matches!(
-                        error.kind(),
-                        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-                    ) =>
-                {
+                Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -253,14 +235,8 @@ mod tests {
 
     #[test]
     fn unbalanced_quotes_are_refused() {
-        for line in [
-            r#"a "b"#, "a 'b", r#""a"b"#, r#"'a'b"#, r#"""""#, r#""\"#, r#""\x"#,
-        ] {
-            assert_eq!(
-                split(line),
-                Err("Unbalanced quotes in configuration line"),
-                "{line}"
-            );
+        for line in [r#"a "b"#, "a 'b", r#""a"b"#, r#"'a'b"#, r#"""""#, r#""\"#, r#""\x"#] {
+            assert_eq!(split(line), Err("Unbalanced quotes in configuration line"), "{line}");
         }
     }
 
@@ -272,18 +248,7 @@ mod tests {
 
     #[test]
     fn a_quoted_word_reads_back() {
-        for word in [
-            "",
-            "plain",
-            "two words",
-            "a\"b",
-            "it's",
-            "back\\slash",
-            "\n\r\t\u{1}",
-            "#hash",
-            "µ",
-            "\u{a0}",
-        ] {
+        for word in ["", "plain", "two words", "a\"b", "it's", "back\\slash", "\n\r\t\u{1}", "#hash", "µ", "\u{a0}"] {
             assert_eq!(split(&quote(word)).unwrap(), [word], "{word:?}");
         }
         assert_eq!(quote("/data/a"), "/data/a");
@@ -309,11 +274,7 @@ mod tests {
             ("", "a", false),
             ("a*b*c", "aXbYbZc", true),
         ] {
-            assert_eq!(
-                glob(pattern.as_bytes(), text.as_bytes()),
-                expected,
-                "{pattern} on {text}"
-            );
+            assert_eq!(glob(pattern.as_bytes(), text.as_bytes()), expected, "{pattern} on {text}");
         }
     }
 
@@ -333,16 +294,10 @@ mod tests {
             }
         }
         let found = glob_files(&format!("{}/[xy]/*.conf", dir.display())).unwrap();
-        let expected: Vec<_> = ["x/1.conf", "x/2.conf", "y/1.conf", "y/2.conf"]
-            .iter()
-            .map(|name| dir.join(name))
-            .collect();
+        let expected: Vec<_> =
+            ["x/1.conf", "x/2.conf", "y/1.conf", "y/2.conf"].iter().map(|name| dir.join(name)).collect();
         assert_eq!(found, expected);
-        assert!(
-            glob_files(&format!("{}/none/*.conf", dir.display()))
-                .unwrap()
-                .is_empty()
-        );
+        assert!(glob_files(&format!("{}/none/*.conf", dir.display())).unwrap().is_empty());
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -152,11 +152,8 @@ pub struct Config {
     pub io_threads: usize,
     pub databases: usize,
     pub hz: u32,
-    /// 1 (light) to 10.
-    pub active_expire_effort: u32,
     pub hash_max_listpack_entries: usize,
     pub hash_max_listpack_value: usize,
-    pub lazyfree_lazy_user_flush: bool,
 
     // Observation
     pub loglevel: LogLevel,
@@ -198,21 +195,14 @@ impl Values<'_> {
         self.word(name) == "yes"
     }
     fn int<T: TryFrom<i64>>(&self, name: &str) -> T {
-        let number: i64 = self
-            .word(name)
-            .parse()
-            .expect("the table checked the integer");
-        T::try_from(number)
-            .ok()
-            .expect("the table's range fits the field")
+        let number: i64 = self.word(name).parse().expect("the table checked the integer");
+        T::try_from(number).ok().expect("the table's range fits the field")
     }
     fn bytes(&self, name: &str) -> u64 {
         self.word(name).parse().expect("the table checked the size")
     }
     fn path(&self, name: &str, dir: &Path) -> Option<PathBuf> {
-        Some(self.word(name))
-            .filter(|text| !text.is_empty())
-            .map(|text| dir.join(text))
+        Some(self.word(name)).filter(|text| !text.is_empty()).map(|text| dir.join(text))
     }
 }
 
@@ -220,19 +210,11 @@ impl Values<'_> {
 pub(super) fn build(values: &[Value]) -> Result<Config, String> {
     let v = Values(values);
     let dir = PathBuf::from(v.word("dir"));
-    let flash_paths: Vec<PathBuf> = v
-        .words("flash-path")
-        .iter()
-        .map(|path| dir.join(path))
-        .collect();
+    let flash_paths: Vec<PathBuf> = v.words("flash-path").iter().map(|path| dir.join(path)).collect();
     let limits = limits(&v, !flash_paths.is_empty())?;
-    let output_limit =
-        |class: usize| value::output_limit(v.words("client-output-buffer-limit"), class);
-    let daemonize = v.yes("daemonize");
+    let output_limit = |class: usize| value::output_limit(v.words("client-output-buffer-limit"), class);
     let io_threads = match v.word("io-threads") {
-        "auto" => std::thread::available_parallelism()
-            .map_or(1, |cores| cores.get())
-            .min(128),
+        "auto" => std::thread::available_parallelism().map_or(1, |cores| cores.get()).min(128),
         _ => v.int("io-threads"),
     };
     Ok(Config {
@@ -241,28 +223,19 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
             .iter()
             .filter(|word| !word.is_empty())
             .map(|word| match word.strip_prefix('-') {
-                Some(address) => BindAddress {
-                    address: address.to_owned(),
-                    optional: true,
-                },
-                None => BindAddress {
-                    address: word.clone(),
-                    optional: false,
-                },
+                Some(address) => BindAddress { address: address.to_owned(), optional: true },
+                None => BindAddress { address: word.clone(), optional: false },
             })
             .collect(),
         port: v.int("port"),
         unixsocket: v.path("unixsocket", &dir),
-        unixsocketperm: u32::from_str_radix(v.word("unixsocketperm"), 8)
-            .expect("the table checked the mode"),
+        unixsocketperm: u32::from_str_radix(v.word("unixsocketperm"), 8).expect("the table checked the mode"),
         tcp_backlog: v.int("tcp-backlog"),
         tcp_keepalive_s: v.int("tcp-keepalive"),
         timeout_s: v.int("timeout"),
         maxclients: v.int("maxclients"),
         protected_mode: v.yes("protected-mode"),
-        requirepass: Some(v.word("requirepass"))
-            .filter(|pass| !pass.is_empty())
-            .map(Secret::new),
+        requirepass: Some(v.word("requirepass")).filter(|pass| !pass.is_empty()).map(Secret::new),
         rename_commands: v
             .words("rename-command")
             .chunks_exact(2)
@@ -286,10 +259,8 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
         io_threads,
         databases: v.int("databases"),
         hz: v.int::<u32>("hz").clamp(1, 500),
-        active_expire_effort: v.int("active-expire-effort"),
         hash_max_listpack_entries: v.int("hash-max-listpack-entries"),
         hash_max_listpack_value: v.bytes("hash-max-listpack-value") as usize,
-        lazyfree_lazy_user_flush: v.yes("lazyfree-lazy-user-flush"),
         loglevel: LogLevel::from_word(v.word("loglevel")),
         logfile: v.path("logfile", &dir),
         slowlog_log_slower_than_us: v.int("slowlog-log-slower-than"),
@@ -301,10 +272,8 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
             .iter()
             .map(|word| word.parse().expect("the table checked the percentile"))
             .collect(),
-        daemonize,
-        pidfile: v
-            .path("pidfile", &dir)
-            .or_else(|| daemonize.then(|| PathBuf::from("/var/run/flintkv.pid"))),
+        daemonize: v.yes("daemonize"),
+        pidfile: v.path("pidfile", &dir),
         dir,
         disable_thp: v.yes("disable-thp"),
     })
@@ -335,10 +304,7 @@ fn limits(v: &Values<'_>, has_flash: bool) -> Result<Limits, String> {
         Some("0") => {
             return Err("ram-limit 0% leaves no RAM: give a share from 1% or a size".to_owned());
         }
-        Some(percent) => share(
-            memory,
-            percent.parse().expect("the table checked the percentage"),
-        ),
+        Some(percent) => share(memory, percent.parse().expect("the table checked the percentage")),
         None => match wanted.parse().expect("the table checked the size") {
             0 if has_flash => share(memory, RAM_SHARE_PERCENT),
             0 => memory,
@@ -355,11 +321,7 @@ fn limits(v: &Values<'_>, has_flash: bool) -> Result<Limits, String> {
         ));
     }
     if !has_flash {
-        return Ok(Limits {
-            memory,
-            ram,
-            flash: 0,
-        });
+        return Ok(Limits { memory, ram, flash: 0 });
     }
     let flash = memory - ram;
     if flash < FLASH_BYTES_MIN {

@@ -40,9 +40,7 @@ impl Kind {
         match self {
             Kind::Bool => "yes or no".to_owned(),
             Kind::Int(low, high) => match (low, high) {
-                (low, high) if high >= i64::from(i32::MAX) && low <= i64::from(i32::MIN) => {
-                    "integer".to_owned()
-                }
+                (low, high) if high >= i64::from(i32::MAX) && low <= i64::from(i32::MIN) => "integer".to_owned(),
                 (low, high) if high >= i64::from(i32::MAX) => format!("integer from {low}"),
                 _ => format!("integer, {low} to {high}"),
             },
@@ -82,10 +80,7 @@ pub fn read(row: &Row, words: &[String], before: &Value, mode: Mode) -> Result<V
     let kind = row.kind;
     if kind.takes_words() {
         // `save "900 1 300 10"` is the same as four words.
-        let split: Vec<&str> = words
-            .iter()
-            .flat_map(|word| word.split_ascii_whitespace())
-            .collect();
+        let split: Vec<&str> = words.iter().flat_map(|word| word.split_ascii_whitespace()).collect();
         return read_words(row, &split, before, mode);
     }
     if kind.takes_lines() {
@@ -102,21 +97,13 @@ pub fn read(row: &Row, words: &[String], before: &Value, mode: Mode) -> Result<V
 
 fn read_word(kind: Kind, word: &str) -> Result<String, String> {
     let range = |low: &dyn std::fmt::Display, high: &dyn std::fmt::Display| {
-        Err(format!(
-            "argument must be between {low} and {high} inclusive"
-        ))
+        Err(format!("argument must be between {low} and {high} inclusive"))
     };
     match kind {
-        Kind::Bool => {
-            match_choice(&["yes", "no"], word).ok_or("argument must be 'yes' or 'no'".to_owned())
-        }
+        Kind::Bool => match_choice(&["yes", "no"], word).ok_or("argument must be 'yes' or 'no'".to_owned()),
         Kind::Int(low, high) => {
             let number = integer(word).ok_or("argument couldn't be parsed into an integer")?;
-            if number < low || number > high {
-                range(&low, &high)
-            } else {
-                Ok(number.to_string())
-            }
+            if number < low || number > high { range(&low, &high) } else { Ok(number.to_string()) }
         }
         Kind::AutoOrInt(low, high) => {
             if word.eq_ignore_ascii_case("auto") {
@@ -126,29 +113,19 @@ fn read_word(kind: Kind, word: &str) -> Result<String, String> {
         }
         Kind::Size(low, high) => {
             let bytes = size(word).ok_or("argument must be a memory value")?;
-            if bytes < low || bytes > high {
-                range(&low, &high)
-            } else {
-                Ok(bytes.to_string())
-            }
+            if bytes < low || bytes > high { range(&low, &high) } else { Ok(bytes.to_string()) }
         }
         Kind::Segment(low, high) => {
             let bytes = size(word).ok_or("argument must be a memory value")?;
             if bytes.is_power_of_two() && bytes >= low && bytes <= high {
                 return Ok(bytes.to_string());
             }
-            Err(format!(
-                "argument must be a power of two between {} and {}",
-                human(low),
-                human(high)
-            ))
+            Err(format!("argument must be a power of two between {} and {}", human(low), human(high)))
         }
         Kind::SizeOrPercent => {
             let Some(percent) = word.strip_suffix('%') else {
                 let bytes = size(word).filter(|&bytes| bytes <= i64::MAX as u64);
-                return bytes
-                    .map(|bytes| bytes.to_string())
-                    .ok_or("argument must be a memory or percent value".into());
+                return bytes.map(|bytes| bytes.to_string()).ok_or("argument must be a memory or percent value".into());
             };
             match integer(percent) {
                 Some(percent @ 0..=100) => Ok(format!("{percent}%")),
@@ -165,28 +142,18 @@ fn read_word(kind: Kind, word: &str) -> Result<String, String> {
             }
             Ok(format!("{mode:o}"))
         }
-        Kind::Choice(choices) => match_choice(choices, word).ok_or_else(|| {
-            format!(
-                "argument(s) must be one of the following: {}",
-                choices.join(", ")
-            )
-        }),
+        Kind::Choice(choices) => match_choice(choices, word)
+            .ok_or_else(|| format!("argument(s) must be one of the following: {}", choices.join(", "))),
         Kind::FileName if word.is_empty() => Err("a file name can't be empty".to_owned()),
-        Kind::FileName if word.contains('/') => {
-            Err("it can't be a path, just a filename".to_owned())
-        }
+        Kind::FileName if word.contains('/') => Err("it can't be a path, just a filename".to_owned()),
         Kind::Directory => {
             let path = std::fs::canonicalize(word).map_err(|error| format!("'{word}': {error}"))?;
             if !path.is_dir() {
                 return Err(format!("'{word}' is not a directory"));
             }
-            path.into_os_string()
-                .into_string()
-                .map_err(|_| "the directory's name must be valid UTF-8".to_owned())
+            path.into_os_string().into_string().map_err(|_| "the directory's name must be valid UTF-8".to_owned())
         }
-        Kind::Events => {
-            events(word).ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.".to_owned())
-        }
+        Kind::Events => events(word).ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.".to_owned()),
         _ => Ok(word.to_owned()),
     }
 }
@@ -204,15 +171,10 @@ fn read_words(row: &Row, words: &[&str], before: &Value, mode: Mode) -> Result<V
             }
             for pair in words.chunks_exact(2) {
                 let seconds = integer(pair[0]).filter(|&seconds| seconds >= 1);
-                let changes = integer(pair[1])
-                    .filter(|&changes| (0..=i64::from(i32::MAX)).contains(&changes));
+                let changes = integer(pair[1]).filter(|&changes| (0..=i64::from(i32::MAX)).contains(&changes));
                 seconds.zip(changes).ok_or(INVALID)?;
             }
-            let mut all = if mode == Mode::Line {
-                before.clone()
-            } else {
-                vec![]
-            };
+            let mut all = if mode == Mode::Line { before.clone() } else { vec![] };
             all.extend(owned());
             Ok(all)
         }
@@ -220,21 +182,14 @@ fn read_words(row: &Row, words: &[&str], before: &Value, mode: Mode) -> Result<V
             if words.is_empty() || !words.len().is_multiple_of(4) {
                 return Err("Wrong number of arguments in buffer limit configuration.".to_owned());
             }
-            let mut all = if before.is_empty() {
-                vec![String::new(); 12]
-            } else {
-                before.clone()
-            };
+            let mut all = if before.is_empty() { vec![String::new(); 12] } else { before.clone() };
             for limit in words.chunks_exact(4) {
                 let class = match limit[0].to_ascii_lowercase().as_str() {
                     "normal" => 0,
                     "slave" | "replica" => 1,
                     "pubsub" => 2,
                     _ => {
-                        return Err(
-                            "Invalid client class specified in buffer limit configuration."
-                                .to_owned(),
-                        );
+                        return Err("Invalid client class specified in buffer limit configuration.".to_owned());
                     }
                 };
                 let (hard, soft, seconds) = (size(limit[1]), size(limit[2]), integer(limit[3]));
@@ -256,24 +211,16 @@ fn read_words(row: &Row, words: &[&str], before: &Value, mode: Mode) -> Result<V
             }
             for word in words {
                 if !integer(word).is_some_and(|score| (-2000..=2000).contains(&score)) {
-                    return Err(
-                        "Invalid oom-score-adj-values, elements must be between -2000 and 2000."
-                            .to_owned(),
-                    );
+                    return Err("Invalid oom-score-adj-values, elements must be between -2000 and 2000.".to_owned());
                 }
             }
             Ok(owned())
         }
         Kind::Percentiles => {
             for word in words {
-                let inside = word
-                    .parse::<f64>()
-                    .is_ok_and(|percentile| (0.0..=100.0).contains(&percentile));
+                let inside = word.parse::<f64>().is_ok_and(|percentile| (0.0..=100.0).contains(&percentile));
                 if !inside {
-                    return Err(format!(
-                        "{} parameters should sit between [0.0,100.0]",
-                        row.name
-                    ));
+                    return Err(format!("{} parameters should sit between [0.0,100.0]", row.name));
                 }
             }
             Ok(owned())
@@ -286,24 +233,13 @@ fn read_words(row: &Row, words: &[&str], before: &Value, mode: Mode) -> Result<V
                 .iter()
                 .map(|word| match_choice(choices, word))
                 .collect::<Option<Value>>()
-                .ok_or_else(|| {
-                    format!(
-                        "argument(s) must be one of the following: {}",
-                        choices.join(", ")
-                    )
-                })
+                .ok_or_else(|| format!("argument(s) must be one of the following: {}", choices.join(", ")))
         }
-        Kind::Words(most) if words.len() > most => {
-            Err("Too many bind addresses specified.".to_owned())
-        }
+        Kind::Words(most) if words.len() > most => Err("Too many bind addresses specified.".to_owned()),
         Kind::Primary => match words {
             [] => Ok(vec![]),
-            [no, one] if no.eq_ignore_ascii_case("no") && one.eq_ignore_ascii_case("one") => {
-                Ok(vec![])
-            }
-            [_, port] if integer(port).is_some_and(|port| (0..=65535).contains(&port)) => {
-                Ok(owned())
-            }
+            [no, one] if no.eq_ignore_ascii_case("no") && one.eq_ignore_ascii_case("one") => Ok(vec![]),
+            [_, port] if integer(port).is_some_and(|port| (0..=65535).contains(&port)) => Ok(owned()),
             [_, _] => Err("Invalid master port".to_owned()),
             _ => Err("wrong number of arguments".to_owned()),
         },
@@ -314,11 +250,7 @@ fn read_words(row: &Row, words: &[&str], before: &Value, mode: Mode) -> Result<V
 fn read_line(row: &Row, words: &[String], before: &Value) -> Result<Value, String> {
     if let Kind::Refused(why) = row.kind {
         let empty = words.iter().all(String::is_empty) && words.len() == 1;
-        return if empty {
-            Ok(vec![])
-        } else {
-            Err(why.to_owned())
-        };
+        return if empty { Ok(vec![]) } else { Err(why.to_owned()) };
     }
     let mut all = before.clone();
     if row.kind == Kind::Lines {
@@ -334,10 +266,7 @@ fn read_line(row: &Row, words: &[String], before: &Value) -> Result<Value, Strin
     if command.is_empty() {
         return Err("No such command in rename-command".to_owned());
     }
-    let taken = |name: &str| {
-        all.chunks_exact(2)
-            .any(|pair| pair[1].eq_ignore_ascii_case(name))
-    };
+    let taken = |name: &str| all.chunks_exact(2).any(|pair| pair[1].eq_ignore_ascii_case(name));
     if !new.is_empty() && taken(new) {
         return Err("Target command name already exists".to_owned());
     }
@@ -346,11 +275,7 @@ fn read_line(row: &Row, words: &[String], before: &Value) -> Result<Value, Strin
 }
 
 fn read_path(row: &Row, path: &str, before: &Value, mode: Mode) -> Result<Value, String> {
-    let mut all = if mode == Mode::Line {
-        before.clone()
-    } else {
-        vec![]
-    };
+    let mut all = if mode == Mode::Line { before.clone() } else { vec![] };
     if path.is_empty() {
         return Ok(vec![]);
     }
@@ -372,39 +297,20 @@ pub fn show(row: &Row, value: &Value) -> String {
 /// A value as lines of the file, without the directive's name.
 pub fn lines(row: &Row, value: &Value) -> Vec<String> {
     let size = |word: &String| word.parse().map_or_else(|_| word.clone(), human);
-    let chunks = |length: usize| {
-        value
-            .chunks_exact(length)
-            .map(text::join)
-            .collect::<Vec<_>>()
-    };
+    let chunks = |length: usize| value.chunks_exact(length).map(text::join).collect::<Vec<_>>();
     let lines = match row.kind {
-        Kind::Size(..) | Kind::SizeOrPercent | Kind::Segment(..) => {
-            value.iter().map(size).collect()
-        }
+        Kind::Size(..) | Kind::SizeOrPercent | Kind::Segment(..) => value.iter().map(size).collect(),
         Kind::Paths => chunks(1),
         Kind::Save | Kind::Renames => chunks(2),
         Kind::OutputLimits => value
             .chunks_exact(4)
-            .map(|limit| {
-                format!(
-                    "{} {} {} {}",
-                    limit[0],
-                    size(&limit[1]),
-                    size(&limit[2]),
-                    limit[3]
-                )
-            })
+            .map(|limit| format!("{} {} {} {}", limit[0], size(&limit[1]), size(&limit[2]), limit[3]))
             .collect(),
         Kind::Lines => value.clone(),
         _ if value.is_empty() => vec![],
         _ => vec![text::join(value)],
     };
-    if lines.is_empty() {
-        vec!["\"\"".to_owned()]
-    } else {
-        lines
-    }
+    if lines.is_empty() { vec!["\"\"".to_owned()] } else { lines }
 }
 
 /// Whether a further line adds to the value instead of replacing it.
@@ -414,23 +320,13 @@ pub fn adds_up(row: &Row) -> bool {
 
 /// One class of `client-output-buffer-limit`: 0 normal, 1 replica, 2 pubsub.
 pub fn output_limit(value: &[String], class: usize) -> OutputLimit {
-    let number = |at: usize| {
-        value[class * 4 + at]
-            .parse()
-            .expect("the limit was checked")
-    };
-    OutputLimit {
-        hard_bytes: number(1),
-        soft_bytes: number(2),
-        soft_s: number(3),
-    }
+    let number = |at: usize| value[class * 4 + at].parse().expect("the limit was checked");
+    OutputLimit { hard_bytes: number(1), soft_bytes: number(2), soft_s: number(3) }
 }
 
 /// An integer as Redis reads one: no plus sign, no leading zeros, no spaces.
 fn integer(word: &str) -> Option<i64> {
-    word.parse::<i64>()
-        .ok()
-        .filter(|number| number.to_string() == word)
+    word.parse::<i64>().ok().filter(|number| number.to_string() == word)
 }
 
 /// `512`, `1k` = 1000, `1kb` = 1024, `1m`, `1mb`, `1g`, `1gb`, in any case.
@@ -451,27 +347,17 @@ pub fn size(word: &str) -> Option<u64> {
 }
 
 fn match_choice(choices: &[&str], word: &str) -> Option<String> {
-    choices
-        .iter()
-        .find(|choice| choice.eq_ignore_ascii_case(word))
-        .map(|&choice| choice.to_owned())
+    choices.iter().find(|choice| choice.eq_ignore_ascii_case(word)).map(|&choice| choice.to_owned())
 }
 
 /// Event classes in Redis' order; `A` stands for all those of keys.
 fn events(word: &str) -> Option<String> {
     const ALL: &str = "g$lshzxetd";
-    if !word
-        .chars()
-        .all(|c| c == 'A' || "KEmn".contains(c) || ALL.contains(c))
-    {
+    if !word.chars().all(|c| c == 'A' || "KEmn".contains(c) || ALL.contains(c)) {
         return None;
     }
     let has = |c: char| word.contains(c) || (word.contains('A') && ALL.contains(c));
-    let keys = if ALL.chars().all(has) {
-        "A".to_owned()
-    } else {
-        ALL.chars().filter(|&c| has(c)).collect()
-    };
+    let keys = if ALL.chars().all(has) { "A".to_owned() } else { ALL.chars().filter(|&c| has(c)).collect() };
     Some(keys + &"KEmn".chars().filter(|&c| has(c)).collect::<String>())
 }
 
@@ -489,11 +375,7 @@ mod tests {
     fn good(directive: &str, shown: &str) {
         let name = directive.split(' ').next().unwrap();
         let value = line(directive, &vec![]).unwrap();
-        assert_eq!(
-            show(&ROWS[find(name).unwrap()], &value),
-            shown,
-            "{directive}"
-        );
+        assert_eq!(show(&ROWS[find(name).unwrap()], &value), shown, "{directive}");
     }
     #[track_caller]
     fn bad(directive: &str, error: &str) {
@@ -516,19 +398,9 @@ mod tests {
         ] {
             assert_eq!(size(word), Some(bytes), "{word}");
         }
-        for word in [
-            "",
-            "kb",
-            "-1",
-            "+1",
-            "1.5gb",
-            "1 gb",
-            "1tb",
-            "1kk",
-            "0x10",
-            "18446744073709551616",
-            "17179869184gb",
-        ] {
+        for word in
+            ["", "kb", "-1", "+1", "1.5gb", "1 gb", "1tb", "1kk", "0x10", "18446744073709551616", "17179869184gb"]
+        {
             assert_eq!(size(word), None, "{word}");
         }
     }
@@ -554,58 +426,25 @@ mod tests {
     fn wrong_values_get_redis_words() {
         bad("port", "wrong number of arguments");
         bad("port 1 2", "wrong number of arguments");
-        bad(
-            "port 65536",
-            "argument must be between 0 and 65535 inclusive",
-        );
+        bad("port 65536", "argument must be between 0 and 65535 inclusive");
         bad("port 0x10", "argument couldn't be parsed into an integer");
         bad("port +5", "argument couldn't be parsed into an integer");
         bad("port 007", "argument couldn't be parsed into an integer");
         bad("port \"\"", "argument couldn't be parsed into an integer");
-        bad(
-            "slowlog-max-len 9223372036854775808",
-            "argument couldn't be parsed into an integer",
-        );
+        bad("slowlog-max-len 9223372036854775808", "argument couldn't be parsed into an integer");
         bad("appendonly maybe", "argument must be 'yes' or 'no'");
-        bad(
-            "proto-max-bulk-len 1",
-            "argument must be between 1048576 and 9223372036854775807 inclusive",
-        );
+        bad("proto-max-bulk-len 1", "argument must be between 1048576 and 9223372036854775807 inclusive");
         bad("memory-limit 1tb", "argument must be a memory value");
-        bad(
-            "ram-limit 101%",
-            "percentage argument must be less or equal to 100",
-        );
-        bad(
-            "ram-limit -1%",
-            "argument must be a memory or percent value",
-        );
+        bad("ram-limit 101%", "percentage argument must be less or equal to 100");
+        bad("ram-limit -1%", "argument must be a memory or percent value");
         bad("ram-limit x", "argument must be a memory or percent value");
-        bad(
-            "unixsocketperm 1000",
-            "argument must be between 0 and 777 inclusive",
-        );
-        bad(
-            "unixsocketperm 8",
-            "argument couldn't be parsed as an octal number",
-        );
-        bad(
-            "loglevel loud",
-            "argument(s) must be one of the following: debug, verbose, notice, warning, nothing",
-        );
-        bad(
-            "flash-segment-size 3mb",
-            "argument must be a power of two between 256kb and 128mb",
-        );
-        bad(
-            "flash-segment-size 128kb",
-            "argument must be a power of two between 256kb and 128mb",
-        );
+        bad("unixsocketperm 1000", "argument must be between 0 and 777 inclusive");
+        bad("unixsocketperm 8", "argument couldn't be parsed as an octal number");
+        bad("loglevel loud", "argument(s) must be one of the following: debug, verbose, notice, warning, nothing");
+        bad("flash-segment-size 3mb", "argument must be a power of two between 256kb and 128mb");
+        bad("flash-segment-size 128kb", "argument must be a power of two between 256kb and 128mb");
         bad("dbfilename a/b", "it can't be a path, just a filename");
-        bad(
-            "dir /no/such/directory",
-            "'/no/such/directory': No such file or directory (os error 2)",
-        );
+        bad("dir /no/such/directory", "'/no/such/directory': No such file or directory (os error 2)");
     }
 
     #[test]
@@ -615,14 +454,7 @@ mod tests {
         assert_eq!(value.join(" "), "3600 1 300 100 60 10000");
         assert_eq!(line("save \"\"", &value).unwrap(), Value::new());
         assert_eq!(line("save \"900 1\"", &vec![]).unwrap(), ["900", "1"]);
-        for wrong in [
-            "save 10",
-            "save 10 5 20",
-            "save a b",
-            "save 0 1",
-            "save 1 -1",
-            "save 1 99999999999",
-        ] {
+        for wrong in ["save 10", "save 10 5 20", "save a b", "save 0 1", "save 1 -1", "save 1 99999999999"] {
             bad(wrong, "Invalid save parameters");
         }
     }
@@ -631,35 +463,12 @@ mod tests {
     fn output_limits_change_the_classes_that_are_named() {
         let row = &ROWS[find("client-output-buffer-limit").unwrap()];
         let default: Value = row.default.split(' ').map(str::to_owned).collect();
-        let value = line(
-            "client-output-buffer-limit replica 1mb 2 3 normal 4 5 6",
-            &default,
-        )
-        .unwrap();
-        assert_eq!(
-            show(row, &value),
-            "normal 4 5 6 slave 1048576 2 3 pubsub 33554432 8388608 60"
-        );
-        assert_eq!(
-            output_limit(&value, 1),
-            OutputLimit {
-                hard_bytes: 1048576,
-                soft_bytes: 2,
-                soft_s: 3
-            }
-        );
-        bad(
-            "client-output-buffer-limit normal 1 2",
-            "Wrong number of arguments in buffer limit configuration.",
-        );
-        bad(
-            "client-output-buffer-limit",
-            "Wrong number of arguments in buffer limit configuration.",
-        );
-        bad(
-            "client-output-buffer-limit master 1 2 3",
-            "Invalid client class specified in buffer limit configuration.",
-        );
+        let value = line("client-output-buffer-limit replica 1mb 2 3 normal 4 5 6", &default).unwrap();
+        assert_eq!(show(row, &value), "normal 4 5 6 slave 1048576 2 3 pubsub 33554432 8388608 60");
+        assert_eq!(output_limit(&value, 1), OutputLimit { hard_bytes: 1048576, soft_bytes: 2, soft_s: 3 });
+        bad("client-output-buffer-limit normal 1 2", "Wrong number of arguments in buffer limit configuration.");
+        bad("client-output-buffer-limit", "Wrong number of arguments in buffer limit configuration.");
+        bad("client-output-buffer-limit master 1 2 3", "Invalid client class specified in buffer limit configuration.");
         bad(
             "client-output-buffer-limit normal 1 2 -3",
             "Error in hard, soft or soft_seconds setting in buffer limit configuration.",
@@ -685,10 +494,7 @@ mod tests {
         good("slaveof 10.0.0.1 6379", "10.0.0.1 6379");
         bad("replicaof host 99999", "Invalid master port");
         good("bind 127.0.0.1 -::1", "127.0.0.1 -::1");
-        bad(
-            &format!("bind {}", "a ".repeat(17)),
-            "Too many bind addresses specified.",
-        );
+        bad(&format!("bind {}", "a ".repeat(17)), "Too many bind addresses specified.");
     }
 
     #[test]
@@ -696,24 +502,15 @@ mod tests {
         good("notify-keyspace-events KEA", "AKE");
         good("notify-keyspace-events Exd$", "$xdE");
         good("notify-keyspace-events \"\"", "");
-        bad(
-            "notify-keyspace-events Q",
-            "Invalid event class character. Use 'Ag$lshzxeKEtmdn'.",
-        );
+        bad("notify-keyspace-events Q", "Invalid event class character. Use 'Ag$lshzxeKEtmdn'.");
     }
 
     #[test]
     fn flash_paths_add_up_and_may_hold_spaces() {
         let value = line("flash-path /a", &vec![]).unwrap();
         let value = line("flash-path \"/b c\"", &value).unwrap();
-        assert_eq!(
-            show(&ROWS[find("flash-path").unwrap()], &value),
-            "/a \"/b c\""
-        );
-        assert_eq!(
-            line("flash-path /a", &value).unwrap_err(),
-            "flash-path '/a' is given twice"
-        );
+        assert_eq!(show(&ROWS[find("flash-path").unwrap()], &value), "/a \"/b c\"");
+        assert_eq!(line("flash-path /a", &value).unwrap_err(), "flash-path '/a' is given twice");
         assert_eq!(line("flash-path \"\"", &value).unwrap(), Value::new());
     }
 
@@ -722,25 +519,14 @@ mod tests {
         let value = line("rename-command CONFIG \"\"", &vec![]).unwrap();
         let value = line("rename-command DEBUG dbg", &value).unwrap();
         assert_eq!(value, ["CONFIG", "", "DEBUG", "dbg"]);
-        assert_eq!(
-            line("rename-command KEYS DBG", &value).unwrap_err(),
-            "Target command name already exists"
-        );
+        assert_eq!(line("rename-command KEYS DBG", &value).unwrap_err(), "Target command name already exists");
         bad("rename-command KEYS", "wrong number of arguments");
     }
 
     #[test]
     fn access_rules_that_would_not_be_enforced_are_refused() {
-        assert!(
-            line("user default off", &vec![])
-                .unwrap_err()
-                .contains("ACL users are not built yet")
-        );
-        assert!(
-            line("aclfile /etc/users.acl", &vec![])
-                .unwrap_err()
-                .contains("requirepass")
-        );
+        assert!(line("user default off", &vec![]).unwrap_err().contains("ACL users are not built yet"));
+        assert!(line("aclfile /etc/users.acl", &vec![]).unwrap_err().contains("requirepass"));
         assert_eq!(line("aclfile \"\"", &vec![]).unwrap(), Value::new());
     }
 
