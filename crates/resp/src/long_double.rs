@@ -449,6 +449,22 @@ mod tests {
     }
 
     #[test]
+    fn a_bit_beyond_the_guard_bits_breaks_the_tie() {
+        // 2^64 + 2 minus a hair more than 1: below the middle of its neighbours.
+        assert_eq!(
+            sum(
+                "18446744073709551618",
+                "-1.000000000000000000108420217248550443"
+            ),
+            "18446744073709551616"
+        );
+        assert_eq!(
+            sum("18446744073709551618", "-0.999999999999999999"),
+            "18446744073709551618"
+        );
+    }
+
+    #[test]
     fn limits() {
         assert_eq!(sum("1e4932", "0").len(), 4933);
         assert_eq!(sum("1e4932", "1e4932"), "not finite");
