@@ -17,7 +17,7 @@ use crate::files::DATA_OFFSET;
 pub const BAD_REGION_BYTES: u64 = 1 << 20;
 
 /// How often an operation goes wrong by chance, in a million. All zero: a perfect device.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Faults {
     /// The read fails; the next one may succeed.
     pub read_error: u32,
@@ -93,9 +93,7 @@ impl Sim {
             bad_reads: Vec::new(),
             bad_writes: Vec::new(),
         };
-        Sim {
-            device: Arc::new(Mutex::new(device)),
-        }
+        Sim { device: Arc::new(Mutex::new(device)) }
     }
 
     pub fn driver(&self) -> SimDriver {
@@ -183,10 +181,7 @@ impl Sim {
     /// What is on the device at `offset`, a multiple of [`PAGE_BYTES`].
     pub fn page(&self, path: u16, offset: u64) -> Box<[u8; PAGE_BYTES]> {
         assert!(offset.is_multiple_of(PAGE_BYTES as u64));
-        self.device
-            .lock()
-            .page_mut(path, offset / PAGE_BYTES as u64)
-            .clone()
+        self.device.lock().page_mut(path, offset / PAGE_BYTES as u64).clone()
     }
 
     /// Puts a page onto the device behind the store's back.
@@ -199,27 +194,19 @@ impl Sim {
 
 impl Device {
     fn page_mut(&mut self, path: u16, page: u64) -> &mut Box<[u8; PAGE_BYTES]> {
-        self.pages
-            .entry((path, page))
-            .or_insert_with(|| Box::new([0; PAGE_BYTES]))
+        self.pages.entry((path, page)).or_insert_with(|| Box::new([0; PAGE_BYTES]))
     }
 
     fn assert_inside(&self, op: &Op) {
         assert!(op.path < self.paths, "no such flash path: {op:?}");
-        assert!(
-            op.offset.is_multiple_of(PAGE_BYTES as u64),
-            "not at a page: {op:?}"
-        );
+        assert!(op.offset.is_multiple_of(PAGE_BYTES as u64), "not at a page: {op:?}");
         let bytes = match &op.kind {
             OpKind::Read(_) => return,
             OpKind::Write(buf) => buf.len() as u64,
             OpKind::Discard { bytes } => *bytes,
         };
         assert!(op.offset >= DATA_OFFSET, "before the data: {op:?}");
-        assert!(
-            op.offset + bytes <= DATA_OFFSET + self.data_bytes,
-            "past the end: {op:?}"
-        );
+        assert!(op.offset + bytes <= DATA_OFFSET + self.data_bytes, "past the end: {op:?}");
     }
 
     fn carry_out(&mut self, op: &mut Op) -> io::Result<()> {
@@ -241,8 +228,7 @@ impl Device {
         if end > DATA_OFFSET + self.data_bytes {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let ordered =
-            take_one(&mut self.failing_reads) || touches(&self.bad_reads, path, offset..end);
+        let ordered = take_one(&mut self.failing_reads) || touches(&self.bad_reads, path, offset..end);
         if self.chance.hits(self.faults.read_error) || ordered {
             self.counts.read_errors += 1;
             return Err(device_error());
@@ -277,8 +263,7 @@ impl Device {
         if self.chance.hits(self.faults.write_error) {
             let at = offset + self.chance.below(buf.len() as u64);
             let region = at / BAD_REGION_BYTES * BAD_REGION_BYTES;
-            self.bad_writes
-                .push((path, region..region + BAD_REGION_BYTES));
+            self.bad_writes.push((path, region..region + BAD_REGION_BYTES));
         }
         if touches(&self.bad_writes, path, offset..end) {
             self.counts.write_errors += 1;
@@ -327,9 +312,7 @@ fn take_one(count: &mut usize) -> bool {
 }
 
 fn touches(regions: &[(u16, Range<u64>)], path: u16, bytes: Range<u64>) -> bool {
-    regions
-        .iter()
-        .any(|(bad_path, bad)| *bad_path == path && bad.start < bytes.end && bytes.start < bad.end)
+    regions.iter().any(|(bad_path, bad)| *bad_path == path && bad.start < bytes.end && bytes.start < bad.end)
 }
 
 /// A driver of a [`Sim`]. There is nothing to wake its owner: it polls.
@@ -357,12 +340,7 @@ impl SimDriver {
             };
             // Between 20 and 200 µs, so that histograms have something to show.
             let nanos = 20_000 + self.order.below(180_000);
-            self.ready.push(Done {
-                token: op.token,
-                result,
-                buf,
-                nanos,
-            });
+            self.ready.push(Done { token: op.token, result, buf, nanos });
         }
     }
 }
@@ -396,10 +374,7 @@ impl Driver for SimDriver {
         if !self.ready.is_empty() || self.started.is_empty() {
             return;
         }
-        assert!(
-            !self.sim.device.lock().held,
-            "waits for a device that is held: would be for ever"
-        );
+        assert!(!self.sim.device.lock().held, "waits for a device that is held: would be for ever");
         let count = 1 + self.order.below(self.started.len() as u64);
         self.complete(count);
     }
@@ -448,12 +423,7 @@ mod tests {
     }
 
     fn one(driver: &mut SimDriver, offset: u64, kind: OpKind) -> Done {
-        driver.push(Op {
-            token: 1,
-            path: 0,
-            offset,
-            kind,
-        });
+        driver.push(Op { token: 1, path: 0, offset, kind });
         driver.wait();
         let mut done = Vec::new();
         driver.reap(&mut done);
@@ -475,18 +445,10 @@ mod tests {
         let sim = Sim::new(1, 1, MIB);
         let driver = &mut sim.driver();
         write(driver, DATA_OFFSET, 2, 7).unwrap();
-        assert!(
-            read(driver, DATA_OFFSET, 2)
-                .unwrap()
-                .iter()
-                .all(|&byte| byte == 7)
-        );
+        assert!(read(driver, DATA_OFFSET, 2).unwrap().iter().all(|&byte| byte == 7));
 
         sim.fail_next_read();
-        assert_eq!(
-            read(driver, DATA_OFFSET, 1).unwrap_err().raw_os_error(),
-            Some(libc::EIO)
-        );
+        assert_eq!(read(driver, DATA_OFFSET, 1).unwrap_err().raw_os_error(), Some(libc::EIO));
         read(driver, DATA_OFFSET, 1).unwrap();
 
         sim.fail_next_write();
@@ -540,12 +502,7 @@ mod tests {
                 1 => OpKind::Read(filled(2, 0)),
                 _ => OpKind::Discard { bytes: 4096 },
             };
-            driver.push(Op {
-                token,
-                path: token as u16 % 2,
-                offset,
-                kind,
-            });
+            driver.push(Op { token, path: token as u16 % 2, offset, kind });
             driver.submit();
             driver.reap(&mut done);
             for completion in done.drain(..) {
@@ -572,10 +529,7 @@ mod tests {
     fn a_region_that_failed_a_write_fails_the_next_ones() {
         let sim = Sim::new(3, 1, 8 * MIB);
         let driver = &mut sim.driver();
-        sim.set_faults(Faults {
-            write_error: 1_000_000,
-            ..Faults::default()
-        });
+        sim.set_faults(Faults { write_error: 1_000_000, ..Faults::default() });
         write(driver, DATA_OFFSET, 4, 1).unwrap_err();
         sim.set_faults(Faults::default());
         write(driver, DATA_OFFSET, 4, 1).unwrap_err();
@@ -587,12 +541,7 @@ mod tests {
         let sim = Sim::new(4, 1, MIB);
         let mut driver = sim.driver();
         sim.hold();
-        driver.push(Op {
-            token: 9,
-            path: 0,
-            offset: DATA_OFFSET,
-            kind: OpKind::Read(PageBuf::new(1)),
-        });
+        driver.push(Op { token: 9, path: 0, offset: DATA_OFFSET, kind: OpKind::Read(PageBuf::new(1)) });
         driver.submit();
         let mut done = Vec::new();
         for _ in 0..100 {

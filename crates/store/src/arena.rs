@@ -19,6 +19,7 @@ pub const SLAB_BYTES: usize = 64 * 1024;
 /// Larger objects come from the global allocator.
 pub const CELL_BYTES_MAX: usize = 4096;
 const CHUNK_SLABS: usize = 64;
+const PAGE: usize = 4096;
 /// Empty slabs kept in memory; more are given back to the kernel.
 const SPARE_SLABS: usize = 16;
 const CLASSES: usize = 32 + 48 + 48;
@@ -26,16 +27,16 @@ const CLASSES: usize = 32 + 48 + 48;
 fn class_of(bytes: usize) -> usize {
     debug_assert!(bytes > 0 && bytes <= CELL_BYTES_MAX);
     match bytes {
-        ..=256 => bytes.div_ceil(8) - 1,
-        ..=1024 => 32 + (bytes - 256).div_ceil(16) - 1,
+        0..=256 => bytes.div_ceil(8) - 1,
+        257..=1024 => 32 + (bytes - 256).div_ceil(16) - 1,
         _ => 80 + (bytes - 1024).div_ceil(64) - 1,
     }
 }
 
 fn class_bytes(class: usize) -> usize {
     match class {
-        ..32 => (class + 1) * 8,
-        ..80 => 256 + (class - 31) * 16,
+        0..32 => (class + 1) * 8,
+        32..80 => 256 + (class - 31) * 16,
         _ => 1024 + (class - 79) * 64,
     }
 }
@@ -64,6 +65,8 @@ struct Slab {
     /// Cells from here on were never used.
     fresh: u16,
     cells: u16,
+    /// Pages of the slab that were ever touched, from its start: only those are resident.
+    touched: u16,
     /// Whether it is in its class's list of slabs with room.
     listed: bool,
     /// Objects are moved out of it, none is put in.
@@ -80,10 +83,7 @@ impl Slab {
     /// `slab` is a slab of this arena whose shard's lock is held, `index` below its cell count.
     unsafe fn cell(slab: *mut Slab, index: u16) -> *mut u8 {
         // SAFETY: by the caller's promise the result is inside the slab.
-        unsafe {
-            slab.cast::<u8>()
-                .add(SLAB_HEADER + index as usize * class_bytes((*slab).class as usize))
-        }
+        unsafe { slab.cast::<u8>().add(SLAB_HEADER + index as usize * class_bytes((*slab).class as usize)) }
     }
 }
 
@@ -101,11 +101,20 @@ struct Line {
     shard: Mutex<Shard>,
     /// Bytes of cells in use. Written under the lock only, so a plain load and store do.
     used: AtomicUsize,
+    /// Resident bytes of slabs in use, likewise.
+    held: AtomicUsize,
+}
+
+impl Line {
+    /// Under the lock: `pages` more, or fewer, are resident.
+    fn hold(&self, pages: isize) {
+        self.held.store(self.held.load(Relaxed).wrapping_add_signed(pages * PAGE as isize), Relaxed);
+    }
 }
 
 struct Pool {
-    /// Empty slabs that are in memory.
-    resident: Vec<*mut u8>,
+    /// Empty slabs that are in memory, with their touched pages.
+    resident: Vec<(*mut u8, u16)>,
     /// Empty slabs whose memory the kernel has, or that were never touched.
     absent: Vec<*mut u8>,
     chunks: Vec<*mut u8>,
@@ -117,7 +126,7 @@ unsafe impl Send for Pool {}
 pub struct Arena {
     lines: Box<[Line]>,
     pool: Mutex<Pool>,
-    slabs: AtomicUsize,
+    /// Resident bytes of empty slabs.
     spare: AtomicUsize,
     large: AtomicUsize,
     evacuating: AtomicUsize,
@@ -140,19 +149,13 @@ pub(crate) fn worker() -> usize {
 impl Arena {
     pub fn new(workers: usize) -> Arena {
         let line = || Line {
-            shard: Mutex::new(Shard {
-                room: [std::ptr::null_mut(); CLASSES],
-            }),
+            shard: Mutex::new(Shard { room: [std::ptr::null_mut(); CLASSES] }),
             used: AtomicUsize::new(0),
+            held: AtomicUsize::new(0),
         };
         Arena {
             lines: (0..workers.max(1)).map(|_| line()).collect(),
-            pool: Mutex::new(Pool {
-                resident: Vec::new(),
-                absent: Vec::new(),
-                chunks: Vec::new(),
-            }),
-            slabs: AtomicUsize::new(0),
+            pool: Mutex::new(Pool { resident: Vec::new(), absent: Vec::new(), chunks: Vec::new() }),
             spare: AtomicUsize::new(0),
             large: AtomicUsize::new(0),
             evacuating: AtomicUsize::new(0),
@@ -162,22 +165,17 @@ impl Arena {
     /// Bytes that objects take.
     #[inline]
     pub fn used_bytes(&self) -> usize {
-        self.lines
-            .iter()
-            .map(|line| line.used.load(Relaxed))
-            .sum::<usize>()
-            + self.large.load(Relaxed)
+        self.lines.iter().map(|line| line.used.load(Relaxed)).sum::<usize>() + self.large.load(Relaxed)
     }
 
-    /// Bytes of memory held for objects, free cells and spare slabs included.
+    /// Resident bytes held for objects, free cells and spare slabs included.
     pub fn held_bytes(&self) -> usize {
-        (self.slabs.load(Relaxed) + self.spare.load(Relaxed)) * SLAB_BYTES
-            + self.large.load(Relaxed)
+        self.slab_bytes() + self.spare.load(Relaxed)
     }
 
-    /// Bytes of slabs that have at least one object, and of large objects.
+    /// Resident bytes of slabs that have at least one object, and of large objects.
     pub fn slab_bytes(&self) -> usize {
-        self.slabs.load(Relaxed) * SLAB_BYTES + self.large.load(Relaxed)
+        self.lines.iter().map(|line| line.held.load(Relaxed)).sum::<usize>() + self.large.load(Relaxed)
     }
 
     /// Memory for `bytes` ≥ 2, aligned to 8, uninitialised.
@@ -192,6 +190,8 @@ impl Arena {
         let mut slab = shard.room[class];
         if slab.is_null() {
             slab = self.new_slab(which, class);
+            // SAFETY: just made.
+            line.hold(unsafe { (*slab).touched } as isize);
             shard.link(slab);
         }
         // SAFETY: the slab belongs to this shard, whose lock is held, and has room: a free or a fresh cell.
@@ -202,14 +202,19 @@ impl Arena {
                 index
             } else {
                 (*slab).fresh += 1;
+                let end = SLAB_HEADER + (*slab).fresh as usize * class_bytes(class);
+                let pages = end.div_ceil(PAGE) as u16;
+                if pages > (*slab).touched {
+                    line.hold((pages - (*slab).touched) as isize);
+                    (*slab).touched = pages;
+                }
                 (*slab).fresh - 1
             };
             (*slab).used += 1;
             if (*slab).used == (*slab).cells {
                 shard.unlink(slab);
             }
-            line.used
-                .store(line.used.load(Relaxed) + class_bytes(class), Relaxed);
+            line.used.store(line.used.load(Relaxed) + class_bytes(class), Relaxed);
             NonNull::new_unchecked(Slab::cell(slab, index))
         }
     }
@@ -231,8 +236,7 @@ impl Arena {
         debug_assert_eq!(class, class_of(bytes));
         let line = &self.lines[which];
         let mut shard = line.shard.lock();
-        line.used
-            .store(line.used.load(Relaxed) - class_bytes(class), Relaxed);
+        line.used.store(line.used.load(Relaxed) - class_bytes(class), Relaxed);
         // SAFETY: the slab is a slab of this shard, whose lock is held, and `ptr` is one of its cells.
         unsafe {
             let offset = ptr.as_ptr() as usize - slab as usize - SLAB_HEADER;
@@ -247,8 +251,9 @@ impl Arena {
                 if (*slab).evacuated {
                     self.evacuating.fetch_sub(1, Relaxed);
                 }
-                self.slabs.fetch_sub(1, Relaxed);
-                self.give_back(slab.cast());
+                let touched = (*slab).touched;
+                line.hold(-(touched as isize));
+                self.give_back(slab.cast(), touched);
             } else if !(*slab).listed && !(*slab).evacuated {
                 shard.link(slab);
             }
@@ -258,9 +263,7 @@ impl Arena {
     fn alloc_large(&self, bytes: usize) -> NonNull<u8> {
         let layout = large_layout(bytes);
         // SAFETY: the size is not zero.
-        let Some(ptr) = NonNull::new(unsafe { alloc(layout) }) else {
-            handle_alloc_error(layout)
-        };
+        let Some(ptr) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
         self.large.fetch_add(layout.size(), Relaxed);
         ptr
     }
@@ -273,17 +276,14 @@ impl Arena {
         let (before, after) = (large_layout(old), large_layout(new));
         // SAFETY: by the caller's promise, allocated with `before`; the new size is not zero.
         let raw = unsafe { realloc(ptr.as_ptr(), before, after.size()) };
-        let Some(ptr) = NonNull::new(raw) else {
-            handle_alloc_error(after)
-        };
+        let Some(ptr) = NonNull::new(raw) else { handle_alloc_error(after) };
         self.large.fetch_add(after.size(), Relaxed);
         self.large.fetch_sub(before.size(), Relaxed);
         ptr
     }
 
     fn new_slab(&self, shard: usize, class: usize) -> *mut Slab {
-        let raw = self.take_slab();
-        self.slabs.fetch_add(1, Relaxed);
+        let (raw, touched) = self.take_slab();
         let cells = (SLAB_BYTES - SLAB_HEADER) / class_bytes(class);
         let slab = raw.cast::<Slab>();
         // SAFETY: `raw` is 64 KiB that nobody else holds, aligned to 64 KiB.
@@ -295,6 +295,7 @@ impl Arena {
                 free: NONE,
                 fresh: 0,
                 cells: cells as u16,
+                touched: touched.max(1),
                 listed: false,
                 evacuated: false,
                 prev: std::ptr::null_mut(),
@@ -304,11 +305,12 @@ impl Arena {
         slab
     }
 
-    fn take_slab(&self) -> *mut u8 {
+    /// An empty slab and how many of its pages are resident.
+    fn take_slab(&self) -> (*mut u8, u16) {
         let mut pool = self.pool.lock();
-        if let Some(slab) = pool.resident.pop() {
-            self.spare.fetch_sub(1, Relaxed);
-            return slab;
+        if let Some((slab, touched)) = pool.resident.pop() {
+            self.spare.fetch_sub(touched as usize * PAGE, Relaxed);
+            return (slab, touched);
         }
         if pool.absent.is_empty() {
             let chunk = map_chunk();
@@ -318,14 +320,14 @@ impl Arena {
                 pool.absent.push(unsafe { chunk.add(n * SLAB_BYTES) });
             }
         }
-        pool.absent.pop().expect("a chunk has slabs")
+        (pool.absent.pop().expect("a chunk has slabs"), 0)
     }
 
-    fn give_back(&self, slab: *mut u8) {
+    fn give_back(&self, slab: *mut u8, touched: u16) {
         let mut pool = self.pool.lock();
         if pool.resident.len() < SPARE_SLABS {
-            self.spare.fetch_add(1, Relaxed);
-            pool.resident.push(slab);
+            self.spare.fetch_add(touched as usize * PAGE, Relaxed);
+            pool.resident.push((slab, touched));
             return;
         }
         // SAFETY: the slab is empty and ours; its pages read as zero afterwards. Should the kernel refuse,
@@ -348,8 +350,7 @@ impl Arena {
                     // SAFETY: listed slabs belong to this shard, whose lock is held.
                     unsafe {
                         let next = (*slab).next;
-                        if !first && (*slab).used as usize * 100 < (*slab).cells as usize * percent
-                        {
+                        if !first && (*slab).used as usize * 100 < (*slab).cells as usize * percent {
                             shard.unlink(slab);
                             (*slab).evacuated = true;
                             marked += 1;
@@ -430,14 +431,11 @@ impl Drop for Arena {
 }
 
 fn slab_of(ptr: NonNull<u8>) -> *mut Slab {
-    ptr.as_ptr()
-        .map_addr(|address| address & !(SLAB_BYTES - 1))
-        .cast()
+    ptr.as_ptr().map_addr(|address| address & !(SLAB_BYTES - 1)).cast()
 }
 
 fn large_layout(bytes: usize) -> Layout {
-    Layout::from_size_align(rounded(bytes), 16)
-        .expect("object sizes are bounded by 512 MB and a key")
+    Layout::from_size_align(rounded(bytes), 16).expect("object sizes are bounded by 512 MB and a key")
 }
 
 /// 4 MiB of address space aligned to a slab; memory is taken when it is touched.
@@ -541,11 +539,7 @@ mod tests {
             }
         }
         assert_eq!(arena.evacuating(), 0);
-        assert!(
-            arena.slab_bytes() * 4 < before,
-            "{} of {before}",
-            arena.slab_bytes()
-        );
+        assert!(arena.slab_bytes() * 4 < before, "{} of {before}", arena.slab_bytes());
         for ptr in kept {
             // SAFETY: as above.
             unsafe { arena.free(ptr, 500) };

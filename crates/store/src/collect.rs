@@ -37,8 +37,8 @@ struct Gathered {
     pages: usize,
 }
 
-/// A segment used to more than this is not worth collecting.
-const FULLEST: f64 = 0.97;
+/// A segment more of which is live is not worth collecting: moving it would write twelve times what it frees.
+const FULLEST: f64 = 0.92;
 
 impl Lane {
     /// A step of the collection under way, or the start of one when free segments run low. Says whether there is
@@ -47,6 +47,8 @@ impl Lane {
         if self.collect.is_some() {
             return self.collect_step();
         }
+        // A segment freed meanwhile, by whichever worker, may be all that is needed.
+        self.retry_unit(Stream::Fresh);
         let segments = &self.store.segments;
         let low = segments.reserve() + (segments.count() / 32).max(2);
         let free = segments.free_count();
@@ -82,19 +84,9 @@ impl Lane {
 
     fn begin_collection(&mut self, segment: u32, evict: bool) {
         self.store.tier.collecting.fetch_add(1, Relaxed);
-        let units = if self.store.segments.get(segment).is_dead() {
-            Vec::new()
-        } else {
-            self.store.segments.units(segment)
-        };
-        self.collect = Some(Collect {
-            segment,
-            units,
-            reading: false,
-            backlog: Vec::new(),
-            evict,
-            damaged: false,
-        });
+        let units =
+            if self.store.segments.get(segment).is_dead() { Vec::new() } else { self.store.segments.units(segment) };
+        self.collect = Some(Collect { segment, units, reading: false, backlog: Vec::new(), evict, damaged: false });
     }
 
     fn collect_step(&mut self) -> bool {
@@ -117,16 +109,9 @@ impl Lane {
             let (path, offset) = self.store.segments.location(page);
             let buf = PageBuf::new(unit.pages as usize);
             self.store.counters.add(Counter::FlashReads, 1);
-            self.store
-                .counters
-                .add(Counter::FlashReadBytes, buf.len() as u64);
+            self.store.counters.add(Counter::FlashReadBytes, buf.len() as u64);
             let token = self.token(Flight::Collect { unit });
-            self.push(Op {
-                token: token as u64,
-                path,
-                offset,
-                kind: OpKind::Read(buf),
-            });
+            self.push(Op { token: token as u64, path, offset, kind: OpKind::Read(buf) });
             collect.reading = true;
             self.collect = Some(collect);
             return false;
@@ -154,12 +139,7 @@ impl Lane {
             if segments.free_count() > segments.count() / 2 {
                 // Plenty is free: the device may have the space for itself.
                 let token = self.token(Flight::Discard);
-                self.push(Op {
-                    token: token as u64,
-                    path,
-                    offset,
-                    kind: OpKind::Discard { bytes },
-                });
+                self.push(Op { token: token as u64, path, offset, kind: OpKind::Discard { bytes } });
             }
         } else {
             segments.uncollected(collect.segment);
@@ -178,10 +158,7 @@ impl Lane {
             Ok(()) => self.gather(&buf, unit, &mut collect),
             Err(error) => {
                 self.store.counters.add(Counter::ReadErrors, 1);
-                tracing::error!(
-                    segment = collect.segment,
-                    "flash read failed while collecting: {error}"
-                );
+                tracing::error!(segment = collect.segment, "flash read failed while collecting: {error}");
                 collect.damaged = true;
             }
         }
@@ -199,11 +176,7 @@ impl Lane {
             };
             if let Err(corrupt) = gathered {
                 self.store.counters.add(Counter::ChecksumErrors, 1);
-                tracing::error!(
-                    segment = collect.segment,
-                    page = page_number,
-                    "flash page damaged: {corrupt}"
-                );
+                tracing::error!(segment = collect.segment, page = page_number, "flash page damaged: {corrupt}");
                 collect.damaged = true;
             }
         }
@@ -218,45 +191,37 @@ impl Lane {
         let store = self.store.clone();
         let (begin, pages) = (backlog.len(), page.pages());
         let place = place_of(number, pages);
-        page.for_each(
-            &|id| store.dictionary(id),
-            &mut self.scratch,
-            &mut |record| {
-                let hash = store.hasher.hash(record.key);
-                let live = {
-                    let mut stripe = store.stripe(hash.stripe());
-                    let table = &stripe.database_mut(record.db).table;
-                    table
-                        .find(hash.high, |word| points_to(word, hash, place))
-                        .is_some()
+        page.for_each(&|id| store.dictionary(id), &mut self.scratch, &mut |record| {
+            let hash = store.hasher.hash(record.key);
+            let live = {
+                let mut stripe = store.stripe(hash.stripe());
+                let table = &stripe.database_mut(record.db).table;
+                table.find(hash.high, |word| points_to(word, hash, place)).is_some()
+            };
+            // A key demoted twice into one page: only the later record is its value.
+            let older = backlog[begin..].iter().position(|other| other.hash == hash && other.uid == record.db);
+            if live {
+                let mut bytes = Vec::with_capacity(record.key.len() + record.value.len());
+                bytes.extend_from_slice(record.key);
+                bytes.extend_from_slice(record.value);
+                let gathered = Gathered {
+                    hash,
+                    bytes: bytes.into(),
+                    key: record.key.len(),
+                    kind: record.kind,
+                    uid: record.db,
+                    expiry: record.expiry_ms,
+                    seq: record.seq,
+                    page: number,
+                    pages,
                 };
-                // A key demoted twice into one page: only the later record is its value.
-                let older = backlog[begin..]
-                    .iter()
-                    .position(|other| other.hash == hash && other.uid == record.db);
-                if live {
-                    let mut bytes = Vec::with_capacity(record.key.len() + record.value.len());
-                    bytes.extend_from_slice(record.key);
-                    bytes.extend_from_slice(record.value);
-                    let gathered = Gathered {
-                        hash,
-                        bytes: bytes.into(),
-                        key: record.key.len(),
-                        kind: record.kind,
-                        uid: record.db,
-                        expiry: record.expiry_ms,
-                        seq: record.seq,
-                        page: number,
-                        pages,
-                    };
-                    match older {
-                        Some(older) if backlog[begin + older].seq > record.seq => {}
-                        Some(older) => backlog[begin + older] = gathered,
-                        None => backlog.push(gathered),
-                    }
+                match older {
+                    Some(older) if backlog[begin + older].seq > record.seq => {}
+                    Some(older) => backlog[begin + older] = gathered,
+                    None => backlog.push(gathered),
                 }
-            },
-        )
+            }
+        })
     }
 
     /// Moves a record to the relocation stream, or removes its key if it has expired or is to be evicted. False: no
@@ -267,20 +232,14 @@ impl Lane {
         {
             let mut stripe = store.stripe(record.hash.stripe());
             let database = stripe.database_mut(record.uid);
-            let found = database
-                .table
-                .find(record.hash.high, |word| points_to(word, record.hash, place));
+            let found = database.table.find(record.hash.high, |word| points_to(word, record.hash, place));
             let Some(slot) = found else { return true };
             if record.expiry.is_some_and(|expiry| expiry <= self.now_ms) {
                 expire(&store, database, slot);
                 return true;
             }
             let word = database.table.word(slot);
-            if evict
-                && !word.is_hot()
-                && !word.is_referenced()
-                && store.tier.policy().evicts(word.has_expiry())
-            {
+            if evict && !word.is_hot() && !word.is_referenced() && store.tier.policy().evicts(word.has_expiry()) {
                 database.discard(&store, slot);
                 store.counters.add(Counter::EvictedKeys, 1);
                 return true;

@@ -44,11 +44,7 @@ pub struct Counters(Box<[Line]>);
 
 impl Counters {
     pub fn new(workers: usize) -> Counters {
-        Counters(
-            (0..workers.max(1))
-                .map(|_| Line([const { AtomicU64::new(0) }; COUNTERS]))
-                .collect(),
-        )
+        Counters((0..workers.max(1)).map(|_| Line([const { AtomicU64::new(0) }; COUNTERS])).collect())
     }
 
     #[inline]
@@ -57,17 +53,11 @@ impl Counters {
     }
 
     pub fn sum(&self, counter: Counter) -> u64 {
-        self.0
-            .iter()
-            .map(|line| line.0[counter as usize].load(Relaxed))
-            .sum()
+        self.0.iter().map(|line| line.0[counter as usize].load(Relaxed)).sum()
     }
 
     /// CONFIG RESETSTAT.
     pub fn reset(&self) {
-        self.0
-            .iter()
-            .flat_map(|line| &line.0)
-            .for_each(|counter| counter.store(0, Relaxed));
+        self.0.iter().flat_map(|line| &line.0).for_each(|counter| counter.store(0, Relaxed));
     }
 }

@@ -22,6 +22,8 @@ const UNIT_PAGES: usize = 64;
 /// A unit is written at the latest when it holds this many records or bytes: they stay in RAM until then.
 const UNIT_ITEMS_MAX: usize = 2_048;
 const UNIT_RAM_BYTES_MAX: usize = 1 << 20;
+/// Nor more than this part of the objects' budget.
+const UNIT_BUDGET_PART: usize = 64;
 const ZSTD_LEVEL: i32 = 1;
 
 /// Sequence numbers of units (64 bits) and of demotions (their lower 24 bits mark the object).
@@ -39,11 +41,7 @@ pub(crate) struct Item {
 
 pub(crate) enum Origin {
     /// A dirty object, of so many bytes of RAM, marked with the number of its write.
-    Ram {
-        address: usize,
-        write: u32,
-        bytes: usize,
-    },
+    Ram { address: usize, write: u32, bytes: usize },
     /// A record of the segment being collected.
     Flash(Place),
 }
@@ -93,12 +91,7 @@ impl Filling {
 impl Lane {
     /// Copies a dirty victim into the unit being filled. Its stripe is locked.
     pub(crate) fn demote(&mut self, victim: Victim) -> Verdict {
-        let Victim {
-            hash,
-            uid,
-            object,
-            has_expiry,
-        } = victim;
+        let Victim { hash, uid, object, has_expiry } = victim;
         if self.fill[0].in_flight >= WRITES_IN_FLIGHT_MAX {
             return Verdict::Stop;
         }
@@ -111,11 +104,7 @@ impl Lane {
             }
             None => object.inline().expect("not boxed"),
         };
-        let tag = RecordKind {
-            kind: object.kind(),
-            boxed: object.is_boxed(),
-            raw: object.is_raw(),
-        };
+        let tag = RecordKind { kind: object.kind(), boxed: object.is_boxed(), raw: object.is_raw() };
         let record = Record {
             key: object.key(),
             value,
@@ -132,11 +121,7 @@ impl Lane {
             uid,
             kind: object.kind(),
             expiry: record.expiry_ms,
-            origin: Origin::Ram {
-                address: object.address(),
-                write,
-                bytes,
-            },
+            origin: Origin::Ram { address: object.address(), write, bytes },
         };
         debug_assert_eq!(has_expiry, record.expiry_ms.is_some());
         let verdict = self.add(Stream::Fresh, record, item);
@@ -146,7 +131,8 @@ impl Lane {
             let fill = &mut self.fill[0];
             fill.ram_bytes += bytes;
             fill.idle_since_ms = self.now_ms;
-            if fill.items.len() >= UNIT_ITEMS_MAX || fill.ram_bytes >= UNIT_RAM_BYTES_MAX {
+            let ram_bytes_max = UNIT_RAM_BYTES_MAX.min(self.store.tier.budget() / UNIT_BUDGET_PART);
+            if fill.items.len() >= UNIT_ITEMS_MAX || fill.ram_bytes >= ram_bytes_max {
                 self.finish_unit(Stream::Fresh);
             }
         }
@@ -172,13 +158,7 @@ impl Lane {
                 0 => fill.builder.sequence(),
                 older => older,
             };
-            match fill.builder.push(
-                &Record {
-                    seq: sequence,
-                    ..record
-                },
-                tag,
-            ) {
+            match fill.builder.push(&Record { seq: sequence, ..record }, tag) {
                 Push::Taken => {
                     fill.user_bytes += (record.key.len() + record.value.len()) as u64;
                     if stream == Stream::Fresh {
@@ -210,10 +190,8 @@ impl Lane {
             _ => PageBuf::new(pages),
         };
         fill.builder.set_codec(*self.store.codec.lock());
-        fill.builder
-            .set_dictionary(self.store.dictionaries.read().last().cloned());
-        fill.builder
-            .begin(buf, SEQUENCE.fetch_add(1, Relaxed), self.now_ms);
+        fill.builder.set_dictionary(self.store.dictionaries.read().last().cloned());
+        fill.builder.begin(buf, SEQUENCE.fetch_add(1, Relaxed), self.now_ms);
         fill.user_bytes = 0;
     }
 
@@ -226,22 +204,15 @@ impl Lane {
         let mut placed = Vec::new();
         let unit = fill.builder.finish(&mut placed);
         fill.ram_bytes = 0;
-        let items = Items {
-            items: std::mem::take(&mut fill.items),
-            placed,
-        };
+        let items = Items { items: std::mem::take(&mut fill.items), placed };
         if unit.pages == 0 {
             self.keep_buf(unit.buf);
             return;
         }
         let mut buf = unit.buf;
         buf.set_pages(unit.pages);
-        self.store
-            .counters
-            .add(Counter::RecordBytes, fill.user_bytes);
-        self.store
-            .counters
-            .add(Counter::RecordStoredBytes, (unit.pages * PAGE_BYTES) as u64);
+        self.store.counters.add(Counter::RecordBytes, fill.user_bytes);
+        self.store.counters.add(Counter::RecordStoredBytes, (unit.pages * PAGE_BYTES) as u64);
         fill.waiting = Some((buf, items));
         self.retry_unit(stream);
     }
@@ -258,26 +229,12 @@ impl Lane {
         if stream == Stream::Fresh {
             self.store.tier.stuck.store(false, Relaxed);
         }
-        let (path, offset) = self
-            .store
-            .segments
-            .location(self.store.segments.page(unit, 0));
+        let (path, offset) = self.store.segments.location(self.store.segments.page(unit, 0));
         self.store.counters.add(Counter::FlashWrites, 1);
-        self.store
-            .counters
-            .add(Counter::FlashWriteBytes, buf.len() as u64);
-        let token = self.token(Flight::Write {
-            unit,
-            stream,
-            items,
-        });
+        self.store.counters.add(Counter::FlashWriteBytes, buf.len() as u64);
+        let token = self.token(Flight::Write { unit, stream, items });
         self.fill[stream as usize].in_flight += 1;
-        self.push(Op {
-            token: token as u64,
-            path,
-            offset,
-            kind: OpKind::Write(buf),
-        });
+        self.push(Op { token: token as u64, path, offset, kind: OpKind::Write(buf) });
         true
     }
 
@@ -295,21 +252,12 @@ impl Lane {
             Ok(()) => {
                 for placed in &items.placed {
                     let page = self.store.segments.page(unit, placed.page.into());
-                    self.settle(
-                        &items.items[placed.tag as usize],
-                        Place {
-                            page,
-                            step: placed.step,
-                        },
-                    );
+                    self.settle(&items.items[placed.tag as usize], Place { page, step: placed.step });
                 }
             }
             Err(error) => {
                 self.store.counters.add(Counter::WriteErrors, 1);
-                let (path, offset) = self
-                    .store
-                    .segments
-                    .location(self.store.segments.page(unit, 0));
+                let (path, offset) = self.store.segments.location(self.store.segments.page(unit, 0));
                 tracing::error!(
                     path,
                     offset,
@@ -340,11 +288,7 @@ impl Lane {
         let mut stripe = store.stripe(item.hash.stripe());
         let database = stripe.database_mut(item.uid);
         match item.origin {
-            Origin::Ram {
-                address,
-                write,
-                bytes,
-            } => {
+            Origin::Ram { address, write, bytes } => {
                 store.tier.writing.fetch_sub(bytes, Relaxed);
                 let Some(slot) = database.find_address(item.hash.high, address) else {
                     return;
@@ -369,13 +313,10 @@ impl Lane {
                 } else {
                     object.with_fields(&store.arena, item.expiry, Some(cold.0))
                 };
-                *database.table.word_mut(slot) =
-                    word.with_address(object.address()).with_dirty(false);
+                *database.table.word_mut(slot) = word.with_address(object.address()).with_dirty(false);
             }
             Origin::Flash(from) => {
-                let found = database
-                    .table
-                    .find(item.hash.high, |word| points_to(word, item.hash, from));
+                let found = database.table.find(item.hash.high, |word| points_to(word, item.hash, from));
                 let Some(slot) = found else { return };
                 let word = database.table.word(slot);
                 if word.is_hot() {
@@ -396,12 +337,7 @@ impl Lane {
     /// where it was.
     fn unwritten(&mut self, item: &Item) {
         let store = &self.store;
-        let Origin::Ram {
-            address,
-            write,
-            bytes,
-        } = item.origin
-        else {
+        let Origin::Ram { address, write, bytes } = item.origin else {
             return;
         };
         store.tier.writing.fetch_sub(bytes, Relaxed);
@@ -424,18 +360,12 @@ pub(crate) fn points_to(word: Word, hash: KeyHash, place: Place) -> bool {
     if !word.is_hot() {
         return word.place() == place;
     }
-    !word.is_dirty()
-        && Object::from_address(word.address())
-            .place()
-            .is_some_and(|cold| Word(cold).place() == place)
+    !word.is_dirty() && Object::from_address(word.address()).place().is_some_and(|cold| Word(cold).place() == place)
 }
 
 /// The place of a record that takes `pages` pages from `page` on.
 pub(crate) fn place_of(page: u32, pages: usize) -> Place {
-    Place {
-        page,
-        step: step_of(pages),
-    }
+    Place { page, step: step_of(pages) }
 }
 
 // --- the dictionary ---
@@ -486,18 +416,11 @@ impl Store {
                     tracing::info!(id, records = seen, "dictionary trained from the data");
                     store.dictionaries.write().push(Arc::new(dictionary));
                 }
-                None => tracing::info!(
-                    records = seen,
-                    "the data have too little in common for a dictionary"
-                ),
+                None => tracing::info!(records = seen, "the data have too little in common for a dictionary"),
             }
             store.sampler.training.store(false, Relaxed);
         };
-        if std::thread::Builder::new()
-            .name("dictionary".into())
-            .spawn(train)
-            .is_err()
-        {
+        if std::thread::Builder::new().name("dictionary".into()).spawn(train).is_err() {
             tracing::warn!("no thread to train a dictionary with; going on without");
         }
     }

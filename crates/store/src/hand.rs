@@ -47,16 +47,8 @@ pub(crate) struct Slice {
 impl Hand {
     /// Goes over at most one leaf. `write` is given the dirty victims; without flash it is never called and
     /// victims are evicted by the policy.
-    pub fn sweep_leaf(
-        &mut self,
-        store: &Store,
-        now_ms: u64,
-        write: &mut dyn FnMut(Victim) -> Verdict,
-    ) -> Slice {
-        let mut slice = Slice {
-            freed: 0,
-            stopped: false,
-        };
+    pub fn sweep_leaf(&mut self, store: &Store, now_ms: u64, write: &mut dyn FnMut(Victim) -> Verdict) -> Slice {
+        let mut slice = Slice { freed: 0, stopped: false };
         let evacuating = store.arena.evacuating() > 0;
         let mut stripe = store.stripe(self.stripe);
         if self.uid >= stripe.uids() {
@@ -112,12 +104,7 @@ impl Hand {
             }
             let hash = store.hasher.hash(object.key());
             debug_assert_eq!(hash.slot / 16, slot / 16);
-            match write(Victim {
-                hash,
-                uid: self.uid,
-                object,
-                has_expiry: word.has_expiry(),
-            }) {
+            match write(Victim { hash, uid: self.uid, object, has_expiry: word.has_expiry() }) {
                 Verdict::Taken => self.fruitless = 0,
                 Verdict::Keep => entry.word = word.with_frequency(crate::word::FREQUENCY_MAX),
                 Verdict::Stop => {
@@ -132,18 +119,9 @@ impl Hand {
             store.counters.add(Counter::DemotionsClean, chilled as u64);
         }
         for word in gone {
-            let high = store
-                .hasher
-                .hash(Object::from_address(Word(word).address()).key())
-                .high;
-            let slot = database
-                .table
-                .find(high, |found| found.0 == word)
-                .expect("seen under this lock");
-            if Object::from_address(Word(word).address())
-                .expiry()
-                .is_some_and(|expiry| expiry <= now_ms)
-            {
+            let high = store.hasher.hash(Object::from_address(Word(word).address()).key()).high;
+            let slot = database.table.find(high, |found| found.0 == word).expect("seen under this lock");
+            if Object::from_address(Word(word).address()).expiry().is_some_and(|expiry| expiry <= now_ms) {
                 expire(store, database, slot);
             } else {
                 database.discard(store, slot);
@@ -163,12 +141,7 @@ impl Hand {
     }
 
     /// Removes hot keys of one leaf that have expired; returns (seen with an expiry, expired).
-    pub fn expire_leaf(
-        &mut self,
-        store: &Store,
-        now_ms: u64,
-        ttl: &mut TtlSample,
-    ) -> (usize, usize) {
+    pub fn expire_leaf(&mut self, store: &Store, now_ms: u64, ttl: &mut TtlSample) -> (usize, usize) {
         let mut stripe = store.stripe(self.stripe);
         if self.uid >= stripe.uids() {
             drop(stripe);
@@ -183,10 +156,7 @@ impl Hand {
         }
         let (entries, next) = database.table.leaf_at(self.high);
         let (mut seen, mut gone) = (0, Vec::new());
-        for entry in entries
-            .iter()
-            .filter(|entry| entry.word.is_hot() && entry.word.has_expiry())
-        {
+        for entry in entries.iter().filter(|entry| entry.word.is_hot() && entry.word.has_expiry()) {
             seen += 1;
             let object = Object::from_address(entry.word.address());
             match object.expiry() {
@@ -197,10 +167,7 @@ impl Hand {
         }
         let expired = gone.len();
         for entry in gone {
-            let slot = database
-                .table
-                .find(entry.high, |word| word == entry.word)
-                .expect("seen under this lock");
+            let slot = database.table.find(entry.high, |word| word == entry.word).expect("seen under this lock");
             expire(store, database, slot);
         }
         match next {

@@ -40,17 +40,12 @@ pub struct Hasher {
 
 impl Hasher {
     pub fn new(secret: [u64; 2]) -> Hasher {
-        Hasher {
-            keyed: SipHasher13::new_with_keys(secret[0], secret[1]),
-        }
+        Hasher { keyed: SipHasher13::new_with_keys(secret[0], secret[1]) }
     }
 
     #[inline]
     pub fn key<'a>(&self, name: &'a [u8]) -> Key<'a> {
-        Key {
-            name,
-            hash: self.hash(name),
-        }
+        Key { name, hash: self.hash(name) }
     }
 
     #[inline]
@@ -58,11 +53,7 @@ impl Hasher {
         let mut hasher = self.keyed;
         hasher.write(name);
         let Hash128 { h1, h2 } = hasher.finish128();
-        KeyHash {
-            high: h1,
-            low: h2,
-            slot: slot(name),
-        }
+        KeyHash { high: h1, low: h2, slot: slot(name) }
     }
 }
 
@@ -87,11 +78,7 @@ const CRC16_TABLES: [[u16; 256]; 8] = {
         let mut crc = (byte as u16) << 8;
         let mut bit = 0;
         while bit < 8 {
-            crc = if crc & 0x8000 != 0 {
-                (crc << 1) ^ 0x1021
-            } else {
-                crc << 1
-            };
+            crc = if crc & 0x8000 != 0 { (crc << 1) ^ 0x1021 } else { crc << 1 };
             bit += 1;
         }
         tables[0][byte] = crc;
@@ -149,9 +136,8 @@ mod tests {
     fn eight_bytes_a_step_equal_one() {
         let bytes: Vec<u8> = (0..100).map(|i| (i * 37) as u8).collect();
         for len in 0..bytes.len() {
-            let simple = bytes[..len].iter().fold(0u16, |crc, &b| {
-                (crc << 8) ^ CRC16_TABLES[0][(b ^ (crc >> 8) as u8) as usize]
-            });
+            let simple =
+                bytes[..len].iter().fold(0u16, |crc, &b| (crc << 8) ^ CRC16_TABLES[0][(b ^ (crc >> 8) as u8) as usize]);
             assert_eq!(crc16(&bytes[..len]), simple);
         }
     }

@@ -50,14 +50,8 @@ impl Leaf {
         // SAFETY: the size is not zero; the header is written before anything reads it.
         let mut leaf = unsafe {
             let raw = alloc(Self::layout(cells)).cast::<Header>();
-            let Some(ptr) = NonNull::new(raw) else {
-                handle_alloc_error(Self::layout(cells))
-            };
-            ptr.write(Header {
-                count: 0,
-                cells,
-                depth,
-            });
+            let Some(ptr) = NonNull::new(raw) else { handle_alloc_error(Self::layout(cells)) };
+            ptr.write(Header { count: 0, cells, depth });
             Leaf(ptr)
         };
         leaf.fill(entries);
@@ -125,9 +119,7 @@ impl Leaf {
         // SAFETY: allocated with `old`; the new size is one of CELLS and holds header and entries.
         unsafe {
             let raw = realloc(self.0.as_ptr().cast(), old, cells as usize * 16).cast::<Header>();
-            let Some(ptr) = NonNull::new(raw) else {
-                handle_alloc_error(Self::layout(cells))
-            };
+            let Some(ptr) = NonNull::new(raw) else { handle_alloc_error(Self::layout(cells)) };
             self.0 = ptr;
         }
         self.header_mut().cells = cells;
@@ -156,10 +148,7 @@ impl Leaf {
 }
 
 fn cells_for(entries: usize) -> u8 {
-    *CELLS
-        .iter()
-        .find(|&&cells| cells as usize > entries)
-        .expect("a leaf is split before it outgrows 64 cells")
+    *CELLS.iter().find(|&&cells| cells as usize > entries).expect("a leaf is split before it outgrows 64 cells")
 }
 
 /// Where an entry stands. Valid until the table is changed.
@@ -181,11 +170,7 @@ unsafe impl Send for Table {}
 
 impl Default for Table {
     fn default() -> Table {
-        Table {
-            directory: vec![Leaf::new(0, &[])],
-            depth: 0,
-            count: 0,
-        }
+        Table { directory: vec![Leaf::new(0, &[])], depth: 0, count: 0 }
     }
 }
 
@@ -201,10 +186,7 @@ impl Table {
     /// Bytes of memory the table holds.
     pub fn mem_bytes(&self) -> usize {
         self.directory.capacity() * size_of::<Leaf>()
-            + self
-                .leaves()
-                .map(|(_, leaf)| leaf.header().cells as usize * 16)
-                .sum::<usize>()
+            + self.leaves().map(|(_, leaf)| leaf.header().cells as usize * 16).sum::<usize>()
     }
 
     #[inline]
@@ -236,10 +218,7 @@ impl Table {
         let mut at = leaf.lower_bound(high);
         while at < entries.len() && entries[at].high == high {
             if is(entries[at].word) {
-                return Some(Slot {
-                    directory: directory as u32,
-                    at: at as u8,
-                });
+                return Some(Slot { directory: directory as u32, at: at as u8 });
             }
             at += 1;
         }
@@ -266,10 +245,7 @@ impl Table {
                 let at = leaf.lower_bound(high);
                 self.directory[directory].insert(at, Entry { high, word });
                 self.count += 1;
-                return Slot {
-                    directory: directory as u32,
-                    at: at as u8,
-                };
+                return Slot { directory: directory as u32, at: at as u8 };
             }
             if count < LEAF_ENTRIES_MAX {
                 let mut grown = leaf;
@@ -318,11 +294,7 @@ impl Table {
         assert!(depth < DEPTH_MAX, "64 keyed hashes share 40 leading bits");
         let mut directory = directory;
         if depth == self.depth {
-            self.directory = self
-                .directory
-                .iter()
-                .flat_map(|&leaf| [leaf, leaf])
-                .collect();
+            self.directory = self.directory.iter().flat_map(|&leaf| [leaf, leaf]).collect();
             self.depth += 1;
             directory *= 2;
         }
@@ -352,15 +324,8 @@ impl Table {
             return false;
         }
         let lower_first = own.start & own.len() == 0;
-        let (lower, upper) = if lower_first {
-            (leaf, sibling)
-        } else {
-            (sibling, leaf)
-        };
-        let mut both = [Entry {
-            high: 0,
-            word: Word(0),
-        }; MERGE_ENTRIES_MAX];
+        let (lower, upper) = if lower_first { (leaf, sibling) } else { (sibling, leaf) };
+        let mut both = [Entry { high: 0, word: Word(0) }; MERGE_ENTRIES_MAX];
         let middle = lower.entries().len();
         both[..middle].copy_from_slice(lower.entries());
         both[middle..count].copy_from_slice(upper.entries());
@@ -386,9 +351,7 @@ impl Table {
     }
 
     fn leaf_end(&self, directory: usize) -> Option<u64> {
-        let end = self
-            .aliases(directory, self.directory[directory].header().depth)
-            .end;
+        let end = self.aliases(directory, self.directory[directory].header().depth).end;
         // The end of the last leaf is 2^64: no next one.
         (end < self.directory.len()).then(|| (end as u64) << (64 - self.depth))
     }

@@ -30,11 +30,7 @@ impl PageBuf {
         if ptr.is_null() {
             handle_alloc_error(layout);
         }
-        PageBuf {
-            ptr,
-            bytes: pages * PAGE_BYTES,
-            capacity: pages * PAGE_BYTES,
-        }
+        PageBuf { ptr, bytes: pages * PAGE_BYTES, capacity: pages * PAGE_BYTES }
     }
 
     fn layout(bytes: usize) -> Layout {

@@ -30,21 +30,9 @@ pub struct ColdRead {
 }
 
 impl ColdRead {
-    pub(crate) fn new(
-        store: &Store,
-        hash: KeyHash,
-        uid: u32,
-        word: Word,
-        name: Option<&[u8]>,
-    ) -> ColdRead {
+    pub(crate) fn new(store: &Store, hash: KeyHash, uid: u32, word: Word, name: Option<&[u8]>) -> ColdRead {
         store.segments.reader_begins(word.place().page);
-        ColdRead {
-            store,
-            hash,
-            uid,
-            word,
-            name: name.map(SmallVec::from_slice),
-        }
+        ColdRead { store, hash, uid, word, name: name.map(SmallVec::from_slice) }
     }
 
     pub(crate) fn identity(&self) -> Identity {
@@ -56,9 +44,7 @@ impl Drop for ColdRead {
     fn drop(&mut self) {
         // SAFETY: a cold read is made by a session or lane of the store's server, all of which hold an Arc of the
         // store for longer than any command.
-        unsafe { &*self.store }
-            .segments
-            .reader_ends(self.word.place().page);
+        unsafe { &*self.store }.segments.reader_ends(self.word.place().page);
     }
 }
 
@@ -72,11 +58,7 @@ pub(crate) struct Identity {
 
 impl Identity {
     fn new(hash: KeyHash, word: Word) -> Identity {
-        Identity {
-            high: hash.high,
-            low: word.0 >> 40,
-            slot: hash.stripe() as u16,
-        }
+        Identity { high: hash.high, low: word.0 >> 40, slot: hash.stripe() as u16 }
     }
 }
 
@@ -188,16 +170,10 @@ impl<'s> Keyspace<'s> {
             [] => Guards::None,
             [key] => Guards::One(key.hash.stripe(), store.stripe(key.hash.stripe())),
             keys => {
-                let mut stripes: SmallVec<[usize; 32]> =
-                    keys.iter().map(|key| key.hash.stripe()).collect();
+                let mut stripes: SmallVec<[usize; 32]> = keys.iter().map(|key| key.hash.stripe()).collect();
                 stripes.sort_unstable();
                 stripes.dedup();
-                Guards::Many(
-                    stripes
-                        .iter()
-                        .map(|&stripe| (stripe, store.stripe(stripe)))
-                        .collect(),
-                )
+                Guards::Many(stripes.iter().map(|&stripe| (stripe, store.stripe(stripe))).collect())
             }
         };
         Keyspace {
@@ -253,10 +229,7 @@ impl<'s> Keyspace<'s> {
     fn is_cold(&mut self, key: &Key<'_>, word: Word) -> Cold {
         debug_assert!(!self.wrote, "a handler's reads come before its first write");
         self.stopped = true;
-        self.resume.cold.push(
-            self.store
-                .cold_read(key.hash, self.uid, word, Some(key.name)),
-        );
+        self.resume.cold.push(self.store.cold_read(key.hash, self.uid, word, Some(key.name)));
         Cold
     }
 
@@ -301,17 +274,11 @@ impl<'s> Keyspace<'s> {
         };
         let word = database.table.word(slot);
         if !word.is_hot() && !word.has_expiry() {
-            return Ok(Some(Peek {
-                kind: word.kind(),
-                has_expiry: false,
-            }));
+            return Ok(Some(Peek { kind: word.kind(), has_expiry: false }));
         }
         Ok(match self.look(key)? {
             Found::Absent => None,
-            Found::Hot(_, object) => Some(Peek {
-                kind: object.kind(),
-                has_expiry: word.has_expiry(),
-            }),
+            Found::Hot(_, object) => Some(Peek { kind: object.kind(), has_expiry: word.has_expiry() }),
         })
     }
 
@@ -382,18 +349,9 @@ impl<'s> Keyspace<'s> {
         self.wrote = true;
         let (store, clock) = (self.store, self.clock());
         self.user_bytes += key.name.len() as u64;
-        let word = self
-            .guards
-            .stripe(key.hash.stripe())
-            .database_mut(self.uid)
-            .table
-            .word_mut(slot);
+        let word = self.guards.stripe(key.hash.stripe()).database_mut(self.uid).table.word_mut(slot);
         make_dirty(store, word, object, clock);
-        Ok(Some(ValueMut {
-            store,
-            word,
-            user_bytes: &mut self.user_bytes,
-        }))
+        Ok(Some(ValueMut { store, word, user_bytes: &mut self.user_bytes }))
     }
 
     /// Sets a string, whatever was there.
@@ -415,14 +373,7 @@ impl<'s> Keyspace<'s> {
     pub fn set_boxed(&mut self, key: &Key<'_>, value: Boxed, expiry: Option<u64>) {
         let (store, clock) = (self.store, self.clock());
         self.user_bytes += (key.name.len() + value.mem_bytes()) as u64;
-        let parts = Parts {
-            key: key.name,
-            kind: value.kind(),
-            raw: false,
-            expiry,
-            place: None,
-            clock,
-        };
+        let parts = Parts { key: key.name, kind: value.kind(), raw: false, expiry, place: None, clock };
         let object = Object::new_boxed(&store.arena, &parts, value);
         self.wrote = true;
         let database = self.database(key);
@@ -436,16 +387,8 @@ impl<'s> Keyspace<'s> {
     fn put(&mut self, key: &Key<'_>, kind: Kind, value: &[&[u8]], expiry: Option<u64>) {
         let (store, clock) = (self.store, self.clock());
         self.wrote = true;
-        self.user_bytes +=
-            (key.name.len() + value.iter().map(|part| part.len()).sum::<usize>()) as u64;
-        let parts = Parts {
-            key: key.name,
-            kind,
-            raw: false,
-            expiry,
-            place: None,
-            clock,
-        };
+        self.user_bytes += (key.name.len() + value.iter().map(|part| part.len()).sum::<usize>()) as u64;
+        let parts = Parts { key: key.name, kind, raw: false, expiry, place: None, clock };
         let database = self.database(key);
         let Some(slot) = database.find(key) else {
             return insert(database, key.hash, Object::new(&store.arena, &parts, value));
@@ -453,24 +396,14 @@ impl<'s> Keyspace<'s> {
         let word = database.table.word(slot);
         if let ([value], true) = (value, word.is_hot()) {
             let object = Object::from_address(word.address());
-            let old = if word.is_dirty() {
-                None
-            } else {
-                Some(clean_place(object))
-            };
+            let old = if word.is_dirty() { None } else { Some(clean_place(object)) };
             if object.overwrite(value, kind, expiry, clock) {
                 old.into_iter().for_each(|place| store.segments.died(place));
                 *database.table.word_mut(slot) = word.with_dirty(true).touched();
                 return;
             }
         }
-        replace(
-            store,
-            database,
-            slot,
-            key.hash,
-            Object::new(&store.arena, &parts, value),
-        );
+        replace(store, database, slot, key.hash, Object::new(&store.arena, &parts, value));
     }
 
     /// Removes the key; says whether it was there. Reads flash only for a cold key with an expiry.
@@ -512,9 +445,7 @@ impl<'s> Keyspace<'s> {
             expiry if had == expiry.is_some() => {}
             expiry => {
                 let moved = object.with_fields(&store.arena, expiry, None);
-                *word = word
-                    .with_address(moved.address())
-                    .with_expiry(expiry.is_some());
+                *word = word.with_address(moved.address()).with_expiry(expiry.is_some());
             }
         }
         Ok(true)
@@ -528,13 +459,9 @@ impl<'s> Keyspace<'s> {
         let clock = self.clock();
         let database = self.database(key);
         let word = database.table.word(slot);
-        let boxed = object
-            .boxed()
-            .map_or(0, |boxed| size_of::<Boxed>() + boxed.mem_bytes());
+        let boxed = object.boxed().map_or(0, |boxed| size_of::<Boxed>() + boxed.mem_bytes());
         let pages = match object.place() {
-            Some(place) if !word.is_dirty() => {
-                crate::page::step_pages(Word(place).place().step) as u32
-            }
+            Some(place) if !word.is_dirty() => crate::page::step_pages(Word(place).place().step) as u32,
             _ => 0,
         };
         Ok(Some(Inspect {
@@ -543,9 +470,7 @@ impl<'s> Keyspace<'s> {
             dirty: word.is_dirty(),
             raw: object.is_raw(),
             boxed: object.is_boxed(),
-            ram_bytes: crate::arena::rounded(object.bytes())
-                + boxed
-                + size_of::<crate::index::Entry>(),
+            ram_bytes: crate::arena::rounded(object.bytes()) + boxed + size_of::<crate::index::Entry>(),
             flash_pages: pages,
             idle_seconds: u64::from(clock.wrapping_sub(object.clock()) & 0xff_ffff),
             frequency: word.frequency(),
@@ -581,10 +506,7 @@ impl<'s> Keyspace<'s> {
         let store = self.store;
         // Expired keys are not visited, so an answer may take several places to look.
         for _ in 0..100 {
-            let random = *self
-                .resume
-                .random
-                .get_or_insert_with(|| store.next_random());
+            let random = *self.resume.random.get_or_insert_with(|| store.next_random());
             let mut found = None;
             let next = self.walk(random, 1, true, &mut |name, _| found = Some(name.to_vec()))?;
             if found.is_some() {
@@ -605,12 +527,7 @@ impl<'s> Keyspace<'s> {
     /// One step of a walk in the order of hashes: visits at least `count` keys, or what is left, and returns the
     /// cursor to go on from, 0 at the end. A key that is there from the first step to the last is visited; one that
     /// comes or goes meanwhile may be.
-    pub fn scan(
-        &mut self,
-        cursor: u64,
-        count: usize,
-        visit: &mut dyn FnMut(&[u8], Kind),
-    ) -> Result<u64, Cold> {
+    pub fn scan(&mut self, cursor: u64, count: usize, visit: &mut dyn FnMut(&[u8], Kind)) -> Result<u64, Cold> {
         self.walk(cursor, count, false, visit)
     }
 
@@ -621,53 +538,26 @@ impl<'s> Keyspace<'s> {
         stop_at_one: bool,
         visit: &mut dyn FnMut(&[u8], Kind),
     ) -> Result<u64, Cold> {
-        let mut step = Step {
-            wanted: count.clamp(1, SCAN_KEYS_MAX),
-            found: Vec::new(),
-            missing: Vec::new(),
-        };
+        let mut step = Step { wanted: count.clamp(1, SCAN_KEYS_MAX), found: Vec::new(), missing: Vec::new() };
         let mut cursor = Cursor::new(cursor);
         let mut next = 0;
         while cursor.stripe < STRIPES {
             let position = match &mut self.guards {
                 Guards::None => {
                     let stripe = self.store.stripe(cursor.stripe);
-                    step.gather(
-                        self.store,
-                        &stripe,
-                        self.uid,
-                        cursor,
-                        self.now_ms,
-                        self.resume,
-                    )
+                    step.gather(self.store, &stripe, self.uid, cursor, self.now_ms, self.resume)
                 }
                 guards => {
                     let stripe = guards.stripe(cursor.stripe);
-                    step.gather(
-                        self.store,
-                        stripe,
-                        self.uid,
-                        cursor,
-                        self.now_ms,
-                        self.resume,
-                    )
+                    step.gather(self.store, stripe, self.uid, cursor, self.now_ms, self.resume)
                 }
             };
             match position {
                 Some(high) => {
-                    next = Cursor {
-                        stripe: cursor.stripe,
-                        high,
-                    }
-                    .number();
+                    next = Cursor { stripe: cursor.stripe, high }.number();
                     break;
                 }
-                None => {
-                    cursor = Cursor {
-                        stripe: cursor.stripe + 1,
-                        high: 0,
-                    }
-                }
+                None => cursor = Cursor { stripe: cursor.stripe + 1, high: 0 },
             }
         }
         if !step.missing.is_empty() {
@@ -676,11 +566,7 @@ impl<'s> Keyspace<'s> {
             return Err(Cold);
         }
         self.resume.names.clear();
-        for (name, kind) in step
-            .found
-            .iter()
-            .take(if stop_at_one { 1 } else { usize::MAX })
-        {
+        for (name, kind) in step.found.iter().take(if stop_at_one { 1 } else { usize::MAX }) {
             visit(name, *kind);
         }
         Ok(next)
@@ -701,10 +587,7 @@ impl Cursor {
     const HASH_BITS: u32 = 54;
 
     fn new(number: u64) -> Cursor {
-        Cursor {
-            stripe: (number >> Self::HASH_BITS) as usize,
-            high: number << (64 - Self::HASH_BITS),
-        }
+        Cursor { stripe: (number >> Self::HASH_BITS) as usize, high: number << (64 - Self::HASH_BITS) }
     }
 
     fn number(self) -> u64 {
@@ -742,15 +625,7 @@ impl Step {
                     return Some(entry.high);
                 }
                 last = Some(coarse(entry.high));
-                self.take(
-                    store,
-                    entry.high,
-                    entry.word,
-                    uid,
-                    from.stripe,
-                    now_ms,
-                    resume,
-                );
+                self.take(store, entry.high, entry.word, uid, from.stripe, now_ms, resume);
             }
             leaf = next;
         }
@@ -758,16 +633,7 @@ impl Step {
     }
 
     #[expect(clippy::too_many_arguments, reason = "one call, in the loop above")]
-    fn take(
-        &mut self,
-        store: &Store,
-        high: u64,
-        word: Word,
-        uid: u32,
-        stripe: usize,
-        now_ms: u64,
-        resume: &Resume,
-    ) {
+    fn take(&mut self, store: &Store, high: u64, word: Word, uid: u32, stripe: usize, now_ms: u64, resume: &Resume) {
         let live = |expiry: Option<u64>| expiry.is_none_or(|expiry| expiry > now_ms);
         if word.is_hot() {
             let object = Object::from_address(word.address());
@@ -776,11 +642,7 @@ impl Step {
             }
             return;
         }
-        let hash = KeyHash {
-            high,
-            low: word.0,
-            slot: (stripe * (crate::hash::SLOTS / STRIPES)) as u16,
-        };
+        let hash = KeyHash { high, low: word.0, slot: (stripe * (crate::hash::SLOTS / STRIPES)) as u16 };
         match resume.names.get(&Identity::new(hash, word)) {
             Some(named) if live(named.expiry) => self.found.push((named.name.clone(), word.kind())),
             Some(_) => {}
@@ -811,10 +673,7 @@ impl Drop for Keyspace<'_> {
 
 fn insert(database: &mut Database, hash: KeyHash, object: Object) {
     let has_expiry = object.expiry().is_some();
-    database.table.insert(
-        hash.high,
-        Word::hot(hash, object.address(), 0, has_expiry, true),
-    );
+    database.table.insert(hash.high, Word::hot(hash, object.address(), 0, has_expiry, true));
     database.hot += 1;
     database.expires += usize::from(has_expiry);
 }
@@ -824,11 +683,7 @@ fn replace(store: &Store, database: &mut Database, slot: Slot, hash: KeyHash, ob
     let old = database.table.word(slot);
     let has_expiry = object.expiry().is_some();
     // A cold key that was asked for before has had its second touch.
-    let frequency = if old.is_hot() {
-        old.touched().frequency()
-    } else {
-        u8::from(old.is_referenced())
-    };
+    let frequency = if old.is_hot() { old.touched().frequency() } else { u8::from(old.is_referenced()) };
     *database.table.word_mut(slot) = Word::hot(hash, object.address(), frequency, has_expiry, true);
     database.hot += usize::from(!old.is_hot());
     database.expires = database.expires + usize::from(has_expiry) - usize::from(old.has_expiry());
@@ -911,14 +766,7 @@ impl ValueMut<'_> {
 
     fn parts<'a>(&self, object: Object, kind: Kind) -> Parts<'a> {
         let (key, expiry, clock) = (object.key(), object.expiry(), object.clock());
-        Parts {
-            key,
-            kind,
-            raw: false,
-            expiry,
-            place: None,
-            clock,
-        }
+        Parts { key, kind, raw: false, expiry, place: None, clock }
     }
 
     fn put(&mut self, old: Object, new: Object) {

@@ -50,9 +50,7 @@ impl fmt::Display for ReadError {
             ReadError::Corrupt(corrupt) => {
                 write!(f, "this key's value on flash is damaged ({corrupt})")
             }
-            ReadError::Missing => {
-                f.write_str("this key's value on flash is damaged (its page does not hold it)")
-            }
+            ReadError::Missing => f.write_str("this key's value on flash is damaged (its page does not hold it)"),
         }
     }
 }
@@ -86,18 +84,9 @@ struct Waiter {
 
 /// An operation that the driver has.
 pub(crate) enum Flight {
-    Read {
-        page: u32,
-        waiters: Vec<ReadWaiter>,
-    },
-    Write {
-        unit: Unit,
-        stream: Stream,
-        items: Items,
-    },
-    Collect {
-        unit: Unit,
-    },
+    Read { page: u32, waiters: Vec<ReadWaiter> },
+    Write { unit: Unit, stream: Stream, items: Items },
+    Collect { unit: Unit },
     Discard,
 }
 
@@ -201,23 +190,13 @@ impl Lane {
             _ => PageBuf::new(pages),
         };
         let (path, offset) = self.store.segments.location(place.page);
-        let token = self.token(Flight::Read {
-            page: place.page,
-            waiters: vec![waiter],
-        });
+        let token = self.token(Flight::Read { page: place.page, waiters: vec![waiter] });
         if pages == 1 {
             self.reading.insert(place.page, token);
         }
         self.store.counters.add(Counter::FlashReads, 1);
-        self.store
-            .counters
-            .add(Counter::FlashReadBytes, (pages * PAGE_BYTES) as u64);
-        self.push(Op {
-            token: token as u64,
-            path,
-            offset,
-            kind: OpKind::Read(buf),
-        });
+        self.store.counters.add(Counter::FlashReadBytes, (pages * PAGE_BYTES) as u64);
+        self.push(Op { token: token as u64, path, offset, kind: OpKind::Read(buf) });
         ticket
     }
 
@@ -229,20 +208,11 @@ impl Lane {
     }
 
     /// Whether the read is over. A name that was read goes into `resume`.
-    pub fn poll(
-        &mut self,
-        ticket: &Ticket,
-        waker: &Waker,
-        resume: &mut Resume,
-    ) -> Poll<Result<(), ReadError>> {
+    pub fn poll(&mut self, ticket: &Ticket, waker: &Waker, resume: &mut Resume) -> Poll<Result<(), ReadError>> {
         let mut pending = ticket.0.borrow_mut();
         match pending.outcome.take() {
             None => {
-                if !pending
-                    .waker
-                    .as_ref()
-                    .is_some_and(|held| held.will_wake(waker))
-                {
+                if !pending.waker.as_ref().is_some_and(|held| held.will_wake(waker)) {
                     pending.waker = Some(waker.clone());
                 }
                 Poll::Pending
@@ -265,8 +235,7 @@ impl Lane {
 
     /// The command that wanted the value has run: a value that was let in for it alone leaves RAM again.
     pub fn release(&mut self, ticket: Ticket) {
-        let Some(Outcome::Passing { hash, uid, address }) = ticket.0.borrow_mut().outcome.take()
-        else {
+        let Some(Outcome::Passing { hash, uid, address }) = ticket.0.borrow_mut().outcome.take() else {
             return;
         };
         let store = &self.store;
@@ -280,11 +249,7 @@ impl Lane {
         if word.is_dirty() || word.frequency() > 1 {
             return;
         }
-        let cold = Word(
-            Object::from_address(address)
-                .place()
-                .expect("a clean object knows its place"),
-        );
+        let cold = Word(Object::from_address(address).place().expect("a clean object knows its place"));
         database.chill(store, slot, cold);
     }
 
@@ -327,20 +292,14 @@ impl Lane {
         let count = done.len();
         for done in done.drain(..) {
             let token = done.token as usize;
-            let flight = self.flights[token]
-                .take()
-                .expect("a token is in flight until its completion");
+            let flight = self.flights[token].take().expect("a token is in flight until its completion");
             self.free_tokens.push(token);
             match flight {
                 Flight::Read { page, waiters } => {
                     self.latency.saturating_record(done.nanos);
                     self.read_done(page, token, done, waiters);
                 }
-                Flight::Write {
-                    unit,
-                    stream,
-                    items,
-                } => self.write_done(unit, stream, items, done),
+                Flight::Write { unit, stream, items } => self.write_done(unit, stream, items, done),
                 Flight::Collect { unit } => self.collect_read_done(unit, done),
                 Flight::Discard => {}
             }
@@ -397,10 +356,7 @@ impl Lane {
                 .find_by(hash.high, &mut is_it, &dictionaries, &mut self.scratch)
                 .map_err(ReadError::Corrupt)?
                 .ok_or(ReadError::Missing)?;
-            let named = Named {
-                name: record.key.into(),
-                expiry: record.expiry_ms,
-            };
+            let named = Named { name: record.key.into(), expiry: record.expiry_ms };
             return Ok(Outcome::Named(cold.identity(), named));
         };
         let record = page
@@ -441,11 +397,7 @@ impl Lane {
             store.counters.add(Counter::Promotions, 1);
             return Ok(Outcome::Done);
         }
-        Ok(Outcome::Passing {
-            hash,
-            uid,
-            address: object.address(),
-        })
+        Ok(Outcome::Passing { hash, uid, address: object.address() })
     }
 
     /// An error counts only if the key still is where it was read from.
@@ -453,26 +405,14 @@ impl Lane {
         let store = &self.store;
         {
             let mut stripe = store.stripe(cold.hash.stripe());
-            if stripe
-                .database_mut(cold.uid)
-                .find_cold(cold.hash, cold.word)
-                .is_none()
-            {
+            if stripe.database_mut(cold.uid).find_cold(cold.hash, cold.word).is_none() {
                 return Outcome::Done;
             }
         }
-        let counter = if matches!(error, ReadError::Io(_)) {
-            Counter::ReadErrors
-        } else {
-            Counter::ChecksumErrors
-        };
+        let counter = if matches!(error, ReadError::Io(_)) { Counter::ReadErrors } else { Counter::ChecksumErrors };
         store.counters.add(counter, 1);
         let (path, offset) = store.segments.location(cold.word.place().page);
-        tracing::error!(
-            path,
-            offset,
-            "flash read: {error}; the key answers with an error until it is set again"
-        );
+        tracing::error!(path, offset, "flash read: {error}; the key answers with an error until it is set again");
         Outcome::Failed(error)
     }
 
@@ -498,28 +438,17 @@ impl Lane {
             self.submit();
         }
         self.wake_writers();
-        if more {
-            Maintain::Now
-        } else {
-            Maintain::After {
-                ms: MEASURE_EVERY_MS,
-            }
-        }
+        if more { Maintain::Now } else { Maintain::After { ms: MEASURE_EVERY_MS } }
     }
 
     fn measure(&mut self) {
         use std::os::unix::fs::FileExt;
         let mut text = [0u8; 128];
-        let Some(length) = self
-            .statm
-            .as_ref()
-            .and_then(|file| file.read_at(&mut text, 0).ok())
-        else {
+        let Some(length) = self.statm.as_ref().and_then(|file| file.read_at(&mut text, 0).ok()) else {
             return;
         };
-        let pages = std::str::from_utf8(&text[..length])
-            .ok()
-            .and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok());
+        let pages =
+            std::str::from_utf8(&text[..length]).ok().and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok());
         if let Some(pages) = pages {
             self.store.tier.measured(pages * 4096, &self.store.arena);
         }
@@ -552,9 +481,7 @@ impl Lane {
         let mut hand = self.hand;
         for _ in 0..SLICE_LEAVES_MAX {
             let written = store.tier.writing.load(Relaxed).saturating_sub(before);
-            if (excess > 0 && freed + written >= goal)
-                || (excess == 0 && store.arena.evacuating() == 0)
-            {
+            if (excess > 0 && freed + written >= goal) || (excess == 0 && store.arena.evacuating() == 0) {
                 break;
             }
             let slice = hand.sweep_leaf(&store, self.now_ms, &mut |victim| self.demote(victim));
@@ -564,9 +491,12 @@ impl Lane {
             }
         }
         self.hand = hand;
+        if hand.fruitless > crate::hash::STRIPES {
+            // A whole round found nothing more to add to it.
+            self.finish_unit(Stream::Fresh);
+        }
         // Nine rounds take every frequency to zero: what is left then cannot leave RAM.
-        let barren =
-            hand.fruitless > 9 * crate::hash::STRIPES && store.tier.writing.load(Relaxed) == 0;
+        let barren = hand.fruitless > 9 * crate::hash::STRIPES && store.tier.writing.load(Relaxed) == 0;
         if barren {
             store.tier.stuck.store(true, Relaxed);
         } else if hand.fruitless == 0 && !store.has_flash() {
@@ -586,9 +516,7 @@ impl Lane {
         }
         let (mut seen, mut expired) = (0, 0);
         for _ in 0..2 * crate::hash::STRIPES {
-            let (had, went) =
-                self.expire
-                    .expire_leaf(&self.store, self.now_ms, &mut self.expire_ttl);
+            let (had, went) = self.expire.expire_leaf(&self.store, self.now_ms, &mut self.expire_ttl);
             seen += had;
             expired += went;
             if self.expire.at_stripe_start() && self.expire.stripe() == 0 {
@@ -603,10 +531,7 @@ impl Lane {
         if !many {
             self.expire_due_ms = self.now_ms + EXPIRE_EVERY_MS;
         }
-        if self.now_ms >= self.expired_segments_due_ms
-            && self.collect.is_none()
-            && self.store.has_flash()
-        {
+        if self.now_ms >= self.expired_segments_due_ms && self.collect.is_none() && self.store.has_flash() {
             self.expired_segments_due_ms = self.now_ms + 1_000;
             self.collect_expired();
         }
@@ -654,10 +579,7 @@ impl Lane {
     }
 
     pub(crate) fn push(&mut self, op: Op) {
-        self.driver
-            .as_mut()
-            .expect("values are cold only where there is flash")
-            .push(op);
+        self.driver.as_mut().expect("values are cold only where there is flash").push(op);
     }
 
     /// Lets go of everything, for shutdown and tests: waits for all operations in flight.
@@ -696,10 +618,6 @@ impl RecordKind {
         if byte >> 5 != 0 {
             return None;
         }
-        Some(RecordKind {
-            kind: Kind::from_u8(byte & 7)?,
-            boxed: byte >> 3 & 1 != 0,
-            raw: byte >> 4 & 1 != 0,
-        })
+        Some(RecordKind { kind: Kind::from_u8(byte & 7)?, boxed: byte >> 3 & 1 != 0, raw: byte >> 4 & 1 != 0 })
     }
 }

@@ -30,6 +30,6 @@ pub use keyspace::{Cold, ColdRead, Inspect, Keyspace, Peek, Resume, Value, Value
 pub use lane::{Lane, Maintain, ReadError, Ticket};
 pub use page::Codec;
 pub use stats::StoreStats;
-pub use store::{FlashConfig, Policy, Store, StoreConfig};
+pub use store::{FlashConfig, LimitOf, Policy, Store, StoreConfig};
 pub use tier::Admission;
 pub use value::Kind;

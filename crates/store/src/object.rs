@@ -112,9 +112,7 @@ impl Object {
                 at = at.add(1);
             } else {
                 at.write(255);
-                at.add(1)
-                    .cast::<u32>()
-                    .write_unaligned(parts.key.len() as u32);
+                at.add(1).cast::<u32>().write_unaligned(parts.key.len() as u32);
                 at = at.add(5);
             }
             copy(parts.key, at);
@@ -185,8 +183,7 @@ impl Object {
 
     #[inline]
     pub fn kind(self) -> Kind {
-        Kind::from_u8((self.header().0 >> Header::KIND_SHIFT) as u8 & 7)
-            .expect("only this module writes it")
+        Kind::from_u8((self.header().0 >> Header::KIND_SHIFT) as u8 & 7).expect("only this module writes it")
     }
 
     #[inline]
@@ -213,9 +210,7 @@ impl Object {
     }
 
     pub fn is_written_by(self, write: u32) -> bool {
-        self.is_writing()
-            && (self.header().0 & Header::CLOCK) >> Header::CLOCK_SHIFT
-                == u64::from(write & 0xff_ffff)
+        self.is_writing() && (self.header().0 & Header::CLOCK) >> Header::CLOCK_SHIFT == u64::from(write & 0xff_ffff)
     }
 
     /// The value changes, or the write is over: what is on its way to flash is no copy of it any more.
@@ -233,8 +228,7 @@ impl Object {
     #[inline]
     pub fn set_clock(self, clock: u32) {
         let header = self.header().0;
-        let wanted =
-            header & !Header::CLOCK | u64::from(clock) << Header::CLOCK_SHIFT & Header::CLOCK;
+        let wanted = header & !Header::CLOCK | u64::from(clock) << Header::CLOCK_SHIFT & Header::CLOCK;
         // Usually equal already: the cache line then stays clean.
         if wanted != header && header & Header::WRITING == 0 {
             self.set_header(wanted);
@@ -243,8 +237,7 @@ impl Object {
 
     pub fn place(self) -> Option<u64> {
         // SAFETY: the place follows the header when its bit is set.
-        self.is(Header::PLACE)
-            .then(|| unsafe { self.0.cast::<u64>().add(1).read() })
+        self.is(Header::PLACE).then(|| unsafe { self.0.cast::<u64>().add(1).read() })
     }
 
     /// There must be room for it.
@@ -261,12 +254,7 @@ impl Object {
             return None;
         }
         // SAFETY: the expiry follows header and place when its bit is set.
-        Some(unsafe {
-            self.0
-                .cast::<u64>()
-                .add(1 + (header & Header::PLACE) as usize)
-                .read()
-        })
+        Some(unsafe { self.0.cast::<u64>().add(1 + (header & Header::PLACE) as usize).read() })
     }
 
     /// There must be one already.
@@ -274,12 +262,7 @@ impl Object {
         let header = self.header().0;
         assert!(header & Header::EXPIRY != 0);
         // SAFETY: as in expiry().
-        unsafe {
-            self.0
-                .cast::<u64>()
-                .add(1 + (header & Header::PLACE) as usize)
-                .write(expiry)
-        }
+        unsafe { self.0.cast::<u64>().add(1 + (header & Header::PLACE) as usize).write(expiry) }
     }
 
     #[inline]
@@ -289,10 +272,7 @@ impl Object {
         // SAFETY: the key's length stands at `at`.
         unsafe {
             match self.0.as_ptr().add(at).read() {
-                255 => (
-                    at + 5,
-                    self.0.as_ptr().add(at + 1).cast::<u32>().read_unaligned() as usize,
-                ),
+                255 => (at + 5, self.0.as_ptr().add(at + 1).cast::<u32>().read_unaligned() as usize),
                 short => (at + 1, short as usize),
             }
         }
@@ -327,26 +307,22 @@ impl Object {
     #[inline]
     pub fn inline<'a>(self) -> Option<&'a [u8]> {
         // SAFETY: an inline value's bytes are initialised; lifetime as in key().
-        (!self.is_boxed())
-            .then(|| unsafe { std::slice::from_raw_parts(self.value_ptr(), self.length()) })
+        (!self.is_boxed()).then(|| unsafe { std::slice::from_raw_parts(self.value_ptr(), self.length()) })
     }
 
     pub fn inline_mut<'a>(self) -> Option<&'a mut [u8]> {
         // SAFETY: as inline(); the caller's `&mut` to the stripe makes it the only reference.
-        (!self.is_boxed())
-            .then(|| unsafe { std::slice::from_raw_parts_mut(self.value_ptr(), self.length()) })
+        (!self.is_boxed()).then(|| unsafe { std::slice::from_raw_parts_mut(self.value_ptr(), self.length()) })
     }
 
     pub fn boxed<'a>(self) -> Option<&'a Boxed> {
         // SAFETY: written in new_boxed; lifetime as in key().
-        self.is_boxed()
-            .then(|| unsafe { &*self.value_ptr().cast::<*const Boxed>().read_unaligned() })
+        self.is_boxed().then(|| unsafe { &*self.value_ptr().cast::<*const Boxed>().read_unaligned() })
     }
 
     pub fn boxed_mut<'a>(self) -> Option<&'a mut Boxed> {
         // SAFETY: as inline_mut().
-        self.is_boxed()
-            .then(|| unsafe { &mut *self.value_ptr().cast::<*mut Boxed>().read_unaligned() })
+        self.is_boxed().then(|| unsafe { &mut *self.value_ptr().cast::<*mut Boxed>().read_unaligned() })
     }
 
     #[inline]
@@ -361,9 +337,7 @@ impl Object {
     #[inline]
     pub fn overwrite(self, value: &[u8], kind: Kind, expiry: Option<u64>, clock: u32) -> bool {
         let header = self.header().0;
-        if header & (Header::BOXED | Header::RAW) != 0
-            || (header & Header::EXPIRY != 0) != expiry.is_some()
-        {
+        if header & (Header::BOXED | Header::RAW) != 0 || (header & Header::EXPIRY != 0) != expiry.is_some() {
             return false;
         }
         let (at, key) = self.key_span();
@@ -394,11 +368,7 @@ impl Object {
         assert!(new <= VALUE_BYTES_MAX);
         let (key_at, key) = self.key_span();
         let offset = key_at + key;
-        let grown = if new > old {
-            self.resized(arena, offset + old, offset + new)
-        } else {
-            self
-        };
+        let grown = if new > old { self.resized(arena, offset + old, offset + new) } else { self };
         // SAFETY: the object has room for the larger of both sizes.
         unsafe {
             let value = grown.0.as_ptr().add(offset);
@@ -409,11 +379,7 @@ impl Object {
                 to += part.len();
             }
         }
-        let fitted = if new < old {
-            grown.resized(arena, offset + old, offset + new)
-        } else {
-            grown
-        };
+        let fitted = if new < old { grown.resized(arena, offset + old, offset + new) } else { grown };
         let header = fitted.header().0 & ((1 << Header::LENGTH_SHIFT) - 1);
         fitted.set_header(header | (new as u64) << Header::LENGTH_SHIFT);
         fitted
@@ -439,14 +405,8 @@ impl Object {
 
     /// The same key and value with other fields; the old object is freed, a boxed value moves over.
     pub fn with_fields(self, arena: &Arena, expiry: Option<u64>, place: Option<u64>) -> Object {
-        let parts = Parts {
-            key: self.key(),
-            kind: self.kind(),
-            raw: self.is_raw(),
-            expiry,
-            place,
-            clock: self.clock(),
-        };
+        let parts =
+            Parts { key: self.key(), kind: self.kind(), raw: self.is_raw(), expiry, place, clock: self.clock() };
         let length = self.length();
         let object = Object::blank(arena, &parts, length, self.is_boxed());
         // SAFETY: both value areas have `length` bytes; the old object is freed without dropping a boxed value.
@@ -480,14 +440,7 @@ mod tests {
     use super::*;
 
     fn parts(key: &[u8]) -> Parts<'_> {
-        Parts {
-            key,
-            kind: Kind::String,
-            raw: false,
-            expiry: None,
-            place: None,
-            clock: 9,
-        }
+        Parts { key, kind: Kind::String, raw: false, expiry: None, place: None, clock: 9 }
     }
 
     #[test]
@@ -505,35 +458,13 @@ mod tests {
         let arena = Arena::new(1);
         for key_bytes in [0, 1, 254, 255, 70_000] {
             let key = vec![b'k'; key_bytes];
-            for (expiry, place) in [
-                (None, None),
-                (Some(5), None),
-                (None, Some(6)),
-                (Some(5), Some(6)),
-            ] {
-                let object = Object::new(
-                    &arena,
-                    &Parts {
-                        expiry,
-                        place,
-                        ..parts(&key)
-                    },
-                    &[b"val", b"ue"],
-                );
-                assert_eq!(
-                    (object.key(), object.inline()),
-                    (&key[..], Some(&b"value"[..]))
-                );
-                assert_eq!(
-                    (object.expiry(), object.place(), object.clock()),
-                    (expiry, place, 9)
-                );
+            for (expiry, place) in [(None, None), (Some(5), None), (None, Some(6)), (Some(5), Some(6))] {
+                let object = Object::new(&arena, &Parts { expiry, place, ..parts(&key) }, &[b"val", b"ue"]);
+                assert_eq!((object.key(), object.inline()), (&key[..], Some(&b"value"[..])));
+                assert_eq!((object.expiry(), object.place(), object.clock()), (expiry, place, 9));
                 let other = object.with_fields(&arena, place, expiry);
                 assert_eq!((other.expiry(), other.place()), (place, expiry));
-                assert_eq!(
-                    (other.key(), other.inline()),
-                    (&key[..], Some(&b"value"[..]))
-                );
+                assert_eq!((other.key(), other.inline()), (&key[..], Some(&b"value"[..])));
                 other.free(&arena);
             }
         }
@@ -547,9 +478,7 @@ mod tests {
         let mut model = b"start".to_vec();
         let mut seed = 3u64;
         for step in 0..3000usize {
-            seed = seed
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(11);
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(11);
             let random = (seed >> 33) as usize;
             let from = random % (model.len() + 1);
             let to = from + (random >> 8) % (model.len() - from + 1).min(900);

@@ -85,11 +85,7 @@ impl Expiries {
 
     /// Records that have expired for certain.
     fn expired(&self, now_ms: u64) -> u32 {
-        self.bins
-            .iter()
-            .filter(|&&(bin, _)| (bin + 1) << self.width_log2 <= now_ms)
-            .map(|&(_, count)| count)
-            .sum()
+        self.bins.iter().filter(|&&(bin, _)| (bin + 1) << self.width_log2 <= now_ms).map(|&(_, count)| count).sum()
     }
 }
 
@@ -120,9 +116,7 @@ impl Segment {
     }
 
     fn turn(&self, from: State, to: State) -> bool {
-        self.state
-            .compare_exchange(from as u8, to as u8, Relaxed, Relaxed)
-            .is_ok()
+        self.state.compare_exchange(from as u8, to as u8, Relaxed, Relaxed).is_ok()
     }
 
     /// Whether any index entry still points into it.
@@ -135,8 +129,7 @@ impl Segment {
         let records = f64::from(self.records.load(Relaxed).max(1));
         let large = self.large_pages.load(Relaxed);
         let small = self.used_pages.load(Relaxed).saturating_sub(large);
-        f64::from(self.live.load(Relaxed)) / records * f64::from(small)
-            + f64::from(self.live_pages.load(Relaxed))
+        f64::from(self.live.load(Relaxed)) / records * f64::from(small) + f64::from(self.live_pages.load(Relaxed))
     }
 }
 
@@ -179,10 +172,7 @@ impl Segments {
             segment_pages,
             paths: paths.max(1),
             data_offset,
-            heads: Mutex::new(Heads {
-                open: [None, None],
-                free: (0..count).collect(),
-            }),
+            heads: Mutex::new(Heads { open: [None, None], free: (0..count).collect() }),
             free: AtomicU32::new(count),
             sealed: AtomicU64::new(0),
             retired: AtomicU32::new(0),
@@ -225,8 +215,7 @@ impl Segments {
     pub fn location(&self, page: u32) -> (u16, u64) {
         let segment = self.of_page(page);
         let inside = u64::from(page % self.segment_pages) * PAGE_BYTES as u64;
-        let offset =
-            self.data_offset + u64::from(segment / self.paths) * self.segment_bytes() + inside;
+        let offset = self.data_offset + u64::from(segment / self.paths) * self.segment_bytes() + inside;
         ((segment % self.paths) as u16, offset)
     }
 
@@ -262,11 +251,7 @@ impl Segments {
                 self.seal(segment);
             }
         }
-        let reserve = if stream == Stream::Fresh {
-            self.reserve() as usize
-        } else {
-            0
-        };
+        let reserve = if stream == Stream::Fresh { self.reserve() as usize } else { 0 };
         if heads.free.len() <= reserve {
             return None;
         }
@@ -283,11 +268,7 @@ impl Segments {
         about.writers.fetch_add(1, Relaxed);
         about.used_pages.fetch_add(pages, Relaxed);
         about.about.lock().units.push((first as u16, pages as u16));
-        Unit {
-            segment,
-            first,
-            pages,
-        }
+        Unit { segment, first, pages }
     }
 
     fn seal(&self, segment: u32) {
@@ -307,9 +288,7 @@ impl Segments {
         if place.step == 0 {
             segment.records.fetch_add(1, Relaxed);
         } else {
-            segment
-                .large_pages
-                .fetch_add(step_pages(place.step) as u32, Relaxed);
+            segment.large_pages.fetch_add(step_pages(place.step) as u32, Relaxed);
         }
         if let Some(expiry) = expiry {
             segment.about.lock().expiries.add(expiry);
@@ -321,9 +300,7 @@ impl Segments {
         let segment = self.get(self.of_page(place.page));
         match place.step {
             0 => segment.live.fetch_add(1, Relaxed),
-            step => segment
-                .live_pages
-                .fetch_add(step_pages(step) as u32, Relaxed),
+            step => segment.live_pages.fetch_add(step_pages(step) as u32, Relaxed),
         };
     }
 
@@ -332,9 +309,7 @@ impl Segments {
         let segment = self.get(self.of_page(place.page));
         let before = match place.step {
             0 => segment.live.fetch_sub(1, Relaxed),
-            step => segment
-                .live_pages
-                .fetch_sub(step_pages(step) as u32, Relaxed),
+            step => segment.live_pages.fetch_sub(step_pages(step) as u32, Relaxed),
         };
         debug_assert!(before > 0, "a record dies once");
     }
@@ -371,13 +346,11 @@ impl Segments {
             }
             let expired = f64::from(segment.about.lock().expiries.expired(now_ms));
             let records = f64::from(segment.records.load(Relaxed).max(1));
-            let small = segment
-                .used_pages
-                .load(Relaxed)
-                .saturating_sub(segment.large_pages.load(Relaxed));
+            let small = segment.used_pages.load(Relaxed).saturating_sub(segment.large_pages.load(Relaxed));
             let expired_pages = expired / records * f64::from(small);
             let live = (segment.live_pages_estimate() - expired_pages).max(0.0);
-            let used = (live / f64::from(self.segment_pages)).min(1.0);
+            // Of what was written: the tail left unused when the segment was sealed is not won by moving records.
+            let used = (live / f64::from(segment.used_pages.load(Relaxed).max(1))).min(1.0);
             if used > fullest {
                 continue;
             }
@@ -388,9 +361,7 @@ impl Segments {
             }
         }
         let (_, segment) = best?;
-        self.get(segment)
-            .turn(State::Sealed, State::Collecting)
-            .then_some(segment)
+        self.get(segment).turn(State::Sealed, State::Collecting).then_some(segment)
     }
 
     /// A sealed segment of which at least a quarter of the live records have expired.
@@ -412,11 +383,7 @@ impl Segments {
 
     pub fn units(&self, segment: u32) -> Vec<Unit> {
         let units = &self.get(segment).about.lock().units;
-        let unit = |&(first, pages): &(u16, u16)| Unit {
-            segment,
-            first: first.into(),
-            pages: pages.into(),
-        };
+        let unit = |&(first, pages): &(u16, u16)| Unit { segment, first: first.into(), pages: pages.into() };
         units.iter().map(unit).collect()
     }
 
@@ -455,13 +422,7 @@ mod tests {
         let times: Vec<u64> = (0..5_000).map(|n| 1_700_000_000_000 + n * 7_919).collect();
         times.iter().for_each(|&at| expiries.add(at));
         assert!(expiries.bins.len() <= Expiries::BINS_MAX);
-        for now in [
-            0,
-            times[0],
-            times[2_500],
-            times[4_999],
-            times[4_999] + (1 << 30),
-        ] {
+        for now in [0, times[0], times[2_500], times[4_999], times[4_999] + (1 << 30)] {
             let truly = times.iter().filter(|&&at| at <= now).count() as u32;
             assert!(expiries.expired(now) <= truly);
         }
@@ -476,39 +437,24 @@ mod tests {
             units.push(unit);
         }
         assert_eq!(units.len(), 2 * (8 - segments.reserve() as usize));
-        assert_eq!(
-            segments.location(segments.page(units[2], 3)),
-            (1, 4096 + 3 * 4096)
-        );
+        assert_eq!(segments.location(segments.page(units[2], 3)), (1, 4096 + 3 * 4096));
         for &unit in &units {
-            let place = Place {
-                page: segments.page(unit, 0),
-                step: 0,
-            };
+            let place = Place { page: segments.page(unit, 0), step: 0 };
             segments.wrote(place, None);
             segments.born(place);
             segments.unit_written(unit);
         }
         // The third segment's records die: it is the victim, and free after its last reader.
-        let dead = Place {
-            page: segments.page(units[4], 0),
-            step: 0,
-        };
+        let dead = Place { page: segments.page(units[4], 0), step: 0 };
         segments.reader_begins(dead.page);
         for unit in [units[4], units[5]] {
-            segments.died(Place {
-                page: segments.page(unit, 0),
-                step: 0,
-            });
+            segments.died(Place { page: segments.page(unit, 0), step: 0 });
         }
         assert_eq!(segments.victim(0, 0.5), Some(2));
         assert!(!segments.collected(2));
         segments.reader_ends(dead.page);
         assert!(segments.collected(2));
         assert_eq!(segments.free_count(), segments.reserve() + 1);
-        assert_eq!(
-            segments.take_unit(Stream::Fresh, 16).map(|unit| unit.first),
-            Some(0)
-        );
+        assert_eq!(segments.take_unit(Stream::Fresh, 16).map(|unit| unit.first), Some(0));
     }
 }

@@ -74,11 +74,7 @@ impl Store {
             resident_max: self.tier.resident_max(),
             object_bytes: self.arena.used_bytes() as u64,
             arena_bytes: self.arena.held_bytes() as u64,
-            object_budget: if budget == usize::MAX {
-                0
-            } else {
-                budget as u64
-            },
+            object_budget: if budget == usize::MAX { 0 } else { budget as u64 },
             index_bytes: self.index_bytes(),
             writing_bytes: self.tier.writing.load(Relaxed) as u64,
             flash_bytes: u64::from(self.segments.count()) * self.segments.segment_bytes(),
@@ -111,8 +107,7 @@ impl Store {
             user_bytes: sum(Counter::UserBytes),
             evacuated_objects: sum(Counter::EvacuatedObjects),
             dictionaries: self.dictionaries.read().len() as u64,
-            flash_latency_nanos: [0.5, 0.99, 0.999, 1.0]
-                .map(|quantile| latency.value_at_quantile(quantile)),
+            flash_latency_nanos: [0.5, 0.99, 0.999, 1.0].map(|quantile| latency.value_at_quantile(quantile)),
         }
     }
 

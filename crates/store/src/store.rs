@@ -33,16 +33,8 @@ pub enum Policy {
 impl Policy {
     pub(crate) fn from_u8(number: u8) -> Policy {
         use Policy::*;
-        [
-            NoEviction,
-            AllKeysLru,
-            AllKeysLfu,
-            AllKeysRandom,
-            VolatileLru,
-            VolatileLfu,
-            VolatileRandom,
-            VolatileTtl,
-        ][number as usize]
+        [NoEviction, AllKeysLru, AllKeysLfu, AllKeysRandom, VolatileLru, VolatileLfu, VolatileRandom, VolatileTtl]
+            [number as usize]
     }
 
     /// Whether a key with or without an expiry may be evicted.
@@ -70,25 +62,13 @@ pub struct FlashConfig {
 impl FlashConfig {
     /// Shares `bytes` of flash out into segments: `wanted` bytes each, halved (to 256 KiB at least) until there
     /// are 64, because a collector needs segments to choose from.
-    pub fn divide(
-        bytes: u64,
-        wanted: u64,
-        paths: u32,
-        data_offset: u64,
-        codec: Codec,
-    ) -> FlashConfig {
+    pub fn divide(bytes: u64, wanted: u64, paths: u32, data_offset: u64, codec: Codec) -> FlashConfig {
         let mut segment_bytes = wanted.next_power_of_two().clamp(256 << 10, 128 << 20);
         while segment_bytes > 256 << 10 && bytes / segment_bytes < 64 {
             segment_bytes /= 2;
         }
         let segments = u32::try_from(bytes / segment_bytes).unwrap_or(u32::MAX);
-        FlashConfig {
-            paths,
-            data_offset,
-            segment_bytes,
-            segments: segments - segments % paths,
-            codec,
-        }
+        FlashConfig { paths, data_offset, segment_bytes, segments: segments - segments % paths, codec }
     }
 
     /// Bytes each path's file needs after `data_offset`.
@@ -97,12 +77,22 @@ impl FlashConfig {
     }
 }
 
+/// What the RAM limit is a limit of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitOf {
+    /// The process's resident size, measured.
+    Process,
+    /// The objects alone, for runs that must not depend on the process around them.
+    Objects,
+}
+
 #[derive(Clone, Debug)]
 pub struct StoreConfig {
     pub workers: usize,
     pub databases: usize,
-    /// Of the process's resident size; 0: none.
+    /// 0: none.
     pub ram_limit: u64,
+    pub limit_of: LimitOf,
     pub policy: Policy,
     /// `None`: everything stays in RAM.
     pub flash: Option<FlashConfig>,
@@ -116,6 +106,7 @@ impl StoreConfig {
             workers,
             databases: 16,
             ram_limit: 0,
+            limit_of: LimitOf::Process,
             policy: Policy::NoEviction,
             flash: None,
             secret: [0x0f1e_2d3c_4b5a_6978, 0x8796_a5b4_c3d2_e1f0],
@@ -203,15 +194,10 @@ impl Store {
             stripes: (0..STRIPES).map(|_| Line(Mutex::default())).collect(),
             uids: (0..config.databases as u32).map(AtomicU32::new).collect(),
             segments,
-            codec: Mutex::new(
-                config
-                    .flash
-                    .as_ref()
-                    .map_or(Codec::None, |flash| flash.codec),
-            ),
+            codec: Mutex::new(config.flash.as_ref().map_or(Codec::None, |flash| flash.codec)),
             dictionaries: RwLock::default(),
             sampler: Default::default(),
-            tier: Tier::new(config.ram_limit, config.policy),
+            tier: Tier::new(config.ram_limit, config.limit_of, config.policy),
             counters: Counters::new(config.workers),
             latency: Mutex::new(crate::lane::latency_histogram()),
             cold: AtomicU64::new(0),
@@ -266,13 +252,7 @@ impl Store {
     }
 
     /// Under the stripe's lock: notes the reader with the segment, so that its pages stay.
-    pub(crate) fn cold_read(
-        &self,
-        hash: KeyHash,
-        uid: u32,
-        word: Word,
-        name: Option<&[u8]>,
-    ) -> ColdRead {
+    pub(crate) fn cold_read(&self, hash: KeyHash, uid: u32, word: Word, name: Option<&[u8]>) -> ColdRead {
         ColdRead::new(self, hash, uid, word, name)
     }
 
@@ -367,9 +347,7 @@ impl Store {
         (0..STRIPES)
             .map(|stripe| {
                 let stripe = self.stripe(stripe);
-                stripe
-                    .database(self.uid(db))
-                    .map_or(0, |database| of(database) as u64)
+                stripe.database(self.uid(db)).map_or(0, |database| of(database) as u64)
             })
             .sum()
     }
@@ -383,11 +361,7 @@ impl Store {
     pub fn index_bytes(&self) -> u64 {
         let of = |stripe| {
             let stripe = self.stripe(stripe);
-            stripe
-                .databases
-                .iter()
-                .map(|database| database.table.mem_bytes() as u64)
-                .sum::<u64>()
+            stripe.databases.iter().map(|database| database.table.mem_bytes() as u64).sum::<u64>()
         };
         (0..STRIPES).map(of).sum::<u64>() + (STRIPES * size_of::<Line>()) as u64
     }
@@ -401,11 +375,7 @@ impl Store {
     }
 
     pub(crate) fn dictionary(&self, id: u32) -> Option<Arc<Dictionary>> {
-        self.dictionaries
-            .read()
-            .iter()
-            .find(|dictionary| dictionary.id() == id)
-            .cloned()
+        self.dictionaries.read().iter().find(|dictionary| dictionary.id() == id).cloned()
     }
 
     /// Compression of records from now on; what is on flash stays as it is.
@@ -466,21 +436,17 @@ impl Database {
     #[inline]
     pub(crate) fn find(&self, key: &Key<'_>) -> Option<Slot> {
         self.table.find(key.hash.high, |word| {
-            word.agrees(key.hash)
-                && (!word.is_hot() || Object::from_address(word.address()).key() == key.name)
+            word.agrees(key.hash) && (!word.is_hot() || Object::from_address(word.address()).key() == key.name)
         })
     }
 
     /// The cold entry of exactly this hash and place.
     pub(crate) fn find_cold(&self, hash: KeyHash, word: Word) -> Option<Slot> {
-        self.table.find(hash.high, |found| {
-            !found.is_hot() && found.agrees(hash) && found.place() == word.place()
-        })
+        self.table.find(hash.high, |found| !found.is_hot() && found.agrees(hash) && found.place() == word.place())
     }
 
     pub(crate) fn find_address(&self, high: u64, address: usize) -> Option<Slot> {
-        self.table
-            .find(high, |word| word.is_hot() && word.address() == address)
+        self.table.find(high, |word| word.is_hot() && word.address() == address)
     }
 
     /// Takes the entry out and frees what it held.
@@ -492,18 +458,10 @@ impl Database {
     }
 
     /// A cold entry's value is in RAM now, clean.
-    pub(crate) fn warm(
-        &mut self,
-        store: &Store,
-        slot: Slot,
-        hash: KeyHash,
-        object: Object,
-        frequency: u8,
-    ) {
+    pub(crate) fn warm(&mut self, store: &Store, slot: Slot, hash: KeyHash, object: Object, frequency: u8) {
         let cold = self.table.word(slot);
         debug_assert!(!cold.is_hot());
-        *self.table.word_mut(slot) =
-            Word::hot(hash, object.address(), frequency, cold.has_expiry(), false);
+        *self.table.word_mut(slot) = Word::hot(hash, object.address(), frequency, cold.has_expiry(), false);
         self.hot += 1;
         store.cold.fetch_sub(1, Relaxed);
     }

@@ -10,10 +10,8 @@
 //! ```
 
 use crate::arena::Arena;
-use crate::store::Policy;
-use std::sync::atomic::{
-    AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed,
-};
+use crate::store::{LimitOf, Policy};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// What a command that may need memory is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +25,7 @@ pub enum Admission {
 
 pub(crate) struct Tier {
     ram_limit: AtomicU64,
+    limit_of: LimitOf,
     policy: AtomicU8,
     /// Bytes that objects may take.
     budget: AtomicUsize,
@@ -44,14 +43,11 @@ pub(crate) struct Tier {
 }
 
 impl Tier {
-    pub fn new(ram_limit: u64, policy: Policy) -> Tier {
-        let budget = if ram_limit == 0 {
-            usize::MAX
-        } else {
-            ram_limit as usize / 10 * 8
-        };
+    pub fn new(ram_limit: u64, limit_of: LimitOf, policy: Policy) -> Tier {
+        let budget = if ram_limit == 0 { usize::MAX } else { ram_limit as usize / 10 * 8 };
         Tier {
             ram_limit: AtomicU64::new(ram_limit),
+            limit_of,
             policy: AtomicU8::new(policy as u8),
             budget: AtomicUsize::new(budget),
             resident: AtomicU64::new(0),
@@ -104,7 +100,10 @@ impl Tier {
         if limit == 0 {
             return;
         }
-        let other = resident.saturating_sub(arena.held_bytes() as u64);
+        let other = match self.limit_of {
+            LimitOf::Process => resident.saturating_sub(arena.held_bytes() as u64),
+            LimitOf::Objects => 0,
+        };
         // A hundredth is left for what grows between two measurements.
         let budget = (limit - limit / 100).saturating_sub(other).max(limit / 64);
         self.budget.store(budget as usize, Relaxed);
@@ -122,11 +121,9 @@ impl Tier {
             return 0;
         }
         let used = arena.used_bytes();
-        // Memory held in half-empty slabs is as good as used: more must leave until evacuation returned it.
+        // Memory held in half-empty slabs is as good as used: more must leave until evacuation has returned it.
         let slack = arena.slab_bytes().saturating_sub(budget / 100 * 96);
-        (used + slack)
-            .saturating_sub(budget / 10 * 9)
-            .saturating_sub(self.writing.load(Relaxed))
+        used.saturating_sub(budget / 10 * 9).max(slack).saturating_sub(self.writing.load(Relaxed))
     }
 
     #[inline]
@@ -135,8 +132,7 @@ impl Tier {
         if budget == usize::MAX {
             return Admission::Open;
         }
-        let hard =
-            arena.used_bytes() > budget / 100 * 97 || arena.slab_bytes() > budget / 100 * 101;
+        let hard = arena.used_bytes() > budget / 100 * 97 || arena.slab_bytes() > budget / 100 * 101;
         match (hard, self.stuck.load(Relaxed)) {
             (false, _) => Admission::Open,
             (true, false) => Admission::Slow,

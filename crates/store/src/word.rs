@@ -40,13 +40,7 @@ pub struct Word(pub u64);
 
 impl Word {
     #[inline]
-    pub fn hot(
-        hash: KeyHash,
-        address: usize,
-        frequency: u8,
-        has_expiry: bool,
-        dirty: bool,
-    ) -> Word {
+    pub fn hot(hash: KeyHash, address: usize, frequency: u8, has_expiry: bool, dirty: bool) -> Word {
         debug_assert_eq!(address as u64 & !ADDRESS, 0);
         Word(
             (hash.low >> HOT_HASH_SHIFT) << HOT_HASH_SHIFT
@@ -58,13 +52,7 @@ impl Word {
         )
     }
 
-    pub fn cold(
-        hash: KeyHash,
-        place: Place,
-        kind: Kind,
-        has_expiry: bool,
-        referenced: bool,
-    ) -> Word {
+    pub fn cold(hash: KeyHash, place: Place, kind: Kind, has_expiry: bool, referenced: bool) -> Word {
         debug_assert!(place.page < 1 << PAGE_BITS && place.step < 32);
         Word(
             (hash.low >> COLD_HASH_SHIFT) << COLD_HASH_SHIFT
@@ -89,11 +77,7 @@ impl Word {
     /// Whether the hash bits of this entry agree with `hash`: for a cold entry that is identity.
     #[inline]
     pub fn agrees(self, hash: KeyHash) -> bool {
-        let shift = if self.is_hot() {
-            HOT_HASH_SHIFT
-        } else {
-            COLD_HASH_SHIFT
-        };
+        let shift = if self.is_hot() { HOT_HASH_SHIFT } else { COLD_HASH_SHIFT };
         self.0 >> shift == hash.low >> shift
     }
 
@@ -128,10 +112,7 @@ impl Word {
     #[inline]
     #[must_use]
     pub fn with_frequency(self, frequency: u8) -> Word {
-        Word(
-            self.0 & !(u64::from(FREQUENCY_MAX) << FREQUENCY_SHIFT)
-                | u64::from(frequency) << FREQUENCY_SHIFT,
-        )
+        Word(self.0 & !(u64::from(FREQUENCY_MAX) << FREQUENCY_SHIFT) | u64::from(frequency) << FREQUENCY_SHIFT)
     }
 
     /// One access more.
@@ -139,11 +120,7 @@ impl Word {
     #[must_use]
     pub fn touched(self) -> Word {
         let frequency = self.frequency();
-        if frequency < FREQUENCY_MAX {
-            self.with_frequency(frequency + 1)
-        } else {
-            self
-        }
+        if frequency < FREQUENCY_MAX { self.with_frequency(frequency + 1) } else { self }
     }
 
     #[must_use]
@@ -153,20 +130,13 @@ impl Word {
 
     pub fn place(self) -> Place {
         debug_assert!(!self.is_hot());
-        Place {
-            page: (self.0 >> PAGE_SHIFT) as u32 & ((1 << PAGE_BITS) - 1),
-            step: (self.0 >> STEP_SHIFT) as u8 & 31,
-        }
+        Place { page: (self.0 >> PAGE_SHIFT) as u32 & ((1 << PAGE_BITS) - 1), step: (self.0 >> STEP_SHIFT) as u8 & 31 }
     }
 
     #[must_use]
     pub fn with_place(self, place: Place) -> Word {
         let mask = ((1u64 << (PAGE_BITS + 5)) - 1) << STEP_SHIFT;
-        Word(
-            self.0 & !mask
-                | u64::from(place.page) << PAGE_SHIFT
-                | u64::from(place.step) << STEP_SHIFT,
-        )
+        Word(self.0 & !mask | u64::from(place.page) << PAGE_SHIFT | u64::from(place.step) << STEP_SHIFT)
     }
 
     pub fn kind(self) -> Kind {
@@ -191,11 +161,7 @@ mod tests {
 
     #[test]
     fn what_is_put_in_comes_out() {
-        let hash = KeyHash {
-            high: 7,
-            low: 0xfedc_ba98_7654_3210,
-            slot: 3,
-        };
+        let hash = KeyHash { high: 7, low: 0xfedc_ba98_7654_3210, slot: 3 };
         let address = 0x7fff_ffff_fff8;
         let hot = Word::hot(hash, address, 5, true, true);
         assert!(hot.is_hot() && hot.is_dirty() && hot.has_expiry() && hot.agrees(hash));
@@ -203,25 +169,14 @@ mod tests {
         assert_eq!(hot.frequency(), 5);
         assert_eq!(hot.with_frequency(7).with_dirty(false).address(), address);
 
-        let place = Place {
-            page: (1 << 29) - 1,
-            step: 23,
-        };
+        let place = Place { page: (1 << 29) - 1, step: 23 };
         let cold = Word::cold(hash, place, Kind::Stream, false, true);
         assert!(!cold.is_hot() && !cold.has_expiry() && cold.is_referenced() && cold.agrees(hash));
         assert_eq!((cold.place(), cold.kind()), (place, Kind::Stream));
-        let moved = cold
-            .with_place(Place { page: 5, step: 0 })
-            .with_referenced(false);
+        let moved = cold.with_place(Place { page: 5, step: 0 }).with_referenced(false);
         assert_eq!((moved.place().page, moved.kind()), (5, Kind::Stream));
         assert!(moved.agrees(hash) && !moved.is_referenced());
-        assert!(!cold.agrees(KeyHash {
-            low: hash.low ^ 1 << 40,
-            ..hash
-        }));
-        assert!(!hot.agrees(KeyHash {
-            low: hash.low ^ 1 << 52,
-            ..hash
-        }));
+        assert!(!cold.agrees(KeyHash { low: hash.low ^ 1 << 40, ..hash }));
+        assert!(!hot.agrees(KeyHash { low: hash.low ^ 1 << 52, ..hash }));
     }
 }

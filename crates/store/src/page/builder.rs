@@ -13,9 +13,9 @@ use std::sync::Arc;
 
 use super::codec::{Codec, Compressor, FrameCodec};
 use super::layout::{
-    Common, EXTENT_HEADER_BYTES, EXTENT_PAGES_MAX, EXTENT_RAW_BYTES_MAX, Extent, FINGERPRINT_BYTES,
-    FRAME_ENTRY_BYTES, FRAME_RAW_BYTES_MAX, FrameEntry, Kind, PAGE_HEADER_BYTES, PAYLOAD_BYTES,
-    SMALL_BYTES_MAX, Small, extent_pages, write_checksum,
+    Common, EXTENT_HEADER_BYTES, EXTENT_PAGES_MAX, EXTENT_RAW_BYTES_MAX, Extent, FINGERPRINT_BYTES, FRAME_ENTRY_BYTES,
+    FRAME_RAW_BYTES_MAX, FrameEntry, Kind, PAGE_HEADER_BYTES, PAYLOAD_BYTES, SMALL_BYTES_MAX, Small, extent_pages,
+    write_checksum,
 };
 use super::record::Bases;
 use super::{Dictionary, Record, step_of};
@@ -23,7 +23,10 @@ use crate::io::{PAGE_BYTES, PageBuf};
 
 /// Raw bytes of a frame, at most. More compress better, fewer decode faster, and a read decodes one frame; so a larger
 /// size is taken only where it pays ([`Pace`]): where records of a kilobyte or more resemble each other.
-const FRAME_RAW_TARGETS: [usize; 3] = [6 << 10, 12 << 10, 24 << 10];
+const FRAME_RAW_TARGETS: [usize; 4] = [5 << 10, 10 << 10, 20 << 10, 40 << 10];
+/// Records are paced by their length: kinds of records that come in turns differ in ratio and best frame size. Below so
+/// many bytes only so many of the frame sizes are considered: many short matches decode slowly.
+const PACES: [(usize, usize); 3] = [(256, 2), (1024, 3), (usize::MAX, 4)];
 /// Compression must save an eighth, or a frame that would fit raw is stored raw and read without decoding.
 const WORTHWHILE_SHIFT: u32 = 3;
 /// A page with fewer bytes left is closed rather than given another compressed frame.
@@ -90,7 +93,9 @@ pub struct PageBuilder {
     worst: Worst,
     /// Raw bytes the pending frame should reach.
     target: usize,
-    pace: Pace,
+    paces: [Pace; PACES.len()],
+    /// The one for the pending frame: by the length of its first record.
+    pace: usize,
     /// Of large records: stored per raw in 1024ths, moving average.
     extent_ratio: usize,
     large: Vec<u8>,
@@ -131,8 +136,7 @@ impl OpenPage {
 
     /// Bytes for another frame and its fingerprints; its entry is already subtracted.
     fn room(&self) -> usize {
-        let directory =
-            self.frames.len() * FRAME_ENTRY_BYTES + self.fingerprints.len() * FINGERPRINT_BYTES;
+        let directory = self.frames.len() * FRAME_ENTRY_BYTES + self.fingerprints.len() * FINGERPRINT_BYTES;
         (PAGE_BYTES - self.used - directory).saturating_sub(FRAME_ENTRY_BYTES)
     }
 
@@ -153,11 +157,7 @@ impl OpenPage {
         self.frames.push(frame);
         for record in records {
             self.fingerprints.push(record.fingerprint);
-            placed.push(Placed {
-                tag: record.tag,
-                page: index as u16,
-                step: 0,
-            });
+            placed.push(Placed { tag: record.tag, page: index as u16, step: 0 });
         }
     }
 
@@ -165,17 +165,8 @@ impl OpenPage {
     fn close(&mut self, unit: &mut OpenUnit) -> usize {
         let index = self.index.take().expect("a page is open");
         let page = &mut unit.buf[index * PAGE_BYTES..(index + 1) * PAGE_BYTES];
-        let small = Small {
-            records: self.fingerprints.len(),
-            frames: self.frames.len(),
-            used: self.used,
-        };
-        Common {
-            kind: Kind::Small,
-            bases: unit.bases,
-            dictionary: self.dictionary,
-        }
-        .write(page);
+        let small = Small { records: self.fingerprints.len(), frames: self.frames.len(), used: self.used };
+        Common { kind: Kind::Small, bases: unit.bases, dictionary: self.dictionary }.write(page);
         small.write(page);
         page[self.used..small.fingerprints_at()].fill(0);
         let fingerprints = page[small.fingerprints_at()..].chunks_exact_mut(FINGERPRINT_BYTES);
@@ -218,9 +209,7 @@ impl Pending {
     /// How many records from the first fit into `room` bytes, fingerprints included, if `stored` tells what their
     /// raw bytes become.
     fn count_fitting(&self, room: usize, stored: impl Fn(usize) -> usize) -> usize {
-        let fits = |(i, record): &(usize, &Waiting)| {
-            stored(record.end) + (i + 1) * FINGERPRINT_BYTES <= room
-        };
+        let fits = |(i, record): &(usize, &Waiting)| stored(record.end) + (i + 1) * FINGERPRINT_BYTES <= room;
         self.records.iter().enumerate().take_while(fits).count()
     }
 
@@ -247,10 +236,7 @@ struct Worst {
 
 impl Worst {
     fn of(page: &OpenPage, pending: &Pending) -> Worst {
-        let mut worst = Worst {
-            pages: 0,
-            room: page.room(),
-        };
+        let mut worst = Worst { pages: 0, room: page.room() };
         let mut start = 0;
         for record in &pending.records {
             worst.add(record.end - start);
@@ -276,74 +262,112 @@ impl Worst {
     }
 }
 
-/// What past frames tell about the next one.
+/// What past frames of one size tell: a point, raw bytes to stored bytes, and how steep it is there. Both count
+/// fingerprints in. Less steep than the ratio when records share something that every frame stores once.
+#[derive(Clone, Copy)]
+struct Curve {
+    raw: usize,
+    stored: usize,
+    /// Stored per raw byte, in 1024ths.
+    slope: usize,
+    frames: usize,
+}
+
+impl Curve {
+    /// Stored per raw byte, in 1024ths.
+    fn ratio(&self) -> usize {
+        self.stored * 1024 / self.raw
+    }
+
+    /// The raw bytes that should become `stored`.
+    fn raw_of(&self, stored: usize) -> usize {
+        let more = stored.saturating_sub(self.stored) * 1024 / self.slope;
+        let fewer = self.stored.saturating_sub(stored) * 1024 / self.slope;
+        (self.raw + more).saturating_sub(fewer)
+    }
+
+    /// `weight` parts of what was known to one of what is new.
+    fn note(&mut self, raw: usize, stored: usize, weight: usize) {
+        let weight = weight.min(self.frames);
+        self.raw = (self.raw * weight + raw) / (weight + 1);
+        self.stored = (self.stored * weight + stored) / (weight + 1);
+        self.frames += 1;
+        self.clamp_slope();
+    }
+
+    /// Two attempts on the same records.
+    fn note_slope(&mut self, raw: usize, stored: usize) {
+        self.slope = (self.slope * 3 + stored * 1024 / raw) / 4;
+        self.clamp_slope();
+    }
+
+    fn clamp_slope(&mut self) {
+        let ratio = self.ratio().max(8);
+        self.slope = self.slope.clamp(ratio / 8, ratio);
+    }
+}
+
+/// Plans frames from what past ones became.
 struct Pace {
-    /// Stored per raw byte in 1024ths by frame size, moving averages.
-    ratios: [usize; FRAME_RAW_TARGETS.len()],
+    curves: [Curve; FRAME_RAW_TARGETS.len()],
+    /// How many frame sizes are considered.
+    sizes: usize,
     /// The frame size in use, and the one of the frame being gathered: a neighbour is tried now and then.
     size: usize,
     next_size: usize,
-    /// Raw bytes of a record, a moving average.
-    record_bytes: usize,
     frames: usize,
 }
 
 /// A ratio from which frames are stored raw without trying: 15/16.
 const RATIO_RAW: usize = 960;
-/// The ratio of nothing known.
-const RATIO_START: usize = 512;
 /// Of so many frames the first [`TRIED_LARGER`] are gathered for the next larger size, and one in the middle for the
 /// next smaller.
 const FRAMES_PER_TRIAL: usize = 64;
 const TRIED_LARGER: usize = 4;
+/// Percent of its bytes at which the next larger frame size is taken, and above which it is given up again.
+const LARGER_PAYS: usize = 75;
+const LARGER_KEPT: usize = 85;
 
 impl Pace {
-    fn new() -> Pace {
-        Pace {
-            ratios: [RATIO_START; FRAME_RAW_TARGETS.len()],
-            size: 0,
-            next_size: 0,
-            record_bytes: 256,
-            frames: 0,
-        }
+    fn new(sizes: usize) -> Pace {
+        let curve = |raw| Curve { raw, stored: raw / 2, slope: 512, frames: 0 };
+        Pace { curves: FRAME_RAW_TARGETS.map(curve), sizes, size: 0, next_size: 0, frames: 0 }
     }
 
     fn is_raw(&self) -> bool {
-        self.ratios[self.size] >= RATIO_RAW
+        self.curves[self.size].ratio() >= RATIO_RAW
     }
 
-    fn ratio(&self) -> usize {
-        self.ratios[self.next_size]
+    /// The best guess for the frame being gathered.
+    fn curve(&self) -> &Curve {
+        let next = &self.curves[self.next_size];
+        if next.frames > 0 { next } else { &self.curves[self.size] }
     }
 
     /// A frame of `next_size` was compressed.
-    fn note(&mut self, raw: usize, stored: usize, records: usize) {
-        let ratio = (stored * 1024 / raw).clamp(8, 1024);
-        let was_raw = self.is_raw();
-        self.record_bytes = (self.record_bytes * 3 + raw / records) / 4;
+    fn note(&mut self, raw: usize, stored: usize) {
         // The short last frame of a page says little about the others.
-        if raw * 2 < self.ratio_frame_bytes() {
+        let page_raw = PAYLOAD_BYTES * 1024 / self.curve().ratio().max(8);
+        if raw * 2 < FRAME_RAW_TARGETS[self.next_size].min(page_raw) {
             return;
         }
-        let average = &mut self.ratios[self.next_size];
         // A trial's word counts for more: it comes seldom.
-        let weight = if was_raw || self.next_size != self.size {
-            2
-        } else {
-            4
-        };
-        *average = (*average * (weight - 1) + ratio) / weight;
-        let now = self.ratios[self.size];
-        if self.size + 1 < self.ratios.len() && self.ratios[self.size + 1] * 100 < now * 85 {
+        let weight = if self.is_raw() || self.next_size != self.size { 1 } else { 3 };
+        self.curves[self.next_size].note(raw, stored, weight);
+        let now = self.curves[self.size].ratio();
+        let known = |curve: &&Curve| curve.frames > 1;
+        let larger = self.curves[..self.sizes].get(self.size + 1).filter(known);
+        let smaller = self.curves[..self.size].last().filter(known);
+        if larger.is_some_and(|larger| larger.ratio() * 100 < now * LARGER_PAYS) {
             self.size += 1;
-        } else if self.size > 0 && self.ratios[self.size - 1] * 92 < now * 100 {
+        } else if smaller.is_some_and(|smaller| smaller.ratio() * LARGER_KEPT < now * 100) {
             self.size -= 1;
         }
     }
 
-    /// What a frame of `next_size` has when it fills a page or reaches its target.
-    fn ratio_frame_bytes(&self) -> usize {
-        FRAME_RAW_TARGETS[self.next_size].min(PAYLOAD_BYTES * 1024 / self.ratio())
+    /// Another attempt with fewer records: so many bytes less.
+    fn note_retry(&mut self, raw_less: usize, stored_less: usize) {
+        self.curves[self.next_size].note_slope(raw_less, stored_less);
     }
 
     /// Whether a frame of incompressible data tries compression all the same.
@@ -355,25 +379,27 @@ impl Pace {
     fn advance(&mut self) {
         self.frames += 1;
         self.next_size = match self.frames % FRAMES_PER_TRIAL {
-            0..TRIED_LARGER => (self.size + 1).min(self.ratios.len() - 1),
+            0..TRIED_LARGER => (self.size + 1).min(self.sizes - 1),
             n if n == FRAMES_PER_TRIAL / 2 => self.size.saturating_sub(1),
             _ => self.size,
         };
     }
 
-    /// The raw bytes to gather for the next frame of a page with `room` left.
+    /// The raw bytes to gather for the next frame of a page with `room` left, fingerprints included.
     fn frame_target(&self, room: usize) -> usize {
         let frame_bytes = FRAME_RAW_TARGETS[self.next_size];
         if self.is_raw() && self.is_raw_probe() {
             return frame_bytes;
         }
-        let fingerprint = FINGERPRINT_BYTES * 1024 / self.record_bytes.max(8);
-        let rest = room * 1024 / (self.ratio() + fingerprint);
-        if rest <= frame_bytes {
+        let curve = self.curve();
+        let frame_stored = (frame_bytes * curve.ratio() / 1024).max(1);
+        let frames = (room + frame_stored / 2) / frame_stored;
+        if frames <= 1 {
             // The last frame of the page. A little less than expected: a second attempt costs more than the gap.
+            let rest = curve.raw_of(room);
             rest - rest / 64
         } else {
-            rest / rest.div_ceil(frame_bytes)
+            curve.raw_of(room / frames)
         }
     }
 }
@@ -390,11 +416,8 @@ impl PageBuilder {
             pending: Pending::default(),
             worst: Worst::default(),
             target: 0,
-            pace: Pace {
-                ratio: RATIO_START,
-                record_bytes: 256,
-                raw_frames: 0,
-            },
+            paces: PACES.map(|(_, sizes)| Pace::new(sizes)),
+            pace: 0,
             extent_ratio: RATIO_START,
             large: Vec::new(),
             placed: Vec::new(),
@@ -413,16 +436,9 @@ impl PageBuilder {
     pub fn begin(&mut self, buf: PageBuf, seq: u64, expiry_base_ms: u64) {
         assert!(self.unit.is_none(), "finish the unit first");
         assert!(buf.pages() <= EXTENT_PAGES_MAX);
-        let bases = Bases {
-            seq,
-            expiry_ms: expiry_base_ms.min((1 << 48) - 1),
-        };
+        let bases = Bases { seq, expiry_ms: expiry_base_ms.min((1 << 48) - 1) };
         self.dictionary = self.next_dictionary.clone();
-        self.unit = Some(OpenUnit {
-            buf,
-            bases,
-            next_page: 0,
-        });
+        self.unit = Some(OpenUnit { buf, bases, next_page: 0 });
     }
 
     /// Whether a unit is begun and not finished.
@@ -463,11 +479,7 @@ impl PageBuilder {
                 let before = self.pending.raw.len() - bytes;
                 if taken {
                     let end = before + bytes;
-                    self.pending.records.push(Waiting {
-                        end,
-                        fingerprint: record.fingerprint(),
-                        tag,
-                    });
+                    self.pending.records.push(Waiting { end, fingerprint: record.fingerprint(), tag });
                     self.worst.add(bytes);
                     Push::Taken
                 } else {
@@ -495,10 +507,7 @@ impl PageBuilder {
         let mut unit = self.unit.take().expect("a unit is begun");
         unit.buf[unit.next_page * PAGE_BYTES..].fill(0);
         self.stats.pages += unit.next_page as u64;
-        Unit {
-            buf: unit.buf,
-            pages: unit.next_page,
-        }
+        Unit { buf: unit.buf, pages: unit.next_page }
     }
 
     pub fn stats(&self) -> Stats {
@@ -512,6 +521,8 @@ impl PageBuilder {
                 return false;
             }
             if self.pending.is_empty() {
+                self.pace = PACES.iter().position(|&(below, _)| bytes < below).expect("the last is endless");
+                self.plan_frame();
                 if !self.page.frames.is_empty() && !self.may_fit(bytes) {
                     self.close_page();
                     continue;
@@ -520,9 +531,7 @@ impl PageBuilder {
                 self.seal();
                 continue;
             }
-            if self.worst.pages_with(bytes)
-                <= self.unit.as_ref().expect("a unit is begun").pages_left()
-            {
+            if self.worst.pages_with(bytes) <= self.unit.as_ref().expect("a unit is begun").pages_left() {
                 return true;
             }
             if self.pending.is_empty() {
@@ -536,22 +545,26 @@ impl PageBuilder {
     /// Whether a record of `bytes` probably fits into what is left of the open page.
     fn may_fit(&self, bytes: usize) -> bool {
         let room = self.page.room();
-        let fits_raw = bytes + FINGERPRINT_BYTES <= room;
-        fits_raw
-            || (!self.is_raw() && room >= TAIL_BYTES && bytes * self.pace.ratio() / 1024 <= room)
+        let bytes = bytes + FINGERPRINT_BYTES;
+        bytes <= room || (!self.is_raw() && room >= TAIL_BYTES && bytes <= self.pace().curve().raw_of(room))
     }
 
     /// Whether pending records should become a frame before another of `bytes` joins them.
     fn is_frame_full(&self, bytes: usize) -> bool {
-        if self.is_raw() && !self.pace.is_raw_probe() {
+        if self.is_raw() && !self.pace().is_raw_probe() {
             self.worst.pages_with(bytes) > 0
         } else {
-            self.pending.raw_bytes() + bytes > self.target
+            let records = self.pending.records.len() + 1;
+            self.pending.raw_bytes() + bytes + records * FINGERPRINT_BYTES > self.target
         }
     }
 
+    fn pace(&self) -> &Pace {
+        &self.paces[self.pace]
+    }
+
     fn is_raw(&self) -> bool {
-        self.compressor.frame_codec() == FrameCodec::Raw || self.pace.is_raw()
+        self.compressor.frame_codec() == FrameCodec::Raw || self.pace().is_raw()
     }
 
     /// Turns as many pending records into a frame as the open page holds, or closes the page if it holds none.
@@ -559,85 +572,47 @@ impl PageBuilder {
         if !self.seal_compressed() {
             let fits_raw = self.pending.count_fitting(self.page.room(), |raw| raw);
             if fits_raw > 0 {
-                let PageBuilder {
-                    page,
-                    pending,
-                    unit,
-                    placed,
-                    ..
-                } = self;
+                let PageBuilder { page, pending, unit, placed, .. } = self;
                 let records = &pending.records[..fits_raw];
                 let raw = &pending.raw[..records[fits_raw - 1].end];
-                let frame = FrameEntry {
-                    codec: FrameCodec::Raw,
-                    stored: raw.len(),
-                    raw: raw.len(),
-                    records: fits_raw,
-                };
-                page.add(
-                    unit.as_mut().expect("a unit is begun"),
-                    frame,
-                    raw,
-                    records,
-                    placed,
-                );
+                let frame = FrameEntry { codec: FrameCodec::Raw, stored: raw.len(), raw: raw.len(), records: fits_raw };
+                page.add(unit.as_mut().expect("a unit is begun"), frame, raw, records, placed);
                 pending.drop_first(fits_raw);
             } else {
                 self.close_page();
                 assert!(self.open_page(), "pending records have a place by Worst");
             }
         }
-        self.pace.advance();
+        self.paces[self.pace].advance();
         self.plan_frame();
     }
 
     /// Places pending records compressed, if that is worthwhile.
     fn seal_compressed(&mut self) -> bool {
-        if self.is_raw() && !self.pace.is_raw_probe() {
+        if self.is_raw() && !self.pace().is_raw_probe() {
             return false;
         }
         let room = self.page.room();
         let fits_raw = self.pending.count_fitting(room, |raw| raw);
         let codec = self.compressor.frame_codec();
-        let PageBuilder {
-            compressor,
-            dictionary,
-            page,
-            pending,
-            unit,
-            pace,
-            placed,
-            stats,
-            ..
-        } = self;
+        let PageBuilder { compressor, dictionary, page, pending, unit, paces, pace, placed, stats, .. } = self;
         let mut count = pending.records.len();
+        let mut last: Option<(usize, usize)> = None;
         for attempt in 0..ATTEMPTS_MAX {
             let raw_bytes = pending.records[count - 1].end;
             let stored = compressor.compress(&pending.raw[..raw_bytes], dictionary.as_deref());
             let stored_bytes = stored.map_or(raw_bytes, <[u8]>::len);
             if attempt == 0 {
-                pace.note(raw_bytes, stored_bytes, count);
+                paces[*pace].note(raw_bytes + count * FINGERPRINT_BYTES, stored_bytes + count * FINGERPRINT_BYTES);
             }
-            let worthwhile =
-                count > fits_raw || stored_bytes + (raw_bytes >> WORTHWHILE_SHIFT) <= raw_bytes;
+            let worthwhile = count > fits_raw || stored_bytes + (raw_bytes >> WORTHWHILE_SHIFT) <= raw_bytes;
             let fits = stored_bytes + count * FINGERPRINT_BYTES <= room;
             if let Some(stored) = stored.filter(|_| worthwhile && fits) {
-                let frame = FrameEntry {
-                    codec,
-                    stored: stored_bytes,
-                    raw: raw_bytes,
-                    records: count,
-                };
+                let frame = FrameEntry { codec, stored: stored_bytes, raw: raw_bytes, records: count };
                 if codec == FrameCodec::Zstd {
                     page.dictionary = dictionary.as_ref().map_or(0, |dictionary| dictionary.id());
                 }
-                page.add(
-                    unit.as_mut().expect("a unit is begun"),
-                    frame,
-                    stored,
-                    &pending.records[..count],
-                    placed,
-                );
+                page.add(unit.as_mut().expect("a unit is begun"), frame, stored, &pending.records[..count], placed);
                 pending.drop_first(count);
                 return true;
             }
@@ -645,10 +620,20 @@ impl PageBuilder {
             if count <= fits_raw {
                 return false;
             }
-            // Fewer records compress a little worse: aim lower, the second time more so.
-            let margin = 32 >> attempt;
-            let scaled = |raw: usize| raw * stored_bytes / raw_bytes + stored_bytes / margin;
-            count = pending.count_fitting(room, scaled).min(count - 1);
+            // How much fewer records will save: their share at first, then as the last two attempts showed, for
+            // what all records have in common is stored once however few they are.
+            let slope = match last {
+                Some((raw, stored)) => {
+                    let (raw_less, stored_less) = (raw - raw_bytes, stored - stored_bytes.min(stored));
+                    paces[*pace].note_retry(raw_less, stored_less);
+                    stored_less * 1024 / raw_less
+                }
+                None => paces[*pace].curve().slope,
+            };
+            last = Some((raw_bytes, stored_bytes));
+            let margin = stored_bytes / 32;
+            let expected = |raw: usize| (stored_bytes + margin).saturating_sub((raw_bytes - raw) * slope / 1024);
+            count = pending.count_fitting(room, expected).min(count - 1);
             if count <= fits_raw {
                 return false;
             }
@@ -675,10 +660,7 @@ impl PageBuilder {
     /// After the open page or the pending records changed.
     fn plan_frame(&mut self) {
         self.worst = Worst::of(&self.page, &self.pending);
-        self.target = self
-            .pace
-            .frame_target(self.page.room())
-            .min(FRAME_RAW_BYTES_MAX);
+        self.target = self.pace().frame_target(self.page.room()).min(FRAME_RAW_BYTES_MAX);
     }
 
     /// A record that may not fit a page: a frame of its own if it compresses to less than a page, otherwise an extent.
@@ -701,20 +683,10 @@ impl PageBuilder {
                 self.seal();
             }
         }
-        let PageBuilder {
-            compressor,
-            dictionary,
-            large,
-            unit,
-            worst,
-            extent_ratio,
-            ..
-        } = self;
+        let PageBuilder { compressor, dictionary, large, unit, worst, extent_ratio, .. } = self;
         let unit = unit.as_mut().expect("a unit is begun");
         let codec = compressor.frame_codec();
-        let dictionary = dictionary
-            .as_deref()
-            .filter(|_| raw_bytes <= DICTIONARY_RAW_BYTES_MAX);
+        let dictionary = dictionary.as_deref().filter(|_| raw_bytes <= DICTIONARY_RAW_BYTES_MAX);
         let compressed = compressor.compress(large, dictionary);
         let stored_bytes = compressed.map_or(raw_bytes, <[u8]>::len);
         *extent_ratio = (*extent_ratio * 3 + stored_bytes * 1024 / raw_bytes) / 4;
@@ -723,8 +695,7 @@ impl PageBuilder {
         }
 
         // Only whole pages count.
-        let compressed =
-            compressed.filter(|stored| extent_pages(stored.len()) < extent_pages(raw_bytes));
+        let compressed = compressed.filter(|stored| extent_pages(stored.len()) < extent_pages(raw_bytes));
         let (codec, stored, dictionary) = match compressed {
             Some(stored) => (codec, stored, dictionary.map_or(0, Dictionary::id)),
             None => (FrameCodec::Raw, &large[..], 0),
@@ -733,48 +704,27 @@ impl PageBuilder {
         if pages > unit.buf.pages() {
             return Push::TooLarge { pages };
         }
-        let pending_pages = if self.pending.is_empty() {
-            0
-        } else {
-            worst.pages
-        };
+        let pending_pages = if self.pending.is_empty() { 0 } else { worst.pages };
         if pages + pending_pages > unit.pages_left() {
             return Push::Full;
         }
         let first_page = unit.next_page;
         unit.next_page += pages;
         let out = &mut unit.buf[first_page * PAGE_BYTES..unit.next_page * PAGE_BYTES];
-        Common {
-            kind: Kind::Extent,
-            bases: unit.bases,
-            dictionary,
-        }
-        .write(out);
-        Extent {
-            fingerprint: record.fingerprint(),
-            stored: stored.len(),
-            raw: raw_bytes,
-            codec,
-        }
-        .write(out);
+        Common { kind: Kind::Extent, bases: unit.bases, dictionary }.write(out);
+        Extent { fingerprint: record.fingerprint(), stored: stored.len(), raw: raw_bytes, codec }.write(out);
         let end = EXTENT_HEADER_BYTES + stored.len();
         out[EXTENT_HEADER_BYTES..end].copy_from_slice(stored);
         out[end..].fill(0);
         write_checksum(&mut out[..end]);
-        self.placed.push(Placed {
-            tag,
-            page: first_page as u16,
-            step: step_of(pages),
-        });
+        self.placed.push(Placed { tag, page: first_page as u16, step: step_of(pages) });
         self.release_large();
         Push::Taken
     }
 
     /// Places what the compressor made last, `stored_bytes` of it. Nothing is pending.
     fn push_large_as_frame(&mut self, fingerprint: u16, stored_bytes: usize, tag: u64) -> Push {
-        let fits = |page: &OpenPage| {
-            page.index.is_some() && stored_bytes + FINGERPRINT_BYTES <= page.room()
-        };
+        let fits = |page: &OpenPage| page.index.is_some() && stored_bytes + FINGERPRINT_BYTES <= page.room();
         if !fits(&self.page) {
             if self.page.index.is_some() {
                 self.close_page();
@@ -783,38 +733,15 @@ impl PageBuilder {
                 return Push::Full;
             }
         }
-        let PageBuilder {
-            compressor,
-            dictionary,
-            page,
-            unit,
-            placed,
-            large,
-            ..
-        } = self;
+        let PageBuilder { compressor, dictionary, page, unit, placed, large, .. } = self;
         let codec = compressor.frame_codec();
-        let frame = FrameEntry {
-            codec,
-            stored: stored_bytes,
-            raw: large.len(),
-            records: 1,
-        };
+        let frame = FrameEntry { codec, stored: stored_bytes, raw: large.len(), records: 1 };
         if codec == FrameCodec::Zstd {
             page.dictionary = dictionary.as_ref().map_or(0, |dictionary| dictionary.id());
         }
-        let record = Waiting {
-            end: large.len(),
-            fingerprint,
-            tag,
-        };
+        let record = Waiting { end: large.len(), fingerprint, tag };
         let unit = unit.as_mut().expect("a unit is begun");
-        page.add(
-            unit,
-            frame,
-            compressor.last(stored_bytes),
-            &[record],
-            placed,
-        );
+        page.add(unit, frame, compressor.last(stored_bytes), &[record], placed);
         self.plan_frame();
         Push::Taken
     }

@@ -59,14 +59,7 @@ pub(super) struct Compressor {
 impl Compressor {
     pub fn new(codec: Codec, level: i32) -> Compressor {
         let zstd = (codec == Codec::Zstd).then(CCtx::create);
-        Compressor {
-            codec,
-            level,
-            zstd,
-            lz4: CompressTable::small(),
-            out: Vec::new(),
-            out_at: 0,
-        }
+        Compressor { codec, level, zstd, lz4: CompressTable::small(), out: Vec::new(), out_at: 0 }
     }
 
     /// Takes effect with the next frame.
@@ -111,9 +104,7 @@ impl Compressor {
                 self.out.clear();
                 self.out.reserve(zstd_safe::compress_bound(raw.len()));
                 let written = match dictionary {
-                    Some(dictionary) => {
-                        zstd.compress_using_cdict(&mut self.out, raw, dictionary.for_writing())
-                    }
+                    Some(dictionary) => zstd.compress_using_cdict(&mut self.out, raw, dictionary.for_writing()),
                     None => zstd.compress(&mut self.out, raw, self.level),
                 };
                 self.out_at = ZSTD_MAGIC.len();
@@ -148,11 +139,7 @@ impl Default for Scratch {
 
 impl Scratch {
     pub fn new() -> Scratch {
-        Scratch {
-            zstd: DCtx::create(),
-            stored: Vec::new(),
-            raw: Vec::new(),
-        }
+        Scratch { zstd: DCtx::create(), stored: Vec::new(), raw: Vec::new() }
     }
 
     /// Bytes held, for accounting.
@@ -178,8 +165,7 @@ impl Scratch {
             FrameCodec::Raw => unreachable!("raw frames are read in place"),
             FrameCodec::Lz4 => {
                 self.raw.resize(raw_bytes, 0);
-                lz4_flex::block::decompress_into(stored, &mut self.raw)
-                    .map_err(|_| Corrupt::Decompress)?
+                lz4_flex::block::decompress_into(stored, &mut self.raw).map_err(|_| Corrupt::Decompress)?
             }
             FrameCodec::Zstd => {
                 self.stored.clear();
@@ -188,21 +174,15 @@ impl Scratch {
                 // A slice, not the Vec: what the frame may write is bounded by raw_bytes, not by a capacity.
                 self.raw.resize(raw_bytes, 0);
                 match dictionary {
-                    Some(dictionary) => self.zstd.decompress_using_ddict(
-                        &mut self.raw[..],
-                        &self.stored,
-                        dictionary.for_reading(),
-                    ),
+                    Some(dictionary) => {
+                        self.zstd.decompress_using_ddict(&mut self.raw[..], &self.stored, dictionary.for_reading())
+                    }
                     None => self.zstd.decompress(&mut self.raw[..], &self.stored),
                 }
                 .map_err(|_| Corrupt::Decompress)?
             }
         };
-        if decoded_bytes == raw_bytes {
-            Ok(())
-        } else {
-            Err(Corrupt::Decompress)
-        }
+        if decoded_bytes == raw_bytes { Ok(()) } else { Err(Corrupt::Decompress) }
     }
 
     /// The frame decoded last.

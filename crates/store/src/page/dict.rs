@@ -33,12 +33,7 @@ impl Dictionary {
         assert!(id != 0);
         let writing = CDict::try_create(&bytes, level)?;
         let reading = DDict::try_create(&bytes)?;
-        Some(Dictionary {
-            id,
-            bytes,
-            writing,
-            reading,
-        })
+        Some(Dictionary { id, bytes, writing, reading })
     }
 
     pub fn id(&self) -> u32 {
@@ -66,14 +61,10 @@ impl Dictionary {
     /// What [`Dictionary::serialize`] wrote; bytes behind it (the rest of a page) are ignored.
     pub fn deserialize(bytes: &[u8], level: i32) -> Option<Dictionary> {
         let (header, rest) = bytes.split_at_checked(HEADER_BYTES)?;
-        let word =
-            |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
+        let word = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
         let content = rest.get(..word(12) as usize)?;
         let crc = crc32c::crc32c_append(crc32c::crc32c(&header[8..]), content);
-        let valid = header[..4] == MAGIC
-            && crc == word(4)
-            && word(8) != 0
-            && content.len() <= DICTIONARY_BYTES_MAX;
+        let valid = header[..4] == MAGIC && crc == word(4) && word(8) != 0 && content.len() <= DICTIONARY_BYTES_MAX;
         if !valid {
             return None;
         }
@@ -116,13 +107,7 @@ impl Trainer {
     /// Holds at most `bytes_max`, 1–2 MiB for a dictionary of the default size.
     pub fn new(bytes_max: usize) -> Trainer {
         assert!(bytes_max >= 2 * SAMPLE_BYTES_MAX);
-        Trainer {
-            bytes_max,
-            offered: 0,
-            mask: 0,
-            samples: Vec::new(),
-            taken: Vec::new(),
-        }
+        Trainer { bytes_max, offered: 0, mask: 0, samples: Vec::new(), taken: Vec::new() }
     }
 
     /// Cheap for the records not taken.
@@ -135,16 +120,8 @@ impl Trainer {
         let before = self.samples.len();
         let value = &record.value[..record.value.len().min(SAMPLE_BYTES_MAX)];
         let key = &record.key[..record.key.len().min(SAMPLE_BYTES_MAX)];
-        let bases = Bases {
-            seq: record.seq,
-            expiry_ms: record.expiry_ms.unwrap_or(0),
-        };
-        Record {
-            key,
-            value,
-            ..*record
-        }
-        .encode(bases, &mut self.samples);
+        let bases = Bases { seq: record.seq, expiry_ms: record.expiry_ms.unwrap_or(0) };
+        Record { key, value, ..*record }.encode(bases, &mut self.samples);
         self.samples.truncate(before + SAMPLE_BYTES_MAX);
         self.taken.push((n, self.samples.len() - before));
         while self.samples.len() > self.bytes_max {

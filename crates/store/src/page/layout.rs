@@ -130,19 +130,14 @@ impl Common {
         out[AT_KIND] = self.kind as u8;
         put(out, AT_SEQ, self.bases.seq.to_le_bytes());
         put(out, AT_DICTIONARY, self.dictionary.to_le_bytes());
-        out[AT_EXPIRY_BASE..AT_EXPIRY_BASE + 6]
-            .copy_from_slice(&self.bases.expiry_ms.to_le_bytes()[..6]);
+        out[AT_EXPIRY_BASE..AT_EXPIRY_BASE + 6].copy_from_slice(&self.bases.expiry_ms.to_le_bytes()[..6]);
     }
 
     /// `bytes` is at least a page.
     pub fn read(bytes: &[u8]) -> Result<Common, Corrupt> {
         if u16::from_le_bytes(get(bytes, 0)) != MAGIC {
             let empty = bytes[..PAGE_BYTES].iter().all(|&b| b == 0);
-            return Err(if empty {
-                Corrupt::Empty
-            } else {
-                Corrupt::Magic
-            });
+            return Err(if empty { Corrupt::Empty } else { Corrupt::Magic });
         }
         if bytes[AT_VERSION] != VERSION {
             return Err(Corrupt::Version(bytes[AT_VERSION]));
@@ -156,10 +151,7 @@ impl Common {
         expiry[..6].copy_from_slice(&bytes[AT_EXPIRY_BASE..AT_EXPIRY_BASE + 6]);
         Ok(Common {
             kind,
-            bases: Bases {
-                seq: u64::from_le_bytes(get(bytes, AT_SEQ)),
-                expiry_ms: u64::from_le_bytes(expiry),
-            },
+            bases: Bases { seq: u64::from_le_bytes(get(bytes, AT_SEQ)), expiry_ms: u64::from_le_bytes(expiry) },
             dictionary: u32::from_le_bytes(get(bytes, AT_DICTIONARY)),
         })
     }
@@ -178,13 +170,8 @@ impl Small {
             frames: u16::from_le_bytes(get(page, AT_FRAMES)).into(),
             used: u16::from_le_bytes(get(page, AT_USED)).into(),
         };
-        let fits =
-            small.used >= PAGE_HEADER_BYTES && small.used + small.directory_bytes() <= PAGE_BYTES;
-        if fits {
-            Ok(small)
-        } else {
-            Err(Corrupt::Lengths)
-        }
+        let fits = small.used >= PAGE_HEADER_BYTES && small.used + small.directory_bytes() <= PAGE_BYTES;
+        if fits { Ok(small) } else { Err(Corrupt::Lengths) }
     }
 
     fn directory_bytes(&self) -> usize {
@@ -216,8 +203,7 @@ impl Extent {
             codec: FrameCodec::from_number(bytes[AT_CODEC])?,
         };
         let raw_agrees = extent.codec != FrameCodec::Raw || extent.raw == extent.stored;
-        if extent.raw > EXTENT_RAW_BYTES_MAX || extent.stored > EXTENT_RAW_BYTES_MAX || !raw_agrees
-        {
+        if extent.raw > EXTENT_RAW_BYTES_MAX || extent.stored > EXTENT_RAW_BYTES_MAX || !raw_agrees {
             return Err(Corrupt::Lengths);
         }
         Ok(extent)
@@ -227,11 +213,7 @@ impl Extent {
 impl FrameEntry {
     pub fn write(&self, out: &mut [u8]) {
         debug_assert!(self.stored < 1 << 13);
-        put(
-            out,
-            0,
-            ((self.codec as u16) << 13 | self.stored as u16).to_le_bytes(),
-        );
+        put(out, 0, ((self.codec as u16) << 13 | self.stored as u16).to_le_bytes());
         put(out, 2, (self.raw as u16).to_le_bytes());
         put(out, 4, (self.records as u16).to_le_bytes());
     }
@@ -258,11 +240,7 @@ pub(super) fn write_checksum(bytes: &mut [u8]) {
 
 pub(super) fn check_checksum(bytes: &[u8]) -> Result<(), Corrupt> {
     let stored = u32::from_le_bytes(get(bytes, AT_CRC));
-    if checksum(bytes) == stored {
-        Ok(())
-    } else {
-        Err(Corrupt::Checksum)
-    }
+    if checksum(bytes) == stored { Ok(()) } else { Err(Corrupt::Checksum) }
 }
 
 fn checksum(bytes: &[u8]) -> u32 {

@@ -76,10 +76,8 @@ impl std::fmt::Display for Corrupt {
 impl std::error::Error for Corrupt {}
 
 /// The page counts an index entry can express, five bits each. Persisted: may only grow at its end.
-const STEPS: [u16; 24] = [
-    1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048,
-    3072, 4096,
-];
+const STEPS: [u16; 24] =
+    [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096];
 const _: () = assert!(STEPS[STEPS.len() - 1] as usize == EXTENT_PAGES_MAX);
 
 /// The smallest step that covers `pages` (1 ..= [`EXTENT_PAGES_MAX`]).

@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use super::codec::{FrameCodec, Scratch};
 use super::layout::{
-    Common, EXTENT_HEADER_BYTES, Extent, FINGERPRINT_BYTES, FRAME_ENTRY_BYTES, FrameEntry, Kind,
-    PAGE_HEADER_BYTES, Small, check_checksum, extent_pages,
+    Common, EXTENT_HEADER_BYTES, Extent, FINGERPRINT_BYTES, FRAME_ENTRY_BYTES, FrameEntry, Kind, PAGE_HEADER_BYTES,
+    Small, check_checksum, extent_pages,
 };
 use super::{Corrupt, Dictionary, Record};
 use crate::io::PAGE_BYTES;
@@ -61,26 +61,16 @@ impl<'b> Page<'b> {
             Kind::Small => {
                 let bytes = &buf[..PAGE_BYTES];
                 check_checksum(bytes)?;
-                let page = Page {
-                    bytes,
-                    common,
-                    body: Body::Small(Small::read(bytes)?),
-                };
+                let page = Page { bytes, common, body: Body::Small(Small::read(bytes)?) };
                 page.check_directory()?;
                 Ok(page)
             }
             Kind::Extent => {
                 // Its lengths tell what the checksum covers, so they are looked at first.
                 let extent = Extent::read(buf)?;
-                let bytes = buf
-                    .get(..EXTENT_HEADER_BYTES + extent.stored)
-                    .ok_or(Corrupt::Short)?;
+                let bytes = buf.get(..EXTENT_HEADER_BYTES + extent.stored).ok_or(Corrupt::Short)?;
                 check_checksum(bytes)?;
-                Ok(Page {
-                    bytes,
-                    common,
-                    body: Body::Extent(extent),
-                })
+                Ok(Page { bytes, common, body: Body::Extent(extent) })
             }
         }
     }
@@ -126,12 +116,7 @@ impl<'b> Page<'b> {
     where
         'b: 's,
     {
-        self.find_by(
-            hash,
-            &mut |record| record.db == db && record.key == key,
-            dictionaries,
-            scratch,
-        )
+        self.find_by(hash, &mut |record| record.db == db && record.key == key, dictionaries, scratch)
     }
 
     /// The record with the highest seq among those whose fingerprint is that of `hash` and that `matches` accepts.
@@ -161,11 +146,7 @@ impl<'b> Page<'b> {
                 let record = Record::decode(raw, &mut at, self.common.bases, f)?;
                 let newer = best.as_ref().is_none_or(|best| record.seq >= best.seq);
                 if f == fingerprint && newer && matches(&record) {
-                    best = Some(Best {
-                        index,
-                        start,
-                        seq: record.seq,
-                    });
+                    best = Some(Best { index, start, seq: record.seq });
                 }
             }
         }
@@ -177,13 +158,7 @@ impl<'b> Page<'b> {
             self.decode(&frame, dictionaries, scratch)?;
         }
         let mut at = best.start;
-        Record::decode(
-            self.raw(&frame, scratch),
-            &mut at,
-            self.common.bases,
-            fingerprint,
-        )
-        .map(Some)
+        Record::decode(self.raw(&frame, scratch), &mut at, self.common.bases, fingerprint).map(Some)
     }
 
     /// Every record, in the order of writing.
@@ -218,11 +193,7 @@ impl<'b> Page<'b> {
             end += entry.stored;
             records += entry.records;
         }
-        if end == small.used && records == small.records {
-            Ok(())
-        } else {
-            Err(Corrupt::Lengths)
-        }
+        if end == small.used && records == small.records { Ok(()) } else { Err(Corrupt::Lengths) }
     }
 
     fn frames(&self) -> impl Iterator<Item = Result<Frame, Corrupt>> + '_ {
@@ -232,17 +203,8 @@ impl<'b> Page<'b> {
         };
         (0..count).map(move |index| {
             let entry = match self.body {
-                Body::Small(small) => {
-                    FrameEntry::read(&self.bytes[small.entries_at() + index * FRAME_ENTRY_BYTES..])?
-                }
-                Body::Extent(Extent {
-                    stored, raw, codec, ..
-                }) => FrameEntry {
-                    codec,
-                    stored,
-                    raw,
-                    records: 1,
-                },
+                Body::Small(small) => FrameEntry::read(&self.bytes[small.entries_at() + index * FRAME_ENTRY_BYTES..])?,
+                Body::Extent(Extent { stored, raw, codec, .. }) => FrameEntry { codec, stored, raw, records: 1 },
             };
             let fingerprints_end = fingerprints_at + entry.records * FINGERPRINT_BYTES;
             let frame = Frame {
@@ -261,11 +223,7 @@ impl<'b> Page<'b> {
             Body::Small(_) => (&self.bytes[frame.fingerprints.clone()], None),
             Body::Extent(extent) => (&self.bytes[..0], Some(extent.fingerprint)),
         };
-        only.into_iter().chain(
-            bytes
-                .chunks_exact(FINGERPRINT_BYTES)
-                .map(|f| u16::from_le_bytes([f[0], f[1]])),
-        )
+        only.into_iter().chain(bytes.chunks_exact(FINGERPRINT_BYTES).map(|f| u16::from_le_bytes([f[0], f[1]])))
     }
 
     /// The frame's records, from the page itself if it is stored raw.
@@ -279,20 +237,12 @@ impl<'b> Page<'b> {
         'b: 's,
     {
         if frame.entry.codec != FrameCodec::Raw {
-            let dictionary = match self
-                .dictionary()
-                .filter(|_| frame.entry.codec == FrameCodec::Zstd)
-            {
+            let dictionary = match self.dictionary().filter(|_| frame.entry.codec == FrameCodec::Zstd) {
                 Some(id) => Some(dictionaries(id).ok_or(Corrupt::UnknownDictionary(id))?),
                 None => None,
             };
             let stored = &self.bytes[frame.stored.clone()];
-            scratch.decode(
-                frame.entry.codec,
-                stored,
-                frame.entry.raw,
-                dictionary.as_ref(),
-            )?;
+            scratch.decode(frame.entry.codec, stored, frame.entry.raw, dictionary.as_ref())?;
         }
         Ok(self.raw(frame, scratch))
     }
@@ -325,9 +275,7 @@ pub fn scan(buf: &[u8]) -> impl Iterator<Item = (usize, Result<Page<'_>, Corrupt
     let mut index = 0;
     std::iter::from_fn(move || {
         loop {
-            let rest = buf
-                .get(index * PAGE_BYTES..)
-                .filter(|rest| rest.len() >= PAGE_BYTES)?;
+            let rest = buf.get(index * PAGE_BYTES..).filter(|rest| rest.len() >= PAGE_BYTES)?;
             let at = index;
             match Page::open(rest) {
                 Err(Corrupt::Empty) => index += 1,

@@ -79,36 +79,19 @@ impl<'a> Record<'a> {
     }
 
     /// The record at `*at`, which moves behind it.
-    pub(super) fn decode(
-        frame: &'a [u8],
-        at: &mut usize,
-        bases: Bases,
-        hash: u16,
-    ) -> Result<Record<'a>, Corrupt> {
+    pub(super) fn decode(frame: &'a [u8], at: &mut usize, bases: Bases, hash: u16) -> Result<Record<'a>, Corrupt> {
         let mut rest = frame.get(*at..).ok_or(Corrupt::Lengths)?;
         let flags = take_byte(&mut rest)?;
         if flags & !FLAGS != 0 {
             return Err(Corrupt::Lengths);
         }
         let has = |flag: u8| flags & flag != 0;
-        let kind = if has(HAS_KIND) {
-            take_byte(&mut rest)?
-        } else {
-            0
-        };
-        let db = if has(HAS_DB) {
-            take_varint(&mut rest)?
-        } else {
-            0
-        };
+        let kind = if has(HAS_KIND) { take_byte(&mut rest)? } else { 0 };
+        let db = if has(HAS_DB) { take_varint(&mut rest)? } else { 0 };
         let key_bytes = take_varint(&mut rest)?;
         let value_bytes = take_varint(&mut rest)?;
         let expiry_ms = match has(HAS_EXPIRY) {
-            true => Some(
-                bases
-                    .expiry_ms
-                    .wrapping_add(unzigzag(take_varint(&mut rest)?)),
-            ),
+            true => Some(bases.expiry_ms.wrapping_add(unzigzag(take_varint(&mut rest)?))),
             false => None,
         };
         let seq = match has(HAS_SEQ) {
@@ -119,15 +102,7 @@ impl<'a> Record<'a> {
         let value = take(&mut rest, value_bytes)?;
         *at = frame.len() - rest.len();
         let db = u32::try_from(db).map_err(|_| Corrupt::Lengths)?;
-        Ok(Record {
-            key,
-            value,
-            kind,
-            db,
-            expiry_ms,
-            seq,
-            hash: hash.into(),
-        })
+        Ok(Record { key, value, kind, db, expiry_ms, seq, hash: hash.into() })
     }
 }
 
@@ -181,106 +156,41 @@ fn take<'a>(rest: &mut &'a [u8], bytes: u64) -> Result<&'a [u8], Corrupt> {
 mod tests {
     use super::*;
 
-    const BASES: Bases = Bases {
-        seq: 1 << 40,
-        expiry_ms: 1_700_000_000_000,
-    };
+    const BASES: Bases = Bases { seq: 1 << 40, expiry_ms: 1_700_000_000_000 };
 
     fn round_trip(record: Record<'_>, header_bytes: usize) {
         let mut out = vec![0xee; 3];
         record.encode(BASES, &mut out);
-        assert_eq!(
-            out.len(),
-            3 + header_bytes + record.key.len() + record.value.len(),
-            "{record:?}"
-        );
+        assert_eq!(out.len(), 3 + header_bytes + record.key.len() + record.value.len(), "{record:?}");
         let mut at = 3;
-        assert_eq!(
-            Record::decode(&out, &mut at, BASES, record.hash as u16),
-            Ok(record)
-        );
+        assert_eq!(Record::decode(&out, &mut at, BASES, record.hash as u16), Ok(record));
         assert_eq!(at, out.len());
         for cut in 3..out.len() {
-            assert_eq!(
-                Record::decode(&out[..cut], &mut 3, BASES, 0),
-                Err(Corrupt::Lengths)
-            );
+            assert_eq!(Record::decode(&out[..cut], &mut 3, BASES, 0), Err(Corrupt::Lengths));
         }
     }
 
     #[test]
     fn a_header_takes_only_what_the_record_needs() {
         let value = [7; 500];
-        let plain = Record {
-            key: b"key",
-            value: &value,
-            kind: 0,
-            db: 0,
-            expiry_ms: None,
-            seq: BASES.seq,
-            hash: 0xbeef,
-        };
+        let plain =
+            Record { key: b"key", value: &value, kind: 0, db: 0, expiry_ms: None, seq: BASES.seq, hash: 0xbeef };
         round_trip(plain, 4);
-        round_trip(
-            Record {
-                kind: 0x25,
-                ..plain
-            },
-            5,
-        );
+        round_trip(Record { kind: 0x25, ..plain }, 5);
         round_trip(Record { db: 300, ..plain }, 6);
-        round_trip(
-            Record {
-                seq: BASES.seq - 64,
-                ..plain
-            },
-            5,
-        );
-        round_trip(
-            Record {
-                expiry_ms: Some(BASES.expiry_ms + 3_600_000),
-                ..plain
-            },
-            8,
-        );
-        round_trip(
-            Record {
-                key: b"",
-                value: b"",
-                ..plain
-            },
-            3,
-        );
-        let far = Record {
-            kind: 255,
-            db: u32::MAX,
-            expiry_ms: Some(u64::MAX),
-            seq: 0,
-            ..plain
-        };
+        round_trip(Record { seq: BASES.seq - 64, ..plain }, 5);
+        round_trip(Record { expiry_ms: Some(BASES.expiry_ms + 3_600_000), ..plain }, 8);
+        round_trip(Record { key: b"", value: b"", ..plain }, 3);
+        let far = Record { kind: 255, db: u32::MAX, expiry_ms: Some(u64::MAX), seq: 0, ..plain };
         round_trip(far, 2 + 5 + 1 + 2 + 6 + 6);
         let opposite = 1 << 63;
-        round_trip(
-            Record {
-                expiry_ms: Some(opposite),
-                seq: opposite,
-                ..far
-            },
-            2 + 5 + 1 + 2 + 10 + 10,
-        );
+        round_trip(Record { expiry_ms: Some(opposite), seq: opposite, ..far }, 2 + 5 + 1 + 2 + 10 + 10);
     }
 
     #[test]
     fn overlong_varints_and_unknown_flags_are_refused() {
-        for hostile in [
-            &[0xf0, 0, 0][..],
-            &[0, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1],
-            &[0, 1, 0],
-        ] {
-            assert_eq!(
-                Record::decode(hostile, &mut 0, BASES, 0),
-                Err(Corrupt::Lengths)
-            );
+        for hostile in [&[0xf0, 0, 0][..], &[0, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1], &[0, 1, 0]] {
+            assert_eq!(Record::decode(hostile, &mut 0, BASES, 0), Err(Corrupt::Lengths));
         }
     }
 }

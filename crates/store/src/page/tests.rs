@@ -40,14 +40,7 @@ struct Owned {
 
 impl Owned {
     fn new(key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Owned {
-        Owned {
-            key: key.into(),
-            value: value.into(),
-            kind: 0,
-            db: 0,
-            expiry_ms: None,
-            seq: SEQ,
-        }
+        Owned { key: key.into(), value: value.into(), kind: 0, db: 0, expiry_ms: None, seq: SEQ }
     }
 
     fn hash(&self) -> u64 {
@@ -59,23 +52,8 @@ impl Owned {
     }
 
     fn record(&self) -> Record<'_> {
-        let Owned {
-            ref key,
-            ref value,
-            kind,
-            db,
-            expiry_ms,
-            seq,
-        } = *self;
-        Record {
-            key,
-            value,
-            kind,
-            db,
-            expiry_ms,
-            seq,
-            hash: self.hash(),
-        }
+        let Owned { ref key, ref value, kind, db, expiry_ms, seq } = *self;
+        Record { key, value, kind, db, expiry_ms, seq, hash: self.hash() }
     }
 }
 
@@ -90,11 +68,7 @@ struct Written {
     stats: Stats,
 }
 
-fn write(
-    builder: &mut PageBuilder,
-    records: &[Owned],
-    dictionary: Option<Arc<Dictionary>>,
-) -> Written {
+fn write(builder: &mut PageBuilder, records: &[Owned], dictionary: Option<Arc<Dictionary>>) -> Written {
     builder.set_dictionary(dictionary.clone());
     let mut units = Vec::new();
     let begin = |builder: &mut PageBuilder| {
@@ -120,11 +94,7 @@ fn write(
         assert_eq!(builder.push(&record.record(), tag as u64), Push::Taken);
     }
     units.push(finish(builder));
-    Written {
-        units,
-        dictionary,
-        stats: builder.stats(),
-    }
+    Written { units, dictionary, stats: builder.stats() }
 }
 
 impl Written {
@@ -138,11 +108,7 @@ impl Written {
 
     /// Every record is where its place says, by key and by predicate, and scans see each exactly once.
     fn check(&self, records: &[Owned]) {
-        let dictionaries = |id| {
-            self.dictionary
-                .clone()
-                .filter(|dictionary| dictionary.id() == id)
-        };
+        let dictionaries = |id| self.dictionary.clone().filter(|dictionary| dictionary.id() == id);
         let mut scratch = Scratch::new();
         let mut found = 0;
         for (unit, placed) in &self.units {
@@ -154,25 +120,9 @@ impl Written {
                 assert_eq!(page.seq(), SEQ);
                 assert!(page.pages() <= step_pages(place.step));
                 let hash = want.hash();
-                let got = page
-                    .find(hash, want.db, &want.key, &dictionaries, &mut scratch)
-                    .unwrap()
-                    .unwrap();
-                assert_eq!(
-                    got,
-                    Record {
-                        hash: hash & 0xffff,
-                        ..want.record()
-                    }
-                );
-                let by = page
-                    .find_by(
-                        hash,
-                        &mut |r| r.key == want.key,
-                        &dictionaries,
-                        &mut scratch,
-                    )
-                    .unwrap();
+                let got = page.find(hash, want.db, &want.key, &dictionaries, &mut scratch).unwrap().unwrap();
+                assert_eq!(got, Record { hash: hash & 0xffff, ..want.record() });
+                let by = page.find_by(hash, &mut |r| r.key == want.key, &dictionaries, &mut scratch).unwrap();
                 assert!(by.is_some());
                 let other = page.find(hash, want.db, b"another key", &dictionaries, &mut scratch);
                 assert_eq!(other, Ok(None));
@@ -242,12 +192,7 @@ fn mixed(count: usize) -> Vec<Owned> {
 #[test]
 fn what_is_pushed_is_found_with_every_codec() {
     for codec in [Codec::None, Codec::Lz4, Codec::Zstd] {
-        for records in [
-            values_500(3000, 1000),
-            values_500(3000, 500),
-            values_500(3000, 0),
-            mixed(3000),
-        ] {
+        for records in [values_500(3000, 1000), values_500(3000, 500), values_500(3000, 0), mixed(3000)] {
             let mut builder = PageBuilder::new(codec, 1);
             write(&mut builder, &records, None).check(&records);
         }
