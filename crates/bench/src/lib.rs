@@ -1,1 +1,42 @@
-//! placeholder
+//! Owns the load generator: what to send, how fast, and what came back. Never knows the server's code: everything it
+//! learns, it learns over a socket.
+//!
+//! A run is plain data in, plain data out: a [`Config`] says what to do, [`run`] does it while an [`Observer`] looks
+//! on, and a [`RunStats`] tells what happened.
+//!
+//! ```no_run
+//! let config = bench::Config {
+//!     target: bench::Target::tcp("localhost", 6379),
+//!     length: bench::Length::Time(std::time::Duration::from_secs(10)),
+//!     ..bench::Config::default()
+//! };
+//! let stats = bench::run(&config, &())?;
+//! println!("{:.0} ops/s, p99 {:.3} ms", stats.totals.ops_per_s(stats.duration), stats.totals.quantile_ms(0.99));
+//! # anyhow::Ok(())
+//! ```
+//!
+//! The way of one request: `mix` says which command is next, `keys` and `data` fill it in, `template` writes it into the
+//! send buffer, `replies` counts what comes back, `engine` moves the bytes and `stats` keeps the sums.
+
+pub mod cli;
+pub mod config;
+pub mod output;
+pub mod stats;
+
+mod data;
+mod engine;
+mod keys;
+mod mix;
+mod monitor;
+mod replies;
+mod rng;
+mod template;
+mod zipf;
+
+pub use config::{
+    Auth, CommandSpec, Commands, Config, DataSpec, Family, Fill, KeyPattern, KeySpace, Length, Monitor, Pace, Protocol,
+    Ramp, Reconnect, ScanFollow, Seeding, SetGet, SizePattern, SizeSpec, Target, Wait, Work,
+};
+pub use engine::{Observer, Progress, WorkloadProgress, run, run_all};
+pub use monitor::read_capture;
+pub use stats::{ClientStats, Row, RunStats, Second};

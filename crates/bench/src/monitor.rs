@@ -1,0 +1,129 @@
+//! Owns the reading of command lines and of MONITOR captures: text to arguments. Never knows what a command does.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// Splits a line into arguments as redis-cli does: blanks separate, "…" takes escapes (`\n`, `\"`, `\x00` …), '…' none
+/// but `\'`.
+pub fn split(line: &[u8]) -> Result<Vec<Vec<u8>>> {
+    let mut words = Vec::new();
+    let mut at = 0;
+    loop {
+        while line.get(at).is_some_and(u8::is_ascii_whitespace) {
+            at += 1;
+        }
+        let Some(&first) = line.get(at) else {
+            return Ok(words);
+        };
+        let mut word = Vec::new();
+        if first == b'"' || first == b'\'' {
+            at = quoted(line, at, &mut word)?;
+            let closed = line.get(at).is_none_or(u8::is_ascii_whitespace);
+            ensure!(closed, "a closing quote must be followed by a blank");
+        } else {
+            while let Some(&byte) = line.get(at).filter(|byte| !byte.is_ascii_whitespace()) {
+                word.push(byte);
+                at += 1;
+            }
+        }
+        words.push(word);
+    }
+}
+
+/// Reads the quoted word that starts at `at`; gives the place after its closing quote.
+fn quoted(line: &[u8], mut at: usize, word: &mut Vec<u8>) -> Result<usize> {
+    let quote = line[at];
+    at += 1;
+    while let Some(&byte) = line.get(at) {
+        at += 1;
+        if byte == quote {
+            return Ok(at);
+        }
+        if byte != b'\\' {
+            word.push(byte);
+            continue;
+        }
+        let Some(&escaped) = line.get(at) else { break };
+        if quote == b'\'' {
+            if escaped == b'\'' {
+                at += 1;
+                word.push(b'\'');
+            } else {
+                word.push(b'\\');
+            }
+            continue;
+        }
+        at += 1;
+        let hex = |place: usize| line.get(place).and_then(|&digit| char::from(digit).to_digit(16));
+        match (escaped, hex(at), hex(at + 1)) {
+            (b'x', Some(high), Some(low)) => {
+                word.push((high * 16 + low) as u8);
+                at += 2;
+            }
+            (b'n', ..) => word.push(b'\n'),
+            (b'r', ..) => word.push(b'\r'),
+            (b't', ..) => word.push(b'\t'),
+            (b'a', ..) => word.push(7),
+            (b'b', ..) => word.push(8),
+            (other, ..) => word.push(other),
+        }
+    }
+    bail!("unbalanced quotes")
+}
+
+/// The commands of a capture, in order. Lines that are not commands (the OK at its head, blank lines) are left out.
+pub fn read_capture(path: &Path) -> Result<Vec<Vec<Vec<u8>>>> {
+    let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut commands = Vec::new();
+    for (index, line) in text.split(|&byte| byte == b'\n').enumerate() {
+        // `1700000000.123456 [0 127.0.0.1:6379] "SET" "key" "value"`
+        let Some(head) = line.windows(2).position(|pair| pair == b"] ") else {
+            continue;
+        };
+        let words = split(&line[head + 2..]).with_context(|| format!("{}:{}", path.display(), index + 1))?;
+        if !words.is_empty() {
+            commands.push(words);
+        }
+    }
+    ensure!(!commands.is_empty(), "{} holds no line of a MONITOR capture", path.display());
+    Ok(commands)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        let words = split(line.as_bytes()).expect("a good line");
+        words.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+    }
+
+    #[test]
+    fn blanks_separate_and_quotes_hold_together() {
+        assert_eq!(words("  set __key__  5 "), ["set", "__key__", "5"]);
+        assert_eq!(words(r#"set "a b" 'c "d'"#), ["set", "a b", "c \"d"]);
+        assert_eq!(words(r#""\x41\n\"" 'it\'s'"#), ["A\n\"", "it's"]);
+        assert_eq!(words(r#""" x"#), ["", "x"]);
+    }
+
+    #[test]
+    fn open_quotes_are_refused() {
+        assert!(split(b"set \"a").is_err());
+        assert!(split(b"set 'a").is_err());
+        assert!(split(b"set \"a\"b").is_err());
+    }
+
+    #[test]
+    fn a_capture_gives_its_commands() {
+        let directory = tempfile::tempdir().expect("tempdir");
+        let path = directory.path().join("monitor.txt");
+        let text =
+            "OK\n1700000000.1 [0 127.0.0.1:5] \"SET\" \"k] y\" \"\\x00\"\n\n1700000000.2 [0 lua] \"get\" \"k\"\n";
+        std::fs::write(&path, text).expect("write");
+        let commands = read_capture(&path).expect("capture");
+        assert_eq!(commands, [vec![b"SET".to_vec(), b"k] y".to_vec(), vec![0]], vec![b"get".to_vec(), b"k".to_vec()]]);
+        std::fs::write(&path, "nothing here\n").expect("write");
+        assert!(read_capture(&path).is_err());
+    }
+}
