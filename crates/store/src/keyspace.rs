@@ -317,6 +317,14 @@ impl<'s> Keyspace<'s> {
         }
     }
 
+    /// The value, for OBJECT: looking does not count as use.
+    pub fn view(&mut self, key: &Key<'_>) -> Result<Option<Value<'_>>, Cold> {
+        Ok(match self.look(key)? {
+            Found::Absent => None,
+            Found::Hot(_, object) => Some(object.value()),
+        })
+    }
+
     /// Whether a string was made by APPEND or SETRANGE, which OBJECT ENCODING shows.
     pub fn is_raw(&mut self, key: &Key<'_>) -> Result<bool, Cold> {
         Ok(match self.look(key)? {
