@@ -4,6 +4,9 @@
 use crate::session::Session;
 use std::time::Duration;
 
+/// What clients that check for features are told; `flintkv_version` in INFO is for people.
+pub const REDIS_VERSION: &str = "7.2.4";
+
 /// What CLIENT, CONFIG, INFO and their like need of the server. Errors are whole error replies, code first.
 pub trait Host {
     /// Wall clock, microseconds since 1970.

@@ -4,12 +4,10 @@ use crate::memory::{Allocator, resident_bytes, system_bytes};
 use crate::node::{Node, Rate};
 use crate::stats::Summary;
 use crate::thread::wall_ms;
+use commands::host::REDIS_VERSION;
 use std::fmt::{Display, Write as _};
 use std::sync::atomic::Ordering::Relaxed;
 use store::StoreStats;
-
-/// What clients that check for features are told; `flintkv_version` is for people.
-pub const REDIS_VERSION: &str = "7.2.4";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum When {

@@ -24,5 +24,5 @@ mod stats;
 mod thread;
 mod worker;
 
-pub use info::REDIS_VERSION;
+pub use commands::host::REDIS_VERSION;
 pub use start::run;

@@ -15,7 +15,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use tokio::io::unix::AsyncFd;
 
 pub struct Listeners {
     pub tcp: Vec<TcpListener>,
@@ -119,37 +118,34 @@ fn listen_unix(path: &Path, config: &Config) -> io::Result<Unix> {
 
 /// Accepts connections until dropped.
 pub async fn accept_tcp(node: Arc<Node>, listener: TcpListener) -> io::Result<()> {
-    let listener = AsyncFd::new(listener)?;
+    let listener = tokio::net::TcpListener::from_std(listener)?;
     loop {
-        let mut ready = listener.readable().await?;
-        match ready.try_io(|listener| listener.get_ref().accept()) {
-            Ok(Ok((socket, from))) => {
+        match listener.accept().await {
+            Ok((socket, from)) => {
                 // A client that is gone again already has no addresses; there is nothing to serve.
-                if let Ok(to) = prepare(&socket, &node.config.snapshot()) {
+                if let Ok((socket, to)) = prepare(socket, &node.config.snapshot()) {
                     admit(&node, Socket::Tcp(socket), Peer::Tcp { from, to });
                 }
             }
-            Ok(Err(error)) => refused(&error).await,
-            Err(_would_block) => {}
+            Err(error) => refused(&error).await,
         }
     }
 }
 
 pub async fn accept_unix(node: Arc<Node>, unix: Unix) -> io::Result<()> {
     let path: Arc<str> = unix.path.to_string_lossy().into();
-    let listener = AsyncFd::new(unix.listener.try_clone()?)?;
+    let listener = tokio::net::UnixListener::from_std(unix.listener.try_clone()?)?;
     // Held until this task is dropped: it removes the path.
     let _unix = unix;
     loop {
-        let mut ready = listener.readable().await?;
-        match ready.try_io(|listener| listener.get_ref().accept()) {
-            Ok(Ok((socket, _))) => {
-                if socket.set_nonblocking(true).is_ok() {
+        match listener.accept().await {
+            // Back to std: the worker's runtime watches it from now on, not this one.
+            Ok((socket, _)) => {
+                if let Ok(socket) = socket.into_std() {
                     admit(&node, Socket::Unix(socket), Peer::Unix(Arc::clone(&path)));
                 }
             }
-            Ok(Err(error)) => refused(&error).await,
-            Err(_would_block) => {}
+            Err(error) => refused(&error).await,
         }
     }
 }
@@ -160,8 +156,9 @@ async fn refused(error: &io::Error) {
     tokio::time::sleep(Duration::from_millis(100)).await;
 }
 
-fn prepare(socket: &std::net::TcpStream, config: &Config) -> io::Result<SocketAddr> {
-    socket.set_nonblocking(true)?;
+fn prepare(socket: tokio::net::TcpStream, config: &Config) -> io::Result<(std::net::TcpStream, SocketAddr)> {
+    // Back to std: the worker's runtime watches it from now on, not this one. It stays non-blocking.
+    let socket = socket.into_std()?;
     socket.set_nodelay(true)?;
     if config.tcp_keepalive_s > 0 {
         let idle = u64::from(config.tcp_keepalive_s);
@@ -169,9 +166,10 @@ fn prepare(socket: &std::net::TcpStream, config: &Config) -> io::Result<SocketAd
             .with_time(Duration::from_secs(idle))
             .with_interval(Duration::from_secs((idle / 3).max(1)))
             .with_retries(3);
-        SockRef::from(socket).set_tcp_keepalive(&keepalive)?;
+        SockRef::from(&socket).set_tcp_keepalive(&keepalive)?;
     }
-    socket.local_addr()
+    let to = socket.local_addr()?;
+    Ok((socket, to))
 }
 
 const PROTECTED: &[u8] = b"-DENIED Redis is running in protected mode because protected mode is enabled and no \

@@ -12,8 +12,6 @@ pub struct Allocator {
     pub allocated: u64,
     pub active: u64,
     pub resident: u64,
-    pub retained: u64,
-    pub metadata: u64,
 }
 
 impl Allocator {
@@ -25,8 +23,6 @@ impl Allocator {
             allocated: stats::allocated::read().unwrap_or(0) as u64,
             active: stats::active::read().unwrap_or(0) as u64,
             resident: stats::resident::read().unwrap_or(0) as u64,
-            retained: stats::retained::read().unwrap_or(0) as u64,
-            metadata: stats::metadata::read().unwrap_or(0) as u64,
         }
     }
 }

@@ -5,7 +5,6 @@ use crate::config::ConfigStore;
 use crate::directory::Directory;
 use crate::stats::{LatencyEvents, Rates, SlowLog, Stats};
 use crate::thread::Post;
-use flash::FlashFiles;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, OnceLock};
@@ -24,13 +23,11 @@ pub struct Node {
     pub latency_events: LatencyEvents,
     /// One per worker.
     pub posts: Vec<Post>,
-    pub started_ms: u64,
     pub started: Instant,
     /// Forty hexadecimal digits, new at every start.
     pub run_id: String,
     /// `io_uring` or `threads`; empty without flash.
     pub flash_driver: OnceLock<&'static str>,
-    pub flash_files: Option<Arc<FlashFiles>>,
     /// maxclients, or less where the system allows fewer open files.
     pub clients_cap: AtomicUsize,
     pub rejected_connections: AtomicU64,

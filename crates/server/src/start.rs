@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use store::{Codec, FlashConfig, Lane, Store, StoreConfig};
+use store::{Codec, FlashConfig, Lane, LimitOf, Store, StoreConfig};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -54,6 +54,7 @@ pub fn run(config_store: Arc<ConfigStore>) -> io::Result<()> {
         workers,
         databases: config.databases,
         ram_limit: config.ram_limit_bytes,
+        limit_of: LimitOf::Process,
         policy: policy(config.maxmemory_policy),
         flash: flash.as_ref().map(|flash| flash.layout.clone()),
         secret: [random(), random()],
@@ -72,11 +73,9 @@ pub fn run(config_store: Arc<ConfigStore>) -> io::Result<()> {
         slow_log: SlowLog::default(),
         latency_events: LatencyEvents::default(),
         posts,
-        started_ms: wall_ms(),
         started: Instant::now(),
         run_id: (0..3).map(|_| format!("{:016x}", random())).collect::<String>()[..40].to_owned(),
         flash_driver: OnceLock::new(),
-        flash_files: flash.as_ref().map(|flash| Arc::clone(&flash.files)),
         clients_cap: AtomicUsize::new(clients_cap),
         rejected_connections: AtomicU64::new(0),
         rates: Mutex::new(Rates::default()),

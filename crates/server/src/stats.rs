@@ -201,25 +201,25 @@ pub struct CommandTotals {
     pub failed: u64,
 }
 
-/// Rates over the last [`Rates::SAMPLES`] samples, for INFO's instantaneous figures.
+/// Taken every 100 ms: 1.6 seconds, as in Redis.
+const RATE_SAMPLES: usize = 16;
+
+/// Rates over the last [`RATE_SAMPLES`] samples, for INFO's instantaneous figures.
 #[derive(Debug)]
 pub struct Rates<const N: usize> {
     last: [u64; N],
     last_ms: u64,
-    samples: [[u64; N]; Self::SAMPLES],
+    samples: [[u64; N]; RATE_SAMPLES],
     next: usize,
 }
 
 impl<const N: usize> Default for Rates<N> {
     fn default() -> Self {
-        Rates { last: [0; N], last_ms: 0, samples: [[0; N]; Self::SAMPLES], next: 0 }
+        Rates { last: [0; N], last_ms: 0, samples: [[0; N]; RATE_SAMPLES], next: 0 }
     }
 }
 
 impl<const N: usize> Rates<N> {
-    /// Taken every 100 ms: 1.6 seconds, as in Redis.
-    const SAMPLES: usize = 16;
-
     pub fn sample(&mut self, now_ms: u64, totals: [u64; N]) {
         let elapsed_ms = now_ms.saturating_sub(self.last_ms).max(1);
         for (i, total) in totals.iter().enumerate() {
@@ -229,11 +229,11 @@ impl<const N: usize> Rates<N> {
         }
         self.last = totals;
         self.last_ms = now_ms;
-        self.next = (self.next + 1) % Self::SAMPLES;
+        self.next = (self.next + 1) % RATE_SAMPLES;
     }
 
     pub fn per_second(&self) -> [u64; N] {
-        std::array::from_fn(|i| self.samples.iter().map(|sample| sample[i]).sum::<u64>() / Self::SAMPLES as u64)
+        std::array::from_fn(|i| self.samples.iter().map(|sample| sample[i]).sum::<u64>() / RATE_SAMPLES as u64)
     }
 }
 

@@ -237,10 +237,11 @@ pub fn run(
     runtime.block_on(async {
         let wake_fd = worker.lane().wake_fd();
         let completions = match wake_fd {
-            Some(fd) => match AsyncFd::with_interest(Fd(fd), Interest::READABLE) {
+            // SAFETY: the descriptor is the driver's, which lives in the worker's lane as long as this task.
+            Some(fd) => match unsafe { AsyncFd::register_with_interest(Fd(fd), Interest::READABLE) } {
                 Ok(fd) => Some(tokio::task::spawn_local(take_completions(Rc::clone(&worker), fd))),
                 Err(error) => {
-                    let _ = started.send(Err(error));
+                    let _ = started.send(Err(error.into()));
                     return;
                 }
             },

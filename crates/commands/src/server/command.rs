@@ -1,0 +1,431 @@
+//! Owns COMMAND: what the rows of all families say, in the shapes Redis gives it. Never says anything that is not
+//! in a row.
+
+use super::{BASE, WATCH};
+use crate::connection::{help, is, starts, unknown_subcommand};
+use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
+use crate::glob;
+use crate::row::{Acl, Flag, Group, Keys, Row};
+use crate::table;
+use resp::reply::Out;
+
+const CONNECTION: &[Acl] = &[Acl::Slow, Acl::Connection];
+
+pub(super) const ROWS: &[Row] = &[
+    Row {
+        name: "count",
+        arity: 2,
+        flags: WATCH,
+        acl: CONNECTION,
+        since: "2.8.13",
+        summary: "Returns a count of commands.",
+        examples: &[starts("COMMAND COUNT", "(integer) ")],
+        run: |cx| {
+            cx.out.int(table::all().count() as i64);
+            Ok(())
+        },
+        ..BASE
+    },
+    Row {
+        name: "docs",
+        arity: -2,
+        flags: WATCH,
+        acl: CONNECTION,
+        since: "7.0.0",
+        complexity: "O(N) where N is the number of commands to look up",
+        summary: "Returns documentary information about one, multiple or all commands.",
+        syntax: "[command-name [command-name ...]]",
+        examples: &[
+            is("COMMAND DOCS nosuchcommand", "(empty array)"),
+            starts("COMMAND DOCS ping", "1) \"ping\"\n2)  1) \"summary\"\n    2) \""),
+        ],
+        run: docs,
+        ..BASE
+    },
+    Row {
+        name: "getkeys",
+        arity: -3,
+        flags: WATCH,
+        acl: CONNECTION,
+        since: "2.8.13",
+        complexity: "O(N) where N is the number of arguments to the command",
+        summary: "Extracts the key names from an arbitrary command.",
+        syntax: "command [arg [arg ...]]",
+        examples: &[
+            is("COMMAND GETKEYS MSET a 1 b 2", "1) \"a\"\n2) \"b\""),
+            is("COMMAND GETKEYS PING", "(error) ERR The command has no key arguments"),
+            is("COMMAND GETKEYS NOSUCH x", "(error) ERR Invalid command specified"),
+            is("COMMAND GETKEYS GET", "(error) ERR Invalid number of arguments specified for command"),
+        ],
+        run: |cx| get_keys(cx, false),
+        ..BASE
+    },
+    Row {
+        name: "getkeysandflags",
+        arity: -3,
+        flags: WATCH,
+        acl: CONNECTION,
+        since: "7.0.0",
+        complexity: "O(N) where N is the number of arguments to the command",
+        summary: "Extracts the key names and access flags for an arbitrary command.",
+        syntax: "command [arg [arg ...]]",
+        examples: &[is("COMMAND GETKEYSANDFLAGS GET a", "1) 1) \"a\"\n   2) 1) RO\n      2) access")],
+        run: |cx| get_keys(cx, true),
+        ..BASE
+    },
+    Row {
+        name: "help",
+        arity: 2,
+        flags: WATCH,
+        acl: CONNECTION,
+        since: "5.0.0",
+        summary: "Returns helpful text about the different subcommands.",
+        examples: &[starts("COMMAND HELP", "1) COMMAND <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")],
+        run: |cx| help(cx, "COMMAND", ROWS),
+        ..BASE
+    },
+    Row {
+        name: "info",
+        arity: -2,
+        flags: WATCH,
+        acl: CONNECTION,
+        since: "2.8.13",
+        complexity: "O(N) where N is the number of commands to look up",
+        summary: "Returns information about one, multiple or all commands.",
+        syntax: "[command-name [command-name ...]]",
+        examples: &[
+            is("COMMAND INFO nosuchcommand", "1) (nil)"),
+            starts("COMMAND INFO get", "1)  1) \"get\"\n    2) (integer) 2\n    3) 1) readonly\n       2) fast\n    4) (integer) 1\n"),
+        ],
+        run: |cx| {
+            if cx.args.len() == 2 {
+                return write_all(&mut cx.out);
+            }
+            cx.out.array(cx.args.len() - 2);
+            for name in cx.args.from(2) {
+                match named(name) {
+                    Some((container, row)) => write_info(&mut cx.out, container, row),
+                    None => cx.out.null(),
+                }
+            }
+            Ok(())
+        },
+        ..BASE
+    },
+    Row {
+        name: "list",
+        arity: -2,
+        flags: WATCH,
+        acl: CONNECTION,
+        since: "7.0.0",
+        complexity: "O(N) where N is the total number of commands",
+        summary: "Returns a list of command names.",
+        syntax: "[FILTERBY <MODULE module-name | ACLCAT category | PATTERN pattern>]",
+        examples: &[
+            is("COMMAND LIST FILTERBY PATTERN getrang?", "1) \"getrange\""),
+            is("COMMAND LIST FILTERBY MODULE nosuchmodule", "(empty array)"),
+            is("COMMAND LIST FILTERBY", "(error) ERR syntax error"),
+        ],
+        run: list,
+        ..BASE
+    },
+];
+
+/// COMMAND alone describes every command.
+pub(super) fn all(cx: &mut Cx<'_>) -> Run {
+    if cx.args.len() > 1 {
+        return unknown_subcommand(cx.args, "COMMAND");
+    }
+    write_all(&mut cx.out)
+}
+
+fn write_all(out: &mut Out<'_>) -> Run {
+    out.array(table::all().count());
+    for row in table::all() {
+        write_info(out, None, row);
+    }
+    Ok(())
+}
+
+/// The row of `name` or `container|name`, any case.
+fn named(name: &[u8]) -> Option<(Option<&'static str>, &'static Row)> {
+    let mut parts = name.splitn(2, |&byte| byte == b'|');
+    let first = parts.next()?;
+    let row = table::all().find(|row| row.name.as_bytes().eq_ignore_ascii_case(first))?;
+    match parts.next() {
+        None => Some((None, row)),
+        Some(sub) => {
+            let sub = row.subcommands.iter().find(|row| row.name.as_bytes().eq_ignore_ascii_case(sub))?;
+            Some((Some(row.name), sub))
+        }
+    }
+}
+
+fn write_name(out: &mut Out<'_>, container: Option<&str>, row: &Row) {
+    match container {
+        None => out.bulk(row.name.as_bytes()),
+        Some(container) => out.bulk(format!("{container}|{}", row.name).as_bytes()),
+    }
+}
+
+fn write_info(out: &mut Out<'_>, container: Option<&str>, row: &'static Row) {
+    out.array(10);
+    write_name(out, container, row);
+    out.int(row.arity.into());
+    let flags: Vec<&str> = row.flags.iter().filter_map(|&flag| flag_name(flag)).collect();
+    out.set(flags.len());
+    flags.iter().for_each(|flag| out.simple(flag));
+    let (first, last, step) = match row.keys {
+        Keys::Range { first, last, step } => (first, last, step),
+        Keys::None | Keys::Counted { .. } | Keys::Rule(_) => (0, 0, 0),
+    };
+    for position in [first, last, step] {
+        out.int(position.into());
+    }
+    let categories = categories(row);
+    out.set(categories.len());
+    categories.iter().for_each(|category| out.simple(&format!("@{category}")));
+    out.set(0);
+    write_key_specs(out, row);
+    out.set(row.subcommands.len());
+    for sub in row.subcommands {
+        write_info(out, Some(row.name), sub);
+    }
+}
+
+/// What is done to a command's keys, in the words of Redis's key specifications.
+fn access(row: &Row) -> [&'static str; 2] {
+    if row.flags.contains(&Flag::Write) { ["RW", "update"] } else { ["RO", "access"] }
+}
+
+fn write_key_specs(out: &mut Out<'_>, row: &Row) {
+    let (begin, find): (i16, [(&str, i16); 3]) = match row.keys {
+        Keys::Range { first, last, step } => {
+            // Redis counts the last key from the first one, unless from the end.
+            let last = if last < 0 { last } else { last - first };
+            (first, [("lastkey", last), ("keystep", step), ("limit", 0)])
+        }
+        Keys::Counted { at } => (at, [("keynumidx", 0), ("firstkey", 1), ("keystep", 1)]),
+        Keys::None | Keys::Rule(_) => return out.set(0),
+    };
+    out.set(1);
+    out.map(3);
+    out.bulk(b"flags");
+    let access = access(row);
+    out.set(access.len());
+    access.iter().for_each(|word| out.simple(word));
+    out.bulk(b"begin_search");
+    out.map(2);
+    out.bulk(b"type");
+    out.bulk(b"index");
+    out.bulk(b"spec");
+    out.map(1);
+    out.bulk(b"index");
+    out.int(begin.into());
+    out.bulk(b"find_keys");
+    out.map(2);
+    out.bulk(b"type");
+    out.bulk(if matches!(row.keys, Keys::Counted { .. }) { b"keynum" } else { b"range" });
+    out.bulk(b"spec");
+    out.map(find.len());
+    for (name, value) in find {
+        out.bulk(name.as_bytes());
+        out.int(value.into());
+    }
+}
+
+fn docs(cx: &mut Cx<'_>) -> Run {
+    let out = &mut cx.out;
+    if cx.args.len() == 2 {
+        out.map(table::all().count());
+        for row in table::all() {
+            write_docs(out, None, row);
+        }
+        return Ok(());
+    }
+    let found: Vec<_> = cx.args.from(2).filter_map(named).collect();
+    out.map(found.len());
+    for (container, row) in found {
+        write_docs(out, container, row);
+    }
+    Ok(())
+}
+
+fn write_docs(out: &mut Out<'_>, container: Option<&str>, row: &'static Row) {
+    write_name(out, container, row);
+    let has_subcommands = !row.subcommands.is_empty();
+    out.map(4 + usize::from(has_subcommands));
+    for (name, text) in [
+        ("summary", row.summary),
+        ("since", row.since),
+        ("group", group_name(row.group)),
+        ("complexity", row.complexity),
+    ] {
+        out.bulk(name.as_bytes());
+        out.bulk(text.as_bytes());
+    }
+    if has_subcommands {
+        out.bulk(b"subcommands");
+        out.map(row.subcommands.len());
+        for sub in row.subcommands {
+            write_docs(out, Some(row.name), sub);
+        }
+    }
+}
+
+fn list(cx: &mut Cx<'_>) -> Run {
+    let args = cx.args;
+    let fits: Box<dyn Fn(&str, &Row) -> bool> = match args.len() {
+        2 => Box::new(|_, _| true),
+        5 if args[2].eq_ignore_ascii_case(b"filterby") => {
+            let wanted = args[4].to_vec();
+            match args[3].to_ascii_lowercase().as_slice() {
+                // There are no modules.
+                b"module" => Box::new(|_, _| false),
+                b"aclcat" => Box::new(move |_, row| {
+                    categories(row).iter().any(|category| category.as_bytes().eq_ignore_ascii_case(&wanted))
+                }),
+                b"pattern" => Box::new(move |name, _| glob::matches(&wanted, name.as_bytes(), true)),
+                _ => return Err(SYNTAX),
+            }
+        }
+        _ => return Err(SYNTAX),
+    };
+    let mark = cx.out.array_deferred();
+    let mut count = 0;
+    for row in table::all() {
+        if fits(row.name, row) {
+            cx.out.bulk(row.name.as_bytes());
+            count += 1;
+        }
+        for sub in row.subcommands {
+            let name = format!("{}|{}", row.name, sub.name);
+            if fits(&name, sub) {
+                cx.out.bulk(name.as_bytes());
+                count += 1;
+            }
+        }
+    }
+    cx.out.finish(mark, count);
+    Ok(())
+}
+
+fn get_keys(cx: &mut Cx<'_>, with_flags: bool) -> Run {
+    let args: Args<'_> = cx.args.tail(2);
+    let Some((_, mut row)) = named(&args[0]) else { return Err(Stop::error("ERR Invalid command specified")) };
+    if let Some(sub) = args.get(1)
+        && let Some(sub) = row.subcommands.iter().find(|row| row.name.as_bytes().eq_ignore_ascii_case(sub))
+    {
+        row = sub;
+    }
+    if matches!(row.keys, Keys::None) {
+        return Err(Stop::error("ERR The command has no key arguments"));
+    }
+    let fits = if row.arity >= 0 {
+        args.len() == row.arity as usize
+    } else {
+        args.len() >= usize::from(row.arity.unsigned_abs())
+    };
+    if !fits {
+        return Err(Stop::error("ERR Invalid number of arguments specified for command"));
+    }
+    let mut positions = Vec::new();
+    row.keys.positions(&args, &mut positions);
+    if positions.is_empty() {
+        return Err(Stop::error("ERR Invalid arguments specified for command"));
+    }
+    cx.out.array(positions.len());
+    for at in positions {
+        if with_flags {
+            cx.out.array(2);
+            cx.out.bulk(&args[at]);
+            let access = access(row);
+            cx.out.set(access.len());
+            access.iter().for_each(|word| cx.out.simple(word));
+        } else {
+            cx.out.bulk(&args[at]);
+        }
+    }
+    Ok(())
+}
+
+/// As COMMAND INFO prints it; None for what is ours alone.
+fn flag_name(flag: Flag) -> Option<&'static str> {
+    Some(match flag {
+        Flag::Write => "write",
+        Flag::Readonly => "readonly",
+        Flag::Denyoom => "denyoom",
+        Flag::Admin => "admin",
+        Flag::Pubsub => "pubsub",
+        Flag::Noscript => "noscript",
+        Flag::Blocking => "blocking",
+        Flag::Loading => "loading",
+        Flag::Stale => "stale",
+        Flag::SkipMonitor => "skip_monitor",
+        Flag::SkipSlowlog => "skip_slowlog",
+        Flag::Asking => "asking",
+        Flag::Fast => "fast",
+        Flag::NoAuth => "no_auth",
+        Flag::NoMulti => "no_multi",
+        Flag::MovableKeys => "movablekeys",
+        Flag::AllowBusy => "allow_busy",
+        Flag::Keyspace => return None,
+    })
+}
+
+/// The row's ACL categories; every command is either fast or slow.
+fn categories(row: &Row) -> Vec<&'static str> {
+    let mut names: Vec<&'static str> = row.acl.iter().map(|&acl| category_name(acl)).collect();
+    let speed = if row.flags.contains(&Flag::Fast) { "fast" } else { "slow" };
+    if !names.contains(&"fast") && !names.contains(&"slow") {
+        names.push(speed);
+    }
+    names
+}
+
+fn category_name(acl: Acl) -> &'static str {
+    match acl {
+        Acl::Keyspace => "keyspace",
+        Acl::Read => "read",
+        Acl::Write => "write",
+        Acl::Set => "set",
+        Acl::SortedSet => "sortedset",
+        Acl::List => "list",
+        Acl::Hash => "hash",
+        Acl::String => "string",
+        Acl::Bitmap => "bitmap",
+        Acl::HyperLogLog => "hyperloglog",
+        Acl::Geo => "geo",
+        Acl::Stream => "stream",
+        Acl::Pubsub => "pubsub",
+        Acl::Admin => "admin",
+        Acl::Fast => "fast",
+        Acl::Slow => "slow",
+        Acl::Blocking => "blocking",
+        Acl::Dangerous => "dangerous",
+        Acl::Connection => "connection",
+        Acl::Transaction => "transaction",
+        Acl::Scripting => "scripting",
+    }
+}
+
+fn group_name(group: Group) -> &'static str {
+    match group {
+        Group::Generic => "generic",
+        Group::String => "string",
+        Group::List => "list",
+        Group::Set => "set",
+        Group::SortedSet => "sorted-set",
+        Group::Hash => "hash",
+        Group::Pubsub => "pubsub",
+        Group::Transactions => "transactions",
+        Group::Connection => "connection",
+        Group::Server => "server",
+        Group::Scripting => "scripting",
+        Group::HyperLogLog => "hyperloglog",
+        Group::Cluster => "cluster",
+        Group::Geo => "geo",
+        Group::Stream => "stream",
+        Group::Bitmap => "bitmap",
+    }
+}
