@@ -1,0 +1,33 @@
+# Every command of the project. Two are enough to begin with: make demo, make test.
+.PHONY: help build demo test bench fmt lint clean
+
+help:
+	@echo "make demo    build, start a node with flash on loopback, run a scenario against it, show the table"
+	@echo "make test    install what the tests need and run all of them"
+	@echo "make bench   print every figure, against redis-server"
+	@echo "make build   the release binary"
+	@echo "make fmt     format the sources;  make lint   check format and lints;  make clean   remove what was built"
+
+build:
+	@scripts/need.sh cargo cc
+	cargo build --release -p flintkv
+
+demo:
+	@scripts/demo.sh
+
+test:
+	@scripts/test.sh
+
+bench:
+	@scripts/bench.sh
+
+fmt:
+	cargo fmt --all
+
+lint:
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+
+clean:
+	cargo clean
+	rm -rf .scratch

@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# The Redis-on-Flash benchmark at 1/150 of its size: builds the release binary, starts a node on loopback with flash in
+# a scratch directory, runs the scenario against it over the network, and stops the node whatever happens.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+scale="${SCALE:-1/150}"
+
+scripts/need.sh cargo cc
+cargo build --release -p flintkv
+flintkv="$(realpath -m "${CARGO_TARGET_DIR:-target}")/release/flintkv"
+
+node=""
+load=""
+scratch=""
+finish() {
+    local code=$?
+    trap - EXIT INT TERM
+    if [ -n "$load" ]; then kill -TERM "$load" 2>/dev/null || true; fi
+    if [ -n "$node" ] && kill -TERM "$node" 2>/dev/null; then
+        for _ in $(seq 100); do
+            kill -0 "$node" 2>/dev/null || break
+            sleep 0.1
+        done
+        if kill -KILL "$node" 2>/dev/null; then
+            echo "the node did not stop within 10 seconds and was killed" >&2
+        fi
+        wait "$node" 2>/dev/null || true
+    fi
+    if [ -n "$scratch" ]; then
+        [ "$code" -eq 0 ] || tail -n 20 "$scratch/node.log" >&2 2>/dev/null || true
+        rm -rf "$scratch"
+        rmdir .scratch 2>/dev/null || true
+    fi
+    exit "$code"
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# Flash belongs on a file system that takes O_DIRECT and has the room; the first candidate that does is taken.
+direct_io() {
+    dd if=/dev/zero of="$1/probe" bs=4096 count=1 oflag=direct 2>/dev/null
+    local code=$?
+    rm -f "$1/probe"
+    return "$code"
+}
+for base in ./.scratch "${TMPDIR:-/tmp}" /var/tmp; do
+    if [ "$base" = ./.scratch ]; then mkdir -p "$base"; fi
+    candidate="$(mktemp -d "$base/flintkv-demo.XXXXXX")" || continue
+    if direct_io "$candidate"; then
+        scratch="$(realpath "$candidate")"
+        break
+    fi
+    rm -rf "$candidate"
+done
+if [ -z "$scratch" ]; then
+    scratch="$(mktemp -d "${TMPDIR:-/tmp}/flintkv-demo.XXXXXX")"
+    echo "no directory here takes O_DIRECT: flash in $scratch goes through the page cache, figures will differ" >&2
+fi
+
+# 100 GB of memory, 30 % of it RAM, as published, at the same scale as the keys.
+memory_limit=$(awk -v scale="$scale" 'BEGIN { split(scale, part, "/"); printf "%d", 100e9 * part[1] / (part[2] ? part[2] : 1) }')
+mkdir "$scratch/flash"
+
+# A port is free if nobody answers; should somebody else take it first, the node says so and another is tried.
+ready() {
+    local reply=""
+    exec 3<>"/dev/tcp/127.0.0.1/$1" || return 1
+    printf 'PING\r\n' >&3
+    read -r -t 1 reply <&3 || true
+    exec 3>&-
+    [ "${reply%$'\r'}" = +PONG ]
+} 2>/dev/null
+port=""
+for _ in 1 2 3 4 5; do
+    try=$((20000 + RANDOM % 20000))
+    if (exec 3<>"/dev/tcp/127.0.0.1/$try") 2>/dev/null; then continue; fi
+    "$flintkv" server --port "$try" --bind 127.0.0.1 --dir "$scratch" --logfile node.log \
+        --memory-limit "$memory_limit" --ram-limit 30% --flash-path flash &
+    node=$!
+    for _ in $(seq 100); do
+        if ready "$try"; then port="$try"; break 2; fi
+        kill -0 "$node" 2>/dev/null || break
+        sleep 0.1
+    done
+    kill -KILL "$node" 2>/dev/null || true
+    wait "$node" 2>/dev/null || true
+    node=""
+done
+[ -n "$port" ] || { echo "the node did not start" >&2; exit 1; }
+echo "node $node on 127.0.0.1:$port, memory limit $memory_limit bytes, 30% of it RAM, flash in $scratch/flash"
+
+# In the background and waited for, because bash would hold back a signal until a foreground command ends.
+"$flintkv" scenario rof-replicated --scale "$scale" --host 127.0.0.1 --port "$port" "$@" &
+load=$!
+wait "$load"
+load=""

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Installs what the tests need and the machine lacks: a C compiler, Debian's redis-server and redis-tools.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+packages=()
+command -v cc >/dev/null || packages+=(build-essential)
+command -v redis-server >/dev/null || packages+=(redis-server)
+{ command -v redis-cli && command -v redis-benchmark; } >/dev/null || packages+=(redis-tools)
+
+if [ "${#packages[@]}" -gt 0 ]; then
+    if ! command -v apt-get >/dev/null; then
+        echo "please install with this system's package manager: ${packages[*]}" >&2
+        exit 1
+    fi
+    as_root=()
+    if [ "$(id -u)" -ne 0 ]; then
+        command -v sudo >/dev/null || { echo "please install as root: apt-get install ${packages[*]}" >&2; exit 1; }
+        as_root=(sudo)
+    fi
+    echo "installing ${packages[*]}"
+    "${as_root[@]}" apt-get update -qq
+    # RUNLEVEL=1: the tests start servers of their own, Debian's service need not run.
+    "${as_root[@]}" env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null
+fi
+
+scripts/need.sh cargo cc redis-server redis-cli redis-benchmark
+
+# A toolchain without these components gets them; one that is not rustup's has to have them.
+if ! cargo fmt --version >/dev/null 2>&1 || ! cargo clippy --version >/dev/null 2>&1; then
+    command -v rustup >/dev/null || { echo "cargo lacks rustfmt or clippy, and there is no rustup to add them" >&2; exit 1; }
+    rustup component add rustfmt clippy
+fi
