@@ -32,6 +32,15 @@ impl Stop {
     }
 }
 
+/// For arguments whose number is wrong by a rule that arity cannot tell (MSET's pairs).
+pub fn wrong_arity(command: &str) -> Stop {
+    Stop::Error(format!("ERR wrong number of arguments for '{command}' command").into())
+}
+
+pub fn invalid_expire(command: &str) -> Stop {
+    Stop::Error(format!("ERR invalid expire time in '{command}' command").into())
+}
+
 pub const WRONG_TYPE: Stop = Stop::error("WRONGTYPE Operation against a key holding the wrong kind of value");
 pub const SYNTAX: Stop = Stop::error("ERR syntax error");
 pub const NOT_INTEGER: Stop = Stop::error("ERR value is not an integer or out of range");
@@ -63,6 +72,11 @@ impl<'a> Args<'a> {
         let span = self.spans.get(at)?;
         let start = span.start as usize;
         Some(&self.bytes[start..start + span.len as usize])
+    }
+
+    /// The arguments from `from` on, as a command of their own.
+    pub fn tail(&self, from: usize) -> Args<'a> {
+        Args { bytes: self.bytes, spans: &self.spans[from.min(self.spans.len())..] }
     }
 
     /// The arguments from `from` on.

@@ -7,13 +7,20 @@ pub mod cx;
 pub mod glob;
 pub mod host;
 pub mod number;
+mod random;
 pub mod row;
+mod scan;
 pub mod session;
 pub mod table;
 
 mod connection;
+mod counters;
+mod databases;
+mod expiry;
 mod hashes;
 mod keys;
+mod lcs;
+mod object;
 mod server;
 mod strings;
 

@@ -25,6 +25,26 @@ pub struct Row {
     pub run: fn(&mut Cx<'_>) -> Run,
 }
 
+impl Row {
+    /// What most rows share, for `..Row::BASE`; the table's test finds what a row forgot to name.
+    pub const BASE: Row = Row {
+        name: "",
+        arity: 0,
+        keys: Keys::ONE,
+        flags: &[],
+        acl: &[],
+        values: Values::Read,
+        group: Group::Generic,
+        since: "",
+        complexity: "O(1)",
+        summary: "",
+        syntax: "key",
+        examples: &[],
+        subcommands: &[],
+        run: |_| unreachable!("every row names its handler"),
+    };
+}
+
 /// Where a command's keys stand among its arguments (0 is the command's name).
 #[derive(Clone, Copy)]
 pub enum Keys {
@@ -157,6 +177,18 @@ pub enum Group {
 pub struct Example {
     pub command: &'static str,
     pub reply: Expect,
+}
+
+pub const fn is(command: &'static str, reply: &'static str) -> Example {
+    Example { command, reply: Expect::Is(reply) }
+}
+
+pub const fn starts(command: &'static str, reply: &'static str) -> Example {
+    Example { command, reply: Expect::Starts(reply) }
+}
+
+pub const fn only_here(command: &'static str, reply: &'static str) -> Example {
+    Example { command, reply: Expect::OnlyHere(reply) }
 }
 
 #[derive(Clone, Copy)]

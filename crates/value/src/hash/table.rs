@@ -153,7 +153,7 @@ impl Table {
 
     /// One step of a walk over all fields: visits at least `count` of them, from `cursor` on (0 is the start).
     /// A field that is there from the walk's start to its end is visited exactly once, whatever else changes.
-    pub fn scan(&self, cursor: u64, count: usize, visit: &mut dyn FnMut(&[u8], &[u8])) -> Step {
+    pub fn scan<'a>(&'a self, cursor: u64, count: usize, visit: &mut dyn FnMut(&'a [u8], &'a [u8])) -> Step {
         let Ok(from) = u32::try_from(cursor) else {
             return Step::End;
         };

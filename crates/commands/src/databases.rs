@@ -1,0 +1,238 @@
+//! Owns the commands on a whole logical database: walking it, counting it, emptying it, exchanging it for another.
+//! Never holds a stripe for longer than the store's step.
+
+use crate::cx::{Cx, Run, SYNTAX, Stop};
+use crate::keys::DB_OUT_OF_RANGE;
+use crate::number::{self, int32};
+use crate::row::{Acl, Flag, Group, Keys, Row, Values, is, starts};
+use crate::scan::{INVALID_CURSOR, SCAN_COUNT, ScanOf, ScanOptions};
+use resp::reply::{Out, Proto};
+
+const READ: &[Flag] = &[Flag::Readonly, Flag::Keyspace];
+const ACL_READ: &[Acl] = &[Acl::Keyspace, Acl::Read, Acl::Slow];
+const ACL_FLUSH: &[Acl] = &[Acl::Keyspace, Acl::Write, Acl::Slow, Acl::Dangerous];
+
+const BASE: Row = Row { keys: Keys::NONE, values: Values::Untouched, since: "1.0.0", syntax: "", ..Row::BASE };
+
+pub const ROWS: &[Row] = &[
+    Row {
+        name: "dbsize",
+        arity: 1,
+        flags: &[Flag::Readonly, Flag::Fast, Flag::Keyspace],
+        acl: &[Acl::Keyspace, Acl::Read, Acl::Fast],
+        group: Group::Server,
+        summary: "Gives the number of keys in the selected database, in RAM and on flash.",
+        examples: &[
+            is("MSET a 1 b 2", "OK"),
+            is("DBSIZE", "(integer) 2"),
+            is("DBSIZE x", "(error) ERR wrong number of arguments for 'dbsize' command"),
+        ],
+        run: |cx| {
+            let keys = cx.ks.len();
+            cx.out.int(keys as i64);
+            Ok(())
+        },
+        ..BASE
+    },
+    Row {
+        name: "flushall",
+        arity: -1,
+        flags: &[Flag::Write, Flag::Keyspace],
+        acl: ACL_FLUSH,
+        group: Group::Server,
+        complexity: "O(N) where N is the number of keys in RAM.",
+        summary: "Deletes the keys of all databases; with ASYNC their memory is freed in the background.",
+        syntax: "[ASYNC | SYNC]",
+        examples: &[
+            is("SET k v", "OK"),
+            is("FLUSHALL ASYNC", "OK"),
+            is("DBSIZE", "(integer) 0"),
+            is("FLUSHALL NOW", "(error) ERR syntax error"),
+        ],
+        run: |cx| {
+            let lazy = lazy(cx)?;
+            cx.ks.flush(None, lazy);
+            cx.out.ok();
+            Ok(())
+        },
+        ..BASE
+    },
+    Row {
+        name: "flushdb",
+        arity: -1,
+        flags: &[Flag::Write, Flag::Keyspace],
+        acl: ACL_FLUSH,
+        group: Group::Server,
+        complexity: "O(N) where N is the number of keys in RAM.",
+        summary: "Deletes the keys of the selected database; with ASYNC their memory is freed in the background.",
+        syntax: "[ASYNC | SYNC]",
+        examples: &[
+            is("SET k v", "OK"),
+            is("FLUSHDB", "OK"),
+            is("EXISTS k", "(integer) 0"),
+            is("FLUSHDB SYNC ASYNC", "(error) ERR syntax error"),
+        ],
+        run: |cx| {
+            let (lazy, db) = (lazy(cx)?, cx.ks.db());
+            cx.ks.flush(Some(db), lazy);
+            cx.out.ok();
+            Ok(())
+        },
+        ..BASE
+    },
+    Row {
+        name: "keys",
+        arity: 2,
+        flags: READ,
+        acl: &[Acl::Keyspace, Acl::Read, Acl::Slow, Acl::Dangerous],
+        complexity: "O(N) where N is the number of keys in the database. The names of cold keys are read from flash.",
+        summary: "Gives the names of all keys that fit a pattern. Others are served meanwhile.",
+        syntax: "pattern",
+        examples: &[
+            is("MSET one 1 two 2 three 3", "OK"),
+            is("KEYS t?o", "1) \"two\""),
+            is("KEYS [^ot]*", "(empty array)"),
+            is("KEYS", "(error) ERR wrong number of arguments for 'keys' command"),
+        ],
+        run: keys,
+        ..BASE
+    },
+    Row {
+        name: "randomkey",
+        arity: 1,
+        flags: READ,
+        acl: ACL_READ,
+        summary: "Gives the name of a random key.",
+        examples: &[
+            is("RANDOMKEY", "(nil)"),
+            is("SET only 1", "OK"),
+            is("RANDOMKEY", "\"only\""),
+            is("RANDOMKEY x", "(error) ERR wrong number of arguments for 'randomkey' command"),
+        ],
+        run: |cx| {
+            let name = cx.ks.random()?;
+            cx.out.bulk_or_null(name.as_deref());
+            Ok(())
+        },
+        ..BASE
+    },
+    Row {
+        name: "scan",
+        arity: -2,
+        flags: READ,
+        acl: ACL_READ,
+        since: "2.8.0",
+        complexity: "O(1) for a call, O(N) for all of a database of N keys. The names of cold keys are read from flash.",
+        summary: "Walks the keys of the selected database, some at each call.",
+        syntax: "cursor [MATCH pattern] [COUNT count] [TYPE type]",
+        examples: &[
+            is("SET k v", "OK"),
+            is("SCAN 0", "1) \"0\"\n2) 1) \"k\""),
+            is("SCAN 0 MATCH x* COUNT 100", "1) \"0\"\n2) (empty array)"),
+            is("SCAN 0 TYPE hash", "1) \"0\"\n2) (empty array)"),
+            starts("SCAN x", "(error) ERR invalid cursor"),
+            is("SCAN 0 COUNT 0", "(error) ERR syntax error"),
+        ],
+        run: scan,
+        ..BASE
+    },
+    Row {
+        name: "swapdb",
+        arity: 3,
+        flags: &[Flag::Write, Flag::Fast, Flag::Keyspace],
+        acl: &[Acl::Keyspace, Acl::Write, Acl::Fast, Acl::Dangerous],
+        group: Group::Server,
+        since: "4.0.0",
+        summary: "Exchanges two databases, for all connections at once.",
+        syntax: "index1 index2",
+        examples: &[
+            is("SET k v", "OK"),
+            is("SWAPDB 0 1", "OK"),
+            is("EXISTS k", "(integer) 0"),
+            is("SWAPDB 0 1", "OK"),
+            is("GET k", "\"v\""),
+            is("SWAPDB a 1", "(error) ERR invalid first DB index"),
+            is("SWAPDB 0 99", "(error) ERR DB index is out of range"),
+        ],
+        run: swapdb,
+        ..BASE
+    },
+];
+
+/// Keys that one run of KEYS looks at before it lets others run.
+const KEYS_STEP: usize = 1000;
+
+/// FLUSHALL's and FLUSHDB's one option.
+fn lazy(cx: &Cx<'_>) -> Result<bool, Stop> {
+    match cx.args.get(1) {
+        None => Ok(false),
+        Some(word) if cx.args.len() == 2 && word.eq_ignore_ascii_case(b"sync") => Ok(false),
+        Some(word) if cx.args.len() == 2 && word.eq_ignore_ascii_case(b"async") => Ok(true),
+        Some(_) => Err(SYNTAX),
+    }
+}
+
+fn swapdb(cx: &mut Cx<'_>) -> Run {
+    let (args, databases) = (cx.args, cx.settings.databases);
+    let first = int32(&args[1]).ok_or(Stop::error("ERR invalid first DB index"))?;
+    let second = int32(&args[2]).ok_or(Stop::error("ERR invalid second DB index"))?;
+    let index = |number: i32| {
+        usize::try_from(number).ok().filter(|&number| number < databases).ok_or(DB_OUT_OF_RANGE)
+    };
+    let (first, second) = (index(first)?, index(second)?);
+    if first != second {
+        cx.ks.swap(first, second);
+    }
+    cx.out.ok();
+    Ok(())
+}
+
+fn scan(cx: &mut Cx<'_>) -> Run {
+    let cursor = number::cursor(&cx.args[1]).ok_or(INVALID_CURSOR)?;
+    let options = ScanOptions::parse(cx.args, 2, ScanOf::Keys)?;
+    // The cursor stands before the names and is known after them.
+    let (mut names, mut found) = (Vec::new(), 0);
+    let mut listed = Out::new(&mut names, Proto::Resp2);
+    let next = cx.ks.scan(cursor, options.count.unwrap_or(SCAN_COUNT), &mut |name, kind| {
+        let of_type = options.kind.is_none_or(|wanted| kind.name().as_bytes().eq_ignore_ascii_case(wanted));
+        if of_type && options.fits(name) {
+            listed.bulk(name);
+            found += 1;
+        }
+    })?;
+    cx.out.array(2);
+    cx.out.bulk(next.to_string().as_bytes());
+    cx.out.array(found);
+    cx.out.raw(&names);
+    Ok(())
+}
+
+/// One step at each run; the names so far and where to go on are in `resume`.
+fn keys(cx: &mut Cx<'_>) -> Run {
+    let options = ScanOptions::of_pattern(cx.args.get(1).unwrap_or_default());
+    let (mut names, mut found) = (std::mem::take(&mut cx.ks.resume.bytes), 0);
+    let mut listed = Out::new(&mut names, Proto::Resp2);
+    let from = cx.ks.resume.cursor;
+    let step = cx.ks.scan(from, KEYS_STEP, &mut |name, _| {
+        if options.fits(name) {
+            listed.bulk(name);
+            found += 1;
+        }
+    });
+    cx.ks.resume.count += found;
+    let next = match step {
+        Ok(next) => next,
+        Err(cold) => {
+            cx.ks.resume.bytes = names;
+            return Err(cold.into());
+        }
+    };
+    if next != 0 {
+        cx.ks.resume.cursor = next;
+        cx.ks.resume.bytes = names;
+        return Err(Stop::Yield);
+    }
+    cx.out.array(cx.ks.resume.count as usize);
+    cx.out.raw(&names);
+    Ok(())
+}

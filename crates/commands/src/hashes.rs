@@ -1,0 +1,753 @@
+//! Owns the commands on hashes, and when a packed hash becomes a table. Never knows other types than to refuse them.
+
+use crate::counters::{NOT_FINITE, OVERFLOW};
+use crate::cx::{Cx, NOT_FLOAT, Run, SYNTAX, Settings, Stop, WRONG_TYPE, wrong_arity};
+use crate::number::{self, Digits, int_or_error};
+use crate::random;
+use crate::row::{Acl, Flag, Group, Row, is, only_here};
+use crate::scan::{INVALID_CURSOR, SCAN_COUNT, ScanOf, ScanOptions};
+use resp::LongDouble;
+use resp::reply::{Out, Proto};
+use std::collections::HashSet;
+use store::{Kind, Value, ValueMut};
+use value::hash::{Step, Table, packed};
+use value::{Boxed, Buffer};
+
+const READ: &[Flag] = &[Flag::Readonly];
+const READ_FAST: &[Flag] = &[Flag::Readonly, Flag::Fast];
+const WRITE_FAST: &[Flag] = &[Flag::Write, Flag::Denyoom, Flag::Fast];
+const ACL_READ: &[Acl] = &[Acl::Read, Acl::Hash, Acl::Slow];
+const ACL_READ_FAST: &[Acl] = &[Acl::Read, Acl::Hash, Acl::Fast];
+const ACL_WRITE_FAST: &[Acl] = &[Acl::Write, Acl::Hash, Acl::Fast];
+
+const BASE: Row = Row { group: Group::Hash, since: "2.0.0", ..Row::BASE };
+
+pub const ROWS: &[Row] = &[
+    Row {
+        name: "hdel",
+        arity: -3,
+        flags: &[Flag::Write, Flag::Fast],
+        acl: ACL_WRITE_FAST,
+        complexity: "O(N) where N is the number of fields to remove.",
+        summary: "Removes fields of a hash; the last one takes the key with it.",
+        syntax: "key field [field ...]",
+        examples: &[
+            is("HSET h a 1 b 2", "(integer) 2"),
+            is("HDEL h a nosuch", "(integer) 1"),
+            is("HDEL h b", "(integer) 1"),
+            is("EXISTS h", "(integer) 0"),
+            is("SET s x", "OK"),
+            is("HDEL s a", "(error) WRONGTYPE Operation against a key holding the wrong kind of value"),
+        ],
+        run: hdel,
+        ..BASE
+    },
+    Row {
+        name: "hexists",
+        arity: 3,
+        flags: READ_FAST,
+        acl: ACL_READ_FAST,
+        summary: "Tells whether a hash has a field.",
+        syntax: "key field",
+        examples: &[
+            is("HSET h a 1", "(integer) 1"),
+            is("HEXISTS h a", "(integer) 1"),
+            is("HEXISTS h b", "(integer) 0"),
+            is("HEXISTS h", "(error) ERR wrong number of arguments for 'hexists' command"),
+        ],
+        run: |cx| {
+            let found = field_of(cx, 2)?.is_some();
+            cx.out.int(found.into());
+            Ok(())
+        },
+        ..BASE
+    },
+    Row {
+        name: "hget",
+        arity: 3,
+        flags: READ_FAST,
+        acl: ACL_READ_FAST,
+        summary: "Gives the value of a field.",
+        syntax: "key field",
+        examples: &[
+            is("HSET h name Ada", "(integer) 1"),
+            is("HGET h name", "\"Ada\""),
+            is("HGET h born", "(nil)"),
+            is("SET s x", "OK"),
+            is("HGET s name", "(error) WRONGTYPE Operation against a key holding the wrong kind of value"),
+        ],
+        run: hget,
+        ..BASE
+    },
+    Row {
+        name: "hgetall",
+        arity: 2,
+        flags: READ,
+        acl: ACL_READ,
+        complexity: "O(N) where N is the number of fields.",
+        summary: "Gives all fields of a hash with their values.",
+        examples: &[
+            is("HSET h name Ada born 1815", "(integer) 2"),
+            is("HGETALL h", "1) \"name\"\n2) \"Ada\"\n3) \"born\"\n4) \"1815\""),
+            is("HGETALL nosuch", "(empty array)"),
+            is("HGETALL h x", "(error) ERR wrong number of arguments for 'hgetall' command"),
+        ],
+        run: |cx| all(cx, Part::Both),
+        ..BASE
+    },
+    Row {
+        name: "hincrby",
+        arity: 4,
+        flags: WRITE_FAST,
+        acl: ACL_WRITE_FAST,
+        summary: "Adds a number to the integer in a field; no field counts as 0.",
+        syntax: "key field increment",
+        examples: &[
+            is("HINCRBY h visits 2", "(integer) 2"),
+            is("HINCRBY h visits -3", "(integer) -1"),
+            is("HSET h name Ada", "(integer) 1"),
+            is("HINCRBY h name 1", "(error) ERR hash value is not an integer"),
+        ],
+        run: hincrby,
+        ..BASE
+    },
+    Row {
+        name: "hincrbyfloat",
+        arity: 4,
+        flags: WRITE_FAST,
+        acl: ACL_WRITE_FAST,
+        since: "2.6.0",
+        summary: "Adds a number with a fraction to the number in a field; no field counts as 0.",
+        syntax: "key field increment",
+        examples: &[
+            is("HSET h f 10.50", "(integer) 1"),
+            is("HINCRBYFLOAT h f 0.1", "\"10.6\""),
+            is("HINCRBYFLOAT h new -5", "\"-5\""),
+            is("HINCRBYFLOAT h f inf", "(error) ERR value is NaN or Infinity"),
+            is("HINCRBYFLOAT h f x", "(error) ERR value is not a valid float"),
+        ],
+        run: hincrbyfloat,
+        ..BASE
+    },
+    Row {
+        name: "hkeys",
+        arity: 2,
+        flags: READ,
+        acl: ACL_READ,
+        complexity: "O(N) where N is the number of fields.",
+        summary: "Gives the names of all fields of a hash.",
+        examples: &[
+            is("HSET h name Ada born 1815", "(integer) 2"),
+            is("HKEYS h", "1) \"name\"\n2) \"born\""),
+            is("HKEYS nosuch", "(empty array)"),
+            is("SET s x", "OK"),
+            is("HKEYS s", "(error) WRONGTYPE Operation against a key holding the wrong kind of value"),
+        ],
+        run: |cx| all(cx, Part::Field),
+        ..BASE
+    },
+    Row {
+        name: "hlen",
+        arity: 2,
+        flags: READ_FAST,
+        acl: ACL_READ_FAST,
+        summary: "Gives the number of fields of a hash.",
+        examples: &[
+            is("HSET h a 1 b 2", "(integer) 2"),
+            is("HLEN h", "(integer) 2"),
+            is("HLEN nosuch", "(integer) 0"),
+            is("SET s x", "OK"),
+            is("HLEN s", "(error) WRONGTYPE Operation against a key holding the wrong kind of value"),
+        ],
+        run: |cx| {
+            let len = hash(cx.ks.get(&cx.keys[0])?)?.map_or(0, |hash| hash.len());
+            cx.out.int(len as i64);
+            Ok(())
+        },
+        ..BASE
+    },
+    Row {
+        name: "hmget",
+        arity: -3,
+        flags: READ_FAST,
+        acl: ACL_READ_FAST,
+        complexity: "O(N) where N is the number of fields asked for.",
+        summary: "Gives the values of several fields, null for those that are not there.",
+        syntax: "key field [field ...]",
+        examples: &[
+            is("HSET h a 1 b 2", "(integer) 2"),
+            is("HMGET h b nosuch a", "1) \"2\"\n2) (nil)\n3) \"1\""),
+            is("HMGET nosuch a", "1) (nil)"),
+            is("HMGET h", "(error) ERR wrong number of arguments for 'hmget' command"),
+        ],
+        run: hmget,
+        ..BASE
+    },
+    Row {
+        name: "hmset",
+        arity: -4,
+        flags: WRITE_FAST,
+        acl: ACL_WRITE_FAST,
+        complexity: "O(N) where N is the number of fields to set.",
+        summary: "Sets fields of a hash; HSET does the same and tells how many are new.",
+        syntax: "key field value [field value ...]",
+        examples: &[
+            is("HMSET h a 1 b 2", "OK"),
+            is("HGET h b", "\"2\""),
+            is("HMSET h a 1 b", "(error) ERR wrong number of arguments for 'hmset' command"),
+        ],
+        run: |cx| {
+            set_pairs(cx, "hmset")?;
+            cx.out.ok();
+            Ok(())
+        },
+        ..BASE
+    },
+    Row {
+        name: "hrandfield",
+        arity: -2,
+        flags: READ,
+        acl: ACL_READ,
+        since: "6.2.0",
+        complexity: "O(N) where N is the number of fields given.",
+        summary: "Gives random fields of a hash: distinct ones for a positive count, any for a negative one.",
+        syntax: "key [count [WITHVALUES]]",
+        examples: &[
+            is("HSET h only 1", "(integer) 1"),
+            is("HRANDFIELD h", "\"only\""),
+            is("HRANDFIELD h -2", "1) \"only\"\n2) \"only\""),
+            is("HRANDFIELD h 5 WITHVALUES", "1) \"only\"\n2) \"1\""),
+            is("HRANDFIELD nosuch 2", "(empty array)"),
+            is("HRANDFIELD h x", "(error) ERR value is not an integer or out of range"),
+            is("HRANDFIELD h 1 WITHVALUE", "(error) ERR syntax error"),
+        ],
+        run: hrandfield,
+        ..BASE
+    },
+    Row {
+        name: "hscan",
+        arity: -3,
+        flags: READ,
+        acl: ACL_READ,
+        since: "2.8.0",
+        complexity: "O(1) for a call, O(N) for all of a hash of N fields.",
+        summary: "Walks the fields of a hash, some at each call.",
+        syntax: "key cursor [MATCH pattern] [COUNT count] [NOVALUES]",
+        examples: &[
+            is("HSET h name Ada born 1815", "(integer) 2"),
+            is("HSCAN h 0", "1) \"0\"\n2) 1) \"name\"\n   2) \"Ada\"\n   3) \"born\"\n   4) \"1815\""),
+            is("HSCAN h 0 MATCH b*", "1) \"0\"\n2) 1) \"born\"\n   2) \"1815\""),
+            only_here("HSCAN h 0 NOVALUES", "1) \"0\"\n2) 1) \"name\"\n   2) \"born\""),
+            is("HSCAN nosuch 0", "1) \"0\"\n2) (empty array)"),
+            is("HSCAN h x", "(error) ERR invalid cursor"),
+            is("HSCAN h 0 COUNT 0", "(error) ERR syntax error"),
+        ],
+        run: hscan,
+        ..BASE
+    },
+    Row {
+        name: "hset",
+        arity: -4,
+        flags: WRITE_FAST,
+        acl: ACL_WRITE_FAST,
+        complexity: "O(N) where N is the number of fields to set.",
+        summary: "Sets fields of a hash, which is created when the key does not exist.",
+        syntax: "key field value [field value ...]",
+        examples: &[
+            is("HSET h name Ada", "(integer) 1"),
+            is("HSET h name 'Ada Lovelace' born 1815", "(integer) 1"),
+            is("HGET h name", "\"Ada Lovelace\""),
+            is("HSET h name", "(error) ERR wrong number of arguments for 'hset' command"),
+            is("SET s x", "OK"),
+            is("HSET s a 1", "(error) WRONGTYPE Operation against a key holding the wrong kind of value"),
+        ],
+        run: |cx| {
+            let added = set_pairs(cx, "hset")?;
+            cx.out.int(added as i64);
+            Ok(())
+        },
+        ..BASE
+    },
+    Row {
+        name: "hsetnx",
+        arity: 4,
+        flags: WRITE_FAST,
+        acl: ACL_WRITE_FAST,
+        summary: "Sets a field if the hash does not have it.",
+        syntax: "key field value",
+        examples: &[
+            is("HSETNX h a 1", "(integer) 1"),
+            is("HSETNX h a 2", "(integer) 0"),
+            is("HGET h a", "\"1\""),
+            is("HSETNX h a", "(error) ERR wrong number of arguments for 'hsetnx' command"),
+        ],
+        run: hsetnx,
+        ..BASE
+    },
+    Row {
+        name: "hstrlen",
+        arity: 3,
+        flags: READ_FAST,
+        acl: ACL_READ_FAST,
+        since: "3.2.0",
+        summary: "Gives the length of a field's value in bytes.",
+        syntax: "key field",
+        examples: &[
+            is("HSET h name Ada", "(integer) 1"),
+            is("HSTRLEN h name", "(integer) 3"),
+            is("HSTRLEN h nosuch", "(integer) 0"),
+            is("SET s x", "OK"),
+            is("HSTRLEN s name", "(error) WRONGTYPE Operation against a key holding the wrong kind of value"),
+        ],
+        run: |cx| {
+            let len = field_of(cx, 2)?.map_or(0, <[u8]>::len);
+            cx.out.int(len as i64);
+            Ok(())
+        },
+        ..BASE
+    },
+    Row {
+        name: "hvals",
+        arity: 2,
+        flags: READ,
+        acl: ACL_READ,
+        complexity: "O(N) where N is the number of fields.",
+        summary: "Gives the values of all fields of a hash.",
+        examples: &[
+            is("HSET h name Ada born 1815", "(integer) 2"),
+            is("HVALS h", "1) \"Ada\"\n2) \"1815\""),
+            is("HVALS nosuch", "(empty array)"),
+            is("HVALS", "(error) ERR wrong number of arguments for 'hvals' command"),
+        ],
+        run: |cx| all(cx, Part::Value),
+        ..BASE
+    },
+];
+
+/// A reply of HRANDFIELD longer than this is refused: a negative count alone could ask for any length.
+const REPLY_BYTES_MAX: usize = 512 * 1024 * 1024;
+
+/// A hash for reading, in either form.
+#[derive(Clone, Copy)]
+enum Hash<'a> {
+    Packed(&'a [u8]),
+    Table(&'a Table),
+}
+
+type Pair<'a> = (&'a [u8], &'a [u8]);
+
+fn hash(value: Option<Value<'_>>) -> Result<Option<Hash<'_>>, Stop> {
+    match value {
+        None => Ok(None),
+        Some(Value::Inline(Kind::Hash, bytes)) => Ok(Some(Hash::Packed(bytes))),
+        Some(Value::Boxed(Boxed::Hash(table))) => Ok(Some(Hash::Table(table))),
+        Some(_) => Err(WRONG_TYPE),
+    }
+}
+
+impl<'a> Hash<'a> {
+    fn get(self, field: &[u8]) -> Option<&'a [u8]> {
+        match self {
+            Hash::Packed(bytes) => packed::get(bytes, field),
+            Hash::Table(table) => table.get(field),
+        }
+    }
+
+    fn len(self) -> usize {
+        match self {
+            Hash::Packed(bytes) => packed::len(bytes),
+            Hash::Table(table) => table.len(),
+        }
+    }
+
+    fn each(self, visit: &mut dyn FnMut(Pair<'a>)) {
+        match self {
+            Hash::Packed(bytes) => packed::iter(bytes).for_each(visit),
+            Hash::Table(table) => table.iter().for_each(visit),
+        }
+    }
+}
+
+/// The value of the field that argument `at` names.
+fn field_of<'k>(cx: &'k mut Cx<'_>, at: usize) -> Result<Option<&'k [u8]>, Stop> {
+    Ok(hash(cx.ks.get(&cx.keys[0])?)?.and_then(|hash| hash.get(&cx.args[at])))
+}
+
+fn hget(cx: &mut Cx<'_>) -> Run {
+    let value = hash(cx.ks.get(&cx.keys[0])?)?.and_then(|hash| hash.get(&cx.args[2]));
+    cx.out.bulk_or_null(value);
+    Ok(())
+}
+
+fn hmget(cx: &mut Cx<'_>) -> Run {
+    let hash = hash(cx.ks.get(&cx.keys[0])?)?;
+    let fields = cx.args.from(2);
+    cx.out.array(fields.len());
+    for field in fields {
+        cx.out.bulk_or_null(hash.and_then(|hash| hash.get(field)));
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Field,
+    Value,
+    Both,
+}
+
+fn all(cx: &mut Cx<'_>, part: Part) -> Run {
+    let hash = hash(cx.ks.get(&cx.keys[0])?)?.unwrap_or(Hash::Packed(&[]));
+    let out = &mut cx.out;
+    match part {
+        Part::Both => out.map(hash.len()),
+        Part::Field | Part::Value => out.array(hash.len()),
+    }
+    hash.each(&mut |(field, value)| {
+        if part != Part::Value {
+            out.bulk(field);
+        }
+        if part != Part::Field {
+            out.bulk(value);
+        }
+    });
+    Ok(())
+}
+
+/// What a hash may be to stay packed.
+#[derive(Clone, Copy)]
+struct PackedLimits {
+    entries: usize,
+    bytes: usize,
+}
+
+impl PackedLimits {
+    fn of(settings: &Settings) -> PackedLimits {
+        PackedLimits { entries: settings.hash_max_listpack_entries, bytes: settings.hash_max_listpack_value }
+    }
+
+    fn allow(self, (field, value): Pair<'_>) -> bool {
+        field.len() <= self.bytes && value.len() <= self.bytes
+    }
+}
+
+/// HSET and HMSET; how many fields are new.
+fn set_pairs(cx: &mut Cx<'_>, command: &str) -> Result<usize, Stop> {
+    if cx.args.len() % 2 == 1 {
+        return Err(wrong_arity(command));
+    }
+    let args = cx.args;
+    let pairs = args.from(2).step_by(2).zip(args.from(3).step_by(2));
+    put(cx, pairs)
+}
+
+/// Sets the fields of the command's key, which becomes a hash if it does not exist.
+fn put<'a>(cx: &mut Cx<'_>, pairs: impl Iterator<Item = Pair<'a>> + Clone) -> Result<usize, Stop> {
+    let key = &cx.keys[0];
+    let limits = PackedLimits::of(cx.settings);
+    if let Some(mut value) = cx.ks.get_mut(key)? {
+        return put_into(&mut value, pairs, limits);
+    }
+    let mut bytes = Vec::new();
+    match put_packed(&mut bytes, pairs, limits) {
+        (added, None) => {
+            cx.ks.set_packed(key, Kind::Hash, &bytes, None);
+            Ok(added)
+        }
+        (added, Some(table)) => {
+            cx.ks.set_boxed(key, Boxed::Hash(table), None);
+            Ok(added)
+        }
+    }
+}
+
+fn put_into<'a>(
+    hash: &mut ValueMut<'_>,
+    pairs: impl Iterator<Item = Pair<'a>> + Clone,
+    limits: PackedLimits,
+) -> Result<usize, Stop> {
+    if hash.kind() != Kind::Hash {
+        return Err(WRONG_TYPE);
+    }
+    if let Some(boxed) = hash.boxed() {
+        let Boxed::Hash(table) = boxed;
+        return Ok(put_table(table, pairs));
+    }
+    let (added, table) = put_packed(hash, pairs, limits);
+    if let Some(table) = table {
+        hash.replace_boxed(Boxed::Hash(table));
+    }
+    Ok(added)
+}
+
+fn put_table<'a>(table: &mut Table, pairs: impl Iterator<Item = Pair<'a>>) -> usize {
+    pairs.filter(|(field, value)| table.set(field, value)).count()
+}
+
+/// Sets fields of a packed hash. When it grows too large for that form, the table that replaces it comes back.
+fn put_packed<'a, B: Buffer>(
+    buffer: &mut B,
+    mut pairs: impl Iterator<Item = Pair<'a>> + Clone,
+    limits: PackedLimits,
+) -> (usize, Option<Table>) {
+    if !pairs.clone().all(|pair| limits.allow(pair)) {
+        let mut table = unpacked(buffer.bytes());
+        return (put_table(&mut table, pairs), Some(table));
+    }
+    let (mut added, mut fields) = (0, packed::len(buffer.bytes()));
+    while let Some((field, value)) = pairs.next() {
+        if !packed::set(buffer, field, value) {
+            continue;
+        }
+        added += 1;
+        fields += 1;
+        if fields > limits.entries {
+            let mut table = unpacked(buffer.bytes());
+            added += put_table(&mut table, pairs);
+            return (added, Some(table));
+        }
+    }
+    (added, None)
+}
+
+fn unpacked(bytes: &[u8]) -> Table {
+    let mut table = Table::with_room(packed::len(bytes));
+    put_table(&mut table, packed::iter(bytes));
+    table
+}
+
+fn hsetnx(cx: &mut Cx<'_>) -> Run {
+    let absent = field_of(cx, 2)?.is_none();
+    if absent {
+        let args = cx.args;
+        put(cx, args.from(2).zip(args.from(3)))?;
+    }
+    cx.out.int(absent.into());
+    Ok(())
+}
+
+fn hdel(cx: &mut Cx<'_>) -> Run {
+    let key = &cx.keys[0];
+    let hash = hash(cx.ks.get(key)?)?;
+    // What is not there must not make the value dirty.
+    let Some(_) = hash.filter(|hash| cx.args.from(2).any(|field| hash.get(field).is_some())) else {
+        cx.out.int(0);
+        return Ok(());
+    };
+    let (mut removed, mut is_empty) = (0, false);
+    if let Some(mut value) = cx.ks.get_mut(key)? {
+        let fields = cx.args.from(2);
+        (removed, is_empty) = match value.boxed() {
+            Some(Boxed::Hash(table)) => {
+                (fields.filter(|field| table.remove(field)).count(), table.is_empty())
+            }
+            None => {
+                (fields.filter(|field| packed::remove(&mut value, field)).count(), value.bytes().is_empty())
+            }
+        };
+    }
+    if is_empty {
+        cx.ks.remove(key)?;
+    }
+    cx.out.int(removed as i64);
+    Ok(())
+}
+
+fn hincrby(cx: &mut Cx<'_>) -> Run {
+    let args = cx.args;
+    let delta = int_or_error(&args[3])?;
+    let old = match field_of(cx, 2)? {
+        Some(text) => number::int(text).ok_or(Stop::error("ERR hash value is not an integer"))?,
+        None => 0,
+    };
+    let sum = old.checked_add(delta).ok_or(OVERFLOW)?;
+    put_one(cx, Digits::new(sum).as_bytes())?;
+    cx.out.int(sum);
+    Ok(())
+}
+
+fn hincrbyfloat(cx: &mut Cx<'_>) -> Run {
+    let args = cx.args;
+    let delta = LongDouble::parse(&args[3]).ok_or(NOT_FLOAT)?;
+    if !delta.is_finite() {
+        return Err(Stop::error("ERR value is NaN or Infinity"));
+    }
+    let old = field_of(cx, 2)?.unwrap_or(b"0");
+    let old = LongDouble::parse(old).ok_or(Stop::error("ERR hash value is not a float"))?;
+    let mut sum = Vec::with_capacity(32);
+    old.checked_add(delta).ok_or(NOT_FINITE)?.format(&mut sum);
+    put_one(cx, &sum)?;
+    cx.out.bulk(&sum);
+    Ok(())
+}
+
+/// Sets the field that argument 2 names.
+fn put_one(cx: &mut Cx<'_>, value: &[u8]) -> Run {
+    let args = cx.args;
+    let field = args.get(2).unwrap_or_default();
+    put(cx, std::iter::once((field, value)))?;
+    Ok(())
+}
+
+fn hrandfield(cx: &mut Cx<'_>) -> Run {
+    let args = cx.args;
+    let Some(count) = args.get(2) else {
+        let hash = hash(cx.ks.get(&cx.keys[0])?)?;
+        cx.out.bulk_or_null(hash.and_then(random_pair).map(|(field, _)| field));
+        return Ok(());
+    };
+    let count = int_or_error(count)?;
+    if count == i64::MIN {
+        return Err(Stop::error(
+            "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
+        ));
+    }
+    let with_values = match args.get(3) {
+        None => false,
+        Some(word) if args.len() == 4 && word.eq_ignore_ascii_case(b"withvalues") => true,
+        Some(_) => return Err(SYNTAX),
+    };
+    if with_values && count.unsigned_abs() > i64::MAX as u64 / 2 {
+        return Err(OUT_OF_RANGE);
+    }
+    let Some(hash) = hash(cx.ks.get(&cx.keys[0])?)? else {
+        cx.out.array(0);
+        return Ok(());
+    };
+    let draws = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
+    let mut reply = Sample { out: &mut cx.out, with_values };
+    if count < 0 {
+        reply.with_repetition(hash, draws)
+    } else {
+        reply.distinct(hash, draws);
+        Ok(())
+    }
+}
+
+const OUT_OF_RANGE: Stop = Stop::error("ERR value is out of range");
+
+fn random_pair<'a>(hash: Hash<'a>) -> Option<Pair<'a>> {
+    match hash {
+        Hash::Packed(bytes) => packed::iter(bytes).nth(random::below(packed::len(bytes).max(1))),
+        Hash::Table(table) => table.random(random::below),
+    }
+}
+
+/// A reply of random fields.
+struct Sample<'o, 'b> {
+    out: &'o mut Out<'b>,
+    with_values: bool,
+}
+
+impl Sample<'_, '_> {
+    /// RESP3 gives a field and its value as an array of their own.
+    fn header(&mut self, pairs: usize) {
+        let flat = self.with_values && self.out.proto() == Proto::Resp2;
+        self.out.array(if flat { 2 * pairs } else { pairs });
+    }
+
+    fn pair(&mut self, (field, value): Pair<'_>) {
+        if self.with_values && self.out.proto() == Proto::Resp3 {
+            self.out.array(2);
+        }
+        self.out.bulk(field);
+        if self.with_values {
+            self.out.bulk(value);
+        }
+    }
+
+    fn with_repetition(&mut self, hash: Hash<'_>, draws: usize) -> Run {
+        // An element takes 6 bytes at least: this bounds what the loop below would find out late.
+        if draws > REPLY_BYTES_MAX / 6 {
+            return Err(OUT_OF_RANGE);
+        }
+        let before = self.out.len();
+        // A packed hash is walked once, not for every draw.
+        let mut pairs = Vec::new();
+        if let Hash::Packed(bytes) = hash {
+            pairs.extend(packed::iter(bytes));
+        }
+        self.header(draws);
+        for _ in 0..draws {
+            let pair = match hash {
+                Hash::Packed(_) => pairs.get(random::below(pairs.len().max(1))).copied(),
+                Hash::Table(table) => table.random(random::below),
+            };
+            self.pair(pair.unwrap_or_default());
+            if self.out.len() - before > REPLY_BYTES_MAX {
+                return Err(OUT_OF_RANGE);
+            }
+        }
+        Ok(())
+    }
+
+    fn distinct(&mut self, hash: Hash<'_>, draws: usize) {
+        let len = hash.len();
+        let draws = draws.min(len);
+        self.header(draws);
+        match hash {
+            // Few of many: drawn until they are enough, which takes less than 1.5 draws each.
+            Hash::Table(table) if draws < len / 3 => {
+                let mut drawn = HashSet::with_capacity(draws);
+                while drawn.len() < draws {
+                    let Some(pair) = table.random(random::below) else { break };
+                    // A field's address is its identity.
+                    if drawn.insert(pair.0.as_ptr()) {
+                        self.pair(pair);
+                    }
+                }
+            }
+            // Most of them: one walk that takes each with the chance it has left (Knuth's algorithm S).
+            _ => {
+                let (mut left, mut wanted) = (len, draws);
+                hash.each(&mut |pair| {
+                    if wanted > 0 && random::below(left) < wanted {
+                        self.pair(pair);
+                        wanted -= 1;
+                    }
+                    left -= 1;
+                });
+            }
+        }
+    }
+}
+
+fn hscan(cx: &mut Cx<'_>) -> Run {
+    let cursor = number::cursor(&cx.args[2]).ok_or(INVALID_CURSOR)?;
+    let hash = hash(cx.ks.get(&cx.keys[0])?)?;
+    // Redis looks for the key before it looks at the options.
+    let Some(hash) = hash else {
+        cx.out.array(2);
+        cx.out.bulk(b"0");
+        cx.out.array(0);
+        return Ok(());
+    };
+    let options = ScanOptions::parse(cx.args, 3, ScanOf::Hash)?;
+    let mut pairs = Vec::new();
+    let mut take = |field, value| {
+        if options.fits(field) {
+            pairs.push((field, value));
+        }
+    };
+    let next = match hash {
+        Hash::Packed(bytes) => {
+            packed::iter(bytes).for_each(|(field, value)| take(field, value));
+            Step::End
+        }
+        Hash::Table(table) => table.scan(cursor, options.count.unwrap_or(SCAN_COUNT), &mut take),
+    };
+    cx.out.array(2);
+    cx.out.bulk_int(match next {
+        // A cursor is below 2^32.
+        Step::Next(cursor) => cursor as i64,
+        Step::End => 0,
+    });
+    cx.out.array(if options.no_values { pairs.len() } else { 2 * pairs.len() });
+    for (field, value) in pairs {
+        cx.out.bulk(field);
+        if !options.no_values {
+            cx.out.bulk(value);
+        }
+    }
+    Ok(())
+}

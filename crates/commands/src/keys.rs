@@ -1,0 +1,390 @@
+//! Owns the commands on keys of any type: whether they are there, their types, names and copies.
+//! Never knows what is in a value beyond copying it.
+
+use crate::cx::{Cx, NO_SUCH_KEY, NOT_INTEGER, Run, SYNTAX, Stop};
+use crate::number::int;
+use crate::row::{Acl, Flag, Keys, Row, Values, is};
+use crate::strings::mark_raw;
+use store::{Cold, Key, Kind, Value};
+use value::Boxed;
+use value::hash::Table;
+
+const READ_FAST: &[Flag] = &[Flag::Readonly, Flag::Fast];
+const ACL_READ_FAST: &[Acl] = &[Acl::Keyspace, Acl::Read, Acl::Fast];
+const ACL_WRITE: &[Acl] = &[Acl::Keyspace, Acl::Write, Acl::Slow];
+const ACL_WRITE_FAST: &[Acl] = &[Acl::Keyspace, Acl::Write, Acl::Fast];
+const FROM_TO: Keys = Keys::Range { first: 1, last: 2, step: 1 };
+
+const BASE: Row = Row { since: "1.0.0", values: Values::Untouched, ..Row::BASE };
+
+pub const ROWS: &[Row] = &[
+    Row {
+        name: "copy",
+        arity: -3,
+        keys: FROM_TO,
+        flags: &[Flag::Write, Flag::Denyoom],
+        acl: ACL_WRITE,
+        values: Values::Read,
+        since: "6.2.0",
+        complexity: "O(N) where N is the size of the value.",
+        summary: "Copies a key with its value and expiry, also to another database.",
+        syntax: "source destination [DB destination-db] [REPLACE]",
+        examples: &[
+            is("SET sheep Dolly", "OK"),
+            is("COPY sheep clone", "(integer) 1"),
+            is("GET clone", "\"Dolly\""),
+            is("COPY sheep clone", "(integer) 0"),
+            is("COPY sheep clone REPLACE", "(integer) 1"),
+            is("COPY sheep sheep", "(error) ERR source and destination objects are the same"),
+            is("COPY sheep clone DB 99", "(error) ERR DB index is out of range"),
+        ],
+        run: copy,
+        ..BASE
+    },
+    Row {
+        name: "del",
+        arity: -2,
+        keys: Keys::ALL,
+        flags: &[Flag::Write],
+        acl: ACL_WRITE,
+        complexity: "O(N) where N is the number of keys; a large value is freed in the background.",
+        summary: "Deletes keys and tells how many there were.",
+        syntax: "key [key ...]",
+        examples: &[
+            is("MSET a 1 b 2", "OK"),
+            is("DEL a b nosuch a", "(integer) 2"),
+            is("EXISTS a b", "(integer) 0"),
+            is("DEL", "(error) ERR wrong number of arguments for 'del' command"),
+        ],
+        run: del,
+        ..BASE
+    },
+    Row {
+        name: "exists",
+        arity: -2,
+        keys: Keys::ALL,
+        flags: READ_FAST,
+        acl: ACL_READ_FAST,
+        complexity: "O(N) where N is the number of keys.",
+        summary: "Tells how many of the keys exist; one that is named twice counts twice.",
+        syntax: "key [key ...]",
+        examples: &[
+            is("SET a 1", "OK"),
+            is("EXISTS a nosuch a", "(integer) 2"),
+            is("EXISTS nosuch", "(integer) 0"),
+            is("EXISTS", "(error) ERR wrong number of arguments for 'exists' command"),
+        ],
+        run: exists,
+        ..BASE
+    },
+    Row {
+        name: "move",
+        arity: 3,
+        flags: &[Flag::Write, Flag::Fast],
+        acl: ACL_WRITE_FAST,
+        values: Values::Read,
+        summary: "Moves a key to another database, unless it exists there.",
+        syntax: "key db",
+        examples: &[
+            is("SET k v", "OK"),
+            is("MOVE k 1", "(integer) 1"),
+            is("EXISTS k", "(integer) 0"),
+            is("MOVE k 1", "(integer) 0"),
+            is("MOVE k 0", "(error) ERR source and destination objects are the same"),
+            is("MOVE k 99", "(error) ERR DB index is out of range"),
+        ],
+        run: move_,
+        ..BASE
+    },
+    Row {
+        name: "rename",
+        arity: 3,
+        keys: FROM_TO,
+        flags: &[Flag::Write],
+        acl: ACL_WRITE,
+        values: Values::Read,
+        complexity: "O(N) where N is the length of a string or packed value, O(1) for a large collection.",
+        summary: "Gives a key another name, in place of any key that has it.",
+        syntax: "key newkey",
+        examples: &[
+            is("MSET a 1 b 2", "OK"),
+            is("RENAME a b", "OK"),
+            is("GET b", "\"1\""),
+            is("RENAME a b", "(error) ERR no such key"),
+        ],
+        run: |cx| {
+            rename(cx, false)?;
+            cx.out.ok();
+            Ok(())
+        },
+        ..BASE
+    },
+    Row {
+        name: "renamenx",
+        arity: 3,
+        keys: FROM_TO,
+        flags: &[Flag::Write, Flag::Fast],
+        acl: ACL_WRITE_FAST,
+        values: Values::Read,
+        complexity: "O(N) where N is the length of a string or packed value, O(1) for a large collection.",
+        summary: "Gives a key another name if no key has it.",
+        syntax: "key newkey",
+        examples: &[
+            is("MSET a 1 b 2", "OK"),
+            is("RENAMENX a b", "(integer) 0"),
+            is("RENAMENX a c", "(integer) 1"),
+            is("RENAMENX a c", "(error) ERR no such key"),
+        ],
+        run: |cx| {
+            let renamed = rename(cx, true)?;
+            cx.out.int(renamed.into());
+            Ok(())
+        },
+        ..BASE
+    },
+    Row {
+        name: "touch",
+        arity: -2,
+        keys: Keys::ALL,
+        flags: READ_FAST,
+        acl: ACL_READ_FAST,
+        since: "3.2.1",
+        complexity: "O(N) where N is the number of keys.",
+        summary: "Counts keys as used just now, and tells how many exist.",
+        syntax: "key [key ...]",
+        examples: &[
+            is("MSET a 1 b 2", "OK"),
+            is("TOUCH a b nosuch", "(integer) 2"),
+            is("TOUCH", "(error) ERR wrong number of arguments for 'touch' command"),
+        ],
+        run: touch,
+        ..BASE
+    },
+    Row {
+        name: "type",
+        arity: 2,
+        flags: READ_FAST,
+        acl: ACL_READ_FAST,
+        summary: "Names the type of the value at a key.",
+        examples: &[
+            is("SET s x", "OK"),
+            is("TYPE s", "string"),
+            is("HSET h f v", "(integer) 1"),
+            is("TYPE h", "hash"),
+            is("TYPE nosuch", "none"),
+            is("TYPE", "(error) ERR wrong number of arguments for 'type' command"),
+        ],
+        run: |cx| {
+            let found = cx.ks.peek(&cx.keys[0])?;
+            cx.out.simple(found.map_or("none", |found| found.kind.name()));
+            Ok(())
+        },
+        ..BASE
+    },
+    Row {
+        name: "unlink",
+        arity: -2,
+        keys: Keys::ALL,
+        flags: &[Flag::Write, Flag::Fast],
+        acl: ACL_WRITE_FAST,
+        since: "4.0.0",
+        complexity: "O(1) for each key; a large value is freed in the background.",
+        summary: "Deletes keys as DEL does, which frees large values in the background as well.",
+        syntax: "key [key ...]",
+        examples: &[
+            is("MSET a 1 b 2", "OK"),
+            is("UNLINK a b nosuch", "(integer) 2"),
+            is("UNLINK", "(error) ERR wrong number of arguments for 'unlink' command"),
+        ],
+        run: del,
+        ..BASE
+    },
+];
+
+/// How many of the keys `is_there`. The first cold key does not end the walk: all that are cold are read at once.
+fn count(cx: &mut Cx<'_>, is_there: fn(&mut Cx<'_>, &Key<'_>) -> Result<bool, Cold>) -> Result<i64, Stop> {
+    let (mut count, mut cold) = (0, false);
+    for key in cx.keys {
+        match is_there(cx, key) {
+            Ok(found) => count += i64::from(found),
+            Err(Cold) => cold = true,
+        }
+    }
+    if cold { Err(Stop::Cold) } else { Ok(count) }
+}
+
+fn exists(cx: &mut Cx<'_>) -> Run {
+    let found = count(cx, |cx, key| Ok(cx.ks.peek(key)?.is_some()))?;
+    cx.out.int(found);
+    Ok(())
+}
+
+fn touch(cx: &mut Cx<'_>) -> Run {
+    let found = count(cx, |cx, key| cx.ks.touch(key))?;
+    cx.out.int(found);
+    Ok(())
+}
+
+fn del(cx: &mut Cx<'_>) -> Run {
+    if cx.keys.len() > 1 {
+        // What must be read of all of them is read before the first is gone.
+        count(cx, |cx, key| Ok(cx.ks.peek(key)?.is_some()))?;
+    }
+    let mut removed = 0;
+    for key in cx.keys {
+        removed += i64::from(cx.ks.remove(key)?);
+    }
+    cx.out.int(removed);
+    Ok(())
+}
+
+/// A value on its way to another key.
+struct Parcel {
+    content: Content,
+    expiry: Option<u64>,
+}
+
+enum Content {
+    String { bytes: Vec<u8>, raw: bool },
+    Packed(Kind, Vec<u8>),
+    Boxed(Boxed),
+}
+
+impl Parcel {
+    /// A copy of the key's value; `None` when there is no key.
+    fn copied(cx: &mut Cx<'_>, key: &Key<'_>) -> Result<Option<Parcel>, Cold> {
+        let Some(expiry) = cx.ks.expiry(key)? else { return Ok(None) };
+        let raw = cx.ks.is_raw(key)?;
+        let content = match cx.ks.get(key)? {
+            None => return Ok(None),
+            Some(Value::Inline(Kind::String, bytes)) => Content::String { bytes: bytes.to_vec(), raw },
+            Some(Value::Inline(kind, bytes)) => Content::Packed(kind, bytes.to_vec()),
+            Some(Value::Boxed(boxed)) => Content::Boxed(boxed.clone()),
+        };
+        Ok(Some(Parcel { content, expiry }))
+    }
+
+    /// As [`Parcel::copied`] for a key that is removed next: a large collection is taken out, not copied.
+    /// Every read must be done: this may write.
+    fn taken(cx: &mut Cx<'_>, key: &Key<'_>) -> Result<Option<Parcel>, Cold> {
+        if !matches!(cx.ks.get(key)?, Some(Value::Boxed(_))) {
+            return Parcel::copied(cx, key);
+        }
+        let expiry = cx.ks.expiry(key)?.flatten();
+        let Some(mut value) = cx.ks.get_mut(key)? else { return Ok(None) };
+        Ok(value.boxed().map(|boxed| {
+            let empty = match boxed {
+                Boxed::Hash(_) => Boxed::Hash(Table::new()),
+            };
+            Parcel { content: Content::Boxed(std::mem::replace(boxed, empty)), expiry }
+        }))
+    }
+
+    fn delivered(self, cx: &mut Cx<'_>, key: &Key<'_>) -> Run {
+        match self.content {
+            Content::String { bytes, raw } => {
+                cx.ks.set_string(key, &bytes, self.expiry);
+                if raw {
+                    mark_raw(cx, key)?;
+                }
+            }
+            Content::Packed(kind, bytes) => cx.ks.set_packed(key, kind, &bytes, self.expiry),
+            Content::Boxed(boxed) => cx.ks.set_boxed(key, boxed, self.expiry),
+        }
+        Ok(())
+    }
+}
+
+/// False only when `if_absent` and there is a key of the new name, be it the old one.
+fn rename(cx: &mut Cx<'_>, if_absent: bool) -> Result<bool, Stop> {
+    let (from, to) = (&cx.keys[0], &cx.keys[1]);
+    if from.name == to.name {
+        return if cx.ks.peek(from)?.is_some() { Ok(!if_absent) } else { Err(NO_SUCH_KEY) };
+    }
+    if cx.ks.get(from)?.is_none() {
+        return Err(NO_SUCH_KEY);
+    }
+    if if_absent && cx.ks.peek(to)?.is_some() {
+        return Ok(false);
+    }
+    let parcel = Parcel::taken(cx, from)?.ok_or(NO_SUCH_KEY)?;
+    cx.ks.remove(from)?;
+    parcel.delivered(cx, to)?;
+    Ok(true)
+}
+
+pub const DB_OUT_OF_RANGE: Stop = Stop::error("ERR DB index is out of range");
+const SAME_OBJECT: Stop = Stop::error("ERR source and destination objects are the same");
+
+/// The number of a logical database.
+fn database(cx: &Cx<'_>, text: &[u8]) -> Result<usize, Stop> {
+    let number = int(text).ok_or(NOT_INTEGER)?;
+    if i32::try_from(number).is_err() {
+        return Err(Stop::error("ERR value is out of range, value must between -2147483648 and 2147483647"));
+    }
+    usize::try_from(number).ok().filter(|&number| number < cx.settings.databases).ok_or(DB_OUT_OF_RANGE)
+}
+
+fn copy(cx: &mut Cx<'_>) -> Run {
+    let (args, from, to) = (cx.args, &cx.keys[0], &cx.keys[1]);
+    let source_db = cx.ks.db();
+    let (mut db, mut replace) = (source_db, false);
+    let mut at = 3;
+    while let Some(word) = args.get(at) {
+        match args.get(at + 1) {
+            _ if word.eq_ignore_ascii_case(b"replace") => replace = true,
+            Some(number) if word.eq_ignore_ascii_case(b"db") => {
+                db = database(cx, number)?;
+                at += 1;
+            }
+            _ => return Err(SYNTAX),
+        }
+        at += 1;
+    }
+    if db == source_db && from.name == to.name {
+        return Err(SAME_OBJECT);
+    }
+    let Some(parcel) = Parcel::copied(cx, from)? else {
+        cx.out.int(0);
+        return Ok(());
+    };
+    cx.ks.select(db);
+    let copied = deliver_if(cx, parcel, to, replace);
+    cx.ks.select(source_db);
+    cx.out.int(copied?.into());
+    Ok(())
+}
+
+/// Whether the parcel was delivered: not onto a key that exists, unless that may be replaced.
+fn deliver_if(cx: &mut Cx<'_>, parcel: Parcel, to: &Key<'_>, replace: bool) -> Result<bool, Stop> {
+    if !replace && cx.ks.peek(to)?.is_some() {
+        return Ok(false);
+    }
+    parcel.delivered(cx, to)?;
+    Ok(true)
+}
+
+fn move_(cx: &mut Cx<'_>) -> Run {
+    let (args, key) = (cx.args, &cx.keys[0]);
+    let (source_db, db) = (cx.ks.db(), database(cx, &args[2])?);
+    if db == source_db {
+        return Err(SAME_OBJECT);
+    }
+    let found = cx.ks.get(key)?.is_some();
+    cx.ks.select(db);
+    let taken = cx.ks.peek(key);
+    cx.ks.select(source_db);
+    if !found || taken?.is_some() {
+        cx.out.int(0);
+        return Ok(());
+    }
+    if let Some(parcel) = Parcel::taken(cx, key)? {
+        cx.ks.remove(key)?;
+        cx.ks.select(db);
+        let delivered = parcel.delivered(cx, key);
+        cx.ks.select(source_db);
+        delivered?;
+    }
+    cx.out.int(1);
+    Ok(())
+}

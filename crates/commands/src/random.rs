@@ -1,0 +1,35 @@
+//! Owns the random numbers of handlers (HRANDFIELD). Never used where an adversary must not guess: it is fast, not secret.
+
+use std::cell::Cell;
+use std::hash::{BuildHasher, RandomState};
+
+thread_local! {
+    static STATE: Cell<u64> = Cell::new(RandomState::new().hash_one(0u64));
+}
+
+/// A number below `n`, which is not 0. The bias is below n / 2^64.
+pub fn below(n: usize) -> usize {
+    ((u128::from(next()) * n as u128) >> 64) as usize
+}
+
+/// SplitMix64 (Steele, Lea and Flood 2014).
+fn next() -> u64 {
+    STATE.with(|state| {
+        let seed = state.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+        state.set(seed);
+        let mixed = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn all_numbers_below_n_come_and_no_other() {
+        let mut seen = [false; 7];
+        (0..1000).for_each(|_| seen[super::below(7)] = true);
+        assert_eq!(seen, [true; 7]);
+        assert_eq!(super::below(1), 0);
+    }
+}

@@ -1,0 +1,63 @@
+//! Owns what the commands that walk by a cursor have in common. Never knows what they walk over.
+
+use crate::cx::{Args, SYNTAX, Stop};
+use crate::glob;
+use crate::number::int_or_error;
+
+/// What SCAN's kin take after the cursor.
+#[derive(Default)]
+pub struct ScanOptions<'a> {
+    pattern: Option<&'a [u8]>,
+    pub count: Option<usize>,
+    pub kind: Option<&'a [u8]>,
+    pub no_values: bool,
+}
+
+/// Which of them a command takes besides MATCH and COUNT.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum ScanOf {
+    Keys,
+    Hash,
+}
+
+impl<'a> ScanOptions<'a> {
+    pub fn parse(args: Args<'a>, from: usize, of: ScanOf) -> Result<ScanOptions<'a>, Stop> {
+        let mut options = ScanOptions::default();
+        let mut at = from;
+        while let Some(word) = args.get(at) {
+            let says = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+            match args.get(at + 1) {
+                Some(count) if says("count") => match int_or_error(count)? {
+                    ..1 => return Err(SYNTAX),
+                    count => options.count = Some(usize::try_from(count).unwrap_or(usize::MAX)),
+                },
+                Some(pattern) if says("match") => options.pattern = Some(pattern),
+                Some(kind) if says("type") && of == ScanOf::Keys => options.kind = Some(kind),
+                _ if says("novalues") && of == ScanOf::Hash => {
+                    options.no_values = true;
+                    at += 1;
+                    continue;
+                }
+                _ => return Err(SYNTAX),
+            }
+            at += 2;
+        }
+        Ok(options)
+    }
+
+    /// As KEYS has it: a pattern and nothing else.
+    pub fn of_pattern(pattern: &'a [u8]) -> ScanOptions<'a> {
+        ScanOptions { pattern: Some(pattern), ..ScanOptions::default() }
+    }
+
+    pub fn fits(&self, name: &[u8]) -> bool {
+        match self.pattern {
+            None | Some(b"*") => true,
+            Some(pattern) => glob::matches(pattern, name, false),
+        }
+    }
+}
+
+pub const INVALID_CURSOR: Stop = Stop::error("ERR invalid cursor");
+/// SCAN's and HSCAN's COUNT when none is given.
+pub const SCAN_COUNT: usize = 10;

@@ -1,0 +1,37 @@
+//! Owns the list of all commands. Never knows what any of them does. Looking a name up for every command that arrives
+//! is the server's, whose directory applies renames; what is here serves COMMAND, the documentation and tests.
+
+use crate::row::Row;
+use crate::{connection, counters, databases, expiry, hashes, keys, lcs, object, server, strings};
+
+/// The families, a line each, in the order in which COMMAND lists them.
+static FAMILIES: &[&[Row]] = &[
+    strings::ROWS,
+    counters::ROWS,
+    lcs::ROWS,
+    hashes::ROWS,
+    keys::ROWS,
+    expiry::ROWS,
+    object::ROWS,
+    databases::ROWS,
+    connection::ROWS,
+    server::ROWS,
+];
+
+pub fn rows() -> &'static [&'static [Row]] {
+    FAMILIES
+}
+
+/// Every command; containers, not their subcommands.
+pub fn all() -> impl Iterator<Item = &'static Row> + Clone {
+    FAMILIES.iter().copied().flatten()
+}
+
+/// The command of that name, in any case.
+pub fn find(name: &[u8]) -> Option<&'static Row> {
+    all().find(|row| row.name.as_bytes().eq_ignore_ascii_case(name))
+}
+
+pub fn find_subcommand(container: &'static Row, name: &[u8]) -> Option<&'static Row> {
+    container.subcommands.iter().find(|row| row.name.as_bytes().eq_ignore_ascii_case(name))
+}
