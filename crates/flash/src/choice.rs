@@ -20,40 +20,28 @@ pub enum FlashIo {
 }
 
 impl FlashIo {
-    pub const NAMES: [(&str, FlashIo); 3] = [
-        ("auto", FlashIo::Auto),
-        ("uring", FlashIo::Uring),
-        ("threads", FlashIo::Threads),
-    ];
+    pub const NAMES: [(&str, FlashIo); 3] =
+        [("auto", FlashIo::Auto), ("uring", FlashIo::Uring), ("threads", FlashIo::Threads)];
 }
 
 impl std::str::FromStr for FlashIo {
     type Err = ();
 
     fn from_str(name: &str) -> Result<FlashIo, ()> {
-        let known = FlashIo::NAMES
-            .iter()
-            .find(|(known, _)| name.eq_ignore_ascii_case(known));
+        let known = FlashIo::NAMES.iter().find(|(known, _)| name.eq_ignore_ascii_case(known));
         known.map(|&(_, which)| which).ok_or(())
     }
 }
 
 impl std::fmt::Display for FlashIo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (name, _) = FlashIo::NAMES
-            .iter()
-            .find(|(_, which)| which == self)
-            .expect("all are named");
+        let (name, _) = FlashIo::NAMES.iter().find(|(_, which)| which == self).expect("all are named");
         f.write_str(name)
     }
 }
 
 /// A worker's driver; to be called on the thread of the worker, which is the only one to use it.
-pub fn open_driver(
-    files: &Arc<FlashFiles>,
-    which: FlashIo,
-    pool: &Arc<ThreadPool>,
-) -> io::Result<Box<dyn Driver>> {
+pub fn open_driver(files: &Arc<FlashFiles>, which: FlashIo, pool: &Arc<ThreadPool>) -> io::Result<Box<dyn Driver>> {
     choose_driver(
         which,
         || Ok(Box::new(Uring::new(files.clone(), DEPTH)?)),

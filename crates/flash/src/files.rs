@@ -11,6 +11,8 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 use rustix::io::Errno;
@@ -52,11 +54,17 @@ pub struct PathInfo {
 #[derive(Debug)]
 pub enum OpenError {
     /// No flash path was given, or more than 65,535.
-    PathCount { count: usize },
+    PathCount {
+        count: usize,
+    },
     /// Not a multiple of [`PAGE_BYTES`], or nothing.
-    Bytes { bytes: u64 },
+    Bytes {
+        bytes: u64,
+    },
     /// Another process (or this one, if a path is given twice) holds the log.
-    InUse { file: PathBuf },
+    InUse {
+        file: PathBuf,
+    },
     NoSpace {
         file: PathBuf,
         needed_bytes: u64,
@@ -72,34 +80,20 @@ pub enum OpenError {
 impl FlashFiles {
     /// Opens `name` in every one of `paths`, empties it and gives it room for `bytes_per_path` bytes
     /// behind [`DATA_OFFSET`]. A directory that is missing is created.
-    pub fn open(
-        paths: &[PathBuf],
-        name: &str,
-        bytes_per_path: u64,
-    ) -> Result<FlashFiles, OpenError> {
+    pub fn open(paths: &[PathBuf], name: &str, bytes_per_path: u64) -> Result<FlashFiles, OpenError> {
         let count = u16::try_from(paths.len())
             .ok()
             .filter(|&count| count > 0)
             .ok_or(OpenError::PathCount { count: paths.len() })?;
         if bytes_per_path == 0 || !bytes_per_path.is_multiple_of(PAGE_BYTES as u64) {
-            return Err(OpenError::Bytes {
-                bytes: bytes_per_path,
-            });
+            return Err(OpenError::Bytes { bytes: bytes_per_path });
         }
         // Every lock is taken before any log is emptied: a start that is refused changes nothing.
-        let locked = paths
-            .iter()
-            .map(|path| lock(path, name))
-            .collect::<Result<Vec<_>, _>>()?;
+        let locked = paths.iter().map(|path| lock(path, name)).collect::<Result<Vec<_>, _>>()?;
         let log_id = random_id();
         let mut logs = Vec::with_capacity(locked.len());
         for (path_index, (file, path)) in (0..).zip(locked) {
-            let superblock = Superblock {
-                path_index,
-                path_count: count,
-                log_id,
-                data_bytes: bytes_per_path,
-            };
+            let superblock = Superblock { path_index, path_count: count, log_id, data_bytes: bytes_per_path };
             logs.push(prepare(file, path, &superblock)?);
         }
         Ok(FlashFiles { logs })
@@ -134,26 +128,23 @@ impl FlashFiles {
     /// A driver's check of what it is handed: a write outside its log would be a bug that destroys
     /// the superblock or grows the file.
     pub(crate) fn assert_inside(&self, op: &Op) {
-        assert!(
-            (op.path as usize) < self.logs.len(),
-            "no such flash path: {op:?}"
-        );
-        assert!(
-            op.offset.is_multiple_of(PAGE_BYTES as u64),
-            "not at a page: {op:?}"
-        );
+        assert!((op.path as usize) < self.logs.len(), "no such flash path: {op:?}");
+        assert!(op.offset.is_multiple_of(PAGE_BYTES as u64), "not at a page: {op:?}");
         let bytes = match &op.kind {
             OpKind::Read(_) => return,
             OpKind::Write(buf) => buf.len() as u64,
             OpKind::Discard { bytes } => *bytes,
         };
         assert!(op.offset >= DATA_OFFSET, "before the data: {op:?}");
-        assert!(
-            op.offset + bytes <= DATA_OFFSET + self.data_bytes(op.path),
-            "past the end: {op:?}"
-        );
+        assert!(op.offset + bytes <= DATA_OFFSET + self.data_bytes(op.path), "past the end: {op:?}");
     }
 }
+
+/// A process that was killed holds its lock until the kernel has finished its last operations and
+/// taken its rings down, which is some time after the process is gone. Whoever starts the next one at
+/// once is not to be refused for that.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// Opens and locks without changing a byte.
 fn lock(dir: &Path, name: &str) -> Result<(File, PathBuf), OpenError> {
@@ -163,11 +154,7 @@ fn lock(dir: &Path, name: &str) -> Result<(File, PathBuf), OpenError> {
         source,
     })?;
     let path = dir.join(name);
-    let failed = |action, source| OpenError::Io {
-        action,
-        file: path.clone(),
-        source,
-    };
+    let failed = |action, source| OpenError::Io { action, file: path.clone(), source };
     let file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -176,33 +163,28 @@ fn lock(dir: &Path, name: &str) -> Result<(File, PathBuf), OpenError> {
         .mode(0o600)
         .open(&path)
         .map_err(|error| failed("open", error))?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok((file, path)),
-        Err(Errno::WOULDBLOCK) => Err(OpenError::InUse { file: path }),
-        Err(errno) => Err(failed("lock", errno.into())),
+    let patience_ends = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok((file, path)),
+            Err(Errno::WOULDBLOCK) if Instant::now() < patience_ends => {
+                thread::sleep(LOCK_PAUSE);
+            }
+            Err(Errno::WOULDBLOCK) => return Err(OpenError::InUse { file: path }),
+            Err(errno) => return Err(failed("lock", errno.into())),
+        }
     }
 }
 
 fn prepare(file: File, path: PathBuf, superblock: &Superblock) -> Result<Log, OpenError> {
-    let failed = |action, source| OpenError::Io {
-        action,
-        file: path.clone(),
-        source,
-    };
-    let free_bytes =
-        free_bytes(&file).map_err(|error| failed("ask for the free space of", error))?;
+    let failed = |action, source| OpenError::Io { action, file: path.clone(), source };
+    let free_bytes = free_bytes(&file).map_err(|error| failed("ask for the free space of", error))?;
     file.set_len(0).map_err(|error| failed("empty", error))?;
     let preallocated = allocate(&file, &path, superblock.data_bytes, free_bytes)?;
     let o_direct = mark(&file, &path, superblock)?;
     let discard = probe_discard(&file, &path);
     let data_bytes = superblock.data_bytes;
-    let info = PathInfo {
-        file: path,
-        data_bytes,
-        o_direct,
-        preallocated,
-        discard,
-    };
+    let info = PathInfo { file: path, data_bytes, o_direct, preallocated, discard };
     tracing::info!("flash path opened: {info}");
     Ok(Log { file, info })
 }
@@ -220,11 +202,7 @@ fn free_bytes(file: &File) -> io::Result<u64> {
 /// Gives the file its size; true if every byte has its place on the disk.
 fn allocate(file: &File, path: &Path, data_bytes: u64, free_bytes: u64) -> Result<bool, OpenError> {
     let needed_bytes = DATA_OFFSET + data_bytes;
-    let no_space = || OpenError::NoSpace {
-        file: path.to_owned(),
-        needed_bytes,
-        free_bytes,
-    };
+    let no_space = || OpenError::NoSpace { file: path.to_owned(), needed_bytes, free_bytes };
     // Asked first: fallocate would fill the disk to find out.
     if needed_bytes > free_bytes {
         return Err(no_space());
@@ -249,11 +227,7 @@ fn allocate(file: &File, path: &Path, data_bytes: u64, free_bytes: u64) -> Resul
             let _ = file.set_len(0);
             match errno {
                 Errno::NOSPC | Errno::DQUOT => Err(no_space()),
-                errno => Err(OpenError::Io {
-                    action: "preallocate",
-                    file: path.to_owned(),
-                    source: errno.into(),
-                }),
+                errno => Err(OpenError::Io { action: "preallocate", file: path.to_owned(), source: errno.into() }),
             }
         }
     }
@@ -292,11 +266,8 @@ fn mark(file: &File, path: &Path, superblock: &Superblock) -> Result<bool, OpenE
          outside of FlintKV's limit",
         path.display()
     );
-    let read_back = write().map_err(|source| OpenError::Io {
-        action: "write the superblock of",
-        file: path.to_owned(),
-        source,
-    })?;
+    let read_back =
+        write().map_err(|source| OpenError::Io { action: "write the superblock of", file: path.to_owned(), source })?;
     assert_eq!(&read_back, superblock);
     Ok(false)
 }
@@ -311,10 +282,7 @@ fn probe_discard(file: &File, path: &Path) -> bool {
     match punch(file, DATA_OFFSET - page, page) {
         Ok(()) => true,
         Err(error) => {
-            tracing::info!(
-                "{}: the file system does not punch holes ({error}); discards do nothing",
-                path.display()
-            );
+            tracing::info!("{}: the file system does not punch holes ({error}); discards do nothing", path.display());
             false
         }
     }
@@ -328,11 +296,7 @@ pub(crate) fn punch(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
 fn random_id() -> [u8; 16] {
     let mut id = [0; 16];
     let filled = rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty());
-    assert_eq!(
-        filled.ok(),
-        Some(id.len()),
-        "16 random bytes come whole, or the kernel is not Linux"
-    );
+    assert_eq!(filled.ok(), Some(id.len()), "16 random bytes come whole, or the kernel is not Linux");
     id
 }
 
@@ -452,17 +416,10 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             OpenError::PathCount { count } => {
-                write!(
-                    f,
-                    "{count} flash paths; from 1 to {} are possible",
-                    u16::MAX
-                )
+                write!(f, "{count} flash paths; from 1 to {} are possible", u16::MAX)
             }
             OpenError::Bytes { bytes } => {
-                write!(
-                    f,
-                    "{bytes} bytes of flash per path; a multiple of {PAGE_BYTES} is needed"
-                )
+                write!(f, "{bytes} bytes of flash per path; a multiple of {PAGE_BYTES} is needed")
             }
             OpenError::InUse { file } => write!(
                 f,
@@ -470,21 +427,13 @@ impl fmt::Display for OpenError {
                  the other process or set another flash-path",
                 file.display()
             ),
-            OpenError::NoSpace {
-                file,
-                needed_bytes,
-                free_bytes,
-            } => write!(
+            OpenError::NoSpace { file, needed_bytes, free_bytes } => write!(
                 f,
                 "{} needs {needed_bytes} bytes, but only {free_bytes} are free on its file system; \
                  free some, lower the memory limit or set another flash-path",
                 file.display()
             ),
-            OpenError::Io {
-                action,
-                file,
-                source,
-            } => {
+            OpenError::Io { action, file, source } => {
                 write!(f, "cannot {action} {}: {source}", file.display())
             }
         }
@@ -521,29 +470,16 @@ mod tests {
         assert_eq!(files.count(), 1);
         assert_eq!(files.data_bytes(0), 8 * MIB);
         let first = Superblock::decode(&fs::read(&log).unwrap()[..PAGE_BYTES]).unwrap();
-        assert_eq!(
-            (first.path_index, first.path_count, first.data_bytes),
-            (0, 1, 8 * MIB)
-        );
+        assert_eq!((first.path_index, first.path_count, first.data_bytes), (0, 1, 8 * MIB));
 
-        files
-            .file(0)
-            .write_all_at(&PageBuf::new(1).filled(1), DATA_OFFSET)
-            .unwrap();
+        files.file(0).write_all_at(&PageBuf::new(1).filled(1), DATA_OFFSET).unwrap();
         assert_eq!(fs::read(&log).unwrap()[DATA_OFFSET as usize], 1);
         drop(files);
         let files = open(&dir, 4 * MIB).unwrap();
         let content = fs::read(&log).unwrap();
         assert_eq!(content.len() as u64, DATA_OFFSET + 4 * MIB);
-        assert!(
-            content[DATA_OFFSET as usize..]
-                .iter()
-                .all(|&byte| byte == 0)
-        );
-        assert_ne!(
-            Superblock::decode(&content[..PAGE_BYTES]).unwrap().log_id,
-            first.log_id
-        );
+        assert!(content[DATA_OFFSET as usize..].iter().all(|&byte| byte == 0));
+        assert_ne!(Superblock::decode(&content[..PAGE_BYTES]).unwrap().log_id, first.log_id);
         drop(files);
         assert!(log.exists());
     }
@@ -562,9 +498,7 @@ mod tests {
     #[test]
     fn several_paths_share_a_log_id() {
         let scratch = tempfile::tempdir().unwrap();
-        let paths: Vec<_> = (0..3)
-            .map(|path| scratch.path().join(path.to_string()))
-            .collect();
+        let paths: Vec<_> = (0..3).map(|path| scratch.path().join(path.to_string())).collect();
         let files = FlashFiles::open(&paths, "log", MIB).unwrap();
         assert_eq!(files.describe().count(), 3);
         let blocks: Vec<_> = paths
@@ -573,21 +507,14 @@ mod tests {
             .map(|log| Superblock::decode(&log[..PAGE_BYTES]).unwrap())
             .collect();
         assert!(blocks.iter().all(|block| block.log_id == blocks[0].log_id));
-        assert!(
-            (0..)
-                .zip(&blocks)
-                .all(|(index, block)| block.path_index == index)
-        );
+        assert!((0..).zip(&blocks).all(|(index, block)| block.path_index == index));
     }
 
     #[test]
     fn a_second_open_is_refused_and_changes_nothing() {
         let scratch = tempfile::tempdir().unwrap();
         let files = open(scratch.path(), MIB).unwrap();
-        files
-            .file(0)
-            .write_all_at(&PageBuf::new(1).filled(5), DATA_OFFSET)
-            .unwrap();
+        files.file(0).write_all_at(&PageBuf::new(1).filled(5), DATA_OFFSET).unwrap();
 
         let log = scratch.path().join("flintkv-1.log");
         let error = open(scratch.path(), 2 * MIB).unwrap_err();
@@ -598,14 +525,7 @@ mod tests {
         assert_eq!(fs::read(&log).unwrap()[DATA_OFFSET as usize], 5);
 
         // Another process asks for the same lock.
-        let flock = || {
-            Command::new("flock")
-                .arg("-n")
-                .arg(&log)
-                .arg("true")
-                .status()
-                .unwrap()
-        };
+        let flock = || Command::new("flock").arg("-n").arg(&log).arg("true").status().unwrap();
         assert!(!flock().success());
         drop(files);
         assert!(flock().success());
@@ -624,12 +544,7 @@ mod tests {
     fn more_than_the_disk_has_is_refused_with_both_sizes() {
         let scratch = tempfile::tempdir().unwrap();
         let error = open(scratch.path(), 1 << 50).unwrap_err();
-        let OpenError::NoSpace {
-            needed_bytes,
-            free_bytes,
-            ..
-        } = error
-        else {
+        let OpenError::NoSpace { needed_bytes, free_bytes, .. } = error else {
             panic!("{error}");
         };
         assert_eq!(needed_bytes, DATA_OFFSET + (1 << 50));
@@ -657,14 +572,8 @@ mod tests {
     #[test]
     fn sizes_that_are_not_pages_are_refused() {
         let scratch = tempfile::tempdir().unwrap();
-        assert!(matches!(
-            open(scratch.path(), 0),
-            Err(OpenError::Bytes { bytes: 0 })
-        ));
-        assert!(matches!(
-            open(scratch.path(), 4097),
-            Err(OpenError::Bytes { bytes: 4097 })
-        ));
+        assert!(matches!(open(scratch.path(), 0), Err(OpenError::Bytes { bytes: 0 })));
+        assert!(matches!(open(scratch.path(), 4097), Err(OpenError::Bytes { bytes: 4097 })));
         let none = FlashFiles::open(&[], "log", MIB);
         assert!(matches!(none, Err(OpenError::PathCount { count: 0 })));
     }
@@ -682,12 +591,8 @@ mod tests {
     /// The layout of release 0.1: these bytes must stay readable.
     #[test]
     fn the_superblock_s_layout_is_frozen() {
-        let superblock = Superblock {
-            path_index: 1,
-            path_count: 2,
-            log_id: *b"0123456789abcdef",
-            data_bytes: 0x1234_5000,
-        };
+        let superblock =
+            Superblock { path_index: 1, path_count: 2, log_id: *b"0123456789abcdef", data_bytes: 0x1234_5000 };
         let mut page = PageBuf::new(1).filled(0xFF);
         superblock.encode(&mut page);
         assert_eq!(&page[..16], b"FLINTKV\0\x01\0\0\0\x01\0\x02\0");
@@ -698,10 +603,7 @@ mod tests {
         assert_eq!(Superblock::decode(&page).unwrap(), superblock);
         for byte in 0..PAGE_BYTES {
             page[byte] ^= 0x10;
-            assert!(
-                Superblock::decode(&page).is_err(),
-                "byte {byte} may change unseen"
-            );
+            assert!(Superblock::decode(&page).is_err(), "byte {byte} may change unseen");
             page[byte] ^= 0x10;
         }
     }

@@ -43,8 +43,7 @@ pub fn sequential_write_rate(
     let mut next = 0;
     let buffers = (0..depth).map(|_| {
         let mut buf = PageBuf::new(write_bytes / PAGE_BYTES);
-        buf.chunks_exact_mut(8)
-            .for_each(|word| word.copy_from_slice(&noise.next().to_le_bytes()));
+        buf.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&noise.next().to_le_bytes()));
         buf
     });
     let buffers: Vec<_> = buffers.collect();
@@ -59,12 +58,7 @@ pub fn sequential_write_rate(
         let path = (next % files.count() as u64) as u16;
         let offset = DATA_OFFSET + next / files.count() as u64 * write_bytes as u64;
         next += 1;
-        Some(Op {
-            token: next,
-            path,
-            offset,
-            kind: OpKind::Write(buf),
-        })
+        Some(Op { token: next, path, offset, kind: OpKind::Write(buf) })
     })?;
     let (seconds, cpu_micros) = meter.stop();
     let written = (total * write_bytes as u64) as f64;
@@ -97,12 +91,7 @@ pub fn random_read_rate(
         started += 1;
         let path = (noise.next() % files.count() as u64) as u16;
         let offset = DATA_OFFSET + noise.next() % pages * PAGE_BYTES as u64;
-        Some(Op {
-            token: started,
-            path,
-            offset,
-            kind: OpKind::Read(buf),
-        })
+        Some(Op { token: started, path, offset, kind: OpKind::Read(buf) })
     })?;
     let (seconds, cpu_micros) = meter.stop();
     let reads = started as f64;
@@ -114,17 +103,10 @@ pub fn random_read_rate(
 }
 
 /// Keeps every buffer in flight until `next` has no more operations; the sum of the latencies.
-fn run(
-    driver: &mut dyn Driver,
-    buffers: Vec<PageBuf>,
-    mut next: impl FnMut(PageBuf) -> Option<Op>,
-) -> io::Result<u64> {
+fn run(driver: &mut dyn Driver, buffers: Vec<PageBuf>, mut next: impl FnMut(PageBuf) -> Option<Op>) -> io::Result<u64> {
     let mut nanos = 0;
     let mut done = Vec::new();
-    buffers
-        .into_iter()
-        .filter_map(&mut next)
-        .for_each(|op| driver.push(op));
+    buffers.into_iter().filter_map(&mut next).for_each(|op| driver.push(op));
     driver.submit();
     while driver.in_flight() > 0 {
         driver.wait();
@@ -149,10 +131,7 @@ struct Meter {
 
 impl Meter {
     fn start() -> Meter {
-        Meter {
-            begun: Instant::now(),
-            cpu: cpu_time(),
-        }
+        Meter { begun: Instant::now(), cpu: cpu_time() }
     }
 
     /// Seconds on the wall, and microseconds of the processor.

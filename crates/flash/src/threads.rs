@@ -74,38 +74,17 @@ pub struct Threads {
 impl ThreadPool {
     pub fn new(count: usize) -> Arc<ThreadPool> {
         assert!(count > 0);
-        let queue = Mutex::new(Queue {
-            jobs: VecDeque::new(),
-            closed: false,
-        });
-        let jobs = Arc::new(Jobs {
-            queue,
-            arrived: Condvar::new(),
-        });
-        Arc::new(ThreadPool {
-            count,
-            jobs,
-            handles: Mutex::new(Vec::new()),
-        })
+        let queue = Mutex::new(Queue { jobs: VecDeque::new(), closed: false });
+        let jobs = Arc::new(Jobs { queue, arrived: Condvar::new() });
+        Arc::new(ThreadPool { count, jobs, handles: Mutex::new(Vec::new()) })
     }
 
     pub fn driver(self: &Arc<Self>, files: Arc<FlashFiles>) -> io::Result<Threads> {
         self.start()?;
         let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let list = Mutex::new(Vec::new());
-        let completions = Arc::new(Completions {
-            list,
-            arrived: Condvar::new(),
-            event,
-        });
-        Ok(Threads {
-            pool: self.clone(),
-            files,
-            completions,
-            batch: Vec::new(),
-            outstanding: 0,
-            arrived: Vec::new(),
-        })
+        let completions = Arc::new(Completions { list, arrived: Condvar::new(), event });
+        Ok(Threads { pool: self.clone(), files, completions, batch: Vec::new(), outstanding: 0, arrived: Vec::new() })
     }
 
     /// Fewer threads than asked for are enough; none is an error.
@@ -149,12 +128,7 @@ impl Jobs {
                 }
             };
             drop(queue);
-            let Job {
-                mut op,
-                start,
-                files,
-                reply_to,
-            } = job;
+            let Job { mut op, start, files, reply_to } = job;
             let result = carry_out(&files, &mut op);
             reply_to.deliver(Completed { op, start, result });
         }
@@ -165,21 +139,18 @@ fn carry_out(files: &FlashFiles, op: &mut Op) -> io::Result<()> {
     let file = files.file(op.path);
     let offset = op.offset;
     match &mut op.kind {
-        OpKind::Read(buf) => repeat(Transfer::read(buf.len()), |moved| {
-            file.read_at(&mut buf[moved..], offset + moved as u64)
-        }),
-        OpKind::Write(buf) => repeat(Transfer::write(buf.len()), |moved| {
-            file.write_at(&buf[moved..], offset + moved as u64)
-        }),
+        OpKind::Read(buf) => {
+            repeat(Transfer::read(buf.len()), |moved| file.read_at(&mut buf[moved..], offset + moved as u64))
+        }
+        OpKind::Write(buf) => {
+            repeat(Transfer::write(buf.len()), |moved| file.write_at(&buf[moved..], offset + moved as u64))
+        }
         OpKind::Discard { bytes } if files.discards(op.path) => files::punch(file, offset, *bytes),
         OpKind::Discard { .. } => Ok(()),
     }
 }
 
-fn repeat(
-    mut transfer: Transfer,
-    mut from: impl FnMut(usize) -> io::Result<usize>,
-) -> io::Result<()> {
+fn repeat(mut transfer: Transfer, mut from: impl FnMut(usize) -> io::Result<usize>) -> io::Result<()> {
     loop {
         let answer = from(transfer.moved);
         if let Step::Finished(result) = transfer.advance(answer) {
@@ -239,19 +210,15 @@ impl Driver for Threads {
         }
         let now = Instant::now();
         self.outstanding -= self.arrived.len();
-        done.extend(
-            self.arrived
-                .drain(..)
-                .map(|Completed { op, start, result }| Done {
-                    token: op.token,
-                    result,
-                    buf: match op.kind {
-                        OpKind::Read(buf) | OpKind::Write(buf) => Some(buf),
-                        OpKind::Discard { .. } => None,
-                    },
-                    nanos: now.duration_since(start).as_nanos() as u64,
-                }),
-        );
+        done.extend(self.arrived.drain(..).map(|Completed { op, start, result }| Done {
+            token: op.token,
+            result,
+            buf: match op.kind {
+                OpKind::Read(buf) | OpKind::Write(buf) => Some(buf),
+                OpKind::Discard { .. } => None,
+            },
+            nanos: now.duration_since(start).as_nanos() as u64,
+        }));
     }
 
     fn wait(&mut self) {

@@ -26,21 +26,11 @@ pub(crate) enum Step {
 
 impl Transfer {
     pub fn read(bytes: usize) -> Transfer {
-        Transfer {
-            bytes,
-            moved: 0,
-            write: false,
-            retries: 0,
-        }
+        Transfer { bytes, moved: 0, write: false, retries: 0 }
     }
 
     pub fn write(bytes: usize) -> Transfer {
-        Transfer {
-            bytes,
-            moved: 0,
-            write: true,
-            retries: 0,
-        }
+        Transfer { bytes, moved: 0, write: true, retries: 0 }
     }
 
     /// Takes what the kernel answered for the bytes from `moved` on.
@@ -52,10 +42,7 @@ impl Transfer {
                 _ => return Step::Finished(Err(error)),
             },
         };
-        assert!(
-            count <= self.bytes - self.moved,
-            "the kernel moved more than it was asked to"
-        );
+        assert!(count <= self.bytes - self.moved, "the kernel moved more than it was asked to");
         if count == 0 {
             return Step::Finished(Err(self.ended()));
         }
@@ -80,12 +67,7 @@ impl Transfer {
     }
 
     fn ended(&self) -> io::Error {
-        if self.write {
-            io::ErrorKind::WriteZero
-        } else {
-            io::ErrorKind::UnexpectedEof
-        }
-        .into()
+        if self.write { io::ErrorKind::WriteZero } else { io::ErrorKind::UnexpectedEof }.into()
     }
 }
 
@@ -126,10 +108,7 @@ mod tests {
     /// A file that ends within a page answers 512 for ever, a broken kernel EAGAIN for ever.
     #[test]
     fn no_answer_is_retried_for_ever() {
-        for (answer, kind) in [
-            (None, io::ErrorKind::UnexpectedEof),
-            (Some(libc::EAGAIN), io::ErrorKind::WouldBlock),
-        ] {
+        for (answer, kind) in [(None, io::ErrorKind::UnexpectedEof), (Some(libc::EAGAIN), io::ErrorKind::WouldBlock)] {
             let mut read = Transfer::read(PAGE_BYTES);
             let mut starts = 0;
             let error = loop {

@@ -70,12 +70,7 @@ fn tmpfs_conforms() {
 }
 
 fn op(token: u64, path: u16, offset: u64, kind: OpKind) -> Op {
-    Op {
-        token,
-        path,
-        offset,
-        kind,
-    }
+    Op { token, path, offset, kind }
 }
 
 /// Every page begins with its own place, so that a page from elsewhere is seen.
@@ -107,28 +102,21 @@ fn run_one(driver: &mut dyn Driver, op: Op) -> Done {
     let token = op.token;
     driver.push(op);
     driver.submit();
-    drain(driver)
-        .remove(&token)
-        .expect("completes under its token")
+    drain(driver).remove(&token).expect("completes under its token")
 }
 
 fn write(driver: &mut dyn Driver, path: u16, offset: u64, pages: usize, version: u64) {
     let buf = pages_of(path, offset, pages, version);
     let done = run_one(driver, op(7, path, offset, OpKind::Write(buf)));
     done.result.unwrap();
-    assert_eq!(
-        done.buf.expect("a write gives its buffer back").pages(),
-        pages
-    );
+    assert_eq!(done.buf.expect("a write gives its buffer back").pages(), pages);
 }
 
 fn read(driver: &mut dyn Driver, path: u16, offset: u64, pages: usize) -> io::Result<PageBuf> {
     let mut buf = PageBuf::new(pages);
     buf.fill(0xEE);
     let done = run_one(driver, op(8, path, offset, OpKind::Read(buf)));
-    let buf = done
-        .buf
-        .expect("a read gives its buffer back, even if it failed");
+    let buf = done.buf.expect("a read gives its buffer back, even if it failed");
     done.result.map(|()| buf)
 }
 
@@ -208,10 +196,7 @@ fn discard_then_read(driver: &mut dyn Driver) {
     let (from, to) = (MIB as usize, 2 * MIB as usize);
     assert!(back[..from] == expect[..from]);
     assert!(back[to..] == expect[to..]);
-    for (page, old) in back[from..to]
-        .chunks(PAGE_BYTES)
-        .zip(expect[from..to].chunks(PAGE_BYTES))
-    {
+    for (page, old) in back[from..to].chunks(PAGE_BYTES).zip(expect[from..to].chunks(PAGE_BYTES)) {
         assert!(page == old || page.iter().all(|&byte| byte == 0));
     }
     write(driver, 0, at + MIB, 256, 5);
@@ -247,12 +232,7 @@ fn a_driver_dropped_with_operations_in_flight_finishes_them() {
             let mut dropped = driver(&files, which);
             for token in 0..600 {
                 let offset = DATA_OFFSET + token * 4096;
-                dropped.push(op(
-                    token,
-                    0,
-                    offset,
-                    OpKind::Write(pages_of(0, offset, 1, version)),
-                ));
+                dropped.push(op(token, 0, offset, OpKind::Write(pages_of(0, offset, 1, version))));
                 dropped.push(op(1000 + token, 1, offset, OpKind::Read(PageBuf::new(1))));
                 if token == 100 {
                     dropped.submit();
@@ -262,9 +242,7 @@ fn a_driver_dropped_with_operations_in_flight_finishes_them() {
             let mut next = driver(&files, which);
             for token in [0, 100] {
                 let offset = DATA_OFFSET + token * 4096;
-                assert!(
-                    *read(&mut *next, 0, offset, 1).unwrap() == *pages_of(0, offset, 1, version)
-                );
+                assert!(*read(&mut *next, 0, offset, 1).unwrap() == *pages_of(0, offset, 1, version));
             }
         }
     }

@@ -5,9 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use flash::{
-    DATA_OFFSET, FlashFiles, FlashIo, OpenError, ThreadPool, Uring, choose_driver, open_driver,
-};
+use flash::{DATA_OFFSET, FlashFiles, FlashIo, OpenError, ThreadPool, Uring, choose_driver, open_driver};
 use store::io::{Done, Driver, Op, OpKind, PageBuf};
 
 const MIB: u64 = 1 << 20;
@@ -23,28 +21,15 @@ fn refusing(syscall: libc::c_long, errno: i32, test: impl FnOnce() + Send) {
 }
 
 fn refuse(syscall: u32, errno: u32) {
-    let rule = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter {
-        code: code as u16,
-        jt,
-        jf,
-        k,
-    };
+    let rule = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
     let mut rules = [
         // The number of the system call is the first word of seccomp_data.
         rule(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
         rule(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, syscall),
-        rule(
-            libc::BPF_RET | libc::BPF_K,
-            0,
-            0,
-            libc::SECCOMP_RET_ERRNO | errno,
-        ),
+        rule(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | errno),
         rule(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
     ];
-    let program = libc::sock_fprog {
-        len: rules.len() as u16,
-        filter: rules.as_mut_ptr(),
-    };
+    let program = libc::sock_fprog { len: rules.len() as u16, filter: rules.as_mut_ptr() };
     // SAFETY: plain system calls; the program outlives them, and the filter is this thread's alone.
     let (privileges, filter) = unsafe {
         let program = std::ptr::from_ref(&program);
@@ -62,12 +47,7 @@ fn open(dir: &Path) -> Result<Arc<FlashFiles>, OpenError> {
 }
 
 fn run(driver: &mut dyn Driver, kind: OpKind) -> Done {
-    driver.push(Op {
-        token: 1,
-        path: 0,
-        offset: DATA_OFFSET,
-        kind,
-    });
+    driver.push(Op { token: 1, path: 0, offset: DATA_OFFSET, kind });
     driver.submit();
     let mut done = Vec::new();
     driver.wait();

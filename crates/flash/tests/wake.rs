@@ -23,12 +23,7 @@ fn drivers(test: impl Fn(Box<dyn Driver>)) {
 
 fn push_read(driver: &mut dyn Driver, token: u64) {
     let offset = DATA_OFFSET + token * 7919 % 4096 * 4096;
-    driver.push(Op {
-        token,
-        path: 0,
-        offset,
-        kind: OpKind::Read(PageBuf::new(1)),
-    });
+    driver.push(Op { token, path: 0, offset, kind: OpKind::Read(PageBuf::new(1)) });
 }
 
 /// Long enough that only a lost wake-up takes it.
@@ -37,10 +32,7 @@ const HANGS: Duration = Duration::from_secs(60);
 fn readable(fd: RawFd, patience: Duration) -> bool {
     // SAFETY: the descriptor belongs to the driver, which outlives the call.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-    let timeout = Timespec {
-        tv_sec: patience.as_secs() as i64,
-        tv_nsec: 0,
-    };
+    let timeout = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: 0 };
     loop {
         match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)) {
             Ok(count) => return count > 0,
@@ -75,10 +67,7 @@ fn the_descriptor_is_readable_until_its_completions_are_reaped() {
 #[test]
 fn tokio_is_woken_for_every_completion() {
     drivers(|mut driver| {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let fd = driver.wake_fd().unwrap();
             // SAFETY: the descriptor belongs to the driver, which is dropped after `wake`.
@@ -92,10 +81,8 @@ fn tokio_is_woken_for_every_completion() {
                 }
                 driver.submit();
                 while driver.in_flight() > 100 || (completed >= 15_000 && driver.in_flight() > 0) {
-                    let mut ready = tokio::time::timeout(HANGS, wake.readable())
-                        .await
-                        .expect("a wake-up is lost")
-                        .unwrap();
+                    let mut ready =
+                        tokio::time::timeout(HANGS, wake.readable()).await.expect("a wake-up is lost").unwrap();
                     // Before reaping: an edge that comes from here on counts.
                     ready.clear_ready();
                     driver.reap(&mut done);
