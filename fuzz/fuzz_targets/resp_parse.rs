@@ -17,32 +17,17 @@ fuzz_target!(|data: &[u8]| {
         0 => Limits::DEFAULT,
         1 => Limits::UNAUTHENTICATED,
         // Small enough for short inputs to reach.
-        _ => Limits {
-            bulk_bytes_max: 20,
-            args_count_max: 4,
-            inline_bytes_max: 30,
-            authenticated: true,
-        },
+        _ => Limits { bulk_bytes_max: 20, args_count_max: 4, inline_bytes_max: 30, authenticated: true },
     };
-    assert_eq!(
-        serve(input, &limits, read_bytes),
-        serve(input, &limits, input.len().max(1))
-    );
-    assert_eq!(
-        skip_all(input, read_bytes),
-        skip_all(input, input.len().max(1))
-    );
+    assert_eq!(serve(input, &limits, read_bytes), serve(input, &limits, input.len().max(1)));
+    assert_eq!(skip_all(input, read_bytes), skip_all(input, input.len().max(1)));
     if let (Ok(Some((_, consumed))), Ok(reply)) = (parse_value(input), skip(input)) {
         assert_eq!(Some(consumed), reply.map(|reply| reply.consumed));
     }
 });
 
 /// The commands a server makes of `input`, and the error that ended them.
-fn serve(
-    input: &[u8],
-    limits: &Limits,
-    read_bytes: usize,
-) -> (Vec<Vec<Vec<u8>>>, Option<ProtocolError>) {
+fn serve(input: &[u8], limits: &Limits, read_bytes: usize) -> (Vec<Vec<Vec<u8>>>, Option<ProtocolError>) {
     let (mut commands, mut progress, mut spans) = (Vec::new(), Progress::default(), Vec::new());
     let (mut start, mut end) = (0, 0);
     loop {
@@ -50,11 +35,7 @@ fn serve(
         match parse(&input[start..end], &mut progress, limits, &mut spans) {
             Ok(Parsed::Complete { consumed, source }) => {
                 assert!(consumed > 0 && consumed <= end - start);
-                let bytes = if source == Source::Input {
-                    &input[start..]
-                } else {
-                    progress.unquoted()
-                };
+                let bytes = if source == Source::Input { &input[start..] } else { progress.unquoted() };
                 commands.push(spans.iter().map(|span| span.of(bytes).to_vec()).collect());
                 progress.clear_unquoted();
                 start += consumed;

@@ -17,10 +17,7 @@ fn main() {
     let value = [b'x'; 500];
     parse_batches("parse SET key 500-byte value", &[b"SET", key, &value]);
     parse_batches("parse GET key", &[b"GET", key]);
-    parse_batches(
-        "parse MGET of 10 keys",
-        &[&[&b"MGET"[..]], &[&key[..]; 10][..]].concat(),
-    );
+    parse_batches("parse MGET of 10 keys", &[&[&b"MGET"[..]], &[&key[..]; 10][..]].concat());
     parse_batches("parse PING", &[b"PING"]);
 
     write_batches("write 500-byte bulk", |out| out.bulk(black_box(&value)));
@@ -28,15 +25,9 @@ fn main() {
     write_batches("write OK", |out| out.ok());
     write_batches("write null", |out| out.null());
     write_batches("write int 7", |out| out.int(black_box(7)));
-    write_batches("write int 1234567890", |out| {
-        out.int(black_box(1_234_567_890))
-    });
-    write_batches("write bulk int 1234567890", |out| {
-        out.bulk_int(black_box(1_234_567_890))
-    });
-    write_batches("write double 1234.5678", |out| {
-        out.double(black_box(1234.5678))
-    });
+    write_batches("write int 1234567890", |out| out.int(black_box(1_234_567_890)));
+    write_batches("write bulk int 1234567890", |out| out.bulk_int(black_box(1_234_567_890)));
+    write_batches("write double 1234.5678", |out| out.double(black_box(1234.5678)));
 
     skip_batches("skip OK", |out| out.ok());
     skip_batches("skip 500-byte bulk", |out| out.bulk(&value));
@@ -81,10 +72,7 @@ fn skip_batches(name: &str, mut write: impl FnMut(&mut Out<'_>)) {
         let input = black_box(&input[..]);
         let mut at = 0;
         while at < input.len() {
-            at += skip(&input[at..])
-                .expect("a valid reply")
-                .expect("a whole reply")
-                .consumed;
+            at += skip(&input[at..]).expect("a valid reply").expect("a whole reply").consumed;
         }
     });
 }
@@ -98,8 +86,5 @@ fn measure(name: &str, mut batch: impl FnMut()) {
         })
         .min()
         .expect("there are rounds");
-    println!(
-        "{name:32} {:6.1} ns",
-        best.as_nanos() as f64 / (BATCHES_PER_ROUND * BATCH) as f64
-    );
+    println!("{name:32} {:6.1} ns", best.as_nanos() as f64 / (BATCHES_PER_ROUND * BATCH) as f64);
 }

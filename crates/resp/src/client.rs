@@ -110,8 +110,7 @@ impl SkipState {
     #[inline]
     pub fn skip<'a>(&mut self, input: &'a [u8]) -> Result<Option<Reply<'a>>, ProtocolError> {
         loop {
-            let Some(Element { end, item }) = element(input, self.position, &mut self.searched)?
-            else {
+            let Some(Element { end, item }) = element(input, self.position, &mut self.searched)? else {
                 return Ok(None);
             };
             self.position = end;
@@ -120,10 +119,7 @@ impl SkipState {
             match item {
                 Item::Scalar(kind) if counted == 0 => {
                     *self = SkipState::default();
-                    return Ok(Some(Reply {
-                        consumed: end,
-                        kind,
-                    }));
+                    return Ok(Some(Reply { consumed: end, kind }));
                 }
                 Item::Scalar(_) => self.elements_left -= 1,
                 // An attribute is no element of what holds it, only its own elements are to be skipped.
@@ -140,29 +136,19 @@ impl SkipState {
                 && let Some((tag, count)) = self.aggregate
             {
                 *self = SkipState::default();
-                return Ok(Some(Reply {
-                    consumed: end,
-                    kind: aggregate(tag, count),
-                }));
+                return Ok(Some(Reply { consumed: end, kind: aggregate(tag, count) }));
             }
         }
     }
 
     fn add_elements(&mut self, count: u64) -> Result<(), ProtocolError> {
-        self.elements_left = self
-            .elements_left
-            .checked_add(count)
-            .ok_or(ProtocolError::MalformedLength)?;
+        self.elements_left = self.elements_left.checked_add(count).ok_or(ProtocolError::MalformedLength)?;
         Ok(())
     }
 }
 
 fn elements(tag: u8, count: usize) -> u64 {
-    if tag == b'%' {
-        2 * count as u64
-    } else {
-        count as u64
-    }
+    if tag == b'%' { 2 * count as u64 } else { count as u64 }
 }
 
 fn aggregate(tag: u8, count: usize) -> Kind<'static> {
@@ -187,31 +173,18 @@ enum Item<'a> {
 
 /// Reads the element at `at`; `None` when it is incomplete, with the bytes of its line in `searched`.
 #[inline]
-fn element<'a>(
-    input: &'a [u8],
-    at: usize,
-    searched: &mut usize,
-) -> Result<Option<Element<'a>>, ProtocolError> {
+fn element<'a>(input: &'a [u8], at: usize, searched: &mut usize) -> Result<Option<Element<'a>>, ProtocolError> {
     let Some(&tag) = input.get(at) else {
         return Ok(None);
     };
-    let scalar = |end, kind| {
-        Ok(Some(Element {
-            end,
-            item: Item::Scalar(kind),
-        }))
-    };
+    let scalar = |end, kind| Ok(Some(Element { end, item: Item::Scalar(kind) }));
     match tag {
         b'$' | b'=' | b'!' => {
             let Some((bytes, start)) = length(input, at, searched)? else {
                 return Ok(None);
             };
             let Some(bytes) = bytes else {
-                return if tag == b'$' {
-                    scalar(start, Kind::Null)
-                } else {
-                    MALFORMED
-                };
+                return if tag == b'$' { scalar(start, Kind::Null) } else { MALFORMED };
             };
             let end = start + bytes;
             // What is there of CR LF must be right.
@@ -226,10 +199,7 @@ fn element<'a>(
                 match (tag, text) {
                     (b'$', _) => Kind::Bulk(text),
                     (b'!', _) => Kind::Error(text),
-                    (_, [a, b, c, b':', text @ ..]) => Kind::Verbatim {
-                        format: [*a, *b, *c],
-                        text,
-                    },
+                    (_, [a, b, c, b':', text @ ..]) => Kind::Verbatim { format: [*a, *b, *c], text },
                     _ => return Err(ProtocolError::MalformedVerbatim),
                 },
             )
@@ -239,10 +209,7 @@ fn element<'a>(
                 return Ok(None);
             };
             match count {
-                Some(count) => Ok(Some(Element {
-                    end,
-                    item: Item::Aggregate { tag, count },
-                })),
+                Some(count) => Ok(Some(Element { end, item: Item::Aggregate { tag, count } })),
                 None if tag == b'*' => scalar(end, Kind::NullArray),
                 None => MALFORMED,
             }
@@ -270,16 +237,11 @@ fn element<'a>(
     }
 }
 
-const MALFORMED: Result<Option<Element<'static>>, ProtocolError> =
-    Err(ProtocolError::MalformedLength);
+const MALFORMED: Result<Option<Element<'static>>, ProtocolError> = Err(ProtocolError::MalformedLength);
 
 /// The length declared at `at`, `None` inside for -1, and the position after its line.
 #[inline]
-fn length(
-    input: &[u8],
-    at: usize,
-    searched: &mut usize,
-) -> Result<Option<(Option<usize>, usize)>, ProtocolError> {
+fn length(input: &[u8], at: usize, searched: &mut usize) -> Result<Option<(Option<usize>, usize)>, ProtocolError> {
     if let Some(Length { value, end }) = short_length(input, at + 1) {
         return Ok(Some((Some(value), end)));
     }
@@ -295,11 +257,7 @@ fn length(
 
 /// What stands between the tag at `at` and the end of its line, and the position after the line.
 #[inline]
-fn line<'a>(
-    input: &'a [u8],
-    at: usize,
-    searched: &mut usize,
-) -> Result<Option<(&'a [u8], usize)>, ProtocolError> {
+fn line<'a>(input: &'a [u8], at: usize, searched: &mut usize) -> Result<Option<(&'a [u8], usize)>, ProtocolError> {
     let rest = &input[at..];
     let window = &rest[..rest.len().min(LINE_BYTES_MAX + 1)];
     let from = (*searched).min(window.len());
@@ -342,11 +300,7 @@ pub fn parse_value(input: &[u8]) -> Result<Option<(Value, usize)>, ProtocolError
     Ok(value.map(|value| (value, position)))
 }
 
-fn value_at(
-    input: &[u8],
-    position: &mut usize,
-    depth: usize,
-) -> Result<Option<Value>, ProtocolError> {
+fn value_at(input: &[u8], position: &mut usize, depth: usize) -> Result<Option<Value>, ProtocolError> {
     loop {
         let Some(Element { end, item }) = element(input, *position, &mut 0)? else {
             return Ok(None);
@@ -361,11 +315,7 @@ fn value_at(
         }
         // Grows with what is there, not with what is declared.
         let mut values = Vec::new();
-        for _ in 0..if tag == b'|' {
-            2 * count as u64
-        } else {
-            elements(tag, count)
-        } {
+        for _ in 0..if tag == b'|' { 2 * count as u64 } else { elements(tag, count) } {
             match value_at(input, position, depth + 1)? {
                 Some(value) => values.push(value),
                 None => return Ok(None),
@@ -399,10 +349,7 @@ fn scalar_value(kind: Kind<'_>) -> Result<Value, ProtocolError> {
             Value::Double(text.parse().map_err(|_| ProtocolError::MalformedNumber)?)
         }
         Kind::BigNumber(digits) => Value::BigNumber(digits.to_vec()),
-        Kind::Verbatim { format, text } => Value::Verbatim {
-            format,
-            text: text.to_vec(),
-        },
+        Kind::Verbatim { format, text } => Value::Verbatim { format, text: text.to_vec() },
         Kind::Null => Value::Null,
         Kind::Array { .. } | Kind::Map { .. } | Kind::Set { .. } | Kind::Push { .. } => {
             unreachable!("element() gives aggregates as headers")
@@ -431,9 +378,7 @@ impl std::fmt::Display for ProtocolError {
             ProtocolError::MalformedLength => f.write_str("malformed length in a reply"),
             ProtocolError::MalformedNumber => f.write_str("malformed number in a reply"),
             ProtocolError::MalformedVerbatim => f.write_str("malformed verbatim string in a reply"),
-            ProtocolError::MissingLineEnd => {
-                f.write_str("a reply's line or string does not end in CR LF")
-            }
+            ProtocolError::MissingLineEnd => f.write_str("a reply's line or string does not end in CR LF"),
             ProtocolError::TooLongLine => f.write_str("a reply's line is longer than 1 MiB"),
             ProtocolError::TooDeep => f.write_str("a reply is nested more than 32 deep"),
         }

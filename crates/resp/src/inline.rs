@@ -8,14 +8,8 @@ use crate::request::Span;
 pub(crate) fn split(line: &[u8], spans: &mut Vec<Span>) {
     let mut at = 0;
     while let Some(start) = skip_spaces(line, at) {
-        let len = line[start..]
-            .iter()
-            .position(|&byte| ends_argument(byte))
-            .unwrap_or(line.len() - start);
-        spans.push(Span {
-            start: start as u32,
-            len: len as u32,
-        });
+        let len = line[start..].iter().position(|&byte| ends_argument(byte)).unwrap_or(line.len() - start);
+        spans.push(Span { start: start as u32, len: len as u32 });
         at = start + len;
     }
 }
@@ -23,11 +17,7 @@ pub(crate) fn split(line: &[u8], spans: &mut Vec<Span>) {
 /// Splits a line with quotes; the arguments are appended to `unquoted` and the spans point into it. `None` when a
 /// quote is left open or something other than a space follows a closing one. The unquoted form is never longer than
 /// the line.
-pub(crate) fn split_quoted(
-    line: &[u8],
-    spans: &mut Vec<Span>,
-    unquoted: &mut Vec<u8>,
-) -> Option<()> {
+pub(crate) fn split_quoted(line: &[u8], spans: &mut Vec<Span>, unquoted: &mut Vec<u8>) -> Option<()> {
     let mut at = 0;
     while let Some(start) = skip_spaces(line, at) {
         let unquoted_start = unquoted.len();
@@ -104,22 +94,15 @@ fn single_quoted(line: &[u8], mut at: usize, out: &mut Vec<u8>) -> Option<usize>
 
 /// A closing quote must be followed by a space or by nothing.
 fn closed(line: &[u8], at: usize) -> Option<usize> {
-    line.get(at)
-        .is_none_or(|&byte| is_space(byte))
-        .then_some(at)
+    line.get(at).is_none_or(|&byte| is_space(byte)).then_some(at)
 }
 
 fn hex(digit: u8) -> u8 {
-    (digit as char)
-        .to_digit(16)
-        .expect("the caller checked the digit") as u8
+    (digit as char).to_digit(16).expect("the caller checked the digit") as u8
 }
 
 fn skip_spaces(line: &[u8], at: usize) -> Option<usize> {
-    line[at..]
-        .iter()
-        .position(|&byte| !is_space(byte))
-        .map(|offset| at + offset)
+    line[at..].iter().position(|&byte| !is_space(byte)).map(|offset| at + offset)
 }
 
 /// C's `isspace`: what may stand between arguments.

@@ -24,6 +24,6 @@ pub mod reply;
 pub mod request;
 
 pub use long_double::LongDouble;
-pub use number::{format_double, format_human_double};
+pub use number::format_double;
 pub use reply::{Mark, Out, Proto};
 pub use request::{Limits, Parsed, Progress, ProtocolError, Source, Span, parse};

@@ -26,10 +26,7 @@ pub(crate) fn short_length(input: &[u8], at: usize) -> Option<Length> {
         let digit = byte.wrapping_sub(b'0');
         if digit > 9 {
             if byte == b'\r' && *rest.get(index + 1)? == b'\n' {
-                return Some(Length {
-                    value,
-                    end: at + index + 2,
-                });
+                return Some(Length { value, end: at + index + 2 });
             }
             return None;
         }

@@ -31,11 +31,7 @@ const FRACTION_DIGITS: usize = 17;
 const FRACTION_SCALE: u128 = 10u128.pow(FRACTION_DIGITS as u32);
 
 impl LongDouble {
-    const ZERO: LongDouble = LongDouble {
-        negative: false,
-        mantissa: 0,
-        exponent: 0,
-    };
+    const ZERO: LongDouble = LongDouble { negative: false, mantissa: 0, exponent: 0 };
 
     /// A decimal number with optional sign, point and exponent, or an infinity. `None` for everything else, NaN and
     /// what is too large or too small to be told from infinity or zero included.
@@ -49,18 +45,11 @@ impl LongDouble {
             text => (false, text),
         };
         if text.eq_ignore_ascii_case(b"inf") || text.eq_ignore_ascii_case(b"infinity") {
-            return Some(LongDouble {
-                negative,
-                mantissa: 0,
-                exponent: EXPONENT_INFINITE,
-            });
+            return Some(LongDouble { negative, mantissa: 0, exponent: EXPONENT_INFINITE });
         }
         let Decimal { digits, exponent } = Decimal::parse(text)?;
         let Some(digits_exponent) = digits.len().checked_sub(1) else {
-            return Some(LongDouble {
-                negative,
-                ..LongDouble::ZERO
-            });
+            return Some(LongDouble { negative, ..LongDouble::ZERO });
         };
         let magnitude = exponent + digits_exponent as i64;
         if !(DECIMAL_EXPONENT_MIN..=DECIMAL_EXPONENT_MAX).contains(&magnitude) {
@@ -84,11 +73,8 @@ impl LongDouble {
         if !self.is_finite() || !other.is_finite() {
             return None;
         }
-        let (large, small) = if self.magnitude().cmp(&other.magnitude()) == Ordering::Less {
-            (other, self)
-        } else {
-            (self, other)
-        };
+        let (large, small) =
+            if self.magnitude().cmp(&other.magnitude()) == Ordering::Less { (other, self) } else { (self, other) };
         if small.mantissa == 0 {
             return Some(large);
         }
@@ -129,11 +115,7 @@ impl LongDouble {
         // In units of the last digit shown; 64 + 57 bits.
         let scaled = self.mantissa as u128 * FRACTION_SCALE;
         let shift = self.exponent.unsigned_abs();
-        let units = if shift < 128 {
-            half_even(scaled, shift, false)
-        } else {
-            0
-        };
+        let units = if shift < 128 { half_even(scaled, shift, false) } else { 0 };
         if self.negative && units != 0 {
             out.push(b'-');
         }
@@ -148,11 +130,7 @@ impl LongDouble {
             *digit = b'0' + (fraction % 10) as u8;
             fraction /= 10;
         }
-        let len = digits
-            .iter()
-            .rposition(|&digit| digit != b'0')
-            .expect("the point is no zero")
-            + 1;
+        let len = digits.iter().rposition(|&digit| digit != b'0').expect("the point is no zero") + 1;
         out.extend_from_slice(&digits[..len]);
     }
 }
@@ -197,9 +175,7 @@ impl Decimal {
                     return None;
                 }
                 // Far beyond what the length of the digits could bring back into range.
-                let power = power.iter().fold(0, |sum: i64, &digit| {
-                    (sum * 10 + (digit - b'0') as i64).min(1 << 32)
-                });
+                let power = power.iter().fold(0, |sum: i64, &digit| (sum * 10 + (digit - b'0') as i64).min(1 << 32));
                 exponent += if negative { -power } else { power };
             }
             _ => return None,
@@ -210,19 +186,12 @@ impl Decimal {
 
 /// At most 19 digits and an exponent of -18 to 0: a division that fits 128 bits.
 fn from_short_decimal(negative: bool, digits: &[u8], exponent: i32) -> LongDouble {
-    let value = digits
-        .iter()
-        .fold(0u128, |sum, &digit| sum * 10 + digit as u128);
+    let value = digits.iter().fold(0u128, |sum, &digit| sum * 10 + digit as u128);
     let divisor = 10u128.pow(exponent.unsigned_abs());
     // A dividend of 128 bits over a divisor of at most 60 leaves 67 bits or more.
     let shift = value.leading_zeros();
     let dividend = value << shift;
-    rounded(
-        negative,
-        dividend / divisor,
-        -(shift as i32),
-        dividend % divisor != 0,
-    )
+    rounded(negative, dividend / divisor, -(shift as i32), dividend % divisor != 0)
 }
 
 fn from_decimal(negative: bool, digits: &[u8], exponent: i32) -> LongDouble {
@@ -232,11 +201,7 @@ fn from_decimal(negative: bool, digits: &[u8], exponent: i32) -> LongDouble {
         dividend.multiply_add(10u32.pow(chunk.len() as u32), value);
     }
     let mut divisor = Natural::from(1);
-    let scaled = if exponent >= 0 {
-        &mut dividend
-    } else {
-        &mut divisor
-    };
+    let scaled = if exponent >= 0 { &mut dividend } else { &mut divisor };
     let power = exponent.unsigned_abs();
     for _ in 0..power / 9 {
         scaled.multiply_add(10u32.pow(9), 0);
@@ -273,27 +238,16 @@ fn rounded(negative: bool, bits: u128, exponent: i32, inexact: bool) -> LongDoub
         debug_assert!(!inexact);
         (bits << (64 - used), exponent - (64 - used) as i32)
     } else {
-        (
-            half_even(bits, used - 64, inexact),
-            exponent + (used - 64) as i32,
-        )
+        (half_even(bits, used - 64, inexact), exponent + (used - 64) as i32)
     };
     if mantissa > u64::MAX as u128 {
         mantissa >>= 1;
         exponent += 1;
     }
     if exponent > EXPONENT_MAX {
-        return LongDouble {
-            negative,
-            mantissa: 0,
-            exponent: EXPONENT_INFINITE,
-        };
+        return LongDouble { negative, mantissa: 0, exponent: EXPONENT_INFINITE };
     }
-    LongDouble {
-        negative,
-        mantissa: mantissa as u64,
-        exponent,
-    }
+    LongDouble { negative, mantissa: mantissa as u64, exponent }
 }
 
 /// bits ÷ 2^shift (below 128), rounded to the nearest integer, ties to even unless more bits follow.
@@ -317,9 +271,7 @@ struct Natural {
 
 impl From<u128> for Natural {
     fn from(value: u128) -> Natural {
-        let mut natural = Natural {
-            limbs: (0..4).map(|limb| (value >> (32 * limb)) as u32).collect(),
-        };
+        let mut natural = Natural { limbs: (0..4).map(|limb| (value >> (32 * limb)) as u32).collect() };
         natural.trim();
         natural
     }
@@ -333,9 +285,7 @@ impl Natural {
     }
 
     fn bits(&self) -> usize {
-        self.limbs.last().map_or(0, |top| {
-            self.limbs.len() * 32 - top.leading_zeros() as usize
-        })
+        self.limbs.last().map_or(0, |top| self.limbs.len() * 32 - top.leading_zeros() as usize)
     }
 
     fn multiply_add(&mut self, factor: u32, addend: u32) {
@@ -374,15 +324,12 @@ impl Natural {
     /// Subtracts `other` and returns true, unless `other` is larger.
     fn subtract_if_not_less(&mut self, other: &Natural) -> bool {
         let order = self.limbs.len().cmp(&other.limbs.len());
-        if order.then_with(|| self.limbs.iter().rev().cmp(other.limbs.iter().rev()))
-            == Ordering::Less
-        {
+        if order.then_with(|| self.limbs.iter().rev().cmp(other.limbs.iter().rev())) == Ordering::Less {
             return false;
         }
         let mut borrow = 0i64;
         for (index, limb) in self.limbs.iter_mut().enumerate() {
-            let difference =
-                *limb as i64 - other.limbs.get(index).copied().unwrap_or(0) as i64 + borrow;
+            let difference = *limb as i64 - other.limbs.get(index).copied().unwrap_or(0) as i64 + borrow;
             *limb = difference as u32;
             borrow = difference >> 32;
         }
@@ -419,10 +366,8 @@ mod tests {
 
     /// What `SET k a` and `INCRBYFLOAT k b` answer.
     fn sum(a: &str, b: &str) -> String {
-        let [a, b] = [a, b]
-            .map(|text| LongDouble::parse(text.as_bytes()).unwrap_or_else(|| panic!("{text}")));
-        let [ab, ba] =
-            [a.checked_add(b), b.checked_add(a)].map(|sum| sum.map_or("not finite".into(), text));
+        let [a, b] = [a, b].map(|text| LongDouble::parse(text.as_bytes()).unwrap_or_else(|| panic!("{text}")));
+        let [ab, ba] = [a.checked_add(b), b.checked_add(a)].map(|sum| sum.map_or("not finite".into(), text));
         assert_eq!(ab, ba);
         ab
     }
@@ -430,9 +375,7 @@ mod tests {
     #[test]
     fn sums_as_redis_7_0_gives_them() {
         for line in include_str!("long_double/redis-7.0-sums.txt").lines() {
-            let [a, b, expected] = line.split(' ').collect::<Vec<_>>()[..] else {
-                panic!("{line}")
-            };
+            let [a, b, expected] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
             assert_eq!(sum(a, b), expected, "{a} + {b}");
         }
     }
@@ -451,17 +394,8 @@ mod tests {
     #[test]
     fn a_bit_beyond_the_guard_bits_breaks_the_tie() {
         // 2^64 + 2 minus a hair more than 1: below the middle of its neighbours.
-        assert_eq!(
-            sum(
-                "18446744073709551618",
-                "-1.000000000000000000108420217248550443"
-            ),
-            "18446744073709551616"
-        );
-        assert_eq!(
-            sum("18446744073709551618", "-0.999999999999999999"),
-            "18446744073709551618"
-        );
+        assert_eq!(sum("18446744073709551618", "-1.000000000000000000108420217248550443"), "18446744073709551616");
+        assert_eq!(sum("18446744073709551618", "-0.999999999999999999"), "18446744073709551618");
     }
 
     #[test]
@@ -476,15 +410,9 @@ mod tests {
 
     #[test]
     fn what_is_no_number() {
-        let texts = [
-            "", "-", ".", "e5", "1e", "1e+", "1 ", " 1", "1x", "--1", "1.2.3", "nan", "-NaN",
-            "0x10", "in", "1\0",
-        ];
-        for text in
-            texts
-                .into_iter()
-                .chain(["1e5000", "1e99999999999999999999", "1e-5000", "-1e4933"])
-        {
+        let texts =
+            ["", "-", ".", "e5", "1e", "1e+", "1 ", " 1", "1x", "--1", "1.2.3", "nan", "-NaN", "0x10", "in", "1\0"];
+        for text in texts.into_iter().chain(["1e5000", "1e99999999999999999999", "1e-5000", "-1e4933"]) {
             assert_eq!(LongDouble::parse(text.as_bytes()), None, "{text:?}");
         }
         assert_eq!(LongDouble::parse(&[b'1'; TEXT_BYTES_MAX + 1]), None);

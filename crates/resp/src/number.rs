@@ -27,11 +27,7 @@ pub fn parse_i64(text: &[u8]) -> Option<i64> {
         }
         _ => return None,
     };
-    if negative {
-        0i64.checked_sub_unsigned(magnitude)
-    } else {
-        i64::try_from(magnitude).ok()
-    }
+    if negative { 0i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() }
 }
 
 /// The digits of 0 to 99.
@@ -92,11 +88,7 @@ pub fn format_double(value: f64, out: &mut Vec<u8>) {
         return out.extend_from_slice(if value > 0.0 { b"inf" } else { b"-inf" });
     }
     if value == 0.0 {
-        return out.extend_from_slice(if value.is_sign_negative() {
-            b"-0"
-        } else {
-            b"0"
-        });
+        return out.extend_from_slice(if value.is_sign_negative() { b"-0" } else { b"0" });
     }
     const INTEGER_MAX: f64 = (1u64 << 52) as f64;
     if value.abs() < INTEGER_MAX && value.trunc() == value {
@@ -113,15 +105,8 @@ pub fn format_double(value: f64, out: &mut Vec<u8>) {
 fn shortest(value: f64) -> (Text<24>, i32) {
     let mut text = Text::<24>::default();
     write!(text, "{value:e}").expect("17 digits, a point and an exponent take at most 23 bytes");
-    let at = text
-        .as_bytes()
-        .iter()
-        .position(|&byte| byte == b'e')
-        .expect("LowerExp writes an exponent");
-    let exponent = std::str::from_utf8(&text.as_bytes()[at + 1..])
-        .expect("ASCII")
-        .parse()
-        .expect("an integer");
+    let at = text.as_bytes().iter().position(|&byte| byte == b'e').expect("LowerExp writes an exponent");
+    let exponent = std::str::from_utf8(&text.as_bytes()[at + 1..]).expect("ASCII").parse().expect("an integer");
     let mut digits = Text::default();
     for &byte in text.as_bytes()[..at].iter().filter(|&&byte| byte != b'.') {
         digits.push(byte);
@@ -158,32 +143,6 @@ fn format_digits(digits: &[u8], exponent: i32, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a double as INCRBYFLOAT and HINCRBYFLOAT store and return it: never an exponent, at most 17 digits after
-/// the point, no trailing zeros, no `-0`.
-pub fn format_human_double(value: f64, out: &mut Vec<u8>) {
-    if !value.is_finite() {
-        return format_double(value, out);
-    }
-    let start = out.len();
-    // Display is the shortest form that reads back, without an exponent; only tiny numbers pass 17 digits.
-    write!(out, "{value}").expect("writing to a Vec does not fail");
-    let point = out[start..].iter().position(|&byte| byte == b'.');
-    if point.is_some_and(|point| out.len() - start - point - 1 > 17) {
-        out.truncate(start);
-        write!(out, "{value:.17}").expect("writing to a Vec does not fail");
-        while out.last() == Some(&b'0') {
-            out.pop();
-        }
-        if out.last() == Some(&b'.') {
-            out.pop();
-        }
-    }
-    if &out[start..] == b"-0" {
-        out.truncate(start);
-        out.push(b'0');
-    }
-}
-
 /// A few bytes of text on the stack.
 struct Text<const N: usize> {
     bytes: [u8; N],
@@ -192,10 +151,7 @@ struct Text<const N: usize> {
 
 impl<const N: usize> Default for Text<N> {
     fn default() -> Self {
-        Text {
-            bytes: [0; N],
-            len: 0,
-        }
+        Text { bytes: [0; N], len: 0 }
     }
 }
 
@@ -243,15 +199,8 @@ mod tests {
 
     #[test]
     fn integers_redis_refuses() {
-        let texts = [
-            "", "-", "+1", "01", "-0", "00", " 1", "1 ", "1x", "0x1", "1.0", "--1", "1\0", "\u{ff}",
-        ];
-        let overflows = [
-            "9223372036854775808",
-            "-9223372036854775809",
-            "18446744073709551617",
-            "10000000000000000000",
-        ];
+        let texts = ["", "-", "+1", "01", "-0", "00", " 1", "1 ", "1x", "0x1", "1.0", "--1", "1\0", "\u{ff}"];
+        let overflows = ["9223372036854775808", "-9223372036854775809", "18446744073709551617", "10000000000000000000"];
         for text in texts.into_iter().chain(overflows) {
             assert_eq!(parse_i64(text.as_bytes()), None, "{text:?}");
         }

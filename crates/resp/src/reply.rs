@@ -80,10 +80,7 @@ impl<'a> Out<'a> {
     /// A second writer on the same buffer, for a helper that takes it by value.
     #[inline]
     pub fn reborrow(&mut self) -> Out<'_> {
-        Out {
-            buf: self.buf,
-            proto: self.proto,
-        }
+        Out { buf: self.buf, proto: self.proto }
     }
 
     #[inline]
@@ -223,11 +220,7 @@ impl<'a> Out<'a> {
 
     /// Text for people, of a format of exactly three bytes (`txt`, `mkd`).
     pub fn verbatim(&mut self, format: &str, text: &[u8]) {
-        assert_eq!(
-            format.len(),
-            3,
-            "RESP3 fixes the length of a verbatim string's format"
-        );
+        assert_eq!(format.len(), 3, "RESP3 fixes the length of a verbatim string's format");
         match self.proto {
             Proto::Resp2 => self.bulk(text),
             Proto::Resp3 => {
@@ -278,10 +271,7 @@ impl<'a> Out<'a> {
     fn deferred(&mut self, tag: u8, elements_per_item: usize) -> Mark {
         let at = self.buf.len();
         self.buf.extend_from_slice(&[tag, b'0', b'\r', b'\n']);
-        Mark {
-            at,
-            elements_per_item,
-        }
+        Mark { at, elements_per_item }
     }
 
     /// Sets the length of a deferred header to `count` items (pairs for a map). A length of several digits moves what
@@ -290,10 +280,7 @@ impl<'a> Out<'a> {
         let length = (count * mark.elements_per_item) as u64;
         let extra = decimal_digits(length) - 1;
         let body = mark.at + HEADER_BYTES;
-        assert!(
-            body <= self.buf.len(),
-            "the reply was truncated past its mark"
-        );
+        assert!(body <= self.buf.len(), "the reply was truncated past its mark");
         if extra > 0 {
             let end = self.buf.len();
             self.buf.resize(end + extra, 0);

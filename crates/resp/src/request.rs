@@ -51,12 +51,8 @@ impl Limits {
 
     /// Before authentication. The server must then parse and run one command at a time: the command after a
     /// successful AUTH deserves the full limits.
-    pub const UNAUTHENTICATED: Limits = Limits {
-        bulk_bytes_max: 16 * 1024,
-        args_count_max: 10,
-        inline_bytes_max: 64 * 1024,
-        authenticated: false,
-    };
+    pub const UNAUTHENTICATED: Limits =
+        Limits { bulk_bytes_max: 16 * 1024, args_count_max: 10, inline_bytes_max: 64 * 1024, authenticated: false };
 }
 
 /// Where the spans of a complete command point.
@@ -178,13 +174,7 @@ fn resume(
     let parsed = if input.first() == Some(&b'*') {
         multibulk(input, &mut progress.cursor, limits, &mut progress.args)
     } else {
-        inline_line(
-            input,
-            &mut progress.cursor,
-            limits,
-            &mut progress.args,
-            &mut progress.unquoted,
-        )
+        inline_line(input, &mut progress.cursor, limits, &mut progress.args, &mut progress.unquoted)
     };
     if let Ok(Parsed::Complete { .. }) = parsed {
         // The list may have held a million spans: give its memory back.
@@ -200,12 +190,7 @@ fn multibulk(
     limits: &Limits,
     spans: &mut Vec<Span>,
 ) -> Result<Parsed, ProtocolError> {
-    let Cursor {
-        mut position,
-        mut searched,
-        mut args_left,
-        mut bulk_bytes,
-    } = *cursor;
+    let Cursor { mut position, mut searched, mut args_left, mut bulk_bytes } = *cursor;
     let need = 'incomplete: {
         if args_left == 0 {
             let line = match short_length(input, 1) {
@@ -257,25 +242,14 @@ fn multibulk(
                 bulk_bytes = Some(bytes);
                 break 'incomplete end;
             }
-            spans.push(Span {
-                start: span_part(position)?,
-                len: span_part(bytes)?,
-            });
+            spans.push(Span { start: span_part(position)?, len: span_part(bytes)? });
             position = end;
             bulk_bytes = None;
             args_left -= 1;
         }
-        return Ok(Parsed::Complete {
-            consumed: position,
-            source: Source::Input,
-        });
+        return Ok(Parsed::Complete { consumed: position, source: Source::Input });
     };
-    *cursor = Cursor {
-        position,
-        searched,
-        args_left,
-        bulk_bytes,
-    };
+    *cursor = Cursor { position, searched, args_left, bulk_bytes };
     Ok(Parsed::Incomplete { need })
 }
 
@@ -303,8 +277,7 @@ fn short_bulk_length(input: &[u8], at: usize) -> Option<Length> {
 /// The count line of a command, by the book: anything up to a CR, any byte after it, a strict integer between.
 #[cold]
 fn count_line(input: &[u8], searched: usize, limits: &Limits) -> Result<Line, ProtocolError> {
-    let Some(text_bytes) = line_end(input, searched, limits, ProtocolError::TooBigMultibulkCount)?
-    else {
+    let Some(text_bytes) = line_end(input, searched, limits, ProtocolError::TooBigMultibulkCount)? else {
         return Ok(Line::Incomplete { bytes: input.len() });
     };
     let value = parse_i64(&input[1..text_bytes]).ok_or(ProtocolError::InvalidMultibulkLength)?;
@@ -312,20 +285,12 @@ fn count_line(input: &[u8], searched: usize, limits: &Limits) -> Result<Line, Pr
         return Err(ProtocolError::InvalidMultibulkLength);
     }
     // Nothing follows a count of zero or less.
-    Ok(Line::Complete(Length {
-        value: value.max(0) as usize,
-        end: text_bytes + 2,
-    }))
+    Ok(Line::Complete(Length { value: value.max(0) as usize, end: text_bytes + 2 }))
 }
 
 /// The length line of an argument, by the book.
 #[cold]
-fn bulk_line(
-    input: &[u8],
-    at: usize,
-    searched: usize,
-    limits: &Limits,
-) -> Result<Line, ProtocolError> {
+fn bulk_line(input: &[u8], at: usize, searched: usize, limits: &Limits) -> Result<Line, ProtocolError> {
     let rest = &input[at..];
     let Some(text_bytes) = line_end(rest, searched, limits, ProtocolError::TooBigBulkCount)? else {
         return Ok(Line::Incomplete { bytes: rest.len() });
@@ -335,10 +300,7 @@ fn bulk_line(
     }
     let value = parse_i64(&rest[1..text_bytes]).ok_or(ProtocolError::InvalidBulkLength)?;
     let value = usize::try_from(value).map_err(|_| ProtocolError::InvalidBulkLength)?;
-    Ok(Line::Complete(Length {
-        value,
-        end: at + text_bytes + 2,
-    }))
+    Ok(Line::Complete(Length { value, end: at + text_bytes + 2 }))
 }
 
 /// Bytes before the CR that ends the line, once the byte after the CR is there too.
@@ -391,9 +353,7 @@ fn inline_line(
             return Err(ProtocolError::TooBigInlineRequest);
         }
         cursor.searched = input.len();
-        return Ok(Parsed::Incomplete {
-            need: input.len() + 1,
-        });
+        return Ok(Parsed::Incomplete { need: input.len() + 1 });
     };
     let newline = from + offset;
     let line = &input[..newline];
@@ -405,10 +365,7 @@ fn inline_line(
         inline::split(line, spans);
         Source::Input
     };
-    Ok(Parsed::Complete {
-        consumed: newline + 1,
-        source,
-    })
+    Ok(Parsed::Complete { consumed: newline + 1, source })
 }
 
 /// Why a connection is closed. The client is told `-ERR ` and [`ProtocolError::text`] first.
@@ -431,31 +388,17 @@ impl ProtocolError {
         match self {
             // The byte comes from the client: shown as it is where it is printable and cannot end the reply's line.
             ProtocolError::ExpectedDollar { got } => {
-                let got = if got.is_ascii_graphic() || got == b' ' {
-                    got as char
-                } else {
-                    '?'
-                };
+                let got = if got.is_ascii_graphic() || got == b' ' { got as char } else { '?' };
                 format!("Protocol error: expected '$', got '{got}'")
             }
-            ProtocolError::InvalidMultibulkLength => {
-                "Protocol error: invalid multibulk length".into()
-            }
+            ProtocolError::InvalidMultibulkLength => "Protocol error: invalid multibulk length".into(),
             ProtocolError::InvalidBulkLength => "Protocol error: invalid bulk length".into(),
-            ProtocolError::UnauthenticatedMultibulkLength => {
-                "Protocol error: unauthenticated multibulk length".into()
-            }
-            ProtocolError::UnauthenticatedBulkLength => {
-                "Protocol error: unauthenticated bulk length".into()
-            }
-            ProtocolError::TooBigMultibulkCount => {
-                "Protocol error: too big mbulk count string".into()
-            }
+            ProtocolError::UnauthenticatedMultibulkLength => "Protocol error: unauthenticated multibulk length".into(),
+            ProtocolError::UnauthenticatedBulkLength => "Protocol error: unauthenticated bulk length".into(),
+            ProtocolError::TooBigMultibulkCount => "Protocol error: too big mbulk count string".into(),
             ProtocolError::TooBigBulkCount => "Protocol error: too big bulk count string".into(),
             ProtocolError::TooBigInlineRequest => "Protocol error: too big inline request".into(),
-            ProtocolError::UnbalancedQuotes => {
-                "Protocol error: unbalanced quotes in request".into()
-            }
+            ProtocolError::UnbalancedQuotes => "Protocol error: unbalanced quotes in request".into(),
         }
     }
 }

@@ -9,23 +9,13 @@ type Commands = Vec<Vec<Vec<u8>>>;
 
 /// What a server makes of `input` arriving in parts of at most `read_bytes`.
 fn serve(input: &[u8], read_bytes: usize) -> (Commands, Option<ProtocolError>) {
-    let (mut commands, mut progress, mut spans) =
-        (Commands::new(), Progress::default(), Vec::new());
+    let (mut commands, mut progress, mut spans) = (Commands::new(), Progress::default(), Vec::new());
     let (mut start, mut end) = (0, 0);
     loop {
         spans.clear();
-        match parse(
-            &input[start..end],
-            &mut progress,
-            &Limits::DEFAULT,
-            &mut spans,
-        ) {
+        match parse(&input[start..end], &mut progress, &Limits::DEFAULT, &mut spans) {
             Ok(Parsed::Complete { consumed, source }) => {
-                let bytes = if source == Source::Input {
-                    &input[start..]
-                } else {
-                    progress.unquoted()
-                };
+                let bytes = if source == Source::Input { &input[start..] } else { progress.unquoted() };
                 commands.push(spans.iter().map(|span| span.of(bytes).to_vec()).collect());
                 progress.clear_unquoted();
                 start += consumed;
@@ -77,10 +67,7 @@ fn value() -> impl Strategy<Value = Value> {
         any::<bool>().prop_map(Value::Boolean),
         any::<f64>().prop_map(Value::Double),
         "-?[1-9][0-9]{0,40}".prop_map(|digits| Value::BigNumber(digits.into_bytes())),
-        vec(any::<u8>(), 0..20).prop_map(|text| Value::Verbatim {
-            format: *b"txt",
-            text
-        }),
+        vec(any::<u8>(), 0..20).prop_map(|text| Value::Verbatim { format: *b"txt", text }),
     ];
     leaf.prop_recursive(4, 64, 12, |inner| {
         prop_oneof![

@@ -6,11 +6,7 @@ fn both(write: impl Fn(&mut Out<'_>)) -> (String, String) {
         // Replies are appended to earlier ones.
         let mut buf = b"+before\r\n".to_vec();
         write(&mut Out::new(&mut buf, proto));
-        String::from_utf8(buf)
-            .unwrap()
-            .strip_prefix("+before\r\n")
-            .unwrap()
-            .to_owned()
+        String::from_utf8(buf).unwrap().strip_prefix("+before\r\n").unwrap().to_owned()
     };
     (wire(Proto::Resp2), wire(Proto::Resp3))
 }
@@ -40,21 +36,9 @@ fn scalars() {
     differ(|out| out.boolean(true), ":1\r\n", "#t\r\n");
     differ(|out| out.boolean(false), ":0\r\n", "#f\r\n");
     differ(|out| out.double(3.5), "$3\r\n3.5\r\n", ",3.5\r\n");
-    differ(
-        |out| out.double(-1.2345678901234567),
-        "$19\r\n-1.2345678901234567\r\n",
-        ",-1.2345678901234567\r\n",
-    );
-    differ(
-        |out| out.double(f64::NEG_INFINITY),
-        "$4\r\n-inf\r\n",
-        ",-inf\r\n",
-    );
-    differ(
-        |out| out.verbatim("txt", b"a\r\nb"),
-        "$4\r\na\r\nb\r\n",
-        "=8\r\ntxt:a\r\nb\r\n",
-    );
+    differ(|out| out.double(-1.2345678901234567), "$19\r\n-1.2345678901234567\r\n", ",-1.2345678901234567\r\n");
+    differ(|out| out.double(f64::NEG_INFINITY), "$4\r\n-inf\r\n", ",-inf\r\n");
+    differ(|out| out.verbatim("txt", b"a\r\nb"), "$4\r\na\r\nb\r\n", "=8\r\ntxt:a\r\nb\r\n");
     differ(|out| out.big_number("-123"), "$4\r\n-123\r\n", "(-123\r\n");
     same(|out| out.raw(b":1\r\n"), ":1\r\n");
 }
@@ -62,10 +46,7 @@ fn scalars() {
 #[test]
 fn a_client_s_bytes_cannot_end_a_line() {
     same(|out| out.simple("a\r\n+b"), "+a  +b\r\n");
-    same(
-        |out| out.error("ERR unknown command 'a\nb'"),
-        "-ERR unknown command 'a b'\r\n",
-    );
+    same(|out| out.error("ERR unknown command 'a\nb'"), "-ERR unknown command 'a b'\r\n");
     same(|out| out.error_bytes(b"ERR '\r\n:1'"), "-ERR '  :1'\r\n");
 }
 
@@ -74,21 +55,11 @@ fn integers_of_every_length() {
     let mut values = vec![0, i64::MAX, i64::MIN];
     for digits in 0..18 {
         let power = 10i64.pow(digits);
-        values.extend([
-            power - 1,
-            power,
-            power + 1,
-            5 * power + 3,
-            -power,
-            1 - power,
-        ]);
+        values.extend([power - 1, power, power + 1, 5 * power + 3, -power, 1 - power]);
     }
     for value in values.into_iter().chain(-1100..11_000) {
         same(|out| out.int(value), &format!(":{value}\r\n"));
-        same(
-            |out| out.bulk_int(value),
-            &format!("${}\r\n{value}\r\n", value.to_string().len()),
-        );
+        same(|out| out.bulk_int(value), &format!("${}\r\n{value}\r\n", value.to_string().len()));
     }
 }
 
@@ -96,10 +67,7 @@ fn integers_of_every_length() {
 fn bulk_strings_of_every_length_of_length() {
     for len in [9, 10, 99, 100, 500, 999, 1000, 9999, 10_000, 123_456] {
         let text = "x".repeat(len);
-        same(
-            |out| out.bulk(text.as_bytes()),
-            &format!("${len}\r\n{text}\r\n"),
-        );
+        same(|out| out.bulk(text.as_bytes()), &format!("${len}\r\n{text}\r\n"));
     }
 }
 
@@ -142,14 +110,8 @@ fn deferred_lengths_nest() {
     };
     differ(
         nested,
-        &format!(
-            "*10\r\n{}",
-            format!("$1\r\nk\r\n*10\r\n{}", "$-1\r\n".repeat(10)).repeat(5)
-        ),
-        &format!(
-            "%5\r\n{}",
-            format!("$1\r\nk\r\n~10\r\n{}", "_\r\n".repeat(10)).repeat(5)
-        ),
+        &format!("*10\r\n{}", format!("$1\r\nk\r\n*10\r\n{}", "$-1\r\n".repeat(10)).repeat(5)),
+        &format!("%5\r\n{}", format!("$1\r\nk\r\n~10\r\n{}", "_\r\n".repeat(10)).repeat(5)),
     );
 }
 

@@ -7,10 +7,7 @@ struct Command {
 }
 
 fn command(consumed: usize, args: &[&str]) -> Command {
-    Command {
-        args: args.iter().map(|arg| arg.as_bytes().to_vec()).collect(),
-        consumed,
-    }
+    Command { args: args.iter().map(|arg| arg.as_bytes().to_vec()).collect(), consumed }
 }
 
 /// What a server makes of `input`, given as a whole: its commands, and the error that ended them.
@@ -34,19 +31,12 @@ fn feed(input: &[u8], limits: &Limits, ends: &[usize]) -> (Vec<Command>, Option<
                         Source::Input => &buffer[..],
                         Source::Unquoted => progress.unquoted(),
                     };
-                    let args = spans[1..]
-                        .iter()
-                        .map(|span| span.of(bytes).to_vec())
-                        .collect();
+                    let args = spans[1..].iter().map(|span| span.of(bytes).to_vec()).collect();
                     commands.push(Command { args, consumed });
                     start += consumed;
                 }
                 Ok(Parsed::Incomplete { need }) => {
-                    assert_eq!(
-                        spans.len(),
-                        1,
-                        "an incomplete command leaves no span behind"
-                    );
+                    assert_eq!(spans.len(), 1, "an incomplete command leaves no span behind");
                     assert!(need > buffer.len());
                     break;
                 }
@@ -64,19 +54,9 @@ fn feed(input: &[u8], limits: &Limits, ends: &[usize]) -> (Vec<Command>, Option<
 fn parse_every_way(input: &[u8], limits: &Limits) -> (Vec<Command>, Option<ProtocolError>) {
     let whole = parse_all(input, limits);
     let every_byte: Vec<usize> = (0..=input.len()).collect();
-    assert_eq!(
-        feed(input, limits, &every_byte),
-        whole,
-        "byte by byte: {:?}",
-        input.escape_ascii().to_string()
-    );
+    assert_eq!(feed(input, limits, &every_byte), whole, "byte by byte: {:?}", input.escape_ascii().to_string());
     for cut in 0..input.len() {
-        assert_eq!(
-            feed(input, limits, &[cut, input.len()]),
-            whole,
-            "cut at {cut}: {}",
-            input.escape_ascii()
-        );
+        assert_eq!(feed(input, limits, &[cut, input.len()]), whole, "cut at {cut}: {}", input.escape_ascii());
     }
     whole
 }
@@ -89,9 +69,7 @@ fn commands(input: &str) -> Vec<Command> {
 
 fn error(input: &[u8]) -> String {
     let (_, error) = parse_every_way(input, &Limits::DEFAULT);
-    error
-        .unwrap_or_else(|| panic!("no error from {}", input.escape_ascii()))
-        .text()
+    error.unwrap_or_else(|| panic!("no error from {}", input.escape_ascii())).text()
 }
 
 #[test]
@@ -100,11 +78,7 @@ fn multibulk_commands_in_a_pipeline() {
         commands(
             "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$10\r\n0123456789\r\n*2\r\n$3\r\nGET\r\n$0\r\n\r\n*1\r\n$4\r\nPING\r\n"
         ),
-        [
-            command(37, &["SET", "k", "0123456789"]),
-            command(19, &["GET", ""]),
-            command(14, &["PING"])
-        ],
+        [command(37, &["SET", "k", "0123456789"]), command(19, &["GET", ""]), command(14, &["PING"])],
     );
 }
 
@@ -120,14 +94,8 @@ fn arguments_hold_any_bytes() {
 fn counts_of_zero_and_less_are_commands_without_arguments() {
     assert_eq!(commands("*0\r\n"), [command(4, &[])]);
     assert_eq!(commands("*-1\r\n"), [command(5, &[])]);
-    assert_eq!(
-        commands("*-2147483649\r\nPING\r\n"),
-        [command(14, &[]), command(6, &["PING"])]
-    );
-    assert_eq!(
-        commands("\r\n\n   \r\n"),
-        [command(2, &[]), command(1, &[]), command(5, &[])]
-    );
+    assert_eq!(commands("*-2147483649\r\nPING\r\n"), [command(14, &[]), command(6, &["PING"])]);
+    assert_eq!(commands("\r\n\n   \r\n"), [command(2, &[]), command(1, &[]), command(5, &[])]);
 }
 
 #[test]
@@ -139,11 +107,10 @@ fn the_two_bytes_after_an_argument_are_not_looked_at() {
 #[test]
 fn a_command_in_parts_says_how_many_bytes_it_needs() {
     let mut progress = Progress::default();
-    let mut need =
-        |input: &[u8]| match parse(input, &mut progress, &Limits::DEFAULT, &mut Vec::new()) {
-            Ok(Parsed::Incomplete { need }) => need,
-            other => panic!("{other:?}"),
-        };
+    let mut need = |input: &[u8]| match parse(input, &mut progress, &Limits::DEFAULT, &mut Vec::new()) {
+        Ok(Parsed::Incomplete { need }) => need,
+        other => panic!("{other:?}"),
+    };
     assert_eq!(need(b""), 1);
     assert_eq!(need(b"*2\r"), 4);
     assert_eq!(need(b"*2\r\n$3\r\nGET\r\n"), 14);
@@ -152,149 +119,67 @@ fn a_command_in_parts_says_how_many_bytes_it_needs() {
 
 #[test]
 fn malformed_counts() {
-    for input in [
-        "*x\r\n", "*+1\r\n", "*01\r\n", "*1 \r\n", "*\r\n", "*-\r\n", "*-0\r\n", "*1\n\r\n",
-        "*1\0\r\n",
-    ] {
-        assert_eq!(
-            error(input.as_bytes()),
-            "Protocol error: invalid multibulk length",
-            "{input:?}"
-        );
+    for input in ["*x\r\n", "*+1\r\n", "*01\r\n", "*1 \r\n", "*\r\n", "*-\r\n", "*-0\r\n", "*1\n\r\n", "*1\0\r\n"] {
+        assert_eq!(error(input.as_bytes()), "Protocol error: invalid multibulk length", "{input:?}");
     }
-    for input in [
-        "*1048577\r\n",
-        "*2147483648\r\n",
-        "*9223372036854775808\r\n",
-        "*99999999999999999999999999\r\n",
-    ] {
-        assert_eq!(
-            error(input.as_bytes()),
-            "Protocol error: invalid multibulk length",
-            "{input:?}"
-        );
+    for input in ["*1048577\r\n", "*2147483648\r\n", "*9223372036854775808\r\n", "*99999999999999999999999999\r\n"] {
+        assert_eq!(error(input.as_bytes()), "Protocol error: invalid multibulk length", "{input:?}");
     }
-    assert_eq!(
-        parse_every_way(b"*1048576\r\n", &Limits::DEFAULT),
-        (vec![], None)
-    );
+    assert_eq!(parse_every_way(b"*1048576\r\n", &Limits::DEFAULT), (vec![], None));
 }
 
 #[test]
 fn malformed_lengths() {
-    for length in [
-        "-1",
-        "",
-        "x",
-        "03",
-        "+3",
-        "536870913",
-        "9223372036854775807",
-        "9223372036854775808",
-        "1e3",
-        "3\0",
-    ] {
+    for length in ["-1", "", "x", "03", "+3", "536870913", "9223372036854775807", "9223372036854775808", "1e3", "3\0"] {
         assert_eq!(
             error(format!("*1\r\n${length}\r\n").as_bytes()),
             "Protocol error: invalid bulk length",
             "{length:?}"
         );
     }
-    assert_eq!(
-        parse_every_way(b"*1\r\n$536870912\r\n", &Limits::DEFAULT),
-        (vec![], None)
-    );
+    assert_eq!(parse_every_way(b"*1\r\n$536870912\r\n", &Limits::DEFAULT), (vec![], None));
 }
 
 #[test]
 fn an_argument_must_begin_with_a_dollar() {
-    assert_eq!(
-        error(b"*1\r\nPING\r\n"),
-        "Protocol error: expected '$', got 'P'"
-    );
-    assert_eq!(
-        error(b"*2\r\n$3\r\nGET\r\n:3\r\n"),
-        "Protocol error: expected '$', got ':'"
-    );
+    assert_eq!(error(b"*1\r\nPING\r\n"), "Protocol error: expected '$', got 'P'");
+    assert_eq!(error(b"*2\r\n$3\r\nGET\r\n:3\r\n"), "Protocol error: expected '$', got ':'");
     // Neither the reply's line nor the reader's terminal is for the client to break.
-    assert_eq!(
-        error(b"*1\r\n\r\n"),
-        "Protocol error: expected '$', got '?'"
-    );
-    assert_eq!(
-        error(b"*1\r\n\x1b[2J\r\n"),
-        "Protocol error: expected '$', got '?'"
-    );
+    assert_eq!(error(b"*1\r\n\r\n"), "Protocol error: expected '$', got '?'");
+    assert_eq!(error(b"*1\r\n\x1b[2J\r\n"), "Protocol error: expected '$', got '?'");
 }
 
 #[test]
 fn lines_that_do_not_end() {
-    let limits = Limits {
-        inline_bytes_max: 40,
-        ..Limits::DEFAULT
-    };
+    let limits = Limits { inline_bytes_max: 40, ..Limits::DEFAULT };
     let result = |input: &[u8]| parse_every_way(input, &limits).1.map(ProtocolError::text);
     let long = [b'1'; 50];
     assert_eq!(result(&[b"*", &long[..39]].concat()), None);
-    assert_eq!(
-        result(&[b"*", &long[..40]].concat()).unwrap(),
-        "Protocol error: too big mbulk count string"
-    );
-    assert_eq!(
-        result(&[b"*", &long[..40], b"\r\n"].concat()).unwrap(),
-        "Protocol error: too big mbulk count string"
-    );
+    assert_eq!(result(&[b"*", &long[..40]].concat()).unwrap(), "Protocol error: too big mbulk count string");
+    assert_eq!(result(&[b"*", &long[..40], b"\r\n"].concat()).unwrap(), "Protocol error: too big mbulk count string");
     assert_eq!(result(&[b"*1\r\n$", &long[..39]].concat()), None);
-    assert_eq!(
-        result(&[b"*1\r\n$", &long[..40]].concat()).unwrap(),
-        "Protocol error: too big bulk count string"
-    );
+    assert_eq!(result(&[b"*1\r\n$", &long[..40]].concat()).unwrap(), "Protocol error: too big bulk count string");
     assert_eq!(result(&long[..40]), None);
     assert_eq!(result(&[&long[..40], b"\n"].concat()), None);
-    assert_eq!(
-        result(&long[..41]).unwrap(),
-        "Protocol error: too big inline request"
-    );
-    assert_eq!(
-        result(&[&long[..41], b"\n"].concat()).unwrap(),
-        "Protocol error: too big inline request"
-    );
+    assert_eq!(result(&long[..41]).unwrap(), "Protocol error: too big inline request");
+    assert_eq!(result(&[&long[..41], b"\n"].concat()).unwrap(), "Protocol error: too big inline request");
 }
 
 #[test]
 fn strangers_may_say_little() {
-    let stranger = |input: &[u8]| {
-        parse_every_way(input, &Limits::UNAUTHENTICATED)
-            .1
-            .map(ProtocolError::text)
-    };
+    let stranger = |input: &[u8]| parse_every_way(input, &Limits::UNAUTHENTICATED).1.map(ProtocolError::text);
     assert_eq!(stranger(b"*10\r\n$16384\r\n"), None);
-    assert_eq!(
-        stranger(b"*11\r\n").unwrap(),
-        "Protocol error: unauthenticated multibulk length"
-    );
-    assert_eq!(
-        stranger(b"*1\r\n$16385\r\n").unwrap(),
-        "Protocol error: unauthenticated bulk length"
-    );
-    assert_eq!(
-        stranger(b"*1048577\r\n").unwrap(),
-        "Protocol error: invalid multibulk length"
-    );
-    assert_eq!(
-        stranger(b"*1\r\n$536870913\r\n").unwrap(),
-        "Protocol error: invalid bulk length"
-    );
+    assert_eq!(stranger(b"*11\r\n").unwrap(), "Protocol error: unauthenticated multibulk length");
+    assert_eq!(stranger(b"*1\r\n$16385\r\n").unwrap(), "Protocol error: unauthenticated bulk length");
+    assert_eq!(stranger(b"*1048577\r\n").unwrap(), "Protocol error: invalid multibulk length");
+    assert_eq!(stranger(b"*1\r\n$536870913\r\n").unwrap(), "Protocol error: invalid bulk length");
 }
 
 #[test]
 fn declared_sizes_allocate_nothing() {
     let (mut progress, mut spans) = (Progress::default(), Vec::new());
     let input = b"*1000000\r\n$500000000\r\nx";
-    assert!(matches!(
-        parse(input, &mut progress, &Limits::DEFAULT, &mut spans),
-        Ok(Parsed::Incomplete { .. })
-    ));
+    assert!(matches!(parse(input, &mut progress, &Limits::DEFAULT, &mut spans), Ok(Parsed::Incomplete { .. })));
     assert_eq!(progress.heap_bytes() + spans.capacity(), 0);
 }
 
@@ -312,13 +197,7 @@ fn a_million_arguments_in_small_reads() {
         assert!(matches!(parsed, Ok(Parsed::Incomplete { .. })));
     }
     let parsed = parse(&input, &mut progress, &Limits::DEFAULT, &mut spans);
-    assert_eq!(
-        parsed,
-        Ok(Parsed::Complete {
-            consumed: input.len(),
-            source: Source::Input
-        })
-    );
+    assert_eq!(parsed, Ok(Parsed::Complete { consumed: input.len(), source: Source::Input }));
     assert_eq!(spans.len(), count);
     assert!(spans.iter().all(|span| span.of(&input) == b"x"));
     assert_eq!(progress.heap_bytes(), 0);
@@ -330,15 +209,9 @@ fn inline_commands() {
     assert_eq!(commands("PING\n"), [command(5, &["PING"])]);
     assert_eq!(
         commands(" SET  key\tvalue \r\nGET key\n"),
-        [
-            command(18, &["SET", "key", "value"]),
-            command(8, &["GET", "key"])
-        ],
+        [command(18, &["SET", "key", "value"]), command(8, &["GET", "key"])],
     );
-    assert_eq!(
-        commands("*1\r\n$4\r\nPING\r\nPING\r\n"),
-        [command(14, &["PING"]), command(6, &["PING"])]
-    );
+    assert_eq!(commands("*1\r\n$4\r\nPING\r\nPING\r\n"), [command(14, &["PING"]), command(6, &["PING"])]);
 }
 
 #[test]
@@ -346,18 +219,10 @@ fn inline_quotes() {
     let args = |line: &str| {
         let mut commands = commands(&format!("{line}\r\n"));
         assert_eq!(commands.len(), 1);
-        commands
-            .remove(0)
-            .args
-            .iter()
-            .map(|arg| arg.escape_ascii().to_string())
-            .collect::<Vec<_>>()
+        commands.remove(0).args.iter().map(|arg| arg.escape_ascii().to_string()).collect::<Vec<_>>()
     };
     assert_eq!(args(r#"SET k "a b""#), ["SET", "k", "a b"]);
-    assert_eq!(
-        args(r#""\x41\x7a\xff" "\n\r\t\b\a\\\"\q""#),
-        [r"Az\xff", r#"\n\r\t\x08\x07\\\"q"#]
-    );
+    assert_eq!(args(r#""\x41\x7a\xff" "\n\r\t\b\a\\\"\q""#), [r"Az\xff", r#"\n\r\t\x08\x07\\\"q"#]);
     assert_eq!(args(r#""\x4" "\xg1""#), ["x4", "xg1"]);
     assert_eq!(args(r#"'a "b" \' \n' x"#), [r#"a \"b\" \' \\n"#, "x"]);
     assert_eq!(args(r#"mid"dle quote""#), ["middle quote"]);
@@ -366,22 +231,8 @@ fn inline_quotes() {
 
 #[test]
 fn inline_quotes_out_of_balance() {
-    for line in [
-        "\"abc",
-        "'abc",
-        "\"abc\"d",
-        "'a'b",
-        "\"abc\\\"",
-        "\"",
-        "a 'b c",
-        "\"\\",
-        "\"a\"\"b\"",
-    ] {
-        assert_eq!(
-            error(format!("{line}\r\n").as_bytes()),
-            "Protocol error: unbalanced quotes in request",
-            "{line}"
-        );
+    for line in ["\"abc", "'abc", "\"abc\"d", "'a'b", "\"abc\\\"", "\"", "a 'b c", "\"\\", "\"a\"\"b\""] {
+        assert_eq!(error(format!("{line}\r\n").as_bytes()), "Protocol error: unbalanced quotes in request", "{line}");
     }
 }
 
@@ -390,18 +241,9 @@ fn unquoted_bytes_of_several_commands_live_side_by_side() {
     let (mut progress, mut spans) = (Progress::default(), Vec::new());
     for line in [b"ECHO \"a b\"\n", b"ECHO 'c d'\n"] {
         let parsed = parse(line, &mut progress, &Limits::DEFAULT, &mut spans);
-        assert_eq!(
-            parsed,
-            Ok(Parsed::Complete {
-                consumed: 11,
-                source: Source::Unquoted
-            })
-        );
+        assert_eq!(parsed, Ok(Parsed::Complete { consumed: 11, source: Source::Unquoted }));
     }
-    let args: Vec<&[u8]> = spans
-        .iter()
-        .map(|span| span.of(progress.unquoted()))
-        .collect();
+    let args: Vec<&[u8]> = spans.iter().map(|span| span.of(progress.unquoted())).collect();
     assert_eq!(args, [&b"ECHO"[..], b"a b", b"ECHO", b"c d"]);
     progress.clear_unquoted();
     assert_eq!(progress.unquoted(), b"");
