@@ -5,7 +5,7 @@ use std::fmt;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::table::{self, Kind, ROWS, Row};
+use super::table::{self, ROWS, Row};
 use super::text;
 use super::value::{self, Mode, Value};
 
@@ -266,9 +266,6 @@ pub(super) fn arguments(args: &[String]) -> Result<Launch, LoadError> {
         {
             words.push(next.clone());
             rest = tail;
-        }
-        if words.len() == 1 && kind == Some(Kind::Save) {
-            words.push(String::new());
         }
         launch.directives.push(words);
     }

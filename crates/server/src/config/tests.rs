@@ -156,6 +156,8 @@ fn config_set_changes_all_or_nothing() {
     assert_eq!(get(&store, "ram-limit"), "10485760");
     assert_eq!(get(&store, "save"), "10 1");
     assert_eq!(store.snapshot().timeout_s, 5);
+    store.set(&[("save", "20 2 30 3")]).unwrap();
+    assert_eq!(get(&store, "save"), "20 2 30 3", "CONFIG SET replaces what lines of a file add up");
 
     refused(&store, &[("timeout", "6"), ("port", "1")], "port", "can't set immutable config");
     refused(&store, &[("timeout", "6"), ("dir", "/tmp")], "dir", "can't set protected config");
@@ -228,6 +230,10 @@ fn directives_without_effect_are_told_once() {
     );
     assert!(store.take_notices().is_empty());
     assert_eq!(get(&store, "appendonly"), "yes");
+    let mut state = store.state.lock();
+    assert_eq!(state.tell(find("appendonly").unwrap()), None, "it was told at the start");
+    assert!(state.tell(find("appendfsync").unwrap()).is_some());
+    assert_eq!(state.tell(find("appendfsync").unwrap()), None);
 }
 
 #[test]
