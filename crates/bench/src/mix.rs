@@ -27,9 +27,63 @@ pub struct Kind {
     pub name: String,
     /// `Sets`, as in the table.
     pub row: String,
-    /// Hits and misses are counted per element of the reply (MGET), not per reply.
-    pub per_element: bool,
+    pub hits: Hits,
 }
+
+/// What counts as a hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hits {
+    /// Nothing: the command does not look a value up.
+    None,
+    /// A reply that is neither nil nor empty.
+    Reply,
+    /// Every element that is not nil.
+    Elements,
+}
+
+/// Commands that look up one value, or one collection.
+const LOOKUPS: &[&str] = &[
+    "dump",
+    "get",
+    "getdel",
+    "getex",
+    "getrange",
+    "getset",
+    "hget",
+    "hgetall",
+    "hkeys",
+    "hrandfield",
+    "hvals",
+    "lindex",
+    "lpop",
+    "lrange",
+    "rpop",
+    "rpoplpush",
+    "lmove",
+    "smembers",
+    "spop",
+    "srandmember",
+    "sdiff",
+    "sinter",
+    "sunion",
+    "substr",
+    "xrange",
+    "xrevrange",
+    "zpopmax",
+    "zpopmin",
+    "zrange",
+    "zrangebylex",
+    "zrangebyscore",
+    "zrank",
+    "zrevrange",
+    "zrevrangebylex",
+    "zrevrangebyscore",
+    "zrevrank",
+    "zrandmember",
+    "zscore",
+];
+/// Commands that look up several values.
+const MULTI_LOOKUPS: &[&str] = &["geohash", "geopos", "hgetdel", "hgetex", "hmget", "mget", "smismember", "zmscore"];
 
 impl Kind {
     fn of_command(name: &[u8]) -> Kind {
@@ -38,12 +92,18 @@ impl Kind {
         let mut letters = lower.chars();
         let first = letters.next().map(|letter| letter.to_ascii_uppercase());
         let row = first.into_iter().chain(letters).chain(['s']).collect();
-        let per_element = matches!(lower.as_str(), "mget" | "hmget" | "zmscore" | "hgetex" | "hgetdel");
-        Kind { name, row, per_element }
+        let hits = if LOOKUPS.contains(&lower.as_str()) {
+            Hits::Reply
+        } else if MULTI_LOOKUPS.contains(&lower.as_str()) {
+            Hits::Elements
+        } else {
+            Hits::None
+        };
+        Kind { name, row, hits }
     }
 
-    fn new(name: &str, row: &str) -> Kind {
-        Kind { name: name.to_owned(), row: row.to_owned(), per_element: false }
+    fn new(name: &str, row: &str, hits: Hits) -> Kind {
+        Kind { name: name.to_owned(), row: row.to_owned(), hits }
     }
 }
 
@@ -81,12 +141,15 @@ impl Plan {
         let mut kinds = Vec::new();
         let work = match &config.work {
             Work::SetGet(spec) => {
-                kinds.extend([Kind::new("SET", "Sets"), Kind::new("GET", "Gets"), Kind::new("WAIT", "Waits")]);
-                kinds[usize::from(GET)].per_element = spec.multi_key_get > 0;
+                let hits = if spec.multi_key_get > 0 { Hits::Elements } else { Hits::Reply };
+                kinds.push(Kind::new("SET", "Sets", Hits::None));
+                kinds.push(Kind::new("GET", "Gets", hits));
+                kinds.push(Kind::new("WAIT", "Waits", Hits::None));
                 Plan::set_get(config, spec)?
             }
             Work::Commands(spec) if spec.scan.is_some() => {
-                kinds.extend([Kind::new("SCAN 0", "Scan 0s"), Kind::new("SCAN <cursor>", "Scan <cursor>s")]);
+                kinds.push(Kind::new("SCAN 0", "Scan 0s", Hits::None));
+                kinds.push(Kind::new("SCAN <cursor>", "Scan <cursor>s", Hits::None));
                 Plan::scan(config, spec)?
             }
             Work::Commands(spec) => Plan::commands(config, spec, &mut kinds)?,

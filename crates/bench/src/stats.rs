@@ -365,7 +365,7 @@ mod tests {
     fn kinds() -> Vec<Kind> {
         ["SET", "GET"]
             .iter()
-            .map(|name| Kind { name: (*name).to_owned(), row: format!("{name}s"), per_element: false })
+            .map(|name| Kind { name: (*name).to_owned(), row: format!("{name}s"), hits: crate::mix::Hits::None })
             .collect()
     }
 

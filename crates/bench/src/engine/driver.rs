@@ -16,7 +16,7 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 use super::pace::{Schedule, Ticks};
 use super::{Body, Gate, Live, Messenger, ThreadEnd, Workload};
 use crate::config::{Config, Length, Pace};
-use crate::mix::{Kind, KindIndex, Plan, Requests};
+use crate::mix::{Hits, Kind, KindIndex, Plan, Requests};
 use crate::replies::{Class, Replies, Reply};
 use crate::rng::Rng;
 use crate::stats::{Cell, Cells, ClientStats, Gather};
@@ -286,11 +286,8 @@ impl<'a> Driver<'a> {
             let client = &self.clients[index];
             if let Some(schedule) = &self.schedule {
                 // due by the clock, whether or not the loop got round to releasing it
-                let mut due = client.released;
-                while due < client.limit && schedule.due_ns(index as u64, due) <= now_ns {
-                    due += 1;
-                }
-                self.end.unsent += due - client.issued;
+                let due = schedule.due_count(index as u64, now_ns).min(client.limit);
+                self.end.unsent += due.saturating_sub(client.issued);
             }
             if client.sent.is_empty() || client.state != State::Ready {
                 self.set_state(index, State::Done);
@@ -772,16 +769,15 @@ fn take_cells(cells: &mut [Cell]) -> Cells {
 fn count_reply(cell: &mut Cell, kind: &Kind, reply: Reply, latency_ns: u64) {
     cell.record(latency_ns);
     cell.bytes_rx += reply.bytes;
-    match reply.class {
-        Class::Value => cell.hits += 1,
-        Class::Simple => {}
-        Class::Nil | Class::Aggregate(0) => cell.misses += 1,
-        Class::Aggregate(count) if kind.per_element => {
+    match (reply.class, kind.hits) {
+        (Class::Error, _) => cell.errors += 1,
+        (_, Hits::None) => {}
+        (Class::Nil | Class::Aggregate(0), _) => cell.misses += 1,
+        (Class::Aggregate(count), Hits::Elements) => {
             let misses = reply.nils.min(count);
             cell.misses += misses;
             cell.hits += count - misses;
         }
-        Class::Aggregate(_) => cell.hits += 1,
-        Class::Error => cell.errors += 1,
+        (Class::Value | Class::Simple | Class::Aggregate(_), _) => cell.hits += 1,
     }
 }

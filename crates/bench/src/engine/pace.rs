@@ -56,6 +56,17 @@ impl Schedule {
         self.start_ns + (number as f64 * (SECOND_NS as f64 / self.rate)) as u64
     }
 
+    /// How many requests of the thread's `client`-th connection are due.
+    pub fn due_count(&self, client: u64, now_ns: u64) -> u64 {
+        let all = (now_ns.saturating_sub(self.start_ns) as f64 * (self.rate / SECOND_NS as f64)) as u64 + 1;
+        let mut count = all.saturating_sub(self.first + client).div_ceil(self.connections);
+        // the estimate is one off at most
+        while count > 0 && self.due_ns(client, count - 1) > now_ns {
+            count -= 1;
+        }
+        count
+    }
+
     /// When the next request of this thread is due.
     pub fn next_ns(&self) -> u64 {
         self.due_ns(self.released % self.clients, self.released / self.clients)
@@ -117,6 +128,13 @@ mod tests {
                 sent[client] += 1;
             }
         }
+        let counts: Vec<u64> = (0..4)
+            .map(|connection| {
+                let schedule = Schedule::new(1000.0, 500, connection / 2 * 2, 2, 4);
+                schedule.due_count(connection % 2, 500 + 5_999_999)
+            })
+            .collect();
+        assert_eq!(counts, [2, 2, 1, 1]);
         due.sort_unstable();
         let expected: Vec<(u64, u64)> = (0..8).map(|number| (number * 1_000_000, number % 4)).collect();
         assert_eq!(due, expected);
