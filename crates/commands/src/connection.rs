@@ -1,7 +1,7 @@
 //! Owns the commands about the connection itself. Never knows the socket: the session is plain data, and what
 //! concerns other connections is the host's.
 
-use crate::cx::{Args, Cx, NOT_INTEGER, Run, SYNTAX, Stop};
+use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
 use crate::host::{ClientFilter, ClientKind, Pause};
 use crate::number;
 use crate::row::{Acl, Example, Expect, Flag, Group, Keys, Row, Values};
@@ -224,7 +224,7 @@ const CLIENT_ROWS: &[Row] = &[
         complexity: "O(N) where N is the number of client connections",
         summary: "Terminates open connections.",
         syntax: "<ip:port | <[ID client-id] | [TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] | [USER username] | \
-                 [ADDR ip:port] | [LADDR ip:port] | [SKIPME <YES | NO>] | [MAXAGE maxage] ...>",
+                 [ADDR ip:port] | [LADDR ip:port] | [SKIPME <YES | NO>] | [MAXAGE maxage] ...>>",
         examples: &[
             is("CLIENT KILL 1.1.1.1:1", "(error) ERR No such client"),
             is("CLIENT KILL ADDR 1.1.1.1:1", "(integer) 0"),
@@ -324,7 +324,10 @@ const CLIENT_ROWS: &[Row] = &[
         syntax: "<LIB-NAME libname | LIB-VER libver>",
         examples: &[
             only_here("CLIENT SETINFO LIB-NAME redis-py", "OK"),
-            only_here("CLIENT SETINFO LIB-VER 'a b'", "(error) ERR lib-ver cannot contain spaces, newlines or special characters."),
+            only_here(
+                "CLIENT SETINFO LIB-VER 'a b'",
+                "(error) ERR lib-ver cannot contain spaces, newlines or special characters.",
+            ),
             only_here("CLIENT SETINFO COLOUR blue", "(error) ERR Unrecognized option 'COLOUR'"),
         ],
         run: client_setinfo,
@@ -340,7 +343,10 @@ const CLIENT_ROWS: &[Row] = &[
         syntax: "connection-name",
         examples: &[
             is("CLIENT SETNAME web1", "OK"),
-            is("CLIENT SETNAME 'web 1'", "(error) ERR Client names cannot contain spaces, newlines or special characters."),
+            is(
+                "CLIENT SETNAME 'web 1'",
+                "(error) ERR Client names cannot contain spaces, newlines or special characters.",
+            ),
         ],
         run: |cx| {
             set_name(cx, 2)?;
@@ -495,16 +501,10 @@ fn hello(cx: &mut Cx<'_>) -> Run {
 }
 
 fn select(cx: &mut Cx<'_>) -> Run {
-    let index = number::int(&cx.args[1]).ok_or(NOT_INTEGER)?;
-    match usize::try_from(index) {
-        Ok(index) if index < cx.settings.databases => {
-            cx.session.db = index;
-            cx.session.changed = true;
-            cx.out.ok();
-            Ok(())
-        }
-        _ => Err(Stop::error("ERR DB index is out of range")),
-    }
+    cx.session.db = crate::keys::database(cx, &cx.args[1])?;
+    cx.session.changed = true;
+    cx.out.ok();
+    Ok(())
 }
 
 /// A label must survive CLIENT LIST's format: printable ASCII without spaces.
@@ -531,9 +531,7 @@ fn client_setinfo(cx: &mut Cx<'_>) -> Run {
     }
     let Some(label) = label(text) else {
         let option = String::from_utf8_lossy(option).to_ascii_lowercase();
-        return Err(Stop::Error(
-            format!("ERR {option} cannot contain spaces, newlines or special characters.").into(),
-        ));
+        return Err(Stop::Error(format!("ERR {option} cannot contain spaces, newlines or special characters.").into()));
     };
     let labels = &mut cx.session.labels;
     *if is_name { &mut labels.lib_name } else { &mut labels.lib_version } = label;
@@ -561,8 +559,7 @@ fn client_reply(cx: &mut Cx<'_>) -> Run {
 }
 
 fn client_pause(cx: &mut Cx<'_>) -> Run {
-    let duration_ms =
-        number::int(&cx.args[2]).ok_or(Stop::error("ERR timeout is not an integer or out of range"))?;
+    let duration_ms = number::int(&cx.args[2]).ok_or(Stop::error("ERR timeout is not an integer or out of range"))?;
     let Ok(duration_ms) = u64::try_from(duration_ms) else { return Err(Stop::error("ERR timeout is negative")) };
     let what = match cx.args.get(3) {
         None => Pause::All,

@@ -176,9 +176,7 @@ fn swapdb(cx: &mut Cx<'_>) -> Run {
     let (args, databases) = (cx.args, cx.settings.databases);
     let first = int32(&args[1]).ok_or(Stop::error("ERR invalid first DB index"))?;
     let second = int32(&args[2]).ok_or(Stop::error("ERR invalid second DB index"))?;
-    let index = |number: i32| {
-        usize::try_from(number).ok().filter(|&number| number < databases).ok_or(DB_OUT_OF_RANGE)
-    };
+    let index = |number: i32| usize::try_from(number).ok().filter(|&number| number < databases).ok_or(DB_OUT_OF_RANGE);
     let (first, second) = (index(first)?, index(second)?);
     if first != second {
         cx.ks.swap(first, second);

@@ -107,16 +107,42 @@ mod tests {
     #[test]
     fn elements() {
         for (pattern, text) in [
-            ("h?llo", "hello"), ("h*llo", "hllo"), ("h*llo", "heeeello"), ("h[ae]llo", "hallo"), ("h[^e]llo", "hallo"),
-            ("h[a-b]llo", "hbllo"), ("*", "x"), ("**", "x"), ("a**b", "ab"), ("\\*", "*"), ("a\\", "a\\"), ("[", "["),
-            ("[a", "a"), ("[z-a]", "m"), ("[\\]]", "]"), ("[a-]", "-"), ("a*", "a"), ("*a*b*", "xaxbx"), ("[^]a", "xa"),
+            ("h?llo", "hello"),
+            ("h*llo", "hllo"),
+            ("h*llo", "heeeello"),
+            ("h[ae]llo", "hallo"),
+            ("h[^e]llo", "hallo"),
+            ("h[a-b]llo", "hbllo"),
+            ("*", "x"),
+            ("**", "x"),
+            ("a**b", "ab"),
+            ("\\*", "*"),
+            ("a\\", "a\\"),
+            ("[", "["),
+            ("[a", "a"),
+            ("[z-a]", "m"),
+            ("[\\]]", "]"),
+            ("[a-]", "_"),
+            ("a*", "a"),
+            ("*a*b*", "xaxbx"),
+            ("[^]a", "xa"),
         ] {
             let expected = !matches!(pattern, "[");
             assert_eq!(fits(pattern, text), expected, "{pattern} {text}");
         }
         for (pattern, text) in [
-            ("h?llo", "hllo"), ("h[^e]llo", "hello"), ("a", "ab"), ("ab", "a"), ("*a", "b"), ("[]", "]"), ("?", ""),
-            ("*", ""), ("\\*", "x"), ("a*b", "abc"), ("[^a-c]", "b"),
+            ("h?llo", "hllo"),
+            ("h[^e]llo", "hello"),
+            ("a", "ab"),
+            ("ab", "a"),
+            ("*a", "b"),
+            ("[]", "]"),
+            ("?", ""),
+            ("*", ""),
+            ("\\*", "x"),
+            ("a*b", "abc"),
+            ("[^a-c]", "b"),
+            ("[a-]", "-"),
         ] {
             assert!(!fits(pattern, text), "{pattern} {text}");
         }
@@ -146,9 +172,7 @@ mod tests {
             ([], _) => text.is_empty(),
             ([b'*', rest @ ..], _) => (0..=text.len()).any(|skip| slow(rest, &text[skip..])),
             (_, []) => false,
-            (_, [byte, after @ ..]) => {
-                one(pattern, *byte, false).is_some_and(|length| slow(&pattern[length..], after))
-            }
+            (_, [byte, after @ ..]) => one(pattern, *byte, false).is_some_and(|length| slow(&pattern[length..], after)),
         }
     }
 
@@ -157,9 +181,9 @@ mod tests {
         // Every pattern of up to six of these elements' bytes, against every text of up to four letters.
         let bytes = b"ab*?";
         let words = |lengths: std::ops::RangeInclusive<u32>, letters: usize| {
-            lengths.flat_map(move |length| (0..letters.pow(length)).map(move |n| (n, length))).map(move |(n, length)| {
-                (0..length).map(|at| bytes[n / letters.pow(at) % letters]).collect::<Vec<u8>>()
-            })
+            lengths
+                .flat_map(move |length| (0..letters.pow(length)).map(move |n| (n, length)))
+                .map(move |(n, length)| (0..length).map(|at| bytes[n / letters.pow(at) % letters]).collect::<Vec<u8>>())
         };
         for pattern in words(0..=6, 4) {
             for text in words(1..=4, 2) {

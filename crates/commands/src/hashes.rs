@@ -538,12 +538,8 @@ fn hdel(cx: &mut Cx<'_>) -> Run {
     if let Some(mut value) = cx.ks.get_mut(key)? {
         let fields = cx.args.from(2);
         (removed, is_empty) = match value.boxed() {
-            Some(Boxed::Hash(table)) => {
-                (fields.filter(|field| table.remove(field)).count(), table.is_empty())
-            }
-            None => {
-                (fields.filter(|field| packed::remove(&mut value, field)).count(), value.bytes().is_empty())
-            }
+            Some(Boxed::Hash(table)) => (fields.filter(|field| table.remove(field)).count(), table.is_empty()),
+            None => (fields.filter(|field| packed::remove(&mut value, field)).count(), value.bytes().is_empty()),
         };
     }
     if is_empty {

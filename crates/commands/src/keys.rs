@@ -317,7 +317,7 @@ pub const DB_OUT_OF_RANGE: Stop = Stop::error("ERR DB index is out of range");
 const SAME_OBJECT: Stop = Stop::error("ERR source and destination objects are the same");
 
 /// The number of a logical database.
-fn database(cx: &Cx<'_>, text: &[u8]) -> Result<usize, Stop> {
+pub fn database(cx: &Cx<'_>, text: &[u8]) -> Result<usize, Stop> {
     let number = int(text).ok_or(NOT_INTEGER)?;
     if i32::try_from(number).is_err() {
         return Err(Stop::error("ERR value is out of range, value must between -2147483648 and 2147483647"));

@@ -30,10 +30,7 @@ pub const ROWS: &[Row] = &[Row {
             "1) \"matches\"\n2) 1) 1) 1) (integer) 4\n         2) (integer) 7\n      2) 1) (integer) 5\n         \
              2) (integer) 8\n      3) (integer) 4\n3) \"len\"\n4) (integer) 6",
         ),
-        is(
-            "LCS key1 key2 LEN IDX",
-            "(error) ERR If you want both the length and indexes, please just use IDX.",
-        ),
+        is("LCS key1 key2 LEN IDX", "(error) ERR If you want both the length and indexes, please just use IDX."),
         is("HSET h f v", "(integer) 1"),
         is("LCS key1 h", "(error) ERR The specified keys must contain string values"),
     ],
@@ -258,8 +255,7 @@ mod tests {
         let mut table = vec![vec![0; b.len() + 1]; a.len() + 1];
         for (i, x) in a.iter().enumerate() {
             for (j, y) in b.iter().enumerate() {
-                table[i + 1][j + 1] =
-                    if x == y { table[i][j] + 1 } else { table[i][j + 1].max(table[i + 1][j]) };
+                table[i + 1][j + 1] = if x == y { table[i][j] + 1 } else { table[i][j + 1].max(table[i + 1][j]) };
             }
         }
         table

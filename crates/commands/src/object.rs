@@ -60,7 +60,10 @@ const SUBCOMMANDS: &[Row] = &[
         examples: &[
             is("SET k v", "OK"),
             is("OBJECT FREQ nosuch", "(nil)"),
-            starts("OBJECT FREQ k", "(error) ERR An LFU maxmemory policy is not selected, access frequency not tracked."),
+            starts(
+                "OBJECT FREQ k",
+                "(error) ERR An LFU maxmemory policy is not selected, access frequency not tracked.",
+            ),
         ],
         run: freq,
         ..SUBCOMMAND

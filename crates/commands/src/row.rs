@@ -50,9 +50,15 @@ impl Row {
 pub enum Keys {
     None,
     /// first, last (negative: counted from the end), step; as in COMMAND INFO.
-    Range { first: i16, last: i16, step: i16 },
+    Range {
+        first: i16,
+        last: i16,
+        step: i16,
+    },
     /// Argument `at` holds the number of keys that follow it.
-    Counted { at: i16 },
+    Counted {
+        at: i16,
+    },
     /// Found by the command's own rule; appends the positions.
     Rule(fn(&Args<'_>, &mut Vec<usize>)),
 }

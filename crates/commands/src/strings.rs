@@ -274,10 +274,7 @@ pub const ROWS: &[Row] = &[
             is("SETRANGE new 2 x", "(integer) 3"),
             is("GET new", "\"\\x00\\x00x\""),
             is("SETRANGE k -1 x", "(error) ERR offset is out of range"),
-            is(
-                "SETRANGE k 536870911 xx",
-                "(error) ERR string exceeds maximum allowed size (proto-max-bulk-len)",
-            ),
+            is("SETRANGE k 536870911 xx", "(error) ERR string exceeds maximum allowed size (proto-max-bulk-len)"),
         ],
         run: setrange,
         ..BASE
@@ -553,7 +550,10 @@ fn mget(cx: &mut Cx<'_>) -> Run {
 }
 
 /// The keys with their values; an odd word out is an error.
-fn pairs<'a>(cx: &Cx<'a>, command: &str) -> Result<impl Iterator<Item = (&'a store::Key<'a>, &'a [u8])> + use<'a>, Stop> {
+fn pairs<'a>(
+    cx: &Cx<'a>,
+    command: &str,
+) -> Result<impl Iterator<Item = (&'a store::Key<'a>, &'a [u8])> + use<'a>, Stop> {
     if cx.args.len() % 2 == 0 {
         return Err(wrong_arity(command));
     }
@@ -677,9 +677,18 @@ mod tests {
     #[test]
     fn parts_of_a_string_are_redis_s() {
         for (start, end, expected) in [
-            (0, 3, "This"), (-3, -1, "ing"), (0, -1, "This is a string"), (10, 100, "string"), (16, 20, ""),
-            (-1, -3, ""), (-100, 3, "This"), (-100, -100, "T"), (i64::MIN, i64::MAX, "This is a string"), (5, 4, ""),
-            (i64::MAX, i64::MAX, ""), (i64::MIN, i64::MIN, "T"),
+            (0, 3, "This"),
+            (-3, -1, "ing"),
+            (0, -1, "This is a string"),
+            (10, 100, "string"),
+            (16, 20, ""),
+            (-1, -3, ""),
+            (-100, 3, "This"),
+            (-100, -100, "T"),
+            (i64::MIN, i64::MAX, "This is a string"),
+            (5, 4, ""),
+            (i64::MAX, i64::MAX, ""),
+            (i64::MIN, i64::MIN, "T"),
         ] {
             assert_eq!(part(b"This is a string", start, end), expected.as_bytes(), "{start} {end}");
         }

@@ -130,36 +130,15 @@ mod tests {
 
     #[test]
     fn allocations_are_counted_by_size_class() {
-        let classes = [
-            (0, 0),
-            (1, 8),
-            (8, 8),
-            (9, 16),
-            (17, 32),
-            (128, 128),
-            (129, 160),
-            (160, 160),
-            (161, 192),
-        ];
-        for (asked, taken) in
-            classes
-                .into_iter()
-                .chain([(256, 256), (257, 320), (513, 640), (4097, 5120)])
-        {
+        let classes = [(0, 0), (1, 8), (8, 8), (9, 16), (17, 32), (128, 128), (129, 160), (160, 160), (161, 192)];
+        for (asked, taken) in classes.into_iter().chain([(256, 256), (257, 320), (513, 640), (4097, 5120)]) {
             assert_eq!(malloc_bytes(asked), taken, "{asked}");
         }
     }
 
     #[test]
     fn kinds_keep_their_numbers() {
-        let kinds = [
-            Kind::String,
-            Kind::Hash,
-            Kind::List,
-            Kind::Set,
-            Kind::ZSet,
-            Kind::Stream,
-        ];
+        let kinds = [Kind::String, Kind::Hash, Kind::List, Kind::Set, Kind::ZSet, Kind::Stream];
         for (number, kind) in kinds.into_iter().enumerate() {
             assert_eq!(Kind::from_u8(number as u8), Some(kind));
             assert_eq!(kind as usize, number);

@@ -23,10 +23,7 @@ impl Varint {
             len += 1;
         }
         bytes[len] = rest as u8;
-        Varint {
-            bytes,
-            len: len as u8 + 1,
-        }
+        Varint { bytes, len: len as u8 + 1 }
     }
 
     #[inline]
@@ -67,23 +64,9 @@ mod tests {
 
     #[test]
     fn lengths_come_back() {
-        for value in [
-            0,
-            1,
-            127,
-            128,
-            16_383,
-            16_384,
-            2_097_151,
-            2_097_152,
-            1 << 30,
-            u32::MAX as usize,
-        ] {
+        for value in [0, 1, 127, 128, 16_383, 16_384, 2_097_151, 2_097_152, 1 << 30, u32::MAX as usize] {
             let varint = Varint::new(value);
-            assert_eq!(
-                read(varint.as_bytes(), 0),
-                Some((value, varint.as_bytes().len()))
-            );
+            assert_eq!(read(varint.as_bytes(), 0), Some((value, varint.as_bytes().len())));
             // Cut anywhere, it is not a length.
             for cut in 0..varint.as_bytes().len() {
                 assert_eq!(read(&varint.as_bytes()[..cut], 0), None);
@@ -94,11 +77,7 @@ mod tests {
     #[test]
     fn hostile_lengths_are_refused() {
         assert_eq!(read(&[0xff, 0xff, 0xff, 0xff, 0x1f], 0), None, "33 bits");
-        assert_eq!(
-            read(&[0x80, 0x80, 0x80, 0x80, 0x80, 0x00], 0),
-            None,
-            "six bytes"
-        );
+        assert_eq!(read(&[0x80, 0x80, 0x80, 0x80, 0x80, 0x00], 0), None, "six bytes");
         assert_eq!(read_part(&[3, b'a', b'b'], 0), None, "one byte short");
         assert_eq!(read_part(&[2, b'a', b'b'], 0), Some(1..3));
         assert_eq!(read_part(&[], 0), None);

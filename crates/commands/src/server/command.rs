@@ -95,7 +95,10 @@ pub(super) const ROWS: &[Row] = &[
         syntax: "[command-name [command-name ...]]",
         examples: &[
             is("COMMAND INFO nosuchcommand", "1) (nil)"),
-            starts("COMMAND INFO get", "1)  1) \"get\"\n    2) (integer) 2\n    3) 1) readonly\n       2) fast\n    4) (integer) 1\n"),
+            starts(
+                "COMMAND INFO get",
+                "1)  1) \"get\"\n    2) (integer) 2\n    3) 1) readonly\n       2) fast\n    4) (integer) 1\n",
+            ),
         ],
         run: |cx| {
             if cx.args.len() == 2 {

@@ -193,10 +193,14 @@ fn diagnosis(figures: &MemoryFigures) -> String {
         ));
     }
     if figures.clients_bytes > figures.allocated_bytes / 4 {
-        findings.push("Clients' buffers take more than a quarter of the memory: look for slow readers in CLIENT LIST.".to_owned());
+        findings.push(
+            "Clients' buffers take more than a quarter of the memory: look for slow readers in CLIENT LIST.".to_owned(),
+        );
     }
     if figures.flash_limit_bytes > 0 && figures.flash_used_bytes > figures.flash_limit_bytes / 100 * 95 {
-        findings.push("Flash is more than 95 % full: raise memory-limit, or choose a maxmemory-policy that evicts.".to_owned());
+        findings.push(
+            "Flash is more than 95 % full: raise memory-limit, or choose a maxmemory-policy that evicts.".to_owned(),
+        );
     }
     match findings.is_empty() {
         true => "No memory problems found.\n".to_owned(),
@@ -272,11 +276,14 @@ const SLOWLOG_COUNT: usize = 10;
 fn slowlog_get(cx: &mut Cx<'_>) -> Run {
     let count = match cx.args.get(2) {
         None => SLOWLOG_COUNT,
-        Some(_) if cx.args.len() > 3 => return Err(Stop::error("ERR wrong number of arguments for 'slowlog|get' command")),
+        Some(_) if cx.args.len() > 3 => {
+            return Err(Stop::error("ERR wrong number of arguments for 'slowlog|get' command"));
+        }
         Some(word) => match number::int(word).ok_or(NOT_INTEGER)? {
             -1 => usize::MAX,
-            count => usize::try_from(count)
-                .map_err(|_| Stop::error("ERR count should be greater than or equal to -1"))?,
+            count => {
+                usize::try_from(count).map_err(|_| Stop::error("ERR count should be greater than or equal to -1"))?
+            }
         },
     };
     let entries = cx.server.slowlog(count);
@@ -354,7 +361,10 @@ pub(super) const LATENCY: &[Row] = &[
         examples: &[
             is("CONFIG RESETSTAT", "OK"),
             is("GET k", "(nil)"),
-            starts("LATENCY HISTOGRAM get", "1) \"get\"\n2) 1) \"calls\"\n   2) (integer) 1\n   3) \"histogram_usec\"\n"),
+            starts(
+                "LATENCY HISTOGRAM get",
+                "1) \"get\"\n2) 1) \"calls\"\n   2) (integer) 1\n   3) \"histogram_usec\"\n",
+            ),
             is("LATENCY HISTOGRAM nosuchcommand", "(empty array)"),
         ],
         run: latency_histogram,

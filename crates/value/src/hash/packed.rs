@@ -56,9 +56,7 @@ pub fn len(bytes: &[u8]) -> usize {
 
 pub fn get<'a>(bytes: &'a [u8], field: &[u8]) -> Option<&'a [u8]> {
     // Most fields differ in length already; comparing the bytes of those would be wasted.
-    iter(bytes)
-        .find(|(name, _)| name.len() == field.len() && *name == field)
-        .map(|(_, value)| value)
+    iter(bytes).find(|(name, _)| name.len() == field.len() && *name == field).map(|(_, value)| value)
 }
 
 pub fn find(bytes: &[u8], field: &[u8]) -> Option<Place> {
@@ -67,11 +65,7 @@ pub fn find(bytes: &[u8], field: &[u8]) -> Option<Place> {
         let name = varint::read_part(bytes, at)?;
         let value = varint::read_part(bytes, name.end)?;
         if name.len() == field.len() && &bytes[name.clone()] == field {
-            return Some(Place {
-                entry: at..value.end,
-                value_header: name.end,
-                value,
-            });
+            return Some(Place { entry: at..value.end, value_header: name.end, value });
         }
         at = value.end;
     }
@@ -97,10 +91,7 @@ pub fn overwrite<B: Buffer + ?Sized>(buffer: &mut B, place: &Place, value: &[u8]
         buffer.bytes_mut()[place.value.clone()].copy_from_slice(value);
     } else {
         let len = Varint::new(value.len());
-        buffer.splice(
-            place.value_header..place.value.end,
-            &[len.as_bytes(), value],
-        );
+        buffer.splice(place.value_header..place.value.end, &[len.as_bytes(), value]);
     }
 }
 
@@ -108,10 +99,7 @@ pub fn overwrite<B: Buffer + ?Sized>(buffer: &mut B, place: &Place, value: &[u8]
 pub fn append<B: Buffer + ?Sized>(buffer: &mut B, field: &[u8], value: &[u8]) {
     let end = buffer.bytes().len();
     let (field_len, value_len) = (Varint::new(field.len()), Varint::new(value.len()));
-    buffer.splice(
-        end..end,
-        &[field_len.as_bytes(), field, value_len.as_bytes(), value],
-    );
+    buffer.splice(end..end, &[field_len.as_bytes(), field, value_len.as_bytes(), value]);
 }
 
 /// True if the field was there.
@@ -129,11 +117,7 @@ pub fn remove<B: Buffer + ?Sized>(buffer: &mut B, field: &[u8]) -> bool {
 pub fn check(bytes: &[u8]) -> Result<(), Corrupt> {
     let mut fields = iter(bytes);
     while fields.next().is_some() {}
-    if fields.at == bytes.len() {
-        Ok(())
-    } else {
-        Err(Corrupt)
-    }
+    if fields.at == bytes.len() { Ok(()) } else { Err(Corrupt) }
 }
 
 #[cfg(test)]
@@ -142,13 +126,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn text(bytes: &[u8]) -> String {
-        let pairs = iter(bytes).map(|(field, value)| {
-            format!(
-                "{}={}",
-                String::from_utf8_lossy(field),
-                String::from_utf8_lossy(value)
-            )
-        });
+        let pairs = iter(bytes)
+            .map(|(field, value)| format!("{}={}", String::from_utf8_lossy(field), String::from_utf8_lossy(value)));
         pairs.collect::<Vec<_>>().join(" ")
     }
 

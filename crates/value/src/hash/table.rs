@@ -54,12 +54,7 @@ pub fn seed(secret: [u64; 2]) {
 }
 
 fn tag(field: &[u8]) -> u32 {
-    let secret = SECRET.get_or_init(|| {
-        [
-            RandomState::new().hash_one(0),
-            RandomState::new().hash_one(1),
-        ]
-    });
+    let secret = SECRET.get_or_init(|| [RandomState::new().hash_one(0), RandomState::new().hash_one(1)]);
     let mut hasher = SipHasher13::new_with_keys(secret[0], secret[1]);
     hasher.write(field);
     ((hasher.finish() >> 32) as u32).max(EMPTY + 1)
@@ -118,10 +113,7 @@ impl Table {
         let entry = self.entries[gap].take().expect("found fields are there");
         self.entry_bytes -= malloc_bytes(entry.len());
         // What overflowed past the gap moves back, as far as each field's home allows.
-        while gap + 1 < self.tags.len()
-            && self.tags[gap + 1] != EMPTY
-            && self.home(self.tags[gap + 1]) <= gap
-        {
+        while gap + 1 < self.tags.len() && self.tags[gap + 1] != EMPTY && self.home(self.tags[gap + 1]) <= gap {
             self.tags[gap] = self.tags[gap + 1];
             self.entries.swap(gap, gap + 1);
             gap += 1;
@@ -211,11 +203,7 @@ impl Table {
                 return Err(Corrupt);
             }
         }
-        if at == bytes.len() {
-            Ok(table)
-        } else {
-            Err(Corrupt)
-        }
+        if at == bytes.len() { Ok(table) } else { Err(Corrupt) }
     }
 
     #[inline]
@@ -232,11 +220,7 @@ impl Table {
             if other == EMPTY || other > tag {
                 break;
             }
-            if other == tag
-                && self.entries[at]
-                    .as_deref()
-                    .is_some_and(|entry| split(entry).0 == field)
-            {
+            if other == tag && self.entries[at].as_deref().is_some_and(|entry| split(entry).0 == field) {
                 return Ok(at);
             }
             at += 1;
@@ -252,9 +236,7 @@ impl Table {
     fn insert(&mut self, at: usize, tag: u32, entry: Box<[u8]>) {
         self.entry_bytes += malloc_bytes(entry.len());
         self.fields += 1;
-        let gap = self.tags[at.min(self.tags.len())..]
-            .iter()
-            .position(|&tag| tag == EMPTY);
+        let gap = self.tags[at.min(self.tags.len())..].iter().position(|&tag| tag == EMPTY);
         let gap = match gap {
             Some(offset) => at + offset,
             None => {
@@ -294,11 +276,7 @@ impl Table {
         self.tags.resize(homes, EMPTY);
         self.entries.resize_with(homes, || None);
         let mut next = 0;
-        for (tag, entry) in tags
-            .into_iter()
-            .zip(entries)
-            .filter(|(_, entry)| entry.is_some())
-        {
+        for (tag, entry) in tags.into_iter().zip(entries).filter(|(_, entry)| entry.is_some()) {
             let at = next.max(self.home(tag));
             if at == self.tags.len() {
                 self.tags.push(tag);
@@ -334,10 +312,7 @@ fn split(entry: &[u8]) -> (&[u8], &[u8]) {
 
 impl std::fmt::Debug for Table {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Table")
-            .field("fields", &self.fields)
-            .field("homes", &self.homes)
-            .finish_non_exhaustive()
+        f.debug_struct("Table").field("fields", &self.fields).field("homes", &self.homes).finish_non_exhaustive()
     }
 }
 

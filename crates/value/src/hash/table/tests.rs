@@ -7,17 +7,13 @@ fn name(n: usize) -> Vec<u8> {
 }
 
 fn filled(fields: usize) -> Table {
-    (0..fields)
-        .map(|n| (name(n), n.to_string().into_bytes()))
-        .collect()
+    (0..fields).map(|n| (name(n), n.to_string().into_bytes())).collect()
 }
 
 /// A small deterministic source of numbers below n.
 fn source(mut state: u64) -> impl FnMut(usize) -> usize {
     move |n| {
-        state = state
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         ((state >> 33) % n as u64) as usize
     }
 }
@@ -34,10 +30,7 @@ fn assert_sound(table: &Table) {
         assert!(tag >= last, "tags are sorted");
         let home = table.home(tag);
         assert!(home <= at);
-        assert!(
-            table.tags[home..at].iter().all(|&tag| tag != EMPTY),
-            "no gap between a field and its home"
-        );
+        assert!(table.tags[home..at].iter().all(|&tag| tag != EMPTY), "no gap between a field and its home");
         last = tag;
         fields += 1;
         bytes += malloc_bytes(entry.len());
@@ -68,11 +61,7 @@ fn slots_cost_at_most_forty_bytes_a_field() {
     for fields in [200, 1000, 5000, 5001, 20_000, 33_333, 70_000] {
         let table = filled(fields);
         let slots = table.mem_bytes() - table.entry_bytes;
-        assert!(
-            slots <= 42 * fields,
-            "{} bytes for {fields}",
-            slots / fields
-        );
+        assert!(slots <= 42 * fields, "{} bytes for {fields}", slots / fields);
     }
 }
 
@@ -82,9 +71,7 @@ fn a_scan_sees_every_field_that_stays_though_the_table_grows_and_shrinks() {
     let mut seen = HashMap::<Vec<u8>, u32>::new();
     let (mut cursor, mut round) = (0, 0);
     loop {
-        let step = table.scan(cursor, 10, &mut |field, _| {
-            *seen.entry(field.to_vec()).or_default() += 1
-        });
+        let step = table.scan(cursor, 10, &mut |field, _| *seen.entry(field.to_vec()).or_default() += 1);
         // Fields of the even numbers stay; strangers come and go by the thousand.
         for n in 0..3000 {
             let stranger = name(10_000 + n);
@@ -102,11 +89,7 @@ fn a_scan_sees_every_field_that_stays_though_the_table_grows_and_shrinks() {
         }
     }
     for n in (0..1000).step_by(2) {
-        assert_eq!(
-            seen.get(&name(n)),
-            Some(&1),
-            "field {n}, after {round} rounds"
-        );
+        assert_eq!(seen.get(&name(n)), Some(&1), "field {n}, after {round} rounds");
     }
 }
 
@@ -118,14 +101,8 @@ fn a_scan_by_hostile_cursors_ends() {
         table.scan(cursor, usize::MAX, &mut |_, _| seen += 1);
         assert!(seen <= 300);
     }
-    assert_eq!(
-        Table::new().scan(0, 10, &mut |_, _| panic!("nothing to visit")),
-        Step::End
-    );
-    assert_eq!(
-        Table::new().scan(77, 0, &mut |_, _| panic!("nothing to visit")),
-        Step::End
-    );
+    assert_eq!(Table::new().scan(0, 10, &mut |_, _| panic!("nothing to visit")), Step::End);
+    assert_eq!(Table::new().scan(77, 0, &mut |_, _| panic!("nothing to visit")), Step::End);
 }
 
 #[test]
@@ -134,16 +111,11 @@ fn random_fields_are_drawn_evenly() {
     let mut draw = source(42);
     let mut counts = BTreeMap::<Vec<u8>, u32>::new();
     for _ in 0..50_000 {
-        *counts
-            .entry(table.random(&mut draw).expect("it is not empty").0.to_vec())
-            .or_default() += 1;
+        *counts.entry(table.random(&mut draw).expect("it is not empty").0.to_vec()).or_default() += 1;
     }
     // 1000 each is expected, with a deviation of 31; six of them is one in a hundred million.
     assert_eq!(counts.len(), 50);
-    assert!(
-        counts.values().all(|&count| (800..1200).contains(&count)),
-        "{counts:?}"
-    );
+    assert!(counts.values().all(|&count| (800..1200).contains(&count)), "{counts:?}");
     assert_eq!(Table::new().random(draw), None);
 }
 
@@ -156,10 +128,7 @@ fn fields_of_one_tag_are_one_step() {
         table.insert(at, 77, entry(field, b"v"));
     }
     let mut seen = Vec::new();
-    assert_eq!(
-        table.scan(0, 1, &mut |field, _| seen.push(field.to_vec())),
-        Step::End
-    );
+    assert_eq!(table.scan(0, 1, &mut |field, _| seen.push(field.to_vec())), Step::End);
     assert_eq!(seen, [b"a", b"b", b"c"]);
     assert_eq!(table.find(77, b"c").map(|at| at - table.home(77)), Ok(2));
 }
@@ -176,10 +145,7 @@ fn what_is_encoded_comes_back() {
         back.encode(&mut again);
         assert_eq!(bytes, again, "deterministic");
         // Any byte less or more is not a table.
-        assert_eq!(
-            Table::decode(&bytes[..bytes.len() - 1]).err(),
-            Some(Corrupt)
-        );
+        assert_eq!(Table::decode(&bytes[..bytes.len() - 1]).err(), Some(Corrupt));
         bytes.push(0);
         assert_eq!(Table::decode(&bytes).err(), Some(Corrupt));
     }
@@ -188,19 +154,10 @@ fn what_is_encoded_comes_back() {
 #[test]
 fn hostile_counts_allocate_nothing() {
     assert_eq!(Table::decode(&[]).err(), Some(Corrupt));
-    assert_eq!(
-        Table::decode(&[0xff, 0xff, 0xff, 0xff, 0x0f]).err(),
-        Some(Corrupt)
-    );
-    assert_eq!(
-        Table::decode(&[0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0, 0, 0]).err(),
-        Some(Corrupt)
-    );
+    assert_eq!(Table::decode(&[0xff, 0xff, 0xff, 0xff, 0x0f]).err(), Some(Corrupt));
+    assert_eq!(Table::decode(&[0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0, 0, 0]).err(), Some(Corrupt));
     // The same field twice.
-    assert_eq!(
-        Table::decode(&[2, 1, b'a', 0, 1, b'a', 0]).err(),
-        Some(Corrupt)
-    );
+    assert_eq!(Table::decode(&[2, 1, b'a', 0, 1, b'a', 0]).err(), Some(Corrupt));
 }
 
 proptest! {

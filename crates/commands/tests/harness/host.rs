@@ -1,0 +1,92 @@
+//! A server for handlers that ask nothing of it.
+
+use commands::host::*;
+use commands::session::Session;
+use std::time::Duration;
+
+pub struct NoServer;
+
+fn no_server() -> ! {
+    panic!("this handler was not to ask the server")
+}
+
+impl Host for NoServer {
+    fn time_us(&self) -> u64 {
+        no_server()
+    }
+    fn password_required(&self) -> bool {
+        no_server()
+    }
+    fn password_matches(&self, _: &[u8], _: &[u8]) -> bool {
+        no_server()
+    }
+    fn debug_allowed(&self, _: &Session) -> bool {
+        no_server()
+    }
+    fn client_list(&self, _: &Session, _: &ClientFilter) -> String {
+        no_server()
+    }
+    fn client_kill(&self, _: &Session, _: &ClientFilter) -> Killed {
+        no_server()
+    }
+    fn client_pause(&self, _: u64, _: Pause) {
+        no_server()
+    }
+    fn client_unpause(&self) {
+        no_server()
+    }
+    fn config_get(&self, _: &[&[u8]]) -> Vec<(String, String)> {
+        no_server()
+    }
+    fn config_set(&self, _: &Session, _: &[(&[u8], &[u8])]) -> Result<(), String> {
+        no_server()
+    }
+    fn config_rewrite(&self) -> Result<(), String> {
+        no_server()
+    }
+    fn reset_stats(&self) {
+        no_server()
+    }
+    fn info(&self, _: &[&[u8]]) -> String {
+        no_server()
+    }
+    fn slowlog(&self, _: usize) -> Vec<SlowCommand> {
+        no_server()
+    }
+    fn slowlog_len(&self) -> usize {
+        no_server()
+    }
+    fn slowlog_reset(&self) {
+        no_server()
+    }
+    fn latency_latest(&self) -> Vec<LatencyEvent> {
+        no_server()
+    }
+    fn latency_history(&self, _: &[u8]) -> Vec<(u64, u64)> {
+        no_server()
+    }
+    fn latency_reset(&self, _: &[&[u8]]) -> usize {
+        no_server()
+    }
+    fn latency_histogram(&self, _: &[&[u8]]) -> Vec<CommandLatency> {
+        no_server()
+    }
+    fn memory(&self) -> MemoryFigures {
+        no_server()
+    }
+    fn malloc_report(&self) -> String {
+        no_server()
+    }
+    fn purge_memory(&self) {
+        no_server()
+    }
+    fn shutdown(&self, _: bool) -> Result<(), String> {
+        no_server()
+    }
+    fn sleep(&self, _: Duration) {
+        no_server()
+    }
+    fn set_active_expire(&self, _: bool) {
+        no_server()
+    }
+}

@@ -1,0 +1,160 @@
+//! The whole table, one property after another.
+
+use commands::{Acl, Args, Flag, Keys, Row, Values, table};
+use resp::Span;
+use std::collections::HashSet;
+
+/// Every row with its full name; subcommands as `container|name`.
+fn all() -> Vec<(String, &'static Row)> {
+    let mut rows = Vec::new();
+    for row in table::all() {
+        rows.push((row.name.to_owned(), row));
+        rows.extend(row.subcommands.iter().map(|sub| (format!("{}|{}", row.name, sub.name), sub)));
+    }
+    rows
+}
+
+#[test]
+fn names_are_lower_case_and_unique() {
+    let mut seen = HashSet::new();
+    for (name, row) in all() {
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
+        assert!(!row.name.is_empty() && row.name.bytes().all(plain), "{name}");
+        assert!(seen.insert(name.clone()), "{name} stands twice");
+    }
+}
+
+#[test]
+fn every_name_is_found_in_any_case() {
+    for row in table::all() {
+        let mixed: String =
+            row.name.chars().enumerate().map(|(at, c)| if at % 2 == 0 { c.to_ascii_uppercase() } else { c }).collect();
+        let found = table::find(mixed.as_bytes()).unwrap_or_else(|| panic!("{mixed}"));
+        assert!(std::ptr::eq(found, row));
+        for sub in row.subcommands {
+            let upper = sub.name.to_ascii_uppercase();
+            assert!(table::find_subcommand(row, upper.as_bytes()).is_some_and(|found| std::ptr::eq(found, sub)));
+        }
+        assert!(table::find_subcommand(row, b"nosuch").is_none());
+    }
+    for name in [&b""[..], b"nosuch", b"get\0", b"ge", b"gett", b"g\xefet"] {
+        assert!(table::find(name).is_none());
+    }
+}
+
+#[test]
+fn every_row_tells_what_it_must() {
+    for (name, row) in all() {
+        assert!(row.summary.len() > 10 && row.summary.ends_with('.'), "{name}: a sentence");
+        assert!(row.complexity.starts_with("O(") || row.complexity.starts_with("Depends on "), "{name}");
+        let version: Vec<&str> = row.since.split('.').collect();
+        assert!(version.len() == 3 && version.iter().all(|n| n.parse::<u8>().is_ok()), "{name} since {}", row.since);
+        assert!(!row.acl.is_empty(), "{name}: ACL categories");
+        assert!(row.arity != 0, "{name}");
+        assert!(!row.examples.is_empty(), "{name}: examples");
+    }
+}
+
+#[test]
+fn every_data_command_shows_an_error_too() {
+    for (name, row) in all() {
+        let data = row.acl.iter().any(|acl| matches!(acl, Acl::Keyspace | Acl::String | Acl::Hash));
+        if !data {
+            continue;
+        }
+        assert!(row.examples.len() >= 2, "{name}");
+        let shows_error = row.examples.iter().any(|example| match example.reply {
+            commands::Expect::Is(text) | commands::Expect::Starts(text) | commands::Expect::OnlyHere(text) => {
+                text.starts_with("(error) ")
+            }
+        });
+        assert!(shows_error, "{name}");
+    }
+}
+
+#[test]
+fn examples_of_a_row_call_it() {
+    for (name, row) in all() {
+        let words: Vec<&str> = name.split('|').collect();
+        let called = row.examples.iter().any(|example| {
+            let mut line = example.command.split_whitespace();
+            words.iter().all(|word| line.next().is_some_and(|other| other.eq_ignore_ascii_case(word)))
+        });
+        // A container's own examples call a subcommand that is not there.
+        assert!(called, "{name}");
+    }
+}
+
+#[test]
+fn syntax_and_arity_agree() {
+    let mut failures = Vec::new();
+    for (name, row) in all() {
+        if !row.subcommands.is_empty() {
+            continue;
+        }
+        // Words outside brackets are required; the name counts, and so does a container's.
+        let mut depth = 0;
+        let mut required = name.split('|').count() as i16;
+        let mut optional = false;
+        for word in row.syntax.split_whitespace() {
+            let opens = word.matches(['[', '<']).count();
+            depth += opens;
+            if depth == 0 {
+                required += 1;
+            } else {
+                optional = true;
+            }
+            depth -= word.matches([']', '>']).count();
+        }
+        let expected = if optional { -required } else { required };
+        // QUIT takes arguments and ignores them.
+        let agrees = row.arity == expected || row.syntax.contains('<') || row.name == "quit";
+        if depth != 0 || !agrees {
+            failures.push(format!("{name} {}: {}", row.syntax, row.arity));
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn keys_stand_within_the_arity() {
+    for (name, row) in all() {
+        let Keys::Range { first, last, step } = row.keys else { continue };
+        let least = row.arity.unsigned_abs() as i16;
+        assert!(first >= 1 && step >= 1 && first < least, "{name}: the first key is required");
+        assert!(last < 0 || (first <= last && last < least), "{name}: the last key is required");
+        assert!(row.syntax.contains("key") || row.syntax.starts_with("source destination"), "{name}");
+        // The shortest call has all its keys.
+        let words = vec![Span { start: 0, len: 1 }; least as usize];
+        let mut positions = Vec::new();
+        row.keys.positions(&Args::new(b"x", &words), &mut positions);
+        assert!(!positions.is_empty() && positions.iter().all(|&at| at < least as usize), "{name}");
+        // A call too short has fewer keys, and no panic.
+        for count in 0..least as usize {
+            positions.clear();
+            row.keys.positions(&Args::new(b"x", &words[..count]), &mut positions);
+            assert!(positions.iter().all(|&at| at < count), "{name}");
+        }
+    }
+}
+
+#[test]
+fn flags_do_not_contradict_each_other() {
+    for (name, row) in all() {
+        let has = |flag: Flag| row.flags.contains(&flag);
+        let acl = |category: Acl| row.acl.contains(&category);
+        assert!(!(has(Flag::Write) && has(Flag::Readonly)), "{name}");
+        assert!(!has(Flag::Denyoom) || has(Flag::Write), "{name}: only writers are refused when memory is full");
+        assert_eq!(has(Flag::Fast), acl(Acl::Fast), "{name}");
+        assert!(acl(Acl::Fast) != acl(Acl::Slow), "{name}: fast or slow");
+        assert_eq!(has(Flag::Write), acl(Acl::Write), "{name}");
+        assert!(!has(Flag::Admin) || acl(Acl::Admin) && acl(Acl::Dangerous), "{name}");
+        let distinct: HashSet<String> = row.flags.iter().map(|flag| format!("{flag:?}")).collect();
+        assert_eq!(distinct.len(), row.flags.len(), "{name}: a flag stands twice");
+        if let Keys::None = row.keys {
+            assert!(row.values == Values::Untouched, "{name}: no key, no value");
+        } else {
+            assert!(!has(Flag::Keyspace), "{name}: a command on the whole dataset locks no key");
+        }
+    }
+}
