@@ -333,3 +333,62 @@ fn the_example_file_is_the_default_configuration() {
     assert_eq!(example.get(&["*"]), store(&[]).get(&["*"]));
     assert!(example.take_notices().is_empty());
 }
+
+/// xorshift: the same text for the same seed.
+struct Dice(u64);
+impl Dice {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % bound as u64) as usize
+    }
+    fn pick<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
+        from[self.below(from.len())]
+    }
+}
+
+/// Words that some type takes, nearly takes, or chokes on.
+#[rustfmt::skip]
+const WORDS: &[&str] = &[
+    "yes", "no", "auto", "0", "1", "-1", "16", "65535", "65536", "4294967295", "9223372036854775807",
+    "9223372036854775808", "18446744073709551615", "1kb", "4mb", "30%", "100%", "0%", "1gb", "16777215gb", "777", "lz4",
+    "local", "normal", "replica", "50", "99.9", "nan", "inf", "1e400", "KEA", "/tmp", ".", "\"\"", "\"a b\"", "'", "\"",
+    "\\x41", "\"\\xff\"", "\u{b5}", "*", "#", "%", "allkeys-lru", "notice", "default", "nosave", "60", "10000",
+];
+
+/// No text makes it panic, and what is accepted builds, is shown, set and read back.
+#[test]
+fn any_text_gives_a_configuration_or_an_error() {
+    let (mut accepted, mut refused) = (0, 0);
+    for seed in 1..600 {
+        let mut dice = Dice(0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(seed));
+        let mut loaded = load::Loaded::defaults().unwrap();
+        for _ in 0..4 {
+            let mut line = ROWS[dice.below(ROWS.len())].name.to_owned();
+            for _ in 0..dice.below(5) {
+                line.push(' ');
+                line.push_str(dice.pick(WORDS));
+            }
+            let _ = loaded.text("any", &line);
+        }
+        let named = loaded.named.clone();
+        let Ok(store) = ConfigStore::new(loaded, None) else {
+            refused += 1;
+            continue;
+        };
+        accepted += 1;
+        // Everything that CONFIG GET shows of what may change, CONFIG SET takes.
+        for row in (0..ROWS.len()).filter(|&index| named[index]).map(|index| &ROWS[index]) {
+            if row.change == Change::Live {
+                let shown = get(&store, row.name);
+                let set = store.set(&[(row.name, &shown)]);
+                assert_eq!(set, Ok(()), "seed {seed}: {} {shown}", row.name);
+                assert_eq!(get(&store, row.name), shown, "seed {seed}");
+            }
+        }
+        let row = &ROWS[dice.below(ROWS.len())];
+        let _ = store.set(&[(row.name, dice.pick(WORDS)), ("timeout", dice.pick(WORDS))]);
+    }
+    assert!(accepted > 200, "{accepted} accepted, {refused} refused: the text is too wild to test much");
+}
