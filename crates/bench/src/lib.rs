@@ -21,7 +21,10 @@
 pub mod cli;
 pub mod config;
 pub mod output;
+pub mod report;
+pub mod scenario;
 pub mod stats;
+pub mod suite;
 
 mod data;
 mod engine;

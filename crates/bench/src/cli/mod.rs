@@ -1,7 +1,7 @@
 //! Owns the program `flintkv bench`: command line in, runs, tables and files out.
 
 mod args;
-mod interrupt;
+pub(crate) mod interrupt;
 mod progress;
 
 use std::ffi::OsString;
@@ -14,6 +14,7 @@ use std::time::SystemTime;
 use anyhow::{Context, Result};
 use serde_json::json;
 
+use crate::config::Config;
 use crate::output::{self, Setting, Titled};
 use crate::rng::mix;
 use crate::stats::RunStats;
@@ -47,6 +48,15 @@ pub fn main(argv: impl Iterator<Item = OsString>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The run that a command line describes, with a seed of its own if it asks for one.
+pub(crate) fn config_of<T: Into<OsString>>(argv: impl IntoIterator<Item = T>) -> Result<Config> {
+    let Parsed { args, mut config } = args::parse(argv.into_iter().map(Into::into))?;
+    if args.randomize() {
+        config.seeding.seed = seed_of_the_moment();
+    }
+    Ok(config)
 }
 
 /// Runs and reports; says whether it was interrupted.

@@ -1,0 +1,136 @@
+//! Owns `flintkv scenario`: a published benchmark from an empty server to a table beside the published figures. Never
+//! knows the server's code: everything it learns, it learns over sockets and from /proc.
+//!
+//! Reading order: `spec` (what is published, at a scale), `steps` (populate, centralise, dry run, measured run), `phase`
+//! (one step), `node` and `wire` (the server under test), `info` and `watch` (what it says of itself), `outcome` (the
+//! table).
+
+mod args;
+pub(crate) mod info;
+pub(crate) mod node;
+pub(crate) mod outcome;
+pub(crate) mod phase;
+pub(crate) mod scale;
+pub(crate) mod spec;
+pub(crate) mod steps;
+pub(crate) mod watch;
+pub(crate) mod wire;
+
+pub use args::Name;
+pub use scale::Scale;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::cli::interrupt;
+use crate::report::{self, Report};
+use args::Args;
+use node::{Node, Program, scratch_base};
+use spec::{Limits, Spec, Work};
+use steps::Settings;
+
+/// `argv` without the program's name. Every mistake and every failure ends with exit code 1.
+pub fn main(argv: impl Iterator<Item = OsString>) -> ExitCode {
+    let outcome = Args::parse(argv).and_then(|args| run(&args));
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            if let Some(error) = error.downcast_ref::<clap::Error>() {
+                let _ = error.print();
+                return if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+            }
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<()> {
+    interrupt::install();
+    let spec = spec::spec(args.name, args.scale);
+    let (mut node, compared, programs) = servers(args, &spec)?;
+    let settings = Settings {
+        test_time: args.test_time(),
+        hit_ratio: args.hit_ratio,
+        threads: args.threads,
+        compressibility: args.data_compressibility,
+    };
+    let mut outcome = steps::run(&spec, &settings, &mut node, compared)?;
+    outcome.report.facts.extend(programs.into_iter().map(|line| (String::from("server's command"), line)));
+    let report = outcome.report;
+    println!();
+    for table in &report.tables {
+        println!("{}", table.text());
+    }
+    for note in &report.notes {
+        println!("note: {note}");
+    }
+    if let Some(path) = &args.report {
+        write(path, &report::html(&report))?;
+        println!("report: {}", path.display());
+    }
+    if let Some(path) = &args.json {
+        write(path, &json(&report, &outcome.measured)?)?;
+    }
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn json(report: &Report, measured: &[outcome::Measured]) -> Result<String> {
+    let whole = serde_json::json!({ "report": report, "measured": measured });
+    Ok(format!("{whole:#}\n"))
+}
+
+/// The server under test, the one to compare with, and how they were started if they are ours.
+fn servers(args: &Args, spec: &Spec) -> Result<(Node, Option<Node>, Vec<String>)> {
+    let is_sweep = matches!(spec.work, Work::Sweep { .. });
+    if !args.start {
+        let endpoint = args.endpoint();
+        let node = Node::connect(endpoint)?;
+        let compared = args.compared()?.map(Node::connect).transpose()?;
+        return Ok((node, compared, Vec::new()));
+    }
+    let base = scratch_base(args.dir.as_deref())?;
+    let program = program(spec, &args.directives)?;
+    let node = program.start(&base)?;
+    let mut shown = vec![program.shown()];
+    let compared = if is_sweep {
+        let all_ram = Program::flintkv()?;
+        shown.push(all_ram.shown());
+        Some(all_ram.start(&base)?)
+    } else {
+        None
+    };
+    Ok((node, compared, shown))
+}
+
+/// A node of ours with the scenario's limits.
+pub(crate) fn program(spec: &Spec, directives: &[String]) -> Result<Program> {
+    let Limits { memory, ram } = spec.limits;
+    ensure!(ram > 0 && memory > ram, "scale {} leaves no memory", spec.scale);
+    let mut program = Program::flintkv()?.tiered(memory, ram);
+    for (name, value) in spec.directives {
+        program = program.directive(name, value);
+    }
+    for directive in directives {
+        let (name, value) = directive.split_once('=').context("expected NAME=VALUE")?;
+        program = program.directive(name, value);
+    }
+    if spec.needs_password {
+        program = program.password(&one_time_password()?);
+    }
+    Ok(program)
+}
+
+fn one_time_password() -> Result<String> {
+    use std::io::Read;
+    let mut bytes = [0; 16];
+    std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)).context("no randomness")?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}

@@ -1,0 +1,307 @@
+//! Owns a server under test: started here and stopped here, or somebody else's and left as it is. What the operating
+//! system says of its process (resident size, processor time) is read here. Never knows what load it gets.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::net::TcpListener;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+
+use super::info::{Info, Snapshot};
+use super::wire::{Client, Endpoint};
+
+/// A free port may be taken by somebody else before the server has it.
+const PORT_ATTEMPTS: usize = 5;
+const READY_WITHIN: Duration = Duration::from_secs(15);
+/// Giving back gigabytes takes a while.
+const STOPPED_WITHIN: Duration = Duration::from_secs(30);
+const LOG_TAIL_BYTES: usize = 2000;
+
+/// A program that becomes a server once it is told its port.
+#[derive(Clone, Debug)]
+pub struct Program {
+    path: OsString,
+    first: Vec<String>,
+    directives: Vec<String>,
+    /// Gets `--flash-path` in the scratch directory.
+    flash: bool,
+    password: Option<String>,
+}
+
+impl Program {
+    /// This very program, as a node. Without flash everything stays in RAM, and there is no limit.
+    pub fn flintkv() -> Result<Program> {
+        let path = std::env::current_exe().context("cannot find this program")?.into_os_string();
+        let first = vec![String::from("server")];
+        Ok(Program { path, first, directives: Vec::new(), flash: false, password: None })
+    }
+
+    /// redis-server from the PATH, without persistence, as FlintKV has none either.
+    pub fn redis() -> Program {
+        let directives = ["--save", "", "--appendonly", "no"].map(String::from).to_vec();
+        Program { path: OsString::from("redis-server"), first: Vec::new(), directives, flash: false, password: None }
+    }
+
+    pub fn directive(mut self, name: &str, value: impl ToString) -> Program {
+        self.directives.extend([format!("--{name}"), value.to_string()]);
+        self
+    }
+
+    pub fn tiered(mut self, memory_limit: u64, ram_limit: u64) -> Program {
+        self.flash = true;
+        self.directive("memory-limit", memory_limit).directive("ram-limit", ram_limit)
+    }
+
+    pub fn password(mut self, password: &str) -> Program {
+        self.password = Some(password.to_owned());
+        self.directive("requirepass", password)
+    }
+
+    /// As one would type it, for the report.
+    pub fn shown(&self) -> String {
+        let name = Path::new(&self.path).file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let mut words = vec![name];
+        words.extend(self.first.iter().cloned());
+        words.extend(self.directives.iter().map(|word| if word.is_empty() { "\"\"".into() } else { word.clone() }));
+        if self.flash {
+            words.extend(["--flash-path".into(), "DIR".into()]);
+        }
+        let shown = words.join(" ");
+        match &self.password {
+            Some(password) => shown.replace(password, "***"),
+            None => shown,
+        }
+    }
+
+    /// Starts it on a free loopback port, with a scratch directory under `base` for its log and its flash.
+    pub fn start(&self, base: &Path) -> Result<Node> {
+        let scratch = tempfile::Builder::new().prefix("flintkv-").tempdir_in(base);
+        let scratch = scratch.with_context(|| format!("no scratch directory in {}", base.display()))?;
+        let log_path = scratch.path().join("server.log");
+        for _ in 0..PORT_ATTEMPTS {
+            let port = free_port()?;
+            let log = File::create(&log_path)?;
+            let mut command = Command::new(&self.path);
+            command.args(&self.first).args(["--port", &port.to_string(), "--bind", "127.0.0.1"]);
+            command.arg("--dir").arg(scratch.path()).args(&self.directives);
+            if self.flash {
+                command.arg("--flash-path").arg(scratch.path().join("flash"));
+            }
+            command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+            let child = command.spawn().with_context(|| format!("cannot start {}", self.path.to_string_lossy()))?;
+            let endpoint = Endpoint { password: self.password.clone(), ..Endpoint::loopback(port) };
+            let mut started = Started { child, scratch: None };
+            if let Some(node) = started.ready(&endpoint)? {
+                started.scratch = Some(scratch);
+                return Ok(Node { started: Some(started), ..node });
+            }
+        }
+        let log = fs::read_to_string(&log_path).unwrap_or_default();
+        let tail = log.get(log.len().saturating_sub(LOG_TAIL_BYTES)..).unwrap_or(&log);
+        bail!("{} did not start:\n{tail}", self.shown());
+    }
+}
+
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind(("127.0.0.1", 0)).context("no free port")?.local_addr()?.port())
+}
+
+/// A process of ours; it ends with its owner.
+struct Started {
+    child: Child,
+    scratch: Option<TempDir>,
+}
+
+impl Started {
+    /// None if the process ended instead of answering.
+    fn ready(&mut self, endpoint: &Endpoint) -> Result<Option<Node>> {
+        let deadline = Instant::now() + READY_WITHIN;
+        loop {
+            if self.child.try_wait()?.is_some() {
+                return Ok(None);
+            }
+            if let Ok(mut client) = Client::connect(endpoint)
+                && let Ok(info) = client.info()
+                // the port could be somebody else's by now
+                && info.number::<u32>("process_id") == Some(self.child.id())
+            {
+                return Node::from_info(endpoint.clone(), client, &info).map(Some);
+            }
+            if Instant::now() > deadline {
+                return Ok(None);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Started {
+    /// Asks the process to end, and ends it if it does not.
+    fn drop(&mut self) {
+        if let Some(pid) = rustix::process::Pid::from_raw(self.child.id() as i32) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+        let deadline = Instant::now() + STOPPED_WITHIN;
+        while Instant::now() < deadline {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        eprintln!("warning: server {} did not stop within {STOPPED_WITHIN:?} and is killed", self.child.id());
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A server that answers.
+pub struct Node {
+    pub endpoint: Endpoint,
+    pub name: String,
+    pub facts: Facts,
+    /// Its process, if it is one of this machine.
+    pub process: Option<Process>,
+    client: Client,
+    started: Option<Started>,
+}
+
+/// What it was set to when first asked.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    pub is_flintkv: bool,
+    pub ram_limit: Option<u64>,
+    pub memory_limit: Option<u64>,
+    pub flash_driver: Option<String>,
+    pub flash_compression: Option<String>,
+    pub workers: Option<u32>,
+}
+
+impl Node {
+    /// A server that is there already. Nothing but its statistics is changed.
+    pub fn connect(endpoint: Endpoint) -> Result<Node> {
+        let mut client = Client::connect(&endpoint)?;
+        let info = client.info()?;
+        Node::from_info(endpoint, client, &info)
+    }
+
+    fn from_info(endpoint: Endpoint, client: Client, info: &Info) -> Result<Node> {
+        let local = matches!(endpoint.host.as_str(), "localhost" | "127.0.0.1" | "::1");
+        let pid = info.number::<u32>("process_id").filter(|_| local);
+        let process = pid.map(Process).filter(|process| process.resident().is_some());
+        let snapshot = Snapshot::of(info);
+        let known = |name: &str| info.text(name).filter(|&value| value != "none").map(str::to_owned);
+        let facts = Facts {
+            is_flintkv: info.is_flintkv(),
+            ram_limit: snapshot.ram_limit,
+            memory_limit: info.number("memory_limit").filter(|&limit: &u64| limit > 0),
+            flash_driver: known("flash_driver"),
+            flash_compression: snapshot.tiering.is_some().then(|| known("flash_compression")).flatten(),
+            workers: info.number("io_threads"),
+        };
+        Ok(Node { endpoint, name: info.server_name(), facts, process, client, started: None })
+    }
+
+    pub fn client(&mut self) -> &mut Client {
+        &mut self.client
+    }
+
+    pub fn snapshot(&mut self) -> Result<Snapshot> {
+        Ok(Snapshot::of(&self.client.info()?))
+    }
+
+    pub fn is_ours(&self) -> bool {
+        self.started.is_some()
+    }
+
+    /// Where a node of ours keeps its flash and its log.
+    pub fn scratch(&self) -> Option<&Path> {
+        self.started.as_ref()?.scratch.as_ref().map(TempDir::path)
+    }
+}
+
+/// A process of this machine, asked through /proc.
+#[derive(Clone, Copy, Debug)]
+pub struct Process(pub u32);
+
+impl Process {
+    /// Bytes of RAM it occupies.
+    pub fn resident(self) -> Option<u64> {
+        let text = fs::read_to_string(format!("/proc/{}/statm", self.0)).ok()?;
+        let pages: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
+        Some(pages * rustix::param::page_size() as u64)
+    }
+
+    /// User and system time of all its threads so far.
+    pub fn processor_seconds(self) -> Option<f64> {
+        let text = fs::read_to_string(format!("/proc/{}/stat", self.0)).ok()?;
+        let ticks = cpu_ticks(&text)?;
+        Some(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+    }
+
+    /// Bytes that it caused to be written to devices; none where the kernel does not say.
+    pub fn device_write_bytes(self) -> Option<u64> {
+        let text = fs::read_to_string(format!("/proc/{}/io", self.0)).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("write_bytes: "))?.trim().parse().ok()
+    }
+}
+
+/// utime + stime, fields 14 and 15; the name before them is in parentheses and may hold anything.
+fn cpu_ticks(stat: &str) -> Option<u64> {
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    Some(user + system)
+}
+
+/// A directory for flash: as given, or the first that takes O_DIRECT, because flash behind the page cache is RAM.
+pub fn scratch_base(given: Option<&Path>) -> Result<PathBuf> {
+    if let Some(given) = given {
+        fs::create_dir_all(given).with_context(|| format!("cannot make {}", given.display()))?;
+        return Ok(given.to_owned());
+    }
+    let candidates = [std::env::temp_dir(), PathBuf::from("/var/tmp"), std::env::current_dir()?];
+    if let Some(good) = candidates.iter().find(|directory| takes_direct_io(directory)) {
+        return Ok(good.clone());
+    }
+    let [first, ..] = candidates;
+    eprintln!("warning: flash in {} goes through the page cache: figures will differ (see --dir)", first.display());
+    Ok(first)
+}
+
+fn takes_direct_io(directory: &Path) -> bool {
+    let Ok(probe) = tempfile::Builder::new().prefix("flintkv-probe-").tempdir_in(directory) else { return false };
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).custom_flags(libc::O_DIRECT);
+    options.open(probe.path().join("probe")).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_time_is_read_behind_any_name() {
+        let stat = "42 (a) name 7 7) S 1 42 42 0 -1 4194560 900 0 0 0 130 25 0 0 20 0 9 0 1000 0 0";
+        assert_eq!(cpu_ticks(stat), Some(155));
+        assert_eq!(cpu_ticks("42 (short) S 1"), None);
+    }
+
+    #[test]
+    fn this_process_has_a_size_and_a_time() {
+        let me = Process(std::process::id());
+        assert!(me.resident().expect("statm") > 100_000);
+        assert!(me.processor_seconds().expect("stat") >= 0.0);
+        assert!(Process(u32::MAX).resident().is_none());
+    }
+
+    #[test]
+    fn passwords_are_not_shown() {
+        let program = Program::redis().password("geheim").directive("port", 1);
+        assert_eq!(program.shown(), "redis-server --save \"\" --appendonly no --requirepass *** --port 1");
+    }
+}

@@ -1,0 +1,124 @@
+//! Owns the look at a server while it works: resident size ten times a second, INFO once a second, on a thread of its
+//! own. Never changes anything, and never stops a run: a question that fails is a sample that is missing.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use super::info::Snapshot;
+use super::node::{Node, Process};
+use super::wire::Client;
+
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+const ASK_EVERY: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Debug)]
+pub struct Sample {
+    pub at: SystemTime,
+    pub snapshot: Snapshot,
+}
+
+/// Looks until it is dropped.
+pub struct Watch {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    stop: AtomicBool,
+    resident_max: AtomicU64,
+    /// Resident size ÷ RAM limit, at its highest, in millionths.
+    fill_max: AtomicU64,
+    ram_limit: AtomicU64,
+    samples: Mutex<Vec<Sample>>,
+}
+
+impl Watch {
+    pub fn start(node: &Node) -> Watch {
+        let shared = Arc::new(Shared::default());
+        shared.ram_limit.store(node.facts.ram_limit.unwrap_or(0), Relaxed);
+        let (state, process, endpoint) = (Arc::clone(&shared), node.process, node.endpoint.clone());
+        let body = move || {
+            let mut client = Client::connect(&endpoint).ok();
+            let mut asked = Instant::now() - ASK_EVERY;
+            while !state.stop.load(Relaxed) {
+                if let Some(resident) = process.and_then(Process::resident) {
+                    state.saw(resident);
+                }
+                if asked.elapsed() >= ASK_EVERY {
+                    asked = Instant::now();
+                    match client.as_mut().map(Client::info) {
+                        Some(Ok(info)) => state.take(Snapshot::of(&info)),
+                        // perhaps it was only that one connection
+                        _ => client = Client::connect(&endpoint).ok(),
+                    }
+                }
+                std::thread::sleep(LOOK_EVERY);
+            }
+        };
+        let thread = std::thread::Builder::new().name(String::from("watch")).spawn(body).ok();
+        Watch { shared, thread }
+    }
+
+    pub fn resident_max(&self) -> u64 {
+        self.shared.resident_max.load(Relaxed)
+    }
+
+    /// None without a limit.
+    pub fn fill_max(&self) -> Option<f64> {
+        let millionths = self.shared.fill_max.load(Relaxed);
+        (millionths > 0).then_some(millionths as f64 / 1e6)
+    }
+
+    pub fn samples_since(&self, start: SystemTime) -> Vec<Sample> {
+        let samples = self.shared.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        samples.iter().filter(|sample| sample.at >= start).cloned().collect()
+    }
+}
+
+impl Shared {
+    fn saw(&self, resident: u64) {
+        self.resident_max.fetch_max(resident, Relaxed);
+        let limit = self.ram_limit.load(Relaxed);
+        if let Some(millionths) = (u128::from(resident) * 1_000_000).checked_div(u128::from(limit)) {
+            self.fill_max.fetch_max(millionths as u64, Relaxed);
+        }
+    }
+
+    fn take(&self, snapshot: Snapshot) {
+        self.ram_limit.store(snapshot.ram_limit.unwrap_or(0), Relaxed);
+        self.saw(snapshot.resident);
+        if let Some(tiering) = &snapshot.tiering {
+            self.saw(tiering.resident_max);
+        }
+        let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        samples.push(Sample { at: SystemTime::now(), snapshot });
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_maximum_is_of_the_limit_at_that_time() {
+        let shared = Shared::default();
+        shared.saw(900);
+        assert_eq!(shared.fill_max.load(Relaxed), 0, "no limit, no share");
+        shared.take(Snapshot { ram_limit: Some(1000), resident: 950, ..Snapshot::default() });
+        shared.take(Snapshot { ram_limit: Some(2000), resident: 1500, ..Snapshot::default() });
+        assert_eq!(shared.fill_max.load(Relaxed), 950_000);
+        assert_eq!(shared.resident_max.load(Relaxed), 1500);
+    }
+}

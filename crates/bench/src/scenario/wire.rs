@@ -1,0 +1,112 @@
+//! Owns the one connection that a scenario asks questions over: commands out, whole replies in, blocking. The load
+//! itself never passes here.
+
+use std::io::{Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use resp::client::{Value, encode_command, parse_value};
+
+use super::info::Info;
+
+/// A server under load answers late, not never.
+const PATIENCE: Duration = Duration::from_secs(30);
+const READ_BYTES: usize = 64 << 10;
+
+/// Where a node listens.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    pub host: String,
+    pub port: u16,
+    pub password: Option<String>,
+}
+
+impl Endpoint {
+    pub fn loopback(port: u16) -> Endpoint {
+        Endpoint { host: String::from("127.0.0.1"), port, password: None }
+    }
+
+    /// The options of `flintkv bench` for this endpoint; the password as given or masked.
+    pub fn options(&self, password_shown: bool) -> Vec<String> {
+        let mut options = vec![format!("--host={}", self.host), format!("--port={}", self.port)];
+        if let Some(password) = &self.password {
+            options.push(format!("--authenticate={}", if password_shown { password } else { "***" }));
+        }
+        options
+    }
+}
+
+pub struct Client {
+    stream: TcpStream,
+    received: Vec<u8>,
+}
+
+impl Client {
+    pub fn connect(endpoint: &Endpoint) -> Result<Client> {
+        let name = format!("{}:{}", endpoint.host, endpoint.port);
+        let mut addresses = (endpoint.host.as_str(), endpoint.port).to_socket_addrs().context(name.clone())?;
+        let stream = addresses.find_map(|address| TcpStream::connect_timeout(&address, PATIENCE).ok());
+        let stream = stream.with_context(|| format!("no server answers at {name}"))?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let mut client = Client { stream, received: Vec::new() };
+        if let Some(password) = &endpoint.password {
+            // credentials are written as `flintkv bench --authenticate` takes them: [USER:]PASSWORD
+            let words: Vec<&str> = match password.split_once(':') {
+                Some((user, password)) if !user.is_empty() => vec!["AUTH", user, password],
+                Some((_, password)) => vec!["AUTH", password],
+                None => vec!["AUTH", password],
+            };
+            client.call(&words)?;
+        }
+        Ok(client)
+    }
+
+    /// An error reply is an error here.
+    pub fn call(&mut self, words: &[&str]) -> Result<Value> {
+        let args: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        let mut command = Vec::new();
+        encode_command(&args, &mut command);
+        self.stream.write_all(&command).context("the server closed the connection")?;
+        loop {
+            if let Some((value, consumed)) = parse_value(&self.received).context("not a RESP server")? {
+                self.received.drain(..consumed);
+                if let Value::Error(text) = &value {
+                    bail!("{}: {}", words.first().unwrap_or(&""), String::from_utf8_lossy(text));
+                }
+                return Ok(value);
+            }
+            let start = self.received.len();
+            self.received.resize(start + READ_BYTES, 0);
+            let read = self.stream.read(&mut self.received[start..]).context("no reply")?;
+            self.received.truncate(start + read);
+            if read == 0 {
+                bail!("the server closed the connection");
+            }
+        }
+    }
+
+    pub fn text(&mut self, words: &[&str]) -> Result<String> {
+        match self.call(words)? {
+            Value::Bulk(bytes) | Value::Simple(bytes) | Value::Verbatim { text: bytes, .. } => {
+                Ok(String::from_utf8_lossy(&bytes).into_owned())
+            }
+            other => bail!("{}: a text was expected, not {other:?}", words.join(" ")),
+        }
+    }
+
+    pub fn info(&mut self) -> Result<Info> {
+        Ok(Info::parse(&self.text(&["INFO"])?))
+    }
+
+    /// CONFIG GET of one directive; none if the server does not have it.
+    pub fn config(&mut self, name: &str) -> Result<Option<String>> {
+        let Value::Array(items) = self.call(&["CONFIG", "GET", name])? else { return Ok(None) };
+        Ok(match items.get(1) {
+            Some(Value::Bulk(bytes)) => Some(String::from_utf8_lossy(bytes).into_owned()),
+            _ => None,
+        })
+    }
+}
