@@ -537,6 +537,39 @@ mod tests {
     }
 
     #[test]
+    fn completions_come_in_any_order() {
+        let order = |seed| {
+            let mut driver = Sim::new(seed, 1, MIB).driver();
+            for token in 0..50 {
+                let kind = OpKind::Read(PageBuf::new(1));
+                driver.push(Op { token, path: 0, offset: DATA_OFFSET, kind });
+            }
+            let mut done = Vec::new();
+            while driver.in_flight() > 0 {
+                driver.wait();
+                driver.reap(&mut done);
+            }
+            done.iter().map(|done| done.token).collect::<Vec<_>>()
+        };
+        assert_eq!(order(5), order(5));
+        assert_ne!(order(5), order(6));
+        let inversions = order(5).windows(2).filter(|pair| pair[0] > pair[1]).count();
+        assert!((10..40).contains(&inversions), "{inversions} of 49 neighbours out of order");
+    }
+
+    #[test]
+    fn some_of_the_discarded_pages_are_forgotten_and_some_are_not() {
+        let sim = Sim::new(7, 1, MIB);
+        let driver = &mut sim.driver();
+        write(driver, DATA_OFFSET, 100, 1).unwrap();
+        one(driver, DATA_OFFSET, OpKind::Discard { bytes: 99 * 4096 }).result.unwrap();
+        let back = read(driver, DATA_OFFSET, 100).unwrap();
+        let kept = back.chunks(4096).filter(|page| page[0] == 1).count();
+        assert!((30..70).contains(&kept), "{kept} of 100 pages kept");
+        assert_eq!(back[99 * 4096], 1);
+    }
+
+    #[test]
     fn a_held_device_completes_nothing() {
         let sim = Sim::new(4, 1, MIB);
         let mut driver = sim.driver();

@@ -124,7 +124,7 @@ fn without_fallocate_the_log_is_sparse_and_discards_do_nothing() {
 }
 
 #[test]
-fn a_disk_that_fills_up_during_fallocate_gets_its_space_back() {
+fn a_disk_that_is_full_at_fallocate_is_refused() {
     let scratch = tempfile::tempdir().unwrap();
     refusing(libc::SYS_fallocate, libc::ENOSPC, || {
         let error = open(scratch.path()).unwrap_err();
