@@ -98,7 +98,7 @@ pub const ROWS: &[Row] = &[
         summary: "Handshakes with the server and chooses the protocol version.",
         syntax: "[protover [AUTH username password] [SETNAME clientname]]",
         examples: &[
-            starts("HELLO", "1) \"server\"\n2) \"redis\"\n3) \"version\"\n4) \"7."),
+            starts("HELLO", " 1) \"server\"\n 2) \"redis\"\n 3) \"version\"\n 4) \"7."),
             is("HELLO 4", "(error) NOPROTO unsupported protocol version"),
             is("HELLO 2 NOSUCH", "(error) ERR Syntax error in HELLO option 'NOSUCH'"),
         ],
@@ -182,7 +182,7 @@ const CLIENT_ROWS: &[Row] = &[
         acl: SLOW,
         since: "5.0.0",
         summary: "Returns helpful text about the different subcommands.",
-        examples: &[starts("CLIENT HELP", "1) CLIENT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")],
+        examples: &[starts("CLIENT HELP", " 1) CLIENT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")],
         run: |cx| help(cx, "CLIENT", CLIENT_ROWS),
         ..BASE
     },
@@ -207,7 +207,7 @@ const CLIENT_ROWS: &[Row] = &[
         acl: SLOW,
         since: "6.2.0",
         summary: "Returns information about the connection.",
-        examples: &[starts("CLIENT INFO", "id=")],
+        examples: &[starts("CLIENT INFO", "\"id=")],
         run: |cx| {
             let me = ClientFilter { ids: vec![cx.session.id], ..ClientFilter::default() };
             cx.out.verbatim("txt", cx.server.client_list(cx.session, &me).as_bytes());
@@ -245,8 +245,8 @@ const CLIENT_ROWS: &[Row] = &[
         summary: "Lists open connections.",
         syntax: "[TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id [client-id ...]]",
         examples: &[
-            starts("CLIENT LIST TYPE normal", "id="),
-            is("CLIENT LIST TYPE master", ""),
+            starts("CLIENT LIST TYPE normal", "\"id="),
+            is("CLIENT LIST TYPE master", "\"\""),
             is("CLIENT LIST ID x", "(error) ERR Invalid client ID"),
         ],
         run: client_list,

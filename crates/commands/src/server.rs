@@ -220,7 +220,7 @@ const CONFIG: &[Row] = &[
         flags: WATCH,
         since: "5.0.0",
         summary: "Returns helpful text about the different subcommands.",
-        examples: &[starts("CONFIG HELP", "1) CONFIG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")],
+        examples: &[starts("CONFIG HELP", " 1) CONFIG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")],
         run: |cx| help(cx, "CONFIG", CONFIG),
         ..BASE
     },

@@ -15,7 +15,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering:
 /// Where a connection came from and where it arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Peer {
-    Tcp { from: SocketAddr, to: SocketAddr },
+    Tcp {
+        from: SocketAddr,
+        to: SocketAddr,
+    },
     /// The path of the socket.
     Unix(Arc<str>),
 }
@@ -84,8 +87,10 @@ impl Card {
         }
     }
 
+    /// One that was ended is gone as far as others can tell, though its worker may not have come to it yet.
     fn fits(&self, filter: &ClientFilter, now_ms: u64) -> bool {
-        (filter.ids.is_empty() || filter.ids.contains(&self.id))
+        !self.killed.load(Relaxed)
+            && (filter.ids.is_empty() || filter.ids.contains(&self.id))
             && filter.addr.as_ref().is_none_or(|addr| *addr == self.peer.addr())
             && filter.laddr.as_ref().is_none_or(|addr| *addr == self.peer.laddr())
             && filter.kind.is_none_or(|kind| kind == ClientKind::Normal)
@@ -101,7 +106,6 @@ impl Card {
         let mut flags = String::new();
         for (flag, on) in [
             ('U', matches!(self.peer, Peer::Unix(_))),
-            ('c', self.killed.load(Relaxed)),
             ('e', self.no_evict.load(Relaxed)),
             ('T', self.no_touch.load(Relaxed)),
         ] {

@@ -95,9 +95,8 @@ impl Directory {
     /// `renames`: (command, new name); an empty new name removes the command.
     pub fn new(rows: impl Iterator<Item = &'static Row>, renames: &[(String, String)]) -> Result<Directory, String> {
         let mut count = 0;
-        let mut commands: Vec<(Box<[u8]>, Command)> = rows
-            .map(|row| (row.name.as_bytes().into(), Command::new(row, None, &mut count)))
-            .collect();
+        let mut commands: Vec<(Box<[u8]>, Command)> =
+            rows.map(|row| (row.name.as_bytes().into(), Command::new(row, None, &mut count))).collect();
         for (from, to) in renames {
             let at = commands.iter().position(|(name, _)| name.eq_ignore_ascii_case(from.as_bytes()));
             let Some(at) = at else {

@@ -4,9 +4,7 @@ use crate::clients::NO_COMMAND;
 use crate::memory::{self, Allocator};
 use crate::start::apply_to_store;
 use crate::thread::{Worker, wall_ms};
-use commands::host::{
-    ClientFilter, CommandLatency, Host, Killed, LatencyEvent, MemoryFigures, Pause, SlowCommand,
-};
+use commands::host::{ClientFilter, CommandLatency, Host, Killed, LatencyEvent, MemoryFigures, Pause, SlowCommand};
 use commands::session::Session;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -150,7 +150,7 @@ fn server(facts: &Facts<'_>, text: &mut Text) {
         ("uptime_in_days", &(uptime_s / 86_400)),
         ("hz", &config.hz),
         ("configured_hz", &config.hz),
-        ("lru_clock", &(facts.now_ms / 1000 & 0xff_ffff)),
+        ("lru_clock", &((facts.now_ms / 1000) & 0xff_ffff)),
         ("executable", &executable),
         ("config_file", &node.config.file().map_or(String::new(), |path| path.display().to_string())),
         ("io_threads_active", &u8::from(node.posts.len() > 1)),

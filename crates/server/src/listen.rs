@@ -52,12 +52,13 @@ pub fn open(config: &Config) -> io::Result<Listeners> {
             }
         }
     }
-    let unix = match &config.unixsocket {
-        Some(path) => Some(listen_unix(path, config).map_err(|error| {
-            io::Error::new(error.kind(), format!("cannot listen on {}: {error}", path.display()))
-        })?),
-        None => None,
-    };
+    let unix =
+        match &config.unixsocket {
+            Some(path) => Some(listen_unix(path, config).map_err(|error| {
+                io::Error::new(error.kind(), format!("cannot listen on {}: {error}", path.display()))
+            })?),
+            None => None,
+        };
     if tcp.is_empty() && unix.is_none() {
         return Err(io::Error::other("no address to listen on: set port and bind, or unixsocket"));
     }
@@ -68,7 +69,13 @@ pub fn open(config: &Config) -> io::Result<Listeners> {
 fn is_absent(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
-        Some(libc::EADDRNOTAVAIL | libc::EAFNOSUPPORT | libc::EPROTONOSUPPORT | libc::ESOCKTNOSUPPORT | libc::EPFNOSUPPORT)
+        Some(
+            libc::EADDRNOTAVAIL
+                | libc::EAFNOSUPPORT
+                | libc::EPROTONOSUPPORT
+                | libc::ESOCKTNOSUPPORT
+                | libc::EPFNOSUPPORT
+        )
     )
 }
 

@@ -49,8 +49,7 @@ async fn flash(connection: &mut Connection) {
         if let Err(error) = read {
             current.failed = Some(read_failed(&error));
         }
-        if let Some(ticket) = current.awaited.pop() {
-            worker.lane().release(ticket);
-        }
+        // Held until the batch is done: a value that was let in for this command alone must still be there when it runs.
+        work.prefetched.extend(current.awaited.pop());
     }
 }

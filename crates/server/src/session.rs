@@ -297,8 +297,12 @@ impl Connection {
                 return Poll::Pending;
             }
         };
+        // What a killed client has sent before it knew is not carried out.
+        if self.card.killed.load(Relaxed) {
+            return Poll::Ready(Err(End::Killed));
+        }
         if received == 0 {
-            return Poll::Ready(Err(if self.card.killed.load(Relaxed) { End::Killed } else { End::Eof }));
+            return Poll::Ready(Err(End::Eof));
         }
         batch.filled += received;
         batch.starved = false;

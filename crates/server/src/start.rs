@@ -202,7 +202,8 @@ fn start_workers(
     let mut threads = Vec::new();
     for (index, inbox) in inboxes.into_iter().enumerate() {
         let (worker_node, started) = (Arc::clone(node), started.clone());
-        let flash = flash.zip(pool.as_ref()).map(|(flash, pool)| (Arc::clone(&flash.files), flash.io, Arc::clone(pool)));
+        let flash =
+            flash.zip(pool.as_ref()).map(|(flash, pool)| (Arc::clone(&flash.files), flash.io, Arc::clone(pool)));
         let open_node = Arc::clone(node);
         let open_lane = move || {
             let driver = match flash {
@@ -235,11 +236,7 @@ fn open_driver(
         let _ = node.flash_driver.set(name);
         Ok(driver)
     };
-    flash::choose_driver(
-        io,
-        || noted(flash::FlashIo::Uring, "io_uring"),
-        || noted(flash::FlashIo::Threads, "threads"),
-    )
+    flash::choose_driver(io, || noted(flash::FlashIo::Uring, "io_uring"), || noted(flash::FlashIo::Threads, "threads"))
 }
 
 fn write_pidfile(config: &Config) -> io::Result<()> {

@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use store::{Lane, Maintain};
-use tokio::io::unix::AsyncFd;
 use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
@@ -97,6 +97,7 @@ pub struct Worker {
     pub index: usize,
     lane: RefCell<Lane>,
     live: RefCell<Rc<Live>>,
+    #[expect(clippy::vec_box, reason = "a connection takes the box as it is, without moving what is in it")]
     pool: RefCell<Vec<Box<Work>>>,
     clock: quanta::Clock,
     now_ms: Cell<u64>,

@@ -326,12 +326,7 @@ fn unknown(worker: &Worker, args: Args<'_>) -> Halt {
 
 /// A command's keys with their hashes, in the order of their positions.
 #[inline]
-fn keys<'a>(
-    hasher: &Hasher,
-    command: &Command,
-    args: Args<'a>,
-    positions: &mut Vec<usize>,
-) -> SmallVec<[Key<'a>; 4]> {
+fn keys<'a>(hasher: &Hasher, command: &Command, args: Args<'a>, positions: &mut Vec<usize>) -> SmallVec<[Key<'a>; 4]> {
     let mut keys = SmallVec::new();
     match command.row.keys {
         Keys::None => {}
@@ -367,7 +362,9 @@ fn prefetch(worker: &Worker, session: &Session, work: &mut Work) {
     // Only the batch's first miss looks ahead: the reads it starts are those of the whole batch.
     if prefetched.is_empty() && current.misses == 1 {
         for args in batch.ahead() {
-            let Some(command) = node.directory.find(&args[0]).filter(|command| command.is(bit::READS)) else { continue };
+            let Some(command) = node.directory.find(&args[0]).filter(|command| command.is(bit::READS)) else {
+                continue;
+            };
             for key in keys(node.store.hasher(), command, args, positions) {
                 if let Some(cold) = node.store.probe(&key, session.db) {
                     prefetched.push(lane.read(cold));

@@ -94,7 +94,7 @@ fn protocol(cx: &mut Cx<'_>) -> Run {
     match cx.args[2].to_ascii_lowercase().as_slice() {
         b"string" => out.bulk(b"Hello World"),
         b"integer" => out.int(12345),
-        b"double" => out.double(3.141),
+        b"double" => out.double(3.25),
         b"null" => out.null(),
         b"array" => {
             out.array(3);

@@ -1,7 +1,7 @@
 //! Owns the commands that watch: MEMORY, SLOWLOG, LATENCY. Never measures anything itself.
 
 use super::{ADMIN, ADMIN_ACL, BASE, WATCH};
-use crate::connection::{help, is, starts};
+use crate::connection::{help, is, only_here, starts};
 use crate::cx::{Cx, NOT_INTEGER, Run, SYNTAX, Stop};
 use crate::host::MemoryFigures;
 use crate::number;
@@ -27,7 +27,7 @@ pub(super) const MEMORY: &[Row] = &[
         flags: WATCH,
         since: "4.0.0",
         summary: "Returns helpful text about the different subcommands.",
-        examples: &[starts("MEMORY HELP", "1) MEMORY <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")],
+        examples: &[starts("MEMORY HELP", " 1) MEMORY <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")],
         run: |cx| help(cx, "MEMORY", MEMORY),
         ..BASE
     },
@@ -232,7 +232,14 @@ pub(super) const SLOWLOG: &[Row] = &[
         flags: WATCH,
         since: "6.2.0",
         summary: "Returns helpful text about the different subcommands.",
-        examples: &[starts("SLOWLOG HELP", "1) SLOWLOG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")],
+        examples: &[only_here(
+            "SLOWLOG HELP",
+            "1) SLOWLOG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:\n\
+             2) GET [count]\n3)     Returns the slow log's entries.\n\
+             4) HELP\n5)     Returns helpful text about the different subcommands.\n\
+             6) LEN\n7)     Returns the number of entries in the slow log.\n\
+             8) RESET\n9)     Clears all entries from the slow log.",
+        )],
         run: |cx| help(cx, "SLOWLOG", SLOWLOG),
         ..BASE
     },
@@ -345,7 +352,7 @@ pub(super) const LATENCY: &[Row] = &[
         flags: WATCH,
         since: "2.8.13",
         summary: "Returns helpful text about the different subcommands.",
-        examples: &[starts("LATENCY HELP", "1) LATENCY <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")],
+        examples: &[starts("LATENCY HELP", " 1) LATENCY <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")],
         run: |cx| help(cx, "LATENCY", LATENCY),
         ..BASE
     },

@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn long_commands_are_shortened_as_redis_does() {
-        let long = vec![b'x'; 200];
+        let long = [b'x'; 200];
         let args = vec![&long[..]; 40];
         let words = shortened(args.into_iter());
         assert_eq!(words.len(), 32);

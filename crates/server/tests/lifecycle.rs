@@ -1,0 +1,278 @@
+//! A node's beginning and end, its listening sockets, its configuration while it runs, its flash.
+
+mod common;
+
+use common::{Client, Node, eventually, free_port};
+use resp::client::{Value, encode_command};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+
+#[test]
+fn shutdown_ends_the_node_and_answers_nothing() {
+    let mut node = Node::start(&[]);
+    let mut client = node.connect();
+    assert_eq!(client.run("SHUTDOWN NOSAVE"), "(closed)");
+    assert!(node.ended().success());
+}
+
+#[test]
+fn sigterm_answers_what_was_sent_and_cleans_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let (socket, pidfile) = (directory.path().join("node.sock"), directory.path().join("node.pid"));
+    let mut node = Node::start(&[
+        ("unixsocket", socket.to_str().unwrap()),
+        ("unixsocketperm", "700"),
+        ("pidfile", pidfile.to_str().unwrap()),
+    ]);
+    assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o700);
+    assert_eq!(std::fs::read_to_string(&pidfile).unwrap().trim(), node.pid().to_string());
+    let mut unix = UnixStream::connect(&socket).unwrap();
+    unix.write_all(b"SET k v\r\nGET k\r\n").unwrap();
+    let mut reply = [0; 11];
+    unix.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply, b"+OK\r\n$1\r\nv\r");
+    let mut idle = node.connect();
+    idle.run("PING");
+    node.signal(libc::SIGTERM);
+    assert_eq!(idle.read(), "(closed)");
+    assert!(node.ended().success());
+    assert!(!socket.exists());
+    assert!(!pidfile.exists());
+    assert!(TcpStream::connect(("127.0.0.1", node.port)).is_err());
+}
+
+#[test]
+fn sigint_ends_it_too() {
+    let mut node = Node::start(&[]);
+    node.signal(libc::SIGINT);
+    assert!(node.ended().success());
+}
+
+#[test]
+fn a_port_in_use_is_said_clearly() {
+    let node = Node::start(&[]);
+    // The harness would take the listening node for its own.
+    let said = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["common::node_process", "--exact", "--nocapture"])
+        .env("FLINTKV_TEST_DIRECTIVES", format!("--port\n{}\n--bind\n127.0.0.1", node.port))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).into_owned();
+    assert!(said.contains(&format!("cannot listen on 127.0.0.1 port {}", node.port)), "{said}");
+}
+
+#[test]
+fn several_addresses_and_one_that_is_missing() {
+    let node = Node::start(&[("bind", "127.0.0.1 -::1 -192.0.2.1")]);
+    assert_eq!(node.connect().run("PING"), "PONG");
+    if let Ok(stream) = TcpStream::connect(("::1", node.port)) {
+        assert_eq!(Client::new(stream).run("PING"), "PONG");
+    }
+    let port = free_port();
+    assert!(Node::try_start(port, &[("bind", "192.0.2.1")]).is_err(), "an address that is not optional");
+}
+
+#[test]
+fn configuration_changes_take_effect() {
+    let node = Node::start(&[]);
+    let mut client = node.connect();
+    client.run("HSET h f v");
+    assert_eq!(client.run("OBJECT ENCODING h"), "\"listpack\"");
+    assert_eq!(client.run("CONFIG SET hash-max-listpack-entries 1"), "OK");
+    client.run("HSET g a 1 b 2");
+    assert_eq!(client.run("OBJECT ENCODING g"), "\"hashtable\"");
+    assert_eq!(client.run("CONFIG SET proto-max-bulk-len 1mb"), "OK");
+    let value = vec![b'v'; 1024 * 1024 + 1];
+    assert_eq!(
+        client.value(&[b"SET", b"k", &value]),
+        Some(Value::Error(b"ERR Protocol error: invalid bulk length".to_vec()))
+    );
+}
+
+#[test]
+fn config_rewrite_keeps_what_was_set() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("node.conf");
+    std::fs::write(&file, "# mine\ntimeout 5\n").unwrap();
+    let port = free_port();
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["common::node_process", "--exact", "--nocapture"])
+        .env("FLINTKV_TEST_DIRECTIVES", format!("{}\n--port\n{port}", file.display()))
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    eventually("it listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    let mut client = Client::new(TcpStream::connect(("127.0.0.1", port)).unwrap());
+    assert_eq!(client.run("CONFIG SET maxclients 77"), "OK");
+    assert_eq!(client.run("CONFIG REWRITE"), "OK");
+    client.run("SHUTDOWN");
+    child.wait().unwrap();
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.starts_with("# mine\ntimeout 5\n"), "{text}");
+    assert!(text.contains("maxclients 77"), "{text}");
+}
+
+#[test]
+fn a_panic_costs_one_connection() {
+    let node = Node::start(&[("enable-debug-command", "local"), ("io-threads", "1")]);
+    let mut other = node.connect();
+    other.run("SET k v");
+    let mut client = node.connect();
+    assert_eq!(client.run("DEBUG PANIC"), "(closed)");
+    assert_eq!(other.run("GET k"), "\"v\"");
+    assert_eq!(node.connect().run("SET k w"), "OK");
+    assert_eq!(other.info("clients", "connected_clients"), "1");
+}
+
+#[test]
+fn slow_commands_are_remembered_without_their_secrets() {
+    let node = Node::start(&[
+        ("slowlog-log-slower-than", "0"),
+        ("latency-monitor-threshold", "20"),
+        ("enable-debug-command", "yes"),
+    ]);
+    let mut client = node.connect();
+    client.run("CLIENT SETNAME me");
+    client.run("AUTH default secret");
+    client.run("CONFIG SET requirepass secret");
+    client.run("DEBUG SLEEP 0.05");
+    let log = client.run("SLOWLOG GET -1");
+    assert!(!log.contains("secret"), "{log}");
+    assert!(log.contains("\"DEBUG\"") && log.contains("\"(redacted)\"") && log.contains("\"me\""), "{log}");
+    assert!(client.run("LATENCY LATEST").starts_with("1) 1) \"command\""), "{}", client.run("LATENCY LATEST"));
+    assert!(client.run("LATENCY GRAPH command").starts_with("\"command - high "));
+    assert_eq!(client.run("LATENCY RESET"), "(integer) 1");
+}
+
+#[test]
+fn info_counts_what_was_done() {
+    let node = Node::start(&[]);
+    let mut client = node.connect();
+    client.run("SET a 1");
+    client.run("GET a");
+    client.run("GET nosuch");
+    client.run("GET");
+    client.run("HGET a f");
+    assert!(client.info("commandstats", "cmdstat_get").starts_with("calls=2,usec="));
+    assert!(client.info("commandstats", "cmdstat_get").ends_with("rejected_calls=1,failed_calls=0"));
+    assert!(client.info("commandstats", "cmdstat_hget").ends_with("failed_calls=1"));
+    assert_eq!(client.info("errorstats", "errorstat_WRONGTYPE"), "count=1");
+    assert_eq!(client.info("stats", "keyspace_misses"), "1");
+    assert!(client.info("keyspace", "db0").starts_with("keys=1,expires=0,avg_ttl=0,cached_keys=1"));
+    assert!(client.info("latencystats", "latency_percentiles_usec_get").starts_with("p50="));
+    assert_eq!(client.run("CONFIG RESETSTAT"), "OK");
+    assert_eq!(client.info("stats", "keyspace_hits"), "0");
+    let everything = client.run("INFO everything");
+    for section in [
+        "Server",
+        "Clients",
+        "Memory",
+        "Persistence",
+        "Stats",
+        "Tiering",
+        "Replication",
+        "CPU",
+        "Modules",
+        "Commandstats",
+        "Errorstats",
+        "Latencystats",
+        "Cluster",
+        "Keyspace",
+    ] {
+        assert!(everything.contains(&format!("# {section}\\r\\n")), "{section}");
+    }
+}
+
+/// A node with so little RAM that most of what is written leaves it.
+fn tiered(directory: &tempfile::TempDir) -> Node {
+    let path = directory.path().to_str().unwrap();
+    Node::start(&[
+        ("flash-path", path),
+        ("memory-limit", "400mb"),
+        ("ram-limit", "48mb"),
+        ("maxmemory-policy", "noeviction"),
+    ])
+}
+
+const KEYS: usize = 100_000;
+
+fn value(i: usize) -> Vec<u8> {
+    let mut value = format!("value {i} ").into_bytes();
+    value.resize(1000, b'a' + (i % 26) as u8);
+    value
+}
+
+#[test]
+fn a_dataset_larger_than_ram_reads_back_in_pipelines() {
+    let directory = tempfile::tempdir().unwrap();
+    let node = tiered(&directory);
+    let mut client = node.connect();
+    let mut bytes = Vec::new();
+    for i in 0..KEYS {
+        encode_command(&[b"SET", format!("key:{i}").as_bytes(), &value(i)], &mut bytes);
+        if i % 500 == 499 {
+            client.send(&bytes);
+            bytes.clear();
+            for _ in 0..500 {
+                assert_eq!(client.read(), "OK");
+            }
+        }
+    }
+    let in_flash: u64 = client.info("tiering", "values_in_flash").parse().unwrap();
+    assert!(in_flash > KEYS as u64 / 3, "{in_flash} values are on flash");
+    // Pipelines of a hundred, far apart, on three connections at once.
+    std::thread::scope(|scope| {
+        for start in 0..3 {
+            let node = &node;
+            scope.spawn(move || {
+                let mut client = node.connect();
+                for round in 0..100 {
+                    let keys: Vec<usize> = (0..100).map(|i| (start * 31 + round * 997 + i * 7919) % KEYS).collect();
+                    let mut bytes = Vec::new();
+                    for i in &keys {
+                        encode_command(&[b"GET", format!("key:{i}").as_bytes()], &mut bytes);
+                    }
+                    client.send(&bytes);
+                    for i in keys {
+                        assert_eq!(client.reply(), Some(Value::Bulk(value(i))), "key:{i}");
+                    }
+                }
+            });
+        }
+    });
+    // Several cold keys in one command, and a blind overwrite of a cold one.
+    let many: Vec<String> = (0..200).map(|i| format!("key:{}", i * 499)).collect();
+    let mut words: Vec<&[u8]> = vec![b"MGET"];
+    words.extend(many.iter().map(|key| key.as_bytes()));
+    let Some(Value::Array(values)) = client.value(&words) else { panic!("an array") };
+    for (at, got) in values.into_iter().enumerate() {
+        assert_eq!(got, Value::Bulk(value(at * 499)));
+    }
+    assert_eq!(client.run("SET key:0 new"), "OK");
+    assert_eq!(client.run("GET key:0"), "\"new\"");
+    assert_eq!(client.run("DBSIZE"), format!("(integer) {KEYS}"));
+    assert!(client.info("tiering", "commands_waited_for_flash").parse::<u64>().unwrap() > 0);
+    assert!(client.info("tiering", "command_flash_hit_count").parse::<u64>().unwrap() > 0);
+    assert_eq!(client.info("tiering", "flash_checksum_errors"), "0");
+}
+
+#[test]
+fn a_second_node_on_the_same_flash_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let node = tiered(&directory);
+    // The log's name holds the port; the same port on another address is the same log.
+    let path = directory.path().to_str().unwrap();
+    let said = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["common::node_process", "--exact", "--nocapture"])
+        .env(
+            "FLINTKV_TEST_DIRECTIVES",
+            format!("--port\n{}\n--bind\n127.0.0.2\n--flash-path\n{path}\n--memory-limit\n400mb", node.port),
+        )
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).into_owned();
+    assert!(said.contains("flintkv") && !said.contains("ready to accept"), "{said}");
+    assert_eq!(node.connect().run("PING"), "PONG");
+}
