@@ -35,6 +35,8 @@ fn main() -> ExitCode {
         Some("server") => serve(args),
         Some("bench") => bench::cli::main(args),
         Some("scenario") => bench::scenario::main(args),
+        // for make bench: needs redis-server, so it is not for everybody
+        Some("bench-suite") => bench::suite::main(args),
         Some("--version" | "-v" | "-V" | "version") => {
             println!("flintkv {}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS

@@ -54,6 +54,7 @@ fn run(args: &Args) -> Result<()> {
     let (mut node, compared, programs) = servers(args, &spec)?;
     let settings = Settings {
         test_time: args.test_time(),
+        dry_run_max: None,
         hit_ratio: args.hit_ratio,
         threads: args.threads,
         compressibility: args.data_compressibility,

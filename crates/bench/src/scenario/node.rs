@@ -173,7 +173,6 @@ pub struct Node {
 /// What it was set to when first asked.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    pub is_flintkv: bool,
     pub ram_limit: Option<u64>,
     pub memory_limit: Option<u64>,
     pub flash_driver: Option<String>,
@@ -196,7 +195,6 @@ impl Node {
         let snapshot = Snapshot::of(info);
         let known = |name: &str| info.text(name).filter(|&value| value != "none").map(str::to_owned);
         let facts = Facts {
-            is_flintkv: info.is_flintkv(),
             ram_limit: snapshot.ram_limit,
             memory_limit: info.number("memory_limit").filter(|&limit: &u64| limit > 0),
             flash_driver: known("flash_driver"),
@@ -216,11 +214,6 @@ impl Node {
 
     pub fn is_ours(&self) -> bool {
         self.started.is_some()
-    }
-
-    /// Where a node of ours keeps its flash and its log.
-    pub fn scratch(&self) -> Option<&Path> {
-        self.started.as_ref()?.scratch.as_ref().map(TempDir::path)
     }
 }
 

@@ -15,7 +15,7 @@ pub struct Load {
 }
 
 impl Load {
-    fn new<S: Into<String>>(name: &str, threads: u32, clients: u32, options: impl IntoIterator<Item = S>) -> Load {
+    pub fn new<S: Into<String>>(name: &str, threads: u32, clients: u32, options: impl IntoIterator<Item = S>) -> Load {
         Load { name: name.to_owned(), threads, clients, options: options.into_iter().map(Into::into).collect() }
     }
 

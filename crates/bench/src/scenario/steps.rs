@@ -26,6 +26,8 @@ const HIT_RATIO_TOLERANCE: f64 = 0.01;
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     pub test_time: Duration,
+    /// Instead of [`DRY_RUN_MAX`].
+    pub dry_run_max: Option<Duration>,
     pub hit_ratio: Option<f64>,
     pub threads: Option<u32>,
     pub compressibility: Option<f64>,
@@ -150,7 +152,7 @@ impl Stage<'_> {
 
     fn measure(mut self, node: &mut Node, stddev: Option<f64>) -> Result<Outcome> {
         let loads = self.settings.fit(&self.spec.loads(stddev, None));
-        self.phase("dry run", node, &loads, Until::Stable(DRY_RUN_MAX))?;
+        self.phase("dry run", node, &loads, Until::Stable(self.settings.dry_run_max.unwrap_or(DRY_RUN_MAX)))?;
         let lifetime = forget(node)?;
         let test_time = self.settings.test_time;
         self.phase("measured run", node, &loads, Until::Time(test_time))?;
@@ -176,10 +178,11 @@ impl Stage<'_> {
         }
         let mut points: Vec<(Part, Measured, Option<Measured>)> = Vec::new();
         let mut lifetime = forget(node)?;
+        let dry_run_max = self.settings.dry_run_max.unwrap_or(DRY_RUN_MAX / 2);
         for &part in parts {
             let loads = self.settings.fit(&self.spec.loads(None, Some(part)));
             let label = format!("{} of the keys", percent(part.share).replace(".0", ""));
-            self.phase(&format!("dry run, {label}"), node, &loads, Until::Stable(DRY_RUN_MAX / 2))?;
+            self.phase(&format!("dry run, {label}"), node, &loads, Until::Stable(dry_run_max))?;
             let seen = forget(node)?;
             lifetime = newer(lifetime, seen);
             self.phase(&format!("flash, {label}"), node, &loads, Until::Time(self.settings.test_time))?;
@@ -333,7 +336,8 @@ impl Stage<'_> {
     fn differences(&self, node: &Node) -> Vec<String> {
         let published = &self.spec.published;
         let mut notes = vec![format!(
-            "published on {}; here one node, with the load generator {} ({})",
+            "{}: published on {}; here one node, with the load generator {} ({})",
+            published.by,
             published.machine,
             if node.process.is_some() {
                 "on the same machine, taking its share of the processors"
@@ -439,7 +443,7 @@ fn tiles(hit_ratio: &str, spec: &Spec, measured: &Measured, sizes: &Sizes) -> Ve
     tiles
 }
 
-fn machine() -> String {
+pub fn machine() -> String {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let total = memory.lines().find_map(|line| line.strip_prefix("MemTotal:"));

@@ -100,13 +100,4 @@ impl Client {
     pub fn info(&mut self) -> Result<Info> {
         Ok(Info::parse(&self.text(&["INFO"])?))
     }
-
-    /// CONFIG GET of one directive; none if the server does not have it.
-    pub fn config(&mut self, name: &str) -> Result<Option<String>> {
-        let Value::Array(items) = self.call(&["CONFIG", "GET", name])? else { return Ok(None) };
-        Ok(match items.get(1) {
-            Some(Value::Bulk(bytes)) => Some(String::from_utf8_lossy(bytes).into_owned()),
-            _ => None,
-        })
-    }
 }

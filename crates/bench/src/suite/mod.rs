@@ -1,1 +1,129 @@
-//! Owns `flintkv bench-suite`: every figure that the project holds itself to, each with its target.
+//! Owns `flintkv bench-suite`: every figure that the project holds itself to, measured on this machine within one run,
+//! beside its target. Never knows the server's code.
+//!
+//! `figure` is a result, `lab` the servers and the load; `hot`, `cold`, `keys`, `endurance` and `scenarios` measure.
+
+mod cold;
+mod endurance;
+mod figure;
+mod hot;
+mod keys;
+mod lab;
+mod scenarios;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+
+use crate::cli::interrupt;
+use crate::report::Table;
+use crate::scenario::steps::machine;
+use figure::{Figure, table};
+use lab::Lab;
+
+/// Prints every figure with its target: median of several repetitions, ratios within one run, against redis-server.
+#[derive(Parser, Debug)]
+#[command(name = "flintkv bench-suite", disable_version_flag = true, max_term_width = 120)]
+struct Args {
+    /// One repetition, shorter runs, fewer keys
+    #[arg(long)]
+    quick: bool,
+    /// Only these groups: hot, cold, keys, endurance, scenarios. Repeatable
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    /// Figures and how they came about, as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Figures as a table for a README
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    /// Where flash is put [default: a temporary directory that takes O_DIRECT]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+type Measure = fn(&mut Lab) -> Result<Vec<Figure>>;
+
+const GROUPS: [(&str, &str, Measure); 5] = [
+    ("hot", "all in RAM, and with flash, against redis-server", hot::measure),
+    ("cold", "nothing in RAM", cold::measure),
+    ("endurance", "flash that is nearly full", endurance::measure),
+    ("keys", "more and more keys", keys::measure),
+    ("scenarios", "every published scenario, and how far it compresses", scenarios::measure),
+];
+
+/// `argv` without the program's name. Exit code 1 if something failed, 0 also if a figure was missed: it is a
+/// measurement, not a test.
+pub fn main(argv: impl Iterator<Item = OsString>) -> ExitCode {
+    let argv = std::iter::once(OsString::from("flintkv bench-suite")).chain(argv);
+    let args = match Args::try_parse_from(argv) {
+        Ok(args) => args,
+        Err(error) => {
+            let _ = error.print();
+            return if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+        }
+    };
+    match run(&args) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether every group could be measured.
+fn run(args: &Args) -> Result<bool> {
+    interrupt::install();
+    if let Some(unknown) = args.only.iter().find(|only| !GROUPS.iter().any(|(name, ..)| name == only)) {
+        bail!("--only {unknown}: the groups are {}", GROUPS.map(|(name, ..)| name).join(", "));
+    }
+    let begun = Instant::now();
+    let mut lab = Lab::new(args.quick, args.dir.as_deref())?;
+    let mut figures = Vec::new();
+    let mut failed = Vec::new();
+    for (name, what, measure) in GROUPS {
+        if !args.only.is_empty() && !args.only.iter().any(|only| only == name) {
+            continue;
+        }
+        eprintln!("\n== {name}: {what}");
+        let begun = Instant::now();
+        match measure(&mut lab) {
+            Ok(measured) => figures.extend(measured),
+            Err(error) if interrupt::interrupted() => return Err(error),
+            // one figure that cannot be had should not cost all the others
+            Err(error) => {
+                eprintln!("{name} could not be measured: {error:#}");
+                failed.push(format!("{name}: {error:#}"));
+            }
+        }
+        eprintln!("   {name} took {:.0} s", begun.elapsed().as_secs_f64());
+    }
+    figures.extend(lab.fill_figure());
+    let title = format!(
+        "{}, {}{:.0} min, {}",
+        machine(),
+        if args.quick { "quick run of " } else { "medians of three, " },
+        (begun.elapsed().as_secs_f64() / 60.0).ceil(),
+        lab.versions.join(" against ")
+    );
+    let table: Table = table(&title, &figures);
+    println!("\n{}", table.text());
+    for failure in &failed {
+        println!("not measured: {failure}");
+    }
+    if let Some(path) = &args.markdown {
+        let text = format!("{}\n{title}.\n", table.markdown());
+        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    if let Some(path) = &args.json {
+        let whole = serde_json::json!({ "title": title, "figures": figures, "shots": lab.shots, "failed": failed });
+        std::fs::write(path, format!("{whole:#}\n")).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(failed.is_empty())
+}

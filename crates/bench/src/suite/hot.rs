@@ -1,0 +1,195 @@
+//! Measures processor time and throughput all in RAM and with flash, resident bytes per hot key, always against
+//! redis-server in the same run, in turns.
+
+use anyhow::Result;
+
+use super::figure::{Figure, Target, median};
+use super::lab::{KEY_BYTES, Lab, Shot, Subject, VALUE_BYTES, populate_load, rof_load};
+use crate::report::percent;
+use crate::scenario::node::Program;
+
+const PIPELINES: [u32; 3] = [1, 11, 24];
+const HIT_RATIO: f64 = 0.85;
+
+/// Indices into the subjects.
+const REDIS: usize = 0;
+const ONE: usize = 1;
+const TWO: usize = 2;
+const FLASH: usize = 3;
+
+pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
+    let keys = lab.scaled(1_000_000, 300_000);
+    let mut subjects = vec![
+        lab.start("redis-server", &Program::redis())?,
+        lab.start("one worker", &Program::flintkv()?.directive("io-threads", 1))?,
+        lab.start("two workers", &Program::flintkv()?.directive("io-threads", 2))?,
+        lab.start_tiered("rof, 30 % RAM", keys)?,
+    ];
+    let mut figures = Vec::new();
+    let per_key = populate(lab, &mut subjects, keys)?;
+    figures.push(Figure::new(
+        "resident bytes per hot key",
+        "÷ redis-server's; 16-byte key, 500-byte value",
+        per_key[TWO] / per_key[REDIS],
+        Target::AtMost(0.92),
+        format!("{:.0} against {:.0} bytes, {keys} keys", per_key[TWO], per_key[REDIS]),
+    ));
+    let (stddev, _) = lab.calibrate(&mut subjects[FLASH], keys, HIT_RATIO)?;
+    for pipeline in PIPELINES {
+        let rounds = rounds(lab, &mut subjects, &rof_load(keys, pipeline, stddev))?;
+        figures.extend(of_pipeline(pipeline, &rounds));
+    }
+    subjects.into_iter().for_each(|subject| lab.stop(subject));
+    figures.sort_by_key(|figure| order(&figure.name));
+    Ok(figures)
+}
+
+/// By subject, the growth of the resident size per key.
+fn populate(lab: &mut Lab, subjects: &mut [Subject], keys: u64) -> Result<Vec<f64>> {
+    let mut per_key = Vec::new();
+    for subject in subjects {
+        let before = subject.resident_settled()?;
+        lab.populate(subject, &populate_load(keys))?;
+        per_key.push(subject.resident_settled()?.saturating_sub(before) as f64 / keys as f64);
+        let (name, raw) = (&subject.name, KEY_BYTES + VALUE_BYTES);
+        eprintln!("   {name}: {:.0} resident bytes per key of {raw} bytes", per_key[per_key.len() - 1]);
+    }
+    Ok(per_key)
+}
+
+/// Every subject in turn, every other round backwards, so that drift of the machine hits all alike.
+fn rounds(lab: &mut Lab, subjects: &mut [Subject], load: &crate::scenario::spec::Load) -> Result<Vec<Vec<Shot>>> {
+    let mut rounds = Vec::new();
+    for round in 0..lab.repetitions {
+        let mut order: Vec<usize> = (0..subjects.len()).collect();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        let mut shots: Vec<Option<Shot>> = vec![None; subjects.len()];
+        for index in order {
+            shots[index] = Some(lab.shoot(&mut subjects[index], load)?.0);
+        }
+        rounds.push(shots.into_iter().flatten().collect());
+    }
+    Ok(rounds)
+}
+
+fn of_pipeline(pipeline: u32, rounds: &[Vec<Shot>]) -> Vec<Figure> {
+    let of = |subject: usize, value: fn(&Shot) -> f64| {
+        median(&rounds.iter().map(|r| value(&r[subject])).collect::<Vec<_>>())
+    };
+    // the ratio of each round, then the median: what slows a whole round down cancels out
+    let ratio = |above: usize, below: usize, value: fn(&Shot) -> f64| {
+        median(&rounds.iter().map(|round| value(&round[above]) / value(&round[below])).collect::<Vec<_>>())
+    };
+    let (cpu, rate, latency) =
+        (|shot: &Shot| shot.processor_us, |shot: &Shot| shot.ops_per_s, |shot: &Shot| shot.latency_ms_avg);
+    let against_cpu = |subject| format!("{:.2} against {:.2} µs", of(subject, cpu), of(REDIS, cpu));
+    let against_rate = |above, below| format!("{:.0} against {:.0} ops/s", of(above, rate), of(below, rate));
+    let hits = percent(of(FLASH, |shot| shot.hit_ratio));
+    let single = pipeline == 1;
+    let limit = |single_target: f64, batch_target: f64| if single { single_target } else { batch_target };
+    let mut figures = vec![
+        Figure::new(
+            &format!("processor time per command, one worker, pipeline {pipeline}"),
+            "÷ redis-server's, all in RAM, 1:1, 20 connections",
+            ratio(ONE, REDIS, cpu),
+            Target::AtMost(limit(0.88, 0.55)),
+            against_cpu(ONE),
+        ),
+        Figure::new(
+            &format!("processor time per command, two workers, pipeline {pipeline}"),
+            "÷ redis-server's, all in RAM, 1:1, 20 connections",
+            ratio(TWO, REDIS, cpu),
+            Target::AtMost(limit(1.10, 0.60)),
+            against_cpu(TWO),
+        ),
+        Figure::new(
+            &format!("throughput all in RAM, pipeline {pipeline}"),
+            "÷ redis-server's, two workers",
+            ratio(TWO, REDIS, rate),
+            Target::AtLeast(limit(1.0, 1.3)),
+            against_rate(TWO, REDIS),
+        ),
+        Figure::new(
+            &format!("throughput with flash, pipeline {pipeline}"),
+            "÷ the same server with all in RAM; 30 % RAM, rof",
+            ratio(FLASH, TWO, rate),
+            Target::AtLeast(limit(0.90, 0.75)),
+            format!("{}, {hits} RAM hits", against_rate(FLASH, TWO)),
+        ),
+    ];
+    if single {
+        let added =
+            median(&rounds.iter().map(|round| latency(&round[FLASH]) - latency(&round[TWO])).collect::<Vec<_>>());
+        figures.push(
+            Figure::new(
+                "added latency with flash, pipeline 1",
+                "average − that of the same server with all in RAM",
+                added,
+                Target::AtMost(0.2),
+                format!("{:.3} against {:.3} ms, {hits} RAM hits", of(FLASH, latency), of(TWO, latency)),
+            )
+            .unit(" ms"),
+        );
+    } else {
+        figures.push(Figure::new(
+            &format!("throughput with flash against redis-server, pipeline {pipeline}"),
+            "÷ redis-server's with all in RAM",
+            ratio(FLASH, REDIS, rate),
+            Target::AtLeast(1.0),
+            format!("{}, {hits} RAM hits", against_rate(FLASH, REDIS)),
+        ));
+    }
+    figures
+}
+
+/// Figures of a kind stand together, whatever the pipeline.
+fn order(name: &str) -> usize {
+    let kinds = [
+        "processor time per command, one",
+        "processor time per command, two",
+        "throughput all in RAM",
+        "throughput with flash, ",
+        "added latency",
+        "throughput with flash against",
+        "resident bytes",
+    ];
+    kinds.iter().position(|kind| name.starts_with(kind)).unwrap_or(kinds.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::suite::figure::Verdict;
+
+    fn shot(ops_per_s: f64, processor_us: f64, latency_ms_avg: f64) -> Shot {
+        Shot {
+            subject: String::new(),
+            load: String::new(),
+            ops_per_s,
+            processor_us,
+            latency_ms_avg,
+            hit_ratio: 0.85,
+            misses: 0,
+            errors: 0,
+        }
+    }
+
+    #[test]
+    fn ratios_are_taken_within_a_round() {
+        // the machine is half as fast in the second round: no ratio changes
+        let round = |slow: f64| {
+            [(100.0, 8.0, 0.2), (120.0, 6.0, 0.18), (110.0, 8.0, 0.19), (99.0, 9.0, 0.22)]
+                .map(|(rate, cpu, latency)| shot(rate / slow, cpu * slow, latency))
+                .to_vec()
+        };
+        let figures = of_pipeline(1, &[round(1.0), round(2.0)]);
+        let shown: Vec<String> =
+            figures.iter().map(|figure| format!("{:.3} {:?}", figure.measured, figure.verdict)).collect();
+        assert_eq!(shown, ["0.750 Pass", "1.000 Pass", "1.100 Pass", "0.900 Pass", "0.030 Pass"]);
+        let batched = of_pipeline(24, &[round(1.0)]);
+        assert_eq!(batched[0].verdict, Verdict::Missed);
+        assert_eq!(batched.last().map(|figure| figure.measured), Some(0.99));
+    }
+}

@@ -1,0 +1,46 @@
+//! Measures whether more keys make the server slower, everything else alike: 500-byte values, 30 % RAM, the same RAM hit
+//! ratio.
+
+use anyhow::Result;
+
+use super::figure::{Figure, Target, median};
+use super::lab::{Lab, populate_load, rof_load};
+use crate::report::percent;
+
+const HIT_RATIO: f64 = 0.85;
+const PIPELINE: u32 = 24;
+
+pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
+    let counts = if lab.quick { [200_000, 1_000_000, 3_000_000] } else { [1_000_000, 5_000_000, 20_000_000] };
+    let mut sizes = Vec::new();
+    for count in counts {
+        let mut subject = lab.start_tiered(&format!("{} keys", crate::report::grouped(count as f64)), count)?;
+        lab.populate(&mut subject, &populate_load(count))?;
+        let (stddev, _) = lab.calibrate(&mut subject, count, HIT_RATIO)?;
+        sizes.push((subject, rof_load(count, PIPELINE, stddev)));
+    }
+    let mut rates = vec![Vec::new(); sizes.len()];
+    let mut hits = vec![Vec::new(); sizes.len()];
+    for _ in 0..lab.repetitions {
+        for (index, (subject, load)) in sizes.iter_mut().enumerate() {
+            let (shot, _) = lab.shoot(subject, load)?;
+            rates[index].push(shot.ops_per_s);
+            hits[index].push(shot.hit_ratio);
+        }
+    }
+    let rates: Vec<f64> = rates.iter().map(|rates| median(rates)).collect();
+    let worst = rates.iter().copied().fold(f64::INFINITY, f64::min);
+    let best = rates.iter().copied().fold(0.0, f64::max);
+    let detail: Vec<String> = (0..sizes.len())
+        .map(|i| format!("{}: {:.0} ops/s at {} RAM hits", sizes[i].0.name, rates[i], percent(median(&hits[i]))))
+        .collect();
+    sizes.into_iter().for_each(|(subject, _)| lab.stop(subject));
+    let [low, middle, high] = counts.map(|count| format!("{} M", count as f64 / 1e6));
+    Ok(vec![Figure::new(
+        &format!("throughput at {low}, {middle} and {high} keys"),
+        "worst ÷ best, same RAM hit ratio, pipeline 24",
+        worst / best,
+        Target::AtLeast(0.90),
+        detail.join("; "),
+    )])
+}

@@ -1,0 +1,244 @@
+//! Owns what every figure needs: servers that start and stop, data in them, short measured loads, and the highest fill
+//! of every RAM limit. Never knows a target.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+
+use super::figure::{Figure, Target};
+use crate::report::percent;
+use crate::scenario::info::Snapshot;
+use crate::scenario::node::{Node, Process, Program, scratch_base};
+use crate::scenario::outcome::Measured;
+use crate::scenario::phase::{self, PhaseRun, Until};
+use crate::scenario::spec::Load;
+use crate::scenario::watch::Watch;
+
+/// rof's limits for one key: 100 GB for 150 million, 30 % of it RAM.
+const MEMORY_LIMIT_PER_KEY: f64 = 100e9 / 150e6;
+const RAM_SHARE: f64 = 0.3;
+/// `memtier-` and eight digits: 16 bytes.
+pub const FIRST_KEY: u64 = 10_000_001;
+pub const KEY_BYTES: u64 = 16;
+pub const VALUE_BYTES: u64 = 500;
+/// Pages that an allocator frees lazily are given back within a second or two.
+const SETTLE: Duration = Duration::from_secs(3);
+const CALIBRATION_MAX: Duration = Duration::from_secs(12);
+const CALIBRATIONS_MAX: usize = 9;
+const HIT_RATIO_TOLERANCE: f64 = 0.006;
+
+pub struct Lab {
+    pub quick: bool,
+    base: PathBuf,
+    pub repetitions: usize,
+    pub shot: Duration,
+    /// Highest resident size ÷ RAM limit, and where it was.
+    fill_max: Vec<(f64, String)>,
+    pub shots: Vec<Shot>,
+    pub versions: Vec<String>,
+}
+
+/// A server with a name in this suite.
+pub struct Subject {
+    pub name: String,
+    pub node: Node,
+    pub watch: Watch,
+}
+
+/// One measured load.
+#[derive(Clone, Debug, Serialize)]
+pub struct Shot {
+    pub subject: String,
+    pub load: String,
+    pub ops_per_s: f64,
+    pub processor_us: f64,
+    pub latency_ms_avg: f64,
+    pub hit_ratio: f64,
+    pub misses: u64,
+    pub errors: u64,
+}
+
+impl Lab {
+    pub fn new(quick: bool, dir: Option<&Path>) -> Result<Lab> {
+        Ok(Lab {
+            quick,
+            base: scratch_base(dir)?,
+            repetitions: if quick { 1 } else { 3 },
+            shot: Duration::from_secs(if quick { 3 } else { 4 }),
+            fill_max: Vec::new(),
+            shots: Vec::new(),
+            versions: Vec::new(),
+        })
+    }
+
+    /// `full` or, for a quick run, a smaller number.
+    pub fn scaled(&self, full: u64, quick: u64) -> u64 {
+        if self.quick { quick } else { full }
+    }
+
+    pub fn base(&self) -> &Path {
+        &self.base
+    }
+
+    pub fn start(&mut self, name: &str, program: &Program) -> Result<Subject> {
+        let node = program.start(&self.base)?;
+        if !self.versions.contains(&node.name) {
+            self.versions.push(node.name.clone());
+        }
+        let watch = Watch::start(&node);
+        Ok(Subject { name: name.to_owned(), node, watch })
+    }
+
+    /// A node with rof's limits for so many keys.
+    pub fn start_tiered(&mut self, name: &str, keys: u64) -> Result<Subject> {
+        let memory = keys as f64 * MEMORY_LIMIT_PER_KEY;
+        let program = Program::flintkv()?.tiered(memory as u64, (memory * RAM_SHARE) as u64).directive("io-threads", 2);
+        self.start(name, &program)
+    }
+
+    /// Stops it, and keeps how full its RAM limit was at the worst moment.
+    pub fn stop(&mut self, subject: Subject) {
+        self.note_fill(&subject.name, subject.watch.fill_max());
+    }
+
+    pub fn note_fill(&mut self, name: &str, fill: Option<f64>) {
+        self.fill_max.extend(fill.map(|fill| (fill, name.to_owned())));
+    }
+
+    pub fn fill_figure(&self) -> Option<Figure> {
+        let (worst, _) = self.fill_max.iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
+        let all: Vec<String> = self.fill_max.iter().map(|(fill, name)| format!("{name} {}", percent(*fill))).collect();
+        Some(Figure::new(
+            "resident size",
+            "÷ RAM limit, maximum over every scenario and every node with flash above, populate included",
+            *worst,
+            Target::AtMost(1.10),
+            all.join(", "),
+        ))
+    }
+
+    pub fn run(&mut self, subject: &mut Subject, load: &Load, until: Until) -> Result<PhaseRun> {
+        let title = format!("{}: {}", subject.name, load.name);
+        phase::run(&title, &mut subject.node, &subject.watch, std::slice::from_ref(load), until)
+    }
+
+    /// Writes every key once.
+    pub fn populate(&mut self, subject: &mut Subject, load: &Load) -> Result<()> {
+        let begun = Instant::now();
+        let run = self.run(subject, load, Until::Done)?;
+        let stats = &run.stats[0];
+        if stats.totals.errors > 0 {
+            bail!("{}: {} of the writes were refused", subject.name, stats.totals.errors);
+        }
+        let count = stats.totals.count;
+        eprintln!("   {}: {count} keys in {:.1} s", subject.name, begun.elapsed().as_secs_f64());
+        Ok(())
+    }
+
+    pub fn shoot(&mut self, subject: &mut Subject, load: &Load) -> Result<(Shot, Measured)> {
+        let run = self.run(subject, load, Until::Time(self.shot))?;
+        let measured = Measured::of(&run);
+        let shot = Shot {
+            subject: subject.name.clone(),
+            load: load.name.clone(),
+            ops_per_s: measured.ops_per_s,
+            processor_us: measured.processor_us_per_command.unwrap_or(f64::NAN),
+            latency_ms_avg: measured.latency_ms_avg,
+            hit_ratio: measured.ram_hit_ratio.unwrap_or(f64::NAN),
+            misses: measured.misses,
+            errors: measured.error_replies + measured.connection_errors,
+        };
+        eprintln!(
+            "   {:<14} {:<22} {:>9.0} ops/s  {:>7.3} ms  {:>6.2} µs of processor per command{}{}{}",
+            shot.subject,
+            shot.load,
+            shot.ops_per_s,
+            shot.latency_ms_avg,
+            shot.processor_us,
+            if shot.hit_ratio.is_finite() { format!("  {} RAM hits", percent(shot.hit_ratio)) } else { String::new() },
+            if shot.misses > 0 { format!("  {} keys not found", shot.misses) } else { String::new() },
+            if shot.errors > 0 { format!("  {} errors", shot.errors) } else { String::new() },
+        );
+        self.shots.push(shot.clone());
+        Ok((shot, measured))
+    }
+
+    /// The standard deviation of rof's load at which `wanted` of the reads are served from RAM.
+    pub fn calibrate(&mut self, subject: &mut Subject, keys: u64, wanted: f64) -> Result<(f64, f64)> {
+        let published = keys as f64 * 10.25 / 150.0;
+        let (mut low, mut high, mut stddev) = (published / 64.0, keys as f64 * 4.0, published);
+        let mut best = (f64::INFINITY, published, f64::NAN);
+        for _ in 0..CALIBRATIONS_MAX {
+            let run = self.run(subject, &rof_load(keys, 24, stddev), Until::Stable(CALIBRATION_MAX))?;
+            let ratio = run.hit_ratio_stable.context("this server tells no RAM hit ratio")?;
+            eprintln!("   {}: {} RAM hits at a standard deviation of {stddev:.0}", subject.name, percent(ratio));
+            let distance = (ratio - wanted).abs();
+            if distance < best.0 {
+                best = (distance, stddev, ratio);
+            }
+            if distance <= HIT_RATIO_TOLERANCE {
+                break;
+            }
+            if ratio > wanted {
+                low = stddev
+            } else {
+                high = stddev
+            }
+            stddev = (low * high).sqrt();
+        }
+        Ok((best.1, best.2))
+    }
+}
+
+impl Subject {
+    pub fn snapshot(&mut self) -> Result<Snapshot> {
+        self.node.snapshot()
+    }
+
+    /// Resident size when the allocator has given back what it will.
+    pub fn resident_settled(&mut self) -> Result<u64> {
+        std::thread::sleep(SETTLE);
+        self.node.process.and_then(Process::resident).context("the server's process is not of this machine")
+    }
+
+    /// Sends every value to flash, by taking the RAM away; the share that stays in RAM is returned.
+    pub fn chill(&mut self) -> Result<f64> {
+        const PATIENCE: Duration = Duration::from_secs(120);
+        self.node.client().call(&["CONFIG", "SET", "ram-limit", "32mb"])?;
+        let deadline = Instant::now() + PATIENCE;
+        let mut last = u64::MAX;
+        loop {
+            std::thread::sleep(Duration::from_millis(500));
+            let snapshot = self.snapshot()?;
+            let tiering = snapshot.tiering.context("no flash")?;
+            let all = tiering.values_in_ram + tiering.values_in_flash;
+            let left = tiering.values_in_ram as f64 / all.max(1) as f64;
+            if left < 0.002 || Instant::now() > deadline || (left < 0.02 && tiering.values_in_ram >= last) {
+                eprintln!("   {}: {} of the values are left in RAM", self.name, percent(left));
+                return Ok(left);
+            }
+            last = tiering.values_in_ram;
+        }
+    }
+}
+
+/// Keys of 16 bytes from [`FIRST_KEY`] on, with values of 500 bytes.
+pub fn populate_load(keys: u64) -> Load {
+    let options = ["--requests=allkeys", "--key-pattern=P:P", "--ratio=1:0", "--pipeline=24"];
+    ranged(Load::new("populate", 1, 20, options), keys).with(format!("--data-size={VALUE_BYTES}"))
+}
+
+/// rof's load: keys around the middle, one SET for one GET.
+pub fn rof_load(keys: u64, pipeline: u32, stddev: f64) -> Load {
+    let options = ["--key-pattern=G:G", "--ratio=1:1", "--distinct-client-seed", "--randomize"];
+    ranged(Load::new(&format!("1:1, pipeline {pipeline}"), 1, 20, options), keys)
+        .with(format!("--data-size={VALUE_BYTES}"))
+        .with(format!("--pipeline={pipeline}"))
+        .with(format!("--key-stddev={:.0}", stddev.max(1.0)))
+}
+
+pub fn ranged(load: Load, keys: u64) -> Load {
+    load.with(format!("--key-minimum={FIRST_KEY}")).with(format!("--key-maximum={}", FIRST_KEY + keys - 1))
+}

@@ -1,0 +1,70 @@
+//! Measures every published scenario at a small scale: how full RAM gets at the worst moment, and how far gemini-rta's
+//! data shrinks on flash.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::figure::{Figure, Target};
+use super::lab::{Lab, Subject};
+use crate::report::bytes;
+use crate::scenario::spec::{Spec, spec};
+use crate::scenario::steps::{self, Settings};
+use crate::scenario::watch::Watch;
+use crate::scenario::{Name, Scale, program};
+
+pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
+    for (name, full, quick) in [(Name::Rof, 150, 600), (Name::RofReplicated, 150, 600), (Name::KeydbFlash, 400, 2000)] {
+        run(lab, name, Scale::new(1, lab.scaled(full, quick)), None)?;
+    }
+    let scale = Scale::new(1, lab.scaled(4000, 20_000));
+    let own = run(lab, Name::GeminiRta, scale, None)?;
+    let half = run(lab, Name::GeminiRta, scale, Some(0.5))?;
+    let figure = |name: &str, target, (ratio, detail): (f64, String)| {
+        Figure::new(name, "÷ its raw size, every value on flash", ratio, target, detail)
+    };
+    Ok(vec![
+        figure("gemini-rta's data on flash", Target::AtMost(0.138), own),
+        figure("gemini-rta's data on flash, compressibility 0.5", Target::None, half),
+    ])
+}
+
+/// Runs one scenario, then sends everything to flash and says what that takes of the raw size.
+fn run(lab: &mut Lab, name: Name, scale: Scale, compressibility: Option<f64>) -> Result<(f64, String)> {
+    let spec = spec(name, scale);
+    let settings = Settings {
+        test_time: lab.shot,
+        dry_run_max: Some(Duration::from_secs(8)),
+        compressibility,
+        ..Settings::default()
+    };
+    let mut node = program(&spec, &[])?.start(lab.base())?;
+    let outcome = steps::run(&spec, &settings, &mut node, None)?;
+    lab.note_fill(spec.name, outcome.sizes.fill_max);
+    for measured in &outcome.measured {
+        let ops = crate::report::grouped(measured.ops_per_s);
+        eprintln!("   {}, {}: {ops} ops/s, {:.3} ms", spec.name, measured.name, measured.latency_ms_avg);
+    }
+    if name != Name::GeminiRta {
+        return Ok((f64::NAN, String::new()));
+    }
+    let watch = Watch::start(&node);
+    on_flash(&spec, Subject { name: spec.name.to_owned(), node, watch })
+}
+
+fn on_flash(spec: &Spec, mut subject: Subject) -> Result<(f64, String)> {
+    subject.chill()?;
+    let tiering = subject.snapshot()?.tiering.context("no flash")?;
+    let all = (tiering.values_in_flash + tiering.values_in_ram).max(1);
+    let raw = spec.raw_bytes as f64 * tiering.values_in_flash as f64 / all as f64;
+    let ratio = tiering.flash_live as f64 / raw;
+    let detail = format!(
+        "{} of pages for {} ({} values), in segments of {}; records alone shrink to {:.3}",
+        bytes(tiering.flash_live),
+        bytes(raw as u64),
+        tiering.values_in_flash,
+        bytes(tiering.flash_used),
+        1.0 / tiering.compression_ratio.max(1e-9),
+    );
+    Ok((ratio, detail))
+}
