@@ -286,6 +286,13 @@ impl Curve {
         (self.raw + more).saturating_sub(fewer)
     }
 
+    /// What `raw` bytes should become.
+    fn stored_of(&self, raw: usize) -> usize {
+        let more = raw.saturating_sub(self.raw) * self.slope / 1024;
+        let fewer = self.raw.saturating_sub(raw) * self.slope / 1024;
+        (self.stored + more).saturating_sub(fewer)
+    }
+
     /// `weight` parts of what was known to one of what is new.
     fn note(&mut self, raw: usize, stored: usize, weight: usize) {
         let weight = weight.min(self.frames);
@@ -303,7 +310,7 @@ impl Curve {
 
     fn clamp_slope(&mut self) {
         let ratio = self.ratio().max(8);
-        self.slope = self.slope.clamp(ratio / 8, ratio);
+        self.slope = self.slope.clamp(ratio / 4, ratio);
     }
 }
 
@@ -392,15 +399,15 @@ impl Pace {
             return frame_bytes;
         }
         let curve = self.curve();
-        let frame_stored = (frame_bytes * curve.ratio() / 1024).max(1);
-        let frames = (room + frame_stored / 2) / frame_stored;
-        if frames <= 1 {
-            // The last frame of the page. A little less than expected: a second attempt costs more than the gap.
-            let rest = curve.raw_of(room);
-            rest - rest / 64
-        } else {
-            curve.raw_of(room / frames)
-        }
+        // The curve is not trusted far from the size it is about.
+        let raw_of = |stored| curve.raw_of(stored).min(frame_bytes + frame_bytes / 2);
+        // So many even frames, or one more if they hold more altogether.
+        let fewer = (room / curve.stored_of(frame_bytes).max(1)).max(1);
+        let more = fewer + 1;
+        let frames = if more * raw_of(room / more) > fewer * raw_of(room / fewer) { more } else { fewer };
+        let target = raw_of(room / frames);
+        // A little less for the last frame of the page: a second attempt costs more than the gap.
+        if frames == 1 { target - target / 64 } else { target }
     }
 }
 
@@ -418,7 +425,7 @@ impl PageBuilder {
             target: 0,
             paces: PACES.map(|(_, sizes)| Pace::new(sizes)),
             pace: 0,
-            extent_ratio: RATIO_START,
+            extent_ratio: 512,
             large: Vec::new(),
             placed: Vec::new(),
             stats: Stats::default(),
@@ -633,7 +640,9 @@ impl PageBuilder {
             last = Some((raw_bytes, stored_bytes));
             let margin = stored_bytes / 32;
             let expected = |raw: usize| (stored_bytes + margin).saturating_sub((raw_bytes - raw) * slope / 1024);
-            count = pending.count_fitting(room, expected).min(count - 1);
+            // The last attempt is to succeed.
+            let aim = if attempt + 2 == ATTEMPTS_MAX { room * 3 / 4 } else { room };
+            count = pending.count_fitting(aim, expected).min(count - 1);
             if count <= fits_raw {
                 return false;
             }
