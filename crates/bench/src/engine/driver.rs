@@ -106,8 +106,9 @@ struct Client {
     socket: Option<OwnedFd>,
     state: State,
     sent: VecDeque<Sent>,
-    /// What the socket did not take yet.
+    /// What the socket did not take yet, from `unsent_at` on; empty when it took all.
     unsent: Vec<u8>,
+    unsent_at: usize,
     limit: u64,
     issued: u64,
     completed: u64,
@@ -270,7 +271,7 @@ impl<'a> Driver<'a> {
             }
             let wake_ns = self.pace(now_ns);
             let idle_ns = if self.unsettled > 0 { RETRY_NS } else { IDLE_NS };
-            let end_ns = self.deadline_ns.max(now_ns + 1);
+            let end_ns = if self.stopped_ns.is_some() { u64::MAX } else { self.deadline_ns };
             let wait_ns = idle_ns.min(wake_ns.min(end_ns).saturating_sub(now_ns));
             self.wait_and_handle(wait_ns);
             self.live.ops.store(self.sums.ops, Ordering::Relaxed);
@@ -606,11 +607,10 @@ impl<'a> Driver<'a> {
         let Some(socket) = &client.socket else {
             return false;
         };
-        let mut at = 0;
         let mut failed = None;
-        while at < client.unsent.len() {
-            match rustix::io::write(socket, &client.unsent[at..]) {
-                Ok(bytes) => at += bytes,
+        while client.unsent_at < client.unsent.len() {
+            match rustix::io::write(socket, &client.unsent[client.unsent_at..]) {
+                Ok(bytes) => client.unsent_at += bytes,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break,
                 Err(error) => {
@@ -619,18 +619,19 @@ impl<'a> Driver<'a> {
                 }
             }
         }
-        client.unsent.drain(..at);
-        let rest = client.unsent.len();
-        if rest == 0 {
+        let all = client.unsent_at == client.unsent.len();
+        if all {
+            client.unsent.clear();
             client.unsent.shrink_to(OUTPUT_BYTES);
+            client.unsent_at = 0;
         }
         if let Some(text) = failed {
             self.fail(index, &text);
             return false;
         }
-        let interest = if rest == 0 { EventFlags::IN } else { EventFlags::IN | EventFlags::OUT };
+        let interest = if all { EventFlags::IN } else { EventFlags::IN | EventFlags::OUT };
         self.listen(index, interest);
-        rest == 0
+        all
     }
 
     fn listen(&mut self, index: usize, interest: EventFlags) {
@@ -648,6 +649,7 @@ impl<'a> Driver<'a> {
         let client = &mut self.clients[index];
         client.socket = None;
         client.unsent.clear();
+        client.unsent_at = 0;
         client.issued -= client.sent.len() as u64;
         client.sent.clear();
         client.replies = Replies::new(Requests::follows_cursor(self.plan));
@@ -727,6 +729,7 @@ impl Client {
             state: State::Pause { until_ns: 0 },
             sent: VecDeque::with_capacity(config.pipeline.min(1024) as usize),
             unsent: Vec::new(),
+            unsent_at: 0,
             limit: config.requests_of(index).unwrap_or(u64::MAX),
             issued: 0,
             completed: 0,
