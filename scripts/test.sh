@@ -50,10 +50,11 @@ cargo_tests() {
 
 step "cargo fmt" cargo fmt --all --check
 step "cargo clippy" cargo clippy --workspace --all-targets --quiet -- -D warnings
-cargo_tests
+# The tests of the whole node run the binary, which cargo test alone would not build.
 step "cargo build" cargo build --quiet -p flintkv
 FLINTKV="$(realpath -m "${CARGO_TARGET_DIR:-target}")/debug/flintkv"
 export FLINTKV
+cargo_tests
 for script in tests/*/run.sh; do
     [ -x "$script" ] || continue
     step "$script" "$script"
