@@ -336,9 +336,9 @@ impl Arena {
         pool.absent.push(slab);
     }
 
-    /// Marks slabs that are used to less than `percent` for evacuation: no object is put in any more, and
+    /// Marks up to `slabs_max` slabs that are used to less than `percent` for evacuation: no object is put in any more, and
     /// who walks the objects moves out those for which [`Arena::must_move`]. Returns how many were marked.
-    pub fn evacuate(&self, percent: usize) -> usize {
+    pub fn evacuate(&self, percent: usize, slabs_max: usize) -> usize {
         let mut marked = 0;
         for line in &self.lines {
             let mut shard = line.shard.lock();
@@ -350,7 +350,10 @@ impl Arena {
                     // SAFETY: listed slabs belong to this shard, whose lock is held.
                     unsafe {
                         let next = (*slab).next;
-                        if !first && (*slab).used as usize * 100 < (*slab).cells as usize * percent {
+                        if !first
+                            && marked < slabs_max
+                            && (*slab).used as usize * 100 < (*slab).cells as usize * percent
+                        {
                             shard.unlink(slab);
                             (*slab).evacuated = true;
                             marked += 1;
@@ -527,7 +530,7 @@ mod tests {
             }
         }
         let before = arena.slab_bytes();
-        assert!(arena.evacuate(50) > 0);
+        assert!(arena.evacuate(50, usize::MAX) > 0);
         for ptr in &mut kept {
             // SAFETY: live objects of this size.
             unsafe {

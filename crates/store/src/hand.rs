@@ -45,9 +45,16 @@ pub(crate) struct Slice {
 }
 
 impl Hand {
-    /// Goes over at most one leaf. `write` is given the dirty victims; without flash it is never called and
+    /// Goes over at most one leaf, to move objects out of slabs that are being emptied and, when `demoting`, for
+    /// victims. `write` is given the dirty victims; without flash it is never called and
     /// victims are evicted by the policy.
-    pub fn sweep_leaf(&mut self, store: &Store, now_ms: u64, write: &mut dyn FnMut(Victim) -> Verdict) -> Slice {
+    pub fn sweep_leaf(
+        &mut self,
+        store: &Store,
+        now_ms: u64,
+        demoting: bool,
+        write: &mut dyn FnMut(Victim) -> Verdict,
+    ) -> Slice {
         let mut slice = Slice { freed: 0, stopped: false };
         let evacuating = store.arena.evacuating() > 0;
         let mut stripe = store.stripe(self.stripe);
@@ -65,13 +72,18 @@ impl Hand {
         for entry in entries.iter_mut() {
             let word = entry.word;
             if !word.is_hot() {
-                entry.word = word.with_referenced(false);
+                if demoting {
+                    entry.word = word.with_referenced(false);
+                }
                 continue;
             }
             let object = Object::from_address(word.address());
             if evacuating && !object.is_writing() && object.must_move(&store.arena) {
                 entry.word = word.with_address(object.moved(&store.arena).address());
                 store.counters.add(Counter::EvacuatedObjects, 1);
+                continue;
+            }
+            if !demoting {
                 continue;
             }
             if word.frequency() > 0 {

@@ -573,7 +573,10 @@ impl<'s> Keyspace<'s> {
             self.resume.cold.append(&mut step.missing);
             return Err(Cold);
         }
-        self.resume.names.clear();
+        // KEYS takes many steps. RANDOMKEY's second walk still needs the names that its first had no use for.
+        if !stop_at_one {
+            self.resume.names.clear();
+        }
         for (name, kind) in step.found.iter().take(if stop_at_one { 1 } else { usize::MAX }) {
             visit(name, *kind);
         }

@@ -461,9 +461,11 @@ impl Lane {
         if budget == usize::MAX || arena.evacuating() > 0 {
             return;
         }
-        let (held, used) = (arena.slab_bytes(), arena.used_bytes());
-        if held > budget / 100 * 94 && used < held / 100 * 88 {
-            arena.evacuate(80);
+        let (held, used, wanted) = (arena.slab_bytes(), arena.used_bytes(), self.store.tier.slabs_to_empty(arena));
+        if wanted > 0 && held - used.min(held) >= wanted {
+            // Those below the average: what is moved out of them fits into the others.
+            let marked = arena.evacuate(used * 100 / held + 2, wanted / crate::arena::SLAB_BYTES + 1);
+            self.store.tier.crowded.store(marked == 0, Relaxed);
         }
     }
 
@@ -484,7 +486,7 @@ impl Lane {
             if (excess > 0 && freed + written >= goal) || (excess == 0 && store.arena.evacuating() == 0) {
                 break;
             }
-            let slice = hand.sweep_leaf(&store, self.now_ms, &mut |victim| self.demote(victim));
+            let slice = hand.sweep_leaf(&store, self.now_ms, excess > 0, &mut |victim| self.demote(victim));
             freed += slice.freed;
             if slice.stopped {
                 break;
@@ -502,7 +504,7 @@ impl Lane {
         } else if hand.fruitless == 0 && !store.has_flash() {
             store.tier.stuck.store(false, Relaxed);
         }
-        excess > 0 && !barren
+        (excess > 0 && !barren) || (evacuating && self.admission() == Admission::Slow)
     }
 
     fn expire_slice(&mut self) -> bool {

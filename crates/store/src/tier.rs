@@ -36,6 +36,8 @@ pub(crate) struct Tier {
     /// Nothing could be made free: flash has no segment and none is worth collecting, or RAM holds nothing
     /// that could leave.
     pub stuck: AtomicBool,
+    /// There are slabs to be emptied and none could be chosen: only demotion empties them.
+    pub crowded: AtomicBool,
     /// Collections under way.
     pub collecting: AtomicU32,
     /// The stripe that the next worker to need victims begins with.
@@ -54,6 +56,7 @@ impl Tier {
             resident_max: AtomicU64::new(0),
             writing: AtomicUsize::new(0),
             stuck: AtomicBool::new(false),
+            crowded: AtomicBool::new(false),
             collecting: AtomicU32::new(0),
             next_stripe: AtomicU32::new(0),
         }
@@ -121,9 +124,19 @@ impl Tier {
             return 0;
         }
         let used = arena.used_bytes();
-        // Memory held in half-empty slabs is as good as used: more must leave until evacuation has returned it.
-        let slack = arena.slab_bytes().saturating_sub(budget / 100 * 96);
-        used.saturating_sub(budget / 10 * 9).max(slack).saturating_sub(self.writing.load(Relaxed))
+        let over = used.saturating_sub(budget / 10 * 9);
+        // Slabs to be emptied need room in others: what is missing of it must leave too.
+        let room = arena.slab_bytes().saturating_sub(used);
+        let room = if self.crowded.load(Relaxed) { 0 } else { room };
+        let crowd = (self.slabs_to_empty(arena) * 5 / 4).saturating_sub(room);
+        over.max(crowd).saturating_sub(self.writing.load(Relaxed))
+    }
+
+    /// Bytes of slabs that must be emptied and given back, because the budget has shrunk (the index grows) or sizes
+    /// have changed: from 97 % of the budget down to 92 %, so that it is done seldom.
+    pub fn slabs_to_empty(&self, arena: &Arena) -> usize {
+        let (budget, slabs) = (self.budget(), arena.slab_bytes());
+        if budget == usize::MAX || slabs <= budget / 100 * 97 { 0 } else { slabs - budget / 100 * 92 }
     }
 
     #[inline]

@@ -309,8 +309,10 @@ fn pages_never_written_torn_or_of_another_time_are_told_apart() {
     assert_eq!(open(&zero_head), Err(Corrupt::Magic));
 }
 
-/// Every record a page gives, or what is wrong with it.
-fn all(bytes: &[u8], dictionaries: &Dictionaries<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Corrupt> {
+type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Keys and values of a page, or what is wrong with it.
+fn all(bytes: &[u8], dictionaries: &Dictionaries<'_>) -> Result<Pairs, Corrupt> {
     let mut out = Vec::new();
     let mut scratch = Scratch::new();
     let page = Page::open(bytes)?;

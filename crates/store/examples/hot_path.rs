@@ -1,0 +1,42 @@
+//! Processor time of the store's hot path, without network or commands: `cargo run --release --example hot_path [KEYS]`.
+use std::time::Instant;
+use store::{Resume, Store, StoreConfig, Value};
+
+fn main() {
+    let keys: u64 = std::env::args().nth(1).and_then(|count| count.parse().ok()).unwrap_or(1_000_000);
+    let store = Store::new(&StoreConfig::in_ram(1));
+    let mut resume = Resume::default();
+    let value = [b'x'; 500];
+    let name = |n: u64| format!("memtier-{n:08}").into_bytes();
+    let names: Vec<Vec<u8>> = (0..keys).map(name).collect();
+    let mut each = |label: &str, rounds: u64, run: &mut dyn FnMut(&[u8], &mut Resume)| {
+        let mut seed = 1u64;
+        let begun = Instant::now();
+        for n in 0..rounds {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let at = if label == "insert" { n } else { (seed >> 33) % keys };
+            run(&names[at as usize], &mut resume);
+        }
+        println!("{label:8} {:6.0} ns", begun.elapsed().as_nanos() as f64 / rounds as f64);
+    };
+    let set = |name: &[u8], resume: &mut Resume| {
+        let key = store.hasher().key(name);
+        store.lock(&[key], 0, 1_700_000_000_000, true, resume).set_string(&key, &value, None);
+    };
+    each("hash", keys * 2, &mut |name, _| {
+        std::hint::black_box(store.hasher().key(name));
+    });
+    each("insert", keys, &mut |name, resume| set(name, resume));
+    each("set", keys * 2, &mut |name, resume| set(name, resume));
+    let mut copied = Vec::with_capacity(1 << 10);
+    each("get", keys * 2, &mut |name, resume| {
+        let key = store.hasher().key(name);
+        let mut ks = store.lock(&[key], 0, 1_700_000_000_000, true, resume);
+        if let Ok(Some(Value::Inline(_, bytes))) = ks.get(&key) {
+            copied.clear();
+            copied.extend_from_slice(bytes);
+        }
+    });
+    let stats = store.stats();
+    println!("{} index bytes and {} object bytes a key", stats.index_bytes / keys, stats.arena_bytes / keys);
+}
