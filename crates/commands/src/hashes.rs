@@ -193,7 +193,8 @@ pub const ROWS: &[Row] = &[
         syntax: "key field value [field value ...]",
         examples: &[
             is("HMSET h a 1 b 2", "OK"),
-            is("HGET h b", "\"2\""),
+            is("HMSET h b 3", "OK"),
+            is("HGET h b", "\"3\""),
             is("HMSET h a 1 b", "(error) ERR wrong number of arguments for 'hmset' command"),
         ],
         run: |cx| {

@@ -1,5 +1,5 @@
-//! Commands typed as to redis-cli, run over a real store without flash, answered as redis-cli prints; and the same
-//! against Debian's redis-server where it is installed.
+//! Commands typed as to redis-cli, run over a real store, answered as redis-cli prints; and the same against Debian's
+//! redis-server where it is installed. The store has no flash, or a simulated device and little RAM.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -7,13 +7,16 @@ mod host;
 
 use commands::session::Session;
 use commands::{Args, Cx, Row, Settings, Stop, table};
+use flash::Sim;
 use resp::client::{Value, encode_command, parse_value};
 use resp::{Limits, Out, Parsed, Progress, Source, Span};
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use store::{Key, Resume, Store, StoreConfig};
+use std::task::{Poll, Waker};
+use store::{Admission, Codec, FlashConfig, Key, Lane, LimitOf, Policy, Resume, Store, StoreConfig, Ticket};
 
 /// The words of a line as redis-cli takes them, quotes resolved.
 pub fn words(line: &str) -> Vec<Vec<u8>> {
@@ -36,7 +39,18 @@ pub struct Harness {
     pub now_ms: u64,
     /// Times the last command gave way to others before it was done.
     pub yields: usize,
+    /// Times a command had to wait for flash, by its name.
+    pub colds: BTreeMap<String, usize>,
+    flash: Option<Lane>,
+    filled: u64,
 }
+
+/// Little, but enough for a slab of every size.
+const RAM_BYTES: u64 = 2 << 20;
+const FLASH_BYTES: u64 = 24 << 20;
+/// The logical database that other keys crowd into, and how many there are.
+const CROWDED_DB: usize = 9;
+const CROWD: u64 = 6000;
 
 impl Harness {
     pub fn new() -> Harness {
@@ -52,7 +66,75 @@ impl Harness {
             },
             now_ms: 1_700_000_000_000,
             yields: 0,
+            colds: BTreeMap::new(),
+            flash: None,
+            filled: 0,
         }
+    }
+
+    /// With so little RAM that what is not used goes to flash soon: see [`Harness::crowd`].
+    pub fn with_flash(seed: u64) -> Harness {
+        let config = FlashConfig::divide(FLASH_BYTES, 16 << 20, 2, flash::DATA_OFFSET, Codec::Lz4);
+        let sim = Sim::new(seed, 2, config.bytes_per_path());
+        let store = Store::new(&StoreConfig {
+            ram_limit: RAM_BYTES,
+            limit_of: LimitOf::Objects,
+            policy: Policy::NoEviction,
+            flash: Some(config),
+            ..StoreConfig::in_ram(1)
+        });
+        let lane = Lane::new(store.clone(), Some(Box::new(sim.driver())), 0);
+        Harness { store, flash: Some(lane), ..Harness::new() }
+    }
+
+    /// Other keys are set, in a database of their own, and what has become too much for RAM is demoted.
+    pub fn crowd(&mut self, keys: u64) {
+        let lane = self.flash.as_mut().expect("a harness with flash");
+        for _ in 0..keys {
+            self.filled = (self.filled + 1) % CROWD;
+            let name = format!("crowd:{}", self.filled);
+            let key = self.store.hasher().key(name.as_bytes());
+            let mut resume = Resume::default();
+            let mut ks = self.store.lock(&[key], CROWDED_DB, self.now_ms, true, &mut resume);
+            ks.set_string(&key, &[self.filled as u8; 500], None);
+        }
+        // Maintenance paces itself by a clock: its own, or a test's expiries would pass.
+        for wait_ms in 0..20_000 {
+            lane.complete(self.now_ms + wait_ms);
+            lane.maintain(self.now_ms + wait_ms);
+            if self.store.admission() == Admission::Open {
+                return;
+            }
+        }
+        panic!("maintenance makes no progress: {:#?}", self.store.stats());
+    }
+
+    /// Sends all values of database 0 to flash.
+    pub fn freeze(&mut self) {
+        for _ in 0..200 {
+            if self.store.hot(0) == 0 {
+                return;
+            }
+            self.crowd(1000);
+        }
+        panic!("values stay in RAM: {:#?}", self.store.stats());
+    }
+
+    /// Reads what the command that stopped asked for.
+    fn promote(lane: &mut Lane, resume: &mut Resume, tickets: &mut Vec<Ticket>, now_ms: u64) {
+        let cold: Vec<_> = resume.cold.drain(..).collect();
+        assert!(!cold.is_empty(), "who stops for a cold value names it");
+        let new: Vec<Ticket> = cold.into_iter().map(|cold| lane.read(cold)).collect();
+        lane.submit();
+        for ticket in &new {
+            loop {
+                match lane.poll(ticket, Waker::noop(), resume) {
+                    Poll::Ready(read) => break read.expect("the device is sound"),
+                    Poll::Pending => _ = lane.complete(now_ms),
+                }
+            }
+        }
+        tickets.extend(new);
     }
 
     /// A command as typed, its reply as redis-cli prints it.
@@ -108,7 +190,8 @@ impl Harness {
         let keys: Vec<Key<'_>> = positions.iter().map(|&at| self.store.hasher().key(words[at])).collect();
         let mut resume = Resume::default();
         self.yields = 0;
-        loop {
+        let mut tickets = Vec::new();
+        let result = loop {
             reply.clear();
             let mut cx = Cx {
                 args,
@@ -119,13 +202,23 @@ impl Harness {
                 settings: &self.settings,
                 server: &host::NoServer,
             };
-            match (row.run)(&mut cx) {
-                Ok(()) => return Ok(()),
-                Err(Stop::Error(text)) => return Err(text.into_owned()),
+            let result = (row.run)(&mut cx);
+            drop(cx);
+            match result {
+                Ok(()) => break Ok(()),
+                Err(Stop::Error(text)) => break Err(text.into_owned()),
                 Err(Stop::Yield) => self.yields += 1,
-                Err(Stop::Cold) => panic!("nothing is cold without flash"),
+                Err(Stop::Cold) => {
+                    *self.colds.entry(full_name.clone()).or_default() += 1;
+                    let lane = self.flash.as_mut().expect("nothing is cold without flash");
+                    Harness::promote(lane, &mut resume, &mut tickets, self.now_ms);
+                }
             }
+        };
+        for ticket in tickets {
+            self.flash.as_mut().expect("it made the tickets").release(ticket);
         }
+        result
     }
 }
 
