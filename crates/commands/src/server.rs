@@ -272,7 +272,7 @@ const CONFIG: &[Row] = &[
         run: |cx| {
             let args = cx.args;
             if !args.len().is_multiple_of(2) {
-                return Err(Stop::error("ERR wrong number of arguments for 'config|set' command"));
+                return Err(Stop::error("ERR syntax error"));
             }
             let pairs: Vec<(&[u8], &[u8])> = (2..args.len()).step_by(2).map(|at| (&args[at], &args[at + 1])).collect();
             cx.server.config_set(cx.session, &pairs).map_err(|text| Stop::Error(text.into()))?;

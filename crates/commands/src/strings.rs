@@ -554,7 +554,7 @@ fn pairs<'a>(
     cx: &Cx<'a>,
     command: &str,
 ) -> Result<impl Iterator<Item = (&'a store::Key<'a>, &'a [u8])> + use<'a>, Stop> {
-    if cx.args.len() % 2 == 0 {
+    if cx.args.len().is_multiple_of(2) {
         return Err(wrong_arity(command));
     }
     Ok(cx.keys.iter().zip(cx.args.from(2).step_by(2)))
