@@ -47,19 +47,25 @@
 
   // ---- a plot of lines over one axis
   // lines: [{ name, x, y, dashed, colour, points }]
-  const plot = ({ title, unit, lines, xUnit, xLabels, from, to, area }) => {
+  // With `log`, values over more than a decade get a logarithmic axis: an average beside its p99.99.
+  const plot = ({ title, unit, lines, xUnit, xLabels, to, area, log }) => {
     const W = 520, H = 210, L = 58, R = 14, T = 8, B = 26;
     lines = lines.filter((line) => line.y.some((y) => y !== null && y !== undefined));
     if (!lines.length) return null;
     const xs = lines.flatMap((line) => line.x);
     const ys = lines.flatMap((line) => line.y).filter((y) => y !== null && y !== undefined);
     const x0 = Math.min(0, ...xs), x1 = Math.max(...xs, x0 + 1e-9);
-    const y0 = from ?? 0;
-    const top = to ?? Math.max(...ys, y0 + 1e-9) * 1.06;
-    const yTicks = ticks(y0, top, 4);
+    const high = Math.max(...ys, 1e-9), low = Math.min(...ys.filter((y) => y > 0), high);
+    const decades = log && high / low > 10;
+    const y0 = decades ? 10 ** Math.floor(Math.log10(low)) : 0;
+    const top = to ?? (decades ? 10 ** Math.ceil(Math.log10(high * 1.001)) : high * 1.06);
+    const yTicks = decades
+      ? Array.from({ length: Math.round(Math.log10(top / y0)) + 1 }, (_, index) => Number((y0 * 10 ** index).toPrecision(6)))
+      : ticks(y0, top, 4);
     const y1 = to ?? Math.max(top, yTicks[yTicks.length - 1]);
     const X = (x) => L + (W - L - R) * (x - x0) / (x1 - x0);
-    const Y = (y) => T + (H - T - B) * (1 - (y - y0) / (y1 - y0));
+    const height = (y) => decades ? Math.log10(Math.max(y, y0) / y0) / Math.log10(y1 / y0) : (y - y0) / (y1 - y0);
+    const Y = (y) => T + (H - T - B) * (1 - height(y));
     const svg = shape("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": title });
     for (const at of yTicks) {
       svg.append(shape("line", { x1: L, x2: W - R, y1: Y(at), y2: Y(at), stroke: "var(--grid)" }));
@@ -149,14 +155,14 @@
       lines: phase.loads.map((load) => line(load, "ops", several ? load.name : "ops/s")),
     });
     const latency = several
-      ? plot({ title: "Average latency", unit: "ms", ...seconds, lines: phase.loads.map((load) => line(load, "latency_ms_avg")) })
+      ? plot({ title: "Average latency", unit: "ms", log: true, ...seconds, lines: phase.loads.map((load) => line(load, "latency_ms_avg")) })
       : plot({
-          title: "Latency", unit: "ms", ...seconds,
+          title: "Latency", unit: "ms", log: true, ...seconds,
           lines: [["latency_ms_avg", "average"], ["latency_ms_p99", "p99"], ["latency_ms_p9999", "p99.99"]]
             .map(([field, name]) => line(phase.loads[0], field, name)),
         });
     const tail = several && plot({
-      title: "p99 latency", unit: "ms", ...seconds, lines: phase.loads.map((load) => line(load, "latency_ms_p99")),
+      title: "p99 latency", unit: "ms", log: true, ...seconds, lines: phase.loads.map((load) => line(load, "latency_ms_p99")),
     });
     const server = phase.server;
     const own = server && server.second.length > 1 ? server : null;

@@ -45,6 +45,10 @@ pub struct Args {
     /// Seconds of the measured run; for keydb-flash, of each working set [default: 30; keydb-flash 10]
     #[arg(long, value_name = "S", help_heading = "Load")]
     pub test_time: Option<u64>,
+    /// At most so many seconds for a dry run, which ends by itself when the RAM hit ratio is stable [default: 60;
+    /// keydb-flash 30]
+    #[arg(long, value_name = "S", help_heading = "Load")]
+    pub dry_time: Option<u64>,
     /// Widens or narrows the keys' standard deviation until this share (0-1) of the reads is served from RAM
     #[arg(long, value_name = "R", help_heading = "Load")]
     pub hit_ratio: Option<f64>,
@@ -93,6 +97,7 @@ impl Args {
         );
         ensure!(args.compare.is_none() || args.name == Name::KeydbFlash, "--compare is for keydb-flash");
         ensure!(args.test_time != Some(0), "--test-time must be at least 1 second");
+        ensure!(args.dry_time != Some(0), "--dry-time must be at least 1 second");
         ensure!(args.threads != Some(0), "--threads must be at least 1");
         for directive in &args.directives {
             ensure!(directive.contains('='), "--set {directive}: expected NAME=VALUE");

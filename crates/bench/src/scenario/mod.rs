@@ -22,6 +22,7 @@ pub use scale::Scale;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
@@ -54,7 +55,7 @@ fn run(args: &Args) -> Result<()> {
     let (mut node, compared, programs) = servers(args, &spec)?;
     let settings = Settings {
         test_time: args.test_time(),
-        dry_run_max: None,
+        dry_run_max: args.dry_time.map(Duration::from_secs),
         hit_ratio: args.hit_ratio,
         threads: args.threads,
         compressibility: args.data_compressibility,

@@ -116,9 +116,10 @@ impl Stage<'_> {
         let (mut low, mut high) = (published / 64.0, keys_max as f64 * 4.0);
         let mut stddev = published;
         let mut best = (f64::INFINITY, published, None);
+        let longest = self.settings.dry_run_max.map_or(TRY_MAX, |longest| longest.min(TRY_MAX));
         for _ in 0..TRIES_MAX {
             let loads = self.settings.fit(&self.spec.loads(Some(stddev), None));
-            let run = phase::run("find hit ratio", node, &self.watch, &loads, Until::Stable(TRY_MAX))?;
+            let run = phase::run("find hit ratio", node, &self.watch, &loads, Until::Stable(longest))?;
             let Some(ratio) = run.hit_ratio_stable else {
                 self.notes.push(String::from("--hit-ratio has no effect: this server tells no RAM hit ratio"));
                 return Ok(published);
