@@ -1,0 +1,172 @@
+//! Owns a connection that sends bytes as they are and reads replies one by one. Never knows what a command means.
+
+use crate::PATIENCE;
+use resp::client::{Kind, Value, encode_command, parse_value, skip};
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+
+pub struct Client {
+    pub stream: TcpStream,
+    received: Vec<u8>,
+    /// Bytes of `received` that were given out.
+    taken: usize,
+}
+
+impl Client {
+    pub fn connect(port: u16) -> Client {
+        Client::new(TcpStream::connect(("127.0.0.1", port)).expect("the server accepts connections"))
+    }
+
+    pub fn new(stream: TcpStream) -> Client {
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        Client { stream, received: Vec::new(), taken: 0 }
+    }
+
+    /// The server may close while this writes: what it has said before is what counts.
+    pub fn send(&mut self, bytes: &[u8]) -> &mut Client {
+        if let Err(error) = self.stream.write_all(bytes) {
+            assert!(matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset), "{error}");
+        }
+        self
+    }
+
+    /// The bytes of the next reply, or None when the server has closed the connection.
+    pub fn raw(&mut self) -> Option<Vec<u8>> {
+        loop {
+            let input = &self.received[self.taken..];
+            if let Some(reply) = skip(input).unwrap_or_else(|error| panic!("{error}: {}", input.escape_ascii())) {
+                let bytes = input[..reply.consumed].to_vec();
+                assert!(!matches!(reply.kind, Kind::Push { .. }), "nobody asked for a push");
+                self.taken += bytes.len();
+                return Some(bytes);
+            }
+            self.received.drain(..self.taken);
+            self.taken = 0;
+            let mut chunk = [0; 64 * 1024];
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return None,
+                Ok(count) => self.received.extend_from_slice(&chunk[..count]),
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
+                Err(error) => panic!("no reply: {error}"),
+            }
+        }
+    }
+
+    pub fn reply(&mut self) -> Option<Value> {
+        let bytes = self.raw()?;
+        let (value, _) = parse_value(&bytes).expect("well formed").expect("whole");
+        Some(value)
+    }
+
+    pub fn call(&mut self, words: &[&[u8]]) -> Value {
+        let mut bytes = Vec::new();
+        encode_command(words, &mut bytes);
+        self.send(&bytes);
+        self.reply().expect("the connection stays open")
+    }
+
+    /// A command as typed to redis-cli, its reply as redis-cli shows it; `(closed)` at the end of the connection.
+    pub fn run(&mut self, line: &str) -> String {
+        let words = words(line);
+        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        let mut bytes = Vec::new();
+        encode_command(&words, &mut bytes);
+        self.send(&bytes);
+        self.read()
+    }
+
+    /// The next reply as redis-cli shows it.
+    pub fn read(&mut self) -> String {
+        self.reply().map_or("(closed)".to_owned(), |value| shown(&value))
+    }
+
+    /// Everything up to the end of the connection.
+    pub fn rest(&mut self) -> Vec<u8> {
+        let mut rest = self.received.split_off(self.taken);
+        self.received.clear();
+        self.taken = 0;
+        // A reset is an end as well.
+        let _ = self.stream.read_to_end(&mut rest);
+        rest
+    }
+
+    /// A field of INFO.
+    pub fn info(&mut self, section: &str, field: &str) -> String {
+        let text = match self.call(&[b"INFO", section.as_bytes()]) {
+            Value::Bulk(text) => String::from_utf8(text).unwrap(),
+            Value::Verbatim { text, .. } => String::from_utf8(text).unwrap(),
+            other => panic!("INFO answered {other:?}"),
+        };
+        let prefix = format!("{field}:");
+        let line = text.lines().find_map(|line| line.strip_prefix(&prefix));
+        line.unwrap_or_else(|| panic!("no {field} in {text}")).to_owned()
+    }
+
+    pub fn info_number(&mut self, section: &str, field: &str) -> u64 {
+        let text = self.info(section, field);
+        text.parse().unwrap_or_else(|_| panic!("{field} is no number: {text}"))
+    }
+
+    /// A whole iteration: the elements of every page of `SCAN`, or of `HSCAN key`, with the options given.
+    pub fn scan(&mut self, command: &[&[u8]], options: &[&[u8]]) -> Result<Vec<Vec<u8>>, String> {
+        let mut cursor = b"0".to_vec();
+        let mut all = Vec::new();
+        loop {
+            let mut words = command.to_vec();
+            words.push(&cursor);
+            words.extend(options);
+            let Value::Array(parts) = self.call(&words) else { return Err(shown(&self.call(&words))) };
+            let [Value::Bulk(next), Value::Array(elements)] = &parts[..] else {
+                panic!("not a scan's reply: {parts:?}")
+            };
+            for element in elements {
+                let Value::Bulk(element) = element else { panic!("not an element: {element:?}") };
+                all.push(element.clone());
+            }
+            if next == b"0" {
+                return Ok(all);
+            }
+            cursor = next.clone();
+        }
+    }
+}
+
+/// A line as redis-cli splits it, without its escapes: words, and quotes around words with spaces.
+pub fn words(line: &str) -> Vec<Vec<u8>> {
+    let mut words = Vec::new();
+    let mut rest = line.trim_start();
+    while !rest.is_empty() {
+        let (word, after) = match rest.strip_prefix('"') {
+            Some(quoted) => quoted.split_once('"').expect("closed quotes"),
+            None => rest.split_once(' ').unwrap_or((rest, "")),
+        };
+        words.push(word.as_bytes().to_vec());
+        rest = after.trim_start();
+    }
+    words
+}
+
+/// A reply as redis-cli shows it, on one line.
+pub fn shown(value: &Value) -> String {
+    let all = |values: &[Value]| values.iter().map(shown).collect::<Vec<_>>().join(", ");
+    match value {
+        Value::Simple(text) => String::from_utf8_lossy(text).into_owned(),
+        Value::Error(text) => format!("(error) {}", String::from_utf8_lossy(text)),
+        Value::Int(value) => format!("(integer) {value}"),
+        Value::Bulk(bytes) => format!("\"{}\"", bytes.escape_ascii()),
+        Value::Null | Value::NullArray => "(nil)".to_owned(),
+        Value::Boolean(value) => format!("({value})"),
+        Value::Double(value) => format!("(double) {value}"),
+        Value::BigNumber(digits) => format!("(big number) {}", digits.escape_ascii()),
+        Value::Verbatim { text, .. } => String::from_utf8_lossy(text).into_owned(),
+        Value::Array(values) => format!("[{}]", all(values)),
+        Value::Set(values) => format!("~[{}]", all(values)),
+        Value::Push(values) => format!(">[{}]", all(values)),
+        Value::Map(pairs) => {
+            let pairs = pairs.iter().map(|(key, value)| format!("{}: {}", shown(key), shown(value)));
+            format!("{{{}}}", pairs.collect::<Vec<_>>().join(", "))
+        }
+    }
+}

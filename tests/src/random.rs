@@ -1,0 +1,52 @@
+//! Owns the randomness of tests: a seed gives the same run on every machine.
+
+/// SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    pub fn draw(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub fn below(&mut self, n: usize) -> usize {
+        (self.draw() % n as u64) as usize
+    }
+
+    pub fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+
+    pub fn of<'a, T: ?Sized>(&mut self, choices: &[&'a T]) -> &'a T {
+        choices[self.below(choices.len())]
+    }
+
+    /// Text that a compressor makes about half as long.
+    pub fn text(&mut self, bytes: usize) -> Vec<u8> {
+        let mut text = Vec::with_capacity(bytes + 16);
+        while text.len() < bytes {
+            text.extend_from_slice(format!("{:08x}", self.draw() as u32).as_bytes());
+            text.extend_from_slice(b"flintkv ");
+        }
+        text.truncate(bytes);
+        text
+    }
+}
+
+/// A number from the environment.
+pub fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
+}
+
+/// Where a run begins; `FLINTKV_SEED` replays one.
+pub fn seed() -> u64 {
+    number("FLINTKV_SEED", 20_261_121)
+}

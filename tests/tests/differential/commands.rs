@@ -1,0 +1,417 @@
+//! Owns the making of random commands, sound and hostile. Never knows a reply.
+
+use flintkv_tests::Random;
+
+/// `<kind>` is replaced by a word of that kind, `?<kind>` perhaps, `*<kind>` any number of times; anything else
+/// stands for itself.
+const TEMPLATES: &[&str] = &[
+    // Strings.
+    "GET <key>",
+    "GET <key>",
+    "GET <key>",
+    "SET <key> <value>",
+    "SET <key> <value>",
+    "SET <key> <value>",
+    "SET <key> <value> ?<set-option> ?<set-option> ?<set-option>",
+    "SETNX <key> <value>",
+    "SETEX <key> <seconds> <value>",
+    "PSETEX <key> <seconds> <value>",
+    "GETSET <key> <value>",
+    "GETDEL <key>",
+    "GETEX <key> ?<set-option> ?<set-option>",
+    "MGET <key> *<key>",
+    "MSET <key> <value> *<key-value>",
+    "MSETNX <key> <value> *<key-value>",
+    "APPEND <key> <value>",
+    "STRLEN <key>",
+    "SETRANGE <key> <offset> <value>",
+    "GETRANGE <key> <integer> <integer>",
+    "SUBSTR <key> <integer> <integer>",
+    "INCR <key>",
+    "DECR <key>",
+    "INCRBY <key> <integer>",
+    "DECRBY <key> <integer>",
+    "INCRBYFLOAT <key> <float>",
+    "LCS <key> <key> ?<lcs-option> ?<lcs-option> ?<lcs-option>",
+    // Hashes.
+    "HSET <hash> <field> <value> *<field-value>",
+    "HSET <hash> <field> <value> *<field-value>",
+    "HMSET <hash> <field> <value> *<field-value>",
+    "HSETNX <hash> <field> <value>",
+    "HGET <hash> <field>",
+    "HMGET <hash> <field> *<field>",
+    "HGETALL <hash>",
+    "HKEYS <hash>",
+    "HVALS <hash>",
+    "HLEN <hash>",
+    "HSTRLEN <hash> <field>",
+    "HEXISTS <hash> <field>",
+    "HDEL <hash> <field> *<field>",
+    "HINCRBY <hash> <field> <integer>",
+    "HINCRBYFLOAT <hash> <field> <float>",
+    // Keys.
+    "DEL <key> *<key>",
+    "UNLINK <any>",
+    "EXISTS <any> *<any>",
+    "TYPE <any>",
+    "TOUCH <any> *<any>",
+    "RENAME <any> <any>",
+    "RENAMENX <any> <any>",
+    "COPY <any> <any> ?<copy-option> ?<copy-option>",
+    "MOVE <any> <db>",
+    "OBJECT ENCODING <any>",
+    "OBJECT REFCOUNT nosuch",
+    "OBJECT FREQ <any>",
+    "OBJECT IDLETIME <any>",
+    "OBJECT <junk> <any>",
+    "DBSIZE",
+    "KEYS <pattern>",
+    "SELECT <db>",
+    "SWAPDB <db> <db>",
+    "FLUSHDB ?<flush-option>",
+    "FLUSHALL ?<flush-option>",
+    "SCAN <cursor> <junk>",
+    "SCAN junk ?<scan-option>",
+    "HSCAN <hash> junk ?<scan-option>",
+    "HSCAN <hash> 0 <scan-option> <junk>",
+    "HRANDFIELD <hash> <junk>",
+    "HRANDFIELD nosuch ?<integer>",
+    // Expiry.
+    "EXPIRE <any> <seconds> ?<expire-option>",
+    "PEXPIRE <any> <seconds>",
+    "EXPIREAT <any> <second> ?<at-option>",
+    "PEXPIREAT <any> <second> ?<at-option> ?<at-option>",
+    "EXPIRE <any> <gone> ?<expire-option>",
+    "PEXPIRE <any> <gone>",
+    "TTL <any>",
+    "PTTL <any>",
+    "EXPIRETIME <any>",
+    "PEXPIRETIME <any>",
+    "PERSIST <any>",
+    // Connection and server.
+    "PING",
+    "PING <value>",
+    "ECHO <value>",
+    "HELLO <protocol>",
+    "HELLO 3 <junk>",
+    "RESET",
+    "CLIENT SETNAME <name>",
+    "CLIENT GETNAME",
+    "CLIENT ID",
+    "CLIENT NO-EVICT <junk>",
+    "CLIENT REPLY <junk>",
+    "CLIENT <junk> <junk>",
+    "AUTH <junk>",
+    "AUTH <junk> <junk>",
+    "COMMAND COUNT",
+    "COMMAND GETKEYS MSET <key> <value> *<key-value>",
+    "COMMAND GETKEYS GET",
+    "COMMAND <junk>",
+    "CONFIG GET hash-max-listpack-*",
+    "CONFIG GET <junk>",
+    "CONFIG <junk>",
+    "CONFIG SET <junk> <junk>",
+    "TIME",
+    "MEMORY USAGE <any>",
+    "MEMORY <junk> <junk>",
+    "SLOWLOG LEN",
+    "SLOWLOG <junk>",
+    "LATENCY <junk>",
+    "<junk> <value> *<value>",
+    "<junk>",
+];
+
+const INTEGERS: &[&str] = &[
+    "0",
+    "1",
+    "-1",
+    "2",
+    "5",
+    "-5",
+    "100",
+    "-100",
+    "x",
+    "",
+    "9223372036854775807",
+    "-9223372036854775808",
+    "9223372036854775808",
+    "-9223372036854775809",
+    "+1",
+    " 1",
+    "1 ",
+    "01",
+    "-0",
+    "1.5",
+    "1e3",
+    "4611686018427387904",
+    "2147483647",
+    "2147483648",
+    "-2147483649",
+    "4294967296",
+    "0x",
+    "18446744073709551615",
+    "00",
+    "--1",
+    "1\0",
+];
+const FLOATS: &[&str] = &[
+    "0.1",
+    "-0.1",
+    "1e-5",
+    "3",
+    "1e5",
+    "inf",
+    "-inf",
+    "nan",
+    "x",
+    "1e400",
+    "1e5000",
+    "-1e-400",
+    "1e-5000",
+    ".5",
+    "5.",
+    "123456789012345678",
+    "0.30000000000000004",
+    " 1",
+    "1 ",
+    "+1",
+    "-0",
+    "1e-17",
+    "",
+    "infinity",
+    "3.0e0",
+    "1e308",
+    "-1e308",
+    "12345678901234567890123",
+    "1,5",
+    "1.0\0",
+];
+
+const JUNK: &[&str] = &[
+    "foo",
+    "HELP2",
+    "",
+    "\"",
+    "a b",
+    "line\r\nbreak",
+    "\u{e9}\u{301}",
+    "0",
+    "-1",
+    "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+    "18446744073709551616",
+    "NX",
+    "9223372036854775807",
+];
+
+pub struct Commands {
+    pub random: Random,
+    /// Keys of each kind: enough of them and the RAM limit makes most of them cold.
+    keys: usize,
+}
+
+impl Commands {
+    pub fn new(seed: u64, keys: usize) -> Commands {
+        Commands { random: Random::new(seed), keys }
+    }
+
+    pub fn command(&mut self) -> Vec<Vec<u8>> {
+        let template = self.random.of(TEMPLATES);
+        // Emptied too often there would be little to compare; connections reset too often never meet RESP3.
+        let is_drastic = ["FLUSH", "RESET", "SWAPDB"].iter().any(|word| template.starts_with(word));
+        if is_drastic && !self.random.one_in(20) || template.starts_with("SELECT") && !self.random.one_in(4) {
+            return self.command();
+        }
+        let mut words = Vec::new();
+        for part in template.split(' ') {
+            if let Some(kind) = part.strip_prefix('?') {
+                if self.random.one_in(3) {
+                    self.word(kind, &mut words);
+                }
+            } else if let Some(kind) = part.strip_prefix('*') {
+                for _ in 0..self.random.below(5) {
+                    self.word(kind, &mut words);
+                }
+            } else {
+                self.word(part, &mut words);
+            }
+        }
+        self.spoil(&mut words);
+        words
+    }
+
+    /// Now and then a word is lost, doubled or replaced by junk.
+    fn spoil(&mut self, words: &mut Vec<Vec<u8>>) {
+        if words.len() > 1 && self.random.one_in(40) {
+            let at = 1 + self.random.below(words.len() - 1);
+            match self.random.below(3) {
+                0 => drop(words.remove(at)),
+                1 => words.insert(at, words[at].clone()),
+                _ => words[at] = self.random.of(JUNK).as_bytes().to_vec(),
+            }
+        }
+    }
+
+    pub fn key(&mut self, prefix: char) -> Vec<u8> {
+        match self.random.below(40) {
+            0 => Vec::new(),
+            1 => b"\0\r\n\xff{key}".to_vec(),
+            2 => vec![b'l'; 300],
+            // A few are used again and again.
+            3..12 => format!("{prefix}{}", self.random.below(8)).into_bytes(),
+            _ => format!("{prefix}{}", self.random.below(self.keys)).into_bytes(),
+        }
+    }
+
+    /// A string's key for one kind of command and a hash's for the other, and not always the right one.
+    fn key_of(&mut self, usual: char) -> Vec<u8> {
+        let other = if usual == 's' { 'h' } else { 's' };
+        let prefix = if self.random.one_in(15) { other } else { usual };
+        self.key(prefix)
+    }
+
+    pub fn any_key(&mut self) -> Vec<u8> {
+        let prefix = if self.random.one_in(2) { 's' } else { 'h' };
+        self.key(prefix)
+    }
+
+    fn value(&mut self) -> Vec<u8> {
+        match self.random.below(20) {
+            0 => (0..self.random.below(40)).map(|_| self.random.draw() as u8).collect(),
+            1..3 => self.random.of(INTEGERS).as_bytes().to_vec(),
+            3 => self.random.of(FLOATS).as_bytes().to_vec(),
+            4..7 => self.random.below(1000).to_string().into_bytes(),
+            7..10 => self.random.of(&["abc", "abcabc", "xaybzc", "hello world", "", "a\r\nb"]).as_bytes().to_vec(),
+            10 => vec![b'x'; [43, 44, 45, 63, 64, 65][self.random.below(6)]],
+            11 if self.random.one_in(10) => {
+                let bytes = 1000 + self.random.below(30_000);
+                self.random.text(bytes)
+            }
+            _ => {
+                let bytes = self.random.below(600);
+                self.random.text(bytes)
+            }
+        }
+    }
+
+    fn field(&mut self) -> Vec<u8> {
+        match self.random.below(30) {
+            0 => Vec::new(),
+            1 => vec![b'f'; 70],
+            2 => b"\xff\0".to_vec(),
+            _ => format!("f{}", self.random.below(14)).into_bytes(),
+        }
+    }
+
+    fn word(&mut self, kind: &str, words: &mut Vec<Vec<u8>>) {
+        let random = &mut self.random;
+        // Options may be several words.
+        let option = match kind {
+            "<set-option>" => random.of(&[
+                "NX",
+                "xx",
+                "Get",
+                "KEEPTTL",
+                "PERSIST",
+                "EXAT 33177117420",
+                "PXAT 33177117420000",
+                "EXAT 1",
+                "EX 0",
+                "PX x",
+                "EX",
+                "EX 100000",
+                "PXAT -1",
+                "EXAT 9223372036854775807",
+                "PX 9223372036854775807",
+                "foo",
+            ]),
+            "<lcs-option>" => random.of(&[
+                "LEN",
+                "IDX",
+                "idx",
+                "WITHMATCHLEN",
+                "MINMATCHLEN 2",
+                "MINMATCHLEN -1",
+                "MINMATCHLEN x",
+                "MINMATCHLEN",
+                "bar",
+            ]),
+            // Two clocks differ: what compares the old expiry with the new one gets moments far apart.
+            "<expire-option>" => random.of(&["NX", "XX", "nx", "foo", "NX XX"]),
+            "<at-option>" => random.of(&["NX", "XX", "GT", "LT", "gt", "foo"]),
+            "<copy-option>" => random.of(&["REPLACE", "DB 0", "DB 1", "DB 16", "DB x", "DB", "foo"]),
+            "<flush-option>" => random.of(&["SYNC", "ASYNC", "foo"]),
+            "<scan-option>" => random.of(&["COUNT 0", "COUNT x", "COUNT", "MATCH", "TYPE", "COUNT -1", "foo 1"]),
+            _ => "",
+        };
+        if !option.is_empty() {
+            words.extend(option.split(' ').map(|word| word.as_bytes().to_vec()));
+            return;
+        }
+        let text = match kind {
+            "<key>" => return words.push(self.key_of('s')),
+            "<hash>" => return words.push(self.key_of('h')),
+            "<any>" => return words.push(self.any_key()),
+            "<value>" => return words.push(self.value()),
+            "<field>" => return words.push(self.field()),
+            "<key-value>" => {
+                words.push(self.key_of('s'));
+                return words.push(self.value());
+            }
+            "<field-value>" => {
+                words.push(self.field());
+                return words.push(self.value());
+            }
+            "<integer>" => random.of(INTEGERS),
+            "<float>" => random.of(FLOATS),
+            "<cursor>" => random.of(&["0", "5", "x", "", "1.5", "18446744073709551615", "18446744073709551616", "--1"]),
+            "<seconds>" => random.of(&[
+                "100000",
+                "1000000",
+                "200000",
+                "0",
+                "-1",
+                "x",
+                "9223372036854775",
+                "9223372036854775807",
+                "-9223372036854775808",
+                "",
+                "1.5",
+            ]),
+            "<offset>" => random.of(&[
+                "0",
+                "1",
+                "5",
+                "20",
+                "700",
+                "-1",
+                "x",
+                "536870912",
+                "536870913",
+                "4294967296",
+                "9223372036854775807",
+            ]),
+            "<second>" => random.of(&[
+                "1",
+                "0",
+                "-1",
+                "33177117420",
+                "33177117421",
+                "33177117420000",
+                "9223372036854775807",
+                "-9223372036854775808",
+                "x",
+            ]),
+            "<gone>" => random.of(&["0", "-1", "-5", "x", "9223372036854775807", "-9223372036854775808"]),
+            "<db>" => random.of(&["0", "1", "0", "1", "0", "1", "15", "16", "-1", "x", "99999999999", ""]),
+            "<pattern>" => random.of(&[
+                "*", "s1*", "[a-h]?", "[^h]1", "?", "", "\\s1", "[", "**", "*1*2*", "[z-a]*", "h[0-9]", "*\u{ff}*",
+                "nosuch",
+            ]),
+            "<protocol>" => random.of(&["2", "3", "2", "3", "3", "1", "4", "x", "-1", ""]),
+            "<name>" => random.of(&["one", "two", "with space", "", "line\nbreak", "three!"]),
+            "<junk>" => random.of(JUNK),
+            literal => literal,
+        };
+        words.push(text.as_bytes().to_vec());
+    }
+}

@@ -1,0 +1,123 @@
+//! Owns what counts as the same reply. Never knows where replies come from.
+
+use flintkv_tests::shown;
+use resp::client::{Value, parse_value};
+
+/// Two clocks, and a machine that is busy with other things.
+const CLOCKS_MS_MAX: i64 = 10_000;
+
+/// A difference that is meant.
+pub struct Known {
+    /// How both replies show, as patterns with one `*`.
+    pub ours: &'static str,
+    pub theirs: &'static str,
+    /// Why; for the reader.
+    #[allow(dead_code, reason = "for the reader")]
+    pub because: &'static str,
+}
+
+/// FlintKV follows Redis 7.2; Debian's redis-server is 7.0.
+pub const KNOWN: &[Known] = &[
+    Known {
+        ours: "(error) ERR Invalid *",
+        theirs: "(error) ERR wrong number of arguments for 'command|getkeys' command",
+        because: "7.2 takes COMMAND GETKEYS of a command without arguments and judges that command's own arity",
+    },
+    Known {
+        ours: "\"int\"",
+        theirs: "\"embstr\"",
+        because: "Redis leaves the result of INCRBYFLOAT as text, here every number that fits is one",
+    },
+];
+
+fn parsed(bytes: &[u8]) -> Value {
+    parse_value(bytes).expect("well formed").expect("whole").0
+}
+
+/// None: the same, as far as this command's replies can be.
+pub fn difference(words: &[Vec<u8>], ours: &[u8], theirs: &[u8]) -> Option<String> {
+    if ours == theirs {
+        return None;
+    }
+    let (ours, theirs) = (parsed(ours), parsed(theirs));
+    let name = |at: usize| words.get(at).map_or(String::new(), |word| String::from_utf8_lossy(word).to_uppercase());
+    let both_ints = matches!((&ours, &theirs), (Value::Int(_), Value::Int(_)));
+    let both_errors = matches!((&ours, &theirs), (Value::Error(_), Value::Error(_)));
+    let same = match (name(0).as_str(), name(1).as_str()) {
+        // Errors are text here: bytes that are not, which Redis passes on up to the first NUL, are shown as such.
+        _ if both_errors && !words.iter().flatten().all(|byte| matches!(byte, b' '..=b'~')) => {
+            code(&ours) == code(&theirs)
+        }
+        // A cursor that no SCAN gave out promises nothing; what is random is checked elsewhere.
+        ("SCAN" | "HSCAN" | "HRANDFIELD", _) => !matches!(ours, Value::Error(_)) && !matches!(theirs, Value::Error(_)),
+        ("COMMAND", "") => true,
+        // Redis shares small integers, and counts a shared object's users as endless.
+        ("OBJECT", "REFCOUNT") => both_ints,
+        // Each counts keys that expired until it has noticed.
+        ("DBSIZE", _) => both_ints,
+        ("HGETALL" | "CONFIG", _) => sorted_pairs(ours.clone()) == sorted_pairs(theirs.clone()),
+        ("HKEYS" | "HVALS" | "KEYS", _) => sorted(ours.clone()) == sorted(theirs.clone()),
+        ("TTL" | "EXPIRETIME", _) => near(&ours, &theirs, CLOCKS_MS_MAX / 1000),
+        ("PTTL" | "PEXPIRETIME", _) => near(&ours, &theirs, CLOCKS_MS_MAX),
+        ("CLIENT", "ID") | ("SLOWLOG", "LEN") | ("COMMAND", "COUNT") | ("MEMORY", "USAGE") | ("OBJECT", "IDLETIME") => {
+            both_ints
+        }
+        ("TIME", _) | ("HELLO", _) => shape(&ours) == shape(&theirs),
+        _ => false,
+    };
+    let (ours, theirs) = (shown(&ours), shown(&theirs));
+    let known = KNOWN.iter().any(|known| fits(known.ours, &ours) && fits(known.theirs, &theirs));
+    (!same && !known).then(|| format!("FlintKV: {ours}\nRedis:   {theirs}"))
+}
+
+/// `ERR unknown command`: an error's first words, before anything it quotes.
+fn code(error: &Value) -> String {
+    shown(error).split(['\'', ':']).next().unwrap_or_default().to_owned()
+}
+
+fn near(ours: &Value, theirs: &Value, tolerance: i64) -> bool {
+    match (ours, theirs) {
+        // -1 and -2 say something else than a time.
+        (&Value::Int(ours), &Value::Int(theirs)) => ours >= 0 && theirs >= 0 && (ours - theirs).abs() <= tolerance,
+        _ => false,
+    }
+}
+
+/// How many elements an aggregate has, and whether anything is an error.
+fn shape(value: &Value) -> (&'static str, usize) {
+    match value {
+        Value::Error(_) => ("error", 0),
+        // HELLO names the modules, TIME two numbers.
+        Value::Array(values) => ("array", values.len()),
+        Value::Map(pairs) => ("map", pairs.len()),
+        _ => ("other", 0),
+    }
+}
+
+pub fn sorted(value: Value) -> Vec<String> {
+    let mut all: Vec<String> = match &value {
+        Value::Array(values) | Value::Set(values) => values.iter().map(shown).collect(),
+        other => vec![shown(other)],
+    };
+    all.sort_unstable();
+    all
+}
+
+pub fn sorted_pairs(value: Value) -> Vec<(String, String)> {
+    let mut pairs: Vec<_> = match &value {
+        Value::Map(pairs) => pairs.iter().map(|(field, value)| (shown(field), shown(value))).collect(),
+        Value::Array(values) if values.len().is_multiple_of(2) => {
+            values.chunks(2).map(|pair| (shown(&pair[0]), shown(&pair[1]))).collect()
+        }
+        other => vec![(shown(other), String::new())],
+    };
+    pairs.sort_unstable();
+    pairs
+}
+
+fn fits(pattern: &str, text: &str) -> bool {
+    match pattern.split_once('*') {
+        Some((start, end)) => text.len() >= start.len() + end.len() && text.starts_with(start) && text.ends_with(end),
+        None => pattern == text,
+    }
+}

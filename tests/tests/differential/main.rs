@@ -1,0 +1,365 @@
+//! Random commands, sound and hostile, to FlintKV and to a real Redis: every reply must be the same, byte by byte.
+//!
+//! Three times: with everything in RAM, with nearly everything on flash, and while other clients fill the node so
+//! that keys are demoted, promoted, collected and moved under the commands' feet. Commands go out in pipelines.
+//! What has no order (HGETALL of a table, KEYS) is compared as a set, what is random is checked against the contents,
+//! times may differ by the clocks.
+//!
+//! `FLINTKV_SEED` replays a run, `FLINTKV_DIFF_COMMANDS` sets its length, `FLINTKV_DIFF_GO_ON=1` tells of every
+//! difference instead of stopping at the first (those after it may be its consequences).
+
+mod commands;
+mod compare;
+
+use commands::Commands;
+use compare::{difference, sorted, sorted_pairs};
+use flintkv_tests::{Client, Node, Random, Redis, eventually, number, seed, shown};
+use resp::client::{Value, encode_command};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::{self, sleep};
+use std::time::{Duration, Instant};
+
+/// However slow the machine, a run ends.
+const RUN: Duration = Duration::from_secs(60);
+const COMMANDS_DEFAULT: u64 = 100_000;
+const PIPELINE_MAX: usize = 24;
+/// Small enough that hashes change their encoding all the time.
+const SETTINGS: [&str; 4] = ["hash-max-listpack-entries", "6", "hash-max-listpack-value", "64"];
+/// The database of other clients; commands under test stay out of it.
+const OTHERS_DB: &str = "9";
+
+#[test]
+fn in_ram() {
+    let node = Node::start(&[]);
+    let report = run(&node, 60);
+    println!("in RAM: {report}");
+}
+
+#[test]
+fn on_flash() {
+    let node = Node::start(&[("memory-limit", "256mb"), ("ram-limit", "128mb"), ("flash-segment-size", "1mb")]);
+    node.limit_objects(256 * 1024);
+    let report = run(&node, 1500);
+    let mut client = node.client();
+    let flash_reads = client.info_number("tiering", "flash_kv_reads");
+    let (in_ram, on_flash) =
+        (client.info_number("tiering", "values_in_ram"), client.info_number("tiering", "values_in_flash"));
+    println!("on flash: {report}, {flash_reads} values read from flash, {in_ram} now in RAM, {on_flash} on flash");
+    assert!(flash_reads > report.commands / 20, "only {flash_reads} reads met flash");
+}
+
+#[test]
+fn while_others_fill_the_node() {
+    let node = Node::start(&[("memory-limit", "224mb"), ("ram-limit", "128mb"), ("flash-segment-size", "1mb")]);
+    node.limit_objects(8 << 20);
+    let stop = AtomicBool::new(false);
+    let report = thread::scope(|scope| {
+        for worker in 0..2 {
+            let (stop, node) = (&stop, &node);
+            scope.spawn(move || fill(node, worker, stop));
+        }
+        // A failure must not leave the fillers running.
+        let _stop_at_end = Stop(&stop);
+        run(&node, 600)
+    });
+    let mut client = node.client();
+    let demotions = client.info_number("tiering", "demotions_written");
+    let collected = client.info_number("tiering", "collected_segments");
+    let flash_reads = client.info_number("tiering", "flash_kv_reads");
+    println!("while others fill: {report}, {demotions} demotions, {collected} segments collected, {flash_reads} reads");
+    assert!(demotions > 1000, "only {demotions} values were written to flash");
+}
+
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Writes and reads values of many sizes in a database of its own, several times what RAM holds.
+fn fill(node: &Node, worker: u64, stop: &AtomicBool) {
+    let mut random = Random::new(worker);
+    let mut client = node.client();
+    assert_eq!(client.run(&format!("SELECT {OTHERS_DB}")), "OK");
+    while !stop.load(Relaxed) {
+        let mut bytes = Vec::new();
+        for _ in 0..30 {
+            let key = format!("filler:{}", random.below(40_000));
+            if random.one_in(4) {
+                encode_command(&[b"GET", key.as_bytes()], &mut bytes);
+            } else {
+                let size = [32, 500, 500, 500, 2000][random.below(5)];
+                encode_command(&[b"SET", key.as_bytes(), &random.text(size)], &mut bytes);
+            }
+        }
+        client.send(&bytes);
+        for _ in 0..30 {
+            if let Some(Value::Error(text)) = client.reply() {
+                panic!("a filler: {}", String::from_utf8_lossy(&text));
+            }
+        }
+        sleep(Duration::from_millis(2));
+    }
+}
+
+struct Report {
+    commands: u64,
+    errors: u64,
+    took: Duration,
+}
+
+impl std::fmt::Display for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} commands in {:.1?}, {} of them answered with an error", self.commands, self.took, self.errors)
+    }
+}
+
+fn run(node: &Node, keys: usize) -> Report {
+    let redis = Redis::start(&[]);
+    let seed = seed();
+    let mut pair = Pair {
+        ours: node.client(),
+        theirs: redis.client(),
+        seed,
+        done: 0,
+        errors: 0,
+        past: VecDeque::new(),
+        differences: 0,
+    };
+    let [entries, entries_max, value, value_max] = SETTINGS.map(|word| word.as_bytes().to_vec());
+    pair.same(vec![b"CONFIG".to_vec(), b"SET".to_vec(), entries, entries_max, value, value_max]);
+    let mut commands = Commands::new(seed, keys);
+    let wanted = number("FLINTKV_DIFF_COMMANDS", COMMANDS_DEFAULT);
+    let started = Instant::now();
+    while pair.done < wanted && (started.elapsed() < RUN || wanted != COMMANDS_DEFAULT) {
+        let count = 1 + commands.random.below(PIPELINE_MAX);
+        let batch: Vec<_> = (0..count).map(|_| commands.command()).collect();
+        pair.batch(&batch);
+        if commands.random.one_in(8) {
+            pair.odd_one(&mut commands);
+        }
+    }
+    pair.contents();
+    assert_eq!(pair.differences, 0);
+    Report { commands: pair.done, errors: pair.errors, took: started.elapsed() }
+}
+
+/// Both servers, and what they were told.
+struct Pair {
+    ours: Client,
+    theirs: Client,
+    seed: u64,
+    done: u64,
+    errors: u64,
+    past: VecDeque<Vec<Vec<u8>>>,
+    differences: u64,
+}
+
+const PAST_MAX: usize = 5000;
+
+impl Pair {
+    fn same(&mut self, words: Vec<Vec<u8>>) {
+        self.batch(&[words]);
+    }
+
+    fn batch(&mut self, batch: &[Vec<Vec<u8>>]) {
+        let mut bytes = Vec::new();
+        for words in batch {
+            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+            encode_command(&words, &mut bytes);
+        }
+        self.ours.send(&bytes);
+        self.theirs.send(&bytes);
+        for words in batch {
+            self.remember(words);
+            let theirs = self.theirs.raw().expect("Redis keeps the connection");
+            let Some(ours) = self.ours.raw() else {
+                self.fail(words, "FlintKV closed the connection");
+                panic!("nothing can follow");
+            };
+            self.done += 1;
+            self.errors += u64::from(theirs[0] == b'-');
+            if let Some(difference) = difference(words, &ours, &theirs) {
+                self.fail(words, &difference);
+            }
+        }
+    }
+
+    /// Keys that expired count until they are noticed.
+    fn same_size(&mut self) {
+        let mut sizes = (Value::Null, Value::Null);
+        eventually(&format!("both hold the same number of keys; seed {}", self.seed), || {
+            sizes = (self.ours.call(&[b"DBSIZE"]), self.theirs.call(&[b"DBSIZE"]));
+            sizes.0 == sizes.1
+        });
+    }
+
+    fn remember(&mut self, words: &[Vec<u8>]) {
+        self.past.push_back(words.to_vec());
+        if self.past.len() > PAST_MAX {
+            self.past.pop_front();
+        }
+    }
+
+    /// Tells the seed, the command, and what was done to its keys before.
+    fn fail(&mut self, words: &[Vec<u8>], difference: &str) {
+        let line = |words: &[Vec<u8>]| {
+            let words = words.iter().map(|word| {
+                let text = word[..word.len().min(100)].escape_ascii();
+                if word.len() > 100 { format!("\"{text}\"... ({} bytes)", word.len()) } else { format!("\"{text}\"") }
+            });
+            words.collect::<Vec<_>>().join(" ")
+        };
+        let touches = |past: &&Vec<Vec<u8>>| {
+            past[1..].iter().any(|word| words[1..].contains(word))
+                || ["SELECT", "SWAPDB", "RESET", "FLUSHDB", "FLUSHALL"].iter().any(|name| past[0] == name.as_bytes())
+        };
+        let mut story: Vec<String> = self.past.iter().rev().filter(touches).take(30).map(|past| line(past)).collect();
+        story.reverse();
+        let what = format!(
+            "seed {}, command {}: {}\n{difference}\nbefore, with words in common:\n  {}",
+            self.seed,
+            self.done,
+            line(words),
+            story.join("\n  ")
+        );
+        assert!(std::env::var_os("FLINTKV_DIFF_GO_ON").is_some(), "{what}");
+        self.differences += 1;
+        println!("{what}\n");
+    }
+
+    /// What cannot be compared reply by reply in a pipeline.
+    fn odd_one(&mut self, commands: &mut Commands) {
+        let random = &mut commands.random;
+        match random.below(5) {
+            0 => {
+                let options = random.of(&[
+                    "",
+                    "MATCH s*",
+                    "COUNT 1000",
+                    "COUNT 3 TYPE hash",
+                    "TYPE string",
+                    "TYPE nosuch",
+                    "MATCH [^s]?",
+                ]);
+                self.scan(&[b"SCAN"], options);
+            }
+            1 => {
+                let options = random.of(&["", "MATCH f1*", "COUNT 1000", "COUNT 2"]);
+                let key = commands.key('h');
+                self.scan(&[b"HSCAN", &key], options);
+            }
+            2 => self.random_key(),
+            3 => {
+                let options =
+                    random.of(&["", "1", "5", "-5", "20 WITHVALUES", "-20 withvalues", "0", "-9223372036854775808"]);
+                let key = commands.key('h');
+                self.random_fields(&key, options);
+            }
+            _ => {
+                let keys: Vec<_> = (0..1 + commands.random.below(4)).map(|_| commands.any_key()).collect();
+                self.expire(&keys);
+            }
+        }
+    }
+
+    fn scan(&mut self, command: &[&[u8]], options: &str) {
+        let options: Vec<&[u8]> = options.split(' ').filter(|word| !word.is_empty()).map(str::as_bytes).collect();
+        let ours = self.ours.scan(command, &options).map(|found| elements(command, found));
+        let theirs = self.theirs.scan(command, &options).map(|found| elements(command, found));
+        let words: Vec<Vec<u8>> = command.iter().chain(&options).map(|word| word.to_vec()).collect();
+        if ours != theirs {
+            self.fail(&words, &format!("FlintKV: {ours:?}\nRedis:   {theirs:?}"));
+        }
+        self.done += 1;
+    }
+
+    fn random_key(&mut self) {
+        let words = [b"RANDOMKEY".to_vec()];
+        let (ours, theirs) = (self.ours.call(&[b"RANDOMKEY"]), self.theirs.call(&[b"RANDOMKEY"]));
+        let is_right = match &ours {
+            Value::Bulk(key) => self.theirs.call(&[b"EXISTS", key]) == Value::Int(1),
+            Value::Null => matches!(theirs, Value::Null),
+            _ => false,
+        };
+        if !is_right {
+            self.fail(&words, &format!("FlintKV: {}\nRedis:   {}", shown(&ours), shown(&theirs)));
+        }
+        self.done += 1;
+    }
+
+    fn random_fields(&mut self, key: &[u8], options: &str) {
+        let mut words = vec![b"HRANDFIELD".as_slice(), key];
+        words.extend(options.split(' ').filter(|word| !word.is_empty()).map(str::as_bytes));
+        let (ours, theirs) = (self.ours.call(&words), self.theirs.call(&words));
+        let contents = sorted_pairs(self.theirs.call(&[b"HGETALL", key]));
+        let is_field = |value: &Value| contents.iter().any(|(field, _)| *field == shown(value));
+        let is_pair = |field: &Value, value: &Value| contents.contains(&(shown(field), shown(value)));
+        let is_right = match (&ours, &theirs) {
+            (Value::Bulk(_), Value::Bulk(_)) => is_field(&ours),
+            (Value::Array(ours), Value::Array(theirs)) if ours.len() == theirs.len() => match words.len() {
+                // In RESP3 each field comes with its value in an array of two.
+                4 => {
+                    ours.iter().all(|pair| matches!(pair, Value::Array(pair) if is_pair(&pair[0], &pair[1])))
+                        || ours.chunks(2).all(|pair| is_pair(&pair[0], &pair[1]))
+                }
+                _ => ours.iter().all(is_field),
+            },
+            (ours, theirs) => ours == theirs,
+        };
+        if !is_right {
+            let words: Vec<Vec<u8>> = words.iter().map(|word| word.to_vec()).collect();
+            self.fail(&words, &format!("FlintKV: {}\nRedis:   {}", shown(&ours), shown(&theirs)));
+        }
+        self.done += 1;
+    }
+
+    /// Expires keys in a way that two clocks agree about, then lets both servers notice.
+    fn expire(&mut self, keys: &[Vec<u8>]) {
+        let command = |name: &str, key: &[u8], more: &[&[u8]]| {
+            let words = [&[name.as_bytes(), key], more].concat();
+            words.into_iter().map(<[u8]>::to_vec).collect::<Vec<_>>()
+        };
+        let batch: Vec<_> = keys.iter().map(|key| command("PEXPIRE", key, &[b"1"])).collect();
+        self.batch(&batch);
+        sleep(Duration::from_millis(8));
+        let batch: Vec<_> = keys.iter().map(|key| command("TYPE", key, &[])).collect();
+        self.batch(&batch);
+    }
+
+    /// Everything that both hold in the end.
+    fn contents(&mut self) {
+        self.same(vec![b"HELLO".to_vec(), b"2".to_vec()]);
+        for db in ["0", "1", "15"] {
+            self.same(vec![b"SELECT".to_vec(), db.into()]);
+            self.scan(&[b"SCAN"], "COUNT 100");
+            self.same_size();
+            let Value::Array(keys) = self.theirs.call(&[b"KEYS", b"*"]) else { panic!("KEYS gives an array") };
+            for key in &keys {
+                let Value::Bulk(key) = key else { panic!("a key") };
+                let is_hash = shown(&self.theirs.call(&[b"TYPE", key])) == "hash";
+                let read: &[u8] = if is_hash { b"HGETALL" } else { b"GET" };
+                self.batch(&[&b"TYPE"[..], b"PTTL", b"OBJECT ENCODING", read].map(|name| {
+                    let mut words: Vec<Vec<u8>> = name.split(|&byte| byte == b' ').map(<[u8]>::to_vec).collect();
+                    words.push(key.clone());
+                    words
+                }));
+            }
+        }
+    }
+}
+
+/// What a scan found, in order: it may be found in any, and more than once.
+fn elements(command: &[&[u8]], found: Vec<Vec<u8>>) -> Vec<String> {
+    let array = |found: Vec<Vec<u8>>| Value::Array(found.into_iter().map(Value::Bulk).collect());
+    let mut elements = if command[0] == b"HSCAN" {
+        sorted_pairs(array(found)).into_iter().map(|(field, value)| format!("{field}: {value}")).collect()
+    } else {
+        sorted(array(found))
+    };
+    elements.dedup();
+    elements
+}
