@@ -131,18 +131,23 @@ fn inspected(cx: &mut Cx<'_>, answer: fn(&mut Cx<'_>, Inspect) -> Run) -> Run {
 
 fn encoding(cx: &mut Cx<'_>) -> Run {
     inspected(cx, |cx, found| {
-        let name = match (found.kind, found.boxed) {
-            (Kind::String, _) if found.raw => "raw",
-            (Kind::String, _) => match cx.ks.view(&cx.keys[0])? {
-                Some(Value::Inline(_, bytes)) if int(bytes).is_some() => "int",
-                Some(Value::Inline(_, bytes)) if bytes.len() <= EMBEDDED_BYTES_MAX => "embstr",
-                _ => "raw",
-            },
-            (_, false) => "listpack",
-            (_, true) => "hashtable",
-        };
+        let name = encoding_name(cx, &found)?;
         cx.out.bulk(name.as_bytes());
         Ok(())
+    })
+}
+
+/// Redis's name for how the value of the first key is kept.
+pub(crate) fn encoding_name(cx: &mut Cx<'_>, found: &Inspect) -> Result<&'static str, Stop> {
+    Ok(match (found.kind, found.boxed) {
+        (Kind::String, _) if found.raw => "raw",
+        (Kind::String, _) => match cx.ks.view(&cx.keys[0])? {
+            Some(Value::Inline(_, bytes)) if int(bytes).is_some() => "int",
+            Some(Value::Inline(_, bytes)) if bytes.len() <= EMBEDDED_BYTES_MAX => "embstr",
+            _ => "raw",
+        },
+        (_, false) => "listpack",
+        (_, true) => "hashtable",
     })
 }
 

@@ -84,40 +84,85 @@ const BUCKETS: usize = 1024;
 const EMPTY: u16 = u16::MAX;
 
 pub struct Directory {
-    commands: Vec<(Box<[u8]>, Command)>,
+    commands: Vec<Named>,
     /// Open addressing over `commands`.
     buckets: Box<[u16; BUCKETS]>,
     /// Commands and subcommands.
     pub count: usize,
 }
 
+struct Named {
+    /// Lower case.
+    name: Box<[u8]>,
+    folded: Folded,
+    /// Letters only, eight at most: `folded` is the whole name.
+    is_short: bool,
+    command: Command,
+}
+
+/// A name's length and first eight bytes, lower case if they are letters. Setting the bit that tells the cases of
+/// ASCII letters apart makes other bytes collide, which no name of letters does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Folded {
+    head: u64,
+    len: usize,
+}
+
+impl Folded {
+    #[inline]
+    fn new(name: &[u8]) -> Folded {
+        let head = match name {
+            _ if name.len() >= 8 => u64::from_le_bytes(*name.first_chunk().expect("eight bytes")),
+            [_, _, _, _, ..] => {
+                // The two halves overlap; the shift drops what both have.
+                let low = u32::from_le_bytes(*name.first_chunk().expect("four bytes"));
+                let high = u32::from_le_bytes(*name.last_chunk().expect("four bytes"));
+                u64::from(low) | u64::from(high) << (8 * (name.len() - 4))
+            }
+            short => short.iter().rev().fold(0, |head, &byte| head << 8 | u64::from(byte)),
+        };
+        Folded { head: head | 0x2020_2020_2020_2020, len: name.len() }
+    }
+
+    #[inline]
+    fn bucket(self, name: &[u8]) -> usize {
+        // The tail tells EXPIREAT from EXPIRETIME.
+        let tail = name.last().map_or(0, |&byte| u64::from(byte | 0x20)) + 31 * self.len as u64;
+        let mixed = (self.head ^ tail.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        (mixed >> 54) as usize % BUCKETS
+    }
+}
+
 impl Directory {
     /// `renames`: (command, new name); an empty new name removes the command.
     pub fn new(rows: impl Iterator<Item = &'static Row>, renames: &[(String, String)]) -> Result<Directory, String> {
         let mut count = 0;
-        let mut commands: Vec<(Box<[u8]>, Command)> =
-            rows.map(|row| (row.name.as_bytes().into(), Command::new(row, None, &mut count))).collect();
+        let mut named: Vec<(String, Command)> =
+            rows.map(|row| (row.name.to_owned(), Command::new(row, None, &mut count))).collect();
         for (from, to) in renames {
-            let at = commands.iter().position(|(name, _)| name.eq_ignore_ascii_case(from.as_bytes()));
-            let Some(at) = at else {
+            let Some(at) = named.iter().position(|(name, _)| name.eq_ignore_ascii_case(from)) else {
                 return Err(format!("rename-command: there is no command '{from}'"));
             };
             if to.is_empty() {
-                commands.remove(at);
-            } else if commands.iter().any(|(name, _)| name.eq_ignore_ascii_case(to.as_bytes())) {
+                named.remove(at);
+            } else if named.iter().any(|(name, _)| name.eq_ignore_ascii_case(to)) {
                 return Err(format!("rename-command: there is a command '{to}' already"));
             } else {
-                commands[at].0 = to.to_ascii_lowercase().into_bytes().into();
+                named[at].0 = to.to_ascii_lowercase();
             }
         }
-        assert!(commands.len() * 2 <= BUCKETS);
+        assert!(named.len() * 2 <= BUCKETS);
         let mut buckets = Box::new([EMPTY; BUCKETS]);
-        for (index, (name, _)) in commands.iter().enumerate() {
-            let mut at = bucket(name);
+        let mut commands = Vec::with_capacity(named.len());
+        for (index, (name, command)) in named.into_iter().enumerate() {
+            let folded = Folded::new(name.as_bytes());
+            let mut at = folded.bucket(name.as_bytes());
             while buckets[at] != EMPTY {
                 at = (at + 1) % BUCKETS;
             }
             buckets[at] = index as u16;
+            let is_short = name.len() <= 8 && name.bytes().all(|byte| byte.is_ascii_lowercase());
+            commands.push(Named { name: name.into_bytes().into(), folded, is_short, command });
         }
         Ok(Directory { commands, buckets, count })
     }
@@ -125,15 +170,16 @@ impl Directory {
     /// Any case.
     #[inline]
     pub fn find(&self, name: &[u8]) -> Option<&Command> {
-        let mut at = bucket(name);
+        let folded = Folded::new(name);
+        let mut at = folded.bucket(name);
         loop {
             let index = self.buckets[at];
             if index == EMPTY {
                 return None;
             }
-            let (known, command) = &self.commands[index as usize];
-            if known.eq_ignore_ascii_case(name) {
-                return Some(command);
+            let known = &self.commands[index as usize];
+            if known.folded == folded && (known.is_short || known.name.eq_ignore_ascii_case(name)) {
+                return Some(&known.command);
             }
             at = (at + 1) % BUCKETS;
         }
@@ -141,21 +187,11 @@ impl Directory {
 
     /// Commands and subcommands, in no order.
     pub fn all(&self) -> impl Iterator<Item = &Command> {
-        self.commands.iter().flat_map(|(_, command)| std::iter::once(command).chain(&command.subcommands))
+        self.commands
+            .iter()
+            .map(|named| &named.command)
+            .flat_map(|command| std::iter::once(command).chain(&command.subcommands))
     }
-}
-
-/// Folds case by setting the bit that tells the ASCII letters' cases apart; other bytes may collide, no harm.
-#[inline]
-fn bucket(name: &[u8]) -> usize {
-    let mut word = [0u8; 8];
-    let len = name.len().min(8);
-    word[..len].copy_from_slice(&name[..len]);
-    let folded = u64::from_le_bytes(word) | 0x2020_2020_2020_2020;
-    // The tail tells EXPIREAT from EXPIRETIME.
-    let tail = name.last().map_or(0, |&byte| u64::from(byte | 0x20)) + 31 * name.len() as u64;
-    let mixed = (folded ^ tail.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    (mixed >> 54) as usize % BUCKETS
 }
 
 #[cfg(test)]
@@ -181,6 +217,10 @@ mod tests {
         }
         assert!(directory.find(b"").is_none());
         assert!(directory.find(b"nosuchcommand").is_none());
+        for (name, found) in [(&b"get"[..], true), (b"GeT", true), (b"ge", false), (b"gett", false), (b"g\x05t", false)]
+        {
+            assert_eq!(directory.find(name).is_some(), found, "{name:?}");
+        }
     }
 
     #[test]

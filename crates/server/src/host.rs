@@ -1,6 +1,5 @@
 //! Owns the server's answers to the commands that ask about it. Never parses an argument and never writes a reply.
 
-use crate::clients::NO_COMMAND;
 use crate::memory::{self, Allocator};
 use crate::start::apply_to_store;
 use crate::thread::{Worker, wall_ms};
@@ -44,15 +43,9 @@ impl Host for Worker {
             Some(command) => command.name,
             None => "NULL",
         };
-        // The caller's own line: its command is this one, and what it changed in this batch is published.
-        let mine = self.node.clients.card(me.id);
-        if let Some(mine) = mine {
+        // The caller's own line: what it changed in this batch is published.
+        if let Some(mine) = self.node.clients.card(me.id) {
             mine.publish(me);
-            if mine.command.load(Relaxed) == NO_COMMAND
-                && let Some(client) = self.node.directory.find(b"client")
-            {
-                mine.command.store(client.id, Relaxed);
-            }
         }
         self.node.clients.list(filter, wall_ms(), &name)
     }

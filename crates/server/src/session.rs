@@ -104,8 +104,11 @@ pub struct Batch {
     /// Bytes of `input` whose commands are in the batch or done.
     parsed: usize,
     progress: Progress,
-    /// What is left of the input needs more bytes to be a command.
+    /// What is left of the input needs more bytes to be a command: so many, if the client tells the truth.
     starved: bool,
+    need: usize,
+    /// The last read has filled the buffer: there is probably more.
+    pub was_full: bool,
     spans: Vec<Span>,
     pub commands: Vec<Place>,
     /// The command that runs next.
@@ -125,6 +128,10 @@ pub struct Place {
 
 /// Bytes of a fresh receive buffer: some hundred small commands, and small enough for the second-level cache.
 const INPUT_BYTES: usize = 64 * 1024;
+/// One that has grown larger is not kept.
+const INPUT_KEPT_BYTES: usize = 256 * 1024;
+/// Sends of one turn; what they leave of a large reply is sent when the others have had theirs.
+const SENDS_MAX: usize = 4;
 /// An output buffer that has grown larger is not kept.
 const OUTPUT_KEPT_BYTES: usize = 256 * 1024;
 /// Commands of one batch at most, so that other connections have their turn.
@@ -140,6 +147,8 @@ impl Batch {
             parsed: 0,
             progress: Progress::default(),
             starved: false,
+            need: 0,
+            was_full: false,
             spans: Vec::new(),
             commands: Vec::new(),
             next: 0,
@@ -157,7 +166,7 @@ impl Batch {
         self.starved = false;
         self.commands.clear();
         self.next = 0;
-        if self.input.len() > INPUT_BYTES {
+        if self.input.len() > INPUT_KEPT_BYTES {
             self.input = vec![0; INPUT_BYTES];
         }
         if self.spans.capacity() > SPANS_KEPT {
@@ -165,7 +174,8 @@ impl Batch {
         }
     }
 
-    /// Room at the end of the input. It grows by what has arrived, never by what a client says will arrive.
+    /// Room at the end of the input. It grows by what has arrived; what a client says will arrive only chooses
+    /// between twice and four times that.
     fn make_room(&mut self) {
         if self.parsed > 0 {
             self.input.copy_within(self.parsed..self.filled, 0);
@@ -173,7 +183,8 @@ impl Batch {
             self.parsed = 0;
         }
         if self.filled == self.input.len() {
-            self.input.resize(self.input.len() * 2, 0);
+            let bytes = self.need.clamp(self.filled * 2, self.filled * 4);
+            self.input.resize(bytes, 0);
         }
     }
 
@@ -199,7 +210,10 @@ impl Batch {
                     }
                     self.parsed += consumed;
                 }
-                Ok(Parsed::Incomplete { .. }) => self.starved = true,
+                Ok(Parsed::Incomplete { need }) => {
+                    self.starved = true;
+                    self.need = need;
+                }
                 Err(error) => self.broken = Some(error),
             }
         }
@@ -306,6 +320,7 @@ impl Connection {
         }
         batch.filled += received;
         batch.starved = false;
+        batch.was_full = batch.filled == batch.input.len();
         self.worker.stats().net_in_bytes.add(received as u64);
         let limit = self.worker.live().query_bytes_max;
         if batch.filled > limit {
@@ -330,18 +345,21 @@ impl Connection {
     /// The one send of a batch. What the socket does not take stays, and is sent while waiting for more input.
     pub fn send(&mut self) -> Result<(), End> {
         let Some(work) = &mut self.work else { return Ok(()) };
-        while work.has_output() {
+        for _ in 0..SENDS_MAX {
+            if !work.has_output() {
+                self.sent_all();
+                return Ok(());
+            }
             match self.stream.try_write(work.unsent()) {
                 Ok(sent) => {
                     work.sent += sent;
                     self.worker.stats().net_out_bytes.add(sent as u64);
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return self.held_back(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => return Err(io_end(error)),
             }
         }
-        self.sent_all();
-        Ok(())
+        self.held_back()
     }
 
     fn sent_all(&mut self) {

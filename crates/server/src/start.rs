@@ -85,9 +85,9 @@ pub fn run(config_store: Arc<ConfigStore>) -> io::Result<()> {
         stopping: AtomicBool::new(false),
         config: config_store,
     });
+    write_pidfile(&config)?;
     let threads = start_workers(&node, inboxes, flash.as_ref(), &config)?;
     node.memory_startup_bytes.store(memory::allocated_bytes(), Relaxed);
-    write_pidfile(&config)?;
     announce(&node, &config, flash.as_ref(), &listeners);
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -305,6 +305,8 @@ async fn attend(node: &Arc<Node>, listeners: Listeners, log: &Log) -> io::Result
     }
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    // Taken, and ignored: the terminal it was started from may close.
+    let _hangup = signal(SignalKind::hangup())?;
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     let mut applied = Applied { version: node.config.version(), ticks: 0 };
@@ -346,6 +348,9 @@ impl Applied {
             self.version = version;
             let config = node.config.snapshot();
             log.set_level(config.loglevel);
+            if config.maxclients > node.clients_cap.load(Relaxed) {
+                node.clients_cap.store(raise_open_files(config.maxclients), Relaxed);
+            }
         }
         self.ticks += 1;
         if self.ticks.is_multiple_of(TICKS_PER_SECOND) {
@@ -399,6 +404,7 @@ pub fn apply_to_store(store: &Store, before: &Config, now: &Config) {
 /// Every connection finishes what it was sent, then the workers finish their flash operations.
 fn stop(node: &Node, threads: Vec<JoinHandle<()>>) {
     node.stopping.store(true, Relaxed);
+    node.clients.unpause();
     node.clients.hang_up_all();
     let deadline = Instant::now() + STOP_PATIENCE;
     while node.clients.count() > 0 && Instant::now() < deadline {

@@ -248,19 +248,33 @@ pub fn run(
             },
             None => None,
         };
-        let upkeep = tokio::task::spawn_local(keep_up(Rc::clone(&worker)));
+        let mut upkeep = tokio::task::spawn_local(keep_up(Rc::clone(&worker)));
         let _ = started.send(Ok(()));
-        receive(&worker, messages).await;
-        let deadline = tokio::time::Instant::now() + STOP_PATIENCE;
-        while worker.has_connections() && tokio::time::Instant::now() < deadline {
-            tokio::time::sleep(Duration::from_millis(2)).await;
+        let mut completions = completions.unwrap_or_else(|| tokio::task::spawn_local(std::future::pending()));
+        tokio::select! {
+            () = stopped(&worker, messages) => {}
+            ended = &mut upkeep => fatal("demotion and expiry", ended),
+            ended = &mut completions => fatal("flash completions", ended),
         }
         upkeep.abort();
-        if let Some(completions) = completions {
-            completions.abort();
-        }
+        completions.abort();
         worker.lane().drain();
     });
+}
+
+/// Serves until told to stop, and then until the connections have ended.
+async fn stopped(worker: &Rc<Worker>, messages: UnboundedReceiver<Message>) {
+    receive(worker, messages).await;
+    let deadline = tokio::time::Instant::now() + STOP_PATIENCE;
+    while worker.has_connections() && tokio::time::Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// A worker without its upkeep would hang its clients one by one: better to stop at once, and be started anew.
+fn fatal(what: &str, ended: Result<(), tokio::task::JoinError>) -> ! {
+    tracing::error!("a bug: the worker's task for {what} has ended ({ended:?}); the process stops");
+    std::process::abort();
 }
 
 async fn receive(worker: &Rc<Worker>, mut messages: UnboundedReceiver<Message>) {

@@ -38,6 +38,10 @@ pub async fn serve(mut connection: Connection) {
         if let Err(end) = carry_out(&mut connection).await {
             break end;
         }
+        if connection.work.as_ref().is_some_and(|work| work.batch.was_full) {
+            // It sends faster than it is served: the others first.
+            park(&mut connection, Wait::Turn).await;
+        }
     };
     close(connection, end).await;
 }
@@ -115,7 +119,7 @@ fn run(connection: &mut Connection) -> Ran {
         let Some(&place) = work.batch.commands.get(work.batch.next) else { break Ran::All };
         let begun = *work.current.begun.get_or_insert(ticks);
         let reply_from = work.output.len();
-        let (command, outcome) = one(worker, &live, session, work, place, now_ms);
+        let (command, outcome) = one(worker, &live, session, card, work, place, now_ms);
         let failed = outcome.is_err();
         match outcome {
             Ok(()) => {}
@@ -217,6 +221,7 @@ fn one<'w>(
     worker: &'w Worker,
     live: &Live,
     session: &mut Session,
+    card: &Card,
     work: &mut Work,
     place: Place,
     now_ms: u64,
@@ -229,6 +234,10 @@ fn one<'w>(
     };
     if let Some(text) = current.failed.take() {
         return (Some(command), Err(Halt::Error(text)));
+    }
+    if command.is(bit::KEYLESS) {
+        // CLIENT LIST shows the caller with the command it is in.
+        card.command.store(command.id, Relaxed);
     }
     let store = &worker.node.store;
     let keys = keys(store.hasher(), command, args, positions);

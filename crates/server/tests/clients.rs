@@ -46,8 +46,10 @@ fn kill_ends_the_ones_it_names() {
     let address = b.stream.local_addr().unwrap();
     assert_eq!(c.run(&format!("CLIENT KILL {address}")), "OK");
     assert_eq!(b.read(), "(closed)");
-    let (mut d, _e) = (node.connect(), node.connect());
-    d.run("PING");
+    let (mut d, mut e) = (node.connect(), node.connect());
+    for client in [&mut d, &mut e] {
+        client.run("PING");
+    }
     assert_eq!(c.run("CLIENT KILL TYPE normal"), "(integer) 2", "without itself");
     assert_eq!(d.read(), "(closed)");
     assert_eq!(c.run("CLIENT KILL TYPE normal SKIPME no"), "(integer) 1", "and now itself");
@@ -59,7 +61,9 @@ fn a_killed_client_runs_nothing_of_what_it_has_sent() {
     let node = Node::start(&[("enable-debug-command", "yes"), ("io-threads", "1")]);
     let (mut a, mut b, mut sleeper) = (node.connect(), node.connect(), node.connect());
     let a_id = id(&mut a);
-    (b.run("PING"), sleeper.run("PING"));
+    for client in [&mut b, &mut sleeper] {
+        client.run("PING");
+    }
     // While the worker sleeps, the kill arrives and then a command of the killed.
     sleeper.send(b"DEBUG SLEEP 0.5\r\n");
     std::thread::sleep(Duration::from_millis(100));

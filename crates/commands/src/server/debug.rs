@@ -3,6 +3,7 @@
 use crate::cx::{Args, Cx, NO_SUCH_KEY, Run, SYNTAX, Stop};
 use crate::host::REDIS_VERSION;
 use crate::number;
+use crate::object::encoding_name;
 use std::time::Duration;
 
 const NOT_ALLOWED: Stop = Stop::error(
@@ -69,18 +70,18 @@ pub(super) fn run(cx: &mut Cx<'_>) -> Run {
 
 fn object(cx: &mut Cx<'_>) -> Run {
     let found = cx.ks.inspect(&cx.keys[0])?.ok_or(NO_SUCH_KEY)?;
+    let encoding = encoding_name(cx, &found)?;
     let tier = match (found.hot, found.dirty) {
         (false, _) => "flash",
         (true, false) => "ram,flash",
         (true, true) => "ram",
     };
     cx.out.simple(&format!(
-        "Value at:{tier} refcount:1 type:{} packed:{} serializedlength:{} lru_seconds_idle:{} frequency:{} \
+        "Value at:{tier} refcount:1 encoding:{encoding} serializedlength:{} lru_seconds_idle:{} type:{} frequency:{} \
          flash_pages:{} expiry_ms:{}",
-        found.kind.name(),
-        u8::from(!found.boxed),
         found.ram_bytes,
         found.idle_seconds,
+        found.kind.name(),
         found.frequency,
         found.flash_pages,
         found.expiry.map_or(-1, |at| at as i64),
