@@ -348,7 +348,7 @@ fn faults_give_errors_and_never_anothers_value() {
     let faults = [
         Faults { read_error: 5_000, ..Faults::default() },
         Faults { write_error: 50_000, ..Faults::default() },
-        Faults { torn_write: 20_000, ..Faults::default() },
+        Faults { torn_write: 200_000, ..Faults::default() },
         Faults { bit_flip: 5_000, ..Faults::default() },
         Faults { no_space: 50_000, ..Faults::default() },
         Faults { read_error: 1_000, write_error: 1_000, torn_write: 5_000, bit_flip: 1_000, no_space: 5_000 },

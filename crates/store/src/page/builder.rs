@@ -558,12 +558,16 @@ impl PageBuilder {
 
     /// Whether pending records should become a frame before another of `bytes` joins them.
     fn is_frame_full(&self, bytes: usize) -> bool {
-        if self.is_raw() && !self.pace().is_raw_probe() {
+        if self.is_raw() && !self.is_probe() {
             self.worst.pages_with(bytes) > 0
         } else {
             let records = self.pending.records.len() + 1;
             self.pending.raw_bytes() + bytes + records * FINGERPRINT_BYTES > self.target
         }
+    }
+
+    fn is_probe(&self) -> bool {
+        self.compressor.frame_codec() != FrameCodec::Raw && self.pace().is_raw_probe()
     }
 
     fn pace(&self) -> &Pace {
@@ -596,7 +600,7 @@ impl PageBuilder {
 
     /// Places pending records compressed, if that is worthwhile.
     fn seal_compressed(&mut self) -> bool {
-        if self.is_raw() && !self.pace().is_raw_probe() {
+        if self.is_raw() && !self.is_probe() {
             return false;
         }
         let room = self.page.room();

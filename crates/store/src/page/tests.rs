@@ -268,6 +268,12 @@ fn the_newest_of_a_keys_records_is_found_and_databases_are_apart() {
     assert_eq!(value_in(0).as_deref(), Some("newer"));
     assert_eq!(value_in(7).as_deref(), Some("other db"));
     assert_eq!(value_in(1), None);
+    let hash = version(0, 7, "").hash();
+    assert_eq!(
+        page.find(hash, 0, b"key", &no_dictionaries, &mut scratch),
+        Ok(None),
+        "the fingerprint alone is not enough"
+    );
 }
 
 #[test]
