@@ -1,7 +1,11 @@
 //! The whole table, one property after another.
 
+mod harness;
+
 use commands::{Acl, Args, Flag, Keys, Row, Values, table};
+use harness::RealRedis;
 use resp::Span;
+use resp::client::Value;
 use std::collections::HashSet;
 
 /// Every row with its full name; subcommands as `container|name`.
@@ -157,4 +161,67 @@ fn flags_do_not_contradict_each_other() {
             assert!(!has(Flag::Keyspace), "{name}: a command on the whole dataset locks no key");
         }
     }
+}
+
+/// `SkipMonitor` as COMMAND INFO writes it: `skip_monitor`.
+fn snake(name: &str) -> String {
+    let mut text = String::new();
+    for c in name.chars() {
+        if c.is_ascii_uppercase() && !text.is_empty() {
+            text.push('_');
+        }
+        text.push(c.to_ascii_lowercase());
+    }
+    text.replace("movable_keys", "movablekeys")
+        .replace("sorted_set", "sortedset")
+        .replace("hyper_log_log", "hyperloglog")
+}
+
+#[test]
+fn rows_are_what_command_info_of_a_real_redis_says() {
+    let Some(mut redis) = RealRedis::start() else { return };
+    let words = |value: &Value| -> Vec<String> {
+        let Value::Array(items) = value else { panic!("an array: {value:?}") };
+        let mut words: Vec<String> = items
+            .iter()
+            .map(|item| match item {
+                Value::Simple(text) => String::from_utf8_lossy(text).trim_start_matches('@').to_owned(),
+                other => panic!("a simple string: {other:?}"),
+            })
+            .collect();
+        words.sort();
+        words
+    };
+    let sorted = |mut words: Vec<String>| {
+        words.sort();
+        words
+    };
+    let mut failures = Vec::new();
+    for (name, row) in all() {
+        let Value::Array(infos) = redis.value(&[b"COMMAND", b"INFO", name.as_bytes()]) else { panic!("an array") };
+        // Null: newer than this Redis, or ours alone.
+        let Some(Value::Array(info)) = infos.first() else { continue };
+        let flags: Vec<String> =
+            row.flags.iter().filter(|&&flag| flag != Flag::Keyspace).map(|flag| snake(&format!("{flag:?}"))).collect();
+        let acl: Vec<String> = row.acl.iter().map(|acl| snake(&format!("{acl:?}"))).collect();
+        let mut differ = |what: &str, ours: String, theirs: String| {
+            if ours != theirs {
+                failures.push(format!("{name}: {what} {ours}, there {theirs}"));
+            }
+        };
+        // Redis 7.2 lets GETKEYS be asked of a command without arguments.
+        let newer = name.starts_with("command|getkeys");
+        let arity = if newer { row.arity - 1 } else { row.arity };
+        differ("arity", format!("{:?}", Value::Int(arity.into())), format!("{:?}", info[1]));
+        differ("flags", sorted(flags).join(" "), words(&info[2]).join(" "));
+        differ("categories", sorted(acl).join(" "), words(&info[6]).join(" "));
+        let positions = match row.keys {
+            Keys::None => [0, 0, 0],
+            Keys::Range { first, last, step } => [first, last, step],
+            Keys::Counted { .. } | Keys::Rule(_) => continue,
+        };
+        let positions: Vec<Value> = positions.iter().map(|&at| Value::Int(at.into())).collect();
+        differ("keys", format!("{positions:?}"), format!("{:?}", &info[3..6]));
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
