@@ -2,7 +2,7 @@
 //! knows the server's code: everything it learns, it learns over sockets and from /proc.
 //!
 //! Reading order: `spec` (what is published, at a scale), `steps` (populate, centralise, dry run, measured run), `phase`
-//! (one step), `node` and `wire` (the server under test), `info` and `watch` (what it says of itself), `outcome` (the
+//! (one step), `search` (for a hit ratio), `node` and `wire` (the server under test), `info` and `watch` (what it says of itself), `outcome` (the
 //! table).
 
 mod args;
@@ -11,6 +11,7 @@ pub(crate) mod node;
 pub(crate) mod outcome;
 pub(crate) mod phase;
 pub(crate) mod scale;
+pub(crate) mod search;
 pub(crate) mod spec;
 pub(crate) mod steps;
 pub(crate) mod watch;

@@ -69,7 +69,7 @@ pub struct Spec {
 #[derive(Clone, Debug)]
 pub enum Work {
     /// Keys drawn around the middle, with this standard deviation.
-    Gauss { stddev: f64, keys_max: u64, load: Load },
+    Gauss { stddev: f64, load: Load },
     /// Several loads at the same time.
     Together(Vec<Load>),
     /// Uniform over the first part of the keys, one part after the other.
@@ -203,7 +203,7 @@ fn redis_on_flash(name: &'static str, title: &'static str, scale: Scale, size: &
         limits: Limits { memory, ram: memory * 3 / 10 },
         populate: vec![populate],
         centralise: vec![centralise],
-        work: Work::Gauss { stddev: scale.of_f64(size.stddev), keys_max, load },
+        work: Work::Gauss { stddev: scale.of_f64(size.stddev), load },
         published,
         directives: &[],
         needs_password: false,
@@ -395,7 +395,7 @@ impl Spec {
     /// The loads of the measured run; `stddev` only where keys are drawn around a middle, `part` only in a sweep.
     pub fn loads(&self, stddev: Option<f64>, part: Option<Part>) -> Vec<Load> {
         match &self.work {
-            Work::Gauss { stddev: published, load, .. } => {
+            Work::Gauss { stddev: published, load } => {
                 let stddev = stddev.unwrap_or(*published).max(1.0);
                 vec![load.clone().with(format!("--key-stddev={stddev:.0}"))]
             }

@@ -9,6 +9,7 @@ use super::info::Snapshot;
 use super::node::Node;
 use super::outcome::{DASH, Measured, Sizes, table};
 use super::phase::{self, PhaseRun, Until};
+use super::search::Search;
 use super::spec::{Load, Part, Spec, Work};
 use super::watch::Watch;
 use crate::report::{
@@ -21,6 +22,9 @@ const DRY_RUN_MAX: Duration = Duration::from_secs(60);
 const TRY_MAX: Duration = Duration::from_secs(16);
 const TRIES_MAX: usize = 10;
 const HIT_RATIO_TOLERANCE: f64 = 0.01;
+
+/// A working set, with flash and, if there is a server to compare with, all in RAM.
+type Point = (Part, Measured, Option<Measured>);
 
 /// What the command line changes.
 #[derive(Clone, Debug, Default)]
@@ -77,11 +81,11 @@ pub fn run(spec: &Spec, settings: &Settings, node: &mut Node, compared: Option<N
     stage.populate(node)?;
     match &spec.work {
         Work::Sweep { parts, .. } => stage.sweep(node, compared, parts),
-        Work::Gauss { stddev, keys_max, .. } => {
+        Work::Gauss { stddev, .. } => {
             stage.centralise(node)?;
             let found = match settings.hit_ratio {
                 None => None,
-                Some(wanted) => Some(stage.find_stddev(node, wanted, *stddev, *keys_max)?),
+                Some(wanted) => Some(stage.find_stddev(node, wanted, *stddev)?),
             };
             stage.measure(node, found)
         }
@@ -111,13 +115,12 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Bisects the logarithm of the standard deviation: the wider, the fewer RAM hits.
-    fn find_stddev(&mut self, node: &mut Node, wanted: f64, published: f64, keys_max: u64) -> Result<f64> {
-        let (mut low, mut high) = (published / 64.0, keys_max as f64 * 4.0);
-        let mut stddev = published;
-        let mut best = (f64::INFINITY, published, None);
+    /// Changes the standard deviation until the RAM hit ratio is as wanted.
+    fn find_stddev(&mut self, node: &mut Node, wanted: f64, published: f64) -> Result<f64> {
         let longest = self.settings.dry_run_max.map_or(TRY_MAX, |longest| longest.min(TRY_MAX));
+        let mut search = Search::new(published, wanted);
         for _ in 0..TRIES_MAX {
+            let stddev = search.next();
             let loads = self.settings.fit(&self.spec.loads(Some(stddev), None));
             let run = phase::run("find hit ratio", node, &self.watch, &loads, Until::Stable(longest))?;
             let Some(ratio) = run.hit_ratio_stable else {
@@ -125,28 +128,19 @@ impl Stage<'_> {
                 return Ok(published);
             };
             eprintln!("standard deviation {stddev:.0}: {} RAM hits", percent(ratio));
-            let distance = (ratio - wanted).abs();
-            if distance < best.0 {
-                best = (distance, stddev, Some(ratio));
-            }
-            if distance <= HIT_RATIO_TOLERANCE / 2.0 {
+            search.tried(stddev, ratio);
+            if search.distance() <= HIT_RATIO_TOLERANCE / 2.0 {
                 break;
             }
-            if ratio > wanted {
-                low = stddev
-            } else {
-                high = stddev
-            }
-            stddev = (low * high).sqrt();
         }
-        let (distance, stddev, ratio) = best;
-        let reached = if distance <= HIT_RATIO_TOLERANCE { "" } else { " (not reached)" };
+        let stddev = search.best();
+        let reached = if search.distance() <= HIT_RATIO_TOLERANCE { "" } else { " (not reached)" };
         self.notes.push(format!(
             "--hit-ratio: the standard deviation is {stddev:.0} instead of {published:.0} ({:.2} times the published \
              one) for a RAM hit ratio of {}{reached}; the dry runs had {}",
             stddev / published,
             percent(wanted),
-            ratio.map_or(String::from(DASH), percent),
+            search.best_ratio().map_or(String::from(DASH), percent),
         ));
         Ok(stddev)
     }
@@ -177,7 +171,7 @@ impl Stage<'_> {
                 self.runs.push(phase::run("populate all-RAM", other, &watch, &[load], Until::Done)?);
             }
         }
-        let mut points: Vec<(Part, Measured, Option<Measured>)> = Vec::new();
+        let mut points: Vec<Point> = Vec::new();
         let mut lifetime = forget(node)?;
         let dry_run_max = self.settings.dry_run_max.unwrap_or(DRY_RUN_MAX / 2);
         for &part in parts {
@@ -212,8 +206,8 @@ impl Stage<'_> {
         Ok(Outcome { report, measured, sizes })
     }
 
-    fn compare(&self, points: &[(Part, Measured, Option<Measured>)], sizes: &Sizes) -> (Sweep, Vec<Table>, Vec<Tile>) {
-        let line = |name: &str, of: &dyn Fn(&(Part, Measured, Option<Measured>)) -> Option<Measured>| {
+    fn compare(&self, points: &[Point], sizes: &Sizes) -> (Sweep, Vec<Table>, Vec<Tile>) {
+        let line = |name: &str, of: &dyn Fn(&Point) -> Option<Measured>| {
             let measured: Vec<Measured> = points.iter().filter_map(of).collect();
             SweepLine {
                 name: name.to_owned(),

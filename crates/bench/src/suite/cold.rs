@@ -9,7 +9,7 @@ use flash::probe::{random_read_rate, sequential_write_rate};
 use flash::{FlashFiles, FlashIo};
 
 use super::figure::{Figure, Target, median};
-use super::lab::{FIRST_KEY, KEY_BYTES, Lab, VALUE_BYTES, populate_load, ranged};
+use super::lab::{FIRST_KEY, KEY_BYTES, Lab, VALUE_BYTES, fill, ranged};
 use crate::scenario::node::Program;
 use crate::scenario::spec::Load;
 
@@ -28,8 +28,9 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     let mut subject = lab.start("cold", &Program::flintkv()?.tiered(memory, ram).directive("io-threads", 2))?;
     let empty = subject.resident_settled()?;
     // values that do not compress: a page read is a page read
-    lab.populate(&mut subject, &populate_load(half).with(String::from("--data-compressibility=0")))?;
-    lab.populate(&mut subject, &long_keys(half))?;
+    let short_keys = fill(FIRST_KEY, half).with(String::from("--data-compressibility=0"));
+    lab.populate(&mut subject, &[short_keys, long_keys(half)])?;
+    lab.note_fill_of(&subject);
     let left = subject.chill()?;
     let resident = subject.resident_settled()?;
     let per_key = resident.saturating_sub(empty) as f64 / (2 * half) as f64;
@@ -48,7 +49,6 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
         reads.push(rate);
         per_get.extend(measured.flash.and_then(|flash| flash.reads_per_value));
     }
-    lab.stop(subject);
     let left = format!("{:.1} % of the values in RAM", left * 100.0);
     Ok(vec![
         Figure::new(

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use super::figure::{Figure, Target};
-use super::lab::{FIRST_KEY, KEY_BYTES, Lab, Subject, VALUE_BYTES, populate_load, rof_load};
+use super::lab::{FIRST_KEY, KEY_BYTES, Lab, Subject, VALUE_BYTES, fill, rof_load};
 use crate::report::{bytes, percent};
 use crate::scenario::info::Tiering;
 use crate::scenario::node::{Process, Program};
@@ -26,7 +26,7 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     let program = Program::flintkv()?.tiered((flash + ram) as u64, ram as u64).directive("io-threads", 2);
     // nothing may shrink what is written: the figure is of bytes that reach the device
     let mut subject = lab.start("80 % of flash", &program.directive("flash-compression", "none"))?;
-    lab.populate(&mut subject, &real(populate_load(keys)))?;
+    lab.populate(&mut subject, &[real(fill(FIRST_KEY, keys))])?;
     let load = real(rof_load(keys, PIPELINE, keys as f64 * 10.25 / 150.0));
     // until flash has been written over once, collection has not begun to cost
     let warm_up = Instant::now() + Duration::from_secs(lab.scaled(60, 20));
@@ -51,7 +51,8 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
         if used < UTILISATION {
             let missing = ((UTILISATION - used) * tiering.flash_limit as f64) as u64 / FLASH_BYTES_PER_KEY;
             let step = missing.clamp(100, keys / STEP_SHARE * 4);
-            lab.populate(&mut subject, &real(fillers(next_key, step)))?;
+            // keys that the load never touches
+            lab.populate(&mut subject, &[real(fill(next_key, step))])?;
             next_key += step;
         }
     }
@@ -65,7 +66,7 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     let written = (after.write_bytes - before.write_bytes) as f64;
     let kernel = device_after.zip(device_before).map(|(after, before)| (after - before) as f64);
     let errors = run.stats[0].totals.errors;
-    lab.stop(subject);
+    lab.note_fill_of(&subject);
     Ok(vec![Figure::new(
         "flash bytes written per user byte",
         "rof load, 80 % of flash holds live data, values that do not compress",
@@ -84,14 +85,6 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
 /// Bytes that no compressor makes smaller.
 fn real(load: Load) -> Load {
     load.with(String::from("--data-compressibility=0"))
-}
-
-/// Keys that the load never touches.
-fn fillers(first: u64, count: u64) -> Load {
-    let mut load = populate_load(1);
-    load.options.retain(|option| !option.starts_with("--key-m"));
-    load.name = String::from("more keys");
-    load.with(format!("--key-minimum={first}")).with(format!("--key-maximum={}", first + count - 1))
 }
 
 fn tiering(subject: &mut Subject) -> Result<Tiering> {

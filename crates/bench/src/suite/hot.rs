@@ -4,7 +4,7 @@
 use anyhow::Result;
 
 use super::figure::{Figure, Target, median};
-use super::lab::{KEY_BYTES, Lab, Shot, Subject, VALUE_BYTES, populate_load, rof_load};
+use super::lab::{KEY_BYTES, Lab, Shot, Subject, VALUE_BYTES, populate_loads, rof_load};
 use crate::report::percent;
 use crate::scenario::node::Program;
 
@@ -18,7 +18,7 @@ const TWO: usize = 2;
 const FLASH: usize = 3;
 
 pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
-    let keys = lab.scaled(1_000_000, 300_000);
+    let keys = lab.scaled(1_000_000, 500_000);
     let mut subjects = vec![
         lab.start("redis-server", &Program::redis())?,
         lab.start("one worker", &Program::flintkv()?.directive("io-threads", 1))?,
@@ -34,12 +34,14 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
         Target::AtMost(0.92),
         format!("{:.0} against {:.0} bytes, {keys} keys", per_key[TWO], per_key[REDIS]),
     ));
-    let (stddev, _) = lab.calibrate(&mut subjects[FLASH], keys, HIT_RATIO)?;
+    let mut found = None;
     for pipeline in PIPELINES {
+        let stddev = lab.calibrate(&mut subjects[FLASH], keys, pipeline, found, HIT_RATIO)?;
+        found = Some(stddev);
         let rounds = rounds(lab, &mut subjects, &rof_load(keys, pipeline, stddev))?;
         figures.extend(of_pipeline(pipeline, &rounds));
     }
-    subjects.into_iter().for_each(|subject| lab.stop(subject));
+    subjects.iter().for_each(|subject| lab.note_fill_of(subject));
     figures.sort_by_key(|figure| order(&figure.name));
     Ok(figures)
 }
@@ -49,7 +51,7 @@ fn populate(lab: &mut Lab, subjects: &mut [Subject], keys: u64) -> Result<Vec<f6
     let mut per_key = Vec::new();
     for subject in subjects {
         let before = subject.resident_settled()?;
-        lab.populate(subject, &populate_load(keys))?;
+        lab.populate(subject, &populate_loads(keys))?;
         per_key.push(subject.resident_settled()?.saturating_sub(before) as f64 / keys as f64);
         let (name, raw) = (&subject.name, KEY_BYTES + VALUE_BYTES);
         eprintln!("   {name}: {:.0} resident bytes per key of {raw} bytes", per_key[per_key.len() - 1]);

@@ -4,7 +4,7 @@
 use anyhow::Result;
 
 use super::figure::{Figure, Target, median};
-use super::lab::{Lab, populate_load, rof_load};
+use super::lab::{Lab, populate_loads, rof_load};
 use crate::report::percent;
 
 const HIT_RATIO: f64 = 0.85;
@@ -15,8 +15,8 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     let mut sizes = Vec::new();
     for count in counts {
         let mut subject = lab.start_tiered(&format!("{} keys", crate::report::grouped(count as f64)), count)?;
-        lab.populate(&mut subject, &populate_load(count))?;
-        let (stddev, _) = lab.calibrate(&mut subject, count, HIT_RATIO)?;
+        lab.populate(&mut subject, &populate_loads(count))?;
+        let stddev = lab.calibrate(&mut subject, count, PIPELINE, None, HIT_RATIO)?;
         sizes.push((subject, rof_load(count, PIPELINE, stddev)));
     }
     let mut rates = vec![Vec::new(); sizes.len()];
@@ -34,7 +34,7 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     let detail: Vec<String> = (0..sizes.len())
         .map(|i| format!("{}: {:.0} ops/s at {} RAM hits", sizes[i].0.name, rates[i], percent(median(&hits[i]))))
         .collect();
-    sizes.into_iter().for_each(|(subject, _)| lab.stop(subject));
+    sizes.iter().for_each(|(subject, _)| lab.note_fill_of(subject));
     let [low, middle, high] = counts.map(|count| format!("{} M", count as f64 / 1e6));
     Ok(vec![Figure::new(
         &format!("throughput at {low}, {middle} and {high} keys"),

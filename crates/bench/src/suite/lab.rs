@@ -13,6 +13,7 @@ use crate::scenario::info::Snapshot;
 use crate::scenario::node::{Node, Process, Program, scratch_base};
 use crate::scenario::outcome::Measured;
 use crate::scenario::phase::{self, PhaseRun, Until};
+use crate::scenario::search::Search;
 use crate::scenario::spec::Load;
 use crate::scenario::watch::Watch;
 
@@ -98,8 +99,8 @@ impl Lab {
         self.start(name, &program)
     }
 
-    /// Stops it, and keeps how full its RAM limit was at the worst moment.
-    pub fn stop(&mut self, subject: Subject) {
+    /// Keeps how full its RAM limit was at the worst moment.
+    pub fn note_fill_of(&mut self, subject: &Subject) {
         self.note_fill(&subject.name, subject.watch.fill_max());
     }
 
@@ -125,14 +126,17 @@ impl Lab {
     }
 
     /// Writes every key once.
-    pub fn populate(&mut self, subject: &mut Subject, load: &Load) -> Result<()> {
+    pub fn populate(&mut self, subject: &mut Subject, loads: &[Load]) -> Result<()> {
         let begun = Instant::now();
-        let run = self.run(subject, load, Until::Done)?;
-        let stats = &run.stats[0];
-        if stats.totals.errors > 0 {
-            bail!("{}: {} of the writes were refused", subject.name, stats.totals.errors);
+        let mut count = 0;
+        for load in loads {
+            let run = self.run(subject, load, Until::Done)?;
+            let totals = &run.stats[0].totals;
+            if totals.errors > 0 {
+                bail!("{}: {} of the writes were refused", subject.name, totals.errors);
+            }
+            count += totals.count;
         }
-        let count = stats.totals.count;
         eprintln!("   {}: {count} keys in {:.1} s", subject.name, begun.elapsed().as_secs_f64());
         Ok(())
     }
@@ -165,30 +169,28 @@ impl Lab {
         Ok((shot, measured))
     }
 
-    /// The standard deviation of rof's load at which `wanted` of the reads are served from RAM.
-    pub fn calibrate(&mut self, subject: &mut Subject, keys: u64, wanted: f64) -> Result<(f64, f64)> {
-        let published = keys as f64 * 10.25 / 150.0;
-        let (mut low, mut high, mut stddev) = (published / 64.0, keys as f64 * 4.0, published);
-        let mut best = (f64::INFINITY, published, f64::NAN);
+    /// The standard deviation of rof's load at which `wanted` of the reads are served from RAM, looked for from
+    /// `start` on.
+    pub fn calibrate(
+        &mut self,
+        subject: &mut Subject,
+        keys: u64,
+        pipeline: u32,
+        start: Option<f64>,
+        wanted: f64,
+    ) -> Result<f64> {
+        let mut search = Search::new(start.unwrap_or(keys as f64 * 10.25 / 150.0), wanted);
         for _ in 0..CALIBRATIONS_MAX {
-            let run = self.run(subject, &rof_load(keys, 24, stddev), Until::Stable(CALIBRATION_MAX))?;
+            let stddev = search.next();
+            let run = self.run(subject, &rof_load(keys, pipeline, stddev), Until::Stable(CALIBRATION_MAX))?;
             let ratio = run.hit_ratio_stable.context("this server tells no RAM hit ratio")?;
             eprintln!("   {}: {} RAM hits at a standard deviation of {stddev:.0}", subject.name, percent(ratio));
-            let distance = (ratio - wanted).abs();
-            if distance < best.0 {
-                best = (distance, stddev, ratio);
-            }
-            if distance <= HIT_RATIO_TOLERANCE {
+            search.tried(stddev, ratio);
+            if search.distance() <= HIT_RATIO_TOLERANCE {
                 break;
             }
-            if ratio > wanted {
-                low = stddev
-            } else {
-                high = stddev
-            }
-            stddev = (low * high).sqrt();
         }
-        Ok((best.1, best.2))
+        Ok(search.best())
     }
 }
 
@@ -206,7 +208,9 @@ impl Subject {
     /// Sends every value to flash, by taking the RAM away; the share that stays in RAM is returned.
     pub fn chill(&mut self) -> Result<f64> {
         const PATIENCE: Duration = Duration::from_secs(120);
-        self.node.client().call(&["CONFIG", "SET", "ram-limit", "32mb"])?;
+        const LEFT_BYTES: u64 = 32 << 20;
+        let limit = self.node.facts.ram_limit.map_or(LEFT_BYTES, |limit| (limit / 4).min(LEFT_BYTES));
+        self.node.client().call(&["CONFIG", "SET", "ram-limit", &limit.to_string()])?;
         let deadline = Instant::now() + PATIENCE;
         let mut last = u64::MAX;
         loop {
@@ -224,10 +228,20 @@ impl Subject {
     }
 }
 
-/// Keys of 16 bytes from [`FIRST_KEY`] on, with values of 500 bytes.
-pub fn populate_load(keys: u64) -> Load {
+/// Keys of 16 bytes from [`FIRST_KEY`] on, with values of 500 bytes. The middle comes last, so that it is what is in
+/// RAM when the load begins: it stands for rof's step of centralising, which takes minutes with many keys.
+pub fn populate_loads(keys: u64) -> Vec<Load> {
+    let (low, high) = (keys * 36 / 100, keys * 64 / 100);
+    [(0, low), (high, keys), (low, high)].map(|(from, to)| fill(FIRST_KEY + from, to - from)).to_vec()
+}
+
+/// `count` keys from `first` on.
+pub fn fill(first: u64, count: u64) -> Load {
     let options = ["--requests=allkeys", "--key-pattern=P:P", "--ratio=1:0", "--pipeline=24"];
-    ranged(Load::new("populate", 1, 20, options), keys).with(format!("--data-size={VALUE_BYTES}"))
+    Load::new("populate", 1, 20, options)
+        .with(format!("--key-minimum={first}"))
+        .with(format!("--key-maximum={}", first + count - 1))
+        .with(format!("--data-size={VALUE_BYTES}"))
 }
 
 /// rof's load: keys around the middle, one SET for one GET.

@@ -14,10 +14,10 @@ use crate::scenario::watch::Watch;
 use crate::scenario::{Name, Scale, program};
 
 pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
-    for (name, full, quick) in [(Name::Rof, 150, 600), (Name::RofReplicated, 150, 600), (Name::KeydbFlash, 400, 2000)] {
+    for (name, full, quick) in [(Name::Rof, 150, 300), (Name::RofReplicated, 150, 300), (Name::KeydbFlash, 400, 800)] {
         run(lab, name, Scale::new(1, lab.scaled(full, quick)), None)?;
     }
-    let scale = Scale::new(1, lab.scaled(4000, 20_000));
+    let scale = Scale::new(1, lab.scaled(2000, 4000));
     let own = run(lab, Name::GeminiRta, scale, None)?;
     let half = run(lab, Name::GeminiRta, scale, Some(0.5))?;
     let figure = |name: &str, target, (ratio, detail): (f64, String)| {
