@@ -3,7 +3,7 @@
 use crate::{Client, PATIENCE, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -90,6 +90,17 @@ impl Node {
         node.await_ready().map(|()| node)
     }
 
+    /// A process that is to be refused: what it said, or how it ended otherwise.
+    pub fn try_start_alone(port: u16, directives: &[(&str, &str)]) -> Result<ExitStatus, String> {
+        let dir = tempfile::Builder::new().prefix("flintkv-test-").tempdir().expect("a directory");
+        let child = spawn(port, dir.path(), directives);
+        let mut node = Node { port, dir, child };
+        let status = node.ended();
+        let mut said = String::new();
+        let _ = node.child.stderr.take().unwrap().read_to_string(&mut said);
+        if status.success() { Ok(status) } else { Err(said + &node.log()) }
+    }
+
     fn await_ready(&mut self) -> Result<(), String> {
         let deadline = Instant::now() + PATIENCE;
         while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
@@ -131,6 +142,17 @@ impl Node {
     /// Where cold values are.
     pub fn flash_file(&self) -> PathBuf {
         self.dir.path().join("flash").join(format!("flintkv-{}.log", self.port))
+    }
+
+    /// INFO's tiering section, if the node still answers.
+    fn figures(&self) -> Option<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
+        stream.write_all(b"INFO tiering\r\nQUIT\r\n").ok()?;
+        let mut text = Vec::new();
+        // What has arrived until then is worth showing.
+        let _ = stream.read_to_end(&mut text);
+        Some(String::from_utf8_lossy(&text).into_owned())
     }
 
     pub fn terminate(&self) {
@@ -181,7 +203,7 @@ fn spawn(port: u16, dir: &Path, directives: &[(&str, &str)]) -> Child {
 impl Drop for Node {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("the node's log:\n{}", self.log());
+            eprintln!("the node's log:\n{}{}", self.log(), self.figures().unwrap_or_default());
         }
         // It may have ended already.
         let _ = self.child.kill();

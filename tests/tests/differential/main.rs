@@ -32,27 +32,37 @@ const OTHERS_DB: &str = "9";
 #[test]
 fn in_ram() {
     let node = Node::start(&[]);
-    let report = run(&node, 60);
+    let report = run(&node, 60, &mut || {});
     println!("in RAM: {report}");
 }
 
 #[test]
 fn on_flash() {
     let node = Node::start(&[("memory-limit", "256mb"), ("ram-limit", "128mb"), ("flash-segment-size", "1mb")]);
-    node.limit_objects(256 * 1024);
-    let report = run(&node, 1500);
     let mut client = node.client();
+    let mut batches = 0;
+    let report = run(&node, 800, &mut || {
+        batches += 1;
+        if batches % 30 == 1 {
+            chill(&mut client);
+        }
+    });
     let flash_reads = client.info_number("tiering", "flash_kv_reads");
-    let (in_ram, on_flash) =
-        (client.info_number("tiering", "values_in_ram"), client.info_number("tiering", "values_in_flash"));
-    println!("on flash: {report}, {flash_reads} values read from flash, {in_ram} now in RAM, {on_flash} on flash");
+    println!("on flash: {report}, {flash_reads} values read from flash");
     assert!(flash_reads > report.commands / 20, "only {flash_reads} reads met flash");
+}
+
+/// Takes the RAM away until no value is left in it, then gives it back.
+fn chill(client: &mut Client) {
+    assert_eq!(client.run("CONFIG SET ram-limit 2mb"), "OK");
+    eventually("values leave RAM", || client.info_number("tiering", "values_in_ram") < 10);
+    assert_eq!(client.run("CONFIG SET ram-limit 128mb"), "OK");
 }
 
 #[test]
 fn while_others_fill_the_node() {
     let node = Node::start(&[("memory-limit", "224mb"), ("ram-limit", "128mb"), ("flash-segment-size", "1mb")]);
-    node.limit_objects(8 << 20);
+    node.limit_objects(28 << 20);
     let stop = AtomicBool::new(false);
     let report = thread::scope(|scope| {
         for worker in 0..2 {
@@ -61,7 +71,7 @@ fn while_others_fill_the_node() {
         }
         // A failure must not leave the fillers running.
         let _stop_at_end = Stop(&stop);
-        run(&node, 600)
+        run(&node, 600, &mut || {})
     });
     let mut client = node.client();
     let demotions = client.info_number("tiering", "demotions_written");
@@ -87,7 +97,7 @@ fn fill(node: &Node, worker: u64, stop: &AtomicBool) {
     while !stop.load(Relaxed) {
         let mut bytes = Vec::new();
         for _ in 0..30 {
-            let key = format!("filler:{}", random.below(40_000));
+            let key = format!("filler:{}", random.below(70_000));
             if random.one_in(4) {
                 encode_command(&[b"GET", key.as_bytes()], &mut bytes);
             } else {
@@ -117,7 +127,8 @@ impl std::fmt::Display for Report {
     }
 }
 
-fn run(node: &Node, keys: usize) -> Report {
+/// `between` runs between pipelines.
+fn run(node: &Node, keys: usize, between: &mut dyn FnMut()) -> Report {
     let redis = Redis::start(&[]);
     let seed = seed();
     let mut pair = Pair {
@@ -137,6 +148,7 @@ fn run(node: &Node, keys: usize) -> Report {
     while pair.done < wanted && (started.elapsed() < RUN || wanted != COMMANDS_DEFAULT) {
         let count = 1 + commands.random.below(PIPELINE_MAX);
         let batch: Vec<_> = (0..count).map(|_| commands.command()).collect();
+        between();
         pair.batch(&batch);
         if commands.random.one_in(8) {
             pair.odd_one(&mut commands);

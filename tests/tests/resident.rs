@@ -1,0 +1,211 @@
+//! The RAM limit is a promise about the resident size of the process, at every moment; -OOM is for full flash.
+
+use flintkv_tests::{Client, Node, Random, eventually, resident_bytes, seed};
+use resp::client::{Value, encode_command};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const MIB: u64 = 1 << 20;
+const SAMPLE: Duration = Duration::from_millis(20);
+/// A phase of a test on a slow machine ends after this.
+const PHASE: Duration = Duration::from_secs(25);
+/// The promise.
+const TENTHS_MAX: u64 = 11;
+
+/// Follows the resident size of a node until it is dropped.
+struct Watch<'a> {
+    node: &'a Node,
+    largest: AtomicU64,
+    samples: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl<'a> Watch<'a> {
+    fn new(node: &'a Node) -> Watch<'a> {
+        Watch { node, largest: AtomicU64::new(0), samples: AtomicU64::new(0), stop: AtomicBool::new(false) }
+    }
+
+    fn run(&self) {
+        while !self.stop.load(Relaxed) {
+            self.largest.fetch_max(resident_bytes(self.node.pid()), Relaxed);
+            self.samples.fetch_add(1, Relaxed);
+            thread::sleep(SAMPLE);
+        }
+    }
+
+    /// Says and forgets the largest size since the last call.
+    fn check(&self, phase: &str, limit: u64) {
+        let largest = self.largest.swap(0, Relaxed);
+        let percent = largest * 100 / limit;
+        println!("{phase}: at most {:.1} MiB of {} MiB, {percent} %", largest as f64 / MIB as f64, limit / MIB);
+        assert!(largest <= limit * TENTHS_MAX / 10, "{phase}: {largest} bytes resident, RAM limit {limit}");
+    }
+}
+
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// 32 bytes, 500 bytes and 20 KB in turns that leave most of the bytes to the larger two.
+fn size(random: &mut Random) -> usize {
+    match random.below(20) {
+        0..6 => 32,
+        6..19 => 500,
+        _ => 20_000,
+    }
+}
+
+fn key(i: usize) -> Vec<u8> {
+    format!("key:{i:09}").into_bytes()
+}
+
+/// Pipelines over `keys` until they are through or the phase is over; the bytes of values it has set.
+fn load(
+    node: &Node,
+    name: &str,
+    keys: std::ops::Range<usize>,
+    mut command: impl FnMut(usize, &mut Vec<u8>) -> u64,
+) -> u64 {
+    let mut client = node.client();
+    let deadline = Instant::now() + PHASE;
+    let mut set = 0;
+    for start in keys.clone().step_by(20) {
+        let mut bytes = Vec::new();
+        let end = (start + 20).min(keys.end);
+        for i in start..end {
+            set += command(i, &mut bytes);
+        }
+        client.send(&bytes);
+        for i in start..end {
+            let reply = client.reply().expect("the connection stays open");
+            assert!(!matches!(reply, Value::Error(_)), "{name}, key {i}: {reply:?}");
+        }
+        if Instant::now() > deadline {
+            println!("{name}: stopped at key {end} of {}", keys.end);
+            break;
+        }
+    }
+    set
+}
+
+#[test]
+fn the_resident_size_stays_within_the_limit() {
+    const LIMIT: u64 = 64 * MIB;
+    /// Values of 1,340 bytes on average: more than five times the limit.
+    const KEYS: usize = 260_000;
+    let node = Node::start(&[("memory-limit", "1gb"), ("ram-limit", "64mb"), ("flash-segment-size", "4mb")]);
+    let watch = Watch::new(&node);
+    thread::scope(|scope| {
+        let _stop = StopAtEnd(&watch.stop);
+        scope.spawn(|| watch.run());
+        let halves = [0..KEYS / 2, KEYS / 2..KEYS];
+
+        let populate = |half: std::ops::Range<usize>| {
+            let mut random = Random::new(seed() + half.start as u64);
+            load(&node, "populate", half, |i, bytes| {
+                let value_bytes = size(&mut random);
+                let value = random.text(value_bytes);
+                encode_command(&[b"SET", &key(i), &value], bytes);
+                value.len() as u64
+            })
+        };
+        let set: u64 = thread::scope(|scope| {
+            let writers = halves.clone().map(|half| scope.spawn(move || populate(half)));
+            writers.into_iter().map(|writer| writer.join().unwrap()).sum()
+        });
+        println!("populated with {:.1} times the limit", set as f64 / LIMIT as f64);
+        watch.check("populate", LIMIT);
+
+        let read = |half: std::ops::Range<usize>| {
+            let mut random = Random::new(seed() + half.end as u64);
+            load(&node, "read", 0..40_000, |_, bytes| {
+                encode_command(&[b"GET", &key(half.start + random.below(half.len()))], bytes);
+                0
+            })
+        };
+        thread::scope(|scope| halves.clone().into_iter().for_each(|half| drop(scope.spawn(move || read(half)))));
+        watch.check("read", LIMIT);
+
+        let overwrite = |half: std::ops::Range<usize>| {
+            let mut random = Random::new(seed() + half.end as u64);
+            load(&node, "overwrite", 0..50_000, |_, bytes| {
+                let i = half.start + random.below(half.len());
+                match random.below(4) {
+                    0 => encode_command(&[b"GET", &key(i)], bytes),
+                    1 => encode_command(&[b"HSET", format!("hash:{}", i % 2000).as_bytes(), &key(i), b"field"], bytes),
+                    _ => {
+                        let value_bytes = size(&mut random);
+                        encode_command(&[b"SET", &key(i), &random.text(value_bytes)], bytes);
+                    }
+                }
+                0
+            })
+        };
+        thread::scope(|scope| halves.clone().into_iter().for_each(|half| drop(scope.spawn(move || overwrite(half)))));
+        watch.check("overwrite", LIMIT);
+    });
+    assert!(watch.samples.load(Relaxed) > 50);
+    let mut client = node.client();
+    assert!(client.info_number("tiering", "values_in_flash") > client.info_number("tiering", "values_in_ram"));
+}
+
+/// Sets keys until one is refused; the number that were taken.
+fn fill_until_refused(client: &mut Client, random: &mut Random, keys_max: usize) -> Option<usize> {
+    for i in 0..keys_max {
+        match client.call(&[b"SET", &key(i), &noise(random, 1000)]) {
+            Value::Simple(_) => {}
+            Value::Error(text) if text.starts_with(b"OOM ") => return Some(i),
+            other => panic!("{other:?}"),
+        }
+    }
+    None
+}
+
+/// Text that no codec makes smaller.
+fn noise(random: &mut Random, bytes: usize) -> Vec<u8> {
+    (0..bytes.div_ceil(8)).flat_map(|_| random.draw().to_ne_bytes()).take(bytes).collect()
+}
+
+#[test]
+fn writes_are_refused_only_when_flash_is_full_too() {
+    const FLASH: u64 = 48 * MIB;
+    let node = Node::start(&[("memory-limit", "80mb"), ("ram-limit", "32mb"), ("flash-segment-size", "1mb")]);
+    let (mut client, mut random) = (node.client(), Random::new(seed()));
+    let taken = fill_until_refused(&mut client, &mut random, 200_000).expect("80 MB do not hold 200 MB");
+    println!("refused after {taken} keys of 1,000 bytes with 32 MB of RAM and 48 MB of flash");
+    assert!(taken as u64 * 1000 > FLASH * 8 / 10, "refused after {taken} keys, long before flash was full");
+    assert_eq!(client.info("tiering", "flash_full"), "1");
+
+    // What does not need room is served.
+    assert_eq!(client.run("EXISTS key:000000000"), "(integer) 1");
+    assert!(matches!(client.call(&[b"GET", &key(0)]), Value::Bulk(value) if value.len() == 1000));
+    for i in 0..taken / 2 {
+        assert_eq!(client.call(&[b"DEL", &key(i)]), Value::Int(1));
+    }
+    eventually("what was deleted makes room", || client.run("SET again 1") == "OK");
+
+    // With a policy that evicts nothing is refused any more.
+    assert_eq!(client.run("CONFIG SET maxmemory-policy allkeys-lru"), "OK");
+    let refused = fill_until_refused(&mut client, &mut random, 150_000);
+    assert_eq!(refused, None, "allkeys-lru makes room");
+    assert!(client.info_number("stats", "evicted_keys") > 10_000);
+    let mut kept = 0;
+    for i in 149_000..150_000 {
+        match client.call(&[b"GET", &key(i)]) {
+            Value::Bulk(value) => {
+                assert_eq!(value.len(), 1000);
+                kept += 1;
+            }
+            Value::Null => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    println!("of the last 1,000 keys {kept} are there");
+    assert!(kept > 900, "the newest keys are kept: {kept} of 1,000");
+    assert!(node.resident_bytes() <= 32 * MIB * TENTHS_MAX / 10);
+}
