@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
-use store::{Resume, Ticket};
+use store::{KeyHash, Resume, Ticket};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -113,6 +113,10 @@ pub struct Batch {
     pub commands: Vec<Place>,
     /// The command that runs next.
     pub next: usize,
+    /// Commands whose look-ups were prefetched, or are too few for it: those before this one.
+    pub prepared: usize,
+    /// The key hashes of the last commands of those: where there is one key at a fixed position.
+    pub hashes: Vec<Option<KeyHash>>,
     pub broken: Option<ProtocolError>,
 }
 
@@ -152,6 +156,8 @@ impl Batch {
             spans: Vec::new(),
             commands: Vec::new(),
             next: 0,
+            prepared: 0,
+            hashes: Vec::new(),
             broken: None,
         }
     }
@@ -192,6 +198,8 @@ impl Batch {
     pub fn parse(&mut self, limits: &Limits, count_max: usize) {
         self.commands.clear();
         self.next = 0;
+        self.prepared = 0;
+        self.hashes.clear();
         self.spans.clear();
         self.progress.clear_unquoted();
         while self.parsed < self.filled && self.commands.len() < count_max && self.broken.is_none() && !self.starved {
@@ -227,6 +235,13 @@ impl Batch {
         };
         let first = place.first_span as usize;
         Args::new(bytes, &self.spans[first..first + place.spans as usize])
+    }
+
+    /// The hash of the running command's only key, if it was computed ahead.
+    #[inline]
+    pub fn hash(&self) -> Option<KeyHash> {
+        let behind = self.prepared - self.next;
+        self.hashes.get(self.hashes.len().checked_sub(behind)?).copied().flatten()
     }
 
     /// Commands behind the one that runs.
