@@ -14,6 +14,42 @@ pub(crate) struct Length {
 #[inline(always)]
 pub(crate) fn short_length(input: &[u8], at: usize) -> Option<Length> {
     let rest = input.get(at..)?;
+    match rest.first_chunk() {
+        Some(&eight) => eight_bytes(eight, at).or_else(|| digit_by_digit(rest, at)),
+        None => digit_by_digit(rest, at),
+    }
+}
+
+/// Up to six digits with their line end, from a register: a digit at a time costs three times as much.
+#[inline(always)]
+fn eight_bytes(eight: [u8; 8], at: usize) -> Option<Length> {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGHS: u64 = 0x80 * ONES;
+    if eight[1] == b'\r' {
+        let digit = eight[0].wrapping_sub(b'0');
+        return (digit.wrapping_sub(1) <= 8 && eight[2] == b'\n')
+            .then_some(Length { value: digit as usize, end: at + 3 });
+    }
+    let word = u64::from_le_bytes(eight);
+    // The lowest high bit set is that of the first CR; those above it may be wrong.
+    let other = word ^ (b'\r' as u64 * ONES);
+    let returns = other.wrapping_sub(ONES) & !other & HIGHS;
+    let digits = returns.trailing_zeros() as usize / 8;
+    if !(2..=6).contains(&digits) || eight[0] == b'0' || eight[digits + 1] != b'\n' {
+        return None;
+    }
+    // The digits move to the top bytes, zeros below them: an eight-digit number with leading zeros.
+    let tens = (word << (64 - 8 * digits)) ^ ((b'0' as u64 * ONES) << (64 - 8 * digits));
+    if (tens | tens.wrapping_add(0x76 * ONES)) & HIGHS != 0 {
+        return None;
+    }
+    let pairs = tens.wrapping_mul(10).wrapping_add(tens >> 8) & 0x00ff_00ff_00ff_00ff;
+    let fours = pairs.wrapping_mul(100).wrapping_add(pairs >> 16) & 0x0000_ffff_0000_ffff;
+    let value = fours.wrapping_mul(10_000).wrapping_add(fours >> 32) & 0xffff_ffff;
+    Some(Length { value: value as usize, end: at + digits + 2 })
+}
+
+fn digit_by_digit(rest: &[u8], at: usize) -> Option<Length> {
     let first = rest.first()?.wrapping_sub(b'0');
     // A leading zero is either zero itself or an error.
     if first.wrapping_sub(1) > 8 {
@@ -79,4 +115,34 @@ fn long_line(tag: u8, negative: bool, magnitude: u64, out: &mut Vec<u8>) {
     }
     out.extend_from_slice(&digits[start..]);
     out.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eight_bytes_at_once_read_what_a_digit_at_a_time_reads() {
+        let mut state = 88172645463325252u64;
+        for round in 0..400_000u64 {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            // Lines that are right, lines with one byte exchanged, and a few of any bytes.
+            let mut line = format!("{}\r\n$3\r\nGET\r\n", state % 10u64.pow((round % 10) as u32 + 1)).into_bytes();
+            if round % 3 == 1 {
+                line[(state >> 32) as usize % 8] = (state >> 40) as u8;
+            }
+            if round % 3 == 2 {
+                line[(state >> 32) as usize % 8] = b"0\r\n9"[(state >> 41) as usize % 4];
+            }
+            let read = |length: Option<Length>| length.map(|length| (length.value, length.end));
+            assert_eq!(
+                read(short_length(&line, 0)),
+                read(digit_by_digit(&line, 0)),
+                "{:?}",
+                String::from_utf8_lossy(&line)
+            );
+        }
+    }
 }

@@ -100,6 +100,8 @@ pub struct Worker {
     #[expect(clippy::vec_box, reason = "a connection takes the box as it is, without moving what is in it")]
     pool: RefCell<Vec<Box<Work>>>,
     clock: quanta::Clock,
+    /// [`TURN_NANOS`] in clock ticks.
+    pub turn_ticks: u64,
     now_ms: Cell<u64>,
 }
 
@@ -109,13 +111,15 @@ const POOL_MAX: usize = 64;
 impl Worker {
     pub fn new(node: Arc<Node>, index: usize, lane: Lane) -> Worker {
         let live = Live::new(node.config.snapshot(), node.config.version());
+        let clock = quanta::Clock::new();
         Worker {
             node,
             index,
             lane: RefCell::new(lane),
             live: RefCell::new(Rc::new(live)),
             pool: RefCell::default(),
-            clock: quanta::Clock::new(),
+            turn_ticks: turn_ticks(&clock),
+            clock,
             now_ms: Cell::new(wall_ms()),
         }
     }
@@ -199,6 +203,14 @@ impl Worker {
     fn has_connections(&self) -> bool {
         self.node.posts[self.index].connections.load(Relaxed) > 0
     }
+}
+
+/// A batch that has run this long lets other connections run.
+const TURN_NANOS: u64 = 1_000_000;
+
+fn turn_ticks(clock: &quanta::Clock) -> u64 {
+    const TICKS: u64 = 1 << 30;
+    TURN_NANOS * TICKS / clock.delta_as_nanos(0, TICKS).max(1)
 }
 
 pub fn wall_ms() -> u64 {
