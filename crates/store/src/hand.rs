@@ -81,6 +81,8 @@ impl Hand {
             if evacuating && !object.is_writing() && object.must_move(&store.arena) {
                 entry.word = word.with_address(object.moved(&store.arena).address());
                 store.counters.add(Counter::EvacuatedObjects, 1);
+                // Its old slab will leave RAM.
+                self.fruitless = 0;
                 continue;
             }
             if !demoting {
@@ -215,7 +217,8 @@ impl TtlSample {
         if uid >= self.0.len() {
             self.0.resize(uid + 1, (0, 0));
         }
-        self.0[uid].0 += ttl_ms;
+        // An expiry may lie as far away as a command can say: a few of those fill the sum.
+        self.0[uid].0 = self.0[uid].0.saturating_add(ttl_ms);
         self.0[uid].1 += 1;
     }
 

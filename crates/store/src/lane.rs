@@ -473,9 +473,18 @@ impl Lane {
         let store = self.store.clone();
         let excess = store.tier.excess(&store.arena);
         let evacuating = store.arena.evacuating() > 0;
-        if excess == 0 && !evacuating {
-            self.flush_fresh_if_idle();
-            return false;
+        if excess == 0 {
+            // A sweep that looks for no victims says nothing about whether there are any.
+            self.hand.fruitless = 0;
+            // What is on its way to flash keeps its slab: writers that wait for slabs must not wait for its unit.
+            if evacuating && self.admission() == Admission::Slow {
+                self.finish_unit(Stream::Fresh);
+            } else {
+                self.flush_fresh_if_idle();
+            }
+            if !evacuating {
+                return false;
+            }
         }
         let goal = (excess / 8).clamp(16 << 10, 512 << 10);
         let before = store.tier.writing.load(Relaxed);
@@ -498,7 +507,8 @@ impl Lane {
             self.finish_unit(Stream::Fresh);
         }
         // Nine rounds take every frequency to zero: what is left then cannot leave RAM.
-        let barren = hand.fruitless > 9 * crate::hash::STRIPES && store.tier.writing.load(Relaxed) == 0;
+        let barren =
+            excess > 0 && hand.fruitless > 9 * crate::hash::STRIPES && store.tier.writing.load(Relaxed) == 0;
         if barren {
             store.tier.stuck.store(true, Relaxed);
         } else if hand.fruitless == 0 && !store.has_flash() {
