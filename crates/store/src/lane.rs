@@ -507,8 +507,7 @@ impl Lane {
             self.finish_unit(Stream::Fresh);
         }
         // Nine rounds take every frequency to zero: what is left then cannot leave RAM.
-        let barren =
-            excess > 0 && hand.fruitless > 9 * crate::hash::STRIPES && store.tier.writing.load(Relaxed) == 0;
+        let barren = excess > 0 && hand.fruitless > 9 * crate::hash::STRIPES && store.tier.writing.load(Relaxed) == 0;
         if barren {
             store.tier.stuck.store(true, Relaxed);
         } else if hand.fruitless == 0 && !store.has_flash() {
