@@ -247,7 +247,7 @@ fn cold_node(directives: &[(&str, &str)]) -> (Node, Client) {
 
 /// Takes the RAM away until no value is left in it, then gives it back.
 fn chill(client: &mut Client) {
-    assert_eq!(client.run("CONFIG SET ram-limit 2mb"), "OK");
+    assert_eq!(client.run("CONFIG SET ram-limit 1mb"), "OK");
     eventually("values leave RAM", || client.info_number("tiering", "values_in_ram") < 5);
     assert_eq!(client.run("CONFIG SET ram-limit 96mb"), "OK");
 }
