@@ -3,6 +3,11 @@
 
 /// First step away from the start, before the wanted ratio lies between two tries.
 const STEP: f64 = 1.25;
+/// First step away from a try after the other side turned out to be out of date.
+const STEP_AGAIN: f64 = 1.1;
+/// What is in RAM lags behind, so an early try may mislead: a bound that so many tries in a row did not move is
+/// forgotten.
+const SAME_SIDE_MAX: u32 = 2;
 
 pub struct Search {
     wanted: f64,
@@ -11,13 +16,15 @@ pub struct Search {
     /// The widest that gave too many hits, and the narrowest that gave too few, with their ratios.
     low: Option<(f64, f64)>,
     high: Option<(f64, f64)>,
+    /// Tries in a row on one side, and whether it was the one with too many hits.
+    same_side: (u32, bool),
     /// Distance, standard deviation and ratio of the nearest try.
     nearest: Option<(f64, f64, f64)>,
 }
 
 impl Search {
     pub fn new(start: f64, wanted: f64) -> Search {
-        Search { wanted, start, step: STEP, low: None, high: None, nearest: None }
+        Search { wanted, start, step: STEP, low: None, high: None, same_side: (0, false), nearest: None }
     }
 
     pub fn next(&mut self) -> f64 {
@@ -42,14 +49,16 @@ impl Search {
         if self.nearest.is_none_or(|(nearest, ..)| distance < nearest) {
             self.nearest = Some((distance, stddev, ratio));
         }
-        let side = if ratio > self.wanted { &mut self.low } else { &mut self.high };
-        *side = Some((stddev, ratio));
-        // what is in RAM lags behind, so that tries may contradict each other: then the older one is forgotten
-        if let (Some((low, _)), Some((high, _))) = (self.low, self.high)
-            && low >= high
-        {
-            *(if ratio > self.wanted { &mut self.high } else { &mut self.low }) = None;
-            self.step = STEP;
+        let too_many = ratio > self.wanted;
+        let count = if self.same_side.1 == too_many { self.same_side.0 + 1 } else { 1 };
+        self.same_side = (count, too_many);
+        let (this, other) = if too_many { (&mut self.low, &mut self.high) } else { (&mut self.high, &mut self.low) };
+        *this = Some((stddev, ratio));
+        let crossed = other.is_some_and(|(bound, _)| if too_many { bound <= stddev } else { bound >= stddev });
+        if other.is_some() && (crossed || count > SAME_SIDE_MAX) {
+            *other = None;
+            self.step = STEP_AGAIN;
+            self.same_side = (1, too_many);
         }
     }
 
@@ -105,6 +114,22 @@ mod tests {
         // the tier has warmed up meanwhile: now even a wider one hits more
         search.tried(11.0, 0.91);
         assert!(search.next() > 11.0);
+    }
+
+    /// The first try saw an empty tier; everything after it hits more than its bound says.
+    #[test]
+    fn a_bound_that_is_out_of_date_is_forgotten() {
+        let mut search = Search::new(10.0, 0.85);
+        search.tried(10.0, 0.55);
+        for count in 2..=10 {
+            let stddev = search.next();
+            search.tried(stddev, hits(stddev / 2.0));
+            if search.distance() <= 0.01 {
+                assert!(count <= 9, "{count} tries");
+                return;
+            }
+        }
+        panic!("not found: {} gives {:?}", search.best(), search.best_ratio());
     }
 
     #[test]

@@ -307,7 +307,9 @@ impl Stage<'_> {
     }
 
     fn report(&self, node: &Node, tiles: Vec<Tile>, tables: Vec<Table>, sweep: Option<Sweep>) -> Report {
-        let mut notes = self.notes.clone();
+        // what went wrong comes first
+        let mut notes: Vec<String> = self.runs.iter().flat_map(refusals).collect();
+        notes.extend(self.notes.iter().cloned());
         notes.extend(self.differences(node));
         Report {
             title: self.spec.title.to_owned(),
@@ -415,6 +417,14 @@ fn by_load(run: &PhaseRun) -> Table {
         ]
     });
     Table { title: String::from("By load"), head: head.map(String::from).to_vec(), rows: rows.collect() }
+}
+
+/// Error replies of a phase: a write that was refused is a key that is missing from then on.
+fn refusals(run: &PhaseRun) -> Option<String> {
+    let errors: u64 = run.stats.iter().map(|stats| stats.totals.errors + stats.connection_errors).sum();
+    let texts = run.stats.iter().flat_map(|stats| &stats.error_texts);
+    let texts: Vec<String> = texts.map(|(text, count)| format!("{} × {text}", grouped(*count as f64))).collect();
+    (errors > 0).then(|| format!("{}: {} errors: {}", run.name, grouped(errors as f64), texts.join(", ")))
 }
 
 fn tiles(hit_ratio: &str, spec: &Spec, measured: &Measured, sizes: &Sizes) -> Vec<Tile> {
@@ -535,6 +545,16 @@ mod tests {
             (phase.loads[0].second.as_slice(), phase.loads[0].ops.as_slice()),
             (&[1.0, 2.0][..], &[50.0, 50.0][..])
         );
+    }
+
+    #[test]
+    fn refused_writes_are_told() {
+        let mut bad = stats("load", 100, 250);
+        bad.totals.errors = 1200;
+        bad.error_texts = vec![(String::from("OOM no room"), 1200)];
+        let run = PhaseRun { name: String::from("populate"), stats: vec![stats("load", 9, 9), bad], ..run() };
+        assert_eq!(refusals(&run).as_deref(), Some("populate: 1,200 errors: 1,200 × OOM no room"));
+        assert_eq!(refusals(&PhaseRun { stats: vec![stats("load", 9, 9)], ..run }), None);
     }
 
     #[test]

@@ -11,7 +11,7 @@ const HIT_RATIO: f64 = 0.85;
 const PIPELINE: u32 = 24;
 
 pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
-    let counts = if lab.quick { [200_000, 1_000_000, 3_000_000] } else { [1_000_000, 5_000_000, 20_000_000] };
+    let counts = if lab.quick { [400_000, 1_000_000, 3_000_000] } else { [1_000_000, 5_000_000, 20_000_000] };
     let mut sizes = Vec::new();
     for count in counts {
         let mut subject = lab.start_tiered(&format!("{} keys", crate::report::grouped(count as f64)), count)?;
