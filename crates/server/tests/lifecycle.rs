@@ -74,6 +74,31 @@ fn several_addresses_and_one_that_is_missing() {
     assert!(Node::try_start(port, &[("bind", "192.0.2.1")]).is_err(), "an address that is not optional");
 }
 
+/// An address of this machine that is not loopback, if it has one.
+fn outer_address() -> Option<std::net::IpAddr> {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
+    // Sends nothing: only asks which address would be used.
+    socket.connect("192.0.2.1:9").ok()?;
+    socket.local_addr().ok().map(|address| address.ip()).filter(|ip| !ip.is_loopback())
+}
+
+#[test]
+fn protected_mode_keeps_others_out_until_there_is_a_password() {
+    let Some(outer) = outer_address() else {
+        eprintln!("this machine has no address but loopback: protected mode was not tried");
+        return;
+    };
+    let node = Node::start(&[("bind", "0.0.0.0")]);
+    let connect = || Client::new(TcpStream::connect((outer, node.port)).unwrap());
+    let refused = connect().read();
+    assert!(refused.starts_with("(error) DENIED Redis is running in protected mode"), "{refused}");
+    let mut inside = node.connect();
+    assert_eq!(inside.run("CONFIG SET requirepass secret"), "OK");
+    assert_eq!(connect().run("AUTH secret"), "OK");
+    assert_eq!(inside.run("CONFIG SET requirepass '' protected-mode no"), "OK");
+    assert_eq!(connect().run("PING"), "PONG");
+}
+
 #[test]
 fn configuration_changes_take_effect() {
     let node = Node::start(&[]);

@@ -193,9 +193,10 @@ fn write_info(out: &mut Out<'_>, container: Option<&str>, row: &'static Row) {
     }
 }
 
-/// What is done to a command's keys, in the words of Redis's key specifications.
-fn access(row: &Row) -> [&'static str; 2] {
-    if row.flags.contains(&Flag::Write) { ["RW", "update"] } else { ["RO", "access"] }
+/// What is done to a command's keys, in the words of Redis's key specifications: all that a writer might do, since
+/// rows do not say whether it reads the value it replaces.
+fn access(row: &Row) -> &'static [&'static str] {
+    if row.flags.contains(&Flag::Write) { &["RW", "access", "update"] } else { &["RO", "access"] }
 }
 
 fn write_key_specs(out: &mut Out<'_>, row: &Row) {
