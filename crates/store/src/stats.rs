@@ -120,7 +120,7 @@ impl Store {
 
     /// CONFIG SET of the RAM limit; 0 takes it away.
     pub fn set_ram_limit(&self, bytes: u64) {
-        self.tier.set_ram_limit(bytes);
+        self.tier.set_ram_limit(bytes, &self.arena);
     }
 
     /// CONFIG SET maxmemory-policy.

@@ -66,12 +66,14 @@ impl Tier {
         self.ram_limit.load(Relaxed)
     }
 
-    pub fn set_ram_limit(&self, bytes: u64) {
+    /// Takes effect at once: nobody is refused by the budget of a limit that is no more.
+    pub fn set_ram_limit(&self, bytes: u64, arena: &Arena) {
         self.ram_limit.store(bytes, Relaxed);
-        self.stuck.store(false, Relaxed);
-        if bytes == 0 {
-            self.budget.store(usize::MAX, Relaxed);
+        match bytes {
+            0 => self.budget.store(usize::MAX, Relaxed),
+            _ => self.measured(self.resident(), arena),
         }
+        self.stuck.store(false, Relaxed);
     }
 
     pub fn policy(&self) -> Policy {
