@@ -115,6 +115,8 @@ pub struct Batch {
     pub next: usize,
     /// Commands whose look-ups were prefetched, or are too few for it: those before this one.
     pub prepared: usize,
+    /// Commands up to here whose cold keys are being read, if any was.
+    pub probed: usize,
     /// The key hashes of the last commands of those: where there is one key at a fixed position.
     pub hashes: Vec<Option<KeyHash>>,
     pub broken: Option<ProtocolError>,
@@ -157,6 +159,7 @@ impl Batch {
             commands: Vec::new(),
             next: 0,
             prepared: 0,
+            probed: 0,
             hashes: Vec::new(),
             broken: None,
         }
@@ -199,6 +202,7 @@ impl Batch {
         self.commands.clear();
         self.next = 0;
         self.prepared = 0;
+        self.probed = 0;
         self.hashes.clear();
         self.spans.clear();
         self.progress.clear_unquoted();
@@ -242,11 +246,6 @@ impl Batch {
     pub fn hash(&self) -> Option<KeyHash> {
         let behind = self.prepared - self.next;
         self.hashes.get(self.hashes.len().checked_sub(behind)?).copied().flatten()
-    }
-
-    /// Commands behind the one that runs.
-    pub fn ahead(&self) -> impl Iterator<Item = Args<'_>> {
-        self.commands[self.next + 1..].iter().map(|&place| self.args(place))
     }
 }
 
@@ -351,6 +350,8 @@ impl Connection {
         while work.has_output() {
             let sent = ready!(self.stream.poll_write(cx, work.unsent())).map_err(io_end)?;
             work.sent += sent;
+            // Who reads, however slowly, is not idle.
+            self.card.active_ms.store(self.worker.now_ms(), Relaxed);
             self.worker.stats().net_out_bytes.add(sent as u64);
         }
         self.sent_all();

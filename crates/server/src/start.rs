@@ -270,17 +270,6 @@ fn announce(node: &Node, config: &Config, flash: Option<&Flash>, listeners: &Lis
             config.flash_compression.as_str(),
             node.flash_driver.get().unwrap_or(&"nothing")
         );
-        for path in flash.files.describe() {
-            let yes = |able: bool, what: &str| format!("{}{what}", if able { "" } else { "no " });
-            tracing::info!(
-                "flash path {}: {}, {}, {}, {}",
-                path.file.display(),
-                human(path.data_bytes),
-                yes(path.o_direct, "O_DIRECT"),
-                yes(path.preallocated, "preallocation"),
-                yes(path.discard, "discard")
-            );
-        }
     } else {
         tracing::info!("no flash: everything stays in RAM");
     }

@@ -22,7 +22,7 @@ use store::{Admission, Hasher, Key, KeyHash, ReadError};
 /// A command that is cold again and again (a key being demoted as fast as it is read) is read under no lock but
 /// without giving others their turn from then on.
 const MISSES_MAX: u32 = 16;
-/// Reads of one batch that are started ahead of their commands.
+/// Reads that one miss starts ahead of their commands.
 const PREFETCH_READS_MAX: usize = 256;
 /// What is left to send when a client hangs up is offered to it this long.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -156,9 +156,9 @@ fn run(connection: &mut Connection) -> Ran {
             if nanos >= live.slow_nanos {
                 slow(worker, &live, card, command, work.batch.args(place), nanos, now_ms);
             }
-            if command.is(bit::KEYLESS) || work.current.again {
-                work.current.end(stats);
-            }
+        }
+        if work.current.again || command.is_none_or(|command| command.is(bit::KEYLESS)) {
+            work.current.end(stats);
         }
         work.current.begun = None;
         work.batch.next += 1;
@@ -405,9 +405,13 @@ fn prefetch(worker: &Worker, session: &Session, work: &mut Work) {
             current.failed = Some(read_failed(&error));
         }
     }
-    // Only the batch's first miss looks ahead: the reads it starts are those of the whole batch.
-    if prefetched.is_empty() && current.misses == 1 {
-        for args in batch.ahead() {
+    // The commands behind it are looked through once: so many reads ahead, and again where those end.
+    if batch.next >= batch.probed {
+        let started = prefetched.len();
+        let mut probed = batch.next + 1;
+        while probed < batch.commands.len() && prefetched.len() - started < PREFETCH_READS_MAX {
+            let args = batch.args(batch.commands[probed]);
+            probed += 1;
             let Some(command) = node.directory.find(&args[0]).filter(|command| command.is(bit::READS)) else {
                 continue;
             };
@@ -416,10 +420,8 @@ fn prefetch(worker: &Worker, session: &Session, work: &mut Work) {
                     prefetched.push(lane.read(cold));
                 }
             }
-            if prefetched.len() >= PREFETCH_READS_MAX {
-                break;
-            }
         }
+        batch.probed = probed;
     }
     lane.submit();
 }

@@ -3,8 +3,8 @@
 mod common;
 
 use commands::{Expect, Row, table};
-use common::Node;
 use common::harness::{RealRedis, shown};
+use common::{Node, eventually};
 use resp::client::Value;
 
 fn rows() -> Vec<(String, &'static Row)> {
@@ -21,8 +21,10 @@ fn a_node_answers_as_the_examples_say() {
     let node = Node::start(&[]);
     let mut failures = Vec::new();
     for (name, row) in rows() {
-        node.connect().run("FLUSHALL");
         let mut client = node.connect();
+        client.run("FLUSHALL");
+        // Nobody is left of the row before: CLIENT KILL counts.
+        eventually("the last client is gone", || client.info("clients", "connected_clients") == "1");
         for example in row.examples {
             let reply = client.run(example.command);
             let fits = match example.reply {
