@@ -8,10 +8,11 @@
 //! A cell is taken from the calling worker's shard and given back to the shard that its slab belongs to; a
 //! shard's lock is held for some ten instructions.
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
 use std::cell::Cell;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// A slab's size and alignment: an object's address tells its slab.
@@ -130,6 +131,19 @@ pub struct Arena {
     spare: AtomicUsize,
     large: AtomicUsize,
     evacuating: AtomicUsize,
+    /// The slabs marked last, by address, ascending; some may be empty by now.
+    evacuated: RwLock<Arc<[usize]>>,
+}
+
+/// The slabs marked for evacuation, to be asked without touching an object or a lock.
+pub struct Evacuated(Option<Arc<[usize]>>);
+
+impl Evacuated {
+    /// Whether the object at this address may have to move: ask [`Arena::must_move`] then.
+    #[inline]
+    pub fn holds(&self, address: usize) -> bool {
+        self.0.as_ref().is_some_and(|slabs| slabs.binary_search(&(address & !(SLAB_BYTES - 1))).is_ok())
+    }
 }
 
 thread_local! {
@@ -159,6 +173,7 @@ impl Arena {
             spare: AtomicUsize::new(0),
             large: AtomicUsize::new(0),
             evacuating: AtomicUsize::new(0),
+            evacuated: RwLock::new(Arc::new([])),
         }
     }
 
@@ -340,6 +355,7 @@ impl Arena {
     /// who walks the objects moves out those for which [`Arena::must_move`]. Returns how many were marked.
     pub fn evacuate(&self, percent: usize, slabs_max: usize) -> usize {
         let mut marked = 0;
+        let mut addresses = Vec::new();
         for line in &self.lines {
             let mut shard = line.shard.lock();
             for class in 0..CLASSES {
@@ -356,6 +372,7 @@ impl Arena {
                         {
                             shard.unlink(slab);
                             (*slab).evacuated = true;
+                            addresses.push(slab.addr());
                             marked += 1;
                         }
                         slab = next;
@@ -365,7 +382,14 @@ impl Arena {
             }
         }
         self.evacuating.fetch_add(marked, Relaxed);
+        addresses.sort_unstable();
+        *self.evacuated.write() = addresses.into();
         marked
+    }
+
+    /// The slabs being emptied; none when all are.
+    pub fn evacuated(&self) -> Evacuated {
+        Evacuated((self.evacuating() > 0).then(|| self.evacuated.read().clone()))
     }
 
     /// Slabs marked for evacuation that still hold objects.

@@ -1,6 +1,6 @@
 //! Owns the sweep over the index that finds what leaves RAM. Never writes to flash itself.
 //!
-//! Every access adds to an entry's frequency (0 to 7); the hand takes one off as it passes, and what it finds
+//! Every access adds to an entry's frequency (0 to 3); the hand takes one off as it passes, and what it finds
 //! at zero is a victim (generalised CLOCK). A new key begins at zero and so is on probation, as in S3-FIFO; a value
 //! read from flash stays only at its second touch when RAM is full, which the cold entry's reference bit remembers.
 
@@ -56,7 +56,7 @@ impl Hand {
         write: &mut dyn FnMut(Victim) -> Verdict,
     ) -> Slice {
         let mut slice = Slice { freed: 0, stopped: false };
-        let evacuating = store.arena.evacuating() > 0;
+        let evacuated = store.arena.evacuated();
         let mut stripe = store.stripe(self.stripe);
         if self.uid >= stripe.uids() {
             drop(stripe);
@@ -78,7 +78,7 @@ impl Hand {
                 continue;
             }
             let object = Object::from_address(word.address());
-            if evacuating && !object.is_writing() && object.must_move(&store.arena) {
+            if evacuated.holds(word.address()) && !object.is_writing() && object.must_move(&store.arena) {
                 entry.word = word.with_address(object.moved(&store.arena).address());
                 store.counters.add(Counter::EvacuatedObjects, 1);
                 // Its old slab will leave RAM.

@@ -506,8 +506,8 @@ impl Lane {
             // A whole round found nothing more to add to it.
             self.finish_unit(Stream::Fresh);
         }
-        // Nine rounds take every frequency to zero: what is left then cannot leave RAM.
-        let barren = excess > 0 && hand.fruitless > 9 * crate::hash::STRIPES && store.tier.writing.load(Relaxed) == 0;
+        // Five rounds take every frequency to zero: what is left then cannot leave RAM.
+        let barren = excess > 0 && hand.fruitless > 5 * crate::hash::STRIPES && store.tier.writing.load(Relaxed) == 0;
         if barren {
             store.tier.stuck.store(true, Relaxed);
         } else if hand.fruitless == 0 && !store.has_flash() {

@@ -1,8 +1,8 @@
 //! Owns the layout of the second half of an index entry. Never follows the pointer it may hold.
 //!
 //! ```text
-//! hot:  |63        52|51 50|49    47|46              3|2    |1     |0|
-//!       | low hash 12| 0   | freq 3 | object address  |dirty|expiry|1|
+//! hot:  |63        52|51 49|48    47|46              3|2    |1     |0|
+//!       | low hash 12| 0   | freq 2 | object address  |dirty|expiry|1|
 //! cold: |63        40|39        11|10      6|5     3|2  |1     |0|
 //!       | low hash 24| page 29    | step 5  | kind 3|ref|expiry|0|
 //! ```
@@ -20,7 +20,8 @@ pub struct Place {
 }
 
 pub const PAGE_BITS: u32 = 29;
-pub const FREQUENCY_MAX: u8 = 7;
+/// As S3-FIFO caps it: the hand finds a victim after four rounds at the latest.
+pub const FREQUENCY_MAX: u8 = 3;
 
 const HOT: u64 = 1;
 const EXPIRY: u64 = 1 << 1;
@@ -163,11 +164,11 @@ mod tests {
     fn what_is_put_in_comes_out() {
         let hash = KeyHash { high: 7, low: 0xfedc_ba98_7654_3210, slot: 3 };
         let address = 0x7fff_ffff_fff8;
-        let hot = Word::hot(hash, address, 5, true, true);
+        let hot = Word::hot(hash, address, 2, true, true);
         assert!(hot.is_hot() && hot.is_dirty() && hot.has_expiry() && hot.agrees(hash));
         assert_eq!(hot.address(), address);
-        assert_eq!(hot.frequency(), 5);
-        assert_eq!(hot.with_frequency(7).with_dirty(false).address(), address);
+        assert_eq!(hot.frequency(), 2);
+        assert_eq!(hot.with_frequency(3).with_dirty(false).address(), address);
 
         let place = Place { page: (1 << 29) - 1, step: 23 };
         let cold = Word::cold(hash, place, Kind::Stream, false, true);
