@@ -30,7 +30,7 @@ fn invariants_hold_with_flash_read_by_threads() {
 }
 
 fn everyone(node: &Node) {
-    node.limit_objects(20 << 20);
+    node.limit_objects(32 << 20);
     let (stop, increments, locked) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     let rounds = AtomicU64::new(0);
     let deadline = Instant::now() + RUN;

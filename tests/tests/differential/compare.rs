@@ -28,6 +28,11 @@ pub const KNOWN: &[Known] = &[
         theirs: "\"embstr\"",
         because: "Redis leaves the result of INCRBYFLOAT as text, here every number that fits is one",
     },
+    Known {
+        ours: "*",
+        theirs: "(error) ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len",
+        because: "LCS takes less memory here",
+    },
 ];
 
 fn parsed(bytes: &[u8]) -> Value {
