@@ -91,6 +91,10 @@ pub struct Directory {
     pub count: usize,
 }
 
+/// A command that was found; smaller than a reference, and without its lifetime.
+#[derive(Clone, Copy)]
+pub struct CommandPlace(u16);
+
 struct Named {
     /// Lower case.
     name: Box<[u8]>,
@@ -170,6 +174,17 @@ impl Directory {
     /// Any case.
     #[inline]
     pub fn find(&self, name: &[u8]) -> Option<&Command> {
+        self.place(name).map(|place| self.at(place))
+    }
+
+    #[inline]
+    pub fn at(&self, place: CommandPlace) -> &Command {
+        &self.commands[place.0 as usize].command
+    }
+
+    /// Where [`Directory::at`] finds the command of that name, in any case.
+    #[inline]
+    pub fn place(&self, name: &[u8]) -> Option<CommandPlace> {
         let folded = Folded::new(name);
         let mut at = folded.bucket(name);
         loop {
@@ -179,7 +194,7 @@ impl Directory {
             }
             let known = &self.commands[index as usize];
             if known.folded == folded && (known.is_short || known.name.eq_ignore_ascii_case(name)) {
-                return Some(&known.command);
+                return Some(CommandPlace(index));
             }
             at = (at + 1) % BUCKETS;
         }

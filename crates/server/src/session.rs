@@ -2,6 +2,7 @@
 //! Never knows what a command is; `worker` carries those out.
 
 use crate::clients::Card;
+use crate::directory::CommandPlace;
 use crate::thread::Worker;
 use commands::Args;
 use commands::session::Session;
@@ -117,9 +118,18 @@ pub struct Batch {
     pub prepared: usize,
     /// Commands up to here whose cold keys are being read, if any was.
     pub probed: usize,
-    /// The key hashes of the last commands of those: where there is one key at a fixed position.
-    pub hashes: Vec<Option<KeyHash>>,
+    /// What was found out ahead of the last commands of those.
+    pub prepared_commands: Vec<Prepared>,
     pub broken: Option<ProtocolError>,
+}
+
+/// What is known of a command before it is its turn.
+#[derive(Clone, Copy)]
+pub struct Prepared {
+    /// None: there is no such command.
+    pub command: Option<CommandPlace>,
+    /// Of its key, if it has one at a fixed position.
+    pub hash: Option<KeyHash>,
 }
 
 /// Where the arguments of one command of a batch are.
@@ -138,6 +148,9 @@ const INPUT_BYTES: usize = 64 * 1024;
 const INPUT_KEPT_BYTES: usize = 256 * 1024;
 /// Sends of one turn; what they leave of a large reply is sent when the others have had theirs.
 const SENDS_MAX: usize = 4;
+/// Bytes of a fresh output buffer, and spans of a fresh batch: enough for a usual pipeline without growing.
+const OUTPUT_BYTES: usize = 16 * 1024;
+const SPANS_USUAL: usize = 256;
 /// An output buffer that has grown larger is not kept.
 const OUTPUT_KEPT_BYTES: usize = 256 * 1024;
 /// Commands of one batch at most, so that other connections have their turn.
@@ -155,12 +168,12 @@ impl Batch {
             starved: false,
             need: 0,
             was_full: false,
-            spans: Vec::new(),
-            commands: Vec::new(),
+            spans: Vec::with_capacity(SPANS_USUAL),
+            commands: Vec::with_capacity(SPANS_USUAL / 4),
             next: 0,
             prepared: 0,
             probed: 0,
-            hashes: Vec::new(),
+            prepared_commands: Vec::new(),
             broken: None,
         }
     }
@@ -203,7 +216,7 @@ impl Batch {
         self.next = 0;
         self.prepared = 0;
         self.probed = 0;
-        self.hashes.clear();
+        self.prepared_commands.clear();
         self.spans.clear();
         self.progress.clear_unquoted();
         while self.parsed < self.filled && self.commands.len() < count_max && self.broken.is_none() && !self.starved {
@@ -241,11 +254,12 @@ impl Batch {
         Args::new(bytes, &self.spans[first..first + place.spans as usize])
     }
 
-    /// The hash of the running command's only key, if it was computed ahead.
+    /// What is known of the running command, if that was found out ahead.
     #[inline]
-    pub fn hash(&self) -> Option<KeyHash> {
+    pub fn known(&self) -> Option<Prepared> {
         let behind = self.prepared - self.next;
-        self.hashes.get(self.hashes.len().checked_sub(behind)?).copied().flatten()
+        let known = &self.prepared_commands;
+        known.get(known.len().checked_sub(behind)?).copied()
     }
 }
 
@@ -253,7 +267,7 @@ impl Work {
     pub fn new() -> Work {
         Work {
             batch: Batch::new(),
-            output: Vec::new(),
+            output: Vec::with_capacity(OUTPUT_BYTES),
             sent: 0,
             current: Current::default(),
             prefetched: Vec::new(),

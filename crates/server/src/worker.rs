@@ -4,7 +4,7 @@
 use crate::clients::Card;
 use crate::directory::{Command, bit};
 use crate::park::{Wait, park};
-use crate::session::{BATCH_COMMANDS_MAX, Batch, Connection, Current, End, Place, Work};
+use crate::session::{BATCH_COMMANDS_MAX, Batch, Connection, Current, End, Place, Prepared, Work};
 use crate::stats::{WorkerStats, shortened};
 use crate::thread::{Live, Worker};
 use commands::host::SlowCommand;
@@ -214,27 +214,30 @@ const PREPARED_MAX: usize = 32;
 /// For fewer the misses saved cost more than they take.
 const PREPARED_MIN: usize = 4;
 
-/// Hashes the keys of the batch's next commands and lets their cache misses overlap.
+/// Looks up the batch's next commands, hashes their keys, and lets the cache misses of those overlap.
 #[inline]
 fn prepare(worker: &Worker, session: &Session, batch: &mut Batch) {
     let node = &*worker.node;
-    let mut hashes = std::mem::take(&mut batch.hashes);
-    hashes.clear();
+    let mut prepared = std::mem::take(&mut batch.prepared_commands);
+    prepared.clear();
     let end = batch.commands.len().min(batch.next + PREPARED_MAX);
     if end - batch.next >= PREPARED_MIN {
-        hashes.extend(batch.commands[batch.next..end].iter().map(|&place| {
+        let mut hashes: SmallVec<[KeyHash; PREPARED_MAX]> = SmallVec::new();
+        for &place in &batch.commands[batch.next..end] {
             let args = batch.args(place);
-            match node.directory.find(&args[0])?.row.keys {
+            let command = node.directory.place(&args[0]);
+            let hash = command.and_then(|command| match node.directory.at(command).row.keys {
                 Keys::Range { first, last, .. } if first == last && first > 0 => {
                     args.get(first as usize).map(|name| node.store.hasher().hash(name))
                 }
                 _ => None,
-            }
-        }));
-        let known: SmallVec<[KeyHash; PREPARED_MAX]> = hashes.iter().flatten().copied().collect();
-        node.store.prefetch(&known, session.db);
+            });
+            hashes.extend(hash);
+            prepared.push(Prepared { command, hash });
+        }
+        node.store.prefetch(&hashes, session.db);
     }
-    batch.hashes = hashes;
+    batch.prepared_commands = prepared;
     batch.prepared = end;
 }
 
@@ -258,7 +261,8 @@ fn one<'w>(
 ) -> (Option<&'w Command>, Result<(), Halt>) {
     let Work { batch, output, current, positions, .. } = &mut *work;
     let args = batch.args(place);
-    let command = match admit(worker, session, current, args, now_ms) {
+    let known = batch.known();
+    let command = match admit(worker, session, current, args, known, now_ms) {
         Ok(command) => command,
         Err(halt) => return (None, Err(halt)),
     };
@@ -270,7 +274,7 @@ fn one<'w>(
         card.command.store(command.id, Relaxed);
     }
     let store = &worker.node.store;
-    let keys = keys(store.hasher(), command, args, batch.hash(), positions);
+    let keys = keys(store.hasher(), command, args, known.and_then(|known| known.hash), positions);
     let result = (command.row.run)(&mut Cx {
         args,
         keys: &keys,
@@ -300,10 +304,15 @@ fn admit<'w>(
     session: &Session,
     current: &Current,
     args: Args<'_>,
+    known: Option<Prepared>,
     now_ms: u64,
 ) -> Result<&'w Command, Halt> {
     let node = &*worker.node;
-    let Some(mut command) = node.directory.find(&args[0]) else { return Err(unknown(worker, args)) };
+    let found = match known {
+        Some(known) => known.command.map(|place| node.directory.at(place)),
+        None => node.directory.find(&args[0]),
+    };
+    let Some(mut command) = found else { return Err(unknown(worker, args)) };
     if command.is(bit::CONTAINER)
         && let Some(subcommand) = command.subcommand(&args)
     {
