@@ -5,6 +5,9 @@
 const STEP: f64 = 1.25;
 /// First step away from a try after the other side turned out to be out of date.
 const STEP_AGAIN: f64 = 1.1;
+/// Times the start beyond which it makes no difference: keys are then uniform over their range, and drawing again what
+/// falls outside it would take for ever.
+const WIDEST: f64 = 16.0;
 /// What is in RAM lags behind, so an early try may mislead: a bound that so many tries in a row did not move is
 /// forgotten.
 const SAME_SIDE_MAX: u32 = 2;
@@ -32,7 +35,7 @@ impl Search {
             *step *= *step;
             step.sqrt()
         };
-        match (self.low, self.high) {
+        let next = match (self.low, self.high) {
             (None, None) => self.start,
             (Some((low, _)), None) => low * outwards(&mut self.step),
             (None, Some((high, _))) => high / outwards(&mut self.step),
@@ -41,7 +44,8 @@ impl Search {
                 let part = if more > fewer { (more - self.wanted) / (more - fewer) } else { 0.5 };
                 low * (high / low).powf(part.clamp(0.15, 0.85))
             }
-        }
+        };
+        next.min(self.start * WIDEST)
     }
 
     pub fn tried(&mut self, stddev: f64, ratio: f64) {
