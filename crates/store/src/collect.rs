@@ -56,34 +56,40 @@ impl Lane {
         if free >= low && !starved {
             return false;
         }
+        // Announced before the search: another worker that finds nothing left must know that room may come.
+        let collecting = &self.store.tier.collecting;
+        collecting.fetch_add(1, Relaxed);
         if let Some(segment) = segments.victim(self.now_ms, FULLEST) {
             self.begin_collection(segment, false);
             return true;
         }
-        if !starved || self.store.tier.collecting.load(Relaxed) > 0 {
-            return false;
+        if starved && collecting.load(Relaxed) == 1 {
+            // Flash is full of live records.
+            let policy = self.store.tier.policy();
+            let evicts = policy.evicts(true) || policy.evicts(false);
+            if evicts && let Some(segment) = segments.victim(self.now_ms, 2.0) {
+                self.begin_collection(segment, true);
+                return true;
+            }
+            // Nobody has begun a collection meanwhile, nor finished one.
+            if collecting.load(Relaxed) == 1 && segments.free_count() <= free {
+                self.store.tier.stuck.store(true, Relaxed);
+            }
         }
-        // Flash is full of live records.
-        let policy = self.store.tier.policy();
-        if (policy.evicts(true) || policy.evicts(false))
-            && let Some(segment) = segments.victim(self.now_ms, 2.0)
-        {
-            self.begin_collection(segment, true);
-            return true;
-        }
-        self.store.tier.stuck.store(true, Relaxed);
+        collecting.fetch_sub(1, Relaxed);
         false
     }
 
     /// Collects a segment many of whose records have expired, whether or not room is short.
     pub(crate) fn collect_expired(&mut self) {
         if let Some(segment) = self.store.segments.expired_victim(self.now_ms) {
+            self.store.tier.collecting.fetch_add(1, Relaxed);
             self.begin_collection(segment, false);
         }
     }
 
+    /// Counted among those under way by the caller.
     fn begin_collection(&mut self, segment: u32, evict: bool) {
-        self.store.tier.collecting.fetch_add(1, Relaxed);
         let units =
             if self.store.segments.get(segment).is_dead() { Vec::new() } else { self.store.segments.units(segment) };
         self.collect = Some(Collect { segment, units, reading: false, backlog: Vec::new(), evict, damaged: false });

@@ -354,7 +354,8 @@ impl Segments {
             if used > fullest {
                 continue;
             }
-            let age = (sealed - segment.sealed_at.load(Relaxed)) as f64 + 1.0;
+            // Another worker may have sealed it since.
+            let age = sealed.saturating_sub(segment.sealed_at.load(Relaxed)) as f64 + 1.0;
             let gain = (1.0 - used) * age / (1.0 + used);
             if best.is_none_or(|(most, _)| gain > most) {
                 best = Some((gain, number as u32));

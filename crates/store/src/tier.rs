@@ -23,6 +23,9 @@ pub enum Admission {
     Full,
 }
 
+/// Beyond a hundredth of the limit: growth in 10 ms depends on the machine, not on the limit.
+const MARGIN_BYTES_MAX: u64 = 8 << 20;
+
 pub(crate) struct Tier {
     ram_limit: AtomicU64,
     limit_of: LimitOf,
@@ -109,8 +112,9 @@ impl Tier {
             LimitOf::Process => resident.saturating_sub(arena.held_bytes() as u64),
             LimitOf::Objects => 0,
         };
-        // A hundredth is left for what grows between two measurements.
-        let budget = (limit - limit / 100).saturating_sub(other).max(limit / 64);
+        // Left for what grows between two measurements, values that reads bring in above all.
+        let margin = limit / 100 + (limit / 20).min(MARGIN_BYTES_MAX);
+        let budget = (limit - margin).saturating_sub(other).max(limit / 64);
         self.budget.store(budget as usize, Relaxed);
     }
 
