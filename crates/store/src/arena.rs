@@ -354,6 +354,11 @@ impl Arena {
     /// Marks up to `slabs_max` slabs that are used to less than `percent` for evacuation: no object is put in any more, and
     /// who walks the objects moves out those for which [`Arena::must_move`]. Returns how many were marked.
     pub fn evacuate(&self, percent: usize, slabs_max: usize) -> usize {
+        // Two workers may ask at once: slabs of a list that the other one replaces would never be emptied.
+        let mut evacuated = self.evacuated.write();
+        if self.evacuating() > 0 {
+            return self.evacuating();
+        }
         let mut marked = 0;
         let mut addresses = Vec::new();
         for line in &self.lines {
@@ -383,7 +388,7 @@ impl Arena {
         }
         self.evacuating.fetch_add(marked, Relaxed);
         addresses.sort_unstable();
-        *self.evacuated.write() = addresses.into();
+        *evacuated = addresses.into();
         marked
     }
 
