@@ -214,15 +214,21 @@ impl Table {
         prefetch_line(&raw const self.directory[self.position(high)]);
     }
 
-    /// The second: the leaf's header, and where the entry stands in a leaf of the usual size.
+    /// The second: the leaf's header, and where the entry probably stands.
     #[inline]
     pub fn prefetch_leaf(&self, high: u64) {
+        let leaf = self.directory[self.position(high)];
+        prefetch_line(leaf.0.as_ptr());
+        self.prefetch_entry(leaf, high);
+    }
+
+    /// Where the entry stands in a leaf of the usual size.
+    #[inline]
+    fn prefetch_entry(&self, leaf: Leaf, high: u64) {
         const USUAL_ENTRIES: u64 = 40;
-        let leaf = self.directory[self.position(high)].0.as_ptr();
-        prefetch_line(leaf);
         let fraction = (high << self.depth) >> 32;
         let at = (fraction * USUAL_ENTRIES) >> 32;
-        prefetch_line(leaf.wrapping_add(1 + at as usize));
+        prefetch_line(leaf.0.as_ptr().wrapping_add(1 + at as usize));
     }
 
     /// The entry of hash `high` whose word satisfies `is`.
@@ -230,6 +236,8 @@ impl Table {
     pub fn find(&self, high: u64, mut is: impl FnMut(Word) -> bool) -> Option<Slot> {
         let directory = self.position(high);
         let leaf = self.directory[directory];
+        // The header says how many entries there are; the cache miss on the probable one need not wait for that.
+        self.prefetch_entry(leaf, high);
         let entries = leaf.entries();
         let mut at = leaf.lower_bound(high);
         while at < entries.len() && entries[at].high == high {

@@ -1,7 +1,7 @@
 //! Owns the one connection that a scenario asks questions over: commands out, whole replies in, blocking. The load
 //! itself never passes here.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
@@ -80,7 +80,13 @@ impl Client {
             }
             let start = self.received.len();
             self.received.resize(start + READ_BYTES, 0);
-            let read = self.stream.read(&mut self.received[start..]).context("no reply")?;
+            let read = loop {
+                match self.stream.read(&mut self.received[start..]) {
+                    // A signal (a stopped and continued process gets one) is no answer.
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    read => break read.context("no reply")?,
+                }
+            };
             self.received.truncate(start + read);
             if read == 0 {
                 bail!("the server closed the connection");
