@@ -24,6 +24,11 @@ const PAUSE_STEP: Duration = Duration::from_millis(5);
 
 /// Waits for what the current command needs. No lock is held, other connections go on.
 pub async fn park(connection: &mut Connection, wait: Wait) {
+    if wait != Wait::Turn
+        && let Some(work) = &mut connection.work
+    {
+        connection.worker.make_small(work);
+    }
     match wait {
         Wait::Flash => flash(connection).await,
         Wait::Room => {

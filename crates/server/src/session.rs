@@ -97,6 +97,12 @@ pub struct Current {
     pub awaited: Vec<Ticket>,
 }
 
+/// What is large of a [`Work`].
+pub struct Buffers {
+    input: Vec<u8>,
+    output: Vec<u8>,
+}
+
 /// Received bytes and the commands found in them.
 pub struct Batch {
     /// Always initialised in full; `filled` bytes of it were received.
@@ -158,10 +164,16 @@ pub const BATCH_COMMANDS_MAX: usize = 1000;
 /// A list of spans that has grown longer (a command of a million arguments) is not kept.
 const SPANS_KEPT: usize = 16 * 1024;
 
+impl Default for Buffers {
+    fn default() -> Buffers {
+        Buffers { input: vec![0; INPUT_BYTES], output: Vec::with_capacity(OUTPUT_BYTES) }
+    }
+}
+
 impl Batch {
-    fn new() -> Batch {
+    fn new(input: Vec<u8>) -> Batch {
         Batch {
-            input: vec![0; INPUT_BYTES],
+            input,
             filled: 0,
             parsed: 0,
             progress: Progress::default(),
@@ -196,6 +208,16 @@ impl Batch {
         }
     }
 
+    /// While its commands wait, a batch holds what it needs of its input and no more: thousands of connections may
+    /// wait at once. Returns the buffer that it gives up.
+    fn shrink(&mut self) -> Option<Vec<u8>> {
+        if self.filled > INPUT_BYTES / 4 || self.input.len() < INPUT_BYTES {
+            return None;
+        }
+        let small = self.input[..self.filled].to_vec();
+        Some(std::mem::replace(&mut self.input, small))
+    }
+
     /// Room at the end of the input. It grows by what has arrived; what a client says will arrive only chooses
     /// between twice and four times that.
     fn make_room(&mut self) {
@@ -205,7 +227,7 @@ impl Batch {
             self.parsed = 0;
         }
         if self.filled == self.input.len() {
-            let bytes = self.need.clamp(self.filled * 2, self.filled * 4);
+            let bytes = self.need.clamp(self.filled * 2, self.filled * 4).max(INPUT_BYTES);
             self.input.resize(bytes, 0);
         }
     }
@@ -264,14 +286,33 @@ impl Batch {
 }
 
 impl Work {
-    pub fn new() -> Work {
+    pub fn new(buffers: Buffers) -> Work {
         Work {
-            batch: Batch::new(),
-            output: Vec::with_capacity(OUTPUT_BYTES),
+            batch: Batch::new(buffers.input),
+            output: buffers.output,
             sent: 0,
             current: Current::default(),
             prefetched: Vec::new(),
             positions: Vec::new(),
+        }
+    }
+
+    /// The large buffers, if what waits needs little of them.
+    pub fn lend(&mut self) -> Option<Buffers> {
+        let input = self.batch.shrink()?;
+        let output = if self.output.is_empty() { std::mem::take(&mut self.output) } else { Vec::new() };
+        Some(Buffers { input, output })
+    }
+
+    /// Of a cleared one that has lent its buffers, or lacks none.
+    pub fn lacks_buffers(&self) -> bool {
+        self.batch.input.len() < INPUT_BYTES
+    }
+
+    pub fn equip(&mut self, buffers: Buffers) {
+        self.batch.input = buffers.input;
+        if self.output.capacity() < buffers.output.capacity() {
+            self.output = buffers.output;
         }
     }
 

@@ -4,7 +4,7 @@
 use crate::clients::Peer;
 use crate::config::{Config, Policy};
 use crate::node::Node;
-use crate::session::{Connection, Stream, Work};
+use crate::session::{Buffers, Connection, Stream, Work};
 use crate::stats::WorkerStats;
 use crate::worker::serve;
 use commands::Settings;
@@ -99,6 +99,8 @@ pub struct Worker {
     live: RefCell<Rc<Live>>,
     #[expect(clippy::vec_box, reason = "a connection takes the box as it is, without moving what is in it")]
     pool: RefCell<Vec<Box<Work>>>,
+    /// Of connections that wait.
+    spare: RefCell<Vec<Buffers>>,
     clock: quanta::Clock,
     /// [`TURN_NANOS`] in clock ticks.
     pub turn_ticks: u64,
@@ -118,6 +120,7 @@ impl Worker {
             lane: RefCell::new(lane),
             live: RefCell::new(Rc::new(live)),
             pool: RefCell::default(),
+            spare: RefCell::default(),
             turn_ticks: turn_ticks(&clock),
             clock,
             now_ms: Cell::new(wall_ms()),
@@ -176,14 +179,34 @@ impl Worker {
     }
 
     pub fn take_work(&self) -> Box<Work> {
-        self.pool.borrow_mut().pop().unwrap_or_else(|| Box::new(Work::new()))
+        if let Some(work) = self.pool.borrow_mut().pop() {
+            return work;
+        }
+        Box::new(Work::new(self.spare.borrow_mut().pop().unwrap_or_default()))
     }
 
     pub fn give_work(&self, mut work: Box<Work>) {
         let mut pool = self.pool.borrow_mut();
         if pool.len() < POOL_MAX {
             work.clear();
+            if work.lacks_buffers() {
+                let Some(buffers) = self.spare.borrow_mut().pop() else { return };
+                work.equip(buffers);
+            }
             pool.push(work);
+        }
+    }
+
+    /// What waits gives up large buffers where there are many connections: waiting takes a kilobyte or two then.
+    pub fn make_small(&self, work: &mut Work) {
+        if self.node.posts[self.index].connections.load(Relaxed) <= POOL_MAX {
+            return;
+        }
+        if let Some(buffers) = work.lend() {
+            let mut spare = self.spare.borrow_mut();
+            if spare.len() < POOL_MAX {
+                spare.push(buffers);
+            }
         }
     }
 

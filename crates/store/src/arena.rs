@@ -1,5 +1,6 @@
 //! Owns the memory of objects up to 4 KiB: slabs of 64 KiB cut into cells of one size.
-//! Never knows what a cell holds.
+//! Never knows what a cell holds, only which stripe it belongs to: who holds that stripe's lock may use it, so that
+//! objects can be visited in the order of their addresses, which is nearly that of their creation.
 //!
 //! General allocators space their size classes by 25 %: a 525-byte object would take 640 bytes. Ours are 8 bytes
 //! apart up to 256, 16 up to 1 KiB and 64 up to 4 KiB, and the bytes in use are known exactly, which is what a
@@ -13,7 +14,7 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
 use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 /// A slab's size and alignment: an object's address tells its slab.
 pub const SLAB_BYTES: usize = 64 * 1024;
@@ -55,10 +56,14 @@ pub fn rounded(bytes: usize) -> usize {
     }
 }
 
-/// At the start of every slab.
+/// At the start of every slab; behind it the stripe of each cell (u16, [`FREE`] for none), then the cells.
 #[repr(C)]
 struct Slab {
-    shard: u32,
+    /// The shard's number and one; 0 while the slab is nobody's, which is what the kernel's empty pages say too.
+    /// Everything else is read and written under that shard's lock.
+    owner: AtomicU32,
+    /// Where the first cell is.
+    cells_at: u16,
     class: u16,
     used: u16,
     /// Index of the first free cell that was used before, NONE if there is none.
@@ -77,14 +82,49 @@ struct Slab {
 }
 const SLAB_HEADER: usize = 64;
 const NONE: u16 = u16::MAX;
+/// The stripe of a free cell.
+const FREE: u16 = u16::MAX;
 const _: () = assert!(size_of::<Slab>() <= SLAB_HEADER);
+
+/// Cells of a slab of this class, and where the first one is.
+fn slab_layout(class: usize) -> (usize, usize) {
+    let cells = (SLAB_BYTES - SLAB_HEADER - 8) / (class_bytes(class) + 2);
+    (cells, (SLAB_HEADER + cells * 2).next_multiple_of(8))
+}
 
 impl Slab {
     /// # Safety
     /// `slab` is a slab of this arena whose shard's lock is held, `index` below its cell count.
     unsafe fn cell(slab: *mut Slab, index: u16) -> *mut u8 {
         // SAFETY: by the caller's promise the result is inside the slab.
-        unsafe { slab.cast::<u8>().add(SLAB_HEADER + index as usize * class_bytes((*slab).class as usize)) }
+        unsafe {
+            let at = (*slab).cells_at as usize + index as usize * class_bytes((*slab).class as usize);
+            slab.cast::<u8>().add(at)
+        }
+    }
+
+    /// Where the cell's stripe stands.
+    ///
+    /// # Safety
+    /// As for `cell`.
+    unsafe fn stripe(slab: *mut Slab, index: u16) -> *mut u16 {
+        // SAFETY: by the caller's promise the result is inside the slab, before its cells.
+        unsafe { slab.cast::<u8>().add(SLAB_HEADER).cast::<u16>().add(index as usize) }
+    }
+
+    /// # Safety
+    /// `slab` is a slab of this arena that has an owner, whose lock is held or one of whose cells is in use.
+    unsafe fn shard(slab: *mut Slab) -> usize {
+        // SAFETY: by the caller's promise.
+        unsafe { (*slab).owner.load(Relaxed) as usize - 1 }
+    }
+
+    /// # Safety
+    /// `ptr` is in a cell of `slab`, a slab of this arena with an owner.
+    unsafe fn index(slab: *mut Slab, ptr: NonNull<u8>) -> u16 {
+        // SAFETY: by the caller's promise.
+        let (cells_at, class) = unsafe { ((*slab).cells_at as usize, (*slab).class as usize) };
+        ((ptr.as_ptr() as usize - slab as usize - cells_at) / class_bytes(class)) as u16
     }
 }
 
@@ -193,8 +233,8 @@ impl Arena {
         self.lines.iter().map(|line| line.held.load(Relaxed)).sum::<usize>() + self.large.load(Relaxed)
     }
 
-    /// Memory for `bytes` ≥ 2, aligned to 8, uninitialised.
-    pub fn alloc(&self, bytes: usize) -> NonNull<u8> {
+    /// Memory for `bytes` ≥ 2, aligned to 8, uninitialised. Used and freed under the lock of `stripe` only.
+    pub fn alloc(&self, bytes: usize, stripe: u16) -> NonNull<u8> {
         if bytes > CELL_BYTES_MAX {
             return self.alloc_large(bytes);
         }
@@ -217,7 +257,7 @@ impl Arena {
                 index
             } else {
                 (*slab).fresh += 1;
-                let end = SLAB_HEADER + (*slab).fresh as usize * class_bytes(class);
+                let end = (*slab).cells_at as usize + (*slab).fresh as usize * class_bytes(class);
                 let pages = end.div_ceil(PAGE) as u16;
                 if pages > (*slab).touched {
                     line.hold((pages - (*slab).touched) as isize);
@@ -229,6 +269,7 @@ impl Arena {
             if (*slab).used == (*slab).cells {
                 shard.unlink(slab);
             }
+            Slab::stripe(slab, index).write(stripe);
             line.used.store(line.used.load(Relaxed) + class_bytes(class), Relaxed);
             NonNull::new_unchecked(Slab::cell(slab, index))
         }
@@ -247,15 +288,15 @@ impl Arena {
         }
         let slab = slab_of(ptr);
         // SAFETY: the slab's shard and class never change while one of its cells is in use.
-        let (which, class) = unsafe { ((*slab).shard as usize, (*slab).class as usize) };
+        let (which, class) = unsafe { (Slab::shard(slab), (*slab).class as usize) };
         debug_assert_eq!(class, class_of(bytes));
         let line = &self.lines[which];
         let mut shard = line.shard.lock();
         line.used.store(line.used.load(Relaxed) - class_bytes(class), Relaxed);
         // SAFETY: the slab is a slab of this shard, whose lock is held, and `ptr` is one of its cells.
         unsafe {
-            let offset = ptr.as_ptr() as usize - slab as usize - SLAB_HEADER;
-            let index = (offset / class_bytes(class)) as u16;
+            let index = Slab::index(slab, ptr);
+            Slab::stripe(slab, index).write(FREE);
             ptr.cast::<u16>().write((*slab).free);
             (*slab).free = index;
             (*slab).used -= 1;
@@ -268,6 +309,7 @@ impl Arena {
                 }
                 let touched = (*slab).touched;
                 line.hold(-(touched as isize));
+                (*slab).owner.store(0, Relaxed);
                 self.give_back(slab.cast(), touched);
             } else if !(*slab).listed && !(*slab).evacuated {
                 shard.link(slab);
@@ -299,23 +341,31 @@ impl Arena {
 
     fn new_slab(&self, shard: usize, class: usize) -> *mut Slab {
         let (raw, touched) = self.take_slab();
-        let cells = (SLAB_BYTES - SLAB_HEADER) / class_bytes(class);
+        let (cells, cells_at) = slab_layout(class);
         let slab = raw.cast::<Slab>();
-        // SAFETY: `raw` is 64 KiB that nobody else holds, aligned to 64 KiB.
+        // SAFETY: `raw` is 64 KiB that nobody else holds, aligned to 64 KiB. Others read no more of it than the owner
+        // until they have this shard's lock, which the caller holds.
         unsafe {
-            slab.write(Slab {
-                shard: shard as u32,
+            let fields = Slab {
+                owner: AtomicU32::new(0),
+                cells_at: cells_at as u16,
                 class: class as u16,
                 used: 0,
                 free: NONE,
                 fresh: 0,
                 cells: cells as u16,
-                touched: touched.max(1),
+                touched: touched.max(cells_at.div_ceil(PAGE) as u16),
                 listed: false,
                 evacuated: false,
                 prev: std::ptr::null_mut(),
                 next: std::ptr::null_mut(),
-            });
+            };
+            // All but the owner, which others may be looking at.
+            let owner = size_of::<AtomicU32>();
+            let (from, to) = ((&raw const fields).cast::<u8>(), slab.cast::<u8>());
+            std::ptr::copy_nonoverlapping(from.add(owner), to.add(owner), size_of::<Slab>() - owner);
+            Slab::stripe(slab, 0).write_bytes(0xff, cells);
+            (*slab).owner.store(shard as u32 + 1, Relaxed);
         }
         slab
     }
@@ -403,6 +453,52 @@ impl Arena {
         self.evacuating.load(Relaxed)
     }
 
+    /// The cells in use of the slab that `ptr` is in, with their stripes, in the order of their addresses; none for a
+    /// large object or a slab that is being filled. They may be freed at any time after: see [`Arena::belongs`].
+    ///
+    /// # Safety
+    /// `ptr` is a live object of `bytes` of this arena.
+    pub unsafe fn neighbours(&self, ptr: NonNull<u8>, bytes: usize, out: &mut Vec<(NonNull<u8>, u16)>) {
+        if bytes > CELL_BYTES_MAX {
+            return;
+        }
+        let slab = slab_of(ptr);
+        // SAFETY: a slab with a live object has an owner; its fields are read under the owner's lock.
+        unsafe {
+            let shard = self.lines[Slab::shard(slab)].shard.lock();
+            if shard.room[(*slab).class as usize] == slab {
+                return;
+            }
+            for index in 0..(*slab).fresh {
+                let stripe = Slab::stripe(slab, index).read();
+                if stripe != FREE {
+                    out.push((NonNull::new_unchecked(Slab::cell(slab, index)), stripe));
+                }
+            }
+        }
+    }
+
+    /// Whether the cell that [`Arena::neighbours`] gave is (still, or again) in use and belongs to `stripe`, whose lock
+    /// the caller holds: then nobody else may free or change what is in it, if it began at this address.
+    pub fn belongs(&self, cell: NonNull<u8>, stripe: u16) -> bool {
+        let slab = slab_of(cell);
+        // SAFETY: slabs stay mapped for the arena's life. Only the owner is read without its lock.
+        unsafe {
+            let Some(which) = ((*slab).owner.load(Relaxed) as usize).checked_sub(1) else { return false };
+            let _shard = self.lines[which].shard.lock();
+            if (*slab).owner.load(Relaxed) as usize != which + 1
+                || cell.addr().get() < slab.addr() + (*slab).cells_at as usize
+            {
+                return false;
+            }
+            // Meanwhile the slab may be another class's.
+            let index = Slab::index(slab, cell);
+            index < (*slab).fresh
+                && Slab::cell(slab, index) == cell.as_ptr()
+                && Slab::stripe(slab, index).read() == stripe
+        }
+    }
+
     /// Whether this object should move to another slab.
     ///
     /// # Safety
@@ -414,7 +510,7 @@ impl Arena {
         let slab = slab_of(ptr);
         // SAFETY: shard is immutable while a cell is in use; `evacuated` is read under the shard's lock.
         unsafe {
-            let _held = self.lines[(*slab).shard as usize].shard.lock();
+            let _held = self.lines[Slab::shard(slab)].shard.lock();
             (*slab).evacuated
         }
     }
@@ -521,7 +617,7 @@ mod tests {
             let random = (seed >> 33) as usize;
             if random % 5 < 3 || held.is_empty() {
                 let bytes = 2 + random % 6000;
-                let ptr = arena.alloc(bytes);
+                let ptr = arena.alloc(bytes, 1);
                 assert_eq!(ptr.as_ptr() as usize % 8, 0);
                 // SAFETY: just allocated.
                 unsafe { ptr.as_ptr().write_bytes(step as u8, bytes) };
@@ -546,9 +642,34 @@ mod tests {
     }
 
     #[test]
+    fn neighbours_are_visited_in_order_and_only_while_they_are_there() {
+        let arena = Arena::new(1);
+        let all: Vec<_> = (0..1000).map(|n| arena.alloc(500, n % 7)).collect();
+        let mut near = Vec::new();
+        // SAFETY: live objects of this size, here and below.
+        unsafe { arena.neighbours(all[50], 500, &mut near) };
+        let expected: Vec<_> = (0..near.len()).map(|n| (all[n], n as u16 % 7)).collect();
+        assert!(near.len() > 100);
+        assert_eq!(near, expected);
+        unsafe { arena.free(all[3], 500) };
+        for (n, &(cell, stripe)) in near.iter().enumerate() {
+            assert_eq!(arena.belongs(cell, stripe), n != 3);
+            assert!(!arena.belongs(cell, stripe + 1));
+        }
+        // The slab is given back and serves another size.
+        for &(cell, _) in near.iter().filter(|(cell, _)| *cell != all[3]) {
+            unsafe { arena.free(cell, 500) };
+        }
+        assert!(near.iter().all(|&(cell, stripe)| !arena.belongs(cell, stripe)));
+        let other: Vec<_> = (0..2000).map(|_| arena.alloc(96, 5)).collect();
+        let begins = |cell| other.contains(&cell);
+        assert!(near.iter().all(|&(cell, _)| arena.belongs(cell, 5) == begins(cell)));
+    }
+
+    #[test]
     fn a_sparse_slab_is_emptied_by_moving_what_is_in_it() {
         let arena = Arena::new(1);
-        let all: Vec<_> = (0..10_000).map(|_| arena.alloc(500)).collect();
+        let all: Vec<_> = (0..10_000).map(|_| arena.alloc(500, 1)).collect();
         let mut kept = Vec::new();
         for (n, ptr) in all.into_iter().enumerate() {
             if n % 10 == 0 {
@@ -564,7 +685,7 @@ mod tests {
             // SAFETY: live objects of this size.
             unsafe {
                 if arena.must_move(*ptr, 500) {
-                    let moved = arena.alloc(500);
+                    let moved = arena.alloc(500, 1);
                     arena.free(*ptr, 500);
                     *ptr = moved;
                 }

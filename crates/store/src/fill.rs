@@ -24,7 +24,7 @@ const UNIT_ITEMS_MAX: usize = 2_048;
 const UNIT_RAM_BYTES_MAX: usize = 1 << 20;
 /// Nor more than this part of the objects' budget.
 const UNIT_BUDGET_PART: usize = 64;
-const ZSTD_LEVEL: i32 = 1;
+const ZSTD_LEVEL: i32 = 3;
 
 /// Sequence numbers of units (64 bits) and of demotions (their lower 24 bits mark the object).
 static SEQUENCE: AtomicU64 = AtomicU64::new(1);
@@ -311,7 +311,7 @@ impl Lane {
                     object.set_place(cold.0);
                     object
                 } else {
-                    object.with_fields(&store.arena, item.expiry, Some(cold.0))
+                    object.with_fields(&store.arena, item.hash.stripe() as u16, item.expiry, Some(cold.0))
                 };
                 *database.table.word_mut(slot) = word.with_address(object.address()).with_dirty(false);
             }

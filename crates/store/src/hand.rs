@@ -4,11 +4,13 @@
 //! at zero is a victim (generalised CLOCK). A new key begins at zero and so is on probation, as in S3-FIFO; a value
 //! read from flash stays only at its second touch when RAM is full, which the cold entry's reference bit remembers.
 
+use crate::arena::CELL_BYTES_MAX;
 use crate::counters::Counter;
 use crate::hash::{KeyHash, STRIPES};
 use crate::object::Object;
 use crate::store::{Store, expire};
 use crate::word::Word;
+use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Where a sweep stands.
@@ -20,6 +22,9 @@ pub(crate) struct Hand {
     /// Stripes entered since something last left RAM.
     pub fruitless: usize,
 }
+
+/// What lies near a victim, with its stripe.
+pub(crate) type Near = Vec<(NonNull<u8>, u16)>;
 
 /// A dirty value that is to be written. The stripe is locked while the lane copies it.
 pub(crate) struct Victim {
@@ -53,8 +58,10 @@ impl Hand {
         store: &Store,
         now_ms: u64,
         demoting: bool,
+        near: &mut Near,
         write: &mut dyn FnMut(Victim) -> Verdict,
     ) -> Slice {
+        near.clear();
         let mut slice = Slice { freed: 0, stopped: false };
         let evacuated = store.arena.evacuated();
         let mut stripe = store.stripe(self.stripe);
@@ -79,7 +86,7 @@ impl Hand {
             }
             let object = Object::from_address(word.address());
             if evacuated.holds(word.address()) && !object.is_writing() && object.must_move(&store.arena) {
-                entry.word = word.with_address(object.moved(&store.arena).address());
+                entry.word = word.with_address(object.moved(&store.arena, self.stripe as u16).address());
                 store.counters.add(Counter::EvacuatedObjects, 1);
                 // Its old slab will leave RAM.
                 self.fruitless = 0;
@@ -116,6 +123,13 @@ impl Hand {
                 }
                 continue;
             }
+            if near.is_empty() {
+                object.neighbours(&store.arena, near);
+            }
+            if bytes <= CELL_BYTES_MAX && !near.is_empty() {
+                // It goes with its neighbours, or with those of another victim, in the order of their addresses.
+                continue;
+            }
             let hash = store.hasher.hash(object.key());
             debug_assert_eq!(hash.slot / 16, slot / 16);
             match write(Victim { hash, uid: self.uid, object, has_expiry: word.has_expiry() }) {
@@ -150,6 +164,57 @@ impl Hand {
                 Some(high) => self.high = high,
                 None => (self.uid, self.high) = (self.uid + 1, 0),
             }
+        }
+        slice
+    }
+
+    /// Sends to flash what lies near a victim of the last leaf and was not used either. Objects made one after the other
+    /// lie one after the other: they belong together more often than those whose hashes do, so their pages
+    /// compress better, and their slab is freed as a whole.
+    pub fn sweep_near(&mut self, store: &Store, near: &Near, write: &mut dyn FnMut(Victim) -> Verdict) -> Slice {
+        let mut slice = Slice { freed: 0, stopped: false };
+        let mut chilled = 0;
+        for &(cell, of) in near {
+            let mut stripe = store.stripe(of.into());
+            // What a flush has taken out of its stripe is freed without the stripe's lock.
+            if store.emptying.load(Relaxed) > 0 {
+                break;
+            }
+            if !store.arena.belongs(cell, of) {
+                continue;
+            }
+            let object = Object::in_cell(cell);
+            if object.is_writing() {
+                continue;
+            }
+            let hash = store.hasher.hash(object.key());
+            let address = object.address();
+            let found =
+                (0..stripe.uids()).find_map(|uid| Some((uid, stripe.database(uid)?.find_address(hash.high, address)?)));
+            let Some((uid, slot)) = found else { continue };
+            let database = stripe.database_mut(uid);
+            let word = database.table.word(slot);
+            if word.frequency() > 0 {
+                continue;
+            }
+            if !word.is_dirty() {
+                slice.freed += crate::arena::rounded(object.bytes());
+                database.chill(store, slot, Word(object.place().expect("a clean object knows its place")));
+                chilled += 1;
+                continue;
+            }
+            match write(Victim { hash, uid, object, has_expiry: word.has_expiry() }) {
+                Verdict::Taken => self.fruitless = 0,
+                Verdict::Keep => *database.table.word_mut(slot) = word.with_frequency(crate::word::FREQUENCY_MAX),
+                Verdict::Stop => {
+                    slice.stopped = true;
+                    break;
+                }
+            }
+        }
+        if chilled > 0 {
+            self.fruitless = 0;
+            store.counters.add(Counter::DemotionsClean, chilled);
         }
         slice
     }

@@ -359,7 +359,7 @@ impl<'s> Keyspace<'s> {
         self.user_bytes += key.name.len() as u64;
         let word = self.guards.stripe(key.hash.stripe()).database_mut(self.uid).table.word_mut(slot);
         make_dirty(store, word, object, clock);
-        Ok(Some(ValueMut { store, word, user_bytes: &mut self.user_bytes }))
+        Ok(Some(ValueMut { store, word, stripe: key.hash.stripe() as u16, user_bytes: &mut self.user_bytes }))
     }
 
     /// Sets a string, whatever was there.
@@ -381,7 +381,15 @@ impl<'s> Keyspace<'s> {
     pub fn set_boxed(&mut self, key: &Key<'_>, value: Boxed, expiry: Option<u64>) {
         let (store, clock) = (self.store, self.clock());
         self.user_bytes += (key.name.len() + value.mem_bytes()) as u64;
-        let parts = Parts { key: key.name, kind: value.kind(), raw: false, expiry, place: None, clock };
+        let parts = Parts {
+            key: key.name,
+            kind: value.kind(),
+            raw: false,
+            expiry,
+            place: None,
+            clock,
+            stripe: key.hash.stripe() as u16,
+        };
         let object = Object::new_boxed(&store.arena, &parts, value);
         self.wrote = true;
         let database = self.database(key);
@@ -396,7 +404,8 @@ impl<'s> Keyspace<'s> {
         let (store, clock) = (self.store, self.clock());
         self.wrote = true;
         self.user_bytes += (key.name.len() + value.iter().map(|part| part.len()).sum::<usize>()) as u64;
-        let parts = Parts { key: key.name, kind, raw: false, expiry, place: None, clock };
+        let stripe = key.hash.stripe() as u16;
+        let parts = Parts { key: key.name, kind, raw: false, expiry, place: None, clock, stripe };
         let database = self.database(key);
         let Some(slot) = database.find(key) else {
             return insert(database, key.hash, Object::new(&store.arena, &parts, value));
@@ -452,7 +461,7 @@ impl<'s> Keyspace<'s> {
             Some(expiry) if had => object.replace_expiry(expiry),
             expiry if had == expiry.is_some() => {}
             expiry => {
-                let moved = object.with_fields(&store.arena, expiry, None);
+                let moved = object.with_fields(&store.arena, key.hash.stripe() as u16, expiry, None);
                 *word = word.with_address(moved.address()).with_expiry(expiry.is_some());
             }
         }
@@ -713,6 +722,7 @@ fn make_dirty(store: &Store, word: &mut Word, object: Object, clock: u32) {
 pub struct ValueMut<'k> {
     store: &'k Store,
     word: &'k mut Word,
+    stripe: u16,
     user_bytes: &'k mut u64,
 }
 
@@ -736,7 +746,7 @@ impl ValueMut<'_> {
     /// Replaces the bytes `at` of an inline value by the concatenation of `with`.
     pub fn splice(&mut self, at: Range<usize>, with: &[&[u8]]) {
         *self.user_bytes += with.iter().map(|part| part.len() as u64).sum::<u64>();
-        let moved = self.object().splice(&self.store.arena, at, with);
+        let moved = self.object().splice(&self.store.arena, self.stripe, at, with);
         *self.word = self.word.with_address(moved.address());
     }
 
@@ -777,7 +787,7 @@ impl ValueMut<'_> {
 
     fn parts<'a>(&self, object: Object, kind: Kind) -> Parts<'a> {
         let (key, expiry, clock) = (object.key(), object.expiry(), object.clock());
-        Parts { key, kind, raw: false, expiry, place: None, clock }
+        Parts { key, kind, raw: false, expiry, place: None, clock, stripe: self.stripe }
     }
 
     fn put(&mut self, old: Object, new: Object) {

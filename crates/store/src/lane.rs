@@ -5,7 +5,7 @@
 use crate::collect::Collect;
 use crate::counters::Counter;
 use crate::fill::{Filling, Items};
-use crate::hand::{Hand, TtlSample};
+use crate::hand::{Hand, Near, TtlSample};
 use crate::hash::KeyHash;
 use crate::io::{Done, Driver, Op, OpKind, PAGE_BYTES, PageBuf};
 use crate::keyspace::{ColdRead, Identity, Named, Resume};
@@ -114,6 +114,9 @@ pub struct Lane {
     pub(crate) fill: [Filling; 2],
     pub(crate) unit_bufs: Vec<PageBuf>,
     hand: Hand,
+    near: Near,
+    /// When a slice of demotion last found nothing.
+    vain_ms: u64,
     expire: Hand,
     expire_due_ms: u64,
     expire_ttl: TtlSample,
@@ -155,6 +158,8 @@ impl Lane {
             fill: [Filling::new(codec), Filling::new(codec)],
             unit_bufs: Vec::new(),
             hand: Hand::default(),
+            near: Near::new(),
+            vain_ms: 0,
             expire: Hand::default(),
             expire_due_ms: 0,
             expire_ttl: TtlSample::default(),
@@ -385,6 +390,7 @@ impl Lane {
             expiry: record.expiry_ms,
             place: Some(word.with_referenced(true).0),
             clock: (self.now_ms / 1000) as u32,
+            stripe: hash.stripe() as u16,
         };
         let object = match boxed {
             Some(value) => Object::new_boxed(&store.arena, &parts, value),
@@ -421,7 +427,12 @@ impl Lane {
     /// Whether [`Lane::maintain`] has something to do now: cheap enough to ask after every batch.
     #[inline]
     pub fn wants_maintenance(&self) -> bool {
-        self.store.tier.excess(&self.store.arena) > 0
+        self.store.tier.excess(&self.store.arena) > 0 && !self.sweeps_in_vain()
+    }
+
+    /// Nearly all is cold, and nobody waits for room: a slice a millisecond finds what is not.
+    fn sweeps_in_vain(&self) -> bool {
+        self.vain_ms == self.now_ms && self.room.is_empty()
     }
 
     /// Slices of demotion, collection and expiry, bounded to some hundred microseconds.
@@ -486,22 +497,35 @@ impl Lane {
                 return false;
             }
         }
+        if self.sweeps_in_vain() {
+            return false;
+        }
         let goal = (excess / 8).clamp(16 << 10, 512 << 10);
         let before = store.tier.writing.load(Relaxed);
         let mut freed = 0;
         let mut hand = self.hand;
+        let mut near = std::mem::take(&mut self.near);
         for _ in 0..SLICE_LEAVES_MAX {
             let written = store.tier.writing.load(Relaxed).saturating_sub(before);
             if (excess > 0 && freed + written >= goal) || (excess == 0 && store.arena.evacuating() == 0) {
                 break;
             }
-            let slice = hand.sweep_leaf(&store, self.now_ms, excess > 0, &mut |victim| self.demote(victim));
+            let now_ms = self.now_ms;
+            let mut slice = hand.sweep_leaf(&store, now_ms, excess > 0, &mut near, &mut |victim| self.demote(victim));
+            if !slice.stopped && !near.is_empty() {
+                freed += slice.freed;
+                slice = hand.sweep_near(&store, &near, &mut |victim| self.demote(victim));
+            }
             freed += slice.freed;
             if slice.stopped {
                 break;
             }
         }
+        self.near = near;
         self.hand = hand;
+        if freed == 0 && store.tier.writing.load(Relaxed) <= before {
+            self.vain_ms = self.now_ms;
+        }
         if hand.fruitless > crate::hash::STRIPES {
             // A whole round found nothing more to add to it.
             self.finish_unit(Stream::Fresh);

@@ -47,6 +47,8 @@ pub struct Parts<'a> {
     /// The cold word of a copy on flash, or room for one.
     pub place: Option<u64>,
     pub clock: u32,
+    /// Of the key.
+    pub stripe: u16,
 }
 
 /// The value of an object.
@@ -98,7 +100,7 @@ impl Object {
         if parts.place.is_some() {
             header |= Header::PLACE;
         }
-        let ptr = arena.alloc(value_offset(header, parts.key.len()) + length);
+        let ptr = arena.alloc(value_offset(header, parts.key.len()) + length, parts.stripe);
         // SAFETY: freshly allocated with room for all of it.
         unsafe {
             ptr.cast::<u64>().write(header);
@@ -143,15 +145,28 @@ impl Object {
     }
 
     /// The same object in another cell.
-    pub fn moved(self, arena: &Arena) -> Object {
+    pub fn moved(self, arena: &Arena, stripe: u16) -> Object {
         let bytes = self.bytes();
-        let to = arena.alloc(bytes);
+        let to = arena.alloc(bytes, stripe);
         // SAFETY: both are objects of `bytes`; the old one is given up without dropping a boxed value.
         unsafe {
             std::ptr::copy_nonoverlapping(self.0.as_ptr(), to.as_ptr(), bytes);
             arena.free(self.0, bytes);
         }
         Object(to)
+    }
+
+    /// Objects that lie near this one, with their stripes: see [`Arena::neighbours`].
+    pub fn neighbours(self, arena: &Arena, out: &mut Vec<(NonNull<u8>, u16)>) {
+        // SAFETY: a live object of this arena.
+        unsafe { arena.neighbours(self.0, self.bytes(), out) }
+    }
+
+    /// The object in a cell that [`Arena::belongs`] to a locked stripe. It may be one that has just left its entry:
+    /// only an entry that holds its address makes it the value of its key.
+    pub fn in_cell(cell: NonNull<u8>) -> Object {
+        cell.as_ptr().expose_provenance();
+        Object(cell)
     }
 
     pub fn must_move(self, arena: &Arena) -> bool {
@@ -359,7 +374,7 @@ impl Object {
     }
 
     /// Replaces the bytes `at` of an inline value; the object may move.
-    pub fn splice(self, arena: &Arena, at: std::ops::Range<usize>, with: &[&[u8]]) -> Object {
+    pub fn splice(self, arena: &Arena, stripe: u16, at: std::ops::Range<usize>, with: &[&[u8]]) -> Object {
         let old = self.length();
         assert!(!self.is_boxed());
         assert!(at.start <= at.end && at.end <= old);
@@ -368,7 +383,7 @@ impl Object {
         assert!(new <= VALUE_BYTES_MAX);
         let (key_at, key) = self.key_span();
         let offset = key_at + key;
-        let grown = if new > old { self.resized(arena, offset + old, offset + new) } else { self };
+        let grown = if new > old { self.resized(arena, stripe, offset + old, offset + new) } else { self };
         // SAFETY: the object has room for the larger of both sizes.
         unsafe {
             let value = grown.0.as_ptr().add(offset);
@@ -379,14 +394,14 @@ impl Object {
                 to += part.len();
             }
         }
-        let fitted = if new < old { grown.resized(arena, offset + old, offset + new) } else { grown };
+        let fitted = if new < old { grown.resized(arena, stripe, offset + old, offset + new) } else { grown };
         let header = fitted.header().0 & ((1 << Header::LENGTH_SHIFT) - 1);
         fitted.set_header(header | (new as u64) << Header::LENGTH_SHIFT);
         fitted
     }
 
     /// Moves the object to a cell for `new` bytes if its own does not fit that size. The header is as before.
-    fn resized(self, arena: &Arena, old: usize, new: usize) -> Object {
+    fn resized(self, arena: &Arena, stripe: u16, old: usize, new: usize) -> Object {
         use crate::arena::CELL_BYTES_MAX;
         if rounded(old) == rounded(new) {
             return self;
@@ -396,7 +411,7 @@ impl Object {
             if old > CELL_BYTES_MAX && new > CELL_BYTES_MAX {
                 return Object(arena.realloc_large(self.0, old, new));
             }
-            let to = arena.alloc(new);
+            let to = arena.alloc(new, stripe);
             std::ptr::copy_nonoverlapping(self.0.as_ptr(), to.as_ptr(), old.min(new));
             arena.free(self.0, old);
             Object(to)
@@ -404,9 +419,9 @@ impl Object {
     }
 
     /// The same key and value with other fields; the old object is freed, a boxed value moves over.
-    pub fn with_fields(self, arena: &Arena, expiry: Option<u64>, place: Option<u64>) -> Object {
-        let parts =
-            Parts { key: self.key(), kind: self.kind(), raw: self.is_raw(), expiry, place, clock: self.clock() };
+    pub fn with_fields(self, arena: &Arena, stripe: u16, expiry: Option<u64>, place: Option<u64>) -> Object {
+        let (key, kind, raw, clock) = (self.key(), self.kind(), self.is_raw(), self.clock());
+        let parts = Parts { key, kind, raw, expiry, place, clock, stripe };
         let length = self.length();
         let object = Object::blank(arena, &parts, length, self.is_boxed());
         // SAFETY: both value areas have `length` bytes; the old object is freed without dropping a boxed value.
@@ -440,7 +455,7 @@ mod tests {
     use super::*;
 
     fn parts(key: &[u8]) -> Parts<'_> {
-        Parts { key, kind: Kind::String, raw: false, expiry: None, place: None, clock: 9 }
+        Parts { key, kind: Kind::String, raw: false, expiry: None, place: None, clock: 9, stripe: 0 }
     }
 
     #[test]
@@ -462,7 +477,7 @@ mod tests {
                 let object = Object::new(&arena, &Parts { expiry, place, ..parts(&key) }, &[b"val", b"ue"]);
                 assert_eq!((object.key(), object.inline()), (&key[..], Some(&b"value"[..])));
                 assert_eq!((object.expiry(), object.place(), object.clock()), (expiry, place, 9));
-                let other = object.with_fields(&arena, place, expiry);
+                let other = object.with_fields(&arena, 0, place, expiry);
                 assert_eq!((other.expiry(), other.place()), (place, expiry));
                 assert_eq!((other.key(), other.inline()), (&key[..], Some(&b"value"[..])));
                 other.free(&arena);
@@ -483,7 +498,7 @@ mod tests {
             let from = random % (model.len() + 1);
             let to = from + (random >> 8) % (model.len() - from + 1).min(900);
             let added = vec![step as u8; (random >> 16) % if model.len() > 9000 { 3 } else { 600 }];
-            object = object.splice(&arena, from..to, &[&added, b"x"]);
+            object = object.splice(&arena, 0, from..to, &[&added, b"x"]);
             model.splice(from..to, added.iter().copied().chain([b'x']));
             assert_eq!(object.inline().unwrap(), model);
             assert_eq!(object.key(), b"key");

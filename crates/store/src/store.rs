@@ -12,7 +12,7 @@ use crate::segment::Segments;
 use crate::tier::Tier;
 use crate::word::Word;
 use parking_lot::{Mutex, MutexGuard, RwLock};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak, mpsc};
 use value::Boxed;
 
@@ -155,6 +155,8 @@ pub struct Store {
     pub(crate) expire_cycle: AtomicBool,
     /// Average time to live seen by the last sweep, per uid, in milliseconds.
     pub(crate) average_ttl: Box<[AtomicU64]>,
+    /// Flushes whose objects are not all freed yet.
+    pub(crate) emptying: AtomicUsize,
     random: AtomicU64,
     graves: Mutex<mpsc::Sender<Grave>>,
 }
@@ -204,6 +206,7 @@ impl Store {
             latency: Mutex::new(crate::lane::latency_histogram()),
             cold: AtomicU64::new(0),
             expire_cycle: AtomicBool::new(true),
+            emptying: AtomicUsize::new(0),
             average_ttl: (0..config.databases).map(|_| AtomicU64::new(0)).collect(),
             random: AtomicU64::new(config.secret[0] ^ config.secret[1]),
             graves: Mutex::new(graves),
@@ -307,6 +310,7 @@ impl Store {
         let mut taken = Vec::new();
         {
             let mut all: Vec<_> = (0..STRIPES).map(|stripe| self.stripe(stripe)).collect();
+            self.emptying.fetch_add(1, Relaxed);
             for stripe in &mut all {
                 match db {
                     None => taken.extend(stripe.all_mut().map(std::mem::take)),
@@ -332,6 +336,7 @@ impl Store {
                 self.release(entry.word);
             }
         }
+        self.emptying.fetch_sub(1, Relaxed);
     }
 
     /// Frees what an entry that is gone from its table held.

@@ -62,12 +62,11 @@ fn on_flash(spec: &Spec, mut subject: Subject) -> Result<(f64, String)> {
     let raw = spec.raw_bytes as f64 * tiering.values_in_flash as f64 / all as f64;
     let ratio = tiering.flash_live as f64 / raw;
     let detail = format!(
-        "{} of pages for {} ({} values), in segments of {}; records alone shrink to {:.3}",
+        "{} of pages for {} ({} values), in segments of {}",
         bytes(tiering.flash_live),
         bytes(raw as u64),
         tiering.values_in_flash,
         bytes(tiering.flash_used),
-        1.0 / tiering.compression_ratio.max(1e-9),
     );
     Ok((ratio, detail))
 }
