@@ -136,6 +136,7 @@ pub const ROWS: &[Row] = &[
         summary: "Resets the connection.",
         examples: &[is("RESET", "RESET")],
         run: |cx| {
+            crate::pubsub::leave_all(cx);
             cx.session.reset(!cx.server.password_required());
             cx.out.set_proto(Proto::Resp2);
             cx.out.simple("RESET");
@@ -403,6 +404,11 @@ fn on_off(word: &[u8]) -> Result<bool, Stop> {
 
 fn ping(cx: &mut Cx<'_>) -> Run {
     match cx.args.len() {
+        1 | 2 if cx.session.listens_only => {
+            cx.out.array(2);
+            cx.out.bulk(b"pong");
+            cx.out.bulk(cx.args.get(1).unwrap_or_default());
+        }
         1 => cx.out.simple("PONG"),
         2 => cx.out.bulk(&cx.args[1]),
         _ => return Err(Stop::error("ERR wrong number of arguments for 'ping' command")),
@@ -478,8 +484,7 @@ fn hello(cx: &mut Cx<'_>) -> Run {
         set_name(cx, name)?;
     }
     if let Some(proto) = proto {
-        cx.session.proto = proto;
-        cx.session.changed = true;
+        cx.session.set_proto(proto);
         cx.out.set_proto(proto);
     }
     cx.out.map(7);

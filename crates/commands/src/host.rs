@@ -26,6 +26,18 @@ pub trait Host {
     fn client_pause(&self, duration_ms: u64, what: Pause);
     fn client_unpause(&self);
 
+    // --- pub/sub
+    /// The session has noted it already.
+    fn subscribe(&self, me: &Session, space: Space, name: &[u8]);
+    fn unsubscribe(&self, me: &Session, space: Space, name: &[u8]);
+    /// To how many the message goes.
+    fn publish(&self, space: Space, channel: &[u8], message: &[u8]) -> usize;
+    /// The names somebody listens to, those that fit the glob.
+    fn topic_names(&self, space: Space, pattern: Option<&[u8]>) -> Vec<Box<[u8]>>;
+    /// How many names somebody listens to.
+    fn topics(&self, space: Space) -> usize;
+    fn subscribers(&self, space: Space, name: &[u8]) -> usize;
+
     // --- configuration
     /// Name and value of every directive that any of the patterns (globs, any case) fits.
     fn config_get(&self, patterns: &[&[u8]]) -> Vec<(String, String)>;
@@ -61,6 +73,19 @@ pub trait Host {
     /// Holds up this worker and its connections, as it holds up all of Redis. At most a bounded time.
     fn sleep(&self, duration: Duration);
     fn set_active_expire(&self, on: bool);
+}
+
+/// What one can listen to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Space {
+    Channel,
+    /// All channels whose names fit.
+    Pattern,
+    Shard,
+}
+
+impl Space {
+    pub const ALL: [Space; 3] = [Space::Channel, Space::Pattern, Space::Shard];
 }
 
 /// Which connections; a field that is None fits all.

@@ -21,6 +21,7 @@ mod hashes;
 mod keys;
 mod lcs;
 mod object;
+mod pubsub;
 mod server;
 mod strings;
 

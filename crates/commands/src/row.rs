@@ -55,6 +55,12 @@ pub enum Keys {
         last: i16,
         step: i16,
     },
+    /// As `Range`, of shard channels: they lie in slots as keys do, but no key is meant.
+    NotKeys {
+        first: i16,
+        last: i16,
+        step: i16,
+    },
     /// Argument `at` holds the number of keys that follow it.
     Counted {
         at: i16,
@@ -74,7 +80,7 @@ impl Keys {
     /// the handler then finds the syntax error.
     pub fn positions(self, args: &Args<'_>, at: &mut Vec<usize>) {
         match self {
-            Keys::None => {}
+            Keys::None | Keys::NotKeys { .. } => {}
             Keys::Range { first, last, step } => {
                 let count = args.len() as i64;
                 let last = if last < 0 { count + i64::from(last) } else { i64::from(last) };

@@ -1,7 +1,9 @@
 //! Owns what a connection carries from one command to the next: plain data. Never knows its socket,
 //! its buffers or the worker that serves it.
 
+use crate::host::Space;
 use resp::reply::Proto;
+use std::collections::BTreeSet;
 
 /// A connection's own state. Handlers change it; the server reads it between commands.
 #[derive(Debug)]
@@ -22,6 +24,37 @@ pub struct Session {
     /// Set whenever something that CLIENT LIST shows of it has changed, so that the server publishes it.
     pub changed: bool,
     pub labels: Labels,
+    /// Others may send to it: its outbox is looked at. Stays once it is set.
+    pub pushes: bool,
+    /// It listens and speaks RESP2: only the commands that belong to listening may run.
+    pub listens_only: bool,
+    /// What it listens to; most connections never listen.
+    subscriptions: Option<Box<Subscriptions>>,
+}
+
+#[derive(Debug, Default)]
+struct Subscriptions {
+    channels: BTreeSet<Box<[u8]>>,
+    patterns: BTreeSet<Box<[u8]>>,
+    shard: BTreeSet<Box<[u8]>>,
+}
+
+impl Subscriptions {
+    fn names(&self, space: Space) -> &BTreeSet<Box<[u8]>> {
+        match space {
+            Space::Channel => &self.channels,
+            Space::Pattern => &self.patterns,
+            Space::Shard => &self.shard,
+        }
+    }
+
+    fn names_mut(&mut self, space: Space) -> &mut BTreeSet<Box<[u8]>> {
+        match space {
+            Space::Channel => &mut self.channels,
+            Space::Pattern => &mut self.patterns,
+            Space::Shard => &mut self.shard,
+        }
+    }
 }
 
 /// What a client says about itself. Printable ASCII without spaces, or empty.
@@ -58,13 +91,65 @@ impl Session {
             local,
             changed: false,
             labels: Labels::default(),
+            pushes: false,
+            listens_only: false,
+            subscriptions: None,
         }
+    }
+
+    pub fn set_proto(&mut self, proto: Proto) {
+        self.proto = proto;
+        self.subscriptions_changed();
+    }
+
+    /// Notes that it listens; false if it did already.
+    pub fn subscribe(&mut self, space: Space, name: &[u8]) -> bool {
+        let names = self.subscriptions.get_or_insert_default().names_mut(space);
+        let is_new = !names.contains(name) && names.insert(name.into());
+        if is_new {
+            self.pushes = true;
+            self.subscriptions_changed();
+        }
+        is_new
+    }
+
+    /// Notes that it listens no longer; false if it did not.
+    pub fn unsubscribe(&mut self, space: Space, name: &[u8]) -> bool {
+        let known = self.subscriptions.as_mut().is_some_and(|all| all.names_mut(space).remove(name));
+        if known {
+            self.subscriptions_changed();
+        }
+        known
+    }
+
+    fn subscriptions_changed(&mut self) {
+        let listens = Space::ALL.iter().any(|&space| self.subscriptions(space) > 0);
+        self.listens_only = listens && self.proto == Proto::Resp2;
+        self.changed = true;
+    }
+
+    /// To how many names of one kind it listens.
+    pub fn subscriptions(&self, space: Space) -> usize {
+        self.subscriptions.as_ref().map_or(0, |all| all.names(space).len())
+    }
+
+    /// What an answer to SUBSCRIBE and its kin counts: channels and patterns together, shard channels apart.
+    pub fn listens_to(&self, space: Space) -> usize {
+        match space {
+            Space::Channel | Space::Pattern => self.subscriptions(Space::Channel) + self.subscriptions(Space::Pattern),
+            Space::Shard => self.subscriptions(Space::Shard),
+        }
+    }
+
+    /// The names of one kind it listens to.
+    pub fn listened(&self, space: Space) -> Vec<Box<[u8]>> {
+        self.subscriptions.as_ref().map_or(Vec::new(), |all| all.names(space).iter().cloned().collect())
     }
 
     /// RESET: as after connecting, but for the id and the library that speaks.
     pub fn reset(&mut self, authenticated: bool) {
         self.db = 0;
-        self.proto = Proto::Resp2;
+        self.set_proto(Proto::Resp2);
         self.authenticated = authenticated;
         self.reply = Reply::On;
         self.no_evict = false;

@@ -2,7 +2,7 @@
 //! is the server's, whose directory applies renames; what is here serves COMMAND, the documentation and tests.
 
 use crate::row::Row;
-use crate::{connection, counters, databases, expiry, hashes, keys, lcs, object, server, strings};
+use crate::{connection, counters, databases, expiry, hashes, keys, lcs, object, pubsub, server, strings};
 
 /// The families, a line each, in the order in which COMMAND lists them.
 static FAMILIES: &[&[Row]] = &[
@@ -14,6 +14,7 @@ static FAMILIES: &[&[Row]] = &[
     expiry::ROWS,
     object::ROWS,
     databases::ROWS,
+    pubsub::ROWS,
     connection::ROWS,
     server::ROWS,
 ];

@@ -217,7 +217,7 @@ fn rows_are_what_command_info_of_a_real_redis_says() {
         differ("categories", sorted(acl).join(" "), words(&info[6]).join(" "));
         let positions = match row.keys {
             Keys::None => [0, 0, 0],
-            Keys::Range { first, last, step } => [first, last, step],
+            Keys::Range { first, last, step } | Keys::NotKeys { first, last, step } => [first, last, step],
             Keys::Counted { .. } | Keys::Rule(_) => continue,
         };
         let positions: Vec<Value> = positions.iter().map(|&at| Value::Int(at.into())).collect();

@@ -1,10 +1,11 @@
 //! Owns the register of connections: what CLIENT LIST shows of each, and how one is ended from outside.
 //! Never knows its buffers or what it is doing.
 
-use commands::host::{ClientFilter, ClientKind, Killed, Pause};
+use crate::outbox::Outbox;
+use commands::host::{ClientFilter, ClientKind, Killed, Pause, Space};
 use commands::session::{Labels, Session};
 use parking_lot::Mutex;
-use rustix::net::Shutdown;
+use rustix::net::{SendFlags, Shutdown};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -69,6 +70,11 @@ pub struct Card {
     pub no_touch: AtomicBool,
     /// Somebody has ended it: no further command runs.
     pub killed: AtomicBool,
+    /// The worker that serves it.
+    pub worker: usize,
+    pub outbox: Outbox,
+    /// Names it listens to, by [`Space`].
+    listens_to: [AtomicU32; 3],
     pub labels: Mutex<Labels>,
 }
 
@@ -79,6 +85,9 @@ impl Card {
     pub fn publish(&self, session: &Session) {
         self.db.store(session.db as u32, Relaxed);
         self.resp3.store(session.proto == resp::Proto::Resp3, Relaxed);
+        for space in Space::ALL {
+            self.listens_to[space as usize].store(session.subscriptions(space) as u32, Relaxed);
+        }
         self.no_evict.store(session.no_evict, Relaxed);
         self.no_touch.store(session.no_touch, Relaxed);
         let mut labels = self.labels.lock();
@@ -87,13 +96,30 @@ impl Card {
         }
     }
 
+    /// Sends what the socket takes at once; None: nothing, or it has failed, which the connection's task will find.
+    /// To be called on the connection's worker with its outbox open: then its socket is.
+    pub fn send_now(&self, bytes: &[u8]) -> Option<usize> {
+        // SAFETY: the descriptor is open: the outbox is closed before it, on this thread.
+        let fd = unsafe { BorrowedFd::borrow_raw(self.fd) };
+        rustix::net::send(fd, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).ok()
+    }
+
+    /// Whether it is in Redis's class `pubsub`.
+    pub fn listens(&self) -> bool {
+        self.listens_to.iter().any(|count| count.load(Relaxed) > 0)
+    }
+
+    fn kind(&self) -> ClientKind {
+        if self.listens() { ClientKind::Pubsub } else { ClientKind::Normal }
+    }
+
     /// One that was ended is gone as far as others can tell, though its worker may not have come to it yet.
     fn fits(&self, filter: &ClientFilter, now_ms: u64) -> bool {
         !self.killed.load(Relaxed)
             && (filter.ids.is_empty() || filter.ids.contains(&self.id))
             && filter.addr.as_ref().is_none_or(|addr| *addr == self.peer.addr())
             && filter.laddr.as_ref().is_none_or(|addr| *addr == self.peer.laddr())
-            && filter.kind.is_none_or(|kind| kind == ClientKind::Normal)
+            && filter.kind.is_none_or(|kind| kind == self.kind())
             && filter.user.as_ref().is_none_or(|user| user == "default")
             && filter.age_s_min.is_none_or(|age| now_ms.saturating_sub(self.created_ms) / 1000 >= age)
     }
@@ -103,8 +129,11 @@ impl Card {
         let labels = self.labels.lock().clone();
         let (query, query_free) = (self.query_bytes.load(Relaxed), self.query_free_bytes.load(Relaxed));
         let output = self.output_bytes.load(Relaxed);
+        let (outbox, outbox_count) = (self.outbox.bytes(), self.outbox.count());
+        let [channels, patterns, shard] = &self.listens_to;
         let mut flags = String::new();
         for (flag, on) in [
+            ('P', self.listens()),
             ('U', matches!(self.peer, Peer::Unix(_))),
             ('e', self.no_evict.load(Relaxed)),
             ('T', self.no_touch.load(Relaxed)),
@@ -121,8 +150,9 @@ impl Card {
         // Writing to a String cannot fail.
         let _ = writeln!(
             line,
-            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub=0 psub=0 ssub=0 multi=-1 \
-             qbuf={query} qbuf-free={query_free} argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl={output} oll=0 omem={output} \
+            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} multi=-1 \
+             qbuf={query} qbuf-free={query_free} argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl={output} oll={outbox_count} \
+             omem={} \
              tot-mem={} events={} cmd={command} user=default redir=-1 resp={} lib-name={} lib-ver={}",
             self.id,
             self.peer.addr(),
@@ -132,8 +162,12 @@ impl Card {
             now_ms.saturating_sub(self.created_ms) / 1000,
             now_ms.saturating_sub(self.active_ms.load(Relaxed)) / 1000,
             self.db.load(Relaxed),
+            channels.load(Relaxed),
+            patterns.load(Relaxed),
+            shard.load(Relaxed),
+            output + outbox,
             self.memory_bytes(),
-            if output > 0 { "rw" } else { "r" },
+            if output + outbox > 0 { "rw" } else { "r" },
             if self.resp3.load(Relaxed) { 3 } else { 2 },
             labels.lib_name,
             labels.lib_version,
@@ -146,6 +180,7 @@ impl Card {
             + self.query_bytes.load(Relaxed)
             + self.query_free_bytes.load(Relaxed)
             + self.output_bytes.load(Relaxed)
+            + self.outbox.bytes()
     }
 }
 
@@ -166,6 +201,8 @@ pub struct ClientTotals {
     pub query_bytes_max: usize,
     pub output_bytes_max: usize,
     pub memory_bytes: usize,
+    /// Of class `pubsub`.
+    pub listening: usize,
 }
 
 impl Clients {
@@ -173,7 +210,7 @@ impl Clients {
         self.count.load(Relaxed)
     }
 
-    pub fn add(&self, fd: RawFd, peer: Peer, now_ms: u64) -> Arc<Card> {
+    pub fn add(&self, fd: RawFd, peer: Peer, worker: usize, now_ms: u64) -> Arc<Card> {
         let id = self.last_id.fetch_add(1, Relaxed) + 1;
         let card = Arc::new(Card {
             id,
@@ -191,6 +228,9 @@ impl Clients {
             no_evict: AtomicBool::new(false),
             no_touch: AtomicBool::new(false),
             killed: AtomicBool::new(false),
+            worker,
+            outbox: Outbox::default(),
+            listens_to: Default::default(),
             labels: Mutex::default(),
         });
         self.count.fetch_add(1, Relaxed);
@@ -202,6 +242,13 @@ impl Clients {
     pub fn remove(&self, card: &Card) {
         if self.cards.lock().remove(&card.id).is_some() {
             self.count.fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// Ends one, unless it has ended.
+    pub fn end(&self, card: &Card) {
+        if self.cards.lock().contains_key(&card.id) {
+            end(card);
         }
     }
 
@@ -251,7 +298,9 @@ impl Clients {
         let mut totals = ClientTotals { count: cards.len(), ..ClientTotals::default() };
         for card in cards.values() {
             totals.query_bytes_max = totals.query_bytes_max.max(card.query_bytes.load(Relaxed));
-            totals.output_bytes_max = totals.output_bytes_max.max(card.output_bytes.load(Relaxed));
+            totals.output_bytes_max =
+                totals.output_bytes_max.max(card.output_bytes.load(Relaxed) + card.outbox.bytes());
+            totals.listening += usize::from(card.listens());
             totals.memory_bytes += card.memory_bytes();
         }
         totals
@@ -320,8 +369,8 @@ mod tests {
         let clients = Clients::default();
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let (other, _keep) = UnixStream::pair().unwrap();
-        let card = clients.add(ours.as_raw_fd(), peer(1000), 5_000);
-        let other_card = clients.add(other.as_raw_fd(), peer(1001), 5_000);
+        let card = clients.add(ours.as_raw_fd(), peer(1000), 0, 5_000);
+        let other_card = clients.add(other.as_raw_fd(), peer(1001), 0, 5_000);
         let filter = ClientFilter { addr: Some("127.0.0.1:1000".to_owned()), ..ClientFilter::default() };
         let killed = clients.kill(other_card.id, &filter, 6_000);
         assert_eq!(killed, Killed { count: 1, me: false });
@@ -336,7 +385,7 @@ mod tests {
     fn the_caller_is_skipped_or_ends_itself() {
         let clients = Clients::default();
         let (ours, _theirs) = UnixStream::pair().unwrap();
-        let card = clients.add(ours.as_raw_fd(), peer(1), 0);
+        let card = clients.add(ours.as_raw_fd(), peer(1), 0, 0);
         let skip = ClientFilter { skip_me: true, ..ClientFilter::default() };
         assert_eq!(clients.kill(card.id, &skip, 1), Killed { count: 0, me: false });
         assert_eq!(clients.kill(card.id, &ClientFilter::default(), 1), Killed { count: 1, me: true });
@@ -361,7 +410,7 @@ mod tests {
     fn a_line_shows_what_the_session_published() {
         let clients = Clients::default();
         let (ours, _theirs) = UnixStream::pair().unwrap();
-        let card = clients.add(ours.as_raw_fd(), peer(7), 1_000);
+        let card = clients.add(ours.as_raw_fd(), peer(7), 0, 1_000);
         let mut session = Session::new(card.id, true, true);
         session.db = 3;
         session.labels.name = "worker".into();

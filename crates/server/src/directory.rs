@@ -19,6 +19,10 @@ pub mod bit {
     pub const CONTAINER: u32 = 1 << 7;
     /// Works on no key it names: on the whole dataset, or on none of it.
     pub const KEYLESS: u32 = 1 << 8;
+    /// Allowed to a RESP2 connection that listens.
+    pub const LISTENER: u32 = 1 << 9;
+    /// Its answers are messages: CLIENT REPLY does not withhold them.
+    pub const ANSWERS_BY_PUSH: u32 = 1 << 10;
 }
 
 /// A command as the server sees it.
@@ -31,6 +35,10 @@ pub struct Command {
     pub bits: u32,
     pub subcommands: Vec<Command>,
 }
+
+/// Where messages come between replies, RESP2 could not tell them from replies to others.
+const LISTENER: [&str; 9] =
+    ["subscribe", "unsubscribe", "psubscribe", "punsubscribe", "ssubscribe", "sunsubscribe", "ping", "quit", "reset"];
 
 impl Command {
     fn new(row: &'static Row, container: Option<&'static str>, id: &mut usize) -> Command {
@@ -50,7 +58,9 @@ impl Command {
             (has(Flag::SkipSlowlog), bit::SKIP_SLOWLOG),
             (row.name == "client" || container == Some("client") || row.name == "shutdown", bit::UNPAUSABLE),
             (!row.subcommands.is_empty(), bit::CONTAINER),
-            (matches!(row.keys, commands::Keys::None), bit::KEYLESS),
+            (matches!(row.keys, commands::Keys::None | commands::Keys::NotKeys { .. }), bit::KEYLESS),
+            (LISTENER.contains(&row.name), bit::LISTENER),
+            (row.name.ends_with("subscribe"), bit::ANSWERS_BY_PUSH),
         ] {
             bits |= if on { bit } else { 0 };
         }

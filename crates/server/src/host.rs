@@ -3,7 +3,9 @@
 use crate::memory::{self, Allocator};
 use crate::start::apply_to_store;
 use crate::thread::{Worker, wall_ms};
-use commands::host::{ClientFilter, CommandLatency, Host, Killed, LatencyEvent, MemoryFigures, Pause, SlowCommand};
+use commands::host::{
+    ClientFilter, CommandLatency, Host, Killed, LatencyEvent, MemoryFigures, Pause, SlowCommand, Space,
+};
 use commands::session::Session;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -61,6 +63,36 @@ impl Host for Worker {
 
     fn client_unpause(&self) {
         self.node.clients.unpause();
+    }
+
+    fn subscribe(&self, me: &Session, space: Space, name: &[u8]) {
+        // It is in the register while its command runs.
+        let Some(card) = self.node.clients.card(me.id) else { return };
+        card.outbox.hold();
+        self.node.pubsub.subscribe(space, name, card);
+    }
+
+    fn unsubscribe(&self, me: &Session, space: Space, name: &[u8]) {
+        self.node.pubsub.unsubscribe(space, name, me.id);
+    }
+
+    fn publish(&self, space: Space, channel: &[u8], message: &[u8]) -> usize {
+        let mut delivery = self.delivery();
+        let count = self.node.pubsub.publish(space, channel, message, &mut delivery);
+        self.delivered(delivery);
+        count
+    }
+
+    fn topic_names(&self, space: Space, pattern: Option<&[u8]>) -> Vec<Box<[u8]>> {
+        self.node.pubsub.names(space, pattern)
+    }
+
+    fn topics(&self, space: Space) -> usize {
+        self.node.pubsub.count(space)
+    }
+
+    fn subscribers(&self, space: Space, name: &[u8]) -> usize {
+        self.node.pubsub.subscriber_count(space, name)
     }
 
     fn config_get(&self, patterns: &[&[u8]]) -> Vec<(String, String)> {

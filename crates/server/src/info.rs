@@ -4,7 +4,7 @@ use crate::memory::{Allocator, resident_bytes, system_bytes};
 use crate::node::{Node, Rate};
 use crate::stats::Summary;
 use crate::thread::wall_ms;
-use commands::host::REDIS_VERSION;
+use commands::host::{REDIS_VERSION, Space};
 use std::fmt::{Display, Write as _};
 use std::sync::atomic::Ordering::Relaxed;
 use store::StoreStats;
@@ -169,6 +169,7 @@ fn clients(facts: &Facts<'_>, text: &mut Text) {
         ("client_recent_max_output_buffer", &totals.output_bytes_max),
         ("blocked_clients", &0),
         ("tracking_clients", &0),
+        ("pubsub_clients", &totals.listening),
         ("clients_in_timeout_table", &0),
         ("total_blocking_keys", &0),
         ("total_blocking_keys_on_nokey", &0),
@@ -295,9 +296,9 @@ fn stats(facts: &Facts<'_>, text: &mut Text) {
         ("current_eviction_exceeded_time", &0),
         ("keyspace_hits", &store.keyspace_hits),
         ("keyspace_misses", &store.keyspace_misses),
-        ("pubsub_channels", &0),
-        ("pubsub_patterns", &0),
-        ("pubsubshard_channels", &0),
+        ("pubsub_channels", &node.pubsub.count(Space::Channel)),
+        ("pubsub_patterns", &node.pubsub.count(Space::Pattern)),
+        ("pubsubshard_channels", &node.pubsub.count(Space::Shard)),
         ("latest_fork_usec", &0),
         ("total_forks", &0),
         ("migrate_cached_sockets", &0),

@@ -4,6 +4,7 @@
 //! connection and its buffers, `park` is every way of waiting, `directory` leads from a name to a command's row.
 //! `thread` is a worker with its runtime, `node` what all workers share, `start` a server's beginning and end,
 //! `listen` its sockets, `clients` the register of connections. `stats`, `info`, `memory` and `log` say what happens;
+//! `pubsub` knows who listens, `outbox` is what others send to a connection;
 //! `host` answers the commands about the server itself; [`config`] is the configuration.
 //!
 //! Knows no value's type and no page's format.
@@ -17,7 +18,9 @@ mod listen;
 mod log;
 mod memory;
 mod node;
+mod outbox;
 mod park;
+mod pubsub;
 mod session;
 mod start;
 mod stats;

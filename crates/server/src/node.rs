@@ -3,6 +3,7 @@
 use crate::clients::Clients;
 use crate::config::ConfigStore;
 use crate::directory::Directory;
+use crate::pubsub::PubSub;
 use crate::stats::{LatencyEvents, Rates, SlowLog, Stats};
 use crate::thread::Post;
 use parking_lot::Mutex;
@@ -18,6 +19,7 @@ pub struct Node {
     pub store: Arc<Store>,
     pub directory: Directory,
     pub clients: Clients,
+    pub pubsub: PubSub,
     pub stats: Stats,
     pub slow_log: SlowLog,
     pub latency_events: LatencyEvents,

@@ -5,6 +5,7 @@ use crate::clients::Card;
 use crate::directory::CommandPlace;
 use crate::thread::Worker;
 use commands::Args;
+use commands::host::Space;
 use commands::session::Session;
 use resp::{Limits, Parsed, Progress, ProtocolError, Source, Span, parse};
 use std::borrow::Cow;
@@ -362,6 +363,9 @@ pub enum End {
 impl Connection {
     /// Waits for bytes; sends what the client has not taken meanwhile.
     pub fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        if self.session.pushes && self.card.outbox.poll_held(cx.waker()) && self.work.is_none() {
+            self.work = Some(self.worker.take_work());
+        }
         if self.work.is_some() {
             // Input is taken even while the socket is full: a client may write a whole pipeline before it reads.
             let _ = self.poll_send(cx)?;
@@ -387,6 +391,9 @@ impl Connection {
         if received == 0 {
             return Poll::Ready(Err(End::Eof));
         }
+        if self.session.pushes {
+            self.card.outbox.hold();
+        }
         batch.filled += received;
         batch.starved = false;
         batch.was_full = batch.filled == batch.input.len();
@@ -401,26 +408,29 @@ impl Connection {
 
     /// Sends until all is sent (Ready) or the socket is full (Pending, and the task is woken when it is not).
     pub fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
-        let Some(work) = &mut self.work else { return Poll::Ready(Ok(())) };
-        while work.has_output() {
-            let sent = ready!(self.stream.poll_write(cx, work.unsent())).map_err(io_end)?;
-            work.sent += sent;
-            // Who reads, however slowly, is not idle.
-            self.card.active_ms.store(self.worker.now_ms(), Relaxed);
-            self.worker.stats().net_out_bytes.add(sent as u64);
+        loop {
+            let Some(work) = &mut self.work else { return Poll::Ready(Ok(())) };
+            while work.has_output() {
+                let sent = ready!(self.stream.poll_write(cx, work.unsent())).map_err(io_end)?;
+                work.sent += sent;
+                // Who reads, however slowly, is not idle.
+                self.card.active_ms.store(self.worker.now_ms(), Relaxed);
+                self.worker.stats().net_out_bytes.add(sent as u64);
+            }
+            if !self.sent_all() {
+                return Poll::Ready(Ok(()));
+            }
         }
-        self.sent_all();
-        Poll::Ready(Ok(()))
     }
 
     /// The one send of a batch. What the socket does not take stays, and is sent while waiting for more input.
     pub fn send(&mut self) -> Result<(), End> {
-        let Some(work) = &mut self.work else { return Ok(()) };
         for _ in 0..SENDS_MAX {
-            if !work.has_output() {
-                self.sent_all();
+            let Some(work) = &mut self.work else { return Ok(()) };
+            if !work.has_output() && !self.sent_all() {
                 return Ok(());
             }
+            let Some(work) = &mut self.work else { return Ok(()) };
             match self.stream.try_write(work.unsent()) {
                 Ok(sent) => {
                     work.sent += sent;
@@ -433,13 +443,16 @@ impl Connection {
         self.held_back()
     }
 
-    fn sent_all(&mut self) {
-        let Some(work) = &mut self.work else { return };
+    /// True if others have sent it something, which is now the output.
+    fn sent_all(&mut self) -> bool {
+        let Some(work) = &mut self.work else { return false };
         work.clear_output();
         if self.card.output_bytes.load(Relaxed) != 0 {
             self.card.output_bytes.store(0, Relaxed);
             self.card.soft_since_ms.store(0, Relaxed);
         }
+        let soft_bytes = || self.worker.live().config.output_limit_pubsub.soft_bytes;
+        self.session.pushes && self.card.outbox.refill(&mut work.output, soft_bytes())
     }
 
     /// The client does not read as fast as it asks: what it owes itself is limited.
@@ -499,6 +512,14 @@ impl Drop for Connection {
             let mut lane = self.worker.lane();
             work.current.awaited.drain(..).for_each(|ticket| lane.release(ticket));
             work.prefetched.drain(..).for_each(|ticket| lane.release(ticket));
+        }
+        if self.session.pushes {
+            self.card.outbox.close();
+            for space in Space::ALL {
+                for name in self.session.listened(space) {
+                    self.worker.node.pubsub.unsubscribe(space, &name, self.card.id);
+                }
+            }
         }
         // Before the socket closes: a descriptor in the register is open.
         self.worker.node.clients.remove(&self.card);

@@ -8,6 +8,7 @@ use crate::listen::{self, Listeners};
 use crate::log::{self, Log};
 use crate::memory;
 use crate::node::Node;
+use crate::pubsub::{Mail, PubSub};
 use crate::stats::{LatencyEvents, Rates, SlowLog, Stats};
 use crate::thread::{self, Post, wall_ms};
 use flash::{DATA_OFFSET, FlashFiles, ThreadPool};
@@ -62,7 +63,7 @@ pub fn run(config_store: Arc<ConfigStore>) -> io::Result<()> {
     let (posts, inboxes): (Vec<_>, Vec<_>) = (0..workers)
         .map(|_| {
             let (sender, inbox) = tokio::sync::mpsc::unbounded_channel();
-            (Post { sender, connections: AtomicUsize::new(0) }, inbox)
+            (Post { sender, connections: AtomicUsize::new(0), mail: Mail::default() }, inbox)
         })
         .unzip();
     let node = Arc::new(Node {
@@ -70,6 +71,7 @@ pub fn run(config_store: Arc<ConfigStore>) -> io::Result<()> {
         directory,
         store,
         clients: Clients::default(),
+        pubsub: PubSub::default(),
         slow_log: SlowLog::default(),
         latency_events: LatencyEvents::default(),
         posts,
@@ -352,16 +354,20 @@ impl Applied {
 /// `timeout`, and the soft limit of `client-output-buffer-limit`.
 fn end_idle_and_slow(node: &Node, now_ms: u64) {
     let config = node.config.snapshot();
-    let soft_ms = config.output_limit_normal.soft_s.saturating_mul(1000);
     let timeout_ms = u64::from(config.timeout_s) * 1000;
-    let watches_output = config.output_limit_normal.soft_bytes > 0;
+    let limits = [config.output_limit_normal, config.output_limit_pubsub];
+    let watches_output = limits.iter().any(|limit| limit.soft_bytes > 0);
     if timeout_ms == 0 && !watches_output {
         return;
     }
-    let is_idle = |card: &Card| timeout_ms > 0 && now_ms.saturating_sub(card.active_ms.load(Relaxed)) > timeout_ms;
+    let is_idle = |card: &Card| {
+        timeout_ms > 0 && now_ms.saturating_sub(card.active_ms.load(Relaxed)) > timeout_ms && !card.listens()
+    };
     let is_slow = |card: &Card| {
-        let since_ms = card.soft_since_ms.load(Relaxed);
-        watches_output && since_ms != 0 && now_ms.saturating_sub(since_ms) > soft_ms
+        let since_ms = [card.soft_since_ms.load(Relaxed), card.outbox.soft_since_ms()];
+        since_ms.iter().zip(limits).any(|(&since_ms, limit)| {
+            limit.soft_bytes > 0 && since_ms != 0 && now_ms.saturating_sub(since_ms) > limit.soft_s.saturating_mul(1000)
+        })
     };
     let mut slow = 0;
     let ended = node.clients.end_where(|card| {

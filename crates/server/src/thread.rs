@@ -4,6 +4,7 @@
 use crate::clients::Peer;
 use crate::config::{Config, Policy};
 use crate::node::Node;
+use crate::pubsub::{Delivery, Mail};
 use crate::session::{Buffers, Connection, Stream, Work};
 use crate::stats::WorkerStats;
 use crate::worker::serve;
@@ -47,6 +48,8 @@ pub struct Post {
     pub sender: UnboundedSender<Message>,
     /// Connections given to it that have not ended.
     pub connections: std::sync::atomic::AtomicUsize,
+    /// Connections of its that were sent something by others.
+    pub mail: Mail,
 }
 
 /// The configuration as a worker reads it, per command and without a lock.
@@ -210,6 +213,15 @@ impl Worker {
         }
     }
 
+    /// For sending to other connections.
+    pub fn delivery(&self) -> Delivery<'_> {
+        Delivery::new(&self.node.posts, &self.node.clients, self.live().config.output_limit_pubsub)
+    }
+
+    pub fn delivered(&self, delivery: Delivery<'_>) {
+        self.stats().output_limit_closed.add(delivery.finish() as u64);
+    }
+
     pub fn connection_ended(&self) {
         self.node.posts[self.index].connections.fetch_sub(1, Relaxed);
     }
@@ -284,15 +296,18 @@ pub fn run(
             None => None,
         };
         let mut upkeep = tokio::task::spawn_local(keep_up(Rc::clone(&worker)));
+        let mut postman = tokio::task::spawn_local(deliver(Rc::clone(&worker)));
         let _ = started.send(Ok(()));
         let mut completions = completions.unwrap_or_else(|| tokio::task::spawn_local(std::future::pending()));
         tokio::select! {
             () = stopped(&worker, messages) => {}
             ended = &mut upkeep => fatal("demotion and expiry", ended),
             ended = &mut completions => fatal("flash completions", ended),
+            ended = &mut postman => fatal("messages", ended),
         }
         upkeep.abort();
         completions.abort();
+        postman.abort();
         worker.lane().drain();
     });
 }
@@ -335,10 +350,31 @@ fn connect(worker: &Rc<Worker>, Arrival { socket, peer }: Arrival) -> io::Result
         Stream::Unix(stream) => stream.as_raw_fd(),
     };
     let is_local = peer.is_local();
-    let card = worker.node.clients.add(fd, peer, wall_ms());
+    let card = worker.node.clients.add(fd, peer, worker.index, wall_ms());
     let authenticated = worker.live().config.requirepass.is_none();
     let session = Session::new(card.id, authenticated, is_local);
     Ok(Connection { worker: Rc::clone(worker), stream, session, card, work: None })
+}
+
+/// Outboxes sent before others have their turn.
+const DELIVERIES_MAX: usize = 64;
+
+/// Sends what others have put into the outboxes of this worker's connections. It runs behind the tasks that were ready
+/// when it was woken, so that what several publish at the same time leaves in one send.
+async fn deliver(worker: Rc<Worker>) {
+    let mail = &worker.node.posts[worker.index].mail;
+    let (mut cards, mut scratch) = (Vec::new(), Vec::new());
+    loop {
+        mail.take(&mut cards).await;
+        let soft_bytes = worker.live().config.output_limit_pubsub.soft_bytes;
+        for (at, card) in cards.drain(..).enumerate() {
+            if at % DELIVERIES_MAX == DELIVERIES_MAX - 1 {
+                tokio::task::yield_now().await;
+            }
+            let sent = card.outbox.flush(soft_bytes, &mut scratch, |bytes| card.send_now(bytes));
+            worker.stats().net_out_bytes.add(sent as u64);
+        }
+    }
 }
 
 /// The driver's descriptor; the driver closes it.

@@ -164,7 +164,12 @@ fn run(connection: &mut Connection) -> Ran {
         work.batch.next += 1;
         stats.commands.add(1);
         if session.reply != Reply::On {
-            withhold(session, &mut work.output, reply_from);
+            let is_push = command.is_some_and(|command| command.is(bit::ANSWERS_BY_PUSH)) && !failed;
+            let keep = if is_push { work.output.len() } else { reply_from };
+            withhold(session, &mut work.output, keep);
+        }
+        if session.pushes {
+            card.outbox.drain_into(&mut work.output, live.config.output_limit_pubsub.soft_bytes);
         }
         if session.changed {
             session.changed = false;
@@ -325,6 +330,14 @@ fn admit<'w>(
     if !session.authenticated && !command.is(bit::NO_AUTH) {
         return Err(refused(worker, command, "NOAUTH Authentication required.".into()));
     }
+    if session.listens_only && !command.is(bit::LISTENER) {
+        let text = format!(
+            "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this \
+             context",
+            command.name
+        );
+        return Err(refused(worker, command, text.into()));
+    }
     if node.clients.may_be_paused()
         && !command.is(bit::UNPAUSABLE)
         && node.clients.is_paused(command.is(bit::WRITE), now_ms)
@@ -383,7 +396,7 @@ fn keys<'a>(
 ) -> SmallVec<[Key<'a>; 4]> {
     let mut keys = SmallVec::new();
     match command.row.keys {
-        Keys::None => {}
+        Keys::None | Keys::NotKeys { .. } => {}
         // The usual case, without the list of positions.
         Keys::Range { first, last, .. } if first == last && first > 0 => {
             if let Some(name) = args.get(first as usize) {

@@ -176,7 +176,7 @@ fn write_info(out: &mut Out<'_>, container: Option<&str>, row: &'static Row) {
     out.set(flags.len());
     flags.iter().for_each(|flag| out.simple(flag));
     let (first, last, step) = match row.keys {
-        Keys::Range { first, last, step } => (first, last, step),
+        Keys::Range { first, last, step } | Keys::NotKeys { first, last, step } => (first, last, step),
         Keys::None | Keys::Counted { .. } | Keys::Rule(_) => (0, 0, 0),
     };
     for position in [first, last, step] {
@@ -196,12 +196,15 @@ fn write_info(out: &mut Out<'_>, container: Option<&str>, row: &'static Row) {
 /// What is done to a command's keys, in the words of Redis's key specifications: all that a writer might do, since
 /// rows do not say whether it reads the value it replaces.
 fn access(row: &Row) -> &'static [&'static str] {
+    if matches!(row.keys, Keys::NotKeys { .. }) {
+        return &["not_key"];
+    }
     if row.flags.contains(&Flag::Write) { &["RW", "access", "update"] } else { &["RO", "access"] }
 }
 
 fn write_key_specs(out: &mut Out<'_>, row: &Row) {
     let (begin, find): (i16, [(&str, i16); 3]) = match row.keys {
-        Keys::Range { first, last, step } => {
+        Keys::Range { first, last, step } | Keys::NotKeys { first, last, step } => {
             // Redis counts the last key from the first one, unless from the end.
             let last = if last < 0 { last } else { last - first };
             (first, [("lastkey", last), ("keystep", step), ("limit", 0)])
@@ -335,7 +338,7 @@ fn get_keys(cx: &mut Cx<'_>, with_flags: bool) -> Run {
     {
         row = sub;
     }
-    if matches!(row.keys, Keys::None) {
+    if matches!(row.keys, Keys::None | Keys::NotKeys { .. }) {
         return Err(Stop::error("ERR The command has no key arguments"));
     }
     let fits = if row.arity >= 0 {

@@ -35,6 +35,24 @@ impl Host for NoServer {
     fn client_unpause(&self) {
         no_server()
     }
+    fn subscribe(&self, _: &Session, _: Space, _: &[u8]) {
+        no_server()
+    }
+    fn unsubscribe(&self, _: &Session, _: Space, _: &[u8]) {
+        no_server()
+    }
+    fn publish(&self, _: Space, _: &[u8], _: &[u8]) -> usize {
+        no_server()
+    }
+    fn topic_names(&self, _: Space, _: Option<&[u8]>) -> Vec<Box<[u8]>> {
+        no_server()
+    }
+    fn topics(&self, _: Space) -> usize {
+        no_server()
+    }
+    fn subscribers(&self, _: Space, _: &[u8]) -> usize {
+        no_server()
+    }
     fn config_get(&self, _: &[&[u8]]) -> Vec<(String, String)> {
         no_server()
     }

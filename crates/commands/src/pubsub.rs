@@ -1,0 +1,297 @@
+//! Owns the commands of pub/sub. Never knows who else listens: the server does.
+
+use crate::connection::{help, nothing, unknown_subcommand};
+use crate::cx::{Cx, Run};
+use crate::host::Space;
+use crate::row::{Acl, Flag, Group, Keys, Row, Values, is, starts};
+
+const BASE: Row = Row {
+    keys: Keys::NONE,
+    flags: &[Flag::Pubsub, Flag::Noscript, Flag::Loading, Flag::Stale],
+    acl: &[Acl::Pubsub, Acl::Slow],
+    values: Values::Untouched,
+    group: Group::Pubsub,
+    since: "2.0.0",
+    syntax: "",
+    run: nothing,
+    ..Row::BASE
+};
+
+/// Shard channels lie in slots as keys do, but are none.
+const SHARD_CHANNELS: Keys = Keys::NotKeys { first: 1, last: -1, step: 1 };
+
+pub const ROWS: &[Row] = &[
+    Row {
+        name: "psubscribe",
+        arity: -2,
+        complexity: "O(N) where N is the number of patterns.",
+        summary: "Listens to every channel whose name fits one of the patterns.",
+        syntax: "pattern [pattern ...]",
+        examples: &[
+            is("PSUBSCRIBE news.*", "1) \"psubscribe\"\n2) \"news.*\"\n3) (integer) 1"),
+            is("PUNSUBSCRIBE news.*", "1) \"punsubscribe\"\n2) \"news.*\"\n3) (integer) 0"),
+        ],
+        run: |cx| subscribe(cx, Space::Pattern, "psubscribe"),
+        ..BASE
+    },
+    Row {
+        name: "publish",
+        arity: 3,
+        flags: &[Flag::Pubsub, Flag::Loading, Flag::Stale, Flag::Fast],
+        acl: &[Acl::Pubsub, Acl::Fast],
+        complexity: "O(N+M) where N is the number of the channel's subscribers and M the number of patterns in use.",
+        summary: "Sends a message to all who listen to a channel, and tells how many they are.",
+        syntax: "channel message",
+        examples: &[is("PUBLISH news hello", "(integer) 0")],
+        run: |cx| publish(cx, Space::Channel),
+        ..BASE
+    },
+    Row {
+        name: "pubsub",
+        arity: -2,
+        flags: &[],
+        acl: &[Acl::Slow],
+        since: "2.8.0",
+        complexity: "Depends on subcommand.",
+        summary: "A container for commands about who listens.",
+        examples: &[is("PUBSUB NOSUCH", "(error) ERR unknown subcommand 'NOSUCH'. Try PUBSUB HELP.")],
+        subcommands: PUBSUB_ROWS,
+        run: |cx| unknown_subcommand(cx.args, "PUBSUB"),
+        ..BASE
+    },
+    Row {
+        name: "punsubscribe",
+        arity: -1,
+        complexity: "O(N) where N is the number of patterns.",
+        summary: "Stops listening to the patterns, or to all.",
+        syntax: "[pattern [pattern ...]]",
+        examples: &[is("PUNSUBSCRIBE", "1) \"punsubscribe\"\n2) (nil)\n3) (integer) 0")],
+        run: |cx| unsubscribe(cx, Space::Pattern, "punsubscribe"),
+        ..BASE
+    },
+    Row {
+        name: "spublish",
+        arity: 3,
+        keys: Keys::NotKeys { first: 1, last: 1, step: 1 },
+        flags: &[Flag::Pubsub, Flag::Loading, Flag::Stale, Flag::Fast],
+        acl: &[Acl::Pubsub, Acl::Fast],
+        since: "7.0.0",
+        complexity: "O(N) where N is the number of the channel's subscribers.",
+        summary: "Sends a message to all who listen to a shard channel, and tells how many they are.",
+        syntax: "shardchannel message",
+        examples: &[is("SPUBLISH orders hello", "(integer) 0")],
+        run: |cx| publish(cx, Space::Shard),
+        ..BASE
+    },
+    Row {
+        name: "ssubscribe",
+        arity: -2,
+        keys: SHARD_CHANNELS,
+        since: "7.0.0",
+        complexity: "O(N) where N is the number of shard channels.",
+        summary: "Listens to shard channels.",
+        syntax: "shardchannel [shardchannel ...]",
+        examples: &[
+            is("SSUBSCRIBE orders", "1) \"ssubscribe\"\n2) \"orders\"\n3) (integer) 1"),
+            is("SUNSUBSCRIBE orders", "1) \"sunsubscribe\"\n2) \"orders\"\n3) (integer) 0"),
+        ],
+        run: |cx| subscribe(cx, Space::Shard, "ssubscribe"),
+        ..BASE
+    },
+    Row {
+        name: "subscribe",
+        arity: -2,
+        complexity: "O(N) where N is the number of channels.",
+        summary: "Listens to channels.",
+        syntax: "channel [channel ...]",
+        examples: &[
+            is("SUBSCRIBE news", "1) \"subscribe\"\n2) \"news\"\n3) (integer) 1"),
+            is("PING", "1) \"pong\"\n2) \"\""),
+            is(
+                "GET k",
+                "(error) ERR Can't execute 'get': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are \
+                 allowed in this context",
+            ),
+            is("UNSUBSCRIBE", "1) \"unsubscribe\"\n2) \"news\"\n3) (integer) 0"),
+        ],
+        run: |cx| subscribe(cx, Space::Channel, "subscribe"),
+        ..BASE
+    },
+    Row {
+        name: "sunsubscribe",
+        arity: -1,
+        keys: SHARD_CHANNELS,
+        since: "7.0.0",
+        complexity: "O(N) where N is the number of shard channels.",
+        summary: "Stops listening to the shard channels, or to all.",
+        syntax: "[shardchannel [shardchannel ...]]",
+        examples: &[is("SUNSUBSCRIBE", "1) \"sunsubscribe\"\n2) (nil)\n3) (integer) 0")],
+        run: |cx| unsubscribe(cx, Space::Shard, "sunsubscribe"),
+        ..BASE
+    },
+    Row {
+        name: "unsubscribe",
+        arity: -1,
+        complexity: "O(N) where N is the number of channels.",
+        summary: "Stops listening to the channels, or to all.",
+        syntax: "[channel [channel ...]]",
+        examples: &[is("UNSUBSCRIBE nosuch", "1) \"unsubscribe\"\n2) \"nosuch\"\n3) (integer) 0")],
+        run: |cx| unsubscribe(cx, Space::Channel, "unsubscribe"),
+        ..BASE
+    },
+];
+
+const LOOK: Row = Row { flags: &[Flag::Pubsub, Flag::Loading, Flag::Stale], since: "2.8.0", ..BASE };
+
+const PUBSUB_ROWS: &[Row] = &[
+    Row {
+        name: "channels",
+        arity: -2,
+        complexity: "O(N) where N is the number of channels somebody listens to.",
+        summary: "Lists the channels somebody listens to.",
+        syntax: "[pattern]",
+        examples: &[
+            is("PUBSUB CHANNELS nosuch*", "(empty array)"),
+            is(
+                "PUBSUB CHANNELS a b",
+                "(error) ERR unknown subcommand or wrong number of arguments for 'CHANNELS'. Try PUBSUB HELP.",
+            ),
+        ],
+        run: |cx| names(cx, Space::Channel),
+        ..LOOK
+    },
+    Row {
+        name: "help",
+        arity: 2,
+        flags: &[Flag::Loading, Flag::Stale],
+        acl: &[Acl::Slow],
+        since: "6.2.0",
+        summary: "Returns helpful text about the different subcommands.",
+        examples: &[starts("PUBSUB HELP", " 1) PUBSUB <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")],
+        run: |cx| help(cx, "PUBSUB", PUBSUB_ROWS),
+        ..LOOK
+    },
+    Row {
+        name: "numpat",
+        arity: 2,
+        summary: "Tells how many patterns somebody listens to.",
+        examples: &[is("PUBSUB NUMPAT", "(integer) 0")],
+        run: |cx| {
+            cx.out.int(cx.server.topics(Space::Pattern) as i64);
+            Ok(())
+        },
+        ..LOOK
+    },
+    Row {
+        name: "numsub",
+        arity: -2,
+        complexity: "O(N) where N is the number of channels named.",
+        summary: "Tells how many listen to each of the channels.",
+        syntax: "[channel [channel ...]]",
+        examples: &[is("PUBSUB NUMSUB a", "1) \"a\"\n2) (integer) 0"), is("PUBSUB NUMSUB", "(empty array)")],
+        run: |cx| counts(cx, Space::Channel),
+        ..LOOK
+    },
+    Row {
+        name: "shardchannels",
+        arity: -2,
+        since: "7.0.0",
+        complexity: "O(N) where N is the number of shard channels somebody listens to.",
+        summary: "Lists the shard channels somebody listens to.",
+        syntax: "[pattern]",
+        examples: &[is("PUBSUB SHARDCHANNELS", "(empty array)")],
+        run: |cx| names(cx, Space::Shard),
+        ..LOOK
+    },
+    Row {
+        name: "shardnumsub",
+        arity: -2,
+        since: "7.0.0",
+        complexity: "O(N) where N is the number of shard channels named.",
+        summary: "Tells how many listen to each of the shard channels.",
+        syntax: "[shardchannel [shardchannel ...]]",
+        examples: &[is("PUBSUB SHARDNUMSUB a", "1) \"a\"\n2) (integer) 0")],
+        run: |cx| counts(cx, Space::Shard),
+        ..LOOK
+    },
+];
+
+/// The answer for one name; it is a push message where the protocol has those.
+fn confirm(cx: &mut Cx<'_>, space: Space, word: &str, name: Option<&[u8]>) {
+    cx.out.push(3);
+    cx.out.bulk(word.as_bytes());
+    cx.out.bulk_or_null(name);
+    cx.out.int(cx.session.listens_to(space) as i64);
+}
+
+fn subscribe(cx: &mut Cx<'_>, space: Space, word: &str) -> Run {
+    for name in cx.args.from(1) {
+        if cx.session.subscribe(space, name) {
+            cx.server.subscribe(cx.session, space, name);
+        }
+        confirm(cx, space, word, Some(name));
+    }
+    Ok(())
+}
+
+fn unsubscribe(cx: &mut Cx<'_>, space: Space, word: &str) -> Run {
+    let args = cx.args;
+    if args.len() > 1 {
+        for name in args.from(1) {
+            leave(cx, space, name);
+            confirm(cx, space, word, Some(name));
+        }
+        return Ok(());
+    }
+    let names = cx.session.listened(space);
+    if names.is_empty() {
+        confirm(cx, space, word, None);
+    }
+    for name in names {
+        leave(cx, space, &name);
+        confirm(cx, space, word, Some(&name));
+    }
+    Ok(())
+}
+
+fn leave(cx: &mut Cx<'_>, space: Space, name: &[u8]) {
+    if cx.session.unsubscribe(space, name) {
+        cx.server.unsubscribe(cx.session, space, name);
+    }
+}
+
+/// RESET: nobody is told.
+pub fn leave_all(cx: &mut Cx<'_>) {
+    for space in Space::ALL {
+        for name in cx.session.listened(space) {
+            leave(cx, space, &name);
+        }
+    }
+}
+
+fn publish(cx: &mut Cx<'_>, space: Space) -> Run {
+    let count = cx.server.publish(space, &cx.args[1], &cx.args[2]);
+    cx.out.int(count as i64);
+    Ok(())
+}
+
+fn names(cx: &mut Cx<'_>, space: Space) -> Run {
+    if cx.args.len() > 3 {
+        let name = String::from_utf8_lossy(&cx.args[1][..cx.args[1].len().min(128)]);
+        let text = format!("ERR unknown subcommand or wrong number of arguments for '{name}'. Try PUBSUB HELP.");
+        return Err(crate::cx::Stop::Error(text.into()));
+    }
+    let names = cx.server.topic_names(space, cx.args.get(2));
+    cx.out.array(names.len());
+    names.iter().for_each(|name| cx.out.bulk(name));
+    Ok(())
+}
+
+fn counts(cx: &mut Cx<'_>, space: Space) -> Run {
+    cx.out.array(2 * (cx.args.len() - 2));
+    for name in cx.args.from(2) {
+        cx.out.bulk(name);
+        cx.out.int(cx.server.subscribers(space, name) as i64);
+    }
+    Ok(())
+}

@@ -1,0 +1,250 @@
+//! Listening and publishing, over sockets; the same transcripts on Debian's redis-server where it is installed.
+
+mod common;
+
+use common::harness::shown;
+use common::{Client, Node, eventually};
+use resp::client::Value;
+use std::process::{Child, Command, Stdio};
+
+/// A redis-server of this test's own on a TCP port.
+struct Redis {
+    child: Child,
+    port: u16,
+    _directory: tempfile::TempDir,
+}
+
+impl Redis {
+    fn start() -> Option<Redis> {
+        let directory = tempfile::tempdir().unwrap();
+        let port = common::free_port();
+        let child = Command::new("redis-server")
+            .args(["--save", "", "--port", &port.to_string(), "--dir"])
+            .arg(directory.path())
+            .stdout(Stdio::null())
+            .spawn()
+            .inspect_err(|_| eprintln!("redis-server is not installed: nothing was compared with it"))
+            .ok()?;
+        eventually("redis-server starts", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
+        Some(Redis { child, port, _directory: directory })
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn connect(port: u16) -> Client {
+    Client::new(std::net::TcpStream::connect(("127.0.0.1", port)).unwrap())
+}
+
+/// Runs a transcript on a node, and on a redis-server.
+fn on_both(transcript: fn(&dyn Fn() -> Client)) {
+    let node = Node::start(&[]);
+    transcript(&|| node.connect());
+    if let Some(redis) = Redis::start() {
+        transcript(&|| connect(redis.port));
+    }
+}
+
+#[test]
+fn a_message_reaches_all_who_listen_and_nobody_else() {
+    on_both(|connect| {
+        let (mut a, mut b, mut c) = (connect(), connect(), connect());
+        a.send(b"SUBSCRIBE one two one\r\n");
+        assert_eq!(a.read(), "1) \"subscribe\"\n2) \"one\"\n3) (integer) 1");
+        assert_eq!(a.read(), "1) \"subscribe\"\n2) \"two\"\n3) (integer) 2");
+        assert_eq!(a.read(), "1) \"subscribe\"\n2) \"one\"\n3) (integer) 2");
+        assert_eq!(b.run("PSUBSCRIBE o*"), "1) \"psubscribe\"\n2) \"o*\"\n3) (integer) 1");
+        assert_eq!(b.run("PSUBSCRIBE *e"), "1) \"psubscribe\"\n2) \"*e\"\n3) (integer) 2");
+        assert_eq!(b.run("SUBSCRIBE one"), "1) \"subscribe\"\n2) \"one\"\n3) (integer) 3");
+        assert_eq!(c.run("PUBLISH one hello"), "(integer) 4");
+        assert_eq!(a.read(), "1) \"message\"\n2) \"one\"\n3) \"hello\"");
+        assert_eq!(b.read(), "1) \"message\"\n2) \"one\"\n3) \"hello\"");
+        let mut two = [b.read(), b.read()];
+        two.sort();
+        assert_eq!(two[0], "1) \"pmessage\"\n2) \"*e\"\n3) \"one\"\n4) \"hello\"");
+        assert_eq!(two[1], "1) \"pmessage\"\n2) \"o*\"\n3) \"one\"\n4) \"hello\"");
+        assert_eq!(c.run("PUBLISH two ''"), "(integer) 1");
+        assert_eq!(a.read(), "1) \"message\"\n2) \"two\"\n3) \"\"");
+        assert_eq!(c.run("PUBLISH three x"), "(integer) 1", "its end fits a pattern");
+        assert_eq!(c.run("PUBLISH four x"), "(integer) 0");
+        assert_eq!(c.run("PUBSUB NUMPAT"), "(integer) 2");
+        assert_eq!(c.run("PUBSUB NUMSUB one two x"), {
+            "1) \"one\"\n2) (integer) 2\n3) \"two\"\n4) (integer) 1\n5) \"x\"\n6) (integer) 0"
+        });
+        assert_eq!(c.run("PUBSUB CHANNELS t*"), "1) \"two\"");
+        a.send(b"UNSUBSCRIBE one nosuch\r\n");
+        assert_eq!(a.read(), "1) \"unsubscribe\"\n2) \"one\"\n3) (integer) 1");
+        assert_eq!(a.read(), "1) \"unsubscribe\"\n2) \"nosuch\"\n3) (integer) 1");
+        drop(b);
+        eventually("who has gone listens no more", || c.run("PUBLISH one again") == "(integer) 0");
+    });
+}
+
+#[test]
+fn shard_channels_are_apart() {
+    on_both(|connect| {
+        let (mut a, mut b) = (connect(), connect());
+        assert_eq!(a.run("SSUBSCRIBE orders"), "1) \"ssubscribe\"\n2) \"orders\"\n3) (integer) 1");
+        assert_eq!(a.run("SUBSCRIBE orders"), "1) \"subscribe\"\n2) \"orders\"\n3) (integer) 1");
+        assert_eq!(b.run("SPUBLISH orders one"), "(integer) 1");
+        assert_eq!(b.run("PUBLISH orders two"), "(integer) 1");
+        assert_eq!(a.read(), "1) \"smessage\"\n2) \"orders\"\n3) \"one\"");
+        assert_eq!(a.read(), "1) \"message\"\n2) \"orders\"\n3) \"two\"");
+        assert_eq!(b.run("PUBSUB SHARDCHANNELS"), "1) \"orders\"");
+        assert_eq!(b.run("PUBSUB SHARDNUMSUB orders x"), "1) \"orders\"\n2) (integer) 1\n3) \"x\"\n4) (integer) 0");
+        assert_eq!(a.run("SUNSUBSCRIBE"), "1) \"sunsubscribe\"\n2) \"orders\"\n3) (integer) 0");
+        assert_eq!(b.run("SPUBLISH orders x"), "(integer) 0");
+    });
+}
+
+#[test]
+fn who_listens_in_resp2_can_do_little_else() {
+    on_both(|connect| {
+        let mut a = connect();
+        a.run("SUBSCRIBE c");
+        let refusal = "(P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context";
+        assert_eq!(a.run("GET k"), format!("(error) ERR Can't execute 'get': only {refusal}"));
+        assert_eq!(a.run("CONFIG GET port"), format!("(error) ERR Can't execute 'config|get': only {refusal}"));
+        assert_eq!(a.run("PING"), "1) \"pong\"\n2) \"\"");
+        assert_eq!(a.run("PING hello"), "1) \"pong\"\n2) \"hello\"");
+        assert_eq!(a.run("UNSUBSCRIBE"), "1) \"unsubscribe\"\n2) \"c\"\n3) (integer) 0");
+        assert_eq!(a.run("PING"), "PONG");
+        a.run("SSUBSCRIBE c");
+        assert_eq!(a.run("GET k"), format!("(error) ERR Can't execute 'get': only {refusal}"));
+        assert_eq!(a.run("RESET"), "RESET");
+        assert_eq!(a.run("GET k"), "(nil)");
+        assert_eq!(a.run("PUBSUB SHARDCHANNELS"), "(empty array)");
+        a.run("PSUBSCRIBE *");
+        assert_eq!(a.run("QUIT"), "OK");
+        assert_eq!(a.read(), "(closed)");
+    });
+}
+
+#[test]
+fn who_listens_in_resp3_can_do_everything() {
+    on_both(|connect| {
+        let (mut a, mut b) = (connect(), connect());
+        a.run("HELLO 3");
+        assert!(matches!(a.value(&[b"SUBSCRIBE", b"c"]), Some(Value::Push(items)) if items.len() == 3));
+        assert_eq!(a.run("SET k v"), "OK");
+        assert_eq!(a.run("PING"), "PONG");
+        assert_eq!(b.run("PUBLISH c m"), "(integer) 1");
+        let Some(Value::Push(items)) = a.reply() else { panic!("a push") };
+        assert_eq!(items.iter().map(shown).collect::<Vec<_>>(), ["\"message\"", "\"c\"", "\"m\""]);
+        let flags = |client: &mut Client| {
+            let list = client.run("CLIENT LIST TYPE pubsub");
+            let line = list.split("flags=").nth(1).unwrap().to_owned();
+            line.split(' ').take(5).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(flags(&mut b), "P db=0 sub=1 psub=0 ssub=0");
+        assert_eq!(b.run("CLIENT LIST TYPE normal").matches("flags=N").count(), 1);
+        // Messages come although replies are switched off, and so do the answers that are messages.
+        a.send(b"CLIENT REPLY OFF\r\nGET k\r\nSUBSCRIBE d\r\n");
+        assert_eq!(a.read(), "1) \"subscribe\"\n2) \"d\"\n3) (integer) 2");
+        assert_eq!(b.run("PUBLISH d m"), "(integer) 1");
+        assert_eq!(a.read(), "1) \"message\"\n2) \"d\"\n3) \"m\"");
+    });
+}
+
+/// Redis 7.2's order; 7.0 sends the message first.
+#[test]
+fn ones_own_message_comes_behind_the_reply() {
+    let node = Node::start(&[]);
+    let mut a = node.connect();
+    a.run("HELLO 3");
+    a.run("SUBSCRIBE c");
+    a.send(b"PUBLISH c 1\r\nPUBLISH c 2\r\nPING\r\n");
+    for expected in ["(integer) 1", "1) \"message\"\n2) \"c\"\n3) \"1\"", "(integer) 1"] {
+        assert_eq!(a.read(), expected);
+    }
+    assert_eq!(a.read(), "1) \"message\"\n2) \"c\"\n3) \"2\"");
+    assert_eq!(a.read(), "PONG");
+}
+
+#[test]
+fn nothing_is_lost_and_the_order_is_kept_when_many_publish_to_many() {
+    const EACH: usize = 2000;
+    const PUBLISHERS: usize = 4;
+    let node = Node::start(&[("client-output-buffer-limit", "pubsub 0 0 0")]);
+    let listeners: Vec<Client> = (0..8)
+        .map(|_| {
+            let mut client = node.connect();
+            client.run("SUBSCRIBE c");
+            client
+        })
+        .collect();
+    std::thread::scope(|scope| {
+        for publisher in 0..PUBLISHERS {
+            let mut client = node.connect();
+            scope.spawn(move || {
+                for batch in 0..EACH / 100 {
+                    let pad = "x".repeat(batch * 20);
+                    let text: String =
+                        (0..100).map(|at| format!("PUBLISH c {publisher}:{}:{pad}\r\n", batch * 100 + at)).collect();
+                    client.send(text.as_bytes());
+                    for _ in 0..100 {
+                        assert_eq!(client.read(), "(integer) 8");
+                    }
+                }
+            });
+        }
+        for (index, mut listener) in listeners.into_iter().enumerate() {
+            scope.spawn(move || {
+                let mut next = [0; PUBLISHERS];
+                for count in 0..EACH * PUBLISHERS {
+                    if index == 0 && count == 100 {
+                        // It does not read for a while: the rest waits for it.
+                        std::thread::sleep(std::time::Duration::from_millis(300));
+                    }
+                    let message = listener.read();
+                    let text = message.split('"').nth(5).unwrap();
+                    let mut parts = text.split(':').map(|part| part.parse::<usize>());
+                    let (publisher, number) = (parts.next().unwrap().unwrap(), parts.next().unwrap().unwrap());
+                    assert_eq!(number, next[publisher], "of publisher {publisher}");
+                    next[publisher] += 1;
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn who_does_not_read_is_closed_and_costs_no_memory() {
+    let node = Node::start(&[("client-output-buffer-limit", "pubsub 1mb 0 0")]);
+    let (mut slow, mut other, mut publisher) = (node.connect(), node.connect(), node.connect());
+    slow.run("SUBSCRIBE c");
+    other.run("PSUBSCRIBE *");
+    let message = "m".repeat(10_000);
+    let before = node.resident_bytes();
+    let mut sent = 0;
+    while publisher.run(&format!("PUBLISH c {message}")) == "(integer) 2" {
+        assert!(other.read().contains(&message));
+        sent += message.len();
+        assert!(sent < 200 << 20, "it is never closed");
+    }
+    assert!(other.read().contains(&message));
+    let grown = node.resident_bytes().saturating_sub(before);
+    assert!(grown < 8 << 20, "{grown} bytes more");
+    assert!(slow.rest().len() < sent, "it was cut off");
+    assert_eq!(publisher.info("stats", "client_output_buffer_limit_disconnections"), "1");
+    eventually("one listens", || publisher.run("PUBLISH c x") == "(integer) 1");
+}
+
+#[test]
+fn who_reads_too_slowly_for_too_long_is_closed() {
+    let node = Node::start(&[("client-output-buffer-limit", "pubsub 0 256kb 1")]);
+    let (mut slow, mut publisher) = (node.connect(), node.connect());
+    slow.run("SUBSCRIBE c");
+    // More than sockets hold.
+    let message = vec![b'm'; 1 << 20];
+    for _ in 0..16 {
+        assert_eq!(publisher.value(&[b"PUBLISH", b"c", &message]), Some(Value::Int(1)));
+    }
+    assert!(publisher.run("CLIENT LIST TYPE pubsub").contains(" sub=1 "));
+    eventually("it is closed", || publisher.run("PUBLISH c x") == "(integer) 0");
+}
