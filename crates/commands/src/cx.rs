@@ -97,6 +97,36 @@ impl<'a> std::ops::Index<usize> for Args<'a> {
     }
 }
 
+/// A command's arguments, kept beyond the batch they came in.
+#[derive(Debug, Clone)]
+pub struct OwnedArgs {
+    bytes: Box<[u8]>,
+    spans: Box<[Span]>,
+}
+
+impl OwnedArgs {
+    pub fn new(args: Args<'_>) -> OwnedArgs {
+        let mut bytes = Vec::with_capacity(args.from(0).map(<[u8]>::len).sum());
+        let spans = args
+            .from(0)
+            .map(|arg| {
+                let span = Span { start: bytes.len() as u32, len: arg.len() as u32 };
+                bytes.extend_from_slice(arg);
+                span
+            })
+            .collect();
+        OwnedArgs { bytes: bytes.into(), spans }
+    }
+
+    pub fn args(&self) -> Args<'_> {
+        Args::new(&self.bytes, &self.spans)
+    }
+
+    pub fn mem_bytes(&self) -> usize {
+        self.bytes.len() + size_of_val(&*self.spans)
+    }
+}
+
 /// All that a handler sees. The stripes of `keys` are locked while it runs.
 pub struct Cx<'a> {
     pub args: Args<'a>,

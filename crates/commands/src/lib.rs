@@ -24,6 +24,7 @@ mod object;
 mod pubsub;
 mod server;
 mod strings;
+mod transactions;
 
-pub use cx::{Args, Cx, Run, Settings, Stop};
+pub use cx::{Args, Cx, OwnedArgs, Run, Settings, Stop};
 pub use row::{Acl, Example, Expect, Flag, Group, Keys, Row, Values};

@@ -1,9 +1,11 @@
 //! Owns what a connection carries from one command to the next: plain data. Never knows its socket,
 //! its buffers or the worker that serves it.
 
+use crate::cx::{Args, OwnedArgs};
 use crate::host::Space;
 use resp::reply::Proto;
 use std::collections::BTreeSet;
+use store::Watches;
 
 /// A connection's own state. Handlers change it; the server reads it between commands.
 #[derive(Debug)]
@@ -23,6 +25,9 @@ pub struct Session {
     pub local: bool,
     /// Set whenever something that CLIENT LIST shows of it has changed, so that the server publishes it.
     pub changed: bool,
+    /// Between MULTI and EXEC.
+    pub multi: Option<Box<Multi>>,
+    pub watches: Watches,
     pub labels: Labels,
     /// Others may send to it: its outbox is looked at. Stays once it is set.
     pub pushes: bool,
@@ -54,6 +59,24 @@ impl Subscriptions {
             Space::Pattern => &mut self.patterns,
             Space::Shard => &mut self.shard,
         }
+    }
+}
+
+/// A transaction being put together.
+#[derive(Debug, Default)]
+pub struct Multi {
+    pub commands: Vec<OwnedArgs>,
+    /// Of what is queued.
+    pub bytes: usize,
+    /// A command was refused: EXEC will refuse all.
+    pub failed: bool,
+}
+
+impl Multi {
+    pub fn push(&mut self, args: Args<'_>) {
+        let args = OwnedArgs::new(args);
+        self.bytes += args.mem_bytes() + size_of::<OwnedArgs>();
+        self.commands.push(args);
     }
 }
 
@@ -90,6 +113,8 @@ impl Session {
             no_touch: false,
             local,
             changed: false,
+            multi: None,
+            watches: Watches::default(),
             labels: Labels::default(),
             pushes: false,
             listens_only: false,
@@ -154,6 +179,8 @@ impl Session {
         self.reply = Reply::On;
         self.no_evict = false;
         self.no_touch = false;
+        self.multi = None;
+        self.watches.clear();
         self.labels.name = Box::default();
         self.changed = true;
     }

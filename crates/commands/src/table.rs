@@ -2,7 +2,9 @@
 //! is the server's, whose directory applies renames; what is here serves COMMAND, the documentation and tests.
 
 use crate::row::Row;
-use crate::{connection, counters, databases, expiry, hashes, keys, lcs, object, pubsub, server, strings};
+use crate::{
+    connection, counters, databases, expiry, hashes, keys, lcs, object, pubsub, server, strings, transactions,
+};
 
 /// The families, a line each, in the order in which COMMAND lists them.
 static FAMILIES: &[&[Row]] = &[
@@ -15,6 +17,7 @@ static FAMILIES: &[&[Row]] = &[
     object::ROWS,
     databases::ROWS,
     pubsub::ROWS,
+    transactions::ROWS,
     connection::ROWS,
     server::ROWS,
 ];

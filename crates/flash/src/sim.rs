@@ -9,7 +9,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use store::io::{Done, Driver, Op, OpKind, PAGE_BYTES, PageBuf};
+use store::io::{Done, Driver, Op, OpKind, PAGE_BYTES, PageBuf, Reader};
 
 use crate::files::DATA_OFFSET;
 
@@ -342,6 +342,12 @@ impl SimDriver {
             let nanos = 20_000 + self.order.below(180_000);
             self.ready.push(Done { token: op.token, result, buf, nanos });
         }
+    }
+}
+
+impl Reader for Sim {
+    fn read(&self, path: u16, offset: u64, buf: &mut PageBuf) -> io::Result<()> {
+        self.device.lock().read(path, offset, buf)
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 use rustix::event::EventfdFlags;
-use store::io::{Done, Driver, Op, OpKind};
+use store::io::{Done, Driver, Op, OpKind, PageBuf, Reader};
 
 use crate::files::{self, FlashFiles};
 use crate::transfer::{Step, Transfer};
@@ -147,6 +147,13 @@ fn carry_out(files: &FlashFiles, op: &mut Op) -> io::Result<()> {
         }
         OpKind::Discard { bytes } if files.discards(op.path) => files::punch(file, offset, *bytes),
         OpKind::Discard { .. } => Ok(()),
+    }
+}
+
+impl Reader for FlashFiles {
+    fn read(&self, path: u16, offset: u64, buf: &mut PageBuf) -> io::Result<()> {
+        let file = self.file(path);
+        repeat(Transfer::read(buf.len()), |moved| file.read_at(&mut buf[moved..], offset + moved as u64))
     }
 }
 

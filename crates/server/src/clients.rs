@@ -68,6 +68,11 @@ pub struct Card {
     pub resp3: AtomicBool,
     pub no_evict: AtomicBool,
     pub no_touch: AtomicBool,
+    /// Queued commands, [`NO_MULTI`] outside a transaction, and their bytes.
+    multi: AtomicUsize,
+    multi_bytes: AtomicUsize,
+    /// Watched keys.
+    watches: AtomicUsize,
     /// Somebody has ended it: no further command runs.
     pub killed: AtomicBool,
     /// The worker that serves it.
@@ -79,6 +84,7 @@ pub struct Card {
 }
 
 pub const NO_COMMAND: usize = usize::MAX;
+const NO_MULTI: usize = usize::MAX;
 
 impl Card {
     /// Publishes what handlers may have changed.
@@ -90,6 +96,10 @@ impl Card {
         }
         self.no_evict.store(session.no_evict, Relaxed);
         self.no_touch.store(session.no_touch, Relaxed);
+        let multi = session.multi.as_ref();
+        self.multi.store(multi.map_or(NO_MULTI, |multi| multi.commands.len()), Relaxed);
+        self.multi_bytes.store(multi.map_or(0, |multi| multi.bytes), Relaxed);
+        self.watches.store(session.watches.len(), Relaxed);
         let mut labels = self.labels.lock();
         if *labels != session.labels {
             labels.clone_from(&session.labels);
@@ -134,6 +144,7 @@ impl Card {
         let mut flags = String::new();
         for (flag, on) in [
             ('P', self.listens()),
+            ('x', self.multi.load(Relaxed) != NO_MULTI),
             ('U', matches!(self.peer, Peer::Unix(_))),
             ('e', self.no_evict.load(Relaxed)),
             ('T', self.no_touch.load(Relaxed)),
@@ -150,8 +161,8 @@ impl Card {
         // Writing to a String cannot fail.
         let _ = writeln!(
             line,
-            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} multi=-1 \
-             qbuf={query} qbuf-free={query_free} argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl={output} oll={outbox_count} \
+            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} multi={} watch={} \
+             qbuf={query} qbuf-free={query_free} argv-mem=0 multi-mem={} rbs=0 rbp=0 obl={output} oll={outbox_count} \
              omem={} \
              tot-mem={} events={} cmd={command} user=default redir=-1 resp={} lib-name={} lib-ver={}",
             self.id,
@@ -165,6 +176,10 @@ impl Card {
             channels.load(Relaxed),
             patterns.load(Relaxed),
             shard.load(Relaxed),
+            // Outside a transaction: -1.
+            self.multi.load(Relaxed) as i64,
+            self.watches.load(Relaxed),
+            self.multi_bytes.load(Relaxed),
             output + outbox,
             self.memory_bytes(),
             if output + outbox > 0 { "rw" } else { "r" },
@@ -181,6 +196,7 @@ impl Card {
             + self.query_free_bytes.load(Relaxed)
             + self.output_bytes.load(Relaxed)
             + self.outbox.bytes()
+            + self.multi_bytes.load(Relaxed)
     }
 }
 
@@ -227,6 +243,9 @@ impl Clients {
             resp3: AtomicBool::new(false),
             no_evict: AtomicBool::new(false),
             no_touch: AtomicBool::new(false),
+            multi: AtomicUsize::new(NO_MULTI),
+            multi_bytes: AtomicUsize::new(0),
+            watches: AtomicUsize::new(0),
             killed: AtomicBool::new(false),
             worker,
             outbox: Outbox::default(),

@@ -23,6 +23,12 @@ pub mod bit {
     pub const LISTENER: u32 = 1 << 9;
     /// Its answers are messages: CLIENT REPLY does not withhold them.
     pub const ANSWERS_BY_PUSH: u32 = 1 << 10;
+    /// Works on whole databases: inside a transaction or script it needs every stripe.
+    pub const WHOLE: u32 = 1 << 11;
+    /// Runs at once between MULTI and EXEC.
+    pub const UNQUEUED: u32 = 1 << 12;
+    pub const NO_MULTI: u32 = 1 << 13;
+    pub const EXEC: u32 = 1 << 14;
 }
 
 /// A command as the server sees it.
@@ -61,6 +67,10 @@ impl Command {
             (matches!(row.keys, commands::Keys::None | commands::Keys::NotKeys { .. }), bit::KEYLESS),
             (LISTENER.contains(&row.name), bit::LISTENER),
             (row.name.ends_with("subscribe"), bit::ANSWERS_BY_PUSH),
+            (has(Flag::Keyspace), bit::WHOLE),
+            (matches!(row.name, "multi" | "exec" | "discard" | "watch" | "quit" | "reset"), bit::UNQUEUED),
+            (has(Flag::NoMulti), bit::NO_MULTI),
+            (row.name == "exec", bit::EXEC),
         ] {
             bits |= if on { bit } else { 0 };
         }

@@ -25,6 +25,7 @@ mod session;
 mod start;
 mod stats;
 mod thread;
+mod transaction;
 mod worker;
 
 pub use commands::host::REDIS_VERSION;

@@ -17,10 +17,14 @@ pub enum Wait {
     Pause,
     /// Others have their turn.
     Turn,
+    /// A script keeps a stripe for long.
+    Stripes,
 }
 
 /// How often a paused connection looks whether the pause is over.
 const PAUSE_STEP: Duration = Duration::from_millis(5);
+/// How often a command whose stripes a script keeps tries again.
+const STRIPES_STEP: Duration = Duration::from_millis(1);
 
 /// Waits for what the current command needs. No lock is held, other connections go on.
 pub async fn park(connection: &mut Connection, wait: Wait) {
@@ -40,6 +44,7 @@ pub async fn park(connection: &mut Connection, wait: Wait) {
             }
         }
         Wait::Pause => tokio::time::sleep(PAUSE_STEP).await,
+        Wait::Stripes => tokio::time::sleep(STRIPES_STEP).await,
         Wait::Turn => tokio::task::yield_now().await,
     }
 }

@@ -60,6 +60,9 @@ pub fn run(config_store: Arc<ConfigStore>) -> io::Result<()> {
         flash: flash.as_ref().map(|flash| flash.layout.clone()),
         secret: [random(), random()],
     });
+    if let Some(flash) = &flash {
+        store.set_reader(Arc::clone(&flash.files) as Arc<dyn store::io::Reader>);
+    }
     let (posts, inboxes): (Vec<_>, Vec<_>) = (0..workers)
         .map(|_| {
             let (sender, inbox) = tokio::sync::mpsc::unbounded_channel();

@@ -7,6 +7,7 @@ use crate::park::{Wait, park};
 use crate::session::{BATCH_COMMANDS_MAX, Batch, Connection, Current, End, Place, Prepared, Work};
 use crate::stats::{WorkerStats, shortened};
 use crate::thread::{Live, Worker};
+use crate::transaction;
 use commands::host::SlowCommand;
 use commands::session::{Reply, Session};
 use commands::{Args, Cx, Keys, Stop};
@@ -17,7 +18,7 @@ use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use store::{Admission, Hasher, Key, KeyHash, ReadError};
+use store::{Admission, Hasher, Key, KeyHash, Keyspace, ReadError};
 
 /// A command that is cold again and again (a key being demoted as fast as it is read) is read under no lock but
 /// without giving others their turn from then on.
@@ -134,7 +135,7 @@ fn run(connection: &mut Connection) -> Ran {
                 work.current.again = true;
                 break Ran::Waits(wait);
             }
-            Err(Halt::HangUp) => break Ran::Ends(End::Asked),
+            Err(Halt::End(end)) => break Ran::Ends(end),
         }
         ticks = worker.ticks();
         if let Some(command) = command {
@@ -247,10 +248,10 @@ fn prepare(worker: &Worker, session: &Session, batch: &mut Batch) {
 }
 
 /// Why a command has no reply of its own, or none yet.
-enum Halt {
+pub enum Halt {
     Wait(Wait),
     Error(Cow<'static, str>),
-    HangUp,
+    End(End),
 }
 
 /// One command: admitted, its keys hashed, its stripes locked, its handler run.
@@ -269,8 +270,22 @@ fn one<'w>(
     let known = batch.known();
     let command = match admit(worker, session, current, args, known, now_ms) {
         Ok(command) => command,
-        Err(halt) => return (None, Err(halt)),
+        Err(halt) => {
+            if let (Halt::Error(_), Some(multi)) = (&halt, &mut session.multi) {
+                multi.failed = true;
+            }
+            return (None, Err(halt));
+        }
     };
+    if session.multi.is_some() {
+        if !command.is(bit::UNQUEUED) {
+            let queued = transaction::queue(live, session, command, args, &mut Out::new(output, session.proto));
+            return (None, queued);
+        }
+        if command.is(bit::EXEC) {
+            return (Some(command), transaction::exec(worker, live, session, card, work, now_ms));
+        }
+    }
     if let Some(text) = current.failed.take() {
         return (Some(command), Err(Halt::Error(text)));
     }
@@ -280,10 +295,13 @@ fn one<'w>(
     }
     let store = &worker.node.store;
     let keys = keys(store.hasher(), command, args, known.and_then(|known| known.hash), positions);
+    let Some(ks) = store.try_lock(&keys, session.db, now_ms, !session.no_touch, &mut current.resume) else {
+        return (Some(command), Err(Halt::Wait(Wait::Stripes)));
+    };
     let result = (command.row.run)(&mut Cx {
         args,
         keys: &keys,
-        ks: store.lock(&keys, session.db, now_ms, !session.no_touch, &mut current.resume),
+        ks,
         out: Out::new(output, session.proto),
         session,
         settings: &live.settings,
@@ -300,6 +318,66 @@ fn one<'w>(
         }
     };
     (Some(command), Err(halt))
+}
+
+/// Runs a command inside a transaction, whose stripes are locked. Nothing stops it: its reply is complete.
+#[expect(clippy::too_many_arguments, reason = "as many as a command has around it")]
+pub fn inside(
+    worker: &Worker,
+    live: &Live,
+    session: &mut Session,
+    card: &Card,
+    ks: &mut Keyspace<'_>,
+    command: &Command,
+    args: Args<'_>,
+    keys: &[Key<'_>],
+    output: &mut Vec<u8>,
+) {
+    let (begun, reply_from) = (worker.ticks(), output.len());
+    card.command.store(command.id, Relaxed);
+    let result = loop {
+        let result = (command.row.run)(&mut Cx {
+            args,
+            keys,
+            ks: ks.inner(session.db, !session.no_touch),
+            out: Out::new(output, session.proto),
+            session,
+            settings: &live.settings,
+            server: worker,
+        });
+        match result {
+            // It stays where it is: nobody else may come between.
+            Err(Stop::Yield) => output.truncate(reply_from),
+            result => break result,
+        }
+    };
+    let stats = worker.stats();
+    let error = match result {
+        Ok(()) => None,
+        Err(Stop::Error(text)) => Some(text),
+        Err(Stop::Cold | Stop::Yield) => Some(match ks.resume.failed.take() {
+            Some(error) => read_failed(&error),
+            None => unreachable!("a cold value inside a transaction is read at once, or fails"),
+        }),
+    };
+    let counts = &stats.by_command[command.id];
+    if let Some(text) = &error {
+        output.truncate(reply_from);
+        Out::new(output, session.proto).error(text);
+        stats.error(text);
+        counts.failed.add(1);
+    }
+    ks.resume.clear();
+    let nanos = worker.nanos(begun, worker.ticks());
+    counts.calls.add(1);
+    counts.nanos.add(nanos);
+    if live.latency_tracking {
+        counts.latency().record(nanos);
+    }
+    if nanos >= live.slow_nanos {
+        slow(worker, live, card, command, args, nanos, ks.now_ms());
+    }
+    stats.commands.add(1);
 }
 
 /// Whether a command may run now.
@@ -373,7 +451,7 @@ fn unknown(worker: &Worker, args: Args<'_>) -> Halt {
     if name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:") {
         // A browser made to send HTTP here: it must not get as far as the commands in the request's body.
         tracing::warn!(worker = worker.index, "a client speaks HTTP, perhaps to attack: its connection is closed");
-        return Halt::HangUp;
+        return Halt::End(End::Asked);
     }
     let name = String::from_utf8_lossy(&name[..name.len().min(QUOTED_BYTES_MAX)]);
     let mut text = format!("ERR unknown command '{name}', with args beginning with: ");
@@ -387,7 +465,7 @@ fn unknown(worker: &Worker, args: Args<'_>) -> Halt {
 
 /// A command's keys with their hashes, in the order of their positions.
 #[inline]
-fn keys<'a>(
+pub fn keys<'a>(
     hasher: &Hasher,
     command: &Command,
     args: Args<'a>,
@@ -415,7 +493,7 @@ fn keys<'a>(
 
 /// The running command found something cold: its reads, and those of the batch's commands behind it, start together.
 #[cold]
-fn prefetch(worker: &Worker, session: &Session, work: &mut Work) {
+pub fn prefetch(worker: &Worker, session: &Session, work: &mut Work) {
     let Work { batch, current, prefetched, positions, .. } = work;
     let node = &*worker.node;
     let mut lane = worker.lane();

@@ -128,3 +128,9 @@ pub trait Driver {
     /// Operations pushed and not yet reaped.
     fn in_flight(&self) -> usize;
 }
+
+/// Reads pages while the caller waits, from any thread: for values found to be needed when nothing can wait any more.
+pub trait Reader: Send + Sync {
+    /// Fills the whole buffer, as [`OpKind::Read`] does.
+    fn read(&self, path: u16, offset: u64, buf: &mut PageBuf) -> io::Result<()>;
+}

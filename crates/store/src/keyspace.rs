@@ -1,18 +1,22 @@
 //! Owns what a handler sees of the store: keys and values of locked stripes.
-//! Never waits and never reads flash: what is cold is noted, and the handler is run again when it is there.
+//! Never waits: what is cold is noted, and the handler is run again when it is there. Inside a transaction or script
+//! that has begun, which cannot run again, it is read at once.
 
 use crate::counters::Counter;
+use crate::direct;
+use crate::guards::{Held, Stripes as _, all_stripes};
 use crate::hash::{Hasher, Key, KeyHash, STRIPES};
 use crate::index::Slot;
+use crate::lane::ReadError;
 pub use crate::object::Value;
 use crate::object::{Object, Parts};
 use crate::store::{Database, Store, Stripe, clean_place, expire};
 use crate::word::Word;
-use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 use value::{Boxed, Buffer, Kind};
 
 /// A value that is needed is on flash. What to read is in [`Resume::cold`].
@@ -74,6 +78,8 @@ pub struct Resume {
     pub cold: Vec<ColdRead>,
     pub(crate) names: HashMap<Identity, Named>,
     random: Option<u64>,
+    /// Why a value could not be read at once: what a [`Cold`] inside a transaction or script means.
+    pub failed: Option<ReadError>,
     /// For the handler's own progress (KEYS).
     pub cursor: u64,
     pub bytes: Vec<u8>,
@@ -87,6 +93,7 @@ impl Resume {
             self.names = HashMap::new();
         }
         self.random = None;
+        self.failed = None;
         self.cursor = 0;
         self.bytes = Vec::new();
         self.count = 0;
@@ -115,36 +122,19 @@ pub struct Inspect {
     pub expiry: Option<u64>,
 }
 
-enum Guards<'s> {
-    None,
-    One(usize, MutexGuard<'s, Stripe>),
-    /// Ascending.
-    Many(Vec<(usize, MutexGuard<'s, Stripe>)>),
-}
-
-impl Guards<'_> {
-    #[inline]
-    fn stripe(&mut self, stripe: usize) -> &mut Stripe {
-        match self {
-            Guards::One(held, guard) if *held == stripe => guard,
-            Guards::Many(guards) => {
-                let at = guards.binary_search_by_key(&stripe, |(held, _)| *held);
-                &mut guards[at.expect("a row names every key its handler touches")].1
-            }
-            _ => panic!("a row names every key its handler touches"),
-        }
-    }
-}
-
 pub struct Keyspace<'s> {
     store: &'s Store,
-    guards: Guards<'s>,
+    held: Held<'s>,
     db: usize,
     uid: u32,
     now_ms: u64,
     touch: bool,
+    /// Cold values are read at once, under the lock.
+    at_once: bool,
     wrote: bool,
     stopped: bool,
+    /// Read at once while RAM was full: they leave again when this command has run.
+    passing: Vec<(KeyHash, u32, usize)>,
     hits: u32,
     misses: u32,
     user_bytes: u64,
@@ -157,39 +147,112 @@ enum Found {
 }
 
 impl<'s> Keyspace<'s> {
+    /// `None`: a stripe was not to be had within `patience`. Without one it waits as long as it takes.
     #[inline]
     pub(crate) fn new(
         store: &'s Store,
         keys: &[Key<'_>],
-        db: usize,
-        now_ms: u64,
-        touch: bool,
+        how: Access,
+        patience: Option<Duration>,
         resume: &'s mut Resume,
-    ) -> Keyspace<'s> {
-        let guards = match keys {
-            [] => Guards::None,
-            [key] => Guards::One(key.hash.stripe(), store.stripe(key.hash.stripe())),
+    ) -> Option<Keyspace<'s>> {
+        let held = match keys {
+            [] => Held::none(store),
+            [key] => {
+                let stripe = key.hash.stripe();
+                let guard = match patience {
+                    None => store.stripe(stripe),
+                    Some(patience) => store.try_stripe(stripe, patience)?,
+                };
+                Held::one(store, stripe, guard)
+            }
             keys => {
                 let mut stripes: SmallVec<[usize; 32]> = keys.iter().map(|key| key.hash.stripe()).collect();
                 stripes.sort_unstable();
                 stripes.dedup();
-                Guards::Many(stripes.iter().map(|&stripe| (stripe, store.stripe(stripe))).collect())
+                Held::many(store, &stripes, patience)?
             }
         };
+        Some(Keyspace::over(store, held, how, resume))
+    }
+
+    /// With every stripe locked.
+    pub(crate) fn whole(
+        store: &'s Store,
+        how: Access,
+        patience: Option<Duration>,
+        resume: &'s mut Resume,
+    ) -> Option<Keyspace<'s>> {
+        let held = Held::many(store, &all_stripes(), patience)?;
+        Some(Keyspace::over(store, held, how, resume))
+    }
+
+    #[inline]
+    fn over(store: &'s Store, held: Held<'s>, Access { db, now_ms, touch }: Access, resume: &'s mut Resume) -> Self {
         Keyspace {
             store,
-            guards,
+            held,
             db,
             uid: store.uid(db),
             now_ms,
             touch,
+            at_once: false,
             wrote: false,
             stopped: false,
+            passing: Vec::new(),
             hits: 0,
             misses: 0,
             user_bytes: 0,
             resume,
         }
+    }
+
+    /// For a command that runs inside a transaction or script that holds these stripes: it sees the same moment, and
+    /// values that are cold are read at once.
+    pub fn inner(&mut self, db: usize, touch: bool) -> Keyspace<'_> {
+        let how = Access { db, now_ms: self.now_ms, touch };
+        let mut inner = Keyspace::over(self.store, self.held.inner(), how, self.resume);
+        inner.at_once = true;
+        inner
+    }
+
+    /// Whether the stripes of these keys are locked.
+    pub fn holds(&mut self, keys: &[Key<'_>]) -> bool {
+        keys.iter().all(|key| self.held.holds(key.hash.stripe()))
+    }
+
+    /// Locks the stripes of these keys too. False: another script wants what this one has, and asked first.
+    pub fn add(&mut self, keys: &[Key<'_>]) -> bool {
+        let stripes: SmallVec<[usize; 8]> = keys.iter().map(|key| key.hash.stripe()).collect();
+        self.held.add(&stripes)
+    }
+
+    /// Locks every stripe. False as in [`Keyspace::add`].
+    pub fn add_all(&mut self) -> bool {
+        self.held.count() == STRIPES || self.held.add(&all_stripes())
+    }
+
+    /// Notes which of the keys' values are on flash, to be read before a transaction or script begins.
+    pub fn want(&mut self, keys: &[Key<'_>]) -> Result<(), Cold> {
+        let mut cold = Ok(());
+        for key in keys {
+            let database = self.database(key);
+            if let Some(slot) = database.find(key) {
+                let word = database.table.word(slot);
+                if !word.is_hot() {
+                    cold = Err(self.is_cold(key, word));
+                }
+            }
+        }
+        cold
+    }
+
+    pub(crate) fn store(&self) -> &'s Store {
+        self.store
+    }
+
+    pub(crate) fn stripe_of(&mut self, key: &Key<'_>) -> &mut Stripe {
+        self.held.get(key.hash.stripe())
     }
 
     #[inline]
@@ -223,7 +286,16 @@ impl<'s> Keyspace<'s> {
 
     #[inline]
     fn database(&mut self, key: &Key<'_>) -> &mut Database {
-        self.guards.stripe(key.hash.stripe()).database_mut(self.uid)
+        self.held.get(key.hash.stripe()).database_mut(self.uid)
+    }
+
+    /// A handler changes this key: whoever watches it is told.
+    #[inline]
+    fn modified(&mut self, key: &Key<'_>) {
+        let db = self.db;
+        if let Some(watched) = &self.held.get(key.hash.stripe()).watched {
+            watched.changed(db, key.name);
+        }
     }
 
     fn is_cold(&mut self, key: &Key<'_>, word: Word) -> Cold {
@@ -233,17 +305,41 @@ impl<'s> Keyspace<'s> {
         Cold
     }
 
+    /// Reads a cold value at once, if that is how this command runs.
+    #[cold]
+    fn read(&mut self, key: &Key<'_>, word: Word) -> Result<(), Cold> {
+        if !self.at_once {
+            return Err(self.is_cold(key, word));
+        }
+        let (store, uid, now_ms) = (self.store, self.uid, self.now_ms);
+        match direct::install(store, self.database(key), key, uid, word, now_ms) {
+            Ok(passing) => self.passing.extend(passing.map(|address| (key.hash, uid, address))),
+            Err(error) => {
+                self.stopped = true;
+                self.resume.failed = Some(error);
+                return Err(Cold);
+            }
+        }
+        Ok(())
+    }
+
     /// The key's object, unless it has expired.
     #[inline]
     fn look(&mut self, key: &Key<'_>) -> Result<Found, Cold> {
         let (store, now_ms) = (self.store, self.now_ms);
-        let database = self.database(key);
-        let Some(slot) = database.find(key) else {
+        let mut database = self.database(key);
+        let Some(mut slot) = database.find(key) else {
             return Ok(Found::Absent);
         };
-        let word = database.table.word(slot);
+        let mut word = database.table.word(slot);
         if !word.is_hot() {
-            return Err(self.is_cold(key, word));
+            self.read(key, word)?;
+            database = self.database(key);
+            let Some(found) = database.find(key) else {
+                return Ok(Found::Absent);
+            };
+            slot = found;
+            word = database.table.word(slot);
         }
         let object = Object::from_address(word.address());
         if word.has_expiry() && object.expiry().is_some_and(|expiry| expiry <= now_ms) {
@@ -355,9 +451,10 @@ impl<'s> Keyspace<'s> {
         };
         self.touched(key, slot, object);
         self.wrote = true;
+        self.modified(key);
         let (store, clock) = (self.store, self.clock());
         self.user_bytes += key.name.len() as u64;
-        let word = self.guards.stripe(key.hash.stripe()).database_mut(self.uid).table.word_mut(slot);
+        let word = self.held.get(key.hash.stripe()).database_mut(self.uid).table.word_mut(slot);
         make_dirty(store, word, object, clock);
         Ok(Some(ValueMut { store, word, stripe: key.hash.stripe() as u16, user_bytes: &mut self.user_bytes }))
     }
@@ -392,6 +489,7 @@ impl<'s> Keyspace<'s> {
         };
         let object = Object::new_boxed(&store.arena, &parts, value);
         self.wrote = true;
+        self.modified(key);
         let database = self.database(key);
         match database.find(key) {
             Some(slot) => replace(store, database, slot, key.hash, object),
@@ -403,6 +501,7 @@ impl<'s> Keyspace<'s> {
     fn put(&mut self, key: &Key<'_>, kind: Kind, value: &[&[u8]], expiry: Option<u64>) {
         let (store, clock) = (self.store, self.clock());
         self.wrote = true;
+        self.modified(key);
         self.user_bytes += (key.name.len() + value.iter().map(|part| part.len()).sum::<usize>()) as u64;
         let stripe = key.hash.stripe() as u16;
         let parts = Parts { key: key.name, kind, raw: false, expiry, place: None, clock, stripe };
@@ -440,6 +539,7 @@ impl<'s> Keyspace<'s> {
             slot
         };
         self.wrote = true;
+        self.modified(key);
         self.database(key).discard(store, slot);
         Ok(true)
     }
@@ -452,6 +552,7 @@ impl<'s> Keyspace<'s> {
         };
         let (store, clock) = (self.store, self.clock());
         self.wrote = true;
+        self.modified(key);
         let database = self.database(key);
         let had = database.table.word(slot).has_expiry();
         database.expires = database.expires + usize::from(expiry.is_some()) - usize::from(had);
@@ -497,25 +598,46 @@ impl<'s> Keyspace<'s> {
 
     /// Keys of the current database.
     pub fn len(&mut self) -> u64 {
-        self.store.len(self.db)
+        match self.has_all() {
+            false => self.store.len(self.db),
+            true => {
+                let uid = self.uid;
+                (0..STRIPES).map(|stripe| self.held.get(stripe).keys(uid) as u64).sum()
+            }
+        }
+    }
+
+    /// Whether every stripe is held, rather than none: what works on whole databases is given one or the other.
+    fn has_all(&self) -> bool {
+        let count = self.held.count();
+        assert!(count == 0 || count == STRIPES, "a command on whole databases holds every stripe or none");
+        count > 0
     }
 
     pub fn is_empty(&mut self) -> bool {
         self.len() == 0
     }
 
-    /// Empties the current database, another, or all (`None`). No stripe may be locked.
+    /// Empties the current database, another, or all (`None`).
     pub fn flush(&mut self, db: Option<usize>, lazy: bool) {
-        debug_assert!(matches!(self.guards, Guards::None));
         self.wrote = true;
-        self.store.flush(db, lazy);
+        let store = self.store;
+        let taken = match self.has_all() {
+            true => store.take(db, &mut self.held),
+            false => store.take(db, &mut Held::all(store)),
+        };
+        store.drop_databases(taken, lazy);
     }
 
-    /// Exchanges two logical databases. No stripe may be locked.
+    /// Exchanges two logical databases.
     pub fn swap(&mut self, a: usize, b: usize) {
-        debug_assert!(matches!(self.guards, Guards::None));
         self.wrote = true;
-        self.store.swap(a, b);
+        let (store, now_ms) = (self.store, self.now_ms);
+        match self.has_all() {
+            true => store.swap(a, b, &mut self.held, now_ms),
+            false => store.swap(a, b, &mut Held::all(store), now_ms),
+        }
+        self.uid = store.uid(self.db);
     }
 
     /// A key of the current database, each about as likely.
@@ -558,17 +680,19 @@ impl<'s> Keyspace<'s> {
         let mut step = Step { wanted: count.clamp(1, SCAN_KEYS_MAX), found: Vec::new(), missing: Vec::new() };
         let mut cursor = Cursor::new(cursor);
         let mut next = 0;
+        let has_all = self.has_all();
         while cursor.stripe < STRIPES {
-            let position = match &mut self.guards {
-                Guards::None => {
-                    let stripe = self.store.stripe(cursor.stripe);
-                    step.gather(self.store, &stripe, self.uid, cursor, self.now_ms, self.resume)
-                }
-                guards => {
-                    let stripe = guards.stripe(cursor.stripe);
-                    step.gather(self.store, stripe, self.uid, cursor, self.now_ms, self.resume)
-                }
+            let mut own;
+            let stripe = if has_all {
+                &*self.held.get(cursor.stripe)
+            } else {
+                own = self.store.stripe(cursor.stripe);
+                &mut own
             };
+            let position = step.gather(self.store, stripe, self.uid, cursor, self.now_ms, self.resume);
+            if self.at_once {
+                step.read(self.store, self.now_ms, self.resume)?;
+            }
             match position {
                 Some(high) => {
                     next = Cursor { stripe: cursor.stripe, high }.number();
@@ -652,6 +776,24 @@ impl Step {
         None
     }
 
+    /// Reads the names that are missing at once; their stripe is locked.
+    fn read(&mut self, store: &Store, now_ms: u64, resume: &mut Resume) -> Result<(), Cold> {
+        for cold in self.missing.drain(..) {
+            match direct::name(store, cold.hash, cold.uid, cold.word) {
+                Ok(named) => {
+                    if named.expiry.is_none_or(|expiry| expiry > now_ms) {
+                        self.found.push((named.name, cold.word.kind()));
+                    }
+                }
+                Err(error) => {
+                    resume.failed = Some(error);
+                    return Err(Cold);
+                }
+            }
+        }
+        Ok(())
+    }
+
     #[expect(clippy::too_many_arguments, reason = "one call, in the loop above")]
     fn take(&mut self, store: &Store, high: u64, word: Word, uid: u32, stripe: usize, now_ms: u64, resume: &Resume) {
         let live = |expiry: Option<u64>| expiry.is_none_or(|expiry| expiry > now_ms);
@@ -671,9 +813,22 @@ impl Step {
     }
 }
 
+/// How a command looks at the keyspace.
+#[derive(Clone, Copy)]
+pub(crate) struct Access {
+    pub db: usize,
+    pub now_ms: u64,
+    pub touch: bool,
+}
+
 impl Drop for Keyspace<'_> {
     #[inline]
     fn drop(&mut self) {
+        if !self.passing.is_empty() {
+            for (hash, uid, address) in std::mem::take(&mut self.passing) {
+                self.held.get(hash.stripe()).database_mut(uid).pass(self.store, hash, address);
+            }
+        }
         // A run that stopped for a cold value is repeated: it counts once.
         if self.stopped {
             return;

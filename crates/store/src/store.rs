@@ -3,17 +3,21 @@
 
 use crate::arena::Arena;
 use crate::counters::{Counter, Counters};
+use crate::guards::{Guard, Held};
 use crate::hash::{Hasher, Key, KeyHash, STRIPES};
 use crate::index::{Slot, Table, prefetch_line};
-use crate::keyspace::{ColdRead, Keyspace, Resume};
+use crate::io::Reader;
+use crate::keyspace::{Access, ColdRead, Keyspace, Resume};
 use crate::object::Object;
 use crate::page::{Codec, Dictionary};
 use crate::segment::Segments;
 use crate::tier::Tier;
+use crate::watch::Watched;
 use crate::word::Word;
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use parking_lot::{Mutex, RwLock};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Weak, mpsc};
+use std::sync::{Arc, OnceLock, Weak, mpsc};
+use std::time::Duration;
 use value::Boxed;
 
 /// What happens to a write when neither RAM nor flash has room: Redis's maxmemory-policy.
@@ -127,6 +131,8 @@ pub struct Database {
 pub struct Stripe {
     /// Uid 0, where nearly everything is: beside the lock, a cache miss less.
     first: Database,
+    /// Keys that somebody watches, if any.
+    pub(crate) watched: Option<Box<Watched>>,
     /// From uid 1 on. SWAPDB exchanges uids, so that what is on flash keeps its database's number.
     others: Vec<Database>,
 }
@@ -135,9 +141,17 @@ pub struct Stripe {
 #[repr(align(64))]
 struct Line(Mutex<Stripe>);
 
+/// How long a stripe may take to be had before its owner is taken for a script that runs long.
+const LOCK_PATIENCE: Duration = Duration::from_millis(2);
+
 pub struct Store {
     /// Itself, for the thread that frees flushed databases.
-    me: Weak<Store>,
+    pub(crate) me: Weak<Store>,
+    /// Held by the one script that adds stripes to those it has.
+    pub(crate) adding: Mutex<()>,
+    pub(crate) reader: OnceLock<Arc<dyn Reader>>,
+    /// What a thread does while a stripe is not to be had.
+    waiting: OnceLock<fn()>,
     pub(crate) hasher: Hasher,
     pub(crate) arena: Arena,
     stripes: Box<[Line]>,
@@ -193,6 +207,9 @@ impl Store {
         };
         Arc::new_cyclic(|me| Store {
             me: me.clone(),
+            adding: Mutex::default(),
+            reader: OnceLock::new(),
+            waiting: OnceLock::new(),
             hasher: Hasher::new(config.secret),
             arena: Arena::new(config.workers),
             stripes: (0..STRIPES).map(|_| Line(Mutex::default())).collect(),
@@ -241,7 +258,31 @@ impl Store {
         touch: bool,
         resume: &'a mut Resume,
     ) -> Keyspace<'a> {
-        Keyspace::new(self, keys, db, now_ms, touch, resume)
+        Keyspace::new(self, keys, Access { db, now_ms, touch }, None, resume).expect("waited for without end")
+    }
+
+    /// As [`Store::lock`], but gives up when a script keeps a stripe for long.
+    #[inline]
+    pub fn try_lock<'a>(
+        &'a self,
+        keys: &[Key<'_>],
+        db: usize,
+        now_ms: u64,
+        touch: bool,
+        resume: &'a mut Resume,
+    ) -> Option<Keyspace<'a>> {
+        Keyspace::new(self, keys, Access { db, now_ms, touch }, Some(LOCK_PATIENCE), resume)
+    }
+
+    /// As [`Store::try_lock`], with every stripe.
+    pub fn try_lock_all<'a>(
+        &'a self,
+        db: usize,
+        now_ms: u64,
+        touch: bool,
+        resume: &'a mut Resume,
+    ) -> Option<Keyspace<'a>> {
+        Keyspace::whole(self, Access { db, now_ms, touch }, Some(LOCK_PATIENCE), resume)
     }
 
     /// Whether a command on this key would have to read flash first. Brings the key's entry into the cache.
@@ -288,8 +329,46 @@ impl Store {
     }
 
     #[inline]
-    pub(crate) fn stripe(&self, stripe: usize) -> MutexGuard<'_, Stripe> {
-        self.stripes[stripe].0.lock()
+    pub(crate) fn stripe(&self, stripe: usize) -> Guard<'_> {
+        match self.stripes[stripe].0.try_lock() {
+            Some(guard) => guard,
+            None => self.stripe_in_time(stripe),
+        }
+    }
+
+    #[cold]
+    fn stripe_in_time(&self, stripe: usize) -> Guard<'_> {
+        loop {
+            if let Some(guard) = self.stripes[stripe].0.try_lock_for(LOCK_PATIENCE) {
+                return guard;
+            }
+            self.wait();
+        }
+    }
+
+    #[inline]
+    pub(crate) fn try_stripe(&self, stripe: usize, patience: Duration) -> Option<Guard<'_>> {
+        let lock = &self.stripes[stripe].0;
+        lock.try_lock().or_else(|| lock.try_lock_for(patience))
+    }
+
+    /// A stripe has not been to be had for a while: a script has it.
+    pub(crate) fn wait(&self) {
+        if let Some(waiting) = self.waiting.get() {
+            waiting();
+        }
+    }
+
+    /// What a thread is to do, again and again, while it waits for a stripe that a script has. It must not use the
+    /// store.
+    pub fn set_waiting(&self, waiting: fn()) {
+        // The first one stays: a store has one server.
+        let _ = self.waiting.set(waiting);
+    }
+
+    /// What reads pages while a caller waits. Needed where there is flash.
+    pub fn set_reader(&self, reader: Arc<dyn Reader>) {
+        let _ = self.reader.set(reader);
     }
 
     /// Call with a stripe locked.
@@ -298,31 +377,44 @@ impl Store {
         self.uids[db].load(Relaxed)
     }
 
-    pub(crate) fn swap(&self, a: usize, b: usize) {
-        let _all: Vec<_> = (0..STRIPES).map(|stripe| self.stripe(stripe)).collect();
+    /// `held`: every stripe.
+    pub(crate) fn swap(&self, a: usize, b: usize, held: &mut Held<'_>, now_ms: u64) {
         let (first, second) = (self.uid(a), self.uid(b));
+        for stripe in 0..STRIPES {
+            let stripe = held.get(stripe);
+            if let Some(watched) = &stripe.watched {
+                watched.swapped([a, b], |name| {
+                    let key = self.hasher.key(name);
+                    [first, second].iter().any(|&uid| stripe.has_live(uid, &key, now_ms))
+                });
+            }
+        }
         self.uids[a].store(second, Relaxed);
         self.uids[b].store(first, Relaxed);
     }
 
-    /// Empties a logical database, or all, at one moment; the memory is given back here or by another thread.
-    pub(crate) fn flush(&self, db: Option<usize>, lazy: bool) {
+    /// Takes the contents of a logical database, or of all, out of their tables, to be given to
+    /// [`Store::drop_databases`]. `held`: every stripe.
+    pub(crate) fn take(&self, db: Option<usize>, held: &mut Held<'_>) -> Vec<Database> {
         let mut taken = Vec::new();
-        {
-            let mut all: Vec<_> = (0..STRIPES).map(|stripe| self.stripe(stripe)).collect();
-            self.emptying.fetch_add(1, Relaxed);
-            for stripe in &mut all {
-                match db {
-                    None => taken.extend(stripe.all_mut().map(std::mem::take)),
-                    Some(db) => {
-                        let uid = self.uid(db);
-                        if stripe.database(uid).is_some() {
-                            taken.push(std::mem::take(stripe.database_mut(uid)));
-                        }
+        self.emptying.fetch_add(1, Relaxed);
+        for stripe in 0..STRIPES {
+            let stripe = held.get(stripe);
+            match db {
+                None => taken.extend(stripe.all_mut().map(std::mem::take)),
+                Some(db) => {
+                    let uid = self.uid(db);
+                    if stripe.database(uid).is_some() {
+                        taken.push(std::mem::take(stripe.database_mut(uid)));
                     }
                 }
             }
         }
+        taken
+    }
+
+    /// Gives back the memory of databases that were taken, here or in another thread.
+    pub(crate) fn drop_databases(&self, taken: Vec<Database>, lazy: bool) {
         match self.me.upgrade() {
             // The receiver lives as long as its thread, which ends with this sender.
             Some(store) if lazy => drop(self.graves.lock().send(Grave::Databases(store, taken))),
@@ -462,6 +554,20 @@ impl Stripe {
         &mut self.others[other]
     }
 
+    pub(crate) fn keys(&self, uid: u32) -> usize {
+        self.database(uid).map_or(0, |database| database.table.len())
+    }
+
+    /// Whether the key is there and has not expired, as far as that is known without reading flash.
+    fn has_live(&self, uid: u32, key: &Key<'_>, now_ms: u64) -> bool {
+        let Some((database, slot)) = self.database(uid).and_then(|database| Some((database, database.find(key)?)))
+        else {
+            return false;
+        };
+        let word = database.table.word(slot);
+        !word.is_hot() || Object::from_address(word.address()).expiry().is_none_or(|expiry| expiry > now_ms)
+    }
+
     pub(crate) fn uids(&self) -> u32 {
         1 + self.others.len() as u32
     }
@@ -508,6 +614,16 @@ impl Database {
         *self.table.word_mut(slot) = Word::hot(hash, object.address(), frequency, cold.has_expiry(), false);
         self.hot += 1;
         store.cold.fetch_sub(1, Relaxed);
+    }
+
+    /// An object that was read for one command alone leaves RAM again, unless it was changed or somebody else wants it.
+    pub(crate) fn pass(&mut self, store: &Store, hash: KeyHash, address: usize) {
+        let Some(slot) = self.find_address(hash.high, address) else { return };
+        let word = self.table.word(slot);
+        if !word.is_dirty() && word.frequency() <= 1 {
+            let place = Object::from_address(address).place().expect("a clean object knows its place");
+            self.chill(store, slot, Word(place));
+        }
     }
 
     /// A hot entry becomes cold: `cold` is the word of its copy on flash, which counts as live already.

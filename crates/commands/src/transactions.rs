@@ -1,0 +1,134 @@
+//! Owns MULTI and its kin, as far as they only change the connection's state. Carrying a transaction out is the
+//! server's: it holds the stripes of all its commands at once.
+
+use crate::cx::{Cx, Run, Stop};
+use crate::row::{Acl, Flag, Group, Keys, Row, Values, is};
+use crate::session::Multi;
+
+const FLAGS: &[Flag] = &[Flag::Noscript, Flag::Loading, Flag::Stale, Flag::Fast, Flag::AllowBusy];
+const ACL: &[Acl] = &[Acl::Fast, Acl::Transaction];
+
+const BASE: Row = Row {
+    keys: Keys::NONE,
+    flags: FLAGS,
+    acl: ACL,
+    values: Values::Untouched,
+    group: Group::Transactions,
+    since: "2.2.0",
+    syntax: "",
+    ..Row::BASE
+};
+
+pub const ROWS: &[Row] = &[
+    Row {
+        name: "discard",
+        arity: 1,
+        since: "2.0.0",
+        complexity: "O(N) where N is the number of queued commands.",
+        summary: "Forgets the commands queued since MULTI, and the watched keys.",
+        examples: &[
+            is("MULTI", "OK"),
+            is("SET k v", "QUEUED"),
+            is("DISCARD", "OK"),
+            is("EXISTS k", "(integer) 0"),
+            is("DISCARD", "(error) ERR DISCARD without MULTI"),
+        ],
+        run: |cx| {
+            if cx.session.multi.take().is_none() {
+                return Err(Stop::error("ERR DISCARD without MULTI"));
+            }
+            cx.session.watches.clear();
+            cx.session.changed = true;
+            cx.out.ok();
+            Ok(())
+        },
+        ..BASE
+    },
+    Row {
+        name: "exec",
+        arity: 1,
+        flags: &[Flag::Noscript, Flag::Loading, Flag::Stale, Flag::SkipSlowlog],
+        acl: &[Acl::Slow, Acl::Transaction],
+        since: "1.2.0",
+        complexity: "Depends on the commands of the transaction.",
+        summary: "Carries out the commands queued since MULTI as one, unless a watched key has changed.",
+        examples: &[
+            is("MULTI", "OK"),
+            is("SET k 1", "QUEUED"),
+            is("INCR k", "QUEUED"),
+            is("EXEC", "1) OK\n2) (integer) 2"),
+            is("EXEC", "(error) ERR EXEC without MULTI"),
+            is("MULTI", "OK"),
+            is("GET", "(error) ERR wrong number of arguments for 'get' command"),
+            is("EXEC", "(error) EXECABORT Transaction discarded because of previous errors."),
+        ],
+        // What was queued is carried out by the server, which finds it before it comes here.
+        run: |_| Err(Stop::error("ERR EXEC without MULTI")),
+        ..BASE
+    },
+    Row {
+        name: "multi",
+        arity: 1,
+        since: "1.2.0",
+        summary: "Starts a transaction: the commands that follow are queued until EXEC.",
+        examples: &[
+            is("MULTI", "OK"),
+            is("PING", "QUEUED"),
+            is("MULTI", "(error) ERR MULTI calls can not be nested"),
+            is("EXEC", "1) PONG"),
+        ],
+        run: |cx| {
+            if cx.session.multi.is_some() {
+                return Err(Stop::error("ERR MULTI calls can not be nested"));
+            }
+            cx.session.multi = Some(Box::new(Multi::default()));
+            cx.session.changed = true;
+            cx.out.ok();
+            Ok(())
+        },
+        ..BASE
+    },
+    Row {
+        name: "unwatch",
+        arity: 1,
+        complexity: "O(N) where N is the number of watched keys.",
+        summary: "Forgets the watched keys.",
+        examples: &[is("WATCH k", "OK"), is("UNWATCH", "OK")],
+        run: |cx| {
+            cx.session.watches.clear();
+            cx.session.changed = true;
+            cx.out.ok();
+            Ok(())
+        },
+        ..BASE
+    },
+    Row {
+        name: "watch",
+        arity: -2,
+        keys: Keys::ALL,
+        complexity: "O(N) where N is the number of keys. A cold key that expires is read from flash.",
+        summary: "Makes the next EXEC do nothing if one of these keys has changed by then.",
+        syntax: "key [key ...]",
+        examples: &[
+            is("WATCH k", "OK"),
+            is("SET k changed", "OK"),
+            is("MULTI", "OK"),
+            is("WATCH k", "(error) ERR WATCH inside MULTI is not allowed"),
+            is("GET k", "QUEUED"),
+            is("EXEC", "(nil)"),
+            is("WATCH", "(error) ERR wrong number of arguments for 'watch' command"),
+        ],
+        run: watch,
+        ..BASE
+    },
+];
+
+fn watch(cx: &mut Cx<'_>) -> Run {
+    if cx.session.multi.is_some() {
+        return Err(Stop::error("ERR WATCH inside MULTI is not allowed"));
+    }
+    cx.ks.watch(cx.keys, &mut cx.session.watches)?;
+    cx.session.changed = true;
+    cx.out.ok();
+    Ok(())
+}

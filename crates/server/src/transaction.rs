@@ -1,0 +1,174 @@
+//! Owns carrying out a transaction: what is queued runs as one, with the stripes of all its keys and of the watched
+//! ones locked. Never knows what a command does.
+
+use crate::clients::Card;
+use crate::directory::{Command, bit};
+use crate::park::Wait;
+use crate::session::{Current, End, Work};
+use crate::thread::{Live, Worker};
+use crate::worker::{Halt, inside, keys, prefetch, read_failed};
+use commands::Args;
+use commands::session::{Multi, Session};
+use resp::Out;
+use smallvec::SmallVec;
+use std::ops::Range;
+use store::{Admission, Key, Keyspace, Watches};
+
+/// Puts a command off until EXEC.
+#[cold]
+pub fn queue(
+    live: &Live,
+    session: &mut Session,
+    command: &Command,
+    args: Args<'_>,
+    out: &mut Out<'_>,
+) -> Result<(), Halt> {
+    let Some(multi) = &mut session.multi else { return Ok(()) };
+    if command.is(bit::NO_MULTI) {
+        multi.failed = true;
+        return Err(Halt::Error("ERR Command not allowed inside a transaction".into()));
+    }
+    multi.push(args);
+    session.changed = true;
+    // As if it were still in the buffer that it came from.
+    if multi.bytes > live.query_bytes_max {
+        return Err(Halt::End(End::QueryLimit));
+    }
+    out.simple("QUEUED");
+    Ok(())
+}
+
+/// EXEC inside MULTI. A transaction that has to wait stays queued.
+#[cold]
+pub fn exec(
+    worker: &Worker,
+    live: &Live,
+    session: &mut Session,
+    card: &Card,
+    work: &mut Work,
+    now_ms: u64,
+) -> Result<(), Halt> {
+    let Some(multi) = session.multi.take() else { return Ok(()) };
+    let watches = std::mem::take(&mut session.watches);
+    let result = carry_out(worker, live, session, card, work, (&multi, &watches), now_ms);
+    if matches!(result, Err(Halt::Wait(_))) {
+        session.multi = Some(multi);
+        session.watches = watches;
+    } else {
+        session.changed = true;
+    }
+    if matches!(result, Err(Halt::Wait(Wait::Flash))) {
+        prefetch(worker, session, work);
+    }
+    result
+}
+
+/// A command of the transaction and where its keys are among all.
+struct Step<'a> {
+    command: &'a Command,
+    args: Args<'a>,
+    keys: Range<usize>,
+}
+
+fn carry_out(
+    worker: &Worker,
+    live: &Live,
+    session: &mut Session,
+    card: &Card,
+    work: &mut Work,
+    (multi, watches): (&Multi, &Watches),
+    now_ms: u64,
+) -> Result<(), Halt> {
+    if multi.failed {
+        return Err(Halt::Error("EXECABORT Transaction discarded because of previous errors.".into()));
+    }
+    if watches.changed() {
+        Out::new(&mut work.output, session.proto).null_array();
+        return Ok(());
+    }
+    let node = &*worker.node;
+    let mut all: SmallVec<[Key<'_>; 16]> = SmallVec::new();
+    let mut steps: SmallVec<[Step<'_>; 8]> = SmallVec::new();
+    let mut bits = 0;
+    for queued in &multi.commands {
+        let args = queued.args();
+        let mut command = node.directory.find(&args[0]).expect("it was found when it was queued");
+        if let Some(subcommand) = command.subcommand(&args) {
+            command = subcommand;
+        }
+        let from = all.len();
+        all.extend(keys(node.store.hasher(), command, args, None, &mut work.positions));
+        bits |= command.bits;
+        steps.push(Step { command, args, keys: from..all.len() });
+    }
+    may_run(worker, &work.current, bits, now_ms)?;
+    let Work { output, current, .. } = &mut *work;
+    let again = std::mem::take(&mut current.failed).is_some() || current.misses > 0;
+    let (db, touch) = (session.db, !session.no_touch);
+    let locked = if bits & bit::WHOLE != 0 {
+        node.store.try_lock_all(db, now_ms, touch, &mut current.resume)
+    } else {
+        let mut locked = all.clone();
+        locked.extend(watches.keys());
+        node.store.try_lock(&locked, db, now_ms, touch, &mut current.resume)
+    };
+    let Some(mut ks) = locked else { return Err(Halt::Wait(Wait::Stripes)) };
+    let ready = match again {
+        false => prepare(&mut ks, watches, &steps, &all),
+        // What is still cold is read when it is needed.
+        true => ks.inner(db, touch).unchanged(watches),
+    };
+    match ready {
+        Ok(true) => {}
+        Ok(false) => {
+            Out::new(output, session.proto).null_array();
+            return Ok(());
+        }
+        Err(store::Cold) => {
+            return Err(match ks.resume.failed.take() {
+                Some(error) => Halt::Error(read_failed(&error)),
+                None => Halt::Wait(Wait::Flash),
+            });
+        }
+    }
+    Out::new(output, session.proto).array(steps.len());
+    for step in &steps {
+        inside(worker, live, session, card, &mut ks, step.command, step.args, &all[step.keys.clone()], output);
+        // It is too much to be sent anyway: the rest runs, its replies are not kept.
+        output.truncate(live.output_bytes_max.saturating_add(1));
+    }
+    Ok(())
+}
+
+/// What holds for one of the commands holds for all.
+fn may_run(worker: &Worker, current: &Current, bits: u32, now_ms: u64) -> Result<(), Halt> {
+    let node = &*worker.node;
+    if node.clients.may_be_paused() && node.clients.is_paused(bits & bit::WRITE != 0, now_ms) {
+        return Err(Halt::Wait(Wait::Pause));
+    }
+    if bits & bit::DENYOOM == 0 {
+        return Ok(());
+    }
+    match node.store.admission() {
+        Admission::Open => Ok(()),
+        Admission::Slow if current.has_room => Ok(()),
+        Admission::Slow => Err(Halt::Wait(Wait::Room)),
+        Admission::Full => Err(Halt::Error(
+            "EXECABORT Transaction discarded because of: OOM command not allowed when used memory > 'maxmemory'."
+                .into(),
+        )),
+    }
+}
+
+/// Whether the transaction may run, when all values that its commands will read are in RAM.
+fn prepare(ks: &mut Keyspace<'_>, watches: &Watches, steps: &[Step<'_>], all: &[Key<'_>]) -> Result<bool, store::Cold> {
+    let unchanged = ks.unchanged(watches);
+    if unchanged == Ok(false) {
+        return Ok(false);
+    }
+    let mut cold = false;
+    for step in steps.iter().filter(|step| step.command.is(bit::READS)) {
+        cold |= ks.want(&all[step.keys.clone()]).is_err();
+    }
+    if cold { Err(store::Cold) } else { unchanged }
+}

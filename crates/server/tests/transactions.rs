@@ -1,0 +1,211 @@
+//! Transactions as clients see them: what is queued, what is refused, what a watched key's change does.
+
+mod common;
+
+use common::{Client, Node, eventually};
+
+fn lines(client: &mut Client, transcript: &[(&str, &str)]) {
+    for (command, reply) in transcript {
+        assert_eq!(client.run(command), *reply, "{command}");
+    }
+}
+
+#[test]
+fn commands_are_queued_and_run_as_one() {
+    let node = Node::start(&[]);
+    let (mut a, mut b) = (node.connect(), node.connect());
+    lines(&mut a, &[("MULTI", "OK"), ("SET x 1", "QUEUED"), ("HSET x f v", "QUEUED"), ("INCR x", "QUEUED")]);
+    assert_eq!(b.run("GET x"), "(nil)", "nothing has run yet");
+    assert_eq!(
+        a.run("EXEC"),
+        "1) OK\n2) (error) WRONGTYPE Operation against a key holding the wrong kind of value\n3) (integer) 2",
+        "a failed command stops nothing"
+    );
+    lines(&mut a, &[("MULTI", "OK"), ("EXEC", "(empty array)"), ("EXEC", "(error) ERR EXEC without MULTI")]);
+    // SELECT holds for what follows it, and stays.
+    lines(&mut a, &[("MULTI", "OK"), ("SELECT 3", "QUEUED"), ("SET y 3", "QUEUED"), ("SELECT 4", "QUEUED")]);
+    assert_eq!(a.run("EXEC"), "1) OK\n2) OK\n3) OK");
+    lines(&mut a, &[("EXISTS y", "(integer) 0"), ("SELECT 3", "OK"), ("GET y", "\"3\"")]);
+}
+
+#[test]
+fn a_refused_command_fails_the_whole() {
+    let node = Node::start(&[]);
+    let mut a = node.connect();
+    const ABORTED: &str = "(error) EXECABORT Transaction discarded because of previous errors.";
+    lines(
+        &mut a,
+        &[
+            ("MULTI", "OK"),
+            ("SET x 1", "QUEUED"),
+            ("NOSUCH", "(error) ERR unknown command 'NOSUCH', with args beginning with: "),
+            ("EXEC", ABORTED),
+            ("EXISTS x", "(integer) 0"),
+            ("MULTI", "OK"),
+            ("GET", "(error) ERR wrong number of arguments for 'get' command"),
+            ("PING", "QUEUED"),
+            ("EXEC", ABORTED),
+            ("PING", "PONG"),
+            // These do not fail it.
+            ("MULTI", "OK"),
+            ("MULTI", "(error) ERR MULTI calls can not be nested"),
+            ("WATCH x", "(error) ERR WATCH inside MULTI is not allowed"),
+            ("UNWATCH", "QUEUED"),
+            ("EXEC", "1) OK"),
+        ],
+    );
+}
+
+#[test]
+fn commands_on_the_whole_dataset_run_inside() {
+    let node = Node::start(&[]);
+    let mut a = node.connect();
+    lines(
+        &mut a,
+        &[
+            ("MSET a 1 b 2", "OK"),
+            ("MULTI", "OK"),
+            ("DBSIZE", "QUEUED"),
+            ("SET c 3", "QUEUED"),
+            ("KEYS [ac]", "QUEUED"),
+            ("SWAPDB 0 1", "QUEUED"),
+            ("DBSIZE", "QUEUED"),
+            ("SELECT 1", "QUEUED"),
+            ("DBSIZE", "QUEUED"),
+            ("FLUSHDB", "QUEUED"),
+            ("RANDOMKEY", "QUEUED"),
+            ("SET d 4", "QUEUED"),
+            ("SCAN 0", "QUEUED"),
+            ("CONFIG SET slowlog-max-len 77", "QUEUED"),
+        ],
+    );
+    let reply = a.run("EXEC");
+    // KEYS has no order.
+    let expected = |first, second| {
+        format!(
+            " 1) (integer) 2\n 2) OK\n 3) 1) \"{first}\"\n    2) \"{second}\"\n 4) OK\n 5) (integer) 0\n 6) OK\n \
+             7) (integer) 3\n 8) OK\n 9) (nil)\n10) OK\n11) 1) \"0\"\n    2) 1) \"d\"\n12) OK"
+        )
+    };
+    assert!(reply == expected("a", "c") || reply == expected("c", "a"), "{reply}");
+}
+
+#[test]
+fn a_change_of_a_watched_key_is_noticed() {
+    let node = Node::start(&[]);
+    let (mut a, mut b) = (node.connect(), node.connect());
+    let mut watched = |before: &[&str], change: &[&str], runs: bool| {
+        b.run("FLUSHALL");
+        before.iter().for_each(|line| drop(b.run(line)));
+        lines(&mut a, &[("WATCH k l", "OK")]);
+        for line in change {
+            let reply = b.run(line);
+            assert!(!reply.starts_with("(error)"), "{line}: {reply}");
+        }
+        lines(&mut a, &[("MULTI", "OK"), ("PING", "QUEUED")]);
+        assert_eq!(a.run("EXEC"), if runs { "1) PONG" } else { "(nil)" }, "{before:?} then {change:?}");
+        lines(&mut a, &[("MULTI", "OK"), ("PING", "QUEUED"), ("EXEC", "1) PONG")]);
+    };
+    for change in ["SET k 2", "SET k 1", "DEL k", "EXPIRE k 100", "APPEND k x", "RENAME k m", "FLUSHALL", "FLUSHDB"] {
+        watched(&["SET k 1"], &[change], false);
+    }
+    watched(&["SET k 1"], &["SET l 1"], false);
+    watched(&["SET k 1"], &["DEL k", "SET k 1"], false);
+    watched(&["SET k 1"], &["FLUSHALL", "SET k 1"], false);
+    watched(&["HSET k f v"], &["HDEL k f"], false);
+    // What changes nothing of it.
+    for change in ["GET k", "SET other 1", "HSET other f v", "DEL nosuch", "PERSIST k", "TOUCH k"] {
+        watched(&["SET k 1"], &[change], true);
+    }
+    watched(&[], &["FLUSHALL"], true);
+    watched(&["SET k 1"], &["SELECT 1", "SET k 2", "SELECT 0"], true);
+    watched(&["SET k 1"], &["SELECT 1", "FLUSHDB", "SELECT 0"], true);
+    // An exchange of databases changes what is in either.
+    watched(&["SET k 1"], &["SWAPDB 0 1"], false);
+    watched(&["SELECT 1", "SET k 1", "SELECT 0"], &["SWAPDB 0 1"], false);
+    watched(&[], &["SWAPDB 0 1"], true);
+    watched(&["SET k 1"], &["SWAPDB 2 1"], true);
+}
+
+#[test]
+fn an_expired_key_has_changed_unless_it_had_expired_before() {
+    let node = Node::start(&[]);
+    let (mut a, mut b) = (node.connect(), node.connect());
+    assert_eq!(b.run("DEBUG SET-ACTIVE-EXPIRE 0").is_empty(), false);
+    b.run("SET k 1 PX 30");
+    lines(&mut a, &[("WATCH k", "OK")]);
+    eventually("it expires", || b.run("EXISTS k") == "(integer) 0");
+    lines(&mut a, &[("MULTI", "OK"), ("PING", "QUEUED"), ("EXEC", "(nil)")]);
+    lines(&mut a, &[("WATCH k", "OK"), ("MULTI", "OK"), ("PING", "QUEUED"), ("EXEC", "1) PONG")]);
+}
+
+#[test]
+fn watches_end_with_exec_discard_unwatch_reset_and_the_connection() {
+    let node = Node::start(&[]);
+    let (mut a, mut b) = (node.connect(), node.connect());
+    for end in [&["UNWATCH"][..], &["MULTI", "DISCARD"], &["MULTI", "EXEC"], &["RESET"]] {
+        lines(&mut a, &[("WATCH k", "OK")]);
+        end.iter().for_each(|line| drop(a.run(line)));
+        b.run("SET k changed");
+        lines(&mut a, &[("MULTI", "OK"), ("PING", "QUEUED"), ("EXEC", "1) PONG")]);
+    }
+    lines(&mut a, &[("MULTI", "OK"), ("SET k reset", "QUEUED"), ("RESET", "RESET"), ("GET k", "\"changed\"")]);
+    let mut c = node.connect();
+    lines(&mut c, &[("WATCH k", "OK"), ("MULTI", "OK"), ("SET k c", "QUEUED"), ("QUIT", "OK")]);
+    drop(c);
+    lines(&mut b, &[("SET k b", "OK"), ("GET k", "\"b\"")]);
+}
+
+#[test]
+fn the_client_list_tells_of_transactions() {
+    let node = Node::start(&[]);
+    let (mut a, mut b) = (node.connect(), node.connect());
+    lines(&mut a, &[("CLIENT SETNAME tx", "OK"), ("WATCH k l", "OK"), ("MULTI", "OK"), ("GET k", "QUEUED")]);
+    let list = b.run("CLIENT LIST");
+    let line = list.split("\\n").find(|line| line.contains(" name=tx ")).unwrap();
+    assert!(line.contains(" flags=x ") && line.contains(" multi=1 watch=2 "), "{line}");
+    a.run("DISCARD");
+    let list = b.run("CLIENT LIST");
+    let line = list.split("\\n").find(|line| line.contains(" name=tx ")).unwrap();
+    assert!(line.contains(" flags=N ") && line.contains(" multi=-1 watch=0 "), "{line}");
+}
+
+#[test]
+fn a_queue_has_the_limit_of_the_query_buffer() {
+    let node = Node::start(&[("client-query-buffer-limit", "1mb")]);
+    let mut a = node.connect();
+    lines(&mut a, &[("MULTI", "OK")]);
+    let set = format!("SET k {}", "x".repeat(60_000));
+    let closed = (0..100).find(|_| a.run(&set) == "(closed)");
+    assert!(closed.is_some_and(|at| (10..30).contains(&at)), "{closed:?}");
+}
+
+#[test]
+fn transactions_on_the_same_keys_do_not_mix() {
+    let node = Node::start(&[]);
+    const ROUNDS: usize = 300;
+    std::thread::scope(|scope| {
+        for worker in 0..4 {
+            let node = &node;
+            scope.spawn(move || {
+                let mut client = node.connect();
+                for round in 0..ROUNDS {
+                    // Opposite orders, and now and then everything.
+                    let (first, second) = if worker % 2 == 0 { ("p", "q") } else { ("q", "p") };
+                    client.run("MULTI");
+                    client.run(&format!("INCR {first}"));
+                    if round % 50 == 0 {
+                        client.run("DBSIZE");
+                    }
+                    client.run(&format!("INCR {second}"));
+                    client.run("MGET p q");
+                    let reply = client.run("EXEC");
+                    let pair: Vec<&str> =
+                        reply.lines().rev().take(2).map(|line| line.split('"').nth(1).unwrap()).collect();
+                    assert_eq!(pair[0], pair[1], "{reply}");
+                }
+            });
+        }
+    });
+    assert_eq!(node.connect().run("GET p"), format!("\"{}\"", 4 * ROUNDS));
+}

@@ -1,0 +1,110 @@
+//! Owns reading a value from flash while its stripe is locked: the way of commands that cannot stop for a cold value,
+//! because they run inside a transaction or script that has begun.
+//! Never waits for anything but the one read.
+
+use crate::counters::Counter;
+use crate::hash::{Key, KeyHash};
+use crate::io::{PAGE_BYTES, PageBuf};
+use crate::keyspace::Named;
+use crate::lane::{ReadError, RecordKind};
+use crate::object::{Object, Parts};
+use crate::page::{Page, Record, Scratch};
+use crate::store::{Database, Store, expire};
+use crate::word::Word;
+use std::sync::Arc;
+use value::Boxed;
+
+/// Reads the value of a cold entry into RAM. Returns the object's address if RAM is full, so that it should leave again
+/// after the command; the entry is gone if it had expired.
+pub(crate) fn install(
+    store: &Store,
+    database: &mut Database,
+    key: &Key<'_>,
+    uid: u32,
+    word: Word,
+    now_ms: u64,
+) -> Result<Option<usize>, ReadError> {
+    let (hash, name) = (key.hash, key.name);
+    let (expiry, object) = read(store, word, |page, scratch| {
+        let record = page
+            .find(hash.high, uid, name, &|id| store.dictionary(id), scratch)
+            .map_err(ReadError::Corrupt)?
+            .ok_or(ReadError::Missing)?;
+        if record.expiry_ms.is_some_and(|expiry| expiry <= now_ms) {
+            return Ok((record.expiry_ms, None));
+        }
+        Ok((record.expiry_ms, Some(object(store, key, &record, word, now_ms)?)))
+    })?;
+    let slot = database.find_cold(hash, word).expect("the stripe has been locked since the entry was seen");
+    let Some(object) = object else {
+        debug_assert!(expiry.is_some());
+        expire(store, database, slot);
+        return Ok(None);
+    };
+    let stays = word.is_referenced() || store.tier.excess(&store.arena) == 0;
+    database.warm(store, slot, hash, object, u8::from(stays));
+    store.counters.add(Counter::FlashValueReads, 1);
+    if stays {
+        store.counters.add(Counter::Promotions, 1);
+    }
+    Ok((!stays).then_some(object.address()))
+}
+
+fn object(store: &Store, key: &Key<'_>, record: &Record<'_>, word: Word, now_ms: u64) -> Result<Object, ReadError> {
+    let tag = RecordKind::from_byte(record.kind).ok_or(ReadError::Missing)?;
+    let parts = Parts {
+        key: key.name,
+        stripe: key.hash.stripe() as u16,
+        kind: tag.kind,
+        raw: tag.raw,
+        expiry: record.expiry_ms,
+        place: Some(word.with_referenced(true).0),
+        clock: (now_ms / 1000) as u32,
+    };
+    Ok(match tag.boxed {
+        true => {
+            let value = Boxed::decode(tag.kind, record.value).map_err(|_| ReadError::Missing)?;
+            Object::new_boxed(&store.arena, &parts, value)
+        }
+        false => Object::new(&store.arena, &parts, &[record.value]),
+    })
+}
+
+/// The name of a cold entry's key.
+pub(crate) fn name(store: &Store, hash: KeyHash, uid: u32, word: Word) -> Result<Named, ReadError> {
+    read(store, word, |page, scratch| {
+        let mut is_it = |record: &Record<'_>| {
+            let found = store.hasher.hash(record.key);
+            record.db == uid && found.high == hash.high && word.agrees(found)
+        };
+        let record = page
+            .find_by(hash.high, &mut is_it, &|id| store.dictionary(id), scratch)
+            .map_err(ReadError::Corrupt)?
+            .ok_or(ReadError::Missing)?;
+        Ok(Named { name: record.key.into(), expiry: record.expiry_ms })
+    })
+}
+
+fn read<T>(
+    store: &Store,
+    word: Word,
+    take: impl FnOnce(&Page<'_>, &mut Scratch) -> Result<T, ReadError>,
+) -> Result<T, ReadError> {
+    let place = word.place();
+    // The entry, whose stripe is locked, keeps its segment from being freed.
+    let mut buf = PageBuf::new(store.segments.read_pages(place));
+    let (path, offset) = store.segments.location(place.page);
+    store.counters.add(Counter::FlashReads, 1);
+    store.counters.add(Counter::FlashReadBytes, (buf.pages() * PAGE_BYTES) as u64);
+    let reader = store.reader.get().expect("values are cold only where there is flash to read");
+    let result = reader.read(path, offset, &mut buf).map_err(|error| ReadError::Io(Arc::new(error))).and_then(|()| {
+        let page = Page::open(&buf).map_err(ReadError::Corrupt)?;
+        take(&page, &mut Scratch::new())
+    });
+    if let Err(error) = &result {
+        let counter = if matches!(error, ReadError::Io(_)) { Counter::ReadErrors } else { Counter::ChecksumErrors };
+        store.counters.add(counter, 1);
+        tracing::error!(path, offset, "flash read: {error}; the key answers with an error until it is set again");
+    }
+    result
+}

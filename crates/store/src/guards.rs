@@ -1,0 +1,179 @@
+//! Owns the locks that a command holds: which stripes, how they are taken, how more are added.
+//! Never knows what is in a stripe.
+//!
+//! Stripes are taken in ascending order. A script alone may want another one while it holds some; so that it gets it,
+//! whoever takes several gives back what it has after [`BACK_OFF`] and begins again. Then nobody but scripts holds one
+//! stripe and waits for another, and of two scripts that want each other's the one that asked second is refused.
+
+use crate::hash::STRIPES;
+use crate::store::{Store, Stripe};
+use parking_lot::MutexGuard;
+use smallvec::SmallVec;
+use std::time::{Duration, Instant};
+
+/// How long a taker of several stripes waits for one while it holds others.
+const BACK_OFF: Duration = Duration::from_millis(1);
+/// How often a taker of several stripes that stands back looks whether the script has what it wants.
+const STAND_BACK: Duration = Duration::from_micros(50);
+/// How long a script waits for its turn to add stripes, and for a stripe when it is its turn.
+const TURN_PATIENCE: Duration = Duration::from_millis(50);
+const ADD_PATIENCE: Duration = Duration::from_millis(500);
+
+pub(crate) type Guard<'s> = MutexGuard<'s, Stripe>;
+
+/// The stripes that a handler may touch.
+pub(crate) enum Guards<'s> {
+    None,
+    One(usize, Guard<'s>),
+    /// Ascending.
+    Many(Vec<(usize, Guard<'s>)>),
+    /// Those of the transaction or script it runs in.
+    Outer(&'s mut (dyn Stripes + 's)),
+}
+
+/// Stripes held by a transaction or script, seen by the commands it runs.
+pub(crate) trait Stripes {
+    fn stripe(&mut self, stripe: usize) -> Option<&mut Stripe>;
+    fn count(&self) -> usize;
+    /// Holds these too. False: they were not to be had, and nothing has changed.
+    fn add(&mut self, stripes: &[usize]) -> bool;
+}
+
+/// Guards and where more come from.
+pub(crate) struct Held<'s> {
+    store: &'s Store,
+    guards: Guards<'s>,
+}
+
+impl<'s> Held<'s> {
+    #[inline]
+    pub fn none(store: &'s Store) -> Held<'s> {
+        Held { store, guards: Guards::None }
+    }
+
+    #[inline]
+    pub fn one(store: &'s Store, stripe: usize, guard: Guard<'s>) -> Held<'s> {
+        Held { store, guards: Guards::One(stripe, guard) }
+    }
+
+    /// `stripes`: ascending, without repetition. `None`: not within `patience`.
+    pub fn many(store: &'s Store, stripes: &[usize], patience: Option<Duration>) -> Option<Held<'s>> {
+        Some(Held { store, guards: Guards::Many(lock_many(store, stripes, patience)?) })
+    }
+
+    /// Every stripe, as long as it takes.
+    pub fn all(store: &'s Store) -> Held<'s> {
+        let guards = lock_many(store, &all_stripes(), None).expect("waited for without end");
+        Held { store, guards: Guards::Many(guards) }
+    }
+
+    /// For a command that runs inside what holds these.
+    pub fn inner(&mut self) -> Held<'_> {
+        Held { store: self.store, guards: Guards::Outer(self) }
+    }
+
+    #[inline]
+    pub fn get(&mut self, stripe: usize) -> &mut Stripe {
+        find(&mut self.guards, stripe).expect("a row names every key its handler touches")
+    }
+
+    pub fn holds(&mut self, stripe: usize) -> bool {
+        self.stripe(stripe).is_some()
+    }
+}
+
+#[inline]
+fn find<'g>(guards: &'g mut Guards<'_>, stripe: usize) -> Option<&'g mut Stripe> {
+    match guards {
+        Guards::None => None,
+        Guards::One(held, guard) => (*held == stripe).then_some(guard),
+        Guards::Many(guards) => {
+            let at = match guards.len() {
+                STRIPES => stripe,
+                _ => guards.binary_search_by_key(&stripe, |(held, _)| *held).ok()?,
+            };
+            Some(&mut guards[at].1)
+        }
+        Guards::Outer(outer) => outer.stripe(stripe),
+    }
+}
+
+impl Stripes for Held<'_> {
+    fn stripe(&mut self, stripe: usize) -> Option<&mut Stripe> {
+        find(&mut self.guards, stripe)
+    }
+
+    fn count(&self) -> usize {
+        match &self.guards {
+            Guards::None => 0,
+            Guards::One(..) => 1,
+            Guards::Many(guards) => guards.len(),
+            Guards::Outer(outer) => outer.count(),
+        }
+    }
+
+    fn add(&mut self, stripes: &[usize]) -> bool {
+        if let Guards::Outer(outer) = &mut self.guards {
+            return outer.add(stripes);
+        }
+        let mut missing: SmallVec<[usize; 8]> = stripes.iter().copied().filter(|&stripe| !self.holds(stripe)).collect();
+        missing.sort_unstable();
+        missing.dedup();
+        if missing.is_empty() {
+            return true;
+        }
+        let Some(_turn) = self.store.adding.try_lock_for(TURN_PATIENCE) else { return false };
+        let deadline = Instant::now() + ADD_PATIENCE;
+        let mut added = Vec::with_capacity(missing.len());
+        for stripe in missing {
+            let Some(guard) = self.store.try_stripe(stripe, deadline.saturating_duration_since(Instant::now())) else {
+                return false;
+            };
+            added.push((stripe, guard));
+        }
+        let mut held = match std::mem::replace(&mut self.guards, Guards::None) {
+            Guards::One(stripe, guard) => vec![(stripe, guard)],
+            Guards::Many(guards) => guards,
+            Guards::None | Guards::Outer(_) => Vec::new(),
+        };
+        held.append(&mut added);
+        held.sort_unstable_by_key(|(stripe, _)| *stripe);
+        self.guards = Guards::Many(held);
+        true
+    }
+}
+
+/// Takes several stripes, named in ascending order. `patience` `None`: waits until it has them.
+pub(crate) fn lock_many<'s>(
+    store: &'s Store,
+    stripes: &[usize],
+    patience: Option<Duration>,
+) -> Option<Vec<(usize, Guard<'s>)>> {
+    let mut deadline = None;
+    loop {
+        let mut guards = Vec::with_capacity(stripes.len());
+        for &stripe in stripes {
+            let Some(guard) = store.try_stripe(stripe, BACK_OFF) else { break };
+            guards.push((stripe, guard));
+        }
+        if guards.len() == stripes.len() {
+            return Some(guards);
+        }
+        drop(guards);
+        if let Some(patience) = patience
+            && *deadline.get_or_insert_with(|| Instant::now() + patience) <= Instant::now()
+        {
+            return None;
+        }
+        store.wait();
+        // A lock goes to whoever is awake: without this the script that waits for one of these would not get it.
+        while store.adding.is_locked() {
+            std::thread::sleep(STAND_BACK);
+        }
+    }
+}
+
+/// Every stripe, in order.
+pub(crate) fn all_stripes() -> SmallVec<[usize; STRIPES]> {
+    (0..STRIPES).collect()
+}
