@@ -11,7 +11,8 @@ started=$SECONDS
 passed=0 failed=0 ignored=0
 failures=()
 log="$(mktemp)"
-trap 'rm -f "$log"' EXIT
+broken="$(mktemp)"
+trap 'rm -f "$log" "$broken"' EXIT
 
 scripts/test-deps.sh || exit 1
 
@@ -45,6 +46,8 @@ cargo_tests() {
         # A build that fails runs no test: that is a failure too.
         [ "$f" -gt 0 ] || failed=$((failed + 1))
         failures+=("cargo test")
+        # Which tests, and why: the end of a long output is what people read.
+        grep -E '^(test .*FAILED|thread .* panicked at|error(\[|:))' -A 2 "$log" | tail -n 60 >"$broken"
     fi
 }
 
@@ -62,6 +65,7 @@ done
 step "fuzz" scripts/fuzz.sh "${FUZZ_SECONDS:-20}"
 
 echo
+cat "$broken"
 for failure in "${failures[@]}"; do
     echo "failed: $failure"
 done

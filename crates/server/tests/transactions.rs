@@ -131,7 +131,7 @@ fn a_change_of_a_watched_key_is_noticed() {
 fn an_expired_key_has_changed_unless_it_had_expired_before() {
     let node = Node::start(&[]);
     let (mut a, mut b) = (node.connect(), node.connect());
-    assert_eq!(b.run("DEBUG SET-ACTIVE-EXPIRE 0").is_empty(), false);
+    assert!(!b.run("DEBUG SET-ACTIVE-EXPIRE 0").is_empty());
     b.run("SET k 1 PX 30");
     lines(&mut a, &[("WATCH k", "OK")]);
     eventually("it expires", || b.run("EXISTS k") == "(integer) 0");

@@ -109,9 +109,10 @@ impl Harness {
         panic!("maintenance makes no progress: {:#?}", self.store.stats());
     }
 
-    /// Sends all values of database 0 to flash.
+    /// Sends all values of database 0 to flash. The hand comes to a stripe every hundred or so of crowds, and takes two
+    /// passes for one that was used.
     pub fn freeze(&mut self) {
-        for _ in 0..200 {
+        for _ in 0..1000 {
             if self.store.hot(0) == 0 {
                 return;
             }
