@@ -9,11 +9,10 @@
 //! A cell is taken from the calling worker's shard and given back to the shard that its slab belongs to; a
 //! shard's lock is held for some ten instructions.
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
 use std::cell::Cell;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 /// A slab's size and alignment: an object's address tells its slab.
@@ -80,6 +79,9 @@ struct Slab {
     prev: *mut Slab,
     next: *mut Slab,
 }
+/// Cells in use with their stripes.
+pub type Cells = Vec<(NonNull<u8>, u16)>;
+
 const SLAB_HEADER: usize = 64;
 const NONE: u16 = u16::MAX;
 /// The stripe of a free cell.
@@ -170,20 +172,10 @@ pub struct Arena {
     /// Resident bytes of empty slabs.
     spare: AtomicUsize,
     large: AtomicUsize,
+    /// Slabs marked for evacuation that still hold objects.
     evacuating: AtomicUsize,
-    /// The slabs marked last, by address, ascending; some may be empty by now.
-    evacuated: RwLock<Arc<[usize]>>,
-}
-
-/// The slabs marked for evacuation, to be asked without touching an object or a lock.
-pub struct Evacuated(Option<Arc<[usize]>>);
-
-impl Evacuated {
-    /// Whether the object at this address may have to move: ask [`Arena::must_move`] then.
-    #[inline]
-    pub fn holds(&self, address: usize) -> bool {
-        self.0.as_ref().is_some_and(|slabs| slabs.binary_search(&(address & !(SLAB_BYTES - 1))).is_ok())
-    }
+    /// Held while slabs are marked.
+    marking: Mutex<()>,
 }
 
 thread_local! {
@@ -213,7 +205,7 @@ impl Arena {
             spare: AtomicUsize::new(0),
             large: AtomicUsize::new(0),
             evacuating: AtomicUsize::new(0),
-            evacuated: RwLock::new(Arc::new([])),
+            marking: Mutex::new(()),
         }
     }
 
@@ -401,16 +393,14 @@ impl Arena {
         pool.absent.push(slab);
     }
 
-    /// Marks up to `slabs_max` slabs that are used to less than `percent` for evacuation: no object is put in any more, and
-    /// who walks the objects moves out those for which [`Arena::must_move`]. Returns how many were marked.
-    pub fn evacuate(&self, percent: usize, slabs_max: usize) -> usize {
-        // Two workers may ask at once: slabs of a list that the other one replaces would never be emptied.
-        let mut evacuated = self.evacuated.write();
+    /// Marks up to `slabs_max` slabs that are used to less than `percent` for evacuation: no object is put in any more,
+    /// and the caller moves out those that are there ([`Arena::evacuated_cells`]). None while others are being emptied.
+    pub fn evacuate(&self, percent: usize, slabs_max: usize) -> Vec<NonNull<u8>> {
+        let _marking = self.marking.lock();
+        let mut marked = Vec::new();
         if self.evacuating() > 0 {
-            return self.evacuating();
+            return marked;
         }
-        let mut marked = 0;
-        let mut addresses = Vec::new();
         for line in &self.lines {
             let mut shard = line.shard.lock();
             for class in 0..CLASSES {
@@ -421,14 +411,11 @@ impl Arena {
                     // SAFETY: listed slabs belong to this shard, whose lock is held.
                     unsafe {
                         let next = (*slab).next;
-                        if !first
-                            && marked < slabs_max
-                            && (*slab).used as usize * 100 < (*slab).cells as usize * percent
-                        {
+                        let sparse = ((*slab).used as usize) * 100 < (*slab).cells as usize * percent;
+                        if !first && sparse && marked.len() < slabs_max {
                             shard.unlink(slab);
                             (*slab).evacuated = true;
-                            addresses.push(slab.addr());
-                            marked += 1;
+                            marked.push(NonNull::new_unchecked(slab.cast()));
                         }
                         slab = next;
                     }
@@ -436,15 +423,8 @@ impl Arena {
                 }
             }
         }
-        self.evacuating.fetch_add(marked, Relaxed);
-        addresses.sort_unstable();
-        *evacuated = addresses.into();
+        self.evacuating.fetch_add(marked.len(), Relaxed);
         marked
-    }
-
-    /// The slabs being emptied; none when all are.
-    pub fn evacuated(&self) -> Evacuated {
-        Evacuated((self.evacuating() > 0).then(|| self.evacuated.read().clone()))
     }
 
     /// Slabs marked for evacuation that still hold objects.
@@ -453,20 +433,28 @@ impl Arena {
         self.evacuating.load(Relaxed)
     }
 
+    /// The cells in use, with their stripes, of a slab that [`Arena::evacuate`] gave; none if it is empty by now.
+    pub fn evacuated_cells(&self, slab: NonNull<u8>, out: &mut Cells) {
+        self.cells(slab.as_ptr().cast(), out, |slab, _| slab.evacuated);
+    }
+
     /// The cells in use of the slab that `ptr` is in, with their stripes, in the order of their addresses; none for a
     /// large object or a slab that is being filled. They may be freed at any time after: see [`Arena::belongs`].
     ///
     /// # Safety
     /// `ptr` is a live object of `bytes` of this arena.
-    pub unsafe fn neighbours(&self, ptr: NonNull<u8>, bytes: usize, out: &mut Vec<(NonNull<u8>, u16)>) {
-        if bytes > CELL_BYTES_MAX {
-            return;
+    pub unsafe fn neighbours(&self, ptr: NonNull<u8>, bytes: usize, out: &mut Cells) {
+        if bytes <= CELL_BYTES_MAX {
+            self.cells(slab_of(ptr), out, |slab, shard| !std::ptr::eq(shard.room[slab.class as usize], slab));
         }
-        let slab = slab_of(ptr);
-        // SAFETY: a slab with a live object has an owner; its fields are read under the owner's lock.
+    }
+
+    /// The cells in use of a slab for which `wanted` holds. `slab` is or was one of this arena.
+    fn cells(&self, slab: *mut Slab, out: &mut Cells, wanted: impl FnOnce(&Slab, &Shard) -> bool) {
+        let Some((shard, _)) = self.owner(slab) else { return };
+        // SAFETY: the owner's lock is held.
         unsafe {
-            let shard = self.lines[Slab::shard(slab)].shard.lock();
-            if shard.room[(*slab).class as usize] == slab {
+            if !wanted(&*slab, &shard) {
                 return;
             }
             for index in 0..(*slab).fresh {
@@ -478,40 +466,29 @@ impl Arena {
         }
     }
 
-    /// Whether the cell that [`Arena::neighbours`] gave is (still, or again) in use and belongs to `stripe`, whose lock
-    /// the caller holds: then nobody else may free or change what is in it, if it began at this address.
+    /// The shard that owns the slab, locked. `slab` is or was one of this arena.
+    fn owner(&self, slab: *mut Slab) -> Option<(MutexGuard<'_, Shard>, usize)> {
+        // SAFETY: slabs stay mapped for the arena's life, and only the owner is read without its lock.
+        let owner = || unsafe { (*slab).owner.load(Relaxed) as usize };
+        let which = owner().checked_sub(1)?;
+        let shard = self.lines[which].shard.lock();
+        (owner() == which + 1).then_some((shard, which))
+    }
+
+    /// Whether a cell that [`Arena::neighbours`] or [`Arena::evacuated_cells`] gave is (still, or again) in use and
+    /// belongs to `stripe`, whose lock the caller holds: then nobody else may free or change what is in it.
     pub fn belongs(&self, cell: NonNull<u8>, stripe: u16) -> bool {
         let slab = slab_of(cell);
-        // SAFETY: slabs stay mapped for the arena's life. Only the owner is read without its lock.
+        let Some(_owner) = self.owner(slab) else { return false };
+        // SAFETY: the owner's lock is held. Meanwhile the slab may be another class's: then the cell may be none.
         unsafe {
-            let Some(which) = ((*slab).owner.load(Relaxed) as usize).checked_sub(1) else { return false };
-            let _shard = self.lines[which].shard.lock();
-            if (*slab).owner.load(Relaxed) as usize != which + 1
-                || cell.addr().get() < slab.addr() + (*slab).cells_at as usize
-            {
+            if cell.addr().get() < slab.addr() + (*slab).cells_at as usize {
                 return false;
             }
-            // Meanwhile the slab may be another class's.
             let index = Slab::index(slab, cell);
             index < (*slab).fresh
                 && Slab::cell(slab, index) == cell.as_ptr()
                 && Slab::stripe(slab, index).read() == stripe
-        }
-    }
-
-    /// Whether this object should move to another slab.
-    ///
-    /// # Safety
-    /// `ptr` is a live object of `bytes` of this arena.
-    pub unsafe fn must_move(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
-        if bytes > CELL_BYTES_MAX {
-            return false;
-        }
-        let slab = slab_of(ptr);
-        // SAFETY: shard is immutable while a cell is in use; `evacuated` is read under the shard's lock.
-        unsafe {
-            let _held = self.lines[Slab::shard(slab)].shard.lock();
-            (*slab).evacuated
         }
     }
 }
@@ -680,15 +657,18 @@ mod tests {
             }
         }
         let before = arena.slab_bytes();
-        assert!(arena.evacuate(50, usize::MAX) > 0);
-        for ptr in &mut kept {
-            // SAFETY: live objects of this size.
-            unsafe {
-                if arena.must_move(*ptr, 500) {
-                    let moved = arena.alloc(500, 1);
-                    arena.free(*ptr, 500);
-                    *ptr = moved;
-                }
+        let marked = arena.evacuate(50, usize::MAX);
+        assert!(!marked.is_empty());
+        assert!(arena.evacuate(50, usize::MAX).is_empty(), "one after the other");
+        for slab in &marked {
+            let mut cells = Cells::new();
+            arena.evacuated_cells(*slab, &mut cells);
+            for (cell, stripe) in cells {
+                assert!(arena.belongs(cell, stripe));
+                let at = kept.iter().position(|ptr| *ptr == cell).unwrap();
+                kept[at] = arena.alloc(500, stripe);
+                // SAFETY: a live object of this size.
+                unsafe { arena.free(cell, 500) };
             }
         }
         assert_eq!(arena.evacuating(), 0);

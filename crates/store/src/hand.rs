@@ -4,13 +4,13 @@
 //! at zero is a victim (generalised CLOCK). A new key begins at zero and so is on probation, as in S3-FIFO; a value
 //! read from flash stays only at its second touch when RAM is full, which the cold entry's reference bit remembers.
 
-use crate::arena::CELL_BYTES_MAX;
+use crate::arena::{CELL_BYTES_MAX, Cells};
 use crate::counters::Counter;
 use crate::hash::{KeyHash, STRIPES};
+use crate::index::Slot;
 use crate::object::Object;
-use crate::store::{Store, expire};
+use crate::store::{Store, Stripe, expire};
 use crate::word::Word;
-use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Where a sweep stands.
@@ -21,10 +21,12 @@ pub(crate) struct Hand {
     high: u64,
     /// Stripes entered since something last left RAM.
     pub fruitless: usize,
+    /// Leaves whose victims go alone, because most of what lay near the last one was in use.
+    alone: u32,
 }
 
-/// What lies near a victim, with its stripe.
-pub(crate) type Near = Vec<(NonNull<u8>, u16)>;
+/// After neighbours of which most were in use, so many leaves' victims go alone.
+const LEAVES_ALONE: u32 = 31;
 
 /// A dirty value that is to be written. The stripe is locked while the lane copies it.
 pub(crate) struct Victim {
@@ -50,20 +52,20 @@ pub(crate) struct Slice {
 }
 
 impl Hand {
-    /// Goes over at most one leaf, to move objects out of slabs that are being emptied and, when `demoting`, for
-    /// victims. `write` is given the dirty victims; without flash it is never called and
+    /// Goes over at most one leaf for victims. What lies near the first dirty one is put into `near`, for
+    /// [`Hand::sweep_near`]; `write` is given those that have no neighbours. Without flash neither is done, and
     /// victims are evicted by the policy.
     pub fn sweep_leaf(
         &mut self,
         store: &Store,
         now_ms: u64,
-        demoting: bool,
-        near: &mut Near,
+        near: &mut Cells,
         write: &mut dyn FnMut(Victim) -> Verdict,
     ) -> Slice {
         near.clear();
+        let alone = self.alone > 0;
+        self.alone = self.alone.saturating_sub(1);
         let mut slice = Slice { freed: 0, stopped: false };
-        let evacuated = store.arena.evacuated();
         let mut stripe = store.stripe(self.stripe);
         if self.uid >= stripe.uids() {
             drop(stripe);
@@ -79,22 +81,10 @@ impl Hand {
         for entry in entries.iter_mut() {
             let word = entry.word;
             if !word.is_hot() {
-                if demoting {
-                    entry.word = word.with_referenced(false);
-                }
+                entry.word = word.with_referenced(false);
                 continue;
             }
             let object = Object::from_address(word.address());
-            if evacuated.holds(word.address()) && !object.is_writing() && object.must_move(&store.arena) {
-                entry.word = word.with_address(object.moved(&store.arena, self.stripe as u16).address());
-                store.counters.add(Counter::EvacuatedObjects, 1);
-                // Its old slab will leave RAM.
-                self.fruitless = 0;
-                continue;
-            }
-            if !demoting {
-                continue;
-            }
             if word.frequency() > 0 {
                 entry.word = word.with_frequency(word.frequency() - 1);
                 continue;
@@ -123,7 +113,7 @@ impl Hand {
                 }
                 continue;
             }
-            if near.is_empty() {
+            if near.is_empty() && !alone {
                 object.neighbours(&store.arena, near);
             }
             if bytes <= CELL_BYTES_MAX && !near.is_empty() {
@@ -171,9 +161,9 @@ impl Hand {
     /// Sends to flash what lies near a victim of the last leaf and was not used either. Objects made one after the other
     /// lie one after the other: they belong together more often than those whose hashes do, so their pages
     /// compress better, and their slab is freed as a whole.
-    pub fn sweep_near(&mut self, store: &Store, near: &Near, write: &mut dyn FnMut(Victim) -> Verdict) -> Slice {
+    pub fn sweep_near(&mut self, store: &Store, near: &Cells, write: &mut dyn FnMut(Victim) -> Verdict) -> Slice {
         let mut slice = Slice { freed: 0, stopped: false };
-        let mut chilled = 0;
+        let (mut chilled, mut written, mut used) = (0, 0, 0);
         for &(cell, of) in near {
             let mut stripe = store.stripe(of.into());
             // What a flush has taken out of its stripe is freed without the stripe's lock.
@@ -187,14 +177,11 @@ impl Hand {
             if object.is_writing() {
                 continue;
             }
-            let hash = store.hasher.hash(object.key());
-            let address = object.address();
-            let found =
-                (0..stripe.uids()).find_map(|uid| Some((uid, stripe.database(uid)?.find_address(hash.high, address)?)));
-            let Some((uid, slot)) = found else { continue };
+            let Some((hash, uid, slot)) = entry_of(store, &stripe, object) else { continue };
             let database = stripe.database_mut(uid);
             let word = database.table.word(slot);
             if word.frequency() > 0 {
+                used += 1;
                 continue;
             }
             if !word.is_dirty() {
@@ -204,7 +191,7 @@ impl Hand {
                 continue;
             }
             match write(Victim { hash, uid, object, has_expiry: word.has_expiry() }) {
-                Verdict::Taken => self.fruitless = 0,
+                Verdict::Taken => written += 1,
                 Verdict::Keep => *database.table.word_mut(slot) = word.with_frequency(crate::word::FREQUENCY_MAX),
                 Verdict::Stop => {
                     slice.stopped = true;
@@ -212,11 +199,38 @@ impl Hand {
                 }
             }
         }
-        if chilled > 0 {
+        let gone = chilled + written;
+        if gone > 0 {
             self.fruitless = 0;
-            store.counters.add(Counter::DemotionsClean, chilled);
+            store.counters.add(Counter::DemotionsClean, chilled as u64);
+        }
+        if used > gone {
+            self.alone = LEAVES_ALONE;
         }
         slice
+    }
+
+    /// Moves objects out of a slab that is being emptied. False if some must stay for now: they are being written.
+    pub fn sweep_evacuated(store: &Store, cells: &Cells) -> bool {
+        let mut emptied = true;
+        for &(cell, of) in cells {
+            let mut stripe = store.stripe(of.into());
+            if store.emptying.load(Relaxed) > 0 {
+                return false;
+            }
+            if !store.arena.belongs(cell, of) {
+                continue;
+            }
+            let object = Object::in_cell(cell);
+            let Some((_, uid, slot)) = entry_of(store, &stripe, object).filter(|_| !object.is_writing()) else {
+                emptied = false;
+                continue;
+            };
+            let word = stripe.database_mut(uid).table.word_mut(slot);
+            *word = word.with_address(object.moved(&store.arena, of).address());
+            store.counters.add(Counter::EvacuatedObjects, 1);
+        }
+        emptied
     }
 
     /// Removes hot keys of one leaf that have expired; returns (seen with an expiry, expired).
@@ -270,6 +284,13 @@ impl Hand {
         (self.uid, self.high) = (0, 0);
         self.fruitless += 1;
     }
+}
+
+/// The entry that holds this object, which lies in a cell of the stripe.
+fn entry_of(store: &Store, stripe: &Stripe, object: Object) -> Option<(KeyHash, u32, Slot)> {
+    let hash = store.hasher.hash(object.key());
+    let address = object.address();
+    (0..stripe.uids()).find_map(|uid| Some((hash, uid, stripe.database(uid)?.find_address(hash.high, address)?)))
 }
 
 /// Times to live met by an expiry sweep, for INFO's avg_ttl.

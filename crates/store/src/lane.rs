@@ -2,10 +2,11 @@
 //! the store inside its limits. One per worker; the driver carries the operations out.
 //! Never knows sessions: whoever waits holds a [`Ticket`].
 
+use crate::arena::{Cells, SLAB_BYTES};
 use crate::collect::Collect;
 use crate::counters::Counter;
 use crate::fill::{Filling, Items};
-use crate::hand::{Hand, Near, TtlSample};
+use crate::hand::{Hand, TtlSample};
 use crate::hash::KeyHash;
 use crate::io::{Done, Driver, Op, OpKind, PAGE_BYTES, PageBuf};
 use crate::keyspace::{ColdRead, Identity, Named, Resume};
@@ -20,6 +21,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
 use std::os::fd::RawFd;
+use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -114,7 +116,10 @@ pub struct Lane {
     pub(crate) fill: [Filling; 2],
     pub(crate) unit_bufs: Vec<PageBuf>,
     hand: Hand,
-    near: Near,
+    /// Scratch: what lies near a victim.
+    near: Cells,
+    /// Slabs to move objects out of.
+    sparse: Vec<NonNull<u8>>,
     /// When a slice of demotion last found nothing.
     vain_ms: u64,
     expire: Hand,
@@ -131,6 +136,8 @@ pub struct Lane {
 const PAGE_BUFS_MAX: usize = 64;
 /// Operations a lane has written and not yet seen completed; bounds the RAM of objects on their way.
 pub(crate) const WRITES_IN_FLIGHT_MAX: usize = 6;
+/// Slabs one slice moves objects out of.
+const SLICE_SLABS_MAX: usize = 4;
 /// Leaves one slice of a sweep visits.
 const SLICE_LEAVES_MAX: usize = 128;
 const MEASURE_EVERY_MS: u64 = 10;
@@ -158,7 +165,8 @@ impl Lane {
             fill: [Filling::new(codec), Filling::new(codec)],
             unit_bufs: Vec::new(),
             hand: Hand::default(),
-            near: Near::new(),
+            near: Cells::new(),
+            sparse: Vec::new(),
             vain_ms: 0,
             expire: Hand::default(),
             expire_due_ms: 0,
@@ -443,6 +451,7 @@ impl Lane {
             self.measure();
         }
         let mut more = self.expire_slice();
+        more |= self.evacuate_slice();
         more |= self.demote_slice();
         if self.store.has_flash() {
             more |= self.collect_slice();
@@ -467,7 +476,7 @@ impl Lane {
     }
 
     /// Memory in half-empty slabs is won back by moving objects together.
-    fn evacuate_if_sparse(&self) {
+    fn evacuate_if_sparse(&mut self) {
         let (arena, budget) = (&self.store.arena, self.store.tier.budget());
         if budget == usize::MAX || arena.evacuating() > 0 {
             return;
@@ -475,27 +484,38 @@ impl Lane {
         let (held, used, wanted) = (arena.slab_bytes(), arena.used_bytes(), self.store.tier.slabs_to_empty(arena));
         if wanted > 0 && held - used.min(held) >= wanted {
             // Those below the average: what is moved out of them fits into the others.
-            let marked = arena.evacuate(used * 100 / held + 2, wanted / crate::arena::SLAB_BYTES + 1);
-            self.store.tier.crowded.store(marked == 0, Relaxed);
+            self.sparse = arena.evacuate(used * 100 / held + 2, wanted / SLAB_BYTES + 1);
+            self.store.tier.crowded.store(self.sparse.is_empty(), Relaxed);
         }
+    }
+
+    /// Moves objects out of sparse slabs, some at a time.
+    fn evacuate_slice(&mut self) -> bool {
+        let mut cells = std::mem::take(&mut self.near);
+        for _ in 0..SLICE_SLABS_MAX.min(self.sparse.len()) {
+            let Some(slab) = self.sparse.pop() else { break };
+            cells.clear();
+            self.store.arena.evacuated_cells(slab, &mut cells);
+            if !Hand::sweep_evacuated(&self.store, &cells) {
+                // What is on its way to flash keeps its slab: those who wait for slabs must not wait for its unit to fill.
+                self.finish_unit(Stream::Fresh);
+                self.sparse.insert(0, slab);
+                self.near = cells;
+                return self.admission() == Admission::Slow;
+            }
+        }
+        self.near = cells;
+        !self.sparse.is_empty()
     }
 
     fn demote_slice(&mut self) -> bool {
         let store = self.store.clone();
         let excess = store.tier.excess(&store.arena);
-        let evacuating = store.arena.evacuating() > 0;
         if excess == 0 {
             // A sweep that looks for no victims says nothing about whether there are any.
             self.hand.fruitless = 0;
-            // What is on its way to flash keeps its slab: writers that wait for slabs must not wait for its unit.
-            if evacuating && self.admission() == Admission::Slow {
-                self.finish_unit(Stream::Fresh);
-            } else {
-                self.flush_fresh_if_idle();
-            }
-            if !evacuating {
-                return false;
-            }
+            self.flush_fresh_if_idle();
+            return false;
         }
         if self.sweeps_in_vain() {
             return false;
@@ -507,11 +527,11 @@ impl Lane {
         let mut near = std::mem::take(&mut self.near);
         for _ in 0..SLICE_LEAVES_MAX {
             let written = store.tier.writing.load(Relaxed).saturating_sub(before);
-            if (excess > 0 && freed + written >= goal) || (excess == 0 && store.arena.evacuating() == 0) {
+            if freed + written >= goal {
                 break;
             }
             let now_ms = self.now_ms;
-            let mut slice = hand.sweep_leaf(&store, now_ms, excess > 0, &mut near, &mut |victim| self.demote(victim));
+            let mut slice = hand.sweep_leaf(&store, now_ms, &mut near, &mut |victim| self.demote(victim));
             if !slice.stopped && !near.is_empty() {
                 freed += slice.freed;
                 slice = hand.sweep_near(&store, &near, &mut |victim| self.demote(victim));
@@ -531,13 +551,13 @@ impl Lane {
             self.finish_unit(Stream::Fresh);
         }
         // Five rounds take every frequency to zero: what is left then cannot leave RAM.
-        let barren = excess > 0 && hand.fruitless > 5 * crate::hash::STRIPES && store.tier.writing.load(Relaxed) == 0;
+        let barren = hand.fruitless > 5 * crate::hash::STRIPES && store.tier.writing.load(Relaxed) == 0;
         if barren {
             store.tier.stuck.store(true, Relaxed);
         } else if hand.fruitless == 0 && !store.has_flash() {
             store.tier.stuck.store(false, Relaxed);
         }
-        (excess > 0 && !barren) || (evacuating && self.admission() == Admission::Slow)
+        !barren
     }
 
     fn expire_slice(&mut self) -> bool {

@@ -11,7 +11,7 @@
 //! The clock is the second of the last access (24 bits, as Redis keeps it); while the object is being written
 //! to flash it holds the write's number instead.
 
-use crate::arena::{Arena, rounded};
+use crate::arena::{Arena, Cells, rounded};
 use std::ptr::NonNull;
 use value::{Boxed, Kind};
 
@@ -157,7 +157,7 @@ impl Object {
     }
 
     /// Objects that lie near this one, with their stripes: see [`Arena::neighbours`].
-    pub fn neighbours(self, arena: &Arena, out: &mut Vec<(NonNull<u8>, u16)>) {
+    pub fn neighbours(self, arena: &Arena, out: &mut Cells) {
         // SAFETY: a live object of this arena.
         unsafe { arena.neighbours(self.0, self.bytes(), out) }
     }
@@ -167,11 +167,6 @@ impl Object {
     pub fn in_cell(cell: NonNull<u8>) -> Object {
         cell.as_ptr().expose_provenance();
         Object(cell)
-    }
-
-    pub fn must_move(self, arena: &Arena) -> bool {
-        // SAFETY: a live object of this arena.
-        unsafe { arena.must_move(self.0, self.bytes()) }
     }
 
     #[inline]
