@@ -2,7 +2,7 @@
 //! concerns other connections is the host's.
 
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
-use crate::host::{ClientFilter, ClientKind, Pause};
+use crate::host::{ClientFilter, ClientKind, Pause, Unblock};
 use crate::number;
 use crate::row::{Acl, Example, Expect, Flag, Group, Keys, Row, Values};
 use crate::session::Reply;
@@ -357,6 +357,24 @@ const CLIENT_ROWS: &[Row] = &[
         ..BASE
     },
     Row {
+        name: "unblock",
+        arity: -3,
+        flags: CLIENT_ADMIN,
+        acl: SLOW_ADMIN,
+        since: "5.0.0",
+        complexity: "O(log N) where N is the number of client connections",
+        summary: "Ends the wait of a client that is blocked by a command like BLPOP.",
+        syntax: "client-id [TIMEOUT | ERROR]",
+        examples: &[
+            is("CLIENT UNBLOCK 1000000", "(integer) 0"),
+            is("CLIENT UNBLOCK 1000000 ERROR", "(integer) 0"),
+            is("CLIENT UNBLOCK 1 perhaps", "(error) ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"),
+            is("CLIENT UNBLOCK x", "(error) ERR value is not an integer or out of range"),
+        ],
+        run: client_unblock,
+        ..BASE
+    },
+    Row {
         name: "unpause",
         arity: 2,
         flags: CLIENT_ADMIN,
@@ -577,6 +595,24 @@ fn client_pause(cx: &mut Cx<'_>) -> Run {
     }
     cx.server.client_pause(duration_ms, what);
     cx.out.ok();
+    Ok(())
+}
+
+fn client_unblock(cx: &mut Cx<'_>) -> Run {
+    let how = match cx.args.get(3) {
+        None => Unblock::Timeout,
+        Some(_) if cx.args.len() > 4 => {
+            let name = String::from_utf8_lossy(&cx.args[1]);
+            let text = format!("ERR unknown subcommand or wrong number of arguments for '{name}'. Try CLIENT HELP.");
+            return Err(Stop::Error(text.into()));
+        }
+        Some(word) if word.eq_ignore_ascii_case(b"timeout") => Unblock::Timeout,
+        Some(word) if word.eq_ignore_ascii_case(b"error") => Unblock::Error,
+        Some(_) => return Err(Stop::error("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")),
+    };
+    let id = number::int_or_error(&cx.args[2])?;
+    let unblocked = u64::try_from(id).is_ok_and(|id| cx.server.client_unblock(id, how));
+    cx.out.int(unblocked.into());
     Ok(())
 }
 

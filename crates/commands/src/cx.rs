@@ -1,9 +1,11 @@
 //! Owns what a handler is given and what it may answer. Never knows threads, sockets or files.
 
+use crate::block::Block;
 use resp::reply::Out;
 use resp::request::Span;
 use std::borrow::Cow;
-use store::{Cold, Key, Keyspace};
+use store::{Cold, Key, Keyspace, NoEdit};
+use value::list::Limit;
 
 /// What a handler returns. `Ok`: its reply is complete in `out`.
 pub type Run = Result<(), Stop>;
@@ -16,6 +18,8 @@ pub enum Stop {
     Cold,
     /// It has worked long enough (KEYS over millions); run again soon, progress is in the keyspace's `resume`.
     Yield,
+    /// It has found nothing and waits until a key is what it wants. It has written nothing, neither to keys nor to `out`.
+    Block(Box<Block>),
     /// The reply is this error, its code first: `ERR syntax error`.
     Error(Cow<'static, str>),
 }
@@ -23,6 +27,15 @@ pub enum Stop {
 impl From<Cold> for Stop {
     fn from(_: Cold) -> Stop {
         Stop::Cold
+    }
+}
+
+impl From<NoEdit> for Stop {
+    fn from(why: NoEdit) -> Stop {
+        match why {
+            NoEdit::Cold => Stop::Cold,
+            NoEdit::OtherKind => WRONG_TYPE,
+        }
     }
 }
 
@@ -146,6 +159,7 @@ pub struct Cx<'a> {
 pub struct Settings {
     pub hash_max_listpack_entries: usize,
     pub hash_max_listpack_value: usize,
+    pub list_limit: Limit,
     pub proto_max_bulk_len: usize,
     pub databases: usize,
     pub lfu: bool,

@@ -470,8 +470,7 @@ fn put_into<'a>(
     if hash.kind() != Kind::Hash {
         return Err(WRONG_TYPE);
     }
-    if let Some(boxed) = hash.boxed() {
-        let Boxed::Hash(table) = boxed;
+    if let Some(Boxed::Hash(table)) = hash.boxed() {
         return Ok(put_table(table, pairs));
     }
     let (added, table) = put_packed(hash, pairs, limits);
@@ -540,7 +539,7 @@ fn hdel(cx: &mut Cx<'_>) -> Run {
         let fields = cx.args.from(2);
         (removed, is_empty) = match value.boxed() {
             Some(Boxed::Hash(table)) => (fields.filter(|field| table.remove(field)).count(), table.is_empty()),
-            None => (fields.filter(|field| packed::remove(&mut value, field)).count(), value.bytes().is_empty()),
+            _ => (fields.filter(|field| packed::remove(&mut value, field)).count(), value.bytes().is_empty()),
         };
     }
     if is_empty {

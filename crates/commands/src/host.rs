@@ -25,6 +25,8 @@ pub trait Host {
     fn client_kill(&self, me: &Session, filter: &ClientFilter) -> Killed;
     fn client_pause(&self, duration_ms: u64, what: Pause);
     fn client_unpause(&self);
+    /// Ends the wait of a blocked client; false if it is not blocked.
+    fn client_unblock(&self, id: u64, how: Unblock) -> bool;
 
     // --- pub/sub
     /// The session has noted it already.
@@ -115,6 +117,14 @@ pub struct Killed {
     pub count: usize,
     /// The caller is among them: it closes itself after its reply.
     pub me: bool,
+}
+
+/// What a client that is unblocked is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unblock {
+    /// That its time is over.
+    Timeout,
+    Error,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,6 @@ use crate::row::{Acl, Flag, Keys, Row, Values, is};
 use crate::strings::mark_raw;
 use store::{Cold, Key, Kind, Value};
 use value::Boxed;
-use value::hash::Table;
 
 const READ_FAST: &[Flag] = &[Flag::Readonly, Flag::Fast];
 const ACL_READ_FAST: &[Acl] = &[Acl::Keyspace, Acl::Read, Acl::Fast];
@@ -272,12 +271,7 @@ impl Parcel {
         }
         let expiry = cx.ks.expiry(key)?.flatten();
         let Some(mut value) = cx.ks.get_mut(key)? else { return Ok(None) };
-        Ok(value.boxed().map(|boxed| {
-            let empty = match boxed {
-                Boxed::Hash(_) => Boxed::Hash(Table::new()),
-            };
-            Parcel { content: Content::Boxed(std::mem::replace(boxed, empty)), expiry }
-        }))
+        Ok(value.boxed().map(|boxed| Parcel { content: Content::Boxed(boxed.take()), expiry }))
     }
 
     fn delivered(self, cx: &mut Cx<'_>, key: &Key<'_>) -> Run {

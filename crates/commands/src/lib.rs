@@ -3,6 +3,7 @@
 //! Owns the command table. Never knows threads, sockets, files or flash: a handler is plain synchronous
 //! code over locked stripes.
 
+pub mod block;
 pub mod cx;
 pub mod glob;
 pub mod host;
@@ -20,11 +21,13 @@ mod expiry;
 mod hashes;
 mod keys;
 mod lcs;
+mod lists;
 mod object;
 mod pubsub;
 mod server;
 mod strings;
 mod transactions;
 
+pub use block::Block;
 pub use cx::{Args, Cx, OwnedArgs, Run, Settings, Stop};
 pub use row::{Acl, Example, Expect, Flag, Group, Keys, Row, Values};

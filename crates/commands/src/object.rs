@@ -147,6 +147,7 @@ pub(crate) fn encoding_name(cx: &mut Cx<'_>, found: &Inspect) -> Result<&'static
             _ => "raw",
         },
         (_, false) => "listpack",
+        (Kind::List, true) => "quicklist",
         (_, true) => "hashtable",
     })
 }

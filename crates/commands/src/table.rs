@@ -3,7 +3,7 @@
 
 use crate::row::Row;
 use crate::{
-    connection, counters, databases, expiry, hashes, keys, lcs, object, pubsub, server, strings, transactions,
+    connection, counters, databases, expiry, hashes, keys, lcs, lists, object, pubsub, server, strings, transactions,
 };
 
 /// The families, a line each, in the order in which COMMAND lists them.
@@ -12,6 +12,9 @@ static FAMILIES: &[&[Row]] = &[
     counters::ROWS,
     lcs::ROWS,
     hashes::ROWS,
+    lists::ROWS,
+    lists::MOVING_ROWS,
+    lists::BLOCKING_ROWS,
     keys::ROWS,
     expiry::ROWS,
     object::ROWS,

@@ -64,6 +64,18 @@ impl LongDouble {
         (value.is_finite() && value.exponent + 63 >= -16_446).then_some(value)
     }
 
+    /// The nearest double: infinite, or zero, beyond its range.
+    pub fn to_f64(self) -> f64 {
+        // Half of the power at a time: the whole of it may be out of a double's range while the number is not.
+        let half = self.exponent.clamp(-20_000, 20_000) / 2;
+        let rest = self.exponent.clamp(-20_000, 20_000) - half;
+        let magnitude = match self.is_finite() {
+            true => self.mantissa as f64 * 2f64.powi(half) * 2f64.powi(rest),
+            false => f64::INFINITY,
+        };
+        if self.negative { -magnitude } else { magnitude }
+    }
+
     pub fn is_finite(self) -> bool {
         self.exponent != EXPONENT_INFINITE
     }

@@ -1,6 +1,7 @@
 //! Owns the register of connections: what CLIENT LIST shows of each, and how one is ended from outside.
 //! Never knows its buffers or what it is doing.
 
+use crate::blocked::Blocked;
 use crate::outbox::Outbox;
 use commands::host::{ClientFilter, ClientKind, Killed, Pause, Space};
 use commands::session::{Labels, Session};
@@ -80,6 +81,8 @@ pub struct Card {
     pub outbox: Outbox,
     /// Names it listens to, by [`Space`].
     listens_to: [AtomicU32; 3],
+    /// The command that waits for a key.
+    pub blocked: Mutex<Option<Arc<Blocked>>>,
     pub labels: Mutex<Labels>,
 }
 
@@ -144,6 +147,7 @@ impl Card {
         let mut flags = String::new();
         for (flag, on) in [
             ('P', self.listens()),
+            ('b', self.is_blocked()),
             ('x', self.multi.load(Relaxed) != NO_MULTI),
             ('U', matches!(self.peer, Peer::Unix(_))),
             ('e', self.no_evict.load(Relaxed)),
@@ -189,6 +193,10 @@ impl Card {
         );
     }
 
+    pub fn is_blocked(&self) -> bool {
+        self.blocked.lock().is_some()
+    }
+
     fn memory_bytes(&self) -> usize {
         size_of::<Card>()
             + size_of::<Session>()
@@ -205,6 +213,8 @@ pub struct Clients {
     cards: Mutex<BTreeMap<u64, Arc<Card>>>,
     count: AtomicUsize,
     last_id: AtomicU64,
+    /// Clients whose command waits for a key.
+    pub blocked: AtomicUsize,
     /// Clients wait until then, milliseconds since 1970; 0: no pause.
     paused_until_ms: AtomicU64,
     paused_all: AtomicBool,
@@ -250,6 +260,7 @@ impl Clients {
             worker,
             outbox: Outbox::default(),
             listens_to: Default::default(),
+            blocked: Mutex::default(),
             labels: Mutex::default(),
         });
         self.count.fetch_add(1, Relaxed);

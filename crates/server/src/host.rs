@@ -4,7 +4,7 @@ use crate::memory::{self, Allocator};
 use crate::start::apply_to_store;
 use crate::thread::{Worker, wall_ms};
 use commands::host::{
-    ClientFilter, CommandLatency, Host, Killed, LatencyEvent, MemoryFigures, Pause, SlowCommand, Space,
+    ClientFilter, CommandLatency, Host, Killed, LatencyEvent, MemoryFigures, Pause, SlowCommand, Space, Unblock,
 };
 use commands::session::Session;
 use std::sync::atomic::Ordering::Relaxed;
@@ -59,6 +59,11 @@ impl Host for Worker {
     fn client_pause(&self, duration_ms: u64, what: Pause) {
         let now_ms = wall_ms();
         self.node.clients.pause(now_ms.saturating_add(duration_ms), what, now_ms);
+    }
+
+    fn client_unblock(&self, id: u64, how: Unblock) -> bool {
+        let blocked = self.node.clients.card(id).and_then(|card| card.blocked.lock().clone());
+        blocked.is_some_and(|blocked| blocked.unblock(how))
     }
 
     fn client_unpause(&self) {

@@ -161,18 +161,20 @@ fn server(facts: &Facts<'_>, text: &mut Text) {
 fn clients(facts: &Facts<'_>, text: &mut Text) {
     let totals = facts.node.clients.totals();
     let config = facts.node.config.snapshot();
+    let blocked = facts.node.clients.blocked.load(Relaxed);
+    let (keys, keys_any_change) = facts.node.store.waited_for();
     text.lines(&[
         ("connected_clients", &totals.count),
         ("cluster_connections", &0),
         ("maxclients", &config.maxclients.min(facts.node.clients_cap.load(Relaxed))),
         ("client_recent_max_input_buffer", &totals.query_bytes_max),
         ("client_recent_max_output_buffer", &totals.output_bytes_max),
-        ("blocked_clients", &0),
+        ("blocked_clients", &blocked),
         ("tracking_clients", &0),
         ("pubsub_clients", &totals.listening),
         ("clients_in_timeout_table", &0),
-        ("total_blocking_keys", &0),
-        ("total_blocking_keys_on_nokey", &0),
+        ("total_blocking_keys", &keys),
+        ("total_blocking_keys_on_nokey", &keys_any_change),
     ]);
 }
 

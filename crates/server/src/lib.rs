@@ -1,7 +1,7 @@
 //! FlintKV's server: workers, connections, configuration, INFO.
 //!
 //! In reading order: [`worker`] is the way of one command, from a socket's bytes to its reply; `session` holds the
-//! connection and its buffers, `park` is every way of waiting, `directory` leads from a name to a command's row.
+//! connection and its buffers, `park` is every way of waiting but for a key, which is `blocked`'s, `directory` leads from a name to a command's row.
 //! `thread` is a worker with its runtime, `node` what all workers share, `start` a server's beginning and end,
 //! `listen` its sockets, `clients` the register of connections. `stats`, `info`, `memory` and `log` say what happens;
 //! `pubsub` knows who listens, `outbox` is what others send to a connection;
@@ -9,6 +9,7 @@
 //!
 //! Knows no value's type and no page's format.
 
+mod blocked;
 mod clients;
 pub mod config;
 mod directory;

@@ -227,6 +227,11 @@ impl Batch {
             self.filled -= self.parsed;
             self.parsed = 0;
         }
+        self.make_room_behind();
+    }
+
+    /// As [`Batch::make_room`] while commands of the batch have not run: what is there stays where it is.
+    fn make_room_behind(&mut self) {
         if self.filled == self.input.len() {
             let bytes = self.need.clamp(self.filled * 2, self.filled * 4).max(INPUT_BYTES);
             self.input.resize(bytes, 0);
@@ -384,16 +389,23 @@ impl Connection {
                 return Poll::Pending;
             }
         };
-        // What a killed client has sent before it knew is not carried out.
-        if self.card.killed.load(Relaxed) {
-            return Poll::Ready(Err(End::Killed));
-        }
-        if received == 0 {
-            return Poll::Ready(Err(End::Eof));
-        }
+        self.received(received)?;
         if self.session.pushes {
             self.card.outbox.hold();
         }
+        Poll::Ready(Ok(()))
+    }
+
+    /// So many bytes have arrived in the batch's input.
+    fn received(&mut self, received: usize) -> Result<(), End> {
+        // What a killed client has sent before it knew is not carried out.
+        if self.card.killed.load(Relaxed) {
+            return Err(End::Killed);
+        }
+        if received == 0 {
+            return Err(End::Eof);
+        }
+        let Some(Work { batch, .. }) = self.work.as_deref_mut() else { return Ok(()) };
         batch.filled += received;
         batch.starved = false;
         batch.was_full = batch.filled == batch.input.len();
@@ -401,9 +413,48 @@ impl Connection {
         let limit = self.worker.live().query_bytes_max;
         if batch.filled > limit {
             self.worker.stats().query_limit_closed.add(1);
-            return Poll::Ready(Err(End::QueryLimit));
+            return Err(End::QueryLimit);
         }
-        Poll::Ready(Ok(()))
+        Ok(())
+    }
+
+    /// The running command is somebody else's from here on, who will answer for it: what is behind it in the batch is
+    /// what comes next, and nothing of it is held here.
+    pub fn hand_over(&mut self) {
+        let Some(work) = &mut self.work else { return };
+        work.current.end(self.worker.stats());
+        work.current.begun = None;
+        work.batch.next += 1;
+        let mut lane = self.worker.lane();
+        work.prefetched.drain(..).for_each(|ticket| lane.release(ticket));
+    }
+
+    /// Takes in what arrives while a command waits, behind what is there, and sends what the client has not taken. An
+    /// error says that the connection is over.
+    pub fn poll_listen(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
+        if self.session.pushes && self.card.outbox.poll_held(cx.waker()) && self.work.is_none() {
+            self.work = Some(self.worker.take_work());
+        }
+        loop {
+            if let Poll::Ready(Err(end)) = self.poll_send(cx) {
+                return Err(end);
+            }
+            self.tidy();
+            if self.work.is_none() && self.stream.poll_read_ready(cx).map_err(io_end)?.is_pending() {
+                return Ok(());
+            }
+            let work = self.work.get_or_insert_with(|| self.worker.take_work());
+            let batch = &mut work.batch;
+            batch.make_room_behind();
+            let received = match self.stream.poll_read(cx, &mut batch.input[batch.filled..]) {
+                Poll::Ready(received) => received.map_err(io_end)?,
+                Poll::Pending => {
+                    self.tidy();
+                    return Ok(());
+                }
+            };
+            self.received(received)?;
+        }
     }
 
     /// Sends until all is sent (Ready) or the socket is full (Pending, and the task is woken when it is not).

@@ -364,7 +364,8 @@ fn end_idle_and_slow(node: &Node, now_ms: u64) {
         return;
     }
     let is_idle = |card: &Card| {
-        timeout_ms > 0 && now_ms.saturating_sub(card.active_ms.load(Relaxed)) > timeout_ms && !card.listens()
+        let idle_ms = now_ms.saturating_sub(card.active_ms.load(Relaxed));
+        timeout_ms > 0 && idle_ms > timeout_ms && !card.listens() && !card.is_blocked()
     };
     let is_slow = |card: &Card| {
         let since_ms = [card.soft_since_ms.load(Relaxed), card.outbox.soft_since_ms()];

@@ -24,6 +24,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use value::list::Limit;
 
 /// What other threads may tell a worker.
 pub enum Message {
@@ -78,6 +79,7 @@ impl Live {
             settings: Settings {
                 hash_max_listpack_entries: config.hash_max_listpack_entries,
                 hash_max_listpack_value: config.hash_max_listpack_value,
+                list_limit: Limit::of(config.list_max_listpack_size),
                 proto_max_bulk_len: config.proto_max_bulk_len_bytes,
                 databases: config.databases,
                 lfu: matches!(config.maxmemory_policy, Policy::AllkeysLfu | Policy::VolatileLfu),

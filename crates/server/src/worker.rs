@@ -1,6 +1,7 @@
 //! Owns the way of one command: receive → parse → admit → prefetch → run → park → reply.
 //! Never knows how bytes reach the socket (`session`), how a wait is waited (`park`), or what a command does.
 
+use crate::blocked::{self, Blocked};
 use crate::clients::Card;
 use crate::directory::{Command, bit};
 use crate::park::{Wait, park};
@@ -16,13 +17,14 @@ use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use store::{Admission, Hasher, Key, KeyHash, Keyspace, ReadError};
 
 /// A command that is cold again and again (a key being demoted as fast as it is read) is read under no lock but
 /// without giving others their turn from then on.
-const MISSES_MAX: u32 = 16;
+pub const MISSES_MAX: u32 = 16;
 /// Reads that one miss starts ahead of their commands.
 const PREFETCH_READS_MAX: usize = 256;
 /// What is left to send when a client hangs up is offered to it this long.
@@ -57,6 +59,7 @@ async fn carry_out(connection: &mut Connection) -> Result<(), End> {
                 Ok(Ran::All) => break,
                 Ok(Ran::Ends(end)) => return Err(end),
                 Ok(Ran::Waits(wait)) => park(connection, wait).await,
+                Ok(Ran::Blocks(blocked)) => blocked::sit(connection, blocked).await?,
                 Err(_) => return Err(End::Panic),
             }
             if connection.card.killed.load(Relaxed) {
@@ -100,6 +103,8 @@ enum Ran {
     /// The batch is done.
     All,
     Waits(Wait),
+    /// The command waits for a key.
+    Blocks(Arc<Blocked>),
     Ends(End),
 }
 
@@ -135,28 +140,20 @@ fn run(connection: &mut Connection) -> Ran {
                 work.current.again = true;
                 break Ran::Waits(wait);
             }
+            Err(Halt::Block(blocked)) => {
+                work.output.truncate(reply_from);
+                serve_ready(worker, &live, &mut work.current);
+                break Ran::Blocks(blocked);
+            }
             Err(Halt::End(end)) => break Ran::Ends(end),
         }
+        serve_ready(worker, &live, &mut work.current);
         ticks = worker.ticks();
         if let Some(command) = command {
             last = Some(command.id);
-            let nanos = worker.nanos(begun, ticks);
-            let counts = &stats.by_command[command.id];
-            counts.calls.add(1);
-            counts.nanos.add(nanos);
-            if failed {
-                counts.failed.add(1);
-            }
-            if live.latency_tracking {
-                counts.latency().record(nanos);
-            }
-            if command.is(bit::READS) {
-                let met_flash = work.current.misses > 0;
-                if met_flash { &stats.flash_latency } else { &stats.ram_latency }.record(nanos);
-            }
-            if nanos >= live.slow_nanos {
-                slow(worker, &live, card, command, work.batch.args(place), nanos, now_ms);
-            }
+            let met_flash = Some(work.current.misses > 0);
+            let spent = Spent { nanos: worker.nanos(begun, ticks), failed, met_flash };
+            account(worker, &live, card, command, work.batch.args(place), spent, now_ms);
         }
         if work.current.again || command.is_none_or(|command| command.is(bit::KEYLESS)) {
             work.current.end(stats);
@@ -201,9 +198,57 @@ fn run(connection: &mut Connection) -> Ran {
     ran
 }
 
+/// Who waits for keys that the command has changed has its turn, before this client's next command.
+#[inline]
+fn serve_ready(worker: &Worker, live: &Live, current: &mut Current) {
+    if !current.resume.ready.is_empty() {
+        blocked::serve(worker, live, &mut current.resume.ready);
+    }
+}
+
+/// What a command has taken.
+#[derive(Clone, Copy)]
+pub struct Spent {
+    pub nanos: u64,
+    pub failed: bool,
+    /// None: it is not known of what runs inside a transaction.
+    pub met_flash: Option<bool>,
+}
+
+/// A command is done: counted, and noted if it took long.
+#[inline]
+pub fn account(
+    worker: &Worker,
+    live: &Live,
+    card: &Card,
+    command: &Command,
+    args: Args<'_>,
+    Spent { nanos, failed, met_flash }: Spent,
+    now_ms: u64,
+) {
+    let stats = worker.stats();
+    let counts = &stats.by_command[command.id];
+    counts.calls.add(1);
+    counts.nanos.add(nanos);
+    if failed {
+        counts.failed.add(1);
+    }
+    if live.latency_tracking {
+        counts.latency().record(nanos);
+    }
+    if command.is(bit::READS)
+        && let Some(met_flash) = met_flash
+    {
+        if met_flash { &stats.flash_latency } else { &stats.ram_latency }.record(nanos);
+    }
+    if nanos >= live.slow_nanos {
+        slow(worker, live, card, command, args, nanos, now_ms);
+    }
+}
+
 impl Current {
     /// Between two commands, when the first was not of the simple kind.
-    fn end(&mut self, stats: &WorkerStats) {
+    pub fn end(&mut self, stats: &WorkerStats) {
         if self.misses > 0 {
             stats.flash_waits.add(1);
         }
@@ -250,6 +295,7 @@ fn prepare(worker: &Worker, session: &Session, batch: &mut Batch) {
 /// Why a command has no reply of its own, or none yet.
 pub enum Halt {
     Wait(Wait),
+    Block(Arc<Blocked>),
     Error(Cow<'static, str>),
     End(End),
 }
@@ -294,11 +340,11 @@ fn one<'w>(
         card.command.store(command.id, Relaxed);
     }
     let store = &worker.node.store;
-    let keys = keys(store.hasher(), command, args, known.and_then(|known| known.hash), positions);
+    let keys = keys(store.hasher(), command.row.keys, args, known.and_then(|known| known.hash), positions);
     let Some(ks) = store.try_lock(&keys, session.db, now_ms, !session.no_touch, &mut current.resume) else {
         return (Some(command), Err(Halt::Wait(Wait::Stripes)));
     };
-    let result = (command.row.run)(&mut Cx {
+    let mut cx = Cx {
         args,
         keys: &keys,
         ks,
@@ -306,12 +352,19 @@ fn one<'w>(
         session,
         settings: &live.settings,
         server: worker,
-    });
+    };
+    let result = (command.row.run)(&mut cx);
+    if let Err(Stop::Block(block)) = &result {
+        card.command.store(command.id, Relaxed);
+        return (Some(command), Err(Halt::Block(Blocked::begin(&mut cx, command.row, card, block))));
+    }
+    drop(cx);
     drop(keys);
     let halt = match result {
         Ok(()) => return (Some(command), Ok(())),
         Err(Stop::Error(text)) => Halt::Error(text),
         Err(Stop::Yield) => Halt::Wait(Wait::Turn),
+        Err(Stop::Block(_)) => unreachable!("it has taken its place"),
         Err(Stop::Cold) => {
             prefetch(worker, session, work);
             Halt::Wait(Wait::Flash)
@@ -348,6 +401,11 @@ pub fn inside(
         match result {
             // It stays where it is: nobody else may come between.
             Err(Stop::Yield) => output.truncate(reply_from),
+            // Nor does it wait for anybody.
+            Err(Stop::Block(block)) => {
+                (block.at_once)(&mut Out::new(output, session.proto));
+                break Ok(());
+            }
             result => break result,
         }
     };
@@ -355,28 +413,19 @@ pub fn inside(
     let error = match result {
         Ok(()) => None,
         Err(Stop::Error(text)) => Some(text),
-        Err(Stop::Cold | Stop::Yield) => Some(match ks.resume.failed.take() {
+        Err(Stop::Cold | Stop::Yield | Stop::Block(_)) => Some(match ks.resume.failed.take() {
             Some(error) => read_failed(&error),
             None => unreachable!("a cold value inside a transaction is read at once, or fails"),
         }),
     };
-    let counts = &stats.by_command[command.id];
     if let Some(text) = &error {
         output.truncate(reply_from);
         Out::new(output, session.proto).error(text);
         stats.error(text);
-        counts.failed.add(1);
     }
     ks.resume.clear();
-    let nanos = worker.nanos(begun, worker.ticks());
-    counts.calls.add(1);
-    counts.nanos.add(nanos);
-    if live.latency_tracking {
-        counts.latency().record(nanos);
-    }
-    if nanos >= live.slow_nanos {
-        slow(worker, live, card, command, args, nanos, ks.now_ms());
-    }
+    let spent = Spent { nanos: worker.nanos(begun, worker.ticks()), failed: error.is_some(), met_flash: None };
+    account(worker, live, card, command, args, spent, ks.now_ms());
     stats.commands.add(1);
 }
 
@@ -467,13 +516,13 @@ fn unknown(worker: &Worker, args: Args<'_>) -> Halt {
 #[inline]
 pub fn keys<'a>(
     hasher: &Hasher,
-    command: &Command,
+    places: Keys,
     args: Args<'a>,
     known: Option<KeyHash>,
     positions: &mut Vec<usize>,
 ) -> SmallVec<[Key<'a>; 4]> {
     let mut keys = SmallVec::new();
-    match command.row.keys {
+    match places {
         Keys::None | Keys::NotKeys { .. } => {}
         // The usual case, without the list of positions.
         Keys::Range { first, last, .. } if first == last && first > 0 => {
@@ -515,7 +564,7 @@ pub fn prefetch(worker: &Worker, session: &Session, work: &mut Work) {
             let Some(command) = node.directory.find(&args[0]).filter(|command| command.is(bit::READS)) else {
                 continue;
             };
-            for key in keys(node.store.hasher(), command, args, None, positions) {
+            for key in keys(node.store.hasher(), command.row.keys, args, None, positions) {
                 if let Some(cold) = node.store.probe(&key, session.db) {
                     prefetched.push(lane.read(cold));
                 }
@@ -533,7 +582,7 @@ pub fn read_failed(error: &ReadError) -> Cow<'static, str> {
 
 /// CLIENT REPLY OFF and SKIP.
 #[cold]
-fn withhold(session: &mut Session, output: &mut Vec<u8>, reply_from: usize) {
+pub fn withhold(session: &mut Session, output: &mut Vec<u8>, reply_from: usize) {
     output.truncate(reply_from);
     match session.reply {
         Reply::SkipNext => session.reply = Reply::Skip,

@@ -11,6 +11,7 @@ use crate::lane::ReadError;
 pub use crate::object::Value;
 use crate::object::{Object, Parts};
 use crate::store::{Database, Store, Stripe, clean_place, expire};
+use crate::wait::Ready;
 use crate::word::Word;
 use smallvec::SmallVec;
 use std::collections::HashMap;
@@ -22,6 +23,19 @@ use value::{Boxed, Buffer, Kind};
 /// A value that is needed is on flash. What to read is in [`Resume::cold`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cold;
+
+/// Why a value cannot be changed now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoEdit {
+    Cold,
+    OtherKind,
+}
+
+impl From<Cold> for NoEdit {
+    fn from(_: Cold) -> NoEdit {
+        NoEdit::Cold
+    }
+}
 
 /// One value, or one key's name, to be read from flash. While it exists its pages are not reused.
 pub struct ColdRead {
@@ -80,6 +94,8 @@ pub struct Resume {
     random: Option<u64>,
     /// Why a value could not be read at once: what a [`Cold`] inside a transaction or script means.
     pub failed: Option<ReadError>,
+    /// Keys that were changed while somebody waits for them. Not cleared but taken, by who serves those.
+    pub ready: Vec<Ready>,
     /// For the handler's own progress (KEYS).
     pub cursor: u64,
     pub bytes: Vec<u8>,
@@ -289,12 +305,24 @@ impl<'s> Keyspace<'s> {
         self.held.get(key.hash.stripe()).database_mut(self.uid)
     }
 
-    /// A handler changes this key: whoever watches it is told.
+    /// A handler changes this key: whoever watches it is told, whoever waits for it is noted.
     #[inline]
     fn modified(&mut self, key: &Key<'_>) {
         let db = self.db;
-        if let Some(watched) = &self.held.get(key.hash.stripe()).watched {
+        let stripe = self.held.get(key.hash.stripe());
+        if let Some(watched) = &stripe.watched {
             watched.changed(db, key.name);
+        }
+        if let Some(waiters) = &stripe.waiters {
+            waiters.note(db, key, &mut self.resume.ready);
+        }
+    }
+
+    /// The key has expired: nobody's doing, but who waits for any change is noted.
+    #[cold]
+    fn gone(&mut self, key: &Key<'_>) {
+        if let Some(waiters) = &self.held.get(key.hash.stripe()).waiters {
+            waiters.note(self.db, key, &mut self.resume.ready);
         }
     }
 
@@ -344,6 +372,7 @@ impl<'s> Keyspace<'s> {
         let object = Object::from_address(word.address());
         if word.has_expiry() && object.expiry().is_some_and(|expiry| expiry <= now_ms) {
             expire(store, database, slot);
+            self.gone(key);
             return Ok(Found::Absent);
         }
         Ok(Found::Hot(slot, object))
@@ -457,6 +486,15 @@ impl<'s> Keyspace<'s> {
         let word = self.held.get(key.hash.stripe()).database_mut(self.uid).table.word_mut(slot);
         make_dirty(store, word, object, clock);
         Ok(Some(ValueMut { store, word, stripe: key.hash.stripe() as u16, user_bytes: &mut self.user_bytes }))
+    }
+
+    /// As [`Keyspace::get_mut`] for a value that must be of one kind; of another it is left as it is.
+    pub fn edit(&mut self, key: &Key<'_>, kind: Kind) -> Result<Option<ValueMut<'_>>, NoEdit> {
+        match self.look(key)? {
+            Found::Hot(_, object) if object.kind() != kind => Err(NoEdit::OtherKind),
+            Found::Hot(..) => Ok(self.get_mut(key)?),
+            Found::Absent => Ok(None),
+        }
     }
 
     /// Sets a string, whatever was there.
@@ -622,9 +660,11 @@ impl<'s> Keyspace<'s> {
     pub fn flush(&mut self, db: Option<usize>, lazy: bool) {
         self.wrote = true;
         let store = self.store;
-        let taken = match self.has_all() {
-            true => store.take(db, &mut self.held),
-            false => store.take(db, &mut Held::all(store)),
+        let has_all = self.has_all();
+        let ready = &mut self.resume.ready;
+        let taken = match has_all {
+            true => store.take(db, &mut self.held, ready),
+            false => store.take(db, &mut Held::all(store), ready),
         };
         store.drop_databases(taken, lazy);
     }
@@ -633,9 +673,11 @@ impl<'s> Keyspace<'s> {
     pub fn swap(&mut self, a: usize, b: usize) {
         self.wrote = true;
         let (store, now_ms) = (self.store, self.now_ms);
-        match self.has_all() {
-            true => store.swap(a, b, &mut self.held, now_ms),
-            false => store.swap(a, b, &mut Held::all(store), now_ms),
+        let has_all = self.has_all();
+        let ready = &mut self.resume.ready;
+        match has_all {
+            true => store.swap(a, b, &mut self.held, now_ms, ready),
+            false => store.swap(a, b, &mut Held::all(store), now_ms, ready),
         }
         self.uid = store.uid(self.db);
     }
@@ -888,6 +930,10 @@ impl ValueMut<'_> {
 
     pub fn kind(&self) -> Kind {
         self.object().kind()
+    }
+
+    pub fn is_boxed(&self) -> bool {
+        self.object().is_boxed()
     }
 
     pub fn inline(&self) -> Option<&[u8]> {

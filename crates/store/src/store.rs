@@ -12,6 +12,7 @@ use crate::object::Object;
 use crate::page::{Codec, Dictionary};
 use crate::segment::Segments;
 use crate::tier::Tier;
+use crate::wait::{Ready, WaitCounts, Waiters};
 use crate::watch::Watched;
 use crate::word::Word;
 use parking_lot::{Mutex, RwLock};
@@ -133,6 +134,8 @@ pub struct Stripe {
     first: Database,
     /// Keys that somebody watches, if any.
     pub(crate) watched: Option<Box<Watched>>,
+    /// Keys that somebody waits for, if any.
+    pub(crate) waiters: Option<Box<Waiters>>,
     /// From uid 1 on. SWAPDB exchanges uids, so that what is on flash keeps its database's number.
     others: Vec<Database>,
 }
@@ -173,6 +176,7 @@ pub struct Store {
     pub(crate) emptying: AtomicUsize,
     random: AtomicU64,
     graves: Mutex<mpsc::Sender<Grave>>,
+    pub(crate) wait_counts: WaitCounts,
 }
 
 /// What is freed where nobody waits for it.
@@ -227,6 +231,7 @@ impl Store {
             average_ttl: (0..config.databases).map(|_| AtomicU64::new(0)).collect(),
             random: AtomicU64::new(config.secret[0] ^ config.secret[1]),
             graves: Mutex::new(graves),
+            wait_counts: WaitCounts::default(),
         })
     }
 
@@ -378,10 +383,13 @@ impl Store {
     }
 
     /// `held`: every stripe.
-    pub(crate) fn swap(&self, a: usize, b: usize, held: &mut Held<'_>, now_ms: u64) {
+    pub(crate) fn swap(&self, a: usize, b: usize, held: &mut Held<'_>, now_ms: u64, ready: &mut Vec<Ready>) {
         let (first, second) = (self.uid(a), self.uid(b));
         for stripe in 0..STRIPES {
             let stripe = held.get(stripe);
+            if let Some(waiters) = &stripe.waiters {
+                waiters.note_all(self, |db| db == a || db == b, ready);
+            }
             if let Some(watched) = &stripe.watched {
                 watched.swapped([a, b], |name| {
                     let key = self.hasher.key(name);
@@ -395,11 +403,14 @@ impl Store {
 
     /// Takes the contents of a logical database, or of all, out of their tables, to be given to
     /// [`Store::drop_databases`]. `held`: every stripe.
-    pub(crate) fn take(&self, db: Option<usize>, held: &mut Held<'_>) -> Vec<Database> {
+    pub(crate) fn take(&self, db: Option<usize>, held: &mut Held<'_>, ready: &mut Vec<Ready>) -> Vec<Database> {
         let mut taken = Vec::new();
         self.emptying.fetch_add(1, Relaxed);
         for stripe in 0..STRIPES {
             let stripe = held.get(stripe);
+            if let Some(waiters) = &stripe.waiters {
+                waiters.note_all(self, |waited| db.is_none_or(|db| db == waited), ready);
+            }
             match db {
                 None => taken.extend(stripe.all_mut().map(std::mem::take)),
                 Some(db) => {

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 pub mod hash;
+pub mod list;
 mod varint;
 
 /// The type of a value, as it stands in index entries and on flash: numbers only grow.
@@ -73,6 +74,7 @@ pub fn check_packed(kind: Kind, bytes: &[u8]) -> Result<(), Corrupt> {
     match kind {
         Kind::String => Ok(()),
         Kind::Hash => hash::packed::check(bytes),
+        Kind::List => list::packed::check(bytes),
         _ => Err(Corrupt),
     }
 }
@@ -93,12 +95,14 @@ pub fn malloc_bytes(bytes: usize) -> usize {
 #[derive(Debug, Clone)]
 pub enum Boxed {
     Hash(hash::Table),
+    List(list::List),
 }
 
 impl Boxed {
     pub fn kind(&self) -> Kind {
         match self {
             Boxed::Hash(_) => Kind::Hash,
+            Boxed::List(_) => Kind::List,
         }
     }
 
@@ -106,12 +110,14 @@ impl Boxed {
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Boxed::Hash(table) => table.encode(out),
+            Boxed::List(list) => list.encode(out),
         }
     }
 
     pub fn decode(kind: Kind, bytes: &[u8]) -> Result<Boxed, Corrupt> {
         match kind {
             Kind::Hash => hash::Table::decode(bytes).map(Boxed::Hash),
+            Kind::List => list::List::decode(bytes).map(Boxed::List),
             _ => Err(Corrupt),
         }
     }
@@ -120,7 +126,17 @@ impl Boxed {
     pub fn mem_bytes(&self) -> usize {
         match self {
             Boxed::Hash(table) => table.mem_bytes(),
+            Boxed::List(list) => list.mem_bytes(),
         }
+    }
+
+    /// The value; an empty one of its kind stays behind.
+    pub fn take(&mut self) -> Boxed {
+        let empty = match self {
+            Boxed::Hash(_) => Boxed::Hash(hash::Table::new()),
+            Boxed::List(_) => Boxed::List(list::List::new()),
+        };
+        std::mem::replace(self, empty)
     }
 }
 

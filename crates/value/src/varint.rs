@@ -30,6 +30,37 @@ impl Varint {
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len as usize]
     }
+
+    /// The same, last byte first: to be read from its end by [`read_back`].
+    #[inline]
+    pub fn reversed(mut self) -> Varint {
+        self.bytes[..self.len as usize].reverse();
+        self
+    }
+}
+
+/// Bytes that a length takes.
+#[inline]
+pub fn width(value: usize) -> usize {
+    if value < 0x80 { 1 } else { (value.max(1).ilog2() as usize) / 7 + 1 }
+}
+
+/// The length whose reversed bytes end at `end`, and where they begin.
+#[inline]
+pub fn read_back(bytes: &[u8], end: usize) -> Option<(usize, usize)> {
+    let last = *bytes.get(end.checked_sub(1)?)?;
+    if last < 0x80 {
+        return Some((last as usize, end - 1));
+    }
+    let mut value = u64::from(last & 0x7f);
+    for n in 1..BYTES_MAX {
+        let byte = bytes[end.checked_sub(n + 1)?];
+        value |= u64::from(byte & 0x7f) << (7 * n);
+        if byte < 0x80 {
+            return (value <= u64::from(u32::MAX)).then_some((value as usize, end - n - 1));
+        }
+    }
+    None
 }
 
 /// The length at `at` and the position after it; `None` when the bytes end before it does or it exceeds 32 bits.
@@ -67,6 +98,9 @@ mod tests {
         for value in [0, 1, 127, 128, 16_383, 16_384, 2_097_151, 2_097_152, 1 << 30, u32::MAX as usize] {
             let varint = Varint::new(value);
             assert_eq!(read(varint.as_bytes(), 0), Some((value, varint.as_bytes().len())));
+            let reversed = varint.reversed();
+            assert_eq!(read_back(reversed.as_bytes(), reversed.as_bytes().len()), Some((value, 0)));
+            assert_eq!(width(value), reversed.as_bytes().len());
             // Cut anywhere, it is not a length.
             for cut in 0..varint.as_bytes().len() {
                 assert_eq!(read(&varint.as_bytes()[..cut], 0), None);
@@ -81,5 +115,8 @@ mod tests {
         assert_eq!(read_part(&[3, b'a', b'b'], 0), None, "one byte short");
         assert_eq!(read_part(&[2, b'a', b'b'], 0), Some(1..3));
         assert_eq!(read_part(&[], 0), None);
+        assert_eq!(read_back(&[], 0), None);
+        assert_eq!(read_back(&[0x80], 1), None, "it begins before the bytes do");
+        assert_eq!(read_back(&[0x1f, 0xff, 0xff, 0xff, 0xff], 5), None, "33 bits");
     }
 }

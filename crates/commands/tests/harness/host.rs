@@ -32,6 +32,9 @@ impl Host for NoServer {
     fn client_pause(&self, _: u64, _: Pause) {
         no_server()
     }
+    fn client_unblock(&self, _: u64, _: Unblock) -> bool {
+        no_server()
+    }
     fn client_unpause(&self) {
         no_server()
     }

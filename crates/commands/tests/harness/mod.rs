@@ -17,6 +17,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use store::{Admission, Codec, FlashConfig, Key, Lane, LimitOf, Policy, Resume, Store, StoreConfig, Ticket};
+use value::list::Limit;
 
 /// The words of a line as redis-cli takes them, quotes resolved.
 pub fn words(line: &str) -> Vec<Vec<u8>> {
@@ -60,6 +61,7 @@ impl Harness {
             settings: Settings {
                 hash_max_listpack_entries: 128,
                 hash_max_listpack_value: 64,
+                list_limit: Limit::of(-2),
                 proto_max_bulk_len: 512 * 1024 * 1024,
                 databases: 16,
                 lfu: false,
@@ -207,6 +209,11 @@ impl Harness {
             drop(cx);
             match result {
                 Ok(()) => break Ok(()),
+                // As in a transaction: nobody is there to end its wait.
+                Err(Stop::Block(block)) => {
+                    (block.at_once)(&mut Out::new(reply, self.session.proto));
+                    break Ok(());
+                }
                 Err(Stop::Error(text)) => break Err(text.into_owned()),
                 Err(Stop::Yield) => self.yields += 1,
                 Err(Stop::Cold) => {

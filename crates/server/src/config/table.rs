@@ -289,6 +289,7 @@ pub const ROWS: &[Row] = &[
     row("databases", Int(1, 16384), "16", Start, Used, Keys, "How many databases SELECT can choose from."),
     row("hash-max-listpack-entries", Int(0, LONG_MAX), "512", Live, Used, Keys, "Fields up to which a hash keeps its compact form.").alias("hash-max-ziplist-entries"),
     row("hash-max-listpack-value", Size(0, LONG_MAX_BYTES), "64", Live, Used, Keys, "Longest field or value that the compact form of a hash takes.").alias("hash-max-ziplist-value"),
+    row("list-max-listpack-size", Int(-INT_MAX - 1, INT_MAX), "-2", Live, Used, Keys, "What a list's compact form, and each piece of a longer list, may hold: -1 to -5 for 4, 8 … 64 KB, a positive number for that many elements.").alias("list-max-ziplist-size"),
     row("hz", Int(0, INT_MAX), "10", Live, NO_HZ, Keys, ""),
     row("dynamic-hz", Bool, "yes", Live, NO_HZ, Keys, ""),
     row("active-expire-effort", Int(1, 10), "1", Live, NO_HZ, Keys, ""),
@@ -422,8 +423,7 @@ pub const ROWS: &[Row] = &[
     row("tls-session-cache-timeout", Int(0, INT_MAX), "300", Live, NO_TLS, Tls, ""),
 
     // ---- Encodings of other types
-    row("list-max-listpack-size", Int(-INT_MAX - 1, INT_MAX), "-2", Live, NO_TYPE, Types, "").alias("list-max-ziplist-size"),
-    row("list-compress-depth", Int(0, INT_MAX), "0", Live, NO_TYPE, Types, ""),
+    row("list-compress-depth", Int(0, INT_MAX), "0", Live, Effect::Inert("lists are compressed on flash, not in RAM"), Types, ""),
     row("set-max-intset-entries", Int(0, LONG_MAX), "512", Live, NO_TYPE, Types, ""),
     row("set-max-listpack-entries", Int(0, LONG_MAX), "128", Live, NO_TYPE, Types, ""),
     row("set-max-listpack-value", Size(0, LONG_MAX_BYTES), "64", Live, NO_TYPE, Types, ""),

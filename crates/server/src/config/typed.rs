@@ -154,6 +154,7 @@ pub struct Config {
     pub hz: u32,
     pub hash_max_listpack_entries: usize,
     pub hash_max_listpack_value: usize,
+    pub list_max_listpack_size: i64,
 
     // Observation
     pub loglevel: LogLevel,
@@ -261,6 +262,7 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
         hz: v.int::<u32>("hz").clamp(1, 500),
         hash_max_listpack_entries: v.int("hash-max-listpack-entries"),
         hash_max_listpack_value: v.bytes("hash-max-listpack-value") as usize,
+        list_max_listpack_size: v.int("list-max-listpack-size"),
         loglevel: LogLevel::from_word(v.word("loglevel")),
         logfile: v.path("logfile", &dir),
         slowlog_log_slower_than_us: v.int("slowlog-log-slower-than"),

@@ -1,0 +1,114 @@
+//! Owns what a command says when it has found nothing and would rather wait: for what, how long, and what it answers
+//! when that does not come. Never knows how it is waited.
+//!
+//! A handler returns [`Stop::Block`](crate::Stop::Block) before it has written anything. The server then gives the
+//! client a place at the keys while their stripes are still locked, and runs the handler again, with the same arguments,
+//! when one of them has become what the command wants. Such a run happens on whatever worker made the key ready, with a
+//! session of its own: of the connection's state only database and protocol version are there.
+
+use crate::cx::Stop;
+use resp::LongDouble;
+use resp::reply::Out;
+use store::{Kind, Wants};
+
+#[derive(Debug)]
+pub struct Block {
+    /// It waits for the first so many of its keys.
+    pub keys: usize,
+    pub wants: Wants,
+    /// When it gives up, milliseconds since 1970; `None`: never.
+    pub until_ms: Option<u64>,
+    /// Arguments, by position, that mean something else when it runs again: XREAD's `$`.
+    pub rewritten: Vec<(usize, Vec<u8>)>,
+    /// The reply when the time is over.
+    pub at_timeout: fn(&mut Out<'_>),
+    /// The reply where nothing may wait: inside MULTI and scripts.
+    pub at_once: fn(&mut Out<'_>),
+}
+
+impl Block {
+    /// For a command that answers with a null array in any case.
+    pub fn new(keys: usize, kind: Kind, until_ms: Option<u64>) -> Block {
+        let null = |out: &mut Out<'_>| out.null_array();
+        let wants = Wants { kind, any_change: false };
+        Block { keys, wants, until_ms, rewritten: Vec::new(), at_timeout: null, at_once: null }
+    }
+}
+
+impl From<Block> for Stop {
+    fn from(block: Block) -> Stop {
+        Stop::Block(Box::new(block))
+    }
+}
+
+const NEGATIVE: Stop = Stop::error("ERR timeout is negative");
+const OUT_OF_RANGE: Stop = Stop::error("ERR timeout is out of range");
+
+/// A timeout in seconds with a fraction, as the moment it is over; 0 is never.
+pub fn until_seconds(text: &[u8], now_ms: u64) -> Result<Option<u64>, Stop> {
+    let seconds = LongDouble::parse(text).ok_or(Stop::error("ERR timeout is not a float or out of range"))?;
+    let milliseconds = (seconds.to_f64() * 1000.0).ceil();
+    // 2^63 is the first float that no i64 holds.
+    if milliseconds >= 9_223_372_036_854_775_808.0 {
+        return Err(OUT_OF_RANGE);
+    }
+    until(milliseconds as i64, now_ms)
+}
+
+/// A timeout in milliseconds, as the moment it is over; 0 is never.
+pub fn until_milliseconds(text: &[u8], now_ms: u64) -> Result<Option<u64>, Stop> {
+    let milliseconds = crate::number::int(text);
+    until(milliseconds.ok_or(Stop::error("ERR timeout is not an integer or out of range"))?, now_ms)
+}
+
+fn until(milliseconds: i64, now_ms: u64) -> Result<Option<u64>, Stop> {
+    match u64::try_from(milliseconds) {
+        Err(_) => Err(NEGATIVE),
+        Ok(0) => Ok(None),
+        Ok(milliseconds) if milliseconds > i64::MAX as u64 - now_ms => Err(OUT_OF_RANGE),
+        Ok(milliseconds) => Ok(Some(now_ms + milliseconds)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_read_as_redis_reads_them() {
+        let text = |result: Result<Option<u64>, Stop>| match result {
+            Ok(until) => format!("{until:?}"),
+            Err(Stop::Error(text)) => text.into_owned(),
+            Err(other) => panic!("{other:?}"),
+        };
+        for (timeout, meaning) in [
+            ("0", "None"),
+            ("-0", "None"),
+            ("1", "Some(2000)"),
+            ("0.001", "Some(1001)"),
+            ("0.0001", "Some(1001)"),
+            ("-0.0001", "None"),
+            ("-1", "ERR timeout is negative"),
+            ("-0.01", "ERR timeout is negative"),
+            ("9223372036854775", "ERR timeout is out of range"),
+            ("9223372036854776", "ERR timeout is out of range"),
+            ("1e300", "ERR timeout is out of range"),
+            ("inf", "ERR timeout is out of range"),
+            ("-inf", "ERR timeout is negative"),
+            ("x", "ERR timeout is not a float or out of range"),
+            ("", "ERR timeout is not a float or out of range"),
+            ("nan", "ERR timeout is not a float or out of range"),
+        ] {
+            assert_eq!(text(until_seconds(timeout.as_bytes(), 1000)), meaning, "{timeout}");
+        }
+        for (timeout, meaning) in [
+            ("0", "None"),
+            ("7", "Some(1007)"),
+            ("-1", "ERR timeout is negative"),
+            ("1.5", "ERR timeout is not an integer or out of range"),
+            ("9223372036854775807", "ERR timeout is out of range"),
+        ] {
+            assert_eq!(text(until_milliseconds(timeout.as_bytes(), 1000)), meaning, "{timeout}");
+        }
+    }
+}

@@ -1,0 +1,526 @@
+//! Commands that wait for a key, as several clients see them: every story on a node, and the same on Debian's
+//! redis-server where it is installed.
+
+mod common;
+
+use common::{Client, Node, PATIENCE, eventually, free_port};
+use resp::client::Value;
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A server that stories are told on.
+struct Server {
+    port: u16,
+    control: Client,
+    is_ours: bool,
+}
+
+impl Server {
+    fn connect(&self) -> Client {
+        Client::new(TcpStream::connect(("127.0.0.1", self.port)).unwrap())
+    }
+
+    fn run(&mut self, line: &str) -> String {
+        self.control.run(line)
+    }
+
+    /// A client that waits, as soon as the server says that it does.
+    fn waiting(&mut self, line: &str) -> Client {
+        let mut client = self.connect();
+        self.wait_with(&mut client, line);
+        client
+    }
+
+    fn wait_with(&mut self, client: &mut Client, line: &str) {
+        let before = self.blocked();
+        say(client, line);
+        eventually(&format!("{line} waits"), || self.blocked() == before + 1);
+    }
+
+    fn blocked(&mut self) -> usize {
+        self.control.info("clients", "blocked_clients").parse().unwrap()
+    }
+}
+
+/// Sends a command without waiting for its reply.
+fn say(client: &mut Client, line: &str) {
+    let words = common::words(line);
+    let mut bytes = Vec::new();
+    resp::client::encode_command(&words.iter().map(Vec::as_slice).collect::<Vec<_>>(), &mut bytes);
+    client.send(&bytes);
+}
+
+fn id(client: &mut Client) -> i64 {
+    match client.value(&[b"CLIENT", b"ID"]) {
+        Some(Value::Int(id)) => id,
+        other => panic!("CLIENT ID answered {other:?}"),
+    }
+}
+
+struct Redis(Child);
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Tells the story on both servers.
+fn both(story: impl Fn(&mut Server)) {
+    let node = Node::start(&[]);
+    story(&mut Server { port: node.port, control: node.connect(), is_ours: true });
+    let port = free_port();
+    let server = Command::new("redis-server")
+        .args(["--port", &port.to_string(), "--save", "", "--bind", "127.0.0.1"])
+        .stdout(Stdio::null())
+        .spawn();
+    let Ok(server) = server else {
+        eprintln!("redis-server is not installed: nothing was compared with it");
+        return;
+    };
+    let _redis = Redis(server);
+    let deadline = Instant::now() + PATIENCE;
+    let control = loop {
+        if let Ok(stream) = TcpStream::connect(("127.0.0.1", port)) {
+            break Client::new(stream);
+        }
+        assert!(Instant::now() < deadline, "redis-server does not start");
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    story(&mut Server { port, control, is_ours: false });
+}
+
+#[test]
+fn a_push_serves_who_waits() {
+    both(|server| {
+        for (command, reply) in [
+            ("BLPOP k 0", "1) \"k\"\n2) \"a\""),
+            ("BRPOP other k 0", "1) \"k\"\n2) \"c\""),
+            ("BLMPOP 0 2 other k LEFT COUNT 2", "1) \"k\"\n2) 1) \"a\"\n   2) \"b\""),
+            ("BLMOVE k to RIGHT LEFT 0", "\"c\""),
+            ("BRPOPLPUSH k to 0", "\"c\""),
+        ] {
+            server.run("DEL k to");
+            let mut client = server.waiting(command);
+            assert_eq!(server.run("RPUSH k a b c"), "(integer) 3", "the push does not see it");
+            assert_eq!(client.read(), reply, "{command}");
+            let left = if command.starts_with("BLMPOP") { 1 } else { 2 };
+            assert_eq!(server.run("LLEN k"), format!("(integer) {left}"));
+            assert_eq!(server.blocked(), 0);
+        }
+    });
+}
+
+#[test]
+fn who_came_first_is_served_first() {
+    both(|server| {
+        let mut clients: Vec<Client> = (0..5).map(|_| server.waiting("BLPOP k 0")).collect();
+        assert_eq!(server.run("RPUSH k 0 1 2"), "(integer) 3");
+        for (n, client) in clients.iter_mut().take(3).enumerate() {
+            assert_eq!(client.read(), format!("1) \"k\"\n2) \"{n}\""));
+        }
+        assert_eq!(server.blocked(), 2);
+        assert_eq!(server.run("LPUSH k 4 3"), "(integer) 2");
+        for (n, client) in clients.iter_mut().enumerate().skip(3) {
+            assert_eq!(client.read(), format!("1) \"k\"\n2) \"{n}\""));
+        }
+        assert_eq!(server.run("EXISTS k"), "(integer) 0");
+    });
+}
+
+#[test]
+fn of_several_keys_the_first_that_has_something_serves() {
+    both(|server| {
+        let mut client = server.waiting("BLPOP a b a 0");
+        assert_eq!(server.run("RPUSH b 1"), "(integer) 1");
+        assert_eq!(client.read(), "1) \"b\"\n2) \"1\"");
+        server.run("RPUSH b 2");
+        server.run("RPUSH a 3");
+        assert_eq!(client.run("BLPOP a b 0"), "1) \"a\"\n2) \"3\"");
+        assert_eq!(client.run("BLPOP a b 0"), "1) \"b\"\n2) \"2\"");
+        // It has left both queues.
+        assert_eq!(server.run("RPUSH a 4"), "(integer) 1");
+        assert_eq!(server.run("LLEN a"), "(integer) 1");
+    });
+}
+
+#[test]
+fn time_runs_out() {
+    both(|server| {
+        let mut client = server.connect();
+        for (command, reply) in [
+            ("BLPOP k 0.01", "*-1\r\n"),
+            ("BRPOP k j 0.01", "*-1\r\n"),
+            ("BLMPOP 0.01 1 k LEFT", "*-1\r\n"),
+            ("BLMOVE k j LEFT LEFT 0.01", "*-1\r\n"),
+            ("BRPOPLPUSH k j 0.01", "*-1\r\n"),
+        ] {
+            say(&mut client, command);
+            let mut bytes = vec![0; reply.len()];
+            std::io::Read::read_exact(&mut client.stream, &mut bytes).unwrap();
+            assert_eq!(String::from_utf8_lossy(&bytes), reply, "{command}");
+        }
+        assert_eq!(server.blocked(), 0);
+        // Nobody is left in the queues.
+        assert_eq!(server.run("RPUSH k a"), "(integer) 1");
+        assert_eq!(server.run("LLEN k"), "(integer) 1");
+        client.run("HELLO 3");
+        say(&mut client, "BLPOP nosuch 0.01");
+        let mut bytes = [0; 3];
+        std::io::Read::read_exact(&mut client.stream, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"_\r\n");
+    });
+}
+
+#[test]
+fn a_key_of_another_type_leaves_it_waiting() {
+    both(|server| {
+        server.run("SET s x");
+        let mut client = server.connect();
+        let wrong = "(error) WRONGTYPE Operation against a key holding the wrong kind of value";
+        assert_eq!(client.run("BLPOP s 0"), wrong);
+        assert_eq!(client.run("BLMOVE s to LEFT LEFT 0"), wrong);
+        server.wait_with(&mut client, "BLPOP k 0");
+        server.run("SET k x");
+        server.run("DEL k");
+        server.run("HSET k f v");
+        assert_eq!(server.blocked(), 1);
+        server.run("DEL k");
+        server.run("SET k x PX 1");
+        eventually("it expires", || server.run("EXISTS k") == "(integer) 0");
+        server.run("RPUSH k a");
+        assert_eq!(client.read(), "1) \"k\"\n2) \"a\"");
+    });
+}
+
+#[test]
+fn moves_wake_each_other_in_a_row() {
+    both(|server| {
+        let mut last = server.waiting("BLPOP c 0");
+        let mut second = server.waiting("BLMOVE b c LEFT RIGHT 0");
+        let mut first = server.waiting("BLMOVE a b LEFT RIGHT 0");
+        assert_eq!(server.run("RPUSH a x"), "(integer) 1");
+        assert_eq!(first.read(), "\"x\"");
+        assert_eq!(second.read(), "\"x\"");
+        assert_eq!(last.read(), "1) \"c\"\n2) \"x\"");
+        assert_eq!(server.run("EXISTS a b c"), "(integer) 0");
+        // In a circle as well.
+        let mut there = server.waiting("BRPOPLPUSH a b 0");
+        let mut back = server.waiting("BRPOPLPUSH b a 0");
+        server.run("RPUSH a y");
+        assert_eq!((there.read(), back.read()), ("\"y\"".to_owned(), "\"y\"".to_owned()));
+        assert_eq!(server.run("LRANGE a 0 -1"), "1) \"y\"");
+    });
+}
+
+#[test]
+fn a_move_to_a_wrong_type_fails_and_the_next_one_is_served() {
+    both(|server| {
+        server.run("SET s x");
+        let mut mover = server.waiting("BLMOVE k s LEFT LEFT 0");
+        let mut popper = server.waiting("BLPOP k 0");
+        server.run("RPUSH k a");
+        assert_eq!(mover.read(), "(error) WRONGTYPE Operation against a key holding the wrong kind of value");
+        assert_eq!(popper.read(), "1) \"k\"\n2) \"a\"");
+    });
+}
+
+#[test]
+fn whatever_makes_a_key_a_list_serves() {
+    both(|server| {
+        for (prepare, command) in [
+            ("RPUSH other a", "RENAME other k"),
+            ("RPUSH other a", "RENAMENX other k"),
+            ("RPUSH other a", "COPY other k"),
+            ("RPUSH other a", "LMOVE other k LEFT LEFT"),
+            ("RPUSH other a", "RPOPLPUSH other k"),
+        ] {
+            server.run("FLUSHALL");
+            server.run(prepare);
+            let mut client = server.waiting("BLPOP k 0");
+            server.run(command);
+            assert_eq!(client.read(), "1) \"k\"\n2) \"a\"", "{command}");
+        }
+        server.run("FLUSHALL");
+        // What comes with another database serves those who wait in this one.
+        let mut here = server.waiting("BLPOP k 0");
+        let mut other = server.connect();
+        other.run("SELECT 5");
+        server.wait_with(&mut other, "BLPOP k 0");
+        let mut filler = server.connect();
+        filler.run("SELECT 7");
+        filler.run("RPUSH k a");
+        assert_eq!(server.run("SWAPDB 7 0"), "OK");
+        assert_eq!(here.read(), "1) \"k\"\n2) \"a\"");
+        filler.run("RPUSH k b");
+        assert_eq!(filler.run("MOVE k 5"), "(integer) 1");
+        assert_eq!(other.read(), "1) \"k\"\n2) \"b\"");
+        // What is gone serves nobody.
+        let mut client = server.waiting("BLPOP k 0");
+        server.run("FLUSHALL");
+        server.run("FLUSHDB");
+        assert_eq!(server.blocked(), 1);
+        server.run("RPUSH k c");
+        assert_eq!(client.read(), "1) \"k\"\n2) \"c\"");
+    });
+}
+
+#[test]
+fn who_hangs_up_takes_nothing() {
+    both(|server| {
+        let gone = server.waiting("BLPOP k 0");
+        let mut next = server.waiting("BLPOP k 0");
+        drop(gone);
+        eventually("it is gone", || server.blocked() == 1);
+        server.run("RPUSH k a");
+        assert_eq!(next.read(), "1) \"k\"\n2) \"a\"");
+        drop(server.waiting("BLPOP k 0"));
+        eventually("it is gone", || server.blocked() == 0);
+        assert_eq!(server.run("RPUSH k b"), "(integer) 1");
+        assert_eq!(server.run("LLEN k"), "(integer) 1");
+    });
+}
+
+#[test]
+fn clients_are_unblocked_and_killed_by_others() {
+    both(|server| {
+        let mut client = server.connect();
+        let number = id(&mut client);
+        assert_eq!(server.run(&format!("CLIENT UNBLOCK {number}")), "(integer) 0", "it does not wait");
+        server.wait_with(&mut client, "BLPOP k 0");
+        assert_eq!(server.run(&format!("CLIENT UNBLOCK {number}")), "(integer) 1");
+        assert_eq!(client.read(), "(nil)");
+        server.wait_with(&mut client, "BLMOVE k j LEFT LEFT 100");
+        assert_eq!(server.run(&format!("CLIENT UNBLOCK {number} ERROR")), "(integer) 1");
+        assert_eq!(client.read(), "(error) UNBLOCKED client unblocked via CLIENT UNBLOCK");
+        assert_eq!(server.run(&format!("CLIENT UNBLOCK {number} TIMEOUT")), "(integer) 0");
+        server.wait_with(&mut client, "BLPOP k 0");
+        assert_eq!(server.run(&format!("CLIENT KILL ID {number}")), "(integer) 1");
+        assert_eq!(client.read(), "(closed)");
+        eventually("nobody waits", || server.blocked() == 0);
+        assert_eq!(server.run("RPUSH k a"), "(integer) 1");
+        assert_eq!(server.run("LLEN k"), "(integer) 1");
+    });
+}
+
+#[test]
+fn the_list_of_clients_shows_who_waits() {
+    both(|server| {
+        let mut client = server.connect();
+        let number = id(&mut client);
+        let line = |server: &mut Server| server.run(&format!("CLIENT LIST ID {number}"));
+        assert!(line(server).contains(" flags=N "));
+        server.wait_with(&mut client, "BLPOP k j 0");
+        let shown = line(server);
+        assert!(shown.contains(" flags=b ") && shown.contains(" cmd=blpop "), "{shown}");
+        if server.is_ours {
+            assert_eq!(server.control.info("clients", "total_blocking_keys"), "2");
+            assert_eq!(server.control.info("clients", "total_blocking_keys_on_nokey"), "0");
+        }
+        server.run("RPUSH j a");
+        client.read();
+        assert!(line(server).contains(" flags=N "));
+        assert!(server.control.info("commandstats", "cmdstat_blpop").starts_with("calls=1,"));
+    });
+}
+
+#[test]
+fn a_pause_holds_up_who_would_serve() {
+    both(|server| {
+        let mut client = server.waiting("BLPOP k 0");
+        assert_eq!(server.run("CLIENT PAUSE 100000 WRITE"), "OK");
+        let mut pusher = server.connect();
+        say(&mut pusher, "RPUSH k a");
+        assert_eq!(server.run("LLEN k"), "(integer) 0");
+        assert_eq!(server.run("CLIENT UNPAUSE"), "OK");
+        assert_eq!(pusher.read(), "(integer) 1");
+        assert_eq!(client.read(), "1) \"k\"\n2) \"a\"");
+        if !server.is_ours {
+            // Redis 7.0 panics where CLIENT UNBLOCK meets a client that is paused.
+            return;
+        }
+        // A command that came during the pause waits for its end before it waits for its key, and cannot be unblocked.
+        let number = id(&mut client);
+        server.run("CLIENT PAUSE 100000 WRITE");
+        say(&mut client, "BLPOP k 0");
+        assert_eq!(server.run(&format!("CLIENT UNBLOCK {number}")), "(integer) 0");
+        server.run("CLIENT UNPAUSE");
+        eventually("it waits", || server.run(&format!("CLIENT UNBLOCK {number}")) == "(integer) 1");
+        assert_eq!(client.read(), "(nil)");
+    });
+}
+
+#[test]
+fn a_pipeline_stops_where_it_waits() {
+    both(|server| {
+        let mut client = server.connect();
+        for line in ["SET a 1", "BLPOP k 0", "GET a", "BLPOP j 0", "PING"] {
+            say(&mut client, line);
+        }
+        assert_eq!(client.read(), "OK", "what came before is answered");
+        eventually("it waits", || server.blocked() == 1);
+        // What comes meanwhile is taken in, more than a buffer of it, and carried out in its turn.
+        let mut long = Vec::new();
+        resp::client::encode_command(&[b"SET", b"long", &[b'x'; 300_000]], &mut long);
+        client.send(&long);
+        say(&mut client, "STRLEN long");
+        server.run("RPUSH k x");
+        assert_eq!(client.read(), "1) \"k\"\n2) \"x\"");
+        assert_eq!(client.read(), "\"1\"");
+        eventually("it waits again", || server.blocked() == 1);
+        server.run("RPUSH j y");
+        assert_eq!(client.read(), "1) \"j\"\n2) \"y\"");
+        assert_eq!(client.read(), "PONG");
+        assert_eq!(client.read(), "OK");
+        assert_eq!(client.read(), "(integer) 300000");
+    });
+}
+
+#[test]
+fn a_client_that_wants_no_replies_gets_none() {
+    both(|server| {
+        let mut client = server.connect();
+        say(&mut client, "CLIENT REPLY OFF");
+        server.wait_with(&mut client, "BLPOP k 0");
+        server.run("RPUSH k a b");
+        eventually("it was served", || server.blocked() == 0);
+        say(&mut client, "CLIENT REPLY ON");
+        assert_eq!(client.read(), "OK");
+        assert_eq!(server.run("LRANGE k 0 -1"), "1) \"b\"");
+    });
+}
+
+#[test]
+fn a_list_that_is_filled_by_many_and_emptied_by_many_gives_each_element_once() {
+    both(|server| {
+        const EACH: usize = 300;
+        let port = server.port;
+        let connect = || Client::new(TcpStream::connect(("127.0.0.1", port)).unwrap());
+        let taken = std::thread::scope(|scope| {
+            let takers: Vec<_> = (0..6)
+                .map(|taker| {
+                    scope.spawn(move || {
+                        let mut client = connect();
+                        let mut taken = Vec::new();
+                        loop {
+                            let command = ["BLPOP k j 0", "BRPOP j k 0", "BLMPOP 0 2 k j LEFT COUNT 2"][taker % 3];
+                            let Some(Value::Array(reply)) =
+                                client.value(&command.split(' ').map(str::as_bytes).collect::<Vec<_>>())
+                            else {
+                                panic!("no reply to {command}")
+                            };
+                            match &reply[1] {
+                                Value::Array(elements) => taken.extend(elements.iter().map(common::shown)),
+                                element => taken.push(common::shown(element)),
+                            }
+                            if taken.iter().any(|element| element == "\"stop\"") {
+                                return taken;
+                            }
+                        }
+                    })
+                })
+                .collect();
+            let pushers: Vec<_> = (0..3)
+                .map(|pusher| {
+                    scope.spawn(move || {
+                        let mut client = connect();
+                        for n in 0..EACH {
+                            let key = if n % 2 == 0 { "k" } else { "j" };
+                            client.run(&format!("RPUSH {key} {pusher}:{n} {pusher}:{n}b"));
+                        }
+                    })
+                })
+                .collect();
+            pushers.into_iter().for_each(|pusher| pusher.join().unwrap());
+            let mut stopper = connect();
+            // Each taker ends with the first one it sees.
+            while takers.iter().any(|taker| !taker.is_finished()) {
+                stopper.run("RPUSH k stop");
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            takers.into_iter().flat_map(|taker| taker.join().unwrap()).collect::<Vec<_>>()
+        });
+        let mut taken: Vec<String> = taken.into_iter().filter(|element| element != "\"stop\"").collect();
+        taken.sort();
+        let mut pushed: Vec<String> = (0..3)
+            .flat_map(|pusher| (0..EACH).flat_map(move |n| [format!("\"{pusher}:{n}\""), format!("\"{pusher}:{n}b\"")]))
+            .collect();
+        pushed.sort();
+        assert_eq!(taken, pushed);
+    });
+}
+
+#[test]
+fn inside_a_transaction_nothing_waits_and_exec_serves_who_does() {
+    both(|server| {
+        let mut client = server.connect();
+        for line in ["MULTI", "BLPOP k 0", "BLMOVE k j LEFT LEFT 0", "BLMPOP 0 1 k LEFT", "BRPOPLPUSH k j 0"] {
+            client.run(line);
+        }
+        assert_eq!(client.run("EXEC"), "1) (nil)\n2) (nil)\n3) (nil)\n4) (nil)");
+        client.run("RPUSH k a b");
+        for line in ["MULTI", "BLPOP k 0", "BLMOVE k j LEFT LEFT 0", "BLPOP x 0 0"] {
+            client.run(line);
+        }
+        assert_eq!(client.run("EXEC"), "1) 1) \"k\"\n   2) \"a\"\n2) \"b\"\n3) (nil)");
+        server.run("FLUSHALL");
+        // Who waits sees what the whole transaction leaves.
+        let mut waiting = server.waiting("BLPOP k 0");
+        let mut behind = server.waiting("BRPOP k j 0");
+        for line in ["MULTI", "RPUSH k a", "DEL k", "RPUSH k b c d", "LPOP k", "RPUSH j x"] {
+            client.run(line);
+        }
+        client.run("EXEC");
+        assert_eq!(waiting.read(), "1) \"k\"\n2) \"c\"");
+        assert_eq!(behind.read(), "1) \"k\"\n2) \"d\"");
+        assert_eq!(server.run("EXISTS k j"), "(integer) 1");
+        // What it takes away again was never there.
+        let mut waiting = server.waiting("BLPOP k 0");
+        for line in ["MULTI", "RPUSH k a", "DEL k", "EXEC"] {
+            client.run(line);
+        }
+        assert_eq!(server.blocked(), 1);
+        // A watched key is changed by whoever is served.
+        client.run("WATCH k");
+        server.run("RPUSH k a");
+        assert_eq!(waiting.read(), "1) \"k\"\n2) \"a\"");
+        client.run("MULTI");
+        assert_eq!(client.run("EXEC"), "(nil)");
+    });
+}
+
+/// Redis 7.0 looks only at the key that has become ready; 7.2 runs the command again, from its first key.
+#[test]
+fn a_command_that_is_served_runs_from_its_start() {
+    let node = Node::start(&[]);
+    let mut server = Server { port: node.port, control: node.connect(), is_ours: true };
+    let mut client = server.waiting("BLPOP a b 0");
+    server.run("SET a x");
+    server.run("RPUSH b 1");
+    assert_eq!(client.read(), "(error) WRONGTYPE Operation against a key holding the wrong kind of value");
+    assert_eq!(server.run("LLEN b"), "(integer) 1");
+}
+
+#[test]
+fn a_node_stops_though_clients_wait() {
+    let mut node = Node::start(&[]);
+    let mut server = Server { port: node.port, control: node.connect(), is_ours: true };
+    let mut client = server.waiting("BLPOP k 0");
+    node.signal(15);
+    assert!(node.ended().success());
+    assert_eq!(client.read(), "(closed)");
+}
+
+#[test]
+fn who_waits_is_not_idle() {
+    let node = Node::start(&[("timeout", "1")]);
+    let mut server = Server { port: node.port, control: node.connect(), is_ours: true };
+    let mut idle = server.connect();
+    let mut client = server.waiting("BLPOP k 0");
+    assert_eq!(idle.read(), "(closed)");
+    let mut control = node.connect();
+    assert_eq!(control.run("RPUSH k a"), "(integer) 1");
+    assert_eq!(client.read(), "1) \"k\"\n2) \"a\"");
+}
