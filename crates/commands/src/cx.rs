@@ -58,7 +58,11 @@ pub const WRONG_TYPE: Stop = Stop::error("WRONGTYPE Operation against a key hold
 pub const SYNTAX: Stop = Stop::error("ERR syntax error");
 pub const NOT_INTEGER: Stop = Stop::error("ERR value is not an integer or out of range");
 pub const NOT_FLOAT: Stop = Stop::error("ERR value is not a valid float");
+pub const OUT_OF_RANGE: Stop = Stop::error("ERR value is out of range");
 pub const NO_SUCH_KEY: Stop = Stop::error("ERR no such key");
+
+/// A reply of random elements longer than this is refused: a negative count alone could ask for any length.
+pub const REPLY_BYTES_MAX: usize = 512 * 1024 * 1024;
 
 /// A command's arguments as borrowed slices; 0 is its name.
 #[derive(Clone, Copy)]
@@ -160,6 +164,11 @@ pub struct Settings {
     pub hash_max_listpack_entries: usize,
     pub hash_max_listpack_value: usize,
     pub list_limit: Limit,
+    pub set_max_intset_entries: usize,
+    pub set_max_listpack_entries: usize,
+    pub set_max_listpack_value: usize,
+    pub zset_max_listpack_entries: usize,
+    pub zset_max_listpack_value: usize,
     pub proto_max_bulk_len: usize,
     pub databases: usize,
     pub lfu: bool,

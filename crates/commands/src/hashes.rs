@@ -1,9 +1,9 @@
 //! Owns the commands on hashes, and when a packed hash becomes a table. Never knows other types than to refuse them.
 
 use crate::counters::{NOT_FINITE, OVERFLOW};
-use crate::cx::{Cx, NOT_FLOAT, Run, SYNTAX, Settings, Stop, WRONG_TYPE, wrong_arity};
+use crate::cx::{Cx, NOT_FLOAT, OUT_OF_RANGE, REPLY_BYTES_MAX, Run, SYNTAX, Settings, Stop, WRONG_TYPE, wrong_arity};
 use crate::number::{self, Digits, int_or_error};
-use crate::random;
+use crate::random::{self, Selection};
 use crate::row::{Acl, Flag, Group, Row, is, only_here};
 use crate::scan::{INVALID_CURSOR, SCAN_COUNT, ScanOf, ScanOptions};
 use resp::LongDouble;
@@ -325,9 +325,6 @@ pub const ROWS: &[Row] = &[
     },
 ];
 
-/// A reply of HRANDFIELD longer than this is refused: a negative count alone could ask for any length.
-const REPLY_BYTES_MAX: usize = 512 * 1024 * 1024;
-
 /// A hash for reading, in either form.
 #[derive(Clone, Copy)]
 enum Hash<'a> {
@@ -620,8 +617,6 @@ fn hrandfield(cx: &mut Cx<'_>) -> Run {
     }
 }
 
-const OUT_OF_RANGE: Stop = Stop::error("ERR value is out of range");
-
 fn random_pair<'a>(hash: Hash<'a>) -> Option<Pair<'a>> {
     match hash {
         Hash::Packed(bytes) => packed::iter(bytes).nth(random::below(packed::len(bytes).max(1))),
@@ -693,15 +688,13 @@ impl Sample<'_, '_> {
                     }
                 }
             }
-            // Most of them: one walk that takes each with the chance it has left (Knuth's algorithm S).
+            // Most of them: one walk.
             _ => {
-                let (mut left, mut wanted) = (len, draws);
+                let mut selection = Selection::new(draws, len);
                 hash.each(&mut |pair| {
-                    if wanted > 0 && random::below(left) < wanted {
+                    if selection.takes() {
                         self.pair(pair);
-                        wanted -= 1;
                     }
-                    left -= 1;
                 });
             }
         }

@@ -25,8 +25,10 @@ mod lists;
 mod object;
 mod pubsub;
 mod server;
+mod sets;
 mod strings;
 mod transactions;
+mod zsets;
 
 pub use block::Block;
 pub use cx::{Args, Cx, OwnedArgs, Run, Settings, Stop};

@@ -41,6 +41,54 @@ pub fn cursor(text: &[u8]) -> Option<u64> {
     Some(if negative { value.wrapping_neg() } else { value })
 }
 
+/// A number with a fraction as Redis takes it (`strtod`), without hexadecimal ones: no spaces, not NaN, neither larger
+/// nor smaller than doubles reach.
+pub fn double(text: &[u8]) -> Option<f64> {
+    let value: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
+    let digits =
+        || text.iter().take_while(|byte| !byte.eq_ignore_ascii_case(&b'e')).filter(|byte| byte.is_ascii_digit());
+    let exceeds = if value.is_infinite() {
+        digits().next().is_some()
+    } else {
+        value == 0.0 && digits().any(|&digit| digit != b'0')
+    };
+    (!value.is_nan() && !exceeds).then_some(value)
+}
+
+/// The end of a range of scores, where Redis is more lenient: leading spaces, numbers beyond doubles, nothing at all,
+/// and whatever follows a NUL.
+pub fn range_end(text: &[u8]) -> Option<f64> {
+    let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
+    if text.is_empty() {
+        return Some(0.0);
+    }
+    let is_space = |byte: &&u8| matches!(**byte, b' ' | b'\t'..=b'\r');
+    let text = &text[text.iter().take_while(is_space).count()..];
+    let value: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
+    (!value.is_nan()).then_some(value)
+}
+
+/// Appends a number as C's `%.17g` prints it.
+pub fn format_general(value: f64, out: &mut Vec<u8>) {
+    if !value.is_finite() || value == 0.0 {
+        return resp::number::format_double(value, out);
+    }
+    let scientific = format!("{value:.16e}");
+    let (digits, exponent) = scientific.split_once('e').expect("it asked for one");
+    let exponent: i32 = exponent.parse().expect("an integer");
+    let without_zeros = |text: &str| text.trim_end_matches('0').trim_end_matches('.').to_owned();
+    let text = if (-4..17).contains(&exponent) {
+        match usize::try_from(16 - exponent) {
+            Ok(0) | Err(_) => format!("{value:.0}"),
+            Ok(decimals) => without_zeros(&format!("{value:.decimals$}")),
+        }
+    } else {
+        let sign = if exponent < 0 { '-' } else { '+' };
+        format!("{}e{sign}{:02}", without_zeros(digits), exponent.unsigned_abs())
+    };
+    out.extend_from_slice(text.as_bytes());
+}
+
 /// An integer as text on the stack.
 pub struct Digits {
     bytes: [u8; 20],
@@ -97,6 +145,50 @@ mod tests {
         assert_eq!(cursor(b"18446744073709551615"), Some(u64::MAX));
         for text in [&b"18446744073709551616"[..], b"x", b" 1", b"1 ", b"-", b"1-"] {
             assert_eq!(cursor(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn doubles_are_strtod_s() {
+        for (text, value) in [("1", 1.0), ("-.5", -0.5), ("5.", 5.0), ("+1e3", 1000.0), ("inf", f64::INFINITY)] {
+            assert_eq!(double(text.as_bytes()), Some(value), "{text}");
+        }
+        assert_eq!(double(b"-Infinity"), Some(f64::NEG_INFINITY));
+        assert_eq!(double(b"5e-324"), Some(5e-324));
+        assert_eq!(double(b"0e-9999"), Some(0.0));
+        for text in ["", " 1", "1 ", "x", "nan", "-nan", "1e400", "-1e400", "1e-400", "1e", "0x10", "1,5", "1\0"] {
+            assert_eq!(double(text.as_bytes()), None, "{text}");
+        }
+        for (text, value) in
+            [("", 0.0), (" 1", 1.0), ("1\0x", 1.0), ("1e400", f64::INFINITY), ("-inf", f64::NEG_INFINITY)]
+        {
+            assert_eq!(range_end(text.as_bytes()), Some(value), "{text}");
+        }
+        for text in [" ", "x", "nan", "1 ", "1x"] {
+            assert_eq!(range_end(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn seventeen_digits_are_c_s() {
+        let cases = [
+            (0.1, "0.10000000000000001"),
+            (2.5, "2.5"),
+            (-3.0, "-3"),
+            (1e16, "10000000000000000"),
+            (1e17, "1e+17"),
+            (123456789012345680.0, "1.2345678901234568e+17"),
+            (0.0001, "0.0001"),
+            (0.00001, "1.0000000000000001e-05"),
+            (1.5e300, "1.5000000000000001e+300"),
+            (-0.0, "-0"),
+            (f64::NEG_INFINITY, "-inf"),
+            (99999999999999990.0, "99999999999999984"),
+        ];
+        for (value, text) in cases {
+            let mut out = Vec::new();
+            format_general(value, &mut out);
+            assert_eq!(String::from_utf8(out).unwrap(), text);
         }
     }
 

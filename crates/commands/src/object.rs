@@ -146,8 +146,13 @@ pub(crate) fn encoding_name(cx: &mut Cx<'_>, found: &Inspect) -> Result<&'static
             Some(Value::Inline(_, bytes)) if bytes.len() <= EMBEDDED_BYTES_MAX => "embstr",
             _ => "raw",
         },
+        (Kind::Set, false) => match cx.ks.view(&cx.keys[0])? {
+            Some(Value::Inline(_, bytes)) if value::set::is_ints(bytes) => "intset",
+            _ => "listpack",
+        },
         (_, false) => "listpack",
         (Kind::List, true) => "quicklist",
+        (Kind::ZSet, true) => "skiplist",
         (_, true) => "hashtable",
     })
 }

@@ -1,4 +1,4 @@
-//! Owns the random numbers of handlers (HRANDFIELD). Never used where an adversary must not guess: it is fast, not secret.
+//! Owns the random numbers of handlers (HRANDFIELD, SPOP). Never used where an adversary must not guess: it is fast, not secret.
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
@@ -23,8 +23,37 @@ fn next() -> u64 {
     })
 }
 
+/// Takes some of so many things as they pass, each choice as likely as any other (Knuth's algorithm S).
+pub struct Selection {
+    wanted: usize,
+    left: usize,
+}
+
+impl Selection {
+    pub fn new(wanted: usize, of: usize) -> Selection {
+        Selection { wanted, left: of }
+    }
+
+    /// Whether the next one is taken.
+    pub fn takes(&mut self) -> bool {
+        let takes = self.wanted > 0 && below(self.left.max(1)) < self.wanted;
+        self.wanted -= usize::from(takes);
+        self.left = self.left.saturating_sub(1);
+        takes
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn a_selection_takes_as_many_as_it_should() {
+        for wanted in 0..=9 {
+            let mut selection = super::Selection::new(wanted, 9);
+            assert_eq!((0..9).filter(|_| selection.takes()).count(), wanted);
+            assert!(!selection.takes());
+        }
+    }
+
     #[test]
     fn all_numbers_below_n_come_and_no_other() {
         let mut seen = [false; 7];

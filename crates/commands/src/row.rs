@@ -67,6 +67,8 @@ pub enum Keys {
     },
     /// Found by the command's own rule; appends the positions.
     Rule(fn(&Args<'_>, &mut Vec<usize>)),
+    /// The first argument, and more that are found by the command's own rule (ZUNIONSTORE's sources).
+    FirstAnd(fn(&Args<'_>, &mut Vec<usize>)),
 }
 
 impl Keys {
@@ -100,6 +102,10 @@ impl Keys {
                 }
             }
             Keys::Rule(rule) => rule(args, at),
+            Keys::FirstAnd(rule) => {
+                Keys::ONE.positions(args, at);
+                rule(args, at);
+            }
         }
     }
 }

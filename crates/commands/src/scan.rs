@@ -18,6 +18,8 @@ pub struct ScanOptions<'a> {
 pub enum ScanOf {
     Keys,
     Hash,
+    Set,
+    ZSet,
 }
 
 impl<'a> ScanOptions<'a> {

@@ -3,7 +3,8 @@
 
 use crate::row::Row;
 use crate::{
-    connection, counters, databases, expiry, hashes, keys, lcs, lists, object, pubsub, server, strings, transactions,
+    connection, counters, databases, expiry, hashes, keys, lcs, lists, object, pubsub, server, sets, strings,
+    transactions, zsets,
 };
 
 /// The families, a line each, in the order in which COMMAND lists them.
@@ -15,6 +16,11 @@ static FAMILIES: &[&[Row]] = &[
     lists::ROWS,
     lists::MOVING_ROWS,
     lists::BLOCKING_ROWS,
+    sets::ROWS,
+    zsets::BASIC,
+    zsets::RANGES,
+    zsets::POPS,
+    zsets::ALGEBRA,
     keys::ROWS,
     expiry::ROWS,
     object::ROWS,

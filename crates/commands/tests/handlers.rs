@@ -307,3 +307,163 @@ fn lcs_of_long_strings_is_bounded() {
     assert_eq!(redis.run("LCS a b LEN"), "(integer) 20000");
     assert_eq!(redis.run("LCS a b"), "(error) ERR Insufficient memory, failed allocating transient memory for LCS");
 }
+
+#[test]
+fn a_set_goes_from_integers_to_a_list_to_a_table_by_the_settings() {
+    let mut redis = Harness::new();
+    let encoding = |redis: &mut Harness, key: &str| redis.run(&format!("OBJECT ENCODING {key}"));
+    for n in 0..512 {
+        redis.run(&format!("SADD s {n}"));
+    }
+    assert_eq!(encoding(&mut redis, "s"), "\"intset\"");
+    assert_eq!(redis.run("SADD s 512 512 512"), "(integer) 1");
+    assert_eq!(encoding(&mut redis, "s"), "\"hashtable\"");
+    assert_eq!(redis.run("SCARD s"), "(integer) 513");
+    assert_eq!(redis.run("SISMEMBER s 512"), "(integer) 1");
+
+    assert_eq!(redis.run("SADD few 3 1 2"), "(integer) 3");
+    assert_eq!(redis.run("SADD few x 2"), "(integer) 1");
+    assert_eq!(encoding(&mut redis, "few"), "\"listpack\"");
+    assert_eq!(redis.run("SMEMBERS few"), "1) \"1\"\n2) \"2\"\n3) \"3\"\n4) \"x\"");
+    assert_eq!(redis.run(&format!("SADD few {}", "y".repeat(65))), "(integer) 1");
+    assert_eq!(encoding(&mut redis, "few"), "\"hashtable\"");
+
+    for n in 0..200 {
+        redis.run(&format!("SADD many {n}"));
+    }
+    redis.run("SADD many x");
+    assert_eq!(encoding(&mut redis, "many"), "\"hashtable\"", "too many integers for a list");
+    // So many arguments make a table at once, be they all the same.
+    redis.settings.set_max_listpack_entries = 2;
+    redis.run("SADD few2 a a a");
+    assert_eq!(encoding(&mut redis, "few2"), "\"hashtable\"");
+    redis.run("SADD few3 a");
+    redis.run("SADD few3 a a a");
+    assert_eq!(encoding(&mut redis, "few3"), "\"hashtable\"");
+    // A packed list with an integer for each member, stored, is a set of integers.
+    redis.settings.set_max_listpack_entries = 128;
+    redis.run("SADD a 1 2 x");
+    redis.run("SADD b 1 2 y z");
+    redis.run("SINTERSTORE c a b");
+    assert_eq!(encoding(&mut redis, "c"), "\"intset\"");
+}
+
+/// A set of `len` members under each encoding, with its members.
+fn sets_of(redis: &mut Harness, len: usize) -> Vec<(&'static str, BTreeSet<String>)> {
+    let long = "x".repeat(70);
+    let forms = [("intset", ""), ("listpack", "m"), ("hashtable", long.as_str())];
+    let mut sets = Vec::new();
+    for (key, prefix) in forms {
+        let members: BTreeSet<String> = (0..len).map(|n| format!("{prefix}{n}")).collect();
+        redis.run(&format!("DEL {key}"));
+        members.iter().for_each(|member| _ = redis.run(&format!("SADD {key} {member}")));
+        assert_eq!(redis.run(&format!("OBJECT ENCODING {key}")), format!("\"{key}\""));
+        sets.push((key, members.iter().map(|member| format!("\"{member}\"")).collect()));
+    }
+    sets
+}
+
+#[test]
+fn random_members_are_distinct_members_for_a_positive_count() {
+    let mut redis = Harness::new();
+    for (key, members) in sets_of(&mut redis, 100) {
+        for count in [1, 7, 50, 99, 100, 107] {
+            let reply = redis.run(&format!("SRANDMEMBER {key} {count}"));
+            let drawn: BTreeSet<String> = items(&reply).into_iter().map(str::to_owned).collect();
+            assert_eq!(drawn.len(), count.min(100), "{key} {count}");
+            assert!(drawn.is_subset(&members));
+        }
+        assert_eq!(items(&redis.run(&format!("SRANDMEMBER {key} -3000"))).len(), 3000);
+        assert_eq!(redis.run(&format!("SRANDMEMBER {key} 0")), "(empty array)");
+        let huge = redis.run(&format!("SRANDMEMBER {key} -1000000000"));
+        assert_eq!(huge, "(error) ERR value is out of range");
+        let least = redis.run(&format!("SRANDMEMBER {key} -9223372036854775808"));
+        assert!(least.starts_with("(error) ERR value is out of range, value must between"));
+    }
+}
+
+#[test]
+fn every_member_is_drawn_and_popped_about_as_often() {
+    let mut redis = Harness::new();
+    for (key, members) in sets_of(&mut redis, 100) {
+        let (mut drawn, mut popped) = (BTreeMap::<String, usize>::new(), BTreeMap::<String, usize>::new());
+        for _ in 0..1200 {
+            let reply = redis.run(&format!("SRANDMEMBER {key} 5"));
+            items(&reply).into_iter().for_each(|item| *drawn.entry(item.to_owned()).or_default() += 1);
+        }
+        for _ in 0..60 {
+            redis.run("DEL popped");
+            redis.run(&format!("COPY {key} popped"));
+            let reply = redis.run("SPOP popped 50");
+            items(&reply).into_iter().for_each(|item| *popped.entry(item.to_owned()).or_default() += 1);
+        }
+        // 60 times each with a deviation of 8, and 30 times with one of 4.
+        assert_eq!((drawn.len(), popped.len()), (members.len(), members.len()));
+        assert!(drawn.values().all(|&times| (25..=100).contains(&times)), "{key}: {drawn:?}");
+        assert!(popped.values().all(|&times| (12..=50).contains(&times)), "{key}: {popped:?}");
+    }
+}
+
+#[test]
+fn popped_members_are_gone_and_the_others_stay() {
+    let mut redis = Harness::new();
+    for count in [0, 1, 40, 79, 81, 99, 100, 1000] {
+        for (key, members) in sets_of(&mut redis, 100) {
+            redis.run(&format!("EXPIRE {key} 100"));
+            let reply = redis.run(&format!("SPOP {key} {count}"));
+            let popped: BTreeSet<String> =
+                items(&reply).into_iter().filter(|item| item.starts_with('"')).map(str::to_owned).collect();
+            assert_eq!(popped.len(), count.min(100));
+            if count >= 100 {
+                assert_eq!(redis.run(&format!("EXISTS {key}")), "(integer) 0");
+                continue;
+            }
+            let reply = redis.run(&format!("SMEMBERS {key}"));
+            let left: BTreeSet<String> = items(&reply).into_iter().map(str::to_owned).collect();
+            assert_eq!(&left | &popped, members);
+            assert_eq!(left.len() + popped.len(), 100);
+            assert_eq!(redis.run(&format!("TTL {key}")), "(integer) 100");
+        }
+    }
+}
+
+#[test]
+fn sscan_visits_each_member_of_a_table_once() {
+    let mut redis = Harness::new();
+    for n in 0..1000 {
+        redis.run(&format!("SADD s member:{n}"));
+    }
+    let (mut cursor, mut seen) = (String::from("0"), BTreeMap::<String, usize>::new());
+    loop {
+        let reply = redis.run(&format!("SSCAN s {cursor} COUNT 50 MATCH member:*"));
+        let items = items(&reply);
+        cursor = items[0].trim_matches('"').to_owned();
+        for member in &items[1..] {
+            *seen.entry(member.rsplit(") ").next().expect("a part").to_owned()).or_default() += 1;
+        }
+        if cursor == "0" {
+            break;
+        }
+    }
+    assert_eq!(seen.len(), 1000);
+    assert!(seen.values().all(|&count| count == 1));
+}
+
+#[test]
+fn sets_answer_as_sets_in_the_newer_protocol() {
+    let mut redis = Harness::new();
+    redis.session.proto = Proto::Resp3;
+    redis.run("SADD s 1");
+    for command in ["SMEMBERS s", "SUNION s", "SINTER s s", "SDIFF s nosuch", "SPOP s 1"] {
+        assert_eq!(redis.reply(&words(command)), b"~1\r\n$1\r\n1\r\n", "{command}");
+    }
+    for command in ["SMEMBERS s", "SINTER s", "SPOP s 1"] {
+        assert_eq!(redis.reply(&words(command)), b"~0\r\n", "{command}");
+    }
+    assert_eq!(redis.reply(&words("SRANDMEMBER s 1")), b"*0\r\n");
+    assert_eq!(redis.reply(&words("SPOP s")), b"_\r\n");
+}
+
+fn words(line: &str) -> Vec<&[u8]> {
+    line.split(' ').map(str::as_bytes).collect()
+}

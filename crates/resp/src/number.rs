@@ -77,7 +77,7 @@ pub(crate) fn format_backwards(mut value: u64, digits: &mut [u8; 20]) -> usize {
     start
 }
 
-/// Appends a double as Redis prints scores and RESP3 doubles since 7.2: integers up to 2^52 without a point,
+/// Appends a double as Redis prints scores and RESP3 doubles since 7.2: integers up to 2^62 without a point,
 /// otherwise the shortest digits that read back as the same double, in scientific form (`1e+20`, `1.5e-9`) when the
 /// plain one would be long. Redis 7.0 prints 17 significant digits instead: `3.1` is `3.1000000000000001` there.
 pub fn format_double(value: f64, out: &mut Vec<u8>) {
@@ -90,8 +90,8 @@ pub fn format_double(value: f64, out: &mut Vec<u8>) {
     if value == 0.0 {
         return out.extend_from_slice(if value.is_sign_negative() { b"-0" } else { b"0" });
     }
-    const INTEGER_MAX: f64 = (1u64 << 52) as f64;
-    if value.abs() < INTEGER_MAX && value.trunc() == value {
+    const INTEGER_MAX: f64 = (1u64 << 62) as f64;
+    if value.abs() <= INTEGER_MAX && value.trunc() == value {
         return format_i64(value as i64, out);
     }
     if value < 0.0 {
@@ -225,10 +225,14 @@ mod tests {
             (1e15, "1000000000000000"),
             (4503599627370495.5, "4503599627370495.5"),
             (4503599627370497.0, "4503599627370497"),
-            (1e16, "1e+16"),
-            (1.5e16, "1.5e+16"),
+            (1e16, "10000000000000000"),
+            (-1.5e18, "-1500000000000000000"),
+            (4611686018427387904.0, "4611686018427387904"),
+            (4611686018427388928.0, "4611686018427389000"),
+            (1.5e20, "1.5e+20"),
             (123456789010000000.0, "123456789010000000"),
-            (1234567890100000000.0, "1.2345678901e+18"),
+            (1234567890100000000.0, "1234567890100000000"),
+            (12345678901000000000.0, "1.2345678901e+19"),
             (12345678901234567890.0, "12345678901234567000"),
             (1e20, "1e+20"),
             (1.7976931348623157e308, "1.7976931348623157e+308"),

@@ -85,8 +85,8 @@ fn a_real_redis_describes_its_commands_as_ours() {
     let mut failures = Vec::new();
     for (name, _) in rows() {
         let name = name.replace(' ', "|");
-        // Redis 7.0 wanted an argument more than these need; 7.2 does not.
-        if name.starts_with("command|getkeys") {
+        // Redis 7.0 took one argument more or less than 7.2 does.
+        if name.starts_with("command|getkeys") || ["zrank", "zrevrank"].contains(&name.as_str()) {
             continue;
         }
         let Value::Array(theirs) = redis.value(&[b"COMMAND", b"INFO", name.as_bytes()]) else { panic!("an array") };

@@ -442,6 +442,28 @@ impl<'s> Keyspace<'s> {
         }
     }
 
+    /// The values of several keys, for reading at the same time. All that are cold are noted at once.
+    pub fn get_all(&mut self, keys: &[Key<'_>]) -> Result<SmallVec<[Option<Value<'_>>; 8]>, Cold> {
+        let mut values = SmallVec::new();
+        let mut cold = false;
+        for key in keys {
+            match self.look(key) {
+                Ok(Found::Hot(slot, object)) => {
+                    self.hits += 1;
+                    self.touched(key, slot, object);
+                    // Looking at the keys after it frees only what has expired, which this has not.
+                    values.push(Some(object.value()));
+                }
+                Ok(Found::Absent) => {
+                    self.misses += 1;
+                    values.push(None);
+                }
+                Err(Cold) => cold = true,
+            }
+        }
+        if cold { Err(Cold) } else { Ok(values) }
+    }
+
     /// The value, for OBJECT: looking does not count as use.
     pub fn view(&mut self, key: &Key<'_>) -> Result<Option<Value<'_>>, Cold> {
         Ok(match self.look(key)? {

@@ -7,4 +7,5 @@
 pub mod packed;
 mod table;
 
+pub(crate) use table::tag;
 pub use table::{Step, Table, seed};

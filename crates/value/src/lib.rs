@@ -4,7 +4,10 @@ use std::ops::Range;
 
 pub mod hash;
 pub mod list;
+pub mod set;
+mod tagged;
 mod varint;
+pub mod zset;
 
 /// The type of a value, as it stands in index entries and on flash: numbers only grow.
 #[repr(u8)]
@@ -75,6 +78,8 @@ pub fn check_packed(kind: Kind, bytes: &[u8]) -> Result<(), Corrupt> {
         Kind::String => Ok(()),
         Kind::Hash => hash::packed::check(bytes),
         Kind::List => list::packed::check(bytes),
+        Kind::Set => set::check_packed(bytes),
+        Kind::ZSet => zset::run::check(bytes),
         _ => Err(Corrupt),
     }
 }
@@ -96,6 +101,8 @@ pub fn malloc_bytes(bytes: usize) -> usize {
 pub enum Boxed {
     Hash(hash::Table),
     List(list::List),
+    Set(set::Table),
+    ZSet(zset::Tree),
 }
 
 impl Boxed {
@@ -103,6 +110,8 @@ impl Boxed {
         match self {
             Boxed::Hash(_) => Kind::Hash,
             Boxed::List(_) => Kind::List,
+            Boxed::Set(_) => Kind::Set,
+            Boxed::ZSet(_) => Kind::ZSet,
         }
     }
 
@@ -111,6 +120,8 @@ impl Boxed {
         match self {
             Boxed::Hash(table) => table.encode(out),
             Boxed::List(list) => list.encode(out),
+            Boxed::Set(table) => table.encode(out),
+            Boxed::ZSet(tree) => tree.encode(out),
         }
     }
 
@@ -118,6 +129,8 @@ impl Boxed {
         match kind {
             Kind::Hash => hash::Table::decode(bytes).map(Boxed::Hash),
             Kind::List => list::List::decode(bytes).map(Boxed::List),
+            Kind::Set => set::Table::decode(bytes).map(Boxed::Set),
+            Kind::ZSet => zset::Tree::decode(bytes).map(Boxed::ZSet),
             _ => Err(Corrupt),
         }
     }
@@ -127,6 +140,8 @@ impl Boxed {
         match self {
             Boxed::Hash(table) => table.mem_bytes(),
             Boxed::List(list) => list.mem_bytes(),
+            Boxed::Set(table) => table.mem_bytes(),
+            Boxed::ZSet(tree) => tree.mem_bytes(),
         }
     }
 
@@ -135,6 +150,8 @@ impl Boxed {
         let empty = match self {
             Boxed::Hash(_) => Boxed::Hash(hash::Table::new()),
             Boxed::List(_) => Boxed::List(list::List::new()),
+            Boxed::Set(_) => Boxed::Set(set::Table::new()),
+            Boxed::ZSet(_) => Boxed::ZSet(zset::Tree::new()),
         };
         std::mem::replace(self, empty)
     }

@@ -49,6 +49,30 @@ const TEMPLATES: &[&str] = &[
     "HDEL <hash> <field> *<field>",
     "HINCRBY <hash> <field> <integer>",
     "HINCRBYFLOAT <hash> <field> <float>",
+    // Sets.
+    "SADD <set> <member> *<member>",
+    "SADD <set> <member> *<member>",
+    "SADD <set> <member> *<member>",
+    "SREM <set> <member> *<member>",
+    "SCARD <set>",
+    "SMEMBERS <set>",
+    "SISMEMBER <set> <member>",
+    "SMISMEMBER <set> <member> *<member>",
+    "SMOVE <set> <set> <member>",
+    "SINTER <set> *<set>",
+    "SUNION <set> *<set>",
+    "SDIFF <set> *<set>",
+    "SINTERSTORE <set> <set> *<set>",
+    "SUNIONSTORE <set> <set> *<set>",
+    "SDIFFSTORE <set> <set> *<set>",
+    "SINTERCARD 2 <set> <set> ?<limit-option>",
+    "SINTERCARD <integer> <set> *<set> ?<limit-option>",
+    "SPOP <set> 100000",
+    "SPOP nosuch ?<integer>",
+    "SRANDMEMBER <set> 100000",
+    "SRANDMEMBER nosuch ?<integer>",
+    "SSCAN <set> junk ?<scan-option>",
+    "SSCAN <set> 0 <scan-option>",
     // Keys.
     "DEL <key> *<key>",
     "UNLINK <any>",
@@ -204,6 +228,9 @@ const JUNK: &[&str] = &[
     "9223372036854775807",
 ];
 
+/// The first letters of the keys of strings, hashes and sets.
+const PREFIXES: [char; 3] = ['s', 'h', 'm'];
+
 pub struct Commands {
     pub random: Random,
     /// Keys of each kind: enough of them and the RAM limit makes most of them cold.
@@ -268,15 +295,13 @@ impl Commands {
         }
     }
 
-    /// A string's key for one kind of command and a hash's for the other, and not always the right one.
+    /// A key of the command's own type, and not always that.
     fn key_of(&mut self, usual: char) -> Vec<u8> {
-        let other = if usual == 's' { 'h' } else { 's' };
-        let prefix = if self.random.one_in(15) { other } else { usual };
-        self.key(prefix)
+        if self.random.one_in(15) { self.any_key() } else { self.key(usual) }
     }
 
     pub fn any_key(&mut self) -> Vec<u8> {
-        let prefix = if self.random.one_in(2) { 's' } else { 'h' };
+        let prefix = PREFIXES[self.random.below(PREFIXES.len())];
         self.key(prefix)
     }
 
@@ -305,6 +330,17 @@ impl Commands {
             1 => vec![b'f'; 70],
             2 => b"\xff\0".to_vec(),
             _ => format!("f{}", self.random.below(14)).into_bytes(),
+        }
+    }
+
+    /// Few enough that sets have some in common; sets of integers only are rare, but there are some.
+    fn member(&mut self) -> Vec<u8> {
+        match self.random.below(40) {
+            0 => self.value(),
+            1 => vec![b'm'; 63 + self.random.below(3)],
+            2 => self.random.of(INTEGERS).as_bytes().to_vec(),
+            3..30 => (self.random.below(16) * 9000).to_string().into_bytes(),
+            _ => format!("m{}", self.random.below(14)).into_bytes(),
         }
     }
 
@@ -346,6 +382,7 @@ impl Commands {
             "<at-option>" => random.of(&["NX", "XX", "GT", "LT", "gt", "foo"]),
             "<copy-option>" => random.of(&["REPLACE", "DB 0", "DB 1", "DB 16", "DB x", "DB", "foo"]),
             "<flush-option>" => random.of(&["SYNC", "ASYNC", "foo"]),
+            "<limit-option>" => random.of(&["LIMIT 1", "LIMIT 0", "limit 3", "LIMIT -1", "LIMIT x", "LIMIT", "foo 1"]),
             "<scan-option>" => random.of(&["COUNT 0", "COUNT x", "COUNT", "MATCH", "TYPE", "COUNT -1", "foo 1"]),
             _ => "",
         };
@@ -356,7 +393,9 @@ impl Commands {
         let text = match kind {
             "<key>" => return words.push(self.key_of('s')),
             "<hash>" => return words.push(self.key_of('h')),
+            "<set>" => return words.push(self.key_of('m')),
             "<any>" => return words.push(self.any_key()),
+            "<member>" => return words.push(self.member()),
             "<value>" => return words.push(self.value()),
             "<field>" => return words.push(self.field()),
             "<key-value>" => {

@@ -2,7 +2,7 @@
 //!
 //! Three times: with everything in RAM, with nearly everything on flash, and while other clients fill the node so
 //! that keys are demoted, promoted, collected and moved under the commands' feet. Commands go out in pipelines.
-//! What has no order (HGETALL of a table, KEYS) is compared as a set, what is random is checked against the contents,
+//! What has no order (HGETALL of a table, SMEMBERS, KEYS) is compared as a set, what is random is checked against the contents,
 //! times may differ by the clocks.
 //!
 //! `FLINTKV_SEED` replays a run, `FLINTKV_DIFF_COMMANDS` sets its length, `FLINTKV_DIFF_GO_ON=1` tells of every
@@ -25,7 +25,8 @@ const RUN: Duration = Duration::from_secs(60);
 const COMMANDS_DEFAULT: u64 = 100_000;
 const PIPELINE_MAX: usize = 24;
 /// Small enough that hashes change their encoding all the time.
-const SETTINGS: [&str; 4] = ["hash-max-listpack-entries", "6", "hash-max-listpack-value", "64"];
+const SETTINGS: [&str; 6] =
+    ["hash-max-listpack-entries", "6", "hash-max-listpack-value", "64", "set-max-intset-entries", "12"];
 /// The database of other clients; commands under test stay out of it.
 const OTHERS_DB: &str = "9";
 
@@ -141,8 +142,7 @@ fn run(node: &Node, keys: usize, between: &mut dyn FnMut()) -> Report {
         past: VecDeque::new(),
         differences: 0,
     };
-    let [entries, entries_max, value, value_max] = SETTINGS.map(|word| word.as_bytes().to_vec());
-    pair.same(vec![b"CONFIG".to_vec(), b"SET".to_vec(), entries, entries_max, value, value_max]);
+    pair.same(["CONFIG", "SET"].iter().chain(&SETTINGS).map(|word| word.as_bytes().to_vec()).collect());
     let mut commands = Commands::new(seed, keys);
     let wanted = number("FLINTKV_DIFF_COMMANDS", COMMANDS_DEFAULT);
     let started = Instant::now();
@@ -247,7 +247,17 @@ impl Pair {
     /// What cannot be compared reply by reply in a pipeline.
     fn odd_one(&mut self, commands: &mut Commands) {
         let random = &mut commands.random;
-        match random.below(5) {
+        match random.below(7) {
+            5 => {
+                let options = random.of(&["", "MATCH m1*", "COUNT 1000", "COUNT 2"]);
+                let key = commands.key('m');
+                self.scan(&[b"SSCAN", &key], options);
+            }
+            6 => {
+                let count = random.of(&["", "1", "3", "-5", "0", "20", "x"]);
+                let key = commands.key('m');
+                self.random_members(&key, count);
+            }
             0 => {
                 let options = random.of(&[
                     "",
@@ -330,6 +340,33 @@ impl Pair {
         self.done += 1;
     }
 
+    /// SRANDMEMBER, and SPOP of what it drew last.
+    fn random_members(&mut self, key: &[u8], count: &str) {
+        let mut words = vec![b"SRANDMEMBER".as_slice(), key];
+        words.extend([count].iter().filter(|word| !word.is_empty()).map(|word| word.as_bytes()));
+        let (ours, theirs) = (self.ours.call(&words), self.theirs.call(&words));
+        let members = sorted(self.theirs.call(&[b"SMEMBERS", key]));
+        let is_right = match (&ours, &theirs) {
+            (Value::Bulk(_), Value::Bulk(_)) => members.contains(&shown(&ours)),
+            (Value::Array(ours), Value::Array(theirs)) if ours.len() == theirs.len() => {
+                ours.iter().all(|member| members.contains(&shown(member)))
+            }
+            (ours, theirs) => ours == theirs,
+        };
+        let words: Vec<Vec<u8>> = words.iter().map(|word| word.to_vec()).collect();
+        if !is_right {
+            self.fail(&words, &format!("FlintKV: {}\nRedis:   {}", shown(&ours), shown(&theirs)));
+        }
+        self.done += 1;
+        // What one of them pops, the other removes.
+        if let Value::Bulk(_) = &ours
+            && let Value::Bulk(popped) = self.ours.call(&[b"SPOP", key])
+            && self.theirs.call(&[b"SREM", key, &popped]) != Value::Int(1)
+        {
+            self.fail(&words, &format!("SPOP gives {:?}, which Redis does not have", popped.escape_ascii()));
+        }
+    }
+
     /// Expires keys in a way that two clocks agree about, then lets both servers notice.
     fn expire(&mut self, keys: &[Vec<u8>]) {
         let command = |name: &str, key: &[u8], more: &[&[u8]]| {
@@ -353,8 +390,11 @@ impl Pair {
             let Value::Array(keys) = self.theirs.call(&[b"KEYS", b"*"]) else { panic!("KEYS gives an array") };
             for key in &keys {
                 let Value::Bulk(key) = key else { panic!("a key") };
-                let is_hash = shown(&self.theirs.call(&[b"TYPE", key])) == "hash";
-                let read: &[u8] = if is_hash { b"HGETALL" } else { b"GET" };
+                let read: &[u8] = match shown(&self.theirs.call(&[b"TYPE", key])).as_str() {
+                    "hash" => b"HGETALL",
+                    "set" => b"SMEMBERS",
+                    _ => b"GET",
+                };
                 self.batch(&[&b"TYPE"[..], b"PTTL", b"OBJECT ENCODING", read].map(|name| {
                     let mut words: Vec<Vec<u8>> = name.split(|&byte| byte == b' ').map(<[u8]>::to_vec).collect();
                     words.push(key.clone());

@@ -62,6 +62,11 @@ impl Harness {
                 hash_max_listpack_entries: 128,
                 hash_max_listpack_value: 64,
                 list_limit: Limit::of(-2),
+                set_max_intset_entries: 512,
+                set_max_listpack_entries: 128,
+                set_max_listpack_value: 64,
+                zset_max_listpack_entries: 128,
+                zset_max_listpack_value: 64,
                 proto_max_bulk_len: 512 * 1024 * 1024,
                 databases: 16,
                 lfu: false,
@@ -111,14 +116,17 @@ impl Harness {
         panic!("maintenance makes no progress: {:#?}", self.store.stats());
     }
 
-    /// Sends all values of database 0 to flash. The hand comes to a stripe every hundred or so of crowds, and takes two
-    /// passes for one that was used.
+    /// Sends all values of database 0 to flash: for a moment there is hardly any RAM.
     pub fn freeze(&mut self) {
-        for _ in 0..1000 {
+        let lane = self.flash.as_mut().expect("a harness with flash");
+        self.store.set_ram_limit(1);
+        for wait_ms in 0..20_000 {
             if self.store.hot(0) == 0 {
+                self.store.set_ram_limit(RAM_BYTES);
                 return;
             }
-            self.crowd(1000);
+            lane.complete(self.now_ms + wait_ms);
+            lane.maintain(self.now_ms + wait_ms);
         }
         panic!("values stay in RAM: {:#?}", self.store.stats());
     }

@@ -290,6 +290,11 @@ pub const ROWS: &[Row] = &[
     row("hash-max-listpack-entries", Int(0, LONG_MAX), "512", Live, Used, Keys, "Fields up to which a hash keeps its compact form.").alias("hash-max-ziplist-entries"),
     row("hash-max-listpack-value", Size(0, LONG_MAX_BYTES), "64", Live, Used, Keys, "Longest field or value that the compact form of a hash takes.").alias("hash-max-ziplist-value"),
     row("list-max-listpack-size", Int(-INT_MAX - 1, INT_MAX), "-2", Live, Used, Keys, "What a list's compact form, and each piece of a longer list, may hold: -1 to -5 for 4, 8 … 64 KB, a positive number for that many elements.").alias("list-max-ziplist-size"),
+    row("set-max-intset-entries", Int(0, LONG_MAX), "512", Live, Used, Keys, "Members up to which a set of integers keeps its compact form."),
+    row("set-max-listpack-entries", Int(0, LONG_MAX), "128", Live, Used, Keys, "Members up to which a set keeps its compact form."),
+    row("set-max-listpack-value", Size(0, LONG_MAX_BYTES), "64", Live, Used, Keys, "Longest member that the compact form of a set takes."),
+    row("zset-max-listpack-entries", Int(0, LONG_MAX), "128", Live, Used, Keys, "Members up to which a sorted set keeps its compact form.").alias("zset-max-ziplist-entries"),
+    row("zset-max-listpack-value", Size(0, LONG_MAX_BYTES), "64", Live, Used, Keys, "Longest member that the compact form of a sorted set takes.").alias("zset-max-ziplist-value"),
     row("hz", Int(0, INT_MAX), "10", Live, NO_HZ, Keys, ""),
     row("dynamic-hz", Bool, "yes", Live, NO_HZ, Keys, ""),
     row("active-expire-effort", Int(1, 10), "1", Live, NO_HZ, Keys, ""),
@@ -424,11 +429,6 @@ pub const ROWS: &[Row] = &[
 
     // ---- Encodings of other types
     row("list-compress-depth", Int(0, INT_MAX), "0", Live, Effect::Inert("lists are compressed on flash, not in RAM"), Types, ""),
-    row("set-max-intset-entries", Int(0, LONG_MAX), "512", Live, NO_TYPE, Types, ""),
-    row("set-max-listpack-entries", Int(0, LONG_MAX), "128", Live, NO_TYPE, Types, ""),
-    row("set-max-listpack-value", Size(0, LONG_MAX_BYTES), "64", Live, NO_TYPE, Types, ""),
-    row("zset-max-listpack-entries", Int(0, LONG_MAX), "128", Live, NO_TYPE, Types, "").alias("zset-max-ziplist-entries"),
-    row("zset-max-listpack-value", Size(0, LONG_MAX_BYTES), "64", Live, NO_TYPE, Types, "").alias("zset-max-ziplist-value"),
     row("hll-sparse-max-bytes", Size(0, LONG_MAX_BYTES), "3000", Live, NO_TYPE, Types, ""),
     row("stream-node-max-bytes", Size(0, LONG_MAX_BYTES), "4096", Live, NO_TYPE, Types, ""),
     row("stream-node-max-entries", Int(0, LONG_MAX), "100", Live, NO_TYPE, Types, ""),

@@ -155,6 +155,11 @@ pub struct Config {
     pub hash_max_listpack_entries: usize,
     pub hash_max_listpack_value: usize,
     pub list_max_listpack_size: i64,
+    pub set_max_intset_entries: usize,
+    pub set_max_listpack_entries: usize,
+    pub set_max_listpack_value: usize,
+    pub zset_max_listpack_entries: usize,
+    pub zset_max_listpack_value: usize,
 
     // Observation
     pub loglevel: LogLevel,
@@ -263,6 +268,11 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
         hash_max_listpack_entries: v.int("hash-max-listpack-entries"),
         hash_max_listpack_value: v.bytes("hash-max-listpack-value") as usize,
         list_max_listpack_size: v.int("list-max-listpack-size"),
+        set_max_intset_entries: v.int("set-max-intset-entries"),
+        set_max_listpack_entries: v.int("set-max-listpack-entries"),
+        set_max_listpack_value: v.bytes("set-max-listpack-value") as usize,
+        zset_max_listpack_entries: v.int("zset-max-listpack-entries"),
+        zset_max_listpack_value: v.bytes("zset-max-listpack-value") as usize,
         loglevel: LogLevel::from_word(v.word("loglevel")),
         logfile: v.path("logfile", &dir),
         slowlog_log_slower_than_us: v.int("slowlog-log-slower-than"),

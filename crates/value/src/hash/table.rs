@@ -14,6 +14,7 @@
 //! A slot is a tag (4 bytes) and a pointer with a length (16 bytes): 25 to 38 bytes a field, apart from the field and
 //! its value, which share one allocation. Growth touches every slot: 1 ms per 100,000 fields at worst.
 
+pub use crate::tagged::Step;
 use crate::varint::{self, Varint};
 use crate::{Corrupt, malloc_bytes};
 use siphasher::sip::SipHasher13;
@@ -38,13 +39,6 @@ pub struct Table {
     entry_bytes: usize,
 }
 
-/// What one step of a scan leads to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    Next(u64),
-    End,
-}
-
 static SECRET: OnceLock<[u64; 2]> = OnceLock::new();
 
 /// Fixes the secret of the fields' order, so that a seed replays a run. Without it, or when a table came first, it
@@ -53,7 +47,8 @@ pub fn seed(secret: [u64; 2]) {
     let _ = SECRET.set(secret);
 }
 
-fn tag(field: &[u8]) -> u32 {
+/// A keyed hash, for the order of tables. Never 0.
+pub(crate) fn tag(field: &[u8]) -> u32 {
     let secret = SECRET.get_or_init(|| [RandomState::new().hash_one(0), RandomState::new().hash_one(1)]);
     let mut hasher = SipHasher13::new_with_keys(secret[0], secret[1]);
     hasher.write(field);

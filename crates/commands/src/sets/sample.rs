@@ -1,0 +1,161 @@
+//! Owns random members of sets: SPOP and SRANDMEMBER. Never knows how a set is changed otherwise.
+
+use super::form::{self, Draft, Limits, Member, Set, set};
+use crate::cx::{Cx, OUT_OF_RANGE, REPLY_BYTES_MAX, Run, SYNTAX, Stop};
+use crate::number::int_or_error;
+use crate::random::{self, Selection};
+use resp::reply::Out;
+use std::collections::HashSet;
+use value::Boxed;
+
+pub fn srandmember(cx: &mut Cx<'_>) -> Run {
+    let args = cx.args;
+    let Some(count) = args.get(2) else {
+        match set(cx.ks.get(&cx.keys[0])?)? {
+            Some(set) => set.random().write(&mut cx.out),
+            None => cx.out.null(),
+        }
+        return Ok(());
+    };
+    if args.len() > 3 {
+        return Err(SYNTAX);
+    }
+    let count = count_of(count)?;
+    let Some(set) = set(cx.ks.get(&cx.keys[0])?)? else {
+        cx.out.array(0);
+        return Ok(());
+    };
+    let draws = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
+    if count < 0 {
+        return with_repetition(&mut cx.out, set, draws);
+    }
+    distinct(&mut cx.out, set, draws);
+    Ok(())
+}
+
+/// A count of either sign, as Redis takes it.
+pub(crate) fn count_of(text: &[u8]) -> Result<i64, Stop> {
+    match int_or_error(text)? {
+        i64::MIN => Err(Stop::error(
+            "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
+        )),
+        count => Ok(count),
+    }
+}
+
+fn with_repetition(out: &mut Out<'_>, set: Set<'_>, draws: usize) -> Run {
+    // An element takes 6 bytes at least: this bounds what the loop below would find out late.
+    if draws > REPLY_BYTES_MAX / 6 {
+        return Err(OUT_OF_RANGE);
+    }
+    let before = out.len();
+    // A packed list is walked once, not for every draw.
+    let members: Vec<Member<'_>> = if let Set::List(_) = set { set.iter().collect() } else { Vec::new() };
+    out.array(draws);
+    for _ in 0..draws {
+        let member = if members.is_empty() { set.random() } else { members[random::below(members.len())] };
+        member.write(out);
+        if out.len() - before > REPLY_BYTES_MAX {
+            return Err(OUT_OF_RANGE);
+        }
+    }
+    Ok(())
+}
+
+fn distinct(out: &mut Out<'_>, set: Set<'_>, draws: usize) {
+    let len = set.len();
+    let draws = draws.min(len);
+    out.array(draws);
+    match set {
+        // Few of many: drawn until they are enough, which takes less than 1.5 draws each.
+        Set::Table(table) if draws < len / 3 => {
+            let mut drawn = HashSet::with_capacity(draws);
+            while drawn.len() < draws {
+                let Some(member) = table.random(random::below) else { break };
+                // A member's address is its identity, for one that is empty its neighbour's as well: the length tells.
+                if drawn.insert((member.as_ptr(), member.len())) {
+                    out.bulk(member);
+                }
+            }
+        }
+        _ => {
+            let mut selection = Selection::new(draws, len);
+            set.iter().filter(|_| selection.takes()).for_each(|member| member.write(out));
+        }
+    }
+}
+
+pub fn spop(cx: &mut Cx<'_>) -> Run {
+    let args = cx.args;
+    match args.get(2) {
+        None => pop_one(cx),
+        Some(_) if args.len() > 3 => Err(SYNTAX),
+        Some(count) => pop_many(cx, super::positive(count)?),
+    }
+}
+
+fn pop_one(cx: &mut Cx<'_>) -> Run {
+    let key = &cx.keys[0];
+    let Some(set) = set(cx.ks.get(key)?)? else {
+        cx.out.null();
+        return Ok(());
+    };
+    let member = set.random().with(<[u8]>::to_vec);
+    super::remove_members(cx, key, &mut std::iter::once(&member[..]))?;
+    cx.out.bulk(&member);
+    Ok(())
+}
+
+/// With fewer left than one in so many, those left make a new set.
+const LEFT_SHARE: usize = 5;
+
+fn pop_many(cx: &mut Cx<'_>, count: usize) -> Run {
+    let (key, limits) = (&cx.keys[0], Limits::of(cx.settings));
+    let expiry = cx.ks.expiry(key)?.flatten();
+    let Some(set) = set(cx.ks.get(key)?)?.filter(|_| count > 0) else {
+        cx.out.set(0);
+        return Ok(());
+    };
+    let len = set.len();
+    if count >= len {
+        cx.out.set(len);
+        set.iter().for_each(|member| member.write(&mut cx.out));
+        cx.ks.remove(key)?;
+        return Ok(());
+    }
+    cx.out.set(count);
+    let left = len - count;
+    if let Set::Table(_) = set
+        && left.saturating_mul(LEFT_SHARE) > count
+    {
+        let mut value = cx.ks.get_mut(key)?.expect("it was just there");
+        let Some(Boxed::Set(table)) = value.boxed() else { unreachable!("it was a table") };
+        for _ in 0..count {
+            let member = table.random(random::below).expect("there are more than are taken").to_vec();
+            table.remove(&member);
+            cx.out.bulk(&member);
+        }
+        return Ok(());
+    }
+    let mut selection = Selection::new(count, len);
+    let (taken, kept): (Vec<Member<'_>>, Vec<Member<'_>>) = set.iter().partition(|_| selection.takes());
+    taken.iter().for_each(|member| member.write(&mut cx.out));
+    if left.saturating_mul(LEFT_SHARE) > count {
+        let taken: Vec<Vec<u8>> = taken.into_iter().map(|member| member.with(<[u8]>::to_vec)).collect();
+        let mut value = cx.ks.get_mut(key)?.expect("it was just there");
+        for member in &taken {
+            form::remove(&mut value, member);
+        }
+        return Ok(());
+    }
+    let mut draft = match (set, kept.first()) {
+        (Set::Ints(_), _) => Draft::ints(),
+        (Set::List(_), Some(first)) if first.with(crate::number::int).is_some() => Draft::ints(),
+        _ => Draft::list(),
+    };
+    for member in kept {
+        member.with(|text| draft.add(text, limits));
+    }
+    draft.store(cx, key, expiry);
+    Ok(())
+}

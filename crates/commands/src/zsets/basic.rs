@@ -1,0 +1,544 @@
+//! Owns the commands on members of a sorted set: adding, removing, scores, ranks, random ones.
+
+use super::form::{Draft, Edit, Entries, Limits, zset};
+use super::{ACL_READ, ACL_READ_FAST, ACL_WRITE_FAST, BASE, READ, READ_FAST, WRITE_FAST, WRONG};
+use crate::cx::{Cx, NOT_FLOAT, OUT_OF_RANGE, REPLY_BYTES_MAX, Run, SYNTAX, Stop};
+use crate::number;
+use crate::random::{self, Selection};
+use crate::row::{Flag, Row, is, only_here};
+use crate::scan::{INVALID_CURSOR, SCAN_COUNT, ScanOf, ScanOptions};
+use crate::sets::count_of;
+use std::collections::HashSet;
+use value::zset::{Step, View};
+
+pub const ROWS: &[Row] = &[
+    Row {
+        name: "zadd",
+        arity: -4,
+        flags: &[Flag::Write, Flag::Denyoom, Flag::Fast],
+        acl: ACL_WRITE_FAST,
+        since: "1.2.0",
+        complexity: "O(log(N)) for each member, where N is the number of members of the sorted set.",
+        summary: "Gives members of a sorted set their scores; those that are not there are added.",
+        syntax: "key [NX | XX] [GT | LT] [CH] [INCR] score member [score member ...]",
+        examples: &[
+            is("ZADD z 1 one 2 two", "(integer) 2"),
+            is("ZADD z CH 3 two 3 three", "(integer) 2"),
+            is("ZADD z NX 9 one", "(integer) 0"),
+            is("ZADD z XX GT CH 0 one 5 three", "(integer) 1"),
+            is("ZADD z INCR 1.5 one", "\"2.5\""),
+            is("ZADD z XX INCR 1 nosuch", "(nil)"),
+            is("ZADD z NX XX 1 one", "(error) ERR XX and NX options at the same time are not compatible"),
+            is("ZADD z GT LT 1 a", "(error) ERR GT, LT, and/or NX options at the same time are not compatible"),
+            is("ZADD z INCR 1 a 2 b", "(error) ERR INCR option supports a single increment-element pair"),
+            is("ZADD z x one", "(error) ERR value is not a valid float"),
+            is("ZADD z 1 one 2", "(error) ERR syntax error"),
+        ],
+        run: zadd,
+        ..BASE
+    },
+    Row {
+        name: "zcard",
+        arity: 2,
+        flags: READ_FAST,
+        acl: ACL_READ_FAST,
+        since: "1.2.0",
+        complexity: "O(1); a compact sorted set is walked.",
+        summary: "Gives the number of members of a sorted set.",
+        examples: &[
+            is("ZADD z 1 a 2 b", "(integer) 2"),
+            is("ZCARD z", "(integer) 2"),
+            is("ZCARD nosuch", "(integer) 0"),
+            is("SET k x", "OK"),
+            is("ZCARD k", WRONG),
+        ],
+        run: |cx| {
+            let len = zset(cx.ks.get(&cx.keys[0])?)?.map_or(0, View::len);
+            cx.out.int(len as i64);
+            Ok(())
+        },
+        ..BASE
+    },
+    Row {
+        name: "zincrby",
+        arity: 4,
+        flags: &[Flag::Write, Flag::Denyoom, Flag::Fast],
+        acl: ACL_WRITE_FAST,
+        since: "1.2.0",
+        summary: "Adds a number to a member's score; no member counts as 0.",
+        syntax: "key increment member",
+        examples: &[
+            is("ZINCRBY z 2 a", "\"2\""),
+            is("ZINCRBY z -0.5 a", "\"1.5\""),
+            is("ZADD z inf b", "(integer) 1"),
+            is("ZINCRBY z -inf b", "(error) ERR resulting score is not a number (NaN)"),
+            is("ZINCRBY z x a", "(error) ERR value is not a valid float"),
+        ],
+        run: |cx| put(cx, Rule { incr: true, ..Rule::default() }, 2),
+        ..BASE
+    },
+    Row {
+        name: "zmscore",
+        arity: -3,
+        flags: READ_FAST,
+        acl: ACL_READ_FAST,
+        since: "6.2.0",
+        complexity: "O(N) where N is the number of members asked for.",
+        summary: "Gives the scores of several members, null for those that are not there.",
+        syntax: "key member [member ...]",
+        examples: &[
+            is("ZADD z 1 a 2.5 b", "(integer) 2"),
+            is("ZMSCORE z b nosuch a", "1) \"2.5\"\n2) (nil)\n3) \"1\""),
+            is("ZMSCORE nosuch a", "1) (nil)"),
+            is("ZMSCORE z", "(error) ERR wrong number of arguments for 'zmscore' command"),
+        ],
+        run: zmscore,
+        ..BASE
+    },
+    Row {
+        name: "zrandmember",
+        arity: -2,
+        flags: READ,
+        acl: ACL_READ,
+        since: "6.2.0",
+        complexity: "O(N) where N is the number of members given.",
+        summary: "Gives random members of a sorted set: distinct ones for a positive count, any for a negative one.",
+        syntax: "key [count [WITHSCORES]]",
+        examples: &[
+            is("ZADD z 1.5 only", "(integer) 1"),
+            is("ZRANDMEMBER z", "\"only\""),
+            is("ZRANDMEMBER z -2", "1) \"only\"\n2) \"only\""),
+            is("ZRANDMEMBER z 5 WITHSCORES", "1) \"only\"\n2) \"1.5\""),
+            is("ZRANDMEMBER nosuch 2", "(empty array)"),
+            is("ZRANDMEMBER z x", "(error) ERR value is not an integer or out of range"),
+            is("ZRANDMEMBER z 1 WITHSCORE", "(error) ERR syntax error"),
+        ],
+        run: zrandmember,
+        ..BASE
+    },
+    Row {
+        name: "zrank",
+        arity: -3,
+        flags: READ_FAST,
+        acl: ACL_READ_FAST,
+        summary: "Gives how many members of a sorted set stand before one, and on request its score.",
+        syntax: "key member [WITHSCORE]",
+        examples: &[
+            is("ZADD z 1 one 2 two", "(integer) 2"),
+            is("ZRANK z two", "(integer) 1"),
+            is("ZRANK z nosuch", "(nil)"),
+            only_here("ZRANK z two WITHSCORE", "1) (integer) 1\n2) \"2\""),
+            only_here("ZRANK z nosuch WITHSCORE", "(nil)"),
+            only_here("ZRANK z two x", "(error) ERR syntax error"),
+            is("SET k x", "OK"),
+            is("ZRANK k two", WRONG),
+        ],
+        run: |cx| rank(cx, "zrank", false),
+        ..BASE
+    },
+    Row {
+        name: "zrem",
+        arity: -3,
+        flags: WRITE_FAST,
+        acl: ACL_WRITE_FAST,
+        since: "1.2.0",
+        complexity: "O(M*log(N)) where N is the number of members and M that of those removed.",
+        summary: "Removes members of a sorted set; the last one takes the key with it.",
+        syntax: "key member [member ...]",
+        examples: &[
+            is("ZADD z 1 a 2 b", "(integer) 2"),
+            is("ZREM z a nosuch", "(integer) 1"),
+            is("ZREM z b", "(integer) 1"),
+            is("EXISTS z", "(integer) 0"),
+            is("SET k x", "OK"),
+            is("ZREM k a", WRONG),
+        ],
+        run: zrem,
+        ..BASE
+    },
+    Row {
+        name: "zrevrank",
+        arity: -3,
+        flags: READ_FAST,
+        acl: ACL_READ_FAST,
+        summary: "Gives how many members of a sorted set stand behind one, and on request its score.",
+        syntax: "key member [WITHSCORE]",
+        examples: &[
+            is("ZADD z 1 one 2 two", "(integer) 2"),
+            is("ZREVRANK z two", "(integer) 0"),
+            is("ZREVRANK nosuch two", "(nil)"),
+            only_here("ZREVRANK z one WITHSCORE", "1) (integer) 1\n2) \"1\""),
+            is("SET k x", "OK"),
+            is("ZREVRANK k two", WRONG),
+        ],
+        run: |cx| rank(cx, "zrevrank", true),
+        ..BASE
+    },
+    Row {
+        name: "zscan",
+        arity: -3,
+        flags: READ,
+        acl: ACL_READ,
+        since: "2.8.0",
+        complexity: "O(1) for a call, O(N) for all of a sorted set of N members.",
+        summary: "Walks the members of a sorted set with their scores, some at each call.",
+        syntax: "key cursor [MATCH pattern] [COUNT count]",
+        examples: &[
+            is("ZADD z 1 one 2.5 two", "(integer) 2"),
+            is("ZSCAN z 0", "1) \"0\"\n2) 1) \"one\"\n   2) \"1\"\n   3) \"two\"\n   4) \"2.5\""),
+            is("ZSCAN z 0 MATCH t*", "1) \"0\"\n2) 1) \"two\"\n   2) \"2.5\""),
+            is("ZSCAN nosuch 0", "1) \"0\"\n2) (empty array)"),
+            is("ZSCAN z x", "(error) ERR invalid cursor"),
+            is("ZSCAN z 0 COUNT 0", "(error) ERR syntax error"),
+        ],
+        run: zscan,
+        ..BASE
+    },
+    Row {
+        name: "zscore",
+        arity: 3,
+        flags: READ_FAST,
+        acl: ACL_READ_FAST,
+        since: "1.2.0",
+        complexity: "O(1)",
+        summary: "Gives a member's score.",
+        syntax: "key member",
+        examples: &[
+            is("ZADD z 2.5 a", "(integer) 1"),
+            is("ZSCORE z a", "\"2.5\""),
+            is("ZSCORE z nosuch", "(nil)"),
+            is("SET k x", "OK"),
+            is("ZSCORE k a", WRONG),
+        ],
+        run: |cx| {
+            match zset(cx.ks.get(&cx.keys[0])?)?.and_then(|zset| zset.score(&cx.args[2])) {
+                Some(score) => cx.out.double(score),
+                None => cx.out.null(),
+            }
+            Ok(())
+        },
+        ..BASE
+    },
+];
+
+/// What ZADD's options say.
+#[derive(Clone, Copy, Default)]
+struct Rule {
+    nx: bool,
+    xx: bool,
+    gt: bool,
+    lt: bool,
+    ch: bool,
+    incr: bool,
+}
+
+/// What becomes of one member.
+#[derive(Clone, Copy, PartialEq)]
+enum Change {
+    /// The rule forbids it.
+    Refused,
+    Same(f64),
+    Added(f64),
+    Updated(f64),
+}
+
+impl Change {
+    fn score(self) -> Option<f64> {
+        match self {
+            Change::Refused => None,
+            Change::Same(score) | Change::Added(score) | Change::Updated(score) => Some(score),
+        }
+    }
+
+    fn writes(self) -> bool {
+        matches!(self, Change::Added(_) | Change::Updated(_))
+    }
+}
+
+impl Rule {
+    fn change(self, old: Option<f64>, given: f64) -> Result<Change, Stop> {
+        let Some(old) = old else {
+            return Ok(if self.xx { Change::Refused } else { Change::Added(given) });
+        };
+        if self.nx {
+            return Ok(Change::Refused);
+        }
+        let score = if self.incr { old + given } else { given };
+        if score.is_nan() {
+            return Err(Stop::error("ERR resulting score is not a number (NaN)"));
+        }
+        Ok(if self.gt && score <= old || self.lt && score >= old {
+            Change::Refused
+        } else if score == old {
+            Change::Same(score)
+        } else {
+            Change::Updated(score)
+        })
+    }
+}
+
+fn zadd(cx: &mut Cx<'_>) -> Run {
+    let args = cx.args;
+    let (mut rule, mut from) = (Rule::default(), 2);
+    while let Some(word) = args.get(from) {
+        let option = match word.to_ascii_lowercase().as_slice() {
+            b"nx" => &mut rule.nx,
+            b"xx" => &mut rule.xx,
+            b"gt" => &mut rule.gt,
+            b"lt" => &mut rule.lt,
+            b"ch" => &mut rule.ch,
+            b"incr" => &mut rule.incr,
+            _ => break,
+        };
+        *option = true;
+        from += 1;
+    }
+    let words = args.len() - from;
+    if words == 0 || words % 2 == 1 {
+        return Err(SYNTAX);
+    }
+    if rule.nx && rule.xx {
+        return Err(Stop::error("ERR XX and NX options at the same time are not compatible"));
+    }
+    if [rule.gt, rule.lt, rule.nx].into_iter().filter(|&on| on).count() > 1 {
+        return Err(Stop::error("ERR GT, LT, and/or NX options at the same time are not compatible"));
+    }
+    if rule.incr && words > 2 {
+        return Err(Stop::error("ERR INCR option supports a single increment-element pair"));
+    }
+    put(cx, rule, from)
+}
+
+/// Gives members scores: pairs of score and member from argument `from` on.
+fn put(cx: &mut Cx<'_>, rule: Rule, from: usize) -> Run {
+    let (args, key, limits) = (cx.args, &cx.keys[0], Limits::of(cx.settings));
+    let scores = args.from(from).step_by(2).map(|text| number::double(text).ok_or(NOT_FLOAT));
+    let scores: smallvec::SmallVec<[f64; 4]> = scores.collect::<Result<_, Stop>>()?;
+    let pairs = scores.iter().copied().zip(args.from(from + 1).step_by(2));
+    let (mut added, mut updated, mut last) = (0, 0, Change::Refused);
+    let mut count = |change: Change| {
+        added += i64::from(matches!(change, Change::Added(_)));
+        updated += i64::from(matches!(change, Change::Updated(_)));
+        last = change;
+    };
+    match zset(cx.ks.get(key)?)? {
+        None if rule.xx => {}
+        None => {
+            let mut draft = Draft::new(&args[from + 1], scores.len(), limits);
+            for (given, member) in pairs {
+                let change = rule.change(draft.view().score(member), given)?;
+                count(change);
+                if let (true, Some(score)) = (change.writes(), change.score()) {
+                    draft.set(member, score, limits);
+                }
+            }
+            draft.store(cx, key)?;
+        }
+        Some(old) => {
+            // What changes nothing must not make the value dirty.
+            let mut writes = false;
+            for (given, member) in pairs.clone() {
+                let change = rule.change(old.score(member), given)?;
+                writes |= change.writes();
+                if writes {
+                    break;
+                }
+                count(change);
+            }
+            let outgrows = matches!(old, View::Run(_)) && scores.len() > limits.entries;
+            if (writes || outgrows)
+                && let Some(mut value) = cx.ks.get_mut(key)?
+            {
+                let mut edit = Edit { value: &mut value };
+                if outgrows {
+                    edit.make_tree();
+                }
+                for (given, member) in pairs {
+                    let change = rule.change(edit.score(member), given)?;
+                    count(change);
+                    if let (true, Some(score)) = (change.writes(), change.score()) {
+                        edit.set(member, score, limits);
+                    }
+                }
+            }
+        }
+    }
+    match last.score() {
+        Some(score) if rule.incr => cx.out.double(score),
+        None if rule.incr => cx.out.null(),
+        _ => cx.out.int(if rule.ch { added + updated } else { added }),
+    }
+    Ok(())
+}
+
+fn zrem(cx: &mut Cx<'_>) -> Run {
+    let (key, members) = (&cx.keys[0], cx.args.from(2));
+    let old = zset(cx.ks.get(key)?)?;
+    // What is not there must not make the value dirty.
+    let found = old.is_some_and(|zset| members.clone().any(|member| zset.score(member).is_some()));
+    let mut removed = 0;
+    if found && let Some(mut value) = cx.ks.get_mut(key)? {
+        let mut edit = Edit { value: &mut value };
+        removed = members.filter(|member| edit.remove(member)).count();
+        if edit.is_empty() {
+            cx.ks.remove(key)?;
+        }
+    }
+    cx.out.int(removed as i64);
+    Ok(())
+}
+
+fn zmscore(cx: &mut Cx<'_>) -> Run {
+    let zset = zset(cx.ks.get(&cx.keys[0])?)?;
+    let members = cx.args.from(2);
+    cx.out.array(members.len());
+    for member in members {
+        match zset.and_then(|zset| zset.score(member)) {
+            Some(score) => cx.out.double(score),
+            None => cx.out.null(),
+        }
+    }
+    Ok(())
+}
+
+fn rank(cx: &mut Cx<'_>, command: &str, from_end: bool) -> Run {
+    let args = cx.args;
+    let with_score = match args.get(3) {
+        _ if args.len() > 4 => return Err(crate::cx::wrong_arity(command)),
+        Some(word) if !word.eq_ignore_ascii_case(b"withscore") => return Err(SYNTAX),
+        word => word.is_some(),
+    };
+    let zset = zset(cx.ks.get(&cx.keys[0])?)?;
+    match zset.and_then(|zset| Some((zset.len(), zset.rank_of(&args[2])?))) {
+        Some((len, (rank, score))) => {
+            if with_score {
+                cx.out.array(2);
+            }
+            cx.out.int(if from_end { len - 1 - rank } else { rank } as i64);
+            if with_score {
+                cx.out.double(score);
+            }
+        }
+        None if with_score => cx.out.null_array(),
+        None => cx.out.null(),
+    }
+    Ok(())
+}
+
+fn zrandmember(cx: &mut Cx<'_>) -> Run {
+    let args = cx.args;
+    let Some(count) = args.get(2) else {
+        match zset(cx.ks.get(&cx.keys[0])?)? {
+            Some(zset) => cx.out.bulk(random_entry(zset).1),
+            None => cx.out.null(),
+        }
+        return Ok(());
+    };
+    let count = count_of(count)?;
+    let with_scores = match args.get(3) {
+        None => false,
+        Some(word) if args.len() == 4 && word.eq_ignore_ascii_case(b"withscores") => true,
+        Some(_) => return Err(SYNTAX),
+    };
+    if with_scores && count.unsigned_abs() > i64::MAX as u64 / 2 {
+        return Err(OUT_OF_RANGE);
+    }
+    let Some(zset) = zset(cx.ks.get(&cx.keys[0])?)? else {
+        cx.out.array(0);
+        return Ok(());
+    };
+    let draws = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
+    let entries = Entries { out: &mut cx.out, with_scores };
+    if count < 0 {
+        return with_repetition(entries, zset, draws);
+    }
+    distinct(entries, zset, draws);
+    Ok(())
+}
+
+/// A sorted set is never empty.
+fn random_entry(zset: View<'_>) -> (f64, &[u8]) {
+    zset.range(random::below(zset.len().max(1)), 1, false).next().unwrap_or_default()
+}
+
+fn with_repetition(mut entries: Entries<'_, '_>, zset: View<'_>, draws: usize) -> Run {
+    // An element takes 6 bytes at least: this bounds what the loop below would find out late.
+    if draws > REPLY_BYTES_MAX / 6 {
+        return Err(OUT_OF_RANGE);
+    }
+    let before = entries.out.len();
+    // A packed one is walked once, not for every draw.
+    let all: Vec<(f64, &[u8])> = if let View::Run(_) = zset { zset.iter().collect() } else { Vec::new() };
+    entries.header(draws);
+    for _ in 0..draws {
+        let (score, member) = if all.is_empty() { random_entry(zset) } else { all[random::below(all.len())] };
+        entries.entry(score, member);
+        if entries.out.len() - before > REPLY_BYTES_MAX {
+            return Err(OUT_OF_RANGE);
+        }
+    }
+    Ok(())
+}
+
+fn distinct(mut entries: Entries<'_, '_>, zset: View<'_>, draws: usize) {
+    let len = zset.len();
+    let draws = draws.min(len);
+    entries.header(draws);
+    if draws >= len / 3 {
+        let mut selection = Selection::new(draws, len);
+        let chosen = zset.iter().filter(|_| selection.takes());
+        return chosen.for_each(|(score, member)| entries.entry(score, member));
+    }
+    // Few of many: ranks are drawn until they are enough, which takes less than 1.5 draws each.
+    let mut drawn = HashSet::with_capacity(draws);
+    while drawn.len() < draws {
+        let rank = random::below(len);
+        if drawn.insert(rank) {
+            zset.range(rank, 1, false).for_each(|(score, member)| entries.entry(score, member));
+        }
+    }
+}
+
+fn zscan(cx: &mut Cx<'_>) -> Run {
+    let cursor = number::cursor(&cx.args[2]).ok_or(INVALID_CURSOR)?;
+    // Redis looks for the key before it looks at the options.
+    let Some(zset) = zset(cx.ks.get(&cx.keys[0])?)? else {
+        cx.out.array(2);
+        cx.out.bulk(b"0");
+        cx.out.array(0);
+        return Ok(());
+    };
+    let options = ScanOptions::parse(cx.args, 3, ScanOf::ZSet)?;
+    let mut found = Vec::new();
+    let mut take = |member, score| {
+        if options.fits(member) {
+            found.push((member, score));
+        }
+    };
+    let next = match zset {
+        View::Run(_) => {
+            zset.iter().for_each(|(score, member)| take(member, score));
+            Step::End
+        }
+        View::Tree(tree) => tree.scan(cursor, options.count.unwrap_or(SCAN_COUNT), &mut take),
+    };
+    cx.out.array(2);
+    cx.out.bulk_int(match next {
+        // A cursor is below 2^32.
+        Step::Next(cursor) => cursor as i64,
+        Step::End => 0,
+    });
+    cx.out.array(2 * found.len());
+    let mut text = Vec::new();
+    for (member, score) in found {
+        cx.out.bulk(member);
+        text.clear();
+        match zset {
+            View::Run(_) => resp::number::format_double(score, &mut text),
+            // Redis prints the scores of its skip list with 17 digits.
+            View::Tree(_) => number::format_general(score, &mut text),
+        }
+        cx.out.bulk(&text);
+    }
+    Ok(())
+}

@@ -1,0 +1,218 @@
+//! Owns a sorted set in either form, when it goes from one to the other, and how its entries are written.
+//! Never knows commands.
+
+use crate::cx::{Cx, Settings, Stop, WRONG_TYPE};
+use resp::reply::{Out, Proto};
+use std::ops::Range;
+use store::{Key, Kind, Value, ValueMut};
+use value::zset::{Tree, View, run};
+use value::{Boxed, Buffer};
+
+pub fn zset(value: Option<Value<'_>>) -> Result<Option<View<'_>>, Stop> {
+    match value {
+        None => Ok(None),
+        Some(Value::Inline(Kind::ZSet, bytes)) => Ok(Some(View::Run(bytes))),
+        Some(Value::Boxed(Boxed::ZSet(tree))) => Ok(Some(View::Tree(tree))),
+        Some(_) => Err(WRONG_TYPE),
+    }
+}
+
+/// What a sorted set may be to stay packed.
+#[derive(Clone, Copy)]
+pub struct Limits {
+    pub entries: usize,
+    bytes: usize,
+}
+
+impl Limits {
+    pub fn of(settings: &Settings) -> Limits {
+        Limits { entries: settings.zset_max_listpack_entries, bytes: settings.zset_max_listpack_value }
+    }
+
+    fn allow(self, run: &[u8], member: &[u8]) -> bool {
+        member.len() <= self.bytes && run::len(run) < self.entries
+    }
+}
+
+/// Gives a member a score in a run. When it must become a tree first, nothing is changed and the tree comes back.
+fn set_in_run<B: Buffer>(buffer: &mut B, member: &[u8], score: f64, limits: Limits) -> Option<Tree> {
+    match run::find(buffer.bytes(), member) {
+        Some(place) => run::remove(buffer, place),
+        None if !limits.allow(buffer.bytes(), member) => {
+            let mut tree = Tree::from_run(buffer.bytes());
+            tree.insert(member, score);
+            return Some(tree);
+        }
+        None => {}
+    }
+    run::insert(buffer, packed(score), member);
+    None
+}
+
+/// Redis's packed form has no minus zero, its skip list has.
+fn packed(score: f64) -> f64 {
+    score + 0.0
+}
+
+fn set_in_tree(tree: &mut Tree, member: &[u8], score: f64) {
+    if !tree.insert(member, score) {
+        tree.set_score(member, score);
+    }
+}
+
+/// A sorted set that is being changed.
+pub struct Edit<'v, 'k> {
+    pub value: &'v mut ValueMut<'k>,
+}
+
+impl Edit<'_, '_> {
+    fn tree(&mut self) -> Option<&mut Tree> {
+        match self.value.boxed() {
+            Some(Boxed::ZSet(tree)) => Some(tree),
+            Some(_) => unreachable!("its kind was looked at"),
+            None => None,
+        }
+    }
+
+    pub fn score(&mut self, member: &[u8]) -> Option<f64> {
+        if let Some(tree) = self.tree() {
+            return tree.score(member);
+        }
+        View::Run(self.value.bytes()).score(member)
+    }
+
+    pub fn set(&mut self, member: &[u8], score: f64, limits: Limits) {
+        if let Some(tree) = self.tree() {
+            set_in_tree(tree, member, score);
+        } else if let Some(tree) = set_in_run(self.value, member, score, limits) {
+            self.value.replace_boxed(Boxed::ZSet(tree));
+        }
+    }
+
+    /// True if the member was there.
+    pub fn remove(&mut self, member: &[u8]) -> bool {
+        if let Some(tree) = self.tree() {
+            return tree.remove(member).is_some();
+        }
+        let place = run::find(self.value.bytes(), member);
+        if let Some(place) = place {
+            run::remove(self.value, place);
+        }
+        place.is_some()
+    }
+
+    pub fn remove_range(&mut self, ranks: Range<usize>) {
+        match self.tree() {
+            Some(tree) => tree.remove_range(ranks),
+            None => run::remove_range(self.value, ranks),
+        }
+    }
+
+    pub fn is_empty(&mut self) -> bool {
+        match self.tree() {
+            Some(tree) => tree.is_empty(),
+            None => self.value.bytes().is_empty(),
+        }
+    }
+
+    pub fn make_tree(&mut self) {
+        if self.tree().is_none() {
+            let tree = Tree::from_run(self.value.bytes());
+            self.value.replace_boxed(Boxed::ZSet(tree));
+        }
+    }
+}
+
+/// Removes the entries with these ranks, and the key with the last of them. The sorted set is there.
+pub fn remove_range(cx: &mut Cx<'_>, key: &Key<'_>, ranks: Range<usize>) -> Result<(), Stop> {
+    let Some(mut value) = cx.ks.get_mut(key)? else { return Ok(()) };
+    let mut edit = Edit { value: &mut value };
+    edit.remove_range(ranks);
+    if edit.is_empty() {
+        cx.ks.remove(key)?;
+    }
+    Ok(())
+}
+
+/// A new sorted set, on its way to a key.
+pub enum Draft {
+    Run(Vec<u8>),
+    Tree(Tree),
+}
+
+impl Draft {
+    /// In the form that suits `members` members, the first of which is `first`.
+    pub fn new(first: &[u8], members: usize, limits: Limits) -> Draft {
+        if members <= limits.entries && first.len() <= limits.bytes {
+            Draft::Run(Vec::new())
+        } else {
+            Draft::Tree(Tree::new())
+        }
+    }
+
+    /// The entries are distinct members in order.
+    pub fn of_sorted<M: AsRef<[u8]>>(entries: &[(f64, M)], limits: Limits) -> Draft {
+        let is_small =
+            entries.len() <= limits.entries && entries.iter().all(|(_, member)| member.as_ref().len() <= limits.bytes);
+        if is_small {
+            let mut bytes = Vec::new();
+            entries.iter().for_each(|(score, member)| run::append(&mut bytes, packed(*score), member.as_ref()));
+            return Draft::Run(bytes);
+        }
+        let mut tree = Tree::new();
+        entries.iter().for_each(|(score, member)| _ = tree.insert(member.as_ref(), *score));
+        Draft::Tree(tree)
+    }
+
+    pub fn view(&self) -> View<'_> {
+        match self {
+            Draft::Run(bytes) => View::Run(bytes),
+            Draft::Tree(tree) => View::Tree(tree),
+        }
+    }
+
+    pub fn set(&mut self, member: &[u8], score: f64, limits: Limits) {
+        match self {
+            Draft::Tree(tree) => set_in_tree(tree, member, score),
+            Draft::Run(bytes) => {
+                if let Some(tree) = set_in_run(bytes, member, score, limits) {
+                    *self = Draft::Tree(tree);
+                }
+            }
+        }
+    }
+
+    /// Puts the sorted set in place of whatever the key holds; without entries, removes that. How many entries.
+    pub fn store(self, cx: &mut Cx<'_>, key: &Key<'_>) -> Result<usize, Stop> {
+        let len = self.view().len();
+        match self {
+            _ if len == 0 => _ = cx.ks.remove(key)?,
+            Draft::Run(bytes) => cx.ks.set_packed(key, Kind::ZSet, &bytes, None),
+            Draft::Tree(tree) => cx.ks.set_boxed(key, Boxed::ZSet(tree), None),
+        }
+        Ok(len)
+    }
+}
+
+/// A reply of entries. RESP3 gives a member and its score as an array of their own.
+pub struct Entries<'o, 'b> {
+    pub out: &'o mut Out<'b>,
+    pub with_scores: bool,
+}
+
+impl Entries<'_, '_> {
+    pub fn header(&mut self, entries: usize) {
+        let flat = self.with_scores && self.out.proto() == Proto::Resp2;
+        self.out.array(if flat { 2 * entries } else { entries });
+    }
+
+    pub fn entry(&mut self, score: f64, member: &[u8]) {
+        if self.with_scores && self.out.proto() == Proto::Resp3 {
+            self.out.array(2);
+        }
+        self.out.bulk(member);
+        if self.with_scores {
+            self.out.double(score);
+        }
+    }
+}
