@@ -4,7 +4,7 @@ mod algebra;
 pub(crate) mod form;
 mod sample;
 
-pub(crate) use algebra::{counted_keys, limit_of};
+pub(crate) use algebra::limit_of;
 pub(crate) use sample::count_of;
 
 use crate::cx::{Cx, Run, Stop};

@@ -268,6 +268,50 @@ fn whatever_makes_a_key_a_list_serves() {
 }
 
 #[test]
+fn sorted_sets_serve_who_waits() {
+    both(|server| {
+        for (command, reply) in [
+            ("BZPOPMIN k 0", "1) \"k\"\n2) \"a\"\n3) \"1\""),
+            ("BZPOPMAX other k k 0", "1) \"k\"\n2) \"c\"\n3) \"2.5\""),
+            (
+                "BZMPOP 0 2 other k MAX COUNT 2",
+                "1) \"k\"\n2) 1) 1) \"c\"\n      2) \"2.5\"\n   2) 1) \"b\"\n      2) \"1\"",
+            ),
+        ] {
+            for serve in ["ZADD k 1 a 1 b 2.5 c", "ZUNIONSTORE k 1 from", "ZRANGESTORE k from 0 -1", "RENAME from k"] {
+                server.run("DEL k");
+                server.run("ZADD from 1 a 1 b 2.5 c");
+                let mut client = server.waiting(command);
+                assert!(!server.run(serve).starts_with("(error)"));
+                assert_eq!(client.read(), reply, "{command}, {serve}");
+                let left = if command.starts_with("BZMPOP") { 1 } else { 2 };
+                assert_eq!(server.run("ZCARD k"), format!("(integer) {left}"));
+            }
+        }
+        // Lists and sorted sets of one name: each serves its own.
+        server.run("DEL k");
+        let mut popper = server.waiting("BZPOPMIN k 0");
+        let mut other = server.waiting("BLPOP k 0");
+        server.run("RPUSH k x");
+        assert_eq!(other.read(), "1) \"k\"\n2) \"x\"");
+        server.run("ZINCRBY k 3 m");
+        assert_eq!(popper.read(), "1) \"k\"\n2) \"m\"\n3) \"3\"");
+        assert_eq!(server.run("EXISTS k"), "(integer) 0");
+        let mut client = server.connect();
+        client.run("HELLO 3");
+        server.wait_with(&mut client, "BZPOPMIN k 0");
+        server.run("ZADD k 2.5 m");
+        let mut bytes = [0; 24];
+        std::io::Read::read_exact(&mut client.stream, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"*3\r\n$1\r\nk\r\n$1\r\nm\r\n,2.5\r\n");
+        say(&mut client, "BZMPOP 0.01 1 k MIN");
+        let mut bytes = [0; 3];
+        std::io::Read::read_exact(&mut client.stream, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"_\r\n");
+    });
+}
+
+#[test]
 fn who_hangs_up_takes_nothing() {
     both(|server| {
         let gone = server.waiting("BLPOP k 0");

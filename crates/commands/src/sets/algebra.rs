@@ -181,7 +181,7 @@ pub fn limit_of(text: &[u8]) -> Result<usize, Stop> {
 }
 
 /// The number of keys that argument 1 gives, each of which is there.
-pub fn counted_keys(cx: &Cx<'_>) -> Result<usize, Stop> {
+fn counted_keys(cx: &Cx<'_>) -> Result<usize, Stop> {
     let Some(count) = number::int(&cx.args[1]).filter(|&count| count > 0) else {
         return Err(Stop::error("ERR numkeys should be greater than 0"));
     };

@@ -1,17 +1,85 @@
-//! Owns the commands that take the first or last members out of a sorted set.
+//! Owns the commands that take the first or last members out of a sorted set, at once or as soon as there are any.
+//! Never knows how they wait: they run again when a key is a sorted set.
 
 use super::form::{remove_range, zset};
 use super::{ACL_WRITE, ACL_WRITE_FAST, BASE, WRITE_FAST, WRONG};
+use crate::block::{Block, until_seconds};
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
 use crate::number::int;
-use crate::row::{Flag, Keys, Row, is};
-use crate::sets::{counted_keys, positive};
+use crate::row::{Acl, Flag, Keys, Row, is};
+use crate::sets::positive;
 use resp::reply::Proto;
-use store::Key;
+use store::{Key, Kind};
 
 const COMPLEXITY: &str = "O(log(N)*M) where N is the number of members and M that of those taken.";
+const MPOP_COMPLEXITY: &str =
+    "O(K) + O(M*log(N)) where K is the number of keys, N that of members and M that of those taken.";
+
+const BZPOP: Row = Row {
+    arity: -3,
+    // Behind the keys stands the timeout.
+    keys: Keys::Range { first: 1, last: -2, step: 1 },
+    flags: &[Flag::Write, Flag::Fast, Flag::Blocking],
+    acl: &[Acl::Write, Acl::SortedSet, Acl::Fast, Acl::Blocking],
+    since: "5.0.0",
+    complexity: "O(log(N)) where N is the number of members.",
+    syntax: "key [key ...] timeout",
+    ..BASE
+};
 
 pub const ROWS: &[Row] = &[
+    Row {
+        name: "bzmpop",
+        arity: -5,
+        keys: Keys::Counted { at: 2 },
+        flags: &[Flag::Write, Flag::Blocking, Flag::MovableKeys],
+        acl: &[Acl::Write, Acl::SortedSet, Acl::Slow, Acl::Blocking],
+        since: "7.0.0",
+        complexity: MPOP_COMPLEXITY,
+        summary: "Takes members as ZMPOP does, waiting for some if there are none.",
+        syntax: "timeout numkeys key [key ...] <MIN | MAX> [COUNT count]",
+        examples: &[
+            is("ZADD z 1 a 2 b", "(integer) 2"),
+            is(
+                "BZMPOP 0 2 nosuch z MIN COUNT 9",
+                "1) \"z\"\n2) 1) 1) \"a\"\n      2) \"1\"\n   2) 1) \"b\"\n      2) \"2\"",
+            ),
+            is("BZMPOP 0.001 1 z MAX", "(nil)"),
+            is("BZMPOP 0 0 z MAX", "(error) ERR numkeys should be greater than 0"),
+            is("BZMPOP -1 1 z MAX", "(error) ERR timeout is negative"),
+        ],
+        run: |cx| {
+            let (end, count) = parse_pop(cx.args, 2)?;
+            blocking(cx, end, count, Shape::Pairs, 1)
+        },
+        ..BASE
+    },
+    Row {
+        name: "bzpopmax",
+        summary: "Takes the member with the highest score of the first sorted set that has any, waiting for one if none has.",
+        examples: &[
+            is("ZADD z 1 a 2.5 b", "(integer) 2"),
+            is("BZPOPMAX nosuch z 0", "1) \"z\"\n2) \"b\"\n3) \"2.5\""),
+            is("BZPOPMAX nosuch 0.001", "(nil)"),
+            is("BZPOPMAX z x", "(error) ERR timeout is not a float or out of range"),
+        ],
+        run: |cx| blocking(cx, End::Max, 1, Shape::Flat, cx.args.len() - 1),
+        ..BZPOP
+    },
+    Row {
+        name: "bzpopmin",
+        summary: "Takes the member with the lowest score of the first sorted set that has any, waiting for one if none has.",
+        examples: &[
+            is("ZADD z 1 a 2.5 b", "(integer) 2"),
+            is("BZPOPMIN nosuch z 0", "1) \"z\"\n2) \"a\"\n3) \"1\""),
+            is("BZPOPMIN nosuch 0.001", "(nil)"),
+            is("BZPOPMIN z -1", "(error) ERR timeout is negative"),
+            is("SET k x", "OK"),
+            is("BZPOPMIN k z 0", WRONG),
+        ],
+        run: |cx| blocking(cx, End::Min, 1, Shape::Flat, cx.args.len() - 1),
+        ..BZPOP
+    },
     Row {
         name: "zmpop",
         arity: -4,
@@ -19,7 +87,7 @@ pub const ROWS: &[Row] = &[
         flags: &[Flag::Write, Flag::MovableKeys],
         acl: ACL_WRITE,
         since: "7.0.0",
-        complexity: "O(K) + O(M*log(N)) where K is the number of keys, N that of members and M that of those taken.",
+        complexity: MPOP_COMPLEXITY,
         summary: "Takes members with the lowest or highest scores out of the first sorted set that has any.",
         syntax: "numkeys key [key ...] <MIN | MAX> [COUNT count]",
         examples: &[
@@ -31,7 +99,13 @@ pub const ROWS: &[Row] = &[
             is("ZMPOP 1 z MIN COUNT 0", "(error) ERR count should be greater than 0"),
             is("ZMPOP 1 z MIDDLE", "(error) ERR syntax error"),
         ],
-        run: zmpop,
+        run: |cx| {
+            let (end, count) = parse_pop(cx.args, 1)?;
+            if !take_first(cx, end, count, Shape::Pairs)? {
+                cx.out.null_array();
+            }
+            Ok(())
+        },
         ..BASE
     },
     Row {
@@ -117,14 +191,19 @@ fn zpop(cx: &mut Cx<'_>, end: End) -> Run {
 /// Takes entries out of the sorted set at the key and writes them. False, and nothing written, if there is none.
 fn take(cx: &mut Cx<'_>, key: &Key<'_>, end: End, count: usize, shape: Shape) -> Result<bool, Stop> {
     let Some(zset) = zset(cx.ks.get(key)?)? else { return Ok(false) };
-    let len = zset.len();
-    let count = count.min(len);
+    let count = count.min(zset.len());
     cx.out.array(if shape == Shape::Flat { 2 * count } else { count });
-    let ranks = match end {
-        End::Min => 0..count,
-        End::Max => len - count..len,
+    write_and_remove(cx, key, end, count, shape)?;
+    Ok(true)
+}
+
+fn write_and_remove(cx: &mut Cx<'_>, key: &Key<'_>, end: End, count: usize, shape: Shape) -> Result<(), Stop> {
+    let Some(zset) = zset(cx.ks.get(key)?)?.filter(|_| count > 0) else { return Ok(()) };
+    let len = zset.len();
+    let (start, ranks) = match end {
+        End::Min => (0, 0..count),
+        End::Max => (len - 1, len - count..len),
     };
-    let start = if end == End::Min { 0 } else { len - 1 };
     for (score, member) in zset.range(start, count, end == End::Max) {
         if shape == Shape::Pairs {
             cx.out.array(2);
@@ -132,50 +211,49 @@ fn take(cx: &mut Cx<'_>, key: &Key<'_>, end: End, count: usize, shape: Shape) ->
         cx.out.bulk(member);
         cx.out.double(score);
     }
-    if count > 0 {
-        remove_range(cx, key, ranks)?;
-    }
-    Ok(true)
+    remove_range(cx, key, ranks)
 }
 
-/// What ZMPOP takes after its keys.
-fn parse_pop(args: Args<'_>, at: usize) -> Result<(End, usize), Stop> {
-    let end = End::parse(args.get(at).ok_or(SYNTAX)?)?;
-    let mut count = None;
-    let mut at = at + 1;
-    while let Some(word) = args.get(at) {
-        match args.get(at + 1) {
-            Some(number) if count.is_none() && word.eq_ignore_ascii_case(b"count") => {
-                let number = int(number).filter(|&count| count > 0);
-                count = Some(number.ok_or(Stop::error("ERR count should be greater than 0"))?);
-            }
-            _ => return Err(SYNTAX),
-        }
-        at += 2;
-    }
-    Ok((end, count.map_or(1, |count| usize::try_from(count).unwrap_or(usize::MAX))))
-}
-
-fn zmpop(cx: &mut Cx<'_>) -> Run {
-    let keys = counted_keys_or_syntax(cx)?;
-    let (end, count) = parse_pop(cx.args, 2 + keys)?;
+/// Takes entries out of the first of the keys that is a sorted set and writes them behind its name. False, and nothing
+/// written, if there is none.
+fn take_first(cx: &mut Cx<'_>, end: End, count: usize, shape: Shape) -> Result<bool, Stop> {
     for key in cx.keys {
-        if zset(cx.ks.get(key)?)?.is_some() {
-            cx.out.array(2);
-            cx.out.bulk(key.name);
-            take(cx, key, end, count, Shape::Pairs)?;
-            return Ok(());
+        let Some(zset) = zset(cx.ks.get(key)?)? else { continue };
+        let count = count.min(zset.len());
+        cx.out.array(if shape == Shape::Flat { 1 + 2 * count } else { 2 });
+        cx.out.bulk(key.name);
+        if shape == Shape::Pairs {
+            cx.out.array(count);
         }
+        write_and_remove(cx, key, end, count, shape)?;
+        return Ok(true);
     }
-    cx.out.null_array();
-    Ok(())
+    Ok(false)
 }
 
-/// As for SINTERCARD, but too few keys are a syntax error.
-fn counted_keys_or_syntax(cx: &Cx<'_>) -> Result<usize, Stop> {
-    let count = int(&cx.args[1]).filter(|&count| count > 0).map(|count| usize::try_from(count).unwrap_or(usize::MAX));
-    match count {
-        Some(count) if count >= cx.args.len() - 2 => Err(SYNTAX),
-        _ => counted_keys(cx),
+fn blocking(cx: &mut Cx<'_>, end: End, count: usize, shape: Shape, timeout_at: usize) -> Run {
+    let until_ms = until_seconds(&cx.args[timeout_at], cx.ks.now_ms())?;
+    if take_first(cx, end, count, shape)? {
+        return Ok(());
     }
+    Err(Block::new(cx.keys.len(), Kind::ZSet, until_ms).into())
+}
+
+/// What ZMPOP takes from its number of keys on: which end, and how many.
+fn parse_pop(args: Args<'_>, numkeys_at: usize) -> Result<(End, usize), Stop> {
+    let positive = |text: &[u8], error| {
+        let number = int(text).filter(|&number| number > 0).ok_or(error)?;
+        Ok::<usize, Stop>(usize::try_from(number).unwrap_or(usize::MAX))
+    };
+    let keys = positive(&args[numkeys_at], Stop::error("ERR numkeys should be greater than 0"))?;
+    let end_at = keys.saturating_add(numkeys_at + 1);
+    let end = End::parse(args.get(end_at).ok_or(SYNTAX)?)?;
+    let count = match (args.get(end_at + 1), args.get(end_at + 2)) {
+        (None, _) => 1,
+        (Some(word), Some(count)) if word.eq_ignore_ascii_case(b"count") => {
+            positive(count, Stop::error("ERR count should be greater than 0"))?
+        }
+        _ => return Err(SYNTAX),
+    };
+    if args.len() > end_at + 3 { Err(SYNTAX) } else { Ok((end, count)) }
 }
