@@ -2,7 +2,7 @@
 //! Never serves a connection.
 
 use crate::clients::{Card, Clients};
-use crate::config::{Compression, Config, ConfigStore, FlashIo, Policy};
+use crate::config::{self, Compression, Config, ConfigStore, FlashIo, Policy};
 use crate::directory::Directory;
 use crate::listen::{self, Listeners};
 use crate::log::{self, Log};
@@ -47,6 +47,7 @@ pub fn run(config_store: Arc<ConfigStore>) -> io::Result<()> {
         // SAFETY: a plain prctl; refused by old kernels, which is no harm.
         unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
     }
+    config::leaves_ram_for_values(&config).map_err(io::Error::other)?;
     let listeners = listen::open(&config)?;
     let flash = open_flash(&config)?;
     let directory = Directory::new(commands::table::all(), &config.rename_commands).map_err(io::Error::other)?;

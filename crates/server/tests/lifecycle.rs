@@ -284,6 +284,19 @@ fn a_dataset_larger_than_ram_reads_back_in_pipelines() {
 }
 
 #[test]
+fn a_ram_limit_below_the_nodes_own_needs_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
+    let start = |ram| {
+        let limits = [("flash-path", path), ("memory-limit", "400mb"), ("ram-limit", ram), ("io-threads", "4")];
+        Node::try_start(free_port(), &limits)
+    };
+    let said = start("23mb").map(|_| ()).unwrap_err();
+    assert!(said.contains("ram-limit 23mb is less than the 24mb") && said.contains("16mb + 4 io-threads × 2mb"), "{said}");
+    assert_eq!(start("24mb").unwrap().connect().run("SET k v"), "OK");
+}
+
+#[test]
 fn a_second_node_on_the_same_flash_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let node = tiered(&directory);

@@ -13,10 +13,14 @@ const PIPELINE: u32 = 24;
 pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     let counts = if lab.quick { [400_000, 1_000_000, 3_000_000] } else { [1_000_000, 5_000_000, 20_000_000] };
     let mut sizes = Vec::new();
+    // What gives the ratio at one size gives nearly the same at the next, in proportion: a search there takes minutes.
+    let mut share = None;
     for count in counts {
         let mut subject = lab.start_tiered(&format!("{} keys", crate::report::grouped(count as f64)), count)?;
         lab.populate(&mut subject, &populate_loads(count))?;
-        let stddev = lab.calibrate(&mut subject, count, PIPELINE, None, HIT_RATIO)?;
+        let start = share.map(|share: f64| share * count as f64);
+        let stddev = lab.calibrate(&mut subject, count, PIPELINE, start, HIT_RATIO)?;
+        share = Some(stddev / count as f64);
         sizes.push((subject, rof_load(count, PIPELINE, stddev)));
     }
     let mut rates = vec![Vec::new(); sizes.len()];

@@ -24,6 +24,7 @@ use parking_lot::{Mutex, RwLock};
 pub use docs::configuration_md;
 pub use load::LoadError;
 pub use table::{Change, Effect, Group, Kind, ROWS, Row, is_secret};
+pub(crate) use typed::leaves_ram_for_values;
 pub use typed::{BindAddress, Compression, Config, FlashIo, Guard, LogLevel, OutputLimit, Policy, Secret};
 
 use table::find;

@@ -228,7 +228,7 @@ pub const ROWS: &[Row] = &[
     row("flash-compression", typed::COMPRESSION, "lz4", Start, Used, Flash, "Compression of values on flash; what does not shrink is stored as it is."),
     row("flash-segment-size", Segment(typed::SEGMENT_BYTES_MIN, 128 * MB), "16mb", Start, Used, Flash, "The unit in which flash is written and freed, a power of two. Halved until flash holds 64 of them, down to 256kb."),
     row("memory-limit", Size(0, LONG_MAX_BYTES), "0", Start, Used, Memory, "RAM and flash together that the data may use; 0 is no limit, which flash-path does not allow."),
-    row("ram-limit", SizeOrPercent, "0", Live, Used, Memory, "The part of memory-limit that may be RAM, in bytes or percent; it bounds the resident size of the process. 0 is 30% of memory-limit where there is flash, otherwise memory-limit. CONFIG GET maxmemory shows the result in bytes. Flash keeps the size that the start gave it, so a running server can lower it, and raise it again.").alias("maxmemory"),
+    row("ram-limit", SizeOrPercent, "0", Live, Used, Memory, "The part of memory-limit that may be RAM, in bytes or percent; it bounds the resident size of the process. 0 is 30% of memory-limit where there is flash, otherwise memory-limit. CONFIG GET maxmemory shows the result in bytes. Flash keeps the size that the start gave it, so a running server can lower it, and raise it again. With flash it is at least 16mb + 2mb for each of io-threads at start, which the process needs for itself.").alias("maxmemory"),
 
     // ---- Memory
     row("maxmemory-policy", POLICY, "noeviction", Live, Used, Memory, "Which keys make room when RAM and flash are both full; `noeviction` refuses writes instead."),
