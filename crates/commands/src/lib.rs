@@ -5,6 +5,7 @@
 
 pub mod block;
 pub mod cx;
+pub mod docs;
 pub mod glob;
 pub mod host;
 pub mod number;

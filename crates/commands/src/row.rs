@@ -188,6 +188,48 @@ pub enum Group {
     Bitmap,
 }
 
+impl Group {
+    pub const ALL: [Group; 16] = [
+        Group::String,
+        Group::Hash,
+        Group::List,
+        Group::Set,
+        Group::SortedSet,
+        Group::Stream,
+        Group::Bitmap,
+        Group::HyperLogLog,
+        Group::Geo,
+        Group::Generic,
+        Group::Transactions,
+        Group::Scripting,
+        Group::Pubsub,
+        Group::Connection,
+        Group::Server,
+        Group::Cluster,
+    ];
+
+    pub const fn title(self) -> &'static str {
+        match self {
+            Group::Generic => "Keys",
+            Group::String => "Strings",
+            Group::List => "Lists",
+            Group::Set => "Sets",
+            Group::SortedSet => "Sorted sets",
+            Group::Hash => "Hashes",
+            Group::Pubsub => "Pub/sub",
+            Group::Transactions => "Transactions",
+            Group::Connection => "Connection",
+            Group::Server => "Server",
+            Group::Scripting => "Scripts and functions",
+            Group::HyperLogLog => "HyperLogLog",
+            Group::Cluster => "Cluster",
+            Group::Geo => "Geo",
+            Group::Stream => "Streams",
+            Group::Bitmap => "Bitmaps",
+        }
+    }
+}
+
 /// A transcript line that runs as a test against FlintKV and against a real Redis: `command` as typed to
 /// redis-cli (its quoting rules), `reply` as redis-cli prints it without a terminal (`--no-raw`), lines joined by '\n'.
 /// A row's examples run in order on one connection after a FLUSHALL.

@@ -1,0 +1,5 @@
+//! Prints docs/commands.md.
+
+fn main() {
+    print!("{}", commands::docs::commands_md());
+}
