@@ -9,7 +9,7 @@ use crate::session::Reply;
 use resp::reply::Proto;
 
 /// What is the same in all rows of this file.
-const BASE: Row = Row {
+pub(crate) const BASE: Row = Row {
     name: "",
     arity: 0,
     keys: Keys::NONE,
@@ -43,9 +43,9 @@ pub(crate) const fn only_here(command: &'static str, reply: &'static str) -> Exa
 }
 
 const HANDSHAKE: &[Flag] = &[Flag::Noscript, Flag::Loading, Flag::Stale, Flag::Fast, Flag::NoAuth, Flag::AllowBusy];
-const CLIENT: &[Flag] = &[Flag::Noscript, Flag::Loading, Flag::Stale];
+pub(crate) const CLIENT: &[Flag] = &[Flag::Noscript, Flag::Loading, Flag::Stale];
 const CLIENT_ADMIN: &[Flag] = &[Flag::Admin, Flag::Noscript, Flag::Loading, Flag::Stale];
-const SLOW: &[Acl] = &[Acl::Slow, Acl::Connection];
+pub(crate) const SLOW: &[Acl] = &[Acl::Slow, Acl::Connection];
 const SLOW_ADMIN: &[Acl] = &[Acl::Admin, Acl::Slow, Acl::Dangerous, Acl::Connection];
 
 pub const ROWS: &[Row] = &[
@@ -137,6 +137,10 @@ pub const ROWS: &[Row] = &[
         examples: &[is("RESET", "RESET")],
         run: |cx| {
             crate::pubsub::leave_all(cx);
+            crate::tracking::stop(cx);
+            if std::mem::take(&mut cx.session.monitors) {
+                cx.server.monitors_changed(cx.session);
+            }
             cx.session.reset(!cx.server.password_required());
             cx.out.set_proto(Proto::Resp2);
             cx.out.simple("RESET");
@@ -161,6 +165,10 @@ pub const ROWS: &[Row] = &[
 ];
 
 const CLIENT_ROWS: &[Row] = &[
+    crate::tracking::CACHING,
+    crate::tracking::GETREDIR,
+    crate::tracking::TRACKING,
+    crate::tracking::TRACKINGINFO,
     Row {
         name: "getname",
         arity: 2,
@@ -412,7 +420,7 @@ pub(crate) fn help(cx: &mut Cx<'_>, container: &str, rows: &[Row]) -> Run {
     Ok(())
 }
 
-fn on_off(word: &[u8]) -> Result<bool, Stop> {
+pub(crate) fn on_off(word: &[u8]) -> Result<bool, Stop> {
     match word {
         _ if word.eq_ignore_ascii_case(b"on") => Ok(true),
         _ if word.eq_ignore_ascii_case(b"off") => Ok(false),

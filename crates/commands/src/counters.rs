@@ -5,7 +5,7 @@ use crate::number::{Digits, int, int_or_error};
 use crate::row::{Acl, Flag, Group, Row, is};
 use crate::strings::string;
 use resp::LongDouble;
-use store::Kind;
+use store::{Class, Kind};
 
 const BASE: Row = Row {
     flags: &[Flag::Write, Flag::Denyoom, Flag::Fast],
@@ -114,19 +114,21 @@ fn add(cx: &mut Cx<'_>, delta: i64) -> Run {
             delta
         }
     };
+    cx.ks.event(Class::STRING, "incrby", key);
     cx.out.int(sum);
     Ok(())
 }
 
 fn incrbyfloat(cx: &mut Cx<'_>) -> Run {
     let key = &cx.keys[0];
-    let old = string(cx.ks.get(key)?)?.unwrap_or(b"0");
+    let old = string(cx.ks.view(key)?)?.unwrap_or(b"0");
     let old = LongDouble::parse(old).ok_or(NOT_FLOAT)?;
     let delta = LongDouble::parse(&cx.args[2]).ok_or(NOT_FLOAT)?;
     let mut sum = Vec::with_capacity(32);
     old.checked_add(delta).ok_or(NOT_FINITE)?.format(&mut sum);
     let expiry = cx.ks.expiry(key)?.flatten();
     cx.ks.set_string(key, &sum, expiry);
+    cx.ks.event(Class::STRING, "incrbyfloat", key);
     cx.out.bulk(&sum);
     Ok(())
 }

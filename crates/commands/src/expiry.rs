@@ -4,6 +4,7 @@ use crate::cx::{Args, Cx, Run, Stop, invalid_expire};
 use crate::number::int_or_error;
 use crate::row::{Acl, Flag, Row, Values, is, starts};
 use crate::strings::Unit;
+use store::Class;
 
 const READ_FAST: &[Flag] = &[Flag::Readonly, Flag::Fast];
 const WRITE_FAST: &[Flag] = &[Flag::Write, Flag::Fast];
@@ -223,8 +224,10 @@ fn expire(cx: &mut Cx<'_>, unit: Unit, relative: bool, command: &str) -> Run {
     }
     if at <= now_ms {
         cx.ks.remove(key)?;
+        cx.ks.event(Class::GENERIC, "del", key);
     } else {
         cx.ks.set_expiry(key, Some(at as u64))?;
+        cx.ks.event(Class::GENERIC, "expire", key);
     }
     cx.out.int(1);
     Ok(())
@@ -235,6 +238,7 @@ fn persist(cx: &mut Cx<'_>) -> Run {
     let expires = cx.ks.expiry(key)?.flatten().is_some();
     if expires {
         cx.ks.set_expiry(key, None)?;
+        cx.ks.event(Class::GENERIC, "persist", key);
     }
     cx.out.int(expires.into());
     Ok(())
@@ -243,6 +247,7 @@ fn persist(cx: &mut Cx<'_>) -> Run {
 /// What TTL and its kin answer; seconds are rounded to nearest.
 fn left(cx: &mut Cx<'_>, unit: Unit, relative: bool) -> Run {
     let expiry = cx.ks.expiry(&cx.keys[0])?;
+    cx.ks.looked_up(&cx.keys[0], expiry.is_some());
     cx.out.int(match expiry {
         None => -2,
         Some(None) => -1,

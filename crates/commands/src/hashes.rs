@@ -9,7 +9,7 @@ use crate::scan::{INVALID_CURSOR, SCAN_COUNT, ScanOf, ScanOptions};
 use resp::LongDouble;
 use resp::reply::{Out, Proto};
 use std::collections::HashSet;
-use store::{Kind, Value, ValueMut};
+use store::{Class, Kind, Value, ValueMut};
 use value::hash::{Step, Table, packed};
 use value::{Boxed, Buffer};
 
@@ -371,6 +371,11 @@ fn field_of<'k>(cx: &'k mut Cx<'_>, at: usize) -> Result<Option<&'k [u8]>, Stop>
     Ok(hash(cx.ks.get(&cx.keys[0])?)?.and_then(|hash| hash.get(&cx.args[at])))
 }
 
+/// As [`field_of`] for a command that writes, whose look-up is not counted.
+fn field_viewed<'k>(cx: &'k mut Cx<'_>, at: usize) -> Result<Option<&'k [u8]>, Stop> {
+    Ok(hash(cx.ks.view(&cx.keys[0])?)?.and_then(|hash| hash.get(&cx.args[at])))
+}
+
 fn hget(cx: &mut Cx<'_>) -> Run {
     let value = hash(cx.ks.get(&cx.keys[0])?)?.and_then(|hash| hash.get(&cx.args[2]));
     cx.out.bulk_or_null(value);
@@ -436,7 +441,9 @@ fn set_pairs(cx: &mut Cx<'_>, command: &str) -> Result<usize, Stop> {
     }
     let args = cx.args;
     let pairs = args.from(2).step_by(2).zip(args.from(3).step_by(2));
-    put(cx, pairs)
+    let added = put(cx, pairs)?;
+    cx.ks.event(Class::HASH, "hset", &cx.keys[0]);
+    Ok(added)
 }
 
 /// Sets the fields of the command's key, which becomes a hash if it does not exist.
@@ -514,10 +521,11 @@ fn unpacked(bytes: &[u8]) -> Table {
 }
 
 fn hsetnx(cx: &mut Cx<'_>) -> Run {
-    let absent = field_of(cx, 2)?.is_none();
+    let absent = field_viewed(cx, 2)?.is_none();
     if absent {
         let args = cx.args;
         put(cx, args.from(2).zip(args.from(3)))?;
+        cx.ks.event(Class::HASH, "hset", &cx.keys[0]);
     }
     cx.out.int(absent.into());
     Ok(())
@@ -525,7 +533,7 @@ fn hsetnx(cx: &mut Cx<'_>) -> Run {
 
 fn hdel(cx: &mut Cx<'_>) -> Run {
     let key = &cx.keys[0];
-    let hash = hash(cx.ks.get(key)?)?;
+    let hash = hash(cx.ks.view(key)?)?;
     // What is not there must not make the value dirty.
     let Some(_) = hash.filter(|hash| cx.args.from(2).any(|field| hash.get(field).is_some())) else {
         cx.out.int(0);
@@ -539,8 +547,10 @@ fn hdel(cx: &mut Cx<'_>) -> Run {
             _ => (fields.filter(|field| packed::remove(&mut value, field)).count(), value.bytes().is_empty()),
         };
     }
+    cx.ks.event(Class::HASH, "hdel", key);
     if is_empty {
         cx.ks.remove(key)?;
+        cx.ks.event(Class::GENERIC, "del", key);
     }
     cx.out.int(removed as i64);
     Ok(())
@@ -549,12 +559,13 @@ fn hdel(cx: &mut Cx<'_>) -> Run {
 fn hincrby(cx: &mut Cx<'_>) -> Run {
     let args = cx.args;
     let delta = int_or_error(&args[3])?;
-    let old = match field_of(cx, 2)? {
+    let old = match field_viewed(cx, 2)? {
         Some(text) => number::int(text).ok_or(Stop::error("ERR hash value is not an integer"))?,
         None => 0,
     };
     let sum = old.checked_add(delta).ok_or(OVERFLOW)?;
     put_one(cx, Digits::new(sum).as_bytes())?;
+    cx.ks.event(Class::HASH, "hincrby", &cx.keys[0]);
     cx.out.int(sum);
     Ok(())
 }
@@ -565,11 +576,12 @@ fn hincrbyfloat(cx: &mut Cx<'_>) -> Run {
     if !delta.is_finite() {
         return Err(Stop::error("ERR value is NaN or Infinity"));
     }
-    let old = field_of(cx, 2)?.unwrap_or(b"0");
+    let old = field_viewed(cx, 2)?.unwrap_or(b"0");
     let old = LongDouble::parse(old).ok_or(Stop::error("ERR hash value is not a float"))?;
     let mut sum = Vec::with_capacity(32);
     old.checked_add(delta).ok_or(NOT_FINITE)?.format(&mut sum);
     put_one(cx, &sum)?;
+    cx.ks.event(Class::HASH, "hincrbyfloat", &cx.keys[0]);
     cx.out.bulk(&sum);
     Ok(())
 }

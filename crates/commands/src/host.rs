@@ -40,6 +40,15 @@ pub trait Host {
     fn topics(&self, space: Space) -> usize;
     fn subscribers(&self, space: Space, name: &[u8]) -> usize;
 
+    // --- client-side caching, MONITOR
+    fn client_exists(&self, id: u64) -> bool;
+    /// What the session says of its tracking has changed.
+    fn tracking_changed(&self, me: &Session);
+    /// Whether the connection that was to be told has gone.
+    fn redirect_broken(&self, me: &Session) -> bool;
+    /// The session sees all commands from now on, or no longer.
+    fn monitors_changed(&self, me: &Session);
+
     // --- configuration
     /// Name and value of every directive that any of the patterns (globs, any case) fits.
     fn config_get(&self, patterns: &[&[u8]]) -> Vec<(String, String)>;

@@ -5,7 +5,7 @@ use crate::cx::{Cx, NO_SUCH_KEY, NOT_INTEGER, Run, SYNTAX, Stop};
 use crate::number::int;
 use crate::row::{Acl, Flag, Keys, Row, Values, is};
 use crate::strings::mark_raw;
-use store::{Cold, Key, Kind, Value};
+use store::{Class, Cold, Key, Kind, Value};
 use value::Boxed;
 
 const READ_FAST: &[Flag] = &[Flag::Readonly, Flag::Fast];
@@ -175,6 +175,7 @@ pub const ROWS: &[Row] = &[
         ],
         run: |cx| {
             let found = cx.ks.peek(&cx.keys[0])?;
+            cx.ks.looked_up(&cx.keys[0], found.is_some());
             cx.out.simple(found.map_or("none", |found| found.kind.name()));
             Ok(())
         },
@@ -213,13 +214,21 @@ fn count(cx: &mut Cx<'_>, is_there: fn(&mut Cx<'_>, &Key<'_>) -> Result<bool, Co
 }
 
 fn exists(cx: &mut Cx<'_>) -> Run {
-    let found = count(cx, |cx, key| Ok(cx.ks.peek(key)?.is_some()))?;
+    let found = count(cx, |cx, key| {
+        let found = cx.ks.peek(key)?.is_some();
+        cx.ks.looked_up(key, found);
+        Ok(found)
+    })?;
     cx.out.int(found);
     Ok(())
 }
 
 fn touch(cx: &mut Cx<'_>) -> Run {
-    let found = count(cx, |cx, key| cx.ks.touch(key))?;
+    let found = count(cx, |cx, key| {
+        let found = cx.ks.touch(key)?;
+        cx.ks.looked_up(key, found);
+        Ok(found)
+    })?;
     cx.out.int(found);
     Ok(())
 }
@@ -231,7 +240,10 @@ fn del(cx: &mut Cx<'_>) -> Run {
     }
     let mut removed = 0;
     for key in cx.keys {
-        removed += i64::from(cx.ks.remove(key)?);
+        if cx.ks.remove(key)? {
+            cx.ks.event(Class::GENERIC, "del", key);
+            removed += 1;
+        }
     }
     cx.out.int(removed);
     Ok(())
@@ -304,6 +316,8 @@ fn rename(cx: &mut Cx<'_>, if_absent: bool) -> Result<bool, Stop> {
     let parcel = Parcel::taken(cx, from)?.ok_or(NO_SUCH_KEY)?;
     cx.ks.remove(from)?;
     parcel.delivered(cx, to)?;
+    cx.ks.event(Class::GENERIC, "rename_from", from);
+    cx.ks.event(Class::GENERIC, "rename_to", to);
     Ok(true)
 }
 
@@ -344,6 +358,9 @@ fn copy(cx: &mut Cx<'_>) -> Run {
     };
     cx.ks.select(db);
     let copied = deliver_if(cx, parcel, to, replace);
+    if matches!(copied, Ok(true)) {
+        cx.ks.event(Class::GENERIC, "copy_to", to);
+    }
     cx.ks.select(source_db);
     cx.out.int(copied?.into());
     Ok(())
@@ -376,6 +393,10 @@ fn move_(cx: &mut Cx<'_>) -> Run {
         cx.ks.remove(key)?;
         cx.ks.select(db);
         let delivered = parcel.delivered(cx, key);
+        cx.ks.select(source_db);
+        cx.ks.event(Class::GENERIC, "move_from", key);
+        cx.ks.select(db);
+        cx.ks.event(Class::GENERIC, "move_to", key);
         cx.ks.select(source_db);
         delivered?;
     }

@@ -28,6 +28,7 @@ mod pubsub;
 mod server;
 mod sets;
 mod strings;
+mod tracking;
 mod transactions;
 mod zsets;
 

@@ -145,6 +145,23 @@ pub const ROWS: &[Row] = &[
         ..BASE
     },
     Row {
+        name: "monitor",
+        arity: 1,
+        flags: ADMIN,
+        acl: ADMIN_ACL,
+        summary: "Shows all commands that the server carries out, those of administration and passwords left out.",
+        examples: &[is("MONITOR", "OK"), is("RESET", "RESET")],
+        run: |cx| {
+            cx.out.ok();
+            if !std::mem::replace(&mut cx.session.monitors, true) {
+                cx.session.changed = true;
+                cx.server.monitors_changed(cx.session);
+            }
+            Ok(())
+        },
+        ..BASE
+    },
+    Row {
         name: "shutdown",
         arity: -1,
         flags: &[Flag::Admin, Flag::Noscript, Flag::Loading, Flag::Stale, Flag::NoMulti, Flag::AllowBusy],

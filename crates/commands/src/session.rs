@@ -29,12 +29,43 @@ pub struct Session {
     pub multi: Option<Box<Multi>>,
     pub watches: Watches,
     pub labels: Labels,
-    /// Others may send to it: its outbox is looked at. Stays once it is set.
-    pub pushes: bool,
+    /// CLIENT TRACKING is on.
+    pub tracking: Option<Box<Tracking>>,
+    /// It sees all commands (MONITOR), and works on no keys.
+    pub monitors: bool,
     /// It listens and speaks RESP2: only the commands that belong to listening may run.
     pub listens_only: bool,
     /// What it listens to; most connections never listen.
     subscriptions: Option<Box<Subscriptions>>,
+}
+
+/// What CLIENT TRACKING was asked for.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Tracking {
+    /// Changes of all keys with these prefixes are told, read or not.
+    pub bcast: bool,
+    pub prefixes: Vec<Box<[u8]>>,
+    /// Keys are remembered only, or except, where CLIENT CACHING says so.
+    pub optin: bool,
+    pub optout: bool,
+    /// Not of what the connection changes itself.
+    pub noloop: bool,
+    /// The id of the connection that is told instead; 0: this one is.
+    pub redirect: u64,
+    /// CLIENT CACHING was given for the next command.
+    pub caching: bool,
+}
+
+impl Tracking {
+    /// Whether the keys that a command reads now are to be remembered.
+    pub fn remembers(&self) -> bool {
+        match (self.optin, self.optout) {
+            _ if self.bcast => false,
+            (true, _) => self.caching,
+            (_, true) => !self.caching,
+            _ => true,
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -116,7 +147,8 @@ impl Session {
             multi: None,
             watches: Watches::default(),
             labels: Labels::default(),
-            pushes: false,
+            tracking: None,
+            monitors: false,
             listens_only: false,
             subscriptions: None,
         }
@@ -132,7 +164,6 @@ impl Session {
         let names = self.subscriptions.get_or_insert_default().names_mut(space);
         let is_new = !names.contains(name) && names.insert(name.into());
         if is_new {
-            self.pushes = true;
             self.subscriptions_changed();
         }
         is_new

@@ -5,7 +5,7 @@ use crate::cx::{Args, Cx, Run, SYNTAX, Stop, WRONG_TYPE, invalid_expire, wrong_a
 use crate::number::int_or_error;
 use crate::row::{Acl, Flag, Group, Keys, Row, Values, is};
 use smallvec::SmallVec;
-use store::{Cold, Kind, Value};
+use store::{Class, Cold, Kind, Value};
 
 const READ: &[Flag] = &[Flag::Readonly];
 const READ_FAST: &[Flag] = &[Flag::Readonly, Flag::Fast];
@@ -337,6 +337,7 @@ fn get(cx: &mut Cx<'_>) -> Run {
 fn set(cx: &mut Cx<'_>) -> Run {
     if cx.args.len() == 3 {
         cx.ks.set_string(&cx.keys[0], &cx.args[2], None);
+        cx.ks.event(Class::STRING, "set", &cx.keys[0]);
         cx.out.ok();
         return Ok(());
     }
@@ -467,6 +468,10 @@ fn set_with_options(cx: &mut Cx<'_>) -> Run {
         expiry = cx.ks.expiry(key)?.flatten();
     }
     cx.ks.set_string(key, &args[2], expiry);
+    cx.ks.event(Class::STRING, "set", key);
+    if options.expire.is_some() {
+        cx.ks.event(Class::GENERIC, "expire", key);
+    }
     if !options.get {
         cx.out.ok();
     }
@@ -478,6 +483,7 @@ fn setnx(cx: &mut Cx<'_>) -> Run {
     let absent = cx.ks.peek(key)?.is_none();
     if absent {
         cx.ks.set_string(key, &cx.args[2], None);
+        cx.ks.event(Class::STRING, "set", key);
     }
     cx.out.int(absent.into());
     Ok(())
@@ -487,6 +493,8 @@ fn setex(cx: &mut Cx<'_>, unit: Unit, command: &str) -> Run {
     let form = Form { unit, relative: true };
     let expiry = expiry(&cx.args[2], form, cx.ks.now_ms(), command)?;
     cx.ks.set_string(&cx.keys[0], &cx.args[3], Some(expiry));
+    cx.ks.event(Class::STRING, "set", &cx.keys[0]);
+    cx.ks.event(Class::GENERIC, "expire", &cx.keys[0]);
     cx.out.ok();
     Ok(())
 }
@@ -496,6 +504,7 @@ fn getset(cx: &mut Cx<'_>) -> Run {
     let old = string(cx.ks.get(key)?)?;
     cx.out.bulk_or_null(old);
     cx.ks.set_string(key, &cx.args[2], None);
+    cx.ks.event(Class::STRING, "set", key);
     Ok(())
 }
 
@@ -507,6 +516,7 @@ fn getdel(cx: &mut Cx<'_>) -> Run {
     };
     cx.out.bulk(old);
     cx.ks.remove(key)?;
+    cx.ks.event(Class::GENERIC, "del", key);
     Ok(())
 }
 
@@ -523,12 +533,15 @@ fn getex(cx: &mut Cx<'_>) -> Run {
     match expiry {
         Some(at) if at <= now_ms => {
             cx.ks.remove(key)?;
+            cx.ks.event(Class::GENERIC, "del", key);
         }
         Some(_) => {
             cx.ks.set_expiry(key, expiry)?;
+            cx.ks.event(Class::GENERIC, "expire", key);
         }
         None if options.persist && cx.ks.expiry(key)?.flatten().is_some() => {
             cx.ks.set_expiry(key, None)?;
+            cx.ks.event(Class::GENERIC, "persist", key);
         }
         None => {}
     }
@@ -563,6 +576,7 @@ fn pairs<'a>(
 fn mset(cx: &mut Cx<'_>) -> Run {
     for (key, value) in pairs(cx, "mset")? {
         cx.ks.set_string(key, value, None);
+        cx.ks.event(Class::STRING, "set", key);
     }
     cx.out.ok();
     Ok(())
@@ -578,6 +592,7 @@ fn msetnx(cx: &mut Cx<'_>) -> Run {
     }
     for (key, value) in pairs {
         cx.ks.set_string(key, value, None);
+        cx.ks.event(Class::STRING, "set", key);
     }
     cx.out.int(1);
     Ok(())
@@ -591,8 +606,9 @@ fn checked_len(cx: &Cx<'_>, have: usize, more: usize) -> Result<usize, Stop> {
 
 fn append(cx: &mut Cx<'_>) -> Run {
     let (key, more) = (&cx.keys[0], cx.args.get(2).unwrap_or_default());
-    let Some(have) = string(cx.ks.get(key)?)?.map(<[u8]>::len) else {
+    let Some(have) = string(cx.ks.view(key)?)?.map(<[u8]>::len) else {
         cx.ks.set_string(key, more, None);
+        cx.ks.event(Class::STRING, "append", key);
         cx.out.int(more.len() as i64);
         return Ok(());
     };
@@ -601,6 +617,7 @@ fn append(cx: &mut Cx<'_>) -> Run {
         value.splice(have..have, &[more]);
         value.mark_raw();
     }
+    cx.ks.event(Class::STRING, "append", key);
     cx.out.int(len as i64);
     Ok(())
 }
@@ -617,7 +634,7 @@ fn setrange(cx: &mut Cx<'_>) -> Run {
     let Ok(offset) = usize::try_from(offset) else {
         return Err(Stop::error("ERR offset is out of range"));
     };
-    let have = string(cx.ks.get(key)?)?.map(<[u8]>::len);
+    let have = string(cx.ks.view(key)?)?.map(<[u8]>::len);
     if with.is_empty() {
         cx.out.int(have.unwrap_or(0) as i64);
         return Ok(());
@@ -629,6 +646,7 @@ fn setrange(cx: &mut Cx<'_>) -> Run {
         parts.extend([&ZEROS[..offset % ZEROS.len()], with]);
         cx.ks.set_string_parts(key, &parts, None);
         mark_raw(cx, key)?;
+        cx.ks.event(Class::STRING, "setrange", key);
         cx.out.int(end as i64);
         return Ok(());
     };
@@ -639,6 +657,7 @@ fn setrange(cx: &mut Cx<'_>) -> Run {
         }
         value.mark_raw();
     }
+    cx.ks.event(Class::STRING, "setrange", key);
     cx.out.int(have.max(end) as i64);
     Ok(())
 }

@@ -161,6 +161,7 @@ fn attempt(worker: &Worker, live: &Live, blocked: &Blocked, own: bool, resume: &
     let keys = keys(store.hasher(), blocked.row.keys, blocked.args(), None, &mut Vec::new());
     let awaited = &keys[..blocked.keys];
     let mut reply = Vec::new();
+    resume.client = blocked.client;
     let mut session = Session::new(blocked.client, true, false);
     (session.db, session.proto) = (blocked.db, blocked.proto);
     let mut cx = Cx {
@@ -378,9 +379,7 @@ fn answer(connection: &mut Connection, blocked: &Blocked) -> Result<(), End> {
         }
         Served { reply, error, nanos: 0 }
     });
-    if session.pushes {
-        card.outbox.hold();
-    }
+    card.outbox.hold();
     output.extend_from_slice(&reply);
     if let Some(error) = &error {
         stats.error(error);
@@ -394,9 +393,7 @@ fn answer(connection: &mut Connection, blocked: &Blocked) -> Result<(), End> {
     if session.reply != Reply::On {
         withhold(session, output, reply_from);
     }
-    if session.pushes {
-        card.outbox.drain_into(output, live.config.output_limit_pubsub.soft_bytes);
-    }
+    card.outbox.drain_into(output);
     if output.len() > live.output_bytes_max {
         stats.output_limit_closed.add(1);
         return Err(End::OutputLimit);

@@ -79,11 +79,25 @@ pub struct Card {
     /// The worker that serves it.
     pub worker: usize,
     pub outbox: Outbox,
+    /// CLIENT TRACKING, as [`following`]'s bits.
+    pub following: AtomicU32,
+    /// Whom it wants told in its place; 0: nobody.
+    pub redirect: AtomicU64,
+    pub monitors: AtomicBool,
     /// Names it listens to, by [`Space`].
     listens_to: [AtomicU32; 3],
     /// The command that waits for a key.
     pub blocked: Mutex<Option<Arc<Blocked>>>,
     pub labels: Mutex<Labels>,
+}
+
+/// Bits of [`Card::following`].
+pub mod following {
+    pub const ON: u32 = 1;
+    pub const BCAST: u32 = 1 << 1;
+    pub const NOLOOP: u32 = 1 << 2;
+    /// The connection that was to be told is gone.
+    pub const BROKEN: u32 = 1 << 3;
 }
 
 pub const NO_COMMAND: usize = usize::MAX;
@@ -144,13 +158,19 @@ impl Card {
         let output = self.output_bytes.load(Relaxed);
         let (outbox, outbox_count) = (self.outbox.bytes(), self.outbox.count());
         let [channels, patterns, shard] = &self.listens_to;
+        let followed = self.following.load(Relaxed);
+        let is = |bit| followed & bit != 0;
         let mut flags = String::new();
         for (flag, on) in [
+            ('O', self.monitors.load(Relaxed)),
             ('P', self.listens()),
             ('b', self.is_blocked()),
             ('x', self.multi.load(Relaxed) != NO_MULTI),
             ('U', matches!(self.peer, Peer::Unix(_))),
             ('e', self.no_evict.load(Relaxed)),
+            ('t', is(following::ON)),
+            ('R', is(following::BROKEN)),
+            ('B', is(following::BCAST)),
             ('T', self.no_touch.load(Relaxed)),
         ] {
             if on {
@@ -168,7 +188,7 @@ impl Card {
             "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} multi={} watch={} \
              qbuf={query} qbuf-free={query_free} argv-mem=0 multi-mem={} rbs=0 rbp=0 obl={output} oll={outbox_count} \
              omem={} \
-             tot-mem={} events={} cmd={command} user=default redir=-1 resp={} lib-name={} lib-ver={}",
+             tot-mem={} events={} cmd={command} user=default redir={} resp={} lib-name={} lib-ver={}",
             self.id,
             self.peer.addr(),
             self.peer.laddr(),
@@ -187,6 +207,7 @@ impl Card {
             output + outbox,
             self.memory_bytes(),
             if output + outbox > 0 { "rw" } else { "r" },
+            if is(following::ON) { self.redirect.load(Relaxed) as i64 } else { -1 },
             if self.resp3.load(Relaxed) { 3 } else { 2 },
             labels.lib_name,
             labels.lib_version,
@@ -215,6 +236,8 @@ pub struct Clients {
     last_id: AtomicU64,
     /// Clients whose command waits for a key.
     pub blocked: AtomicUsize,
+    /// Ended by others for not reading what they were sent.
+    pub too_slow: AtomicU64,
     /// Clients wait until then, milliseconds since 1970; 0: no pause.
     paused_until_ms: AtomicU64,
     paused_all: AtomicBool,
@@ -259,6 +282,9 @@ impl Clients {
             killed: AtomicBool::new(false),
             worker,
             outbox: Outbox::default(),
+            following: AtomicU32::new(0),
+            redirect: AtomicU64::new(0),
+            monitors: AtomicBool::new(false),
             listens_to: Default::default(),
             blocked: Mutex::default(),
             labels: Mutex::default(),
@@ -275,8 +301,9 @@ impl Clients {
         }
     }
 
-    /// Ends one, unless it has ended.
-    pub fn end(&self, card: &Card) {
+    /// Ends one that does not read what others send to it, unless it has ended.
+    pub fn end_too_slow(&self, card: &Card) {
+        self.too_slow.fetch_add(1, Relaxed);
         if self.cards.lock().contains_key(&card.id) {
             end(card);
         }
@@ -284,6 +311,10 @@ impl Clients {
 
     pub fn card(&self, id: u64) -> Option<Arc<Card>> {
         self.cards.lock().get(&id).cloned()
+    }
+
+    pub fn cards_where(&self, fits: impl Fn(&Card) -> bool) -> Vec<Arc<Card>> {
+        self.cards.lock().values().filter(|card| fits(card)).cloned().collect()
     }
 
     pub fn list(&self, filter: &ClientFilter, now_ms: u64, command_name: &dyn Fn(usize) -> &'static str) -> String {

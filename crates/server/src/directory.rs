@@ -29,6 +29,9 @@ pub mod bit {
     pub const UNQUEUED: u32 = 1 << 12;
     pub const NO_MULTI: u32 = 1 << 13;
     pub const EXEC: u32 = 1 << 14;
+    pub const READONLY: u32 = 1 << 15;
+    /// Not shown to MONITOR.
+    pub const UNSEEN: u32 = 1 << 16;
 }
 
 /// A command as the server sees it.
@@ -61,6 +64,8 @@ impl Command {
             (has(Flag::NoAuth), bit::NO_AUTH),
             (row.values == Values::Read, bit::READS),
             (has(Flag::Fast), bit::FAST),
+            (has(Flag::Readonly), bit::READONLY),
+            (has(Flag::SkipMonitor) || has(Flag::Admin), bit::UNSEEN),
             (has(Flag::SkipSlowlog), bit::SKIP_SLOWLOG),
             (row.name == "client" || container == Some("client") || row.name == "shutdown", bit::UNPAUSABLE),
             (!row.subcommands.is_empty(), bit::CONTAINER),

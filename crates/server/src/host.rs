@@ -1,5 +1,6 @@
 //! Owns the server's answers to the commands that ask about it. Never parses an argument and never writes a reply.
 
+use crate::clients::following;
 use crate::memory::{self, Allocator};
 use crate::start::apply_to_store;
 use crate::thread::{Worker, wall_ms};
@@ -8,14 +9,14 @@ use commands::host::{
 };
 use commands::session::Session;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// The longest DEBUG SLEEP: it holds up this worker's other connections.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
 impl Host for Worker {
     fn time_us(&self) -> u64 {
-        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
+        Worker::time_us(self)
     }
 
     fn password_required(&self) -> bool {
@@ -73,7 +74,6 @@ impl Host for Worker {
     fn subscribe(&self, me: &Session, space: Space, name: &[u8]) {
         // It is in the register while its command runs.
         let Some(card) = self.node.clients.card(me.id) else { return };
-        card.outbox.hold();
         self.node.pubsub.subscribe(space, name, card);
     }
 
@@ -84,8 +84,33 @@ impl Host for Worker {
     fn publish(&self, space: Space, channel: &[u8], message: &[u8]) -> usize {
         let mut delivery = self.delivery();
         let count = self.node.pubsub.publish(space, channel, message, &mut delivery);
-        self.delivered(delivery);
+        delivery.finish();
         count
+    }
+
+    fn client_exists(&self, id: u64) -> bool {
+        self.node.clients.card(id).is_some()
+    }
+
+    fn tracking_changed(&self, me: &Session) {
+        let Some(card) = self.node.clients.card(me.id) else { return };
+        match &me.tracking {
+            Some(choice) => self.node.tracking.start(&self.node.store, &card, choice),
+            None => self.node.tracking.stop(&self.node.store, &card),
+        }
+    }
+
+    fn redirect_broken(&self, me: &Session) -> bool {
+        self.node.clients.card(me.id).is_some_and(|card| card.following.load(Relaxed) & following::BROKEN != 0)
+    }
+
+    fn monitors_changed(&self, me: &Session) {
+        let Some(card) = self.node.clients.card(me.id) else { return };
+        card.monitors.store(me.monitors, Relaxed);
+        match me.monitors {
+            true => self.node.monitors.add(card),
+            false => self.node.monitors.remove(me.id),
+        }
     }
 
     fn topic_names(&self, space: Space, pattern: Option<&[u8]>) -> Vec<Box<[u8]>> {
@@ -119,6 +144,7 @@ impl Host for Worker {
         self.node.stats.reset();
         self.node.store.reset_stats();
         self.node.rejected_connections.store(0, Relaxed);
+        self.node.clients.too_slow.store(0, Relaxed);
         self.node.memory_peak_bytes.store(0, Relaxed);
     }
 

@@ -170,7 +170,7 @@ fn clients(facts: &Facts<'_>, text: &mut Text) {
         ("client_recent_max_input_buffer", &totals.query_bytes_max),
         ("client_recent_max_output_buffer", &totals.output_bytes_max),
         ("blocked_clients", &blocked),
-        ("tracking_clients", &0),
+        ("tracking_clients", &facts.node.tracking.counts().clients),
         ("pubsub_clients", &totals.listening),
         ("clients_in_timeout_table", &0),
         ("total_blocking_keys", &keys),
@@ -271,6 +271,8 @@ fn persistence(_: &Facts<'_>, text: &mut Text) {
 fn stats(facts: &Facts<'_>, text: &mut Text) {
     let (node, store) = (facts.node, &facts.store);
     let all = &node.stats;
+    let too_slow = node.clients.too_slow.load(Relaxed);
+    let tracked = node.tracking.counts();
     let kilobytes = |rate| format!("{:.2}", facts.rate(rate) as f64 / 1024.0);
     text.lines(&[
         ("total_connections_received", &all.sum(|worker| &worker.connections)),
@@ -311,9 +313,9 @@ fn stats(facts: &Facts<'_>, text: &mut Text) {
         ("active_defrag_key_misses", &0),
         ("total_active_defrag_time", &0),
         ("current_active_defrag_time", &0),
-        ("tracking_total_keys", &0),
-        ("tracking_total_items", &0),
-        ("tracking_total_prefixes", &0),
+        ("tracking_total_keys", &tracked.keys),
+        ("tracking_total_items", &tracked.items),
+        ("tracking_total_prefixes", &tracked.prefixes),
         ("unexpected_error_replies", &0),
         ("total_error_replies", &all.sum(|worker| &worker.error_replies)),
         ("dump_payload_sanitizations", &0),
@@ -322,7 +324,7 @@ fn stats(facts: &Facts<'_>, text: &mut Text) {
         ("io_threaded_reads_processed", &0),
         ("io_threaded_writes_processed", &0),
         ("client_query_buffer_limit_disconnections", &all.sum(|worker| &worker.query_limit_closed)),
-        ("client_output_buffer_limit_disconnections", &all.sum(|worker| &worker.output_limit_closed)),
+        ("client_output_buffer_limit_disconnections", &(all.sum(|worker| &worker.output_limit_closed) + too_slow)),
         ("reply_buffer_shrinks", &0),
         ("reply_buffer_expands", &0),
         ("eventloop_cycles", &0),

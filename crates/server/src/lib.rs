@@ -4,7 +4,8 @@
 //! connection and its buffers, `park` is every way of waiting but for a key, which is `blocked`'s, `directory` leads from a name to a command's row.
 //! `thread` is a worker with its runtime, `node` what all workers share, `start` a server's beginning and end,
 //! `listen` its sockets, `clients` the register of connections. `stats`, `info`, `memory` and `log` say what happens;
-//! `pubsub` knows who listens, `outbox` is what others send to a connection;
+//! `pubsub`, `tracking` and `monitors` know who hears of what, `notify` what the store says of its keys, `outbox` is
+//! what others send to a connection;
 //! `host` answers the commands about the server itself; [`config`] is the configuration.
 //!
 //! Knows no value's type and no page's format.
@@ -18,7 +19,9 @@ mod info;
 mod listen;
 mod log;
 mod memory;
+mod monitors;
 mod node;
+mod notify;
 mod outbox;
 mod park;
 mod pubsub;
@@ -26,6 +29,7 @@ mod session;
 mod start;
 mod stats;
 mod thread;
+mod tracking;
 mod transaction;
 mod worker;
 

@@ -3,9 +3,11 @@
 use crate::clients::Clients;
 use crate::config::ConfigStore;
 use crate::directory::Directory;
+use crate::monitors::Monitors;
 use crate::pubsub::PubSub;
 use crate::stats::{LatencyEvents, Rates, SlowLog, Stats};
 use crate::thread::Post;
+use crate::tracking::Tracking;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, OnceLock};
@@ -20,6 +22,8 @@ pub struct Node {
     pub directory: Directory,
     pub clients: Clients,
     pub pubsub: PubSub,
+    pub tracking: Tracking,
+    pub monitors: Monitors,
     pub stats: Stats,
     pub slow_log: SlowLog,
     pub latency_events: LatencyEvents,

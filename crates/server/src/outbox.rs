@@ -6,7 +6,7 @@ use crate::config::OutputLimit;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::task::Waker;
 
 /// Encoded once, shared by all who get it.
@@ -25,6 +25,8 @@ pub struct Outbox {
     count: AtomicUsize,
     /// Since when `bytes` is above the soft limit, milliseconds; 0: it is not.
     soft_since_ms: AtomicU64,
+    /// The connection has replies of its own under way and takes what is here behind them. Only its worker looks.
+    busy: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -32,15 +34,13 @@ struct Inner {
     queue: VecDeque<Message>,
     /// Bytes of the first message that were sent.
     sent: usize,
-    /// The connection has replies of its own under way and takes what is here behind them.
-    held: bool,
     /// It stands on its worker's list of those to be sent to.
     listed: bool,
     /// It takes nothing more: it has exceeded its limit or has ended.
     closed: bool,
     /// Only the connection's task can write to its stream (TLS).
     by_task: bool,
-    /// Of the connection's task while it waits.
+    /// Of the connection's task.
     waker: Option<Waker>,
 }
 
@@ -71,7 +71,7 @@ impl Outbox {
         }
         inner.queue.push_back(Arc::clone(message));
         self.counts(&inner, bytes);
-        if inner.held || std::mem::replace(&mut inner.listed, true) { Put::Done } else { Put::List }
+        if std::mem::replace(&mut inner.listed, true) { Put::Done } else { Put::List }
     }
 
     fn counts(&self, inner: &Inner, bytes: usize) {
@@ -107,31 +107,45 @@ impl Outbox {
 
     // --- From here on: the connection's own worker.
 
+    /// Once, when its task begins. A task has one waker as long as it lives.
+    pub fn attach(&self, waker: &Waker) {
+        self.inner.lock().waker = Some(waker.clone());
+    }
+
     /// From now on what is put in waits for [`Outbox::refill`].
+    #[inline]
     pub fn hold(&self) {
-        self.inner.lock().held = true;
+        self.busy.store(true, Relaxed);
+    }
+
+    /// Whether the connection's task has something to send from here.
+    #[inline]
+    pub fn wants_task(&self) -> bool {
+        self.bytes() > 0 && self.busy.load(Relaxed)
     }
 
     /// Appends what has come in to the connection's output; to be called when a command's reply is complete.
     #[inline]
-    pub fn drain_into(&self, output: &mut Vec<u8>, soft_bytes: u64) {
+    pub fn drain_into(&self, output: &mut Vec<u8>) {
         if self.bytes() > 0 {
-            self.take(&mut self.inner.lock(), output, soft_bytes);
+            self.take(output);
         }
     }
 
-    /// As [`Outbox::drain_into`] when all output is sent; false if there was nothing: the connection holds it no longer.
-    pub fn refill(&self, output: &mut Vec<u8>, soft_bytes: u64) -> bool {
+    /// As [`Outbox::drain_into`] when all output is sent; false if there was nothing: the connection is done with it.
+    #[inline]
+    pub fn refill(&self, output: &mut Vec<u8>) -> bool {
+        if self.bytes() > 0 {
+            self.take(output);
+            return true;
+        }
+        self.busy.store(false, Relaxed);
+        false
+    }
+
+    #[cold]
+    fn take(&self, output: &mut Vec<u8>) {
         let mut inner = self.inner.lock();
-        if inner.queue.is_empty() {
-            inner.held = false;
-            return false;
-        }
-        self.take(&mut inner, output, soft_bytes);
-        true
-    }
-
-    fn take(&self, inner: &mut Inner, output: &mut Vec<u8>, soft_bytes: u64) {
         let mut taken = 0;
         while taken < PORTION_BYTES
             && let Some(message) = inner.queue.pop_front()
@@ -140,40 +154,27 @@ impl Outbox {
             output.extend_from_slice(rest);
             taken += rest.len();
         }
-        self.left(inner, taken, soft_bytes);
+        self.left(&inner, taken);
     }
 
-    fn left(&self, inner: &Inner, taken: usize, soft_bytes: u64) {
-        let bytes = self.bytes() - taken;
-        self.counts(inner, bytes);
-        if bytes as u64 <= soft_bytes && self.soft_since_ms() != 0 {
+    fn left(&self, inner: &Inner, taken: usize) {
+        self.counts(inner, self.bytes() - taken);
+        if inner.queue.is_empty() {
             self.soft_since_ms.store(0, Relaxed);
         }
     }
 
-    /// Whether the task has something to do here; otherwise `waker` is woken when it has.
-    pub fn poll_held(&self, waker: &Waker) -> bool {
-        let mut inner = self.inner.lock();
-        if !inner.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
-            inner.waker = Some(waker.clone());
-        }
-        inner.held && !inner.queue.is_empty()
-    }
-
     /// Sends what is queued by `send`, which tells how many bytes the socket took, None if it takes none now. What is
     /// left then is the connection's task's to send, which is woken. Returns the bytes sent. `scratch` is only memory.
-    pub fn flush(&self, soft_bytes: u64, scratch: &mut Vec<u8>, mut send: impl FnMut(&[u8]) -> Option<usize>) -> usize {
+    pub fn flush(&self, scratch: &mut Vec<u8>, mut send: impl FnMut(&[u8]) -> Option<usize>) -> usize {
         let (mut queue, mut offset) = {
             let mut inner = self.inner.lock();
             inner.listed = false;
-            if inner.held || inner.closed {
+            if self.busy.load(Relaxed) || inner.closed {
                 return 0;
             }
             if inner.by_task {
-                inner.held = true;
-                if let Some(waker) = inner.waker.take() {
-                    waker.wake();
-                }
+                self.hand_over(&inner);
                 return 0;
             }
             (std::mem::take(&mut inner.queue), std::mem::take(&mut inner.sent))
@@ -220,15 +221,20 @@ impl Outbox {
             inner.sent = offset;
             queue.append(&mut inner.queue);
             inner.queue = queue;
-            inner.held = true;
-            if let Some(waker) = inner.waker.take() {
-                waker.wake();
-            }
+            self.hand_over(&inner);
         } else if inner.queue.is_empty() && queue.capacity() <= QUEUE_KEPT {
             inner.queue = queue;
         }
-        self.left(&inner, total, soft_bytes);
+        self.left(&inner, total);
         total
+    }
+
+    /// The task goes on from here.
+    fn hand_over(&self, inner: &Inner) {
+        self.hold();
+        if let Some(waker) = &inner.waker {
+            waker.wake_by_ref();
+        }
     }
 }
 
@@ -244,7 +250,7 @@ mod tests {
 
     fn flush(outbox: &Outbox, room: &mut usize) -> String {
         let mut sent = Vec::new();
-        let taken = outbox.flush(LIMIT.soft_bytes, &mut Vec::new(), |bytes| {
+        let taken = outbox.flush(&mut Vec::new(), |bytes| {
             let count = bytes.len().min(*room);
             sent.extend_from_slice(&bytes[..count]);
             *room -= count;
@@ -261,12 +267,13 @@ mod tests {
         assert_eq!(put(&outbox, "def"), Put::Done, "it is on the list already");
         assert_eq!(flush(&outbox, &mut 4), "abcd");
         assert_eq!(outbox.bytes(), 2);
-        assert_eq!(put(&outbox, "ghi"), Put::Done, "the task has it now");
-        assert!(outbox.poll_held(Waker::noop()));
+        assert_eq!(put(&outbox, "ghi"), Put::List);
+        assert_eq!(flush(&outbox, &mut 9), "", "the task has it now");
+        assert!(outbox.wants_task());
         let mut output = Vec::new();
-        assert!(outbox.refill(&mut output, LIMIT.soft_bytes));
+        assert!(outbox.refill(&mut output));
         assert_eq!(output, b"efghi");
-        assert!(!outbox.refill(&mut output, LIMIT.soft_bytes));
+        assert!(!outbox.refill(&mut output));
         assert_eq!(put(&outbox, "j"), Put::List);
         assert_eq!(flush(&outbox, &mut 9), "j");
         assert_eq!((outbox.bytes(), outbox.count()), (0, 0));
@@ -276,10 +283,10 @@ mod tests {
     fn a_held_outbox_waits_for_the_replies_before_it() {
         let outbox = Outbox::default();
         outbox.hold();
-        assert_eq!(put(&outbox, "m"), Put::Done);
+        put(&outbox, "m");
         assert_eq!(flush(&outbox, &mut 9), "");
         let mut output = b"+OK\r\n".to_vec();
-        outbox.drain_into(&mut output, LIMIT.soft_bytes);
+        outbox.drain_into(&mut output);
         assert_eq!(output, b"+OK\r\nm");
     }
 
@@ -287,9 +294,9 @@ mod tests {
     fn one_that_is_written_by_its_task_wakes_it() {
         let outbox = Outbox { inner: Mutex::new(Inner { by_task: true, ..Inner::default() }), ..Outbox::default() };
         assert_eq!(put(&outbox, "m"), Put::List);
-        assert!(!outbox.poll_held(Waker::noop()));
+        assert!(!outbox.wants_task());
         assert_eq!(flush(&outbox, &mut 9), "");
-        assert!(outbox.poll_held(Waker::noop()));
+        assert!(outbox.wants_task());
     }
 
     #[test]
@@ -299,9 +306,9 @@ mod tests {
         assert_eq!(outbox.soft_since_ms(), 0);
         put(&outbox, "0");
         assert_eq!(outbox.soft_since_ms(), 7);
-        flush(&outbox, &mut 1);
+        flush(&outbox, &mut 11);
         assert_eq!(outbox.soft_since_ms(), 0);
-        assert_eq!(put(&outbox, &"x".repeat(90)), Put::Done);
+        assert_eq!(put(&outbox, &"x".repeat(100)), Put::List);
         assert_eq!(put(&outbox, "x"), Put::Exceeded);
         assert_eq!((outbox.bytes(), outbox.count()), (0, 0), "its memory is free at once");
         assert_eq!(put(&outbox, "x"), Put::Done, "and it is said once");

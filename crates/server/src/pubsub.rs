@@ -91,6 +91,11 @@ impl PubSub {
         by_name.keys().filter(|name| fits(name)).cloned().collect()
     }
 
+    /// Whether a message on any channel could reach somebody.
+    pub fn has_listeners(&self) -> bool {
+        !self.channels.is_empty() || !self.patterns.is_empty()
+    }
+
     /// Puts a message into the outboxes of all who listen; how many they are.
     pub fn publish(&self, space: Space, channel: &[u8], message: &[u8], delivery: &mut Delivery<'_>) -> usize {
         let mut count = 0;
@@ -203,21 +208,20 @@ impl<'n> Delivery<'n> {
         }
     }
 
-    /// Ends those who exceeded their limit and wakes the workers; how many were ended.
-    pub fn finish(mut self) -> usize {
+    /// Ends those who exceeded their limit and wakes the workers.
+    pub fn finish(mut self) {
         for card in &self.exceeded {
             tracing::warn!(
                 client = card.id,
                 "closed: {} reads what is published too slowly for client-output-buffer-limit pubsub",
                 card.peer.addr()
             );
-            self.clients.end(card);
+            self.clients.end_too_slow(card);
         }
         for (post, list) in self.posts.iter().zip(&mut self.lists) {
             if !list.is_empty() {
                 post.mail.add(list);
             }
         }
-        self.exceeded.len()
     }
 }

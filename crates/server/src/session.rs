@@ -368,7 +368,7 @@ pub enum End {
 impl Connection {
     /// Waits for bytes; sends what the client has not taken meanwhile.
     pub fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
-        if self.session.pushes && self.card.outbox.poll_held(cx.waker()) && self.work.is_none() {
+        if self.work.is_none() && self.card.outbox.wants_task() {
             self.work = Some(self.worker.take_work());
         }
         if self.work.is_some() {
@@ -380,6 +380,7 @@ impl Connection {
             ready!(self.stream.poll_read_ready(cx)).map_err(io_end)?;
         }
         let work = self.work.get_or_insert_with(|| self.worker.take_work());
+        work.current.resume.client = self.session.id;
         let batch = &mut work.batch;
         batch.make_room();
         let received = match self.stream.poll_read(cx, &mut batch.input[batch.filled..]) {
@@ -390,9 +391,7 @@ impl Connection {
             }
         };
         self.received(received)?;
-        if self.session.pushes {
-            self.card.outbox.hold();
-        }
+        self.card.outbox.hold();
         Poll::Ready(Ok(()))
     }
 
@@ -432,7 +431,7 @@ impl Connection {
     /// Takes in what arrives while a command waits, behind what is there, and sends what the client has not taken. An
     /// error says that the connection is over.
     pub fn poll_listen(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
-        if self.session.pushes && self.card.outbox.poll_held(cx.waker()) && self.work.is_none() {
+        if self.work.is_none() && self.card.outbox.wants_task() {
             self.work = Some(self.worker.take_work());
         }
         loop {
@@ -502,8 +501,7 @@ impl Connection {
             self.card.output_bytes.store(0, Relaxed);
             self.card.soft_since_ms.store(0, Relaxed);
         }
-        let soft_bytes = || self.worker.live().config.output_limit_pubsub.soft_bytes;
-        self.session.pushes && self.card.outbox.refill(&mut work.output, soft_bytes())
+        self.card.outbox.refill(&mut work.output)
     }
 
     /// The client does not read as fast as it asks: what it owes itself is limited.
@@ -564,13 +562,18 @@ impl Drop for Connection {
             work.current.awaited.drain(..).for_each(|ticket| lane.release(ticket));
             work.prefetched.drain(..).for_each(|ticket| lane.release(ticket));
         }
-        if self.session.pushes {
-            self.card.outbox.close();
-            for space in Space::ALL {
-                for name in self.session.listened(space) {
-                    self.worker.node.pubsub.unsubscribe(space, &name, self.card.id);
-                }
+        self.card.outbox.close();
+        let node = &self.worker.node;
+        for space in Space::ALL {
+            for name in self.session.listened(space) {
+                node.pubsub.unsubscribe(space, &name, self.card.id);
             }
+        }
+        if self.session.tracking.is_some() {
+            node.tracking.stop(&node.store, &self.card);
+        }
+        if self.session.monitors {
+            node.monitors.remove(self.card.id);
         }
         // Before the socket closes: a descriptor in the register is open.
         self.worker.node.clients.remove(&self.card);

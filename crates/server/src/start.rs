@@ -7,10 +7,13 @@ use crate::directory::Directory;
 use crate::listen::{self, Listeners};
 use crate::log::{self, Log};
 use crate::memory;
+use crate::monitors::Monitors;
 use crate::node::Node;
+use crate::notify;
 use crate::pubsub::{Mail, PubSub};
 use crate::stats::{LatencyEvents, Rates, SlowLog, Stats};
 use crate::thread::{self, Post, wall_ms};
+use crate::tracking::Tracking;
 use flash::{DATA_OFFSET, FlashFiles, ThreadPool};
 use parking_lot::Mutex;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -76,6 +79,8 @@ pub fn run(config_store: Arc<ConfigStore>) -> io::Result<()> {
         store,
         clients: Clients::default(),
         pubsub: PubSub::default(),
+        tracking: Tracking::default(),
+        monitors: Monitors::default(),
         slow_log: SlowLog::default(),
         latency_events: LatencyEvents::default(),
         posts,
@@ -91,6 +96,8 @@ pub fn run(config_store: Arc<ConfigStore>) -> io::Result<()> {
         stopping: AtomicBool::new(false),
         config: config_store,
     });
+    notify::connect(&node);
+    node.store.tell_events(config.events.classes());
     write_pidfile(&config)?;
     let threads = start_workers(&node, inboxes, flash.as_ref(), &config)?;
     node.memory_startup_bytes.store(memory::allocated_bytes(), Relaxed);
@@ -395,6 +402,9 @@ pub fn apply_to_store(store: &Store, before: &Config, now: &Config) {
     }
     if before.maxmemory_policy != now.maxmemory_policy {
         store.set_policy(policy(now.maxmemory_policy));
+    }
+    if before.events != now.events {
+        store.tell_events(now.events.classes());
     }
     if before.flash_compression != now.flash_compression {
         store.set_codec(codec(now.flash_compression));

@@ -172,6 +172,11 @@ impl Worker {
         self.now_ms.get()
     }
 
+    /// Wall clock, microseconds since 1970.
+    pub fn time_us(&self) -> u64 {
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
+    }
+
     /// As of the last batch.
     pub fn now_ms(&self) -> u64 {
         self.now_ms.get()
@@ -223,10 +228,6 @@ impl Worker {
     /// For sending to other connections.
     pub fn delivery(&self) -> Delivery<'_> {
         Delivery::new(&self.node.posts, &self.node.clients, self.live().config.output_limit_pubsub)
-    }
-
-    pub fn delivered(&self, delivery: Delivery<'_>) {
-        self.stats().output_limit_closed.add(delivery.finish() as u64);
     }
 
     pub fn connection_ended(&self) {
@@ -373,12 +374,11 @@ async fn deliver(worker: Rc<Worker>) {
     let (mut cards, mut scratch) = (Vec::new(), Vec::new());
     loop {
         mail.take(&mut cards).await;
-        let soft_bytes = worker.live().config.output_limit_pubsub.soft_bytes;
         for (at, card) in cards.drain(..).enumerate() {
             if at % DELIVERIES_MAX == DELIVERIES_MAX - 1 {
                 tokio::task::yield_now().await;
             }
-            let sent = card.outbox.flush(soft_bytes, &mut scratch, |bytes| card.send_now(bytes));
+            let sent = card.outbox.flush(&mut scratch, |bytes| card.send_now(bytes));
             worker.stats().net_out_bytes.add(sent as u64);
         }
     }
@@ -425,6 +425,10 @@ async fn keep_up(worker: Rc<Worker>) {
             let next = lane.maintain(now_ms);
             if lane.in_flight() > 0 && lane.wake_fd().is_none() { Maintain::After { ms: 1 } } else { next }
         };
+        if worker.node.tracking.has_pending() {
+            // Keys that have expired.
+            worker.node.tracking.tell_followers(&worker.node);
+        }
         let commands = worker.stats().commands.get();
         let is_idle = std::mem::replace(&mut commands_before, commands) == commands;
         match next {

@@ -4,6 +4,7 @@
 use crate::blocked::{self, Blocked};
 use crate::clients::Card;
 use crate::directory::{Command, bit};
+use crate::monitors::is_secret;
 use crate::park::{Wait, park};
 use crate::session::{BATCH_COMMANDS_MAX, Batch, Connection, Current, End, Place, Prepared, Work};
 use crate::stats::{WorkerStats, shortened};
@@ -19,6 +20,7 @@ use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::task::Poll;
 use std::time::Duration;
 use store::{Admission, Hasher, Key, KeyHash, Keyspace, ReadError};
 
@@ -32,6 +34,11 @@ const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Serves one connection until it ends.
 pub async fn serve(mut connection: Connection) {
+    poll_fn(|cx| {
+        connection.card.outbox.attach(cx.waker());
+        Poll::Ready(())
+    })
+    .await;
     let end = loop {
         if let Err(end) = poll_fn(|cx| connection.poll_receive(cx)).await {
             break end;
@@ -68,6 +75,10 @@ async fn carry_out(connection: &mut Connection) -> Result<(), End> {
         }
     }
     finish(connection)?;
+    let node = &connection.worker.node;
+    if node.tracking.has_pending() {
+        node.tracking.tell_followers(node);
+    }
     connection.send()?;
     let worker = &connection.worker;
     worker.maintain_if_wanted();
@@ -128,6 +139,12 @@ fn run(connection: &mut Connection) -> Ran {
         let reply_from = work.output.len();
         let (command, outcome) = one(worker, &live, session, card, work, place, now_ms);
         let failed = outcome.is_err();
+        if worker.node.monitors.any()
+            && let Some(command) = command
+            && !matches!(outcome, Err(Halt::Wait(_) | Halt::End(_)))
+        {
+            show(worker, session, card, command, work.batch.args(place));
+        }
         match outcome {
             Ok(()) => {}
             Err(Halt::Error(text)) => {
@@ -166,9 +183,7 @@ fn run(connection: &mut Connection) -> Ran {
             let keep = if is_push { work.output.len() } else { reply_from };
             withhold(session, &mut work.output, keep);
         }
-        if session.pushes {
-            card.outbox.drain_into(&mut work.output, live.config.output_limit_pubsub.soft_bytes);
-        }
+        card.outbox.drain_into(&mut work.output);
         if session.changed {
             session.changed = false;
             card.publish(session);
@@ -329,7 +344,11 @@ fn one<'w>(
             return (None, queued);
         }
         if command.is(bit::EXEC) {
-            return (Some(command), transaction::exec(worker, live, session, card, work, now_ms));
+            let result = transaction::exec(worker, live, session, card, work, now_ms);
+            if !matches!(result, Err(Halt::Wait(_))) {
+                forget_caching(session);
+            }
+            return (Some(command), result);
         }
     }
     if let Some(text) = current.failed.take() {
@@ -354,6 +373,13 @@ fn one<'w>(
         server: worker,
     };
     let result = (command.row.run)(&mut cx);
+    if cx.session.tracking.is_some() {
+        // While the stripes are locked.
+        follow(worker, cx.session, command, &keys, &result);
+        if cx.session.multi.is_none() && !command.is(bit::UNPAUSABLE) && completed(&result) {
+            forget_caching(cx.session);
+        }
+    }
     if let Err(Stop::Block(block)) = &result {
         card.command.store(command.id, Relaxed);
         return (Some(command), Err(Halt::Block(Blocked::begin(&mut cx, command.row, card, block))));
@@ -409,6 +435,12 @@ pub fn inside(
             result => break result,
         }
     };
+    if session.tracking.is_some() {
+        follow(worker, session, command, keys, &result);
+    }
+    if worker.node.monitors.any() {
+        show(worker, session, card, command, args);
+    }
     let stats = worker.stats();
     let error = match result {
         Ok(()) => None,
@@ -427,6 +459,53 @@ pub fn inside(
     let spent = Spent { nanos: worker.nanos(begun, worker.ticks()), failed: error.is_some(), met_flash: None };
     account(worker, live, card, command, args, spent, ks.now_ms());
     stats.commands.add(1);
+}
+
+/// Whether a handler is done, well or not.
+fn completed(result: &Result<(), Stop>) -> bool {
+    !matches!(result, Err(Stop::Cold | Stop::Yield))
+}
+
+/// Remembers what a connection with tracking has read, so that it is told of changes.
+#[cold]
+fn follow(worker: &Worker, session: &Session, command: &Command, keys: &[Key<'_>], result: &Result<(), Stop>) {
+    let remembers = session.tracking.as_ref().is_some_and(|tracking| tracking.remembers());
+    if remembers && command.is(bit::READONLY) && completed(result) {
+        keys.iter().for_each(|key| worker.node.tracking.remember(&worker.node, key.name, session.id));
+    }
+}
+
+/// CLIENT CACHING is of the next command, or of the next transaction as a whole.
+#[cold]
+fn forget_caching(session: &mut Session) {
+    if let Some(tracking) = &mut session.tracking {
+        tracking.caching = false;
+    }
+}
+
+/// Shows a command that has run to those who monitor.
+#[cold]
+fn show(worker: &Worker, session: &Session, card: &Card, command: &Command, args: Args<'_>) {
+    if !command.is(bit::UNSEEN) {
+        worker.node.monitors.show(&worker.node, worker.time_us(), session.db, Some(&card.peer), args);
+    }
+}
+
+/// Why a connection that listens or monitors may not run this command.
+#[cold]
+fn confined(session: &Session, command: &Command) -> Option<Cow<'static, str>> {
+    if session.listens_only && !command.is(bit::LISTENER) {
+        let text = format!(
+            "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this \
+             context",
+            command.name
+        );
+        return Some(text.into());
+    }
+    if session.monitors && command.is(bit::READONLY | bit::WRITE) {
+        return Some("ERR Replica can't interact with the keyspace".into());
+    }
+    None
 }
 
 /// Whether a command may run now.
@@ -457,13 +536,10 @@ fn admit<'w>(
     if !session.authenticated && !command.is(bit::NO_AUTH) {
         return Err(refused(worker, command, "NOAUTH Authentication required.".into()));
     }
-    if session.listens_only && !command.is(bit::LISTENER) {
-        let text = format!(
-            "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this \
-             context",
-            command.name
-        );
-        return Err(refused(worker, command, text.into()));
+    if (session.listens_only || session.monitors)
+        && let Some(text) = confined(session, command)
+    {
+        return Err(refused(worker, command, text));
     }
     if node.clients.may_be_paused()
         && !command.is(bit::UNPAUSABLE)
@@ -608,8 +684,8 @@ fn slow(worker: &Worker, live: &Live, card: &Card, command: &Command, args: Args
         && !command.is(bit::SKIP_SLOWLOG | bit::NO_AUTH)
     {
         let mut words = shortened(args.from(0));
-        if command.name == "config|set" {
-            redact(&mut words);
+        for (_, word) in words.iter_mut().enumerate().filter(|(at, _)| is_secret(args, *at)) {
+            *word = b"(redacted)".to_vec();
         }
         let entry = SlowCommand {
             id: 0,
@@ -620,14 +696,6 @@ fn slow(worker: &Worker, live: &Live, card: &Card, command: &Command, args: Args
             name: card.labels.lock().name.to_string(),
         };
         node.slow_log.push(entry, config.slowlog_max_len);
-    }
-}
-
-fn redact(words: &mut [Vec<u8>]) {
-    for pair in words[2..].chunks_exact_mut(2) {
-        if std::str::from_utf8(&pair[0]).is_ok_and(crate::config::is_secret) {
-            pair[1] = b"(redacted)".to_vec();
-        }
     }
 }
 

@@ -271,7 +271,7 @@ fn errors_name_the_command_as_redis_does() {
         ("GeT a b", "(error) ERR wrong number of arguments for 'get' command"),
         ("CLIENT SETNAME", "(error) ERR wrong number of arguments for 'client|setname' command"),
         ("CLIENT", "(error) ERR wrong number of arguments for 'client' command"),
-        ("CLIENT TRACKING on", "(error) ERR unknown subcommand 'TRACKING'. Try CLIENT HELP."),
+        ("CLIENT NOSUCH on", "(error) ERR unknown subcommand 'NOSUCH'. Try CLIENT HELP."),
     ] {
         assert_eq!(client.run(line), reply);
     }

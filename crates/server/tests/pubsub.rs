@@ -3,50 +3,15 @@
 mod common;
 
 use common::harness::shown;
-use common::{Client, Node, eventually};
+use common::{Client, Node, Redis, eventually};
 use resp::client::Value;
-use std::process::{Child, Command, Stdio};
-
-/// A redis-server of this test's own on a TCP port.
-struct Redis {
-    child: Child,
-    port: u16,
-    _directory: tempfile::TempDir,
-}
-
-impl Redis {
-    fn start() -> Option<Redis> {
-        let directory = tempfile::tempdir().unwrap();
-        let port = common::free_port();
-        let child = Command::new("redis-server")
-            .args(["--save", "", "--port", &port.to_string(), "--dir"])
-            .arg(directory.path())
-            .stdout(Stdio::null())
-            .spawn()
-            .inspect_err(|_| eprintln!("redis-server is not installed: nothing was compared with it"))
-            .ok()?;
-        eventually("redis-server starts", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
-        Some(Redis { child, port, _directory: directory })
-    }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn connect(port: u16) -> Client {
-    Client::new(std::net::TcpStream::connect(("127.0.0.1", port)).unwrap())
-}
 
 /// Runs a transcript on a node, and on a redis-server.
 fn on_both(transcript: fn(&dyn Fn() -> Client)) {
     let node = Node::start(&[]);
     transcript(&|| node.connect());
     if let Some(redis) = Redis::start() {
-        transcript(&|| connect(redis.port));
+        transcript(&|| redis.connect());
     }
 }
 

@@ -7,6 +7,7 @@ use crate::hand::Verdict;
 use crate::hash::KeyHash;
 use crate::io::{Done, Op, OpKind, PageBuf};
 use crate::lane::{Flight, Lane, RecordKind, WRITES_IN_FLIGHT_MAX};
+use crate::listen::Class;
 use crate::page::{Page, Record, scan};
 use crate::segment::{Stream, Unit};
 use crate::store::expire;
@@ -241,11 +242,12 @@ impl Lane {
             let found = database.table.find(record.hash.high, |word| points_to(word, record.hash, place));
             let Some(slot) = found else { return true };
             if record.expiry.is_some_and(|expiry| expiry <= self.now_ms) {
-                expire(&store, database, slot);
+                expire(&store, database, record.uid, slot, Some(&record.bytes[..record.key]));
                 return true;
             }
             let word = database.table.word(slot);
             if evict && !word.is_hot() && !word.is_referenced() && store.tier.policy().evicts(word.has_expiry()) {
+                store.left(Class::EVICTED, record.uid, &record.bytes[..record.key]);
                 database.discard(&store, slot);
                 store.counters.add(Counter::EvictedKeys, 1);
                 return true;

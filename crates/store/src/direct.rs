@@ -38,7 +38,7 @@ pub(crate) fn install(
     let slot = database.find_cold(hash, word).expect("the stripe has been locked since the entry was seen");
     let Some(object) = object else {
         debug_assert!(expiry.is_some());
-        expire(store, database, slot);
+        expire(store, database, uid, slot, Some(key.name));
         return Ok(None);
     };
     let stays = word.is_referenced() || store.tier.excess(&store.arena) == 0;

@@ -8,6 +8,7 @@ use crate::arena::{CELL_BYTES_MAX, Cells};
 use crate::counters::Counter;
 use crate::hash::{KeyHash, STRIPES};
 use crate::index::Slot;
+use crate::listen::Class;
 use crate::object::Object;
 use crate::store::{Store, Stripe, expire};
 use crate::word::Word;
@@ -140,8 +141,9 @@ impl Hand {
             let high = store.hasher.hash(Object::from_address(Word(word).address()).key()).high;
             let slot = database.table.find(high, |found| found.0 == word).expect("seen under this lock");
             if Object::from_address(Word(word).address()).expiry().is_some_and(|expiry| expiry <= now_ms) {
-                expire(store, database, slot);
+                expire(store, database, self.uid, slot, None);
             } else {
+                store.left(Class::EVICTED, self.uid, Object::from_address(Word(word).address()).key());
                 database.discard(store, slot);
                 store.counters.add(Counter::EvictedKeys, 1);
             }
@@ -261,7 +263,7 @@ impl Hand {
         let expired = gone.len();
         for entry in gone {
             let slot = database.table.find(entry.high, |word| word == entry.word).expect("seen under this lock");
-            expire(store, database, slot);
+            expire(store, database, self.uid, slot, None);
         }
         match next {
             Some(high) => self.high = high,

@@ -8,6 +8,7 @@ use crate::guards::{Held, Stripes as _, all_stripes};
 use crate::hash::{Hasher, Key, KeyHash, STRIPES};
 use crate::index::Slot;
 use crate::lane::ReadError;
+use crate::listen::Class;
 pub use crate::object::Value;
 use crate::object::{Object, Parts};
 use crate::store::{Database, Store, Stripe, clean_place, expire};
@@ -96,6 +97,8 @@ pub struct Resume {
     pub failed: Option<ReadError>,
     /// Keys that were changed while somebody waits for them. Not cleared but taken, by who serves those.
     pub ready: Vec<Ready>,
+    /// Whose commands these are; 0: nobody's. Stays when the rest is cleared.
+    pub client: u64,
     /// For the handler's own progress (KEYS).
     pub cursor: u64,
     pub bytes: Vec<u8>,
@@ -154,6 +157,8 @@ pub struct Keyspace<'s> {
     hits: u32,
     misses: u32,
     user_bytes: u64,
+    /// Keys not found, while somebody wants to hear of them.
+    missed: Vec<Box<[u8]>>,
     pub resume: &'s mut Resume,
 }
 
@@ -219,6 +224,7 @@ impl<'s> Keyspace<'s> {
             hits: 0,
             misses: 0,
             user_bytes: 0,
+            missed: Vec::new(),
             resume,
         }
     }
@@ -305,9 +311,10 @@ impl<'s> Keyspace<'s> {
         self.held.get(key.hash.stripe()).database_mut(self.uid)
     }
 
-    /// A handler changes this key: whoever watches it is told, whoever waits for it is noted.
+    /// A handler changes this key: whoever watches it or has read it is told, whoever waits for it is noted.
     #[inline]
     fn modified(&mut self, key: &Key<'_>) {
+        self.store.changed(key, self.resume.client);
         let db = self.db;
         let stripe = self.held.get(key.hash.stripe());
         if let Some(watched) = &stripe.watched {
@@ -323,6 +330,26 @@ impl<'s> Keyspace<'s> {
     fn gone(&mut self, key: &Key<'_>) {
         if let Some(waiters) = &self.held.get(key.hash.stripe()).waiters {
             waiters.note(self.db, key, &mut self.resume.ready);
+        }
+    }
+
+    /// Tells whoever listens what has happened to a key of the current database.
+    #[inline]
+    pub fn event(&mut self, class: Class, name: &'static str, key: &Key<'_>) {
+        self.store.event(class, name, self.db, key.name);
+    }
+
+    /// Counts a look-up that no value was needed for, as Redis counts it.
+    #[inline]
+    pub fn looked_up(&mut self, key: &Key<'_>, found: bool) {
+        if found { self.hits += 1 } else { self.missed(key) }
+    }
+
+    #[inline]
+    fn missed(&mut self, key: &Key<'_>) {
+        self.misses += 1;
+        if self.store.wants(Class::MISS) {
+            self.missed.push(key.name.into());
         }
     }
 
@@ -354,7 +381,7 @@ impl<'s> Keyspace<'s> {
     /// The key's object, unless it has expired.
     #[inline]
     fn look(&mut self, key: &Key<'_>) -> Result<Found, Cold> {
-        let (store, now_ms) = (self.store, self.now_ms);
+        let (store, now_ms, uid) = (self.store, self.now_ms, self.uid);
         let mut database = self.database(key);
         let Some(mut slot) = database.find(key) else {
             return Ok(Found::Absent);
@@ -371,7 +398,7 @@ impl<'s> Keyspace<'s> {
         }
         let object = Object::from_address(word.address());
         if word.has_expiry() && object.expiry().is_some_and(|expiry| expiry <= now_ms) {
-            expire(store, database, slot);
+            expire(store, database, uid, slot, None);
             self.gone(key);
             return Ok(Found::Absent);
         }
@@ -431,7 +458,7 @@ impl<'s> Keyspace<'s> {
     pub fn get(&mut self, key: &Key<'_>) -> Result<Option<Value<'_>>, Cold> {
         match self.look(key)? {
             Found::Absent => {
-                self.misses += 1;
+                self.missed(key);
                 Ok(None)
             }
             Found::Hot(slot, object) => {
@@ -553,7 +580,10 @@ impl<'s> Keyspace<'s> {
         let database = self.database(key);
         match database.find(key) {
             Some(slot) => replace(store, database, slot, key.hash, object),
-            None => insert(database, key.hash, object),
+            None => {
+                insert(database, key.hash, object);
+                self.event(Class::NEW, "new", key);
+            }
         }
     }
 
@@ -567,7 +597,8 @@ impl<'s> Keyspace<'s> {
         let parts = Parts { key: key.name, kind, raw: false, expiry, place: None, clock, stripe };
         let database = self.database(key);
         let Some(slot) = database.find(key) else {
-            return insert(database, key.hash, Object::new(&store.arena, &parts, value));
+            insert(database, key.hash, Object::new(&store.arena, &parts, value));
+            return self.event(Class::NEW, "new", key);
         };
         let word = database.table.word(slot);
         if let ([value], true) = (value, word.is_hot()) {
@@ -689,6 +720,7 @@ impl<'s> Keyspace<'s> {
             false => store.take(db, &mut Held::all(store), ready),
         };
         store.drop_databases(taken, lazy);
+        store.flushed();
     }
 
     /// Exchanges two logical databases.
@@ -896,6 +928,9 @@ impl Drop for Keyspace<'_> {
         // A run that stopped for a cold value is repeated: it counts once.
         if self.stopped {
             return;
+        }
+        for name in std::mem::take(&mut self.missed) {
+            self.store.event(Class::MISS, "keymiss", self.db, &name);
         }
         let counters = &self.store.counters;
         if self.hits > 0 {

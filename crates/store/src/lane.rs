@@ -387,7 +387,7 @@ impl Lane {
             return Ok(Outcome::Done);
         };
         if record.expiry_ms.is_some_and(|expiry| expiry <= self.now_ms) {
-            crate::store::expire(store, database, slot);
+            crate::store::expire(store, database, uid, slot, Some(name));
             return Ok(Outcome::Done);
         }
         let word = database.table.word(slot);

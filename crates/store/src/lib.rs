@@ -2,8 +2,10 @@
 //!
 //! In reading order: [`hash`] (what a key is reduced to), [`word`] and [`index`] (the entry and the table of entries),
 //! [`object`] and [`arena`] (values in RAM), [`store`] and [`keyspace`] (stripes, and what a handler sees of them),
-//! `guards` (how stripes are locked), `direct` (a read under the lock), `watch` (WATCH's memory), [`wait`] (who is blocked), [`page`] (the format on flash), [`segment`] (the log), `tier` and `hand` (what leaves RAM when), [`lane`] with
-//! `fill` and `collect` (a worker's flash I/O), [`io`] (the words spoken with the drivers), [`stats`].
+//! `guards` (how stripes are locked), `direct` (a read under the lock), `watch` (WATCH's memory), [`wait`] (who is
+//! blocked), [`listen`] (what is said of keys), [`page`] (the format on flash), [`segment`] (the log), `tier` and `hand`
+//! (what leaves RAM when), [`lane`] with `fill` and `collect` (a worker's flash I/O), [`io`] (the words spoken with the
+//! drivers), [`stats`].
 //!
 //! Knows no sockets, no RESP and no clock: time arrives as an argument, I/O leaves as a value.
 
@@ -19,6 +21,7 @@ pub mod index;
 pub mod io;
 pub mod keyspace;
 pub mod lane;
+pub mod listen;
 pub mod object;
 pub mod page;
 pub mod segment;
@@ -32,6 +35,7 @@ pub mod word;
 pub use hash::{Hasher, Key, KeyHash};
 pub use keyspace::{Cold, ColdRead, Inspect, Keyspace, NoEdit, Peek, Resume, Value, ValueMut};
 pub use lane::{Lane, Maintain, ReadError, Ticket};
+pub use listen::{Class, Listener};
 pub use page::Codec;
 pub use stats::StoreStats;
 pub use store::{FlashConfig, LimitOf, Policy, Store, StoreConfig};

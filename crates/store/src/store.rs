@@ -8,6 +8,7 @@ use crate::hash::{Hasher, Key, KeyHash, STRIPES};
 use crate::index::{Slot, Table, prefetch_line};
 use crate::io::Reader;
 use crate::keyspace::{Access, ColdRead, Keyspace, Resume};
+use crate::listen::{Class, Ears};
 use crate::object::Object;
 use crate::page::{Codec, Dictionary};
 use crate::segment::Segments;
@@ -166,6 +167,7 @@ pub struct Store {
     pub(crate) sampler: crate::fill::Sampler,
     pub(crate) tier: Tier,
     pub(crate) counters: Counters,
+    pub(crate) ears: Ears,
     pub(crate) latency: Mutex<hdrhistogram::Histogram<u64>>,
     /// Records on flash that an entry points to: zero means nothing need be looked for there.
     pub(crate) cold: AtomicU64,
@@ -224,6 +226,7 @@ impl Store {
             sampler: Default::default(),
             tier: Tier::new(config.ram_limit, config.limit_of, config.policy),
             counters: Counters::new(config.workers),
+            ears: Ears::default(),
             latency: Mutex::new(crate::lane::latency_histogram()),
             cold: AtomicU64::new(0),
             expire_cycle: AtomicBool::new(true),
@@ -650,8 +653,14 @@ impl Database {
     }
 }
 
-/// A key expired: it is gone, and counted.
-pub(crate) fn expire(store: &Store, database: &mut Database, slot: Slot) {
+/// A key expired: it is gone, counted, and told. A cold one's name is known to who found it.
+pub(crate) fn expire(store: &Store, database: &mut Database, uid: u32, slot: Slot, cold_name: Option<&[u8]>) {
+    let word = database.table.word(slot);
+    match cold_name {
+        Some(name) => store.left(Class::EXPIRED, uid, name),
+        None if word.is_hot() => store.left(Class::EXPIRED, uid, Object::from_address(word.address()).key()),
+        None => {}
+    }
     database.discard(store, slot);
     store.counters.add(Counter::ExpiredKeys, 1);
 }

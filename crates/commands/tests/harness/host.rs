@@ -56,6 +56,18 @@ impl Host for NoServer {
     fn subscribers(&self, _: Space, _: &[u8]) -> usize {
         no_server()
     }
+    fn client_exists(&self, _: u64) -> bool {
+        no_server()
+    }
+    fn tracking_changed(&self, _: &Session) {
+        no_server()
+    }
+    fn redirect_broken(&self, _: &Session) -> bool {
+        no_server()
+    }
+    fn monitors_changed(&self, _: &Session) {
+        no_server()
+    }
     fn config_get(&self, _: &[&[u8]]) -> Vec<(String, String)> {
         no_server()
     }

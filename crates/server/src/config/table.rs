@@ -196,8 +196,6 @@ const NO_TYPE: Effect = Effect::Inert("this data type is not built yet");
 const NO_ACL: Effect = Effect::Inert("ACL users are not built yet: requirepass is");
 const NO_MODULES: Effect = Effect::Inert("modules are not supported");
 const NO_SCRIPTS: Effect = Effect::Inert("scripts are not built yet");
-const NO_PUBSUB: Effect = Effect::Inert("pub/sub is not built yet");
-const NO_TRACKING: Effect = Effect::Inert("client-side caching is not built yet");
 const NO_SYSLOG: Effect = Effect::Inert("syslog is not supported: log to a file or to standard output");
 const NO_REHASH: Effect = Effect::Inert("the index is never rehashed as a whole");
 const NO_DEFRAG: Effect = Effect::Inert("the allocator returns memory by itself");
@@ -298,9 +296,9 @@ pub const ROWS: &[Row] = &[
     row("hz", Int(0, INT_MAX), "10", Live, NO_HZ, Keys, ""),
     row("dynamic-hz", Bool, "yes", Live, NO_HZ, Keys, ""),
     row("active-expire-effort", Int(1, 10), "1", Live, NO_HZ, Keys, ""),
-    row("notify-keyspace-events", Events, "", Live, NO_PUBSUB, Keys, ""),
+    row("notify-keyspace-events", Events, "", Live, Used, Keys, "Which events of keys are published, as letters: on `K`, the channel of the key, or `E`, that of the event; `g$lshzt` general ones and those of a type, `x` expired, `e` evicted, `n` new, `m` missed, `A` for all but the last two. Empty publishes none."),
     row("busy-reply-threshold", Int(0, LONG_MAX), "5000", Live, NO_SCRIPTS, Keys, "").alias("lua-time-limit"),
-    row("tracking-table-max-keys", Int(0, LONG_MAX), "1000000", Live, NO_TRACKING, Keys, ""),
+    row("tracking-table-max-keys", Int(0, LONG_MAX), "1000000", Live, Used, Keys, "Keys of which the server remembers who has read them, for CLIENT TRACKING; beyond it some are forgotten, and their readers told so. 0 is no limit."),
 
     // ---- Log, slow log, latency
     row("loglevel", typed::LOG_LEVEL, "notice", Live, Used, Observation, "How much the log says."),

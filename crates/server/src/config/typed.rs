@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::table::{self, Kind};
 use super::value::{self, Value};
+use crate::notify::Events;
 
 /// A password: compares, is never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -152,6 +153,9 @@ pub struct Config {
     pub io_threads: usize,
     pub databases: usize,
     pub hz: u32,
+    pub events: Events,
+    /// 0: no limit.
+    pub tracking_table_max_keys: usize,
     pub hash_max_listpack_entries: usize,
     pub hash_max_listpack_value: usize,
     pub list_max_listpack_size: i64,
@@ -265,6 +269,8 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
         io_threads,
         databases: v.int("databases"),
         hz: v.int::<u32>("hz").clamp(1, 500),
+        events: Events::parse(v.word("notify-keyspace-events")),
+        tracking_table_max_keys: v.int("tracking-table-max-keys"),
         hash_max_listpack_entries: v.int("hash-max-listpack-entries"),
         hash_max_listpack_value: v.bytes("hash-max-listpack-value") as usize,
         list_max_listpack_size: v.int("list-max-listpack-size"),

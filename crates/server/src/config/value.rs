@@ -352,7 +352,7 @@ fn match_choice(choices: &[&str], word: &str) -> Option<String> {
 
 /// Event classes in Redis' order; `A` stands for all those of keys.
 fn events(word: &str) -> Option<String> {
-    const ALL: &str = "g$lshzxetd";
+    const ALL: &str = crate::notify::Events::ALL;
     if !word.chars().all(|c| c == 'A' || "KEmn".contains(c) || ALL.contains(c)) {
         return None;
     }

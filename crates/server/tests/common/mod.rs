@@ -119,6 +119,40 @@ impl Drop for Node {
     }
 }
 
+/// A redis-server of this test's own on a TCP port.
+pub struct Redis {
+    child: Child,
+    pub port: u16,
+    _directory: tempfile::TempDir,
+}
+
+impl Redis {
+    pub fn start() -> Option<Redis> {
+        let directory = tempfile::tempdir().unwrap();
+        let port = free_port();
+        let child = Command::new("redis-server")
+            .args(["--save", "", "--port", &port.to_string(), "--dir"])
+            .arg(directory.path())
+            .stdout(Stdio::null())
+            .spawn()
+            .inspect_err(|_| eprintln!("redis-server is not installed: nothing was compared with it"))
+            .ok()?;
+        eventually("redis-server starts", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        Some(Redis { child, port, _directory: directory })
+    }
+
+    pub fn connect(&self) -> Client {
+        Client::new(TcpStream::connect(("127.0.0.1", self.port)).unwrap())
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 enum Pipe {
     Out(std::process::ChildStdout),
     Err(std::process::ChildStderr),

@@ -1,0 +1,71 @@
+//! Owns what becomes of the store's news: keyspace events are published, changed keys invalidate clients' caches.
+//! Never knows a command.
+
+use crate::node::Node;
+use crate::pubsub::Delivery;
+use commands::host::Space;
+use std::sync::{Arc, Weak};
+use store::{Class, Listener};
+
+/// `notify-keyspace-events`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Events {
+    /// On `__keyspace@<db>__:<key>`, the event as the message.
+    pub by_key: bool,
+    /// On `__keyevent@<db>__:<event>`, the key as the message.
+    pub by_event: bool,
+    classes: Class,
+}
+
+impl Events {
+    /// What `A` stands for: everything but misses and new keys.
+    pub const ALL: &str = "g$lshzxetd";
+
+    pub fn parse(letters: &str) -> Events {
+        let letters = letters.replace('A', Events::ALL);
+        let classes = letters.chars().filter_map(Class::from_letter).fold(Class::default(), Class::and);
+        Events { by_key: letters.contains('K'), by_event: letters.contains('E'), classes }
+    }
+
+    /// What the store is to tell: nothing if it would be published nowhere.
+    pub fn classes(self) -> Class {
+        if self.by_key || self.by_event { self.classes } else { Class::default() }
+    }
+}
+
+struct Notifier(Weak<Node>);
+
+/// From now on the node hears what its store says.
+pub fn connect(node: &Arc<Node>) {
+    node.store.set_listener(Box::new(Notifier(Arc::downgrade(node))));
+}
+
+impl Listener for Notifier {
+    fn event(&self, name: &'static str, db: usize, key: &[u8]) {
+        let Some(node) = self.0.upgrade() else { return };
+        if !node.pubsub.has_listeners() {
+            return;
+        }
+        let config = node.config.snapshot();
+        let mut delivery = Delivery::new(&node.posts, &node.clients, config.output_limit_pubsub);
+        if config.events.by_key {
+            let channel = [format!("__keyspace@{db}__:").as_bytes(), key].concat();
+            node.pubsub.publish(Space::Channel, &channel, name.as_bytes(), &mut delivery);
+        }
+        if config.events.by_event {
+            let channel = format!("__keyevent@{db}__:{name}");
+            node.pubsub.publish(Space::Channel, channel.as_bytes(), key, &mut delivery);
+        }
+        delivery.finish();
+    }
+
+    fn changed(&self, key: &[u8], client: u64) {
+        let Some(node) = self.0.upgrade() else { return };
+        node.tracking.changed(&node, key, client);
+    }
+
+    fn flushed(&self) {
+        let Some(node) = self.0.upgrade() else { return };
+        node.tracking.flushed(&node);
+    }
+}

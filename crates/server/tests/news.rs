@@ -1,0 +1,450 @@
+//! What connections hear of others: keyspace events, changes of keys they have read, and all commands (MONITOR). The
+//! same transcripts on Debian's redis-server where it is installed.
+
+mod common;
+
+use common::harness::shown;
+use common::{Client, Node, Redis, eventually};
+use resp::client::Value;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+/// What has come until now: a message of the listener's own marks the end.
+fn heard(listener: &mut Client, other: &mut Client) -> Vec<String> {
+    other.run("PUBLISH end end");
+    let mut all = Vec::new();
+    loop {
+        let Some(Value::Array(items) | Value::Push(items)) = listener.reply() else { panic!("a message") };
+        let words: Vec<String> = items.iter().map(shown).collect();
+        if words.last().unwrap() == "\"end\"" {
+            return all;
+        }
+        let (channel, message) = (&words[words.len() - 2], &words[words.len() - 1]);
+        all.push(format!("{} {}", channel.trim_matches('"'), message.trim_matches('"')));
+    }
+}
+
+/// Commands, and the events they are followed by: on the channel of the event, then `new` and `keymiss`.
+const EVENTS: &[(&str, &[&str])] = &[
+    ("SET s 1", &["new s", "set s"]),
+    ("SET s 1 EX 100", &["set s", "expire s"]),
+    ("GETEX s PERSIST", &["persist s"]),
+    ("GETEX s EX 100", &["expire s"]),
+    ("SETNX s x", &[]),
+    ("SETNX s2 x", &["new s2", "set s2"]),
+    ("SETEX s 100 v", &["set s", "expire s"]),
+    ("GETSET s 1", &["set s"]),
+    ("INCR s", &["incrby s"]),
+    ("INCRBYFLOAT s 1.5", &["incrbyfloat s"]),
+    ("APPEND s x", &["append s"]),
+    ("APPEND fresh x", &["new fresh", "append fresh"]),
+    ("SETRANGE s 1 x", &["setrange s"]),
+    ("SETRANGE s 1 ''", &[]),
+    ("MSET s 1 t 2", &["set s", "new t", "set t"]),
+    ("MSETNX s 1 u 2", &[]),
+    ("GET nosuch", &["keymiss nosuch"]),
+    ("MGET s nosuch t", &["keymiss nosuch"]),
+    ("EXISTS nosuch s", &["keymiss nosuch"]),
+    ("TYPE nosuch", &["keymiss nosuch"]),
+    ("TTL nosuch", &["keymiss nosuch"]),
+    ("TOUCH nosuch s", &["keymiss nosuch"]),
+    ("STRLEN nosuch", &["keymiss nosuch"]),
+    ("GETDEL t", &["del t"]),
+    ("EXPIRE s 100", &["expire s"]),
+    ("PERSIST s", &["persist s"]),
+    ("PERSIST s", &[]),
+    ("EXPIRE fresh -1", &["del fresh"]),
+    ("DEL s2 nosuch", &["del s2"]),
+    ("HSET h a 1 b 2", &["new h", "hset h"]),
+    ("HSETNX h a 1", &[]),
+    ("HSETNX h c 1", &["hset h"]),
+    ("HMSET h a 1", &["hset h"]),
+    ("HINCRBY h a 1", &["hincrby h"]),
+    ("HINCRBYFLOAT h a 1", &["hincrbyfloat h"]),
+    ("HDEL h nosuch", &[]),
+    ("HDEL h a b", &["hdel h"]),
+    ("HDEL h c", &["hdel h", "del h"]),
+    ("HGET h a", &["keymiss h"]),
+    ("HDEL h a", &[]),
+    ("RENAME s r", &["new r", "rename_from s", "rename_to r"]),
+    ("COPY r c", &["new c", "copy_to c"]),
+    ("COPY r c", &[]),
+    ("UNLINK c", &["del c"]),
+];
+
+#[test]
+fn every_change_is_told_as_redis_tells_it() {
+    let transcript = |connect: &dyn Fn() -> Client| {
+        let (mut a, mut listener) = (connect(), connect());
+        assert_eq!(a.run("CONFIG SET notify-keyspace-events EAmn"), "OK");
+        listener.run("PSUBSCRIBE __keyevent@0__:*");
+        listener.run("SUBSCRIBE end");
+        for (command, events) in EVENTS {
+            a.run(command);
+            let expected: Vec<String> = events.iter().map(|event| format!("__keyevent@0__:{}", event)).collect();
+            assert_eq!(heard(&mut listener, &mut a), expected, "{command}");
+        }
+        // Of the key, and in the database it is in.
+        assert_eq!(a.run("CONFIG SET notify-keyspace-events KA"), "OK");
+        listener.run("PUNSUBSCRIBE __keyevent@0__:*");
+        listener.run("PSUBSCRIBE __key*");
+        assert_eq!(a.run("MOVE r 3"), "(integer) 1");
+        assert_eq!(heard(&mut listener, &mut a), ["__keyspace@0__:r move_from", "__keyspace@3__:r move_to"]);
+        // Only what is wanted.
+        assert_eq!(a.run("CONFIG SET notify-keyspace-events Kg"), "OK");
+        a.run("SET k v EX 10");
+        assert_eq!(heard(&mut listener, &mut a), ["__keyspace@0__:k expire"]);
+        assert_eq!(a.run("CONFIG SET notify-keyspace-events A"), "OK");
+        a.run("SET k v EX 10");
+        assert!(heard(&mut listener, &mut a).is_empty());
+        // Keys that expire, looked at or not.
+        assert_eq!(a.run("CONFIG SET notify-keyspace-events KEx"), "OK");
+        a.run("SET gone v PX 1");
+        std::thread::sleep(Duration::from_millis(5));
+        a.run("GET gone");
+        assert_eq!(heard(&mut listener, &mut a), ["__keyspace@0__:gone expired", "__keyevent@0__:expired gone"]);
+        a.run("SELECT 2");
+        a.run("SET later v PX 1");
+        assert_eq!(listener.read().split('"').nth(5), Some("__keyspace@2__:later"));
+    };
+    let node = Node::start(&[]);
+    transcript(&|| node.connect());
+    if let Some(redis) = Redis::start() {
+        transcript(&|| redis.connect());
+    }
+}
+
+#[test]
+fn a_key_evicted_is_told() {
+    let node =
+        Node::start(&[("maxmemory", "48mb"), ("maxmemory-policy", "allkeys-lru"), ("notify-keyspace-events", "Ee")]);
+    let (mut a, mut listener) = (node.connect(), node.connect());
+    listener.run("SUBSCRIBE __keyevent@0__:evicted");
+    let value = vec![b'v'; 100_000];
+    for at in 0..2000 {
+        a.value(&[b"SET", format!("k{at}").as_bytes(), &value]);
+    }
+    let message = listener.read();
+    assert!(message.starts_with("1) \"message\"\n2) \"__keyevent@0__:evicted\"\n3) \"k"), "{message}");
+}
+
+fn push(client: &mut Client) -> Vec<String> {
+    match client.reply() {
+        Some(Value::Push(items)) => items.iter().map(shown).collect(),
+        other => panic!("a push, not {other:?}"),
+    }
+}
+
+/// Nothing has come but the answer.
+#[track_caller]
+fn silent(client: &mut Client) {
+    assert_eq!(client.run("PING"), "PONG");
+}
+
+#[test]
+fn who_has_read_a_key_is_told_once_that_it_changed() {
+    on_both(|connect| {
+        let (mut a, mut b) = (connect(), connect());
+        a.run("HELLO 3");
+        assert_eq!(a.run("CLIENT TRACKING ON"), "OK");
+        a.run("MSET k 1 other 1");
+        a.run("GET k");
+        b.run("SET other 2");
+        silent(&mut a);
+        b.run("SET k 2");
+        assert_eq!(push(&mut a), ["\"invalidate\"", "1) \"k\""]);
+        b.run("SET k 3");
+        silent(&mut a);
+        // By itself too, behind the reply.
+        a.run("MGET k other nosuch");
+        assert_eq!(a.run("SET k 4"), "OK");
+        assert_eq!(push(&mut a), ["\"invalidate\"", "1) \"k\""]);
+        // A key that was not there, one that expires, one that is deleted.
+        b.run("SET nosuch 1 PX 1");
+        assert_eq!(push(&mut a), ["\"invalidate\"", "1) \"nosuch\""]);
+        b.run("SET short 1 PX 100");
+        a.run("GET short");
+        assert_eq!(push(&mut a), ["\"invalidate\"", "1) \"short\""]);
+        b.run("DEL other");
+        assert_eq!(push(&mut a), ["\"invalidate\"", "1) \"other\""]);
+        a.run("GET k");
+        b.run("FLUSHDB");
+        assert_eq!(push(&mut a), ["\"invalidate\"", "(nil)"]);
+        assert_eq!(a.run("CLIENT TRACKING OFF"), "OK");
+        a.run("GET k");
+        b.run("SET k 5");
+        silent(&mut a);
+    });
+}
+
+#[test]
+fn opting_in_and_out_and_not_of_ones_own_changes() {
+    on_both(|connect| {
+        let (mut a, mut b) = (connect(), connect());
+        a.run("HELLO 3");
+        assert_eq!(a.run("CLIENT TRACKING ON OPTIN NOLOOP"), "OK");
+        a.run("GET k");
+        b.run("SET k 1");
+        silent(&mut a);
+        assert_eq!(a.run("CLIENT CACHING YES"), "OK");
+        a.run("GET k");
+        a.run("GET l");
+        a.run("SET k 2");
+        silent(&mut a);
+        assert_eq!(a.run("CLIENT CACHING YES"), "OK");
+        a.run("GET k");
+        b.run("MSET k 3 l 1");
+        assert_eq!(push(&mut a), ["\"invalidate\"", "1) \"k\""]);
+        silent(&mut a);
+        assert_eq!(a.run("CLIENT TRACKING ON OPTOUT").split(' ').nth(4), Some("switch"));
+        a.run("CLIENT TRACKING OFF");
+        assert_eq!(a.run("CLIENT TRACKING ON OPTOUT"), "OK");
+        assert_eq!(a.run("CLIENT CACHING NO"), "OK");
+        a.run("GET k");
+        a.run("GET l");
+        b.run("MSET k 4 l 2");
+        assert_eq!(push(&mut a), ["\"invalidate\"", "1) \"l\""]);
+        silent(&mut a);
+        assert_eq!(
+            a.run("CLIENT TRACKINGINFO"),
+            "1# \"flags\" => 1~ \"on\"\n   2~ \"optout\"\n2# \"redirect\" => (integer) 0\n3# \"prefixes\" => (empty array)"
+        );
+    });
+}
+
+#[test]
+fn who_follows_prefixes_is_told_of_all_keys_that_have_one() {
+    on_both(|connect| {
+        let (mut a, mut b, mut all) = (connect(), connect(), connect());
+        a.run("HELLO 3");
+        all.run("HELLO 3");
+        assert_eq!(a.run("CLIENT TRACKING ON BCAST PREFIX user: PREFIX item: NOLOOP"), "OK");
+        assert_eq!(all.run("CLIENT TRACKING ON BCAST"), "OK");
+        b.run("MSET user:2 x item:1 y other z user:1 w");
+        assert_eq!(push(&mut a), ["\"invalidate\"", "1) \"item:1\""]);
+        assert_eq!(push(&mut a), ["\"invalidate\"", "1) \"user:1\"\n2) \"user:2\""]);
+        assert_eq!(push(&mut all), ["\"invalidate\"", "1) \"item:1\"\n2) \"other\"\n3) \"user:1\"\n4) \"user:2\""]);
+        a.run("SET user:1 mine");
+        silent(&mut a);
+        assert_eq!(push(&mut all), ["\"invalidate\"", "1) \"user:1\""]);
+        assert_eq!(
+            a.run("CLIENT TRACKING ON BCAST PREFIX use"),
+            "(error) ERR Prefix 'use' overlaps with an existing prefix 'user:'. Prefixes for a single client must not \
+             overlap."
+        );
+        b.run("SET gone v PX 1");
+        assert_eq!(push(&mut all), ["\"invalidate\"", "1) \"gone\""]);
+        assert_eq!(push(&mut all), ["\"invalidate\"", "1) \"gone\""], "it has expired");
+        a.run("CLIENT TRACKING OFF");
+        b.run("SET user:1 x");
+        silent(&mut a);
+    });
+}
+
+#[test]
+fn another_connection_is_told_in_ones_place() {
+    on_both(|connect| {
+        let (mut a, mut b, mut listener) = (connect(), connect(), connect());
+        let id = listener.run("CLIENT ID").replace("(integer) ", "");
+        listener.run("SUBSCRIBE __redis__:invalidate");
+        assert_eq!(a.run(&format!("CLIENT TRACKING ON REDIRECT {id}")), "OK");
+        assert_eq!(a.run("CLIENT GETREDIR"), format!("(integer) {id}"));
+        a.run("GET k");
+        b.run("SET k 1");
+        assert_eq!(listener.read(), "1) \"message\"\n2) \"__redis__:invalidate\"\n3) 1) \"k\"");
+        a.run("GET k");
+        b.run("FLUSHALL");
+        assert_eq!(listener.read(), "1) \"message\"\n2) \"__redis__:invalidate\"\n3) (nil)");
+        let line = b.run("CLIENT LIST");
+        assert!(line.contains("flags=t ") && line.contains(&format!(" redir={id} ")), "{line}");
+        a.run("HELLO 3");
+        a.run("GET k");
+        drop(listener);
+        eventually("the listener is gone", || !b.run("CLIENT LIST").contains("flags=P"));
+        b.run("SET k 2");
+        assert_eq!(push(&mut a), ["\"tracking-redir-broken\"".to_owned(), format!("(integer) {id}")]);
+        assert!(a.run("CLIENT TRACKINGINFO").contains("broken_redirect"));
+        assert_eq!(a.run("CLIENT TRACKING ON REDIRECT 999999"), {
+            "(error) ERR The client ID you want redirect to does not exist"
+        });
+    });
+}
+
+#[test]
+fn the_table_of_readers_is_bounded() {
+    let node = Node::start(&[("tracking-table-max-keys", "100")]);
+    let (mut a, mut b) = (node.connect(), node.connect());
+    a.run("HELLO 3");
+    a.run("CLIENT TRACKING ON");
+    let mut told = 0;
+    for at in 0..1000 {
+        a.send(format!("GET k{at}\r\n").as_bytes());
+        while let Some(reply) = a.reply() {
+            match reply {
+                Value::Push(_) => told += 1,
+                _ => break,
+            }
+        }
+    }
+    assert!(told >= 800, "{told}");
+    let keys: usize = b.info("stats", "tracking_total_keys").parse().unwrap();
+    assert!(keys <= 100, "{keys}");
+    assert_eq!(b.info("clients", "tracking_clients"), "1");
+    drop(a);
+    eventually("all is forgotten", || b.info("stats", "tracking_total_keys") == "0");
+}
+
+/// A cache that does what it is told is never older than the last thing that was told: many readers and writers.
+#[test]
+fn a_cache_that_obeys_never_stays_behind() {
+    let node = Node::start(&[]);
+    let writing = AtomicUsize::new(2);
+    std::thread::scope(|scope| {
+        for writer in 0..2 {
+            let mut client = node.connect();
+            let writing = &writing;
+            scope.spawn(move || {
+                for at in 0..3000 {
+                    client.run(&format!("SET k{} {writer}:{at}", at % 7));
+                }
+                writing.fetch_sub(1, SeqCst);
+            });
+        }
+        for _ in 0..2 {
+            let (mut client, mut check) = (node.connect(), node.connect());
+            let writing = &writing;
+            scope.spawn(move || {
+                client.run("HELLO 3");
+                client.run("CLIENT TRACKING ON");
+                let mut cache = HashMap::new();
+                let mut at = 0;
+                while writing.load(SeqCst) > 0 {
+                    at += 1;
+                    let key = format!("\"k{}\"", at % 7);
+                    if !cache.contains_key(&key) {
+                        client.send(format!("GET {key}\r\n").as_bytes());
+                        let value = obey(&mut client, &mut cache);
+                        cache.insert(key, value);
+                    }
+                }
+                client.send(b"PING\r\n");
+                obey(&mut client, &mut cache);
+                for (key, value) in cache {
+                    assert_eq!(check.run(&format!("GET {key}")), value, "{key}");
+                }
+            });
+        }
+    });
+}
+
+/// The next reply; what is told before it is forgotten.
+fn obey(client: &mut Client, cache: &mut HashMap<String, String>) -> String {
+    loop {
+        match client.reply().unwrap() {
+            Value::Push(items) => {
+                let Value::Array(keys) = &items[1] else { panic!("keys") };
+                keys.iter().for_each(|key| _ = cache.remove(&shown(key)));
+            }
+            value => return shown(&value),
+        }
+    }
+}
+
+#[test]
+fn monitor_shows_commands_but_no_secrets() {
+    on_both(|connect| {
+        let (mut watcher, mut a) = (connect(), connect());
+        assert_eq!(watcher.run("MONITOR"), "OK");
+        let address = a.stream.local_addr().unwrap();
+        a.run("SET k \"a \\\"b\\\" \\x01\"");
+        a.run("SELECT 3");
+        a.run("CONFIG GET port");
+        a.run("AUTH default secret");
+        a.run("HELLO 2 AUTH default secret SETNAME me");
+        a.run("NOSUCH");
+        a.run("GET");
+        a.run("ECHO end");
+        let mut seen = |expected: &str| {
+            let line = watcher.read();
+            let (time, rest) = line.split_once(' ').unwrap();
+            let (seconds, micros) = time.split_once('.').unwrap();
+            assert!(seconds.len() == 10 && micros.len() == 6, "{line}");
+            assert_eq!(rest, expected);
+        };
+        seen(&format!("[0 {address}] \"SET\" \"k\" \"a \\\"b\\\" \\x01\""));
+        seen(&format!("[3 {address}] \"SELECT\" \"3\""));
+        seen(&format!("[3 {address}] \"AUTH\" \"(redacted)\" \"(redacted)\""));
+        seen(&format!("[3 {address}] \"HELLO\" \"2\" \"AUTH\" \"(redacted)\" \"(redacted)\" \"SETNAME\" \"me\""));
+        seen(&format!("[3 {address}] \"ECHO\" \"end\""));
+        assert!(a.run("CLIENT LIST").contains("flags=O "), "which is not shown");
+        assert_eq!(watcher.run("GET k"), "(error) ERR Replica can't interact with the keyspace");
+        assert_eq!(watcher.run("RESET"), "RESET");
+        assert_eq!(watcher.run("GET k").split(' ').count(), 3);
+        a.run("SET k v");
+        silent(&mut watcher);
+    });
+}
+
+#[test]
+fn a_transaction_is_followed_and_shown_command_by_command() {
+    on_both(|connect| {
+        let (mut watcher, mut a, mut b) = (connect(), connect(), connect());
+        assert_eq!(watcher.run("MONITOR"), "OK");
+        a.run("HELLO 3");
+        a.run("CLIENT TRACKING ON OPTIN");
+        a.run("CLIENT CACHING YES");
+        for command in ["MULTI", "GET k", "CLIENT TRACKINGINFO", "GET l", "EXEC", "GET m"] {
+            a.run(command);
+        }
+        b.run("MSET k 1 m 1 l 1");
+        assert_eq!(push(&mut a), ["\"invalidate\"", "1) \"k\""]);
+        assert_eq!(push(&mut a), ["\"invalidate\"", "1) \"l\""]);
+        silent(&mut a);
+        let mut seen = Vec::new();
+        while seen.last().is_none_or(|last| last != "\"PING\"") {
+            seen.push(watcher.read().split_once("] ").unwrap().1.to_owned());
+        }
+        let expected = [
+            "\"HELLO\" \"3\"",
+            "\"CLIENT\" \"TRACKING\" \"ON\" \"OPTIN\"",
+            "\"CLIENT\" \"CACHING\" \"YES\"",
+            "\"MULTI\"",
+            "\"GET\" \"k\"",
+            "\"CLIENT\" \"TRACKINGINFO\"",
+            "\"GET\" \"l\"",
+            "\"EXEC\"",
+            "\"GET\" \"m\"",
+            "\"MSET\" \"k\" \"1\" \"m\" \"1\" \"l\" \"1\"",
+            "\"PING\"",
+        ];
+        assert_eq!(seen, expected);
+    });
+}
+
+/// A command that waits for flash is shown once, when it has run.
+#[test]
+fn a_cold_read_is_shown_once() {
+    let node = Node::start(&[("maxmemory", "48mb")]);
+    let (mut watcher, mut a) = (node.connect(), node.connect());
+    let value = vec![b'v'; 100_000];
+    for at in 0..1000 {
+        a.value(&[b"SET", format!("k{at}").as_bytes(), &value]);
+    }
+    assert_eq!(watcher.run("MONITOR"), "OK");
+    for at in 0..300 {
+        a.run(&format!("STRLEN k{at}"));
+    }
+    for at in 0..300 {
+        assert!(watcher.read().ends_with(&format!("\"STRLEN\" \"k{at}\"")));
+    }
+    assert_ne!(a.info("stats", "keyspace_misses"), "");
+}
+
+fn on_both(transcript: fn(&dyn Fn() -> Client)) {
+    let node = Node::start(&[]);
+    transcript(&|| node.connect());
+    if let Some(redis) = Redis::start() {
+        transcript(&|| redis.connect());
+    }
+}

@@ -1,0 +1,145 @@
+//! Owns what the store says of its keys to whoever listens: keyspace events, and that a key has changed.
+//! Never knows who listens. Nobody does most of the time: then it costs a relaxed load where something happens.
+
+use crate::hash::Key;
+use crate::store::Store;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// A kind of keyspace event; sets of them are sums.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Class(u32);
+
+impl Class {
+    pub const GENERIC: Class = Class(1);
+    pub const STRING: Class = Class(1 << 1);
+    pub const LIST: Class = Class(1 << 2);
+    pub const SET: Class = Class(1 << 3);
+    pub const HASH: Class = Class(1 << 4);
+    pub const SORTED_SET: Class = Class(1 << 5);
+    pub const EXPIRED: Class = Class(1 << 6);
+    pub const EVICTED: Class = Class(1 << 7);
+    pub const STREAM: Class = Class(1 << 8);
+    pub const MODULE: Class = Class(1 << 9);
+    /// A command that reads has not found the key.
+    pub const MISS: Class = Class(1 << 10);
+    /// A key that was not there before.
+    pub const NEW: Class = Class(1 << 11);
+    /// Not an event: changes of keys, whatever they are.
+    const CHANGE: Class = Class(1 << 31);
+
+    /// The class of a letter of `notify-keyspace-events`.
+    pub fn from_letter(letter: char) -> Option<Class> {
+        Some(match letter {
+            'g' => Class::GENERIC,
+            '$' => Class::STRING,
+            'l' => Class::LIST,
+            's' => Class::SET,
+            'h' => Class::HASH,
+            'z' => Class::SORTED_SET,
+            'x' => Class::EXPIRED,
+            'e' => Class::EVICTED,
+            't' => Class::STREAM,
+            'd' => Class::MODULE,
+            'm' => Class::MISS,
+            'n' => Class::NEW,
+            _ => return None,
+        })
+    }
+
+    #[must_use]
+    pub fn and(self, other: Class) -> Class {
+        Class(self.0 | other.0)
+    }
+}
+
+/// Told while the key's stripe is locked, so that what is said of a key is in order; it must not come back to the store.
+pub trait Listener: Send + Sync {
+    fn event(&self, name: &'static str, db: usize, key: &[u8]);
+    /// A key's value may have changed, in whatever database, by a command of `client`; 0: by none.
+    fn changed(&self, key: &[u8], client: u64);
+    /// All keys of a database may be gone.
+    fn flushed(&self);
+}
+
+#[derive(Default)]
+pub(crate) struct Ears {
+    wanted: AtomicU32,
+    listener: OnceLock<Box<dyn Listener>>,
+}
+
+impl Ears {
+    #[inline]
+    fn listener(&self, class: Class) -> Option<&dyn Listener> {
+        if self.wanted.load(Relaxed) & class.0 == 0 {
+            return None;
+        }
+        self.listener.get().map(|listener| &**listener)
+    }
+}
+
+impl Store {
+    /// Who is told from now on. Once.
+    pub fn set_listener(&self, listener: Box<dyn Listener>) {
+        assert!(self.ears.listener.set(listener).is_ok(), "a store has one listener");
+    }
+
+    /// Which events are told.
+    pub fn tell_events(&self, classes: Class) {
+        self.ears.wanted.fetch_and(Class::CHANGE.0, Relaxed);
+        self.ears.wanted.fetch_or(classes.0, Relaxed);
+    }
+
+    /// Whether changes are told.
+    pub fn tell_changes(&self, on: bool) {
+        match on {
+            true => self.ears.wanted.fetch_or(Class::CHANGE.0, Relaxed),
+            false => self.ears.wanted.fetch_and(!Class::CHANGE.0, Relaxed),
+        };
+    }
+
+    #[inline]
+    pub(crate) fn wants(&self, class: Class) -> bool {
+        self.ears.wanted.load(Relaxed) & class.0 != 0
+    }
+
+    #[inline]
+    pub(crate) fn event(&self, class: Class, name: &'static str, db: usize, key: &[u8]) {
+        if let Some(listener) = self.ears.listener(class) {
+            listener.event(name, db, key);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn changed(&self, key: &Key<'_>, client: u64) {
+        if let Some(listener) = self.ears.listener(Class::CHANGE) {
+            listener.changed(key.name, client);
+        }
+    }
+
+    pub(crate) fn flushed(&self) {
+        if let Some(listener) = self.ears.listener(Class::CHANGE) {
+            listener.flushed();
+        }
+    }
+
+    /// A key has left without a command: it expired or was evicted.
+    #[inline]
+    pub(crate) fn left(&self, class: Class, uid: u32, key: &[u8]) {
+        if self.wants(class.and(Class::CHANGE)) {
+            self.say_left(class, uid, key);
+        }
+    }
+
+    #[cold]
+    fn say_left(&self, class: Class, uid: u32, key: &[u8]) {
+        if let Some(listener) = self.ears.listener(Class::CHANGE) {
+            listener.changed(key, 0);
+        }
+        let name = if class == Class::EXPIRED { "expired" } else { "evicted" };
+        // A database that has just been exchanged for another is still one of them.
+        if let Some(db) = (0..self.databases()).find(|&db| self.uid(db) == uid) {
+            self.event(class, name, db, key);
+        }
+    }
+}
