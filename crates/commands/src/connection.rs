@@ -401,7 +401,7 @@ const CLIENT_ROWS: &[Row] = &[
 ];
 
 /// Of a container whose subcommand is not in its row.
-pub(crate) fn unknown_subcommand(args: Args<'_>, container: &str) -> Run {
+pub fn unknown_subcommand(args: Args<'_>, container: &str) -> Run {
     let name = args.get(1).unwrap_or_default();
     let shown = String::from_utf8_lossy(&name[..name.len().min(128)]);
     Err(Stop::Error(format!("ERR unknown subcommand '{shown}'. Try {container} HELP.").into()))

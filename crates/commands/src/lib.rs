@@ -33,5 +33,6 @@ mod transactions;
 mod zsets;
 
 pub use block::Block;
+pub use connection::unknown_subcommand;
 pub use cx::{Args, Cx, OwnedArgs, Run, Settings, Stop};
 pub use row::{Acl, Example, Expect, Flag, Group, Keys, Row, Values};

@@ -7,8 +7,8 @@ use crate::park::Wait;
 use crate::session::{Current, End, Work};
 use crate::thread::{Live, Worker};
 use crate::worker::{Halt, inside, keys, prefetch, read_failed};
-use commands::Args;
 use commands::session::{Multi, Session};
+use commands::{Args, Stop, unknown_subcommand};
 use resp::Out;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -27,6 +27,14 @@ pub fn queue(
     if command.is(bit::NO_MULTI) {
         multi.failed = true;
         return Err(Halt::Error("ERR Command not allowed inside a transaction".into()));
+    }
+    // What its handler would say is known now.
+    if command.is(bit::CONTAINER)
+        && args.len() > 1
+        && let Err(Stop::Error(text)) = unknown_subcommand(args, &command.name.to_uppercase())
+    {
+        multi.failed = true;
+        return Err(Halt::Error(text));
     }
     multi.push(args);
     session.changed = true;

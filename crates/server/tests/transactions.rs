@@ -43,6 +43,7 @@ fn a_refused_command_fails_the_whole() {
             ("EXISTS x", "(integer) 0"),
             ("MULTI", "OK"),
             ("GET", "(error) ERR wrong number of arguments for 'get' command"),
+            ("OBJECT NOSUCH x", "(error) ERR unknown subcommand 'NOSUCH'. Try OBJECT HELP."),
             ("PING", "QUEUED"),
             ("EXEC", ABORTED),
             ("PING", "PONG"),

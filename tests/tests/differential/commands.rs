@@ -73,6 +73,29 @@ const TEMPLATES: &[&str] = &[
     "SRANDMEMBER nosuch ?<integer>",
     "SSCAN <set> junk ?<scan-option>",
     "SSCAN <set> 0 <scan-option>",
+    // Lists.
+    "RPUSH <list> <element> *<element>",
+    "RPUSH <list> <element> *<element>",
+    "LPUSH <list> <element> *<element>",
+    "LPUSH <list> <element> *<element>",
+    "RPUSHX <list> <element> *<element>",
+    "LPUSHX <list> <element> *<element>",
+    "LPOP <list> ?<count>",
+    "RPOP <list> ?<count>",
+    "LLEN <list>",
+    "LINDEX <list> <index>",
+    "LSET <list> <index> <element>",
+    "LRANGE <list> <index> <index>",
+    "LRANGE <list> 0 -1",
+    "LTRIM <list> <index> <index>",
+    "LREM <list> <count> <element>",
+    "LINSERT <list> <before> <element> <element>",
+    "LPOS <list> <element> ?<lpos-option> ?<lpos-option> ?<lpos-option>",
+    "LMOVE <list> <list> <end> <end>",
+    "RPOPLPUSH <list> <list>",
+    "LMPOP 2 <list> <list> <end> ?<count-option>",
+    "LMPOP <integer> <list> *<list> <end> ?<count-option>",
+    "OBJECT ENCODING <list>",
     // Keys.
     "DEL <key> *<key>",
     "UNLINK <any>",
@@ -143,6 +166,17 @@ const TEMPLATES: &[&str] = &[
     "LATENCY <junk>",
     "<junk> <value> *<value>",
     "<junk>",
+];
+
+/// These would wait, and their connection with them: now and then, for a moment, or inside a transaction, where they
+/// do not.
+const BLOCKING: &[&str] = &[
+    "BLPOP <list> *<list> <timeout>",
+    "BRPOP <list> *<list> <timeout>",
+    "BLMOVE <list> <list> <end> <end> <timeout>",
+    "BRPOPLPUSH <list> <list> <timeout>",
+    "BLMPOP <timeout> 2 <list> <list> <end> ?<count-option>",
+    "BLMPOP <timeout> <integer> <list> *<list> <end> ?<count-option>",
 ];
 
 /// No hexadecimal numbers: `strtold` of a real Redis reads them for INCRBYFLOAT, here they are refused.
@@ -228,8 +262,8 @@ const JUNK: &[&str] = &[
     "9223372036854775807",
 ];
 
-/// The first letters of the keys of strings, hashes and sets.
-const PREFIXES: [char; 3] = ['s', 'h', 'm'];
+/// The first letters of the keys of each type.
+const PREFIXES: &[char] = &['s', 'h', 'm', 'l'];
 
 pub struct Commands {
     pub random: Random,
@@ -240,6 +274,39 @@ pub struct Commands {
 impl Commands {
     pub fn new(seed: u64, keys: usize) -> Commands {
         Commands { random: Random::new(seed), keys }
+    }
+
+    /// A command, or a transaction of some.
+    pub fn next(&mut self) -> Vec<Vec<Vec<u8>>> {
+        if self.random.one_in(50) {
+            return self.transaction();
+        }
+        let blocks = self.random.one_in(1000);
+        vec![if blocks { self.blocking(&["0.001"]) } else { self.command() }]
+    }
+
+    fn transaction(&mut self) -> Vec<Vec<Vec<u8>>> {
+        let mut all = vec![vec![b"MULTI".to_vec()]];
+        for _ in 0..self.random.below(6) {
+            let blocks = self.random.one_in(3);
+            let command = match blocks {
+                true => self.blocking(&["0", "0.001", "1000", "-1", "x", "inf", "1e300", "9223372036854775807", ""]),
+                false => self.command(),
+            };
+            // The first would end the transaction, and what follows would wait; 7.2 judges the other differently.
+            if command[0] != b"RESET" && command[0] != b"COMMAND" {
+                all.push(command);
+            }
+        }
+        let end = if self.random.one_in(10) { "DISCARD" } else { "EXEC" };
+        all.push(vec![end.as_bytes().to_vec()]);
+        all
+    }
+
+    fn blocking(&mut self, timeouts: &[&str]) -> Vec<Vec<u8>> {
+        let timeout = self.random.of(timeouts);
+        let template = self.random.of(BLOCKING).replace("<timeout>", timeout);
+        self.words(&template)
     }
 
     pub fn command(&mut self) -> Vec<Vec<u8>> {
@@ -254,6 +321,12 @@ impl Commands {
         if !self.random.one_in(seldom) {
             return self.command();
         }
+        let mut words = self.words(template);
+        self.spoil(&mut words);
+        words
+    }
+
+    fn words(&mut self, template: &str) -> Vec<Vec<u8>> {
         let mut words = Vec::new();
         for part in template.split(' ') {
             if let Some(kind) = part.strip_prefix('?') {
@@ -268,7 +341,6 @@ impl Commands {
                 self.word(part, &mut words);
             }
         }
-        self.spoil(&mut words);
         words
     }
 
@@ -344,6 +416,15 @@ impl Commands {
         }
     }
 
+    /// Few enough that a list holds some of them more than once.
+    fn element(&mut self) -> Vec<u8> {
+        match self.random.below(20) {
+            0 => self.value(),
+            1 => vec![b'e'; [63, 64, 65, 127, 128, 4000][self.random.below(6)]],
+            _ => self.random.below(12).to_string().into_bytes(),
+        }
+    }
+
     fn word(&mut self, kind: &str, words: &mut Vec<Vec<u8>>) {
         let random = &mut self.random;
         // Options may be several words.
@@ -381,6 +462,26 @@ impl Commands {
             "<expire-option>" => random.of(&["NX", "XX", "nx", "foo", "NX XX"]),
             "<at-option>" => random.of(&["NX", "XX", "GT", "LT", "gt", "foo"]),
             "<copy-option>" => random.of(&["REPLACE", "DB 0", "DB 1", "DB 16", "DB x", "DB", "foo"]),
+            "<lpos-option>" => random.of(&[
+                "RANK 1",
+                "RANK -1",
+                "RANK 2",
+                "RANK 0",
+                "RANK -9223372036854775808",
+                "RANK x",
+                "COUNT 0",
+                "COUNT 2",
+                "COUNT -1",
+                "count 9223372036854775807",
+                "MAXLEN 0",
+                "MAXLEN 3",
+                "MAXLEN -1",
+                "MAXLEN",
+                "foo",
+            ]),
+            "<count-option>" => {
+                random.of(&["COUNT 1", "count 3", "COUNT 100000", "COUNT 0", "COUNT -1", "COUNT x", "COUNT", "foo 1"])
+            }
             "<flush-option>" => random.of(&["SYNC", "ASYNC", "foo"]),
             "<limit-option>" => random.of(&["LIMIT 1", "LIMIT 0", "limit 3", "LIMIT -1", "LIMIT x", "LIMIT", "foo 1"]),
             "<scan-option>" => random.of(&["COUNT 0", "COUNT x", "COUNT", "MATCH", "TYPE", "COUNT -1", "foo 1"]),
@@ -396,6 +497,8 @@ impl Commands {
             "<set>" => return words.push(self.key_of('m')),
             "<any>" => return words.push(self.any_key()),
             "<member>" => return words.push(self.member()),
+            "<list>" => return words.push(self.key_of('l')),
+            "<element>" => return words.push(self.element()),
             "<value>" => return words.push(self.value()),
             "<field>" => return words.push(self.field()),
             "<key-value>" => {
@@ -407,6 +510,13 @@ impl Commands {
                 return words.push(self.value());
             }
             "<integer>" => random.of(INTEGERS),
+            // Mostly of use.
+            "<index>" | "<count>" if !random.one_in(8) => {
+                random.of(&["0", "1", "2", "3", "7", "-1", "-2", "-3", "-8", "20"])
+            }
+            "<index>" | "<count>" => random.of(INTEGERS),
+            "<before>" => random.of(&["BEFORE", "after", "BEFORE", "AFTER", "beside"]),
+            "<end>" => random.of(&["LEFT", "right", "LEFT", "RIGHT", "LEFT", "RIGHT", "up"]),
             "<float>" => random.of(FLOATS),
             "<cursor>" => random.of(&["0", "5", "x", "", "1.5", "18446744073709551615", "18446744073709551616", "--1"]),
             "<seconds>" => random.of(&[

@@ -34,6 +34,17 @@ pub const KNOWN: &[Known] = &[
         because: "small sets that are not integers are packed since 7.2",
     },
     Known {
+        ours: "(error) ERR timeout is out of range",
+        theirs: "(error) ERR timeout is negative",
+        because: "a timeout beyond 2^63 ms does not overflow since 7.2",
+    },
+    Known {
+        ours: "(error) ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
+        theirs: "*",
+        because: "7.2 refuses a rank for LPOS whose sign cannot be turned",
+    },
+    Known { ours: "\"listpack\"", theirs: "\"quicklist\"", because: "small lists are one listpack since 7.2" },
+    Known {
         ours: "*",
         theirs: "(error) ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len",
         because: "LCS takes less memory here",
@@ -49,15 +60,37 @@ pub fn difference(words: &[Vec<u8>], ours: &[u8], theirs: &[u8]) -> Option<Strin
     if ours == theirs {
         return None;
     }
+    value_difference(words, &parsed(ours), &parsed(theirs))
+}
+
+/// As [`difference`], of EXEC's reply and of the commands that were queued.
+pub fn exec_difference(queued: &[Vec<Vec<u8>>], ours: &[u8], theirs: &[u8]) -> Option<String> {
     let (ours, theirs) = (parsed(ours), parsed(theirs));
+    let (Value::Array(ours), Value::Array(theirs)) = (&ours, &theirs) else {
+        return value_difference(&[b"EXEC".to_vec()], &ours, &theirs);
+    };
+    if ours.len() != queued.len() || theirs.len() != queued.len() {
+        return Some(format!("{} queued, {} replies of FlintKV, {} of Redis", queued.len(), ours.len(), theirs.len()));
+    }
+    let mut each = queued.iter().zip(ours.iter().zip(theirs));
+    each.find_map(|(words, (ours, theirs))| {
+        let difference = value_difference(words, ours, theirs)?;
+        Some(format!("{}: {difference}", words.join(&b' ').escape_ascii()))
+    })
+}
+
+fn value_difference(words: &[Vec<u8>], ours: &Value, theirs: &Value) -> Option<String> {
+    if ours == theirs {
+        return None;
+    }
     let name = |at: usize| words.get(at).map_or(String::new(), |word| String::from_utf8_lossy(word).to_uppercase());
-    let both_ints = matches!((&ours, &theirs), (Value::Int(_), Value::Int(_)));
-    let both_errors = matches!((&ours, &theirs), (Value::Error(_), Value::Error(_)));
+    let both_ints = matches!((ours, theirs), (Value::Int(_), Value::Int(_)));
+    let both_errors = matches!((ours, theirs), (Value::Error(_), Value::Error(_)));
     let same = match (name(0).as_str(), name(1).as_str()) {
         // Errors are text here: bytes that are not, which Redis passes on up to the first NUL, are shown as such. Redis
         // reads a cursor up to a NUL, too.
         _ if both_errors && !words.iter().flatten().all(|byte| matches!(byte, b' '..=b'~')) => {
-            code(&ours) == code(&theirs) || name(0).ends_with("SCAN")
+            code(ours) == code(theirs) || name(0).ends_with("SCAN")
         }
         // A cursor that no SCAN gave out promises nothing; what is random is checked elsewhere.
         ("SCAN" | "HSCAN" | "HRANDFIELD", _) => !matches!(ours, Value::Error(_)) && !matches!(theirs, Value::Error(_)),
@@ -65,20 +98,20 @@ pub fn difference(words: &[Vec<u8>], ours: &[u8], theirs: &[u8]) -> Option<Strin
         // Redis shares small integers, and counts a shared object's users as endless.
         ("OBJECT", "REFCOUNT") => both_ints,
         // Redis also weighs a key that has expired, as long as nobody has noticed.
-        ("MEMORY", "USAGE") => both_ints || [&ours, &theirs].contains(&&Value::Null),
+        ("MEMORY", "USAGE") => both_ints || [ours, theirs].contains(&&Value::Null),
         // Each counts keys that expired until it has noticed.
         ("DBSIZE", _) => both_ints,
         ("HGETALL" | "CONFIG", _) => sorted_pairs(ours.clone()) == sorted_pairs(theirs.clone()),
         ("HKEYS" | "HVALS" | "KEYS" | "SMEMBERS" | "SINTER" | "SUNION" | "SDIFF" | "SPOP" | "SRANDMEMBER", _) => {
             sorted(ours.clone()) == sorted(theirs.clone())
         }
-        ("TTL" | "EXPIRETIME", _) => near(&ours, &theirs, CLOCKS_MS_MAX / 1000),
-        ("PTTL" | "PEXPIRETIME", _) => near(&ours, &theirs, CLOCKS_MS_MAX),
+        ("TTL" | "EXPIRETIME", _) => near(ours, theirs, CLOCKS_MS_MAX / 1000),
+        ("PTTL" | "PEXPIRETIME", _) => near(ours, theirs, CLOCKS_MS_MAX),
         ("CLIENT", "ID") | ("SLOWLOG", "LEN") | ("COMMAND", "COUNT") | ("OBJECT", "IDLETIME") => both_ints,
-        ("TIME", _) | ("HELLO", _) => shape(&ours) == shape(&theirs),
+        ("TIME", _) | ("HELLO", _) => shape(ours) == shape(theirs),
         _ => false,
     };
-    let (ours, theirs) = (shown(&ours), shown(&theirs));
+    let (ours, theirs) = (shown(ours), shown(theirs));
     let known = KNOWN.iter().any(|known| fits(known.ours, &ours) && fits(known.theirs, &theirs));
     (!same && !known).then(|| format!("FlintKV: {ours}\nRedis:   {theirs}"))
 }

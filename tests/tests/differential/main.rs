@@ -12,7 +12,7 @@ mod commands;
 mod compare;
 
 use commands::Commands;
-use compare::{difference, sorted, sorted_pairs};
+use compare::{difference, exec_difference, sorted, sorted_pairs};
 use flintkv_tests::{Client, Node, Random, Redis, eventually, number, seed, shown};
 use resp::client::{Value, encode_command};
 use std::collections::VecDeque;
@@ -24,9 +24,17 @@ use std::time::{Duration, Instant};
 const RUN: Duration = Duration::from_secs(60);
 const COMMANDS_DEFAULT: u64 = 100_000;
 const PIPELINE_MAX: usize = 24;
-/// Small enough that hashes change their encoding all the time.
-const SETTINGS: [&str; 6] =
-    ["hash-max-listpack-entries", "6", "hash-max-listpack-value", "64", "set-max-intset-entries", "12"];
+/// Small enough that collections change their encoding all the time.
+const SETTINGS: [&str; 8] = [
+    "hash-max-listpack-entries",
+    "6",
+    "hash-max-listpack-value",
+    "64",
+    "set-max-intset-entries",
+    "12",
+    "list-max-listpack-size",
+    "6",
+];
 /// The database of other clients; commands under test stay out of it.
 const OTHERS_DB: &str = "9";
 
@@ -148,7 +156,7 @@ fn run(node: &Node, keys: usize, between: &mut dyn FnMut()) -> Report {
     let started = Instant::now();
     while pair.done < wanted && (started.elapsed() < RUN || wanted != COMMANDS_DEFAULT) {
         let count = 1 + commands.random.below(PIPELINE_MAX);
-        let batch: Vec<_> = (0..count).map(|_| commands.command()).collect();
+        let batch: Vec<_> = (0..count).flat_map(|_| commands.next()).collect();
         between();
         pair.batch(&batch);
         if commands.random.one_in(8) {
@@ -186,6 +194,7 @@ impl Pair {
         }
         self.ours.send(&bytes);
         self.theirs.send(&bytes);
+        let mut queued = Vec::new();
         for words in batch {
             self.remember(words);
             let theirs = self.theirs.raw().expect("Redis keeps the connection");
@@ -195,7 +204,16 @@ impl Pair {
             };
             self.done += 1;
             self.errors += u64::from(theirs[0] == b'-');
-            if let Some(difference) = difference(words, &ours, &theirs) {
+            let difference = match &words[0][..] {
+                b"EXEC" => exec_difference(&queued, &ours, &theirs),
+                _ => difference(words, &ours, &theirs),
+            };
+            match &words[0][..] {
+                b"MULTI" => queued.clear(),
+                _ if theirs == b"+QUEUED\r\n" => queued.push(words.clone()),
+                _ => {}
+            }
+            if let Some(difference) = difference {
                 self.fail(words, &difference);
             }
         }
@@ -390,15 +408,15 @@ impl Pair {
             let Value::Array(keys) = self.theirs.call(&[b"KEYS", b"*"]) else { panic!("KEYS gives an array") };
             for key in &keys {
                 let Value::Bulk(key) = key else { panic!("a key") };
-                let read: &[u8] = match shown(&self.theirs.call(&[b"TYPE", key])).as_str() {
-                    "hash" => b"HGETALL",
-                    "set" => b"SMEMBERS",
-                    _ => b"GET",
+                let read = match shown(&self.theirs.call(&[b"TYPE", key])).as_str() {
+                    "hash" => "HGETALL key",
+                    "set" => "SMEMBERS key",
+                    "list" => "LRANGE key 0 -1",
+                    _ => "GET key",
                 };
-                self.batch(&[&b"TYPE"[..], b"PTTL", b"OBJECT ENCODING", read].map(|name| {
-                    let mut words: Vec<Vec<u8>> = name.split(|&byte| byte == b' ').map(<[u8]>::to_vec).collect();
-                    words.push(key.clone());
-                    words
+                self.batch(&["TYPE key", "PTTL key", "OBJECT ENCODING key", read].map(|line| {
+                    let words = line.split(' ');
+                    words.map(|word| if word == "key" { key.clone() } else { word.into() }).collect::<Vec<Vec<u8>>>()
                 }));
             }
         }
