@@ -15,11 +15,14 @@ mod scan;
 pub mod session;
 pub mod table;
 
+mod bitfield;
+mod bitmaps;
 mod connection;
 mod counters;
 mod databases;
 mod expiry;
 mod hashes;
+mod hyperloglog;
 mod keys;
 mod lcs;
 mod lists;

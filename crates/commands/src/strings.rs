@@ -315,7 +315,7 @@ pub const ROWS: &[Row] = &[
 ];
 
 /// Redis's limit for a string whatever `proto-max-bulk-len` is raised to.
-const STRING_BYTES_MAX: usize = 512 * 1024 * 1024;
+pub const STRING_BYTES_MAX: usize = 512 * 1024 * 1024;
 const TOO_LONG: Stop = Stop::error("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
 
 /// The bytes of a string; `None` when there is no key.

@@ -3,8 +3,8 @@
 
 use crate::row::Row;
 use crate::{
-    connection, counters, databases, expiry, hashes, keys, lcs, lists, object, pubsub, server, sets, strings,
-    transactions, zsets,
+    bitfield, bitmaps, connection, counters, databases, expiry, hashes, hyperloglog, keys, lcs, lists, object, pubsub,
+    server, sets, strings, transactions, zsets,
 };
 
 /// The families, a line each, in the order in which COMMAND lists them.
@@ -12,6 +12,9 @@ static FAMILIES: &[&[Row]] = &[
     strings::ROWS,
     counters::ROWS,
     lcs::ROWS,
+    bitmaps::ROWS,
+    bitfield::ROWS,
+    hyperloglog::ROWS,
     hashes::ROWS,
     lists::ROWS,
     lists::MOVING_ROWS,

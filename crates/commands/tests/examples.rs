@@ -10,10 +10,9 @@ use harness::Harness;
 fn on_data() -> impl Iterator<Item = (String, &'static Row)> {
     table::all()
         .filter(|row| {
-            matches!(
-                row.group,
-                Group::String | Group::Hash | Group::List | Group::Set | Group::SortedSet | Group::Generic
-            ) || row.flags.contains(&Flag::Keyspace)
+            use Group::{Bitmap, Generic, Hash, HyperLogLog, List, Set, SortedSet, String};
+            matches!(row.group, String | Hash | List | Set | SortedSet | Generic | Bitmap | HyperLogLog)
+                || row.flags.contains(&Flag::Keyspace)
         })
         .flat_map(|row| {
             let subcommands = row.subcommands.iter().map(move |sub| (format!("{} {}", row.name, sub.name), sub));

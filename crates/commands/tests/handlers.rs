@@ -467,3 +467,72 @@ fn sets_answer_as_sets_in_the_newer_protocol() {
 fn words(line: &str) -> Vec<&[u8]> {
     line.split(' ').map(str::as_bytes).collect()
 }
+
+#[test]
+fn bits_that_change_nothing_leave_the_value_as_it_was() {
+    let mut redis = Harness::with_flash(3);
+    redis.run("SETBIT b 100 1");
+    redis.run("PFADD p a b c");
+    redis.run("PFCOUNT p");
+    redis.freeze();
+    assert_eq!(redis.run("SETBIT b 100 1"), "(integer) 1");
+    assert_eq!(redis.run("PFADD p a b"), "(integer) 0");
+    assert_eq!(redis.run("PFCOUNT p"), "(integer) 3");
+    for key in [b"b", b"p"] {
+        let key = redis.store.hasher().key(key);
+        let mut resume = store::Resume::default();
+        let mut ks = redis.store.lock(&[key], 0, redis.now_ms, true, &mut resume);
+        assert!(!ks.inspect(&key).expect("hot").expect("there").dirty, "its copy on flash is still good");
+    }
+}
+
+#[test]
+fn a_hyperloglog_becomes_dense_when_its_runs_take_more_than_the_setting() {
+    let mut redis = Harness::new();
+    redis.settings.hll_sparse_max_bytes = 30;
+    for n in 0..4 {
+        redis.run(&format!("PFADD p {n}"));
+    }
+    assert_eq!(redis.run("PFDEBUG ENCODING p"), "sparse");
+    assert_eq!(redis.run("PFADD p 4 5 6 7"), "(integer) 1");
+    assert_eq!(redis.run("PFDEBUG ENCODING p"), "dense");
+    assert_eq!(redis.run("STRLEN p"), "(integer) 12304");
+    assert_eq!(redis.run("PFCOUNT p"), "(integer) 8");
+    assert_eq!(redis.run("PFMERGE q p"), "OK");
+    assert_eq!(redis.run("PFDEBUG ENCODING q"), "dense");
+}
+
+#[test]
+fn hostile_hyperloglogs_give_errors() {
+    let mut redis = Harness::new();
+    const CORRUPT: &str = "(error) INVALIDOBJ Corrupted HLL object detected";
+    // A run too many, one too few, one cut in the middle.
+    for runs in [&b"\x7f\xff\x00"[..], b"\x7f\xfe", b"\x7f", b""] {
+        let bytes = [&b"HYLL\x01\0\0\0\0\0\0\0\0\0\0\x80"[..], runs].concat();
+        redis.words(&[b"SET", b"p", &bytes]);
+        assert_eq!(redis.run("PFCOUNT p"), CORRUPT);
+        assert_eq!(redis.run("PFCOUNT p p"), CORRUPT);
+        assert_eq!(redis.run("PFMERGE q p"), CORRUPT);
+        assert_eq!(redis.run("PFDEBUG TODENSE p"), CORRUPT);
+    }
+    for bytes in [&b"HYLL\0\0\0\0\0\0\0\0\0\0\0\0short"[..], b"HYLL\x07\0\0\0\0\0\0\0\0\0\0\0", b"HYLL\x01"] {
+        redis.words(&[b"SET", b"p", bytes]);
+        assert_eq!(redis.run("PFADD p x"), "(error) WRONGTYPE Key is not a valid HyperLogLog string value.");
+    }
+}
+
+#[test]
+fn bits_far_out_are_refused_and_long_strings_are_not() {
+    let mut redis = Harness::new();
+    redis.settings.proto_max_bulk_len = 1 << 20;
+    assert_eq!(redis.run("SETBIT b 8388607 1"), "(integer) 0");
+    assert_eq!(redis.run("SETBIT b 8388608 1"), "(error) ERR bit offset is not an integer or out of range");
+    assert_eq!(redis.run("STRLEN b"), "(integer) 1048576");
+    assert_eq!(redis.run("BITPOS b 1"), "(integer) 8388607");
+    assert_eq!(redis.run("BITCOUNT b"), "(integer) 1");
+    assert_eq!(
+        redis.run("BITFIELD b SET i64 #9223372036854775807 1"),
+        "(error) ERR bit offset is not an integer or out of range"
+    );
+    assert_eq!(redis.run("OBJECT ENCODING b"), "\"raw\"");
+}

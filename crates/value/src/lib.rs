@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 pub mod hash;
+pub mod hll;
 pub mod list;
 pub mod set;
 mod tagged;

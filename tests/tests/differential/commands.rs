@@ -96,6 +96,34 @@ const TEMPLATES: &[&str] = &[
     "LMPOP 2 <list> <list> <end> ?<count-option>",
     "LMPOP <integer> <list> *<list> <end> ?<count-option>",
     "OBJECT ENCODING <list>",
+    // Bitmaps.
+    "SETBIT <bits> <bit> <bool>",
+    "SETBIT <bits> <bit> 1",
+    "GETBIT <bits> <bit>",
+    "BITCOUNT <bits>",
+    "BITCOUNT <bits> <integer> <integer> ?<unit>",
+    "BITCOUNT <bits> <place> <place> ?<unit>",
+    "BITPOS <bits> <bool> ?<place> ?<place> ?<unit>",
+    "BITPOS <bits> <bool> <place> <integer> ?<unit>",
+    "BITOP <bit-operation> <bits> <bits> *<bits>",
+    "BITOP NOT <bits> <bits>",
+    "BITFIELD <bits> <bit-step> *<bit-step>",
+    "BITFIELD <bits> OVERFLOW <overflow> <bit-step> *<bit-step>",
+    "BITFIELD_RO <bits> *<bit-read>",
+    "BITFIELD_RO <bits> <bit-step>",
+    "GET <bits>",
+    "SET <bits> <value>",
+    // HyperLogLogs.
+    "PFADD <hll> *<counted>",
+    "PFADD <hll> *<counted>",
+    "PFADD <hll> *<counted>",
+    "PFCOUNT <hll>",
+    "PFCOUNT <hll> *<hll>",
+    "PFMERGE <hll> *<hll>",
+    "PFDEBUG <hll-view> <hll>",
+    "GET <hll>",
+    "SET <hll> <hll-bytes>",
+    "SETRANGE <hll> <hll-offset> <hll-patch>",
     // Keys.
     "DEL <key> *<key>",
     "UNLINK <any>",
@@ -262,8 +290,8 @@ const JUNK: &[&str] = &[
     "9223372036854775807",
 ];
 
-/// The first letters of the keys of each type.
-const PREFIXES: &[char] = &['s', 'h', 'm', 'l'];
+/// The first letters of the keys of each type; strings have three, by what commands take them for.
+const PREFIXES: &[char] = &['s', 'h', 'm', 'l', 'b', 'p'];
 
 pub struct Commands {
     pub random: Random,
@@ -375,6 +403,30 @@ impl Commands {
     pub fn any_key(&mut self) -> Vec<u8> {
         let prefix = PREFIXES[self.random.below(PREFIXES.len())];
         self.key(prefix)
+    }
+
+    /// One of BITFIELD's subcommands.
+    fn bit_step(&mut self, may_write: bool, words: &mut Vec<Vec<u8>>) {
+        let random = &mut self.random;
+        let name = if may_write { random.of(&["GET", "SET", "set", "INCRBY", "incrby"]) } else { "get" };
+        let encoding = match random.below(12) {
+            0 => random.of(&["u64", "i65", "u0", "i0", "x8", "i", "", "i64", "u63", "i1", "u1", "i-1"]).to_owned(),
+            n => format!("{}{}", ["i", "u"][n % 2], 1 + random.below(63)),
+        };
+        let offset = match random.below(12) {
+            0 => random.of(&["-1", "#-1", "x", "#", "4294967296", "#9223372036854775807", "", "+1"]).to_owned(),
+            n => format!("{}{}", ["", "", "#"][n % 3], random.below(80)),
+        };
+        words.extend([name.to_owned(), encoding, offset].map(String::into_bytes));
+        if name != "GET" && name != "get" {
+            words.push(match random.below(3) {
+                0 => random.of(INTEGERS).as_bytes().to_vec(),
+                _ => (random.draw() as i64 >> random.below(64)).to_string().into_bytes(),
+            });
+        }
+        if random.one_in(10) {
+            words.extend([b"OVERFLOW".to_vec(), random.of(&["wrap", "SAT", "FAIL", "x"]).as_bytes().to_vec()]);
+        }
     }
 
     fn value(&mut self) -> Vec<u8> {
@@ -501,6 +553,29 @@ impl Commands {
             "<element>" => return words.push(self.element()),
             "<value>" => return words.push(self.value()),
             "<field>" => return words.push(self.field()),
+            "<bits>" => return words.push(self.key_of('b')),
+            "<bit-step>" => return self.bit_step(true, words),
+            "<bit-read>" => return self.bit_step(false, words),
+            "<hll>" => return words.push(self.key_of('p')),
+            "<counted>" => {
+                // Many at once now and then, so that some become dense.
+                let many = if random.one_in(60) { 300 } else { 1 };
+                let more = (0..many).map(|_| random.below(5000).to_string().into_bytes());
+                return words.extend(more);
+            }
+            "<hll-bytes>" => {
+                let mut bytes = b"HYLL".to_vec();
+                bytes.extend([random.of(&["\x01", "\x01", "\0", "\x02"]).as_bytes(), &[0; 10], b"\x80"].concat());
+                match random.below(3) {
+                    0 => bytes.extend(b"\x7f\xff"),
+                    1 => bytes.extend(b"\x88\x83\x7f\xfa"),
+                    _ => bytes.extend((0..random.below(6)).map(|_| random.draw() as u8)),
+                }
+                // Redis takes what stands behind the string for the second byte of a run cut in two.
+                bytes.push(0);
+                return words.push(bytes);
+            }
+            "<hll-patch>" => random.of(&["\0", "ab\0", "\u{7}\0", "\x7f\x7f\0"]),
             "<key-value>" => {
                 words.push(self.key_of('s'));
                 return words.push(self.value());
@@ -545,6 +620,32 @@ impl Commands {
                 "4294967296",
                 "9223372036854775807",
             ]),
+            "<bit>" => random.of(&[
+                "0",
+                "1",
+                "7",
+                "8",
+                "13",
+                "63",
+                "64",
+                "100",
+                "333",
+                "1000",
+                "4095",
+                "-1",
+                "x",
+                "4294967296",
+                "#1",
+                "",
+                "9223372036854775807",
+            ]),
+            "<bool>" => random.of(&["0", "1", "0", "1", "0", "1", "0", "1", "2", "-1", "x", "", "01"]),
+            "<place>" => random.of(&["0", "1", "2", "-1", "-2", "7", "30", "-30", "100", "-100"]),
+            "<unit>" => random.of(&["BIT", "BYTE", "bit", "byte", "BIT", "foo"]),
+            "<bit-operation>" => random.of(&["AND", "or", "XOR", "and", "NOT", "NAND"]),
+            "<overflow>" => random.of(&["WRAP", "sat", "FAIL", "foo"]),
+            "<hll-view>" => random.of(&["ENCODING", "decode", "TODENSE", "foo"]),
+            "<hll-offset>" => random.of(&["0", "4", "8", "16", "17", "20"]),
             "<second>" => random.of(&[
                 "1",
                 "0",

@@ -192,7 +192,6 @@ const NO_PERSISTENCE: Effect = Effect::Inert("persistence is not built yet: data
 const NO_REPLICATION: Effect = Effect::Inert("replication is not built yet");
 const NO_CLUSTER: Effect = Effect::Inert("the cluster is not built yet");
 const NO_TLS: Effect = Effect::Inert("TLS is not built yet: connections are in clear text");
-const NO_TYPE: Effect = Effect::Inert("this data type is not built yet");
 const NO_ACL: Effect = Effect::Inert("ACL users are not built yet: requirepass is");
 const NO_MODULES: Effect = Effect::Inert("modules are not supported");
 const NO_SCRIPTS: Effect = Effect::Inert("scripts are not built yet");
@@ -293,6 +292,9 @@ pub const ROWS: &[Row] = &[
     row("set-max-listpack-value", Size(0, LONG_MAX_BYTES), "64", Live, Used, Keys, "Longest member that the compact form of a set takes."),
     row("zset-max-listpack-entries", Int(0, LONG_MAX), "128", Live, Used, Keys, "Members up to which a sorted set keeps its compact form.").alias("zset-max-ziplist-entries"),
     row("zset-max-listpack-value", Size(0, LONG_MAX_BYTES), "64", Live, Used, Keys, "Longest member that the compact form of a sorted set takes.").alias("zset-max-ziplist-value"),
+    row("hll-sparse-max-bytes", Size(0, LONG_MAX_BYTES), "3000", Live, Used, Keys, "Bytes up to which a HyperLogLog keeps its sparse form."),
+    row("stream-node-max-bytes", Size(0, LONG_MAX_BYTES), "4096", Live, Used, Keys, "Bytes of a stream's entries that are kept, and trimmed by `~`, together; 0 for no limit."),
+    row("stream-node-max-entries", Int(0, LONG_MAX), "100", Live, Used, Keys, "Entries of a stream that are kept, and trimmed by `~`, together; 0 for no limit."),
     row("hz", Int(0, INT_MAX), "10", Live, NO_HZ, Keys, ""),
     row("dynamic-hz", Bool, "yes", Live, NO_HZ, Keys, ""),
     row("active-expire-effort", Int(1, 10), "1", Live, NO_HZ, Keys, ""),
@@ -427,9 +429,6 @@ pub const ROWS: &[Row] = &[
 
     // ---- Encodings of other types
     row("list-compress-depth", Int(0, INT_MAX), "0", Live, Effect::Inert("lists are compressed on flash, not in RAM"), Types, ""),
-    row("hll-sparse-max-bytes", Size(0, LONG_MAX_BYTES), "3000", Live, NO_TYPE, Types, ""),
-    row("stream-node-max-bytes", Size(0, LONG_MAX_BYTES), "4096", Live, NO_TYPE, Types, ""),
-    row("stream-node-max-entries", Int(0, LONG_MAX), "100", Live, NO_TYPE, Types, ""),
 
     // ---- Others that Redis knows without showing them
     row("list-max-ziplist-entries", Lines, "", FileOnly, Effect::Inert("Redis dropped it long ago"), Other, ""),

@@ -164,6 +164,9 @@ pub struct Config {
     pub set_max_listpack_value: usize,
     pub zset_max_listpack_entries: usize,
     pub zset_max_listpack_value: usize,
+    pub hll_sparse_max_bytes: usize,
+    pub stream_node_max_bytes: usize,
+    pub stream_node_max_entries: usize,
 
     // Observation
     pub loglevel: LogLevel,
@@ -279,6 +282,9 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
         set_max_listpack_value: v.bytes("set-max-listpack-value") as usize,
         zset_max_listpack_entries: v.int("zset-max-listpack-entries"),
         zset_max_listpack_value: v.bytes("zset-max-listpack-value") as usize,
+        hll_sparse_max_bytes: v.bytes("hll-sparse-max-bytes") as usize,
+        stream_node_max_bytes: v.bytes("stream-node-max-bytes") as usize,
+        stream_node_max_entries: v.int("stream-node-max-entries"),
         loglevel: LogLevel::from_word(v.word("loglevel")),
         logfile: v.path("logfile", &dir),
         slowlog_log_slower_than_us: v.int("slowlog-log-slower-than"),
