@@ -89,8 +89,8 @@ fn value_difference(words: &[Vec<u8>], ours: &Value, theirs: &Value) -> Option<S
     let same = match (name(0).as_str(), name(1).as_str()) {
         // 7.2 looks at the arguments before it looks for the key.
         ("BITCOUNT" | "BITPOS", _) => {
-            let (wrong_type, none) = (shown(&theirs).contains("WRONGTYPE"), [Value::Int(0), Value::Int(-1)]);
-            matches!(ours, Value::Error(_)) && (wrong_type || none.contains(&theirs))
+            let (wrong_type, none) = (shown(theirs).contains("WRONGTYPE"), [Value::Int(0), Value::Int(-1)]);
+            matches!(ours, Value::Error(_)) && (wrong_type || none.contains(theirs))
         }
         // Errors are text here: bytes that are not, which Redis passes on up to the first NUL, are shown as such. Redis
         // reads a cursor up to a NUL, too.
@@ -102,10 +102,10 @@ fn value_difference(words: &[Vec<u8>], ours: &Value, theirs: &Value) -> Option<S
         ("COMMAND", "") => true,
         // Redis makes a string raw before it finds that it is no sound HyperLogLog.
         ("OBJECT", "ENCODING") if words.get(2).is_some_and(|key| key.starts_with(b"p")) => {
-            [&ours, &theirs].iter().all(|name| ["\"embstr\"", "\"raw\""].contains(&shown(name).as_str()))
+            [ours, theirs].iter().all(|name| ["\"embstr\"", "\"raw\""].contains(&shown(name).as_str()))
         }
         // Of runs that are cut off Redis shows one more, made of what stands behind the string.
-        ("PFDEBUG", _) => shown(&theirs).starts_with(shown(&ours).trim_end_matches('"')),
+        ("PFDEBUG", _) => shown(theirs).starts_with(shown(ours).trim_end_matches('"')),
         // Redis shares small integers, and counts a shared object's users as endless.
         ("OBJECT", "REFCOUNT") => both_ints,
         // Redis also weighs a key that has expired, as long as nobody has noticed.
