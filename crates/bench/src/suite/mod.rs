@@ -1,9 +1,10 @@
 //! Owns `flintkv bench-suite`: every figure that the project holds itself to, measured on this machine within one run,
 //! beside its target. Never knows the server's code.
 //!
-//! `figure` is a result, `lab` the servers and the load; `hot`, `cold`, `keys`, `endurance` and `scenarios` measure.
+//! `figure` is a result, `lab` the servers and the load; `hot`, `cold`, `keys`, `endurance`, `commands` and `scenarios` measure.
 
 mod cold;
+mod commands;
 mod endurance;
 mod figure;
 mod hot;
@@ -32,7 +33,7 @@ struct Args {
     /// One repetition, shorter runs, fewer keys
     #[arg(long)]
     quick: bool,
-    /// Only these groups: hot, cold, keys, endurance, scenarios. Repeatable
+    /// Only these groups: hot, cold, keys, endurance, commands, scenarios. Repeatable
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
     /// Figures and how they came about, as JSON
@@ -48,11 +49,12 @@ struct Args {
 
 type Measure = fn(&mut Lab) -> Result<Vec<Figure>>;
 
-const GROUPS: [(&str, &str, Measure); 5] = [
+const GROUPS: [(&str, &str, Measure); 6] = [
     ("hot", "all in RAM, and with flash, against redis-server", hot::measure),
     ("cold", "nothing in RAM", cold::measure),
     ("endurance", "flash that is nearly full", endurance::measure),
     ("keys", "more and more keys", keys::measure),
+    ("commands", "redis-benchmark's list, scripts, pub/sub, small collections", commands::measure),
     ("scenarios", "every published scenario, and how far it compresses", scenarios::measure),
 ];
 
