@@ -292,7 +292,10 @@ fn a_ram_limit_below_the_nodes_own_needs_is_refused() {
         Node::try_start(free_port(), &limits)
     };
     let said = start("23mb").map(|_| ()).unwrap_err();
-    assert!(said.contains("ram-limit 23mb is less than the 24mb") && said.contains("16mb + 4 io-threads × 2mb"), "{said}");
+    assert!(
+        said.contains("ram-limit 23mb is less than the 24mb") && said.contains("16mb + 4 io-threads × 2mb"),
+        "{said}"
+    );
     assert_eq!(start("24mb").unwrap().connect().run("SET k v"), "OK");
 }
 
