@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the tests need and the machine lacks: a C compiler, Debian's redis-server and redis-tools.
+# Installs what the tests need and the machine lacks: a C compiler, Debian's redis-server and redis-tools, and for
+# tests/clients the languages of the client libraries.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -7,6 +8,10 @@ packages=()
 command -v cc >/dev/null || packages+=(build-essential)
 command -v redis-server >/dev/null || packages+=(redis-server)
 { command -v redis-cli && command -v redis-benchmark; } >/dev/null || packages+=(redis-tools)
+command -v openssl >/dev/null || packages+=(openssl)
+python3 -c 'import ensurepip, venv' 2>/dev/null || packages+=(python3 python3-venv)
+{ command -v node && command -v npm; } >/dev/null || packages+=(nodejs npm)
+command -v go >/dev/null || packages+=(golang-go)
 
 if [ "${#packages[@]}" -gt 0 ]; then
     if ! command -v apt-get >/dev/null; then

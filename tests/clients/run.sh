@@ -1,0 +1,178 @@
+#!/usr/bin/env bash
+# Client libraries as applications use them, against FlintKV in its three forms: all values in RAM; a RAM limit so small
+# that most values are on flash; every value on flash after every command.
+#
+#   tests/clients/run.sh [PROGRAM ...]     programs are the folders here; all of them without arguments
+#   CLIENTS_FORMS="ram flash cold redis"   forms to run; `redis` is Debian's redis-server, which proves the programs
+#
+# A program is a folder with two executables. `prepare DIR` installs pinned libraries into DIR, once; it exits with 3
+# where its language is missing. `run DIR` runs the families of commands against the server of the environment and
+# prints a line for each that fails ("FAIL family: why"), then "passed N, failed N":
+#   REDIS_HOST REDIS_PORT   a server of its own, empty but for database 15
+#   REDIS_TLS_PORT          with certificates in REDIS_CERTS: ca.crt, client.crt, client.key (a client needs one)
+#   REDIS_SOCKET            a unix socket
+#   REDIS_KIND              flintkv, or redis for redis-server 7.0
+#
+# $FLINTKV is the binary. Exits with 0 if all is well, 3 if nothing could run.
+set -uo pipefail
+cd "$(dirname "$0")"
+
+root="$(realpath ../..)"
+flintkv="${FLINTKV:-$root/target/debug/flintkv}"
+kept="${CLIENTS_DIR:-${CARGO_TARGET_DIR:-$root/target}/clients}"
+forms="${CLIENTS_FORMS:-ram flash cold}"
+programs=("$@")
+[ "${#programs[@]}" -gt 0 ] || for run in */run; do programs+=("${run%/run}"); done
+[ -x "$flintkv" ] || { echo "no binary at $flintkv: cargo build, or set FLINTKV" >&2; exit 1; }
+mkdir -p "$kept"
+
+scratch="$(mktemp -d)"
+servers="$scratch/pids"
+: >"$servers"
+stop_all() {
+    while read -r pid; do kill "$pid" 2>/dev/null; done <"$servers"
+    rm -rf "$scratch"
+}
+trap stop_all EXIT
+trap 'exit 1' INT TERM
+
+# An authority, a certificate for this machine and one for clients.
+certificates() {
+    local dir="$1" name
+    openssl req -x509 -newkey rsa:2048 -nodes -days 3650 -subj "/CN=FlintKV tests" \
+        -keyout "$dir/ca.key" -out "$dir/ca.crt" 2>/dev/null
+    for name in server client; do
+        openssl req -newkey rsa:2048 -nodes -subj "/CN=$name" -keyout "$dir/$name.key" -out "$dir/$name.csr" 2>/dev/null
+        openssl x509 -req -in "$dir/$name.csr" -CA "$dir/ca.crt" -CAkey "$dir/ca.key" -CAcreateserial -days 3650 \
+            -extfile <(echo "subjectAltName=DNS:localhost,IP:127.0.0.1") -out "$dir/$name.crt" 2>/dev/null
+    done
+}
+
+free_port() {
+    python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+}
+
+listens() {
+    (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null
+}
+
+# start FORM DIR: a server whose address it exports; its process id is in $server.
+start() {
+    local form="$1" dir="$2" port tls_port
+    port="$(free_port)" tls_port="$(free_port)"
+    local command=("$flintkv" server)
+    local options=(--port "$port" --unixsocket "$dir/socket" --dir "$dir" --save ""
+        --tls-port "$tls_port" --tls-cert-file "$certs/server.crt" --tls-key-file "$certs/server.key"
+        --tls-ca-cert-file "$certs/ca.crt")
+    case "$form" in
+        ram) ;;
+        flash) options+=(--flash-path "$dir/flash" --memory-limit 512mb --ram-limit 24mb --io-threads 2
+            --flash-segment-size 1mb) ;;
+        cold) options+=(--flash-path "$dir/flash" --memory-limit 1gb --ram-limit 256mb --debug-tier-mode cold) ;;
+        redis) command=(redis-server) ;;
+        *) echo "no form $form"; return 1 ;;
+    esac
+    "${command[@]}" "${options[@]}" >"$dir/log" 2>&1 &
+    server=$!
+    echo "$server" >>"$servers"
+    local waits=0
+    until listens "$port"; do
+        waits=$((waits + 1))
+        if [ "$waits" -gt 200 ] || ! kill -0 "$server" 2>/dev/null; then
+            echo "the server does not start: $(tail -n 3 "$dir/log")"
+            grep -q "unknown directive 'debug-tier-mode'" "$dir/log" && return 3
+            return 1
+        fi
+        sleep 0.05
+    done
+    if [ "$form" = flash ]; then
+        # Twice as much as there is RAM; what the programs write does not stay hot.
+        python3 filler.py "$port" 48 20mb 24mb >"$dir/filler" 2>&1 &
+        local filler=$!
+        until grep -q full "$dir/filler"; do
+            kill -0 "$filler" 2>/dev/null || { echo "the filler ended: $(cat "$dir/filler")"; return 1; }
+            sleep 0.05
+        done
+    fi
+    export REDIS_HOST=127.0.0.1 REDIS_PORT="$port" REDIS_SOCKET="$dir/socket" REDIS_CERTS="$certs" REDIS_TLS_PORT=
+    listens "$tls_port" && REDIS_TLS_PORT="$tls_port"
+    REDIS_KIND=flintkv
+    [ "$form" != redis ] || REDIS_KIND=redis
+    export REDIS_KIND
+}
+
+# one PROGRAM FORM: its line, then what failed.
+one() {
+    local program="$1" form="$2" dir="$scratch/$1-$2" started=$SECONDS code=0 server=
+    mkdir "$dir"
+    {
+        start "$form" "$dir" && timeout 100 "$program/run" "$kept/$program"
+    } >"$dir/out" 2>&1 </dev/null || code=$?
+    local reads=
+    if [ "$form" = flash ] || [ "$form" = cold ]; then
+        reads="$(redis-cli -p "${REDIS_PORT:-1}" info tiering 2>/dev/null | sed -n 's/\r//; s/^flash_kv_reads:/, values read from flash: /p')"
+    fi
+    if [ "$code" -ne 3 ] && ! kill -0 "$server" 2>/dev/null; then
+        code=1
+        echo "the server ended: $(tail -n 5 "$dir/log")" >>"$dir/out"
+    fi
+    kill "$server" 2>/dev/null
+    wait "$server" 2>/dev/null
+    local total lacking
+    total="$(grep -E '^passed [0-9]+, failed [0-9]+' "$dir/out" | tail -n 1)"
+    # Commands that are not built yet are told, and no failure.
+    lacking="$(grep -c '^FAIL .*unknown command' "$dir/out")"
+    local verdict=ok
+    if [ "$code" -eq 3 ]; then
+        verdict=skipped code=0
+    elif [ "$code" -eq 1 ] && [ -n "$total" ] && [ "$(grep -c '^FAIL' "$dir/out")" -eq "$lacking" ]; then
+        verdict="ok so far" code=0
+    elif [ "$code" -ne 0 ]; then
+        verdict="FAILED ($code)"
+    fi
+    [ "$lacking" -eq 0 ] || total+=", $lacking of them for commands that the server lacks"
+    echo "$program, $form: $verdict; ${total:-ended before its end}$reads; $((SECONDS - started)) s"
+    if grep -q '^FAIL' "$dir/out"; then
+        grep '^FAIL' "$dir/out" | cut -c1-400 | sed 's/^/    /' | head -n 100
+    fi
+    [ -n "$total" ] || tail -n 20 "$dir/out" | cut -c1-400 | sed 's/^/    /'
+    return "$code"
+}
+
+certs="$scratch/certs"
+mkdir "$certs"
+certificates "$certs" || exit 1
+
+ready=()
+failed=0
+for program in "${programs[@]}"; do
+    # What is installed belongs to these files.
+    stamp="$(cat "$program"/* jvm/* 2>/dev/null | sha256sum)"
+    if [ "$(cat "$kept/$program.stamp" 2>/dev/null)" != "$stamp" ]; then
+        rm -rf "${kept:?}/$program"
+        mkdir -p "$kept/$program"
+        code=0
+        "$program/prepare" "$kept/$program" >"$scratch/prepare" 2>&1 </dev/null || code=$?
+        if [ "$code" -ne 0 ]; then
+            [ "$code" -eq 3 ] && word=skipped || { word="not prepared"; failed=1; }
+            echo "$program: $word: $(tail -n 8 "$scratch/prepare")"
+            continue
+        fi
+        echo "$stamp" >"$kept/$program.stamp"
+    fi
+    ready+=("$program")
+done
+[ "${#ready[@]}" -gt 0 ] || { [ "$failed" -eq 0 ] && exit 3 || exit 1; }
+
+# As many at once as there are cores.
+slots="$(nproc)"
+for program in "${ready[@]}"; do
+    for form in $forms; do
+        while [ "$(jobs -rp | wc -l)" -ge "$slots" ]; do
+            wait -n
+        done
+        { one "$program" "$form" || touch "$scratch/failed"; } &
+    done
+done
+wait
+[ "$failed" -eq 0 ] && [ ! -e "$scratch/failed" ]
