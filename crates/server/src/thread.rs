@@ -281,6 +281,9 @@ pub fn run(
         let runtime = Builder::new_current_thread()
             .enable_all()
             .event_interval(EVENT_INTERVAL)
+            // Whoever shares the processor goes first, clients perhaps: then there is more to do, and no need to sleep
+            // and be woken. Alone on its processor a worker loses a third of a microsecond.
+            .on_thread_park(std::thread::yield_now)
             .build_local(LocalOptions::default())?;
         Ok((lane, runtime))
     });
