@@ -3,7 +3,7 @@
 use crate::bitmaps::{BAD_OFFSET, checked_offset, string_mut};
 use crate::cx::{Cx, Run, SYNTAX, Stop};
 use crate::number::{int, int_or_error};
-use crate::row::{Acl, Flag, Group, Row, is};
+use crate::row::{self, Acl, Flag, Group, Row, Use, is};
 use crate::strings::string;
 use smallvec::SmallVec;
 use store::Class;
@@ -13,6 +13,10 @@ const BASE: Row = Row { arity: -2, group: Group::Bitmap, complexity: "O(1) for e
 pub const ROWS: &[Row] = &[
     Row {
         name: "bitfield",
+        access: row::Access::Rule(|args| {
+            let changes = |word: &[u8]| word.eq_ignore_ascii_case(b"set") || word.eq_ignore_ascii_case(b"incrby");
+            if args.from(2).any(changes) { Use::BOTH } else { Use::READ }
+        }),
         flags: &[Flag::Write, Flag::Denyoom],
         acl: &[Acl::Write, Acl::Bitmap, Acl::Slow],
         since: "3.2.0",

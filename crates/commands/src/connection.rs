@@ -4,7 +4,7 @@
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
 use crate::host::{ClientFilter, ClientKind, Pause, Unblock};
 use crate::number;
-use crate::row::{Acl, Example, Expect, Flag, Group, Keys, Row, Values};
+use crate::row::{Access, Acl, Channels, Example, Expect, Flag, Group, Keys, Row, Values};
 use crate::session::Reply;
 use resp::reply::Proto;
 
@@ -13,6 +13,8 @@ pub(crate) const BASE: Row = Row {
     name: "",
     arity: 0,
     keys: Keys::NONE,
+    access: Access::ByFlags,
+    channels: Channels::None,
     flags: &[],
     acl: &[Acl::Fast, Acl::Connection],
     values: Values::Untouched,
@@ -141,7 +143,8 @@ pub const ROWS: &[Row] = &[
             if std::mem::take(&mut cx.session.monitors) {
                 cx.server.monitors_changed(cx.session);
             }
-            cx.session.reset(!cx.server.password_required());
+            cx.session.reset();
+            cx.server.access().start_over(cx.session);
             cx.out.set_proto(Proto::Resp2);
             cx.out.simple("RESET");
             Ok(())
@@ -445,17 +448,13 @@ fn ping(cx: &mut Cx<'_>) -> Run {
 const WRONG_PASSWORD: Stop = Stop::error("WRONGPASS invalid username-password pair or user is disabled.");
 
 fn authenticate(cx: &mut Cx<'_>, user: &[u8], password: &[u8]) -> Run {
-    if !cx.server.password_matches(user, password) {
-        return Err(WRONG_PASSWORD);
-    }
-    cx.session.authenticated = true;
-    Ok(())
+    if cx.server.access().authenticate(cx.session, &cx.args[0], user, password) { Ok(()) } else { Err(WRONG_PASSWORD) }
 }
 
 fn auth(cx: &mut Cx<'_>) -> Run {
     let args = cx.args;
     match args.len() {
-        2 if !cx.server.password_required() => {
+        2 if cx.server.access().user(b"default").is_some_and(|user| user.flags.contains(&"nopass")) => {
             return Err(Stop::error(
                 "ERR AUTH <password> called without any password configured for the default user. \
                  Are you sure your configuration is correct?",
@@ -673,7 +672,7 @@ fn client_kill(cx: &mut Cx<'_>) -> Run {
                 b"type" => filter.kind = Some(kind(value)?),
                 b"addr" => filter.addr = Some(text(at + 1)),
                 b"laddr" => filter.laddr = Some(text(at + 1)),
-                b"user" if value == b"default" => filter.user = Some(text(at + 1)),
+                b"user" if cx.server.access().user(value).is_some() => filter.user = Some(text(at + 1)),
                 b"user" => return Err(Stop::Error(format!("ERR No such user '{}'", text(at + 1)).into())),
                 b"skipme" if value.eq_ignore_ascii_case(b"yes") => filter.skip_me = true,
                 b"skipme" if value.eq_ignore_ascii_case(b"no") => filter.skip_me = false,

@@ -4,7 +4,7 @@ use crate::counters::{NOT_FINITE, OVERFLOW};
 use crate::cx::{Cx, NOT_FLOAT, OUT_OF_RANGE, REPLY_BYTES_MAX, Run, SYNTAX, Settings, Stop, WRONG_TYPE, wrong_arity};
 use crate::number::{self, Digits, int_or_error};
 use crate::random::{self, Selection};
-use crate::row::{Acl, Flag, Group, Row, is, only_here};
+use crate::row::{Access, Acl, Flag, Group, Row, Use, is, only_here};
 use crate::scan::{INVALID_CURSOR, SCAN_COUNT, ScanOf, ScanOptions};
 use resp::LongDouble;
 use resp::reply::{Out, Proto};
@@ -26,6 +26,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "hdel",
         arity: -3,
+        access: Access::All(Use::WRITE),
         flags: &[Flag::Write, Flag::Fast],
         acl: ACL_WRITE_FAST,
         complexity: "O(N) where N is the number of fields to remove.",
@@ -45,6 +46,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "hexists",
         arity: 3,
+        access: Access::All(Use::NONE),
         flags: READ_FAST,
         acl: ACL_READ_FAST,
         summary: "Tells whether a hash has a field.",
@@ -149,6 +151,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "hlen",
         arity: 2,
+        access: Access::All(Use::NONE),
         flags: READ_FAST,
         acl: ACL_READ_FAST,
         summary: "Gives the number of fields of a hash.",
@@ -186,6 +189,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "hmset",
         arity: -4,
+        access: Access::All(Use::WRITE),
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         complexity: "O(N) where N is the number of fields to set.",
@@ -249,6 +253,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "hset",
         arity: -4,
+        access: Access::All(Use::WRITE),
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         complexity: "O(N) where N is the number of fields to set.",
@@ -272,6 +277,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "hsetnx",
         arity: 4,
+        access: Access::All(Use::WRITE),
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         summary: "Sets a field if the hash does not have it.",
@@ -288,6 +294,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "hstrlen",
         arity: 3,
+        access: Access::All(Use::NONE),
         flags: READ_FAST,
         acl: ACL_READ_FAST,
         since: "3.2.0",

@@ -1,6 +1,8 @@
 //! Owns the questions that commands about the server itself ask of it: few, coarse, plain data in and out.
 //! Never knows how the server answers them.
 
+use crate::cx::Args;
+use crate::row::Row;
 use crate::session::Session;
 use std::time::Duration;
 
@@ -13,9 +15,7 @@ pub trait Host {
     fn time_us(&self) -> u64;
 
     // --- access
-    fn password_required(&self) -> bool;
-    /// Compares in a time that does not depend on where the passwords differ.
-    fn password_matches(&self, user: &[u8], password: &[u8]) -> bool;
+    fn access(&self) -> &dyn Access;
     /// Whether `enable-debug-command` lets this connection use DEBUG.
     fn debug_allowed(&self, session: &Session) -> bool;
 
@@ -97,6 +97,86 @@ pub enum Space {
 
 impl Space {
     pub const ALL: [Space; 3] = [Space::Channel, Space::Pattern, Space::Shard];
+}
+
+/// Users: who may come in, and what they may do. Errors are whole error replies.
+pub trait Access {
+    /// Whether connections are the default user's without a word.
+    fn is_open(&self) -> bool;
+    /// Makes the session the user's if the password is right; takes a time that does not depend on where it differs.
+    /// `by` is the command as it was typed.
+    fn authenticate(&self, me: &mut Session, by: &[u8], user: &[u8], password: &[u8]) -> bool;
+    /// The session is the default user's again, as after connecting.
+    fn start_over(&self, me: &mut Session);
+    /// All rules or none. Whether the caller's own connection ends with its reply: it listens to what it may not.
+    fn set_user(&self, me: &Session, name: &[u8], rules: Vec<Vec<u8>>) -> Result<bool, String>;
+    fn user(&self, name: &[u8]) -> Option<AclUser>;
+    /// Ends their connections; how many users there were.
+    fn delete_users(&self, me: &Session, names: &[&[u8]]) -> Killed;
+    /// In the order of their names.
+    fn user_names(&self) -> Vec<String>;
+    /// As the configuration file would say it.
+    fn user_lines(&self) -> Vec<String>;
+    /// Whether the user may run the command; if not, why.
+    fn dry_run(&self, user: &[u8], args: Args<'_>) -> Result<Option<String>, String>;
+    /// Newest first.
+    fn denials(&self, count: usize) -> Vec<AclDenial>;
+    fn forget_denials(&self);
+    /// From the ACL file, all or none. Whether the caller's own connection ends with its reply.
+    fn load_users(&self, me: &Session) -> Result<bool, String>;
+    fn save_users(&self) -> Result<(), String>;
+    /// From the system's generator.
+    fn random(&self, bytes: &mut [u8]);
+}
+
+/// What a user may do, if that is not everything.
+pub trait Rights: std::fmt::Debug + Send + Sync {
+    /// Whether a command is allowed, which has this number; `positions` are those of its keys.
+    fn check(&self, id: usize, row: &Row, args: Args<'_>, positions: &[usize]) -> Result<(), Denial>;
+    /// Whether every key may be read, with this command (SORT with BY or GET reads any).
+    fn reads_every_key(&self, command: &Row) -> bool;
+}
+
+/// What a command was refused for; the greater of two is the one to tell. Positions are of arguments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Denial {
+    Command,
+    Key(usize),
+    Channel(usize),
+}
+
+/// What ACL GETUSER shows.
+#[derive(Debug, Clone, Default)]
+pub struct AclUser {
+    pub flags: Vec<&'static str>,
+    /// Hashes, in hexadecimal.
+    pub passwords: Vec<String>,
+    /// The first is the user's own.
+    pub selectors: Vec<AclSelector>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct AclSelector {
+    pub commands: String,
+    pub keys: Vec<String>,
+    pub channels: Vec<String>,
+}
+
+/// An entry of ACL LOG.
+#[derive(Debug, Clone)]
+pub struct AclDenial {
+    pub id: u64,
+    pub count: u64,
+    /// `command`, `key`, `channel` or `auth`.
+    pub reason: &'static str,
+    /// `toplevel`, `multi` or `lua`.
+    pub context: &'static str,
+    pub object: Vec<u8>,
+    pub user: Vec<u8>,
+    /// Its line of CLIENT LIST.
+    pub client: String,
+    pub created_ms: u64,
+    pub updated_ms: u64,
 }
 
 /// Which connections; a field that is None fits all.

@@ -3,7 +3,7 @@
 
 use crate::cx::{Cx, NO_SUCH_KEY, NOT_INTEGER, Run, SYNTAX, Stop};
 use crate::number::int;
-use crate::row::{Acl, Flag, Keys, Row, Values, is};
+use crate::row::{Access, Acl, Flag, Keys, Row, Use, Values, is};
 use crate::strings::mark_raw;
 use store::{Class, Cold, Key, Kind, Value};
 use value::Boxed;
@@ -20,6 +20,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "copy",
         arity: -3,
+        access: Access::First(Use::READ, Use::WRITE),
         keys: FROM_TO,
         flags: &[Flag::Write, Flag::Denyoom],
         acl: ACL_WRITE,
@@ -43,6 +44,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "del",
         arity: -2,
+        access: Access::All(Use::WRITE),
         keys: Keys::ALL,
         flags: &[Flag::Write],
         acl: ACL_WRITE,
@@ -61,6 +63,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "exists",
         arity: -2,
+        access: Access::All(Use::NONE),
         keys: Keys::ALL,
         flags: READ_FAST,
         acl: ACL_READ_FAST,
@@ -98,6 +101,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "rename",
         arity: 3,
+        access: Access::First(Use::BOTH, Use::WRITE),
         keys: FROM_TO,
         flags: &[Flag::Write],
         acl: ACL_WRITE,
@@ -121,6 +125,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "renamenx",
         arity: 3,
+        access: Access::First(Use::BOTH, Use::WRITE),
         keys: FROM_TO,
         flags: &[Flag::Write, Flag::Fast],
         acl: ACL_WRITE_FAST,
@@ -144,6 +149,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "touch",
         arity: -2,
+        access: Access::All(Use::NONE),
         keys: Keys::ALL,
         flags: READ_FAST,
         acl: ACL_READ_FAST,
@@ -162,6 +168,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "type",
         arity: 2,
+        access: Access::All(Use::NONE),
         flags: READ_FAST,
         acl: ACL_READ_FAST,
         summary: "Names the type of the value at a key.",
@@ -184,6 +191,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "unlink",
         arity: -2,
+        access: Access::All(Use::WRITE),
         keys: Keys::ALL,
         flags: &[Flag::Write, Flag::Fast],
         acl: ACL_WRITE_FAST,

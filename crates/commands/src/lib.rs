@@ -15,6 +15,7 @@ mod scan;
 pub mod session;
 pub mod table;
 
+mod acl;
 mod bitfield;
 mod bitmaps;
 mod connection;
@@ -38,4 +39,4 @@ mod zsets;
 pub use block::Block;
 pub use connection::unknown_subcommand;
 pub use cx::{Args, Cx, OwnedArgs, Run, Settings, Stop};
-pub use row::{Acl, Example, Expect, Flag, Group, Keys, Row, Values};
+pub use row::{Access, Acl, Channels, Example, Expect, Flag, Group, Keys, Row, Use, Values};

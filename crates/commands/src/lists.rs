@@ -6,7 +6,7 @@ mod moves;
 
 use crate::cx::{Cx, NO_SUCH_KEY, Run, SYNTAX, Stop, WRONG_TYPE};
 use crate::number::{int, int_or_error};
-use crate::row::{Acl, Flag, Group, Row, is};
+use crate::row::{Access, Acl, Flag, Group, Row, Use, is};
 use resp::reply::Out;
 use store::{Key, Keyspace, Kind, Value, ValueMut};
 use value::list::{Limit, List, packed, run};
@@ -50,6 +50,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "linsert",
         arity: 5,
+        access: Access::All(Use::WRITE),
         flags: GROW,
         acl: ACL_WRITE,
         since: "2.2.0",
@@ -70,6 +71,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "llen",
         arity: 2,
+        access: Access::All(Use::NONE),
         flags: &[Flag::Readonly, Flag::Fast],
         acl: &[Acl::Read, Acl::List, Acl::Fast],
         summary: "Gives the number of elements of a list.",
@@ -128,6 +130,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "lpush",
         arity: -3,
+        access: Access::All(Use::WRITE),
         flags: GROW_FAST,
         acl: ACL_WRITE_FAST,
         complexity: "O(N) where N is the number of elements added.",
@@ -146,6 +149,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "lpushx",
         arity: -3,
+        access: Access::All(Use::WRITE),
         flags: GROW_FAST,
         acl: ACL_WRITE_FAST,
         since: "2.2.0",
@@ -182,6 +186,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "lrem",
         arity: 4,
+        access: Access::All(Use::WRITE),
         flags: WRITE,
         acl: ACL_WRITE,
         complexity: "O(N) where N is the length of the list.",
@@ -200,6 +205,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "lset",
         arity: 4,
+        access: Access::All(Use::WRITE),
         flags: GROW,
         acl: ACL_WRITE,
         complexity: "O(N) where N is the distance to the nearer end, most of it passed over by the thousand.",
@@ -218,6 +224,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "ltrim",
         arity: 4,
+        access: Access::All(Use::WRITE),
         flags: WRITE,
         acl: ACL_WRITE,
         complexity: "O(N) where N is the number of elements removed.",
@@ -255,6 +262,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "rpush",
         arity: -3,
+        access: Access::All(Use::WRITE),
         flags: GROW_FAST,
         acl: ACL_WRITE_FAST,
         complexity: "O(N) where N is the number of elements added.",
@@ -273,6 +281,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "rpushx",
         arity: -3,
+        access: Access::All(Use::WRITE),
         flags: GROW_FAST,
         acl: ACL_WRITE_FAST,
         since: "2.2.0",

@@ -3,7 +3,7 @@
 use crate::connection::{help, nothing, unknown_subcommand};
 use crate::cx::{Cx, Run};
 use crate::host::Space;
-use crate::row::{Acl, Flag, Group, Keys, Row, Values, is, starts};
+use crate::row::{Acl, Channels, Flag, Group, Keys, Row, Values, is, starts};
 
 const BASE: Row = Row {
     keys: Keys::NONE,
@@ -31,6 +31,7 @@ pub const ROWS: &[Row] = &[
             is("PSUBSCRIBE news.*", "1) \"psubscribe\"\n2) \"news.*\"\n3) (integer) 1"),
             is("PUNSUBSCRIBE news.*", "1) \"punsubscribe\"\n2) \"news.*\"\n3) (integer) 0"),
         ],
+        channels: Channels::Patterns,
         run: |cx| subscribe(cx, Space::Pattern, "psubscribe"),
         ..BASE
     },
@@ -43,6 +44,7 @@ pub const ROWS: &[Row] = &[
         summary: "Sends a message to all who listen to a channel, and tells how many they are.",
         syntax: "channel message",
         examples: &[is("PUBLISH news hello", "(integer) 0")],
+        channels: Channels::First,
         run: |cx| publish(cx, Space::Channel),
         ..BASE
     },
@@ -80,6 +82,7 @@ pub const ROWS: &[Row] = &[
         summary: "Sends a message to all who listen to a shard channel, and tells how many they are.",
         syntax: "shardchannel message",
         examples: &[is("SPUBLISH orders hello", "(integer) 0")],
+        channels: Channels::First,
         run: |cx| publish(cx, Space::Shard),
         ..BASE
     },
@@ -95,6 +98,7 @@ pub const ROWS: &[Row] = &[
             is("SSUBSCRIBE orders", "1) \"ssubscribe\"\n2) \"orders\"\n3) (integer) 1"),
             is("SUNSUBSCRIBE orders", "1) \"sunsubscribe\"\n2) \"orders\"\n3) (integer) 0"),
         ],
+        channels: Channels::All,
         run: |cx| subscribe(cx, Space::Shard, "ssubscribe"),
         ..BASE
     },
@@ -114,6 +118,7 @@ pub const ROWS: &[Row] = &[
             ),
             is("UNSUBSCRIBE", "1) \"unsubscribe\"\n2) \"news\"\n3) (integer) 0"),
         ],
+        channels: Channels::All,
         run: |cx| subscribe(cx, Space::Channel, "subscribe"),
         ..BASE
     },

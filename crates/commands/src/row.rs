@@ -10,6 +10,10 @@ pub struct Row {
     /// Arguments with the command's name: exactly n, or at least −n, as COMMAND INFO gives it.
     pub arity: i16,
     pub keys: Keys,
+    /// What it does to the values of its keys, where its flags do not say it all.
+    pub access: Access,
+    /// The channels it names, for the rules on them.
+    pub channels: Channels,
     pub flags: &'static [Flag],
     pub acl: &'static [Acl],
     pub values: Values,
@@ -31,6 +35,8 @@ impl Row {
         name: "",
         arity: 0,
         keys: Keys::ONE,
+        access: Access::ByFlags,
+        channels: Channels::None,
         flags: &[],
         acl: &[],
         values: Values::Read,
@@ -110,6 +116,73 @@ impl Keys {
     }
 }
 
+/// What a user must be allowed to do to a key before a command may name it. Neither: the command looks at no more than
+/// whether the key is there, or what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Use {
+    pub read: bool,
+    pub write: bool,
+}
+
+impl Use {
+    pub const NONE: Use = Use { read: false, write: false };
+    pub const READ: Use = Use { read: true, write: false };
+    pub const WRITE: Use = Use { read: false, write: true };
+    pub const BOTH: Use = Use { read: true, write: true };
+
+    #[must_use]
+    pub fn and(self, other: Use) -> Use {
+        Use { read: self.read || other.read, write: self.write || other.write }
+    }
+
+    /// Whether who may do this may do that.
+    pub fn covers(self, other: Use) -> bool {
+        self.and(other) == self
+    }
+}
+
+/// The use a command makes of its keys. As in Redis, a value that is overwritten or added to without a look at it is
+/// written, not read.
+#[derive(Clone, Copy)]
+pub enum Access {
+    /// A reader reads; a writer reads and writes.
+    ByFlags,
+    All(Use),
+    /// Of the first of the keys, and of the others.
+    First(Use, Use),
+    Rule(fn(&Args<'_>) -> Use),
+}
+
+impl Row {
+    /// The use of the `nth` of its keys.
+    pub fn access(&self, nth: usize, args: &Args<'_>) -> Use {
+        match self.access {
+            Access::ByFlags if self.flags.contains(&Flag::Write) => Use::BOTH,
+            Access::ByFlags => Use::READ,
+            Access::All(access) => access,
+            Access::First(first, others) => {
+                if nth == 0 {
+                    first
+                } else {
+                    others
+                }
+            }
+            Access::Rule(rule) => rule(args),
+        }
+    }
+}
+
+/// Channels among a command's arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Channels {
+    None,
+    /// The first argument.
+    First,
+    All,
+    /// All arguments are patterns of channels.
+    Patterns,
+}
+
 /// What a command wants of its keys' values: whether reads from flash are worth starting before it runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Values {
@@ -167,6 +240,67 @@ pub enum Acl {
     Transaction,
     Scripting,
 }
+
+/// The row's ACL categories; every command is either fast or slow.
+pub fn categories(row: &Row) -> Vec<&'static str> {
+    let mut names: Vec<&'static str> = row.acl.iter().map(|&acl| category_name(acl)).collect();
+    let speed = if row.flags.contains(&Flag::Fast) { "fast" } else { "slow" };
+    if !names.contains(&"fast") && !names.contains(&"slow") {
+        names.push(speed);
+    }
+    names
+}
+
+pub fn category_name(acl: Acl) -> &'static str {
+    match acl {
+        Acl::Keyspace => "keyspace",
+        Acl::Read => "read",
+        Acl::Write => "write",
+        Acl::Set => "set",
+        Acl::SortedSet => "sortedset",
+        Acl::List => "list",
+        Acl::Hash => "hash",
+        Acl::String => "string",
+        Acl::Bitmap => "bitmap",
+        Acl::HyperLogLog => "hyperloglog",
+        Acl::Geo => "geo",
+        Acl::Stream => "stream",
+        Acl::Pubsub => "pubsub",
+        Acl::Admin => "admin",
+        Acl::Fast => "fast",
+        Acl::Slow => "slow",
+        Acl::Blocking => "blocking",
+        Acl::Dangerous => "dangerous",
+        Acl::Connection => "connection",
+        Acl::Transaction => "transaction",
+        Acl::Scripting => "scripting",
+    }
+}
+
+/// All of them, in Redis's order.
+pub const CATEGORIES: [Acl; 21] = [
+    Acl::Keyspace,
+    Acl::Read,
+    Acl::Write,
+    Acl::Set,
+    Acl::SortedSet,
+    Acl::List,
+    Acl::Hash,
+    Acl::String,
+    Acl::Bitmap,
+    Acl::HyperLogLog,
+    Acl::Geo,
+    Acl::Stream,
+    Acl::Pubsub,
+    Acl::Admin,
+    Acl::Fast,
+    Acl::Slow,
+    Acl::Blocking,
+    Acl::Dangerous,
+    Acl::Connection,
+    Acl::Transaction,
+    Acl::Scripting,
+];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Group {

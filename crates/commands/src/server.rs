@@ -10,13 +10,15 @@ mod monitor;
 
 use crate::connection::{help, is, nothing, only_here, starts, unknown_subcommand};
 use crate::cx::{Cx, Run, SYNTAX, Stop};
-use crate::row::{Acl, Flag, Group, Keys, Row, Values};
+use crate::row::{Access, Acl, Channels, Flag, Group, Keys, Row, Values};
 
 /// What is the same in most rows of this file.
 const BASE: Row = Row {
     name: "",
     arity: 0,
     keys: Keys::NONE,
+    access: Access::ByFlags,
+    channels: Channels::None,
     flags: &[],
     acl: &[Acl::Slow],
     values: Values::Untouched,

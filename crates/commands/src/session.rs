@@ -2,9 +2,11 @@
 //! its buffers or the worker that serves it.
 
 use crate::cx::{Args, OwnedArgs};
-use crate::host::Space;
+use crate::host::{Rights, Space};
 use resp::reply::Proto;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use store::Watches;
 
 /// A connection's own state. Handlers change it; the server reads it between commands.
@@ -15,6 +17,12 @@ pub struct Session {
     pub db: usize,
     pub proto: Proto,
     pub authenticated: bool,
+    /// Whose connection it is.
+    pub user: Cow<'static, str>,
+    /// What it may do; None: everything.
+    pub rights: Option<Arc<dyn Rights>>,
+    /// The version of the users that `rights` are of.
+    pub user_version: u64,
     pub reply: Reply,
     /// Close once the replies so far are sent (QUIT, CLIENT KILL of itself).
     pub close: bool,
@@ -138,6 +146,9 @@ impl Session {
             db: 0,
             proto: Proto::Resp2,
             authenticated,
+            user: "default".into(),
+            user_version: 0,
+            rights: None,
             reply: Reply::On,
             close: false,
             no_evict: false,
@@ -152,6 +163,12 @@ impl Session {
             listens_only: false,
             subscriptions: None,
         }
+    }
+
+    /// Whether there is anything that it may not do: the one question before a command of most connections.
+    #[inline]
+    pub fn is_confined(&self) -> bool {
+        self.rights.is_some() | !self.authenticated | self.listens_only | self.monitors
     }
 
     pub fn set_proto(&mut self, proto: Proto) {
@@ -203,10 +220,9 @@ impl Session {
     }
 
     /// RESET: as after connecting, but for the id and the library that speaks.
-    pub fn reset(&mut self, authenticated: bool) {
+    pub fn reset(&mut self) {
         self.db = 0;
         self.set_proto(Proto::Resp2);
-        self.authenticated = authenticated;
         self.reply = Reply::On;
         self.no_evict = false;
         self.no_touch = false;

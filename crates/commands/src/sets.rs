@@ -9,7 +9,7 @@ pub(crate) use sample::count_of;
 
 use crate::cx::{Cx, Run, Stop};
 use crate::number;
-use crate::row::{Acl, Flag, Group, Keys, Row, is, only_here};
+use crate::row::{Access, Acl, Flag, Group, Keys, Row, Use, is, only_here};
 use crate::scan::{INVALID_CURSOR, SCAN_COUNT, ScanOf, ScanOptions};
 use algebra::Operation;
 use form::{Draft, Limits, Member, Set, set};
@@ -30,6 +30,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "sadd",
         arity: -3,
+        access: Access::All(Use::WRITE),
         flags: &[Flag::Write, Flag::Denyoom, Flag::Fast],
         acl: ACL_WRITE_FAST,
         complexity: "O(N) where N is the number of members to add.",
@@ -49,6 +50,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "scard",
         arity: 2,
+        access: Access::All(Use::NONE),
         flags: READ_FAST,
         acl: ACL_READ_FAST,
         complexity: "O(1); a compact set is walked.",
@@ -90,6 +92,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "sdiffstore",
         arity: -3,
+        access: Access::First(Use::WRITE, Use::READ),
         keys: Keys::ALL,
         flags: &[Flag::Write, Flag::Denyoom],
         acl: ACL_WRITE,
@@ -153,6 +156,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "sinterstore",
         arity: -3,
+        access: Access::First(Use::WRITE, Use::READ),
         keys: Keys::ALL,
         flags: &[Flag::Write, Flag::Denyoom],
         acl: ACL_WRITE,
@@ -172,6 +176,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "sismember",
         arity: 3,
+        access: Access::All(Use::NONE),
         flags: READ_FAST,
         acl: ACL_READ_FAST,
         summary: "Tells whether a set has a member.",
@@ -228,6 +233,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "smove",
         arity: 4,
+        access: Access::First(Use::BOTH, Use::WRITE),
         keys: Keys::Range { first: 1, last: 2, step: 1 },
         flags: &[Flag::Write, Flag::Fast],
         acl: ACL_WRITE_FAST,
@@ -288,6 +294,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "srem",
         arity: -3,
+        access: Access::All(Use::WRITE),
         flags: &[Flag::Write, Flag::Fast],
         acl: ACL_WRITE_FAST,
         complexity: "O(N) where N is the number of members to remove.",
@@ -347,6 +354,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "sunionstore",
         arity: -3,
+        access: Access::First(Use::WRITE, Use::READ),
         keys: Keys::ALL,
         flags: &[Flag::Write, Flag::Denyoom],
         acl: ACL_WRITE,

@@ -3,7 +3,7 @@
 
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop, WRONG_TYPE, invalid_expire, wrong_arity};
 use crate::number::int_or_error;
-use crate::row::{Acl, Flag, Group, Keys, Row, Values, is};
+use crate::row::{Access, Acl, Flag, Group, Keys, Row, Use, Values, is};
 use smallvec::SmallVec;
 use store::{Class, Cold, Kind, Value};
 
@@ -23,6 +23,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "append",
         arity: 3,
+        access: Access::All(Use::WRITE),
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         since: "2.0.0",
@@ -148,6 +149,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "mset",
         arity: -3,
+        access: Access::All(Use::WRITE),
         keys: PAIRS,
         flags: WRITE,
         acl: ACL_WRITE,
@@ -167,6 +169,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "msetnx",
         arity: -3,
+        access: Access::All(Use::WRITE),
         keys: PAIRS,
         flags: WRITE,
         acl: ACL_WRITE,
@@ -187,6 +190,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "psetex",
         arity: 4,
+        access: Access::All(Use::WRITE),
         flags: WRITE,
         acl: ACL_WRITE,
         values: Values::Untouched,
@@ -204,6 +208,10 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "set",
         arity: -3,
+        access: Access::Rule(|args| {
+            let reads = args.from(3).any(|word| word.eq_ignore_ascii_case(b"get"));
+            if reads { Use::BOTH } else { Use::WRITE }
+        }),
         flags: WRITE,
         acl: ACL_WRITE,
         values: Values::Untouched,
@@ -226,6 +234,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "setex",
         arity: 4,
+        access: Access::All(Use::WRITE),
         flags: WRITE,
         acl: ACL_WRITE,
         values: Values::Untouched,
@@ -244,6 +253,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "setnx",
         arity: 3,
+        access: Access::All(Use::WRITE),
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         values: Values::Untouched,
@@ -261,6 +271,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "setrange",
         arity: 4,
+        access: Access::All(Use::WRITE),
         flags: WRITE,
         acl: ACL_WRITE,
         since: "2.2.0",
@@ -282,6 +293,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "strlen",
         arity: 2,
+        access: Access::All(Use::NONE),
         flags: READ_FAST,
         acl: ACL_READ_FAST,
         since: "2.2.0",

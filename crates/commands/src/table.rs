@@ -3,8 +3,8 @@
 
 use crate::row::Row;
 use crate::{
-    bitfield, bitmaps, connection, counters, databases, expiry, hashes, hyperloglog, keys, lcs, lists, object, pubsub,
-    server, sets, strings, transactions, zsets,
+    acl, bitfield, bitmaps, connection, counters, databases, expiry, hashes, hyperloglog, keys, lcs, lists, object,
+    pubsub, server, sets, strings, transactions, zsets,
 };
 
 /// The families, a line each, in the order in which COMMAND lists them.
@@ -31,6 +31,7 @@ static FAMILIES: &[&[Row]] = &[
     pubsub::ROWS,
     transactions::ROWS,
     connection::ROWS,
+    acl::ROWS,
     server::ROWS,
 ];
 

@@ -2,7 +2,7 @@
 
 mod harness;
 
-use commands::{Acl, Args, Flag, Keys, Row, Values, table};
+use commands::{Access, Acl, Args, Flag, Keys, Row, Use, Values, table};
 use harness::RealRedis;
 use resp::Span;
 use resp::client::Value;
@@ -234,6 +234,41 @@ fn rows_are_what_command_info_of_a_real_redis_says() {
         };
         let positions: Vec<Value> = positions.iter().map(|&at| Value::Int(at.into())).collect();
         differ("keys", format!("{positions:?}"), format!("{:?}", &info[3..6]));
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// What Redis's key specifications say, in order: reading, and writing. A row may ask for more of a user, never for less.
+#[test]
+fn no_key_is_used_more_than_a_user_was_asked_for() {
+    let Some(mut redis) = RealRedis::start() else { return };
+    let mut failures = Vec::new();
+    for (name, row) in all() {
+        if matches!(row.keys, Keys::None | Keys::NotKeys { .. }) {
+            continue;
+        }
+        let Value::Array(infos) = redis.value(&[b"COMMAND", b"INFO", name.as_bytes()]) else { panic!("an array") };
+        let Some(Value::Array(info)) = infos.first() else { continue };
+        let Value::Array(specs) = &info[8] else { panic!("key specifications") };
+        for (nth, spec) in specs.iter().enumerate() {
+            let Value::Array(fields) = spec else { panic!("a specification") };
+            let at = fields.iter().position(|field| matches!(field, Value::Bulk(name) if name == b"flags"));
+            let Some(Value::Array(flags)) = at.and_then(|at| fields.get(at + 1)) else {
+                panic!("its flags: {fields:?}")
+            };
+            let says =
+                |word: &str| flags.iter().any(|flag| matches!(flag, Value::Simple(text) if text == word.as_bytes()));
+            // What such a command does is told by its arguments.
+            if says("variable_flags") {
+                continue;
+            }
+            let theirs = Use { read: says("access"), write: says("insert") || says("update") || says("delete") };
+            let ours = row.access(nth, &Args::new(b"", &[]));
+            let exact = !matches!(row.access, Access::ByFlags);
+            if !ours.covers(theirs) || exact && ours != theirs {
+                failures.push(format!("{name}: key {nth} {ours:?}, there {theirs:?}"));
+            }
+        }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }

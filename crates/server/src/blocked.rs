@@ -9,6 +9,7 @@
 //! Every run of a blocked command holds the stripes of all its keys and, inside them, the lock of its [`State`]. Who has
 //! only the latter (a timeout, CLIENT UNBLOCK) finds the client waiting or done, never in between.
 
+use crate::acl;
 use crate::clients::Card;
 use crate::session::{Connection, End};
 use crate::thread::{Live, Worker};
@@ -18,6 +19,7 @@ use commands::session::{Reply, Session};
 use commands::{Args, Block, Cx, Row, Stop};
 use parking_lot::Mutex;
 use resp::{Out, Proto, Span};
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
@@ -36,6 +38,7 @@ pub struct Blocked {
     bytes: Box<[u8]>,
     spans: Box<[Span]>,
     client: u64,
+    user: Cow<'static, str>,
     db: usize,
     proto: Proto,
     touch: bool,
@@ -98,6 +101,7 @@ impl Blocked {
             bytes: bytes.into(),
             spans: spans.into(),
             client: card.id,
+            user: cx.session.user.clone(),
             db: cx.ks.db(),
             proto: cx.out.proto(),
             touch: !cx.session.no_touch,
@@ -113,6 +117,14 @@ impl Blocked {
 
     fn args(&self) -> Args<'_> {
         Args::new(&self.bytes, &self.spans)
+    }
+
+    /// Why its user may not run it any more.
+    fn denied(&self, worker: &Worker, session: &Session) -> Option<String> {
+        session.rights.as_ref()?;
+        let command = worker.node.directory.find(&self.args()[0])?;
+        let denial = acl::check(worker, session, command, self.args(), acl::Context::TopLevel).err()?;
+        Some(acl::refusal(session, command, denial))
     }
 
     /// Ends the wait from outside. False: it was over already.
@@ -164,6 +176,10 @@ fn attempt(worker: &Worker, live: &Live, blocked: &Blocked, own: bool, resume: &
     resume.client = blocked.client;
     let mut session = Session::new(blocked.client, true, false);
     (session.db, session.proto) = (blocked.db, blocked.proto);
+    session.user = blocked.user.clone();
+    acl::refresh(&worker.node, &mut session);
+    // What it may do may have changed since.
+    let denied = blocked.denied(worker, &session);
     let mut cx = Cx {
         args: blocked.args(),
         keys: &keys,
@@ -181,7 +197,10 @@ fn attempt(worker: &Worker, live: &Live, blocked: &Blocked, own: bool, resume: &
         Phase::Served | Phase::Failed | Phase::Ended(_) => return Attempt::Nothing,
     }
     let begun = worker.ticks();
-    let result = (blocked.row.run)(&mut cx);
+    let result = match denied {
+        Some(text) => Err(Stop::Error(text.into())),
+        None => (blocked.row.run)(&mut cx),
+    };
     let nanos = worker.nanos(begun, worker.ticks());
     let error = match result {
         Ok(()) => None,

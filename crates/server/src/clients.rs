@@ -7,6 +7,7 @@ use commands::host::{ClientFilter, ClientKind, Killed, Pause, Space};
 use commands::session::{Labels, Session};
 use parking_lot::Mutex;
 use rustix::net::{SendFlags, Shutdown};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -88,6 +89,7 @@ pub struct Card {
     listens_to: [AtomicU32; 3],
     /// The command that waits for a key.
     pub blocked: Mutex<Option<Arc<Blocked>>>,
+    user: Mutex<Cow<'static, str>>,
     pub labels: Mutex<Labels>,
 }
 
@@ -117,10 +119,24 @@ impl Card {
         self.multi.store(multi.map_or(NO_MULTI, |multi| multi.commands.len()), Relaxed);
         self.multi_bytes.store(multi.map_or(0, |multi| multi.bytes), Relaxed);
         self.watches.store(session.watches.len(), Relaxed);
+        {
+            let mut user = self.user.lock();
+            if *user != session.user {
+                user.clone_from(&session.user);
+            }
+        }
         let mut labels = self.labels.lock();
         if *labels != session.labels {
             labels.clone_from(&session.labels);
         }
+    }
+
+    pub fn user(&self) -> Cow<'static, str> {
+        self.user.lock().clone()
+    }
+
+    pub fn is_of(&self, user: &str) -> bool {
+        *self.user.lock() == user
     }
 
     /// Sends what the socket takes at once; None: nothing, or it has failed, which the connection's task will find.
@@ -147,7 +163,7 @@ impl Card {
             && filter.addr.as_ref().is_none_or(|addr| *addr == self.peer.addr())
             && filter.laddr.as_ref().is_none_or(|addr| *addr == self.peer.laddr())
             && filter.kind.is_none_or(|kind| kind == self.kind())
-            && filter.user.as_ref().is_none_or(|user| user == "default")
+            && filter.user.as_ref().is_none_or(|user| self.is_of(user))
             && filter.age_s_min.is_none_or(|age| now_ms.saturating_sub(self.created_ms) / 1000 >= age)
     }
 
@@ -188,7 +204,7 @@ impl Card {
             "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} multi={} watch={} \
              qbuf={query} qbuf-free={query_free} argv-mem=0 multi-mem={} rbs=0 rbp=0 obl={output} oll={outbox_count} \
              omem={} \
-             tot-mem={} events={} cmd={command} user=default redir={} resp={} lib-name={} lib-ver={}",
+             tot-mem={} events={} cmd={command} user={} redir={} resp={} lib-name={} lib-ver={}",
             self.id,
             self.peer.addr(),
             self.peer.laddr(),
@@ -207,6 +223,7 @@ impl Card {
             output + outbox,
             self.memory_bytes(),
             if output + outbox > 0 { "rw" } else { "r" },
+            self.user(),
             if is(following::ON) { self.redirect.load(Relaxed) as i64 } else { -1 },
             if self.resp3.load(Relaxed) { 3 } else { 2 },
             labels.lib_name,
@@ -287,6 +304,7 @@ impl Clients {
             monitors: AtomicBool::new(false),
             listens_to: Default::default(),
             blocked: Mutex::default(),
+            user: Mutex::new("default".into()),
             labels: Mutex::default(),
         });
         self.count.fetch_add(1, Relaxed);

@@ -39,7 +39,7 @@ pub struct Command {
     pub row: &'static Row,
     /// Dense, from 0: the place of its statistics.
     pub id: usize,
-    /// As INFO commandstats prints it: `get`, `client|list`.
+    /// As INFO commandstats and users' rules name it, whatever it was renamed to: `get`, `client|list`.
     pub name: &'static str,
     pub bits: u32,
     pub subcommands: Vec<Command>,
@@ -223,6 +223,11 @@ impl Directory {
             }
             at = (at + 1) % BUCKETS;
         }
+    }
+
+    /// The name of the command with that number, as CLIENT LIST shows it.
+    pub fn name(&self, id: usize) -> &'static str {
+        self.all().find(|command| command.id == id).map_or("NULL", |command| command.name)
     }
 
     /// Commands and subcommands, in no order.

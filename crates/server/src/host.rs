@@ -1,11 +1,12 @@
 //! Owns the server's answers to the commands that ask about it. Never parses an argument and never writes a reply.
 
 use crate::clients::following;
+use crate::config::Secret;
 use crate::memory::{self, Allocator};
 use crate::start::apply_to_store;
 use crate::thread::{Worker, wall_ms};
 use commands::host::{
-    ClientFilter, CommandLatency, Host, Killed, LatencyEvent, MemoryFigures, Pause, SlowCommand, Space, Unblock,
+    Access, ClientFilter, CommandLatency, Host, Killed, LatencyEvent, MemoryFigures, Pause, SlowCommand, Space, Unblock,
 };
 use commands::session::Session;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,22 +20,8 @@ impl Host for Worker {
         Worker::time_us(self)
     }
 
-    fn password_required(&self) -> bool {
-        self.live().config.requirepass.is_some()
-    }
-
-    fn password_matches(&self, user: &[u8], password: &[u8]) -> bool {
-        let live = self.live();
-        let matches = match &live.config.requirepass {
-            // The default user without a password takes any.
-            None => true,
-            Some(secret) => same(secret.expose().as_bytes(), password),
-        };
-        let matches = matches && user == b"default";
-        if !matches {
-            self.stats().auth_failures.add(1);
-        }
-        matches
+    fn access(&self) -> &dyn Access {
+        self
     }
 
     fn debug_allowed(&self, session: &Session) -> bool {
@@ -42,15 +29,11 @@ impl Host for Worker {
     }
 
     fn client_list(&self, me: &Session, filter: &ClientFilter) -> String {
-        let name = |id| match self.node.directory.all().find(|command| command.id == id) {
-            Some(command) => command.name,
-            None => "NULL",
-        };
         // The caller's own line: what it changed in this batch is published.
         if let Some(mine) = self.node.clients.card(me.id) {
             mine.publish(me);
         }
-        self.node.clients.list(filter, wall_ms(), &name)
+        self.node.clients.list(filter, wall_ms(), &|id| self.node.directory.name(id))
     }
 
     fn client_kill(&self, me: &Session, filter: &ClientFilter) -> Killed {
@@ -132,12 +115,22 @@ impl Host for Worker {
     fn config_set(&self, me: &Session, pairs: &[(&[u8], &[u8])]) -> Result<(), String> {
         let before = self.node.config.snapshot();
         self.node.config.set_as(pairs, me.local)?;
-        apply_to_store(&self.node.store, &before, &self.node.config.snapshot());
+        let now = self.node.config.snapshot();
+        apply_to_store(&self.node.store, &before, &now);
+        if pairs.iter().any(|(name, _)| name.eq_ignore_ascii_case(b"requirepass")) {
+            self.node.users.require_password(now.requirepass.as_ref().map(Secret::expose));
+        }
         Ok(())
     }
 
     fn config_rewrite(&self) -> Result<(), String> {
-        self.node.config.rewrite()
+        let config = self.node.config.snapshot();
+        // Users who have a file of their own are not the configuration's.
+        let users = config
+            .aclfile
+            .is_none()
+            .then(|| self.node.users.directives(config.requirepass.as_ref().map(Secret::expose)));
+        self.node.config.rewrite(users)
     }
 
     fn reset_stats(&self) {
@@ -247,27 +240,5 @@ impl Host for Worker {
 
     fn set_active_expire(&self, on: bool) {
         self.node.store.set_active_expire(on);
-    }
-}
-
-/// Equality in a time that depends on the lengths only.
-fn same(secret: &[u8], given: &[u8]) -> bool {
-    let mut differs = u8::from(secret.len() != given.len());
-    for (i, &byte) in given.iter().enumerate() {
-        differs |= byte ^ secret[i % secret.len().max(1)];
-    }
-    std::hint::black_box(differs) == 0
-}
-
-#[cfg(test)]
-mod tests {
-    use super::same;
-
-    #[test]
-    fn passwords_are_equal_only_when_all_of_them_is() {
-        assert!(same(b"secret", b"secret"));
-        for given in ["", "s", "Secret", "secreT", "secretsecret", "secret "] {
-            assert!(!same(b"secret", given.as_bytes()), "{given}");
-        }
     }
 }

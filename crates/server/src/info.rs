@@ -333,9 +333,9 @@ fn stats(facts: &Facts<'_>, text: &mut Text) {
         ("instantaneous_eventloop_cycles_per_sec", &0),
         ("instantaneous_eventloop_duration_usec", &0),
         ("acl_access_denied_auth", &all.sum(|worker| &worker.auth_failures)),
-        ("acl_access_denied_cmd", &0),
-        ("acl_access_denied_key", &0),
-        ("acl_access_denied_channel", &0),
+        ("acl_access_denied_cmd", &all.sum(|worker| &worker.acl_denied_commands)),
+        ("acl_access_denied_key", &all.sum(|worker| &worker.acl_denied_keys)),
+        ("acl_access_denied_channel", &all.sum(|worker| &worker.acl_denied_channels)),
     ]);
 }
 

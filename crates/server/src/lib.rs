@@ -4,12 +4,14 @@
 //! connection and its buffers, `park` is every way of waiting but for a key, which is `blocked`'s, `directory` leads from a name to a command's row.
 //! `thread` is a worker with its runtime, `node` what all workers share, `start` a server's beginning and end,
 //! `listen` its sockets, `clients` the register of connections. `stats`, `info`, `memory` and `log` say what happens;
+//! `acl` is who may do what;
 //! `pubsub`, `tracking` and `monitors` know who hears of what, `notify` what the store says of its keys, `outbox` is
 //! what others send to a connection;
 //! `host` answers the commands about the server itself; [`config`] is the configuration.
 //!
 //! Knows no value's type and no page's format.
 
+mod acl;
 mod blocked;
 mod clients;
 pub mod config;

@@ -201,7 +201,7 @@ fn admit(node: &Node, socket: Socket, peer: Peer) {
     if node.posts.iter().map(connections).sum::<usize>() >= config.maxclients.min(node.clients_cap.load(Relaxed)) {
         return refuse(socket, b"-ERR max number of clients reached\r\n");
     }
-    if config.protected_mode && config.requirepass.is_none() && !peer.is_local() {
+    if config.protected_mode && node.users.default_user().nopass && !peer.is_local() {
         return refuse(socket, PROTECTED);
     }
     let post = node.posts.iter().min_by_key(|post| connections(post)).expect("there is a worker");

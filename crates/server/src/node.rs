@@ -1,5 +1,6 @@
 //! Owns what all workers of a node share. Never knows a socket or a task.
 
+use crate::acl::Users;
 use crate::clients::Clients;
 use crate::config::ConfigStore;
 use crate::directory::Directory;
@@ -22,6 +23,7 @@ pub struct Node {
     pub directory: Directory,
     pub clients: Clients,
     pub pubsub: PubSub,
+    pub users: Users,
     pub tracking: Tracking,
     pub monitors: Monitors,
     pub stats: Stats,

@@ -85,6 +85,11 @@ impl PubSub {
         self.topics(space).by_name.read().get(name).map_or(0, BTreeMap::len)
     }
 
+    pub fn subscribers(&self, space: Space, name: &[u8]) -> Vec<Arc<Card>> {
+        let by_name = self.topics(space).by_name.read();
+        by_name.get(name).map_or(Vec::new(), |subscribers| subscribers.values().cloned().collect())
+    }
+
     pub fn names(&self, space: Space, pattern: Option<&[u8]>) -> Vec<Box<[u8]>> {
         let by_name = self.topics(space).by_name.read();
         let fits = |name: &[u8]| pattern.is_none_or(|pattern| glob::matches(pattern, name, false));

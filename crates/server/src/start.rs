@@ -1,8 +1,9 @@
 //! Owns a server's beginning and end: what is opened in which order, the clock's duties, and the way down.
 //! Never serves a connection.
 
+use crate::acl::Users;
 use crate::clients::{Card, Clients};
-use crate::config::{self, Compression, Config, ConfigStore, FlashIo, Policy};
+use crate::config::{self, Compression, Config, ConfigStore, FlashIo, Policy, Secret};
 use crate::directory::Directory;
 use crate::listen::{self, Listeners};
 use crate::log::{self, Log};
@@ -55,6 +56,7 @@ pub fn run(config_store: Arc<ConfigStore>) -> io::Result<()> {
     let flash = open_flash(&config)?;
     let directory = Directory::new(commands::table::all(), &config.rename_commands).map_err(io::Error::other)?;
     let workers = config.io_threads.max(1);
+    let users = users(&config).map_err(io::Error::other)?;
     let store = Store::new(&StoreConfig {
         workers,
         databases: config.databases,
@@ -79,6 +81,7 @@ pub fn run(config_store: Arc<ConfigStore>) -> io::Result<()> {
         store,
         clients: Clients::default(),
         pubsub: PubSub::default(),
+        users,
         tracking: Tracking::default(),
         monitors: Monitors::default(),
         slow_log: SlowLog::default(),
@@ -171,12 +174,37 @@ fn policy(policy: Policy) -> store::Policy {
     }
 }
 
+/// The users there are at the start.
+fn users(config: &Config) -> Result<Users, String> {
+    let users = Users::default();
+    users.require_password(config.requirepass.as_ref().map(Secret::expose));
+    let Some(path) = &config.aclfile else {
+        users.take_directives(&config.users, config.acl_pubsub_all)?;
+        return Ok(users);
+    };
+    if !config.users.is_empty() {
+        return Err(
+            "users are defined by `user` directives and there is an aclfile too: only one of them may be".into()
+        );
+    }
+    users.replace(Users::read_file(path, config.acl_pubsub_all)?);
+    Ok(users)
+}
+
 /// From the system's generator: cold keys are told apart by a hash whose secret nobody may know.
 fn random() -> u64 {
     let mut bytes = [0u8; 8];
-    let got = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty());
-    assert_eq!(got, Ok(8), "the system gives random bytes");
+    fill_random(&mut bytes);
     u64::from_ne_bytes(bytes)
+}
+
+/// From the system's generator.
+pub fn fill_random(bytes: &mut [u8]) {
+    for portion in bytes.chunks_mut(256) {
+        // So few bytes are given whole.
+        let got = rustix::rand::getrandom(&mut *portion, rustix::rand::GetRandomFlags::empty());
+        assert_eq!(got, Ok(portion.len()), "the system gives random bytes");
+    }
 }
 
 /// Raises the limit of open files to what `maxclients` needs, as far as the system allows. Returns the number of

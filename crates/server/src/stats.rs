@@ -79,6 +79,9 @@ pub struct WorkerStats {
     /// Times a writer waited for room.
     pub room_waits: Counter,
     pub auth_failures: Counter,
+    pub acl_denied_commands: Counter,
+    pub acl_denied_keys: Counter,
+    pub acl_denied_channels: Counter,
     /// Reading commands that found all they needed in RAM, and those that did not.
     pub ram_latency: Histogram,
     pub flash_latency: Histogram,
@@ -125,6 +128,9 @@ impl WorkerStats {
             &self.flash_waits,
             &self.room_waits,
             &self.auth_failures,
+            &self.acl_denied_commands,
+            &self.acl_denied_keys,
+            &self.acl_denied_channels,
         ] {
             counter.reset();
         }

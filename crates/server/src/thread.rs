@@ -1,6 +1,7 @@
 //! Owns a worker: its thread, its runtime, its side of the store, and what its connections share.
 //! Never knows a command.
 
+use crate::acl;
 use crate::clients::Peer;
 use crate::config::{Config, Policy};
 use crate::node::Node;
@@ -365,8 +366,8 @@ fn connect(worker: &Rc<Worker>, Arrival { socket, peer }: Arrival) -> io::Result
     };
     let is_local = peer.is_local();
     let card = worker.node.clients.add(fd, peer, worker.index, wall_ms());
-    let authenticated = worker.live().config.requirepass.is_none();
-    let session = Session::new(card.id, authenticated, is_local);
+    let mut session = Session::new(card.id, false, is_local);
+    acl::begin(&worker.node, &mut session);
     Ok(Connection { worker: Rc::clone(worker), stream, session, card, work: None })
 }
 

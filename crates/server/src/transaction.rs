@@ -1,12 +1,14 @@
 //! Owns carrying out a transaction: what is queued runs as one, with the stripes of all its keys and of the watched
 //! ones locked. Never knows what a command does.
 
+use crate::acl::{self, Context};
 use crate::clients::Card;
 use crate::directory::{Command, bit};
 use crate::park::Wait;
 use crate::session::{Current, End, Work};
 use crate::thread::{Live, Worker};
 use crate::worker::{Halt, inside, keys, prefetch, read_failed};
+use commands::host::Denial;
 use commands::session::{Multi, Session};
 use commands::{Args, Stop, unknown_subcommand};
 use resp::Out;
@@ -141,6 +143,22 @@ fn carry_out(
     }
     Out::new(output, session.proto).array(steps.len());
     for step in &steps {
+        if let Err(denial) = acl::check(worker, session, step.command, step.args, Context::Multi) {
+            let text = format!(
+                "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This \
+                 command is no longer allowed for the following reason: {}",
+                match denial {
+                    Denial::Command => "no permission to execute the command or subcommand",
+                    Denial::Key(_) => "no permission to touch the specified keys",
+                    Denial::Channel(_) => {
+                        "no permission to access one of the channels used as arguments to the command"
+                    }
+                }
+            );
+            Out::new(output, session.proto).error(&text);
+            worker.stats().error(&text);
+            continue;
+        }
         inside(worker, live, session, card, &mut ks, step.command, step.args, &all[step.keys.clone()], output);
         // It is too much to be sent anyway: the rest runs, its replies are not kept.
         output.truncate(live.output_bytes_max.saturating_add(1));

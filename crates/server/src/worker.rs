@@ -1,6 +1,7 @@
 //! Owns the way of one command: receive → parse → admit → prefetch → run → park → reply.
 //! Never knows how bytes reach the socket (`session`), how a wait is waited (`park`), or what a command does.
 
+use crate::acl::{self, Context};
 use crate::blocked::{self, Blocked};
 use crate::clients::Card;
 use crate::directory::{Command, bit};
@@ -130,6 +131,7 @@ fn run(connection: &mut Connection) -> Ran {
     let started = worker.ticks();
     let mut ticks = started;
     let mut last = None;
+    acl::refresh(&worker.node, session);
     let ran = loop {
         let Some(&place) = work.batch.commands.get(work.batch.next) else { break Ran::All };
         if work.batch.next >= work.batch.prepared {
@@ -186,6 +188,7 @@ fn run(connection: &mut Connection) -> Ran {
         card.outbox.drain_into(&mut work.output);
         if session.changed {
             session.changed = false;
+            acl::refresh(&worker.node, session);
             card.publish(session);
         }
         if session.close {
@@ -491,9 +494,17 @@ fn show(worker: &Worker, session: &Session, card: &Card, command: &Command, args
     }
 }
 
-/// Why a connection that listens or monitors may not run this command.
+/// Why a connection that is not everybody's and its own may not run this command: one that has not said whose it is,
+/// whose user may not, one that listens or monitors.
 #[cold]
-fn confined(session: &Session, command: &Command) -> Option<Cow<'static, str>> {
+fn confined(worker: &Worker, session: &Session, command: &Command, args: Args<'_>) -> Option<Cow<'static, str>> {
+    if !session.authenticated && !command.is(bit::NO_AUTH) && !worker.node.users.default_is_open() {
+        return Some("NOAUTH Authentication required.".into());
+    }
+    let context = if session.multi.is_some() { Context::Multi } else { Context::TopLevel };
+    if let Err(denial) = acl::check(worker, session, command, args, context) {
+        return Some(acl::refusal(session, command, denial).into());
+    }
     if session.listens_only && !command.is(bit::LISTENER) {
         let text = format!(
             "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this \
@@ -533,11 +544,8 @@ fn admit<'w>(
         let text = format!("ERR wrong number of arguments for '{}' command", command.name);
         return Err(refused(worker, command, text.into()));
     }
-    if !session.authenticated && !command.is(bit::NO_AUTH) {
-        return Err(refused(worker, command, "NOAUTH Authentication required.".into()));
-    }
-    if (session.listens_only || session.monitors)
-        && let Some(text) = confined(session, command)
+    if session.is_confined()
+        && let Some(text) = confined(worker, session, command, args)
     {
         return Err(refused(worker, command, text));
     }

@@ -22,11 +22,11 @@ pub(crate) struct Hand {
     high: u64,
     /// Stripes entered since something last left RAM.
     pub fruitless: usize,
-    /// Leaves whose victims go alone, because what lay near the last one was in use.
+    /// Leaves whose victims go alone, because most of what lay near the last one was in use.
     alone: u32,
 }
 
-/// After neighbours of which three quarters were in use, so many leaves' victims go alone.
+/// After neighbours of which most were in use, so many leaves' victims go alone.
 const LEAVES_ALONE: u32 = 31;
 
 /// A dirty value that is to be written. The stripe is locked while the lane copies it.
@@ -206,7 +206,7 @@ impl Hand {
             self.fruitless = 0;
             store.counters.add(Counter::DemotionsClean, chilled as u64);
         }
-        if used > 3 * gone {
+        if used > gone {
             self.alone = LEAVES_ALONE;
         }
         slice

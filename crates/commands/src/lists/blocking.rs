@@ -4,7 +4,7 @@ use super::moves::{TWO, end_and_count, move_one, pop_first};
 use super::{BASE, End};
 use crate::block::{Block, until_seconds};
 use crate::cx::{Cx, Run};
-use crate::row::{Acl, Flag, Keys, Row, is};
+use crate::row::{Access, Acl, Flag, Keys, Row, Use, is};
 use store::Kind;
 
 const ACL: &[Acl] = &[Acl::Write, Acl::List, Acl::Slow, Acl::Blocking];
@@ -18,6 +18,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "blmove",
         arity: 6,
+        access: Access::First(Use::BOTH, Use::WRITE),
         since: "6.2.0",
         summary: "Moves an element as LMOVE does, waiting for one if there is none.",
         syntax: "source destination <LEFT | RIGHT> <LEFT | RIGHT> timeout",
@@ -91,6 +92,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "brpoplpush",
         arity: 4,
+        access: Access::First(Use::BOTH, Use::WRITE),
         since: "2.2.0",
         summary: "Moves an element as RPOPLPUSH does, waiting for one if there is none.",
         syntax: "source destination timeout",

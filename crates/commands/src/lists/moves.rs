@@ -3,7 +3,7 @@
 use super::{ACL_WRITE, BASE, End, GROW, WRONG_TYPE_REPLY, elements, push, take};
 use crate::cx::{Args, Cx, SYNTAX, Stop};
 use crate::number::int;
-use crate::row::{Flag, Keys, Row, is};
+use crate::row::{Access, Flag, Keys, Row, Use, is};
 
 /// A source and a destination.
 pub(super) const TWO: Keys = Keys::Range { first: 1, last: 2, step: 1 };
@@ -12,6 +12,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "lmove",
         arity: 5,
+        access: Access::First(Use::BOTH, Use::WRITE),
         keys: TWO,
         flags: GROW,
         acl: ACL_WRITE,
@@ -64,6 +65,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "rpoplpush",
         arity: 3,
+        access: Access::First(Use::BOTH, Use::WRITE),
         keys: TWO,
         flags: GROW,
         acl: ACL_WRITE,

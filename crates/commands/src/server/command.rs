@@ -5,7 +5,7 @@ use super::{BASE, WATCH};
 use crate::connection::{help, is, only_here, starts, unknown_subcommand};
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
 use crate::glob;
-use crate::row::{Acl, Flag, Group, Keys, Row};
+use crate::row::{Acl, Flag, Group, Keys, Row, Use, categories};
 use crate::table;
 use resp::reply::Out;
 
@@ -194,13 +194,19 @@ fn write_info(out: &mut Out<'_>, container: Option<&str>, row: &'static Row) {
     }
 }
 
-/// What is done to a command's keys, in the words of Redis's key specifications: all that a writer might do, since
-/// rows do not say whether it reads the value it replaces.
-fn access(row: &Row) -> &'static [&'static str] {
+/// What a command does to the value of a key, in the words of Redis's key specifications. Rows do not say which kind of
+/// change it is (insert, delete): every one is an update here.
+fn access(row: &Row, access: Use) -> &'static [&'static str] {
     if matches!(row.keys, Keys::NotKeys { .. }) {
         return &["not_key"];
     }
-    if row.flags.contains(&Flag::Write) { &["RW", "access", "update"] } else { &["RO", "access"] }
+    match (row.flags.contains(&Flag::Write), access) {
+        (false, Use::NONE) => &["RO"],
+        (false, _) => &["RO", "access"],
+        (true, Use::READ) => &["RO", "access"],
+        (true, Use::WRITE) => &["RW", "update"],
+        (true, _) => &["RW", "access", "update"],
+    }
 }
 
 fn write_key_specs(out: &mut Out<'_>, row: &Row) {
@@ -217,7 +223,7 @@ fn write_key_specs(out: &mut Out<'_>, row: &Row) {
     out.set(1);
     out.map(3);
     out.bulk(b"flags");
-    let access = access(row);
+    let access = access(row, row.access(0, &Args::new(b"", &[])));
     out.set(access.len());
     access.iter().for_each(|word| out.simple(word));
     out.bulk(b"begin_search");
@@ -357,11 +363,11 @@ fn get_keys(cx: &mut Cx<'_>, with_flags: bool) -> Run {
         return Err(Stop::error("ERR Invalid arguments specified for command"));
     }
     cx.out.array(positions.len());
-    for at in positions {
+    for (nth, at) in positions.into_iter().enumerate() {
         if with_flags {
             cx.out.array(2);
             cx.out.bulk(&args[at]);
-            let access = access(row);
+            let access = access(row, row.access(nth, &args));
             cx.out.set(access.len());
             access.iter().for_each(|word| cx.out.simple(word));
         } else {
@@ -393,42 +399,6 @@ fn flag_name(flag: Flag) -> Option<&'static str> {
         Flag::AllowBusy => "allow_busy",
         Flag::Keyspace => return None,
     })
-}
-
-/// The row's ACL categories; every command is either fast or slow.
-fn categories(row: &Row) -> Vec<&'static str> {
-    let mut names: Vec<&'static str> = row.acl.iter().map(|&acl| category_name(acl)).collect();
-    let speed = if row.flags.contains(&Flag::Fast) { "fast" } else { "slow" };
-    if !names.contains(&"fast") && !names.contains(&"slow") {
-        names.push(speed);
-    }
-    names
-}
-
-fn category_name(acl: Acl) -> &'static str {
-    match acl {
-        Acl::Keyspace => "keyspace",
-        Acl::Read => "read",
-        Acl::Write => "write",
-        Acl::Set => "set",
-        Acl::SortedSet => "sortedset",
-        Acl::List => "list",
-        Acl::Hash => "hash",
-        Acl::String => "string",
-        Acl::Bitmap => "bitmap",
-        Acl::HyperLogLog => "hyperloglog",
-        Acl::Geo => "geo",
-        Acl::Stream => "stream",
-        Acl::Pubsub => "pubsub",
-        Acl::Admin => "admin",
-        Acl::Fast => "fast",
-        Acl::Slow => "slow",
-        Acl::Blocking => "blocking",
-        Acl::Dangerous => "dangerous",
-        Acl::Connection => "connection",
-        Acl::Transaction => "transaction",
-        Acl::Scripting => "scripting",
-    }
 }
 
 fn group_name(group: Group) -> &'static str {

@@ -5,7 +5,7 @@ use crate::connection::{help, is, only_here, starts};
 use crate::cx::{Cx, NOT_INTEGER, Run, SYNTAX, Stop};
 use crate::host::MemoryFigures;
 use crate::number;
-use crate::row::{Acl, Flag, Keys, Row, Values};
+use crate::row::{Access, Acl, Flag, Keys, Row, Use, Values};
 
 pub(super) const MEMORY: &[Row] = &[
     Row {
@@ -70,6 +70,7 @@ pub(super) const MEMORY: &[Row] = &[
     Row {
         name: "usage",
         arity: -3,
+        access: Access::All(Use::NONE),
         keys: Keys::Range { first: 2, last: 2, step: 1 },
         flags: &[Flag::Readonly],
         acl: &[Acl::Read, Acl::Slow],

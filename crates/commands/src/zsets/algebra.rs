@@ -4,7 +4,7 @@ use super::form::{Draft, Entries, Limits, zset};
 use super::{ACL_READ, ACL_WRITE, BASE, WRONG};
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
 use crate::number::{self, int_or_error};
-use crate::row::{Flag, Keys, Row, is};
+use crate::row::{Access, Flag, Keys, Row, Use, is};
 use crate::sets::form::{Member, Set, set};
 use crate::sets::limit_of;
 use std::borrow::Cow;
@@ -47,6 +47,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "zdiffstore",
         arity: -4,
+        access: Access::First(Use::WRITE, Use::READ),
         keys: TARGET_AND_SOURCES,
         flags: WRITE,
         acl: ACL_WRITE,
@@ -109,6 +110,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "zinterstore",
         arity: -4,
+        access: Access::First(Use::WRITE, Use::READ),
         keys: TARGET_AND_SOURCES,
         flags: WRITE,
         acl: ACL_WRITE,
@@ -148,6 +150,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "zunionstore",
         arity: -4,
+        access: Access::First(Use::WRITE, Use::READ),
         keys: TARGET_AND_SOURCES,
         flags: WRITE,
         acl: ACL_WRITE,

@@ -5,7 +5,7 @@ use super::{ACL_READ, ACL_READ_FAST, ACL_WRITE_FAST, BASE, READ, READ_FAST, WRIT
 use crate::cx::{Cx, NOT_FLOAT, OUT_OF_RANGE, REPLY_BYTES_MAX, Run, SYNTAX, Stop};
 use crate::number;
 use crate::random::{self, Selection};
-use crate::row::{Flag, Row, is, only_here};
+use crate::row::{Access, Flag, Row, Use, is, only_here};
 use crate::scan::{INVALID_CURSOR, SCAN_COUNT, ScanOf, ScanOptions};
 use crate::sets::count_of;
 use std::collections::HashSet;
@@ -15,6 +15,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "zadd",
         arity: -4,
+        access: Access::All(Use::WRITE),
         flags: &[Flag::Write, Flag::Denyoom, Flag::Fast],
         acl: ACL_WRITE_FAST,
         since: "1.2.0",
@@ -40,6 +41,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "zcard",
         arity: 2,
+        access: Access::All(Use::NONE),
         flags: READ_FAST,
         acl: ACL_READ_FAST,
         since: "1.2.0",
@@ -139,6 +141,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "zrem",
         arity: -3,
+        access: Access::All(Use::WRITE),
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         since: "1.2.0",

@@ -4,7 +4,7 @@ use super::form::{Draft, Entries, Limits, remove_range, zset};
 use super::{ACL_READ, ACL_READ_FAST, ACL_WRITE, BASE, READ, READ_FAST, WRITE, WRONG};
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
 use crate::number::{self, int_or_error};
-use crate::row::{Flag, Keys, Row, is};
+use crate::row::{Access, Flag, Keys, Row, Use, is};
 use value::zset::{Edge, Side, View};
 
 const RANGE_COMPLEXITY: &str = "O(log(N)+M) where N is the number of members and M that of those in the range.";
@@ -109,6 +109,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "zrangestore",
         arity: -5,
+        access: Access::First(Use::WRITE, Use::READ),
         keys: Keys::Range { first: 1, last: 2, step: 1 },
         flags: &[Flag::Write, Flag::Denyoom],
         acl: ACL_WRITE,
@@ -130,6 +131,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "zremrangebylex",
         arity: 4,
+        access: Access::All(Use::WRITE),
         flags: WRITE,
         acl: ACL_WRITE,
         since: "2.8.9",
@@ -148,6 +150,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "zremrangebyrank",
         arity: 4,
+        access: Access::All(Use::WRITE),
         flags: WRITE,
         acl: ACL_WRITE,
         complexity: RANGE_COMPLEXITY,
@@ -166,6 +169,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "zremrangebyscore",
         arity: 4,
+        access: Access::All(Use::WRITE),
         flags: WRITE,
         acl: ACL_WRITE,
         since: "1.2.0",

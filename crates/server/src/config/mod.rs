@@ -27,6 +27,8 @@ pub use table::{Change, Effect, Group, Kind, ROWS, Row, is_secret};
 pub(crate) use typed::leaves_ram_for_values;
 pub use typed::{BindAddress, Compression, Config, FlashIo, Guard, LogLevel, OutputLimit, Policy, Secret};
 
+pub use text::{join as join_words, split as split_words};
+
 use table::find;
 use value::{Mode, Value};
 
@@ -227,10 +229,14 @@ impl ConfigStore {
     }
 
     /// CONFIG REWRITE: the file with the current values, its comments and order kept. The error is the whole reply.
-    pub fn rewrite(&self) -> Result<(), String> {
+    /// `users` are the lines of `user` directives that say what users there are, None where a file of their own does.
+    pub fn rewrite(&self, users: Option<Vec<String>>) -> Result<(), String> {
         let file = self.file.as_deref().ok_or("ERR The server is running without a config file")?;
         // Held while writing: two rewrites, or a rewrite and a SET, must not cross.
-        let state = self.state.lock();
+        let mut state = self.state.lock();
+        if let Some(users) = users {
+            state.values[find("user").expect("it is in the table")] = users;
+        }
         rewrite::rewrite(file, &state.values)
     }
 }

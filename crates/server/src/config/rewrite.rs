@@ -70,7 +70,8 @@ fn merge(path: &Path, old: &str, values: &[Value]) -> Result<String, String> {
 fn replace_lines(old: &str, changed: &[usize], values: &[Value]) -> String {
     let mut pending: Vec<(usize, std::vec::IntoIter<String>)> = changed
         .iter()
-        .filter(|&&index| ROWS[index].change != Change::FileOnly)
+        // Users change by ACL SETUSER; nothing else that stands only in the file changes.
+        .filter(|&&index| ROWS[index].change != Change::FileOnly || ROWS[index].name == "user")
         .map(|&index| (index, value::lines(&ROWS[index], &values[index]).into_iter()))
         .collect();
     let mut lines: Vec<String> = Vec::new();

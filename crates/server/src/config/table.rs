@@ -60,8 +60,6 @@ pub enum Kind {
     Renames,
     /// Anything, repeatable.
     Lines,
-    /// Refused, because accepting it without acting on it would take protection away.
-    Refused(&'static str),
 }
 
 /// When a directive may change.
@@ -156,7 +154,7 @@ pub fn find(name: &str) -> Option<usize> {
 
 /// Whether the log, SLOWLOG and MONITOR must hide the value of this directive.
 pub fn is_secret(name: &str) -> bool {
-    find(name).is_some_and(|index| matches!(ROWS[index].kind, Kind::Password | Kind::Refused(_) | Kind::Lines))
+    find(name).is_some_and(|index| matches!(ROWS[index].kind, Kind::Password | Kind::Lines))
 }
 
 const fn row(
@@ -192,7 +190,6 @@ const NO_PERSISTENCE: Effect = Effect::Inert("persistence is not built yet: data
 const NO_REPLICATION: Effect = Effect::Inert("replication is not built yet");
 const NO_CLUSTER: Effect = Effect::Inert("the cluster is not built yet");
 const NO_TLS: Effect = Effect::Inert("TLS is not built yet: connections are in clear text");
-const NO_ACL: Effect = Effect::Inert("ACL users are not built yet: requirepass is");
 const NO_MODULES: Effect = Effect::Inert("modules are not supported");
 const NO_SCRIPTS: Effect = Effect::Inert("scripts are not built yet");
 const NO_SYSLOG: Effect = Effect::Inert("syslog is not supported: log to a file or to standard output");
@@ -213,7 +210,7 @@ use Group::{
 };
 use Kind::{
     AutoOrInt, Bool, Choice, Directory, Events, FileName, Int, Lines, Octal, OomScores, OutputLimits, Password, Path,
-    Paths, Percentiles, Primary, Refused, Renames, Save, Segment, Size, SizeOrPercent, Text, Words,
+    Paths, Percentiles, Primary, Renames, Save, Segment, Size, SizeOrPercent, Text, Words,
 };
 
 /// Every directive of Redis 7.2, and FlintKV's own.
@@ -270,10 +267,10 @@ pub const ROWS: &[Row] = &[
     row("enable-protected-configs", GUARD, "no", Start, Used, Access, "Who may change protected directives by CONFIG SET."),
     row("enable-module-command", GUARD, "no", Start, NO_MODULES, Access, ""),
     row("loadmodule", Lines, "", FileOnly, NO_MODULES, Access, ""),
-    row("aclfile", Refused("ACL users are not built yet, and dropping access rules silently would leave the server open: use requirepass"), "", Start, NO_ACL, Access, ""),
-    row("user", Refused("ACL users are not built yet, and dropping access rules silently would leave the server open: use requirepass"), "", FileOnly, NO_ACL, Access, ""),
-    row("acllog-max-len", Int(0, LONG_MAX), "128", Live, NO_ACL, Access, ""),
-    row("acl-pubsub-default", Choice(&["allchannels", "resetchannels"]), "resetchannels", Live, NO_ACL, Access, ""),
+    row("aclfile", Path, "", Start, Used, Access, "The file of users that ACL LOAD reads and ACL SAVE writes; then `user` directives are not allowed."),
+    row("user", Lines, "", FileOnly, Used, Access, "A user and its rules, as ACL SETUSER takes them; repeatable."),
+    row("acllog-max-len", Int(0, LONG_MAX), "128", Live, Used, Access, "Entries that ACL LOG keeps."),
+    row("acl-pubsub-default", Choice(&["allchannels", "resetchannels"]), "resetchannels", Live, Used, Access, "Which channels a new user may use: all or none."),
 
     // ---- Limits of a client
     row("client-output-buffer-limit", OutputLimits, "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60", Live, Used, Clients, "For a class of clients, the unsent bytes at which it is disconnected: at once, or when a lower number lasts so many seconds. Classes: normal, replica, pubsub."),

@@ -122,6 +122,12 @@ pub struct Config {
     // Access
     pub protected_mode: bool,
     pub requirepass: Option<Secret>,
+    pub aclfile: Option<PathBuf>,
+    /// What stands behind each `user` directive.
+    pub users: Vec<String>,
+    pub acllog_max_len: usize,
+    /// New users may use all channels.
+    pub acl_pubsub_all: bool,
     /// (command, new name); an empty new name removes the command.
     pub rename_commands: Vec<(String, String)>,
     pub enable_debug_command: Guard,
@@ -249,6 +255,10 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
         maxclients: v.int("maxclients"),
         protected_mode: v.yes("protected-mode"),
         requirepass: Some(v.word("requirepass")).filter(|pass| !pass.is_empty()).map(Secret::new),
+        aclfile: v.path("aclfile", &dir),
+        users: v.words("user").to_vec(),
+        acllog_max_len: v.int("acllog-max-len"),
+        acl_pubsub_all: v.word("acl-pubsub-default") == "allchannels",
         rename_commands: v
             .words("rename-command")
             .chunks_exact(2)

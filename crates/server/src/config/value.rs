@@ -32,7 +32,7 @@ impl Kind {
 
     /// Whether every following word of a line belongs to it, as it stands.
     pub fn takes_lines(self) -> bool {
-        matches!(self, Kind::Renames | Kind::Lines | Kind::Refused(_))
+        matches!(self, Kind::Renames | Kind::Lines)
     }
 
     /// The type in words, for the documentation.
@@ -70,7 +70,6 @@ impl Kind {
             Kind::Primary => "host and port, or no one".to_owned(),
             Kind::Renames => "command and new name, repeatable".to_owned(),
             Kind::Lines => "anything, repeatable".to_owned(),
-            Kind::Refused(_) => "refused unless empty".to_owned(),
         }
     }
 }
@@ -248,10 +247,6 @@ fn read_words(row: &Row, words: &[&str], before: &Value, mode: Mode) -> Result<V
 }
 
 fn read_line(row: &Row, words: &[String], before: &Value) -> Result<Value, String> {
-    if let Kind::Refused(why) = row.kind {
-        let empty = words.iter().all(String::is_empty) && words.len() == 1;
-        return if empty { Ok(vec![]) } else { Err(why.to_owned()) };
-    }
     let mut all = before.clone();
     if row.kind == Kind::Lines {
         if words.is_empty() {
@@ -521,13 +516,6 @@ mod tests {
         assert_eq!(value, ["CONFIG", "", "DEBUG", "dbg"]);
         assert_eq!(line("rename-command KEYS DBG", &value).unwrap_err(), "Target command name already exists");
         bad("rename-command KEYS", "wrong number of arguments");
-    }
-
-    #[test]
-    fn access_rules_that_would_not_be_enforced_are_refused() {
-        assert!(line("user default off", &vec![]).unwrap_err().contains("ACL users are not built yet"));
-        assert!(line("aclfile /etc/users.acl", &vec![]).unwrap_err().contains("requirepass"));
-        assert_eq!(line("aclfile \"\"", &vec![]).unwrap(), Value::new());
     }
 
     #[test]

@@ -10,6 +10,7 @@ use resp::client::{Value, encode_command, parse_value};
 use server::config::ConfigStore;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,11 +40,20 @@ impl Node {
         (0..5).find_map(|_| Node::try_start(free_port(), directives).ok()).expect("a node starts")
     }
 
+    /// With a configuration file, whose directives may be overridden.
+    pub fn start_with_file(file: &Path, directives: &[(&str, &str)]) -> Node {
+        (0..5).find_map(|_| Node::launch(free_port(), Some(file), directives).ok()).expect("a node starts")
+    }
+
     /// The error is what the node printed before it ended.
     pub fn try_start(port: u16, directives: &[(&str, &str)]) -> Result<Node, String> {
+        Node::launch(port, None, directives)
+    }
+
+    fn launch(port: u16, file: Option<&Path>, directives: &[(&str, &str)]) -> Result<Node, String> {
         let port_text = port.to_string();
         let defaults = [("port", port_text.as_str()), ("io-threads", "2"), ("bind", "127.0.0.1")];
-        let mut text = String::new();
+        let mut text = file.map_or(String::new(), |file| format!("{}\n", file.display()));
         for (name, value) in defaults.iter().chain(directives) {
             text.push_str(&format!("--{name}\n{value}\n"));
         }

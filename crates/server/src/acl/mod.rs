@@ -1,0 +1,200 @@
+//! Owns the users: who there is, who may come in, and what was refused. Never knows a socket.
+//!
+//! `rules` is what a user may do, `catalog` the commands as rules name them, `file` how users are kept, `access` what the
+//! commands about users ask, and whether a command may run.
+
+mod access;
+mod catalog;
+mod file;
+mod rules;
+
+pub use access::{Context, begin, check, refresh, refusal};
+pub use catalog::Catalog;
+pub use rules::{User, hex};
+
+use commands::host::AclDenial;
+use parking_lot::{Mutex, RwLock};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Denials of the same kind within this time are one entry of the log.
+const SAME_DENIAL_MS: u64 = 60_000;
+
+#[derive(Debug)]
+pub struct Users {
+    users: RwLock<BTreeMap<Box<str>, Arc<User>>>,
+    /// Moves with every change: connections look up their user again then.
+    version: AtomicU64,
+    log: Mutex<VecDeque<AclDenial>>,
+    log_entries: AtomicU64,
+}
+
+impl Default for Users {
+    fn default() -> Users {
+        let default = User::default_user();
+        Users {
+            users: RwLock::new(BTreeMap::from([(default.name.clone(), Arc::new(default))])),
+            version: AtomicU64::new(1),
+            log: Mutex::default(),
+            log_entries: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Users {
+    #[inline]
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    fn moved(&self) {
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    pub fn get(&self, name: &[u8]) -> Option<Arc<User>> {
+        self.users.read().get(std::str::from_utf8(name).ok()?).cloned()
+    }
+
+    pub fn default_user(&self) -> Arc<User> {
+        self.get(b"default").expect("the default user cannot be removed")
+    }
+
+    /// Whether a connection is the default user's without a word.
+    pub fn default_is_open(&self) -> bool {
+        self.default_user().is_open()
+    }
+
+    pub fn all(&self) -> Vec<Arc<User>> {
+        self.users.read().values().cloned().collect()
+    }
+
+    /// The user, if the password is right. A user that is not there takes as long as one that is.
+    pub fn authenticate(&self, name: &[u8], password: &[u8]) -> Option<Arc<User>> {
+        match self.get(name) {
+            Some(user) => user.accepts(password).then_some(user),
+            None => {
+                self.default_user().accepts(password);
+                None
+            }
+        }
+    }
+
+    /// ACL SETUSER: all rules or none. The user as it is then.
+    pub fn set(&self, name: &[u8], rules: &[Vec<u8>], all_channels: bool) -> Result<Arc<User>, String> {
+        let name = std::str::from_utf8(name).ok().filter(|name| is_name(name));
+        let name = name.ok_or("ERR Usernames can't contain spaces or null characters")?;
+        let mut users = self.users.write();
+        let mut user = users.get(name).map_or_else(|| User::new(name, all_channels), |user| User::clone(user));
+        apply(&mut user, rules, all_channels)?;
+        let user = Arc::new(user);
+        users.insert(name.into(), Arc::clone(&user));
+        drop(users);
+        self.moved();
+        Ok(user)
+    }
+
+    pub fn remove(&self, name: &[u8]) -> bool {
+        let name = std::str::from_utf8(name);
+        let removed = name.is_ok_and(|name| self.users.write().remove(name).is_some());
+        self.moved();
+        removed
+    }
+
+    /// `requirepass`: the default user's only password, or none asked for.
+    pub fn require_password(&self, password: Option<&str>) {
+        let rules = match password {
+            Some(password) => vec![b"resetpass".to_vec(), format!(">{password}").into_bytes()],
+            None => vec![b"nopass".to_vec()],
+        };
+        self.set(b"default", &rules, true).expect("plain rules");
+    }
+
+    /// Other users take the place of all; of `default` there is always one.
+    pub fn replace(&self, new: Vec<User>) {
+        let mut users: BTreeMap<Box<str>, Arc<User>> =
+            new.into_iter().map(|user| (user.name.clone(), Arc::new(user))).collect();
+        let default = User::default_user();
+        users.entry(default.name.clone()).or_insert_with(|| Arc::new(default));
+        *self.users.write() = users;
+        self.moved();
+    }
+
+    /// Keeps what was refused. Repetitions count up the entry they repeat.
+    pub fn log(&self, mut denial: AclDenial, max: usize) {
+        let mut log = self.log.lock();
+        let same = log.iter().position(|known| {
+            known.reason == denial.reason
+                && known.context == denial.context
+                && known.object == denial.object
+                && known.user == denial.user
+                && denial.updated_ms.saturating_sub(known.created_ms) <= SAME_DENIAL_MS
+        });
+        if let Some(mut known) = same.and_then(|at| log.remove(at)) {
+            known.count += 1;
+            known.updated_ms = denial.updated_ms;
+            known.client = denial.client;
+            log.push_front(known);
+        } else {
+            denial.id = self.log_entries.fetch_add(1, Ordering::Relaxed);
+            log.push_front(denial);
+        }
+        log.truncate(max);
+    }
+
+    pub fn logged(&self, count: usize) -> Vec<AclDenial> {
+        self.log.lock().iter().take(count).cloned().collect()
+    }
+
+    pub fn clear_log(&self) {
+        self.log.lock().clear();
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    !name.contains(|c: char| c.is_ascii_whitespace() || c == '\0')
+}
+
+/// Applies all rules, words in parentheses joined first. The error is the whole reply.
+fn apply(user: &mut User, rules: &[Vec<u8>], all_channels: bool) -> Result<(), String> {
+    for rule in joined(rules)? {
+        user.apply(&rule, all_channels).map_err(|refusal| {
+            // What follows `>` is a password.
+            let shown = match rule.first() {
+                Some(b'>') => ">(password)".to_owned(),
+                _ => String::from_utf8_lossy(&rule).into_owned(),
+            };
+            format!("ERR Error in ACL SETUSER modifier '{shown}': {}", refusal.text())
+        })?;
+    }
+    Ok(())
+}
+
+/// `(+get ~a*)` may arrive as several words.
+fn joined(words: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, String> {
+    let mut rules: Vec<Vec<u8>> = Vec::new();
+    let mut open: Option<Vec<u8>> = None;
+    for word in words {
+        match &mut open {
+            Some(selector) => {
+                selector.push(b' ');
+                selector.extend_from_slice(word);
+            }
+            None if word.first() == Some(&b'(') => open = Some(word.clone()),
+            None => rules.push(word.clone()),
+        }
+        if open.as_ref().is_some_and(|selector| selector.last() == Some(&b')')) {
+            rules.extend(open.take());
+        }
+    }
+    match open {
+        None => Ok(rules),
+        Some(selector) => {
+            let shown = String::from_utf8_lossy(&selector);
+            Err(format!("ERR Unmatched parenthesis in acl selector starting at '{shown}'."))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

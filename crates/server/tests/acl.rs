@@ -1,0 +1,183 @@
+//! Users: who may come in and what they may do, as clients see it. What 7.0 says as 7.2 does runs on Debian's
+//! redis-server too.
+
+mod common;
+
+use common::{Client, Node, Redis, eventually};
+
+fn on_both(transcript: fn(&dyn Fn() -> Client)) {
+    let node = Node::start(&[]);
+    transcript(&|| node.connect());
+    if let Some(redis) = Redis::start() {
+        transcript(&|| redis.connect());
+    }
+}
+
+#[test]
+fn a_user_comes_in_and_does_what_it_may() {
+    on_both(|connect| {
+        let (mut admin, mut bob) = (connect(), connect());
+        assert_eq!(admin.run("ACL SETUSER bob on >secret +get +set +multi +exec +acl|whoami ~bob:* %R~shared:*"), "OK");
+        assert_eq!(bob.run("AUTH bob wrong"), "(error) WRONGPASS invalid username-password pair or user is disabled.");
+        assert_eq!(bob.run("ACL WHOAMI"), "\"default\"");
+        assert_eq!(bob.run("AUTH bob secret"), "OK");
+        assert_eq!(bob.run("ACL WHOAMI"), "\"bob\"");
+        assert_eq!(bob.run("SET bob:1 v"), "OK");
+        assert_eq!(bob.run("GET bob:1"), "\"v\"");
+        assert_eq!(bob.run("GET shared:1"), "(nil)");
+        for denied in ["SET shared:1 v", "GET other", "DEL bob:1", "CONFIG GET port", "ACL USERS"] {
+            assert!(bob.run(denied).starts_with("(error) NOPERM "), "{denied}");
+        }
+        // Refused when it is queued, and then nothing runs.
+        assert_eq!(bob.run("MULTI"), "OK");
+        assert!(bob.run("SET other v").starts_with("(error) NOPERM "));
+        assert_eq!(bob.run("EXEC"), "(error) EXECABORT Transaction discarded because of previous errors.");
+        // A change of its rules holds from the next command on, also for what is queued.
+        assert_eq!(bob.run("MULTI"), "OK");
+        assert_eq!(bob.run("SET bob:1 w"), "QUEUED");
+        assert_eq!(bob.run("GET bob:1"), "QUEUED");
+        assert_eq!(admin.run("ACL SETUSER bob -set"), "OK");
+        assert_eq!(
+            bob.run("EXEC"),
+            "1) (error) NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. \
+             This command is no longer allowed for the following reason: no permission to execute the command or \
+             subcommand\n2) \"v\""
+        );
+        assert!(bob.run("SET bob:1 x").starts_with("(error) NOPERM "));
+        assert!(admin.run("CLIENT LIST").contains(" user=bob "));
+        assert_eq!(admin.run("CLIENT KILL USER bob"), "(integer) 1");
+        assert_eq!(admin.run("CLIENT KILL USER nobody"), "(error) ERR No such user 'nobody'");
+        // One who is gone is gone at once.
+        let mut again = connect();
+        assert_eq!(again.run("HELLO 2 AUTH bob secret").split('\n').count(), 14);
+        assert_eq!(admin.run("ACL DELUSER bob nobody"), "(integer) 1");
+        eventually("its connection ends", || !admin.run("CLIENT LIST").contains(" user=bob "));
+        assert!(connect().run("AUTH bob secret").starts_with("(error) WRONGPASS"));
+    });
+}
+
+#[test]
+fn errors_name_the_user_and_the_command_as_redis_7_2_does() {
+    let node = Node::start(&[]);
+    let (mut admin, mut bob) = (node.connect(), node.connect());
+    admin.run("ACL SETUSER bob on nopass +@all -config|set resetkeys ~a* resetchannels &news");
+    bob.run("AUTH bob x");
+    for (line, reply) in [
+        ("CONFIG SET port 1", "(error) NOPERM User bob has no permissions to run the 'config|set' command"),
+        ("GET b", "(error) NOPERM No permissions to access a key"),
+        ("SUBSCRIBE sports", "(error) NOPERM No permissions to access a channel"),
+        ("SUBSCRIBE news", "1) \"subscribe\"\n2) \"news\"\n3) (integer) 1"),
+        ("UNSUBSCRIBE", "1) \"unsubscribe\"\n2) \"news\"\n3) (integer) 0"),
+    ] {
+        assert_eq!(bob.run(line), reply);
+    }
+    assert_eq!(bob.info("stats", "acl_access_denied_cmd"), "1");
+    assert_eq!(bob.info("stats", "acl_access_denied_key"), "1");
+    assert_eq!(bob.info("stats", "acl_access_denied_channel"), "1");
+    let log = admin.run("ACL LOG 1");
+    for part in
+        ["\"reason\"\n    4) \"channel\"", "\"object\"\n    8) \"sports\"", "\"username\"\n   10) \"bob\"", "id="]
+    {
+        assert!(log.contains(part), "{log}");
+    }
+    // A command that waits is asked again.
+    let mut waits = node.connect();
+    waits.run("AUTH bob x");
+    waits.send(b"BLPOP alist 0\r\n");
+    eventually("it waits", || admin.info("clients", "blocked_clients") == "1");
+    admin.run("ACL SETUSER bob resetkeys");
+    admin.run("RPUSH alist x");
+    assert_eq!(waits.read(), "(error) NOPERM No permissions to access a key");
+    assert_eq!(admin.run("LLEN alist"), "(integer) 1");
+}
+
+#[test]
+fn who_listens_to_what_it_may_not_is_ended() {
+    on_both(|connect| {
+        let (mut admin, mut listener) = (connect(), connect());
+        admin.run("ACL SETUSER bob on nopass +@all resetchannels &news &news* &other");
+        listener.run("AUTH bob x");
+        listener.run("PSUBSCRIBE news*");
+        listener.run("SUBSCRIBE news");
+        admin.run("ACL SETUSER bob resetchannels &news &news*");
+        assert_eq!(admin.run("PUBLISH news m"), "(integer) 2");
+        admin.run("ACL SETUSER bob resetchannels &news");
+        eventually("it is ended", || admin.run("PUBSUB NUMPAT") == "(integer) 0");
+    });
+}
+
+#[test]
+fn the_password_of_the_default_user() {
+    on_both(|connect| {
+        let mut admin = connect();
+        assert_eq!(
+            admin.run("AUTH secret"),
+            "(error) ERR AUTH <password> called without any password configured for the default user. Are you sure \
+             your configuration is correct?"
+        );
+        assert_eq!(admin.run("CONFIG SET requirepass secret"), "OK");
+        let mut other = connect();
+        assert_eq!(other.run("GET k"), "(error) NOAUTH Authentication required.");
+        assert_eq!(other.run("AUTH wrong").split(' ').nth(1), Some("WRONGPASS"));
+        assert_eq!(other.run("AUTH secret"), "OK");
+        assert_eq!(other.run("GET k"), "(nil)");
+        assert!(admin.run("ACL LIST").contains("#2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"));
+        // Who has come in stays in; who has not needs no password when none is asked for any more.
+        let mut waits = connect();
+        assert_eq!(waits.run("GET k"), "(error) NOAUTH Authentication required.");
+        assert_eq!(admin.run("CONFIG SET requirepass ''"), "OK");
+        assert_eq!(waits.run("GET k"), "(nil)");
+        // The default user may be limited like any other.
+        assert_eq!(admin.run("ACL SETUSER default -set"), "OK");
+        assert!(other.run("SET k v").starts_with("(error) NOPERM "));
+        assert!(admin.run("SET k v").starts_with("(error) NOPERM "));
+        assert_eq!(admin.run("ACL SETUSER default +@all"), "OK");
+        assert_eq!(other.run("SET k v"), "OK");
+        assert_eq!(admin.run("ACL SETUSER default off"), "OK");
+        assert_eq!(connect().run("GET k"), "(error) NOAUTH Authentication required.");
+        assert_eq!(other.run("GET k"), "\"v\"");
+        assert_eq!(admin.run("ACL SETUSER default on"), "OK");
+    });
+}
+
+#[test]
+fn users_are_kept_in_a_file_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("users.acl");
+    std::fs::write(&path, "user default on nopass ~* &* +@all\nuser bob on >secret +get ~*\n").unwrap();
+    let node = Node::start(&[("aclfile", path.to_str().unwrap())]);
+    let (mut admin, mut bob) = (node.connect(), node.connect());
+    assert_eq!(bob.run("AUTH bob secret"), "OK");
+    assert_eq!(admin.run("ACL SETUSER eve on >x"), "OK");
+    assert_eq!(admin.run("ACL SAVE"), "OK");
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(text.contains("user eve on sanitize-payload #"), "{text}");
+    assert!(!text.contains("secret"), "{text}");
+    std::fs::write(&path, "user bob on nonsense\n").unwrap();
+    let error = admin.run("ACL LOAD");
+    assert!(error.contains("users.acl:1: Error in ACL SETUSER modifier 'nonsense': Syntax error"), "{error}");
+    assert_eq!(bob.run("GET k"), "(nil)");
+    // Of who is not there any more the connections end.
+    std::fs::write(&path, "user eve on nopass +ping\n").unwrap();
+    assert_eq!(admin.run("ACL LOAD"), "OK");
+    eventually("bob's connection ends", || !admin.run("CLIENT LIST").contains(" user=bob "));
+    assert_eq!(admin.run("ACL USERS"), "1) \"default\"\n2) \"eve\"");
+}
+
+#[test]
+fn users_are_kept_in_the_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flintkv.conf");
+    std::fs::write(&path, "# users\nuser bob on >secret +get ~* resetchannels\nuser eve off\n").unwrap();
+    let node = Node::start_with_file(&path, &[]);
+    let mut admin = node.connect();
+    assert_eq!(node.connect().run("AUTH bob secret"), "OK");
+    admin.run("ACL SETUSER bob +set (+del ~tmp:*)");
+    admin.run("ACL DELUSER eve");
+    assert_eq!(admin.run("CONFIG REWRITE"), "OK");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let users: Vec<&str> = text.lines().filter(|line| line.starts_with("user ")).collect();
+    assert_eq!(users.len(), 1, "{text}");
+    assert!(users[0].starts_with("user bob on sanitize-payload \"#2bb80d53"), "{text}");
+    assert!(users[0].ends_with(" ~* resetchannels -@all +get +set (~tmp:* resetchannels -@all +del)"), "{text}");
+}
