@@ -154,7 +154,7 @@ final class Grouped extends Check {
                     case "set" -> other.set("w", "2");
                     case "del" -> other.del("w");
                     case "expire" -> other.pexpire("w", 100_000);
-                    case "flush" -> other.flushAll();
+                    case "flush" -> other.flushDB();
                     default -> other.get("w");
                 }
                 Transaction t = j.multi();

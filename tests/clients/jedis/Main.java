@@ -42,7 +42,7 @@ final class Main {
                 protocol = each;
                 try (RedisClient client = RedisClient.builder().hostAndPort(HOST, PORT)
                         .clientConfig(config(protocol).build()).build()) {
-                    client.flushAll();
+                    client.flushDB();
                     code.run(client);
                 }
             }
@@ -55,7 +55,7 @@ final class Main {
             for (RedisProtocol each : List.of(RedisProtocol.RESP2, RedisProtocol.RESP3)) {
                 protocol = each;
                 try (Jedis client = connect(protocol)) {
-                    client.flushAll();
+                    client.flushDB();
                     code.run(client);
                 }
             }

@@ -236,7 +236,7 @@ final class Messages extends Check {
             }
         });
         try (Jedis j = Main.connect(RedisProtocol.RESP2); Tracked tracked = new Tracked()) {
-            j.flushAll();
+            j.flushDB();
             j.mset("a", "1", "b", "2");
             tracked.call(Protocol.Command.CLIENT, "TRACKING", "ON");
             tracked.call(Protocol.Command.GET, "a");
@@ -248,7 +248,7 @@ final class Messages extends Check {
             j.set("none", "now");
             eq(list("b", "none"), tracked.forgets(2));
             tracked.call(Protocol.Command.GET, "a");
-            j.flushAll();
+            j.flushDB();
             eq(list("*"), tracked.forgets(1));
             tracked.call(Protocol.Command.CLIENT, "TRACKING", "OFF");
 

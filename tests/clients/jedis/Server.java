@@ -110,6 +110,7 @@ final class Server extends Check {
             eq(0L, j.clientUnblock(id));
 
             // Writes wait while the clients pause, reads do not.
+            other.del("k");
             eq("OK", j.clientPause(10_000, ClientPauseMode.WRITE));
             eq(null, other.get("k"));
             var write = CompletableFuture.supplyAsync(() -> other.set("k", "v"));
@@ -135,6 +136,7 @@ final class Server extends Check {
     }
 
     static void databases(Jedis j) {
+        j.flushAll();
         j.set("k", "zero");
         j.set("moves", "x");
         eq(1L, j.move("moves", 1));
@@ -377,7 +379,7 @@ final class Server extends Check {
         config.setMaxTotal(8);
         try (RedisClient r = RedisClient.builder().hostAndPort(Main.HOST, Main.PORT).poolConfig(config)
                 .clientConfig(Main.config(RedisProtocol.RESP3).build()).build()) {
-            r.flushAll();
+            r.flushDB();
             List<CompletableFuture<Void>> all = new ArrayList<>();
             for (int t = 0; t < 16; t++) {
                 all.add(CompletableFuture.runAsync(() -> {
@@ -406,7 +408,8 @@ final class Server extends Check {
                 .clientConfig(Main.config(RedisProtocol.RESP3).clientName("killed").build()).build();
                 Jedis j = Main.connect(RedisProtocol.RESP2)) {
             r.set("k", "v");
-            yes(j.clientKill(new ClientKillParams().type(ClientType.NORMAL).skipMe(ClientKillParams.SkipMe.YES)) >= 1);
+            long id = (Long) r.sendCommand(Protocol.Command.CLIENT, "ID");
+            eq(1L, j.clientKill(new ClientKillParams().id(String.valueOf(id))));
             fails(JedisConnectionException.class, "", () -> r.get("k"));
             eq("v", r.get("k"));
             eq("OK", text(j.sendCommand(() -> "QUIT".getBytes(), new String[0])));
@@ -474,7 +477,7 @@ final class Server extends Check {
         DefaultJedisClientConfig config = Main.config(RedisProtocol.RESP3).ssl(true)
                 .sslSocketFactory(Certs.context().getSocketFactory()).build();
         try (RedisClient r = RedisClient.builder().hostAndPort(Main.HOST, port).clientConfig(config).build()) {
-            r.flushAll();
+            r.flushDB();
             eq("OK", r.set("k", "over TLS"));
             String big = "x".repeat(5_000_000);
             r.set("big", big);

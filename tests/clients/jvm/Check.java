@@ -31,6 +31,7 @@ class Check {
         if (!wanted.isEmpty() && !wanted.contains(name)) {
             return;
         }
+        long start = System.nanoTime();
         Throwable[] thrown = new Throwable[1];
         Thread thread = new Thread(() -> {
             try {
@@ -53,7 +54,7 @@ class Check {
         }
         if (thrown[0] == null) {
             passed++;
-            System.out.println(name + ": ok");
+            System.out.printf("%s: ok, %d ms%n", name, (System.nanoTime() - start) / 1_000_000);
         } else {
             failed++;
             System.out.println("FAIL " + name + ": " + place(thrown[0]) + ": " + thrown[0]);
