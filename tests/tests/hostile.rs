@@ -1,0 +1,182 @@
+//! The classes of Redis's past faults, each tried on a node of its own: a clear error or a bounded reply, and the node goes on
+//! serving everybody within the memory it had.
+
+use flintkv_tests::{Client, Node, eventually, shown};
+use resp::client::encode_command;
+
+/// What a node may grow by while it refuses: buffers, never what an attacker claims.
+const GROWTH_BYTES_MAX: u64 = 96 << 20;
+
+/// Runs an attack and finds the node well after it.
+fn survives(node: &Node, attack: impl FnOnce(&mut Client)) {
+    let before = node.resident_bytes();
+    attack(&mut node.client());
+    let mut witness = node.client();
+    // Only one of the nodes asks for it.
+    witness.run("AUTH secret");
+    assert_eq!(witness.run("SET witness 1"), "OK");
+    assert_eq!(witness.run("GET witness"), "\"1\"");
+    let growth = node.resident_bytes().saturating_sub(before);
+    assert!(growth < GROWTH_BYTES_MAX, "grew by {growth} bytes");
+    assert!(!node.log().contains("panicked"), "{}", node.log());
+}
+
+/// Each line is answered with that text, or with one that begins so where it ends in "…".
+fn transcript(client: &mut Client, lines: &[(&str, &str)]) {
+    for (command, expected) in lines {
+        let reply = client.run(command);
+        let fits = match expected.strip_suffix('…') {
+            Some(start) => reply.starts_with(start),
+            None => reply == *expected,
+        };
+        assert!(fits, "{command}: {reply}");
+    }
+}
+
+const OUT_OF_RANGE: &str = "(error) ERR value is out of range…";
+const NO_BIT: &str = "(error) ERR bit offset is not an integer or out of range";
+const TOO_LONG: &str = "(error) ERR string exceeds maximum allowed size (proto-max-bulk-len)";
+const NO_INT: &str = "(error) ERR value is not an integer or out of range";
+
+#[test]
+fn counts_that_overflow_when_they_are_negated_doubled_or_added() {
+    let node = Node::start(&[]);
+    survives(&node, |client| {
+        client.run("SADD s a b c");
+        client.run("ZADD z 1 a 2 b");
+        client.run("HSET h f v");
+        client.run("RPUSH l a b a");
+        transcript(
+            client,
+            &[
+                ("SRANDMEMBER s -1000000000", OUT_OF_RANGE),
+                ("SRANDMEMBER s -9223372036854775808", OUT_OF_RANGE),
+                ("ZRANDMEMBER z -1000000000 WITHSCORES", OUT_OF_RANGE),
+                ("ZRANDMEMBER z -4611686018427387905 WITHSCORES", OUT_OF_RANGE),
+                ("ZRANDMEMBER z -9223372036854775808", OUT_OF_RANGE),
+                ("HRANDFIELD h -1000000000 WITHVALUES", OUT_OF_RANGE),
+                ("HRANDFIELD h -9223372036854775808", OUT_OF_RANGE),
+                ("LPOS l a RANK -9223372036854775808", OUT_OF_RANGE),
+                ("LPOS l a COUNT 9223372036854775807", "[(integer) 0, (integer) 2]"),
+                ("ZRANGE z x -1 BYSCORE LIMIT 0 -1", "(error) ERR min or max is not a float"),
+                ("ZRANGE z -inf +inf BYSCORE LIMIT 9223372036854775807 9223372036854775807", "[]"),
+                ("ZRANGEBYSCORE z -inf +inf LIMIT 1 9223372036854775807", "[\"b\"]"),
+                ("ZRANGE z -9223372036854775808 9223372036854775807", "[\"a\", \"b\"]"),
+                ("LRANGE l -9223372036854775808 9223372036854775807", "[\"a\", \"b\", \"a\"]"),
+                ("LTRIM l -9223372036854775808 9223372036854775807", "OK"),
+                ("SINTERCARD 9223372036854775807 s", "(error) ERR Number of keys can't be greater than number of args"),
+                ("LMPOP 9223372036854775807 l LEFT", "(error) ERR syntax error"),
+                ("LMPOP 1 l LEFT COUNT 9223372036854775807", "[\"l\", [\"a\", \"b\", \"a\"]]"),
+                ("SPOP s 9223372036854775807", "[\"…"),
+                ("SCAN 18446744073709551615 COUNT 9223372036854775807", "[\"…"),
+                ("EXPIRE z 9223372036854775807", "(error) ERR invalid expire time in 'expire' command"),
+                ("PEXPIRE z 9223372036854775807", "(error) ERR invalid expire time in 'pexpire' command"),
+                ("SET n 9223372036854775807", "OK"),
+                ("INCR n", "(error) ERR increment or decrement would overflow"),
+                ("DECRBY n -9223372036854775808", "(error) ERR decrement would overflow"),
+                ("CLIENT PAUSE 99999999999999999999", "(error) ERR timeout is not an integer or out of range"),
+            ],
+        );
+    });
+}
+
+#[test]
+fn offsets_that_ask_for_memory() {
+    let node = Node::start(&[]);
+    survives(&node, |client| {
+        client.run("SET k v");
+        transcript(
+            client,
+            &[
+                ("SETRANGE k 536870911 xx", TOO_LONG),
+                ("SETRANGE k 9223372036854775807 x", TOO_LONG),
+                ("SETRANGE k -1 x", "(error) ERR offset is out of range"),
+                ("SETBIT k 4294967296 1", NO_BIT),
+                ("SETBIT k -1 1", NO_BIT),
+                ("BITFIELD k SET u8 9223372036854775807 1", NO_BIT),
+                ("BITFIELD k INCRBY i64 #9223372036854775807 1", NO_BIT),
+                ("BITFIELD k GET u63 #144115188075855872", NO_BIT),
+                ("BITCOUNT k 9223372036854775807 -9223372036854775808", "(integer) 0"),
+                ("BITPOS k 1 -9223372036854775808 9223372036854775807", "(integer) 1"),
+                ("GETRANGE k -9223372036854775808 9223372036854775807", "\"v\""),
+                ("LSET k 9223372036854775807 x", "(error) WRONGTYPE…"),
+                ("LCS k k MINMATCHLEN 99999999999999999999", NO_INT),
+                ("STRLEN k", "(integer) 1"),
+            ],
+        );
+    });
+}
+
+/// A matcher that tries every way to split the text takes longer than the universe has lasted.
+#[test]
+fn patterns_of_many_stars() {
+    let node = Node::start(&[]);
+    survives(&node, |client| {
+        let name = vec![b'a'; 10_000];
+        assert_eq!(shown(&client.call(&[b"SET", &name, b"1"])), "OK");
+        let bomb = b"*a".repeat(200_000);
+        let miss = [&b"*a".repeat(2_000)[..], b"b"].concat();
+        assert_eq!(shown(&client.call(&[b"KEYS", &bomb])), "[]");
+        assert_eq!(shown(&client.call(&[b"KEYS", &miss])), "[]");
+        assert_eq!(shown(&client.call(&[b"SCAN", b"0", b"COUNT", b"100", b"MATCH", &miss])), "[\"0\", []]");
+        assert_eq!(shown(&client.call(&[b"CONFIG", b"GET", &miss])), "[]");
+        assert_eq!(shown(&client.call(&[b"PUBSUB", b"CHANNELS", &miss])), "[]");
+        let mut subscriber = node.client();
+        subscriber.call(&[b"PSUBSCRIBE", &miss]);
+        assert_eq!(shown(&client.call(&[b"PUBLISH", &name, b"m"])), "(integer) 0");
+        assert_eq!(client.run("KEYS [[[[[[[^]\\\\"), "[]");
+    });
+}
+
+#[test]
+fn a_subscriber_that_does_not_read_is_let_go() {
+    let node = Node::start(&[("client-output-buffer-limit", "pubsub 4mb 2mb 1")]);
+    survives(&node, |client| {
+        let mut sleeper = node.client();
+        sleeper.run("SUBSCRIBE news");
+        let message = vec![b'm'; 100_000];
+        let mut bytes = Vec::new();
+        for _ in 0..1000 {
+            encode_command(&[b"PUBLISH", b"news", &message], &mut bytes);
+        }
+        client.send(&bytes);
+        (0..1000).for_each(|_| drop(client.reply()));
+        eventually("the sleeper is gone", || client.run("PUBSUB NUMSUB news") == "[\"news\", (integer) 0]");
+    });
+}
+
+/// Each of these claims much and sends little.
+#[test]
+fn claims_before_authentication_cost_nothing() {
+    let node = Node::start(&[("requirepass", "secret")]);
+    survives(&node, |_| {
+        let sleepers: Vec<Client> = (0..500)
+            .map(|i| {
+                let mut client = node.client();
+                let claim = ["*10\r\n$16384\r\n", "*1048576\r\n", "*1\r\n$536870912\r\n", "$"][i % 4];
+                client.send(claim.as_bytes());
+                client
+            })
+            .collect();
+        let mut client = node.client();
+        assert_eq!(client.run("PING"), "(error) NOAUTH Authentication required.");
+        drop(sleepers);
+    });
+}
+
+/// What a transaction queues belongs to the query buffer's limit.
+#[test]
+fn a_transaction_that_is_never_executed_is_bounded() {
+    let node = Node::start(&[("client-query-buffer-limit", "8mb")]);
+    survives(&node, |client| {
+        client.run("MULTI");
+        let value = vec![b'v'; 1 << 20];
+        let mut bytes = Vec::new();
+        for _ in 0..128 {
+            encode_command(&[b"SET", b"k", &value], &mut bytes);
+        }
+        client.send(&bytes);
+        let ends = std::iter::from_fn(|| client.reply()).take(128).count();
+        assert!(ends < 128, "128 MB of commands were queued");
+    });
+}
