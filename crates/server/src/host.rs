@@ -114,8 +114,18 @@ impl Host for Worker {
 
     fn config_set(&self, me: &Session, pairs: &[(&[u8], &[u8])]) -> Result<(), String> {
         let before = self.node.config.snapshot();
+        let names: Vec<&[u8]> = pairs.iter().map(|(name, _)| *name).collect();
+        let values = self.node.config.get(&names);
         self.node.config.set_as(pairs, me.local)?;
         let now = self.node.config.snapshot();
+        // Also when the names of the files stay: what is in them may be new.
+        if names.iter().any(|name| name.get(..4).is_some_and(|head| head.eq_ignore_ascii_case(b"tls-")))
+            && let Err(why) = self.node.tls.set(&now.tls)
+        {
+            self.node.config.set_as(&values, me.local)?;
+            tracing::warn!("the TLS settings stay as they were: {why}");
+            return Err(format!("ERR CONFIG SET failed - Unable to update TLS configuration: {why}"));
+        }
         apply_to_store(&self.node.store, &before, &now);
         if pairs.iter().any(|(name, _)| name.eq_ignore_ascii_case(b"requirepass")) {
             self.node.users.require_password(now.requirepass.as_ref().map(Secret::expose));

@@ -4,7 +4,7 @@
 //! connection and its buffers, `park` is every way of waiting but for a key, which is `blocked`'s, `directory` leads from a name to a command's row.
 //! `thread` is a worker with its runtime, `node` what all workers share, `start` a server's beginning and end,
 //! `listen` its sockets, `clients` the register of connections. `stats`, `info`, `memory` and `log` say what happens;
-//! `acl` is who may do what;
+//! `acl` is who may do what, `tls` certificates and protocols;
 //! `pubsub`, `tracking` and `monitors` know who hears of what, `notify` what the store says of its keys, `outbox` is
 //! what others send to a connection;
 //! `host` answers the commands about the server itself; [`config`] is the configuration.
@@ -31,6 +31,7 @@ mod session;
 mod start;
 mod stats;
 mod thread;
+mod tls;
 mod tracking;
 mod transaction;
 mod worker;

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 pub struct Listeners {
     pub tcp: Vec<TcpListener>,
+    pub tls: Vec<TcpListener>,
     pub unix: Option<Unix>,
 }
 
@@ -35,23 +36,7 @@ impl Drop for Unix {
 
 /// Opens every address of the configuration, or says which one cannot be had.
 pub fn open(config: &Config) -> io::Result<Listeners> {
-    let mut tcp = Vec::new();
-    if config.port != 0 {
-        let everywhere = [BindAddress { address: "*".to_owned(), optional: false }];
-        let wanted = if config.bind.is_empty() { &everywhere[..] } else { &config.bind };
-        for bind in wanted {
-            match listen_tcp(bind, config) {
-                Ok(mut listeners) => tcp.append(&mut listeners),
-                Err(error) if bind.optional && is_absent(&error) => {
-                    tracing::info!("not listening on {}: this machine does not have it", bind.address);
-                }
-                Err(error) => {
-                    let text = format!("cannot listen on {} port {}: {error}", bind.address, config.port);
-                    return Err(io::Error::new(error.kind(), text));
-                }
-            }
-        }
-    }
+    let (tcp, tls) = (listen_on_port(config.port, config)?, listen_on_port(config.tls.port, config)?);
     let unix =
         match &config.unixsocket {
             Some(path) => Some(listen_unix(path, config).map_err(|error| {
@@ -59,10 +44,33 @@ pub fn open(config: &Config) -> io::Result<Listeners> {
             })?),
             None => None,
         };
-    if tcp.is_empty() && unix.is_none() {
-        return Err(io::Error::other("no address to listen on: set port and bind, or unixsocket"));
+    if tcp.is_empty() && tls.is_empty() && unix.is_none() {
+        return Err(io::Error::other("no address to listen on: set port or tls-port, and bind, or unixsocket"));
     }
-    Ok(Listeners { tcp, unix })
+    Ok(Listeners { tcp, tls, unix })
+}
+
+/// On all addresses of the configuration; port 0 is none.
+fn listen_on_port(port: u16, config: &Config) -> io::Result<Vec<TcpListener>> {
+    let mut opened = Vec::new();
+    if port == 0 {
+        return Ok(opened);
+    }
+    let everywhere = [BindAddress { address: "*".to_owned(), optional: false }];
+    let wanted = if config.bind.is_empty() { &everywhere[..] } else { &config.bind };
+    for bind in wanted {
+        match listen_tcp(bind, port, config) {
+            Ok(mut listeners) => opened.append(&mut listeners),
+            Err(error) if bind.optional && is_absent(&error) => {
+                tracing::info!("not listening on {}: this machine does not have it", bind.address);
+            }
+            Err(error) => {
+                let text = format!("cannot listen on {} port {port}: {error}", bind.address);
+                return Err(io::Error::new(error.kind(), text));
+            }
+        }
+    }
+    Ok(opened)
 }
 
 /// What a machine without the address, or without its protocol, answers.
@@ -79,18 +87,18 @@ fn is_absent(error: &io::Error) -> bool {
     )
 }
 
-fn listen_tcp(bind: &BindAddress, config: &Config) -> io::Result<Vec<TcpListener>> {
+fn listen_tcp(bind: &BindAddress, port: u16, config: &Config) -> io::Result<Vec<TcpListener>> {
     let ips: Vec<IpAddr> = match bind.address.as_str() {
         "*" => vec![Ipv4Addr::UNSPECIFIED.into()],
         "::*" | "::" => vec![Ipv6Addr::UNSPECIFIED.into()],
         address => match address.parse() {
             Ok(ip) => vec![ip],
-            Err(_) => (address, config.port).to_socket_addrs()?.map(|found| found.ip()).collect(),
+            Err(_) => (address, port).to_socket_addrs()?.map(|found| found.ip()).collect(),
         },
     };
     ips.into_iter()
         .map(|ip| {
-            let address = SocketAddr::new(ip, config.port);
+            let address = SocketAddr::new(ip, port);
             let socket = RawSocket::new(Domain::for_address(address), Type::STREAM, None)?;
             socket.set_reuse_address(true)?;
             if ip.is_ipv6() {
@@ -124,14 +132,18 @@ fn listen_unix(path: &Path, config: &Config) -> io::Result<Unix> {
 }
 
 /// Accepts connections until dropped.
-pub async fn accept_tcp(node: Arc<Node>, listener: TcpListener) -> io::Result<()> {
+pub async fn accept_tcp(
+    node: Arc<Node>,
+    listener: TcpListener,
+    kind: fn(std::net::TcpStream) -> Socket,
+) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     loop {
         match listener.accept().await {
             Ok((socket, from)) => {
                 // A client that is gone again already has no addresses; there is nothing to serve.
                 if let Ok((socket, to)) = prepare(socket, &node.config.snapshot()) {
-                    admit(&node, Socket::Tcp(socket), Peer::Tcp { from, to });
+                    admit(&node, kind(socket), Peer::Tcp { from, to });
                 }
             }
             Err(error) => refused(&error).await,
@@ -194,6 +206,8 @@ fn admit(node: &Node, socket: Socket, peer: Peer) {
         // One attempt: the socket is fresh, so the line fits its buffer.
         let _ = match socket {
             Socket::Tcp(mut socket) => socket.write(text),
+            // Nothing can be said before the handshake.
+            Socket::Tls(_) => Ok(0),
             Socket::Unix(mut socket) => socket.write(text),
         };
     };

@@ -8,6 +8,7 @@ use crate::monitors::Monitors;
 use crate::pubsub::PubSub;
 use crate::stats::{LatencyEvents, Rates, SlowLog, Stats};
 use crate::thread::Post;
+use crate::tls::Tls;
 use crate::tracking::Tracking;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
@@ -24,6 +25,7 @@ pub struct Node {
     pub clients: Clients,
     pub pubsub: PubSub,
     pub users: Users,
+    pub tls: Tls,
     pub tracking: Tracking,
     pub monitors: Monitors,
     pub stats: Stats,

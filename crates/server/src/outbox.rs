@@ -107,9 +107,11 @@ impl Outbox {
 
     // --- From here on: the connection's own worker.
 
-    /// Once, when its task begins. A task has one waker as long as it lives.
-    pub fn attach(&self, waker: &Waker) {
-        self.inner.lock().waker = Some(waker.clone());
+    /// Once, when its task begins. A task has one waker as long as it lives. `by_task`: only the task can send.
+    pub fn attach(&self, waker: &Waker, by_task: bool) {
+        let mut inner = self.inner.lock();
+        inner.waker = Some(waker.clone());
+        inner.by_task = by_task;
     }
 
     /// From now on what is put in waits for [`Outbox::refill`].

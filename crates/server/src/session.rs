@@ -14,13 +14,15 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use store::{KeyHash, Resume, Ticket};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::server::TlsStream;
 
 pub enum Stream {
     Tcp(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
     Unix(UnixStream),
 }
 
@@ -28,6 +30,8 @@ impl Stream {
     fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Stream::Tcp(stream) => stream.poll_read_ready(cx),
+            // What was decrypted already says nothing at the socket: only a read can tell.
+            Stream::Tls(_) => Poll::Ready(Ok(())),
             Stream::Unix(stream) => stream.poll_read_ready(cx),
         }
     }
@@ -38,6 +42,11 @@ impl Stream {
         let mut buf = ReadBuf::new(buf);
         ready!(match self {
             Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, &mut buf),
+            Stream::Tls(stream) => match ready!(Pin::new(stream).poll_read(cx, &mut buf)) {
+                // Many clients end without saying so.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Poll::Ready(Ok(())),
+                read => Poll::Ready(read),
+            },
             Stream::Unix(stream) => Pin::new(stream).poll_read(cx, &mut buf),
         })?;
         Poll::Ready(Ok(buf.filled().len()))
@@ -46,15 +55,55 @@ impl Stream {
     fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self {
             Stream::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Stream::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
             Stream::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
         }
     }
 
-    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+    fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Stream::Tcp(stream) => stream.try_write(bytes),
+            Stream::Tls(stream) => {
+                // Nobody is to be woken: who waits asks again by `poll_write` or `poll_flush`.
+                let mut cx = Context::from_waker(Waker::noop());
+                match Pin::new(stream).poll_write(&mut cx, bytes) {
+                    Poll::Ready(written) => written,
+                    Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+                }
+            }
             Stream::Unix(stream) => stream.try_write(bytes),
         }
+    }
+
+    /// Sends what TLS has encrypted and the socket has not taken.
+    #[inline]
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            Stream::Tcp(_) | Stream::Unix(_) => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Whether the socket has taken everything.
+    #[inline]
+    fn is_flushed(&self) -> bool {
+        match self {
+            Stream::Tls(stream) => !stream.get_ref().1.wants_write(),
+            Stream::Tcp(_) | Stream::Unix(_) => true,
+        }
+    }
+
+    /// Says that nothing more will come, where the protocol can.
+    pub fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            Stream::Tcp(_) | Stream::Unix(_) => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Only its task can send: bytes have to be encrypted in their order.
+    pub fn is_sent_by_task(&self) -> bool {
+        matches!(self, Stream::Tls(_))
     }
 }
 
@@ -467,6 +516,7 @@ impl Connection {
                 self.card.active_ms.store(self.worker.now_ms(), Relaxed);
                 self.worker.stats().net_out_bytes.add(sent as u64);
             }
+            ready!(self.stream.poll_flush(cx)).map_err(io_end)?;
             if !self.sent_all() {
                 return Poll::Ready(Ok(()));
             }
@@ -477,6 +527,9 @@ impl Connection {
     pub fn send(&mut self) -> Result<(), End> {
         for _ in 0..SENDS_MAX {
             let Some(work) = &mut self.work else { return Ok(()) };
+            if !work.has_output() && !self.stream.is_flushed() {
+                break;
+            }
             if !work.has_output() && !self.sent_all() {
                 return Ok(());
             }
@@ -531,7 +584,7 @@ impl Connection {
 
     /// Gives the buffers back to the pool if nothing in them is this connection's.
     fn tidy(&mut self) {
-        if self.work.as_ref().is_some_and(|work| work.is_idle()) {
+        if self.stream.is_flushed() && self.work.as_ref().is_some_and(|work| work.is_idle()) {
             let work = self.work.take().expect("it is there");
             self.worker.give_work(work);
             self.show_buffers();

@@ -13,7 +13,8 @@ use crate::node::Node;
 use crate::notify;
 use crate::pubsub::{Mail, PubSub};
 use crate::stats::{LatencyEvents, Rates, SlowLog, Stats};
-use crate::thread::{self, Post, wall_ms};
+use crate::thread::{self, Post, Socket, wall_ms};
+use crate::tls::Tls;
 use crate::tracking::Tracking;
 use flash::{DATA_OFFSET, FlashFiles, ThreadPool};
 use parking_lot::Mutex;
@@ -56,6 +57,8 @@ pub fn run(config_store: Arc<ConfigStore>) -> io::Result<()> {
     let flash = open_flash(&config)?;
     let directory = Directory::new(commands::table::all(), &config.rename_commands).map_err(io::Error::other)?;
     let workers = config.io_threads.max(1);
+    let tls = Tls::default();
+    tls.set(&config.tls).map_err(io::Error::other)?;
     let users = users(&config).map_err(io::Error::other)?;
     let store = Store::new(&StoreConfig {
         workers,
@@ -82,6 +85,7 @@ pub fn run(config_store: Arc<ConfigStore>) -> io::Result<()> {
         clients: Clients::default(),
         pubsub: PubSub::default(),
         users,
+        tls,
         tracking: Tracking::default(),
         monitors: Monitors::default(),
         slow_log: SlowLog::default(),
@@ -126,7 +130,7 @@ struct Flash {
 
 /// The name of the log in each flash path: one database per port.
 fn log_name(config: &Config) -> String {
-    match config.port {
+    match if config.port == 0 { config.tls.port } else { config.port } {
         0 => "flintkv.log".to_owned(),
         port => format!("flintkv-{port}.log"),
     }
@@ -314,9 +318,9 @@ fn announce(node: &Node, config: &Config, flash: Option<&Flash>, listeners: &Lis
     } else {
         tracing::info!("no flash: everything stays in RAM");
     }
-    for listener in &listeners.tcp {
-        if let Ok(address) = listener.local_addr() {
-            tracing::info!("ready to accept connections on {address}");
+    for (listeners, how) in [(&listeners.tcp, ""), (&listeners.tls, " (TLS)")] {
+        for address in listeners.iter().filter_map(|listener| listener.local_addr().ok()) {
+            tracing::info!("ready to accept connections on {address}{how}");
         }
     }
     if let Some(path) = config.unixsocket.as_deref().filter(|_| listeners.unix.is_some()) {
@@ -328,7 +332,10 @@ fn announce(node: &Node, config: &Config, flash: Option<&Flash>, listeners: &Lis
 async fn attend(node: &Arc<Node>, listeners: Listeners, log: &Log) -> io::Result<()> {
     let mut acceptors = JoinSet::new();
     for listener in listeners.tcp {
-        acceptors.spawn(listen::accept_tcp(Arc::clone(node), listener));
+        acceptors.spawn(listen::accept_tcp(Arc::clone(node), listener, Socket::Tcp));
+    }
+    for listener in listeners.tls {
+        acceptors.spawn(listen::accept_tcp(Arc::clone(node), listener, Socket::Tls));
     }
     if let Some(unix) = listeners.unix {
         acceptors.spawn(listen::accept_unix(Arc::clone(node), unix));

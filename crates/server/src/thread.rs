@@ -8,6 +8,7 @@ use crate::node::Node;
 use crate::pubsub::{Delivery, Mail};
 use crate::session::{Buffers, Connection, Stream, Work};
 use crate::stats::WorkerStats;
+use crate::tls;
 use crate::worker::serve;
 use commands::Settings;
 use commands::session::Session;
@@ -42,6 +43,8 @@ pub struct Arrival {
 
 pub enum Socket {
     Tcp(std::net::TcpStream),
+    /// Its handshake is the worker's.
+    Tls(std::net::TcpStream),
     Unix(std::os::unix::net::UnixStream),
 }
 
@@ -344,7 +347,12 @@ fn fatal(what: &str, ended: Result<(), tokio::task::JoinError>) -> ! {
 
 async fn receive(worker: &Rc<Worker>, mut messages: UnboundedReceiver<Message>) {
     while let Some(Message::Serve(arrival)) = messages.recv().await {
-        match connect(worker, arrival) {
+        let Arrival { socket, peer } = arrival;
+        if let Socket::Tls(socket) = socket {
+            drop(tokio::task::spawn_local(greet(Rc::clone(worker), socket, peer)));
+            continue;
+        }
+        match connect(worker, socket, peer) {
             Ok(connection) => drop(tokio::task::spawn_local(serve(connection))),
             Err(error) => {
                 worker.connection_ended();
@@ -354,21 +362,43 @@ async fn receive(worker: &Rc<Worker>, mut messages: UnboundedReceiver<Message>) 
     }
 }
 
-fn connect(worker: &Rc<Worker>, Arrival { socket, peer }: Arrival) -> io::Result<Connection> {
+/// A TLS connection: its handshake, then what every connection does.
+async fn greet(worker: Rc<Worker>, socket: std::net::TcpStream, peer: Peer) {
+    let handshake = async {
+        let config = worker.node.tls.get().ok_or(io::ErrorKind::Unsupported)?;
+        tokio_rustls::TlsAcceptor::from(config).accept(TcpStream::from_std(socket)?).await
+    };
+    let greeted = tokio::time::timeout(tls::HANDSHAKE, handshake).await;
+    match greeted.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+        Ok(stream) => serve(begin(&worker, Stream::Tls(Box::new(stream)), peer)).await,
+        Err(error) => {
+            worker.connection_ended();
+            tracing::debug!("the TLS handshake with {} failed: {error}", peer.addr());
+        }
+    }
+}
+
+fn connect(worker: &Rc<Worker>, socket: Socket, peer: Peer) -> io::Result<Connection> {
     let stream = match socket {
         Socket::Tcp(socket) => Stream::Tcp(TcpStream::from_std(socket)?),
         Socket::Unix(socket) => Stream::Unix(UnixStream::from_std(socket)?),
+        Socket::Tls(_) => unreachable!("it is greeted first"),
     };
+    Ok(begin(worker, stream, peer))
+}
+
+fn begin(worker: &Rc<Worker>, stream: Stream, peer: Peer) -> Connection {
     worker.stats().connections.add(1);
     let fd = match &stream {
         Stream::Tcp(stream) => stream.as_raw_fd(),
+        Stream::Tls(stream) => stream.get_ref().0.as_raw_fd(),
         Stream::Unix(stream) => stream.as_raw_fd(),
     };
     let is_local = peer.is_local();
     let card = worker.node.clients.add(fd, peer, worker.index, wall_ms());
     let mut session = Session::new(card.id, false, is_local);
     acl::begin(&worker.node, &mut session);
-    Ok(Connection { worker: Rc::clone(worker), stream, session, card, work: None })
+    Connection { worker: Rc::clone(worker), stream, session, card, work: None }
 }
 
 /// Outboxes sent before others have their turn.

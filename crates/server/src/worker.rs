@@ -36,7 +36,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// Serves one connection until it ends.
 pub async fn serve(mut connection: Connection) {
     poll_fn(|cx| {
-        connection.card.outbox.attach(cx.waker());
+        connection.card.outbox.attach(cx.waker(), connection.stream.is_sent_by_task());
         Poll::Ready(())
     })
     .await;
@@ -730,6 +730,10 @@ async fn close(mut connection: Connection, end: End) {
     }
     if matches!(end, End::Eof | End::Asked) {
         // Within bounds: it may never read them.
-        let _ = tokio::time::timeout(FAREWELL, poll_fn(|cx| connection.poll_send(cx))).await;
+        let _ = tokio::time::timeout(FAREWELL, async {
+            poll_fn(|cx| connection.poll_send(cx)).await.ok()?;
+            poll_fn(|cx| connection.stream.poll_end(cx)).await.ok()
+        })
+        .await;
     }
 }

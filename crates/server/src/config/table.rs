@@ -189,7 +189,9 @@ const SHUTDOWN: Kind = Kind::Choices(&["default", "save", "nosave", "now", "forc
 const NO_PERSISTENCE: Effect = Effect::Inert("persistence is not built yet: data does not survive a restart");
 const NO_REPLICATION: Effect = Effect::Inert("replication is not built yet");
 const NO_CLUSTER: Effect = Effect::Inert("the cluster is not built yet");
-const NO_TLS: Effect = Effect::Inert("TLS is not built yet: connections are in clear text");
+const NO_ENCRYPTED_KEY: Effect = Effect::Inert("encrypted keys are not supported: decrypt the key");
+const NO_DH: Effect = Effect::Inert("finite-field key exchange is not offered: it is elliptic curves always");
+const NO_SESSION_TIMEOUT: Effect = Effect::Inert("sessions leave the cache when it is full");
 const NO_MODULES: Effect = Effect::Inert("modules are not supported");
 const NO_SCRIPTS: Effect = Effect::Inert("scripts are not built yet");
 const NO_SYSLOG: Effect = Effect::Inert("syslog is not supported: log to a file or to standard output");
@@ -403,26 +405,26 @@ pub const ROWS: &[Row] = &[
     row("cluster-preferred-endpoint-type", Choice(&["ip", "hostname", "unknown-endpoint"]), "ip", Live, NO_CLUSTER, Cluster, ""),
 
     // ---- TLS
-    row("tls-port", Int(0, 65535), "0", Start, NO_TLS, Tls, ""),
-    row("tls-cert-file", Text, "", Live, NO_TLS, Tls, ""),
-    row("tls-key-file", Text, "", Live, NO_TLS, Tls, ""),
-    row("tls-key-file-pass", Password, "", Live, NO_TLS, Tls, ""),
-    row("tls-client-cert-file", Text, "", Live, NO_TLS, Tls, ""),
-    row("tls-client-key-file", Text, "", Live, NO_TLS, Tls, ""),
-    row("tls-client-key-file-pass", Password, "", Live, NO_TLS, Tls, ""),
-    row("tls-dh-params-file", Text, "", Live, NO_TLS, Tls, ""),
-    row("tls-ca-cert-file", Text, "", Live, NO_TLS, Tls, ""),
-    row("tls-ca-cert-dir", Text, "", Live, NO_TLS, Tls, ""),
-    row("tls-auth-clients", Choice(&["no", "yes", "optional"]), "yes", Live, NO_TLS, Tls, ""),
-    row("tls-replication", Bool, "no", Live, NO_TLS, Tls, ""),
-    row("tls-cluster", Bool, "no", Live, NO_TLS, Tls, ""),
-    row("tls-protocols", Text, "", Live, NO_TLS, Tls, ""),
-    row("tls-ciphers", Text, "", Live, NO_TLS, Tls, ""),
-    row("tls-ciphersuites", Text, "", Live, NO_TLS, Tls, ""),
-    row("tls-prefer-server-ciphers", Bool, "no", Live, NO_TLS, Tls, ""),
-    row("tls-session-caching", Bool, "yes", Live, NO_TLS, Tls, ""),
-    row("tls-session-cache-size", Int(0, INT_MAX), "20480", Live, NO_TLS, Tls, ""),
-    row("tls-session-cache-timeout", Int(0, INT_MAX), "300", Live, NO_TLS, Tls, ""),
+    row("tls-port", Int(0, 65535), "0", Start, Used, Tls, "The port for TLS connections; 0 is none. With `port 0` there are no others."),
+    row("tls-cert-file", Text, "", Live, Used, Tls, "The certificate, with those it rests on behind it (PEM). CONFIG SET reads it again, for new connections."),
+    row("tls-key-file", Text, "", Live, Used, Tls, "The key of the certificate (PEM, not encrypted)."),
+    row("tls-key-file-pass", Password, "", Live, NO_ENCRYPTED_KEY, Tls, ""),
+    row("tls-client-cert-file", Text, "", Live, NO_REPLICATION, Tls, ""),
+    row("tls-client-key-file", Text, "", Live, NO_REPLICATION, Tls, ""),
+    row("tls-client-key-file-pass", Password, "", Live, NO_REPLICATION, Tls, ""),
+    row("tls-dh-params-file", Text, "", Live, NO_DH, Tls, ""),
+    row("tls-ca-cert-file", Text, "", Live, Used, Tls, "Certificates of those who sign clients' certificates (PEM)."),
+    row("tls-ca-cert-dir", Text, "", Live, Used, Tls, "A directory of such certificates."),
+    row("tls-auth-clients", Choice(&["no", "yes", "optional"]), "yes", Live, Used, Tls, "Whether clients have to show a certificate: yes, no, or only a good one if any."),
+    row("tls-replication", Bool, "no", Live, NO_REPLICATION, Tls, ""),
+    row("tls-cluster", Bool, "no", Live, NO_CLUSTER, Tls, ""),
+    row("tls-protocols", Text, "", Live, Used, Tls, "`TLSv1.2`, `TLSv1.3` or both; empty for both."),
+    row("tls-ciphers", Text, "", Live, Used, Tls, "Ciphers of TLS 1.2 by OpenSSL's names, joined by colons; empty for all that are safe."),
+    row("tls-ciphersuites", Text, "", Live, Used, Tls, "Cipher suites of TLS 1.3, joined by colons."),
+    row("tls-prefer-server-ciphers", Bool, "no", Live, Used, Tls, "The order of ciphers is the server's, not the client's."),
+    row("tls-session-caching", Bool, "yes", Live, Used, Tls, "Clients that come back need not negotiate anew."),
+    row("tls-session-cache-size", Int(0, INT_MAX), "20480", Live, Used, Tls, "How many such sessions are kept."),
+    row("tls-session-cache-timeout", Int(0, INT_MAX), "300", Live, NO_SESSION_TIMEOUT, Tls, ""),
 
     // ---- Encodings of other types
     row("list-compress-depth", Int(0, INT_MAX), "0", Live, Effect::Inert("lists are compressed on flash, not in RAM"), Types, ""),

@@ -29,6 +29,32 @@ impl fmt::Debug for Secret {
 }
 
 /// One word of `bind`; `-` in front makes an address that is missing on this machine no error.
+/// Whether clients have to show a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TlsAuth {
+    No,
+    Yes,
+    /// Those that are shown must be good.
+    Optional,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// 0: no TLS.
+    pub port: u16,
+    pub cert_file: Option<PathBuf>,
+    pub key_file: Option<PathBuf>,
+    pub ca_file: Option<PathBuf>,
+    pub ca_dir: Option<PathBuf>,
+    pub auth: TlsAuth,
+    pub protocols: String,
+    pub ciphers: String,
+    pub ciphersuites: String,
+    pub prefer_own_ciphers: bool,
+    /// Sessions kept for clients that come back.
+    pub session_cache: usize,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BindAddress {
     pub address: String,
@@ -119,6 +145,7 @@ pub struct Config {
     pub timeout_s: u32,
     pub maxclients: usize,
 
+    pub tls: TlsSettings,
     // Access
     pub protected_mode: bool,
     pub requirepass: Option<Secret>,
@@ -225,6 +252,9 @@ impl Values<'_> {
     }
 }
 
+/// Sessions kept for clients that come back, where the configuration sets no limit.
+const TLS_SESSIONS_MAX: usize = 1 << 20;
+
 /// Builds the typed configuration, or says which directives contradict each other and what to do.
 pub(super) fn build(values: &[Value]) -> Result<Config, String> {
     let v = Values(values);
@@ -253,6 +283,27 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
         tcp_keepalive_s: v.int("tcp-keepalive"),
         timeout_s: v.int("timeout"),
         maxclients: v.int("maxclients"),
+        tls: TlsSettings {
+            port: v.int("tls-port"),
+            cert_file: v.path("tls-cert-file", &dir),
+            key_file: v.path("tls-key-file", &dir),
+            ca_file: v.path("tls-ca-cert-file", &dir),
+            ca_dir: v.path("tls-ca-cert-dir", &dir),
+            auth: match v.word("tls-auth-clients") {
+                "no" => TlsAuth::No,
+                "optional" => TlsAuth::Optional,
+                _ => TlsAuth::Yes,
+            },
+            protocols: v.words("tls-protocols").join(" "),
+            ciphers: v.word("tls-ciphers").to_owned(),
+            ciphersuites: v.word("tls-ciphersuites").to_owned(),
+            prefer_own_ciphers: v.yes("tls-prefer-server-ciphers"),
+            session_cache: match v.yes("tls-session-caching") {
+                // Zero is no limit for OpenSSL; here there is always one.
+                true => Some(v.int("tls-session-cache-size")).filter(|&size| size > 0).unwrap_or(TLS_SESSIONS_MAX),
+                false => 0,
+            },
+        },
         protected_mode: v.yes("protected-mode"),
         requirepass: Some(v.word("requirepass")).filter(|pass| !pass.is_empty()).map(Secret::new),
         aclfile: v.path("aclfile", &dir),

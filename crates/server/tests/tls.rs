@@ -1,0 +1,302 @@
+//! TLS: the handshake and its certificates, everything a connection does behind it, and certificates that change while
+//! the server runs. With a client of our own, and with redis-cli where it is installed.
+
+mod common;
+
+use common::harness::shown;
+use common::{Node, eventually, words};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use resp::client::{Value, encode_command, parse_value};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, version};
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// An authority with a server's certificate and a client's, in files of a folder.
+struct Certificates {
+    folder: tempfile::TempDir,
+}
+
+impl Certificates {
+    fn new() -> Certificates {
+        let certificates = Certificates { folder: tempfile::tempdir().unwrap() };
+        certificates.renew();
+        certificates
+    }
+
+    /// All anew, under the same names.
+    fn renew(&self) {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        // One name for all, and OpenSSL takes every certificate for self-signed.
+        params.distinguished_name.push(DnType::CommonName, "authority");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let ca = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        fs::write(self.path("ca.crt"), ca.pem()).unwrap();
+        for name in ["server", "client"] {
+            let key = KeyPair::generate().unwrap();
+            let params = CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+            let certificate = params.signed_by(&key, &ca).unwrap();
+            fs::write(self.path(&format!("{name}.crt")), certificate.pem()).unwrap();
+            fs::write(self.path(&format!("{name}.key")), key.serialize_pem()).unwrap();
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
+    }
+}
+
+struct Secure {
+    stream: StreamOwned<ClientConnection, TcpStream>,
+    received: Vec<u8>,
+}
+
+impl Secure {
+    /// `as_client`: shows the client's certificate.
+    fn connect(port: u16, certificates: &Certificates, as_client: bool) -> io::Result<Secure> {
+        Secure::connect_by(port, certificates, as_client, &[&version::TLS13, &version::TLS12])
+    }
+
+    fn connect_by(
+        port: u16,
+        certificates: &Certificates,
+        as_client: bool,
+        versions: &[&'static rustls::SupportedProtocolVersion],
+    ) -> io::Result<Secure> {
+        let read = |path: &Path| CertificateDer::from_pem_file(path).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(read(&certificates.path("ca.crt"))).unwrap();
+        let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_protocol_versions(versions)
+            .unwrap()
+            .with_root_certificates(roots);
+        let config = match as_client {
+            false => builder.with_no_client_auth(),
+            true => {
+                let key = PrivateKeyDer::from_pem_file(certificates.path("client.key")).unwrap();
+                builder.with_client_auth_cert(vec![read(&certificates.path("client.crt"))], key).unwrap()
+            }
+        };
+        let socket = TcpStream::connect(("127.0.0.1", port))?;
+        socket.set_read_timeout(Some(Duration::from_secs(60)))?;
+        let name = ServerName::try_from("localhost").unwrap();
+        let session = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
+        let mut client = Secure { stream: StreamOwned::new(session, socket), received: Vec::new() };
+        // A certificate that is refused is only told after the handshake.
+        client.stream.write_all(b"PING\r\n")?;
+        let mut pong = [0; 7];
+        client.stream.read_exact(&mut pong)?;
+        assert_eq!(&pong, b"+PONG\r\n");
+        Ok(client)
+    }
+
+    fn send(&mut self, words: &[&[u8]]) {
+        let mut bytes = Vec::new();
+        encode_command(words, &mut bytes);
+        self.stream.write_all(&bytes).unwrap();
+    }
+
+    fn reply(&mut self) -> Value {
+        loop {
+            if let Some((value, consumed)) = parse_value(&self.received).unwrap() {
+                self.received.drain(..consumed);
+                return value;
+            }
+            let mut chunk = [0; 16 * 1024];
+            let count = self.stream.read(&mut chunk).unwrap();
+            assert_ne!(count, 0, "the connection has ended");
+            self.received.extend_from_slice(&chunk[..count]);
+        }
+    }
+
+    fn run(&mut self, line: &str) -> String {
+        let words = words(line);
+        self.send(&words.iter().map(|word| &word[..]).collect::<Vec<_>>());
+        shown(&self.reply())
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A node, its TLS port, and what its certificates are.
+fn start(directives: &[(&str, &str)]) -> (Node, u16, Certificates) {
+    let certificates = Certificates::new();
+    let (cert, key, ca) =
+        (certificates.text("server.crt"), certificates.text("server.key"), certificates.text("ca.crt"));
+    let port = free_port();
+    let port_text = port.to_string();
+    let mut all = vec![
+        ("tls-port", port_text.as_str()),
+        ("tls-cert-file", &cert),
+        ("tls-key-file", &key),
+        ("tls-ca-cert-file", &ca),
+    ];
+    all.extend(directives);
+    (Node::start(&all), port, certificates)
+}
+
+#[test]
+fn a_client_with_a_certificate_does_all_it_could_in_clear_text() {
+    let (node, port, certificates) = start(&[]);
+    let mut client = Secure::connect(port, &certificates, true).unwrap();
+    assert_eq!(client.run("SET k v"), "OK");
+    assert_eq!(client.run("GET k"), "\"v\"");
+    // Larger than any buffer on the way, in both directions, and in a pipeline.
+    let large: Vec<u8> = (0..3_000_000u32).map(|at| (at % 251) as u8).collect();
+    client.send(&[b"SET", b"large", &large]);
+    assert_eq!(client.reply(), Value::Simple(b"OK".to_vec()));
+    for _ in 0..5 {
+        client.send(&[b"GET", b"large"]);
+    }
+    client.send(&[b"PING"]);
+    for _ in 0..5 {
+        assert!(client.reply() == Value::Bulk(large.clone()), "another value");
+    }
+    assert_eq!(client.reply(), Value::Simple(b"PONG".to_vec()));
+    // What others send to it, while it waits and behind its own replies.
+    let mut other = node.connect();
+    assert_eq!(client.run("SUBSCRIBE news"), "1) \"subscribe\"\n2) \"news\"\n3) (integer) 1");
+    for at in 0..100 {
+        assert_eq!(other.run(&format!("PUBLISH news {at}")), "(integer) 1");
+    }
+    for at in 0..100 {
+        assert_eq!(shown(&client.reply()), format!("1) \"message\"\n2) \"news\"\n3) \"{at}\""));
+    }
+    assert_eq!(client.run("UNSUBSCRIBE"), "1) \"unsubscribe\"\n2) \"news\"\n3) (integer) 0");
+    client.send(&[b"BLPOP", b"alist", b"0"]);
+    eventually("it waits", || other.info("clients", "blocked_clients") == "1");
+    other.run("RPUSH alist x");
+    assert_eq!(shown(&client.reply()), "1) \"alist\"\n2) \"x\"");
+    assert_eq!(client.run("QUIT"), "OK");
+    let mut rest = Vec::new();
+    assert_eq!(client.stream.read_to_end(&mut rest).unwrap(), 0, "it is ended as the protocol has it");
+}
+
+#[test]
+fn who_has_to_show_a_certificate() {
+    let (_node, port, certificates) = start(&[]);
+    assert!(Secure::connect(port, &certificates, false).is_err());
+    // A certificate of somebody else's authority.
+    let others = Certificates::new();
+    fs::copy(certificates.path("ca.crt"), others.path("ca.crt")).unwrap();
+    assert!(Secure::connect(port, &others, true).is_err());
+    for auth in ["no", "optional"] {
+        let (_node, port, certificates) = start(&[("tls-auth-clients", auth)]);
+        Secure::connect(port, &certificates, false).unwrap();
+        Secure::connect(port, &certificates, true).unwrap();
+    }
+    let (_node, port, certificates) = start(&[("tls-auth-clients", "optional")]);
+    let others = Certificates::new();
+    fs::copy(certificates.path("ca.crt"), others.path("ca.crt")).unwrap();
+    assert!(Secure::connect(port, &others, true).is_err());
+}
+
+#[test]
+fn only_protocols_that_are_allowed() {
+    let (node, port, certificates) = start(&[("tls-protocols", "TLSv1.3")]);
+    assert!(Secure::connect_by(port, &certificates, true, &[&version::TLS12]).is_err());
+    Secure::connect_by(port, &certificates, true, &[&version::TLS13]).unwrap();
+    assert_eq!(node.connect().run("CONFIG SET tls-protocols TLSv1.2"), "OK");
+    Secure::connect_by(port, &certificates, true, &[&version::TLS12]).unwrap();
+    assert!(Secure::connect_by(port, &certificates, true, &[&version::TLS13]).is_err());
+}
+
+#[test]
+fn new_certificates_are_for_new_connections() {
+    let (node, port, certificates) = start(&[]);
+    let mut old = Secure::connect(port, &certificates, true).unwrap();
+    let mut admin = node.connect();
+    certificates.renew();
+    assert!(Secure::connect(port, &certificates, true).is_err(), "the server has the old one");
+    let set = format!(
+        "CONFIG SET tls-cert-file {} tls-key-file {} tls-ca-cert-file {}",
+        certificates.text("server.crt"),
+        certificates.text("server.key"),
+        certificates.text("ca.crt")
+    );
+    assert_eq!(admin.run(&set), "OK");
+    let mut new = Secure::connect(port, &certificates, true).unwrap();
+    assert_eq!(new.run("PING"), "PONG");
+    assert_eq!(old.run("PING"), "PONG");
+    // What is wrong changes nothing.
+    let error = admin.run("CONFIG SET tls-cert-file /nonexistent");
+    assert!(error.contains("Unable to update TLS configuration"), "{error}");
+    assert!(admin.run("CONFIG GET tls-cert-file").contains("server.crt"));
+    let error = admin.run(&format!("CONFIG SET tls-key-file {}", certificates.text("client.key")));
+    assert!(error.contains("Unable to update TLS configuration"), "{error}");
+    Secure::connect(port, &certificates, true).unwrap();
+}
+
+#[test]
+fn bytes_that_are_no_handshake_end_their_connection_only() {
+    let (node, port, certificates) = start(&[]);
+    let mut wrong = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    wrong.write_all(b"*1\r\n$4\r\nPING\r\n").unwrap();
+    let mut rest = Vec::new();
+    // An alert, or a reset.
+    let _ = wrong.read_to_end(&mut rest);
+    assert!(!rest.starts_with(b"+PONG"));
+    let _half = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    Secure::connect(port, &certificates, true).unwrap();
+    drop(wrong);
+    eventually("those that never came in are not clients", || {
+        node.connect().info("clients", "connected_clients") == "1"
+    });
+}
+
+#[test]
+fn a_server_that_cannot_do_what_it_was_told_does_not_start() {
+    let certificates = Certificates::new();
+    let (cert, key) = (certificates.text("server.crt"), certificates.text("server.key"));
+    let port = free_port().to_string();
+    let fails = |directives: &[(&str, &str)], told: &str| {
+        let mut all = vec![("tls-port", port.as_str())];
+        all.extend(directives);
+        let said = Node::try_start(free_port(), &all).err().expect("it does not start");
+        assert!(said.contains(told), "{said}");
+    };
+    fails(&[], "tls-port needs tls-cert-file and tls-key-file");
+    fails(&[("tls-cert-file", &cert), ("tls-key-file", &key)], "tls-auth-clients needs certificates of authorities");
+    fails(&[("tls-cert-file", &cert), ("tls-key-file", &cert), ("tls-auth-clients", "no")], "cannot read a key from");
+    fails(
+        &[("tls-cert-file", &cert), ("tls-key-file", &key), ("tls-auth-clients", "no"), ("tls-ciphers", "RC4-MD5")],
+        "tls-ciphers: 'RC4-MD5' is none of",
+    );
+}
+
+#[test]
+fn redis_cli_comes_in() {
+    let (_node, port, certificates) = start(&[("tls-protocols", "TLSv1.2 TLSv1.3")]);
+    let cli = |arguments: &[&str]| {
+        let (port, ca) = (port.to_string(), certificates.text("ca.crt"));
+        let mut command = Command::new("redis-cli");
+        command.args(["-h", "localhost", "-p", &port, "--tls", "--cacert", &ca]);
+        command.args(["--cert", &certificates.text("client.crt"), "--key", &certificates.text("client.key")]);
+        command.args(arguments).output()
+    };
+    let Ok(output) = cli(&["SET", "k", "v"]) else { return };
+    let said = format!("{output:?}");
+    if said.contains("Unrecognized option") {
+        // One that was built without TLS.
+        return;
+    }
+    assert_eq!(output.stdout, b"OK\n", "{said}");
+    for ciphers in [
+        ["--tls-ciphersuites", "TLS_AES_128_GCM_SHA256", "GET", "k"],
+        ["--tls-ciphers", "ECDHE-ECDSA-AES128-GCM-SHA256", "GET", "k"],
+    ] {
+        assert_eq!(cli(&ciphers).unwrap().stdout, b"v\n");
+    }
+}
