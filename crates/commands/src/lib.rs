@@ -22,6 +22,7 @@ mod connection;
 mod counters;
 mod databases;
 mod expiry;
+mod geo;
 mod hashes;
 mod hyperloglog;
 mod keys;

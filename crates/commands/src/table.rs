@@ -3,8 +3,8 @@
 
 use crate::row::Row;
 use crate::{
-    acl, bitfield, bitmaps, connection, counters, databases, expiry, hashes, hyperloglog, keys, lcs, lists, object,
-    pubsub, server, sets, strings, transactions, zsets,
+    acl, bitfield, bitmaps, connection, counters, databases, expiry, geo, hashes, hyperloglog, keys, lcs, lists,
+    object, pubsub, server, sets, strings, transactions, zsets,
 };
 
 /// The families, a line each, in the order in which COMMAND lists them.
@@ -24,6 +24,8 @@ static FAMILIES: &[&[Row]] = &[
     zsets::RANGES,
     zsets::POPS,
     zsets::ALGEBRA,
+    geo::ROWS,
+    geo::SEARCHES,
     keys::ROWS,
     expiry::ROWS,
     object::ROWS,

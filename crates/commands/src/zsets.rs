@@ -8,6 +8,7 @@ mod range;
 
 pub use algebra::ROWS as ALGEBRA;
 pub use basic::ROWS as BASIC;
+pub(crate) use basic::{Rule, put};
 pub use pop::ROWS as POPS;
 pub use range::ROWS as RANGES;
 

@@ -154,6 +154,23 @@ const TEMPLATES: &[&str] = &[
     "ZRANGESTORE L L y y BYLEX ?ro",
     "ZLEXCOUNT L y y",
     "ZREMRANGEBYLEX L y y",
+    "GEOADD G P m *Pm",
+    "GEOADD G P m *Pm",
+    "GEOADD G ?gao ?gao P m *Pm",
+    "GEODIST G m m ?u",
+    "GEOHASH G m *m",
+    "GEOPOS G m *m",
+    "GEOSEARCH G from by ?go ?go ?go",
+    "GEOSEARCH G from by ?go ?go ?go",
+    "GEOSEARCH G from by ASC COUNT 3 WITHDIST WITHCOORD WITHHASH",
+    "GEOSEARCHSTORE G G from by ?go ?go",
+    "GEOSEARCHSTORE Z G from by STOREDIST",
+    "GEORADIUS G Q R u ?go ?go ?go",
+    "GEORADIUS_RO G Q R u ?go ?go",
+    "GEORADIUSBYMEMBER G m R u ?go ?go",
+    "GEORADIUSBYMEMBER_RO G m R u ?go ?go",
+    "ZREM G m *m",
+    "ZRANGE G 0 -1 WITHSCORES",
     "DEL k *k",
     "UNLINK k *k",
     "EXISTS k *k",
@@ -212,6 +229,76 @@ fn word(kind: &str, random: &mut Random, words: &mut Vec<Vec<u8>>) {
         "S" => random.of(&["s1", "s2", "s3", "s4", "s5", "s6", "a"]),
         "Z" => random.of(&["z1", "z2", "z3", "z4", "z5", "z6", "a"]),
         "L" => random.of(&["l1", "l2", "l3"]),
+        "G" => random.of(&["g1", "g2", "g3", "g4", "a"]),
+        // A place to look from may be at the very edge.
+        "Q" if random.one_in(10) => {
+            random.of(&["180 85.05112878", "-180 -85.05112878", "0 0", "179.9999 0.1", "-179.99 0", "10 85", "10 -85"])
+        }
+        "Q" => return word("P", random, words),
+        "P" => match random.below(12) {
+            0 => random.of(&["181 0", "0 86", "x 0", "0 x", "inf 0", "nan 1", "1"]),
+            // All over the map, and many in one region; no two the same, or their order would be anyone's.
+            n => {
+                let (longitudes, latitudes) = if n < 6 { (3600, 1700) } else { (40, 40) };
+                let mut degrees = |range: usize| (random.below(range * 97) as f64 / 97.0 - range as f64 / 2.0) / 10.0;
+                let position = [degrees(longitudes), degrees(latitudes)].map(|number| format!("{number:.6}"));
+                return words.extend(position.map(String::into_bytes));
+            }
+        },
+        "u" => random.of(&["m", "km", "KM", "ft", "mi", "km", "parsec"]),
+        "R" => random.of(&["0", "1", "100", "1000", "5000", "20000", "1e6", "2.5", "-1", "x", "inf", "300000"]),
+        "from" => match random.below(8) {
+            0 => return word("fromoption", random, words),
+            1..4 => {
+                words.push(b"FROMMEMBER".to_vec());
+                return word("m", random, words);
+            }
+            _ => {
+                words.push(b"fromlonlat".to_vec());
+                return word("Q", random, words);
+            }
+        },
+        "fromoption" => random.of(&["FROMMEMBER", "FROMLONLAT 1 1 FROMMEMBER m1", "FROMLONLAT 1", "ASC"]),
+        "by" => match random.below(8) {
+            0 => random.of(&[
+                "BYRADIUS 1 m BYBOX 1 1 m",
+                "BYRADIUS",
+                "BYBOX 1 m",
+                "BYBOX x 1 m",
+                "BYBOX 1 -1 km",
+                "DESC",
+            ]),
+            1..5 => {
+                words.push(b"BYRADIUS".to_vec());
+                word("R", random, words);
+                return word("u", random, words);
+            }
+            _ => {
+                words.push(b"bybox".to_vec());
+                word("R", random, words);
+                word("R", random, words);
+                return word("u", random, words);
+            }
+        },
+        "gao" => random.of(&["NX", "XX", "CH", "nx", "ch", "GT", "foo"]),
+        "go" => random.of(&[
+            "ASC",
+            "DESC",
+            "WITHDIST",
+            "WITHCOORD",
+            "withhash",
+            "COUNT 3",
+            "COUNT 100",
+            "COUNT 2 ANY",
+            "ANY",
+            "COUNT 0",
+            "COUNT x",
+            "COUNT",
+            "STORE g2",
+            "STOREDIST z2",
+            "STOREDIST",
+            "foo",
+        ]),
         // What ZUNION takes: sets, too.
         "X" => random.of(&["z1", "z2", "z3", "z4", "s1", "s2", "nosuch", "z5", "z6"]),
         // Few scores, and such as have exact sums.
@@ -393,7 +480,8 @@ fn with_short_numbers(reply: &str) -> String {
 /// in Redis until it is set again.
 fn comparable(command: &[u8], reply: String) -> String {
     let reply = reply.replace("\"embstr\"", "\"int\"");
-    let reply = if command.starts_with(b"Z") { with_short_numbers(&reply) } else { reply };
+    let reply =
+        if command.starts_with(b"Z") || command.starts_with(b"BZ") { with_short_numbers(&reply) } else { reply };
     let unordered: &[&[u8]] = &[
         b"HGETALL",
         b"HKEYS",

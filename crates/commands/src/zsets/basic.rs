@@ -8,6 +8,7 @@ use crate::random::{self, Selection};
 use crate::row::{Access, Flag, Row, Use, is, only_here};
 use crate::scan::{INVALID_CURSOR, SCAN_COUNT, ScanOf, ScanOptions};
 use crate::sets::count_of;
+use smallvec::SmallVec;
 use std::collections::HashSet;
 use value::zset::{Step, View};
 
@@ -76,7 +77,7 @@ pub const ROWS: &[Row] = &[
             is("ZINCRBY z -inf b", "(error) ERR resulting score is not a number (NaN)"),
             is("ZINCRBY z x a", "(error) ERR value is not a valid float"),
         ],
-        run: |cx| put(cx, Rule { incr: true, ..Rule::default() }, 2),
+        run: |cx| put_from(cx, Rule { incr: true, ..Rule::default() }, 2),
         ..BASE
     },
     Row {
@@ -226,13 +227,13 @@ pub const ROWS: &[Row] = &[
 
 /// What ZADD's options say.
 #[derive(Clone, Copy, Default)]
-struct Rule {
-    nx: bool,
-    xx: bool,
-    gt: bool,
-    lt: bool,
-    ch: bool,
-    incr: bool,
+pub(crate) struct Rule {
+    pub nx: bool,
+    pub xx: bool,
+    pub gt: bool,
+    pub lt: bool,
+    pub ch: bool,
+    pub incr: bool,
 }
 
 /// What becomes of one member.
@@ -284,13 +285,14 @@ fn zadd(cx: &mut Cx<'_>) -> Run {
     let args = cx.args;
     let (mut rule, mut from) = (Rule::default(), 2);
     while let Some(word) = args.get(from) {
-        let option = match word.to_ascii_lowercase().as_slice() {
-            b"nx" => &mut rule.nx,
-            b"xx" => &mut rule.xx,
-            b"gt" => &mut rule.gt,
-            b"lt" => &mut rule.lt,
-            b"ch" => &mut rule.ch,
-            b"incr" => &mut rule.incr,
+        let says = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+        let option = match word.len() {
+            2 if says("nx") => &mut rule.nx,
+            2 if says("xx") => &mut rule.xx,
+            2 if says("gt") => &mut rule.gt,
+            2 if says("lt") => &mut rule.lt,
+            2 if says("ch") => &mut rule.ch,
+            4 if says("incr") => &mut rule.incr,
             _ => break,
         };
         *option = true;
@@ -309,15 +311,25 @@ fn zadd(cx: &mut Cx<'_>) -> Run {
     if rule.incr && words > 2 {
         return Err(Stop::error("ERR INCR option supports a single increment-element pair"));
     }
-    put(cx, rule, from)
+    put_from(cx, rule, from)
 }
 
-/// Gives members scores: pairs of score and member from argument `from` on.
-fn put(cx: &mut Cx<'_>, rule: Rule, from: usize) -> Run {
-    let (args, key, limits) = (cx.args, &cx.keys[0], Limits::of(cx.settings));
-    let scores = args.from(from).step_by(2).map(|text| number::double(text).ok_or(NOT_FLOAT));
-    let scores: smallvec::SmallVec<[f64; 4]> = scores.collect::<Result<_, Stop>>()?;
-    let pairs = scores.iter().copied().zip(args.from(from + 1).step_by(2));
+/// Pairs of score and member from argument `from` on.
+fn put_from(cx: &mut Cx<'_>, rule: Rule, from: usize) -> Run {
+    let scores = cx.args.from(from).step_by(2).map(|text| number::double(text).ok_or(NOT_FLOAT));
+    let scores = scores.collect::<Result<_, Stop>>()?;
+    put(cx, rule, scores, cx.args.from(from + 1).step_by(2))
+}
+
+/// Gives members scores, at least one.
+pub(crate) fn put<'a>(
+    cx: &mut Cx<'_>,
+    rule: Rule,
+    scores: SmallVec<[f64; 4]>,
+    members: impl Iterator<Item = &'a [u8]> + Clone,
+) -> Run {
+    let (key, limits) = (&cx.keys[0], Limits::of(cx.settings));
+    let pairs = scores.iter().copied().zip(members.clone());
     let (mut added, mut updated, mut last) = (0, 0, Change::Refused);
     let mut count = |change: Change| {
         added += i64::from(matches!(change, Change::Added(_)));
@@ -327,7 +339,7 @@ fn put(cx: &mut Cx<'_>, rule: Rule, from: usize) -> Run {
     match zset(cx.ks.get(key)?)? {
         None if rule.xx => {}
         None => {
-            let mut draft = Draft::new(&args[from + 1], scores.len(), limits);
+            let mut draft = Draft::new(members.clone().next().unwrap_or_default(), scores.len(), limits);
             for (given, member) in pairs {
                 let change = rule.change(draft.view().score(member), given)?;
                 count(change);
