@@ -13,7 +13,7 @@ use crate::row::{Access, Acl, Flag, Group, Keys, Row, Use, is, only_here};
 use crate::scan::{INVALID_CURSOR, SCAN_COUNT, ScanOf, ScanOptions};
 use algebra::Operation;
 use form::{Draft, Limits, Member, Set, set};
-use store::{Cold, Key};
+use store::{Class, Cold, Key};
 use value::set::Step;
 
 const READ: &[Flag] = &[Flag::Readonly];
@@ -108,7 +108,7 @@ pub const ROWS: &[Row] = &[
             is("EXISTS d", "(integer) 0"),
             is("SDIFFSTORE d", "(error) ERR wrong number of arguments for 'sdiffstore' command"),
         ],
-        run: |cx| algebra::store(cx, Operation::Diff),
+        run: |cx| algebra::store(cx, Operation::Diff, "sdiffstore"),
         ..BASE
     },
     Row {
@@ -170,7 +170,7 @@ pub const ROWS: &[Row] = &[
             is("OBJECT ENCODING d", "\"intset\""),
             is("SINTERSTORE d", "(error) ERR wrong number of arguments for 'sinterstore' command"),
         ],
-        run: |cx| algebra::store(cx, Operation::Inter),
+        run: |cx| algebra::store(cx, Operation::Inter, "sinterstore"),
         ..BASE
     },
     Row {
@@ -368,17 +368,18 @@ pub const ROWS: &[Row] = &[
             only_here("OBJECT ENCODING d", "\"listpack\""),
             is("SUNIONSTORE d", "(error) ERR wrong number of arguments for 'sunionstore' command"),
         ],
-        run: |cx| algebra::store(cx, Operation::Union),
+        run: |cx| algebra::store(cx, Operation::Union, "sunionstore"),
         ..BASE
     },
 ];
 
 fn sadd(cx: &mut Cx<'_>) -> Run {
     let (key, limits, members) = (&cx.keys[0], Limits::of(cx.settings), cx.args.from(2));
-    let Some(old) = set(cx.ks.get(key)?)? else {
+    let Some(old) = set(cx.ks.view(key)?)? else {
         let mut draft = Draft::new(&cx.args[2], members.len(), limits);
         let added = members.filter(|member| draft.add(member, limits)).count();
         draft.store(cx, key, None);
+        cx.ks.event(Class::SET, "sadd", key);
         cx.out.int(added as i64);
         return Ok(());
     };
@@ -394,26 +395,37 @@ fn sadd(cx: &mut Cx<'_>) -> Run {
         }
         added = members.skip(known).filter(|member| form::add(&mut value, member, limits)).count();
     }
+    if added > 0 {
+        cx.ks.event(Class::SET, "sadd", key);
+    }
     cx.out.int(added as i64);
     Ok(())
 }
 
 fn srem(cx: &mut Cx<'_>) -> Run {
     let key = &cx.keys[0];
-    let old = set(cx.ks.get(key)?)?;
+    let old = set(cx.ks.view(key)?)?;
     // What is not there must not make the value dirty.
     let found = old.is_some_and(|set| cx.args.from(2).any(|member| set.contains(member)));
-    let removed = if found { remove_members(cx, key, &mut cx.args.from(2))? } else { 0 };
+    let removed = if found { remove_members(cx, key, &mut cx.args.from(2), "srem")? } else { 0 };
     cx.out.int(removed as i64);
     Ok(())
 }
 
-/// Removes members of a set that exists, and the key with the last of them.
-fn remove_members(cx: &mut Cx<'_>, key: &Key<'_>, members: &mut dyn Iterator<Item = &[u8]>) -> Result<usize, Cold> {
+/// Removes members, at least one of which is there, and the key with the last of them.
+fn remove_members(
+    cx: &mut Cx<'_>,
+    key: &Key<'_>,
+    members: &mut dyn Iterator<Item = &[u8]>,
+    event: &'static str,
+) -> Result<usize, Cold> {
     let Some(mut value) = cx.ks.get_mut(key)? else { return Ok(0) };
     let removed = members.filter(|member| form::remove(&mut value, member)).count();
-    if form::is_empty(&mut value) {
+    let is_empty = form::is_empty(&mut value);
+    cx.ks.event(Class::SET, event, key);
+    if is_empty {
         cx.ks.remove(key)?;
+        cx.ks.event(Class::GENERIC, "del", key);
     }
     Ok(removed)
 }

@@ -416,8 +416,9 @@ fn search(cx: &mut Cx<'_>, family: Family) -> Run {
             })
             .collect();
         entries.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.cmp(b.1)));
+        let event = if family == Family::SearchStore { "geosearchstore" } else { "georadiusstore" };
         let draft = Draft::of_sorted(&entries, limits);
-        let len = draft.store(cx, destination)?;
+        let len = draft.store(cx, destination, event)?;
         cx.out.int(len as i64);
         return Ok(());
     }

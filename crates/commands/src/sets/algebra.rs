@@ -3,7 +3,7 @@
 use super::form::{Draft, Limits, Member, Set, set, sets};
 use crate::cx::{Cx, Run, SYNTAX, Stop};
 use crate::number;
-use store::{Key, Keyspace};
+use store::{Class, Key, Keyspace};
 use value::set::Table;
 
 /// A packed list with more members than this (settings may allow any number) is searched through a table.
@@ -113,14 +113,15 @@ pub fn reply(cx: &mut Cx<'_>, operation: Operation) -> Run {
 }
 
 /// SINTERSTORE and its kin: the first key gets what comes of the others.
-pub fn store(cx: &mut Cx<'_>, operation: Operation) -> Run {
+pub fn store(cx: &mut Cx<'_>, operation: Operation, event: &'static str) -> Run {
     let (target, sources) = cx.keys.split_first().expect("the arity asks for it");
     let draft = draft(&mut cx.ks, sources, operation, Limits::of(cx.settings))?;
     let len = draft.as_set().len();
-    if len == 0 {
-        cx.ks.remove(target)?;
-    } else {
+    if len > 0 {
         draft.store(cx, target, None);
+        cx.ks.event(Class::SET, event, target);
+    } else if cx.ks.remove(target)? {
+        cx.ks.event(Class::GENERIC, "del", target);
     }
     cx.out.int(len as i64);
     Ok(())
@@ -205,13 +206,16 @@ pub fn move_member(cx: &mut Cx<'_>) -> Run {
     };
     if is_there && from.name != to.name {
         let limits = Limits::of(cx.settings);
-        super::remove_members(cx, from, &mut std::iter::once(member))?;
+        super::remove_members(cx, from, &mut std::iter::once(member), "srem")?;
         if is_new {
             let mut draft = Draft::new(member, 1, limits);
             draft.add(member, limits);
             draft.store(cx, to, None);
         } else if !is_there_too && let Some(mut value) = cx.ks.get_mut(to)? {
             super::form::add(&mut value, member, limits);
+        }
+        if !is_there_too {
+            cx.ks.event(Class::SET, "sadd", to);
         }
     }
     cx.out.int(is_there.into());

@@ -6,6 +6,7 @@ use crate::number::int_or_error;
 use crate::random::{self, Selection};
 use resp::reply::Out;
 use std::collections::HashSet;
+use store::Class;
 use value::Boxed;
 
 pub fn srandmember(cx: &mut Cx<'_>) -> Run {
@@ -96,12 +97,12 @@ pub fn spop(cx: &mut Cx<'_>) -> Run {
 
 fn pop_one(cx: &mut Cx<'_>) -> Run {
     let key = &cx.keys[0];
-    let Some(set) = set(cx.ks.get(key)?)? else {
+    let Some(set) = set(cx.ks.view(key)?)? else {
         cx.out.null();
         return Ok(());
     };
     let member = set.random().with(<[u8]>::to_vec);
-    super::remove_members(cx, key, &mut std::iter::once(&member[..]))?;
+    super::remove_members(cx, key, &mut std::iter::once(&member[..]), "spop")?;
     cx.out.bulk(&member);
     Ok(())
 }
@@ -112,7 +113,7 @@ const LEFT_SHARE: usize = 5;
 fn pop_many(cx: &mut Cx<'_>, count: usize) -> Run {
     let (key, limits) = (&cx.keys[0], Limits::of(cx.settings));
     let expiry = cx.ks.expiry(key)?.flatten();
-    let Some(set) = set(cx.ks.get(key)?)?.filter(|_| count > 0) else {
+    let Some(set) = set(cx.ks.view(key)?)?.filter(|_| count > 0) else {
         cx.out.set(0);
         return Ok(());
     };
@@ -120,7 +121,9 @@ fn pop_many(cx: &mut Cx<'_>, count: usize) -> Run {
     if count >= len {
         cx.out.set(len);
         set.iter().for_each(|member| member.write(&mut cx.out));
+        cx.ks.event(Class::SET, "spop", key);
         cx.ks.remove(key)?;
+        cx.ks.event(Class::GENERIC, "del", key);
         return Ok(());
     }
     cx.out.set(count);
@@ -135,6 +138,7 @@ fn pop_many(cx: &mut Cx<'_>, count: usize) -> Run {
             table.remove(&member);
             cx.out.bulk(&member);
         }
+        cx.ks.event(Class::SET, "spop", key);
         return Ok(());
     }
     let mut selection = Selection::new(count, len);
@@ -146,6 +150,7 @@ fn pop_many(cx: &mut Cx<'_>, count: usize) -> Run {
         for member in &taken {
             form::remove(&mut value, member);
         }
+        cx.ks.event(Class::SET, "spop", key);
         return Ok(());
     }
     let mut draft = match (set, kept.first()) {
@@ -157,5 +162,6 @@ fn pop_many(cx: &mut Cx<'_>, count: usize) -> Run {
         member.with(|text| draft.add(text, limits));
     }
     draft.store(cx, key, expiry);
+    cx.ks.event(Class::SET, "spop", key);
     Ok(())
 }

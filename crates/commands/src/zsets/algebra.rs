@@ -378,7 +378,7 @@ fn reply(cx: &mut Cx<'_>, operation: Operation, command: &str) -> Run {
     Ok(())
 }
 
-fn store(cx: &mut Cx<'_>, operation: Operation, command: &str) -> Run {
+fn store(cx: &mut Cx<'_>, operation: Operation, command: &'static str) -> Run {
     let (args, limits) = (cx.args, Limits::of(cx.settings));
     let count = source_count(args, 2, command)?;
     let draft = {
@@ -386,7 +386,7 @@ fn store(cx: &mut Cx<'_>, operation: Operation, command: &str) -> Run {
         let options = Options::parse(args, 3 + count, count, operation, true)?;
         Draft::of_sorted(&combine(&sources, operation, &options), limits)
     };
-    let len = draft.store(cx, &cx.keys[0])?;
+    let len = draft.store(cx, &cx.keys[0], command)?;
     cx.out.int(len as i64);
     Ok(())
 }

@@ -10,6 +10,7 @@ use crate::scan::{INVALID_CURSOR, SCAN_COUNT, ScanOf, ScanOptions};
 use crate::sets::count_of;
 use smallvec::SmallVec;
 use std::collections::HashSet;
+use store::Class;
 use value::zset::{Step, View};
 
 pub const ROWS: &[Row] = &[
@@ -336,7 +337,7 @@ pub(crate) fn put<'a>(
         updated += i64::from(matches!(change, Change::Updated(_)));
         last = change;
     };
-    match zset(cx.ks.get(key)?)? {
+    match zset(cx.ks.view(key)?)? {
         None if rule.xx => {}
         None => {
             let mut draft = Draft::new(members.clone().next().unwrap_or_default(), scores.len(), limits);
@@ -347,7 +348,7 @@ pub(crate) fn put<'a>(
                     draft.set(member, score, limits);
                 }
             }
-            draft.store(cx, key)?;
+            draft.put(cx, key);
         }
         Some(old) => {
             // What changes nothing must not make the value dirty.
@@ -378,6 +379,9 @@ pub(crate) fn put<'a>(
             }
         }
     }
+    if added + updated > 0 {
+        cx.ks.event(Class::SORTED_SET, if rule.incr { "zincr" } else { "zadd" }, key);
+    }
     match last.score() {
         Some(score) if rule.incr => cx.out.double(score),
         None if rule.incr => cx.out.null(),
@@ -388,15 +392,18 @@ pub(crate) fn put<'a>(
 
 fn zrem(cx: &mut Cx<'_>) -> Run {
     let (key, members) = (&cx.keys[0], cx.args.from(2));
-    let old = zset(cx.ks.get(key)?)?;
+    let old = zset(cx.ks.view(key)?)?;
     // What is not there must not make the value dirty.
     let found = old.is_some_and(|zset| members.clone().any(|member| zset.score(member).is_some()));
     let mut removed = 0;
     if found && let Some(mut value) = cx.ks.get_mut(key)? {
         let mut edit = Edit { value: &mut value };
         removed = members.filter(|member| edit.remove(member)).count();
-        if edit.is_empty() {
+        let is_empty = edit.is_empty();
+        cx.ks.event(Class::SORTED_SET, "zrem", key);
+        if is_empty {
             cx.ks.remove(key)?;
+            cx.ks.event(Class::GENERIC, "del", key);
         }
     }
     cx.out.int(removed as i64);

@@ -4,7 +4,7 @@
 use crate::cx::{Cx, Settings, Stop, WRONG_TYPE};
 use resp::reply::{Out, Proto};
 use std::ops::Range;
-use store::{Key, Kind, Value, ValueMut};
+use store::{Class, Key, Kind, Value, ValueMut};
 use value::zset::{Tree, View, run};
 use value::{Boxed, Buffer};
 
@@ -124,12 +124,15 @@ impl Edit<'_, '_> {
 }
 
 /// Removes the entries with these ranks, and the key with the last of them. The sorted set is there.
-pub fn remove_range(cx: &mut Cx<'_>, key: &Key<'_>, ranks: Range<usize>) -> Result<(), Stop> {
+pub fn remove_range(cx: &mut Cx<'_>, key: &Key<'_>, ranks: Range<usize>, event: &'static str) -> Result<(), Stop> {
     let Some(mut value) = cx.ks.get_mut(key)? else { return Ok(()) };
     let mut edit = Edit { value: &mut value };
     edit.remove_range(ranks);
-    if edit.is_empty() {
+    let is_empty = edit.is_empty();
+    cx.ks.event(Class::SORTED_SET, event, key);
+    if is_empty {
         cx.ks.remove(key)?;
+        cx.ks.event(Class::GENERIC, "del", key);
     }
     Ok(())
 }
@@ -182,13 +185,22 @@ impl Draft {
         }
     }
 
-    /// Puts the sorted set in place of whatever the key holds; without entries, removes that. How many entries.
-    pub fn store(self, cx: &mut Cx<'_>, key: &Key<'_>) -> Result<usize, Stop> {
-        let len = self.view().len();
+    /// Puts the sorted set in place of whatever the key holds.
+    pub fn put(self, cx: &mut Cx<'_>, key: &Key<'_>) {
         match self {
-            _ if len == 0 => _ = cx.ks.remove(key)?,
             Draft::Run(bytes) => cx.ks.set_packed(key, Kind::ZSet, &bytes, None),
             Draft::Tree(tree) => cx.ks.set_boxed(key, Boxed::ZSet(tree), None),
+        }
+    }
+
+    /// As [`Draft::put`]; without entries, removes what the key holds. How many entries.
+    pub fn store(self, cx: &mut Cx<'_>, key: &Key<'_>, event: &'static str) -> Result<usize, Stop> {
+        let len = self.view().len();
+        if len > 0 {
+            self.put(cx, key);
+            cx.ks.event(Class::SORTED_SET, event, key);
+        } else if cx.ks.remove(key)? {
+            cx.ks.event(Class::GENERIC, "del", key);
         }
         Ok(len)
     }

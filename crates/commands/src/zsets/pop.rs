@@ -190,7 +190,7 @@ fn zpop(cx: &mut Cx<'_>, end: End) -> Run {
 
 /// Takes entries out of the sorted set at the key and writes them. False, and nothing written, if there is none.
 fn take(cx: &mut Cx<'_>, key: &Key<'_>, end: End, count: usize, shape: Shape) -> Result<bool, Stop> {
-    let Some(zset) = zset(cx.ks.get(key)?)? else { return Ok(false) };
+    let Some(zset) = zset(cx.ks.view(key)?)? else { return Ok(false) };
     let count = count.min(zset.len());
     cx.out.array(if shape == Shape::Flat { 2 * count } else { count });
     write_and_remove(cx, key, end, count, shape)?;
@@ -198,7 +198,7 @@ fn take(cx: &mut Cx<'_>, key: &Key<'_>, end: End, count: usize, shape: Shape) ->
 }
 
 fn write_and_remove(cx: &mut Cx<'_>, key: &Key<'_>, end: End, count: usize, shape: Shape) -> Result<(), Stop> {
-    let Some(zset) = zset(cx.ks.get(key)?)?.filter(|_| count > 0) else { return Ok(()) };
+    let Some(zset) = zset(cx.ks.view(key)?)?.filter(|_| count > 0) else { return Ok(()) };
     let len = zset.len();
     let (start, ranks) = match end {
         End::Min => (0, 0..count),
@@ -211,14 +211,15 @@ fn write_and_remove(cx: &mut Cx<'_>, key: &Key<'_>, end: End, count: usize, shap
         cx.out.bulk(member);
         cx.out.double(score);
     }
-    remove_range(cx, key, ranks)
+    let event = if end == End::Min { "zpopmin" } else { "zpopmax" };
+    remove_range(cx, key, ranks, event)
 }
 
 /// Takes entries out of the first of the keys that is a sorted set and writes them behind its name. False, and nothing
 /// written, if there is none.
 fn take_first(cx: &mut Cx<'_>, end: End, count: usize, shape: Shape) -> Result<bool, Stop> {
     for key in cx.keys {
-        let Some(zset) = zset(cx.ks.get(key)?)? else { continue };
+        let Some(zset) = zset(cx.ks.view(key)?)? else { continue };
         let count = count.min(zset.len());
         cx.out.array(if shape == Shape::Flat { 1 + 2 * count } else { 2 });
         cx.out.bulk(key.name);

@@ -404,7 +404,7 @@ fn zrangestore(cx: &mut Cx<'_>) -> Run {
         found.reverse();
     }
     let draft = Draft::of_sorted(&found, limits);
-    let len = draft.store(cx, &cx.keys[0])?;
+    let len = draft.store(cx, &cx.keys[0], "zrangestore")?;
     cx.out.int(len as i64);
     Ok(())
 }
@@ -420,9 +420,14 @@ fn count(cx: &mut Cx<'_>, by: By) -> Run {
 fn remove(cx: &mut Cx<'_>, by: By) -> Run {
     let args = cx.args;
     let ends = Ends::parse(by, &args[2], &args[3])?;
-    let (first, count) = zset(cx.ks.get(&cx.keys[0])?)?.map_or((0, 0), |zset| ends.ranks(zset, false));
+    let (first, count) = zset(cx.ks.view(&cx.keys[0])?)?.map_or((0, 0), |zset| ends.ranks(zset, false));
     if count > 0 {
-        remove_range(cx, &cx.keys[0], first..first + count)?;
+        let event = match by {
+            By::Rank => "zremrangebyrank",
+            By::Score => "zremrangebyscore",
+            By::Lex => "zremrangebylex",
+        };
+        remove_range(cx, &cx.keys[0], first..first + count, event)?;
     }
     cx.out.int(count as i64);
     Ok(())
