@@ -9,8 +9,30 @@ use std::time::Duration;
 /// What clients that check for features are told; `flintkv_version` in INFO is for people.
 pub const REDIS_VERSION: &str = "7.2.4";
 
+/// What SCRIPT and FUNCTION need of the server. Errors are whole error replies, code first.
+pub trait Scripting {
+    /// Returns its SHA-1, forty hexadecimal digits.
+    fn script_load(&self, body: &[u8]) -> Result<[u8; 40], String>;
+    fn script_exists(&self, sha: &[u8]) -> bool;
+    fn script_flush(&self);
+    fn script_kill(&self) -> Result<(), &'static str>;
+
+    /// Returns the library's name.
+    fn function_load(&self, code: &[u8], replace: bool) -> Result<String, String>;
+    /// False: there is no such library.
+    fn function_delete(&self, library: &[u8]) -> bool;
+    fn function_flush(&self);
+    /// Those whose names fit the glob.
+    fn function_list(&self, pattern: Option<&[u8]>) -> Vec<LibraryCard>;
+    /// In the form of Redis's FUNCTION DUMP.
+    fn function_dump(&self) -> Vec<u8>;
+    fn function_restore(&self, payload: &[u8], policy: RestorePolicy) -> Result<(), String>;
+    fn function_kill(&self) -> Result<(), &'static str>;
+    fn function_stats(&self) -> FunctionStats;
+}
+
 /// What CLIENT, CONFIG, INFO and their like need of the server. Errors are whole error replies, code first.
-pub trait Host {
+pub trait Host: Scripting {
     /// Wall clock, microseconds since 1970.
     fn time_us(&self) -> u64;
 
@@ -270,4 +292,45 @@ pub struct MemoryFigures {
     pub ram_limit_bytes: u64,
     pub flash_used_bytes: u64,
     pub flash_limit_bytes: u64,
+}
+
+/// A library of functions.
+#[derive(Debug, Clone)]
+pub struct LibraryCard {
+    pub name: String,
+    pub code: Box<[u8]>,
+    pub functions: Vec<FunctionCard>,
+}
+
+#[derive(Debug, Clone)]
+pub struct FunctionCard {
+    pub name: String,
+    pub description: Option<String>,
+    pub flags: Vec<&'static str>,
+}
+
+/// What becomes of the libraries that are there already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RestorePolicy {
+    /// They go.
+    Flush,
+    /// They stay; a library of the same name is an error.
+    Append,
+    /// A library of the same name goes.
+    Replace,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct FunctionStats {
+    /// One that runs for too long.
+    pub running: Option<RunningScript>,
+    pub libraries: usize,
+    pub functions: usize,
+}
+
+#[derive(Debug, Clone)]
+pub struct RunningScript {
+    pub name: String,
+    pub command: Vec<Vec<u8>>,
+    pub duration_ms: u64,
 }

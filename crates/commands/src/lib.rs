@@ -30,6 +30,7 @@ mod lcs;
 mod lists;
 mod object;
 mod pubsub;
+mod scripting;
 mod server;
 mod sets;
 mod strings;

@@ -211,6 +211,7 @@ pub enum Flag {
     NoAuth,
     NoMulti,
     MovableKeys,
+    NoMandatoryKeys,
     AllowBusy,
     /// Runs with every stripe locked by the handler itself or with none: no key positions, whole dataset.
     Keyspace,

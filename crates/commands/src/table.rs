@@ -4,7 +4,7 @@
 use crate::row::Row;
 use crate::{
     acl, bitfield, bitmaps, connection, counters, databases, expiry, geo, hashes, hyperloglog, keys, lcs, lists,
-    object, pubsub, server, sets, strings, transactions, zsets,
+    object, pubsub, scripting, server, sets, strings, transactions, zsets,
 };
 
 /// The families, a line each, in the order in which COMMAND lists them.
@@ -32,6 +32,7 @@ static FAMILIES: &[&[Row]] = &[
     databases::ROWS,
     pubsub::ROWS,
     transactions::ROWS,
+    scripting::ROWS,
     connection::ROWS,
     acl::ROWS,
     server::ROWS,

@@ -32,6 +32,14 @@ pub mod bit {
     pub const READONLY: u32 = 1 << 15;
     /// Not shown to MONITOR.
     pub const UNSEEN: u32 = 1 << 16;
+    /// Runs a script or function: the server carries it out, not the row's handler.
+    pub const SCRIPT: u32 = 1 << 17;
+    /// Not allowed inside a script.
+    pub const NO_SCRIPT: u32 = 1 << 18;
+    /// Answered while a script runs too long.
+    pub const ALLOW_BUSY: u32 = 1 << 19;
+    /// Others notice it, though it writes nothing: a script that has done it does not start again.
+    pub const PUBLISHES: u32 = 1 << 20;
 }
 
 /// A command as the server sees it.
@@ -48,6 +56,8 @@ pub struct Command {
 /// Where messages come between replies, RESP2 could not tell them from replies to others.
 const LISTENER: [&str; 9] =
     ["subscribe", "unsubscribe", "psubscribe", "punsubscribe", "ssubscribe", "sunsubscribe", "ping", "quit", "reset"];
+
+const SCRIPT: [&str; 6] = ["eval", "evalsha", "eval_ro", "evalsha_ro", "fcall", "fcall_ro"];
 
 impl Command {
     fn new(row: &'static Row, container: Option<&'static str>, id: &mut usize) -> Command {
@@ -76,6 +86,10 @@ impl Command {
             (matches!(row.name, "multi" | "exec" | "discard" | "watch" | "quit" | "reset"), bit::UNQUEUED),
             (has(Flag::NoMulti), bit::NO_MULTI),
             (row.name == "exec", bit::EXEC),
+            (SCRIPT.contains(&row.name), bit::SCRIPT),
+            (has(Flag::Noscript), bit::NO_SCRIPT),
+            (has(Flag::AllowBusy), bit::ALLOW_BUSY),
+            (row.name.ends_with("publish"), bit::PUBLISHES),
         ] {
             bits |= if on { bit } else { 0 };
         }

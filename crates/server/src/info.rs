@@ -202,12 +202,16 @@ fn memory(facts: &Facts<'_>, text: &mut Text) {
         ("allocator_resident", &allocator.resident),
     ]);
     text.both("total_system_memory", system_bytes());
-    text.both("used_memory_lua", 0);
-    text.both("used_memory_vm_total", 0);
-    text.both("used_memory_scripts", 0);
-    text.line("number_of_cached_scripts", 0);
-    text.line("number_of_functions", 0);
-    text.line("number_of_libraries", 0);
+    let scripts = &node.scripts;
+    let interpreters = scripts.interpreter_bytes();
+    text.line("used_memory_vm_eval", interpreters);
+    text.both("used_memory_lua", interpreters);
+    text.line("used_memory_scripts_eval", scripts.bytes());
+    text.line("number_of_cached_scripts", scripts.count());
+    text.line("number_of_functions", scripts.libraries.read().function_count());
+    text.line("number_of_libraries", scripts.libraries.read().all().len());
+    text.both("used_memory_vm_total", interpreters);
+    text.both("used_memory_scripts", interpreters + scripts.bytes() as u64);
     text.both("maxmemory", config.ram_limit_bytes);
     text.line("maxmemory_policy", config.maxmemory_policy.as_str());
     text.ratio("allocator_frag_ratio", allocator.active, allocator.allocated);

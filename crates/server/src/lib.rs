@@ -5,6 +5,7 @@
 //! `thread` is a worker with its runtime, `node` what all workers share, `start` a server's beginning and end,
 //! `listen` its sockets, `clients` the register of connections. `stats`, `info`, `memory` and `log` say what happens;
 //! `acl` is who may do what, `tls` certificates and protocols;
+//! `transaction` carries out EXEC, `script` EVAL and functions;
 //! `pubsub`, `tracking` and `monitors` know who hears of what, `notify` what the store says of its keys, `outbox` is
 //! what others send to a connection;
 //! `host` answers the commands about the server itself; [`config`] is the configuration.
@@ -27,6 +28,7 @@ mod notify;
 mod outbox;
 mod park;
 mod pubsub;
+mod script;
 mod session;
 mod start;
 mod stats;

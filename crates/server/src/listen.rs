@@ -4,7 +4,7 @@
 use crate::clients::Peer;
 use crate::config::{BindAddress, Config};
 use crate::node::Node;
-use crate::thread::{Arrival, Message, Socket};
+use crate::thread::{Arrival, Message, Post, Socket};
 use socket2::{Domain, SockRef, Socket as RawSocket, TcpKeepalive, Type};
 use std::fs;
 use std::io::{self, Write};
@@ -198,7 +198,7 @@ CONFIG SET requirepass from this machine; 2) if the network is trusted, switch t
 protected-mode no from this machine, followed by CONFIG REWRITE to keep it; 3) start the server with \
 --protected-mode no.\r\n";
 
-/// Hands the connection to the worker with the fewest, or says why not.
+/// Hands the connection to the worker with the fewest, one that no script keeps if there is one, or says why not.
 fn admit(node: &Node, socket: Socket, peer: Peer) {
     let config = node.config.snapshot();
     let refuse = |socket: Socket, text: &[u8]| {
@@ -211,14 +211,15 @@ fn admit(node: &Node, socket: Socket, peer: Peer) {
             Socket::Unix(mut socket) => socket.write(text),
         };
     };
-    let connections = |post: &crate::thread::Post| post.connections.load(Relaxed);
+    let connections = |post: &Post| post.connections.load(Relaxed);
     if node.posts.iter().map(connections).sum::<usize>() >= config.maxclients.min(node.clients_cap.load(Relaxed)) {
         return refuse(socket, b"-ERR max number of clients reached\r\n");
     }
     if config.protected_mode && node.users.default_user().nopass && !peer.is_local() {
         return refuse(socket, PROTECTED);
     }
-    let post = node.posts.iter().min_by_key(|post| connections(post)).expect("there is a worker");
+    let load = |(index, post): &(usize, &Post)| (node.scripts.keeps(*index), connections(post));
+    let (_, post) = node.posts.iter().enumerate().min_by_key(load).expect("there is a worker");
     post.connections.fetch_add(1, Relaxed);
     // A worker that has stopped takes nothing more: the socket closes.
     if post.sender.send(Message::Serve(Arrival { socket, peer })).is_err() {

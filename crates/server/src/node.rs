@@ -6,6 +6,7 @@ use crate::config::ConfigStore;
 use crate::directory::Directory;
 use crate::monitors::Monitors;
 use crate::pubsub::PubSub;
+use crate::script::Scripts;
 use crate::stats::{LatencyEvents, Rates, SlowLog, Stats};
 use crate::thread::Post;
 use crate::tls::Tls;
@@ -28,6 +29,7 @@ pub struct Node {
     pub tls: Tls,
     pub tracking: Tracking,
     pub monitors: Monitors,
+    pub scripts: Scripts,
     pub stats: Stats,
     pub slow_log: SlowLog,
     pub latency_events: LatencyEvents,

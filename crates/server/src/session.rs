@@ -141,6 +141,8 @@ pub struct Current {
     pub misses: u32,
     /// It has waited for room, and may write now.
     pub has_room: bool,
+    /// A script that wants every stripe.
+    pub whole: bool,
     /// Why it cannot be carried out: a read that failed.
     pub failed: Option<Cow<'static, str>>,
     /// Reads it waits for.

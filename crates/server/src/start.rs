@@ -12,6 +12,7 @@ use crate::monitors::Monitors;
 use crate::node::Node;
 use crate::notify;
 use crate::pubsub::{Mail, PubSub};
+use crate::script::Scripts;
 use crate::stats::{LatencyEvents, Rates, SlowLog, Stats};
 use crate::thread::{self, Post, Socket, wall_ms};
 use crate::tls::Tls;
@@ -39,6 +40,9 @@ const TICK: Duration = Duration::from_millis(100);
 const TICKS_PER_SECOND: u32 = 10;
 /// Descriptors besides clients' sockets: listeners, rings, logs, polls.
 const OTHER_FILES: usize = 64;
+
+/// Of a worker's thread: scripts return and decode nested data. What is not touched takes no memory.
+const STACK_BYTES: usize = 8 << 20;
 
 /// Runs a server until it is told to stop. Returns an error only if it could not start.
 pub fn run(config_store: Arc<ConfigStore>) -> io::Result<()> {
@@ -88,6 +92,7 @@ pub fn run(config_store: Arc<ConfigStore>) -> io::Result<()> {
         tls,
         tracking: Tracking::default(),
         monitors: Monitors::default(),
+        scripts: Scripts::new(workers),
         slow_log: SlowLog::default(),
         latency_events: LatencyEvents::default(),
         posts,
@@ -259,7 +264,7 @@ fn start_workers(
         };
         let name = format!("worker-{index}");
         let body = move || thread::run(worker_node, index, inbox, open_lane, started);
-        threads.push(std::thread::Builder::new().name(name).spawn(body)?);
+        threads.push(std::thread::Builder::new().name(name).stack_size(STACK_BYTES).spawn(body)?);
     }
     drop(started);
     for answer in answers.iter().take(threads.len()) {

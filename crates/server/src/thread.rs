@@ -6,6 +6,7 @@ use crate::clients::Peer;
 use crate::config::{Config, Policy};
 use crate::node::Node;
 use crate::pubsub::{Delivery, Mail};
+use crate::script::Interpreter;
 use crate::session::{Buffers, Connection, Stream, Work};
 use crate::stats::WorkerStats;
 use crate::tls;
@@ -118,6 +119,8 @@ pub struct Worker {
     pool: RefCell<Vec<Box<Work>>>,
     /// Of connections that wait.
     spare: RefCell<Vec<Buffers>>,
+    /// Lua, from the first script on.
+    pub interpreter: RefCell<Option<Interpreter>>,
     clock: quanta::Clock,
     /// [`TURN_NANOS`] in clock ticks.
     pub turn_ticks: u64,
@@ -138,6 +141,7 @@ impl Worker {
             live: RefCell::new(Rc::new(live)),
             pool: RefCell::default(),
             spare: RefCell::default(),
+            interpreter: RefCell::default(),
             turn_ticks: turn_ticks(&clock),
             clock,
             now_ms: Cell::new(wall_ms()),

@@ -7,7 +7,7 @@ use crate::directory::{Command, bit};
 use crate::park::Wait;
 use crate::session::{Current, End, Work};
 use crate::thread::{Live, Worker};
-use crate::worker::{Halt, inside, keys, prefetch, read_failed};
+use crate::worker::{Around, Halt, inside, keys, prefetch, read_failed};
 use commands::host::Denial;
 use commands::session::{Multi, Session};
 use commands::{Args, Stop, unknown_subcommand};
@@ -142,6 +142,7 @@ fn carry_out(
         }
     }
     Out::new(output, session.proto).array(steps.len());
+    let around = Around { worker, live, card, is_script: false };
     for step in &steps {
         if let Err(denial) = acl::check(worker, session, step.command, step.args, Context::Multi) {
             let text = format!(
@@ -159,7 +160,7 @@ fn carry_out(
             worker.stats().error(&text);
             continue;
         }
-        inside(worker, live, session, card, &mut ks, step.command, step.args, &all[step.keys.clone()], output);
+        inside(&around, session, &mut ks, step.command, step.args, &all[step.keys.clone()], output);
         // It is too much to be sent anyway: the rest runs, its replies are not kept.
         output.truncate(live.output_bytes_max.saturating_add(1));
     }

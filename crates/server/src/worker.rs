@@ -10,7 +10,7 @@ use crate::park::{Wait, park};
 use crate::session::{BATCH_COMMANDS_MAX, Batch, Connection, Current, End, Place, Prepared, Work};
 use crate::stats::{WorkerStats, shortened};
 use crate::thread::{Live, Worker};
-use crate::transaction;
+use crate::{script, transaction};
 use commands::host::SlowCommand;
 use commands::session::{Reply, Session};
 use commands::{Args, Cx, Keys, Stop};
@@ -145,7 +145,7 @@ fn run(connection: &mut Connection) -> Ran {
             && let Some(command) = command
             && !matches!(outcome, Err(Halt::Wait(_) | Halt::End(_)))
         {
-            show(worker, session, card, command, work.batch.args(place));
+            show(worker, session, Some(card), command, work.batch.args(place));
         }
         match outcome {
             Ok(()) => {}
@@ -171,7 +171,7 @@ fn run(connection: &mut Connection) -> Ran {
         if let Some(command) = command {
             last = Some(command.id);
             let met_flash = Some(work.current.misses > 0);
-            let spent = Spent { nanos: worker.nanos(begun, ticks), failed, met_flash };
+            let spent = Spent { nanos: worker.nanos(begun, ticks), failed, met_flash, in_script: false };
             account(worker, &live, card, command, work.batch.args(place), spent, now_ms);
         }
         if work.current.again || command.is_none_or(|command| command.is(bit::KEYLESS)) {
@@ -231,6 +231,8 @@ pub struct Spent {
     pub failed: bool,
     /// None: it is not known of what runs inside a transaction.
     pub met_flash: Option<bool>,
+    /// The slow log tells of the script as a whole.
+    pub in_script: bool,
 }
 
 /// A command is done: counted, and noted if it took long.
@@ -241,7 +243,7 @@ pub fn account(
     card: &Card,
     command: &Command,
     args: Args<'_>,
-    Spent { nanos, failed, met_flash }: Spent,
+    Spent { nanos, failed, met_flash, in_script }: Spent,
     now_ms: u64,
 ) {
     let stats = worker.stats();
@@ -259,7 +261,7 @@ pub fn account(
     {
         if met_flash { &stats.flash_latency } else { &stats.ram_latency }.record(nanos);
     }
-    if nanos >= live.slow_nanos {
+    if nanos >= live.slow_nanos && !in_script {
         slow(worker, live, card, command, args, nanos, now_ms);
     }
 }
@@ -274,6 +276,7 @@ impl Current {
         self.again = false;
         self.misses = 0;
         self.has_room = false;
+        self.whole = false;
         self.failed = None;
     }
 }
@@ -354,6 +357,13 @@ fn one<'w>(
             return (Some(command), result);
         }
     }
+    if command.is(bit::SCRIPT) {
+        let result = script::run(worker, live, session, card, work, command, now_ms);
+        if !matches!(result, Err(Halt::Wait(_))) {
+            forget_caching(session);
+        }
+        return (Some(command), result);
+    }
     if let Some(text) = current.failed.take() {
         return (Some(command), Err(Halt::Error(text)));
     }
@@ -402,47 +412,38 @@ fn one<'w>(
     (Some(command), Err(halt))
 }
 
-/// Runs a command inside a transaction, whose stripes are locked. Nothing stops it: its reply is complete.
-#[expect(clippy::too_many_arguments, reason = "as many as a command has around it")]
+/// What the commands inside a transaction or script have around them.
+pub struct Around<'a> {
+    pub worker: &'a Worker,
+    pub live: &'a Live,
+    pub card: &'a Card,
+    /// Commands inside a script are not told of by themselves.
+    pub is_script: bool,
+}
+
+/// Runs a command inside a transaction or script, whose stripes are locked. Nothing stops it: its reply is complete.
+/// Returns whether it succeeded.
 pub fn inside(
-    worker: &Worker,
-    live: &Live,
+    around: &Around<'_>,
     session: &mut Session,
-    card: &Card,
     ks: &mut Keyspace<'_>,
     command: &Command,
     args: Args<'_>,
     keys: &[Key<'_>],
     output: &mut Vec<u8>,
-) {
+) -> bool {
+    let &Around { worker, live, card, is_script } = around;
     let (begun, reply_from) = (worker.ticks(), output.len());
     card.command.store(command.id, Relaxed);
-    let result = loop {
-        let result = (command.row.run)(&mut Cx {
-            args,
-            keys,
-            ks: ks.inner(session.db, !session.no_touch),
-            out: Out::new(output, session.proto),
-            session,
-            settings: &live.settings,
-            server: worker,
-        });
-        match result {
-            // It stays where it is: nobody else may come between.
-            Err(Stop::Yield) => output.truncate(reply_from),
-            // Nor does it wait for anybody.
-            Err(Stop::Block(block)) => {
-                (block.at_once)(&mut Out::new(output, session.proto));
-                break Ok(());
-            }
-            result => break result,
-        }
+    let result = match command.is(bit::SCRIPT) {
+        true => script::inside(around, session, ks, command, args, output),
+        false => attend(around, session, ks, command, args, keys, output),
     };
     if session.tracking.is_some() {
         follow(worker, session, command, keys, &result);
     }
     if worker.node.monitors.any() {
-        show(worker, session, card, command, args);
+        show(worker, session, (!is_script).then_some(card), command, args);
     }
     let stats = worker.stats();
     let error = match result {
@@ -459,9 +460,43 @@ pub fn inside(
         stats.error(text);
     }
     ks.resume.clear();
-    let spent = Spent { nanos: worker.nanos(begun, worker.ticks()), failed: error.is_some(), met_flash: None };
+    let nanos = worker.nanos(begun, worker.ticks());
+    let spent = Spent { nanos, failed: error.is_some(), met_flash: None, in_script: is_script };
     account(worker, live, card, command, args, spent, ks.now_ms());
     stats.commands.add(1);
+    error.is_none()
+}
+
+/// Runs a handler to its end, where nobody else may come between and nobody is waited for.
+fn attend(
+    &Around { worker, live, .. }: &Around<'_>,
+    session: &mut Session,
+    ks: &mut Keyspace<'_>,
+    command: &Command,
+    args: Args<'_>,
+    keys: &[Key<'_>],
+    output: &mut Vec<u8>,
+) -> Result<(), Stop> {
+    let reply_from = output.len();
+    loop {
+        let result = (command.row.run)(&mut Cx {
+            args,
+            keys,
+            ks: ks.inner(session.db, !session.no_touch),
+            out: Out::new(output, session.proto),
+            session,
+            settings: &live.settings,
+            server: worker,
+        });
+        match result {
+            Err(Stop::Yield) => output.truncate(reply_from),
+            Err(Stop::Block(block)) => {
+                (block.at_once)(&mut Out::new(output, session.proto));
+                return Ok(());
+            }
+            result => return result,
+        }
+    }
 }
 
 /// Whether a handler is done, well or not.
@@ -486,11 +521,12 @@ fn forget_caching(session: &mut Session) {
     }
 }
 
-/// Shows a command that has run to those who monitor.
+/// Shows a command that has run to those who monitor. `card`: of the client, None inside a script.
 #[cold]
-fn show(worker: &Worker, session: &Session, card: &Card, command: &Command, args: Args<'_>) {
+fn show(worker: &Worker, session: &Session, card: Option<&Card>, command: &Command, args: Args<'_>) {
     if !command.is(bit::UNSEEN) {
-        worker.node.monitors.show(&worker.node, worker.time_us(), session.db, Some(&card.peer), args);
+        let from = card.map(|card| &card.peer);
+        worker.node.monitors.show(&worker.node, worker.time_us(), session.db, from, args);
     }
 }
 
@@ -548,6 +584,11 @@ fn admit<'w>(
         && let Some(text) = confined(worker, session, command, args)
     {
         return Err(refused(worker, command, text));
+    }
+    if let Some(text) = node.scripts.busy()
+        && !command.is(bit::ALLOW_BUSY)
+    {
+        return Err(refused(worker, command, text.into()));
     }
     if node.clients.may_be_paused()
         && !command.is(bit::UNPAUSABLE)

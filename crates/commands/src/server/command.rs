@@ -396,6 +396,7 @@ fn flag_name(flag: Flag) -> Option<&'static str> {
         Flag::NoAuth => "no_auth",
         Flag::NoMulti => "no_multi",
         Flag::MovableKeys => "movablekeys",
+        Flag::NoMandatoryKeys => "no_mandatory_keys",
         Flag::AllowBusy => "allow_busy",
         Flag::Keyspace => return None,
     })

@@ -10,6 +10,45 @@ fn no_server() -> ! {
     panic!("this handler was not to ask the server")
 }
 
+impl Scripting for NoServer {
+    fn script_load(&self, _: &[u8]) -> Result<[u8; 40], String> {
+        no_server()
+    }
+    fn script_exists(&self, _: &[u8]) -> bool {
+        no_server()
+    }
+    fn script_flush(&self) {
+        no_server()
+    }
+    fn script_kill(&self) -> Result<(), &'static str> {
+        no_server()
+    }
+    fn function_load(&self, _: &[u8], _: bool) -> Result<String, String> {
+        no_server()
+    }
+    fn function_delete(&self, _: &[u8]) -> bool {
+        no_server()
+    }
+    fn function_flush(&self) {
+        no_server()
+    }
+    fn function_list(&self, _: Option<&[u8]>) -> Vec<LibraryCard> {
+        no_server()
+    }
+    fn function_dump(&self) -> Vec<u8> {
+        no_server()
+    }
+    fn function_restore(&self, _: &[u8], _: RestorePolicy) -> Result<(), String> {
+        no_server()
+    }
+    fn function_kill(&self) -> Result<(), &'static str> {
+        no_server()
+    }
+    fn function_stats(&self) -> FunctionStats {
+        no_server()
+    }
+}
+
 impl Host for NoServer {
     fn time_us(&self) -> u64 {
         no_server()

@@ -16,6 +16,7 @@ use std::sync::Arc;
 pub enum Context {
     TopLevel,
     Multi,
+    Script,
 }
 
 impl Context {
@@ -23,6 +24,7 @@ impl Context {
         match self {
             Context::TopLevel => "toplevel",
             Context::Multi => "multi",
+            Context::Script => "lua",
         }
     }
 }
@@ -90,6 +92,11 @@ pub fn check(
 /// The error of a command that was refused.
 pub fn refusal(session: &Session, command: &Command, denial: Denial) -> String {
     format!("NOPERM {}", why_not(&session.user, command.name, denial, None))
+}
+
+/// The error of a command that was refused inside a script.
+pub fn refusal_in_script(session: &Session, command: &Command, denial: Denial) -> String {
+    format!("ERR ACL failure in script: {}", why_not(&session.user, command.name, denial, None))
 }
 
 /// `args`: the key or channel is named too.

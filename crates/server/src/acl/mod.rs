@@ -8,7 +8,7 @@ mod catalog;
 mod file;
 mod rules;
 
-pub use access::{Context, begin, check, refresh, refusal};
+pub use access::{Context, begin, check, refresh, refusal, refusal_in_script};
 pub use catalog::Catalog;
 pub use rules::{User, hex};
 

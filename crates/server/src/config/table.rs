@@ -193,7 +193,6 @@ const NO_ENCRYPTED_KEY: Effect = Effect::Inert("encrypted keys are not supported
 const NO_DH: Effect = Effect::Inert("finite-field key exchange is not offered: it is elliptic curves always");
 const NO_SESSION_TIMEOUT: Effect = Effect::Inert("sessions leave the cache when it is full");
 const NO_MODULES: Effect = Effect::Inert("modules are not supported");
-const NO_SCRIPTS: Effect = Effect::Inert("scripts are not built yet");
 const NO_SYSLOG: Effect = Effect::Inert("syslog is not supported: log to a file or to standard output");
 const NO_REHASH: Effect = Effect::Inert("the index is never rehashed as a whole");
 const NO_DEFRAG: Effect = Effect::Inert("the allocator returns memory by itself");
@@ -298,7 +297,7 @@ pub const ROWS: &[Row] = &[
     row("dynamic-hz", Bool, "yes", Live, NO_HZ, Keys, ""),
     row("active-expire-effort", Int(1, 10), "1", Live, NO_HZ, Keys, ""),
     row("notify-keyspace-events", Events, "", Live, Used, Keys, "Which events of keys are published, as letters: on `K`, the channel of the key, or `E`, that of the event; `g$lshzt` general ones and those of a type, `x` expired, `e` evicted, `n` new, `m` missed, `A` for all but the last two. Empty publishes none."),
-    row("busy-reply-threshold", Int(0, LONG_MAX), "5000", Live, NO_SCRIPTS, Keys, "").alias("lua-time-limit"),
+    row("busy-reply-threshold", Int(0, LONG_MAX), "5000", Live, Used, Keys, "Milliseconds that a script may run before other clients are answered with BUSY and it may be killed; 0: as long as it likes.").alias("lua-time-limit"),
     row("tracking-table-max-keys", Int(0, LONG_MAX), "1000000", Live, Used, Keys, "Keys of which the server remembers who has read them, for CLIENT TRACKING; beyond it some are forgotten, and their readers told so. 0 is no limit."),
 
     // ---- Log, slow log, latency
@@ -438,7 +437,7 @@ pub const ROWS: &[Row] = &[
     row("watchdog-period", Int(0, INT_MAX), "0", Live, HIDDEN, Hidden, ""),
     row("loading-process-events-interval-bytes", Int(1024, INT_MAX), "2097152", Live, HIDDEN, Hidden, ""),
     row("use-exit-on-panic", Bool, "no", Live, HIDDEN, Hidden, ""),
-    row("lua-enable-deprecated-api", Bool, "no", Start, NO_SCRIPTS, Hidden, ""),
+    row("lua-enable-deprecated-api", Bool, "no", Start, HIDDEN, Hidden, ""),
 ];
 
 #[cfg(test)]

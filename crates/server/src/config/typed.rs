@@ -189,6 +189,8 @@ pub struct Config {
     pub events: Events,
     /// 0: no limit.
     pub tracking_table_max_keys: usize,
+    /// 0: scripts run as long as they like.
+    pub busy_reply_threshold_ms: u64,
     pub hash_max_listpack_entries: usize,
     pub hash_max_listpack_value: usize,
     pub list_max_listpack_size: i64,
@@ -335,6 +337,7 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
         hz: v.int::<u32>("hz").clamp(1, 500),
         events: Events::parse(v.word("notify-keyspace-events")),
         tracking_table_max_keys: v.int("tracking-table-max-keys"),
+        busy_reply_threshold_ms: v.int("busy-reply-threshold"),
         hash_max_listpack_entries: v.int("hash-max-listpack-entries"),
         hash_max_listpack_value: v.bytes("hash-max-listpack-value") as usize,
         list_max_listpack_size: v.int("list-max-listpack-size"),

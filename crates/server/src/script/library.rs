@@ -1,0 +1,113 @@
+//! Owns the libraries of functions that the node knows: names, flags, code, and their form in FUNCTION DUMP.
+//! Never runs any.
+
+use super::engine::Flags;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// A function as it was registered.
+#[derive(Clone, Default, Debug, PartialEq, Eq)]
+pub struct Function {
+    pub name: String,
+    pub description: Option<String>,
+    pub flags: Flags,
+}
+
+#[derive(Debug)]
+pub struct Library {
+    pub name: String,
+    /// With its first line.
+    pub code: Box<[u8]>,
+    /// By name.
+    pub functions: Vec<Function>,
+}
+
+#[derive(Default, Clone)]
+pub struct Libraries {
+    by_name: BTreeMap<String, Arc<Library>>,
+    /// Name of a function → its library.
+    functions: HashMap<String, Arc<Library>>,
+}
+
+impl Libraries {
+    pub fn all(&self) -> impl ExactSizeIterator<Item = &Arc<Library>> {
+        self.by_name.values()
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
+    }
+
+    pub fn function_count(&self) -> usize {
+        self.functions.len()
+    }
+
+    pub fn find(&self, function: &str) -> Option<(Arc<Library>, Flags)> {
+        let library = self.functions.get(function)?;
+        let flags = library.functions.iter().find(|known| known.name == function)?.flags;
+        Some((Arc::clone(library), flags))
+    }
+
+    /// The error is whole, code first; nothing has changed then.
+    pub fn add(&mut self, library: Library, replace: bool) -> Result<(), String> {
+        if self.has(&library.name) && !replace {
+            return Err(format!("ERR Library '{}' already exists", library.name));
+        }
+        for function in &library.functions {
+            if self.functions.get(&function.name).is_some_and(|other| other.name != library.name) {
+                return Err(format!("ERR Function {} already exists", function.name));
+            }
+        }
+        self.remove(&library.name);
+        let library = Arc::new(library);
+        for function in &library.functions {
+            self.functions.insert(function.name.clone(), Arc::clone(&library));
+        }
+        self.by_name.insert(library.name.clone(), library);
+        Ok(())
+    }
+
+    pub fn remove(&mut self, name: &str) -> bool {
+        let Some(library) = self.by_name.remove(name) else { return false };
+        self.functions.retain(|_, other| !Arc::ptr_eq(other, &library));
+        true
+    }
+}
+
+/// Of libraries and functions.
+pub fn is_name(name: &[u8]) -> bool {
+    !name.is_empty() && name.iter().all(|&byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+/// The name in a library's first line, `#!lua name=…`.
+pub fn name_of(code: &[u8]) -> Result<String, String> {
+    if !code.starts_with(b"#!") {
+        return Err("ERR Missing library metadata".to_owned());
+    }
+    let Some(end) = code.iter().position(|&byte| byte == b'\n') else {
+        return Err("ERR Invalid library metadata".to_owned());
+    };
+    let shown = |word: &[u8]| String::from_utf8_lossy(word).into_owned();
+    let mut words = code[2..end].split(|&byte| byte == b' ').filter(|word| !word.is_empty());
+    let engine = words.next().unwrap_or_default();
+    let mut name = None;
+    for word in words {
+        let given = match word.split_at_checked(5) {
+            Some((key, given)) if key.eq_ignore_ascii_case(b"name=") => given,
+            _ => return Err(format!("ERR Invalid metadata value given: {}", shown(word))),
+        };
+        if name.replace(given).is_some() {
+            return Err("ERR Invalid metadata value, name argument was given multiple times".to_owned());
+        }
+    }
+    let Some(name) = name else { return Err("ERR Library name was not given".to_owned()) };
+    if !is_name(name) {
+        return Err("ERR Library names can only contain letters, numbers, or underscores(_) and must be at least one \
+                    character long"
+            .to_owned());
+    }
+    if !engine.eq_ignore_ascii_case(b"lua") {
+        return Err(format!("ERR Engine '{}' not found", shown(engine)));
+    }
+    Ok(shown(name))
+}

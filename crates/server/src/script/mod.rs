@@ -1,0 +1,28 @@
+//! Scripts and functions in Lua 5.1, as Redis's. `run` carries a command out, `engine` is a worker's interpreter,
+//! `api` the table `redis`, `sandbox` what of Lua scripts can reach, `libs` the libraries they find there, `convert`
+//! the way between replies and Lua's values; `cache` and `library` are what all workers know;
+//! `host` answers SCRIPT and FUNCTION.
+
+mod api;
+mod cache;
+mod convert;
+mod dump;
+mod engine;
+mod host;
+mod library;
+mod libs;
+mod run;
+mod sandbox;
+mod sha1;
+
+pub use cache::Scripts;
+pub use run::{Interpreter, inside, run};
+
+/// `redis.log`.
+fn log(level: i64, text: &str) {
+    match level {
+        0 => tracing::debug!("script: {text}"),
+        1 | 2 => tracing::info!("script: {text}"),
+        _ => tracing::warn!("script: {text}"),
+    }
+}

@@ -1,0 +1,390 @@
+//! Scripts and functions as clients see them: what they answer, what they may not do, what ends them.
+
+mod common;
+
+use common::{Client, Node, eventually, shown};
+use std::thread::sleep;
+use std::time::Duration;
+
+/// What EVAL of this answers, with keys and arguments behind it.
+fn eval(client: &mut Client, script: &str, keys: &[&str], args: &[&str]) -> String {
+    let count = keys.len().to_string();
+    let words = ["EVAL", script, &count].into_iter().chain(keys.iter().copied()).chain(args.iter().copied());
+    let words: Vec<&[u8]> = words.map(str::as_bytes).collect();
+    client.value(&words).map_or("(closed)".to_owned(), |value| shown(&value))
+}
+
+/// Scripts without keys and what they answer; "… script: <sha>, on @user_script:1." is cut off.
+fn answers(client: &mut Client, transcript: &[(&str, &str)]) {
+    for (script, expected) in transcript {
+        let reply = eval(client, script, &[], &[]);
+        let reply = reply.split(" script: ").next().unwrap();
+        assert_eq!(reply, *expected, "{script}");
+    }
+}
+
+#[test]
+fn values_on_the_way_to_a_reply() {
+    let node = Node::start(&[]);
+    let mut a = node.connect();
+    answers(
+        &mut a,
+        &[
+            ("return 3.99", "(integer) 3"),
+            ("return -3.99", "(integer) -3"),
+            ("return 1e300", "(integer) -9223372036854775808"),
+            ("return 0/0", "(integer) -9223372036854775808"),
+            ("return 'text'", "\"text\""),
+            ("return true", "(integer) 1"),
+            ("return false", "(nil)"),
+            ("return nil", "(nil)"),
+            ("return", "(nil)"),
+            ("return redis.call", "(nil)"),
+            ("return {1, 'two', {3}, nil, 5}", "1) (integer) 1\n2) \"two\"\n3) 1) (integer) 3"),
+            ("return {ok = 'fine'}", "fine"),
+            ("return {ok = 'a\\r\\nb'}", "a  b"),
+            ("return {err = 'BAD thing'}", "(error) BAD thing"),
+            ("return redis.error_reply('word')", "(error) ERR word"),
+            ("return redis.error_reply('MY word')", "(error) MY word"),
+            ("return {double = 3.5}", "\"3.5\""),
+            ("return {big_number = '12'}", "\"12\""),
+            ("return redis.sha1hex('abc')", "\"a9993e364706816aba3e25717850c26c9cd0d89d\""),
+            // A table inside itself ends somewhere.
+            ("local t = {} t[1] = t return #t", "(integer) 1"),
+            ("redis.setresp(3) return redis.call('HGETALL', 'nosuch').map ~= nil", "(integer) 1"),
+        ],
+    );
+    let mut deep = node.connect();
+    deep.send(b"EVAL 'local t = {} t[1] = t return t' 0\r\nQUIT\r\n");
+    let reply = String::from_utf8(deep.rest()).unwrap();
+    assert!(
+        reply.starts_with("*1\r\n*1\r\n") && reply.contains("-ERR reached lua stack limit\r\n+OK"),
+        "{}",
+        reply.len()
+    );
+    a.run("HELLO 3");
+    answers(
+        &mut a,
+        &[
+            ("return {double = 3.5}", "(double) 3.5"),
+            ("return {map = {a = 1}}", "1# \"a\" => (integer) 1"),
+            ("return {set = {a = true}}", "1~ \"a\""),
+            ("return true", "(integer) 1"),
+            ("redis.setresp(3) return true", "(true)"),
+            ("return nil", "(nil)"),
+        ],
+    );
+}
+
+#[test]
+fn commands_inside_a_script() {
+    let node = Node::start(&[]);
+    let mut a = node.connect();
+    a.run("SET text x");
+    answers(
+        &mut a,
+        &[
+            ("return redis.call('SET', 'n', 1.5)", "OK"),
+            ("return redis.call('GET', 'n')", "\"1.5\""),
+            ("return redis.call('SET', 'n', 123456789012)", "OK"),
+            ("return redis.call('INCR', 'n')", "(integer) 123456789013"),
+            ("return redis.call('GET', 'nosuch') == false", "(integer) 1"),
+            ("return redis.call('INCR', 'text')", "(error) ERR value is not an integer or out of range"),
+            ("return redis.pcall('INCR', 'text').err", "\"ERR value is not an integer or out of range\""),
+            ("return redis.call('NOSUCH')", "(error) ERR Unknown Redis command called from script"),
+            ("return redis.call('GET')", "(error) ERR Wrong number of args calling Redis command from script"),
+            ("return redis.call('MULTI')", "(error) ERR This Redis command is not allowed from script"),
+            ("return redis.call('EVAL', 'return 1', 0)", "(error) ERR This Redis command is not allowed from script"),
+            ("return redis.call()", "(error) ERR Please specify at least one argument for this redis lib call"),
+            ("return redis.call({})", "(error) ERR Lua redis lib command arguments must be strings or integers"),
+            // What it selects holds for it alone.
+            ("redis.call('SELECT', 3) return redis.call('SET', 'there', 1)", "OK"),
+            ("return redis.call('EXISTS', 'there')", "(integer) 0"),
+            ("return redis.call('DBSIZE')", "(integer) 2"),
+            ("return redis.call('FLUSHALL')", "OK"),
+            ("return #redis.call('KEYS', '*')", "(integer) 0"),
+        ],
+    );
+    let text = eval(&mut a, "\n\nerror('gone wrong')", &[], &[]);
+    assert!(text.starts_with("(error) ERR user_script:3: gone wrong script: "), "{text}");
+    assert!(text.ends_with(", on @user_script:3."), "{text}");
+}
+
+#[test]
+fn keys_that_were_not_declared() {
+    let node = Node::start(&[]);
+    const ROUNDS: usize = 200;
+    // Each adds the other's stripe to the one it holds: whoever cannot have it begins again, and none is lost.
+    std::thread::scope(|scope| {
+        for worker in 0..4 {
+            let node = &node;
+            scope.spawn(move || {
+                let mut client = node.connect();
+                let (mine, other) = if worker % 2 == 0 { ("p", "q") } else { ("q", "p") };
+                let script = "local had = redis.call('GET', KEYS[1]) or 0 \
+                              local others = redis.call('GET', ARGV[1]) or 0 \
+                              if tonumber(had) ~= tonumber(others) then return 'torn' end \
+                              redis.call('SET', KEYS[1], had + 1) redis.call('SET', ARGV[1], others + 1) return 'done'";
+                for _ in 0..ROUNDS {
+                    assert_eq!(eval(&mut client, script, &[mine], &[other]), "\"done\"");
+                }
+            });
+        }
+    });
+    assert_eq!(node.connect().run("MGET p q"), format!("1) \"{0}\"\n2) \"{0}\"", 4 * ROUNDS));
+}
+
+#[test]
+fn inside_a_transaction() {
+    let node = Node::start(&[]);
+    let mut a = node.connect();
+    a.run("MULTI");
+    a.run("SELECT 2");
+    assert_eq!(eval(&mut a, "return redis.call('INCR', KEYS[1])", &["n"], &[]), "QUEUED");
+    assert_eq!(eval(&mut a, "return redis.call('INCR', 'undeclared')", &[], &[]), "QUEUED");
+    assert_eq!(eval(&mut a, "error({err = 'MY error'})", &[], &[]), "QUEUED");
+    a.run("FCALL nosuch 0");
+    a.run("GET n");
+    let reply = a.run("EXEC");
+    let lines: Vec<&str> = reply.lines().collect();
+    assert_eq!(lines[..3], ["1) OK", "2) (integer) 1", "3) (integer) 1"]);
+    assert!(lines[3].starts_with("4) (error) MY error script: "), "{reply}");
+    assert_eq!(lines[4..], ["5) (error) ERR Function not found", "6) \"1\""]);
+}
+
+#[test]
+fn the_sandbox() {
+    let node = Node::start(&[]);
+    let mut a = node.connect();
+    const READ_ONLY: &str = "(error) ERR user_script:1: Attempt to modify a readonly table";
+    const RAW: &str = "(error) ERR Attempt to modify a readonly table";
+    for name in [
+        "dofile",
+        "loadfile",
+        "print",
+        "require",
+        "os",
+        "io",
+        "debug",
+        "package",
+        "module",
+        "newproxy",
+        "getfenv",
+        "setfenv",
+        "jit",
+        "_ENV",
+        "undeclared",
+    ] {
+        let error =
+            format!("(error) ERR user_script:1: Script attempted to access nonexistent global variable '{name}'");
+        answers(&mut a, &[(&format!("return {name}"), &error)]);
+    }
+    answers(
+        &mut a,
+        &[
+            ("x = 1", READ_ONLY),
+            ("_G.x = 1", READ_ONLY),
+            ("redis.call = nil", READ_ONLY),
+            ("string.format = nil", READ_ONLY),
+            ("math.x = 1", READ_ONLY),
+            ("getmetatable('').__index = 1", READ_ONLY),
+            ("getmetatable(_G).__index = 1", READ_ONLY),
+            ("rawset(_G, 'x', 1)", RAW),
+            ("rawset(redis, 'x', 1)", RAW),
+            ("setmetatable(_G, {})", RAW),
+            ("setmetatable(string, nil)", RAW),
+            ("table.insert(redis, 1)", RAW),
+            ("table.remove(redis)", RAW),
+            ("loadstring('x = 1')()", "(error) ERR [string \"x = 1\"]:1: Attempt to modify a readonly table"),
+            ("coroutine.wrap(function() x = 1 end)()", &READ_ONLY.replace("ERR ", "ERR user_script:1: ")),
+            ("return rawget(_G, 'redis') == redis", "(integer) 1"),
+            ("return rawget(_G, 'x')", "(nil)"),
+            ("return getmetatable(redis)", "(nil)"),
+            ("for name, value in pairs(_G) do if type(value) == 'table' then rawset(value, 'x', 1) end end", RAW),
+            // Nothing of one script is left for the next.
+            ("local t = {} t.x = 1 return t.x", "(integer) 1"),
+            ("return x", "(error) ERR user_script:1: Script attempted to access nonexistent global variable 'x'"),
+            // No bytecode.
+            ("return loadstring(string.dump(function() return 1 end))", "(nil)"),
+            ("return load(function() return nil end) ~= nil", "(integer) 1"),
+            // Arguments that make Lua's own functions loop for ever or overflow.
+            ("return {unpack({}, 0, 2147483647)}", "(error) ERR user_script:1: too many results to unpack"),
+            ("return {unpack({}, -2147483648, 2147483647)}", "(error) ERR user_script:1: too many results to unpack"),
+            ("return {unpack({}, 1, 1e300)}", "(error) ERR user_script:1: too many results to unpack"),
+            ("return #string.rep('', 2147483647)", "(integer) 0"),
+            ("return string.rep('x', 2147483647)", "(error) ERR not enough memory"),
+            (
+                "return string.find(string.rep('a', 9999), string.rep('a?', 9999))",
+                "(error) ERR user_script:1: pattern too complex",
+            ),
+            (
+                "table.insert({}, -2147483648, 1)",
+                "(error) ERR user_script:1: bad argument #2 to 'insert' (position out of bounds)",
+            ),
+            (
+                "local t = {} while true do t[#t + 1] = string.rep('x', 1000000) .. #t end",
+                "(error) ERR not enough memory",
+            ),
+            ("return 'still here'", "\"still here\""),
+        ],
+    );
+    let deep = eval(&mut a, "local function f() return 1 + f() end return f()", &[], &[]);
+    assert!(deep.contains("stack overflow"), "{deep}");
+    let nested = format!("return {}1{}", "(".repeat(300), ")".repeat(300));
+    assert!(eval(&mut a, &nested, &[], &[]).contains("chunk has too many syntax levels"));
+    let chained =
+        eval(&mut a, "local s = {} for i = 1, 300 do s = setmetatable({}, {__index = s}) end return s.x", &[], &[]);
+    assert!(chained.contains("loop in gettable"), "{chained}");
+}
+
+#[test]
+fn scripts_are_known_by_their_sha1() {
+    let node = Node::start(&[]);
+    let (mut a, mut b) = (node.connect(), node.connect());
+    const SHA: &str = "e0e1f9fabfc9d4800c877a703b823ac0578ff8db";
+    assert_eq!(a.run(&format!("EVALSHA {SHA} 0")), "(error) NOSCRIPT No matching script. Please use EVAL.");
+    assert_eq!(eval(&mut a, "return 1", &[], &[]), "(integer) 1");
+    // On another worker too, in any case.
+    assert_eq!(b.run(&format!("EVALSHA {} 0", SHA.to_uppercase())), "(integer) 1");
+    assert_eq!(b.run(&format!("SCRIPT EXISTS {SHA} x")), "1) (integer) 1\n2) (integer) 0");
+    assert_eq!(b.info("memory", "number_of_cached_scripts"), "1");
+    assert_eq!(b.run("SCRIPT FLUSH"), "OK");
+    for client in [&mut a, &mut b] {
+        assert_eq!(client.run(&format!("EVALSHA {SHA} 0")), "(error) NOSCRIPT No matching script. Please use EVAL.");
+    }
+    assert_eq!(a.run("SCRIPT LOAD \"return 1\""), format!("\"{SHA}\""));
+    assert_eq!(b.run(&format!("EVALSHA_RO {SHA} 0")), "(integer) 1");
+}
+
+#[test]
+fn a_script_that_runs_too_long() {
+    let node = Node::start(&[("busy-reply-threshold", "50")]);
+    const BUSY: &str = "(error) BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
+    let mut probe = node.connect();
+    assert_eq!(
+        probe.run(
+            "FUNCTION LOAD \"#!lua name=lib\\nredis.register_function('spin', function() while true do end end)\""
+        ),
+        "\"lib\""
+    );
+    drop(probe);
+    // Whatever it catches.
+    for (script, kill, wrong) in [
+        ("while true do end", "SCRIPT KILL", "FUNCTION KILL"),
+        ("while true do pcall(function() while true do end end) end", "SCRIPT KILL", "FUNCTION KILL"),
+        ("local c = coroutine.wrap(function() while true do end end) c()", "SCRIPT KILL", "FUNCTION KILL"),
+        (
+            "while true do coroutine.resume(coroutine.create(function() while true do end end)) end",
+            "SCRIPT KILL",
+            "FUNCTION KILL",
+        ),
+        ("spin", "FUNCTION KILL", "SCRIPT KILL"),
+    ] {
+        let command: &[u8] = if script == "spin" { b"FCALL" } else { b"EVAL" };
+        let mut busy = node.connect();
+        let mut bytes = Vec::new();
+        resp::client::encode_command(&[command, script.as_bytes(), b"0"], &mut bytes);
+        busy.send(&bytes);
+        // Connections that come later are given to the other worker.
+        sleep(Duration::from_millis(200));
+        let mut other = node.connect();
+        let told = if script == "spin" { BUSY.replace("SCRIPT KILL", "FUNCTION KILL") } else { BUSY.to_owned() };
+        assert_eq!(other.run("GET k"), told);
+        assert_eq!(other.run(wrong), told);
+        assert!(other.run("FUNCTION STATS").contains("duration_ms"));
+        assert_eq!(other.run(kill), "OK");
+        let ended = busy.read();
+        assert!(ended.starts_with(&format!("(error) ERR Script killed by user with {kill}. script: ")), "{ended}");
+        eventually("others are served again", || other.run("GET k") == "(nil)");
+        assert_eq!(other.run(kill), "(error) NOTBUSY No scripts in execution right now.");
+        assert_eq!(busy.run("GET k"), "(nil)");
+    }
+}
+
+#[test]
+fn a_script_that_has_written_is_not_killed() {
+    let mut node = Node::start(&[("busy-reply-threshold", "50")]);
+    let mut busy = node.connect();
+    let mut bytes = Vec::new();
+    let script = b"redis.call('SET', KEYS[1], 1) while true do end";
+    resp::client::encode_command(&[b"EVAL", script, b"1", b"k"], &mut bytes);
+    busy.send(&bytes);
+    sleep(Duration::from_millis(200));
+    let mut other = node.connect();
+    assert!(
+        other.run("SCRIPT KILL").starts_with("(error) UNKILLABLE Sorry the script already executed write commands")
+    );
+    assert_eq!(other.run("SHUTDOWN NOSAVE"), "(closed)");
+    assert!(node.ended().success());
+}
+
+#[test]
+fn functions() {
+    let node = Node::start(&[]);
+    let (mut a, mut b) = (node.connect(), node.connect());
+    let load = |client: &mut Client, words: &[&str], code: &str| {
+        let words: Vec<&[u8]> =
+            ["FUNCTION", "LOAD"].iter().chain(words).copied().chain([code]).map(str::as_bytes).collect();
+        shown(&client.value(&words).unwrap())
+    };
+    let code = "#!lua name=lib\n\
+                local calls = 0\n\
+                redis.register_function('add', function(keys, args) return redis.call('INCRBY', keys[1], args[1]) end)\n\
+                redis.register_function{function_name='peek', callback=function(keys) return redis.call('GET', keys[1]) end,\n\
+                    flags={'no-writes'}, description='reads'}\n\
+                redis.register_function('fails', function() error('no') end)";
+    assert_eq!(load(&mut a, &[], code), "\"lib\"");
+    assert_eq!(load(&mut a, &[], code), "(error) ERR Library 'lib' already exists");
+    assert_eq!(load(&mut b, &["REPLACE"], code), "\"lib\"");
+    for client in [&mut a, &mut b] {
+        assert!(client.run("FCALL add 1 n 5").starts_with("(integer) "));
+    }
+    assert_eq!(a.run("FCALL_RO peek 1 n"), "\"10\"");
+    assert_eq!(a.run("FCALL_RO add 1 n 1"), "(error) ERR Can not execute a script with write flag using *_ro command.");
+    assert_eq!(a.run("FCALL fails 0"), "(error) ERR user_function:6: no script: fails, on @user_function:6.");
+    let other = "#!lua name=other\nredis.register_function('add', function() end)";
+    assert_eq!(load(&mut a, &[], other), "(error) ERR Function add already exists");
+    let endless = "#!lua name=endless\nwhile true do end";
+    assert_eq!(load(&mut a, &[], endless), "(error) ERR Error registering functions: ERR FUNCTION LOAD timeout");
+    // A new version of a library is seen by every worker.
+    let newer = "#!lua name=lib\nredis.register_function('add', function() return 'new' end)";
+    assert_eq!(load(&mut a, &["REPLACE"], newer), "\"lib\"");
+    for client in [&mut a, &mut b] {
+        assert_eq!(client.run("FCALL add 0"), "\"new\"");
+        assert_eq!(client.run("FCALL peek 1 n"), "(error) ERR Function not found");
+    }
+    // Out and in again.
+    let Some(resp::client::Value::Bulk(dump)) = a.value(&[b"FUNCTION", b"DUMP"]) else { panic!("a payload") };
+    assert_eq!(a.run("FUNCTION FLUSH"), "OK");
+    assert_eq!(a.run("FCALL add 0"), "(error) ERR Function not found");
+    assert_eq!(shown(&a.value(&[b"FUNCTION", b"RESTORE", &dump]).unwrap()), "OK");
+    assert_eq!(b.run("FCALL add 0"), "\"new\"");
+    let again = shown(&a.value(&[b"FUNCTION", b"RESTORE", &dump]).unwrap());
+    assert_eq!(again, "(error) ERR Library 'lib' already exists");
+    for policy in [&b"REPLACE"[..], b"FLUSH"] {
+        assert_eq!(shown(&a.value(&[b"FUNCTION", b"RESTORE", &dump, policy]).unwrap()), "OK");
+    }
+    assert_eq!(a.info("memory", "number_of_libraries"), "1");
+    assert_eq!(a.run("FUNCTION DELETE lib"), "OK");
+    assert_eq!(a.info("memory", "number_of_functions"), "0");
+}
+
+#[test]
+fn flags_of_a_script() {
+    let node = Node::start(&[]);
+    let mut a = node.connect();
+    answers(
+        &mut a,
+        &[
+            (
+                "#!lua flags=no-writes\nreturn redis.call('SET', 'k', 1)",
+                "(error) ERR Write commands are not allowed from read-only scripts.",
+            ),
+            ("#!lua flags=nosuch\nreturn 1", "(error) ERR Unexpected flag in script shebang: nosuch"),
+            ("#!lua name=x\nreturn 1", "(error) ERR Unknown lua shebang option: name=x"),
+            ("#!python\nreturn 1", "(error) ERR Unexpected engine in script shebang: #!python"),
+            ("#!lua", "(error) ERR Invalid script shebang"),
+            ("#!lua\nreturn redis.call('SET', 'k', 1)", "OK"),
+        ],
+    );
+}
