@@ -87,7 +87,7 @@ start() {
     done
     if [ "$form" = flash ]; then
         # Twice as much as there is RAM; what the programs write does not stay hot.
-        python3 filler.py "$port" 48 20mb 24mb >"$dir/filler" 2>&1 &
+        python3 filler.py "$port" 48 1mb 24mb >"$dir/filler" 2>&1 &
         local filler=$!
         until grep -q full "$dir/filler"; do
             kill -0 "$filler" 2>/dev/null || { echo "the filler ended: $(cat "$dir/filler")"; return 1; }
@@ -147,7 +147,7 @@ ready=()
 failed=0
 for program in "${programs[@]}"; do
     # What is installed belongs to these files.
-    stamp="$(cat "$program"/* jvm/* 2>/dev/null | sha256sum)"
+    stamp="$(cat "$program"/* jvm/* node/* 2>/dev/null | sha256sum)"
     if [ "$(cat "$kept/$program.stamp" 2>/dev/null)" != "$stamp" ]; then
         rm -rf "${kept:?}/$program"
         mkdir -p "$kept/$program"
