@@ -681,7 +681,7 @@ impl<'s> Keyspace<'s> {
             boxed: object.is_boxed(),
             ram_bytes: crate::arena::rounded(object.bytes()) + boxed + size_of::<crate::index::Entry>(),
             flash_pages: pages,
-            idle_seconds: u64::from(clock.wrapping_sub(object.clock()) & 0xff_ffff),
+            idle_seconds: object.idle_seconds(clock),
             frequency: word.frequency(),
             expiry: object.expiry(),
         }))

@@ -235,6 +235,11 @@ impl Object {
         ((self.header().0 & Header::CLOCK) >> Header::CLOCK_SHIFT) as u32
     }
 
+    /// Seconds since the last access. What is on its way to flash has the write's number where its clock was: 0.
+    pub fn idle_seconds(self, clock: u32) -> u64 {
+        if self.is_writing() { 0 } else { u64::from(clock.wrapping_sub(self.clock()) & 0xff_ffff) }
+    }
+
     #[inline]
     pub fn set_clock(self, clock: u32) {
         let header = self.header().0;
@@ -461,6 +466,18 @@ mod tests {
         assert_eq!(arena.used_bytes(), 528);
         object.free(&arena);
         assert_eq!(arena.used_bytes(), 0);
+    }
+
+    #[test]
+    fn a_write_hides_the_clock() {
+        let arena = Arena::new(1);
+        let object = Object::new(&arena, &Parts { place: Some(6), ..parts(b"key") }, &[b"value"]);
+        assert_eq!(object.idle_seconds(12), 3);
+        object.begin_write(7777);
+        assert_eq!(object.idle_seconds(12), 0, "the write's number is no time");
+        object.end_write(12);
+        assert_eq!(object.idle_seconds(13), 1);
+        object.free(&arena);
     }
 
     #[test]
