@@ -62,8 +62,8 @@ final class Scripts extends Check {
     private static final String LIBRARY = """
             #!lua name=lib
             redis.register_function('put', function(keys, args) return redis.call('set', keys[1], args[1]) end)
-            redis.register_function{function_name='fetch', callback=function(keys) return redis.call('get', keys[1]) end,
-                flags={'no-writes'}}
+            redis.register_function{function_name='fetch', flags={'no-writes'},
+                callback=function(keys) return redis.call('get', keys[1]) end}
             """;
 
     static void functions(RedisClient r) {

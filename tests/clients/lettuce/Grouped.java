@@ -88,7 +88,8 @@ final class Grouped extends Check {
         for (int i = 0; i < 5000; i++) {
             eq("value" + i, values.get(i).get(5, TimeUnit.SECONDS));
         }
-        eq("WRONGTYPE Operation against a key holding the wrong kind of value", wrong.handle((ok, e) -> e.getMessage()).toCompletableFuture().get());
+        eq("WRONGTYPE Operation against a key holding the wrong kind of value",
+                wrong.handle((ok, e) -> e.getMessage()).toCompletableFuture().get());
         connection.setAutoFlushCommands(true);
 
         // Threads share one connection.

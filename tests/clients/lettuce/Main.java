@@ -9,7 +9,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
 
-/** Lettuce's public surface for the commands of Redis 7.2, family by family: sync, async and reactive, RESP2 and RESP3. */
+/** Lettuce's public surface for Redis 7.2: sync, async and reactive, RESP2 and RESP3, family by family. */
 final class Main {
     static final String HOST = Check.env("REDIS_HOST", "127.0.0.1");
     static final int PORT = Integer.parseInt(Check.env("REDIS_PORT", "6379"));
@@ -99,8 +99,8 @@ final class Main {
     /** No method of the library is left out but what modules, Redis 8, cluster, replication and crashes need. */
     private static void surface() throws Exception {
         String modules = "(bf|cf|cms|ft|json|tdigest|top[kK])[A-Z].*|get(JsonParser|StatefulConnection)";
-        String later = "ar[a-z]+.*|v(add|card|dim|emb|getattr|info|ismember|links|randmember|rem|setattr|sim).*|vClearAttributes"
-                + "|b?lmovem|delex|digestKey|hgetdel|hgetex|hsetex|himportSet|hotkeys.*|hscanNovalues|increx|msetex"
+        String later = "ar[a-z]+.*|v(add|card|dim|emb|getattr|info|ismember|links|randmember|rem|setattr|sim).*"
+                + "|vClearAttributes|b?lmovem|delex|digestKey|hgetdel|hgetex|hsetex|himportSet|hotkeys.*|hscanNovalues|increx|msetex"
                 + "|s(diff|union)card|xackdel|xcfgset|xdelex|xnack|bitop(Diff1?|Andor|One)";
         String others = "save|bgsave|bgrewriteaof|shutdown|configRewrite|(slave|replica)of|slaveofNoOne|cluster[A-Z].*"
                 + "|asking|debug[A-Z].*|stralgoLcs|setTimeout|keysLegacy";

@@ -172,8 +172,9 @@ final class Messages extends Check {
             r.flushdb();
             Map<String, String> local = new ConcurrentHashMap<>();
             Set<String> forgotten = ConcurrentHashMap.newKeySet();
-            ClientSideCaching<String, String> frontend = (ClientSideCaching<String, String>) (CacheFrontend<String, String>)
-                    ClientSideCaching.enable(CacheAccessor.forMap(local), cached, TrackingArgs.Builder.enabled());
+            CacheFrontend<String, String> cache = ClientSideCaching.enable(CacheAccessor.forMap(local), cached,
+                    TrackingArgs.Builder.enabled());
+            ClientSideCaching<String, String> frontend = (ClientSideCaching<String, String>) cache;
             frontend.addInvalidationListener(forgotten::add);
             r.set("k", "1");
             eq("1", frontend.get("k"));

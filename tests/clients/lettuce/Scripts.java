@@ -28,7 +28,8 @@ final class Scripts extends Check {
                 r.evalReadOnly("return redis.call('set', KEYS[1], 'x')", ScriptOutputType.STATUS, keys("k")));
         fails(REFUSED, "My error", () -> r.eval("return redis.error_reply('My error')", ScriptOutputType.STATUS));
         fails(REFUSED, "WRONGTYPE", () ->
-                r.eval("redis.call('lpush', KEYS[1], 'x') return redis.call('get', KEYS[1])", ScriptOutputType.VALUE, "l"));
+                r.eval("redis.call('lpush', KEYS[1], 'x') return redis.call('get', KEYS[1])",
+                        ScriptOutputType.VALUE, "l"));
         eq("[1,2]", r.eval("return cjson.encode({1, 2})", ScriptOutputType.VALUE));
         String script = "return ARGV[1] .. 'b'";
         String sha = r.scriptLoad(script);
@@ -67,8 +68,8 @@ final class Scripts extends Check {
     private static final String LIBRARY = """
             #!lua name=lib
             redis.register_function('put', function(keys, args) return redis.call('set', keys[1], args[1]) end)
-            redis.register_function{function_name='fetch', callback=function(keys) return redis.call('get', keys[1]) end,
-                flags={'no-writes'}}
+            redis.register_function{function_name='fetch', flags={'no-writes'},
+                callback=function(keys) return redis.call('get', keys[1]) end}
             """;
 
     static void functions(Main.Session s) {

@@ -218,7 +218,8 @@ final class Types extends Check {
         near(13.361389, at.get(0).getX().doubleValue(), 1e-5);
         eq(null, at.get(1));
         eq(set("Palermo", "Catania"), r.georadius("sicily", 15, 37, 200, GeoArgs.Unit.km));
-        var near = r.georadius("sicily", 15, 37, 200, GeoArgs.Unit.km, GeoArgs.Builder.full().asc().withCount(1)).get(0);
+        GeoArgs nearest = GeoArgs.Builder.full().asc().withCount(1);
+        var near = r.georadius("sicily", 15, 37, 200, GeoArgs.Unit.km, nearest).get(0);
         eq("Catania", near.getMember());
         near(56.4413, near.getDistance(), 1e-3);
         near(15.087269, near.getCoordinates().getX().doubleValue(), 1e-5);

@@ -1,4 +1,4 @@
-//! redis-rs against the server of the environment: every family of commands in every style of the library, one line each.
+//! redis-rs against the server of the environment: every family of commands in every style of the library.
 
 mod awaited;
 mod flow;
