@@ -157,6 +157,7 @@ pub(crate) fn encoding_name(cx: &mut Cx<'_>, found: &Inspect) -> Result<&'static
         (_, false) => "listpack",
         (Kind::List, true) => "quicklist",
         (Kind::ZSet, true) => "skiplist",
+        (Kind::Stream, true) => "stream",
         (_, true) => "hashtable",
     })
 }

@@ -4,7 +4,7 @@
 use crate::row::Row;
 use crate::{
     acl, bitfield, bitmaps, connection, counters, databases, expiry, geo, hashes, hyperloglog, keys, lcs, lists,
-    object, pubsub, scripting, server, sets, strings, transactions, zsets,
+    object, pubsub, scripting, server, sets, streams, strings, transactions, zsets,
 };
 
 /// The families, a line each, in the order in which COMMAND lists them.
@@ -26,6 +26,11 @@ static FAMILIES: &[&[Row]] = &[
     zsets::ALGEBRA,
     geo::ROWS,
     geo::SEARCHES,
+    streams::BASIC,
+    streams::READS,
+    streams::GROUPS,
+    streams::CLAIMS,
+    streams::INFO,
     keys::ROWS,
     expiry::ROWS,
     object::ROWS,

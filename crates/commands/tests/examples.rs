@@ -10,8 +10,8 @@ use harness::Harness;
 fn on_data() -> impl Iterator<Item = (String, &'static Row)> {
     table::all()
         .filter(|row| {
-            use Group::{Bitmap, Generic, Geo, Hash, HyperLogLog, List, Set, SortedSet, String};
-            matches!(row.group, String | Hash | List | Set | SortedSet | Geo | Generic | Bitmap | HyperLogLog)
+            use Group::{Bitmap, Generic, Geo, Hash, HyperLogLog, List, Set, SortedSet, Stream, String};
+            matches!(row.group, String | Hash | List | Set | SortedSet | Stream | Geo | Generic | Bitmap | HyperLogLog)
                 || row.flags.contains(&Flag::Keyspace)
         })
         .flat_map(|row| {

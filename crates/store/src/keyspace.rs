@@ -527,14 +527,28 @@ impl<'s> Keyspace<'s> {
         let Found::Hot(slot, object) = self.look(key)? else {
             return Ok(None);
         };
+        self.modified(key);
+        Ok(Some(self.opened(key, slot, object)))
+    }
+
+    /// As [`Keyspace::get_mut`], for what is beside the value proper, such as who has read it: those who watch the key or
+    /// wait for it are not told.
+    pub fn get_mut_aside(&mut self, key: &Key<'_>) -> Result<Option<ValueMut<'_>>, Cold> {
+        Ok(match self.look(key)? {
+            Found::Absent => None,
+            Found::Hot(slot, object) => Some(self.opened(key, slot, object)),
+        })
+    }
+
+    #[inline]
+    fn opened(&mut self, key: &Key<'_>, slot: Slot, object: Object) -> ValueMut<'_> {
         self.touched(key, slot, object);
         self.wrote = true;
-        self.modified(key);
         let (store, clock) = (self.store, self.clock());
         self.user_bytes += key.name.len() as u64;
         let word = self.held.get(key.hash.stripe()).database_mut(self.uid).table.word_mut(slot);
         make_dirty(store, word, object, clock);
-        Ok(Some(ValueMut { store, word, stripe: key.hash.stripe() as u16, user_bytes: &mut self.user_bytes }))
+        ValueMut { store, word, stripe: key.hash.stripe() as u16, user_bytes: &mut self.user_bytes }
     }
 
     /// As [`Keyspace::get_mut`] for a value that must be of one kind; of another it is left as it is.

@@ -5,7 +5,10 @@ use std::ops::Range;
 pub mod hash;
 pub mod hll;
 pub mod list;
+pub mod listpack;
+pub mod rdb;
 pub mod set;
+pub mod stream;
 mod tagged;
 mod varint;
 pub mod zset;
@@ -81,7 +84,7 @@ pub fn check_packed(kind: Kind, bytes: &[u8]) -> Result<(), Corrupt> {
         Kind::List => list::packed::check(bytes),
         Kind::Set => set::check_packed(bytes),
         Kind::ZSet => zset::run::check(bytes),
-        _ => Err(Corrupt),
+        Kind::Stream => Err(Corrupt),
     }
 }
 
@@ -104,6 +107,8 @@ pub enum Boxed {
     List(list::List),
     Set(set::Table),
     ZSet(zset::Tree),
+    /// Also a small one: streams have no packed form.
+    Stream(Box<stream::Stream>),
 }
 
 impl Boxed {
@@ -113,6 +118,7 @@ impl Boxed {
             Boxed::List(_) => Kind::List,
             Boxed::Set(_) => Kind::Set,
             Boxed::ZSet(_) => Kind::ZSet,
+            Boxed::Stream(_) => Kind::Stream,
         }
     }
 
@@ -123,6 +129,7 @@ impl Boxed {
             Boxed::List(list) => list.encode(out),
             Boxed::Set(table) => table.encode(out),
             Boxed::ZSet(tree) => tree.encode(out),
+            Boxed::Stream(stream) => stream.encode(out),
         }
     }
 
@@ -132,7 +139,8 @@ impl Boxed {
             Kind::List => list::List::decode(bytes).map(Boxed::List),
             Kind::Set => set::Table::decode(bytes).map(Boxed::Set),
             Kind::ZSet => zset::Tree::decode(bytes).map(Boxed::ZSet),
-            _ => Err(Corrupt),
+            Kind::Stream => stream::Stream::decode(bytes).map(Box::new).map(Boxed::Stream),
+            Kind::String => Err(Corrupt),
         }
     }
 
@@ -143,6 +151,7 @@ impl Boxed {
             Boxed::List(list) => list.mem_bytes(),
             Boxed::Set(table) => table.mem_bytes(),
             Boxed::ZSet(tree) => tree.mem_bytes(),
+            Boxed::Stream(stream) => size_of::<stream::Stream>() + stream.mem_bytes(),
         }
     }
 
@@ -153,6 +162,7 @@ impl Boxed {
             Boxed::List(_) => Boxed::List(list::List::new()),
             Boxed::Set(_) => Boxed::Set(set::Table::new()),
             Boxed::ZSet(_) => Boxed::ZSet(zset::Tree::new()),
+            Boxed::Stream(_) => Boxed::Stream(Box::default()),
         };
         std::mem::replace(self, empty)
     }

@@ -1,5 +1,6 @@
 //! Owns the making of random commands, sound and hostile. Never knows a reply.
 
+use crate::streams;
 use flintkv_tests::Random;
 
 /// `<kind>` is replaced by a word of that kind, `?<kind>` perhaps, `*<kind>` any number of times; anything else
@@ -291,7 +292,7 @@ const JUNK: &[&str] = &[
 ];
 
 /// The first letters of the keys of each type; strings have three, by what commands take them for.
-const PREFIXES: &[char] = &['s', 'h', 'm', 'l', 'b', 'p'];
+const PREFIXES: &[char] = &['s', 'h', 'm', 'l', 'b', 'p', 'x'];
 
 pub struct Commands {
     pub random: Random,
@@ -310,7 +311,8 @@ impl Commands {
             return self.transaction();
         }
         let blocks = self.random.one_in(1000);
-        vec![if blocks { self.blocking(&["0.001"]) } else { self.command() }]
+        let command = if blocks { self.blocking(&["0.001"]) } else { self.command() };
+        with_consumer(command)
     }
 
     fn transaction(&mut self) -> Vec<Vec<Vec<u8>>> {
@@ -323,7 +325,7 @@ impl Commands {
             };
             // The first would end the transaction, and what follows would wait; 7.2 judges the other differently.
             if command[0] != b"RESET" && command[0] != b"COMMAND" {
-                all.push(command);
+                all.extend(with_consumer(command));
             }
         }
         let end = if self.random.one_in(10) { "DISCARD" } else { "EXEC" };
@@ -333,12 +335,22 @@ impl Commands {
 
     fn blocking(&mut self, timeouts: &[&str]) -> Vec<Vec<u8>> {
         let timeout = self.random.of(timeouts);
-        let template = self.random.of(BLOCKING).replace("<timeout>", timeout);
+        let templates = if self.random.one_in(3) { streams::BLOCKING } else { BLOCKING };
+        let template = self.random.of(templates);
+        // Streams take milliseconds.
+        let timeout = match timeout {
+            "0.001" if template.starts_with('X') => "1",
+            // 7.0 does not see that it overflows.
+            "9223372036854775807" if template.starts_with('X') => "0",
+            timeout => timeout,
+        };
+        let template = template.replace("<timeout>", timeout);
         self.words(&template)
     }
 
     pub fn command(&mut self) -> Vec<Vec<u8>> {
-        let template = self.random.of(TEMPLATES);
+        let all = self.random.below(TEMPLATES.len() + streams::TEMPLATES.len());
+        let template = TEMPLATES.get(all).unwrap_or_else(|| &streams::TEMPLATES[all - TEMPLATES.len()]);
         // Emptied too often there would be little to compare; connections reset too often never meet RESP3.
         let seldom = match template.split(' ').next() {
             Some("FLUSHDB" | "FLUSHALL") => 200,
@@ -374,7 +386,9 @@ impl Commands {
 
     /// Now and then a word is lost, doubled or replaced by junk.
     fn spoil(&mut self, words: &mut Vec<Vec<u8>>) {
-        if words.len() > 1 && self.random.one_in(40) {
+        // Without their counts these take members at random, and the servers would differ from then on.
+        let is_random = [&b"SPOP"[..], b"SRANDMEMBER"].contains(&&words[0][..]);
+        if words.len() > 1 && !is_random && self.random.one_in(40) {
             let at = 1 + self.random.below(words.len() - 1);
             match self.random.below(3) {
                 0 => drop(words.remove(at)),
@@ -420,8 +434,9 @@ impl Commands {
         words.extend([name.to_owned(), encoding, offset].map(String::into_bytes));
         if name != "GET" && name != "get" {
             words.push(match random.below(3) {
-                0 => random.of(INTEGERS).as_bytes().to_vec(),
-                _ => (random.draw() as i64 >> random.below(64)).to_string().into_bytes(),
+                // Redis saturates what is below -2^62 at the wrong end.
+                0 => random.of(INTEGERS).replace("-9223372036854775808", "7").into_bytes(),
+                _ => (random.draw() as i64 >> (2 + random.below(62))).to_string().into_bytes(),
             });
         }
         if random.one_in(10) {
@@ -543,6 +558,11 @@ impl Commands {
             words.extend(option.split(' ').map(|word| word.as_bytes().to_vec()));
             return;
         }
+        if let Some(text) = streams::word(kind, random) {
+            let several = kind == "<trim>" || kind.ends_with("-option>");
+            let parts = text.split(|letter| several && letter == ' ');
+            return words.extend(parts.map(|word| word.as_bytes().to_vec()));
+        }
         let text = match kind {
             "<key>" => return words.push(self.key_of('s')),
             "<hash>" => return words.push(self.key_of('h')),
@@ -553,6 +573,7 @@ impl Commands {
             "<element>" => return words.push(self.element()),
             "<value>" => return words.push(self.value()),
             "<field>" => return words.push(self.field()),
+            "<stream>" => return words.push(self.key_of('x')),
             "<bits>" => return words.push(self.key_of('b')),
             "<bit-step>" => return self.bit_step(true, words),
             "<bit-read>" => return self.bit_step(false, words),
@@ -670,4 +691,11 @@ impl Commands {
         };
         words.push(text.as_bytes().to_vec());
     }
+}
+
+/// A consumer is made before it asks for something.
+fn with_consumer(command: Vec<Vec<u8>>) -> Vec<Vec<Vec<u8>>> {
+    let mut all = streams::consumer_of(&command);
+    all.push(command);
+    all
 }

@@ -10,6 +10,7 @@
 
 mod commands;
 mod compare;
+mod streams;
 
 use commands::Commands;
 use compare::{difference, exec_difference, sorted, sorted_pairs};
@@ -25,7 +26,7 @@ const RUN: Duration = Duration::from_secs(60);
 const COMMANDS_DEFAULT: u64 = 100_000;
 const PIPELINE_MAX: usize = 24;
 /// Small enough that collections change their encoding all the time.
-const SETTINGS: [&str; 8] = [
+const SETTINGS: [&str; 10] = [
     "hash-max-listpack-entries",
     "6",
     "hash-max-listpack-value",
@@ -34,6 +35,8 @@ const SETTINGS: [&str; 8] = [
     "12",
     "list-max-listpack-size",
     "6",
+    "stream-node-max-entries",
+    "5",
 ];
 /// The database of other clients; commands under test stay out of it.
 const OTHERS_DB: &str = "9";
@@ -412,6 +415,7 @@ impl Pair {
                     "hash" => "HGETALL key",
                     "set" => "SMEMBERS key",
                     "list" => "LRANGE key 0 -1",
+                    "stream" => "XINFO STREAM key FULL COUNT 0",
                     _ => "GET key",
                 };
                 self.batch(&["TYPE key", "PTTL key", "OBJECT ENCODING key", read].map(|line| {

@@ -1,0 +1,101 @@
+//! Owns the commands on streams. Never knows other types than to refuse them.
+
+mod basic;
+mod claim;
+mod groups;
+mod ids;
+mod info;
+mod read;
+
+pub use basic::ROWS as BASIC;
+pub use claim::ROWS as CLAIMS;
+pub use groups::ROWS as GROUPS;
+pub use info::ROWS as INFO;
+pub use read::ROWS as READS;
+
+use crate::cx::{Stop, WRONG_TYPE};
+use crate::row::{Acl, Flag, Group, Row};
+use ids::IdText;
+use resp::reply::Out;
+use store::{Value, ValueMut};
+use value::Boxed;
+use value::listpack::Element;
+use value::stream::{Entry, Id, Stream};
+
+const READ: &[Flag] = &[Flag::Readonly];
+const WRITE_FAST: &[Flag] = &[Flag::Write, Flag::Fast];
+const ACL_READ: &[Acl] = &[Acl::Read, Acl::Stream, Acl::Slow];
+const ACL_WRITE: &[Acl] = &[Acl::Write, Acl::Stream, Acl::Slow];
+const ACL_WRITE_FAST: &[Acl] = &[Acl::Write, Acl::Stream, Acl::Fast];
+const WRONG: &str = "(error) WRONGTYPE Operation against a key holding the wrong kind of value";
+
+const BASE: Row = Row { group: Group::Stream, since: "5.0.0", ..Row::BASE };
+
+/// The stream of a value; `None` when there is no key.
+fn stream(value: Option<Value<'_>>) -> Result<Option<&Stream>, Stop> {
+    match value {
+        None => Ok(None),
+        Some(Value::Boxed(Boxed::Stream(stream))) => Ok(Some(stream)),
+        Some(_) => Err(WRONG_TYPE),
+    }
+}
+
+/// The stream of a value whose type has been checked.
+fn stream_mut<'v>(value: &'v mut ValueMut<'_>) -> &'v mut Stream {
+    match value.boxed() {
+        Some(Boxed::Stream(stream)) => stream,
+        _ => unreachable!("it was a stream when the command looked, under the same lock"),
+    }
+}
+
+fn reply_id(out: &mut Out<'_>, id: Id) {
+    out.bulk(IdText::new(id).as_bytes());
+}
+
+fn reply_element(out: &mut Out<'_>, element: Element<'_>) {
+    match element {
+        Element::Bytes(bytes) => out.bulk(bytes),
+        Element::Int(number) => out.bulk_int(number),
+    }
+}
+
+/// An entry: its id, and its fields and values in turns.
+fn reply_entry(out: &mut Out<'_>, entry: &Entry<'_>) {
+    out.array(2);
+    reply_id(out, entry.id);
+    out.array(2 * entry.len());
+    for (field, value) in entry.pairs() {
+        reply_element(out, field);
+        reply_element(out, value);
+    }
+}
+
+/// How many a COUNT allows; 0 is no limit.
+#[derive(Clone, Copy)]
+struct Count(u64);
+
+impl Count {
+    fn is_reached(self, count: usize) -> bool {
+        self.0 > 0 && count as u64 >= self.0
+    }
+}
+
+fn shown(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
+    String::from_utf8_lossy(bytes)
+}
+
+/// The command wants a key with this group, and one of them is not there.
+fn no_group(key: &[u8], group: &[u8]) -> Stop {
+    Stop::Error(format!("NOGROUP No such key '{}' or consumer group '{}'", shown(key), shown(group)).into())
+}
+
+fn no_group_to_read(key: &[u8], group: &[u8]) -> Stop {
+    let (key, group) = (shown(key), shown(group));
+    let text = format!("NOGROUP No such key '{key}' or consumer group '{group}' in XREADGROUP with GROUP option");
+    Stop::Error(text.into())
+}
+
+fn no_such_group(group: &[u8], key: &[u8]) -> Stop {
+    let text = format!("NOGROUP No such consumer group '{}' for key name '{}'", shown(group), shown(key));
+    Stop::Error(text.into())
+}

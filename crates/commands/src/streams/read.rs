@@ -1,0 +1,393 @@
+//! Owns XREAD and XREADGROUP: what is new in several streams, or waiting for it. Never knows how it is waited.
+
+use super::{ACL_WRITE, BASE, Count, WRONG, ids, no_group_to_read, reply_entry, reply_id, stream, stream_mut};
+use crate::block::{Block, until_milliseconds};
+use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
+use crate::number::int_or_error;
+use crate::row::{Acl, Flag, Keys, Row, is};
+use resp::Proto;
+use resp::reply::Out;
+use smallvec::SmallVec;
+use store::{Class, Cold, Kind, Wants};
+use value::stream::{Group, Id, Order, Stream};
+
+pub const ROWS: &[Row] = &[
+    Row {
+        name: "xread",
+        arity: -4,
+        keys: Keys::Rule(streams),
+        flags: &[Flag::Readonly, Flag::Blocking, Flag::MovableKeys],
+        acl: &[Acl::Read, Acl::Stream, Acl::Slow, Acl::Blocking],
+        complexity: "O(N) where N is the number of entries given.",
+        summary: "Gives the entries of streams that are above an id for each, or waits for one.",
+        syntax: "[COUNT count] [BLOCK milliseconds] STREAMS key [key ...] id [id ...]",
+        examples: &[
+            is("XADD s 1-1 a 1", "\"1-1\""),
+            is("XADD t 2-1 b 2", "\"2-1\""),
+            is(
+                "XREAD COUNT 5 STREAMS s t 0 2-1",
+                "1) 1) \"s\"\n   2) 1) 1) \"1-1\"\n         2) 1) \"a\"\n            2) \"1\"",
+            ),
+            is("XREAD STREAMS s $", "(nil)"),
+            is("XREAD BLOCK 1 STREAMS s $", "(nil)"),
+            is(
+                "XREAD STREAMS s >",
+                "(error) ERR The > ID can be specified only when calling XREADGROUP using the \
+                 GROUP <group> <consumer> option.",
+            ),
+            is("XREAD COUNT 1 s 0", "(error) ERR syntax error"),
+        ],
+        run: xread,
+        ..BASE
+    },
+    Row {
+        name: "xreadgroup",
+        arity: -7,
+        keys: Keys::Rule(streams),
+        flags: &[Flag::Write, Flag::Blocking, Flag::MovableKeys],
+        acl: &[ACL_WRITE[0], ACL_WRITE[1], ACL_WRITE[2], Acl::Blocking],
+        complexity: "O(N log(M)) where N is the number of entries given and M that of entries not yet acknowledged.",
+        summary: "Gives a consumer of a group entries that no other was given, or those it has not acknowledged.",
+        syntax: "GROUP group consumer [COUNT count] [BLOCK milliseconds] [NOACK] STREAMS key [key ...] id [id ...]",
+        examples: &[
+            is("XADD s 1-1 a 1", "\"1-1\""),
+            is("XGROUP CREATE s g 0", "OK"),
+            is(
+                "XREADGROUP GROUP g ann STREAMS s >",
+                "1) 1) \"s\"\n   2) 1) 1) \"1-1\"\n         2) 1) \"a\"\n            2) \"1\"",
+            ),
+            is("XREADGROUP GROUP g bob STREAMS s >", "(nil)"),
+            is(
+                "XREADGROUP GROUP g ann STREAMS s 0",
+                "1) 1) \"s\"\n   2) 1) 1) \"1-1\"\n         2) 1) \"a\"\n            2) \"1\"",
+            ),
+            is("XREADGROUP GROUP g bob STREAMS s 0", "1) 1) \"s\"\n   2) (empty array)"),
+            is(
+                "XREADGROUP GROUP h ann STREAMS s >",
+                "(error) NOGROUP No such key 's' or consumer group 'h' in XREADGROUP with GROUP option",
+            ),
+            is("SET k x", "OK"),
+            is("XREADGROUP GROUP g ann STREAMS k >", WRONG),
+        ],
+        run: xreadgroup,
+        ..BASE
+    },
+];
+
+/// Where the keys stand. What is no sound command has none.
+fn streams(args: &Args<'_>, at: &mut Vec<usize>) {
+    let mut word_at = 1;
+    while let Some(word) = args.get(word_at) {
+        let says = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+        word_at += 1;
+        if says("streams") {
+            let rest = args.len() - word_at;
+            if rest.is_multiple_of(2) {
+                at.extend(word_at..word_at + rest / 2);
+            }
+            return;
+        }
+        word_at += match () {
+            () if says("block") || says("count") => 1,
+            () if says("group") => 2,
+            () if says("noack") => 0,
+            () => return,
+        };
+    }
+}
+
+/// A sound command, but for the ids.
+struct Request<'a> {
+    group: &'a [u8],
+    consumer: &'a [u8],
+    no_ack: bool,
+    count: Count,
+    /// Until when it waits; `Some(None)` is for ever.
+    until_ms: Option<Option<u64>>,
+    ids_at: usize,
+}
+
+impl<'a> Request<'a> {
+    fn parse(args: Args<'a>, is_group: bool, now_ms: u64) -> Result<Request<'a>, Stop> {
+        let mut group = None;
+        let (mut no_ack, mut count, mut until_ms) = (false, Count(0), None);
+        let mut at = 1;
+        while let Some(word) = args.get(at) {
+            let says = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+            let only_group = |option: &str| {
+                let text =
+                    format!("ERR The {option} option is only supported by XREADGROUP. You called XREAD instead.");
+                if is_group { Ok(()) } else { Err(Stop::Error(text.into())) }
+            };
+            match (args.get(at + 1), args.get(at + 2)) {
+                (Some(timeout), _) if says("block") => until_ms = Some(until_milliseconds(timeout, now_ms)?),
+                (Some(number), _) if says("count") => count = Count(int_or_error(number)?.max(0) as u64),
+                (Some(_), _) if says("streams") => {
+                    let rest = args.len() - at - 1;
+                    if rest % 2 == 1 {
+                        let (name, symbol) = if is_group { ("xreadgroup", '>') } else { ("xread", '$') };
+                        return Err(Stop::Error(
+                            format!(
+                                "ERR Unbalanced '{name}' list of streams: for each stream key an ID or '{symbol}' must \
+                                 be specified."
+                            )
+                            .into(),
+                        ));
+                    }
+                    if is_group && group.is_none() {
+                        return Err(Stop::error("ERR Missing GROUP option for XREADGROUP"));
+                    }
+                    let (group, consumer) = group.unwrap_or_default();
+                    return Ok(Request { group, consumer, no_ack, count, until_ms, ids_at: at + 1 + rest / 2 });
+                }
+                (Some(name), Some(consumer)) if says("group") => {
+                    only_group("GROUP")?;
+                    group = Some((name, consumer));
+                    at += 1;
+                }
+                _ if says("noack") => {
+                    only_group("NOACK")?;
+                    no_ack = true;
+                    at -= 1;
+                }
+                _ => return Err(SYNTAX),
+            }
+            at += 2;
+        }
+        Err(SYNTAX)
+    }
+}
+
+/// The reply so far: streams with entries, by their keys.
+struct Reply {
+    mark: resp::reply::Mark,
+    streams: usize,
+}
+
+impl Reply {
+    fn begin(out: &mut Out<'_>) -> Reply {
+        let mark = if out.proto() == Proto::Resp3 { out.map_deferred() } else { out.array_deferred() };
+        Reply { mark, streams: 0 }
+    }
+
+    fn stream(&mut self, out: &mut Out<'_>, key: &[u8]) {
+        self.streams += 1;
+        if out.proto() != Proto::Resp3 {
+            out.array(2);
+        }
+        out.bulk(key);
+    }
+}
+
+fn xread(cx: &mut Cx<'_>) -> Run {
+    let (args, keys) = (cx.args, cx.keys);
+    let request = Request::parse(args, false, cx.ks.now_ms())?;
+    let mut after: SmallVec<[Id; 8]> = SmallVec::new();
+    let mut rewritten = Vec::new();
+    let mut cold = false;
+    for (at, key) in keys.iter().enumerate() {
+        // The first cold key does not end the walk: all that are cold are then read at once.
+        let found = match cx.ks.get(key) {
+            Ok(value) if !cold => stream(value)?,
+            Ok(_) => continue,
+            Err(Cold) => {
+                cold = true;
+                continue;
+            }
+        };
+        let id_at = request.ids_at + at;
+        after.push(match &args[id_at] {
+            b"$" => {
+                let last = found.map_or(Id::MIN, |stream| stream.last_id);
+                rewritten.push((id_at, last.to_string().into_bytes()));
+                last
+            }
+            b">" => {
+                return Err(Stop::error(
+                    "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> \
+                     option.",
+                ));
+            }
+            id => ids::strict(id, 0)?,
+        });
+    }
+    if cold {
+        return Err(Stop::Cold);
+    }
+    let out = &mut cx.out;
+    let before = out.len();
+    let mut reply = Reply::begin(out);
+    for (key, after) in keys.iter().zip(after) {
+        let Some(stream) = stream(cx.ks.get(key)?)? else { continue };
+        let Some(start) = after.next().filter(|_| stream.last_id > after) else { continue };
+        let (mut mark, mut given) = (None, 0);
+        stream.each(start, Id::MAX, Order::Ascending, |entry| {
+            if mark.is_none() {
+                reply.stream(out, key.name);
+                mark = Some(out.array_deferred());
+            }
+            reply_entry(out, entry);
+            given += 1;
+            !request.count.is_reached(given)
+        });
+        if let Some(mark) = mark {
+            out.finish(mark, given);
+        }
+    }
+    if reply.streams > 0 {
+        out.finish(reply.mark, reply.streams);
+        return Ok(());
+    }
+    out.truncate(before);
+    match request.until_ms {
+        None => {
+            out.null_array();
+            Ok(())
+        }
+        Some(until_ms) => Err(Block { rewritten, ..Block::new(keys.len(), Kind::Stream, until_ms) }.into()),
+    }
+}
+
+/// What a consumer asks for of one stream.
+#[derive(Clone, Copy)]
+enum Asks {
+    /// What nobody in the group was given.
+    New,
+    /// What it was given and has not acknowledged, from this id on.
+    Own(Id),
+}
+
+fn asks(id: &[u8]) -> Result<Asks, Stop> {
+    match id {
+        b"$" => Err(Stop::error(
+            "ERR The $ ID is meaningless in the context of XREADGROUP: you want to read the history of this consumer by \
+             specifying a proper ID, or use the > ID to get new messages. The $ ID would just return an empty result \
+             set.",
+        )),
+        b">" => Ok(Asks::New),
+        // The largest id means the same as `>`.
+        id => Ok(ids::strict(id, 0)?.next().map_or(Asks::New, Asks::Own)),
+    }
+}
+
+fn xreadgroup(cx: &mut Cx<'_>) -> Run {
+    let (args, keys) = (cx.args, cx.keys);
+    let now_ms = cx.ks.now_ms();
+    let request = Request::parse(args, true, now_ms)?;
+    let mut asked: SmallVec<[Asks; 8]> = SmallVec::new();
+    let mut cold = false;
+    for (at, key) in keys.iter().enumerate() {
+        let found = match cx.ks.get(key) {
+            Ok(value) if !cold => stream(value)?,
+            Ok(_) => continue,
+            Err(Cold) => {
+                cold = true;
+                continue;
+            }
+        };
+        if found.is_none_or(|stream| stream.group(request.group).is_none()) {
+            return Err(no_group_to_read(key.name, request.group));
+        }
+        asked.push(asks(&args[request.ids_at + at])?);
+    }
+    if cold {
+        return Err(Stop::Cold);
+    }
+    let out = &mut cx.out;
+    let before = out.len();
+    let mut reply = Reply::begin(out);
+    for (key, asks) in keys.iter().zip(asked) {
+        let mut is_new_consumer = false;
+        if let Some(mut value) = cx.ks.get_mut_aside(key)? {
+            stream_mut(&mut value).with_group(request.group, |stream, group| {
+                is_new_consumer = group.see_consumer(request.consumer, now_ms as i64);
+                match asks {
+                    Asks::New => give_new(&request, stream, group, now_ms, key.name, &mut reply, out),
+                    Asks::Own(start) => {
+                        reply.stream(out, key.name);
+                        give_own(&request, stream, group, now_ms, start, out);
+                    }
+                }
+            });
+        }
+        if is_new_consumer {
+            cx.ks.event(Class::STREAM, "xgroup-createconsumer", key);
+        }
+    }
+    if reply.streams > 0 {
+        out.finish(reply.mark, reply.streams);
+        return Ok(());
+    }
+    out.truncate(before);
+    match request.until_ms {
+        None => {
+            out.null_array();
+            Ok(())
+        }
+        Some(until_ms) => {
+            // The key or the group may go: that ends the wait, too.
+            let wants = Wants { kind: Kind::Stream, any_change: true };
+            Err(Block { wants, ..Block::new(keys.len(), Kind::Stream, until_ms) }.into())
+        }
+    }
+}
+
+/// Gives the consumer what nobody was given; nothing is said of a stream that has nothing new.
+fn give_new(
+    request: &Request<'_>,
+    stream: &Stream,
+    group: &mut Group,
+    now_ms: u64,
+    key: &[u8],
+    reply: &mut Reply,
+    out: &mut Out<'_>,
+) {
+    let Some(start) = group.last_id.next().filter(|_| stream.last_id > group.last_id) else { return };
+    let (mut mark, mut given) = (None, 0);
+    stream.each(start, Id::MAX, Order::Ascending, |entry| {
+        if mark.is_none() {
+            reply.stream(out, key);
+            mark = Some(out.array_deferred());
+        }
+        stream.read_by(group, entry.id);
+        reply_entry(out, entry);
+        if !request.no_ack {
+            group.assign(entry.id, request.consumer, now_ms as i64, 1);
+        }
+        given += 1;
+        !request.count.is_reached(given)
+    });
+    if let Some(mark) = mark {
+        out.finish(mark, given);
+        if !request.no_ack {
+            group.activate_consumer(request.consumer, now_ms as i64);
+        }
+    }
+}
+
+/// Gives the consumer again what it has not acknowledged. Of what has been deleted meanwhile only the id is there.
+fn give_own(request: &Request<'_>, stream: &Stream, group: &mut Group, now_ms: u64, start: Id, out: &mut Out<'_>) {
+    let mut ids: Vec<Id> = Vec::new();
+    let (mark, mut given) = (out.array_deferred(), 0);
+    if let Some(consumer) = group.consumer(request.consumer) {
+        for &id in consumer.pending().range(start..) {
+            match stream.get(id) {
+                Some(entry) => {
+                    reply_entry(out, &entry);
+                    ids.push(id);
+                }
+                None => {
+                    out.array(2);
+                    reply_id(out, id);
+                    out.null_array();
+                }
+            }
+            given += 1;
+            if request.count.is_reached(given) {
+                break;
+            }
+        }
+    }
+    out.finish(mark, given);
+    ids.into_iter().for_each(|id| group.deliver_again(id, now_ms as i64));
+}

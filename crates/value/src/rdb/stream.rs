@@ -1,0 +1,150 @@
+//! Owns streams in dumps. Never knows the types beside them.
+//!
+//! ```text
+//! chunks           how many; each the 16 bytes of its first id and a listpack, both as strings
+//! entries          how many
+//! last id          ms, seq
+//! first id, largest deleted id, entries added                       from version 2 on
+//! groups           how many; each
+//!   name, last id
+//!   entries read                                                    from version 2 on; all ones: not known
+//!   pending        how many; each an id (16 bytes), a time (8 bytes), deliveries
+//!   consumers      how many; each
+//!     name, seen (8 bytes)
+//!     active (8 bytes)                                              from version 3 on
+//!     pending      how many; each an id (16 bytes)
+//! ```
+
+use super::{Reader, put_len, put_string};
+use crate::Corrupt;
+use crate::stream::{Group, Id, Stream};
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Version {
+    /// Before 7.0.
+    V1,
+    /// 7.0.
+    V2,
+    /// 7.2, which is what is written.
+    V3,
+}
+
+fn put_id(out: &mut Vec<u8>, id: Id) {
+    put_len(out, id.ms);
+    put_len(out, id.seq);
+}
+
+fn put_ms(out: &mut Vec<u8>, ms: i64) {
+    out.extend_from_slice(&ms.to_le_bytes());
+}
+
+pub fn write(stream: &Stream, out: &mut Vec<u8>) {
+    let chunks = stream.raw_chunks();
+    put_len(out, chunks.len() as u64);
+    for (base, list) in chunks {
+        put_string(out, &base.to_bytes());
+        put_string(out, list);
+    }
+    put_len(out, stream.len());
+    for id in [stream.last_id, stream.first_id(), stream.max_deleted_id] {
+        put_id(out, id);
+    }
+    put_len(out, stream.entries_added);
+    let groups = stream.groups();
+    put_len(out, groups.len() as u64);
+    for (name, group) in groups {
+        put_string(out, name);
+        put_id(out, group.last_id);
+        put_len(out, group.entries_read.unwrap_or(u64::MAX));
+        put_len(out, group.pending_len() as u64);
+        for (id, pending) in group.pending(..) {
+            out.extend_from_slice(&id.to_bytes());
+            put_ms(out, pending.delivered_ms);
+            put_len(out, pending.deliveries);
+        }
+        let consumers = group.consumers();
+        put_len(out, consumers.len() as u64);
+        for (name, consumer) in consumers {
+            put_string(out, name);
+            put_ms(out, consumer.seen_ms);
+            put_ms(out, consumer.active_ms);
+            put_len(out, consumer.pending().len() as u64);
+            consumer.pending().iter().for_each(|id| out.extend_from_slice(&id.to_bytes()));
+        }
+    }
+}
+
+fn id(reader: &mut Reader<'_>) -> Result<Id, Corrupt> {
+    Ok(Id::new(reader.len()?, reader.len()?))
+}
+
+fn raw_id(reader: &mut Reader<'_>) -> Result<Id, Corrupt> {
+    reader.array().map(Id::from_bytes)
+}
+
+fn ms(reader: &mut Reader<'_>) -> Result<i64, Corrupt> {
+    reader.array().map(i64::from_le_bytes)
+}
+
+/// Every count is of things that take a byte at least, so no loop is longer than the bytes.
+pub fn read(reader: &mut Reader<'_>, version: Version) -> Result<Stream, Corrupt> {
+    let mut stream = Stream::new();
+    for _ in 0..reader.len()? {
+        let base = reader.string()?;
+        let base = Id::from_bytes(base[..].try_into().map_err(|_| Corrupt)?);
+        stream.push_chunk(base, reader.string()?.into_owned())?;
+    }
+    let entries = reader.len()?;
+    stream.last_id = id(reader)?;
+    stream.settle()?;
+    stream.entries_added = entries;
+    if version >= Version::V2 {
+        // The first id is known from the entries.
+        id(reader)?;
+        stream.max_deleted_id = id(reader)?;
+        stream.entries_added = reader.len()?;
+    }
+    if entries != stream.len() {
+        return Err(Corrupt);
+    }
+    for _ in 0..reader.len()? {
+        let name = reader.string()?;
+        let group = group(reader, version)?;
+        if !stream.create_group(&name, group) {
+            return Err(Corrupt);
+        }
+    }
+    Ok(stream)
+}
+
+fn group(reader: &mut Reader<'_>, version: Version) -> Result<Group, Corrupt> {
+    let last_id = id(reader)?;
+    let read = if version >= Version::V2 { Some(reader.len()?).filter(|&read| read != u64::MAX) } else { None };
+    let mut group = Group::new(last_id, read);
+    // Who has each of these follows with the consumers.
+    let mut pending = std::collections::BTreeMap::new();
+    for _ in 0..reader.len()? {
+        let (id, delivered_ms, deliveries) = (raw_id(reader)?, ms(reader)?, reader.len()?);
+        if pending.insert(id, (delivered_ms, deliveries)).is_some() {
+            return Err(Corrupt);
+        }
+    }
+    for _ in 0..reader.len()? {
+        let name = reader.string()?;
+        let seen_ms = ms(reader)?;
+        let active_ms = if version >= Version::V3 { ms(reader)? } else { seen_ms };
+        if !group.create_consumer(&name, seen_ms) {
+            return Err(Corrupt);
+        }
+        if let Some(consumer) = group.consumer_mut(&name) {
+            consumer.active_ms = active_ms;
+        }
+        for _ in 0..reader.len()? {
+            let id = raw_id(reader)?;
+            let (delivered_ms, deliveries) = pending.remove(&id).ok_or(Corrupt)?;
+            group.assign(id, &name, delivered_ms, deliveries);
+        }
+    }
+    // Everything pending is somebody's.
+    if pending.is_empty() { Ok(group) } else { Err(Corrupt) }
+}
