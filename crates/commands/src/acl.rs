@@ -1,7 +1,7 @@
 //! Owns the commands about users. Never knows how rules are kept or checked: that is the host's.
 
-use crate::connection::{BASE as CONNECTION, help, is, only_here, starts, unknown_subcommand};
-use crate::cx::{Cx, Run, Stop, wrong_arity};
+use crate::connection::{BASE as CONNECTION, help, is, only_here, starts, unknown_subcommand, wrong_subcommand};
+use crate::cx::{Cx, Run, Stop};
 use crate::host::{AclDenial, AclSelector};
 use crate::number;
 use crate::row::{Acl, CATEGORIES, Flag, Group, Row, categories, category_name};
@@ -228,7 +228,7 @@ fn cat(cx: &mut Cx<'_>) -> Run {
         return Ok(());
     };
     if cx.args.len() > 3 {
-        return Err(unknown_or_wrong(cx));
+        return Err(wrong_subcommand(cx.args, "ACL"));
     }
     let category = CATEGORIES.iter().find(|&&known| category_name(known).as_bytes().eq_ignore_ascii_case(wanted));
     let Some(&category) = category else {
@@ -250,11 +250,6 @@ fn cat(cx: &mut Cx<'_>) -> Run {
     }
     cx.out.finish(mark, count);
     Ok(())
-}
-
-fn unknown_or_wrong(cx: &Cx<'_>) -> Stop {
-    let name = String::from_utf8_lossy(&cx.args[1]).into_owned();
-    Stop::Error(format!("ERR unknown subcommand or wrong number of arguments for '{name}'. Try ACL HELP.").into())
 }
 
 fn delete(cx: &mut Cx<'_>) -> Run {
@@ -282,7 +277,7 @@ const PASSWORD_BITS_MAX: i64 = 4096;
 
 fn generate(cx: &mut Cx<'_>) -> Run {
     let bits = match cx.args.get(2) {
-        Some(_) if cx.args.len() > 3 => return Err(unknown_or_wrong(cx)),
+        Some(_) if cx.args.len() > 3 => return Err(wrong_subcommand(cx.args, "ACL")),
         Some(bits) => number::int_or_error(bits)?,
         None => PASSWORD_BITS,
     };
@@ -340,7 +335,7 @@ const LOG_SHOWN: usize = 10;
 
 fn log(cx: &mut Cx<'_>) -> Run {
     let count = match cx.args.get(2) {
-        Some(_) if cx.args.len() > 3 => return Err(wrong_arity("acl|log")),
+        Some(_) if cx.args.len() > 3 => return Err(wrong_subcommand(cx.args, "ACL")),
         Some(word) if word.eq_ignore_ascii_case(b"reset") => {
             cx.server.access().forget_denials();
             cx.out.ok();

@@ -410,6 +410,15 @@ pub fn unknown_subcommand(args: Args<'_>, container: &str) -> Run {
     Err(Stop::Error(format!("ERR unknown subcommand '{shown}'. Try {container} HELP.").into()))
 }
 
+/// Of a subcommand that is there, with arguments it does not take.
+pub(crate) fn wrong_subcommand(args: Args<'_>, container: &str) -> Stop {
+    let name = args.get(1).unwrap_or_default();
+    let shown = String::from_utf8_lossy(&name[..name.len().min(128)]);
+    Stop::Error(
+        format!("ERR unknown subcommand or wrong number of arguments for '{shown}'. Try {container} HELP.").into(),
+    )
+}
+
 /// HELP of a container, from its rows.
 pub(crate) fn help(cx: &mut Cx<'_>, container: &str, rows: &[Row]) -> Run {
     cx.out.array(1 + 2 * rows.len());
@@ -589,17 +598,17 @@ fn client_reply(cx: &mut Cx<'_>) -> Run {
 }
 
 fn client_pause(cx: &mut Cx<'_>) -> Run {
-    let duration_ms = number::int(&cx.args[2]).ok_or(Stop::error("ERR timeout is not an integer or out of range"))?;
-    let Ok(duration_ms) = u64::try_from(duration_ms) else { return Err(Stop::error("ERR timeout is negative")) };
+    if cx.args.len() > 4 {
+        return Err(wrong_subcommand(cx.args, "CLIENT"));
+    }
     let what = match cx.args.get(3) {
         None => Pause::All,
         Some(mode) if mode.eq_ignore_ascii_case(b"all") => Pause::All,
         Some(mode) if mode.eq_ignore_ascii_case(b"write") => Pause::Write,
         Some(_) => return Err(Stop::error("ERR CLIENT PAUSE mode must be WRITE or ALL")),
     };
-    if cx.args.len() > 4 {
-        return Err(SYNTAX);
-    }
+    let duration_ms = number::int(&cx.args[2]).ok_or(Stop::error("ERR timeout is not an integer or out of range"))?;
+    let Ok(duration_ms) = u64::try_from(duration_ms) else { return Err(Stop::error("ERR timeout is negative")) };
     cx.server.client_pause(duration_ms, what);
     cx.out.ok();
     Ok(())
@@ -608,11 +617,7 @@ fn client_pause(cx: &mut Cx<'_>) -> Run {
 fn client_unblock(cx: &mut Cx<'_>) -> Run {
     let how = match cx.args.get(3) {
         None => Unblock::Timeout,
-        Some(_) if cx.args.len() > 4 => {
-            let name = String::from_utf8_lossy(&cx.args[1]);
-            let text = format!("ERR unknown subcommand or wrong number of arguments for '{name}'. Try CLIENT HELP.");
-            return Err(Stop::Error(text.into()));
-        }
+        Some(_) if cx.args.len() > 4 => return Err(wrong_subcommand(cx.args, "CLIENT")),
         Some(word) if word.eq_ignore_ascii_case(b"timeout") => Unblock::Timeout,
         Some(word) if word.eq_ignore_ascii_case(b"error") => Unblock::Error,
         Some(_) => return Err(Stop::error("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")),

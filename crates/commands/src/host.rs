@@ -106,6 +106,7 @@ pub trait Host: Scripting {
     /// Holds up this worker and its connections, as it holds up all of Redis. At most a bounded time.
     fn sleep(&self, duration: Duration);
     fn set_active_expire(&self, on: bool);
+    fn log(&self, message: &str);
 }
 
 /// What one can listen to.

@@ -71,7 +71,8 @@ pub const ROWS: &[Row] = &[
         values: Values::Read,
         complexity: "Depends on subcommand.",
         summary: "A container for debugging commands.",
-        syntax: "<SLEEP seconds | OBJECT key | SET-ACTIVE-EXPIRE <0 | 1> | PROTOCOL type | PANIC | HELP>",
+        syntax: "<SLEEP seconds | OBJECT key | SET-ACTIVE-EXPIRE <0 | 1> | PROTOCOL type | ERROR string | LOG message | \
+                 STRINGMATCH-LEN len pattern | PANIC | HELP>",
         examples: &[starts("DEBUG SLEEP 0", "(error) ERR DEBUG command not allowed.")],
         run: debug::run,
         ..BASE

@@ -248,6 +248,10 @@ impl Host for Worker {
         std::thread::sleep(duration.min(SLEEP_MAX));
     }
 
+    fn log(&self, message: &str) {
+        tracing::warn!("DEBUG LOG: {}", message.escape_debug());
+    }
+
     fn set_active_expire(&self, on: bool) {
         self.node.store.set_active_expire(on);
     }

@@ -38,5 +38,7 @@ mod tracking;
 mod transaction;
 mod worker;
 
+#[doc(hidden)]
+pub use acl::try_rules;
 pub use commands::host::REDIS_VERSION;
 pub use start::run;

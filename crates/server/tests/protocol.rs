@@ -303,3 +303,24 @@ fn random_bytes_never_stop_the_node() {
     }
     assert_eq!(node.connect().run("PING"), "PONG");
 }
+
+#[test]
+fn debug_helps_tests() {
+    let node = Node::start(&[("enable-debug-command", "yes")]);
+    let mut client = node.connect();
+    for (line, reply) in [
+        ("DEBUG ERROR 'MYERR of mine'", "(error) MYERR of mine"),
+        ("DEBUG ERROR \"a\\r\\n+b\"", "(error) a  +b"),
+        ("DEBUG LOG hello", "OK"),
+        ("DEBUG STRINGMATCH-LEN 100000 a*a*a*a*a*a*a*a*a*b", "(integer) 0"),
+        ("DEBUG STRINGMATCH-LEN 5 a*", "(integer) 1"),
+        ("DEBUG STRINGMATCH-LEN -1 a*", "(error) ERR value is not an integer or out of range"),
+        ("DEBUG JMAP", "(error) ERR unknown subcommand or wrong number of arguments for 'JMAP'. Try DEBUG HELP."),
+        (
+            "DEBUG SEGFAULT",
+            "(error) ERR unknown subcommand or wrong number of arguments for 'SEGFAULT'. Try DEBUG HELP.",
+        ),
+    ] {
+        assert_eq!(client.run(line), reply);
+    }
+}

@@ -4,7 +4,7 @@ use super::hash::{Position, Shape};
 use super::{ACL_WRITE, BASE, NO_UNIT, WRONG, position_at, unit_m, write_distance, write_position};
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
 use crate::number::{self, int_or_error};
-use crate::row::{Flag, Keys, Row, is};
+use crate::row::{Access, Flag, Keys, Row, Use, is};
 use crate::zsets::form::{Draft, Limits, zset};
 use value::zset::{Edge, Side, View};
 
@@ -18,6 +18,7 @@ pub const ROWS: &[Row] = &[
         name: "georadius",
         arity: -6,
         keys: Keys::FirstAnd(store_key),
+        access: Access::First(Use::READ, Use::WRITE),
         flags: WRITE_MOVABLE,
         acl: ACL_WRITE,
         complexity: COMPLEXITY,
@@ -57,6 +58,7 @@ pub const ROWS: &[Row] = &[
         name: "georadiusbymember",
         arity: -5,
         keys: Keys::FirstAnd(store_key),
+        access: Access::First(Use::READ, Use::WRITE),
         flags: WRITE_MOVABLE,
         acl: ACL_WRITE,
         complexity: COMPLEXITY,
@@ -121,6 +123,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "geosearchstore",
         arity: -8,
+        access: Access::First(Use::WRITE, Use::READ),
         keys: Keys::Range { first: 1, last: 2, step: 1 },
         flags: WRITE,
         acl: ACL_WRITE,

@@ -1,6 +1,8 @@
 //! Owns DEBUG, for tests and for people who look inside, and LOLWUT. Never changes data.
 
-use crate::cx::{Args, Cx, NO_SUCH_KEY, Run, SYNTAX, Stop};
+use crate::connection::wrong_subcommand;
+use crate::cx::{Args, Cx, NO_SUCH_KEY, NOT_INTEGER, Run, SYNTAX, Stop};
+use crate::glob;
 use crate::host::REDIS_VERSION;
 use crate::number;
 use crate::object::encoding_name;
@@ -10,6 +12,9 @@ const NOT_ALLOWED: Stop = Stop::error(
     "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a \
      local connection, otherwise you need to set this option in the configuration file, and then restart the server.",
 );
+
+/// DEBUG STRINGMATCH-LEN's longest text: the time is at most this times the pattern's length.
+const MATCHED_BYTES_MAX: usize = 1 << 20;
 
 /// DEBUG OBJECT's key.
 pub(super) fn keys(args: &Args<'_>, at: &mut Vec<usize>) {
@@ -41,6 +46,20 @@ pub(super) fn run(cx: &mut Cx<'_>) -> Run {
             cx.out.ok();
         }
         (b"protocol", 3) => protocol(cx)?,
+        (b"error", 3) => {
+            // A line of its own in the protocol: it must not hold another.
+            let text = String::from_utf8_lossy(&args[2]).replace(['\r', '\n'], " ");
+            return Err(Stop::Error(text.into()));
+        }
+        (b"log", 3) => {
+            cx.server.log(&String::from_utf8_lossy(&args[2]));
+            cx.out.ok();
+        }
+        (b"stringmatch-len", 4) => {
+            let length = number::int(&args[2]).and_then(|length| usize::try_from(length).ok());
+            let length = length.filter(|&length| length <= MATCHED_BYTES_MAX).ok_or(NOT_INTEGER)?;
+            cx.out.int(glob::matches(&args[3], &vec![b'a'; length], false).into());
+        }
         (b"panic", 2) => panic!("DEBUG PANIC was given"),
         (b"help", 2) => {
             let lines = [
@@ -53,6 +72,12 @@ pub(super) fn run(cx: &mut Cx<'_>) -> Run {
                 "    Whether expired keys are looked for, or only found when somebody asks for them.",
                 "PROTOCOL <STRING | INTEGER | DOUBLE | NULL | ARRAY | SET | MAP | PUSH | BIGNUM | VERBATIM | TRUE | FALSE>",
                 "    Answers with a reply of that type.",
+                "ERROR string",
+                "    Answers with that as an error.",
+                "LOG message",
+                "    Writes that to the log.",
+                "STRINGMATCH-LEN len pattern",
+                "    Whether the pattern fits so many letters a.",
                 "PANIC",
                 "    Fails inside the command, which costs this connection and no other.",
             ];
@@ -60,9 +85,7 @@ pub(super) fn run(cx: &mut Cx<'_>) -> Run {
             lines.iter().for_each(|line| cx.out.simple(line));
         }
         _ => {
-            let shown = String::from_utf8_lossy(&args[1][..args[1].len().min(128)]);
-            let text = format!("ERR unknown subcommand or wrong number of arguments for '{shown}'. Try DEBUG HELP.");
-            return Err(Stop::Error(text.into()));
+            return Err(wrong_subcommand(args, "DEBUG"));
         }
     }
     Ok(())

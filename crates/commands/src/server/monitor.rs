@@ -287,11 +287,11 @@ fn slowlog_get(cx: &mut Cx<'_>) -> Run {
         Some(_) if cx.args.len() > 3 => {
             return Err(Stop::error("ERR wrong number of arguments for 'slowlog|get' command"));
         }
-        Some(word) => match number::int(word).ok_or(NOT_INTEGER)? {
-            -1 => usize::MAX,
-            count => {
-                usize::try_from(count).map_err(|_| Stop::error("ERR count should be greater than or equal to -1"))?
-            }
+        Some(word) => match number::int(word) {
+            Some(-1) => usize::MAX,
+            count => count
+                .and_then(|count| usize::try_from(count).ok())
+                .ok_or(Stop::error("ERR count should be greater than or equal to -1"))?,
         },
     };
     let entries = cx.server.slowlog(count);

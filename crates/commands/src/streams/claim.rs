@@ -4,7 +4,7 @@ use super::{ACL_READ, ACL_WRITE_FAST, BASE, READ, WRITE_FAST, WRONG, ids, no_gro
 use super::{stream, stream_mut};
 use crate::cx::{Cx, Run, SYNTAX, Stop};
 use crate::number::{int, int_or_error};
-use crate::row::{Row, is, starts};
+use crate::row::{Access, Row, Use, is, starts};
 use resp::reply::Out;
 use store::Class;
 use value::stream::{Group, Id, Stream};
@@ -13,6 +13,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "xack",
         arity: -4,
+        access: Access::All(Use::WRITE),
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         complexity: "O(log(N)) for each id where N is the number of entries not yet acknowledged.",
@@ -33,6 +34,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "xautoclaim",
         arity: -6,
+        access: Access::All(Use::WRITE),
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         since: "6.2.0",
@@ -56,6 +58,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "xclaim",
         arity: -6,
+        access: Access::All(Use::WRITE),
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         complexity: "O(log(N)) for each id where N is the number of entries not yet acknowledged.",

@@ -4,7 +4,7 @@ use super::{ACL_WRITE, BASE, Count, WRONG, ids, no_group_to_read, reply_entry, r
 use crate::block::{Block, until_milliseconds};
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
 use crate::number::int_or_error;
-use crate::row::{Acl, Flag, Keys, Row, is};
+use crate::row::{Access, Acl, Flag, Keys, Row, Use, is};
 use resp::Proto;
 use resp::reply::Out;
 use smallvec::SmallVec;
@@ -43,6 +43,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "xreadgroup",
         arity: -7,
+        access: Access::All(Use::READ),
         keys: Keys::Rule(streams),
         flags: &[Flag::Write, Flag::Blocking, Flag::MovableKeys],
         acl: &[ACL_WRITE[0], ACL_WRITE[1], ACL_WRITE[2], Acl::Blocking],

@@ -155,6 +155,9 @@ impl Host for NoServer {
     fn sleep(&self, _: Duration) {
         no_server()
     }
+    fn log(&self, _: &str) {
+        no_server()
+    }
     fn set_active_expire(&self, _: bool) {
         no_server()
     }

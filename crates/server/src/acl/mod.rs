@@ -12,8 +12,10 @@ pub use access::{Context, begin, check, refresh, refusal, refusal_in_script};
 pub use catalog::Catalog;
 pub use rules::{User, hex};
 
-use commands::host::AclDenial;
+use commands::Args;
+use commands::host::{AclDenial, Rights};
 use parking_lot::{Mutex, RwLock};
+use resp::Span;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -194,6 +196,37 @@ fn joined(words: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, String> {
             Err(format!("ERR Unmatched parenthesis in acl selector starting at '{shown}'."))
         }
     }
+}
+
+/// Takes any text as rules of a user, and asks whether that may run any command line. Those rules that are taken make a
+/// line that makes the same user again. For the fuzz target.
+#[doc(hidden)]
+pub fn try_rules(rules: &[u8], line: &[u8]) {
+    let words = |text: &[u8]| -> Vec<Vec<u8>> { text.split(u8::is_ascii_whitespace).map(<[u8]>::to_vec).collect() };
+    let mut user = User::new("fuzz", false);
+    let Ok(rules) = joined(&words(rules)) else { return };
+    for rule in rules {
+        let before = user.clone();
+        if user.apply(&rule, false).is_err() {
+            user = before;
+        }
+    }
+    let mut again = User::new("fuzz", false);
+    let kept: Vec<Vec<u8>> = user.rules().iter().flat_map(|rule| words(rule.as_bytes())).collect();
+    apply(&mut again, &kept, false).expect("what a user's line says is taken");
+    assert_eq!(again.line(), user.line());
+    let (mut bytes, mut spans) = (Vec::new(), Vec::new());
+    for word in words(line) {
+        spans.push(Span { start: bytes.len() as u32, len: word.len() as u32 });
+        bytes.extend_from_slice(&word);
+    }
+    let args = Args::new(&bytes, &spans);
+    let catalog = Catalog::get();
+    let Some(id) = catalog.find(&args[0]) else { return };
+    let mut positions = Vec::new();
+    catalog.entries[id].row.keys.positions(&args, &mut positions);
+    let may = |user: &User| user.check(id, catalog.entries[id].row, args, &positions);
+    assert_eq!(may(&again), may(&user));
 }
 
 #[cfg(test)]

@@ -148,6 +148,10 @@ impl User {
                 let mut selector = Selector::new(all_channels);
                 for word in inner.split(|&byte| byte == b' ').filter(|word| !word.is_empty()) {
                     selector.apply(word)?;
+                    // Between other words it would close the selector: a file could not keep it.
+                    if word.ends_with(b")") {
+                        return Err(Refusal::Syntax);
+                    }
                 }
                 self.selectors.push(selector);
             }
