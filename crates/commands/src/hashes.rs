@@ -334,14 +334,14 @@ pub const ROWS: &[Row] = &[
 
 /// A hash for reading, in either form.
 #[derive(Clone, Copy)]
-enum Hash<'a> {
+pub(crate) enum Hash<'a> {
     Packed(&'a [u8]),
     Table(&'a Table),
 }
 
 type Pair<'a> = (&'a [u8], &'a [u8]);
 
-fn hash(value: Option<Value<'_>>) -> Result<Option<Hash<'_>>, Stop> {
+pub(crate) fn hash(value: Option<Value<'_>>) -> Result<Option<Hash<'_>>, Stop> {
     match value {
         None => Ok(None),
         Some(Value::Inline(Kind::Hash, bytes)) => Ok(Some(Hash::Packed(bytes))),
@@ -351,7 +351,7 @@ fn hash(value: Option<Value<'_>>) -> Result<Option<Hash<'_>>, Stop> {
 }
 
 impl<'a> Hash<'a> {
-    fn get(self, field: &[u8]) -> Option<&'a [u8]> {
+    pub fn get(self, field: &[u8]) -> Option<&'a [u8]> {
         match self {
             Hash::Packed(bytes) => packed::get(bytes, field),
             Hash::Table(table) => table.get(field),

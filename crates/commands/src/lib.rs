@@ -33,6 +33,7 @@ mod pubsub;
 mod scripting;
 mod server;
 mod sets;
+mod sort;
 mod streams;
 mod strings;
 mod tracking;

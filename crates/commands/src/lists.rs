@@ -8,7 +8,7 @@ use crate::cx::{Cx, NO_SUCH_KEY, Run, SYNTAX, Stop, WRONG_TYPE};
 use crate::number::{int, int_or_error};
 use crate::row::{Access, Acl, Flag, Group, Row, Use, is};
 use resp::reply::Out;
-use store::{Key, Keyspace, Kind, Value, ValueMut};
+use store::{Class, Key, Keyspace, Kind, Value, ValueMut};
 use value::list::{Limit, List, packed, run};
 use value::{Boxed, Buffer};
 
@@ -316,6 +316,16 @@ impl End {
             _ => Err(SYNTAX),
         }
     }
+
+    /// The event of an element put there.
+    fn push_event(self) -> &'static str {
+        if self == End::Front { "lpush" } else { "rpush" }
+    }
+
+    /// The event of elements taken from there.
+    fn pop_event(self) -> &'static str {
+        if self == End::Front { "lpop" } else { "rpop" }
+    }
 }
 
 /// A list for reading, in either form.
@@ -369,7 +379,7 @@ impl<'a> Elements<'a> {
     }
 
     /// Elements from the last one back, until `visit` has enough.
-    fn each_back(self, mut visit: impl FnMut(&'a [u8]) -> bool) {
+    pub fn each_back(self, mut visit: impl FnMut(&'a [u8]) -> bool) {
         match self {
             Elements::Packed(bytes) => _ = run::iter(packed::run(bytes)).rev().all(visit),
             Elements::Chunked(list) => _ = list.iter_back().all(&mut visit),
@@ -577,18 +587,32 @@ fn create<'a>(
     count
 }
 
-/// Takes `count` elements, which are there, from an end. The key goes with the last.
-fn take(cx: &mut Cx<'_>, key: &Key<'_>, end: End, count: usize) -> Run {
+/// A new list, whatever was at the key.
+pub(crate) fn store<'a>(cx: &mut Cx<'_>, key: &Key<'_>, elements: impl Iterator<Item = &'a [u8]> + Clone) {
+    create(&mut cx.ks, key, elements, End::Back, cx.settings.list_limit, None);
+}
+
+/// Takes `count` elements, which are there, from an end. The key goes with the last: true.
+fn take(cx: &mut Cx<'_>, key: &Key<'_>, end: End, count: usize) -> Result<bool, Stop> {
     let limit = cx.settings.list_limit;
-    let Some(mut value) = cx.ks.edit(key, Kind::List)? else { return Ok(()) };
+    let Some(mut value) = cx.ks.edit(key, Kind::List)? else { return Ok(false) };
     let mut list = Editor { value: &mut value, limit };
     let len = list.elements().len();
     let indices = if end == End::Front { 0..count } else { len - count..len };
     // One that is emptied is removed as it is.
-    if count == len || list.remove(indices) {
+    let is_empty = count == len || list.remove(indices);
+    if is_empty {
         cx.ks.remove(key)?;
     }
-    Ok(())
+    Ok(is_empty)
+}
+
+/// Tells what has happened to a list, which may be gone now.
+fn tell(cx: &mut Cx<'_>, key: &Key<'_>, event: &'static str, is_gone: bool) {
+    cx.ks.event(Class::LIST, event, key);
+    if is_gone {
+        cx.ks.event(Class::GENERIC, "del", key);
+    }
 }
 
 fn push_command(cx: &mut Cx<'_>, end: End, must_exist: bool) -> Run {
@@ -601,6 +625,9 @@ fn push_command(cx: &mut Cx<'_>, end: End, must_exist: bool) -> Run {
     } else {
         push(&mut cx.ks, key, elements, end, limit)?
     };
+    if len > 0 {
+        tell(cx, key, end.push_event(), false);
+    }
     cx.out.int(len as i64);
     Ok(())
 }
@@ -618,7 +645,7 @@ fn pop_command(cx: &mut Cx<'_>, end: End) -> Run {
             Some(count.ok_or(Stop::error("ERR value is out of range, must be positive"))?)
         }
     };
-    let Some(list) = elements(cx.ks.get(key)?)? else {
+    let Some(list) = elements(cx.ks.view(key)?)? else {
         match count {
             Some(_) => cx.out.null_array(),
             None => cx.out.null(),
@@ -630,7 +657,11 @@ fn pop_command(cx: &mut Cx<'_>, end: End) -> Run {
         cx.out.array(taken);
     }
     list.reply(end, taken, &mut cx.out);
-    if taken == 0 { Ok(()) } else { take(cx, key, end, taken) }
+    if taken > 0 {
+        let is_gone = take(cx, key, end, taken)?;
+        tell(cx, key, end.pop_event(), is_gone);
+    }
+    Ok(())
 }
 
 fn lindex(cx: &mut Cx<'_>) -> Run {
@@ -664,11 +695,12 @@ fn lrange(cx: &mut Cx<'_>) -> Run {
 
 fn lset(cx: &mut Cx<'_>) -> Run {
     let (args, limit) = (cx.args, cx.settings.list_limit);
-    let list = elements(cx.ks.get(&cx.keys[0])?)?.ok_or(NO_SUCH_KEY)?;
+    let list = elements(cx.ks.view(&cx.keys[0])?)?.ok_or(NO_SUCH_KEY)?;
     let index = list.index(int_or_error(&args[2])?).ok_or(Stop::error("ERR index out of range"))?;
     if let Some(mut value) = cx.ks.edit(&cx.keys[0], Kind::List)? {
         Editor { value: &mut value, limit }.set(index, &args[3]);
     }
+    tell(cx, &cx.keys[0], "lset", false);
     cx.out.ok();
     Ok(())
 }
@@ -680,7 +712,7 @@ fn linsert(cx: &mut Cx<'_>) -> Run {
         word if word.eq_ignore_ascii_case(b"after") => 1,
         _ => return Err(SYNTAX),
     };
-    let Some(list) = elements(cx.ks.get(&cx.keys[0])?)? else {
+    let Some(list) = elements(cx.ks.view(&cx.keys[0])?)? else {
         cx.out.int(0);
         return Ok(());
     };
@@ -693,6 +725,7 @@ fn linsert(cx: &mut Cx<'_>) -> Run {
     let mut len = -1;
     if found && let Some(mut value) = cx.ks.edit(&cx.keys[0], Kind::List)? {
         len = Editor { value: &mut value, limit }.insert(index + behind, &args[4]) as i64;
+        tell(cx, &cx.keys[0], "linsert", false);
     }
     cx.out.int(len);
     Ok(())
@@ -702,7 +735,7 @@ fn lrem(cx: &mut Cx<'_>) -> Run {
     let (key, args, limit) = (&cx.keys[0], cx.args, cx.settings.list_limit);
     let count = int_or_error(&args[2])?;
     let mut found = false;
-    if let Some(list) = elements(cx.ks.get(key)?)? {
+    if let Some(list) = elements(cx.ks.view(key)?)? {
         list.each_from(0, |element| {
             found = *element == args[3];
             !found
@@ -716,6 +749,9 @@ fn lrem(cx: &mut Cx<'_>) -> Run {
     }
     if is_empty {
         cx.ks.remove(key)?;
+    }
+    if removed > 0 {
+        tell(cx, key, "lrem", is_empty);
     }
     cx.out.int(removed as i64);
     Ok(())
@@ -734,6 +770,7 @@ fn ltrim(cx: &mut Cx<'_>) -> Run {
             list.remove(kept.end..len);
             list.remove(0..kept.start);
         }
+        tell(cx, key, "ltrim", kept.is_empty());
     }
     cx.out.ok();
     Ok(())

@@ -58,14 +58,26 @@ pub fn double(text: &[u8]) -> Option<f64> {
 /// The end of a range of scores, where Redis is more lenient: leading spaces, numbers beyond doubles, nothing at all,
 /// and whatever follows a NUL.
 pub fn range_end(text: &[u8]) -> Option<f64> {
-    let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
-    if text.is_empty() {
+    if text.first().is_none_or(|&byte| byte == 0) {
         return Some(0.0);
     }
-    let is_space = |byte: &&u8| matches!(**byte, b' ' | b'\t'..=b'\r');
-    let text = &text[text.iter().take_while(is_space).count()..];
-    let value: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
+    let value: f64 = std::str::from_utf8(unspaced(text)).ok()?.parse().ok()?;
     (!value.is_nan()).then_some(value)
+}
+
+/// What SORT sorts by: as [`range_end`], but within the reach of doubles.
+pub fn sort_score(text: &[u8]) -> Option<f64> {
+    match unspaced(text) {
+        [] if text.first().is_none_or(|&byte| byte == 0) => Some(0.0),
+        text => double(text),
+    }
+}
+
+/// Up to a NUL, without leading spaces, as `strtod` reads.
+fn unspaced(text: &[u8]) -> &[u8] {
+    let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
+    let is_space = |byte: &&u8| matches!(**byte, b' ' | b'\t'..=b'\r');
+    &text[text.iter().take_while(is_space).count()..]
 }
 
 /// Appends a number as C's `%.17g` prints it.

@@ -213,6 +213,8 @@ pub enum Flag {
     MovableKeys,
     NoMandatoryKeys,
     AllowBusy,
+    /// Touches keys that its arguments do not name (SORT's patterns): inside a transaction or script it needs every stripe.
+    UnnamedKeys,
     /// Runs with every stripe locked by the handler itself or with none: no key positions, whole dataset.
     Keyspace,
 }

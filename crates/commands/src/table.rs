@@ -4,7 +4,7 @@
 use crate::row::Row;
 use crate::{
     acl, bitfield, bitmaps, connection, counters, databases, expiry, geo, hashes, hyperloglog, keys, lcs, lists,
-    object, pubsub, scripting, server, sets, streams, strings, transactions, zsets,
+    object, pubsub, scripting, server, sets, sort, streams, strings, transactions, zsets,
 };
 
 /// The families, a line each, in the order in which COMMAND lists them.
@@ -31,6 +31,7 @@ static FAMILIES: &[&[Row]] = &[
     streams::GROUPS,
     streams::CLAIMS,
     streams::INFO,
+    sort::ROWS,
     keys::ROWS,
     expiry::ROWS,
     object::ROWS,

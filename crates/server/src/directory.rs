@@ -23,7 +23,7 @@ pub mod bit {
     pub const LISTENER: u32 = 1 << 9;
     /// Its answers are messages: CLIENT REPLY does not withhold them.
     pub const ANSWERS_BY_PUSH: u32 = 1 << 10;
-    /// Works on whole databases: inside a transaction or script it needs every stripe.
+    /// Works on whole databases, or on keys that it finds out as it goes: inside a transaction or script it needs every stripe.
     pub const WHOLE: u32 = 1 << 11;
     /// Runs at once between MULTI and EXEC.
     pub const UNQUEUED: u32 = 1 << 12;
@@ -82,7 +82,7 @@ impl Command {
             (matches!(row.keys, commands::Keys::None | commands::Keys::NotKeys { .. }), bit::KEYLESS),
             (LISTENER.contains(&row.name), bit::LISTENER),
             (row.name.ends_with("subscribe"), bit::ANSWERS_BY_PUSH),
-            (has(Flag::Keyspace), bit::WHOLE),
+            (has(Flag::Keyspace) || has(Flag::UnnamedKeys), bit::WHOLE),
             (matches!(row.name, "multi" | "exec" | "discard" | "watch" | "quit" | "reset"), bit::UNQUEUED),
             (has(Flag::NoMulti), bit::NO_MULTI),
             (row.name == "exec", bit::EXEC),

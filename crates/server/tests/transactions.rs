@@ -58,6 +58,41 @@ fn a_refused_command_fails_the_whole() {
 }
 
 #[test]
+fn sorting_by_other_keys_runs_inside_and_beside_each_other() {
+    let node = Node::start(&[]);
+    let mut a = node.connect();
+    lines(
+        &mut a,
+        &[
+            ("RPUSH l 1 2 3", "(integer) 3"),
+            ("MULTI", "OK"),
+            ("MSET w1 30 w2 20 w3 10", "QUEUED"),
+            ("SORT l BY w* GET w* STORE sorted", "QUEUED"),
+            ("SET w1 0", "QUEUED"),
+            ("SORT_RO l BY w*", "QUEUED"),
+        ],
+    );
+    let sorted = "3) OK\n4) 1) \"1\"\n   2) \"3\"\n   3) \"2\"";
+    assert_eq!(a.run("EXEC"), format!("1) OK\n2) (integer) 3\n{sorted}"));
+    assert_eq!(a.run("LRANGE sorted 0 -1"), "1) \"10\"\n2) \"20\"\n3) \"30\"");
+    // Each wants what the others hold.
+    std::thread::scope(|scope| {
+        for client in 0..4 {
+            let mut client_of = node.connect();
+            scope.spawn(move || {
+                for n in 0..200 {
+                    let key = format!("l{}", (client + n) % 4);
+                    client_of.run(&format!("RPUSH {key} {client} {n}"));
+                    client_of.run(&format!("SORT {key} BY l*->x GET w* LIMIT 0 5 STORE l{client}"));
+                    client_of.run("MSET l0->x 1 w0 2 w1 3");
+                }
+            });
+        }
+    });
+    assert_eq!(a.run("PING"), "PONG");
+}
+
+#[test]
 fn commands_on_the_whole_dataset_run_inside() {
     let node = Node::start(&[]);
     let mut a = node.connect();

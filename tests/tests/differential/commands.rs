@@ -125,6 +125,16 @@ const TEMPLATES: &[&str] = &[
     "GET <hll>",
     "SET <hll> <hll-bytes>",
     "SETRANGE <hll> <hll-offset> <hll-patch>",
+    // Sorting.
+    "SORT <sorted> ?<sort-limit> ?<sort-option> ?<sort-option>",
+    "SORT <sorted> ALPHA ?<sort-limit> ?<sort-option> ?<sort-option>",
+    "SORT <list> ALPHA <sort-get> ?<sort-get> ?<sort-limit> ?<sort-option>",
+    "SORT <list> BY <sort-by> ?<sort-get> ?<sort-get> ?<sort-limit> ?<sort-order> ?<sort-store>",
+    "SORT <set> BY <sort-by> GET # ?<sort-get> ?<sort-order> ?<sort-store>",
+    "SORT_RO <list> ?<sort-limit> ?<sort-option> ?<sort-store>",
+    "SORT <sorted> ALPHA STORE <list>",
+    "MSET weight1 <value> weight2 <float> weight3 1 weight5 -1 weight7 x weight10 5",
+    "HSET hweight1 age <integer> age* <float>",
     // Keys.
     "DEL <key> *<key>",
     "UNLINK <any>",
@@ -546,6 +556,30 @@ impl Commands {
                 "MAXLEN",
                 "foo",
             ]),
+            "<sort-limit>" => random.of(&[
+                "LIMIT 0 5",
+                "LIMIT 1 3",
+                "LIMIT 2 -1",
+                "limit -5 2",
+                "LIMIT 0 0",
+                "LIMIT 100000 1",
+                "LIMIT 1 9223372036854775807",
+                "LIMIT 9223372036854775807 9223372036854775807",
+                "LIMIT x 1",
+                "LIMIT 1",
+            ]),
+            "<sort-order>" => random.of(&["ASC", "desc"]),
+            "<sort-option>" => random.of(&["ASC", "desc", "ALPHA", "DESC", "foo"]),
+            "<sort-get>" => random.of(&[
+                "GET #",
+                "get weight*",
+                "GET hweight*->age",
+                "GET *",
+                "GET x",
+                "GET hweight*->",
+                "GET *->*",
+                "GET",
+            ]),
             "<count-option>" => {
                 random.of(&["COUNT 1", "count 3", "COUNT 100000", "COUNT 0", "COUNT -1", "COUNT x", "COUNT", "foo 1"])
             }
@@ -569,6 +603,16 @@ impl Commands {
             "<set>" => return words.push(self.key_of('m')),
             "<any>" => return words.push(self.any_key()),
             "<member>" => return words.push(self.member()),
+            // By numbers only: of equal texts each server puts another first.
+            "<sort-by>" => random.of(&["weight*", "hweight*->age", "nosort", "w*ight", "*", "#", ""]),
+            "<sorted>" => {
+                let kind = self.random.of(&["<list>", "<set>", "<any>"]);
+                return self.word(kind, words);
+            }
+            "<sort-store>" => {
+                words.push(b"STORE".to_vec());
+                return words.push(self.key_of('l'));
+            }
             "<list>" => return words.push(self.key_of('l')),
             "<element>" => return words.push(self.element()),
             "<value>" => return words.push(self.value()),

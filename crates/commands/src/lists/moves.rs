@@ -1,6 +1,6 @@
 //! Owns the list commands of several keys: LMOVE and its older form, and LMPOP. Never knows how a list is held.
 
-use super::{ACL_WRITE, BASE, End, GROW, WRONG_TYPE_REPLY, elements, push, take};
+use super::{ACL_WRITE, BASE, End, GROW, WRONG_TYPE_REPLY, elements, push, take, tell};
 use crate::cx::{Args, Cx, SYNTAX, Stop};
 use crate::number::int;
 use crate::row::{Access, Flag, Keys, Row, Use, is};
@@ -93,23 +93,26 @@ pub const ROWS: &[Row] = &[
 /// Moves an element from the first key to the second and answers with it. False: there is none, and no answer yet.
 pub(super) fn move_one(cx: &mut Cx<'_>, from: End, to: End) -> Result<bool, Stop> {
     let (source, destination) = (&cx.keys[0], &cx.keys[1]);
-    let element = match elements(cx.ks.get(source)?)?.and_then(|list| list.at(from)) {
+    let element = match elements(cx.ks.view(source)?)?.and_then(|list| list.at(from)) {
         Some(element) => element.to_vec(),
         None => return Ok(false),
     };
     // What cannot take it is found out before it is taken.
-    elements(cx.ks.get(destination)?)?;
+    elements(cx.ks.view(destination)?)?;
     let limit = cx.settings.list_limit;
     let element = &element[..];
     // Within one list it is put before it is taken: the key stays, and the one that is at that end now is its equal.
     let within_one = source.name == destination.name;
+    let mut is_gone = false;
     if !within_one {
-        take(cx, source, from, 1)?;
+        is_gone = take(cx, source, from, 1)?;
     }
     push(&mut cx.ks, destination, std::iter::once(element), to, limit)?;
     if within_one {
         take(cx, source, from, 1)?;
     }
+    tell(cx, destination, to.push_event(), false);
+    tell(cx, source, from.pop_event(), is_gone);
     cx.out.bulk(element);
     Ok(true)
 }
@@ -134,7 +137,7 @@ pub(super) fn end_and_count(args: Args<'_>, numkeys_at: usize) -> Result<(End, u
 /// them in an array. False: there is none, and no answer yet.
 pub(super) fn pop_first(cx: &mut Cx<'_>, end: End, count: Option<usize>) -> Result<bool, Stop> {
     for key in cx.keys {
-        let Some(list) = elements(cx.ks.get(key)?)? else { continue };
+        let Some(list) = elements(cx.ks.view(key)?)? else { continue };
         let taken = count.unwrap_or(1).min(list.len());
         cx.out.array(2);
         cx.out.bulk(key.name);
@@ -142,7 +145,8 @@ pub(super) fn pop_first(cx: &mut Cx<'_>, end: End, count: Option<usize>) -> Resu
             cx.out.array(taken);
         }
         list.reply(end, taken, &mut cx.out);
-        take(cx, key, end, taken)?;
+        let is_gone = take(cx, key, end, taken)?;
+        tell(cx, key, end.pop_event(), is_gone);
         return Ok(true);
     }
     Ok(false)

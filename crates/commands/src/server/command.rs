@@ -398,7 +398,7 @@ fn flag_name(flag: Flag) -> Option<&'static str> {
         Flag::MovableKeys => "movablekeys",
         Flag::NoMandatoryKeys => "no_mandatory_keys",
         Flag::AllowBusy => "allow_busy",
-        Flag::Keyspace => return None,
+        Flag::Keyspace | Flag::UnnamedKeys => return None,
     })
 }
 
