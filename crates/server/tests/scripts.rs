@@ -238,6 +238,83 @@ fn the_sandbox() {
 }
 
 #[test]
+fn the_libraries() {
+    let node = Node::start(&[]);
+    let mut a = node.connect();
+    answers(
+        &mut a,
+        &[
+            ("return bit.tohex(-2147483648)", "\"80000000\""),
+            ("return bit.tohex(255, -2147483648)", "\"000000FF\""),
+            ("return bit.tobit(2 ^ 32 + 5)", "(integer) 5"),
+            ("return bit.tobit(1e20)", "(integer) 2025163840"),
+            (
+                "return bit.band({})",
+                "(error) ERR user_script:1: bad argument #1 to 'band' (number expected, got table)",
+            ),
+            ("return bit.arshift(-256, 4)", "(integer) -16"),
+            ("return cjson.encode({1, 2, 'x', {a = 1}})", "\"[1,2,\\\"x\\\",{\\\"a\\\":1}]\""),
+            ("return cjson.encode({})", "\"{}\""),
+            ("return cjson.encode(123456789012345678)", "\"1.2345678901235e+17\""),
+            ("return cjson.decode('[1, {\"a\": null}]')[2].a == cjson.null", "(integer) 1"),
+            (
+                "return cjson.decode('{\"a\" 1}')",
+                "(error) ERR user_script:1: Expected colon but found T_NUMBER at character 6",
+            ),
+            (
+                "return cjson.encode({[1] = 1, [30] = 3})",
+                "(error) ERR user_script:1: Cannot serialise table: excessively sparse array",
+            ),
+            // What a script sets is not left to the next.
+            ("return cjson.encode_number_precision(3) and cjson.encode(1 / 3)", "\"0.333\""),
+            ("return cjson.encode(1 / 3)", "\"0.33333333333333\""),
+            ("cjson.encode = nil", "(error) ERR user_script:1: Attempt to modify a readonly table"),
+            (
+                "return {cmsgpack.unpack(cmsgpack.pack(1, -70000, 2 ^ 40, 'x', {1, 2}, nil))}",
+                "1) (integer) 1\n2) (integer) -70000\n3) (integer) 1099511627776\n4) \"x\"\n5) 1) (integer) 1\n   2) (integer) 2",
+            ),
+            ("return cmsgpack.unpack('\\193')", "(error) ERR user_script:1: Bad data format in input."),
+            (
+                "return cmsgpack.unpack('\\221\\255\\255\\255\\255')",
+                "(error) ERR user_script:1: Missing bytes in input.",
+            ),
+            (
+                "return {struct.unpack('>I2i4', struct.pack('>I2i4', 1, -2))}",
+                "1) (integer) 1\n2) (integer) -2\n3) (integer) 7",
+            ),
+            ("return struct.size('!8bd')", "(integer) 16"),
+            ("return struct.size('i99999999999')", "(error) ERR user_script:1: integral size overflow"),
+            (
+                "return struct.unpack('lc0', string.rep('\\255', 8) .. 'abc')",
+                "(error) ERR user_script:1: bad argument #2 to 'unpack' (data string too short)",
+            ),
+        ],
+    );
+    // Nested as deep as a script may ask for, and deeper than the processor's stack.
+    for (script, error) in [
+        ("return cjson.decode(string.rep('[', 100000))", "Found too many nested data structures (1001)"),
+        (
+            "cjson.decode_max_depth(1000000) return cjson.decode(string.rep('[', 1000000))",
+            "Found too many nested data structures (2001)",
+        ),
+        ("local t = {} t[1] = t return cjson.encode(t)", "Cannot serialise, excessive nesting (1001)"),
+        (
+            "cjson.encode_max_depth(1000000) local t = {} for i = 1, 100000 do t = {t} end return cjson.encode(t)",
+            "Cannot serialise, excessive nesting (2001)",
+        ),
+        ("return cmsgpack.unpack(string.rep('\\145', 1000000))", "stack overflow (in function mp_decode_to_lua_array)"),
+        (
+            "return cmsgpack.unpack(string.rep('\\129\\1', 1000000))",
+            "stack overflow (in function mp_decode_to_lua_hash)",
+        ),
+    ] {
+        let reply = eval(&mut a, script, &[], &[]);
+        assert!(reply.starts_with(&format!("(error) ERR user_script:1: {error}")), "{script}: {reply}");
+    }
+    assert_eq!(eval(&mut a, "local t = {} t[1] = t return #cmsgpack.pack(t)", &[], &[]), "(integer) 17");
+}
+
+#[test]
 fn scripts_are_known_by_their_sha1() {
     let node = Node::start(&[]);
     let (mut a, mut b) = (node.connect(), node.connect());
@@ -387,4 +464,80 @@ fn flags_of_a_script() {
             ("#!lua\nreturn redis.call('SET', 'k', 1)", "OK"),
         ],
     );
+}
+
+/// Calls every function there is with arguments nobody would give it; ARGV[1] is the seed.
+const HOSTILE: &str = r#"
+local functions, seen = {}, {}
+local function collect(of)
+  for name, value in pairs(of) do
+    if type(value) == 'function' then
+      functions[#functions + 1] = value
+    elseif type(value) == 'table' and not seen[value] then
+      seen[value] = true
+      collect(value)
+    end
+  end
+end
+collect(_G)
+local values = {
+  function() return nil end, function() return true end, function() return -1 end, function() return 0 end,
+  function() return 1 end, function() return 300 end, function() return 2 ^ 31 end, function() return -2 ^ 31 end,
+  function() return 2 ^ 53 end, function() return 1 / 0 end, function() return 0 / 0 end, function() return 1e308 end,
+  function() return '' end, function() return 'a' end, function() return '%' end, function() return '[a' end,
+  function() return '(a*(.)%w(%s*))' end, function() return '%b()%f[a]' end, function() return ('x-'):rep(600) end,
+  function() return '\0\255' end, function() return 'bBhHiIlLTfdsc0!8' end, function() return '{"a":[1,2]}' end,
+  function() return {} end, function() return {1, 2, 3} end, function() return {[1] = 1, [2 ^ 40] = 2} end,
+  function() local t = {} t[1] = t t.t = t return t end, function() return _G end, function() return redis end,
+  function() return getmetatable('') end, function() return getmetatable(_G) end, function() return string end,
+  function() return print_nothing end, function() return function() end end, function() return error end,
+  function() return function() error({err = 'E x'}) end end, function() return coroutine.create(function() end) end,
+  function() return setmetatable({}, {__index = _G, __newindex = _G, __call = error, __tostring = error}) end,
+  function() return setmetatable({}, {__metatable = 1, __lt = error, __concat = error, __len = error}) end,
+}
+local state = tonumber(ARGV[1])
+local function draw(below)
+  state = (state * 1103515245 + 12345) % 2 ^ 31
+  return math.floor(state / 8) % below + 1
+end
+local raised = 0
+for _ = 1, 4000 do
+  local args = {}
+  for at = 1, draw(5) - 1 do
+    local ok, value = pcall(values[draw(#values)])
+    args[at] = ok and value or nil
+  end
+  if not pcall(functions[draw(#functions)], args[1], args[2], args[3], args[4]) then
+    raised = raised + 1
+  end
+end
+return raised
+"#;
+
+#[test]
+fn every_function_with_hostile_arguments() {
+    let node = Node::start(&[]);
+    let mut a = node.connect();
+    const COUNT: &str = "local n, seen = 0, {} local function count(of) for _, value in pairs(of) do n = n + 1 \
+                         if type(value) == 'table' and not seen[value] then seen[value] = true count(value) end end end \
+                         count(_G) return n";
+    let before = eval(&mut a, COUNT, &[], &[]);
+    for seed in 0..12 {
+        let reply = eval(&mut a, HOSTILE, &[], &[&(seed * 7919).to_string()]);
+        // Something like randomseed may be called, yield may not: some raise, and the script comes to its end.
+        let raised: u64 =
+            reply.strip_prefix("(integer) ").unwrap_or_else(|| panic!("{seed}: {reply}")).parse().unwrap();
+        assert!((100..4000).contains(&raised), "{seed}: {raised}");
+        // Nothing is left of it, and nothing is gone.
+        answers(
+            &mut a,
+            &[
+                (COUNT, &before),
+                ("return redis.sha1hex('')", "\"da39a3ee5e6b4b0d3255bfef95601890afd80709\""),
+                ("return ('x'):rep(3) .. cjson.encode({1}) .. bit.tohex(1)", "\"xxx[1]00000001\""),
+                ("return x", "(error) ERR user_script:1: Script attempted to access nonexistent global variable 'x'"),
+                ("x = 1", "(error) ERR user_script:1: Attempt to modify a readonly table"),
+            ],
+        );
+    }
 }

@@ -2,10 +2,11 @@
 
 use super::engine::{Called, Calls, Flags, Shared, version_number};
 use super::library::{Function as Registered, is_name};
-use super::sandbox::{Native, Raise, native};
+use super::sandbox::{Native, Raise, native, shim};
 use super::sha1::sha1_hex;
+use super::stack::{self, Words};
 use commands::host::REDIS_VERSION;
-use mlua::{Function, Lua, MultiValue, Result, Table, Value};
+use mlua::{Function, LightUserData, Lua, MultiValue, Result, Table, Value};
 use resp::Proto;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -16,7 +17,7 @@ const LEVELS: [(&str, i64); 4] = [("LOG_DEBUG", 0), ("LOG_VERBOSE", 1), ("LOG_NO
 const REPLICATION: [(&str, i64); 5] =
     [("REPL_NONE", 0), ("REPL_AOF", 1), ("REPL_SLAVE", 2), ("REPL_REPLICA", 2), ("REPL_ALL", 3)];
 
-const NOT_RUNNING: &str = "ERR redis.call/pcall can only be called inside a script invocation";
+pub const NOT_RUNNING: &str = "ERR redis.call/pcall can only be called inside a script invocation";
 
 fn nothing() -> Native {
     Ok(MultiValue::new())
@@ -78,27 +79,8 @@ fn log(lua: &Lua, shared: &Rc<Shared>) -> Result<Function> {
 }
 
 fn call(lua: &Lua, shared: &Rc<Shared>, raises: bool) -> Result<Function> {
-    let shared = Rc::clone(shared);
-    native(lua, move |lua, args| {
-        let called = match shared.with(|calls| calls.call(lua, &args)) {
-            Some(called) => called?,
-            None => Called::Error(NOT_RUNNING.to_owned()),
-        };
-        match called {
-            Called::Reply(value) => one(value),
-            Called::Ends => {
-                shared.ended.set(true);
-                Err(Raise::Value(Value::Nil))
-            }
-            Called::Error(text) => {
-                let table = error_table(lua, text)?;
-                if let Value::Table(table) = &table {
-                    table.raw_set("ignore_error_stats_update", true)?;
-                }
-                if raises { Err(Raise::Value(table)) } else { one(table) }
-            }
-        }
-    })
+    let shared = LightUserData(Rc::as_ptr(shared).cast_mut().cast());
+    shim(lua, stack::call, [Value::LightUserData(shared), Value::Boolean(raises)])
 }
 
 /// `redis` for scripts and functions that run.
@@ -144,7 +126,13 @@ pub fn table(lua: &Lua, shared: &Rc<Shared>) -> Result<Table> {
         if !args.iter().all(|arg| matches!(arg, Value::String(_) | Value::Integer(_) | Value::Number(_))) {
             return Err(refuse(lua, "redis.acl_check_cmd() require all arguments to be strings or integers"));
         }
-        match asking.with(|calls| calls.may_call(&args)).flatten() {
+        let words = args.iter().map(|arg| Ok(bytes(lua, Some(arg))?.unwrap_or_default()));
+        let words = words.collect::<Result<Vec<_>>>()?;
+        let allowed = asking.with(|calls| {
+            calls.words().set(&words);
+            calls.may_call()
+        });
+        match allowed.flatten() {
             Some(allowed) => one(Value::Boolean(allowed)),
             None => Err(refuse(lua, "Invalid command passed to redis.acl_check_cmd()")),
         }
@@ -313,6 +301,7 @@ const LOAD_MAX: Duration = Duration::from_millis(500);
 
 /// Takes what a library registers while it is loaded.
 pub struct Loader {
+    words: Words,
     pub registered: Vec<Registered>,
     pub functions: HashMap<String, Function>,
     started: Instant,
@@ -320,18 +309,30 @@ pub struct Loader {
 
 impl Loader {
     pub fn new() -> Loader {
-        Loader { registered: Vec::new(), functions: HashMap::new(), started: Instant::now() }
+        Loader { words: Words::default(), registered: Vec::new(), functions: HashMap::new(), started: Instant::now() }
     }
 }
 
 impl Calls for Loader {
-    fn call(&mut self, _: &Lua, _: &MultiValue) -> Result<Called> {
-        Ok(Called::Error(NOT_RUNNING.to_owned()))
+    fn words(&mut self) -> &mut Words {
+        &mut self.words
+    }
+
+    fn call(&mut self) -> Called {
+        Called::Reply
+    }
+
+    fn reply(&self) -> &[u8] {
+        b"-ERR redis.call/pcall can only be called inside a script invocation\r\n"
+    }
+
+    fn proto(&self) -> Proto {
+        Proto::Resp2
     }
 
     fn set_proto(&mut self, _: Proto) {}
 
-    fn may_call(&mut self, _: &MultiValue) -> Option<bool> {
+    fn may_call(&mut self) -> Option<bool> {
         None
     }
 

@@ -1,15 +1,20 @@
 //! Owns a worker's Lua interpreter: what it has compiled, how a function is run in it, what ends one that runs on.
 //! Never knows a command: scripts reach them through [`Calls`].
 
+use super::api;
 use super::library::{Function as Registered, Library};
+use super::libs::{self, cjson};
 use super::sandbox::{Native, Raise, Sandbox, native, number, plain};
 use super::sha1::{Sha, sha1_hex};
-use super::{api, libs};
+use super::stack::{self, Raised, Words};
+use commands::Args;
 use commands::host::REDIS_VERSION;
-use mlua::{Function, HookTriggers, IntoLuaMulti, Lua, LuaOptions, MultiValue, Result, StdLib, Table, Value, VmState};
-use resp::Proto;
-use std::cell::Cell;
+use mlua::ffi;
+use mlua::{Function, HookTriggers, Lua, LuaOptions, MultiValue, Result, StdLib, Table, Value, VmState};
+use resp::{Out, Proto};
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::os::raw::c_int;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -23,20 +28,26 @@ const TICK_INSTRUCTIONS: u32 = 100_000;
 const COMPILED_MAX: usize = 2_000;
 
 /// What came of a command that a script called.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Called {
-    Reply(Value),
-    /// The whole error, code first.
-    Error(String),
+    /// See [`Calls::reply`].
+    Reply,
     /// The script ends here, whatever it catches.
     Ends,
 }
 
 /// What a script asks of the server while it runs.
 pub trait Calls {
-    fn call(&mut self, lua: &Lua, args: &MultiValue) -> Result<Called>;
+    /// Where the words of its next command go.
+    fn words(&mut self) -> &mut Words;
+    /// Runs that command. Does not panic.
+    fn call(&mut self) -> Called;
+    /// What it answered, as RESP.
+    fn reply(&self) -> &[u8];
+    fn proto(&self) -> Proto;
     fn set_proto(&mut self, proto: Proto);
-    /// Whether there is such a command and the caller may run it. `None`: there is none.
-    fn may_call(&mut self, args: &MultiValue) -> Option<bool>;
+    /// Whether there is a command of those words and the caller may run it. `None`: there is none.
+    fn may_call(&mut self) -> Option<bool>;
     fn log(&mut self, level: i64, text: &str);
     /// Now and then while the script runs. `Err`: it ends, with this text.
     fn tick(&mut self) -> std::result::Result<(), &'static str>;
@@ -57,9 +68,13 @@ pub struct Shared {
 }
 
 impl Shared {
+    pub fn calls(&self) -> Option<*mut (dyn Calls + 'static)> {
+        self.calls.get()
+    }
+
     pub fn with<T>(&self, run: impl FnOnce(&mut dyn Calls) -> T) -> Option<T> {
         let calls = self.calls.get()?;
-        // SAFETY: set by `run` for as long as its exclusive reference lives. Functions of ours are the only ones
+        // SAFETY: set by `serve` for as long as its exclusive reference lives. Functions of ours are the only ones
         // to come here, none of them calls back into Lua, so there is one reference at a time.
         Some(run(unsafe { &mut *calls }))
     }
@@ -80,6 +95,10 @@ pub struct Engine {
     pub lua: Lua,
     sandbox: Sandbox,
     pub shared: Rc<Shared>,
+    cjson: cjson::Reset,
+    /// Of the compiled functions, and of what every run needs.
+    functions: Functions,
+    /// Makes a table of an error.
     handler: Function,
     /// `redis` while a library is loaded.
     loading: Table,
@@ -90,13 +109,58 @@ pub struct Engine {
     libraries: HashMap<String, Loaded>,
 }
 
+/// What a run fetches by number.
+struct Functions {
+    table: Table,
+    free: Rc<RefCell<Vec<c_int>>>,
+    last: c_int,
+    /// In Lua's registry: that table, the handler, the globals.
+    registered: [c_int; 3],
+}
+
+/// A function that scripts are run by, by its number; given back when the last owner goes.
+pub struct Callable {
+    number: c_int,
+    free: Rc<RefCell<Vec<c_int>>>,
+}
+
+impl Drop for Callable {
+    fn drop(&mut self) {
+        // The function itself stays until its number is used again.
+        self.free.borrow_mut().push(self.number);
+    }
+}
+
+impl Functions {
+    fn new(lua: &Lua, handler: &Function, globals: &Table) -> Result<Functions> {
+        let table = lua.create_table()?;
+        let values = [Value::Table(table.clone()), Value::Function(handler.clone()), Value::Table(globals.clone())];
+        let mut registered = [0; 3];
+        for (value, number) in values.into_iter().zip(&mut registered) {
+            // SAFETY: takes the value that was pushed.
+            unsafe { lua.exec_raw::<()>(value, |state| *number = ffi::luaL_ref(state, ffi::LUA_REGISTRYINDEX))? };
+        }
+        Ok(Functions { table, free: Rc::default(), last: 0, registered })
+    }
+
+    fn add(&mut self, function: Function) -> Result<Rc<Callable>> {
+        let freed = self.free.borrow_mut().pop();
+        let number = freed.unwrap_or_else(|| {
+            self.last += 1;
+            self.last
+        });
+        self.table.raw_set(number, function)?;
+        Ok(Rc::new(Callable { number, free: Rc::clone(&self.free) }))
+    }
+}
+
 struct Loaded {
     library: Arc<Library>,
-    functions: HashMap<String, Function>,
+    functions: HashMap<String, Rc<Callable>>,
 }
 
 pub struct Compiled {
-    pub function: Function,
+    pub function: Rc<Callable>,
     pub sha: Sha,
     pub flags: Flags,
 }
@@ -141,20 +205,10 @@ impl Flags {
     }
 }
 
-/// What came of a run.
-pub enum Outcome {
-    Returned(Value),
-    /// What was raised, and where.
-    Raised {
-        text: Vec<u8>,
-        place: Option<String>,
-    },
-}
-
 impl Engine {
     pub fn new() -> Result<Engine> {
         let libs = StdLib::TABLE | StdLib::STRING | StdLib::MATH;
-        let lua = Lua::new_with(libs, LuaOptions::new().catch_rust_panics(false))?;
+        let lua = Lua::new_with(libs, LuaOptions::new())?;
         // As Redis begins: scripts that want other numbers seed it themselves.
         let shared =
             Rc::new(Shared { calls: Cell::new(None), ended: Cell::new(false), random: Cell::new(0x1234_abcd_330e) });
@@ -162,13 +216,16 @@ impl Engine {
         random(&lua, &shared)?;
         libs::bound(&lua)?;
         let sandbox = Sandbox::new(&lua, move || ended.ended.get())?;
-        for (name, library) in libs::open(&lua)? {
+        let (libraries, cjson) = libs::open(&lua)?;
+        for (name, library) in libraries {
             sandbox.builtins.raw_set(name, sandbox.lock(&lua, &library)?)?;
         }
         let redis = api::table(&lua, &shared)?;
         sandbox.builtins.raw_set("redis", sandbox.lock(&lua, &redis)?)?;
         let loading = lua.create_table()?;
-        loading.raw_set("redis", sandbox.lock(&lua, &api::loading_table(&lua, &shared)?)?)?;
+        let registers = api::loading_table(&lua, &shared)?;
+        sandbox.only(&lua, &registers)?;
+        loading.raw_set("redis", sandbox.lock(&lua, &registers)?)?;
         sandbox.only(&lua, &loading)?;
         let ticking = Rc::clone(&shared);
         lua.set_global_hook(HookTriggers::new().every_nth_instruction(TICK_INSTRUCTIONS), move |_, _| {
@@ -183,6 +240,8 @@ impl Engine {
         let handler = lua.create_function(handle)?;
         lua.set_memory_limit(MEMORY_BYTES_MAX)?;
         Ok(Engine {
+            functions: Functions::new(&lua, &handler, &sandbox.builtins)?,
+            cjson,
             lua,
             sandbox,
             shared,
@@ -219,6 +278,7 @@ impl Engine {
             .set_name("@user_script")
             .set_mode(mlua::chunk::ChunkMode::Text)
             .into_function()
+            .and_then(|function| self.functions.add(function))
             .map_err(|error| format!("ERR Error compiling script (new function): {}", plain(&error)))?;
         let compiled = Rc::new(Compiled { function, sha: sha1_hex(body), flags });
         if self.by_body.len() >= COMPILED_MAX {
@@ -230,38 +290,79 @@ impl Engine {
         Ok(compiled)
     }
 
-    /// KEYS and ARGV of a script.
-    pub fn set_arguments(&self, keys: Option<(Table, Table)>) -> Result<()> {
-        let (keys, args) = keys.unzip();
-        self.sandbox.builtins.raw_set("KEYS", keys)?;
-        self.sandbox.builtins.raw_set("ARGV", args)
-    }
-
-    pub fn table<'a>(&self, items: impl ExactSizeIterator<Item = &'a [u8]>) -> Result<Table> {
-        let table = self.lua.create_table_with_capacity(items.len(), 0)?;
-        for (index, item) in items.enumerate() {
-            table.raw_set(index + 1, self.lua.create_string(item)?)?;
+    /// Runs a script or a function, whose keys and arguments are `words`, and writes what it returns.
+    pub fn run(
+        &mut self,
+        calls: &mut dyn Calls,
+        function: &Callable,
+        words: Args<'_>,
+        keys: usize,
+        how: Passed,
+        out: &mut Out<'_>,
+    ) -> std::result::Result<(), Raised> {
+        self.cjson.reset();
+        let serving = self.serve(calls);
+        let calls = self.shared.calls().expect("it is served");
+        let [functions, handler, globals] = self.functions.registered;
+        let mut raised = None;
+        // SAFETY: what runs in here holds nothing that needs dropping while it calls Lua, and leaves an empty stack.
+        let result = unsafe {
+            self.lua.exec_raw::<()>((), |state| {
+                ffi::luaL_checkstack(state, 12, c"a script".as_ptr());
+                ffi::lua_rawgeti(state, ffi::LUA_REGISTRYINDEX, handler.into());
+                let base = ffi::lua_gettop(state);
+                ffi::lua_rawgeti(state, ffi::LUA_REGISTRYINDEX, functions.into());
+                ffi::lua_rawgeti(state, -1, function.number.into());
+                ffi::lua_replace(state, -2);
+                if how == Passed::AsGlobals {
+                    ffi::lua_rawgeti(state, ffi::LUA_REGISTRYINDEX, globals.into());
+                    stack::push_strings(state, words.from(0).take(keys));
+                    ffi::lua_setfield(state, -2, c"KEYS".as_ptr());
+                    stack::push_strings(state, words.from(keys));
+                    ffi::lua_setfield(state, -2, c"ARGV".as_ptr());
+                    ffi::lua_settop(state, -2);
+                } else {
+                    ffi::lua_rawgeti(state, ffi::LUA_REGISTRYINDEX, globals.into());
+                    for name in [c"KEYS", c"ARGV"] {
+                        ffi::lua_pushnil(state);
+                        ffi::lua_setfield(state, -2, name.as_ptr());
+                    }
+                    ffi::lua_settop(state, -2);
+                    stack::push_strings(state, words.from(0).take(keys));
+                    stack::push_strings(state, words.from(keys));
+                }
+                let passed = ffi::lua_gettop(state) - base - 1;
+                if ffi::lua_pcall(state, passed, 1, base) == ffi::LUA_OK {
+                    stack::write_reply(state, out, (*calls).proto(), 0);
+                } else {
+                    stack::describe(state, raised.get_or_insert_default());
+                }
+                ffi::lua_settop(state, base - 1);
+            })
+        };
+        drop(serving);
+        self.tidy();
+        if let Err(error) = result {
+            return Err(Raised { text: format!("ERR {}", plain(&error)).into(), place: None });
         }
-        Ok(table)
+        raised.map_or(Ok(()), Err)
     }
 
-    /// Runs a function; `calls` serves what it asks for.
-    pub fn run(&self, calls: &mut dyn Calls, function: &Function, args: impl IntoLuaMulti) -> Result<Outcome> {
+    /// What scripts ask for is asked of `calls` as long as the result lives.
+    fn serve<'a>(&'a self, calls: &'a mut dyn Calls) -> Serving<'a> {
         let pointer: *mut (dyn Calls + '_) = calls;
-        // SAFETY: only the lifetime is dropped: the pointer is taken back below, before `calls` ends.
+        // SAFETY: only the lifetime is dropped: `Serving`, which has it, takes the pointer back.
         let pointer = unsafe { std::mem::transmute::<*mut (dyn Calls + '_), *mut (dyn Calls + 'static)>(pointer) };
-        let reset = Reset(&self.shared);
         self.shared.calls.set(Some(pointer));
         self.shared.ended.set(false);
-        let mut words = args.into_lua_multi(&self.lua)?;
-        words.push_front(Value::Function(self.handler.clone()));
-        words.push_front(Value::Function(function.clone()));
-        let (ok, value): (bool, Value) = self.sandbox.xpcall.call(words)?;
-        drop(reset);
+        Serving(&self.shared)
+    }
+
+    fn tidy(&self) {
         if self.lua.used_memory() > MEMORY_KEPT_BYTES {
-            self.lua.gc_collect()?;
+            // Where memory is short even for that, the next allocation tries again.
+            let _ = self.lua.gc_collect();
         }
-        Ok(if ok { Outcome::Returned(value) } else { raised(&value)? })
     }
 
     /// A function of a library, which is loaded first if it is not the one already loaded.
@@ -270,10 +371,15 @@ impl Engine {
         library: &Arc<Library>,
         name: &str,
         is_there: impl Fn(&str) -> bool,
-    ) -> std::result::Result<Function, String> {
+    ) -> std::result::Result<Rc<Callable>, String> {
         let is_loaded = self.libraries.get(&library.name).is_some_and(|loaded| Arc::ptr_eq(&loaded.library, library));
         if !is_loaded {
-            let (_, functions) = self.load(&library.code)?;
+            let (_, loaded) = self.load(&library.code)?;
+            let mut functions = HashMap::new();
+            for (name, function) in loaded {
+                let function = self.functions.add(function);
+                functions.insert(name, function.map_err(|error| format!("ERR {}", plain(&error)))?);
+            }
             // Now and then those that are gone are forgotten.
             self.libraries.retain(|name, _| is_there(name));
             self.libraries.insert(library.name.clone(), Loaded { library: Arc::clone(library), functions });
@@ -296,22 +402,34 @@ impl Engine {
         let failed = |error: mlua::Error| format!("ERR Error registering functions: {}", plain(&error));
         let globals = &self.sandbox.globals_metatable;
         globals.raw_set("__index", &self.loading).map_err(failed)?;
-        let outcome = self.run(&mut loader, &chunk, ());
+        let serving = self.serve(&mut loader);
+        let outcome: Result<(bool, Value)> = self.sandbox.xpcall.call((&chunk, &self.handler));
+        drop(serving);
+        self.tidy();
         globals.raw_set("__index", &self.sandbox.builtins).map_err(failed)?;
-        match outcome.map_err(failed)? {
-            Outcome::Raised { text, .. } => {
-                Err(format!("ERR Error registering functions: {}", String::from_utf8_lossy(&text)))
-            }
-            Outcome::Returned(_) if loader.registered.is_empty() => Err("ERR No functions registered".to_owned()),
-            Outcome::Returned(_) => Ok((loader.registered, loader.functions)),
-        }
+        let text = match outcome.map_err(failed)? {
+            (true, _) if loader.registered.is_empty() => return Err("ERR No functions registered".to_owned()),
+            (true, _) => return Ok((loader.registered, loader.functions)),
+            (false, Value::Table(error)) => error.raw_get::<mlua::LuaString>("err").map(|text| text.to_string_lossy()),
+            (false, other) => other.to_string(),
+        };
+        Err(format!("ERR Error registering functions: {}", text.map_err(failed)?))
     }
 }
 
-/// Also when a handler panics: nobody comes to the run's data afterwards.
-struct Reset<'a>(&'a Shared);
+/// How a script gets its keys and arguments.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Passed {
+    /// KEYS and ARGV: scripts.
+    AsGlobals,
+    /// As arguments: functions.
+    AsArguments,
+}
 
-impl Drop for Reset<'_> {
+/// Also when a handler panics: nobody comes to the run's data afterwards.
+struct Serving<'a>(&'a Shared);
+
+impl Drop for Serving<'_> {
     fn drop(&mut self) {
         self.0.calls.set(None);
     }
@@ -334,8 +452,8 @@ fn handle(lua: &Lua, error: Value) -> Result<Table> {
             table.raw_set("err", lua.create_string(text)?)?;
         }
     }
-    // 0 is this function, 1 what calls it, 2 what raised; where that is not Lua, its caller.
-    for level in 2..=3 {
+    // 0 is this function, 1 what raised; where that is not Lua, its caller.
+    for level in 1..=2 {
         let place = lua.inspect_stack(level, |debug| {
             let source = debug.source();
             (source.what != "C").then(|| (source.source.map(|name| name.into_owned()), debug.current_line()))
@@ -347,24 +465,6 @@ fn handle(lua: &Lua, error: Value) -> Result<Table> {
         }
     }
     Ok(table)
-}
-
-fn raised(error: &Value) -> Result<Outcome> {
-    let error = match error {
-        Value::Table(error) => error,
-        // Out of memory: nothing of ours has seen it.
-        Value::String(text) => {
-            return Ok(Outcome::Raised { text: [b"ERR ", &*text.as_bytes()].concat(), place: None });
-        }
-        _ => return Ok(Outcome::Raised { text: b"ERR execution failure".to_vec(), place: None }),
-    };
-    let text = match error.raw_get::<Value>("err")? {
-        Value::String(text) => text.as_bytes().to_vec(),
-        _ => b"ERR an error object without a text in its field 'err'".to_vec(),
-    };
-    let (source, line) = (error.raw_get::<Option<String>>("source")?, error.raw_get::<Option<usize>>("line")?);
-    let place = source.zip(line).map(|(source, line)| format!("{source}:{line}"));
-    Ok(Outcome::Raised { text, place })
 }
 
 /// A script's first line and the rest, which keeps its line numbers.

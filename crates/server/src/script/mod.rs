@@ -1,11 +1,10 @@
 //! Scripts and functions in Lua 5.1, as Redis's. `run` carries a command out, `engine` is a worker's interpreter,
-//! `api` the table `redis`, `sandbox` what of Lua scripts can reach, `libs` the libraries they find there, `convert`
-//! the way between replies and Lua's values; `cache` and `library` are what all workers know;
+//! `api` the table `redis`, `sandbox` what of Lua scripts can reach, `libs` the libraries they find there, `stack`
+//! what passes between commands and Lua; `cache` and `library` are what all workers know;
 //! `host` answers SCRIPT and FUNCTION.
 
 mod api;
 mod cache;
-mod convert;
 mod dump;
 mod engine;
 mod host;
@@ -14,6 +13,7 @@ mod libs;
 mod run;
 mod sandbox;
 mod sha1;
+mod stack;
 
 pub use cache::Scripts;
 pub use run::{Interpreter, inside, run};

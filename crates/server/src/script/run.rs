@@ -6,9 +6,9 @@
 //! the script begins again with every stripe, unless it has changed something.
 
 use super::cache::{About, Scripts, What, as_sha};
-use super::convert;
-use super::engine::{Called, Calls, Compiled, Engine, Flags, Outcome};
+use super::engine::{Callable, Called, Calls, Compiled, Engine, Flags, Passed};
 use super::sandbox::plain;
+use super::stack::{KEPT_BYTES, Words};
 use crate::acl::{self, Context};
 use crate::clients::Card;
 use crate::directory::{Command, bit};
@@ -18,16 +18,14 @@ use crate::thread::{Live, Worker};
 use crate::worker::{Around, Halt, inside as run_inside, keys, prefetch};
 use commands::session::Session;
 use commands::{Args, Stop, number};
-use mlua::{Lua, MultiValue, Value};
-use resp::number::{format_double, format_i64};
-use resp::{Out, Proto, Span};
+use resp::{Out, Proto};
+use std::any::Any;
 use std::borrow::Cow;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use store::{Admission, Keyspace};
-
-/// Buffers that have grown larger are not kept.
-const REPLY_KEPT_BYTES: usize = 64 << 10;
 
 /// A worker's Lua, and what its scripts' commands use again and again.
 pub struct Interpreter {
@@ -37,8 +35,7 @@ pub struct Interpreter {
 
 #[derive(Default)]
 struct Scratch {
-    bytes: Vec<u8>,
-    spans: Vec<Span>,
+    words: Words,
     reply: Vec<u8>,
     positions: Vec<usize>,
 }
@@ -67,14 +64,28 @@ impl Worker {
 
 /// What is to run.
 struct Script {
-    function: mlua::Function,
-    /// As errors name it: a script's SHA-1, a function's name.
-    name: String,
+    name: Name,
+    function: Rc<Callable>,
     what: What,
     flags: Flags,
     /// EVAL_RO and its kin.
     is_ro: bool,
     key_count: usize,
+}
+
+/// As errors name it.
+enum Name {
+    Script(Rc<Compiled>),
+    Function(String),
+}
+
+impl std::fmt::Display for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Name::Script(compiled) => f.write_str(&String::from_utf8_lossy(&compiled.sha)),
+            Name::Function(name) => f.write_str(name),
+        }
+    }
 }
 
 impl Script {
@@ -100,8 +111,10 @@ pub fn run(
             outside(&around, session, work, interpreter, command, now_ms)
         })
         .unwrap_or_else(|text| Err(Halt::Error(text.into())));
-    if matches!(result, Err(Halt::Wait(Wait::Flash))) {
-        prefetch(worker, session, work);
+    match result {
+        Err(Halt::Wait(Wait::Flash)) => prefetch(worker, session, work),
+        Err(Halt::Wait(_)) => {}
+        _ => work.current.whole = false,
     }
     result
 }
@@ -205,7 +218,7 @@ fn find(scripts: &Scripts, engine: &mut Engine, command: &Command, args: Args<'_
         let function = engine.function(&library, &name, is_there).map_err(whole)?;
         return Ok(Script {
             function,
-            name,
+            name: Name::Function(name),
             what: What::Function,
             flags: Flags { given: true, ..flags },
             is_ro,
@@ -231,15 +244,8 @@ fn find(scripts: &Scripts, engine: &mut Engine, command: &Command, args: Args<'_
             }
         }
     };
-    let Compiled { function, sha, flags } = &*compiled;
-    Ok(Script {
-        function: function.clone(),
-        name: String::from_utf8_lossy(sha).into_owned(),
-        what: What::Script,
-        flags: *flags,
-        is_ro,
-        key_count,
-    })
+    let function = Rc::clone(&compiled.function);
+    Ok(Script { function, what: What::Script, flags: compiled.flags, name: Name::Script(compiled), is_ro, key_count })
 }
 
 fn key_count(args: Args<'_>, not_a_number: &'static str) -> Result<usize, Halt> {
@@ -281,60 +287,50 @@ fn execute(
             return error("OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'");
         }
     }
-    let lua_failed = |error: mlua::Error| Ended::Error(format!("ERR {}", plain(&error)).into());
     let Interpreter { engine, scratch } = interpreter;
-    let keys = engine.table(args.from(3).take(script.key_count)).map_err(lua_failed)?;
-    let argv = engine.table(args.from(3 + script.key_count)).map_err(lua_failed)?;
-    let scratch = std::mem::take(scratch);
     let before = (session.db, session.proto);
+    let mut out = Out::new(output, session.proto);
     session.proto = Proto::Resp2;
     let mut running = Running {
         around,
         ks,
         session,
-        scratch,
+        scratch: std::mem::take(scratch),
         may_write: script.may_write(),
         is_full: is_full && !script.flags.allow_oom,
         may_restart,
         has_effects: false,
         wants_all: false,
+        panicked: None,
         started: Instant::now(),
         is_busy: false,
         script,
         args,
     };
     node.scripts.running[around.worker.index].begin(script.what);
-    let outcome = match script.what {
-        What::Function => {
-            engine.set_arguments(None).and_then(|()| engine.run(&mut running, &script.function, (keys, argv)))
-        }
-        _ => engine.set_arguments(Some((keys, argv))).and_then(|()| engine.run(&mut running, &script.function, ())),
-    };
-    let script_proto = running.session.proto;
-    let wants_all = running.wants_all;
-    let mut scratch = std::mem::take(&mut running.scratch);
+    let how = if script.what == What::Function { Passed::AsArguments } else { Passed::AsGlobals };
+    let outcome = engine.run(&mut running, &script.function, args.tail(3), script.key_count, how, &mut out);
+    let (wants_all, panicked) = (running.wants_all, running.panicked.take());
+    *scratch = std::mem::take(&mut running.scratch);
     drop(running);
     (session.db, session.proto) = before;
-    if scratch.reply.capacity() > REPLY_KEPT_BYTES || scratch.bytes.capacity() > REPLY_KEPT_BYTES {
-        scratch = Scratch::default();
+    scratch.words.shrink();
+    if scratch.reply.capacity() > KEPT_BYTES {
+        scratch.reply = Vec::new();
     }
-    interpreter.scratch = scratch;
+    if let Some(panic) = panicked {
+        resume_unwind(panic);
+    }
     if wants_all {
         return Err(Ended::WantsAll);
     }
-    match outcome.map_err(lua_failed)? {
-        Outcome::Returned(value) => {
-            let mut out = Out::new(output, session.proto);
-            convert::to_reply(&value, &mut out, script_proto, 0).map_err(lua_failed)
+    outcome.map_err(|raised| {
+        let mut text = String::from_utf8_lossy(&raised.text).into_owned();
+        if let Some(place) = raised.place {
+            text = format!("{text} script: {}, on {place}.", script.name);
         }
-        Outcome::Raised { text, place } => {
-            let mut text = String::from_utf8_lossy(&text).into_owned();
-            if let Some(place) = place {
-                text = format!("{text} script: {}, on {place}.", script.name);
-            }
-            Err(Ended::Error(text.into()))
-        }
-    }
+        Ended::Error(text.into())
+    })
 }
 
 /// A script that runs: its commands come here.
@@ -350,6 +346,8 @@ struct Running<'a, 'k> {
     /// It has done something that others see, or may have.
     has_effects: bool,
     wants_all: bool,
+    /// A command of its did; it goes on when Lua is left.
+    panicked: Option<Box<dyn Any + Send>>,
     started: Instant,
     is_busy: bool,
     script: &'a Script,
@@ -363,28 +361,6 @@ impl Drop for Running<'_, '_> {
         scripts.running[self.around.worker.index].end();
         if self.is_busy {
             scripts.busy.fetch_sub(1, Relaxed);
-        }
-    }
-}
-
-impl Scratch {
-    /// The words of a command: strings, and numbers as Redis writes them.
-    fn take(&mut self, args: &MultiValue) -> Result<(), &'static str> {
-        self.bytes.clear();
-        self.spans.clear();
-        for arg in args {
-            let start = self.bytes.len();
-            match arg {
-                Value::String(text) => self.bytes.extend_from_slice(&text.as_bytes()),
-                Value::Integer(number) => format_i64(*number, &mut self.bytes),
-                Value::Number(number) => format_double(*number, &mut self.bytes),
-                _ => return Err("ERR Lua redis lib command arguments must be strings or integers"),
-            }
-            self.spans.push(Span { start: start as u32, len: (self.bytes.len() - start) as u32 });
-        }
-        match self.spans.is_empty() {
-            true => Err("ERR Please specify at least one argument for this redis lib call"),
-            false => Ok(()),
         }
     }
 }
@@ -419,19 +395,18 @@ impl<'a> Running<'a, '_> {
         Ok(command)
     }
 
-    fn carry_out(&mut self, lua: &Lua, args: &MultiValue, scratch: &mut Scratch) -> mlua::Result<Called> {
-        let error = |text: &str| Ok(Called::Error(text.to_owned()));
-        if let Err(text) = scratch.take(args) {
-            return error(text);
-        }
-        let Scratch { bytes, spans, reply, positions } = scratch;
-        let words = Args::new(bytes, spans);
-        let command = match self.admit(words) {
+    fn carry_out(&mut self, Scratch { words, reply, positions }: &mut Scratch) -> Called {
+        let args = words.args();
+        let refuse = |reply: &mut Vec<u8>, text: &str| {
+            Out::new(reply, Proto::Resp2).error(text);
+            Called::Reply
+        };
+        let command = match self.admit(args) {
             Ok(command) => command,
-            Err(text) => return error(&text),
+            Err(text) => return refuse(reply, &text),
         };
         let node = &*self.around.worker.node;
-        let keys = keys(node.store.hasher(), command.row.keys, words, None, positions);
+        let keys = keys(node.store.hasher(), command.row.keys, args, None, positions);
         let held = match command.is(bit::WHOLE) {
             true => self.ks.add_all(),
             false => self.ks.holds(&keys) || self.ks.add(&keys),
@@ -439,20 +414,16 @@ impl<'a> Running<'a, '_> {
         if !held {
             if self.may_restart && !self.has_effects {
                 self.wants_all = true;
-                return Ok(Called::Ends);
+                return Called::Ends;
             }
-            return error(UNDECLARED);
+            return refuse(reply, UNDECLARED);
         }
         self.has_effects |= command.is(bit::WRITE | bit::PUBLISHES);
         if command.is(bit::WRITE) {
             node.scripts.running[self.around.worker.index].wrote.store(true, Relaxed);
         }
-        reply.clear();
-        run_inside(self.around, self.session, self.ks, command, words, &keys, reply);
-        if let [b'-', text @ .., b'\r', b'\n'] = &reply[..] {
-            return error(&String::from_utf8_lossy(text));
-        }
-        Ok(Called::Reply(convert::to_lua(lua, reply, &mut 0)?))
+        run_inside(self.around, self.session, self.ks, command, args, &keys, reply);
+        Called::Reply
     }
 
     /// Others are answered with BUSY from now on, and may end it.
@@ -461,7 +432,7 @@ impl<'a> Running<'a, '_> {
         self.is_busy = true;
         let scripts = &self.around.worker.node.scripts;
         let about = About {
-            name: self.script.name.clone(),
+            name: self.script.name.to_string(),
             command: self.args.from(0).map(<[u8]>::to_vec).collect(),
             since: self.started,
         };
@@ -472,20 +443,36 @@ impl<'a> Running<'a, '_> {
 }
 
 impl Calls for Running<'_, '_> {
-    fn call(&mut self, lua: &Lua, args: &MultiValue) -> mlua::Result<Called> {
+    fn words(&mut self) -> &mut Words {
+        &mut self.scratch.words
+    }
+
+    fn call(&mut self) -> Called {
         let mut scratch = std::mem::take(&mut self.scratch);
-        let called = self.carry_out(lua, args, &mut scratch);
+        scratch.reply.clear();
+        // A panic must not pass through Lua, whose stack it would leave behind.
+        let called = catch_unwind(AssertUnwindSafe(|| self.carry_out(&mut scratch)));
         self.scratch = scratch;
-        called
+        called.unwrap_or_else(|panic| {
+            self.panicked = Some(panic);
+            Called::Ends
+        })
+    }
+
+    fn reply(&self) -> &[u8] {
+        &self.scratch.reply
+    }
+
+    fn proto(&self) -> Proto {
+        self.session.proto
     }
 
     fn set_proto(&mut self, proto: Proto) {
         self.session.proto = proto;
     }
 
-    fn may_call(&mut self, args: &MultiValue) -> Option<bool> {
-        self.scratch.take(args).ok()?;
-        let words = Args::new(&self.scratch.bytes, &self.scratch.spans);
+    fn may_call(&mut self) -> Option<bool> {
+        let words = self.scratch.words.args();
         let mut command = self.around.worker.node.directory.find(&words[0])?;
         if command.is(bit::CONTAINER) && words.len() > 1 {
             command = command.subcommand(&words)?;

@@ -253,6 +253,34 @@ unsafe extern "C-unwind" fn unpack(state: *mut lua_State) -> c_int {
     }
 }
 
+/// Lua's pcall, but for the room it makes for what it adds to the results.
+unsafe extern "C-unwind" fn pcall(state: *mut lua_State) -> c_int {
+    // SAFETY: as above.
+    unsafe {
+        ffi::luaL_checkany(state, 1);
+        let status = ffi::lua_pcall(state, ffi::lua_gettop(state) - 1, ffi::LUA_MULTRET, 0);
+        ffi::luaL_checkstack(state, 1, c"too many results".as_ptr());
+        ffi::lua_pushboolean(state, c_int::from(status == ffi::LUA_OK));
+        ffi::lua_insert(state, 1);
+        ffi::lua_gettop(state)
+    }
+}
+
+/// Lua's xpcall, as above.
+unsafe extern "C-unwind" fn xpcall(state: *mut lua_State) -> c_int {
+    // SAFETY: as above.
+    unsafe {
+        ffi::luaL_checkany(state, 2);
+        ffi::lua_settop(state, 2);
+        ffi::lua_insert(state, 1);
+        let status = ffi::lua_pcall(state, 0, ffi::LUA_MULTRET, 1);
+        ffi::luaL_checkstack(state, 1, c"too many results".as_ptr());
+        ffi::lua_pushboolean(state, c_int::from(status == ffi::LUA_OK));
+        ffi::lua_replace(state, 1);
+        ffi::lua_gettop(state)
+    }
+}
+
 /// Upvalue 1: the locked tables; 2: a function of Lua's that reads its first argument, here the real table behind a
 /// locked one.
 unsafe extern "C-unwind" fn through(state: *mut lua_State) -> c_int {
@@ -318,6 +346,8 @@ impl Sandbox {
     /// `killed`: whether the running script is to end, whatever it catches.
     pub fn new(lua: &Lua, killed: impl Fn() -> bool + 'static) -> Result<Sandbox> {
         let globals = lua.globals();
+        globals.raw_set("pcall", shim(lua, pcall, [])?)?;
+        globals.raw_set("xpcall", shim(lua, xpcall, [])?)?;
         let locked = lua.create_table()?;
         let builtins = lua.create_table()?;
         for name in PLAIN {

@@ -1,6 +1,7 @@
 //! Owns what scripts find besides Lua's own libraries, and what keeps those within bounds.
 
 mod bit;
+pub mod cjson;
 mod cmsgpack;
 mod structs;
 
@@ -52,6 +53,13 @@ unsafe extern "C-unwind" fn rep(state: *mut lua_State) -> c_int {
 }
 
 /// By the names that scripts know them by.
-pub fn open(lua: &Lua) -> Result<[(&'static str, Table); 3]> {
-    Ok([("bit", bit::open(lua)?), ("cmsgpack", cmsgpack::open(lua)?), ("struct", structs::open(lua)?)])
+pub fn open(lua: &Lua) -> Result<([(&'static str, Table); 4], cjson::Reset)> {
+    let (cjson, reset) = cjson::open(lua)?;
+    let tables = [
+        ("bit", bit::open(lua)?),
+        ("cjson", cjson),
+        ("cmsgpack", cmsgpack::open(lua)?),
+        ("struct", structs::open(lua)?),
+    ];
+    Ok((tables, reset))
 }
