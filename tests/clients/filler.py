@@ -1,15 +1,14 @@
-"""Keeps a server's RAM full from database 15, and takes away what is left of it every other moment. Ends with the server.
+"""Keeps a server's RAM full from database 15, and takes some of it away every other moment. Ends with the server.
 
     filler.py PORT MEGABYTES TIGHT USUAL
 
-Fills so much, says "full", then goes on writing a little while the RAM limit falls to TIGHT and rises to USUAL: what a
-program wrote a moment ago is on flash when it is read. PSETEX is no program's command, so their counts of calls stay their own.
+Fills so much, says "full", then goes on writing a little while the RAM limit falls to TIGHT and rises to USUAL. PSETEX is
+not counted by any program, so their counts of calls stay their own.
 """
 
 import socket
 import sys
 import time
-
 
 
 def batch(prefix, count, value):
@@ -42,11 +41,11 @@ def main():
         write(b"filler:%d" % megabyte, 128, bytes(range(256)) * 32)
     print("full", flush=True)
     while True:
-        write(b"small", 300, bytes(100))
+        write(b"small", 20, bytes(1000))
         limit(sys.argv[3])
-        time.sleep(0.01)
+        time.sleep(0.02)
         limit(sys.argv[4])
-        time.sleep(0.005)
+        time.sleep(0.02)
 
 
 try:

@@ -76,7 +76,7 @@ start() {
     server=$!
     echo "$server" >>"$servers"
     local waits=0
-    until listens "$port"; do
+    until listens "$port" && listens "$tls_port"; do
         waits=$((waits + 1))
         if [ "$waits" -gt 200 ] || ! kill -0 "$server" 2>/dev/null; then
             echo "the server does not start: $(tail -n 3 "$dir/log")"
@@ -87,15 +87,14 @@ start() {
     done
     if [ "$form" = flash ]; then
         # Twice as much as there is RAM; what the programs write does not stay hot.
-        python3 filler.py "$port" 48 1mb 24mb >"$dir/filler" 2>&1 &
+        python3 filler.py "$port" 48 20mb 24mb >"$dir/filler" 2>&1 &
         local filler=$!
         until grep -q full "$dir/filler"; do
             kill -0 "$filler" 2>/dev/null || { echo "the filler ended: $(cat "$dir/filler")"; return 1; }
             sleep 0.05
         done
     fi
-    export REDIS_HOST=127.0.0.1 REDIS_PORT="$port" REDIS_SOCKET="$dir/socket" REDIS_CERTS="$certs" REDIS_TLS_PORT=
-    listens "$tls_port" && REDIS_TLS_PORT="$tls_port"
+    export REDIS_HOST=127.0.0.1 REDIS_PORT="$port" REDIS_TLS_PORT="$tls_port" REDIS_SOCKET="$dir/socket" REDIS_CERTS="$certs"
     REDIS_KIND=flintkv
     [ "$form" != redis ] || REDIS_KIND=redis
     export REDIS_KIND
@@ -164,8 +163,8 @@ for program in "${programs[@]}"; do
 done
 [ "${#ready[@]}" -gt 0 ] || { [ "$failed" -eq 0 ] && exit 3 || exit 1; }
 
-# As many at once as there are cores.
-slots="$(nproc)"
+# Most of a program's time is waiting: two for each core.
+slots="$(($(nproc) * 2))"
 for program in "${ready[@]}"; do
     for form in $forms; do
         while [ "$(jobs -rp | wc -l)" -ge "$slots" ]; do

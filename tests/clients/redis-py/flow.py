@@ -317,6 +317,7 @@ def keyspace_events(t):
         t.side.set("k", "v")
         t.side.expire("k", 100)
         t.side.delete("k")
+        t.side.lpush("l", 1)
         t.side.set("short", "v", px=10)
         seen = set()
         end = time.monotonic() + 5
@@ -326,7 +327,7 @@ def keyspace_events(t):
                 seen.add((message["channel"], message["data"]))
         for channel, data in [
             ("__keyspace@0__:k", "set"), ("__keyevent@0__:set", "k"), ("__keyspace@0__:k", "expire"),
-            ("__keyspace@0__:k", "del"), ("__keyevent@0__:expired", "short"),
+            ("__keyspace@0__:k", "del"), ("__keyevent@0__:lpush", "l"), ("__keyevent@0__:expired", "short"),
         ]:
             if (channel, data) not in seen:
                 raise AssertionError(f"no event {data} on {channel}: {sorted(seen)}")
