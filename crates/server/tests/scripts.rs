@@ -437,7 +437,7 @@ fn functions() {
     assert_eq!(shown(&a.value(&[b"FUNCTION", b"RESTORE", &dump]).unwrap()), "OK");
     assert_eq!(b.run("FCALL add 0"), "\"new\"");
     let again = shown(&a.value(&[b"FUNCTION", b"RESTORE", &dump]).unwrap());
-    assert_eq!(again, "(error) ERR Library 'lib' already exists");
+    assert_eq!(again, "(error) ERR Library lib already exists");
     for policy in [&b"REPLACE"[..], b"FLUSH"] {
         assert_eq!(shown(&a.value(&[b"FUNCTION", b"RESTORE", &dump, policy]).unwrap()), "OK");
     }

@@ -51,7 +51,7 @@ impl Libraries {
     /// The error is whole, code first; nothing has changed then.
     pub fn add(&mut self, library: Library, replace: bool) -> Result<(), String> {
         if self.has(&library.name) && !replace {
-            return Err(format!("ERR Library '{}' already exists", library.name));
+            return Err(format!("ERR Library {} already exists", library.name));
         }
         for function in &library.functions {
             if self.functions.get(&function.name).is_some_and(|other| other.name != library.name) {
