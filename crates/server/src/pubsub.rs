@@ -18,6 +18,11 @@ use tokio::sync::Notify;
 /// By the connection's id, so that one leaves a crowd as fast as it came.
 type Subscribers = BTreeMap<u64, Arc<Card>>;
 
+/// One that CLIENT KILL has ended is gone when that answers, though its worker may not have come to it yet.
+fn living(subscribers: &Subscribers) -> impl Iterator<Item = &Arc<Card>> {
+    subscribers.values().filter(|card| !card.killed.load(Relaxed))
+}
+
 /// The names of one kind that somebody listens to.
 #[derive(Debug, Default)]
 struct Topics {
@@ -82,7 +87,7 @@ impl PubSub {
     }
 
     pub fn subscriber_count(&self, space: Space, name: &[u8]) -> usize {
-        self.topics(space).by_name.read().get(name).map_or(0, BTreeMap::len)
+        self.topics(space).by_name.read().get(name).map_or(0, |subscribers| living(subscribers).count())
     }
 
     pub fn subscribers(&self, space: Space, name: &[u8]) -> Vec<Arc<Card>> {
@@ -111,16 +116,20 @@ impl PubSub {
             let kind = if space == Space::Shard { "smessage" } else { "message" };
             let parts = [kind.as_bytes(), channel, message];
             let mut encoded = Encoded::new(&parts);
-            subscribers.values().for_each(|card| delivery.put(card, encoded.of(card)));
-            count += subscribers.len();
+            for card in living(subscribers) {
+                delivery.put(card, encoded.of(card));
+                count += 1;
+            }
         }
         if space == Space::Channel && !self.patterns.is_empty() {
             for (pattern, subscribers) in self.patterns.by_name.read().iter() {
                 if glob::matches(pattern, channel, false) {
                     let parts = [b"pmessage", &pattern[..], channel, message];
                     let mut encoded = Encoded::new(&parts);
-                    subscribers.values().for_each(|card| delivery.put(card, encoded.of(card)));
-                    count += subscribers.len();
+                    for card in living(subscribers) {
+                        delivery.put(card, encoded.of(card));
+                        count += 1;
+                    }
                 }
             }
         }

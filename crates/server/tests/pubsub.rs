@@ -51,6 +51,21 @@ fn a_message_reaches_all_who_listen_and_nobody_else() {
 }
 
 #[test]
+fn who_was_killed_hears_nothing() {
+    on_both(|connect| {
+        let mut b = connect();
+        for _ in 0..20 {
+            let mut a = connect();
+            assert_eq!(a.run("SUBSCRIBE c"), "1) \"subscribe\"\n2) \"c\"\n3) (integer) 1");
+            b.send(b"CLIENT KILL TYPE pubsub\r\nPUBLISH c x\r\nPUBSUB NUMSUB c\r\n");
+            assert_eq!(b.read(), "(integer) 1");
+            assert_eq!(b.read(), "(integer) 0");
+            assert_eq!(b.read(), "1) \"c\"\n2) (integer) 0");
+        }
+    });
+}
+
+#[test]
 fn shard_channels_are_apart() {
     on_both(|connect| {
         let (mut a, mut b) = (connect(), connect());
