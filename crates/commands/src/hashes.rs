@@ -1,5 +1,9 @@
 //! Owns the commands on hashes, and when a packed hash becomes a table. Never knows other types than to refuse them.
 
+mod expiry;
+
+pub use expiry::ROWS as EXPIRY_ROWS;
+
 use crate::counters::{NOT_FINITE, OVERFLOW};
 use crate::cx::{Cx, NOT_FLOAT, OUT_OF_RANGE, REPLY_BYTES_MAX, Run, SYNTAX, Settings, Stop, WRONG_TYPE, wrong_arity};
 use crate::number::{self, Digits, int_or_error};
@@ -593,11 +597,18 @@ fn hincrbyfloat(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// Sets the field that argument 2 names.
+/// Sets the field that argument 2 names; one that expires still does.
 fn put_one(cx: &mut Cx<'_>, value: &[u8]) -> Run {
     let args = cx.args;
-    let field = args.get(2).unwrap_or_default();
-    put(cx, std::iter::once((field, value)))?;
+    let pair = (args.get(2).unwrap_or_default(), value);
+    let limits = PackedLimits::of(cx.settings);
+    match cx.ks.get_mut(&cx.keys[0])? {
+        Some(mut hash) => match hash.boxed() {
+            Some(Boxed::Hash(table)) => _ = table.change(pair.0, pair.1),
+            _ => _ = put_into(&mut hash, std::iter::once(pair), limits)?,
+        },
+        None => _ = put(cx, std::iter::once(pair))?,
+    }
     Ok(())
 }
 

@@ -16,6 +16,7 @@ static FAMILIES: &[&[Row]] = &[
     bitfield::ROWS,
     hyperloglog::ROWS,
     hashes::ROWS,
+    hashes::EXPIRY_ROWS,
     lists::ROWS,
     lists::MOVING_ROWS,
     lists::BLOCKING_ROWS,

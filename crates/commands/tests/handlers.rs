@@ -536,3 +536,35 @@ fn bits_far_out_are_refused_and_long_strings_are_not() {
     );
     assert_eq!(redis.run("OBJECT ENCODING b"), "\"raw\"");
 }
+
+#[test]
+fn fields_expire_when_their_time_has_come_hot_or_cold() {
+    let mut here = Harness::with_flash(3);
+    here.run("HSET h a 1 b 2 c 3");
+    assert_eq!(here.run("HPEXPIRE h 1000 FIELDS 1 a"), "1) (integer) 1");
+    assert_eq!(here.run("HPEXPIRE h 2000 FIELDS 2 b c"), "1) (integer) 1\n2) (integer) 1");
+    assert_eq!(here.run("HPEXPIRE h 3000 NX FIELDS 2 b b"), "1) (integer) 0\n2) (integer) 0");
+    // A new value has no deadline, a sum keeps it; a copy has them all.
+    here.run("HSET h c 3");
+    here.run("HINCRBY h b 5");
+    assert_eq!(here.run("HPTTL h FIELDS 3 a b c"), "1) (integer) 1000\n2) (integer) 2000\n3) (integer) -1");
+    here.run("COPY h other");
+    here.freeze();
+    here.now_ms += 999;
+    assert_eq!(here.run("HMGET h a b c"), "1) \"1\"\n2) \"7\"\n3) \"3\"");
+    here.now_ms += 1;
+    assert_eq!(here.run("HMGET h a b c"), "1) (nil)\n2) \"7\"\n3) \"3\"");
+    assert_eq!(here.run("HLEN h"), "(integer) 2");
+    here.freeze();
+    here.now_ms += 1000;
+    assert_eq!(here.run("HGETALL h"), "1) \"c\"\n2) \"3\"");
+    assert_eq!(here.run("HTTL h FIELDS 2 b c"), "1) (integer) -2\n2) (integer) -1");
+    assert_eq!(here.run("HGETALL other"), "1) \"c\"\n2) \"3\"");
+    // The last field takes the key with it.
+    assert_eq!(here.run("HPEXPIRE h 10 LT FIELDS 1 c"), "1) (integer) 1");
+    assert_eq!(here.run("HPERSIST h FIELDS 2 c c"), "1) (integer) 1\n2) (integer) -1");
+    here.run("HPEXPIRE h 10 FIELDS 1 c");
+    here.now_ms += 10;
+    assert_eq!(here.run("TYPE h"), "none");
+    assert_eq!(here.run("HSET h new 1"), "(integer) 1");
+}

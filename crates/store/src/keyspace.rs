@@ -402,7 +402,27 @@ impl<'s> Keyspace<'s> {
             self.gone(key);
             return Ok(Found::Absent);
         }
+        let due = |value: &Boxed| value.next_deadline().is_some_and(|at_ms| at_ms <= now_ms);
+        if object.boxed().is_some_and(due) {
+            return Ok(self.expire_parts(key, slot, object));
+        }
         Ok(Found::Hot(slot, object))
+    }
+
+    /// Fields of a hash have expired: they go, and the key with the last. That is no change of the value, so a copy on
+    /// flash stays good: whoever reads it finds them expired again.
+    #[cold]
+    fn expire_parts(&mut self, key: &Key<'_>, slot: Slot, object: Object) -> Found {
+        let (store, now_ms) = (self.store, self.now_ms);
+        let is_empty = object.boxed_mut().is_some_and(|value| value.expire(now_ms));
+        self.modified(key);
+        self.event(Class::HASH, "hexpired", key);
+        if !is_empty {
+            return Found::Hot(slot, object);
+        }
+        self.database(key).discard(store, slot);
+        self.event(Class::GENERIC, "del", key);
+        Found::Absent
     }
 
     #[inline]

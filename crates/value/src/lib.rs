@@ -144,6 +144,26 @@ impl Boxed {
         }
     }
 
+    /// When the next part of it expires, milliseconds since 1970: a hash's field.
+    #[inline]
+    pub fn next_deadline(&self) -> Option<u64> {
+        match self {
+            Boxed::Hash(table) => table.next_deadline(),
+            _ => None,
+        }
+    }
+
+    /// Removes what has expired; true if nothing is left.
+    pub fn expire(&mut self, now_ms: u64) -> bool {
+        match self {
+            Boxed::Hash(table) => {
+                table.expire(now_ms);
+                table.is_empty()
+            }
+            _ => false,
+        }
+    }
+
     /// Bytes of memory it holds besides itself.
     pub fn mem_bytes(&self) -> usize {
         match self {

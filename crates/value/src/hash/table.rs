@@ -14,6 +14,7 @@
 //! A slot is a tag (4 bytes) and a pointer with a length (16 bytes): 25 to 38 bytes a field, apart from the field and
 //! its value, which share one allocation. Growth touches every slot: 1 ms per 100,000 fields at worst.
 
+use super::deadlines::Deadlines;
 pub use crate::tagged::Step;
 use crate::varint::{self, Varint};
 use crate::{Corrupt, malloc_bytes};
@@ -37,6 +38,8 @@ pub struct Table {
     fields: usize,
     /// What the entries' allocations take.
     entry_bytes: usize,
+    /// Those of fields that expire; there only while some do.
+    deadlines: Option<Box<Deadlines>>,
 }
 
 static SECRET: OnceLock<[u64; 2]> = OnceLock::new();
@@ -80,8 +83,17 @@ impl Table {
         Some(split(self.entries[at].as_deref()?).1)
     }
 
-    /// Sets a field; true if it is new.
+    /// Sets a field, which does not expire from now on; true if it is new.
     pub fn set(&mut self, field: &[u8], value: &[u8]) -> bool {
+        let is_new = self.change(field, value);
+        if !is_new && self.deadlines.is_some() {
+            self.set_deadline(field, None);
+        }
+        is_new
+    }
+
+    /// As [`Table::set`], but a field that expires still does.
+    pub fn change(&mut self, field: &[u8], value: &[u8]) -> bool {
         let tag = tag(field);
         let at = match self.find(tag, field) {
             Ok(at) => {
@@ -107,6 +119,9 @@ impl Table {
         };
         let entry = self.entries[gap].take().expect("found fields are there");
         self.entry_bytes -= malloc_bytes(entry.len());
+        if self.deadlines.is_some() {
+            self.set_deadline(field, None);
+        }
         // What overflowed past the gap moves back, as far as each field's home allows.
         while gap + 1 < self.tags.len() && self.tags[gap + 1] != EMPTY && self.home(self.tags[gap + 1]) <= gap {
             self.tags[gap] = self.tags[gap + 1];
@@ -119,6 +134,41 @@ impl Table {
             self.rebuild(homes_for(self.fields * 2));
         }
         true
+    }
+
+    /// When the field expires, milliseconds since 1970.
+    pub fn deadline(&self, field: &[u8]) -> Option<u64> {
+        self.deadlines.as_ref()?.get(field)
+    }
+
+    /// When a field that is there expires; `None`: never.
+    pub fn set_deadline(&mut self, field: &[u8], at_ms: Option<u64>) {
+        match at_ms {
+            Some(at_ms) => _ = self.deadlines.get_or_insert_default().set(field, at_ms),
+            None => {
+                let Some(deadlines) = &mut self.deadlines else { return };
+                deadlines.remove(field);
+                if deadlines.is_empty() {
+                    self.deadlines = None;
+                }
+            }
+        }
+    }
+
+    /// When the next field expires.
+    #[inline]
+    pub fn next_deadline(&self) -> Option<u64> {
+        self.deadlines.as_ref()?.earliest()
+    }
+
+    /// Removes the fields that have expired.
+    pub fn expire(&mut self, now_ms: u64) {
+        while let Some(field) = self.deadlines.as_mut().and_then(|deadlines| deadlines.take_due(now_ms)) {
+            self.remove(&field);
+        }
+        if self.deadlines.as_ref().is_some_and(|deadlines| deadlines.is_empty()) {
+            self.deadlines = None;
+        }
     }
 
     /// Fields and values, in an order that looks random.
@@ -167,11 +217,12 @@ impl Table {
     /// Bytes of memory it holds besides itself.
     pub fn mem_bytes(&self) -> usize {
         self.entry_bytes
+            + self.deadlines.as_ref().map_or(0, |deadlines| deadlines.mem_bytes())
             + malloc_bytes(self.tags.capacity() * size_of::<u32>())
             + malloc_bytes(self.entries.capacity() * size_of::<Option<Box<[u8]>>>())
     }
 
-    /// Appends the number of fields and then all of them as the packed form has them.
+    /// Appends the number of fields and then all of them as the packed form has them, and then the deadlines, if any.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(Varint::new(self.fields).as_bytes());
         for (field, value) in self.iter() {
@@ -179,6 +230,9 @@ impl Table {
                 out.extend_from_slice(Varint::new(part.len()).as_bytes());
                 out.extend_from_slice(part);
             }
+        }
+        if let Some(deadlines) = &self.deadlines {
+            deadlines.encode(out);
         }
     }
 
@@ -198,7 +252,14 @@ impl Table {
                 return Err(Corrupt);
             }
         }
-        if at == bytes.len() { Ok(table) } else { Err(Corrupt) }
+        if at < bytes.len() {
+            Deadlines::decode(&bytes[at..], |field, at_ms| {
+                table.get(field).ok_or(Corrupt)?;
+                table.set_deadline(field, Some(at_ms));
+                Ok(())
+            })?;
+        }
+        Ok(table)
     }
 
     #[inline]

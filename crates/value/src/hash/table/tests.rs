@@ -187,4 +187,44 @@ proptest! {
             prop_assert_eq!(table.get(field), Some(&value[..]));
         }
     }
+
+    #[test]
+    fn fields_go_with_their_deadlines(ops in proptest::collection::vec((0..6u8, 0..60usize, 0..200u64), 0..600)) {
+        let (mut table, mut model) = (Table::new(), BTreeMap::<Vec<u8>, Option<u64>>::new());
+        let mut now_ms = 0;
+        for (op, field, number) in ops {
+            let field = name(field);
+            match op {
+                0 => prop_assert_eq!(table.remove(&field), model.remove(&field).is_some()),
+                1 => prop_assert_eq!(table.set(&field, b"new"), model.insert(field, None).is_none()),
+                2 => prop_assert_eq!(table.change(&field, b"sum"), model.insert(field.clone(), model.get(&field).copied().flatten()).is_none()),
+                3 => {
+                    now_ms += number / 10;
+                    table.expire(now_ms);
+                    model.retain(|_, at| at.is_none_or(|at| at > now_ms));
+                }
+                _ if model.contains_key(&field) => {
+                    let at_ms = (op == 4).then_some(now_ms + 1 + number);
+                    table.set_deadline(&field, at_ms);
+                    model.insert(field, at_ms);
+                }
+                _ => {}
+            }
+            prop_assert_eq!(table.next_deadline(), model.values().copied().flatten().min());
+        }
+        assert_sound(&table);
+        let mut bytes = Vec::new();
+        table.encode(&mut bytes);
+        for table in [&table, &Table::decode(&bytes).unwrap()] {
+            prop_assert_eq!(table.len(), model.len());
+            for (field, at) in &model {
+                prop_assert_eq!(table.deadline(field), *at);
+            }
+        }
+        for cut in bytes.len().saturating_sub(12)..bytes.len() {
+            if let Ok(table) = Table::decode(&bytes[..cut]) {
+                prop_assert!(table.next_deadline().is_none(), "only whole deadlines are read");
+            }
+        }
+    }
 }
