@@ -449,9 +449,9 @@ fn restore(cx: &mut Cx<'_>) -> Run {
     let policy = match cx.args.get(3) {
         None => RestorePolicy::Append,
         Some(_) if cx.args.len() > 4 => {
-            return Err(Stop::error(
-                "ERR unknown subcommand or wrong number of arguments for 'restore'. Try FUNCTION HELP.",
-            ));
+            let given = String::from_utf8_lossy(&cx.args[1]);
+            let text = format!("ERR unknown subcommand or wrong number of arguments for '{given}'. Try FUNCTION HELP.");
+            return Err(Stop::Error(text.into()));
         }
         Some(word) if word.eq_ignore_ascii_case(b"flush") => RestorePolicy::Flush,
         Some(word) if word.eq_ignore_ascii_case(b"append") => RestorePolicy::Append,

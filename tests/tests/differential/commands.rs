@@ -174,6 +174,27 @@ const TEMPLATES: &[&str] = &[
     "EXPIRETIME <any>",
     "PEXPIRETIME <any>",
     "PERSIST <any>",
+    // Scripts and functions.
+    "<call>",
+    "<call>",
+    "<call>",
+    "<lua>",
+    "<lua>",
+    "<lua>",
+    "EVAL <value> <integer> *<key>",
+    "EVALSHA e0e1f9fabfc9d4800c877a703b823ac0578ff8db 0",
+    "EVALSHA <junk> <integer> *<key>",
+    "SCRIPT LOAD <value>",
+    "SCRIPT EXISTS e0e1f9fabfc9d4800c877a703b823ac0578ff8db <junk>",
+    "SCRIPT FLUSH ?<flush-option>",
+    "SCRIPT KILL",
+    "SCRIPT <junk> <junk>",
+    "FUNCTION DELETE <junk>",
+    "FUNCTION LIST ?<junk> ?<junk>",
+    "FUNCTION LOAD <value>",
+    "FUNCTION RESTORE <value> ?<junk>",
+    "FUNCTION <junk>",
+    "FCALL <junk> <integer> *<key>",
     // Connection and server.
     "PING",
     "PING <value>",
@@ -371,7 +392,21 @@ impl Commands {
         if !self.random.one_in(seldom) {
             return self.command();
         }
-        let mut words = self.words(template);
+        let mut words = match *template {
+            "<call>" => {
+                let inner = self.random.of(crate::scripts::INNER);
+                let inner = self.words(inner);
+                // Declared or not.
+                let keys = if self.random.one_in(2) { vec![self.any_key()] } else { Vec::new() };
+                crate::scripts::around(&mut self.random, inner, &keys)
+            }
+            "<lua>" => {
+                let keys = [self.key_of('s'), self.key_of('l')];
+                let args = vec![self.value(), self.value()];
+                crate::scripts::lua(&mut self.random, &keys, args)
+            }
+            template => self.words(template),
+        };
         self.spoil(&mut words);
         words
     }

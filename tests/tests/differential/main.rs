@@ -10,6 +10,7 @@
 
 mod commands;
 mod compare;
+mod scripts;
 mod streams;
 
 use commands::Commands;

@@ -225,9 +225,13 @@ fn find(scripts: &Scripts, engine: &mut Engine, command: &Command, args: Args<'_
             key_count,
         });
     }
-    // Before the script is looked for, as in Redis.
+    let by_sha = command.row.name.starts_with("evalsha");
+    // What is no SHA-1 is refused before the number of keys is looked at, an unknown one after it, as in Redis.
+    if by_sha && args[1].len() != 40 {
+        return Err(Halt::Error("NOSCRIPT No matching script. Please use EVAL.".into()));
+    }
     let key_count = key_count(args, "ERR value is not an integer or out of range")?;
-    let compiled = if command.row.name.starts_with("evalsha") {
+    let compiled = if by_sha {
         let unknown = || Halt::Error("NOSCRIPT No matching script. Please use EVAL.".into());
         let sha = as_sha(&args[1]).ok_or_else(unknown)?;
         match engine.by_sha(&sha) {
