@@ -430,13 +430,13 @@ fn all(cx: &mut Cx<'_>, part: Part) -> Run {
 
 /// What a hash may be to stay packed.
 #[derive(Clone, Copy)]
-struct PackedLimits {
+pub(crate) struct PackedLimits {
     entries: usize,
     bytes: usize,
 }
 
 impl PackedLimits {
-    fn of(settings: &Settings) -> PackedLimits {
+    pub(crate) fn of(settings: &Settings) -> PackedLimits {
         PackedLimits { entries: settings.hash_max_listpack_entries, bytes: settings.hash_max_listpack_value }
     }
 
@@ -500,7 +500,7 @@ fn put_table<'a>(table: &mut Table, pairs: impl Iterator<Item = Pair<'a>>) -> us
 }
 
 /// Sets fields of a packed hash. When it grows too large for that form, the table that replaces it comes back.
-fn put_packed<'a, B: Buffer>(
+pub(crate) fn put_packed<'a, B: Buffer>(
     buffer: &mut B,
     mut pairs: impl Iterator<Item = Pair<'a>> + Clone,
     limits: PackedLimits,

@@ -21,6 +21,7 @@ mod bitmaps;
 mod connection;
 mod counters;
 mod databases;
+mod dump;
 mod expiry;
 mod geo;
 mod hashes;

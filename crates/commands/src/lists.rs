@@ -302,7 +302,7 @@ pub const ROWS: &[Row] = &[
 
 /// An end of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+pub(crate) enum End {
     Front,
     Back,
 }
@@ -562,7 +562,7 @@ fn push<'a>(
 }
 
 /// A new list in the form that fits it, whatever was at the key.
-fn create<'a>(
+pub(crate) fn create<'a>(
     ks: &mut Keyspace<'_>,
     key: &Key<'_>,
     elements: impl Iterator<Item = &'a [u8]> + Clone,

@@ -3,7 +3,7 @@
 
 use crate::row::Row;
 use crate::{
-    acl, bitfield, bitmaps, connection, counters, databases, expiry, geo, hashes, hyperloglog, keys, lcs, lists,
+    acl, bitfield, bitmaps, connection, counters, databases, dump, expiry, geo, hashes, hyperloglog, keys, lcs, lists,
     object, pubsub, scripting, server, sets, sort, streams, strings, transactions, zsets,
 };
 
@@ -35,6 +35,7 @@ static FAMILIES: &[&[Row]] = &[
     sort::ROWS,
     keys::ROWS,
     expiry::ROWS,
+    dump::ROWS,
     object::ROWS,
     databases::ROWS,
     pubsub::ROWS,

@@ -694,6 +694,19 @@ impl<'s> Keyspace<'s> {
         Ok(true)
     }
 
+    /// Makes a key look as if it had last been used so long ago, or so often.
+    pub fn set_use(&mut self, key: &Key<'_>, idle_seconds: Option<u64>, frequency: Option<u8>) -> Result<(), Cold> {
+        let Found::Hot(slot, object) = self.look(key)? else { return Ok(()) };
+        if let Some(idle) = idle_seconds {
+            object.set_clock(self.clock().wrapping_sub(idle.min(0xff_ffff) as u32) & 0xff_ffff);
+        }
+        if let Some(frequency) = frequency {
+            let word = self.database(key).table.word_mut(slot);
+            *word = word.with_frequency(frequency.min(crate::word::FREQUENCY_MAX));
+        }
+        Ok(())
+    }
+
     /// Everything that can be told about a key. Reads the value.
     pub fn inspect(&mut self, key: &Key<'_>) -> Result<Option<Inspect>, Cold> {
         let Found::Hot(slot, object) = self.look(key)? else {

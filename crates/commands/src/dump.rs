@@ -1,0 +1,252 @@
+//! Owns DUMP and RESTORE: values in the form of Redis's RDB files. The form is `value::rdb`'s.
+
+use crate::cx::{Cx, Run, SYNTAX, Stop};
+use crate::hashes::{self, PackedLimits};
+use crate::lists::{self, End, elements};
+use crate::number::int_or_error;
+use crate::row::{Acl, Flag, Row, Values, is, only_here, starts};
+use crate::sets::form::{self as set_form, Set};
+use crate::zsets::form as zset_form;
+use store::{Class, Key, Kind, Value};
+use value::hash::packed;
+use value::rdb::{self, Decoded, Parts, Refused, Type};
+use value::zset::View;
+use value::{Boxed, Corrupt};
+
+pub const ROWS: &[Row] = &[
+    Row {
+        name: "dump",
+        arity: 2,
+        flags: &[Flag::Readonly],
+        acl: &[Acl::Keyspace, Acl::Read, Acl::Slow],
+        since: "2.6.0",
+        complexity: "O(N) where N is the size of the value.",
+        summary: "Gives a value as RESTORE takes it, of this server or of Redis 7.2 and newer.",
+        examples: &[
+            is("SET k value", "OK"),
+            starts("DUMP k", "\"\\x00\\x05value\\x"),
+            only_here("DUMP k", r#""\x00\x05value\x0b\x00\xe8)|K<5r\xe7""#),
+            is("DUMP nosuch", "(nil)"),
+            is("DUMP", "(error) ERR wrong number of arguments for 'dump' command"),
+        ],
+        run: dump,
+        ..Row::BASE
+    },
+    Row {
+        name: "restore",
+        arity: -4,
+        flags: &[Flag::Write, Flag::Denyoom],
+        acl: &[Acl::Keyspace, Acl::Write, Acl::Slow, Acl::Dangerous],
+        values: Values::Untouched,
+        since: "2.6.0",
+        complexity: "O(N log(N)) for a sorted set of N members, otherwise O(N) where N is the size of the value.",
+        summary: "Makes a key of what DUMP gave, with a time to live in milliseconds (0: it does not expire).",
+        syntax: "key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]",
+        examples: &[
+            is("RESTORE k 0 \"\\x00\\x05value\\x0a\\x00\\x81\\xf6\\xc1\\x38\\xc1\\xaa\\x9b\\x6e\"", "OK"),
+            is("GET k", "\"value\""),
+            is(
+                "RESTORE k 0 \"\\x00\\x05value\\x0a\\x00\\x81\\xf6\\xc1\\x38\\xc1\\xaa\\x9b\\x6e\"",
+                "(error) BUSYKEY Target key name already exists.",
+            ),
+            is("RESTORE k 60000 \"\\x00\\x05value\\x0a\\x00\\x81\\xf6\\xc1\\x38\\xc1\\xaa\\x9b\\x6e\" REPLACE", "OK"),
+            is("TTL k", "(integer) 60"),
+            is("RESTORE n 0 junk", "(error) ERR DUMP payload version or checksum are wrong"),
+            is("RESTORE n -1 junk", "(error) ERR Invalid TTL value, must be >= 0"),
+        ],
+        run: restore,
+        ..Row::BASE
+    },
+];
+
+fn dump(cx: &mut Cx<'_>) -> Run {
+    let Some(value) = cx.ks.get(&cx.keys[0])? else {
+        cx.out.null();
+        return Ok(());
+    };
+    let payload = payload(value)?;
+    cx.out.bulk(&payload);
+    Ok(())
+}
+
+/// A value as DUMP gives it.
+pub(crate) fn payload(value: Value<'_>) -> Result<Vec<u8>, Stop> {
+    Ok(match value {
+        Value::Inline(Kind::String, bytes) => rdb::dump(Type::String, |out| rdb::put_string(out, bytes)),
+        Value::Inline(Kind::Hash, bytes) => {
+            let parts = packed::iter(bytes).flat_map(|(field, value)| [field, value]);
+            rdb::dump(Type::HashListpack, |out| rdb::put_listpack(out, parts))
+        }
+        Value::Boxed(Boxed::Hash(table)) => {
+            let parts = table.iter().flat_map(|(field, value)| [field, value]);
+            rdb::dump(Type::Hash, |out| rdb::put_strings(out, table.len(), parts))
+        }
+        Value::Boxed(Boxed::Stream(stream)) => rdb::dump(Type::Stream3, |out| stream.encode(out)),
+        value @ (Value::Inline(Kind::List, _) | Value::Boxed(Boxed::List(_))) => {
+            let mut all = Vec::new();
+            if let Some(list) = elements(Some(value))? {
+                list.each_from(0, |element| {
+                    all.push(element);
+                    true
+                });
+            }
+            rdb::dump(Type::ListQuicklist2, |out| rdb::put_list(out, all.into_iter()))
+        }
+        value @ (Value::Inline(Kind::Set, _) | Value::Boxed(Boxed::Set(_))) => match set_form::set(Some(value))? {
+            Some(Set::Ints(bytes)) => {
+                let numbers: Vec<i64> = value::set::ints::iter(bytes).collect();
+                rdb::dump(Type::SetIntset, |out| rdb::put_intset(out, &numbers))
+            }
+            Some(Set::List(bytes)) => {
+                rdb::dump(Type::SetListpack, |out| rdb::put_listpack(out, value::set::list::iter(bytes)))
+            }
+            Some(Set::Table(table)) => rdb::dump(Type::Set, |out| rdb::put_strings(out, table.len(), table.iter())),
+            None => unreachable!("there is a value"),
+        },
+        value => match zset_form::zset(Some(value))? {
+            Some(View::Tree(tree)) => rdb::dump(Type::ZSet, |out| {
+                let members = View::Tree(tree).iter().map(|(score, member)| (member, score));
+                rdb::put_scored(out, tree.len(), members);
+            }),
+            Some(view) => rdb::dump(Type::ZSetListpack, |out| {
+                rdb::put_scored_listpack(out, view.iter().map(|(score, member)| (member, score)));
+            }),
+            None => unreachable!("there is a value"),
+        },
+    })
+}
+
+struct Options {
+    replace: bool,
+    absolute: bool,
+    idle_seconds: Option<u64>,
+    frequency: Option<u8>,
+}
+
+fn options(cx: &Cx<'_>) -> Result<Options, Stop> {
+    let mut options = Options { replace: false, absolute: false, idle_seconds: None, frequency: None };
+    let mut at = 4;
+    while let Some(word) = cx.args.get(at) {
+        let says = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+        match cx.args.get(at + 1) {
+            _ if says("replace") => options.replace = true,
+            _ if says("absttl") => options.absolute = true,
+            Some(number) if says("idletime") && options.frequency.is_none() => {
+                let seconds = u64::try_from(int_or_error(number)?);
+                let error = Stop::error("ERR Invalid IDLETIME value, must be >= 0");
+                options.idle_seconds = Some(seconds.map_err(|_| error)?);
+                at += 1;
+            }
+            Some(number) if says("freq") && options.idle_seconds.is_none() => {
+                let frequency = u8::try_from(int_or_error(number)?);
+                let error = Stop::error("ERR Invalid FREQ value, must be >= 0 and <= 255");
+                options.frequency = Some(frequency.map_err(|_| error)?);
+                at += 1;
+            }
+            _ => return Err(SYNTAX),
+        }
+        at += 1;
+    }
+    Ok(options)
+}
+
+const BAD_FORMAT: Stop = Stop::error("ERR Bad data format");
+
+fn restore(cx: &mut Cx<'_>) -> Run {
+    let (args, key, now_ms) = (cx.args, &cx.keys[0], cx.ks.now_ms());
+    let options = options(cx)?;
+    let exists = cx.ks.peek(key)?.is_some();
+    if exists && !options.replace {
+        return Err(Stop::error("BUSYKEY Target key name already exists."));
+    }
+    let ttl = u64::try_from(int_or_error(&args[2])?);
+    let ttl = ttl.map_err(|_| Stop::error("ERR Invalid TTL value, must be >= 0"))?;
+    let decoded = rdb::restore(&args[3]).map_err(|refused| match refused {
+        Refused::Envelope => Stop::error("ERR DUMP payload version or checksum are wrong"),
+        Refused::Corrupt => BAD_FORMAT,
+    })?;
+    let expiry = match ttl {
+        0 => None,
+        ttl if options.absolute => Some(ttl),
+        ttl => Some(now_ms.saturating_add(ttl)),
+    };
+    let value = Built::new(cx, decoded).map_err(|Corrupt| BAD_FORMAT)?;
+    if expiry.is_some_and(|expiry| expiry <= now_ms) {
+        if exists {
+            cx.ks.remove(key)?;
+            cx.ks.event(Class::GENERIC, "del", key);
+        }
+        cx.out.ok();
+        return Ok(());
+    }
+    value.store(cx, key, expiry)?;
+    cx.ks.set_use(key, options.idle_seconds, options.frequency)?;
+    cx.ks.event(Class::GENERIC, "restore", key);
+    cx.out.ok();
+    Ok(())
+}
+
+/// A value that was restored, in the form that the settings give it.
+enum Built {
+    String(Vec<u8>),
+    List(Parts),
+    Set(set_form::Draft),
+    PackedHash(Vec<u8>),
+    Boxed(Boxed),
+    ZSet(zset_form::Draft),
+}
+
+impl Built {
+    fn new(cx: &Cx<'_>, decoded: Decoded) -> Result<Built, Corrupt> {
+        Ok(match decoded {
+            Decoded::String(bytes) => Built::String(bytes),
+            Decoded::List(parts) => Built::List(parts),
+            Decoded::Stream(stream) => Built::Boxed(Boxed::Stream(stream)),
+            Decoded::Hash(parts) => {
+                let mut bytes = Vec::new();
+                let (fields, table) = hashes::put_packed(&mut bytes, parts.pairs(), PackedLimits::of(cx.settings));
+                if fields * 2 != parts.len() {
+                    return Err(Corrupt);
+                }
+                table.map_or(Built::PackedHash(bytes), |table| Built::Boxed(Boxed::Hash(table)))
+            }
+            Decoded::Set(parts) => {
+                let limits = set_form::Limits::of(cx.settings);
+                let first = parts.iter().next().ok_or(Corrupt)?;
+                let mut draft = set_form::Draft::new(first, parts.len(), limits);
+                if !parts.iter().all(|member| draft.add(member, limits)) {
+                    return Err(Corrupt);
+                }
+                Built::Set(draft)
+            }
+            Decoded::ZSet(members, scores) => {
+                let limits = zset_form::Limits::of(cx.settings);
+                let first = members.iter().next().ok_or(Corrupt)?;
+                let mut draft = zset_form::Draft::new(first, members.len(), limits);
+                members.iter().zip(scores).for_each(|(member, score)| draft.set(member, score, limits));
+                if draft.view().len() != members.len() {
+                    return Err(Corrupt);
+                }
+                Built::ZSet(draft)
+            }
+        })
+    }
+
+    fn store(self, cx: &mut Cx<'_>, key: &Key<'_>, expiry: Option<u64>) -> Run {
+        match self {
+            Built::String(bytes) => cx.ks.set_string(key, &bytes, expiry),
+            Built::List(parts) => {
+                let limit = cx.settings.list_limit;
+                lists::create(&mut cx.ks, key, parts.iter(), End::Back, limit, expiry);
+            }
+            Built::Set(draft) => draft.store(cx, key, expiry),
+            Built::PackedHash(bytes) => cx.ks.set_packed(key, Kind::Hash, &bytes, expiry),
+            Built::Boxed(boxed) => cx.ks.set_boxed(key, boxed, expiry),
+            Built::ZSet(draft) => {
+                draft.put(cx, key);
+                cx.ks.set_expiry(key, expiry)?;
+            }
+        }
+        Ok(())
+    }
+}
