@@ -132,6 +132,8 @@ fn run(connection: &mut Connection) -> Ran {
     let mut ticks = started;
     let mut last = None;
     acl::refresh(&worker.node, session);
+    // What others sent before these commands came goes before their replies.
+    card.outbox.drain_into(&mut work.output);
     let ran = loop {
         let Some(&place) = work.batch.commands.get(work.batch.next) else { break Ran::All };
         if work.batch.next >= work.batch.prepared {

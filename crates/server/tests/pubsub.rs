@@ -50,6 +50,28 @@ fn a_message_reaches_all_who_listen_and_nobody_else() {
     });
 }
 
+/// Who is told that a message has reached a subscriber may tell the subscriber so: it must not hear of it first.
+#[test]
+fn a_message_comes_before_the_reply_to_what_was_asked_after_it() {
+    on_both(|connect| {
+        let mut subscribers: Vec<Client> = (0..4).map(|_| connect()).collect();
+        for subscriber in &mut subscribers {
+            assert_eq!(subscriber.run("SUBSCRIBE c"), "1) \"subscribe\"\n2) \"c\"\n3) (integer) 1");
+        }
+        let mut publisher = connect();
+        for _ in 0..500 {
+            assert_eq!(publisher.run("PUBLISH c x"), "(integer) 4");
+            for subscriber in &mut subscribers {
+                subscriber.send(b"PING\r\n");
+            }
+            for subscriber in &mut subscribers {
+                assert_eq!(subscriber.read(), "1) \"message\"\n2) \"c\"\n3) \"x\"");
+                assert_eq!(subscriber.read(), "1) \"pong\"\n2) \"\"");
+            }
+        }
+    });
+}
+
 #[test]
 fn who_was_killed_hears_nothing() {
     on_both(|connect| {
