@@ -35,6 +35,7 @@ mod scripting;
 mod server;
 mod sets;
 mod sort;
+mod standalone;
 mod streams;
 mod strings;
 mod tracking;

@@ -213,6 +213,7 @@ pub enum Flag {
     MovableKeys,
     NoMandatoryKeys,
     AllowBusy,
+    NoAsyncLoading,
     /// Touches keys that its arguments do not name (SORT's patterns): inside a transaction or script it needs every stripe.
     UnnamedKeys,
     /// Runs with every stripe locked by the handler itself or with none: no key positions, whole dataset.

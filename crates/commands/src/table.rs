@@ -4,7 +4,7 @@
 use crate::row::Row;
 use crate::{
     acl, bitfield, bitmaps, connection, counters, databases, dump, expiry, geo, hashes, hyperloglog, keys, lcs, lists,
-    object, pubsub, scripting, server, sets, sort, streams, strings, transactions, zsets,
+    object, pubsub, scripting, server, sets, sort, standalone, streams, strings, transactions, zsets,
 };
 
 /// The families, a line each, in the order in which COMMAND lists them.
@@ -44,6 +44,7 @@ static FAMILIES: &[&[Row]] = &[
     connection::ROWS,
     acl::ROWS,
     server::ROWS,
+    standalone::ROWS,
 ];
 
 pub fn rows() -> &'static [&'static [Row]] {

@@ -398,6 +398,7 @@ fn flag_name(flag: Flag) -> Option<&'static str> {
         Flag::MovableKeys => "movablekeys",
         Flag::NoMandatoryKeys => "no_mandatory_keys",
         Flag::AllowBusy => "allow_busy",
+        Flag::NoAsyncLoading => "no_async_loading",
         Flag::Keyspace | Flag::UnnamedKeys => return None,
     })
 }

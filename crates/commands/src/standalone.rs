@@ -1,0 +1,438 @@
+//! Owns the commands of replication, cluster, persistence and modules as a node without them answers: what is true of a
+//! node that stands alone is said, anything else is refused. Never pretends that something was done.
+
+use crate::block::{Block, until_milliseconds};
+use crate::connection::{help, unknown_subcommand};
+use crate::cx::{Cx, Run, SYNTAX, Stop};
+use crate::number::{int, int_or_error};
+use crate::row::{Acl, Flag, Group, Keys, Row, Values, is, only_here, starts};
+use store::Kind;
+
+const BASE: Row =
+    Row { keys: Keys::NONE, values: Values::Untouched, group: Group::Server, acl: ADMIN_ACL, syntax: "", ..Row::BASE };
+
+const ADMIN_ACL: &[Acl] = &[Acl::Admin, Acl::Slow, Acl::Dangerous];
+const ADMIN: &[Flag] = &[Flag::Admin, Flag::Noscript, Flag::NoAsyncLoading];
+const ADMIN_STALE: &[Flag] = &[Flag::Admin, Flag::Noscript, Flag::Stale, Flag::NoAsyncLoading];
+const FIRM: &[Flag] = &[Flag::Loading, Flag::Stale, Flag::Fast];
+
+const NOT_SAVED: Stop = Stop::error("ERR Persistence is not supported: this server keeps its dataset while it runs");
+const NO_REPLICATION: Stop = Stop::error("ERR Replication is not supported: this server stands alone");
+const NO_CLUSTER: Stop = Stop::error("ERR This instance has cluster support disabled");
+const NO_MODULES: Stop = Stop::error("ERR Modules are not supported");
+
+pub const ROWS: &[Row] = &[
+    Row {
+        name: "asking",
+        arity: 1,
+        flags: &[Flag::Fast],
+        acl: &[Acl::Connection, Acl::Fast],
+        group: Group::Cluster,
+        since: "3.0.0",
+        summary: "Tells a node of a cluster that the next command follows a redirection.",
+        examples: &[is("ASKING", CLUSTER_DISABLED)],
+        run: |_| Err(NO_CLUSTER),
+        ..BASE
+    },
+    Row {
+        name: "bgrewriteaof",
+        arity: 1,
+        flags: ADMIN,
+        since: "1.0.0",
+        summary: "Rewrites the append-only file; refused where there is none.",
+        examples: &[only_here("BGREWRITEAOF", UNSAVED)],
+        run: |_| Err(NOT_SAVED),
+        ..BASE
+    },
+    Row {
+        name: "bgsave",
+        arity: -1,
+        flags: ADMIN,
+        since: "1.0.0",
+        summary: "Saves the dataset in the background; refused where it is not persistent.",
+        syntax: "[SCHEDULE]",
+        examples: &[only_here("BGSAVE", UNSAVED), is("BGSAVE NOW", "(error) ERR syntax error")],
+        run: |cx| match cx.args.get(1) {
+            Some(word) if cx.args.len() > 2 || !word.eq_ignore_ascii_case(b"schedule") => Err(SYNTAX),
+            _ => Err(NOT_SAVED),
+        },
+        ..BASE
+    },
+    Row {
+        name: "cluster",
+        arity: -2,
+        acl: &[Acl::Slow],
+        group: Group::Cluster,
+        since: "3.0.0",
+        complexity: "Depends on subcommand.",
+        summary: "A container for commands about a cluster.",
+        examples: &[is("CLUSTER NOSUCH", "(error) ERR unknown subcommand 'NOSUCH'. Try CLUSTER HELP.")],
+        subcommands: CLUSTER,
+        run: |cx| unknown_subcommand(cx.args, "CLUSTER"),
+        ..BASE
+    },
+    Row {
+        name: "failover",
+        arity: -1,
+        flags: &[Flag::Admin, Flag::Noscript, Flag::Stale],
+        since: "6.2.0",
+        summary: "Hands over to a replica; refused without one.",
+        syntax: "[TO host port [FORCE]] [ABORT] [TIMEOUT milliseconds]",
+        examples: &[
+            is("FAILOVER", "(error) ERR FAILOVER requires connected replicas."),
+            is("FAILOVER ABORT", "(error) ERR No failover in progress."),
+            is("FAILOVER NOW", "(error) ERR syntax error"),
+        ],
+        run: failover,
+        ..BASE
+    },
+    Row {
+        name: "lastsave",
+        arity: 1,
+        flags: FIRM,
+        acl: &[Acl::Admin, Acl::Fast, Acl::Dangerous],
+        since: "1.0.0",
+        summary: "Gives the second since 1970 when the dataset was last saved; 0: never.",
+        examples: &[starts("LASTSAVE", "(integer) ")],
+        run: |cx| {
+            cx.out.int(0);
+            Ok(())
+        },
+        ..BASE
+    },
+    Row {
+        name: "module",
+        arity: -2,
+        acl: &[Acl::Slow],
+        since: "4.0.0",
+        complexity: "Depends on subcommand.",
+        summary: "A container for commands about modules.",
+        examples: &[is("MODULE NOSUCH", "(error) ERR unknown subcommand 'NOSUCH'. Try MODULE HELP.")],
+        subcommands: MODULE,
+        run: |cx| unknown_subcommand(cx.args, "MODULE"),
+        ..BASE
+    },
+    Row {
+        name: "psync",
+        arity: -3,
+        flags: &[Flag::Admin, Flag::Noscript, Flag::NoAsyncLoading, Flag::NoMulti],
+        since: "2.8.0",
+        summary: "A replica's request to follow this server; refused.",
+        syntax: "replicationid offset [more ...]",
+        examples: &[only_here("PSYNC ? -1", ALONE)],
+        run: |_| Err(NO_REPLICATION),
+        ..BASE
+    },
+    Row {
+        name: "readonly",
+        arity: 1,
+        flags: FIRM,
+        acl: &[Acl::Connection, Acl::Fast],
+        group: Group::Cluster,
+        since: "3.0.0",
+        summary: "Lets a connection to a replica of a cluster read.",
+        examples: &[is("READONLY", CLUSTER_DISABLED)],
+        run: |_| Err(NO_CLUSTER),
+        ..BASE
+    },
+    Row {
+        name: "readwrite",
+        arity: 1,
+        flags: FIRM,
+        acl: &[Acl::Connection, Acl::Fast],
+        group: Group::Cluster,
+        since: "3.0.0",
+        summary: "Ends what READONLY began.",
+        examples: &[is("READWRITE", CLUSTER_DISABLED)],
+        run: |_| Err(NO_CLUSTER),
+        ..BASE
+    },
+    Row {
+        name: "replconf",
+        arity: -1,
+        flags: &[Flag::Admin, Flag::Noscript, Flag::Loading, Flag::Stale, Flag::AllowBusy],
+        since: "3.0.0",
+        summary: "What a replica tells the server it follows; refused.",
+        syntax: "[option ...]",
+        examples: &[only_here("REPLCONF listening-port 7000", ALONE)],
+        run: |_| Err(NO_REPLICATION),
+        ..BASE
+    },
+    Row {
+        name: "replicaof",
+        arity: 3,
+        flags: ADMIN_STALE,
+        since: "5.0.0",
+        summary: "Makes this server follow another, which is refused, or none (NO ONE), which is so.",
+        syntax: "host port",
+        examples: &[is("REPLICAOF NO ONE", "OK"), only_here("REPLICAOF 127.0.0.1 7000", ALONE)],
+        run: replicaof,
+        ..BASE
+    },
+    Row {
+        name: "save",
+        arity: 1,
+        flags: &[Flag::Admin, Flag::Noscript, Flag::NoAsyncLoading, Flag::NoMulti],
+        since: "1.0.0",
+        summary: "Saves the dataset; refused where it is not persistent.",
+        examples: &[only_here("SAVE", UNSAVED)],
+        run: |_| Err(NOT_SAVED),
+        ..BASE
+    },
+    Row {
+        name: "slaveof",
+        arity: 3,
+        flags: ADMIN_STALE,
+        since: "1.0.0",
+        summary: "The older name of REPLICAOF.",
+        syntax: "host port",
+        examples: &[is("SLAVEOF NO ONE", "OK"), is("SLAVEOF localhost x", "(error) ERR Invalid master port")],
+        run: replicaof,
+        ..BASE
+    },
+    Row {
+        name: "sync",
+        arity: 1,
+        flags: &[Flag::Admin, Flag::Noscript, Flag::NoAsyncLoading, Flag::NoMulti],
+        since: "1.0.0",
+        summary: "The older form of PSYNC; refused.",
+        examples: &[only_here("SYNC", ALONE)],
+        run: |_| Err(NO_REPLICATION),
+        ..BASE
+    },
+    Row {
+        name: "wait",
+        arity: 3,
+        flags: &[Flag::Noscript],
+        acl: &[Acl::Slow, Acl::Connection],
+        group: Group::Generic,
+        since: "3.0.0",
+        summary: "Waits until so many replicas have what was written; there are none, so for more than 0 until the timeout.",
+        syntax: "numreplicas timeout",
+        examples: &[
+            is("WAIT 0 100", "(integer) 0"),
+            is("WAIT 1 1", "(integer) 0"),
+            is("WAIT x 1", "(error) ERR value is not an integer or out of range"),
+            is("WAIT 1 -1", "(error) ERR timeout is negative"),
+        ],
+        run: wait,
+        ..BASE
+    },
+    Row {
+        name: "waitaof",
+        arity: 4,
+        flags: &[Flag::Noscript],
+        acl: &[Acl::Slow, Acl::Connection],
+        group: Group::Generic,
+        since: "7.2.0",
+        summary: "Waits until what was written is on disks, here and at replicas; refused for here, where nothing is kept.",
+        syntax: "numlocal numreplicas timeout",
+        examples: &[
+            only_here("WAITAOF 0 0 100", "1) (integer) 0\n2) (integer) 0"),
+            only_here("WAITAOF 0 1 1", "1) (integer) 0\n2) (integer) 0"),
+            only_here(
+                "WAITAOF 1 0 1",
+                "(error) ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.",
+            ),
+        ],
+        run: waitaof,
+        ..BASE
+    },
+];
+
+const UNSAVED: &str = "(error) ERR Persistence is not supported: this server keeps its dataset while it runs";
+const CLUSTER_DISABLED: &str = "(error) ERR This instance has cluster support disabled";
+const ALONE: &str = "(error) ERR Replication is not supported: this server stands alone";
+
+const STALE: &[Flag] = &[Flag::Stale];
+const LOOKS: &[Flag] = &[Flag::Admin, Flag::Stale];
+const CHANGES: &[Flag] = &[Flag::Admin, Flag::Stale, Flag::NoAsyncLoading];
+const SLOW: &[Acl] = &[Acl::Slow];
+
+const CLUSTER_BASE: Row =
+    Row { group: Group::Cluster, flags: STALE, acl: SLOW, since: "3.0.0", run: |_| Err(NO_CLUSTER), ..BASE };
+
+const fn refused(name: &'static str, arity: i16, syntax: &'static str, summary: &'static str) -> Row {
+    Row { name, arity, syntax, summary, ..CLUSTER_BASE }
+}
+
+// A function cannot join the words of an example.
+macro_rules! cluster {
+    ($name:literal, $arity:literal, $syntax:literal, $summary:literal, $example:literal $(, $field:ident: $value:expr)*) => {
+        Row {
+            examples: &[is(concat!("CLUSTER ", $example), CLUSTER_DISABLED)],
+            $($field: $value,)*
+            ..refused($name, $arity, $syntax, $summary)
+        }
+    };
+}
+
+const CLUSTER: &[Row] = &[
+    cluster!("addslots", -3, "slot [slot ...]", "Gives slots to this node.", "ADDSLOTS 1", flags: CHANGES, acl: ADMIN_ACL),
+    cluster!("addslotsrange", -4, "start-slot end-slot [start-slot end-slot ...]", "Gives ranges of slots to this node.", "ADDSLOTSRANGE 1 2", flags: CHANGES, acl: ADMIN_ACL, since: "7.0.0"),
+    cluster!("bumpepoch", 2, "", "Advances the epoch of the cluster's configuration.", "BUMPEPOCH", flags: CHANGES, acl: ADMIN_ACL),
+    cluster!("count-failure-reports", 3, "node-id", "Counts the nodes that call one failed.", "COUNT-FAILURE-REPORTS x", flags: LOOKS, acl: ADMIN_ACL),
+    cluster!("countkeysinslot", 3, "slot", "Counts the keys of a slot.", "COUNTKEYSINSLOT 1"),
+    cluster!("delslots", -3, "slot [slot ...]", "Takes slots from this node.", "DELSLOTS 1", flags: CHANGES, acl: ADMIN_ACL),
+    cluster!("delslotsrange", -4, "start-slot end-slot [start-slot end-slot ...]", "Takes ranges of slots from this node.", "DELSLOTSRANGE 1 2", flags: CHANGES, acl: ADMIN_ACL, since: "7.0.0"),
+    cluster!("failover", -2, "[FORCE | TAKEOVER]", "Lets a replica take over from its primary.", "FAILOVER", flags: CHANGES, acl: ADMIN_ACL),
+    cluster!("flushslots", 2, "", "Takes all slots from this node.", "FLUSHSLOTS", flags: CHANGES, acl: ADMIN_ACL),
+    cluster!("forget", 3, "node-id", "Removes a node from this one's table.", "FORGET x", flags: CHANGES, acl: ADMIN_ACL),
+    cluster!("getkeysinslot", 4, "slot count", "Gives keys of a slot.", "GETKEYSINSLOT 1 1"),
+    cluster!("help", 2, "", "Lists the subcommands.", "HELP", flags: &[Flag::Loading, Flag::Stale], since: "5.0.0"),
+    cluster!("info", 2, "", "Tells the cluster's state.", "INFO"),
+    cluster!("keyslot", 3, "key", "Gives the slot of a key.", "KEYSLOT k"),
+    cluster!("links", 2, "", "Lists the connections between this node and the others.", "LINKS", since: "7.0.0"),
+    cluster!("meet", -4, "ip port [cluster-bus-port]", "Makes this node know another.", "MEET 127.0.0.1 7000", flags: CHANGES, acl: ADMIN_ACL),
+    cluster!("myid", 2, "", "Gives this node's name.", "MYID"),
+    Row {
+        examples: &[only_here("CLUSTER MYSHARDID", CLUSTER_DISABLED)],
+        since: "7.2.0",
+        ..refused("myshardid", 2, "", "Gives the name of this node's shard.")
+    },
+    cluster!("nodes", 2, "", "Describes the cluster as this node sees it.", "NODES"),
+    cluster!("replicas", 3, "node-id", "Lists a node's replicas.", "REPLICAS x", flags: LOOKS, acl: ADMIN_ACL, since: "5.0.0"),
+    cluster!("replicate", 3, "node-id", "Makes this node a replica of another.", "REPLICATE x", flags: CHANGES, acl: ADMIN_ACL),
+    cluster!("reset", -2, "[HARD | SOFT]", "Makes this node forget the cluster.", "RESET", flags: &[Flag::Admin, Flag::Noscript, Flag::Stale], acl: ADMIN_ACL),
+    cluster!("saveconfig", 2, "", "Writes the cluster's configuration to disk.", "SAVECONFIG", flags: CHANGES, acl: ADMIN_ACL),
+    cluster!("set-config-epoch", 3, "config-epoch", "Sets a new node's epoch.", "SET-CONFIG-EPOCH 1", flags: CHANGES, acl: ADMIN_ACL),
+    cluster!("setslot", -4, "slot <IMPORTING node-id | MIGRATING node-id | NODE node-id | STABLE>", "Says whose a slot is.", "SETSLOT 1 STABLE", flags: CHANGES, acl: ADMIN_ACL),
+    cluster!("shards", 2, "", "Maps slots to shards and their nodes.", "SHARDS", since: "7.0.0"),
+    cluster!("slaves", 3, "node-id", "The older name of REPLICAS.", "SLAVES x", flags: LOOKS, acl: ADMIN_ACL),
+    cluster!("slots", 2, "", "Maps slots to nodes.", "SLOTS"),
+];
+
+const MODULE: &[Row] = &[
+    Row {
+        name: "help",
+        arity: 2,
+        flags: &[Flag::Loading, Flag::Stale],
+        acl: SLOW,
+        since: "5.0.0",
+        summary: "Lists the subcommands.",
+        examples: &[starts("MODULE HELP", " 1) MODULE <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")],
+        run: |cx| help(cx, "MODULE", MODULE),
+        ..BASE
+    },
+    Row {
+        name: "list",
+        arity: 2,
+        flags: &[Flag::Admin, Flag::Noscript],
+        since: "4.0.0",
+        summary: "Lists the modules that are loaded: none.",
+        examples: &[is("MODULE LIST", "(empty array)")],
+        run: |cx| {
+            cx.out.array(0);
+            Ok(())
+        },
+        ..BASE
+    },
+    Row {
+        name: "load",
+        arity: -3,
+        flags: ADMIN,
+        since: "4.0.0",
+        summary: "Loads a module; refused.",
+        syntax: "path [arg [arg ...]]",
+        examples: &[only_here("MODULE LOAD x.so", "(error) ERR Modules are not supported")],
+        run: |_| Err(NO_MODULES),
+        ..BASE
+    },
+    Row {
+        name: "loadex",
+        arity: -3,
+        flags: ADMIN,
+        since: "7.0.0",
+        summary: "Loads a module with its configuration; refused.",
+        syntax: "path [CONFIG name value [CONFIG name value ...]] [ARGS args [args ...]]",
+        examples: &[only_here("MODULE LOADEX x.so", "(error) ERR Modules are not supported")],
+        run: |_| Err(NO_MODULES),
+        ..BASE
+    },
+    Row {
+        name: "unload",
+        arity: 3,
+        flags: ADMIN,
+        since: "4.0.0",
+        summary: "Unloads a module, of which there is none.",
+        syntax: "name",
+        examples: &[only_here("MODULE UNLOAD x", "(error) ERR Modules are not supported")],
+        run: |_| Err(NO_MODULES),
+        ..BASE
+    },
+];
+
+fn replicaof(cx: &mut Cx<'_>) -> Run {
+    let (host, port) = (&cx.args[1], &cx.args[2]);
+    if host.eq_ignore_ascii_case(b"no") && port.eq_ignore_ascii_case(b"one") {
+        cx.out.ok();
+        return Ok(());
+    }
+    match int(port).and_then(|port| u16::try_from(port).ok()) {
+        None => Err(Stop::error("ERR Invalid master port")),
+        Some(_) => Err(NO_REPLICATION),
+    }
+}
+
+fn failover(cx: &mut Cx<'_>) -> Run {
+    let args = cx.args;
+    let is = |at: usize, word: &[u8]| args.get(at).is_some_and(|arg| arg.eq_ignore_ascii_case(word));
+    if args.len() == 2 && is(1, b"abort") {
+        return Err(Stop::error("ERR No failover in progress."));
+    }
+    let mut at = 1;
+    while at < args.len() {
+        let left = args.len() - at - 1;
+        at += match () {
+            () if is(at, b"timeout") && left >= 1 => {
+                if int_or_error(&args[at + 1])? <= 0 {
+                    return Err(Stop::error("ERR FAILOVER timeout must be greater than 0"));
+                }
+                2
+            }
+            () if is(at, b"to") && left >= 2 => {
+                int_or_error(&args[at + 2])?;
+                3
+            }
+            () if is(at, b"force") => 1,
+            () => return Err(SYNTAX),
+        };
+    }
+    Err(Stop::error("ERR FAILOVER requires connected replicas."))
+}
+
+fn wait(cx: &mut Cx<'_>) -> Run {
+    let replicas = int_or_error(&cx.args[1])?;
+    let until_ms = until_milliseconds(&cx.args[2], cx.ks.now_ms())?;
+    if replicas > 0 {
+        let none = |out: &mut resp::Out<'_>| out.int(0);
+        return Err(Block { at_timeout: none, at_once: none, ..Block::new(0, Kind::String, until_ms) }.into());
+    }
+    cx.out.int(0);
+    Ok(())
+}
+
+fn waitaof(cx: &mut Cx<'_>) -> Run {
+    let local = int_or_error(&cx.args[1])?;
+    if !(0..=1).contains(&local) {
+        return Err(Stop::error("ERR value is out of range, value must between 0 and 1"));
+    }
+    let replicas = int_or_error(&cx.args[2])?;
+    if replicas < 0 {
+        return Err(Stop::error("ERR value is out of range, must be positive"));
+    }
+    let until_ms = until_milliseconds(&cx.args[3], cx.ks.now_ms())?;
+    if local > 0 {
+        return Err(Stop::error("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled."));
+    }
+    let none = |out: &mut resp::Out<'_>| {
+        out.array(2);
+        out.int(0);
+        out.int(0);
+    };
+    if replicas > 0 {
+        return Err(Block { at_timeout: none, at_once: none, ..Block::new(0, Kind::String, until_ms) }.into());
+    }
+    none(&mut cx.out);
+    Ok(())
+}
