@@ -177,6 +177,41 @@ fn every_change_is_told_as_redis_tells_it() {
     }
 }
 
+/// Fields of hashes and their times, with the events of Redis 7.4; Debian's redis-server has no such commands. What
+/// is due is noticed by the command after it.
+const EVENTS_OF_FIELDS: &[(&[&str], &[&str])] = &[
+    (&["HSET h a 1 b 2 c 3"], &["hset h"]),
+    (&["HEXPIRE h 100 FIELDS 1 a"], &["hexpire h"]),
+    (&["HPEXPIREAT h 33177117420000 FIELDS 3 a nosuch b"], &["hexpire h"]),
+    (&["HEXPIRE h 100 NX FIELDS 2 a b"], &[]),
+    (&["HEXPIRE h 100 FIELDS 1 nosuch", "HEXPIRE nosuch 100 FIELDS 1 a"], &[]),
+    (&["HEXPIRE h -1 FIELDS 1 a"], &[]),
+    (&["HPERSIST h FIELDS 2 a c"], &["hpersist h"]),
+    (&["HPERSIST h FIELDS 2 a c"], &[]),
+    (&["HEXPIREAT h 1 FIELDS 2 c nosuch"], &["hdel h"]),
+    (&["HPEXPIRE h 1 FIELDS 1 a", "HGET h a"], &["hexpire h", "hexpired h"]),
+    (&["HSET h a 1", "HPEXPIRE h 1 FIELDS 2 a b", "HLEN h"], &["hset h", "hexpire h", "hexpired h", "del h"]),
+    (&["HSET h a 1", "HPEXPIRE h 0 FIELDS 1 a"], &["hset h", "hdel h", "del h"]),
+];
+
+#[test]
+fn what_becomes_of_fields_is_told_as_redis_7_4_tells_it() {
+    let node = Node::start(&[("notify-keyspace-events", "EA")]);
+    let (mut a, mut listener) = (node.connect(), node.connect());
+    listener.run("PSUBSCRIBE __keyevent@0__:*");
+    listener.run("SUBSCRIBE end");
+    for (commands, events) in EVENTS_OF_FIELDS {
+        for command in *commands {
+            a.run(command);
+            if command.starts_with("HPEXPIRE h 1 ") {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        let expected: Vec<String> = events.iter().map(|event| format!("__keyevent@0__:{event}")).collect();
+        assert_eq!(heard(&mut listener, &mut a), expected, "{commands:?}");
+    }
+}
+
 #[test]
 fn a_key_evicted_is_told() {
     let node =
