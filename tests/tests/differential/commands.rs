@@ -1,6 +1,6 @@
 //! Owns the making of random commands, sound and hostile. Never knows a reply.
 
-use crate::streams;
+use crate::{streams, zsets};
 use flintkv_tests::Random;
 
 /// `<kind>` is replaced by a word of that kind, `?<kind>` perhaps, `*<kind>` any number of times; anything else
@@ -323,7 +323,8 @@ const JUNK: &[&str] = &[
 ];
 
 /// The first letters of the keys of each type; strings have three, by what commands take them for.
-const PREFIXES: &[char] = &['s', 'h', 'm', 'l', 'b', 'p', 'x'];
+const PREFIXES: &[char] = &['s', 'h', 'm', 'l', 'b', 'p', 'x', 'z'];
+const FAMILIES: [&[&str]; 3] = [TEMPLATES, streams::TEMPLATES, zsets::TEMPLATES];
 
 pub struct Commands {
     pub random: Random,
@@ -366,7 +367,7 @@ impl Commands {
 
     fn blocking(&mut self, timeouts: &[&str]) -> Vec<Vec<u8>> {
         let timeout = self.random.of(timeouts);
-        let templates = if self.random.one_in(3) { streams::BLOCKING } else { BLOCKING };
+        let templates = self.random.of(&[BLOCKING, streams::BLOCKING, zsets::BLOCKING]);
         let template = self.random.of(templates);
         // Streams take milliseconds.
         let timeout = match timeout {
@@ -380,8 +381,8 @@ impl Commands {
     }
 
     pub fn command(&mut self) -> Vec<Vec<u8>> {
-        let all = self.random.below(TEMPLATES.len() + streams::TEMPLATES.len());
-        let template = TEMPLATES.get(all).unwrap_or_else(|| &streams::TEMPLATES[all - TEMPLATES.len()]);
+        let at = self.random.below(FAMILIES.iter().map(|family| family.len()).sum());
+        let template = FAMILIES.iter().flat_map(|family| family.iter()).nth(at).expect("there are as many");
         // Emptied too often there would be little to compare; connections reset too often never meet RESP3.
         let seldom = match template.split(' ').next() {
             Some("FLUSHDB" | "FLUSHALL") => 200,
@@ -431,9 +432,11 @@ impl Commands {
 
     /// Now and then a word is lost, doubled or replaced by junk.
     fn spoil(&mut self, words: &mut Vec<Vec<u8>>) {
-        // Without their counts these take members at random, and the servers would differ from then on.
-        let is_random = [&b"SPOP"[..], b"SRANDMEMBER"].contains(&&words[0][..]);
-        if words.len() > 1 && !is_random && self.random.one_in(40) {
+        // Without their counts these take members at random, and the servers would differ from then on; or 7.2 takes more
+        // words than 7.0.
+        let kept: [&[u8]; 5] = [b"SPOP", b"SRANDMEMBER", b"ZRANDMEMBER", b"ZRANK", b"ZREVRANK"];
+        let is_lexed = words[0] == b"ZADD" && words[1].starts_with(b"y");
+        if words.len() > 1 && !is_lexed && !kept.contains(&&words[0][..]) && self.random.one_in(40) {
             let at = 1 + self.random.below(words.len() - 1);
             match self.random.below(3) {
                 0 => drop(words.remove(at)),
@@ -457,6 +460,12 @@ impl Commands {
     /// A key of the command's own type, and not always that.
     fn key_of(&mut self, usual: char) -> Vec<u8> {
         if self.random.one_in(15) { self.any_key() } else { self.key(usual) }
+    }
+
+    /// A key that no other type's commands write, now and then one of a wrong type.
+    fn own_key(&mut self, prefix: char) -> Vec<u8> {
+        let prefix = if self.random.one_in(20) { 's' } else { prefix };
+        format!("{prefix}{}", self.random.below(self.keys)).into_bytes()
     }
 
     pub fn any_key(&mut self) -> Vec<u8> {
@@ -632,10 +641,21 @@ impl Commands {
             let parts = text.split(|letter| several && letter == ' ');
             return words.extend(parts.map(|word| word.as_bytes().to_vec()));
         }
+        if let Some(text) = zsets::word(kind, random) {
+            return words.extend(text.split(' ').map(|word| word.as_bytes().to_vec()));
+        }
         let text = match kind {
             "<key>" => return words.push(self.key_of('s')),
             "<hash>" => return words.push(self.key_of('h')),
             "<set>" => return words.push(self.key_of('m')),
+            "<zset>" => return words.push(self.key_of('z')),
+            "<sets>" => {
+                let prefix = ['z', 'z', 'm'][random.below(3)];
+                return words.push(self.key_of(prefix));
+            }
+            "<lexed>" => return words.push(self.own_key('y')),
+            "<geo>" => return words.push(self.own_key('g')),
+            "<distances>" => return words.push(self.own_key('d')),
             "<any>" => return words.push(self.any_key()),
             "<member>" => return words.push(self.member()),
             // By numbers only: of equal texts each server puts another first.

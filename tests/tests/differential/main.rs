@@ -12,6 +12,7 @@ mod commands;
 mod compare;
 mod scripts;
 mod streams;
+mod zsets;
 
 use commands::Commands;
 use compare::{difference, exec_difference, sorted, sorted_pairs};
@@ -21,13 +22,14 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
+use zsets::sorted_scores;
 
 /// However slow the machine, a run ends.
 const RUN: Duration = Duration::from_secs(60);
 const COMMANDS_DEFAULT: u64 = 100_000;
 const PIPELINE_MAX: usize = 24;
 /// Small enough that collections change their encoding all the time.
-const SETTINGS: [&str; 10] = [
+const SETTINGS: [&str; 12] = [
     "hash-max-listpack-entries",
     "6",
     "hash-max-listpack-value",
@@ -38,6 +40,8 @@ const SETTINGS: [&str; 10] = [
     "6",
     "stream-node-max-entries",
     "5",
+    "zset-max-listpack-entries",
+    "6",
 ];
 /// The database of other clients; commands under test stay out of it.
 const OTHERS_DB: &str = "9";
@@ -248,8 +252,10 @@ impl Pair {
             });
             words.collect::<Vec<_>>().join(" ")
         };
+        // Not that both ask for an encoding.
+        let telling = |words: &[Vec<u8>]| if words[0] == b"OBJECT" { words.len().min(2) } else { 1 };
         let touches = |past: &&Vec<Vec<u8>>| {
-            past[1..].iter().any(|word| words[1..].contains(word))
+            past[telling(past)..].iter().any(|word| words[telling(words)..].contains(word))
                 || ["SELECT", "SWAPDB", "RESET", "FLUSHDB", "FLUSHALL"].iter().any(|name| past[0] == name.as_bytes())
         };
         let mut story: Vec<String> = self.past.iter().rev().filter(touches).take(30).map(|past| line(past)).collect();
@@ -269,7 +275,7 @@ impl Pair {
     /// What cannot be compared reply by reply in a pipeline.
     fn odd_one(&mut self, commands: &mut Commands) {
         let random = &mut commands.random;
-        match random.below(7) {
+        match random.below(9) {
             5 => {
                 let options = random.of(&["", "MATCH m1*", "COUNT 1000", "COUNT 2"]);
                 let key = commands.key('m');
@@ -279,6 +285,16 @@ impl Pair {
                 let count = random.of(&["", "1", "3", "-5", "0", "20", "x"]);
                 let key = commands.key('m');
                 self.random_members(&key, count);
+            }
+            7 => {
+                let options = random.of(&["", "MATCH m1*", "COUNT 1000", "COUNT 2"]);
+                let key = commands.key('z');
+                self.scan(&[b"ZSCAN", &key], options);
+            }
+            8 => {
+                let options = random.of(&["", "1", "5", "-5", "20 WITHSCORES", "-20 withscores", "0", "x", "1 foo"]);
+                let key = commands.key('z');
+                self.random_scores(&key, options);
             }
             0 => {
                 let options = random.of(&[
@@ -362,6 +378,33 @@ impl Pair {
         self.done += 1;
     }
 
+    fn random_scores(&mut self, key: &[u8], options: &str) {
+        let mut words = vec![b"ZRANDMEMBER".as_slice(), key];
+        words.extend(options.split(' ').filter(|word| !word.is_empty()).map(str::as_bytes));
+        let (ours, theirs) = (self.ours.call(&words), self.theirs.call(&words));
+        // With a count, all there are; alone, each as if it stood in an array.
+        let call = [&[b"ZRANDMEMBER".as_slice(), key, b"1000000"], words.get(3..).unwrap_or_default()].concat();
+        let all = self.theirs.call(&call);
+        let is_pairs = words.len() == 4;
+        let parts = |value: &Value| match value {
+            Value::Array(_) if is_pairs => sorted_scores(value),
+            Value::Array(items) => items.iter().map(shown).collect(),
+            other => vec![shown(other)],
+        };
+        let (drawn, others, all) = (parts(&ours), parts(&theirs), parts(&all));
+        let is_right = match &theirs {
+            Value::Bulk(_) | Value::Array(_) => {
+                drawn.len() == others.len() && drawn.iter().all(|member| all.contains(member))
+            }
+            theirs => ours == *theirs,
+        };
+        if !is_right {
+            let words: Vec<Vec<u8>> = words.iter().map(|word| word.to_vec()).collect();
+            self.fail(&words, &format!("FlintKV: {}\nRedis:   {}", shown(&ours), shown(&theirs)));
+        }
+        self.done += 1;
+    }
+
     /// SRANDMEMBER, and SPOP of what it drew last.
     fn random_members(&mut self, key: &[u8], count: &str) {
         let mut words = vec![b"SRANDMEMBER".as_slice(), key];
@@ -416,6 +459,7 @@ impl Pair {
                     "hash" => "HGETALL key",
                     "set" => "SMEMBERS key",
                     "list" => "LRANGE key 0 -1",
+                    "zset" => "ZRANGE key 0 -1 WITHSCORES",
                     "stream" => "XINFO STREAM key FULL COUNT 0",
                     _ => "GET key",
                 };
@@ -431,7 +475,9 @@ impl Pair {
 /// What a scan found, in order: it may be found in any, and more than once.
 fn elements(command: &[&[u8]], found: Vec<Vec<u8>>) -> Vec<String> {
     let array = |found: Vec<Vec<u8>>| Value::Array(found.into_iter().map(Value::Bulk).collect());
-    let mut elements = if command[0] == b"HSCAN" {
+    let mut elements = if command[0] == b"ZSCAN" {
+        sorted_scores(&array(found))
+    } else if command[0] == b"HSCAN" {
         sorted_pairs(array(found)).into_iter().map(|(field, value)| format!("{field}: {value}")).collect()
     } else {
         sorted(array(found))
