@@ -89,3 +89,15 @@ fn transcript(page: &mut String, example: &Example) {
     };
     let _ = writeln!(page, "> {}{mark}\n{reply}", example.command);
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_page_is_that_of_the_rows() {
+        let page = include_str!("../../../docs/commands.md");
+        assert!(
+            page == super::commands_md(),
+            "docs/commands.md is out of date: cargo run -p flintkv-commands --example commands_md > docs/commands.md"
+        );
+    }
+}

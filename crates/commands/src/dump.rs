@@ -24,7 +24,7 @@ pub const ROWS: &[Row] = &[
         summary: "Gives a value as RESTORE takes it, of this server or of Redis 7.2 and newer.",
         examples: &[
             is("SET k value", "OK"),
-            starts("DUMP k", "\"\\x00\\x05value\\x"),
+            starts("DUMP k", "\"\\x00\\x05value"),
             only_here("DUMP k", r#""\x00\x05value\x0b\x00\xe8)|K<5r\xe7""#),
             is("DUMP nosuch", "(nil)"),
             is("DUMP", "(error) ERR wrong number of arguments for 'dump' command"),

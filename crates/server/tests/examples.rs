@@ -51,6 +51,10 @@ fn a_real_redis_answers_the_same() {
         control.run("FLUSHALL");
         control.run("RESET");
         for example in row.examples {
+            // What is refused here (SYNC, REPLICAOF, MODULE LOAD) might make it another server there.
+            if matches!(example.reply, Expect::OnlyHere(text) if text.starts_with("(error)")) {
+                continue;
+            }
             let reply = control.run(example.command);
             let fits = match example.reply {
                 Expect::Is(text) => reply == text,

@@ -142,7 +142,7 @@ fn cold(lab: &mut Lab) -> Result<Figure> {
         // Once to have the keys, once to know it hot.
         run(&mut subject, line, requests, 1)?;
         let hot = run(&mut subject, line, requests, 1)?;
-        chill(&mut subject)?;
+        chill(&mut subject, ram)?;
         let cold = run(&mut subject, line, requests, 1)?;
         let more = cold.elapsed_us - hot.elapsed_us;
         added.push(more);
@@ -159,29 +159,10 @@ fn cold(lab: &mut Lab) -> Result<Figure> {
     .unit(" µs"))
 }
 
-/// Sends every value to flash: in this mode a key goes there behind each command that touched it.
-fn chill(subject: &mut Subject) -> Result<()> {
+/// Sends every value to flash, by leaving no RAM for any, and gives the RAM back.
+fn chill(subject: &mut Subject, ram: u64) -> Result<()> {
     const PATIENCE: Duration = Duration::from_secs(30);
-    let client = subject.node.client();
-    client.call(&["CONFIG", "SET", "debug-tier-mode", "cold"])?;
-    let mut cursor = String::from("0");
-    loop {
-        let Value::Array(page) = client.call(&["SCAN", &cursor, "COUNT", "1000"])? else { bail!("SCAN gives a page") };
-        let [Value::Bulk(next), Value::Array(keys)] = &page[..] else { bail!("SCAN gives a cursor and keys") };
-        let mut touch = vec!["TOUCH"];
-        for key in keys {
-            let Value::Bulk(key) = key else { bail!("SCAN gives keys") };
-            touch.push(std::str::from_utf8(key)?);
-        }
-        if touch.len() > 1 {
-            client.call(&touch)?;
-        }
-        cursor = String::from_utf8_lossy(next).into_owned();
-        if cursor == "0" {
-            break;
-        }
-    }
-    client.call(&["CONFIG", "SET", "debug-tier-mode", "no"])?;
+    subject.node.client().call(&["CONFIG", "SET", "ram-limit", "1024"])?;
     let deadline = Instant::now() + PATIENCE;
     while subject.snapshot()?.tiering.context("no flash")?.values_in_ram > 0 {
         if Instant::now() > deadline {
@@ -189,6 +170,7 @@ fn chill(subject: &mut Subject) -> Result<()> {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
+    subject.node.client().call(&["CONFIG", "SET", "ram-limit", &ram.to_string()])?;
     Ok(())
 }
 
