@@ -462,10 +462,12 @@ impl Commands {
         if self.random.one_in(15) { self.any_key() } else { self.key(usual) }
     }
 
-    /// A key that no other type's commands write, now and then one of a wrong type.
+    /// A key that no other type's commands write, now and then a string.
     fn own_key(&mut self, prefix: char) -> Vec<u8> {
-        let prefix = if self.random.one_in(20) { 's' } else { prefix };
-        format!("{prefix}{}", self.random.below(self.keys)).into_bytes()
+        match self.random.below(20) {
+            0 => b"weight1".to_vec(),
+            _ => format!("{prefix}{}", self.random.below(self.keys)).into_bytes(),
+        }
     }
 
     pub fn any_key(&mut self) -> Vec<u8> {
