@@ -1,6 +1,6 @@
 //! Owns what counts as the same reply. Never knows where replies come from.
 
-use crate::streams::{described, without_times};
+use crate::streams::{same_description, without_times};
 use crate::zsets::{sorted_scores, with_short_scores};
 use flintkv_tests::shown;
 use resp::client::{Value, parse_value};
@@ -125,7 +125,7 @@ fn value_difference(words: &[Vec<u8>], ours: &Value, theirs: &Value) -> Option<S
         ("OBJECT", "ENCODING") => {
             [ours, theirs].iter().all(|name| ["\"embstr\"", "\"raw\""].contains(&shown(name).as_str()))
         }
-        ("XINFO", _) => described(ours) == described(theirs),
+        ("XINFO", _) => same_description(ours, theirs),
         ("XPENDING", _) => without_times(ours) == without_times(theirs),
         // Of runs that are cut off Redis shows one more, made of what stands behind the string.
         ("ZRANDMEMBER", _) => {
