@@ -155,7 +155,9 @@ fn error_reply(lua: &Lua, args: MultiValue) -> Native {
         return one(error_table(lua, "ERR wrong number or type of arguments")?);
     };
     let text = text.as_bytes();
-    let text = text.strip_prefix(b"-").unwrap_or(&text).trim_ascii_end();
+    let text = stack::until_nul(text.strip_prefix(b"-").unwrap_or(&text));
+    let end = text.iter().rposition(|byte| !matches!(byte, b'\r' | b'\n')).map_or(0, |last| last + 1);
+    let text = &text[..end];
     let coded = if text.contains(&b' ') { text.to_vec() } else { [b"ERR ", text].concat() };
     one(error_table(lua, coded)?)
 }

@@ -297,6 +297,11 @@ unsafe fn text<'s>(state: *mut lua_State, at: c_int) -> &'s [u8] {
     }
 }
 
+/// What Redis takes for a C string ends at the first NUL.
+pub fn until_nul(text: &[u8]) -> &[u8] {
+    text.split(|&byte| byte == 0).next().unwrap_or_default()
+}
+
 /// Pushes a field of the table on top. Whether it is of the type; if not it is popped again.
 unsafe fn get(state: *mut lua_State, name: &CStr, wanted: c_int) -> bool {
     // SAFETY: the caller has made room.
@@ -316,10 +321,10 @@ unsafe fn write_table(state: *mut lua_State, out: &mut Out<'_>, proto: Proto, de
     unsafe {
         let top = ffi::lua_gettop(state);
         if get(state, c"err", ffi::LUA_TSTRING) {
-            out.error_bytes(text(state, -1));
+            out.error_bytes(until_nul(text(state, -1)));
         } else if get(state, c"ok", ffi::LUA_TSTRING) {
             out.raw(b"+");
-            for (at, piece) in text(state, -1).split(|byte| matches!(byte, b'\r' | b'\n')).enumerate() {
+            for (at, piece) in until_nul(text(state, -1)).split(|byte| matches!(byte, b'\r' | b'\n')).enumerate() {
                 out.raw(if at == 0 { b"" } else { b" " });
                 out.raw(piece);
             }
