@@ -176,7 +176,10 @@ impl Outbox {
                 return 0;
             }
             if inner.by_task {
-                self.hand_over(&inner);
+                // The task may have taken everything before this worker came to it: then it must not be left holding.
+                if !inner.queue.is_empty() {
+                    self.hand_over(&inner);
+                }
                 return 0;
             }
             (std::mem::take(&mut inner.queue), std::mem::take(&mut inner.sent))
@@ -297,6 +300,18 @@ mod tests {
         let outbox = Outbox { inner: Mutex::new(Inner { by_task: true, ..Inner::default() }), ..Outbox::default() };
         assert_eq!(put(&outbox, "m"), Put::List);
         assert!(!outbox.wants_task());
+        assert_eq!(flush(&outbox, &mut 9), "");
+        assert!(outbox.wants_task());
+    }
+
+    /// It had a reply to send when the message came, and took it along: no later message may wait for a task that sleeps.
+    #[test]
+    fn one_that_is_written_by_its_task_sleeps_with_nothing_to_send() {
+        let outbox = Outbox { inner: Mutex::new(Inner { by_task: true, ..Inner::default() }), ..Outbox::default() };
+        assert_eq!(put(&outbox, "m"), Put::List);
+        assert!(outbox.refill(&mut Vec::new()) && !outbox.refill(&mut Vec::new()));
+        assert_eq!(flush(&outbox, &mut 9), "");
+        assert_eq!(put(&outbox, "n"), Put::List);
         assert_eq!(flush(&outbox, &mut 9), "");
         assert!(outbox.wants_task());
     }
