@@ -47,7 +47,7 @@ cargo_tests() {
         [ "$f" -gt 0 ] || failed=$((failed + 1))
         failures+=("cargo test")
         # Which tests, and why: the end of a long output is what people read.
-        grep -E '^(test .*FAILED|thread .* panicked at|error(\[|:))' -A 2 "$log" | tail -n 60 >"$broken"
+        grep -aE '^(test .*FAILED|thread .* panicked at|error(\[|:))' -A 2 "$log" | tail -n 60 >"$broken"
     fi
 }
 
@@ -62,7 +62,7 @@ for script in tests/*/run.sh; do
     [ -x "$script" ] || continue
     step "$script" "$script"
 done
-step "fuzz" scripts/fuzz.sh "${FUZZ_SECONDS:-20}"
+step "fuzz" scripts/fuzz.sh "${FUZZ_SECONDS:-15}"
 
 echo
 cat "$broken"

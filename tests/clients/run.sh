@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Client libraries as applications use them, against FlintKV in its three forms: all values in RAM; a RAM limit so small
-# that most values are on flash; every value on flash after every command.
+# Client libraries as applications use them, against FlintKV in two forms: all values in RAM; a RAM limit so small
+# that most values are on flash. A third, `cold`, waits for the setting debug-tier-mode.
 #
 #   tests/clients/run.sh [PROGRAM ...]     programs are the folders here; all of them without arguments
 #   CLIENTS_FORMS="ram flash cold redis"   forms to run; `redis` is Debian's redis-server, which proves the programs
@@ -20,7 +20,7 @@ cd "$(dirname "$0")"
 root="$(realpath ../..)"
 flintkv="${FLINTKV:-$root/target/debug/flintkv}"
 kept="${CLIENTS_DIR:-${CARGO_TARGET_DIR:-$root/target}/clients}"
-forms="${CLIENTS_FORMS:-ram flash cold}"
+forms="${CLIENTS_FORMS:-ram flash}"
 programs=("$@")
 [ "${#programs[@]}" -gt 0 ] || for run in */run; do programs+=("${run%/run}"); done
 [ -x "$flintkv" ] || { echo "no binary at $flintkv: cargo build, or set FLINTKV" >&2; exit 1; }

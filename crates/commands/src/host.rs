@@ -35,6 +35,8 @@ pub trait Scripting {
 pub trait Host: Scripting {
     /// Wall clock, microseconds since 1970.
     fn time_us(&self) -> u64;
+    /// The second since 1970 in which the server started.
+    fn started_s(&self) -> u64;
 
     // --- access
     fn access(&self) -> &dyn Access;

@@ -92,10 +92,10 @@ pub const ROWS: &[Row] = &[
         flags: FIRM,
         acl: &[Acl::Admin, Acl::Fast, Acl::Dangerous],
         since: "1.0.0",
-        summary: "Gives the second since 1970 when the dataset was last saved; 0: never.",
+        summary: "Gives the second since 1970 when the dataset was last saved: as nothing is saved, when the server started.",
         examples: &[starts("LASTSAVE", "(integer) ")],
         run: |cx| {
-            cx.out.int(0);
+            cx.out.int(cx.server.started_s() as i64);
             Ok(())
         },
         ..BASE

@@ -16,6 +16,10 @@ use std::time::Duration;
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
 impl Host for Worker {
+    fn started_s(&self) -> u64 {
+        self.node.started_s
+    }
+
     fn time_us(&self) -> u64 {
         Worker::time_us(self)
     }

@@ -238,7 +238,7 @@ fn memory(facts: &Facts<'_>, text: &mut Text) {
 }
 
 /// Flash holds no data across restarts yet: nothing is saved, and nothing is being saved.
-fn persistence(_: &Facts<'_>, text: &mut Text) {
+fn persistence(facts: &Facts<'_>, text: &mut Text) {
     text.lines(&[
         ("loading", &0),
         ("async_loading", &0),
@@ -249,7 +249,7 @@ fn persistence(_: &Facts<'_>, text: &mut Text) {
         ("current_save_keys_total", &0),
         ("rdb_changes_since_last_save", &0),
         ("rdb_bgsave_in_progress", &0),
-        ("rdb_last_save_time", &0),
+        ("rdb_last_save_time", &facts.node.started_s),
         ("rdb_last_bgsave_status", &"ok"),
         ("rdb_last_bgsave_time_sec", &-1),
         ("rdb_current_bgsave_time_sec", &-1),

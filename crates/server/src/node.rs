@@ -36,6 +36,8 @@ pub struct Node {
     /// One per worker.
     pub posts: Vec<Post>,
     pub started: Instant,
+    /// The second since 1970 of that moment.
+    pub started_s: u64,
     /// Forty hexadecimal digits, new at every start.
     pub run_id: String,
     /// `io_uring` or `threads`; empty without flash.

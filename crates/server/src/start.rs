@@ -97,6 +97,7 @@ pub fn run(config_store: Arc<ConfigStore>) -> io::Result<()> {
         latency_events: LatencyEvents::default(),
         posts,
         started: Instant::now(),
+        started_s: wall_ms() / 1000,
         run_id: (0..3).map(|_| format!("{:016x}", random())).collect::<String>()[..40].to_owned(),
         flash_driver: OnceLock::new(),
         clients_cap: AtomicUsize::new(clients_cap),

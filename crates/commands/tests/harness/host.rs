@@ -59,6 +59,9 @@ impl Host for NoServer {
     fn debug_allowed(&self, _: &Session) -> bool {
         no_server()
     }
+    fn started_s(&self) -> u64 {
+        no_server()
+    }
     fn client_list(&self, _: &Session, _: &ClientFilter) -> String {
         no_server()
     }
