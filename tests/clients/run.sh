@@ -60,13 +60,14 @@ listens() {
 start() {
     local form="$1" dir="$2" port tls_port
     port="$(free_port)" tls_port="$(free_port)"
-    local command=("$flintkv" server)
+    # More workers than a program has connections in most stories: those of a worker wait while it runs a script.
+    local command=("$flintkv" server --io-threads 4)
     local options=(--port "$port" --unixsocket "$dir/socket" --dir "$dir" --save ""
         --tls-port "$tls_port" --tls-cert-file "$certs/server.crt" --tls-key-file "$certs/server.key"
         --tls-ca-cert-file "$certs/ca.crt")
     case "$form" in
         ram) ;;
-        flash) options+=(--flash-path "$dir/flash" --memory-limit 512mb --ram-limit 24mb --io-threads 2
+        flash) options+=(--flash-path "$dir/flash" --memory-limit 512mb --ram-limit 24mb
             --flash-segment-size 1mb) ;;
         cold) options+=(--flash-path "$dir/flash" --memory-limit 1gb --ram-limit 256mb --debug-tier-mode cold) ;;
         redis) command=(redis-server) ;;
