@@ -12,6 +12,8 @@ command -v openssl >/dev/null || packages+=(openssl)
 python3 -c 'import ensurepip, venv' 2>/dev/null || packages+=(python3 python3-venv)
 { command -v node && command -v npm; } >/dev/null || packages+=(nodejs npm)
 command -v go >/dev/null || packages+=(golang-go)
+command -v javac >/dev/null || packages+=(default-jdk-headless)
+command -v mvn >/dev/null || packages+=(maven)
 
 if [ "${#packages[@]}" -gt 0 ]; then
     if ! command -v apt-get >/dev/null; then

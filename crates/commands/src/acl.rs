@@ -1,10 +1,10 @@
 //! Owns the commands about users. Never knows how rules are kept or checked: that is the host's.
 
-use crate::connection::{BASE as CONNECTION, help, is, only_here, starts, unknown_subcommand, wrong_subcommand};
+use crate::connection::{BASE as CONNECTION, help, unknown_subcommand, wrong_subcommand};
 use crate::cx::{Cx, Run, Stop};
 use crate::host::{AclDenial, AclSelector};
 use crate::number;
-use crate::row::{Acl, CATEGORIES, Flag, Group, Row, categories, category_name};
+use crate::row::{Acl, CATEGORIES, Flag, Group, Row, categories, category_name, is, only_here, starts};
 use crate::table;
 use resp::reply::Out;
 

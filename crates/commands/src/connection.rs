@@ -4,7 +4,7 @@
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
 use crate::host::{ClientFilter, ClientKind, Pause, Unblock};
 use crate::number;
-use crate::row::{Access, Acl, Channels, Example, Expect, Flag, Group, Keys, Row, Values};
+use crate::row::{Access, Acl, Channels, Flag, Group, Keys, Row, Values, is, only_here, starts};
 use crate::session::Reply;
 use resp::reply::Proto;
 
@@ -30,18 +30,6 @@ pub(crate) const BASE: Row = Row {
 
 pub(crate) fn nothing(_: &mut Cx<'_>) -> Run {
     unreachable!("every row names its handler")
-}
-
-pub(crate) const fn is(command: &'static str, reply: &'static str) -> Example {
-    Example { command, reply: Expect::Is(reply) }
-}
-
-pub(crate) const fn starts(command: &'static str, reply: &'static str) -> Example {
-    Example { command, reply: Expect::Starts(reply) }
-}
-
-pub(crate) const fn only_here(command: &'static str, reply: &'static str) -> Example {
-    Example { command, reply: Expect::OnlyHere(reply) }
 }
 
 const HANDSHAKE: &[Flag] = &[Flag::Noscript, Flag::Loading, Flag::Stale, Flag::Fast, Flag::NoAuth, Flag::AllowBusy];

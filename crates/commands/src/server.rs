@@ -8,9 +8,9 @@ mod command;
 mod debug;
 mod monitor;
 
-use crate::connection::{help, is, nothing, only_here, starts, unknown_subcommand};
+use crate::connection::{help, nothing, unknown_subcommand};
 use crate::cx::{Cx, Run, SYNTAX, Stop};
-use crate::row::{Access, Acl, Channels, Flag, Group, Keys, Row, Values};
+use crate::row::{Access, Acl, Channels, Flag, Group, Keys, Row, Values, is, only_here, starts};
 
 /// What is the same in most rows of this file.
 const BASE: Row = Row {

@@ -2,10 +2,10 @@
 //! in a row.
 
 use super::{BASE, WATCH};
-use crate::connection::{help, is, only_here, starts, unknown_subcommand};
+use crate::connection::{help, unknown_subcommand};
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
 use crate::glob;
-use crate::row::{Acl, Flag, Group, Keys, Row, Use, categories};
+use crate::row::{Acl, Flag, Group, Keys, Row, Use, categories, is, only_here, starts};
 use crate::table;
 use resp::reply::Out;
 

@@ -1,11 +1,11 @@
 //! Owns the commands that watch: MEMORY, SLOWLOG, LATENCY. Never measures anything itself.
 
 use super::{ADMIN, ADMIN_ACL, BASE, WATCH};
-use crate::connection::{help, is, only_here, starts};
+use crate::connection::help;
 use crate::cx::{Cx, NOT_INTEGER, Run, SYNTAX, Stop};
 use crate::host::MemoryFigures;
 use crate::number;
-use crate::row::{Access, Acl, Flag, Keys, Row, Use, Values};
+use crate::row::{Access, Acl, Flag, Keys, Row, Use, Values, is, only_here, starts};
 
 pub(super) const MEMORY: &[Row] = &[
     Row {

@@ -8,7 +8,7 @@ use crate::row::{Access, Acl, Flag, Keys, Row, Use, is};
 use resp::Proto;
 use resp::reply::Out;
 use smallvec::SmallVec;
-use store::{Class, Cold, Kind, Wants};
+use store::{Class, Kind, Wants};
 use value::stream::{Group, Id, Order, Stream};
 
 pub const ROWS: &[Row] = &[
@@ -185,17 +185,8 @@ fn xread(cx: &mut Cx<'_>) -> Run {
     let request = Request::parse(args, false, cx.ks.now_ms())?;
     let mut after: SmallVec<[Id; 8]> = SmallVec::new();
     let mut rewritten = Vec::new();
-    let mut cold = false;
-    for (at, key) in keys.iter().enumerate() {
-        // The first cold key does not end the walk: all that are cold are then read at once.
-        let found = match cx.ks.get(key) {
-            Ok(value) if !cold => stream(value)?,
-            Ok(_) => continue,
-            Err(Cold) => {
-                cold = true;
-                continue;
-            }
-        };
+    for (at, value) in cx.ks.get_all(keys)?.into_iter().enumerate() {
+        let found = stream(value)?;
         let id_at = request.ids_at + at;
         after.push(match &args[id_at] {
             b"$" => {
@@ -211,9 +202,6 @@ fn xread(cx: &mut Cx<'_>) -> Run {
             }
             id => ids::strict(id, 0)?,
         });
-    }
-    if cold {
-        return Err(Stop::Cold);
     }
     let out = &mut cx.out;
     let before = out.len();
@@ -276,23 +264,12 @@ fn xreadgroup(cx: &mut Cx<'_>) -> Run {
     let now_ms = cx.ks.now_ms();
     let request = Request::parse(args, true, now_ms)?;
     let mut asked: SmallVec<[Asks; 8]> = SmallVec::new();
-    let mut cold = false;
-    for (at, key) in keys.iter().enumerate() {
-        let found = match cx.ks.get(key) {
-            Ok(value) if !cold => stream(value)?,
-            Ok(_) => continue,
-            Err(Cold) => {
-                cold = true;
-                continue;
-            }
-        };
+    for (at, (key, value)) in keys.iter().zip(cx.ks.get_all(keys)?).enumerate() {
+        let found = stream(value)?;
         if found.is_none_or(|stream| stream.group(request.group).is_none()) {
             return Err(no_group_to_read(key.name, request.group));
         }
         asked.push(asks(&args[request.ids_at + at])?);
-    }
-    if cold {
-        return Err(Stop::Cold);
     }
     let out = &mut cx.out;
     let before = out.len();
