@@ -526,7 +526,7 @@ pub(crate) fn put_packed<'a, B: Buffer>(
 }
 
 fn unpacked(bytes: &[u8]) -> Table {
-    let mut table = Table::with_room(packed::len(bytes));
+    let mut table = Table::new();
     put_table(&mut table, packed::iter(bytes));
     table
 }

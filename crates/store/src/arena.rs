@@ -171,6 +171,7 @@ pub struct Arena {
     pool: Mutex<Pool>,
     /// Resident bytes of empty slabs.
     spare: AtomicUsize,
+    /// Of objects too large for a slab, and of boxed values.
     large: AtomicUsize,
     /// Slabs marked for evacuation that still hold objects.
     evacuating: AtomicUsize,
@@ -223,6 +224,11 @@ impl Arena {
     /// Resident bytes of slabs that have at least one object, and of large objects.
     pub fn slab_bytes(&self) -> usize {
         self.lines.iter().map(|line| line.held.load(Relaxed)).sum::<usize>() + self.large.load(Relaxed)
+    }
+
+    /// Memory of a boxed value, which lies outside: so many bytes more, or less.
+    pub fn count_boxed(&self, by: isize) {
+        self.large.fetch_add(by as usize, Relaxed);
     }
 
     /// Memory for `bytes` ≥ 2, aligned to 8, uninitialised. Used and freed under the lock of `stripe` only.

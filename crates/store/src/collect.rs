@@ -9,6 +9,7 @@ use crate::io::{Done, Op, OpKind, PageBuf};
 use crate::lane::{Flight, Lane, RecordKind, WRITES_IN_FLIGHT_MAX};
 use crate::listen::Class;
 use crate::page::{Page, Record, scan};
+use crate::parts::{PartName, number_of_place};
 use crate::segment::{Stream, Unit};
 use crate::store::expire;
 use std::sync::atomic::Ordering::Relaxed;
@@ -200,10 +201,15 @@ impl Lane {
         let place = place_of(number, pages);
         page.for_each(&|id| store.dictionary(id), &mut self.scratch, &mut |record| {
             let hash = store.hasher.hash(record.key);
-            let live = {
-                let mut stripe = store.stripe(hash.stripe());
-                let table = &stripe.database_mut(record.db).table;
-                table.find(hash.high, |word| points_to(word, hash, place)).is_some()
+            let live = match part_name(record.kind, record.key) {
+                Some(name) => {
+                    store.with_split(name.id, |value| value.has_copy(name.number, number_of_place(place))) == Some(true)
+                }
+                None => {
+                    let mut stripe = store.stripe(hash.stripe());
+                    let table = &stripe.database_mut(record.db).table;
+                    table.find(hash.high, |word| points_to(word, hash, place)).is_some()
+                }
             };
             // A key demoted twice into one page: only the later record is its value.
             let older = backlog[begin..].iter().position(|other| other.hash == hash && other.uid == record.db);
@@ -236,7 +242,15 @@ impl Lane {
     fn relocate(&mut self, record: &Gathered, evict: bool) -> bool {
         let store = self.store.clone();
         let place = place_of(record.page, record.pages);
-        {
+        let part = part_name(record.kind, &record.bytes[..record.key]);
+        if let Some(name) = part {
+            if evict && store.evict_split(name.id) {
+                return true;
+            }
+            if store.with_split(name.id, |value| value.has_copy(name.number, number_of_place(place))) != Some(true) {
+                return true;
+            }
+        } else {
             let mut stripe = store.stripe(record.hash.stripe());
             let database = stripe.database_mut(record.uid);
             let found = database.table.find(record.hash.high, |word| points_to(word, record.hash, place));
@@ -271,11 +285,16 @@ impl Lane {
             uid: record.uid,
             kind: kind.kind,
             expiry: record.expiry,
-            origin: Origin::Flash(place),
+            origin: part.map_or(Origin::Flash(place), |name| Origin::FlashPart { name, from: place }),
         };
         match self.add(Stream::Relocated, copied, item) {
             Verdict::Taken => true,
             Verdict::Stop | Verdict::Keep => false,
         }
     }
+}
+
+/// Whose part a record is, if it is one.
+fn part_name(kind: u8, key: &[u8]) -> Option<PartName> {
+    RecordKind::from_byte(kind).filter(|kind| kind.part).and_then(|_| PartName::from_bytes(key))
 }

@@ -9,10 +9,11 @@ use crate::keyspace::Named;
 use crate::lane::{ReadError, RecordKind};
 use crate::object::{Object, Parts};
 use crate::page::{Page, Record, Scratch};
+use crate::parts::{PARTS_UID, PartName, number_of_place, place_of_number};
 use crate::store::{Database, Store, expire};
-use crate::word::Word;
+use crate::word::{Place, Word};
 use std::sync::Arc;
-use value::Boxed;
+use value::{AbsentPart, Boxed};
 
 /// Reads the value of a cold entry into RAM. Returns the object's address if RAM is full, so that it should leave again
 /// after the command; the entry is gone if it had expired.
@@ -68,6 +69,48 @@ fn object(store: &Store, key: &Key<'_>, record: &Record<'_>, word: Word, now_ms:
         }
         false => Object::new(&store.arena, &parts, &[record.value]),
     })
+}
+
+/// Reads a part of a value, whose stripe is locked, into RAM.
+pub(crate) fn install_part(store: &Store, value: &mut Boxed, part: AbsentPart) -> Result<(), ReadError> {
+    let Some(id) = value.shelf_id() else { return Ok(()) };
+    let (name, place) = (PartName { id, number: part.number }, place_of_number(part.place));
+    let word = Word::cold(KeyHash { high: 0, low: 0, slot: 0 }, place, value.kind(), false, false);
+    read(store, word, |page, scratch| {
+        let bytes = part_bytes(store, page, name, scratch)?;
+        value.fill(part.number, part.place, bytes).map_err(|_| ReadError::Missing)
+    })?;
+    store.counters.add(Counter::FlashValueReads, 1);
+    Ok(())
+}
+
+/// Puts a part that was read from `place` into RAM, if it still is there.
+pub(crate) fn fill_part(
+    store: &Store,
+    page: &Page<'_>,
+    name: PartName,
+    place: Place,
+    scratch: &mut Scratch,
+) -> Result<(), ReadError> {
+    let bytes = part_bytes(store, page, name, scratch)?;
+    let filled = store.with_split(name.id, |value| value.fill(name.number, number_of_place(place), bytes));
+    store.counters.add(Counter::FlashValueReads, 1);
+    filled.unwrap_or(Ok(())).map_err(|_| ReadError::Missing)
+}
+
+fn part_bytes<'s, 'b: 's>(
+    store: &Store,
+    page: &Page<'b>,
+    name: PartName,
+    scratch: &'s mut Scratch,
+) -> Result<&'s [u8], ReadError> {
+    let name = name.to_bytes();
+    let hash = store.hasher.hash(&name);
+    let record = page
+        .find(hash.high, PARTS_UID, &name, &|id| store.dictionary(id), scratch)
+        .map_err(ReadError::Corrupt)?
+        .ok_or(ReadError::Missing)?;
+    Ok(record.value)
 }
 
 /// The name of a cold entry's key.

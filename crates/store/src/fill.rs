@@ -3,12 +3,13 @@
 //! write loses nothing.
 
 use crate::counters::Counter;
-use crate::hand::{Verdict, Victim};
+use crate::hand::{Verdict, Victim, Writer};
 use crate::hash::KeyHash;
 use crate::io::{Done, Op, OpKind, PAGE_BYTES, PageBuf};
 use crate::lane::{Flight, Lane, RecordKind, WRITES_IN_FLIGHT_MAX};
 use crate::object::Object;
 use crate::page::{Codec, DICTIONARY_BYTES, PageBuilder, Placed, Push, Record, Trainer, step_of};
+use crate::parts::{PARTS_UID, PartName, number_of_place};
 use crate::segment::{Stream, Unit};
 use crate::store::Store;
 use crate::word::{Place, Word};
@@ -30,6 +31,11 @@ const ZSTD_LEVEL: i32 = 3;
 static SEQUENCE: AtomicU64 = AtomicU64::new(1);
 static WRITE_NUMBER: AtomicU32 = AtomicU32::new(1);
 
+/// A number for a write, by which what it copies is marked.
+pub(crate) fn write_number() -> u32 {
+    WRITE_NUMBER.fetch_add(1, Relaxed) & 0xff_ffff
+}
+
 /// A record of a unit that is being filled or written, by its tag.
 pub(crate) struct Item {
     pub hash: KeyHash,
@@ -44,6 +50,10 @@ pub(crate) enum Origin {
     Ram { address: usize, write: u32, bytes: usize },
     /// A record of the segment being collected.
     Flash(Place),
+    /// A dirty part of a value, of so many bytes.
+    Part { name: PartName, write: u32, bytes: usize },
+    /// A part's record in the segment being collected.
+    FlashPart { name: PartName, from: Place },
 }
 
 #[derive(Default)]
@@ -88,9 +98,8 @@ impl Filling {
     }
 }
 
-impl Lane {
-    /// Copies a dirty victim into the unit being filled. Its stripe is locked.
-    pub(crate) fn demote(&mut self, victim: Victim) -> Verdict {
+impl Writer for Lane {
+    fn value(&mut self, victim: Victim) -> Verdict {
         let Victim { hash, uid, object, has_expiry } = victim;
         if self.fill[0].in_flight >= WRITES_IN_FLIGHT_MAX {
             return Verdict::Stop;
@@ -104,7 +113,7 @@ impl Lane {
             }
             None => object.inline().expect("not boxed"),
         };
-        let tag = RecordKind { kind: object.kind(), boxed: object.is_boxed(), raw: object.is_raw() };
+        let tag = RecordKind { kind: object.kind(), boxed: object.is_boxed(), raw: object.is_raw(), part: false };
         let record = Record {
             key: object.key(),
             value,
@@ -114,8 +123,8 @@ impl Lane {
             seq: 0,
             hash: hash.high,
         };
-        let bytes = crate::arena::rounded(object.bytes());
-        let write = WRITE_NUMBER.fetch_add(1, Relaxed) & 0xff_ffff;
+        let bytes = object.ram_bytes();
+        let write = write_number();
         let item = Item {
             hash,
             uid,
@@ -127,17 +136,48 @@ impl Lane {
         let verdict = self.add(Stream::Fresh, record, item);
         if matches!(verdict, Verdict::Taken) {
             object.begin_write(write);
-            self.store.tier.writing.fetch_add(bytes, Relaxed);
-            let fill = &mut self.fill[0];
-            fill.ram_bytes += bytes;
-            fill.idle_since_ms = self.now_ms;
-            let ram_bytes_max = UNIT_RAM_BYTES_MAX.min(self.store.tier.budget() / UNIT_BUDGET_PART);
-            if fill.items.len() >= UNIT_ITEMS_MAX || fill.ram_bytes >= ram_bytes_max {
-                self.finish_unit(Stream::Fresh);
-            }
+            self.taken(bytes);
         }
         self.fill[0].encoded = encoded;
         verdict
+    }
+
+    fn part(&mut self, name: PartName, write: u32, kind: Kind, value: &[u8]) -> Verdict {
+        if self.fill[0].in_flight >= WRITES_IN_FLIGHT_MAX {
+            return Verdict::Stop;
+        }
+        let key = name.to_bytes();
+        let hash = self.store.hasher.hash(&key);
+        let record = Record {
+            key: &key,
+            value,
+            kind: RecordKind::part(kind).to_byte(),
+            db: PARTS_UID,
+            expiry_ms: None,
+            seq: 0,
+            hash: hash.high,
+        };
+        let bytes = value.len();
+        let item = Item { hash, uid: PARTS_UID, kind, expiry: None, origin: Origin::Part { name, write, bytes } };
+        let verdict = self.add(Stream::Fresh, record, item);
+        if matches!(verdict, Verdict::Taken) {
+            self.taken(bytes);
+        }
+        verdict
+    }
+}
+
+impl Lane {
+    /// So many bytes of RAM are on their way to flash.
+    fn taken(&mut self, bytes: usize) {
+        self.store.tier.writing.fetch_add(bytes, Relaxed);
+        let fill = &mut self.fill[0];
+        fill.ram_bytes += bytes;
+        fill.idle_since_ms = self.now_ms;
+        let ram_bytes_max = UNIT_RAM_BYTES_MAX.min(self.store.tier.budget() / UNIT_BUDGET_PART);
+        if fill.items.len() >= UNIT_ITEMS_MAX || fill.ram_bytes >= ram_bytes_max {
+            self.finish_unit(Stream::Fresh);
+        }
     }
 
     /// Adds a record to the stream's unit, beginning and finishing units as needed. A record with `seq` 0 gets the
@@ -285,10 +325,28 @@ impl Lane {
     fn settle(&mut self, item: &Item, place: Place) {
         let store = &self.store;
         store.segments.wrote(place, item.expiry);
-        let mut stripe = store.stripe(item.hash.stripe());
-        let database = stripe.database_mut(item.uid);
         match item.origin {
+            Origin::Part { name, write, bytes } => {
+                store.tier.writing.fetch_sub(bytes, Relaxed);
+                store.with_split(name.id, |value| {
+                    if value.part_written(name.number, write, number_of_place(place)) {
+                        store.segments.born(place);
+                        store.counters.add(Counter::DemotionsWritten, 1);
+                    }
+                });
+            }
+            Origin::FlashPart { name, from } => {
+                store.with_split(name.id, |value| {
+                    if value.copy_moved(name.number, number_of_place(from), number_of_place(place)) {
+                        store.segments.died(from);
+                        store.segments.born(place);
+                        store.counters.add(Counter::RelocatedRecords, 1);
+                    }
+                });
+            }
             Origin::Ram { address, write, bytes } => {
+                let mut stripe = store.stripe(item.hash.stripe());
+                let database = stripe.database_mut(item.uid);
                 store.tier.writing.fetch_sub(bytes, Relaxed);
                 let Some(slot) = database.find_address(item.hash.high, address) else {
                     return;
@@ -316,6 +374,8 @@ impl Lane {
                 *database.table.word_mut(slot) = word.with_address(object.address()).with_dirty(false);
             }
             Origin::Flash(from) => {
+                let mut stripe = store.stripe(item.hash.stripe());
+                let database = stripe.database_mut(item.uid);
                 let found = database.table.find(item.hash.high, |word| points_to(word, item.hash, from));
                 let Some(slot) = found else { return };
                 let word = database.table.word(slot);
@@ -337,8 +397,14 @@ impl Lane {
     /// where it was.
     fn unwritten(&mut self, item: &Item) {
         let store = &self.store;
-        let Origin::Ram { address, write, bytes } = item.origin else {
-            return;
+        let (address, write, bytes) = match item.origin {
+            Origin::Ram { address, write, bytes } => (address, write, bytes),
+            Origin::Part { name, write, bytes } => {
+                store.tier.writing.fetch_sub(bytes, Relaxed);
+                store.with_split(name.id, |value| value.part_unwritten(name.number, write));
+                return;
+            }
+            Origin::Flash(_) | Origin::FlashPart { .. } => return,
         };
         store.tier.writing.fetch_sub(bytes, Relaxed);
         let mut stripe = store.stripe(item.hash.stripe());

@@ -6,13 +6,16 @@
 
 use crate::arena::{CELL_BYTES_MAX, Cells};
 use crate::counters::Counter;
+use crate::fill::write_number;
 use crate::hash::{KeyHash, STRIPES};
 use crate::index::Slot;
 use crate::listen::Class;
 use crate::object::Object;
+use crate::parts::PartName;
 use crate::store::{Store, Stripe, expire};
 use crate::word::Word;
 use std::sync::atomic::Ordering::Relaxed;
+use value::{Boxed, Fate, Kind};
 
 /// Where a sweep stands.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,21 +23,32 @@ pub(crate) struct Hand {
     stripe: usize,
     uid: u32,
     high: u64,
+    /// Of the value at `high`, when that moves in parts: the part to go on from.
+    part: u64,
     /// Stripes entered since something last left RAM.
     pub fruitless: usize,
     /// Leaves whose victims go alone, because most of what lay near the last one was in use.
     alone: u32,
 }
 
+/// Parts of one value that are looked at before others have their turn.
+const PARTS_MAX: usize = 256;
+
 /// After neighbours of which most were in use, so many leaves' victims go alone.
 const LEAVES_ALONE: u32 = 31;
 
-/// A dirty value that is to be written. The stripe is locked while the lane copies it.
+/// A dirty value that is to be written.
 pub(crate) struct Victim {
     pub hash: KeyHash,
     pub uid: u32,
     pub object: Object,
     pub has_expiry: bool,
+}
+
+/// What copies victims into the unit that is being filled: the lane. Their stripe is locked.
+pub(crate) trait Writer {
+    fn value(&mut self, victim: Victim) -> Verdict;
+    fn part(&mut self, name: PartName, write: u32, kind: Kind, bytes: &[u8]) -> Verdict;
 }
 
 /// The lane's answer to a victim.
@@ -54,15 +68,9 @@ pub(crate) struct Slice {
 
 impl Hand {
     /// Goes over at most one leaf for victims. What lies near the first dirty one is put into `near`, for
-    /// [`Hand::sweep_near`]; `write` is given those that have no neighbours. Without flash neither is done, and
+    /// [`Hand::sweep_near`]; `writer` is given those that have no neighbours. Without flash neither is done, and
     /// victims are evicted by the policy.
-    pub fn sweep_leaf(
-        &mut self,
-        store: &Store,
-        now_ms: u64,
-        near: &mut Cells,
-        write: &mut dyn FnMut(Victim) -> Verdict,
-    ) -> Slice {
+    pub fn sweep_leaf(&mut self, store: &Store, now_ms: u64, near: &mut Cells, writer: &mut dyn Writer) -> Slice {
         near.clear();
         let alone = self.alone > 0;
         self.alone = self.alone.saturating_sub(1);
@@ -77,15 +85,39 @@ impl Hand {
         let slot = (self.stripe * (crate::hash::SLOTS / STRIPES)) as u16;
         let policy = store.tier.policy();
         let mut chilled = 0;
+        let mut unfinished = false;
         let mut gone: Vec<u64> = Vec::new();
         let (entries, next) = database.table.leaf_at_mut(self.high);
-        for entry in entries.iter_mut() {
+        let from = std::mem::take(&mut self.part);
+        for entry in entries.iter_mut().filter(|entry| entry.high >= self.high) {
             let word = entry.word;
             if !word.is_hot() {
                 entry.word = word.with_referenced(false);
                 continue;
             }
             let object = Object::from_address(word.address());
+            if let Some(value) = object.boxed_mut().filter(|value| word.is_dirty() && store.moves_in_parts(value)) {
+                let expired = word.has_expiry() && object.expiry().is_some_and(|expiry| expiry <= now_ms);
+                if expired {
+                    gone.push(word.0);
+                    continue;
+                }
+                let id = store.split(value, store.hasher.hash(object.key()), self.uid);
+                let from = if entry.high == self.high { from } else { 0 };
+                let swept = sweep_parts(store, id, value, from, writer);
+                object.account(&store.arena);
+                slice.freed += swept.freed;
+                if swept.written || swept.freed > 0 {
+                    self.fruitless = 0;
+                }
+                slice.stopped = swept.stopped;
+                if let Some(next) = swept.next {
+                    (self.high, self.part) = (entry.high, next);
+                    unfinished = true;
+                    break;
+                }
+                continue;
+            }
             if word.frequency() > 0 {
                 entry.word = word.with_frequency(word.frequency() - 1);
                 continue;
@@ -97,7 +129,7 @@ impl Hand {
                 gone.push(word.0);
                 continue;
             }
-            let bytes = crate::arena::rounded(object.bytes());
+            let bytes = object.ram_bytes();
             if !word.is_dirty() {
                 entry.word = Word(object.place().expect("a clean object knows its place"));
                 chilled += 1;
@@ -117,13 +149,13 @@ impl Hand {
             if near.is_empty() && !alone {
                 object.neighbours(&store.arena, near);
             }
-            if bytes <= CELL_BYTES_MAX && !near.is_empty() {
+            if crate::arena::rounded(object.bytes()) <= CELL_BYTES_MAX && !near.is_empty() {
                 // It goes with its neighbours, or with those of another victim, in the order of their addresses.
                 continue;
             }
             let hash = store.hasher.hash(object.key());
             debug_assert_eq!(hash.slot / 16, slot / 16);
-            match write(Victim { hash, uid: self.uid, object, has_expiry: word.has_expiry() }) {
+            match writer.value(Victim { hash, uid: self.uid, object, has_expiry: word.has_expiry() }) {
                 Verdict::Taken => self.fruitless = 0,
                 Verdict::Keep => entry.word = word.with_frequency(crate::word::FREQUENCY_MAX),
                 Verdict::Stop => {
@@ -151,7 +183,7 @@ impl Hand {
         if slice.freed > 0 {
             self.fruitless = 0;
         }
-        if !slice.stopped {
+        if !slice.stopped && !unfinished {
             match next {
                 Some(high) => self.high = high,
                 None => (self.uid, self.high) = (self.uid + 1, 0),
@@ -163,7 +195,7 @@ impl Hand {
     /// Sends to flash what lies near a victim of the last leaf and was not used either. Objects made one after the other
     /// lie one after the other: they belong together more often than those whose hashes do, so their pages
     /// compress better, and their slab is freed as a whole.
-    pub fn sweep_near(&mut self, store: &Store, near: &Cells, write: &mut dyn FnMut(Victim) -> Verdict) -> Slice {
+    pub fn sweep_near(&mut self, store: &Store, near: &Cells, writer: &mut dyn Writer) -> Slice {
         let mut slice = Slice { freed: 0, stopped: false };
         let (mut chilled, mut written, mut used) = (0, 0, 0);
         for &(cell, of) in near {
@@ -186,13 +218,16 @@ impl Hand {
                 used += 1;
                 continue;
             }
+            if word.is_dirty() && object.boxed().is_some_and(|value| store.moves_in_parts(value)) {
+                continue;
+            }
             if !word.is_dirty() {
-                slice.freed += crate::arena::rounded(object.bytes());
+                slice.freed += object.ram_bytes();
                 database.chill(store, slot, Word(object.place().expect("a clean object knows its place")));
                 chilled += 1;
                 continue;
             }
-            match write(Victim { hash, uid, object, has_expiry: word.has_expiry() }) {
+            match writer.value(Victim { hash, uid, object, has_expiry: word.has_expiry() }) {
                 Verdict::Taken => written += 1,
                 Verdict::Keep => *database.table.word_mut(slot) = word.with_frequency(crate::word::FREQUENCY_MAX),
                 Verdict::Stop => {
@@ -286,6 +321,31 @@ impl Hand {
         (self.uid, self.high) = (0, 0);
         self.fruitless += 1;
     }
+}
+
+struct SweptParts {
+    next: Option<u64>,
+    freed: usize,
+    written: bool,
+    stopped: bool,
+}
+
+/// Goes over some parts of a value: those on flash too leave RAM, others are written.
+fn sweep_parts(store: &Store, id: u64, value: &mut Boxed, from: u64, writer: &mut dyn Writer) -> SweptParts {
+    let (kind, mut written) = (value.kind(), false);
+    let swept = value.sweep(from, PARTS_MAX, &mut |number, bytes| {
+        let write = write_number();
+        match writer.part(PartName { id, number }, write, kind, bytes) {
+            Verdict::Taken => {
+                written = true;
+                Fate::Written(write)
+            }
+            Verdict::Keep => Fate::Stays,
+            Verdict::Stop => Fate::Stop,
+        }
+    });
+    store.counters.add(Counter::DemotionsClean, swept.left as u64);
+    SweptParts { next: swept.next, freed: swept.freed, written, stopped: swept.stopped }
 }
 
 /// The entry that holds this object, which lies in a cell of the stripe.

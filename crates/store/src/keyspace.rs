@@ -11,6 +11,7 @@ use crate::lane::ReadError;
 use crate::listen::Class;
 pub use crate::object::Value;
 use crate::object::{Object, Parts};
+use crate::parts::{PartName, place_of_number};
 use crate::store::{Database, Store, Stripe, clean_place, expire};
 use crate::wait::Ready;
 use crate::word::Word;
@@ -19,7 +20,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use value::{Boxed, Buffer, Kind};
+use value::{Absent, AbsentPart, Boxed, Buffer, Kind};
 
 /// A value that is needed is on flash. What to read is in [`Resume::cold`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,12 +47,22 @@ pub struct ColdRead {
     pub(crate) word: Word,
     /// The key, when its value is wanted; `None` when only its name is (SCAN).
     pub(crate) name: Option<SmallVec<[u8; 40]>>,
+    /// A part of that key's value is wanted, not an entry's value.
+    pub(crate) part: Option<PartName>,
 }
 
 impl ColdRead {
     pub(crate) fn new(store: &Store, hash: KeyHash, uid: u32, word: Word, name: Option<&[u8]>) -> ColdRead {
         store.segments.reader_begins(word.place().page);
-        ColdRead { store, hash, uid, word, name: name.map(SmallVec::from_slice) }
+        ColdRead { store, hash, uid, word, name: name.map(SmallVec::from_slice), part: None }
+    }
+
+    /// Of a part of a value, whose key has this hash.
+    fn of_part(store: &Store, hash: KeyHash, uid: u32, kind: Kind, id: u64, part: AbsentPart) -> ColdRead {
+        let word = Word::cold(hash, place_of_number(part.place), kind, false, false);
+        let mut read = ColdRead::new(store, hash, uid, word, None);
+        read.part = Some(PartName { id, number: part.number });
+        read
     }
 
     pub(crate) fn identity(&self) -> Identity {
@@ -141,6 +152,10 @@ pub struct Inspect {
     pub expiry: Option<u64>,
 }
 
+/// Says what a command touches of a value in parts: those that are not in RAM are noted. Asked again when they are, for
+/// what one part says may name the next.
+pub type Want<'w> = &'w dyn Fn(&Boxed, &mut Absent);
+
 pub struct Keyspace<'s> {
     store: &'s Store,
     held: Held<'s>,
@@ -157,6 +172,8 @@ pub struct Keyspace<'s> {
     hits: u32,
     misses: u32,
     user_bytes: u64,
+    /// Boxed values that were changed: what they take is counted when the command has run.
+    edited: SmallVec<[(KeyHash, u32); 1]>,
     /// Keys not found, while somebody wants to hear of them.
     missed: Vec<Box<[u8]>>,
     pub resume: &'s mut Resume,
@@ -224,6 +241,7 @@ impl<'s> Keyspace<'s> {
             hits: 0,
             misses: 0,
             user_bytes: 0,
+            edited: SmallVec::new(),
             missed: Vec::new(),
             resume,
         }
@@ -378,9 +396,77 @@ impl<'s> Keyspace<'s> {
         Ok(())
     }
 
-    /// The key's object, unless it has expired.
+    /// The key's object with all of its value in RAM, unless it has expired.
     #[inline]
     fn look(&mut self, key: &Key<'_>) -> Result<Found, Cold> {
+        let found = self.look_for(key)?;
+        if let Found::Hot(_, object) = found
+            && object.boxed().is_some_and(|value| value.shelf_id().is_some())
+        {
+            self.bring_all(key, object)?;
+        }
+        Ok(found)
+    }
+
+    /// As [`Keyspace::look`], but only what a command touches of a value in parts has to be there: see [`Want`].
+    #[inline]
+    fn look_at(&mut self, key: &Key<'_>, want: Want<'_>) -> Result<Found, Cold> {
+        let found = self.look_for(key)?;
+        if let Found::Hot(_, object) = found
+            && object.boxed().is_some_and(|value| value.shelf_id().is_some())
+        {
+            self.bring(key, object, want)?;
+        }
+        Ok(found)
+    }
+
+    /// Everything, if RAM has room for it.
+    #[cold]
+    fn bring_all(&mut self, key: &Key<'_>, object: Object) -> Result<(), Cold> {
+        let mut absent = Absent::new();
+        object.boxed().expect("its caller looked").absent(&mut absent);
+        let bytes: usize = absent.iter().map(|part| part.bytes).sum();
+        if bytes > self.store.tier.budget() / 2 {
+            self.stopped = true;
+            self.resume.failed = Some(ReadError::NotWhole { bytes });
+            return Err(Cold);
+        }
+        self.bring(key, object, &|value, out| value.absent(out))
+    }
+
+    /// Notes the parts that are wanted and not in RAM, or reads them if that is how this command runs.
+    #[cold]
+    fn bring(&mut self, key: &Key<'_>, object: Object, want: Want<'_>) -> Result<(), Cold> {
+        let value = object.boxed_mut().expect("its caller looked");
+        // What one part says may name the next.
+        loop {
+            let mut absent = Absent::new();
+            want(value, &mut absent);
+            if absent.is_empty() {
+                object.account(&self.store.arena);
+                return Ok(());
+            }
+            if !self.at_once {
+                debug_assert!(!self.wrote, "a handler's reads come before its first write");
+                self.stopped = true;
+                let id = value.shelf_id().expect("its caller looked");
+                let of = |part| ColdRead::of_part(self.store, key.hash, self.uid, value.kind(), id, part);
+                self.resume.cold.extend(absent.into_iter().map(of));
+                return Err(Cold);
+            }
+            for part in absent {
+                if let Err(error) = direct::install_part(self.store, value, part) {
+                    self.stopped = true;
+                    self.resume.failed = Some(error);
+                    return Err(Cold);
+                }
+            }
+        }
+    }
+
+    /// The key's object as it is, unless it has expired.
+    #[inline]
+    fn look_for(&mut self, key: &Key<'_>) -> Result<Found, Cold> {
         let (store, now_ms, uid) = (self.store, self.now_ms, self.uid);
         let mut database = self.database(key);
         let Some(mut slot) = database.find(key) else {
@@ -404,6 +490,7 @@ impl<'s> Keyspace<'s> {
         }
         let due = |value: &Boxed| value.next_deadline().is_some_and(|at_ms| at_ms <= now_ms);
         if object.boxed().is_some_and(due) {
+            self.bring(key, object, &|value, out| value.want_due(now_ms, out))?;
             return Ok(self.expire_parts(key, slot, object));
         }
         Ok(Found::Hot(slot, object))
@@ -415,6 +502,7 @@ impl<'s> Keyspace<'s> {
     fn expire_parts(&mut self, key: &Key<'_>, slot: Slot, object: Object) -> Found {
         let (store, now_ms) = (self.store, self.now_ms);
         let is_empty = object.boxed_mut().is_some_and(|value| value.expire(now_ms));
+        object.account(&store.arena);
         self.modified(key);
         self.event(Class::HASH, "hexpired", key);
         if !is_empty {
@@ -448,7 +536,7 @@ impl<'s> Keyspace<'s> {
         if !word.is_hot() && !word.has_expiry() {
             return Ok(Some(Peek { kind: word.kind(), has_expiry: false }));
         }
-        Ok(match self.look(key)? {
+        Ok(match self.look_for(key)? {
             Found::Absent => None,
             Found::Hot(_, object) => Some(Peek { kind: object.kind(), has_expiry: word.has_expiry() }),
         })
@@ -464,7 +552,7 @@ impl<'s> Keyspace<'s> {
                 return Ok(true);
             }
         }
-        Ok(match self.look(key)? {
+        Ok(match self.look_for(key)? {
             Found::Absent => false,
             Found::Hot(slot, object) => {
                 self.touched(key, slot, object);
@@ -476,15 +564,28 @@ impl<'s> Keyspace<'s> {
     /// The value, for reading.
     #[inline]
     pub fn get(&mut self, key: &Key<'_>) -> Result<Option<Value<'_>>, Cold> {
-        match self.look(key)? {
+        let found = self.look(key)?;
+        Ok(self.got(key, found))
+    }
+
+    /// As [`Keyspace::get`], but of a value in parts only what is wanted has to be in RAM.
+    #[inline]
+    pub fn get_for(&mut self, key: &Key<'_>, want: Want<'_>) -> Result<Option<Value<'_>>, Cold> {
+        let found = self.look_at(key, want)?;
+        Ok(self.got(key, found))
+    }
+
+    #[inline]
+    fn got(&mut self, key: &Key<'_>, found: Found) -> Option<Value<'_>> {
+        match found {
             Found::Absent => {
                 self.missed(key);
-                Ok(None)
+                None
             }
             Found::Hot(slot, object) => {
                 self.hits += 1;
                 self.touched(key, slot, object);
-                Ok(Some(object.value()))
+                Some(object.value())
             }
         }
     }
@@ -519,9 +620,17 @@ impl<'s> Keyspace<'s> {
         })
     }
 
+    /// As [`Keyspace::view`], but of a value in parts only what is wanted has to be in RAM.
+    pub fn view_for(&mut self, key: &Key<'_>, want: Want<'_>) -> Result<Option<Value<'_>>, Cold> {
+        Ok(match self.look_at(key, want)? {
+            Found::Absent => None,
+            Found::Hot(_, object) => Some(object.value()),
+        })
+    }
+
     /// Whether a string was made by APPEND or SETRANGE, which OBJECT ENCODING shows.
     pub fn is_raw(&mut self, key: &Key<'_>) -> Result<bool, Cold> {
-        Ok(match self.look(key)? {
+        Ok(match self.look_for(key)? {
             Found::Absent => false,
             Found::Hot(_, object) => object.is_raw(),
         })
@@ -536,7 +645,7 @@ impl<'s> Keyspace<'s> {
         if !database.table.word(slot).has_expiry() {
             return Ok(Some(None));
         }
-        Ok(match self.look(key)? {
+        Ok(match self.look_for(key)? {
             Found::Absent => None,
             Found::Hot(_, object) => Some(object.expiry()),
         })
@@ -545,6 +654,15 @@ impl<'s> Keyspace<'s> {
     /// The value, for changing. Its copy on flash, if it has one, counts no more.
     pub fn get_mut(&mut self, key: &Key<'_>) -> Result<Option<ValueMut<'_>>, Cold> {
         let Found::Hot(slot, object) = self.look(key)? else {
+            return Ok(None);
+        };
+        self.modified(key);
+        Ok(Some(self.opened(key, slot, object)))
+    }
+
+    /// As [`Keyspace::get_mut`], but of a value in parts only what is wanted has to be in RAM.
+    pub fn get_mut_for(&mut self, key: &Key<'_>, want: Want<'_>) -> Result<Option<ValueMut<'_>>, Cold> {
+        let Found::Hot(slot, object) = self.look_at(key, want)? else {
             return Ok(None);
         };
         self.modified(key);
@@ -568,7 +686,8 @@ impl<'s> Keyspace<'s> {
         self.user_bytes += key.name.len() as u64;
         let word = self.held.get(key.hash.stripe()).database_mut(self.uid).table.word_mut(slot);
         make_dirty(store, word, object, clock);
-        ValueMut { store, word, stripe: key.hash.stripe() as u16, user_bytes: &mut self.user_bytes }
+        let (user_bytes, edited) = (&mut self.user_bytes, &mut self.edited);
+        ValueMut { store, word, hash: key.hash, uid: self.uid, user_bytes, edited }
     }
 
     /// As [`Keyspace::get_mut`] for a value that must be of one kind; of another it is left as it is.
@@ -608,6 +727,9 @@ impl<'s> Keyspace<'s> {
             clock,
             stripe: key.hash.stripe() as u16,
         };
+        if let Some(id) = value.shelf_id() {
+            store.owners.set(id, key.hash, self.uid);
+        }
         let object = Object::new_boxed(&store.arena, &parts, value);
         self.wrote = true;
         self.modified(key);
@@ -656,7 +778,7 @@ impl<'s> Keyspace<'s> {
         };
         let word = database.table.word(slot);
         let slot = if word.has_expiry() {
-            match self.look(key)? {
+            match self.look_for(key)? {
                 Found::Absent => return Ok(false),
                 Found::Hot(slot, _) => slot,
             }
@@ -672,7 +794,7 @@ impl<'s> Keyspace<'s> {
     /// Sets or takes away the expiry; says whether the key is there. Needs the value in RAM, because the expiry
     /// stands in the record.
     pub fn set_expiry(&mut self, key: &Key<'_>, expiry: Option<u64>) -> Result<bool, Cold> {
-        let Found::Hot(slot, object) = self.look(key)? else {
+        let Found::Hot(slot, object) = self.look_for(key)? else {
             return Ok(false);
         };
         let (store, clock) = (self.store, self.clock());
@@ -696,7 +818,7 @@ impl<'s> Keyspace<'s> {
 
     /// Makes a key look as if it had last been used so long ago, or so often.
     pub fn set_use(&mut self, key: &Key<'_>, idle_seconds: Option<u64>, frequency: Option<u8>) -> Result<(), Cold> {
-        let Found::Hot(slot, object) = self.look(key)? else { return Ok(()) };
+        let Found::Hot(slot, object) = self.look_for(key)? else { return Ok(()) };
         if let Some(idle) = idle_seconds {
             object.set_clock(self.clock().wrapping_sub(idle.min(0xff_ffff) as u32) & 0xff_ffff);
         }
@@ -709,13 +831,12 @@ impl<'s> Keyspace<'s> {
 
     /// Everything that can be told about a key. Reads the value.
     pub fn inspect(&mut self, key: &Key<'_>) -> Result<Option<Inspect>, Cold> {
-        let Found::Hot(slot, object) = self.look(key)? else {
+        let Found::Hot(slot, object) = self.look_for(key)? else {
             return Ok(None);
         };
         let clock = self.clock();
         let database = self.database(key);
         let word = database.table.word(slot);
-        let boxed = object.boxed().map_or(0, |boxed| size_of::<Boxed>() + boxed.mem_bytes());
         let pages = match object.place() {
             Some(place) if !word.is_dirty() => crate::page::step_pages(Word(place).place().step) as u32,
             _ => 0,
@@ -726,7 +847,7 @@ impl<'s> Keyspace<'s> {
             dirty: word.is_dirty(),
             raw: object.is_raw(),
             boxed: object.is_boxed(),
-            ram_bytes: crate::arena::rounded(object.bytes()) + boxed + size_of::<crate::index::Entry>(),
+            ram_bytes: object.ram_bytes() + size_of::<crate::index::Entry>(),
             flash_pages: pages,
             idle_seconds: object.idle_seconds(clock),
             frequency: word.frequency(),
@@ -967,6 +1088,9 @@ pub(crate) struct Access {
 impl Drop for Keyspace<'_> {
     #[inline]
     fn drop(&mut self) {
+        for (hash, uid) in std::mem::take(&mut self.edited) {
+            self.held.get(hash.stripe()).database_mut(uid).account(self.store, hash);
+        }
         if !self.passing.is_empty() {
             for (hash, uid, address) in std::mem::take(&mut self.passing) {
                 self.held.get(hash.stripe()).database_mut(uid).pass(self.store, hash, address);
@@ -1023,8 +1147,10 @@ fn make_dirty(store: &Store, word: &mut Word, object: Object, clock: u32) {
 pub struct ValueMut<'k> {
     store: &'k Store,
     word: &'k mut Word,
-    stripe: u16,
+    hash: KeyHash,
+    uid: u32,
     user_bytes: &'k mut u64,
+    edited: &'k mut SmallVec<[(KeyHash, u32); 1]>,
 }
 
 impl ValueMut<'_> {
@@ -1051,7 +1177,7 @@ impl ValueMut<'_> {
     /// Replaces the bytes `at` of an inline value by the concatenation of `with`.
     pub fn splice(&mut self, at: Range<usize>, with: &[&[u8]]) {
         *self.user_bytes += with.iter().map(|part| part.len() as u64).sum::<u64>();
-        let moved = self.object().splice(&self.store.arena, self.stripe, at, with);
+        let moved = self.object().splice(&self.store.arena, self.hash.stripe() as u16, at, with);
         *self.word = self.word.with_address(moved.address());
     }
 
@@ -1072,10 +1198,15 @@ impl ValueMut<'_> {
     }
 
     pub fn boxed(&mut self) -> Option<&mut Boxed> {
-        self.object().boxed_mut()
+        let value = self.object().boxed_mut()?;
+        if self.edited.last() != Some(&(self.hash, self.uid)) {
+            self.edited.push((self.hash, self.uid));
+        }
+        Some(value)
     }
 
     pub fn replace_boxed(&mut self, value: Boxed) {
+        assert!(value.shelf_id().is_none(), "a value in parts is put at its key with set_boxed");
         let object = self.object();
         let parts = self.parts(object, value.kind());
         let new = Object::new_boxed(&self.store.arena, &parts, value);
@@ -1092,7 +1223,7 @@ impl ValueMut<'_> {
 
     fn parts<'a>(&self, object: Object, kind: Kind) -> Parts<'a> {
         let (key, expiry, clock) = (object.key(), object.expiry(), object.clock());
-        Parts { key, kind, raw: false, expiry, place: None, clock, stripe: self.stripe }
+        Parts { key, kind, raw: false, expiry, place: None, clock, stripe: self.hash.stripe() as u16 }
     }
 
     fn put(&mut self, old: Object, new: Object) {

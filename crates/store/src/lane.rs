@@ -12,6 +12,7 @@ use crate::io::{Done, Driver, Op, OpKind, PAGE_BYTES, PageBuf};
 use crate::keyspace::{ColdRead, Identity, Named, Resume};
 use crate::object::{Object, Parts};
 use crate::page::{Corrupt, Page, Record, Scratch};
+use crate::parts::number_of_place;
 use crate::segment::{Stream, Unit};
 use crate::store::Store;
 use crate::tier::Admission;
@@ -40,6 +41,10 @@ pub enum ReadError {
     Corrupt(Corrupt),
     /// The page is in order but does not hold the key it should.
     Missing,
+    /// A value in parts, of so many bytes, would have to be in memory as a whole.
+    NotWhole {
+        bytes: usize,
+    },
 }
 
 impl fmt::Display for ReadError {
@@ -52,6 +57,11 @@ impl fmt::Display for ReadError {
             ReadError::Corrupt(corrupt) => {
                 write!(f, "this key's value on flash is damaged ({corrupt})")
             }
+            ReadError::NotWhole { bytes } => write!(
+                f,
+                "this command needs the whole of a value of {bytes} bytes in memory, more than the RAM limit leaves: \
+                 use one that works on a part of it (HSCAN, SSCAN, ZRANGE, LRANGE, XRANGE ...)"
+            ),
             ReadError::Missing => f.write_str("this key's value on flash is damaged (its page does not hold it)"),
         }
     }
@@ -360,6 +370,10 @@ impl Lane {
         let store = &self.store;
         let dictionaries = |id| store.dictionary(id);
         let (hash, uid) = (cold.hash, cold.uid);
+        if let Some(name) = cold.part {
+            crate::direct::fill_part(store, page, name, cold.word.place(), &mut self.scratch)?;
+            return Ok(Outcome::Done);
+        }
         let Some(name) = &cold.name else {
             let mut is_it = |record: &Record<'_>| {
                 let found = store.hasher.hash(record.key);
@@ -417,7 +431,12 @@ impl Lane {
     /// An error counts only if the key still is where it was read from.
     fn read_failed(&self, cold: &ColdRead, error: ReadError) -> Outcome {
         let store = &self.store;
-        {
+        if let Some(name) = cold.part {
+            let place = number_of_place(cold.word.place());
+            if store.with_split(name.id, |value| value.has_copy(name.number, place)) != Some(true) {
+                return Outcome::Done;
+            }
+        } else {
             let mut stripe = store.stripe(cold.hash.stripe());
             if stripe.database_mut(cold.uid).find_cold(cold.hash, cold.word).is_none() {
                 return Outcome::Done;
@@ -531,10 +550,10 @@ impl Lane {
                 break;
             }
             let now_ms = self.now_ms;
-            let mut slice = hand.sweep_leaf(&store, now_ms, &mut near, &mut |victim| self.demote(victim));
+            let mut slice = hand.sweep_leaf(&store, now_ms, &mut near, self);
             if !slice.stopped && !near.is_empty() {
                 freed += slice.freed;
-                slice = hand.sweep_near(&store, &near, &mut |victim| self.demote(victim));
+                slice = hand.sweep_near(&store, &near, self);
             }
             freed += slice.freed;
             if slice.stopped {
@@ -662,17 +681,24 @@ pub(crate) struct RecordKind {
     pub kind: Kind,
     pub boxed: bool,
     pub raw: bool,
+    /// A part of a value, not a value.
+    pub part: bool,
 }
 
 impl RecordKind {
+    pub fn part(kind: Kind) -> RecordKind {
+        RecordKind { kind, boxed: true, raw: false, part: true }
+    }
+
     pub fn to_byte(self) -> u8 {
-        self.kind as u8 | u8::from(self.boxed) << 3 | u8::from(self.raw) << 4
+        self.kind as u8 | u8::from(self.boxed) << 3 | u8::from(self.raw) << 4 | u8::from(self.part) << 5
     }
 
     pub fn from_byte(byte: u8) -> Option<RecordKind> {
-        if byte >> 5 != 0 {
+        if byte >> 6 != 0 {
             return None;
         }
-        Some(RecordKind { kind: Kind::from_u8(byte & 7)?, boxed: byte >> 3 & 1 != 0, raw: byte >> 4 & 1 != 0 })
+        let bit = |at: u8| byte >> at & 1 != 0;
+        Some(RecordKind { kind: Kind::from_u8(byte & 7)?, boxed: bit(3), raw: bit(4), part: bit(5) })
     }
 }

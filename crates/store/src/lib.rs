@@ -4,7 +4,7 @@
 //! [`object`] and [`arena`] (values in RAM), [`store`] and [`keyspace`] (stripes, and what a handler sees of them),
 //! `guards` (how stripes are locked), `direct` (a read under the lock), `watch` (WATCH's memory), [`wait`] (who is
 //! blocked), [`listen`] (what is said of keys), [`page`] (the format on flash), [`segment`] (the log), `tier` and `hand`
-//! (what leaves RAM when), [`lane`] with `fill` and `collect` (a worker's flash I/O), [`io`] (the words spoken with the
+//! (what leaves RAM when), `parts` (large values), [`lane`] with `fill` and `collect` (a worker's flash I/O), [`io`] (the words spoken with the
 //! drivers), [`stats`].
 //!
 //! Knows no sockets, no RESP and no clock: time arrives as an argument, I/O leaves as a value.
@@ -24,6 +24,7 @@ pub mod lane;
 pub mod listen;
 pub mod object;
 pub mod page;
+mod parts;
 pub mod segment;
 pub mod stats;
 pub mod store;
@@ -33,7 +34,7 @@ mod watch;
 pub mod word;
 
 pub use hash::{Hasher, Key, KeyHash};
-pub use keyspace::{Cold, ColdRead, Inspect, Keyspace, NoEdit, Peek, Resume, Value, ValueMut};
+pub use keyspace::{Cold, ColdRead, Inspect, Keyspace, NoEdit, Peek, Resume, Value, ValueMut, Want};
 pub use lane::{Lane, Maintain, ReadError, Ticket};
 pub use listen::{Class, Listener};
 pub use page::Codec;

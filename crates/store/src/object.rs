@@ -6,7 +6,7 @@
 //! expiry   8 bytes  if the expiry bit is set: milliseconds since 1970
 //! key length        1 byte below 255, else 255 and 4 bytes
 //! key
-//! value             `length` bytes, or the address of a boxed value (8 bytes, unaligned)
+//! value             `length` bytes, or a boxed value: its address and what it was last counted as (8 bytes each, unaligned)
 //! ```
 //! The clock is the second of the last access (24 bits, as Redis keeps it); while the object is being written
 //! to flash it holds the write's number instead.
@@ -33,6 +33,9 @@ impl Header {
     const RAW: u64 = 1 << 33;
     const LENGTH_SHIFT: u32 = 34;
 }
+
+/// What stands for a boxed value in its object.
+type BoxedArea = (*mut Boxed, usize);
 
 /// A live object of the arena. Copyable like the pointer it is: whoever holds the stripe's lock may use it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,11 +78,42 @@ impl Object {
     }
 
     pub fn new_boxed(arena: &Arena, parts: &Parts<'_>, value: Boxed) -> Object {
-        let object = Object::blank(arena, parts, size_of::<usize>(), true);
+        let object = Object::blank(arena, parts, size_of::<BoxedArea>(), true);
         let raw = Box::into_raw(Box::new(value));
-        // SAFETY: the value area of a boxed object is 8 bytes, at any alignment.
-        unsafe { object.value_ptr().cast::<*mut Boxed>().write_unaligned(raw) };
+        // SAFETY: this is the value area of a boxed object, at any alignment.
+        unsafe { object.value_ptr().cast::<BoxedArea>().write_unaligned((raw, 0)) };
+        object.account(arena);
         object
+    }
+
+    /// Counts the memory of a boxed value as it is now. To be called when it has changed.
+    #[inline]
+    pub fn account(self, arena: &Arena) {
+        let Some(value) = self.boxed() else { return };
+        let now = size_of::<Boxed>() + value.mem_bytes();
+        // SAFETY: written in new_boxed.
+        let counted = unsafe { self.value_ptr().cast::<usize>().add(1) };
+        // SAFETY: as above; the second half of the area.
+        let before = unsafe { counted.read_unaligned() };
+        if now != before {
+            arena.count_boxed(now as isize - before as isize);
+            // SAFETY: as above.
+            unsafe { counted.write_unaligned(now) };
+        }
+    }
+
+    /// Bytes of memory of the object: its cell, and a boxed value as it was last counted.
+    #[inline]
+    pub fn ram_bytes(self) -> usize {
+        rounded(self.bytes()) + self.counted()
+    }
+
+    fn counted(self) -> usize {
+        if !self.is_boxed() {
+            return 0;
+        }
+        // SAFETY: written in new_boxed.
+        unsafe { self.value_ptr().cast::<usize>().add(1).read_unaligned() }
     }
 
     /// Header and key; the value's bytes are the caller's to write.
@@ -136,6 +170,7 @@ impl Object {
     /// Frees the object. A boxed value comes back, for the caller to drop where that stalls nobody.
     pub fn free(self, arena: &Arena) -> Option<Box<Boxed>> {
         let boxed = self.is_boxed().then(|| {
+            arena.count_boxed(-(self.counted() as isize));
             // SAFETY: written in new_boxed; this object, its only holder, is given up here.
             unsafe { Box::from_raw(self.value_ptr().cast::<*mut Boxed>().read_unaligned()) }
         });

@@ -11,6 +11,7 @@ use crate::keyspace::{Access, ColdRead, Keyspace, Resume};
 use crate::listen::{Class, Ears};
 use crate::object::Object;
 use crate::page::{Codec, Dictionary};
+use crate::parts::Owners;
 use crate::segment::Segments;
 use crate::tier::Tier;
 use crate::wait::{Ready, WaitCounts, Waiters};
@@ -171,6 +172,8 @@ pub struct Store {
     pub(crate) latency: Mutex<hdrhistogram::Histogram<u64>>,
     /// Records on flash that an entry points to: zero means nothing need be looked for there.
     pub(crate) cold: AtomicU64,
+    /// Whose the values in parts are.
+    pub(crate) owners: Owners,
     pub(crate) expire_cycle: AtomicBool,
     /// Average time to live seen by the last sweep, per uid, in milliseconds.
     pub(crate) average_ttl: Box<[AtomicU64]>,
@@ -229,6 +232,7 @@ impl Store {
             ears: Ears::default(),
             latency: Mutex::new(crate::lane::latency_histogram()),
             cold: AtomicU64::new(0),
+            owners: Owners::default(),
             expire_cycle: AtomicBool::new(true),
             emptying: AtomicUsize::new(0),
             average_ttl: (0..config.databases).map(|_| AtomicU64::new(0)).collect(),
@@ -611,6 +615,14 @@ impl Database {
 
     pub(crate) fn find_address(&self, high: u64, address: usize) -> Option<Slot> {
         self.table.find(high, |word| word.is_hot() && word.address() == address)
+    }
+
+    /// Counts what a boxed value takes now.
+    pub(crate) fn account(&self, store: &Store, hash: KeyHash) {
+        let is_it = |word: Word| word.agrees(hash) && word.is_hot() && Object::from_address(word.address()).is_boxed();
+        if let Some(slot) = self.table.find(hash.high, is_it) {
+            Object::from_address(self.table.word(slot).address()).account(&store.arena);
+        }
     }
 
     /// Takes the entry out and frees what it held.

@@ -6,12 +6,15 @@ pub mod hash;
 pub mod hll;
 pub mod list;
 pub mod listpack;
+mod part;
 pub mod rdb;
 pub mod set;
 pub mod stream;
 mod tagged;
 mod varint;
 pub mod zset;
+
+pub use part::{Absent, AbsentPart, Fate, Shelf, Swept};
 
 /// The type of a value, as it stands in index entries and on flash: numbers only grow.
 #[repr(u8)]

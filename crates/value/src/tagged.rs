@@ -13,21 +13,32 @@
 //! there during a whole walk is visited exactly once, whatever splits meanwhile.
 //!
 //! An entry costs its payload, 4 bytes of tag and some 3 of the chunk's own. Allocations grow by size classes.
+//!
+//! A chunk is a part (see `part`), numbered by the smallest tag that belongs there: what it touches has to be in memory.
 
 use crate::malloc_bytes;
+use crate::part::{Absent, Part, Parts, Shelf, ShelfOf};
 use std::marker::PhantomData;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Where a payload ends, told by its first bytes.
 pub trait Shape {
-    fn end(bytes: &[u8], at: usize) -> usize;
+    /// `None` if the bytes are none.
+    fn checked_end(bytes: &[u8], at: usize) -> Option<usize>;
+
+    #[inline]
+    fn end(bytes: &[u8], at: usize) -> usize {
+        Self::checked_end(bytes, at).expect("insert() wrote it")
+    }
 }
 
 /// A chunk longer than this is halved ...
 const CHUNK_BYTES_MAX: usize = 512;
 /// ... unless it has so few entries that halving would make the directory outgrow them: with b entries to a chunk it
-/// grows as n^(1 + 1/b).
+/// grows as n^(1 + 1/b). Large entries, of which there are fewer, have half as many, for every change moves them.
 const CHUNK_ENTRIES_MIN: u32 = 16;
+const LARGE_CHUNK_BYTES: usize = 8192;
 /// Two halves are joined when they fit this.
 const JOINED_BYTES_MAX: usize = CHUNK_BYTES_MAX / 2;
 /// 2^26 chunks hold more entries than tags tell apart.
@@ -36,7 +47,7 @@ const TAG_BYTES: usize = 4;
 
 #[derive(Clone, Default)]
 struct Chunk {
-    bytes: Vec<u8>,
+    part: Part,
     entries: u32,
     /// The smallest tag that belongs here.
     start: u32,
@@ -58,7 +69,6 @@ pub struct Place {
     at: usize,
 }
 
-#[derive(Clone)]
 pub struct Tagged<S> {
     /// The chunk of each of 2^depth shares of the tags.
     directory: Vec<u32>,
@@ -70,6 +80,7 @@ pub struct Tagged<S> {
     chunk_bytes: usize,
     /// No chunk has more entries than this.
     entries_max: u32,
+    shelf: ShelfOf,
     shape: PhantomData<S>,
 }
 
@@ -82,6 +93,7 @@ impl<S: Shape> Default for Tagged<S> {
             len: 0,
             chunk_bytes: 0,
             entries_max: 0,
+            shelf: None,
             shape: PhantomData,
         }
     }
@@ -96,7 +108,7 @@ impl<S: Shape> Tagged<S> {
     #[inline]
     pub fn find(&self, tag: u32, mut is: impl FnMut(&[u8]) -> bool) -> Result<Place, Place> {
         let chunk = self.directory[self.share(tag)] as usize;
-        let bytes = &self.chunks[chunk].bytes[..];
+        let bytes = self.chunks[chunk].part.bytes();
         let mut at = 0;
         while at < bytes.len() {
             let other = tag_at(bytes, at);
@@ -114,13 +126,13 @@ impl<S: Shape> Tagged<S> {
 
     #[inline]
     pub fn payload(&self, place: Place) -> &[u8] {
-        let bytes = &self.chunks[place.chunk].bytes[..];
+        let bytes = self.chunks[place.chunk].part.bytes();
         &bytes[place.at + TAG_BYTES..S::end(bytes, place.at + TAG_BYTES)]
     }
 
     /// The payload, to be overwritten by one of the same length.
     pub fn payload_mut(&mut self, place: Place) -> &mut [u8] {
-        let bytes = &mut self.chunks[place.chunk].bytes[..];
+        let bytes = &mut self.chunks[place.chunk].part.edit(&self.shelf)[..];
         let end = S::end(bytes, place.at + TAG_BYTES);
         &mut bytes[place.at + TAG_BYTES..end]
     }
@@ -128,35 +140,53 @@ impl<S: Shape> Tagged<S> {
     /// Puts an entry where [`Tagged::find`] said that it belongs.
     pub fn insert(&mut self, place: Place, tag: u32, payload: &[&[u8]]) {
         let chunk = &mut self.chunks[place.chunk];
-        self.chunk_bytes -= chunk.bytes.capacity();
-        let bytes = TAG_BYTES + payload.iter().map(|part| part.len()).sum::<usize>();
-        let (head, mut rest) = gap(&mut chunk.bytes, place.at, bytes).split_at_mut(TAG_BYTES);
+        let bytes = chunk.part.edit(&self.shelf);
+        self.chunk_bytes -= bytes.capacity();
+        let len = TAG_BYTES + payload.iter().map(|part| part.len()).sum::<usize>();
+        let (head, rest) = gap(bytes, place.at, len).split_at_mut(TAG_BYTES);
         head.copy_from_slice(&tag.to_le_bytes());
-        for part in payload {
-            let (head, tail) = rest.split_at_mut(part.len());
-            head.copy_from_slice(part);
-            rest = tail;
-        }
-        self.chunk_bytes += chunk.bytes.capacity();
+        write_all(rest, payload);
+        self.chunk_bytes += bytes.capacity();
+        let is_long = bytes.len() > CHUNK_BYTES_MAX;
         chunk.entries += 1;
         self.len += 1;
         self.entries_max = self.entries_max.max(chunk.entries);
-        if chunk.bytes.len() > CHUNK_BYTES_MAX {
+        if is_long {
+            self.halve(place.chunk);
+        }
+    }
+
+    /// Gives an entry another payload.
+    pub fn replace(&mut self, place: Place, payload: &[&[u8]]) {
+        let bytes = self.chunks[place.chunk].part.edit(&self.shelf);
+        self.chunk_bytes -= bytes.capacity();
+        let start = place.at + TAG_BYTES;
+        let old = S::end(bytes, start) - start;
+        let new = payload.iter().map(|part| part.len()).sum::<usize>();
+        if new > old {
+            gap(bytes, start, new - old);
+        } else {
+            bytes.drain(start..start + old - new);
+        }
+        write_all(&mut bytes[start..start + new], payload);
+        shrink(bytes);
+        self.chunk_bytes += bytes.capacity();
+        if bytes.len() > CHUNK_BYTES_MAX {
             self.halve(place.chunk);
         }
     }
 
     pub fn remove(&mut self, place: Place) {
         let chunk = &mut self.chunks[place.chunk];
-        let end = S::end(&chunk.bytes, place.at + TAG_BYTES);
-        chunk.bytes.drain(place.at..end);
+        let bytes = chunk.part.edit(&self.shelf);
+        self.chunk_bytes -= bytes.capacity();
+        let end = S::end(bytes, place.at + TAG_BYTES);
+        bytes.drain(place.at..end);
+        shrink(bytes);
+        self.chunk_bytes += bytes.capacity();
+        let len = bytes.len();
         chunk.entries -= 1;
         self.len -= 1;
-        let (len, capacity) = (chunk.bytes.len(), chunk.bytes.capacity());
-        if malloc_bytes(len) < capacity / 2 {
-            chunk.bytes.shrink_to(malloc_bytes(len));
-            self.chunk_bytes = self.chunk_bytes - capacity + chunk.bytes.capacity();
-        }
         if len <= JOINED_BYTES_MAX {
             self.join(place.chunk);
         }
@@ -164,7 +194,7 @@ impl<S: Shape> Tagged<S> {
 
     /// All payloads in the order of their tags.
     pub fn iter(&self) -> Iter<'_, S> {
-        Iter { table: self, bytes: &self.chunks[self.directory[0] as usize].bytes, at: 0, share: 0 }
+        Iter { table: self, bytes: self.chunks[self.directory[0] as usize].part.bytes(), at: 0, share: 0 }
     }
 
     /// A uniformly random payload: a random chunk, taken with a chance of its entries to the most that any has.
@@ -177,11 +207,11 @@ impl<S: Shape> Tagged<S> {
             let chunk = &self.chunks[draw(self.chunks.len())];
             let drawn = draw(self.entries_max as usize);
             if drawn < chunk.entries as usize {
-                let mut at = 0;
+                let (bytes, mut at) = (chunk.part.bytes(), 0);
                 for _ in 0..drawn {
-                    at = S::end(&chunk.bytes, at + TAG_BYTES);
+                    at = S::end(bytes, at + TAG_BYTES);
                 }
-                return Some(&chunk.bytes[at + TAG_BYTES..S::end(&chunk.bytes, at + TAG_BYTES)]);
+                return Some(&bytes[at + TAG_BYTES..S::end(bytes, at + TAG_BYTES)]);
             }
         }
     }
@@ -196,16 +226,20 @@ impl<S: Shape> Tagged<S> {
         let mut share = self.share(from);
         while let Some(&chunk) = self.directory.get(share) {
             let chunk = &self.chunks[chunk as usize];
-            let mut at = 0;
-            while at < chunk.bytes.len() {
-                let tag = tag_at(&chunk.bytes, at);
-                let end = S::end(&chunk.bytes, at + TAG_BYTES);
+            // The next one is not looked into for where to go on: it may be on flash.
+            if visited >= count.max(1) && chunk.entries > 0 {
+                return Step::Next(u64::from(chunk.start));
+            }
+            let (bytes, mut at) = (chunk.part.bytes(), 0);
+            while at < bytes.len() {
+                let tag = tag_at(bytes, at);
+                let end = S::end(bytes, at + TAG_BYTES);
                 if tag >= from {
                     // Entries of one tag are one step: a cursor cannot stand between them.
                     if visited >= count.max(1) && last != Some(tag) {
                         return Step::Next(u64::from(tag));
                     }
-                    visit(tag, &chunk.bytes[at + TAG_BYTES..end]);
+                    visit(tag, &bytes[at + TAG_BYTES..end]);
                     visited += 1;
                     last = Some(tag);
                 }
@@ -239,8 +273,9 @@ impl<S: Shape> Tagged<S> {
         let mut waiting = vec![at];
         while let Some(at) = waiting.pop() {
             let chunk = &self.chunks[at];
-            let is_long = chunk.bytes.len() > CHUNK_BYTES_MAX && chunk.entries > CHUNK_ENTRIES_MIN;
-            if !is_long || chunk.depth == DEPTH_MAX {
+            let bytes = chunk.part.bytes().len();
+            let entries_min = if bytes > LARGE_CHUNK_BYTES { CHUNK_ENTRIES_MIN / 2 } else { CHUNK_ENTRIES_MIN };
+            if bytes <= CHUNK_BYTES_MAX || chunk.entries <= entries_min || chunk.depth == DEPTH_MAX {
                 continue;
             }
             if chunk.depth == self.depth {
@@ -250,21 +285,22 @@ impl<S: Shape> Tagged<S> {
             let chunk = &mut self.chunks[at];
             chunk.depth += 1;
             let start = chunk.start | 1 << (32 - chunk.depth);
+            let bytes = chunk.part.edit(&self.shelf);
             let (mut split, mut lower) = (0, 0);
-            while split < chunk.bytes.len() && tag_at(&chunk.bytes, split) < start {
-                split = S::end(&chunk.bytes, split + TAG_BYTES);
+            while split < bytes.len() && tag_at(bytes, split) < start {
+                split = S::end(bytes, split + TAG_BYTES);
                 lower += 1;
             }
             let upper = Chunk {
-                bytes: fitted(&chunk.bytes[split..]),
+                part: Part::of(fitted(&bytes[split..])),
                 entries: chunk.entries - lower,
                 start,
                 depth: chunk.depth,
             };
-            self.chunk_bytes -= chunk.bytes.capacity();
-            chunk.bytes = fitted(&chunk.bytes[..split]);
+            self.chunk_bytes -= bytes.capacity();
+            *bytes = fitted(&bytes[..split]);
             chunk.entries = lower;
-            self.chunk_bytes += chunk.bytes.capacity() + upper.bytes.capacity();
+            self.chunk_bytes += bytes.capacity() + upper.part.capacity();
             let shares = self.shares(&upper);
             let number = self.chunks.len();
             self.directory[shares].fill(number as u32);
@@ -273,7 +309,7 @@ impl<S: Shape> Tagged<S> {
         }
     }
 
-    /// Joins a short chunk with its other half, if that is short too, and the result with its own.
+    /// Joins a short chunk with its other half, if that is short too and in memory, and the result with its own.
     fn join(&mut self, mut at: usize) {
         loop {
             let chunk = &self.chunks[at];
@@ -283,16 +319,21 @@ impl<S: Shape> Tagged<S> {
             let bit = 1 << (32 - chunk.depth);
             let other_at = self.directory[self.share(chunk.start ^ bit)] as usize;
             let other = &self.chunks[other_at];
-            if other.depth != chunk.depth || other.bytes.len() + chunk.bytes.len() > JOINED_BYTES_MAX {
+            if other.depth != chunk.depth
+                || other.part.is_absent()
+                || other.part.bytes().len() + chunk.part.bytes().len() > JOINED_BYTES_MAX
+            {
                 return;
             }
             let (lower_at, upper_at) = if chunk.start & bit == 0 { (at, other_at) } else { (other_at, at) };
             let upper = std::mem::take(&mut self.chunks[upper_at]);
+            upper.part.forget_copy(&self.shelf);
             let lower = &mut self.chunks[lower_at];
-            self.chunk_bytes -= lower.bytes.capacity() + upper.bytes.capacity();
-            let end = lower.bytes.len();
-            gap(&mut lower.bytes, end, upper.bytes.len()).copy_from_slice(&upper.bytes);
-            self.chunk_bytes += lower.bytes.capacity();
+            let bytes = lower.part.edit(&self.shelf);
+            self.chunk_bytes -= bytes.capacity() + upper.part.capacity();
+            let end = bytes.len();
+            gap(bytes, end, upper.part.bytes().len()).copy_from_slice(upper.part.bytes());
+            self.chunk_bytes += bytes.capacity();
             lower.entries += upper.entries;
             lower.depth -= 1;
             self.entries_max = self.entries_max.max(lower.entries);
@@ -331,6 +372,120 @@ impl<S: Shape> Tagged<S> {
     }
 }
 
+/// What commands name before they touch it.
+impl<S: Shape> Tagged<S> {
+    /// Of entries with this tag.
+    pub fn want(&self, tag: u32, out: &mut Absent) {
+        if self.shelf.is_some() {
+            let chunk = &self.chunks[self.directory[self.share(tag)] as usize];
+            chunk.part.want(chunk.start.into(), out);
+        }
+    }
+
+    /// Of a step of a walk.
+    pub fn want_scan(&self, cursor: u64, count: usize, out: &mut Absent) {
+        let (Ok(from), true) = (u32::try_from(cursor), self.shelf.is_some()) else { return };
+        let (mut share, mut entries) = (self.share(from), 0);
+        while let Some(&chunk) = self.directory.get(share) {
+            let chunk = &self.chunks[chunk as usize];
+            // The first may have all of its entries before the cursor.
+            if entries >= count.max(1) {
+                return;
+            }
+            chunk.part.want(chunk.start.into(), out);
+            if chunk.start >= from {
+                entries += chunk.entries as usize;
+            }
+            share = self.shares(chunk).end;
+        }
+    }
+
+    /// Of [`Tagged::random`] with the same draws.
+    pub fn want_random(&self, mut draw: impl FnMut(usize) -> usize, out: &mut Absent) {
+        if self.shelf.is_none() || self.len == 0 {
+            return;
+        }
+        loop {
+            let chunk = &self.chunks[draw(self.chunks.len())];
+            if draw(self.entries_max as usize) < chunk.entries as usize {
+                return chunk.part.want(chunk.start.into(), out);
+            }
+        }
+    }
+}
+
+impl<S: Shape> Parts for Tagged<S> {
+    fn shelf(&self) -> &ShelfOf {
+        &self.shelf
+    }
+
+    fn set_shelf(&mut self, shelf: Arc<dyn Shelf>) {
+        self.shelf = Some(shelf);
+    }
+
+    fn part(&self, number: u64) -> Option<&Part> {
+        let chunk = &self.chunks[self.directory[self.share(u32::try_from(number).ok()?)] as usize];
+        (u64::from(chunk.start) == number).then_some(&chunk.part)
+    }
+
+    fn part_mut(&mut self, number: u64) -> Option<&mut Part> {
+        let at = self.directory[self.share(u32::try_from(number).ok()?)] as usize;
+        let chunk = &mut self.chunks[at];
+        (u64::from(chunk.start) == number).then_some(&mut chunk.part)
+    }
+
+    fn next_part(&self, from: u64) -> Option<u64> {
+        let from = u32::try_from(from).ok()?;
+        let chunk = &self.chunks[self.directory[self.share(from)] as usize];
+        if chunk.start >= from {
+            return Some(chunk.start.into());
+        }
+        let next = *self.directory.get(self.shares(chunk).end)?;
+        Some(self.chunks[next as usize].start.into())
+    }
+
+    fn accepts(&self, number: u64, bytes: &[u8]) -> bool {
+        let Some(chunk) = u32::try_from(number).ok().map(|tag| &self.chunks[self.directory[self.share(tag)] as usize])
+        else {
+            return false;
+        };
+        let (mut entries, mut at) = (0, 0);
+        while at < bytes.len() {
+            let Some(end) = bytes.get(at + TAG_BYTES..).and_then(|_| S::checked_end(bytes, at + TAG_BYTES)) else {
+                return false;
+            };
+            let share = self.share(tag_at(bytes, at));
+            if !self.shares(chunk).contains(&share) {
+                return false;
+            }
+            (entries, at) = (entries + 1, end);
+        }
+        entries == chunk.entries
+    }
+
+    fn grown(&mut self, by: isize) {
+        self.chunk_bytes = self.chunk_bytes.wrapping_add_signed(by);
+    }
+}
+
+impl<S> Drop for Tagged<S> {
+    fn drop(&mut self) {
+        if self.shelf.is_some() {
+            self.chunks.iter().for_each(|chunk| chunk.part.forget_copy(&self.shelf));
+        }
+    }
+}
+
+impl<S> Clone for Tagged<S> {
+    /// All in memory, nothing on flash.
+    fn clone(&self) -> Tagged<S> {
+        let chunks = self.chunks.clone();
+        let chunk_bytes = chunks.iter().map(|chunk| chunk.part.capacity()).sum();
+        let (directory, shape) = (self.directory.clone(), PhantomData);
+        Tagged { directory, chunks, chunk_bytes, shelf: None, shape, ..*self }
+    }
+}
+
 pub struct Iter<'a, S> {
     table: &'a Tagged<S>,
     bytes: &'a [u8],
@@ -353,7 +508,7 @@ impl<'a, S: Shape> Iterator for Iter<'a, S> {
             let number = *self.table.directory.get(self.share)?;
             self.share = self.table.shares(&self.table.chunks[number as usize]).end;
             let next = *self.table.directory.get(self.share)?;
-            (self.bytes, self.at) = (&self.table.chunks[next as usize].bytes, 0);
+            (self.bytes, self.at) = (self.table.chunks[next as usize].part.bytes(), 0);
         }
         let start = self.at + TAG_BYTES;
         self.at = S::end(self.bytes, start);
@@ -364,6 +519,23 @@ impl<'a, S: Shape> Iterator for Iter<'a, S> {
 #[inline]
 fn tag_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + TAG_BYTES].try_into().expect("four bytes"))
+}
+
+/// Writes the concatenation of `parts`, which fills `room`.
+fn write_all(mut room: &mut [u8], parts: &[&[u8]]) {
+    for part in parts {
+        let (head, tail) = room.split_at_mut(part.len());
+        head.copy_from_slice(part);
+        room = tail;
+    }
+}
+
+/// Gives back what is more than twice what is needed.
+fn shrink(bytes: &mut Vec<u8>) {
+    let wanted = malloc_bytes(bytes.len());
+    if wanted < bytes.capacity() / 2 {
+        bytes.shrink_to(wanted);
+    }
 }
 
 /// A copy whose capacity is an allocation's whole size.
@@ -389,7 +561,7 @@ impl<S: Shape> Tagged<S> {
     /// What must always hold.
     pub fn check(&self) {
         assert_eq!(self.directory.len(), 1 << self.depth);
-        let (mut len, mut bytes, mut at) = (0, 0, 0);
+        let (mut len, mut held, mut at) = (0, 0, 0);
         while at < self.directory.len() {
             let number = self.directory[at];
             let chunk = &self.chunks[number as usize];
@@ -398,17 +570,18 @@ impl<S: Shape> Tagged<S> {
             assert_eq!(shares.start, at);
             assert!(self.directory[shares.clone()].iter().all(|&other| other == number));
             let (mut entries, mut last, mut place) = (0, 0, 0);
-            while place < chunk.bytes.len() {
-                let tag = tag_at(&chunk.bytes, place);
+            let bytes = chunk.part.bytes();
+            while place < bytes.len() {
+                let tag = tag_at(bytes, place);
                 assert!(tag >= last);
                 assert!(shares.contains(&self.share(tag)));
-                (entries, last, place) = (entries + 1, tag, S::end(&chunk.bytes, place + TAG_BYTES));
+                (entries, last, place) = (entries + 1, tag, S::end(bytes, place + TAG_BYTES));
             }
             assert_eq!(entries, chunk.entries);
             assert!(entries <= self.entries_max);
-            (len, bytes, at) = (len + entries as usize, bytes + chunk.bytes.capacity(), shares.end);
+            (len, held, at) = (len + entries as usize, held + chunk.part.capacity(), shares.end);
         }
-        assert_eq!((len, bytes), (self.len, self.chunk_bytes));
+        assert_eq!((len, held), (self.len, self.chunk_bytes));
     }
 
     pub fn chunk_count(&self) -> usize {

@@ -14,8 +14,8 @@ struct Deadline;
 
 impl Shape for Deadline {
     #[inline]
-    fn end(bytes: &[u8], at: usize) -> usize {
-        varint::read_part(bytes, at + AT_BYTES).expect("set() wrote it").end
+    fn checked_end(bytes: &[u8], at: usize) -> Option<usize> {
+        varint::read_part(bytes, at + AT_BYTES).map(|field| field.end)
     }
 }
 
@@ -84,6 +84,11 @@ impl Deadlines {
         self.by_field.remove(place);
         self.forget_time(at_ms, tag);
         Some(field)
+    }
+
+    /// The tags of the fields that [`Deadlines::take_due`] would give.
+    pub fn due(&self, now_ms: u64) -> impl Iterator<Item = u32> {
+        self.by_time.iter().take_while(move |&&(at_ms, _)| at_ms <= now_ms).map(|&(_, tag)| tag)
     }
 
     pub fn mem_bytes(&self) -> usize {

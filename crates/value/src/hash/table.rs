@@ -1,43 +1,34 @@
-//! Owns the large form of a hash: a table in the order of its fields' hashes. Never knows replies or settings.
+//! Owns the large form of a hash: a table in the order of its fields' tags. Never knows replies or settings.
 //!
-//! Fields lie in an open-addressing table *sorted by a keyed 32-bit tag*. A tag's home is its share of the table,
-//! `tag × homes / 2^32`; a field stands at its home or, when that is taken, after it, and everything between is
-//! occupied (linear probing whose order is kept, "ordered hash tables", Amble & Knuth 1974). One order serves all:
-//! - a lookup starts at the home and ends at the first larger tag or at a gap;
-//! - HSCAN's cursor is a tag, so it stays valid while the table grows, shrinks and loses fields, and a field that is
-//!   there all the time is visited exactly once (Redis promises at least once);
-//! - growing copies the fields in their order, without computing a hash;
-//! - any number of homes will do, not only powers of two, so it grows by half and stays well filled;
-//! - a random slot, drawn again until it holds a field, is a uniformly random field. The table shrinks before the
-//!   slots are mostly empty, so the expected number of draws is below 8.
-//!
-//! A slot is a tag (4 bytes) and a pointer with a length (16 bytes): 25 to 38 bytes a field, apart from the field and
-//! its value, which share one allocation. Growth touches every slot: 1 ms per 100,000 fields at worst.
+//! A field stands with its value in a chunk of a [`Tagged`] table, so it has no allocation of its own and costs some ten
+//! bytes more than what it holds. Access to one passes over half a chunk, a few dozen fields at most.
 
 use super::deadlines::Deadlines;
+use crate::Corrupt;
+use crate::part::{Absent, Parts};
 pub use crate::tagged::Step;
+use crate::tagged::{Place, Shape, Tagged};
 use crate::varint::{self, Varint};
-use crate::{Corrupt, malloc_bytes};
 use siphasher::sip::SipHasher13;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::OnceLock;
 
-/// A tag no field has: an empty slot.
-const EMPTY: u32 = 0;
-/// Homes of the smallest table.
-const HOMES_MIN: usize = 16;
+/// `[field length varint][field][value length varint][value]`, as the packed form has it.
+#[derive(Clone)]
+struct Field;
+
+impl Shape for Field {
+    #[inline]
+    fn checked_end(bytes: &[u8], at: usize) -> Option<usize> {
+        let field = varint::read_part(bytes, at)?;
+        varint::read_part(bytes, field.end).map(|value| value.end)
+    }
+}
 
 /// A hash of any number of fields. Access to one is O(1), amortised for writes.
 #[derive(Clone, Default)]
 pub struct Table {
-    /// Ascending, with gaps. After the last home there are as many slots as overflow needs.
-    tags: Vec<u32>,
-    /// `None` exactly where the tag is `EMPTY`: `[field length varint][field][value]`.
-    entries: Vec<Option<Box<[u8]>>>,
-    homes: usize,
-    fields: usize,
-    /// What the entries' allocations take.
-    entry_bytes: usize,
+    fields: Tagged<Field>,
     /// Those of fields that expire; there only while some do.
     deadlines: Option<Box<Deadlines>>,
 }
@@ -50,12 +41,12 @@ pub fn seed(secret: [u64; 2]) {
     let _ = SECRET.set(secret);
 }
 
-/// A keyed hash, for the order of tables. Never 0.
+/// A keyed hash, for the order of tables.
 pub(crate) fn tag(field: &[u8]) -> u32 {
     let secret = SECRET.get_or_init(|| [RandomState::new().hash_one(0), RandomState::new().hash_one(1)]);
     let mut hasher = SipHasher13::new_with_keys(secret[0], secret[1]);
     hasher.write(field);
-    ((hasher.finish() >> 32) as u32).max(EMPTY + 1)
+    (hasher.finish() >> 32) as u32
 }
 
 impl Table {
@@ -63,24 +54,17 @@ impl Table {
         Table::default()
     }
 
-    /// A table with room for `fields` fields.
-    pub fn with_room(fields: usize) -> Table {
-        let mut table = Table::default();
-        table.rebuild(homes_for(fields));
-        table
-    }
-
     pub fn len(&self) -> usize {
-        self.fields
+        self.fields.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.fields == 0
+        self.fields.len() == 0
     }
 
     pub fn get(&self, field: &[u8]) -> Option<&[u8]> {
-        let at = self.find(tag(field), field).ok()?;
-        Some(split(self.entries[at].as_deref()?).1)
+        let place = self.find(tag(field), field).ok()?;
+        Some(split(self.fields.payload(place)).1)
     }
 
     /// Sets a field, which does not expire from now on; true if it is new.
@@ -95,43 +79,35 @@ impl Table {
     /// As [`Table::set`], but a field that expires still does.
     pub fn change(&mut self, field: &[u8], value: &[u8]) -> bool {
         let tag = tag(field);
-        let at = match self.find(tag, field) {
-            Ok(at) => {
-                self.overwrite(at, field, value);
-                return false;
+        let (field_len, value_len) = (Varint::new(field.len()), Varint::new(value.len()));
+        let payload = [field_len.as_bytes(), field, value_len.as_bytes(), value];
+        match self.find(tag, field) {
+            Ok(place) => {
+                let old = split(self.fields.payload(place)).1.len();
+                if old == value.len() {
+                    let payload = self.fields.payload_mut(place);
+                    let start = payload.len() - old;
+                    payload[start..].copy_from_slice(value);
+                } else {
+                    self.fields.replace(place, &payload);
+                }
+                false
             }
-            Err(at) => at,
-        };
-        if self.is_full() {
-            self.rebuild(homes_for(self.fields + self.fields / 2));
-            let at = self.find(tag, field).expect_err("growing adds no field");
-            self.insert(at, tag, entry(field, value));
-        } else {
-            self.insert(at, tag, entry(field, value));
+            Err(place) => {
+                self.fields.insert(place, tag, &payload);
+                true
+            }
         }
-        true
     }
 
     /// True if the field was there.
     pub fn remove(&mut self, field: &[u8]) -> bool {
-        let Ok(mut gap) = self.find(tag(field), field) else {
+        let Ok(place) = self.find(tag(field), field) else {
             return false;
         };
-        let entry = self.entries[gap].take().expect("found fields are there");
-        self.entry_bytes -= malloc_bytes(entry.len());
+        self.fields.remove(place);
         if self.deadlines.is_some() {
             self.set_deadline(field, None);
-        }
-        // What overflowed past the gap moves back, as far as each field's home allows.
-        while gap + 1 < self.tags.len() && self.tags[gap + 1] != EMPTY && self.home(self.tags[gap + 1]) <= gap {
-            self.tags[gap] = self.tags[gap + 1];
-            self.entries.swap(gap, gap + 1);
-            gap += 1;
-        }
-        self.tags[gap] = EMPTY;
-        self.fields -= 1;
-        if self.homes > HOMES_MIN && self.fields < self.homes / 8 {
-            self.rebuild(homes_for(self.fields * 2));
         }
         true
     }
@@ -173,64 +149,31 @@ impl Table {
 
     /// Fields and values, in an order that looks random.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
-        self.entries.iter().flatten().map(|entry| split(entry))
+        self.fields.iter().map(split)
     }
 
     /// A uniformly random field. `draw(n)` is a random number below n.
-    pub fn random(&self, mut draw: impl FnMut(usize) -> usize) -> Option<(&[u8], &[u8])> {
-        if self.fields == 0 {
-            return None;
-        }
-        loop {
-            if let Some(entry) = &self.entries[draw(self.entries.len())] {
-                return Some(split(entry));
-            }
-        }
+    pub fn random(&self, draw: impl FnMut(usize) -> usize) -> Option<(&[u8], &[u8])> {
+        self.fields.random(draw).map(split)
     }
 
-    /// One step of a walk over all fields: visits at least `count` of them, from `cursor` on (0 is the start).
-    /// A field that is there from the walk's start to its end is visited exactly once, whatever else changes.
+    /// One step of a walk over all fields: see [`Tagged::scan`].
     pub fn scan<'a>(&'a self, cursor: u64, count: usize, visit: &mut dyn FnMut(&'a [u8], &'a [u8])) -> Step {
-        let Ok(from) = u32::try_from(cursor) else {
-            return Step::End;
-        };
-        let mut visited = 0;
-        let mut last = EMPTY;
-        let start = if self.homes == 0 { 0 } else { self.home(from) };
-        for (entry, &tag) in self.entries[start..].iter().zip(&self.tags[start..]) {
-            let Some(entry) = entry else { continue };
-            if tag < from {
-                continue;
-            }
-            // Fields of one tag are one step: a cursor cannot stand between them.
-            if visited >= count.max(1) && tag != last {
-                return Step::Next(u64::from(tag));
-            }
-            let (field, value) = split(entry);
+        self.fields.scan(cursor, count, &mut |_, payload| {
+            let (field, value) = split(payload);
             visit(field, value);
-            visited += 1;
-            last = tag;
-        }
-        Step::End
+        })
     }
 
     /// Bytes of memory it holds besides itself.
     pub fn mem_bytes(&self) -> usize {
-        self.entry_bytes
-            + self.deadlines.as_ref().map_or(0, |deadlines| deadlines.mem_bytes())
-            + malloc_bytes(self.tags.capacity() * size_of::<u32>())
-            + malloc_bytes(self.entries.capacity() * size_of::<Option<Box<[u8]>>>())
+        self.fields.mem_bytes() + self.deadlines.as_ref().map_or(0, |deadlines| deadlines.mem_bytes())
     }
 
     /// Appends the number of fields and then all of them as the packed form has them, and then the deadlines, if any.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(Varint::new(self.fields).as_bytes());
-        for (field, value) in self.iter() {
-            for part in [field, value] {
-                out.extend_from_slice(Varint::new(part.len()).as_bytes());
-                out.extend_from_slice(part);
-            }
-        }
+        out.extend_from_slice(Varint::new(self.len()).as_bytes());
+        self.fields.iter().for_each(|payload| out.extend_from_slice(payload));
         if let Some(deadlines) = &self.deadlines {
             deadlines.encode(out);
         }
@@ -239,11 +182,7 @@ impl Table {
     /// The fields may be in any order: the secret that orders them is another one after a restart.
     pub fn decode(bytes: &[u8]) -> Result<Table, Corrupt> {
         let (fields, mut at) = varint::read(bytes, 0).ok_or(Corrupt)?;
-        // A field takes two bytes at least, so what is allocated here is bounded by what was read.
-        if fields > (bytes.len() - at) / 2 {
-            return Err(Corrupt);
-        }
-        let mut table = Table::with_room(fields);
+        let mut table = Table::new();
         for _ in 0..fields {
             let field = varint::read_part(bytes, at).ok_or(Corrupt)?;
             let value = varint::read_part(bytes, field.end).ok_or(Corrupt)?;
@@ -263,112 +202,54 @@ impl Table {
     }
 
     #[inline]
-    fn home(&self, tag: u32) -> usize {
-        ((u64::from(tag) * self.homes as u64) >> 32) as usize
-    }
-
-    /// Where the field stands, or where it belongs. The walk is short: it stays within one run of occupied slots,
-    /// whose expected length at the highest load, 4/5, is about a dozen.
-    #[inline]
-    fn find(&self, tag: u32, field: &[u8]) -> Result<usize, usize> {
-        let mut at = self.home(tag);
-        while let Some(&other) = self.tags.get(at) {
-            if other == EMPTY || other > tag {
-                break;
-            }
-            if other == tag && self.entries[at].as_deref().is_some_and(|entry| split(entry).0 == field) {
-                return Ok(at);
-            }
-            at += 1;
-        }
-        Err(at)
-    }
-
-    fn is_full(&self) -> bool {
-        self.fields >= self.homes / 5 * 4
-    }
-
-    /// Puts an entry at `at`; what stands there and after it, up to the next gap, moves by one.
-    fn insert(&mut self, at: usize, tag: u32, entry: Box<[u8]>) {
-        self.entry_bytes += malloc_bytes(entry.len());
-        self.fields += 1;
-        let gap = self.tags[at.min(self.tags.len())..].iter().position(|&tag| tag == EMPTY);
-        let gap = match gap {
-            Some(offset) => at + offset,
-            None => {
-                self.tags.push(EMPTY);
-                self.entries.push(None);
-                self.tags.len() - 1
-            }
-        };
-        self.tags.copy_within(at..gap, at + 1);
-        self.entries[at..=gap].rotate_right(1);
-        self.tags[at] = tag;
-        self.entries[at] = Some(entry);
-    }
-
-    fn overwrite(&mut self, at: usize, field: &[u8], value: &[u8]) {
-        let slot = self.entries[at].as_mut().expect("found fields are there");
-        let old = split(slot).1.len();
-        if old == value.len() {
-            let start = slot.len() - old;
-            slot[start..].copy_from_slice(value);
-            return;
-        }
-        let new = entry(field, value);
-        self.entry_bytes -= malloc_bytes(slot.len());
-        self.entry_bytes += malloc_bytes(new.len());
-        *slot = new;
-    }
-
-    /// The same fields over another number of homes.
-    fn rebuild(&mut self, homes: usize) {
-        let tags = std::mem::take(&mut self.tags);
-        let entries = std::mem::take(&mut self.entries);
-        self.homes = homes;
-        // A little more than homes: the last run flows over its end.
-        self.tags.reserve_exact(homes + 8);
-        self.entries.reserve_exact(homes + 8);
-        self.tags.resize(homes, EMPTY);
-        self.entries.resize_with(homes, || None);
-        let mut next = 0;
-        for (tag, entry) in tags.into_iter().zip(entries).filter(|(_, entry)| entry.is_some()) {
-            let at = next.max(self.home(tag));
-            if at == self.tags.len() {
-                self.tags.push(tag);
-                self.entries.push(entry);
-            } else {
-                self.tags[at] = tag;
-                self.entries[at] = entry;
-            }
-            next = at + 1;
-        }
+    fn find(&self, tag: u32, field: &[u8]) -> Result<Place, Place> {
+        self.fields.find(tag, |payload| split(payload).0 == field)
     }
 }
 
-/// Homes for `fields` fields at a load of 4/5.
-fn homes_for(fields: usize) -> usize {
-    (fields / 4 * 5 + 5).max(HOMES_MIN)
-}
+/// What a command touches, for [`crate::Boxed::fill`] to bring before it runs.
+impl Table {
+    /// Of one field: reading, setting and removing it.
+    pub fn want(&self, field: &[u8], out: &mut Absent) {
+        self.fields.want(tag(field), out);
+    }
 
-fn entry(field: &[u8], value: &[u8]) -> Box<[u8]> {
-    let len = Varint::new(field.len());
-    let mut bytes = Vec::with_capacity(len.as_bytes().len() + field.len() + value.len());
-    bytes.extend_from_slice(len.as_bytes());
-    bytes.extend_from_slice(field);
-    bytes.extend_from_slice(value);
-    bytes.into_boxed_slice()
+    /// Of [`Table::scan`].
+    pub fn want_scan(&self, cursor: u64, count: usize, out: &mut Absent) {
+        self.fields.want_scan(cursor, count, out);
+    }
+
+    /// Of [`Table::random`] with the same draws.
+    pub fn want_random(&self, draw: impl FnMut(usize) -> usize, out: &mut Absent) {
+        self.fields.want_random(draw, out);
+    }
+
+    /// Of [`Table::expire`].
+    pub fn want_due(&self, now_ms: u64, out: &mut Absent) {
+        if let Some(deadlines) = &self.deadlines {
+            deadlines.due(now_ms).for_each(|tag| self.fields.want(tag, out));
+        }
+    }
+
+    pub(crate) fn parts(&self) -> &dyn Parts {
+        &self.fields
+    }
+
+    pub(crate) fn parts_mut(&mut self) -> &mut dyn Parts {
+        &mut self.fields
+    }
 }
 
 #[inline]
-fn split(entry: &[u8]) -> (&[u8], &[u8]) {
-    let (len, start) = varint::read(entry, 0).expect("entry() wrote it");
-    entry[start..].split_at(len)
+fn split(payload: &[u8]) -> (&[u8], &[u8]) {
+    let field = varint::read_part(payload, 0).expect("change() wrote it");
+    let value = varint::read_part(payload, field.end).expect("change() wrote it");
+    (&payload[field], &payload[value])
 }
 
 impl std::fmt::Debug for Table {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Table").field("fields", &self.fields).field("homes", &self.homes).finish_non_exhaustive()
+        f.debug_struct("Table").field("fields", &self.len()).finish_non_exhaustive()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::Corrupt;
 use crate::hash::tag;
+use crate::part::{Absent, Parts};
 use crate::tagged::{Iter, Shape, Step, Tagged};
 use crate::varint::{self, Varint};
 
@@ -11,8 +12,8 @@ struct Member;
 
 impl Shape for Member {
     #[inline]
-    fn end(bytes: &[u8], at: usize) -> usize {
-        varint::read_part(bytes, at).expect("insert() wrote it").end
+    fn checked_end(bytes: &[u8], at: usize) -> Option<usize> {
+        varint::read_part(bytes, at).map(|member| member.end)
     }
 }
 
@@ -84,6 +85,29 @@ impl Table {
     /// Bytes of memory it holds besides itself.
     pub fn mem_bytes(&self) -> usize {
         self.members.mem_bytes()
+    }
+
+    /// Notes what [`Table::contains`], [`Table::insert`] and [`Table::remove`] touch.
+    pub fn want(&self, name: &[u8], out: &mut Absent) {
+        self.members.want(tag(name), out);
+    }
+
+    /// Notes what [`Table::scan`] touches.
+    pub fn want_scan(&self, cursor: u64, count: usize, out: &mut Absent) {
+        self.members.want_scan(cursor, count, out);
+    }
+
+    /// Notes what [`Table::random`] touches when the draws are the same.
+    pub fn want_random(&self, draw: impl FnMut(usize) -> usize, out: &mut Absent) {
+        self.members.want_random(draw, out);
+    }
+
+    pub(crate) fn parts(&self) -> &dyn Parts {
+        &self.members
+    }
+
+    pub(crate) fn parts_mut(&mut self) -> &mut dyn Parts {
+        &mut self.members
     }
 
     /// Appends the number of members and then all of them, each behind its length.

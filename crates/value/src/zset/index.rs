@@ -10,8 +10,8 @@ const BYTES: usize = 4;
 
 impl Shape for LeafNumber {
     #[inline]
-    fn end(_: &[u8], at: usize) -> usize {
-        at + BYTES
+    fn checked_end(bytes: &[u8], at: usize) -> Option<usize> {
+        (at + BYTES <= bytes.len()).then_some(at + BYTES)
     }
 }
 

@@ -18,30 +18,10 @@ fn source(mut state: u64) -> impl FnMut(usize) -> usize {
     }
 }
 
-/// Sorted, at home or right after a run, gaps and entries in step, sums right.
-fn assert_sound(table: &Table) {
-    let mut last = 0;
-    let (mut fields, mut bytes) = (0, 0);
-    for (at, &tag) in table.tags.iter().enumerate() {
-        assert_eq!(tag == EMPTY, table.entries[at].is_none());
-        let Some(entry) = &table.entries[at] else {
-            continue;
-        };
-        assert!(tag >= last, "tags are sorted");
-        let home = table.home(tag);
-        assert!(home <= at);
-        assert!(table.tags[home..at].iter().all(|&tag| tag != EMPTY), "no gap between a field and its home");
-        last = tag;
-        fields += 1;
-        bytes += malloc_bytes(entry.len());
-    }
-    assert_eq!((fields, bytes), (table.fields, table.entry_bytes));
-}
-
 #[test]
 fn a_hundred_thousand_fields_come_and_go() {
     let mut table = filled(100_000);
-    assert_sound(&table);
+    table.fields.check();
     assert_eq!(table.len(), 100_000);
     assert_eq!(table.get(b"field:4711"), Some(&b"4711"[..]));
     assert_eq!(table.get(b"field:100000"), None);
@@ -51,17 +31,18 @@ fn a_hundred_thousand_fields_come_and_go() {
         assert!(table.remove(&name(n)));
     }
     assert!(!table.remove(b"field:3"));
-    assert_sound(&table);
+    table.fields.check();
     assert_eq!(table.len(), 10);
-    assert!(table.tags.len() < 200, "it shrank: {}", table.tags.len());
+    assert!(table.fields.chunk_count() <= 4, "it shrank: {}", table.fields.chunk_count());
 }
 
 #[test]
-fn slots_cost_at_most_forty_bytes_a_field() {
+fn a_field_costs_some_ten_bytes_more_than_it_holds() {
     for fields in [200, 1000, 5000, 5001, 20_000, 33_333, 70_000] {
         let table = filled(fields);
-        let slots = table.mem_bytes() - table.entry_bytes;
-        assert!(slots <= 42 * fields, "{} bytes for {fields}", slots / fields);
+        let own: usize = table.iter().map(|(field, value)| field.len() + value.len()).sum();
+        let more = (table.mem_bytes() - own) as f64 / fields as f64;
+        assert!(more < 14.0, "{more} for {fields}");
     }
 }
 
@@ -122,15 +103,15 @@ fn random_fields_are_drawn_evenly() {
 #[test]
 fn fields_of_one_tag_are_one_step() {
     // As if by a collision of 32 bits: the tag alone must not decide.
-    let mut table = Table::with_room(10);
-    for (n, field) in [b"a", b"b", b"c"].into_iter().enumerate() {
-        let at = table.home(77) + n;
-        table.insert(at, 77, entry(field, b"v"));
+    let mut table = Table::new();
+    for field in [b"a", b"b", b"c"] {
+        let place = table.find(77, field).unwrap_err();
+        table.fields.insert(place, 77, &[&[1], field, &[1], b"v"]);
     }
     let mut seen = Vec::new();
     assert_eq!(table.scan(0, 1, &mut |field, _| seen.push(field.to_vec())), Step::End);
     assert_eq!(seen, [b"a", b"b", b"c"]);
-    assert_eq!(table.find(77, b"c").map(|at| at - table.home(77)), Ok(2));
+    assert!(table.find(77, b"c").is_ok() && table.find(77, b"d").is_err());
 }
 
 #[test]
@@ -140,7 +121,7 @@ fn what_is_encoded_comes_back() {
         let mut bytes = Vec::new();
         table.encode(&mut bytes);
         let back = Table::decode(&bytes).expect("own bytes");
-        assert_sound(&back);
+        back.fields.check();
         let mut again = Vec::new();
         back.encode(&mut again);
         assert_eq!(bytes, again, "deterministic");
@@ -164,7 +145,7 @@ proptest! {
     #[test]
     fn hostile_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         if let Ok(table) = Table::decode(&bytes) {
-            assert_sound(&table);
+            table.fields.check();
         }
     }
 
@@ -179,7 +160,7 @@ proptest! {
                 prop_assert_eq!(table.set(&field, &value), model.insert(field, value).is_none());
             }
         }
-        assert_sound(&table);
+        table.fields.check();
         prop_assert_eq!(table.len(), model.len());
         let fields: HashSet<&[u8]> = table.iter().map(|(field, _)| field).collect();
         prop_assert_eq!(fields.len(), model.len());
@@ -212,7 +193,7 @@ proptest! {
             }
             prop_assert_eq!(table.next_deadline(), model.values().copied().flatten().min());
         }
-        assert_sound(&table);
+        table.fields.check();
         let mut bytes = Vec::new();
         table.encode(&mut bytes);
         for table in [&table, &Table::decode(&bytes).unwrap()] {
@@ -226,5 +207,77 @@ proptest! {
                 prop_assert!(table.next_deadline().is_none(), "only whole deadlines are read");
             }
         }
+    }
+}
+
+// --- parts on flash ---
+
+use crate::part::testing::Flash;
+use crate::{Absent, Boxed};
+use std::sync::Arc;
+
+fn hash(value: &mut Boxed) -> &mut Table {
+    let Boxed::Hash(table) = value else { unreachable!() };
+    table
+}
+
+fn seen(value: &Boxed) -> &Table {
+    let Boxed::Hash(table) = value else { unreachable!() };
+    table
+}
+
+#[test]
+fn one_field_brings_one_part() {
+    let mut value = Boxed::Hash(filled(10_000));
+    let flash = Arc::new(Flash::default());
+    let whole = value.mem_bytes();
+    flash.send(&mut value);
+    assert!(value.mem_bytes() < whole / 5, "{} of {whole}", value.mem_bytes());
+    assert_eq!(flash.len(), seen(&value).fields.chunk_count());
+    assert_eq!(flash.bring(&mut value, |value, out| seen(value).want(b"field:77", out)), 1);
+    assert_eq!(seen(&value).get(b"field:77"), Some(&b"77"[..]));
+    // Read, it still has its copy; changed, it has none.
+    assert_eq!(flash.len(), seen(&value).fields.chunk_count());
+    assert!(!hash(&mut value).set(b"field:77", b"new"));
+    assert_eq!(flash.len(), seen(&value).fields.chunk_count() - 1);
+    // A walk's step needs its own fields alone.
+    assert!(flash.bring(&mut value, |value, out| seen(value).want_scan(1 << 20, 30, out)) <= 4);
+    let mut visited = 0;
+    assert_ne!(seen(&value).scan(1 << 20, 30, &mut |_, _| visited += 1), Step::End);
+    assert!(visited >= 30);
+    drop(value);
+    assert_eq!(flash.len(), 0);
+}
+
+proptest! {
+    #[test]
+    fn behaves_as_a_map_while_its_parts_come_and_go(
+        ops in proptest::collection::vec((0..8u8, 0..400usize, 0..60usize), 0..800),
+    ) {
+        let (mut value, mut model) = (Boxed::Hash(filled(300)), BTreeMap::new());
+        seen(&value).iter().for_each(|(field, value)| _ = model.insert(field.to_vec(), value.to_vec()));
+        let flash = Arc::new(Flash::default());
+        for (op, field, len) in ops {
+            let (field, content) = (name(field), vec![b'v'; len]);
+            if op == 0 {
+                flash.send(&mut value);
+            }
+            flash.bring(&mut value, |value, out| seen(value).want(&field, out));
+            match op {
+                1..3 => prop_assert_eq!(hash(&mut value).remove(&field), model.remove(&field).is_some()),
+                3..6 => {
+                    prop_assert_eq!(hash(&mut value).set(&field, &content), !model.contains_key(&field));
+                    model.insert(field, content);
+                }
+                _ => prop_assert_eq!(seen(&value).get(&field), model.get(&field).map(|value| &value[..])),
+            }
+            prop_assert_eq!(seen(&value).len(), model.len());
+        }
+        flash.bring(&mut value, |value: &Boxed, out: &mut Absent| value.absent(out));
+        seen(&value).fields.check();
+        let all: BTreeMap<Vec<u8>, Vec<u8>> = seen(&value).iter().map(|(f, v)| (f.to_vec(), v.to_vec())).collect();
+        prop_assert_eq!(all, model);
+        drop(value);
+        prop_assert_eq!(flash.len(), 0);
     }
 }

@@ -1,0 +1,186 @@
+//! Owns who the parts of large values belong to: the numbers of values whose parts are on flash for themselves, their
+//! records' names, and the way from a part to its value. Never knows what a part holds.
+//!
+//! A value larger than [`Store::split_bytes`] does not move as one: its skeleton stays in RAM, each of its parts is a
+//! record of its own (see `value::part`). The record is named by the value's number, which stays when its key is renamed.
+
+use crate::counters::Counter;
+use crate::hash::KeyHash;
+use crate::index::Slot;
+use crate::listen::Class;
+use crate::object::Object;
+use crate::store::{Database, Store};
+use crate::word::Place;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+use value::{Boxed, Shelf};
+
+/// The database number of parts' records: no logical database has it.
+pub(crate) const PARTS_UID: u32 = u32::MAX;
+
+/// Above this a value goes to flash in parts. Decoding one of this size takes some 1 ms.
+const SPLIT_BYTES: usize = 64 << 10;
+
+/// A part's record, as it is found again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PartName {
+    pub id: u64,
+    pub number: u64,
+}
+
+impl PartName {
+    pub fn to_bytes(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.id.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.number.to_be_bytes());
+        bytes
+    }
+
+    pub fn from_bytes(bytes: &[u8]) -> Option<PartName> {
+        let (id, number) = bytes.split_first_chunk()?;
+        Some(PartName { id: u64::from_be_bytes(*id), number: u64::from_be_bytes(number.try_into().ok()?) })
+    }
+}
+
+/// Values in parts, by their numbers: the hash and database of the key that each belongs to.
+pub(crate) struct Owners {
+    keys: Mutex<HashMap<u64, (KeyHash, u32)>>,
+    next: AtomicU64,
+    split_bytes: AtomicUsize,
+}
+
+impl Default for Owners {
+    fn default() -> Owners {
+        Owners { keys: Mutex::default(), next: AtomicU64::new(1), split_bytes: AtomicUsize::new(SPLIT_BYTES) }
+    }
+}
+
+impl Owners {
+    /// The value with this number is that key's from now on.
+    pub fn set(&self, id: u64, hash: KeyHash, uid: u32) {
+        self.keys.lock().insert(id, (hash, uid));
+    }
+
+    fn get(&self, id: u64) -> Option<(KeyHash, u32)> {
+        self.keys.lock().get(&id).copied()
+    }
+}
+
+struct Home {
+    store: Weak<Store>,
+    id: u64,
+}
+
+impl Shelf for Home {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn died(&self, place: u64) {
+        if let Some(store) = self.store.upgrade() {
+            store.segments.died(place_of_number(place));
+        }
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        if let Some(store) = self.store.upgrade() {
+            store.owners.keys.lock().remove(&self.id);
+        }
+    }
+}
+
+impl Store {
+    /// Values larger than this go to flash in parts.
+    pub fn set_split_bytes(&self, bytes: usize) {
+        self.owners.split_bytes.store(bytes, Relaxed);
+    }
+
+    /// Whether the value goes to flash in parts, not as one.
+    #[inline]
+    pub(crate) fn moves_in_parts(&self, value: &Boxed) -> bool {
+        let is_large = || value.mem_bytes() > self.owners.split_bytes.load(Relaxed);
+        self.has_flash() && value.can_split() && (value.shelf_id().is_some() || is_large())
+    }
+
+    /// The value's number; it gets one if it has none yet.
+    pub(crate) fn split(&self, value: &mut Boxed, hash: KeyHash, uid: u32) -> u64 {
+        value.shelf_id().unwrap_or_else(|| {
+            let id = self.owners.next.fetch_add(1, Relaxed);
+            self.owners.set(id, hash, uid);
+            value.split(Arc::new(Home { store: self.me.clone(), id }));
+            id
+        })
+    }
+
+    /// Removes the key of a value in parts, if the policy may evict it and nobody has used it lately.
+    pub(crate) fn evict_split(&self, id: u64) -> bool {
+        let Some((hash, uid)) = self.owners.get(id) else { return false };
+        let mut stripe = self.stripe(hash.stripe());
+        let database = stripe.database_mut(uid);
+        let Some(slot) = database.find_split(hash, id) else { return false };
+        let word = database.table.word(slot);
+        if word.frequency() > 0 || !self.tier.policy().evicts(word.has_expiry()) {
+            return false;
+        }
+        self.left(Class::EVICTED, uid, Object::from_address(word.address()).key());
+        database.discard(self, slot);
+        self.counters.add(Counter::EvictedKeys, 1);
+        true
+    }
+
+    /// Runs `with` on the value that has this number, under its stripe's lock, wherever it is by now. `None`: it is gone.
+    pub(crate) fn with_split<R>(&self, id: u64, with: impl FnOnce(&mut Boxed) -> R) -> Option<R> {
+        let mut seen = None;
+        loop {
+            let (hash, uid) = self.owners.get(id)?;
+            if seen == Some((hash, uid)) {
+                return None;
+            }
+            seen = Some((hash, uid));
+            let mut stripe = self.stripe(hash.stripe());
+            let database = stripe.database_mut(uid);
+            if let Some(slot) = database.find_split(hash, id) {
+                let object = Object::from_address(database.table.word(slot).address());
+                let result = with(object.boxed_mut().expect("it was found boxed"));
+                object.account(&self.arena);
+                return Some(result);
+            }
+            // Renamed between the two look-ups, or in a table that is being dropped.
+        }
+    }
+}
+
+impl Database {
+    /// The entry of the value with this number.
+    fn find_split(&self, hash: KeyHash, id: u64) -> Option<Slot> {
+        let is_it = |object: Object| object.boxed().is_some_and(|value| value.shelf_id() == Some(id));
+        self.table.find(hash.high, |word| word.is_hot() && is_it(Object::from_address(word.address())))
+    }
+}
+
+/// The number that a value knows a place by.
+pub(crate) fn number_of_place(place: Place) -> u64 {
+    u64::from(place.page) << 5 | u64::from(place.step)
+}
+
+pub(crate) fn place_of_number(number: u64) -> Place {
+    Place { page: (number >> 5) as u32, step: number as u8 & 31 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_places_come_back() {
+        let name = PartName { id: 7, number: 1 << 32 | 5 };
+        assert_eq!(PartName::from_bytes(&name.to_bytes()), Some(name));
+        assert_eq!(PartName::from_bytes(b"fifteen bytes.."), None);
+        let place = Place { page: (1 << crate::word::PAGE_BITS) - 1, step: 23 };
+        assert_eq!(place_of_number(number_of_place(place)), place);
+    }
+}

@@ -1,0 +1,413 @@
+//! Owns the parts of a large value: runs of bytes that are in memory, on flash, or both. Never knows where on flash that
+//! is, nor what the bytes say.
+//!
+//! A collection is chunked inside. When it is too large to move as one value, each of its chunks goes to flash for itself
+//! and comes back for itself; what holds the chunks together, the *skeleton*, stays in memory. Whoever owns the store
+//! moves the parts, by their numbers; commands name what they will touch, and run when all of it is in memory.
+
+use crate::{Boxed, Corrupt};
+use std::cell::Cell;
+use std::sync::Arc;
+
+/// What a collection tells of the copies that its parts have on flash.
+pub trait Shelf: Send + Sync {
+    /// The collection's number, under which its parts are known on flash.
+    fn id(&self) -> u64;
+    /// Nothing refers to this copy any more.
+    fn died(&self, place: u64);
+}
+
+/// There is none while nothing of the collection has been on flash.
+pub(crate) type ShelfOf = Option<Arc<dyn Shelf>>;
+
+/// A part that is on flash alone: its number, and where it lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AbsentPart {
+    pub number: u64,
+    pub place: u64,
+    pub bytes: usize,
+}
+
+/// The parts that a command needs and that are not in memory.
+pub type Absent = Vec<AbsentPart>;
+
+/// A run of bytes of a collection.
+///
+/// ```text
+/// state  |63  bytes of an absent part  37|36  place, or number of the write  3|2 used|1  tier  0|
+/// ```
+#[derive(Debug)]
+pub(crate) struct Part {
+    bytes: Vec<u8>,
+    state: Cell<u64>,
+}
+
+const TIER: u64 = 3;
+/// In memory, without a copy on flash.
+const DIRTY: u64 = 0;
+/// As dirty; a copy is on its way to flash.
+const WRITING: u64 = 1;
+/// In memory and on flash.
+const CLEAN: u64 = 2;
+/// On flash alone.
+const ABSENT: u64 = 3;
+/// Somebody has looked at it since the last sweep.
+const USED: u64 = 1 << 2;
+const PLACE_SHIFT: u32 = 3;
+const PLACE_BITS: u32 = 34;
+const PLACE: u64 = ((1 << PLACE_BITS) - 1) << PLACE_SHIFT;
+const BYTES_SHIFT: u32 = PLACE_SHIFT + PLACE_BITS;
+/// A part larger than this does not leave memory.
+const PART_BYTES_MAX: usize = (1 << (64 - BYTES_SHIFT)) - 1;
+
+impl Default for Part {
+    fn default() -> Part {
+        Part::of(Vec::new())
+    }
+}
+
+impl Clone for Part {
+    /// The copy is nowhere on flash.
+    fn clone(&self) -> Part {
+        Part::of(crate::tagged::fitted(self.bytes()))
+    }
+}
+
+impl Part {
+    pub fn of(bytes: Vec<u8>) -> Part {
+        Part { bytes, state: Cell::new(DIRTY) }
+    }
+
+    #[inline]
+    fn tier(&self) -> u64 {
+        self.state.get() & TIER
+    }
+
+    pub fn is_absent(&self) -> bool {
+        self.tier() == ABSENT
+    }
+
+    /// The bytes, which are in memory.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        let state = self.state.get();
+        assert!(state & TIER != ABSENT, "a command has named what it touches");
+        if state & USED == 0 {
+            self.state.set(state | USED);
+        }
+        &self.bytes
+    }
+
+    /// The bytes, for changing: a copy on flash, or on its way there, is none any more.
+    #[inline]
+    pub fn edit(&mut self, shelf: &ShelfOf) -> &mut Vec<u8> {
+        let state = self.state.get();
+        assert!(state & TIER != ABSENT, "a command has named what it touches");
+        if state & TIER == CLEAN {
+            self.forget_copy(shelf);
+        }
+        self.state.set(DIRTY | USED);
+        &mut self.bytes
+    }
+
+    /// What its allocation takes.
+    #[inline]
+    pub fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// Its collection needs it no more.
+    pub fn forget_copy(&self, shelf: &ShelfOf) {
+        if let (Some(place), Some(shelf)) = (self.place(), shelf) {
+            shelf.died(place);
+            self.state.set(DIRTY);
+        }
+    }
+
+    /// Where its copy on flash lies.
+    fn place(&self) -> Option<u64> {
+        let state = self.state.get();
+        matches!(state & TIER, CLEAN | ABSENT).then_some((state & PLACE) >> PLACE_SHIFT)
+    }
+
+    /// Notes it as needed if it is not in memory.
+    #[inline]
+    pub fn want(&self, number: u64, out: &mut Absent) {
+        if self.is_absent() {
+            let state = self.state.get();
+            let (place, bytes) = ((state & PLACE) >> PLACE_SHIFT, (state >> BYTES_SHIFT) as usize);
+            out.push(AbsentPart { number, place, bytes });
+        }
+    }
+
+    fn set(&self, tier: u64, place: u64) {
+        debug_assert!(place < 1 << PLACE_BITS);
+        self.state.set(tier | place << PLACE_SHIFT | self.state.get() & USED);
+    }
+
+    /// On flash alone from now on; returns the bytes of memory that it held.
+    fn leave(&mut self) -> usize {
+        let bytes = std::mem::take(&mut self.bytes);
+        let place = self.place().expect("a clean part has a copy");
+        self.state.set(ABSENT | place << PLACE_SHIFT | (bytes.len() as u64) << BYTES_SHIFT);
+        bytes.capacity()
+    }
+}
+
+/// A collection whose parts have numbers, in an order in which one can go over them.
+pub(crate) trait Parts {
+    fn shelf(&self) -> &ShelfOf;
+    fn set_shelf(&mut self, shelf: Arc<dyn Shelf>);
+    fn part(&self, number: u64) -> Option<&Part>;
+    fn part_mut(&mut self, number: u64) -> Option<&mut Part>;
+    /// The first number of a part that is not below `from`.
+    fn next_part(&self, from: u64) -> Option<u64>;
+    /// Whether bytes from flash are what this absent part was.
+    fn accepts(&self, number: u64, bytes: &[u8]) -> bool;
+    /// A part holds so much more memory now, or less.
+    fn grown(&mut self, by: isize);
+}
+
+/// What is to happen to a part that is not on flash and that nobody has used lately.
+pub enum Fate {
+    /// It is being written, with this number.
+    Written(u32),
+    /// It stays for now.
+    Stays,
+    /// It stays, and the sweep ends here.
+    Stop,
+}
+
+/// How far a sweep came, and what it freed.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Swept {
+    /// Where to go on; `None`: the end was reached.
+    pub next: Option<u64>,
+    pub freed: usize,
+    pub left: usize,
+    pub stopped: bool,
+}
+
+/// How the owner of the store moves the parts.
+impl Boxed {
+    fn parts(&self) -> Option<&dyn Parts> {
+        match self {
+            Boxed::Hash(table) => Some(table.parts()),
+            Boxed::Set(table) => Some(table.parts()),
+            Boxed::List(_) | Boxed::ZSet(_) | Boxed::Stream(_) => None,
+        }
+    }
+
+    fn parts_mut(&mut self) -> Option<&mut dyn Parts> {
+        match self {
+            Boxed::Hash(table) => Some(table.parts_mut()),
+            Boxed::Set(table) => Some(table.parts_mut()),
+            Boxed::List(_) | Boxed::ZSet(_) | Boxed::Stream(_) => None,
+        }
+    }
+
+    /// Whether its parts can be on flash for themselves.
+    pub fn can_split(&self) -> bool {
+        self.parts().is_some()
+    }
+
+    /// The collection's number, if parts of it are on flash or were.
+    #[inline]
+    pub fn shelf_id(&self) -> Option<u64> {
+        self.parts()?.shelf().as_ref().map(|shelf| shelf.id())
+    }
+
+    /// From now on its parts move for themselves.
+    pub fn split(&mut self, shelf: Arc<dyn Shelf>) {
+        self.parts_mut().expect("it can be split").set_shelf(shelf);
+    }
+
+    /// Everything that is not in memory.
+    pub fn absent(&self, out: &mut Absent) {
+        let Some(parts) = self.parts().filter(|parts| parts.shelf().is_some()) else { return };
+        let mut from = 0;
+        while let Some(number) = parts.next_part(from) {
+            parts.part(number).expect("its number").want(number, out);
+            from = number + 1;
+        }
+    }
+
+    /// Of what has expired.
+    pub fn want_due(&self, now_ms: u64, out: &mut Absent) {
+        if let Boxed::Hash(table) = self {
+            table.want_due(now_ms, out);
+        }
+    }
+
+    /// Goes over at most `count` parts from number `from` on: one that is on flash too leaves memory unless it was used;
+    /// of others `write` is given the number and the bytes.
+    pub fn sweep(&mut self, from: u64, count: usize, write: &mut dyn FnMut(u64, &[u8]) -> Fate) -> Swept {
+        let mut swept = Swept::default();
+        let Some(parts) = self.parts_mut() else { return swept };
+        let mut at = from;
+        for _ in 0..count {
+            let Some(number) = parts.next_part(at) else { return swept };
+            at = number + 1;
+            let part = parts.part_mut(number).expect("its number");
+            let state = part.state.get();
+            match state & TIER {
+                _ if state & USED != 0 && state & TIER != ABSENT => part.state.set(state & !USED),
+                CLEAN => {
+                    let freed = part.leave();
+                    parts.grown(-(freed as isize));
+                    swept.freed += freed;
+                    swept.left += 1;
+                }
+                DIRTY if !part.bytes.is_empty() && part.bytes.len() <= PART_BYTES_MAX => {
+                    match write(number, &part.bytes) {
+                        Fate::Written(write) => part.set(WRITING, u64::from(write)),
+                        Fate::Stays => {}
+                        Fate::Stop => {
+                            swept.stopped = true;
+                            swept.next = Some(number);
+                            return swept;
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        swept.next = Some(at);
+        swept
+    }
+
+    /// A write has ended well: the copy is that part's, unless it was changed meanwhile (false). A part that nobody has
+    /// used meanwhile leaves memory.
+    pub fn part_written(&mut self, number: u64, write: u32, place: u64) -> bool {
+        let Some(parts) = self.parts_mut() else { return false };
+        let Some(part) = parts.part_mut(number).filter(|part| part.is_written_by(write)) else { return false };
+        part.set(CLEAN, place);
+        if part.state.get() & USED == 0 {
+            let freed = part.leave();
+            parts.grown(-(freed as isize));
+        }
+        true
+    }
+
+    /// A write has failed: the part is in memory as before.
+    pub fn part_unwritten(&mut self, number: u64, write: u32) {
+        if let Some(part) = self.parts_mut().and_then(|parts| parts.part_mut(number))
+            && part.is_written_by(write)
+        {
+            part.set(DIRTY, 0);
+        }
+    }
+
+    /// Whether this place holds the part's copy.
+    pub fn has_copy(&self, number: u64, place: u64) -> bool {
+        self.parts().and_then(|parts| parts.part(number)?.place()) == Some(place)
+    }
+
+    /// The part's copy has been moved; false if it was no copy any more.
+    pub fn copy_moved(&mut self, number: u64, from: u64, to: u64) -> bool {
+        let Some(part) = self.parts_mut().and_then(|parts| parts.part_mut(number)) else { return false };
+        if part.place() != Some(from) {
+            return false;
+        }
+        part.state.set(part.state.get() & !PLACE | to << PLACE_SHIFT);
+        true
+    }
+
+    /// The bytes of an absent part, read from this place: it is in memory again. Nothing happens if it is not there any
+    /// more.
+    pub fn fill(&mut self, number: u64, place: u64, bytes: &[u8]) -> Result<(), Corrupt> {
+        let Some(parts) = self.parts_mut() else { return Ok(()) };
+        let is_it = |part: &Part| part.is_absent() && part.place() == Some(place);
+        if !parts.part(number).is_some_and(is_it) {
+            return Ok(());
+        }
+        if !parts.accepts(number, bytes) {
+            return Err(Corrupt);
+        }
+        let part = parts.part_mut(number).expect("seen above");
+        part.bytes = crate::tagged::fitted(bytes);
+        let gained = part.bytes.capacity();
+        part.state.set(CLEAN | USED | place << PLACE_SHIFT);
+        parts.grown(gained as isize);
+        Ok(())
+    }
+}
+
+impl Part {
+    fn is_written_by(&self, write: u32) -> bool {
+        let state = self.state.get();
+        state & TIER == WRITING && (state & PLACE) >> PLACE_SHIFT == u64::from(write)
+    }
+}
+
+/// For tests: a shelf that counts its copies.
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+    use std::collections::HashMap;
+    use std::sync::Mutex;
+
+    /// Plays the store for one collection.
+    #[derive(Default)]
+    pub struct Flash {
+        copies: Mutex<HashMap<u64, (u64, Vec<u8>)>>,
+        next: Mutex<u64>,
+    }
+
+    impl Shelf for Flash {
+        fn id(&self) -> u64 {
+            7
+        }
+        fn died(&self, place: u64) {
+            assert!(self.copies.lock().unwrap().remove(&place).is_some(), "a copy dies once");
+        }
+    }
+
+    impl Flash {
+        pub fn len(&self) -> usize {
+            self.copies.lock().unwrap().len()
+        }
+
+        /// Two rounds: everything that can leaves memory.
+        pub fn send(self: &Arc<Flash>, value: &mut Boxed) {
+            if value.shelf_id().is_none() {
+                value.split(self.clone());
+            }
+            for _ in 0..3 {
+                let (mut from, mut writes) = (0, Vec::new());
+                loop {
+                    let swept = value.sweep(from, 10, &mut |number, bytes| {
+                        writes.push((number, bytes.to_vec()));
+                        Fate::Written(writes.len() as u32)
+                    });
+                    let Some(next) = swept.next else { break };
+                    from = next;
+                }
+                for (at, (number, bytes)) in writes.into_iter().enumerate() {
+                    let mut next = self.next.lock().unwrap();
+                    *next += 1;
+                    self.copies.lock().unwrap().insert(*next, (number, bytes));
+                    assert!(value.part_written(number, at as u32 + 1, *next));
+                }
+            }
+        }
+
+        /// What is wanted comes back; how many parts that were.
+        pub fn bring(&self, value: &mut Boxed, want: impl Fn(&Boxed, &mut Absent)) -> usize {
+            let mut brought = 0;
+            loop {
+                let mut absent = Absent::new();
+                want(value, &mut absent);
+                if absent.is_empty() {
+                    return brought;
+                }
+                for part in absent {
+                    let (number, bytes) = self.copies.lock().unwrap()[&part.place].clone();
+                    assert_eq!((number, bytes.len()), (part.number, part.bytes));
+                    value.fill(number, part.place, &bytes).unwrap();
+                    brought += 1;
+                }
+            }
+        }
+    }
+}
