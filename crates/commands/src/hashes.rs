@@ -7,15 +7,16 @@ pub use expiry::ROWS as EXPIRY_ROWS;
 use crate::counters::{NOT_FINITE, OVERFLOW};
 use crate::cx::{Cx, NOT_FLOAT, OUT_OF_RANGE, REPLY_BYTES_MAX, Run, SYNTAX, Settings, Stop, WRONG_TYPE, wrong_arity};
 use crate::number::{self, Digits, int_or_error};
-use crate::random::{self, Selection};
+use crate::random::{self, Draws, SAMPLE_MAX, Selection};
 use crate::row::{Access, Acl, Flag, Group, Row, Use, is, only_here};
 use crate::scan::{INVALID_CURSOR, SCAN_COUNT, ScanOf, ScanOptions};
 use resp::LongDouble;
 use resp::reply::{Out, Proto};
 use std::collections::HashSet;
-use store::{Class, Kind, Value, ValueMut};
+use std::iter::once;
+use store::{Class, Kind, NOTHING, Value, ValueMut};
 use value::hash::{Step, Table, packed};
-use value::{Boxed, Buffer};
+use value::{Absent, Boxed, Buffer};
 
 const READ: &[Flag] = &[Flag::Readonly];
 const READ_FAST: &[Flag] = &[Flag::Readonly, Flag::Fast];
@@ -167,7 +168,7 @@ pub const ROWS: &[Row] = &[
             is("HLEN s", "(error) WRONGTYPE Operation against a key holding the wrong kind of value"),
         ],
         run: |cx| {
-            let len = hash(cx.ks.get(&cx.keys[0])?)?.map_or(0, |hash| hash.len());
+            let len = hash(cx.ks.get_for(&cx.keys[0], NOTHING)?)?.map_or(0, |hash| hash.len());
             cx.out.int(len as i64);
             Ok(())
         },
@@ -377,25 +378,37 @@ impl<'a> Hash<'a> {
     }
 }
 
+/// Of a hash in parts, these fields are touched.
+pub(crate) fn of_fields<'a>(fields: impl Iterator<Item = &'a [u8]> + Clone) -> impl Fn(&Boxed, &mut Absent) {
+    move |value, out| {
+        if let Boxed::Hash(table) = value {
+            fields.clone().for_each(|field| table.want(field, out));
+        }
+    }
+}
+
 /// The value of the field that argument `at` names.
 fn field_of<'k>(cx: &'k mut Cx<'_>, at: usize) -> Result<Option<&'k [u8]>, Stop> {
-    Ok(hash(cx.ks.get(&cx.keys[0])?)?.and_then(|hash| hash.get(&cx.args[at])))
+    let field = &cx.args[at];
+    Ok(hash(cx.ks.get_for(&cx.keys[0], &of_fields(once(field)))?)?.and_then(|hash| hash.get(field)))
 }
 
 /// As [`field_of`] for a command that writes, whose look-up is not counted.
 fn field_viewed<'k>(cx: &'k mut Cx<'_>, at: usize) -> Result<Option<&'k [u8]>, Stop> {
-    Ok(hash(cx.ks.view(&cx.keys[0])?)?.and_then(|hash| hash.get(&cx.args[at])))
+    let field = &cx.args[at];
+    Ok(hash(cx.ks.view_for(&cx.keys[0], &of_fields(once(field)))?)?.and_then(|hash| hash.get(field)))
 }
 
 fn hget(cx: &mut Cx<'_>) -> Run {
-    let value = hash(cx.ks.get(&cx.keys[0])?)?.and_then(|hash| hash.get(&cx.args[2]));
-    cx.out.bulk_or_null(value);
+    let field = &cx.args[2];
+    let hash = hash(cx.ks.get_for(&cx.keys[0], &of_fields(once(field)))?)?;
+    cx.out.bulk_or_null(hash.and_then(|hash| hash.get(field)));
     Ok(())
 }
 
 fn hmget(cx: &mut Cx<'_>) -> Run {
-    let hash = hash(cx.ks.get(&cx.keys[0])?)?;
     let fields = cx.args.from(2);
+    let hash = hash(cx.ks.get_for(&cx.keys[0], &of_fields(fields.clone()))?)?;
     cx.out.array(fields.len());
     for field in fields {
         cx.out.bulk_or_null(hash.and_then(|hash| hash.get(field)));
@@ -461,7 +474,7 @@ fn set_pairs(cx: &mut Cx<'_>, command: &str) -> Result<usize, Stop> {
 fn put<'a>(cx: &mut Cx<'_>, pairs: impl Iterator<Item = Pair<'a>> + Clone) -> Result<usize, Stop> {
     let key = &cx.keys[0];
     let limits = PackedLimits::of(cx.settings);
-    if let Some(mut value) = cx.ks.get_mut(key)? {
+    if let Some(mut value) = cx.ks.get_mut_for(key, &of_fields(pairs.clone().map(|(field, _)| field)))? {
         return put_into(&mut value, pairs, limits);
     }
     let mut bytes = Vec::new();
@@ -544,14 +557,14 @@ fn hsetnx(cx: &mut Cx<'_>) -> Run {
 
 fn hdel(cx: &mut Cx<'_>) -> Run {
     let key = &cx.keys[0];
-    let hash = hash(cx.ks.view(key)?)?;
+    let hash = hash(cx.ks.view_for(key, &of_fields(cx.args.from(2)))?)?;
     // What is not there must not make the value dirty.
     let Some(_) = hash.filter(|hash| cx.args.from(2).any(|field| hash.get(field).is_some())) else {
         cx.out.int(0);
         return Ok(());
     };
     let (mut removed, mut is_empty) = (0, false);
-    if let Some(mut value) = cx.ks.get_mut(key)? {
+    if let Some(mut value) = cx.ks.get_mut_for(key, NOTHING)? {
         let fields = cx.args.from(2);
         (removed, is_empty) = match value.boxed() {
             Some(Boxed::Hash(table)) => (fields.filter(|field| table.remove(field)).count(), table.is_empty()),
@@ -602,21 +615,22 @@ fn put_one(cx: &mut Cx<'_>, value: &[u8]) -> Run {
     let args = cx.args;
     let pair = (args.get(2).unwrap_or_default(), value);
     let limits = PackedLimits::of(cx.settings);
-    match cx.ks.get_mut(&cx.keys[0])? {
+    match cx.ks.get_mut_for(&cx.keys[0], &of_fields(once(pair.0)))? {
         Some(mut hash) => match hash.boxed() {
             Some(Boxed::Hash(table)) => _ = table.change(pair.0, pair.1),
-            _ => _ = put_into(&mut hash, std::iter::once(pair), limits)?,
+            _ => _ = put_into(&mut hash, once(pair), limits)?,
         },
-        None => _ = put(cx, std::iter::once(pair))?,
+        None => _ = put(cx, once(pair))?,
     }
     Ok(())
 }
 
 fn hrandfield(cx: &mut Cx<'_>) -> Run {
     let args = cx.args;
+    let draws = Draws::of(&mut cx.ks);
     let Some(count) = args.get(2) else {
-        let hash = hash(cx.ks.get(&cx.keys[0])?)?;
-        cx.out.bulk_or_null(hash.and_then(random_pair).map(|(field, _)| field));
+        let hash = hash(cx.ks.get_for(&cx.keys[0], &of_sample(1, false, draws))?)?;
+        cx.out.bulk_or_null(hash.and_then(|hash| random_pair(hash, draws)).map(|(field, _)| field));
         return Ok(());
     };
     let count = int_or_error(count)?;
@@ -633,24 +647,48 @@ fn hrandfield(cx: &mut Cx<'_>) -> Run {
     if with_values && count.unsigned_abs() > i64::MAX as u64 / 2 {
         return Err(OUT_OF_RANGE);
     }
-    let Some(hash) = hash(cx.ks.get(&cx.keys[0])?)? else {
+    let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
+    let distinct = count > 0;
+    let Some(hash) = hash(cx.ks.get_for(&cx.keys[0], &of_sample(wanted, distinct, draws))?)? else {
         cx.out.array(0);
         return Ok(());
     };
-    let draws = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
-    let mut reply = Sample { out: &mut cx.out, with_values };
-    if count < 0 {
-        reply.with_repetition(hash, draws)
-    } else {
-        reply.distinct(hash, draws);
-        Ok(())
+    let mut reply = Sample { out: &mut cx.out, with_values, draws };
+    match hash {
+        Hash::Table(table) if is_sample(table, wanted, distinct) => {
+            reply.drawn(table, wanted, distinct);
+            Ok(())
+        }
+        _ if count < 0 => reply.with_repetition(hash, wanted),
+        _ => {
+            reply.distinct(hash, wanted);
+            Ok(())
+        }
     }
 }
 
-fn random_pair<'a>(hash: Hash<'a>) -> Option<Pair<'a>> {
+fn random_pair<'a>(hash: Hash<'a>, mut draws: Draws) -> Option<Pair<'a>> {
     match hash {
-        Hash::Packed(bytes) => packed::iter(bytes).nth(random::below(packed::len(bytes).max(1))),
-        Hash::Table(table) => table.random(random::below),
+        Hash::Packed(bytes) => packed::iter(bytes).nth(draws.below(packed::len(bytes).max(1))),
+        Hash::Table(table) => table.random(|n| draws.below(n)),
+    }
+}
+
+/// Whether so many fields are drawn one by one: few enough to be brought for themselves, and distinct ones few of many,
+/// so that each takes less than 1.5 draws.
+fn is_sample(table: &Table, count: usize, distinct: bool) -> bool {
+    count <= SAMPLE_MAX && (!distinct || count < table.len() / 3)
+}
+
+/// Of a hash in parts, so many random fields are touched.
+fn of_sample(count: usize, distinct: bool, draws: Draws) -> impl Fn(&Boxed, &mut Absent) {
+    move |value, out| match value {
+        Boxed::Hash(table) if is_sample(table, count, distinct) => {
+            let mut draws = draws;
+            let sample = table.sample(count, distinct, |n| draws.below(n));
+            sample.into_iter().for_each(|drawn| table.want_drawn(drawn, out));
+        }
+        _ => value.absent(out),
     }
 }
 
@@ -658,6 +696,7 @@ fn random_pair<'a>(hash: Hash<'a>) -> Option<Pair<'a>> {
 struct Sample<'o, 'b> {
     out: &'o mut Out<'b>,
     with_values: bool,
+    draws: Draws,
 }
 
 impl Sample<'_, '_> {
@@ -675,6 +714,12 @@ impl Sample<'_, '_> {
         if self.with_values {
             self.out.bulk(value);
         }
+    }
+
+    fn drawn(&mut self, table: &Table, count: usize, distinct: bool) {
+        let sample = table.sample(count, distinct, |n| self.draws.below(n));
+        self.header(sample.len());
+        sample.into_iter().for_each(|drawn| self.pair(table.drawn(drawn)));
     }
 
     fn with_repetition(&mut self, hash: Hash<'_>, draws: usize) -> Run {
@@ -733,7 +778,14 @@ impl Sample<'_, '_> {
 
 fn hscan(cx: &mut Cx<'_>) -> Run {
     let cursor = number::cursor(&cx.args[2]).ok_or(INVALID_CURSOR)?;
-    let hash = hash(cx.ks.get(&cx.keys[0])?)?;
+    let options = ScanOptions::parse(cx.args, 3, ScanOf::Hash);
+    let count = options.as_ref().map_or(1, |options| options.count.unwrap_or(SCAN_COUNT));
+    let of_step = |value: &Boxed, out: &mut Absent| {
+        if let Boxed::Hash(table) = value {
+            table.want_scan(cursor, count, out);
+        }
+    };
+    let hash = hash(cx.ks.get_for(&cx.keys[0], &of_step)?)?;
     // Redis looks for the key before it looks at the options.
     let Some(hash) = hash else {
         cx.out.array(2);
@@ -741,7 +793,7 @@ fn hscan(cx: &mut Cx<'_>) -> Run {
         cx.out.array(0);
         return Ok(());
     };
-    let options = ScanOptions::parse(cx.args, 3, ScanOf::Hash)?;
+    let options = options?;
     let mut pairs = Vec::new();
     let mut take = |field, value| {
         if options.fits(field) {
@@ -753,7 +805,7 @@ fn hscan(cx: &mut Cx<'_>) -> Run {
             packed::iter(bytes).for_each(|(field, value)| take(field, value));
             Step::End
         }
-        Hash::Table(table) => table.scan(cursor, options.count.unwrap_or(SCAN_COUNT), &mut take),
+        Hash::Table(table) => table.scan(cursor, count, &mut take),
     };
     cx.out.array(2);
     cx.out.bulk_int(match next {

@@ -5,7 +5,7 @@ use crate::cx::{Cx, NO_SUCH_KEY, NOT_INTEGER, Run, SYNTAX, Stop};
 use crate::number::int;
 use crate::row::{Access, Acl, Flag, Keys, Row, Use, Values, is};
 use crate::strings::mark_raw;
-use store::{Class, Cold, Key, Kind, Value};
+use store::{Class, Cold, Key, Kind, NOTHING, Value};
 use value::Boxed;
 
 const READ_FAST: &[Flag] = &[Flag::Readonly, Flag::Fast];
@@ -286,11 +286,11 @@ impl Parcel {
     /// As [`Parcel::copied`] for a key that is removed next: a large collection is taken out, not copied.
     /// Every read must be done: this may write.
     fn taken(cx: &mut Cx<'_>, key: &Key<'_>) -> Result<Option<Parcel>, Cold> {
-        if !matches!(cx.ks.get(key)?, Some(Value::Boxed(_))) {
+        if !matches!(cx.ks.get_for(key, NOTHING)?, Some(Value::Boxed(_))) {
             return Parcel::copied(cx, key);
         }
         let expiry = cx.ks.expiry(key)?.flatten();
-        let Some(mut value) = cx.ks.get_mut(key)? else { return Ok(None) };
+        let Some(mut value) = cx.ks.get_mut_for(key, NOTHING)? else { return Ok(None) };
         Ok(value.boxed().map(|boxed| Parcel { content: Content::Boxed(boxed.take()), expiry }))
     }
 
@@ -315,7 +315,7 @@ fn rename(cx: &mut Cx<'_>, if_absent: bool) -> Result<bool, Stop> {
     if from.name == to.name {
         return if cx.ks.peek(from)?.is_some() { Ok(!if_absent) } else { Err(NO_SUCH_KEY) };
     }
-    if cx.ks.get(from)?.is_none() {
+    if cx.ks.get_for(from, NOTHING)?.is_none() {
         return Err(NO_SUCH_KEY);
     }
     if if_absent && cx.ks.peek(to)?.is_some() {
@@ -389,7 +389,7 @@ fn move_(cx: &mut Cx<'_>) -> Run {
     if db == source_db {
         return Err(SAME_OBJECT);
     }
-    let found = cx.ks.get(key)?.is_some();
+    let found = cx.ks.get_for(key, NOTHING)?.is_some();
     cx.ks.select(db);
     let taken = cx.ks.peek(key);
     cx.ks.select(source_db);

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
+use store::Keyspace;
 
 thread_local! {
     static STATE: Cell<u64> = Cell::new(RandomState::new().hash_one(0u64));
@@ -12,16 +13,40 @@ pub fn below(n: usize) -> usize {
     ((u128::from(next()) * n as u128) >> 64) as usize
 }
 
-/// SplitMix64 (Steele, Lea and Flood 2014).
 fn next() -> u64 {
     STATE.with(|state| {
-        let seed = state.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
-        state.set(seed);
-        let mixed = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        let mut draws = Draws(state.get());
+        let number = draws.next();
+        state.set(draws.0);
+        number
     })
 }
+
+/// Random numbers that are the same when a handler runs again, for what it chooses may have to be brought first
+/// (SplitMix64: Steele, Lea and Flood 2014).
+#[derive(Clone, Copy)]
+pub struct Draws(u64);
+
+impl Draws {
+    pub fn of(ks: &mut Keyspace<'_>) -> Draws {
+        Draws(ks.seed())
+    }
+
+    /// A number below `n`, as [`below`] gives it.
+    pub fn below(&mut self, n: usize) -> usize {
+        ((u128::from(self.next()) * n as u128) >> 64) as usize
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+/// More random elements than this are chosen with the whole value in memory.
+pub const SAMPLE_MAX: usize = 1024;
 
 /// Takes some of so many things as they pass, each choice as likely as any other (Knuth's algorithm S).
 pub struct Selection {

@@ -12,9 +12,11 @@ use crate::number;
 use crate::row::{Access, Acl, Flag, Group, Keys, Row, Use, is, only_here};
 use crate::scan::{INVALID_CURSOR, SCAN_COUNT, ScanOf, ScanOptions};
 use algebra::Operation;
-use form::{Draft, Limits, Member, Set, set};
-use store::{Class, Cold, Key};
+use form::{Draft, Limits, Member, Set, of_members, set};
+use std::iter::once;
+use store::{Class, Cold, Key, NOTHING};
 use value::set::Step;
+use value::{Absent, Boxed};
 
 const READ: &[Flag] = &[Flag::Readonly];
 const READ_FAST: &[Flag] = &[Flag::Readonly, Flag::Fast];
@@ -63,7 +65,7 @@ pub const ROWS: &[Row] = &[
             is("SCARD k", WRONG),
         ],
         run: |cx| {
-            let len = set(cx.ks.get(&cx.keys[0])?)?.map_or(0, |set| set.len());
+            let len = set(cx.ks.get_for(&cx.keys[0], NOTHING)?)?.map_or(0, |set| set.len());
             cx.out.int(len as i64);
             Ok(())
         },
@@ -190,7 +192,9 @@ pub const ROWS: &[Row] = &[
             is("SISMEMBER k b", WRONG),
         ],
         run: |cx| {
-            let found = set(cx.ks.get(&cx.keys[0])?)?.is_some_and(|set| set.contains(&cx.args[2]));
+            let member = &cx.args[2];
+            let set = set(cx.ks.get_for(&cx.keys[0], &of_members(once(member)))?)?;
+            let found = set.is_some_and(|set| set.contains(member));
             cx.out.int(found.into());
             Ok(())
         },
@@ -375,7 +379,7 @@ pub const ROWS: &[Row] = &[
 
 fn sadd(cx: &mut Cx<'_>) -> Run {
     let (key, limits, members) = (&cx.keys[0], Limits::of(cx.settings), cx.args.from(2));
-    let Some(old) = set(cx.ks.view(key)?)? else {
+    let Some(old) = set(cx.ks.view_for(key, &of_members(members.clone()))?)? else {
         let mut draft = Draft::new(&cx.args[2], members.len(), limits);
         let added = members.filter(|member| draft.add(member, limits)).count();
         draft.store(cx, key, None);
@@ -388,7 +392,7 @@ fn sadd(cx: &mut Cx<'_>) -> Run {
     let known = members.clone().take_while(|member| old.contains(member)).count();
     let mut added = 0;
     if (known < members.len() || outgrows)
-        && let Some(mut value) = cx.ks.get_mut(key)?
+        && let Some(mut value) = cx.ks.get_mut_for(key, NOTHING)?
     {
         if outgrows {
             form::make_table(&mut value);
@@ -404,7 +408,7 @@ fn sadd(cx: &mut Cx<'_>) -> Run {
 
 fn srem(cx: &mut Cx<'_>) -> Run {
     let key = &cx.keys[0];
-    let old = set(cx.ks.view(key)?)?;
+    let old = set(cx.ks.view_for(key, &of_members(cx.args.from(2)))?)?;
     // What is not there must not make the value dirty.
     let found = old.is_some_and(|set| cx.args.from(2).any(|member| set.contains(member)));
     let removed = if found { remove_members(cx, key, &mut cx.args.from(2), "srem")? } else { 0 };
@@ -412,14 +416,14 @@ fn srem(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// Removes members, at least one of which is there, and the key with the last of them.
+/// Removes members, which were looked for, at least one of which is there, and the key with the last of them.
 fn remove_members(
     cx: &mut Cx<'_>,
     key: &Key<'_>,
     members: &mut dyn Iterator<Item = &[u8]>,
     event: &'static str,
 ) -> Result<usize, Cold> {
-    let Some(mut value) = cx.ks.get_mut(key)? else { return Ok(0) };
+    let Some(mut value) = cx.ks.get_mut_for(key, NOTHING)? else { return Ok(0) };
     let removed = members.filter(|member| form::remove(&mut value, member)).count();
     let is_empty = form::is_empty(&mut value);
     cx.ks.event(Class::SET, event, key);
@@ -440,8 +444,8 @@ fn smembers(cx: &mut Cx<'_>) -> Run {
 }
 
 fn smismember(cx: &mut Cx<'_>) -> Run {
-    let set = set(cx.ks.get(&cx.keys[0])?)?;
     let members = cx.args.from(2);
+    let set = set(cx.ks.get_for(&cx.keys[0], &of_members(members.clone()))?)?;
     cx.out.array(members.len());
     for member in members {
         cx.out.int(set.is_some_and(|set| set.contains(member)).into());
@@ -451,18 +455,25 @@ fn smismember(cx: &mut Cx<'_>) -> Run {
 
 fn sscan(cx: &mut Cx<'_>) -> Run {
     let cursor = number::cursor(&cx.args[2]).ok_or(INVALID_CURSOR)?;
+    let options = ScanOptions::parse(cx.args, 3, ScanOf::Set);
+    let count = options.as_ref().map_or(1, |options| options.count.unwrap_or(SCAN_COUNT));
+    let of_step = |value: &Boxed, out: &mut Absent| {
+        if let Boxed::Set(table) = value {
+            table.want_scan(cursor, count, out);
+        }
+    };
     // Redis looks for the key before it looks at the options.
-    let Some(set) = set(cx.ks.get(&cx.keys[0])?)? else {
+    let Some(set) = set(cx.ks.get_for(&cx.keys[0], &of_step)?)? else {
         cx.out.array(2);
         cx.out.bulk(b"0");
         cx.out.array(0);
         return Ok(());
     };
-    let options = ScanOptions::parse(cx.args, 3, ScanOf::Set)?;
+    let options = options?;
     let mut found = Vec::new();
     let take = |member: Member<'_>| member.with(|text| options.fits(text));
     let next = match set {
-        Set::Table(table) => table.scan(cursor, options.count.unwrap_or(SCAN_COUNT), &mut |text| {
+        Set::Table(table) => table.scan(cursor, count, &mut |text| {
             if take(Member::Text(text)) {
                 found.push(Member::Text(text));
             }

@@ -564,6 +564,18 @@ fn random_commands_answer_as_redis_does() {
 }
 
 #[test]
+fn random_commands_answer_as_redis_does_while_collections_go_to_flash_in_parts() {
+    let mut here = Harness::in_parts(11);
+    compare(&mut here, 20_000, |here, step| {
+        if step % 4 == 0 {
+            here.squeeze();
+        }
+    });
+    let reads = here.store.stats().flash_part_reads;
+    assert!(here.colds.is_empty() || reads > 200, "{reads} parts were read");
+}
+
+#[test]
 fn random_commands_answer_as_redis_does_while_values_go_to_flash_and_back() {
     let mut here = Harness::with_flash(7);
     compare(&mut here, 8_000, |here, step| {

@@ -274,6 +274,9 @@ async fn run_own(worker: &Rc<Worker>, blocked: &Blocked) {
 
 /// Reads what a run has found cold. The values are held until the tickets in `read` are released.
 async fn fetch(worker: &Worker, resume: &mut Resume, at_once: bool, read: &mut Vec<Ticket>) -> Result<(), ReadError> {
+    if let Some(error) = resume.failed.take() {
+        return Err(error);
+    }
     let cold = std::mem::take(&mut resume.cold);
     if cold.is_empty() {
         tokio::task::yield_now().await;

@@ -388,6 +388,8 @@ fn tiering(facts: &Facts<'_>, text: &mut Text) {
     text.lines(&[
         ("user_write_bytes", &store.user_bytes),
         ("flash_kv_reads", &store.flash_value_reads),
+        ("flash_part_reads", &store.flash_part_reads),
+        ("flash_part_demotions", &store.part_demotions),
         ("flash_kv_writes", &store.demotions_written),
         ("flash_reads", &store.flash_reads),
         ("flash_read_bytes", &store.flash_read_bytes),

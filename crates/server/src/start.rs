@@ -73,6 +73,7 @@ pub fn run(config_store: Arc<ConfigStore>) -> io::Result<()> {
         flash: flash.as_ref().map(|flash| flash.layout.clone()),
         secret: [random(), random()],
     });
+    store.set_split_bytes(config.flash_split_bytes as usize);
     if let Some(flash) = &flash {
         store.set_reader(Arc::clone(&flash.files) as Arc<dyn store::io::Reader>);
     }
@@ -446,6 +447,9 @@ pub fn apply_to_store(store: &Store, before: &Config, now: &Config) {
     }
     if before.events != now.events {
         store.tell_events(now.events.classes());
+    }
+    if before.flash_split_bytes != now.flash_split_bytes {
+        store.set_split_bytes(now.flash_split_bytes as usize);
     }
     if before.flash_compression != now.flash_compression {
         store.set_codec(codec(now.flash_compression));

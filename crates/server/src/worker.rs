@@ -406,10 +406,13 @@ fn one<'w>(
         Err(Stop::Error(text)) => Halt::Error(text),
         Err(Stop::Yield) => Halt::Wait(Wait::Turn),
         Err(Stop::Block(_)) => unreachable!("it has taken its place"),
-        Err(Stop::Cold) => {
-            prefetch(worker, session, work);
-            Halt::Wait(Wait::Flash)
-        }
+        Err(Stop::Cold) => match work.current.resume.failed.take() {
+            Some(error) => Halt::Error(read_failed(&error)),
+            None => {
+                prefetch(worker, session, work);
+                Halt::Wait(Wait::Flash)
+            }
+        },
     };
     (Some(command), Err(halt))
 }

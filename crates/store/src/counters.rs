@@ -14,6 +14,9 @@ pub enum Counter {
     /// Values read from flash into RAM; of them, those that stayed.
     FlashValueReads,
     Promotions,
+    /// Parts of large values read from flash into RAM, and parts that left RAM.
+    FlashPartReads,
+    PartDemotions,
     /// Values that left RAM: dropped because their copy on flash was valid, or written.
     DemotionsClean,
     DemotionsWritten,

@@ -80,7 +80,7 @@ pub(crate) fn install_part(store: &Store, value: &mut Boxed, part: AbsentPart) -
         let bytes = part_bytes(store, page, name, scratch)?;
         value.fill(part.number, part.place, bytes).map_err(|_| ReadError::Missing)
     })?;
-    store.counters.add(Counter::FlashValueReads, 1);
+    store.counters.add(Counter::FlashPartReads, 1);
     Ok(())
 }
 
@@ -94,7 +94,7 @@ pub(crate) fn fill_part(
 ) -> Result<(), ReadError> {
     let bytes = part_bytes(store, page, name, scratch)?;
     let filled = store.with_split(name.id, |value| value.fill(name.number, number_of_place(place), bytes));
-    store.counters.add(Counter::FlashValueReads, 1);
+    store.counters.add(Counter::FlashPartReads, 1);
     filled.unwrap_or(Ok(())).map_err(|_| ReadError::Missing)
 }
 

@@ -331,7 +331,7 @@ impl Lane {
                 store.with_split(name.id, |value| {
                     if value.part_written(name.number, write, number_of_place(place)) {
                         store.segments.born(place);
-                        store.counters.add(Counter::DemotionsWritten, 1);
+                        store.counters.add(Counter::PartDemotions, 1);
                     }
                 });
             }

@@ -344,7 +344,7 @@ fn sweep_parts(store: &Store, id: u64, value: &mut Boxed, from: u64, writer: &mu
             Verdict::Stop => Fate::Stop,
         }
     });
-    store.counters.add(Counter::DemotionsClean, swept.left as u64);
+    store.counters.add(Counter::PartDemotions, swept.left as u64);
     SweptParts { next: swept.next, freed: swept.freed, written, stopped: swept.stopped }
 }
 

@@ -156,6 +156,9 @@ pub struct Inspect {
 /// what one part says may name the next.
 pub type Want<'w> = &'w dyn Fn(&Boxed, &mut Absent);
 
+/// The skeleton is enough: for the length, or to take the value to another key.
+pub const NOTHING: Want<'static> = &|_, _| {};
+
 pub struct Keyspace<'s> {
     store: &'s Store,
     held: Held<'s>,
@@ -308,6 +311,15 @@ impl<'s> Keyspace<'s> {
         &self.store.hasher
     }
 
+    /// A random number, the same each time that this command is run again.
+    pub fn seed(&mut self) -> u64 {
+        // What runs inside a transaction or script runs once, and others with it.
+        if self.at_once {
+            return self.store.next_random();
+        }
+        *self.resume.random.get_or_insert_with(|| self.store.next_random())
+    }
+
     /// Whether this handler has changed anything.
     pub fn wrote(&self) -> bool {
         self.wrote
@@ -442,6 +454,8 @@ impl<'s> Keyspace<'s> {
         loop {
             let mut absent = Absent::new();
             want(value, &mut absent);
+            absent.sort_unstable_by_key(|part| part.number);
+            absent.dedup();
             if absent.is_empty() {
                 object.account(&self.store.arena);
                 return Ok(());

@@ -34,7 +34,7 @@ mod watch;
 pub mod word;
 
 pub use hash::{Hasher, Key, KeyHash};
-pub use keyspace::{Cold, ColdRead, Inspect, Keyspace, NoEdit, Peek, Resume, Value, ValueMut, Want};
+pub use keyspace::{Cold, ColdRead, Inspect, Keyspace, NOTHING, NoEdit, Peek, Resume, Value, ValueMut, Want};
 pub use lane::{Lane, Maintain, ReadError, Ticket};
 pub use listen::{Class, Listener};
 pub use page::Codec;

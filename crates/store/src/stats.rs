@@ -33,6 +33,9 @@ pub struct StoreStats {
     pub expired_keys: u64,
     pub evicted_keys: u64,
     pub flash_value_reads: u64,
+    /// Parts of large values.
+    pub flash_part_reads: u64,
+    pub part_demotions: u64,
     pub promotions: u64,
     pub demotions_clean: u64,
     pub demotions_written: u64,
@@ -89,6 +92,8 @@ impl Store {
             expired_keys: sum(Counter::ExpiredKeys),
             evicted_keys: sum(Counter::EvictedKeys),
             flash_value_reads: sum(Counter::FlashValueReads),
+            flash_part_reads: sum(Counter::FlashPartReads),
+            part_demotions: sum(Counter::PartDemotions),
             promotions: sum(Counter::Promotions),
             demotions_clean: sum(Counter::DemotionsClean),
             demotions_written: sum(Counter::DemotionsWritten),

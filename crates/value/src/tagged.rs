@@ -18,6 +18,7 @@
 
 use crate::malloc_bytes;
 use crate::part::{Absent, Part, Parts, Shelf, ShelfOf};
+use std::collections::HashSet;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
@@ -60,6 +61,13 @@ struct Chunk {
 pub enum Step {
     Next(u64),
     End,
+}
+
+/// An entry drawn at random, known without a look at it. Good until the next change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Drawn {
+    chunk: usize,
+    nth: usize,
 }
 
 /// Where an entry stands or belongs. Good until the next change.
@@ -197,23 +205,44 @@ impl<S: Shape> Tagged<S> {
         Iter { table: self, bytes: self.chunks[self.directory[0] as usize].part.bytes(), at: 0, share: 0 }
     }
 
-    /// A uniformly random payload: a random chunk, taken with a chance of its entries to the most that any has.
-    /// `draw(n)` is a random number below n.
-    pub fn random(&self, mut draw: impl FnMut(usize) -> usize) -> Option<&[u8]> {
+    /// A uniformly random payload. `draw(n)` is a random number below n.
+    pub fn random(&self, draw: impl FnMut(usize) -> usize) -> Option<&[u8]> {
+        self.draw(draw).map(|drawn| self.drawn(drawn))
+    }
+
+    /// A uniformly random entry: a random chunk, taken with a chance of its entries to the most that any has.
+    pub fn draw(&self, mut draw: impl FnMut(usize) -> usize) -> Option<Drawn> {
         if self.len == 0 {
             return None;
         }
         loop {
-            let chunk = &self.chunks[draw(self.chunks.len())];
-            let drawn = draw(self.entries_max as usize);
-            if drawn < chunk.entries as usize {
-                let (bytes, mut at) = (chunk.part.bytes(), 0);
-                for _ in 0..drawn {
-                    at = S::end(bytes, at + TAG_BYTES);
-                }
-                return Some(&bytes[at + TAG_BYTES..S::end(bytes, at + TAG_BYTES)]);
+            let chunk = draw(self.chunks.len());
+            let nth = draw(self.entries_max as usize);
+            if nth < self.chunks[chunk].entries as usize {
+                return Some(Drawn { chunk, nth });
             }
         }
+    }
+
+    /// So many random entries, each about as likely: with repetition, or distinct ones, far fewer than there are.
+    pub fn sample(&self, count: usize, distinct: bool, mut draw: impl FnMut(usize) -> usize) -> Vec<Drawn> {
+        let mut sample = Vec::new();
+        let mut seen = HashSet::new();
+        while sample.len() < count {
+            let Some(drawn) = self.draw(&mut draw) else { break };
+            if !distinct || seen.insert(drawn) {
+                sample.push(drawn);
+            }
+        }
+        sample
+    }
+
+    pub fn drawn(&self, Drawn { chunk, nth }: Drawn) -> &[u8] {
+        let (bytes, mut at) = (self.chunks[chunk].part.bytes(), 0);
+        for _ in 0..nth {
+            at = S::end(bytes, at + TAG_BYTES);
+        }
+        &bytes[at + TAG_BYTES..S::end(bytes, at + TAG_BYTES)]
     }
 
     /// One step of a walk over all entries: visits at least `count` of them, from `cursor` on (0 is the start).
@@ -400,17 +429,10 @@ impl<S: Shape> Tagged<S> {
         }
     }
 
-    /// Of [`Tagged::random`] with the same draws.
-    pub fn want_random(&self, mut draw: impl FnMut(usize) -> usize, out: &mut Absent) {
-        if self.shelf.is_none() || self.len == 0 {
-            return;
-        }
-        loop {
-            let chunk = &self.chunks[draw(self.chunks.len())];
-            if draw(self.entries_max as usize) < chunk.entries as usize {
-                return chunk.part.want(chunk.start.into(), out);
-            }
-        }
+    /// Of an entry that was drawn.
+    pub fn want_drawn(&self, drawn: Drawn, out: &mut Absent) {
+        let chunk = &self.chunks[drawn.chunk];
+        chunk.part.want(chunk.start.into(), out);
     }
 }
 

@@ -1,12 +1,12 @@
 //! Owns when fields of hashes expire: HEXPIRE and its kin, which Redis has since 7.4. Never knows how a field goes when
 //! its time has come: whoever looks at the hash finds it gone.
 
-use super::{ACL_READ_FAST, ACL_WRITE_FAST, BASE, Hash, READ_FAST, WRITE_FAST, hash, unpacked};
+use super::{ACL_READ_FAST, ACL_WRITE_FAST, BASE, Hash, READ_FAST, WRITE_FAST, hash, of_fields, unpacked};
 use crate::cx::{Args, Cx, Run, Stop, invalid_expire};
 use crate::number::{int, int_or_error};
 use crate::row::{Access, Flag, Row, Use, only_here};
 use smallvec::SmallVec;
-use store::Class;
+use store::{Class, NOTHING};
 use value::Boxed;
 
 /// Redis keeps deadlines in 46 bits.
@@ -232,7 +232,7 @@ fn answer(cx: &mut Cx<'_>, replies: impl ExactSizeIterator<Item = i64>) -> Run {
 fn expire(cx: &mut Cx<'_>, unit_ms: i64, relative: bool, command: &'static str) -> Run {
     let (args, key, now_ms) = (cx.args, &cx.keys[0], cx.ks.now_ms());
     // Redis looks at the key before it looks at the options.
-    let found = hash(cx.ks.view(key)?)?;
+    let found = hash(cx.ks.view_for(key, &of_fields(args.from(5)))?)?;
     let time = int_or_error(&args[2])?;
     if time < 0 {
         return Err(Stop::error("ERR invalid expire time, must be >= 0"));
@@ -252,7 +252,7 @@ fn expire(cx: &mut Cx<'_>, unit_ms: i64, relative: bool, command: &'static str) 
     }
     let is_past = at_ms <= now_ms;
     let (mut replies, mut is_empty): (SmallVec<[i64; 8]>, bool) = (SmallVec::new(), false);
-    if let Some(mut value) = cx.ks.get_mut(key)? {
+    if let Some(mut value) = cx.ks.get_mut_for(key, NOTHING)? {
         if !value.is_boxed() {
             let table = unpacked(value.inline().unwrap_or_default());
             value.replace_boxed(Boxed::Hash(table));
@@ -284,7 +284,7 @@ fn expire(cx: &mut Cx<'_>, unit_ms: i64, relative: bool, command: &'static str) 
 
 fn persist(cx: &mut Cx<'_>) -> Run {
     let (args, key) = (cx.args, &cx.keys[0]);
-    let found = hash(cx.ks.view(key)?)?;
+    let found = hash(cx.ks.view_for(key, &of_fields(args.from(4)))?)?;
     let fields = fields(args, 2)?;
     let Some(found) = found else { return answer(cx, fields.map(|_| ABSENT)) };
     let reply = |field| match deadline(found, field) {
@@ -294,7 +294,7 @@ fn persist(cx: &mut Cx<'_>) -> Run {
     };
     let mut replies: SmallVec<[i64; 8]> = fields.clone().map(reply).collect();
     if replies.contains(&1)
-        && let Some(mut value) = cx.ks.get_mut(key)?
+        && let Some(mut value) = cx.ks.get_mut_for(key, NOTHING)?
         && let Some(Boxed::Hash(table)) = value.boxed()
     {
         for (field, reply) in fields.zip(&mut replies).filter(|(_, reply)| **reply == 1) {
@@ -312,7 +312,7 @@ fn persist(cx: &mut Cx<'_>) -> Run {
 /// HTTL and its kin. Seconds are rounded up: a field that is there has some left.
 fn left(cx: &mut Cx<'_>, unit_ms: u64, relative: bool) -> Run {
     let (args, now_ms) = (cx.args, cx.ks.now_ms());
-    let found = hash(cx.ks.get(&cx.keys[0])?)?;
+    let found = hash(cx.ks.get_for(&cx.keys[0], &of_fields(args.from(4)))?)?;
     let fields = fields(args, 2)?;
     cx.out.array(fields.len());
     for field in fields {

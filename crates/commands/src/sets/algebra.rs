@@ -1,9 +1,9 @@
 //! Owns intersections, unions and differences of sets. Never knows where their members go.
 
-use super::form::{Draft, Limits, Member, Set, set, sets};
+use super::form::{Draft, Limits, Member, Set, of_members, set, sets};
 use crate::cx::{Cx, Run, SYNTAX, Stop};
 use crate::number;
-use store::{Class, Key, Keyspace};
+use store::{Class, Key, Keyspace, NOTHING};
 use value::set::Table;
 
 /// A packed list with more members than this (settings may allow any number) is searched through a table.
@@ -197,12 +197,13 @@ pub fn move_member(cx: &mut Cx<'_>) -> Run {
     let (from, to, args) = (&cx.keys[0], &cx.keys[1], cx.args);
     let member = &args[3];
     let (is_there, is_new, is_there_too) = {
-        let mut values = cx.ks.get_all(cx.keys)?.into_iter();
-        let (source, target) = (values.next().flatten(), values.next().flatten());
-        // Without a source, Redis does not look at the target.
-        let target = if source.is_some() { set(target)? } else { None };
+        let of_member = &of_members(std::iter::once(member));
         let has = |set: Set<'_>| set.contains(member);
-        (set(source)?.is_some_and(has), target.is_none(), target.is_some_and(has))
+        let source = cx.ks.get_for(from, of_member)?.is_some();
+        // Without a source, Redis does not look at the target.
+        let target = if source { set(cx.ks.get_for(to, of_member)?)? } else { None };
+        let (is_new, is_there_too) = (target.is_none(), target.is_some_and(has));
+        (set(cx.ks.view_for(from, of_member)?)?.is_some_and(has), is_new, is_there_too)
     };
     if is_there && from.name != to.name {
         let limits = Limits::of(cx.settings);
@@ -211,7 +212,7 @@ pub fn move_member(cx: &mut Cx<'_>) -> Run {
             let mut draft = Draft::new(member, 1, limits);
             draft.add(member, limits);
             draft.store(cx, to, None);
-        } else if !is_there_too && let Some(mut value) = cx.ks.get_mut(to)? {
+        } else if !is_there_too && let Some(mut value) = cx.ks.get_mut_for(to, NOTHING)? {
             super::form::add(&mut value, member, limits);
         }
         if !is_there_too {

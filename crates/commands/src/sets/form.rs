@@ -2,12 +2,12 @@
 
 use crate::cx::{Cx, Settings, Stop, WRONG_TYPE};
 use crate::number::{self, Digits};
-use crate::random;
+use crate::random::{Draws, SAMPLE_MAX};
 use resp::reply::Out;
 use smallvec::SmallVec;
 use store::{Key, Keyspace, Kind, Value, ValueMut};
 use value::set::{Table, ints, is_ints, list};
-use value::{Boxed, Buffer};
+use value::{Absent, Boxed, Buffer};
 
 /// A set for reading.
 #[derive(Clone, Copy)]
@@ -30,6 +30,33 @@ pub fn set(value: Option<Value<'_>>) -> Result<Option<Set<'_>>, Stop> {
         Some(Value::Boxed(Boxed::Set(table))) => Ok(Some(Set::Table(table))),
         Some(_) => Err(WRONG_TYPE),
     }
+}
+
+/// Of a set in parts, these members are touched.
+pub fn of_members<'a>(members: impl Iterator<Item = &'a [u8]> + Clone) -> impl Fn(&Boxed, &mut Absent) {
+    move |value, out| {
+        if let Boxed::Set(table) = value {
+            members.clone().for_each(|member| table.want(member, out));
+        }
+    }
+}
+
+/// Of a set in parts, so many random members are touched.
+pub fn of_sample(count: usize, distinct: bool, draws: Draws) -> impl Fn(&Boxed, &mut Absent) {
+    move |value, out| match value {
+        Boxed::Set(table) if is_sample(table, count, distinct) => {
+            let mut draws = draws;
+            let sample = table.sample(count, distinct, |n| draws.below(n));
+            sample.into_iter().for_each(|drawn| table.want_drawn(drawn, out));
+        }
+        _ => value.absent(out),
+    }
+}
+
+/// Whether so many members are drawn one by one: few enough to be brought for themselves, and distinct ones few of many,
+/// so that each takes less than 1.5 draws.
+pub fn is_sample(table: &Table, count: usize, distinct: bool) -> bool {
+    count <= SAMPLE_MAX && (!distinct || count < table.len() / 3)
 }
 
 /// The sets at several keys: those that are cold are all asked for at once, and each must be a set.
@@ -89,15 +116,15 @@ impl<'a> Set<'a> {
         }
     }
 
-    /// A uniformly random member; a set is never empty.
-    pub fn random(self) -> Member<'a> {
+    /// A uniformly random member; a set is never empty. `draw(n)` is a random number below n.
+    pub fn random(self, mut draw: impl FnMut(usize) -> usize) -> Member<'a> {
         match self {
-            Set::Ints(bytes) => Member::Int(ints::get(bytes, random::below(ints::len(bytes)))),
+            Set::Ints(bytes) => Member::Int(ints::get(bytes, draw(ints::len(bytes)))),
             Set::List(bytes) => {
-                let member = list::iter(bytes).nth(random::below(list::len(bytes).max(1)));
+                let member = list::iter(bytes).nth(draw(list::len(bytes).max(1)));
                 Member::Text(member.unwrap_or_default())
             }
-            Set::Table(table) => Member::Text(table.random(random::below).unwrap_or_default()),
+            Set::Table(table) => Member::Text(table.random(draw).unwrap_or_default()),
         }
     }
 }

@@ -1,19 +1,20 @@
 //! Owns random members of sets: SPOP and SRANDMEMBER. Never knows how a set is changed otherwise.
 
-use super::form::{self, Draft, Limits, Member, Set, set};
+use super::form::{self, Draft, Limits, Member, Set, is_sample, of_sample, set};
 use crate::cx::{Cx, OUT_OF_RANGE, REPLY_BYTES_MAX, Run, SYNTAX, Stop};
 use crate::number::int_or_error;
-use crate::random::{self, Selection};
+use crate::random::{self, Draws, Selection};
 use resp::reply::Out;
 use std::collections::HashSet;
-use store::Class;
+use store::{Class, NOTHING};
 use value::Boxed;
 
 pub fn srandmember(cx: &mut Cx<'_>) -> Run {
     let args = cx.args;
+    let mut draws = Draws::of(&mut cx.ks);
     let Some(count) = args.get(2) else {
-        match set(cx.ks.get(&cx.keys[0])?)? {
-            Some(set) => set.random().write(&mut cx.out),
+        match set(cx.ks.get_for(&cx.keys[0], &of_sample(1, false, draws))?)? {
+            Some(set) => set.random(|n| draws.below(n)).write(&mut cx.out),
             None => cx.out.null(),
         }
         return Ok(());
@@ -22,15 +23,21 @@ pub fn srandmember(cx: &mut Cx<'_>) -> Run {
         return Err(SYNTAX);
     }
     let count = count_of(count)?;
-    let Some(set) = set(cx.ks.get(&cx.keys[0])?)? else {
+    let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
+    let is_distinct = count > 0;
+    let Some(set) = set(cx.ks.get_for(&cx.keys[0], &of_sample(wanted, is_distinct, draws))?)? else {
         cx.out.array(0);
         return Ok(());
     };
-    let draws = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
-    if count < 0 {
-        return with_repetition(&mut cx.out, set, draws);
+    match set {
+        Set::Table(table) if is_sample(table, wanted, is_distinct) => {
+            let sample = table.sample(wanted, is_distinct, |n| draws.below(n));
+            cx.out.array(sample.len());
+            sample.into_iter().for_each(|drawn| cx.out.bulk(table.drawn(drawn)));
+        }
+        _ if count < 0 => return with_repetition(&mut cx.out, set, wanted),
+        _ => distinct(&mut cx.out, set, wanted),
     }
-    distinct(&mut cx.out, set, draws);
     Ok(())
 }
 
@@ -54,7 +61,7 @@ fn with_repetition(out: &mut Out<'_>, set: Set<'_>, draws: usize) -> Run {
     let members: Vec<Member<'_>> = if let Set::List(_) = set { set.iter().collect() } else { Vec::new() };
     out.array(draws);
     for _ in 0..draws {
-        let member = if members.is_empty() { set.random() } else { members[random::below(members.len())] };
+        let member = if members.is_empty() { set.random(random::below) } else { members[random::below(members.len())] };
         member.write(out);
         if out.len() - before > REPLY_BYTES_MAX {
             return Err(OUT_OF_RANGE);
@@ -97,11 +104,12 @@ pub fn spop(cx: &mut Cx<'_>) -> Run {
 
 fn pop_one(cx: &mut Cx<'_>) -> Run {
     let key = &cx.keys[0];
-    let Some(set) = set(cx.ks.view(key)?)? else {
+    let mut draws = Draws::of(&mut cx.ks);
+    let Some(set) = set(cx.ks.view_for(key, &of_sample(1, false, draws))?)? else {
         cx.out.null();
         return Ok(());
     };
-    let member = set.random().with(<[u8]>::to_vec);
+    let member = set.random(|n| draws.below(n)).with(<[u8]>::to_vec);
     super::remove_members(cx, key, &mut std::iter::once(&member[..]), "spop")?;
     cx.out.bulk(&member);
     Ok(())
@@ -113,7 +121,8 @@ const LEFT_SHARE: usize = 5;
 fn pop_many(cx: &mut Cx<'_>, count: usize) -> Run {
     let (key, limits) = (&cx.keys[0], Limits::of(cx.settings));
     let expiry = cx.ks.expiry(key)?.flatten();
-    let Some(set) = set(cx.ks.view(key)?)?.filter(|_| count > 0) else {
+    let mut draws = Draws::of(&mut cx.ks);
+    let Some(set) = set(cx.ks.view_for(key, &of_sample(count, true, draws))?)?.filter(|_| count > 0) else {
         cx.out.set(0);
         return Ok(());
     };
@@ -128,6 +137,19 @@ fn pop_many(cx: &mut Cx<'_>, count: usize) -> Run {
     }
     cx.out.set(count);
     let left = len - count;
+    if let Set::Table(table) = set
+        && is_sample(table, count, true)
+    {
+        let sample = table.sample(count, true, |n| draws.below(n));
+        let taken: Vec<Vec<u8>> = sample.into_iter().map(|drawn| table.drawn(drawn).to_vec()).collect();
+        let mut value = cx.ks.get_mut_for(key, NOTHING)?.expect("it was just there");
+        for member in &taken {
+            form::remove(&mut value, member);
+            cx.out.bulk(member);
+        }
+        cx.ks.event(Class::SET, "spop", key);
+        return Ok(());
+    }
     if let Set::Table(_) = set
         && left.saturating_mul(LEFT_SHARE) > count
     {

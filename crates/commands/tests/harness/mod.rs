@@ -134,6 +134,24 @@ impl Harness {
         panic!("values stay in RAM: {:#?}", self.store.stats());
     }
 
+    /// For some rounds of maintenance there is hardly any RAM: what nobody has used lately goes to flash.
+    pub fn squeeze(&mut self) {
+        let lane = self.flash.as_mut().expect("a harness with flash");
+        self.store.set_ram_limit(1);
+        for wait_ms in 0..60 {
+            lane.complete(self.now_ms + wait_ms);
+            lane.maintain(self.now_ms + wait_ms);
+        }
+        self.store.set_ram_limit(RAM_BYTES);
+    }
+
+    /// Every collection that is not packed goes to flash in parts.
+    pub fn in_parts(seed: u64) -> Harness {
+        let here = Harness::with_flash(seed);
+        here.store.set_split_bytes(0);
+        here
+    }
+
     /// Reads what the command that stopped asked for.
     fn promote(lane: &mut Lane, resume: &mut Resume, tickets: &mut Vec<Ticket>, now_ms: u64) {
         let cold: Vec<_> = resume.cold.drain(..).collect();

@@ -180,6 +180,8 @@ pub struct Config {
     pub flash_compression: Compression,
     /// As wanted, a power of two; the store takes a smaller one for small flash.
     pub flash_segment_bytes: u64,
+    /// Collections larger than this move in parts.
+    pub flash_split_bytes: u64,
 
     // Workers and keys
     /// Number of workers.
@@ -332,6 +334,7 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
         flash_io: FlashIo::from_word(v.word("flash-io")),
         flash_compression: Compression::from_word(v.word("flash-compression")),
         flash_segment_bytes: v.bytes("flash-segment-size"),
+        flash_split_bytes: v.bytes("flash-split-size"),
         io_threads,
         databases: v.int("databases"),
         hz: v.int::<u32>("hz").clamp(1, 500),

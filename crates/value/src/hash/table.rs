@@ -6,7 +6,7 @@
 use super::deadlines::Deadlines;
 use crate::Corrupt;
 use crate::part::{Absent, Parts};
-pub use crate::tagged::Step;
+pub use crate::tagged::{Drawn, Step};
 use crate::tagged::{Place, Shape, Tagged};
 use crate::varint::{self, Varint};
 use siphasher::sip::SipHasher13;
@@ -157,6 +157,15 @@ impl Table {
         self.fields.random(draw).map(split)
     }
 
+    /// See [`Tagged::sample`].
+    pub fn sample(&self, count: usize, distinct: bool, draw: impl FnMut(usize) -> usize) -> Vec<Drawn> {
+        self.fields.sample(count, distinct, draw)
+    }
+
+    pub fn drawn(&self, drawn: Drawn) -> (&[u8], &[u8]) {
+        split(self.fields.drawn(drawn))
+    }
+
     /// One step of a walk over all fields: see [`Tagged::scan`].
     pub fn scan<'a>(&'a self, cursor: u64, count: usize, visit: &mut dyn FnMut(&'a [u8], &'a [u8])) -> Step {
         self.fields.scan(cursor, count, &mut |_, payload| {
@@ -219,9 +228,9 @@ impl Table {
         self.fields.want_scan(cursor, count, out);
     }
 
-    /// Of [`Table::random`] with the same draws.
-    pub fn want_random(&self, draw: impl FnMut(usize) -> usize, out: &mut Absent) {
-        self.fields.want_random(draw, out);
+    /// Of an entry that was drawn.
+    pub fn want_drawn(&self, drawn: Drawn, out: &mut Absent) {
+        self.fields.want_drawn(drawn, out);
     }
 
     /// Of [`Table::expire`].

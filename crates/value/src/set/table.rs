@@ -3,7 +3,7 @@
 use crate::Corrupt;
 use crate::hash::tag;
 use crate::part::{Absent, Parts};
-use crate::tagged::{Iter, Shape, Step, Tagged};
+use crate::tagged::{Drawn, Iter, Shape, Step, Tagged};
 use crate::varint::{self, Varint};
 
 /// `[length varint][member]`.
@@ -77,6 +77,15 @@ impl Table {
         self.members.random(draw).map(member)
     }
 
+    /// See [`Tagged::sample`].
+    pub fn sample(&self, count: usize, distinct: bool, draw: impl FnMut(usize) -> usize) -> Vec<Drawn> {
+        self.members.sample(count, distinct, draw)
+    }
+
+    pub fn drawn(&self, drawn: Drawn) -> &[u8] {
+        member(self.members.drawn(drawn))
+    }
+
     /// See [`Tagged::scan`].
     pub fn scan<'a>(&'a self, cursor: u64, count: usize, visit: &mut dyn FnMut(&'a [u8])) -> Step {
         self.members.scan(cursor, count, &mut |_, payload| visit(member(payload)))
@@ -97,9 +106,9 @@ impl Table {
         self.members.want_scan(cursor, count, out);
     }
 
-    /// Notes what [`Table::random`] touches when the draws are the same.
-    pub fn want_random(&self, draw: impl FnMut(usize) -> usize, out: &mut Absent) {
-        self.members.want_random(draw, out);
+    /// Notes what [`Table::drawn`] touches.
+    pub fn want_drawn(&self, drawn: Drawn, out: &mut Absent) {
+        self.members.want_drawn(drawn, out);
     }
 
     pub(crate) fn parts(&self) -> &dyn Parts {
