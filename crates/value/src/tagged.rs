@@ -34,10 +34,12 @@ pub trait Shape {
     }
 }
 
-/// A chunk longer than this is halved ...
+/// A chunk longer than this is halved.
 const CHUNK_BYTES_MAX: usize = 512;
-/// ... unless it has so few entries that halving would make the directory outgrow them: with b entries to a chunk it
-/// grows as n^(1 + 1/b). Large entries, of which there are fewer, have half as many, for every change moves them.
+/// So long is one that goes to flash for itself: half as much stays in memory, and a change writes twice as much.
+const PART_BYTES_MAX: usize = 2 * CHUNK_BYTES_MAX;
+/// One with so few entries is not halved, or the directory would outgrow them: with b entries to a chunk it grows as
+/// n^(1 + 1/b). Large entries, of which there are fewer, have half as many, for every change moves them.
 const CHUNK_ENTRIES_MIN: u32 = 16;
 const LARGE_CHUNK_BYTES: usize = 8192;
 /// Two halves are joined when they fit this.
@@ -304,7 +306,8 @@ impl<S: Shape> Tagged<S> {
             let chunk = &self.chunks[at];
             let bytes = chunk.part.bytes().len();
             let entries_min = if bytes > LARGE_CHUNK_BYTES { CHUNK_ENTRIES_MIN / 2 } else { CHUNK_ENTRIES_MIN };
-            if bytes <= CHUNK_BYTES_MAX || chunk.entries <= entries_min || chunk.depth == DEPTH_MAX {
+            let bytes_max = if self.shelf.is_some() { PART_BYTES_MAX } else { CHUNK_BYTES_MAX };
+            if bytes <= bytes_max || chunk.entries <= entries_min || chunk.depth == DEPTH_MAX {
                 continue;
             }
             if chunk.depth == self.depth {
@@ -333,6 +336,10 @@ impl<S: Shape> Tagged<S> {
             let shares = self.shares(&upper);
             let number = self.chunks.len();
             self.directory[shares].fill(number as u32);
+            if number == self.chunks.capacity() {
+                // Not to twice as many: while it grows, both are there.
+                self.chunks.reserve_exact(number / 8 + 4);
+            }
             self.chunks.push(upper);
             waiting.extend([at, number]);
         }
