@@ -209,6 +209,7 @@ fn attempt(worker: &Worker, live: &Live, blocked: &Blocked, own: bool, resume: &
             state.turn(Phase::Called);
             return Attempt::Called;
         }
+        Err(Stop::Exchange) => unreachable!("what waits for a key asks no other server"),
         Err(Stop::Block(_)) => {
             if own {
                 cx.ks.pass_on(awaited, blocked.ticket);

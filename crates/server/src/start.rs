@@ -102,6 +102,7 @@ pub fn run(config_store: Arc<ConfigStore>) -> io::Result<()> {
         flash_driver: OnceLock::new(),
         clients_cap: AtomicUsize::new(clients_cap),
         rejected_connections: AtomicU64::new(0),
+        targets_kept: AtomicUsize::new(0),
         rates: Mutex::new(Rates::default()),
         memory_peak_bytes: AtomicU64::new(0),
         memory_startup_bytes: AtomicU64::new(0),

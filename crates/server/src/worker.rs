@@ -66,7 +66,13 @@ async fn carry_out(connection: &mut Connection) -> Result<(), End> {
             match ran {
                 Ok(Ran::All) => break,
                 Ok(Ran::Ends(end)) => return Err(end),
-                Ok(Ran::Waits(wait)) => park(connection, wait).await,
+                Ok(Ran::Waits(wait)) => {
+                    if wait == Wait::Exchange {
+                        // What was answered before does not wait with it: it may take seconds.
+                        connection.send()?;
+                    }
+                    park(connection, wait).await;
+                }
                 Ok(Ran::Blocks(blocked)) => blocked::sit(connection, blocked).await?,
                 Err(_) => return Err(End::Panic),
             }
@@ -178,6 +184,7 @@ fn run(connection: &mut Connection) -> Ran {
         }
         if work.current.again || command.is_none_or(|command| command.is(bit::KEYLESS)) {
             work.current.end(stats);
+            session.exchange = None;
         }
         work.current.begun = None;
         work.batch.next += 1;
@@ -405,6 +412,7 @@ fn one<'w>(
         Ok(()) => return (Some(command), Ok(())),
         Err(Stop::Error(text)) => Halt::Error(text),
         Err(Stop::Yield) => Halt::Wait(Wait::Turn),
+        Err(Stop::Exchange) => Halt::Wait(Wait::Exchange),
         Err(Stop::Block(_)) => unreachable!("it has taken its place"),
         Err(Stop::Cold) => {
             prefetch(worker, session, work);
@@ -451,7 +459,7 @@ pub fn inside(
     let error = match result {
         Ok(()) => None,
         Err(Stop::Error(text)) => Some(text),
-        Err(Stop::Cold | Stop::Yield | Stop::Block(_)) => Some(match ks.resume.failed.take() {
+        Err(Stop::Cold | Stop::Yield | Stop::Block(_) | Stop::Exchange) => Some(match ks.resume.failed.take() {
             Some(error) => read_failed(&error),
             None => unreachable!("a cold value inside a transaction is read at once, or fails"),
         }),
@@ -503,7 +511,7 @@ fn attend(
 
 /// Whether a handler is done, well or not.
 fn completed(result: &Result<(), Stop>) -> bool {
-    !matches!(result, Err(Stop::Cold | Stop::Yield))
+    !matches!(result, Err(Stop::Cold | Stop::Yield | Stop::Exchange))
 }
 
 /// Remembers what a connection with tracking has read, so that it is told of changes.

@@ -318,7 +318,7 @@ impl<'s> Keyspace<'s> {
         let db = self.db;
         let stripe = self.held.get(key.hash.stripe());
         if let Some(watched) = &stripe.watched {
-            watched.changed(db, key.name);
+            watched.changed(db, key.name, true);
         }
         if let Some(waiters) = &stripe.waiters {
             waiters.note(db, key, &mut self.resume.ready);
@@ -552,12 +552,14 @@ impl<'s> Keyspace<'s> {
     }
 
     /// As [`Keyspace::get_mut`], for what is beside the value proper, such as who has read it: those who watch the key or
-    /// wait for it are not told.
+    /// wait for it are not told, unless they watch everything.
     pub fn get_mut_aside(&mut self, key: &Key<'_>) -> Result<Option<ValueMut<'_>>, Cold> {
-        Ok(match self.look(key)? {
-            Found::Absent => None,
-            Found::Hot(slot, object) => Some(self.opened(key, slot, object)),
-        })
+        let Found::Hot(slot, object) = self.look(key)? else { return Ok(None) };
+        let db = self.db;
+        if let Some(watched) = &self.held.get(key.hash.stripe()).watched {
+            watched.changed(db, key.name, false);
+        }
+        Ok(Some(self.opened(key, slot, object)))
     }
 
     #[inline]
