@@ -3,7 +3,7 @@
 
 use crate::acl::Users;
 use crate::clients::{Card, Clients};
-use crate::config::{self, Compression, Config, ConfigStore, FlashIo, Policy, Secret};
+use crate::config::{self, Compression, Config, ConfigStore, FlashIo, Policy, Secret, TierMode};
 use crate::directory::Directory;
 use crate::listen::{self, Listeners};
 use crate::log::{self, Log};
@@ -74,6 +74,7 @@ pub fn run(config_store: Arc<ConfigStore>) -> io::Result<()> {
         secret: [random(), random()],
     });
     if let Some(flash) = &flash {
+        store.set_all_cold(config.debug_tier_mode == TierMode::Cold);
         store.set_reader(Arc::clone(&flash.files) as Arc<dyn store::io::Reader>);
     }
     let (posts, inboxes): (Vec<_>, Vec<_>) = (0..workers)
@@ -450,6 +451,9 @@ pub fn apply_to_store(store: &Store, before: &Config, now: &Config) {
     }
     if before.flash_compression != now.flash_compression {
         store.set_codec(codec(now.flash_compression));
+    }
+    if before.debug_tier_mode != now.debug_tier_mode {
+        store.set_all_cold(now.debug_tier_mode == TierMode::Cold);
     }
 }
 

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 use std::time::Duration;
-use store::{Admission, Hasher, Key, KeyHash, Keyspace, ReadError};
+use store::{Admission, Hasher, Key, KeyHash, Keyspace, ReadError, Resume};
 
 /// A command that is cold again and again (a key being demoted as fast as it is read) is read under no lock but
 /// without giving others their turn from then on.
@@ -169,12 +169,12 @@ fn run(connection: &mut Connection) -> Ran {
             }
             Err(Halt::Block(blocked)) => {
                 work.output.truncate(reply_from);
-                serve_ready(worker, &live, &mut work.current);
+                follow_up(worker, &live, &mut work.current.resume);
                 break Ran::Blocks(blocked);
             }
             Err(Halt::End(end)) => break Ran::Ends(end),
         }
-        serve_ready(worker, &live, &mut work.current);
+        follow_up(worker, &live, &mut work.current.resume);
         ticks = worker.ticks();
         if let Some(command) = command {
             last = Some(command.id);
@@ -225,11 +225,15 @@ fn run(connection: &mut Connection) -> Ran {
     ran
 }
 
-/// Who waits for keys that the command has changed has its turn, before this client's next command.
+/// What a command leaves to be done before this client's next one: who waits for keys that it has changed has its turn,
+/// and in the all-cold mode what it has touched leaves RAM. No stripe is locked.
 #[inline]
-fn serve_ready(worker: &Worker, live: &Live, current: &mut Current) {
-    if !current.resume.ready.is_empty() {
-        blocked::serve(worker, live, &mut current.resume.ready);
+pub fn follow_up(worker: &Worker, live: &Live, resume: &mut Resume) {
+    if !resume.ready.is_empty() {
+        blocked::serve(worker, live, resume);
+    }
+    if !resume.touched.is_empty() {
+        worker.lane().chill(worker.now_ms(), &mut resume.touched);
     }
 }
 

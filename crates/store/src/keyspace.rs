@@ -97,6 +97,8 @@ pub struct Resume {
     pub failed: Option<ReadError>,
     /// Keys that were changed while somebody waits for them. Not cleared but taken, by who serves those.
     pub ready: Vec<Ready>,
+    /// In the all-cold mode, stripes with values that are to leave RAM. Not cleared but taken, by [`crate::Lane::chill`].
+    pub touched: Vec<usize>,
     /// Whose commands these are; 0: nobody's. Stays when the rest is cleared.
     pub client: u64,
     /// For the handler's own progress (KEYS).
@@ -977,6 +979,10 @@ impl Drop for Keyspace<'_> {
         // A run that stopped for a cold value is repeated: it counts once.
         if self.stopped {
             return;
+        }
+        if self.store.is_all_cold() {
+            self.resume.touched.extend(self.store.all_to_chill());
+            self.held.note_hot(&mut self.resume.touched);
         }
         for name in std::mem::take(&mut self.missed) {
             self.store.event(Class::MISS, "keymiss", self.db, &name);

@@ -222,6 +222,7 @@ pub const ROWS: &[Row] = &[
     row("flash-io", typed::FLASH_IO, "auto", Start, Used, Flash, "How flash is read and written: `uring`, `threads`, or `auto`, which takes io_uring where the system allows it."),
     row("flash-compression", typed::COMPRESSION, "lz4", Start, Used, Flash, "Compression of values on flash; what does not shrink is stored as it is."),
     row("flash-segment-size", Segment(typed::SEGMENT_BYTES_MIN, 128 * MB), "16mb", Start, Used, Flash, "The unit in which flash is written and freed, a power of two. Halved until flash holds 64 of them, down to 256kb."),
+    row("debug-tier-mode", typed::TIER_MODE, "off", Live, Used, Flash, "For testing: `cold` sends every value to flash as soon as the command that wrote or read it has run, so that the next one finds it there. It is slow, and flash wears. Values larger than a segment stay in RAM. Needs flash-path."),
     row("memory-limit", Size(0, LONG_MAX_BYTES), "0", Start, Used, Memory, "RAM and flash together that the data may use; 0 is no limit, which flash-path does not allow."),
     row("ram-limit", SizeOrPercent, "0", Live, Used, Memory, "The part of memory-limit that may be RAM, in bytes or percent; it bounds the resident size of the process. 0 is 30% of memory-limit where there is flash, otherwise memory-limit. CONFIG GET maxmemory shows the result in bytes. Flash keeps the size that the start gave it, so a running server can lower it, and raise it again. With flash it is at least 16mb + 2mb for each of io-threads at start, which the process needs for itself.").alias("maxmemory"),
 

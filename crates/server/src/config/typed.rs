@@ -108,6 +108,10 @@ choices!(
     Guard { No = "no", Yes = "yes", Local = "local" }
 );
 choices!(Compression { None = "none", Lz4 = "lz4", Zstd = "zstd" });
+choices!(
+    /// Whether values stay in RAM as usual, or never, for testing.
+    TierMode { Off = "off", Cold = "cold" }
+);
 choices!(FlashIo { Auto = "auto", Uring = "uring", Threads = "threads" });
 choices!(LogLevel {
     Debug = "debug",
@@ -180,6 +184,7 @@ pub struct Config {
     pub flash_compression: Compression,
     /// As wanted, a power of two; the store takes a smaller one for small flash.
     pub flash_segment_bytes: u64,
+    pub debug_tier_mode: TierMode,
 
     // Workers and keys
     /// Number of workers.
@@ -263,6 +268,10 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
     let dir = PathBuf::from(v.word("dir"));
     let flash_paths: Vec<PathBuf> = v.words("flash-path").iter().map(|path| dir.join(path)).collect();
     let limits = limits(&v, !flash_paths.is_empty())?;
+    let debug_tier_mode = TierMode::from_word(v.word("debug-tier-mode"));
+    if debug_tier_mode == TierMode::Cold && flash_paths.is_empty() {
+        return Err("debug-tier-mode cold sends every value to flash: it needs flash-path".to_owned());
+    }
     let output_limit = |class: usize| value::output_limit(v.words("client-output-buffer-limit"), class);
     let io_threads = match v.word("io-threads") {
         "auto" => std::thread::available_parallelism().map_or(1, |cores| cores.get()).min(128),
@@ -332,6 +341,7 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
         flash_io: FlashIo::from_word(v.word("flash-io")),
         flash_compression: Compression::from_word(v.word("flash-compression")),
         flash_segment_bytes: v.bytes("flash-segment-size"),
+        debug_tier_mode,
         io_threads,
         databases: v.int("databases"),
         hz: v.int::<u32>("hz").clamp(1, 500),
@@ -499,6 +509,7 @@ pub(super) fn advice(config: &Config) -> Vec<String> {
 }
 
 // The words of the typed choices are the words of the table.
+pub(super) const TIER_MODE: Kind = Kind::Choice(TierMode::WORDS);
 pub(super) const POLICY: Kind = Kind::Choice(Policy::WORDS);
 pub(super) const GUARD: Kind = Kind::Choice(Guard::WORDS);
 pub(super) const COMPRESSION: Kind = Kind::Choice(Compression::WORDS);
