@@ -3,7 +3,7 @@
 use flash::Sim;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::Waker;
 use store::{Codec, Cold, FlashConfig, Key, Keyspace, Lane, Resume, Store, StoreConfig, Value};
 
 const NOW_MS: u64 = 1_700_000_000_000;
@@ -41,7 +41,7 @@ impl Node {
             tickets.extend(std::mem::take(&mut resume.cold).into_iter().map(|cold| lane.read(cold)));
             lane.submit();
             for ticket in &tickets {
-                while let Poll::Pending = lane.poll(ticket, Waker::noop(), resume).map(|read| read.unwrap()) {
+                while lane.poll(ticket, Waker::noop(), resume).map(|read| read.unwrap()).is_pending() {
                     lane.complete(NOW_MS);
                 }
             }
