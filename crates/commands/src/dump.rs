@@ -4,7 +4,7 @@ use crate::cx::{Cx, Run, SYNTAX, Stop};
 use crate::hashes::{self, PackedLimits};
 use crate::lists::{self, End, elements};
 use crate::number::int_or_error;
-use crate::row::{Acl, Flag, Row, Values, is, only_here, starts};
+use crate::row::{Acl, Flag, Group, Row, Values, is, only_here, starts};
 use crate::sets::form::{self as set_form, Set};
 use crate::zsets::form as zset_form;
 use store::{Class, Key, Kind, Value};
@@ -53,6 +53,25 @@ pub const ROWS: &[Row] = &[
             is("TTL k", "(integer) 60"),
             is("RESTORE n 0 junk", "(error) ERR DUMP payload version or checksum are wrong"),
             is("RESTORE n -1 junk", "(error) ERR Invalid TTL value, must be >= 0"),
+        ],
+        run: restore,
+        ..Row::BASE
+    },
+    Row {
+        name: "restore-asking",
+        arity: -4,
+        flags: &[Flag::Write, Flag::Denyoom, Flag::Asking],
+        acl: &[Acl::Keyspace, Acl::Write, Acl::Slow, Acl::Dangerous],
+        values: Values::Untouched,
+        group: Group::Server,
+        since: "3.0.0",
+        complexity: "O(N log(N)) for a sorted set of N members, otherwise O(N) where N is the size of the value.",
+        summary: "RESTORE as nodes of a cluster send it to the node that a slot is moving to.",
+        syntax: "key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]",
+        examples: &[
+            is("RESTORE-ASKING k 0 \"\\x00\\x05value\\x0a\\x00\\x81\\xf6\\xc1\\x38\\xc1\\xaa\\x9b\\x6e\"", "OK"),
+            is("GET k", "\"value\""),
+            is("RESTORE-ASKING n 0 junk", "(error) ERR DUMP payload version or checksum are wrong"),
         ],
         run: restore,
         ..Row::BASE
@@ -114,6 +133,58 @@ pub(crate) fn payload(value: Value<'_>) -> Result<Vec<u8>, Stop> {
             None => unreachable!("there is a value"),
         },
     })
+}
+
+/// A value in the plainest form that holds all of it, so that servers as old as that form take it.
+pub(crate) fn portable_payload(value: Value<'_>) -> Result<Vec<u8>, Stop> {
+    let plain = |kind: Type, write: &mut dyn FnMut(&mut Vec<u8>)| Ok(rdb::dump_for(kind, kind.version(), write));
+    match value {
+        Value::Inline(Kind::String, bytes) => plain(Type::String, &mut |out| rdb::put_string(out, bytes)),
+        Value::Inline(Kind::Hash, bytes) => {
+            let parts = || packed::iter(bytes).flat_map(|(field, value)| [field, value]);
+            plain(Type::Hash, &mut |out| rdb::put_strings(out, packed::len(bytes), parts()))
+        }
+        Value::Boxed(Boxed::Hash(table)) if table.next_deadline().is_some() => {
+            Err(Stop::error("ERR A hash with fields that expire cannot be moved: their times would be lost"))
+        }
+        Value::Boxed(Boxed::Hash(table)) => {
+            let parts = || table.iter().flat_map(|(field, value)| [field, value]);
+            plain(Type::Hash, &mut |out| rdb::put_strings(out, table.len(), parts()))
+        }
+        Value::Boxed(Boxed::Stream(stream)) => {
+            // What is new in the third form is said of consumers.
+            let has_consumers = stream.groups().any(|(_, group)| group.consumers().len() > 0);
+            let kind = if has_consumers { Type::Stream3 } else { Type::Stream2 };
+            plain(kind, &mut |out| stream.encode(out))
+        }
+        value @ (Value::Inline(Kind::List, _) | Value::Boxed(Boxed::List(_))) => {
+            let mut all = Vec::new();
+            if let Some(list) = elements(Some(value))? {
+                list.each_from(0, |element| {
+                    all.push(element);
+                    true
+                });
+            }
+            plain(Type::List, &mut |out| rdb::put_strings(out, all.len(), all.iter().copied()))
+        }
+        value @ (Value::Inline(Kind::Set, _) | Value::Boxed(Boxed::Set(_))) => match set_form::set(Some(value))? {
+            Some(Set::Ints(bytes)) => {
+                let texts: Vec<String> = value::set::ints::iter(bytes).map(|number| number.to_string()).collect();
+                plain(Type::Set, &mut |out| rdb::put_strings(out, texts.len(), texts.iter().map(String::as_bytes)))
+            }
+            Some(Set::List(bytes)) => plain(Type::Set, &mut |out| {
+                rdb::put_strings(out, value::set::list::len(bytes), value::set::list::iter(bytes));
+            }),
+            Some(Set::Table(table)) => plain(Type::Set, &mut |out| rdb::put_strings(out, table.len(), table.iter())),
+            None => unreachable!("there is a value"),
+        },
+        value => match zset_form::zset(Some(value))? {
+            Some(view) => plain(Type::ZSet, &mut |out| {
+                rdb::put_scored(out, view.len(), view.iter().map(|(score, member)| (member, score)));
+            }),
+            None => unreachable!("there is a value"),
+        },
+    }
 }
 
 struct Options {

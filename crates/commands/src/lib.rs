@@ -6,6 +6,7 @@
 pub mod block;
 pub mod cx;
 pub mod docs;
+pub mod exchange;
 pub mod glob;
 pub mod host;
 pub mod number;
@@ -29,6 +30,7 @@ mod hyperloglog;
 mod keys;
 mod lcs;
 mod lists;
+mod migrate;
 mod object;
 mod pubsub;
 mod scripting;

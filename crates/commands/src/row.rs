@@ -73,6 +73,8 @@ pub enum Keys {
     },
     /// Found by the command's own rule; appends the positions.
     Rule(fn(&Args<'_>, &mut Vec<usize>)),
+    /// As `Rule`; usually it is this argument alone.
+    UsuallyAt(i16, fn(&Args<'_>, &mut Vec<usize>)),
     /// The first argument, and more that are found by the command's own rule (ZUNIONSTORE's sources).
     FirstAnd(fn(&Args<'_>, &mut Vec<usize>)),
 }
@@ -107,7 +109,7 @@ impl Keys {
                     at.extend(position + 1..position + 1 + count as usize);
                 }
             }
-            Keys::Rule(rule) => rule(args, at),
+            Keys::Rule(rule) | Keys::UsuallyAt(_, rule) => rule(args, at),
             Keys::FirstAnd(rule) => {
                 Keys::ONE.positions(args, at);
                 rule(args, at);

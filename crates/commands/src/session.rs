@@ -2,6 +2,7 @@
 //! its buffers or the worker that serves it.
 
 use crate::cx::{Args, OwnedArgs};
+use crate::exchange::Exchange;
 use crate::host::{Rights, Space};
 use resp::reply::Proto;
 use std::borrow::Cow;
@@ -36,6 +37,8 @@ pub struct Session {
     /// Between MULTI and EXEC.
     pub multi: Option<Box<Multi>>,
     pub watches: Watches,
+    /// What the running command says to another server.
+    pub exchange: Option<Box<Exchange>>,
     pub labels: Labels,
     /// CLIENT TRACKING is on.
     pub tracking: Option<Box<Tracking>>,
@@ -157,6 +160,7 @@ impl Session {
             changed: false,
             multi: None,
             watches: Watches::default(),
+            exchange: None,
             labels: Labels::default(),
             tracking: None,
             monitors: false,

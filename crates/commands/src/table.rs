@@ -4,7 +4,7 @@
 use crate::row::Row;
 use crate::{
     acl, bitfield, bitmaps, connection, counters, databases, dump, expiry, geo, hashes, hyperloglog, keys, lcs, lists,
-    object, pubsub, scripting, server, sets, sort, standalone, streams, strings, transactions, zsets,
+    migrate, object, pubsub, scripting, server, sets, sort, standalone, streams, strings, transactions, zsets,
 };
 
 /// The families, a line each, in the order in which COMMAND lists them.
@@ -36,6 +36,7 @@ static FAMILIES: &[&[Row]] = &[
     keys::ROWS,
     expiry::ROWS,
     dump::ROWS,
+    migrate::ROWS,
     object::ROWS,
     databases::ROWS,
     pubsub::ROWS,

@@ -13,7 +13,7 @@ use crate::acl;
 use crate::clients::Card;
 use crate::session::{Connection, End};
 use crate::thread::{Live, Worker};
-use crate::worker::{MISSES_MAX, Spent, account, keys, read_failed, withhold};
+use crate::worker::{MISSES_MAX, Spent, account, follow_up, keys, read_failed, withhold};
 use commands::host::Unblock;
 use commands::session::{Reply, Session};
 use commands::{Args, Block, Cx, Row, Stop};
@@ -209,6 +209,7 @@ fn attempt(worker: &Worker, live: &Live, blocked: &Blocked, own: bool, resume: &
             state.turn(Phase::Called);
             return Attempt::Called;
         }
+        Err(Stop::Exchange) => unreachable!("what waits for a key asks no other server"),
         Err(Stop::Block(_)) => {
             if own {
                 cx.ks.pass_on(awaited, blocked.ticket);
@@ -228,9 +229,9 @@ fn attempt(worker: &Worker, live: &Live, blocked: &Blocked, own: bool, resume: &
 /// Serves who waits for the keys that a command has made ready, in their order, and whomever that makes ready in turn.
 /// No stripe is locked.
 #[cold]
-pub fn serve(worker: &Worker, live: &Live, ready: &mut Vec<Ready>) {
+pub fn serve(worker: &Worker, live: &Live, by: &mut Resume) {
     let node = &worker.node;
-    let mut keys: VecDeque<Ready> = ready.drain(..).collect();
+    let mut keys: VecDeque<Ready> = by.ready.drain(..).collect();
     while let Some(mut key) = keys.pop_front() {
         while let Some((ticket, client)) = node.store.waiter(&key, worker.now_ms()) {
             key.behind(ticket);
@@ -240,6 +241,7 @@ pub fn serve(worker: &Worker, live: &Live, ready: &mut Vec<Ready>) {
             let mut resume = Resume::default();
             let outcome = attempt(worker, live, &blocked, false, &mut resume);
             keys.extend(resume.ready.drain(..));
+            by.touched.append(&mut resume.touched);
             if outcome == Attempt::Called {
                 // Those behind it have their turn when it has had its own.
                 break;
@@ -267,9 +269,7 @@ async fn run_own(worker: &Rc<Worker>, blocked: &Blocked) {
     let mut lane = worker.lane();
     read.drain(..).for_each(|ticket| lane.release(ticket));
     drop(lane);
-    if !resume.ready.is_empty() {
-        serve(worker, &worker.live(), &mut resume.ready);
-    }
+    follow_up(worker, &worker.live(), &mut resume);
 }
 
 /// Reads what a run has found cold. The values are held until the tickets in `read` are released.
@@ -328,9 +328,7 @@ impl Drop for Place {
             // It may have held up those behind it.
             ks.pass_on(awaited, blocked.ticket);
         }
-        if !resume.ready.is_empty() {
-            serve(worker, &worker.live(), &mut resume.ready);
-        }
+        follow_up(worker, &worker.live(), &mut resume);
     }
 }
 

@@ -309,7 +309,7 @@ fn stats(facts: &Facts<'_>, text: &mut Text) {
         ("pubsubshard_channels", &node.pubsub.count(Space::Shard)),
         ("latest_fork_usec", &0),
         ("total_forks", &0),
-        ("migrate_cached_sockets", &0),
+        ("migrate_cached_sockets", &node.targets_kept.load(Relaxed)),
         ("slave_expires_tracked_keys", &0),
         ("active_defrag_hits", &0),
         ("active_defrag_misses", &0),

@@ -4,7 +4,7 @@
 //! connection and its buffers, `park` is every way of waiting but for a key, which is `blocked`'s, `directory` leads from a name to a command's row.
 //! `thread` is a worker with its runtime, `node` what all workers share, `start` a server's beginning and end,
 //! `listen` its sockets, `clients` the register of connections. `stats`, `info`, `memory` and `log` say what happens;
-//! `acl` is who may do what, `tls` certificates and protocols;
+//! `exchange` speaks to other servers for MIGRATE; `acl` is who may do what, `tls` certificates and protocols;
 //! `transaction` carries out EXEC, `script` EVAL and functions;
 //! `pubsub`, `tracking` and `monitors` know who hears of what, `notify` what the store says of its keys, `outbox` is
 //! what others send to a connection;
@@ -17,6 +17,7 @@ mod blocked;
 mod clients;
 pub mod config;
 mod directory;
+mod exchange;
 mod host;
 mod info;
 mod listen;

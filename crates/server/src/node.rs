@@ -45,6 +45,8 @@ pub struct Node {
     /// maxclients, or less where the system allows fewer open files.
     pub clients_cap: AtomicUsize,
     pub rejected_connections: AtomicU64,
+    /// Connections to other servers that are kept for the next MIGRATE.
+    pub targets_kept: AtomicUsize,
     pub rates: Mutex<Rates<{ Rate::COUNT }>>,
     pub memory_peak_bytes: AtomicU64,
     pub memory_startup_bytes: AtomicU64,

@@ -1,5 +1,6 @@
 //! Owns every reason for which a batch waits, and how. Never runs a command.
 
+use crate::exchange;
 use crate::session::Connection;
 use crate::worker::read_failed;
 use std::future::poll_fn;
@@ -19,6 +20,8 @@ pub enum Wait {
     Turn,
     /// A script keeps a stripe for long.
     Stripes,
+    /// Another server is asked something.
+    Exchange,
 }
 
 /// How often a paused connection looks whether the pause is over.
@@ -45,6 +48,7 @@ pub async fn park(connection: &mut Connection, wait: Wait) {
         }
         Wait::Pause => tokio::time::sleep(PAUSE_STEP).await,
         Wait::Stripes => tokio::time::sleep(STRIPES_STEP).await,
+        Wait::Exchange => exchange::carry_out(connection).await,
         Wait::Turn => tokio::task::yield_now().await,
     }
 }

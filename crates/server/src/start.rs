@@ -3,7 +3,7 @@
 
 use crate::acl::Users;
 use crate::clients::{Card, Clients};
-use crate::config::{self, Compression, Config, ConfigStore, FlashIo, Policy, Secret};
+use crate::config::{self, Compression, Config, ConfigStore, FlashIo, Policy, Secret, TierMode};
 use crate::directory::Directory;
 use crate::listen::{self, Listeners};
 use crate::log::{self, Log};
@@ -75,6 +75,7 @@ pub fn run(config_store: Arc<ConfigStore>) -> io::Result<()> {
     });
     store.set_split_bytes(config.flash_split_bytes as usize);
     if let Some(flash) = &flash {
+        store.set_all_cold(config.debug_tier_mode == TierMode::Cold);
         store.set_reader(Arc::clone(&flash.files) as Arc<dyn store::io::Reader>);
     }
     let (posts, inboxes): (Vec<_>, Vec<_>) = (0..workers)
@@ -103,6 +104,7 @@ pub fn run(config_store: Arc<ConfigStore>) -> io::Result<()> {
         flash_driver: OnceLock::new(),
         clients_cap: AtomicUsize::new(clients_cap),
         rejected_connections: AtomicU64::new(0),
+        targets_kept: AtomicUsize::new(0),
         rates: Mutex::new(Rates::default()),
         memory_peak_bytes: AtomicU64::new(0),
         memory_startup_bytes: AtomicU64::new(0),
@@ -453,6 +455,9 @@ pub fn apply_to_store(store: &Store, before: &Config, now: &Config) {
     }
     if before.flash_compression != now.flash_compression {
         store.set_codec(codec(now.flash_compression));
+    }
+    if before.debug_tier_mode != now.debug_tier_mode {
+        store.set_all_cold(now.debug_tier_mode == TierMode::Cold);
     }
 }
 

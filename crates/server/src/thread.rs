@@ -4,6 +4,7 @@
 use crate::acl;
 use crate::clients::Peer;
 use crate::config::{Config, Policy};
+use crate::exchange::Targets;
 use crate::node::Node;
 use crate::pubsub::{Delivery, Mail};
 use crate::script::Interpreter;
@@ -119,6 +120,8 @@ pub struct Worker {
     pool: RefCell<Vec<Box<Work>>>,
     /// Of connections that wait.
     spare: RefCell<Vec<Buffers>>,
+    /// Other servers that were spoken to lately.
+    pub targets: Targets,
     /// Lua, from the first script on.
     pub interpreter: RefCell<Option<Interpreter>>,
     clock: quanta::Clock,
@@ -141,6 +144,7 @@ impl Worker {
             live: RefCell::new(Rc::new(live)),
             pool: RefCell::default(),
             spare: RefCell::default(),
+            targets: Targets::default(),
             interpreter: RefCell::default(),
             turn_ticks: turn_ticks(&clock),
             clock,
@@ -470,6 +474,7 @@ async fn keep_up(worker: Rc<Worker>) {
             // Keys that have expired.
             worker.node.tracking.tell_followers(&worker.node);
         }
+        worker.targets.forget_old(&worker.node);
         let commands = worker.stats().commands.get();
         let is_idle = std::mem::replace(&mut commands_before, commands) == commands;
         match next {

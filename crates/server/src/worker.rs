@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 use std::time::Duration;
-use store::{Admission, Hasher, Key, KeyHash, Keyspace, ReadError};
+use store::{Admission, Hasher, Key, KeyHash, Keyspace, ReadError, Resume};
 
 /// A command that is cold again and again (a key being demoted as fast as it is read) is read under no lock but
 /// without giving others their turn from then on.
@@ -66,7 +66,13 @@ async fn carry_out(connection: &mut Connection) -> Result<(), End> {
             match ran {
                 Ok(Ran::All) => break,
                 Ok(Ran::Ends(end)) => return Err(end),
-                Ok(Ran::Waits(wait)) => park(connection, wait).await,
+                Ok(Ran::Waits(wait)) => {
+                    if wait == Wait::Exchange {
+                        // What was answered before does not wait with it: it may take seconds.
+                        connection.send()?;
+                    }
+                    park(connection, wait).await;
+                }
                 Ok(Ran::Blocks(blocked)) => blocked::sit(connection, blocked).await?,
                 Err(_) => return Err(End::Panic),
             }
@@ -163,12 +169,12 @@ fn run(connection: &mut Connection) -> Ran {
             }
             Err(Halt::Block(blocked)) => {
                 work.output.truncate(reply_from);
-                serve_ready(worker, &live, &mut work.current);
+                follow_up(worker, &live, &mut work.current.resume);
                 break Ran::Blocks(blocked);
             }
             Err(Halt::End(end)) => break Ran::Ends(end),
         }
-        serve_ready(worker, &live, &mut work.current);
+        follow_up(worker, &live, &mut work.current.resume);
         ticks = worker.ticks();
         if let Some(command) = command {
             last = Some(command.id);
@@ -178,6 +184,7 @@ fn run(connection: &mut Connection) -> Ran {
         }
         if work.current.again || command.is_none_or(|command| command.is(bit::KEYLESS)) {
             work.current.end(stats);
+            session.exchange = None;
         }
         work.current.begun = None;
         work.batch.next += 1;
@@ -218,11 +225,15 @@ fn run(connection: &mut Connection) -> Ran {
     ran
 }
 
-/// Who waits for keys that the command has changed has its turn, before this client's next command.
+/// What a command leaves to be done before this client's next one: who waits for keys that it has changed has its turn,
+/// and in the all-cold mode what it has touched leaves RAM. No stripe is locked.
 #[inline]
-fn serve_ready(worker: &Worker, live: &Live, current: &mut Current) {
-    if !current.resume.ready.is_empty() {
-        blocked::serve(worker, live, &mut current.resume.ready);
+pub fn follow_up(worker: &Worker, live: &Live, resume: &mut Resume) {
+    if !resume.ready.is_empty() {
+        blocked::serve(worker, live, resume);
+    }
+    if !resume.touched.is_empty() {
+        worker.lane().chill(worker.now_ms(), &mut resume.touched);
     }
 }
 
@@ -405,6 +416,7 @@ fn one<'w>(
         Ok(()) => return (Some(command), Ok(())),
         Err(Stop::Error(text)) => Halt::Error(text),
         Err(Stop::Yield) => Halt::Wait(Wait::Turn),
+        Err(Stop::Exchange) => Halt::Wait(Wait::Exchange),
         Err(Stop::Block(_)) => unreachable!("it has taken its place"),
         Err(Stop::Cold) => match work.current.resume.failed.take() {
             Some(error) => Halt::Error(read_failed(&error)),
@@ -454,7 +466,7 @@ pub fn inside(
     let error = match result {
         Ok(()) => None,
         Err(Stop::Error(text)) => Some(text),
-        Err(Stop::Cold | Stop::Yield | Stop::Block(_)) => Some(match ks.resume.failed.take() {
+        Err(Stop::Cold | Stop::Yield | Stop::Block(_) | Stop::Exchange) => Some(match ks.resume.failed.take() {
             Some(error) => read_failed(&error),
             None => unreachable!("a cold value inside a transaction is read at once, or fails"),
         }),
@@ -506,7 +518,7 @@ fn attend(
 
 /// Whether a handler is done, well or not.
 fn completed(result: &Result<(), Stop>) -> bool {
-    !matches!(result, Err(Stop::Cold | Stop::Yield))
+    !matches!(result, Err(Stop::Cold | Stop::Yield | Stop::Exchange))
 }
 
 /// Remembers what a connection with tracking has read, so that it is told of changes.

@@ -101,7 +101,11 @@ fn a_real_redis_describes_its_commands_as_ours() {
         if matches!(theirs[0], Value::Null | Value::NullArray) {
             continue;
         }
-        let (ours, theirs) = (facts(&ours[0]), facts(&theirs[0]));
+        let (mut ours, theirs) = (facts(&ours[0]), facts(&theirs[0]));
+        // Redis stands still while a value goes to another server; here a transaction or script would have to.
+        if name == "migrate" {
+            ours[1] = ours[1].replace("no_multi noscript ", "");
+        }
         // Redis 7.2 lets scripts call commands that block: they do not wait there.
         let script_flag = |fact: &String| {
             if fact.contains("blocking") {

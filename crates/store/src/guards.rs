@@ -80,6 +80,18 @@ impl<'s> Held<'s> {
     pub fn holds(&mut self, stripe: usize) -> bool {
         self.stripe(stripe).is_some()
     }
+
+    /// Notes those of its own stripes in which a value is in RAM.
+    #[cold]
+    pub fn note_hot(&self, into: &mut Vec<usize>) {
+        match &self.guards {
+            Guards::None | Guards::Outer(_) => {}
+            Guards::One(number, stripe) => into.extend((stripe.hot() > 0).then_some(*number)),
+            Guards::Many(guards) => {
+                into.extend(guards.iter().filter(|(_, stripe)| stripe.hot() > 0).map(|(number, _)| *number));
+            }
+        }
+    }
 }
 
 #[inline]

@@ -104,7 +104,7 @@ impl Hand {
                 }
                 let id = store.split(value, store.hasher.hash(object.key()), self.uid);
                 let from = if entry.high == self.high { from } else { 0 };
-                let swept = sweep_parts(store, id, value, from, writer);
+                let swept = sweep_parts(store, id, value, from, false, writer);
                 object.account(&store.arena);
                 slice.freed += swept.freed;
                 if swept.written || swept.freed > 0 {
@@ -323,17 +323,24 @@ impl Hand {
     }
 }
 
-struct SweptParts {
-    next: Option<u64>,
-    freed: usize,
-    written: bool,
-    stopped: bool,
+pub(crate) struct SweptParts {
+    pub next: Option<u64>,
+    pub freed: usize,
+    pub written: bool,
+    pub stopped: bool,
 }
 
-/// Goes over some parts of a value: those on flash too leave RAM, others are written.
-fn sweep_parts(store: &Store, id: u64, value: &mut Boxed, from: u64, writer: &mut dyn Writer) -> SweptParts {
+/// Goes over some parts of a value (`of_all`: also those in use): those on flash too leave RAM, others are written.
+pub(crate) fn sweep_parts(
+    store: &Store,
+    id: u64,
+    value: &mut Boxed,
+    from: u64,
+    of_all: bool,
+    writer: &mut dyn Writer,
+) -> SweptParts {
     let (kind, mut written) = (value.kind(), false);
-    let swept = value.sweep(from, PARTS_MAX, &mut |number, bytes| {
+    let swept = value.sweep(from, PARTS_MAX, of_all, &mut |number, bytes| {
         let write = write_number();
         match writer.part(PartName { id, number }, write, kind, bytes) {
             Verdict::Taken => {

@@ -108,6 +108,8 @@ pub struct Resume {
     pub failed: Option<ReadError>,
     /// Keys that were changed while somebody waits for them. Not cleared but taken, by who serves those.
     pub ready: Vec<Ready>,
+    /// In the all-cold mode, stripes with values that are to leave RAM. Not cleared but taken, by [`crate::Lane::chill`].
+    pub touched: Vec<usize>,
     /// Whose commands these are; 0: nobody's. Stays when the rest is cleared.
     pub client: u64,
     /// For the handler's own progress (KEYS).
@@ -348,7 +350,7 @@ impl<'s> Keyspace<'s> {
         let db = self.db;
         let stripe = self.held.get(key.hash.stripe());
         if let Some(watched) = &stripe.watched {
-            watched.changed(db, key.name);
+            watched.changed(db, key.name, true);
         }
         if let Some(waiters) = &stripe.waiters {
             waiters.note(db, key, &mut self.resume.ready);
@@ -684,12 +686,14 @@ impl<'s> Keyspace<'s> {
     }
 
     /// As [`Keyspace::get_mut`], for what is beside the value proper, such as who has read it: those who watch the key or
-    /// wait for it are not told.
+    /// wait for it are not told, unless they watch everything.
     pub fn get_mut_aside(&mut self, key: &Key<'_>) -> Result<Option<ValueMut<'_>>, Cold> {
-        Ok(match self.look(key)? {
-            Found::Absent => None,
-            Found::Hot(slot, object) => Some(self.opened(key, slot, object)),
-        })
+        let Found::Hot(slot, object) = self.look(key)? else { return Ok(None) };
+        let db = self.db;
+        if let Some(watched) = &self.held.get(key.hash.stripe()).watched {
+            watched.changed(db, key.name, false);
+        }
+        Ok(Some(self.opened(key, slot, object)))
     }
 
     #[inline]
@@ -1113,6 +1117,10 @@ impl Drop for Keyspace<'_> {
         // A run that stopped for a cold value is repeated: it counts once.
         if self.stopped {
             return;
+        }
+        if self.store.is_all_cold() {
+            self.resume.touched.extend(self.store.all_to_chill());
+            self.held.note_hot(&mut self.resume.touched);
         }
         for name in std::mem::take(&mut self.missed) {
             self.store.event(Class::MISS, "keymiss", self.db, &name);

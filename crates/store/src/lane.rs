@@ -418,7 +418,8 @@ impl Lane {
             Some(value) => Object::new_boxed(&store.arena, &parts, value),
             None => Object::new(&store.arena, &parts, &[record.value]),
         };
-        let stays = word.is_referenced() || store.tier.excess(&store.arena) == 0;
+        let has_room = || word.is_referenced() || store.tier.excess(&store.arena) == 0;
+        let stays = !store.is_all_cold() && has_room();
         database.warm(store, slot, hash, object, u8::from(stays));
         store.counters.add(Counter::FlashValueReads, 1);
         if stays {

@@ -4,12 +4,13 @@
 //! [`object`] and [`arena`] (values in RAM), [`store`] and [`keyspace`] (stripes, and what a handler sees of them),
 //! `guards` (how stripes are locked), `direct` (a read under the lock), `watch` (WATCH's memory), [`wait`] (who is
 //! blocked), [`listen`] (what is said of keys), [`page`] (the format on flash), [`segment`] (the log), `tier` and `hand`
-//! (what leaves RAM when), `parts` (large values), [`lane`] with `fill` and `collect` (a worker's flash I/O), [`io`] (the words spoken with the
-//! drivers), [`stats`].
+//! (what leaves RAM when), `parts` (large values), `chill` (all of it, for testing), [`lane`] with `fill` and `collect` (a
+//! worker's flash I/O), [`io`] (the words spoken with the drivers), [`stats`].
 //!
 //! Knows no sockets, no RESP and no clock: time arrives as an argument, I/O leaves as a value.
 
 pub mod arena;
+mod chill;
 mod collect;
 pub mod counters;
 mod direct;

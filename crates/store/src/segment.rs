@@ -161,6 +161,8 @@ pub struct Segments {
 
 /// Segments that new data leaves to the collector, without which it could not make room.
 const RESERVE: u32 = 3;
+/// Pages of small units that are read together.
+const READ_PAGES: u32 = 64;
 
 impl Segments {
     /// `count` segments of `segment_pages` pages, dealt over `paths` files that begin at `data_offset`.
@@ -382,10 +384,19 @@ impl Segments {
         None
     }
 
+    /// What was written, small units that follow one another taken together, to be read at once.
     pub fn units(&self, segment: u32) -> Vec<Unit> {
-        let units = &self.get(segment).about.lock().units;
-        let unit = |&(first, pages): &(u16, u16)| Unit { segment, first: first.into(), pages: pages.into() };
-        units.iter().map(unit).collect()
+        let mut units: Vec<Unit> = Vec::new();
+        for &(first, pages) in &self.get(segment).about.lock().units {
+            let (first, pages) = (first.into(), pages.into());
+            match units.last_mut() {
+                Some(last) if last.first + last.pages == first && last.pages + pages <= READ_PAGES => {
+                    last.pages += pages
+                }
+                _ => units.push(Unit { segment, first, pages }),
+            }
+        }
+        units
     }
 
     /// Ends a collection: a dead segment without readers becomes free, one still read from stays in the caller's

@@ -175,6 +175,8 @@ pub struct Store {
     /// Whose the values in parts are.
     pub(crate) owners: Owners,
     pub(crate) expire_cycle: AtomicBool,
+    /// The all-cold mode was switched on, and no stripe has been looked through since.
+    pub(crate) chill_all: AtomicBool,
     /// Average time to live seen by the last sweep, per uid, in milliseconds.
     pub(crate) average_ttl: Box<[AtomicU64]>,
     /// Flushes whose objects are not all freed yet.
@@ -234,6 +236,7 @@ impl Store {
             cold: AtomicU64::new(0),
             owners: Owners::default(),
             expire_cycle: AtomicBool::new(true),
+            chill_all: AtomicBool::new(false),
             emptying: AtomicUsize::new(0),
             average_ttl: (0..config.databases).map(|_| AtomicU64::new(0)).collect(),
             random: AtomicU64::new(config.secret[0] ^ config.secret[1]),
@@ -584,6 +587,11 @@ impl Stripe {
         };
         let word = database.table.word(slot);
         !word.is_hot() || Object::from_address(word.address()).expiry().is_none_or(|expiry| expiry > now_ms)
+    }
+
+    /// Values in RAM.
+    pub(crate) fn hot(&self) -> usize {
+        self.all().map(|database| database.hot).sum()
     }
 
     pub(crate) fn uids(&self) -> u32 {

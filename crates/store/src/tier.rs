@@ -30,6 +30,8 @@ pub(crate) struct Tier {
     ram_limit: AtomicU64,
     limit_of: LimitOf,
     policy: AtomicU8,
+    /// Nothing stays in RAM: see `chill`.
+    pub all_cold: AtomicBool,
     /// Bytes that objects may take.
     budget: AtomicUsize,
     resident: AtomicU64,
@@ -54,6 +56,7 @@ impl Tier {
             ram_limit: AtomicU64::new(ram_limit),
             limit_of,
             policy: AtomicU8::new(policy as u8),
+            all_cold: AtomicBool::new(false),
             budget: AtomicUsize::new(budget),
             resident: AtomicU64::new(0),
             resident_max: AtomicU64::new(0),

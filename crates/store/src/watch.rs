@@ -16,36 +16,44 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 #[derive(Default)]
 pub(crate) struct Watched(HashMap<Box<[u8]>, Watchers>);
 
-/// Logical database, and whom to tell.
-type Watchers = SmallVec<[(u32, Arc<AtomicBool>); 1]>;
+type Watchers = SmallVec<[Watcher; 1]>;
+
+struct Watcher {
+    db: u32,
+    /// It is also told of what is beside the value proper: who has read of a stream.
+    of_everything: bool,
+    changed: Arc<AtomicBool>,
+}
 
 impl Watched {
-    fn add(&mut self, db: usize, name: &[u8], changed: &Arc<AtomicBool>) {
-        self.0.entry(name.into()).or_default().push((db as u32, Arc::clone(changed)));
+    fn add(&mut self, db: usize, name: &[u8], of_everything: bool, changed: &Arc<AtomicBool>) {
+        let watcher = Watcher { db: db as u32, of_everything, changed: Arc::clone(changed) };
+        self.0.entry(name.into()).or_default().push(watcher);
     }
 
     fn remove(&mut self, db: usize, name: &[u8], changed: &Arc<AtomicBool>) {
         if let Some(watchers) = self.0.get_mut(name) {
-            watchers.retain(|(other, flag)| *other != db as u32 || !Arc::ptr_eq(flag, changed));
+            watchers.retain(|watcher| watcher.db != db as u32 || !Arc::ptr_eq(&watcher.changed, changed));
             if watchers.is_empty() {
                 self.0.remove(name);
             }
         }
     }
 
-    /// The key was changed.
-    pub fn changed(&self, db: usize, name: &[u8]) {
-        for (_, flag) in self.0.get(name).into_iter().flatten().filter(|(other, _)| *other == db as u32) {
-            flag.store(true, Relaxed);
+    /// The key was changed, its value or only what is beside it.
+    pub fn changed(&self, db: usize, name: &[u8], value: bool) {
+        let watchers = self.0.get(name).into_iter().flatten();
+        for watcher in watchers.filter(|watcher| watcher.db == db as u32 && (value || watcher.of_everything)) {
+            watcher.changed.store(true, Relaxed);
         }
     }
 
     /// Two databases are exchanged: changes what is in either of them.
     pub fn swapped(&self, databases: [usize; 2], is_there: impl Fn(&[u8]) -> bool) {
         for (name, watchers) in &self.0 {
-            let mut affected = watchers.iter().filter(|(db, _)| databases.contains(&(*db as usize))).peekable();
+            let mut affected = watchers.iter().filter(|watcher| databases.contains(&(watcher.db as usize))).peekable();
             if affected.peek().is_some() && is_there(name) {
-                affected.for_each(|(_, flag)| flag.store(true, Relaxed));
+                affected.for_each(|watcher| watcher.changed.store(true, Relaxed));
             }
         }
     }
@@ -56,6 +64,7 @@ impl Watched {
 pub struct Watches {
     store: Option<Arc<Store>>,
     keys: Vec<WatchedKey>,
+    of_everything: bool,
     changed: Arc<AtomicBool>,
 }
 
@@ -67,6 +76,13 @@ struct WatchedKey {
 }
 
 impl Watches {
+    /// That also notes what WATCH does not count as a change: consumer groups of a stream that go on.
+    pub fn of_everything() -> Watches {
+        let mut watches = Watches::default();
+        watches.of_everything = true;
+        watches
+    }
+
     pub fn len(&self) -> usize {
         self.keys.len()
     }
@@ -133,7 +149,8 @@ impl Keyspace<'_> {
             if watches.store.is_none() {
                 watches.store = self.store().me.upgrade();
             }
-            self.stripe_of(key).watched.get_or_insert_default().add(db, key.name, &watches.changed);
+            let watched = self.stripe_of(key).watched.get_or_insert_default();
+            watched.add(db, key.name, watches.of_everything, &watches.changed);
             watches.keys.push(WatchedKey { db, name: key.name.into(), hash: key.hash, was_there });
         }
         Ok(())

@@ -239,9 +239,9 @@ impl Boxed {
         }
     }
 
-    /// Goes over at most `count` parts from number `from` on: one that is on flash too leaves memory unless it was used;
-    /// of others `write` is given the number and the bytes.
-    pub fn sweep(&mut self, from: u64, count: usize, write: &mut dyn FnMut(u64, &[u8]) -> Fate) -> Swept {
+    /// Goes over at most `count` parts from number `from` on: one that is on flash too leaves memory; of others `write` is
+    /// given the number and the bytes. `of_all`: also those that were used since the last sweep, which otherwise stay.
+    pub fn sweep(&mut self, from: u64, count: usize, of_all: bool, write: &mut dyn FnMut(u64, &[u8]) -> Fate) -> Swept {
         let mut swept = Swept::default();
         let Some(parts) = self.parts_mut() else { return swept };
         let mut at = from;
@@ -250,8 +250,9 @@ impl Boxed {
             at = number + 1;
             let part = parts.part_mut(number).expect("its number");
             let state = part.state.get();
+            part.state.set(state & !USED);
             match state & TIER {
-                _ if state & USED != 0 && state & TIER != ABSENT => part.state.set(state & !USED),
+                _ if state & USED != 0 && !of_all => {}
                 CLEAN => {
                     let freed = part.leave();
                     parts.grown(-(freed as isize));
@@ -376,7 +377,7 @@ pub(crate) mod testing {
             for _ in 0..3 {
                 let (mut from, mut writes) = (0, Vec::new());
                 loop {
-                    let swept = value.sweep(from, 10, &mut |number, bytes| {
+                    let swept = value.sweep(from, 10, false, &mut |number, bytes| {
                         writes.push((number, bytes.to_vec()));
                         Fate::Written(writes.len() as u32)
                     });

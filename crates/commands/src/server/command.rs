@@ -178,6 +178,7 @@ fn write_info(out: &mut Out<'_>, container: Option<&str>, row: &'static Row) {
     let (first, last, step) = match row.keys {
         Keys::Range { first, last, step } | Keys::NotKeys { first, last, step } => (first, last, step),
         Keys::FirstAnd(_) => (1, 1, 1),
+        Keys::UsuallyAt(at, _) => (at, at, 1),
         Keys::None | Keys::Counted { .. } | Keys::Rule(_) => (0, 0, 0),
     };
     for position in [first, last, step] {
@@ -217,6 +218,7 @@ fn write_key_specs(out: &mut Out<'_>, row: &Row) {
             (first, [("lastkey", last), ("keystep", step), ("limit", 0)])
         }
         Keys::FirstAnd(_) => (1, [("lastkey", 0), ("keystep", 1), ("limit", 0)]),
+        Keys::UsuallyAt(at, _) => (at, [("lastkey", 0), ("keystep", 1), ("limit", 0)]),
         Keys::Counted { at } => (at, [("keynumidx", 0), ("firstkey", 1), ("keystep", 1)]),
         Keys::None | Keys::Rule(_) => return out.set(0),
     };

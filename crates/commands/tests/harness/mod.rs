@@ -5,6 +5,7 @@
 
 mod host;
 
+use commands::exchange::{Failure, Outcome};
 use commands::session::Session;
 use commands::{Args, Cx, Row, Settings, Stop, table};
 use flash::Sim;
@@ -245,6 +246,12 @@ impl Harness {
                 }
                 Err(Stop::Error(text)) => break Err(text.into_owned()),
                 Err(Stop::Yield) => self.yields += 1,
+                // There is nobody.
+                Err(Stop::Exchange) => {
+                    if let Some(exchange) = &mut self.session.exchange {
+                        exchange.outcome = Some(Outcome { failed: Some(Failure::Writing), ..Outcome::default() });
+                    }
+                }
                 Err(Stop::Cold) => {
                     *self.colds.entry(full_name.clone()).or_default() += 1;
                     let lane = self.flash.as_mut().expect("nothing is cold without flash");
@@ -252,6 +259,7 @@ impl Harness {
                 }
             }
         };
+        self.session.exchange = None;
         for ticket in tickets {
             self.flash.as_mut().expect("it made the tickets").release(ticket);
         }

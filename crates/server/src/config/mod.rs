@@ -26,7 +26,8 @@ pub use load::LoadError;
 pub use table::{Change, Effect, Group, Kind, ROWS, Row, is_secret};
 pub(crate) use typed::leaves_ram_for_values;
 pub use typed::{
-    BindAddress, Compression, Config, FlashIo, Guard, LogLevel, OutputLimit, Policy, Secret, TlsAuth, TlsSettings,
+    BindAddress, Compression, Config, FlashIo, Guard, LogLevel, OutputLimit, Policy, Secret, TierMode, TlsAuth,
+    TlsSettings,
 };
 
 pub use text::{join as join_words, split as split_words};

@@ -201,6 +201,17 @@ fn config_set_checks_the_limits_against_each_other() {
 }
 
 #[test]
+fn nothing_can_be_cold_without_flash() {
+    let without = store(&[]);
+    let why = "debug-tier-mode cold sends every value to flash: it needs flash-path";
+    refused(&without, &[("debug-tier-mode", "cold")], "debug-tier-mode", why);
+    assert_eq!(get(&without, "debug-tier-mode"), "off");
+    let with = store(&[("memory-limit", "100mb"), ("flash-path", "/f")]);
+    with.set(&[("debug-tier-mode", "cold")]).unwrap();
+    assert_eq!((get(&with, "debug-tier-mode").as_str(), with.snapshot().debug_tier_mode), ("cold", TierMode::Cold));
+}
+
+#[test]
 fn protected_directives_are_for_those_who_may() {
     let local = store(&[("enable-protected-configs", "local")]);
     assert!(local.set(&[("dbfilename", "a.rdb")]).is_err());

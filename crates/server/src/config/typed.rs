@@ -108,6 +108,10 @@ choices!(
     Guard { No = "no", Yes = "yes", Local = "local" }
 );
 choices!(Compression { None = "none", Lz4 = "lz4", Zstd = "zstd" });
+choices!(
+    /// Whether values stay in RAM as usual, or never, for testing.
+    TierMode { Off = "off", Cold = "cold" }
+);
 choices!(FlashIo { Auto = "auto", Uring = "uring", Threads = "threads" });
 choices!(LogLevel {
     Debug = "debug",
@@ -182,6 +186,7 @@ pub struct Config {
     pub flash_segment_bytes: u64,
     /// Collections larger than this move in parts.
     pub flash_split_bytes: u64,
+    pub debug_tier_mode: TierMode,
 
     // Workers and keys
     /// Number of workers.
@@ -265,6 +270,10 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
     let dir = PathBuf::from(v.word("dir"));
     let flash_paths: Vec<PathBuf> = v.words("flash-path").iter().map(|path| dir.join(path)).collect();
     let limits = limits(&v, !flash_paths.is_empty())?;
+    let debug_tier_mode = TierMode::from_word(v.word("debug-tier-mode"));
+    if debug_tier_mode == TierMode::Cold && flash_paths.is_empty() {
+        return Err("debug-tier-mode cold sends every value to flash: it needs flash-path".to_owned());
+    }
     let output_limit = |class: usize| value::output_limit(v.words("client-output-buffer-limit"), class);
     let io_threads = match v.word("io-threads") {
         "auto" => std::thread::available_parallelism().map_or(1, |cores| cores.get()).min(128),
@@ -335,6 +344,7 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
         flash_compression: Compression::from_word(v.word("flash-compression")),
         flash_segment_bytes: v.bytes("flash-segment-size"),
         flash_split_bytes: v.bytes("flash-split-size"),
+        debug_tier_mode,
         io_threads,
         databases: v.int("databases"),
         hz: v.int::<u32>("hz").clamp(1, 500),
@@ -502,6 +512,7 @@ pub(super) fn advice(config: &Config) -> Vec<String> {
 }
 
 // The words of the typed choices are the words of the table.
+pub(super) const TIER_MODE: Kind = Kind::Choice(TierMode::WORDS);
 pub(super) const POLICY: Kind = Kind::Choice(Policy::WORDS);
 pub(super) const GUARD: Kind = Kind::Choice(Guard::WORDS);
 pub(super) const COMPRESSION: Kind = Kind::Choice(Compression::WORDS);

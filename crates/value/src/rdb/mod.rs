@@ -88,6 +88,18 @@ impl Type {
         Type::Stream3,
     ];
 
+    /// The version of the format that has it first, or 6 (Redis 2.6) where that is older than DUMP.
+    pub fn version(self) -> u16 {
+        match self {
+            Type::ListQuicklist => 7,
+            Type::ZSet => 8,
+            Type::Stream1 => 9,
+            Type::HashListpack | Type::ZSetListpack | Type::ListQuicklist2 | Type::Stream2 => 10,
+            Type::SetListpack | Type::Stream3 => 11,
+            _ => 6,
+        }
+    }
+
     fn from_u8(number: u8) -> Option<Type> {
         Type::ALL.into_iter().find(|&kind| kind as u8 == number)
     }
@@ -122,9 +134,14 @@ impl From<Corrupt> for Refused {
 
 /// A payload of one value that `write` appends.
 pub fn dump(kind: Type, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    dump_for(kind, VERSION, write)
+}
+
+/// As [`dump`], in the format of that version.
+pub fn dump_for(kind: Type, version: u16, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut out = vec![kind as u8];
     write(&mut out);
-    out.extend_from_slice(&VERSION.to_le_bytes());
+    out.extend_from_slice(&version.to_le_bytes());
     let sum = crc64(&out);
     out.extend_from_slice(&sum.to_le_bytes());
     out

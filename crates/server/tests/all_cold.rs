@@ -1,0 +1,101 @@
+//! `debug-tier-mode cold`: whatever a command has touched is on flash when its reply arrives.
+
+mod common;
+
+use common::{Client, Node, eventually};
+
+fn values_in_ram(client: &mut Client) -> u64 {
+    client.info("tiering", "values_in_ram").parse().unwrap()
+}
+
+fn flash_reads(client: &mut Client) -> u64 {
+    client.info("tiering", "flash_kv_reads").parse().unwrap()
+}
+
+/// Runs lines and checks that each leaves nothing in RAM and gives the expected reply.
+fn story(client: &mut Client, lines: &[(&str, &str)]) {
+    for (line, reply) in lines {
+        assert_eq!(client.run(line), *reply, "{line}");
+        if reply != &"QUEUED" && !line.starts_with("MULTI") {
+            assert_eq!(values_in_ram(client), 0, "after {line}");
+        }
+    }
+}
+
+#[test]
+fn every_way_a_command_can_take_leaves_its_values_on_flash() {
+    let flash = tempfile::tempdir().unwrap();
+    let path = flash.path().to_str().unwrap();
+    let node =
+        Node::start(&[("flash-path", path), ("memory-limit", "80mb"), ("ram-limit", "64mb"), ("io-threads", "2")]);
+    let mut client = node.connect();
+    assert_eq!(client.run("SET before 1"), "OK");
+    assert_eq!(values_in_ram(&mut client), 1);
+    story(
+        &mut client,
+        &[
+            ("CONFIG SET debug-tier-mode cold", "OK"),
+            ("SET s 1", "OK"),
+            ("INCR s", "(integer) 2"),
+            ("GET before", "\"1\""),
+            ("HSET h a 1 b 2", "(integer) 2"),
+            ("HINCRBY h a 5", "(integer) 6"),
+            ("RPUSH l a b c", "(integer) 3"),
+            ("LPOP l", "\"a\""),
+            ("SADD m 1 2 x", "(integer) 3"),
+            ("ZADD z 1 a 2 b", "(integer) 2"),
+            ("XADD x 1-1 f v", "\"1-1\""),
+            ("SET wb 7", "OK"),
+            ("SORT l ALPHA GET w*", "1) \"7\"\n2) (nil)"),
+            ("RENAME h g", "OK"),
+            ("MOVE g 3", "(integer) 1"),
+            ("LPUSH s x", "(error) WRONGTYPE Operation against a key holding the wrong kind of value"),
+            ("MULTI", "OK"),
+            ("INCR s", "QUEUED"),
+            ("SELECT 3", "QUEUED"),
+            ("HGET g b", "QUEUED"),
+            ("SELECT 0", "QUEUED"),
+            ("EXEC", "1) (integer) 3\n2) OK\n3) \"2\"\n4) OK"),
+            ("EVAL \"return redis.call('incr', 's') + redis.call('llen', 'l')\" 0", "(integer) 6"),
+            ("BLPOP none l 0", "1) \"l\"\n2) \"b\""),
+            ("SWAPDB 0 3", "OK"),
+            ("HGETALL g", "1) \"a\"\n2) \"6\"\n3) \"b\"\n4) \"2\""),
+        ],
+    );
+    // Another connection, most likely at the other worker, reads what this one wrote.
+    let mut other = node.connect();
+    for number in 0..200 {
+        let before = flash_reads(&mut client);
+        assert_eq!(client.run(&format!("SET shared {number}")), "OK");
+        assert_eq!(other.run("GET shared"), format!("\"{number}\""));
+        assert_eq!(flash_reads(&mut client), before + 1);
+    }
+    assert_eq!(client.run("CONFIG SET debug-tier-mode off"), "OK");
+    assert_eq!((client.run("SET s 1").as_str(), values_in_ram(&mut client)), ("OK", 1));
+}
+
+#[test]
+fn who_waits_for_a_key_is_served_and_the_key_goes_to_flash() {
+    let flash = tempfile::tempdir().unwrap();
+    let path = flash.path().to_str().unwrap();
+    let node = Node::start(&[
+        ("flash-path", path),
+        ("memory-limit", "80mb"),
+        ("ram-limit", "64mb"),
+        ("io-threads", "2"),
+        ("debug-tier-mode", "cold"),
+    ]);
+    let mut client = node.connect();
+    let mut waiting: Vec<Client> = (0..3).map(|_| node.connect()).collect();
+    assert_eq!(client.run("RPUSH to 0"), "(integer) 1");
+    for (number, waiting) in waiting.iter_mut().enumerate() {
+        waiting.send(b"BLMOVE from to LEFT RIGHT 0\r\n");
+        eventually("it waits", || client.info("clients", "blocked_clients") == (number + 1).to_string());
+    }
+    assert_eq!(client.run("RPUSH from a b c d"), "(integer) 4");
+    let served: Vec<String> = waiting.iter_mut().map(Client::read).collect();
+    assert_eq!(served, ["\"a\"", "\"b\"", "\"c\""]);
+    assert_eq!(client.run("LRANGE to 0 -1"), "1) \"0\"\n2) \"a\"\n3) \"b\"\n4) \"c\"");
+    assert_eq!(client.run("LRANGE from 0 -1"), "1) \"d\"");
+    eventually("all is on flash", || values_in_ram(&mut client) == 0);
+}
