@@ -69,7 +69,8 @@ start() {
         ram) ;;
         flash) options+=(--flash-path "$dir/flash" --memory-limit 512mb --ram-limit 24mb
             --flash-segment-size 1mb) ;;
-        cold) options+=(--flash-path "$dir/flash" --memory-limit 1gb --ram-limit 256mb --debug-tier-mode cold) ;;
+        cold) options+=(--flash-path "$dir/flash" --memory-limit 1gb --ram-limit 256mb
+            --debug-tier-mode cold --flash-split-size 1kb) ;;
         redis) command=(redis-server) ;;
         *) echo "no form $form"; return 1 ;;
     esac
