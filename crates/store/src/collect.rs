@@ -109,6 +109,7 @@ impl Lane {
             if !self.relocate(&record, collect.evict) {
                 collect.backlog.push(record);
                 self.collect = Some(collect);
+                self.tell_if_stranded();
                 return false;
             }
         }
@@ -129,6 +130,7 @@ impl Lane {
         self.retry_unit(Stream::Relocated);
         if !self.fill[1].is_empty() {
             self.collect = Some(collect);
+            self.tell_if_stranded();
             return false;
         }
         let segments = &self.store.segments;
@@ -154,6 +156,14 @@ impl Lane {
         }
         self.store.tier.collecting.fetch_sub(1, Relaxed);
         true
+    }
+
+    /// Failed writes have taken even the collector's reserve: what is on flash stays where it is, and nothing comes to it.
+    fn tell_if_stranded(&self) {
+        let relocated = &self.fill[Stream::Relocated as usize];
+        if self.store.segments.free_count() == 0 && relocated.blocked() && relocated.in_flight == 0 {
+            self.store.tier.stuck.store(true, Relaxed);
+        }
     }
 
     pub(crate) fn collect_read_done(&mut self, unit: Unit, done: Done) {

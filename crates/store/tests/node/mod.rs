@@ -1,0 +1,142 @@
+//! Owns a store over a simulated device, whose commands run as a session runs them, for the tests beside it.
+
+#![allow(dead_code, reason = "each test uses some of it")]
+
+use flash::Sim;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use store::{
+    Admission, Codec, Cold, FlashConfig, Keyspace, Kind, Lane, LimitOf, Policy, ReadError, Resume, Store, StoreConfig,
+    Value,
+};
+
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ x >> 31
+    }
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}
+
+pub struct Node {
+    pub sim: Sim,
+    pub store: Arc<Store>,
+    pub lanes: Vec<Lane>,
+    resume: Resume,
+    pub now_ms: u64,
+    turn: usize,
+}
+
+/// How a command ended that needs values from flash.
+pub type Answer<T> = Result<T, ReadError>;
+
+impl Node {
+    pub fn new(seed: u64, ram: u64, flash: u64, codec: Codec, policy: Policy) -> Node {
+        let config = FlashConfig::divide(flash, 16 << 20, 2, flash::DATA_OFFSET, codec);
+        let sim = Sim::new(seed, 2, config.bytes_per_path());
+        let store = Store::new(&StoreConfig {
+            ram_limit: ram,
+            limit_of: LimitOf::Objects,
+            policy,
+            flash: Some(config),
+            ..StoreConfig::in_ram(2)
+        });
+        let lanes = (0..2).map(|worker| Lane::new(store.clone(), Some(Box::new(sim.driver())), worker)).collect();
+        Node { sim, store, lanes, resume: Resume::default(), now_ms: 1_700_000_000_000, turn: 0 }
+    }
+
+    /// Runs a handler as a session does, until it is not stopped by a cold value any more.
+    pub fn run<T>(
+        &mut self,
+        db: usize,
+        keys: &[&[u8]],
+        handler: impl Fn(&mut Keyspace<'_>, &[store::Key<'_>]) -> Result<T, Cold>,
+    ) -> Answer<T> {
+        self.turn += 1;
+        let which = self.turn % self.lanes.len();
+        self.resume.clear();
+        let keys: Vec<store::Key<'_>> = keys.iter().map(|key| self.store.hasher().key(key)).collect();
+        let mut tickets = Vec::new();
+        for attempt in 0.. {
+            assert!(attempt < 64, "a command must come to an end");
+            let mut ks = self.store.lock(&keys, db, self.now_ms, true, &mut self.resume);
+            let result = handler(&mut ks, &keys);
+            drop(ks);
+            if let Ok(value) = result {
+                tickets.into_iter().for_each(|ticket| self.lanes[which].release(ticket));
+                return Ok(value);
+            }
+            if let Some(error) = self.resume.failed.take() {
+                return Err(error);
+            }
+            for cold in self.resume.cold.drain(..) {
+                tickets.push(self.lanes[which].read(cold));
+            }
+            self.lanes[which].submit();
+            for ticket in &tickets {
+                loop {
+                    match self.lanes[which].poll(ticket, Waker::noop(), &mut self.resume) {
+                        Poll::Ready(result) => {
+                            result?;
+                            break;
+                        }
+                        Poll::Pending => {
+                            self.lanes[which].complete(self.now_ms);
+                        }
+                    }
+                }
+            }
+        }
+        unreachable!()
+    }
+
+    /// Lets maintenance run until writers may go on; false if there is no room at all.
+    pub fn make_room(&mut self) -> bool {
+        for _ in 0..200_000 {
+            self.now_ms += 1;
+            for lane in &mut self.lanes {
+                lane.complete(self.now_ms);
+                lane.maintain(self.now_ms);
+            }
+            match self.store.admission() {
+                Admission::Open => return true,
+                Admission::Full => return false,
+                Admission::Slow => {}
+            }
+        }
+        panic!("maintenance makes no progress: {:#?}", self.store.stats());
+    }
+
+    pub fn get(&mut self, db: usize, key: &[u8]) -> Answer<Option<Vec<u8>>> {
+        self.run(db, &[key], |ks, keys| {
+            Ok(ks.get(&keys[0])?.map(|value| match value {
+                Value::Inline(Kind::String, bytes) => bytes.to_vec(),
+                _ => panic!("only strings were set"),
+            }))
+        })
+    }
+
+    pub fn scan(&mut self, db: usize, count: usize) -> Answer<Vec<Vec<u8>>> {
+        let mut all = Vec::new();
+        let mut cursor = 0;
+        loop {
+            let (next, names) = self.run(db, &[], |ks, _| {
+                let mut names = Vec::new();
+                let next = ks.scan(cursor, count, &mut |name, _| names.push(name.to_vec()))?;
+                Ok((next, names))
+            })?;
+            all.extend(names);
+            if next == 0 {
+                return Ok(all);
+            }
+            cursor = next;
+        }
+    }
+}
