@@ -28,7 +28,7 @@ pub trait Scripting {
     fn function_dump(&self) -> Vec<u8>;
     fn function_restore(&self, payload: &[u8], policy: RestorePolicy) -> Result<(), String>;
     fn function_kill(&self) -> Result<(), &'static str>;
-    fn function_stats(&self) -> FunctionStats;
+    fn function_stats(&self) -> Result<FunctionStats, &'static str>;
 }
 
 /// What CLIENT, CONFIG, INFO and their like need of the server. Errors are whole error replies, code first.
@@ -104,7 +104,7 @@ pub trait Host: Scripting {
     fn purge_memory(&self);
 
     // --- control
-    fn shutdown(&self, abort: bool) -> Result<(), String>;
+    fn shutdown(&self, abort: bool, nosave: bool) -> Result<(), String>;
     /// Holds up this worker and its connections, as it holds up all of Redis. At most a bounded time.
     fn sleep(&self, duration: Duration);
     fn set_active_expire(&self, on: bool);

@@ -468,7 +468,7 @@ fn restore(cx: &mut Cx<'_>) -> Run {
 }
 
 fn stats(cx: &mut Cx<'_>) -> Run {
-    let stats = cx.server.function_stats();
+    let stats = cx.server.function_stats().map_err(Stop::error)?;
     let out = &mut cx.out;
     out.map(2);
     out.bulk(b"running_script");

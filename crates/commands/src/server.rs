@@ -317,7 +317,7 @@ fn shutdown(cx: &mut Cx<'_>) -> Run {
     if (save && nosave) || (abort && (save || nosave || others)) {
         return Err(SYNTAX);
     }
-    cx.server.shutdown(abort).map_err(|text| Stop::Error(text.into()))?;
+    cx.server.shutdown(abort, nosave).map_err(|text| Stop::Error(text.into()))?;
     // As in Redis, a shutdown that goes through is not answered.
     cx.session.close = true;
     Ok(())

@@ -147,6 +147,11 @@ impl Card {
         rustix::net::send(fd, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).ok()
     }
 
+    /// Says to the client that nothing more will come. To be called on the connection's worker while it lives.
+    pub fn hang_up(&self) {
+        shut(self, Shutdown::Both);
+    }
+
     /// Whether it is in Redis's class `pubsub`.
     pub fn listens(&self) -> bool {
         self.listens_to.iter().any(|count| count.load(Relaxed) > 0)

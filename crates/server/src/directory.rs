@@ -40,6 +40,9 @@ pub mod bit {
     pub const ALLOW_BUSY: u32 = 1 << 19;
     /// Others notice it, though it writes nothing: a script that has done it does not start again.
     pub const PUBLISHES: u32 = 1 << 20;
+    /// Watches keys, and forgets them.
+    pub const WATCHES: u32 = 1 << 21;
+    pub const UNWATCHES: u32 = 1 << 22;
 }
 
 /// A command as the server sees it.
@@ -90,6 +93,8 @@ impl Command {
             (has(Flag::Noscript), bit::NO_SCRIPT),
             (has(Flag::AllowBusy), bit::ALLOW_BUSY),
             (row.name.ends_with("publish"), bit::PUBLISHES),
+            (row.name == "watch", bit::WATCHES),
+            (matches!(row.name, "exec" | "discard" | "unwatch" | "reset"), bit::UNWATCHES),
         ] {
             bits |= if on { bit } else { 0 };
         }

@@ -239,10 +239,14 @@ impl Host for Worker {
         memory::purge();
     }
 
-    fn shutdown(&self, abort: bool) -> Result<(), String> {
+    fn shutdown(&self, abort: bool, nosave: bool) -> Result<(), String> {
         // A shutdown has nothing to save and is never long under way: there is none to abort.
         if abort {
             return Err("ERR No shutdown in progress.".to_owned());
+        }
+        // Nothing would be saved; that its writes may be lost is to be said by who ends a script.
+        if let Some(text) = self.node.scripts.busy().filter(|_| !nosave) {
+            return Err(text.to_owned());
         }
         self.node.shutdown.notify_one();
         Ok(())

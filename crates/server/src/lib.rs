@@ -31,6 +31,7 @@ mod park;
 mod pubsub;
 mod script;
 mod session;
+mod stand_in;
 mod start;
 mod stats;
 mod thread;

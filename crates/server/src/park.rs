@@ -36,6 +36,7 @@ pub async fn park(connection: &mut Connection, wait: Wait) {
     {
         connection.worker.make_small(work);
     }
+    connection.open.set(wait == Wait::Turn);
     match wait {
         Wait::Flash => flash(connection).await,
         Wait::Room => {
@@ -51,6 +52,7 @@ pub async fn park(connection: &mut Connection, wait: Wait) {
         Wait::Exchange => exchange::carry_out(connection).await,
         Wait::Turn => tokio::task::yield_now().await,
     }
+    connection.open.set(true);
 }
 
 /// A failed read fails the command that needs it, and that one alone.

@@ -13,6 +13,7 @@ use crate::node::Node;
 use crate::notify;
 use crate::pubsub::{Mail, PubSub};
 use crate::script::Scripts;
+use crate::stand_in;
 use crate::stats::{LatencyEvents, Rates, SlowLog, Stats};
 use crate::thread::{self, Post, Socket, wall_ms};
 use crate::tls::Tls;
@@ -112,6 +113,7 @@ pub fn run(config_store: Arc<ConfigStore>) -> io::Result<()> {
         stopping: AtomicBool::new(false),
         config: config_store,
     });
+    node.store.set_waiting(stand_in::pass_while_waiting);
     notify::connect(&node);
     node.store.tell_events(config.events.classes());
     write_pidfile(&config)?;

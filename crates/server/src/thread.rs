@@ -8,7 +8,8 @@ use crate::exchange::Targets;
 use crate::node::Node;
 use crate::pubsub::{Delivery, Mail};
 use crate::script::Interpreter;
-use crate::session::{Buffers, Connection, Stream, Work};
+use crate::session::{Buffers, Connection, Stream, TlsSocket, Work};
+use crate::stand_in::{self, Open, Seats};
 use crate::stats::WorkerStats;
 use crate::tls;
 use crate::worker::serve;
@@ -124,6 +125,8 @@ pub struct Worker {
     pub targets: Targets,
     /// Lua, from the first script on.
     pub interpreter: RefCell<Option<Interpreter>>,
+    /// Tasks that may go on while a script holds up the thread.
+    pub seats: Seats,
     clock: quanta::Clock,
     /// [`TURN_NANOS`] in clock ticks.
     pub turn_ticks: u64,
@@ -146,6 +149,7 @@ impl Worker {
             spare: RefCell::default(),
             targets: Targets::default(),
             interpreter: RefCell::default(),
+            seats: Seats::default(),
             turn_ticks: turn_ticks(&clock),
             clock,
             now_ms: Cell::new(wall_ms()),
@@ -308,6 +312,7 @@ pub fn run(
         }
     };
     let worker = Rc::new(Worker::new(node, index, lane));
+    stand_in::begin(&worker);
     runtime.block_on(async {
         let wake_fd = worker.lane().wake_fd();
         let completions = match wake_fd {
@@ -340,7 +345,7 @@ pub fn run(
 
 /// Serves until told to stop, and then until the connections have ended.
 async fn stopped(worker: &Rc<Worker>, messages: UnboundedReceiver<Message>) {
-    receive(worker, messages).await;
+    worker.seats.take(Open::new(Cell::new(true)), receive(Rc::clone(worker), messages)).await;
     let deadline = tokio::time::Instant::now() + STOP_PATIENCE;
     while worker.has_connections() && tokio::time::Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -353,60 +358,52 @@ fn fatal(what: &str, ended: Result<(), tokio::task::JoinError>) -> ! {
     std::process::abort();
 }
 
-async fn receive(worker: &Rc<Worker>, mut messages: UnboundedReceiver<Message>) {
+async fn receive(worker: Rc<Worker>, mut messages: UnboundedReceiver<Message>) {
     while let Some(Message::Serve(arrival)) = messages.recv().await {
-        let Arrival { socket, peer } = arrival;
-        if let Socket::Tls(socket) = socket {
-            drop(tokio::task::spawn_local(greet(Rc::clone(worker), socket, peer)));
-            continue;
-        }
-        match connect(worker, socket, peer) {
-            Ok(connection) => drop(tokio::task::spawn_local(serve(connection))),
-            Err(error) => {
-                worker.connection_ended();
-                tracing::warn!("an accepted connection could not be served: {error}");
-            }
-        }
+        let open = Open::new(Cell::new(true));
+        let task = attend(Rc::clone(&worker), arrival, Rc::clone(&open));
+        drop(tokio::task::spawn_local(worker.seats.take(open, task)));
     }
 }
 
-/// A TLS connection: its handshake, then what every connection does.
-async fn greet(worker: Rc<Worker>, socket: std::net::TcpStream, peer: Peer) {
-    let handshake = async {
-        let config = worker.node.tls.get().ok_or(io::ErrorKind::Unsupported)?;
-        tokio_rustls::TlsAcceptor::from(config).accept(TcpStream::from_std(socket)?).await
+/// A connection from its arrival to its end.
+async fn attend(worker: Rc<Worker>, Arrival { socket, peer }: Arrival, open: Open) {
+    let stream = match socket {
+        Socket::Tcp(socket) => TcpStream::from_std(socket).map(Stream::Tcp),
+        Socket::Unix(socket) => UnixStream::from_std(socket).map(Stream::Unix),
+        Socket::Tls(socket) => greet(&worker, socket).await,
     };
-    let greeted = tokio::time::timeout(tls::HANDSHAKE, handshake).await;
-    match greeted.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
-        Ok(stream) => serve(begin(&worker, Stream::Tls(Box::new(stream)), peer)).await,
+    match stream {
+        Ok(stream) => serve(begin(worker, stream, peer, open)).await,
         Err(error) => {
             worker.connection_ended();
-            tracing::debug!("the TLS handshake with {} failed: {error}", peer.addr());
+            tracing::debug!("the connection from {} could not be served: {error}", peer.addr());
         }
     }
 }
 
-fn connect(worker: &Rc<Worker>, socket: Socket, peer: Peer) -> io::Result<Connection> {
-    let stream = match socket {
-        Socket::Tcp(socket) => Stream::Tcp(TcpStream::from_std(socket)?),
-        Socket::Unix(socket) => Stream::Unix(UnixStream::from_std(socket)?),
-        Socket::Tls(_) => unreachable!("it is greeted first"),
+/// The handshake of a TLS connection.
+async fn greet(worker: &Worker, socket: std::net::TcpStream) -> io::Result<Stream> {
+    let handshake = async {
+        let config = worker.node.tls.get().ok_or(io::ErrorKind::Unsupported)?;
+        tokio_rustls::TlsAcceptor::from(config).accept(TlsSocket(TcpStream::from_std(socket)?)).await
     };
-    Ok(begin(worker, stream, peer))
+    let greeted = tokio::time::timeout(tls::HANDSHAKE, handshake).await;
+    Ok(Stream::Tls(Box::new(greeted.map_err(|_| io::ErrorKind::TimedOut)??)))
 }
 
-fn begin(worker: &Rc<Worker>, stream: Stream, peer: Peer) -> Connection {
+fn begin(worker: Rc<Worker>, stream: Stream, peer: Peer, open: Open) -> Connection {
     worker.stats().connections.add(1);
     let fd = match &stream {
         Stream::Tcp(stream) => stream.as_raw_fd(),
-        Stream::Tls(stream) => stream.get_ref().0.as_raw_fd(),
+        Stream::Tls(stream) => stream.get_ref().0.0.as_raw_fd(),
         Stream::Unix(stream) => stream.as_raw_fd(),
     };
     let is_local = peer.is_local();
     let card = worker.node.clients.add(fd, peer, worker.index, wall_ms());
     let mut session = Session::new(card.id, false, is_local);
     acl::begin(&worker.node, &mut session);
-    Connection { worker: Rc::clone(worker), stream, session, card, work: None }
+    Connection { worker, stream, session, card, work: None, open }
 }
 
 /// Outboxes sent before others have their turn.

@@ -13,6 +13,7 @@ use commands::session::{Multi, Session};
 use commands::{Args, Stop, unknown_subcommand};
 use resp::Out;
 use smallvec::SmallVec;
+use std::borrow::Cow;
 use std::ops::Range;
 use store::{Admission, Key, Keyspace, Watches};
 
@@ -46,6 +47,21 @@ pub fn queue(
     }
     out.simple("QUEUED");
     Ok(())
+}
+
+/// A command inside MULTI is not admitted, which the whole transaction is told by EXEC. If it is EXEC, that is now.
+#[cold]
+pub fn refused(worker: &Worker, session: &mut Session, args: Args<'_>, text: Cow<'static, str>) -> Cow<'static, str> {
+    if worker.node.directory.find(&args[0]).is_some_and(|command| command.is(bit::EXEC)) {
+        session.multi = None;
+        session.watches.clear();
+        session.changed = true;
+        return format!("EXECABORT Transaction discarded because of: {text}").into();
+    }
+    if let Some(multi) = &mut session.multi {
+        multi.failed = true;
+    }
+    text
 }
 
 /// EXEC inside MULTI. A transaction that has to wait stays queued.

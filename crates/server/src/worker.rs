@@ -8,6 +8,7 @@ use crate::directory::{Command, bit};
 use crate::monitors::is_secret;
 use crate::park::{Wait, park};
 use crate::session::{BATCH_COMMANDS_MAX, Batch, Connection, Current, End, Place, Prepared, Work};
+use crate::stand_in;
 use crate::stats::{WorkerStats, shortened};
 use crate::thread::{Live, Worker};
 use crate::{script, transaction};
@@ -21,7 +22,6 @@ use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::task::Poll;
 use std::time::Duration;
 use store::{Admission, Hasher, Key, KeyHash, Keyspace, ReadError, Resume};
 
@@ -35,13 +35,17 @@ const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Serves one connection until it ends.
 pub async fn serve(mut connection: Connection) {
-    poll_fn(|cx| {
-        connection.card.outbox.attach(cx.waker(), connection.stream.is_sent_by_task());
-        Poll::Ready(())
-    })
-    .await;
+    let mut is_attached = false;
     let end = loop {
-        if let Err(end) = poll_fn(|cx| connection.poll_receive(cx)).await {
+        let received = poll_fn(|cx| {
+            // By the waker of its own task, which a stand-in may be ahead of.
+            if !is_attached && !stand_in::is_on() {
+                connection.card.outbox.attach(cx.waker(), connection.stream.is_sent_by_task());
+                is_attached = true;
+            }
+            connection.poll_receive(cx)
+        });
+        if let Err(end) = received.await {
             break end;
         }
         if let Err(end) = carry_out(&mut connection).await {
@@ -73,7 +77,11 @@ async fn carry_out(connection: &mut Connection) -> Result<(), End> {
                     }
                     park(connection, wait).await;
                 }
-                Ok(Ran::Blocks(blocked)) => blocked::sit(connection, blocked).await?,
+                Ok(Ran::Blocks(blocked)) => {
+                    connection.open.set(false);
+                    blocked::sit(connection, blocked).await?;
+                    connection.open.set(true);
+                }
                 Err(_) => return Err(End::Panic),
             }
             if connection.card.killed.load(Relaxed) {
@@ -82,6 +90,10 @@ async fn carry_out(connection: &mut Connection) -> Result<(), End> {
         }
     }
     finish(connection)?;
+    if stand_in::is_on() {
+        // The store is somebody's who waits for it, or the script's.
+        return connection.send();
+    }
     let node = &connection.worker.node;
     if node.tracking.has_pending() {
         node.tracking.tell_followers(node);
@@ -350,12 +362,10 @@ fn one<'w>(
     let known = batch.known();
     let command = match admit(worker, session, current, args, known, now_ms) {
         Ok(command) => command,
-        Err(halt) => {
-            if let (Halt::Error(_), Some(multi)) = (&halt, &mut session.multi) {
-                multi.failed = true;
-            }
-            return (None, Err(halt));
+        Err(Halt::Error(text)) if session.multi.is_some() => {
+            return (None, Err(Halt::Error(transaction::refused(worker, session, args, text))));
         }
+        Err(halt) => return (None, Err(halt)),
     };
     if session.multi.is_some() {
         if !command.is(bit::UNQUEUED) {
@@ -602,10 +612,13 @@ fn admit<'w>(
     {
         return Err(refused(worker, command, text));
     }
-    if let Some(text) = node.scripts.busy()
-        && !command.is(bit::ALLOW_BUSY)
-    {
-        return Err(refused(worker, command, text.into()));
+    if let Some(text) = node.scripts.busy() {
+        if stand_in::is_on() && uses_watches(session, command) {
+            return Err(Halt::Wait(Wait::Stripes));
+        }
+        if !command.is(bit::ALLOW_BUSY) {
+            return Err(refused(worker, command, text.into()));
+        }
     }
     if node.clients.may_be_paused()
         && !command.is(bit::UNPAUSABLE)
@@ -625,6 +638,12 @@ fn admit<'w>(
         }
     }
     Ok(command)
+}
+
+/// Of the commands that are carried out while a script is busy those need stripes that watch keys, or forget them.
+#[cold]
+fn uses_watches(session: &Session, command: &Command) -> bool {
+    command.is(bit::WATCHES) || (command.is(bit::UNWATCHES) && !session.watches.is_empty())
 }
 
 #[cold]
@@ -767,6 +786,7 @@ fn slow(worker: &Worker, live: &Live, card: &Card, command: &Command, args: Args
 
 /// Sends what is still owed where the end allows it, and says in the log what the owner should know.
 async fn close(mut connection: Connection, end: End) {
+    connection.open.set(false);
     let client = connection.card.id;
     let addr = || connection.card.peer.addr();
     match &end {
@@ -793,5 +813,10 @@ async fn close(mut connection: Connection, end: End) {
             poll_fn(|cx| connection.stream.poll_end(cx)).await.ok()
         })
         .await;
+    }
+    if stand_in::is_on() {
+        // What its end takes, the store perhaps, is for when the thread goes on. The client learns of it now.
+        connection.card.hang_up();
+        tokio::task::yield_now().await;
     }
 }

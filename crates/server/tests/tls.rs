@@ -73,6 +73,22 @@ impl Secure {
         as_client: bool,
         versions: &[&'static rustls::SupportedProtocolVersion],
     ) -> io::Result<Secure> {
+        let mut client = Secure::dial(port, certificates, as_client, versions)?;
+        // A certificate that is refused is only told after the handshake.
+        client.stream.write_all(b"PING\r\n")?;
+        let mut pong = [0; 7];
+        client.stream.read_exact(&mut pong)?;
+        assert_eq!(&pong, b"+PONG\r\n");
+        Ok(client)
+    }
+
+    /// Without a word said.
+    fn dial(
+        port: u16,
+        certificates: &Certificates,
+        as_client: bool,
+        versions: &[&'static rustls::SupportedProtocolVersion],
+    ) -> io::Result<Secure> {
         let read = |path: &Path| CertificateDer::from_pem_file(path).unwrap();
         let mut roots = RootCertStore::empty();
         roots.add(read(&certificates.path("ca.crt"))).unwrap();
@@ -91,13 +107,7 @@ impl Secure {
         socket.set_read_timeout(Some(Duration::from_secs(60)))?;
         let name = ServerName::try_from("localhost").unwrap();
         let session = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
-        let mut client = Secure { stream: StreamOwned::new(session, socket), received: Vec::new() };
-        // A certificate that is refused is only told after the handshake.
-        client.stream.write_all(b"PING\r\n")?;
-        let mut pong = [0; 7];
-        client.stream.read_exact(&mut pong)?;
-        assert_eq!(&pong, b"+PONG\r\n");
-        Ok(client)
+        Ok(Secure { stream: StreamOwned::new(session, socket), received: Vec::new() })
     }
 
     fn send(&mut self, words: &[&[u8]]) {
@@ -182,6 +192,23 @@ fn a_client_with_a_certificate_does_all_it_could_in_clear_text() {
     assert_eq!(client.run("QUIT"), "OK");
     let mut rest = Vec::new();
     assert_eq!(client.stream.read_to_end(&mut rest).unwrap(), 0, "it is ended as the protocol has it");
+}
+
+/// A script holds up the only worker: handshakes and commands go on.
+#[test]
+fn while_a_script_is_busy() {
+    let (node, port, certificates) = start(&[("io-threads", "1"), ("busy-reply-threshold", "50")]);
+    let mut client = Secure::connect(port, &certificates, true).unwrap();
+    let mut script = node.connect();
+    script.send(b"EVAL 'while true do end' 0\r\n");
+    eventually("it is told", || client.run("PING").starts_with("(error) BUSY Redis is busy running a script."));
+    let mut late = Secure::dial(port, &certificates, true, &[&version::TLS13]).unwrap();
+    assert!(late.run("PING").starts_with("(error) BUSY Redis is busy running a script."));
+    assert_eq!(late.run("QUIT"), "OK");
+    assert_eq!(late.stream.read_to_end(&mut Vec::new()).unwrap(), 0, "it is ended as the protocol has it");
+    assert_eq!(client.run("SCRIPT KILL"), "OK");
+    assert!(script.read().starts_with("(error) ERR Script killed"));
+    assert_eq!(client.run("PING"), "PONG");
 }
 
 #[test]

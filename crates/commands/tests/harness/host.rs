@@ -44,7 +44,7 @@ impl Scripting for NoServer {
     fn function_kill(&self) -> Result<(), &'static str> {
         no_server()
     }
-    fn function_stats(&self) -> FunctionStats {
+    fn function_stats(&self) -> Result<FunctionStats, &'static str> {
         no_server()
     }
 }
@@ -152,7 +152,7 @@ impl Host for NoServer {
     fn purge_memory(&self) {
         no_server()
     }
-    fn shutdown(&self, _: bool) -> Result<(), String> {
+    fn shutdown(&self, _: bool, _: bool) -> Result<(), String> {
         no_server()
     }
     fn sleep(&self, _: Duration) {

@@ -185,6 +185,11 @@ impl Scripts {
         Some(busy_with(self.running.iter().find(busy).map_or(What::Script, Running::what)))
     }
 
+    /// What FUNCTION STATS says while a script, not a function, runs too long.
+    pub fn busy_with_script(&self) -> Option<&'static str> {
+        self.busy().filter(|&text| text == BUSY_SCRIPT)
+    }
+
     /// Whether a script keeps this worker from its connections.
     pub fn keeps(&self, worker: usize) -> bool {
         self.busy.load(Relaxed) > 0 && self.running[worker].is_busy.load(Relaxed)

@@ -89,8 +89,11 @@ impl Scripting for Worker {
         self.node.scripts.kill(What::Function)
     }
 
-    fn function_stats(&self) -> FunctionStats {
+    fn function_stats(&self) -> Result<FunctionStats, &'static str> {
         let scripts = &self.node.scripts;
+        if let Some(text) = scripts.busy_with_script() {
+            return Err(text);
+        }
         let running = scripts.running.iter().find_map(|running| {
             let about = running.about.lock();
             about.as_ref().map(|about| RunningScript {
@@ -100,7 +103,7 @@ impl Scripting for Worker {
             })
         });
         let libraries = scripts.libraries.read();
-        FunctionStats { running, libraries: libraries.all().len(), functions: libraries.function_count() }
+        Ok(FunctionStats { running, libraries: libraries.all().len(), functions: libraries.function_count() })
     }
 }
 

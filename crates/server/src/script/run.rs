@@ -14,6 +14,7 @@ use crate::clients::Card;
 use crate::directory::{Command, bit};
 use crate::park::Wait;
 use crate::session::Work;
+use crate::stand_in;
 use crate::thread::{Live, Worker};
 use crate::worker::{Around, Halt, inside as run_inside, keys, prefetch};
 use commands::session::Session;
@@ -497,6 +498,8 @@ impl Calls for Running<'_, '_> {
             return Err("The server shuts down.");
         }
         if self.is_busy {
+            // Who ends it may be a connection of this very worker.
+            stand_in::pass();
             if !node.scripts.running[self.around.worker.index].killed.load(Relaxed) {
                 return Ok(());
             }
