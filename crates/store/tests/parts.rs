@@ -68,7 +68,7 @@ fn run(seed: u64, codec: Codec, steps: usize, faults: Faults) -> store::StoreSta
         |random: &mut Random| (usize::from(random.below(8) == 0), format!("key:{}", random.below(6)).into_bytes());
     for step in 0..steps {
         if step == steps / 4 {
-            node.sim.set_faults(faults.clone());
+            node.sim.set_faults(faults);
         }
         node.now_ms += random.below(3);
         let (db, name) = key(&mut random);
@@ -218,7 +218,7 @@ fn faults_give_errors_and_never_anothers_value() {
     ];
     for (n, faults) in faults.into_iter().enumerate() {
         let codec = if n % 2 == 0 { Codec::Lz4 } else { Codec::None };
-        let stats = run(100 + n as u64, codec, 20_000, faults.clone());
+        let stats = run(100 + n as u64, codec, 20_000, faults);
         let seen = stats.checksum_errors + stats.read_errors + stats.write_errors;
         assert!(seen > 0, "{faults:?} did nothing: {stats:#?}");
     }
