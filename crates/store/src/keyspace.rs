@@ -717,6 +717,18 @@ impl<'s> Keyspace<'s> {
         }
     }
 
+    /// As [`Keyspace::edit`], but of a value in parts only what is wanted has to be in RAM.
+    pub fn edit_for(&mut self, key: &Key<'_>, kind: Kind, want: Want<'_>) -> Result<Option<ValueMut<'_>>, NoEdit> {
+        match self.look_at(key, want)? {
+            Found::Hot(_, object) if object.kind() != kind => Err(NoEdit::OtherKind),
+            Found::Hot(slot, object) => {
+                self.modified(key);
+                Ok(Some(self.opened(key, slot, object)))
+            }
+            Found::Absent => Ok(None),
+        }
+    }
+
     /// Sets a string, whatever was there.
     #[inline]
     pub fn set_string(&mut self, key: &Key<'_>, value: &[u8], expiry: Option<u64>) {
