@@ -8,9 +8,9 @@ use crate::cx::{Cx, NO_SUCH_KEY, Run, SYNTAX, Stop, WRONG_TYPE};
 use crate::number::{int, int_or_error};
 use crate::row::{Access, Acl, Flag, Group, Row, Use, is};
 use resp::reply::Out;
-use store::{Class, Key, Keyspace, Kind, Value, ValueMut};
+use store::{Class, Key, Keyspace, Kind, NOTHING, Value, ValueMut};
 use value::list::{Limit, List, packed, run};
-use value::{Boxed, Buffer};
+use value::{Absent, Boxed, Buffer};
 
 const READ: &[Flag] = &[Flag::Readonly];
 const WRITE: &[Flag] = &[Flag::Write];
@@ -83,7 +83,7 @@ pub const ROWS: &[Row] = &[
             is("LLEN s", WRONG_TYPE_REPLY),
         ],
         run: |cx| {
-            let len = elements(cx.ks.get(&cx.keys[0])?)?.map_or(0, Elements::len);
+            let len = elements(cx.ks.get_for(&cx.keys[0], NOTHING)?)?.map_or(0, Elements::len);
             cx.out.int(len as i64);
             Ok(())
         },
@@ -378,6 +378,14 @@ impl<'a> Elements<'a> {
         }
     }
 
+    /// Elements from an end on, until `visit` has enough.
+    fn each(self, end: End, visit: impl FnMut(&'a [u8]) -> bool) {
+        match end {
+            End::Front => self.each_from(0, visit),
+            End::Back => self.each_back(visit),
+        }
+    }
+
     /// Elements from the last one back, until `visit` has enough.
     pub fn each_back(self, mut visit: impl FnMut(&'a [u8]) -> bool) {
         match self {
@@ -390,15 +398,12 @@ impl<'a> Elements<'a> {
     fn reply(self, end: End, count: usize, out: &mut Out<'_>) {
         let mut left = count;
         let mut give = |element: &[u8]| {
-            if left > 0 {
-                out.bulk(element);
-                left -= 1;
-            }
+            out.bulk(element);
+            left -= 1;
             left > 0
         };
-        match end {
-            End::Front => self.each_from(0, &mut give),
-            End::Back => self.each_back(&mut give),
+        if count > 0 {
+            self.each(end, &mut give);
         }
     }
 
@@ -411,6 +416,42 @@ impl<'a> Elements<'a> {
         };
         (index < len).then_some(index)
     }
+}
+
+/// What a command touches of a list in parts.
+fn of_list(want: impl Fn(&List, &mut Absent)) -> impl Fn(&Boxed, &mut Absent) {
+    move |value, out| {
+        if let Boxed::List(list) = value {
+            want(list, out);
+        }
+    }
+}
+
+/// Of putting elements at an end.
+fn of_push<'a>(
+    elements: impl Iterator<Item = &'a [u8]> + Clone,
+    end: End,
+    limit: Limit,
+) -> impl Fn(&Boxed, &mut Absent) {
+    of_list(move |list, out| {
+        if let Some(first) = elements.clone().next() {
+            list.want_push(end == End::Back, first, limit, out);
+        }
+    })
+}
+
+/// Of taking elements from an end.
+fn of_pop(end: End, count: usize) -> impl Fn(&Boxed, &mut Absent) {
+    of_list(move |list, out| list.want_pop(end == End::Back, count, out))
+}
+
+/// Of the element that a client's number means.
+fn of_index(number: i64) -> impl Fn(&Boxed, &mut Absent) {
+    of_list(move |list, out| {
+        if let Some(index) = Elements::Chunked(list).index(number) {
+            list.want(index..index + 1, out);
+        }
+    })
 }
 
 /// The elements from `start` to `stop`, both included and negative ones counted from the end, of a list of `len`.
@@ -555,7 +596,7 @@ fn push<'a>(
     end: End,
     limit: Limit,
 ) -> Result<usize, Stop> {
-    if let Some(mut value) = ks.edit(key, Kind::List)? {
+    if let Some(mut value) = ks.edit_for(key, Kind::List, &of_push(elements.clone(), end, limit))? {
         return Ok(Editor { value: &mut value, limit }.push(elements, end));
     }
     Ok(create(ks, key, elements, end, limit, None))
@@ -592,10 +633,10 @@ pub(crate) fn store<'a>(cx: &mut Cx<'_>, key: &Key<'_>, elements: impl Iterator<
     create(&mut cx.ks, key, elements, End::Back, cx.settings.list_limit, None);
 }
 
-/// Takes `count` elements, which are there, from an end. The key goes with the last: true.
+/// Takes `count` elements, which are there and were looked at, from an end. The key goes with the last: true.
 fn take(cx: &mut Cx<'_>, key: &Key<'_>, end: End, count: usize) -> Result<bool, Stop> {
     let limit = cx.settings.list_limit;
-    let Some(mut value) = cx.ks.edit(key, Kind::List)? else { return Ok(false) };
+    let Some(mut value) = cx.ks.edit_for(key, Kind::List, NOTHING)? else { return Ok(false) };
     let mut list = Editor { value: &mut value, limit };
     let len = list.elements().len();
     let indices = if end == End::Front { 0..count } else { len - count..len };
@@ -618,7 +659,7 @@ fn tell(cx: &mut Cx<'_>, key: &Key<'_>, event: &'static str, is_gone: bool) {
 fn push_command(cx: &mut Cx<'_>, end: End, must_exist: bool) -> Run {
     let (key, elements, limit) = (&cx.keys[0], cx.args.from(2), cx.settings.list_limit);
     let len = if must_exist {
-        match cx.ks.edit(key, Kind::List)? {
+        match cx.ks.edit_for(key, Kind::List, &of_push(elements.clone(), end, limit))? {
             Some(mut value) => Editor { value: &mut value, limit }.push(elements, end),
             None => 0,
         }
@@ -645,7 +686,7 @@ fn pop_command(cx: &mut Cx<'_>, end: End) -> Run {
             Some(count.ok_or(Stop::error("ERR value is out of range, must be positive"))?)
         }
     };
-    let Some(list) = elements(cx.ks.view(key)?)? else {
+    let Some(list) = elements(cx.ks.view_for(key, &of_pop(end, count.unwrap_or(1)))?)? else {
         match count {
             Some(_) => cx.out.null_array(),
             None => cx.out.null(),
@@ -665,18 +706,21 @@ fn pop_command(cx: &mut Cx<'_>, end: End) -> Run {
 }
 
 fn lindex(cx: &mut Cx<'_>) -> Run {
-    let Some(list) = elements(cx.ks.get(&cx.keys[0])?)? else {
+    let number = int_or_error(&cx.args[2]);
+    let wanted = of_index(*number.as_ref().unwrap_or(&0));
+    let Some(list) = elements(cx.ks.get_for(&cx.keys[0], &wanted)?)? else {
         cx.out.null();
         return Ok(());
     };
-    let index = list.index(int_or_error(&cx.args[2])?);
+    let index = list.index(number?);
     cx.out.bulk_or_null(index.and_then(|index| list.get(index)));
     Ok(())
 }
 
 fn lrange(cx: &mut Cx<'_>) -> Run {
     let (start, stop) = (int_or_error(&cx.args[2])?, int_or_error(&cx.args[3])?);
-    let Some(list) = elements(cx.ks.get(&cx.keys[0])?)? else {
+    let wanted = of_list(|list, out| list.want(range(start, stop, list.len()), out));
+    let Some(list) = elements(cx.ks.get_for(&cx.keys[0], &wanted)?)? else {
         cx.out.array(0);
         return Ok(());
     };
@@ -695,9 +739,11 @@ fn lrange(cx: &mut Cx<'_>) -> Run {
 
 fn lset(cx: &mut Cx<'_>) -> Run {
     let (args, limit) = (cx.args, cx.settings.list_limit);
-    let list = elements(cx.ks.view(&cx.keys[0])?)?.ok_or(NO_SUCH_KEY)?;
-    let index = list.index(int_or_error(&args[2])?).ok_or(Stop::error("ERR index out of range"))?;
-    if let Some(mut value) = cx.ks.edit(&cx.keys[0], Kind::List)? {
+    let number = int_or_error(&args[2]);
+    let wanted = of_index(*number.as_ref().unwrap_or(&0));
+    let list = elements(cx.ks.view_for(&cx.keys[0], &wanted)?)?.ok_or(NO_SUCH_KEY)?;
+    let index = list.index(number?).ok_or(Stop::error("ERR index out of range"))?;
+    if let Some(mut value) = cx.ks.edit_for(&cx.keys[0], Kind::List, NOTHING)? {
         Editor { value: &mut value, limit }.set(index, &args[3]);
     }
     tell(cx, &cx.keys[0], "lset", false);
@@ -712,7 +758,8 @@ fn linsert(cx: &mut Cx<'_>) -> Run {
         word if word.eq_ignore_ascii_case(b"after") => 1,
         _ => return Err(SYNTAX),
     };
-    let Some(list) = elements(cx.ks.view(&cx.keys[0])?)? else {
+    let up_to_pivot = of_list(|list, out| list.want_walk(false, |element| *element != args[3], out));
+    let Some(list) = elements(cx.ks.view_for(&cx.keys[0], &up_to_pivot)?)? else {
         cx.out.int(0);
         return Ok(());
     };
@@ -723,7 +770,7 @@ fn linsert(cx: &mut Cx<'_>) -> Run {
         !found
     });
     let mut len = -1;
-    if found && let Some(mut value) = cx.ks.edit(&cx.keys[0], Kind::List)? {
+    if found && let Some(mut value) = cx.ks.edit_for(&cx.keys[0], Kind::List, NOTHING)? {
         len = Editor { value: &mut value, limit }.insert(index + behind, &args[4]) as i64;
         tell(cx, &cx.keys[0], "linsert", false);
     }
@@ -734,18 +781,27 @@ fn linsert(cx: &mut Cx<'_>) -> Run {
 fn lrem(cx: &mut Cx<'_>) -> Run {
     let (key, args, limit) = (&cx.keys[0], cx.args, cx.settings.list_limit);
     let count = int_or_error(&args[2])?;
+    let max = if count == 0 { usize::MAX } else { usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX) };
+    let end = if count < 0 { End::Back } else { End::Front };
+    let up_to_last = of_list(|list, out| {
+        let mut left = max;
+        let goes_on = |element: &[u8]| {
+            left -= usize::from(*element == args[3]);
+            left > 0
+        };
+        list.want_walk(end == End::Back, goes_on, out);
+    });
     let mut found = false;
-    if let Some(list) = elements(cx.ks.view(key)?)? {
-        list.each_from(0, |element| {
+    if let Some(list) = elements(cx.ks.view_for(key, &up_to_last)?)? {
+        list.each(end, |element| {
             found = *element == args[3];
             !found
         });
     }
     // What is not there must not make the value dirty.
     let (mut removed, mut is_empty) = (0, false);
-    if found && let Some(mut value) = cx.ks.edit(key, Kind::List)? {
-        let max = if count == 0 { usize::MAX } else { usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX) };
-        (removed, is_empty) = Editor { value: &mut value, limit }.remove_equal(&args[3], max, count < 0);
+    if found && let Some(mut value) = cx.ks.edit_for(key, Kind::List, NOTHING)? {
+        (removed, is_empty) = Editor { value: &mut value, limit }.remove_equal(&args[3], max, end == End::Back);
     }
     if is_empty {
         cx.ks.remove(key)?;
@@ -760,7 +816,8 @@ fn lrem(cx: &mut Cx<'_>) -> Run {
 fn ltrim(cx: &mut Cx<'_>) -> Run {
     let (key, args, limit) = (&cx.keys[0], cx.args, cx.settings.list_limit);
     let (start, stop) = (int_or_error(&args[2])?, int_or_error(&args[3])?);
-    if let Some(mut value) = cx.ks.edit(key, Kind::List)? {
+    let wanted = of_list(|list, out| list.want_keep(range(start, stop, list.len()), out));
+    if let Some(mut value) = cx.ks.edit_for(key, Kind::List, &wanted)? {
         let mut list = Editor { value: &mut value, limit };
         let len = list.elements().len();
         let kept = range(start, stop, len);
@@ -805,8 +862,25 @@ fn lpos(cx: &mut Cx<'_>) -> Run {
         }
         at += 2;
     }
-    let list = elements(cx.ks.get(&cx.keys[0])?)?;
-    let Some(list) = list else {
+    let wanted = match count {
+        None => 1,
+        Some(0) => usize::MAX,
+        Some(count) => count,
+    };
+    let end = if rank < 0 { End::Back } else { End::Front };
+    let search = |len: usize| Search {
+        element: &args[2],
+        skip: rank.unsigned_abs() - 1,
+        seen: 0,
+        seen_max: if max_len == 0 { len } else { max_len.min(len) },
+        found: Vec::new(),
+        found_max: wanted,
+    };
+    let touched = of_list(|list, out| {
+        let mut search = search(list.len());
+        list.want_walk(end == End::Back, |element| search.goes_on(element), out);
+    });
+    let Some(list) = elements(cx.ks.get_for(&cx.keys[0], &touched)?)? else {
         match count {
             Some(_) => cx.out.array(0),
             None => cx.out.null(),
@@ -814,34 +888,41 @@ fn lpos(cx: &mut Cx<'_>) -> Run {
         return Ok(());
     };
     let len = list.len();
-    let wanted = match count {
-        None => 1,
-        Some(0) => usize::MAX,
-        Some(count) => count,
-    };
-    let looked_at_max = if max_len == 0 { len } else { max_len.min(len) };
-    let (mut skipped, mut looked_at, mut found) = (rank.unsigned_abs() - 1, 0, Vec::new());
-    let look = |element: &[u8]| {
-        if *element == args[2] {
-            match skipped {
-                0 => found.push(if rank < 0 { len - 1 - looked_at } else { looked_at }),
-                _ => skipped -= 1,
-            }
-        }
-        looked_at += 1;
-        looked_at < looked_at_max && found.len() < wanted
-    };
-    match rank < 0 {
-        true => list.each_back(look),
-        false => list.each_from(0, look),
-    }
-    match (count, found.first()) {
-        (None, Some(&index)) => cx.out.int(index as i64),
+    let mut search = search(len);
+    list.each(end, |element| search.goes_on(element));
+    let mut found = search.found.iter().map(|&at| (if end == End::Back { len - 1 - at } else { at }) as i64);
+    match (count, found.next()) {
+        (None, Some(index)) => cx.out.int(index),
         (None, None) => cx.out.null(),
-        (Some(_), _) => {
-            cx.out.array(found.len());
-            found.iter().for_each(|&index| cx.out.int(index as i64));
+        (Some(_), first) => {
+            cx.out.array(search.found.len());
+            first.into_iter().chain(found).for_each(|index| cx.out.int(index));
         }
     }
     Ok(())
+}
+
+/// LPOS's, from one end.
+struct Search<'a> {
+    element: &'a [u8],
+    /// So many that equal it are passed over.
+    skip: u64,
+    seen: usize,
+    seen_max: usize,
+    /// Their distances from that end.
+    found: Vec<usize>,
+    found_max: usize,
+}
+
+impl Search<'_> {
+    fn goes_on(&mut self, element: &[u8]) -> bool {
+        if element == self.element {
+            match self.skip {
+                0 => self.found.push(self.seen),
+                _ => self.skip -= 1,
+            }
+        }
+        self.seen += 1;
+        self.seen < self.seen_max && self.found.len() < self.found_max
+    }
 }

@@ -5,12 +5,19 @@
 //! elements, the last behind them, each doubling up to the limit. The element of an index is found by passing over the
 //! chunks' counts from the nearer end and then over the elements of one chunk: 10 million elements of 16 bytes are
 //! 22,000 chunks, of which half are passed at worst.
+//!
+//! A chunk is a part (see `part`): what is read or changed has to be in memory, what is dropped whole has not. Chunks move
+//! in their sequence, so each has a number, by which flash knows it; numbers ascend along the list.
 
+use crate::part::{Absent, Part, Parts, Shelf, ShelfOf};
 use crate::varint::{self, Varint};
-use crate::{Buffer, Corrupt, malloc_bytes};
+use crate::{Corrupt, malloc_bytes};
+use chunk::{Chunk, Open, ROOM_KEPT_BYTES};
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 
+mod chunk;
 pub mod packed;
 pub mod run;
 
@@ -47,140 +54,23 @@ impl Limit {
     }
 }
 
-/// A run of elements with room on both sides.
-#[derive(Debug)]
-struct Chunk {
-    bytes: Vec<u8>,
-    /// The run begins here; what is before is room.
-    start: u32,
-    count: u32,
-}
-
-/// Room below this is not worth giving back.
-const ROOM_KEPT_BYTES: usize = 64;
-
-impl Chunk {
-    fn of(run: &[u8], count: usize) -> Chunk {
-        Chunk { bytes: run.to_vec(), start: 0, count: count as u32 }
-    }
-
-    fn one(element: &[u8]) -> Chunk {
-        let mut chunk = Chunk { bytes: Vec::new(), start: 0, count: 1 };
-        run::push_back(&mut chunk, element);
-        chunk
-    }
-
-    fn len(&self) -> usize {
-        self.bytes.len() - self.start as usize
-    }
-
-    fn mem_bytes(&self) -> usize {
-        malloc_bytes(self.bytes.capacity())
-    }
-
-    fn allows(&self, limit: Limit, element: &[u8]) -> bool {
-        limit.allows(self.len() + run::size(element.len()), self.count as usize + 1)
-    }
-
-    fn offset(&self, index: usize) -> usize {
-        run::offset(self.bytes(), index, self.count as usize)
-    }
-
-    fn push_front(&mut self, element: &[u8]) {
-        run::push_front(self, element);
-        self.count += 1;
-    }
-
-    fn push_back(&mut self, element: &[u8]) {
-        run::push_back(self, element);
-        self.count += 1;
-    }
-
-    fn remove(&mut self, elements: Range<usize>) {
-        let count = elements.len();
-        let bytes = self.offset(elements.start)..self.offset(elements.end);
-        self.splice(bytes, &[]);
-        self.count -= count as u32;
-    }
-
-    /// The elements from `index` on become a chunk of their own.
-    fn split_off(&mut self, index: usize) -> Chunk {
-        let at = self.offset(index);
-        let tail = Chunk::of(&self.bytes()[at..], self.count as usize - index);
-        let end = self.len();
-        self.splice(at..end, &[]);
-        self.count = index as u32;
-        tail
-    }
-
-    /// No more elements are expected.
-    fn seal(&mut self) {
-        if self.bytes.capacity() - self.len() > ROOM_KEPT_BYTES {
-            self.rebuild(0, 0);
-        }
-    }
-
-    /// The same elements with so much room before and behind them.
-    fn rebuild(&mut self, front: usize, back: usize) {
-        let mut bytes = Vec::with_capacity(front + self.len() + back);
-        bytes.resize(front, 0);
-        bytes.extend_from_slice(self.bytes());
-        self.bytes = bytes;
-        self.start = front as u32;
-    }
-}
-
-impl Buffer for Chunk {
-    #[inline]
-    fn bytes(&self) -> &[u8] {
-        &self.bytes[self.start as usize..]
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.start as usize..]
-    }
-
-    /// At the front the room before the list is used, elsewhere what is behind `at` moves.
-    fn splice(&mut self, at: Range<usize>, with: &[&[u8]]) {
-        let added: usize = with.iter().map(|part| part.len()).sum();
-        if at.start == 0 && at.end < self.len() {
-            if added > at.len() + self.start as usize {
-                self.rebuild(added.max(self.len()), 0);
-            }
-            self.start = (self.start as usize + at.len() - added) as u32;
-        } else {
-            let (from, to) = (self.start as usize + at.start, self.start as usize + at.end);
-            let old = self.bytes.len();
-            self.bytes.resize(old.max(old + added - at.len()), 0);
-            self.bytes.copy_within(to..old, from + added);
-            self.bytes.truncate(old + added - at.len());
-        }
-        let mut to = self.start as usize + at.start;
-        for part in with {
-            self.bytes[to..to + part.len()].copy_from_slice(part);
-            to += part.len();
-        }
-        let room = self.bytes.capacity() - self.len();
-        if room > ROOM_KEPT_BYTES && room > 3 * self.len() {
-            self.rebuild(0, 0);
-        }
-    }
-}
-
-impl Clone for Chunk {
-    fn clone(&self) -> Chunk {
-        Chunk::of(self.bytes(), self.count as usize)
-    }
-}
+/// The number of a list's first chunk. A chunk before or behind takes the one a gap away: 2^43 of them before the
+/// numbers end.
+const FIRST_NUMBER: u64 = 1 << 63;
+/// A chunk between two others takes the number in the middle.
+const NUMBER_GAP: u64 = 1 << 20;
+/// When there is none, so many neighbours are numbered anew that they are this far apart.
+const SPREAD_GAP: u64 = 16;
 
 /// A list of any length.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct List {
     /// None is empty.
     chunks: VecDeque<Chunk>,
     len: usize,
     /// What the chunks' allocations take.
     chunk_bytes: usize,
+    shelf: ShelfOf,
 }
 
 impl List {
@@ -198,11 +88,12 @@ impl List {
         list
     }
 
-    /// The list in its packed form, if it is one chunk within the limit.
+    /// The list in its packed form, if it is one chunk within the limit and in memory.
     pub fn to_packed(&self, limit: Limit) -> Option<Vec<u8>> {
+        let is_packable = |chunk: &Chunk| !chunk.part.is_absent() && limit.allows(chunk.len(), self.len);
         match self.chunks.len() {
             0 => Some(packed::of(&[], 0)),
-            1 if limit.allows(self.chunks[0].len(), self.len) => Some(packed::of(self.chunks[0].bytes(), self.len)),
+            1 if is_packable(&self.chunks[0]) => Some(packed::of(self.chunks[0].bytes(), self.len)),
             _ => None,
         }
     }
@@ -237,28 +128,22 @@ impl List {
     }
 
     pub fn push_front(&mut self, element: &[u8], limit: Limit) {
-        match self.chunks.front() {
-            Some(first) if first.allows(limit, element) => self.edit(0, |chunk| chunk.push_front(element)),
-            _ => {
-                if !self.chunks.is_empty() {
-                    self.edit(0, Chunk::seal);
-                }
-                self.put(0, Chunk::one(element));
-            }
+        if self.has_room(0, element, limit) {
+            self.edit(0, |chunk| chunk.push_front(element));
+        } else {
+            self.seal(0);
+            self.put(0, Chunk::one(element));
         }
         self.len += 1;
     }
 
     pub fn push_back(&mut self, element: &[u8], limit: Limit) {
         let last = self.chunks.len().wrapping_sub(1);
-        match self.chunks.back() {
-            Some(chunk) if chunk.allows(limit, element) => self.edit(last, |chunk| chunk.push_back(element)),
-            back => {
-                if back.is_some() {
-                    self.edit(last, Chunk::seal);
-                }
-                self.put(last.wrapping_add(1), Chunk::one(element));
-            }
+        if self.has_room(last, element, limit) {
+            self.edit(last, |chunk| chunk.push_back(element));
+        } else {
+            self.seal(last);
+            self.put(last.wrapping_add(1), Chunk::one(element));
         }
         self.len += 1;
     }
@@ -266,22 +151,18 @@ impl List {
     /// Puts an element before the one at `index`, or at the end.
     pub fn insert(&mut self, index: usize, element: &[u8], limit: Limit) {
         let Some((mut chunk, at)) = self.locate(index) else { return self.push_back(element, limit) };
-        if self.chunks[chunk].allows(limit, element) {
-            self.edit(chunk, |chunk| {
-                run::insert(chunk, chunk.offset(at), element);
-                chunk.count += 1;
-            });
+        if self.has_room(chunk, element, limit) {
+            self.edit(chunk, |chunk| chunk.insert(at, element));
         } else {
             if at > 0 {
-                let mut tail = None;
-                self.edit(chunk, |chunk| tail = Some(chunk.split_off(at)));
+                let tail = self.edit(chunk, |chunk| chunk.split_off(at));
                 chunk += 1;
-                self.put(chunk, tail.expect("split_off ran"));
+                self.put(chunk, tail);
             }
             // Between two chunks: into one that has room, or a new one.
-            if chunk > 0 && self.chunks[chunk - 1].allows(limit, element) {
+            if self.has_room(chunk.wrapping_sub(1), element, limit) {
                 self.edit(chunk - 1, |chunk| chunk.push_back(element));
-            } else if self.chunks[chunk].allows(limit, element) {
+            } else if self.has_room(chunk, element, limit) {
                 self.edit(chunk, |chunk| chunk.push_front(element));
             } else {
                 self.put(chunk, Chunk::one(element));
@@ -335,18 +216,17 @@ impl List {
                 break;
             }
             let at = if from_back { chunks - 1 - n } else { n };
-            self.edit(at, |chunk| {
-                let gone = run::remove_equal(chunk, element, max - removed, from_back);
-                chunk.count -= gone as u32;
-                removed += gone;
-            });
+            // What is not changed keeps its copy on flash.
+            if run::iter(self.chunks[at].bytes()).any(|other| other == element) {
+                removed += self.edit(at, |chunk| chunk.remove_equal(element, max - removed, from_back));
+            }
         }
         self.len -= removed;
         if removed > 0 {
             let bytes = &mut self.chunk_bytes;
             self.chunks.retain(|chunk| {
                 if chunk.count == 0 {
-                    *bytes -= chunk.mem_bytes();
+                    *bytes -= chunk.part.capacity();
                 }
                 chunk.count > 0
             });
@@ -418,17 +298,76 @@ impl List {
         unreachable!("the counts add up to the length")
     }
 
-    /// Changes one chunk, and the sum of their sizes with it.
-    fn edit(&mut self, at: usize, change: impl FnOnce(&mut Chunk)) {
-        let chunk = &mut self.chunks[at];
-        let before = chunk.mem_bytes();
-        change(chunk);
-        self.chunk_bytes = self.chunk_bytes + chunk.mem_bytes() - before;
+    /// Whether there is such a chunk, in memory, and it takes the element.
+    #[inline]
+    fn has_room(&self, at: usize, element: &[u8], limit: Limit) -> bool {
+        self.chunks.get(at).is_some_and(|chunk| !chunk.part.is_absent() && chunk.allows(limit, element))
     }
 
-    fn put(&mut self, at: usize, chunk: Chunk) {
-        self.chunk_bytes += chunk.mem_bytes();
+    /// Changes one chunk, and the sum of their sizes with it.
+    #[inline]
+    fn edit<R>(&mut self, at: usize, change: impl FnOnce(&mut Open<'_>) -> R) -> R {
+        let mut chunk = self.chunks[at].open(&self.shelf);
+        self.chunk_bytes -= chunk.capacity();
+        let result = change(&mut chunk);
+        self.chunk_bytes += chunk.capacity();
+        result
+    }
+
+    /// No more elements are expected in a chunk, if there is one.
+    fn seal(&mut self, at: usize) {
+        let has_room = |chunk: &Chunk| chunk.part.capacity() > chunk.len() + ROOM_KEPT_BYTES;
+        if self.chunks.get(at).is_some_and(|chunk| !chunk.part.is_absent() && has_room(chunk)) {
+            self.edit(at, |chunk| chunk.rebuild(0));
+        }
+    }
+
+    fn put(&mut self, at: usize, mut chunk: Chunk) {
+        self.chunk_bytes += chunk.part.capacity();
+        let before = at.checked_sub(1).map(|at| self.chunks[at].number);
+        let after = self.chunks.get(at).map(|chunk| chunk.number);
+        chunk.number = match (before, after) {
+            (None, None) => FIRST_NUMBER,
+            (Some(before), None) => before.saturating_add(NUMBER_GAP),
+            (None, Some(after)) => after.saturating_sub(NUMBER_GAP),
+            (Some(before), Some(after)) => before + (after - before) / 2,
+        };
+        let is_taken = [before, after].contains(&Some(chunk.number));
         self.chunks.insert(at, chunk);
+        if is_taken {
+            self.spread(at);
+        }
+    }
+
+    /// Numbers a chunk and its neighbours anew, as many as it takes to have room between them. Those on flash alone keep
+    /// theirs; if they leave too little room, some get the same.
+    #[cold]
+    fn spread(&mut self, at: usize) {
+        let in_memory = |chunk: Option<&Chunk>| chunk.is_some_and(|chunk| !chunk.part.is_absent());
+        let (mut from, mut to) = (at, at + 1);
+        let (low, high) = loop {
+            let gaps = (to - from) as u64 + 1;
+            let before = from.checked_sub(1).map(|at| self.chunks[at].number);
+            let after = self.chunks.get(to).map(|chunk| chunk.number);
+            let (low, high) = match (before, after) {
+                (None, None) => (FIRST_NUMBER, FIRST_NUMBER + gaps * NUMBER_GAP),
+                (Some(before), None) => (before, before.saturating_add(gaps * NUMBER_GAP)),
+                (None, Some(after)) => (after.saturating_sub(gaps * NUMBER_GAP), after),
+                (Some(before), Some(after)) => (before, after),
+            };
+            let to_left = in_memory(from.checked_sub(1).and_then(|at| self.chunks.get(at)));
+            let to_right = in_memory(self.chunks.get(to));
+            if (high - low) / gaps >= SPREAD_GAP || !to_left && !to_right {
+                break (low, high);
+            }
+            (from, to) = (from - usize::from(to_left), to + usize::from(to_right));
+        };
+        let gaps = (to - from) as u128 + 1;
+        for (n, chunk) in self.chunks.range_mut(from..to).enumerate() {
+            // A copy under the old number is none any more.
+            chunk.part.edit(&self.shelf);
+            chunk.number = low + ((n as u128 + 1) * u128::from(high - low) / gaps) as u64;
+        }
     }
 
     fn put_back(&mut self, chunk: Chunk) {
@@ -439,7 +378,8 @@ impl List {
 
     fn cut(&mut self, at: usize) -> Chunk {
         let chunk = self.chunks.remove(at).expect("a chunk's number");
-        self.chunk_bytes -= chunk.mem_bytes();
+        chunk.part.forget_copy(&self.shelf);
+        self.chunk_bytes -= chunk.part.capacity();
         chunk
     }
 
@@ -456,29 +396,161 @@ impl List {
     }
 
     /// Joins the chunk with the next one if they then are no more than half full: each element moves so a bounded
-    /// number of times, however removals and insertions alternate.
+    /// number of times, however removals and insertions alternate. Both have to be in memory.
     fn merge(&mut self, at: usize, limit: Limit) -> bool {
         let (Some(first), Some(second)) = (self.chunks.get(at), self.chunks.get(at + 1)) else { return false };
-        if !limit.half().allows(first.len() + second.len(), (first.count + second.count) as usize) {
+        let is_small = limit.half().allows(first.len() + second.len(), (first.count + second.count) as usize);
+        if !is_small || first.part.is_absent() || second.part.is_absent() {
             return false;
         }
         let second = self.cut(at + 1);
-        self.edit(at, |first| {
-            let end = first.len();
-            first.splice(end..end, &[second.bytes()]);
-            first.count += second.count;
-        });
+        self.edit(at, |first| first.append(&second));
         true
+    }
+
+    /// The chunk with this number.
+    fn numbered(&self, number: u64) -> Option<usize> {
+        let at = self.chunks.partition_point(|chunk| chunk.number < number);
+        (self.chunks.get(at)?.number == number).then_some(at)
+    }
+}
+
+/// A walk that meets an absent chunk asks for as much again as it has seen, and this much at least.
+const WALK_BYTES_MIN: usize = 64 << 10;
+
+/// What commands name before they touch it.
+impl List {
+    /// Of putting elements at an end, the first of which is given.
+    pub fn want_push(&self, at_back: bool, element: &[u8], limit: Limit, out: &mut Absent) {
+        let chunk = if at_back { self.chunks.back() } else { self.chunks.front() };
+        if let Some(chunk) = chunk.filter(|chunk| chunk.allows(limit, element)) {
+            chunk.want(out);
+        }
+    }
+
+    /// Of reading the elements of those indices.
+    pub fn want(&self, indices: Range<usize>, out: &mut Absent) {
+        let Some((first, before)) = self.locate(indices.start).filter(|_| !indices.is_empty()) else { return };
+        let mut left = before + indices.len();
+        for chunk in self.chunks.range(first..) {
+            chunk.want(out);
+            left = left.saturating_sub(chunk.count as usize);
+            if left == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Of reading and removing up to `count` elements at an end.
+    pub fn want_pop(&self, at_back: bool, count: usize, out: &mut Absent) {
+        let (all, rest) = (0..self.len, self.len.saturating_sub(count));
+        let (popped, kept) =
+            if at_back { (rest..all.end, 0..rest) } else { (0..all.end - rest, all.end - rest..all.end) };
+        self.want(popped, out);
+        self.want_keep(kept, out);
+    }
+
+    /// Of removing all elements but those of these indices: a chunk that goes whole is not needed.
+    pub fn want_keep(&self, kept: Range<usize>, out: &mut Absent) {
+        if kept.is_empty() || kept.len() == self.len {
+            return;
+        }
+        let (Some((first, before)), Some((last, at))) = (self.locate(kept.start), self.locate(kept.end - 1)) else {
+            return;
+        };
+        // One chunk that is left may become a packed list.
+        if before > 0 || first == last {
+            self.chunks[first].want(out);
+        }
+        if first != last && at + 1 < self.chunks[last].count as usize {
+            self.chunks[last].want(out);
+        }
+    }
+
+    /// Of a walk from an end over the elements while `goes_on` says so.
+    pub fn want_walk(&self, from_back: bool, mut goes_on: impl FnMut(&[u8]) -> bool, out: &mut Absent) {
+        if self.shelf.is_none() || !self.chunks.iter().any(|chunk| chunk.part.is_absent()) {
+            return;
+        }
+        let chunks = self.chunks.len();
+        let chunk = |n: usize| &self.chunks[if from_back { chunks - 1 - n } else { n }];
+        let mut seen = 0;
+        for n in 0..chunks {
+            let next = chunk(n);
+            if next.part.is_absent() {
+                let mut wanted = 0;
+                for next in (n..chunks).map(chunk).filter(|chunk| chunk.part.is_absent()) {
+                    next.want(out);
+                    wanted += next.len();
+                    if wanted >= seen.max(WALK_BYTES_MIN) {
+                        return;
+                    }
+                }
+                return;
+            }
+            seen += next.len();
+            let mut elements = run::iter(next.bytes());
+            if !if from_back { elements.rev().all(&mut goes_on) } else { elements.all(&mut goes_on) } {
+                return;
+            }
+        }
+    }
+}
+
+impl Parts for List {
+    fn shelf(&self) -> &ShelfOf {
+        &self.shelf
+    }
+
+    fn set_shelf(&mut self, shelf: Arc<dyn Shelf>) {
+        self.shelf = Some(shelf);
+    }
+
+    fn part(&self, number: u64) -> Option<&Part> {
+        Some(&self.chunks[self.numbered(number)?].part)
+    }
+
+    fn part_mut(&mut self, number: u64) -> Option<&mut Part> {
+        let at = self.numbered(number)?;
+        Some(&mut self.chunks[at].part)
+    }
+
+    fn next_part(&self, from: u64) -> Option<u64> {
+        let at = self.chunks.partition_point(|chunk| chunk.number < from);
+        Some(self.chunks.get(at)?.number)
+    }
+
+    fn accepts(&self, number: u64, bytes: &[u8]) -> bool {
+        let Some(chunk) = self.numbered(number).map(|at| &self.chunks[at]) else { return false };
+        chunk.accepts(bytes)
+    }
+
+    fn grown(&mut self, by: isize) {
+        self.chunk_bytes = self.chunk_bytes.wrapping_add_signed(by);
+    }
+}
+
+impl Drop for List {
+    fn drop(&mut self) {
+        if self.shelf.is_some() {
+            self.chunks.iter().for_each(|chunk| chunk.part.forget_copy(&self.shelf));
+        }
     }
 }
 
 impl Clone for List {
-    /// Without the room that the chunks' ends keep.
+    /// Without the room that the chunks' ends keep; all in memory, nothing on flash.
     fn clone(&self) -> List {
         let mut list = List::new();
         list.chunks.reserve(self.chunks.len());
-        self.chunks.iter().for_each(|chunk| list.put_back(chunk.clone()));
+        self.chunks.iter().for_each(|chunk| list.put_back(Chunk::of(chunk.bytes(), chunk.count as usize)));
         list
+    }
+}
+
+impl std::fmt::Debug for List {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("List").field("len", &self.len).field("chunks", &self.chunks.len()).finish_non_exhaustive()
     }
 }
 

@@ -110,6 +110,12 @@ impl Part {
         &mut self.bytes
     }
 
+    /// How many bytes it has, wherever they are.
+    #[inline]
+    pub fn len(&self) -> usize {
+        if self.is_absent() { (self.state.get() >> BYTES_SHIFT) as usize } else { self.bytes.len() }
+    }
+
     /// What its allocation takes.
     #[inline]
     pub fn capacity(&self) -> usize {
@@ -194,7 +200,8 @@ impl Boxed {
         match self {
             Boxed::Hash(table) => Some(table.parts()),
             Boxed::Set(table) => Some(table.parts()),
-            Boxed::List(_) | Boxed::ZSet(_) | Boxed::Stream(_) => None,
+            Boxed::List(list) => Some(list),
+            Boxed::ZSet(_) | Boxed::Stream(_) => None,
         }
     }
 
@@ -202,7 +209,8 @@ impl Boxed {
         match self {
             Boxed::Hash(table) => Some(table.parts_mut()),
             Boxed::Set(table) => Some(table.parts_mut()),
-            Boxed::List(_) | Boxed::ZSet(_) | Boxed::Stream(_) => None,
+            Boxed::List(list) => Some(list),
+            Boxed::ZSet(_) | Boxed::Stream(_) => None,
         }
     }
 

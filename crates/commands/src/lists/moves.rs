@@ -1,9 +1,10 @@
 //! Owns the list commands of several keys: LMOVE and its older form, and LMPOP. Never knows how a list is held.
 
-use super::{ACL_WRITE, BASE, End, GROW, WRONG_TYPE_REPLY, elements, push, take, tell};
+use super::{ACL_WRITE, BASE, End, GROW, WRONG_TYPE_REPLY, elements, of_pop, of_push, push, take, tell};
 use crate::cx::{Args, Cx, SYNTAX, Stop};
 use crate::number::int;
 use crate::row::{Access, Flag, Keys, Row, Use, is};
+use std::iter::once;
 
 /// A source and a destination.
 pub(super) const TWO: Keys = Keys::Range { first: 1, last: 2, step: 1 };
@@ -93,21 +94,21 @@ pub const ROWS: &[Row] = &[
 /// Moves an element from the first key to the second and answers with it. False: there is none, and no answer yet.
 pub(super) fn move_one(cx: &mut Cx<'_>, from: End, to: End) -> Result<bool, Stop> {
     let (source, destination) = (&cx.keys[0], &cx.keys[1]);
-    let element = match elements(cx.ks.view(source)?)?.and_then(|list| list.at(from)) {
+    let element = match elements(cx.ks.view_for(source, &of_pop(from, 1))?)?.and_then(|list| list.at(from)) {
         Some(element) => element.to_vec(),
         None => return Ok(false),
     };
-    // What cannot take it is found out before it is taken.
-    elements(cx.ks.view(destination)?)?;
     let limit = cx.settings.list_limit;
     let element = &element[..];
+    // What cannot take it is found out before it is taken.
+    elements(cx.ks.view_for(destination, &of_push(once(element), to, limit))?)?;
     // Within one list it is put before it is taken: the key stays, and the one that is at that end now is its equal.
     let within_one = source.name == destination.name;
     let mut is_gone = false;
     if !within_one {
         is_gone = take(cx, source, from, 1)?;
     }
-    push(&mut cx.ks, destination, std::iter::once(element), to, limit)?;
+    push(&mut cx.ks, destination, once(element), to, limit)?;
     if within_one {
         take(cx, source, from, 1)?;
     }
@@ -137,7 +138,7 @@ pub(super) fn end_and_count(args: Args<'_>, numkeys_at: usize) -> Result<(End, u
 /// them in an array. False: there is none, and no answer yet.
 pub(super) fn pop_first(cx: &mut Cx<'_>, end: End, count: Option<usize>) -> Result<bool, Stop> {
     for key in cx.keys {
-        let Some(list) = elements(cx.ks.view(key)?)? else { continue };
+        let Some(list) = elements(cx.ks.view_for(key, &of_pop(end, count.unwrap_or(1)))?)? else { continue };
         let taken = count.unwrap_or(1).min(list.len());
         cx.out.array(2);
         cx.out.bulk(key.name);

@@ -1,0 +1,192 @@
+//! Owns one chunk of a list: a run of elements with room on both sides, which is a part. Never knows its neighbours.
+
+use super::{Limit, run};
+use crate::part::{Absent, Part, ShelfOf};
+use crate::tagged::fitted;
+use crate::{Buffer, malloc_bytes};
+use std::ops::Range;
+
+/// A run of elements with room on both sides.
+pub struct Chunk {
+    pub part: Part,
+    /// Two neighbours may have the same one if there was none free between them; the first of them is known by it then,
+    /// the others do not leave memory.
+    pub number: u64,
+    pub count: u32,
+    /// The run begins here in the part's bytes; what is before is room, and goes to flash with them.
+    start: u32,
+}
+
+/// Room below this is not worth giving back.
+pub const ROOM_KEPT_BYTES: usize = 64;
+/// A chunk that grows takes twice its room, up to the largest that a limit asks for.
+const DOUBLED_BYTES_MAX: usize = 64 << 10;
+
+impl Chunk {
+    pub fn of(run: &[u8], count: usize) -> Chunk {
+        Chunk { part: Part::of(fitted(run)), number: 0, start: 0, count: count as u32 }
+    }
+
+    pub fn one(element: &[u8]) -> Chunk {
+        let mut chunk = Chunk::of(&[], 0);
+        chunk.open(&None).push_back(element);
+        chunk
+    }
+
+    /// The elements, which are in memory.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        &self.part.bytes()[self.start as usize..]
+    }
+
+    /// Their bytes, wherever they are.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.part.len() - self.start as usize
+    }
+
+    #[inline]
+    pub fn allows(&self, limit: Limit, element: &[u8]) -> bool {
+        limit.allows(self.len() + run::size(element.len()), self.count as usize + 1)
+    }
+
+    pub fn offset(&self, index: usize) -> usize {
+        run::offset(self.bytes(), index, self.count as usize)
+    }
+
+    #[inline]
+    pub fn open(&mut self, shelf: &ShelfOf) -> Open<'_> {
+        Open { bytes: self.part.edit(shelf), start: &mut self.start, count: &mut self.count }
+    }
+
+    /// Whether bytes from flash are what it was.
+    pub fn accepts(&self, bytes: &[u8]) -> bool {
+        bytes.get(self.start as usize..).is_some_and(|run| run::count(run) == Ok(self.count as usize))
+    }
+
+    #[inline]
+    pub fn want(&self, out: &mut Absent) {
+        self.part.want(self.number, out);
+    }
+}
+
+/// A chunk in memory, for changing.
+pub struct Open<'c> {
+    bytes: &'c mut Vec<u8>,
+    start: &'c mut u32,
+    count: &'c mut u32,
+}
+
+impl Open<'_> {
+    fn len(&self) -> usize {
+        self.bytes.len() - *self.start as usize
+    }
+
+    fn offset(&self, index: usize) -> usize {
+        run::offset(self.bytes(), index, *self.count as usize)
+    }
+
+    pub fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    pub fn push_front(&mut self, element: &[u8]) {
+        run::push_front(self, element);
+        *self.count += 1;
+    }
+
+    pub fn push_back(&mut self, element: &[u8]) {
+        run::push_back(self, element);
+        *self.count += 1;
+    }
+
+    pub fn insert(&mut self, index: usize, element: &[u8]) {
+        run::insert(self, self.offset(index), element);
+        *self.count += 1;
+    }
+
+    pub fn append(&mut self, other: &Chunk) {
+        let end = self.len();
+        self.splice(end..end, &[other.bytes()]);
+        *self.count += other.count;
+    }
+
+    pub fn remove(&mut self, elements: Range<usize>) {
+        let count = elements.len();
+        let bytes = self.offset(elements.start)..self.offset(elements.end);
+        self.splice(bytes, &[]);
+        *self.count -= count as u32;
+    }
+
+    pub fn remove_equal(&mut self, element: &[u8], max: usize, from_back: bool) -> usize {
+        let removed = run::remove_equal(self, element, max, from_back);
+        *self.count -= removed as u32;
+        removed
+    }
+
+    /// The elements from `index` on become a chunk of their own.
+    pub fn split_off(&mut self, index: usize) -> Chunk {
+        let at = self.offset(index);
+        let tail = Chunk::of(&self.bytes()[at..], *self.count as usize - index);
+        let end = self.len();
+        self.splice(at..end, &[]);
+        *self.count = index as u32;
+        tail
+    }
+
+    /// The same elements with so much room before them.
+    pub fn rebuild(&mut self, front: usize) {
+        let mut bytes = Vec::with_capacity(malloc_bytes(front + self.len()));
+        bytes.resize(front, 0);
+        bytes.extend_from_slice(self.bytes());
+        *self.bytes = bytes;
+        *self.start = front as u32;
+    }
+
+    /// Makes it so long, room included. Its capacity is an allocation's whole size, as it is counted.
+    fn resize(&mut self, len: usize) {
+        let had = self.bytes.capacity();
+        if len > had {
+            let wanted = malloc_bytes(len.max((2 * had).min(DOUBLED_BYTES_MAX)));
+            self.bytes.reserve_exact(wanted - self.bytes.len());
+        }
+        self.bytes.resize(len, 0);
+    }
+}
+
+impl Buffer for Open<'_> {
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[*self.start as usize..]
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[*self.start as usize..]
+    }
+
+    /// At the front the room before the list is used, elsewhere what is behind `at` moves.
+    fn splice(&mut self, at: Range<usize>, with: &[&[u8]]) {
+        let added: usize = with.iter().map(|part| part.len()).sum();
+        if at.start == 0 && at.end < self.len() {
+            if added > at.len() + *self.start as usize {
+                self.rebuild(added.max(self.len()));
+            }
+            *self.start = (*self.start as usize + at.len() - added) as u32;
+        } else {
+            let (from, to) = (*self.start as usize + at.start, *self.start as usize + at.end);
+            let old = self.bytes.len();
+            self.resize(old.max(old + added - at.len()));
+            self.bytes.copy_within(to..old, from + added);
+            self.bytes.truncate(old + added - at.len());
+        }
+        let mut to = *self.start as usize + at.start;
+        for part in with {
+            self.bytes[to..to + part.len()].copy_from_slice(part);
+            to += part.len();
+        }
+        let room = self.bytes.capacity() - self.len();
+        if room > ROOM_KEPT_BYTES && room > 3 * self.len() {
+            self.rebuild(0);
+        }
+    }
+}
