@@ -199,9 +199,9 @@ pub fn move_member(cx: &mut Cx<'_>) -> Run {
     let (is_there, is_new, is_there_too) = {
         let of_member = &of_members(std::iter::once(member));
         let has = |set: Set<'_>| set.contains(member);
-        let source = cx.ks.get_for(from, of_member)?.is_some();
+        let source = cx.ks.view_for(from, of_member)?.is_some();
         // Without a source, Redis does not look at the target.
-        let target = if source { set(cx.ks.get_for(to, of_member)?)? } else { None };
+        let target = if source { set(cx.ks.view_for(to, of_member)?)? } else { None };
         let (is_new, is_there_too) = (target.is_none(), target.is_some_and(has));
         (set(cx.ks.view_for(from, of_member)?)?.is_some_and(has), is_new, is_there_too)
     };
