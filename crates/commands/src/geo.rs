@@ -8,7 +8,7 @@ pub use search::ROWS as SEARCHES;
 use crate::cx::{Args, Cx, NOT_FLOAT, Run, SYNTAX, Stop};
 use crate::number;
 use crate::row::{Access, Acl, Flag, Group, Row, Use, is};
-use crate::zsets::form::zset;
+use crate::zsets::form::{of_members, zset};
 use crate::zsets::{Rule, put};
 use hash::Position;
 use resp::reply::{Out, Proto};
@@ -129,7 +129,7 @@ fn geodist(cx: &mut Cx<'_>) -> Run {
         Some(_) if args.len() > 5 => return Err(SYNTAX),
         Some(unit) => unit_m(unit)?,
     };
-    let zset = zset(cx.ks.get(&cx.keys[0])?)?;
+    let zset = zset(cx.ks.get_for(&cx.keys[0], &of_members([&args[2], &args[3]].into_iter()))?)?;
     match zset.and_then(|zset| Some((zset.score(&args[2])?, zset.score(&args[3])?))) {
         Some((from, to)) => {
             let distance_m = Position::of_score(from).distance_m(Position::of_score(to));
@@ -141,8 +141,8 @@ fn geodist(cx: &mut Cx<'_>) -> Run {
 }
 
 fn each_position(cx: &mut Cx<'_>, write: fn(&mut Out<'_>, Option<Position>)) -> Run {
-    let zset = zset(cx.ks.get(&cx.keys[0])?)?;
     let members = cx.args.from(2);
+    let zset = zset(cx.ks.get_for(&cx.keys[0], &of_members(members.clone()))?)?;
     cx.out.array(members.len());
     for member in members {
         write(&mut cx.out, zset.and_then(|zset| zset.score(member)).map(Position::of_score));

@@ -525,7 +525,7 @@ impl Parts for List {
         chunk.accepts(bytes)
     }
 
-    fn grown(&mut self, by: isize) {
+    fn grown(&mut self, _: u64, by: isize) {
         self.chunk_bytes = self.chunk_bytes.wrapping_add_signed(by);
     }
 }

@@ -46,7 +46,7 @@ const LARGE_CHUNK_BYTES: usize = 8192;
 const JOINED_BYTES_MAX: usize = CHUNK_BYTES_MAX / 2;
 /// 2^26 chunks hold more entries than tags tell apart.
 const DEPTH_MAX: u8 = 26;
-const TAG_BYTES: usize = 4;
+pub(crate) const TAG_BYTES: usize = 4;
 
 #[derive(Clone, Default)]
 struct Chunk {
@@ -410,6 +410,11 @@ impl<S: Shape> Tagged<S> {
 
 /// What commands name before they touch it.
 impl<S: Shape> Tagged<S> {
+    /// Whether entries with this tag are in memory.
+    pub fn is_here(&self, tag: u32) -> bool {
+        !self.chunks[self.directory[self.share(tag)] as usize].part.is_absent()
+    }
+
     /// Of entries with this tag.
     pub fn want(&self, tag: u32, out: &mut Absent) {
         if self.shelf.is_some() {
@@ -492,7 +497,7 @@ impl<S: Shape> Parts for Tagged<S> {
         entries == chunk.entries
     }
 
-    fn grown(&mut self, by: isize) {
+    fn grown(&mut self, _: u64, by: isize) {
         self.chunk_bytes = self.chunk_bytes.wrapping_add_signed(by);
     }
 }

@@ -6,6 +6,7 @@
 
 mod edge;
 mod index;
+mod inner;
 pub mod run;
 mod tree;
 mod view;

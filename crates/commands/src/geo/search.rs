@@ -5,8 +5,10 @@ use super::{ACL_WRITE, BASE, NO_UNIT, WRONG, position_at, unit_m, write_distance
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
 use crate::number::{self, int_or_error};
 use crate::row::{Access, Flag, Keys, Row, Use, is};
-use crate::zsets::form::{Draft, Limits, zset};
-use value::zset::{Edge, Side, View};
+use crate::zsets::form::{Draft, Limits, of_tree, zset};
+use std::ops::Range;
+use value::zset::{Edge, Side, Tree, View};
+use value::{Absent, Boxed};
 
 const COMPLEXITY: &str =
     "O(N+log(M)) where N is the number of members in the cells around the area and M that of all members.";
@@ -368,9 +370,8 @@ impl Search {
         let (Some(centre), Some(shape)) = (self.centre, self.shape) else { return Vec::new() };
         let mut points = Vec::new();
         for cell in shape.cells(centre) {
-            let (from, to) = cell.scores();
-            let (first, end) = (zset.rank(&Edge::Score(from, Side::Before)), zset.rank(&Edge::Score(to, Side::Before)));
-            let members = zset.range(first, end.saturating_sub(first), false).filter_map(|(score, member)| {
+            let ranks = cell_ranks(zset, cell.scores());
+            let members = zset.range(ranks.start, ranks.len(), false).filter_map(|(score, member)| {
                 let position = Position::of_score(score);
                 let distance_m = shape.distance_m(centre, position)?;
                 Some(Point { score, member, position, distance_m })
@@ -395,6 +396,45 @@ impl Search {
     }
 }
 
+/// The ranks of the entries in a cell, which has these scores.
+fn cell_ranks(zset: View<'_>, scores: (f64, f64)) -> Range<usize> {
+    let [first, end] = cell_edges(scores).map(|edge| zset.rank(&edge));
+    first..end.max(first)
+}
+
+fn cell_edges((from, to): (f64, f64)) -> [Edge<'static>; 2] {
+    [from, to].map(|score| Edge::Score(score, Side::Before))
+}
+
+/// Of a sorted set in parts, what a search touches: the member that it starts from, and then what is in its cells.
+fn of_search(args: Args<'_>, family: Family) -> impl Fn(&Boxed, &mut Absent) {
+    let want = move |tree: &Tree, out: &mut Absent| {
+        match family {
+            Family::ByMember | Family::ByMemberReadOnly => tree.want(&args[2], out),
+            // One of these words may be a member itself, which costs a look-up.
+            Family::Search | Family::SearchStore => {
+                let froms = args.from(2).zip(args.from(3)).filter(|(word, _)| word.eq_ignore_ascii_case(b"frommember"));
+                froms.for_each(|(_, member)| tree.want(member, out));
+            }
+            Family::Radius | Family::RadiusReadOnly => {}
+        }
+        let zset = View::Tree(tree);
+        if !out.is_empty() {
+            return;
+        }
+        let Ok(Search { centre: Some(centre), shape: Some(shape), .. }) = Search::parse(args, family, Some(zset))
+        else {
+            return;
+        };
+        let cells: Vec<_> = shape.cells(centre).into_iter().map(|cell| cell.scores()).collect();
+        cells.iter().flat_map(|&scores| cell_edges(scores)).for_each(|edge| tree.want_rank(&edge, out));
+        if out.is_empty() {
+            cells.iter().for_each(|&scores| tree.want_range(cell_ranks(zset, scores), out));
+        }
+    };
+    of_tree(want)
+}
+
 struct Point<'z> {
     score: f64,
     member: &'z [u8],
@@ -408,7 +448,7 @@ fn search(cx: &mut Cx<'_>, family: Family) -> Run {
         Family::SearchStore => (&cx.keys[1], cx.keys.first()),
         _ => (&cx.keys[0], cx.keys.get(1)),
     };
-    let zset = zset(cx.ks.get(source)?)?;
+    let zset = zset(cx.ks.get_for(source, &of_search(args, family))?)?;
     let search = Search::parse(args, family, zset)?;
     let points = zset.map_or_else(Vec::new, |zset| search.found(zset));
     if let (true, Some(destination)) = (search.stores, destination) {

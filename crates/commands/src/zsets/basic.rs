@@ -1,17 +1,19 @@
 //! Owns the commands on members of a sorted set: adding, removing, scores, ranks, random ones.
 
-use super::form::{Draft, Edit, Entries, Limits, zset};
+use super::form::{Draft, Edit, Entries, Limits, of_members, of_tree, zset};
 use super::{ACL_READ, ACL_READ_FAST, ACL_WRITE_FAST, BASE, READ, READ_FAST, WRITE_FAST, WRONG};
 use crate::cx::{Cx, NOT_FLOAT, OUT_OF_RANGE, REPLY_BYTES_MAX, Run, SYNTAX, Stop};
 use crate::number;
-use crate::random::{self, Selection};
+use crate::random::{self, Draws, SAMPLE_MAX, Selection};
 use crate::row::{Access, Flag, Row, Use, is, only_here};
 use crate::scan::{INVALID_CURSOR, SCAN_COUNT, ScanOf, ScanOptions};
 use crate::sets::count_of;
 use smallvec::SmallVec;
 use std::collections::HashSet;
-use store::Class;
+use std::iter::once;
+use store::{Class, NOTHING};
 use value::zset::{Step, View};
+use value::{Absent, Boxed};
 
 pub const ROWS: &[Row] = &[
     Row {
@@ -57,7 +59,7 @@ pub const ROWS: &[Row] = &[
             is("ZCARD k", WRONG),
         ],
         run: |cx| {
-            let len = zset(cx.ks.get(&cx.keys[0])?)?.map_or(0, View::len);
+            let len = zset(cx.ks.get_for(&cx.keys[0], NOTHING)?)?.map_or(0, View::len);
             cx.out.int(len as i64);
             Ok(())
         },
@@ -216,7 +218,9 @@ pub const ROWS: &[Row] = &[
             is("ZSCORE k a", WRONG),
         ],
         run: |cx| {
-            match zset(cx.ks.get(&cx.keys[0])?)?.and_then(|zset| zset.score(&cx.args[2])) {
+            let member = &cx.args[2];
+            let zset = zset(cx.ks.get_for(&cx.keys[0], &of_members(once(member)))?)?;
+            match zset.and_then(|zset| zset.score(member)) {
                 Some(score) => cx.out.double(score),
                 None => cx.out.null(),
             }
@@ -261,6 +265,11 @@ impl Change {
 }
 
 impl Rule {
+    /// Whether a member's old score decides what becomes of it.
+    fn looks_first(self) -> bool {
+        self.nx || self.xx || self.gt || self.lt || self.incr
+    }
+
     fn change(self, old: Option<f64>, given: f64) -> Result<Change, Stop> {
         let Some(old) = old else {
             return Ok(if self.xx { Change::Refused } else { Change::Added(given) });
@@ -322,6 +331,24 @@ fn put_from(cx: &mut Cx<'_>, rule: Rule, from: usize) -> Run {
     put(cx, rule, scores, cx.args.from(from + 1).step_by(2))
 }
 
+/// Of a sorted set in parts, what [`put`] touches.
+fn of_put<'a>(rule: Rule, pairs: impl Iterator<Item = (f64, &'a [u8])> + Clone) -> impl Fn(&Boxed, &mut Absent) {
+    of_tree(move |tree, out| {
+        let pairs = pairs.clone();
+        if !rule.looks_first() {
+            return tree.want_put(pairs.map(|(score, member)| (member, score)), out);
+        }
+        pairs.clone().for_each(|(_, member)| tree.want(member, out));
+        if out.is_empty() {
+            let changed = |(given, member): (f64, &'a [u8])| {
+                let change = rule.change(tree.score(member), given).ok().filter(|change| change.writes())?;
+                Some((member, change.score()?))
+            };
+            tree.want_put(pairs.filter_map(changed), out);
+        }
+    })
+}
+
 /// Gives members scores, at least one.
 pub(crate) fn put<'a>(
     cx: &mut Cx<'_>,
@@ -337,7 +364,7 @@ pub(crate) fn put<'a>(
         updated += i64::from(matches!(change, Change::Updated(_)));
         last = change;
     };
-    match zset(cx.ks.view(key)?)? {
+    match zset(cx.ks.view_for(key, &of_put(rule, pairs.clone()))?)? {
         None if rule.xx => {}
         None => {
             let mut draft = Draft::new(members.clone().next().unwrap_or_default(), scores.len(), limits);
@@ -363,7 +390,7 @@ pub(crate) fn put<'a>(
             }
             let outgrows = matches!(old, View::Run(_)) && scores.len() > limits.entries;
             if (writes || outgrows)
-                && let Some(mut value) = cx.ks.get_mut(key)?
+                && let Some(mut value) = cx.ks.get_mut_for(key, NOTHING)?
             {
                 let mut edit = Edit { value: &mut value };
                 if outgrows {
@@ -392,11 +419,11 @@ pub(crate) fn put<'a>(
 
 fn zrem(cx: &mut Cx<'_>) -> Run {
     let (key, members) = (&cx.keys[0], cx.args.from(2));
-    let old = zset(cx.ks.view(key)?)?;
+    let old = zset(cx.ks.view_for(key, &of_members(members.clone()))?)?;
     // What is not there must not make the value dirty.
     let found = old.is_some_and(|zset| members.clone().any(|member| zset.score(member).is_some()));
     let mut removed = 0;
-    if found && let Some(mut value) = cx.ks.get_mut(key)? {
+    if found && let Some(mut value) = cx.ks.get_mut_for(key, NOTHING)? {
         let mut edit = Edit { value: &mut value };
         removed = members.filter(|member| edit.remove(member)).count();
         let is_empty = edit.is_empty();
@@ -411,8 +438,8 @@ fn zrem(cx: &mut Cx<'_>) -> Run {
 }
 
 fn zmscore(cx: &mut Cx<'_>) -> Run {
-    let zset = zset(cx.ks.get(&cx.keys[0])?)?;
     let members = cx.args.from(2);
+    let zset = zset(cx.ks.get_for(&cx.keys[0], &of_members(members.clone()))?)?;
     cx.out.array(members.len());
     for member in members {
         match zset.and_then(|zset| zset.score(member)) {
@@ -430,7 +457,7 @@ fn rank(cx: &mut Cx<'_>, command: &str, from_end: bool) -> Run {
         Some(word) if !word.eq_ignore_ascii_case(b"withscore") => return Err(SYNTAX),
         word => word.is_some(),
     };
-    let zset = zset(cx.ks.get(&cx.keys[0])?)?;
+    let zset = zset(cx.ks.get_for(&cx.keys[0], &of_members(once(&args[2])))?)?;
     match zset.and_then(|zset| Some((zset.len(), zset.rank_of(&args[2])?))) {
         Some((len, (rank, score))) => {
             if with_score {
@@ -449,9 +476,10 @@ fn rank(cx: &mut Cx<'_>, command: &str, from_end: bool) -> Run {
 
 fn zrandmember(cx: &mut Cx<'_>) -> Run {
     let args = cx.args;
+    let mut draws = Draws::of(&mut cx.ks);
     let Some(count) = args.get(2) else {
-        match zset(cx.ks.get(&cx.keys[0])?)? {
-            Some(zset) => cx.out.bulk(random_entry(zset).1),
+        match zset(cx.ks.get_for(&cx.keys[0], &of_sample(1, false, draws))?)? {
+            Some(zset) => cx.out.bulk(random_entry(zset, &mut draws).1),
             None => cx.out.null(),
         }
         return Ok(());
@@ -465,35 +493,72 @@ fn zrandmember(cx: &mut Cx<'_>) -> Run {
     if with_scores && count.unsigned_abs() > i64::MAX as u64 / 2 {
         return Err(OUT_OF_RANGE);
     }
-    let Some(zset) = zset(cx.ks.get(&cx.keys[0])?)? else {
+    let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
+    let is_distinct = count > 0;
+    let Some(zset) = zset(cx.ks.get_for(&cx.keys[0], &of_sample(wanted, is_distinct, draws))?)? else {
         cx.out.array(0);
         return Ok(());
     };
-    let draws = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
-    let entries = Entries { out: &mut cx.out, with_scores };
-    if count < 0 {
-        return with_repetition(entries, zset, draws);
+    let mut entries = Entries { out: &mut cx.out, with_scores };
+    if is_sample(zset, wanted, is_distinct) {
+        let ranks = sample(zset.len(), wanted, is_distinct, draws);
+        entries.header(ranks.len());
+        let found = ranks.into_iter().flat_map(|rank| zset.range(rank, 1, false));
+        found.for_each(|(score, member)| entries.entry(score, member));
+        return Ok(());
     }
-    distinct(entries, zset, draws);
+    if count < 0 {
+        return with_repetition(entries, zset, wanted, draws);
+    }
+    distinct(entries, zset, wanted);
     Ok(())
 }
 
-/// A sorted set is never empty.
-fn random_entry(zset: View<'_>) -> (f64, &[u8]) {
-    zset.range(random::below(zset.len().max(1)), 1, false).next().unwrap_or_default()
+/// Whether so many members are drawn one by one, by their ranks: few enough to be brought for themselves, and distinct
+/// ones few of many, so that each takes less than 1.5 draws. A packed one is walked once, not for every draw.
+fn is_sample(zset: View<'_>, count: usize, distinct: bool) -> bool {
+    matches!(zset, View::Tree(_)) && count <= SAMPLE_MAX && (!distinct || count < zset.len() / 3)
 }
 
-fn with_repetition(mut entries: Entries<'_, '_>, zset: View<'_>, draws: usize) -> Run {
+/// The ranks of so many random members of `len`.
+fn sample(len: usize, count: usize, distinct: bool, mut draws: Draws) -> Vec<usize> {
+    let (mut ranks, mut seen) = (Vec::with_capacity(count), HashSet::new());
+    while ranks.len() < count {
+        let rank = draws.below(len);
+        if !distinct || seen.insert(rank) {
+            ranks.push(rank);
+        }
+    }
+    ranks
+}
+
+/// Of a sorted set in parts, so many random members are touched.
+fn of_sample(count: usize, distinct: bool, draws: Draws) -> impl Fn(&Boxed, &mut Absent) {
+    of_tree(move |tree, out| {
+        if !is_sample(View::Tree(tree), count, distinct) {
+            return tree.want_range(0..tree.len(), out);
+        }
+        let ranks = sample(tree.len(), count, distinct, draws);
+        ranks.into_iter().for_each(|rank| tree.want_range(rank..rank + 1, out));
+    })
+}
+
+/// A sorted set is never empty.
+fn random_entry<'a>(zset: View<'a>, draws: &mut Draws) -> (f64, &'a [u8]) {
+    zset.range(draws.below(zset.len().max(1)), 1, false).next().unwrap_or_default()
+}
+
+fn with_repetition(mut entries: Entries<'_, '_>, zset: View<'_>, wanted: usize, mut draws: Draws) -> Run {
     // An element takes 6 bytes at least: this bounds what the loop below would find out late.
-    if draws > REPLY_BYTES_MAX / 6 {
+    if wanted > REPLY_BYTES_MAX / 6 {
         return Err(OUT_OF_RANGE);
     }
     let before = entries.out.len();
     // A packed one is walked once, not for every draw.
     let all: Vec<(f64, &[u8])> = if let View::Run(_) = zset { zset.iter().collect() } else { Vec::new() };
-    entries.header(draws);
-    for _ in 0..draws {
-        let (score, member) = if all.is_empty() { random_entry(zset) } else { all[random::below(all.len())] };
+    entries.header(wanted);
+    for _ in 0..wanted {
+        let (score, member) = if all.is_empty() { random_entry(zset, &mut draws) } else { all[draws.below(all.len())] };
         entries.entry(score, member);
         if entries.out.len() - before > REPLY_BYTES_MAX {
             return Err(OUT_OF_RANGE);
@@ -523,14 +588,17 @@ fn distinct(mut entries: Entries<'_, '_>, zset: View<'_>, draws: usize) {
 
 fn zscan(cx: &mut Cx<'_>) -> Run {
     let cursor = number::cursor(&cx.args[2]).ok_or(INVALID_CURSOR)?;
+    let options = ScanOptions::parse(cx.args, 3, ScanOf::ZSet);
+    let count = options.as_ref().map_or(1, |options| options.count.unwrap_or(SCAN_COUNT));
+    let of_step = of_tree(|tree, out| tree.want_scan(cursor, count, out));
     // Redis looks for the key before it looks at the options.
-    let Some(zset) = zset(cx.ks.get(&cx.keys[0])?)? else {
+    let Some(zset) = zset(cx.ks.get_for(&cx.keys[0], &of_step)?)? else {
         cx.out.array(2);
         cx.out.bulk(b"0");
         cx.out.array(0);
         return Ok(());
     };
-    let options = ScanOptions::parse(cx.args, 3, ScanOf::ZSet)?;
+    let options = options?;
     let mut found = Vec::new();
     let mut take = |member, score| {
         if options.fits(member) {
@@ -542,7 +610,7 @@ fn zscan(cx: &mut Cx<'_>) -> Run {
             zset.iter().for_each(|(score, member)| take(member, score));
             Step::End
         }
-        View::Tree(tree) => tree.scan(cursor, options.count.unwrap_or(SCAN_COUNT), &mut take),
+        View::Tree(tree) => tree.scan(cursor, count, &mut take),
     };
     cx.out.array(2);
     cx.out.bulk_int(match next {

@@ -4,9 +4,9 @@
 use crate::cx::{Cx, Settings, Stop, WRONG_TYPE};
 use resp::reply::{Out, Proto};
 use std::ops::Range;
-use store::{Class, Key, Kind, Value, ValueMut};
+use store::{Class, Key, Kind, NOTHING, Value, ValueMut};
 use value::zset::{Tree, View, run};
-use value::{Boxed, Buffer};
+use value::{Absent, Boxed, Buffer};
 
 pub fn zset(value: Option<Value<'_>>) -> Result<Option<View<'_>>, Stop> {
     match value {
@@ -15,6 +15,20 @@ pub fn zset(value: Option<Value<'_>>) -> Result<Option<View<'_>>, Stop> {
         Some(Value::Boxed(Boxed::ZSet(tree))) => Ok(Some(View::Tree(tree))),
         Some(_) => Err(WRONG_TYPE),
     }
+}
+
+/// Of a sorted set in parts, so much is touched.
+pub fn of_tree(want: impl Fn(&Tree, &mut Absent)) -> impl Fn(&Boxed, &mut Absent) {
+    move |value, out| {
+        if let Boxed::ZSet(tree) = value {
+            want(tree, out);
+        }
+    }
+}
+
+/// Of a sorted set in parts, these members are touched: their scores or ranks, or they are removed.
+pub fn of_members<'a>(members: impl Iterator<Item = &'a [u8]> + Clone) -> impl Fn(&Boxed, &mut Absent) {
+    of_tree(move |tree, out| members.clone().for_each(|member| tree.want(member, out)))
 }
 
 /// What a sorted set may be to stay packed.
@@ -123,9 +137,10 @@ impl Edit<'_, '_> {
     }
 }
 
-/// Removes the entries with these ranks, and the key with the last of them. The sorted set is there.
+/// Removes the entries with these ranks, which were looked for, and the key with the last of them. The sorted set is
+/// there.
 pub fn remove_range(cx: &mut Cx<'_>, key: &Key<'_>, ranks: Range<usize>, event: &'static str) -> Result<(), Stop> {
-    let Some(mut value) = cx.ks.get_mut(key)? else { return Ok(()) };
+    let Some(mut value) = cx.ks.get_mut_for(key, NOTHING)? else { return Ok(()) };
     let mut edit = Edit { value: &mut value };
     edit.remove_range(ranks);
     let is_empty = edit.is_empty();

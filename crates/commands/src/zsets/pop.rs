@@ -1,7 +1,7 @@
 //! Owns the commands that take the first or last members out of a sorted set, at once or as soon as there are any.
 //! Never knows how they wait: they run again when a key is a sorted set.
 
-use super::form::{remove_range, zset};
+use super::form::{of_tree, remove_range, zset};
 use super::{ACL_WRITE, ACL_WRITE_FAST, BASE, WRITE_FAST, WRONG};
 use crate::block::{Block, until_seconds};
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
@@ -9,7 +9,9 @@ use crate::number::int;
 use crate::row::{Acl, Flag, Keys, Row, is};
 use crate::sets::positive;
 use resp::reply::Proto;
-use store::{Key, Kind};
+use std::ops::Range;
+use store::{Key, Kind, NOTHING};
+use value::{Absent, Boxed};
 
 const COMPLEXITY: &str = "O(log(N)*M) where N is the number of members and M that of those taken.";
 const MPOP_COMPLEXITY: &str =
@@ -165,6 +167,21 @@ impl End {
     }
 }
 
+impl End {
+    /// The ranks of so many entries at this end, which are there.
+    fn ranks(self, count: usize, len: usize) -> Range<usize> {
+        match self {
+            End::Min => 0..count,
+            End::Max => len - count..len,
+        }
+    }
+}
+
+/// Of a sorted set in parts, so many entries at this end are touched.
+fn of_end(end: End, count: usize) -> impl Fn(&Boxed, &mut Absent) {
+    of_tree(move |tree, out| tree.want_remove_range(end.ranks(count.min(tree.len()), tree.len()), out))
+}
+
 /// How the reply of entries is built.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shape {
@@ -190,20 +207,18 @@ fn zpop(cx: &mut Cx<'_>, end: End) -> Run {
 
 /// Takes entries out of the sorted set at the key and writes them. False, and nothing written, if there is none.
 fn take(cx: &mut Cx<'_>, key: &Key<'_>, end: End, count: usize, shape: Shape) -> Result<bool, Stop> {
-    let Some(zset) = zset(cx.ks.view(key)?)? else { return Ok(false) };
+    let Some(zset) = zset(cx.ks.view_for(key, &of_end(end, count))?)? else { return Ok(false) };
     let count = count.min(zset.len());
     cx.out.array(if shape == Shape::Flat { 2 * count } else { count });
     write_and_remove(cx, key, end, count, shape)?;
     Ok(true)
 }
 
+/// As [`take`], where all that is touched is in memory and the reply has begun.
 fn write_and_remove(cx: &mut Cx<'_>, key: &Key<'_>, end: End, count: usize, shape: Shape) -> Result<(), Stop> {
-    let Some(zset) = zset(cx.ks.view(key)?)?.filter(|_| count > 0) else { return Ok(()) };
-    let len = zset.len();
-    let (start, ranks) = match end {
-        End::Min => (0, 0..count),
-        End::Max => (len - 1, len - count..len),
-    };
+    let Some(zset) = zset(cx.ks.view_for(key, NOTHING)?)?.filter(|_| count > 0) else { return Ok(()) };
+    let ranks = end.ranks(count, zset.len());
+    let start = if end == End::Max { ranks.end - 1 } else { ranks.start };
     for (score, member) in zset.range(start, count, end == End::Max) {
         if shape == Shape::Pairs {
             cx.out.array(2);
@@ -219,7 +234,7 @@ fn write_and_remove(cx: &mut Cx<'_>, key: &Key<'_>, end: End, count: usize, shap
 /// written, if there is none.
 fn take_first(cx: &mut Cx<'_>, end: End, count: usize, shape: Shape) -> Result<bool, Stop> {
     for key in cx.keys {
-        let Some(zset) = zset(cx.ks.view(key)?)? else { continue };
+        let Some(zset) = zset(cx.ks.view_for(key, &of_end(end, count))?)? else { continue };
         let count = count.min(zset.len());
         cx.out.array(if shape == Shape::Flat { 1 + 2 * count } else { 2 });
         cx.out.bulk(key.name);

@@ -1,11 +1,13 @@
 //! Owns the commands on ranges of a sorted set, by rank, score or member.
 
-use super::form::{Draft, Entries, Limits, remove_range, zset};
+use super::form::{Draft, Entries, Limits, of_tree, remove_range, zset};
 use super::{ACL_READ, ACL_READ_FAST, ACL_WRITE, BASE, READ, READ_FAST, WRITE, WRONG};
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
 use crate::number::{self, int_or_error};
 use crate::row::{Access, Flag, Keys, Row, Use, is};
-use value::zset::{Edge, Side, View};
+use std::ops::Range;
+use value::zset::{Edge, Side, Tree, View};
+use value::{Absent, Boxed};
 
 const RANGE_COMPLEXITY: &str = "O(log(N)+M) where N is the number of members and M that of those in the range.";
 const NO_FLOAT: &str = "(error) ERR min or max is not a float";
@@ -287,6 +289,16 @@ impl<'a> Ends<'a> {
     }
 }
 
+impl Ends<'_> {
+    /// Of a sorted set in parts, what telling the ranks touches.
+    fn want(self, tree: &Tree, out: &mut Absent) {
+        if let Ends::Edges(low, high) = self {
+            tree.want_rank(&low, out);
+            tree.want_rank(&high, out);
+        }
+    }
+}
+
 /// `5`, `(5`, `-inf` …; `side` is where the edge lies when the score itself is in the range.
 fn score_edge(text: &[u8], side: Side) -> Option<Edge<'static>> {
     let (text, side) = match text.strip_prefix(b"(") {
@@ -370,19 +382,38 @@ impl<'a> Select<'a> {
         Ok(Select { ends, reverse, offset, limit, with_scores })
     }
 
-    /// Where to begin, and how many entries follow.
-    fn entries<'z>(&self, zset: View<'z>) -> (usize, value::zset::Range<'z>) {
+    /// The ranks of the entries, which are there.
+    fn ranks(&self, zset: View<'_>) -> Range<usize> {
         let (first, count) = self.ends.ranks(zset, self.reverse);
         let skipped = usize::try_from(self.offset).map_or(count, |offset| offset.min(count));
         let taken = usize::try_from(self.limit).map_or(count, |limit| limit).min(count - skipped);
-        let first = first + skipped;
-        let start = if self.reverse && taken > 0 { zset.len() - 1 - first } else { first };
-        (taken, zset.range(start, taken, self.reverse))
+        match taken {
+            0 => 0..0,
+            _ if self.reverse => zset.len() - first - skipped - taken..zset.len() - first - skipped,
+            _ => first + skipped..first + skipped + taken,
+        }
+    }
+
+    /// How many entries, and they.
+    fn entries<'z>(&self, zset: View<'z>) -> (usize, value::zset::Range<'z>) {
+        let ranks = self.ranks(zset);
+        let start = if self.reverse && !ranks.is_empty() { ranks.end - 1 } else { ranks.start };
+        (ranks.len(), zset.range(start, ranks.len(), self.reverse))
+    }
+
+    /// Of a sorted set in parts, what is touched.
+    fn of_entries(&self) -> impl Fn(&Boxed, &mut Absent) {
+        of_tree(|tree, out| {
+            self.ends.want(tree, out);
+            if out.is_empty() {
+                tree.want_range(self.ranks(View::Tree(tree)), out);
+            }
+        })
     }
 }
 
 fn range(cx: &mut Cx<'_>, select: Select<'_>) -> Run {
-    let Some(zset) = zset(cx.ks.get(&cx.keys[0])?)? else {
+    let Some(zset) = zset(cx.ks.get_for(&cx.keys[0], &select.of_entries())?)? else {
         cx.out.array(0);
         return Ok(());
     };
@@ -397,7 +428,7 @@ fn zrangestore(cx: &mut Cx<'_>) -> Run {
     let select = Select::parse(cx.args, 2, None, None, false)?;
     let limits = Limits::of(cx.settings);
     let mut found: Vec<(f64, &[u8])> = Vec::new();
-    if let Some(zset) = zset(cx.ks.get(&cx.keys[1])?)? {
+    if let Some(zset) = zset(cx.ks.get_for(&cx.keys[1], &select.of_entries())?)? {
         found.extend(select.entries(zset).1);
     }
     if select.reverse {
@@ -412,7 +443,8 @@ fn zrangestore(cx: &mut Cx<'_>) -> Run {
 fn count(cx: &mut Cx<'_>, by: By) -> Run {
     let args = cx.args;
     let ends = Ends::parse(by, &args[2], &args[3])?;
-    let count = zset(cx.ks.get(&cx.keys[0])?)?.map_or(0, |zset| ends.ranks(zset, false).1);
+    let of_ends = of_tree(|tree, out| ends.want(tree, out));
+    let count = zset(cx.ks.get_for(&cx.keys[0], &of_ends)?)?.map_or(0, |zset| ends.ranks(zset, false).1);
     cx.out.int(count as i64);
     Ok(())
 }
@@ -420,7 +452,15 @@ fn count(cx: &mut Cx<'_>, by: By) -> Run {
 fn remove(cx: &mut Cx<'_>, by: By) -> Run {
     let args = cx.args;
     let ends = Ends::parse(by, &args[2], &args[3])?;
-    let (first, count) = zset(cx.ks.view(&cx.keys[0])?)?.map_or((0, 0), |zset| ends.ranks(zset, false));
+    let of_range = of_tree(|tree, out| {
+        ends.want(tree, out);
+        if out.is_empty() {
+            let (first, count) = ends.ranks(View::Tree(tree), false);
+            tree.want_remove_range(first..first + count, out);
+        }
+    });
+    let zset = zset(cx.ks.view_for(&cx.keys[0], &of_range)?)?;
+    let (first, count) = zset.map_or((0, 0), |zset| ends.ranks(zset, false));
     if count > 0 {
         let event = match by {
             By::Rank => "zremrangebyrank",

@@ -1,7 +1,9 @@
 //! Owns the way from a member to the leaf that it is in: a table of leaf numbers by the members' tags. Never knows
 //! members, so each costs 8 bytes here and stands in its leaf alone.
 
-use crate::tagged::{Place, Shape, Step, Tagged};
+use crate::part::{Absent, Part, Parts, Shelf, ShelfOf};
+use crate::tagged::{Place, Shape, Step, TAG_BYTES, Tagged};
+use std::sync::Arc;
 
 #[derive(Clone)]
 struct LeafNumber;
@@ -14,6 +16,9 @@ impl Shape for LeafNumber {
         (at + BYTES <= bytes.len()).then_some(at + BYTES)
     }
 }
+
+/// Its parts have this bit in their numbers, those of the leaves have not.
+const FAMILY: u64 = 1 << 32;
 
 #[derive(Clone, Default)]
 pub struct Index {
@@ -63,5 +68,62 @@ impl Index {
     pub fn check(&self, len: usize) {
         self.leaves.check();
         assert_eq!(self.leaves.len(), len);
+    }
+}
+
+/// Its parts.
+impl Index {
+    /// Whether what is known of this tag is in memory.
+    pub fn is_here(&self, tag: u32) -> bool {
+        self.leaves.is_here(tag)
+    }
+
+    /// The part for this tag.
+    pub fn want(&self, tag: u32, out: &mut Absent) {
+        let before = out.len();
+        self.leaves.want(tag, out);
+        out[before..].iter_mut().for_each(|part| part.number |= FAMILY);
+    }
+
+    /// The parts of a step of a walk.
+    pub fn want_scan(&self, cursor: u64, count: usize, out: &mut Absent) {
+        let before = out.len();
+        self.leaves.want_scan(cursor, count, out);
+        out[before..].iter_mut().for_each(|part| part.number |= FAMILY);
+    }
+
+    /// Whether a part has this number that is one of the index.
+    pub fn owns(number: u64) -> bool {
+        number >= FAMILY
+    }
+
+    pub fn shelf(&self) -> &ShelfOf {
+        self.leaves.shelf()
+    }
+
+    pub fn set_shelf(&mut self, shelf: Arc<dyn Shelf>) {
+        self.leaves.set_shelf(shelf);
+    }
+
+    pub fn part(&self, number: u64) -> Option<&Part> {
+        self.leaves.part(number ^ FAMILY)
+    }
+
+    pub fn part_mut(&mut self, number: u64) -> Option<&mut Part> {
+        self.leaves.part_mut(number ^ FAMILY)
+    }
+
+    pub fn next_part(&self, from: u64) -> Option<u64> {
+        self.leaves.next_part(from.saturating_sub(FAMILY)).map(|number| number | FAMILY)
+    }
+
+    /// The leaves have numbers below `leaves`.
+    pub fn accepts(&self, number: u64, bytes: &[u8], leaves: usize) -> bool {
+        let is_known = |entry: &[u8]| (self::number(&entry[TAG_BYTES..]) as usize) < leaves;
+        self.leaves.accepts(number ^ FAMILY, bytes) && bytes.chunks_exact(TAG_BYTES + BYTES).all(is_known)
+    }
+
+    pub fn grown(&mut self, number: u64, by: isize) {
+        self.leaves.grown(number ^ FAMILY, by);
     }
 }

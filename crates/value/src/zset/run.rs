@@ -103,6 +103,11 @@ pub(super) fn entry(bytes: &[u8], at: usize) -> Option<Entry<'_>> {
     Some(Entry { score, member: &bytes[member], end })
 }
 
+/// The bytes of an entry.
+pub(super) fn size(score: f64, member: &[u8]) -> usize {
+    ScoreBytes::new(score).as_bytes().len() + varint::width(member.len()) + member.len()
+}
+
 /// Where an entry stands, and how many are before it.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {

@@ -1,8 +1,8 @@
 //! Owns the large form of a sorted set: a B+tree that counts. Never knows replies or settings.
 //!
 //! ```text
-//! inner   up to 64 children: least score, node, number of entries below    (Bayer and McCreight 1972; the counts make
-//! inner   ...                                                               it an order-statistic tree)
+//! inner   up to 64 children: where it begins, node,        (Bayer and McCreight 1972; the counts make it an
+//! inner   number of entries below                           order-statistic tree)
 //! leaf    a run of entries, up to 512 bytes, linked to its neighbours
 //! index   tag of a member → number of its leaf
 //! ```
@@ -10,25 +10,35 @@
 //! what is above it some 3. A rank is the sum of the counts beside one path. The index follows when a leaf is halved
 //! or joined: then each member that moves is looked up once, which is one or two look-ups for every insertion.
 //!
-//! A child's *least* score lies between the scores before it and its own. It need not be exact, so a removal never
-//! changes it; where the score sought equals it, the child's first entry decides.
+//! Where a child begins need not be an entry, only lie between those before it and its own. So a removal never changes
+//! it, and the way down to a leaf looks into no other.
+//!
+//! The leaves and the chunks of the index are parts (see `part`), the leaves numbered by themselves: what an operation
+//! touches has to be in memory. Halving or joining leaves touches the index of all that move; where that is not in
+//! memory it waits for another time.
 
 use super::edge::{Edge, Side};
 use super::index::Index;
+use super::inner::{CHILDREN_MAX, Child, Inner, Start};
 use super::run::{self, ScoreBytes};
 use crate::hash::tag;
+use crate::part::{Absent, Part, Parts, Shelf, ShelfOf};
 use crate::tagged::{Step, fitted, gap};
 use crate::varint::{self, Varint};
 use crate::{Corrupt, malloc_bytes};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
 
 const LEAF_BYTES_MAX: usize = 512;
+/// So long is one that goes to flash for itself, as chunks of the index are (see `tagged`).
+const PART_BYTES_MAX: usize = 2 * LEAF_BYTES_MAX;
 /// A leaf longer than that is halved unless it has fewer entries: large members do not get a leaf each.
 const LEAF_ENTRIES_MIN: u32 = 4;
 /// A leaf shorter than this is joined with a neighbour ...
 const LEAF_BYTES_MIN: usize = LEAF_BYTES_MAX / 4;
 /// ... if both fit this.
 const LEAF_BYTES_JOINED: usize = LEAF_BYTES_MAX / 4 * 3;
-const CHILDREN_MAX: usize = 64;
 const CHILDREN_MIN: usize = CHILDREN_MAX / 4;
 const CHILDREN_JOINED: usize = CHILDREN_MAX / 4 * 3;
 /// No leaf.
@@ -36,24 +46,18 @@ const NONE: u32 = u32::MAX;
 /// Neighbours that could be joined are, so half-full nodes are the worst on average: 32^7 leaves.
 const HEIGHT_MAX: usize = 12;
 
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Leaf {
-    bytes: Vec<u8>,
+    part: Part,
     entries: u32,
     prev: u32,
     next: u32,
 }
 
-#[derive(Clone, Copy)]
-struct Child {
-    least: f64,
-    node: u32,
-    entries: u32,
-}
-
-#[derive(Clone, Default)]
-struct Inner {
-    children: Vec<Child>,
+impl Default for Leaf {
+    fn default() -> Leaf {
+        Leaf { part: Part::default(), entries: 0, prev: NONE, next: NONE }
+    }
 }
 
 /// The way from the root to a leaf: at each level above the leaves, lowest first, the inner and the child taken.
@@ -61,12 +65,9 @@ struct Inner {
 struct Path {
     steps: [(u32, u32); HEIGHT_MAX],
     leaf: u32,
-    /// Entries before the leaf.
-    rank: usize,
 }
 
 /// A sorted set of any number of members. Access by member is O(1), by rank, score or order O(log n).
-#[derive(Clone)]
 pub struct Tree {
     leaves: Vec<Leaf>,
     /// Numbers of leaves and inners that are not in use.
@@ -78,14 +79,15 @@ pub struct Tree {
     height: usize,
     index: Index,
     len: usize,
-    /// What the leaves' bytes take.
+    /// What the leaves' bytes take, and the inners'.
     leaf_bytes: usize,
+    inner_bytes: usize,
 }
 
 impl Default for Tree {
     fn default() -> Tree {
         Tree {
-            leaves: vec![Leaf { prev: NONE, next: NONE, ..Leaf::default() }],
+            leaves: vec![Leaf::default()],
             leaves_free: Vec::new(),
             inners: Vec::new(),
             inners_free: Vec::new(),
@@ -94,6 +96,7 @@ impl Default for Tree {
             index: Index::default(),
             len: 0,
             leaf_bytes: 0,
+            inner_bytes: 0,
         }
     }
 }
@@ -123,7 +126,7 @@ impl Tree {
     pub fn score(&self, member: &[u8]) -> Option<f64> {
         let mut score = None;
         let holds = |leaf: u32| {
-            score = run::find(&self.leaves[leaf as usize].bytes, member).map(|place| place.score);
+            score = run::find(self.leaf(leaf), member).map(|place| place.score);
             score.is_some()
         };
         self.index.find(tag(member), holds).ok().and(score)
@@ -133,31 +136,34 @@ impl Tree {
     pub fn insert(&mut self, member: &[u8], score: f64) -> bool {
         debug_assert!(!score.is_nan());
         let tag = tag(member);
-        let holds = |leaf: u32| run::find(&self.leaves[leaf as usize].bytes, member).is_some();
+        let holds = |leaf: u32| run::find(self.leaf(leaf), member).is_some();
         let Err(index_place) = self.index.find(tag, holds) else {
             return false;
         };
-        let edge = Edge::Entry(score, member, Side::Before);
-        let path = self.descend(&edge);
+        let path = self.descend(&Edge::Entry(score, member, Side::After));
+        let bytes_max = self.leaf_bytes_max();
         self.index.insert(index_place, tag, path.leaf);
         let leaf = &mut self.leaves[path.leaf as usize];
-        let (at, _) = run::seek(&leaf.bytes, &edge);
-        let is_last = leaf.next == NONE && at == leaf.bytes.len();
+        let bytes = leaf.part.edit(self.index.shelf());
+        let (at, _) = run::seek(bytes, &Edge::Entry(score, member, Side::Before));
+        let is_last = leaf.next == NONE && at == bytes.len();
         let (score, len) = (ScoreBytes::new(score), Varint::new(member.len()));
         let (score, len) = (score.as_bytes(), len.as_bytes());
-        self.leaf_bytes -= leaf.bytes.capacity();
-        let room = gap(&mut leaf.bytes, at, score.len() + len.len() + member.len());
+        self.leaf_bytes -= bytes.capacity();
+        let room = gap(bytes, at, score.len() + len.len() + member.len());
         room[..score.len()].copy_from_slice(score);
         room[score.len()..score.len() + len.len()].copy_from_slice(len);
         room[score.len() + len.len()..].copy_from_slice(member);
-        self.leaf_bytes += leaf.bytes.capacity();
+        self.leaf_bytes += bytes.capacity();
         leaf.entries += 1;
-        let is_long = leaf.bytes.len() > LEAF_BYTES_MAX && leaf.entries >= LEAF_ENTRIES_MIN;
+        let is_long = bytes.len() > bytes_max && leaf.entries >= LEAF_ENTRIES_MIN;
         self.count(&path, 1);
         if is_long {
             // Members that come in order fill their leaves.
             let split = if is_last { at } else { self.middle(path.leaf) };
-            self.split_leaf(&path, split);
+            if self.can_move(&self.leaf(path.leaf)[split..]) {
+                self.split_leaf(&path, split);
+            }
         }
         true
     }
@@ -171,15 +177,14 @@ impl Tree {
     /// The score that the member had, if it was there.
     pub fn remove(&mut self, member: &[u8]) -> Option<f64> {
         let score = self.score(member)?;
-        // The place behind it is in its own leaf, the one before it may be in the leaf before.
         let path = self.descend(&Edge::Entry(score, member, Side::After));
-        let (at, _) = run::seek(&self.leaves[path.leaf as usize].bytes, &Edge::Entry(score, member, Side::Before));
+        let (at, _) = run::seek(self.leaf(path.leaf), &Edge::Entry(score, member, Side::Before));
         self.remove_at(&path, at);
         Some(score)
     }
 
     /// Removes the entries with these ranks, which are there.
-    pub fn remove_range(&mut self, ranks: std::ops::Range<usize>) {
+    pub fn remove_range(&mut self, ranks: Range<usize>) {
         for _ in ranks.clone() {
             let (path, at) = self.descend_to(ranks.start);
             self.remove_at(&path, at);
@@ -189,7 +194,14 @@ impl Tree {
     /// How many entries are before the edge.
     pub fn rank(&self, edge: &Edge<'_>) -> usize {
         let path = self.descend(edge);
-        path.rank + run::rank(&self.leaves[path.leaf as usize].bytes, edge)
+        self.rank_of_leaf(&path) + run::rank(self.leaf(path.leaf), edge)
+    }
+
+    /// A member's rank and score.
+    pub fn rank_of(&self, member: &[u8]) -> Option<(usize, f64)> {
+        let score = self.score(member)?;
+        // The place behind it is in its own leaf, the one before it may be in the leaf before.
+        Some((self.rank(&Edge::Entry(score, member, Side::After)) - 1, score))
     }
 
     /// One step of a walk over all entries in the order of their tags: visits at least `count` of them, from `cursor`
@@ -202,7 +214,7 @@ impl Tree {
         found.sort_unstable();
         found.dedup();
         for (wanted, leaf) in found {
-            for (score, member) in run::iter(&self.leaves[leaf as usize].bytes) {
+            for (score, member) in run::iter(self.leaf(leaf)) {
                 if tag(member) == wanted {
                     visit(member, score);
                 }
@@ -213,22 +225,21 @@ impl Tree {
 
     /// Bytes of memory it holds besides itself.
     pub fn mem_bytes(&self) -> usize {
-        let inner_bytes = malloc_bytes(CHILDREN_MAX * size_of::<Child>());
         self.leaf_bytes
+            + self.inner_bytes
             + self.index.mem_bytes()
             + malloc_bytes(self.leaves.capacity() * size_of::<Leaf>())
             + malloc_bytes(self.leaves_free.capacity() * size_of::<u32>())
             + malloc_bytes(self.inners.capacity() * size_of::<Inner>())
             + malloc_bytes(self.inners_free.capacity() * size_of::<u32>())
-            + (self.inners.len() - self.inners_free.len()) * inner_bytes
     }
 
     /// Appends the number of members and then all entries as the packed form has them.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(Varint::new(self.len).as_bytes());
-        let (mut leaf, _) = self.leaf_of_rank(0);
+        let mut leaf = self.first_leaf();
         while leaf != NONE {
-            out.extend_from_slice(&self.leaves[leaf as usize].bytes);
+            out.extend_from_slice(self.leaf(leaf));
             leaf = self.leaves[leaf as usize].next;
         }
     }
@@ -247,8 +258,9 @@ impl Tree {
     }
 
     /// A leaf's bytes.
+    #[inline]
     pub(super) fn leaf(&self, leaf: u32) -> &[u8] {
-        &self.leaves[leaf as usize].bytes
+        self.leaves[leaf as usize].part.bytes()
     }
 
     pub(super) fn next_leaf(&self, leaf: u32) -> Option<u32> {
@@ -261,72 +273,66 @@ impl Tree {
 
     /// The leaf that has the entry of that rank, and how many are before it there.
     pub(super) fn leaf_of_rank(&self, rank: usize) -> (u32, usize) {
-        let path = self.descend_by_count(rank);
-        (path.leaf, rank - path.rank)
+        let (path, before) = self.descend_by_count(rank);
+        (path.leaf, rank - before)
     }
 
-    /// The way to the leaf in which the edge lies.
+    fn first_leaf(&self) -> u32 {
+        (0..self.height).fold(self.root, |node, _| self.inners[node as usize].children()[0].node)
+    }
+
+    /// The way to the leaf in which the edge lies. An entry's is the one with the place behind it.
     fn descend(&self, edge: &Edge<'_>) -> Path {
-        let mut path = Path { steps: [(0, 0); HEIGHT_MAX], leaf: self.root, rank: 0 };
+        let mut path = Path { steps: [(0, 0); HEIGHT_MAX], leaf: self.root };
         for level in (0..self.height).rev() {
-            let children = &self.inners[path.leaf as usize].children[..];
-            let (mut low, mut high) = (0, children.len());
-            while high - low > 1 {
-                let middle = low + (high - low) / 2;
-                if self.starts_before(&children[middle], level, edge) { low = middle } else { high = middle }
-            }
-            path.rank += children[..low].iter().map(|child| child.entries as usize).sum::<usize>();
-            path.steps[level] = (path.leaf, low as u32);
-            path.leaf = children[low].node;
+            let inner = &self.inners[path.leaf as usize];
+            let at = inner.find(edge);
+            path.steps[level] = (path.leaf, at as u32);
+            path.leaf = inner.children()[at].node;
         }
         path
     }
 
-    fn starts_before(&self, child: &Child, level: usize, edge: &Edge<'_>) -> bool {
-        edge.is_beyond(child.least).unwrap_or_else(|| {
-            let mut node = child.node;
-            for _ in 0..level {
-                node = self.inners[node as usize].children[0].node;
-            }
-            let first = run::entry(&self.leaves[node as usize].bytes, 0).expect("no leaf but a lone root is empty");
-            edge.is_after(first.score, first.member)
-        })
+    /// How many entries are before the path's leaf.
+    fn rank_of_leaf(&self, path: &Path) -> usize {
+        let before = |&(inner, at): &(u32, u32)| &self.inners[inner as usize].children()[..at as usize];
+        path.steps[..self.height].iter().flat_map(before).map(|child| child.entries as usize).sum()
     }
 
-    fn descend_by_count(&self, rank: usize) -> Path {
-        let mut path = Path { steps: [(0, 0); HEIGHT_MAX], leaf: self.root, rank: 0 };
+    /// The way to the leaf of the entry of that rank, and how many entries are before the leaf.
+    fn descend_by_count(&self, rank: usize) -> (Path, usize) {
+        let (mut path, mut before) = (Path { steps: [(0, 0); HEIGHT_MAX], leaf: self.root }, 0);
         for level in (0..self.height).rev() {
-            let children = &self.inners[path.leaf as usize].children[..];
+            let children = self.inners[path.leaf as usize].children();
             let mut at = 0;
-            while at + 1 < children.len() && path.rank + children[at].entries as usize <= rank {
-                path.rank += children[at].entries as usize;
+            while at + 1 < children.len() && before + children[at].entries as usize <= rank {
+                before += children[at].entries as usize;
                 at += 1;
             }
             path.steps[level] = (path.leaf, at as u32);
             path.leaf = children[at].node;
         }
-        path
+        (path, before)
     }
 
     /// The way to the entry of that rank, and where it stands in its leaf.
     fn descend_to(&self, rank: usize) -> (Path, usize) {
-        let path = self.descend_by_count(rank);
-        let at = run::skip(&self.leaves[path.leaf as usize].bytes, rank - path.rank);
+        let (path, before) = self.descend_by_count(rank);
+        let at = run::skip(self.leaf(path.leaf), rank - before);
         (path, at)
     }
 
     /// So many entries more in the leaf at the path's end.
     fn count(&mut self, path: &Path, more: i32) {
         for &(inner, at) in &path.steps[..self.height] {
-            let entries = &mut self.inners[inner as usize].children[at as usize].entries;
-            *entries = entries.wrapping_add_signed(more);
+            self.inners[inner as usize].count(at as usize, more);
         }
         self.len = self.len.wrapping_add_signed(more as isize);
     }
 
     /// Where the entry begins that has about half of the leaf's bytes before it, and at least one entry.
     fn middle(&self, leaf: u32) -> usize {
-        let bytes = &self.leaves[leaf as usize].bytes[..];
+        let bytes = self.leaf(leaf);
         let mut at = run::entry(bytes, 0).expect("a leaf to be halved has entries").end;
         while let Some(entry) = run::entry(bytes, at) {
             if entry.end > bytes.len() / 2 {
@@ -337,15 +343,27 @@ impl Tree {
         at
     }
 
+    fn leaf_bytes_max(&self) -> usize {
+        if self.index.shelf().is_some() { PART_BYTES_MAX } else { LEAF_BYTES_MAX }
+    }
+
+    /// Whether the index of all these entries is in memory.
+    fn can_move(&self, entries: &[u8]) -> bool {
+        self.index.shelf().is_none() || run::iter(entries).all(|(_, member)| self.index.is_here(tag(member)))
+    }
+
     /// The entries of the path's leaf from `split` on go to a new leaf behind it.
     fn split_leaf(&mut self, path: &Path, split: usize) {
         let left = path.leaf;
         let number = self.new_leaf();
         let leaf = &mut self.leaves[left as usize];
-        self.leaf_bytes -= leaf.bytes.capacity();
-        let bytes = fitted(&leaf.bytes[split..]);
-        leaf.bytes = fitted(&leaf.bytes[..split]);
-        self.leaf_bytes += leaf.bytes.capacity() + bytes.capacity();
+        let whole = leaf.part.edit(self.index.shelf());
+        self.leaf_bytes -= whole.capacity();
+        let bytes = fitted(&whole[split..]);
+        *whole = fitted(&whole[..split]);
+        self.leaf_bytes += whole.capacity() + bytes.capacity();
+        let before = run::iter(whole).last().expect("a split parts entries");
+        let start = Start::between(before, run::iter(&bytes).next().expect("a split parts entries"));
         let entries = run::len(&bytes) as u32;
         leaf.entries -= entries;
         let next = std::mem::replace(&mut leaf.next, number);
@@ -355,57 +373,68 @@ impl Tree {
         for (_, member) in run::iter(&bytes) {
             self.index.move_to(tag(member), left, number);
         }
-        let (least, _) = run::iter(&bytes).next().expect("a split parts entries");
-        self.leaves[number as usize] = Leaf { bytes, entries, prev: left, next };
-        self.add_child(path, 0, Child { least, node: number, entries });
+        self.leaves[number as usize] = Leaf { part: Part::of(bytes), entries, prev: left, next };
+        self.add_child(path, 0, Child::new(number, entries), start);
     }
 
     /// A node behind the path's one below `level`, which gave it some of its entries.
-    fn add_child(&mut self, path: &Path, level: usize, child: Child) {
+    fn add_child(&mut self, path: &Path, level: usize, child: Child, start: Start) {
         if level == self.height {
             assert!(level < HEIGHT_MAX);
-            let entries = (self.len - child.entries as usize) as u32;
-            let first = Child { least: f64::NEG_INFINITY, node: self.root, entries };
-            self.root = self.new_inner();
-            self.inners[self.root as usize].children.extend([first, child]);
+            let mut root = Inner::with_child(Child::new(self.root, (self.len - child.entries as usize) as u32));
+            root.insert(1, child, start);
+            self.root = self.new_inner(root);
             self.height += 1;
             return;
         }
-        let (inner, at) = path.steps[level];
-        let children = &mut self.inners[inner as usize].children;
-        children[at as usize].entries -= child.entries;
-        children.insert(at as usize + 1, child);
-        if children.len() == CHILDREN_MAX {
+        let (inner, at) = (path.steps[level].0, path.steps[level].1 as usize);
+        let upper = self.change(inner, |inner| {
+            inner.count(at, -(child.entries as i32));
+            inner.insert(at + 1, child, start);
             // Behind the last one more will come: members in order fill their inners, too.
-            let is_last = at as usize + 2 == CHILDREN_MAX;
-            let upper = children.split_off(if is_last { CHILDREN_MAX - 2 } else { CHILDREN_MAX / 2 });
-            let entries = upper.iter().map(|child| child.entries).sum();
-            let least = upper[0].least;
-            let number = self.new_inner();
-            self.inners[number as usize].children.extend(upper);
-            self.add_child(path, level + 1, Child { least, node: number, entries });
+            let split = if at + 2 == CHILDREN_MAX { CHILDREN_MAX - 2 } else { CHILDREN_MAX / 2 };
+            (inner.children().len() == CHILDREN_MAX).then(|| inner.split_off(split))
+        });
+        if let Some((start, upper)) = upper {
+            let entries = upper.children().iter().map(|child| child.entries).sum();
+            let number = self.new_inner(upper);
+            self.add_child(path, level + 1, Child::new(number, entries), start);
         }
+    }
+
+    /// Changes an inner's children; what they take is counted.
+    fn change<R>(&mut self, inner: u32, change: impl FnOnce(&mut Inner) -> R) -> R {
+        let inner = &mut self.inners[inner as usize];
+        self.inner_bytes -= inner.mem_bytes();
+        let result = change(inner);
+        self.inner_bytes += inner.mem_bytes();
+        result
     }
 
     fn new_leaf(&mut self) -> u32 {
         self.leaves_free.pop().unwrap_or_else(|| {
+            if self.leaves.len() == self.leaves.capacity() {
+                // Not to twice as many: while it grows, both are there.
+                self.leaves.reserve_exact(self.leaves.len() / 8 + 4);
+            }
             self.leaves.push(Leaf::default());
             self.leaves.len() as u32 - 1
         })
     }
 
-    fn new_inner(&mut self) -> u32 {
+    fn new_inner(&mut self, inner: Inner) -> u32 {
         let number = self.inners_free.pop().unwrap_or_else(|| {
             self.inners.push(Inner::default());
             self.inners.len() as u32 - 1
         });
-        self.inners[number as usize].children.reserve_exact(CHILDREN_MAX);
+        self.change(number, |place| *place = inner);
         number
     }
 
     fn free_leaf(&mut self, number: u32) {
-        let Leaf { bytes, prev, next, .. } = std::mem::take(&mut self.leaves[number as usize]);
-        self.leaf_bytes -= bytes.capacity();
+        let Leaf { part, prev, next, .. } = std::mem::take(&mut self.leaves[number as usize]);
+        part.forget_copy(self.index.shelf());
+        self.leaf_bytes -= part.capacity();
         if prev != NONE {
             self.leaves[prev as usize].next = next;
         }
@@ -415,28 +444,30 @@ impl Tree {
         self.leaves_free.push(number);
     }
 
-    fn free_inner(&mut self, number: u32) {
-        self.inners[number as usize] = Inner::default();
+    fn free_inner(&mut self, number: u32) -> Inner {
         self.inners_free.push(number);
+        self.change(number, std::mem::take)
     }
 
     fn remove_at(&mut self, path: &Path, at: usize) {
         let leaf = &mut self.leaves[path.leaf as usize];
-        let entry = run::entry(&leaf.bytes, at).expect("it was found there");
-        let end = entry.end;
-        self.index.remove(tag(entry.member), path.leaf);
-        leaf.bytes.drain(at..end);
-        leaf.entries -= 1;
-        let (len, capacity) = (leaf.bytes.len(), leaf.bytes.capacity());
-        if malloc_bytes(len) < capacity / 2 {
-            leaf.bytes.shrink_to(malloc_bytes(len));
-            self.leaf_bytes = self.leaf_bytes - capacity + leaf.bytes.capacity();
+        let bytes = leaf.part.edit(self.index.shelf());
+        self.leaf_bytes -= bytes.capacity();
+        let entry = run::entry(bytes, at).expect("it was found there");
+        let (tag, end) = (tag(entry.member), entry.end);
+        bytes.drain(at..end);
+        if malloc_bytes(bytes.len()) < bytes.capacity() / 2 {
+            bytes.shrink_to(malloc_bytes(bytes.len()));
         }
+        self.leaf_bytes += bytes.capacity();
+        leaf.entries -= 1;
+        let len = bytes.len();
+        self.index.remove(tag, path.leaf);
         self.count(path, -1);
         if self.height == 0 {
             return;
         }
-        if len == 0 {
+        if len == 0 && !self.heir_is_absent(path) {
             self.free_leaf(path.leaf);
             self.drop_child(path, 0);
         } else if len < LEAF_BYTES_MIN {
@@ -444,30 +475,42 @@ impl Tree {
         }
     }
 
-    /// Joins the path's leaf with a neighbour of the same parent, if they fit.
+    /// Whether what would lie in the path's leaf lay, without it, in one that is on flash: who removes one member and
+    /// adds another has not asked for that one. Then the leaf stays, empty, until it is joined with its neighbour.
+    fn heir_is_absent(&self, path: &Path) -> bool {
+        let Leaf { prev, next, .. } = self.leaves[path.leaf as usize];
+        let heir = path.steps[..self.height].iter().find_map(|&(inner, at)| {
+            if at > 0 { Some(prev) } else { (self.inners[inner as usize].children().len() > 1).then_some(next) }
+        });
+        heir.is_some_and(|heir| self.leaves[heir as usize].part.is_absent())
+    }
+
+    /// Joins the path's leaf with a neighbour of the same parent, if they fit and can be joined now.
     fn join_leaf(&mut self, path: &Path) {
         let (inner, at) = path.steps[0];
-        let children = &self.inners[inner as usize].children[..];
-        let Some(left_at) = joinable(children, at as usize, |child| self.leaf(child.node).len(), LEAF_BYTES_JOINED)
-        else {
-            return;
+        let children = self.inners[inner as usize].children();
+        let size = |child: &Child| {
+            let leaf = &self.leaves[child.node as usize];
+            if leaf.part.is_absent() { LEAF_BYTES_JOINED + 1 } else { leaf.part.bytes().len() }
         };
+        let Some(left_at) = joinable(children, at as usize, size, LEAF_BYTES_JOINED) else { return };
         let (left, right) = (children[left_at].node, children[left_at + 1].node);
-        let (bytes, entries) = {
-            let leaf = &self.leaves[right as usize];
-            (leaf.bytes.clone(), leaf.entries)
-        };
+        if !self.can_move(self.leaf(right)) {
+            return;
+        }
+        let (bytes, entries) = (self.leaf(right).to_vec(), self.leaves[right as usize].entries);
         for (_, member) in run::iter(&bytes) {
             self.index.move_to(tag(member), right, left);
         }
         let leaf = &mut self.leaves[left as usize];
-        self.leaf_bytes -= leaf.bytes.capacity();
-        let end = leaf.bytes.len();
-        gap(&mut leaf.bytes, end, bytes.len()).copy_from_slice(&bytes);
-        self.leaf_bytes += leaf.bytes.capacity();
+        let joined = leaf.part.edit(self.index.shelf());
+        self.leaf_bytes -= joined.capacity();
+        let end = joined.len();
+        gap(joined, end, bytes.len()).copy_from_slice(&bytes);
+        self.leaf_bytes += joined.capacity();
         leaf.entries += entries;
         self.free_leaf(right);
-        self.inners[inner as usize].children[left_at].entries += entries;
+        self.inners[inner as usize].count(left_at, entries as i32);
         let mut path = *path;
         path.steps[0].1 = left_at as u32 + 1;
         self.drop_child(&path, 0);
@@ -476,8 +519,10 @@ impl Tree {
     /// Takes the path's child at `level` out of its inner, whose node is freed already, and tidies up above it.
     fn drop_child(&mut self, path: &Path, level: usize) {
         let (inner, at) = path.steps[level];
-        self.inners[inner as usize].children.remove(at as usize);
-        let left = self.inners[inner as usize].children.len();
+        let left = self.change(inner, |inner| {
+            inner.remove(at as usize);
+            inner.children().len()
+        });
         if level + 1 < self.height {
             if left == 0 {
                 self.free_inner(inner);
@@ -486,9 +531,9 @@ impl Tree {
                 self.join_inner(path, level + 1);
             }
         }
-        while self.height > 0 && self.inners[self.root as usize].children.len() == 1 {
+        while self.height > 0 && self.inners[self.root as usize].children().len() == 1 {
             let old = self.root;
-            self.root = self.inners[old as usize].children[0].node;
+            self.root = self.inners[old as usize].children()[0].node;
             self.free_inner(old);
             self.height -= 1;
         }
@@ -497,16 +542,14 @@ impl Tree {
     /// Joins the inner that is the path's child at `level` with a neighbour of the same parent, if they fit.
     fn join_inner(&mut self, path: &Path, level: usize) {
         let (parent, at) = path.steps[level];
-        let children = &self.inners[parent as usize].children[..];
-        let size = |child: &Child| self.inners[child.node as usize].children.len();
+        let children = self.inners[parent as usize].children();
+        let size = |child: &Child| self.inners[child.node as usize].children().len();
         let Some(left_at) = joinable(children, at as usize, size, CHILDREN_JOINED) else { return };
         let (left, right) = (children[left_at].node, children[left_at + 1]);
-        let mut moved = std::mem::take(&mut self.inners[right.node as usize].children);
-        // What was known of the inner is now known of its first child.
-        moved[0].least = right.least;
-        self.inners[left as usize].children.append(&mut moved);
-        self.inners_free.push(right.node);
-        self.inners[parent as usize].children[left_at].entries += right.entries;
+        let moved = self.free_inner(right.node);
+        let start = self.change(parent, |parent| parent.take_start(left_at + 1));
+        self.change(left, |left| left.append(moved, start));
+        self.inners[parent as usize].count(left_at, right.entries as i32);
         let mut path = *path;
         path.steps[level].1 = left_at as u32 + 1;
         self.drop_child(&path, level);
@@ -519,6 +562,170 @@ fn joinable(children: &[Child], at: usize, size: impl Fn(&Child) -> usize, most:
         children.get(left).zip(children.get(left + 1)).is_some_and(|(left, right)| size(left) + size(right) <= most)
     };
     [Some(at), at.checked_sub(1)].into_iter().flatten().find(|&left| fits(left))
+}
+
+/// What a command touches, for [`crate::Boxed::fill`] to bring before it runs.
+impl Tree {
+    /// Of a member: its score, its rank, and removing it.
+    pub fn want(&self, member: &[u8], out: &mut Absent) {
+        if self.index.shelf().is_none() {
+            return;
+        }
+        let tag = tag(member);
+        if !self.index.is_here(tag) {
+            return self.index.want(tag, out);
+        }
+        // Of several with its tag only the leaves tell which it is.
+        _ = self.index.find(tag, |leaf| {
+            self.want_leaf(leaf, out);
+            false
+        });
+    }
+
+    /// Of giving members scores, whether they are there or not.
+    pub fn want_put<'m>(&self, entries: impl Iterator<Item = (&'m [u8], f64)>, out: &mut Absent) {
+        if self.index.shelf().is_none() {
+            return;
+        }
+        let mut more = HashMap::<u32, usize>::new();
+        for (member, score) in entries {
+            self.want(member, out);
+            let leaf = self.descend(&Edge::Entry(score, member, Side::After)).leaf;
+            *more.entry(leaf).or_default() += run::size(score, member);
+        }
+        for (leaf, bytes) in more {
+            self.want_leaf(leaf, out);
+            let part = &self.leaves[leaf as usize].part;
+            // It will be halved.
+            if !part.is_absent() && part.bytes().len() + bytes > self.leaf_bytes_max() {
+                run::iter(part.bytes()).for_each(|(_, member)| self.index.want(tag(member), out));
+            }
+        }
+    }
+
+    /// Of an edge's rank.
+    pub fn want_rank(&self, edge: &Edge<'_>, out: &mut Absent) {
+        self.want_leaf(self.descend(edge).leaf, out);
+    }
+
+    /// Of the entries with these ranks, which are there.
+    pub fn want_range(&self, ranks: Range<usize>, out: &mut Absent) {
+        self.leaves_of(&ranks).for_each(|leaf| self.want_leaf(leaf, out));
+    }
+
+    /// Of removing the entries with these ranks, which are there.
+    pub fn want_remove_range(&self, ranks: Range<usize>, out: &mut Absent) {
+        if self.index.shelf().is_none() {
+            return;
+        }
+        for leaf in self.leaves_of(&ranks) {
+            let part = &self.leaves[leaf as usize].part;
+            match part.is_absent() {
+                true => self.want_leaf(leaf, out),
+                false => run::iter(part.bytes()).for_each(|(_, member)| self.index.want(tag(member), out)),
+            }
+        }
+    }
+
+    /// Of [`Tree::scan`].
+    pub fn want_scan(&self, cursor: u64, count: usize, out: &mut Absent) {
+        if self.index.shelf().is_none() {
+            return;
+        }
+        let before = out.len();
+        self.index.want_scan(cursor, count, out);
+        if out.len() == before {
+            self.index.scan(cursor, count, &mut |_, leaf| self.want_leaf(leaf, out));
+        }
+    }
+
+    fn want_leaf(&self, leaf: u32, out: &mut Absent) {
+        self.leaves[leaf as usize].part.want(leaf.into(), out);
+    }
+
+    /// The leaves of these ranks' entries.
+    fn leaves_of(&self, ranks: &Range<usize>) -> impl Iterator<Item = u32> {
+        let (first, before) = if ranks.is_empty() { (NONE, 0) } else { self.leaf_of_rank(ranks.start) };
+        let mut left = before + ranks.len();
+        std::iter::successors(Some(first).filter(|&leaf| leaf != NONE), |&leaf| self.next_leaf(leaf)).take_while(
+            move |&leaf| {
+                let is_needed = left > 0;
+                left = left.saturating_sub(self.leaves[leaf as usize].entries as usize);
+                is_needed
+            },
+        )
+    }
+}
+
+impl Parts for Tree {
+    fn shelf(&self) -> &ShelfOf {
+        self.index.shelf()
+    }
+
+    fn set_shelf(&mut self, shelf: Arc<dyn Shelf>) {
+        self.index.set_shelf(shelf);
+    }
+
+    fn part(&self, number: u64) -> Option<&Part> {
+        if Index::owns(number) {
+            return self.index.part(number);
+        }
+        self.leaves.get(number as usize).map(|leaf| &leaf.part)
+    }
+
+    fn part_mut(&mut self, number: u64) -> Option<&mut Part> {
+        if Index::owns(number) {
+            return self.index.part_mut(number);
+        }
+        self.leaves.get_mut(number as usize).map(|leaf| &mut leaf.part)
+    }
+
+    fn next_part(&self, from: u64) -> Option<u64> {
+        if from < self.leaves.len() as u64 { Some(from) } else { self.index.next_part(from) }
+    }
+
+    fn accepts(&self, number: u64, bytes: &[u8]) -> bool {
+        if Index::owns(number) {
+            return self.index.accepts(number, bytes, self.leaves.len());
+        }
+        let leaf = self.leaves.get(number as usize);
+        leaf.is_some_and(|leaf| run::check(bytes).is_ok() && run::len(bytes) == leaf.entries as usize)
+    }
+
+    fn grown(&mut self, number: u64, by: isize) {
+        if Index::owns(number) {
+            return self.index.grown(number, by);
+        }
+        self.leaf_bytes = self.leaf_bytes.wrapping_add_signed(by);
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        let shelf = self.index.shelf();
+        if shelf.is_some() {
+            self.leaves.iter().for_each(|leaf| leaf.part.forget_copy(shelf));
+        }
+    }
+}
+
+impl Clone for Tree {
+    /// All in memory, nothing on flash.
+    fn clone(&self) -> Tree {
+        let leaves = self.leaves.clone();
+        Tree {
+            leaf_bytes: leaves.iter().map(|leaf| leaf.part.capacity()).sum(),
+            leaves,
+            leaves_free: self.leaves_free.clone(),
+            inners: self.inners.clone(),
+            inners_free: self.inners_free.clone(),
+            index: self.index.clone(),
+            inner_bytes: self.inner_bytes,
+            root: self.root,
+            height: self.height,
+            len: self.len,
+        }
+    }
 }
 
 impl std::fmt::Debug for Tree {

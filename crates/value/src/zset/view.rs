@@ -1,6 +1,6 @@
 //! Owns the reading of a sorted set in either form. Never changes one.
 
-use super::edge::{Edge, Side};
+use super::edge::Edge;
 use super::run;
 use super::tree::Tree;
 
@@ -42,10 +42,7 @@ impl<'a> View<'a> {
     pub fn rank_of(self, member: &[u8]) -> Option<(usize, f64)> {
         match self {
             View::Run(bytes) => run::find(bytes, member).map(|place| (place.index, place.score)),
-            View::Tree(tree) => {
-                let score = tree.score(member)?;
-                Some((tree.rank(&Edge::Entry(score, member, Side::Before)), score))
-            }
+            View::Tree(tree) => tree.rank_of(member),
         }
     }
 
@@ -56,17 +53,13 @@ impl<'a> View<'a> {
 
     /// `count` entries from rank `start` on, which are there: upwards, or downwards when reversed.
     pub fn range(self, start: usize, count: usize, reverse: bool) -> Range<'a> {
-        let (tree, leaf, index) = match self {
-            View::Run(_) => (None, 0, start),
+        let (tree, leaf, index, bytes) = match self {
+            View::Run(bytes) => (None, 0, start, bytes),
             View::Tree(tree) if count > 0 => {
                 let (leaf, index) = tree.leaf_of_rank(start);
-                (Some(tree), leaf, index)
+                (Some(tree), leaf, index, tree.leaf(leaf))
             }
-            View::Tree(tree) => (Some(tree), 0, 0),
-        };
-        let bytes = match self {
-            View::Run(bytes) => bytes,
-            View::Tree(tree) => tree.leaf(leaf),
+            View::Tree(tree) => (Some(tree), 0, 0, &[][..]),
         };
         let mut range = Range { tree, leaf, bytes, at: 0, offsets: Vec::new(), reverse, left: count };
         if reverse && count > 0 {

@@ -14,10 +14,10 @@ impl Tree {
         }
         let mut prev = NONE;
         for (at, &leaf) in leaves.iter().enumerate() {
-            let Leaf { bytes: run, entries: count, prev: before, next } = &self.leaves[leaf as usize];
+            let Leaf { part, entries: count, prev: before, next } = &self.leaves[leaf as usize];
+            let run = part.bytes();
             assert_eq!((*before, *next), (prev, leaves.get(at + 1).copied().unwrap_or(NONE)));
             assert_eq!(run::len(run), *count as usize);
-            assert!(!run.is_empty() || self.len == 0);
             run::check(run).unwrap();
             if let (Some((score, member)), Some((first, name))) = (&last, run::iter(run).next()) {
                 assert!(Edge::Entry(first, name, Side::Before).is_after(*score, member), "leaves are in order");
@@ -26,17 +26,22 @@ impl Tree {
                 assert!(self.index.find(tag(member), |other| other == leaf).is_ok());
                 last = Some((score, member.to_vec()));
             }
-            (entries, bytes, prev) = (entries + count, bytes + run.capacity(), leaf);
+            (entries, bytes, prev) = (entries + count, bytes + part.capacity(), leaf);
         }
         assert_eq!((entries as usize, bytes), (self.len, self.leaf_bytes));
         self.index.check(self.len);
         assert_eq!(self.leaves.len(), leaves.len() + self.leaves_free.len());
+        assert_eq!(self.inner_bytes, self.inners.iter().map(Inner::mem_bytes).sum());
+    }
+
+    fn empty_leaves(&self) -> usize {
+        self.leaves.iter().filter(|leaf| leaf.entries == 0).count() - self.leaves_free.len()
     }
 
     fn check_inner(&self, inner: u32, level: usize, leaves: &mut Vec<u32>) -> u32 {
-        let children = &self.inners[inner as usize].children;
+        let inner = &self.inners[inner as usize];
+        let children = inner.children();
         assert!(!children.is_empty() && children.len() < CHILDREN_MAX);
-        assert!(self.inners[inner as usize].children.capacity() <= CHILDREN_MAX);
         for (at, child) in children.iter().enumerate() {
             let from = leaves.len();
             let entries = if level == 0 {
@@ -46,12 +51,10 @@ impl Tree {
                 self.check_inner(child.node, level - 1, leaves)
             };
             assert_eq!(entries, child.entries);
-            if at > 0 {
-                let first = run::iter(self.leaf(leaves[from])).next().unwrap().0;
-                let before = run::iter(self.leaf(leaves[from - 1])).last().unwrap().0;
-                assert!(before <= child.least, "{before} {}", child.least);
-                assert!(child.least <= first, "{} {first}", child.least);
-            }
+            let mut own = leaves[from..].iter().flat_map(|&leaf| run::iter(self.leaf(leaf)));
+            assert!(own.all(|(score, member)| inner.begins_behind(at, score, member) != Some(true)));
+            let mut before = leaves[..from].iter().rev().filter_map(|&leaf| run::iter(self.leaf(leaf)).last());
+            assert!(before.next().is_none_or(|(score, member)| inner.begins_behind(at, score, member) != Some(false)));
         }
         children.iter().map(|child| child.entries).sum()
     }
@@ -204,6 +207,7 @@ proptest! {
             }
         }
         tree.check();
+        prop_assert!(tree.empty_leaves() == 0 || tree.is_empty());
         let sorted = sorted(&model);
         prop_assert!(View::Tree(&tree).iter().eq(sorted.iter().map(|(score, member)| (*score, &member[..]))));
         let mut bytes = Vec::new();
@@ -246,4 +250,206 @@ fn members_twice_in_an_encoding_are_corrupt() {
     let names: BTreeSet<&[u8]> = [&b"a"[..], b"b"].into();
     let tree = Tree::decode(b"\x02\x01\x01a\x02\x01b").unwrap();
     assert_eq!(View::Tree(&tree).iter().map(|(_, member)| member).collect::<BTreeSet<_>>(), names);
+}
+
+// --- parts on flash ---
+
+use crate::Boxed;
+use crate::part::testing::Flash;
+
+fn zset(value: &mut Boxed) -> &mut Tree {
+    let Boxed::ZSet(tree) = value else { unreachable!() };
+    tree
+}
+
+fn seen(value: &Boxed) -> &Tree {
+    let Boxed::ZSet(tree) = value else { unreachable!() };
+    tree
+}
+
+/// On flash but for its skeleton.
+fn sent(members: usize, score: impl Fn(usize) -> f64) -> (Boxed, Arc<Flash>) {
+    let mut tree = Tree::new();
+    (0..members).for_each(|n| _ = tree.insert(&name(n), score(n)));
+    let (mut value, flash) = (Boxed::ZSet(tree), Arc::new(Flash::default()));
+    flash.send(&mut value);
+    (value, flash)
+}
+
+#[test]
+fn the_skeleton_is_small() {
+    for score in [0.0, 1.5] {
+        let (mut value, flash) = sent(30_000, |n| n as f64 * score);
+        let left = value.mem_bytes();
+        flash.bring(&mut value, |value, out| value.absent(out));
+        assert!(left < value.mem_bytes() / 3, "{left} of {}", value.mem_bytes());
+        seen(&value).check();
+        drop(value);
+        assert_eq!(flash.len(), 0);
+    }
+}
+
+#[test]
+fn an_operation_brings_few_parts() {
+    for tie in [false, true] {
+        let score = |n: usize| if tie { 3.0 } else { (n * 7919 % 30_000) as f64 };
+        let (mut value, flash) = sent(30_000, score);
+        assert_eq!(flash.bring(&mut value, |value, out| seen(value).want(b"member:77", out)), 2);
+        assert_eq!(seen(&value).score(b"member:77"), Some(score(77)));
+        assert!(seen(&value).rank_of(b"member:77").is_some());
+        // No such member: nothing but the index says so.
+        assert!(flash.bring(&mut value, |value, out| seen(value).want(b"member:x", out)) <= 1);
+        assert_eq!(seen(&value).score(b"member:x"), None);
+        assert!(flash.bring(&mut value, |value, out| seen(value).want_range(12_345..12_355, out)) <= 3);
+        assert_eq!(View::Tree(seen(&value)).range(12_345, 10, false).count(), 10);
+        assert_eq!(View::Tree(seen(&value)).range(12_354, 10, true).count(), 10);
+        let edge = Edge::Entry(3.0, b"member:20500", Side::Before);
+        assert!(flash.bring(&mut value, |value, out| seen(value).want_rank(&edge, out)) <= 1);
+        seen(&value).rank(&edge);
+        // Its leaf, and what the index says of those that go.
+        assert!(flash.bring(&mut value, |value, out| seen(value).want_remove_range(29_999..30_000, out)) <= 50);
+        zset(&mut value).remove_range(29_999..30_000);
+        let mut visited = 0;
+        assert!(flash.bring(&mut value, |value, out| seen(value).want_scan(1 << 20, 10, out)) <= 80);
+        seen(&value).scan(1 << 20, 10, &mut |_, _| visited += 1);
+        assert!(visited >= 10);
+        flash.bring(&mut value, |value, out| value.absent(out));
+        seen(&value).check();
+    }
+}
+
+#[test]
+fn a_thousand_members_come_to_one_cold_leaf() {
+    let (mut value, flash) = sent(2000, |n| n as f64);
+    let new: Vec<Vec<u8>> = (0..1000).map(|n| format!("new:{n}").into_bytes()).collect();
+    let entries = || new.iter().map(|member| (&member[..], 700.5));
+    flash.bring(&mut value, |value, out| seen(value).want_put(entries(), out));
+    entries().for_each(|(member, score)| assert!(zset(&mut value).insert(member, score)));
+    flash.bring(&mut value, |value, out| value.absent(out));
+    seen(&value).check();
+    let longest = seen(&value).leaves.iter().map(|leaf| leaf.part.bytes().len()).max().unwrap();
+    assert!(longest <= PART_BYTES_MAX, "{longest}");
+}
+
+#[test]
+fn a_queue_leaves_no_empty_leaves_behind() {
+    let (mut value, flash) = sent(3000, |n| n as f64);
+    for round in 0..3500 {
+        let tree = zset(&mut value);
+        let len = tree.len();
+        if len > 0 {
+            flash.bring(&mut value, |value, out| seen(value).want_remove_range(0..1, out));
+            zset(&mut value).remove_range(0..1);
+            assert_eq!(seen(&value).len(), len - 1);
+        }
+        if round % 10 == 0 {
+            flash.send(&mut value);
+        }
+        let tree = seen(&value);
+        assert!(tree.empty_leaves() <= 2, "round {round}");
+    }
+    assert_eq!(flash.len(), 0);
+}
+
+#[test]
+fn parts_of_another_shape_are_corrupt() {
+    let (mut value, _flash) = sent(1000, |n| n as f64);
+    let mut absent = Absent::new();
+    value.absent(&mut absent);
+    for part in [absent[0], *absent.last().unwrap()] {
+        for bytes in [&b""[..], b"\x01\x01a", b"\0\0\0\0\xff\xff\xff\xff", b"junk"] {
+            assert_eq!(value.fill(part.number, part.place, bytes), Err(Corrupt));
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn behaves_as_a_sorted_list_while_its_parts_come_and_go(
+        ops in proptest::collection::vec((0..10u8, 0..400usize, 0..40i32), 0..600),
+        spread in 1..4i32,
+    ) {
+        let (mut tree, mut model) = (Tree::new(), BTreeMap::<Vec<u8>, f64>::new());
+        for n in 0..300 {
+            let score = f64::from(n % (spread * spread * spread));
+            tree.insert(&name(n as usize), score);
+            model.insert(name(n as usize), score);
+        }
+        let (mut value, flash) = (Boxed::ZSet(tree), Arc::new(Flash::default()));
+        for (op, n, score) in ops {
+            let (member, score) = (name(n), f64::from(score) / 2.0);
+            match op {
+                0 => flash.send(&mut value),
+                1 | 2 => {
+                    flash.bring(&mut value, |value, out| seen(value).want(&member, out));
+                    prop_assert_eq!(zset(&mut value).remove(&member), model.remove(&member));
+                }
+                3..6 => {
+                    // Two at a time, as a command does that has read all before it writes.
+                    let entries = [(&member[..], score), (&name(n / 2)[..], score + 1.0)];
+                    flash.bring(&mut value, |value, out| seen(value).want_put(entries.into_iter(), out));
+                    for (member, score) in entries {
+                        let is_new = model.insert(member.to_vec(), score).is_none();
+                        if is_new {
+                            prop_assert!(zset(&mut value).insert(member, score));
+                        } else {
+                            zset(&mut value).set_score(member, score);
+                        }
+                    }
+                }
+                6 if !model.is_empty() => {
+                    let start = n % model.len();
+                    let ranks = start..(start + 1 + n / 9).min(model.len());
+                    flash.bring(&mut value, |value, out| seen(value).want_remove_range(ranks.clone(), out));
+                    let gone = sorted(&model)[ranks.clone()].to_vec();
+                    zset(&mut value).remove_range(ranks);
+                    gone.iter().for_each(|(_, member)| _ = model.remove(member));
+                }
+                7 if !model.is_empty() => {
+                    let sorted = sorted(&model);
+                    let start = n % model.len();
+                    let ranks = start..(start + n / 5).min(model.len());
+                    flash.bring(&mut value, |value, out| seen(value).want_range(ranks.clone(), out));
+                    let found: Vec<_> = View::Tree(seen(&value)).range(start, ranks.len(), false).collect();
+                    let back: Vec<_> = if ranks.is_empty() {
+                        Vec::new()
+                    } else {
+                        View::Tree(seen(&value)).range(ranks.end - 1, ranks.len(), true).collect()
+                    };
+                    let wanted = sorted[ranks].iter().map(|(score, member)| (*score, &member[..]));
+                    prop_assert!(back.into_iter().rev().eq(wanted.clone()));
+                    prop_assert!(found.into_iter().eq(wanted));
+                }
+                8 => {
+                    let cursor = (n as u64) << 23;
+                    flash.bring(&mut value, |value, out| seen(value).want_scan(cursor, n / 20, out));
+                    seen(&value).scan(cursor, n / 20, &mut |member, score| assert_eq!(model.get(member), Some(&score)));
+                }
+                _ => {
+                    let sorted = sorted(&model);
+                    for side in [Side::Before, Side::After] {
+                        for edge in [Edge::Score(score, side), Edge::Entry(score, &member, side)] {
+                            flash.bring(&mut value, |value, out| seen(value).want_rank(&edge, out));
+                            let rank = sorted.partition_point(|(score, member)| edge.is_after(*score, member));
+                            prop_assert_eq!(seen(&value).rank(&edge), rank);
+                        }
+                    }
+                    flash.bring(&mut value, |value, out| seen(value).want(&member, out));
+                    let rank = sorted.iter().position(|(_, other)| *other == member);
+                    prop_assert_eq!(seen(&value).rank_of(&member), rank.map(|rank| (rank, sorted[rank].0)));
+                }
+            }
+            prop_assert_eq!(seen(&value).len(), model.len());
+        }
+        flash.bring(&mut value, |value: &Boxed, out: &mut Absent| value.absent(out));
+        seen(&value).check();
+        let copy = value.clone();
+        seen(&copy).check();
+        prop_assert!(copy.shelf_id().is_none());
+        let sorted = sorted(&model);
+        prop_assert!(View::Tree(seen(&value)).iter().eq(sorted.iter().map(|(score, member)| (*score, &member[..]))));
+        drop(value);
+        prop_assert_eq!(flash.len(), 0);
+        prop_assert!(View::Tree(seen(&copy)).iter().eq(sorted.iter().map(|(score, member)| (*score, &member[..]))));
+    }
 }
