@@ -16,17 +16,21 @@ trap 'rm -f "$log" "$broken"' EXIT
 
 scripts/test-deps.sh || exit 1
 
-# step NAME COMMAND ...: counts as one test.
+# step NAME COMMAND ...: counts as one test. What it says of a failure is said again at the end, which is what people read.
 step() {
     local name="$1" code=0
     shift
     echo
     echo "==> $name"
-    "$@" || code=$?
+    "$@" 2>&1 | tee "$log" || code=$?
     case "$code" in
         0) passed=$((passed + 1)) ;;
         3) ignored=$((ignored + 1)); echo "skipped: $name" ;;
-        *) failed=$((failed + 1)); failures+=("$name (exit code $code)") ;;
+        *)
+            failed=$((failed + 1)); failures+=("$name (exit code $code)")
+            echo "==> $name" >>"$broken"
+            grep -aE 'FAIL|panicked|not prepared|^(error|warning|Diff in)' -A 3 "$log" | tail -n 40 >>"$broken"
+            ;;
     esac
 }
 
@@ -47,7 +51,7 @@ cargo_tests() {
         [ "$f" -gt 0 ] || failed=$((failed + 1))
         failures+=("cargo test")
         # Which tests, and why: the end of a long output is what people read.
-        grep -aE '^(test .*FAILED|thread .* panicked at|error(\[|:))' -A 2 "$log" | tail -n 60 >"$broken"
+        grep -aE '^(test .*FAILED|thread .* panicked at|error(\[|:))' -A 2 "$log" | tail -n 60 >>"$broken"
     fi
 }
 

@@ -8,6 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -52,7 +53,15 @@ pub fn tool(name: &str) -> Command {
 }
 
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    // Each once: a port that was asked for and given back may be given to another test before its node listens. Below those
+    // that the system gives to clients.
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let port = 10_000 + (std::process::id() * 97 + NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
+        if TcpListener::bind(("127.0.0.1", port as u16)).is_ok() {
+            return port as u16;
+        }
+    }
 }
 
 pub fn resident_bytes(pid: u32) -> u64 {

@@ -62,6 +62,17 @@ fn every_way_a_command_can_take_leaves_its_values_on_flash() {
             ("HGETALL g", "1) \"a\"\n2) \"6\"\n3) \"b\"\n4) \"2\""),
         ],
     );
+    // What expires is noticed, and told.
+    let mut listener = node.connect();
+    assert_eq!(client.run("CONFIG SET notify-keyspace-events Exh"), "OK");
+    listener.run("PSUBSCRIBE __keyevent@0__:*");
+    client.run("SET brief 1 PX 30");
+    assert!(listener.read().ends_with("\"__keyevent@0__:expired\"\n4) \"brief\""));
+    client.run("HSET parts f v");
+    client.run("HPEXPIRE parts 30 FIELDS 1 f");
+    let names: Vec<String> = (0..3).map(|_| listener.read()).collect();
+    assert!(names[2].ends_with("\"__keyevent@0__:hexpired\"\n4) \"parts\""), "{names:?}");
+    assert_eq!(client.run("EXISTS brief parts"), "(integer) 0");
     // Another connection, most likely at the other worker, reads what this one wrote.
     let mut other = node.connect();
     for number in 0..200 {

@@ -2,11 +2,13 @@
 //! worker waits until it is there. Never waits under a lock.
 //!
 //! What was touched is noted by stripes: nothing else in a stripe is in RAM, so a sweep over it finds what the command has
-//! read and written, also what it did not name.
+//! read and written, also what it did not name. The sweep for keys that have expired looks at values in RAM: keys that will
+//! soon are remembered, and looked at in time.
 
 use crate::counters::Counter;
 use crate::hand::{Verdict, Victim, Writer, sweep_parts};
 use crate::hash::STRIPES;
+use crate::keyspace::Resume;
 use crate::lane::Lane;
 use crate::object::Object;
 use crate::segment::Stream;
@@ -18,6 +20,16 @@ use std::time::Duration;
 /// How long, in steps, a worker waits for another one's collection to free a segment.
 const ROOM_STEP: Duration = Duration::from_micros(100);
 const ROOM_STEPS_MAX: u32 = 5_000;
+/// Keys that expire later are not remembered: they are noticed when they are asked for.
+const SOON_MS: u64 = 60_000;
+
+/// A key of which something expires.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Due {
+    at_ms: u64,
+    uid: u32,
+    name: Box<[u8]>,
+}
 
 impl Store {
     /// From the end of the command under way on, nothing stays in RAM; or all is as usual again. Only where there is
@@ -78,6 +90,7 @@ impl Lane {
                 for entry in entries.iter_mut().filter(|entry| entry.word.is_hot()) {
                     let word = entry.word;
                     let object = Object::from_address(word.address());
+                    self.remember(uid, object);
                     if let Some(value) =
                         object.boxed_mut().filter(|value| word.is_dirty() && store.moves_in_parts(value))
                     {
@@ -125,6 +138,37 @@ impl Lane {
             }
         }
         true
+    }
+
+    fn remember(&mut self, uid: u32, object: Object) {
+        let parts = object.boxed().and_then(|value| value.next_deadline());
+        if let Some(at_ms) = object.expiry().into_iter().chain(parts).min()
+            && at_ms < self.now_ms + SOON_MS
+        {
+            self.due.insert(Due { at_ms, uid, name: object.key().into() });
+        }
+    }
+
+    /// Looks at the keys whose time has come: what has expired goes, and is told of.
+    pub(crate) fn expire_due(&mut self) {
+        if !self.store.expire_cycle.load(Relaxed) {
+            return;
+        }
+        let (store, now_ms) = (self.store.clone(), self.now_ms);
+        let mut resume = Resume::default();
+        while let Some(due) = self.due.pop_first() {
+            if due.at_ms > now_ms {
+                self.due.insert(due);
+                break;
+            }
+            // Its database may have become another one's meanwhile: then another key is looked at, which does no harm.
+            if let Some(db) = (0..store.databases()).find(|&db| store.uid(db) == due.uid) {
+                let key = store.hasher.key(&due.name);
+                store.lock(&[key], db, now_ms, false, &mut resume).notice(&key);
+                resume.clear();
+            }
+        }
+        self.chill(now_ms, &mut resume.touched);
     }
 
     /// Waits for an operation to complete, which may make room for another. False: flash is full.

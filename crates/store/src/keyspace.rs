@@ -542,6 +542,13 @@ impl<'s> Keyspace<'s> {
         }
     }
 
+    /// Removes the key, or parts of its value, if it is their time. What is cold is read at once.
+    pub(crate) fn notice(mut self, key: &Key<'_>) {
+        self.at_once = true;
+        // What cannot be read stays; the log says so.
+        let _ = self.look(key);
+    }
+
     /// Whether the key exists and what it is. Reads flash only for a cold key with an expiry.
     pub fn peek(&mut self, key: &Key<'_>) -> Result<Option<Peek>, Cold> {
         let database = self.database(key);

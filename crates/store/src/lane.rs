@@ -3,6 +3,7 @@
 //! Never knows sessions: whoever waits holds a [`Ticket`].
 
 use crate::arena::{Cells, SLAB_BYTES};
+use crate::chill::Due;
 use crate::collect::Collect;
 use crate::counters::Counter;
 use crate::fill::{Filling, Items};
@@ -19,7 +20,7 @@ use crate::tier::Admission;
 use crate::word::Word;
 use hdrhistogram::Histogram;
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
@@ -135,6 +136,8 @@ pub struct Lane {
     expire: Hand,
     expire_due_ms: u64,
     expire_ttl: TtlSample,
+    /// Keys that will expire soon, in the all-cold mode.
+    pub(crate) due: BTreeSet<Due>,
     measure_due_ms: u64,
     expired_segments_due_ms: u64,
     pub(crate) collect: Option<Collect>,
@@ -181,6 +184,7 @@ impl Lane {
             expire: Hand::default(),
             expire_due_ms: 0,
             expire_ttl: TtlSample::default(),
+            due: BTreeSet::new(),
             measure_due_ms: 0,
             expired_segments_due_ms: 0,
             collect: None,
@@ -469,6 +473,9 @@ impl Lane {
         if now_ms >= self.measure_due_ms {
             self.measure_due_ms = now_ms + MEASURE_EVERY_MS;
             self.measure();
+        }
+        if !self.due.is_empty() {
+            self.expire_due();
         }
         let mut more = self.expire_slice();
         more |= self.evacuate_slice();

@@ -150,3 +150,25 @@ fn what_flash_cannot_take_stays() {
         assert!(node.get(&format!("key:{number}")).as_ref() == Some(&large));
     }
 }
+
+#[test]
+fn what_expires_on_flash_is_noticed() {
+    let mut node = Node::new(8 << 20);
+    node.store.set_all_cold(true);
+    for number in 0..100u64 {
+        node.run(&[&format!("key:{number}")], |ks, keys| {
+            ks.set_string(&keys[0], b"value", Some(NOW_MS + 1 + 10 * (number / 2)));
+            Ok(())
+        });
+    }
+    // One of two changes its mind.
+    for number in (0..100).step_by(2) {
+        assert!(node.run(&[&format!("key:{number}")], |ks, keys| ks.set_expiry(&keys[0], None)));
+    }
+    for (at_ms, left) in [(NOW_MS + 5, 99), (NOW_MS + 105, 89), (NOW_MS + 1000, 50), (NOW_MS + 100_000, 50)] {
+        for lane in &mut node.lanes {
+            lane.maintain(at_ms);
+        }
+        assert_eq!((node.store.len(0), node.store.hot(0)), (left, 0), "at {at_ms}");
+    }
+}

@@ -1,6 +1,7 @@
 """Strings, keys, hashes, lists, sets, bitmaps, HyperLogLogs."""
 
 import datetime
+import os
 import time
 
 from redis.exceptions import DataError, NoScriptError, ResponseError
@@ -419,7 +420,8 @@ def dump_restore(t):
         same(raw.dump("copy"), payload)
         fails(ResponseError, "Target key name already exists", raw.restore, "copy", 0, payload)
         same(raw.restore("copy", 50_000, payload, replace=True, idletime=7), b"OK")
-        within(r.object("idletime", "copy"), 7, 8)
+        if os.environ["REDIS_FORM"] != "cold":
+            within(r.object("idletime", "copy"), 7, 8)
         within(r.ttl("copy"), 49, 50)
         raw.restore("copy", int(time.time() * 1000) + 30_000, payload, replace=True, absttl=True, frequency=9)
         within(r.ttl("copy"), 28, 30)

@@ -13,6 +13,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// How a test process learns that it is to be a node: its directives, one word a line.
@@ -178,7 +179,15 @@ fn drain(pipe: Option<Pipe>) {
 }
 
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    // Each once: a port that was asked for and given back may be given to another test before its node listens. Below those
+    // that the system gives to clients.
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let port = 10_000 + (std::process::id() * 97 + NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
+        if TcpListener::bind(("127.0.0.1", port as u16)).is_ok() {
+            return port as u16;
+        }
+    }
 }
 
 /// A connection that sends bytes as they are and reads replies one by one.
