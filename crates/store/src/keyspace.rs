@@ -158,6 +158,9 @@ pub struct Inspect {
 /// what one part says may name the next.
 pub type Want<'w> = &'w dyn Fn(&Boxed, &mut Absent);
 
+/// More parts than this are brought in several goes: a read on its way takes some 300 bytes.
+const PARTS_AT_ONCE: usize = 16_384;
+
 /// The skeleton is enough: for the length, or to take the value to another key.
 pub const NOTHING: Want<'static> = &|_, _| {};
 
@@ -467,7 +470,7 @@ impl<'s> Keyspace<'s> {
                 self.stopped = true;
                 let id = value.shelf_id().expect("its caller looked");
                 let of = |part| ColdRead::of_part(self.store, key.hash, self.uid, value.kind(), id, part);
-                self.resume.cold.extend(absent.into_iter().map(of));
+                self.resume.cold.extend(absent.into_iter().take(PARTS_AT_ONCE).map(of));
                 return Err(Cold);
             }
             for part in absent {
