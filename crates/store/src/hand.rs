@@ -27,14 +27,14 @@ pub(crate) struct Hand {
     part: u64,
     /// Stripes entered since something last left RAM.
     pub fruitless: usize,
-    /// Leaves whose victims go alone, because most of what lay near the last one was in use.
+    /// Leaves whose victims go alone, because what lay near the last one was in use.
     alone: u32,
 }
 
 /// Parts of one value that are looked at before others have their turn.
 const PARTS_MAX: usize = 256;
 
-/// After neighbours of which most were in use, so many leaves' victims go alone.
+/// After neighbours of which three quarters were in use, so many leaves' victims go alone.
 const LEAVES_ALONE: u32 = 31;
 
 /// A dirty value that is to be written.
@@ -241,7 +241,7 @@ impl Hand {
             self.fruitless = 0;
             store.counters.add(Counter::DemotionsClean, chilled as u64);
         }
-        if used > gone {
+        if used > 3 * gone {
             self.alone = LEAVES_ALONE;
         }
         slice

@@ -20,7 +20,7 @@ use crate::tier::Admission;
 use crate::word::Word;
 use hdrhistogram::Histogram;
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
@@ -105,6 +105,13 @@ pub(crate) enum Flight {
 
 pub(crate) struct ReadWaiter(Waiter);
 
+struct QueuedRead {
+    token: usize,
+    path: u16,
+    offset: u64,
+    pages: usize,
+}
+
 /// When the worker should call [`Lane::maintain`] again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Maintain {
@@ -122,6 +129,8 @@ pub struct Lane {
     /// Token of the read of each page that is on its way.
     reading: HashMap<u32, usize>,
     done: Vec<Done>,
+    /// Reads that wait for their turn at the device. They have no buffer yet: thousands of clients may wait at once.
+    queued: VecDeque<QueuedRead>,
     page_bufs: Vec<PageBuf>,
     pub(crate) scratch: Scratch,
     pub(crate) fill: [Filling; 2],
@@ -147,6 +156,8 @@ pub struct Lane {
 }
 
 const PAGE_BUFS_MAX: usize = 64;
+/// Operations that a lane gives to its driver at once: more would wait in the device's queue, each with a buffer.
+const IN_FLIGHT_MAX: usize = 256;
 /// Operations a lane has written and not yet seen completed; bounds the RAM of objects on their way.
 pub(crate) const WRITES_IN_FLIGHT_MAX: usize = 6;
 /// Slabs one slice moves objects out of.
@@ -173,6 +184,7 @@ impl Lane {
             free_tokens: Vec::new(),
             reading: HashMap::new(),
             done: Vec::new(),
+            queued: VecDeque::new(),
             page_bufs: Vec::new(),
             scratch: Scratch::new(),
             fill: [Filling::new(codec), Filling::new(codec)],
@@ -212,10 +224,6 @@ impl Lane {
             self.store.counters.add(Counter::MergedReads, 1);
             return ticket;
         }
-        let buf = match self.page_bufs.pop() {
-            Some(buf) if pages == 1 => buf,
-            _ => PageBuf::new(pages),
-        };
         let (path, offset) = self.store.segments.location(place.page);
         let token = self.token(Flight::Read { page: place.page, waiters: vec![waiter] });
         if pages == 1 {
@@ -223,15 +231,23 @@ impl Lane {
         }
         self.store.counters.add(Counter::FlashReads, 1);
         self.store.counters.add(Counter::FlashReadBytes, (pages * PAGE_BYTES) as u64);
-        self.push(Op { token: token as u64, path, offset, kind: OpKind::Read(buf) });
+        self.queued.push_back(QueuedRead { token, path, offset, pages });
         ticket
     }
 
-    /// Starts what was queued.
+    /// Starts what was queued, as much as the device takes at once.
     pub fn submit(&mut self) {
-        if let Some(driver) = &mut self.driver {
-            driver.submit();
+        let Some(driver) = &mut self.driver else { return };
+        while driver.in_flight() < IN_FLIGHT_MAX
+            && let Some(read) = self.queued.pop_front()
+        {
+            let buf = match self.page_bufs.pop() {
+                Some(buf) if read.pages == 1 => buf,
+                _ => PageBuf::new(read.pages),
+            };
+            driver.push(Op { token: read.token as u64, path: read.path, offset: read.offset, kind: OpKind::Read(buf) });
         }
+        driver.submit();
     }
 
     /// Whether the read is over. A name that was read goes into `resume`.
@@ -302,9 +318,9 @@ impl Lane {
         self.driver.as_ref().and_then(|driver| driver.wake_fd())
     }
 
-    /// Operations in flight.
+    /// Operations in flight or queued.
     pub fn in_flight(&self) -> usize {
-        self.driver.as_ref().map_or(0, |driver| driver.in_flight())
+        self.driver.as_ref().map_or(0, |driver| driver.in_flight()) + self.queued.len()
     }
 
     /// Takes in what has completed: values go to RAM, tickets wake, written objects become cold. Returns how many
