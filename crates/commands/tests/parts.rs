@@ -1,5 +1,6 @@
-//! Random commands on lists and streams whose chunks go to flash and come back, and the same where everything stays in
-//! RAM: every reply must be the same. `FLINTKV_SEED` replays a run, `FLINTKV_COMMANDS` makes it longer.
+//! Random commands on lists, sorted sets and streams whose chunks go to flash and come back, and the same where
+//! everything stays in RAM: every reply must be the same. `FLINTKV_SEED` replays a run, `FLINTKV_COMMANDS` makes it
+//! longer.
 
 mod harness;
 
@@ -60,6 +61,67 @@ const LISTS: &[&str] = &[
     "TYPE l",
 ];
 
+const SORTED_SETS: &[&str] = &[
+    "ZADD z q m q m q m q m q m q m q m q m",
+    "ZADD z q m q m q m q m q m q m q m q m",
+    "ZADD z q m q m q m q m q m q m q m q m",
+    "ZADD z GT CH q m q m q m",
+    "ZADD z LT q m q m q m",
+    "ZADD z NX q m q m q m",
+    "ZADD z XX CH q m q m q m",
+    "ZADD z XX INCR q m",
+    "ZINCRBY z q m",
+    "ZINCRBY z q m",
+    "ZREM z m m",
+    "ZCARD z",
+    "ZSCORE z m",
+    "ZMSCORE z m m",
+    "ZRANK z m",
+    "ZREVRANK z m",
+    "ZCOUNT z q q",
+    "ZRANGE z i i WITHSCORES",
+    "ZRANGE z i i REV",
+    "ZRANGE z q q BYSCORE LIMIT n n WITHSCORES",
+    "ZRANGE z q q BYSCORE REV LIMIT n n",
+    "ZRANGEBYSCORE z q (q",
+    "ZREVRANGEBYSCORE z +inf (q LIMIT 0 n",
+    "ZRANGESTORE z z i i",
+    "ZREMRANGEBYRANK z n n",
+    "ZREMRANGEBYRANK z -7 -n",
+    "ZREMRANGEBYSCORE z q q",
+    "ZPOPMIN z n",
+    "ZPOPMAX z n",
+    "ZMPOP 2 z z MIN COUNT n",
+    "BZPOPMAX z z 0.001",
+    "BZMPOP 0.001 2 z z MIN COUNT n",
+    "ZRANDMEMBER z 10000",
+    "ZSCAN z 0 COUNT 10000",
+    "ZUNIONSTORE z 2 z y AGGREGATE MAX",
+    "ZINTERCARD 2 z y",
+    "COPY z z REPLACE",
+    "RENAME z z",
+    "ZADD y 0 m 0 m 0 m 0 m 0 m 0 m 0 m 0 m",
+    "ZADD y 0 m 0 m 0 m 0 m 0 m 0 m 0 m 0 m",
+    "ZREM y m m",
+    "ZRANK y m",
+    "ZLEXCOUNT y [m (m",
+    "ZRANGEBYLEX y [m + LIMIT n n",
+    "ZREVRANGEBYLEX y (m - LIMIT n n",
+    "ZRANGE y (m [m BYLEX",
+    "ZREMRANGEBYLEX y (m [m",
+    "GEOADD g o a m o a m o a m o a m",
+    "GEOADD g o a m o a m o a m o a m",
+    "GEOADD g XX CH o a m o a m",
+    "GEOPOS g m m",
+    "GEODIST g m m",
+    "GEOSEARCH g FROMLONLAT o a BYRADIUS 100 km ASC WITHDIST",
+    "GEOSEARCH g FROMMEMBER m BYBOX 200 100 km COUNT n",
+    "GEOSEARCHSTORE g g FROMMEMBER m BYRADIUS 1000 km",
+    "GEORADIUSBYMEMBER g m 100 km DESC",
+    "GEORADIUS g o a 100 km COUNT n ANY STORE z",
+    "ZREM g m m",
+];
+
 fn word(kind: &str, random: &mut Random) -> String {
     match kind {
         "l" => random.of(&["l1", "l2", "l3", "l4"]).into(),
@@ -71,6 +133,17 @@ fn word(kind: &str, random: &mut Random) -> String {
         "i" => (random.below(50) as i64 - 25).to_string(),
         "n" => random.below(7).to_string(),
         "e" => random.of(&["LEFT", "RIGHT"]).into(),
+        "z" => random.of(&["z1", "z2", "z3"]).into(),
+        "y" => random.of(&["y1", "y2"]).into(),
+        "g" => random.of(&["g1", "g2"]).into(),
+        "m" | "[m" | "(m" => {
+            let (n, mark) = (random.below(400), &kind[..kind.len() - 1]);
+            // Some take a leaf for a few of them.
+            if n % 5 == 0 { format!("{mark}{}:{n}", "m".repeat(150)) } else { format!("{mark}member:{n}") }
+        }
+        "q" | "(q" => format!("{}{}", &kind[..kind.len() - 1], random.below(60) as f64 / 2.0),
+        "-n" => format!("-{}", 1 + random.below(7)),
+        "o" | "a" => format!("{}", random.below(4000) as f64 / 1000.0),
         literal => literal.into(),
     }
 }
@@ -124,6 +197,12 @@ fn lists_in_parts_answer_as_those_in_ram() {
     assert!(waited.len() >= 18, "{waited:?}");
 }
 
+#[test]
+fn sorted_sets_in_parts_answer_as_those_in_ram() {
+    let waited = compare(SORTED_SETS, 10_000);
+    assert!(waited.len() >= 30, "{waited:?}");
+}
+
 /// Parts that a command reads of a value of which all are on flash.
 fn reads(here: &mut Harness, line: &str) -> u64 {
     (0..5).for_each(|_| here.squeeze());
@@ -152,6 +231,52 @@ fn a_long_list_is_read_by_its_chunks() {
         ("LTRIM l 300 1500", 2),
         ("LPOS l x", 10),
         ("DEL l", 0),
+    ] {
+        let read = reads(&mut here, line);
+        assert!(read <= at_most && (read > 0) == (at_most > 0), "{line} has read {read} parts");
+    }
+}
+
+#[test]
+fn a_large_sorted_set_is_read_by_its_parts() {
+    let mut here = Harness::in_parts(1);
+    for n in 0..5000 {
+        // Many have the same score.
+        here.run(&format!("ZADD z {} member:{n:05}", n % 10));
+        here.run(&format!("GEOADD g {} {} place:{n:05}", (n % 71) as f64 / 10.0, (n / 71) as f64 / 10.0));
+    }
+    for (line, at_most) in [
+        ("ZCARD z", 0),
+        ("TYPE z", 0),
+        ("RENAME z y", 0),
+        ("RENAME y z", 0),
+        ("ZSCORE z member:00077", 2),
+        ("ZMSCORE z member:00077 member:00088", 4),
+        ("ZSCORE z nosuch", 1),
+        ("ZRANK z member:00077", 2),
+        ("ZREVRANK z member:00077", 2),
+        ("ZADD z 3 member:00077", 3),
+        ("ZADD z NX 3 member:00077", 2),
+        ("ZINCRBY z 1.5 member:00078", 3),
+        ("ZREM z member:00079", 2),
+        ("ZCOUNT z 2 3", 2),
+        ("ZLEXCOUNT z - +", 2),
+        ("ZRANGE z 2500 2510", 2),
+        ("ZRANGE z 3 +inf BYSCORE LIMIT 10 10", 4),
+        ("ZRANGE z +inf 3 BYSCORE REV LIMIT 0 10", 4),
+        ("ZPOPMIN z", 70),
+        ("ZMPOP 1 z MAX", 70),
+        ("BZPOPMAX z 0", 70),
+        ("ZREMRANGEBYRANK z 100 102", 140),
+        ("ZRANDMEMBER z", 1),
+        ("ZRANDMEMBER z 5", 5),
+        ("ZRANDMEMBER z -5", 5),
+        ("ZSCAN z 0 COUNT 5", 130),
+        ("GEOPOS g place:00001", 2),
+        ("GEODIST g place:00001 place:00002", 4),
+        ("GEOSEARCH g FROMMEMBER place:00100 BYRADIUS 1 km", 12),
+        ("GEORADIUS_RO g 1 1 1 km", 10),
+        ("DEL z g", 0),
     ] {
         let read = reads(&mut here, line);
         assert!(read <= at_most && (read > 0) == (at_most > 0), "{line} has read {read} parts");
