@@ -25,8 +25,6 @@ pub(crate) struct Hand {
     high: u64,
     /// Of the value at `high`, when that moves in parts: the part to go on from.
     part: u64,
-    /// Stripes entered since something last left RAM.
-    pub fruitless: usize,
     /// Leaves whose victims go alone, because what lay near the last one was in use.
     alone: u32,
 }
@@ -108,7 +106,7 @@ impl Hand {
                 object.account(&store.arena);
                 slice.freed += swept.freed;
                 if swept.written || swept.freed > 0 {
-                    self.fruitless = 0;
+                    store.tier.progress();
                 }
                 slice.stopped = swept.stopped;
                 if let Some(next) = swept.next {
@@ -156,7 +154,7 @@ impl Hand {
             let hash = store.hasher.hash(object.key());
             debug_assert_eq!(hash.slot / 16, slot / 16);
             match writer.value(Victim { hash, uid: self.uid, object, has_expiry: word.has_expiry() }) {
-                Verdict::Taken => self.fruitless = 0,
+                Verdict::Taken => store.tier.progress(),
                 Verdict::Keep => entry.word = word.with_frequency(crate::word::FREQUENCY_MAX),
                 Verdict::Stop => {
                     slice.stopped = true;
@@ -181,7 +179,7 @@ impl Hand {
             }
         }
         if slice.freed > 0 {
-            self.fruitless = 0;
+            store.tier.progress();
         }
         if !slice.stopped && !unfinished {
             match next {
@@ -238,7 +236,7 @@ impl Hand {
         }
         let gone = chilled + written;
         if gone > 0 {
-            self.fruitless = 0;
+            store.tier.progress();
             store.counters.add(Counter::DemotionsClean, chilled as u64);
         }
         if used > 3 * gone {
@@ -319,7 +317,6 @@ impl Hand {
     fn next_stripe(&mut self, store: &Store) {
         self.stripe = store.tier.next_stripe.fetch_add(1, Relaxed) as usize % STRIPES;
         (self.uid, self.high) = (0, 0);
-        self.fruitless += 1;
     }
 }
 

@@ -556,7 +556,7 @@ impl Lane {
         let excess = store.tier.excess(&store.arena);
         if excess == 0 {
             // A sweep that looks for no victims says nothing about whether there are any.
-            self.hand.fruitless = 0;
+            store.tier.progress();
             self.flush_fresh_if_idle();
             return false;
         }
@@ -589,15 +589,15 @@ impl Lane {
         if freed == 0 && store.tier.writing.load(Relaxed) <= before {
             self.vain_ms = self.now_ms;
         }
-        if hand.fruitless > crate::hash::STRIPES {
+        if store.tier.fruitless() > crate::hash::STRIPES {
             // A whole round found nothing more to add to it.
             self.finish_unit(Stream::Fresh);
         }
         // Five rounds take every frequency to zero: what is left then cannot leave RAM.
-        let barren = hand.fruitless > 5 * crate::hash::STRIPES && store.tier.writing.load(Relaxed) == 0;
+        let barren = store.tier.fruitless() > 5 * crate::hash::STRIPES && store.tier.writing.load(Relaxed) == 0;
         if barren {
             store.tier.stuck.store(true, Relaxed);
-        } else if hand.fruitless == 0 && !store.has_flash() {
+        } else if store.tier.fruitless() == 0 && !store.has_flash() {
             store.tier.stuck.store(false, Relaxed);
         }
         !barren

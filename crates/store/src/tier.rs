@@ -45,8 +45,10 @@ pub(crate) struct Tier {
     pub crowded: AtomicBool,
     /// Collections under way.
     pub collecting: AtomicU32,
-    /// The stripe that the next worker to need victims begins with.
+    /// The stripe that the next worker to need victims begins with: workers share one round.
     pub next_stripe: AtomicU32,
+    /// Where that stood when something last left RAM, by whichever worker.
+    fruitful: AtomicU32,
 }
 
 impl Tier {
@@ -65,7 +67,18 @@ impl Tier {
             crowded: AtomicBool::new(false),
             collecting: AtomicU32::new(0),
             next_stripe: AtomicU32::new(0),
+            fruitful: AtomicU32::new(0),
         }
+    }
+
+    /// Something has left RAM, or nothing need.
+    pub fn progress(&self) {
+        self.fruitful.store(self.next_stripe.load(Relaxed), Relaxed);
+    }
+
+    /// Stripes that were looked through since something last left RAM.
+    pub fn fruitless(&self) -> usize {
+        self.next_stripe.load(Relaxed).wrapping_sub(self.fruitful.load(Relaxed)) as usize
     }
 
     pub fn ram_limit(&self) -> u64 {
