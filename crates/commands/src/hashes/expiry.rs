@@ -275,6 +275,7 @@ fn expire(cx: &mut Cx<'_>, unit_ms: i64, relative: bool, command: &'static str) 
         is_empty = table.is_empty();
     }
     cx.ks.event(Class::HASH, if is_past { "hdel" } else { "hexpire" }, key);
+    cx.ks.note_deadlines(key);
     if is_empty {
         cx.ks.remove(key)?;
         cx.ks.event(Class::GENERIC, "del", key);
