@@ -17,5 +17,12 @@ if ! cargo fuzz --version >/dev/null 2>&1; then
 fi
 for target in $(cargo +nightly fuzz list); do
     echo "fuzz target $target, $seconds s"
-    cargo +nightly fuzz run "$target" -- -max_total_time="$seconds" -rss_limit_mb=2048
+    # What is found is kept in the first folder; the other is what to begin with.
+    folders=("fuzz/corpus/$target")
+    [ ! -d "fuzz/seeds/$target" ] || folders+=("fuzz/seeds/$target")
+    options=(-max_total_time="$seconds" -rss_limit_mb=2048 -timeout=20)
+    # What Lua holds is not seen from outside: to the sanitizer it looks lost.
+    [ "$target" != lua ] || options+=(-detect_leaks=0 -dict=fuzz/seeds/lua.dict)
+    mkdir -p "${folders[0]}"
+    cargo +nightly fuzz run "$target" "${folders[@]}" -- "${options[@]}"
 done

@@ -3,7 +3,7 @@
 use crate::bitmaps::{BAD_OFFSET, checked_offset, string_mut};
 use crate::cx::{Cx, Run, SYNTAX, Stop};
 use crate::number::{int, int_or_error};
-use crate::row::{self, Acl, Flag, Group, Row, Use, is};
+use crate::row::{self, Acl, Effect, Flag, Group, Row, is};
 use crate::strings::string;
 use smallvec::SmallVec;
 use store::Class;
@@ -15,14 +15,14 @@ pub const ROWS: &[Row] = &[
         name: "bitfield",
         access: row::Access::Rule(|args| {
             let changes = |word: &[u8]| word.eq_ignore_ascii_case(b"set") || word.eq_ignore_ascii_case(b"incrby");
-            if args.from(2).any(changes) { Use::BOTH } else { Use::READ }
+            if args.from(2).any(changes) { Effect::CHANGE } else { Effect::READ }
         }),
         flags: &[Flag::Write, Flag::Denyoom],
         acl: &[Acl::Write, Acl::Bitmap, Acl::Slow],
         since: "3.2.0",
         summary: "Reads, sets and increments integers of 1 to 64 bits at any place in a string.",
-        syntax: "key [GET encoding offset | [OVERFLOW WRAP | SAT | FAIL] SET encoding offset value | \
-                 INCRBY encoding offset increment ...]",
+        syntax: "key [<GET encoding offset | [OVERFLOW <WRAP | SAT | FAIL>] <SET encoding offset value | \
+                 INCRBY encoding offset increment>> ...]",
         examples: &[
             is("BITFIELD k INCRBY i5 100 1 GET u4 0", "1) (integer) 1\n2) (integer) 0"),
             is("BITFIELD k SET u8 #1 200 GET u8 8", "1) (integer) 0\n2) (integer) 200"),

@@ -14,6 +14,7 @@ pub(crate) const BASE: Row = Row {
     arity: 0,
     keys: Keys::NONE,
     access: Access::ByFlags,
+    tips: &[],
     channels: Channels::None,
     flags: &[],
     acl: &[Acl::Fast, Acl::Connection],
@@ -99,6 +100,7 @@ pub const ROWS: &[Row] = &[
         name: "ping",
         arity: -1,
         flags: &[Flag::Fast],
+        tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
         summary: "Returns the server's liveliness response.",
         syntax: "[message]",
         examples: &[is("PING", "PONG"), is("PING 'hello world'", "\"hello world\"")],
@@ -205,6 +207,7 @@ const CLIENT_ROWS: &[Row] = &[
         arity: 2,
         flags: CLIENT,
         acl: SLOW,
+        tips: &["nondeterministic_output"],
         since: "6.2.0",
         summary: "Returns information about the connection.",
         examples: &[starts("CLIENT INFO", "\"id=")],
@@ -223,8 +226,8 @@ const CLIENT_ROWS: &[Row] = &[
         since: "2.4.0",
         complexity: "O(N) where N is the number of client connections",
         summary: "Terminates open connections.",
-        syntax: "<ip:port | <[ID client-id] | [TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] | [USER username] | \
-                 [ADDR ip:port] | [LADDR ip:port] | [SKIPME <YES | NO>] | [MAXAGE maxage] ...>>",
+        syntax: "<ip:port | <ID client-id | TYPE <NORMAL | MASTER | REPLICA | PUBSUB> | USER username | ADDR ip:port | \
+                 LADDR ip:port | SKIPME <YES | NO> | MAXAGE maxage> ...>",
         examples: &[
             is("CLIENT KILL 1.1.1.1:1", "(error) ERR No such client"),
             is("CLIENT KILL ADDR 1.1.1.1:1", "(integer) 0"),
@@ -240,6 +243,7 @@ const CLIENT_ROWS: &[Row] = &[
         arity: -2,
         flags: CLIENT_ADMIN,
         acl: SLOW_ADMIN,
+        tips: &["nondeterministic_output"],
         since: "2.4.0",
         complexity: "O(N) where N is the number of client connections",
         summary: "Lists open connections.",

@@ -4,7 +4,7 @@ use crate::cx::{Cx, Run, SYNTAX, Stop};
 use crate::hashes::{self, PackedLimits};
 use crate::lists::{self, End, elements};
 use crate::number::int_or_error;
-use crate::row::{Acl, Flag, Group, Row, Values, is, only_here, starts};
+use crate::row::{Access, Acl, Effect, Flag, Group, Row, Values, is, only_here, starts};
 use crate::sets::form::{self as set_form, Set};
 use crate::zsets::form as zset_form;
 use store::{Class, Key, Kind, Value};
@@ -19,6 +19,7 @@ pub const ROWS: &[Row] = &[
         arity: 2,
         flags: &[Flag::Readonly],
         acl: &[Acl::Keyspace, Acl::Read, Acl::Slow],
+        tips: &["nondeterministic_output"],
         since: "2.6.0",
         complexity: "O(N) where N is the size of the value.",
         summary: "Gives a value as RESTORE takes it, of this server or of Redis 7.2 and newer.",
@@ -35,6 +36,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "restore",
         arity: -4,
+        access: Access::All(Effect::OVERWRITE),
         flags: &[Flag::Write, Flag::Denyoom],
         acl: &[Acl::Keyspace, Acl::Write, Acl::Slow, Acl::Dangerous],
         values: Values::Untouched,
@@ -60,6 +62,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "restore-asking",
         arity: -4,
+        access: Access::All(Effect::OVERWRITE),
         flags: &[Flag::Write, Flag::Denyoom, Flag::Asking],
         acl: &[Acl::Keyspace, Acl::Write, Acl::Slow, Acl::Dangerous],
         values: Values::Untouched,

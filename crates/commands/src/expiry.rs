@@ -2,7 +2,7 @@
 
 use crate::cx::{Args, Cx, Run, Stop, invalid_expire};
 use crate::number::int_or_error;
-use crate::row::{Access, Acl, Flag, Row, Use, Values, is, starts};
+use crate::row::{Access, Acl, Effect, Flag, Row, Values, is, starts};
 use crate::strings::Unit;
 use store::Class;
 
@@ -20,7 +20,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "expire",
         arity: -3,
-        access: Access::All(Use::WRITE),
+        access: Access::All(Effect::UPDATE),
         since: "1.0.0",
         summary: "Lets a key expire after a number of seconds, at once if that is not positive.",
         syntax: "key seconds [NX | XX | GT | LT]",
@@ -40,7 +40,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "expireat",
         arity: -3,
-        access: Access::All(Use::WRITE),
+        access: Access::All(Effect::UPDATE),
         since: "1.2.0",
         summary: "Lets a key expire at a time, in seconds since 1970; at once if that is past.",
         syntax: "key unix-time-seconds [NX | XX | GT | LT]",
@@ -72,7 +72,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "persist",
         arity: 2,
-        access: Access::All(Use::WRITE),
+        access: Access::All(Effect::UPDATE),
         since: "2.2.0",
         summary: "Takes a key's expiry away.",
         examples: &[
@@ -88,7 +88,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "pexpire",
         arity: -3,
-        access: Access::All(Use::WRITE),
+        access: Access::All(Effect::UPDATE),
         since: "2.6.0",
         summary: "Lets a key expire after a number of milliseconds, at once if that is not positive.",
         syntax: "key milliseconds [NX | XX | GT | LT]",
@@ -104,7 +104,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "pexpireat",
         arity: -3,
-        access: Access::All(Use::WRITE),
+        access: Access::All(Effect::UPDATE),
         since: "2.6.0",
         summary: "Lets a key expire at a time, in milliseconds since 1970; at once if that is past.",
         syntax: "key unix-time-milliseconds [NX | XX | GT | LT]",
@@ -134,6 +134,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "pttl",
         arity: 2,
+        tips: &["nondeterministic_output"],
         since: "2.6.0",
         summary: "Gives the milliseconds a key has left; -1 if it does not expire, -2 if there is no key.",
         examples: &[
@@ -150,6 +151,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "ttl",
         arity: 2,
+        tips: &["nondeterministic_output"],
         since: "1.0.0",
         summary: "Gives the seconds a key has left; -1 if it does not expire, -2 if there is no key.",
         examples: &[

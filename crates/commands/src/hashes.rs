@@ -8,7 +8,7 @@ use crate::counters::{NOT_FINITE, OVERFLOW};
 use crate::cx::{Cx, NOT_FLOAT, OUT_OF_RANGE, REPLY_BYTES_MAX, Run, SYNTAX, Settings, Stop, WRONG_TYPE, wrong_arity};
 use crate::number::{self, Digits, int_or_error};
 use crate::random::{self, Draws, SAMPLE_MAX, Selection};
-use crate::row::{Access, Acl, Flag, Group, Row, Use, is, only_here};
+use crate::row::{Access, Acl, Effect, Flag, Group, Row, is, only_here};
 use crate::scan::{INVALID_CURSOR, SCAN_COUNT, ScanOf, ScanOptions};
 use resp::LongDouble;
 use resp::reply::{Out, Proto};
@@ -31,7 +31,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "hdel",
         arity: -3,
-        access: Access::All(Use::WRITE),
+        access: Access::All(Effect::DELETE),
         flags: &[Flag::Write, Flag::Fast],
         acl: ACL_WRITE_FAST,
         complexity: "O(N) where N is the number of fields to remove.",
@@ -51,7 +51,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "hexists",
         arity: 3,
-        access: Access::All(Use::NONE),
+        access: Access::All(Effect::LOOK),
         flags: READ_FAST,
         acl: ACL_READ_FAST,
         summary: "Tells whether a hash has a field.",
@@ -91,6 +91,7 @@ pub const ROWS: &[Row] = &[
         arity: 2,
         flags: READ,
         acl: ACL_READ,
+        tips: &["nondeterministic_output_order"],
         complexity: "O(N) where N is the number of fields.",
         summary: "Gives all fields of a hash with their values.",
         examples: &[
@@ -141,6 +142,7 @@ pub const ROWS: &[Row] = &[
         arity: 2,
         flags: READ,
         acl: ACL_READ,
+        tips: &["nondeterministic_output_order"],
         complexity: "O(N) where N is the number of fields.",
         summary: "Gives the names of all fields of a hash.",
         examples: &[
@@ -156,7 +158,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "hlen",
         arity: 2,
-        access: Access::All(Use::NONE),
+        access: Access::All(Effect::LOOK),
         flags: READ_FAST,
         acl: ACL_READ_FAST,
         summary: "Gives the number of fields of a hash.",
@@ -194,7 +196,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "hmset",
         arity: -4,
-        access: Access::All(Use::WRITE),
+        access: Access::All(Effect::UPDATE),
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         complexity: "O(N) where N is the number of fields to set.",
@@ -218,6 +220,7 @@ pub const ROWS: &[Row] = &[
         arity: -2,
         flags: READ,
         acl: ACL_READ,
+        tips: &["nondeterministic_output"],
         since: "6.2.0",
         complexity: "O(N) where N is the number of fields given.",
         summary: "Gives random fields of a hash: distinct ones for a positive count, any for a negative one.",
@@ -239,6 +242,7 @@ pub const ROWS: &[Row] = &[
         arity: -3,
         flags: READ,
         acl: ACL_READ,
+        tips: &["nondeterministic_output"],
         since: "2.8.0",
         complexity: "O(1) for a call, O(N) for all of a hash of N fields.",
         summary: "Walks the fields of a hash, some at each call.",
@@ -258,7 +262,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "hset",
         arity: -4,
-        access: Access::All(Use::WRITE),
+        access: Access::All(Effect::UPDATE),
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         complexity: "O(N) where N is the number of fields to set.",
@@ -282,7 +286,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "hsetnx",
         arity: 4,
-        access: Access::All(Use::WRITE),
+        access: Access::All(Effect::INSERT),
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         summary: "Sets a field if the hash does not have it.",
@@ -299,7 +303,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "hstrlen",
         arity: 3,
-        access: Access::All(Use::NONE),
+        access: Access::All(Effect::LOOK),
         flags: READ_FAST,
         acl: ACL_READ_FAST,
         since: "3.2.0",
@@ -324,6 +328,7 @@ pub const ROWS: &[Row] = &[
         arity: 2,
         flags: READ,
         acl: ACL_READ,
+        tips: &["nondeterministic_output_order"],
         complexity: "O(N) where N is the number of fields.",
         summary: "Gives the values of all fields of a hash.",
         examples: &[

@@ -1,7 +1,7 @@
 //! Owns the commands on HyperLogLogs, which are strings of a certain form. The form is `value::hll`'s.
 
 use crate::cx::{Cx, Run, Stop};
-use crate::row::{Access, Acl, Flag, Group, Keys, Row, Use, Values, is, starts};
+use crate::row::{Access, Acl, Effect, Flag, Group, Keys, Row, Values, is, starts};
 use crate::strings::{mark_raw, string};
 use store::{Class, Cold, Value};
 use value::hll::{self, Encoding, Union};
@@ -13,7 +13,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "pfadd",
         arity: -2,
-        access: Access::All(Use::WRITE),
+        access: Access::All(Effect::INSERT),
         flags: &[Flag::Write, Flag::Denyoom, Flag::Fast],
         acl: &[Acl::Write, Acl::HyperLogLog, Acl::Fast],
         complexity: "O(1) for each element.",
@@ -34,6 +34,7 @@ pub const ROWS: &[Row] = &[
         name: "pfcount",
         arity: -2,
         keys: Keys::ALL,
+        access: Access::All(Effect::CACHE),
         flags: &[Flag::Readonly],
         acl: &[Acl::Read, Acl::HyperLogLog, Acl::Slow],
         complexity: "O(1) for one key, as its last estimate is kept; O(N) for N keys, each of which is read whole.",
@@ -54,7 +55,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "pfdebug",
         arity: 3,
-        access: Access::All(Use::READ),
+        access: Access::All(Effect::CACHE),
         keys: Keys::Range { first: 2, last: 2, step: 1 },
         flags: &[Flag::Write, Flag::Denyoom, Flag::Admin],
         acl: &[Acl::Write, Acl::HyperLogLog, Acl::Admin, Acl::Slow, Acl::Dangerous],
@@ -78,7 +79,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "pfmerge",
         arity: -2,
-        access: Access::First(Use::BOTH, Use::READ),
+        access: Access::First(Effect::MERGE, Effect::READ),
         keys: Keys::ALL,
         flags: &[Flag::Write, Flag::Denyoom],
         acl: &[Acl::Write, Acl::HyperLogLog, Acl::Slow],

@@ -3,7 +3,7 @@
 
 use crate::cx::{Cx, NO_SUCH_KEY, NOT_INTEGER, Run, SYNTAX, Stop};
 use crate::number::int;
-use crate::row::{Access, Acl, Flag, Keys, Row, Use, Values, is};
+use crate::row::{Access, Acl, Effect, Flag, Keys, Row, Values, is};
 use crate::strings::mark_raw;
 use store::{Class, Cold, Key, Kind, NOTHING, Value};
 use value::Boxed;
@@ -20,7 +20,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "copy",
         arity: -3,
-        access: Access::First(Use::READ, Use::WRITE),
+        access: Access::First(Effect::READ, Effect::OVERWRITE),
         keys: FROM_TO,
         flags: &[Flag::Write, Flag::Denyoom],
         acl: ACL_WRITE,
@@ -44,10 +44,11 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "del",
         arity: -2,
-        access: Access::All(Use::WRITE),
+        access: Access::All(Effect::REMOVE),
         keys: Keys::ALL,
         flags: &[Flag::Write],
         acl: ACL_WRITE,
+        tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
         complexity: "O(N) where N is the number of keys; a large value is freed in the background.",
         summary: "Deletes keys and tells how many there were.",
         syntax: "key [key ...]",
@@ -63,10 +64,11 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "exists",
         arity: -2,
-        access: Access::All(Use::NONE),
+        access: Access::All(Effect::LOOK),
         keys: Keys::ALL,
         flags: READ_FAST,
         acl: ACL_READ_FAST,
+        tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
         complexity: "O(N) where N is the number of keys.",
         summary: "Tells how many of the keys exist; one that is named twice counts twice.",
         syntax: "key [key ...]",
@@ -101,7 +103,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "rename",
         arity: 3,
-        access: Access::First(Use::BOTH, Use::WRITE),
+        access: Access::First(Effect::TAKE, Effect::OVERWRITE),
         keys: FROM_TO,
         flags: &[Flag::Write],
         acl: ACL_WRITE,
@@ -125,7 +127,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "renamenx",
         arity: 3,
-        access: Access::First(Use::BOTH, Use::WRITE),
+        access: Access::First(Effect::TAKE, Effect::CREATE),
         keys: FROM_TO,
         flags: &[Flag::Write, Flag::Fast],
         acl: ACL_WRITE_FAST,
@@ -149,10 +151,11 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "touch",
         arity: -2,
-        access: Access::All(Use::NONE),
+        access: Access::All(Effect::LOOK),
         keys: Keys::ALL,
         flags: READ_FAST,
         acl: ACL_READ_FAST,
+        tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
         since: "3.2.1",
         complexity: "O(N) where N is the number of keys.",
         summary: "Counts keys as used just now, and tells how many exist.",
@@ -168,7 +171,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "type",
         arity: 2,
-        access: Access::All(Use::NONE),
+        access: Access::All(Effect::LOOK),
         flags: READ_FAST,
         acl: ACL_READ_FAST,
         summary: "Names the type of the value at a key.",
@@ -191,10 +194,11 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "unlink",
         arity: -2,
-        access: Access::All(Use::WRITE),
+        access: Access::All(Effect::REMOVE),
         keys: Keys::ALL,
         flags: &[Flag::Write, Flag::Fast],
         acl: ACL_WRITE_FAST,
+        tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
         since: "4.0.0",
         complexity: "O(1) for each key; a large value is freed in the background.",
         summary: "Deletes keys as DEL does, which frees large values in the background as well.",

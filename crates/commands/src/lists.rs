@@ -6,7 +6,7 @@ mod moves;
 
 use crate::cx::{Cx, NO_SUCH_KEY, Run, SYNTAX, Stop, WRONG_TYPE};
 use crate::number::{int, int_or_error};
-use crate::row::{Access, Acl, Flag, Group, Row, Use, is};
+use crate::row::{Access, Acl, Effect, Flag, Group, Row, is};
 use resp::reply::Out;
 use store::{Class, Key, Keyspace, Kind, NOTHING, Value, ValueMut};
 use value::list::{Limit, List, packed, run};
@@ -50,7 +50,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "linsert",
         arity: 5,
-        access: Access::All(Use::WRITE),
+        access: Access::All(Effect::INSERT),
         flags: GROW,
         acl: ACL_WRITE,
         since: "2.2.0",
@@ -71,7 +71,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "llen",
         arity: 2,
-        access: Access::All(Use::NONE),
+        access: Access::All(Effect::LOOK),
         flags: &[Flag::Readonly, Flag::Fast],
         acl: &[Acl::Read, Acl::List, Acl::Fast],
         summary: "Gives the number of elements of a list.",
@@ -92,6 +92,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "lpop",
         arity: -2,
+        access: Access::All(Effect::TAKE),
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         complexity: "O(N) where N is the number of elements taken.",
@@ -130,7 +131,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "lpush",
         arity: -3,
-        access: Access::All(Use::WRITE),
+        access: Access::All(Effect::INSERT),
         flags: GROW_FAST,
         acl: ACL_WRITE_FAST,
         complexity: "O(N) where N is the number of elements added.",
@@ -149,7 +150,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "lpushx",
         arity: -3,
-        access: Access::All(Use::WRITE),
+        access: Access::All(Effect::INSERT),
         flags: GROW_FAST,
         acl: ACL_WRITE_FAST,
         since: "2.2.0",
@@ -186,7 +187,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "lrem",
         arity: 4,
-        access: Access::All(Use::WRITE),
+        access: Access::All(Effect::DELETE),
         flags: WRITE,
         acl: ACL_WRITE,
         complexity: "O(N) where N is the length of the list.",
@@ -205,7 +206,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "lset",
         arity: 4,
-        access: Access::All(Use::WRITE),
+        access: Access::All(Effect::UPDATE),
         flags: GROW,
         acl: ACL_WRITE,
         complexity: "O(N) where N is the distance to the nearer end, most of it passed over by the thousand.",
@@ -224,7 +225,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "ltrim",
         arity: 4,
-        access: Access::All(Use::WRITE),
+        access: Access::All(Effect::DELETE),
         flags: WRITE,
         acl: ACL_WRITE,
         complexity: "O(N) where N is the number of elements removed.",
@@ -244,6 +245,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "rpop",
         arity: -2,
+        access: Access::All(Effect::TAKE),
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         complexity: "O(N) where N is the number of elements taken.",
@@ -262,7 +264,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "rpush",
         arity: -3,
-        access: Access::All(Use::WRITE),
+        access: Access::All(Effect::INSERT),
         flags: GROW_FAST,
         acl: ACL_WRITE_FAST,
         complexity: "O(N) where N is the number of elements added.",
@@ -281,7 +283,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "rpushx",
         arity: -3,
-        access: Access::All(Use::WRITE),
+        access: Access::All(Effect::INSERT),
         flags: GROW_FAST,
         acl: ACL_WRITE_FAST,
         since: "2.2.0",

@@ -3,7 +3,7 @@
 use crate::connection::{help, unknown_subcommand};
 use crate::cx::{Cx, Run, Stop};
 use crate::number::int;
-use crate::row::{Access, Acl, Flag, Keys, Row, Use, Values, is, starts};
+use crate::row::{Access, Acl, Effect, Flag, Keys, Row, Values, is, starts};
 use store::{Inspect, Kind, Value};
 
 const SUBCOMMAND: Row = Row {
@@ -37,7 +37,8 @@ pub const ROWS: &[Row] = &[Row {
 const SUBCOMMANDS: &[Row] = &[
     Row {
         name: "encoding",
-        access: Access::All(Use::NONE),
+        access: Access::All(Effect::LOOK),
+        tips: &["nondeterministic_output"],
         summary: "Names the form in which a value is held.",
         examples: &[
             is("SET k 12345", "OK"),
@@ -56,7 +57,8 @@ const SUBCOMMANDS: &[Row] = &[
     },
     Row {
         name: "freq",
-        access: Access::All(Use::NONE),
+        access: Access::All(Effect::LOOK),
+        tips: &["nondeterministic_output"],
         since: "4.0.0",
         summary: "Gives how often a key is used, on a logarithmic scale, under an LFU maxmemory-policy.",
         examples: &[
@@ -89,7 +91,8 @@ const SUBCOMMANDS: &[Row] = &[
     },
     Row {
         name: "idletime",
-        access: Access::All(Use::NONE),
+        access: Access::All(Effect::LOOK),
+        tips: &["nondeterministic_output"],
         summary: "Gives the seconds since a key was last used, unless the maxmemory-policy is LFU.",
         examples: &[
             is("SET k v", "OK"),
@@ -102,7 +105,8 @@ const SUBCOMMANDS: &[Row] = &[
     },
     Row {
         name: "refcount",
-        access: Access::All(Use::NONE),
+        access: Access::All(Effect::LOOK),
+        tips: &["nondeterministic_output"],
         summary: "Gives the number of references to a value: always 1, as values are not shared.",
         examples: &[
             is("SET k v", "OK"),

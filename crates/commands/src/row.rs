@@ -16,6 +16,8 @@ pub struct Row {
     pub channels: Channels,
     pub flags: &'static [Flag],
     pub acl: &'static [Acl],
+    /// For clients and proxies that spread commands over servers, in Redis's words.
+    pub tips: &'static [&'static str],
     pub values: Values,
     pub group: Group,
     pub since: &'static str,
@@ -39,6 +41,7 @@ impl Row {
         channels: Channels::None,
         flags: &[],
         acl: &[],
+        tips: &[],
         values: Values::Read,
         group: Group::Generic,
         since: "",
@@ -72,11 +75,32 @@ pub enum Keys {
         at: i16,
     },
     /// Found by the command's own rule; appends the positions.
-    Rule(fn(&Args<'_>, &mut Vec<usize>)),
+    Rule(fn(&Args<'_>, &mut Vec<usize>), &'static [Place]),
     /// As `Rule`; usually it is this argument alone.
-    UsuallyAt(i16, fn(&Args<'_>, &mut Vec<usize>)),
+    UsuallyAt(i16, fn(&Args<'_>, &mut Vec<usize>), &'static [Place]),
     /// The first argument, and more that are found by the command's own rule (ZUNIONSTORE's sources).
-    FirstAnd(fn(&Args<'_>, &mut Vec<usize>)),
+    FirstAnd(fn(&Args<'_>, &mut Vec<usize>), &'static [Place]),
+}
+
+/// Where a rule finds keys, as COMMAND INFO tells it to clients that look for them without the server.
+#[derive(Clone, Copy)]
+pub enum Place {
+    /// Argument `at` holds the number of keys that follow it.
+    Counted { at: i16 },
+    /// Behind a word that stands at `from` or later (negative: counted from the end, and not everywhere it may stand).
+    Behind { word: &'static str, from: i16, how_many: HowMany },
+    /// It cannot be told without the command's whole syntax.
+    Anywhere,
+    /// No argument names them: what a value holds does. They are read.
+    Unnamed,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum HowMany {
+    One,
+    All,
+    /// The first half of what follows.
+    Half,
 }
 
 impl Keys {
@@ -109,8 +133,8 @@ impl Keys {
                     at.extend(position + 1..position + 1 + count as usize);
                 }
             }
-            Keys::Rule(rule) | Keys::UsuallyAt(_, rule) => rule(args, at),
-            Keys::FirstAnd(rule) => {
+            Keys::Rule(rule, _) | Keys::UsuallyAt(_, rule, _) => rule(args, at),
+            Keys::FirstAnd(rule, _) => {
                 Keys::ONE.positions(args, at);
                 rule(args, at);
             }
@@ -143,25 +167,53 @@ impl Use {
     }
 }
 
-/// The use a command makes of its keys. As in Redis, a value that is overwritten or added to without a look at it is
-/// written, not read.
+/// What a command does to the value of a key, in the words of Redis's key specifications: RO and RW read and change it,
+/// OW writes it anew, RM removes the key; `access` gives something of it to the client, the others say how it changes.
+/// What only changes it, without a look, needs no right to read.
+#[derive(Clone, Copy)]
+pub struct Effect {
+    pub words: &'static [&'static str],
+    pub needs: Use,
+}
+
+impl Effect {
+    /// At whether it is there, what it is, how large.
+    pub const LOOK: Effect = Effect { words: &["RO"], needs: Use::NONE };
+    pub const READ: Effect = Effect { words: &["RO", "access"], needs: Use::READ };
+    /// Reads, and may write down what it has found out.
+    pub const CACHE: Effect = Effect { words: &["RW", "access"], needs: Use::READ };
+    pub const UPDATE: Effect = Effect { words: &["RW", "update"], needs: Use::WRITE };
+    pub const INSERT: Effect = Effect { words: &["RW", "insert"], needs: Use::WRITE };
+    pub const DELETE: Effect = Effect { words: &["RW", "delete"], needs: Use::WRITE };
+    /// Reads and updates.
+    pub const CHANGE: Effect = Effect { words: &["RW", "access", "update"], needs: Use::BOTH };
+    /// Reads and inserts.
+    pub const MERGE: Effect = Effect { words: &["RW", "access", "insert"], needs: Use::BOTH };
+    /// Reads and deletes.
+    pub const TAKE: Effect = Effect { words: &["RW", "access", "delete"], needs: Use::BOTH };
+    pub const OVERWRITE: Effect = Effect { words: &["OW", "update"], needs: Use::WRITE };
+    pub const CREATE: Effect = Effect { words: &["OW", "insert"], needs: Use::WRITE };
+    pub const REMOVE: Effect = Effect { words: &["RM", "delete"], needs: Use::WRITE };
+}
+
+/// What a command does to the values of its keys.
 #[derive(Clone, Copy)]
 pub enum Access {
-    /// A reader reads; a writer reads and writes.
+    /// A reader reads; a writer reads and updates.
     ByFlags,
-    All(Use),
-    /// Of the first of the keys, and of the others.
-    First(Use, Use),
-    Rule(fn(&Args<'_>) -> Use),
+    All(Effect),
+    /// To the first of the keys, and to the others.
+    First(Effect, Effect),
+    Rule(fn(&Args<'_>) -> Effect),
 }
 
 impl Row {
-    /// The use of the `nth` of its keys.
-    pub fn access(&self, nth: usize, args: &Args<'_>) -> Use {
+    /// What it does to the `nth` of its keys.
+    pub fn effect(&self, nth: usize, args: &Args<'_>) -> Effect {
         match self.access {
-            Access::ByFlags if self.flags.contains(&Flag::Write) => Use::BOTH,
-            Access::ByFlags => Use::READ,
-            Access::All(access) => access,
+            Access::ByFlags if self.flags.contains(&Flag::Write) => Effect::CHANGE,
+            Access::ByFlags => Effect::READ,
+            Access::All(effect) => effect,
             Access::First(first, others) => {
                 if nth == 0 {
                     first
@@ -171,6 +223,11 @@ impl Row {
             }
             Access::Rule(rule) => rule(args),
         }
+    }
+
+    /// The use of the `nth` of its keys.
+    pub fn access(&self, nth: usize, args: &Args<'_>) -> Use {
+        self.effect(nth, args).needs
     }
 }
 

@@ -4,7 +4,7 @@
 use crate::connection::{help, nothing, unknown_subcommand};
 use crate::cx::{Cx, Run, Stop};
 use crate::host::RestorePolicy;
-use crate::row::{Access, Acl, Flag, Group, Keys, Row, Use, Values, is, starts};
+use crate::row::{Access, Acl, Effect, Flag, Group, Keys, Row, Values, is, starts};
 
 const FLAGS: &[Flag] = &[Flag::Noscript, Flag::Stale, Flag::SkipMonitor, Flag::NoMandatoryKeys, Flag::MovableKeys];
 const READ_FLAGS: &[Flag] =
@@ -14,7 +14,7 @@ const ACL: &[Acl] = &[Acl::Slow, Acl::Scripting];
 const BASE: Row = Row {
     arity: -3,
     keys: Keys::Counted { at: 2 },
-    access: Access::All(Use::BOTH),
+    access: Access::All(Effect::CHANGE),
     flags: FLAGS,
     acl: ACL,
     group: Group::Scripting,
@@ -40,7 +40,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "eval_ro",
-        access: Access::All(Use::READ),
+        access: Access::All(Effect::READ),
         flags: READ_FLAGS,
         since: "7.0.0",
         summary: "Runs a Lua script that may only read.",
@@ -71,7 +71,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "evalsha_ro",
-        access: Access::All(Use::READ),
+        access: Access::All(Effect::READ),
         flags: READ_FLAGS,
         since: "7.0.0",
         summary: "Runs a script that the server knows and that may only read.",
@@ -97,7 +97,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "fcall_ro",
-        access: Access::All(Use::READ),
+        access: Access::All(Effect::READ),
         flags: READ_FLAGS,
         since: "7.0.0",
         complexity: "Depends on the function.",
@@ -171,6 +171,7 @@ const SCRIPT: &[Row] = &[
     Row {
         name: "exists",
         arity: -3,
+        tips: &["request_policy:all_shards", "response_policy:agg_logical_and"],
         complexity: "O(N) where N is the number of scripts asked for.",
         summary: "Tells of each SHA-1 whether the server knows the script.",
         syntax: "sha1 [sha1 ...]",
@@ -190,6 +191,7 @@ const SCRIPT: &[Row] = &[
     Row {
         name: "flush",
         arity: -2,
+        tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
         complexity: "O(N) where N is the number of known scripts.",
         summary: "Forgets all scripts.",
         syntax: "[ASYNC | SYNC]",
@@ -217,6 +219,7 @@ const SCRIPT: &[Row] = &[
         name: "kill",
         arity: 2,
         flags: &[Flag::Noscript, Flag::AllowBusy],
+        tips: &["request_policy:all_shards", "response_policy:one_succeeded"],
         summary: "Ends a script that runs for too long and has written nothing.",
         examples: &[is("SCRIPT KILL", "(error) NOTBUSY No scripts in execution right now.")],
         run: |cx| {
@@ -230,6 +233,7 @@ const SCRIPT: &[Row] = &[
         name: "load",
         arity: 3,
         flags: &[Flag::Noscript, Flag::Stale],
+        tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
         complexity: "O(N) where N is the length of the script.",
         summary: "Makes a script known without running it, and returns its SHA-1.",
         syntax: "script",
@@ -262,6 +266,7 @@ const FUNCTION: &[Row] = &[
     Row {
         name: "delete",
         arity: 3,
+        tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
         summary: "Removes a library and its functions.",
         syntax: "library-name",
         examples: &[
@@ -293,6 +298,7 @@ const FUNCTION: &[Row] = &[
     Row {
         name: "flush",
         arity: -2,
+        tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
         complexity: "O(N) where N is the number of functions.",
         summary: "Removes all libraries.",
         syntax: "[ASYNC | SYNC]",
@@ -320,6 +326,7 @@ const FUNCTION: &[Row] = &[
         name: "kill",
         arity: 2,
         flags: &[Flag::Noscript, Flag::AllowBusy],
+        tips: &["request_policy:all_shards", "response_policy:one_succeeded"],
         summary: "Ends a function that runs for too long and has written nothing.",
         examples: &[is("FUNCTION KILL", "(error) NOTBUSY No scripts in execution right now.")],
         run: |cx| {
@@ -332,6 +339,7 @@ const FUNCTION: &[Row] = &[
     Row {
         name: "list",
         arity: -2,
+        tips: &["nondeterministic_output_order"],
         complexity: "O(N) where N is the number of functions.",
         summary: "Describes the libraries and their functions.",
         syntax: "[LIBRARYNAME library-name-pattern] [WITHCODE]",
@@ -347,6 +355,7 @@ const FUNCTION: &[Row] = &[
         name: "load",
         arity: -3,
         flags: &[Flag::Write, Flag::Denyoom, Flag::Noscript],
+        tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
         complexity: "O(1), plus what the library's code does when it is run to register its functions.",
         summary: "Adds a library of functions.",
         syntax: "[REPLACE] function-code",
@@ -362,6 +371,7 @@ const FUNCTION: &[Row] = &[
         name: "restore",
         arity: -3,
         flags: &[Flag::Write, Flag::Denyoom, Flag::Noscript],
+        tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
         complexity: "O(N) where N is the number of functions.",
         summary: "Adds the libraries of a FUNCTION DUMP.",
         syntax: "serialized-value [FLUSH | APPEND | REPLACE]",
@@ -379,6 +389,7 @@ const FUNCTION: &[Row] = &[
         name: "stats",
         arity: 2,
         flags: &[Flag::Noscript, Flag::AllowBusy],
+        tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
         summary: "Tells what runs for too long, and how many libraries and functions there are.",
         examples: &[starts("FUNCTION STATS", "1) \"running_script\"\n2) (nil)\n3) \"engines\"\n")],
         run: stats,

@@ -4,6 +4,7 @@
 //! `command` is COMMAND, made from every family's rows; `monitor` is what watches: MEMORY, SLOWLOG, LATENCY;
 //! `debug` is DEBUG and LOLWUT.
 
+mod arguments;
 mod command;
 mod debug;
 mod monitor;
@@ -18,6 +19,7 @@ const BASE: Row = Row {
     arity: 0,
     keys: Keys::NONE,
     access: Access::ByFlags,
+    tips: &[],
     channels: Channels::None,
     flags: &[],
     acl: &[Acl::Slow],
@@ -43,6 +45,7 @@ pub const ROWS: &[Row] = &[
         arity: -1,
         flags: WATCH,
         acl: &[Acl::Slow, Acl::Connection],
+        tips: &["nondeterministic_output_order"],
         since: "2.8.13",
         complexity: "O(N) where N is the total number of commands",
         summary: "Returns detailed information about all commands.",
@@ -65,7 +68,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "debug",
         arity: -2,
-        keys: Keys::Rule(debug::keys),
+        keys: Keys::Rule(debug::keys, &[]),
         flags: ADMIN,
         acl: ADMIN_ACL,
         values: Values::Read,
@@ -82,6 +85,7 @@ pub const ROWS: &[Row] = &[
         arity: -1,
         flags: WATCH,
         acl: DANGEROUS,
+        tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
         summary: "Returns information and statistics about the server.",
         syntax: "[section [section ...]]",
         examples: &[
@@ -194,6 +198,7 @@ pub const ROWS: &[Row] = &[
         arity: 1,
         flags: &[Flag::Loading, Flag::Stale, Flag::Fast],
         acl: &[Acl::Fast],
+        tips: &["nondeterministic_output"],
         since: "2.6.0",
         summary: "Returns the server time.",
         examples: &[starts("TIME", "1) \"1")],
@@ -279,6 +284,7 @@ const CONFIG: &[Row] = &[
         arity: -4,
         flags: ADMIN,
         acl: ADMIN_ACL,
+        tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
         since: "2.0.0",
         complexity: "O(N) when N is the number of configuration parameters provided",
         summary: "Sets configuration parameters in-flight.",

@@ -9,7 +9,7 @@ pub(crate) use sample::count_of;
 
 use crate::cx::{Cx, Run, Stop};
 use crate::number;
-use crate::row::{Access, Acl, Flag, Group, Keys, Row, Use, is, only_here};
+use crate::row::{Access, Acl, Effect, Flag, Group, Keys, Row, is, only_here};
 use crate::scan::{INVALID_CURSOR, SCAN_COUNT, ScanOf, ScanOptions};
 use algebra::Operation;
 use form::{Draft, Limits, Member, Set, of_members, set};
@@ -32,7 +32,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "sadd",
         arity: -3,
-        access: Access::All(Use::WRITE),
+        access: Access::All(Effect::INSERT),
         flags: &[Flag::Write, Flag::Denyoom, Flag::Fast],
         acl: ACL_WRITE_FAST,
         complexity: "O(N) where N is the number of members to add.",
@@ -52,7 +52,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "scard",
         arity: 2,
-        access: Access::All(Use::NONE),
+        access: Access::All(Effect::LOOK),
         flags: READ_FAST,
         acl: ACL_READ_FAST,
         complexity: "O(1); a compact set is walked.",
@@ -77,6 +77,7 @@ pub const ROWS: &[Row] = &[
         keys: Keys::ALL,
         flags: READ,
         acl: ACL_READ,
+        tips: &["nondeterministic_output_order"],
         complexity: "O(N) where N is the number of members of all sets.",
         summary: "Gives the members of the first set that are in none of the others.",
         syntax: "key [key ...]",
@@ -94,7 +95,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "sdiffstore",
         arity: -3,
-        access: Access::First(Use::WRITE, Use::READ),
+        access: Access::First(Effect::OVERWRITE, Effect::READ),
         keys: Keys::ALL,
         flags: &[Flag::Write, Flag::Denyoom],
         acl: ACL_WRITE,
@@ -119,6 +120,7 @@ pub const ROWS: &[Row] = &[
         keys: Keys::ALL,
         flags: READ,
         acl: ACL_READ,
+        tips: &["nondeterministic_output_order"],
         complexity: "O(N*M) worst case where N is the size of the smallest set and M the number of sets.",
         summary: "Gives the members that all of the sets have.",
         syntax: "key [key ...]",
@@ -158,7 +160,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "sinterstore",
         arity: -3,
-        access: Access::First(Use::WRITE, Use::READ),
+        access: Access::First(Effect::UPDATE, Effect::READ),
         keys: Keys::ALL,
         flags: &[Flag::Write, Flag::Denyoom],
         acl: ACL_WRITE,
@@ -178,7 +180,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "sismember",
         arity: 3,
-        access: Access::All(Use::NONE),
+        access: Access::All(Effect::LOOK),
         flags: READ_FAST,
         acl: ACL_READ_FAST,
         summary: "Tells whether a set has a member.",
@@ -205,6 +207,7 @@ pub const ROWS: &[Row] = &[
         arity: 2,
         flags: READ,
         acl: ACL_READ,
+        tips: &["nondeterministic_output_order"],
         complexity: "O(N) where N is the number of members.",
         summary: "Gives all members of a set.",
         examples: &[
@@ -237,7 +240,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "smove",
         arity: 4,
-        access: Access::First(Use::BOTH, Use::WRITE),
+        access: Access::First(Effect::TAKE, Effect::INSERT),
         keys: Keys::Range { first: 1, last: 2, step: 1 },
         flags: &[Flag::Write, Flag::Fast],
         acl: ACL_WRITE_FAST,
@@ -257,8 +260,10 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "spop",
         arity: -2,
+        access: Access::All(Effect::TAKE),
         flags: &[Flag::Write, Flag::Fast],
         acl: ACL_WRITE_FAST,
+        tips: &["nondeterministic_output"],
         complexity: "O(N) where N is the number of members taken.",
         summary: "Takes random members out of a set.",
         syntax: "key [count]",
@@ -280,6 +285,7 @@ pub const ROWS: &[Row] = &[
         arity: -2,
         flags: READ,
         acl: ACL_READ,
+        tips: &["nondeterministic_output"],
         complexity: "O(N) where N is the number of members given.",
         summary: "Gives random members of a set: distinct ones for a positive count, any for a negative one.",
         syntax: "key [count]",
@@ -298,7 +304,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "srem",
         arity: -3,
-        access: Access::All(Use::WRITE),
+        access: Access::All(Effect::DELETE),
         flags: &[Flag::Write, Flag::Fast],
         acl: ACL_WRITE_FAST,
         complexity: "O(N) where N is the number of members to remove.",
@@ -320,6 +326,7 @@ pub const ROWS: &[Row] = &[
         arity: -3,
         flags: READ,
         acl: ACL_READ,
+        tips: &["nondeterministic_output"],
         since: "2.8.0",
         complexity: "O(1) for a call, O(N) for all of a set of N members.",
         summary: "Walks the members of a set, some at each call.",
@@ -341,6 +348,7 @@ pub const ROWS: &[Row] = &[
         keys: Keys::ALL,
         flags: READ,
         acl: ACL_READ,
+        tips: &["nondeterministic_output_order"],
         complexity: "O(N) where N is the number of members of all sets.",
         summary: "Gives the members that any of the sets has.",
         syntax: "key [key ...]",
@@ -358,7 +366,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "sunionstore",
         arity: -3,
-        access: Access::First(Use::WRITE, Use::READ),
+        access: Access::First(Effect::OVERWRITE, Effect::READ),
         keys: Keys::ALL,
         flags: &[Flag::Write, Flag::Denyoom],
         acl: ACL_WRITE,

@@ -3,7 +3,7 @@
 
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop, WRONG_TYPE, invalid_expire, wrong_arity};
 use crate::number::int_or_error;
-use crate::row::{Access, Acl, Flag, Group, Keys, Row, Use, Values, is};
+use crate::row::{Access, Acl, Effect, Flag, Group, Keys, Row, Values, is};
 use smallvec::SmallVec;
 use store::{Class, Cold, Kind, Value};
 
@@ -23,7 +23,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "append",
         arity: 3,
-        access: Access::All(Use::WRITE),
+        access: Access::All(Effect::INSERT),
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         since: "2.0.0",
@@ -59,6 +59,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "getdel",
         arity: 2,
+        access: Access::All(Effect::TAKE),
         flags: &[Flag::Write, Flag::Fast],
         acl: ACL_WRITE_FAST,
         since: "6.2.0",
@@ -134,6 +135,7 @@ pub const ROWS: &[Row] = &[
         keys: Keys::ALL,
         flags: READ_FAST,
         acl: ACL_READ_FAST,
+        tips: &["request_policy:multi_shard"],
         complexity: "O(N) where N is the number of keys.",
         summary: "Gives the strings at several keys; null for a key that does not exist or holds another type.",
         syntax: "key [key ...]",
@@ -149,11 +151,12 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "mset",
         arity: -3,
-        access: Access::All(Use::WRITE),
+        access: Access::All(Effect::OVERWRITE),
         keys: PAIRS,
         flags: WRITE,
         acl: ACL_WRITE,
         values: Values::Untouched,
+        tips: &["request_policy:multi_shard", "response_policy:all_succeeded"],
         since: "1.0.1",
         complexity: "O(N) where N is the number of keys.",
         summary: "Sets several keys to strings, all at once.",
@@ -169,11 +172,12 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "msetnx",
         arity: -3,
-        access: Access::All(Use::WRITE),
+        access: Access::All(Effect::CREATE),
         keys: PAIRS,
         flags: WRITE,
         acl: ACL_WRITE,
         values: Values::Untouched,
+        tips: &["request_policy:multi_shard", "response_policy:agg_min"],
         since: "1.0.1",
         complexity: "O(N) where N is the number of keys.",
         summary: "Sets several keys to strings, all at once, if none of them exists.",
@@ -190,7 +194,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "psetex",
         arity: 4,
-        access: Access::All(Use::WRITE),
+        access: Access::All(Effect::OVERWRITE),
         flags: WRITE,
         acl: ACL_WRITE,
         values: Values::Untouched,
@@ -210,7 +214,7 @@ pub const ROWS: &[Row] = &[
         arity: -3,
         access: Access::Rule(|args| {
             let reads = args.from(3).any(|word| word.eq_ignore_ascii_case(b"get"));
-            if reads { Use::BOTH } else { Use::WRITE }
+            if reads { Effect::CHANGE } else { Effect::OVERWRITE }
         }),
         flags: WRITE,
         acl: ACL_WRITE,
@@ -234,7 +238,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "setex",
         arity: 4,
-        access: Access::All(Use::WRITE),
+        access: Access::All(Effect::OVERWRITE),
         flags: WRITE,
         acl: ACL_WRITE,
         values: Values::Untouched,
@@ -253,7 +257,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "setnx",
         arity: 3,
-        access: Access::All(Use::WRITE),
+        access: Access::All(Effect::CREATE),
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         values: Values::Untouched,
@@ -271,7 +275,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "setrange",
         arity: 4,
-        access: Access::All(Use::WRITE),
+        access: Access::All(Effect::UPDATE),
         flags: WRITE,
         acl: ACL_WRITE,
         since: "2.2.0",
@@ -293,7 +297,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "strlen",
         arity: 2,
-        access: Access::All(Use::NONE),
+        access: Access::All(Effect::LOOK),
         flags: READ_FAST,
         acl: ACL_READ_FAST,
         since: "2.2.0",

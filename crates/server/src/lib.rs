@@ -43,4 +43,6 @@ mod worker;
 #[doc(hidden)]
 pub use acl::try_rules;
 pub use commands::host::REDIS_VERSION;
+#[doc(hidden)]
+pub use script::try_script;
 pub use start::run;

@@ -18,6 +18,7 @@ const KEYS: &[(&str, &str)] = &[
     ("text", "GET text"),
     ("hash", "HGETALL hash"),
     ("table", "HGET table f77"),
+    ("parts", "HGET parts f4777"),
     ("list", "LRANGE list 0 -1"),
     ("chunks", "LRANGE chunks 0 -1"),
     ("ints", "SMEMBERS ints"),
@@ -48,6 +49,10 @@ fn fill(client: &mut Client) {
     ] {
         let reply = client.run(line);
         assert!(!reply.starts_with("(error)"), "{line}: {reply}");
+    }
+    for n in 0..20 {
+        let pairs: String = (n * 250..n * 250 + 250).map(|n| format!(" f{n} {}", "x".repeat(n % 60))).collect();
+        client.run(&format!("HSET parts{pairs}"));
     }
     for n in 0..600 {
         client.run(&format!("HSET table f{n} value:{n}"));

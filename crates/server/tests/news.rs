@@ -195,6 +195,42 @@ const EVENTS_OF_FIELDS: &[(&[&str], &[&str])] = &[
 ];
 
 #[test]
+fn fields_expire_although_nobody_looks() {
+    let node = Node::start(&[("notify-keyspace-events", "EA"), ("enable-debug-command", "yes")]);
+    let (mut a, mut listener) = (node.connect(), node.connect());
+    a.run("DEBUG SET-ACTIVE-EXPIRE 0");
+    for command in [
+        "HSET h a 1 b 2 c 3",
+        "HPEXPIRE h 100000 FIELDS 1 b",
+        "HPEXPIRE h 1 FIELDS 1 a",
+        "HSET early a 1",
+        "HPEXPIRE early 100000 FIELDS 1 a",
+        "HPEXPIRE early 1 FIELDS 1 a",
+        "HSET late a 1",
+        "HPEXPIRE late 400 FIELDS 1 a",
+        "HPEXPIRE late 100000 FIELDS 1 a",
+        "HSET moved a 1",
+        "HPEXPIRE moved 700 FIELDS 1 a",
+        "RENAME moved other",
+    ] {
+        a.run(command);
+    }
+    listener.run("PSUBSCRIBE __keyevent@0__:*");
+    listener.run("SUBSCRIBE end");
+    a.run("DEBUG SET-ACTIVE-EXPIRE 1");
+    let mut told = Vec::new();
+    while told.len() < 5 {
+        let message = listener.read();
+        told.push(message.lines().skip(2).map(|line| line[4..].trim_matches('"')).collect::<Vec<_>>().join(" "));
+    }
+    told.sort();
+    let expected = ["del early", "del other", "hexpired early", "hexpired h", "hexpired other"];
+    assert_eq!(told, expected.map(|event| format!("__keyevent@0__:{event}")));
+    assert_eq!(a.run("HKEYS h"), "1) \"b\"\n2) \"c\"");
+    assert_eq!((a.run("DBSIZE"), a.run("EXISTS late")), ("(integer) 2".into(), "(integer) 1".into()));
+}
+
+#[test]
 fn what_becomes_of_fields_is_told_as_redis_7_4_tells_it() {
     let node = Node::start(&[("notify-keyspace-events", "EA")]);
     let (mut a, mut listener) = (node.connect(), node.connect());

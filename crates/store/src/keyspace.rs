@@ -525,6 +525,7 @@ impl<'s> Keyspace<'s> {
         self.modified(key);
         self.event(Class::HASH, "hexpired", key);
         if !is_empty {
+            self.database(key).note_deadline(store, key.hash.high, object);
             return Found::Hot(slot, object);
         }
         self.database(key).discard(store, slot);
@@ -550,6 +551,16 @@ impl<'s> Keyspace<'s> {
         self.at_once = true;
         // What cannot be read stays; the log says so.
         let _ = self.look(key);
+    }
+
+    /// Lets those parts of a value in RAM go whose time has come. What of them is on flash is read at once.
+    pub(crate) fn notice_parts(mut self, key: &Key<'_>) {
+        let database = self.database(key);
+        if database.find(key).is_some_and(|slot| database.table.word(slot).is_hot()) {
+            self.at_once = true;
+            // What cannot be read stays; the log says so.
+            let _ = self.look_for(key);
+        }
     }
 
     /// Whether the key exists and what it is. Reads flash only for a cold key with an expiry.
@@ -695,6 +706,15 @@ impl<'s> Keyspace<'s> {
         Ok(Some(self.opened(key, slot, object)))
     }
 
+    /// Parts of the value, which was changed, expire from now on: they go in time, also if nobody looks.
+    pub fn note_deadlines(&mut self, key: &Key<'_>) {
+        let store = self.store;
+        let database = self.database(key);
+        if let Some(word) = database.find(key).map(|slot| database.table.word(slot)).filter(|word| word.is_hot()) {
+            database.note_deadline(store, key.hash.high, Object::from_address(word.address()));
+        }
+    }
+
     /// As [`Keyspace::get_mut`], for what is beside the value proper, such as who has read it: those who watch the key or
     /// wait for it are not told, unless they watch everything.
     pub fn get_mut_aside(&mut self, key: &Key<'_>) -> Result<Option<ValueMut<'_>>, Cold> {
@@ -774,6 +794,7 @@ impl<'s> Keyspace<'s> {
         self.wrote = true;
         self.modified(key);
         let database = self.database(key);
+        database.note_deadline(store, key.hash.high, object);
         match database.find(key) {
             Some(slot) => replace(store, database, slot, key.hash, object),
             None => {

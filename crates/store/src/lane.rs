@@ -147,6 +147,8 @@ pub struct Lane {
     expire_ttl: TtlSample,
     /// Keys that will expire soon, in the all-cold mode.
     pub(crate) due: BTreeSet<Due>,
+    /// The stripe in which fields of hashes are looked for next.
+    expire_fields: usize,
     measure_due_ms: u64,
     expired_segments_due_ms: u64,
     pub(crate) collect: Option<Collect>,
@@ -197,6 +199,7 @@ impl Lane {
             expire_due_ms: 0,
             expire_ttl: TtlSample::default(),
             due: BTreeSet::new(),
+            expire_fields: 0,
             measure_due_ms: 0,
             expired_segments_due_ms: 0,
             collect: None,
@@ -625,7 +628,8 @@ impl Lane {
                 break;
             }
         }
-        let many = expired * 10 > seen;
+        self.expire_fields = self.store.expire_fields(self.expire_fields, self.now_ms, EXPIRE_KEYS_MAX);
+        let many = expired * 10 > seen || self.expire_fields > 0;
         if !many {
             self.expire_due_ms = self.now_ms + EXPIRE_EVERY_MS;
         }

@@ -4,8 +4,8 @@
 //! [`object`] and [`arena`] (values in RAM), [`store`] and [`keyspace`] (stripes, and what a handler sees of them),
 //! `guards` (how stripes are locked), `direct` (a read under the lock), `watch` (WATCH's memory), [`wait`] (who is
 //! blocked), [`listen`] (what is said of keys), [`page`] (the format on flash), [`segment`] (the log), `tier` and `hand`
-//! (what leaves RAM when), `parts` (large values), `chill` (all of it, for testing), [`lane`] with `fill` and `collect` (a
-//! worker's flash I/O), [`io`] (the words spoken with the drivers), [`stats`].
+//! (what leaves RAM when), `parts` (large values), `chill` (all of it, for testing), `deadlines` (fields that expire),
+//! [`lane`] with `fill` and `collect` (a worker's flash I/O), [`io`] (the words spoken with the drivers), [`stats`].
 //!
 //! Knows no sockets, no RESP and no clock: time arrives as an argument, I/O leaves as a value.
 
@@ -13,6 +13,7 @@ pub mod arena;
 mod chill;
 mod collect;
 pub mod counters;
+mod deadlines;
 mod direct;
 mod fill;
 mod guards;

@@ -3,6 +3,7 @@
 
 use crate::arena::Arena;
 use crate::counters::{Counter, Counters};
+use crate::deadlines::Deadlines;
 use crate::guards::{Guard, Held};
 use crate::hash::{Hasher, Key, KeyHash, STRIPES};
 use crate::index::{Slot, Table, prefetch_line};
@@ -128,6 +129,8 @@ pub struct Database {
     /// Entries with an expiry, and entries whose value is in RAM.
     pub(crate) expires: usize,
     pub(crate) hot: usize,
+    /// Of hashes with fields that expire, if there are any in RAM.
+    pub(crate) deadlines: Option<Box<Deadlines>>,
 }
 
 #[derive(Default)]
@@ -175,6 +178,8 @@ pub struct Store {
     /// Whose the values in parts are.
     pub(crate) owners: Owners,
     pub(crate) expire_cycle: AtomicBool,
+    /// Some stripe may have deadlines of fields.
+    pub(crate) has_deadlines: AtomicBool,
     /// The all-cold mode was switched on, and no stripe has been looked through since.
     pub(crate) chill_all: AtomicBool,
     /// Average time to live seen by the last sweep, per uid, in milliseconds.
@@ -236,6 +241,7 @@ impl Store {
             cold: AtomicU64::new(0),
             owners: Owners::default(),
             expire_cycle: AtomicBool::new(true),
+            has_deadlines: AtomicBool::new(false),
             chill_all: AtomicBool::new(false),
             emptying: AtomicUsize::new(0),
             average_ttl: (0..config.databases).map(|_| AtomicU64::new(0)).collect(),
@@ -648,6 +654,7 @@ impl Database {
         *self.table.word_mut(slot) = Word::hot(hash, object.address(), frequency, cold.has_expiry(), false);
         self.hot += 1;
         store.cold.fetch_sub(1, Relaxed);
+        self.note_deadline(store, hash.high, object);
     }
 
     /// An object that was read for one command alone leaves RAM again, unless it was changed or somebody else wants it.

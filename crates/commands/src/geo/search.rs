@@ -4,7 +4,7 @@ use super::hash::{Position, Shape};
 use super::{ACL_WRITE, BASE, NO_UNIT, WRONG, position_at, unit_m, write_distance, write_position};
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
 use crate::number::{self, int_or_error};
-use crate::row::{Access, Flag, Keys, Row, Use, is};
+use crate::row::{Access, Effect, Flag, HowMany, Keys, Place, Row, is};
 use crate::zsets::form::{Draft, Limits, of_tree, zset};
 use std::ops::Range;
 use value::zset::{Edge, Side, Tree, View};
@@ -19,8 +19,8 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "georadius",
         arity: -6,
-        keys: Keys::FirstAnd(store_key),
-        access: Access::First(Use::READ, Use::WRITE),
+        keys: Keys::FirstAnd(store_key, &stores_from(6)),
+        access: Access::First(Effect::READ, Effect::OVERWRITE),
         flags: WRITE_MOVABLE,
         acl: ACL_WRITE,
         complexity: COMPLEXITY,
@@ -59,8 +59,8 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "georadiusbymember",
         arity: -5,
-        keys: Keys::FirstAnd(store_key),
-        access: Access::First(Use::READ, Use::WRITE),
+        keys: Keys::FirstAnd(store_key, &stores_from(5)),
+        access: Access::First(Effect::READ, Effect::OVERWRITE),
         flags: WRITE_MOVABLE,
         acl: ACL_WRITE,
         complexity: COMPLEXITY,
@@ -125,7 +125,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "geosearchstore",
         arity: -8,
-        access: Access::First(Use::WRITE, Use::READ),
+        access: Access::First(Effect::OVERWRITE, Effect::READ),
         keys: Keys::Range { first: 1, last: 2, step: 1 },
         flags: WRITE,
         acl: ACL_WRITE,
@@ -157,6 +157,11 @@ enum Family {
 }
 
 /// The key that STORE or STOREDIST names, the last of them if there are several.
+const fn stores_from(from: i16) -> [Place; 2] {
+    let how_many = HowMany::One;
+    [Place::Behind { word: "STORE", from, how_many }, Place::Behind { word: "STOREDIST", from, how_many }]
+}
+
 fn store_key(args: &Args<'_>, at: &mut Vec<usize>) {
     let mut found = None;
     let mut option = 5;

@@ -4,7 +4,7 @@
 use super::{ACL_READ_FAST, ACL_WRITE_FAST, BASE, Hash, READ_FAST, WRITE_FAST, hash, of_fields, unpacked};
 use crate::cx::{Args, Cx, Run, Stop, invalid_expire};
 use crate::number::{int, int_or_error};
-use crate::row::{Access, Flag, Row, Use, only_here};
+use crate::row::{Access, Effect, Flag, Row, only_here};
 use smallvec::SmallVec;
 use store::{Class, NOTHING};
 use value::Boxed;
@@ -16,7 +16,7 @@ const GET_SYNTAX: &str = "key FIELDS numfields field [field ...]";
 
 const SET: Row = Row {
     arity: -6,
-    access: Access::All(Use::WRITE),
+    access: Access::All(Effect::UPDATE),
     flags: WRITE_FAST,
     acl: ACL_WRITE_FAST,
     since: "7.4.0",
@@ -275,6 +275,7 @@ fn expire(cx: &mut Cx<'_>, unit_ms: i64, relative: bool, command: &'static str) 
         is_empty = table.is_empty();
     }
     cx.ks.event(Class::HASH, if is_past { "hdel" } else { "hexpire" }, key);
+    cx.ks.note_deadlines(key);
     if is_empty {
         cx.ks.remove(key)?;
         cx.ks.event(Class::GENERIC, "del", key);

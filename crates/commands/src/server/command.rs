@@ -1,11 +1,12 @@
 //! Owns COMMAND: what the rows of all families say, in the shapes Redis gives it. Never says anything that is not
 //! in a row.
 
+use super::arguments::{self, arguments};
 use super::{BASE, WATCH};
 use crate::connection::{help, unknown_subcommand};
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
 use crate::glob;
-use crate::row::{Acl, Flag, Group, Keys, Row, Use, categories, is, only_here, starts};
+use crate::row::{Access, Acl, Effect, Flag, Group, HowMany, Keys, Place, Row, categories, is, only_here, starts};
 use crate::table;
 use resp::reply::Out;
 
@@ -31,6 +32,7 @@ pub(super) const ROWS: &[Row] = &[
         arity: -2,
         flags: WATCH,
         acl: CONNECTION,
+        tips: &["nondeterministic_output_order"],
         since: "7.0.0",
         complexity: "O(N) where N is the number of commands to look up",
         summary: "Returns documentary information about one, multiple or all commands.",
@@ -86,6 +88,7 @@ pub(super) const ROWS: &[Row] = &[
         arity: -2,
         flags: WATCH,
         acl: CONNECTION,
+        tips: &["nondeterministic_output_order"],
         since: "2.8.13",
         complexity: "O(N) where N is the number of commands to look up",
         summary: "Returns information about one, multiple or all commands.",
@@ -117,6 +120,7 @@ pub(super) const ROWS: &[Row] = &[
         arity: -2,
         flags: WATCH,
         acl: CONNECTION,
+        tips: &["nondeterministic_output_order"],
         since: "7.0.0",
         complexity: "O(N) where N is the total number of commands",
         summary: "Returns a list of command names.",
@@ -177,9 +181,9 @@ fn write_info(out: &mut Out<'_>, container: Option<&str>, row: &'static Row) {
     flags.iter().for_each(|flag| out.simple(flag));
     let (first, last, step) = match row.keys {
         Keys::Range { first, last, step } | Keys::NotKeys { first, last, step } => (first, last, step),
-        Keys::FirstAnd(_) => (1, 1, 1),
-        Keys::UsuallyAt(at, _) => (at, at, 1),
-        Keys::None | Keys::Counted { .. } | Keys::Rule(_) => (0, 0, 0),
+        Keys::FirstAnd(..) => (1, 1, 1),
+        Keys::UsuallyAt(at, ..) => (at, at, 1),
+        Keys::None | Keys::Counted { .. } | Keys::Rule(..) => (0, 0, 0),
     };
     for position in [first, last, step] {
         out.int(position.into());
@@ -187,65 +191,151 @@ fn write_info(out: &mut Out<'_>, container: Option<&str>, row: &'static Row) {
     let categories = categories(row);
     out.set(categories.len());
     categories.iter().for_each(|category| out.simple(&format!("@{category}")));
-    out.set(0);
-    write_key_specs(out, row);
+    out.set(row.tips.len());
+    row.tips.iter().for_each(|tip| out.simple(tip));
+    let specs = key_specs(row);
+    out.set(specs.len());
+    specs.iter().for_each(|spec| write_key_spec(out, spec));
     out.set(row.subcommands.len());
     for sub in row.subcommands {
         write_info(out, Some(row.name), sub);
     }
 }
 
-/// What a command does to the value of a key, in the words of Redis's key specifications. Rows do not say which kind of
-/// change it is (insert, delete): every one is an update here.
-fn access(row: &Row, access: Use) -> &'static [&'static str] {
-    if matches!(row.keys, Keys::NotKeys { .. }) {
-        return &["not_key"];
+/// A key specification: keys that are found in the same way and used alike.
+struct Spec {
+    flags: Vec<&'static str>,
+    begin: Begin,
+    find: Find,
+}
+
+enum Begin {
+    Index(i16),
+    Keyword(&'static str, i16),
+    Unknown,
+}
+
+enum Find {
+    Range { last: i16, step: i16, limit: i16 },
+    Counted,
+    Unknown,
+}
+
+fn key_specs(row: &Row) -> Vec<Spec> {
+    const ONE: Find = Find::Range { last: 0, step: 1, limit: 0 };
+    let mut found: Vec<(Begin, Find)> = Vec::new();
+    let places = match row.keys {
+        Keys::None => &[],
+        Keys::Range { first, last, step } if matches!(row.access, Access::First(..)) => {
+            // The first key, and the others.
+            let second = first + step;
+            found.push((Begin::Index(first), ONE));
+            found.push((Begin::Index(second), Find::Range { last: from_first(last, second), step, limit: 0 }));
+            &[][..]
+        }
+        Keys::Range { first, last, step } | Keys::NotKeys { first, last, step } => {
+            found.push((Begin::Index(first), Find::Range { last: from_first(last, first), step, limit: 0 }));
+            &[]
+        }
+        Keys::Counted { at } => {
+            found.push((Begin::Index(at), Find::Counted));
+            &[]
+        }
+        Keys::Rule(_, places) => places,
+        Keys::UsuallyAt(at, _, places) => {
+            found.push((Begin::Index(at), ONE));
+            places
+        }
+        Keys::FirstAnd(_, places) => {
+            found.push((Begin::Index(1), ONE));
+            places
+        }
+    };
+    let named = found.len();
+    found.extend(places.iter().map(|&place| match place {
+        Place::Counted { at } => (Begin::Index(at), Find::Counted),
+        Place::Behind { word, from, how_many } => {
+            let (last, limit) = match how_many {
+                HowMany::One => (0, 0),
+                HowMany::All => (-1, 0),
+                HowMany::Half => (-1, 2),
+            };
+            (Begin::Keyword(word, from), Find::Range { last, step: 1, limit })
+        }
+        Place::Anywhere | Place::Unnamed => (Begin::Unknown, Find::Unknown),
+    }));
+    let flags = |nth: usize| {
+        let place = nth.checked_sub(named).map(|nth| places[nth]);
+        let mut flags = match place {
+            _ if matches!(row.keys, Keys::NotKeys { .. }) => vec!["not_key"],
+            Some(Place::Unnamed) => Effect::READ.words.to_vec(),
+            // What is told by the arguments may be more or less.
+            _ if matches!(row.access, Access::Rule(_)) => [Effect::CHANGE.words, &["variable_flags"]].concat(),
+            _ => row.effect(nth, &Args::new(b"", &[])).words.to_vec(),
+        };
+        if matches!(place, Some(Place::Behind { from: ..0, .. })) {
+            flags.push("incomplete");
+        }
+        flags
+    };
+    let specs = found.into_iter().enumerate();
+    specs.map(|(nth, (begin, find))| Spec { flags: flags(nth), begin, find }).collect()
+}
+
+/// Redis counts the last key from the first one, unless from the end.
+fn from_first(last: i16, first: i16) -> i16 {
+    if last < 0 { last } else { last - first }
+}
+
+fn write_key_spec(out: &mut Out<'_>, Spec { flags, begin, find }: &Spec) {
+    out.map(3);
+    out.bulk(b"flags");
+    out.set(flags.len());
+    flags.iter().for_each(|flag| out.simple(flag));
+    out.bulk(b"begin_search");
+    match *begin {
+        Begin::Index(index) => {
+            write_way(out, "index", 1);
+            write_number(out, "index", index);
+        }
+        Begin::Keyword(word, from) => {
+            write_way(out, "keyword", 2);
+            out.bulk(b"keyword");
+            out.bulk(word.as_bytes());
+            write_number(out, "startfrom", from);
+        }
+        Begin::Unknown => write_way(out, "unknown", 0),
     }
-    match (row.flags.contains(&Flag::Write), access) {
-        (false, Use::NONE) => &["RO"],
-        (false, _) => &["RO", "access"],
-        (true, Use::READ) => &["RO", "access"],
-        (true, Use::WRITE) => &["RW", "update"],
-        (true, _) => &["RW", "access", "update"],
+    out.bulk(b"find_keys");
+    match *find {
+        Find::Range { last, step, limit } => {
+            write_way(out, "range", 3);
+            write_number(out, "lastkey", last);
+            write_number(out, "keystep", step);
+            write_number(out, "limit", limit);
+        }
+        Find::Counted => {
+            write_way(out, "keynum", 3);
+            write_number(out, "keynumidx", 0);
+            write_number(out, "firstkey", 1);
+            write_number(out, "keystep", 1);
+        }
+        Find::Unknown => write_way(out, "unknown", 0),
     }
 }
 
-fn write_key_specs(out: &mut Out<'_>, row: &Row) {
-    let (begin, find): (i16, [(&str, i16); 3]) = match row.keys {
-        Keys::Range { first, last, step } | Keys::NotKeys { first, last, step } => {
-            // Redis counts the last key from the first one, unless from the end.
-            let last = if last < 0 { last } else { last - first };
-            (first, [("lastkey", last), ("keystep", step), ("limit", 0)])
-        }
-        Keys::FirstAnd(_) => (1, [("lastkey", 0), ("keystep", 1), ("limit", 0)]),
-        Keys::UsuallyAt(at, _) => (at, [("lastkey", 0), ("keystep", 1), ("limit", 0)]),
-        Keys::Counted { at } => (at, [("keynumidx", 0), ("firstkey", 1), ("keystep", 1)]),
-        Keys::None | Keys::Rule(_) => return out.set(0),
-    };
-    out.set(1);
-    out.map(3);
-    out.bulk(b"flags");
-    let access = access(row, row.access(0, &Args::new(b"", &[])));
-    out.set(access.len());
-    access.iter().for_each(|word| out.simple(word));
-    out.bulk(b"begin_search");
+/// How keys are searched; so many fields follow.
+fn write_way(out: &mut Out<'_>, name: &str, fields: usize) {
     out.map(2);
     out.bulk(b"type");
-    out.bulk(b"index");
+    out.bulk(name.as_bytes());
     out.bulk(b"spec");
-    out.map(1);
-    out.bulk(b"index");
-    out.int(begin.into());
-    out.bulk(b"find_keys");
-    out.map(2);
-    out.bulk(b"type");
-    out.bulk(if matches!(row.keys, Keys::Counted { .. }) { b"keynum" } else { b"range" });
-    out.bulk(b"spec");
-    out.map(find.len());
-    for (name, value) in find {
-        out.bulk(name.as_bytes());
-        out.int(value.into());
-    }
+    out.map(fields);
+}
+
+fn write_number(out: &mut Out<'_>, name: &str, number: i16) {
+    out.bulk(name.as_bytes());
+    out.int(number.into());
 }
 
 fn docs(cx: &mut Cx<'_>) -> Run {
@@ -268,7 +358,8 @@ fn docs(cx: &mut Cx<'_>) -> Run {
 fn write_docs(out: &mut Out<'_>, container: Option<&str>, row: &'static Row) {
     write_name(out, container, row);
     let has_subcommands = !row.subcommands.is_empty();
-    out.map(4 + usize::from(has_subcommands));
+    let arguments = arguments(row, &named_key_specs(row));
+    out.map(4 + usize::from(has_subcommands) + usize::from(!arguments.is_empty()));
     for (name, text) in [
         ("summary", row.summary),
         ("since", row.since),
@@ -278,6 +369,10 @@ fn write_docs(out: &mut Out<'_>, container: Option<&str>, row: &'static Row) {
         out.bulk(name.as_bytes());
         out.bulk(text.as_bytes());
     }
+    if !arguments.is_empty() {
+        out.bulk(b"arguments");
+        arguments::write(out, &arguments);
+    }
     if has_subcommands {
         out.bulk(b"subcommands");
         out.map(row.subcommands.len());
@@ -285,6 +380,13 @@ fn write_docs(out: &mut Out<'_>, container: Option<&str>, row: &'static Row) {
             write_docs(out, Some(row.name), sub);
         }
     }
+}
+
+/// The key specifications that are of arguments.
+fn named_key_specs(row: &Row) -> Vec<usize> {
+    let specs = key_specs(row);
+    let is_named = |spec: &Spec| matches!(spec.begin, Begin::Index(_) | Begin::Keyword(..)) || spec.flags[0] == "OW";
+    (0..specs.len()).filter(|&at| is_named(&specs[at])).collect()
 }
 
 /// COMMAND LIST's FILTERBY.
@@ -369,9 +471,9 @@ fn get_keys(cx: &mut Cx<'_>, with_flags: bool) -> Run {
         if with_flags {
             cx.out.array(2);
             cx.out.bulk(&args[at]);
-            let access = access(row, row.access(nth, &args));
-            cx.out.set(access.len());
-            access.iter().for_each(|word| cx.out.simple(word));
+            let effect = row.effect(nth, &args);
+            cx.out.set(effect.words.len());
+            effect.words.iter().for_each(|word| cx.out.simple(word));
         } else {
             cx.out.bulk(&args[at]);
         }

@@ -5,12 +5,13 @@ use crate::connection::help;
 use crate::cx::{Cx, NOT_INTEGER, Run, SYNTAX, Stop};
 use crate::host::MemoryFigures;
 use crate::number;
-use crate::row::{Access, Acl, Flag, Keys, Row, Use, Values, is, only_here, starts};
+use crate::row::{Access, Acl, Effect, Flag, Keys, Row, Values, is, only_here, starts};
 
 pub(super) const MEMORY: &[Row] = &[
     Row {
         name: "doctor",
         arity: 2,
+        tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
         since: "4.0.0",
         summary: "Outputs a memory problems report.",
         examples: &[starts("MEMORY DOCTOR", "\"")],
@@ -34,6 +35,7 @@ pub(super) const MEMORY: &[Row] = &[
     Row {
         name: "malloc-stats",
         arity: 2,
+        tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
         since: "4.0.0",
         complexity: "Depends on how much memory is allocated, could be slow",
         summary: "Returns the allocator statistics.",
@@ -47,6 +49,7 @@ pub(super) const MEMORY: &[Row] = &[
     Row {
         name: "purge",
         arity: 2,
+        tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
         since: "4.0.0",
         complexity: "Depends on how much memory is allocated, could be slow",
         summary: "Asks the allocator to release memory.",
@@ -61,6 +64,7 @@ pub(super) const MEMORY: &[Row] = &[
     Row {
         name: "stats",
         arity: 2,
+        tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
         since: "4.0.0",
         summary: "Returns details about memory usage.",
         examples: &[starts("MEMORY STATS", " 1) \"peak.allocated\"\n 2) (integer) ")],
@@ -70,7 +74,7 @@ pub(super) const MEMORY: &[Row] = &[
     Row {
         name: "usage",
         arity: -3,
-        access: Access::All(Use::NONE),
+        access: Access::All(Effect::LOOK),
         keys: Keys::Range { first: 2, last: 2, step: 1 },
         flags: &[Flag::Readonly],
         acl: &[Acl::Read, Acl::Slow],
@@ -215,6 +219,7 @@ pub(super) const SLOWLOG: &[Row] = &[
         arity: -2,
         flags: ADMIN_WATCH,
         acl: ADMIN_ACL,
+        tips: &["request_policy:all_nodes", "nondeterministic_output"],
         since: "2.2.12",
         complexity: "O(N) where N is the number of entries returned",
         summary: "Returns the slow log's entries.",
@@ -249,6 +254,7 @@ pub(super) const SLOWLOG: &[Row] = &[
         arity: 2,
         flags: ADMIN_WATCH,
         acl: ADMIN_ACL,
+        tips: &["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"],
         since: "2.2.12",
         summary: "Returns the number of entries in the slow log.",
         examples: &[is("SLOWLOG RESET", "OK"), is("SLOWLOG LEN", "(integer) 0")],
@@ -263,6 +269,7 @@ pub(super) const SLOWLOG: &[Row] = &[
         arity: 2,
         flags: ADMIN_WATCH,
         acl: ADMIN_ACL,
+        tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
         since: "2.2.12",
         complexity: "O(N) where N is the number of entries in the slowlog",
         summary: "Clears all entries from the slow log.",
@@ -316,6 +323,7 @@ pub(super) const LATENCY: &[Row] = &[
         arity: 2,
         flags: ADMIN,
         acl: ADMIN_ACL,
+        tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
         since: "2.8.13",
         summary: "Returns a human-readable latency analysis report.",
         examples: &[starts("LATENCY DOCTOR", "\"")],
@@ -331,6 +339,7 @@ pub(super) const LATENCY: &[Row] = &[
         arity: 3,
         flags: ADMIN,
         acl: ADMIN_ACL,
+        tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
         since: "2.8.13",
         summary: "Returns a latency graph for an event.",
         syntax: "event",
@@ -362,6 +371,7 @@ pub(super) const LATENCY: &[Row] = &[
         arity: -2,
         flags: ADMIN,
         acl: ADMIN_ACL,
+        tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
         since: "7.0.0",
         complexity: "O(N) where N is the number of commands with latency information being retrieved",
         summary: "Returns the cumulative distribution of latencies of a subset or all commands.",
@@ -383,6 +393,7 @@ pub(super) const LATENCY: &[Row] = &[
         arity: 3,
         flags: ADMIN,
         acl: ADMIN_ACL,
+        tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
         since: "2.8.13",
         summary: "Returns timestamp-latency samples for an event.",
         syntax: "event",
@@ -404,6 +415,7 @@ pub(super) const LATENCY: &[Row] = &[
         arity: 2,
         flags: ADMIN,
         acl: ADMIN_ACL,
+        tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
         since: "2.8.13",
         summary: "Returns the latest latency samples for all events.",
         examples: &[is("LATENCY RESET", "(integer) 0"), is("LATENCY LATEST", "(empty array)")],
@@ -426,6 +438,7 @@ pub(super) const LATENCY: &[Row] = &[
         arity: -2,
         flags: ADMIN,
         acl: ADMIN_ACL,
+        tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
         since: "2.8.13",
         summary: "Resets the latency data for one or more events.",
         syntax: "[event [event ...]]",

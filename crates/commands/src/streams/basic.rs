@@ -5,7 +5,7 @@ use super::{ACL_READ, ACL_WRITE, ACL_WRITE_FAST, BASE, Count, READ, WRITE_FAST, 
 use super::{stream, stream_mut};
 use crate::cx::{Args, Cx, NO_SUCH_KEY, Run, SYNTAX, Settings, Stop, wrong_arity};
 use crate::number::int_or_error;
-use crate::row::{Access, Acl, Flag, Row, Use, is, only_here, starts};
+use crate::row::{Access, Acl, Effect, Flag, Row, is, only_here, starts};
 use store::Class;
 use value::Boxed;
 use value::stream::{CHUNK_BYTES_MAX, ChunkLimits, Id, Keep, Order, Stream, Trim};
@@ -14,9 +14,10 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "xadd",
         arity: -5,
-        access: Access::All(Use::WRITE),
+        access: Access::All(Effect::UPDATE),
         flags: &[Flag::Write, Flag::Denyoom, Flag::Fast],
         acl: ACL_WRITE_FAST,
+        tips: &["nondeterministic_output"],
         complexity: "O(1) for the entry, O(N) where N is the number of entries trimmed.",
         summary: "Appends an entry to a stream, which is created when the key does not exist, and may trim it.",
         syntax: "key [NOMKSTREAM] [<MAXLEN | MINID> [= | ~] threshold [LIMIT count]] <* | id> field value \
@@ -44,7 +45,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "xdel",
         arity: -3,
-        access: Access::All(Use::WRITE),
+        access: Access::All(Effect::DELETE),
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         complexity: "O(1) for each entry, given chunks of bounded length.",
@@ -64,7 +65,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "xlen",
         arity: 2,
-        access: Access::All(Use::NONE),
+        access: Access::All(Effect::LOOK),
         flags: &[Flag::Readonly, Flag::Fast],
         acl: &[Acl::Read, Acl::Stream, Acl::Fast],
         summary: "Gives the number of entries of a stream.",
@@ -127,7 +128,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "xsetid",
         arity: -3,
-        access: Access::All(Use::WRITE),
+        access: Access::All(Effect::UPDATE),
         flags: &[Flag::Write, Flag::Denyoom, Flag::Fast],
         acl: ACL_WRITE_FAST,
         summary: "Sets what a stream remembers of its history: its last id, entries added, largest deleted id.",
@@ -152,9 +153,10 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "xtrim",
         arity: -4,
-        access: Access::All(Use::WRITE),
+        access: Access::All(Effect::DELETE),
         flags: &[Flag::Write],
         acl: ACL_WRITE,
+        tips: &["nondeterministic_output"],
         complexity: "O(N) where N is the number of entries trimmed.",
         summary: "Drops the oldest entries of a stream: all but so many, or those below an id; with ~ only what goes \
                   in one piece.",

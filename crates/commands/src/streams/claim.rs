@@ -4,7 +4,7 @@ use super::{ACL_READ, ACL_WRITE_FAST, BASE, READ, WRITE_FAST, WRONG, ids, no_gro
 use super::{stream, stream_mut};
 use crate::cx::{Cx, Run, SYNTAX, Stop};
 use crate::number::{int, int_or_error};
-use crate::row::{Access, Row, Use, is, starts};
+use crate::row::{Access, Effect, Row, is, starts};
 use resp::reply::Out;
 use store::Class;
 use value::stream::{Group, Id, Stream};
@@ -13,7 +13,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "xack",
         arity: -4,
-        access: Access::All(Use::WRITE),
+        access: Access::All(Effect::UPDATE),
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         complexity: "O(log(N)) for each id where N is the number of entries not yet acknowledged.",
@@ -34,9 +34,10 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "xautoclaim",
         arity: -6,
-        access: Access::All(Use::WRITE),
+        access: Access::All(Effect::DELETE),
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
+        tips: &["nondeterministic_output"],
         since: "6.2.0",
         complexity: "O(1) when COUNT is small.",
         summary: "Gives a consumer what others have left pending for so long, some at each call, from a cursor on.",
@@ -58,9 +59,10 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "xclaim",
         arity: -6,
-        access: Access::All(Use::WRITE),
+        access: Access::All(Effect::UPDATE),
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
+        tips: &["nondeterministic_output"],
         complexity: "O(log(N)) for each id where N is the number of entries not yet acknowledged.",
         summary: "Gives a consumer pending entries of others that have been so for some time.",
         syntax: "key group consumer min-idle-time id [id ...] [IDLE ms] [TIME unix-time-milliseconds] [RETRYCOUNT count] \
@@ -83,6 +85,7 @@ pub const ROWS: &[Row] = &[
         arity: -3,
         flags: READ,
         acl: ACL_READ,
+        tips: &["nondeterministic_output"],
         complexity: "O(N) where N is the number of entries given, or of consumers.",
         summary: "Tells what a group was given and has not acknowledged, in sum or entry by entry.",
         syntax: "key group [[IDLE min-idle-time] start end count [consumer]]",

@@ -33,6 +33,7 @@ const SUBCOMMANDS: &[Row] = &[
     Row {
         name: "consumers",
         arity: 4,
+        tips: &["nondeterministic_output"],
         summary: "Describes the consumers of a group.",
         syntax: "key group",
         examples: &[

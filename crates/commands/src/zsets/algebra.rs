@@ -4,7 +4,7 @@ use super::form::{Draft, Entries, Limits, zset};
 use super::{ACL_READ, ACL_WRITE, BASE, WRONG};
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
 use crate::number::{self, int_or_error};
-use crate::row::{Access, Flag, Keys, Row, Use, is};
+use crate::row::{Access, Effect, Flag, Keys, Place, Row, is};
 use crate::sets::form::{Member, Set, set};
 use crate::sets::limit_of;
 use std::borrow::Cow;
@@ -17,7 +17,8 @@ use value::zset::View;
 const READ: &[Flag] = &[Flag::Readonly, Flag::MovableKeys];
 const WRITE: &[Flag] = &[Flag::Write, Flag::Denyoom, Flag::MovableKeys];
 const SOURCES: Keys = Keys::Counted { at: 1 };
-const TARGET_AND_SOURCES: Keys = Keys::FirstAnd(|args, at| Keys::Counted { at: 2 }.positions(args, at));
+const TARGET_AND_SOURCES: Keys =
+    Keys::FirstAnd(|args, at| Keys::Counted { at: 2 }.positions(args, at), &[Place::Counted { at: 2 }]);
 const UNION_COMPLEXITY: &str =
     "O(N)+O(M*log(M)) where N is the number of members of all sources and M that of the result.";
 const INTER_COMPLEXITY: &str =
@@ -47,7 +48,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "zdiffstore",
         arity: -4,
-        access: Access::First(Use::WRITE, Use::READ),
+        access: Access::First(Effect::OVERWRITE, Effect::READ),
         keys: TARGET_AND_SOURCES,
         flags: WRITE,
         acl: ACL_WRITE,
@@ -110,7 +111,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "zinterstore",
         arity: -4,
-        access: Access::First(Use::WRITE, Use::READ),
+        access: Access::First(Effect::OVERWRITE, Effect::READ),
         keys: TARGET_AND_SOURCES,
         flags: WRITE,
         acl: ACL_WRITE,
@@ -150,7 +151,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "zunionstore",
         arity: -4,
-        access: Access::First(Use::WRITE, Use::READ),
+        access: Access::First(Effect::OVERWRITE, Effect::READ),
         keys: TARGET_AND_SOURCES,
         flags: WRITE,
         acl: ACL_WRITE,

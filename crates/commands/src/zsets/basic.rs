@@ -5,7 +5,7 @@ use super::{ACL_READ, ACL_READ_FAST, ACL_WRITE_FAST, BASE, READ, READ_FAST, WRIT
 use crate::cx::{Cx, NOT_FLOAT, OUT_OF_RANGE, REPLY_BYTES_MAX, Run, SYNTAX, Stop};
 use crate::number;
 use crate::random::{self, Draws, SAMPLE_MAX, Selection};
-use crate::row::{Access, Flag, Row, Use, is, only_here};
+use crate::row::{Access, Effect, Flag, Row, is, only_here};
 use crate::scan::{INVALID_CURSOR, SCAN_COUNT, ScanOf, ScanOptions};
 use crate::sets::count_of;
 use smallvec::SmallVec;
@@ -19,7 +19,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "zadd",
         arity: -4,
-        access: Access::All(Use::WRITE),
+        access: Access::All(Effect::UPDATE),
         flags: &[Flag::Write, Flag::Denyoom, Flag::Fast],
         acl: ACL_WRITE_FAST,
         since: "1.2.0",
@@ -45,7 +45,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "zcard",
         arity: 2,
-        access: Access::All(Use::NONE),
+        access: Access::All(Effect::LOOK),
         flags: READ_FAST,
         acl: ACL_READ_FAST,
         since: "1.2.0",
@@ -106,6 +106,7 @@ pub const ROWS: &[Row] = &[
         arity: -2,
         flags: READ,
         acl: ACL_READ,
+        tips: &["nondeterministic_output"],
         since: "6.2.0",
         complexity: "O(N) where N is the number of members given.",
         summary: "Gives random members of a sorted set: distinct ones for a positive count, any for a negative one.",
@@ -145,7 +146,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "zrem",
         arity: -3,
-        access: Access::All(Use::WRITE),
+        access: Access::All(Effect::DELETE),
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         since: "1.2.0",
@@ -186,6 +187,7 @@ pub const ROWS: &[Row] = &[
         arity: -3,
         flags: READ,
         acl: ACL_READ,
+        tips: &["nondeterministic_output"],
         since: "2.8.0",
         complexity: "O(1) for a call, O(N) for all of a sorted set of N members.",
         summary: "Walks the members of a sorted set with their scores, some at each call.",

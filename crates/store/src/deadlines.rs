@@ -1,0 +1,121 @@
+//! Owns which hashes in RAM have fields that expire, and when: found there in time, the fields go although nobody looks at
+//! them. Never removes a field itself: that is what looking at the hash does.
+//!
+//! What is kept are hints. A hash that has left RAM, or whose deadlines have changed, is found out when the hint is due,
+//! or when there are twice as many hints as at the last look.
+
+use crate::hash::STRIPES;
+use crate::keyspace::Resume;
+use crate::object::Object;
+use crate::store::{Database, Store};
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Hints up to which nobody looks whether they are still true.
+const UNSIFTED: usize = 64;
+
+/// The hashes of one logical database in one stripe: the upper hash of each key, and its earliest deadline.
+pub(crate) struct Deadlines {
+    by_key: BTreeMap<u64, u64>,
+    earliest_ms: u64,
+    sift_at: usize,
+}
+
+impl Default for Deadlines {
+    fn default() -> Deadlines {
+        Deadlines { by_key: BTreeMap::new(), earliest_ms: u64::MAX, sift_at: UNSIFTED }
+    }
+}
+
+impl Database {
+    /// A value is in RAM, or has been changed: its next deadline is noted, if it has one.
+    #[inline]
+    pub(crate) fn note_deadline(&mut self, store: &Store, high: u64, object: Object) {
+        if let Some(at_ms) = object.boxed().and_then(|value| value.next_deadline()) {
+            self.keep_deadline(store, high, at_ms);
+        }
+    }
+
+    #[cold]
+    fn keep_deadline(&mut self, store: &Store, high: u64, at_ms: u64) {
+        let deadlines = self.deadlines.get_or_insert_default();
+        deadlines.by_key.insert(high, at_ms);
+        deadlines.earliest_ms = deadlines.earliest_ms.min(at_ms);
+        if deadlines.by_key.len() > deadlines.sift_at {
+            self.sift_deadlines(0, &mut Vec::new());
+        }
+        store.has_deadlines.store(true, Relaxed);
+    }
+
+    /// Brings the hints up to date, and gives the keys that are due.
+    fn sift_deadlines(&mut self, now_ms: u64, due: &mut Vec<Box<[u8]>>) {
+        let (table, Some(deadlines)) = (&self.table, &mut self.deadlines) else { return };
+        let mut earliest_ms = u64::MAX;
+        deadlines.by_key.retain(|&high, at_ms| {
+            let mut found = None;
+            table.find(high, |word| {
+                let object = word.is_hot().then(|| Object::from_address(word.address()));
+                let next = object.and_then(|object| Some((object, object.boxed()?.next_deadline()?)));
+                found = found.or(next);
+                next.is_some()
+            });
+            let Some((object, next_ms)) = found else { return false };
+            if next_ms <= now_ms {
+                due.push(object.key().into());
+                return false;
+            }
+            *at_ms = next_ms;
+            earliest_ms = earliest_ms.min(next_ms);
+            true
+        });
+        deadlines.earliest_ms = earliest_ms;
+        deadlines.sift_at = UNSIFTED.max(2 * deadlines.by_key.len());
+        if deadlines.by_key.is_empty() {
+            self.deadlines = None;
+        }
+    }
+}
+
+impl Store {
+    /// Lets the fields of hashes in RAM go that have expired, from a stripe on and until so many hashes are done. Returns
+    /// the stripe to go on from, 0 after the last.
+    pub(crate) fn expire_fields(&self, from: usize, now_ms: u64, hashes_max: usize) -> usize {
+        if from == 0 && !self.has_deadlines.swap(false, Relaxed) {
+            return 0;
+        }
+        let mut done = 0;
+        for number in from..STRIPES {
+            if done >= hashes_max {
+                self.has_deadlines.store(true, Relaxed);
+                return number;
+            }
+            let mut stripe = self.stripe(number);
+            for uid in 0..stripe.uids() {
+                let database = stripe.database_mut(uid);
+                let Some(deadlines) = &database.deadlines else { continue };
+                self.has_deadlines.store(true, Relaxed);
+                if deadlines.earliest_ms > now_ms {
+                    continue;
+                }
+                let mut due = Vec::new();
+                database.sift_deadlines(now_ms, &mut due);
+                if due.is_empty() {
+                    continue;
+                }
+                drop(stripe);
+                done += due.len();
+                due.iter().for_each(|name| self.look_at(uid, name, now_ms));
+                stripe = self.stripe(number);
+            }
+        }
+        0
+    }
+
+    fn look_at(&self, uid: u32, name: &[u8], now_ms: u64) {
+        let Some(db) = (0..self.databases()).find(|&db| self.uid(db) == uid) else { return };
+        let key = self.hasher().key(name);
+        let mut resume = Resume::default();
+        // Nobody waits for a hash: none is ready.
+        self.lock(&[key], db, now_ms, false, &mut resume).notice_parts(&key);
+    }
+}

@@ -1,0 +1,1 @@
+return setmetatable({}, {__index = _G, __tostring = print})['string']

@@ -1,0 +1,1 @@
+return unpack({}, 1, 1e9)
