@@ -223,20 +223,3 @@ fn faults_give_errors_and_never_anothers_value() {
         assert!(seen > 0, "{faults:?} did nothing: {stats:#?}");
     }
 }
-
-/// Workers share the rounds in which they look for what can leave: one that never meets the one value there is must not
-/// conclude that nothing can.
-#[test]
-fn one_value_alone_leaves_room_whoever_sweeps() {
-    for seed in 0..4 {
-        let mut random = Random(seed);
-        let mut node = Node::new(seed, RAM, 24 << 20, Codec::None, Policy::NoEviction);
-        node.store.set_split_bytes(1024);
-        for step in 0..20_000 {
-            assert!(node.make_room(), "seed {seed} step {step}: {:#?}", node.store.stats());
-            let field = format!("field:{}", random.below(6_000)).into_bytes();
-            set(&mut node, 0, b"the only one", &field, &[7; 200]).unwrap();
-        }
-        assert!(node.store.stats().part_demotions > 2_000);
-    }
-}
