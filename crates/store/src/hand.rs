@@ -23,10 +23,20 @@ pub(crate) struct Hand {
     stripe: usize,
     uid: u32,
     high: u64,
-    /// Of the value at `high`, when that moves in parts: the part to go on from.
-    part: u64,
+    /// Of the value at `high`, when that moves in parts.
+    parts: PartsHand,
     /// Leaves whose victims go alone, because what lay near the last one was in use.
     alone: u32,
+}
+
+/// Where a sweep over a value's parts stands.
+#[derive(Clone, Copy, Debug, Default)]
+struct PartsHand {
+    from: u64,
+    /// Something left, or is being written, since the first part.
+    found: bool,
+    /// All were in use when this began anew: in the round over everything else they would be again.
+    again: bool,
 }
 
 /// Parts of one value that are looked at before others have their turn.
@@ -86,7 +96,7 @@ impl Hand {
         let mut unfinished = false;
         let mut gone: Vec<u64> = Vec::new();
         let (entries, next) = database.table.leaf_at_mut(self.high);
-        let from = std::mem::take(&mut self.part);
+        let resumed = std::mem::take(&mut self.parts);
         for entry in entries.iter_mut().filter(|entry| entry.high >= self.high) {
             let word = entry.word;
             if !word.is_hot() {
@@ -101,16 +111,22 @@ impl Hand {
                     continue;
                 }
                 let id = store.split(value, store.hasher.hash(object.key()), self.uid);
-                let from = if entry.high == self.high { from } else { 0 };
-                let swept = sweep_parts(store, id, value, from, false, writer);
+                let mut hand = if entry.high == self.high { resumed } else { PartsHand::default() };
+                let swept = sweep_parts(store, id, value, hand.from, false, writer);
                 object.account(&store.arena);
                 slice.freed += swept.freed;
+                slice.stopped = swept.stopped;
                 if swept.written || swept.freed > 0 {
+                    hand.found = true;
                     store.tier.progress();
                 }
-                slice.stopped = swept.stopped;
-                if let Some(next) = swept.next {
-                    (self.high, self.part) = (entry.high, next);
+                let goes_on = match swept.next {
+                    Some(next) => Some(PartsHand { from: next, ..hand }),
+                    None if !hand.found && !hand.again => Some(PartsHand { again: true, ..PartsHand::default() }),
+                    None => None,
+                };
+                if let Some(hand) = goes_on {
+                    (self.high, self.parts) = (entry.high, hand);
                     unfinished = true;
                     break;
                 }
