@@ -18,9 +18,9 @@ use crate::row::{Acl, Flag, Group, Row};
 use ids::IdText;
 use resp::reply::Out;
 use store::{Value, ValueMut};
-use value::Boxed;
 use value::listpack::Element;
 use value::stream::{Entry, Id, Stream};
+use value::{Absent, Boxed};
 
 const READ: &[Flag] = &[Flag::Readonly];
 const WRITE_FAST: &[Flag] = &[Flag::Write, Flag::Fast];
@@ -46,6 +46,20 @@ fn stream_mut<'v>(value: &'v mut ValueMut<'_>) -> &'v mut Stream {
         Some(Boxed::Stream(stream)) => stream,
         _ => unreachable!("it was a stream when the command looked, under the same lock"),
     }
+}
+
+/// What a command touches of a stream in parts.
+fn of_stream(want: impl Fn(&Stream, &mut Absent)) -> impl Fn(&Boxed, &mut Absent) {
+    move |value, out| {
+        if let Boxed::Stream(stream) = value {
+            want(stream, out);
+        }
+    }
+}
+
+/// Of entries by their ids.
+fn of_ids(ids: impl Iterator<Item = Id> + Clone) -> impl Fn(&Boxed, &mut Absent) {
+    of_stream(move |stream, out| ids.clone().for_each(|id| stream.want_id(id, out)))
 }
 
 fn reply_id(out: &mut Out<'_>, id: Id) {
@@ -76,7 +90,11 @@ struct Count(u64);
 
 impl Count {
     fn is_reached(self, count: usize) -> bool {
-        self.0 > 0 && count as u64 >= self.0
+        count >= self.most()
+    }
+
+    fn most(self) -> usize {
+        if self.0 == 0 { usize::MAX } else { usize::try_from(self.0).unwrap_or(usize::MAX) }
     }
 }
 

@@ -122,6 +122,59 @@ const SORTED_SETS: &[&str] = &[
     "ZREM g m m",
 ];
 
+const STREAMS: &[&str] = &[
+    "XADD s 5-* f v",
+    "XADD s 5-* f v f v",
+    "XADD s 5-* f v",
+    "XADD s 5-* f v",
+    "XADD s MAXLEN 20 5-* f v",
+    "XADD s MAXLEN ~ 20 5-* f v",
+    "XADD s MINID d 5-* f v",
+    "XADD s d f v",
+    "XLEN s",
+    "XRANGE s - +",
+    "XRANGE s d d",
+    "XRANGE s d + COUNT n",
+    "XRANGE s (d + COUNT n",
+    "XREVRANGE s + - COUNT n",
+    "XREVRANGE s d d COUNT n",
+    "XREAD COUNT n STREAMS s s d d",
+    "XREAD STREAMS s d",
+    "XREAD STREAMS s $",
+    "XDEL s d",
+    "XDEL s d d d",
+    "XTRIM s MAXLEN 30",
+    "XTRIM s MAXLEN ~ 20",
+    "XTRIM s MINID d",
+    "XTRIM s MINID ~ d LIMIT n",
+    "XGROUP CREATE s g 0",
+    "XGROUP CREATE s g $",
+    "XGROUP SETID s g d",
+    "XGROUP CREATECONSUMER s g c",
+    "XGROUP DELCONSUMER s g c",
+    "XREADGROUP GROUP g c COUNT n STREAMS s >",
+    "XREADGROUP GROUP g c STREAMS s >",
+    "XREADGROUP GROUP g c COUNT n NOACK STREAMS s s > >",
+    "XREADGROUP GROUP g c COUNT n STREAMS s d",
+    "XREADGROUP GROUP g c STREAMS s 0",
+    "XACK s g d d",
+    "XPENDING s g",
+    "XPENDING s g - + 10",
+    "XCLAIM s g c 0 d d d",
+    "XCLAIM s g c 5 d d JUSTID",
+    "XCLAIM s g c 0 d FORCE",
+    "XAUTOCLAIM s g c n - COUNT n",
+    "XAUTOCLAIM s g c 100 d COUNT n JUSTID",
+    "XINFO STREAM s",
+    "XINFO STREAM s FULL COUNT n",
+    "XINFO GROUPS s",
+    "XINFO CONSUMERS s g",
+    "XSETID s d",
+    "COPY s s REPLACE",
+    "RENAME s s",
+    "TYPE s",
+];
+
 fn word(kind: &str, random: &mut Random) -> String {
     match kind {
         "l" => random.of(&["l1", "l2", "l3", "l4"]).into(),
@@ -132,6 +185,11 @@ fn word(kind: &str, random: &mut Random) -> String {
         },
         "i" => (random.below(50) as i64 - 25).to_string(),
         "n" => random.below(7).to_string(),
+        "s" => random.of(&["s1", "s2", "s3"]).into(),
+        "d" => format!("5-{}", random.below(200)),
+        "(d" => format!("(5-{}", random.below(200)),
+        "f" => random.of(&["a", "b", "temperature"]).into(),
+        "c" => random.of(&["c1", "c2"]).into(),
         "e" => random.of(&["LEFT", "RIGHT"]).into(),
         "z" => random.of(&["z1", "z2", "z3"]).into(),
         "y" => random.of(&["y1", "y2"]).into(),
@@ -201,6 +259,15 @@ fn lists_in_parts_answer_as_those_in_ram() {
 fn sorted_sets_in_parts_answer_as_those_in_ram() {
     let waited = compare(SORTED_SETS, 10_000);
     assert!(waited.len() >= 30, "{waited:?}");
+}
+
+#[test]
+fn streams_in_parts_answer_as_those_in_ram() {
+    let waited = compare(STREAMS, 10_000);
+    assert!(waited.len() >= 10, "{waited:?}");
+    for needs_none in ["xlen", "xack", "xpending", "xgroup|setid", "xinfo|groups", "type", "rename"] {
+        assert!(!waited.contains(needs_none), "{needs_none} has read a part");
+    }
 }
 
 /// Parts that a command reads of a value of which all are on flash.
@@ -277,6 +344,39 @@ fn a_large_sorted_set_is_read_by_its_parts() {
         ("GEOSEARCH g FROMMEMBER place:00100 BYRADIUS 1 km", 12),
         ("GEORADIUS_RO g 1 1 1 km", 10),
         ("DEL z g", 0),
+    ] {
+        let read = reads(&mut here, line);
+        assert!(read <= at_most && (read > 0) == (at_most > 0), "{line} has read {read} parts");
+    }
+}
+
+#[test]
+fn a_long_stream_is_read_by_its_chunks() {
+    let mut here = Harness::in_parts(1);
+    for n in 1..=2000 {
+        here.run(&format!("XADD s {n}-1 field {n}"));
+    }
+    here.run("XGROUP CREATE s g 1000-1");
+    for (line, at_most) in [
+        ("XLEN s", 0),
+        ("RENAME s t", 0),
+        ("RENAME t s", 0),
+        ("XRANGE s 555 + COUNT 10", 2),
+        ("XREVRANGE s + - COUNT 10", 1),
+        ("XREAD COUNT 10 STREAMS s 1234", 1),
+        ("XREADGROUP GROUP g c COUNT 10 STREAMS s >", 1),
+        ("XPENDING s g", 0),
+        ("XACK s g 1001-1", 0),
+        ("XREADGROUP GROUP g c STREAMS s 0", 1),
+        ("XAUTOCLAIM s g d 0 -", 1),
+        ("XADD s * field x", 0),
+        ("XADD s * field y", 1),
+        ("XINFO STREAM s", 2),
+        ("XDEL s 77-1", 1),
+        ("XTRIM s MAXLEN ~ 1500", 0),
+        ("XTRIM s MAXLEN 1350", 1),
+        ("XINFO GROUPS s", 0),
+        ("DEL s", 0),
     ] {
         let read = reads(&mut here, line);
         assert!(read <= at_most && (read > 0) == (at_most > 0), "{line} has read {read} parts");

@@ -629,10 +629,28 @@ impl<'s> Keyspace<'s> {
 
     /// The values of several keys, for reading at the same time. All that are cold are noted at once.
     pub fn get_all(&mut self, keys: &[Key<'_>]) -> Result<SmallVec<[Option<Value<'_>>; 8]>, Cold> {
+        self.all(keys, |ks, at| ks.look(&keys[at]))
+    }
+
+    /// As [`Keyspace::get_all`], but of values in parts only what is wanted has to be in RAM, told for each key by its
+    /// place.
+    pub fn get_all_for(
+        &mut self,
+        keys: &[Key<'_>],
+        want: &dyn Fn(usize, &Boxed, &mut Absent),
+    ) -> Result<SmallVec<[Option<Value<'_>>; 8]>, Cold> {
+        self.all(keys, |ks, at| ks.look_at(&keys[at], &|value, out| want(at, value, out)))
+    }
+
+    fn all(
+        &mut self,
+        keys: &[Key<'_>],
+        look: impl Fn(&mut Self, usize) -> Result<Found, Cold>,
+    ) -> Result<SmallVec<[Option<Value<'_>>; 8]>, Cold> {
         let mut values = SmallVec::new();
         let mut cold = false;
-        for key in keys {
-            match self.look(key) {
+        for (at, key) in keys.iter().enumerate() {
+            match look(self, at) {
                 Ok(Found::Hot(slot, object)) => {
                     self.hits += 1;
                     self.touched(key, slot, object);
@@ -715,10 +733,10 @@ impl<'s> Keyspace<'s> {
         }
     }
 
-    /// As [`Keyspace::get_mut`], for what is beside the value proper, such as who has read it: those who watch the key or
+    /// As [`Keyspace::get_mut_for`], for what is beside the value proper, such as who has read it: those who watch the key or
     /// wait for it are not told, unless they watch everything.
-    pub fn get_mut_aside(&mut self, key: &Key<'_>) -> Result<Option<ValueMut<'_>>, Cold> {
-        let Found::Hot(slot, object) = self.look(key)? else { return Ok(None) };
+    pub fn get_mut_aside(&mut self, key: &Key<'_>, want: Want<'_>) -> Result<Option<ValueMut<'_>>, Cold> {
+        let Found::Hot(slot, object) = self.look_at(key, want)? else { return Ok(None) };
         let db = self.db;
         if let Some(watched) = &self.held.get(key.hash.stripe()).watched {
             watched.changed(db, key.name, false);

@@ -202,7 +202,7 @@ impl Boxed {
             Boxed::Set(table) => Some(table.parts()),
             Boxed::ZSet(tree) => Some(tree),
             Boxed::List(list) => Some(list),
-            Boxed::Stream(_) => None,
+            Boxed::Stream(stream) => Some(&**stream),
         }
     }
 
@@ -212,7 +212,7 @@ impl Boxed {
             Boxed::Set(table) => Some(table.parts_mut()),
             Boxed::ZSet(tree) => Some(tree),
             Boxed::List(list) => Some(list),
-            Boxed::Stream(_) => None,
+            Boxed::Stream(stream) => Some(&mut **stream),
         }
     }
 

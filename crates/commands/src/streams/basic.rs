@@ -2,11 +2,11 @@
 
 use super::ids::{self, NewId};
 use super::{ACL_READ, ACL_WRITE, ACL_WRITE_FAST, BASE, Count, READ, WRITE_FAST, WRONG, reply_entry, reply_id};
-use super::{stream, stream_mut};
+use super::{of_ids, of_stream, stream, stream_mut};
 use crate::cx::{Args, Cx, NO_SUCH_KEY, Run, SYNTAX, Settings, Stop, wrong_arity};
 use crate::number::int_or_error;
 use crate::row::{Access, Acl, Effect, Flag, Row, is, only_here, starts};
-use store::Class;
+use store::{Class, NOTHING};
 use value::Boxed;
 use value::stream::{CHUNK_BYTES_MAX, ChunkLimits, Id, Keep, Order, Stream, Trim};
 
@@ -77,7 +77,7 @@ pub const ROWS: &[Row] = &[
             is("XLEN k", WRONG),
         ],
         run: |cx| {
-            let len = stream(cx.ks.get(&cx.keys[0])?)?.map_or(0, Stream::len);
+            let len = stream(cx.ks.get_for(&cx.keys[0], NOTHING)?)?.map_or(0, Stream::len);
             cx.out.int(len as i64);
             Ok(())
         },
@@ -272,7 +272,10 @@ fn xadd(cx: &mut Cx<'_>) -> Run {
         return Err(Stop::error("ERR The ID specified in XADD must be greater than 0-0"));
     }
     let now_ms = cx.ks.now_ms();
-    let found = stream(cx.ks.get(key)?)?.map(|stream| stream.last_id);
+    let bytes = args.from(fields_at).map(<[u8]>::len).sum::<usize>();
+    let limits = ChunkLimits { bytes: cx.settings.stream_node_max_bytes, entries: cx.settings.stream_node_max_entries };
+    let touched = of_stream(|stream, out| stream.want_append(bytes, limits, options.trim.as_ref(), out));
+    let found = stream(cx.ks.get_for(key, &touched)?)?.map(|stream| stream.last_id);
     if found.is_none() && options.no_mkstream {
         cx.out.null();
         return Ok(());
@@ -284,10 +287,9 @@ fn xadd(cx: &mut Cx<'_>) -> Run {
         .id
         .after(found.unwrap_or(Id::MIN), now_ms)
         .ok_or(Stop::error("ERR The ID specified in XADD is equal or smaller than the target stream top item"))?;
-    if args.from(fields_at).map(<[u8]>::len).sum::<usize>() > CHUNK_BYTES_MAX {
+    if bytes > CHUNK_BYTES_MAX {
         return Err(Stop::error("ERR Elements are too large to be stored"));
     }
-    let limits = ChunkLimits { bytes: cx.settings.stream_node_max_bytes, entries: cx.settings.stream_node_max_entries };
     let change = |stream: &mut Stream| {
         let pairs = args.from(fields_at).step_by(2).zip(args.from(fields_at + 1).step_by(2));
         stream.append(id, pairs, limits);
@@ -300,7 +302,7 @@ fn xadd(cx: &mut Cx<'_>) -> Run {
             cx.ks.set_boxed(key, Boxed::Stream(stream), None);
             trimmed
         }
-        Some(_) => cx.ks.get_mut(key)?.map_or(0, |mut value| change(stream_mut(&mut value))),
+        Some(_) => cx.ks.get_mut_for(key, NOTHING)?.map_or(0, |mut value| change(stream_mut(&mut value))),
     };
     cx.ks.event(Class::STREAM, "xadd", key);
     if trimmed > 0 {
@@ -313,14 +315,19 @@ fn xadd(cx: &mut Cx<'_>) -> Run {
 fn xtrim(cx: &mut Cx<'_>) -> Run {
     let key = &cx.keys[0];
     let options = Options::parse(cx.args, false, cx.settings)?;
+    let touched = of_stream(|stream, out| {
+        if let Some(trim) = &options.trim {
+            stream.want_trim(trim, out);
+        }
+    });
     let mut trimmed = 0;
-    if let (Some(found), Some(trim)) = (stream(cx.ks.get(key)?)?, options.trim) {
+    if let (Some(found), Some(trim)) = (stream(cx.ks.get_for(key, &touched)?)?, options.trim) {
         // What has nothing to lose must not become dirty.
         let has_surplus = match trim.keep {
             Keep::Len(len) => found.len() > len,
             Keep::From(id) => !found.is_empty() && found.first_id() < id,
         };
-        if has_surplus && let Some(mut value) = cx.ks.get_mut(key)? {
+        if has_surplus && let Some(mut value) = cx.ks.get_mut_for(key, NOTHING)? {
             trimmed = stream_mut(&mut value).trim(&trim);
         }
     }
@@ -335,13 +342,13 @@ fn xdel(cx: &mut Cx<'_>) -> Run {
     let (args, key) = (cx.args, &cx.keys[0]);
     let ids = || args.from(2).map(|id| ids::strict(id, 0));
     let mut deleted = 0;
-    if let Some(found) = stream(cx.ks.get(key)?)? {
+    if let Some(found) = stream(cx.ks.get_for(key, &of_ids(ids().flatten()))?)? {
         let mut any = false;
         for id in ids() {
             let id = id?;
             any = any || found.get(id).is_some();
         }
-        if any && let Some(mut value) = cx.ks.get_mut(key)? {
+        if any && let Some(mut value) = cx.ks.get_mut_for(key, NOTHING)? {
             let stream = stream_mut(&mut value);
             deleted = ids().flatten().filter(|&id| stream.remove(id)).count();
         }
@@ -366,7 +373,12 @@ fn range(cx: &mut Cx<'_>, order: Order) -> Run {
         }
         at += 2;
     }
-    let Some(stream) = stream(cx.ks.get(&cx.keys[0])?)? else {
+    let touched = of_stream(|stream, out| {
+        if count != Some(0) {
+            stream.want(start, end, order, count.unwrap_or(0), out);
+        }
+    });
+    let Some(stream) = stream(cx.ks.get_for(&cx.keys[0], &touched)?)? else {
         cx.out.array(0);
         return Ok(());
     };
@@ -410,7 +422,8 @@ fn xsetid(cx: &mut Cx<'_>) -> Run {
         }
         at += 2;
     }
-    let found = stream(cx.ks.get(key)?)?.ok_or(NO_SUCH_KEY)?;
+    let last_entry = of_stream(|stream, out| stream.want(Id::MIN, Id::MAX, Order::Descending, 1, out));
+    let found = stream(cx.ks.get_for(key, &last_entry)?)?.ok_or(NO_SUCH_KEY)?;
     if id < found.max_deleted_id {
         return Err(Stop::error("ERR The ID specified in XSETID is smaller than current max_deleted_entry_id"));
     }
@@ -420,7 +433,7 @@ fn xsetid(cx: &mut Cx<'_>) -> Run {
     if !found.is_empty() && entries_added.is_some_and(|added| added < found.len()) {
         return Err(Stop::error("ERR The entries_added specified in XSETID is smaller than the target stream length"));
     }
-    if let Some(mut value) = cx.ks.get_mut(key)? {
+    if let Some(mut value) = cx.ks.get_mut_for(key, NOTHING)? {
         let stream = stream_mut(&mut value);
         stream.last_id = id;
         stream.entries_added = entries_added.unwrap_or(stream.entries_added);

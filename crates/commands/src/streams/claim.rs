@@ -1,12 +1,12 @@
 //! Owns what is pending in consumer groups: acknowledging, listing, and claiming from other consumers.
 
 use super::{ACL_READ, ACL_WRITE_FAST, BASE, READ, WRITE_FAST, WRONG, ids, no_group, reply_entry, reply_id};
-use super::{stream, stream_mut};
+use super::{of_ids, of_stream, stream, stream_mut};
 use crate::cx::{Cx, Run, SYNTAX, Stop};
 use crate::number::{int, int_or_error};
 use crate::row::{Access, Effect, Row, is, starts};
 use resp::reply::Out;
-use store::Class;
+use store::{Class, NOTHING};
 use value::stream::{Group, Id, Stream};
 
 pub const ROWS: &[Row] = &[
@@ -111,13 +111,13 @@ fn xack(cx: &mut Cx<'_>) -> Run {
     let (args, key) = (cx.args, &cx.keys[0]);
     let ids = || args.from(3).map(|id| ids::strict(id, 0));
     let mut acknowledged = 0;
-    if let Some(group) = stream(cx.ks.get(key)?)?.and_then(|stream| stream.group(&args[2])) {
+    if let Some(group) = stream(cx.ks.get_for(key, NOTHING)?)?.and_then(|stream| stream.group(&args[2])) {
         let mut any = false;
         for id in ids() {
             let id = id?;
             any = any || group.pending_at(id).is_some();
         }
-        if any && let Some(mut value) = cx.ks.get_mut_aside(key)? {
+        if any && let Some(mut value) = cx.ks.get_mut_aside(key, NOTHING)? {
             let count = |_: &Stream, group: &mut Group| ids().flatten().filter(|&id| group.acknowledge(id)).count();
             acknowledged = stream_mut(&mut value).with_group(&args[2], count).unwrap_or(0);
         }
@@ -154,7 +154,7 @@ fn xpending(cx: &mut Cx<'_>) -> Run {
         }
         _ => return Err(SYNTAX),
     };
-    let group = stream(cx.ks.get(key)?)?.and_then(|stream| stream.group(&args[2]));
+    let group = stream(cx.ks.get_for(key, NOTHING)?)?.and_then(|stream| stream.group(&args[2]));
     let group = group.ok_or_else(|| no_group(key.name, &args[2]))?;
     match listed {
         Some(listed) => list(group, &listed, now_ms, &mut cx.out),
@@ -234,6 +234,11 @@ enum Claimed {
 }
 
 impl Claim<'_> {
+    /// Whether what was delivered then has been pending for long enough.
+    fn is_due(&self, delivered_ms: i64) -> bool {
+        self.idle_ms_min <= 0 || self.now_ms.saturating_sub(delivered_ms) >= self.idle_ms_min
+    }
+
     fn take(&self, stream: &Stream, group: &mut Group, id: Id, out: &mut Out<'_>) -> Claimed {
         let pending = group.pending_at(id).map(|pending| (pending.delivered_ms, pending.deliveries));
         let Some(entry) = stream.get(id) else {
@@ -243,8 +248,7 @@ impl Claim<'_> {
             None if !self.force => return Claimed::Passed,
             None => 1,
             Some((delivered_ms, deliveries)) => {
-                let idle_ms = self.now_ms.saturating_sub(delivered_ms);
-                if self.idle_ms_min > 0 && idle_ms < self.idle_ms_min {
+                if !self.is_due(delivered_ms) {
                     return Claimed::Passed;
                 }
                 deliveries
@@ -269,11 +273,12 @@ fn idle_ms_min(text: &[u8], command: &str) -> Result<i64, Stop> {
 
 fn xclaim(cx: &mut Cx<'_>) -> Run {
     let (args, key, now_ms) = (cx.args, &cx.keys[0], cx.ks.now_ms() as i64);
-    let group = stream(cx.ks.get(key)?)?.and_then(|stream| stream.group(&args[2]));
-    group.ok_or_else(|| no_group(key.name, &args[2]))?;
-    let idle_ms_min = idle_ms_min(&args[4], "XCLAIM")?;
     // The first argument that is no id is an option.
-    let ids: Vec<Id> = args.from(5).map_while(|id| ids::strict(id, 0).ok()).collect();
+    let ids = args.from(5).map_while(|id| ids::strict(id, 0).ok());
+    let group = stream(cx.ks.get_for(key, &of_ids(ids.clone()))?)?.and_then(|stream| stream.group(&args[2]));
+    group.ok_or_else(|| no_group(key.name, &args[2]))?;
+    let ids: Vec<Id> = ids.collect();
+    let idle_ms_min = idle_ms_min(&args[4], "XCLAIM")?;
     let mut claim = Claim {
         consumer: args.get(3).unwrap_or_default(),
         idle_ms_min,
@@ -318,7 +323,7 @@ fn xclaim(cx: &mut Cx<'_>) -> Run {
     }
     let out = &mut cx.out;
     let (mark, mut given, mut is_new_consumer) = (out.array_deferred(), 0, false);
-    if let Some(mut value) = cx.ks.get_mut_aside(key)? {
+    if let Some(mut value) = cx.ks.get_mut_aside(key, NOTHING)? {
         stream_mut(&mut value).with_group(&args[2], |stream, group| {
             group.last_id = group.last_id.max(last_id);
             is_new_consumer = group.see_consumer(claim.consumer, now_ms);
@@ -370,14 +375,26 @@ fn xautoclaim(cx: &mut Cx<'_>) -> Run {
         }
         at += 1;
     }
-    let group = stream(cx.ks.get(key)?)?.and_then(|stream| stream.group(&args[2]));
+    // Each that has been pending for long enough counts, whether it is still there or not.
+    let touched = of_stream(|stream, out| {
+        let Some(group) = stream.group(&args[2]) else { return };
+        let mut left = count;
+        for (&id, pending) in group.pending(start..).take(count.saturating_mul(ATTEMPTS)) {
+            stream.want_id(id, out);
+            left -= usize::from(claim.is_due(pending.delivered_ms));
+            if left == 0 {
+                break;
+            }
+        }
+    });
+    let group = stream(cx.ks.get_for(key, &touched)?)?.and_then(|stream| stream.group(&args[2]));
     group.ok_or_else(|| no_group(key.name, &args[2]))?;
     // The cursor is known last and stands first.
     let mut entries = Vec::new();
     let out = &mut Out::new(&mut entries, cx.out.proto());
     let (mut next, mut deleted, mut given, mut is_new_consumer) = (None, Vec::new(), 0, false);
     let mark = out.array_deferred();
-    if let Some(mut value) = cx.ks.get_mut_aside(key)? {
+    if let Some(mut value) = cx.ks.get_mut_aside(key, NOTHING)? {
         stream_mut(&mut value).with_group(&args[2], |stream, group| {
             is_new_consumer = group.see_consumer(claim.consumer, now_ms);
             next = Some(start);

@@ -5,7 +5,7 @@ use crate::connection::{help, unknown_subcommand};
 use crate::cx::{Args, Cx, Run, Stop};
 use crate::number::int_or_error;
 use crate::row::{Access, Acl, Effect, Flag, Keys, Row, Values, is, starts};
-use store::Class;
+use store::{Class, NOTHING};
 use value::Boxed;
 use value::stream::{Group, Id, Stream};
 
@@ -180,7 +180,7 @@ const NO_KEY: Stop = Stop::error(
 fn create(cx: &mut Cx<'_>) -> Run {
     let (args, key) = (cx.args, &cx.keys[0]);
     let options = Options::parse(args, true)?;
-    let found = stream(cx.ks.get(key)?)?;
+    let found = stream(cx.ks.get_for(key, NOTHING)?)?;
     if found.is_none() && !options.make_stream {
         return Err(NO_KEY);
     }
@@ -198,7 +198,7 @@ fn create(cx: &mut Cx<'_>) -> Run {
             return Err(Stop::error("BUSYGROUP Consumer Group name already exists"));
         }
         Some(_) => {
-            if let Some(mut value) = cx.ks.get_mut_aside(key)? {
+            if let Some(mut value) = cx.ks.get_mut_aside(key, NOTHING)? {
                 stream_mut(&mut value).create_group(name, group);
             }
         }
@@ -216,13 +216,13 @@ fn create(cx: &mut Cx<'_>) -> Run {
 /// The stream and its group that the command names.
 fn existing<'k>(cx: &'k mut Cx<'_>) -> Result<(&'k Stream, &'k Group), Stop> {
     let (key, name) = (&cx.keys[0], &cx.args[3]);
-    let stream = stream(cx.ks.get(key)?)?.ok_or(NO_KEY)?;
+    let stream = stream(cx.ks.get_for(key, NOTHING)?)?.ok_or(NO_KEY)?;
     let group = stream.group(name).ok_or_else(|| no_such_group(name, key.name))?;
     Ok((stream, group))
 }
 
 fn change<T>(cx: &mut Cx<'_>, change: impl FnOnce(&mut Group) -> T) -> Result<Option<T>, Stop> {
-    let Some(mut value) = cx.ks.get_mut_aside(&cx.keys[0])? else { return Ok(None) };
+    let Some(mut value) = cx.ks.get_mut_aside(&cx.keys[0], NOTHING)? else { return Ok(None) };
     Ok(stream_mut(&mut value).with_group(&cx.args[3], |_, group| change(group)))
 }
 
@@ -245,8 +245,8 @@ fn set_id(cx: &mut Cx<'_>) -> Run {
 
 fn destroy(cx: &mut Cx<'_>) -> Run {
     let (key, name) = (&cx.keys[0], &cx.args[3]);
-    let is_there = stream(cx.ks.get(key)?)?.ok_or(NO_KEY)?.group(name).is_some();
-    if is_there && let Some(mut value) = cx.ks.get_mut(key)? {
+    let is_there = stream(cx.ks.get_for(key, NOTHING)?)?.ok_or(NO_KEY)?.group(name).is_some();
+    if is_there && let Some(mut value) = cx.ks.get_mut_for(key, NOTHING)? {
         stream_mut(&mut value).remove_group(name);
     }
     if is_there {

@@ -1,12 +1,13 @@
 //! Owns XINFO: what a stream, its groups and their consumers are like. Never changes one.
 
 use super::groups::wrong_arguments;
-use super::{ACL_READ, BASE, Count, READ, WRONG, no_such_group, reply_entry, reply_id, stream};
+use super::{ACL_READ, BASE, Count, READ, WRONG, no_such_group, of_stream, reply_entry, reply_id, stream};
 use crate::connection::{help, unknown_subcommand};
 use crate::cx::{Cx, NO_SUCH_KEY, Run, Stop};
 use crate::number::int_or_error;
 use crate::row::{Acl, Flag, Keys, Row, Values, is, only_here, starts};
 use resp::reply::Out;
+use store::{NOTHING, Want};
 use value::stream::{Entry, Group, Id, Order, Stream};
 
 pub const ROWS: &[Row] = &[Row {
@@ -107,9 +108,9 @@ const SUBCOMMANDS: &[Row] = &[
     },
 ];
 
-/// The stream at the command's key.
-fn existing<'k>(cx: &'k mut Cx<'_>) -> Result<(&'k Stream, resp::Out<'k>), Stop> {
-    let stream = stream(cx.ks.get(&cx.keys[0])?)?.ok_or(NO_SUCH_KEY)?;
+/// The stream at the command's key, with what is wanted of it in RAM.
+fn existing<'k>(cx: &'k mut Cx<'_>, want: Want<'_>) -> Result<(&'k Stream, resp::Out<'k>), Stop> {
+    let stream = stream(cx.ks.get_for(&cx.keys[0], want)?)?.ok_or(NO_SUCH_KEY)?;
     Ok((stream, cx.out.reborrow()))
 }
 
@@ -140,7 +141,7 @@ fn progress(out: &mut Out<'_>, stream: &Stream, group: &Group) {
 }
 
 fn groups(cx: &mut Cx<'_>) -> Run {
-    let (stream, mut out) = existing(cx)?;
+    let (stream, mut out) = existing(cx, NOTHING)?;
     let out = &mut out;
     out.array(stream.groups().len());
     for (name, group) in stream.groups() {
@@ -157,7 +158,7 @@ fn groups(cx: &mut Cx<'_>) -> Run {
 
 fn consumers(cx: &mut Cx<'_>) -> Run {
     let (key, name, now_ms) = (cx.keys[0], cx.args.get(3).unwrap_or_default(), cx.ks.now_ms() as i64);
-    let (stream, mut out) = existing(cx)?;
+    let (stream, mut out) = existing(cx, NOTHING)?;
     let out = &mut out;
     let group = stream.group(name).ok_or_else(|| no_such_group(name, key.name))?;
     out.array(group.consumers().len());
@@ -179,7 +180,7 @@ const FULL_COUNT: u64 = 10;
 fn describe(cx: &mut Cx<'_>) -> Run {
     let args = cx.args;
     // The key is looked for before the options are.
-    existing(cx)?;
+    existing(cx, NOTHING)?;
     let full = match args.len() {
         3 => None,
         4 | 6 if args[3].eq_ignore_ascii_case(b"full") => match (args.get(4), args.get(5)) {
@@ -191,7 +192,13 @@ fn describe(cx: &mut Cx<'_>) -> Run {
         },
         _ => return Err(wrong_arguments(args)),
     };
-    let (stream, mut out) = existing(cx)?;
+    let touched = of_stream(|stream, out| match full {
+        Some(Count(count)) => stream.want(Id::MIN, Id::MAX, Order::Ascending, count, out),
+        None => [Order::Ascending, Order::Descending]
+            .into_iter()
+            .for_each(|order| stream.want(Id::MIN, Id::MAX, order, 1, out)),
+    });
+    let (stream, mut out) = existing(cx, &touched)?;
     let out = &mut out;
     out.map(if full.is_some() { 9 } else { 10 });
     named_int(out, "length", stream.len() as i64);
@@ -233,7 +240,7 @@ fn in_full(stream: &Stream, count: Count, out: &mut Out<'_>) {
     out.finish(mark, given);
     out.bulk(b"groups");
     out.array(stream.groups().len());
-    let most = if count.0 == 0 { usize::MAX } else { usize::try_from(count.0).unwrap_or(usize::MAX) };
+    let most = count.most();
     for (name, group) in stream.groups() {
         out.map(7);
         out.bulk(b"name");

@@ -8,8 +8,9 @@ use crate::row::{Access, Acl, Effect, Flag, HowMany, Keys, Place, Row, is};
 use resp::Proto;
 use resp::reply::Out;
 use smallvec::SmallVec;
-use store::{Class, Kind, Wants};
+use store::{Class, Kind, NOTHING, Wants};
 use value::stream::{Group, Id, Order, Stream};
+use value::{Absent, Boxed};
 
 pub const ROWS: &[Row] = &[
     Row {
@@ -185,7 +186,13 @@ fn xread(cx: &mut Cx<'_>) -> Run {
     let request = Request::parse(args, false, cx.ks.now_ms())?;
     let mut after: SmallVec<[Id; 8]> = SmallVec::new();
     let mut rewritten = Vec::new();
-    for (at, value) in cx.ks.get_all(keys)?.into_iter().enumerate() {
+    let touched = |at: usize, value: &Boxed, out: &mut Absent| {
+        let after = ids::strict(&args[request.ids_at + at], 0);
+        if let (Boxed::Stream(stream), Some(start)) = (value, after.ok().and_then(Id::next)) {
+            stream.want(start, Id::MAX, Order::Ascending, request.count.0, out);
+        }
+    };
+    for (at, value) in cx.ks.get_all_for(keys, &touched)?.into_iter().enumerate() {
         let found = stream(value)?;
         let id_at = request.ids_at + at;
         after.push(match &args[id_at] {
@@ -207,7 +214,7 @@ fn xread(cx: &mut Cx<'_>) -> Run {
     let before = out.len();
     let mut reply = Reply::begin(out);
     for (key, after) in keys.iter().zip(after) {
-        let Some(stream) = stream(cx.ks.get(key)?)? else { continue };
+        let Some(stream) = stream(cx.ks.get_for(key, NOTHING)?)? else { continue };
         let Some(start) = after.next().filter(|_| stream.last_id > after) else { continue };
         let (mut mark, mut given) = (None, 0);
         stream.each(start, Id::MAX, Order::Ascending, |entry| {
@@ -264,7 +271,27 @@ fn xreadgroup(cx: &mut Cx<'_>) -> Run {
     let now_ms = cx.ks.now_ms();
     let request = Request::parse(args, true, now_ms)?;
     let mut asked: SmallVec<[Asks; 8]> = SmallVec::new();
-    for (at, (key, value)) in keys.iter().zip(cx.ks.get_all(keys)?).enumerate() {
+    let touched = |at: usize, value: &Boxed, out: &mut Absent| {
+        let Boxed::Stream(stream) = value else { return };
+        let Some(group) = stream.group(request.group) else { return };
+        match asks(&args[request.ids_at + at]) {
+            Ok(Asks::New) => {
+                // Asked for several times, one stream gives each time what comes next.
+                let times = keys[..=at].iter().filter(|key| key.name == keys[at].name).count() as u64;
+                if let Some(start) = group.last_id.next() {
+                    stream.want(start, Id::MAX, Order::Ascending, request.count.0.saturating_mul(times), out);
+                }
+            }
+            Ok(Asks::Own(start)) => {
+                if let Some(consumer) = group.consumer(request.consumer) {
+                    let pending = consumer.pending().range(start..);
+                    pending.take(request.count.most()).for_each(|&id| stream.want_id(id, out));
+                }
+            }
+            Err(_) => {}
+        }
+    };
+    for (at, (key, value)) in keys.iter().zip(cx.ks.get_all_for(keys, &touched)?).enumerate() {
         let found = stream(value)?;
         if found.is_none_or(|stream| stream.group(request.group).is_none()) {
             return Err(no_group_to_read(key.name, request.group));
@@ -276,7 +303,7 @@ fn xreadgroup(cx: &mut Cx<'_>) -> Run {
     let mut reply = Reply::begin(out);
     for (key, asks) in keys.iter().zip(asked) {
         let mut is_new_consumer = false;
-        if let Some(mut value) = cx.ks.get_mut_aside(key)? {
+        if let Some(mut value) = cx.ks.get_mut_aside(key, NOTHING)? {
             stream_mut(&mut value).with_group(request.group, |stream, group| {
                 is_new_consumer = group.see_consumer(request.consumer, now_ms as i64);
                 match asks {

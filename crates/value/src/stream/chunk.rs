@@ -1,4 +1,5 @@
-//! Owns a run of a stream's entries in one listpack, laid out as Redis lays it out. Never knows its neighbours.
+//! Owns a run of a stream's entries in one listpack, laid out as Redis lays it out, which is a part (see `part`); and what
+//! is known of it while it is on flash. Never knows its neighbours.
 //!
 //! ```text
 //! live       entries that are there
@@ -15,6 +16,7 @@
 
 use super::Id;
 use crate::listpack::{self, Element};
+use crate::part::{Absent, Part, ShelfOf};
 use crate::{Corrupt, malloc_bytes};
 
 const DELETED: i64 = 1;
@@ -24,7 +26,23 @@ const GROWTH_BYTES_MAX: usize = 1024;
 
 #[derive(Clone)]
 pub struct Chunk {
-    list: Vec<u8>,
+    pub part: Part,
+    /// By which flash knows it; numbers ascend along the stream.
+    pub number: u64,
+    /// Its entries' ids are told as differences to this one, which is not above them.
+    pub base: Id,
+    pub summary: Summary,
+}
+
+/// What a chunk's bytes say in sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Of the first entry that is there; `0-0`: none is.
+    pub first: Id,
+    /// Of the last entry, also if it is marked as deleted.
+    pub last: Id,
+    pub live: u32,
+    pub deleted: u32,
 }
 
 /// What stands before the first entry.
@@ -109,7 +127,7 @@ fn skip(list: &[u8], mut at: usize, elements: usize) -> Option<usize> {
 
 impl Chunk {
     /// A chunk for an entry with these fields, which is then appended to it.
-    pub fn new<'a>(fields: impl ExactSizeIterator<Item = &'a [u8]>) -> Chunk {
+    pub fn new<'a>(base: Id, fields: impl ExactSizeIterator<Item = &'a [u8]>) -> Chunk {
         let mut list = listpack::new();
         listpack::append(&mut list, |push| {
             push.int(0);
@@ -118,76 +136,74 @@ impl Chunk {
             fields.for_each(|field| push.bytes(field));
             push.int(0);
         });
-        Chunk { list }
+        let summary = Summary { first: Id::MIN, last: base, live: 0, deleted: 0 };
+        Chunk { part: Part::of(list), number: 0, base, summary }
     }
 
-    /// A chunk from elsewhere, whose entries must be in order, and their number.
-    pub fn from_bytes(list: Vec<u8>, base: Id) -> Result<Chunk, Corrupt> {
-        let elements = listpack::check(&list)?;
-        let chunk = Chunk { list };
-        let head = chunk.head().ok_or(Corrupt)?;
-        let (mut live, mut deleted, mut last, mut at) = (0, 0, None, head.entries_at);
-        let mut left = elements.checked_sub(head.fields + 4).ok_or(Corrupt)?;
-        while at < chunk.list.len() - 1 {
-            let entry = chunk.entry(&head, base, at).ok_or(Corrupt)?;
-            let here = if entry.names_at.is_some() { entry.fields + 3 } else { 2 * entry.fields + 4 };
-            left = left.checked_sub(here + 1).ok_or(Corrupt)?;
-            let counted = skip(&chunk.list, at, here).and_then(|at| count(&chunk.list, at)).ok_or(Corrupt)?.0;
-            if counted != here || entry.id < base || last.is_some_and(|last| last >= entry.id) || entry.fields == 0 {
-                return Err(Corrupt);
-            }
-            last = Some(entry.id);
-            if entry.deleted {
-                deleted += 1;
-            } else {
-                live += 1;
-            }
-            at = entry.next;
-        }
-        let sound = left == 0 && live == head.live && deleted == head.deleted && last.is_some();
-        if sound { Ok(chunk) } else { Err(Corrupt) }
+    /// A chunk from elsewhere, whose entries must be in order.
+    pub fn from_bytes(base: Id, mut list: Vec<u8>) -> Result<Chunk, Corrupt> {
+        let summary = summary(&list, base)?;
+        list.reserve_exact(malloc_bytes(list.len()) - list.len());
+        Ok(Chunk { part: Part::of(list), number: 0, base, summary })
     }
 
+    /// Whether bytes from flash are what it was.
+    pub fn accepts(&self, bytes: &[u8]) -> bool {
+        summary(bytes, self.base) == Ok(self.summary)
+    }
+
+    /// The listpack, which is in memory.
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
-        &self.list
+        self.part.bytes()
     }
 
-    pub fn mem_bytes(&self) -> usize {
-        malloc_bytes(self.list.capacity())
-    }
-
+    /// Entries that are there.
+    #[inline]
     pub fn live(&self) -> u64 {
-        self.head().map_or(0, |head| head.live)
+        self.summary.live.into()
+    }
+
+    #[inline]
+    pub fn want(&self, out: &mut Absent) {
+        self.part.want(self.number, out);
     }
 
     /// Whether it takes no more entries like this one.
+    #[inline]
     pub fn is_full(&self, entry_bytes: usize, bytes_max: usize, entries_max: usize) -> bool {
-        let held = || self.head().map_or(0, |head| head.live + head.deleted);
-        self.list.len() + entry_bytes >= bytes_max || entries_max > 0 && held() >= entries_max as u64
+        let held = self.live() + u64::from(self.summary.deleted);
+        self.part.len() + entry_bytes >= bytes_max || entries_max > 0 && held >= entries_max as u64
     }
 
     /// It will not grow any more.
-    pub fn close(&mut self) {
-        self.list.shrink_to_fit();
+    pub fn close(&mut self, shelf: &ShelfOf) {
+        let wanted = malloc_bytes(self.part.len());
+        if !self.part.is_absent() && self.part.capacity() > wanted {
+            self.part.edit(shelf).shrink_to(wanted);
+        }
     }
 
     pub fn append<'a>(
         &mut self,
-        base: Id,
+        shelf: &ShelfOf,
         id: Id,
         pairs: impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])> + Clone,
         bytes: usize,
     ) {
-        let head = self.head().expect("a chunk is checked before it is one");
+        let base = self.base;
+        let list = self.part.edit(shelf);
+        let head = head(list).expect("a chunk is checked before it is one");
         let fields = pairs.len();
         let same = head.fields == fields
-            && pairs.clone().zip(self.elements(head.fields_at)).all(|((field, _), name)| name.is(field));
+            && pairs.clone().zip(elements(list, head.fields_at)).all(|((field, _), name)| name.is(field));
         // Flags, ids and lengths take a little more than the fields and values themselves.
         let room = bytes + 32 + 6 * fields;
-        if self.list.capacity() - self.list.len() < room {
-            self.list.reserve_exact(room.max(self.list.len().min(GROWTH_BYTES_MAX)));
+        if list.capacity() - list.len() < room {
+            let wanted = malloc_bytes(list.len() + room.max(list.len().min(GROWTH_BYTES_MAX)));
+            list.reserve_exact(wanted - list.len());
         }
-        listpack::append(&mut self.list, |push| {
+        listpack::append(list, |push| {
             push.int(if same { SAME_FIELDS } else { 0 });
             push.int(id.ms.wrapping_sub(base.ms) as i64);
             push.int(id.seq.wrapping_sub(base.seq) as i64);
@@ -202,78 +218,118 @@ impl Chunk {
             }
             push.int(if same { fields as i64 + 3 } else { 2 * fields as i64 + 4 });
         });
-        listpack::replace_int(&mut self.list, listpack::FIRST, head.live as i64 + 1);
+        listpack::replace_int(list, listpack::FIRST, head.live as i64 + 1);
+        if self.summary.live == 0 {
+            self.summary.first = id;
+        }
+        self.summary.last = id;
+        self.summary.live += 1;
     }
 
-    /// Marks the entry at a place, as [`Chunk::entries`] gave it, as deleted.
-    pub fn delete(&mut self, at: usize) {
-        let head = self.head().expect("a chunk is checked before it is one");
-        let flags = number(&self.list, at).map_or(0, |(flags, _)| flags);
-        // From the back to the front: a number that gets longer moves what follows it.
-        listpack::replace_int(&mut self.list, at, flags | DELETED);
-        listpack::replace_int(&mut self.list, head.deleted_at, head.deleted as i64 + 1);
-        listpack::replace_int(&mut self.list, listpack::FIRST, head.live as i64 - 1);
+    /// Marks the first `count` entries from the one with this id on as deleted; how many there were.
+    pub fn delete(&mut self, shelf: &ShelfOf, from: Id, count: u64) -> u64 {
+        let mut deleted = 0;
+        while deleted < count {
+            // Marking one may move those behind it.
+            let next = self.entries().find(|entry| entry.id >= from).map(|entry| entry.at);
+            let Some(at) = next else { break };
+            let list = self.part.edit(shelf);
+            let head = head(list).expect("a chunk is checked before it is one");
+            let flags = number(list, at).map_or(0, |(flags, _)| flags);
+            // From the back to the front: a number that gets longer moves what follows it.
+            listpack::replace_int(list, at, flags | DELETED);
+            listpack::replace_int(list, head.deleted_at, head.deleted as i64 + 1);
+            listpack::replace_int(list, listpack::FIRST, head.live as i64 - 1);
+            deleted += 1;
+        }
+        self.summary.live -= deleted as u32;
+        self.summary.deleted += deleted as u32;
+        if deleted > 0 && from <= self.summary.first {
+            let first = self.entries().next().map_or(Id::MIN, |entry| entry.id);
+            self.summary.first = first;
+        }
+        deleted
     }
 
-    /// All entries, those marked as deleted too, in order.
-    fn all(&self, base: Id) -> impl Iterator<Item = Entry<'_>> {
-        let head = self.head();
-        let mut at = head.as_ref().map_or(self.list.len(), |head| head.entries_at);
+    /// The entries in order.
+    pub fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
+        let list = self.part.bytes();
+        let head = head(list);
+        let (base, mut at) = (self.base, head.as_ref().map_or(list.len(), |head| head.entries_at));
         std::iter::from_fn(move || {
-            let entry = self.entry(head.as_ref()?, base, at)?;
+            let entry = entry(list, head.as_ref()?, base, at)?;
             at = entry.next;
             Some(entry)
         })
+        .filter(|entry| !entry.deleted)
     }
+}
 
-    /// The entries in order, each with its place.
-    pub fn entries(&self, base: Id) -> impl Iterator<Item = (usize, Entry<'_>)> {
-        self.all(base).filter(|entry| !entry.deleted).map(|entry| (entry.at, entry))
+/// What a chunk's bytes say in sum, if they are one's to their very end.
+fn summary(list: &[u8], base: Id) -> Result<Summary, Corrupt> {
+    let elements = listpack::check(list)?;
+    let head = head(list).ok_or(Corrupt)?;
+    let (mut live, mut deleted, mut first, mut last, mut at) = (0, 0, None, None, head.entries_at);
+    let mut left = elements.checked_sub(head.fields + 4).ok_or(Corrupt)?;
+    while at < list.len() - 1 {
+        let entry = entry(list, &head, base, at).ok_or(Corrupt)?;
+        let here = if entry.names_at.is_some() { entry.fields + 3 } else { 2 * entry.fields + 4 };
+        left = left.checked_sub(here + 1).ok_or(Corrupt)?;
+        let counted = skip(list, at, here).and_then(|at| count(list, at)).ok_or(Corrupt)?.0;
+        if counted != here || entry.id < base || last.is_some_and(|last| last >= entry.id) || entry.fields == 0 {
+            return Err(Corrupt);
+        }
+        last = Some(entry.id);
+        if entry.deleted {
+            deleted += 1;
+        } else {
+            live += 1;
+            first = first.or(last);
+        }
+        at = entry.next;
     }
+    let sound = left == 0 && u64::from(live) == head.live && u64::from(deleted) == head.deleted;
+    match last {
+        Some(last) if sound => Ok(Summary { first: first.unwrap_or(Id::MIN), last, live, deleted }),
+        _ => Err(Corrupt),
+    }
+}
 
-    /// The last id, also if that entry is deleted.
-    pub fn last_id(&self, base: Id) -> Id {
-        self.all(base).last().map_or(base, |entry| entry.id)
-    }
+fn elements(list: &[u8], mut at: usize) -> impl Iterator<Item = Element<'_>> {
+    std::iter::from_fn(move || {
+        let (element, next) = listpack::read(list, at)?;
+        at = next;
+        Some(element)
+    })
+}
 
-    fn elements(&self, mut at: usize) -> impl Iterator<Item = Element<'_>> {
-        std::iter::from_fn(move || {
-            let (element, next) = listpack::read(&self.list, at)?;
-            at = next;
-            Some(element)
-        })
-    }
+fn head(list: &[u8]) -> Option<Head> {
+    let (live, deleted_at) = number(list, listpack::FIRST)?;
+    let (deleted, at) = number(list, deleted_at)?;
+    let (fields, fields_at) = count(list, at)?;
+    let at = skip(list, fields_at, fields)?;
+    let (zero, entries_at) = number(list, at)?;
+    let (live, deleted) = (u64::try_from(live).ok()?, u64::try_from(deleted).ok()?);
+    (zero == 0).then_some(Head { live, deleted, deleted_at, fields, fields_at, entries_at })
+}
 
-    fn head(&self) -> Option<Head> {
-        let list = &self.list;
-        let (live, deleted_at) = number(list, listpack::FIRST)?;
-        let (deleted, at) = number(list, deleted_at)?;
-        let (fields, fields_at) = count(list, at)?;
-        let at = skip(list, fields_at, fields)?;
-        let (zero, entries_at) = number(list, at)?;
-        let (live, deleted) = (u64::try_from(live).ok()?, u64::try_from(deleted).ok()?);
-        (zero == 0).then_some(Head { live, deleted, deleted_at, fields, fields_at, entries_at })
-    }
-
-    fn entry(&self, head: &Head, base: Id, at: usize) -> Option<Entry<'_>> {
-        let list = &self.list[..];
-        let (flags, next) = number(list, at)?;
-        let (ms, next) = number(list, next)?;
-        let (seq, next) = number(list, next)?;
-        let same = flags & SAME_FIELDS != 0;
-        let (fields, values_at) = if same { (head.fields, next) } else { count(list, next)? };
-        let elements = if same { fields } else { fields.checked_mul(2)? };
-        // What the entry's elements are counted as stands behind them.
-        let next = skip(list, values_at, elements.checked_add(1)?)?;
-        Some(Entry {
-            id: Id::new(base.ms.wrapping_add(ms as u64), base.seq.wrapping_add(seq as u64)),
-            deleted: flags & DELETED != 0,
-            list,
-            at,
-            fields,
-            names_at: same.then_some(head.fields_at),
-            values_at,
-            next,
-        })
-    }
+fn entry<'a>(list: &'a [u8], head: &Head, base: Id, at: usize) -> Option<Entry<'a>> {
+    let (flags, next) = number(list, at)?;
+    let (ms, next) = number(list, next)?;
+    let (seq, next) = number(list, next)?;
+    let same = flags & SAME_FIELDS != 0;
+    let (fields, values_at) = if same { (head.fields, next) } else { count(list, next)? };
+    let elements = if same { fields } else { fields.checked_mul(2)? };
+    // What the entry's elements are counted as stands behind them.
+    let next = skip(list, values_at, elements.checked_add(1)?)?;
+    Some(Entry {
+        id: Id::new(base.ms.wrapping_add(ms as u64), base.seq.wrapping_add(seq as u64)),
+        deleted: flags & DELETED != 0,
+        list,
+        at,
+        fields,
+        names_at: same.then_some(head.fields_at),
+        values_at,
+        next,
+    })
 }

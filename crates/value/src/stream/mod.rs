@@ -2,6 +2,9 @@
 //!
 //! Entries lie in chunks, listpacks of some KB as Redis makes them, in which entries with the same fields share their
 //! names; a chunk is found by its first id. Trimming by `~` drops whole chunks, so their bounds are Redis's too.
+//!
+//! A chunk is a part (see `part`): what is read or changed has to be in memory, what is dropped whole has not. The groups,
+//! and the list of the chunks with their bounds and counts, some 100 bytes for 100 entries, always are.
 
 mod chunk;
 mod group;
@@ -11,10 +14,12 @@ pub use chunk::Entry;
 pub use group::{Consumer, Group, Name, Pending};
 pub use id::Id;
 
+use crate::part::{Absent, Part, Parts, Shelf, ShelfOf};
 use crate::{Corrupt, malloc_bytes, rdb};
 use chunk::Chunk;
-use std::collections::BTreeMap;
-use std::ops::{Deref, DerefMut};
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::Arc;
 
 /// How much goes into one chunk; 0 is no limit.
 #[derive(Clone, Copy, Debug)]
@@ -25,24 +30,25 @@ pub struct ChunkLimits {
 
 /// The largest chunk, whatever the limits say, and the longest entry.
 pub const CHUNK_BYTES_MAX: usize = 1 << 30;
-/// What the map of chunks takes for each, its nodes being two thirds full.
-const CHUNK_ENTRY_BYTES: usize = 64;
 const GROUP_BYTES: usize = 200;
 
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub struct Stream {
-    chunks: BTreeMap<Id, Chunk>,
+    chunks: VecDeque<Chunk>,
+    /// That the next chunk gets.
+    next_number: u64,
     len: u64,
     /// Above every id there is or was, but for XSETID.
     pub last_id: Id,
-    first_id: Id,
     /// The largest id that was deleted by itself.
     pub max_deleted_id: Id,
     /// Entries ever added.
     pub entries_added: u64,
     groups: BTreeMap<Box<[u8]>, Group>,
+    /// What the chunks' bytes take.
     chunk_bytes: usize,
     group_bytes: usize,
+    shelf: ShelfOf,
 }
 
 /// What XTRIM leaves.
@@ -88,7 +94,7 @@ impl Stream {
 
     /// The first entry's id; `0-0` when there is none.
     pub fn first_id(&self) -> Id {
-        self.first_id
+        self.chunks.iter().find(|chunk| chunk.live() > 0).map_or(Id::MIN, |chunk| chunk.summary.first)
     }
 
     /// The last entry's id.
@@ -110,32 +116,13 @@ impl Stream {
     ) {
         assert!(id > self.last_id, "ids only grow");
         let bytes = pairs.clone().map(|(field, value)| field.len() + value.len()).sum();
-        let bytes_max = if limits.bytes == 0 { CHUNK_BYTES_MAX } else { limits.bytes.min(CHUNK_BYTES_MAX) };
-        let has_room = match self.chunks.last_entry() {
-            None => false,
-            Some(mut last) => {
-                let is_full = last.get().is_full(bytes, bytes_max, limits.entries);
-                if is_full {
-                    self.chunk_bytes -= last.get().mem_bytes();
-                    last.get_mut().close();
-                    self.chunk_bytes += last.get().mem_bytes();
-                }
-                !is_full
+        if !self.last_takes(bytes, limits) {
+            if let Some(last) = self.chunks.len().checked_sub(1) {
+                self.edit(last, |chunk, shelf| chunk.close(shelf));
             }
-        };
-        if !has_room {
-            let chunk = Chunk::new(pairs.clone().map(|(field, _)| field));
-            self.chunk_bytes += chunk.mem_bytes() + CHUNK_ENTRY_BYTES;
-            self.chunks.insert(id, chunk);
+            self.push(Chunk::new(id, pairs.clone().map(|(field, _)| field)));
         }
-        let mut last = self.chunks.last_entry().expect("one was just made");
-        let base = *last.key();
-        self.chunk_bytes -= last.get().mem_bytes();
-        last.get_mut().append(base, id, pairs, bytes);
-        self.chunk_bytes += last.get().mem_bytes();
-        if self.len == 0 {
-            self.first_id = id;
-        }
+        self.edit(self.chunks.len() - 1, |chunk, shelf| chunk.append(shelf, id, pairs, bytes));
         self.len += 1;
         self.entries_added += 1;
         self.last_id = id;
@@ -143,126 +130,132 @@ impl Stream {
 
     /// Visits the entries from `start` to `end`, both included, until `visit` says false.
     pub fn each<'a>(&'a self, start: Id, end: Id, order: Order, mut visit: impl FnMut(&Entry<'a>) -> bool) {
-        if start > end {
-            return;
-        }
-        // The chunk that `start` lies in begins before it.
-        let from = self.chunks.range(..=start).next_back().map_or(start, |(&base, _)| base);
         let inside = |entry: &Entry<'_>| entry.id >= start && entry.id <= end;
-        let chunks = self.chunks.range(from..=end);
-        if order == Order::Ascending {
-            for (&base, chunk) in chunks {
-                for (_, entry) in chunk.entries(base) {
-                    if entry.id > end || inside(&entry) && !visit(&entry) {
-                        return;
-                    }
-                }
-            }
-            return;
-        }
-        for (&base, chunk) in chunks.rev() {
+        let mut chunks = self.chunks.range(self.between(start, end));
+        match order {
+            Order::Ascending => _ = chunks.all(|chunk| chunk.entries().filter(inside).all(|entry| visit(&entry))),
             // A chunk is walked from its front, as its entries differ in length.
-            let entries: Vec<_> = chunk.entries(base).map(|(_, entry)| entry).filter(inside).collect();
-            if !entries.iter().rev().all(&mut visit) {
-                return;
+            Order::Descending => {
+                _ = chunks.rev().all(|chunk| {
+                    let entries: Vec<_> = chunk.entries().filter(inside).collect();
+                    entries.iter().rev().all(&mut visit)
+                })
             }
         }
     }
 
     /// The entry with that id.
     pub fn get(&self, id: Id) -> Option<Entry<'_>> {
-        let (&base, chunk) = self.chunks.range(..=id).next_back()?;
-        chunk.entries(base).map(|(_, entry)| entry).find(|entry| entry.id == id)
+        self.chunks[self.holder(id)?].entries().find(|entry| entry.id == id)
     }
 
     /// Deletes one entry; true if it was there.
     pub fn remove(&mut self, id: Id) -> bool {
-        let Some((&base, chunk)) = self.chunks.range_mut(..=id).next_back() else { return false };
-        let Some(at) = chunk.entries(base).find(|(_, entry)| entry.id == id).map(|(at, _)| at) else { return false };
-        self.chunk_bytes -= chunk.mem_bytes();
-        chunk.delete(at);
-        let (is_empty, bytes) = (chunk.live() == 0, chunk.mem_bytes());
-        if is_empty {
-            self.chunks.remove(&base);
-            self.chunk_bytes -= CHUNK_ENTRY_BYTES;
-        } else {
-            self.chunk_bytes += bytes;
-        }
-        self.len -= 1;
+        let Some(at) = self.holder(id).filter(|_| self.get(id).is_some()) else { return false };
+        self.delete(at, id, 1);
         self.max_deleted_id = self.max_deleted_id.max(id);
-        if id == self.first_id {
-            self.find_first();
-        }
         true
     }
 
     /// Drops entries from the front; says how many.
     pub fn trim(&mut self, trim: &Trim) -> u64 {
-        let mut removed = 0;
-        loop {
-            let is_enough = matches!(trim.keep, Keep::Len(len) if self.len <= len);
-            let Some(first) = self.chunks.first_entry().filter(|_| !is_enough) else { break };
-            let live = first.get().live();
-            if trim.limit > 0 && removed + live > trim.limit {
-                break;
-            }
-            let whole = match trim.keep {
-                Keep::Len(len) => self.len - live >= len,
-                Keep::From(id) => first.get().last_id(*first.key()) < id,
+        let before = self.len;
+        let (whole, is_cut) = self.plan(trim, 0);
+        for _ in 0..whole {
+            self.len -= self.cut(0).live();
+        }
+        if is_cut {
+            let count = match trim.keep {
+                Keep::Len(len) => self.len - len,
+                Keep::From(id) => self.chunks[0].entries().take_while(|entry| entry.id < id).count() as u64,
             };
-            if whole {
-                self.chunk_bytes -= first.get().mem_bytes() + CHUNK_ENTRY_BYTES;
-                first.remove();
-                self.len -= live;
-                removed += live;
-                continue;
-            }
-            if !trim.whole_chunks {
-                removed += self.trim_first_chunk(trim.keep);
-            }
-            break;
+            self.delete(0, Id::MIN, count);
         }
-        if removed > 0 {
-            self.find_first();
-        }
-        removed
+        before - self.len
     }
 
-    fn trim_first_chunk(&mut self, keep: Keep) -> u64 {
-        let Some(mut first) = self.chunks.first_entry() else { return 0 };
-        let base = *first.key();
-        let surplus = match keep {
-            Keep::Len(len) => self.len.saturating_sub(len),
-            Keep::From(_) => u64::MAX,
-        };
-        let goes = |entry: &Entry<'_>| !matches!(keep, Keep::From(id) if entry.id >= id);
-        let count = first.get().entries(base).take_while(|(_, entry)| goes(entry)).count() as u64;
-        let count = count.min(surplus);
-        let chunk = first.get_mut();
-        self.chunk_bytes -= chunk.mem_bytes();
-        for _ in 0..count {
-            // Marking one may move those behind it.
-            let Some((at, _)) = chunk.entries(base).next() else { break };
-            chunk.delete(at);
+    /// How many chunks a trim drops whole, and whether it cuts through the one behind them, when `more` entries have been
+    /// added at the end.
+    fn plan(&self, trim: &Trim, more: u64) -> (usize, bool) {
+        let (mut len, mut removed) = (self.len + more, 0);
+        for (at, chunk) in self.chunks.iter().enumerate() {
+            let live = chunk.live();
+            let is_enough = matches!(trim.keep, Keep::Len(keep) if len <= keep);
+            if is_enough || trim.limit > 0 && removed + live > trim.limit {
+                return (at, false);
+            }
+            let (is_whole, is_cut) = match trim.keep {
+                Keep::Len(keep) => (len - live >= keep, true),
+                Keep::From(id) => (chunk.summary.last < id, chunk.summary.first < id),
+            };
+            if !is_whole {
+                return (at, is_cut && !trim.whole_chunks);
+            }
+            len -= live;
+            removed += live;
         }
-        let (is_empty, bytes) = (chunk.live() == 0, chunk.mem_bytes());
-        if is_empty {
-            first.remove();
-            self.chunk_bytes -= CHUNK_ENTRY_BYTES;
-        } else {
-            self.chunk_bytes += bytes;
-        }
-        self.len -= count;
-        count
+        (self.chunks.len(), false)
     }
 
-    fn find_first(&mut self) {
-        let mut first = Id::MIN;
-        self.each(Id::MIN, Id::MAX, Order::Ascending, |entry| {
-            first = entry.id;
-            false
-        });
-        self.first_id = first;
+    /// Whether an entry of so many bytes goes into the last chunk.
+    fn last_takes(&self, bytes: usize, limits: ChunkLimits) -> bool {
+        let bytes_max = if limits.bytes == 0 { CHUNK_BYTES_MAX } else { limits.bytes.min(CHUNK_BYTES_MAX) };
+        self.chunks.back().is_some_and(|chunk| !chunk.is_full(bytes, bytes_max, limits.entries))
+    }
+
+    /// The chunks that may hold entries from `start` to `end`.
+    fn between(&self, start: Id, end: Id) -> Range<usize> {
+        let from = self.chunks.partition_point(|chunk| chunk.summary.last < start);
+        let to = self.chunks.partition_point(|chunk| chunk.base <= end);
+        if start <= end { from..to.max(from) } else { from..from }
+    }
+
+    /// The chunk that has this entry, if there is one.
+    fn holder(&self, id: Id) -> Option<usize> {
+        let at = self.chunks.partition_point(|chunk| chunk.summary.last < id);
+        let summary = &self.chunks.get(at)?.summary;
+        (summary.live > 0 && summary.first <= id).then_some(at)
+    }
+
+    /// Deletes the first `count` entries of a chunk from the one with this id on.
+    fn delete(&mut self, at: usize, from: Id, count: u64) {
+        self.len -= self.edit(at, |chunk, shelf| chunk.delete(shelf, from, count));
+        if self.chunks[at].live() == 0 {
+            self.cut(at);
+        }
+    }
+
+    /// Changes one chunk, and the sum of their sizes with it.
+    #[inline]
+    fn edit<R>(&mut self, at: usize, change: impl FnOnce(&mut Chunk, &ShelfOf) -> R) -> R {
+        let chunk = &mut self.chunks[at];
+        self.chunk_bytes -= chunk.part.capacity();
+        let result = change(chunk, &self.shelf);
+        self.chunk_bytes += chunk.part.capacity();
+        result
+    }
+
+    fn push(&mut self, mut chunk: Chunk) {
+        chunk.number = self.next_number;
+        self.next_number += 1;
+        self.chunk_bytes += chunk.part.capacity();
+        // Not to twice as much: a long stream has many chunks.
+        if self.chunks.len() == self.chunks.capacity() {
+            self.chunks.reserve_exact(self.chunks.len() / 8 + 1);
+        }
+        self.chunks.push_back(chunk);
+    }
+
+    /// Takes a chunk out. In the middle, what is behind or before it moves: 5 MB of a stream of ten million entries, for
+    /// every 100 of them that are deleted.
+    fn cut(&mut self, at: usize) -> Chunk {
+        let chunk = self.chunks.remove(at).expect("a chunk's place");
+        chunk.part.forget_copy(&self.shelf);
+        self.chunk_bytes -= chunk.part.capacity();
+        if self.chunks.capacity() > 2 * self.chunks.len() {
+            self.chunks.shrink_to(self.chunks.len() + self.chunks.len() / 8);
+        }
+        chunk
     }
 
     /// Whether an entry from `start` on has been deleted by itself, so that counting ids says nothing.
@@ -283,9 +276,9 @@ impl Stream {
             std::cmp::Ordering::Greater => return None,
             std::cmp::Ordering::Less => {}
         }
-        if self.max_deleted_id == Id::MIN || self.max_deleted_id < self.first_id {
+        if self.max_deleted_id == Id::MIN || self.max_deleted_id < self.first_id() {
             let before = self.entries_added.saturating_sub(self.len);
-            match id.cmp(&self.first_id) {
+            match id.cmp(&self.first_id()) {
                 std::cmp::Ordering::Less => return Some(before),
                 std::cmp::Ordering::Equal => return Some(before + 1),
                 std::cmp::Ordering::Greater => {}
@@ -357,32 +350,29 @@ impl Stream {
 
     /// Bytes of memory it holds besides itself.
     pub fn mem_bytes(&self) -> usize {
-        self.chunk_bytes + malloc_bytes(self.group_bytes)
+        self.chunk_bytes + malloc_bytes(self.chunks.capacity() * size_of::<Chunk>()) + malloc_bytes(self.group_bytes)
     }
 
     /// The chunks as they are, for a dump.
     pub(crate) fn raw_chunks(&self) -> impl ExactSizeIterator<Item = (Id, &[u8])> {
-        self.chunks.iter().map(|(&base, chunk)| (base, chunk.bytes()))
+        self.chunks.iter().map(|chunk| (chunk.base, chunk.bytes()))
     }
 
     /// A chunk from a dump; chunks come in order, and `last_id` is known.
     pub(crate) fn push_chunk(&mut self, base: Id, list: Vec<u8>) -> Result<(), Corrupt> {
-        let chunk = Chunk::from_bytes(list, base)?;
-        let follows = self.chunks.last_key_value().is_none_or(|(&other, last)| last.last_id(other) < base);
-        if !follows {
+        let chunk = Chunk::from_bytes(base, list)?;
+        if self.chunks.back().is_some_and(|last| last.summary.last >= base) {
             return Err(Corrupt);
         }
         self.len += chunk.live();
-        self.chunk_bytes += chunk.mem_bytes() + CHUNK_ENTRY_BYTES;
-        self.chunks.insert(base, chunk);
+        self.push(chunk);
         Ok(())
     }
 
-    /// After the last chunk of a dump: what follows from the chunks.
+    /// After the last chunk of a dump: whether the last id is not below it.
     pub(crate) fn settle(&mut self) -> Result<(), Corrupt> {
-        self.find_first();
-        let last = self.chunks.last_key_value().map(|(&base, chunk)| chunk.last_id(base));
-        if last.is_some_and(|last| last > self.last_id) { Err(Corrupt) } else { Ok(()) }
+        let is_below = self.chunks.back().is_some_and(|chunk| chunk.summary.last > self.last_id);
+        if is_below { Err(Corrupt) } else { Ok(()) }
     }
 
     /// Appends its form for flash, which is that of a dump.
@@ -394,6 +384,114 @@ impl Stream {
         let mut reader = rdb::Reader::new(bytes);
         let stream = rdb::stream::read(&mut reader, rdb::stream::Version::V3)?;
         if reader.is_empty() { Ok(stream) } else { Err(Corrupt) }
+    }
+}
+
+/// What commands name before they touch it.
+impl Stream {
+    /// Of an entry of so many bytes that is added, and a trim after it.
+    pub fn want_append(&self, bytes: usize, limits: ChunkLimits, trim: Option<&Trim>, out: &mut Absent) {
+        if let Some(last) = self.chunks.back().filter(|_| self.last_takes(bytes, limits)) {
+            last.want(out);
+        }
+        if let Some(trim) = trim {
+            self.want_cut(self.plan(trim, 1), out);
+        }
+    }
+
+    pub fn want_trim(&self, trim: &Trim, out: &mut Absent) {
+        self.want_cut(self.plan(trim, 0), out);
+    }
+
+    fn want_cut(&self, (whole, is_cut): (usize, bool), out: &mut Absent) {
+        if let Some(chunk) = self.chunks.get(whole).filter(|_| is_cut) {
+            chunk.want(out);
+        }
+    }
+
+    /// Of one entry.
+    pub fn want_id(&self, id: Id, out: &mut Absent) {
+        if let Some(at) = self.holder(id) {
+            self.chunks[at].want(out);
+        }
+    }
+
+    /// Of the first `count` entries from `start` to `end`, in that order; 0 is no limit.
+    pub fn want(&self, start: Id, end: Id, order: Order, count: u64, out: &mut Absent) {
+        if self.shelf.is_none() {
+            return;
+        }
+        let mut found = 0;
+        let mut is_short = |chunk: &Chunk| {
+            chunk.want(out);
+            let is_inside = chunk.base >= start && chunk.summary.last <= end;
+            // How many of an absent chunk are meant is known when it is there: then this is asked again.
+            found += match is_inside || chunk.part.is_absent() {
+                true => chunk.live(),
+                false => chunk.entries().filter(|entry| entry.id >= start && entry.id <= end).count() as u64,
+            };
+            count == 0 || found < count
+        };
+        let mut chunks = self.chunks.range(self.between(start, end));
+        match order {
+            Order::Ascending => _ = chunks.all(&mut is_short),
+            Order::Descending => _ = chunks.rev().all(&mut is_short),
+        }
+    }
+
+    /// The chunk with this number.
+    fn numbered(&self, number: u64) -> Option<usize> {
+        let at = self.chunks.partition_point(|chunk| chunk.number < number);
+        (self.chunks.get(at)?.number == number).then_some(at)
+    }
+}
+
+impl Parts for Stream {
+    fn shelf(&self) -> &ShelfOf {
+        &self.shelf
+    }
+
+    fn set_shelf(&mut self, shelf: Arc<dyn Shelf>) {
+        self.shelf = Some(shelf);
+    }
+
+    fn part(&self, number: u64) -> Option<&Part> {
+        Some(&self.chunks[self.numbered(number)?].part)
+    }
+
+    fn part_mut(&mut self, number: u64) -> Option<&mut Part> {
+        let at = self.numbered(number)?;
+        Some(&mut self.chunks[at].part)
+    }
+
+    fn next_part(&self, from: u64) -> Option<u64> {
+        let at = self.chunks.partition_point(|chunk| chunk.number < from);
+        Some(self.chunks.get(at)?.number)
+    }
+
+    fn accepts(&self, number: u64, bytes: &[u8]) -> bool {
+        self.numbered(number).is_some_and(|at| self.chunks[at].accepts(bytes))
+    }
+
+    fn grown(&mut self, _: u64, by: isize) {
+        self.chunk_bytes = self.chunk_bytes.wrapping_add_signed(by);
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if self.shelf.is_some() {
+            self.chunks.iter().for_each(|chunk| chunk.part.forget_copy(&self.shelf));
+        }
+    }
+}
+
+impl Clone for Stream {
+    /// All in memory, nothing on flash.
+    fn clone(&self) -> Stream {
+        let chunks = self.chunks.clone();
+        let chunk_bytes = chunks.iter().map(|chunk| chunk.part.capacity()).sum();
+        Stream { chunks, chunk_bytes, groups: self.groups.clone(), shelf: None, ..*self }
     }
 }
 

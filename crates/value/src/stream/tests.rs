@@ -21,6 +21,16 @@ fn range(stream: &Stream, start: Id, end: Id, order: Order) -> Vec<(Id, Pairs)> 
     found
 }
 
+/// What is known of each chunk is so, and the sums are right.
+fn assert_sound(stream: &Stream) {
+    let here = |chunk: &&Chunk| !chunk.part.is_absent();
+    assert!(stream.chunks.iter().filter(here).all(|chunk| chunk.accepts(chunk.bytes())));
+    assert!(stream.chunks.iter().all(|chunk| chunk.live() > 0));
+    assert!(stream.chunks.iter().is_sorted_by(|a, b| a.number < b.number && a.summary.last < b.base));
+    assert_eq!(stream.len, stream.chunks.iter().map(Chunk::live).sum::<u64>());
+    assert_eq!(stream.chunk_bytes, stream.chunks.iter().map(|chunk| chunk.part.capacity()).sum::<usize>());
+}
+
 #[test]
 fn entries_with_the_same_fields_share_them() {
     let limits = ChunkLimits { bytes: 4096, entries: 100 };
@@ -158,9 +168,161 @@ proptest! {
             prop_assert_eq!(stream.len(), model.len() as u64);
             prop_assert_eq!(stream.first_id(), model.first().map_or(Id::MIN, |(id, _)| *id));
             prop_assert_eq!(stream.last_entry_id(), model.last().map(|(id, _)| *id));
-            let held: usize = stream.chunks.values().map(|chunk| chunk.mem_bytes() + CHUNK_ENTRY_BYTES).sum();
-            prop_assert_eq!(stream.mem_bytes(), held);
+            assert_sound(&stream);
         }
         prop_assert_eq!(range(&stream, Id::MIN, Id::MAX, Order::Ascending), model);
+    }
+}
+
+// --- parts on flash ---
+
+use crate::Boxed;
+use crate::part::testing::Flash;
+
+fn stream(value: &mut Boxed) -> &mut Stream {
+    let Boxed::Stream(stream) = value else { unreachable!() };
+    stream
+}
+
+fn seen(value: &Boxed) -> &Stream {
+    let Boxed::Stream(stream) = value else { unreachable!() };
+    stream
+}
+
+fn bring(flash: &Flash, value: &mut Boxed, want: impl Fn(&Stream, &mut Absent)) -> usize {
+    flash.bring(value, |value, out| {
+        want(seen(value), out);
+        out.sort_unstable_by_key(|part| part.number);
+        out.dedup();
+    })
+}
+
+const FAR: ChunkLimits = ChunkLimits { bytes: 4096, entries: 100 };
+
+/// A stream all of whose chunks are on flash.
+fn far(entries: u64, limits: ChunkLimits) -> (Boxed, Arc<Flash>) {
+    let mut stream = Stream::new();
+    for n in 1..=entries {
+        let value = n.to_string();
+        stream.append(Id::new(n, 0), [(&b"field"[..], value.as_bytes())].into_iter(), limits);
+    }
+    let (mut value, flash) = (Boxed::Stream(Box::new(stream)), Arc::new(Flash::default()));
+    flash.send(&mut value);
+    (value, flash)
+}
+
+#[test]
+fn a_command_brings_the_chunks_that_it_touches() {
+    let (mut value, flash) = far(10_000, FAR);
+    assert!(value.mem_bytes() < 15_000, "{}", value.mem_bytes());
+    assert_eq!((flash.len(), seen(&value).chunks()), (100, 100));
+    let at = |n: u64| Id::new(n, 0);
+
+    for (start, order, at_most) in
+        [(at(5001), Order::Ascending, 1), (at(4995), Order::Ascending, 2), (at(1), Order::Descending, 1)]
+    {
+        let brought = bring(&flash, &mut value, |stream, out| stream.want(start, Id::MAX, order, 10, out));
+        assert!(brought <= at_most, "XRANGE COUNT 10 brings {brought}");
+        let mut given = 0;
+        seen(&value).each(start, Id::MAX, order, |_| {
+            given += 1;
+            given < 10
+        });
+        assert_eq!(given, 10);
+    }
+    flash.send(&mut value);
+    assert_eq!(
+        bring(&flash, &mut value, |stream, out| stream.want(Id::new(10_000, 1), Id::MAX, Order::Ascending, 0, out)),
+        0
+    );
+    assert_eq!(bring(&flash, &mut value, |stream, out| stream.want(at(101), at(300), Order::Ascending, 0, out)), 2);
+    for n in [7, 777, 20_000] {
+        let expected = usize::from(n <= 10_000);
+        assert_eq!(bring(&flash, &mut value, |stream, out| stream.want_id(at(n), out)), expected);
+        assert_eq!(stream(&mut value).remove(at(n)), n <= 10_000);
+    }
+    assert_eq!(bring(&flash, &mut value, |stream, out| stream.want_id(at(7), out)), 0);
+    assert_eq!(flash.len(), 98, "what was changed has no copy");
+
+    flash.send(&mut value);
+    assert_eq!(bring(&flash, &mut value, |stream, out| stream.want_append(6, FAR, None, out)), 0, "it is full");
+    stream(&mut value).append(at(10_001), [(&b"field"[..], &b"v"[..])].into_iter(), FAR);
+    flash.send(&mut value);
+    let trim = Trim { keep: Keep::Len(5000), whole_chunks: true, limit: 0 };
+    assert_eq!(bring(&flash, &mut value, |stream, out| stream.want_append(6, FAR, Some(&trim), out)), 1, "the last");
+    stream(&mut value).append(at(10_002), [(&b"field"[..], &b"v"[..])].into_iter(), FAR);
+    assert_eq!(stream(&mut value).trim(&trim), 4998);
+    assert_eq!((seen(&value).first_id(), seen(&value).len()), (at(5001), 5002));
+    let trim = Trim { keep: Keep::From(at(7050)), whole_chunks: false, limit: 0 };
+    assert_eq!(bring(&flash, &mut value, |stream, out| stream.want_trim(&trim, out)), 1);
+    assert_eq!(stream(&mut value).trim(&trim), 2049);
+    assert_eq!(seen(&value).first_id(), at(7050));
+    assert_sound(seen(&value));
+    drop(value);
+    assert_eq!(flash.len(), 0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn behaves_as_a_list_of_entries_while_its_chunks_come_and_go(ops in ops(), entries in 1..6usize, count in 0..5u64) {
+        let limits = ChunkLimits { bytes: 0, entries };
+        let (mut value, flash) = far(20, limits);
+        flash.bring(&mut value, |value, out| value.absent(out));
+        let mut model = range(seen(&value), Id::MIN, Id::MAX, Order::Ascending);
+        for op in ops {
+            match op {
+                Op::Append(ms, seq, pairs) => {
+                    let last = seen(&value).last_id;
+                    let id = if ms == 0 { Id::new(last.ms, last.seq + 1 + seq) } else { Id::new(last.ms + ms, seq) };
+                    let bytes = pairs.iter().map(|(field, value)| field.len() + value.len()).sum();
+                    let trim = Trim { keep: Keep::Len(seq * 8), whole_chunks: ms == 1, limit: 0 };
+                    bring(&flash, &mut value, |stream, out| stream.want_append(bytes, limits, Some(&trim), out));
+                    append(stream(&mut value), id, &pairs, limits);
+                    model.push((id, pairs));
+                    model.drain(..stream(&mut value).trim(&trim) as usize);
+                }
+                Op::Remove(at) => {
+                    let id = model.get(at).map_or(Id::new(1000, at as u64), |(id, _)| *id);
+                    bring(&flash, &mut value, |stream, out| stream.want_id(id, out));
+                    prop_assert_eq!(seen(&value).get(id).is_some(), at < model.len());
+                    prop_assert_eq!(stream(&mut value).remove(id), at < model.len());
+                    model.retain(|(other, _)| *other != id);
+                }
+                Op::Trim(keep, whole_chunks, limit) => {
+                    let trim = Trim { keep, whole_chunks, limit: if whole_chunks { limit } else { 0 } };
+                    bring(&flash, &mut value, |stream, out| stream.want_trim(&trim, out));
+                    model.drain(..stream(&mut value).trim(&trim) as usize);
+                }
+                Op::Range(start, end) => {
+                    let (start, end) = (Id::new(start, 1), Id::new(end, 1));
+                    for order in [Order::Ascending, Order::Descending] {
+                        let mut expected: Vec<_> = model.iter().filter(|(id, _)| *id >= start && *id <= end).cloned().collect();
+                        if order == Order::Descending {
+                            expected.reverse();
+                        }
+                        if count > 0 {
+                            expected.truncate(count as usize);
+                        }
+                        bring(&flash, &mut value, |stream, out| stream.want(start, end, order, count, out));
+                        let mut found = Vec::new();
+                        seen(&value).each(start, end, order, |entry| {
+                            found.push(owned(entry));
+                            count == 0 || (found.len() as u64) < count
+                        });
+                        prop_assert_eq!(found, expected);
+                    }
+                }
+                Op::Reload => flash.send(&mut value),
+            }
+            prop_assert_eq!(seen(&value).len(), model.len() as u64);
+            prop_assert_eq!(seen(&value).first_id(), model.first().map_or(Id::MIN, |(id, _)| *id));
+            assert_sound(seen(&value));
+        }
+        flash.bring(&mut value, |value, out| value.absent(out));
+        prop_assert_eq!(range(seen(&value), Id::MIN, Id::MAX, Order::Ascending), model);
+        drop(value);
+        prop_assert_eq!(flash.len(), 0);
     }
 }
