@@ -109,6 +109,7 @@ pub trait Host: Scripting {
     fn sleep(&self, duration: Duration);
     fn set_active_expire(&self, on: bool);
     fn log(&self, message: &str);
+    fn sha1(&self, bytes: &[u8]) -> [u8; 20];
 }
 
 /// What one can listen to.

@@ -7,6 +7,7 @@
 mod arguments;
 mod command;
 mod debug;
+mod digest;
 mod monitor;
 
 use crate::connection::{help, nothing, unknown_subcommand};
@@ -74,8 +75,9 @@ pub const ROWS: &[Row] = &[
         values: Values::Read,
         complexity: "Depends on subcommand.",
         summary: "A container for debugging commands.",
-        syntax: "<SLEEP seconds | OBJECT key | SET-ACTIVE-EXPIRE <0 | 1> | PROTOCOL type | ERROR string | LOG message | \
-                 STRINGMATCH-LEN len pattern | PANIC | HELP>",
+        syntax: "<SLEEP seconds | OBJECT key [FAST] | SDSLEN key | LISTPACK key | DIGEST-VALUE key [key ...] | \
+                 POPULATE count [prefix [size]] | SET-ACTIVE-EXPIRE <0 | 1> | PROTOCOL type | ERROR string | \
+                 LOG message | STRINGMATCH-LEN len pattern | PANIC | HELP>",
         examples: &[starts("DEBUG SLEEP 0", "(error) ERR DEBUG command not allowed.")],
         run: debug::run,
         ..BASE

@@ -3,6 +3,7 @@
 use crate::clients::following;
 use crate::config::Secret;
 use crate::memory::{self, Allocator};
+use crate::script::sha1;
 use crate::start::apply_to_store;
 use crate::thread::{Worker, wall_ms};
 use commands::host::{
@@ -254,6 +255,10 @@ impl Host for Worker {
 
     fn sleep(&self, duration: Duration) {
         std::thread::sleep(duration.min(SLEEP_MAX));
+    }
+
+    fn sha1(&self, bytes: &[u8]) -> [u8; 20] {
+        sha1(bytes)
     }
 
     fn log(&self, message: &str) {

@@ -317,3 +317,70 @@ fn a_second_node_on_the_same_flash_is_refused() {
     assert!(said.contains("flintkv") && !said.contains("ready to accept"), "{said}");
     assert_eq!(node.connect().run("PING"), "PONG");
 }
+
+#[test]
+fn debug_does_what_test_suites_want_or_says_why_not() {
+    let node = Node::start(&[("enable-debug-command", "yes")]);
+    let mut a = node.connect();
+    let mut redis = common::Redis::start_with(&["--enable-debug-command", "yes"]).map(|redis| (redis.connect(), redis));
+    let mut both = |line: &str| {
+        let reply = a.run(line);
+        if let Some((b, _)) = &mut redis {
+            assert_eq!(reply, b.run(line), "{line}");
+        }
+        reply
+    };
+    for line in [
+        "SET text value",
+        "SET int 12345",
+        "HSET h a 1 b 2 c 3",
+        "RPUSH l 1 two 3 two",
+        "SADD ints 3 1 2",
+        "SADD words x y 1",
+        "ZADD z 1.5 a -inf b 3 c",
+        "XADD x 1-1 a 1 b 2",
+        "XADD x 2-1 c 3",
+        "PEXPIRE h 10000000",
+        "CONFIG SET hash-max-listpack-entries 2 zset-max-listpack-entries 2 list-max-listpack-size 2",
+        "HSET table a 1 b 2 c 3",
+        "ZADD tree 1 a 2 b 3.25 c",
+        "RPUSH chunks a b c d",
+    ] {
+        both(line);
+    }
+    let digests = both("DEBUG DIGEST-VALUE text int h l ints words z x table tree chunks nosuch");
+    assert_eq!(digests.lines().count(), 12);
+    assert_eq!(digests.lines().last(), Some("12) 0000000000000000000000000000000000000000"));
+    for line in [
+        "DEBUG POPULATE 3000",
+        "DEBUG POPULATE 3 p 10",
+        "DEBUG POPULATE 2 text",
+        "DBSIZE",
+        "MGET key:0 key:2999 p:2",
+        "DEBUG POPULATE x",
+        "DEBUG LISTPACK text",
+        "DEBUG LISTPACK nosuch",
+        "DEBUG SDSLEN int",
+        "DEBUG SDSLEN l",
+        "DEBUG HTSTATS-KEY text",
+        "DEBUG HTSTATS-KEY nosuch",
+    ] {
+        both(line);
+    }
+    assert_eq!(
+        a.run("DEBUG SDSLEN text").split(", val_zmalloc").next(),
+        Some("key_sds_len:4, key_sds_avail:0, key_zmalloc: 4, val_sds_len:5, val_sds_avail:0")
+    );
+    assert_eq!(a.run("DEBUG LISTPACK l"), "Packed bytes written to the log");
+    for (line, why) in [
+        ("DEBUG RELOAD", "Persistence is not supported: this server keeps its dataset while it runs"),
+        ("DEBUG CHANGE-REPL-ID", "Replication is not supported: this server stands alone"),
+        ("DEBUG QUICKLIST-PACKED-THRESHOLD 100b", "the structure it is about is Redis's own"),
+        ("DEBUG JMAP", "it reaches into Redis's own internals"),
+        ("DEBUG DIGEST", "a dataset that is larger than RAM has no digest here: see DEBUG DIGEST-VALUE"),
+    ] {
+        let name = line.split(' ').nth(1).unwrap();
+        assert_eq!(a.run(line), format!("(error) ERR DEBUG {name} is not supported: {why}"));
+    }
+    assert!(a.run("DEBUG NOSUCH").starts_with("(error) ERR unknown subcommand"));
+}

@@ -13,6 +13,7 @@ pub use crate::object::Value;
 use crate::object::{Object, Parts};
 use crate::parts::{PartName, place_of_number};
 use crate::store::{Database, Store, Stripe, clean_place, expire};
+use crate::tier::Admission;
 use crate::wait::Ready;
 use crate::word::Word;
 use smallvec::SmallVec;
@@ -577,6 +578,16 @@ impl<'s> Keyspace<'s> {
             Found::Absent => None,
             Found::Hot(_, object) => Some(Peek { kind: object.kind(), has_expiry: word.has_expiry() }),
         })
+    }
+
+    /// Whether the key has an entry. One that has expired and was not noticed counts.
+    pub fn is_there(&mut self, key: &Key<'_>) -> bool {
+        self.database(key).find(key).is_some()
+    }
+
+    /// For a command that goes on for long.
+    pub fn admission(&self) -> Admission {
+        self.store.admission()
     }
 
     /// TOUCH: whether the key is there; it counts as used.

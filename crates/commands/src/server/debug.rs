@@ -1,5 +1,7 @@
-//! Owns DEBUG, for tests and for people who look inside, and LOLWUT. Never changes data.
+//! Owns DEBUG, for tests and for people who look inside, and LOLWUT. Of what Redis has here, that which FlintKV cannot do
+//! is refused with the reason; nothing is said to be done that is not.
 
+use super::digest::digest;
 use crate::connection::wrong_subcommand;
 use crate::cx::{Args, Cx, NO_SUCH_KEY, NOT_INTEGER, Run, SYNTAX, Stop};
 use crate::glob;
@@ -7,6 +9,7 @@ use crate::host::REDIS_VERSION;
 use crate::number;
 use crate::object::encoding_name;
 use std::time::Duration;
+use store::{Admission, Value};
 
 const NOT_ALLOWED: Stop = Stop::error(
     "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a \
@@ -16,12 +19,62 @@ const NOT_ALLOWED: Stop = Stop::error(
 /// DEBUG STRINGMATCH-LEN's longest text: the time is at most this times the pattern's length.
 const MATCHED_BYTES_MAX: usize = 1 << 20;
 
-/// DEBUG OBJECT's key.
+/// Keys that a step of DEBUG POPULATE sets, with every stripe locked.
+const POPULATED_AT_ONCE: u64 = 1_000;
+/// DEBUG POPULATE's largest values.
+const POPULATED_BYTES_MAX: usize = 512 << 20;
+
+/// Subcommands with one key.
+const ONE_KEY: [&str; 5] = ["object", "sdslen", "listpack", "quicklist", "htstats-key"];
+
 pub(super) fn keys(args: &Args<'_>, at: &mut Vec<usize>) {
-    if args.len() == 3 && args[1].eq_ignore_ascii_case(b"object") {
+    let Some(subcommand) = args.get(1).filter(|_| args.len() > 2) else { return };
+    let is = |name: &str| subcommand.eq_ignore_ascii_case(name.as_bytes());
+    if ONE_KEY.iter().any(|name| is(name)) {
         at.push(2);
+    } else if is("digest-value") {
+        at.extend(2..args.len());
     }
 }
+
+/// What Redis has and FlintKV has not, and why.
+const REFUSED: [(&[&str], &str); 6] = [
+    (
+        &["reload", "loadaof", "aof-flush-sleep", "delay-rdb-client-free-seconds", "crash-and-recover", "restart"],
+        "Persistence is not supported: this server keeps its dataset while it runs",
+    ),
+    (&["change-repl-id", "replicate", "replybuffer"], "Replication is not supported: this server stands alone"),
+    (
+        &["drop-cluster-packet-filter", "close-cluster-link-on-packet-drop"],
+        "This instance has cluster support disabled",
+    ),
+    (&["digest"], "a dataset that is larger than RAM has no digest here: see DEBUG DIGEST-VALUE"),
+    (
+        &["quicklist-packed-threshold", "dict-resizing", "htstats", "quicklist"],
+        "the structure it is about is Redis's own",
+    ),
+    (
+        &[
+            "assert",
+            "segfault",
+            "oom",
+            "leak",
+            "jmap",
+            "mallctl",
+            "mallctl-str",
+            "mallsize",
+            "structsize",
+            "config-rewrite-force-all",
+            "set-disable-deny-scripts",
+            "set-skip-checksum-validation",
+            "pause-cron",
+            "stringmatch-len-limit",
+            "client-eviction",
+            "client-enforce-reply-list",
+        ],
+        "it reaches into Redis's own internals",
+    ),
+];
 
 pub(super) fn run(cx: &mut Cx<'_>) -> Run {
     if !cx.server.debug_allowed(cx.session) {
@@ -36,6 +89,23 @@ pub(super) fn run(cx: &mut Cx<'_>) -> Run {
             cx.out.ok();
         }
         (b"object", 3) => object(cx)?,
+        (b"object", 4) if args[3].eq_ignore_ascii_case(b"fast") => object(cx)?,
+        (b"sdslen", 3) => string_sizes(cx)?,
+        (b"listpack", 3) => listpack(cx)?,
+        (b"htstats-key", 3 | 4) => {
+            cx.ks.inspect(&cx.keys[0])?.ok_or(NO_SUCH_KEY)?;
+            return Err(Stop::error(
+                "ERR The value stored at the specified key is not represented using an hash table",
+            ));
+        }
+        (b"digest-value", 3..) => {
+            cx.ks.want(cx.keys)?;
+            let digests: Result<Vec<String>, Stop> = (0..cx.keys.len()).map(|place| digest(cx, place)).collect();
+            let digests = digests?;
+            cx.out.array(digests.len());
+            digests.iter().for_each(|digest| cx.out.simple(digest));
+        }
+        (b"populate", 3..=5) => populate(cx)?,
         (b"set-active-expire", 3) => {
             let on = match &args[2] {
                 b"0" => false,
@@ -66,8 +136,16 @@ pub(super) fn run(cx: &mut Cx<'_>) -> Run {
                 "DEBUG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
                 "SLEEP seconds",
                 "    Holds up the worker of this connection, with all its connections.",
-                "OBJECT key",
+                "OBJECT key [FAST]",
                 "    Shows where and how the key's value is kept.",
+                "SDSLEN key",
+                "    Shows how long a key and its string are.",
+                "LISTPACK key",
+                "    Writes the bytes of a packed value to the log.",
+                "DIGEST-VALUE key [key ...]",
+                "    A number for each value, the same on every server that has it.",
+                "POPULATE count [prefix [size]]",
+                "    Sets so many strings, prefix:0 and so on, that are not there.",
                 "SET-ACTIVE-EXPIRE <0 | 1>",
                 "    Whether expired keys are looked for, or only found when somebody asks for them.",
                 "PROTOCOL <STRING | INTEGER | DOUBLE | NULL | ARRAY | SET | MAP | PUSH | BIGNUM | VERBATIM | TRUE | FALSE>",
@@ -84,8 +162,15 @@ pub(super) fn run(cx: &mut Cx<'_>) -> Run {
             cx.out.array(lines.len());
             lines.iter().for_each(|line| cx.out.simple(line));
         }
-        _ => {
-            return Err(wrong_subcommand(args, "DEBUG"));
+        (name, _) => {
+            let refused = REFUSED.iter().find(|(names, _)| names.iter().any(|known| known.as_bytes() == name));
+            return Err(match refused {
+                Some((_, why)) => Stop::Error(
+                    format!("ERR DEBUG {} is not supported: {why}", String::from_utf8_lossy(name).to_uppercase())
+                        .into(),
+                ),
+                None => wrong_subcommand(args, "DEBUG"),
+            });
         }
     }
     Ok(())
@@ -109,6 +194,72 @@ fn object(cx: &mut Cx<'_>) -> Run {
         found.flash_pages,
         found.expiry.map_or(-1, |at| at as i64),
     ));
+    Ok(())
+}
+
+/// Strings have no spare room here.
+fn string_sizes(cx: &mut Cx<'_>) -> Run {
+    let found = cx.ks.inspect(&cx.keys[0])?.ok_or(NO_SUCH_KEY)?;
+    let is_string = matches!(encoding_name(cx, &found)?, "embstr" | "raw");
+    let Some(Value::Inline(_, bytes)) = cx.ks.view(&cx.keys[0])?.filter(|_| is_string) else {
+        return Err(Stop::error("ERR Not an sds encoded string."));
+    };
+    let (key, value) = (cx.keys[0].name.len(), bytes.len());
+    cx.out.simple(&format!(
+        "key_sds_len:{key}, key_sds_avail:0, key_zmalloc: {key}, val_sds_len:{value}, val_sds_avail:0, val_zmalloc: {}",
+        found.ram_bytes - key
+    ));
+    Ok(())
+}
+
+fn listpack(cx: &mut Cx<'_>) -> Run {
+    let found = cx.ks.inspect(&cx.keys[0])?.ok_or(NO_SUCH_KEY)?;
+    let is_listpack = encoding_name(cx, &found)? == "listpack";
+    let Some(Value::Inline(_, bytes)) = cx.ks.view(&cx.keys[0])?.filter(|_| is_listpack) else {
+        return Err(Stop::error("ERR Not a listpack encoded object."));
+    };
+    cx.server.log(&format!("{} bytes: {}", bytes.len(), bytes.escape_ascii()));
+    cx.out.simple("Packed bytes written to the log");
+    Ok(())
+}
+
+/// In steps: it takes every stripe, which its keys' names do not tell before. `resume` counts the keys.
+fn populate(cx: &mut Cx<'_>) -> Run {
+    let args = cx.args;
+    let wrong = Stop::error("ERR value is out of range, must be positive");
+    let size = args.get(4).map_or(Some(0), |size| usize::try_from(number::int(size)?).ok());
+    let size = size.filter(|&size| size <= POPULATED_BYTES_MAX);
+    let count = number::int(&args[2]).and_then(|count| u64::try_from(count).ok());
+    let (Some(count), Some(size)) = (count, size) else { return Err(wrong) };
+    let prefix = args.get(3).unwrap_or(b"key");
+    if cx.ks.resume.count < count && !cx.ks.add_all() {
+        return Err(Stop::Yield);
+    }
+    let mut left = POPULATED_AT_ONCE;
+    while cx.ks.resume.count < count {
+        match cx.ks.admission() {
+            Admission::Full => {
+                cx.ks.resume.count = 0;
+                return Err(Stop::error("OOM command not allowed when used memory > 'maxmemory'."));
+            }
+            Admission::Open if left > 0 => left -= 1,
+            Admission::Open | Admission::Slow => return Err(Stop::Yield),
+        }
+        let number = cx.ks.resume.count;
+        let name = [prefix, b":", number.to_string().as_bytes()].concat();
+        let key = cx.ks.hasher().key(&name);
+        if !cx.ks.is_there(&key) {
+            let mut value = format!("value:{number}").into_bytes();
+            if size > 0 {
+                value.resize(size, 0);
+            }
+            cx.ks.set_string(&key, &value, None);
+        }
+        cx.ks.resume.count += 1;
+    }
+    // What runs next begins anew.
+    cx.ks.resume.count = 0;
+    cx.out.ok();
     Ok(())
 }
 

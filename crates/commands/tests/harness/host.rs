@@ -161,6 +161,9 @@ impl Host for NoServer {
     fn log(&self, _: &str) {
         no_server()
     }
+    fn sha1(&self, _: &[u8]) -> [u8; 20] {
+        no_server()
+    }
     fn set_active_expire(&self, _: bool) {
         no_server()
     }

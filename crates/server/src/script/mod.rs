@@ -18,6 +18,7 @@ mod try_out;
 
 pub use cache::Scripts;
 pub use run::{Interpreter, inside, run};
+pub use sha1::sha1;
 pub use try_out::try_script;
 
 /// `redis.log`.

@@ -1,9 +1,14 @@
-//! Owns SHA-1 (FIPS 180-4), by which scripts are named. Never used where a collision would matter.
+//! Owns SHA-1 (FIPS 180-4), by which scripts are named and values compared. Never used where a collision would matter.
 
 /// Forty lower-case hexadecimal digits.
 pub type Sha = [u8; 40];
 
 pub fn sha1_hex(bytes: &[u8]) -> Sha {
+    let sum = sha1(bytes);
+    std::array::from_fn(|digit| b"0123456789abcdef"[usize::from(sum[digit / 2] >> (4 - 4 * (digit % 2)) & 15)])
+}
+
+pub fn sha1(bytes: &[u8]) -> [u8; 20] {
     let mut state: [u32; 5] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476, 0xc3d2_e1f0];
     let mut blocks = bytes.chunks_exact(64);
     for block in &mut blocks {
@@ -18,12 +23,7 @@ pub fn sha1_hex(bytes: &[u8]) -> Sha {
     last[end - 8..end].copy_from_slice(&(bytes.len() as u64 * 8).to_be_bytes());
     last[..end].chunks_exact(64).for_each(|block| compress(&mut state, block));
 
-    let mut hex = [0; 40];
-    for (digit, out) in hex.iter_mut().enumerate() {
-        let nibble = state[digit / 8] >> (28 - 4 * (digit % 8)) & 15;
-        *out = b"0123456789abcdef"[nibble as usize];
-    }
-    *hex.first_chunk().expect("all of it")
+    std::array::from_fn(|at| state[at / 4].to_be_bytes()[at % 4])
 }
 
 fn compress(state: &mut [u32; 5], block: &[u8]) {

@@ -139,11 +139,16 @@ pub struct Redis {
 
 impl Redis {
     pub fn start() -> Option<Redis> {
+        Redis::start_with(&[])
+    }
+
+    pub fn start_with(options: &[&str]) -> Option<Redis> {
         let directory = tempfile::tempdir().unwrap();
         let port = free_port();
         let child = Command::new("redis-server")
             .args(["--save", "", "--port", &port.to_string(), "--dir"])
             .arg(directory.path())
+            .args(options)
             .stdout(Stdio::null())
             .spawn()
             .inspect_err(|_| eprintln!("redis-server is not installed: nothing was compared with it"))
