@@ -421,7 +421,7 @@ impl<'s> Keyspace<'s> {
         if let Found::Hot(_, object) = found
             && object.boxed().is_some_and(|value| value.shelf_id().is_some())
         {
-            self.bring_all(key, object)?;
+            self.bring(key, object, &|value, out| value.absent(out))?;
         }
         Ok(found)
     }
@@ -438,21 +438,8 @@ impl<'s> Keyspace<'s> {
         Ok(found)
     }
 
-    /// Everything, if RAM has room for it.
-    #[cold]
-    fn bring_all(&mut self, key: &Key<'_>, object: Object) -> Result<(), Cold> {
-        let mut absent = Absent::new();
-        object.boxed().expect("its caller looked").absent(&mut absent);
-        let bytes: usize = absent.iter().map(|part| part.bytes).sum();
-        if bytes > self.store.tier.budget() / 2 {
-            self.stopped = true;
-            self.resume.failed = Some(ReadError::NotWhole { bytes });
-            return Err(Cold);
-        }
-        self.bring(key, object, &|value, out| value.absent(out))
-    }
-
-    /// Notes the parts that are wanted and not in RAM, or reads them if that is how this command runs.
+    /// Notes the parts that are wanted and not in RAM, or reads them if that is how this command runs. More than half of what
+    /// RAM may hold is refused.
     #[cold]
     fn bring(&mut self, key: &Key<'_>, object: Object, want: Want<'_>) -> Result<(), Cold> {
         let value = object.boxed_mut().expect("its caller looked");
@@ -465,6 +452,12 @@ impl<'s> Keyspace<'s> {
             if absent.is_empty() {
                 object.account(&self.store.arena);
                 return Ok(());
+            }
+            let bytes = absent.iter().map(|part| part.bytes).sum();
+            if bytes > self.store.tier.budget() / 2 {
+                self.stopped = true;
+                self.resume.failed = Some(ReadError::NotWhole { bytes });
+                return Err(Cold);
             }
             if !self.at_once {
                 debug_assert!(!self.wrote, "a handler's reads come before its first write");

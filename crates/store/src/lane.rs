@@ -60,8 +60,8 @@ impl fmt::Display for ReadError {
             }
             ReadError::NotWhole { bytes } => write!(
                 f,
-                "this command needs the whole of a value of {bytes} bytes in memory, more than the RAM limit leaves: \
-                 use one that works on a part of it (HSCAN, SSCAN, ZRANGE, LRANGE, XRANGE ...)"
+                "this command needs {bytes} bytes of a large value in memory at once, more than the RAM limit leaves: \
+                 use one that works on less of it (HSCAN, SSCAN, shorter ranges ...)"
             ),
             ReadError::Missing => f.write_str("this key's value on flash is damaged (its page does not hold it)"),
         }
