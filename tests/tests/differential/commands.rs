@@ -129,11 +129,8 @@ const TEMPLATES: &[&str] = &[
     "SORT <sorted> ?<sort-limit> ?<sort-option> ?<sort-option>",
     "SORT <sorted> ALPHA ?<sort-limit> ?<sort-option> ?<sort-option>",
     "SORT <list> ALPHA <sort-get> ?<sort-get> ?<sort-limit> ?<sort-option>",
-    // What is stored is sorted as text: see what is known of Redis and numbers (`compare::KNOWN`).
-    "SORT <list> BY <sort-by> ?<sort-get> ?<sort-get> ?<sort-limit> ?<sort-order>",
-    "SORT <list> ALPHA BY <sort-by> ?<sort-get> ?<sort-get> ?<sort-limit> ?<sort-order> <sort-store>",
-    "SORT <set> BY <sort-by> GET # ?<sort-get> ?<sort-order>",
-    "SORT <set> ALPHA BY <sort-by> GET # ?<sort-get> ?<sort-order> <sort-store>",
+    "SORT <list> BY <sort-by> ?<sort-get> ?<sort-get> ?<sort-limit> ?<sort-order> ?<sort-store>",
+    "SORT <set> BY <sort-by> GET # ?<sort-get> ?<sort-order> ?<sort-store>",
     "SORT_RO <list> ?<sort-limit> ?<sort-option> ?<sort-store>",
     "SORT <sorted> ALPHA STORE <list>",
     "MSET weight1 <value> weight2 <float> weight3 1 weight5 -1 weight7 x weight10 5",

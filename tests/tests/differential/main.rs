@@ -6,7 +6,7 @@
 //! What has no order (HGETALL of a table, SMEMBERS, KEYS) is compared as a set, what is random is checked against the contents,
 //! times may differ by the clocks.
 //!
-//! A run takes a million commands. `FLINTKV_SEED` replays it (`random` draws one), `FLINTKV_DIFF_COMMANDS` sets the
+//! A run takes 850,000 commands. `FLINTKV_SEED` replays it (`random` draws one), `FLINTKV_DIFF_COMMANDS` sets the
 //! commands of each part, `FLINTKV_DIFF_SECONDS` goes on for so long, `FLINTKV_DIFF_GO_ON=1` tells of every difference
 //! instead of stopping at the first (those after it may be its consequences).
 
@@ -78,7 +78,7 @@ fn on_flash() {
 fn always_on_flash() {
     let flash = flash_dir();
     let node = Node::start(&[&small_flash(&flash)[..], &[("debug-tier-mode", "cold")]].concat());
-    let report = run(&node, 100, 300_000, &mut || {});
+    let report = run(&node, 100, 150_000, &mut || {});
     let mut client = node.client();
     let flash_reads = client.info_number("tiering", "flash_kv_reads");
     let collected = client.info_number("tiering", "collected_segments");
