@@ -7,8 +7,8 @@
 //! | variable | meaning |
 //! | --- | --- |
 //! | `FLINTKV` | the binary to test; without it `cargo build -p flintkv` is asked for one |
-//! | `FLINTKV_SEED` | replays a run |
-//! | `FLINTKV_DIFF_COMMANDS` | commands of a differential run |
+//! | `FLINTKV_SEED` | replays a run; `random` draws one |
+//! | `FLINTKV_DIFF_COMMANDS`, `FLINTKV_DIFF_SECONDS` | how long each part of the differential test goes on |
 
 mod client;
 mod node;

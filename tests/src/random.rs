@@ -1,5 +1,7 @@
 //! Owns the randomness of tests: a seed gives the same run on every machine.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 /// SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
@@ -46,7 +48,11 @@ pub fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
 }
 
-/// Where a run begins; `FLINTKV_SEED` replays one.
+/// Where a run begins; `FLINTKV_SEED` replays one, or is `random`.
 pub fn seed() -> u64 {
+    if std::env::var("FLINTKV_SEED").is_ok_and(|seed| seed == "random") {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        return since.as_nanos() as u64 >> 10;
+    }
     number("FLINTKV_SEED", 20_261_121)
 }

@@ -81,6 +81,96 @@ fn counts_that_overflow_when_they_are_negated_doubled_or_added() {
 }
 
 #[test]
+fn pairs_of_counts_and_limits() {
+    let node = Node::start(&[]);
+    survives(&node, |client| {
+        client.run("XADD x 1-1 a 1");
+        client.run("XADD x 2-1 a 1");
+        client.run("XGROUP CREATE x g 0");
+        client.run("XREADGROUP GROUP g ann STREAMS x >");
+        client.run("RPUSH l 3 1 2");
+        client.run("GEOADD geo 0 0 a 1 1 b");
+        client.run("ZADD z 1 a 2 b 3 c");
+        client.run("MSET t1 ohmytext t2 mynewtext");
+        const COUNT: &str = "(error) ERR COUNT must be > 0";
+        const POSITIVE: &str = "(error) ERR value is out of range, must be positive";
+        transcript(
+            client,
+            &[
+                ("XAUTOCLAIM x g bob 0 0 COUNT 9223372036854775807", COUNT),
+                ("XAUTOCLAIM x g bob 0 0 COUNT 1152921504606846976", COUNT),
+                ("XAUTOCLAIM x g bob 0 0 COUNT -9223372036854775808", COUNT),
+                ("XAUTOCLAIM x g bob 0 0 COUNT 0", COUNT),
+                (
+                    "XAUTOCLAIM x g bob 9223372036854775807 18446744073709551615-18446744073709551615 COUNT 1",
+                    "[\"0-0\"…",
+                ),
+                (
+                    "XCLAIM x g bob 9223372036854775807 1-1 IDLE 9223372036854775807 RETRYCOUNT 9223372036854775807",
+                    "[]",
+                ),
+                ("XCLAIM x g bob 0 1-1 TIME -9223372036854775808 JUSTID", "[\"1-1\"]"),
+                ("XPENDING x g IDLE 9223372036854775807 - + 9223372036854775807", "[]"),
+                ("XPENDING x g - + -9223372036854775808", "[]"),
+                ("XRANGE x - + COUNT 9223372036854775807", "[[\"1-1\"…"),
+                ("XRANGE x - + COUNT -9223372036854775808", "(nil)"),
+                (
+                    "XREVRANGE x + (18446744073709551615-18446744073709551615",
+                    "(error) ERR invalid start ID for the interval",
+                ),
+                ("XREAD COUNT -9223372036854775808 STREAMS x 0", "[[\"x\"…"),
+                ("XREAD BLOCK 9223372036854775807 STREAMS x $", "(error) ERR timeout is out of range"),
+                ("XTRIM x MAXLEN ~ 1 LIMIT 9223372036854775807", "(integer) 0"),
+                ("XTRIM x MAXLEN ~ 1 LIMIT -1", "(error) ERR The LIMIT argument must be >= 0."),
+                (
+                    "XADD x 18446744073709551615-18446744073709551615 a 1",
+                    "\"18446744073709551615-18446744073709551615\"",
+                ),
+                ("XADD x * a 1", "(error) ERR The stream has exhausted the last possible ID, unable to add more items"),
+                ("XINFO STREAM x FULL COUNT 9223372036854775807", "[…"),
+                ("SORT l LIMIT 9223372036854775807 9223372036854775807", "[]"),
+                ("SORT l LIMIT -9223372036854775808 -1", "[\"1\", \"2\", \"3\"]"),
+                ("SORT l LIMIT 1 9223372036854775807", "[\"2\", \"3\"]"),
+                ("ZRANGE z -inf +inf BYSCORE LIMIT -9223372036854775808 9223372036854775807", "[]"),
+                ("ZRANGE z - + BYLEX LIMIT 1 -9223372036854775808", "[\"b\", \"c\"]"),
+                ("ZREVRANGE z 9223372036854775807 -9223372036854775808", "[]"),
+                ("ZREMRANGEBYRANK z 9223372036854775807 -9223372036854775808", "(integer) 0"),
+                ("ZPOPMIN z -9223372036854775808", POSITIVE),
+                ("ZMPOP 1 z MIN COUNT 9223372036854775808", "(error) ERR count should be greater than 0"),
+                ("SPOP nosuch -1", POSITIVE),
+                ("LPOP l -9223372036854775808", POSITIVE),
+                ("LREM l -9223372036854775808 nosuch", "(integer) 0"),
+                ("LINDEX l -9223372036854775808", "(nil)"),
+                ("GEOSEARCH geo FROMLONLAT 0 0 BYRADIUS 1e308 km COUNT 9223372036854775807 ANY", "[…"),
+                ("GEOSEARCH geo FROMLONLAT 0 0 BYBOX 1e308 1e308 km COUNT -1", "(error) ERR COUNT must be > 0"),
+                ("LCS t1 t2 IDX MINMATCHLEN 9223372036854775807", "[…"),
+                (
+                    "BITFIELD b OVERFLOW SAT INCRBY i64 0 9223372036854775807 INCRBY i64 0 9223372036854775807",
+                    "[(integer) 9223372036854775807, (integer) 9223372036854775807]",
+                ),
+                ("BITFIELD b OVERFLOW FAIL INCRBY i64 0 1 SET u63 0 -1", "[(nil), (nil)]"),
+                (
+                    "BITFIELD b OVERFLOW WRAP INCRBY i64 0 -9223372036854775808 INCRBY i64 0 -9223372036854775808",
+                    "[(integer) -1, (integer) 9223372036854775807]",
+                ),
+                ("SLOWLOG GET -9223372036854775808", "(error) ERR count should be greater than or equal to -1"),
+                (
+                    "ACL GENPASS 9223372036854775807",
+                    "(error) ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up to 4096",
+                ),
+                ("OBJECT FREQ nosuch", "(nil)"),
+                ("SSCAN nosuch 18446744073709551616", "(error) ERR invalid cursor"),
+                (
+                    "EVAL \"return 1\" 9223372036854775807",
+                    "(error) ERR Number of keys can't be greater than number of args",
+                ),
+                ("EVAL \"return 1\" -9223372036854775808", "(error) ERR Number of keys can't be negative"),
+            ],
+        );
+    });
+}
+
+#[test]
 fn offsets_that_ask_for_memory() {
     let node = Node::start(&[]);
     survives(&node, |client| {

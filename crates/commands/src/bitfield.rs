@@ -197,8 +197,14 @@ fn bitfield(cx: &mut Cx<'_>, access: Access) -> Run {
         return Ok(());
     };
     let mut replies: SmallVec<[Option<i64>; 4]> = SmallVec::new();
-    let mut changed = false;
-    let mut value = string_mut(cx, end)?;
+    let mut changed = bytes.len() < end;
+    let keys = cx.keys;
+    let is_told = changed || !cx.ks.is_raw(&keys[0])?;
+    // Otherwise others are told when it turns out that something has changed.
+    let mut value = match is_told {
+        true => string_mut(cx, end)?,
+        false => cx.ks.get_mut_aside(&keys[0], store::NOTHING)?.expect("it was just there"),
+    };
     let bytes = value.inline_mut().unwrap_or_default();
     for step in &steps {
         let (offset, encoding) = (step.offset, step.encoding);
@@ -210,18 +216,22 @@ fn bitfield(cx: &mut Cx<'_>, access: Access) -> Run {
                 let new = if encoding.signed { i128::from(new) } else { i128::from(new as u64) };
                 encoding.fit(new, step.overflow).map(|new| {
                     write(bytes, offset, encoding.bits, new as u64);
+                    changed |= new != old;
                     old
                 })
             }
             Action::Add(more) => encoding.fit(i128::from(old) + i128::from(more), step.overflow).inspect(|&new| {
                 write(bytes, offset, encoding.bits, new as u64);
+                changed |= new != old;
             }),
         };
-        changed |= reply.is_some() && !matches!(step.action, Action::Get);
         replies.push(reply);
     }
     if changed {
-        cx.ks.event(Class::STRING, "setbit", &cx.keys[0]);
+        if !is_told {
+            cx.ks.modified(&keys[0]);
+        }
+        cx.ks.event(Class::STRING, "setbit", &keys[0]);
     }
     for reply in replies {
         match reply {

@@ -16,7 +16,7 @@ use crate::thread::{Live, Worker};
 use crate::worker::{MISSES_MAX, Spent, account, follow_up, keys, read_failed, withhold};
 use commands::host::Unblock;
 use commands::session::{Reply, Session};
-use commands::{Args, Block, Cx, Row, Stop};
+use commands::{Args, Block, Cx, Flag, Row, Stop};
 use parking_lot::Mutex;
 use resp::{Out, Proto, Span};
 use std::borrow::Cow;
@@ -42,6 +42,8 @@ pub struct Blocked {
     db: usize,
     proto: Proto,
     touch: bool,
+    /// Its client follows what it reads.
+    follows: bool,
     /// It waits for the first so many of its keys, under this number.
     keys: usize,
     ticket: u64,
@@ -105,6 +107,8 @@ impl Blocked {
             db: cx.ks.db(),
             proto: cx.out.proto(),
             touch: !cx.session.no_touch,
+            follows: row.flags.contains(&Flag::Readonly)
+                && cx.session.tracking.as_ref().is_some_and(|tracking| tracking.remembers()),
             keys: block.keys,
             ticket,
             until_ms: block.until_ms,
@@ -203,7 +207,12 @@ fn attempt(worker: &Worker, live: &Live, blocked: &Blocked, own: bool, resume: &
     };
     let nanos = worker.nanos(begun, worker.ticks());
     let error = match result {
-        Ok(()) => None,
+        Ok(()) => {
+            if blocked.follows {
+                keys.iter().for_each(|key| worker.node.tracking.remember(&worker.node, key.name, blocked.client));
+            }
+            None
+        }
         Err(Stop::Error(text)) => Some(text.into_owned()),
         Err(Stop::Cold | Stop::Yield) => {
             state.turn(Phase::Called);

@@ -91,6 +91,159 @@ fn errors_name_the_user_and_the_command_as_redis_7_2_does() {
     assert_eq!(admin.run("LLEN alist"), "(integer) 1");
 }
 
+/// Whether a command was refused to its user; 7.0 has other words.
+fn is_refused(reply: &str) -> bool {
+    ["NOPERM ", "ERR ACL failure in script: ", "ERR The user executing the script can't "]
+        .iter()
+        .any(|start| reply.strip_prefix("(error) ").is_some_and(|text| text.starts_with(start)))
+}
+
+/// A command alone, called by a script or a function, and in a transaction: what a user may do is the same.
+#[test]
+fn scripts_functions_and_transactions_may_do_what_their_user_may() {
+    on_both(|connect| {
+        let (mut admin, mut bob) = (connect(), connect());
+        admin.run("ACL SETUSER bob on nopass +@all -set -config ~k* %R~r* %W~w* resetchannels &news");
+        admin.run("MSET k1 v r1 v x1 v");
+        admin.run(
+            "FUNCTION LOAD \"#!lua name=lib\\nredis.register_function('f', function(_, args) return redis.pcall(unpack(args)) end)\"",
+        );
+        assert_eq!(bob.run("AUTH bob x"), "OK");
+        for (command, refused) in [
+            ("SET k1 v", true),
+            ("GET k1", false),
+            ("GET r1", false),
+            ("GET w1", true),
+            ("GET x1", true),
+            ("MGET k1 r1", false),
+            ("MGET k1 x1", true),
+            ("DEL w1", false),
+            ("DEL r1", true),
+            ("APPEND w1 x", false),
+            ("GETDEL w1", true),
+            ("STRLEN r1", false),
+            ("COPY r1 k2", false),
+            ("COPY r1 w3", false),
+            ("COPY x1 k2", true),
+            ("COPY r1 r2", true),
+            ("RENAME r1 k2", true),
+            ("RENAMENX k1 r9", true),
+            ("LMOVE k3 r3 LEFT LEFT", true),
+            ("SUNIONSTORE w4 r4 k4", false),
+            ("SUNIONSTORE k4 r4 w4", true),
+            ("ZUNIONSTORE w5 2 k5 x5", true),
+            ("BITOP AND w6 r6 x6", true),
+            ("SORT k1 STORE x2", true),
+            ("GEORADIUS k7 0 0 1 m STORE x7", true),
+            ("GEORADIUS k7 0 0 1 m STOREDIST r7", true),
+            ("GEORADIUS k7 0 0 1 m STORE w7", false),
+            ("GEOSEARCHSTORE x8 k8 FROMLONLAT 0 0 BYRADIUS 1 m", true),
+            ("XREAD STREAMS k9 x9 0 0", true),
+            ("PUBLISH news x", false),
+            ("PUBLISH sport x", true),
+            ("SPUBLISH sport x", true),
+        ] {
+            let script = bob.run(&format!("EVAL \"return redis.pcall(unpack(ARGV))\" 0 {command}"));
+            assert_eq!(is_refused(&script), refused, "by a script: {command}: {script}");
+            let function = bob.run(&format!("FCALL f 0 {command}"));
+            assert_eq!(is_refused(&function), refused, "by a function: {command}: {function}");
+            let alone = bob.run(command);
+            assert_eq!(is_refused(&alone), refused, "{command}: {alone}");
+            bob.run("MULTI");
+            let queued = bob.run(command);
+            assert_eq!(is_refused(&queued), refused, "queued: {command}: {queued}");
+            // A transaction that calls it by a script goes on after it.
+            let done = bob.run("EXEC");
+            assert_eq!(done.starts_with("(error) EXECABORT"), refused, "{command}: {done}");
+            let words: Vec<String> = command.split(' ').map(|word| format!("'{word}'")).collect();
+            let asked = bob.run(&format!("EVAL \"return redis.acl_check_cmd({})\" 0", words.join(",")));
+            assert_eq!(asked, if refused { "(nil)" } else { "(integer) 1" }, "{command}");
+        }
+        // Keys that are declared are asked of too, and what redis.call is refused ends the script.
+        assert!(is_refused(&bob.run("EVAL \"return 1\" 1 x1")));
+        assert!(is_refused(&bob.run("EVAL \"return 1\" 1 r1")), "it might write");
+        assert_eq!(bob.run("EVAL_RO \"return 1\" 1 r1"), "(integer) 1");
+        assert!(is_refused(&bob.run("FCALL f 1 x1 GET k1")));
+        assert!(is_refused(&bob.run("EVAL \"redis.call('GET', 'x1') return 1\" 0")));
+        bob.run("MULTI");
+        bob.run("EVAL \"return redis.pcall('GET', 'x1')\" 0");
+        bob.run("GET k1");
+        let done = bob.run("EXEC");
+        assert!(is_refused(done.strip_prefix("1) ").unwrap_or("").split('\n').next().unwrap()), "{done}");
+        assert!(done.ends_with("\n2) \"v\""), "{done}");
+        // Those refusals are told apart.
+        let log = admin.run("ACL LOG");
+        for context in ["toplevel", "multi", "lua"] {
+            assert!(log.contains(&format!("\"{context}\"")), "{context}: {log}");
+        }
+        // Names that are none, or no command.
+        for (script, told) in [
+            (
+                "redis.acl_check_cmd('nosuch', 'x')",
+                "(error) ERR Invalid command passed to redis.acl_check_cmd() script: ",
+            ),
+            (
+                "redis.acl_check_cmd('config|get')",
+                "(error) ERR Invalid command passed to redis.acl_check_cmd() script: ",
+            ),
+            (
+                "redis.acl_check_cmd()",
+                "(error) ERR Please specify at least one argument for this redis lib call script: ",
+            ),
+            ("redis.acl_check_cmd('config', 'get', 'x')", "(nil)"),
+            ("redis.acl_check_cmd('get')", "(integer) 1"),
+        ] {
+            let reply = bob.run(&format!("EVAL \"return {script}\" 0"));
+            assert!(reply.starts_with(told), "{script}: {reply}");
+        }
+    });
+}
+
+/// Selectors are not added up: one of them has to allow the whole command. What patterns of SORT read is not named, so it
+/// takes the right to read every key.
+#[test]
+fn rules_are_not_by_passed() {
+    on_both(|connect| {
+        let (mut admin, mut bob) = (connect(), connect());
+        admin.run(
+            "ACL SETUSER bob on nopass +sort +sort_ro ~l (+get +set +del ~a*) (+get +copy %R~src* ~b*) (+copy %W~dst*)",
+        );
+        admin.run("MSET a1 v b1 v src v secret_1 s");
+        admin.run("RPUSH l 1");
+        assert_eq!(bob.run("AUTH bob x"), "OK");
+        for (command, refused) in [
+            ("GET a1", false),
+            ("GET b1", false),
+            ("SET a1 v", false),
+            ("SET b1 v", true),
+            ("DEL a1 b1", true),
+            ("COPY src b2", false),
+            ("COPY src dst", true),
+            ("COPY a1 dst", true),
+            ("GET dst", true),
+            ("SORT l", false),
+            ("SORT a1", true),
+            ("PING", true),
+        ] {
+            let reply = bob.run(command);
+            assert_eq!(is_refused(&reply), refused, "{command}: {reply}");
+        }
+        let by = "(error) ERR BY option of SORT denied due to insufficient ACL permissions.";
+        let get = "(error) ERR GET option of SORT denied due to insufficient ACL permissions.";
+        for (command, told) in [
+            ("SORT l BY secret_*", by),
+            ("SORT l BY nosort GET secret_*", get),
+            ("SORT l GET # GET secret_*->f", get),
+            ("SORT_RO l GET secret_*", get),
+            ("SORT l BY nosort GET #", get),
+        ] {
+            assert_eq!(bob.run(command), told, "{command}");
+        }
+        admin.run("ACL SETUSER bob %R~*");
+        assert_eq!(bob.run("SORT l BY nosort GET secret_*"), "1) \"s\"");
+    });
+}
+
 #[test]
 fn who_listens_to_what_it_may_not_is_ended() {
     on_both(|connect| {

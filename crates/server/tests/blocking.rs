@@ -312,6 +312,156 @@ fn sorted_sets_serve_who_waits() {
 }
 
 #[test]
+fn streams_serve_who_waits() {
+    both(|server| {
+        let entry = |key: &str, id: &str| {
+            format!("1) 1) \"{key}\"\n   2) 1) 1) \"{id}\"\n         2) 1) \"a\"\n            2) \"1\"")
+        };
+        server.run("XADD s 1-1 a 1");
+        // What comes behind the end there was when it began to wait, to any of several.
+        let mut all = server.waiting("XREAD COUNT 10 BLOCK 0 STREAMS s t $ $");
+        let mut one = server.waiting("XREAD BLOCK 0 STREAMS t s 0-0 5-5");
+        server.run("XADD other 1-1 a 1");
+        server.run("XSETID s 3-3");
+        assert_eq!(server.blocked(), 2);
+        server.run("XADD s 4-1 a 1");
+        assert_eq!(all.read(), entry("s", "4-1"));
+        assert_eq!(server.blocked(), 1, "it waits for what is above 5-5");
+        server.run("XADD s 5-6 a 1");
+        assert_eq!(one.read(), entry("s", "5-6"));
+        // A transaction serves when it is over, with all it has added.
+        server.wait_with(&mut one, "XREAD BLOCK 0 STREAMS s $");
+        for line in ["MULTI", "XADD s 6-1 a 1", "XADD s 7-1 a 1", "EXEC"] {
+            server.run(line);
+        }
+        let two = format!("{}\n      2) 1) \"7-1\"\n         2) 1) \"a\"\n            2) \"1\"", entry("s", "6-1"));
+        assert_eq!(one.read(), two);
+        // The last entry, asked for by +, is of 7.4.
+        let invalid = "(error) ERR Invalid stream ID specified as stream command argument";
+        assert_eq!(one.run("XREAD BLOCK 0 STREAMS s +"), invalid);
+        // In RESP3 a map, and nothing is null.
+        one.run("HELLO 3");
+        server.wait_with(&mut one, "XREAD BLOCK 0 STREAMS s $");
+        server.run("XADD s 8-1 a 1");
+        assert_eq!(one.read(), "1# \"s\" => 1) 1) \"8-1\"\n      2) 1) \"a\"\n         2) \"1\"");
+        assert_eq!(one.run("XREAD BLOCK 1 STREAMS s $"), "(nil)");
+        // Inside a transaction nothing waits.
+        for line in ["MULTI", "XREAD BLOCK 0 STREAMS s $"] {
+            all.run(line);
+        }
+        assert_eq!(all.run("EXEC"), "1) (nil)");
+    });
+}
+
+#[test]
+fn a_stream_that_goes_or_changes_leaves_its_readers_waiting() {
+    both(|server| {
+        for (goes, comes) in [
+            (&["DEL s"][..], "6-1"),
+            (&["DEL s", "RPUSH s x", "DEL s"], "6-1"),
+            (&["SET s x", "DEL s"], "6-1"),
+            (&["RENAME s other"], "6-1"),
+            (&["FLUSHALL"], "6-1"),
+        ] {
+            server.run("FLUSHALL");
+            server.run("XADD s 5-1 a 1");
+            let mut client = server.waiting("XREAD BLOCK 0 STREAMS s $");
+            for line in goes {
+                server.run(line);
+            }
+            // Below where it reads from.
+            server.run("XADD s 1-1 a 1");
+            assert_eq!(server.blocked(), 1, "{goes:?}");
+            server.run(&format!("XADD s {comes} a 1"));
+            let reply = client.read();
+            assert!(
+                reply.contains("6-1") && !reply.contains("1-1\"\n         2) 1) \"a\"\n            2) \"1\"\n"),
+                "{reply}"
+            );
+        }
+    });
+}
+
+#[test]
+fn consumers_of_a_group_wait() {
+    both(|server| {
+        let entry = |id: &str| format!("1) 1) \"s\"\n   2) 1) 1) \"{id}\"\n         2) 1) \"a\"\n            2) \"1\"");
+        server.run("XGROUP CREATE s g $ MKSTREAM");
+        let mut ann = server.waiting("XREADGROUP GROUP g ann BLOCK 0 STREAMS s >");
+        let mut bob = server.waiting("XREADGROUP GROUP g bob COUNT 5 BLOCK 0 NOACK STREAMS s >");
+        let mut reader = server.waiting("XREAD BLOCK 0 STREAMS s $");
+        // Each entry is given to one of the consumers, who came first, and to every reader.
+        server.run("XADD s 1-1 a 1");
+        assert_eq!(ann.read(), entry("1-1"));
+        assert_eq!(reader.read(), entry("1-1"));
+        assert_eq!(server.blocked(), 1);
+        server.run("XADD s 2-1 a 1");
+        assert_eq!(bob.read(), entry("2-1"));
+        assert_eq!(
+            server.run("XPENDING s g"),
+            "1) (integer) 1\n2) \"1-1\"\n3) \"1-1\"\n4) 1) 1) \"ann\"\n      2) \"1\""
+        );
+        // What it was given before is never waited for.
+        assert_eq!(bob.run("XREADGROUP GROUP g bob BLOCK 0 STREAMS s 0"), "1) 1) \"s\"\n   2) (empty array)");
+        assert_eq!(bob.run("XREADGROUP GROUP g bob BLOCK 10 STREAMS s >"), "(nil)");
+        // Another group's end is none of theirs.
+        server.run("XGROUP CREATE s h $");
+        server.wait_with(&mut ann, "XREADGROUP GROUP g ann BLOCK 0 STREAMS s >");
+        server.run("XGROUP DESTROY s h");
+        assert_eq!(server.blocked(), 1);
+        // They are told that there is nothing to wait for any more; by 7.0 in other words.
+        let no_group = "(error) NOGROUP No such key 's' or consumer group 'g' in XREADGROUP with GROUP option";
+        let wrong = "(error) WRONGTYPE Operation against a key holding the wrong kind of value";
+        for (change, told) in [
+            (&["XGROUP DESTROY s g"][..], no_group),
+            (&["DEL s"], no_group),
+            (&["RENAME s other"], no_group),
+            (&["FLUSHALL"], no_group),
+            (&["SET s x"], wrong),
+            (&["MULTI", "DEL s", "XADD s 9-9 a 1", "EXEC"], no_group),
+        ] {
+            if change[0] != "XGROUP DESTROY s g" {
+                server.run("DEL s");
+                server.run("XGROUP CREATE s g $ MKSTREAM");
+                server.wait_with(&mut ann, "XREADGROUP GROUP g ann BLOCK 0 STREAMS s >");
+            }
+            for line in change {
+                server.run(line);
+            }
+            let reply = ann.read();
+            assert!(if server.is_ours { reply == told } else { reply.starts_with("(error) ") }, "{change:?}: {reply}");
+            assert_eq!(server.blocked(), 0);
+        }
+    });
+}
+
+#[test]
+fn waiting_for_a_stream_ends_by_time_by_others_and_by_hanging_up() {
+    both(|server| {
+        server.run("XGROUP CREATE s g $ MKSTREAM");
+        let mut client = server.connect();
+        let number = id(&mut client);
+        for command in ["XREAD BLOCK {} STREAMS s t $ $", "XREADGROUP GROUP g ann BLOCK {} STREAMS s >"] {
+            assert_eq!(client.run(&command.replace("{}", "10")), "(nil)");
+            assert_eq!(client.run(&command.replace("{}", "-1")), "(error) ERR timeout is negative");
+            let forever = command.replace("{}", "0");
+            server.wait_with(&mut client, &forever);
+            assert_eq!(server.run(&format!("CLIENT UNBLOCK {number}")), "(integer) 1");
+            assert_eq!(client.read(), "(nil)");
+            server.wait_with(&mut client, &forever);
+            assert_eq!(server.run(&format!("CLIENT UNBLOCK {number} ERROR")), "(integer) 1");
+            assert_eq!(client.read(), "(error) UNBLOCKED client unblocked via CLIENT UNBLOCK");
+            drop(server.waiting(&forever));
+            eventually("it is gone", || server.blocked() == 0);
+        }
+        // Nobody who went has taken anything.
+        server.run("XADD s 1-1 a 1");
+        assert_eq!(server.run("XPENDING s g"), "1) (integer) 0\n2) (nil)\n3) (nil)\n4) (nil)");
+        assert!(client.run("XREADGROUP GROUP g ann STREAMS s >").contains("1-1"));
+    });
+}
+
+#[test]
 fn who_hangs_up_takes_nothing() {
     both(|server| {
         let gone = server.waiting("BLPOP k 0");

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Client, Node, eventually};
+use common::{Client, Node, Redis, eventually};
 
 fn lines(client: &mut Client, transcript: &[(&str, &str)]) {
     for (command, reply) in transcript {
@@ -129,7 +129,13 @@ fn commands_on_the_whole_dataset_run_inside() {
 #[test]
 fn a_change_of_a_watched_key_is_noticed() {
     let node = Node::start(&[]);
-    let (mut a, mut b) = (node.connect(), node.connect());
+    changes_are_noticed(node.connect(), node.connect());
+    if let Some(redis) = Redis::start() {
+        changes_are_noticed(redis.connect(), redis.connect());
+    }
+}
+
+fn changes_are_noticed(mut a: Client, mut b: Client) {
     let mut watched = |before: &[&str], change: &[&str], runs: bool| {
         b.run("FLUSHALL");
         before.iter().for_each(|line| drop(b.run(line)));
@@ -152,6 +158,34 @@ fn a_change_of_a_watched_key_is_noticed() {
     // What changes nothing of it.
     for change in ["GET k", "SET other 1", "HSET other f v", "DEL nosuch", "PERSIST k", "TOUCH k"] {
         watched(&["SET k 1"], &[change], true);
+    }
+    // Who reads a stream, and how far, is beside its entries; bits that are set to what they were are no change.
+    let stream: &[&str] = &["XADD k 1-1 a 1", "XGROUP CREATE k g 0"];
+    for change in [
+        "XGROUP CREATE k h 0",
+        "XGROUP CREATECONSUMER k g ann",
+        "XGROUP SETID k g $",
+        "XREADGROUP GROUP g ann STREAMS k >",
+        "XACK k g 1-1",
+        "XGROUP DESTROY k g",
+        "XSETID k 9-9",
+        "XTRIM k MAXLEN 10",
+        "XDEL k 5-5",
+    ] {
+        watched(stream, &[change], true);
+    }
+    watched(stream, &["XDEL k 1-1"], false);
+    watched(stream, &["XADD k 2-1 a 1"], false);
+    for (change, runs) in [
+        ("BITFIELD k SET u8 0 97", true),
+        ("BITFIELD k GET u8 0 INCRBY u8 0 0", true),
+        ("BITFIELD k OVERFLOW FAIL INCRBY u8 0 255", true),
+        ("BITFIELD k SET u8 0 98", false),
+        ("BITFIELD k SET u8 8 0", false),
+        ("SETBIT k 1 1", true),
+        ("SETBIT k 1 0", false),
+    ] {
+        watched(&["SET k a", "SETBIT k 7 0", "SETBIT k 7 1"], &[change], runs);
     }
     watched(&[], &["FLUSHALL"], true);
     watched(&["SET k 1"], &["SELECT 1", "SET k 2", "SELECT 0"], true);

@@ -347,9 +347,10 @@ impl<'s> Keyspace<'s> {
         self.held.get(key.hash.stripe()).database_mut(self.uid)
     }
 
-    /// A handler changes this key: whoever watches it or has read it is told, whoever waits for it is noted.
+    /// A handler changes this key: whoever watches it or has read it is told, whoever waits for it is noted. To be called
+    /// by itself where a value that was opened aside has changed after all.
     #[inline]
-    fn modified(&mut self, key: &Key<'_>) {
+    pub fn modified(&mut self, key: &Key<'_>) {
         self.store.changed(key, self.resume.client);
         let db = self.db;
         let stripe = self.held.get(key.hash.stripe());
@@ -361,9 +362,10 @@ impl<'s> Keyspace<'s> {
         }
     }
 
-    /// The key has expired: nobody's doing, but who waits for any change is noted.
+    /// Who waits for any change of the key is noted, though nothing is changed that others would be told of: it has
+    /// expired, or a group of its is gone.
     #[cold]
-    fn gone(&mut self, key: &Key<'_>) {
+    pub fn wake(&mut self, key: &Key<'_>) {
         if let Some(waiters) = &self.held.get(key.hash.stripe()).waiters {
             waiters.note(self.db, key, &mut self.resume.ready);
         }
@@ -498,7 +500,7 @@ impl<'s> Keyspace<'s> {
         let object = Object::from_address(word.address());
         if word.has_expiry() && object.expiry().is_some_and(|expiry| expiry <= now_ms) {
             expire(store, database, uid, slot, None);
-            self.gone(key);
+            self.wake(key);
             return Ok(Found::Absent);
         }
         let due = |value: &Boxed| value.next_deadline().is_some_and(|at_ms| at_ms <= now_ms);

@@ -226,6 +226,8 @@ pub fn raise<B: Buffer + ?Sized>(
         buffer.splice(found.at..found.at + found.taken, &[&new]);
     }
     join(buffer, found.before);
+    // At once: the next register may be found damaged, and the count that was kept is no more true.
+    invalidate(buffer.bytes_mut());
     Ok(true)
 }
 
@@ -409,6 +411,17 @@ mod tests {
             raise(&mut bytes, index, rank, sparse_bytes_max).unwrap();
         }
         bytes
+    }
+
+    #[test]
+    fn the_count_that_was_kept_ends_with_the_first_register_raised() {
+        let mut bytes = of(0..3, 3000);
+        cache(&mut bytes, 3);
+        let (index, rank) = place(&0u64.to_le_bytes());
+        assert!(!raise(&mut bytes, index, rank, 3000).unwrap());
+        assert_eq!(cached(&bytes), Some(3));
+        assert!(raise(&mut bytes, index, rank + 1, 3000).unwrap());
+        assert_eq!(cached(&bytes), None);
     }
 
     #[test]

@@ -462,10 +462,14 @@ impl Commands {
         if self.random.one_in(15) { self.any_key() } else { self.key(usual) }
     }
 
-    /// A key that no other type's commands write, now and then a string.
+    /// A key that no other type's commands write, now and then a string, which they may replace.
     fn own_key(&mut self, prefix: char) -> Vec<u8> {
         match self.random.below(20) {
-            0 => b"weight1".to_vec(),
+            0 => match prefix {
+                'y' => b"weight1".to_vec(),
+                'g' => b"weight3".to_vec(),
+                _ => b"weight5".to_vec(),
+            },
             _ => format!("{prefix}{}", self.random.below(self.keys)).into_bytes(),
         }
     }

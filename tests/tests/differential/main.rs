@@ -1,12 +1,14 @@
 //! Random commands, sound and hostile, to FlintKV and to a real Redis: every reply must be the same, byte by byte.
 //!
-//! Three times: with everything in RAM, with nearly everything on flash, and while other clients fill the node so
-//! that keys are demoted, promoted, collected and moved under the commands' feet. Commands go out in pipelines.
+//! Four times: with everything in RAM; with everything on flash now and then; with everything on flash at each command
+//! (`debug-tier-mode cold`); and while other clients fill the node so that keys are demoted, promoted, collected and moved
+//! under the commands' feet. Commands go out in pipelines.
 //! What has no order (HGETALL of a table, SMEMBERS, KEYS) is compared as a set, what is random is checked against the contents,
 //! times may differ by the clocks.
 //!
-//! `FLINTKV_SEED` replays a run, `FLINTKV_DIFF_COMMANDS` sets its length, `FLINTKV_DIFF_GO_ON=1` tells of every
-//! difference instead of stopping at the first (those after it may be its consequences).
+//! A run takes 850,000 commands. `FLINTKV_SEED` replays it (`random` draws one), `FLINTKV_DIFF_COMMANDS` sets the
+//! commands of each part, `FLINTKV_DIFF_SECONDS` goes on for so long, `FLINTKV_DIFF_GO_ON=1` tells of every difference
+//! instead of stopping at the first (those after it may be its consequences).
 
 mod commands;
 mod compare;
@@ -25,9 +27,8 @@ use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 use zsets::sorted_scores;
 
-/// However slow the machine, a run ends.
-const RUN: Duration = Duration::from_secs(60);
-const COMMANDS_DEFAULT: u64 = 100_000;
+/// However slow the machine, a run of the usual length ends.
+const RUN: Duration = Duration::from_secs(150);
 const PIPELINE_MAX: usize = 24;
 /// Small enough that collections change their encoding all the time.
 const SETTINGS: [&str; 12] = [
@@ -50,19 +51,22 @@ const OTHERS_DB: &str = "9";
 #[test]
 fn in_ram() {
     let node = Node::start(&[]);
-    let report = run(&node, 60, &mut || {});
+    let report = run(&node, 60, 300_000, &mut || {});
     println!("in RAM: {report}");
 }
 
 #[test]
 fn on_flash() {
-    let node = Node::start(&[("memory-limit", "256mb"), ("ram-limit", "128mb"), ("flash-segment-size", "1mb")]);
+    let flash = flash_dir();
+    let node = Node::start(&small_flash(&flash));
     let mut client = node.client();
     let mut batches = 0;
-    let report = run(&node, 800, &mut || {
+    let report = run(&node, 400, 250_000, &mut || {
         batches += 1;
-        if batches % 30 == 1 {
-            chill(&mut client);
+        if batches % 6 == 1 {
+            for mode in ["cold", "off"] {
+                assert_eq!(client.run(&format!("CONFIG SET debug-tier-mode {mode}")), "OK");
+            }
         }
     });
     let flash_reads = client.info_number("tiering", "flash_kv_reads");
@@ -70,11 +74,31 @@ fn on_flash() {
     assert!(flash_reads > report.commands / 20, "only {flash_reads} reads met flash");
 }
 
-/// Takes the RAM away until next to no value is left in it, then gives it back.
-fn chill(client: &mut Client) {
-    assert_eq!(client.run("CONFIG SET ram-limit 1mb"), "OK");
-    eventually("values leave RAM", || client.info_number("tiering", "ram_object_bytes") < 16 << 10);
-    assert_eq!(client.run("CONFIG SET ram-limit 128mb"), "OK");
+#[test]
+fn always_on_flash() {
+    let flash = flash_dir();
+    let node = Node::start(&[&small_flash(&flash)[..], &[("debug-tier-mode", "cold")]].concat());
+    let report = run(&node, 100, 150_000, &mut || {});
+    let mut client = node.client();
+    let flash_reads = client.info_number("tiering", "flash_kv_reads");
+    let collected = client.info_number("tiering", "collected_segments");
+    println!("always on flash: {report}, {flash_reads} values read from flash, {collected} segments collected");
+    assert!(flash_reads > report.commands / 4, "only {flash_reads} reads met flash");
+    assert_eq!(client.info_number("tiering", "values_in_ram"), 0);
+}
+
+/// Memory, where there is: in all-cold mode each command waits for its write, and the first one to each place of a new
+/// file takes milliseconds on some file systems.
+fn flash_dir() -> tempfile::TempDir {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("flintkv-test-");
+    builder.tempdir_in("/dev/shm").or_else(|_| builder.tempdir()).expect("a directory")
+}
+
+/// Filled and collected many times in a run.
+fn small_flash(dir: &tempfile::TempDir) -> [(&'static str, &str); 3] {
+    let path = dir.path().to_str().expect("a path of plain letters");
+    [("memory-limit", "160mb"), ("ram-limit", "128mb"), ("flash-path", path)]
 }
 
 #[test]
@@ -90,7 +114,7 @@ fn while_others_fill_the_node() {
         }
         // A failure must not leave the fillers running.
         let _stop_at_end = Stop(&stop);
-        run(&node, 600, &mut || {})
+        run(&node, 600, 150_000, &mut || {})
     });
     let mut client = node.client();
     let demotions = client.info_number("tiering", "demotions_written");
@@ -135,6 +159,7 @@ fn fill(node: &Node, worker: u64, stop: &AtomicBool) {
 }
 
 struct Report {
+    seed: u64,
     commands: u64,
     errors: u64,
     took: Duration,
@@ -142,12 +167,13 @@ struct Report {
 
 impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} commands in {:.1?}, {} of them answered with an error", self.commands, self.took, self.errors)
+        let Report { seed, commands, errors, took } = self;
+        write!(f, "seed {seed}, {commands} commands in {took:.1?}, {errors} of them answered with an error")
     }
 }
 
-/// `between` runs between pipelines.
-fn run(node: &Node, keys: usize, between: &mut dyn FnMut()) -> Report {
+/// `commands_usual` are as many as a part takes that is not told otherwise. `between` runs between pipelines.
+fn run(node: &Node, keys: usize, commands_usual: u64, between: &mut dyn FnMut()) -> Report {
     // What is restored there is looked at as closely as here: RESTORE does not trust its input.
     let redis = Redis::start(&["--sanitize-dump-payload", "yes"]);
     let seed = seed();
@@ -162,9 +188,15 @@ fn run(node: &Node, keys: usize, between: &mut dyn FnMut()) -> Report {
     };
     pair.same(["CONFIG", "SET"].iter().chain(&SETTINGS).map(|word| word.as_bytes().to_vec()).collect());
     let mut commands = Commands::new(seed, keys);
-    let wanted = number("FLINTKV_DIFF_COMMANDS", COMMANDS_DEFAULT);
+    let wanted = number("FLINTKV_DIFF_COMMANDS", 0);
+    let seconds = number("FLINTKV_DIFF_SECONDS", 0);
     let started = Instant::now();
-    while pair.done < wanted && (started.elapsed() < RUN || wanted != COMMANDS_DEFAULT) {
+    let goes_on = |done: u64| match (wanted, seconds) {
+        (0, 0) => done < commands_usual && started.elapsed() < RUN,
+        (0, seconds) => started.elapsed() < Duration::from_secs(seconds),
+        (wanted, _) => done < wanted,
+    };
+    while goes_on(pair.done) {
         let count = 1 + commands.random.below(PIPELINE_MAX);
         let batch: Vec<_> = (0..count).flat_map(|_| commands.next()).collect();
         between();
@@ -175,7 +207,7 @@ fn run(node: &Node, keys: usize, between: &mut dyn FnMut()) -> Report {
     }
     pair.contents();
     assert_eq!(pair.differences, 0);
-    Report { commands: pair.done, errors: pair.errors, took: started.elapsed() }
+    Report { seed, commands: pair.done, errors: pair.errors, took: started.elapsed() }
 }
 
 /// Both servers, and what they were told.

@@ -132,8 +132,7 @@ fn list(lab: &mut Lab) -> Result<Vec<Figure>> {
 /// Every line with what it works on in RAM, and again with all of it on flash when it begins.
 fn cold(lab: &mut Lab) -> Result<Figure> {
     let requests = lab.scaled(100_000, 50_000);
-    let (memory, ram) = (1 << 30, 256 << 20);
-    let program = Program::flintkv()?.tiered(memory, ram).directive("io-threads", 2);
+    let program = Program::flintkv()?.tiered(1 << 30, 256 << 20).directive("io-threads", 2);
     let mut subject = lab.start("cold list", &program)?;
     prepare(&mut subject)?;
     let mut added = Vec::new();
@@ -142,7 +141,7 @@ fn cold(lab: &mut Lab) -> Result<Figure> {
         // Once to have the keys, once to know it hot.
         run(&mut subject, line, requests, 1)?;
         let hot = run(&mut subject, line, requests, 1)?;
-        chill(&mut subject, ram)?;
+        chill(&mut subject)?;
         let cold = run(&mut subject, line, requests, 1)?;
         let more = cold.elapsed_us - hot.elapsed_us;
         added.push(more);
@@ -159,18 +158,15 @@ fn cold(lab: &mut Lab) -> Result<Figure> {
     .unit(" µs"))
 }
 
-/// Sends every value to flash, by leaving no RAM for any, and gives the RAM back.
-fn chill(subject: &mut Subject, ram: u64) -> Result<()> {
-    const PATIENCE: Duration = Duration::from_secs(30);
-    subject.node.client().call(&["CONFIG", "SET", "ram-limit", "1024"])?;
-    let deadline = Instant::now() + PATIENCE;
-    while subject.snapshot()?.tiering.context("no flash")?.values_in_ram > 0 {
-        if Instant::now() > deadline {
-            bail!("values stay in RAM");
+/// Sends every value to flash: they are there when the mode has been switched on.
+fn chill(subject: &mut Subject) -> Result<()> {
+    for mode in ["cold", "off"] {
+        subject.node.client().call(&["CONFIG", "SET", "debug-tier-mode", mode])?;
+        let in_ram = subject.snapshot()?.tiering.context("no flash")?.values_in_ram;
+        if in_ram > 0 {
+            bail!("{in_ram} values stay in RAM");
         }
-        std::thread::sleep(Duration::from_millis(20));
     }
-    subject.node.client().call(&["CONFIG", "SET", "ram-limit", &ram.to_string()])?;
     Ok(())
 }
 

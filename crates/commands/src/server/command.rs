@@ -463,7 +463,8 @@ fn get_keys(cx: &mut Cx<'_>, with_flags: bool) -> Run {
     }
     let mut positions = Vec::new();
     row.keys.positions(&args, &mut positions);
-    if positions.is_empty() {
+    // EVAL and its like need none.
+    if positions.is_empty() && !row.flags.contains(&Flag::NoMandatoryKeys) {
         return Err(Stop::error("ERR Invalid arguments specified for command"));
     }
     cx.out.array(positions.len());

@@ -292,7 +292,9 @@ fn slowlog_get(cx: &mut Cx<'_>) -> Run {
     let count = match cx.args.get(2) {
         None => SLOWLOG_COUNT,
         Some(_) if cx.args.len() > 3 => {
-            return Err(Stop::error("ERR wrong number of arguments for 'slowlog|get' command"));
+            return Err(Stop::error(
+                "ERR unknown subcommand or wrong number of arguments for 'GET'. Try SLOWLOG HELP.",
+            ));
         }
         Some(word) => match number::int(word) {
             Some(-1) => usize::MAX,

@@ -433,7 +433,7 @@ fn xsetid(cx: &mut Cx<'_>) -> Run {
     if !found.is_empty() && entries_added.is_some_and(|added| added < found.len()) {
         return Err(Stop::error("ERR The entries_added specified in XSETID is smaller than the target stream length"));
     }
-    if let Some(mut value) = cx.ks.get_mut_for(key, NOTHING)? {
+    if let Some(mut value) = cx.ks.get_mut_aside(key, NOTHING)? {
         let stream = stream_mut(&mut value);
         stream.last_id = id;
         stream.entries_added = entries_added.unwrap_or(stream.entries_added);

@@ -246,10 +246,9 @@ fn set_id(cx: &mut Cx<'_>) -> Run {
 fn destroy(cx: &mut Cx<'_>) -> Run {
     let (key, name) = (&cx.keys[0], &cx.args[3]);
     let is_there = stream(cx.ks.get_for(key, NOTHING)?)?.ok_or(NO_KEY)?.group(name).is_some();
-    if is_there && let Some(mut value) = cx.ks.get_mut_for(key, NOTHING)? {
+    if is_there && let Some(mut value) = cx.ks.get_mut_aside(key, NOTHING)? {
         stream_mut(&mut value).remove_group(name);
-    }
-    if is_there {
+        cx.ks.wake(key);
         cx.ks.event(Class::STREAM, "xgroup-destroy", key);
     }
     cx.out.int(is_there.into());
