@@ -1,8 +1,9 @@
 //! Owns what TLS needs of the configuration: certificates, keys and protocols, read from their files and read again when
 //! CONFIG SET names them. Never knows a connection.
 
-use crate::config::{TlsAuth, TlsSettings};
+use crate::config::{Secret, TlsAuth, TlsSettings};
 use parking_lot::RwLock;
+use pkcs8::{EncryptedPrivateKeyInfo, SecretDocument};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -68,7 +69,7 @@ fn build(settings: &TlsSettings) -> Result<ServerConfig, String> {
         return Err(format!("there is no certificate in {}", cert_file.display()));
     }
     let mut config = builder
-        .with_single_cert(chain, key(key_file)?)
+        .with_single_cert(chain, key(key_file, settings.key_password.as_ref())?)
         .map_err(|error| format!("{} and {}: {error}", cert_file.display(), key_file.display()))?;
     config.ignore_client_order = settings.prefer_own_ciphers;
     if settings.session_cache > 0 {
@@ -88,14 +89,25 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
         .map_err(|error| wrong(&error))
 }
 
-fn key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
-    PrivateKeyDer::from_pem_file(path).map_err(|error| {
-        let is_encrypted = fs::read(path).is_ok_and(|text| text.windows(9).any(|word| word == b"ENCRYPTED"));
-        match is_encrypted {
-            true => format!("the key in {} is encrypted, which is not supported: decrypt it", path.display()),
-            false => format!("cannot read a key from {}: {error}", path.display()),
-        }
-    })
+fn key(path: &Path, password: Option<&Secret>) -> Result<PrivateKeyDer<'static>, String> {
+    let file = path.display();
+    let text = fs::read_to_string(path).map_err(|error| format!("cannot read a key from {file}: {error}"))?;
+    if text.contains("-----BEGIN ENCRYPTED PRIVATE KEY-----") {
+        let password =
+            password.ok_or_else(|| format!("the key in {file} is encrypted: tls-key-file-pass is missing"))?;
+        let wrong = |error: &dyn fmt::Display| format!("tls-key-file-pass does not open the key in {file}: {error}");
+        let (_, sealed) = SecretDocument::from_pem(&text).map_err(|error| wrong(&error))?;
+        let sealed = EncryptedPrivateKeyInfo::try_from(sealed.as_bytes()).map_err(|error| wrong(&error))?;
+        let key = sealed.decrypt(password.expose()).map_err(|error| wrong(&error))?;
+        return Ok(PrivateKeyDer::Pkcs8(key.as_bytes().to_vec().into()));
+    }
+    if text.contains("Proc-Type: 4,ENCRYPTED") {
+        return Err(format!(
+            "the key in {file} is encrypted as OpenSSL did before 1.0, which tls-key-file-pass does not open: convert it \
+             with 'openssl pkcs8 -topk8'"
+        ));
+    }
+    PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|error| format!("cannot read a key from {file}: {error}"))
 }
 
 /// Who may have signed clients' certificates.
@@ -206,6 +218,18 @@ mod tests {
             ["TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256"]
         );
         assert!(chosen("tls-ciphers", "RC4-MD5", false).unwrap_err().starts_with("tls-ciphers: 'RC4-MD5' is none of "));
+    }
+
+    /// By `openssl pkcs8 -topk8`, with the password `word`.
+    const ENCRYPTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/encrypted.key");
+
+    #[test]
+    fn an_encrypted_key_opens_with_its_password_alone() {
+        let with = |password: &str| key(Path::new(ENCRYPTED), Some(&Secret::new(password)));
+        let key_of = with("word").unwrap();
+        assert!(ring::sign::any_supported_type(&key_of).is_ok());
+        assert!(with("other").unwrap_err().starts_with("tls-key-file-pass does not open the key in "));
+        assert!(key(Path::new(ENCRYPTED), None).unwrap_err().ends_with("is encrypted: tls-key-file-pass is missing"));
     }
 
     #[test]

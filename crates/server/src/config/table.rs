@@ -189,7 +189,6 @@ const SHUTDOWN: Kind = Kind::Choices(&["default", "save", "nosave", "now", "forc
 const NO_PERSISTENCE: Effect = Effect::Inert("persistence is not built yet: data does not survive a restart");
 const NO_REPLICATION: Effect = Effect::Inert("replication is not built yet");
 const NO_CLUSTER: Effect = Effect::Inert("the cluster is not built yet");
-const NO_ENCRYPTED_KEY: Effect = Effect::Inert("encrypted keys are not supported: decrypt the key");
 const NO_DH: Effect = Effect::Inert("finite-field key exchange is not offered: it is elliptic curves always");
 const NO_SESSION_TIMEOUT: Effect = Effect::Inert("sessions leave the cache when it is full");
 const NO_MODULES: Effect = Effect::Inert("modules are not supported");
@@ -408,8 +407,8 @@ pub const ROWS: &[Row] = &[
     // ---- TLS
     row("tls-port", Int(0, 65535), "0", Start, Used, Tls, "The port for TLS connections; 0 is none. With `port 0` there are no others."),
     row("tls-cert-file", Text, "", Live, Used, Tls, "The certificate, with those it rests on behind it (PEM). CONFIG SET reads it again, for new connections."),
-    row("tls-key-file", Text, "", Live, Used, Tls, "The key of the certificate (PEM, not encrypted)."),
-    row("tls-key-file-pass", Password, "", Live, NO_ENCRYPTED_KEY, Tls, ""),
+    row("tls-key-file", Text, "", Live, Used, Tls, "The key of the certificate (PEM)."),
+    row("tls-key-file-pass", Password, "", Live, Used, Tls, "The password of an encrypted key (PKCS #8)."),
     row("tls-client-cert-file", Text, "", Live, NO_REPLICATION, Tls, ""),
     row("tls-client-key-file", Text, "", Live, NO_REPLICATION, Tls, ""),
     row("tls-client-key-file-pass", Password, "", Live, NO_REPLICATION, Tls, ""),

@@ -44,6 +44,7 @@ pub struct TlsSettings {
     pub port: u16,
     pub cert_file: Option<PathBuf>,
     pub key_file: Option<PathBuf>,
+    pub key_password: Option<Secret>,
     pub ca_file: Option<PathBuf>,
     pub ca_dir: Option<PathBuf>,
     pub auth: TlsAuth,
@@ -300,6 +301,7 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
             port: v.int("tls-port"),
             cert_file: v.path("tls-cert-file", &dir),
             key_file: v.path("tls-key-file", &dir),
+            key_password: Some(v.word("tls-key-file-pass")).filter(|pass| !pass.is_empty()).map(Secret::new),
             ca_file: v.path("tls-ca-cert-file", &dir),
             ca_dir: v.path("tls-ca-cert-dir", &dir),
             auth: match v.word("tls-auth-clients") {
