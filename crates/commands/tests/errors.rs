@@ -5,7 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Those that cannot be had from a client, and why.
-const NEVER_SEEN: [(&str, &str); 5] = [
+const NEVER_SEEN: [(&str, &str); 6] = [
+    ("OOM command not allowed", "DEBUG POPULATE of more than RAM and flash hold"),
     ("ERR TESTFAILED ", "a HyperLogLog that counts wrongly"),
     ("ERR syntax error, XTRIM must be called with a trimming strategy", "every other word is an error of its own"),
     ("ERR Elements are too large to be stored", "a gigabyte in one entry"),

@@ -194,7 +194,7 @@ fn of_connections_and_users() {
         let told = "(error) ERR A client can only redirect to a single other client";
         transcript(&mut client, is_ours, &[(&format!("CLIENT TRACKING ON REDIRECT {id} REDIRECT {id}"), told)]);
         transcript(&mut client, is_ours, &lines);
-        let told = "(error) NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> \
+        let told = "here (error) NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> \
                     AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version \
                     at the same time";
         transcript(&mut connect(), is_ours, &[("HELLO 3", told)]);
