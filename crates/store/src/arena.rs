@@ -221,6 +221,11 @@ impl Arena {
         self.slab_bytes() + self.spare.load(Relaxed)
     }
 
+    /// Of that, what lies outside of slabs, in the allocator's hands.
+    pub fn outside_bytes(&self) -> usize {
+        self.large.load(Relaxed)
+    }
+
     /// Resident bytes of slabs that have at least one object, and of large objects.
     pub fn slab_bytes(&self) -> usize {
         self.lines.iter().map(|line| line.held.load(Relaxed)).sum::<usize>() + self.large.load(Relaxed)

@@ -49,6 +49,33 @@ pub(crate) struct Tier {
     pub next_stripe: AtomicU32,
     /// Where that stood when something last left RAM, by whichever worker.
     fruitful: AtomicU32,
+    /// Bytes of objects in the allocator's hands.
+    outside: Lately,
+}
+
+/// The most that something was within the last one or two of these.
+const LATELY_MS: u64 = 1_200;
+
+#[derive(Default)]
+struct Lately {
+    since_ms: AtomicU64,
+    /// Since then, and in the time before.
+    most: [AtomicUsize; 2],
+}
+
+impl Lately {
+    fn saw(&self, now: usize, now_ms: u64) {
+        if now_ms >= self.since_ms.load(Relaxed) + LATELY_MS {
+            self.since_ms.store(now_ms, Relaxed);
+            self.most[1].store(self.most[0].swap(now, Relaxed), Relaxed);
+        } else {
+            self.most[0].fetch_max(now, Relaxed);
+        }
+    }
+
+    fn lately(&self) -> usize {
+        self.most[0].load(Relaxed).max(self.most[1].load(Relaxed))
+    }
 }
 
 impl Tier {
@@ -68,6 +95,7 @@ impl Tier {
             collecting: AtomicU32::new(0),
             next_stripe: AtomicU32::new(0),
             fruitful: AtomicU32::new(0),
+            outside: Lately::default(),
         }
     }
 
@@ -90,7 +118,7 @@ impl Tier {
         self.ram_limit.store(bytes, Relaxed);
         match bytes {
             0 => self.budget.store(usize::MAX, Relaxed),
-            _ => self.measured(self.resident(), arena),
+            _ => self.budget_from(self.resident(), arena),
         }
         self.stuck.store(false, Relaxed);
     }
@@ -117,15 +145,25 @@ impl Tier {
     }
 
     /// Takes in a measurement of the process's resident bytes.
-    pub fn measured(&self, resident: u64, arena: &Arena) {
+    pub fn measured(&self, resident: u64, arena: &Arena, now_ms: u64) {
         self.resident.store(resident, Relaxed);
         self.resident_max.fetch_max(resident, Relaxed);
+        self.outside.saw(arena.outside_bytes(), now_ms);
+        self.budget_from(resident, arena);
+    }
+
+    fn budget_from(&self, resident: u64, arena: &Arena) {
         let limit = self.ram_limit();
         if limit == 0 {
             return;
         }
         let other = match self.limit_of {
-            LimitOf::Process => resident.saturating_sub(arena.held_bytes() as u64),
+            LimitOf::Process => {
+                // What was freed outside of slabs is resident until the allocator gives it back: that is no reason to send
+                // still more away.
+                let given_back = self.outside.lately().saturating_sub(arena.outside_bytes());
+                resident.saturating_sub((arena.held_bytes() + given_back) as u64)
+            }
             LimitOf::Objects => 0,
         };
         // Left for what grows between two measurements, values that reads bring in above all.
@@ -173,5 +211,30 @@ impl Tier {
             (true, false) => Admission::Slow,
             (true, true) => Admission::Full,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The allocator gives back what was freed within a second: until then it is neither objects nor anything else.
+    #[test]
+    fn what_was_freed_lately_does_not_shrink_the_budget() {
+        const MB: usize = 1 << 20;
+        let arena = Arena::new(1);
+        let tier = Tier::new(100 << 20, LimitOf::Process, Policy::NoEviction);
+        arena.count_boxed(60 * MB as isize);
+        tier.measured(80 << 20, &arena, 5_000);
+        let budget = tier.budget();
+        arena.count_boxed(-40 * MB as isize);
+        tier.measured(80 << 20, &arena, 5_010);
+        assert_eq!(tier.budget(), budget);
+        // It has come back, then something else has grown.
+        tier.measured(40 << 20, &arena, 8_000);
+        tier.measured(40 << 20, &arena, 11_000);
+        assert_eq!(tier.budget(), budget);
+        tier.measured(80 << 20, &arena, 11_010);
+        assert_eq!(tier.budget(), budget - 40 * MB);
     }
 }
