@@ -173,6 +173,7 @@ pub struct Arena {
     spare: AtomicUsize,
     /// Of objects too large for a slab, and of boxed values.
     large: AtomicUsize,
+    boxed: AtomicUsize,
     /// Slabs marked for evacuation that still hold objects.
     evacuating: AtomicUsize,
     /// Held while slabs are marked.
@@ -205,6 +206,7 @@ impl Arena {
             pool: Mutex::new(Pool { resident: Vec::new(), absent: Vec::new(), chunks: Vec::new() }),
             spare: AtomicUsize::new(0),
             large: AtomicUsize::new(0),
+            boxed: AtomicUsize::new(0),
             evacuating: AtomicUsize::new(0),
             marking: Mutex::new(()),
         }
@@ -221,9 +223,9 @@ impl Arena {
         self.slab_bytes() + self.spare.load(Relaxed)
     }
 
-    /// Of that, what lies outside of slabs, in the allocator's hands.
-    pub fn outside_bytes(&self) -> usize {
-        self.large.load(Relaxed)
+    /// Of that, what boxed values take.
+    pub fn boxed_bytes(&self) -> usize {
+        self.boxed.load(Relaxed)
     }
 
     /// Resident bytes of slabs that have at least one object, and of large objects.
@@ -234,6 +236,7 @@ impl Arena {
     /// Memory of a boxed value, which lies outside: so many bytes more, or less.
     pub fn count_boxed(&self, by: isize) {
         self.large.fetch_add(by as usize, Relaxed);
+        self.boxed.fetch_add(by as usize, Relaxed);
     }
 
     /// Memory for `bytes` ≥ 2, aligned to 8, uninitialised. Used and freed under the lock of `stripe` only.

@@ -49,8 +49,8 @@ pub(crate) struct Tier {
     pub next_stripe: AtomicU32,
     /// Where that stood when something last left RAM, by whichever worker.
     fruitful: AtomicU32,
-    /// Bytes of objects in the allocator's hands.
-    outside: Lately,
+    /// Bytes of boxed values.
+    boxed: Lately,
 }
 
 /// The most that something was within the last one or two of these.
@@ -95,7 +95,7 @@ impl Tier {
             collecting: AtomicU32::new(0),
             next_stripe: AtomicU32::new(0),
             fruitful: AtomicU32::new(0),
-            outside: Lately::default(),
+            boxed: Lately::default(),
         }
     }
 
@@ -148,7 +148,7 @@ impl Tier {
     pub fn measured(&self, resident: u64, arena: &Arena, now_ms: u64) {
         self.resident.store(resident, Relaxed);
         self.resident_max.fetch_max(resident, Relaxed);
-        self.outside.saw(arena.outside_bytes(), now_ms);
+        self.boxed.saw(arena.boxed_bytes(), now_ms);
         self.budget_from(resident, arena);
     }
 
@@ -159,9 +159,9 @@ impl Tier {
         }
         let other = match self.limit_of {
             LimitOf::Process => {
-                // What was freed outside of slabs is resident until the allocator gives it back: that is no reason to send
-                // still more away.
-                let given_back = self.outside.lately().saturating_sub(arena.outside_bytes());
+                // What boxed values have freed is resident until the allocator gives it back, and theirs to take again: that
+                // is no reason to send still more away.
+                let given_back = self.boxed.lately().saturating_sub(arena.boxed_bytes());
                 resident.saturating_sub((arena.held_bytes() + given_back) as u64)
             }
             LimitOf::Objects => 0,
