@@ -26,7 +26,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use store::{ReadError, Ready, Resume, Ticket};
@@ -57,6 +57,8 @@ struct State {
     served: Option<Served>,
     /// Of the connection's task.
     waker: Option<Waker>,
+    /// INFO's blocked_clients, while it counts there: to its end, not until the connection has heard of that.
+    counted: Option<Arc<AtomicUsize>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +115,7 @@ impl Blocked {
             ticket,
             until_ms: block.until_ms,
             at_timeout: block.at_timeout,
-            state: Mutex::new(State { phase: Phase::Waiting, served: None, waker: None }),
+            state: Mutex::new(State { phase: Phase::Waiting, served: None, waker: None, counted: None }),
         });
         *card.blocked.lock() = Some(Arc::clone(&blocked));
         blocked
@@ -134,7 +136,7 @@ impl Blocked {
     /// Ends the wait from outside. False: it was over already.
     pub fn unblock(&self, how: Unblock) -> bool {
         let mut state = self.state.lock();
-        let waits = matches!(state.phase, Phase::Waiting | Phase::Called);
+        let waits = state.waits();
         if waits {
             state.turn(Phase::Ended(how));
         }
@@ -143,8 +145,21 @@ impl Blocked {
 }
 
 impl State {
+    fn waits(&self) -> bool {
+        matches!(self.phase, Phase::Waiting | Phase::Called)
+    }
+
+    fn discount(&mut self) {
+        if let Some(count) = self.counted.take() {
+            count.fetch_sub(1, Relaxed);
+        }
+    }
+
     fn turn(&mut self, phase: Phase) {
         self.phase = phase;
+        if !self.waits() {
+            self.discount();
+        }
         if let Some(waker) = self.waker.take() {
             waker.wake();
         }
@@ -314,7 +329,15 @@ struct Place {
 
 impl Place {
     fn take(connection: &Connection, blocked: Arc<Blocked>) -> Place {
-        connection.worker.node.clients.blocked.fetch_add(1, Relaxed);
+        {
+            // Somebody may have served it already.
+            let mut state = blocked.state.lock();
+            if state.waits() {
+                let count = &connection.worker.node.clients.blocked;
+                count.fetch_add(1, Relaxed);
+                state.counted = Some(Arc::clone(count));
+            }
+        }
         Place { worker: Rc::clone(&connection.worker), card: Arc::clone(&connection.card), blocked }
     }
 }
@@ -323,7 +346,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let Place { worker, card, blocked } = self;
         *card.blocked.lock() = None;
-        worker.node.clients.blocked.fetch_sub(1, Relaxed);
+        blocked.state.lock().discount();
         if blocked.keys == 0 || blocked.state.lock().phase == Phase::Served {
             return;
         }

@@ -257,7 +257,7 @@ pub struct Clients {
     count: AtomicUsize,
     last_id: AtomicU64,
     /// Clients whose command waits for a key.
-    pub blocked: AtomicUsize,
+    pub blocked: Arc<AtomicUsize>,
     /// Ended by others for not reading what they were sent.
     pub too_slow: AtomicU64,
     /// Clients wait until then, milliseconds since 1970; 0: no pause.
