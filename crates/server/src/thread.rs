@@ -447,6 +447,8 @@ async fn take_completions(worker: Rc<Worker>, fd: AsyncFd<Fd>) {
             }
         }
         worker.lane().complete(worker.refresh_now_ms());
+        // An idle worker looks after the store ten times a second; writes make way for others sooner.
+        worker.maintain_if_wanted();
     }
 }
 

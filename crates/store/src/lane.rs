@@ -569,6 +569,7 @@ impl Lane {
         let goal = (excess / 8).clamp(16 << 10, 512 << 10);
         let before = store.tier.writing.load(Relaxed);
         let mut freed = 0;
+        let mut stopped = false;
         let mut hand = self.hand;
         let mut near = std::mem::take(&mut self.near);
         for _ in 0..SLICE_LEAVES_MAX {
@@ -584,12 +585,15 @@ impl Lane {
             }
             freed += slice.freed;
             if slice.stopped {
+                stopped = true;
                 break;
             }
         }
         self.near = near;
         self.hand = hand;
-        if freed == 0 && store.tier.writing.load(Relaxed) <= before {
+        // Enough is being written: a completion says when to go on.
+        let waits = stopped && self.fill[0].in_flight > 0;
+        if !waits && freed == 0 && store.tier.writing.load(Relaxed) <= before {
             self.vain_ms = self.now_ms;
         }
         if store.tier.fruitless() > crate::hash::STRIPES {
@@ -603,7 +607,7 @@ impl Lane {
         } else if store.tier.fruitless() == 0 && !store.has_flash() {
             store.tier.stuck.store(false, Relaxed);
         }
-        !barren
+        !barren && !waits
     }
 
     fn expire_slice(&mut self) -> bool {
