@@ -154,13 +154,25 @@ fn the_resident_size_stays_within_the_limit() {
     assert!(client.info_number("tiering", "values_in_flash") > client.info_number("tiering", "values_in_ram"));
 }
 
-/// Sets keys until one is refused; the number that were taken.
+/// Sets keys in pipelines until one is refused; the number that were taken before.
 fn fill_until_refused(client: &mut Client, random: &mut Random, keys_max: usize) -> Option<usize> {
-    for i in 0..keys_max {
-        match client.call(&[b"SET", &key(i), &noise(random, 1000)]) {
-            Value::Simple(_) => {}
-            Value::Error(text) if text.starts_with(b"OOM ") => return Some(i),
-            other => panic!("{other:?}"),
+    const PIPELINE: usize = 20;
+    let mut bytes = Vec::new();
+    for start in (0..keys_max).step_by(PIPELINE) {
+        let keys = start..(start + PIPELINE).min(keys_max);
+        bytes.clear();
+        keys.clone().for_each(|i| encode_command(&[b"SET", &key(i), &noise(random, 1000)], &mut bytes));
+        client.send(&bytes);
+        let mut refused = None;
+        for i in keys {
+            match client.reply().expect("the connection stays open") {
+                Value::Simple(_) => {}
+                Value::Error(text) if text.starts_with(b"OOM ") => refused = refused.or(Some(i)),
+                other => panic!("{other:?}"),
+            }
+        }
+        if refused.is_some() {
+            return refused;
         }
     }
     None
@@ -185,7 +197,7 @@ fn writes_are_refused_only_when_flash_is_full_too() {
     assert_eq!(client.run("EXISTS key:000000000"), "(integer) 1");
     assert!(matches!(client.call(&[b"GET", &key(0)]), Value::Bulk(value) if value.len() == 1000));
     for i in 0..taken / 2 {
-        assert_eq!(client.call(&[b"DEL", &key(i)]), Value::Int(1));
+        assert_eq!(client.call(&[b"DEL", &key(i)]), Value::Int(1), "key {i}");
     }
     eventually("what was deleted makes room", || client.run("SET again 1") == "OK");
 

@@ -42,6 +42,7 @@ pub async fn park(connection: &mut Connection, wait: Wait) {
         Wait::Room => {
             connection.worker.stats().room_waits.add(1);
             let worker = Rc::clone(&connection.worker);
+            worker.pressed.notify_one();
             poll_fn(|cx| worker.lane().poll_room(cx.waker())).await;
             if let Some(work) = &mut connection.work {
                 work.current.has_room = true;

@@ -28,6 +28,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use value::list::Limit;
 
@@ -128,6 +129,8 @@ pub struct Worker {
     /// Tasks that may go on while a script holds up the thread.
     pub seats: Seats,
     clock: quanta::Clock,
+    /// The store is to be looked after at once: flash has done what was waited for, or a command waits for room.
+    pub pressed: Notify,
     /// [`TURN_NANOS`] in clock ticks.
     pub turn_ticks: u64,
     now_ms: Cell<u64>,
@@ -150,6 +153,7 @@ impl Worker {
             targets: Targets::default(),
             interpreter: RefCell::default(),
             seats: Seats::default(),
+            pressed: Notify::new(),
             turn_ticks: turn_ticks(&clock),
             clock,
             now_ms: Cell::new(wall_ms()),
@@ -446,9 +450,11 @@ async fn take_completions(worker: Rc<Worker>, fd: AsyncFd<Fd>) {
                 return;
             }
         }
-        worker.lane().complete(worker.refresh_now_ms());
-        // An idle worker looks after the store ten times a second; writes make way for others sooner.
-        worker.maintain_if_wanted();
+        let mut lane = worker.lane();
+        lane.complete(worker.refresh_now_ms());
+        if lane.is_pressed() {
+            worker.pressed.notify_one();
+        }
     }
 }
 
@@ -459,7 +465,7 @@ const IDLE_MS: u64 = 100;
 async fn keep_up(worker: Rc<Worker>) {
     let mut commands_before = 0;
     loop {
-        let next = {
+        let (next, is_pressed) = {
             let mut lane = worker.lane();
             let now_ms = worker.refresh_now_ms();
             if lane.in_flight() > 0 {
@@ -467,7 +473,8 @@ async fn keep_up(worker: Rc<Worker>) {
                 lane.complete(now_ms);
             }
             let next = lane.maintain(now_ms);
-            if lane.in_flight() > 0 && lane.wake_fd().is_none() { Maintain::After { ms: 1 } } else { next }
+            let polls = lane.in_flight() > 0 && lane.wake_fd().is_none();
+            (if polls { Maintain::After { ms: 1 } } else { next }, lane.is_pressed())
         };
         if worker.node.tracking.has_pending() {
             // Keys that have expired.
@@ -475,11 +482,18 @@ async fn keep_up(worker: Rc<Worker>) {
         }
         worker.targets.forget_old(&worker.node);
         let commands = worker.stats().commands.get();
-        let is_idle = std::mem::replace(&mut commands_before, commands) == commands;
-        match next {
-            Maintain::Now => tokio::task::yield_now().await,
-            Maintain::After { ms } if is_idle => tokio::time::sleep(Duration::from_millis(ms.max(IDLE_MS))).await,
-            Maintain::After { ms } => tokio::time::sleep(Duration::from_millis(ms)).await,
+        let is_idle = std::mem::replace(&mut commands_before, commands) == commands && !is_pressed;
+        let ms = match next {
+            Maintain::Now => {
+                tokio::task::yield_now().await;
+                continue;
+            }
+            Maintain::After { ms } if is_idle => ms.max(IDLE_MS),
+            Maintain::After { ms } => ms,
+        };
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_millis(ms)) => {}
+            () = worker.pressed.notified() => {}
         }
     }
 }

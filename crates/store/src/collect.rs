@@ -69,7 +69,7 @@ impl Lane {
             // Flash is full of live records.
             let policy = self.store.tier.policy();
             let evicts = policy.evicts(true) || policy.evicts(false);
-            if evicts && let Some(segment) = segments.victim(self.now_ms, 2.0) {
+            if evicts && let Some(segment) = segments.oldest() {
                 self.begin_collection(segment, true);
                 return true;
             }

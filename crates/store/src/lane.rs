@@ -481,6 +481,12 @@ impl Lane {
         self.store.tier.excess(&self.store.arena) > 0 && !self.sweeps_in_vain()
     }
 
+    /// Whether a completion may have made way for more: each step of a collection, and of what makes room for a command
+    /// that waits, follows the one before at once.
+    pub fn is_pressed(&self) -> bool {
+        self.collect.is_some() || !self.room.is_empty() || self.wants_maintenance()
+    }
+
     /// Nearly all is cold, and nobody waits for room: a slice a millisecond finds what is not.
     fn sweeps_in_vain(&self) -> bool {
         self.vain_ms == self.now_ms && self.room.is_empty()
@@ -504,7 +510,12 @@ impl Lane {
             self.submit();
         }
         self.wake_writers();
-        if more { Maintain::Now } else { Maintain::After { ms: MEASURE_EVERY_MS } }
+        match (more, self.room.is_empty()) {
+            (true, _) => Maintain::Now,
+            // Another worker may make the room.
+            (false, false) => Maintain::After { ms: 1 },
+            (false, true) => Maintain::After { ms: MEASURE_EVERY_MS },
+        }
     }
 
     fn measure(&mut self) {

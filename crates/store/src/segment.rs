@@ -340,12 +340,7 @@ impl Segments {
     /// (Rosenblum and Ousterhout, 1992). Only segments used to less than `fullest` (0 to 1) are worth it. It is the
     /// caller's until [`Segments::collected`].
     pub fn victim(&self, now_ms: u64, fullest: f64) -> Option<u32> {
-        let sealed = self.sealed.load(Relaxed);
-        let mut best: Option<(f64, u32)> = None;
-        for (number, segment) in self.segments.iter().enumerate() {
-            if segment.state() != State::Sealed || segment.writers.load(Relaxed) > 0 {
-                continue;
-            }
+        self.best(|segment, age| {
             let expired = f64::from(segment.about.lock().expiries.expired(now_ms));
             let records = f64::from(segment.records.load(Relaxed).max(1));
             let small = segment.used_pages.load(Relaxed).saturating_sub(segment.large_pages.load(Relaxed));
@@ -353,13 +348,29 @@ impl Segments {
             let live = (segment.live_pages_estimate() - expired_pages).max(0.0);
             // Of what was written: the tail left unused when the segment was sealed is not won by moving records.
             let used = (live / f64::from(segment.used_pages.load(Relaxed).max(1))).min(1.0);
-            if used > fullest {
+            (used <= fullest).then(|| (1.0 - used) * age / (1.0 + used))
+        })
+    }
+
+    /// The segment that was sealed first, to evict what it holds: that left RAM, or was last kept, longest ago. It is
+    /// the caller's until [`Segments::collected`].
+    pub fn oldest(&self) -> Option<u32> {
+        self.best(|_, age| Some(age))
+    }
+
+    /// The sealed segment that nobody writes to with the largest gain, which is told of its age in segments.
+    fn best(&self, gain: impl Fn(&Segment, f64) -> Option<f64>) -> Option<u32> {
+        let sealed = self.sealed.load(Relaxed);
+        let mut best: Option<(f64, u32)> = None;
+        for (number, segment) in self.segments.iter().enumerate() {
+            if segment.state() != State::Sealed || segment.writers.load(Relaxed) > 0 {
                 continue;
             }
             // Another worker may have sealed it since.
             let age = sealed.saturating_sub(segment.sealed_at.load(Relaxed)) as f64 + 1.0;
-            let gain = (1.0 - used) * age / (1.0 + used);
-            if best.is_none_or(|(most, _)| gain > most) {
+            if let Some(gain) = gain(segment, age)
+                && best.is_none_or(|(most, _)| gain > most)
+            {
                 best = Some((gain, number as u32));
             }
         }
@@ -462,6 +473,9 @@ mod tests {
         for unit in [units[4], units[5]] {
             segments.died(Place { page: segments.page(unit, 0), step: 0 });
         }
+        // Its garbage says nothing about how long ago the others were in use.
+        assert_eq!(segments.oldest(), Some(0));
+        segments.uncollected(0);
         assert_eq!(segments.victim(0, 0.5), Some(2));
         assert!(!segments.collected(2));
         segments.reader_ends(dead.page);
