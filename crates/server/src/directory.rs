@@ -63,6 +63,12 @@ const LISTENER: [&str; 9] =
 const SCRIPT: [&str; 6] = ["eval", "evalsha", "eval_ro", "evalsha_ro", "fcall", "fcall_ro"];
 
 impl Command {
+    /// Whether its handler, given its key, does nothing but read it and change it: see [`store::Keyspace::rehearsal`].
+    pub fn can_rehearse(&self) -> bool {
+        const OTHERWISE: u32 = bit::KEYLESS | bit::CONTAINER | bit::SCRIPT | bit::EXEC | bit::WHOLE | bit::NO_MULTI;
+        self.is(bit::READS) && self.bits & OTHERWISE == 0
+    }
+
     fn new(row: &'static Row, container: Option<&'static str>, id: &mut usize) -> Command {
         let has = |flag: Flag| row.flags.contains(&flag);
         let name: &'static str = match container {

@@ -394,6 +394,7 @@ fn tiering(facts: &Facts<'_>, text: &mut Text) {
         ("flash_reads", &store.flash_reads),
         ("flash_read_bytes", &store.flash_read_bytes),
         ("flash_reads_merged", &store.merged_reads),
+        ("flash_reads_under_lock", &store.reads_under_lock),
         ("flash_writes", &store.flash_writes),
         ("flash_write_bytes", &store.flash_write_bytes),
         ("flash_io_per_sec", &(facts.rate(Rate::FlashReads) + facts.rate(Rate::FlashWrites))),

@@ -239,6 +239,8 @@ pub struct Batch {
     pub prepared: usize,
     /// Commands up to here whose cold keys are being read, if any was.
     pub probed: usize,
+    /// So often these may still be asked what they need of values in parts.
+    pub rehearsals: u32,
     /// What was found out ahead of the last commands of those.
     pub prepared_commands: Vec<Prepared>,
     pub broken: Option<ProtocolError>,
@@ -300,6 +302,7 @@ impl Batch {
             next: 0,
             prepared: 0,
             probed: 0,
+            rehearsals: 0,
             prepared_commands: Vec::new(),
             broken: None,
         }
@@ -358,6 +361,7 @@ impl Batch {
         self.next = 0;
         self.prepared = 0;
         self.probed = 0;
+        self.rehearsals = 0;
         self.prepared_commands.clear();
         self.spans.clear();
         self.progress.clear_unquoted();

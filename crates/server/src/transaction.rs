@@ -7,7 +7,7 @@ use crate::directory::{Command, bit};
 use crate::park::Wait;
 use crate::session::{Current, End, Work};
 use crate::thread::{Live, Worker};
-use crate::worker::{Around, Halt, inside, keys, prefetch, read_failed};
+use crate::worker::{Around, Halt, inside, keys, prefetch, read_failed, rehearse};
 use commands::host::Denial;
 use commands::session::{Multi, Session};
 use commands::{Args, Stop, unknown_subcommand};
@@ -129,7 +129,8 @@ fn carry_out(
     }
     may_run(worker, &work.current, bits, now_ms)?;
     let Work { output, current, .. } = &mut *work;
-    let again = std::mem::take(&mut current.failed).is_some() || current.misses > 0;
+    let has_failed = std::mem::take(&mut current.failed).is_some();
+    let rounds = current.misses;
     let (db, touch) = (session.db, !session.no_touch);
     let locked = if bits & bit::WHOLE != 0 {
         node.store.try_lock_all(db, now_ms, touch, &mut current.resume)
@@ -139,10 +140,10 @@ fn carry_out(
         node.store.try_lock(&locked, db, now_ms, touch, &mut current.resume)
     };
     let Some(mut ks) = locked else { return Err(Halt::Wait(Wait::Stripes)) };
-    let ready = match again {
-        false => prepare(&mut ks, watches, &steps, &all),
+    let ready = match rounds {
+        ..PREPARE_MAX if !has_failed => prepare(worker, session, &mut ks, watches, &steps, &all),
         // What is still cold is read when it is needed.
-        true => ks.inner(db, touch).unchanged(watches),
+        _ => ks.inner(db, touch).unchanged(watches),
     };
     match ready {
         Ok(true) => {}
@@ -203,15 +204,31 @@ fn may_run(worker: &Worker, current: &Current, bits: u32, now_ms: u64) -> Result
     }
 }
 
+/// So often a transaction waits for flash before it begins: what one part of a value says may name the next.
+const PREPARE_MAX: u32 = 4;
+
 /// Whether the transaction may run, when all values that its commands will read are in RAM.
-fn prepare(ks: &mut Keyspace<'_>, watches: &Watches, steps: &[Step<'_>], all: &[Key<'_>]) -> Result<bool, store::Cold> {
+fn prepare(
+    worker: &Worker,
+    session: &mut Session,
+    ks: &mut Keyspace<'_>,
+    watches: &Watches,
+    steps: &[Step<'_>],
+    all: &[Key<'_>],
+) -> Result<bool, store::Cold> {
     let unchanged = ks.unchanged(watches);
     if unchanged == Ok(false) {
         return Ok(false);
     }
-    let mut cold = false;
     for step in steps.iter().filter(|step| step.command.is(bit::READS)) {
-        cold |= ks.want(&all[step.keys.clone()]).is_err();
+        let keys = &all[step.keys.clone()];
+        let are_hot = ks.want(keys).is_ok();
+        if let [key] = keys
+            && are_hot
+            && step.command.can_rehearse()
+        {
+            rehearse(worker, session, ks, step.command, step.args, key);
+        }
     }
-    if cold { Err(store::Cold) } else { unchanged }
+    if ks.resume.cold.is_empty() { unchanged } else { Err(store::Cold) }
 }

@@ -30,6 +30,8 @@ use store::{Admission, Hasher, Key, KeyHash, Keyspace, ReadError, Resume};
 pub const MISSES_MAX: u32 = 16;
 /// Reads that one miss starts ahead of their commands.
 const PREFETCH_READS_MAX: usize = 256;
+/// So often the commands behind one that is cold are asked what they need of values in parts.
+const REHEARSALS_MAX: u32 = 4;
 /// What is left to send when a client hangs up is offered to it this long.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -703,9 +705,48 @@ pub fn keys<'a>(
 
 /// The running command found something cold: its reads, and those of the batch's commands behind it, start together.
 #[cold]
-pub fn prefetch(worker: &Worker, session: &Session, work: &mut Work) {
+pub fn prefetch(worker: &Worker, session: &mut Session, work: &mut Work) {
     let Work { batch, current, prefetched, positions, .. } = work;
     let node = &*worker.node;
+    // The commands behind it are looked through once: so many reads ahead, and again where those end. What one part of a
+    // value says may name the next: for those a few times.
+    let mut ahead = Vec::new();
+    let is_first = batch.next >= batch.probed;
+    if is_first {
+        batch.rehearsals = REHEARSALS_MAX;
+    }
+    if is_first || batch.rehearsals > 0 {
+        let end = if is_first { batch.commands.len() } else { batch.probed };
+        let mut probed = batch.next + 1;
+        let mut parts = 0;
+        while probed < end && ahead.len() < PREFETCH_READS_MAX {
+            let args = batch.args(batch.commands[probed]);
+            probed += 1;
+            let Some(command) = node.directory.find(&args[0]).filter(|command| command.is(bit::READS)) else {
+                continue;
+            };
+            let keys = keys(node.store.hasher(), command.row.keys, args, None, positions);
+            if is_first {
+                ahead.extend(keys.iter().filter_map(|key| node.store.probe(key, session.db)));
+            }
+            if let [key] = keys[..]
+                && command.can_rehearse()
+                && command.takes(args.len())
+                && session.multi.is_none()
+            {
+                let mut resume = Resume::default();
+                if let Some(mut ks) = node.store.try_lock(&keys, session.db, worker.now_ms(), false, &mut resume) {
+                    rehearse(worker, session, &mut ks, command, args, &key);
+                }
+                parts += resume.cold.len();
+                ahead.append(&mut resume.cold);
+            }
+        }
+        if is_first {
+            batch.probed = probed;
+        }
+        batch.rehearsals = if parts > 0 { batch.rehearsals - 1 } else { 0 };
+    }
     let mut lane = worker.lane();
     current.misses += 1;
     for cold in std::mem::take(&mut current.resume.cold) {
@@ -715,25 +756,28 @@ pub fn prefetch(worker: &Worker, session: &Session, work: &mut Work) {
             current.failed = Some(read_failed(&error));
         }
     }
-    // The commands behind it are looked through once: so many reads ahead, and again where those end.
-    if batch.next >= batch.probed {
-        let started = prefetched.len();
-        let mut probed = batch.next + 1;
-        while probed < batch.commands.len() && prefetched.len() - started < PREFETCH_READS_MAX {
-            let args = batch.args(batch.commands[probed]);
-            probed += 1;
-            let Some(command) = node.directory.find(&args[0]).filter(|command| command.is(bit::READS)) else {
-                continue;
-            };
-            for key in keys(node.store.hasher(), command.row.keys, args, None, positions) {
-                if let Some(cold) = node.store.probe(&key, session.db) {
-                    prefetched.push(lane.read(cold));
-                }
-            }
-        }
-        batch.probed = probed;
-    }
+    prefetched.extend(ahead.into_iter().map(|cold| lane.read(cold)));
     lane.submit();
+}
+
+/// Notes what a command whose turn has not come will have to read of its key's value, if that is one in parts: its
+/// handler says so, run to no other effect. The stripe is locked.
+#[cold]
+pub fn rehearse(
+    worker: &Worker,
+    session: &mut Session,
+    ks: &mut Keyspace<'_>,
+    command: &Command,
+    args: Args<'_>,
+    key: &Key<'_>,
+) {
+    let live = worker.live();
+    let mut nothing = Vec::new();
+    if let Some(ks) = ks.rehearsal(key, session.db) {
+        let out = Out::new(&mut nothing, session.proto);
+        let keys = std::slice::from_ref(key);
+        let _ = (command.row.run)(&mut Cx { args, keys, ks, out, session, settings: &live.settings, server: worker });
+    }
 }
 
 /// The reply of a command whose value could not be read.

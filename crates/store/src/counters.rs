@@ -26,6 +26,8 @@ pub enum Counter {
     FlashWriteBytes,
     /// Reads that found theirs already on its way.
     MergedReads,
+    /// Made while a stripe was locked, by what runs inside a transaction or script.
+    ReadsUnderLock,
     /// Raw and stored bytes of demoted records, for the compression ratio.
     RecordBytes,
     RecordStoredBytes,

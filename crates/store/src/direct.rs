@@ -137,6 +137,7 @@ fn read<T>(
     // The entry, whose stripe is locked, keeps its segment from being freed.
     let mut buf = PageBuf::new(store.segments.read_pages(place));
     let (path, offset) = store.segments.location(place.page);
+    store.counters.add(Counter::ReadsUnderLock, 1);
     store.counters.add(Counter::FlashReads, 1);
     store.counters.add(Counter::FlashReadBytes, (buf.pages() * PAGE_BYTES) as u64);
     let reader = store.reader.get().expect("values are cold only where there is flash to read");

@@ -174,6 +174,10 @@ pub struct Keyspace<'s> {
     touch: bool,
     /// Cold values are read at once, under the lock.
     at_once: bool,
+    /// See [`Keyspace::rehearsal`].
+    rehearses: bool,
+    /// It goes by chance what is needed: nothing is noted.
+    blind: bool,
     wrote: bool,
     stopped: bool,
     /// Read at once while RAM was full: they leave again when this command has run.
@@ -244,6 +248,8 @@ impl<'s> Keyspace<'s> {
             now_ms,
             touch,
             at_once: false,
+            rehearses: false,
+            blind: false,
             wrote: false,
             stopped: false,
             passing: Vec::new(),
@@ -263,6 +269,25 @@ impl<'s> Keyspace<'s> {
         let mut inner = Keyspace::over(self.store, self.held.inner(), how, self.resume);
         inner.at_once = true;
         inner
+    }
+
+    /// For finding out which parts of this key's value a command needs whose turn has not come: its handler notes them,
+    /// and stops where it would change something. `None`: the value is not one in parts, or not in RAM at all.
+    pub fn rehearsal(&mut self, key: &Key<'_>, db: usize) -> Option<Keyspace<'_>> {
+        let how = Access { db, now_ms: self.now_ms, touch: false };
+        let mut inner = Keyspace::over(self.store, self.held.inner(), how, self.resume);
+        // Nothing of it counts.
+        (inner.rehearses, inner.stopped) = (true, true);
+        let database = inner.database(key);
+        let word = database.table.word(database.find(key)?);
+        let is_in_parts = word.is_hot() && Object::from_address(word.address()).boxed()?.shelf_id().is_some();
+        is_in_parts.then_some(inner)
+    }
+
+    /// A handler is about to change something.
+    #[inline]
+    fn may_change(&self) -> Result<(), Cold> {
+        if self.rehearses { Err(Cold) } else { Ok(()) }
     }
 
     /// Whether the stripes of these keys are locked.
@@ -323,6 +348,8 @@ impl<'s> Keyspace<'s> {
         if self.at_once {
             return self.store.next_random();
         }
+        // What the command will meet when its turn comes cannot be known.
+        self.blind |= self.rehearses;
         *self.resume.random.get_or_insert_with(|| self.store.next_random())
     }
 
@@ -458,12 +485,17 @@ impl<'s> Keyspace<'s> {
             let bytes = absent.iter().map(|part| part.bytes).sum();
             if bytes > self.store.tier.budget() / 2 {
                 self.stopped = true;
-                self.resume.failed = Some(ReadError::NotWhole { bytes });
+                if !self.rehearses {
+                    self.resume.failed = Some(ReadError::NotWhole { bytes });
+                }
                 return Err(Cold);
             }
             if !self.at_once {
                 debug_assert!(!self.wrote, "a handler's reads come before its first write");
                 self.stopped = true;
+                if self.blind {
+                    return Err(Cold);
+                }
                 let id = value.shelf_id().expect("its caller looked");
                 let of = |part| ColdRead::of_part(self.store, key.hash, self.uid, value.kind(), id, part);
                 self.resume.cold.extend(absent.into_iter().take(PARTS_AT_ONCE).map(of));
@@ -499,6 +531,8 @@ impl<'s> Keyspace<'s> {
         }
         let object = Object::from_address(word.address());
         if word.has_expiry() && object.expiry().is_some_and(|expiry| expiry <= now_ms) {
+            self.may_change()?;
+            let database = self.database(key);
             expire(store, database, uid, slot, None);
             self.wake(key);
             return Ok(Found::Absent);
@@ -506,6 +540,7 @@ impl<'s> Keyspace<'s> {
         let due = |value: &Boxed| value.next_deadline().is_some_and(|at_ms| at_ms <= now_ms);
         if object.boxed().is_some_and(due) {
             self.bring(key, object, &|value, out| value.want_due(now_ms, out))?;
+            self.may_change()?;
             return Ok(self.expire_parts(key, slot, object));
         }
         Ok(Found::Hot(slot, object))
@@ -717,6 +752,7 @@ impl<'s> Keyspace<'s> {
         let Found::Hot(slot, object) = self.look(key)? else {
             return Ok(None);
         };
+        self.may_change()?;
         self.modified(key);
         Ok(Some(self.opened(key, slot, object)))
     }
@@ -726,6 +762,7 @@ impl<'s> Keyspace<'s> {
         let Found::Hot(slot, object) = self.look_at(key, want)? else {
             return Ok(None);
         };
+        self.may_change()?;
         self.modified(key);
         Ok(Some(self.opened(key, slot, object)))
     }
@@ -743,6 +780,7 @@ impl<'s> Keyspace<'s> {
     /// wait for it are not told, unless they watch everything.
     pub fn get_mut_aside(&mut self, key: &Key<'_>, want: Want<'_>) -> Result<Option<ValueMut<'_>>, Cold> {
         let Found::Hot(slot, object) = self.look_at(key, want)? else { return Ok(None) };
+        self.may_change()?;
         let db = self.db;
         if let Some(watched) = &self.held.get(key.hash.stripe()).watched {
             watched.changed(db, key.name, false);
@@ -776,6 +814,7 @@ impl<'s> Keyspace<'s> {
         match self.look_at(key, want)? {
             Found::Hot(_, object) if object.kind() != kind => Err(NoEdit::OtherKind),
             Found::Hot(slot, object) => {
+                self.may_change()?;
                 self.modified(key);
                 Ok(Some(self.opened(key, slot, object)))
             }
@@ -800,6 +839,9 @@ impl<'s> Keyspace<'s> {
     }
 
     pub fn set_boxed(&mut self, key: &Key<'_>, value: Boxed, expiry: Option<u64>) {
+        if self.may_change().is_err() {
+            return;
+        }
         let (store, clock) = (self.store, self.clock());
         self.user_bytes += (key.name.len() + value.mem_bytes()) as u64;
         let parts = Parts {
@@ -830,6 +872,9 @@ impl<'s> Keyspace<'s> {
 
     #[inline]
     fn put(&mut self, key: &Key<'_>, kind: Kind, value: &[&[u8]], expiry: Option<u64>) {
+        if self.may_change().is_err() {
+            return;
+        }
         let (store, clock) = (self.store, self.clock());
         self.wrote = true;
         self.modified(key);
@@ -856,6 +901,7 @@ impl<'s> Keyspace<'s> {
 
     /// Removes the key; says whether it was there. Reads flash only for a cold key with an expiry.
     pub fn remove(&mut self, key: &Key<'_>) -> Result<bool, Cold> {
+        self.may_change()?;
         let store = self.store;
         let database = self.database(key);
         let Some(slot) = database.find(key) else {
@@ -879,6 +925,7 @@ impl<'s> Keyspace<'s> {
     /// Sets or takes away the expiry; says whether the key is there. Needs the value in RAM, because the expiry
     /// stands in the record.
     pub fn set_expiry(&mut self, key: &Key<'_>, expiry: Option<u64>) -> Result<bool, Cold> {
+        self.may_change()?;
         let Found::Hot(slot, object) = self.look_for(key)? else {
             return Ok(false);
         };
@@ -903,6 +950,7 @@ impl<'s> Keyspace<'s> {
 
     /// Makes a key look as if it had last been used so long ago, or so often.
     pub fn set_use(&mut self, key: &Key<'_>, idle_seconds: Option<u64>, frequency: Option<u8>) -> Result<(), Cold> {
+        self.may_change()?;
         let Found::Hot(slot, object) = self.look_for(key)? else { return Ok(()) };
         if let Some(idle) = idle_seconds {
             object.set_clock(self.clock().wrapping_sub(idle.min(0xff_ffff) as u32) & 0xff_ffff);
