@@ -105,13 +105,7 @@ pub(crate) fn payload(value: Value<'_>) -> Result<Vec<u8>, Stop> {
         }
         Value::Boxed(Boxed::Stream(stream)) => rdb::dump(Type::Stream3, |out| stream.encode(out)),
         value @ (Value::Inline(Kind::List, _) | Value::Boxed(Boxed::List(_))) => {
-            let mut all = Vec::new();
-            if let Some(list) = elements(Some(value))? {
-                list.each_from(0, |element| {
-                    all.push(element);
-                    true
-                });
-            }
+            let all = all_elements(value)?;
             rdb::dump(Type::ListQuicklist2, |out| rdb::put_list(out, all.into_iter()))
         }
         value @ (Value::Inline(Kind::Set, _) | Value::Boxed(Boxed::Set(_))) => match set_form::set(Some(value))? {
@@ -138,6 +132,17 @@ pub(crate) fn payload(value: Value<'_>) -> Result<Vec<u8>, Stop> {
     })
 }
 
+fn all_elements(list: Value<'_>) -> Result<Vec<&[u8]>, Stop> {
+    let mut all = Vec::new();
+    if let Some(list) = elements(Some(list))? {
+        list.each_from(0, |element| {
+            all.push(element);
+            true
+        });
+    }
+    Ok(all)
+}
+
 /// A value in the plainest form that holds all of it, so that servers as old as that form take it.
 pub(crate) fn portable_payload(value: Value<'_>) -> Result<Vec<u8>, Stop> {
     let plain = |kind: Type, write: &mut dyn FnMut(&mut Vec<u8>)| Ok(rdb::dump_for(kind, kind.version(), write));
@@ -161,13 +166,7 @@ pub(crate) fn portable_payload(value: Value<'_>) -> Result<Vec<u8>, Stop> {
             plain(kind, &mut |out| stream.encode(out))
         }
         value @ (Value::Inline(Kind::List, _) | Value::Boxed(Boxed::List(_))) => {
-            let mut all = Vec::new();
-            if let Some(list) = elements(Some(value))? {
-                list.each_from(0, |element| {
-                    all.push(element);
-                    true
-                });
-            }
+            let all = all_elements(value)?;
             plain(Type::List, &mut |out| rdb::put_strings(out, all.len(), all.iter().copied()))
         }
         value @ (Value::Inline(Kind::Set, _) | Value::Boxed(Boxed::Set(_))) => match set_form::set(Some(value))? {

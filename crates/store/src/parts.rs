@@ -103,7 +103,7 @@ impl Store {
     #[inline]
     pub(crate) fn moves_in_parts(&self, value: &Boxed) -> bool {
         let is_large = || value.mem_bytes() > self.owners.split_bytes.load(Relaxed);
-        self.has_flash() && value.can_split() && (value.shelf_id().is_some() || is_large())
+        self.has_flash() && (value.shelf_id().is_some() || is_large())
     }
 
     /// The value's number; it gets one if it has none yet.

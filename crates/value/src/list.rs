@@ -9,13 +9,12 @@
 //! A chunk is a part (see `part`): what is read or changed has to be in memory, what is dropped whole has not. Chunks move
 //! in their sequence, so each has a number, by which flash knows it; numbers ascend along the list.
 
-use crate::part::{Absent, Part, Parts, Shelf, ShelfOf};
+use crate::part::{Absent, InChunks, ShelfOf};
 use crate::varint::{self, Varint};
 use crate::{Corrupt, malloc_bytes};
 use chunk::{Chunk, Open, ROOM_KEPT_BYTES};
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::Arc;
 
 mod chunk;
 pub mod packed;
@@ -407,12 +406,6 @@ impl List {
         self.edit(at, |first| first.append(&second));
         true
     }
-
-    /// The chunk with this number.
-    fn numbered(&self, number: u64) -> Option<usize> {
-        let at = self.chunks.partition_point(|chunk| chunk.number < number);
-        (self.chunks.get(at)?.number == number).then_some(at)
-    }
 }
 
 /// A walk that meets an absent chunk asks for as much again as it has seen, and this much at least.
@@ -497,36 +490,27 @@ impl List {
     }
 }
 
-impl Parts for List {
+impl InChunks for List {
+    type Chunk = Chunk;
+
+    fn chunks(&self) -> &VecDeque<Chunk> {
+        &self.chunks
+    }
+
+    fn chunks_mut(&mut self) -> &mut VecDeque<Chunk> {
+        &mut self.chunks
+    }
+
     fn shelf(&self) -> &ShelfOf {
         &self.shelf
     }
 
-    fn set_shelf(&mut self, shelf: Arc<dyn Shelf>) {
-        self.shelf = Some(shelf);
+    fn shelf_mut(&mut self) -> &mut ShelfOf {
+        &mut self.shelf
     }
 
-    fn part(&self, number: u64) -> Option<&Part> {
-        Some(&self.chunks[self.numbered(number)?].part)
-    }
-
-    fn part_mut(&mut self, number: u64) -> Option<&mut Part> {
-        let at = self.numbered(number)?;
-        Some(&mut self.chunks[at].part)
-    }
-
-    fn next_part(&self, from: u64) -> Option<u64> {
-        let at = self.chunks.partition_point(|chunk| chunk.number < from);
-        Some(self.chunks.get(at)?.number)
-    }
-
-    fn accepts(&self, number: u64, bytes: &[u8]) -> bool {
-        let Some(chunk) = self.numbered(number).map(|at| &self.chunks[at]) else { return false };
-        chunk.accepts(bytes)
-    }
-
-    fn grown(&mut self, _: u64, by: isize) {
-        self.chunk_bytes = self.chunk_bytes.wrapping_add_signed(by);
+    fn chunk_bytes_mut(&mut self) -> &mut usize {
+        &mut self.chunk_bytes
     }
 }
 

@@ -7,6 +7,7 @@
 
 use crate::{Boxed, Corrupt};
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// What a collection tells of the copies that its parts have on flash.
@@ -174,6 +175,65 @@ pub(crate) trait Parts {
     fn grown(&mut self, number: u64, by: isize);
 }
 
+/// A chunk of a list or stream. Chunks move in their sequence, so flash knows each by a number; numbers ascend along it.
+pub(crate) trait Numbered {
+    fn number(&self) -> u64;
+    fn part(&self) -> &Part;
+    fn part_mut(&mut self) -> &mut Part;
+    /// Whether bytes from flash are what this absent chunk was.
+    fn accepts(&self, bytes: &[u8]) -> bool;
+}
+
+/// A collection whose parts are a sequence of numbered chunks.
+pub(crate) trait InChunks {
+    type Chunk: Numbered;
+    fn chunks(&self) -> &VecDeque<Self::Chunk>;
+    fn chunks_mut(&mut self) -> &mut VecDeque<Self::Chunk>;
+    fn shelf(&self) -> &ShelfOf;
+    fn shelf_mut(&mut self) -> &mut ShelfOf;
+    /// The bytes that its chunks hold in memory.
+    fn chunk_bytes_mut(&mut self) -> &mut usize;
+
+    /// Where the chunk with this number is.
+    fn numbered(&self, number: u64) -> Option<usize> {
+        let at = self.chunks().partition_point(|chunk| chunk.number() < number);
+        (self.chunks().get(at)?.number() == number).then_some(at)
+    }
+}
+
+impl<T: InChunks> Parts for T {
+    fn shelf(&self) -> &ShelfOf {
+        InChunks::shelf(self)
+    }
+
+    fn set_shelf(&mut self, shelf: Arc<dyn Shelf>) {
+        *self.shelf_mut() = Some(shelf);
+    }
+
+    fn part(&self, number: u64) -> Option<&Part> {
+        Some(self.chunks()[self.numbered(number)?].part())
+    }
+
+    fn part_mut(&mut self, number: u64) -> Option<&mut Part> {
+        let at = self.numbered(number)?;
+        Some(self.chunks_mut()[at].part_mut())
+    }
+
+    fn next_part(&self, from: u64) -> Option<u64> {
+        let at = self.chunks().partition_point(|chunk| chunk.number() < from);
+        Some(self.chunks().get(at)?.number())
+    }
+
+    fn accepts(&self, number: u64, bytes: &[u8]) -> bool {
+        self.numbered(number).is_some_and(|at| self.chunks()[at].accepts(bytes))
+    }
+
+    fn grown(&mut self, _: u64, by: isize) {
+        let bytes = self.chunk_bytes_mut();
+        *bytes = bytes.wrapping_add_signed(by);
+    }
+}
+
 /// What is to happen to a part that is not on flash and that nobody has used lately.
 pub enum Fate {
     /// It is being written, with this number.
@@ -196,45 +256,43 @@ pub struct Swept {
 
 /// How the owner of the store moves the parts.
 impl Boxed {
-    fn parts(&self) -> Option<&dyn Parts> {
+    fn parts(&self) -> &dyn Parts {
         match self {
-            Boxed::Hash(table) => Some(table.parts()),
-            Boxed::Set(table) => Some(table.parts()),
-            Boxed::ZSet(tree) => Some(tree),
-            Boxed::List(list) => Some(list),
-            Boxed::Stream(stream) => Some(&**stream),
+            Boxed::Hash(table) => table.parts(),
+            Boxed::Set(table) => table.parts(),
+            Boxed::ZSet(tree) => tree,
+            Boxed::List(list) => list,
+            Boxed::Stream(stream) => &**stream,
         }
     }
 
-    fn parts_mut(&mut self) -> Option<&mut dyn Parts> {
+    fn parts_mut(&mut self) -> &mut dyn Parts {
         match self {
-            Boxed::Hash(table) => Some(table.parts_mut()),
-            Boxed::Set(table) => Some(table.parts_mut()),
-            Boxed::ZSet(tree) => Some(tree),
-            Boxed::List(list) => Some(list),
-            Boxed::Stream(stream) => Some(&mut **stream),
+            Boxed::Hash(table) => table.parts_mut(),
+            Boxed::Set(table) => table.parts_mut(),
+            Boxed::ZSet(tree) => tree,
+            Boxed::List(list) => list,
+            Boxed::Stream(stream) => &mut **stream,
         }
-    }
-
-    /// Whether its parts can be on flash for themselves.
-    pub fn can_split(&self) -> bool {
-        self.parts().is_some()
     }
 
     /// The collection's number, if parts of it are on flash or were.
     #[inline]
     pub fn shelf_id(&self) -> Option<u64> {
-        self.parts()?.shelf().as_ref().map(|shelf| shelf.id())
+        self.parts().shelf().as_ref().map(|shelf| shelf.id())
     }
 
     /// From now on its parts move for themselves.
     pub fn split(&mut self, shelf: Arc<dyn Shelf>) {
-        self.parts_mut().expect("it can be split").set_shelf(shelf);
+        self.parts_mut().set_shelf(shelf);
     }
 
     /// Everything that is not in memory.
     pub fn absent(&self, out: &mut Absent) {
-        let Some(parts) = self.parts().filter(|parts| parts.shelf().is_some()) else { return };
+        let parts = self.parts();
+        if parts.shelf().is_none() {
+            return;
+        }
         let mut from = 0;
         while let Some(number) = parts.next_part(from) {
             parts.part(number).expect("its number").want(number, out);
@@ -253,7 +311,7 @@ impl Boxed {
     /// given the number and the bytes. `of_all`: also those that were used since the last sweep, which otherwise stay.
     pub fn sweep(&mut self, from: u64, count: usize, of_all: bool, write: &mut dyn FnMut(u64, &[u8]) -> Fate) -> Swept {
         let mut swept = Swept::default();
-        let Some(parts) = self.parts_mut() else { return swept };
+        let parts = self.parts_mut();
         let mut at = from;
         for _ in 0..count {
             let Some(number) = parts.next_part(at) else { return swept };
@@ -290,7 +348,7 @@ impl Boxed {
     /// A write has ended well: the copy is that part's, unless it was changed meanwhile (false). A part that nobody has
     /// used meanwhile leaves memory.
     pub fn part_written(&mut self, number: u64, write: u32, place: u64) -> bool {
-        let Some(parts) = self.parts_mut() else { return false };
+        let parts = self.parts_mut();
         let Some(part) = parts.part_mut(number).filter(|part| part.is_written_by(write)) else { return false };
         part.set(CLEAN, place);
         if part.state.get() & USED == 0 {
@@ -302,7 +360,7 @@ impl Boxed {
 
     /// A write has failed: the part is in memory as before.
     pub fn part_unwritten(&mut self, number: u64, write: u32) {
-        if let Some(part) = self.parts_mut().and_then(|parts| parts.part_mut(number))
+        if let Some(part) = self.parts_mut().part_mut(number)
             && part.is_written_by(write)
         {
             part.set(DIRTY, 0);
@@ -311,12 +369,12 @@ impl Boxed {
 
     /// Whether this place holds the part's copy.
     pub fn has_copy(&self, number: u64, place: u64) -> bool {
-        self.parts().and_then(|parts| parts.part(number)?.place()) == Some(place)
+        self.parts().part(number).and_then(Part::place) == Some(place)
     }
 
     /// The part's copy has been moved; false if it was no copy any more.
     pub fn copy_moved(&mut self, number: u64, from: u64, to: u64) -> bool {
-        let Some(part) = self.parts_mut().and_then(|parts| parts.part_mut(number)) else { return false };
+        let Some(part) = self.parts_mut().part_mut(number) else { return false };
         if part.place() != Some(from) {
             return false;
         }
@@ -327,7 +385,7 @@ impl Boxed {
     /// The bytes of an absent part, read from this place: it is in memory again. Nothing happens if it is not there any
     /// more.
     pub fn fill(&mut self, number: u64, place: u64, bytes: &[u8]) -> Result<(), Corrupt> {
-        let Some(parts) = self.parts_mut() else { return Ok(()) };
+        let parts = self.parts_mut();
         let is_it = |part: &Part| part.is_absent() && part.place() == Some(place);
         if !parts.part(number).is_some_and(is_it) {
             return Ok(());

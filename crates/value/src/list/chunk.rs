@@ -1,7 +1,7 @@
 //! Owns one chunk of a list: a run of elements with room on both sides, which is a part. Never knows its neighbours.
 
 use super::{Limit, run};
-use crate::part::{Absent, Part, ShelfOf};
+use crate::part::{Absent, Numbered, Part, ShelfOf};
 use crate::tagged::fitted;
 use crate::{Buffer, malloc_bytes};
 use std::ops::Range;
@@ -21,6 +21,24 @@ pub struct Chunk {
 pub const ROOM_KEPT_BYTES: usize = 64;
 /// A chunk that grows takes twice its room, up to the largest that a limit asks for.
 const DOUBLED_BYTES_MAX: usize = 64 << 10;
+
+impl Numbered for Chunk {
+    fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn part(&self) -> &Part {
+        &self.part
+    }
+
+    fn part_mut(&mut self) -> &mut Part {
+        &mut self.part
+    }
+
+    fn accepts(&self, bytes: &[u8]) -> bool {
+        bytes.get(self.start as usize..).is_some_and(|run| run::count(run) == Ok(self.count as usize))
+    }
+}
 
 impl Chunk {
     pub fn of(run: &[u8], count: usize) -> Chunk {
@@ -57,11 +75,6 @@ impl Chunk {
     #[inline]
     pub fn open(&mut self, shelf: &ShelfOf) -> Open<'_> {
         Open { bytes: self.part.edit(shelf), start: &mut self.start, count: &mut self.count }
-    }
-
-    /// Whether bytes from flash are what it was.
-    pub fn accepts(&self, bytes: &[u8]) -> bool {
-        bytes.get(self.start as usize..).is_some_and(|run| run::count(run) == Ok(self.count as usize))
     }
 
     #[inline]

@@ -1,4 +1,5 @@
 use super::*;
+use crate::part::Parts;
 use proptest::prelude::*;
 
 /// 4 KB chunks, and chunks of three.

@@ -16,7 +16,7 @@
 
 use super::Id;
 use crate::listpack::{self, Element};
-use crate::part::{Absent, Part, ShelfOf};
+use crate::part::{Absent, Numbered, Part, ShelfOf};
 use crate::{Corrupt, malloc_bytes};
 
 const DELETED: i64 = 1;
@@ -125,6 +125,24 @@ fn skip(list: &[u8], mut at: usize, elements: usize) -> Option<usize> {
     Some(at)
 }
 
+impl Numbered for Chunk {
+    fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn part(&self) -> &Part {
+        &self.part
+    }
+
+    fn part_mut(&mut self) -> &mut Part {
+        &mut self.part
+    }
+
+    fn accepts(&self, bytes: &[u8]) -> bool {
+        summary(bytes, self.base) == Ok(self.summary)
+    }
+}
+
 impl Chunk {
     /// A chunk for an entry with these fields, which is then appended to it.
     pub fn new<'a>(base: Id, fields: impl ExactSizeIterator<Item = &'a [u8]>) -> Chunk {
@@ -145,11 +163,6 @@ impl Chunk {
         let summary = summary(&list, base)?;
         list.reserve_exact(malloc_bytes(list.len()) - list.len());
         Ok(Chunk { part: Part::of(list), number: 0, base, summary })
-    }
-
-    /// Whether bytes from flash are what it was.
-    pub fn accepts(&self, bytes: &[u8]) -> bool {
-        summary(bytes, self.base) == Ok(self.summary)
     }
 
     /// The listpack, which is in memory.

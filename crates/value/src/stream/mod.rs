@@ -14,12 +14,11 @@ pub use chunk::Entry;
 pub use group::{Consumer, Group, Name, Pending};
 pub use id::Id;
 
-use crate::part::{Absent, Part, Parts, Shelf, ShelfOf};
+use crate::part::{Absent, InChunks, ShelfOf};
 use crate::{Corrupt, malloc_bytes, rdb};
 use chunk::Chunk;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Deref, DerefMut, Range};
-use std::sync::Arc;
 
 /// How much goes into one chunk; 0 is no limit.
 #[derive(Clone, Copy, Debug)]
@@ -438,43 +437,29 @@ impl Stream {
             Order::Descending => _ = chunks.rev().all(&mut is_short),
         }
     }
-
-    /// The chunk with this number.
-    fn numbered(&self, number: u64) -> Option<usize> {
-        let at = self.chunks.partition_point(|chunk| chunk.number < number);
-        (self.chunks.get(at)?.number == number).then_some(at)
-    }
 }
 
-impl Parts for Stream {
+impl InChunks for Stream {
+    type Chunk = Chunk;
+
+    fn chunks(&self) -> &VecDeque<Chunk> {
+        &self.chunks
+    }
+
+    fn chunks_mut(&mut self) -> &mut VecDeque<Chunk> {
+        &mut self.chunks
+    }
+
     fn shelf(&self) -> &ShelfOf {
         &self.shelf
     }
 
-    fn set_shelf(&mut self, shelf: Arc<dyn Shelf>) {
-        self.shelf = Some(shelf);
+    fn shelf_mut(&mut self) -> &mut ShelfOf {
+        &mut self.shelf
     }
 
-    fn part(&self, number: u64) -> Option<&Part> {
-        Some(&self.chunks[self.numbered(number)?].part)
-    }
-
-    fn part_mut(&mut self, number: u64) -> Option<&mut Part> {
-        let at = self.numbered(number)?;
-        Some(&mut self.chunks[at].part)
-    }
-
-    fn next_part(&self, from: u64) -> Option<u64> {
-        let at = self.chunks.partition_point(|chunk| chunk.number < from);
-        Some(self.chunks.get(at)?.number)
-    }
-
-    fn accepts(&self, number: u64, bytes: &[u8]) -> bool {
-        self.numbered(number).is_some_and(|at| self.chunks[at].accepts(bytes))
-    }
-
-    fn grown(&mut self, _: u64, by: isize) {
-        self.chunk_bytes = self.chunk_bytes.wrapping_add_signed(by);
+    fn chunk_bytes_mut(&mut self) -> &mut usize {
+        &mut self.chunk_bytes
     }
 }
 

@@ -1,6 +1,8 @@
 use super::*;
 use crate::listpack::Element;
+use crate::part::Numbered;
 use proptest::prelude::*;
+use std::sync::Arc;
 
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
