@@ -22,6 +22,7 @@ use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::task::Poll;
 use std::time::Duration;
 use store::{Admission, Hasher, Key, KeyHash, Keyspace, ReadError, Resume};
 
@@ -92,6 +93,9 @@ async fn carry_out(connection: &mut Connection) -> Result<(), End> {
         }
     }
     finish(connection)?;
+    if !stand_in::is_on() {
+        others_first().await;
+    }
     if stand_in::is_on() {
         // The store is somebody's who waits for it, or the script's.
         return connection.send();
@@ -104,6 +108,20 @@ async fn carry_out(connection: &mut Connection) -> Result<(), End> {
     let worker = &connection.worker;
     worker.maintain_if_wanted();
     Ok(())
+}
+
+/// Those that are ready now are served before this one's replies are sent. Replies then leave in a burst: their clients,
+/// which often are one process, wake up once and find all of them, where one reply at a time would wake it for each.
+async fn others_first() {
+    let mut is_later = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut is_later, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// Takes the next batch from the input. False: there is none.
