@@ -19,6 +19,7 @@ pub mod config;
 mod directory;
 mod exchange;
 mod host;
+mod huge_pages;
 mod info;
 mod listen;
 mod log;

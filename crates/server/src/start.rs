@@ -5,6 +5,7 @@ use crate::acl::Users;
 use crate::clients::{Card, Clients};
 use crate::config::{self, Compression, Config, ConfigStore, FlashIo, Policy, Secret, TierMode};
 use crate::directory::Directory;
+use crate::huge_pages;
 use crate::listen::{self, Listeners};
 use crate::log::{self, Log};
 use crate::memory;
@@ -53,10 +54,7 @@ pub fn run(config_store: Arc<ConfigStore>) -> io::Result<()> {
         tracing::warn!("{notice}");
     }
     let clients_cap = raise_open_files(config.maxclients);
-    if config.disable_thp {
-        // SAFETY: a plain prctl; refused by old kernels, which is no harm.
-        unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
-    }
+    let huge_pages = huge_pages::set_up(&config);
     config::leaves_ram_for_values(&config).map_err(io::Error::other)?;
     let listeners = listen::open(&config)?;
     let flash = open_flash(&config)?;
@@ -71,6 +69,7 @@ pub fn run(config_store: Arc<ConfigStore>) -> io::Result<()> {
         ram_limit: config.ram_limit_bytes,
         limit_of: LimitOf::Process,
         policy: policy(config.maxmemory_policy),
+        huge_pages,
         flash: flash.as_ref().map(|flash| flash.layout.clone()),
         secret: [random(), random()],
     });

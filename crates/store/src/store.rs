@@ -102,6 +102,8 @@ pub struct StoreConfig {
     pub ram_limit: u64,
     pub limit_of: LimitOf,
     pub policy: Policy,
+    /// Objects lie in huge pages where there are such.
+    pub huge_pages: bool,
     /// `None`: everything stays in RAM.
     pub flash: Option<FlashConfig>,
     /// Drawn at random by the caller: the identity of cold keys depends on nobody knowing it.
@@ -116,6 +118,7 @@ impl StoreConfig {
             ram_limit: 0,
             limit_of: LimitOf::Process,
             policy: Policy::NoEviction,
+            huge_pages: false,
             flash: None,
             secret: [0x0f1e_2d3c_4b5a_6978, 0x8796_a5b4_c3d2_e1f0],
         }
@@ -227,7 +230,7 @@ impl Store {
             reader: OnceLock::new(),
             waiting: OnceLock::new(),
             hasher: Hasher::new(config.secret),
-            arena: Arena::new(config.workers),
+            arena: Arena::new(config.workers).in_huge_pages(config.huge_pages),
             stripes: (0..STRIPES).map(|_| Line(Mutex::default())).collect(),
             uids: (0..config.databases as u32).map(AtomicU32::new).collect(),
             segments,

@@ -247,7 +247,8 @@ pub const ROWS: &[Row] = &[
     row("active-defrag-max-scan-fields", Int(1, LONG_MAX), "1000", Live, NO_DEFRAG, Memory, ""),
     row("active-defrag-ignore-bytes", Size(1, LONG_MAX_BYTES), "100mb", Live, NO_DEFRAG, Memory, ""),
     row("activerehashing", Bool, "yes", Live, NO_REHASH, Memory, ""),
-    row("disable-thp", Bool, "yes", Start, Used, Memory, "Keeps transparent huge pages away from this process: they make its resident size larger than what it uses."),
+    row("disable-thp", Bool, "yes", Start, Used, Memory, "Keeps transparent huge pages away from this process, but for the memory that `huge-pages` is about: they make its resident size larger than what it uses."),
+    row("huge-pages", Bool, "yes", Start, Used, Memory, "Values in RAM lie in huge pages where the kernel gives them to those who ask (`/sys/kernel/mm/transparent_hugepage/enabled`): look-ups cost less. Not where ram-limit is below 1gb."),
 
     // ---- Network
     row("bind", Words(16), "127.0.0.1 -::1", Start, Used, Network, "Addresses to listen on; `*` and `::*` are all of IPv4 and IPv6. A `-` in front makes an address that this machine lacks no error."),

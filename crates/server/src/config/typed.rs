@@ -228,6 +228,7 @@ pub struct Config {
     pub pidfile: Option<PathBuf>,
     pub dir: PathBuf,
     pub disable_thp: bool,
+    pub huge_pages: bool,
 }
 
 /// The smallest segment, and with 16 of them the smallest log that can collect its own garbage.
@@ -379,6 +380,7 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
         pidfile: v.path("pidfile", &dir),
         dir,
         disable_thp: v.yes("disable-thp"),
+        huge_pages: v.yes("huge-pages"),
     })
 }
 
