@@ -131,6 +131,8 @@ pub struct Worker {
     clock: quanta::Clock,
     /// The store is to be looked after at once: flash has done what was waited for, or a command waits for room.
     pub pressed: Notify,
+    /// Connections whose replies wait until others have been served.
+    pub later: Cell<usize>,
     /// [`TURN_NANOS`] in clock ticks.
     pub turn_ticks: u64,
     now_ms: Cell<u64>,
@@ -154,6 +156,7 @@ impl Worker {
             interpreter: RefCell::default(),
             seats: Seats::default(),
             pressed: Notify::new(),
+            later: Cell::new(0),
             turn_ticks: turn_ticks(&clock),
             clock,
             now_ms: Cell::new(wall_ms()),

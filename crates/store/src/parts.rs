@@ -5,12 +5,12 @@
 //! record of its own (see `value::part`). The record is named by the value's number, which stays when its key is renamed.
 
 use crate::counters::Counter;
-use crate::hash::KeyHash;
+use crate::hash::{Key, KeyHash};
 use crate::index::Slot;
 use crate::listen::Class;
 use crate::object::Object;
 use crate::store::{Database, Store};
-use crate::word::Place;
+use crate::word::{Place, Word};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -68,6 +68,11 @@ impl Owners {
     }
 }
 
+/// Whether an entry's value is in RAM, and in parts.
+pub(crate) fn is_in_parts(word: Word) -> bool {
+    word.is_hot() && Object::from_address(word.address()).boxed().is_some_and(|value| value.shelf_id().is_some())
+}
+
 struct Home {
     store: Weak<Store>,
     id: u64,
@@ -104,6 +109,18 @@ impl Store {
     pub(crate) fn moves_in_parts(&self, value: &Boxed) -> bool {
         let is_large = || value.mem_bytes() > self.owners.split_bytes.load(Relaxed);
         self.has_flash() && (value.shelf_id().is_some() || is_large())
+    }
+
+    /// Whether there is any value in parts.
+    pub fn has_parts(&self) -> bool {
+        !self.owners.keys.lock().is_empty()
+    }
+
+    /// Whether the key's value is in RAM, and in parts.
+    pub fn is_in_parts(&self, key: &Key<'_>, db: usize) -> bool {
+        let stripe = self.stripe(key.hash.stripe());
+        let Some(database) = stripe.database(self.uid(db)) else { return false };
+        database.find(key).map(|slot| database.table.word(slot)).is_some_and(is_in_parts)
     }
 
     /// The value's number; it gets one if it has none yet.

@@ -6,7 +6,7 @@
 //! What has no order (HGETALL of a table, SMEMBERS, KEYS) is compared as a set, what is random is checked against the contents,
 //! times may differ by the clocks.
 //!
-//! A run takes 850,000 commands. `FLINTKV_SEED` replays it (`random` draws one), `FLINTKV_DIFF_COMMANDS` sets the
+//! A run takes a million commands. `FLINTKV_SEED` replays it (`random` draws one), `FLINTKV_DIFF_COMMANDS` sets the
 //! commands of each part, `FLINTKV_DIFF_SECONDS` goes on for so long, `FLINTKV_DIFF_GO_ON=1` tells of every difference
 //! instead of stopping at the first (those after it may be its consequences).
 
@@ -51,7 +51,7 @@ const OTHERS_DB: &str = "9";
 #[test]
 fn in_ram() {
     let node = Node::start(&[]);
-    let report = run(&node, 60, 300_000, &mut || {});
+    let report = run(&node, 60, 400_000, &mut || {});
     println!("in RAM: {report}");
 }
 
@@ -61,7 +61,7 @@ fn on_flash() {
     let node = Node::start(&small_flash(&flash));
     let mut client = node.client();
     let mut batches = 0;
-    let report = run(&node, 400, 250_000, &mut || {
+    let report = run(&node, 400, 300_000, &mut || {
         batches += 1;
         if batches % 6 == 1 {
             for mode in ["cold", "off"] {

@@ -39,7 +39,7 @@ pub const ROWS: &[Row] = &[
             is("ZADD z x one", "(error) ERR value is not a valid float"),
             is("ZADD z 1 one 2", "(error) ERR syntax error"),
         ],
-        run: zadd,
+        run: |cx| zadd(cx, Rule::default()),
         ..BASE
     },
     Row {
@@ -79,8 +79,10 @@ pub const ROWS: &[Row] = &[
             is("ZADD z inf b", "(integer) 1"),
             is("ZINCRBY z -inf b", "(error) ERR resulting score is not a number (NaN)"),
             is("ZINCRBY z x a", "(error) ERR value is not a valid float"),
+            is("ZINCRBY z NX a", "(error) ERR syntax error"),
         ],
-        run: |cx| put_from(cx, Rule { incr: true, ..Rule::default() }, 2),
+        // An option in the increment's place is one, and leaves half a pair.
+        run: |cx| zadd(cx, Rule { incr: true, ..Rule::default() }),
         ..BASE
     },
     Row {
@@ -293,9 +295,10 @@ impl Rule {
     }
 }
 
-fn zadd(cx: &mut Cx<'_>) -> Run {
+/// ADD and INCRBY: options, then pairs of score and member.
+fn zadd(cx: &mut Cx<'_>, mut rule: Rule) -> Run {
     let args = cx.args;
-    let (mut rule, mut from) = (Rule::default(), 2);
+    let mut from = 2;
     while let Some(word) = args.get(from) {
         let says = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
         let option = match word.len() {
@@ -323,14 +326,9 @@ fn zadd(cx: &mut Cx<'_>) -> Run {
     if rule.incr && words > 2 {
         return Err(Stop::error("ERR INCR option supports a single increment-element pair"));
     }
-    put_from(cx, rule, from)
-}
-
-/// Pairs of score and member from argument `from` on.
-fn put_from(cx: &mut Cx<'_>, rule: Rule, from: usize) -> Run {
-    let scores = cx.args.from(from).step_by(2).map(|text| number::double(text).ok_or(NOT_FLOAT));
+    let scores = args.from(from).step_by(2).map(|text| number::double(text).ok_or(NOT_FLOAT));
     let scores = scores.collect::<Result<_, Stop>>()?;
-    put(cx, rule, scores, cx.args.from(from + 1).step_by(2))
+    put(cx, rule, scores, args.from(from + 1).step_by(2))
 }
 
 /// Of a sorted set in parts, what [`put`] touches.

@@ -174,8 +174,7 @@ impl<'s> Keyspace<'s> {
         (inner.rehearses, inner.stopped) = (true, true);
         let database = inner.database(key);
         let word = database.table.word(database.find(key)?);
-        let is_in_parts = word.is_hot() && Object::from_address(word.address()).boxed()?.shelf_id().is_some();
-        is_in_parts.then_some(inner)
+        crate::parts::is_in_parts(word).then_some(inner)
     }
 
     /// A handler is about to change something.
