@@ -66,7 +66,7 @@ for script in tests/*/run.sh; do
     [ -x "$script" ] || continue
     step "$script" "$script"
 done
-step "fuzz" scripts/fuzz.sh "${FUZZ_SECONDS:-15}"
+step "fuzz" scripts/fuzz.sh "${FUZZ_SECONDS:-8}"
 
 echo
 cat "$broken"

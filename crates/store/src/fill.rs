@@ -16,6 +16,7 @@ use crate::word::{Place, Word};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 use value::Kind;
 
 /// Pages of a write of small records.
@@ -447,6 +448,8 @@ pub(crate) struct Sampler {
 }
 
 const SAMPLE_BYTES: usize = 1 << 20;
+/// ZDICT's tables of how often each of 2^20 fingerprints was seen, and the samples, at their most.
+const TRAINING_BYTES: u64 = 14 << 20;
 const FIRST_TRAINING_RECORDS: u64 = 2_000;
 /// Dictionaries are never dropped, pages need them: their number is bounded.
 const DICTIONARIES_MAX: usize = 6;
@@ -476,6 +479,7 @@ impl Store {
         let taken = std::mem::replace(trainer, Trainer::new(SAMPLE_BYTES));
         let store = self.clone();
         let train = move || {
+            store.make_room_for_training();
             let id = store.dictionaries.read().len() as u32 + 1;
             match taken.train(id, DICTIONARY_BYTES, ZSTD_LEVEL) {
                 Some(dictionary) => {
@@ -484,10 +488,22 @@ impl Store {
                 }
                 None => tracing::info!(records = seen, "the data have too little in common for a dictionary"),
             }
+            store.tier.reserve(0, &store.arena);
             store.sampler.training.store(false, Relaxed);
         };
         if std::thread::Builder::new().name("dictionary".into()).spawn(train).is_err() {
             tracing::warn!("no thread to train a dictionary with; going on without");
+        }
+    }
+
+    /// Waits until values have left RAM for what training takes, if they do within a second.
+    fn make_room_for_training(&self) {
+        self.tier.reserve(TRAINING_BYTES, &self.arena);
+        for _ in 0..100 {
+            std::thread::sleep(Duration::from_millis(10));
+            if self.tier.excess(&self.arena) == 0 {
+                break;
+            }
         }
     }
 }

@@ -36,6 +36,8 @@ pub(crate) struct Tier {
     budget: AtomicUsize,
     resident: AtomicU64,
     resident_max: AtomicU64,
+    /// What is not objects is to be taken for as much as this, at least: see [`Tier::reserve`].
+    other_min: AtomicU64,
     /// Bytes of objects on their way to flash.
     pub writing: AtomicUsize,
     /// Nothing could be made free: flash has no segment and none is worth collecting, or RAM holds nothing
@@ -89,6 +91,7 @@ impl Tier {
             budget: AtomicUsize::new(budget),
             resident: AtomicU64::new(0),
             resident_max: AtomicU64::new(0),
+            other_min: AtomicU64::new(0),
             writing: AtomicUsize::new(0),
             stuck: AtomicBool::new(false),
             crowded: AtomicBool::new(false),
@@ -157,7 +160,16 @@ impl Tier {
         if limit == 0 {
             return;
         }
-        let other = match self.limit_of {
+        let other = self.other(resident, arena).max(self.other_min.load(Relaxed));
+        // Left for what grows between two measurements, values that reads bring in above all.
+        let margin = limit / 100 + (limit / 20).min(MARGIN_BYTES_MAX);
+        let budget = (limit - margin).saturating_sub(other).max(limit / 64);
+        self.budget.store(budget as usize, Relaxed);
+    }
+
+    /// Of the resident bytes, what is not objects.
+    fn other(&self, resident: u64, arena: &Arena) -> u64 {
+        match self.limit_of {
             LimitOf::Process => {
                 // What boxed values have freed is resident until the allocator gives it back, and theirs to take again: that
                 // is no reason to send still more away.
@@ -165,11 +177,15 @@ impl Tier {
                 resident.saturating_sub((arena.held_bytes() + given_back) as u64)
             }
             LimitOf::Objects => 0,
-        };
-        // Left for what grows between two measurements, values that reads bring in above all.
-        let margin = limit / 100 + (limit / 20).min(MARGIN_BYTES_MAX);
-        let budget = (limit - margin).saturating_sub(other).max(limit / 64);
-        self.budget.store(budget as usize, Relaxed);
+        }
+    }
+
+    /// So many bytes are about to be taken beside objects, all at once: these make room for them from now on, until
+    /// `reserve(0)`.
+    pub fn reserve(&self, bytes: u64, arena: &Arena) {
+        let now = if bytes == 0 { 0 } else { self.other(self.resident(), arena) };
+        self.other_min.store(now + bytes, Relaxed);
+        self.budget_from(self.resident(), arena);
     }
 
     pub fn budget(&self) -> usize {
@@ -236,5 +252,24 @@ mod tests {
         assert_eq!(tier.budget(), budget);
         tier.measured(80 << 20, &arena, 11_010);
         assert_eq!(tier.budget(), budget - 40 * MB);
+    }
+
+    /// What is reserved is the objects' to make room for, and none of it twice when it is taken.
+    #[test]
+    fn what_is_reserved_shrinks_the_budget_until_it_is_not_needed_any_more() {
+        const MB: usize = 1 << 20;
+        let arena = Arena::new(1);
+        let tier = Tier::new(100 << 20, LimitOf::Process, Policy::NoEviction);
+        tier.measured(30 << 20, &arena, 1_000);
+        let budget = tier.budget();
+        tier.reserve(14 << 20, &arena);
+        assert_eq!(tier.budget(), budget - 14 * MB);
+        tier.measured(40 << 20, &arena, 1_010);
+        assert_eq!(tier.budget(), budget - 14 * MB);
+        tier.measured(50 << 20, &arena, 1_020);
+        assert_eq!(tier.budget(), budget - 20 * MB);
+        tier.reserve(0, &arena);
+        tier.measured(30 << 20, &arena, 1_030);
+        assert_eq!(tier.budget(), budget);
     }
 }
