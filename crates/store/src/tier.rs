@@ -181,10 +181,11 @@ impl Tier {
     }
 
     /// So many bytes are about to be taken beside objects, all at once: these make room for them from now on, until
-    /// `reserve(0)`.
+    /// `reserve(0)`. They keep half of what they have: too little of it, and nothing could be written meanwhile.
     pub fn reserve(&self, bytes: u64, arena: &Arena) {
-        let now = if bytes == 0 { 0 } else { self.other(self.resident(), arena) };
-        self.other_min.store(now + bytes, Relaxed);
+        let is_wanted = bytes > 0 && self.limit_of == LimitOf::Process;
+        let wanted = || self.other(self.resident(), arena) + bytes.min(self.budget() as u64 / 2);
+        self.other_min.store(if is_wanted { wanted() } else { 0 }, Relaxed);
         self.budget_from(self.resident(), arena);
     }
 
@@ -271,5 +272,7 @@ mod tests {
         tier.reserve(0, &arena);
         tier.measured(30 << 20, &arena, 1_030);
         assert_eq!(tier.budget(), budget);
+        tier.reserve(90 << 20, &arena);
+        assert_eq!(tier.budget(), budget - budget / 2);
     }
 }
