@@ -56,13 +56,14 @@ pub fn run(config_store: Arc<ConfigStore>) -> io::Result<()> {
     let clients_cap = raise_open_files(config.maxclients);
     let huge_pages = huge_pages::set_up(&config);
     config::leaves_ram_for_values(&config).map_err(io::Error::other)?;
-    let listeners = listen::open(&config)?;
-    let flash = open_flash(&config)?;
     let directory = Directory::new(commands::table::all(), &config.rename_commands).map_err(io::Error::other)?;
     let workers = config.io_threads.max(1);
     let tls = Tls::default();
     tls.set(&config.tls).map_err(io::Error::other)?;
     let users = users(&config).map_err(io::Error::other)?;
+    // Clients that come too early wait; but not for one that will not start.
+    let listeners = listen::open(&config)?;
+    let flash = open_flash(&config)?;
     let store = Store::new(&StoreConfig {
         workers,
         databases: config.databases,

@@ -68,10 +68,15 @@ impl Node {
             .unwrap();
         let mut node = Node { port, child };
         let deadline = Instant::now() + PATIENCE;
-        let probe = loop {
-            if let Ok(probe) = TcpStream::connect(("127.0.0.1", port)) {
-                break probe;
-            }
+        // Twice: who connects to a node that is about to give up sees its connection reset, and finds nobody then.
+        let is_there = || {
+            let Ok(probe) = TcpStream::connect(("127.0.0.1", port)) else { return false };
+            // The end of it is the node's: it does not count among the clients any more.
+            let _ = probe.shutdown(Shutdown::Write);
+            Client::new(probe).rest();
+            true
+        };
+        while !(is_there() && is_there()) {
             if node.child.try_wait().unwrap().is_some() {
                 let mut said = String::new();
                 let _ = node.child.stdout.take().unwrap().read_to_string(&mut said);
@@ -80,10 +85,7 @@ impl Node {
             }
             assert!(Instant::now() < deadline, "the node does not start");
             std::thread::sleep(Duration::from_millis(5));
-        };
-        // The end of it is the node's: it does not count among the clients any more.
-        probe.shutdown(Shutdown::Write).unwrap();
-        Client::new(probe).rest();
+        }
         // Nobody reads what it logs from here on, and a full pipe must not stop it.
         for pipe in [node.child.stdout.take().map(Pipe::Out), node.child.stderr.take().map(Pipe::Err)] {
             std::thread::spawn(move || drain(pipe));
