@@ -158,12 +158,15 @@ fn cold(lab: &mut Lab) -> Result<Figure> {
     .unit(" µs"))
 }
 
+/// redis-benchmark's collections: of one that moves in parts the skeleton stays in RAM.
+const LARGE_VALUES: u64 = 4;
+
 /// Sends every value to flash: they are there when the mode has been switched on.
 fn chill(subject: &mut Subject) -> Result<()> {
     for mode in ["cold", "off"] {
         subject.node.client().call(&["CONFIG", "SET", "debug-tier-mode", mode])?;
         let in_ram = subject.snapshot()?.tiering.context("no flash")?.values_in_ram;
-        if in_ram > 0 {
+        if in_ram > LARGE_VALUES {
             bail!("{in_ram} values stay in RAM");
         }
     }
