@@ -57,8 +57,10 @@ struct State {
     served: Option<Served>,
     /// Of the connection's task.
     waker: Option<Waker>,
-    /// INFO's blocked_clients, while it counts there: to its end, not until the connection has heard of that.
-    counted: Option<Arc<AtomicUsize>>,
+    /// INFO's blocked_clients, once its connection waits.
+    count: Option<Arc<AtomicUsize>>,
+    /// It counts there: while it waits for its keys, not until its connection has heard that it does no more.
+    counted: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +117,7 @@ impl Blocked {
             ticket,
             until_ms: block.until_ms,
             at_timeout: block.at_timeout,
-            state: Mutex::new(State { phase: Phase::Waiting, served: None, waker: None, counted: None }),
+            state: Mutex::new(State { phase: Phase::Waiting, served: None, waker: None, count: None, counted: false }),
         });
         *card.blocked.lock() = Some(Arc::clone(&blocked));
         blocked
@@ -149,17 +151,21 @@ impl State {
         matches!(self.phase, Phase::Waiting | Phase::Called)
     }
 
-    fn discount(&mut self) {
-        if let Some(count) = self.counted.take() {
+    /// Counts it, or does not, by what it does now.
+    fn recount(&mut self) {
+        let counts = self.phase == Phase::Waiting;
+        let Some(count) = self.count.as_ref().filter(|_| counts != self.counted) else { return };
+        if counts {
+            count.fetch_add(1, Relaxed);
+        } else {
             count.fetch_sub(1, Relaxed);
         }
+        self.counted = counts;
     }
 
     fn turn(&mut self, phase: Phase) {
         self.phase = phase;
-        if !self.waits() {
-            self.discount();
-        }
+        self.recount();
         if let Some(waker) = self.waker.take() {
             waker.wake();
         }
@@ -235,6 +241,7 @@ fn attempt(worker: &Worker, live: &Live, blocked: &Blocked, own: bool, resume: &
         }
         Err(Stop::Exchange) => unreachable!("what waits for a key asks no other server"),
         Err(Stop::Block(_)) => {
+            state.recount();
             if own {
                 cx.ks.pass_on(awaited, blocked.ticket);
             }
@@ -332,11 +339,8 @@ impl Place {
         {
             // Somebody may have served it already.
             let mut state = blocked.state.lock();
-            if state.waits() {
-                let count = &connection.worker.node.clients.blocked;
-                count.fetch_add(1, Relaxed);
-                state.counted = Some(Arc::clone(count));
-            }
+            state.count = Some(Arc::clone(&connection.worker.node.clients.blocked));
+            state.recount();
         }
         Place { worker: Rc::clone(&connection.worker), card: Arc::clone(&connection.card), blocked }
     }
@@ -346,8 +350,16 @@ impl Drop for Place {
     fn drop(&mut self) {
         let Place { worker, card, blocked } = self;
         *card.blocked.lock() = None;
-        blocked.state.lock().discount();
-        if blocked.keys == 0 || blocked.state.lock().phase == Phase::Served {
+        let phase = {
+            let mut state = blocked.state.lock();
+            if state.counted {
+                worker.node.clients.blocked.fetch_sub(1, Relaxed);
+                state.counted = false;
+            }
+            state.count = None;
+            state.phase
+        };
+        if blocked.keys == 0 || phase == Phase::Served {
             return;
         }
         let store = &worker.node.store;

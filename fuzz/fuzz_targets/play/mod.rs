@@ -1,7 +1,7 @@
 //! Owns what is done to a value that was restored: it is moved to flash and back, copied by its dump, and every command
 //! of its type works on it. Any reply will do; it must be one reply, well formed.
 
-#[path = "../../../crates/commands/tests/harness/mod.rs"]
+#[path = "../../../crates/commands/tests/commands/harness/mod.rs"]
 mod harness;
 
 use harness::{Harness, words};

@@ -1,9 +1,8 @@
 //! Error texts that no example shows, on a node and on Debian's redis-server: what a client prints, or decides by.
 //! `crates/commands/tests/errors.rs` finds those that are shown nowhere.
 
-mod common;
 
-use common::{Client, Node, Redis};
+use crate::common::{Client, Node, Redis};
 
 /// Lines as typed, each with its reply; what 7.0 says otherwise is marked.
 fn transcript(client: &mut Client, is_ours: bool, lines: &[(&str, &str)]) {

@@ -1,8 +1,7 @@
 //! `debug-tier-mode cold`: whatever a command has touched is on flash when its reply arrives.
 
-mod common;
 
-use common::{Client, Node, eventually};
+use crate::common::{Client, Node, eventually};
 
 fn values_in_ram(client: &mut Client) -> u64 {
     client.info("tiering", "values_in_ram").parse().unwrap()

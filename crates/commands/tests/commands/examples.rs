@@ -1,10 +1,9 @@
 //! The examples of the rows on data, run as they stand over a store: at once, and with all values on flash.
 //! The server's tests run those of all rows through a socket, and against a real Redis.
 
-mod harness;
 
 use commands::{Expect, Flag, Group, Row, Values, table};
-use harness::Harness;
+use crate::harness::Harness;
 
 /// The rows whose handlers ask nothing of a server; the others' examples run against one.
 fn on_data() -> impl Iterator<Item = (String, &'static Row)> {

@@ -1,8 +1,7 @@
 //! What the rows' examples are too short for: large hashes, long walks, limits, and both protocols.
 
-mod harness;
 
-use harness::Harness;
+use crate::harness::Harness;
 use resp::Proto;
 use std::collections::{BTreeMap, BTreeSet};
 

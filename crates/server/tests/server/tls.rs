@@ -1,10 +1,9 @@
 //! TLS: the handshake and its certificates, everything a connection does behind it, and certificates that change while
 //! the server runs. With a client of our own, and with redis-cli where it is installed.
 
-mod common;
 
-use common::harness::shown;
-use common::{Node, eventually, words};
+use crate::common::harness::shown;
+use crate::common::{Node, eventually, words};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use resp::client::{Value, encode_command, parse_value};
 use rustls::pki_types::pem::PemObject;

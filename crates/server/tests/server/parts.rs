@@ -1,9 +1,8 @@
 //! Pipelines and transactions on one large value whose parts are on flash wait for them together, not one after the
 //! other.
 
-mod common;
 
-use common::{Client, Node};
+use crate::common::{Client, Node};
 use resp::client::{Value, encode_command};
 
 const MEMBERS: usize = 20_000;

@@ -3,9 +3,8 @@
 //! `FLINTKV_SEED` replays a run, `FLINTKV_COMMANDS` makes it longer. Left out is what differs by nature: random
 //! fields and cursors. Two clocks may differ by a little.
 
-mod harness;
 
-use harness::{Harness, RealRedis};
+use crate::harness::{Harness, RealRedis};
 use std::time::UNIX_EPOCH;
 
 struct Random(u64);

@@ -1,8 +1,7 @@
 //! What goes over the wire: well formed, malformed, hostile, in any pieces.
 
-mod common;
 
-use common::{Client, Node};
+use crate::common::{Client, Node};
 use resp::client::{Value, encode_command};
 use std::io::Write;
 use std::net::Shutdown;
@@ -197,7 +196,7 @@ fn hello_changes_the_shapes_of_replies() {
     assert!(matches!(client.value(&[b"HGETALL", b"h"]), Some(Value::Array(_))));
     assert!(matches!(client.value(&[b"CONFIG", b"GET", b"port"]), Some(Value::Array(_))));
     let Some(Value::Map(hello)) = client.value(&[b"HELLO", b"3", b"SETNAME", b"me"]) else { panic!("a map") };
-    let fields: Vec<String> = hello.iter().map(|(name, _)| common::shown(name)).collect();
+    let fields: Vec<String> = hello.iter().map(|(name, _)| crate::common::shown(name)).collect();
     assert_eq!(fields, ["\"server\"", "\"version\"", "\"proto\"", "\"id\"", "\"mode\"", "\"role\"", "\"modules\""]);
     assert_eq!(hello[2].1, Value::Int(3));
     assert!(matches!(client.value(&[b"HGETALL", b"h"]), Some(Value::Map(_))));
@@ -248,7 +247,7 @@ fn a_client_that_vanishes_in_the_middle_costs_nothing() {
         client.send(cut);
         drop(client);
     }
-    common::eventually("the connections are gone", || watcher.info("clients", "connected_clients") == "1");
+    crate::common::eventually("the connections are gone", || watcher.info("clients", "connected_clients") == "1");
     assert_eq!(watcher.run("GET k"), "(nil)");
 }
 

@@ -1,10 +1,9 @@
 //! What COMMAND tells of the commands, beside what a real Redis tells: key specifications, tips, arguments. What clients
 //! and proxies are built on has to be the same; how arguments are grouped and named is not compared.
 
-mod harness;
 
 use commands::table;
-use harness::{Harness, RealRedis};
+use crate::harness::{Harness, RealRedis};
 use resp::client::{Value, parse_value};
 use std::collections::BTreeMap;
 

@@ -1,9 +1,8 @@
 //! Users: who may come in and what they may do, as clients see it. What 7.0 says as 7.2 does runs on Debian's
 //! redis-server too.
 
-mod common;
 
-use common::{Client, Node, Redis, eventually};
+use crate::common::{Client, Node, Redis, eventually};
 
 fn on_both(transcript: fn(&dyn Fn() -> Client)) {
     let node = Node::start(&[]);

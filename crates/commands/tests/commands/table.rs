@@ -1,9 +1,8 @@
 //! The whole table, one property after another.
 
-mod harness;
 
 use commands::{Access, Acl, Args, Flag, Keys, Row, Use, Values, table};
-use harness::RealRedis;
+use crate::harness::RealRedis;
 use resp::Span;
 use resp::client::Value;
 use std::collections::HashSet;

@@ -1,8 +1,7 @@
 //! Connections among each other: the register, pauses, slow readers, idle ones, and how many there may be.
 
-mod common;
 
-use common::{Client, Node, eventually};
+use crate::common::{Client, Node, eventually};
 use resp::client::{Value, encode_command};
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -257,7 +256,7 @@ fn connections_are_spread_over_the_workers() {
 /// What is asked wrongly is answered as by the real one. What 7.2 says otherwise than 7.0 is not here.
 #[test]
 fn errors_are_those_of_a_real_redis() {
-    let Some(redis) = common::Redis::start() else { return };
+    let Some(redis) = crate::common::Redis::start() else { return };
     let node = Node::start(&[]);
     let (mut ours, mut theirs) = (node.connect(), redis.connect());
     let mut failures = Vec::new();

@@ -1,8 +1,7 @@
 //! Scripts and functions as clients see them: what they answer, what they may not do, what ends them.
 
-mod common;
 
-use common::{Client, Node, eventually, shown};
+use crate::common::{Client, Node, eventually, shown};
 use std::thread::sleep;
 use std::time::Duration;
 

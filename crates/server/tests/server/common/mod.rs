@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
-#[path = "../../../commands/tests/harness/mod.rs"]
+#[path = "../../../../commands/tests/commands/harness/mod.rs"]
 pub mod harness;
 
 pub use harness::{shown, words};

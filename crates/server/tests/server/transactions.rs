@@ -1,8 +1,7 @@
 //! Transactions as clients see them: what is queued, what is refused, what a watched key's change does.
 
-mod common;
 
-use common::{Client, Node, Redis, eventually};
+use crate::common::{Client, Node, Redis, eventually};
 
 fn lines(client: &mut Client, transcript: &[(&str, &str)]) {
     for (command, reply) in transcript {

@@ -1,9 +1,8 @@
 //! Listening and publishing, over sockets; the same transcripts on Debian's redis-server where it is installed.
 
-mod common;
 
-use common::harness::shown;
-use common::{Client, Node, Redis, eventually};
+use crate::common::harness::shown;
+use crate::common::{Client, Node, Redis, eventually};
 use resp::client::Value;
 
 /// Runs a transcript on a node, and on a redis-server.

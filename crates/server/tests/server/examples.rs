@@ -1,10 +1,9 @@
 //! Every row's examples, as a client sends them: to a node, and to Debian's redis-server where it is installed.
 
-mod common;
 
 use commands::{Expect, Row, table};
-use common::harness::{RealRedis, shown};
-use common::{Node, eventually};
+use crate::common::harness::{RealRedis, shown};
+use crate::common::{Node, eventually};
 use resp::client::Value;
 
 fn rows() -> Vec<(String, &'static Row)> {

@@ -1,9 +1,8 @@
 //! Commands that wait for a key, as several clients see them: every story on a node, and the same on Debian's
 //! redis-server where it is installed.
 
-mod common;
 
-use common::{Client, Node, PATIENCE, eventually, free_port};
+use crate::common::{Client, Node, PATIENCE, eventually, free_port};
 use resp::client::Value;
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
@@ -45,7 +44,7 @@ impl Server {
 
 /// Sends a command without waiting for its reply.
 fn say(client: &mut Client, line: &str) {
-    let words = common::words(line);
+    let words = crate::common::words(line);
     let mut bytes = Vec::new();
     resp::client::encode_command(&words.iter().map(Vec::as_slice).collect::<Vec<_>>(), &mut bytes);
     client.send(&bytes);
@@ -606,8 +605,8 @@ fn a_list_that_is_filled_by_many_and_emptied_by_many_gives_each_element_once() {
                                 panic!("no reply to {command}")
                             };
                             match &reply[1] {
-                                Value::Array(elements) => taken.extend(elements.iter().map(common::shown)),
-                                element => taken.push(common::shown(element)),
+                                Value::Array(elements) => taken.extend(elements.iter().map(crate::common::shown)),
+                                element => taken.push(crate::common::shown(element)),
                             }
                             if taken.iter().any(|element| element == "\"stop\"") {
                                 return taken;

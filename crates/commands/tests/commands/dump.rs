@@ -1,8 +1,7 @@
 //! DUMP and RESTORE: values go to Debian's redis-server and come from it, hostile payloads give errors.
 
-mod harness;
 
-use harness::{Harness, RealRedis};
+use crate::harness::{Harness, RealRedis};
 use resp::client::{Value, parse_value};
 use value::rdb;
 

@@ -1,10 +1,9 @@
 //! What connections hear of others: keyspace events, changes of keys they have read, and all commands (MONITOR). The
 //! same transcripts on Debian's redis-server where it is installed.
 
-mod common;
 
-use common::harness::shown;
-use common::{Client, Node, Redis, eventually};
+use crate::common::harness::shown;
+use crate::common::{Client, Node, Redis, eventually};
 use resp::client::Value;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};

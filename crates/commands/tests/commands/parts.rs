@@ -2,9 +2,8 @@
 //! everything stays in RAM: every reply must be the same. `FLINTKV_SEED` replays a run, `FLINTKV_COMMANDS` makes it
 //! longer.
 
-mod harness;
 
-use harness::Harness;
+use crate::harness::Harness;
 use std::collections::BTreeSet;
 use value::list::Limit;
 

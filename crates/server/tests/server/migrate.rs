@@ -1,8 +1,7 @@
 //! MIGRATE: to another node, to Debian's redis-server where it is installed, and to a target that does as the test says.
 
-mod common;
 
-use common::{Client, Node, Redis, eventually};
+use crate::common::{Client, Node, Redis, eventually};
 use resp::client::Value;
 use std::net::TcpListener;
 
@@ -206,7 +205,7 @@ fn told(target: &mut Client, count: usize) -> Vec<Vec<String>> {
 
 fn say(client: &mut Client, line: &str) {
     let mut bytes = Vec::new();
-    let words = common::words(line);
+    let words = crate::common::words(line);
     resp::client::encode_command(&words.iter().map(Vec::as_slice).collect::<Vec<_>>(), &mut bytes);
     client.send(&bytes);
 }

@@ -1,0 +1,12 @@
+//! The commands without a server: handlers over a store, rows, docs. One program: linking each file by itself took longer
+//! than running it.
+
+mod differential;
+mod docs;
+mod dump;
+mod errors;
+mod examples;
+mod handlers;
+mod harness;
+mod parts;
+mod table;

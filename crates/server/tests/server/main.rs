@@ -1,0 +1,19 @@
+//! A server of its own for each test, spoken to over sockets. One program: linking each file by itself took longer than
+//! running it.
+
+mod acl;
+mod all_cold;
+mod blocking;
+mod clients;
+mod common;
+mod errors;
+mod examples;
+mod lifecycle;
+mod migrate;
+mod news;
+mod parts;
+mod protocol;
+mod pubsub;
+mod scripts;
+mod tls;
+mod transactions;
