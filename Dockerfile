@@ -1,0 +1,32 @@
+# A node in a container:
+#
+#   docker build -t flintkv .
+#   docker run -d --name flintkv -p 127.0.0.1:6379:6379 -p 127.0.0.1:8379:8379 -v flintkv-data:/data -v /mnt/nvme0:/flash \
+#       flintkv --requirepass SECRET --memory-limit 100gb --ram-limit 30% --flash-path /flash
+#
+# What follows the image's name are directives. A container's default seccomp profile forbids io_uring: flash is then
+# read by threads, and the log says so. docs/operations.md, "In a container", has the profile that allows it.
+FROM rust:1.95-slim-bookworm AS build
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends gcc libc6-dev make \
+    && rm -rf /var/lib/apt/lists/*
+WORKDIR /src
+COPY . .
+RUN cargo build --release --locked -p flintkv \
+    && sed -E -e 's|^dir \.$|dir /data|' -e 's/^(console-)?bind .*/\1bind * -::*/' flintkv.conf >/src/container.conf
+
+FROM debian:bookworm-slim
+RUN groupadd --system --gid 639 flintkv \
+    && useradd --system --uid 639 --gid flintkv --no-create-home --home-dir /data flintkv \
+    && install -d -m 0750 -o flintkv -g flintkv /data /flash /etc/flintkv
+COPY --from=build /src/target/release/flintkv /usr/bin/flintkv
+COPY --from=build --chown=flintkv:flintkv /src/container.conf /etc/flintkv/flintkv.conf
+USER 639:639
+WORKDIR /data
+VOLUME ["/data", "/flash"]
+EXPOSE 6379 8379
+STOPSIGNAL SIGTERM
+# A node with a password answers too, that it wants one.
+HEALTHCHECK --interval=10s --timeout=3s --start-period=1m --retries=3 \
+    CMD ["bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/6379 && printf 'PING\\r\\n' >&3 && IFS= read -r -t 2 reply <&3 && [[ $reply == +PONG* || $reply == -NOAUTH* ]]"]
+ENTRYPOINT ["flintkv", "server", "/etc/flintkv/flintkv.conf"]
