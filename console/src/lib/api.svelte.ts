@@ -1,0 +1,168 @@
+// Owns every request to the node: who is logged in, whether the node answers. Never shows anything itself.
+import { queryOf } from "./route";
+import type { Role, Session } from "./types";
+
+export interface FieldError {
+  field: string;
+  message: string;
+}
+
+/** What the API answers to a request it does not carry out. */
+export class ApiError extends Error {
+  constructor(
+    readonly status: number,
+    readonly code: string,
+    message: string,
+    readonly hint: string = "",
+    readonly fields: FieldError[] = [],
+  ) {
+    super(message);
+  }
+
+  field(name: string): string | undefined {
+    return this.fields.find((one) => one.field === name)?.message;
+  }
+}
+
+let session = $state.raw<Session | null>(null);
+let known = $state(false);
+let gone = $state(false);
+let gone_since = $state(0);
+let epoch = $state(0);
+
+export const who = {
+  get session(): Session | null {
+    return session;
+  },
+  /** False until the node has said whether the cookie is good. */
+  get known(): boolean {
+    return known;
+  },
+  get role(): Role {
+    return session?.role ?? "viewer";
+  },
+};
+
+export const link = {
+  get gone(): boolean {
+    return gone;
+  },
+  get since_ms(): number {
+    return gone_since;
+  },
+  /** Goes up each time the node is there again: what was loaded before is loaded anew. */
+  get epoch(): number {
+    return epoch;
+  },
+};
+
+const RANK: Record<Role, number> = { viewer: 0, operator: 1, admin: 2 };
+
+export function may(role: Role): boolean {
+  return RANK[who.role] >= RANK[role];
+}
+
+export function whyNot(role: Role): string {
+  return may(role) ? "" : `Needs the role ${role}; yours is ${who.role}.`;
+}
+
+type Query = Record<string, string | number | null | undefined>;
+
+export interface Options {
+  query?: Query;
+  body?: unknown;
+  signal?: AbortSignal;
+}
+
+export async function call<T>(method: string, path: string, options: Options = {}): Promise<T> {
+  const headers: Record<string, string> = { accept: "application/json" };
+  if (options.body !== undefined) headers["content-type"] = "application/json";
+  if (method !== "GET" && session) headers["x-csrf-token"] = session.csrf;
+  let response: Response;
+  try {
+    response = await fetch(`/api/v1${path}${queryOf(options.query ?? {})}`, {
+      method,
+      headers,
+      body: options.body === undefined ? null : JSON.stringify(options.body),
+      signal: options.signal ?? null,
+      credentials: "same-origin",
+    });
+  } catch (error) {
+    if (options.signal?.aborted) throw error;
+    lost();
+    throw new ApiError(0, "gone", "The node does not answer.", "The console tries again by itself.");
+  }
+  if (response.status === 204) return undefined as T;
+  const text = await response.text();
+  let body: unknown;
+  try {
+    body = text === "" ? undefined : JSON.parse(text);
+  } catch {
+    throw new ApiError(response.status, "not_json", `The node answered with something that is not JSON (status ${response.status}).`);
+  }
+  if (response.ok) return body as T;
+  const said = (body as { error?: Partial<ApiError> & { fields?: FieldError[] } } | undefined)?.error;
+  if (response.status === 401 && !path.startsWith("/session")) session = null;
+  throw new ApiError(
+    response.status,
+    said?.code ?? "unknown",
+    said?.message ?? `The node answered with status ${response.status}.`,
+    said?.hint ?? "",
+    said?.fields ?? [],
+  );
+}
+
+export const get = <T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> =>
+  call<T>("GET", path, signal ? { query, signal } : { query });
+
+const RETRY_MS = 1500;
+
+function lost(): void {
+  if (gone) return;
+  gone = true;
+  gone_since = Date.now();
+  const retry = async () => {
+    try {
+      const response = await fetch("/health/live", { cache: "no-store" });
+      if (!response.ok) throw new Error();
+      gone = false;
+      epoch += 1;
+      // A node that was started again knows the cookie, but its token for changes may be another one.
+      if (session) void resume();
+    } catch {
+      setTimeout(retry, RETRY_MS);
+    }
+  };
+  setTimeout(retry, RETRY_MS);
+}
+
+/** Asks who the cookie belongs to. */
+export async function resume(): Promise<void> {
+  try {
+    session = await get<Session>("/session");
+    known = true;
+  } catch (error) {
+    if (error instanceof ApiError && error.status !== 0) {
+      session = null;
+      known = true;
+    }
+  }
+}
+
+export async function logIn(user: string, password: string): Promise<void> {
+  session = await call<Session>("POST", "/session", { body: { user, password } });
+  known = true;
+}
+
+export async function logOut(): Promise<void> {
+  try {
+    await call("DELETE", "/session");
+  } finally {
+    session = null;
+  }
+}
+
+export async function changePassword(old: string, fresh: string): Promise<void> {
+  await call("PUT", "/session/password", { body: { old, new: fresh } });
+  await resume();
+}

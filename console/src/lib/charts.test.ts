@@ -1,0 +1,61 @@
+import { expect, test } from "vitest";
+import { CATALOG } from "../../mock/metrics";
+import { csv, drawn, fileName, GRAPHS, graphsOf, hasValues, sampled, spanOf, spoken, summaries, zoomOf, type Graph } from "./charts";
+import type { Series } from "./types";
+
+const GRAPH: Graph = { id: "ops", title: "Operations", unit: "ops/s", stacked: true, lines: [{ name: "r", label: "read" }, { name: "w", label: "write" }] };
+const DATA: Series = { step_ms: 1000, from_ms: 0, times_ms: [0, 1000, 2000], series: { r: [1, null, 3], w: [10, null, 30] } };
+
+test("every metric of the catalog is drawn somewhere", () => {
+  for (const scope of ["database", "node"] as const) {
+    const names = new Set(graphsOf(scope, CATALOG).flatMap((graph) => graph.lines.map((line) => line.name)));
+    const missing = CATALOG.filter((metric) => metric.scope === scope && !names.has(metric.name)).map((metric) => metric.name);
+    // Drawn as the height of their parts.
+    expect(missing.filter((name) => !["ops", "cpu_percent"].includes(name))).toEqual([]);
+  }
+});
+
+test("a metric that is new gets a graph of its own, one that the node lacks disappears", () => {
+  const graphs = graphsOf("database", [{ name: "new_one", unit: "count", group: "x", label: "New one", description: "", scope: "database" }]);
+  expect(graphs.map((graph) => [graph.id, graph.title])).toEqual([["new-one", "New one"]]);
+});
+
+test("graphs have names of their own", () => {
+  for (const graphs of Object.values(GRAPHS)) expect(new Set(graphs.map((graph) => graph.id)).size).toBe(graphs.length);
+});
+
+test("stacked lines lie on each other, and gaps stay gaps", () => {
+  expect(drawn(GRAPH, DATA)).toEqual([[1, null, 3], [11, null, 33]]);
+  expect(drawn({ ...GRAPH, stacked: false }, DATA)).toEqual([[1, null, 3], [10, null, 30]]);
+  expect(drawn({ ...GRAPH, lines: [{ name: "unknown", label: "" }] }, DATA)).toEqual([[null, null, null]]);
+});
+
+test("numbers and the sentence for those who cannot see it", () => {
+  expect(summaries(GRAPH, DATA)[1]).toEqual({ label: "write", last: 30, least: 10, mean: 20, most: 30 });
+  expect(spoken(GRAPH, DATA)).toBe("Operations. read: now 3/s, from 1/s to 3/s; write: now 30/s, from 10/s to 30/s.");
+  const empty = { ...DATA, series: {} };
+  expect(hasValues(GRAPH, DATA)).toBe(true);
+  expect(hasValues(GRAPH, empty)).toBe(false);
+  expect(spoken(GRAPH, empty)).toBe("Operations. read: no values; write: no values.");
+});
+
+test("the time is a range up to now, or what was zoomed into", () => {
+  expect(spanOf("1h", null, null)).toMatchObject({ live: true, id: "1h", ms: 3_600_000 });
+  expect(spanOf("nonsense", null, null)).toMatchObject({ live: true, id: "5m" });
+  expect(spanOf("1h", "1000", "61000")).toEqual({ live: false, from_ms: 1000, to_ms: 61_000 });
+  expect(spanOf("1h", "61000", "1000")).toMatchObject({ live: true });
+  expect(zoomOf(9000, 1000.5)).toEqual({ from: 1000, to: 9000 });
+  expect(zoomOf(1000, 1001)).toEqual({ from: 1000, to: 6000 });
+});
+
+test("files", () => {
+  expect(csv(GRAPH, DATA)).toBe(
+    "time,time_ms,r,w\n1970-01-01T00:00:00.000Z,0,1,10\n1970-01-01T00:00:01.000Z,1000,,\n1970-01-01T00:00:02.000Z,2000,3,30\n",
+  );
+  expect(fileName("cart", GRAPH, Date.UTC(2026, 10, 21), "csv")).toMatch(/^flintkv-cart-ops-2026-11-2\d-\d{6}\.csv$/);
+});
+
+test("tables have the first and the last row", () => {
+  expect(sampled(3, 10)).toEqual([0, 1, 2]);
+  expect(sampled(101, 3)).toEqual([0, 50, 100]);
+});

@@ -1,0 +1,170 @@
+// Which graphs there are, what they draw, over which time. Pure: the page keeps all of it in its address.
+import { clock, inUnit } from "./format";
+import type { Metric, Series } from "./types";
+
+export interface Graph {
+  id: string;
+  title: string;
+  unit: string;
+  lines: { name: string; label: string }[];
+  /** Lines lie on top of each other as areas whose sum matters. */
+  stacked?: boolean;
+  /** What the highest value can be: the axis always reaches it. */
+  top?: number;
+}
+
+const line = (name: string, label: string) => ({ name, label });
+
+export const GRAPHS: Record<"database" | "node", Graph[]> = {
+  database: [
+    { id: "ops", title: "Operations", unit: "ops/s", stacked: true, lines: [line("ops_read", "read"), line("ops_write", "write"), line("ops_other", "other")] },
+    { id: "hit-ratio", title: "RAM hit ratio", unit: "ratio", top: 1, lines: [line("hit_ratio", "RAM hit ratio")] },
+    { id: "latency", title: "Latency, without the network", unit: "us", lines: [line("latency_us", "average"), line("latency_p50_us", "p50"), line("latency_p99_us", "p99"), line("latency_p9999_us", "p99.99")] },
+    { id: "tier-latency", title: "Latency by tier", unit: "us", lines: [line("ram_latency_us", "RAM hit"), line("flash_latency_us", "flash hit"), line("ram_latency_p99_us", "RAM hit p99"), line("flash_latency_p99_us", "flash hit p99")] },
+    { id: "hits", title: "Hits by tier", unit: "ops/s", stacked: true, lines: [line("ram_hits", "RAM"), line("flash_hits", "flash"), line("misses", "missed")] },
+    { id: "values", title: "Values", unit: "count", stacked: true, lines: [line("values_in_ram", "in RAM"), line("values_in_flash", "in flash")] },
+    { id: "values-in-ram", title: "Share of values in RAM", unit: "ratio", top: 1, lines: [line("values_in_ram_ratio", "in RAM")] },
+    { id: "keys", title: "Keys", unit: "count", lines: [line("keys", "keys")] },
+    { id: "ram", title: "RAM", unit: "bytes", lines: [line("used_ram_bytes", "used"), line("ram_limit_bytes", "limit")] },
+    { id: "flash", title: "Flash", unit: "bytes", lines: [line("used_flash_bytes", "used"), line("flash_limit_bytes", "limit"), line("live_flash_bytes", "live values")] },
+    { id: "flash-io", title: "Flash operations", unit: "ops/s", lines: [line("flash_reads", "reads"), line("flash_writes", "writes")] },
+    { id: "flash-bytes", title: "Flash bandwidth", unit: "bytes/s", lines: [line("flash_read_bytes", "read"), line("flash_write_bytes", "written")] },
+    { id: "moves", title: "Demotions and promotions", unit: "ops/s", lines: [line("demotions", "to flash"), line("promotions", "to RAM")] },
+    { id: "compression", title: "Compression: stored to raw", unit: "ratio", lines: [line("compression_ratio", "stored")] },
+    { id: "amplification", title: "Write amplification", unit: "count", lines: [line("write_amplification", "written for each byte")] },
+    { id: "fragmentation", title: "Flash fragmentation", unit: "ratio", lines: [line("flash_fragmentation", "dead")] },
+    { id: "clients", title: "Connections", unit: "count", lines: [line("clients", "connected"), line("blocked_clients", "blocked")] },
+    { id: "network", title: "Network", unit: "bytes/s", lines: [line("net_in_bytes", "in"), line("net_out_bytes", "out")] },
+    { id: "gone", title: "Expired and evicted", unit: "ops/s", lines: [line("expired", "expired"), line("evicted", "evicted")] },
+    { id: "errors", title: "Error replies", unit: "ops/s", lines: [line("errors", "errors")] },
+  ],
+  node: [
+    { id: "cpu", title: "Processor", unit: "percent", stacked: true, lines: [line("cpu_user_percent", "user"), line("cpu_system_percent", "system")] },
+    { id: "ops", title: "Operations", unit: "ops/s", lines: [line("ops", "operations")] },
+    { id: "resident", title: "Resident memory", unit: "bytes", lines: [line("resident_bytes", "resident"), line("used_ram_bytes", "of databases")] },
+    { id: "flash", title: "Used flash", unit: "bytes", lines: [line("used_flash_bytes", "used")] },
+    { id: "flash-io", title: "Flash operations", unit: "ops/s", lines: [line("flash_reads", "reads"), line("flash_writes", "writes")] },
+    { id: "flash-bytes", title: "Flash bandwidth", unit: "bytes/s", lines: [line("flash_read_bytes", "read"), line("flash_write_bytes", "written")] },
+    { id: "clients", title: "Connections", unit: "count", lines: [line("clients", "connected")] },
+    { id: "network", title: "Network", unit: "bytes/s", lines: [line("net_in_bytes", "in"), line("net_out_bytes", "out")] },
+  ],
+};
+
+/** The graphs above, and one for each metric of the catalog that none of them draws: a new metric is never invisible. */
+export function graphsOf(scope: "database" | "node", catalog: Metric[]): Graph[] {
+  const known = catalog.filter((metric) => metric.scope === scope);
+  const names = new Set(known.map((metric) => metric.name));
+  const graphs = GRAPHS[scope]
+    .map((graph) => ({ ...graph, lines: graph.lines.filter((one) => names.has(one.name)) }))
+    .filter((graph) => graph.lines.length > 0);
+  const drawn = new Set(graphs.flatMap((graph) => graph.lines.map((one) => one.name)));
+  // The sum of what "Operations" stacks, and of "Processor": drawn already, as their height.
+  if (drawn.has("ops_read")) drawn.add("ops");
+  if (drawn.has("cpu_user_percent")) drawn.add("cpu_percent");
+  for (const metric of known) {
+    if (!drawn.has(metric.name)) {
+      graphs.push({ id: metric.name.replaceAll("_", "-"), title: metric.label, unit: metric.unit, lines: [line(metric.name, metric.label)] });
+    }
+  }
+  return graphs;
+}
+
+export const RANGES: { id: string; label: string; spoken: string; ms: number; refresh_ms: number }[] = [
+  { id: "1m", label: "1 min", spoken: "the last minute", ms: 60_000, refresh_ms: 1000 },
+  { id: "5m", label: "5 min", spoken: "the last 5 minutes", ms: 300_000, refresh_ms: 2000 },
+  { id: "15m", label: "15 min", spoken: "the last 15 minutes", ms: 900_000, refresh_ms: 2000 },
+  { id: "1h", label: "1 h", spoken: "the last hour", ms: 3_600_000, refresh_ms: 5000 },
+  { id: "6h", label: "6 h", spoken: "the last 6 hours", ms: 21_600_000, refresh_ms: 15_000 },
+  { id: "1d", label: "1 day", spoken: "the last day", ms: 86_400_000, refresh_ms: 30_000 },
+  { id: "1w", label: "1 week", spoken: "the last week", ms: 604_800_000, refresh_ms: 60_000 },
+];
+
+export const DEFAULT_RANGE = "5m";
+
+/** What the address says of time: a range up to now, or a part that was zoomed into. */
+export type Span = { live: true; id: string; ms: number; refresh_ms: number } | { live: false; from_ms: number; to_ms: number };
+
+const MIN_SPAN_MS = 5000;
+
+export function spanOf(range: string | null, from: string | null, to: string | null): Span {
+  const from_ms = Number(from);
+  const to_ms = Number(to);
+  if (from && to && Number.isFinite(from_ms) && to_ms - from_ms >= MIN_SPAN_MS) {
+    return { live: false, from_ms: Math.round(from_ms), to_ms: Math.round(to_ms) };
+  }
+  const found = RANGES.find((one) => one.id === range) ?? RANGES.find((one) => one.id === DEFAULT_RANGE)!;
+  return { live: true, id: found.id, ms: found.ms, refresh_ms: found.refresh_ms };
+}
+
+/** Shows at least a few seconds, whatever was dragged. */
+export function zoomOf(a_ms: number, b_ms: number): { from: number; to: number } {
+  const from = Math.floor(Math.min(a_ms, b_ms));
+  return { from, to: Math.max(Math.ceil(Math.max(a_ms, b_ms)), from + MIN_SPAN_MS) };
+}
+
+/** A series as numbers to draw: of a stacked graph each line on the sum of those below it. */
+export function drawn(graph: Graph, data: Series): (number | null)[][] {
+  const rows = graph.lines.map((one) => data.series[one.name] ?? data.times_ms.map(() => null));
+  if (!graph.stacked) return rows;
+  const sums: (number | null)[][] = [];
+  rows.forEach((row, index) => {
+    const below = sums[index - 1];
+    sums.push(row.map((value, at) => (value === null || value === undefined ? (below?.[at] ?? null) : value + (below?.[at] ?? 0))));
+  });
+  return sums;
+}
+
+export interface Summary {
+  label: string;
+  last: number | null;
+  least: number | null;
+  mean: number | null;
+  most: number | null;
+}
+
+export function summaries(graph: Graph, data: Series): Summary[] {
+  return graph.lines.map(({ name, label }) => {
+    const values = (data.series[name] ?? []).filter((value): value is number => value !== null && value !== undefined);
+    if (values.length === 0) return { label, last: null, least: null, mean: null, most: null };
+    return {
+      label,
+      last: values[values.length - 1]!,
+      least: values.reduce((a, b) => Math.min(a, b)),
+      mean: values.reduce((a, b) => a + b, 0) / values.length,
+      most: values.reduce((a, b) => Math.max(a, b)),
+    };
+  });
+}
+
+/** The sentence that stands for a graph where it cannot be seen. */
+export function spoken(graph: Graph, data: Series): string {
+  const parts = summaries(graph, data).map((one) =>
+    one.last === null
+      ? `${one.label}: no values`
+      : `${one.label}: now ${inUnit(one.last, graph.unit)}, from ${inUnit(one.least, graph.unit)} to ${inUnit(one.most, graph.unit)}`,
+  );
+  return `${graph.title}. ${parts.join("; ")}.`;
+}
+
+export function hasValues(graph: Graph, data: Series): boolean {
+  return graph.lines.some((one) => (data.series[one.name] ?? []).some((value) => value !== null && value !== undefined));
+}
+
+const quoted = (text: string): string => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+
+export function csv(graph: Graph, data: Series): string {
+  const head = ["time", "time_ms", ...graph.lines.map((one) => one.name)].map(quoted).join(",");
+  const rows = data.times_ms.map((at, index) =>
+    [new Date(at).toISOString(), at, ...graph.lines.map((one) => data.series[one.name]?.[index] ?? "")].join(","),
+  );
+  return [head, ...rows, ""].join("\n");
+}
+
+/** At most `rows` evenly chosen points, the last one always: for the table under a graph. */
+export function sampled(length: number, rows: number): number[] {
+  if (length <= rows) return Array.from({ length }, (_, index) => index);
+  return Array.from({ length: rows }, (_, index) => Math.round((index * (length - 1)) / (rows - 1)));
+}
+
+export const fileName = (name: string, graph: Graph, at_ms: number, ending: string): string =>
+  `flintkv-${name}-${graph.id}-${clock(at_ms).replace(" ", "-").replaceAll(":", "")}.${ending}`;

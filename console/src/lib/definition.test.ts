@@ -1,0 +1,37 @@
+import { expect, test } from "vitest";
+import { EMPTY, left, read } from "./definition";
+
+const GB = 1024 ** 3;
+
+test("a form as it comes needs nothing but a name", () => {
+  expect(read(EMPTY).wrong).toEqual({ name: "A name is needed." });
+  expect(read({ ...EMPTY, name: "cart" })).toEqual({
+    wrong: {},
+    body: { name: "cart", memory_limit_bytes: GB, ram_limit_bytes: Math.floor(GB * 0.3), policy: "noeviction", compression: "lz4" },
+  });
+});
+
+test("all fields go along", () => {
+  const { body, wrong } = read({
+    name: "cart", memory: "10 gb", ram: "2gb", policy: "allkeys-lru", compression: "zstd", port: " 7000 ", password: "x", tls_port: "7001",
+    unixsocket: " /run/a.sock ", bind: "127.0.0.1, ::1", shards: "2", replicas: "1", persistence: "always", zones: "a b",
+  });
+  expect(wrong).toEqual({});
+  expect(body).toEqual({
+    name: "cart", memory_limit_bytes: 10 * GB, ram_limit_bytes: 2 * GB, policy: "allkeys-lru", compression: "zstd", port: 7000, password: "x",
+    tls_port: 7001, unixsocket: "/run/a.sock", bind: ["127.0.0.1", "::1"], shards: 2, replicas: 1, persistence: "always", zones: ["a", "b"],
+  });
+});
+
+test("what cannot be read is told by its field", () => {
+  expect(Object.keys(read({ ...EMPTY, name: "No", memory: "much", port: "abc" }).wrong)).toEqual(["name", "memory_limit_bytes", "port"]);
+  expect(Object.keys(read({ ...EMPTY, name: "a", ram: "120 %" }).wrong)).toEqual(["ram_limit_bytes"]);
+  expect(read({ ...EMPTY, name: "a".repeat(41) }).wrong["name"]).toBeDefined();
+});
+
+test("what is left counts what the database has already", () => {
+  const room = { ram_bytes: 100, ram_taken_bytes: 40, flash_bytes: 1000, flash_taken_bytes: 500 };
+  expect(left(room, 300, 50)).toEqual({ ram_bytes: 10, flash_bytes: 250 });
+  expect(left(room, 900, 70)).toEqual({ ram_bytes: -10, flash_bytes: -330 });
+  expect(left(room, 300, 50, { memory: 300, ram: 50 })).toEqual({ ram_bytes: 60, flash_bytes: 500 });
+});

@@ -1,0 +1,91 @@
+// The form of a database: text of its fields to what the API takes, and what would be left of the machine. Pure.
+import { parseBytes, parseBytesOf } from "./format";
+import type { CreateDb, Room } from "./types";
+
+export const POLICIES = [
+  "noeviction", "allkeys-lru", "allkeys-lfu", "allkeys-random", "volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl",
+] as const;
+export const COMPRESSIONS = ["none", "lz4", "zstd"] as const;
+
+export interface Form {
+  name: string;
+  memory: string;
+  ram: string;
+  policy: string;
+  compression: string;
+  port: string;
+  password: string;
+  tls_port: string;
+  unixsocket: string;
+  bind: string;
+  shards: string;
+  replicas: string;
+  persistence: string;
+  zones: string;
+}
+
+export const EMPTY: Form = {
+  name: "", memory: "1 gb", ram: "30 %", policy: "noeviction", compression: "lz4", port: "", password: "",
+  tls_port: "", unixsocket: "", bind: "", shards: "1", replicas: "0", persistence: "none", zones: "",
+};
+
+export type Wrong = Record<string, string>;
+
+function whole(text: string, field: string, wrong: Wrong): number | undefined {
+  if (text.trim() === "") return undefined;
+  if (/^\s*\d{1,9}\s*$/.test(text)) return Number(text);
+  wrong[field] = "A whole number.";
+  return undefined;
+}
+
+const words = (text: string): string[] => text.split(/[\s,]+/).filter(Boolean);
+
+/** What the API takes, and what is wrong before it is even asked. */
+export function read(form: Form): { body: CreateDb; wrong: Wrong } {
+  const wrong: Wrong = {};
+  const name = form.name.trim();
+  if (name === "") wrong["name"] = "A name is needed.";
+  else if (!/^[a-z0-9][a-z0-9-]{0,39}$/.test(name)) {
+    wrong["name"] = "Small letters, digits and hyphens, beginning with a letter or digit, at most 40.";
+  }
+  const memory = parseBytes(form.memory);
+  if (memory === null) wrong["memory_limit_bytes"] = "A size such as 512 mb or 10 gb.";
+  const ram = memory === null ? null : parseBytesOf(form.ram, memory);
+  if (memory !== null && ram === null) wrong["ram_limit_bytes"] = "A size such as 256 mb, or a share such as 30 %.";
+  const body: CreateDb = {
+    name,
+    memory_limit_bytes: memory ?? 0,
+    ram_limit_bytes: ram ?? 0,
+    policy: form.policy,
+    compression: form.compression,
+  };
+  const port = whole(form.port, "port", wrong);
+  const tls_port = whole(form.tls_port, "tls_port", wrong);
+  const shards = whole(form.shards, "shards", wrong);
+  const replicas = whole(form.replicas, "replicas", wrong);
+  if (port !== undefined) body.port = port;
+  if (tls_port !== undefined) body.tls_port = tls_port;
+  if (form.unixsocket.trim()) body.unixsocket = form.unixsocket.trim();
+  if (words(form.bind).length) body.bind = words(form.bind);
+  if (form.password) body.password = form.password;
+  if (shards !== undefined && shards !== 1) body.shards = shards;
+  if (replicas) body.replicas = replicas;
+  if (form.persistence !== "none") body.persistence = form.persistence;
+  if (words(form.zones).length) body.zones = words(form.zones);
+  return { body, wrong };
+}
+
+export interface Left {
+  ram_bytes: number;
+  flash_bytes: number;
+}
+
+/** What is left of the machine when a database with these limits takes its part; `before` is what it has already. */
+export function left(room: Room, memory: number, ram: number, before = { memory: 0, ram: 0 }): Left {
+  const flash = Math.max(0, memory - ram);
+  const flash_before = Math.max(0, before.memory - before.ram);
+  return {
+    ram_bytes: room.ram_bytes - room.ram_taken_bytes + before.ram - ram,
+    flash_bytes: room.flash_bytes - room.flash_taken_bytes + flash_before - flash,
+  };
+}

@@ -1,0 +1,56 @@
+import { expect, test } from "vitest";
+import { ago, bytes, bytesField, count, duration, exact, inUnit, micros, parseBytes, parseBytesOf, percent, plural, ratio, ttl } from "./format";
+
+test("sizes have three digits at most and the unit that fits", () => {
+  expect([0, 1, 999, 1000, 1024, 1536, 1023 * 1024, 8 * 1024 ** 3, 2 ** 60].map(bytes)).toEqual([
+    "0 B", "1 B", "999 B", "0.98 KB", "1 KB", "1.5 KB", "1 MB", "8 GB", "1 EB",
+  ]);
+});
+
+test("what is not known is a dash, never NaN or 0", () => {
+  for (const format of [bytes, count, exact, ratio, micros, duration, percent]) {
+    expect([null, undefined, NaN, Infinity].map(format)).toEqual(["–", "–", "–", "–"]);
+  }
+});
+
+test("counts from nothing to more than there are", () => {
+  expect([0, 7, 999, 1000, 12_345_678, 3.14159, 1e21, -2500].map(count)).toEqual(["0", "7", "999", "1 k", "12.3 M", "3.14", "1000 E", "-2.5 k"]);
+});
+
+test("only everything is 100 %, and only nothing is 0 %", () => {
+  expect([0, 0.0002, 0.8512, 0.99999, 1].map(ratio)).toEqual(["0 %", "< 0.1 %", "85.1 %", "99.9 %", "100 %"]);
+});
+
+test("latencies change their unit", () => {
+  expect([0, 41, 999, 1500, 2_000_000].map(micros)).toEqual(["0 µs", "41 µs", "999 µs", "1.5 ms", "2 s"]);
+});
+
+test("how long, in the two largest units", () => {
+  expect([0, 59, 60, 3661, 93_784, 864_000].map(duration)).toEqual(["0 s", "59 s", "1 min", "1 h 1 min", "1 d 2 h", "10 d"]);
+  expect([null, 400, 90_000].map(ttl)).toEqual(["no expiry", "400 ms", "1 min 30 s"]);
+  expect([0, 997_000, 940_000, 1_000_000].map((at) => ago(at, 1_000_000))).toEqual(["never", "just now", "1 min ago", "just now"]);
+});
+
+test("units of the catalog", () => {
+  expect(inUnit(0.5, "ratio")).toBe("50 %");
+  expect(inUnit(2048, "bytes/s")).toBe("2 KB/s");
+  expect(inUnit(1500, "ops/s")).toBe("1.5 k/s");
+  expect(inUnit(1500, "us")).toBe("1.5 ms");
+  expect(inUnit(42, "something new")).toBe("42");
+});
+
+test("sizes are read in redis.conf's units", () => {
+  expect(["1gb", " 1.5 GB ", "1g", "100", "2tb", "512 mb"].map(parseBytes)).toEqual([1024 ** 3, 1.5 * 1024 ** 3, 1e9, 100, 2 * 1024 ** 4, 512 * 1024 ** 2]);
+  expect(["", "gb", "1 xb", "-1", "1e9", "99999999 tb"].map(parseBytes)).toEqual([null, null, null, null, null, null]);
+  expect(parseBytesOf("30 %", 1000)).toBe(300);
+  expect(parseBytesOf("101%", 1000)).toBeNull();
+  expect(parseBytesOf("1kb", 1000)).toBe(1024);
+});
+
+test("a field of a form reads back as the same number", () => {
+  for (const value of [1, 1023, 1024, 1.5 * 1024 ** 3, 7 * 1024 ** 4, 123_456_789]) expect(parseBytes(bytesField(value))).toBe(value);
+});
+
+test("plurals", () => {
+  expect([plural(1, "key"), plural(0, "key"), plural(12_000, "key")]).toEqual(["1 key", "0 keys", "12,000 keys"]);
+});

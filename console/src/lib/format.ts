@@ -1,0 +1,169 @@
+// Numbers, sizes and times as people read them. Pure; the locale is fixed so that columns line up the same everywhere.
+
+const MISSING = "–";
+const BINARY = ["B", "KB", "MB", "GB", "TB", "PB", "EB"];
+
+/** Three significant digits at most, no trailing zeros: 1.5, 12.3, 145. */
+function three(value: number): string {
+  const size = Math.abs(value);
+  const digits = size >= 100 ? 0 : size >= 10 ? 1 : 2;
+  return String(Number(value.toFixed(digits)));
+}
+
+function known(value: number | null | undefined): value is number {
+  return typeof value === "number" && Number.isFinite(value);
+}
+
+/** 1536 → "1.5 KB". The powers are of 1024, as in redis.conf's `kb`, `mb`, `gb`. */
+export function bytes(value: number | null | undefined): string {
+  if (!known(value)) return MISSING;
+  let size = value;
+  let unit = 0;
+  // 1023.7 would be written "1024 KB".
+  while (Math.abs(size) >= 999.5 && unit < BINARY.length - 1) {
+    size /= 1024;
+    unit += 1;
+  }
+  return `${unit === 0 ? Math.round(size) : three(size)} ${BINARY[unit]}`;
+}
+
+/** 12345678 → "12.3 M". */
+export function count(value: number | null | undefined): string {
+  if (!known(value)) return MISSING;
+  let size = value;
+  let unit = 0;
+  const units = ["", " k", " M", " G", " T", " P", " E"];
+  while (Math.abs(size) >= 999.5 && unit < units.length - 1) {
+    size /= 1000;
+    unit += 1;
+  }
+  return `${unit === 0 && Number.isInteger(value) ? size : three(size)}${units[unit]}`;
+}
+
+/** 12345678 → "12,345,678": where every digit matters. */
+export function exact(value: number | null | undefined): string {
+  return known(value) ? value.toLocaleString("en-US", { maximumFractionDigits: 3 }) : MISSING;
+}
+
+/** 0.8512 → "85.1 %"; only what is everything is "100 %". */
+export function ratio(value: number | null | undefined): string {
+  return known(value) ? percent(value * 100) : MISSING;
+}
+
+export function percent(value: number | null | undefined): string {
+  if (!known(value)) return MISSING;
+  if (value > 99.9 && value < 100) return "99.9 %";
+  if (value > 0 && value < 0.1) return "< 0.1 %";
+  return `${Number(value.toFixed(1))} %`;
+}
+
+/** Latencies: 250 → "250 µs", 1500 → "1.5 ms". */
+export function micros(value: number | null | undefined): string {
+  if (!known(value)) return MISSING;
+  if (value < 999.5) return `${three(value)} µs`;
+  if (value < 999_500) return `${three(value / 1000)} ms`;
+  return `${three(value / 1_000_000)} s`;
+}
+
+/** How long: 93784 s → "1 d 2 h". The two largest units are enough. */
+export function duration(seconds: number | null | undefined): string {
+  if (!known(seconds)) return MISSING;
+  const whole = Math.max(0, Math.floor(seconds));
+  const parts: [number, string][] = [
+    [Math.floor(whole / 86400), "d"],
+    [Math.floor(whole / 3600) % 24, "h"],
+    [Math.floor(whole / 60) % 60, "min"],
+    [whole % 60, "s"],
+  ];
+  const first = parts.findIndex(([n]) => n > 0);
+  if (first < 0) return "0 s";
+  return parts
+    .slice(first, first + 2)
+    .filter(([n]) => n > 0)
+    .map(([n, unit]) => `${n} ${unit}`)
+    .join(" ");
+}
+
+/** A key's time to live. */
+export function ttl(ms: number | null | undefined): string {
+  if (ms === null || ms === undefined) return "no expiry";
+  return ms < 1000 ? `${Math.max(0, Math.round(ms))} ms` : duration(ms / 1000);
+}
+
+/** "3 min ago", against a clock that is given. */
+export function ago(at_ms: number | null | undefined, now_ms: number): string {
+  if (!known(at_ms) || at_ms <= 0) return "never";
+  const seconds = Math.floor((now_ms - at_ms) / 1000);
+  if (seconds < 5) return "just now";
+  return `${duration(seconds).split(" ").slice(0, 2).join(" ")} ago`;
+}
+
+const two = (n: number): string => String(n).padStart(2, "0");
+
+/** Local time, sortable: 2026-11-21 18:04:09. */
+export function clock(at_ms: number | null | undefined): string {
+  if (!known(at_ms) || at_ms <= 0) return MISSING;
+  const t = new Date(at_ms);
+  return (
+    `${t.getFullYear()}-${two(t.getMonth() + 1)}-${two(t.getDate())} ` +
+    `${two(t.getHours())}:${two(t.getMinutes())}:${two(t.getSeconds())}`
+  );
+}
+
+/** By the unit of the metrics catalog. */
+export function inUnit(value: number | null | undefined, unit: string): string {
+  if (!known(value)) return MISSING;
+  switch (unit) {
+    case "bytes":
+      return bytes(value);
+    case "bytes/s":
+      return `${bytes(value)}/s`;
+    case "us":
+      return micros(value);
+    case "ratio":
+      return ratio(value);
+    case "percent":
+      return percent(value);
+    case "ops/s":
+      return `${count(value)}/s`;
+    default:
+      return count(value);
+  }
+}
+
+const SIZES: Record<string, number> = {
+  "": 1, b: 1,
+  k: 1000, m: 1e6, g: 1e9, t: 1e12,
+  kb: 1024, mb: 1024 ** 2, gb: 1024 ** 3, tb: 1024 ** 4,
+  kib: 1024, mib: 1024 ** 2, gib: 1024 ** 3, tib: 1024 ** 4,
+};
+
+/** "1.5 gb" → 1610612736, in redis.conf's units; null if it is not a size. */
+export function parseBytes(text: string): number | null {
+  const found = /^\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*$/i.exec(text);
+  if (!found) return null;
+  const unit = SIZES[found[2]!.toLowerCase()];
+  if (unit === undefined) return null;
+  const value = Math.round(Number(found[1]) * unit);
+  return Number.isSafeInteger(value) ? value : null;
+}
+
+/** "30%" of a whole, or a size. */
+export function parseBytesOf(text: string, whole: number): number | null {
+  const share = /^\s*(\d+(?:\.\d+)?)\s*%\s*$/.exec(text);
+  if (!share) return parseBytes(text);
+  return Number(share[1]) > 100 ? null : Math.floor((whole * Number(share[1])) / 100);
+}
+
+/** Like `bytes`, but parses back to the same number where that is short: for fields of forms. */
+export function bytesField(value: number): string {
+  for (const [unit, size] of [["tb", 1024 ** 4], ["gb", 1024 ** 3], ["mb", 1024 ** 2], ["kb", 1024]] as const) {
+    if (value >= size && Number.isInteger((value / size) * 100)) return `${value / size} ${unit}`;
+  }
+  return String(value);
+}
+
+/** "7 keys", "1 key". */
+export function plural(n: number, one: string, many = `${one}s`): string {
+  return `${exact(n)} ${n === 1 ? one : many}`;
+}

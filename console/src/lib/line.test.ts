@@ -1,0 +1,42 @@
+import { expect, test } from "vitest";
+import { commandOf, completions, isSecret, remembered, words } from "./line";
+
+test("words as redis-cli reads them", () => {
+  expect(words('SET "a b" \'c d\'')?.map((word) => word.text)).toEqual(["SET", "a b", "c d"]);
+  expect(words("  GET   x ")?.map((word) => [word.from, word.to])).toEqual([[2, 5], [8, 9]]);
+  expect(words("")).toEqual([]);
+});
+
+test("an open quote is not a command yet", () => {
+  expect(words('SET "a')).toBeNull();
+  expect(words('SET "a\\"')).toBeNull();
+  expect(words('SET "a\\""')).not.toBeNull();
+});
+
+const KNOWN = new Set(["get", "config", "config get", "config set"]);
+
+test("the command of a line, with its subcommand", () => {
+  expect(commandOf("  GeT a", KNOWN)).toBe("get");
+  expect(commandOf("CONFIG GET max", KNOWN)).toBe("config get");
+  expect(commandOf("config ", KNOWN)).toBe("config");
+  expect(commandOf("nothing", KNOWN)).toBeNull();
+  expect(commandOf("", KNOWN)).toBeNull();
+});
+
+test("completions begin with what is typed, the shortest first", () => {
+  expect(completions("con", [...KNOWN])).toEqual(["config", "config get", "config set"]);
+  expect(completions("CONFIG  s", [...KNOWN])).toEqual(["config set"]);
+  expect(completions("get", [...KNOWN])).toEqual([]);
+  expect(completions("", [...KNOWN])).toEqual([]);
+});
+
+test("the history keeps each line once in a row, and so many", () => {
+  expect(remembered(["a"], "a")).toEqual(["a"]);
+  expect(remembered(["a"], " ")).toEqual(["a"]);
+  expect(remembered(["a", "b"], "c", 2)).toEqual(["b", "c"]);
+});
+
+test("passwords stay out of it", () => {
+  for (const line of ["AUTH x", "hello 3 auth default x", "acl setuser ada >x", "config set requirepass x"]) expect(isSecret(line)).toBe(true);
+  for (const line of ["GET auth", "HELLO 3", "ACL LIST", "CONFIG SET timeout 3"]) expect(isSecret(line)).toBe(false);
+});

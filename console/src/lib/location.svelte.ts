@@ -1,0 +1,47 @@
+// Owns the address bar: the current address as state, and moving from one to another without loading the page again.
+import { queryOf, routeOf, type Route } from "./route";
+
+const read = () => ({ path: window.location.pathname, query: window.location.search });
+
+let current = $state.raw(read());
+
+window.addEventListener("popstate", () => (current = read()));
+
+export const place = {
+  get path(): string {
+    return current.path;
+  },
+  get route(): Route {
+    return routeOf(current.path);
+  },
+  param(name: string): string | null {
+    return new URLSearchParams(current.query).get(name);
+  },
+  get full(): string {
+    return current.path + current.query;
+  },
+};
+
+export function go(to: string, how: "push" | "replace" = "push"): void {
+  if (to === place.full) return;
+  const moved = to.split("?")[0] !== current.path;
+  history[how === "push" ? "pushState" : "replaceState"](null, "", to);
+  current = read();
+  if (moved && how === "push") window.scrollTo(0, 0);
+}
+
+/** Changes some parameters of the address and keeps the others. */
+export function setParams(values: Record<string, string | number | null>, how: "push" | "replace" = "replace"): void {
+  const all: Record<string, string | number | null> = Object.fromEntries(new URLSearchParams(current.query));
+  go(current.path + queryOf({ ...all, ...values }), how);
+}
+
+/** Follows links of the console itself; leaves those with a modifier, a target or another host to the browser. */
+export function onLinkClick(event: MouseEvent): void {
+  if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+  const link = (event.target as Element | null)?.closest("a");
+  if (!link || link.target || link.hasAttribute("download") || link.origin !== window.location.origin) return;
+  if (link.pathname.startsWith("/api/") || (link.hash && link.pathname === window.location.pathname)) return;
+  event.preventDefault();
+  go(link.pathname + link.search);
+}

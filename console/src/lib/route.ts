@@ -1,0 +1,69 @@
+// Which page an address means. Pure: strings in, plain data out.
+
+export type Page =
+  | "login" | "databases" | "create" | "overview" | "metrics" | "keys" | "command" | "slowlog" | "clients" | "config"
+  | "node" | "benchmark" | "alerts" | "events" | "users" | "account" | "missing";
+
+export interface Route {
+  page: Page;
+  /** Which database, where the page is one of a database's. */
+  name: string;
+}
+
+const FIXED: Record<string, Page> = {
+  "/": "databases",
+  "/login": "login",
+  "/databases": "databases",
+  // Not under /databases/: a database may be called "new".
+  "/create": "create",
+  "/node": "node",
+  "/benchmark": "benchmark",
+  "/alerts": "alerts",
+  "/events": "events",
+  "/users": "users",
+  "/account": "account",
+};
+
+const OF_DATABASE: Record<string, Page> = {
+  "": "overview",
+  metrics: "metrics",
+  keys: "keys",
+  command: "command",
+  slowlog: "slowlog",
+  clients: "clients",
+  config: "config",
+};
+
+export function routeOf(path: string): Route {
+  const clean = path.length > 1 ? path.replace(/\/+$/, "") : path;
+  const fixed = FIXED[clean];
+  if (fixed) return { page: fixed, name: "" };
+  const found = /^\/databases\/([a-z0-9][a-z0-9-]*)(?:\/([a-z]+))?$/.exec(clean);
+  const page = found ? OF_DATABASE[found[2] ?? ""] : undefined;
+  return found && page ? { page, name: found[1]! } : { page: "missing", name: "" };
+}
+
+export function pathOf(page: Page, name = ""): string {
+  for (const [path, fixed] of Object.entries(FIXED)) {
+    if (fixed === page && path !== "/") return path;
+  }
+  for (const [part, of] of Object.entries(OF_DATABASE)) {
+    if (of === page) return `/databases/${name}${part && `/${part}`}`;
+  }
+  return "/";
+}
+
+/** A query string without what is empty, keys in the order given: short links, and the same state is the same link. */
+export function queryOf(values: Record<string, string | number | null | undefined>): string {
+  const query = new URLSearchParams();
+  for (const [key, value] of Object.entries(values)) {
+    if (value !== null && value !== undefined && value !== "") query.set(key, String(value));
+  }
+  const text = query.toString();
+  return text && `?${text}`;
+}
+
+/** Where to go after logging in: only a place of the console itself, never another host. */
+export function safeNext(next: string | null): string {
+  return next && /^\/(?![/\\])/.test(next) && !next.startsWith("/login") ? next : "/databases";
+}

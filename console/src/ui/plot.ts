@@ -1,0 +1,170 @@
+// uPlot for this console: colours from the style sheet, time along, one unit up, areas where lines are stacked.
+// Never fetches; never knows of pages.
+import uPlot from "uplot";
+import { drawn, type Graph } from "../lib/charts";
+import { clock, inUnit } from "../lib/format";
+import type { Series } from "../lib/types";
+
+/** What a custom property is in the theme of just now: canvases do not know light-dark(). */
+export function colour(name: string): string {
+  const probe = document.createElement("span");
+  probe.style.color = `var(${name})`;
+  document.body.append(probe);
+  const found = getComputedStyle(probe).color;
+  probe.remove();
+  return found;
+}
+
+export interface Look {
+  small: boolean;
+  onzoom: (from_ms: number, to_ms: number) => void;
+  oncursor: (index: number | null) => void;
+}
+
+/** Cursors of all graphs of the page move together. */
+const SYNC = "metrics";
+
+function faded(rgb: string, share: number): string {
+  return rgb.replace(/^rgb\(([^)]*)\)$/, `rgba($1, ${share})`);
+}
+
+export function plotData(graph: Graph, data: Series): uPlot.AlignedData {
+  return [data.times_ms.map((at) => at / 1000), ...drawn(graph, data)] as uPlot.AlignedData;
+}
+
+export function makePlot(node: HTMLElement, graph: Graph, data: Series, look: Look): uPlot {
+  const text = colour("--muted");
+  const grid = { stroke: colour("--grid"), width: 1 };
+  const font = `${look.small ? 10 : 11}px ${getComputedStyle(document.body).fontFamily}`;
+  const axis: uPlot.Axis = { stroke: text, font, grid, ticks: { ...grid, size: 4 } };
+  const series: uPlot.Series[] = [{}];
+  graph.lines.forEach((one, index) => {
+    const stroke = colour(`--series-${(index % 5) + 1}`);
+    series.push({
+      label: one.label,
+      stroke,
+      width: look.small ? 1.25 : 1.5,
+      points: { show: false },
+      spanGaps: false,
+      ...(graph.stacked && index === 0 ? { fill: faded(stroke, 0.22) } : {}),
+      ...(!graph.stacked && graph.lines.length === 1 ? { fill: faded(stroke, 0.12) } : {}),
+    });
+  });
+  const bands: uPlot.Band[] = graph.stacked
+    ? graph.lines.slice(1).map((_, index) => ({
+        series: [index + 2, index + 1],
+        fill: faded(colour(`--series-${((index + 1) % 5) + 1}`), 0.22),
+      }))
+    : [];
+  const options: uPlot.Options = {
+    width: node.clientWidth,
+    height: node.clientHeight,
+    legend: { show: false },
+    padding: [8, 8, 0, 0],
+    series,
+    bands,
+    scales: {
+      x: { time: true },
+      y: {
+        range: (_u, _min, max) => [0, graph.top ?? Math.max(max * 1.08, graph.unit === "count" || graph.unit === "bytes" ? 1 : 0.001)],
+      },
+    },
+    axes: [
+      {
+        ...axis,
+        space: look.small ? 60 : 80,
+        size: look.small ? 22 : 28,
+        values: (_u, splits, _index, _space, step) => splits.map((at) => timeMark(at, step)),
+      },
+      {
+        ...axis,
+        size: look.small ? 54 : 66,
+        space: look.small ? 26 : 34,
+        splits: (_u, _index, min, max) => ticks(min, max, graph.unit, Math.floor(node.clientHeight / (look.small ? 40 : 44))),
+        values: (_u, splits) => splits.map((value) => inUnit(value, graph.unit)),
+      },
+    ],
+    cursor: {
+      sync: { key: SYNC, setSeries: false },
+      drag: { x: !look.small, y: false, setScale: false },
+      points: { size: look.small ? 5 : 7 },
+      y: false,
+      ...(look.small ? { show: true } : {}),
+    },
+    hooks: {
+      setCursor: [(u) => look.oncursor(u.cursor.idx ?? null)],
+      setSelect: [
+        (u) => {
+          if (u.select.width < 4) return;
+          const from = u.posToVal(u.select.left, "x") * 1000;
+          const to = u.posToVal(u.select.left + u.select.width, "x") * 1000;
+          u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+          look.onzoom(from, to);
+        },
+      ],
+    },
+  };
+  return new uPlot(options, plotData(graph, data), node);
+}
+
+/** What stands at a time of the axis: days where it is about days, seconds where it is about seconds. */
+export function timeMark(at_s: number, step_s: number): string {
+  const [day, clockTime] = clock(at_s * 1000).split(" ") as [string, string];
+  if (step_s >= 86_400 || (step_s >= 3600 && clockTime === "00:00:00")) return day.slice(5);
+  return step_s >= 60 ? clockTime.slice(0, 5) : clockTime;
+}
+
+/** Round steps: of 1024 for sizes, of 10 for the rest. */
+export function ticks(min: number, max: number, unit: string, wanted: number): number[] {
+  const step = roundStep((max - min) / wanted, unit.startsWith("bytes") ? 1024 : 1000, unit === "count" && max >= 2 ? 1 : 0);
+  const found: number[] = [];
+  for (let value = Math.ceil(min / step) * step; value <= max * 1.0001 && found.length < 50; value += step) found.push(value);
+  return found;
+}
+
+function roundStep(rough: number, base: number, least: number): number {
+  if (!(rough > 0)) return 1;
+  const power = base ** Math.floor(Math.log(rough) / Math.log(base));
+  for (const factor of [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000]) {
+    if (factor * power >= rough && factor * power >= least) return factor * power;
+  }
+  return base * power;
+}
+
+/** The graph with title and legend, as a picture. */
+export async function picture(plot: uPlot, graph: Graph, title: string): Promise<Blob | null> {
+  const source = plot.ctx.canvas;
+  const scale = window.devicePixelRatio || 1;
+  const head = 52 * scale;
+  const canvas = document.createElement("canvas");
+  canvas.width = source.width;
+  canvas.height = source.height + head;
+  const context = canvas.getContext("2d")!;
+  const family = getComputedStyle(document.body).fontFamily;
+  context.fillStyle = colour("--surface");
+  context.fillRect(0, 0, canvas.width, canvas.height);
+  context.fillStyle = colour("--text");
+  context.font = `600 ${14 * scale}px ${family}`;
+  context.fillText(title, 12 * scale, 20 * scale);
+  context.font = `${12 * scale}px ${family}`;
+  let x = 12 * scale;
+  graph.lines.forEach((one, index) => {
+    context.fillStyle = colour(`--series-${(index % 5) + 1}`);
+    context.fillRect(x, 34 * scale, 10 * scale, 3 * scale);
+    context.fillStyle = colour("--muted");
+    context.fillText(one.label, x + 14 * scale, 40 * scale);
+    x += context.measureText(one.label).width + 30 * scale;
+  });
+  context.drawImage(source, 0, head);
+  return new Promise((done) => canvas.toBlob(done, "image/png"));
+}
+
+export function save(blob: Blob, name: string): void {
+  const url = URL.createObjectURL(blob);
+  const anchor = document.createElement("a");
+  anchor.href = url;
+  anchor.download = name;
+  anchor.click();
+  // The download has begun when the click returns; the address only has to outlive it.
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+}
