@@ -30,6 +30,17 @@ for shell in bash zsh fish; do
     "$built/flintkv" completions "$shell" >"$made/$file"
 done
 
+# What changed is CHANGELOG.md's to say; Debian wants the version's line.
+version="$("$built/flintkv" --version)"
+date="$(git log -1 --format=%cD 2>/dev/null || date -R)"
+gzip -9n >"$made/changelog.Debian.gz" <<END
+flintkv (${version#* }-1) stable; urgency=medium
+
+  * See CHANGELOG.md in this directory.
+
+ -- The FlintKV authors <flintkv@users.noreply.github.com>  $date
+END
+
 # place OLD NEW: the line OLD of flintkv.conf becomes NEW.
 place() {
     grep -qx "$1" "$made/flintkv.conf" || { echo "flintkv.conf has no line '$1'" >&2; exit 1; }
