@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the tests need and the machine lacks: a C compiler, Debian's redis-server and redis-tools, and for
-# tests/clients the languages of the client libraries.
+# Installs what the tests need and the machine lacks: a C compiler, Debian's redis-server and redis-tools, for
+# tests/clients the languages of the client libraries, for tests/packages what makes a fresh Debian.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,6 +14,9 @@ python3 -c 'import ensurepip, venv' 2>/dev/null || packages+=(python3 python3-ve
 command -v go >/dev/null || packages+=(golang-go)
 command -v javac >/dev/null || packages+=(default-jdk-headless)
 command -v mvn >/dev/null || packages+=(maven)
+command -v debootstrap >/dev/null || packages+=(debootstrap)
+command -v ip >/dev/null || packages+=(iproute2)
+command -v dpkg-shlibdeps >/dev/null || packages+=(dpkg-dev)
 
 if [ "${#packages[@]}" -gt 0 ]; then
     if ! command -v apt-get >/dev/null; then
