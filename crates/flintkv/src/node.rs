@@ -58,7 +58,7 @@ fn run(args: &[String]) -> Result<(), String> {
         }
         rustix::process::setsid().map_err(|error| format!("daemonize: {error}"))?;
     }
-    server::run(Arc::new(config)).map_err(|error| error.to_string())
+    server::run(Arc::new(config), |_| Ok(Box::new(()))).map_err(|error| error.to_string())
 }
 
 /// Starts this command again without a terminal. A new process rather than a fork: the allocator's thread would not

@@ -263,6 +263,8 @@ pub struct Clients {
     /// Clients wait until then, milliseconds since 1970; 0: no pause.
     paused_until_ms: AtomicU64,
     paused_all: AtomicBool,
+    /// The whole database is paused by its operator: commands are refused.
+    pub suspended: AtomicBool,
 }
 
 /// Sums for INFO.
@@ -409,7 +411,7 @@ impl Clients {
     /// One relaxed load, for every command.
     #[inline]
     pub fn may_be_paused(&self) -> bool {
-        self.paused_until_ms.load(Relaxed) != 0
+        self.paused_until_ms.load(Relaxed) != 0 || self.suspended.load(Relaxed)
     }
 
     /// Whether a command has to wait now. Forgets a pause that is over.

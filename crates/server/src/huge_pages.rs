@@ -4,7 +4,7 @@
 use crate::config::Config;
 
 /// In a smaller RAM limit the rest of a huge page that a small share of a slab has touched would be a loss that counts.
-const RAM_LIMIT_MIN: u64 = 1 << 30;
+pub const RAM_LIMIT_MIN: u64 = 1 << 30;
 /// Of PR_SET_THP_DISABLE, since Linux 6.18: memory that asks for huge pages still gets them.
 const EXCEPT_ADVISED: libc::c_ulong = 1 << 1;
 

@@ -1,7 +1,7 @@
 //! Owns INFO: Redis 7.2's sections with its fields' names, and Tiering. Never counts anything itself.
 
-use crate::memory::{Allocator, resident_bytes, system_bytes};
-use crate::node::{Node, Rate};
+use crate::database::{Database, Rate};
+use crate::memory::{Allocator, cpu_us, resident_bytes, system_bytes};
 use crate::stats::Summary;
 use crate::thread::wall_ms;
 use commands::host::{REDIS_VERSION, Space};
@@ -38,7 +38,7 @@ const SECTIONS: &[(&str, When, Write)] = &[
 
 /// Everything that more than one section shows, gathered once.
 struct Facts<'a> {
-    node: &'a Node,
+    database: &'a Database,
     now_ms: u64,
     store: StoreStats,
     allocator: Allocator,
@@ -52,7 +52,7 @@ impl Facts<'_> {
 
     /// Redis's used_memory: what was asked for, here of the allocator and of the store's own arena.
     fn used_bytes(&self) -> u64 {
-        self.allocator.allocated + self.store.object_bytes
+        self.database.allocated_of(self.allocator.allocated) + self.store.object_bytes
     }
 }
 
@@ -88,16 +88,16 @@ impl Text {
 }
 
 /// The sections asked for, in INFO's order; none asked for: the default ones.
-pub fn info(node: &Node, wanted: &[&[u8]]) -> String {
+pub fn info(database: &Database, wanted: &[&[u8]]) -> String {
     let asks = |name: &str| wanted.iter().any(|word| word.eq_ignore_ascii_case(name.as_bytes()));
     let all = asks("all") || asks("everything");
     let default = wanted.is_empty() || asks("default");
     let facts = Facts {
-        node,
+        database,
         now_ms: wall_ms(),
-        store: node.store.stats(),
+        store: database.store.stats(),
         allocator: Allocator::now(),
-        rates: node.rates.lock().per_second(),
+        rates: database.rates.lock().per_second(),
     };
     let mut text = Text::default();
     for (name, when, write) in SECTIONS {
@@ -123,9 +123,9 @@ pub fn human_bytes(bytes: u64) -> String {
 }
 
 fn server(facts: &Facts<'_>, text: &mut Text) {
-    let node = facts.node;
-    let config = node.config.snapshot();
-    let uptime_s = node.started.elapsed().as_secs();
+    let database = facts.database;
+    let config = database.config.snapshot();
+    let uptime_s = database.started.elapsed().as_secs();
     let executable = std::env::current_exe().map_or(String::new(), |path| path.display().to_string());
     let system = rustix::system::uname();
     let os = [system.sysname(), system.release(), system.machine()].map(|part| part.to_string_lossy().into_owned());
@@ -143,7 +143,7 @@ fn server(facts: &Facts<'_>, text: &mut Text) {
         ("atomicvar_api", &"rust-atomic"),
         ("process_id", &std::process::id()),
         ("process_supervised", &"no"),
-        ("run_id", &node.run_id),
+        ("run_id", &database.run_id),
         ("tcp_port", &config.port),
         ("server_time_usec", &(facts.now_ms * 1000)),
         ("uptime_in_seconds", &uptime_s),
@@ -152,25 +152,25 @@ fn server(facts: &Facts<'_>, text: &mut Text) {
         ("configured_hz", &config.hz),
         ("lru_clock", &((facts.now_ms / 1000) & 0xff_ffff)),
         ("executable", &executable),
-        ("config_file", &node.config.file().map_or(String::new(), |path| path.display().to_string())),
-        ("io_threads_active", &u8::from(node.posts.len() > 1)),
-        ("io_threads", &node.posts.len()),
+        ("config_file", &database.config.file().map_or(String::new(), |path| path.display().to_string())),
+        ("io_threads_active", &u8::from(database.posts.len() > 1)),
+        ("io_threads", &database.posts.len()),
     ]);
 }
 
 fn clients(facts: &Facts<'_>, text: &mut Text) {
-    let totals = facts.node.clients.totals();
-    let config = facts.node.config.snapshot();
-    let blocked = facts.node.clients.blocked.load(Relaxed);
-    let (keys, keys_any_change) = facts.node.store.waited_for();
+    let totals = facts.database.clients.totals();
+    let config = facts.database.config.snapshot();
+    let blocked = facts.database.clients.blocked.load(Relaxed);
+    let (keys, keys_any_change) = facts.database.store.waited_for();
     text.lines(&[
         ("connected_clients", &totals.count),
         ("cluster_connections", &0),
-        ("maxclients", &config.maxclients.min(facts.node.clients_cap.load(Relaxed))),
+        ("maxclients", &config.maxclients.min(facts.database.clients_cap.load(Relaxed))),
         ("client_recent_max_input_buffer", &totals.query_bytes_max),
         ("client_recent_max_output_buffer", &totals.output_bytes_max),
         ("blocked_clients", &blocked),
-        ("tracking_clients", &facts.node.tracking.counts().clients),
+        ("tracking_clients", &facts.database.tracking.counts().clients),
         ("pubsub_clients", &totals.listening),
         ("clients_in_timeout_table", &0),
         ("total_blocking_keys", &keys),
@@ -179,14 +179,14 @@ fn clients(facts: &Facts<'_>, text: &mut Text) {
 }
 
 fn memory(facts: &Facts<'_>, text: &mut Text) {
-    let (node, store, allocator) = (facts.node, &facts.store, facts.allocator);
-    let config = node.config.snapshot();
+    let (database, store, allocator) = (facts.database, &facts.store, facts.allocator);
+    let config = database.config.snapshot();
     let used = facts.used_bytes();
-    let peak = node.memory_peak_bytes.fetch_max(used, Relaxed).max(used);
-    let startup = node.memory_startup_bytes.load(Relaxed);
-    let resident = resident_bytes();
+    let peak = database.memory_peak_bytes.fetch_max(used, Relaxed).max(used);
+    let startup = database.memory_startup_bytes.load(Relaxed);
+    let resident = database.resident_of(resident_bytes());
     let dataset = store.object_bytes;
-    let clients = node.clients.totals().memory_bytes as u64;
+    let clients = database.clients.totals().memory_bytes as u64;
     text.both("used_memory", used);
     text.both("used_memory_rss", resident);
     text.both("used_memory_peak", peak);
@@ -201,8 +201,8 @@ fn memory(facts: &Facts<'_>, text: &mut Text) {
         ("allocator_active", &allocator.active),
         ("allocator_resident", &allocator.resident),
     ]);
-    text.both("total_system_memory", system_bytes());
-    let scripts = &node.scripts;
+    text.both("total_system_memory", system_bytes("MemTotal"));
+    let scripts = &database.scripts;
     let interpreters = scripts.interpreter_bytes();
     text.line("used_memory_vm_eval", interpreters);
     text.both("used_memory_lua", interpreters);
@@ -249,7 +249,7 @@ fn persistence(facts: &Facts<'_>, text: &mut Text) {
         ("current_save_keys_total", &0),
         ("rdb_changes_since_last_save", &0),
         ("rdb_bgsave_in_progress", &0),
-        ("rdb_last_save_time", &facts.node.started_s),
+        ("rdb_last_save_time", &facts.database.started_s),
         ("rdb_last_bgsave_status", &"ok"),
         ("rdb_last_bgsave_time_sec", &-1),
         ("rdb_current_bgsave_time_sec", &-1),
@@ -273,10 +273,10 @@ fn persistence(facts: &Facts<'_>, text: &mut Text) {
 }
 
 fn stats(facts: &Facts<'_>, text: &mut Text) {
-    let (node, store) = (facts.node, &facts.store);
-    let all = &node.stats;
-    let too_slow = node.clients.too_slow.load(Relaxed);
-    let tracked = node.tracking.counts();
+    let (database, store) = (facts.database, &facts.store);
+    let all = &database.stats;
+    let too_slow = database.clients.too_slow.load(Relaxed);
+    let tracked = database.tracking.counts();
     let kilobytes = |rate| format!("{:.2}", facts.rate(rate) as f64 / 1024.0);
     text.lines(&[
         ("total_connections_received", &all.sum(|worker| &worker.connections)),
@@ -290,7 +290,7 @@ fn stats(facts: &Facts<'_>, text: &mut Text) {
         ("instantaneous_output_kbps", &kilobytes(Rate::NetOutBytes)),
         ("instantaneous_input_repl_kbps", &"0.00"),
         ("instantaneous_output_repl_kbps", &"0.00"),
-        ("rejected_connections", &node.rejected_connections.load(Relaxed)),
+        ("rejected_connections", &database.rejected_connections.load(Relaxed)),
         ("sync_full", &0),
         ("sync_partial_ok", &0),
         ("sync_partial_err", &0),
@@ -304,12 +304,12 @@ fn stats(facts: &Facts<'_>, text: &mut Text) {
         ("current_eviction_exceeded_time", &0),
         ("keyspace_hits", &store.keyspace_hits),
         ("keyspace_misses", &store.keyspace_misses),
-        ("pubsub_channels", &node.pubsub.count(Space::Channel)),
-        ("pubsub_patterns", &node.pubsub.count(Space::Pattern)),
-        ("pubsubshard_channels", &node.pubsub.count(Space::Shard)),
+        ("pubsub_channels", &database.pubsub.count(Space::Channel)),
+        ("pubsub_patterns", &database.pubsub.count(Space::Pattern)),
+        ("pubsubshard_channels", &database.pubsub.count(Space::Shard)),
         ("latest_fork_usec", &0),
         ("total_forks", &0),
-        ("migrate_cached_sockets", &node.targets_kept.load(Relaxed)),
+        ("migrate_cached_sockets", &database.targets_kept.load(Relaxed)),
         ("slave_expires_tracked_keys", &0),
         ("active_defrag_hits", &0),
         ("active_defrag_misses", &0),
@@ -345,14 +345,14 @@ fn stats(facts: &Facts<'_>, text: &mut Text) {
 
 /// What operators of tiered Redis ask for, by the names they know.
 fn tiering(facts: &Facts<'_>, text: &mut Text) {
-    let (node, store) = (facts.node, &facts.store);
-    let config = node.config.snapshot();
+    let (database, store) = (facts.database, &facts.store);
+    let config = database.config.snapshot();
     let hits = store.keyspace_hits;
     let ram_hits = hits.saturating_sub(store.flash_value_reads);
     let (hits_rate, flash_rate) = (facts.rate(Rate::Hits), facts.rate(Rate::FlashValueReads));
     text.lines(&[
-        ("tiering_enabled", &u8::from(node.store.has_flash())),
-        ("flash_driver", &node.flash_driver.get().copied().unwrap_or("none")),
+        ("tiering_enabled", &u8::from(database.store.has_flash())),
+        ("flash_driver", &database.flash_driver.get().copied().unwrap_or("none")),
         ("flash_compression", &config.flash_compression.as_str()),
         ("memory_limit", &config.memory_limit_bytes),
         ("ram_limit", &store.ram_limit),
@@ -411,14 +411,14 @@ fn tiering(facts: &Facts<'_>, text: &mut Text) {
         ("collected_segments", &store.collected_segments),
         ("relocated_records", &store.relocated_records),
         ("evacuated_objects", &store.evacuated_objects),
-        ("commands_waited_for_flash", &node.stats.sum(|worker| &worker.flash_waits)),
-        ("commands_waited_for_room", &node.stats.sum(|worker| &worker.room_waits)),
+        ("commands_waited_for_flash", &database.stats.sum(|worker| &worker.flash_waits)),
+        ("commands_waited_for_room", &database.stats.sum(|worker| &worker.room_waits)),
     ]);
     for (name, nanos) in ["p50", "p99", "p99.9", "max"].into_iter().zip(store.flash_latency_nanos) {
         text.line(&format!("flash_read_latency_usec_{name}"), micros(nanos));
     }
-    let ram = node.stats.merged(|worker| &worker.ram_latency);
-    let flash = node.stats.merged(|worker| &worker.flash_latency);
+    let ram = database.stats.merged(|worker| &worker.ram_latency);
+    let flash = database.stats.merged(|worker| &worker.flash_latency);
     for (name, summary) in [("ram_hit", ram), ("flash_hit", flash)] {
         text.line(&format!("command_{name}_count"), summary.count);
         for percent in [50.0, 99.0, 99.9] {
@@ -440,7 +440,7 @@ fn replication(facts: &Facts<'_>, text: &mut Text) {
         ("role", &"master"),
         ("connected_slaves", &0),
         ("master_failover_state", &"no-failover"),
-        ("master_replid", &facts.node.run_id),
+        ("master_replid", &facts.database.run_id),
         ("master_replid2", &"0".repeat(40)),
         ("master_repl_offset", &0),
         ("second_repl_offset", &-1),
@@ -452,27 +452,22 @@ fn replication(facts: &Facts<'_>, text: &mut Text) {
 }
 
 fn cpu(_: &Facts<'_>, text: &mut Text) {
-    let seconds = |time: libc::timeval| format!("{}.{:06}", time.tv_sec, time.tv_usec);
+    let seconds = |us: u64| format!("{}.{:06}", us / 1_000_000, us % 1_000_000);
     for (name, who) in [("", libc::RUSAGE_SELF), ("_children", libc::RUSAGE_CHILDREN)] {
-        // SAFETY: rusage is plain numbers, for which zeroes are valid, and getrusage fills it.
-        let usage = unsafe {
-            let mut usage: libc::rusage = std::mem::zeroed();
-            libc::getrusage(who, &mut usage);
-            usage
-        };
-        text.line(&format!("used_cpu_sys{name}"), seconds(usage.ru_stime));
-        text.line(&format!("used_cpu_user{name}"), seconds(usage.ru_utime));
+        let (user_us, system_us) = cpu_us(who);
+        text.line(&format!("used_cpu_sys{name}"), seconds(system_us));
+        text.line(&format!("used_cpu_user{name}"), seconds(user_us));
     }
 }
 
 fn modules(_: &Facts<'_>, _: &mut Text) {}
 
 fn commandstats(facts: &Facts<'_>, text: &mut Text) {
-    let node = facts.node;
-    let mut commands: Vec<_> = node.directory.all().collect();
+    let database = facts.database;
+    let mut commands: Vec<_> = database.directory.all().collect();
     commands.sort_by_key(|command| command.id);
     for command in commands {
-        let totals = node.stats.command(command.id);
+        let totals = database.stats.command(command.id);
         if totals.calls + totals.rejected + totals.failed == 0 {
             continue;
         }
@@ -489,21 +484,21 @@ fn commandstats(facts: &Facts<'_>, text: &mut Text) {
 }
 
 fn errorstats(facts: &Facts<'_>, text: &mut Text) {
-    for (code, count) in facts.node.stats.errors() {
+    for (code, count) in facts.database.stats.errors() {
         text.line(&format!("errorstat_{code}"), format_args!("count={count}"));
     }
 }
 
 fn latencystats(facts: &Facts<'_>, text: &mut Text) {
-    let node = facts.node;
-    let config = node.config.snapshot();
+    let database = facts.database;
+    let config = database.config.snapshot();
     if !config.latency_tracking {
         return;
     }
-    let mut commands: Vec<_> = node.directory.all().collect();
+    let mut commands: Vec<_> = database.directory.all().collect();
     commands.sort_by_key(|command| command.id);
     for command in commands {
-        if let Some(summary) = node.stats.command_latency(command.id) {
+        if let Some(summary) = database.stats.command_latency(command.id) {
             let values = percentiles(&summary, &config.latency_tracking_percentiles);
             text.line(&format!("latency_percentiles_usec_{}", command.name), values);
         }
@@ -521,7 +516,7 @@ fn cluster(_: &Facts<'_>, text: &mut Text) {
 }
 
 fn keyspace(facts: &Facts<'_>, text: &mut Text) {
-    let store = &facts.node.store;
+    let store = &facts.database.store;
     for db in 0..store.databases() {
         let keys = store.len(db);
         if keys > 0 {

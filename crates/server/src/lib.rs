@@ -2,8 +2,10 @@
 //!
 //! In reading order: [`worker`] is the way of one command, from a socket's bytes to its reply; `session` holds the
 //! connection and its buffers, `park` is every way of waiting but for a key, which is `blocked`'s, `directory` leads from a name to a command's row.
-//! `thread` is a worker with its runtime, `node` what all workers share, `start` a server's beginning and end,
-//! `listen` its sockets, `clients` the register of connections. `stats`, `info`, `memory` and `log` say what happens;
+//! `crew` are the threads, shared by all databases, `thread` a worker: what one database has on one of them; `database` is
+//! what all its workers share, `open` its beginning and end, `listen` its sockets, `clients` the register of connections.
+//! `node` is the process with all its databases, `definition` what operators say of one, `start` the process's way up and
+//! down. `stats`, `info`, `memory` and `log` say what happens;
 //! `exchange` speaks to other servers for MIGRATE; `acl` is who may do what, `tls` certificates and protocols;
 //! `transaction` carries out EXEC, `script` EVAL and functions;
 //! `pubsub`, `tracking` and `monitors` know who hears of what, `notify` what the store says of its keys, `outbox` is
@@ -16,8 +18,12 @@ mod acl;
 mod blocked;
 mod clients;
 pub mod config;
+mod crew;
+mod database;
+mod definition;
 mod directory;
 mod exchange;
+mod figures;
 mod host;
 mod huge_pages;
 mod info;
@@ -27,6 +33,7 @@ mod memory;
 mod monitors;
 mod node;
 mod notify;
+mod open;
 mod outbox;
 mod park;
 mod pubsub;
@@ -41,9 +48,16 @@ mod tracking;
 mod transaction;
 mod worker;
 
+pub use acl::Role;
 #[doc(hidden)]
 pub use acl::try_rules;
+
 pub use commands::host::REDIS_VERSION;
+pub use database::{DEFAULT_NAME, Database, Endpoint};
+pub use definition::{Definition, DefinitionChange, NodeError};
+pub use figures::{CommandFigures, Figures, Latencies, NodeFigures};
+pub use node::{Node, Room, State};
 #[doc(hidden)]
 pub use script::try_script;
 pub use start::run;
+pub use stats::Summary;

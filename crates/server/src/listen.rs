@@ -3,7 +3,7 @@
 
 use crate::clients::Peer;
 use crate::config::{BindAddress, Config};
-use crate::node::Node;
+use crate::database::{Database, Endpoint};
 use crate::thread::{Arrival, Message, Post, Socket};
 use socket2::{Domain, SockRef, Socket as RawSocket, TcpKeepalive, Type};
 use std::fs;
@@ -31,6 +31,19 @@ impl Drop for Unix {
     fn drop(&mut self) {
         // Best effort: it may have been removed by hand.
         let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl Listeners {
+    /// What they listen on, for people.
+    pub fn endpoints(&self) -> Vec<Endpoint> {
+        let tcp = self.tcp.iter().map(|listener| ("tcp", listener));
+        let tls = self.tls.iter().map(|listener| ("tls", listener));
+        let addresses = tcp
+            .chain(tls)
+            .filter_map(|(kind, listener)| Some(Endpoint { kind, address: listener.local_addr().ok()?.to_string() }));
+        let unix = self.unix.iter().map(|unix| Endpoint { kind: "unix", address: unix.path.display().to_string() });
+        addresses.chain(unix).collect()
     }
 }
 
@@ -133,7 +146,7 @@ fn listen_unix(path: &Path, config: &Config) -> io::Result<Unix> {
 
 /// Accepts connections until dropped.
 pub async fn accept_tcp(
-    node: Arc<Node>,
+    database: Arc<Database>,
     listener: TcpListener,
     kind: fn(std::net::TcpStream) -> Socket,
 ) -> io::Result<()> {
@@ -142,8 +155,8 @@ pub async fn accept_tcp(
         match listener.accept().await {
             Ok((socket, from)) => {
                 // A client that is gone again already has no addresses; there is nothing to serve.
-                if let Ok((socket, to)) = prepare(socket, &node.config.snapshot()) {
-                    admit(&node, kind(socket), Peer::Tcp { from, to });
+                if let Ok((socket, to)) = prepare(socket, &database.config.snapshot()) {
+                    admit(&database, kind(socket), Peer::Tcp { from, to });
                 }
             }
             Err(error) => refused(&error).await,
@@ -151,7 +164,7 @@ pub async fn accept_tcp(
     }
 }
 
-pub async fn accept_unix(node: Arc<Node>, unix: Unix) -> io::Result<()> {
+pub async fn accept_unix(database: Arc<Database>, unix: Unix) -> io::Result<()> {
     let path: Arc<str> = unix.path.to_string_lossy().into();
     let listener = tokio::net::UnixListener::from_std(unix.listener.try_clone()?)?;
     // Held until this task is dropped: it removes the path.
@@ -161,7 +174,7 @@ pub async fn accept_unix(node: Arc<Node>, unix: Unix) -> io::Result<()> {
             // Back to std: the worker's runtime watches it from now on, not this one.
             Ok((socket, _)) => {
                 if let Ok(socket) = socket.into_std() {
-                    admit(&node, Socket::Unix(socket), Peer::Unix(Arc::clone(&path)));
+                    admit(&database, Socket::Unix(socket), Peer::Unix(Arc::clone(&path)));
                 }
             }
             Err(error) => refused(&error).await,
@@ -199,30 +212,39 @@ protected-mode no from this machine, followed by CONFIG REWRITE to keep it; 3) s
 --protected-mode no.\r\n";
 
 /// Hands the connection to the worker with the fewest, one that no script keeps if there is one, or says why not.
-fn admit(node: &Node, socket: Socket, peer: Peer) {
-    let config = node.config.snapshot();
+fn admit(database: &Database, socket: Socket, peer: Peer) {
+    let config = database.config.snapshot();
     let refuse = |socket: Socket, text: &[u8]| {
-        node.rejected_connections.fetch_add(1, Relaxed);
+        database.rejected_connections.fetch_add(1, Relaxed);
         // One attempt: the socket is fresh, so the line fits its buffer.
         let _ = match socket {
             Socket::Tcp(mut socket) => socket.write(text),
             // Nothing can be said before the handshake.
             Socket::Tls(_) => Ok(0),
-            Socket::Unix(mut socket) => socket.write(text),
+            Socket::Unix(mut socket) | Socket::Console(mut socket, _) => socket.write(text),
         };
     };
     let connections = |post: &Post| post.connections.load(Relaxed);
-    if node.posts.iter().map(connections).sum::<usize>() >= config.maxclients.min(node.clients_cap.load(Relaxed)) {
+    if database.posts.iter().map(connections).sum::<usize>()
+        >= config.maxclients.min(database.clients_cap.load(Relaxed))
+    {
         return refuse(socket, b"-ERR max number of clients reached\r\n");
     }
-    if config.protected_mode && node.users.default_user().nopass && !peer.is_local() {
+    if config.protected_mode && database.users.default_user().nopass && !peer.is_local() {
         return refuse(socket, PROTECTED);
     }
-    let load = |(index, post): &(usize, &Post)| (node.scripts.keeps(*index), connections(post));
-    let (_, post) = node.posts.iter().enumerate().min_by_key(load).expect("there is a worker");
-    post.connections.fetch_add(1, Relaxed);
     // A worker that has stopped takes nothing more: the socket closes.
+    let _ = hand_over(database, socket, peer);
+}
+
+/// Gives a connection to the worker with the fewest, one that no script keeps if there is one.
+pub fn hand_over(database: &Database, socket: Socket, peer: Peer) -> io::Result<()> {
+    let load = |(index, post): &(usize, &Post)| (database.scripts.keeps(*index), post.connections.load(Relaxed));
+    let (_, post) = database.posts.iter().enumerate().min_by_key(load).expect("there is a worker");
+    post.connections.fetch_add(1, Relaxed);
     if post.sender.send(Message::Serve(Arrival { socket, peer })).is_err() {
         post.connections.fetch_sub(1, Relaxed);
+        return Err(io::ErrorKind::NotConnected.into());
     }
+    Ok(())
 }

@@ -63,8 +63,21 @@ pub fn resident_bytes() -> u64 {
     pages * rustix::param::page_size() as u64
 }
 
-pub fn system_bytes() -> u64 {
+/// Processor time of the process (or its children) in microseconds: user, system.
+pub fn cpu_us(who: libc::c_int) -> (u64, u64) {
+    // SAFETY: rusage is plain numbers, for which zeroes are valid, and getrusage fills it.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(who, &mut usage);
+        usage
+    };
+    let us = |time: libc::timeval| time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;
+    (us(usage.ru_utime), us(usage.ru_stime))
+}
+
+/// What the machine's memory is by one of its names: MemTotal, MemAvailable.
+pub fn system_bytes(name: &str) -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
 }

@@ -1,7 +1,7 @@
 //! Owns MONITOR: who sees every command, and how a command is shown to them. Never knows what a command does.
 
 use crate::clients::{Card, Peer};
-use crate::node::Node;
+use crate::database::Database;
 use crate::outbox::Message;
 use crate::pubsub::Delivery;
 use commands::Args;
@@ -37,9 +37,10 @@ impl Monitors {
 
     /// Shows a command to all. `from` is the client's address, or None for a script.
     #[cold]
-    pub fn show(&self, node: &Node, time_us: u64, db: usize, from: Option<&Peer>, args: Args<'_>) {
+    pub fn show(&self, database: &Database, time_us: u64, db: usize, from: Option<&Peer>, args: Args<'_>) {
         let message = line(time_us, db, from, args);
-        let mut delivery = Delivery::new(&node.posts, &node.clients, node.config.snapshot().output_limit_pubsub);
+        let mut delivery =
+            Delivery::new(&database.posts, &database.clients, database.config.snapshot().output_limit_pubsub);
         self.cards.read().values().for_each(|card| delivery.put(card, &message));
         delivery.finish();
     }

@@ -685,20 +685,20 @@ impl Drop for Connection {
             work.prefetched.drain(..).for_each(|ticket| lane.release(ticket));
         }
         self.card.outbox.close();
-        let node = &self.worker.node;
+        let database = &self.worker.database;
         for space in Space::ALL {
             for name in self.session.listened(space) {
-                node.pubsub.unsubscribe(space, &name, self.card.id);
+                database.pubsub.unsubscribe(space, &name, self.card.id);
             }
         }
         if self.session.tracking.is_some() {
-            node.tracking.stop(&node.store, &self.card);
+            database.tracking.stop(&database.store, &self.card);
         }
         if self.session.monitors {
-            node.monitors.remove(self.card.id);
+            database.monitors.remove(self.card.id);
         }
         // Before the socket closes: a descriptor in the register is open.
-        self.worker.node.clients.remove(&self.card);
+        self.worker.database.clients.remove(&self.card);
         self.worker.connection_ended();
     }
 }

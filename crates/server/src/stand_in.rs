@@ -4,7 +4,7 @@
 //!
 //! The runtime cannot go on below a task that does not return, but the other tasks can: each lies in a [`Seat`], which
 //! the runtime polls, and in its place the held-up thread itself, now and then ([`pass`]). They go their usual way;
-//! `worker::admit` answers nearly everything with BUSY, and nothing that runs then uses the store. Two things are
+//! `worker::admit` answers nearly everything with BUSY, and nothing that runs then uses the busy database's store. Two things are
 //! different: only those are polled that wait for their client and for nothing else, and their sockets are tried, since
 //! the runtime does not learn meanwhile which of them are ready. What it would have told them it tells them afterwards.
 
@@ -32,7 +32,8 @@ const SHARE: u32 = 10;
 thread_local! {
     /// A pass is under way on this thread.
     static IS_ON: Cell<bool> = const { Cell::new(false) };
-    static WORKER: RefCell<Weak<Worker>> = const { RefCell::new(Weak::new()) };
+    /// Those of this thread, one for each database.
+    static WORKERS: RefCell<Vec<Weak<Worker>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Whether a held-up thread polls in the runtime's place.
@@ -134,38 +135,48 @@ impl Future for Seated {
     }
 }
 
-/// To be called once on a worker's thread.
+/// To be called once for each worker, on its thread.
 pub fn begin(worker: &Rc<Worker>) {
-    WORKER.set(Rc::downgrade(worker));
+    WORKERS.with_borrow_mut(|workers| {
+        workers.retain(|worker| worker.strong_count() > 0);
+        workers.push(Rc::downgrade(worker));
+    });
 }
 
-/// Lets the connections of this thread's worker go on, if it is time. A script is busy, as the caller has seen to.
+/// The workers of this thread.
+fn workers() -> Vec<Rc<Worker>> {
+    WORKERS.with_borrow(|workers| workers.iter().filter_map(Weak::upgrade).collect())
+}
+
+/// Lets the connections of this thread go on, if it is time: those of the busy database, which get BUSY, and those of the
+/// others, which are served. A script is busy, as the caller has seen to.
 #[cold]
 pub fn pass() {
     if is_on() {
         return;
     }
-    let Some(worker) = WORKER.with_borrow(Weak::upgrade).filter(|worker| worker.seats.is_due()) else { return };
     IS_ON.set(true);
-    // What tasks may do at a time is not to be taken from what the held-up task has left.
-    let all = pin!(unconstrained(poll_fn(|_| {
-        worker.seats.poll_open_ones();
-        Poll::Ready(())
-    })));
-    let _ = all.poll(&mut Context::from_waker(Waker::noop()));
+    for worker in workers().into_iter().filter(|worker| worker.seats.is_due()) {
+        // What tasks may do at a time is not to be taken from what the held-up task has left.
+        let all = pin!(unconstrained(poll_fn(|_| {
+            worker.seats.poll_open_ones();
+            Poll::Ready(())
+        })));
+        let _ = all.poll(&mut Context::from_waker(Waker::noop()));
+    }
     IS_ON.set(false);
 }
 
 /// What the store calls while a stripe is not to be had.
 pub fn pass_while_waiting() {
-    let Some(worker) = WORKER.with_borrow(Weak::upgrade) else { return };
-    let busy = &worker.node.scripts.busy;
-    if busy.load(Relaxed) > 0 {
-        // Until the pass is over: what it meets must not run.
-        busy.fetch_add(1, Relaxed);
-        pass();
-        busy.fetch_sub(1, Relaxed);
+    let busy: Vec<_> = workers().into_iter().filter(|worker| worker.database.scripts.busy.load(Relaxed) > 0).collect();
+    if busy.is_empty() {
+        return;
     }
+    // Until the pass is over: what it meets must not run.
+    busy.iter().for_each(|worker| _ = worker.database.scripts.busy.fetch_add(1, Relaxed));
+    pass();
+    busy.iter().for_each(|worker| _ = worker.database.scripts.busy.fetch_sub(1, Relaxed));
 }
 
 // --- sockets, tried where the runtime does not know whether they are ready ---

@@ -173,6 +173,16 @@ impl Stats {
         totals
     }
 
+    pub fn calls(&self, id: usize) -> u64 {
+        self.workers.iter().map(|worker| worker.by_command[id].calls.get()).sum()
+    }
+
+    /// Adds the latencies of all commands.
+    pub fn add_command_latencies(&self, summary: &mut Summary) {
+        let commands = self.workers.iter().flat_map(|worker| worker.by_command.iter());
+        commands.filter_map(|command| command.latency.get()).for_each(|latency| summary.add(latency));
+    }
+
     /// A command's latencies, if any were recorded.
     pub fn command_latency(&self, id: usize) -> Option<Summary> {
         let mut summary = Summary::default();

@@ -1,11 +1,11 @@
 //! Owns a worker: its thread, its runtime, its side of the store, and what its connections share.
 //! Never knows a command.
 
-use crate::acl;
+use crate::acl::{self, Role};
 use crate::clients::Peer;
 use crate::config::{Config, Policy};
+use crate::database::Database;
 use crate::exchange::Targets;
-use crate::node::Node;
 use crate::pubsub::{Delivery, Mail};
 use crate::script::Interpreter;
 use crate::session::{Buffers, Connection, Stream, TlsSocket, Work};
@@ -27,7 +27,6 @@ use store::{Lane, Maintain};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::net::{TcpStream, UnixStream};
-use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use value::list::Limit;
@@ -50,6 +49,8 @@ pub enum Socket {
     /// Its handshake is the worker's.
     Tls(std::net::TcpStream),
     Unix(std::os::unix::net::UnixStream),
+    /// The node's own, for a user of the console with this role.
+    Console(std::os::unix::net::UnixStream, Role),
 }
 
 /// The way to a worker, and how much it has to do.
@@ -114,7 +115,7 @@ impl Live {
 }
 
 pub struct Worker {
-    pub node: Arc<Node>,
+    pub database: Arc<Database>,
     pub index: usize,
     lane: RefCell<Lane>,
     live: RefCell<Rc<Live>>,
@@ -142,11 +143,11 @@ pub struct Worker {
 const POOL_MAX: usize = 64;
 
 impl Worker {
-    pub fn new(node: Arc<Node>, index: usize, lane: Lane) -> Worker {
-        let live = Live::new(node.config.snapshot(), node.config.version());
+    pub fn new(database: Arc<Database>, index: usize, lane: Lane) -> Worker {
+        let live = Live::new(database.config.snapshot(), database.config.version());
         let clock = quanta::Clock::new();
         Worker {
-            node,
+            database,
             index,
             lane: RefCell::new(lane),
             live: RefCell::new(Rc::new(live)),
@@ -165,7 +166,7 @@ impl Worker {
 
     #[inline]
     pub fn stats(&self) -> &WorkerStats {
-        &self.node.stats.workers[self.index]
+        &self.database.stats.workers[self.index]
     }
 
     pub fn lane(&self) -> RefMut<'_, Lane> {
@@ -175,7 +176,7 @@ impl Worker {
     /// The configuration as it is now; to be asked once a batch.
     #[inline]
     pub fn live(&self) -> Rc<Live> {
-        let version = self.node.config.version();
+        let version = self.database.config.version();
         let live = self.live.borrow();
         if live.version == version {
             return Rc::clone(&live);
@@ -186,7 +187,7 @@ impl Worker {
 
     #[cold]
     fn renew(&self, version: u64) -> Rc<Live> {
-        let live = Rc::new(Live::new(self.node.config.snapshot(), version));
+        let live = Rc::new(Live::new(self.database.config.snapshot(), version));
         *self.live.borrow_mut() = Rc::clone(&live);
         live
     }
@@ -240,7 +241,7 @@ impl Worker {
 
     /// What waits gives up large buffers where there are many connections: waiting takes a kilobyte or two then.
     pub fn make_small(&self, work: &mut Work) {
-        if self.node.posts[self.index].connections.load(Relaxed) <= POOL_MAX {
+        if self.database.posts[self.index].connections.load(Relaxed) <= POOL_MAX {
             return;
         }
         if let Some(buffers) = work.lend() {
@@ -253,11 +254,11 @@ impl Worker {
 
     /// For sending to other connections.
     pub fn delivery(&self) -> Delivery<'_> {
-        Delivery::new(&self.node.posts, &self.node.clients, self.live().config.output_limit_pubsub)
+        Delivery::new(&self.database.posts, &self.database.clients, self.live().config.output_limit_pubsub)
     }
 
     pub fn connection_ended(&self) {
-        self.node.posts[self.index].connections.fetch_sub(1, Relaxed);
+        self.database.posts[self.index].connections.fetch_sub(1, Relaxed);
     }
 
     /// A slice of demotion, if the last batch has made it due.
@@ -270,7 +271,7 @@ impl Worker {
     }
 
     fn has_connections(&self) -> bool {
-        self.node.posts[self.index].connections.load(Relaxed) > 0
+        self.database.posts[self.index].connections.load(Relaxed) > 0
     }
 }
 
@@ -286,68 +287,49 @@ pub fn wall_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-/// Tasks that run before the sockets are looked at again: bounds what a busy connection costs the others, and is
-/// large enough that looking (a system call) is shared by many.
-const EVENT_INTERVAL: u32 = 31;
 /// Connections that have not ended after this long when the server stops are given up.
 const STOP_PATIENCE: Duration = Duration::from_secs(3);
 
-/// A worker's thread, from start to end. `open_lane` runs on it: a ring belongs to the thread that made it.
-pub fn run(
-    node: Arc<Node>,
+/// A worker from start to end, on its thread. `open_lane` runs there: a ring belongs to the thread that made it.
+pub async fn run(
+    database: Arc<Database>,
     index: usize,
     messages: UnboundedReceiver<Message>,
     open_lane: impl FnOnce() -> io::Result<Lane>,
     started: std::sync::mpsc::Sender<io::Result<()>>,
 ) {
-    let opened = open_lane().and_then(|lane| {
-        let runtime = Builder::new_current_thread()
-            .enable_all()
-            .event_interval(EVENT_INTERVAL)
-            // Whoever shares the processor goes first, clients perhaps: then there is more to do, and no need to sleep
-            // and be woken. Alone on its processor a worker loses a third of a microsecond.
-            .on_thread_park(std::thread::yield_now)
-            .build_local(LocalOptions::default())?;
-        Ok((lane, runtime))
-    });
-    let (lane, runtime) = match opened {
-        Ok(opened) => opened,
-        Err(error) => {
-            // The starter waits for this answer; if it is gone there is nobody to tell.
-            let _ = started.send(Err(error));
-            return;
-        }
+    // The starter waits for this answer; if it is gone there is nobody to tell.
+    let lane = match open_lane() {
+        Ok(lane) => lane,
+        Err(error) => return drop(started.send(Err(error))),
     };
-    let worker = Rc::new(Worker::new(node, index, lane));
+    let worker = Rc::new(Worker::new(database, index, lane));
     stand_in::begin(&worker);
-    runtime.block_on(async {
-        let wake_fd = worker.lane().wake_fd();
-        let completions = match wake_fd {
-            // SAFETY: the descriptor is the driver's, which lives in the worker's lane as long as this task.
-            Some(fd) => match unsafe { AsyncFd::register_with_interest(Fd(fd), Interest::READABLE) } {
-                Ok(fd) => Some(tokio::task::spawn_local(take_completions(Rc::clone(&worker), fd))),
-                Err(error) => {
-                    let _ = started.send(Err(error.into()));
-                    return;
-                }
-            },
-            None => None,
-        };
-        let mut upkeep = tokio::task::spawn_local(keep_up(Rc::clone(&worker)));
-        let mut postman = tokio::task::spawn_local(deliver(Rc::clone(&worker)));
-        let _ = started.send(Ok(()));
-        let mut completions = completions.unwrap_or_else(|| tokio::task::spawn_local(std::future::pending()));
-        tokio::select! {
-            () = stopped(&worker, messages) => {}
-            ended = &mut upkeep => fatal("demotion and expiry", ended),
-            ended = &mut completions => fatal("flash completions", ended),
-            ended = &mut postman => fatal("messages", ended),
-        }
-        upkeep.abort();
-        completions.abort();
-        postman.abort();
-        worker.lane().drain();
-    });
+    let wake_fd = worker.lane().wake_fd();
+    let completions = match wake_fd {
+        // SAFETY: the descriptor is the driver's, which lives in the worker's lane as long as this task.
+        Some(fd) => match unsafe { AsyncFd::register_with_interest(Fd(fd), Interest::READABLE) } {
+            Ok(fd) => Some(tokio::task::spawn_local(take_completions(Rc::clone(&worker), fd))),
+            Err(error) => return drop(started.send(Err(error.into()))),
+        },
+        None => None,
+    };
+    let mut upkeep = tokio::task::spawn_local(keep_up(Rc::clone(&worker)));
+    let mut postman = tokio::task::spawn_local(deliver(Rc::clone(&worker)));
+    let _ = started.send(Ok(()));
+    let mut completions = completions.unwrap_or_else(|| tokio::task::spawn_local(std::future::pending()));
+    tokio::select! {
+        () = stopped(&worker, messages) => {}
+        ended = &mut upkeep => fatal("demotion and expiry", ended),
+        ended = &mut completions => fatal("flash completions", ended),
+        ended = &mut postman => fatal("messages", ended),
+    }
+    for task in [upkeep, completions, postman] {
+        task.abort();
+        // What it holds of the worker is gone with it.
+        let _ = task.await;
+    }
+    worker.lane().drain();
 }
 
 /// Serves until told to stop, and then until the connections have ended.
@@ -375,13 +357,17 @@ async fn receive(worker: Rc<Worker>, mut messages: UnboundedReceiver<Message>) {
 
 /// A connection from its arrival to its end.
 async fn attend(worker: Rc<Worker>, Arrival { socket, peer }: Arrival, open: Open) {
+    let role = match socket {
+        Socket::Console(_, role) => Some(role),
+        _ => None,
+    };
     let stream = match socket {
         Socket::Tcp(socket) => TcpStream::from_std(socket).map(Stream::Tcp),
-        Socket::Unix(socket) => UnixStream::from_std(socket).map(Stream::Unix),
+        Socket::Unix(socket) | Socket::Console(socket, _) => UnixStream::from_std(socket).map(Stream::Unix),
         Socket::Tls(socket) => greet(&worker, socket).await,
     };
     match stream {
-        Ok(stream) => serve(begin(worker, stream, peer, open)).await,
+        Ok(stream) => serve(begin(worker, stream, peer, role, open)).await,
         Err(error) => {
             worker.connection_ended();
             tracing::debug!("the connection from {} could not be served: {error}", peer.addr());
@@ -392,14 +378,14 @@ async fn attend(worker: Rc<Worker>, Arrival { socket, peer }: Arrival, open: Ope
 /// The handshake of a TLS connection.
 async fn greet(worker: &Worker, socket: std::net::TcpStream) -> io::Result<Stream> {
     let handshake = async {
-        let config = worker.node.tls.get().ok_or(io::ErrorKind::Unsupported)?;
+        let config = worker.database.tls.get().ok_or(io::ErrorKind::Unsupported)?;
         tokio_rustls::TlsAcceptor::from(config).accept(TlsSocket(TcpStream::from_std(socket)?)).await
     };
     let greeted = tokio::time::timeout(tls::HANDSHAKE, handshake).await;
     Ok(Stream::Tls(Box::new(greeted.map_err(|_| io::ErrorKind::TimedOut)??)))
 }
 
-fn begin(worker: Rc<Worker>, stream: Stream, peer: Peer, open: Open) -> Connection {
+fn begin(worker: Rc<Worker>, stream: Stream, peer: Peer, role: Option<Role>, open: Open) -> Connection {
     worker.stats().connections.add(1);
     let fd = match &stream {
         Stream::Tcp(stream) => stream.as_raw_fd(),
@@ -407,9 +393,12 @@ fn begin(worker: Rc<Worker>, stream: Stream, peer: Peer, open: Open) -> Connecti
         Stream::Unix(stream) => stream.as_raw_fd(),
     };
     let is_local = peer.is_local();
-    let card = worker.node.clients.add(fd, peer, worker.index, wall_ms());
+    let card = worker.database.clients.add(fd, peer, worker.index, wall_ms());
     let mut session = Session::new(card.id, false, is_local);
-    acl::begin(&worker.node, &mut session);
+    match role {
+        Some(role) => acl::begin_as(&worker.database, &mut session, role),
+        None => acl::begin(&worker.database, &mut session),
+    }
     Connection { worker, stream, session, card, work: None, open }
 }
 
@@ -419,7 +408,7 @@ const DELIVERIES_MAX: usize = 64;
 /// Sends what others have put into the outboxes of this worker's connections. It runs behind the tasks that were ready
 /// when it was woken, so that what several publish at the same time leaves in one send.
 async fn deliver(worker: Rc<Worker>) {
-    let mail = &worker.node.posts[worker.index].mail;
+    let mail = &worker.database.posts[worker.index].mail;
     let (mut cards, mut scratch) = (Vec::new(), Vec::new());
     loop {
         mail.take(&mut cards).await;
@@ -479,11 +468,11 @@ async fn keep_up(worker: Rc<Worker>) {
             let polls = lane.in_flight() > 0 && lane.wake_fd().is_none();
             (if polls { Maintain::After { ms: 1 } } else { next }, lane.is_pressed())
         };
-        if worker.node.tracking.has_pending() {
+        if worker.database.tracking.has_pending() {
             // Keys that have expired.
-            worker.node.tracking.tell_followers(&worker.node);
+            worker.database.tracking.tell_followers(&worker.database);
         }
-        worker.targets.forget_old(&worker.node);
+        worker.targets.forget_old(&worker.database);
         let commands = worker.stats().commands.get();
         let is_idle = std::mem::replace(&mut commands_before, commands) == commands && !is_pressed;
         let ms = match next {

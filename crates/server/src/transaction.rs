@@ -52,7 +52,7 @@ pub fn queue(
 /// A command inside MULTI is not admitted, which the whole transaction is told by EXEC. If it is EXEC, that is now.
 #[cold]
 pub fn refused(worker: &Worker, session: &mut Session, args: Args<'_>, text: Cow<'static, str>) -> Cow<'static, str> {
-    if worker.node.directory.find(&args[0]).is_some_and(|command| command.is(bit::EXEC)) {
+    if worker.database.directory.find(&args[0]).is_some_and(|command| command.is(bit::EXEC)) {
         session.multi = None;
         session.watches.clear();
         session.changed = true;
@@ -112,18 +112,18 @@ fn carry_out(
         Out::new(&mut work.output, session.proto).null_array();
         return Ok(());
     }
-    let node = &*worker.node;
+    let database = &*worker.database;
     let mut all: SmallVec<[Key<'_>; 16]> = SmallVec::new();
     let mut steps: SmallVec<[Step<'_>; 8]> = SmallVec::new();
     let mut bits = 0;
     for queued in &multi.commands {
         let args = queued.args();
-        let mut command = node.directory.find(&args[0]).expect("it was found when it was queued");
+        let mut command = database.directory.find(&args[0]).expect("it was found when it was queued");
         if let Some(subcommand) = command.subcommand(&args) {
             command = subcommand;
         }
         let from = all.len();
-        all.extend(keys(node.store.hasher(), command.row.keys, args, None, &mut work.positions));
+        all.extend(keys(database.store.hasher(), command.row.keys, args, None, &mut work.positions));
         bits |= command.bits;
         steps.push(Step { command, args, keys: from..all.len() });
     }
@@ -133,11 +133,11 @@ fn carry_out(
     let rounds = current.misses;
     let (db, touch) = (session.db, !session.no_touch);
     let locked = if bits & bit::WHOLE != 0 {
-        node.store.try_lock_all(db, now_ms, touch, &mut current.resume)
+        database.store.try_lock_all(db, now_ms, touch, &mut current.resume)
     } else {
         let mut locked = all.clone();
         locked.extend(watches.keys());
-        node.store.try_lock(&locked, db, now_ms, touch, &mut current.resume)
+        database.store.try_lock(&locked, db, now_ms, touch, &mut current.resume)
     };
     let Some(mut ks) = locked else { return Err(Halt::Wait(Wait::Stripes)) };
     let ready = match rounds {
@@ -186,14 +186,14 @@ fn carry_out(
 
 /// What holds for one of the commands holds for all.
 fn may_run(worker: &Worker, current: &Current, bits: u32, now_ms: u64) -> Result<(), Halt> {
-    let node = &*worker.node;
-    if node.clients.may_be_paused() && node.clients.is_paused(bits & bit::WRITE != 0, now_ms) {
+    let database = &*worker.database;
+    if database.clients.may_be_paused() && database.clients.is_paused(bits & bit::WRITE != 0, now_ms) {
         return Err(Halt::Wait(Wait::Pause));
     }
     if bits & bit::DENYOOM == 0 {
         return Ok(());
     }
-    match node.store.admission() {
+    match database.store.admission() {
         Admission::Open => Ok(()),
         Admission::Slow if current.has_room => Ok(()),
         Admission::Slow => Err(Halt::Wait(Wait::Room)),

@@ -98,9 +98,9 @@ async fn carry_out(connection: &mut Connection) -> Result<(), End> {
         // The store is somebody's who waits for it, or the script's.
         return connection.send();
     }
-    let node = &connection.worker.node;
-    if node.tracking.has_pending() {
-        node.tracking.tell_followers(node);
+    let database = &connection.worker.database;
+    if database.tracking.has_pending() {
+        database.tracking.tell_followers(database);
     }
     connection.send()?;
     let worker = &connection.worker;
@@ -178,7 +178,7 @@ fn run(connection: &mut Connection) -> Ran {
     let started = worker.ticks();
     let mut ticks = started;
     let mut last = None;
-    acl::refresh(&worker.node, session);
+    acl::refresh(&worker.database, session);
     // What others sent before these commands came goes before their replies.
     card.outbox.drain_into(&mut work.output);
     let ran = loop {
@@ -190,7 +190,7 @@ fn run(connection: &mut Connection) -> Ran {
         let reply_from = work.output.len();
         let (command, outcome) = one(worker, &live, session, card, work, place, now_ms);
         let failed = outcome.is_err();
-        if worker.node.monitors.any()
+        if worker.database.monitors.any()
             && let Some(command) = command
             && !matches!(outcome, Err(Halt::Wait(_) | Halt::End(_)))
         {
@@ -238,7 +238,7 @@ fn run(connection: &mut Connection) -> Ran {
         card.outbox.drain_into(&mut work.output);
         if session.changed {
             session.changed = false;
-            acl::refresh(&worker.node, session);
+            acl::refresh(&worker.database, session);
             card.publish(session);
         }
         if session.close {
@@ -343,7 +343,7 @@ const PREPARED_MIN: usize = 4;
 /// Looks up the batch's next commands, hashes their keys, and lets the cache misses of those overlap.
 #[inline]
 fn prepare(worker: &Worker, session: &Session, batch: &mut Batch) {
-    let node = &*worker.node;
+    let database = &*worker.database;
     let mut prepared = std::mem::take(&mut batch.prepared_commands);
     prepared.clear();
     let end = batch.commands.len().min(batch.next + PREPARED_MAX);
@@ -351,17 +351,17 @@ fn prepare(worker: &Worker, session: &Session, batch: &mut Batch) {
         let mut hashes: SmallVec<[KeyHash; PREPARED_MAX]> = SmallVec::new();
         for &place in &batch.commands[batch.next..end] {
             let args = batch.args(place);
-            let command = node.directory.place(&args[0]);
-            let hash = command.and_then(|command| match node.directory.at(command).row.keys {
+            let command = database.directory.place(&args[0]);
+            let hash = command.and_then(|command| match database.directory.at(command).row.keys {
                 Keys::Range { first, last, .. } if first == last && first > 0 => {
-                    args.get(first as usize).map(|name| node.store.hasher().hash(name))
+                    args.get(first as usize).map(|name| database.store.hasher().hash(name))
                 }
                 _ => None,
             });
             hashes.extend(hash);
             prepared.push(Prepared { command, hash });
         }
-        node.store.prefetch(&hashes, session.db);
+        database.store.prefetch(&hashes, session.db);
     }
     batch.prepared_commands = prepared;
     batch.prepared = end;
@@ -423,7 +423,7 @@ fn one<'w>(
         // CLIENT LIST shows the caller with the command it is in.
         card.command.store(command.id, Relaxed);
     }
-    let store = &worker.node.store;
+    let store = &worker.database.store;
     let keys = keys(store.hasher(), command.row.keys, args, known.and_then(|known| known.hash), positions);
     let Some(ks) = store.try_lock(&keys, session.db, now_ms, !session.no_touch, &mut current.resume) else {
         return (Some(command), Err(Halt::Wait(Wait::Stripes)));
@@ -498,7 +498,7 @@ pub fn inside(
     if session.tracking.is_some() {
         follow(worker, session, command, keys, &result);
     }
-    if worker.node.monitors.any() {
+    if worker.database.monitors.any() {
         show(worker, session, (!is_script).then_some(card), command, args);
     }
     let stats = worker.stats();
@@ -565,7 +565,7 @@ fn completed(result: &Result<(), Stop>) -> bool {
 fn follow(worker: &Worker, session: &Session, command: &Command, keys: &[Key<'_>], result: &Result<(), Stop>) {
     let remembers = session.tracking.as_ref().is_some_and(|tracking| tracking.remembers());
     if remembers && command.is(bit::READONLY) && completed(result) {
-        keys.iter().for_each(|key| worker.node.tracking.remember(&worker.node, key.name, session.id));
+        keys.iter().for_each(|key| worker.database.tracking.remember(&worker.database, key.name, session.id));
     }
 }
 
@@ -582,7 +582,7 @@ fn forget_caching(session: &mut Session) {
 fn show(worker: &Worker, session: &Session, card: Option<&Card>, command: &Command, args: Args<'_>) {
     if !command.is(bit::UNSEEN) {
         let from = card.map(|card| &card.peer);
-        worker.node.monitors.show(&worker.node, worker.time_us(), session.db, from, args);
+        worker.database.monitors.show(&worker.database, worker.time_us(), session.db, from, args);
     }
 }
 
@@ -590,7 +590,7 @@ fn show(worker: &Worker, session: &Session, card: Option<&Card>, command: &Comma
 /// whose user may not, one that listens or monitors.
 #[cold]
 fn confined(worker: &Worker, session: &Session, command: &Command, args: Args<'_>) -> Option<Cow<'static, str>> {
-    if !session.authenticated && !command.is(bit::NO_AUTH) && !worker.node.users.default_is_open() {
+    if !session.authenticated && !command.is(bit::NO_AUTH) && !worker.database.users.default_is_open() {
         return Some("NOAUTH Authentication required.".into());
     }
     let context = if session.multi.is_some() { Context::Multi } else { Context::TopLevel };
@@ -621,10 +621,10 @@ fn admit<'w>(
     known: Option<Prepared>,
     now_ms: u64,
 ) -> Result<&'w Command, Halt> {
-    let node = &*worker.node;
+    let database = &*worker.database;
     let found = match known {
-        Some(known) => known.command.map(|place| node.directory.at(place)),
-        None => node.directory.find(&args[0]),
+        Some(known) => known.command.map(|place| database.directory.at(place)),
+        None => database.directory.find(&args[0]),
     };
     let Some(mut command) = found else { return Err(unknown(worker, args)) };
     if command.is(bit::CONTAINER)
@@ -641,7 +641,7 @@ fn admit<'w>(
     {
         return Err(refused(worker, command, text));
     }
-    if let Some(text) = node.scripts.busy() {
+    if let Some(text) = database.scripts.busy() {
         if stand_in::is_on() && uses_watches(session, command) {
             return Err(Halt::Wait(Wait::Stripes));
         }
@@ -649,14 +649,17 @@ fn admit<'w>(
             return Err(refused(worker, command, text.into()));
         }
     }
-    if node.clients.may_be_paused()
-        && !command.is(bit::UNPAUSABLE)
-        && node.clients.is_paused(command.is(bit::WRITE), now_ms)
-    {
-        return Err(Halt::Wait(Wait::Pause));
+    if database.clients.may_be_paused() {
+        if database.clients.suspended.load(Relaxed) && !acl::is_console(&session.user) {
+            let text = format!("PAUSED Database '{}' is paused by its operator", database.name);
+            return Err(refused(worker, command, text.into()));
+        }
+        if !command.is(bit::UNPAUSABLE) && database.clients.is_paused(command.is(bit::WRITE), now_ms) {
+            return Err(Halt::Wait(Wait::Pause));
+        }
     }
     if command.is(bit::DENYOOM) {
-        match node.store.admission() {
+        match database.store.admission() {
             Admission::Open => {}
             Admission::Slow if current.has_room => {}
             Admission::Slow => return Err(Halt::Wait(Wait::Room)),
@@ -734,13 +737,13 @@ pub fn keys<'a>(
 #[cold]
 pub fn prefetch(worker: &Worker, session: &mut Session, work: &mut Work) {
     let Work { batch, current, prefetched, positions, .. } = work;
-    let node = &*worker.node;
+    let database = &*worker.database;
     // The commands behind it are looked through once: so many reads ahead, and again where those end. What one part of a
     // value says may name the next: for those a few times.
     let mut ahead = Vec::new();
     let is_first = batch.next >= batch.probed;
     if is_first {
-        batch.rehearsals = if node.store.has_parts() && session.multi.is_none() { REHEARSALS_MAX } else { 0 };
+        batch.rehearsals = if database.store.has_parts() && session.multi.is_none() { REHEARSALS_MAX } else { 0 };
     }
     if is_first || batch.rehearsals > 0 {
         let end = if is_first { batch.commands.len() } else { batch.probed };
@@ -749,21 +752,21 @@ pub fn prefetch(worker: &Worker, session: &mut Session, work: &mut Work) {
         while probed < end && ahead.len() < PREFETCH_READS_MAX {
             let args = batch.args(batch.commands[probed]);
             probed += 1;
-            let Some(command) = node.directory.find(&args[0]).filter(|command| command.is(bit::READS)) else {
+            let Some(command) = database.directory.find(&args[0]).filter(|command| command.is(bit::READS)) else {
                 continue;
             };
-            let keys = keys(node.store.hasher(), command.row.keys, args, None, positions);
+            let keys = keys(database.store.hasher(), command.row.keys, args, None, positions);
             if is_first {
-                ahead.extend(keys.iter().filter_map(|key| node.store.probe(key, session.db)));
+                ahead.extend(keys.iter().filter_map(|key| database.store.probe(key, session.db)));
             }
             if batch.rehearsals > 0
                 && let [key] = keys[..]
                 && command.can_rehearse()
                 && command.takes(args.len())
-                && node.store.is_in_parts(&key, session.db)
+                && database.store.is_in_parts(&key, session.db)
             {
                 let mut resume = Resume::default();
-                if let Some(mut ks) = node.store.try_lock(&keys, session.db, worker.now_ms(), false, &mut resume) {
+                if let Some(mut ks) = database.store.try_lock(&keys, session.db, worker.now_ms(), false, &mut resume) {
                     rehearse(worker, session, &mut ks, command, args, &key);
                 }
                 parts += resume.cold.len();
@@ -827,11 +830,11 @@ pub fn withhold(session: &mut Session, output: &mut Vec<u8>, reply_from: usize) 
 /// A command took long: the slow log and the latency monitor hear of it.
 #[cold]
 fn slow(worker: &Worker, live: &Live, card: &Card, command: &Command, args: Args<'_>, nanos: u64, now_ms: u64) {
-    let (node, config) = (&worker.node, &live.config);
+    let (database, config) = (&worker.database, &live.config);
     let at_s = now_ms / 1000;
     if config.latency_monitor_threshold_ms > 0 && nanos / 1_000_000 >= config.latency_monitor_threshold_ms {
         let event = if command.is(bit::FAST) { "fast-command" } else { "command" };
-        node.latency_events.add(event, at_s, nanos / 1_000_000);
+        database.latency_events.add(event, at_s, nanos / 1_000_000);
     }
     let threshold_us = config.slowlog_log_slower_than_us;
     // Commands that carry passwords are left out.
@@ -852,7 +855,7 @@ fn slow(worker: &Worker, live: &Live, card: &Card, command: &Command, args: Args
             addr: card.peer.addr(),
             name: card.labels.lock().name.to_string(),
         };
-        node.slow_log.push(entry, config.slowlog_max_len);
+        database.slow_log.push(entry, config.slowlog_max_len);
     }
 }
 

@@ -527,7 +527,8 @@ impl Lane {
         let pages =
             std::str::from_utf8(&text[..length]).ok().and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok());
         if let Some(pages) = pages {
-            self.store.tier.measured(pages * 4096, &self.store.arena, self.now_ms);
+            let resident = self.store.own_resident(pages * 4096);
+            self.store.tier.measured(resident, &self.store.arena, self.now_ms);
         }
         self.evacuate_if_sparse();
     }

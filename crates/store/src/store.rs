@@ -136,6 +136,8 @@ pub struct Database {
     pub(crate) deadlines: Option<Box<Deadlines>>,
 }
 
+type ResidentShare = Box<dyn Fn(u64) -> u64 + Send + Sync>;
+
 #[derive(Default)]
 pub struct Stripe {
     /// Uid 0, where nearly everything is: beside the lock, a cache miss less.
@@ -163,6 +165,7 @@ pub struct Store {
     pub(crate) reader: OnceLock<Arc<dyn Reader>>,
     /// What a thread does while a stripe is not to be had.
     waiting: OnceLock<fn()>,
+    resident_share: OnceLock<ResidentShare>,
     pub(crate) hasher: Hasher,
     pub(crate) arena: Arena,
     stripes: Box<[Line]>,
@@ -229,6 +232,7 @@ impl Store {
             adding: Mutex::default(),
             reader: OnceLock::new(),
             waiting: OnceLock::new(),
+            resident_share: OnceLock::new(),
             hasher: Hasher::new(config.secret),
             arena: Arena::new(config.workers).in_huge_pages(config.huge_pages),
             stripes: (0..STRIPES).map(|_| Line(Mutex::default())).collect(),
@@ -388,6 +392,21 @@ impl Store {
     pub fn set_waiting(&self, waiting: fn()) {
         // The first one stays: a store has one server.
         let _ = self.waiting.set(waiting);
+    }
+
+    /// Where a process has several stores: of its resident bytes, those that are this store's.
+    pub fn set_resident(&self, share: ResidentShare) {
+        // The first one stays, as above.
+        let _ = self.resident_share.set(share);
+    }
+
+    pub(crate) fn own_resident(&self, process: u64) -> u64 {
+        self.resident_share.get().map_or(process, |share| share(process))
+    }
+
+    /// Bytes that are held for values.
+    pub fn held_bytes(&self) -> u64 {
+        self.arena.held_bytes() as u64
     }
 
     /// What reads pages while a caller waits. Needed where there is flash.

@@ -3,7 +3,6 @@
 //! `FLINTKV_SEED` replays a run, `FLINTKV_COMMANDS` makes it longer. Left out is what differs by nature: random
 //! fields and cursors. Two clocks may differ by a little.
 
-
 use crate::harness::{Harness, RealRedis};
 use std::time::UNIX_EPOCH;
 

@@ -1,9 +1,8 @@
 //! What COMMAND tells of the commands, beside what a real Redis tells: key specifications, tips, arguments. What clients
 //! and proxies are built on has to be the same; how arguments are grouped and named is not compared.
 
-
-use commands::table;
 use crate::harness::{Harness, RealRedis};
+use commands::table;
 use resp::client::{Value, parse_value};
 use std::collections::BTreeMap;
 

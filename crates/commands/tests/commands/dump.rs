@@ -1,6 +1,5 @@
 //! DUMP and RESTORE: values go to Debian's redis-server and come from it, hostile payloads give errors.
 
-
 use crate::harness::{Harness, RealRedis};
 use resp::client::{Value, parse_value};
 use value::rdb;

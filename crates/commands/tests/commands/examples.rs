@@ -1,9 +1,8 @@
 //! The examples of the rows on data, run as they stand over a store: at once, and with all values on flash.
 //! The server's tests run those of all rows through a socket, and against a real Redis.
 
-
-use commands::{Expect, Flag, Group, Row, Values, table};
 use crate::harness::Harness;
+use commands::{Expect, Flag, Group, Row, Values, table};
 
 /// The rows whose handlers ask nothing of a server; the others' examples run against one.
 fn on_data() -> impl Iterator<Item = (String, &'static Row)> {

@@ -1,6 +1,5 @@
 //! What the rows' examples are too short for: large hashes, long walks, limits, and both protocols.
 
-
 use crate::harness::Harness;
 use resp::Proto;
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,7 +2,6 @@
 //! everything stays in RAM: every reply must be the same. `FLINTKV_SEED` replays a run, `FLINTKV_COMMANDS` makes it
 //! longer.
 
-
 use crate::harness::Harness;
 use std::collections::BTreeSet;
 use value::list::Limit;

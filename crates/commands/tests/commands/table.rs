@@ -1,8 +1,7 @@
 //! The whole table, one property after another.
 
-
-use commands::{Access, Acl, Args, Flag, Keys, Row, Use, Values, table};
 use crate::harness::RealRedis;
+use commands::{Access, Acl, Args, Flag, Keys, Row, Use, Values, table};
 use resp::Span;
 use resp::client::Value;
 use std::collections::HashSet;

@@ -1,9 +1,9 @@
 //! Owns the answers to the commands about users, and whether a connection may run a command. Never knows a rule.
 
-use super::{Catalog, User, Users, hex};
+use super::{Catalog, Role, User, Users, hex, is_console};
 use crate::clients::Card;
-use crate::directory::Command;
-use crate::node::Node;
+use crate::database::Database;
+use crate::directory::{Command, bit};
 use crate::thread::{Worker, wall_ms};
 use commands::host::{Access, AclDenial, AclSelector, AclUser, ClientFilter, Denial, Killed, Rights, Space};
 use commands::session::Session;
@@ -31,16 +31,16 @@ impl Context {
 
 /// What a connection may do, by the users as they are now. To be called before a batch and after what changes users.
 #[inline]
-pub fn refresh(node: &Node, session: &mut Session) {
-    if session.user_version != node.users.version() {
-        look_up(node, session);
+pub fn refresh(database: &Database, session: &mut Session) {
+    if session.user_version != database.users.version() {
+        look_up(database, session);
     }
 }
 
 #[cold]
-fn look_up(node: &Node, session: &mut Session) {
-    session.user_version = node.users.version();
-    session.rights = match node.users.get(session.user.as_bytes()) {
+fn look_up(database: &Database, session: &mut Session) {
+    session.user_version = database.users.version();
+    session.rights = match database.users.get(session.user.as_bytes()) {
         Some(user) => rights(&user),
         // It was deleted, and its connections are being ended: they may do nothing more.
         None => Some(Arc::new(User::new(&session.user, false))),
@@ -52,13 +52,23 @@ fn rights(user: &Arc<User>) -> Option<Arc<dyn Rights>> {
 }
 
 /// A session as after connecting.
-pub fn begin(node: &Node, session: &mut Session) {
+pub fn begin(database: &Database, session: &mut Session) {
     // Before the user is looked up: if it changes meanwhile, it is looked up again.
-    session.user_version = node.users.version();
-    let user = node.users.default_user();
+    session.user_version = database.users.version();
+    let user = database.users.default_user();
     session.user = Cow::Borrowed("default");
     session.authenticated = user.is_open();
     session.rights = rights(&user);
+    session.changed = true;
+}
+
+/// A session of the console.
+pub fn begin_as(database: &Database, session: &mut Session, role: Role) {
+    session.user_version = database.users.version();
+    session.user = Cow::Borrowed(role.user_name());
+    session.authenticated = true;
+    session.rights = rights(&role.user());
+    session.set_proto(resp::Proto::Resp3);
     session.changed = true;
 }
 
@@ -75,7 +85,11 @@ pub fn check(
     let Some(rights) = &session.rights else { return Ok(()) };
     let mut positions = Vec::new();
     command.row.keys.positions(&args, &mut positions);
-    let checked = rights.check(command.id, command.row, args, &positions);
+    let checked = match () {
+        // Who comes by the console stays who they are: another user of the database might do more.
+        () if is_console(&session.user) && command.is(bit::NO_AUTH) && command.name != "quit" => Err(Denial::Command),
+        () => rights.check(command.id, command.row, args, &positions),
+    };
     if let Err(denial) = checked {
         let (stats, quoted) = (worker.stats(), |at: usize| args.get(at).unwrap_or_default().to_vec());
         let (counter, reason, object) = match denial {
@@ -118,7 +132,8 @@ fn why_not(user: &str, command: &str, denial: Denial, args: Option<Args<'_>>) ->
 fn note(worker: &Worker, session: &Session, reason: &'static str, context: Context, object: Vec<u8>, user: &[u8]) {
     let now_ms = wall_ms();
     let me = ClientFilter { ids: vec![session.id], ..ClientFilter::default() };
-    let client = worker.node.clients.list(&me, now_ms, &|id| worker.node.directory.name(id)).trim_end().to_owned();
+    let client =
+        worker.database.clients.list(&me, now_ms, &|id| worker.database.directory.name(id)).trim_end().to_owned();
     let denial = AclDenial {
         id: 0,
         count: 1,
@@ -130,7 +145,7 @@ fn note(worker: &Worker, session: &Session, reason: &'static str, context: Conte
         created_ms: now_ms,
         updated_ms: now_ms,
     };
-    worker.node.users.log(denial, worker.live().config.acllog_max_len);
+    worker.database.users.log(denial, worker.live().config.acllog_max_len);
 }
 
 fn context(session: &Session) -> Context {
@@ -138,37 +153,37 @@ fn context(session: &Session) -> Context {
 }
 
 /// Ends the connections of a user that listen to what it may not. Whether the caller is among them: it ends itself.
-fn end_listeners(node: &Node, me: &Session, user: &User) -> bool {
+fn end_listeners(database: &Database, me: &Session, user: &User) -> bool {
     let mut ends_me = false;
     for space in Space::ALL {
-        for name in node.pubsub.names(space, None) {
+        for name in database.pubsub.names(space, None) {
             if user.allows_channel(&name, space == Space::Pattern) {
                 continue;
             }
-            let of_user = node.pubsub.subscribers(space, &name).into_iter().filter(|card| card.is_of(&user.name));
-            of_user.for_each(|card| ends_me |= end(node, me, &card));
+            let of_user = database.pubsub.subscribers(space, &name).into_iter().filter(|card| card.is_of(&user.name));
+            of_user.for_each(|card| ends_me |= end(database, me, &card));
         }
     }
     ends_me
 }
 
 /// True if it is the caller, which ends itself.
-fn end(node: &Node, me: &Session, card: &Card) -> bool {
+fn end(database: &Database, me: &Session, card: &Card) -> bool {
     if card.id != me.id {
-        node.clients.end_where(|other| other.id == card.id);
+        database.clients.end_where(|other| other.id == card.id);
     }
     card.id == me.id
 }
 
 impl Access for Worker {
     fn is_open(&self) -> bool {
-        self.node.users.default_is_open()
+        self.database.users.default_is_open()
     }
 
     fn authenticate(&self, me: &mut Session, by: &[u8], name: &[u8], password: &[u8]) -> bool {
         // Before the user is looked up: if it changes meanwhile, it is looked up again.
-        let version = self.node.users.version();
-        let Some(user) = self.node.users.authenticate(name, password) else {
+        let version = self.database.users.version();
+        let Some(user) = self.database.users.authenticate(name, password) else {
             self.stats().auth_failures.add(1);
             note(self, me, "auth", context(me), by.to_vec(), name);
             return false;
@@ -182,17 +197,17 @@ impl Access for Worker {
     }
 
     fn start_over(&self, me: &mut Session) {
-        begin(&self.node, me);
+        begin(&self.database, me);
     }
 
     fn set_user(&self, me: &Session, name: &[u8], rules: Vec<Vec<u8>>) -> Result<bool, String> {
         let all_channels = self.live().config.acl_pubsub_all;
-        let user = self.node.users.set(name, &rules, all_channels)?;
-        Ok(end_listeners(&self.node, me, &user))
+        let user = self.database.users.set(name, &rules, all_channels)?;
+        Ok(end_listeners(&self.database, me, &user))
     }
 
     fn user(&self, name: &[u8]) -> Option<AclUser> {
-        let user = self.node.users.get(name)?;
+        let user = self.database.users.get(name)?;
         let selector = |selector: &super::rules::Selector| AclSelector {
             commands: selector.command_rules(),
             keys: selector.key_rules(),
@@ -207,25 +222,25 @@ impl Access for Worker {
 
     fn delete_users(&self, me: &Session, names: &[&[u8]]) -> Killed {
         let mut killed = Killed { count: 0, me: false };
-        for name in names.iter().filter(|name| self.node.users.remove(name)) {
+        for name in names.iter().filter(|name| self.database.users.remove(name)) {
             killed.count += 1;
             let name = String::from_utf8_lossy(name);
-            self.node.clients.end_where(|card| card.id != me.id && card.is_of(&name));
+            self.database.clients.end_where(|card| card.id != me.id && card.is_of(&name));
             killed.me |= me.user == name;
         }
         killed
     }
 
     fn user_names(&self) -> Vec<String> {
-        self.node.users.all().iter().map(|user| user.name.to_string()).collect()
+        self.database.users.all().iter().map(|user| user.name.to_string()).collect()
     }
 
     fn user_lines(&self) -> Vec<String> {
-        self.node.users.all().iter().map(|user| user.line()).collect()
+        self.database.users.all().iter().map(|user| user.line()).collect()
     }
 
     fn dry_run(&self, name: &[u8], args: Args<'_>) -> Result<Option<String>, String> {
-        let Some(user) = self.node.users.get(name) else {
+        let Some(user) = self.database.users.get(name) else {
             return Err(format!("ERR User '{}' not found", String::from_utf8_lossy(name)));
         };
         let catalog = Catalog::get();
@@ -247,34 +262,34 @@ impl Access for Worker {
     }
 
     fn denials(&self, count: usize) -> Vec<AclDenial> {
-        self.node.users.logged(count)
+        self.database.users.logged(count)
     }
 
     fn forget_denials(&self) {
-        self.node.users.clear_log();
+        self.database.users.clear_log();
     }
 
     fn load_users(&self, me: &Session) -> Result<bool, String> {
-        let config = self.node.config.snapshot();
+        let config = self.database.config.snapshot();
         let path = config.aclfile.as_deref().ok_or(NO_FILE)?;
         let users = Users::read_file(path, config.acl_pubsub_all).map_err(|text| format!("ERR {text}"))?;
-        self.node.users.replace(users);
+        self.database.users.replace(users);
         let mut ends_me = false;
-        for card in self.node.clients.cards_where(|_| true) {
-            if self.node.users.get(card.user().as_bytes()).is_none() {
-                ends_me |= end(&self.node, me, &card);
+        for card in self.database.clients.cards_where(|_| true) {
+            if self.database.users.get(card.user().as_bytes()).is_none() {
+                ends_me |= end(&self.database, me, &card);
             }
         }
-        for user in self.node.users.all() {
-            ends_me |= end_listeners(&self.node, me, &user);
+        for user in self.database.users.all() {
+            ends_me |= end_listeners(&self.database, me, &user);
         }
         Ok(ends_me)
     }
 
     fn save_users(&self) -> Result<(), String> {
-        let config = self.node.config.snapshot();
+        let config = self.database.config.snapshot();
         let path = config.aclfile.as_deref().ok_or(NO_FILE)?;
-        self.node.users.write_file(path).map_err(|error| {
+        self.database.users.write_file(path).map_err(|error| {
             tracing::error!("the ACL file {} cannot be written: {error}", path.display());
             "ERR There was an error trying to save the ACLs. Please check the server logs for more information"
                 .to_owned()
@@ -282,7 +297,7 @@ impl Access for Worker {
     }
 
     fn random(&self, bytes: &mut [u8]) {
-        crate::start::fill_random(bytes);
+        crate::open::fill_random(bytes);
     }
 }
 

@@ -1,15 +1,17 @@
 //! Owns the users: who there is, who may come in, and what was refused. Never knows a socket.
 //!
-//! `rules` is what a user may do, `catalog` the commands as rules name them, `file` how users are kept, `access` what the
+//! `rules` is what a user may do, `catalog` the commands as rules name them, `file` how users are kept, `role` the console's, `access` what the
 //! commands about users ask, and whether a command may run.
 
 mod access;
 mod catalog;
 mod file;
+mod role;
 mod rules;
 
-pub use access::{Context, begin, check, refresh, refusal, refusal_in_script};
+pub use access::{Context, begin, begin_as, check, refresh, refusal, refusal_in_script};
 pub use catalog::Catalog;
+pub use role::{Role, is_console};
 pub use rules::{User, hex};
 
 use commands::Args;
@@ -55,7 +57,7 @@ impl Users {
     }
 
     pub fn get(&self, name: &[u8]) -> Option<Arc<User>> {
-        self.users.read().get(std::str::from_utf8(name).ok()?).cloned()
+        self.users.read().get(std::str::from_utf8(name).ok()?).cloned().or_else(|| role::find(name))
     }
 
     pub fn default_user(&self) -> Arc<User> {
@@ -73,7 +75,7 @@ impl Users {
 
     /// The user, if the password is right. A user that is not there takes as long as one that is.
     pub fn authenticate(&self, name: &[u8], password: &[u8]) -> Option<Arc<User>> {
-        match self.get(name) {
+        match self.get(name).filter(|user| !is_console(&user.name)) {
             Some(user) => user.accepts(password).then_some(user),
             None => {
                 self.default_user().accepts(password);
@@ -154,7 +156,7 @@ impl Users {
 }
 
 fn is_name(name: &str) -> bool {
-    !name.contains(|c: char| c.is_ascii_whitespace() || c == '\0')
+    !name.contains(|c: char| c.is_ascii_whitespace() || c == '\0') && !is_console(name)
 }
 
 /// Applies all rules, words in parentheses joined first. The error is the whole reply.

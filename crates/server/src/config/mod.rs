@@ -24,16 +24,24 @@ use parking_lot::{Mutex, RwLock};
 pub use docs::configuration_md;
 pub use load::LoadError;
 pub use table::{Change, Effect, Group, Kind, ROWS, Row, is_secret};
-pub(crate) use typed::leaves_ram_for_values;
 pub use typed::{
-    BindAddress, Compression, Config, FlashIo, Guard, LogLevel, OutputLimit, Policy, Secret, TierMode, TlsAuth,
-    TlsSettings,
+    BindAddress, Compression, Config, ConsoleSettings, FlashIo, Guard, LogFormat, LogLevel, OutputLimit, Policy,
+    Secret, TierMode, TlsAuth, TlsSettings,
 };
+pub(crate) use typed::{human, leaves_ram_for_values};
 
 pub use text::{join as join_words, split as split_words};
 
 use table::find;
 use value::{Mode, Value};
+
+/// Directives of the process rather than of one of its databases.
+const OF_NODE: &[&str] = &["loglevel", "disable-thp", "dir"];
+
+/// Whether a directive is the node's: it is set on the default database.
+pub(crate) fn is_of_node(name: &[u8]) -> bool {
+    OF_NODE.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(name))
+}
 
 /// The configuration of a running server.
 #[derive(Debug)]
@@ -42,6 +50,8 @@ pub struct ConfigStore {
     version: AtomicU64,
     state: Mutex<State>,
     file: Option<PathBuf>,
+    /// By row: whether the file or the command line set it.
+    named: Vec<bool>,
     /// The flash that the start gave out.
     flash_bytes: u64,
 }
@@ -87,6 +97,27 @@ impl ConfigStore {
         Self::new(loaded, None)
     }
 
+    /// The configuration of a database of its own: its file, and what the node says for it, which wins.
+    pub fn from_file_and(file: &Path, directives: &[(&str, Vec<String>)]) -> Result<Self, LoadError> {
+        let mut loaded = load::Loaded::defaults()?;
+        loaded.file(file)?;
+        for (name, words) in directives {
+            let line: Vec<String> = std::iter::once((*name).to_owned()).chain(words.iter().cloned()).collect();
+            loaded.directive("the node", &line, 0)?;
+        }
+        Self::new(loaded, Some(file.to_owned()))
+    }
+
+    /// The words of a directive, as a file would have them.
+    pub fn words(&self, name: &str) -> Vec<String> {
+        find(name).map_or_else(Vec::new, |index| self.state.lock().values[index].clone())
+    }
+
+    /// Whether the file or the command line set a directive.
+    pub fn is_named(&self, name: &str) -> bool {
+        find(name).is_some_and(|index| self.named[index])
+    }
+
     fn new(loaded: load::Loaded, file: Option<PathBuf>) -> Result<Self, LoadError> {
         let config = typed::build(&loaded.values).map_err(LoadError::contradiction)?;
         let mut state = State { values: loaded.values, told: vec![false; ROWS.len()], notices: typed::advice(&config) };
@@ -103,6 +134,7 @@ impl ConfigStore {
             version: AtomicU64::new(1),
             state: Mutex::new(state),
             file,
+            named: loaded.named,
         })
     }
 

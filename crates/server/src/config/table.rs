@@ -98,6 +98,7 @@ pub enum Group {
     Replication,
     Cluster,
     Tls,
+    Console,
     Types,
     Other,
     /// Known to Redis, shown by CONFIG GET only when asked for by its whole name.
@@ -105,7 +106,7 @@ pub enum Group {
 }
 
 impl Group {
-    pub const ALL: [Group; 15] = [
+    pub const ALL: [Group; 16] = [
         Group::Flash,
         Group::Memory,
         Group::Network,
@@ -118,6 +119,7 @@ impl Group {
         Group::Replication,
         Group::Cluster,
         Group::Tls,
+        Group::Console,
         Group::Types,
         Group::Other,
         Group::Hidden,
@@ -137,6 +139,7 @@ impl Group {
             Group::Replication => "Replication",
             Group::Cluster => "Cluster",
             Group::Tls => "TLS",
+            Group::Console => "Node and console",
             Group::Types => "Encodings of other types",
             Group::Other => "Others",
             Group::Hidden => "Hidden",
@@ -205,7 +208,7 @@ const HIDDEN: Effect = Effect::Inert("it is a debugging aid of Redis");
 use Change::{FileOnly, Live, Protected, Start};
 use Effect::Used;
 use Group::{
-    Access, Clients, Cluster, Flash, Hidden, Keys, Memory, Network, Observation, Other, Persistence, Process,
+    Access, Clients, Cluster, Console, Flash, Hidden, Keys, Memory, Network, Observation, Other, Persistence, Process,
     Replication, Tls, Types,
 };
 use Kind::{
@@ -304,6 +307,7 @@ pub const ROWS: &[Row] = &[
 
     // ---- Log, slow log, latency
     row("loglevel", typed::LOG_LEVEL, "notice", Live, Used, Observation, "How much the log says."),
+    row("log-format", typed::LOG_FORMAT, "text", Start, Used, Observation, "`json` writes each line of the log as an object with OpenTelemetry's field names."),
     row("logfile", Path, "", Start, Used, Observation, "The log's file; empty is standard output."),
     row("slowlog-log-slower-than", Int(-1, LONG_MAX), "10000", Live, Used, Observation, "Microseconds from which a command enters the slow log; -1 is never, 0 always."),
     row("slowlog-max-len", Int(0, LONG_MAX), "128", Live, Used, Observation, "Entries that the slow log keeps."),
@@ -315,6 +319,15 @@ pub const ROWS: &[Row] = &[
     row("syslog-facility", Choice(&["user", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7"]), "local0", Start, NO_SYSLOG, Observation, ""),
     row("crash-log-enabled", Bool, "yes", Live, Effect::Inert("a crash leaves a backtrace on standard error"), Observation, ""),
     row("crash-memcheck-enabled", Bool, "yes", Live, NO_NEED, Observation, ""),
+
+    // ---- Node and console
+    row("state-dir", Path, "flintkv-state", Start, Used, Console, "Where the node keeps the definitions of its databases, the console's users and history. It is made when it is needed."),
+    row("console-port", Int(0, 65535), "8379", Start, Used, Console, "Port of the web console, the HTTP API and /metrics; 0 switches them off. A port that was not asked for and is taken is done without; called as redis-server, there is none unless it is asked for."),
+    row("console-bind", Words(16), "127.0.0.1 -::1", Start, Used, Console, "Addresses the console listens on, as in `bind`. Beyond this machine it should have a certificate."),
+    row("console-tls-cert-file", Path, "", Start, Used, Console, "The console's certificate, in PEM; with its key it speaks HTTPS."),
+    row("console-tls-key-file", Path, "", Start, Used, Console, "The key of the console's certificate."),
+    row("console-password", Password, "", Start, Used, Console, "The password of the console's first user, `admin`, when there are no users yet; empty: one is made up and said once in the log."),
+    row("console-metrics-open", Bool, "no", Start, Used, Console, "Whether /metrics answers other machines without a token."),
 
     // ---- Process
     row("daemonize", Bool, "no", Start, Used, Process, "Detaches from the terminal once the configuration has been read."),

@@ -28,7 +28,6 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// One word of `bind`; `-` in front makes an address that is missing on this machine no error.
 /// Whether clients have to show a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsAuth {
@@ -56,6 +55,20 @@ pub struct TlsSettings {
     pub session_cache: usize,
 }
 
+/// Where the console listens, and what it is told at its start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConsoleSettings {
+    /// 0: no console.
+    pub port: u16,
+    pub bind: Vec<BindAddress>,
+    pub cert_file: Option<PathBuf>,
+    pub key_file: Option<PathBuf>,
+    /// Of the first user.
+    pub password: Option<Secret>,
+    pub metrics_open: bool,
+}
+
+/// One word of `bind`; `-` in front makes an address that is missing on this machine no error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BindAddress {
     pub address: String,
@@ -114,6 +127,7 @@ choices!(
     TierMode { Off = "off", Cold = "cold" }
 );
 choices!(FlashIo { Auto = "auto", Uring = "uring", Threads = "threads" });
+choices!(LogFormat { Text = "text", Json = "json" });
 choices!(LogLevel {
     Debug = "debug",
     Verbose = "verbose",
@@ -151,6 +165,8 @@ pub struct Config {
     pub maxclients: usize,
 
     pub tls: TlsSettings,
+    pub console: ConsoleSettings,
+
     // Access
     pub protected_mode: bool,
     pub requirepass: Option<Secret>,
@@ -213,6 +229,7 @@ pub struct Config {
 
     // Observation
     pub loglevel: LogLevel,
+    pub log_format: LogFormat,
     /// None: standard output.
     pub logfile: Option<PathBuf>,
     /// −1: off, 0: every command.
@@ -227,6 +244,7 @@ pub struct Config {
     pub daemonize: bool,
     pub pidfile: Option<PathBuf>,
     pub dir: PathBuf,
+    pub state_dir: PathBuf,
     pub disable_thp: bool,
     pub huge_pages: bool,
 }
@@ -281,16 +299,11 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
         "auto" => std::thread::available_parallelism().map_or(1, |cores| cores.get()).min(128),
         _ => v.int("io-threads"),
     };
+    if v.word("console-tls-cert-file").is_empty() != v.word("console-tls-key-file").is_empty() {
+        return Err("console-tls-cert-file and console-tls-key-file go together: set both or neither".to_owned());
+    }
     Ok(Config {
-        bind: v
-            .words("bind")
-            .iter()
-            .filter(|word| !word.is_empty())
-            .map(|word| match word.strip_prefix('-') {
-                Some(address) => BindAddress { address: address.to_owned(), optional: true },
-                None => BindAddress { address: word.clone(), optional: false },
-            })
-            .collect(),
+        bind: addresses(v.words("bind")),
         port: v.int("port"),
         unixsocket: v.path("unixsocket", &dir),
         unixsocketperm: u32::from_str_radix(v.word("unixsocketperm"), 8).expect("the table checked the mode"),
@@ -319,6 +332,14 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
                 true => Some(v.int("tls-session-cache-size")).filter(|&size| size > 0).unwrap_or(TLS_SESSIONS_MAX),
                 false => 0,
             },
+        },
+        console: ConsoleSettings {
+            port: v.int("console-port"),
+            bind: addresses(v.words("console-bind")),
+            cert_file: v.path("console-tls-cert-file", &dir),
+            key_file: v.path("console-tls-key-file", &dir),
+            password: Some(v.word("console-password")).filter(|pass| !pass.is_empty()).map(Secret::new),
+            metrics_open: v.yes("console-metrics-open"),
         },
         protected_mode: v.yes("protected-mode"),
         requirepass: Some(v.word("requirepass")).filter(|pass| !pass.is_empty()).map(Secret::new),
@@ -366,6 +387,7 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
         stream_node_max_bytes: v.bytes("stream-node-max-bytes") as usize,
         stream_node_max_entries: v.int("stream-node-max-entries"),
         loglevel: LogLevel::from_word(v.word("loglevel")),
+        log_format: LogFormat::from_word(v.word("log-format")),
         logfile: v.path("logfile", &dir),
         slowlog_log_slower_than_us: v.int("slowlog-log-slower-than"),
         slowlog_max_len: v.int("slowlog-max-len"),
@@ -378,10 +400,19 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
             .collect(),
         daemonize: v.yes("daemonize"),
         pidfile: v.path("pidfile", &dir),
+        state_dir: dir.join(v.word("state-dir")),
         dir,
         disable_thp: v.yes("disable-thp"),
         huge_pages: v.yes("huge-pages"),
     })
+}
+
+fn addresses(words: &[String]) -> Vec<BindAddress> {
+    let address = |word: &String| match word.strip_prefix('-') {
+        Some(address) => BindAddress { address: address.to_owned(), optional: true },
+        None => BindAddress { address: word.clone(), optional: false },
+    };
+    words.iter().filter(|word| !word.is_empty()).map(address).collect()
 }
 
 struct Limits {
@@ -448,7 +479,7 @@ fn share(bytes: u64, percent: u64) -> u64 {
 }
 
 /// A size as the configuration writes it: the largest unit that divides it, otherwise bytes.
-pub(super) fn human(bytes: u64) -> String {
+pub(crate) fn human(bytes: u64) -> String {
     for (shift, unit) in [(30, "gb"), (20, "mb"), (10, "kb")] {
         if bytes != 0 && bytes.trailing_zeros() >= shift {
             return format!("{}{unit}", bytes >> shift);
@@ -521,4 +552,5 @@ pub(super) const POLICY: Kind = Kind::Choice(Policy::WORDS);
 pub(super) const GUARD: Kind = Kind::Choice(Guard::WORDS);
 pub(super) const COMPRESSION: Kind = Kind::Choice(Compression::WORDS);
 pub(super) const FLASH_IO: Kind = Kind::Choice(FlashIo::WORDS);
+pub(super) const LOG_FORMAT: Kind = Kind::Choice(LogFormat::WORDS);
 pub(super) const LOG_LEVEL: Kind = Kind::Choice(LogLevel::WORDS);

@@ -1,4 +1,4 @@
-//! Owns what the node knows of scripts: their texts by SHA-1, and which worker runs one. Never runs any.
+//! Owns what the database knows of scripts: their texts by SHA-1, and which worker runs one. Never runs any.
 
 use super::library::Libraries;
 use super::sha1::{Sha, sha1_hex};

@@ -1,4 +1,4 @@
-//! Owns the libraries of functions that the node knows: names, flags, code, and their form in FUNCTION DUMP.
+//! Owns the libraries of functions that the database knows: names, flags, code, and their form in FUNCTION DUMP.
 //! Never runs any.
 
 use super::engine::Flags;

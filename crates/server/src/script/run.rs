@@ -52,7 +52,7 @@ impl Worker {
                 slot.insert(Interpreter { engine, scratch: Scratch::default() })
             }
         };
-        let scripts = &self.node.scripts;
+        let scripts = &self.database.scripts;
         let flushes = scripts.flushes.load(Relaxed);
         if interpreter.engine.flushes != flushes {
             interpreter.engine.forget(flushes);
@@ -128,33 +128,33 @@ fn outside(
     command: &Command,
     now_ms: u64,
 ) -> Result<(), Halt> {
-    let node = &*around.worker.node;
+    let database = &*around.worker.database;
     let Work { batch, output, current, positions, .. } = work;
     let args = batch.args(batch.commands[batch.next]);
-    let script = find(&node.scripts, &mut interpreter.engine, command, args)?;
+    let script = find(&database.scripts, &mut interpreter.engine, command, args)?;
     if script.may_write() {
-        if node.clients.may_be_paused() && node.clients.is_paused(true, now_ms) {
+        if database.clients.may_be_paused() && database.clients.is_paused(true, now_ms) {
             return Err(Halt::Wait(Wait::Pause));
         }
-        if node.store.admission() == Admission::Slow && !current.has_room {
+        if database.store.admission() == Admission::Slow && !current.has_room {
             return Err(Halt::Wait(Wait::Room));
         }
     }
-    let keys = keys(node.store.hasher(), command.row.keys, args, None, positions);
+    let keys = keys(database.store.hasher(), command.row.keys, args, None, positions);
     // What could not be read, the script may not need.
     let again = current.failed.take().is_some() || current.misses > 0;
     loop {
         let (db, touch) = (session.db, !session.no_touch);
         let locked = if current.whole {
-            node.store.try_lock_all(db, now_ms, touch, &mut current.resume)
+            database.store.try_lock_all(db, now_ms, touch, &mut current.resume)
         } else {
-            node.store.try_lock(&keys, db, now_ms, touch, &mut current.resume)
+            database.store.try_lock(&keys, db, now_ms, touch, &mut current.resume)
         };
         let Some(mut ks) = locked else { return Err(Halt::Wait(Wait::Stripes)) };
         if !again && ks.want(&keys).is_err() {
             return Err(Halt::Wait(Wait::Flash));
         }
-        if node.monitors.any() && !current.whole {
+        if database.monitors.any() && !current.whole {
             show(around, db, args);
         }
         let reply_from = output.len();
@@ -174,7 +174,7 @@ fn outside(
 #[cold]
 fn show(around: &Around<'_>, db: usize, args: Args<'_>) {
     let worker = around.worker;
-    worker.node.monitors.show(&worker.node, worker.time_us(), db, Some(&around.card.peer), args);
+    worker.database.monitors.show(&worker.database, worker.time_us(), db, Some(&around.card.peer), args);
 }
 
 /// EVAL and its kin inside a transaction.
@@ -188,8 +188,8 @@ pub fn inside(
 ) -> Result<(), Stop> {
     let around = &Around { is_script: true, ..*around };
     let result = around.worker.with_interpreter(|interpreter| {
-        let script = find(&around.worker.node.scripts, &mut interpreter.engine, command, args)?;
-        if around.worker.node.monitors.any() {
+        let script = find(&around.worker.database.scripts, &mut interpreter.engine, command, args)?;
+        if around.worker.database.monitors.any() {
             show(around, session.db, args);
         }
         match execute(around, session, ks, interpreter, &script, args, output, false) {
@@ -282,8 +282,8 @@ fn execute(
     may_restart: bool,
 ) -> Result<(), Ended> {
     let error = |text: &'static str| Err(Ended::Error(text.into()));
-    let node = &*around.worker.node;
-    let is_full = node.store.admission() == Admission::Full;
+    let database = &*around.worker.database;
+    let is_full = database.store.admission() == Admission::Full;
     if script.flags.given {
         if script.is_ro && !script.flags.no_writes {
             return error("ERR Can not execute a script with write flag using *_ro command.");
@@ -312,7 +312,7 @@ fn execute(
         script,
         args,
     };
-    node.scripts.running[around.worker.index].begin(script.what);
+    database.scripts.running[around.worker.index].begin(script.what);
     let how = if script.what == What::Function { Passed::AsArguments } else { Passed::AsGlobals };
     let outcome = engine.run(&mut running, &script.function, args.tail(3), script.key_count, how, &mut out);
     let (wants_all, panicked) = (running.wants_all, running.panicked.take());
@@ -362,7 +362,7 @@ struct Running<'a, 'k> {
 /// However the run ends.
 impl Drop for Running<'_, '_> {
     fn drop(&mut self) {
-        let scripts = &self.around.worker.node.scripts;
+        let scripts = &self.around.worker.database.scripts;
         scripts.running[self.around.worker.index].end();
         if self.is_busy {
             scripts.busy.fetch_sub(1, Relaxed);
@@ -378,7 +378,7 @@ impl<'a> Running<'a, '_> {
     /// The command those words name, if a script may run it now.
     fn admit(&self, args: Args<'_>) -> Result<&'a Command, Cow<'static, str>> {
         const UNKNOWN: &str = "ERR Unknown Redis command called from script";
-        let mut command = self.around.worker.node.directory.find(&args[0]).ok_or(UNKNOWN)?;
+        let mut command = self.around.worker.database.directory.find(&args[0]).ok_or(UNKNOWN)?;
         if command.is(bit::CONTAINER) && args.len() > 1 {
             command = command.subcommand(&args).ok_or(UNKNOWN)?;
         }
@@ -410,8 +410,8 @@ impl<'a> Running<'a, '_> {
             Ok(command) => command,
             Err(text) => return refuse(reply, &text),
         };
-        let node = &*self.around.worker.node;
-        let keys = keys(node.store.hasher(), command.row.keys, args, None, positions);
+        let database = &*self.around.worker.database;
+        let keys = keys(database.store.hasher(), command.row.keys, args, None, positions);
         let held = match command.is(bit::WHOLE) {
             true => self.ks.add_all(),
             false => self.ks.holds(&keys) || self.ks.add(&keys),
@@ -425,7 +425,7 @@ impl<'a> Running<'a, '_> {
         }
         self.has_effects |= command.is(bit::WRITE | bit::PUBLISHES);
         if command.is(bit::WRITE) {
-            node.scripts.running[self.around.worker.index].wrote.store(true, Relaxed);
+            database.scripts.running[self.around.worker.index].wrote.store(true, Relaxed);
         }
         run_inside(self.around, self.session, self.ks, command, args, &keys, reply);
         Called::Reply
@@ -435,7 +435,7 @@ impl<'a> Running<'a, '_> {
     #[cold]
     fn becomes_busy(&mut self) {
         self.is_busy = true;
-        let scripts = &self.around.worker.node.scripts;
+        let scripts = &self.around.worker.database.scripts;
         let about = About {
             name: self.script.name.to_string(),
             command: self.args.from(0).map(<[u8]>::to_vec).collect(),
@@ -478,7 +478,7 @@ impl Calls for Running<'_, '_> {
 
     fn may_call(&mut self) -> Option<bool> {
         let words = self.scratch.words.args();
-        let mut command = self.around.worker.node.directory.find(&words[0])?;
+        let mut command = self.around.worker.database.directory.find(&words[0])?;
         if command.is(bit::CONTAINER) && words.len() > 1 {
             command = command.subcommand(&words)?;
         }
@@ -493,14 +493,14 @@ impl Calls for Running<'_, '_> {
     }
 
     fn tick(&mut self) -> Result<(), &'static str> {
-        let node = &*self.around.worker.node;
-        if node.stopping.load(Relaxed) {
+        let database = &*self.around.worker.database;
+        if database.is_closing.load(Relaxed) {
             return Err("The server shuts down.");
         }
         if self.is_busy {
             // Who ends it may be a connection of this very worker.
             stand_in::pass();
-            if !node.scripts.running[self.around.worker.index].killed.load(Relaxed) {
+            if !database.scripts.running[self.around.worker.index].killed.load(Relaxed) {
                 return Ok(());
             }
             return Err(match self.script.what {

@@ -85,6 +85,31 @@ impl Summary {
         }
     }
 
+    /// What has come since `earlier`; all of it where the histogram was reset meanwhile.
+    pub fn since(&self, earlier: &Summary) -> Summary {
+        if self.counts.iter().zip(&earlier.counts).any(|(now, then)| now < then) {
+            return self.clone();
+        }
+        let counts: Vec<u64> = self.counts.iter().zip(&earlier.counts).map(|(now, then)| now - then).collect();
+        Summary { count: counts.iter().sum(), counts }
+    }
+
+    /// (largest value in nanoseconds, values in the bucket) of the buckets that have any.
+    pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.counts.iter().enumerate().filter(|(_, count)| **count > 0).map(|(bucket, count)| (highest(bucket), *count))
+    }
+
+    /// Nanoseconds of all values together, by the middles of their buckets: within 3 %.
+    pub fn sum_nanos(&self) -> u64 {
+        let middle = |bucket: usize| if bucket == 0 { 0 } else { (highest(bucket - 1) + 1 + highest(bucket)) / 2 };
+        self.counts.iter().enumerate().map(|(bucket, count)| middle(bucket).saturating_mul(*count)).sum()
+    }
+
+    /// Nanoseconds on average; 0 without values.
+    pub fn average_nanos(&self) -> u64 {
+        self.sum_nanos() / self.count.max(1)
+    }
+
     /// Nanoseconds that `percent` of the values do not exceed; 0 without values.
     pub fn percentile(&self, percent: f64) -> u64 {
         let wanted = ((percent / 100.0 * self.count as f64).ceil() as u64).clamp(1, self.count.max(1));
@@ -149,5 +174,15 @@ mod tests {
         assert_eq!(steps.last(), Some(&(128, 100)));
         assert!(steps.is_sorted());
         assert_eq!(Summary::default().percentile(99.0), 0);
+        let average = summary.average_nanos() as f64;
+        assert!((average / 50_500.0 - 1.0).abs() < 0.03, "{average}");
+        let before = summary.clone();
+        histogram.record(7_000);
+        let mut summary = Summary::default();
+        summary.add(&histogram);
+        let new = summary.since(&before);
+        assert_eq!(new.count, 1);
+        assert!((6_600..7_500).contains(&new.percentile(50.0)));
+        assert_eq!(before.since(&summary).count, 100);
     }
 }

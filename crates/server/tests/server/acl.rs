@@ -1,7 +1,6 @@
 //! Users: who may come in and what they may do, as clients see it. What 7.0 says as 7.2 does runs on Debian's
 //! redis-server too.
 
-
 use crate::common::{Client, Node, Redis, eventually};
 
 fn on_both(transcript: fn(&dyn Fn() -> Client)) {

@@ -1,6 +1,5 @@
 //! `debug-tier-mode cold`: whatever a command has touched is on flash when its reply arrives.
 
-
 use crate::common::{Client, Node, eventually};
 
 fn values_in_ram(client: &mut Client) -> u64 {

@@ -1,7 +1,6 @@
 //! Commands that wait for a key, as several clients see them: every story on a node, and the same on Debian's
 //! redis-server where it is installed.
 
-
 use crate::common::{Client, Node, PATIENCE, eventually, free_port};
 use resp::client::Value;
 use std::net::TcpStream;

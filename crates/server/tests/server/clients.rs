@@ -1,6 +1,5 @@
 //! Connections among each other: the register, pauses, slow readers, idle ones, and how many there may be.
 
-
 use crate::common::{Client, Node, eventually};
 use resp::client::{Value, encode_command};
 use std::io::Write;

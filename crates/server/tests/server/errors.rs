@@ -1,7 +1,6 @@
 //! Error texts that no example shows, on a node and on Debian's redis-server: what a client prints, or decides by.
 //! `crates/commands/tests/errors.rs` finds those that are shown nowhere.
 
-
 use crate::common::{Client, Node, Redis};
 
 /// Lines as typed, each with its reply; what 7.0 says otherwise is marked.

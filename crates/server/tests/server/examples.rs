@@ -1,9 +1,8 @@
 //! Every row's examples, as a client sends them: to a node, and to Debian's redis-server where it is installed.
 
-
-use commands::{Expect, Row, table};
 use crate::common::harness::{RealRedis, shown};
 use crate::common::{Node, eventually};
+use commands::{Expect, Row, table};
 use resp::client::Value;
 
 fn rows() -> Vec<(String, &'static Row)> {

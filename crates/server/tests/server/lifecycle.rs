@@ -1,6 +1,5 @@
 //! A node's beginning and end, its listening sockets, its configuration while it runs, its flash.
 
-
 use crate::common::{Client, Node, eventually, free_port};
 use resp::client::{Value, encode_command};
 use std::io::{Read, Write};
@@ -321,7 +320,8 @@ fn a_second_node_on_the_same_flash_is_refused() {
 fn debug_does_what_test_suites_want_or_says_why_not() {
     let node = Node::start(&[("enable-debug-command", "yes")]);
     let mut a = node.connect();
-    let mut redis = crate::common::Redis::start_with(&["--enable-debug-command", "yes"]).map(|redis| (redis.connect(), redis));
+    let mut redis =
+        crate::common::Redis::start_with(&["--enable-debug-command", "yes"]).map(|redis| (redis.connect(), redis));
     let mut both = |line: &str| {
         let reply = a.run(line);
         if let Some((b, _)) = &mut redis {

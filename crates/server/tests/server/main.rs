@@ -6,6 +6,7 @@ mod all_cold;
 mod blocking;
 mod clients;
 mod common;
+mod databases;
 mod errors;
 mod examples;
 mod lifecycle;

@@ -1,6 +1,5 @@
 //! MIGRATE: to another node, to Debian's redis-server where it is installed, and to a target that does as the test says.
 
-
 use crate::common::{Client, Node, Redis, eventually};
 use resp::client::Value;
 use std::net::TcpListener;

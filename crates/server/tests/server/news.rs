@@ -1,7 +1,6 @@
 //! What connections hear of others: keyspace events, changes of keys they have read, and all commands (MONITOR). The
 //! same transcripts on Debian's redis-server where it is installed.
 
-
 use crate::common::harness::shown;
 use crate::common::{Client, Node, Redis, eventually};
 use resp::client::Value;

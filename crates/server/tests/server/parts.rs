@@ -1,7 +1,6 @@
 //! Pipelines and transactions on one large value whose parts are on flash wait for them together, not one after the
 //! other.
 
-
 use crate::common::{Client, Node};
 use resp::client::{Value, encode_command};
 

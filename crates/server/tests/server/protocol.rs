@@ -1,6 +1,5 @@
 //! What goes over the wire: well formed, malformed, hostile, in any pieces.
 
-
 use crate::common::{Client, Node};
 use resp::client::{Value, encode_command};
 use std::io::Write;

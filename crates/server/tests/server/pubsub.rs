@@ -1,6 +1,5 @@
 //! Listening and publishing, over sockets; the same transcripts on Debian's redis-server where it is installed.
 
-
 use crate::common::harness::shown;
 use crate::common::{Client, Node, Redis, eventually};
 use resp::client::Value;

@@ -1,6 +1,5 @@
 //! Scripts and functions as clients see them: what they answer, what they may not do, what ends them.
 
-
 use crate::common::{Client, Node, eventually, shown};
 use std::thread::sleep;
 use std::time::Duration;

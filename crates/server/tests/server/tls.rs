@@ -1,7 +1,6 @@
 //! TLS: the handshake and its certificates, everything a connection does behind it, and certificates that change while
 //! the server runs. With a client of our own, and with redis-cli where it is installed.
 
-
 use crate::common::harness::shown;
 use crate::common::{Node, eventually, words};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};

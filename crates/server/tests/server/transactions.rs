@@ -1,6 +1,5 @@
 //! Transactions as clients see them: what is queued, what is refused, what a watched key's change does.
 
-
 use crate::common::{Client, Node, Redis, eventually};
 
 fn lines(client: &mut Client, transcript: &[(&str, &str)]) {
