@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The Redis-on-Flash benchmark at 1/150 of its size: builds the release binary, starts a node on loopback with flash in
-# a scratch directory, runs the scenario against it over the network, and stops the node whatever happens.
+# a scratch directory, runs the scenario against it over the network, and stops the node whatever happens. On a terminal
+# the node stays, with its web console, until Enter or ctrl-C.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scale="${SCALE:-1/150}"
@@ -72,11 +73,16 @@ ready() {
     exec 3>&-
     [ "${reply%$'\r'}" = +PONG ]
 } 2>/dev/null
+taken() {
+    (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null
+}
 port=""
+password="$(od -An -N9 -tx1 /dev/urandom | tr -d ' \n')"
 for _ in 1 2 3 4 5; do
     try=$((20000 + RANDOM % 20000))
-    if (exec 3<>"/dev/tcp/127.0.0.1/$try") 2>/dev/null; then continue; fi
+    if taken "$try" || taken "$((try + 1))"; then continue; fi
     "$flintkv" server --port "$try" --bind 127.0.0.1 --dir "$scratch" --logfile node.log \
+        --console-port "$((try + 1))" --console-password "$password" \
         --memory-limit "$memory_limit" --ram-limit 30% --flash-path flash &
     node=$!
     for _ in $(seq 100); do
@@ -90,9 +96,16 @@ for _ in 1 2 3 4 5; do
 done
 [ -n "$port" ] || { echo "the node did not start" >&2; exit 1; }
 echo "node $node on 127.0.0.1:$port, memory limit $memory_limit bytes, 30% of it RAM, flash in $scratch/flash"
+console="console: http://127.0.0.1:$((port + 1)), user admin, password $password"
+echo "$console"
 
 # In the background and waited for, because bash would hold back a signal until a foreground command ends.
 "$flintkv" scenario rof-replicated --scale "$scale" --host 127.0.0.1 --port "$port" "$@" &
 load=$!
 wait "$load"
 load=""
+if [ -t 0 ] && [ -t 1 ]; then
+    echo
+    echo "$console"
+    read -r -p "The node stays until Enter is pressed. " || true
+fi

@@ -15,6 +15,8 @@ broken="$(mktemp)"
 trap 'rm -f "$log" "$broken"' EXIT
 
 scripts/test-deps.sh || exit 1
+# Nobody builds again what a clean clone has built.
+[ -z "${CI:-}" ] || export CARGO_INCREMENTAL=0
 
 # step NAME COMMAND ...: counts as one test. What it says of a failure is said again at the end, which is what people read.
 step() {
