@@ -23,7 +23,7 @@ done
 
 rm -rf "$made"
 mkdir -p "$made/man"
-"$built/flintkv" man "$made/man"
+"$built/flintkv" man "$made/man" >/dev/null
 gzip -9n "$made/man/"*
 for shell in bash zsh fish; do
     case "$shell" in zsh) file=_flintkv ;; *) file="flintkv.$shell" ;; esac
