@@ -52,7 +52,9 @@ pub fn main(args: &[String]) -> ExitCode {
 
 fn run(args: &[String]) -> Result<(), String> {
     let config = ConfigStore::from_args(args).map_err(|error| error.to_string())?;
-    if config.snapshot().daemonize {
+    let settings = config.snapshot();
+    // A service manager watches the process that it started.
+    if settings.daemonize && !server::is_supervised(settings.supervised) {
         if std::env::var_os(DETACHED).is_none() {
             return detach(args).map_err(|error| format!("daemonize: {error}"));
         }

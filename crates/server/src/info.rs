@@ -142,7 +142,7 @@ fn server(facts: &Facts<'_>, text: &mut Text) {
         ("multiplexing_api", &"epoll"),
         ("atomicvar_api", &"rust-atomic"),
         ("process_id", &std::process::id()),
-        ("process_supervised", &"no"),
+        ("process_supervised", &crate::supervise::manager()),
         ("run_id", &database.run_id),
         ("tcp_port", &config.port),
         ("server_time_usec", &(facts.now_ms * 1000)),

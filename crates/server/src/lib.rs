@@ -5,7 +5,7 @@
 //! `crew` are the threads, shared by all databases, `thread` a worker: what one database has on one of them; `database` is
 //! what all its workers share, `open` its beginning and end, `listen` its sockets, `clients` the register of connections.
 //! `node` is the process with all its databases, `definition` what operators say of one, `start` the process's way up and
-//! down. `stats`, `info`, `memory` and `log` say what happens;
+//! down. `stats`, `info`, `memory` and `log` say what happens, `supervise` says it to systemd;
 //! `exchange` speaks to other servers for MIGRATE; `acl` is who may do what, `tls` certificates and protocols;
 //! `transaction` carries out EXEC, `script` EVAL and functions;
 //! `pubsub`, `tracking` and `monitors` know who hears of what, `notify` what the store says of its keys, `outbox` is
@@ -42,6 +42,7 @@ mod session;
 mod stand_in;
 mod start;
 mod stats;
+mod supervise;
 mod thread;
 mod tls;
 mod tracking;
@@ -61,3 +62,4 @@ pub use node::{Node, Room, State};
 pub use script::try_script;
 pub use start::run;
 pub use stats::Summary;
+pub use supervise::is_supervised;

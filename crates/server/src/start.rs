@@ -8,6 +8,7 @@ use crate::huge_pages;
 use crate::log::{self, Log};
 use crate::memory;
 use crate::node::Node;
+use crate::supervise::Supervisor;
 use crate::thread::wall_ms;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::any::Any;
@@ -16,7 +17,7 @@ use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The clock's duties: rates ten times a second, idle and slow clients once.
@@ -45,10 +46,12 @@ pub fn run(
     announce(&default, &config);
     node.open_others();
     let attached = attach(&node);
+    let mut supervisor = Supervisor::find(config.supervised);
     let ended = match &attached {
-        Ok(_) => runtime.block_on(attend(&node, &log)),
+        Ok(_) => runtime.block_on(attend(&node, &log, &mut supervisor)),
         Err(_) => Ok(()),
     };
+    supervisor.stopping();
     node.stopping();
     let attached = attached.map(drop);
     // The listening sockets with it.
@@ -127,7 +130,7 @@ fn announce(database: &Database, config: &Config) {
 }
 
 /// Watches the clock, and returns when the node is to stop.
-async fn attend(node: &Node, log: &Log) -> io::Result<()> {
+async fn attend(node: &Node, log: &Log, supervisor: &mut Supervisor) -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     // Taken, and ignored: the terminal it was started from may close.
@@ -135,6 +138,7 @@ async fn attend(node: &Node, log: &Log) -> io::Result<()> {
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     let mut applied = Applied { version: 0, ticks: 0 };
+    supervisor.ready();
     loop {
         tokio::select! {
             _ = poll_fn(|cx| terminate.poll_recv(cx)) => {
@@ -149,7 +153,10 @@ async fn attend(node: &Node, log: &Log) -> io::Result<()> {
                 tracing::info!("SHUTDOWN: the server stops");
                 return Ok(());
             }
-            _ = ticks.tick() => applied.tick(node, log),
+            _ = ticks.tick() => {
+                applied.tick(node, log);
+                supervisor.alive(Instant::now());
+            }
         }
     }
 }

@@ -26,7 +26,7 @@ pub use load::LoadError;
 pub use table::{Change, Effect, Group, Kind, ROWS, Row, is_secret};
 pub use typed::{
     BindAddress, Compression, Config, ConsoleSettings, FlashIo, Guard, LogFormat, LogLevel, OutputLimit, Policy,
-    Secret, TierMode, TlsAuth, TlsSettings,
+    Secret, Supervised, TierMode, TlsAuth, TlsSettings,
 };
 pub(crate) use typed::{human, leaves_ram_for_values};
 

@@ -333,7 +333,7 @@ pub const ROWS: &[Row] = &[
     row("daemonize", Bool, "no", Start, Used, Process, "Detaches from the terminal once the configuration has been read."),
     row("pidfile", Path, "", Start, Used, Process, "Where to write the process id; empty is nowhere."),
     row("dir", Directory, ".", Protected, Used, Process, "The directory that relative paths of other directives start from."),
-    row("supervised", Choice(&["upstart", "systemd", "auto", "no"]), "no", Start, Effect::Inert("readiness is not announced: use Type=exec"), Process, ""),
+    row("supervised", typed::SUPERVISED, "no", Start, Used, Process, "Who is told when the node is ready and when it stops: `systemd` (Type=notify; `WatchdogSec` works too), or `auto`, systemd if it started the node. `daemonize` has no effect then."),
     row("set-proc-title", Bool, "yes", Start, NO_NEED, Process, ""),
     row("proc-title-template", Text, "{title} {listen-addr} {server-mode}", Live, NO_NEED, Process, ""),
     row("always-show-logo", Bool, "no", Start, NO_NEED, Process, ""),

@@ -128,6 +128,10 @@ choices!(
 );
 choices!(FlashIo { Auto = "auto", Uring = "uring", Threads = "threads" });
 choices!(LogFormat { Text = "text", Json = "json" });
+choices!(
+    /// Whom the node tells that it is ready.
+    Supervised { Upstart = "upstart", Systemd = "systemd", Auto = "auto", No = "no" }
+);
 choices!(LogLevel {
     Debug = "debug",
     Verbose = "verbose",
@@ -242,6 +246,7 @@ pub struct Config {
 
     // Process
     pub daemonize: bool,
+    pub supervised: Supervised,
     pub pidfile: Option<PathBuf>,
     pub dir: PathBuf,
     pub state_dir: PathBuf,
@@ -399,6 +404,7 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
             .map(|word| word.parse().expect("the table checked the percentile"))
             .collect(),
         daemonize: v.yes("daemonize"),
+        supervised: Supervised::from_word(v.word("supervised")),
         pidfile: v.path("pidfile", &dir),
         state_dir: dir.join(v.word("state-dir")),
         dir,
@@ -553,4 +559,5 @@ pub(super) const GUARD: Kind = Kind::Choice(Guard::WORDS);
 pub(super) const COMPRESSION: Kind = Kind::Choice(Compression::WORDS);
 pub(super) const FLASH_IO: Kind = Kind::Choice(FlashIo::WORDS);
 pub(super) const LOG_FORMAT: Kind = Kind::Choice(LogFormat::WORDS);
+pub(super) const SUPERVISED: Kind = Kind::Choice(Supervised::WORDS);
 pub(super) const LOG_LEVEL: Kind = Kind::Choice(LogLevel::WORDS);
