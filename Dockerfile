@@ -13,7 +13,7 @@ RUN apt-get update \
 WORKDIR /src
 COPY . .
 RUN cargo build --release --locked -p flintkv \
-    && sed -E -e 's|^dir \.$|dir /data|' -e 's/^(console-)?bind .*/\1bind * -::*/' flintkv.conf >/src/container.conf
+    && { sed -E -e 's|^dir \.$|dir /data|' -e 's/^bind .*/bind * -::*/' flintkv.conf; echo 'console-bind * -::*'; } >/src/container.conf
 
 FROM debian:bookworm-slim
 RUN groupadd --system --gid 639 flintkv \

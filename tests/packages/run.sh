@@ -232,7 +232,7 @@ words() {
 }
 inside sh -ec "$(instruction RUN)"
 cp "$scratch/flintkv" "$root/usr/bin/flintkv"
-eval "$(sed -n 's|^ *&& \(sed .*\) >/src/container.conf$|\1|p' Dockerfile)" >"$root/etc/flintkv/flintkv.conf"
+eval "$(sed -n 's|^ *&& \({ sed .* }\) >/src/container.conf$|\1|p' Dockerfile)" >"$root/etc/flintkv/flintkv.conf"
 grep -qx 'dir /data' "$root/etc/flintkv/flintkv.conf" || fail "the image's configuration is not made"
 user="$(instruction USER)"
 healthy() {
