@@ -19,5 +19,5 @@ mod uring;
 pub use choice::{FlashIo, choose_driver, open_driver};
 pub use files::{DATA_OFFSET, FlashFiles, OpenError, PathInfo};
 pub use sim::Sim;
-pub use threads::{ThreadPool, Threads};
+pub use threads::{THREADS, ThreadPool, Threads};
 pub use uring::Uring;

@@ -24,6 +24,8 @@ pub struct ReadRate {
 #[derive(Debug, Clone, Copy)]
 pub struct WriteRate {
     pub bytes_per_second: f64,
+    /// Of every path.
+    pub bytes_written: u64,
     pub cpu_micros_per_mib: f64,
 }
 
@@ -35,6 +37,18 @@ pub fn sequential_write_rate(
     bytes: u64,
     write_bytes: usize,
     depth: usize,
+) -> io::Result<WriteRate> {
+    sequential_writes(files, which, bytes, write_bytes, depth, |_| true)
+}
+
+/// [`sequential_write_rate`] that may end before: `go_on` is asked before every write, with the time since the start.
+pub fn sequential_writes(
+    files: &Arc<FlashFiles>,
+    which: FlashIo,
+    bytes: u64,
+    write_bytes: usize,
+    depth: usize,
+    mut go_on: impl FnMut(Duration) -> bool,
 ) -> io::Result<WriteRate> {
     let mut driver = open_driver(files, which, &ThreadPool::new(THREADS))?;
     let writes_per_path = bytes / write_bytes as u64;
@@ -48,8 +62,9 @@ pub fn sequential_write_rate(
     });
     let buffers: Vec<_> = buffers.collect();
     let meter = Meter::start();
-    run(driver.as_mut(), buffers, |mut buf| {
-        if next == total {
+    let write = |mut buf: PageBuf| {
+        // Every path has got as much when it ends.
+        if next == total || (next % files.count() as u64 == 0 && !go_on(meter.begun.elapsed())) {
             return None;
         }
         for page in buf.chunks_exact_mut(PAGE_BYTES) {
@@ -59,11 +74,13 @@ pub fn sequential_write_rate(
         let offset = DATA_OFFSET + next / files.count() as u64 * write_bytes as u64;
         next += 1;
         Some(Op { token: next, path, offset, kind: OpKind::Write(buf) })
-    })?;
+    };
+    run(driver.as_mut(), buffers, write, |_| ())?;
     let (seconds, cpu_micros) = meter.stop();
-    let written = (total * write_bytes as u64) as f64;
+    let written = (next * write_bytes as u64) as f64;
     Ok(WriteRate {
         bytes_per_second: written / seconds,
+        bytes_written: next / files.count() as u64 * write_bytes as u64,
         cpu_micros_per_mib: cpu_micros / (written / f64::from(1 << 20)),
     })
 }
@@ -77,21 +94,43 @@ pub fn random_read_rate(
     depth: usize,
     duration: Duration,
 ) -> io::Result<ReadRate> {
+    random_reads(files, which, bytes, depth, |elapsed| elapsed < duration, |_| ())
+}
+
+/// How many reads start between two questions whether to go on.
+const READS_PER_LOOK: u64 = 64;
+
+/// [`random_read_rate`] for as long as `go_on` says, which is asked now and then with the time since the start; `seen` is
+/// told every read's latency in nanoseconds.
+pub fn random_reads(
+    files: &Arc<FlashFiles>,
+    which: FlashIo,
+    bytes: u64,
+    depth: usize,
+    mut go_on: impl FnMut(Duration) -> bool,
+    mut seen: impl FnMut(u64),
+) -> io::Result<ReadRate> {
     let mut driver = open_driver(files, which, &ThreadPool::new(THREADS))?;
     let pages = bytes / PAGE_BYTES as u64;
     let mut noise = Noise(2);
-    let mut started = 0;
+    let (mut started, mut nanos) = (0, 0);
     let buffers = (0..depth).map(|_| PageBuf::new(1)).collect();
     let meter = Meter::start();
-    let nanos = run(driver.as_mut(), buffers, |buf| {
-        // One look at the clock for every 64 reads: the measurement should not be what is measured.
-        if started % 64 == 0 && meter.begun.elapsed() >= duration {
+    let mut ended = false;
+    let read = |buf| {
+        // Not a look at the clock for every read: the measurement should not be what is measured.
+        ended = ended || (started % READS_PER_LOOK == 0 && !go_on(meter.begun.elapsed()));
+        if ended {
             return None;
         }
         started += 1;
         let path = (noise.next() % files.count() as u64) as u16;
         let offset = DATA_OFFSET + noise.next() % pages * PAGE_BYTES as u64;
         Some(Op { token: started, path, offset, kind: OpKind::Read(buf) })
+    };
+    run(driver.as_mut(), buffers, read, |latency| {
+        nanos += latency;
+        seen(latency);
     })?;
     let (seconds, cpu_micros) = meter.stop();
     let reads = started as f64;
@@ -102,9 +141,13 @@ pub fn random_read_rate(
     })
 }
 
-/// Keeps every buffer in flight until `next` has no more operations; the sum of the latencies.
-fn run(driver: &mut dyn Driver, buffers: Vec<PageBuf>, mut next: impl FnMut(PageBuf) -> Option<Op>) -> io::Result<u64> {
-    let mut nanos = 0;
+/// Keeps every buffer in flight until `next` has no more operations; `seen` is told every latency in nanoseconds.
+fn run(
+    driver: &mut dyn Driver,
+    buffers: Vec<PageBuf>,
+    mut next: impl FnMut(PageBuf) -> Option<Op>,
+    mut seen: impl FnMut(u64),
+) -> io::Result<()> {
     let mut done = Vec::new();
     buffers.into_iter().filter_map(&mut next).for_each(|op| driver.push(op));
     driver.submit();
@@ -113,7 +156,7 @@ fn run(driver: &mut dyn Driver, buffers: Vec<PageBuf>, mut next: impl FnMut(Page
         driver.reap(&mut done);
         for completion in done.drain(..) {
             completion.result?;
-            nanos += completion.nanos;
+            seen(completion.nanos);
             let buf = completion.buf.expect("reads and writes have a buffer");
             if let Some(op) = next(buf) {
                 driver.push(op);
@@ -121,7 +164,7 @@ fn run(driver: &mut dyn Driver, buffers: Vec<PageBuf>, mut next: impl FnMut(Page
         }
         driver.submit();
     }
-    Ok(nanos)
+    Ok(())
 }
 
 struct Meter {

@@ -15,6 +15,9 @@ usage:
   flintkv bench [OPTIONS]                           load a server, with memtier_benchmark's options
   flintkv scenario NAME [OPTIONS]                   run a published benchmark: rof, rof-replicated,
                                                     keydb-flash, gemini-rta
+  flintkv prepare-flash DEVICE|DIR...               measure flash, recommend settings; format and mount devices
+  flintkv completions bash|zsh|fish|powershell      completions for a shell
+  flintkv man [DIR]                                 the manual page, or all of them into a directory
   flintkv --version
   flintkv --help
 
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
         Some("server") => serve(args),
         Some("bench") => bench::cli::main(args),
         Some("scenario") => bench::scenario::main(args),
+        Some("prepare-flash" | "completions" | "man") => cli::main(std::iter::once(subcommand).chain(args)),
         // for make bench: needs redis-server, so it is not for everybody
         Some("bench-suite") => bench::suite::main(args),
         Some("--version" | "-v" | "-V" | "version") => {

@@ -50,6 +50,11 @@ pub fn main(argv: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
+/// What the command line may hold, for completions and manual pages.
+pub fn command() -> clap::Command {
+    <Args as clap::CommandFactory>::command()
+}
+
 /// The run that a command line describes, with a seed of its own if it asks for one.
 pub(crate) fn config_of<T: Into<OsString>>(argv: impl IntoIterator<Item = T>) -> Result<Config> {
     let Parsed { args, mut config } = args::parse(argv.into_iter().map(Into::into))?;

@@ -50,6 +50,11 @@ pub fn main(argv: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
+/// What the command line may hold, for completions and manual pages.
+pub fn command() -> clap::Command {
+    <Args as clap::CommandFactory>::command()
+}
+
 fn run(args: &Args) -> Result<()> {
     interrupt::install();
     let spec = spec::spec(args.name, args.scale);

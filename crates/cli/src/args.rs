@@ -1,0 +1,199 @@
+//! Owns every command line of the binary in one tree, for parsing, help, completions and manual pages. `server`, `bench`
+//! and `scenario` parse for themselves; the tree has what they take. Never runs anything.
+
+use std::path::PathBuf;
+
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
+use server::config::{Change, Effect, Kind, ROWS, Row};
+
+use crate::size;
+
+/// A Redis-compatible database that keeps hot values in RAM and everything else on flash
+#[derive(Parser, Debug)]
+#[command(name = "flintkv", version, max_term_width = 120)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Measure what flash can do and recommend settings; format and mount devices for it
+    ///
+    /// A directory is measured with a file of its own, which is gone afterwards however the measurement ends. A device is
+    /// shown first: what it is, what it holds, who uses it. One that is in use in any way is refused. After a
+    /// confirmation that names it, it is formatted, mounted and measured.
+    PrepareFlash(PrepareFlash),
+    /// Print the completions of a shell
+    ///
+    /// bash:  flintkv completions bash > /usr/share/bash-completion/completions/flintkv
+    /// zsh:   flintkv completions zsh > /usr/local/share/zsh/site-functions/_flintkv
+    /// fish:  flintkv completions fish > ~/.config/fish/completions/flintkv.fish
+    #[command(verbatim_doc_comment)]
+    Completions {
+        #[arg(value_enum)]
+        shell: Shell,
+    },
+    /// Print the manual page, or write all of them into a directory
+    ///
+    /// With DIR, writes flintkv.1, a page for every subcommand and flintkv.conf.5.
+    Man {
+        /// Where to write every page; without it flintkv(1) is printed: flintkv man | man -l -
+        #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+        dir: Option<PathBuf>,
+    },
+}
+
+#[derive(Args, Debug, Clone, Default)]
+pub struct PrepareFlash {
+    /// Directories on flash, or block devices to format
+    #[arg(required = true, value_name = "DEVICE|DIR", value_hint = ValueHint::AnyPath)]
+    pub targets: Vec<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Only show what each target is and holds: measure and change nothing
+    #[arg(long)]
+    pub check: bool,
+
+    /// About how long one directory is measured
+    #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3600), help_heading = "Measurement")]
+    pub seconds: u32,
+    /// How much is written for it, at most half of what is free
+    #[arg(long, value_name = "SIZE", default_value = "1gb", value_parser = size::parse, help_heading = "Measurement")]
+    pub size: u64,
+
+    /// Confirms that this device is formatted, in place of typing its name; once for every device
+    #[arg(long, value_name = "DEVICE", value_hint = ValueHint::FilePath, help_heading = "Devices")]
+    pub yes: Vec<PathBuf>,
+    /// File system [default: xfs if mkfs.xfs is installed, otherwise ext4]
+    #[arg(long, value_name = "TYPE", value_parser = PossibleValuesParser::new(["xfs", "ext4"]), help_heading = "Devices")]
+    pub filesystem: Option<String>,
+    /// Where to mount, once for every device, in their order [default: /var/lib/flintkv/flash-N]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Devices")]
+    pub mount: Vec<PathBuf>,
+    /// Who may write there [default: the user flintkv, where there is one]
+    #[arg(long, value_name = "USER", value_hint = ValueHint::Username, help_heading = "Devices")]
+    pub owner: Option<String>,
+    /// Append the lines to this file, of which a copy is kept [without FILE: /etc/fstab]
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "/etc/fstab",
+        value_hint = ValueHint::FilePath,
+        help_heading = "Devices"
+    )]
+    pub fstab: Option<PathBuf>,
+}
+
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+    #[value(name = "powershell")]
+    PowerShell,
+}
+
+/// Everything the binary understands.
+pub fn tree() -> clap::Command {
+    let ours = Cli::command();
+    let order = ["server", "bench", "scenario"];
+    [server(), bench::cli::command(), bench::scenario::command()]
+        .into_iter()
+        .zip(order)
+        .fold(ours, |tree, (command, name)| tree.subcommand(command.name(name)))
+}
+
+/// `flintkv server`: a file and every directive as an option.
+fn server() -> clap::Command {
+    let file = Arg::new("CONF").value_hint(ValueHint::FilePath).help(
+        "A file in redis.conf's syntax; - is standard input. Directives on the command line come after it and win",
+    );
+    clap::Command::new("server")
+        .about("Run a node")
+        .disable_version_flag(true)
+        .arg(file)
+        .args(ROWS.iter().filter(|row| row.effect == Effect::Used).map(directive))
+}
+
+fn directive(row: &'static Row) -> Arg {
+    let arg = Arg::new(row.name)
+        .long(row.name)
+        .value_name("VALUE")
+        .help(first_sentence(row.about))
+        .long_help(row.about)
+        .help_heading(if row.change == Change::Live {
+            "Directives, which CONFIG SET changes too"
+        } else {
+            "Directives"
+        });
+    let arg = if row.alias.is_empty() { arg } else { arg.alias(row.alias) };
+    match row.kind {
+        Kind::Bool => arg.value_parser(["yes", "no"]),
+        Kind::Choice(words) => arg.value_parser(PossibleValuesParser::new(words)),
+        Kind::Path | Kind::FileName => arg.value_hint(ValueHint::FilePath),
+        Kind::Directory | Kind::Paths => arg.value_hint(ValueHint::DirPath),
+        kind if kind.takes_words() || kind.takes_lines() => arg.num_args(1..),
+        _ => arg,
+    }
+}
+
+fn first_sentence(text: &str) -> &str {
+    let end = text.find(". ").or_else(|| text.find("; ")).unwrap_or(text.len());
+    text[..end].trim_end_matches('.')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tree_is_sound_and_knows_every_subcommand() {
+        tree().debug_assert();
+        let names: Vec<String> = tree().get_subcommands().map(|command| command.get_name().to_owned()).collect();
+        for name in ["server", "bench", "scenario", "prepare-flash", "completions", "man"] {
+            assert!(names.iter().any(|known| known == name), "{name} is missing in {names:?}");
+        }
+    }
+
+    #[test]
+    fn every_option_says_what_it_is_for() {
+        fn look(command: &clap::Command, path: &str) {
+            let path = format!("{path} {}", command.get_name());
+            assert!(command.get_about().is_some(), "{path} says nothing of itself");
+            for arg in command.get_arguments().filter(|arg| !arg.is_positional()) {
+                assert!(arg.get_help().is_some(), "{path}: {} says nothing", arg.get_id());
+            }
+            command.get_subcommands().for_each(|command| look(command, &path));
+        }
+        look(&tree(), "");
+    }
+
+    #[test]
+    fn the_server_takes_every_directive_that_has_an_effect() {
+        let server = server();
+        for row in ROWS {
+            let known = server.get_arguments().any(|arg| arg.get_id() == row.name);
+            assert_eq!(known, row.effect == Effect::Used, "{}", row.name);
+        }
+    }
+
+    #[test]
+    fn contradictory_and_malformed_lines_are_refused() {
+        for line in [
+            "prepare-flash",
+            "prepare-flash /x --seconds 0",
+            "prepare-flash /x --size 10xb",
+            "prepare-flash /x --filesystem btrfs",
+            "completions tcsh",
+        ] {
+            let argv = ["flintkv"].into_iter().chain(line.split(' '));
+            let error = Cli::try_parse_from(argv).err().unwrap_or_else(|| panic!("{line} was taken"));
+            assert_eq!(error.exit_code(), 2, "{line}");
+        }
+    }
+}
