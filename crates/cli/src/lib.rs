@@ -1,27 +1,43 @@
 //! The operator's commands of the one binary: everything but `server`, `bench` and `scenario`, whose command lines it
 //! knows for completions and manual pages only.
 //!
-//! In reading order: [`args`] is every command line in one tree, `prepare` measures flash and formats devices, `pages`
-//! writes manual pages and completions, `size` reads and prints sizes, `table` prints tables.
+//! In reading order: [`args`] is every command line in one tree; `client` talks to a node's HTTP API, `database` and
+//! `people` are what is asked of it, `top` watches it; `prepare` measures flash and formats devices; `pages` writes manual
+//! pages and completions. `size`, `moment` and `table` read and print, `prompt` asks.
 //!
 //! Every command builds its whole output and returns it; this file prints it, or says why there is none. Exit codes:
 //! 0 done, 1 failed, 2 not understood or not confirmed, 130 interrupted.
 
 pub mod args;
+mod client;
+mod database;
 mod failure;
+#[cfg(test)]
+mod mock;
+mod moment;
 mod pages;
+mod people;
 mod prepare;
+mod prompt;
+#[cfg(test)]
+mod remote_tests;
 mod size;
 mod table;
+mod top;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 
-use args::{Cli, Command};
+use args::{Cli, Command, Connection};
+use client::Client;
 pub use failure::Failure;
+
+/// A creation reserves its flash before it answers.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// `argv` without the program's name: a subcommand and its arguments.
 pub fn main(argv: impl Iterator<Item = OsString>) -> ExitCode {
@@ -33,18 +49,28 @@ pub fn main(argv: impl Iterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(error.exit_code() as u8);
         }
     };
-    let output = match cli.command {
-        Command::PrepareFlash(args) => prepare::run(&args),
-        Command::Completions { shell } => Ok(pages::completions(shell)),
-        Command::Man { dir } => pages::man(dir.as_deref()),
-    };
-    match output.and_then(|output| print(&output).map_err(|error| Failure::failed(format!("standard output: {error}"))))
-    {
+    let printed = run(&cli.command)
+        .and_then(|output| print(&output).map_err(|error| Failure::failed(format!("standard output: {error}"))));
+    match printed {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprint!("{failure}");
             ExitCode::from(failure.code)
         }
+    }
+}
+
+fn run(command: &Command) -> Result<String, Failure> {
+    let client = |connection: &Connection| Client::new(connection, PATIENCE);
+    match command {
+        Command::Database(args) => database::run(&client(&args.connection)?, &args.action, args.connection.json),
+        Command::Node(args) => database::node(&client(&args.connection)?, args.connection.json),
+        Command::User(args) => people::users(&client(&args.connection)?, &args.action, args.connection.json),
+        Command::Token(args) => people::tokens(&client(&args.connection)?, &args.action, args.connection.json),
+        Command::Top(args) => top::run(args),
+        Command::PrepareFlash(args) => prepare::run(args),
+        Command::Completions { shell } => Ok(pages::completions(*shell)),
+        Command::Man { dir } => pages::man(dir.as_deref()),
     }
 }
 

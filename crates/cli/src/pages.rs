@@ -172,7 +172,7 @@ mod tests {
     fn every_shell_gets_what_the_subcommands_take() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish, Shell::PowerShell] {
             let script = completions(shell);
-            for word in ["prepare-flash", "memory-limit", "data-size", "keydb-flash"] {
+            for word in ["prepare-flash", "database", "no-wait", "memory-limit", "data-size", "keydb-flash"] {
                 assert!(script.contains(word), "{shell:?} does not know {word}");
             }
         }

@@ -15,6 +15,11 @@ usage:
   flintkv bench [OPTIONS]                           load a server, with memtier_benchmark's options
   flintkv scenario NAME [OPTIONS]                   run a published benchmark: rof, rof-replicated,
                                                     keydb-flash, gemini-rta
+  flintkv database create|list|show|resize|pause|resume|flush|delete
+                                                    databases of a running node, over its console-port
+  flintkv node show                                 what a running node is, has and has promised
+  flintkv top                                       watch it
+  flintkv user|token list|create|delete ...         who may use the console and the API
   flintkv prepare-flash DEVICE|DIR...               measure flash, recommend settings; format and mount devices
   flintkv completions bash|zsh|fish|powershell      completions for a shell
   flintkv man [DIR]                                 the manual page, or all of them into a directory
@@ -38,7 +43,9 @@ fn main() -> ExitCode {
         Some("server") => serve(args),
         Some("bench") => bench::cli::main(args),
         Some("scenario") => bench::scenario::main(args),
-        Some("prepare-flash" | "completions" | "man") => cli::main(std::iter::once(subcommand).chain(args)),
+        Some("database" | "node" | "user" | "token" | "top" | "prepare-flash" | "completions" | "man") => {
+            cli::main(std::iter::once(subcommand).chain(args))
+        }
         // for make bench: needs redis-server, so it is not for everybody
         Some("bench-suite") => bench::suite::main(args),
         Some("--version" | "-v" | "-V" | "version") => {

@@ -1,6 +1,8 @@
 //! Owns every command line of the binary in one tree, for parsing, help, completions and manual pages. `server`, `bench`
 //! and `scenario` parse for themselves; the tree has what they take. Never runs anything.
 
+mod remote;
+
 use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
@@ -8,6 +10,9 @@ use clap::{Arg, Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use server::config::{Change, Effect, Kind, ROWS, Row};
 
 use crate::size;
+pub use remote::{
+    Connection, Create, Database, DatabaseAction, Node, RamLimit, Resize, Token, TokenAction, Top, User, UserAction,
+};
 
 /// A Redis-compatible database that keeps hot values in RAM and everything else on flash
 #[derive(Parser, Debug)]
@@ -19,6 +24,16 @@ pub struct Cli {
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
+    /// Create, list, show, resize, pause, resume, flush and delete databases of a running node
+    Database(Database),
+    /// Show a running node
+    Node(Node),
+    /// Administer the console's users
+    User(User),
+    /// Administer API tokens
+    Token(Token),
+    /// Watch a node live: throughput, latency, hit ratio, RAM and flash of every database
+    Top(Top),
     /// Measure what flash can do and recommend settings; format and mount devices for it
     ///
     /// A directory is measured with a file of its own, which is gone afterwards however the measurement ends. A device is
@@ -155,7 +170,19 @@ mod tests {
     fn the_tree_is_sound_and_knows_every_subcommand() {
         tree().debug_assert();
         let names: Vec<String> = tree().get_subcommands().map(|command| command.get_name().to_owned()).collect();
-        for name in ["server", "bench", "scenario", "prepare-flash", "completions", "man"] {
+        for name in [
+            "server",
+            "bench",
+            "scenario",
+            "database",
+            "node",
+            "user",
+            "token",
+            "top",
+            "prepare-flash",
+            "completions",
+            "man",
+        ] {
             assert!(names.iter().any(|known| known == name), "{name} is missing in {names:?}");
         }
     }
@@ -190,6 +217,15 @@ mod tests {
             "prepare-flash /x --size 10xb",
             "prepare-flash /x --filesystem btrfs",
             "completions tcsh",
+            "database",
+            "database create ads",
+            "database create ads --memory-limit 10xb",
+            "database create ads --memory-limit 10gb --ram-limit 110%",
+            "database resize ads --password=x --no-password",
+            "database resize ads --policy random",
+            "user create bob --role root",
+            "token create ci --role viewer --expires 5",
+            "top --interval 0",
         ] {
             let argv = ["flintkv"].into_iter().chain(line.split(' '));
             let error = Cli::try_parse_from(argv).err().unwrap_or_else(|| panic!("{line} was taken"));

@@ -1,0 +1,344 @@
+//! Owns the command lines of what goes over a node's HTTP API. Never runs anything.
+
+use std::path::PathBuf;
+
+use clap::builder::PossibleValuesParser;
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
+
+use crate::{moment, size};
+
+/// Which node, as whom, and how to print. Valid in front of and behind the action.
+#[derive(Args, Debug, Clone)]
+pub struct Connection {
+    /// Address of the node's console
+    #[arg(long, global = true, value_name = "URL", env = "FLINTKV_URL", default_value = "http://127.0.0.1:8379", value_hint = ValueHint::Url, help_heading = "Connection")]
+    pub url: String,
+    /// API token; better in the environment, where other users do not see it
+    #[arg(
+        long,
+        global = true,
+        value_name = "TOKEN",
+        env = "FLINTKV_TOKEN",
+        hide_env_values = true,
+        help_heading = "Connection"
+    )]
+    pub token: Option<String>,
+    /// Console user, who wins over a token; the password comes from FLINTKV_PASSWORD, or is asked for
+    #[arg(long, global = true, value_name = "NAME", env = "FLINTKV_USER", help_heading = "Connection")]
+    pub user: Option<String>,
+    /// Certificates to trust, in PEM, instead of the public authorities
+    #[arg(long, global = true, value_name = "FILE", env = "FLINTKV_CACERT", value_hint = ValueHint::FilePath, help_heading = "Connection")]
+    pub cacert: Option<PathBuf>,
+    /// Do not check the certificate, and allow http to another machine: whoever is between can read and change all
+    #[arg(long, global = true, help_heading = "Connection")]
+    pub insecure: bool,
+    /// Print JSON, as the API has it
+    #[arg(long, global = true, help_heading = "Output")]
+    pub json: bool,
+}
+
+#[derive(Args, Debug, Clone)]
+pub struct Database {
+    #[command(flatten)]
+    pub connection: Connection,
+    #[command(subcommand)]
+    pub action: DatabaseAction,
+}
+
+#[derive(Subcommand, Debug, Clone)]
+pub enum DatabaseAction {
+    /// Create a database
+    Create(Create),
+    /// List all databases
+    List,
+    /// Show a database: definition, endpoints, figures
+    Show {
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+    /// Change a database's limits, policy, compression or password while it serves
+    Resize(Resize),
+    /// Refuse every command until it is resumed
+    Pause {
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+    /// Serve again
+    Resume {
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+    /// Delete every key
+    Flush {
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// Confirms it, in place of typing the name
+        #[arg(long, value_name = "NAME")]
+        yes: Option<String>,
+    },
+    /// Delete a database and every key in it
+    Delete {
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// Confirms it, in place of typing the name
+        #[arg(long, value_name = "NAME")]
+        yes: Option<String>,
+        /// Do not wait until it is gone
+        #[arg(long)]
+        no_wait: bool,
+    },
+}
+
+#[derive(Args, Debug, Clone)]
+pub struct Create {
+    /// Small letters, digits and dashes, at most 40
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// RAM and flash together: 512mb, 10gb, 2tb
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, help_heading = "Limits")]
+    pub memory_limit: u64,
+    /// The part of it that may be RAM, as a size or a percentage [default: 30%]
+    #[arg(long, value_name = "SIZE|%", help_heading = "Limits")]
+    pub ram_limit: Option<RamLimit>,
+    /// Which keys make room when RAM and flash are full [default: noeviction]
+    #[arg(long, value_name = "POLICY", value_parser = policies(), help_heading = "Limits")]
+    pub policy: Option<String>,
+    /// Compression of values on flash [default: lz4]
+    #[arg(long, value_name = "KIND", value_parser = ["none", "lz4", "zstd"], help_heading = "Limits")]
+    pub compression: Option<String>,
+
+    /// TCP port [default: the next free one]
+    #[arg(long, value_name = "PORT", help_heading = "Endpoints")]
+    pub port: Option<u16>,
+    /// TCP port with TLS, by the node's certificate
+    #[arg(long, value_name = "PORT", help_heading = "Endpoints")]
+    pub tls_port: Option<u16>,
+    /// Unix socket
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, help_heading = "Endpoints")]
+    pub unixsocket: Option<PathBuf>,
+    /// Address to listen on; repeatable [default: the node's]
+    #[arg(long, value_name = "ADDRESS", help_heading = "Endpoints")]
+    pub bind: Vec<String>,
+    /// Password that its clients need; without a value it is asked for
+    #[arg(long, value_name = "TEXT", num_args = 0..=1, require_equals = true, help_heading = "Endpoints")]
+    pub password: Option<Option<String>>,
+
+    /// Shards; the node refuses what it cannot do yet
+    #[arg(long, value_name = "N", help_heading = "Placement")]
+    pub shards: Option<u32>,
+    /// Replicas of each shard; the node refuses what it cannot do yet
+    #[arg(long, value_name = "N", help_heading = "Placement")]
+    pub replicas: Option<u32>,
+    /// Persistence; the node refuses what it cannot do yet
+    #[arg(long, value_name = "KIND", help_heading = "Placement")]
+    pub persistence: Option<String>,
+    /// Zone; repeatable; the node refuses what it cannot do yet
+    #[arg(long, value_name = "ZONE", help_heading = "Placement")]
+    pub zone: Vec<String>,
+
+    /// Only ask whether it could be created
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+#[derive(Args, Debug, Clone)]
+pub struct Resize {
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// RAM and flash together
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub memory_limit: Option<u64>,
+    /// The part of it that may be RAM, as a size or a percentage
+    #[arg(long, value_name = "SIZE|%")]
+    pub ram_limit: Option<RamLimit>,
+    /// Which keys make room when RAM and flash are full
+    #[arg(long, value_name = "POLICY", value_parser = policies())]
+    pub policy: Option<String>,
+    /// Compression of values on flash, from now on
+    #[arg(long, value_name = "KIND", value_parser = ["none", "lz4", "zstd"])]
+    pub compression: Option<String>,
+    /// Password that its clients need; without a value it is asked for
+    #[arg(long, value_name = "TEXT", num_args = 0..=1, require_equals = true)]
+    pub password: Option<Option<String>>,
+    /// No password any more
+    #[arg(long, conflicts_with = "password")]
+    pub no_password: bool,
+    /// Do not wait until values have moved
+    #[arg(long)]
+    pub no_wait: bool,
+}
+
+/// RAM, or a part of a memory limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RamLimit {
+    Bytes(u64),
+    Percent(u32),
+}
+
+impl RamLimit {
+    pub fn of(self, memory_limit: u64) -> u64 {
+        match self {
+            RamLimit::Bytes(bytes) => bytes,
+            RamLimit::Percent(percent) => (u128::from(memory_limit) * u128::from(percent) / 100) as u64,
+        }
+    }
+}
+
+impl std::str::FromStr for RamLimit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<RamLimit, String> {
+        let Some(percent) = text.strip_suffix('%') else {
+            return size::parse(text).map(RamLimit::Bytes);
+        };
+        let percent = percent.trim().parse().ok().filter(|percent| (1..=100).contains(percent));
+        percent.map(RamLimit::Percent).ok_or_else(|| format!("{text:?} is no percentage from 1% to 100%"))
+    }
+}
+
+fn policies() -> PossibleValuesParser {
+    PossibleValuesParser::new([
+        "noeviction",
+        "allkeys-lru",
+        "allkeys-lfu",
+        "allkeys-random",
+        "volatile-lru",
+        "volatile-lfu",
+        "volatile-random",
+        "volatile-ttl",
+    ])
+}
+
+#[derive(Args, Debug, Clone)]
+pub struct Node {
+    #[command(flatten)]
+    pub connection: Connection,
+    #[command(subcommand)]
+    pub action: NodeAction,
+}
+
+#[derive(Subcommand, Debug, Clone)]
+pub enum NodeAction {
+    /// Show the node: version, workers, what RAM and flash are promised to whom
+    Show,
+}
+
+#[derive(Args, Debug, Clone)]
+pub struct User {
+    #[command(flatten)]
+    pub connection: Connection,
+    #[command(subcommand)]
+    pub action: UserAction,
+}
+
+#[derive(Subcommand, Debug, Clone)]
+pub enum UserAction {
+    /// List the console's users
+    List,
+    /// Create a user, whose password is asked for, or read from standard input
+    Create {
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// What the user may do
+        #[arg(long, value_enum)]
+        role: Role,
+    },
+    /// Change a password, which is asked for, or read from standard input
+    Passwd {
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+    /// Delete a user
+    Delete {
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// Confirms it, in place of typing the name
+        #[arg(long, value_name = "NAME")]
+        yes: Option<String>,
+    },
+}
+
+#[derive(Args, Debug, Clone)]
+pub struct Token {
+    #[command(flatten)]
+    pub connection: Connection,
+    #[command(subcommand)]
+    pub action: TokenAction,
+}
+
+#[derive(Subcommand, Debug, Clone)]
+pub enum TokenAction {
+    /// List the API tokens
+    List,
+    /// Create a token, which is printed this once
+    Create {
+        /// What it is for
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// What it may do
+        #[arg(long, value_enum)]
+        role: Role,
+        /// When it ends, from now: 30d, 12h [default: never]
+        #[arg(long, value_name = "SPAN", value_parser = moment::parse_span)]
+        expires: Option<u64>,
+    },
+    /// Delete a token
+    Delete {
+        /// As the list shows it
+        #[arg(value_name = "ID")]
+        id: String,
+    },
+}
+
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Reads
+    Viewer,
+    /// Databases, keys, clients, benchmarks, alerts
+    Operator,
+    /// Users, tokens, configuration, audit
+    Admin,
+}
+
+impl Role {
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Viewer => "viewer",
+            Role::Operator => "operator",
+            Role::Admin => "admin",
+        }
+    }
+}
+
+#[derive(Args, Debug, Clone)]
+pub struct Top {
+    #[command(flatten)]
+    pub connection: Connection,
+    /// Seconds between two looks
+    #[arg(short = 'i', long, value_name = "S", default_value_t = 1.0, value_parser = interval)]
+    pub interval: f64,
+    /// Print one frame as text; --json prints one look as JSON
+    #[arg(long)]
+    pub once: bool,
+}
+
+fn interval(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.1..=3600.0).contains(seconds));
+    seconds.ok_or_else(|| "from 0.1 to 3600 seconds".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ram_limit_is_a_size_or_a_share() {
+        let of = |text: &str| text.parse::<RamLimit>().map(|limit| limit.of(10 << 30));
+        assert_eq!(of("3gb"), Ok(3 << 30));
+        assert_eq!(of("30%"), Ok(3 << 30));
+        assert_eq!("100%".parse::<RamLimit>().unwrap().of(u64::MAX), u64::MAX);
+        for text in ["0%", "101%", "%", "x%", "30 gb", ""] {
+            assert!(of(text).is_err(), "{text} was taken");
+        }
+    }
+}

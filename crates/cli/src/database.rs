@@ -1,0 +1,405 @@
+//! Owns `flintkv database` and `flintkv node`: requests, waiting for what takes long, and tables. Never knows how a
+//! request travels.
+
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Map, Value, json};
+
+use crate::args::{Create, DatabaseAction, RamLimit, Resize};
+use crate::client::{Client, Unanswered, segment};
+use crate::failure::Failure;
+use crate::moment;
+use crate::prompt;
+use crate::size::{count, human, micros};
+use crate::table::{Align, pairs, table};
+
+/// Between two looks at something that takes long.
+const LOOK: Duration = Duration::from_millis(200);
+/// RAM share of a memory limit where none is given, as the API has it.
+const RAM_PERCENT: u32 = 30;
+
+pub fn run(client: &Client, action: &DatabaseAction, as_json: bool) -> Result<String, Failure> {
+    match action {
+        DatabaseAction::List => {
+            let reply = client.get("/databases")?;
+            Ok(if as_json { pretty(&reply) } else { list(&reply) })
+        }
+        DatabaseAction::Show { name } => Ok(shown(&get(client, name)?, as_json)),
+        DatabaseAction::Create(create) => self::create(client, create, as_json),
+        DatabaseAction::Resize(resize) => self::resize(client, resize, as_json),
+        DatabaseAction::Pause { name } => switch(client, name, "pause", as_json),
+        DatabaseAction::Resume { name } => switch(client, name, "resume", as_json),
+        DatabaseAction::Flush { name, yes } => {
+            prompt::confirm(&format!("Every key of {name} will be lost"), name, yes.as_deref())?;
+            let spinner = spinner(&format!("flushing {name}"));
+            let reply = client.post(&format!("{}/flush", path(name)), &json!({ "confirm": name }));
+            spinner.finish_and_clear();
+            Ok(said(&reply?, &format!("{name} is empty"), as_json))
+        }
+        DatabaseAction::Delete { name, yes, no_wait } => {
+            prompt::confirm(&format!("{name} and every key in it will be lost"), name, yes.as_deref())?;
+            delete(client, name, !no_wait, as_json)
+        }
+    }
+}
+
+fn path(name: &str) -> String {
+    format!("/databases/{}", segment(name))
+}
+
+fn get(client: &Client, name: &str) -> Result<Value, Unanswered> {
+    client.get(&path(name))
+}
+
+fn create(client: &Client, create: &Create, as_json: bool) -> Result<String, Failure> {
+    let mut body = Map::new();
+    let mut set = |name: &str, value: Option<Value>| value.map(|value| body.insert(name.to_owned(), value));
+    let ram = create.ram_limit.unwrap_or(RamLimit::Percent(RAM_PERCENT)).of(create.memory_limit);
+    set("name", Some(json!(create.name)));
+    set("memory_limit_bytes", Some(json!(create.memory_limit)));
+    set("ram_limit_bytes", Some(json!(ram)));
+    set("port", create.port.map(|port| json!(port)));
+    set("tls_port", create.tls_port.map(|port| json!(port)));
+    set("unixsocket", create.unixsocket.as_ref().map(|path| json!(path)));
+    set("bind", (!create.bind.is_empty()).then(|| json!(create.bind)));
+    set("policy", create.policy.as_ref().map(|policy| json!(policy)));
+    set("compression", create.compression.as_ref().map(|compression| json!(compression)));
+    set("shards", create.shards.map(|shards| json!(shards)));
+    set("replicas", create.replicas.map(|replicas| json!(replicas)));
+    set("persistence", create.persistence.as_ref().map(|persistence| json!(persistence)));
+    set("zones", (!create.zone.is_empty()).then(|| json!(create.zone)));
+    set("password", password(&create.password, &create.name)?.map(|password| json!(password)));
+    let spinner = spinner(&format!("creating {}", create.name));
+    let query = if create.dry_run { "?dry_run=true" } else { "" };
+    let reply = client.post(&format!("/databases{query}"), &Value::Object(body));
+    spinner.finish_and_clear();
+    let reply = reply?;
+    if create.dry_run {
+        return Ok(said(&reply, &format!("{} could be created; nothing was changed", create.name), as_json));
+    }
+    Ok(shown(&reply, as_json))
+}
+
+/// Asked for where the option has no value.
+fn password(given: &Option<Option<String>>, name: &str) -> Result<Option<String>, Failure> {
+    match given {
+        None => Ok(None),
+        Some(Some(password)) => Ok(Some(password.clone())),
+        Some(None) => prompt::new_secret(&format!("database {name}")).map(Some),
+    }
+}
+
+fn resize(client: &Client, resize: &Resize, as_json: bool) -> Result<String, Failure> {
+    let name = &resize.name;
+    let mut change = Map::new();
+    let mut set = |name: &str, value: Option<Value>| value.map(|value| change.insert(name.to_owned(), value));
+    set("memory_limit_bytes", resize.memory_limit.map(|bytes| json!(bytes)));
+    if let Some(ram) = resize.ram_limit {
+        // A percentage is of the limit that will hold.
+        let memory = match (ram, resize.memory_limit) {
+            (RamLimit::Percent(_), None) => integer(&get(client, name)?["definition"]["memory_limit_bytes"]),
+            (_, memory) => memory.unwrap_or(0),
+        };
+        set("ram_limit_bytes", Some(json!(ram.of(memory))));
+    }
+    set("policy", resize.policy.as_ref().map(|policy| json!(policy)));
+    set("compression", resize.compression.as_ref().map(|compression| json!(compression)));
+    set("password", password(&resize.password, name)?.map(|password| json!(password)));
+    set("password", resize.no_password.then_some(Value::Null));
+    if change.is_empty() {
+        return Err(Failure::refused(
+            "nothing to change: give at least one of --memory-limit, --ram-limit, --policy, --compression, --password and --no-password",
+        ));
+    }
+    let mut database = client.patch(&path(name), &Value::Object(change))?;
+    if !resize.no_wait && is_moving(&database) {
+        database = wait_while_moving(client, name, database)?;
+        if resize.memory_limit.is_some_and(|bytes| integer(&database["definition"]["memory_limit_bytes"]) != bytes) {
+            return Err(why_not(client, name));
+        }
+    }
+    Ok(shown(&database, as_json))
+}
+
+/// The reply had gone when it failed; the events know why.
+fn why_not(client: &Client, name: &str) -> Failure {
+    let events = client.get("/events?count=50").unwrap_or_default();
+    let of_it = |event: &&Value| event["database"] == name && event["severity"] == "warning";
+    let why = events.as_array().and_then(|events| events.iter().find(of_it)).map(|event| text(&event["message"]));
+    Failure::failed(why.unwrap_or_else(|| format!("{name} was not resized")))
+        .hint(format!("its limits are as they were: flintkv database show {name}"))
+}
+
+fn is_moving(database: &Value) -> bool {
+    database["state"] == "resizing"
+}
+
+/// The state that follows, with a bar of the bytes that have moved.
+fn wait_while_moving(client: &Client, name: &str, mut database: Value) -> Result<Value, Failure> {
+    let bar = ProgressBar::new(0);
+    let style = ProgressStyle::with_template("resizing {prefix} [{bar:30}] {binary_bytes} of {binary_total_bytes}");
+    bar.set_style(style.expect("the template is fixed").progress_chars("=> "));
+    bar.set_prefix(name.to_owned());
+    while is_moving(&database) {
+        let progress = &database["progress"];
+        bar.set_length(integer(&progress["total_bytes"]));
+        bar.set_position(integer(&progress["done_bytes"]));
+        std::thread::sleep(LOOK);
+        database = get(client, name).map_err(|error| {
+            Failure::from(error).hint(format!("the resize goes on in the node: flintkv database show {name}"))
+        })?;
+    }
+    bar.finish_and_clear();
+    Ok(database)
+}
+
+fn switch(client: &Client, name: &str, action: &str, as_json: bool) -> Result<String, Failure> {
+    let database = client.post(&format!("{}/{action}", path(name)), &json!({}))?;
+    let state = database["state"].as_str().unwrap_or_default().to_owned();
+    Ok(said(&database, &format!("{name} is {state}"), as_json))
+}
+
+/// Gone when the API no longer knows it.
+fn delete(client: &Client, name: &str, wait: bool, as_json: bool) -> Result<String, Failure> {
+    let spinner = spinner(&format!("deleting {name}"));
+    client.delete(&format!("{}?confirm={}", path(name), segment(name)))?;
+    while wait && !is_gone(client, name)? {
+        std::thread::sleep(LOOK);
+    }
+    spinner.finish_and_clear();
+    let state = if wait { "deleted" } else { "being deleted" };
+    Ok(said(&json!({ "name": name, "state": state }), &format!("{name} is {state}"), as_json))
+}
+
+fn is_gone(client: &Client, name: &str) -> Result<bool, Failure> {
+    match get(client, name) {
+        Ok(_) => Ok(false),
+        Err(Unanswered::Refused(refusal)) if refusal.status == 404 => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn spinner(what: &str) -> ProgressBar {
+    let spinner = ProgressBar::new_spinner();
+    spinner.set_style(ProgressStyle::with_template("{spinner} {msg} {elapsed}").expect("the template is fixed"));
+    spinner.set_message(what.to_owned());
+    spinner.enable_steady_tick(Duration::from_millis(100));
+    spinner
+}
+
+pub fn pretty(value: &Value) -> String {
+    format!("{value:#}\n")
+}
+
+/// What was done: the API's reply, if it gave one, or a sentence.
+pub fn said(reply: &Value, text: &str, as_json: bool) -> String {
+    match as_json {
+        true if reply.is_null() => "{}\n".to_owned(),
+        true => pretty(reply),
+        false => format!("{text}\n"),
+    }
+}
+
+fn shown(database: &Value, as_json: bool) -> String {
+    if as_json { pretty(database) } else { show(database) }
+}
+
+fn integer(value: &Value) -> u64 {
+    value.as_u64().or_else(|| value.as_f64().map(|number| number as u64)).unwrap_or(0)
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// With a figure that is not known yet as a dash.
+fn figure(value: &Value, show: impl Fn(f64) -> String) -> String {
+    value.as_f64().map_or_else(|| "-".to_owned(), show)
+}
+
+fn bytes(value: &Value) -> String {
+    figure(value, |bytes| human(bytes as u64))
+}
+
+/// 0 is no limit.
+fn limit(value: &Value) -> String {
+    if integer(value) == 0 { "no limit".to_owned() } else { bytes(value) }
+}
+
+fn percent(value: &Value) -> String {
+    figure(value, |ratio| format!("{:.1} %", ratio * 100.0))
+}
+
+fn state(database: &Value) -> String {
+    let state = text(&database["state"]);
+    let (done, total) = (integer(&database["progress"]["done_bytes"]), integer(&database["progress"]["total_bytes"]));
+    if total == 0 { state } else { format!("{state} {:.0} %", done as f64 / total as f64 * 100.0) }
+}
+
+fn list(reply: &Value) -> String {
+    let right = ["PORT", "MEMORY", "RAM", "USED RAM", "USED FLASH", "KEYS", "OPS/S", "RAM HITS", "LATENCY"];
+    let head: Vec<(&str, Align)> = [("NAME", Align::Left), ("STATE", Align::Left)]
+        .into_iter()
+        .chain(right.map(|name| (name, Align::Right)))
+        .collect();
+    let row = |database: &Value| {
+        let (definition, now) = (&database["definition"], &database["now"]);
+        vec![
+            text(&database["name"]),
+            state(database),
+            text(&definition["port"]),
+            limit(&definition["memory_limit_bytes"]),
+            limit(&definition["ram_limit_bytes"]),
+            bytes(&now["used_ram_bytes"]),
+            bytes(&now["used_flash_bytes"]),
+            figure(&now["keys"], count),
+            figure(&now["ops"], count),
+            percent(&now["hit_ratio"]),
+            figure(&now["latency_us"], micros),
+        ]
+    };
+    let rows: Vec<Vec<String>> = reply["databases"].as_array().into_iter().flatten().map(row).collect();
+    format!("{}\n{}", table(&head, &rows), room(&reply["room"]))
+}
+
+fn room(room: &Value) -> String {
+    let part = |kind: &str| {
+        let (taken, all) = (&room[format!("{kind}_taken_bytes")], &room[format!("{kind}_bytes")]);
+        format!("{} of {}", bytes(taken), bytes(all))
+    };
+    format!("Promised to databases: {} RAM, {} flash\n", part("ram"), part("flash"))
+}
+
+fn show(database: &Value) -> String {
+    let (definition, now) = (&database["definition"], &database["now"]);
+    let mut rows = vec![
+        ("name", text(&database["name"])),
+        ("state", state(database)),
+        ("memory limit", limit(&definition["memory_limit_bytes"])),
+        ("RAM limit", limit(&definition["ram_limit_bytes"])),
+        ("policy", text(&definition["policy"])),
+        ("compression", text(&definition["compression"])),
+        ("password", if definition["has_password"] == true { "set" } else { "none" }.to_owned()),
+        ("shards", text(&definition["shards"])),
+        ("replicas", text(&definition["replicas"])),
+        ("persistence", text(&definition["persistence"])),
+    ];
+    for endpoint in database["endpoints"].as_array().into_iter().flatten() {
+        let command = endpoint["command"].as_str().map(|command| format!("    {command}")).unwrap_or_default();
+        rows.push(("endpoint", format!("{} {}{command}", text(&endpoint["kind"]), text(&endpoint["address"]))));
+    }
+    if now.is_object() {
+        rows.extend([
+            ("used RAM", bytes(&now["used_ram_bytes"])),
+            ("used flash", bytes(&now["used_flash_bytes"])),
+            ("keys", figure(&now["keys"], count)),
+            ("values in RAM", figure(&now["values_in_ram"], count)),
+            ("values in flash", figure(&now["values_in_flash"], count)),
+            ("operations", figure(&now["ops"], |ops| format!("{}/s", count(ops)))),
+            ("RAM hit ratio", percent(&now["hit_ratio"])),
+            ("latency", figure(&now["latency_us"], micros)),
+            ("clients", figure(&now["clients"], count)),
+        ]);
+    }
+    pairs(&rows)
+}
+
+/// `flintkv node show`.
+pub fn node(client: &Client, as_json: bool) -> Result<String, Failure> {
+    let node = client.get("/node")?;
+    if as_json {
+        return Ok(pretty(&node));
+    }
+    let figures = &node["figures"];
+    let paths: Vec<String> = node["flash_paths"].as_array().into_iter().flatten().map(text).collect();
+    let flash = match paths.is_empty() {
+        true => "none: everything stays in RAM".to_owned(),
+        false => format!("{} by {}", paths.join(", "), text(&node["flash_driver"])),
+    };
+    let cpu_s = (integer(&figures["cpu_user_us"]) + integer(&figures["cpu_system_us"])) / 1_000_000;
+    let cpu_now = figure(&node["now"]["cpu_percent"], |percent| format!(", {percent:.0} % of a core now"));
+    let rows = [
+        ("address", client.url().to_owned()),
+        ("version", format!("{}, as Redis {}", text(&node["version"]), text(&node["redis_version"]))),
+        ("run id", text(&node["run_id"])),
+        ("started", figure(&node["started_ms"], |ms| moment::date(ms as u64))),
+        ("up for", moment::span(integer(&figures["uptime_s"]))),
+        ("workers", format!("{} on {} cores", text(&node["workers"]), text(&node["cores"]))),
+        ("processor", format!("{}{}", moment::span(cpu_s), cpu_now.trim_start_matches('-'))),
+        ("resident", bytes(&figures["resident_bytes"])),
+        (
+            "system RAM",
+            format!("{}, {} free", bytes(&figures["system_ram_bytes"]), bytes(&figures["system_ram_free_bytes"])),
+        ),
+        ("open files", text(&figures["open_files"])),
+        ("flash", flash),
+    ];
+    let by_database = node["room"]["by_database"].as_array().into_iter().flatten();
+    let by_database: Vec<Vec<String>> = by_database
+        .map(|share| vec![text(&share["name"]), bytes(&share["ram_bytes"]), bytes(&share["flash_bytes"])])
+        .collect();
+    let head = [("DATABASE", Align::Left), ("RAM", Align::Right), ("FLASH", Align::Right)];
+    Ok(format!("{}\n{}{}", pairs(&rows), room(&node["room"]), table(&head, &by_database)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn database(name: &str) -> Value {
+        json!({
+            "name": name, "state": "resizing", "progress": { "done_bytes": 1_u64 << 30, "total_bytes": 4_u64 << 30 }, "is_default": false,
+            "definition": {
+                "port": 7001, "tls_port": 0, "unixsocket": null, "bind": [], "memory_limit_bytes": 10_u64 << 30,
+                "ram_limit_bytes": 3_u64 << 30, "policy": "noeviction", "compression": "lz4", "has_password": true,
+                "shards": 1, "replicas": 0, "persistence": "none", "zones": [],
+            },
+            "endpoints": [{ "kind": "tcp", "address": "127.0.0.1:7001", "command": "redis-cli -h 127.0.0.1 -p 7001" }],
+            "now": { "ops": 12_345.6, "hit_ratio": 0.8512, "keys": 1_200_000, "used_ram_bytes": 2_u64 << 30,
+                "used_flash_bytes": null, "latency_us": 85.2, "values_in_ram": 5, "values_in_flash": 6, "clients": 12 },
+        })
+    }
+
+    #[test]
+    fn a_list_is_a_table_with_units() {
+        let reply = json!({
+            "databases": [database("ads"), { "name": "a-name-of-forty-characters-0123456789abcd", "state": "active",
+                "definition": { "port": 6379, "memory_limit_bytes": 0, "ram_limit_bytes": 0 }, "now": {} }],
+            "room": { "ram_bytes": 16_u64 << 30, "ram_taken_bytes": 3_u64 << 30, "flash_bytes": 100_u64 << 30, "flash_taken_bytes": 7_u64 << 30 },
+        });
+        assert_eq!(
+            list(&reply),
+            "\
+NAME                                      STATE          PORT    MEMORY       RAM  USED RAM  USED FLASH  KEYS  OPS/S  RAM HITS  LATENCY
+ads                                       resizing 25 %  7001     10 GB      3 GB      2 GB           -  1.2M  12.3k    85.1 %  85.2 µs
+a-name-of-forty-characters-0123456789abcd active         6379  no limit  no limit         -           -     -      -         -        -
+
+Promised to databases: 3 GB of 16 GB RAM, 7 GB of 100 GB flash
+"
+            .replace("abcd active", "abcd  active")
+            .replace("NAME                                      S", "NAME                                       S")
+            .replace("ads                                       r", "ads                                        r")
+        );
+    }
+
+    #[test]
+    fn a_database_is_shown_with_its_endpoint() {
+        let text = show(&database("ads"));
+        for line in [
+            "name             ads",
+            "state            resizing 25 %",
+            "memory limit     10 GB",
+            "password         set",
+            "endpoint         tcp 127.0.0.1:7001    redis-cli -h 127.0.0.1 -p 7001",
+            "used flash       -",
+            "RAM hit ratio    85.1 %",
+        ] {
+            assert!(text.lines().any(|known| known == line), "{line:?} is missing in\n{text}");
+        }
+    }
+}
