@@ -1,9 +1,9 @@
-//! Owns the log files: one per flash path, created, locked, sized and marked at start.
-//! Never knows what the store writes behind [`DATA_OFFSET`].
+//! Owns the log files: one per flash path, created, locked, sized and marked at start, made longer and shorter
+//! while the process runs, deleted with their database.
+//! Never knows what the store writes behind [`DATA_OFFSET`], nor what of it may be cut off.
 //!
 //! Flash holds no data across restarts, so a start empties every log. The file itself stays when the
-//! process ends: it keeps its place on the disk visible, and deleting it under a lock would let a
-//! second process lock a new file of the same name.
+//! process ends: it keeps its place on the disk visible.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -11,12 +11,16 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
 use store::io::{Op, OpKind, PAGE_BYTES, PageBuf};
+
+use crate::superblock::Superblock;
 
 /// Where the store's bytes begin in every log file. The first page is the superblock; the rest up to
 /// 1 MiB is reserved, so that the store's large writes begin on a boundary that RAID stripes and
@@ -28,6 +32,22 @@ const _: () = assert!(DATA_OFFSET.is_multiple_of(PAGE_BYTES as u64));
 #[derive(Debug)]
 pub struct FlashFiles {
     logs: Vec<Log>,
+    /// Of every log, from [`DATA_OFFSET`] on.
+    data_bytes: AtomicU64,
+    mark: Mutex<Mark>,
+}
+
+/// What the superblocks say beside the size.
+#[derive(Debug)]
+struct Mark {
+    log_id: [u8; 16],
+    sequence: u64,
+}
+
+/// The right to change the files' size, had by one at a time: what is decided while it is held stays so.
+pub struct Sizing<'a> {
+    files: &'a FlashFiles,
+    mark: MutexGuard<'a, Mark>,
 }
 
 #[derive(Debug)]
@@ -93,10 +113,28 @@ impl FlashFiles {
         let log_id = random_id();
         let mut logs = Vec::with_capacity(locked.len());
         for (path_index, (file, path)) in (0..).zip(locked) {
-            let superblock = Superblock { path_index, path_count: count, log_id, data_bytes: bytes_per_path };
+            let superblock =
+                Superblock { path_index, path_count: count, log_id, data_bytes: bytes_per_path, sequence: 0 };
             logs.push(prepare(file, path, &superblock)?);
         }
-        Ok(FlashFiles { logs })
+        let mark = Mutex::new(Mark { log_id, sequence: 0 });
+        Ok(FlashFiles { logs, data_bytes: AtomicU64::new(bytes_per_path), mark })
+    }
+
+    /// The right to change their size; waits while another has it.
+    pub fn sizing(&self) -> Sizing<'_> {
+        Sizing { files: self, mark: self.mark.lock() }
+    }
+
+    /// Removes the logs. Their space is free when the last one who reads and writes them is gone.
+    pub fn delete(&self) -> Result<(), OpenError> {
+        for log in &self.logs {
+            match fs::remove_file(&log.info.file) {
+                Err(source) if source.kind() != io::ErrorKind::NotFound => return Err(log.failed("delete", source)),
+                _ => tracing::info!("flash path deleted: {}", log.info.file.display()),
+            }
+        }
+        Ok(())
     }
 
     /// Number of flash paths; an operation's `path` is below it.
@@ -104,13 +142,14 @@ impl FlashFiles {
         self.logs.len()
     }
 
-    /// One row per flash path, in their order.
-    pub fn describe(&self) -> impl Iterator<Item = &PathInfo> {
-        self.logs.iter().map(|log| &log.info)
+    /// One row per flash path, in their order, as they are now.
+    pub fn describe(&self) -> impl Iterator<Item = PathInfo> {
+        self.logs.iter().map(|log| PathInfo { data_bytes: self.data_bytes(), ..log.info.clone() })
     }
 
-    pub fn data_bytes(&self, path: u16) -> u64 {
-        self.logs[path as usize].info.data_bytes
+    /// Bytes that the store may use of every path.
+    pub fn data_bytes(&self) -> u64 {
+        self.data_bytes.load(Relaxed)
     }
 
     pub(crate) fn file(&self, path: u16) -> &File {
@@ -136,7 +175,84 @@ impl FlashFiles {
             OpKind::Discard { bytes } => *bytes,
         };
         assert!(op.offset >= DATA_OFFSET, "before the data: {op:?}");
-        assert!(op.offset + bytes <= DATA_OFFSET + self.data_bytes(op.path), "past the end: {op:?}");
+        assert!(op.offset + bytes <= DATA_OFFSET + self.data_bytes(), "past the end: {op:?}");
+    }
+}
+
+impl Sizing<'_> {
+    /// Gives every path `bytes_per_path` bytes behind [`DATA_OFFSET`]. Growing is all or nothing: an error leaves the files
+    /// as they were. What lies behind a smaller size must be in nobody's use; shrinking that failed can be asked for again.
+    pub fn set(&mut self, bytes_per_path: u64) -> Result<(), OpenError> {
+        if bytes_per_path == 0 || !bytes_per_path.is_multiple_of(PAGE_BYTES as u64) {
+            return Err(OpenError::Bytes { bytes: bytes_per_path });
+        }
+        match bytes_per_path > self.files.data_bytes() {
+            true => self.grow(bytes_per_path),
+            false => self.shrink(bytes_per_path),
+        }
+    }
+
+    /// A superblock never tells of more than the file has.
+    fn grow(&mut self, bytes: u64) -> Result<(), OpenError> {
+        let extended = self.files.logs.iter().try_for_each(|log| log.extend(bytes));
+        let grown = extended.and_then(|()| self.tell(bytes));
+        if grown.is_err() {
+            let before = self.files.data_bytes();
+            // What cannot be given back stays the log's, unused; the error to report is the first one.
+            let _ = self.files.logs.iter().try_for_each(|log| log.cut(before));
+            let _ = self.tell(before);
+        } else {
+            self.files.data_bytes.store(bytes, Relaxed);
+        }
+        grown
+    }
+
+    fn shrink(&mut self, bytes: u64) -> Result<(), OpenError> {
+        if bytes < self.files.data_bytes() {
+            self.tell(bytes)?;
+            self.files.data_bytes.store(bytes, Relaxed);
+        }
+        self.files.logs.iter().try_for_each(|log| log.cut(bytes))
+    }
+
+    /// Writes every log's superblock anew, over the older of its two copies.
+    fn tell(&mut self, data_bytes: u64) -> Result<(), OpenError> {
+        self.mark.sequence += 1;
+        let (log_id, sequence) = (self.mark.log_id, self.mark.sequence);
+        let path_count = self.files.logs.len() as u16;
+        for (path_index, log) in (0..).zip(&self.files.logs) {
+            let (offset, page) = Superblock { path_index, path_count, log_id, data_bytes, sequence }.page();
+            let bufs = [io::IoSlice::new(&page)];
+            // On the device before it counts, and nothing else with it: the log may be in the page cache.
+            let written = rustix::io::pwritev2(&log.file, &bufs, offset, ReadWriteFlags::DSYNC);
+            let result = match written {
+                Ok(PAGE_BYTES) => Ok(()),
+                Ok(_) => Err(io::ErrorKind::WriteZero.into()),
+                Err(errno) => Err(errno.into()),
+            };
+            result.map_err(|error| log.failed("write the superblock of", error))?;
+        }
+        Ok(())
+    }
+}
+
+impl Log {
+    fn extend(&self, data_bytes: u64) -> Result<(), OpenError> {
+        let free_bytes = free_bytes(&self.file).map_err(|error| self.failed("ask for the free space of", error))?;
+        allocate(&self.file, &self.info.file, data_bytes, free_bytes).map(|_| ())
+    }
+
+    fn cut(&self, data_bytes: u64) -> Result<(), OpenError> {
+        let wanted = DATA_OFFSET + data_bytes;
+        let cut = self.file.metadata().and_then(|now| match now.len() > wanted {
+            true => self.file.set_len(wanted),
+            false => Ok(()),
+        });
+        cut.map_err(|error| self.failed("shorten", error))
+    }
+
+    fn failed(&self, action: &'static str, source: io::Error) -> OpenError {
+        OpenError::Io { action, file: self.info.file.clone(), source }
     }
 }
 
@@ -155,18 +271,20 @@ fn lock(dir: &Path, name: &str) -> Result<(File, PathBuf), OpenError> {
     })?;
     let path = dir.join(name);
     let failed = |action, source| OpenError::Io { action, file: path.clone(), source };
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&path)
-        .map_err(|error| failed("open", error))?;
     let patience_ends = Instant::now() + LOCK_PATIENCE;
     loop {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .map_err(|error| failed("open", error))?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok((file, path)),
+            // Its owner may have deleted it between the two calls: then another may lock a new one of this name.
+            Ok(()) if is_named(&file, &path) => return Ok((file, path)),
+            Ok(()) => {}
             Err(Errno::WOULDBLOCK) if Instant::now() < patience_ends => {
                 thread::sleep(LOCK_PAUSE);
             }
@@ -174,6 +292,11 @@ fn lock(dir: &Path, name: &str) -> Result<(File, PathBuf), OpenError> {
             Err(errno) => return Err(failed("lock", errno.into())),
         }
     }
+}
+
+fn is_named(file: &File, path: &Path) -> bool {
+    let named = fs::metadata(path).and_then(|named| Ok((named, file.metadata()?)));
+    named.is_ok_and(|(named, opened)| (named.dev(), named.ino()) == (opened.dev(), opened.ino()))
 }
 
 fn prepare(file: File, path: PathBuf, superblock: &Superblock) -> Result<Log, OpenError> {
@@ -199,7 +322,8 @@ fn free_bytes(file: &File) -> io::Result<u64> {
     Ok(fs.f_bavail * fs.f_frsize + file.metadata()?.blocks() * 512)
 }
 
-/// Gives the file its size; true if every byte has its place on the disk.
+/// Gives the file its size, which is at least the one it has; true if every new byte has its place on the disk. An error
+/// leaves it as long as it was.
 fn allocate(file: &File, path: &Path, data_bytes: u64, free_bytes: u64) -> Result<bool, OpenError> {
     let needed_bytes = DATA_OFFSET + data_bytes;
     let no_space = || OpenError::NoSpace { file: path.to_owned(), needed_bytes, free_bytes };
@@ -207,7 +331,13 @@ fn allocate(file: &File, path: &Path, data_bytes: u64, free_bytes: u64) -> Resul
     if needed_bytes > free_bytes {
         return Err(no_space());
     }
-    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, needed_bytes) {
+    let failed = |action, source| OpenError::Io { action, file: path.to_owned(), source };
+    let bytes_before = file.metadata().map_err(|error| failed("ask for the size of", error))?.len();
+    let added = needed_bytes.saturating_sub(bytes_before);
+    if added == 0 {
+        return Ok(true);
+    }
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), bytes_before, added) {
         Ok(()) => Ok(true),
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
             tracing::warn!(
@@ -215,19 +345,15 @@ fn allocate(file: &File, path: &Path, data_bytes: u64, free_bytes: u64) -> Resul
                  writes fail if others take it first",
                 path.display()
             );
-            file.set_len(needed_bytes).map_err(|source| OpenError::Io {
-                action: "set the size of",
-                file: path.to_owned(),
-                source,
-            })?;
+            file.set_len(needed_bytes).map_err(|error| failed("set the size of", error))?;
             Ok(false)
         }
         Err(errno) => {
             // Gives back what was taken; the error to report is the first one.
-            let _ = file.set_len(0);
+            let _ = file.set_len(bytes_before);
             match errno {
                 Errno::NOSPC | Errno::DQUOT => Err(no_space()),
-                errno => Err(OpenError::Io { action: "preallocate", file: path.to_owned(), source: errno.into() }),
+                errno => Err(failed("preallocate", errno.into())),
             }
         }
     }
@@ -236,12 +362,11 @@ fn allocate(file: &File, path: &Path, data_bytes: u64, free_bytes: u64) -> Resul
 /// Writes the superblock with O_DIRECT and reads it back; without, where that is refused. Some file
 /// systems take the flag and fail the first read or write, so both belong to the question.
 fn mark(file: &File, path: &Path, superblock: &Superblock) -> Result<bool, OpenError> {
-    let mut page = PageBuf::new(1);
-    superblock.encode(&mut page);
+    let (offset, page) = superblock.page();
     let write = || {
-        file.write_all_at(&page, 0)?;
+        file.write_all_at(&page, offset)?;
         let mut back = PageBuf::new(1);
-        file.read_exact_at(&mut back, 0)?;
+        file.read_exact_at(&mut back, offset)?;
         Superblock::decode(&back)
     };
     let refused = match set_flags(file, OFlags::DIRECT) {
@@ -298,103 +423,6 @@ fn random_id() -> [u8; 16] {
     let filled = rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty());
     assert_eq!(filled.ok(), Some(id.len()), "16 random bytes come whole, or the kernel is not Linux");
     id
-}
-
-/// The first page of every log. Integers are little-endian.
-///
-/// ```text
-///    0       8         12       14       16         32            40           48          4092    4096
-///    +-------+---------+--------+--------+----------+-------------+------------+-----------+--------+
-///    | magic | version | path   | path   | log id   | data offset | data bytes | zero      | CRC-32C|
-///    |       | u32     | index  | count  | 16 bytes | u64         | u64        |           | of all |
-///    |       |         | u16    | u16    |          |             |            |           | before |
-///    +-------+---------+--------+--------+----------+-------------+------------+-----------+--------+
-/// ```
-/// The log id is random and the same on all paths of one start, so that logs of different starts
-/// cannot be mixed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Superblock {
-    pub path_index: u16,
-    pub path_count: u16,
-    pub log_id: [u8; 16],
-    pub data_bytes: u64,
-}
-
-mod at {
-    use std::ops::Range;
-    pub const MAGIC: Range<usize> = 0..8;
-    pub const VERSION: Range<usize> = 8..12;
-    pub const PATH_INDEX: Range<usize> = 12..14;
-    pub const PATH_COUNT: Range<usize> = 14..16;
-    pub const LOG_ID: Range<usize> = 16..32;
-    pub const DATA_OFFSET: Range<usize> = 32..40;
-    pub const DATA_BYTES: Range<usize> = 40..48;
-    pub const ZERO: Range<usize> = 48..4092;
-    pub const CRC: Range<usize> = 4092..4096;
-}
-
-const MAGIC: [u8; 8] = *b"FLINTKV\0";
-const VERSION: u32 = 1;
-
-const _: () = {
-    assert!(at::MAGIC.end - at::MAGIC.start == MAGIC.len());
-    assert!(at::MAGIC.end == at::VERSION.start && at::VERSION.end == at::PATH_INDEX.start);
-    assert!(at::PATH_INDEX.end == at::PATH_COUNT.start && at::PATH_COUNT.end == at::LOG_ID.start);
-    assert!(at::LOG_ID.end == at::DATA_OFFSET.start && at::DATA_OFFSET.end == at::DATA_BYTES.start);
-    assert!(at::DATA_BYTES.end == at::ZERO.start && at::ZERO.end == at::CRC.start);
-    assert!(at::CRC.end == PAGE_BYTES);
-};
-
-impl Superblock {
-    fn encode(&self, page: &mut [u8]) {
-        page.fill(0);
-        page[at::MAGIC].copy_from_slice(&MAGIC);
-        page[at::VERSION].copy_from_slice(&VERSION.to_le_bytes());
-        page[at::PATH_INDEX].copy_from_slice(&self.path_index.to_le_bytes());
-        page[at::PATH_COUNT].copy_from_slice(&self.path_count.to_le_bytes());
-        page[at::LOG_ID].copy_from_slice(&self.log_id);
-        page[at::DATA_OFFSET].copy_from_slice(&DATA_OFFSET.to_le_bytes());
-        page[at::DATA_BYTES].copy_from_slice(&self.data_bytes.to_le_bytes());
-        let crc = crc32c::crc32c(&page[..at::CRC.start]);
-        page[at::CRC].copy_from_slice(&crc.to_le_bytes());
-    }
-
-    /// `page` is the first page of a log.
-    pub fn decode(page: &[u8]) -> io::Result<Superblock> {
-        let refuse = |what| Err(io::Error::new(io::ErrorKind::InvalidData, what));
-        if page.len() != PAGE_BYTES || page[at::MAGIC] != MAGIC {
-            return refuse("not a FlintKV log");
-        }
-        if u32_at(page, at::CRC) != crc32c::crc32c(&page[..at::CRC.start]) {
-            return refuse("the superblock's checksum is wrong");
-        }
-        if u32_at(page, at::VERSION) != VERSION {
-            return refuse("a log format this version does not know");
-        }
-        if u64_at(page, at::DATA_OFFSET) != DATA_OFFSET {
-            return refuse("a log whose data begins elsewhere");
-        }
-        let mut log_id = [0; 16];
-        log_id.copy_from_slice(&page[at::LOG_ID]);
-        Ok(Superblock {
-            path_index: u16_at(page, at::PATH_INDEX),
-            path_count: u16_at(page, at::PATH_COUNT),
-            log_id,
-            data_bytes: u64_at(page, at::DATA_BYTES),
-        })
-    }
-}
-
-fn u16_at(page: &[u8], at: std::ops::Range<usize>) -> u16 {
-    u16::from_le_bytes(page[at].try_into().expect("a range of two bytes"))
-}
-
-fn u32_at(page: &[u8], at: std::ops::Range<usize>) -> u32 {
-    u32::from_le_bytes(page[at].try_into().expect("a range of four bytes"))
-}
-
-fn u64_at(page: &[u8], at: std::ops::Range<usize>) -> u64 {
-    u64::from_le_bytes(page[at].try_into().expect("a range of eight bytes"))
 }
 
 impl fmt::Display for PathInfo {
@@ -468,7 +496,7 @@ mod tests {
         let log = dir.join("flintkv-1.log");
         assert_eq!(fs::metadata(&log).unwrap().len(), DATA_OFFSET + 8 * MIB);
         assert_eq!(files.count(), 1);
-        assert_eq!(files.data_bytes(0), 8 * MIB);
+        assert_eq!(files.data_bytes(), 8 * MIB);
         let first = Superblock::decode(&fs::read(&log).unwrap()[..PAGE_BYTES]).unwrap();
         assert_eq!((first.path_index, first.path_count, first.data_bytes), (0, 1, 8 * MIB));
 
@@ -588,23 +616,71 @@ mod tests {
         assert!(text.contains(path.to_str().unwrap()));
     }
 
-    /// The layout of release 0.1: these bytes must stay readable.
+    fn sizes(files: &FlashFiles) -> Vec<(u64, u64, u64)> {
+        let of = |info: PathInfo| {
+            let log = fs::read(&info.file).unwrap();
+            let superblock = Superblock::newest(&log).unwrap();
+            assert_eq!(info.data_bytes, files.data_bytes());
+            (log.len() as u64 - DATA_OFFSET, superblock.data_bytes, superblock.sequence)
+        };
+        files.describe().map(of).collect()
+    }
+
     #[test]
-    fn the_superblock_s_layout_is_frozen() {
-        let superblock =
-            Superblock { path_index: 1, path_count: 2, log_id: *b"0123456789abcdef", data_bytes: 0x1234_5000 };
-        let mut page = PageBuf::new(1).filled(0xFF);
-        superblock.encode(&mut page);
-        assert_eq!(&page[..16], b"FLINTKV\0\x01\0\0\0\x01\0\x02\0");
-        assert_eq!(&page[16..32], b"0123456789abcdef");
-        assert_eq!(&page[32..48], b"\0\0\x10\0\0\0\0\0\0\x50\x34\x12\0\0\0\0");
-        assert!(page[48..4092].iter().all(|&byte| byte == 0));
-        assert_eq!(crc32c::crc32c(&page[..4092]), u32_at(&page, at::CRC));
-        assert_eq!(Superblock::decode(&page).unwrap(), superblock);
-        for byte in 0..PAGE_BYTES {
-            page[byte] ^= 0x10;
-            assert!(Superblock::decode(&page).is_err(), "byte {byte} may change unseen");
-            page[byte] ^= 0x10;
+    fn files_grow_and_shrink_and_keep_what_they_hold() {
+        let scratch = tempfile::tempdir().unwrap();
+        let paths = [scratch.path().join("0"), scratch.path().join("1")];
+        let files = FlashFiles::open(&paths, "log", 2 * MIB).unwrap();
+        files.file(1).write_all_at(&PageBuf::new(1).filled(7), DATA_OFFSET + MIB).unwrap();
+        assert_eq!(sizes(&files), [(2 * MIB, 2 * MIB, 0); 2]);
+        files.sizing().set(8 * MIB).unwrap();
+        assert_eq!(sizes(&files), [(8 * MIB, 8 * MIB, 1); 2]);
+        let blocks = files.file(0).metadata().unwrap().blocks();
+        assert!(blocks * 512 >= 8 * MIB, "what was added has its place on the disk");
+        files.file(1).write_all_at(&PageBuf::new(1).filled(8), DATA_OFFSET + 7 * MIB).unwrap();
+        files.sizing().set(3 * MIB).unwrap();
+        assert_eq!(sizes(&files), [(3 * MIB, 3 * MIB, 2); 2]);
+        assert!(files.file(0).metadata().unwrap().blocks() < blocks, "the disk has its space back");
+        // Cut off and grown again: empty, not what it was.
+        files.sizing().set(8 * MIB).unwrap();
+        let mut page = PageBuf::new(1);
+        for (at, byte) in [(MIB, 7), (7 * MIB, 0)] {
+            files.file(1).read_exact_at(&mut page, DATA_OFFSET + at).unwrap();
+            assert!(page.iter().all(|&found| found == byte), "at {at}");
         }
+        assert!(matches!(files.sizing().set(0), Err(OpenError::Bytes { .. })));
+        assert!(matches!(files.sizing().set(4097), Err(OpenError::Bytes { .. })));
+        files.sizing().set(8 * MIB).unwrap();
+        assert_eq!(sizes(&files), [(8 * MIB, 8 * MIB, 3); 2]);
+    }
+
+    #[test]
+    fn a_growth_that_finds_no_space_changes_nothing() {
+        let scratch = tempfile::tempdir().unwrap();
+        let files = open(scratch.path(), 2 * MIB).unwrap();
+        let error = files.sizing().set(1 << 50).unwrap_err();
+        let text = error.to_string();
+        assert!(matches!(error, OpenError::NoSpace { .. }), "{text}");
+        assert!(text.contains(&(DATA_OFFSET + (1 << 50)).to_string()));
+        assert_eq!((sizes(&files)[0].0, sizes(&files)[0].1), (2 * MIB, 2 * MIB));
+        files.sizing().set(4 * MIB).unwrap();
+        assert_eq!((sizes(&files)[0].0, sizes(&files)[0].1), (4 * MIB, 4 * MIB));
+    }
+
+    #[test]
+    fn a_deleted_log_is_gone_and_its_name_is_free() {
+        let scratch = tempfile::tempdir().unwrap();
+        let files = open(scratch.path(), MIB).unwrap();
+        let log = scratch.path().join("flintkv-1.log");
+        files.delete().unwrap();
+        assert!(!log.exists());
+        // Whoever holds the old one still works on it, and nobody else does.
+        files.file(0).write_all_at(&PageBuf::new(1).filled(1), DATA_OFFSET).unwrap();
+        files.delete().unwrap();
+        let next = open(scratch.path(), 2 * MIB).unwrap();
+        assert!(log.exists());
+        drop(files);
+        assert!(matches!(open(scratch.path(), MIB), Err(OpenError::InUse { .. })));
+        drop(next);
     }
 }

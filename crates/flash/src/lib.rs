@@ -5,19 +5,20 @@
 //! word when the file system or the kernel refuses something. Non-goals: caching, ordering between
 //! operations in flight, retrying what the device failed.
 //!
-//! Reading order: [`files`] (what is opened, locked and laid out), `uring`, `threads`, [`sim`] (three
+//! Reading order: [`files`] (what is opened, locked, laid out and resized), [`superblock`] (what a log says of itself), `uring`, `threads`, [`sim`] (three
 //! ways to carry out an operation), `choice` (which one), [`probe`] (what the device can do).
 
 mod choice;
 pub mod files;
 pub mod probe;
 pub mod sim;
+pub mod superblock;
 mod threads;
 mod transfer;
 mod uring;
 
 pub use choice::{FlashIo, choose_driver, open_driver};
-pub use files::{DATA_OFFSET, FlashFiles, OpenError, PathInfo};
+pub use files::{DATA_OFFSET, FlashFiles, OpenError, PathInfo, Sizing};
 pub use sim::Sim;
 pub use threads::{THREADS, ThreadPool, Threads};
 pub use uring::Uring;

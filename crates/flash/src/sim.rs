@@ -96,6 +96,20 @@ impl Sim {
         Sim { device: Arc::new(Mutex::new(device)) }
     }
 
+    /// Of each path.
+    pub fn data_bytes(&self) -> u64 {
+        self.device.lock().data_bytes
+    }
+
+    /// As `FlashFiles` is made longer or shorter: what was cut off is gone.
+    pub fn resize(&self, data_bytes: u64) {
+        assert!(data_bytes.is_multiple_of(PAGE_BYTES as u64));
+        let mut device = self.device.lock();
+        device.data_bytes = data_bytes;
+        let end = (DATA_OFFSET + data_bytes) / PAGE_BYTES as u64;
+        device.pages.retain(|&(_, page), _| page < end);
+    }
+
     pub fn driver(&self) -> SimDriver {
         let mut device = self.device.lock();
         device.drivers += 1;

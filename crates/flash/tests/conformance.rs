@@ -71,6 +71,32 @@ fn tmpfs_conforms() {
     }
 }
 
+/// The files get longer and shorter under open drivers, whose descriptors stay.
+#[test]
+fn drivers_follow_their_files_size() {
+    let follows = |driver: &mut dyn Driver, resize: &dyn Fn(u64)| {
+        let (first, last) = (DATA_OFFSET, DATA_OFFSET + 2 * DATA_BYTES - PAGE_BYTES as u64);
+        write(driver, 1, first, 1, 1);
+        resize(2 * DATA_BYTES);
+        write(driver, 1, last, 1, 2);
+        assert_eq!(read(driver, 1, last, 1).unwrap()[..], pages_of(1, last, 1, 2)[..]);
+        resize(DATA_BYTES / 2);
+        let cut_off = read(driver, 1, last, 1).unwrap_err();
+        assert_eq!(cut_off.kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(read(driver, 1, first, 1).unwrap()[..], pages_of(1, first, 1, 1)[..]);
+        resize(2 * DATA_BYTES);
+        assert!(read(driver, 1, last, 1).unwrap().iter().all(|&byte| byte == 0));
+        resize(DATA_BYTES);
+    };
+    let scratch = tempfile::tempdir().unwrap();
+    let files = files(scratch.path());
+    for which in [FlashIo::Uring, FlashIo::Threads] {
+        follows(&mut *driver(&files, which), &|bytes| files.sizing().set(bytes).unwrap());
+    }
+    let sim = Sim::new(1, 2, DATA_BYTES);
+    follows(&mut sim.driver(), &|bytes| sim.resize(bytes));
+}
+
 fn op(token: u64, path: u16, offset: u64, kind: OpKind) -> Op {
     Op { token, path, offset, kind }
 }

@@ -134,6 +134,29 @@ fn a_disk_that_is_full_at_fallocate_is_refused() {
     assert_eq!(log.len(), 0);
 }
 
+/// What fails last, when the files are longer already, is the superblock: they are as they were then, and grow the next time.
+#[test]
+fn a_growth_that_fails_is_taken_back() {
+    let scratch = tempfile::tempdir().unwrap();
+    let paths = [scratch.path().join("0"), scratch.path().join("1")];
+    let files = FlashFiles::open(&paths, "log", 4 * MIB).unwrap();
+    let lengths = || paths.each_ref().map(|path| std::fs::metadata(path.join("log")).unwrap().len() - DATA_OFFSET);
+    refusing(libc::SYS_pwritev2, libc::EIO, || {
+        let error = files.sizing().set(8 * MIB).unwrap_err();
+        assert!(error.to_string().contains("cannot write the superblock of"), "{error}");
+        assert_eq!((lengths(), files.data_bytes()), ([4 * MIB; 2], 4 * MIB));
+        files.sizing().set(2 * MIB).unwrap_err();
+        assert_eq!((lengths(), files.data_bytes()), ([4 * MIB; 2], 4 * MIB));
+    });
+    refusing(libc::SYS_fallocate, libc::ENOSPC, || {
+        let error = files.sizing().set(8 * MIB).unwrap_err();
+        assert!(matches!(error, OpenError::NoSpace { .. }), "{error}");
+        assert_eq!((lengths(), files.data_bytes()), ([4 * MIB; 2], 4 * MIB));
+    });
+    refusing(libc::SYS_fallocate, libc::EOPNOTSUPP, || files.sizing().set(8 * MIB).unwrap());
+    assert_eq!((lengths(), files.data_bytes()), ([8 * MIB; 2], 8 * MIB));
+}
+
 #[test]
 fn without_o_direct_flash_is_buffered() {
     let scratch = tempfile::tempdir().unwrap();
