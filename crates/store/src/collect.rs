@@ -20,10 +20,19 @@ pub(crate) struct Collect {
     reading: bool,
     /// Records read and not yet dealt with: there was no room for them.
     backlog: Vec<Gathered>,
-    /// The policy evicts what is not in use instead of moving it.
-    evict: bool,
+    why: Why,
     /// A unit could not be read: its records stay, and so does the segment.
     damaged: bool,
+}
+
+/// What a segment's collection is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Why {
+    Room,
+    /// Room, and the policy evicts what is not in use instead of moving it.
+    Eviction,
+    /// The segment leaves the log, which shrinks.
+    Shrinking,
 }
 
 /// A record copied out of its page.
@@ -42,9 +51,15 @@ struct Gathered {
 /// A segment more of which is live is not worth collecting: moving it would write twelve times what it frees.
 const FULLEST: f64 = 0.92;
 
+/// A lane moves a unit (256 KB at most) out of a shrinking log at most this often: 128 MB/s, and most of its time is left
+/// to commands.
+pub(crate) const SHRINK_EVERY_MS: u64 = 2;
+/// How often what is live is added up while a log shrinks.
+const WEIGH_EVERY_MS: u64 = 100;
+
 impl Lane {
-    /// A step of the collection under way, or the start of one when free segments run low. Says whether there is
-    /// more to do at once.
+    /// A step of the collection under way, or the start of one when free segments run low or some must leave the log. Says
+    /// whether there is more to do at once.
     pub(crate) fn collect_slice(&mut self) -> bool {
         if self.collect.is_some() {
             return self.collect_step();
@@ -52,31 +67,61 @@ impl Lane {
         // A segment freed meanwhile, by whichever worker, may be all that is needed.
         self.retry_unit(Stream::Fresh);
         let segments = &self.store.segments;
-        let low = segments.reserve() + (segments.count() / 32).max(2);
-        let free = segments.free_count();
+        let low = segments.reserve() + (segments.end() / 32).max(2);
         let starved = self.fill[0].blocked();
-        if free >= low && !starved {
-            return false;
+        if segments.shrinks() && self.now_ms >= self.weigh_due_ms {
+            self.weigh_due_ms = self.now_ms + WEIGH_EVERY_MS;
+            segments.weigh(!self.store.evicts());
         }
+        let leaving = segments.next_leaving();
+        let lacks_room = leaving.is_some_and(|leaving| !segments.has_room_for(leaving));
+        let wants_room = segments.free_count() < low || starved || lacks_room;
+        let leaving = leaving.filter(|_| !lacks_room && self.now_ms >= self.shrink_due_ms);
+        // Turn by turn, where there is a choice: writers in need of room do not put off the shrinking for ever.
+        let room_first = wants_room && (leaving.is_none() || starved || !std::mem::take(&mut self.made_room));
+        if room_first && self.collect_for_room(starved, lacks_room) {
+            self.made_room = true;
+            return true;
+        }
+        let Some(leaving) = leaving.filter(|&leaving| self.store.segments.begin_vacating(leaving)) else {
+            return false;
+        };
+        self.begin_collection(leaving, Why::Shrinking);
+        true
+    }
+
+    /// Begins the collection of the segment that gains most. If none does, the flash is full for those who are `starved`
+    /// or for what must be moved (`lacks_room`), and the policy may evict.
+    fn collect_for_room(&mut self, starved: bool, lacks_room: bool) -> bool {
+        let segments = &self.store.segments;
+        let free = segments.free_count();
         // Announced before the search: another worker that finds nothing left must know that room may come.
         let collecting = &self.store.tier.collecting;
         collecting.fetch_add(1, Relaxed);
         if let Some(segment) = segments.victim(self.now_ms, FULLEST) {
-            self.begin_collection(segment, false);
+            self.begin_collection(segment, Why::Room);
             return true;
         }
-        if starved && collecting.load(Relaxed) == 1 {
+        if (starved || lacks_room) && collecting.load(Relaxed) == 1 {
             // Flash is full of live records.
-            let policy = self.store.tier.policy();
-            let evicts = policy.evicts(true) || policy.evicts(false);
-            if evicts && let Some(segment) = segments.oldest() {
-                self.begin_collection(segment, true);
+            if self.store.evicts()
+                && let Some(segment) = segments.oldest()
+            {
+                self.begin_collection(segment, Why::Eviction);
                 return true;
             }
             // Nobody has begun a collection meanwhile, nor finished one.
             if collecting.load(Relaxed) == 1 && segments.free_count() <= free {
-                self.store.tier.stuck.store(true, Relaxed);
+                if starved {
+                    self.store.tier.stuck.store(true, Relaxed);
+                }
+                if lacks_room {
+                    self.store.tell_stalled();
+                }
             }
+        }
+        if collecting.load(Relaxed) == 1 {
+            segments.nothing_to_collect();
         }
         collecting.fetch_sub(1, Relaxed);
         false
@@ -86,27 +131,28 @@ impl Lane {
     pub(crate) fn collect_expired(&mut self) {
         if let Some(segment) = self.store.segments.expired_victim(self.now_ms) {
             self.store.tier.collecting.fetch_add(1, Relaxed);
-            self.begin_collection(segment, false);
+            self.begin_collection(segment, Why::Room);
         }
     }
 
     /// Counted among those under way by the caller.
-    fn begin_collection(&mut self, segment: u32, evict: bool) {
+    fn begin_collection(&mut self, segment: u32, why: Why) {
         let units =
             if self.store.segments.get(segment).is_dead() { Vec::new() } else { self.store.segments.units(segment) };
-        self.collect = Some(Collect { segment, units, reading: false, backlog: Vec::new(), evict, damaged: false });
+        self.collect = Some(Collect { segment, units, reading: false, backlog: Vec::new(), why, damaged: false });
     }
 
     fn collect_step(&mut self) -> bool {
         let Some(mut collect) = self.collect.take() else {
             return false;
         };
-        if collect.reading || self.fill[1].in_flight >= WRITES_IN_FLIGHT_MAX {
+        let is_early = collect.why == Why::Shrinking && self.now_ms < self.shrink_due_ms;
+        if collect.reading || is_early || self.fill[1].in_flight >= WRITES_IN_FLIGHT_MAX {
             self.collect = Some(collect);
             return false;
         }
         while let Some(record) = collect.backlog.pop() {
-            if !self.relocate(&record, collect.evict) {
+            if !self.relocate(&record, collect.why == Why::Eviction) {
                 collect.backlog.push(record);
                 self.collect = Some(collect);
                 self.tell_if_stranded();
@@ -122,6 +168,7 @@ impl Lane {
             let token = self.token(Flight::Collect { unit });
             self.push(Op { token: token as u64, path, offset, kind: OpKind::Read(buf) });
             collect.reading = true;
+            self.shrink_due_ms = self.now_ms + SHRINK_EVERY_MS;
             self.collect = Some(collect);
             return false;
         }
@@ -134,27 +181,32 @@ impl Lane {
             return false;
         }
         let segments = &self.store.segments;
-        if collect.damaged && !segments.get(collect.segment).is_dead() {
-            // Damaged records keep their entries, so that their keys answer with an error, not with nothing.
-            segments.uncollected(collect.segment);
-            segments.retire(collect.segment);
-        } else if segments.get(collect.segment).is_dead() {
-            if !segments.collected(collect.segment) {
+        let segment = collect.segment;
+        if segments.get(segment).is_dead() {
+            if !segments.emptied(segment) {
                 self.collect = Some(collect);
                 return false;
             }
             self.store.counters.add(Counter::CollectedSegments, 1);
-            let page = collect.segment * segments.segment_pages;
-            let ((path, offset), bytes) = (segments.location(page), segments.segment_bytes());
-            if segments.free_count() > segments.count() / 2 {
-                // Plenty is free: the device may have the space for itself.
-                let token = self.token(Flight::Discard);
+            if segment < segments.end() && segments.free_count() > segments.end() / 2 {
+                // Plenty is free: the device may have the space for itself, and it is not written before it has.
+                let (path, offset) = segments.location(segment * segments.segment_pages);
+                let bytes = segments.segment_bytes();
+                let token = self.token(Flight::Discard { segment });
                 self.push(Op { token: token as u64, path, offset, kind: OpKind::Discard { bytes } });
+            } else {
+                segments.freed(segment);
             }
+        } else if collect.damaged {
+            // Damaged records keep their entries, so that their keys answer with an error, not with nothing.
+            segments.damaged(segment);
         } else {
-            segments.uncollected(collect.segment);
+            segments.uncollected(segment);
         }
-        self.store.tier.collecting.fetch_sub(1, Relaxed);
+        match collect.why {
+            Why::Shrinking => self.store.segments.vacating_ends(),
+            Why::Room | Why::Eviction => _ = self.store.tier.collecting.fetch_sub(1, Relaxed),
+        }
         true
     }
 

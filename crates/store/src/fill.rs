@@ -304,7 +304,7 @@ impl Lane {
                     offset,
                     "flash write failed ({error}): its segment is not written any more, its values stay in RAM"
                 );
-                self.store.segments.retire(unit.segment);
+                self.store.segments.retire(unit);
                 for item in &items.items {
                     self.unwritten(item);
                 }

@@ -4,7 +4,7 @@
 
 use crate::arena::{Cells, SLAB_BYTES};
 use crate::chill::Due;
-use crate::collect::Collect;
+use crate::collect::{Collect, SHRINK_EVERY_MS};
 use crate::counters::Counter;
 use crate::fill::{Filling, Items};
 use crate::hand::{Hand, TtlSample};
@@ -100,7 +100,7 @@ pub(crate) enum Flight {
     Read { page: u32, waiters: Vec<ReadWaiter> },
     Write { unit: Unit, stream: Stream, items: Items },
     Collect { unit: Unit },
-    Discard,
+    Discard { segment: u32 },
 }
 
 pub(crate) struct ReadWaiter(Waiter);
@@ -152,6 +152,11 @@ pub struct Lane {
     measure_due_ms: u64,
     expired_segments_due_ms: u64,
     pub(crate) collect: Option<Collect>,
+    /// When the next unit may be moved out of a log that shrinks.
+    pub(crate) shrink_due_ms: u64,
+    pub(crate) weigh_due_ms: u64,
+    /// The last collection that began was for room.
+    pub(crate) made_room: bool,
     room: Vec<Waker>,
     latency: Histogram<u64>,
     statm: Option<std::fs::File>,
@@ -203,6 +208,9 @@ impl Lane {
             measure_due_ms: 0,
             expired_segments_due_ms: 0,
             collect: None,
+            shrink_due_ms: 0,
+            weigh_due_ms: 0,
+            made_room: false,
             room: Vec::new(),
             latency: latency_histogram(),
             statm: std::fs::File::open("/proc/self/statm").ok(),
@@ -347,7 +355,7 @@ impl Lane {
                 }
                 Flight::Write { unit, stream, items } => self.write_done(unit, stream, items, done),
                 Flight::Collect { unit } => self.collect_read_done(unit, done),
-                Flight::Discard => {}
+                Flight::Discard { segment } => self.store.segments.freed(segment),
             }
         }
         self.done = done;
@@ -484,7 +492,8 @@ impl Lane {
     /// Whether a completion may have made way for more: each step of a collection, and of what makes room for a command
     /// that waits, follows the one before at once.
     pub fn is_pressed(&self) -> bool {
-        self.collect.is_some() || !self.room.is_empty() || self.wants_maintenance()
+        let shrinks = self.store.segments.shrinks();
+        self.collect.is_some() || shrinks || !self.room.is_empty() || self.wants_maintenance()
     }
 
     /// Nearly all is cold, and nobody waits for room: a slice a millisecond finds what is not.
@@ -514,6 +523,7 @@ impl Lane {
             (true, _) => Maintain::Now,
             // Another worker may make the room.
             (false, false) => Maintain::After { ms: 1 },
+            (false, true) if self.store.segments.shrinks() => Maintain::After { ms: SHRINK_EVERY_MS },
             (false, true) => Maintain::After { ms: MEASURE_EVERY_MS },
         }
     }

@@ -3,7 +3,7 @@
 //! In reading order: [`hash`] (what a key is reduced to), [`word`] and [`index`] (the entry and the table of entries),
 //! [`object`] and [`arena`] (values in RAM), [`store`] and [`keyspace`] (stripes, and what a handler sees of them),
 //! `guards` (how stripes are locked), `direct` (a read under the lock), `watch` (WATCH's memory), [`wait`] (who is
-//! blocked), [`listen`] (what is said of keys), [`page`] (the format on flash), [`segment`] (the log), `tier` and `hand`
+//! blocked), [`listen`] (what is said of keys), [`page`] (the format on flash), [`segment`] (the log), [`resize`] (its size), `tier` and `hand`
 //! (what leaves RAM when), `parts` (large values), `chill` (all of it, for testing), `deadlines` (fields that expire),
 //! [`lane`] with `fill` and `collect` (a worker's flash I/O), [`io`] (the words spoken with the drivers), [`stats`].
 //!
@@ -27,6 +27,7 @@ pub mod listen;
 pub mod object;
 pub mod page;
 mod parts;
+pub mod resize;
 pub mod segment;
 pub mod stats;
 pub mod store;
@@ -40,6 +41,7 @@ pub use keyspace::{Cold, ColdRead, Inspect, Keyspace, NOTHING, NoEdit, Peek, Res
 pub use lane::{Lane, Maintain, ReadError, Ticket};
 pub use listen::{Class, Listener};
 pub use page::Codec;
+pub use resize::{Progress, ResizeError};
 pub use stats::StoreStats;
 pub use store::{FlashConfig, LimitOf, Policy, Store, StoreConfig};
 pub use tier::Admission;

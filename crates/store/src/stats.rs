@@ -1,6 +1,7 @@
 //! Owns the figures that INFO and metrics show of the store, gathered when asked for.
 
 use crate::counters::Counter;
+use crate::resize::Progress;
 use crate::store::Store;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -28,6 +29,8 @@ pub struct StoreStats {
     pub flash_retired_segments: u64,
     pub segment_bytes: u64,
     pub flash_full: bool,
+    /// How far a smaller flash has come.
+    pub resizing: Option<Progress>,
     pub keyspace_hits: u64,
     pub keyspace_misses: u64,
     pub expired_keys: u64,
@@ -81,13 +84,14 @@ impl Store {
             object_budget: if budget == usize::MAX { 0 } else { budget as u64 },
             index_bytes: self.index_bytes(),
             writing_bytes: self.tier.writing.load(Relaxed) as u64,
-            flash_bytes: u64::from(self.segments.count()) * self.segments.segment_bytes(),
+            flash_bytes: u64::from(self.segments.end()) * self.segments.segment_bytes(),
             flash_used_bytes: self.segments.used_bytes(),
             flash_live_bytes: self.segments.live_bytes(),
             flash_free_segments: self.segments.free_count().into(),
             flash_retired_segments: self.segments.retired_count().into(),
             segment_bytes: self.segments.segment_bytes(),
             flash_full: self.has_flash() && self.tier.stuck.load(Relaxed),
+            resizing: self.resizing(),
             keyspace_hits: sum(Counter::KeyspaceHits),
             keyspace_misses: sum(Counter::KeyspaceMisses),
             expired_keys: sum(Counter::ExpiredKeys),

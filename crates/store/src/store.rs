@@ -172,6 +172,8 @@ pub struct Store {
     /// By logical database. Written with every stripe locked, read with any.
     uids: Box<[AtomicU32]>,
     pub(crate) segments: Segments,
+    /// It was said that a smaller flash cannot be had for now.
+    pub(crate) said_stalled: AtomicBool,
     pub(crate) codec: Mutex<Codec>,
     pub(crate) dictionaries: RwLock<Vec<Arc<Dictionary>>>,
     pub(crate) sampler: crate::fill::Sampler,
@@ -238,6 +240,7 @@ impl Store {
             stripes: (0..STRIPES).map(|_| Line(Mutex::default())).collect(),
             uids: (0..config.databases as u32).map(AtomicU32::new).collect(),
             segments,
+            said_stalled: AtomicBool::new(false),
             codec: Mutex::new(config.flash.as_ref().map_or(Codec::None, |flash| flash.codec)),
             dictionaries: RwLock::default(),
             sampler: Default::default(),

@@ -7,7 +7,7 @@ mod node;
 use flash::sim::Faults;
 use node::{Node, Random};
 use std::collections::{BTreeMap, BTreeSet};
-use store::{Codec, Lane, Policy, Value};
+use store::{Codec, Lane, Policy, ResizeError, Value};
 
 type Model = BTreeMap<(usize, Vec<u8>), (Vec<u8>, Option<u64>)>;
 
@@ -27,9 +27,55 @@ const RAM: u64 = 2 << 20;
 
 /// One seeded run; returns the store's figures at its end.
 fn run(seed: u64, codec: Codec, steps: usize, faults: Faults) -> store::StoreStats {
+    run_resizing(seed, codec, steps, faults, &mut None)
+}
+
+/// How often flash got a size, was refused one, and came to one that is smaller.
+#[derive(Default, Debug)]
+struct Resizes {
+    set: usize,
+    refused: usize,
+    shrunk: usize,
+    replaced: usize,
+}
+
+impl Resizes {
+    /// Sometimes another size, whatever the last one has come to.
+    fn step(&mut self, node: &mut Node, random: &mut Random, under_way: &mut bool) {
+        if random.below(100) == 0 {
+            let was_under_way = node.store.resizing().is_some();
+            match node.resize((random.below(16) + 4) << 20) {
+                Ok(()) => self.set += 1,
+                Err(ResizeError::TooFull { .. }) => self.refused += 1,
+                Err(error) => panic!("{error}"),
+            }
+            self.replaced += usize::from(was_under_way);
+        }
+        match node.store.resizing() {
+            Some(progress) => assert!(progress.moved_bytes <= progress.total_bytes),
+            None if *under_way => {
+                self.shrunk += 1;
+                let stats = node.store.stats();
+                assert!(stats.flash_used_bytes <= stats.flash_bytes);
+                assert_eq!(2 * node.sim.data_bytes(), stats.flash_bytes, "two paths, cut off at once");
+            }
+            None => {}
+        }
+        *under_way = node.store.resizing().is_some();
+    }
+}
+
+fn run_resizing(
+    seed: u64,
+    codec: Codec,
+    steps: usize,
+    faults: Faults,
+    resizes: &mut Option<Resizes>,
+) -> store::StoreStats {
     let mut random = Random(seed);
     let mut node = Node::new(seed, RAM, 24 << 20, codec, Policy::NoEviction);
     let clean = faults == Faults::default();
+    let mut under_way = false;
     node.sim.set_faults(faults);
     let mut model = Model::new();
     let key = |random: &mut Random| -> Vec<u8> {
@@ -41,13 +87,16 @@ fn run(seed: u64, codec: Codec, steps: usize, faults: Faults) -> store::StoreSta
         let now_ms = node.now_ms;
         let db = usize::from(random.below(8) == 0);
         let name = key(&mut random);
+        if let Some(resizes) = resizes {
+            resizes.step(&mut node, &mut random, &mut under_way);
+        }
         let live = |model: &Model, db: usize, name: &[u8]| {
             model.get(&(db, name.to_vec())).filter(|(_, expiry)| expiry.is_none_or(|at| at > now_ms)).cloned()
         };
         match random.below(100) {
             0..=44 => {
                 if !node.make_room() {
-                    assert!(!clean, "seed {seed}: there is room for all of it");
+                    assert!(!clean || resizes.is_some(), "seed {seed}: there is room for all of it");
                     continue;
                 }
                 let value = value(&mut random, true);
@@ -133,12 +182,7 @@ fn run(seed: u64, codec: Codec, steps: usize, faults: Faults) -> store::StoreSta
                     Err(error) => assert!(!clean, "seed {seed} step {step}: {error}"),
                 }
             }
-            96..=97 => {
-                for lane in &mut node.lanes {
-                    lane.complete(now_ms);
-                    lane.maintain(now_ms);
-                }
-            }
+            96..=97 => node.maintain(),
             98 => {
                 node.now_ms += random.below(500);
             }
@@ -226,6 +270,157 @@ fn faults_give_errors_and_never_anothers_value() {
         let stats = run(100 + n as u64, if n % 2 == 0 { Codec::Lz4 } else { Codec::None }, 6_000, faults);
         let seen = stats.checksum_errors + stats.read_errors + stats.write_errors;
         assert!(seen > 0, "{faults:?} did nothing: {stats:#?}");
+    }
+}
+
+#[test]
+fn nothing_is_lost_while_flash_grows_and_shrinks() {
+    for (seed, codec) in [(21, Codec::None), (22, Codec::Lz4)] {
+        let mut resizes = Some(Resizes::default());
+        let stats = run_resizing(seed, codec, 20_000, Faults::default(), &mut resizes);
+        let resizes = resizes.unwrap();
+        assert!(resizes.set > 20, "{resizes:?}");
+        assert!(resizes.shrunk > 2, "{resizes:?}");
+        assert!(stats.relocated_records > 100, "{stats:#?}");
+        assert_eq!(stats.checksum_errors + stats.read_errors + stats.write_errors, 0);
+    }
+}
+
+#[test]
+fn faults_while_flash_grows_and_shrinks_give_errors_and_never_anothers_value() {
+    let faults = [
+        Faults { write_error: 20_000, ..Faults::default() },
+        Faults { read_error: 20_000, ..Faults::default() },
+        Faults { read_error: 1_000, write_error: 1_000, torn_write: 20_000, bit_flip: 1_000, no_space: 5_000 },
+    ];
+    let mut resizes = Some(Resizes::default());
+    for (n, faults) in faults.into_iter().enumerate() {
+        run_resizing(200 + n as u64, Codec::None, 8_000, faults, &mut resizes);
+    }
+    assert!(resizes.as_ref().is_some_and(|resizes| resizes.shrunk > 2), "{resizes:?}");
+}
+
+fn fill(node: &mut Node, random: &mut Random, keys: std::ops::Range<u64>) {
+    for key in keys {
+        assert!(node.make_room(), "key {key}: {:#?}", node.store.stats());
+        let value: Vec<u8> = (0..700).map(|_| random.next() as u8).collect();
+        node.run(0, &[&key.to_le_bytes()], |ks, keys| {
+            ks.set_string(&keys[0], &value, None);
+            Ok(())
+        })
+        .unwrap();
+    }
+}
+
+fn shrink(node: &mut Node, bytes: u64) {
+    node.resize(bytes).unwrap();
+    let mut slices = 0;
+    while node.store.resizing().is_some() {
+        node.now_ms += 1;
+        node.maintain();
+        slices += 1;
+        assert!(slices < 100_000, "{:#?}", node.store.stats());
+    }
+}
+
+#[test]
+fn what_would_not_fit_is_refused_with_the_arithmetic_and_changes_nothing() {
+    let mut node = Node::new(31, 400 << 10, 16 << 20, Codec::None, Policy::NoEviction);
+    fill(&mut node, &mut Random(31), 0..12_000);
+    let error = node.resize(8 << 20).unwrap_err();
+    let ResizeError::TooFull { wanted, live, needed } = error else { panic!("{error}") };
+    assert_eq!(wanted, 8 << 20);
+    assert!(live > 7 << 20 && needed > live, "{error}");
+    assert_eq!(node.store.resizing(), None);
+    assert!(matches!(node.resize(1 << 20), Err(ResizeError::TooSmall { .. })));
+    assert!(matches!(node.resize(1 << 40), Err(ResizeError::TooLarge { .. })));
+    // What the message names is enough, and half of the values deleted make the first wish possible.
+    shrink(&mut node, needed + (512 << 10));
+    for key in (0..12_000u64).step_by(2) {
+        node.run(0, &[&key.to_le_bytes()], |ks, keys| ks.remove(&keys[0])).unwrap();
+    }
+    shrink(&mut node, 8 << 20);
+    for key in 0..12_000u64 {
+        let found = node.get(0, &key.to_le_bytes()).unwrap().map(|value| value.len());
+        assert_eq!(found, (key % 2 == 1).then_some(700));
+    }
+    // Full at its new size, and not before.
+    fill(&mut node, &mut Random(32), 20_000..22_000);
+    assert!(node.store.stats().flash_used_bytes <= 8 << 20);
+    node.resize(32 << 20).unwrap();
+    fill(&mut node, &mut Random(33), 30_000..50_000);
+}
+
+#[test]
+fn a_policy_that_evicts_makes_the_smaller_flash_fit() {
+    let mut node = Node::new(41, 400 << 10, 16 << 20, Codec::None, Policy::AllKeysLru);
+    fill(&mut node, &mut Random(41), 0..15_000);
+    shrink(&mut node, 6 << 20);
+    let stats = node.store.stats();
+    assert!(stats.evicted_keys > 5_000, "{stats:#?}");
+    assert!(stats.keys > 4_000, "{stats:#?}");
+    assert_eq!(stats.keys + stats.evicted_keys, 15_000);
+    assert!(stats.flash_used_bytes <= 6 << 20, "{stats:#?}");
+    let mut found = 0;
+    for key in 0..15_000u64 {
+        found += u64::from(node.get(0, &key.to_le_bytes()).unwrap().is_some());
+    }
+    assert_eq!(found, stats.keys);
+}
+
+#[test]
+fn one_size_replaces_another_midway() {
+    let mut node = Node::new(61, 400 << 10, 16 << 20, Codec::None, Policy::NoEviction);
+    let mut random = Random(61);
+    fill(&mut node, &mut random, 0..12_000);
+    for key in (0..12_000u64).filter(|key| key % 4 != 0) {
+        node.run(0, &[&key.to_le_bytes()], |ks, keys| ks.remove(&keys[0])).unwrap();
+    }
+    let mut replaced = 0;
+    for round in 0..200 {
+        let key = 20_000 + round * 3;
+        fill(&mut node, &mut random, key..key + 3);
+        replaced += u64::from(node.store.resizing().is_some());
+        node.resize((5 + random.below(11)) << 20).unwrap();
+        (0..random.below(3)).for_each(|_| {
+            node.now_ms += 1;
+            node.maintain();
+        });
+    }
+    assert!(replaced > 3, "{replaced}");
+    shrink(&mut node, 5 << 20);
+    assert_eq!(2 * node.sim.data_bytes(), 5 << 20);
+    for key in (0..12_000u64).step_by(4).chain(20_000..20_600) {
+        assert_eq!(node.get(0, &key.to_le_bytes()).unwrap().map(|value| value.len()), Some(700), "{key}");
+    }
+    assert_eq!(node.store.stats().flash_retired_segments, 0);
+}
+
+/// Reads begun before their pages leave come to an end first.
+#[test]
+fn a_reader_keeps_what_it_reads_from_being_cut_off() {
+    let mut node = Node::new(51, 400 << 10, 16 << 20, Codec::None, Policy::NoEviction);
+    fill(&mut node, &mut Random(51), 0..12_000);
+    for key in (0..12_000u64).filter(|key| key % 4 != 0) {
+        node.run(0, &[&key.to_le_bytes()], |ks, keys| ks.remove(&keys[0])).unwrap();
+    }
+    let store = node.store.clone();
+    let names: Vec<_> = (0..12_000u64).step_by(4).map(u64::to_le_bytes).collect();
+    let reads: Vec<_> = names.iter().filter_map(|name| store.probe(&store.hasher().key(name), 0)).collect();
+    assert!(reads.len() > 1_000);
+    node.resize(5 << 20).unwrap();
+    for _ in 0..2_000 {
+        node.now_ms += 1;
+        node.maintain();
+    }
+    let progress = node.store.resizing().expect("somebody reads behind the end");
+    assert!(progress.moved_bytes < progress.total_bytes, "{progress:?}");
+    assert_eq!(2 * node.sim.data_bytes(), 16 << 20);
+    drop(reads);
+    shrink(&mut node, 5 << 20);
+    assert_eq!(2 * node.sim.data_bytes(), 5 << 20);
+    for name in names {
+        assert_eq!(node.get(0, &name).unwrap().map(|value| value.len()), Some(700));
     }
 }
 

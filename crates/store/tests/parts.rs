@@ -59,6 +59,10 @@ fn text(random: &mut Random, most: u64) -> Vec<u8> {
 }
 
 fn run(seed: u64, codec: Codec, steps: usize, faults: Faults) -> store::StoreStats {
+    run_resizing(seed, codec, steps, faults, false)
+}
+
+fn run_resizing(seed: u64, codec: Codec, steps: usize, faults: Faults, resizes: bool) -> store::StoreStats {
     let mut random = Random(seed);
     let mut node = Node::new(seed, RAM, 24 << 20, codec, Policy::NoEviction);
     node.store.set_split_bytes(1024);
@@ -71,6 +75,10 @@ fn run(seed: u64, codec: Codec, steps: usize, faults: Faults) -> store::StoreSta
             node.sim.set_faults(faults);
         }
         node.now_ms += random.below(3);
+        if resizes && random.below(300) == 0 {
+            // Refused where it would be too small for what is there.
+            let _ = node.resize((random.below(20) + 4) << 20);
+        }
         let (db, name) = key(&mut random);
         let field = format!("field:{}", random.below(20_000)).into_bytes();
         let entry = (db, name.clone());
@@ -78,7 +86,7 @@ fn run(seed: u64, codec: Codec, steps: usize, faults: Faults) -> store::StoreSta
         match random.below(10_000) {
             0..=5499 => {
                 if !node.make_room() {
-                    assert!(!clean, "seed {seed}: there is room for all of it");
+                    assert!(!clean || resizes, "seed {seed}: there is room for all of it");
                     continue;
                 }
                 let value = text(&mut random, if step % 50 == 0 { 6_000 } else { 300 });
@@ -157,12 +165,7 @@ fn run(seed: u64, codec: Codec, steps: usize, faults: Faults) -> store::StoreSta
                     Err(error) => fails(error),
                 }
             }
-            _ => {
-                for lane in &mut node.lanes {
-                    lane.complete(node.now_ms);
-                    lane.maintain(node.now_ms);
-                }
-            }
+            _ => node.maintain(),
         }
     }
     node.sim.heal();
@@ -198,6 +201,13 @@ fn every_field_has_its_own_value_whatever_moves() {
         assert!(stats.flash_part_reads > 1_000, "{stats:#?}");
         assert_eq!(stats.checksum_errors + stats.read_errors + stats.write_errors, 0);
     }
+}
+
+#[test]
+fn parts_move_out_of_a_flash_that_shrinks() {
+    let stats = run_resizing(21, Codec::Lz4, 30_000, Faults::default(), true);
+    assert!(stats.relocated_records > 500, "{stats:#?}");
+    assert_eq!(stats.checksum_errors + stats.read_errors + stats.write_errors, 0);
 }
 
 #[test]

@@ -6,8 +6,8 @@ use flash::Sim;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use store::{
-    Admission, Codec, Cold, FlashConfig, Keyspace, Kind, Lane, LimitOf, Policy, ReadError, Resume, Store, StoreConfig,
-    Value,
+    Admission, Codec, Cold, FlashConfig, Keyspace, Kind, Lane, LimitOf, Policy, ReadError, ResizeError, Resume, Store,
+    StoreConfig, Value,
 };
 
 pub struct Random(pub u64);
@@ -60,6 +60,7 @@ impl Node {
         handler: impl Fn(&mut Keyspace<'_>, &[store::Key<'_>]) -> Result<T, Cold>,
     ) -> Answer<T> {
         self.turn += 1;
+        self.settle();
         let which = self.turn % self.lanes.len();
         self.resume.clear();
         let keys: Vec<store::Key<'_>> = keys.iter().map(|key| self.store.hasher().key(key)).collect();
@@ -97,14 +98,39 @@ impl Node {
         unreachable!()
     }
 
+    /// Makes flash larger, or begins to make it smaller, as a server does with its files.
+    pub fn resize(&mut self, bytes: u64) -> Result<(), ResizeError> {
+        let needed = self.store.flash_bytes_for(bytes)?;
+        if needed > self.sim.data_bytes() {
+            self.sim.resize(needed);
+        }
+        let result = self.store.resize_flash(bytes);
+        self.settle();
+        result
+    }
+
+    /// Cuts off what is not needed any more.
+    pub fn settle(&mut self) {
+        let needed = self.store.flash_bytes_needed();
+        if needed < self.sim.data_bytes() {
+            self.sim.resize(needed);
+        }
+    }
+
+    /// A slice of every lane's maintenance.
+    pub fn maintain(&mut self) {
+        for lane in &mut self.lanes {
+            lane.complete(self.now_ms);
+            lane.maintain(self.now_ms);
+        }
+        self.settle();
+    }
+
     /// Lets maintenance run until writers may go on; false if there is no room at all.
     pub fn make_room(&mut self) -> bool {
         for _ in 0..200_000 {
             self.now_ms += 1;
-            for lane in &mut self.lanes {
-                lane.complete(self.now_ms);
-                lane.maintain(self.now_ms);
-            }
+            self.maintain();
             match self.store.admission() {
                 Admission::Open => return true,
                 Admission::Full => return false,

@@ -1,12 +1,17 @@
 //! Owns the log's segments: which are free, open, sealed or given up, what is live in each, where pages lie.
-//! Never knows what is in a page.
+//! Never knows what is in a page. How their number changes is `resize`'s.
+
+mod growing;
+mod resize;
 
 use crate::io::PAGE_BYTES;
 use crate::page::step_pages;
 use crate::word::{PAGE_BITS, Place};
+use growing::Growing;
 use parking_lot::Mutex;
+pub use resize::SEGMENTS_MIN;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -19,6 +24,8 @@ pub enum State {
     Collecting = 3,
     /// A write to it failed: nothing is written to it any more; what was written before is still read.
     Retired = 4,
+    /// Not in the log, or to be cut off with its end: nothing points into it.
+    Outside = 5,
 }
 
 /// Two streams fill segments of their own, so that what survived a collection stays apart from new data.
@@ -43,6 +50,10 @@ pub struct Segment {
     used_pages: AtomicU32,
     /// Value of the log's count of sealed segments when this one was sealed: its age is how many came after.
     sealed_at: AtomicU64,
+    /// A write to it failed, or a read of what is live in it.
+    bad: AtomicBool,
+    /// Collections that could not read all of it.
+    tries: AtomicU8,
     about: Mutex<About>,
 }
 
@@ -92,7 +103,7 @@ impl Expiries {
 impl Segment {
     fn new() -> Segment {
         Segment {
-            state: AtomicU8::new(State::Free as u8),
+            state: AtomicU8::new(State::Outside as u8),
             readers: AtomicU32::new(0),
             writers: AtomicU32::new(0),
             live: AtomicU32::new(0),
@@ -101,6 +112,8 @@ impl Segment {
             large_pages: AtomicU32::new(0),
             used_pages: AtomicU32::new(0),
             sealed_at: AtomicU64::new(0),
+            bad: AtomicBool::new(false),
+            tries: AtomicU8::new(0),
             about: Mutex::default(),
         }
     }
@@ -111,7 +124,8 @@ impl Segment {
             1 => State::Open,
             2 => State::Sealed,
             3 => State::Collecting,
-            _ => State::Retired,
+            4 => State::Retired,
+            _ => State::Outside,
         }
     }
 
@@ -146,17 +160,26 @@ pub struct Unit {
 struct Heads {
     open: [Option<(u32, u32)>; 2],
     free: VecDeque<u32>,
+    /// Free ones that leave the log: for the collector, until it has made room before its end.
+    lent: Vec<u32>,
 }
 
 pub struct Segments {
-    segments: Box<[Segment]>,
+    segments: Growing<Segment>,
+    /// Segments that there are, and those of them that take data: fewer while the log shrinks.
+    count: AtomicU32,
+    end: AtomicU32,
+    /// Segments from `end` on that are not outside yet, and those of them that are being emptied.
+    leaving: AtomicU32,
+    vacating: AtomicU32,
+    /// While the log shrinks: all room before its end is for what is live already.
+    is_taken: AtomicBool,
     pub segment_pages: u32,
-    paths: u32,
+    pub paths: u32,
     data_offset: u64,
     heads: Mutex<Heads>,
     free: AtomicU32,
     sealed: AtomicU64,
-    retired: AtomicU32,
 }
 
 /// Segments that new data leaves to the collector, without which it could not make room.
@@ -169,20 +192,31 @@ impl Segments {
     pub fn new(count: u32, segment_pages: u32, paths: u32, data_offset: u64) -> Segments {
         let addressable = (1u64 << PAGE_BITS) / u64::from(segment_pages.max(1));
         let count = u64::from(count).min(addressable) as u32;
-        Segments {
-            segments: (0..count).map(|_| Segment::new()).collect(),
+        let segments = Segments {
+            segments: Growing::new(),
+            count: AtomicU32::new(0),
+            end: AtomicU32::new(0),
+            leaving: AtomicU32::new(0),
+            vacating: AtomicU32::new(0),
+            is_taken: AtomicBool::new(false),
             segment_pages,
             paths: paths.max(1),
             data_offset,
-            heads: Mutex::new(Heads { open: [None, None], free: (0..count).collect() }),
-            free: AtomicU32::new(count),
+            heads: Mutex::default(),
+            free: AtomicU32::new(0),
             sealed: AtomicU64::new(0),
-            retired: AtomicU32::new(0),
-        }
+        };
+        segments.set_end(count);
+        segments
     }
 
+    /// With those that are on their way out.
     pub fn count(&self) -> u32 {
-        self.segments.len() as u32
+        self.count.load(Relaxed)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Segment> {
+        (0..self.count()).map(|number| self.get(number))
     }
 
     pub fn free_count(&self) -> u32 {
@@ -190,11 +224,11 @@ impl Segments {
     }
 
     pub fn retired_count(&self) -> u32 {
-        self.retired.load(Relaxed)
+        self.all().filter(|segment| segment.state() == State::Retired).count() as u32
     }
 
     pub fn reserve(&self) -> u32 {
-        RESERVE.min(self.count() / 4)
+        RESERVE.min(self.end() / 4)
     }
 
     pub fn segment_bytes(&self) -> u64 {
@@ -202,7 +236,7 @@ impl Segments {
     }
 
     pub fn get(&self, segment: u32) -> &Segment {
-        &self.segments[segment as usize]
+        self.segments.get(segment)
     }
 
     pub fn of_page(&self, page: u32) -> u32 {
@@ -229,11 +263,13 @@ impl Segments {
 
     /// Pages of the log that hold data or may, in bytes.
     pub fn used_bytes(&self) -> u64 {
-        u64::from(self.count() - self.free_count() - self.retired_count()) * self.segment_bytes()
+        let holds_data =
+            |segment: &&Segment| matches!(segment.state(), State::Open | State::Sealed | State::Collecting);
+        self.all().filter(holds_data).count() as u64 * self.segment_bytes()
     }
 
     pub fn live_bytes(&self) -> u64 {
-        let pages: f64 = self.segments.iter().map(Segment::live_pages_estimate).sum();
+        let pages: f64 = self.all().map(Segment::live_pages_estimate).sum();
         (pages * PAGE_BYTES as f64) as u64
     }
 
@@ -253,11 +289,11 @@ impl Segments {
                 self.seal(segment);
             }
         }
-        let reserve = if stream == Stream::Fresh { self.reserve() as usize } else { 0 };
-        if heads.free.len() <= reserve {
-            return None;
-        }
-        let segment = heads.free.pop_front()?;
+        let segment = match stream {
+            Stream::Fresh if self.is_taken.load(Relaxed) || heads.free.len() <= self.reserve() as usize => return None,
+            Stream::Fresh => heads.free.pop_front()?,
+            Stream::Relocated => heads.free.pop_front().or_else(|| heads.lent.pop())?,
+        };
         self.free.store(heads.free.len() as u32, Relaxed);
         let opened = self.get(segment).turn(State::Free, State::Open);
         assert!(opened, "a free segment is in no other hands");
@@ -326,13 +362,13 @@ impl Segments {
         self.get(self.of_page(page)).readers.fetch_sub(1, Relaxed);
     }
 
-    /// A write failed: the segment gets no more data. What it holds stays readable.
-    pub fn retire(&self, segment: u32) {
-        let about = self.get(segment);
+    /// A unit's write failed: its segment gets no more data. What it holds beside stays readable.
+    pub fn retire(&self, unit: Unit) {
+        let segment = self.get(unit.segment);
+        segment.about.lock().units.retain(|&(first, _)| u32::from(first) != unit.first);
+        segment.bad.store(true, Relaxed);
         for state in [State::Open, State::Sealed] {
-            if about.turn(state, State::Retired) {
-                self.retired.fetch_add(1, Relaxed);
-            }
+            segment.turn(state, State::Retired);
         }
     }
 
@@ -362,7 +398,8 @@ impl Segments {
     fn best(&self, gain: impl Fn(&Segment, f64) -> Option<f64>) -> Option<u32> {
         let sealed = self.sealed.load(Relaxed);
         let mut best: Option<(f64, u32)> = None;
-        for (number, segment) in self.segments.iter().enumerate() {
+        for number in 0..self.end() {
+            let segment = self.get(number);
             if segment.state() != State::Sealed || segment.writers.load(Relaxed) > 0 {
                 continue;
             }
@@ -371,7 +408,7 @@ impl Segments {
             if let Some(gain) = gain(segment, age)
                 && best.is_none_or(|(most, _)| gain > most)
             {
-                best = Some((gain, number as u32));
+                best = Some((gain, number));
             }
         }
         let (_, segment) = best?;
@@ -380,7 +417,8 @@ impl Segments {
 
     /// A sealed segment of which at least a quarter of the live records have expired.
     pub fn expired_victim(&self, now_ms: u64) -> Option<u32> {
-        for (number, segment) in self.segments.iter().enumerate() {
+        for number in 0..self.end() {
+            let segment = self.get(number);
             if segment.state() != State::Sealed || segment.writers.load(Relaxed) > 0 {
                 continue;
             }
@@ -389,7 +427,7 @@ impl Segments {
                 && expired >= segment.live.load(Relaxed) / 4
                 && segment.turn(State::Sealed, State::Collecting)
             {
-                return Some(number as u32);
+                return Some(number);
             }
         }
         None
@@ -410,9 +448,9 @@ impl Segments {
         units
     }
 
-    /// Ends a collection: a dead segment without readers becomes free, one still read from stays in the caller's
-    /// hands (false: ask again).
-    pub fn collected(&self, segment: u32) -> bool {
+    /// Whether a segment in the caller's hands is dead and nobody reads from it any more: then it is empty, and the
+    /// caller's until [`Segments::freed`]. Otherwise: ask again.
+    pub fn emptied(&self, segment: u32) -> bool {
         let about = self.get(segment);
         assert_eq!(about.state(), State::Collecting);
         if !about.is_dead() || about.readers.load(Relaxed) > 0 {
@@ -421,17 +459,29 @@ impl Segments {
         for counter in [&about.records, &about.large_pages, &about.used_pages] {
             counter.store(0, Relaxed);
         }
+        about.tries.store(0, Relaxed);
         *about.about.lock() = About::default();
-        let mut heads = self.heads.lock();
-        about.turn(State::Collecting, State::Free);
-        heads.free.push_back(segment);
-        self.free.store(heads.free.len() as u32, Relaxed);
         true
+    }
+
+    /// An emptied segment may be written anew, or cut off.
+    pub fn freed(&self, segment: u32) {
+        let mut heads = self.heads.lock();
+        self.get(segment).turn(State::Collecting, State::Outside);
+        match segment < self.end() {
+            true => self.admit(segment, &mut heads),
+            false => self.left(),
+        }
+        if heads.free.len() > self.reserve() as usize {
+            self.return_lent(&mut heads);
+        }
     }
 
     /// Gives a segment back uncollected, to be looked at again later.
     pub fn uncollected(&self, segment: u32) {
-        self.get(segment).turn(State::Collecting, State::Sealed);
+        let about = self.get(segment);
+        let state = if about.bad.load(Relaxed) { State::Retired } else { State::Sealed };
+        about.turn(State::Collecting, state);
     }
 }
 
@@ -477,9 +527,10 @@ mod tests {
         assert_eq!(segments.oldest(), Some(0));
         segments.uncollected(0);
         assert_eq!(segments.victim(0, 0.5), Some(2));
-        assert!(!segments.collected(2));
+        assert!(!segments.emptied(2));
         segments.reader_ends(dead.page);
-        assert!(segments.collected(2));
+        assert!(segments.emptied(2));
+        segments.freed(2);
         assert_eq!(segments.free_count(), segments.reserve() + 1);
         assert_eq!(segments.take_unit(Stream::Fresh, 16).map(|unit| unit.first), Some(0));
     }

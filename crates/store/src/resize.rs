@@ -1,0 +1,166 @@
+//! Owns the words in which flash is made larger and smaller while the store runs, and the arithmetic of what fits.
+//! Never opens a file: the caller gives the files their length, before the store grows and after it has shrunk.
+
+use crate::segment::SEGMENTS_MIN;
+use crate::store::Store;
+use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// How far a store has come that makes its flash smaller: bytes of flash that nothing points to any more, of those that
+/// will be cut off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    pub moved_bytes: u64,
+    pub total_bytes: u64,
+}
+
+/// Why flash cannot have a size. All in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResizeError {
+    /// Everything is in RAM.
+    NoFlash,
+    TooSmall {
+        wanted: u64,
+        least: u64,
+        segment: u64,
+    },
+    TooLarge {
+        wanted: u64,
+        most: u64,
+        segment: u64,
+    },
+    /// What is live does not fit, and the policy evicts nothing. `needed` is with the collector's room.
+    TooFull {
+        wanted: u64,
+        live: u64,
+        needed: u64,
+    },
+}
+
+impl fmt::Display for ResizeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let human = |&bytes: &u64| match bytes >> 10 {
+            kb if kb < 10 << 10 => format!("{kb}kb"),
+            kb if kb < 10 << 20 => format!("{}mb", kb >> 10),
+            kb => format!("{:.1}gb", kb as f64 / f64::from(1 << 20)),
+        };
+        match self {
+            ResizeError::NoFlash => f.write_str("there is no flash to resize: everything is in RAM"),
+            ResizeError::TooSmall { wanted, least, segment } => write!(
+                f,
+                "flash of {} is too small: it lies in segments of {} since the start, of which there must be {SEGMENTS_MIN} \
+                 at least, that is {}; a restart divides it anew",
+                human(wanted),
+                human(segment),
+                human(least)
+            ),
+            ResizeError::TooLarge { wanted, most, segment } => write!(
+                f,
+                "flash of {} is too large: in segments of {}, as since the start, there can be {} at most; a restart \
+                 divides it anew",
+                human(wanted),
+                human(segment),
+                human(most)
+            ),
+            ResizeError::TooFull { wanted, live, needed } => write!(
+                f,
+                "flash of {} is too small for the values on it: {} are live, which with the room that collecting garbage \
+                 needs take {}: delete some, choose a larger size, or set a maxmemory-policy that evicts",
+                human(wanted),
+                human(live),
+                human(needed)
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ResizeError {}
+
+impl Store {
+    /// Makes flash so large. More takes effect at once: the files must have the length already that
+    /// [`Store::flash_bytes_for`] says. Less is refused where what is live would not fit, unless the policy evicts; otherwise
+    /// the workers' maintenance moves what lies behind the new end, and the files may be cut off as soon as
+    /// [`Store::flash_bytes_needed`] says so. Another size may be set meanwhile.
+    pub fn resize_flash(&self, bytes: u64) -> Result<(), ResizeError> {
+        let segments = &self.segments;
+        let end = self.segments_of(bytes)?;
+        if end == segments.end() {
+            return Ok(());
+        }
+        let evicts = self.evicts();
+        let needed = segments.count_needed();
+        if end < segments.end() && needed > end && !evicts {
+            let segment = segments.segment_bytes();
+            return Err(ResizeError::TooFull {
+                wanted: bytes,
+                live: segments.live_bytes(),
+                needed: u64::from(needed) * segment,
+            });
+        }
+        self.said_stalled.store(false, Relaxed);
+        segments.set_end(end);
+        segments.weigh(!evicts);
+        self.tier.stuck.store(false, Relaxed);
+        tracing::info!(
+            "flash has {} segments of {} bytes from now on; {} are vacated first",
+            end,
+            segments.segment_bytes(),
+            segments.count() - end
+        );
+        Ok(())
+    }
+
+    /// Bytes of every path's file that flash of so many bytes needs.
+    pub fn flash_bytes_for(&self, bytes: u64) -> Result<u64, ResizeError> {
+        Ok(self.bytes_per_path(self.segments_of(bytes)?))
+    }
+
+    /// Bytes of every path's file that are in use, or may be any time.
+    pub fn flash_bytes_needed(&self) -> u64 {
+        self.bytes_per_path(self.segments.count())
+    }
+
+    /// Whether flash is being made smaller, and how far that has come.
+    pub fn resizing(&self) -> Option<Progress> {
+        let segment = self.segments.segment_bytes();
+        let (moved, total) = self.segments.vacated()?;
+        Some(Progress { moved_bytes: u64::from(moved) * segment, total_bytes: u64::from(total) * segment })
+    }
+
+    fn bytes_per_path(&self, segments: u32) -> u64 {
+        u64::from(segments / self.segments.paths) * self.segments.segment_bytes()
+    }
+
+    fn segments_of(&self, bytes: u64) -> Result<u32, ResizeError> {
+        if !self.has_flash() {
+            return Err(ResizeError::NoFlash);
+        }
+        let segment = self.segments.segment_bytes();
+        let count = bytes / segment;
+        let most = self.segments.count_max();
+        if count < SEGMENTS_MIN.into() {
+            return Err(ResizeError::TooSmall { wanted: bytes, least: u64::from(SEGMENTS_MIN) * segment, segment });
+        }
+        if count > most.into() {
+            return Err(ResizeError::TooLarge { wanted: bytes, most: u64::from(most) * segment, segment });
+        }
+        let count = count as u32;
+        Ok(count - count % self.segments.paths)
+    }
+
+    /// Whether the policy evicts anything at all.
+    pub(crate) fn evicts(&self) -> bool {
+        let policy = self.tier.policy();
+        policy.evicts(true) || policy.evicts(false)
+    }
+
+    /// There is no room for what must be moved, and nothing to make it of.
+    pub(crate) fn tell_stalled(&self) {
+        if !self.said_stalled.swap(true, Relaxed) {
+            tracing::warn!(
+                "flash cannot become smaller for now: what must be moved finds no room, and nothing can be evicted; delete \
+                 values, or make the limit larger again"
+            );
+        }
+    }
+}
