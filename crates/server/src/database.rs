@@ -2,13 +2,14 @@
 
 use crate::acl::{Role, Users};
 use crate::clients::{Clients, Peer};
-use crate::config::{ConfigStore, Secret};
+use crate::config::{Config, ConfigStore, Secret};
 use crate::directory::Directory;
 use crate::listen;
 use crate::monitors::Monitors;
 use crate::node::Node;
 use crate::open::{Flash, Running, apply_to_store};
 use crate::pubsub::PubSub;
+use crate::resize;
 use crate::script::Scripts;
 use crate::stats::{LatencyEvents, Rates, SlowLog, Stats};
 use crate::thread::{Post, Socket};
@@ -159,20 +160,13 @@ impl Database {
             return Err(format!("ERR CONFIG SET failed - '{name}' is the node's: set it on its default database"));
         }
         let values = self.config.get(&names);
-        self.config.set_as(pairs, local)?;
+        self.config.set_as(pairs, local, |before, now| self.resize(before, now))?;
         let now = self.config.snapshot();
         let back = |why: String| {
             // What was there before is valid, and nobody else has changed it into something that is not.
-            let _ = self.config.set_as(&values, true);
+            let _ = self.config.set_as(&values, true, |before, now| self.resize(before, now));
             Err(why)
         };
-        let limits = |config: &crate::config::Config| (config.ram_limit_bytes, config.flash_limit_bytes);
-        if limits(&before) != limits(&now)
-            && let Some(node) = self.node.upgrade()
-            && let Err(why) = node.check_room(&self.name, limits(&now))
-        {
-            return back(format!("ERR CONFIG SET failed - {why}"));
-        }
         // Also when the names of the files stay: what is in them may be new.
         if names.iter().any(|name| name.get(..4).is_some_and(|head| head.eq_ignore_ascii_case(b"tls-")))
             && let Err(why) = self.tls.set(&now.tls)
@@ -185,6 +179,17 @@ impl Database {
             self.users.require_password(now.requirepass.as_ref().map(Secret::expose));
         }
         Ok(())
+    }
+
+    /// The limits that the configuration is about to have: refused where there is no room, carried out where it is flash's.
+    fn resize(&self, before: &Config, now: &Config) -> Result<(), String> {
+        let limits = |config: &Config| (config.ram_limit_bytes, config.flash_limit_bytes);
+        if limits(before) != limits(now)
+            && let Some(node) = self.node.upgrade()
+        {
+            node.check_room(&self.name, limits(now))?;
+        }
+        resize::apply(&self.store, self.flash.as_ref().map(|flash| &*flash.files), before, now)
     }
 
     /// CONFIG REWRITE. The error is the whole reply.

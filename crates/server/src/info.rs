@@ -347,6 +347,7 @@ fn stats(facts: &Facts<'_>, text: &mut Text) {
 fn tiering(facts: &Facts<'_>, text: &mut Text) {
     let (database, store) = (facts.database, &facts.store);
     let config = database.config.snapshot();
+    let resizing = store.resizing.unwrap_or_default();
     let hits = store.keyspace_hits;
     let ram_hits = hits.saturating_sub(store.flash_value_reads);
     let (hits_rate, flash_rate) = (facts.rate(Rate::Hits), facts.rate(Rate::FlashValueReads));
@@ -380,6 +381,9 @@ fn tiering(facts: &Facts<'_>, text: &mut Text) {
         ("flash_segment_bytes", &store.segment_bytes),
         ("flash_free_segments", &store.flash_free_segments),
         ("flash_retired_segments", &store.flash_retired_segments),
+        ("flash_resize_in_progress", &u8::from(store.resizing.is_some())),
+        ("flash_resize_moved_bytes", &resizing.moved_bytes),
+        ("flash_resize_total_bytes", &resizing.total_bytes),
     ]);
     text.ratio("flash_fragmentation_ratio", store.flash_used_bytes, store.flash_live_bytes);
     text.ratio("flash_compression_ratio", store.record_bytes, store.record_stored_bytes);

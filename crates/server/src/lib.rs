@@ -37,6 +37,7 @@ mod open;
 mod outbox;
 mod park;
 mod pubsub;
+mod resize;
 mod script;
 mod session;
 mod stand_in;

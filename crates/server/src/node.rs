@@ -460,9 +460,7 @@ impl Node {
         open::close(&database);
         self.databases.write().retain(|known| *known.name != *name);
         if let Some(flash) = &database.flash {
-            for info in flash.files.describe() {
-                fs::remove_file(&info.file).map_err(|error| io_error(&info.file, &error))?;
-            }
+            flash.files.delete().map_err(|error| NodeError::Io(error.to_string()))?;
         }
         tracing::info!("database '{name}' is deleted");
         Ok(())
@@ -518,7 +516,10 @@ impl Database {
         match () {
             () if self.is_deleting.load(Relaxed) => State::Deleting,
             () if self.is_paused() => State::Paused,
-            () => State::Active,
+            () => self.store.resizing().map_or(State::Active, |progress| State::Resizing {
+                done_bytes: progress.moved_bytes,
+                total_bytes: progress.total_bytes,
+            }),
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::huge_pages;
 use crate::log::{self, Log};
 use crate::memory;
 use crate::node::Node;
+use crate::resize;
 use crate::supervise::Supervisor;
 use crate::thread::wall_ms;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -187,6 +188,9 @@ impl Applied {
                 database.weigh();
                 database.memory_peak_bytes.fetch_max(memory::allocated_bytes(), Relaxed);
                 end_idle_and_slow(&database, now_ms);
+                if let Some(flash) = &database.flash {
+                    resize::settle(&database.store, &flash.files);
+                }
             }
         }
     }

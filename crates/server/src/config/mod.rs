@@ -52,8 +52,6 @@ pub struct ConfigStore {
     file: Option<PathBuf>,
     /// By row: whether the file or the command line set it.
     named: Vec<bool>,
-    /// The flash that the start gave out.
-    flash_bytes: u64,
 }
 
 struct State {
@@ -129,7 +127,6 @@ impl ConfigStore {
             }
         }
         Ok(ConfigStore {
-            flash_bytes: config.flash_limit_bytes,
             current: RwLock::new(Arc::new(config)),
             version: AtomicU64::new(1),
             state: Mutex::new(state),
@@ -185,12 +182,19 @@ impl ConfigStore {
 
     /// CONFIG SET by a client of another machine: all pairs or none. The error is the whole reply, `ERR …`.
     pub fn set<N: AsRef<[u8]>, V: AsRef<[u8]>>(&self, pairs: &[(N, V)]) -> Result<(), String> {
-        self.set_as(pairs, false)
+        self.set_as(pairs, false, |_, _| Ok(()))
     }
 
     /// CONFIG SET; `local` says that the client came over loopback or the unix socket, which
     /// `enable-protected-configs local` lets change protected directives.
-    pub fn set_as<N: AsRef<[u8]>, V: AsRef<[u8]>>(&self, pairs: &[(N, V)], local: bool) -> Result<(), String> {
+    /// `apply` carries out what may fail, from the configuration before to the new one: if it says why it cannot, nothing
+    /// changes.
+    pub fn set_as<N: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        pairs: &[(N, V)],
+        local: bool,
+        apply: impl FnOnce(&Config, &Config) -> Result<(), String>,
+    ) -> Result<(), String> {
         let failed = |name: &str, why: &str| {
             Err(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}"))
         };
@@ -233,8 +237,8 @@ impl ConfigStore {
                 Err(why) => return failed(name, &why),
             }
         }
-        let built = typed::build(&values).and_then(|mut config| {
-            typed::keep_flash(&mut config, self.flash_bytes)?;
+        let built = typed::build(&values).and_then(|config| {
+            apply(&self.snapshot(), &config)?;
             Ok(config)
         });
         let config = match built {

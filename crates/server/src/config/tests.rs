@@ -187,17 +187,33 @@ fn config_set_checks_the_limits_against_each_other() {
     let store = store(&[("memory-limit", "100mb"), ("flash-path", "/f")]);
     store.set(&[("ram-limit", "20%")]).unwrap();
     assert_eq!(get(&store, "maxmemory"), (20 << 20).to_string());
-    assert_eq!(store.snapshot().flash_limit_bytes, 70 << 20, "flash keeps the size it had at the start");
-    store.set(&[("ram-limit", "30mb")]).unwrap();
+    assert_eq!(store.snapshot().flash_limit_bytes, 80 << 20, "flash has what RAM leaves of the memory limit");
+    store.set(&[("memory-limit", "200mb")]).unwrap();
+    assert_eq!((get(&store, "maxmemory"), store.snapshot().flash_limit_bytes), ((40 << 20).to_string(), 160 << 20));
     refused(
         &store,
-        &[("timeout", "3"), ("maxmemory", "31mb")],
-        "maxmemory",
-        "flash has 70mb since the start, so of memory-limit 100mb at most 30mb can be RAM: restart with the new \
-         ram-limit to make flash smaller",
+        &[("timeout", "3"), ("memory-limit", "4mb")],
+        "memory-limit",
+        "memory-limit 4mb − ram-limit 838860 leaves 3355444 for flash, less than the 4mb that flash-path needs: raise \
+         memory-limit, lower ram-limit, or drop flash-path",
     );
-    let error = store.set(&[("ram-limit", "200mb")]).unwrap_err();
-    assert!(error.contains("ram-limit 200mb is more than memory-limit 100mb"), "{error}");
+    let error = store.set(&[("ram-limit", "300mb")]).unwrap_err();
+    assert!(error.contains("ram-limit 300mb is more than memory-limit 200mb"), "{error}");
+}
+
+#[test]
+fn what_cannot_be_carried_out_changes_nothing() {
+    let store = store(&[("memory-limit", "100mb"), ("flash-path", "/f")]);
+    let version = store.version();
+    let error = store
+        .set_as(&[("timeout", "3"), ("memory-limit", "50mb")], true, |before, now| {
+            assert_eq!((before.flash_limit_bytes, now.flash_limit_bytes), (70 << 20, 35 << 20));
+            Err("the disk is full".to_owned())
+        })
+        .unwrap_err();
+    assert_eq!(error, "ERR CONFIG SET failed (possibly related to argument 'memory-limit') - the disk is full");
+    assert_eq!((get(&store, "memory-limit"), get(&store, "timeout")), ((100 << 20).to_string(), "0".to_owned()));
+    assert_eq!(store.version(), version);
 }
 
 #[test]
@@ -215,8 +231,8 @@ fn nothing_can_be_cold_without_flash() {
 fn protected_directives_are_for_those_who_may() {
     let local = store(&[("enable-protected-configs", "local")]);
     assert!(local.set(&[("dbfilename", "a.rdb")]).is_err());
-    local.set_as(&[("dbfilename", "a.rdb")], true).unwrap();
-    assert!(store(&[]).set_as(&[("dbfilename", "a.rdb")], true).is_err());
+    local.set_as(&[("dbfilename", "a.rdb")], true, |_, _| Ok(())).unwrap();
+    assert!(store(&[]).set_as(&[("dbfilename", "a.rdb")], true, |_, _| Ok(())).is_err());
     store(&[("enable-protected-configs", "yes")]).set(&[("dbfilename", "a.rdb")]).unwrap();
 }
 

@@ -197,7 +197,7 @@ pub struct Config {
     pub memory_limit_bytes: u64,
     /// 0: none.
     pub ram_limit_bytes: u64,
-    /// memory limit − RAM limit at the start where there is flash, otherwise 0. Stays as it is while the server runs.
+    /// memory limit − RAM limit where there is flash, otherwise 0.
     pub flash_limit_bytes: u64,
     pub maxmemory_policy: Policy,
     pub flash_paths: Vec<PathBuf>,
@@ -492,21 +492,6 @@ pub(crate) fn human(bytes: u64) -> String {
         }
     }
     bytes.to_string()
-}
-
-/// Holds a running server's flash at the size it has since the start: a new RAM limit must leave that much.
-pub(super) fn keep_flash(config: &mut Config, flash_bytes: u64) -> Result<(), String> {
-    if config.flash_limit_bytes < flash_bytes {
-        return Err(format!(
-            "flash has {} since the start, so of memory-limit {} at most {} can be RAM: restart with the new ram-limit \
-             to make flash smaller",
-            human(flash_bytes),
-            human(config.memory_limit_bytes),
-            human(config.memory_limit_bytes - flash_bytes)
-        ));
-    }
-    config.flash_limit_bytes = flash_bytes;
-    Ok(())
 }
 
 /// What a node with flash takes for itself under load, measured at 1 to 8 workers: 14 MB of code, allocator and dictionary,

@@ -15,6 +15,7 @@ mod news;
 mod parts;
 mod protocol;
 mod pubsub;
+mod resize;
 mod scripts;
 mod tls;
 mod transactions;
