@@ -2,9 +2,11 @@
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
-use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, tcgetattr, tcsetattr};
 
 use crate::failure::Failure;
+
+const CTRL_C: u8 = 3;
 
 /// A line that is not shown; without a terminal, the next line of standard input.
 pub fn secret(question: &str) -> Result<String, Failure> {
@@ -19,16 +21,37 @@ pub fn secret(question: &str) -> Result<String, Failure> {
     }
     eprint!("{question}");
     let _ = io::stderr().flush();
-    let shown = tcgetattr(&stdin).map_err(|error| Failure::failed(format!("the terminal: {error}")))?;
+    let failed = |error| Failure::failed(format!("the terminal: {error}"));
+    let shown = tcgetattr(&stdin).map_err(failed)?;
     let mut hidden = shown.clone();
-    hidden.local_modes.remove(LocalModes::ECHO);
-    // Ctrl-C at this moment leaves the terminal as it was: the line discipline's signal ends us, and shells restore it.
-    tcsetattr(&stdin, OptionalActions::Flush, &hidden)
-        .map_err(|error| Failure::failed(format!("the terminal: {error}")))?;
-    let line = read_line();
+    // Ctrl-C would end the process with the terminal still hiding what is typed: it ends the line instead.
+    hidden.local_modes.remove(LocalModes::ECHO | LocalModes::ISIG);
+    hidden.special_codes[SpecialCodeIndex::VEOL] = CTRL_C;
+    tcsetattr(&stdin, OptionalActions::Flush, &hidden).map_err(failed)?;
+    let line = hidden_line(&mut stdin.lock());
     let _ = tcsetattr(&stdin, OptionalActions::Flush, &shown);
     eprintln!();
     line
+}
+
+/// Up to the end of the line, or Ctrl-C.
+fn hidden_line(input: &mut impl BufRead) -> Result<String, Failure> {
+    let mut line = Vec::new();
+    loop {
+        let read = input.fill_buf().map_err(|error| Failure::failed(format!("standard input: {error}")))?;
+        let end = read.iter().position(|&byte| byte == b'\n' || byte == CTRL_C);
+        let taken = end.map_or(read.len(), |end| end + 1);
+        let ending = end.map(|end| read[end]);
+        line.extend_from_slice(&read[..end.unwrap_or(taken)]);
+        input.consume(taken);
+        match ending {
+            Some(CTRL_C) => return Err(Failure::interrupted("interrupted; nothing was changed")),
+            None if taken > 0 => continue,
+            _ => {
+                return String::from_utf8(line).map_err(|_| Failure::refused("that is not UTF-8; nothing was changed"));
+            }
+        }
+    }
 }
 
 /// A new password: twice at a terminal, so that a slip does not lock anybody out.
@@ -65,4 +88,19 @@ fn read_line() -> Result<String, Failure> {
     let mut line = String::new();
     io::stdin().lock().read_line(&mut line).map_err(|error| Failure::failed(format!("standard input: {error}")))?;
     Ok(line.trim_end_matches(['\n', '\r']).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hidden_line_ends_at_its_end_or_at_ctrl_c() {
+        // Read in pieces, as a terminal gives them.
+        let read = |text: &[u8]| hidden_line(&mut io::BufReader::with_capacity(2, text));
+        assert_eq!(read(b"secret\nmore"), Ok("secret".to_owned()));
+        assert_eq!(read(b"secret"), Ok("secret".to_owned()), "the terminal was closed");
+        assert_eq!(read(b"sec\x03").unwrap_err().code, 130);
+        assert_eq!(read(b"\xff\n").unwrap_err().code, 2);
+    }
 }

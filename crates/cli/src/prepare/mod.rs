@@ -157,6 +157,8 @@ fn prepare_devices(args: &PrepareFlash, devices: &[Device], stop: &AtomicBool) -
         let say = |step: &str| eprintln!("{}: {step}", device.path.display());
         let done = format::format(&device.path, &filesystem, mount_point, owner.as_ref(), &say)
             .map_err(|why| Failure::failed(format!("{}: {why}", device.path.display())))?;
+        // Whatever comes of the measurement, this is known.
+        say(&format!("done; for fstab: {}", done.fstab_line));
         formatted.push(done);
     }
     let lines: Vec<String> = formatted.iter().map(|done| done.fstab_line.clone()).collect();
