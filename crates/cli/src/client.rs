@@ -121,6 +121,11 @@ impl Client {
         self.send(Method::POST, path, Some(body))
     }
 
+    /// A change that needs nothing but its path.
+    pub fn post_nothing(&self, path: &str) -> Result<Value, Unanswered> {
+        self.send(Method::POST, path, None)
+    }
+
     pub fn put(&self, path: &str, body: &Value) -> Result<Value, Unanswered> {
         self.send(Method::PUT, path, Some(body))
     }
@@ -182,6 +187,10 @@ impl Client {
             Some(body) => {
                 let request = request.header("Content-Type", "application/json").body(body.to_string());
                 request.map_err(ureq::Error::from).and_then(|request| self.agent.run(request))
+            }
+            // Its length, 0, has to be said.
+            None if method == Method::POST => {
+                request.body(String::new()).map_err(ureq::Error::from).and_then(|request| self.agent.run(request))
             }
             None => request.body(()).map_err(ureq::Error::from).and_then(|request| self.agent.run(request)),
         };

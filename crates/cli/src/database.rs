@@ -155,7 +155,7 @@ fn wait_while_moving(client: &Client, name: &str, mut database: Value) -> Result
 }
 
 fn switch(client: &Client, name: &str, action: &str, as_json: bool) -> Result<String, Failure> {
-    let database = client.post(&format!("{}/{action}", path(name)), &json!({}))?;
+    let database = client.post_nothing(&format!("{}/{action}", path(name)))?;
     let state = database["state"].as_str().unwrap_or_default().to_owned();
     Ok(said(&database, &format!("{name} is {state}"), as_json))
 }

@@ -224,6 +224,9 @@ fn reply(inner: &mut Inner, method: &str, path: &str, body: &Value, header: &dyn
                     inner.databases.remove(*name);
                     return plain(204, Value::Null);
                 }
+                ("POST", ["pause" | "resume"]) if !body.is_null() => {
+                    return plain(400, error("invalid", "no body is expected", ""));
+                }
                 ("POST", ["pause"]) => known["state"] = json!("paused"),
                 ("POST", ["resume"]) => known["state"] = json!("active"),
                 _ => {}

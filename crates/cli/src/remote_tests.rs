@@ -155,7 +155,7 @@ fn a_session_is_opened_used_renewed_and_closed() {
     let mock = Mock::start();
     let client = with_user(&mock, PASSWORD);
     client.get("/node").unwrap();
-    client.post("/databases/default/pause", &json!({})).expect("the CSRF token is sent");
+    client.post_nothing("/databases/default/pause").expect("the CSRF token is sent");
     assert_eq!(mock.inner().sessions.len(), 1);
     // A node that was started again knows no sessions.
     mock.inner().sessions.clear();
