@@ -53,7 +53,7 @@ free_port() {
 port="$(free_port)" console="$(free_port)"
 directives=(--console-port "$console")
 # Until there is a console.
-grep -q console-port ../../docs/configuration.md || { directives=() console="$port"; }
+[ -d ../../crates/api ] || { directives=() console="$port"; }
 # RAM for a third of what the load writes.
 "$flintkv" server --port "$port" "${directives[@]}" --dir "$scratch" --save "" --io-threads 2 \
     --flash-path "$scratch/flash" --memory-limit 256mb --ram-limit 32mb --slowlog-log-slower-than 0 >"$scratch/log" 2>&1 &

@@ -28,7 +28,6 @@ if [ -z "${INSIDE:-}" ]; then
     for tool in debootstrap ip redis-cli dpkg-shlibdeps; do
         command -v "$tool" >/dev/null || cannot "there is no $tool"
     done
-    "$flintkv" man >/dev/null 2>&1 || cannot "this binary has no manual pages"
     unshare --mount --pid --net --fork true 2>/dev/null || cannot "namespaces are not allowed"
     mkdir -p "$kept"
     scratch="$(mktemp -d "$kept/run.XXXXXX")"
