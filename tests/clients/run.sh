@@ -65,7 +65,7 @@ start() {
     local form="$1" dir="$2" port tls_port
     port="$(free_port)" tls_port="$(free_port)"
     # More workers than a program has connections in most stories: those of a worker wait while it runs a script.
-    local command=("$flintkv" server --io-threads 4)
+    local command=("$flintkv" server --io-threads 4 --console-port 0)
     local options=(--port "$port" --unixsocket "$dir/socket" --dir "$dir" --save ""
         --tls-port "$tls_port" --tls-cert-file "$certs/server.crt" --tls-key-file "$certs/server.key"
         --tls-ca-cert-file "$certs/ca.crt")

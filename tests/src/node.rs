@@ -191,6 +191,8 @@ fn spawn(port: u16, dir: &Path, directives: &[(&str, &str)]) -> Child {
         ("port", port.as_str()),
         ("bind", "127.0.0.1"),
         ("io-threads", "2"),
+        // Many run at the same time.
+        ("console-port", "0"),
         ("dir", dir.to_str().unwrap()),
         ("logfile", "node.log"),
         ("memory-limit", "1gb"),
