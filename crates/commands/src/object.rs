@@ -3,7 +3,7 @@
 use crate::connection::{help, unknown_subcommand};
 use crate::cx::{Cx, Run, Stop};
 use crate::number::int;
-use crate::row::{Access, Acl, Effect, Flag, Keys, Row, Values, is, starts};
+use crate::row::{Access, Acl, Effect, Flag, Keys, Row, Values, is, only_here, starts};
 use store::{Inspect, Kind, Value};
 
 const SUBCOMMAND: Row = Row {
@@ -122,6 +122,17 @@ const SUBCOMMANDS: &[Row] = &[
         },
         ..SUBCOMMAND
     },
+    Row {
+        name: "tier",
+        access: Access::All(Effect::LOOK),
+        tips: &["nondeterministic_output"],
+        values: Values::Untouched,
+        since: "7.2.0",
+        summary: "Tells whether a value is in RAM or on flash, without reading it.",
+        examples: &[only_here("OBJECT TIER nosuch", "(nil)")],
+        run: tier,
+        ..SUBCOMMAND
+    },
 ];
 
 /// Strings up to this length are kept with their header in Redis.
@@ -164,6 +175,16 @@ pub(crate) fn encoding_name(cx: &mut Cx<'_>, found: &Inspect) -> Result<&'static
         (Kind::Stream, true) => "stream",
         (_, true) => "hashtable",
     })
+}
+
+/// FlintKV's own.
+fn tier(cx: &mut Cx<'_>) -> Run {
+    match cx.ks.is_hot(&cx.keys[0]) {
+        Some(true) => cx.out.bulk(b"ram"),
+        Some(false) => cx.out.bulk(b"flash"),
+        None => cx.out.null(),
+    }
+    Ok(())
 }
 
 fn freq(cx: &mut Cx<'_>) -> Run {

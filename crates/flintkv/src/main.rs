@@ -7,6 +7,8 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
+use node::Called;
+
 const HELP: &str = "\
 FlintKV: a Redis-compatible database that keeps hot values in RAM and everything else on flash
 
@@ -33,14 +35,14 @@ fn main() -> ExitCode {
     let mut args = std::env::args_os();
     let program = args.next().unwrap_or_default();
     if Path::new(&program).file_name().is_some_and(|name| name == "redis-server") {
-        return serve(args);
+        return serve(args, Called::AsRedis);
     }
     let Some(subcommand) = args.next() else {
         eprint!("{HELP}");
         return ExitCode::from(2);
     };
     match subcommand.to_str() {
-        Some("server") => serve(args),
+        Some("server") => serve(args, Called::ByItsName),
         Some("bench") => bench::cli::main(args),
         Some("scenario") => bench::scenario::main(args),
         Some("database" | "node" | "user" | "token" | "top" | "prepare-flash" | "completions" | "man") => {
@@ -60,9 +62,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn serve(args: impl Iterator<Item = OsString>) -> ExitCode {
+fn serve(args: impl Iterator<Item = OsString>, called: Called) -> ExitCode {
     match args.map(OsString::into_string).collect::<Result<Vec<_>, _>>() {
-        Ok(args) => node::main(&args),
+        Ok(args) => node::main(&args, called),
         Err(arg) => refuse(&format!("argument {arg:?} is not valid UTF-8")),
     }
 }

@@ -1,6 +1,7 @@
 //! Owns `flintkv server`: from arguments to a configuration, and leaving the terminal.
 //! Never knows workers, sockets or data.
 
+use std::any::Any;
 use std::io;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
@@ -24,7 +25,15 @@ examples:
 All directives: docs/configuration.md, or CONFIG GET '*' of a running node.
 ";
 
-pub fn main(args: &[String]) -> ExitCode {
+/// By which name the binary was called.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Called {
+    ByItsName,
+    /// In Redis's place: nothing listens that Redis does not have, unless it is asked for.
+    AsRedis,
+}
+
+pub fn main(args: &[String], called: Called) -> ExitCode {
     match args.first().map(String::as_str) {
         Some("--help" | "-h") => {
             print!("{HELP}");
@@ -41,7 +50,7 @@ pub fn main(args: &[String]) -> ExitCode {
         }
         _ => {}
     }
-    match run(args) {
+    match run(args, called) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("flintkv server: {why}");
@@ -50,7 +59,7 @@ pub fn main(args: &[String]) -> ExitCode {
     }
 }
 
-fn run(args: &[String]) -> Result<(), String> {
+fn run(args: &[String], called: Called) -> Result<(), String> {
     let config = ConfigStore::from_args(args).map_err(|error| error.to_string())?;
     let settings = config.snapshot();
     // A service manager watches the process that it started.
@@ -60,7 +69,12 @@ fn run(args: &[String]) -> Result<(), String> {
         }
         rustix::process::setsid().map_err(|error| format!("daemonize: {error}"))?;
     }
-    server::run(Arc::new(config), |_| Ok(Box::new(()))).map_err(|error| error.to_string())
+    let with_console = called == Called::ByItsName || config.is_named("console-port");
+    let attach = |node: &Arc<server::Node>| match with_console {
+        true => api::start(node),
+        false => Ok(Box::new(()) as Box<dyn Any>),
+    };
+    server::run(Arc::new(config), attach).map_err(|error| error.to_string())
 }
 
 /// Starts this command again without a terminal. A new process rather than a fork: the allocator's thread would not

@@ -26,7 +26,7 @@ pub struct Args {
     /// Server port
     #[arg(short = 'p', long, value_name = "PORT", default_value_t = 6379, help_heading = "Server")]
     pub port: u16,
-    /// [USER:]PASSWORD of the server
+    /// [USER:]PASSWORD of the server [default: the environment's REDISCLI_AUTH, which other users do not see]
     #[arg(short = 'a', long, value_name = "CREDENTIALS", help_heading = "Server")]
     pub password: Option<String>,
     /// Start a node with the scenario's limits on a free loopback port, and stop it at the end
@@ -65,6 +65,9 @@ pub struct Args {
     /// Everything in the report as JSON
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub json: Option<PathBuf>,
+    /// Standard output is JSON, a line each: {"phase", "percent", "text"} once a second, at the end {"report", "measured"}
+    #[arg(long, help_heading = "Output")]
+    pub json_lines: bool,
     /// Print this help
     #[arg(long, action = clap::ArgAction::Help, help_heading = "Output")]
     help: Option<bool>,
@@ -106,7 +109,12 @@ impl Args {
     }
 
     pub fn endpoint(&self) -> Endpoint {
-        Endpoint { host: self.host.clone(), port: self.port, password: self.password.clone() }
+        Endpoint { host: self.host.clone(), port: self.port, password: self.credentials() }
+    }
+
+    fn credentials(&self) -> Option<String> {
+        let given = self.password.clone().or_else(|| std::env::var("REDISCLI_AUTH").ok());
+        given.filter(|password| !password.is_empty())
     }
 
     /// The server to compare with has the same password.
@@ -115,7 +123,7 @@ impl Args {
         let parts = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
         let Some((host, port)) = parts else { anyhow::bail!("--compare {text}: expected HOST:PORT") };
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        Ok(Some(Endpoint { host, port, password: self.password.clone() }))
+        Ok(Some(Endpoint { host, port, password: self.credentials() }))
     }
 
     pub fn test_time(&self) -> Duration {

@@ -26,6 +26,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
 
 use crate::cli::interrupt;
 use crate::report::{self, Report};
@@ -55,8 +56,43 @@ pub fn command() -> clap::Command {
     <Args as clap::CommandFactory>::command()
 }
 
+/// A scenario as a list shows it, at full size.
+#[derive(Clone, Debug)]
+pub struct Card {
+    pub name: &'static str,
+    pub title: &'static str,
+    pub published_by: &'static str,
+    pub machine: &'static str,
+    pub keys: u64,
+    pub raw_bytes: u64,
+    pub memory_bytes: u64,
+    pub ram_bytes: u64,
+}
+
+/// All scenarios.
+pub fn catalog() -> Vec<Card> {
+    let card = |name: &Name| {
+        let Spec { title, name, keys, raw_bytes, limits, published, .. } = spec::spec(*name, Scale::ONE);
+        let Limits { memory, ram } = limits;
+        Card {
+            name,
+            title,
+            published_by: published.by,
+            machine: published.machine,
+            keys,
+            raw_bytes,
+            memory_bytes: memory,
+            ram_bytes: ram,
+        }
+    };
+    Name::value_variants().iter().map(card).collect()
+}
+
 fn run(args: &Args) -> Result<()> {
     interrupt::install();
+    if args.json_lines {
+        phase::tell_in_json();
+    }
     let spec = spec::spec(args.name, args.scale);
     let (mut node, compared, programs) = servers(args, &spec)?;
     let settings = Settings {
@@ -69,16 +105,20 @@ fn run(args: &Args) -> Result<()> {
     let mut outcome = steps::run(&spec, &settings, &mut node, compared)?;
     outcome.report.facts.extend(programs.into_iter().map(|line| (String::from("server's command"), line)));
     let report = outcome.report;
-    println!();
-    for table in &report.tables {
-        println!("{}", table.text());
-    }
-    for note in &report.notes {
-        println!("note: {note}");
+    if args.json_lines {
+        println!("{}", serde_json::json!({ "report": &report, "measured": &outcome.measured }));
+    } else {
+        println!();
+        for table in &report.tables {
+            println!("{}", table.text());
+        }
+        for note in &report.notes {
+            println!("note: {note}");
+        }
     }
     if let Some(path) = &args.report {
         write(path, &report::html(&report))?;
-        println!("report: {}", path.display());
+        eprintln!("report: {}", path.display());
     }
     if let Some(path) = &args.json {
         write(path, &json(&report, &outcome.measured)?)?;
@@ -141,4 +181,17 @@ fn one_time_password() -> Result<String> {
     let mut bytes = [0; 16];
     std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)).context("no randomness")?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_catalog_names_what_the_command_line_takes() {
+        for card in catalog() {
+            assert_eq!(Name::from_str(card.name, false).map(|name| spec::spec(name, Scale::ONE).title), Ok(card.title));
+            assert!(card.keys > 1_000_000 && card.ram_bytes < card.memory_bytes, "{card:?}");
+        }
+    }
 }

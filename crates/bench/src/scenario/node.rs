@@ -37,7 +37,8 @@ impl Program {
     /// This very program, as a node. Without flash everything stays in RAM, and there is no limit.
     pub fn flintkv() -> Result<Program> {
         let path = std::env::current_exe().context("cannot find this program")?.into_os_string();
-        let first = vec![String::from("server")];
+        // Several run side by side, and what is measured is the data path.
+        let first = ["server", "--console-port", "0"].map(String::from).to_vec();
         Ok(Program { path, first, directives: Vec::new(), flash: false, password: None })
     }
 

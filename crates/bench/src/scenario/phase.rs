@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -22,11 +23,20 @@ use crate::stats::RunStats;
 
 /// Without a terminal, one line so often.
 const LINE_EVERY: Duration = Duration::from_secs(10);
+/// For a program that reads it.
+const JSON_EVERY: Duration = Duration::from_secs(1);
 const BAR_STEPS: u64 = 1000;
 /// A RAM hit ratio counts as stable when so many windows in a row lie within the tolerance.
 const WINDOW: Duration = Duration::from_secs(2);
 const WINDOWS: usize = 3;
 const TOLERANCE: f64 = 0.005;
+
+static IN_JSON: AtomicBool = AtomicBool::new(false);
+
+/// From now on progress is told on standard output, as a line of JSON a second and load.
+pub fn tell_in_json() {
+    IN_JSON.store(true, Ordering::Relaxed);
+}
 
 /// When a phase ends.
 #[derive(Clone, Copy, Debug)]
@@ -138,7 +148,8 @@ struct Stable {
 
 impl<'a> Screen<'a> {
     fn new(name: &'a str, loads: &[Load], node: &Node, watch: &'a Watch, until: Until) -> Result<Screen<'a>> {
-        let bars = std::io::stderr().is_terminal().then(|| {
+        let is_json = IN_JSON.load(Ordering::Relaxed);
+        let bars = (!is_json && std::io::stderr().is_terminal()).then(|| {
             let all = MultiProgress::new();
             let style = ProgressStyle::with_template("{prefix:<14} {bar:24.cyan/dim} {percent:>3} %  {msg}");
             let style = style.expect("a good template");
@@ -190,6 +201,18 @@ impl Observer for Screen<'_> {
             for (bar, at) in bars.iter().zip(progress.workloads) {
                 bar.set_position((at.fraction * BAR_STEPS as f64) as u64);
                 bar.set_message(message(at, progress.elapsed, hits));
+            }
+        } else if IN_JSON.load(Ordering::Relaxed) {
+            let ended = progress.workloads.iter().all(|workload| workload.threads_running == 0);
+            if ended || state.written.elapsed() >= JSON_EVERY {
+                state.written = Instant::now();
+                for at in progress.workloads {
+                    let (percent, text) = (at.fraction.clamp(0.0, 1.0) * 100.0, message(at, progress.elapsed, hits));
+                    println!(
+                        "{}",
+                        serde_json::json!({ "phase": self.name, "load": at.name, "percent": percent, "text": text })
+                    );
+                }
             }
         } else if state.written.elapsed() >= LINE_EVERY {
             state.written = Instant::now();

@@ -508,6 +508,13 @@ impl<'s> Keyspace<'s> {
         self.database(key).find(key).is_some()
     }
 
+    /// Whether the value is in RAM; nothing is read, and it does not count as used.
+    pub fn is_hot(&mut self, key: &Key<'_>) -> Option<bool> {
+        let database = self.database(key);
+        let slot = database.find(key)?;
+        Some(database.table.word(slot).is_hot())
+    }
+
     /// For a command that goes on for long.
     pub fn admission(&self) -> Admission {
         self.store.admission()

@@ -1,0 +1,5 @@
+//! Prints docs/api.md.
+
+fn main() {
+    print!("{}", api::api_md());
+}

@@ -1,0 +1,622 @@
+//! Owns alerts: rules on metrics, how they stand, what changed, and whom to tell. Never knows how a metric comes about.
+//!
+//! Every second each rule is held against the values of now. A rule for all databases has a state for each of them:
+//! ok → pending (beyond the threshold) → firing (for long enough) → ok; no_data where the metric is not known.
+
+use crate::app::App;
+use crate::auth::Role;
+use crate::cx::{Cx, Reply};
+use crate::error::ApiError;
+use crate::events::{Event, Severity};
+use crate::lines::replace;
+use crate::metrics::catalog;
+use crate::route::{Answer, Method, Route, one};
+use crate::webhook;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use utoipa::ToSchema;
+
+const RULES_MAX: usize = 200;
+const NAME_BYTES_MAX: usize = 100;
+const FOR_S_MAX: u64 = 7 * 24 * 3600;
+const HISTORY_KEPT: usize = 500;
+/// Messages that wait for a slow webhook; later ones are lost, and the log says so.
+const QUEUE_MAX: usize = 64;
+
+pub const ROUTES: &[Route] = &[
+    Route {
+        path: "/api/v1/alerts",
+        tag: "Alerts",
+        summary: "Rules, how they stand, what changed lately, and the webhook.",
+        reply: Answer::Json(one::<All>),
+        run: |cx| Reply::json(&cx.app.alerts.all()),
+        ..Route::BASE
+    },
+    Route {
+        method: Method::Post,
+        path: "/api/v1/alerts/rules",
+        role: Some(Role::Operator),
+        tag: "Alerts",
+        summary: "Makes a rule.",
+        body: Some(one::<NewRule>),
+        reply: Answer::Created(one::<Rule>),
+        action: "alert.create",
+        run: create,
+        ..Route::BASE
+    },
+    Route {
+        method: Method::Put,
+        path: "/api/v1/alerts/rules/{id}",
+        role: Some(Role::Operator),
+        tag: "Alerts",
+        summary: "Replaces a rule; its state begins anew.",
+        body: Some(one::<NewRule>),
+        reply: Answer::Json(one::<Rule>),
+        action: "alert.update",
+        run: update,
+        ..Route::BASE
+    },
+    Route {
+        method: Method::Delete,
+        path: "/api/v1/alerts/rules/{id}",
+        role: Some(Role::Operator),
+        tag: "Alerts",
+        summary: "Deletes a rule.",
+        action: "alert.delete",
+        run: delete,
+        ..Route::BASE
+    },
+    Route {
+        path: "/api/v1/alerts/webhook",
+        role: Some(Role::Operator),
+        tag: "Alerts",
+        summary: "Who is told of alerts that fire and end.",
+        reply: Answer::Json(one::<Webhook>),
+        run: |cx| Reply::json(&cx.app.alerts.webhook()),
+        ..Route::BASE
+    },
+    Route {
+        method: Method::Put,
+        path: "/api/v1/alerts/webhook",
+        role: Some(Role::Operator),
+        tag: "Alerts",
+        summary: "Sets who is told: an http:// or https:// URL that takes a POST with JSON.",
+        body: Some(one::<WantedWebhook>),
+        reply: Answer::Json(one::<Webhook>),
+        action: "webhook.update",
+        run: set_webhook,
+        ..Route::BASE
+    },
+    Route {
+        method: Method::Post,
+        path: "/api/v1/alerts/webhook/test",
+        role: Some(Role::Operator),
+        tag: "Alerts",
+        summary: "Sends a test message now and tells how it went.",
+        reply: Answer::Json(one::<Delivery>),
+        action: "webhook.test",
+        run: test_webhook,
+        ..Route::BASE
+    },
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub enum Op {
+    #[serde(rename = ">")]
+    Above,
+    #[serde(rename = "<")]
+    Below,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewRule {
+    name: String,
+    /// One of the catalog's.
+    metric: String,
+    /// `node`, `databases` (each of them) or `database:NAME`.
+    scope: String,
+    op: Op,
+    threshold: f64,
+    /// It fires when the threshold was passed for so long without a break.
+    #[serde(default)]
+    for_s: u64,
+    severity: Severity,
+    #[serde(default = "yes")]
+    enabled: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Rule {
+    pub id: String,
+    pub name: String,
+    pub metric: String,
+    pub scope: String,
+    pub op: Op,
+    pub threshold: f64,
+    pub for_s: u64,
+    pub severity: Severity,
+    pub enabled: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Stand {
+    Ok,
+    Pending,
+    Firing,
+    NoData,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct RuleState {
+    pub rule_id: String,
+    /// `node` or `database:NAME`.
+    pub scope: String,
+    pub state: Stand,
+    pub since_ms: u64,
+    pub value: Option<f64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Change {
+    pub at_ms: u64,
+    pub rule_id: String,
+    pub name: String,
+    pub scope: String,
+    pub from: Stand,
+    pub to: Stand,
+    pub value: Option<f64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Webhook {
+    pub url: String,
+    pub enabled: bool,
+    #[serde(skip_deserializing)]
+    pub last: Option<Delivery>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Delivery {
+    pub at_ms: u64,
+    pub ok: bool,
+    pub message: String,
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct WantedWebhook {
+    url: String,
+    enabled: bool,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct All {
+    rules: Vec<Rule>,
+    states: Vec<RuleState>,
+    /// Newest first.
+    history: Vec<Change>,
+    webhook: Webhook,
+}
+
+/// alerts.json.
+#[derive(Clone, Default, Serialize, Deserialize)]
+struct Stored {
+    rules: Vec<Rule>,
+    webhook: Webhook,
+    #[serde(default)]
+    history: VecDeque<Change>,
+}
+
+/// A rule's standing in one scope.
+#[derive(Clone, Debug)]
+struct Standing {
+    state: Stand,
+    since_ms: u64,
+    value: Option<f64>,
+}
+
+#[derive(Default)]
+struct State {
+    stored: Stored,
+    standing: BTreeMap<(String, String), Standing>,
+}
+
+pub struct Alerts {
+    path: Option<PathBuf>,
+    state: Arc<Mutex<State>>,
+    queue: SyncSender<(u64, Vec<u8>)>,
+}
+
+impl Alerts {
+    pub fn open(path: Option<PathBuf>) -> io::Result<Alerts> {
+        let stored = match path.as_ref().map(std::fs::read) {
+            None => Stored::default(),
+            Some(Ok(text)) => serde_json::from_slice(&text)
+                .map_err(|error| io::Error::other(format!("alerts.json cannot be read: {error}")))?,
+            Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => Stored::default(),
+            Some(Err(error)) => return Err(error),
+        };
+        let state = Arc::new(Mutex::new(State { stored, standing: BTreeMap::new() }));
+        let (queue, messages) = sync_channel(QUEUE_MAX);
+        let shared = Arc::clone(&state);
+        // Ends with the queue; a message under way is not waited for.
+        std::thread::Builder::new().name("flintkv-webhook".to_owned()).spawn(move || deliver(&shared, &messages))?;
+        Ok(Alerts { path, state, queue })
+    }
+
+    pub fn firing(&self) -> u64 {
+        self.state.lock().standing.values().filter(|standing| standing.state == Stand::Firing).count() as u64
+    }
+
+    fn webhook(&self) -> Webhook {
+        self.state.lock().stored.webhook.clone()
+    }
+
+    fn all(&self) -> All {
+        let state = self.state.lock();
+        let states = state.standing.iter().map(|((rule_id, scope), standing)| RuleState {
+            rule_id: rule_id.clone(),
+            scope: scope.clone(),
+            state: standing.state,
+            since_ms: standing.since_ms,
+            value: standing.value,
+        });
+        let mut history: Vec<Change> = state.stored.history.iter().cloned().collect();
+        history.reverse();
+        let Stored { rules, webhook, .. } = state.stored.clone();
+        All { rules, states: states.collect(), history, webhook }
+    }
+
+    /// What could not be written is not changed.
+    fn change<T>(&self, change: impl FnOnce(&mut Stored) -> Result<T, ApiError>) -> Result<T, ApiError> {
+        let mut state = self.state.lock();
+        let mut changed = state.stored.clone();
+        let outcome = change(&mut changed)?;
+        self.write(&changed).map_err(|error| ApiError::failed(format!("cannot write alerts.json: {error}")))?;
+        state.stored = changed;
+        Ok(outcome)
+    }
+
+    fn write(&self, stored: &Stored) -> io::Result<()> {
+        let Some(path) = &self.path else { return Ok(()) };
+        replace(path, &serde_json::to_vec_pretty(stored)?)
+    }
+
+    /// Every second.
+    pub fn look(&self, app: &App, now_ms: u64) {
+        let databases: Vec<String> = app.node.databases().iter().map(|database| database.name().to_owned()).collect();
+        let value = |scope: &str, metric: &str| {
+            let now = match scope.strip_prefix("database:") {
+                Some(name) => app.watch.now(name),
+                None => app.watch.node_now(),
+            };
+            now.get(metric).copied().flatten()
+        };
+        let changes = step(&mut self.state.lock(), &databases, value, now_ms);
+        if changes.is_empty() {
+            return;
+        }
+        let stored = self.state.lock().stored.clone();
+        if let Err(error) = self.write(&stored) {
+            tracing::error!("alerts.json cannot be written: {error}");
+        }
+        for (change, rule) in changes {
+            let told = change.to == Stand::Firing || change.from == Stand::Firing;
+            if !told {
+                continue;
+            }
+            let text = text(&change, &rule);
+            let severity = if change.to == Stand::Firing { rule.severity } else { Severity::Info };
+            let database = change.scope.strip_prefix("database:").unwrap_or("");
+            app.event(Event::info("alert", database, text.clone()).severity(severity));
+            if stored.webhook.enabled && !stored.webhook.url.is_empty() {
+                let message = message(&app.node, &change, &rule, &text);
+                if self.queue.try_send((now_ms, message)).is_err() {
+                    tracing::warn!("the webhook is too slow: a message about '{}' was dropped", rule.name);
+                }
+            }
+        }
+    }
+}
+
+/// Every rule against the values of now; gives what changed.
+fn step(
+    state: &mut State,
+    databases: &[String],
+    value: impl Fn(&str, &str) -> Option<f64>,
+    now_ms: u64,
+) -> Vec<(Change, Rule)> {
+    let mut changes = Vec::new();
+    let mut seen = Vec::new();
+    let State { stored, standing } = state;
+    for rule in stored.rules.iter().filter(|rule| rule.enabled) {
+        let scopes: Vec<String> = match rule.scope.as_str() {
+            "databases" => databases.iter().map(|name| format!("database:{name}")).collect(),
+            scope => vec![scope.to_owned()],
+        };
+        for scope in scopes {
+            let key = (rule.id.clone(), scope.clone());
+            let value = value(&scope, &rule.metric);
+            let found =
+                standing.entry(key.clone()).or_insert(Standing { state: Stand::NoData, since_ms: now_ms, value });
+            seen.push(key);
+            found.value = value;
+            let next = next(rule, found, now_ms);
+            if next == found.state {
+                continue;
+            }
+            // The way to firing is one: pending counts from where it began, and is no change worth a line by itself.
+            let change = Change {
+                at_ms: now_ms,
+                rule_id: rule.id.clone(),
+                name: rule.name.clone(),
+                scope,
+                from: found.state,
+                to: next,
+                value,
+            };
+            found.state = next;
+            found.since_ms = now_ms;
+            if change.to == Stand::Firing || change.from == Stand::Firing {
+                if stored.history.len() >= HISTORY_KEPT {
+                    stored.history.pop_front();
+                }
+                stored.history.push_back(change.clone());
+                changes.push((change, rule.clone()));
+            }
+        }
+    }
+    standing.retain(|key, _| seen.contains(key));
+    changes
+}
+
+fn next(rule: &Rule, standing: &Standing, now_ms: u64) -> Stand {
+    let Some(value) = standing.value else { return Stand::NoData };
+    let beyond = match rule.op {
+        Op::Above => value > rule.threshold,
+        Op::Below => value < rule.threshold,
+    };
+    match (beyond, standing.state) {
+        (false, _) => Stand::Ok,
+        (true, Stand::Firing) => Stand::Firing,
+        (true, Stand::Pending) if now_ms >= standing.since_ms + rule.for_s * 1000 => Stand::Firing,
+        (true, _) if rule.for_s == 0 => Stand::Firing,
+        (true, _) => Stand::Pending,
+    }
+}
+
+fn text(change: &Change, rule: &Rule) -> String {
+    let value = change.value.map_or("no data".to_owned(), |value| format!("{value}"));
+    let op = if rule.op == Op::Above { ">" } else { "<" };
+    let what = if change.to == Stand::Firing { "fires" } else { "has ended" };
+    format!(
+        "{} {what} for {}: {} is {value} ({op} {} for {} s)",
+        rule.name, change.scope, rule.metric, rule.threshold, rule.for_s
+    )
+}
+
+fn message(node: &server::Node, change: &Change, rule: &Rule, text: &str) -> Vec<u8> {
+    let message = serde_json::json!({
+        "kind": "alert", "at_ms": change.at_ms, "node": node.run_id(), "version": node.version(),
+        "rule": rule, "scope": change.scope, "from": change.from, "to": change.to, "value": change.value, "text": text,
+    });
+    serde_json::to_vec(&message).unwrap_or_default()
+}
+
+/// The webhook's thread: one message after the other, each tried three times.
+fn deliver(state: &Mutex<State>, messages: &Receiver<(u64, Vec<u8>)>) {
+    for (at_ms, message) in messages {
+        let webhook = state.lock().stored.webhook.clone();
+        if !webhook.enabled {
+            continue;
+        }
+        let outcome = [1, 5, 0].into_iter().find_map(|pause_s| match send(&webhook.url, &message) {
+            Err(_) if pause_s > 0 => {
+                std::thread::sleep(std::time::Duration::from_secs(pause_s));
+                None
+            }
+            outcome => Some(outcome),
+        });
+        let outcome = outcome.unwrap_or_else(|| Err("not tried".to_owned()));
+        if let Err(why) = &outcome {
+            tracing::warn!("the webhook was not told of an alert: {why}");
+        }
+        state.lock().stored.webhook.last = Some(delivery(at_ms, &outcome));
+    }
+}
+
+fn send(url: &str, message: &[u8]) -> Result<(), String> {
+    let target = webhook::parse(url).map_err(|error| error.message().to_owned())?;
+    webhook::post(&target, message)
+}
+
+fn delivery(at_ms: u64, outcome: &Result<(), String>) -> Delivery {
+    let message = outcome.as_ref().map_or_else(String::clone, |()| "delivered".to_owned());
+    Delivery { at_ms, ok: outcome.is_ok(), message }
+}
+
+fn checked(wanted: NewRule, id: String) -> Result<Rule, ApiError> {
+    if wanted.name.trim().is_empty() || wanted.name.len() > NAME_BYTES_MAX {
+        return Err(ApiError::field("name", format!("1 to {NAME_BYTES_MAX} bytes are expected")));
+    }
+    let known = match wanted.scope.as_str() {
+        "node" => catalog::NODE.iter().any(|metric| metric.name == wanted.metric),
+        scope if scope == "databases" || scope.strip_prefix("database:").is_some_and(|name| !name.is_empty()) => {
+            catalog::DATABASE.iter().any(|metric| metric.name == wanted.metric)
+        }
+        _ => return Err(ApiError::field("scope", "node, databases or database:NAME is expected")),
+    };
+    if !known {
+        return Err(ApiError::field("metric", format!("there is no metric '{}' in this scope", wanted.metric))
+            .hint("GET /api/v1/metrics-catalog lists them"));
+    }
+    if !wanted.threshold.is_finite() {
+        return Err(ApiError::field("threshold", "a finite number is expected"));
+    }
+    if wanted.for_s > FOR_S_MAX {
+        return Err(ApiError::field("for_s", "at most a week is taken"));
+    }
+    let NewRule { name, metric, scope, op, threshold, for_s, severity, enabled } = wanted;
+    Ok(Rule { id, name, metric, scope, op, threshold, for_s, severity, enabled })
+}
+
+fn create(cx: &Cx) -> Result<Reply, ApiError> {
+    let rule = checked(cx.body()?, crate::auth::random(9))?;
+    cx.note(rule.name.clone(), format!("{} on {}", rule.metric, rule.scope));
+    cx.app.alerts.change(|stored| {
+        if stored.rules.len() >= RULES_MAX {
+            return Err(ApiError::unsupported(format!("more than {RULES_MAX} rules")));
+        }
+        stored.rules.push(rule.clone());
+        Ok(())
+    })?;
+    Reply::created(&rule)
+}
+
+fn position(stored: &Stored, id: &str) -> Result<usize, ApiError> {
+    let at = stored.rules.iter().position(|rule| rule.id == id);
+    at.ok_or_else(|| ApiError::not_found(format!("there is no rule '{id}'")))
+}
+
+fn update(cx: &Cx) -> Result<Reply, ApiError> {
+    let id = cx.param("id").to_owned();
+    let rule = checked(cx.body()?, id.clone())?;
+    cx.note(rule.name.clone(), format!("{} on {}", rule.metric, rule.scope));
+    let alerts = &cx.app.alerts;
+    alerts.change(|stored| {
+        let at = position(stored, &id)?;
+        stored.rules[at] = rule.clone();
+        Ok(())
+    })?;
+    alerts.state.lock().standing.retain(|(rule_id, _), _| *rule_id != id);
+    Reply::json(&rule)
+}
+
+fn delete(cx: &Cx) -> Result<Reply, ApiError> {
+    let id = cx.param("id").to_owned();
+    let alerts = &cx.app.alerts;
+    let name = alerts.change(|stored| {
+        let at = position(stored, &id)?;
+        Ok(stored.rules.remove(at).name)
+    })?;
+    cx.note(name, "");
+    alerts.state.lock().standing.retain(|(rule_id, _), _| *rule_id != id);
+    Ok(Reply::none())
+}
+
+fn set_webhook(cx: &Cx) -> Result<Reply, ApiError> {
+    let WantedWebhook { url, enabled } = cx.body()?;
+    // Without a URL it is off.
+    let shown = match url.is_empty() {
+        true if enabled => return Err(ApiError::field("url", "a URL is expected when it is enabled")),
+        true => "off".to_owned(),
+        false => webhook::parse(&url).map(|_| if enabled { "on".to_owned() } else { "off".to_owned() })?,
+    };
+    cx.note("", shown);
+    let webhook = Webhook { url, enabled, last: None };
+    cx.app.alerts.change(|stored| {
+        stored.webhook = webhook.clone();
+        Ok(())
+    })?;
+    Reply::json(&webhook)
+}
+
+fn test_webhook(cx: &Cx) -> Result<Reply, ApiError> {
+    let alerts = &cx.app.alerts;
+    let url = alerts.webhook().url;
+    if url.is_empty() {
+        return Err(ApiError::invalid("there is no webhook").hint("PUT /api/v1/alerts/webhook sets one"));
+    }
+    let message = serde_json::json!({
+        "kind": "test", "at_ms": cx.now_ms(), "node": cx.app.node.run_id(), "version": cx.app.node.version(),
+        "text": "a test of FlintKV's webhook",
+    });
+    let outcome = send(&url, &serde_json::to_vec(&message).unwrap_or_default());
+    let delivery = delivery(cx.now_ms(), &outcome);
+    cx.note("", delivery.message.clone());
+    alerts.state.lock().stored.webhook.last = Some(delivery.clone());
+    Reply::json(&delivery)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(scope: &str, for_s: u64) -> Rule {
+        Rule {
+            id: "r".into(),
+            name: "slow".into(),
+            metric: "latency_us".into(),
+            scope: scope.into(),
+            op: Op::Above,
+            threshold: 100.0,
+            for_s,
+            severity: Severity::Warning,
+            enabled: true,
+        }
+    }
+
+    fn of(rules: Vec<Rule>) -> State {
+        State { stored: Stored { rules, ..Stored::default() }, ..State::default() }
+    }
+
+    fn stand(state: &State, scope: &str) -> Stand {
+        state.standing[&("r".to_owned(), scope.to_owned())].state
+    }
+
+    #[test]
+    fn a_rule_fires_after_its_time_without_a_break_and_ends_at_once() {
+        let mut state = of(vec![rule("node", 3)]);
+        let mut told = Vec::new();
+        for (second, value) in
+            [50.0, 200.0, 200.0, 50.0, 200.0, 200.0, 200.0, 200.0, 200.0, 90.0].into_iter().enumerate()
+        {
+            let changes = step(&mut state, &[], |_, _| Some(value), second as u64 * 1000);
+            told.extend(changes.into_iter().map(|(change, _)| (second, change.from, change.to)));
+        }
+        assert_eq!(told, [(7, Stand::Pending, Stand::Firing), (9, Stand::Firing, Stand::Ok)]);
+        assert_eq!(state.stored.history.len(), 2);
+    }
+
+    #[test]
+    fn every_database_stands_for_itself_and_one_that_goes_is_forgotten() {
+        let mut state = of(vec![rule("databases", 0)]);
+        let names = ["a".to_owned(), "b".to_owned()];
+        let value = |scope: &str, _: &str| if scope == "database:a" { Some(200.0) } else { None };
+        assert_eq!(step(&mut state, &names, value, 0).len(), 1);
+        assert_eq!((stand(&state, "database:a"), stand(&state, "database:b")), (Stand::Firing, Stand::NoData));
+        step(&mut state, &names[1..], value, 1000);
+        assert_eq!(state.standing.len(), 1);
+    }
+
+    #[test]
+    fn no_data_is_not_ok_and_a_disabled_rule_has_no_state() {
+        let mut state = of(vec![Rule { op: Op::Below, ..rule("node", 0) }]);
+        step(&mut state, &[], |_, _| Some(1.0), 0);
+        assert_eq!(stand(&state, "node"), Stand::Firing);
+        assert_eq!(step(&mut state, &[], |_, _| None, 1000)[0].0.to, Stand::NoData);
+        state.stored.rules[0].enabled = false;
+        step(&mut state, &[], |_, _| Some(1.0), 2000);
+        assert!(state.standing.is_empty());
+    }
+
+    #[test]
+    fn history_is_bounded() {
+        let mut state = of(vec![rule("node", 0)]);
+        for second in 0..2000 {
+            step(&mut state, &[], |_, _| Some((second % 2) as f64 * 200.0), second * 1000);
+        }
+        assert_eq!(state.stored.history.len(), HISTORY_KEPT);
+    }
+}

@@ -1,0 +1,124 @@
+//! Owns what all requests share. Never knows one of them.
+
+use crate::alerts::Alerts;
+use crate::auth::sessions::Sessions;
+use crate::auth::tries::Tries;
+use crate::auth::users::Users;
+use crate::benchmarks::Benchmarks;
+use crate::events::{Audited, Event, Events};
+use crate::keyspaces::Keyspaces;
+use crate::lines::Lines;
+use crate::metrics::watch::Watch;
+use parking_lot::Mutex;
+use server::Node;
+use server::config::Secret;
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The audit log is rotated once at this size.
+const AUDIT_BYTES_MAX: u64 = 16 << 20;
+const EVENTS_BYTES_MAX: u64 = 4 << 20;
+
+pub type Clock = Box<dyn Fn() -> u64 + Send + Sync>;
+
+/// What tests and embedders may choose.
+pub struct Options {
+    /// Milliseconds since 1970.
+    pub now_ms: Clock,
+    /// What runs `flintkv scenario`: a program and its first arguments.
+    pub scenario: Vec<OsString>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        let program = std::env::current_exe().map_or_else(|_| "flintkv".into(), PathBuf::into_os_string);
+        Options { now_ms: Box::new(wall_ms), scenario: vec![program, "scenario".into()] }
+    }
+}
+
+pub fn wall_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+pub struct App {
+    pub node: Arc<Node>,
+    pub now_ms: Clock,
+    pub users: Users,
+    pub sessions: Mutex<Sessions>,
+    pub tries: Mutex<Tries>,
+    /// Logins under way.
+    pub logins: AtomicUsize,
+    pub audit: Mutex<Lines<Audited>>,
+    pub events: Events,
+    pub watch: Watch,
+    pub keyspaces: Keyspaces,
+    pub alerts: Alerts,
+    pub benchmarks: Benchmarks,
+    pub console_tls: bool,
+    /// /metrics is open to everybody who reaches it.
+    pub metrics_open: bool,
+    /// While it is open no other node writes into the folder.
+    _lock: File,
+}
+
+impl App {
+    /// Reads what is on disk. The second: the first administrator's password, if it was made up just now.
+    pub fn open(node: Arc<Node>, options: Options, console_tls: bool) -> io::Result<(App, Option<String>)> {
+        let folder = node.state_dir();
+        let lock = own(folder)
+            .map_err(|error| io::Error::new(error.kind(), format!("state-dir {}: {error}", folder.display())))?;
+        let file = |name: &str| Some(folder.join(name));
+        let settings = node.config().snapshot().console.clone();
+        let now_ms = (options.now_ms)();
+        let given = settings.password.as_ref().map(Secret::expose);
+        let (users, made_up) = Users::open(file("users.json"), given, now_ms)?;
+        let events = Events::new(Lines::open(file("events.jsonl"), EVENTS_BYTES_MAX)?);
+        let app = App {
+            users,
+            sessions: Mutex::default(),
+            tries: Mutex::default(),
+            logins: AtomicUsize::new(0),
+            audit: Mutex::new(Lines::open(file("audit.jsonl"), AUDIT_BYTES_MAX)?),
+            events,
+            watch: Watch::open(file("history"), &node, now_ms)?,
+            keyspaces: Keyspaces::default(),
+            alerts: Alerts::open(file("alerts.json"))?,
+            benchmarks: Benchmarks::new(options.scenario),
+            console_tls,
+            metrics_open: settings.metrics_open,
+            now_ms: options.now_ms,
+            node,
+            _lock: lock,
+        };
+        Ok((app, made_up))
+    }
+
+    /// Writes to the audit log; a full disk must not stop an operator, but it must be heard of.
+    pub fn audit(&self, line: Audited) {
+        if let Err(error) = self.audit.lock().push(line) {
+            tracing::error!("the audit log cannot be written: {error}");
+        }
+    }
+
+    pub fn event(&self, event: Event) {
+        self.events.push((self.now_ms)(), event);
+    }
+}
+
+/// Makes the folder, if it is not there, and keeps other nodes out of it.
+fn own(folder: &Path) -> io::Result<File> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let lock =
+        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(folder.join("console.lock"))?;
+    match rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(lock),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(io::Error::other("another node's console uses it")),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,76 @@
+//! Owns who may use the console: users, tokens, sessions, and how often a password may be tried. Never knows a route.
+//!
+//! `users` is what is on disk, `sessions` what is in memory, `tries` the brake on guessing.
+
+pub mod sessions;
+pub mod tries;
+pub mod users;
+
+use ring::rand::{SecureRandom, SystemRandom};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Each may do what the one before may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    Viewer,
+    Operator,
+    Admin,
+}
+
+impl Role {
+    pub const ALL: [Role; 3] = [Role::Viewer, Role::Operator, Role::Admin];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Viewer => "viewer",
+            Role::Operator => "operator",
+            Role::Admin => "admin",
+        }
+    }
+
+    /// What the database lets through.
+    pub fn on_database(self) -> server::Role {
+        match self {
+            Role::Viewer => server::Role::Viewer,
+            Role::Operator => server::Role::Operator,
+            Role::Admin => server::Role::Admin,
+        }
+    }
+}
+
+/// Who sent a request.
+#[derive(Clone, Debug)]
+pub struct Who {
+    pub name: String,
+    pub role: Role,
+    pub by: By,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum By {
+    /// A cookie, which a browser sends by itself: changes need `csrf` too.
+    Session {
+        id: String,
+        csrf: String,
+        must_change_password: bool,
+    },
+    Token {
+        id: String,
+    },
+}
+
+/// `count` random bytes as base64url.
+pub fn random(count: usize) -> String {
+    let mut bytes = vec![0; count];
+    // The system's generator only fails where there is none at all.
+    SystemRandom::new().fill(&mut bytes).expect("the system gives random bytes");
+    crate::text::base64url(&bytes)
+}
+
+/// Takes as long for a wrong secret as for the right one.
+#[allow(deprecated, reason = "the comparison in constant time has no other public name in ring 0.17")]
+pub fn same(a: &[u8], b: &[u8]) -> bool {
+    ring::constant_time::verify_slices_are_equal(a, b).is_ok()
+}

@@ -1,0 +1,166 @@
+//! Owns what a handler sees of a request, and what it answers. Never knows HTTP's bytes.
+
+use crate::app::App;
+use crate::auth::{Role, Who};
+use crate::error::ApiError;
+use crate::link::Link;
+use crate::text::from_base64url;
+use parking_lot::Mutex;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use server::Database;
+use std::net::IpAddr;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Where a request comes from.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer {
+    pub address: IpAddr,
+    /// Over loopback, and by nobody's proxy.
+    pub is_local: bool,
+    pub is_tls: bool,
+}
+
+/// A request on its way through its handler.
+pub struct Cx {
+    pub app: Arc<App>,
+    /// None only where the route lets anybody in.
+    pub who: Option<Who>,
+    pub peer: Peer,
+    pub params: Vec<(String, String)>,
+    pub query: Vec<(String, String)>,
+    pub body: Vec<u8>,
+    pub note: Mutex<Note>,
+}
+
+/// What the audit log tells beside who and when. Never a secret.
+#[derive(Clone, Debug, Default)]
+pub struct Note {
+    pub target: String,
+    pub detail: String,
+    /// Nothing was to be changed: it is not written down.
+    pub is_silent: bool,
+}
+
+impl Cx {
+    /// A `{name}` of the path.
+    pub fn param(&self, name: &str) -> &str {
+        self.params.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
+    }
+
+    pub fn query(&self, name: &str) -> Option<&str> {
+        self.query.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// A number of the query within bounds.
+    pub fn number<T: FromStr + PartialOrd + std::fmt::Display + Copy>(
+        &self,
+        name: &str,
+        default: T,
+        (min, max): (T, T),
+    ) -> Result<T, ApiError> {
+        let Some(text) = self.query(name) else { return Ok(default) };
+        let number = text.parse::<T>().ok().filter(|number| (min..=max).contains(number));
+        number.ok_or_else(|| ApiError::field(name, format!("a number from {min} to {max} is expected")))
+    }
+
+    pub fn flag(&self, name: &str) -> Result<bool, ApiError> {
+        match self.query(name) {
+            None | Some("false") => Ok(false),
+            Some("true" | "") => Ok(true),
+            Some(_) => Err(ApiError::field(name, "true or false is expected")),
+        }
+    }
+
+    /// `key=` or `key64=`.
+    pub fn key(&self) -> Result<Vec<u8>, ApiError> {
+        match (self.query("key"), self.query("key64")) {
+            (Some(key), None) => Ok(key.as_bytes().to_vec()),
+            (None, Some(coded)) => from_base64url(coded).ok_or_else(|| ApiError::field("key64", "is not base64url")),
+            _ => Err(ApiError::field("key", "either key= (UTF-8) or key64= (base64url) is expected")),
+        }
+    }
+
+    /// The body, which must have these fields and no others.
+    pub fn body<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
+        serde_json::from_slice(&self.body).map_err(|error| {
+            let text = error.to_string();
+            // serde says which: missing field `name`, unknown field `nam`
+            let field = text.split('`').nth(1).filter(|_| text.contains("field `")).map(str::to_owned);
+            match field {
+                Some(field) => ApiError::field(&field, text),
+                None => ApiError::invalid(format!("the body is not what is expected: {text}")),
+            }
+        })
+    }
+
+    pub fn database(&self) -> Result<Arc<Database>, ApiError> {
+        self.database_named(self.param("name"))
+    }
+
+    pub fn database_named(&self, name: &str) -> Result<Arc<Database>, ApiError> {
+        let found = self.app.node.database(name);
+        found.ok_or_else(|| {
+            ApiError::not_found(format!("there is no database '{name}'")).hint("GET /api/v1/databases lists them")
+        })
+    }
+
+    pub fn role(&self) -> Role {
+        self.who.as_ref().map_or(Role::Viewer, |who| who.role)
+    }
+
+    pub fn user(&self) -> String {
+        self.who.as_ref().map_or(String::new(), |who| who.name.clone())
+    }
+
+    /// A conversation with the path's database, with the rights of who asks, in the query's `db`.
+    pub fn link(&self) -> Result<Link, ApiError> {
+        let db = self.number("db", 0, (0, u32::MAX))?;
+        Link::open(&*self.database()?, self.role().on_database(), db)
+    }
+
+    /// For the audit log.
+    pub fn note(&self, target: impl Into<String>, detail: impl Into<String>) {
+        *self.note.lock() = Note { target: target.into(), detail: detail.into(), is_silent: false };
+    }
+
+    /// A try without effect.
+    pub fn unaudited(&self) {
+        self.note.lock().is_silent = true;
+    }
+
+    pub fn now_ms(&self) -> u64 {
+        (self.app.now_ms)()
+    }
+}
+
+#[derive(Debug)]
+pub struct Reply {
+    pub status: u16,
+    pub content_type: &'static str,
+    pub body: Vec<u8>,
+    /// A Set-Cookie header's value.
+    pub cookie: Option<String>,
+}
+
+pub const JSON: &str = "application/json";
+
+impl Reply {
+    pub fn json<T: Serialize>(value: &T) -> Result<Reply, ApiError> {
+        let body = serde_json::to_vec(value).map_err(|error| ApiError::failed(error.to_string()))?;
+        Ok(Reply { status: 200, content_type: JSON, body, cookie: None })
+    }
+
+    pub fn created<T: Serialize>(value: &T) -> Result<Reply, ApiError> {
+        Ok(Reply { status: 201, ..Reply::json(value)? })
+    }
+
+    pub fn none() -> Reply {
+        Reply { status: 204, content_type: "", body: Vec::new(), cookie: None }
+    }
+
+    pub fn text(content_type: &'static str, body: impl Into<Vec<u8>>) -> Reply {
+        Reply { status: 200, content_type, body: body.into(), cookie: None }
+    }
+}

@@ -1,0 +1,137 @@
+//! Owns what happened: events for operators, and the audit log of who changed what. Never knows how it came about.
+
+use crate::auth::Role;
+use crate::cx::{Cx, Reply};
+use crate::error::ApiError;
+use crate::lines::{KEPT, Lines};
+use crate::route::{Answer, Route, list, number, text};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+pub const ROUTES: &[Route] = &[
+    Route {
+        path: "/api/v1/events",
+        tag: "Events",
+        summary: "What happened, newest first: databases, alerts, benchmarks, the node.",
+        query: &[
+            number("before_ms", "only what happened before"),
+            number("count", "at most so many, 1 to 1000; 100 unless said"),
+            text("kind", "only of this kind: node, database, alert, benchmark, webhook, user"),
+        ],
+        reply: Answer::Json(list::<Event>),
+        run: events,
+        ..Route::BASE
+    },
+    Route {
+        path: "/api/v1/audit",
+        role: Some(Role::Admin),
+        tag: "Events",
+        summary: "Who changed what, newest first.",
+        query: &[
+            number("before_ms", "only what happened before"),
+            number("count", "at most so many, 1 to 1000; 100 unless said"),
+        ],
+        reply: Answer::Json(list::<Audited>),
+        run: audit,
+        ..Route::BASE
+    },
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    Info,
+    Warning,
+    Critical,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Event {
+    pub id: u64,
+    pub at_ms: u64,
+    pub kind: String,
+    pub severity: Severity,
+    /// Empty: the node.
+    pub database: String,
+    /// Empty: nobody in particular.
+    pub user: String,
+    pub message: String,
+}
+
+impl Event {
+    pub fn info(kind: &str, database: &str, message: impl Into<String>) -> Event {
+        Event {
+            id: 0,
+            at_ms: 0,
+            kind: kind.to_owned(),
+            severity: Severity::Info,
+            database: database.to_owned(),
+            user: String::new(),
+            message: message.into(),
+        }
+    }
+
+    #[must_use]
+    pub fn by(mut self, user: String) -> Event {
+        self.user = user;
+        self
+    }
+
+    #[must_use]
+    pub fn severity(mut self, severity: Severity) -> Event {
+        self.severity = severity;
+        self
+    }
+}
+
+pub struct Events(Mutex<(Lines<Event>, u64)>);
+
+impl Events {
+    pub fn new(lines: Lines<Event>) -> Events {
+        let last = lines.newest().next().map_or(0, |event| event.id);
+        Events(Mutex::new((lines, last)))
+    }
+
+    pub fn push(&self, now_ms: u64, mut event: Event) {
+        let (lines, last) = &mut *self.0.lock();
+        *last += 1;
+        event.id = *last;
+        event.at_ms = now_ms;
+        if let Err(error) = lines.push(event) {
+            tracing::error!("the events cannot be written: {error}");
+        }
+    }
+}
+
+fn events(cx: &Cx) -> Result<Reply, ApiError> {
+    let before_ms = cx.number("before_ms", u64::MAX, (0, u64::MAX))?;
+    let count = cx.number("count", 100, (1, KEPT))?;
+    let kind = cx.query("kind");
+    let (lines, _) = &*cx.app.events.0.lock();
+    let fits = |event: &&Event| event.at_ms < before_ms && kind.is_none_or(|kind| event.kind == kind);
+    Reply::json(&lines.newest().filter(fits).take(count).collect::<Vec<_>>())
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Audited {
+    pub at_ms: u64,
+    /// Of a token: its name.
+    pub user: String,
+    pub role: String,
+    pub address: String,
+    /// `database.create` and the like.
+    pub action: String,
+    /// The database, user or rule it was done to.
+    pub target: String,
+    /// What exactly, or why not. Never a password or a value.
+    pub detail: String,
+    pub ok: bool,
+}
+
+fn audit(cx: &Cx) -> Result<Reply, ApiError> {
+    let before_ms = cx.number("before_ms", u64::MAX, (0, u64::MAX))?;
+    let count = cx.number("count", 100, (1, KEPT))?;
+    let lines = cx.app.audit.lock();
+    Reply::json(&lines.newest().filter(|line| line.at_ms < before_ms).take(count).collect::<Vec<_>>())
+}

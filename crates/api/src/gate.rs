@@ -1,0 +1,355 @@
+//! Owns the way of one request from its headers to its handler: where it comes from, who sent it, whether they may, and what
+//! is written down about it. Never knows what a route does.
+
+use crate::app::App;
+use crate::auth::users::TOKEN_PREFIX;
+use crate::auth::{By, Who, same};
+use crate::cx::{Cx, JSON, Note, Peer, Reply};
+use crate::error::{ApiError, Failure};
+use crate::events::Audited;
+use crate::route::{Method, Route};
+use axum::body::{Body, to_bytes};
+use axum::extract::{FromRequestParts, RawPathParams, Request};
+use axum::http::header::{
+    ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, COOKIE, HOST, HeaderName, ORIGIN, RETRY_AFTER, SET_COOKIE,
+    STRICT_TRANSPORT_SECURITY,
+};
+use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
+use parking_lot::Mutex;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+pub const COOKIE_NAME: &str = "flintkv_session";
+/// Of a request: a value of a key, mostly.
+pub const BODY_BYTES_MAX: usize = 8 << 20;
+/// A body that takes longer to arrive is not waited for.
+const BODY_PATIENCE: Duration = Duration::from_secs(20);
+/// Longer than a command may take; the handler goes on, its outcome is in the audit log.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+const CSRF: HeaderName = HeaderName::from_static("x-csrf-token");
+
+/// Scripts and styles from here alone, nothing inline, in nobody's frame. The console draws into canvases and copies images
+/// of them, hence blob: and data:.
+const POLICY: &str = "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; \
+                      connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+
+/// One route's way. `turns` bounds the requests that wait for a thread.
+pub async fn serve(app: Arc<App>, route: &'static Route, turns: Arc<Semaphore>, request: Request) -> Response<Body> {
+    match admitted(app, route, turns, request).await {
+        Ok(reply) => answer(reply),
+        Err(error) => refuse(error),
+    }
+}
+
+async fn admitted(
+    app: Arc<App>,
+    route: &'static Route,
+    turns: Arc<Semaphore>,
+    request: Request,
+) -> Result<Reply, ApiError> {
+    let (mut parts, body) = request.into_parts();
+    let peer = *parts.extensions.get::<Peer>().ok_or_else(|| ApiError::failed("a request from nowhere"))?;
+    if app.node.is_stopping() && !route.path.starts_with("/health/") {
+        return Err(ApiError::stopping());
+    }
+    let who = who(&app, &parts.headers)?;
+    if let Some(role) = route.role {
+        let who = who.as_ref().ok_or_else(|| {
+            ApiError::unauthenticated("log in first")
+                .hint("POST /api/v1/session with user and password, or send Authorization: Bearer fkv_…")
+        })?;
+        if who.role < role {
+            let text = format!("this needs the role {}, and {} is {}", role.name(), who.name, who.role.name());
+            return Err(ApiError::forbidden(text).hint("ask an administrator"));
+        }
+    }
+    let changes = route.method != Method::Get;
+    if changes {
+        same_origin(&parts.headers)?;
+        // The login route has no session to protect, and a stale cookie must not stand in its way.
+        if let (Some(Who { by: By::Session { csrf, .. }, .. }), Some(_)) = (&who, route.role) {
+            let given = parts.headers.get(CSRF).map_or(&b""[..], HeaderValue::as_bytes);
+            if !same(given, csrf.as_bytes()) {
+                return Err(ApiError::forbidden("the header X-CSRF-Token does not fit the session")
+                    .hint("GET /api/v1/session tells the session's csrf"));
+            }
+        }
+    }
+    let params = RawPathParams::from_request_parts(&mut parts, &()).await;
+    let params = params.map_err(|_| ApiError::invalid("the path is not valid UTF-8"))?;
+    let params = params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let query = query(parts.uri.query().unwrap_or(""), route)?;
+    let body = whole(body, route, &parts.headers).await?;
+    let cx = Cx { app, who, peer, params, query, body, note: Mutex::default() };
+
+    if route.inline {
+        return (route.run)(&cx);
+    }
+    let turn = turns.try_acquire_owned().map_err(|_| {
+        ApiError::rate_limited("too many requests are under way", 1).hint("the node serves data first: try again")
+    })?;
+    let work = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        carry_out(route, &cx)
+    });
+    match tokio::time::timeout(PATIENCE, work).await {
+        Ok(Ok(outcome)) => outcome,
+        Ok(Err(panic)) => {
+            tracing::error!("{} {}: {panic}", route.method.name(), route.path);
+            Err(ApiError::failed("an error of the server itself: the log tells more"))
+        }
+        Err(_) => Err(ApiError::timeout(format!("not done after {} s", PATIENCE.as_secs()))
+            .hint("it goes on: look again, and at the events")),
+    }
+}
+
+/// The handler, and the line in the audit log.
+fn carry_out(route: &'static Route, cx: &Cx) -> Result<Reply, ApiError> {
+    let outcome = (route.run)(cx);
+    let Note { target, mut detail, is_silent } = cx.note.lock().clone();
+    if !route.action.is_empty() && !is_silent {
+        if let Err(error) = &outcome {
+            detail = error.message().to_owned();
+        }
+        let target =
+            if target.is_empty() { cx.params.first().map_or("", |(_, value)| value).to_owned() } else { target };
+        cx.app.audit(Audited {
+            at_ms: cx.now_ms(),
+            user: cx.user(),
+            role: cx.who.as_ref().map_or("", |who| who.role.name()).to_owned(),
+            address: cx.peer.address.to_string(),
+            action: route.action.to_owned(),
+            target,
+            detail,
+            ok: outcome.is_ok(),
+        });
+    }
+    outcome
+}
+
+/// Who the headers say it is; an error if they claim what is not so.
+pub fn who(app: &App, headers: &HeaderMap) -> Result<Option<Who>, ApiError> {
+    let now_ms = (app.now_ms)();
+    if let Some(given) = headers.get(AUTHORIZATION) {
+        let secret = given.to_str().ok().and_then(|text| text.strip_prefix("Bearer ")).unwrap_or("");
+        let token = Some(secret)
+            .filter(|secret| secret.starts_with(TOKEN_PREFIX))
+            .and_then(|secret| app.users.token(secret, now_ms));
+        let token = token.ok_or_else(|| {
+            ApiError::unauthenticated("the token is not known, or its time is over")
+                .hint("an administrator makes one with POST /api/v1/tokens")
+        })?;
+        return Ok(Some(Who { name: token.name, role: token.role, by: By::Token { id: token.id } }));
+    }
+    let Some(id) = cookie(headers) else { return Ok(None) };
+    let Some(session) = app.sessions.lock().find(id, now_ms) else { return Ok(None) };
+    // The role is the user's of now, not of the login.
+    let Some(user) = app.users.card(&session.user) else { return Ok(None) };
+    let by = By::Session { id: id.to_owned(), csrf: session.csrf, must_change_password: user.must_change_password };
+    Ok(Some(Who { name: user.name, role: user.role, by }))
+}
+
+fn cookie(headers: &HeaderMap) -> Option<&str> {
+    let texts = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut pairs = texts.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.find(|(name, _)| *name == COOKIE_NAME).map(|(_, value)| value)
+}
+
+/// A page of another origin must not change anything, whatever cookies a browser adds.
+fn same_origin(headers: &HeaderMap) -> Result<(), ApiError> {
+    let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
+    let origin = origin.to_str().ok().and_then(|text| text.split_once("://")).map(|(_, host)| host);
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+    if origin.is_some() && origin == host {
+        return Ok(());
+    }
+    Err(ApiError::forbidden("the request comes from a page of another origin"))
+}
+
+/// Against DNS rebinding: a page that makes its own name point here must not read what is open on loopback. An address is
+/// nobody's name, and a console on a network is asked for by whatever name it has there.
+pub fn check_host(headers: &HeaderMap, bound_to_loopback: bool) -> Result<(), ApiError> {
+    let Some(host) = headers.get(HOST).and_then(|host| host.to_str().ok()) else {
+        return Err(ApiError::invalid("the Host header is missing"));
+    };
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let is_address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().is_ok();
+    let is_local = name.eq_ignore_ascii_case("localhost") || name.to_ascii_lowercase().ends_with(".localhost");
+    if !bound_to_loopback || is_address || is_local {
+        return Ok(());
+    }
+    Err(ApiError::invalid("the console on this machine is not asked for by that name")
+        .hint("use localhost or 127.0.0.1; a proxy in front of it must send Host: localhost"))
+}
+
+/// The query's pairs; one that the route does not know is a mistake that somebody wants to hear of.
+fn query(text: &str, route: &Route) -> Result<Vec<(String, String)>, ApiError> {
+    let mut pairs: Vec<(String, String)> = Vec::new();
+    for pair in text.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let (Some(name), Some(value)) = (decoded(name), decoded(value)) else {
+            return Err(
+                ApiError::invalid("the query is not valid UTF-8").hint("use key64= for keys that are not UTF-8")
+            );
+        };
+        if !route.query.iter().any(|param| param.name == name) {
+            let known: Vec<&str> = route.query.iter().map(|param| param.name).collect();
+            let known = if known.is_empty() { "none is".to_owned() } else { format!("{} are", known.join(", ")) };
+            return Err(ApiError::field(&name, format!("no such parameter: {known} known here")));
+        }
+        if pairs.iter().any(|(known, _)| *known == name) {
+            return Err(ApiError::field(&name, "given twice"));
+        }
+        pairs.push((name, value));
+    }
+    Ok(pairs)
+}
+
+/// `%41+b` is `A b`.
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'+' => b' ',
+            b'%' => {
+                let (high, low) = (rest.next()?, rest.next()?);
+                let digit = |byte: u8| (byte as char).to_digit(16);
+                (digit(high)? * 16 + digit(low)?) as u8
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).ok()
+}
+
+async fn whole(body: Body, route: &Route, headers: &HeaderMap) -> Result<Vec<u8>, ApiError> {
+    let read = tokio::time::timeout(BODY_PATIENCE, to_bytes(body, BODY_BYTES_MAX)).await;
+    let read = read.map_err(|_| ApiError::timeout("the body did not arrive in time"))?;
+    let body = read.map_err(|error| {
+        use std::error::Error;
+        // axum tells a limit from a broken connection by the source alone
+        if error.source().is_some_and(|source| source.to_string().contains("length limit")) {
+            ApiError::too_large(format!("the body is larger than {} MiB", BODY_BYTES_MAX >> 20))
+        } else {
+            ApiError::invalid("the body did not arrive as a whole")
+        }
+    })?;
+    match route.body {
+        Some(_) => {
+            let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
+            // A form of another site cannot send this type without asking first.
+            if kind.split(';').next().is_none_or(|kind| !kind.trim().eq_ignore_ascii_case(JSON)) {
+                return Err(ApiError::invalid("the body must be JSON").hint("send Content-Type: application/json"));
+            }
+        }
+        None if !body.is_empty() => return Err(ApiError::invalid("no body is expected")),
+        None => {}
+    }
+    Ok(body.into())
+}
+
+fn answer(reply: Reply) -> Response<Body> {
+    let mut response = Response::new(Body::from(reply.body));
+    *response.status_mut() = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    if !reply.content_type.is_empty() {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(reply.content_type));
+    }
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if let Some(cookie) = reply.cookie.and_then(|cookie| HeaderValue::from_str(&cookie).ok()) {
+        headers.insert(SET_COOKIE, cookie);
+    }
+    response
+}
+
+pub fn refuse(error: ApiError) -> Response<Body> {
+    let body = serde_json::to_vec(&Failure { error: *error.body }).unwrap_or_default();
+    let mut response = answer(Reply { status: error.status, content_type: JSON, body, cookie: None });
+    if let Some(seconds) = error.retry_after_s {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+/// For a path that is there, with another method.
+pub fn refuse_method(allowed: &str) -> Response<Body> {
+    let mut error = ApiError::invalid(format!("this path knows {allowed}"));
+    error.status = 405;
+    let mut response = refuse(error);
+    if let Ok(allowed) = HeaderValue::from_str(allowed) {
+        response.headers_mut().insert(ALLOW, allowed);
+    }
+    response
+}
+
+/// What every response carries.
+pub fn secure(response: &mut Response<Body>, is_tls: bool) {
+    let headers = response.headers_mut();
+    for (name, value) in [
+        ("content-security-policy", POLICY),
+        ("x-content-type-options", "nosniff"),
+        ("x-frame-options", "DENY"),
+        ("referrer-policy", "no-referrer"),
+        ("cross-origin-opener-policy", "same-origin"),
+        ("cross-origin-resource-policy", "same-origin"),
+        ("permissions-policy", "camera=(), geolocation=(), microphone=()"),
+    ] {
+        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+    if is_tls {
+        headers.insert(STRICT_TRANSPORT_SECURITY, HeaderValue::from_static("max-age=31536000"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect()
+    }
+
+    #[test]
+    fn on_loopback_only_addresses_and_localhost_are_hosts() {
+        for host in ["localhost", "LOCALHOST:8379", "127.0.0.1:8379", "[::1]:8379", "[::1]", "console.localhost:1"] {
+            assert!(check_host(&headers(&[("host", host)]), true).is_ok(), "{host}");
+        }
+        for host in ["evil.example", "evil.example:8379", "localhost.evil.example", "127.0.0.1.evil.example", ""] {
+            assert!(check_host(&headers(&[("host", host)]), true).is_err(), "{host}");
+            assert!(check_host(&headers(&[("host", host)]), false).is_ok(), "{host}");
+        }
+        assert!(check_host(&headers(&[]), false).is_err());
+    }
+
+    #[test]
+    fn an_origin_must_be_the_host() {
+        let check = |origin| same_origin(&headers(&[("host", "localhost:8379"), ("origin", origin)])).is_ok();
+        assert!(check("http://localhost:8379"));
+        assert!(check("https://localhost:8379"));
+        assert!(!check("http://localhost:80"));
+        assert!(!check("http://evil.example"));
+        assert!(!check("null"));
+        assert!(same_origin(&headers(&[("host", "localhost")])).is_ok(), "curl has none");
+    }
+
+    #[test]
+    fn a_cookie_among_others() {
+        assert_eq!(cookie(&headers(&[("cookie", "a=b; flintkv_session=x-y; c=d")])), Some("x-y"));
+        assert_eq!(cookie(&headers(&[("cookie", "not_flintkv_session=x")])), None);
+    }
+
+    #[test]
+    fn percent_decoding() {
+        assert_eq!(decoded("a%20b+c%C3%A9").as_deref(), Some("a b cé"));
+        for wrong in ["%", "%4", "%zz", "%ff"] {
+            assert_eq!(decoded(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! FlintKV's HTTP API: databases, keys, metrics and everything else that the web console and other programs ask a node for.
+//!
+//! Reading order: [`serve`](start) opens the sockets; `gate` is the way of one request, from its headers to its handler; `route` is
+//! the shape of a route and `routes` the list of all of them, each beside its handler. `app` is what requests share, `cx` what a
+//! handler sees, `link` the conversation with a database. `metrics` watches and remembers, `alerts` judges, `benchmarks` runs
+//! scenarios, `auth` knows users, `console` serves the console's files, `openapi` describes it all.
+//!
+//! Handlers are plain functions that may block; they run on threads of their own, never on a worker.
+//! Knows nothing of how a value is kept: what it wants of a database it asks in RESP, as every client does.
+
+mod alerts;
+mod app;
+mod auth;
+mod benchmarks;
+mod console;
+mod cx;
+mod error;
+mod events;
+mod gate;
+mod keyspaces;
+mod lines;
+mod link;
+mod metrics;
+mod openapi;
+mod route;
+mod routes;
+mod serve;
+mod text;
+mod webhook;
+
+pub use app::{Clock, Options};
+pub use auth::Role;
+pub use openapi::{api_md, json as openapi_json};
+pub use serve::Console;
+
+use server::Node;
+use std::any::Any;
+use std::io;
+use std::sync::Arc;
+
+/// Starts the console as the node's configuration says. It ends when what this gives is dropped.
+pub fn start(node: &Arc<Node>) -> io::Result<Box<dyn Any>> {
+    start_with(node, Options::default())
+}
+
+pub fn start_with(node: &Arc<Node>, options: Options) -> io::Result<Box<dyn Any>> {
+    Ok(Box::new(serve::start(node, options)?))
+}
+
+/// Every route: method, path, the least role (None: anybody).
+pub fn routes() -> impl Iterator<Item = (&'static str, &'static str, Option<Role>)> {
+    routes::all().map(|route| (route.method.name(), route.path, route.role))
+}

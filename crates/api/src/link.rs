@@ -1,0 +1,163 @@
+//! Owns a conversation with one database in RESP, blocking, with bounds on time and size. Never knows a route.
+
+use crate::error::ApiError;
+use crate::text::lossy;
+use resp::client::{SkipState, Value, encode_command, parse_value};
+use server::{Database, Role};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// Longest reply that is taken: what a browser can show at all.
+const REPLY_BYTES_MAX: usize = 16 << 20;
+const READ_BYTES: usize = 64 << 10;
+/// A command that takes longer is left alone: its connection is closed.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+pub struct Link {
+    stream: UnixStream,
+    received: Vec<u8>,
+    until: Instant,
+}
+
+impl Link {
+    /// A connection with the role's rights, in RESP3, in logical database `db`.
+    pub fn open(database: &Database, role: Role, db: u32) -> Result<Link, ApiError> {
+        let stream = database
+            .connect(role)
+            .map_err(|error| ApiError::failed(format!("cannot connect to '{}': {error}", database.name())))?;
+        let mut link = Link { stream, received: Vec::new(), until: Instant::now() + PATIENCE };
+        if db != 0 {
+            let number = db.to_string();
+            link.call(&[b"SELECT", number.as_bytes()]).map_err(|error| ApiError::field("db", error.message()))?;
+        }
+        Ok(link)
+    }
+
+    /// An error reply becomes an error here.
+    pub fn call(&mut self, args: &[&[u8]]) -> Result<Value, ApiError> {
+        refused(self.ask(args)?)
+    }
+
+    /// An error reply is a reply.
+    pub fn ask(&mut self, args: &[&[u8]]) -> Result<Value, ApiError> {
+        let mut command = Vec::new();
+        encode_command(args, &mut command);
+        self.send(&command)?;
+        self.receive()
+    }
+
+    /// All commands at once, all replies in order. For commands whose replies are small: nobody reads them before all
+    /// commands are sent.
+    pub fn pipeline(&mut self, commands: &[Vec<&[u8]>]) -> Result<Vec<Value>, ApiError> {
+        let mut bytes = Vec::new();
+        commands.iter().for_each(|args| encode_command(args, &mut bytes));
+        self.send(&bytes)?;
+        commands.iter().map(|_| self.receive()).collect()
+    }
+
+    fn left(&self) -> Result<Duration, ApiError> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(too_late()) } else { Ok(left) }
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Result<(), ApiError> {
+        let left = self.left()?;
+        let sent = self.stream.set_write_timeout(Some(left)).and_then(|()| self.stream.write_all(bytes));
+        sent.map_err(|error| broken(&error))
+    }
+
+    fn receive(&mut self) -> Result<Value, ApiError> {
+        let mut skipped = SkipState::default();
+        loop {
+            let whole = skipped.skip(&self.received).map_err(|error| ApiError::failed(error.to_string()))?;
+            if let Some(reply) = whole {
+                let consumed = reply.consumed;
+                let parsed =
+                    parse_value(&self.received[..consumed]).map_err(|error| ApiError::failed(error.to_string()));
+                self.received.drain(..consumed);
+                match parsed? {
+                    // Nobody asked for it: an invalidation, a message.
+                    Some((Value::Push(_), _)) => continue,
+                    Some((value, _)) => return Ok(value),
+                    None => return Err(ApiError::failed("a reply that is no reply")),
+                }
+            }
+            if self.received.len() > REPLY_BYTES_MAX {
+                return Err(ApiError::too_large(format!(
+                    "the reply is larger than {} MiB, which the console does not take",
+                    REPLY_BYTES_MAX >> 20
+                ))
+                .hint("ask for less: a smaller count or range, or use redis-cli"));
+            }
+            let left = self.left()?;
+            self.stream.set_read_timeout(Some(left)).map_err(|error| broken(&error))?;
+            let start = self.received.len();
+            self.received.resize(start + READ_BYTES, 0);
+            let read = self.stream.read(&mut self.received[start..]);
+            self.received.truncate(start + *read.as_ref().unwrap_or(&0));
+            match read {
+                Ok(0) => return Err(ApiError::failed("the database closed the connection")),
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(broken(&error)),
+            }
+        }
+    }
+}
+
+fn too_late() -> ApiError {
+    ApiError::timeout(format!("the database has not answered in {} s", PATIENCE.as_secs()))
+        .hint("its workers are busy with a long command: see the slow log")
+}
+
+fn broken(error: &std::io::Error) -> ApiError {
+    match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => too_late(),
+        _ => ApiError::failed(format!("the connection to the database broke: {error}")),
+    }
+}
+
+/// An error reply as an error of the API.
+pub fn refused(value: Value) -> Result<Value, ApiError> {
+    let Value::Error(text) = value else { return Ok(value) };
+    let text = lossy(&text);
+    Err(match text.split(' ').next() {
+        Some("NOPERM") => ApiError::forbidden(text),
+        Some("OOM") => ApiError::no_room(text),
+        Some("BUSY" | "BUSYKEY" | "LOADING") => ApiError::busy(text),
+        Some("WRONGTYPE") => ApiError::invalid(text).hint("read the key again: its type has changed"),
+        _ => ApiError::invalid(text),
+    })
+}
+
+/// What a reply holds as text; empty for what has none.
+pub fn bytes(value: Value) -> Vec<u8> {
+    match value {
+        Value::Simple(text) | Value::Bulk(text) | Value::BigNumber(text) | Value::Verbatim { text, .. } => text,
+        Value::Int(number) => number.to_string().into_bytes(),
+        Value::Double(number) => number.to_string().into_bytes(),
+        _ => Vec::new(),
+    }
+}
+
+pub fn text(value: Value) -> String {
+    lossy(&bytes(value))
+}
+
+/// None for what is no number.
+pub fn number(value: &Value) -> Option<i64> {
+    match value {
+        Value::Int(number) => Some(*number),
+        Value::Bulk(text) | Value::Simple(text) => std::str::from_utf8(text).ok()?.parse().ok(),
+        _ => None,
+    }
+}
+
+/// The elements of an array or a set; nothing for anything else.
+pub fn items(value: Value) -> Vec<Value> {
+    match value {
+        Value::Array(items) | Value::Set(items) => items,
+        _ => Vec::new(),
+    }
+}

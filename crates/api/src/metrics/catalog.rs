@@ -1,0 +1,189 @@
+//! Owns the list of what is measured: name, unit, meaning, and how it comes of two readings. History, the console's charts and
+//! alerts are all read from it. Never knows a file or a request.
+
+use super::reading::{NodeSpan, Span, quotient};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// One figure of a database, or of the node where `S` is [`NodeSpan`].
+pub struct Metric<S> {
+    pub name: &'static str,
+    pub unit: Unit,
+    pub group: &'static str,
+    pub label: &'static str,
+    pub description: &'static str,
+    /// How many values become one when a graph has fewer points.
+    pub fold: Fold,
+    pub of: S,
+}
+
+type OfDatabase = Metric<fn(&Span<'_>) -> f64>;
+type OfNode = Metric<fn(&NodeSpan<'_>) -> f64>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fold {
+    Mean,
+    /// A peak must not vanish in a long range.
+    Max,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub enum Unit {
+    #[serde(rename = "ops/s")]
+    OpsPerS,
+    #[serde(rename = "us")]
+    Us,
+    #[serde(rename = "ratio")]
+    Ratio,
+    #[serde(rename = "bytes")]
+    Bytes,
+    #[serde(rename = "bytes/s")]
+    BytesPerS,
+    #[serde(rename = "count")]
+    Count,
+    #[serde(rename = "percent")]
+    Percent,
+}
+
+use Fold::{Max, Mean};
+use Unit::{Bytes, BytesPerS, Count, OpsPerS, Percent, Ratio, Us};
+
+const fn of_database(
+    name: &'static str,
+    unit: Unit,
+    fold: Fold,
+    group: &'static str,
+    label: &'static str,
+    description: &'static str,
+    of: fn(&Span<'_>) -> f64,
+) -> OfDatabase {
+    Metric { name, unit, group, label, description, fold, of }
+}
+
+const fn of_node(
+    name: &'static str,
+    unit: Unit,
+    group: &'static str,
+    label: &'static str,
+    description: &'static str,
+    of: fn(&NodeSpan<'_>) -> f64,
+) -> OfNode {
+    Metric { name, unit, group, label, description, fold: Mean, of }
+}
+
+#[rustfmt::skip]
+pub const DATABASE: &[OfDatabase] = &[
+    of_database("ops", OpsPerS, Mean, "Throughput", "Operations", "Commands per second.", |span| span.rate(|f| f.commands_read + f.commands_write + f.commands_other)),
+    of_database("ops_read", OpsPerS, Mean, "Throughput", "Reads", "Commands per second that read.", |span| span.rate(|f| f.commands_read)),
+    of_database("ops_write", OpsPerS, Mean, "Throughput", "Writes", "Commands per second that write.", |span| span.rate(|f| f.commands_write)),
+    of_database("ops_other", OpsPerS, Mean, "Throughput", "Others", "Commands per second that neither read nor write data.", |span| span.rate(|f| f.commands_other)),
+    of_database("latency_us", Us, Mean, "Latency", "Average", "Time of a command in the server, without the network.", |span| span.all().mean_us()),
+    of_database("latency_p50_us", Us, Max, "Latency", "p50", "Half of the commands take no longer.", |span| span.all().percentile_us(50.0)),
+    of_database("latency_p99_us", Us, Max, "Latency", "p99", "99 % of the commands take no longer.", |span| span.all().percentile_us(99.0)),
+    of_database("latency_p9999_us", Us, Max, "Latency", "p99.99", "99.99 % of the commands take no longer.", |span| span.all().percentile_us(99.99)),
+    of_database("ram_latency_us", Us, Mean, "Latency", "RAM hits", "Time of a read whose value was in RAM.", |span| span.ram().mean_us()),
+    of_database("ram_latency_p99_us", Us, Max, "Latency", "RAM hits, p99", "99 % of the reads from RAM take no longer.", |span| span.ram().percentile_us(99.0)),
+    of_database("flash_latency_us", Us, Mean, "Latency", "Flash hits", "Time of a read whose value came from flash.", |span| span.flash().mean_us()),
+    of_database("flash_latency_p99_us", Us, Max, "Latency", "Flash hits, p99", "99 % of the reads from flash take no longer.", |span| span.flash().percentile_us(99.0)),
+    of_database("hit_ratio", Ratio, Mean, "Hits", "RAM hit ratio", "Share of the reads that found their value in RAM, of those that found one.", |span| span.share(|f| f.reads_ram_hit, |f| f.reads_flash_hit)),
+    of_database("ram_hits", OpsPerS, Mean, "Hits", "RAM hits", "Reads per second that found their value in RAM.", |span| span.rate(|f| f.reads_ram_hit)),
+    of_database("flash_hits", OpsPerS, Mean, "Hits", "Flash hits", "Reads per second whose value came from flash.", |span| span.rate(|f| f.reads_flash_hit)),
+    of_database("misses", OpsPerS, Mean, "Hits", "Misses", "Reads per second of keys that are not there.", |span| span.rate(|f| f.keyspace_misses)),
+    of_database("keys", Count, Mean, "Values", "Keys", "Keys of all logical databases.", |span| span.now.figures.store.keys as f64),
+    of_database("values_in_ram", Count, Mean, "Values", "Values in RAM", "Keys whose value is in RAM.", |span| span.now.figures.store.values_in_ram as f64),
+    of_database("values_in_flash", Count, Mean, "Values", "Values in flash", "Keys whose value is only on flash.", |span| span.now.figures.store.values_in_flash as f64),
+    of_database("values_in_ram_ratio", Ratio, Mean, "Values", "Share of values in RAM", "Values in RAM of all values.", |span| quotient(span.now.figures.store.values_in_ram, span.now.figures.store.keys)),
+    of_database("used_ram_bytes", Bytes, Mean, "Memory", "Used RAM", "RAM that counts against the RAM limit.", |span| span.now.figures.used_ram_bytes as f64),
+    of_database("ram_limit_bytes", Bytes, Mean, "Memory", "RAM limit", "The part of the memory limit that may be RAM; 0 is none.", |span| span.now.figures.ram_limit_bytes as f64),
+    of_database("used_flash_bytes", Bytes, Mean, "Memory", "Used flash", "Flash in segments that hold something.", |span| span.now.figures.store.flash_used_bytes as f64),
+    of_database("live_flash_bytes", Bytes, Mean, "Memory", "Live flash", "Flash that values take, without what is dead and not collected yet.", |span| span.now.figures.store.flash_live_bytes as f64),
+    of_database("flash_limit_bytes", Bytes, Mean, "Memory", "Flash limit", "The part of the memory limit that is flash.", |span| span.now.figures.flash_limit_bytes as f64),
+    of_database("flash_reads", OpsPerS, Mean, "Flash", "Flash reads", "Reads of flash per second.", |span| span.rate(|f| f.store.flash_reads)),
+    of_database("flash_writes", OpsPerS, Mean, "Flash", "Flash writes", "Writes to flash per second.", |span| span.rate(|f| f.store.flash_writes)),
+    of_database("flash_read_bytes", BytesPerS, Mean, "Flash", "Read from flash", "Bytes read from flash per second.", |span| span.rate(|f| f.store.flash_read_bytes)),
+    of_database("flash_write_bytes", BytesPerS, Mean, "Flash", "Written to flash", "Bytes written to flash per second.", |span| span.rate(|f| f.store.flash_write_bytes)),
+    of_database("compression_ratio", Ratio, Mean, "Flash", "Size on flash", "Stored bytes by raw bytes of all records written since the start.", |span| quotient(span.now.figures.store.record_stored_bytes, span.now.figures.store.record_bytes)),
+    of_database("write_amplification", Ratio, Mean, "Flash", "Write amplification", "Bytes written to flash by bytes that clients wrote, since the start.", |span| quotient(span.now.figures.store.flash_write_bytes, span.now.figures.store.user_bytes)),
+    of_database("demotions", OpsPerS, Mean, "Flash", "Demotions", "Values per second that left RAM.", |span| span.rate(|f| f.store.demotions_clean + f.store.demotions_written)),
+    of_database("promotions", OpsPerS, Mean, "Flash", "Promotions", "Values per second that came into RAM.", |span| span.rate(|f| f.store.promotions)),
+    of_database("flash_fragmentation", Ratio, Mean, "Flash", "Fragmentation", "Used flash by live flash.", |span| quotient(span.now.figures.store.flash_used_bytes, span.now.figures.store.flash_live_bytes)),
+    of_database("clients", Count, Mean, "Clients", "Clients", "Connections.", |span| span.now.figures.clients as f64),
+    of_database("blocked_clients", Count, Mean, "Clients", "Blocked clients", "Clients that wait for a key.", |span| span.now.figures.blocked_clients as f64),
+    of_database("net_in_bytes", BytesPerS, Mean, "Clients", "Received", "Bytes received from clients per second.", |span| span.rate(|f| f.net_in_bytes)),
+    of_database("net_out_bytes", BytesPerS, Mean, "Clients", "Sent", "Bytes sent to clients per second.", |span| span.rate(|f| f.net_out_bytes)),
+    of_database("expired", OpsPerS, Mean, "Events", "Expired", "Keys per second whose time was over.", |span| span.rate(|f| f.store.expired_keys)),
+    of_database("evicted", OpsPerS, Mean, "Events", "Evicted", "Keys per second that were dropped for room.", |span| span.rate(|f| f.store.evicted_keys)),
+    of_database("errors", OpsPerS, Mean, "Events", "Errors", "Error replies per second.", |span| span.rate(|f| f.error_replies)),
+];
+
+#[rustfmt::skip]
+pub const NODE: &[OfNode] = &[
+    of_node("cpu_percent", Percent, "Process", "Processor", "Processor time of the process; 100 is one core.", |span| span.cpu_percent(|f| f.cpu_user_us + f.cpu_system_us)),
+    of_node("cpu_user_percent", Percent, "Process", "Processor, user", "Processor time in the program itself.", |span| span.cpu_percent(|f| f.cpu_user_us)),
+    of_node("cpu_system_percent", Percent, "Process", "Processor, system", "Processor time in the kernel.", |span| span.cpu_percent(|f| f.cpu_system_us)),
+    of_node("resident_bytes", Bytes, "Process", "Resident size", "RAM of the process.", |span| span.now.figures.resident_bytes as f64),
+    of_node("ops", OpsPerS, "Databases together", "Operations", "Commands per second of all databases.", |span| span.sum("ops")),
+    of_node("clients", Count, "Databases together", "Clients", "Connections to all databases.", |span| span.sum("clients")),
+    of_node("net_in_bytes", BytesPerS, "Databases together", "Received", "Bytes received from clients per second.", |span| span.sum("net_in_bytes")),
+    of_node("net_out_bytes", BytesPerS, "Databases together", "Sent", "Bytes sent to clients per second.", |span| span.sum("net_out_bytes")),
+    of_node("flash_reads", OpsPerS, "Databases together", "Flash reads", "Reads of flash per second.", |span| span.sum("flash_reads")),
+    of_node("flash_writes", OpsPerS, "Databases together", "Flash writes", "Writes to flash per second.", |span| span.sum("flash_writes")),
+    of_node("flash_read_bytes", BytesPerS, "Databases together", "Read from flash", "Bytes read from flash per second.", |span| span.sum("flash_read_bytes")),
+    of_node("flash_write_bytes", BytesPerS, "Databases together", "Written to flash", "Bytes written to flash per second.", |span| span.sum("flash_write_bytes")),
+    of_node("used_ram_bytes", Bytes, "Databases together", "Used RAM", "RAM of all databases.", |span| span.sum("used_ram_bytes")),
+    of_node("used_flash_bytes", Bytes, "Databases together", "Used flash", "Flash of all databases.", |span| span.sum("used_flash_bytes")),
+];
+
+pub fn database_values(span: &Span<'_>) -> Vec<f64> {
+    DATABASE.iter().map(|metric| finite((metric.of)(span))).collect()
+}
+
+pub fn node_values(span: &NodeSpan<'_>) -> Vec<f64> {
+    NODE.iter().map(|metric| finite((metric.of)(span))).collect()
+}
+
+fn finite(value: f64) -> f64 {
+    if value.is_finite() { value } else { f64::NAN }
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub struct MetricCard {
+    pub name: &'static str,
+    pub unit: Unit,
+    pub group: &'static str,
+    pub label: &'static str,
+    pub description: &'static str,
+    /// database or node
+    pub scope: &'static str,
+}
+
+pub fn cards() -> Vec<MetricCard> {
+    fn card<S>(metric: &Metric<S>, scope: &'static str) -> MetricCard {
+        let Metric { name, unit, group, label, description, .. } = *metric;
+        MetricCard { name, unit, group, label, description, scope }
+    }
+    let databases = DATABASE.iter().map(|metric| card(metric, "database"));
+    databases.chain(NODE.iter().map(|metric| card(metric, "node"))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn names_are_unique_in_their_scope_and_everything_is_described() {
+        let mut seen = HashSet::new();
+        for card in cards() {
+            assert!(seen.insert((card.scope, card.name)), "{} twice", card.name);
+            assert!(!card.label.is_empty() && card.description.ends_with('.'), "{}", card.name);
+        }
+    }
+
+    #[test]
+    fn the_node_adds_up_what_databases_have() {
+        for metric in NODE.iter().filter(|metric| metric.group == "Databases together") {
+            assert!(DATABASE.iter().any(|other| other.name == metric.name), "{}", metric.name);
+        }
+    }
+}

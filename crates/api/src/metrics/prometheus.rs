@@ -1,0 +1,258 @@
+//! Owns /metrics: Prometheus's text format 0.0.4, with redis_exporter's names for what Redis has and `flintkv_` for the rest. Never
+//! asks a worker for anything: a scrape reads counters.
+
+use super::reading::Reading;
+use crate::app::App;
+use crate::auth::Role;
+use crate::cx::{Cx, Reply};
+use crate::error::ApiError;
+use crate::route::{Answer, Route};
+use server::{Figures, Latencies, Summary};
+use std::fmt::{Display, Write};
+
+pub const ROUTES: &[Route] = &[Route {
+    path: "/metrics",
+    role: None,
+    tag: "Health and metrics",
+    summary: "Everything that is measured, for Prometheus. Open to this machine; others need a token or `console-metrics-open yes`.",
+    reply: Answer::Text(CONTENT_TYPE),
+    inline: true,
+    run: scrape,
+    ..Route::BASE
+}];
+
+const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// Upper bounds of the latencies' buckets: powers of two from 1 µs to 4 s.
+const BUCKETS: u32 = 23;
+
+fn scrape(cx: &Cx) -> Result<Reply, ApiError> {
+    let known = cx.who.as_ref().is_some_and(|who| who.role >= Role::Viewer);
+    if !(known || cx.peer.is_local || cx.app.metrics_open) {
+        return Err(ApiError::unauthenticated("metrics are open to this machine only")
+            .hint("send a token as Authorization: Bearer fkv_…, or set console-metrics-open yes"));
+    }
+    Ok(Reply::text(CONTENT_TYPE, page(&cx.app, cx.now_ms())))
+}
+
+/// A page of families, each with its samples.
+#[derive(Default)]
+struct Page(String);
+
+impl Page {
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        // Writing to a String cannot fail.
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+        self.0.push_str(name);
+        for (nth, (label, text)) in labels.iter().enumerate() {
+            self.0.push(if nth == 0 { '{' } else { ',' });
+            let _ = write!(self.0, "{label}=\"");
+            for c in text.chars() {
+                match c {
+                    '\\' | '"' => self.0.extend(['\\', c]),
+                    '\n' => self.0.push_str("\\n"),
+                    c => self.0.push(c),
+                }
+            }
+            self.0.push('"');
+        }
+        if !labels.is_empty() {
+            self.0.push('}');
+        }
+        let _ = writeln!(self.0, " {value}");
+    }
+}
+
+const GAUGE: &str = "gauge";
+const COUNTER: &str = "counter";
+
+type Of = fn(&Figures) -> u64;
+
+#[rustfmt::skip]
+const FIGURES: &[(&str, &str, &str, Of)] = &[
+    ("redis_connected_clients", GAUGE, "Connections.", |f| f.clients),
+    ("redis_blocked_clients", GAUGE, "Clients that wait for a key.", |f| f.blocked_clients),
+    ("redis_connections_received_total", COUNTER, "Connections accepted.", |f| f.connections_received),
+    ("redis_rejected_connections_total", COUNTER, "Connections refused for maxclients.", |f| f.rejected_connections),
+    ("redis_commands_processed_total", COUNTER, "Commands carried out.", |f| f.commands_read + f.commands_write + f.commands_other),
+    ("redis_net_input_bytes_total", COUNTER, "Bytes received from clients.", |f| f.net_in_bytes),
+    ("redis_net_output_bytes_total", COUNTER, "Bytes sent to clients.", |f| f.net_out_bytes),
+    ("redis_total_error_replies", COUNTER, "Error replies.", |f| f.error_replies),
+    ("redis_keyspace_hits_total", COUNTER, "Reads that found their key.", |f| f.keyspace_hits),
+    ("redis_keyspace_misses_total", COUNTER, "Reads of keys that were not there.", |f| f.keyspace_misses),
+    ("redis_expired_keys_total", COUNTER, "Keys whose time was over.", |f| f.store.expired_keys),
+    ("redis_evicted_keys_total", COUNTER, "Keys dropped for room.", |f| f.store.evicted_keys),
+    ("redis_memory_used_bytes", GAUGE, "RAM that counts against the RAM limit.", |f| f.used_ram_bytes),
+    ("redis_memory_max_bytes", GAUGE, "RAM limit; 0 is none.", |f| f.ram_limit_bytes),
+    ("redis_memory_used_dataset_bytes", GAUGE, "Objects in RAM.", |f| f.store.object_bytes),
+    ("flintkv_tier_keys", GAUGE, "Keys of all logical databases.", |f| f.store.keys),
+    ("flintkv_tier_expires", GAUGE, "Keys that expire.", |f| f.expires),
+    ("flintkv_tier_values_in_ram", GAUGE, "Keys whose value is in RAM.", |f| f.store.values_in_ram),
+    ("flintkv_tier_values_in_flash", GAUGE, "Keys whose value is only on flash.", |f| f.store.values_in_flash),
+    ("flintkv_tier_ram_hits_total", COUNTER, "Reads that found their value in RAM.", |f| f.reads_ram_hit),
+    ("flintkv_tier_flash_hits_total", COUNTER, "Reads whose value came from flash.", |f| f.reads_flash_hit),
+    ("flintkv_tier_memory_limit_bytes", GAUGE, "RAM and flash together; 0 is none.", |f| f.memory_limit_bytes),
+    ("flintkv_tier_index_bytes", GAUGE, "RAM of the index.", |f| f.store.index_bytes),
+    ("flintkv_tier_flash_limit_bytes", GAUGE, "Flash that the database may use.", |f| f.flash_limit_bytes),
+    ("flintkv_tier_flash_used_bytes", GAUGE, "Flash in segments that hold something.", |f| f.store.flash_used_bytes),
+    ("flintkv_tier_flash_live_bytes", GAUGE, "Flash that values take.", |f| f.store.flash_live_bytes),
+    ("flintkv_tier_flash_full", GAUGE, "1 when flash has no room left.", |f| f.store.flash_full.into()),
+    ("flintkv_tier_flash_free_segments", GAUGE, "Segments that hold nothing.", |f| f.store.flash_free_segments),
+    ("flintkv_tier_flash_retired_segments", GAUGE, "Segments given up after a write failed.", |f| f.store.flash_retired_segments),
+    ("flintkv_tier_flash_reads_total", COUNTER, "Reads of flash.", |f| f.store.flash_reads),
+    ("flintkv_tier_flash_read_bytes_total", COUNTER, "Bytes read from flash.", |f| f.store.flash_read_bytes),
+    ("flintkv_tier_flash_writes_total", COUNTER, "Writes to flash.", |f| f.store.flash_writes),
+    ("flintkv_tier_flash_write_bytes_total", COUNTER, "Bytes written to flash.", |f| f.store.flash_write_bytes),
+    ("flintkv_tier_flash_merged_reads_total", COUNTER, "Reads that another one's page answered.", |f| f.store.merged_reads),
+    ("flintkv_tier_user_write_bytes_total", COUNTER, "Bytes of values that clients wrote.", |f| f.store.user_bytes),
+    ("flintkv_tier_record_bytes_total", COUNTER, "Bytes of records before compression.", |f| f.store.record_bytes),
+    ("flintkv_tier_record_stored_bytes_total", COUNTER, "Bytes of records as stored.", |f| f.store.record_stored_bytes),
+    ("flintkv_tier_promotions_total", COUNTER, "Values that came into RAM.", |f| f.store.promotions),
+    ("flintkv_tier_demotions_clean_total", COUNTER, "Values dropped from RAM whose copy on flash was valid.", |f| f.store.demotions_clean),
+    ("flintkv_tier_demotions_written_total", COUNTER, "Values written to flash.", |f| f.store.demotions_written),
+    ("flintkv_tier_collected_segments_total", COUNTER, "Segments collected.", |f| f.store.collected_segments),
+    ("flintkv_tier_relocated_records_total", COUNTER, "Records that collection moved.", |f| f.store.relocated_records),
+    ("flintkv_tier_checksum_errors_total", COUNTER, "Pages whose checksum was wrong.", |f| f.store.checksum_errors),
+    ("flintkv_tier_read_errors_total", COUNTER, "Reads of flash that failed.", |f| f.store.read_errors),
+    ("flintkv_tier_write_errors_total", COUNTER, "Writes to flash that failed.", |f| f.store.write_errors),
+];
+
+type OfLatencies = fn(&Latencies) -> &Summary;
+/// By tier; without a name, of all.
+type ByTier = &'static [(&'static str, OfLatencies)];
+const LATENCIES: &[(&str, &str, ByTier)] = &[
+    ("flintkv_command_duration_seconds", "Time of a command in the server, without the network.", &[("", |l| &l.all)]),
+    (
+        "flintkv_tier_read_duration_seconds",
+        "Time of a read, by where its value was.",
+        &[("ram", |l| &l.read_ram), ("flash", |l| &l.read_flash)],
+    ),
+];
+
+fn page(app: &App, now_ms: u64) -> String {
+    let node = &app.node;
+    let mut page = Page(String::with_capacity(64 << 10));
+    let all: Vec<_> = node.databases().into_iter().map(|database| (Reading::of(&database, now_ms), database)).collect();
+
+    page.family("redis_up", GAUGE, "1: the database serves.");
+    for (_, database) in &all {
+        page.sample("redis_up", &[("database", database.name())], 1);
+    }
+    page.family("redis_uptime_in_seconds", GAUGE, "Seconds since its start.");
+    for (reading, database) in &all {
+        page.sample("redis_uptime_in_seconds", &[("database", database.name())], reading.figures.uptime_s);
+    }
+    page.family("flintkv_database_paused", GAUGE, "1 while the database is paused by its operator.");
+    for (_, database) in &all {
+        let paused = u8::from(database.is_paused());
+        page.sample("flintkv_database_paused", &[("database", database.name())], paused);
+    }
+    for (name, kind, help, of) in FIGURES {
+        page.family(name, kind, help);
+        for (reading, database) in &all {
+            page.sample(name, &[("database", database.name())], of(&reading.figures));
+        }
+    }
+    let keyspaces: Vec<_> = all.iter().map(|(_, database)| app.keyspaces.of(database.name())).collect();
+    for (name, help, of) in [
+        ("redis_db_keys", "Keys of a logical database, as of the last ten seconds.", 0),
+        ("redis_db_keys_expiring", "Keys of a logical database that expire, as of the last ten seconds.", 1),
+    ] {
+        page.family(name, GAUGE, help);
+        for ((_, database), keyspace) in all.iter().zip(&keyspaces) {
+            for (db, counts) in keyspace {
+                page.sample(name, &[("database", database.name()), ("db", &format!("db{db}"))], counts[of]);
+            }
+        }
+    }
+    for (name, help, series) in LATENCIES {
+        page.family(name, "histogram", help);
+        for (reading, database) in &all {
+            for (tier, of) in *series {
+                let labels = [("database", database.name()), ("tier", tier)];
+                histogram(
+                    &mut page,
+                    name,
+                    if tier.is_empty() { &labels[..1] } else { &labels },
+                    of(&reading.latencies),
+                );
+            }
+        }
+    }
+    node_metrics(&mut page, app);
+    page.0
+}
+
+fn histogram(page: &mut Page, name: &str, labels: &[(&str, &str)], values: &Summary) {
+    let steps = values.cumulative_us();
+    let bucket = format!("{name}_bucket");
+    let mut seen = 0;
+    let mut steps = steps.into_iter().peekable();
+    for power in 0..BUCKETS {
+        while let Some((_, count)) = steps.next_if(|&(bound_us, _)| bound_us <= 1 << power) {
+            seen = count;
+        }
+        let bound = (f64::from(1u32 << power) / 1e6).to_string();
+        page.sample(&bucket, &[labels, &[("le", &bound)]].concat(), seen);
+    }
+    page.sample(&bucket, &[labels, &[("le", "+Inf")]].concat(), values.count);
+    page.sample(&format!("{name}_sum"), labels, values.sum_nanos() as f64 / 1e9);
+    page.sample(&format!("{name}_count"), labels, values.count);
+}
+
+fn node_metrics(page: &mut Page, app: &App) {
+    let node = &app.node;
+    let (figures, room) = (node.figures(), node.room());
+    let info = [("version", node.version()), ("redis_version", server::REDIS_VERSION), ("run_id", node.run_id())];
+    page.family("flintkv_node_info", GAUGE, "What runs.");
+    page.sample("flintkv_node_info", &info, 1);
+    let seconds = |us: u64| us as f64 / 1e6;
+    page.family("flintkv_node_cpu_seconds_total", COUNTER, "Processor time of the process.");
+    page.sample("flintkv_node_cpu_seconds_total", &[("mode", "user")], seconds(figures.cpu_user_us));
+    page.sample("flintkv_node_cpu_seconds_total", &[("mode", "system")], seconds(figures.cpu_system_us));
+    for (name, help, value) in [
+        ("process_resident_memory_bytes", "RAM of the process.", figures.resident_bytes),
+        ("process_open_fds", "Open files of the process.", figures.open_files),
+        ("process_start_time_seconds", "When the process started, since 1970.", node.started_ms() / 1000),
+        ("flintkv_node_workers", "Threads that serve data.", node.workers() as u64),
+        ("flintkv_node_cores", "Processors of the machine.", figures.cores),
+        ("flintkv_node_system_ram_bytes", "RAM of the machine.", figures.system_ram_bytes),
+        ("flintkv_node_system_ram_free_bytes", "RAM of the machine that is free.", figures.system_ram_free_bytes),
+        ("flintkv_node_room_ram_bytes", "RAM that databases may have together.", room.ram_bytes),
+        ("flintkv_node_room_ram_taken_bytes", "RAM that databases were given.", room.ram_taken_bytes),
+        ("flintkv_node_room_flash_bytes", "Flash that databases may have together.", room.flash_bytes),
+        ("flintkv_node_room_flash_taken_bytes", "Flash that databases were given.", room.flash_taken_bytes),
+        ("flintkv_node_alerts_firing", "Alerts that fire.", app.alerts.firing()),
+    ] {
+        page.family(name, GAUGE, help);
+        page.sample(name, &[], value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_quoted() {
+        let mut page = Page::default();
+        page.sample("a", &[("x", "q\"u\\o\nte"), ("y", "")], 1.5);
+        page.sample("b", &[], 2);
+        assert_eq!(page.0, "a{x=\"q\\\"u\\\\o\\nte\",y=\"\"} 1.5\nb 2\n");
+    }
+
+    #[test]
+    fn names_are_unique_and_counters_end_as_counters_do() {
+        let mut names: Vec<&str> = FIGURES.iter().map(|(name, ..)| *name).collect();
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]));
+        for (name, kind, help, _) in FIGURES {
+            // redis_exporter's name, which its dashboards ask for
+            let exception = *name == "redis_total_error_replies";
+            assert_eq!(*kind == COUNTER, name.ends_with("_total") || exception, "{name}");
+            assert!(help.ends_with('.'), "{name}");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Owns one look at a database or the node, and what lies between two looks. Never knows a file.
+
+use server::{Database, Figures, Latencies, NodeFigures, Summary};
+
+/// Counters as they stood at a moment.
+#[derive(Clone)]
+pub struct Reading {
+    pub at_ms: u64,
+    pub figures: Figures,
+    pub latencies: Latencies,
+}
+
+impl Reading {
+    pub fn of(database: &Database, at_ms: u64) -> Reading {
+        Reading { at_ms, figures: database.figures(), latencies: database.latencies() }
+    }
+}
+
+/// What happened between two looks at a database. Without an earlier one, rates are unknown (NaN), states are not.
+pub struct Span<'r> {
+    pub before: Option<&'r Reading>,
+    pub now: &'r Reading,
+    /// Of the latencies in between.
+    all: Option<Summary>,
+    ram: Option<Summary>,
+    flash: Option<Summary>,
+}
+
+impl<'r> Span<'r> {
+    pub fn new(before: Option<&'r Reading>, now: &'r Reading) -> Span<'r> {
+        let between =
+            |of: fn(&Latencies) -> &Summary| before.map(|before| of(&now.latencies).since(of(&before.latencies)));
+        Span {
+            before,
+            now,
+            all: between(|latencies| &latencies.all),
+            ram: between(|latencies| &latencies.read_ram),
+            flash: between(|latencies| &latencies.read_flash),
+        }
+    }
+
+    /// How much a counter grew; one that was reset counts from zero.
+    fn grown(&self, of: impl Fn(&Figures) -> u64) -> f64 {
+        let Some(before) = self.before else { return f64::NAN };
+        let (then, now) = (of(&before.figures), of(&self.now.figures));
+        now.checked_sub(then).unwrap_or(now) as f64
+    }
+
+    pub fn rate(&self, of: impl Fn(&Figures) -> u64) -> f64 {
+        let ms = self.before.map_or(0, |before| self.now.at_ms.saturating_sub(before.at_ms));
+        self.grown(of) * 1000.0 / ms.max(1) as f64
+    }
+
+    /// Part of part and rest, of what grew; unknown when nothing did.
+    pub fn share(&self, part: impl Fn(&Figures) -> u64, rest: impl Fn(&Figures) -> u64) -> f64 {
+        let part = self.grown(part);
+        part / (part + self.grown(rest))
+    }
+
+    pub fn all(&self) -> Times<'_> {
+        Times(self.all.as_ref())
+    }
+
+    pub fn ram(&self) -> Times<'_> {
+        Times(self.ram.as_ref())
+    }
+
+    pub fn flash(&self) -> Times<'_> {
+        Times(self.flash.as_ref())
+    }
+}
+
+/// Latencies in microseconds; unknown where nothing was measured.
+pub struct Times<'h>(Option<&'h Summary>);
+
+impl Times<'_> {
+    pub fn mean_us(&self) -> f64 {
+        match self.0 {
+            Some(histogram) if histogram.count > 0 => histogram.sum_nanos() as f64 / histogram.count as f64 / 1000.0,
+            _ => f64::NAN,
+        }
+    }
+
+    pub fn percentile_us(&self, percent: f64) -> f64 {
+        match self.0 {
+            Some(histogram) if histogram.count > 0 => histogram.percentile(percent) as f64 / 1000.0,
+            _ => f64::NAN,
+        }
+    }
+}
+
+/// Quotient of two states; unknown when there is nothing to divide by.
+pub fn quotient(part: u64, whole: u64) -> f64 {
+    if whole == 0 { f64::NAN } else { part as f64 / whole as f64 }
+}
+
+/// The node at a moment, and the databases' values of the same moment, which it adds up.
+#[derive(Clone)]
+pub struct NodeReading {
+    pub at_ms: u64,
+    pub figures: NodeFigures,
+}
+
+pub struct NodeSpan<'r> {
+    pub before: Option<&'r NodeReading>,
+    pub now: &'r NodeReading,
+    /// Values of each database in the catalog's order.
+    pub databases: &'r [Vec<f64>],
+}
+
+impl NodeSpan<'_> {
+    /// Share of one processor, in percent, that the process took.
+    pub fn cpu_percent(&self, of: impl Fn(&NodeFigures) -> u64) -> f64 {
+        let Some(before) = self.before else { return f64::NAN };
+        let us = of(&self.now.figures).saturating_sub(of(&before.figures)) as f64;
+        let ms = self.now.at_ms.saturating_sub(before.at_ms).max(1) as f64;
+        us / ms / 10.0
+    }
+
+    /// Over all databases, of what is known.
+    pub fn sum(&self, name: &str) -> f64 {
+        let Some(column) = super::catalog::DATABASE.iter().position(|metric| metric.name == name) else {
+            return f64::NAN;
+        };
+        let known = self.databases.iter().map(|values| values[column]).filter(|value| !value.is_nan());
+        let (sum, count) = known.fold((0.0, 0), |(sum, count), value| (sum + value, count + 1));
+        if count == 0 { f64::NAN } else { sum }
+    }
+}

@@ -1,0 +1,330 @@
+//! Owns the look at everything once a second: values of now, history, and what the alerts say of them. Never knows a request.
+
+use super::catalog::{self, Fold};
+use super::history::{History, RINGS, Ring};
+use super::reading::{NodeReading, NodeSpan, Reading, Span};
+use crate::app::App;
+use crate::error::ApiError;
+use crate::events::Event;
+use parking_lot::Mutex;
+use serde::Serialize;
+use server::Node;
+use std::collections::{BTreeMap, HashSet};
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::sync::watch as signal;
+use utoipa::ToSchema;
+
+/// The node's own history; no database has this name.
+pub const NODE: &str = "node";
+
+pub struct Watch {
+    folder: Option<PathBuf>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    databases: BTreeMap<String, Followed<Reading>>,
+    node: Option<Followed<NodeReading>>,
+}
+
+/// One database, or the node.
+struct Followed<R> {
+    history: History,
+    /// Where each ring's current step began.
+    since: [Option<(u64, R)>; RINGS.len()],
+    /// In the catalog's order; NaN where nothing is known.
+    now: Vec<f64>,
+}
+
+impl<R> Followed<R> {
+    fn new(history: History, columns: usize) -> Followed<R> {
+        Followed { history, since: [const { None }; RINGS.len()], now: vec![f64::NAN; columns] }
+    }
+}
+
+fn database_names() -> Vec<&'static str> {
+    catalog::DATABASE.iter().map(|metric| metric.name).collect()
+}
+
+fn node_names() -> Vec<&'static str> {
+    catalog::NODE.iter().map(|metric| metric.name).collect()
+}
+
+impl Watch {
+    pub fn open(folder: Option<PathBuf>, node: &Node, now_ms: u64) -> io::Result<Watch> {
+        if let Some(folder) = &folder {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        }
+        let watch = Watch { folder, state: Mutex::default() };
+        watch.look(node, now_ms)?;
+        Ok(watch)
+    }
+
+    fn history(&self, name: &str, names: &[&str]) -> io::Result<History> {
+        match &self.folder {
+            Some(folder) => History::open(&folder.join(name), names),
+            None => History::in_memory(names),
+        }
+    }
+
+    /// Reads every counter, and writes what has ended. The error is of a file; the values of now are right all the same.
+    pub fn look(&self, node: &Node, now_ms: u64) -> io::Result<()> {
+        let mut outcome = Ok(());
+        let mut failed = |result: io::Result<()>| {
+            if outcome.is_ok() {
+                outcome = result;
+            }
+        };
+        let mut state = self.state.lock();
+        let State { databases, node: node_followed } = &mut *state;
+        let all = node.databases();
+        let names: HashSet<&str> = all.iter().map(|database| database.name()).collect();
+        for gone in databases.extract_if(.., |name, _| !names.contains(name.as_str())) {
+            failed(gone.1.history.delete());
+        }
+        for database in &all {
+            if !databases.contains_key(database.name()) {
+                match self.history(database.name(), &database_names()) {
+                    Ok(history) => {
+                        databases.insert(database.name().to_owned(), Followed::new(history, catalog::DATABASE.len()));
+                    }
+                    Err(error) => failed(Err(error)),
+                }
+            }
+            let Some(followed) = databases.get_mut(database.name()) else { continue };
+            let now = Reading::of(database, now_ms);
+            failed(advance(followed, now_ms, &now, |before, now| catalog::database_values(&Span::new(before, now))));
+        }
+        if node_followed.is_none() {
+            *node_followed = Some(Followed::new(self.history(NODE, &node_names())?, catalog::NODE.len()));
+        }
+        if let Some(followed) = node_followed {
+            let now = NodeReading { at_ms: now_ms, figures: node.figures() };
+            let values: Vec<Vec<f64>> = databases.values().map(|followed| followed.now.clone()).collect();
+            failed(advance(followed, now_ms, &now, |before, now| {
+                catalog::node_values(&NodeSpan { before, now, databases: &values })
+            }));
+        }
+        outcome
+    }
+
+    /// Values of now by name, in the catalog's order; null where nothing is known.
+    pub fn now(&self, database: &str) -> BTreeMap<&'static str, Option<f64>> {
+        let state = self.state.lock();
+        let values = state.databases.get(database).map(|followed| followed.now.as_slice());
+        named(&database_names(), values)
+    }
+
+    pub fn node_now(&self) -> BTreeMap<&'static str, Option<f64>> {
+        let state = self.state.lock();
+        named(&node_names(), state.node.as_ref().map(|followed| followed.now.as_slice()))
+    }
+
+    /// The past of a database, or of the node where there is none.
+    pub fn series(&self, database: Option<&str>, wanted: &Wanted) -> Result<Series, ApiError> {
+        let state = self.state.lock();
+        let (history, all): (_, Vec<(&str, Fold)>) = match database {
+            Some(name) => (
+                state.databases.get(name).map(|followed| &followed.history),
+                catalog::DATABASE.iter().map(|metric| (metric.name, metric.fold)).collect(),
+            ),
+            None => (
+                state.node.as_ref().map(|followed| &followed.history),
+                catalog::NODE.iter().map(|metric| (metric.name, metric.fold)).collect(),
+            ),
+        };
+        let history =
+            history.ok_or_else(|| ApiError::not_found("nothing was measured yet").hint("try again in a second"))?;
+        read(history, &all, wanted)
+    }
+}
+
+fn named(names: &[&'static str], values: Option<&[f64]>) -> BTreeMap<&'static str, Option<f64>> {
+    let value = |at: usize| values.and_then(|values| values.get(at).copied()).filter(|value| !value.is_nan());
+    names.iter().enumerate().map(|(at, &name)| (name, value(at))).collect()
+}
+
+/// Closes each ring's step that has ended, with the values between its beginning and now.
+fn advance<R: Clone>(
+    followed: &mut Followed<R>,
+    now_ms: u64,
+    now: &R,
+    values: impl Fn(Option<&R>, &R) -> Vec<f64>,
+) -> io::Result<()> {
+    let mut outcome = Ok(());
+    for (number, ring) in RINGS.iter().enumerate() {
+        let slot_ms = ring.slot_ms(now_ms);
+        let since = &mut followed.since[number];
+        match since {
+            Some((began_ms, _)) if *began_ms == slot_ms => continue,
+            _ => {}
+        }
+        let found = values(since.as_ref().map(|(_, reading)| reading), now);
+        if since.is_some() || number == 0 {
+            let written = followed.history.write(number, slot_ms, &found);
+            outcome = outcome.and(written);
+        }
+        *since = Some((slot_ms, now.clone()));
+        if number == 0 {
+            followed.now = found;
+        }
+    }
+    outcome
+}
+
+/// What a graph asks for.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    pub from_ms: u64,
+    pub to_ms: u64,
+    pub points: u64,
+    /// Empty: all.
+    pub names: Vec<String>,
+    pub now_ms: u64,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Series {
+    /// Between two times.
+    pub step_ms: u64,
+    pub from_ms: u64,
+    pub to_ms: u64,
+    pub times_ms: Vec<u64>,
+    /// By metric, a value for each time; null is a gap.
+    pub series: BTreeMap<String, Vec<Option<f32>>>,
+}
+
+/// The finest ring that reaches back so far, and the step that gives no more points than asked for.
+fn plan(wanted: &Wanted) -> (usize, u64) {
+    let age_ms = wanted.now_ms.saturating_sub(wanted.from_ms);
+    let reaches = |ring: &Ring| ring.step_ms * ring.slots >= age_ms;
+    let ring = RINGS.iter().position(reaches).unwrap_or(RINGS.len() - 1);
+    let step_ms = RINGS[ring].step_ms;
+    let range_ms = wanted.to_ms.saturating_sub(wanted.from_ms);
+    (ring, range_ms.div_ceil(wanted.points.max(1)).div_ceil(step_ms).max(1) * step_ms)
+}
+
+fn read(history: &History, all: &[(&str, Fold)], wanted: &Wanted) -> Result<Series, ApiError> {
+    let mut columns: Vec<(usize, Fold)> = Vec::new();
+    for name in &wanted.names {
+        let column = all.iter().position(|(known, _)| known == name);
+        let column = column.ok_or_else(|| {
+            ApiError::field("names", format!("there is no metric '{name}' here"))
+                .hint("GET /api/v1/metrics-catalog lists them")
+        })?;
+        if !columns.iter().any(|(known, _)| *known == column) {
+            columns.push((column, all[column].1));
+        }
+    }
+    if wanted.names.is_empty() {
+        columns = all.iter().enumerate().map(|(column, (_, fold))| (column, *fold)).collect();
+    }
+    let (ring, step_ms) = plan(wanted);
+    let from_ms = wanted.from_ms / step_ms * step_ms;
+    let times_ms: Vec<u64> = (0..).map(|nth| from_ms + nth * step_ms).take_while(|&at| at < wanted.to_ms).collect();
+    // Sum or peak, and how many.
+    let mut bins = vec![vec![(0.0f64, 0u32); times_ms.len()]; columns.len()];
+    let outcome = history.read(ring, from_ms, wanted.to_ms, |at_ms, value| {
+        let Some(nth) = at_ms.checked_sub(from_ms).map(|since| (since / step_ms) as usize) else { return };
+        for ((column, fold), bins) in columns.iter().zip(&mut bins) {
+            let value = f64::from(value(*column));
+            let Some((sum, count)) = bins.get_mut(nth).filter(|_| !value.is_nan()) else { continue };
+            *sum = match fold {
+                Fold::Mean => *sum + value,
+                Fold::Max if *count == 0 => value,
+                Fold::Max => sum.max(value),
+            };
+            *count += 1;
+        }
+    });
+    outcome.map_err(|error| ApiError::failed(format!("the history cannot be read: {error}")))?;
+    let series = columns.iter().zip(bins).map(|((column, fold), bins)| {
+        let values = bins.into_iter().map(|(sum, count)| match (count, fold) {
+            (0, _) => None,
+            (count, Fold::Mean) => Some((sum / f64::from(count)) as f32),
+            (_, Fold::Max) => Some(sum as f32),
+        });
+        (all[*column].0.to_owned(), values.collect())
+    });
+    let series = series.collect();
+    Ok(Series { step_ms, from_ms, to_ms: wanted.to_ms, times_ms, series })
+}
+
+/// The watching thread: a look at the beginning of each second, until the console stops.
+pub fn run(app: &App, stopped: &signal::Receiver<bool>) {
+    let mut said = false;
+    app.event(Event::info("node", "", "the console has started"));
+    while !*stopped.borrow() {
+        let now_ms = (app.now_ms)();
+        match app.watch.look(&app.node, now_ms) {
+            Ok(()) => said = false,
+            Err(error) if !said => {
+                said = true;
+                tracing::error!("the metrics' history cannot be written: {error}");
+            }
+            Err(_) => {}
+        }
+        app.keyspaces.look(&app.node, now_ms);
+        app.alerts.look(app, now_ms);
+        app.benchmarks.look(app);
+        // Short naps: the node does not wait for a whole second at its end.
+        let next_ms = (now_ms / 1000 + 1) * 1000;
+        while !*stopped.borrow() {
+            let left_ms = next_ms.saturating_sub((app.now_ms)());
+            if left_ms == 0 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(left_ms.min(100)));
+        }
+    }
+    app.event(Event::info("node", "", "the console is stopping"));
+    app.benchmarks.stop();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [(&str, Fold); 2] = [("ops", Fold::Mean), ("latency_p99_us", Fold::Max)];
+    const NOW_MS: u64 = 1_700_000_040_000;
+
+    fn wanted(from_ms: u64, points: u64) -> Wanted {
+        Wanted { from_ms, to_ms: NOW_MS, points, names: Vec::new(), now_ms: NOW_MS }
+    }
+
+    #[test]
+    fn the_finest_ring_that_reaches_back_is_read() {
+        assert_eq!(plan(&wanted(NOW_MS - 60_000, 1000)), (0, 1000));
+        assert_eq!(plan(&wanted(NOW_MS - 3_600_000, 1000)), (0, 4000));
+        assert_eq!(plan(&wanted(NOW_MS - 3_601_000, 1000)), (1, 10_000));
+        assert_eq!(plan(&wanted(NOW_MS - 86_400_000, 1000)), (1, 90_000));
+        assert_eq!(plan(&wanted(NOW_MS - 7 * 86_400_000, 1000)), (2, 660_000));
+        assert_eq!(plan(&wanted(0, 10)).0, 2);
+    }
+
+    #[test]
+    fn bins_hold_means_and_peaks_and_gaps_stay_gaps() {
+        let history = History::in_memory(&["ops", "latency_p99_us"]).unwrap();
+        for second in 0..60 {
+            if !(20..30).contains(&second) {
+                let spike = if second == 37 { 900.0 } else { 10.0 };
+                history.write(0, NOW_MS - 60_000 + second * 1000, &[second as f64, spike]).unwrap();
+            }
+        }
+        let series = read(&history, &ALL, &wanted(NOW_MS - 60_000, 6)).unwrap();
+        assert_eq!(series.step_ms, 10_000);
+        assert_eq!(series.times_ms.len(), 6);
+        assert_eq!(series.series["ops"], [Some(4.5), Some(14.5), None, Some(34.5), Some(44.5), Some(54.5)]);
+        assert_eq!(series.series["latency_p99_us"][3], Some(900.0));
+        let mut one = wanted(NOW_MS - 60_000, 6);
+        one.names = vec!["ops".into(), "ops".into()];
+        assert_eq!(read(&history, &ALL, &one).unwrap().series.len(), 1);
+        one.names = vec!["nosuch".into()];
+        assert_eq!(read(&history, &ALL, &one).unwrap_err().body.fields[0].field, "names");
+    }
+}

@@ -1,0 +1,277 @@
+//! Owns the console's command line: one command, its typed reply, and the commands' documentation. Never decides what a user may: the
+//! database's own rules do.
+
+use crate::cx::{Cx, Reply as Answered};
+use crate::error::ApiError;
+use crate::link::{Link, refused};
+use crate::route::{Answer, Method, Route, list, one};
+use crate::text::{Bytes, lossy};
+use commands::row::{Flag, Row, categories};
+use commands::table;
+use resp::client::Value;
+use resp::{Limits, Parsed, Progress, Source, Span};
+use serde::{Deserialize, Serialize};
+use std::time::Instant;
+use utoipa::ToSchema;
+
+pub const ROUTES: &[Route] = &[
+    Route {
+        method: Method::Post,
+        path: "/api/v1/databases/{name}/command",
+        tag: "Command line",
+        summary: "Carries out one command with the rights of the role. Each has a connection of its own, so nothing is carried over but db.",
+        body: Some(one::<CommandLine>),
+        reply: Answer::Json(one::<CommandOutcome>),
+        action: "command",
+        run,
+        ..Route::BASE
+    },
+    Route {
+        path: "/api/v1/commands",
+        tag: "Command line",
+        summary: "All commands and subcommands with their documentation.",
+        reply: Answer::Json(list::<CommandCard>),
+        run: |_| Answered::json(&cards()),
+        ..Route::BASE
+    },
+];
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct CommandLine {
+    /// Either these …
+    args: Option<Vec<Bytes>>,
+    /// … or a line, quoted as for redis-cli.
+    line: Option<String>,
+    #[serde(default)]
+    db: u32,
+}
+
+#[derive(Serialize, ToSchema)]
+struct CommandOutcome {
+    reply: Reply,
+    elapsed_us: u64,
+    /// The logical database for the next command: SELECT changes it.
+    db: u32,
+}
+
+/// A reply of RESP3: `{type, value}`; a map's value is a list of pairs.
+#[derive(Serialize, ToSchema)]
+#[serde(tag = "type", content = "value", rename_all = "lowercase")]
+enum Reply {
+    Status(Bytes),
+    String(Bytes),
+    Error(Bytes),
+    Integer(i64),
+    /// A string for what JSON has no number for: inf, -inf, nan.
+    #[schema(value_type = Object)]
+    Double(serde_json::Value),
+    Boolean(bool),
+    Null,
+    Big(Bytes),
+    #[schema(no_recursion, value_type = Vec<Object>)]
+    Array(Vec<Reply>),
+    #[schema(no_recursion, value_type = Vec<Object>)]
+    Set(Vec<Reply>),
+    #[schema(no_recursion, value_type = Vec<Object>)]
+    Map(Vec<(Reply, Reply)>),
+    #[schema(no_recursion, value_type = Vec<Object>)]
+    Push(Vec<Reply>),
+    Verbatim(Bytes),
+}
+
+fn typed(value: Value) -> Reply {
+    let all = |values: Vec<Value>| values.into_iter().map(typed).collect();
+    match value {
+        Value::Simple(text) => Reply::Status(Bytes(text)),
+        Value::Error(text) => Reply::Error(Bytes(text)),
+        Value::Int(number) => Reply::Integer(number),
+        Value::Bulk(bytes) => Reply::String(Bytes(bytes)),
+        Value::Null | Value::NullArray => Reply::Null,
+        Value::Boolean(value) => Reply::Boolean(value),
+        Value::Double(number) => Reply::Double(match serde_json::Number::from_f64(number) {
+            Some(number) => number.into(),
+            None => number.to_string().into(),
+        }),
+        Value::BigNumber(digits) => Reply::Big(Bytes(digits)),
+        Value::Verbatim { text, .. } => Reply::Verbatim(Bytes(text)),
+        Value::Array(values) => Reply::Array(all(values)),
+        Value::Set(values) => Reply::Set(all(values)),
+        Value::Push(values) => Reply::Push(all(values)),
+        Value::Map(pairs) => Reply::Map(pairs.into_iter().map(|(key, value)| (typed(key), typed(value))).collect()),
+    }
+}
+
+/// A line as redis-cli takes it.
+fn split(line: &str) -> Result<Vec<Vec<u8>>, ApiError> {
+    let wrong = |why: String| ApiError::field("line", why);
+    if line.contains(['\r', '\n']) {
+        return Err(wrong("one line is expected; use args for values with line ends".to_owned()));
+    }
+    // A leading * would be the other form of the protocol.
+    let line = format!(" {line}\r\n");
+    let (mut spans, mut progress) = (Vec::<Span>::new(), Progress::default());
+    let limits = Limits { inline_bytes_max: 1 << 20, ..Limits::DEFAULT };
+    match resp::parse(line.as_bytes(), &mut progress, &limits, &mut spans) {
+        Ok(Parsed::Complete { source, .. }) => {
+            let bytes = if source == Source::Input { line.as_bytes() } else { progress.unquoted() };
+            Ok(spans.iter().map(|span| span.of(bytes).to_vec()).collect())
+        }
+        Ok(Parsed::Incomplete { .. }) => Err(wrong("the line does not end".to_owned())),
+        Err(_) => Err(wrong("a quote is left open, or something follows a closing one".to_owned())),
+    }
+}
+
+/// What cannot be answered with one reply on a connection that ends with it.
+fn unsuited(args: &[Vec<u8>]) -> Result<(), ApiError> {
+    let is = |at: usize, word: &str| args.get(at).is_some_and(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
+    let Some(row) = args.first().and_then(|name| table::find(name)) else { return Ok(()) };
+    let no = |why: &str| {
+        let name = row.name.to_uppercase();
+        Err(ApiError::unsupported(format!("{name} {why}")).hint("use redis-cli with the database's address"))
+    };
+    let reads_streams = matches!(row.name, "xread" | "xreadgroup");
+    let blocks = args.iter().any(|arg| arg.eq_ignore_ascii_case(b"BLOCK"));
+    match row.name {
+        _ if row.flags.contains(&Flag::Blocking) && (!reads_streams || blocks) => {
+            no("would wait, and the command line does not")
+        }
+        "subscribe" | "psubscribe" | "ssubscribe" | "unsubscribe" | "punsubscribe" | "sunsubscribe" | "monitor"
+        | "sync" | "psync" => no("answers with a stream, which the command line does not show"),
+        "multi" | "exec" | "discard" | "watch" | "unwatch" => {
+            no("needs a connection that stays: each command has its own here")
+        }
+        "hello" | "auth" | "reset" | "quit" | "asking" | "readonly" | "readwrite" => {
+            no("changes a connection that ends with the command")
+        }
+        "client" if is(1, "reply") => no("REPLY would leave the command without an answer"),
+        _ => Ok(()),
+    }
+}
+
+fn run(cx: &Cx) -> Result<Answered, ApiError> {
+    let CommandLine { args, line, mut db } = cx.body()?;
+    let args = match (args, line) {
+        (Some(args), None) => args.into_iter().map(|arg| arg.0).collect(),
+        (None, Some(line)) => split(&line)?,
+        _ => return Err(ApiError::field("args", "either args or line is expected")),
+    };
+    if args.is_empty() {
+        return Err(ApiError::field("args", "a command is expected"));
+    }
+    let name: String = lossy(&args[0]).chars().take(64).collect();
+    // What only reads is no change.
+    let row = table::find(&args[0]);
+    if row.is_some_and(|row| row.flags.contains(&Flag::Readonly)) {
+        cx.unaudited();
+    } else {
+        let subcommand = row.filter(|row| !row.subcommands.is_empty()).and(args.get(1));
+        let subcommand = subcommand.map_or(String::new(), |word| lossy(word).chars().take(64).collect());
+        cx.note(cx.param("name"), format!("{name} {subcommand}").trim().to_uppercase());
+    }
+    unsuited(&args)?;
+    let database = cx.database()?;
+    let mut link = Link::open(&database, cx.role().on_database(), db)?;
+    let words: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
+    let started = Instant::now();
+    let value = link.ask(&words)?;
+    let elapsed_us = started.elapsed().as_micros() as u64;
+    // A right that the role has not is the API's affair too.
+    if matches!(&value, Value::Error(text) if text.starts_with(b"NOPERM")) {
+        refused(value)?;
+        return Err(ApiError::failed("a refusal that is none"));
+    }
+    if row.is_some_and(|row| row.name == "select") && matches!(value, Value::Simple(_)) {
+        db = std::str::from_utf8(words[1]).ok().and_then(|number| number.parse().ok()).unwrap_or(db);
+    }
+    Answered::json(&CommandOutcome { reply: typed(value), elapsed_us, db })
+}
+
+#[derive(Serialize, ToSchema)]
+struct CommandCard {
+    /// In capitals; a subcommand behind its container.
+    name: String,
+    summary: &'static str,
+    /// With the name in front.
+    syntax: String,
+    group: &'static str,
+    since: &'static str,
+    complexity: &'static str,
+    flags: Vec<String>,
+    /// Categories.
+    acl: Vec<&'static str>,
+}
+
+fn cards() -> Vec<CommandCard> {
+    let card = |row: &'static Row, container: &str| {
+        let name = format!("{container} {}", row.name).trim_start().to_uppercase();
+        CommandCard {
+            syntax: format!("{name} {}", row.syntax).trim_end().to_owned(),
+            name,
+            summary: row.summary,
+            group: row.group.title(),
+            since: row.since,
+            complexity: row.complexity,
+            flags: row.flags.iter().map(|flag| format!("{flag:?}").to_lowercase()).collect(),
+            acl: categories(row),
+        }
+    };
+    let mut cards: Vec<CommandCard> = table::all()
+        .flat_map(|row| {
+            let subcommands = row.subcommands.iter().map(move |subcommand| card(subcommand, row.name));
+            std::iter::once(card(row, "")).chain(subcommands)
+        })
+        .collect();
+    cards.sort_by(|a, b| a.name.cmp(&b.name));
+    cards
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_split_as_redis_cli_does() {
+        let words = |line| split(line).unwrap();
+        assert_eq!(words("SET a b"), [&b"SET"[..], b"a", b"b"]);
+        assert_eq!(words("set 'a b' \"\\xff\\n\""), [&b"set"[..], b"a b", b"\xff\n"]);
+        assert_eq!(words("*1"), [b"*1"]);
+        assert!(words("").is_empty());
+        for wrong in ["set \"a", "set 'a'b", "a\nb"] {
+            assert_eq!(split(wrong).unwrap_err().body.fields[0].field, "line", "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_needs_a_connection_is_refused() {
+        let refused = |line: &str| unsuited(&split(line).unwrap()).is_err();
+        for line in
+            ["BLPOP a 0", "subscribe c", "MONITOR", "XREAD block 0 STREAMS s $", "multi", "client reply off", "HELLO 3"]
+        {
+            assert!(refused(line), "{line}");
+        }
+        for line in ["GET a", "XREAD STREAMS s 0", "publish c m", "client list", "nosuch", "SELECT 3"] {
+            assert!(!refused(line), "{line}");
+        }
+    }
+
+    #[test]
+    fn replies_are_typed() {
+        let value = Value::Map(vec![(
+            Value::Bulk(b"a".to_vec()),
+            Value::Array(vec![Value::Double(f64::INFINITY), Value::Null]),
+        )]);
+        let json = serde_json::to_string(&typed(value)).unwrap();
+        assert_eq!(
+            json,
+            r#"{"type":"map","value":[[{"type":"string","value":"a"},{"type":"array","value":[{"type":"double","value":"inf"},{"type":"null"}]}]]}"#
+        );
+    }
+
+    #[test]
+    fn every_command_is_described() {
+        let cards = cards();
+        assert!(cards.iter().any(|card| card.name == "CONFIG GET" && card.syntax.starts_with("CONFIG GET parameter")));
+        assert!(cards.iter().all(|card| !card.summary.is_empty() && !card.acl.is_empty()));
+    }
+}

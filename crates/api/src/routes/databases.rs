@@ -1,0 +1,435 @@
+//! Owns databases as resources: list, create, change, pause, flush, delete. Never knows how one is opened.
+
+use crate::auth::Role;
+use crate::cx::{Cx, Reply};
+use crate::error::ApiError;
+use crate::events::{Event, Severity};
+use crate::link::Link;
+use crate::route::{Answer, Method, Route, flag, one, text};
+use crate::routes::node::{RoomCard, room};
+use serde::{Deserialize, Deserializer, Serialize};
+use server::{Database, Definition, DefinitionChange, NodeError, State};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::time::Duration;
+use utoipa::ToSchema;
+
+/// A resize that takes longer goes on while the reply says how far it is.
+const RESIZE_PATIENCE: Duration = Duration::from_secs(3);
+/// Of the memory limit, as the design has it.
+const RAM_PERCENT: u64 = 30;
+
+const OPERATOR: Route = Route { role: Some(Role::Operator), tag: "Databases", ..Route::BASE };
+
+pub const ROUTES: &[Route] = &[
+    Route {
+        path: "/api/v1/databases",
+        tag: "Databases",
+        summary: "All databases, the default one first, and what is left for more.",
+        reply: Answer::Json(one::<DatabaseList>),
+        run: all,
+        ..Route::BASE
+    },
+    Route {
+        method: Method::Post,
+        path: "/api/v1/databases",
+        summary: "Makes a database.",
+        query: &[flag("dry_run", "true: only says whether it could be made")],
+        body: Some(one::<NewDatabase>),
+        reply: Answer::Created(one::<Db>),
+        action: "database.create",
+        run: create,
+        ..OPERATOR
+    },
+    Route {
+        path: "/api/v1/databases/{name}",
+        tag: "Databases",
+        summary: "One database.",
+        reply: Answer::Json(one::<Db>),
+        run: |cx| Reply::json(&card(cx, &*cx.database()?)),
+        ..Route::BASE
+    },
+    Route {
+        method: Method::Patch,
+        path: "/api/v1/databases/{name}",
+        summary: "Changes limits, policy, compression or password while it serves. Its state is resizing while values move.",
+        body: Some(one::<DatabaseChange>),
+        reply: Answer::Json(one::<Db>),
+        action: "database.update",
+        run: change,
+        ..OPERATOR
+    },
+    Route {
+        method: Method::Delete,
+        path: "/api/v1/databases/{name}",
+        summary: "Deletes a database with all its data.",
+        query: &[text("confirm", "the database's name, once more")],
+        action: "database.delete",
+        run: delete,
+        ..OPERATOR
+    },
+    Route {
+        method: Method::Post,
+        path: "/api/v1/databases/{name}/pause",
+        summary: "Pauses it: clients get an error until it is resumed.",
+        reply: Answer::Json(one::<Db>),
+        action: "database.pause",
+        run: |cx| pause(cx, true),
+        ..OPERATOR
+    },
+    Route {
+        method: Method::Post,
+        path: "/api/v1/databases/{name}/resume",
+        summary: "Lets clients in again.",
+        reply: Answer::Json(one::<Db>),
+        action: "database.resume",
+        run: |cx| pause(cx, false),
+        ..OPERATOR
+    },
+    Route {
+        method: Method::Post,
+        path: "/api/v1/databases/{name}/flush",
+        summary: "Deletes all keys of all its logical databases.",
+        body: Some(one::<Confirmation>),
+        reply: Answer::Json(one::<Db>),
+        action: "database.flush",
+        run: flush,
+        ..OPERATOR
+    },
+];
+
+#[derive(Serialize, ToSchema)]
+struct DatabaseList {
+    databases: Vec<Db>,
+    /// Defined, and not served because they could not be opened.
+    failed: Vec<FailedDatabase>,
+    room: RoomCard,
+}
+
+#[derive(Serialize, ToSchema)]
+struct FailedDatabase {
+    name: String,
+    why: String,
+}
+
+#[derive(Serialize, ToSchema)]
+pub struct Db {
+    name: String,
+    state: StateName,
+    /// While it is resizing.
+    progress: Option<Progress>,
+    is_default: bool,
+    definition: DefinitionCard,
+    endpoints: Vec<EndpointCard>,
+    /// Every metric of the catalog as it is now; null where nothing is known.
+    now: BTreeMap<&'static str, Option<f64>>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum StateName {
+    Active,
+    Paused,
+    Resizing,
+    Deleting,
+}
+
+#[derive(Serialize, ToSchema)]
+struct Progress {
+    done_bytes: u64,
+    total_bytes: u64,
+}
+
+#[derive(Serialize, ToSchema)]
+struct DefinitionCard {
+    port: u16,
+    tls_port: u16,
+    unixsocket: Option<String>,
+    /// Empty: the node's.
+    bind: Vec<String>,
+    /// RAM and flash together.
+    memory_limit_bytes: u64,
+    ram_limit_bytes: u64,
+    policy: String,
+    compression: String,
+    has_password: bool,
+    shards: u32,
+    replicas: u32,
+    persistence: String,
+    zones: Vec<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct EndpointCard {
+    kind: String,
+    address: String,
+    /// A line for a shell.
+    command: String,
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewDatabase {
+    /// Small letters, digits and dashes, 1 to 40.
+    name: String,
+    /// Missing: the next free one.
+    port: Option<u16>,
+    tls_port: Option<u16>,
+    unixsocket: Option<String>,
+    bind: Option<Vec<String>>,
+    /// RAM and flash together.
+    memory_limit_bytes: u64,
+    /// Missing: 30 % of the memory limit, or all of it on a node without flash.
+    ram_limit_bytes: Option<u64>,
+    /// maxmemory-policy; noeviction unless said.
+    policy: Option<String>,
+    /// none, lz4 or zstd; lz4 unless said.
+    compression: Option<String>,
+    password: Option<String>,
+    shards: Option<u32>,
+    replicas: Option<u32>,
+    persistence: Option<String>,
+    zones: Option<Vec<String>>,
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct DatabaseChange {
+    memory_limit_bytes: Option<u64>,
+    ram_limit_bytes: Option<u64>,
+    policy: Option<String>,
+    compression: Option<String>,
+    /// null takes the password away.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<String>)]
+    password: Option<Option<String>>,
+}
+
+/// Tells null from missing.
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
+    Option::<String>::deserialize(deserializer).map(Some)
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Confirmation {
+    /// The database's name, once more.
+    confirm: String,
+}
+
+pub fn card(cx: &Cx, database: &Database) -> Db {
+    let definition = database.definition();
+    let (state, progress) = match database.state() {
+        State::Active => (StateName::Active, None),
+        State::Paused => (StateName::Paused, None),
+        State::Deleting => (StateName::Deleting, None),
+        State::Resizing { done_bytes, total_bytes } => {
+            (StateName::Resizing, Some(Progress { done_bytes, total_bytes }))
+        }
+    };
+    let has_password = definition.password.as_ref().is_some_and(|password| !password.is_empty());
+    let endpoints = database.endpoints().iter().map(|endpoint| EndpointCard {
+        command: command(endpoint.kind, &endpoint.address, has_password),
+        kind: endpoint.kind.to_owned(),
+        address: endpoint.address.clone(),
+    });
+    Db {
+        name: database.name().to_owned(),
+        state,
+        progress,
+        is_default: database.is_default(),
+        endpoints: endpoints.collect(),
+        definition: DefinitionCard {
+            port: definition.port,
+            tls_port: definition.tls_port,
+            unixsocket: definition.unixsocket.map(|path| path.display().to_string()),
+            bind: definition.bind,
+            memory_limit_bytes: definition.memory_limit_bytes,
+            ram_limit_bytes: definition.ram_limit_bytes,
+            policy: definition.policy,
+            compression: definition.compression,
+            has_password,
+            shards: definition.shards,
+            replicas: definition.replicas,
+            persistence: definition.persistence,
+            zones: definition.zones,
+        },
+        now: cx.app.watch.now(database.name()),
+    }
+}
+
+/// What somebody types to reach it; the password is asked for, so that it is in no history.
+fn command(kind: &str, address: &str, has_password: bool) -> String {
+    let ask = if has_password { " --askpass" } else { "" };
+    if kind == "unix" {
+        return format!("redis-cli -s {}{ask}", server::config::join_words(&[address]));
+    }
+    let (host, port) = address.rsplit_once(':').unwrap_or((address, "6379"));
+    let host = match host.trim_start_matches('[').trim_end_matches(']') {
+        "0.0.0.0" | "*" | "" => "127.0.0.1",
+        "::" => "::1",
+        host => host,
+    };
+    let tls = if kind == "tls" { " --tls" } else { "" };
+    format!("redis-cli -h {host} -p {port}{tls}{ask}")
+}
+
+fn all(cx: &Cx) -> Result<Reply, ApiError> {
+    let databases = cx.app.node.databases();
+    let failed = cx.app.node.failed().into_iter().map(|(name, why)| FailedDatabase { name, why });
+    Reply::json(&DatabaseList {
+        databases: databases.iter().map(|database| card(cx, database)).collect(),
+        failed: failed.collect(),
+        room: room(cx),
+    })
+}
+
+fn definition(cx: &Cx, wanted: NewDatabase) -> Definition {
+    let has_flash = !cx.app.node.config().snapshot().flash_paths.is_empty();
+    Definition {
+        name: wanted.name,
+        port: wanted.port.unwrap_or(0),
+        tls_port: wanted.tls_port.unwrap_or(0),
+        unixsocket: wanted.unixsocket.map(PathBuf::from),
+        bind: wanted.bind.unwrap_or_default(),
+        memory_limit_bytes: wanted.memory_limit_bytes,
+        ram_limit_bytes: wanted.ram_limit_bytes.unwrap_or_else(|| match has_flash {
+            true => (u128::from(wanted.memory_limit_bytes) * u128::from(RAM_PERCENT) / 100) as u64,
+            false => wanted.memory_limit_bytes,
+        }),
+        policy: wanted.policy.unwrap_or_else(|| "noeviction".to_owned()),
+        compression: wanted.compression.unwrap_or_else(|| "lz4".to_owned()),
+        password: wanted.password.filter(|password| !password.is_empty()),
+        shards: wanted.shards.unwrap_or(1),
+        replicas: wanted.replicas.unwrap_or(0),
+        persistence: wanted.persistence.unwrap_or_else(|| "none".to_owned()),
+        zones: wanted.zones.unwrap_or_default(),
+    }
+}
+
+fn create(cx: &Cx) -> Result<Reply, ApiError> {
+    let wanted: NewDatabase = cx.body()?;
+    let dry_run = cx.flag("dry_run")?;
+    let definition = definition(cx, wanted);
+    if dry_run {
+        cx.unaudited();
+        cx.app.node.plan(&definition)?;
+        return Ok(Reply::none());
+    }
+    let limits = format!("memory {} bytes, RAM {} bytes", definition.memory_limit_bytes, definition.ram_limit_bytes);
+    cx.note(definition.name.clone(), limits.clone());
+    let database = cx.app.node.create(&definition)?;
+    cx.note(database.name(), format!("port {}, {limits}", database.definition().port));
+    cx.app.event(Event::info("database", database.name(), "the database was made").by(cx.user()));
+    Reply::created(&card(cx, &database))
+}
+
+fn change(cx: &Cx) -> Result<Reply, ApiError> {
+    let wanted: DatabaseChange = cx.body()?;
+    let database = cx.database()?;
+    let mut changed: Vec<String> = Vec::new();
+    let number = |name: &str, bytes: Option<u64>| bytes.map(|bytes| format!("{name} {bytes}"));
+    changed.extend(number("memory_limit_bytes", wanted.memory_limit_bytes));
+    changed.extend(number("ram_limit_bytes", wanted.ram_limit_bytes));
+    changed.extend(wanted.policy.as_ref().map(|policy| format!("policy {policy}")));
+    changed.extend(wanted.compression.as_ref().map(|compression| format!("compression {compression}")));
+    changed.extend(wanted.password.as_ref().map(|_| "password".to_owned()));
+    if changed.is_empty() {
+        return Err(ApiError::invalid("nothing is to be changed"));
+    }
+    let changed = changed.join(", ");
+    cx.note(database.name(), changed.clone());
+    let change = DefinitionChange {
+        memory_limit_bytes: wanted.memory_limit_bytes,
+        ram_limit_bytes: wanted.ram_limit_bytes,
+        policy: wanted.policy,
+        compression: wanted.compression,
+        password: wanted.password,
+    };
+    let (done, outcome) = mpsc::channel::<Result<(), NodeError>>();
+    let (app, name, user) = (std::sync::Arc::clone(&cx.app), database.name().to_owned(), cx.user());
+    std::thread::spawn(move || {
+        let result = app.node.resize(&name, &change);
+        let why = result.as_ref().err().map(ToString::to_string);
+        // Nobody waits any more: then the events tell how it ended.
+        if let (Err(_), why) = (done.send(result), why) {
+            let event = match why {
+                None => Event::info("database", &name, "the resize is done"),
+                Some(why) => {
+                    Event::info("database", &name, format!("the resize failed: {why}")).severity(Severity::Warning)
+                }
+            };
+            app.event(event.by(user));
+        }
+    });
+    if let Ok(result) = outcome.recv_timeout(RESIZE_PATIENCE) {
+        result?;
+        cx.app.event(Event::info("database", database.name(), format!("changed: {changed}")).by(cx.user()));
+    }
+    Reply::json(&card(cx, &database))
+}
+
+fn delete(cx: &Cx) -> Result<Reply, ApiError> {
+    let database = cx.database()?;
+    if database.is_default() {
+        return Err(ApiError::unsupported("the default database cannot be deleted").hint("flush it, or stop the node"));
+    }
+    confirmed("confirm", cx.query("confirm").unwrap_or(""), &database)?;
+    cx.app.node.delete(database.name())?;
+    cx.app.event(
+        Event::info("database", database.name(), "the database was deleted").severity(Severity::Warning).by(cx.user()),
+    );
+    Ok(Reply::none())
+}
+
+fn confirmed(field: &str, given: &str, database: &Database) -> Result<(), ApiError> {
+    if given == database.name() {
+        return Ok(());
+    }
+    Err(ApiError::field(field, format!("'{}' is expected, to be sure", database.name())))
+}
+
+fn pause(cx: &Cx, paused: bool) -> Result<Reply, ApiError> {
+    let database = cx.database()?;
+    if paused {
+        cx.app.node.pause(database.name())?;
+    } else {
+        cx.app.node.resume(database.name())?;
+    }
+    let what = if paused { "paused" } else { "resumed" };
+    cx.app.event(Event::info("database", database.name(), what).by(cx.user()));
+    Reply::json(&card(cx, &database))
+}
+
+fn flush(cx: &Cx) -> Result<Reply, ApiError> {
+    let Confirmation { confirm } = cx.body()?;
+    let database = cx.database()?;
+    confirmed("confirm", &confirm, &database)?;
+    Link::open(&database, cx.role().on_database(), 0)?.call(&[b"FLUSHALL"])?;
+    cx.app.event(
+        Event::info("database", database.name(), "all keys were deleted").severity(Severity::Warning).by(cx.user()),
+    );
+    Reply::json(&card(cx, &database))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_for_a_shell() {
+        assert_eq!(command("tcp", "127.0.0.1:6380", false), "redis-cli -h 127.0.0.1 -p 6380");
+        assert_eq!(command("tls", "[::]:6380", true), "redis-cli -h ::1 -p 6380 --tls --askpass");
+        assert_eq!(command("tcp", "0.0.0.0:6380", false), "redis-cli -h 127.0.0.1 -p 6380");
+        assert_eq!(command("unix", "/run/a b.sock", false), "redis-cli -s \"/run/a b.sock\"");
+    }
+
+    #[test]
+    fn null_takes_the_password_away_and_missing_leaves_it() {
+        let change = |text| serde_json::from_str::<DatabaseChange>(text).unwrap().password;
+        assert_eq!(change("{}"), None);
+        assert_eq!(change("{\"password\":null}"), Some(None));
+        assert_eq!(change("{\"password\":\"x\"}"), Some(Some("x".into())));
+    }
+}

@@ -1,0 +1,44 @@
+//! Owns what service managers and load balancers ask. Never blocks.
+
+use crate::cx::{Cx, Reply};
+use crate::error::ApiError;
+use crate::openapi;
+use crate::route::{Answer, Route, plain};
+
+pub const ROUTES: &[Route] = &[
+    Route {
+        path: "/health/live",
+        role: None,
+        tag: "Health and metrics",
+        summary: "200 while the process runs.",
+        reply: Answer::Text(TEXT),
+        inline: true,
+        run: |_| Ok(Reply::text(TEXT, "live\n")),
+        ..Route::BASE
+    },
+    Route {
+        path: "/health/ready",
+        role: None,
+        tag: "Health and metrics",
+        summary: "200 while clients are served, 503 when the node is stopping.",
+        reply: Answer::Text(TEXT),
+        inline: true,
+        run: ready,
+        ..Route::BASE
+    },
+    Route {
+        path: "/api/v1/openapi.json",
+        role: None,
+        tag: "Health and metrics",
+        summary: "This description.",
+        reply: Answer::Json(plain::<serde_json::Value>),
+        run: openapi::serve,
+        ..Route::BASE
+    },
+];
+
+const TEXT: &str = "text/plain; charset=utf-8";
+
+fn ready(cx: &Cx) -> Result<Reply, ApiError> {
+    if cx.app.node.is_stopping() { Err(ApiError::stopping()) } else { Ok(Reply::text(TEXT, "ready\n")) }
+}

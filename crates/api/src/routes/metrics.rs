@@ -1,0 +1,65 @@
+//! Owns what graphs ask for. Never knows how it is measured.
+
+use crate::cx::{Cx, Reply};
+use crate::error::ApiError;
+use crate::metrics::catalog::{self, MetricCard};
+use crate::metrics::watch::{Series, Wanted};
+use crate::route::{Answer, Param, Route, list, number, one, text};
+
+const QUERY: &[Param] = &[
+    number("from_ms", "an hour ago unless said"),
+    number("to_ms", "now unless said"),
+    number("points", "at most so many, 1 to 1000; 600 unless said"),
+    text("names", "metrics, joined by commas; all unless said"),
+];
+const HOUR_MS: u64 = 3_600_000;
+
+pub const ROUTES: &[Route] = &[
+    Route {
+        path: "/api/v1/metrics-catalog",
+        tag: "Metrics",
+        summary: "Everything that is measured, with its unit and meaning.",
+        reply: Answer::Json(list::<MetricCard>),
+        run: |_| Reply::json(&catalog::cards()),
+        ..Route::BASE
+    },
+    Route {
+        path: "/api/v1/databases/{name}/metrics",
+        tag: "Metrics",
+        summary: "A database's past: one second apart for an hour, ten for a day, a minute for ten days. Gaps are null.",
+        query: QUERY,
+        reply: Answer::Json(one::<Series>),
+        run: |cx| {
+            let database = cx.database()?;
+            Reply::json(&cx.app.watch.series(Some(database.name()), &wanted(cx)?)?)
+        },
+        ..Route::BASE
+    },
+    Route {
+        path: "/api/v1/node/metrics",
+        tag: "Metrics",
+        summary: "The node's past.",
+        query: QUERY,
+        reply: Answer::Json(one::<Series>),
+        run: |cx| Reply::json(&cx.app.watch.series(None, &wanted(cx)?)?),
+        ..Route::BASE
+    },
+];
+
+fn wanted(cx: &Cx) -> Result<Wanted, ApiError> {
+    let now_ms = cx.now_ms();
+    let any = (0, u64::MAX / 2);
+    let to_ms = cx.number("to_ms", now_ms, any)?.min(now_ms);
+    let from_ms = cx.number("from_ms", to_ms.saturating_sub(HOUR_MS), any)?;
+    if from_ms >= to_ms {
+        return Err(ApiError::field("from_ms", "must lie before to_ms and before now"));
+    }
+    let names = cx.query("names").unwrap_or("").split(',').filter(|name| !name.is_empty());
+    Ok(Wanted {
+        from_ms,
+        to_ms,
+        points: cx.number("points", 600, (1, 1000))?,
+        names: names.map(str::to_owned).collect(),
+        now_ms,
+    })
+}

@@ -1,0 +1,67 @@
+//! Owns the list of all routes. Never knows what any of them does.
+
+mod clients;
+mod command;
+mod configuration;
+mod databases;
+mod edit;
+mod health;
+mod keys;
+mod metrics;
+mod node;
+mod session;
+mod users;
+
+use crate::route::Route;
+
+/// The areas, in the order in which the documentation lists them.
+static AREAS: &[&[Route]] = &[
+    session::ROUTES,
+    node::ROUTES,
+    databases::ROUTES,
+    metrics::ROUTES,
+    clients::ROUTES,
+    keys::ROUTES,
+    edit::ROUTES,
+    command::ROUTES,
+    configuration::ROUTES,
+    crate::benchmarks::ROUTES,
+    crate::alerts::ROUTES,
+    crate::events::ROUTES,
+    users::ROUTES,
+    health::ROUTES,
+    crate::metrics::prometheus::ROUTES,
+];
+
+pub fn all() -> impl Iterator<Item = &'static Route> {
+    AREAS.iter().copied().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::route::Method;
+    use std::collections::HashSet;
+
+    #[test]
+    fn rows_are_whole() {
+        let mut seen = HashSet::new();
+        for route in all() {
+            let name = format!("{} {}", route.method.name(), route.path);
+            assert!(seen.insert(name.clone()), "{name} twice");
+            assert!(route.summary.ends_with('.') && !route.tag.is_empty(), "{name}");
+            assert_eq!(
+                route.action.is_empty(),
+                route.method == Method::Get,
+                "{name}: what changes something is audited"
+            );
+            assert!(
+                route.role.is_some()
+                    || !route.path.starts_with("/api/v1/")
+                    || route.tag == "Session"
+                    || route.path.ends_with("openapi.json"),
+                "{name} is open"
+            );
+        }
+    }
+}

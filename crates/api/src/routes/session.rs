@@ -1,0 +1,177 @@
+//! Owns logging in and out. Never knows how a password is kept.
+
+use crate::auth::{By, Role};
+use crate::cx::{Cx, Reply};
+use crate::error::ApiError;
+use crate::gate::COOKIE_NAME;
+use crate::route::{Answer, Method, Route, one};
+use serde::{Deserialize, Serialize};
+use std::sync::atomic::Ordering::Relaxed;
+use utoipa::ToSchema;
+
+/// Passwords that are checked at the same time; the others are told to come back, so that a flood leaves threads for others.
+const LOGINS_MAX: usize = 4;
+const LIFETIME_S: u64 = crate::auth::sessions::SLIDING_MS / 1000;
+
+pub const ROUTES: &[Route] = &[
+    Route {
+        method: Method::Post,
+        path: "/api/v1/session",
+        role: None,
+        tag: "Session",
+        summary: "Logs in: sets the session's cookie and tells its CSRF token. Five failures a minute for a user and address.",
+        body: Some(one::<Login>),
+        reply: Answer::Json(one::<SessionCard>),
+        action: "session.login",
+        run: login,
+        ..Route::BASE
+    },
+    Route {
+        path: "/api/v1/session",
+        tag: "Session",
+        summary: "Who is logged in.",
+        reply: Answer::Json(one::<SessionCard>),
+        run: show,
+        ..Route::BASE
+    },
+    Route {
+        method: Method::Delete,
+        path: "/api/v1/session",
+        tag: "Session",
+        summary: "Logs out.",
+        action: "session.logout",
+        run: logout,
+        ..Route::BASE
+    },
+    Route {
+        method: Method::Put,
+        path: "/api/v1/session/password",
+        tag: "Session",
+        summary: "Changes the own password; the user's other sessions end.",
+        body: Some(one::<NewPassword>),
+        action: "session.password",
+        run: change_password,
+        ..Route::BASE
+    },
+];
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Login {
+    user: String,
+    password: String,
+}
+
+#[derive(Serialize, ToSchema)]
+struct SessionCard {
+    user: String,
+    role: Role,
+    /// For the header X-CSRF-Token; empty for a token, which needs none.
+    csrf: String,
+    /// The password was given by somebody else.
+    must_change_password: bool,
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewPassword {
+    old: String,
+    new: String,
+}
+
+/// A password check under way.
+struct Turn<'a>(&'a Cx);
+
+impl Turn<'_> {
+    fn take(cx: &Cx) -> Result<Turn<'_>, ApiError> {
+        let turn = Turn(cx);
+        if cx.app.logins.fetch_add(1, Relaxed) >= LOGINS_MAX {
+            return Err(ApiError::rate_limited("too many logins at the same time", 1));
+        }
+        Ok(turn)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.app.logins.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Right, wrong, or tried too often.
+fn check(cx: &Cx, user: &str, password: &str) -> Result<bool, ApiError> {
+    let address = cx.peer.address.to_string();
+    let _turn = Turn::take(cx)?;
+    if let Err(wait_ms) = cx.app.tries.lock().admit(user, &address, cx.now_ms()) {
+        let seconds = wait_ms.div_ceil(1000);
+        return Err(ApiError::rate_limited(format!("too many wrong passwords: wait {seconds} s"), seconds));
+    }
+    let is_right = cx.app.users.verify(user, password)?.is_some();
+    let mut tries = cx.app.tries.lock();
+    if is_right {
+        tries.succeeded(user, &address);
+    } else {
+        tries.failed(user, &address, cx.now_ms());
+    }
+    Ok(is_right)
+}
+
+fn login(cx: &Cx) -> Result<Reply, ApiError> {
+    let Login { user, password } = cx.body()?;
+    cx.note(user.chars().take(64).collect::<String>(), "");
+    if !check(cx, &user, &password)? {
+        return Err(ApiError::unauthenticated("the user or the password is wrong"));
+    }
+    cx.app.users.logged_in(&user, cx.now_ms())?;
+    let card = cx.app.users.card(&user).ok_or_else(|| ApiError::unauthenticated("the user is gone"))?;
+    let (id, session) = cx.app.sessions.lock().begin(&user, cx.now_ms());
+    let must_change_password = card.must_change_password;
+    let mut reply = Reply::json(&SessionCard { user, role: card.role, csrf: session.csrf, must_change_password })?;
+    reply.cookie = Some(cookie(cx, &id, LIFETIME_S));
+    Ok(reply)
+}
+
+fn cookie(cx: &Cx, id: &str, seconds: u64) -> String {
+    let secure = if cx.peer.is_tls { "; Secure" } else { "" };
+    format!("{COOKIE_NAME}={id}; Path=/; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}")
+}
+
+fn show(cx: &Cx) -> Result<Reply, ApiError> {
+    let who = cx.who.as_ref().ok_or_else(|| ApiError::unauthenticated("log in first"))?;
+    let (csrf, must_change_password) = match &who.by {
+        By::Session { csrf, must_change_password, .. } => (csrf.clone(), *must_change_password),
+        By::Token { .. } => (String::new(), false),
+    };
+    let mut reply = Reply::json(&SessionCard { user: who.name.clone(), role: who.role, csrf, must_change_password })?;
+    if let By::Session { id, .. } = &who.by {
+        // The browser's copy slides with the session.
+        reply.cookie = Some(cookie(cx, id, LIFETIME_S));
+    }
+    Ok(reply)
+}
+
+fn logout(cx: &Cx) -> Result<Reply, ApiError> {
+    let Some(By::Session { id, .. }) = cx.who.as_ref().map(|who| &who.by) else {
+        return Err(ApiError::invalid("a token has no session").hint("DELETE /api/v1/tokens/{id} ends a token"));
+    };
+    cx.app.sessions.lock().end(id);
+    Ok(Reply { cookie: Some(cookie(cx, "", 0)), ..Reply::none() })
+}
+
+fn change_password(cx: &Cx) -> Result<Reply, ApiError> {
+    let NewPassword { old, new } = cx.body()?;
+    let Some(By::Session { id, .. }) = cx.who.as_ref().map(|who| &who.by) else {
+        return Err(ApiError::invalid("a token has no password"));
+    };
+    let user = cx.user();
+    cx.note(user.clone(), "");
+    if !check(cx, &user, &old)? {
+        return Err(ApiError::field("old", "the password is wrong"));
+    }
+    if old == new {
+        return Err(ApiError::field("new", "is the old one"));
+    }
+    cx.app.users.set_password(&user, &new, true, "new")?;
+    cx.app.sessions.lock().end_of(&user, Some(id));
+    Ok(Reply::none())
+}

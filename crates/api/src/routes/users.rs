@@ -1,0 +1,166 @@
+//! Owns the administration of users and tokens. Never knows how they are kept.
+
+use crate::auth::users::{TokenCard, UserCard};
+use crate::auth::{By, Role};
+use crate::cx::{Cx, Reply};
+use crate::error::ApiError;
+use crate::events::Event;
+use crate::route::{Answer, Method, Route, list, one};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+const ADMIN: Route = Route { role: Some(Role::Admin), tag: "Users", ..Route::BASE };
+
+pub const ROUTES: &[Route] = &[
+    Route {
+        path: "/api/v1/users",
+        summary: "All users.",
+        reply: Answer::Json(list::<UserCard>),
+        run: |cx| Reply::json(&cx.app.users.cards()),
+        ..ADMIN
+    },
+    Route {
+        method: Method::Post,
+        path: "/api/v1/users",
+        summary: "Makes a user, who has to change the password at the first login.",
+        body: Some(one::<NewUser>),
+        reply: Answer::Created(one::<UserCard>),
+        action: "user.create",
+        run: create,
+        ..ADMIN
+    },
+    Route {
+        method: Method::Patch,
+        path: "/api/v1/users/{name}",
+        summary: "Changes a user's role or sets a new password; the user's sessions end.",
+        body: Some(one::<UserChange>),
+        reply: Answer::Json(one::<UserCard>),
+        action: "user.update",
+        run: update,
+        ..ADMIN
+    },
+    Route {
+        method: Method::Delete,
+        path: "/api/v1/users/{name}",
+        summary: "Deletes a user and ends the sessions. Tokens stay.",
+        action: "user.delete",
+        run: delete,
+        ..ADMIN
+    },
+    Route {
+        path: "/api/v1/tokens",
+        summary: "All API tokens, without the tokens themselves.",
+        reply: Answer::Json(list::<TokenCard>),
+        run: |cx| Reply::json(&cx.app.users.tokens()),
+        ..ADMIN
+    },
+    Route {
+        method: Method::Post,
+        path: "/api/v1/tokens",
+        summary: "Makes an API token, which is shown only now.",
+        body: Some(one::<NewToken>),
+        reply: Answer::Created(one::<MadeToken>),
+        action: "token.create",
+        run: create_token,
+        ..ADMIN
+    },
+    Route {
+        method: Method::Delete,
+        path: "/api/v1/tokens/{id}",
+        summary: "Ends an API token.",
+        action: "token.delete",
+        run: delete_token,
+        ..ADMIN
+    },
+];
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewUser {
+    /// Letters, digits and -_.@
+    name: String,
+    role: Role,
+    /// At least eight characters.
+    password: String,
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct UserChange {
+    role: Option<Role>,
+    password: Option<String>,
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewToken {
+    name: String,
+    role: Role,
+    /// Missing or null: never.
+    expires_ms: Option<u64>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct MadeToken {
+    id: String,
+    name: String,
+    role: Role,
+    expires_ms: Option<u64>,
+    /// Shown only now.
+    token: String,
+}
+
+fn create(cx: &Cx) -> Result<Reply, ApiError> {
+    let NewUser { name, role, password } = cx.body()?;
+    cx.note(name.clone(), role.name());
+    let card = cx.app.users.create(&name, role, &password, cx.now_ms())?;
+    cx.app.event(Event::info("user", "", format!("user '{name}' was made, {}", role.name())).by(cx.user()));
+    Reply::created(&card)
+}
+
+fn update(cx: &Cx) -> Result<Reply, ApiError> {
+    let UserChange { role, password } = cx.body()?;
+    let name = cx.param("name");
+    let mut changed = Vec::new();
+    if role.is_none() && password.is_none() {
+        return Err(ApiError::invalid("nothing is to be changed").hint("send role or password"));
+    }
+    if let Some(role) = role {
+        cx.app.users.set_role(name, role)?;
+        changed.push(format!("role {}", role.name()));
+    }
+    let own = cx.who.as_ref().is_some_and(|who| who.name == name && matches!(who.by, By::Session { .. }));
+    if let Some(password) = password {
+        cx.app.users.set_password(name, &password, own, "password")?;
+        changed.push("password".to_owned());
+    }
+    cx.note(name, changed.join(", "));
+    let kept = match cx.who.as_ref().map(|who| &who.by) {
+        Some(By::Session { id, .. }) if own => Some(id.as_str()),
+        _ => None,
+    };
+    cx.app.sessions.lock().end_of(name, kept);
+    Reply::json(&cx.app.users.card(name).ok_or_else(|| ApiError::not_found("the user is gone"))?)
+}
+
+fn delete(cx: &Cx) -> Result<Reply, ApiError> {
+    let name = cx.param("name");
+    cx.app.users.delete(name)?;
+    cx.app.sessions.lock().end_of(name, None);
+    cx.app.event(Event::info("user", "", format!("user '{name}' was deleted")).by(cx.user()));
+    Ok(Reply::none())
+}
+
+fn create_token(cx: &Cx) -> Result<Reply, ApiError> {
+    let NewToken { name, role, expires_ms } = cx.body()?;
+    cx.note(name.clone(), role.name());
+    let (card, token) = cx.app.users.create_token(&name, role, expires_ms, &cx.user(), cx.now_ms())?;
+    let TokenCard { id, name, role, expires_ms, .. } = card;
+    Reply::created(&MadeToken { id, name, role, expires_ms, token })
+}
+
+fn delete_token(cx: &Cx) -> Result<Reply, ApiError> {
+    let card = cx.app.users.delete_token(cx.param("id"))?;
+    cx.note(card.name, card.role.name());
+    Ok(Reply::none())
+}

@@ -1,0 +1,321 @@
+//! Owns the console's thread, its sockets and connections. Never knows a route.
+//!
+//! One thread with a runtime of its own beside the workers: they never wait for a browser. What blocks (a command, a file, a
+//! password) runs on at most [`THREADS_MAX`] more.
+
+use crate::app::{App, Options};
+use crate::console;
+use crate::cx::Peer;
+use crate::error::ApiError;
+use crate::gate;
+use crate::metrics::watch;
+use crate::route::{Method, Route};
+use crate::routes;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::Response;
+use axum::routing::{MethodFilter, MethodRouter, on};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use server::Node;
+use server::config::{BindAddress, ConsoleSettings};
+use std::convert::Infallible;
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{Semaphore, watch as signal};
+use tokio_rustls::TlsAcceptor;
+use tower::ServiceExt;
+
+const THREADS_MAX: usize = 16;
+/// Requests that have a thread or wait for one.
+const TURNS_MAX: usize = 64;
+const CONNECTIONS_MAX: usize = 512;
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// For a request's headers, and between two requests.
+const HEADERS: Duration = Duration::from_secs(30);
+/// What is under way when the node stops may end.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// The running console; it ends when this is dropped.
+pub struct Console {
+    stop: signal::Sender<bool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Drop for Console {
+    fn drop(&mut self) {
+        let _ = self.stop.send(true);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Starts the console as the node's configuration says; nothing where it says none.
+pub fn start(node: &Arc<Node>, options: Options) -> io::Result<Option<Console>> {
+    let config = node.config();
+    let settings = config.snapshot().console.clone();
+    if settings.port == 0 {
+        return Ok(None);
+    }
+    let tls = tls(&settings)?;
+    let listeners = match listen(&settings) {
+        Ok(listeners) => listeners,
+        Err(error) if !config.is_named("console-port") && error.kind() == io::ErrorKind::AddrInUse => {
+            let port = settings.port;
+            tracing::warn!("console-port {port} is taken by another process: this node runs without a console");
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
+    let (app, made_up) = match App::open(Arc::clone(node), options, tls.is_some()) {
+        Ok(opened) => opened,
+        // Nobody asked for a console: what it needs and has not must not keep data from being served.
+        Err(error) if !config.is_named("console-port") => {
+            tracing::warn!("this node runs without a console: {error}");
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
+    let app = Arc::new(app);
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    for listener in &listeners {
+        if let Ok(address) = listener.local_addr() {
+            tracing::info!("console at {scheme}://{address}/");
+        }
+    }
+    if let Some(password) = made_up {
+        tracing::warn!("console: the first user is 'admin' with the password {password} (told only once: change it)");
+    }
+    let (stop, stopped) = signal::channel(false);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(THREADS_MAX)
+        .thread_name("flintkv-api-work")
+        .build()?;
+    let acceptor = tls.map(TlsAcceptor::from);
+    let serving = Arc::clone(&app);
+    let until = stopped.clone();
+    let web = thread::Builder::new().name("flintkv-api".to_owned()).spawn(move || {
+        runtime.block_on(serve(serving, listeners, acceptor, until));
+        // A command that a database does not answer is not waited for.
+        runtime.shutdown_timeout(GRACE);
+    })?;
+    let watching = thread::Builder::new().name("flintkv-watch".to_owned()).spawn(move || watch::run(&app, &stopped))?;
+    Ok(Some(Console { stop, threads: vec![web, watching] }))
+}
+
+/// `console-bind`: addresses; one with a minus may be missing on this machine.
+fn listen(settings: &ConsoleSettings) -> io::Result<Vec<TcpListener>> {
+    let port = settings.port;
+    let mut listeners = Vec::new();
+    for BindAddress { address: name, optional } in &settings.bind {
+        let address: IpAddr = match name.as_str() {
+            "*" => IpAddr::from([0, 0, 0, 0]),
+            "::*" => IpAddr::from([0u16; 8]),
+            name => name.parse().map_err(|_| {
+                io::Error::new(io::ErrorKind::InvalidInput, format!("console-bind: '{name}' is no address"))
+            })?,
+        };
+        match bind(SocketAddr::new(address, port)) {
+            Ok(listener) => listeners.push(listener),
+            Err(error) if *optional && error.kind() != io::ErrorKind::AddrInUse => {}
+            Err(error) => {
+                let text = format!("console-port: cannot listen on {}: {error}", SocketAddr::new(address, port));
+                return Err(io::Error::new(error.kind(), text));
+            }
+        }
+    }
+    if listeners.is_empty() {
+        return Err(io::Error::other("console-bind: no address of it is there"));
+    }
+    Ok(listeners)
+}
+
+/// An IPv6 address takes no IPv4 connections, so that both can be bound.
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    bind(&socket, &address)?;
+    listen(&socket, 128)?;
+    Ok(socket.into())
+}
+
+fn tls(settings: &ConsoleSettings) -> io::Result<Option<Arc<ServerConfig>>> {
+    let (cert, key) = match (&settings.cert_file, &settings.key_file) {
+        (None, None) => return Ok(None),
+        (Some(cert), Some(key)) => (cert, key),
+        _ => return Err(io::Error::other("console-tls-cert-file and console-tls-key-file come together")),
+    };
+    let wrong = |file: &Path, error: &dyn std::fmt::Display| {
+        io::Error::other(format!("the console's certificate, {}: {error}", file.display()))
+    };
+    let chain = CertificateDer::pem_file_iter(cert).map_err(|error| wrong(cert, &error))?;
+    let chain: Vec<_> = chain.collect::<Result<_, _>>().map_err(|error| wrong(cert, &error))?;
+    let key_of = PrivateKeyDer::from_pem_file(key).map_err(|error| wrong(key, &error))?;
+    let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| wrong(cert, &error))?
+        .with_no_client_auth()
+        .with_single_cert(chain, key_of)
+        .map_err(|error| wrong(cert, &error))?;
+    Ok(Some(Arc::new(config)))
+}
+
+async fn serve(
+    app: Arc<App>,
+    listeners: Vec<TcpListener>,
+    tls: Option<TlsAcceptor>,
+    mut stopped: signal::Receiver<bool>,
+) {
+    let router = router(&app);
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    for listener in listeners {
+        let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { continue };
+        tokio::spawn(accept(listener, router.clone(), tls.clone(), Arc::clone(&room), stopped.clone()));
+    }
+    let _ = stopped.wait_for(|stopped| *stopped).await;
+    // Connections hear of it too; when all have ended, every place is free.
+    let _ = tokio::time::timeout(GRACE, room.acquire_many(CONNECTIONS_MAX as u32)).await;
+}
+
+async fn accept(
+    listener: tokio::net::TcpListener,
+    router: Router,
+    tls: Option<TlsAcceptor>,
+    room: Arc<Semaphore>,
+    mut stopped: signal::Receiver<bool>,
+) {
+    loop {
+        let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stopped.wait_for(|stopped| *stopped) => return,
+        };
+        let (stream, from) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Out of descriptors, mostly: data comes first.
+                tracing::debug!("console: {error}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let to_loopback = stream.local_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback());
+        let (router, tls, stopped) = (router.clone(), tls.clone(), stopped.clone());
+        tokio::spawn(async move {
+            let _place = place;
+            let peer = Peer { address: from.ip().to_canonical(), is_local: to_loopback, is_tls: tls.is_some() };
+            let _ = stream.set_nodelay(true);
+            match tls {
+                None => converse(stream, router, peer, stopped).await,
+                Some(tls) => {
+                    if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
+                        converse(stream, router, peer, stopped).await;
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// All requests of one connection.
+async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: S,
+    router: Router,
+    peer: Peer,
+    mut stopped: signal::Receiver<bool>,
+) {
+    let service = service_fn(move |request: hyper::Request<Incoming>| {
+        let router = router.clone();
+        async move { Ok::<_, Infallible>(respond(router, peer, request.map(Body::new)).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS)
+        .max_buf_size(64 << 10)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    tokio::select! {
+        // A broken connection is the browser's affair.
+        _ = &mut connection => return,
+        _ = stopped.wait_for(|stopped| *stopped) => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = tokio::time::timeout(GRACE, connection).await;
+}
+
+async fn respond(router: Router, peer: Peer, mut request: Request) -> Response<Body> {
+    let mut response = match gate::check_host(request.headers(), peer.is_local) {
+        Err(error) => gate::refuse(error),
+        Ok(()) => {
+            let through_a_proxy =
+                request.headers().contains_key("x-forwarded-for") || request.headers().contains_key("forwarded");
+            let is_local = peer.is_local && !through_a_proxy;
+            request.extensions_mut().insert(Peer { is_local, ..peer });
+            match router.oneshot(request).await {
+                Ok(response) => response,
+                Err(never) => match never {},
+            }
+        }
+    };
+    gate::secure(&mut response, peer.is_tls);
+    response
+}
+
+pub fn router(app: &Arc<App>) -> Router {
+    let turns = Arc::new(Semaphore::new(TURNS_MAX));
+    let mut paths: Vec<(&str, String, MethodRouter)> = Vec::new();
+    for route in routes::all() {
+        match paths.iter_mut().find(|(path, ..)| *path == route.path) {
+            Some((_, allowed, methods)) => {
+                allowed.push_str(&format!(", {}", route.method.name()));
+                *methods = std::mem::take(methods).merge(self::methods(app, &turns, route));
+            }
+            None => paths.push((route.path, route.method.name().to_owned(), self::methods(app, &turns, route))),
+        }
+    }
+    let mut router = Router::new();
+    for (path, allowed, methods) in paths {
+        router = router.route(path, methods.fallback(move || async move { gate::refuse_method(&allowed) }));
+    }
+    router.fallback(|request: Request| async move {
+        match request.uri().path().starts_with("/api/") {
+            true => gate::refuse(
+                ApiError::not_found("there is no such route").hint("GET /api/v1/openapi.json describes all routes"),
+            ),
+            false => console::serve(&request),
+        }
+    })
+}
+
+fn methods(app: &Arc<App>, turns: &Arc<Semaphore>, route: &'static Route) -> MethodRouter {
+    let (app, turns) = (Arc::clone(app), Arc::clone(turns));
+    on(filter(route.method), move |request: Request| gate::serve(app, route, turns, request))
+}
+
+fn filter(method: Method) -> MethodFilter {
+    match method {
+        Method::Get => MethodFilter::GET,
+        Method::Post => MethodFilter::POST,
+        Method::Put => MethodFilter::PUT,
+        Method::Patch => MethodFilter::PATCH,
+        Method::Delete => MethodFilter::DELETE,
+    }
+}

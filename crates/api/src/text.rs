@@ -1,0 +1,97 @@
+//! Owns bytes in JSON: a string if they are UTF-8, else `{"base64": "…"}`. Never knows what they mean.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Schema, Type};
+use utoipa::{PartialSchema, ToSchema};
+
+/// A key, a value, an argument.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bytes(pub Vec<u8>);
+
+impl Serialize for Bytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match std::str::from_utf8(&self.0) {
+            Ok(text) => serializer.serialize_str(text),
+            Err(_) => Coded { base64: STANDARD.encode(&self.0) }.serialize(serializer),
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Coded {
+    base64: String,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Given {
+    Text(String),
+    Coded(Coded),
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
+        let wrong = || D::Error::custom("expected a string, or {\"base64\": \"…\"} for what is not UTF-8");
+        match Given::deserialize(deserializer).map_err(|_| wrong())? {
+            Given::Text(text) => Ok(Bytes(text.into_bytes())),
+            Given::Coded(coded) => STANDARD.decode(&coded.base64).map(Bytes).map_err(|_| wrong()),
+        }
+    }
+}
+
+impl PartialSchema for Bytes {
+    fn schema() -> RefOr<Schema> {
+        let coded =
+            ObjectBuilder::new().property("base64", ObjectBuilder::new().schema_type(Type::String)).required("base64");
+        let either = OneOfBuilder::new()
+            .item(ObjectBuilder::new().schema_type(Type::String))
+            .item(coded)
+            .description(Some("A string if it is UTF-8, else an object with its base64; both are accepted."));
+        either.into()
+    }
+}
+
+impl ToSchema for Bytes {
+    fn name() -> std::borrow::Cow<'static, str> {
+        "Bytes".into()
+    }
+}
+
+/// `key64=` of a query.
+pub fn from_base64url(text: &str) -> Option<Vec<u8>> {
+    URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).ok()
+}
+
+pub fn base64url(bytes: &[u8]) -> String {
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+/// What is not UTF-8 is shown with question marks: for log lines and names, never for values.
+pub fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn utf8_is_a_string_and_the_rest_is_base64_and_both_come_back() {
+        for (bytes, json) in
+            [(&b"caf\xc3\xa9"[..], "\"café\""), (&b"\xff\x00"[..], "{\"base64\":\"/wA=\"}"), (b"", "\"\"")]
+        {
+            let bytes = Bytes(bytes.to_vec());
+            assert_eq!(serde_json::to_string(&bytes).unwrap(), json);
+            assert_eq!(serde_json::from_str::<Bytes>(json).unwrap(), bytes);
+        }
+        for wrong in ["7", "{\"base64\":\"*\"}", "{\"base64\":\"AA==\",\"more\":1}", "null", "[]"] {
+            let why = serde_json::from_str::<Bytes>(wrong).unwrap_err().to_string();
+            assert!(why.starts_with("expected a string, or {\"base64\""), "{wrong}: {why}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Who may do what, and what every route does with nonsense.
+
+use crate::common::*;
+use std::collections::BTreeMap;
+
+const ROLES: [(Option<api::Role>, &str); 4] = [
+    (None, ""),
+    (Some(api::Role::Viewer), "viewer"),
+    (Some(api::Role::Operator), "operator"),
+    (Some(api::Role::Admin), "admin"),
+];
+
+fn filled(path: &str) -> String {
+    path.replace("{name}", "nosuch").replace("{id}", "nosuch")
+}
+
+/// The document tells of every route, and every route answers as its row says: nobody without a login, no role below its own, and
+/// nonsense is told apart from what is not there, always in the one shape of an error.
+#[test]
+fn every_route_with_every_role_and_bad_input() {
+    let node = Node::start(&[]);
+    let document = node.client().get("/api/v1/openapi.json").ok();
+    let clients: BTreeMap<&str, Client> = [
+        ("", node.client()),
+        ("viewer", node.token("viewer")),
+        ("operator", node.token("operator")),
+        ("admin", node.token("admin")),
+    ]
+    .into();
+    let mut documented = 0;
+    for (path, item) in document["paths"].as_object().unwrap() {
+        documented += item.as_object().unwrap().len();
+        assert!(
+            item.as_object().unwrap().values().all(|operation| operation["responses"]["default"].is_object()),
+            "{path}"
+        );
+    }
+    assert_eq!(documented, api::routes().count());
+
+    for (method, path, needed) in api::routes() {
+        let operation = &document["paths"][path][method.to_lowercase()];
+        assert!(operation["summary"].is_string(), "{method} {path} is not documented");
+        let takes_body = operation["requestBody"].is_object();
+        let asked = filled(path);
+        for (role, name) in ROLES {
+            // What ends the test's own sessions and tokens is tried elsewhere.
+            let client = &clients[name];
+            // An array is no body that any route takes.
+            let reply = client.try_send(method, &asked, takes_body.then_some(b"[7]")).unwrap();
+            let place = format!("{method} {path} as '{name}': {} {}", reply.status, reply.text());
+            match (needed, role) {
+                (Some(_), None) => assert_eq!(reply.error().0, 401, "{place}"),
+                (Some(needed), Some(role)) if role < needed => assert_eq!(reply.error().0, 403, "{place}"),
+                _ if takes_body => assert_eq!(reply.error(), error(400, "invalid", ""), "{place}"),
+                _ => {
+                    assert!(matches!(reply.status, 200 | 204 | 400 | 404), "{place}");
+                    if reply.status >= 400 {
+                        reply.error();
+                    }
+                }
+            }
+            for (name, value) in
+                [("x-content-type-options", "nosniff"), ("cache-control", "no-store"), ("x-frame-options", "DENY")]
+            {
+                assert_eq!(reply.header(name), Some(value), "{place}");
+            }
+        }
+        let admin = &clients["admin"];
+        let reply = admin.try_send(method, &format!("{asked}?nosuch=1"), None).unwrap();
+        assert_eq!(reply.error(), error(400, "invalid", "nosuch"), "{method} {path}");
+        if takes_body {
+            for body in [&b"{"[..], b"", b"{\"nosuch\":1}", b"\xff"] {
+                let reply = admin.try_send(method, &asked, Some(body)).unwrap();
+                let (status, code, _) = reply.error();
+                // A configuration takes any name, and asks for the database first.
+                let fits = (status, code.as_str()) == (400, "invalid");
+                assert!(fits, "{method} {path} {body:?}: {}", reply.text());
+            }
+            let reply = admin.with("Content-Type", "text/plain").try_send(method, &asked, Some(b"{}")).unwrap();
+            assert_eq!(reply.error(), error(400, "invalid", ""), "{method} {path}");
+        } else {
+            let reply = admin.try_send(method, &asked, Some(b"{}")).unwrap();
+            assert_eq!(reply.error(), error(400, "invalid", ""), "{method} {path}");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_route_says_so() {
+    let node = Node::start(&[]);
+    let viewer = node.token("viewer");
+    assert_eq!(viewer.get("/api/v1/nosuch").error(), error(404, "not_found", ""));
+    assert_eq!(viewer.get("/api/").error(), error(404, "not_found", ""));
+    let reply = viewer.put("/api/v1/databases", json!({}));
+    assert_eq!((reply.status, reply.header("allow")), (405, Some("GET, POST")));
+    assert_eq!(viewer.get("/api/v1/databases?x=%ff").error(), error(400, "invalid", ""));
+    assert_eq!(viewer.get("/api/v1/databases/%ff").error(), error(400, "invalid", ""));
+    assert_eq!(viewer.get("/api/v1/databases/default/keys?count=1&count=2").error(), error(400, "invalid", "count"));
+    for count in ["0", "1001", "x", "-1", ""] {
+        let reply = viewer.get(&format!("/api/v1/databases/default/keys?count={count}"));
+        assert_eq!(reply.error(), error(400, "invalid", "count"), "{count}");
+    }
+}
+
+#[test]
+fn a_large_body_is_refused_and_pages_of_others_change_nothing() {
+    let node = Node::start(&[]);
+    let admin = node.admin();
+    let large = vec![b' '; 9 << 20];
+    let reply = admin.try_send("POST", "/api/v1/databases", Some(&large)).unwrap();
+    assert_eq!(reply.error(), error(413, "too_large", ""));
+
+    let rule = || json!({"name": "r", "metric": "ops", "scope": "node", "op": ">", "threshold": 1, "severity": "info"});
+    let change = |client: &Client| client.post("/api/v1/alerts/rules", rule()).status;
+    assert_eq!(change(&admin), 201);
+    assert_eq!(change(&admin.without("X-CSRF-Token")), 403);
+    assert_eq!(change(&admin.with("X-CSRF-Token", "guessed")), 403);
+    assert_eq!(change(&admin.with("Origin", "http://evil.example")), 403);
+    assert_eq!(change(&admin.with("Origin", "null")), 403);
+    assert_eq!(change(&admin.with("Origin", &format!("http://127.0.0.1:{}", node.console))), 201);
+    assert_eq!(change(&admin.without("Cookie")), 401);
+    // Reading needs no CSRF token, and no name but this machine's.
+    assert_eq!(admin.without("X-CSRF-Token").get("/api/v1/databases").status, 200);
+    for path in ["/", "/metrics", "/api/v1/openapi.json", "/health/live"] {
+        assert_eq!(admin.with("Host", "rebound.example").get(path).error(), error(400, "invalid", ""), "{path}");
+        assert_eq!(admin.with("Host", "localhost").get(path).status, 200, "{path}");
+    }
+    let policy = node.client().get("/");
+    let policy = policy.header("content-security-policy").unwrap();
+    assert!(policy.starts_with("default-src 'self'; script-src 'self'") && !policy.contains("unsafe"), "{policy}");
+}
+
+#[test]
+fn changes_are_audited_and_secrets_are_not_told() {
+    let node = Node::start(&[]);
+    let admin = node.admin();
+    admin.post("/api/v1/users", json!({"name": "ann", "role": "viewer", "password": "secret word"})).ok();
+    node.client().post("/api/v1/session", json!({"user": "ann", "password": "wrong word"}));
+    admin.patch("/api/v1/databases/default/config", json!({"requirepass": "hidden word"})).ok();
+    admin.put("/api/v1/databases/default/key", json!({"key": "k", "type": "string", "value": "private text"})).ok();
+    admin.delete("/api/v1/users/nobody");
+    let audit = admin.get("/api/v1/audit").ok();
+    let lines: Vec<(String, String, bool)> = audit
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|line| {
+            let text = |name: &str| line[name].as_str().unwrap().to_owned();
+            assert_eq!(text("address"), "127.0.0.1");
+            (text("action"), text("target"), line["ok"].as_bool().unwrap())
+        })
+        .collect();
+    let expected = [
+        ("user.delete", "nobody", false),
+        ("key.set", "default", true),
+        ("config.set", "default", true),
+        ("session.login", "ann", false),
+        ("user.create", "ann", true),
+        ("session.login", "admin", true),
+    ];
+    assert_eq!(lines, expected.map(|(action, target, ok)| (action.to_owned(), target.to_owned(), ok)));
+    let file = std::fs::read_to_string(node.state_dir().join("audit.jsonl")).unwrap();
+    assert_eq!(file.lines().filter(|line| !line.is_empty()).count(), expected.len());
+    for secret in ["secret word", "wrong word", "hidden word", "private text"] {
+        assert!(!file.contains(secret) && !audit.to_string().contains(secret), "{secret}");
+    }
+    assert!(file.contains("requirepass (secret)"));
+    assert_eq!(node.token("operator").get("/api/v1/audit").status, 403);
+}

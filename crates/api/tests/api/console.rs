@@ -1,0 +1,73 @@
+//! The console's files, TLS, and a console that cannot listen.
+
+use crate::common::*;
+use rustls::pki_types::ServerName;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+#[test]
+fn files_pages_and_nothing_else() {
+    let node = Node::start(&[]);
+    let anybody = node.client();
+    let index = anybody.get("/");
+    assert_eq!((index.status, index.header("content-type")), (200, Some("text/html; charset=utf-8")));
+    assert_eq!(index.header("cache-control"), Some("no-cache"));
+    for page in [
+        "/databases",
+        "/databases/some-name/metrics",
+        "/login?next=x",
+        "/..",
+        "/../../etc/passwd",
+        "/%2e%2e/%2e%2e/etc/passwd",
+    ] {
+        let reply = anybody.get(page);
+        // A name without a dot is a page of the console, which index.html draws; no file but the embedded ones can be found.
+        assert!(reply.status == 404 || reply.body == index.body, "{page}: {}", reply.status);
+    }
+    assert_eq!(anybody.get("/databases/some-name").body, index.body);
+    for missing in ["/nosuch.js", "/assets/nosuch-1234.css", "/Cargo.toml", "/../Cargo.toml", "/etc/passwd.txt"] {
+        assert_eq!(anybody.get(missing).error(), error(404, "not_found", ""), "{missing}");
+    }
+    let tag = index.header("etag").unwrap();
+    let again = anybody.with("If-None-Match", tag).get("/");
+    assert_eq!((again.status, again.body.len()), (304, 0));
+    assert_eq!(anybody.post("/", json!({})).status, 405);
+    let head = anybody.send("HEAD", "/", None);
+    assert_eq!((head.status, head.body.len()), (200, 0));
+    assert_eq!(anybody.get("/health/live").text(), "live\n");
+    assert_eq!(anybody.get("/health/ready").text(), "ready\n");
+}
+
+#[test]
+fn tls_makes_the_cookie_secure() {
+    let folder = Arc::new(tempfile::tempdir().unwrap());
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let (cert, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+    std::fs::write(&cert, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(rustls::pki_types::CertificateDer::from_pem_file(&cert).unwrap()).unwrap();
+    let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let config = Arc::new(config);
+    let node = Node::start_tls(folder, &cert, &key);
+    let ask = |method: &str, path: &str, body: Option<&[u8]>| {
+        let stream = TcpStream::connect(("127.0.0.1", node.console)).ok()?;
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let name = ServerName::try_from("localhost").unwrap();
+        let stream = StreamOwned::new(ClientConnection::new(Arc::clone(&config), name).unwrap(), stream);
+        node.client().exchange(stream, method, path, body)
+    };
+    until("the console", || ask("GET", "/health/ready", None).filter(|reply| reply.status == 200));
+    let body = serde_json::to_vec(&json!({"user": "admin", "password": PASSWORD})).unwrap();
+    let reply = ask("POST", "/api/v1/session", Some(&body)).unwrap();
+    assert!(reply.header("set-cookie").unwrap().ends_with("; Secure"));
+    assert!(reply.header("strict-transport-security").is_some());
+    // Plain HTTP finds nobody.
+    assert!(node.client().try_send("GET", "/health/ready", None).is_none());
+}

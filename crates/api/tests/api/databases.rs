@@ -1,0 +1,175 @@
+//! Databases come, change and go.
+
+use crate::common::*;
+use serde_json::Value;
+
+const MB: u64 = 1 << 20;
+const ALL: &str = "/api/v1/databases";
+
+fn tiered(node: &mut Vec<(String, String)>, flash: &std::path::Path) {
+    for (name, value) in [("memory-limit", "200mb"), ("ram-limit", "60mb"), ("flash-path", flash.to_str().unwrap())] {
+        node.push((name.to_owned(), value.to_owned()));
+    }
+}
+
+/// A node with flash in its own folder.
+fn with_flash() -> Node {
+    let folder = std::sync::Arc::new(tempfile::tempdir().unwrap());
+    let flash = folder.path().join("flash");
+    std::fs::create_dir(&flash).unwrap();
+    let mut directives = Vec::new();
+    tiered(&mut directives, &flash);
+    let directives: Vec<(&str, &str)> =
+        directives.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    Node::start_in(folder, &directives)
+}
+
+fn names(client: &Client) -> Vec<String> {
+    let list = client.get(ALL).ok();
+    list["databases"].as_array().unwrap().iter().map(|db| db["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_database_from_its_form_to_its_end() {
+    let node = with_flash();
+    let operator = node.token("operator");
+    let wanted = |name: &str| json!({"name": name, "memory_limit_bytes": 100 * MB});
+    // The form asks whether it would work; nothing is made and nothing written down.
+    assert_eq!(operator.post(&format!("{ALL}?dry_run=true"), wanted("sessions")).status, 204);
+    assert_eq!(names(&operator), ["default"]);
+    let made = operator.post(ALL, wanted("sessions"));
+    assert_eq!(made.status, 201, "{}", made.text());
+    let made = made.ok();
+    let definition = &made["definition"];
+    assert_eq!(definition["ram_limit_bytes"], json!(100 * MB * 30 / 100));
+    assert_eq!((&definition["compression"], &definition["policy"]), (&json!("lz4"), &json!("noeviction")));
+    assert_eq!((&made["state"], &made["is_default"]), (&json!("active"), &json!(false)));
+    let port = definition["port"].as_u64().unwrap() as u16;
+    assert!(made["endpoints"].as_array().unwrap().iter().any(|endpoint| {
+        endpoint["kind"] == "tcp" && endpoint["command"] == json!(format!("redis-cli -h 127.0.0.1 -p {port}"))
+    }));
+    node.command(port, &["SET", "k", "v"]);
+    assert_eq!(node.command(node.port, &["EXISTS", "k"]), resp::client::Value::Int(0), "datasets are apart");
+    assert_eq!(names(&operator), ["default", "sessions"]);
+
+    assert_eq!(operator.post(ALL, wanted("sessions")).error(), error(409, "exists", ""));
+    let one = format!("{ALL}/sessions");
+    let wanted = json!({"ram_limit_bytes": 40 * MB, "policy": "allkeys-lru", "password": "word"});
+    let changed = operator.patch(&one, wanted).ok();
+    assert_eq!(changed["definition"]["ram_limit_bytes"], json!(40 * MB));
+    assert_eq!(changed["definition"]["policy"], "allkeys-lru");
+    assert_eq!(changed["definition"]["has_password"], true);
+    assert!(!changed.to_string().contains("\"word\""));
+    assert!(
+        matches!(node.command(port, &["GET", "k"]), resp::client::Value::Error(text) if text.starts_with(b"NOAUTH"))
+    );
+    operator.patch(&one, json!({"password": null})).ok();
+    assert_eq!(node.command(port, &["GET", "k"]), resp::client::Value::Bulk(b"v".to_vec()));
+    assert_eq!(operator.patch(&one, json!({})).error(), error(400, "invalid", ""));
+
+    assert_eq!(operator.send("POST", &format!("{one}/pause"), None).ok()["state"], "paused");
+    let refused = node.command(port, &["GET", "k"]);
+    assert!(matches!(&refused, resp::client::Value::Error(text) if text.starts_with(b"PAUSED")), "{refused:?}");
+    let shown = operator.get(&format!("{one}/key?key=k")).ok();
+    assert_eq!(shown["value"], "v", "the console still sees it");
+    assert_eq!(operator.send("POST", &format!("{one}/resume"), None).ok()["state"], "active");
+
+    assert_eq!(
+        operator.post(&format!("{one}/flush"), json!({"confirm": "default"})).error(),
+        error(400, "invalid", "confirm")
+    );
+    operator.post(&format!("{one}/flush"), json!({"confirm": "sessions"})).ok();
+    assert_eq!(node.command(port, &["DBSIZE"]), resp::client::Value::Int(0));
+
+    assert_eq!(operator.delete(&one).error(), error(400, "invalid", "confirm"));
+    assert_eq!(operator.delete(&format!("{ALL}/default?confirm=default")).error(), error(422, "unsupported", ""));
+    assert_eq!(operator.delete(&format!("{one}?confirm=sessions")).status, 204);
+    assert_eq!(names(&operator), ["default"]);
+    assert_eq!(operator.get(&one).error(), error(404, "not_found", ""));
+    until("the end of its history", || {
+        (!files(&node.state_dir().join("history")).contains(&"sessions".to_owned())).then_some(())
+    });
+    let events = operator.get("/api/v1/events?kind=database").ok();
+    let told: Vec<&str> = events.as_array().unwrap().iter().map(|event| event["message"].as_str().unwrap()).collect();
+    assert!(told.contains(&"the database was made") && told.contains(&"the database was deleted"), "{told:?}");
+    let audit = node.token("admin").get("/api/v1/audit").ok().to_string();
+    assert!(!audit.contains("dry run"), "a try is no change");
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_its_field() {
+    let node = with_flash();
+    let operator = node.token("operator");
+    let good = json!({"name": "a", "memory_limit_bytes": 100 * MB});
+    let with = |changes: Value| {
+        let mut body = good.clone();
+        body.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        body
+    };
+    for (changes, status, field) in [
+        (json!({"name": ""}), 400, "name"),
+        (json!({"name": "Big"}), 400, "name"),
+        (json!({"name": "node"}), 400, "name"),
+        (json!({"name": "../x"}), 400, "name"),
+        (json!({"name": "a".repeat(41)}), 400, "name"),
+        (json!({"ram_limit_bytes": 110 * MB}), 400, "ram_limit_bytes"),
+        (json!({"policy": "nosuch"}), 400, "policy"),
+        (json!({"compression": "nosuch"}), 400, "compression"),
+        (json!({"shards": 2}), 422, "shards"),
+        (json!({"replicas": 1}), 422, "replicas"),
+        (json!({"persistence": "aof"}), 422, "persistence"),
+        (json!({"zones": ["a"]}), 422, "zones"),
+    ] {
+        for path in [ALL.to_owned(), format!("{ALL}?dry_run=true")] {
+            let reply = operator.post(&path, with(changes.clone()));
+            let (found, _, blamed) = reply.error();
+            assert_eq!((found, blamed.as_str()), (status, field), "{changes}: {}", reply.text());
+        }
+    }
+    let reply = operator.post(ALL, with(json!({"memory_limit_bytes": 1u64 << 60, "ram_limit_bytes": 1u64 << 50})));
+    assert_eq!(reply.error().0, 422, "{}", reply.text());
+    assert_eq!(reply.error().1, "no_room");
+    assert!(
+        reply.json()["error"]["message"].as_str().unwrap().chars().any(|c| c.is_ascii_digit()),
+        "with the arithmetic"
+    );
+    assert_eq!(names(&operator), ["default"]);
+    let dry = operator.post(&format!("{ALL}?dry_run=perhaps"), good);
+    assert_eq!(dry.error(), error(400, "invalid", "dry_run"));
+}
+
+/// Twenty databases: each with its own data, all in the list, in the metrics and there again after a restart.
+#[test]
+fn a_node_with_twenty_databases() {
+    let node = Node::start(&[]);
+    let operator = node.token("operator");
+    let mut ports = Vec::new();
+    for number in 1..20 {
+        let body = json!({"name": format!("db-{number:02}"), "memory_limit_bytes": 20 * MB, "ram_limit_bytes": 20 * MB, "port": free_port()});
+        let reply = operator.post(ALL, body);
+        assert_eq!(reply.status, 201, "{}", reply.text());
+        ports.push(reply.json()["definition"]["port"].as_u64().unwrap() as u16);
+    }
+    for (number, port) in ports.iter().enumerate() {
+        for key in 0..=number {
+            node.command(*port, &["SET", &format!("key {key}"), "v"]);
+        }
+    }
+    let list = operator.get(ALL).ok();
+    assert_eq!(list["databases"].as_array().unwrap().len(), 20);
+    assert_eq!(list["room"]["by_database"].as_array().unwrap().len(), 20);
+    until("every count", || {
+        let list = operator.get(ALL).ok();
+        let mut counted = list["databases"].as_array().unwrap().iter().skip(1).enumerate();
+        counted.all(|(number, db)| db["now"]["keys"] == json!(number as f64 + 1.0)).then_some(())
+    });
+    let page = node.client().get("/metrics").text();
+    for number in 1..20 {
+        assert!(page.contains(&format!("redis_up{{database=\"db-{number:02}\"}} 1\n")), "{number}");
+        assert!(page.contains(&format!("flintkv_tier_keys{{database=\"db-{number:02}\"}} {number}\n")), "{number}");
+    }
+    let folder = node.folder();
+    node.stop();
+    let node = Node::start_in(folder, &[]);
+    assert_eq!(names(&node.admin()).len(), 20);
+}

@@ -1,0 +1,244 @@
+//! Keys and values, edits, the command line, the slow log and clients.
+
+use crate::common::*;
+use serde_json::Value;
+
+const KEY: &str = "/api/v1/databases/default/key";
+
+#[test]
+fn values_of_every_type_are_set_shown_and_changed() {
+    let node = Node::start(&[]);
+    let operator = node.token("operator");
+    let put =
+        |key: &str, kind: &str, value: Value| operator.put(KEY, json!({"key": key, "type": kind, "value": value})).ok();
+    let shown = put("s", "string", json!("text"));
+    assert_eq!(
+        (&shown["type"], &shown["value"], &shown["length"], &shown["ttl_ms"]),
+        (&json!("string"), &json!("text"), &json!(4), &json!(null))
+    );
+    assert_eq!((&shown["encoding"], &shown["tier"]), (&json!("embstr"), &json!("ram")));
+    assert!(shown["bytes"].as_i64().unwrap() > 4);
+    assert_eq!(put("l", "list", json!(["a", "b", "c"]))["value"], json!(["a", "b", "c"]));
+    assert_eq!(put("h", "hash", json!([["f", "1"], ["g", "2"]]))["value"], json!([["f", "1"], ["g", "2"]]));
+    assert_eq!(put("z", "zset", json!([["m", 1.5], ["n", "-inf"]]))["value"], json!([["n", "-inf"], ["m", 1.5]]));
+    assert_eq!(put("t", "set", json!(["x"]))["value"], json!(["x"]));
+    assert_eq!(put("x", "stream", json!([["1-1", [["f", "v"]]]]))["value"], json!([["1-1", [["f", "v"]]]]));
+    // Whatever it was, it is that now; and what is not UTF-8 comes and goes as base64.
+    let binary = json!({"base64": "/wA="});
+    let shown = operator
+        .put(KEY, json!({"key": binary, "type": "hash", "value": [[binary, binary]], "ttl_ms": 60_000, "db": 3}))
+        .ok();
+    assert_eq!((&shown["key"], &shown["value"]), (&binary, &json!([[binary, binary]])));
+    assert!((1..=60_000).contains(&shown["ttl_ms"].as_i64().unwrap()));
+    assert_eq!(operator.get(&format!("{KEY}?key64=_wA&db=3")).ok()["type"], "hash");
+    assert_eq!(put("h", "string", json!("now"))["type"], "string");
+    put("h", "hash", json!([["f", "1"]]));
+
+    let patch = |key: &str, set: Value| operator.patch(KEY, json!({"key": key, "set": set}));
+    assert_eq!(patch("h", json!({"put": [["f", "9"], ["i", "3"]]})).ok()["value"], json!([["f", "9"], ["i", "3"]]));
+    assert_eq!(patch("h", json!({"remove": ["f"]})).ok()["value"], json!([["i", "3"]]));
+    assert_eq!(patch("l", json!({"put": [[0, "A"], [3, "d"]], "remove": [1]})).ok()["value"], json!(["A", "c", "d"]));
+    assert_eq!(patch("z", json!({"put": [["m", 7]], "remove": ["n"]})).ok()["value"], json!([["m", 7.0]]));
+    assert_eq!(patch("t", json!({"put": ["y"], "remove": ["x"]})).ok()["value"], json!(["y"]));
+    assert_eq!(
+        patch("x", json!({"put": [["2-0", [["a", "b"]]]], "remove": ["1-1"]})).ok()["value"],
+        json!([["2-0", [["a", "b"]]]])
+    );
+    assert!(operator.patch(KEY, json!({"key": "s", "ttl_ms": 5000})).ok()["ttl_ms"].is_i64());
+    assert!(operator.patch(KEY, json!({"key": "s", "ttl_ms": null})).ok()["ttl_ms"].is_null());
+
+    // Nonsense changes nothing.
+    for (set, field) in [
+        (json!({"put": [[9, "x"]]}), "set.put"),
+        (json!({"put": ["x"]}), "set.put"),
+        (json!({"remove": [5]}), "set.remove"),
+        (json!({"remove": ["x"]}), "set.remove"),
+    ] {
+        assert_eq!(patch("l", set.clone()).error(), error(400, "invalid", field), "{set}");
+    }
+    assert_eq!(patch("s", json!({"put": ["x"]})).error(), error(422, "unsupported", ""));
+    assert_eq!(patch("nosuch", json!({"put": ["x"]})).error(), error(404, "not_found", ""));
+    assert_eq!(operator.patch(KEY, json!({"key": "s"})).error(), error(400, "invalid", ""));
+    let set = |kind: &str, value: Value| operator.put(KEY, json!({"key": "l", "type": kind, "value": value})).error();
+    assert_eq!(set("list", json!([])), error(400, "invalid", "value"));
+    assert_eq!(set("list", json!("x")), error(400, "invalid", "value"));
+    assert_eq!(set("zset", json!([["m", "nan"]])), error(400, "invalid", "value"));
+    assert_eq!(set("module", json!("x")), error(400, "invalid", "type"));
+    assert_eq!(
+        operator.put(KEY, json!({"key": "l", "type": "string", "value": "x", "db": 99})).error(),
+        error(400, "invalid", "db")
+    );
+    assert_eq!(
+        operator.put(KEY, json!({"key": "l", "type": "string", "value": "x", "ttl_ms": 0})).error(),
+        error(400, "invalid", "ttl_ms")
+    );
+    assert_eq!(operator.get(&format!("{KEY}?key=l")).ok()["value"], json!(["A", "c", "d"]));
+
+    assert_eq!(operator.delete(&format!("{KEY}?key=l")).status, 204);
+    assert_eq!(operator.delete(&format!("{KEY}?key=l")).error(), error(404, "not_found", ""));
+    assert_eq!(operator.get(KEY).error(), error(400, "invalid", "key"));
+    assert_eq!(operator.get(&format!("{KEY}?key64=*")).error(), error(400, "invalid", "key64"));
+    let viewer = node.token("viewer");
+    assert_eq!(viewer.get(&format!("{KEY}?key=s")).status, 200);
+    assert_eq!(viewer.delete(&format!("{KEY}?key=s")).status, 403);
+}
+
+#[test]
+fn large_values_and_many_keys_come_in_pages() {
+    let node = Node::start(&[]);
+    let operator = node.token("operator");
+    let members: Vec<String> = (0..2500).map(|number| format!("member {number:05}")).collect();
+    for (key, kind) in [("l", "list"), ("t", "set")] {
+        operator.put(KEY, json!({"key": key, "type": kind, "value": members})).ok();
+    }
+    let scored: Vec<Value> = members.iter().enumerate().map(|(at, member)| json!([member, at])).collect();
+    operator.put(KEY, json!({"key": "z", "type": "zset", "value": scored})).ok();
+    let entries: Vec<Value> = (1..=250).map(|number| json!([format!("{number}-0"), [["f", "v"]]])).collect();
+    operator.put(KEY, json!({"key": "x", "type": "stream", "value": entries})).ok();
+    operator.put(KEY, json!({"key": "s", "type": "string", "value": "y".repeat(150_000)})).ok();
+    for (key, length) in [("l", 2500), ("t", 2500), ("z", 2500), ("x", 250), ("s", 3)] {
+        let (mut offset, mut found) = (String::new(), Vec::new());
+        loop {
+            let page = operator.get(&format!("{KEY}?key={key}&count=1000&offset={offset}")).ok();
+            match &page["value"] {
+                Value::Array(values) => found.extend(values.iter().map(ToString::to_string)),
+                value => found.push(value.as_str().unwrap().len().to_string()),
+            }
+            match page["next"].as_str() {
+                Some(next) => offset = next.to_owned(),
+                None => break,
+            }
+        }
+        if key == "s" {
+            assert_eq!(found, ["65536", "65536", "18928"]);
+        }
+        found.sort();
+        found.dedup();
+        assert_eq!(found.len(), if key == "s" { 2 } else { length }, "{key}");
+    }
+    for offset in ["x", "-1", "1-1;"] {
+        for key in ["l", "x"] {
+            if (key, offset) != ("x", "-1") {
+                let reply = operator.get(&format!("{KEY}?key={key}&offset={offset}"));
+                assert_eq!(reply.error(), error(400, "invalid", "offset"), "{key} {offset}");
+            }
+        }
+    }
+
+    for number in 0..30 {
+        operator.put(KEY, json!({"key": format!("user:{number}"), "type": "string", "value": "v"})).ok();
+    }
+    let keys = |query: &str| {
+        let (mut cursor, mut found) = ("0".to_owned(), Vec::new());
+        loop {
+            let page = operator.get(&format!("/api/v1/databases/default/keys?cursor={cursor}&{query}")).ok();
+            found.extend(page["keys"].as_array().unwrap().iter().cloned());
+            cursor = page["cursor"].as_str().unwrap().to_owned();
+            if cursor == "0" {
+                return found;
+            }
+        }
+    };
+    assert_eq!(keys("count=7").len(), 35);
+    assert_eq!(keys("pattern=user:*&count=10").len(), 30);
+    let streams = keys("type=stream");
+    assert_eq!((streams.len(), &streams[0]["key"], &streams[0]["tier"]), (1, &json!("x"), &json!("ram")));
+    assert!(streams[0]["bytes"].as_i64().unwrap() > 100);
+    assert_eq!(operator.get("/api/v1/databases/default/keys?type=module").error(), error(400, "invalid", "type"));
+    assert_eq!(operator.get("/api/v1/databases/default/keys?cursor=x").error(), error(400, "invalid", "cursor"));
+}
+
+#[test]
+fn the_command_line_answers_in_types_with_the_roles_rights() {
+    let node = Node::start(&[("slowlog-log-slower-than", "0")]);
+    let (viewer, operator, admin) = (node.token("viewer"), node.token("operator"), node.token("admin"));
+    let run = |client: &Client, line: &str| client.post("/api/v1/databases/default/command", json!({"line": line}));
+    assert_eq!(run(&operator, "SET k 'a b'").ok()["reply"], json!({"type": "status", "value": "OK"}));
+    assert_eq!(run(&viewer, "GET k").ok()["reply"], json!({"type": "string", "value": "a b"}));
+    assert_eq!(run(&viewer, "GET nosuch").ok()["reply"], json!({"type": "null"}));
+    assert_eq!(run(&operator, "HSET h f v").ok()["reply"], json!({"type": "integer", "value": 1}));
+    let map = json!({"type": "map", "value": [[{"type": "string", "value": "f"}, {"type": "string", "value": "v"}]]});
+    assert_eq!(run(&viewer, "HGETALL h").ok()["reply"], map);
+    assert_eq!(run(&viewer, "GET h").ok()["reply"]["type"], "error");
+    let args = json!({"args": ["SET", "b", {"base64": "/w=="}], "db": 2});
+    assert_eq!(operator.post("/api/v1/databases/default/command", args).ok()["db"], 2);
+    assert_eq!(run(&operator, "select 5").ok()["db"], 5);
+    assert_eq!(run(&operator, "select 99").ok()["db"], 0);
+
+    assert_eq!(run(&viewer, "SET k v").error(), error(403, "forbidden", ""));
+    assert_eq!(run(&operator, "CONFIG SET maxclients 100").error(), error(403, "forbidden", ""));
+    assert_eq!(run(&operator, "SHUTDOWN").error(), error(403, "forbidden", ""));
+    assert_eq!(run(&admin, "CONFIG SET maxclients 100").ok()["reply"]["value"], "OK");
+    for line in ["BLPOP k 0", "SUBSCRIBE c", "MONITOR", "MULTI", "CLIENT REPLY OFF"] {
+        assert_eq!(run(&admin, line).error(), error(422, "unsupported", ""), "{line}");
+    }
+    assert_eq!(run(&viewer, "GET 'k").error(), error(400, "invalid", "line"));
+    assert_eq!(run(&viewer, "").error(), error(400, "invalid", "args"));
+    let both = json!({"line": "PING", "args": ["PING"]});
+    assert_eq!(viewer.post("/api/v1/databases/default/command", both).error(), error(400, "invalid", "args"));
+    assert_eq!(
+        viewer.post("/api/v1/databases/nosuch/command", json!({"line": "PING"})).error(),
+        error(404, "not_found", "")
+    );
+    let commands = viewer.get("/api/v1/commands").ok();
+    assert!(commands.as_array().unwrap().iter().any(|command| command["name"] == "CONFIG GET"));
+
+    let slow = viewer.get("/api/v1/databases/default/slowlog?count=1000").ok();
+    let entry = slow.as_array().unwrap().iter().find(|entry| entry["args"] == json!(["SET", "k", "a b"])).unwrap();
+    assert!(entry["at_ms"].as_u64().unwrap() > 1_600_000_000_000);
+    assert_eq!(viewer.delete("/api/v1/databases/default/slowlog").status, 403);
+    assert_eq!(operator.delete("/api/v1/databases/default/slowlog").status, 204);
+}
+
+#[test]
+fn clients_are_listed_and_killed() {
+    let node = Node::start(&[]);
+    let operator = node.token("operator");
+    let stream = std::net::TcpStream::connect(("127.0.0.1", node.port)).unwrap();
+    let address = stream.local_addr().unwrap().to_string();
+    let find = || {
+        let clients = operator.get("/api/v1/databases/default/clients").ok();
+        clients.as_array().unwrap().iter().find(|client| client["addr"] == json!(address)).cloned()
+    };
+    let client = until("the client", find);
+    assert_eq!((&client["db"], &client["resp"], &client["user"]), (&json!(0), &json!(2), &json!("default")));
+    let path = format!("/api/v1/databases/default/clients/{}", client["id"]);
+    assert_eq!(node.token("viewer").delete(&path).status, 403);
+    assert_eq!(operator.delete(&path).status, 204);
+    until("the client's end", || find().is_none().then_some(()));
+    assert_eq!(operator.delete(&path).error(), error(404, "not_found", ""));
+    assert_eq!(operator.delete("/api/v1/databases/default/clients/x").error(), error(400, "invalid", "id"));
+}
+
+#[test]
+fn the_configuration_is_a_table_that_administrators_change() {
+    let node = Node::start(&[]);
+    let (viewer, admin) = (node.token("viewer"), node.token("admin"));
+    let path = "/api/v1/databases/default/config";
+    let row =
+        |table: &Value, name: &str| table.as_array().unwrap().iter().find(|row| row["name"] == name).cloned().unwrap();
+    let table = viewer.get(path).ok();
+    let (maxclients, secret, inert) = (row(&table, "maxclients"), row(&table, "requirepass"), row(&table, "save"));
+    assert_eq!(
+        (&maxclients["value"], &maxclients["changed"], &maxclients["change"]),
+        (&json!("10000"), &json!(false), &json!("live"))
+    );
+    assert_eq!((&secret["value"], &secret["secret"]), (&json!(null), &json!(true)));
+    assert!(inert["effect"].is_string());
+    assert_eq!(row(&table, "port")["change"], "start");
+    let table = admin.patch(path, json!({"maxclients": "1000", "timeout": "60"})).ok();
+    assert_eq!(
+        (&row(&table, "maxclients")["value"], &row(&table, "maxclients")["changed"]),
+        (&json!("1000"), &json!(true))
+    );
+    assert_eq!(
+        admin.patch(path, json!({"maxclients": "2000", "timeout": "x"})).error(),
+        error(400, "invalid", "timeout")
+    );
+    assert_eq!(admin.patch(path, json!({"port": "1"})).error(), error(400, "invalid", "port"));
+    assert_eq!(admin.patch(path, json!({"nosuch": "1"})).error(), error(400, "invalid", "nosuch"));
+    assert_eq!(admin.patch(path, json!({})).error(), error(400, "invalid", ""));
+    assert_eq!(row(&viewer.get(path).ok(), "maxclients")["value"], "1000");
+    assert_eq!(node.token("operator").patch(path, json!({"maxclients": "1"})).status, 403);
+    assert_eq!(admin.send("POST", &format!("{path}/rewrite"), None).error().0, 400, "there is no file");
+}

@@ -1,0 +1,212 @@
+//! Metrics: now, their past, Prometheus, alerts and the webhook.
+
+use crate::common::*;
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
+#[test]
+fn what_is_measured_is_told_now_and_later() {
+    let node = Node::start(&[]);
+    let viewer = node.token("viewer");
+    let catalog = viewer.get("/api/v1/metrics-catalog").ok();
+    let names = |scope: &str| -> Vec<String> {
+        let cards = catalog.as_array().unwrap().iter().filter(|card| card["scope"] == scope);
+        cards.map(|card| card["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert!(names("database").len() > 35 && names("node").contains(&"cpu_percent".to_owned()));
+
+    let load = || {
+        for number in 0..50 {
+            node.command(node.port, &["SET", &format!("k{number}"), "v"]);
+            node.command(node.port, &["GET", &format!("k{number}")]);
+        }
+    };
+    // A rate needs two looks, with load in between.
+    let now = until("a rate", || {
+        load();
+        let now = viewer.get("/api/v1/databases/default").ok()["now"].clone();
+        (now["ops_read"].as_f64() > Some(0.0) && now["latency_us"].as_f64() > Some(0.0)).then_some(now)
+    });
+    assert_eq!(now.as_object().unwrap().len(), names("database").len());
+    assert!(now["ops_write"].as_f64() > Some(0.0));
+    assert_eq!((&now["hit_ratio"], &now["keys"]), (&json!(1.0), &json!(50.0)));
+    assert!(now["latency_p99_us"].as_f64() >= now["latency_p50_us"].as_f64());
+
+    let path = "/api/v1/databases/default/metrics";
+    let series = until("three points", || {
+        load();
+        let series = viewer.get(&format!("{path}?names=ops,keys,latency_p99_us&points=1000")).ok();
+        let known = series["series"]["ops"].as_array().unwrap().iter().filter(|value| !value.is_null()).count();
+        (known >= 3).then_some(series)
+    });
+    let count = series["times_ms"].as_array().unwrap().len();
+    assert_eq!(series["step_ms"], 4000);
+    assert!((899..=901).contains(&count), "{count}");
+    for values in series["series"].as_object().unwrap().values() {
+        assert_eq!(values.as_array().unwrap().len(), count);
+        assert!(values[0].is_null(), "the node did not run an hour ago");
+    }
+    assert!(series["series"]["keys"].as_array().unwrap().contains(&json!(50.0)));
+    assert_eq!(viewer.get("/api/v1/node/metrics?names=cpu_percent,ops").ok()["series"].as_object().unwrap().len(), 2);
+    assert_eq!(viewer.get(path).ok()["series"].as_object().unwrap().len(), names("database").len());
+    for (query, field) in [
+        ("names=nosuch", "names"),
+        ("points=0", "points"),
+        ("points=1001", "points"),
+        ("from_ms=9&to_ms=8", "from_ms"),
+        ("from_ms=x", "from_ms"),
+    ] {
+        assert_eq!(viewer.get(&format!("{path}?{query}")).error(), error(400, "invalid", field), "{query}");
+    }
+    let card = viewer.get("/api/v1/node").ok();
+    assert!(card["room"]["ram_bytes"].as_u64() > Some(0) && card["figures"]["resident_bytes"].as_u64() > Some(0));
+    assert_eq!(card["flash_driver"], "none");
+
+    // The past is there after a restart, with a gap.
+    let folder = node.folder();
+    node.stop();
+    let node = Node::start_in(folder, &[]);
+    let series = node.token("viewer").get(&format!("{path}?names=keys")).ok();
+    // There are no keys any more, and a point is the mean of some seconds.
+    assert!(series["series"]["keys"].as_array().unwrap().iter().any(|keys| keys.as_f64() > Some(0.0)));
+}
+
+/// Every line of the text format is what it says: a comment with a known type, or a sample of the family above it.
+#[test]
+fn prometheus_reads_every_line() {
+    let node = Node::start(&[]);
+    node.command(node.port, &["SET", "k", "v"]);
+    node.command(node.port, &["GET", "k"]);
+    // Keys by logical database are asked for every ten seconds, from the first look on.
+    let page = until("the keyspace", || {
+        let reply = node.client().get("/metrics");
+        assert_eq!(reply.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+        let page = reply.text();
+        page.contains("redis_db_keys{database=\"default\",db=\"db0\"} 1\n").then_some(page)
+    });
+    let (mut family, mut kind) = (String::new(), String::new());
+    let mut families = std::collections::HashSet::new();
+    for line in page.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            let (name, help) = rest.split_once(' ').unwrap();
+            assert!(families.insert(name.to_owned()), "{name} twice");
+            assert!(!help.is_empty());
+            family = name.to_owned();
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, found) = rest.split_once(' ').unwrap();
+            assert_eq!(name, family);
+            kind = found.to_owned();
+            assert!(["gauge", "counter", "histogram"].contains(&found), "{line}");
+        } else {
+            let (series, value) = line.rsplit_once(' ').unwrap();
+            let name = series.split('{').next().unwrap();
+            let base = if kind == "histogram" {
+                ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap()
+            } else {
+                name
+            };
+            assert_eq!(base, family, "{line}");
+            assert!(value.parse::<f64>().is_ok(), "{line}");
+        }
+    }
+    let value = |series: &str| -> f64 {
+        let line = page.lines().find(|line| line.strip_prefix(series).is_some_and(|rest| rest.starts_with(' ')));
+        line.unwrap_or_else(|| panic!("{series} is missing")).rsplit(' ').next().unwrap().parse().unwrap()
+    };
+    assert!(value("redis_commands_processed_total{database=\"default\"}") >= 2.0);
+    let count = value("flintkv_command_duration_seconds_count{database=\"default\"}");
+    assert!(count >= 2.0);
+    assert_eq!(value("flintkv_command_duration_seconds_bucket{database=\"default\",le=\"+Inf\"}"), count);
+    assert!(value("flintkv_tier_read_duration_seconds_count{database=\"default\",tier=\"ram\"}") >= 1.0);
+
+    // Behind a proxy nobody is local.
+    let far = node.client().with("X-Forwarded-For", "10.0.0.1");
+    assert_eq!(far.get("/metrics").error(), error(401, "unauthenticated", ""));
+    assert_eq!(node.token("viewer").with("X-Forwarded-For", "10.0.0.1").get("/metrics").status, 200);
+}
+
+#[test]
+fn an_alert_fires_is_told_and_ends() {
+    let hook = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = hook.local_addr().unwrap();
+    let node = Node::start(&[]);
+    let operator = node.token("operator");
+    let wanted = |threshold: f64| {
+        json!({"name": "too many keys", "metric": "keys", "scope": "databases", "op": ">", "threshold": threshold,
+               "for_s": 1, "severity": "critical"})
+    };
+    for (change, field) in [
+        (json!({"metric": "nosuch"}), "metric"),
+        (json!({"metric": "cpu_percent"}), "metric"),
+        (json!({"scope": "everywhere"}), "scope"),
+        (json!({"name": " "}), "name"),
+        (json!({"for_s": 9_999_999}), "for_s"),
+    ] {
+        let mut body = wanted(5.0);
+        body.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        assert_eq!(operator.post("/api/v1/alerts/rules", body).error(), error(400, "invalid", field));
+    }
+    let webhook = "/api/v1/alerts/webhook";
+    assert_eq!(operator.put(webhook, json!({"url": "ftp://x", "enabled": true})).error(), error(400, "invalid", "url"));
+    assert_eq!(operator.put(webhook, json!({"url": "", "enabled": true})).error(), error(400, "invalid", "url"));
+    assert_eq!(operator.send("POST", &format!("{webhook}/test"), None).error().0, 400);
+    operator.put(webhook, json!({"url": format!("http://{address}/hook"), "enabled": true})).ok();
+
+    let hear = || -> Value {
+        let (mut stream, _) = hook.accept().unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut request = Vec::new();
+        loop {
+            let mut chunk = [0; 4096];
+            let read = stream.read(&mut chunk).unwrap();
+            request.extend(&chunk[..read]);
+            let text = String::from_utf8_lossy(&request);
+            let whole = text.split_once("\r\n\r\n").and_then(|(_, body)| serde_json::from_str::<Value>(body).ok());
+            if let Some(body) = whole {
+                stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+                return body;
+            }
+        }
+    };
+    let tried = std::thread::scope(|scope| {
+        let tried = scope.spawn(|| operator.send("POST", &format!("{webhook}/test"), None).ok());
+        assert_eq!(hear()["kind"], "test");
+        tried.join().unwrap()
+    });
+    assert_eq!(tried["ok"], true);
+
+    let rule = operator.post("/api/v1/alerts/rules", wanted(5.0)).ok();
+    let id = rule["id"].as_str().unwrap();
+    let state = || operator.get("/api/v1/alerts").ok()["states"][0]["state"].as_str().map(str::to_owned);
+    until("ok", || (state().as_deref() == Some("ok")).then_some(()));
+    (0..10).for_each(|number| drop(node.command(node.port, &["SET", &format!("k{number}"), "v"])));
+    let message = hear();
+    assert_eq!(
+        (&message["to"], &message["scope"], &message["rule"]["id"]),
+        (&json!("firing"), &json!("database:default"), &json!(id))
+    );
+    assert_eq!(message["value"], 10.0);
+    assert_eq!(state().as_deref(), Some("firing"));
+    assert!(node.client().get("/metrics").text().contains("flintkv_node_alerts_firing 1\n"));
+    node.command(node.port, &["FLUSHALL"]);
+    assert_eq!(hear()["to"], "ok");
+    until("the delivery", || (operator.get(webhook).ok()["last"]["ok"] == json!(true)).then_some(()));
+    let history = operator.get("/api/v1/alerts").ok()["history"].clone();
+    assert_eq!(history.as_array().unwrap().len(), 2);
+    let events = operator.get("/api/v1/events?kind=alert").ok();
+    assert_eq!(events[1]["severity"], "critical");
+
+    let path = format!("/api/v1/alerts/rules/{id}");
+    assert_eq!(operator.put(&path, wanted(100.0)).ok()["threshold"], 100.0);
+    let folder = node.folder();
+    node.stop();
+    let node = Node::start_in(folder, &[]);
+    let operator = node.token("operator");
+    assert_eq!(operator.get("/api/v1/alerts").ok()["rules"][0]["threshold"], 100.0);
+    assert_eq!(operator.delete(&path).status, 204);
+    assert_eq!(operator.delete(&path).error(), error(404, "not_found", ""));
+    let viewer = node.token("viewer");
+    assert_eq!(viewer.get("/api/v1/alerts").status, 200);
+    assert_eq!(viewer.get(webhook).status, 403, "its URL may hold a secret");
+}
