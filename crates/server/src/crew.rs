@@ -10,8 +10,9 @@ use std::thread::JoinHandle;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// Of a worker's thread: scripts return and decode nested data. What is not touched takes no memory.
-const STACK_BYTES: usize = 8 << 20;
+/// Of a worker's thread: scripts return and decode nested data. What is not touched takes no memory. Without optimisation the
+/// same depth takes several times as much.
+const STACK_BYTES: usize = if cfg!(debug_assertions) { 32 << 20 } else { 8 << 20 };
 /// Tasks that run before the sockets are looked at again: bounds what a busy connection costs the others, and is
 /// large enough that looking (a system call) is shared by many.
 const EVENT_INTERVAL: u32 = 31;
