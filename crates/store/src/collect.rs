@@ -23,6 +23,8 @@ pub(crate) struct Collect {
     why: Why,
     /// A unit could not be read: its records stay, and so does the segment.
     damaged: bool,
+    /// What was moved could not be written: it is still where it was.
+    unwritten: bool,
 }
 
 /// What a segment's collection is for.
@@ -139,7 +141,15 @@ impl Lane {
     fn begin_collection(&mut self, segment: u32, why: Why) {
         let units =
             if self.store.segments.get(segment).is_dead() { Vec::new() } else { self.store.segments.units(segment) };
-        self.collect = Some(Collect { segment, units, reading: false, backlog: Vec::new(), why, damaged: false });
+        self.collect = Some(Collect {
+            segment,
+            units,
+            reading: false,
+            backlog: Vec::new(),
+            why,
+            damaged: false,
+            unwritten: false,
+        });
     }
 
     fn collect_step(&mut self) -> bool {
@@ -182,6 +192,9 @@ impl Lane {
         }
         let segments = &self.store.segments;
         let segment = collect.segment;
+        // A page that another took the place of is no damage to see, but what should be on it is nowhere.
+        let all_freed = self.store.emptying.load(Relaxed) == 0;
+        let missing = collect.why == Why::Shrinking && !collect.unwritten && all_freed;
         if segments.get(segment).is_dead() {
             if !segments.emptied(segment) {
                 self.collect = Some(collect);
@@ -197,7 +210,7 @@ impl Lane {
             } else {
                 segments.freed(segment);
             }
-        } else if collect.damaged {
+        } else if collect.damaged || missing {
             // Damaged records keep their entries, so that their keys answer with an error, not with nothing.
             segments.damaged(segment);
         } else {
@@ -215,6 +228,13 @@ impl Lane {
         let relocated = &self.fill[Stream::Relocated as usize];
         if self.store.segments.free_count() == 0 && relocated.blocked() && relocated.in_flight == 0 {
             self.store.tier.stuck.store(true, Relaxed);
+        }
+    }
+
+    /// A unit of moved records could not be written.
+    pub(crate) fn relocation_failed(&mut self) {
+        if let Some(collect) = &mut self.collect {
+            collect.unwritten = true;
         }
     }
 

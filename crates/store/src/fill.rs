@@ -308,6 +308,9 @@ impl Lane {
                 for item in &items.items {
                     self.unwritten(item);
                 }
+                if stream == Stream::Relocated {
+                    self.relocation_failed();
+                }
             }
         }
         self.store.segments.unit_written(unit);
