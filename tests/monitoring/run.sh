@@ -51,11 +51,8 @@ free_port() {
     python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
 }
 port="$(free_port)" console="$(free_port)"
-directives=(--console-port "$console")
-# Until there is a console.
-[ -d ../../crates/api ] || { directives=() console="$port"; }
 # RAM for a third of what the load writes.
-"$flintkv" server --port "$port" "${directives[@]}" --dir "$scratch" --save "" --io-threads 2 \
+"$flintkv" server --port "$port" --console-port "$console" --dir "$scratch" --save "" --io-threads 2 \
     --flash-path "$scratch/flash" --memory-limit 256mb --ram-limit 32mb --slowlog-log-slower-than 0 >"$scratch/log" 2>&1 &
 server=$!
 deadline=$((SECONDS + 60))
