@@ -60,6 +60,12 @@ if [ -z "${INSIDE:-}" ]; then
     mkdir "$scratch/deb"
     CARGO_TARGET_DIR="$target" PROFILE=dev packaging/build-deb.sh --no-build --fast --compress-system \
         --output "$scratch/deb/flintkv.deb" | tail -n 1
+    # What cargo install builds from has the built console in it: it takes no Node.
+    CARGO_TARGET_DIR="$scratch/crates" cargo package --quiet --workspace --no-verify --allow-dirty --exclude flintkv-tests
+    tar -tzf "$scratch"/crates/package/flintkv-api-*.crate | sed -n 's|^[^/]*/||p' >"$scratch/packaged"
+    (cd crates/api && find console-dist -type f) | while read -r file; do
+        grep -qxF "$file" "$scratch/packaged" || { echo "FAIL the source package has no $file"; exit 1; }
+    done
     cp -a "$base" "$scratch/root"
     cp -a "$base" "$scratch/image"
     cp "$flintkv" "$scratch/flintkv"
@@ -173,7 +179,12 @@ done
 bash -n "$root/usr/share/bash-completion/completions/flintkv" || fail "the completions are no bash"
 
 echo "==> start"
+echo "console-password a-password-for-this-test" >>"$root/etc/flintkv/flintkv.conf"
 start
+export FLINTKV_URL=http://127.0.0.1:8379 FLINTKV_USER=admin FLINTKV_PASSWORD=a-password-for-this-test
+"$scratch/flintkv" database create sessions --memory-limit 64mb --ram-limit 64mb --port 7000 >"$scratch/created" 2>&1 ||
+    { cat "$scratch/created"; fail "flintkv database create"; }
+expect PONG redis-cli -p 7000 ping
 expect "process_supervised:systemd" sh -c "redis-cli info server | tr -d '\r' | grep process_supervised"
 expect "executable:/usr/bin/flintkv" sh -c "redis-cli info server | tr -d '\r' | grep '^executable'"
 expect OK redis-cli set greeting hello
@@ -197,6 +208,7 @@ expect "flintkv flintkv 700" inside stat -c '%U %G %a' /etc/flintkv
 expect kept inside cat /var/lib/flintkv/data
 start
 expect "$(printf 'maxclients\n500')" redis-cli config get maxclients
+expect PONG redis-cli -p 7000 ping
 stop
 
 echo "==> remove"
