@@ -53,9 +53,9 @@ struct Gathered {
 /// A segment more of which is live is not worth collecting: moving it would write twelve times what it frees.
 const FULLEST: f64 = 0.92;
 
-/// A lane moves a unit (256 KB at most) out of a shrinking log at most this often: 128 MB/s, and most of its time is left
+/// A lane moves a unit (256 KB at most) out of a shrinking log at most this often: 51 MB/s, and most of its time is left
 /// to commands.
-pub(crate) const SHRINK_EVERY_MS: u64 = 2;
+pub(crate) const SHRINK_EVERY_MS: u64 = 5;
 /// How often what is live is added up while a log shrinks.
 const WEIGH_EVERY_MS: u64 = 100;
 
