@@ -129,7 +129,10 @@ const SUBCOMMANDS: &[Row] = &[
         values: Values::Untouched,
         since: "7.2.0",
         summary: "Tells whether a value is in RAM or on flash, without reading it.",
-        examples: &[only_here("OBJECT TIER nosuch", "(nil)")],
+        examples: &[
+            only_here("OBJECT TIER nosuch", "(nil)"),
+            only_here("OBJECT TIER", "(error) ERR wrong number of arguments for 'object|tier' command"),
+        ],
         run: tier,
         ..SUBCOMMAND
     },
