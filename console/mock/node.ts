@@ -92,7 +92,7 @@ const alerts: Alerts = {
 
 const benchmarks: Benchmark[] = [
   {
-    id: "b1", database: "default", scenario: "rof", state: "done", started_ms: Date.now() - 7_200_000, phase: "done", percent: 100,
+    id: "b1", database: "default", scenario: "rof", scale: "1/150", state: "done", started_ms: Date.now() - 7_200_000, phase: "done", percent: 100,
     lines: ["populate: 1,000,000 keys", "centralise", "dry run: hit ratio 0.87", "measured run: 30 s"],
     report: { rows: [
       { name: "Throughput", value: 212_400, unit: "ops/s", published: 160_000 },
@@ -147,7 +147,7 @@ export function answer(method: string, path: string, query: URLSearchParams, bod
     case "GET /commands":
       return ok(COMMANDS);
     case "GET /scenarios":
-      return ok([{ name: "rof", summary: "Redis on Flash: 150 M keys of 500 B, 30 % of the memory limit is RAM" }, { name: "keydb-flash", summary: "KeyDB FLASH: 200 M keys of 1 KB" }, { name: "gemini-rta", summary: "GeminiDB Redis API" }]);
+      return ok([{ name: "rof", title: "Redis on Flash", published_by: "Redis Labs", machine: "a machine of 2017" }, { name: "keydb-flash", title: "KeyDB FLASH", published_by: "KeyDB", machine: "another one" }]);
     case "GET /benchmarks":
       return ok(benchmarks);
     case "POST /benchmarks": {

@@ -32,7 +32,7 @@ test("stacked lines lie on each other, and gaps stay gaps", () => {
 
 test("numbers and the sentence for those who cannot see it", () => {
   expect(summaries(GRAPH, DATA)[1]).toEqual({ label: "write", last: 30, least: 10, mean: 20, most: 30 });
-  expect(spoken(GRAPH, DATA)).toBe("Operations. read: now 3/s, from 1/s to 3/s; write: now 30/s, from 10/s to 30/s.");
+  expect(spoken(GRAPH, DATA)).toBe("Operations. read: latest 3/s, from 1/s to 3/s; write: latest 30/s, from 10/s to 30/s.");
   const empty = { ...DATA, series: {} };
   expect(hasValues(GRAPH, DATA)).toBe(true);
   expect(hasValues(GRAPH, empty)).toBe(false);

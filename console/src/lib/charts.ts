@@ -31,8 +31,8 @@ export const GRAPHS: Record<"database" | "node", Graph[]> = {
     { id: "flash-bytes", title: "Flash bandwidth", unit: "bytes/s", lines: [line("flash_read_bytes", "read"), line("flash_write_bytes", "written")] },
     { id: "moves", title: "Demotions and promotions", unit: "ops/s", lines: [line("demotions", "to flash"), line("promotions", "to RAM")] },
     { id: "compression", title: "Compression: stored to raw", unit: "ratio", lines: [line("compression_ratio", "stored")] },
-    { id: "amplification", title: "Write amplification", unit: "count", lines: [line("write_amplification", "written for each byte")] },
-    { id: "fragmentation", title: "Flash fragmentation", unit: "ratio", lines: [line("flash_fragmentation", "dead")] },
+    { id: "amplification", title: "Write amplification", unit: "ratio", lines: [line("write_amplification", "written for each byte")] },
+    { id: "fragmentation", title: "Flash fragmentation", unit: "ratio", lines: [line("flash_fragmentation", "used to live")] },
     { id: "clients", title: "Connections", unit: "count", lines: [line("clients", "connected"), line("blocked_clients", "blocked")] },
     { id: "network", title: "Network", unit: "bytes/s", lines: [line("net_in_bytes", "in"), line("net_out_bytes", "out")] },
     { id: "gone", title: "Expired and evicted", unit: "ops/s", lines: [line("expired", "expired"), line("evicted", "evicted")] },
@@ -141,7 +141,7 @@ export function spoken(graph: Graph, data: Series): string {
   const parts = summaries(graph, data).map((one) =>
     one.last === null
       ? `${one.label}: no values`
-      : `${one.label}: now ${inUnit(one.last, graph.unit)}, from ${inUnit(one.least, graph.unit)} to ${inUnit(one.most, graph.unit)}`,
+      : `${one.label}: latest ${inUnit(one.last, graph.unit)}, from ${inUnit(one.least, graph.unit)} to ${inUnit(one.most, graph.unit)}`,
   );
   return `${graph.title}. ${parts.join("; ")}.`;
 }

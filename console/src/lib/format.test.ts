@@ -18,11 +18,11 @@ test("counts from nothing to more than there are", () => {
 });
 
 test("only everything is 100 %, and only nothing is 0 %", () => {
-  expect([0, 0.0002, 0.8512, 0.99999, 1].map(ratio)).toEqual(["0 %", "< 0.1 %", "85.1 %", "99.9 %", "100 %"]);
+  expect([0, 0.0002, 0.8512, 0.99999, 1, 2.5, 2 ** 40].map(ratio)).toEqual(["0 %", "< 0.1 %", "85.1 %", "99.9 %", "100 %", "250 %", "110 T %"]);
 });
 
 test("latencies change their unit", () => {
-  expect([0, 41, 999, 1500, 2_000_000].map(micros)).toEqual(["0 µs", "41 µs", "999 µs", "1.5 ms", "2 s"]);
+  expect([0, 41, 999, 1500, 2_000_000, 2 ** 50].map(micros)).toEqual(["0 µs", "41 µs", "999 µs", "1.5 ms", "2 s", "1.13 G s"]);
 });
 
 test("how long, in the two largest units", () => {

@@ -54,6 +54,7 @@ export function percent(value: number | null | undefined): string {
   if (!known(value)) return MISSING;
   if (value > 99.9 && value < 100) return "99.9 %";
   if (value > 0 && value < 0.1) return "< 0.1 %";
+  if (Math.abs(value) >= 10_000) return `${count(value)} %`;
   return `${Number(value.toFixed(1))} %`;
 }
 
@@ -62,7 +63,7 @@ export function micros(value: number | null | undefined): string {
   if (!known(value)) return MISSING;
   if (value < 999.5) return `${three(value)} µs`;
   if (value < 999_500) return `${three(value / 1000)} ms`;
-  return `${three(value / 1_000_000)} s`;
+  return `${count(Number((value / 1_000_000).toPrecision(3)))} s`;
 }
 
 /** How long: 93784 s → "1 d 2 h". The two largest units are enough. */

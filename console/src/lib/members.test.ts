@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { addForm, dropMember, members, parseTtl, putMember } from "./members";
+import { addForm, dropMember, members, newValue, parseTtl, putMember } from "./members";
 import type { KeyView } from "./types";
 
 const view = (type: string, value: KeyView["value"]): KeyView => ({ key: "k", type, encoding: "x", ttl_ms: null, bytes: 1, tier: "ram", length: 1, value, next: null });
@@ -13,17 +13,23 @@ test("values of every type as rows", () => {
   expect(members(view("stream", [["1-0", [["f", "v"], ["g", "w"]]]]))).toEqual([{ name: "1-0", value: "f: v\ng: w" }]);
 });
 
-test("changes are Redis's own commands, binary names included", () => {
+test("changes as the API takes them, binary names included", () => {
   const raw = { base64: "AA==" };
-  expect(putMember("hash", "k", { name: raw, value: "x" }, "ignored", "v")).toEqual(["HSET", "k", raw, "v"]);
-  expect(putMember("list", "k", { name: "3", value: "x" }, "", "v")).toEqual(["LSET", "k", "3", "v"]);
-  expect(putMember("list", "k", null, "", "v")).toEqual(["RPUSH", "k", "v"]);
-  expect(putMember("zset", "k", null, "m", "2")).toEqual(["ZADD", "k", "2", "m"]);
-  expect(putMember("set", "k", null, "m", "")).toEqual(["SADD", "k", "m"]);
-  expect(putMember("stream", "k", null, "f", "v")).toEqual(["XADD", "k", "*", "f", "v"]);
-  expect(putMember("string", "k", null, "", "")).toBeNull();
-  expect(dropMember("hash", "k", { name: raw, value: "x" })).toEqual(["HDEL", "k", raw]);
-  expect(dropMember("list", "k", { name: "0", value: "x" })).toBeNull();
+  expect(putMember("hash", { name: raw, value: "x" }, "ignored", "v", 1)).toEqual([raw, "v"]);
+  expect(putMember("list", { name: "3", value: "x" }, "", "v", 9)).toEqual([3, "v"]);
+  expect(putMember("list", null, "", "v", 9)).toEqual([9, "v"]);
+  expect(putMember("set", null, "m", "", 1)).toBe("m");
+  expect([" 2.5 ", "-inf", "abc", ""].map((text) => putMember("zset", null, "m", text, 1))).toEqual([["m", 2.5], ["m", "-inf"], ["m", "abc"], ["m", ""]]);
+  expect(putMember("stream", null, "f", "v", 1)).toEqual(["*", [["f", "v"]]]);
+  expect(putMember("string", null, "", "", 1)).toBeUndefined();
+  expect(dropMember("hash", { name: raw, value: "x" })).toEqual(raw);
+  expect(dropMember("list", { name: "4", value: "x" })).toBe(4);
+});
+
+test("new keys have one member", () => {
+  expect(["string", "list", "set", "hash", "zset", "stream"].map((type) => newValue(type, "n", "1"))).toEqual([
+    "1", ["1"], ["n"], [["n", "1"]], [["n", 1]], [["*", [["n", "1"]]]],
+  ]);
   expect([addForm("list"), addForm("set"), addForm("hash")]).toEqual([["", "Element"], ["Member", ""], ["Field", "Value"]]);
 });
 

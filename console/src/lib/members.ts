@@ -1,5 +1,4 @@
-// Values of keys: their members as rows of one shape, and the Redis commands that change a member. Pure.
-// Changes of members are ordinary commands, so that the rights, the keyspace events and the atomicity are the database's.
+// Values of keys: their members as rows of one shape, and what the API takes to change one. Pure.
 import { shown } from "./binary";
 import type { Bytes, KeyView, StreamEntry } from "./types";
 
@@ -38,39 +37,38 @@ export function members(view: KeyView, offset = 0): Member[] {
   }
 }
 
-/** The command that gives a member (a new one if `old` is null) another value; null where the type has no such thing. */
-export function putMember(type: string, key: Bytes, old: Member | null, name: string, value: string): Bytes[] | null {
+/** A score as the API takes it: a number, or inf and -inf as words. */
+const score = (text: string): number | string => (text.trim() !== "" && Number.isFinite(Number(text)) ? Number(text) : text.trim());
+
+/** What `set.put` takes to change a member, or to add one (`old` is null); undefined where the type has no members. */
+export function putMember(type: string, old: Member | null, name: string, value: string, length: number): unknown {
   const target: Bytes = old ? old.name : name;
   switch (type) {
     case "hash":
-      return ["HSET", key, target, value];
+      return [target, value];
     case "list":
-      return old ? ["LSET", key, target, value] : ["RPUSH", key, value];
+      return [old ? Number(old.name) : length, value];
     case "set":
-      return ["SADD", key, name];
+      return name;
     case "zset":
-      return ["ZADD", key, value, target];
+      return [target, score(value)];
     case "stream":
-      return ["XADD", key, "*", name, value];
+      return ["*", [[name, value]]];
     default:
-      return null;
+      return undefined;
   }
 }
 
-/** The command that takes a member away; an element of a list has none that cannot hit another one. */
-export function dropMember(type: string, key: Bytes, member: Member): Bytes[] | null {
-  switch (type) {
-    case "hash":
-      return ["HDEL", key, member.name];
-    case "set":
-      return ["SREM", key, member.name];
-    case "zset":
-      return ["ZREM", key, member.name];
-    case "stream":
-      return ["XDEL", key, member.name];
-    default:
-      return null;
-  }
+/** What `set.remove` takes to take a member away. */
+export function dropMember(type: string, member: Member): Bytes | number {
+  return type === "list" ? Number(member.name) : member.name;
+}
+
+/** The value of a new key that has one member, or is a string. */
+export function newValue(type: string, name: string, value: string): unknown {
+  const member = putMember(type, null, name, value, 0);
+  if (type === "list") return [value];
+  return type === "string" ? value : [member];
 }
 
 /** The words of the form that adds one: what stands in the first and the second field, empty where there is none. */

@@ -199,18 +199,16 @@ export interface Directive {
 
 export interface Scenario {
   name: string;
-  summary?: string;
-  title?: string;
-  description?: string;
-  from?: string;
-  published?: string;
+  title: string;
+  published_by: string;
+  machine: string;
 }
 
 export interface Benchmark {
   id: string;
   database: string;
   scenario: string;
-  scale?: number | string;
+  scale: string;
   state: "running" | "done" | "failed" | "cancelled";
   started_ms: number;
   phase: string;

@@ -66,7 +66,7 @@ export function makePlot(node: HTMLElement, graph: Graph, data: Series, look: Lo
     scales: {
       x: { time: true },
       y: {
-        range: (_u, _min, max) => [0, graph.top ?? Math.max(max * 1.08, graph.unit === "count" || graph.unit === "bytes" ? 1 : 0.001)],
+        range: (_u, _min, max) => [0, graph.top ?? (max > 0 ? Math.max(max * 1.08, graph.unit === "count" ? 1 : 0) : 1)],
       },
     },
     axes: [
@@ -80,7 +80,7 @@ export function makePlot(node: HTMLElement, graph: Graph, data: Series, look: Lo
         ...axis,
         size: look.small ? 54 : 66,
         space: look.small ? 26 : 34,
-        splits: (_u, _index, min, max) => ticks(min, max, graph.unit, Math.floor(node.clientHeight / (look.small ? 40 : 44))),
+        splits: (_u, _index, min, max) => ticks(min, max, graph.unit, Math.floor(node.clientHeight / (look.small ? 32 : 44))),
         values: (_u, splits) => splits.map((value) => inUnit(value, graph.unit)),
       },
     ],

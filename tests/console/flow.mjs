@@ -1,0 +1,249 @@
+// An operator's day: a database is created, driven, watched, resized, looked into, and deleted.
+import { readFileSync } from "node:fs";
+import { bench, logIn, main, openPage, picture, same, story, that, until, visit } from "./harness.mjs";
+
+await main(async (node, browser) => {
+  const { step, done, on } = story("flow");
+  const page = await openPage(browser, node);
+  on(page);
+  let port;
+  const dialog = page.getByRole("dialog");
+  const button = (name) => page.getByRole("button", { name, exact: true });
+
+  await logIn(page);
+
+  await step("the form judges what is typed, and says what is left", async () => {
+    await button("Create a database").click();
+    await page.getByRole("textbox", { name: "Name" }).fill("Shop");
+    await page.getByText("Small letters, digits and hyphens, beginning").waitFor();
+    await page.getByRole("textbox", { name: "Name" }).fill("default");
+    await page.locator("input[name=name][aria-invalid=true]").waitFor();
+    await page.getByRole("textbox", { name: "Name" }).fill("shop");
+    await page.getByLabel("Memory limit").fill("900 tb");
+    await page.getByText(/missing/).first().waitFor();
+    await page.getByLabel("Memory limit").fill("256 mb");
+    await page.getByLabel("RAM limit").fill("25 %");
+    await page.getByText("This database: 64 MB.").waitFor();
+    await page.getByText("The node would create this database.").waitFor();
+    await page.getByText("Endpoints, shards, replicas").click();
+    await page.getByLabel("Shards").fill("3");
+    await page.locator("input[aria-invalid=true]").waitFor();
+    await page.getByLabel("Shards").fill("1");
+    await page.getByText("The node would create this database.").waitFor();
+    await picture(page, "flow-create");
+  });
+
+  await step("it is created, and shows how to reach it", async () => {
+    await button("Create").click();
+    await page.getByRole("heading", { level: 1, name: "shop" }).waitFor();
+    const line = await page.locator(".copy-line code").first().textContent();
+    port = Number(/-p (\d+)/.exec(line)?.[1]);
+    that(port > 0, `no port in ${line}`);
+    await visit(page, "/databases");
+    await page.getByRole("row", { name: /shop/ }).getByText("active").waitFor();
+  });
+
+  await step("driven past its RAM limit, its metrics show the RAM hit ratio", async () => {
+    await bench(port, "--clients", "8", "--threads", "1", "--data-size", "1000", "--ratio", "1:0", "--key-pattern", "P:P", "--key-maximum", "120000", "--requests", "allkeys", "--pipeline", "8");
+    const load = bench(port, "--clients", "8", "--threads", "1", "--data-size", "1000", "--ratio", "1:9", "--key-pattern", "G:G", "--key-maximum", "120000", "--test-time", "6");
+    await visit(page, "/databases/shop/metrics?range=1m");
+    await page.getByLabel("The first large graph", { exact: true }).selectOption({ label: "RAM hit ratio" });
+    const graph = page.getByRole("region", { name: "The first large graph: RAM hit ratio" });
+    await until("the graph shows a RAM hit ratio", async () => /latest \d/.test((await graph.getByRole("img").first().getAttribute("aria-label", { timeout: 1000 }).catch(() => "")) ?? ""));
+    await visit(page, "/databases");
+    const row = page.getByRole("row", { name: /shop/ });
+    await until("the list shows operations and hits", async () => {
+      const text = await row.innerText();
+      return /\d %/.test(text) && /\d k/.test(text);
+    });
+    await picture(page, "flow-driven");
+    await load;
+  });
+
+  await step("graphs: two to compare, values, table, files, zoom, a link that shows the same", async () => {
+    await visit(page, "/databases/shop/metrics?range=1m");
+    await page.getByRole("button", { name: /^Flash bandwidth/ }).click();
+    await page.waitForURL(/a=flash-bytes/);
+    const first = page.getByRole("region", { name: /^The first large graph: Flash bandwidth/ });
+    await page.getByRole("region", { name: /^The second large graph: Operations/ }).waitFor();
+    await first.locator(".u-over").hover();
+    await first.getByText(/^\d{4}-\d\d-\d\d/).waitFor();
+    const saved = async (name) => {
+      const [download] = await Promise.all([page.waitForEvent("download"), first.getByRole("button", { name }).click()]);
+      return readFileSync(await download.path());
+    };
+    that((await saved("CSV")).toString().startsWith("time,time_ms,flash_read_bytes,flash_write_bytes\n20"), "the CSV does not begin as it should");
+    same([...(await saved("PNG")).subarray(1, 4)].map((byte) => String.fromCharCode(byte)).join(""), "PNG", "the picture");
+    await first.getByRole("button", { name: "Table" }).click();
+    await first.getByRole("columnheader", { name: "written" }).waitFor();
+    await first.getByRole("button", { name: "Table" }).click();
+    const area = await first.locator(".u-over").boundingBox();
+    await page.mouse.move(area.x + area.width * 0.8, area.y + 40);
+    await page.mouse.down();
+    await page.mouse.move(area.x + area.width * 0.97, area.y + 40, { steps: 4 });
+    await page.mouse.up();
+    await page.waitForURL(/from=\d+&to=\d+/);
+    await button("Back to live").waitFor();
+    await picture(page, "flow-metrics", { fullPage: true });
+    const link = page.url();
+    await page.goto(link);
+    await page.getByRole("region", { name: /^The first large graph: Flash bandwidth/ }).waitFor();
+    await button("Back to live").click();
+    await page.waitForURL((url) => !url.searchParams.has("from"));
+  });
+
+  await step("resized up and down, while it serves", async () => {
+    for (const [memory, ram, shown] of [["512 mb", "128 mb", "Limit 512 MB"], ["384 mb", "64 mb", "Limit 384 MB"]]) {
+      await visit(page, "/databases/shop");
+      await button("Resize").click();
+      await dialog.getByLabel("Memory limit").fill(memory);
+      await dialog.getByLabel("RAM limit").fill(ram);
+      await dialog.getByRole("button", { name: "Apply" }).click();
+      await dialog.waitFor({ state: "detached" });
+      await page.getByText(shown).waitFor();
+    }
+    await page.locator(".tag", { hasText: /^active$/ }).waitFor();
+  });
+
+  await step("paused and resumed", async () => {
+    await visit(page, "/databases/shop");
+    await button("Pause").click();
+    await page.getByText("Clients get an error for every command.").waitFor();
+    await button("Resume").click();
+    await button("Pause").waitFor();
+  });
+
+  await step("commands: completion, docs, replies of every kind", async () => {
+    await visit(page, "/databases/shop/command");
+    const line = page.locator("#line");
+    await line.pressSequentially("hgeta");
+    await page.getByRole("option", { name: "HGETALL" }).waitFor();
+    await line.press("Tab");
+    same(await line.inputValue(), "HGETALL ", "what Tab completes");
+    await page.getByRole("complementary", { name: "What the command does" }).getByText("HGETALL key").waitFor();
+    const run = async (text, reply) => {
+      await line.fill(text);
+      await line.press("Enter");
+      await page.getByRole("log").getByText(reply).last().waitFor();
+    };
+    await run("HSET profile name Ada", "1");
+    await run("HGETALL profile", "map of 1");
+    await run("LRANGE nothing 0 -1", "empty array");
+    await run('SET raw "\\x00\\xff"', "OK");
+    await run("GET raw", "\\x00\\xff");
+    await run("GET profile", "WRONGTYPE");
+    await run("SELECT 1", "OK");
+    await page.getByText("shop[1]>").last().waitFor();
+    await line.press("ArrowUp");
+    same(await line.inputValue(), "SELECT 1", "the line before");
+  });
+
+  await step("keys: found by pattern, shown by type, changed, deleted", async () => {
+    await visit(page, "/databases/shop/keys");
+    await page.getByLabel("Pattern").fill("profile");
+    await button("Search").click();
+    await page.locator(".list button", { hasText: "profile" }).click();
+    await page.getByRole("cell", { name: "Ada", exact: true }).waitFor();
+    await page.getByRole("button", { name: "Change name" }).click();
+    await dialog.getByLabel("Value").fill("Grace");
+    await dialog.getByRole("button", { name: "Save" }).click();
+    await page.getByRole("cell", { name: "Grace", exact: true }).waitFor();
+    await button("Expiry").click();
+    await dialog.getByLabel("Time to live").fill("2 h");
+    await dialog.getByRole("button", { name: "Apply" }).click();
+    await page.getByText(/1 h 59 min|2 h/).first().waitFor();
+    await button("Delete").click();
+    await dialog.getByRole("button", { name: "Delete" }).click();
+    await page.getByText("No key matches").waitFor();
+    await button("New key").click();
+    await dialog.getByLabel("Key", { exact: true }).fill("made here");
+    await dialog.getByLabel("Type").selectOption("zset");
+    await dialog.getByLabel("Member").fill("ada");
+    await dialog.getByLabel("Score").fill("12.5");
+    await dialog.getByRole("button", { name: "Create" }).click();
+    await page.getByRole("cell", { name: "12.5", exact: true }).waitFor();
+    await visit(page, "/databases/shop/keys?pattern=raw");
+    await page.locator(".list button", { hasText: "raw" }).click();
+    await page.getByText("00000000  00 ff").waitFor();
+  });
+
+  await step("configuration is changed live; the slow log fills; a client is killed", async () => {
+    await visit(page, "/databases/shop/config?search=slowlog-log-slower-than");
+    await page.getByRole("button", { name: "Change slowlog-log-slower-than" }).click();
+    await dialog.getByLabel("Value").fill("0");
+    await dialog.getByRole("button", { name: "Apply" }).click();
+    await dialog.waitFor({ state: "detached" });
+    await page.locator(".tag", { hasText: "changed" }).waitFor();
+    const load = bench(port, "--clients", "1", "--threads", "1", "--test-time", "30", "--rate-limiting", "20").then(() => "", (error) => error.message);
+    await visit(page, "/databases/shop/slowlog");
+    await page.getByRole("cell").first().waitFor();
+    await visit(page, "/databases/shop/clients");
+    await page.getByLabel("Find a client").fill("127.0.0.1");
+    await page.getByRole("button", { name: /^Kill client/ }).first().click();
+    await dialog.getByRole("button", { name: "Kill" }).click();
+    await page.getByText(/is disconnected/).waitFor();
+    await load;
+  });
+
+  await step("a rule fires, its webhook is judged", async () => {
+    await visit(page, "/alerts");
+    await button("New rule").click();
+    await dialog.getByLabel("Name").fill("keys are there");
+    await dialog.getByLabel("Of").selectOption("database:shop");
+    await dialog.getByLabel("Metric").selectOption("keys");
+    await dialog.getByLabel("Is", { exact: true }).selectOption(">");
+    await dialog.getByLabel("Threshold").fill("1");
+    await dialog.getByLabel("For seconds").fill("0");
+    await dialog.getByRole("button", { name: "Save" }).click();
+    await dialog.waitFor({ state: "detached" });
+    await page.getByRole("row", { name: /firing keys are there/ }).waitFor();
+    await picture(page, "flow-alerts");
+  });
+
+  await step("a viewer sees, and is told why the rest is not for them", async () => {
+    await visit(page, "/users");
+    await button("New user").click();
+    await dialog.getByLabel("Name").fill("vera");
+    await dialog.getByLabel("Password").fill("vera's password");
+    await dialog.getByRole("button", { name: "Save" }).click();
+    await page.getByRole("row", { name: /vera/ }).waitFor();
+    await button("New token").click();
+    await dialog.getByLabel("Name").fill("ci");
+    await dialog.getByRole("button", { name: "Create" }).click();
+    await page.getByText(/^fkv_/).waitFor();
+    const other = await openPage(browser, node);
+    await logIn(other, "vera", "vera's password");
+    const create = other.getByRole("button", { name: "Create a database" });
+    same(await create.getAttribute("aria-disabled"), "true", "the button of a viewer");
+    that((await create.getAttribute("title")).includes("operator"), "the reason is missing");
+    same(await other.getByRole("link", { name: "Users" }).count(), 0, "links to what is not theirs");
+    await visit(other, "/databases/shop");
+    for (const name of ["Pause", "Flush", "Delete", "Resize"]) same(await other.getByRole("button", { name, exact: true }).getAttribute("aria-disabled"), "true", name);
+    same(other.wrong, [], "errors in the viewer's page");
+    await other.context().close();
+  });
+
+  await step("flushed and deleted, each with its name typed", async () => {
+    await visit(page, "/databases/shop");
+    for (const [name, after] of [["Flush", "shop is empty."], ["Delete", "shop is deleted."]]) {
+      await button(name).click();
+      await dialog.getByLabel(/^Type shop/).fill("shoP");
+      same(await dialog.getByRole("button", { name, exact: true }).getAttribute("aria-disabled"), "true", "with the wrong name");
+      await dialog.getByLabel(/^Type shop/).fill("shop");
+      await dialog.getByRole("button", { name, exact: true }).click();
+      await page.getByText(after).waitFor();
+    }
+    await page.getByRole("heading", { level: 1, name: "Databases" }).waitFor();
+    await page.getByRole("row", { name: /shop/ }).waitFor({ state: "detached" });
+    await visit(page, "/events");
+    await page.getByRole("cell", { name: /shop/ }).first().waitFor();
+    await visit(page, "/events?view=audit");
+    await page.getByRole("cell", { name: /delete/ }).first().waitFor();
+  });
+
+  await step("logging out", async () => {
+    await button("Log out").click();
+    await button("Log in").waitFor();
+  });
+  done();
+});

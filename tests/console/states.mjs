@@ -1,0 +1,165 @@
+// States that a well node does not show: its answers are replaced on their way to the page. And the node that is gone.
+import { logIn, main, openPage, overflow, PASSWORD, picture, same, story, that, violations, visit } from "./harness.mjs";
+
+const HUGE = 2 ** 62;
+
+await main(async (node, browser) => {
+  const { step, done, on } = story("states");
+  const page = await openPage(browser, node);
+  on(page);
+
+  /** Answers of the API at a path, replaced until the returned function is called. */
+  async function replaced(path, change) {
+    const match = (url) => url.pathname === `/api/v1${path}`;
+    await page.route(match, async (route) => change(route));
+    return () => page.unroute(match);
+  }
+  const answer = (status, body) => (route) => route.fulfill({ status, contentType: "application/json", body: JSON.stringify(body) });
+  const failure = (status, code, message) => answer(status, { error: { code, message, hint: "This is the hint.", fields: [] } });
+  async function clean() {
+    same(await violations(page), [], "axe-core");
+    that((await overflow(page)) <= 0, "something runs out of the window");
+  }
+
+  await step("whoever is not logged in sees the login, and comes back to where they wanted to go", async () => {
+    await page.goto("/databases/default/clients");
+    await page.getByRole("button", { name: "Log in" }).waitFor();
+    await page.getByLabel("User").fill("admin");
+    await page.getByLabel("Password").fill("wrong");
+    await page.getByRole("button", { name: "Log in" }).click();
+    await page.getByRole("alert").waitFor();
+    await clean();
+    await picture(page, "login-refused");
+    await page.getByLabel("Password").fill(PASSWORD);
+    await page.getByRole("button", { name: "Log in" }).click();
+    await page.getByRole("link", { name: "Clients" }).and(page.locator("[aria-current]")).waitFor();
+  });
+
+  await step("loading, then an error with its hint, and trying again helps", async () => {
+    let let_go;
+    const held = new Promise((open) => (let_go = open));
+    let end = await replaced("/databases/default/config", async (route) => {
+      await held;
+      await failure(500, "internal", "The configuration cannot be read.")(route);
+    });
+    await page.goto("/databases/default/config");
+    await page.getByText("Loading…").waitFor();
+    await clean();
+    let_go();
+    await page.getByText("The configuration cannot be read. This is the hint.").waitFor();
+    await clean();
+    await picture(page, "state-error");
+    await end();
+    await page.getByRole("button", { name: "Try again" }).click();
+    await page.getByText("maxclients", { exact: true }).waitFor();
+  });
+
+  await step("nothing to show", async () => {
+    for (const [path, api, body, text] of [
+      ["/databases/default/slowlog", "/databases/default/slowlog", [], "No command was slow"],
+      ["/databases/default/clients", "/databases/default/clients", [], "No client is connected"],
+      ["/databases/default/keys", "/databases/default/keys", { cursor: "0", keys: [], scanned: 0 }, "There are no keys"],
+      ["/events", "/events", [], "Nothing has happened yet"],
+      ["/benchmark", "/benchmarks", [], "No scenario was run yet"],
+      ["/users", "/tokens", [], "There are no tokens"],
+    ]) {
+      const end = await replaced(api, answer(200, body));
+      await visit(page, path);
+      await page.getByText(text).waitFor();
+      await clean();
+      await end();
+    }
+  });
+
+  await step("no permission is said, not shown as an error", async () => {
+    const end = await replaced("/databases/default/clients", failure(403, "forbidden", "Clients need another role."));
+    await visit(page, "/databases/default/clients");
+    await page.getByText("Not yours to see").waitFor();
+    await clean();
+    await end();
+  });
+
+  await step("a database that is not there", async () => {
+    await visit(page, "/databases/nowhere");
+    await page.getByText("There is nothing of this name").waitFor();
+    await clean();
+  });
+
+  await step("long names, zero, huge and missing numbers, every state", async () => {
+    const end = await replaced("/databases", async (route) => {
+      const response = await route.fetch();
+      const list = await response.json();
+      const [one] = list.databases;
+      const named = (name, more, now) => ({ ...one, name, is_default: false, ...more, now: Object.fromEntries(Object.keys(one.now).map((key) => [key, now])) });
+      list.databases = [
+        named("w".repeat(40), { definition: { ...one.definition, memory_limit_bytes: HUGE, ram_limit_bytes: HUGE / 2 } }, HUGE),
+        named("zero", { state: "paused" }, 0),
+        named("unknown", { state: "resizing", progress: { done_bytes: 1, total_bytes: 3 } }, null),
+        named("leaving", { state: "deleting", endpoints: [] }, 0.5),
+      ];
+      await route.fulfill({ response, json: list });
+    });
+    for (const width of [1280, 390]) {
+      await page.setViewportSize({ width, height: 844 });
+      await visit(page, "/databases");
+      await page.getByText("resizing 33 %").or(page.getByText("resizing 33 %")).first().waitFor();
+      await clean();
+      await picture(page, `state-extremes-${width}`, { fullPage: true });
+    }
+    await page.setViewportSize({ width: 1280, height: 860 });
+    await end();
+  });
+
+  await step("the keyboard: skip link, a dialog that holds the focus and gives it back, the menu on a narrow screen", async () => {
+    await page.goto("/databases/default");
+    await page.getByRole("heading", { level: 1, name: "default" }).waitFor();
+    await page.keyboard.press("Tab");
+    same(await page.evaluate(() => document.activeElement.textContent), "To the content", "the first stop");
+    const flush = page.getByRole("button", { name: "Flush" });
+    await flush.focus();
+    await page.keyboard.press("Enter");
+    await page.getByRole("dialog").waitFor();
+    for (let presses = 0; presses < 8; presses += 1) {
+      await page.keyboard.press("Tab");
+      that(await page.evaluate(() => document.activeElement === document.body || !!document.activeElement.closest("dialog")), "the focus left the dialog");
+    }
+    await clean();
+    await page.keyboard.press("Escape");
+    await page.getByRole("dialog").waitFor({ state: "detached" });
+    that(await flush.evaluate((button) => document.activeElement === button), "the focus did not come back");
+    await page.setViewportSize({ width: 390, height: 844 });
+    await page.getByRole("button", { name: "Open the menu" }).click();
+    await page.getByRole("link", { name: "Alerts" }).waitFor();
+    await clean();
+    await page.keyboard.press("Escape");
+    await page.getByRole("button", { name: "Open the menu" }).waitFor();
+    await page.setViewportSize({ width: 1280, height: 860 });
+  });
+
+  await step("the theme is chosen and remembered", async () => {
+    await page.getByLabel("Theme").selectOption("dark");
+    const dark = await page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+    await page.reload();
+    await page.getByRole("heading", { level: 1 }).waitFor();
+    same(await page.evaluate(() => getComputedStyle(document.body).backgroundColor), dark, "the background after a reload");
+    await page.getByLabel("Theme").selectOption("system");
+    that((await page.evaluate(() => getComputedStyle(document.body).backgroundColor)) !== dark, "the theme did not change");
+  });
+
+  await step("the node goes and comes back: a banner, what was known stays, and it goes on by itself", async () => {
+    await page.goto("/databases");
+    await page.getByRole("link", { name: "default" }).waitFor();
+    await node.stop();
+    await page.getByText("The node does not answer.").waitFor();
+    await page.getByRole("link", { name: "default" }).waitFor();
+    await clean();
+    await picture(page, "state-gone");
+    await node.start();
+    await page.getByText("The node does not answer.").waitFor({ state: "detached" });
+    // A session may have ended with the node: then the login is what is shown.
+    await page.getByRole("link", { name: "default" }).or(page.getByRole("button", { name: "Log in" })).first().waitFor();
+    page.wrong.length = 0;
+  });
+  await logIn(page);
+  done();
+});
