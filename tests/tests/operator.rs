@@ -1,0 +1,182 @@
+//! The operator's commands against a node: `flintkv database`, `node`, `user`, `token` and `top`, as people type them.
+
+use flintkv_tests::{Client, Node, binary, eventually, free_port};
+use std::io::{Read, Write};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+
+const PASSWORD: &str = "operators-password";
+
+struct Operator {
+    /// Ends with the test.
+    _node: Node,
+    url: String,
+}
+
+impl Operator {
+    fn start() -> Operator {
+        let console = free_port();
+        let console_port = console.to_string();
+        let node = Node::start(&[
+            ("console-port", &console_port),
+            ("console-bind", "127.0.0.1"),
+            ("console-password", PASSWORD),
+            ("memory-limit", "256mb"),
+            ("ram-limit", "96mb"),
+        ]);
+        let operator = Operator { _node: node, url: format!("http://127.0.0.1:{console}") };
+        eventually("the console answers", || operator.run(&["node", "show"], "").status.success());
+        operator
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(binary());
+        command.args(args);
+        command.env("FLINTKV_URL", &self.url).env("FLINTKV_USER", "admin").env("FLINTKV_PASSWORD", PASSWORD);
+        command.env_remove("FLINTKV_TOKEN");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn run(&self, args: &[&str], input: &str) -> Output {
+        let mut child = self.command(args).spawn().expect("the binary runs");
+        // It may end without reading it.
+        let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+        child.wait_with_output().expect("it ends")
+    }
+
+    /// What it prints.
+    fn says(&self, args: &[&str]) -> String {
+        let output = self.run(args, "");
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("UTF-8")
+    }
+
+    /// Exit code, and what it complains of.
+    fn fails(&self, args: &[&str]) -> (Option<i32>, String) {
+        let output = self.run(args, "");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    /// On a port that no other test has.
+    fn create(&self, name: &str) -> u16 {
+        let port = free_port();
+        let shown = self.says(&[
+            "database",
+            "create",
+            name,
+            "--memory-limit",
+            "64mb",
+            "--ram-limit",
+            "32mb",
+            "--port",
+            &port.to_string(),
+        ]);
+        assert!(shown.contains(&format!("redis-cli -h 127.0.0.1 -p {port}")), "{shown}");
+        port
+    }
+}
+
+#[test]
+fn a_database_is_created_changed_paused_flushed_and_deleted() {
+    let operator = Operator::start();
+    let port = operator.create("ads");
+    let mut client = Client::connect(port);
+    assert_eq!(client.run("SET a 1"), "OK");
+    let list = operator.says(&["database", "list"]);
+    assert!(list.lines().any(|line| line.starts_with("ads ") && line.contains("64 MB")), "{list}");
+
+    let shown = operator.says(&["database", "resize", "ads", "--memory-limit", "96mb", "--ram-limit", "50%"]);
+    assert!(shown.contains("96 MB") && shown.contains("48 MB"), "{shown}");
+    assert!(client.run("GET a").contains('1'), "the value is gone");
+
+    assert_eq!(operator.says(&["database", "pause", "ads"]), "ads is paused\n");
+    assert!(client.run("GET a").contains("PAUSED"));
+    assert_eq!(operator.says(&["database", "resume", "ads"]), "ads is active\n");
+    assert!(client.run("GET a").contains('1'), "the value is gone");
+
+    let (code, why) = operator.fails(&["database", "flush", "ads"]);
+    assert!(code == Some(2) && why.contains("--yes ads"), "{why}");
+    assert!(client.run("DBSIZE").contains('1'), "flushed without a confirmation");
+    operator.says(&["database", "flush", "ads", "--yes", "ads"]);
+    assert!(client.run("DBSIZE").contains('0'));
+
+    let (code, why) = operator.fails(&["database", "create", "huge", "--memory-limit", "1000tb"]);
+    assert!(code == Some(1) && why.contains("error: ") && why.contains("hint: "), "{why}");
+    let (code, why) = operator.fails(&["database", "delete", "default", "--yes", "default"]);
+    assert!(code == Some(1) && why.contains("default"), "{why}");
+
+    operator.says(&["database", "delete", "ads", "--yes", "ads"]);
+    let (code, why) = operator.fails(&["database", "show", "ads"]);
+    assert!(code == Some(1) && why.contains("ads"), "{why}");
+}
+
+#[test]
+fn users_and_tokens_open_what_their_role_allows() {
+    let operator = Operator::start();
+    let made = operator.says(&["token", "create", "watcher", "--role", "viewer", "--expires", "1h"]);
+    let token = made.lines().next().unwrap().to_owned();
+    let by_token = |args: &[&str]| {
+        let mut command = operator.command(args);
+        command.env_remove("FLINTKV_USER").env("FLINTKV_TOKEN", &token);
+        command.output().expect("it runs")
+    };
+    assert!(by_token(&["node", "show"]).status.success());
+    let refused = by_token(&["database", "pause", "default"]);
+    assert_eq!(refused.status.code(), Some(1), "a viewer paused a database");
+    assert!(operator.says(&["token", "list"]).contains("watcher"));
+
+    let created = operator.run(&["user", "create", "bob", "--role", "operator"], "first-password\n");
+    assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stderr));
+    let changed = {
+        let mut command = operator.command(&["user", "passwd", "bob"]);
+        let mut child = command.env("FLINTKV_USER", "bob").env("FLINTKV_PASSWORD", "first-password").spawn().unwrap();
+        child.stdin.take().unwrap().write_all(b"second-password\n").unwrap();
+        child.wait_with_output().unwrap()
+    };
+    assert!(changed.status.success(), "{}", String::from_utf8_lossy(&changed.stderr));
+    assert!(operator.says(&["user", "list"]).contains("bob"));
+    operator.says(&["user", "delete", "bob", "--yes", "bob"]);
+    assert!(!operator.says(&["user", "list"]).contains("bob"));
+}
+
+#[test]
+fn top_draws_and_takes_keys_at_a_terminal() {
+    let operator = Operator::start();
+    let frame = operator.says(&["top", "--once"]);
+    assert!(frame.contains("FlintKV") && frame.contains("default"), "{frame}");
+
+    // util-linux's script gives it a terminal.
+    let line = format!("stty cols 100 rows 30; {} top --interval 0.1", binary().display());
+    let mut command = Command::new("script");
+    command.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
+    command.env("FLINTKV_URL", &operator.url).env("FLINTKV_USER", "admin").env("FLINTKV_PASSWORD", PASSWORD);
+    command.env("TERM", "xterm").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().expect("script runs");
+    let mut keys = child.stdin.take().unwrap();
+    let mut screen = child.stdout.take().unwrap();
+    let drawn = Arc::new(Mutex::new(String::new()));
+    let reader = {
+        let drawn = drawn.clone();
+        std::thread::spawn(move || {
+            let mut chunk = [0; 4096];
+            while let Ok(count @ 1..) = screen.read(&mut chunk) {
+                drawn.lock().unwrap().push_str(&String::from_utf8_lossy(&chunk[..count]));
+            }
+        })
+    };
+    let shows = |word: &str| eventually(word, || drawn.lock().unwrap().contains(word));
+    shows("LATENCY");
+    keys.write_all(b"?").unwrap();
+    shows("latency");
+    keys.write_all(b"\x1b").unwrap();
+    drawn.lock().unwrap().clear();
+    keys.write_all(b"\r").unwrap();
+    shows("endpoint");
+    keys.write_all(b"q").unwrap();
+    let status = child.wait().expect("it ends");
+    reader.join().unwrap();
+    assert!(status.success(), "{status}");
+    // ratatui moves the cursor over spaces, so what is looked for is single words; the screen is given back.
+    assert!(drawn.lock().unwrap().contains("\x1b[?1049l"));
+}
