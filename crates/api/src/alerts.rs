@@ -32,9 +32,9 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: "/api/v1/alerts",
         tag: "Alerts",
-        summary: "Rules, how they stand, what changed lately, and the webhook.",
+        summary: "Rules, how they stand, what changed lately, and the webhook (its URL, which may hold a secret, for operators).",
         reply: Answer::Json(one::<All>),
-        run: |cx| Reply::json(&cx.app.alerts.all()),
+        run: show,
         ..Route::BASE
     },
     Route {
@@ -513,6 +513,14 @@ fn delete(cx: &Cx) -> Result<Reply, ApiError> {
     cx.note(name, "");
     alerts.state.lock().standing.retain(|(rule_id, _), _| *rule_id != id);
     Ok(Reply::none())
+}
+
+fn show(cx: &Cx) -> Result<Reply, ApiError> {
+    let mut all = cx.app.alerts.all();
+    if cx.who.as_ref().is_none_or(|who| who.role < Role::Operator) {
+        all.webhook.url.clear();
+    }
+    Reply::json(&all)
 }
 
 fn set_webhook(cx: &Cx) -> Result<Reply, ApiError> {
