@@ -481,7 +481,7 @@ impl Node {
         // Best effort: the name shows what it is.
         let _ = fs::remove_file(&trial);
         let checked = loaded.map_err(|error| error.why).and_then(|config| {
-            config::leaves_ram_for_values(&config.snapshot())?;
+            config::leaves_ram_for_values(&config.snapshot(), false)?;
             Ok(())
         });
         checked.map_err(|message| NodeError::Invalid { field: "memory_limit_bytes", message })

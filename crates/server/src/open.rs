@@ -41,7 +41,7 @@ pub fn open(
     huge_pages: bool,
 ) -> io::Result<Arc<Database>> {
     let config = config_store.snapshot();
-    config::leaves_ram_for_values(&config).map_err(io::Error::other)?;
+    config::leaves_ram_for_values(&config, name == DEFAULT_NAME).map_err(io::Error::other)?;
     let directory = Directory::new(commands::table::all(), &config.rename_commands).map_err(io::Error::other)?;
     let tls = Tls::default();
     tls.set(&config.tls).map_err(io::Error::other)?;

@@ -499,16 +499,25 @@ pub(crate) fn human(bytes: u64) -> String {
 const OWN_RAM_BYTES: u64 = 16 << 20;
 const OWN_RAM_BYTES_PER_WORKER: u64 = 2 << 20;
 
+/// What the console takes beside that, measured: 4 MB at rest, 8 while somebody logs in.
+const CONSOLE_RAM_BYTES: u64 = 12 << 20;
+
 /// Refuses a RAM limit that leaves nothing for values: with flash empty, every write would be told that memory is full.
-pub(crate) fn leaves_ram_for_values(config: &Config) -> Result<(), String> {
+/// `console`: it counts against this limit.
+pub(crate) fn leaves_ram_for_values(config: &Config, console: bool) -> Result<(), String> {
     let workers = config.io_threads.max(1) as u64;
-    let own = OWN_RAM_BYTES + workers * OWN_RAM_BYTES_PER_WORKER;
+    let of_console = if console && config.console.port != 0 { CONSOLE_RAM_BYTES } else { 0 };
+    let own = OWN_RAM_BYTES + workers * OWN_RAM_BYTES_PER_WORKER + of_console;
     if config.flash_paths.is_empty() || config.ram_limit_bytes >= own {
         return Ok(());
     }
+    let (parts, advice) = match of_console {
+        0 => (String::new(), "or lower io-threads"),
+        bytes => (format!(" + {} for the console", human(bytes)), "lower io-threads, or set console-port 0"),
+    };
     Err(format!(
-        "ram-limit {} is less than the {} that a node with flash needs for itself ({} + {workers} io-threads × {}): \
-         raise ram-limit to at least {}, or lower io-threads",
+        "ram-limit {} is less than the {} that a node with flash needs for itself ({} + {workers} io-threads × {}{parts}): \
+         raise ram-limit to at least {}, {advice}",
         human(config.ram_limit_bytes),
         human(own),
         human(OWN_RAM_BYTES),

@@ -53,7 +53,8 @@ impl Node {
 
     fn launch(port: u16, file: Option<&Path>, directives: &[(&str, &str)]) -> Result<Node, String> {
         let port_text = port.to_string();
-        let defaults = [("port", port_text.as_str()), ("io-threads", "2"), ("bind", "127.0.0.1")];
+        let defaults =
+            [("port", port_text.as_str()), ("io-threads", "2"), ("bind", "127.0.0.1"), ("console-port", "0")];
         let mut text = file.map_or(String::new(), |file| format!("{}\n", file.display()));
         for (name, value) in defaults.iter().chain(directives) {
             text.push_str(&format!("--{name}\n{value}\n"));
