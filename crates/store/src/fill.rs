@@ -21,6 +21,7 @@ use value::Kind;
 
 /// Pages of a write of small records.
 const UNIT_PAGES: usize = 64;
+const UNIT_PAGES_MIN: usize = 8;
 /// A unit is written at the latest when it holds this many records or bytes: they stay in RAM until then.
 const UNIT_ITEMS_MAX: usize = 2_048;
 const UNIT_RAM_BYTES_MAX: usize = 1 << 20;
@@ -175,9 +176,24 @@ impl Lane {
         let fill = &mut self.fill[0];
         fill.ram_bytes += bytes;
         fill.idle_since_ms = self.now_ms;
-        let ram_bytes_max = UNIT_RAM_BYTES_MAX.min(self.store.tier.budget() / UNIT_BUDGET_PART);
-        if fill.items.len() >= UNIT_ITEMS_MAX || fill.ram_bytes >= ram_bytes_max {
+        let is_full = fill.items.len() >= UNIT_ITEMS_MAX || fill.ram_bytes >= self.unit_ram_bytes_max();
+        if is_full {
             self.finish_unit(Stream::Fresh);
+        }
+    }
+
+    /// RAM that the objects of one unit may take.
+    fn unit_ram_bytes_max(&self) -> usize {
+        UNIT_RAM_BYTES_MAX.min(self.store.tier.budget() / UNIT_BUDGET_PART)
+    }
+
+    /// Pages of a unit: where little RAM ends units early, a power of two below that, of which a segment takes whole ones. What
+    /// does not fit behind the others is lost until the segment is collected: a quarter of small ones, measured.
+    fn unit_pages(&self, stream: Stream) -> usize {
+        let most = UNIT_PAGES.min(self.store.segments.segment_pages as usize);
+        match stream {
+            Stream::Fresh => most.min(1 << (self.unit_ram_bytes_max() / PAGE_BYTES).max(UNIT_PAGES_MIN).ilog2()),
+            Stream::Relocated => most,
         }
     }
 
@@ -185,7 +201,7 @@ impl Lane {
     /// unit's.
     pub(crate) fn add(&mut self, stream: Stream, record: Record<'_>, item: Item) -> Verdict {
         let which = stream as usize;
-        let mut pages = UNIT_PAGES.min(self.store.segments.segment_pages as usize);
+        let mut pages = self.unit_pages(stream);
         loop {
             if self.fill[which].blocked() && !self.retry_unit(stream) {
                 return Verdict::Stop;
@@ -228,7 +244,11 @@ impl Lane {
                 buf.set_pages(pages);
                 buf
             }
-            _ => PageBuf::new(pages),
+            _ => {
+                let mut buf = PageBuf::new(pages.max(UNIT_PAGES));
+                buf.set_pages(pages);
+                buf
+            }
         };
         fill.builder.set_codec(*self.store.codec.lock());
         fill.builder.set_dictionary(self.store.dictionaries.read().last().cloned());
