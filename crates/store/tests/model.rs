@@ -295,7 +295,7 @@ fn faults_while_flash_grows_and_shrinks_give_errors_and_never_anothers_value() {
     ];
     let mut resizes = Some(Resizes::default());
     for (n, faults) in faults.into_iter().enumerate() {
-        run_resizing(200 + n as u64, Codec::None, 8_000, faults, &mut resizes);
+        run_resizing(200 + n as u64, Codec::None, 24_000, faults, &mut resizes);
     }
     assert!(resizes.as_ref().is_some_and(|resizes| resizes.shrunk > 2), "{resizes:?}");
 }
