@@ -111,7 +111,9 @@ pub fn open(
     database.store.set_resident(Box::new(move |process| share(&of_share, process)));
     notify::connect(&database);
     database.store.tell_events(config.events.classes());
-    let ends = start_workers(&node.crew, &database, inboxes, database.flash.as_ref())?;
+    // Those that have begun would hold on to a database that is none.
+    let ends = start_workers(&node.crew, &database, inboxes, database.flash.as_ref())
+        .inspect_err(|_| stop_workers(&database))?;
     database.memory_startup_bytes.store(memory::allocated_bytes(), Relaxed);
     let acceptors = accept(node, &database, listeners);
     *database.running.lock() = Some(Running { acceptors, ends });
@@ -149,6 +151,13 @@ fn accept(node: &Node, database: &Arc<Database>, listeners: Listeners) -> Vec<to
     acceptors
 }
 
+fn stop_workers(database: &Database) {
+    for post in &database.posts {
+        // A worker that is gone already needs no word.
+        let _ = post.sender.send(Message::Stop);
+    }
+}
+
 /// Every connection finishes what it was sent, then the workers finish their flash operations.
 pub fn close(database: &Database) {
     let Some(running) = database.running.lock().take() else { return };
@@ -162,10 +171,7 @@ pub fn close(database: &Database) {
     while database.clients.count() > 0 && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(2));
     }
-    for post in &database.posts {
-        // A worker that is gone already needs no word.
-        let _ = post.sender.send(Message::Stop);
-    }
+    stop_workers(database);
     // It says nothing: it is closed when the last worker has ended.
     if running.ends.recv_timeout(END_PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
         tracing::error!("database '{}': its workers do not end", database.name);
