@@ -3,7 +3,7 @@
 use crate::bitmaps::{BAD_OFFSET, checked_offset, string_mut};
 use crate::cx::{Cx, Run, SYNTAX, Stop};
 use crate::number::{int, int_or_error};
-use crate::row::{self, Acl, Effect, Flag, Group, Row, is};
+use crate::row::{self, Acl, Flag, Group, KeyUse, Row, is};
 use crate::strings::string;
 use smallvec::SmallVec;
 use store::Class;
@@ -15,7 +15,7 @@ pub const ROWS: &[Row] = &[
         name: "bitfield",
         access: row::Access::Rule(|args| {
             let changes = |word: &[u8]| word.eq_ignore_ascii_case(b"set") || word.eq_ignore_ascii_case(b"incrby");
-            if args.from(2).any(changes) { Effect::CHANGE } else { Effect::READ }
+            if args.from(2).any(changes) { KeyUse::CHANGE } else { KeyUse::READ }
         }),
         flags: &[Flag::Write, Flag::Denyoom],
         acl: &[Acl::Write, Acl::Bitmap, Acl::Slow],

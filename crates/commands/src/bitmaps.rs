@@ -4,7 +4,7 @@
 
 use crate::cx::{Cx, Run, SYNTAX, Stop};
 use crate::number::{int, int_or_error};
-use crate::row::{Access, Acl, Effect, Flag, Group, Keys, Row, is, only_here};
+use crate::row::{Access, Acl, Flag, Group, KeyUse, Keys, Row, is, only_here};
 use crate::strings::{STRING_BYTES_MAX, string};
 use store::{Class, Cold, ValueMut};
 
@@ -43,7 +43,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "bitop",
         arity: -4,
-        access: Access::First(Effect::OVERWRITE, Effect::READ),
+        access: Access::First(KeyUse::OVERWRITE, KeyUse::READ),
         keys: Keys::Range { first: 2, last: -1, step: 1 },
         flags: WRITE,
         acl: ACL_WRITE,

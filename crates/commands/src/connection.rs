@@ -19,6 +19,7 @@ pub(crate) const BASE: Row = Row {
     flags: &[],
     acl: &[Acl::Fast, Acl::Connection],
     values: Values::Untouched,
+    effect: crate::row::Effect::Arguments,
     group: Group::Connection,
     since: "1.0.0",
     complexity: "O(1)",

@@ -4,7 +4,7 @@ use crate::cx::{Cx, Run, SYNTAX, Stop};
 use crate::hashes::{self, PackedLimits};
 use crate::lists::{self, End, elements};
 use crate::number::int_or_error;
-use crate::row::{Access, Acl, Effect, Flag, Group, Row, Values, is, only_here, starts};
+use crate::row::{Access, Acl, Flag, Group, KeyUse, Row, Values, is, only_here, starts};
 use crate::sets::form::{self as set_form, Set};
 use crate::zsets::form as zset_form;
 use store::{Class, Key, Kind, Value};
@@ -36,7 +36,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "restore",
         arity: -4,
-        access: Access::All(Effect::OVERWRITE),
+        access: Access::All(KeyUse::OVERWRITE),
         flags: &[Flag::Write, Flag::Denyoom],
         acl: &[Acl::Keyspace, Acl::Write, Acl::Slow, Acl::Dangerous],
         values: Values::Untouched,
@@ -62,7 +62,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "restore-asking",
         arity: -4,
-        access: Access::All(Effect::OVERWRITE),
+        access: Access::All(KeyUse::OVERWRITE),
         flags: &[Flag::Write, Flag::Denyoom, Flag::Asking],
         acl: &[Acl::Keyspace, Acl::Write, Acl::Slow, Acl::Dangerous],
         values: Values::Untouched,

@@ -2,7 +2,7 @@
 
 use crate::cx::{Args, Cx, Run, Stop, invalid_expire};
 use crate::number::int_or_error;
-use crate::row::{Access, Acl, Effect, Flag, Row, Values, is, starts};
+use crate::row::{Access, Acl, Flag, KeyUse, Row, Values, is, starts};
 use crate::strings::Unit;
 use store::Class;
 
@@ -20,7 +20,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "expire",
         arity: -3,
-        access: Access::All(Effect::UPDATE),
+        access: Access::All(KeyUse::UPDATE),
         since: "1.0.0",
         summary: "Lets a key expire after a number of seconds, at once if that is not positive.",
         syntax: "key seconds [NX | XX | GT | LT]",
@@ -40,7 +40,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "expireat",
         arity: -3,
-        access: Access::All(Effect::UPDATE),
+        access: Access::All(KeyUse::UPDATE),
         since: "1.2.0",
         summary: "Lets a key expire at a time, in seconds since 1970; at once if that is past.",
         syntax: "key unix-time-seconds [NX | XX | GT | LT]",
@@ -72,7 +72,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "persist",
         arity: 2,
-        access: Access::All(Effect::UPDATE),
+        access: Access::All(KeyUse::UPDATE),
         since: "2.2.0",
         summary: "Takes a key's expiry away.",
         examples: &[
@@ -88,7 +88,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "pexpire",
         arity: -3,
-        access: Access::All(Effect::UPDATE),
+        access: Access::All(KeyUse::UPDATE),
         since: "2.6.0",
         summary: "Lets a key expire after a number of milliseconds, at once if that is not positive.",
         syntax: "key milliseconds [NX | XX | GT | LT]",
@@ -104,7 +104,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "pexpireat",
         arity: -3,
-        access: Access::All(Effect::UPDATE),
+        access: Access::All(KeyUse::UPDATE),
         since: "2.6.0",
         summary: "Lets a key expire at a time, in milliseconds since 1970; at once if that is past.",
         syntax: "key unix-time-milliseconds [NX | XX | GT | LT]",

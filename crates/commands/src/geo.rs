@@ -7,7 +7,7 @@ pub use search::ROWS as SEARCHES;
 
 use crate::cx::{Args, Cx, NOT_FLOAT, Run, SYNTAX, Stop};
 use crate::number;
-use crate::row::{Access, Acl, Effect, Flag, Group, Row, is};
+use crate::row::{Access, Acl, Flag, Group, KeyUse, Row, is};
 use crate::zsets::form::{of_members, zset};
 use crate::zsets::{Rule, put};
 use hash::Position;
@@ -24,7 +24,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "geoadd",
         arity: -5,
-        access: Access::All(Effect::UPDATE),
+        access: Access::All(KeyUse::UPDATE),
         flags: &[Flag::Write, Flag::Denyoom],
         acl: ACL_WRITE,
         complexity: "O(log(N)) for each member, where N is the number of members of the sorted set.",

@@ -8,7 +8,7 @@ use crate::counters::{NOT_FINITE, OVERFLOW};
 use crate::cx::{Cx, NOT_FLOAT, OUT_OF_RANGE, REPLY_BYTES_MAX, Run, SYNTAX, Settings, Stop, WRONG_TYPE, wrong_arity};
 use crate::number::{self, Digits, int_or_error};
 use crate::random::{self, Draws, SAMPLE_MAX, Selection};
-use crate::row::{Access, Acl, Effect, Flag, Group, Row, is, only_here};
+use crate::row::{Access, Acl, Flag, Group, KeyUse, Row, is, only_here};
 use crate::scan::{INVALID_CURSOR, SCAN_COUNT, ScanOf, ScanOptions};
 use resp::LongDouble;
 use resp::reply::{Out, Proto};
@@ -31,7 +31,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "hdel",
         arity: -3,
-        access: Access::All(Effect::DELETE),
+        access: Access::All(KeyUse::DELETE),
         flags: &[Flag::Write, Flag::Fast],
         acl: ACL_WRITE_FAST,
         complexity: "O(N) where N is the number of fields to remove.",
@@ -51,7 +51,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "hexists",
         arity: 3,
-        access: Access::All(Effect::LOOK),
+        access: Access::All(KeyUse::LOOK),
         flags: READ_FAST,
         acl: ACL_READ_FAST,
         summary: "Tells whether a hash has a field.",
@@ -158,7 +158,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "hlen",
         arity: 2,
-        access: Access::All(Effect::LOOK),
+        access: Access::All(KeyUse::LOOK),
         flags: READ_FAST,
         acl: ACL_READ_FAST,
         summary: "Gives the number of fields of a hash.",
@@ -196,7 +196,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "hmset",
         arity: -4,
-        access: Access::All(Effect::UPDATE),
+        access: Access::All(KeyUse::UPDATE),
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         complexity: "O(N) where N is the number of fields to set.",
@@ -262,7 +262,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "hset",
         arity: -4,
-        access: Access::All(Effect::UPDATE),
+        access: Access::All(KeyUse::UPDATE),
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         complexity: "O(N) where N is the number of fields to set.",
@@ -286,7 +286,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "hsetnx",
         arity: 4,
-        access: Access::All(Effect::INSERT),
+        access: Access::All(KeyUse::INSERT),
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         summary: "Sets a field if the hash does not have it.",
@@ -303,7 +303,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "hstrlen",
         arity: 3,
-        access: Access::All(Effect::LOOK),
+        access: Access::All(KeyUse::LOOK),
         flags: READ_FAST,
         acl: ACL_READ_FAST,
         since: "3.2.0",

@@ -1,7 +1,7 @@
 //! Owns the commands on HyperLogLogs, which are strings of a certain form. The form is `value::hll`'s.
 
 use crate::cx::{Cx, Run, Stop};
-use crate::row::{Access, Acl, Effect, Flag, Group, Keys, Row, Values, is, starts};
+use crate::row::{Access, Acl, Flag, Group, KeyUse, Keys, Row, Values, is, starts};
 use crate::strings::{mark_raw, string};
 use store::{Class, Cold, Value};
 use value::hll::{self, Encoding, Union};
@@ -13,7 +13,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "pfadd",
         arity: -2,
-        access: Access::All(Effect::INSERT),
+        access: Access::All(KeyUse::INSERT),
         flags: &[Flag::Write, Flag::Denyoom, Flag::Fast],
         acl: &[Acl::Write, Acl::HyperLogLog, Acl::Fast],
         complexity: "O(1) for each element.",
@@ -34,7 +34,7 @@ pub const ROWS: &[Row] = &[
         name: "pfcount",
         arity: -2,
         keys: Keys::ALL,
-        access: Access::All(Effect::CACHE),
+        access: Access::All(KeyUse::CACHE),
         flags: &[Flag::Readonly],
         acl: &[Acl::Read, Acl::HyperLogLog, Acl::Slow],
         complexity: "O(1) for one key, as its last estimate is kept; O(N) for N keys, each of which is read whole.",
@@ -55,7 +55,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "pfdebug",
         arity: 3,
-        access: Access::All(Effect::CACHE),
+        access: Access::All(KeyUse::CACHE),
         keys: Keys::Range { first: 2, last: 2, step: 1 },
         flags: &[Flag::Write, Flag::Denyoom, Flag::Admin],
         acl: &[Acl::Write, Acl::HyperLogLog, Acl::Admin, Acl::Slow, Acl::Dangerous],
@@ -79,7 +79,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "pfmerge",
         arity: -2,
-        access: Access::First(Effect::MERGE, Effect::READ),
+        access: Access::First(KeyUse::MERGE, KeyUse::READ),
         keys: Keys::ALL,
         flags: &[Flag::Write, Flag::Denyoom],
         acl: &[Acl::Write, Acl::HyperLogLog, Acl::Slow],

@@ -3,7 +3,7 @@
 
 use crate::cx::{Cx, NO_SUCH_KEY, NOT_INTEGER, Run, SYNTAX, Stop};
 use crate::number::int;
-use crate::row::{Access, Acl, Effect, Flag, Keys, Row, Values, is};
+use crate::row::{Access, Acl, Flag, KeyUse, Keys, Row, Values, is};
 use crate::strings::mark_raw;
 use store::{Class, Cold, Key, Kind, NOTHING, Value};
 use value::Boxed;
@@ -20,7 +20,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "copy",
         arity: -3,
-        access: Access::First(Effect::READ, Effect::OVERWRITE),
+        access: Access::First(KeyUse::READ, KeyUse::OVERWRITE),
         keys: FROM_TO,
         flags: &[Flag::Write, Flag::Denyoom],
         acl: ACL_WRITE,
@@ -44,7 +44,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "del",
         arity: -2,
-        access: Access::All(Effect::REMOVE),
+        access: Access::All(KeyUse::REMOVE),
         keys: Keys::ALL,
         flags: &[Flag::Write],
         acl: ACL_WRITE,
@@ -64,7 +64,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "exists",
         arity: -2,
-        access: Access::All(Effect::LOOK),
+        access: Access::All(KeyUse::LOOK),
         keys: Keys::ALL,
         flags: READ_FAST,
         acl: ACL_READ_FAST,
@@ -103,7 +103,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "rename",
         arity: 3,
-        access: Access::First(Effect::TAKE, Effect::OVERWRITE),
+        access: Access::First(KeyUse::TAKE, KeyUse::OVERWRITE),
         keys: FROM_TO,
         flags: &[Flag::Write],
         acl: ACL_WRITE,
@@ -127,7 +127,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "renamenx",
         arity: 3,
-        access: Access::First(Effect::TAKE, Effect::CREATE),
+        access: Access::First(KeyUse::TAKE, KeyUse::CREATE),
         keys: FROM_TO,
         flags: &[Flag::Write, Flag::Fast],
         acl: ACL_WRITE_FAST,
@@ -151,7 +151,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "touch",
         arity: -2,
-        access: Access::All(Effect::LOOK),
+        access: Access::All(KeyUse::LOOK),
         keys: Keys::ALL,
         flags: READ_FAST,
         acl: ACL_READ_FAST,
@@ -171,7 +171,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "type",
         arity: 2,
-        access: Access::All(Effect::LOOK),
+        access: Access::All(KeyUse::LOOK),
         flags: READ_FAST,
         acl: ACL_READ_FAST,
         summary: "Names the type of the value at a key.",
@@ -194,7 +194,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "unlink",
         arity: -2,
-        access: Access::All(Effect::REMOVE),
+        access: Access::All(KeyUse::REMOVE),
         keys: Keys::ALL,
         flags: &[Flag::Write, Flag::Fast],
         acl: ACL_WRITE_FAST,

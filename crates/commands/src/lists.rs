@@ -6,7 +6,7 @@ mod moves;
 
 use crate::cx::{Cx, NO_SUCH_KEY, Run, SYNTAX, Stop, WRONG_TYPE};
 use crate::number::{int, int_or_error};
-use crate::row::{Access, Acl, Effect, Flag, Group, Row, is};
+use crate::row::{Access, Acl, Flag, Group, KeyUse, Row, is};
 use resp::reply::Out;
 use store::{Class, Key, Keyspace, Kind, NOTHING, Value, ValueMut};
 use value::list::{Limit, List, packed, run};
@@ -50,7 +50,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "linsert",
         arity: 5,
-        access: Access::All(Effect::INSERT),
+        access: Access::All(KeyUse::INSERT),
         flags: GROW,
         acl: ACL_WRITE,
         since: "2.2.0",
@@ -71,7 +71,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "llen",
         arity: 2,
-        access: Access::All(Effect::LOOK),
+        access: Access::All(KeyUse::LOOK),
         flags: &[Flag::Readonly, Flag::Fast],
         acl: &[Acl::Read, Acl::List, Acl::Fast],
         summary: "Gives the number of elements of a list.",
@@ -92,7 +92,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "lpop",
         arity: -2,
-        access: Access::All(Effect::TAKE),
+        access: Access::All(KeyUse::TAKE),
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         complexity: "O(N) where N is the number of elements taken.",
@@ -131,7 +131,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "lpush",
         arity: -3,
-        access: Access::All(Effect::INSERT),
+        access: Access::All(KeyUse::INSERT),
         flags: GROW_FAST,
         acl: ACL_WRITE_FAST,
         complexity: "O(N) where N is the number of elements added.",
@@ -150,7 +150,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "lpushx",
         arity: -3,
-        access: Access::All(Effect::INSERT),
+        access: Access::All(KeyUse::INSERT),
         flags: GROW_FAST,
         acl: ACL_WRITE_FAST,
         since: "2.2.0",
@@ -187,7 +187,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "lrem",
         arity: 4,
-        access: Access::All(Effect::DELETE),
+        access: Access::All(KeyUse::DELETE),
         flags: WRITE,
         acl: ACL_WRITE,
         complexity: "O(N) where N is the length of the list.",
@@ -206,7 +206,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "lset",
         arity: 4,
-        access: Access::All(Effect::UPDATE),
+        access: Access::All(KeyUse::UPDATE),
         flags: GROW,
         acl: ACL_WRITE,
         complexity: "O(N) where N is the distance to the nearer end, most of it passed over by the thousand.",
@@ -225,7 +225,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "ltrim",
         arity: 4,
-        access: Access::All(Effect::DELETE),
+        access: Access::All(KeyUse::DELETE),
         flags: WRITE,
         acl: ACL_WRITE,
         complexity: "O(N) where N is the number of elements removed.",
@@ -245,7 +245,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "rpop",
         arity: -2,
-        access: Access::All(Effect::TAKE),
+        access: Access::All(KeyUse::TAKE),
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         complexity: "O(N) where N is the number of elements taken.",
@@ -264,7 +264,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "rpush",
         arity: -3,
-        access: Access::All(Effect::INSERT),
+        access: Access::All(KeyUse::INSERT),
         flags: GROW_FAST,
         acl: ACL_WRITE_FAST,
         complexity: "O(N) where N is the number of elements added.",
@@ -283,7 +283,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "rpushx",
         arity: -3,
-        access: Access::All(Effect::INSERT),
+        access: Access::All(KeyUse::INSERT),
         flags: GROW_FAST,
         acl: ACL_WRITE_FAST,
         since: "2.2.0",

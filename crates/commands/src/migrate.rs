@@ -8,7 +8,7 @@ use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
 use crate::dump::portable_payload;
 use crate::exchange::{Exchange, Failure, Target};
 use crate::number::int_or_error;
-use crate::row::{Access, Acl, Effect, Flag, HowMany, Keys, Place, Row, is};
+use crate::row::{Access, Acl, Flag, HowMany, KeyUse, Keys, Place, Row, is};
 use resp::client::{begin_command, encode_argument};
 use std::time::Duration;
 use store::{Class, Cold, Watches};
@@ -17,7 +17,7 @@ pub const ROWS: &[Row] = &[Row {
     name: "migrate",
     arity: -6,
     keys: Keys::UsuallyAt(3, keys, &[Place::Behind { word: "KEYS", from: -2, how_many: HowMany::All }]),
-    access: Access::All(Effect::TAKE),
+    access: Access::All(KeyUse::TAKE),
     flags: &[Flag::Write, Flag::MovableKeys, Flag::Noscript, Flag::NoMulti],
     acl: &[Acl::Keyspace, Acl::Write, Acl::Slow, Acl::Dangerous],
     tips: &["nondeterministic_output"],

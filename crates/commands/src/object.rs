@@ -3,7 +3,7 @@
 use crate::connection::{help, unknown_subcommand};
 use crate::cx::{Cx, Run, Stop};
 use crate::number::int;
-use crate::row::{Access, Acl, Effect, Flag, Keys, Row, Values, is, only_here, starts};
+use crate::row::{Access, Acl, Flag, KeyUse, Keys, Row, Values, is, only_here, starts};
 use store::{Inspect, Kind, Value};
 
 const SUBCOMMAND: Row = Row {
@@ -37,7 +37,7 @@ pub const ROWS: &[Row] = &[Row {
 const SUBCOMMANDS: &[Row] = &[
     Row {
         name: "encoding",
-        access: Access::All(Effect::LOOK),
+        access: Access::All(KeyUse::LOOK),
         tips: &["nondeterministic_output"],
         summary: "Names the form in which a value is held.",
         examples: &[
@@ -57,7 +57,7 @@ const SUBCOMMANDS: &[Row] = &[
     },
     Row {
         name: "freq",
-        access: Access::All(Effect::LOOK),
+        access: Access::All(KeyUse::LOOK),
         tips: &["nondeterministic_output"],
         since: "4.0.0",
         summary: "Gives how often a key is used, on a logarithmic scale, under an LFU maxmemory-policy.",
@@ -91,7 +91,7 @@ const SUBCOMMANDS: &[Row] = &[
     },
     Row {
         name: "idletime",
-        access: Access::All(Effect::LOOK),
+        access: Access::All(KeyUse::LOOK),
         tips: &["nondeterministic_output"],
         summary: "Gives the seconds since a key was last used, unless the maxmemory-policy is LFU.",
         examples: &[
@@ -105,7 +105,7 @@ const SUBCOMMANDS: &[Row] = &[
     },
     Row {
         name: "refcount",
-        access: Access::All(Effect::LOOK),
+        access: Access::All(KeyUse::LOOK),
         tips: &["nondeterministic_output"],
         summary: "Gives the number of references to a value: always 1, as values are not shared.",
         examples: &[
@@ -124,7 +124,7 @@ const SUBCOMMANDS: &[Row] = &[
     },
     Row {
         name: "tier",
-        access: Access::All(Effect::LOOK),
+        access: Access::All(KeyUse::LOOK),
         tips: &["nondeterministic_output"],
         values: Values::Untouched,
         since: "7.2.0",

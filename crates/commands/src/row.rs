@@ -19,6 +19,7 @@ pub struct Row {
     /// For clients and proxies that spread commands over servers, in Redis's words.
     pub tips: &'static [&'static str],
     pub values: Values,
+    pub effect: Effect,
     pub group: Group,
     pub since: &'static str,
     pub complexity: &'static str,
@@ -43,6 +44,7 @@ impl Row {
         acl: &[],
         tips: &[],
         values: Values::Read,
+        effect: Effect::Arguments,
         group: Group::Generic,
         since: "",
         complexity: "O(1)",
@@ -171,29 +173,29 @@ impl Use {
 /// OW writes it anew, RM removes the key; `access` gives something of it to the client, the others say how it changes.
 /// What only changes it, without a look, needs no right to read.
 #[derive(Clone, Copy)]
-pub struct Effect {
+pub struct KeyUse {
     pub words: &'static [&'static str],
     pub needs: Use,
 }
 
-impl Effect {
+impl KeyUse {
     /// At whether it is there, what it is, how large.
-    pub const LOOK: Effect = Effect { words: &["RO"], needs: Use::NONE };
-    pub const READ: Effect = Effect { words: &["RO", "access"], needs: Use::READ };
+    pub const LOOK: KeyUse = KeyUse { words: &["RO"], needs: Use::NONE };
+    pub const READ: KeyUse = KeyUse { words: &["RO", "access"], needs: Use::READ };
     /// Reads, and may write down what it has found out.
-    pub const CACHE: Effect = Effect { words: &["RW", "access"], needs: Use::READ };
-    pub const UPDATE: Effect = Effect { words: &["RW", "update"], needs: Use::WRITE };
-    pub const INSERT: Effect = Effect { words: &["RW", "insert"], needs: Use::WRITE };
-    pub const DELETE: Effect = Effect { words: &["RW", "delete"], needs: Use::WRITE };
+    pub const CACHE: KeyUse = KeyUse { words: &["RW", "access"], needs: Use::READ };
+    pub const UPDATE: KeyUse = KeyUse { words: &["RW", "update"], needs: Use::WRITE };
+    pub const INSERT: KeyUse = KeyUse { words: &["RW", "insert"], needs: Use::WRITE };
+    pub const DELETE: KeyUse = KeyUse { words: &["RW", "delete"], needs: Use::WRITE };
     /// Reads and updates.
-    pub const CHANGE: Effect = Effect { words: &["RW", "access", "update"], needs: Use::BOTH };
+    pub const CHANGE: KeyUse = KeyUse { words: &["RW", "access", "update"], needs: Use::BOTH };
     /// Reads and inserts.
-    pub const MERGE: Effect = Effect { words: &["RW", "access", "insert"], needs: Use::BOTH };
+    pub const MERGE: KeyUse = KeyUse { words: &["RW", "access", "insert"], needs: Use::BOTH };
     /// Reads and deletes.
-    pub const TAKE: Effect = Effect { words: &["RW", "access", "delete"], needs: Use::BOTH };
-    pub const OVERWRITE: Effect = Effect { words: &["OW", "update"], needs: Use::WRITE };
-    pub const CREATE: Effect = Effect { words: &["OW", "insert"], needs: Use::WRITE };
-    pub const REMOVE: Effect = Effect { words: &["RM", "delete"], needs: Use::WRITE };
+    pub const TAKE: KeyUse = KeyUse { words: &["RW", "access", "delete"], needs: Use::BOTH };
+    pub const OVERWRITE: KeyUse = KeyUse { words: &["OW", "update"], needs: Use::WRITE };
+    pub const CREATE: KeyUse = KeyUse { words: &["OW", "insert"], needs: Use::WRITE };
+    pub const REMOVE: KeyUse = KeyUse { words: &["RM", "delete"], needs: Use::WRITE };
 }
 
 /// What a command does to the values of its keys.
@@ -201,18 +203,18 @@ impl Effect {
 pub enum Access {
     /// A reader reads; a writer reads and updates.
     ByFlags,
-    All(Effect),
+    All(KeyUse),
     /// To the first of the keys, and to the others.
-    First(Effect, Effect),
-    Rule(fn(&Args<'_>) -> Effect),
+    First(KeyUse, KeyUse),
+    Rule(fn(&Args<'_>) -> KeyUse),
 }
 
 impl Row {
     /// What it does to the `nth` of its keys.
-    pub fn effect(&self, nth: usize, args: &Args<'_>) -> Effect {
+    pub fn key_use(&self, nth: usize, args: &Args<'_>) -> KeyUse {
         match self.access {
-            Access::ByFlags if self.flags.contains(&Flag::Write) => Effect::CHANGE,
-            Access::ByFlags => Effect::READ,
+            Access::ByFlags if self.flags.contains(&Flag::Write) => KeyUse::CHANGE,
+            Access::ByFlags => KeyUse::READ,
             Access::All(effect) => effect,
             Access::First(first, others) => {
                 if nth == 0 {
@@ -227,7 +229,7 @@ impl Row {
 
     /// The use of the `nth` of its keys.
     pub fn access(&self, nth: usize, args: &Args<'_>) -> Use {
-        self.effect(nth, args).needs
+        self.key_use(nth, args).needs
     }
 }
 
@@ -249,6 +251,16 @@ pub enum Values {
     Untouched,
     /// The values of its keys are read.
     Read,
+}
+
+/// How a command that has changed something is repeated from the journal or on a replica.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// By its own arguments: on the same data, with the clock it saw, they always do the same.
+    Arguments,
+    /// By what its handler states with `Keyspace::effect` wherever it changes something: the arguments depend on
+    /// chance, on the time, on how a value is laid out, or would wait.
+    Stated,
 }
 
 /// Redis's command flags, by the names COMMAND INFO prints in lower case.

@@ -4,7 +4,7 @@
 use crate::connection::{help, nothing, unknown_subcommand};
 use crate::cx::{Cx, Run, Stop};
 use crate::host::RestorePolicy;
-use crate::row::{Access, Acl, Effect, Flag, Group, Keys, Row, Values, is, starts};
+use crate::row::{Access, Acl, Flag, Group, KeyUse, Keys, Row, Values, is, starts};
 
 const FLAGS: &[Flag] = &[Flag::Noscript, Flag::Stale, Flag::SkipMonitor, Flag::NoMandatoryKeys, Flag::MovableKeys];
 const READ_FLAGS: &[Flag] =
@@ -14,7 +14,7 @@ const ACL: &[Acl] = &[Acl::Slow, Acl::Scripting];
 const BASE: Row = Row {
     arity: -3,
     keys: Keys::Counted { at: 2 },
-    access: Access::All(Effect::CHANGE),
+    access: Access::All(KeyUse::CHANGE),
     flags: FLAGS,
     acl: ACL,
     group: Group::Scripting,
@@ -40,7 +40,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "eval_ro",
-        access: Access::All(Effect::READ),
+        access: Access::All(KeyUse::READ),
         flags: READ_FLAGS,
         since: "7.0.0",
         summary: "Runs a Lua script that may only read.",
@@ -71,7 +71,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "evalsha_ro",
-        access: Access::All(Effect::READ),
+        access: Access::All(KeyUse::READ),
         flags: READ_FLAGS,
         since: "7.0.0",
         summary: "Runs a script that the server knows and that may only read.",
@@ -97,7 +97,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "fcall_ro",
-        access: Access::All(Effect::READ),
+        access: Access::All(KeyUse::READ),
         flags: READ_FLAGS,
         since: "7.0.0",
         complexity: "Depends on the function.",

@@ -25,6 +25,7 @@ const BASE: Row = Row {
     flags: &[],
     acl: &[Acl::Slow],
     values: Values::Untouched,
+    effect: crate::row::Effect::Arguments,
     group: Group::Server,
     since: "1.0.0",
     complexity: "O(1)",

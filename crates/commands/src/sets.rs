@@ -9,7 +9,7 @@ pub(crate) use sample::count_of;
 
 use crate::cx::{Cx, Run, Stop};
 use crate::number;
-use crate::row::{Access, Acl, Effect, Flag, Group, Keys, Row, is, only_here};
+use crate::row::{Access, Acl, Flag, Group, KeyUse, Keys, Row, is, only_here};
 use crate::scan::{INVALID_CURSOR, SCAN_COUNT, ScanOf, ScanOptions};
 use algebra::Operation;
 use form::{Draft, Limits, Member, Set, of_members, set};
@@ -32,7 +32,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "sadd",
         arity: -3,
-        access: Access::All(Effect::INSERT),
+        access: Access::All(KeyUse::INSERT),
         flags: &[Flag::Write, Flag::Denyoom, Flag::Fast],
         acl: ACL_WRITE_FAST,
         complexity: "O(N) where N is the number of members to add.",
@@ -52,7 +52,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "scard",
         arity: 2,
-        access: Access::All(Effect::LOOK),
+        access: Access::All(KeyUse::LOOK),
         flags: READ_FAST,
         acl: ACL_READ_FAST,
         complexity: "O(1); a compact set is walked.",
@@ -95,7 +95,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "sdiffstore",
         arity: -3,
-        access: Access::First(Effect::OVERWRITE, Effect::READ),
+        access: Access::First(KeyUse::OVERWRITE, KeyUse::READ),
         keys: Keys::ALL,
         flags: &[Flag::Write, Flag::Denyoom],
         acl: ACL_WRITE,
@@ -160,7 +160,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "sinterstore",
         arity: -3,
-        access: Access::First(Effect::UPDATE, Effect::READ),
+        access: Access::First(KeyUse::UPDATE, KeyUse::READ),
         keys: Keys::ALL,
         flags: &[Flag::Write, Flag::Denyoom],
         acl: ACL_WRITE,
@@ -180,7 +180,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "sismember",
         arity: 3,
-        access: Access::All(Effect::LOOK),
+        access: Access::All(KeyUse::LOOK),
         flags: READ_FAST,
         acl: ACL_READ_FAST,
         summary: "Tells whether a set has a member.",
@@ -240,7 +240,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "smove",
         arity: 4,
-        access: Access::First(Effect::TAKE, Effect::INSERT),
+        access: Access::First(KeyUse::TAKE, KeyUse::INSERT),
         keys: Keys::Range { first: 1, last: 2, step: 1 },
         flags: &[Flag::Write, Flag::Fast],
         acl: ACL_WRITE_FAST,
@@ -260,7 +260,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "spop",
         arity: -2,
-        access: Access::All(Effect::TAKE),
+        access: Access::All(KeyUse::TAKE),
         flags: &[Flag::Write, Flag::Fast],
         acl: ACL_WRITE_FAST,
         tips: &["nondeterministic_output"],
@@ -304,7 +304,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "srem",
         arity: -3,
-        access: Access::All(Effect::DELETE),
+        access: Access::All(KeyUse::DELETE),
         flags: &[Flag::Write, Flag::Fast],
         acl: ACL_WRITE_FAST,
         complexity: "O(N) where N is the number of members to remove.",
@@ -366,7 +366,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "sunionstore",
         arity: -3,
-        access: Access::First(Effect::OVERWRITE, Effect::READ),
+        access: Access::First(KeyUse::OVERWRITE, KeyUse::READ),
         keys: Keys::ALL,
         flags: &[Flag::Write, Flag::Denyoom],
         acl: ACL_WRITE,

@@ -8,7 +8,7 @@ use crate::cx::{Args, Cx, OUT_OF_RANGE, REPLY_BYTES_MAX, Run, SYNTAX, Stop, WRON
 use crate::hashes::hash;
 use crate::lists;
 use crate::number;
-use crate::row::{Access, Acl, Effect, Flag, Keys, Place, Row, is};
+use crate::row::{Access, Acl, Flag, KeyUse, Keys, Place, Row, is};
 use crate::sets::form::set;
 use crate::zsets::form::zset;
 use std::cmp::Ordering;
@@ -25,7 +25,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "sort",
         keys: Keys::FirstAnd(destination, &[Place::Unnamed, Place::Anywhere]),
-        access: Access::First(Effect::READ, Effect::OVERWRITE),
+        access: Access::First(KeyUse::READ, KeyUse::OVERWRITE),
         flags: &[Flag::Write, Flag::Denyoom, Flag::MovableKeys, Flag::UnnamedKeys],
         acl: &[Acl::Write, Acl::Set, Acl::SortedSet, Acl::List, Acl::Slow, Acl::Dangerous],
         since: "1.0.0",

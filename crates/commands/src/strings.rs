@@ -3,7 +3,7 @@
 
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop, WRONG_TYPE, invalid_expire, wrong_arity};
 use crate::number::int_or_error;
-use crate::row::{Access, Acl, Effect, Flag, Group, Keys, Row, Values, is};
+use crate::row::{Access, Acl, Flag, Group, KeyUse, Keys, Row, Values, is};
 use smallvec::SmallVec;
 use store::{Class, Cold, Kind, Value};
 
@@ -23,7 +23,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "append",
         arity: 3,
-        access: Access::All(Effect::INSERT),
+        access: Access::All(KeyUse::INSERT),
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         since: "2.0.0",
@@ -59,7 +59,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "getdel",
         arity: 2,
-        access: Access::All(Effect::TAKE),
+        access: Access::All(KeyUse::TAKE),
         flags: &[Flag::Write, Flag::Fast],
         acl: ACL_WRITE_FAST,
         since: "6.2.0",
@@ -151,7 +151,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "mset",
         arity: -3,
-        access: Access::All(Effect::OVERWRITE),
+        access: Access::All(KeyUse::OVERWRITE),
         keys: PAIRS,
         flags: WRITE,
         acl: ACL_WRITE,
@@ -172,7 +172,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "msetnx",
         arity: -3,
-        access: Access::All(Effect::CREATE),
+        access: Access::All(KeyUse::CREATE),
         keys: PAIRS,
         flags: WRITE,
         acl: ACL_WRITE,
@@ -194,7 +194,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "psetex",
         arity: 4,
-        access: Access::All(Effect::OVERWRITE),
+        access: Access::All(KeyUse::OVERWRITE),
         flags: WRITE,
         acl: ACL_WRITE,
         values: Values::Untouched,
@@ -214,7 +214,7 @@ pub const ROWS: &[Row] = &[
         arity: -3,
         access: Access::Rule(|args| {
             let reads = args.from(3).any(|word| word.eq_ignore_ascii_case(b"get"));
-            if reads { Effect::CHANGE } else { Effect::OVERWRITE }
+            if reads { KeyUse::CHANGE } else { KeyUse::OVERWRITE }
         }),
         flags: WRITE,
         acl: ACL_WRITE,
@@ -238,7 +238,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "setex",
         arity: 4,
-        access: Access::All(Effect::OVERWRITE),
+        access: Access::All(KeyUse::OVERWRITE),
         flags: WRITE,
         acl: ACL_WRITE,
         values: Values::Untouched,
@@ -257,7 +257,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "setnx",
         arity: 3,
-        access: Access::All(Effect::CREATE),
+        access: Access::All(KeyUse::CREATE),
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         values: Values::Untouched,
@@ -275,7 +275,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "setrange",
         arity: 4,
-        access: Access::All(Effect::UPDATE),
+        access: Access::All(KeyUse::UPDATE),
         flags: WRITE,
         acl: ACL_WRITE,
         since: "2.2.0",
@@ -297,7 +297,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "strlen",
         arity: 2,
-        access: Access::All(Effect::LOOK),
+        access: Access::All(KeyUse::LOOK),
         flags: READ_FAST,
         acl: ACL_READ_FAST,
         since: "2.2.0",

@@ -2,7 +2,7 @@
 //! server's: it holds the stripes of all its commands at once.
 
 use crate::cx::{Cx, Run, Stop};
-use crate::row::{Access, Acl, Effect, Flag, Group, Keys, Row, Values, is};
+use crate::row::{Access, Acl, Flag, Group, KeyUse, Keys, Row, Values, is};
 use crate::session::Multi;
 
 const FLAGS: &[Flag] = &[Flag::Noscript, Flag::Loading, Flag::Stale, Flag::Fast, Flag::AllowBusy];
@@ -105,7 +105,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "watch",
         arity: -2,
-        access: Access::All(Effect::LOOK),
+        access: Access::All(KeyUse::LOOK),
         keys: Keys::ALL,
         complexity: "O(N) where N is the number of keys. A cold key that expires is read from flash.",
         summary: "Makes the next EXEC do nothing if one of these keys has changed by then.",

@@ -1,6 +1,7 @@
 //! Owns what the store says of its keys to whoever listens: keyspace events, and that a key has changed.
 //! Never knows who listens. Nobody does most of the time: then it costs a relaxed load where something happens.
 
+use crate::effects::Effects;
 use crate::hash::Key;
 use crate::store::Store;
 use std::sync::OnceLock;
@@ -27,6 +28,8 @@ impl Class {
     pub const NEW: Class = Class(1 << 11);
     /// Not an event: changes of keys, whatever they are.
     const CHANGE: Class = Class(1 << 31);
+    /// Not an event: the effects of commands.
+    const EFFECT: Class = Class(1 << 30);
 
     /// The class of a letter of `notify-keyspace-events`.
     pub fn from_letter(letter: char) -> Option<Class> {
@@ -66,7 +69,11 @@ pub trait Listener: Send + Sync {
 pub(crate) struct Ears {
     wanted: AtomicU32,
     listener: OnceLock<Box<dyn Listener>>,
+    keeper: OnceLock<Keeper>,
 }
+
+/// Is told the effects of each outermost command while its stripes are locked; it must not come back to the store.
+pub type Keeper = Box<dyn Fn(&Effects) + Send + Sync>;
 
 impl Ears {
     #[inline]
@@ -86,7 +93,7 @@ impl Store {
 
     /// Which events are told.
     pub fn tell_events(&self, classes: Class) {
-        self.ears.wanted.fetch_and(Class::CHANGE.0, Relaxed);
+        self.ears.wanted.fetch_and(Class::CHANGE.0 | Class::EFFECT.0, Relaxed);
         self.ears.wanted.fetch_or(classes.0, Relaxed);
     }
 
@@ -96,6 +103,27 @@ impl Store {
             true => self.ears.wanted.fetch_or(Class::CHANGE.0, Relaxed),
             false => self.ears.wanted.fetch_and(!Class::CHANGE.0, Relaxed),
         };
+    }
+
+    /// Who keeps the effects of all that changes from now on. Once.
+    pub fn keep_effects(&self, keeper: Keeper) {
+        assert!(self.ears.keeper.set(keeper).is_ok(), "a store's effects have one keeper");
+        self.ears.wanted.fetch_or(Class::EFFECT.0, Relaxed);
+    }
+
+    /// Whether effects are kept: otherwise nobody need state them.
+    #[inline]
+    pub fn keeps_effects(&self) -> bool {
+        self.wants(Class::EFFECT)
+    }
+
+    /// The effects of an outermost command, whose stripes are locked, go to who keeps them.
+    #[cold]
+    pub(crate) fn tell_effects(&self, effects: &mut Effects) {
+        if let Some(keeper) = self.ears.keeper.get() {
+            keeper(effects);
+        }
+        effects.clear();
     }
 
     #[inline]

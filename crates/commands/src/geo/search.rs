@@ -4,7 +4,7 @@ use super::hash::{Position, Shape};
 use super::{ACL_WRITE, BASE, NO_UNIT, WRONG, position_at, unit_m, write_distance, write_position};
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
 use crate::number::{self, int_or_error};
-use crate::row::{Access, Effect, Flag, HowMany, Keys, Place, Row, is};
+use crate::row::{Access, Flag, HowMany, KeyUse, Keys, Place, Row, is};
 use crate::zsets::form::{Draft, Limits, of_tree, zset};
 use std::ops::Range;
 use value::zset::{Edge, Side, Tree, View};
@@ -20,7 +20,7 @@ pub const ROWS: &[Row] = &[
         name: "georadius",
         arity: -6,
         keys: Keys::FirstAnd(store_key, &stores_from(6)),
-        access: Access::First(Effect::READ, Effect::OVERWRITE),
+        access: Access::First(KeyUse::READ, KeyUse::OVERWRITE),
         flags: WRITE_MOVABLE,
         acl: ACL_WRITE,
         complexity: COMPLEXITY,
@@ -60,7 +60,7 @@ pub const ROWS: &[Row] = &[
         name: "georadiusbymember",
         arity: -5,
         keys: Keys::FirstAnd(store_key, &stores_from(5)),
-        access: Access::First(Effect::READ, Effect::OVERWRITE),
+        access: Access::First(KeyUse::READ, KeyUse::OVERWRITE),
         flags: WRITE_MOVABLE,
         acl: ACL_WRITE,
         complexity: COMPLEXITY,
@@ -125,7 +125,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "geosearchstore",
         arity: -8,
-        access: Access::First(Effect::OVERWRITE, Effect::READ),
+        access: Access::First(KeyUse::OVERWRITE, KeyUse::READ),
         keys: Keys::Range { first: 1, last: 2, step: 1 },
         flags: WRITE,
         acl: ACL_WRITE,

@@ -4,7 +4,7 @@
 use super::{ACL_READ_FAST, ACL_WRITE_FAST, BASE, Hash, READ_FAST, WRITE_FAST, hash, of_fields, unpacked};
 use crate::cx::{Args, Cx, Run, Stop, invalid_expire};
 use crate::number::{int, int_or_error};
-use crate::row::{Access, Effect, Flag, Row, only_here};
+use crate::row::{Access, Flag, KeyUse, Row, only_here};
 use smallvec::SmallVec;
 use store::{Class, NOTHING};
 use value::Boxed;
@@ -16,7 +16,7 @@ const GET_SYNTAX: &str = "key FIELDS numfields field [field ...]";
 
 const SET: Row = Row {
     arity: -6,
-    access: Access::All(Effect::UPDATE),
+    access: Access::All(KeyUse::UPDATE),
     flags: WRITE_FAST,
     acl: ACL_WRITE_FAST,
     since: "7.4.0",

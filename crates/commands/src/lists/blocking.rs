@@ -4,7 +4,7 @@ use super::moves::{TWO, end_and_count, move_one, pop_first};
 use super::{BASE, End};
 use crate::block::{Block, until_seconds};
 use crate::cx::{Cx, Run};
-use crate::row::{Access, Acl, Effect, Flag, Keys, Row, is};
+use crate::row::{Access, Acl, Flag, KeyUse, Keys, Row, is};
 use store::Kind;
 
 const ACL: &[Acl] = &[Acl::Write, Acl::List, Acl::Slow, Acl::Blocking];
@@ -18,7 +18,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "blmove",
         arity: 6,
-        access: Access::First(Effect::TAKE, Effect::INSERT),
+        access: Access::First(KeyUse::TAKE, KeyUse::INSERT),
         since: "6.2.0",
         summary: "Moves an element as LMOVE does, waiting for one if there is none.",
         syntax: "source destination <LEFT | RIGHT> <LEFT | RIGHT> timeout",
@@ -38,7 +38,7 @@ pub const ROWS: &[Row] = &[
         name: "blmpop",
         arity: -5,
         keys: Keys::Counted { at: 2 },
-        access: Access::All(Effect::TAKE),
+        access: Access::All(KeyUse::TAKE),
         flags: &[Flag::Write, Flag::Blocking, Flag::MovableKeys],
         since: "7.0.0",
         complexity: "O(N+M) where N is the number of keys and M the number of elements taken.",
@@ -60,7 +60,7 @@ pub const ROWS: &[Row] = &[
         name: "blpop",
         arity: -3,
         keys: KEYS_TIMEOUT,
-        access: Access::All(Effect::TAKE),
+        access: Access::All(KeyUse::TAKE),
         since: "2.0.0",
         complexity: "O(N) where N is the number of keys.",
         summary: "Takes the first element of the first list that has one, waiting for one if none has.",
@@ -78,7 +78,7 @@ pub const ROWS: &[Row] = &[
         name: "brpop",
         arity: -3,
         keys: KEYS_TIMEOUT,
-        access: Access::All(Effect::TAKE),
+        access: Access::All(KeyUse::TAKE),
         since: "2.0.0",
         complexity: "O(N) where N is the number of keys.",
         summary: "Takes the last element of the first list that has one, waiting for one if none has.",
@@ -95,7 +95,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "brpoplpush",
         arity: 4,
-        access: Access::First(Effect::TAKE, Effect::INSERT),
+        access: Access::First(KeyUse::TAKE, KeyUse::INSERT),
         since: "2.2.0",
         summary: "Moves an element as RPOPLPUSH does, waiting for one if there is none.",
         syntax: "source destination timeout",

@@ -3,7 +3,7 @@
 use super::{ACL_WRITE, BASE, End, GROW, WRONG_TYPE_REPLY, elements, of_pop, of_push, push, take, tell};
 use crate::cx::{Args, Cx, SYNTAX, Stop};
 use crate::number::int;
-use crate::row::{Access, Effect, Flag, Keys, Row, is};
+use crate::row::{Access, Flag, KeyUse, Keys, Row, is};
 use std::iter::once;
 
 /// A source and a destination.
@@ -13,7 +13,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "lmove",
         arity: 5,
-        access: Access::First(Effect::TAKE, Effect::INSERT),
+        access: Access::First(KeyUse::TAKE, KeyUse::INSERT),
         keys: TWO,
         flags: GROW,
         acl: ACL_WRITE,
@@ -41,7 +41,7 @@ pub const ROWS: &[Row] = &[
         name: "lmpop",
         arity: -4,
         keys: Keys::Counted { at: 1 },
-        access: Access::All(Effect::TAKE),
+        access: Access::All(KeyUse::TAKE),
         flags: &[Flag::Write, Flag::MovableKeys],
         acl: ACL_WRITE,
         since: "7.0.0",
@@ -67,7 +67,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "rpoplpush",
         arity: 3,
-        access: Access::First(Effect::TAKE, Effect::INSERT),
+        access: Access::First(KeyUse::TAKE, KeyUse::INSERT),
         keys: TWO,
         flags: GROW,
         acl: ACL_WRITE,

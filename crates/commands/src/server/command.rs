@@ -6,7 +6,7 @@ use super::{BASE, WATCH};
 use crate::connection::{help, unknown_subcommand};
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
 use crate::glob;
-use crate::row::{Access, Acl, Effect, Flag, Group, HowMany, Keys, Place, Row, categories, is, only_here, starts};
+use crate::row::{Access, Acl, Flag, Group, HowMany, KeyUse, Keys, Place, Row, categories, is, only_here, starts};
 use crate::table;
 use resp::reply::Out;
 
@@ -268,10 +268,10 @@ fn key_specs(row: &Row) -> Vec<Spec> {
         let place = nth.checked_sub(named).map(|nth| places[nth]);
         let mut flags = match place {
             _ if matches!(row.keys, Keys::NotKeys { .. }) => vec!["not_key"],
-            Some(Place::Unnamed) => Effect::READ.words.to_vec(),
+            Some(Place::Unnamed) => KeyUse::READ.words.to_vec(),
             // What is told by the arguments may be more or less.
-            _ if matches!(row.access, Access::Rule(_)) => [Effect::CHANGE.words, &["variable_flags"]].concat(),
-            _ => row.effect(nth, &Args::new(b"", &[])).words.to_vec(),
+            _ if matches!(row.access, Access::Rule(_)) => [KeyUse::CHANGE.words, &["variable_flags"]].concat(),
+            _ => row.key_use(nth, &Args::new(b"", &[])).words.to_vec(),
         };
         if matches!(place, Some(Place::Behind { from: ..0, .. })) {
             flags.push("incomplete");
@@ -472,9 +472,9 @@ fn get_keys(cx: &mut Cx<'_>, with_flags: bool) -> Run {
         if with_flags {
             cx.out.array(2);
             cx.out.bulk(&args[at]);
-            let effect = row.effect(nth, &args);
-            cx.out.set(effect.words.len());
-            effect.words.iter().for_each(|word| cx.out.simple(word));
+            let key_use = row.key_use(nth, &args);
+            cx.out.set(key_use.words.len());
+            key_use.words.iter().for_each(|word| cx.out.simple(word));
         } else {
             cx.out.bulk(&args[at]);
         }

@@ -5,7 +5,7 @@ use crate::connection::help;
 use crate::cx::{Cx, NOT_INTEGER, Run, SYNTAX, Stop};
 use crate::host::MemoryFigures;
 use crate::number;
-use crate::row::{Access, Acl, Effect, Flag, Keys, Row, Values, is, only_here, starts};
+use crate::row::{Access, Acl, Flag, KeyUse, Keys, Row, Values, is, only_here, starts};
 
 pub(super) const MEMORY: &[Row] = &[
     Row {
@@ -74,7 +74,7 @@ pub(super) const MEMORY: &[Row] = &[
     Row {
         name: "usage",
         arity: -3,
-        access: Access::All(Effect::LOOK),
+        access: Access::All(KeyUse::LOOK),
         keys: Keys::Range { first: 2, last: 2, step: 1 },
         flags: &[Flag::Readonly],
         acl: &[Acl::Read, Acl::Slow],

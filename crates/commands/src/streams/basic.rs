@@ -5,7 +5,7 @@ use super::{ACL_READ, ACL_WRITE, ACL_WRITE_FAST, BASE, Count, READ, WRITE_FAST, 
 use super::{of_ids, of_stream, stream, stream_mut};
 use crate::cx::{Args, Cx, NO_SUCH_KEY, Run, SYNTAX, Settings, Stop, wrong_arity};
 use crate::number::int_or_error;
-use crate::row::{Access, Acl, Effect, Flag, Row, is, only_here, starts};
+use crate::row::{Access, Acl, Flag, KeyUse, Row, is, only_here, starts};
 use store::{Class, NOTHING};
 use value::Boxed;
 use value::stream::{CHUNK_BYTES_MAX, ChunkLimits, Id, Keep, Order, Stream, Trim};
@@ -14,7 +14,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "xadd",
         arity: -5,
-        access: Access::All(Effect::UPDATE),
+        access: Access::All(KeyUse::UPDATE),
         flags: &[Flag::Write, Flag::Denyoom, Flag::Fast],
         acl: ACL_WRITE_FAST,
         tips: &["nondeterministic_output"],
@@ -45,7 +45,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "xdel",
         arity: -3,
-        access: Access::All(Effect::DELETE),
+        access: Access::All(KeyUse::DELETE),
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         complexity: "O(1) for each entry, given chunks of bounded length.",
@@ -65,7 +65,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "xlen",
         arity: 2,
-        access: Access::All(Effect::LOOK),
+        access: Access::All(KeyUse::LOOK),
         flags: &[Flag::Readonly, Flag::Fast],
         acl: &[Acl::Read, Acl::Stream, Acl::Fast],
         summary: "Gives the number of entries of a stream.",
@@ -128,7 +128,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "xsetid",
         arity: -3,
-        access: Access::All(Effect::UPDATE),
+        access: Access::All(KeyUse::UPDATE),
         flags: &[Flag::Write, Flag::Denyoom, Flag::Fast],
         acl: ACL_WRITE_FAST,
         summary: "Sets what a stream remembers of its history: its last id, entries added, largest deleted id.",
@@ -153,7 +153,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "xtrim",
         arity: -4,
-        access: Access::All(Effect::DELETE),
+        access: Access::All(KeyUse::DELETE),
         flags: &[Flag::Write],
         acl: ACL_WRITE,
         tips: &["nondeterministic_output"],

@@ -4,7 +4,7 @@ use super::{ACL_READ, ACL_WRITE_FAST, BASE, READ, WRITE_FAST, WRONG, ids, no_gro
 use super::{of_ids, of_stream, stream, stream_mut};
 use crate::cx::{Cx, Run, SYNTAX, Stop};
 use crate::number::{int, int_or_error};
-use crate::row::{Access, Effect, Row, is, starts};
+use crate::row::{Access, KeyUse, Row, is, starts};
 use resp::reply::Out;
 use store::{Class, NOTHING};
 use value::stream::{Group, Id, Stream};
@@ -13,7 +13,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "xack",
         arity: -4,
-        access: Access::All(Effect::UPDATE),
+        access: Access::All(KeyUse::UPDATE),
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         complexity: "O(log(N)) for each id where N is the number of entries not yet acknowledged.",
@@ -34,7 +34,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "xautoclaim",
         arity: -6,
-        access: Access::All(Effect::DELETE),
+        access: Access::All(KeyUse::DELETE),
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         tips: &["nondeterministic_output"],
@@ -59,7 +59,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "xclaim",
         arity: -6,
-        access: Access::All(Effect::UPDATE),
+        access: Access::All(KeyUse::UPDATE),
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         tips: &["nondeterministic_output"],

@@ -4,7 +4,7 @@ use super::{ACL_WRITE, BASE, WRONG, ids, no_such_group, stream, stream_mut};
 use crate::connection::{help, unknown_subcommand};
 use crate::cx::{Args, Cx, Run, Stop};
 use crate::number::int_or_error;
-use crate::row::{Access, Acl, Effect, Flag, Keys, Row, Values, is, starts};
+use crate::row::{Access, Acl, Flag, KeyUse, Keys, Row, Values, is, starts};
 use store::{Class, NOTHING};
 use value::Boxed;
 use value::stream::{Group, Id, Stream};
@@ -34,7 +34,7 @@ const SUBCOMMANDS: &[Row] = &[
     Row {
         name: "create",
         arity: -5,
-        access: Access::All(Effect::INSERT),
+        access: Access::All(KeyUse::INSERT),
         flags: &[Flag::Write, Flag::Denyoom],
         summary: "Makes a group that is to read what is above an id, or above the last one ($).",
         syntax: "key group <id | $> [MKSTREAM] [ENTRIESREAD entries-read]",
@@ -52,7 +52,7 @@ const SUBCOMMANDS: &[Row] = &[
     Row {
         name: "createconsumer",
         arity: 5,
-        access: Access::All(Effect::INSERT),
+        access: Access::All(KeyUse::INSERT),
         flags: &[Flag::Write, Flag::Denyoom],
         since: "6.2.0",
         summary: "Makes a consumer of a group, which reading with it also does.",
@@ -69,7 +69,7 @@ const SUBCOMMANDS: &[Row] = &[
     Row {
         name: "delconsumer",
         arity: 5,
-        access: Access::All(Effect::DELETE),
+        access: Access::All(KeyUse::DELETE),
         summary: "Removes a consumer with what it has not acknowledged; gives how many entries that was.",
         syntax: "key group consumer",
         examples: &[
@@ -86,7 +86,7 @@ const SUBCOMMANDS: &[Row] = &[
     Row {
         name: "destroy",
         arity: 4,
-        access: Access::All(Effect::DELETE),
+        access: Access::All(KeyUse::DELETE),
         complexity: "O(N) where N is the number of entries not yet acknowledged.",
         summary: "Removes a group; who waits to read with it is told.",
         syntax: "key group",
@@ -118,7 +118,7 @@ const SUBCOMMANDS: &[Row] = &[
     Row {
         name: "setid",
         arity: -5,
-        access: Access::All(Effect::UPDATE),
+        access: Access::All(KeyUse::UPDATE),
         summary: "Sets the id above which a group is to read.",
         syntax: "key group <id | $> [ENTRIESREAD entries-read]",
         examples: &[

@@ -4,7 +4,7 @@ use super::{ACL_WRITE, BASE, Count, WRONG, ids, no_group_to_read, reply_entry, r
 use crate::block::{Block, until_milliseconds};
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
 use crate::number::int_or_error;
-use crate::row::{Access, Acl, Effect, Flag, HowMany, Keys, Place, Row, is};
+use crate::row::{Access, Acl, Flag, HowMany, KeyUse, Keys, Place, Row, is};
 use resp::Proto;
 use resp::reply::Out;
 use smallvec::SmallVec;
@@ -44,7 +44,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "xreadgroup",
         arity: -7,
-        access: Access::All(Effect::READ),
+        access: Access::All(KeyUse::READ),
         keys: Keys::Rule(streams, &[Place::Behind { word: "STREAMS", from: 4, how_many: HowMany::Half }]),
         flags: &[Flag::Write, Flag::Blocking, Flag::MovableKeys],
         acl: &[ACL_WRITE[0], ACL_WRITE[1], ACL_WRITE[2], Acl::Blocking],

@@ -4,7 +4,7 @@ use super::form::{Draft, Entries, Limits, zset};
 use super::{ACL_READ, ACL_WRITE, BASE, WRONG};
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
 use crate::number::{self, int_or_error};
-use crate::row::{Access, Effect, Flag, Keys, Place, Row, is};
+use crate::row::{Access, Flag, KeyUse, Keys, Place, Row, is};
 use crate::sets::form::{Member, Set, set};
 use crate::sets::limit_of;
 use std::borrow::Cow;
@@ -48,7 +48,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "zdiffstore",
         arity: -4,
-        access: Access::First(Effect::OVERWRITE, Effect::READ),
+        access: Access::First(KeyUse::OVERWRITE, KeyUse::READ),
         keys: TARGET_AND_SOURCES,
         flags: WRITE,
         acl: ACL_WRITE,
@@ -111,7 +111,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "zinterstore",
         arity: -4,
-        access: Access::First(Effect::OVERWRITE, Effect::READ),
+        access: Access::First(KeyUse::OVERWRITE, KeyUse::READ),
         keys: TARGET_AND_SOURCES,
         flags: WRITE,
         acl: ACL_WRITE,
@@ -151,7 +151,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "zunionstore",
         arity: -4,
-        access: Access::First(Effect::OVERWRITE, Effect::READ),
+        access: Access::First(KeyUse::OVERWRITE, KeyUse::READ),
         keys: TARGET_AND_SOURCES,
         flags: WRITE,
         acl: ACL_WRITE,

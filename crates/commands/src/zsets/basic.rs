@@ -5,7 +5,7 @@ use super::{ACL_READ, ACL_READ_FAST, ACL_WRITE_FAST, BASE, READ, READ_FAST, WRIT
 use crate::cx::{Cx, NOT_FLOAT, OUT_OF_RANGE, REPLY_BYTES_MAX, Run, SYNTAX, Stop};
 use crate::number;
 use crate::random::{self, Draws, SAMPLE_MAX, Selection};
-use crate::row::{Access, Effect, Flag, Row, is, only_here};
+use crate::row::{Access, Flag, KeyUse, Row, is, only_here};
 use crate::scan::{INVALID_CURSOR, SCAN_COUNT, ScanOf, ScanOptions};
 use crate::sets::count_of;
 use smallvec::SmallVec;
@@ -19,7 +19,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "zadd",
         arity: -4,
-        access: Access::All(Effect::UPDATE),
+        access: Access::All(KeyUse::UPDATE),
         flags: &[Flag::Write, Flag::Denyoom, Flag::Fast],
         acl: ACL_WRITE_FAST,
         since: "1.2.0",
@@ -45,7 +45,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "zcard",
         arity: 2,
-        access: Access::All(Effect::LOOK),
+        access: Access::All(KeyUse::LOOK),
         flags: READ_FAST,
         acl: ACL_READ_FAST,
         since: "1.2.0",
@@ -148,7 +148,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "zrem",
         arity: -3,
-        access: Access::All(Effect::DELETE),
+        access: Access::All(KeyUse::DELETE),
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         since: "1.2.0",

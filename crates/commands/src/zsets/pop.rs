@@ -6,7 +6,7 @@ use super::{ACL_WRITE, ACL_WRITE_FAST, BASE, WRITE_FAST, WRONG};
 use crate::block::{Block, until_seconds};
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
 use crate::number::int;
-use crate::row::{Access, Acl, Effect, Flag, Keys, Row, is};
+use crate::row::{Access, Acl, Flag, KeyUse, Keys, Row, is};
 use crate::sets::positive;
 use resp::reply::Proto;
 use std::ops::Range;
@@ -34,7 +34,7 @@ pub const ROWS: &[Row] = &[
         name: "bzmpop",
         arity: -5,
         keys: Keys::Counted { at: 2 },
-        access: Access::All(Effect::TAKE),
+        access: Access::All(KeyUse::TAKE),
         flags: &[Flag::Write, Flag::Blocking, Flag::MovableKeys],
         acl: &[Acl::Write, Acl::SortedSet, Acl::Slow, Acl::Blocking],
         since: "7.0.0",
@@ -59,7 +59,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "bzpopmax",
-        access: Access::All(Effect::TAKE),
+        access: Access::All(KeyUse::TAKE),
         summary: "Takes the member with the highest score of the first sorted set that has any, waiting for one if none has.",
         examples: &[
             is("ZADD z 1 a 2.5 b", "(integer) 2"),
@@ -72,7 +72,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "bzpopmin",
-        access: Access::All(Effect::TAKE),
+        access: Access::All(KeyUse::TAKE),
         summary: "Takes the member with the lowest score of the first sorted set that has any, waiting for one if none has.",
         examples: &[
             is("ZADD z 1 a 2.5 b", "(integer) 2"),
@@ -89,7 +89,7 @@ pub const ROWS: &[Row] = &[
         name: "zmpop",
         arity: -4,
         keys: Keys::Counted { at: 1 },
-        access: Access::All(Effect::TAKE),
+        access: Access::All(KeyUse::TAKE),
         flags: &[Flag::Write, Flag::MovableKeys],
         acl: ACL_WRITE,
         since: "7.0.0",
@@ -117,7 +117,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "zpopmax",
         arity: -2,
-        access: Access::All(Effect::TAKE),
+        access: Access::All(KeyUse::TAKE),
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         since: "5.0.0",
@@ -138,7 +138,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "zpopmin",
         arity: -2,
-        access: Access::All(Effect::TAKE),
+        access: Access::All(KeyUse::TAKE),
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         since: "5.0.0",

@@ -4,7 +4,7 @@ use super::form::{Draft, Entries, Limits, of_tree, remove_range, zset};
 use super::{ACL_READ, ACL_READ_FAST, ACL_WRITE, BASE, READ, READ_FAST, WRITE, WRONG};
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
 use crate::number::{self, int_or_error};
-use crate::row::{Access, Effect, Flag, Keys, Row, is};
+use crate::row::{Access, Flag, KeyUse, Keys, Row, is};
 use std::ops::Range;
 use value::zset::{Edge, Side, Tree, View};
 use value::{Absent, Boxed};
@@ -111,7 +111,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "zrangestore",
         arity: -5,
-        access: Access::First(Effect::OVERWRITE, Effect::READ),
+        access: Access::First(KeyUse::OVERWRITE, KeyUse::READ),
         keys: Keys::Range { first: 1, last: 2, step: 1 },
         flags: &[Flag::Write, Flag::Denyoom],
         acl: ACL_WRITE,
@@ -133,7 +133,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "zremrangebylex",
         arity: 4,
-        access: Access::All(Effect::DELETE),
+        access: Access::All(KeyUse::DELETE),
         flags: WRITE,
         acl: ACL_WRITE,
         since: "2.8.9",
@@ -152,7 +152,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "zremrangebyrank",
         arity: 4,
-        access: Access::All(Effect::DELETE),
+        access: Access::All(KeyUse::DELETE),
         flags: WRITE,
         acl: ACL_WRITE,
         complexity: RANGE_COMPLEXITY,
@@ -171,7 +171,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "zremrangebyscore",
         arity: 4,
-        access: Access::All(Effect::DELETE),
+        access: Access::All(KeyUse::DELETE),
         flags: WRITE,
         acl: ACL_WRITE,
         since: "1.2.0",

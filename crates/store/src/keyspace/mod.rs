@@ -12,6 +12,7 @@ pub(crate) use resume::{Identity, Named};
 
 use crate::counters::Counter;
 use crate::direct;
+use crate::effects::Why;
 use crate::guards::{Held, Stripes as _, all_stripes};
 use crate::hash::{Hasher, Key, KeyHash, STRIPES};
 use crate::index::Slot;
@@ -73,6 +74,7 @@ pub struct Keyspace<'s> {
     /// It goes by chance what is needed: nothing is noted.
     blind: bool,
     wrote: bool,
+    stated: bool,
     stopped: bool,
     /// Read at once while RAM was full: they leave again when this command has run.
     passing: Vec<(KeyHash, u32, usize)>,
@@ -145,6 +147,7 @@ impl<'s> Keyspace<'s> {
             rehearses: false,
             blind: false,
             wrote: false,
+            stated: false,
             stopped: false,
             passing: Vec::new(),
             hits: 0,
@@ -288,6 +291,41 @@ impl<'s> Keyspace<'s> {
     pub fn wake(&mut self, key: &Key<'_>) {
         if let Some(waiters) = &self.held.get(key.hash.stripe()).waiters {
             waiters.note(self.db, key, &mut self.resume.ready);
+        }
+    }
+
+    /// Whether effects are kept: otherwise the words of one need not be gathered.
+    #[inline]
+    pub fn keeps_effects(&self) -> bool {
+        self.store.keeps_effects()
+    }
+
+    /// States what the running command does to the dataset, as a command that does the same whenever and wherever it is
+    /// run on the same data. May be called several times; nothing happens while effects are not kept.
+    pub fn effect<'w>(&mut self, words: impl IntoIterator<Item = &'w [u8]>) {
+        if self.keeps_effects() {
+            self.stated = true;
+            self.resume.effects.push(Why::Command, self.db, self.now_ms, words);
+        }
+    }
+
+    /// The handler is done, and what it has changed stands. `arguments`: what repeats it, unless it has stated its effect
+    /// itself.
+    #[inline]
+    pub fn commit<'w>(&mut self, why: Why, arguments: impl IntoIterator<Item = &'w [u8]>) {
+        if !self.wrote || !self.keeps_effects() {
+            return;
+        }
+        if !self.stated {
+            self.resume.effects.push(why, self.db, self.now_ms, arguments);
+        }
+    }
+
+    /// To be called by who has locked the stripes, when the outermost command has run, whatever its outcome.
+    #[inline]
+    pub fn tell(&mut self) {
+        if !self.resume.effects.is_empty() {
+            self.store.tell_effects(&mut self.resume.effects);
         }
     }
 

@@ -1,6 +1,7 @@
 //! Owns what a handler that met a cold value leaves for its next run: what to read, and what is known since.
 //! Never knows which command it is.
 
+use crate::effects::Effects;
 use crate::hash::KeyHash;
 use crate::lane::ReadError;
 use crate::parts::{PartName, place_of_number};
@@ -99,6 +100,8 @@ pub struct Resume {
     pub ready: Vec<Ready>,
     /// In the all-cold mode, stripes with values that are to leave RAM. Not cleared but taken, by [`crate::Lane::chill`].
     pub touched: Vec<usize>,
+    /// What has been changed and not been told yet. Not cleared but told, before the stripes are unlocked.
+    pub(crate) effects: Effects,
     /// Whose commands these are; 0: nobody's. Stays when the rest is cleared.
     pub client: u64,
     /// For the handler's own progress (KEYS).

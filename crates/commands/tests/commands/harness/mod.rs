@@ -7,7 +7,7 @@ mod host;
 
 use commands::exchange::{Failure, Outcome};
 use commands::session::Session;
-use commands::{Args, Cx, Row, Settings, Stop, table};
+use commands::{Args, Cx, Effect, Row, Settings, Stop, table};
 use flash::Sim;
 use resp::client::{Value, encode_command, parse_value};
 use resp::{Limits, Out, Parsed, Progress, Source, Span};
@@ -15,9 +15,11 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
-use store::{Admission, Codec, FlashConfig, Key, Lane, LimitOf, Policy, Resume, Store, StoreConfig, Ticket};
+use store::{
+    Admission, Codec, Effects, FlashConfig, Key, Lane, LimitOf, Policy, Resume, Store, StoreConfig, Ticket, Why,
+};
 use value::list::Limit;
 
 /// The words of a line as redis-cli takes them, quotes resolved.
@@ -96,6 +98,14 @@ impl Harness {
         });
         let lane = Lane::new(store.clone(), Some(Box::new(sim.driver())), 0);
         Harness { store, flash: Some(lane), ..Harness::new() }
+    }
+
+    /// Keeps the effects of all that follows. Once.
+    pub fn keep_effects(&self) -> Arc<Mutex<Vec<Effects>>> {
+        let kept = Arc::<Mutex<Vec<Effects>>>::default();
+        let keeper = Arc::clone(&kept);
+        self.store.keep_effects(Box::new(move |effects| keeper.lock().expect("no panic").push(effects.clone())));
+        kept
     }
 
     /// Other keys are set, in a database of their own, and what has become too much for RAM is demoted.
@@ -236,6 +246,15 @@ impl Harness {
                 server: &host::NoServer,
             };
             let result = (row.run)(&mut cx);
+            if result.is_ok() {
+                // What the row says is what happens: a handler that was to state its effect has done so.
+                let arguments = match row.effect {
+                    Effect::Arguments => args,
+                    Effect::Stated => Args::new(b"", &[]),
+                };
+                cx.ks.commit(Why::Command, arguments.from(0));
+            }
+            cx.ks.tell();
             drop(cx);
             match result {
                 Ok(()) => break Ok(()),
