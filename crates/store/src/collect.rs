@@ -7,11 +7,10 @@ use crate::hand::Verdict;
 use crate::hash::KeyHash;
 use crate::io::{Done, Op, OpKind, PageBuf};
 use crate::lane::{Flight, Lane, RecordKind, WRITES_IN_FLIGHT_MAX};
-use crate::listen::Class;
 use crate::page::{Page, Record, scan};
 use crate::parts::{PartName, number_of_place};
 use crate::segment::{Stream, Unit};
-use crate::store::expire;
+use crate::commit::Leave;
 use std::sync::atomic::Ordering::Relaxed;
 
 pub(crate) struct Collect {
@@ -326,7 +325,7 @@ impl Lane {
         let place = place_of(record.page, record.pages);
         let part = part_name(record.kind, &record.bytes[..record.key]);
         if let Some(name) = part {
-            if evict && store.evict_split(name.id) {
+            if evict && store.evict_split(name.id, self.now_ms) {
                 return true;
             }
             if store.with_split(name.id, |value| value.has_copy(name.number, number_of_place(place))) != Some(true) {
@@ -338,14 +337,14 @@ impl Lane {
             let found = database.table.find(record.hash.high, |word| points_to(word, record.hash, place));
             let Some(slot) = found else { return true };
             if record.expiry.is_some_and(|expiry| expiry <= self.now_ms) {
-                expire(&store, database, record.uid, slot, Some(&record.bytes[..record.key]));
+                let name = Some(&record.bytes[..record.key]);
+                store.commit_leave(Leave::expired(record.uid, name, self.now_ms), database, slot, None);
                 return true;
             }
             let word = database.table.word(slot);
             if evict && !word.is_hot() && !word.is_referenced() && store.tier.policy().evicts(word.has_expiry()) {
-                store.left(Class::EVICTED, record.uid, &record.bytes[..record.key]);
-                database.discard(&store, slot);
-                store.counters.add(Counter::EvictedKeys, 1);
+                let name = Some(&record.bytes[..record.key]);
+                store.commit_leave(Leave::evicted(record.uid, name, self.now_ms), database, slot, None);
                 return true;
             }
         }

@@ -2,7 +2,9 @@
 //! because they run inside a transaction or script that has begun.
 //! Never waits for anything but the one read.
 
+use crate::commit::Leave;
 use crate::counters::Counter;
+use crate::effects::Effects;
 use crate::hash::{Key, KeyHash};
 use crate::io::{PAGE_BYTES, PageBuf};
 use crate::keyspace::Named;
@@ -10,7 +12,7 @@ use crate::lane::{ReadError, RecordKind};
 use crate::object::{Object, Parts};
 use crate::page::{Page, Record, Scratch};
 use crate::parts::{PARTS_UID, PartName, number_of_place, place_of_number};
-use crate::store::{Database, Store, expire};
+use crate::store::{Database, Store};
 use crate::word::{Place, Word};
 use std::sync::Arc;
 use value::{AbsentPart, Boxed};
@@ -24,6 +26,7 @@ pub(crate) fn install(
     uid: u32,
     word: Word,
     now_ms: u64,
+    effects: &mut Effects,
 ) -> Result<Option<usize>, ReadError> {
     let (hash, name) = (key.hash, key.name);
     let (expiry, object) = read(store, word, |page, scratch| {
@@ -39,7 +42,7 @@ pub(crate) fn install(
     let slot = database.find_cold(hash, word).expect("the stripe has been locked since the entry was seen");
     let Some(object) = object else {
         debug_assert!(expiry.is_some());
-        expire(store, database, uid, slot, Some(key.name));
+        store.commit_leave(Leave::expired(uid, Some(key.name), now_ms), database, slot, Some(effects));
         return Ok(None);
     };
     let stays = word.is_referenced() || store.tier.excess(&store.arena) == 0;

@@ -11,8 +11,9 @@
 use std::ops::Range;
 
 /// Why the dataset was changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Why {
+    #[default]
     Command,
     /// A command that a script or function has called.
     Script,
@@ -86,6 +87,8 @@ impl Effects {
             self.bytes.extend_from_slice(word);
             self.ends.push(self.bytes.len());
         }
+        let before = self.heads.last().map_or(0, |head| head.end);
+        assert!(self.ends.len() > before, "an effect is a command: a handler that changes something says how to repeat it");
         self.heads.push(Head { why, db, now_ms, end: self.ends.len() });
     }
 

@@ -61,12 +61,6 @@ impl<'s> Held<'s> {
         Some(Held { store, guards: Guards::Many(lock_many(store, stripes, patience)?) })
     }
 
-    /// Every stripe, as long as it takes.
-    pub fn all(store: &'s Store) -> Held<'s> {
-        let guards = lock_many(store, &all_stripes(), None).expect("waited for without end");
-        Held { store, guards: Guards::Many(guards) }
-    }
-
     /// For a command that runs inside what holds these.
     pub fn inner(&mut self) -> Held<'_> {
         Held { store: self.store, guards: Guards::Outer(self) }
@@ -79,6 +73,12 @@ impl<'s> Held<'s> {
 
     pub fn holds(&mut self, stripe: usize) -> bool {
         self.stripe(stripe).is_some()
+    }
+
+    /// Whether these are the stripes of a transaction or script.
+    #[inline]
+    pub fn is_inner(&self) -> bool {
+        matches!(self.guards, Guards::Outer(_))
     }
 
     /// Notes those of its own stripes in which a value is in RAM.

@@ -9,10 +9,10 @@ use crate::counters::Counter;
 use crate::fill::write_number;
 use crate::hash::{KeyHash, STRIPES};
 use crate::index::Slot;
-use crate::listen::Class;
 use crate::object::Object;
 use crate::parts::PartName;
-use crate::store::{Store, Stripe, expire};
+use crate::commit::Leave;
+use crate::store::{Store, Stripe};
 use crate::word::Word;
 use std::sync::atomic::Ordering::Relaxed;
 use value::{Boxed, Fate, Kind};
@@ -187,11 +187,9 @@ impl Hand {
             let high = store.hasher.hash(Object::from_address(Word(word).address()).key()).high;
             let slot = database.table.find(high, |found| found.0 == word).expect("seen under this lock");
             if Object::from_address(Word(word).address()).expiry().is_some_and(|expiry| expiry <= now_ms) {
-                expire(store, database, self.uid, slot, None);
+                store.commit_leave(Leave::expired(self.uid, None, now_ms), database, slot, None);
             } else {
-                store.left(Class::EVICTED, self.uid, Object::from_address(Word(word).address()).key());
-                database.discard(store, slot);
-                store.counters.add(Counter::EvictedKeys, 1);
+                store.commit_leave(Leave::evicted(self.uid, None, now_ms), database, slot, None);
             }
         }
         if slice.freed > 0 {
@@ -312,7 +310,7 @@ impl Hand {
         let expired = gone.len();
         for entry in gone {
             let slot = database.table.find(entry.high, |word| word == entry.word).expect("seen under this lock");
-            expire(store, database, self.uid, slot, None);
+            store.commit_leave(Leave::expired(self.uid, None, now_ms), database, slot, None);
         }
         match next {
             Some(high) => self.high = high,

@@ -5,6 +5,7 @@
 use crate::arena::{Cells, SLAB_BYTES};
 use crate::chill::Due;
 use crate::collect::{Collect, SHRINK_EVERY_MS};
+use crate::commit::Leave;
 use crate::counters::Counter;
 use crate::fill::{Filling, Items};
 use crate::hand::{Hand, TtlSample};
@@ -432,7 +433,7 @@ impl Lane {
             return Ok(Outcome::Done);
         };
         if record.expiry_ms.is_some_and(|expiry| expiry <= self.now_ms) {
-            crate::store::expire(store, database, uid, slot, Some(name));
+            store.commit_leave(Leave::expired(uid, Some(name), self.now_ms), database, slot, None);
             return Ok(Outcome::Done);
         }
         let word = database.table.word(slot);

@@ -3,7 +3,7 @@
 //! In reading order: [`hash`] (what a key is reduced to), [`word`] and [`index`] (the entry and the table of entries),
 //! [`object`] and [`arena`] (values in RAM), [`store`] and [`keyspace`] (stripes, and what a handler sees of them),
 //! `guards` (how stripes are locked), `direct` (a read under the lock), `watch` (WATCH's memory), [`wait`] (who is
-//! blocked), [`listen`] (what is said of keys), [`effects`] (how changes are repeated), [`page`] (the format on flash), [`segment`] (the log), [`resize`] (its size), `tier` and `hand`
+//! blocked), [`listen`] (what is said of keys), `commit` (the point that every change passes), [`effects`] (how changes are repeated), [`page`] (the format on flash), [`segment`] (the log), [`resize`] (its size), `tier` and `hand`
 //! (what leaves RAM when), `parts` (large values), `chill` (all of it, for testing), `deadlines` (fields that expire),
 //! [`lane`] with `fill` and `collect` (a worker's flash I/O), [`io`] (the words spoken with the drivers), [`stats`].
 //!
@@ -12,6 +12,7 @@
 pub mod arena;
 mod chill;
 mod collect;
+mod commit;
 pub mod counters;
 mod deadlines;
 mod direct;

@@ -27,9 +27,9 @@ impl Class {
     /// A key that was not there before.
     pub const NEW: Class = Class(1 << 11);
     /// Not an event: changes of keys, whatever they are.
-    const CHANGE: Class = Class(1 << 31);
+    pub(crate) const CHANGE: Class = Class(1 << 31);
     /// Not an event: the effects of commands.
-    const EFFECT: Class = Class(1 << 30);
+    pub(crate) const EFFECT: Class = Class(1 << 30);
 
     /// The class of a letter of `notify-keyspace-events`.
     pub fn from_letter(letter: char) -> Option<Class> {
@@ -148,26 +148,6 @@ impl Store {
     pub(crate) fn flushed(&self) {
         if let Some(listener) = self.ears.listener(Class::CHANGE) {
             listener.flushed();
-        }
-    }
-
-    /// A key has left without a command: it expired or was evicted.
-    #[inline]
-    pub(crate) fn left(&self, class: Class, uid: u32, key: &[u8]) {
-        if self.wants(class.and(Class::CHANGE)) {
-            self.say_left(class, uid, key);
-        }
-    }
-
-    #[cold]
-    fn say_left(&self, class: Class, uid: u32, key: &[u8]) {
-        if let Some(listener) = self.ears.listener(Class::CHANGE) {
-            listener.changed(key, 0);
-        }
-        let name = if class == Class::EXPIRED { "expired" } else { "evicted" };
-        // A database that has just been exchanged for another is still one of them.
-        if let Some(db) = (0..self.databases()).find(|&db| self.uid(db) == uid) {
-            self.event(class, name, db, key);
         }
     }
 }

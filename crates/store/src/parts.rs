@@ -4,10 +4,9 @@
 //! A value larger than [`Store::split_bytes`] does not move as one: its skeleton stays in RAM, each of its parts is a
 //! record of its own (see `value::part`). The record is named by the value's number, which stays when its key is renamed.
 
-use crate::counters::Counter;
+use crate::commit::Leave;
 use crate::hash::{Key, KeyHash};
 use crate::index::Slot;
-use crate::listen::Class;
 use crate::object::Object;
 use crate::store::{Database, Store};
 use crate::word::{Place, Word};
@@ -134,7 +133,7 @@ impl Store {
     }
 
     /// Removes the key of a value in parts, if the policy may evict it and nobody has used it lately.
-    pub(crate) fn evict_split(&self, id: u64) -> bool {
+    pub(crate) fn evict_split(&self, id: u64, now_ms: u64) -> bool {
         let Some((hash, uid)) = self.owners.get(id) else { return false };
         let mut stripe = self.stripe(hash.stripe());
         let database = stripe.database_mut(uid);
@@ -143,9 +142,7 @@ impl Store {
         if word.frequency() > 0 || !self.tier.policy().evicts(word.has_expiry()) {
             return false;
         }
-        self.left(Class::EVICTED, uid, Object::from_address(word.address()).key());
-        database.discard(self, slot);
-        self.counters.add(Counter::EvictedKeys, 1);
+        self.commit_leave(Leave::evicted(uid, None, now_ms), database, slot, None);
         true
     }
 

@@ -2,14 +2,14 @@
 //! Never knows commands, sockets or how I/O is carried out.
 
 use crate::arena::Arena;
-use crate::counters::{Counter, Counters};
+use crate::counters::Counters;
 use crate::deadlines::Deadlines;
 use crate::guards::{Guard, Held};
 use crate::hash::{Hasher, Key, KeyHash, STRIPES};
 use crate::index::{Slot, Table, prefetch_line};
 use crate::io::Reader;
 use crate::keyspace::{Access, ColdRead, Keyspace, Resume};
-use crate::listen::{Class, Ears};
+use crate::listen::Ears;
 use crate::object::Object;
 use crate::page::{Codec, Dictionary};
 use crate::parts::Owners;
@@ -703,16 +703,4 @@ impl Database {
             store.bury(value);
         }
     }
-}
-
-/// A key expired: it is gone, counted, and told. A cold one's name is known to who found it.
-pub(crate) fn expire(store: &Store, database: &mut Database, uid: u32, slot: Slot, cold_name: Option<&[u8]>) {
-    let word = database.table.word(slot);
-    match cold_name {
-        Some(name) => store.left(Class::EXPIRED, uid, name),
-        None if word.is_hot() => store.left(Class::EXPIRED, uid, Object::from_address(word.address()).key()),
-        None => {}
-    }
-    database.discard(store, slot);
-    store.counters.add(Counter::ExpiredKeys, 1);
 }

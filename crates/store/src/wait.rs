@@ -213,7 +213,13 @@ mod tests {
 
         fn with<R>(&mut self, db: usize, names: &[&str], act: impl FnOnce(&mut Keyspace<'_>, &[Key<'_>]) -> R) -> R {
             let keys: Vec<Key<'_>> = names.iter().map(|name| self.store.hasher().key(name.as_bytes())).collect();
-            act(&mut self.store.lock(&keys, db, 0, true, &mut self.resume), &keys)
+            let mut ks = match keys[..] {
+                [] => self.store.try_lock_all(db, 0, true, &mut self.resume).expect("nobody else locks"),
+                _ => self.store.lock(&keys, db, 0, true, &mut self.resume),
+            };
+            let result = act(&mut ks, &keys);
+            ks.close();
+            result
         }
 
         fn wait(&mut self, db: usize, names: &[&str], client: u64, wants: Wants) -> u64 {
@@ -312,6 +318,8 @@ mod tests {
         bench.with(0, &["k"], |ks, keys| _ = ks.get(&keys[0]));
         assert_eq!(bench.woken(), [0; 0], "reading changes nothing");
         bench.with(0, &["k"], |ks, keys| _ = ks.get_mut(&keys[0]));
+        assert_eq!(bench.woken(), [0; 0], "opening it changes nothing");
+        bench.with(0, &["k"], |ks, keys| ks.get_mut(&keys[0]).unwrap().unwrap().mark_raw());
         assert_eq!(bench.woken(), [1]);
         bench.with(0, &["k"], |ks, keys| _ = ks.set_expiry(&keys[0], Some(1)));
         assert_eq!(bench.woken(), [1]);

@@ -34,7 +34,9 @@ impl Node {
         let keys: Vec<Key<'_>> = names.iter().map(|name| store.hasher().key(name.as_bytes())).collect();
         let mut tickets = Vec::new();
         let value = loop {
-            let result = handler(&mut store.lock(&keys, 0, NOW_MS, true, resume), &keys);
+            let mut ks = store.lock(&keys, 0, NOW_MS, true, resume);
+            let result = handler(&mut ks, &keys);
+            ks.close();
             if let Ok(value) = result {
                 break value;
             }

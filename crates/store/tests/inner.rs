@@ -31,7 +31,7 @@ fn filled(keys: usize) -> Node {
         let name = name(number);
         let key = store.hasher().key(name.as_bytes());
         let mut resume = Resume::default();
-        store.lock(&[key], 0, NOW_MS, true, &mut resume).set_string(&key, &value(number), None);
+        set(&store, &key, &value(number), 0, &mut resume);
         while store.admission() != Admission::Open {
             lane.complete(NOW_MS);
             lane.maintain(NOW_MS);
@@ -82,6 +82,7 @@ fn cold_values_are_read_through_the_locks_and_leave_again() {
             // Written after a read, as inside a transaction it may be.
             inner.set_string(&key, b"new", None);
         }
+        inner.close();
     }
     assert_eq!(ks.inner(0, true).len(), KEYS as u64);
     drop(ks);
@@ -118,6 +119,7 @@ fn more_stripes_are_added_to_those_held() {
         let mut inner = ks.inner(0, true);
         assert!(inner.add(&[*key]) && inner.holds(&[*key]));
         inner.set_string(key, b"x", None);
+        inner.close();
     }
     let stripes: std::collections::HashSet<usize> = keys.iter().map(|key| key.hash.stripe()).collect();
     let elsewhere =
@@ -171,6 +173,7 @@ fn who_adds_is_not_kept_waiting_by_who_takes_several() {
         let mut resume = Resume::default();
         let mut ks = store.lock(all, 0, NOW_MS, true, &mut resume);
         ks.set_string(&lowest, b"x", None);
+        ks.close();
     });
 }
 
@@ -186,8 +189,14 @@ fn watches_end_when_they_are_dropped() {
     }
     let [first, second] = watches;
     drop(first);
-    store.lock(&[key], 1, NOW_MS, true, &mut resume).set_string(&key, b"x", None);
+    set(&store, &key, b"x", 1, &mut resume);
     assert!(!second.changed(), "in another database");
-    store.lock(&[key], 0, NOW_MS, true, &mut resume).set_string(&key, b"x", None);
+    set(&store, &key, b"x", 0, &mut resume);
     assert!(second.changed());
+}
+
+fn set(store: &Store, key: &Key<'_>, value: &[u8], db: usize, resume: &mut Resume) {
+    let mut ks = store.lock(&[*key], db, NOW_MS, true, resume);
+    ks.set_string(key, value, None);
+    ks.close();
 }

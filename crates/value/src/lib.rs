@@ -157,10 +157,10 @@ impl Boxed {
     }
 
     /// Removes what has expired; true if nothing is left.
-    pub fn expire(&mut self, now_ms: u64) -> bool {
+    pub fn expire(&mut self, now_ms: u64, gone: &mut dyn FnMut(&[u8])) -> bool {
         match self {
             Boxed::Hash(table) => {
-                table.expire(now_ms);
+                table.expire(now_ms, gone);
                 table.is_empty()
             }
             _ => false,

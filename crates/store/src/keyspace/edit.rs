@@ -1,6 +1,7 @@
 //! Owns changing keys and values. Never reads flash: what is cold was said before anything was changed.
 
 use super::{Cold, Found, Keyspace, NoEdit, Want};
+use crate::commit::{Extent, Noted};
 use crate::hash::{Key, KeyHash};
 use crate::index::Slot;
 use crate::listen::Class;
@@ -12,24 +13,17 @@ use std::ops::Range;
 use value::{Boxed, Buffer, Kind};
 
 impl Keyspace<'_> {
-    /// The value, for changing. Its copy on flash, if it has one, counts no more.
+    /// The value, for changing. It counts as changed, and its copy on flash counts no more, from the first call on that
+    /// changes it.
     pub fn get_mut(&mut self, key: &Key<'_>) -> Result<Option<ValueMut<'_>>, Cold> {
-        let Found::Hot(slot, object) = self.look(key)? else {
-            return Ok(None);
-        };
-        self.may_change()?;
-        self.modified(key);
-        Ok(Some(self.opened(key, slot, object)))
+        let found = self.look(key)?;
+        self.open(key, found, Extent::Value)
     }
 
     /// As [`Keyspace::get_mut`], but of a value in parts only what is wanted has to be in RAM.
     pub fn get_mut_for(&mut self, key: &Key<'_>, want: Want<'_>) -> Result<Option<ValueMut<'_>>, Cold> {
-        let Found::Hot(slot, object) = self.look_at(key, want)? else {
-            return Ok(None);
-        };
-        self.may_change()?;
-        self.modified(key);
-        Ok(Some(self.opened(key, slot, object)))
+        let found = self.look_at(key, want)?;
+        self.open(key, found, Extent::Value)
     }
 
     /// Parts of the value, which was changed, expire from now on: they go in time, also if nobody looks.
@@ -44,33 +38,40 @@ impl Keyspace<'_> {
     /// As [`Keyspace::get_mut_for`], for what is beside the value proper, such as who has read it: those who watch the key or
     /// wait for it are not told, unless they watch everything.
     pub fn get_mut_aside(&mut self, key: &Key<'_>, want: Want<'_>) -> Result<Option<ValueMut<'_>>, Cold> {
-        let Found::Hot(slot, object) = self.look_at(key, want)? else { return Ok(None) };
-        self.may_change()?;
-        let db = self.db;
-        if let Some(watched) = &self.held.get(key.hash.stripe()).watched {
-            watched.changed(db, key.name, false);
-        }
-        Ok(Some(self.opened(key, slot, object)))
+        let found = self.look_at(key, want)?;
+        self.open(key, found, Extent::Beside)
     }
 
     #[inline]
-    fn opened(&mut self, key: &Key<'_>, slot: Slot, object: Object) -> ValueMut<'_> {
+    fn open(&mut self, key: &Key<'_>, found: Found, extent: Extent) -> Result<Option<ValueMut<'_>>, Cold> {
+        let Found::Hot(slot, object) = found else { return Ok(None) };
+        self.may_change()?;
         self.touched(key, slot, object);
-        self.wrote = true;
-        let (store, clock) = (self.store, self.clock());
-        self.user_bytes += key.name.len() as u64;
-        let word = self.held.get(key.hash.stripe()).database_mut(self.uid).table.word_mut(slot);
-        make_dirty(store, word, object, clock);
-        let (user_bytes, edited) = (&mut self.user_bytes, &mut self.edited);
-        ValueMut { store, word, hash: key.hash, uid: self.uid, user_bytes, edited }
+        let (store, db, uid, clock) = (self.store, self.db, self.uid, self.clock());
+        let stripe = self.held.get(key.hash.stripe());
+        let is_heard = stripe.is_heard() | store.wants(Class::CHANGE);
+        let word = stripe.database_mut(uid).table.word_mut(slot);
+        Ok(Some(ValueMut {
+            store,
+            word,
+            hash: key.hash,
+            uid,
+            db,
+            clock,
+            begun: false,
+            heard_as: is_heard.then_some(extent),
+            wrote: &mut self.wrote,
+            noted: &mut self.resume.noted,
+            user_bytes: &mut self.user_bytes,
+            edited: &mut self.edited,
+        }))
     }
 
     /// As [`Keyspace::get_mut`] for a value that must be of one kind; of another it is left as it is.
     pub fn edit(&mut self, key: &Key<'_>, kind: Kind) -> Result<Option<ValueMut<'_>>, NoEdit> {
         match self.look(key)? {
             Found::Hot(_, object) if object.kind() != kind => Err(NoEdit::OtherKind),
-            Found::Hot(..) => Ok(self.get_mut(key)?),
-            Found::Absent => Ok(None),
+            found => Ok(self.open(key, found, Extent::Value)?),
         }
     }
 
@@ -78,12 +79,7 @@ impl Keyspace<'_> {
     pub fn edit_for(&mut self, key: &Key<'_>, kind: Kind, want: Want<'_>) -> Result<Option<ValueMut<'_>>, NoEdit> {
         match self.look_at(key, want)? {
             Found::Hot(_, object) if object.kind() != kind => Err(NoEdit::OtherKind),
-            Found::Hot(slot, object) => {
-                self.may_change()?;
-                self.modified(key);
-                Ok(Some(self.opened(key, slot, object)))
-            }
-            Found::Absent => Ok(None),
+            found => Ok(self.open(key, found, Extent::Value)?),
         }
     }
 
@@ -122,7 +118,6 @@ impl Keyspace<'_> {
             store.owners.set(id, key.hash, self.uid);
         }
         let object = Object::new_boxed(&store.arena, &parts, value);
-        self.wrote = true;
         self.modified(key);
         let database = self.database(key);
         database.note_deadline(store, key.hash.high, object);
@@ -141,7 +136,6 @@ impl Keyspace<'_> {
             return;
         }
         let (store, clock) = (self.store, self.clock());
-        self.wrote = true;
         self.modified(key);
         self.user_bytes += (key.name.len() + value.iter().map(|part| part.len()).sum::<usize>()) as u64;
         let stripe = key.hash.stripe() as u16;
@@ -181,7 +175,6 @@ impl Keyspace<'_> {
         } else {
             slot
         };
-        self.wrote = true;
         self.modified(key);
         self.database(key).discard(store, slot);
         Ok(true)
@@ -195,7 +188,6 @@ impl Keyspace<'_> {
             return Ok(false);
         };
         let (store, clock) = (self.store, self.clock());
-        self.wrote = true;
         self.modified(key);
         let database = self.database(key);
         let had = database.table.word(slot).has_expiry();
@@ -255,12 +247,19 @@ fn make_dirty(store: &Store, word: &mut Word, object: Object, clock: u32) {
     object.end_write(clock);
 }
 
-/// A value of a locked stripe, for changing.
+/// A value of a locked stripe, for changing. Looking at it changes nothing.
 pub struct ValueMut<'k> {
     store: &'k Store,
     word: &'k mut Word,
     hash: KeyHash,
     uid: u32,
+    db: usize,
+    clock: u32,
+    begun: bool,
+    /// How a change is noted, if anybody wants to hear of one.
+    heard_as: Option<Extent>,
+    wrote: &'k mut bool,
+    noted: &'k mut Noted,
     user_bytes: &'k mut u64,
     edited: &'k mut SmallVec<[(KeyHash, u32); 1]>,
 }
@@ -268,6 +267,21 @@ pub struct ValueMut<'k> {
 impl ValueMut<'_> {
     fn object(&self) -> Object {
         Object::from_address(self.word.address())
+    }
+
+    /// The value changes from here on: its copy on flash counts no more, and the change is noted.
+    #[inline]
+    fn begin(&mut self) -> Object {
+        let object = self.object();
+        if !std::mem::replace(&mut self.begun, true) {
+            *self.wrote = true;
+            *self.user_bytes += object.key().len() as u64;
+            make_dirty(self.store, self.word, object, self.clock);
+            if let Some(extent) = self.heard_as {
+                self.noted.key(self.db, self.hash, object.key(), extent);
+            }
+        }
+        object
     }
 
     pub fn kind(&self) -> Kind {
@@ -282,14 +296,20 @@ impl ValueMut<'_> {
         self.object().inline()
     }
 
+    /// The boxed value, for looking at it.
+    pub fn view_boxed(&self) -> Option<&Boxed> {
+        self.object().boxed()
+    }
+
     pub fn inline_mut(&mut self) -> Option<&mut [u8]> {
-        self.object().inline_mut()
+        self.begin().inline_mut()
     }
 
     /// Replaces the bytes `at` of an inline value by the concatenation of `with`.
     pub fn splice(&mut self, at: Range<usize>, with: &[&[u8]]) {
+        let object = self.begin();
         *self.user_bytes += with.iter().map(|part| part.len() as u64).sum::<u64>();
-        let moved = self.object().splice(&self.store.arena, self.hash.stripe() as u16, at, with);
+        let moved = object.splice(&self.store.arena, self.hash.stripe() as u16, at, with);
         *self.word = self.word.with_address(moved.address());
     }
 
@@ -306,20 +326,24 @@ impl ValueMut<'_> {
     }
 
     pub fn mark_raw(&mut self) {
-        self.object().mark_raw();
+        self.begin().mark_raw();
     }
 
+    /// The boxed value, for changing it.
     pub fn boxed(&mut self) -> Option<&mut Boxed> {
-        let value = self.object().boxed_mut()?;
+        if !self.is_boxed() {
+            return None;
+        }
+        let object = self.begin();
         if self.edited.last() != Some(&(self.hash, self.uid)) {
             self.edited.push((self.hash, self.uid));
         }
-        Some(value)
+        object.boxed_mut()
     }
 
     pub fn replace_boxed(&mut self, value: Boxed) {
         assert!(value.shelf_id().is_none(), "a value in parts is put at its key with set_boxed");
-        let object = self.object();
+        let object = self.begin();
         let parts = self.parts(object, value.kind());
         let new = Object::new_boxed(&self.store.arena, &parts, value);
         self.put(object, new);
@@ -327,7 +351,7 @@ impl ValueMut<'_> {
 
     /// Replaces the value by inline bytes of the same kind.
     pub fn replace_inline(&mut self, bytes: &[u8]) {
-        let object = self.object();
+        let object = self.begin();
         let parts = self.parts(object, object.kind());
         let new = Object::new(&self.store.arena, &parts, &[bytes]);
         self.put(object, new);

@@ -10,6 +10,7 @@ pub use edit::ValueMut;
 pub use resume::{Cold, ColdRead, NoEdit, Resume};
 pub(crate) use resume::{Identity, Named};
 
+use crate::commit::{Extent, FieldsGone, Leave};
 use crate::counters::Counter;
 use crate::direct;
 use crate::effects::Why;
@@ -20,7 +21,7 @@ use crate::lane::ReadError;
 use crate::listen::Class;
 use crate::object::Object;
 pub use crate::object::Value;
-use crate::store::{Database, Store, Stripe, expire};
+use crate::store::{Database, Store, Stripe};
 use crate::tier::Admission;
 use crate::word::Word;
 use smallvec::SmallVec;
@@ -73,8 +74,14 @@ pub struct Keyspace<'s> {
     rehearses: bool,
     /// It goes by chance what is needed: nothing is noted.
     blind: bool,
+    /// The handler has changed something.
     wrote: bool,
+    /// Why, where its changes are not those of an ordinary command.
+    why: Option<Why>,
+    /// It has stated its effect.
     stated: bool,
+    committed: bool,
+    finished: bool,
     stopped: bool,
     /// Read at once while RAM was full: they leave again when this command has run.
     passing: Vec<(KeyHash, u32, usize)>,
@@ -83,8 +90,6 @@ pub struct Keyspace<'s> {
     user_bytes: u64,
     /// Boxed values that were changed: what they take is counted when the command has run.
     edited: SmallVec<[(KeyHash, u32); 1]>,
-    /// Keys not found, while somebody wants to hear of them.
-    missed: Vec<Box<[u8]>>,
     pub resume: &'s mut Resume,
 }
 
@@ -147,14 +152,16 @@ impl<'s> Keyspace<'s> {
             rehearses: false,
             blind: false,
             wrote: false,
+            why: None,
             stated: false,
+            committed: false,
+            finished: false,
             stopped: false,
             passing: Vec::new(),
             hits: 0,
             misses: 0,
             user_bytes: 0,
             edited: SmallVec::new(),
-            missed: Vec::new(),
             resume,
         }
     }
@@ -270,28 +277,26 @@ impl<'s> Keyspace<'s> {
         self.held.get(key.hash.stripe()).database_mut(self.uid)
     }
 
-    /// A handler changes this key: whoever watches it or has read it is told, whoever waits for it is noted. To be called
-    /// by itself where a value that was opened aside has changed after all.
+    /// This command changes the key: noted for those who want to hear of it, who are told when the command is committed.
     #[inline]
-    pub fn modified(&mut self, key: &Key<'_>) {
-        self.store.changed(key, self.resume.client);
-        let db = self.db;
-        let stripe = self.held.get(key.hash.stripe());
-        if let Some(watched) = &stripe.watched {
-            watched.changed(db, key.name, true);
-        }
-        if let Some(waiters) = &stripe.waiters {
-            waiters.note(db, key, &mut self.resume.ready);
+    fn modified(&mut self, key: &Key<'_>) {
+        self.wrote = true;
+        let is_heard = self.held.get(key.hash.stripe()).is_heard() | self.store.wants(Class::CHANGE);
+        if is_heard {
+            self.resume.noted.key(self.db, key.hash, key.name, Extent::Value);
         }
     }
 
-    /// Who waits for any change of the key is noted, though nothing is changed that others would be told of: it has
-    /// expired, or a group of its is gone.
+    /// Who waits for any change of the key is noted, though nothing is changed that others would be told of: a group of
+    /// its is gone.
     #[cold]
     pub fn wake(&mut self, key: &Key<'_>) {
-        if let Some(waiters) = &self.held.get(key.hash.stripe()).waiters {
-            waiters.note(self.db, key, &mut self.resume.ready);
-        }
+        self.resume.noted.key(self.db, key.hash, key.name, Extent::Waiters);
+    }
+
+    /// The command changes something of the dataset that no key holds: its functions.
+    pub fn modified_libraries(&mut self) {
+        self.wrote = true;
     }
 
     /// Whether effects are kept: otherwise the words of one need not be gathered.
@@ -305,34 +310,40 @@ impl<'s> Keyspace<'s> {
     pub fn effect<'w>(&mut self, words: impl IntoIterator<Item = &'w [u8]>) {
         if self.keeps_effects() {
             self.stated = true;
-            self.resume.effects.push(Why::Command, self.db, self.now_ms, words);
+            let why = self.why.unwrap_or(self.resume.why);
+            self.resume.effects.push(why, self.db, self.now_ms, words);
         }
     }
 
     /// The handler is done, and what it has changed stands. `arguments`: what repeats it, unless it has stated its effect
     /// itself.
     #[inline]
-    pub fn commit<'w>(&mut self, why: Why, arguments: impl IntoIterator<Item = &'w [u8]>) {
-        if !self.wrote || !self.keeps_effects() {
-            return;
+    pub fn commit<'w>(&mut self, arguments: impl IntoIterator<Item = &'w [u8]>) {
+        self.committed = true;
+        if self.wrote && !self.stated && self.keeps_effects() {
+            self.effect(arguments);
         }
-        if !self.stated {
-            self.resume.effects.push(why, self.db, self.now_ms, arguments);
-        }
+        let Resume { noted, ready, client, .. } = &mut *self.resume;
+        self.store.commit(noted, &mut self.held, *client, ready);
     }
 
-    /// To be called by who has locked the stripes, when the outermost command has run, whatever its outcome.
+    /// The handler has stopped, or ended in an error: it has changed nothing.
     #[inline]
-    pub fn tell(&mut self) {
-        if !self.resume.effects.is_empty() {
-            self.store.tell_effects(&mut self.resume.effects);
+    pub fn give_up(&mut self) {
+        assert!(!self.wrote, "a handler that ends in an error has changed nothing");
+        if self.stopped {
+            self.resume.noted.clear();
+        } else {
+            self.store.give_up(&mut self.resume.noted);
         }
     }
 
     /// Tells whoever listens what has happened to a key of the current database.
     #[inline]
     pub fn event(&mut self, class: Class, name: &'static str, key: &Key<'_>) {
-        self.store.event(class, name, self.db, key.name);
+        if self.store.wants(class) {
+            self.resume.noted.event(class, name, self.db, key.name);
+        }
     }
 
     /// Counts a look-up that no value was needed for, as Redis counts it.
@@ -345,7 +356,7 @@ impl<'s> Keyspace<'s> {
     fn missed(&mut self, key: &Key<'_>) {
         self.misses += 1;
         if self.store.wants(Class::MISS) {
-            self.missed.push(key.name.into());
+            self.resume.noted.event(Class::MISS, "keymiss", self.db, key.name);
         }
     }
 
@@ -363,7 +374,8 @@ impl<'s> Keyspace<'s> {
             return Err(self.is_cold(key, word));
         }
         let (store, uid, now_ms) = (self.store, self.uid, self.now_ms);
-        match direct::install(store, self.database(key), key, uid, word, now_ms) {
+        let database = self.held.get(key.hash.stripe()).database_mut(uid);
+        match direct::install(store, database, key, uid, word, now_ms, &mut self.resume.effects) {
             Ok(passing) => self.passing.extend(passing.map(|address| (key.hash, uid, address))),
             Err(error) => {
                 self.stopped = true;
@@ -463,9 +475,12 @@ impl<'s> Keyspace<'s> {
         let object = Object::from_address(word.address());
         if word.has_expiry() && object.expiry().is_some_and(|expiry| expiry <= now_ms) {
             self.may_change()?;
-            let database = self.database(key);
-            expire(store, database, uid, slot, None);
-            self.wake(key);
+            let stripe = self.held.get(key.hash.stripe());
+            if let Some(waiters) = &stripe.waiters {
+                waiters.note(self.db, key, &mut self.resume.ready);
+            }
+            let leave = Leave::expired(uid, None, now_ms);
+            store.commit_leave(leave, stripe.database_mut(uid), slot, Some(&mut self.resume.effects));
             return Ok(Found::Absent);
         }
         let due = |value: &Boxed| value.next_deadline().is_some_and(|at_ms| at_ms <= now_ms);
@@ -481,18 +496,22 @@ impl<'s> Keyspace<'s> {
     /// flash stays good: whoever reads it finds them expired again.
     #[cold]
     fn expire_parts(&mut self, key: &Key<'_>, slot: Slot, object: Object) -> Found {
-        let (store, now_ms) = (self.store, self.now_ms);
-        let is_empty = object.boxed_mut().is_some_and(|value| value.expire(now_ms));
+        let (store, now_ms, db, uid) = (self.store, self.now_ms, self.db, self.uid);
+        let mut fields = Vec::new();
+        let is_empty = object
+            .boxed_mut()
+            .is_some_and(|value| value.expire(now_ms, &mut |field| fields.push(Box::<[u8]>::from(field))));
         object.account(&store.arena);
-        self.modified(key);
-        self.event(Class::HASH, "hexpired", key);
-        if !is_empty {
-            self.database(key).note_deadline(store, key.hash.high, object);
-            return Found::Hot(slot, object);
+        let gone = FieldsGone { db, key, now_ms, fields: &fields, is_empty };
+        let stripe = self.held.get(key.hash.stripe());
+        store.commit_fields(&gone, stripe, &mut self.resume.ready, &mut self.resume.effects);
+        let database = stripe.database_mut(uid);
+        if is_empty {
+            database.discard(store, slot);
+            return Found::Absent;
         }
-        self.database(key).discard(store, slot);
-        self.event(Class::GENERIC, "del", key);
-        Found::Absent
+        database.note_deadline(store, key.hash.high, object);
+        Found::Hot(slot, object)
     }
 
     #[inline]
@@ -513,6 +532,7 @@ impl<'s> Keyspace<'s> {
         self.at_once = true;
         // What cannot be read stays; the log says so.
         let _ = self.look(key);
+        self.finish();
     }
 
     /// Lets those parts of a value in RAM go whose time has come. What of them is on flash is read at once.
@@ -523,6 +543,7 @@ impl<'s> Keyspace<'s> {
             // What cannot be read stays; the log says so.
             let _ = self.look_for(key);
         }
+        self.finish();
     }
 
     /// Whether the key exists and what it is. Reads flash only for a cold key with an expiry.
@@ -733,31 +754,69 @@ impl<'s> Keyspace<'s> {
         self.len() == 0
     }
 
-    /// Empties the current database, another, or all (`None`).
+    /// Empties a logical database, or all (`None`). Every stripe is locked.
     pub fn flush(&mut self, db: Option<usize>, lazy: bool) {
-        self.wrote = true;
-        let store = self.store;
-        let has_all = self.has_all();
-        let ready = &mut self.resume.ready;
-        let taken = match has_all {
-            true => store.take(db, &mut self.held, ready),
-            false => store.take(db, &mut Held::all(store), ready),
-        };
-        store.drop_databases(taken, lazy);
-        store.flushed();
+        assert!(self.has_all(), "a barrier holds every stripe");
+        (self.wrote, self.why) = (true, Some(Why::Flushed));
+        self.resume.noted.flush();
+        let taken = self.store.take(db, &mut self.held, &mut self.resume.ready);
+        self.store.drop_databases(taken, lazy);
     }
 
-    /// Exchanges two logical databases.
+    /// Exchanges two logical databases. Every stripe is locked.
     pub fn swap(&mut self, a: usize, b: usize) {
-        self.wrote = true;
-        let (store, now_ms) = (self.store, self.now_ms);
-        let has_all = self.has_all();
-        let ready = &mut self.resume.ready;
-        match has_all {
-            true => store.swap(a, b, &mut self.held, now_ms, ready),
-            false => store.swap(a, b, &mut Held::all(store), now_ms, ready),
+        assert!(self.has_all(), "a barrier holds every stripe");
+        (self.wrote, self.why) = (true, Some(Why::Swapped));
+        self.store.swap(a, b, &mut self.held, self.now_ms, &mut self.resume.ready);
+        self.uid = self.store.uid(self.db);
+    }
+
+    /// The command has run, whatever its outcome: memory and look-ups are counted, and who has locked the stripes
+    /// tells the effects. The stripes are unlocked.
+    #[inline]
+    pub fn finish(mut self) {
+        debug_assert!(self.committed || !self.wrote, "what a handler changes is committed");
+        self.settle();
+        self.finished = true;
+    }
+
+    /// Commits what was changed without a command's row, while nobody keeps effects; the stripes are unlocked.
+    pub fn close(mut self) {
+        self.commit(std::iter::empty());
+        self.finish();
+    }
+
+    #[inline]
+    fn settle(&mut self) {
+        for (hash, uid) in std::mem::take(&mut self.edited) {
+            self.held.get(hash.stripe()).database_mut(uid).account(self.store, hash);
         }
-        self.uid = store.uid(self.db);
+        if !self.passing.is_empty() {
+            for (hash, uid, address) in std::mem::take(&mut self.passing) {
+                self.held.get(hash.stripe()).database_mut(uid).pass(self.store, hash, address);
+            }
+        }
+        if !self.resume.effects.is_empty() && !self.held.is_inner() {
+            self.store.tell_effects(&mut self.resume.effects);
+        }
+        // A run that stopped for a cold value is repeated: it counts once.
+        if self.stopped {
+            return;
+        }
+        if self.store.is_all_cold() {
+            self.resume.touched.extend(self.store.all_to_chill());
+            self.held.note_hot(&mut self.resume.touched);
+        }
+        let counters = &self.store.counters;
+        if self.hits > 0 {
+            counters.add(Counter::KeyspaceHits, self.hits.into());
+        }
+        if self.misses > 0 {
+            counters.add(Counter::KeyspaceMisses, self.misses.into());
+        }
+        if self.user_bytes > 0 {
+            counters.add(Counter::UserBytes, self.user_bytes);
+        }
     }
 }
 
@@ -772,35 +831,25 @@ pub(crate) struct Access {
 impl Drop for Keyspace<'_> {
     #[inline]
     fn drop(&mut self) {
-        for (hash, uid) in std::mem::take(&mut self.edited) {
-            self.held.get(hash.stripe()).database_mut(uid).account(self.store, hash);
+        if !self.finished {
+            self.unwound();
         }
-        if !self.passing.is_empty() {
-            for (hash, uid, address) in std::mem::take(&mut self.passing) {
-                self.held.get(hash.stripe()).database_mut(uid).pass(self.store, hash, address);
-            }
+    }
+}
+
+impl Keyspace<'_> {
+    /// Locks were taken for something else than a command (a waiter's place), or the handler has panicked. Before any change
+    /// that costs only its connection. After one, nobody knows what was changed: it must not be served, nor written down.
+    #[cold]
+    fn unwound(&mut self) {
+        if self.wrote && !self.committed {
+            tracing::error!(
+                "a bug: a command ended in the middle of a change of the dataset (the panic is above); the process stops, so \
+                 that what is half changed is not served or written down"
+            );
+            std::process::abort();
         }
-        // A run that stopped for a cold value is repeated: it counts once.
-        if self.stopped {
-            return;
-        }
-        if self.store.is_all_cold() {
-            self.resume.touched.extend(self.store.all_to_chill());
-            self.held.note_hot(&mut self.resume.touched);
-        }
-        for name in std::mem::take(&mut self.missed) {
-            self.store.event(Class::MISS, "keymiss", self.db, &name);
-        }
-        let counters = &self.store.counters;
-        if self.hits > 0 {
-            counters.add(Counter::KeyspaceHits, self.hits.into());
-        }
-        if self.misses > 0 {
-            counters.add(Counter::KeyspaceMisses, self.misses.into());
-        }
-        if self.user_bytes > 0 {
-            counters.add(Counter::UserBytes, self.user_bytes);
-        }
+        self.settle();
     }
 }
 

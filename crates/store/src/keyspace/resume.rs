@@ -1,7 +1,8 @@
 //! Owns what a handler that met a cold value leaves for its next run: what to read, and what is known since.
 //! Never knows which command it is.
 
-use crate::effects::Effects;
+use crate::commit::Noted;
+use crate::effects::{Effects, Why};
 use crate::hash::KeyHash;
 use crate::lane::ReadError;
 use crate::parts::{PartName, place_of_number};
@@ -102,6 +103,10 @@ pub struct Resume {
     pub touched: Vec<usize>,
     /// What has been changed and not been told yet. Not cleared but told, before the stripes are unlocked.
     pub(crate) effects: Effects,
+    /// What the running command has changed and not committed.
+    pub(super) noted: Noted,
+    /// Why the commands that run change something.
+    pub why: Why,
     /// Whose commands these are; 0: nobody's. Stays when the rest is cleared.
     pub client: u64,
     /// For the handler's own progress (KEYS).

@@ -69,7 +69,10 @@ impl Node {
             assert!(attempt < 64, "a command must come to an end");
             let mut ks = self.store.lock(&keys, db, self.now_ms, true, &mut self.resume);
             let result = handler(&mut ks, &keys);
-            drop(ks);
+            match result.is_ok() {
+                true => ks.close(),
+                false => ks.finish(),
+            }
             if let Ok(value) = result {
                 tickets.into_iter().for_each(|ticket| self.lanes[which].release(ticket));
                 return Ok(value);

@@ -138,8 +138,9 @@ impl Table {
     }
 
     /// Removes the fields that have expired.
-    pub fn expire(&mut self, now_ms: u64) {
+    pub fn expire(&mut self, now_ms: u64, gone: &mut dyn FnMut(&[u8])) {
         while let Some(field) = self.deadlines.as_mut().and_then(|deadlines| deadlines.take_due(now_ms)) {
+            gone(&field);
             self.remove(&field);
         }
         if self.deadlines.as_ref().is_some_and(|deadlines| deadlines.is_empty()) {
