@@ -199,38 +199,27 @@ fn bitfield(cx: &mut Cx<'_>, access: Access) -> Run {
     let mut replies: SmallVec<[Option<i64>; 4]> = SmallVec::new();
     let mut changed = bytes.len() < end;
     let keys = cx.keys;
-    let is_told = changed || !cx.ks.is_raw(&keys[0])?;
-    // Otherwise others are told when it turns out that something has changed.
-    let mut value = match is_told {
+    let mut value = match changed || !cx.ks.is_raw(&keys[0])? {
         true => string_mut(cx, end)?,
-        false => cx.ks.get_mut_aside(&keys[0], store::NOTHING)?.expect("it was just there"),
+        false => cx.ks.get_mut(&keys[0])?.expect("it was just there"),
     };
-    let bytes = value.inline_mut().unwrap_or_default();
     for step in &steps {
         let (offset, encoding) = (step.offset, step.encoding);
-        let old = encoding.number(read(bytes, offset, encoding.bits));
-        let reply = match step.action {
+        let old = encoding.number(read(value.inline().unwrap_or_default(), offset, encoding.bits));
+        let new = match step.action {
             Action::Get => Some(old),
-            Action::Set(new) => {
-                // A negative number is a large one to an unsigned type.
-                let new = if encoding.signed { i128::from(new) } else { i128::from(new as u64) };
-                encoding.fit(new, step.overflow).map(|new| {
-                    write(bytes, offset, encoding.bits, new as u64);
-                    changed |= new != old;
-                    old
-                })
-            }
-            Action::Add(more) => encoding.fit(i128::from(old) + i128::from(more), step.overflow).inspect(|&new| {
-                write(bytes, offset, encoding.bits, new as u64);
-                changed |= new != old;
-            }),
+            // A negative number is a large one to an unsigned type.
+            Action::Set(new) if encoding.signed => encoding.fit(i128::from(new), step.overflow),
+            Action::Set(new) => encoding.fit(i128::from(new as u64), step.overflow),
+            Action::Add(more) => encoding.fit(i128::from(old) + i128::from(more), step.overflow),
         };
-        replies.push(reply);
+        if let Some(new) = new.filter(|&new| new != old) {
+            write(value.inline_mut().unwrap_or_default(), offset, encoding.bits, new as u64);
+            changed = true;
+        }
+        replies.push(if matches!(step.action, Action::Set(_)) { new.map(|_| old) } else { new });
     }
     if changed {
-        if !is_told {
-            cx.ks.modified(&keys[0]);
-        }
         cx.ks.event(Class::STRING, "setbit", &keys[0]);
     }
     for reply in replies {

@@ -38,7 +38,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "flushall",
         arity: -1,
-        flags: &[Flag::Write, Flag::Keyspace],
+        flags: &[Flag::Write, Flag::Barrier],
         acl: ACL_FLUSH,
         group: Group::Server,
         tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
@@ -62,7 +62,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "flushdb",
         arity: -1,
-        flags: &[Flag::Write, Flag::Keyspace],
+        flags: &[Flag::Write, Flag::Barrier],
         acl: ACL_FLUSH,
         group: Group::Server,
         tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
@@ -145,7 +145,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "swapdb",
         arity: 3,
-        flags: &[Flag::Write, Flag::Fast, Flag::Keyspace],
+        flags: &[Flag::Write, Flag::Fast, Flag::Barrier],
         acl: &[Acl::Keyspace, Acl::Write, Acl::Fast, Acl::Dangerous],
         group: Group::Server,
         since: "4.0.0",

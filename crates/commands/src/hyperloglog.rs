@@ -144,6 +144,7 @@ fn pfadd(cx: &mut Cx<'_>) -> Run {
                     break;
                 }
             }
+            hll::check(bytes).map_err(corrupt)?;
             // What changes nothing must not make the value dirty.
             if !changes {
                 make_raw(cx)?;

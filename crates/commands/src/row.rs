@@ -287,8 +287,11 @@ pub enum Flag {
     NoAsyncLoading,
     /// Touches keys that its arguments do not name (SORT's patterns): inside a transaction or script it needs every stripe.
     UnnamedKeys,
-    /// Runs with every stripe locked by the handler itself or with none: no key positions, whole dataset.
+    /// Walks whole databases: inside a transaction or script with every stripe locked, otherwise with none, a step at a time.
     Keyspace,
+    /// Changes what no key names (whole databases, functions): it runs with every stripe locked, so that every other
+    /// command runs before it or behind it.
+    Barrier,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

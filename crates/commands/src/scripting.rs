@@ -257,8 +257,11 @@ const SCRIPT: &[Row] = &[
 const LOAD: &str = "FUNCTION LOAD REPLACE \"#!lua name=mylib\\nredis.register_function{function_name='myget', callback=\
                     function(keys) return redis.call('GET', keys[1]) end, flags={'no-writes'}}\"";
 
-const FUNCTION_WRITE: Row =
-    Row { flags: &[Flag::Write, Flag::Noscript], acl: &[Acl::Write, Acl::Slow, Acl::Scripting], ..FUNCTION_READ };
+const FUNCTION_WRITE: Row = Row {
+    flags: &[Flag::Write, Flag::Noscript, Flag::Barrier],
+    acl: &[Acl::Write, Acl::Slow, Acl::Scripting],
+    ..FUNCTION_READ
+};
 
 const FUNCTION_READ: Row = Row { since: "7.0.0", ..SUBCOMMAND };
 
@@ -278,6 +281,7 @@ const FUNCTION: &[Row] = &[
             if !cx.server.function_delete(&cx.args[2]) {
                 return Err(Stop::error("ERR Library not found"));
             }
+            cx.ks.modified_libraries();
             cx.out.ok();
             Ok(())
         },
@@ -311,6 +315,7 @@ const FUNCTION: &[Row] = &[
                 return Err(Stop::error("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
             }
             cx.server.function_flush();
+            cx.ks.modified_libraries();
             cx.out.ok();
             Ok(())
         },
@@ -354,7 +359,7 @@ const FUNCTION: &[Row] = &[
     Row {
         name: "load",
         arity: -3,
-        flags: &[Flag::Write, Flag::Denyoom, Flag::Noscript],
+        flags: &[Flag::Write, Flag::Denyoom, Flag::Noscript, Flag::Barrier],
         tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
         complexity: "O(1), plus what the library's code does when it is run to register its functions.",
         summary: "Adds a library of functions.",
@@ -370,7 +375,7 @@ const FUNCTION: &[Row] = &[
     Row {
         name: "restore",
         arity: -3,
-        flags: &[Flag::Write, Flag::Denyoom, Flag::Noscript],
+        flags: &[Flag::Write, Flag::Denyoom, Flag::Noscript, Flag::Barrier],
         tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
         complexity: "O(N) where N is the number of functions.",
         summary: "Adds the libraries of a FUNCTION DUMP.",
@@ -407,6 +412,7 @@ fn load(cx: &mut Cx<'_>) -> Run {
         replace = true;
     }
     let name = cx.server.function_load(&args[last], replace).map_err(|text| Stop::Error(text.into()))?;
+    cx.ks.modified_libraries();
     cx.out.bulk(name.as_bytes());
     Ok(())
 }
@@ -474,6 +480,7 @@ fn restore(cx: &mut Cx<'_>) -> Run {
         }
     };
     cx.server.function_restore(&cx.args[2], policy).map_err(|text| Stop::Error(text.into()))?;
+    cx.ks.modified_libraries();
     cx.out.ok();
     Ok(())
 }

@@ -9,11 +9,14 @@
 //! Every run of a blocked command holds the stripes of all its keys and, inside them, the lock of its [`State`]. Who has
 //! only the latter (a timeout, CLIENT UNBLOCK) finds the client waiting or done, never in between.
 
+use crate::account::{Spent, account};
 use crate::acl;
 use crate::clients::Card;
+use crate::execute::{Call, Stripes, execute, follow_up, keys, read_failed};
+use crate::prefetch::MISSES_MAX;
 use crate::session::{Connection, End};
 use crate::thread::{Live, Worker};
-use crate::worker::{MISSES_MAX, Spent, account, follow_up, keys, read_failed, withhold};
+use crate::worker::withhold;
 use commands::host::Unblock;
 use commands::session::{Reply, Session};
 use commands::{Args, Block, Cx, Flag, Row, Stop};
@@ -194,68 +197,69 @@ enum Attempt {
 
 /// Runs a blocked command once. `own`: by its own connection, which is the one that may run what was called.
 fn attempt(worker: &Worker, live: &Live, blocked: &Blocked, own: bool, resume: &mut Resume) -> Attempt {
-    let store = &worker.database.store;
-    let keys = keys(store.hasher(), blocked.row.keys, blocked.args(), None, &mut Vec::new());
+    let database = &*worker.database;
+    let keys = keys(database.store.hasher(), blocked.row.keys, blocked.args(), None, &mut Vec::new());
     let awaited = &keys[..blocked.keys];
-    let mut reply = Vec::new();
     resume.client = blocked.client;
     let mut session = Session::new(blocked.client, true, false);
-    (session.db, session.proto) = (blocked.db, blocked.proto);
+    (session.db, session.proto, session.no_touch) = (blocked.db, blocked.proto, !blocked.touch);
     session.user = blocked.user.clone();
-    acl::refresh(&worker.database, &mut session);
+    acl::refresh(database, &mut session);
     // What it may do may have changed since.
     let denied = blocked.denied(worker, &session);
-    let mut cx = Cx {
-        args: blocked.args(),
-        keys: &keys,
-        ks: store.lock(&keys, blocked.db, worker.now_ms(), blocked.touch, resume),
-        out: Out::new(&mut reply, blocked.proto),
-        session: &mut session,
-        settings: &live.settings,
-        server: worker,
-    };
-    let mut state = blocked.state.lock();
-    match state.phase {
-        Phase::Waiting => {}
-        Phase::Called if own => state.phase = Phase::Waiting,
-        Phase::Called => return Attempt::Called,
-        Phase::Served | Phase::Failed | Phase::Ended(_) => return Attempt::Nothing,
-    }
-    let begun = worker.ticks();
-    let result = match denied {
-        Some(text) => Err(Stop::Error(text.into())),
-        None => (blocked.row.run)(&mut cx),
-    };
-    let nanos = worker.nanos(begun, worker.ticks());
-    let error = match result {
-        Ok(()) => {
-            if blocked.follows {
-                keys.iter()
-                    .for_each(|key| worker.database.tracking.remember(&worker.database, key.name, blocked.client));
+    let (mut reply, mut ended) = (Vec::new(), None);
+    // Kept until the reply is in place: a time-out must not fall between the run and its reply.
+    let mut held = None;
+    let call = Call { row: blocked.row, name: blocked.row.name, is_barrier: false, args: blocked.args(), keys: &keys };
+    let engine = worker.engine(live, worker.now_ms());
+    let stripes = Stripes::Patiently(resume);
+    let outcome = execute(&engine, &mut session, call, stripes, &mut reply, |locked| {
+        let state = held.insert(blocked.state.lock());
+        match state.phase {
+            Phase::Waiting => {}
+            Phase::Called if own => state.phase = Phase::Waiting,
+            Phase::Called => return Attempt::Called,
+            Phase::Served | Phase::Failed | Phase::Ended(_) => return Attempt::Nothing,
+        }
+        let begun = worker.ticks();
+        let result = match denied {
+            Some(text) => Err(Stop::Error(text.into())),
+            None => locked.run(),
+        };
+        let nanos = worker.nanos(begun, worker.ticks());
+        let ks = &mut locked.cx.ks;
+        let error = match result {
+            Ok(()) => {
+                if blocked.follows {
+                    keys.iter().for_each(|key| database.tracking.remember(database, key.name, blocked.client));
+                }
+                None
             }
-            None
-        }
-        Err(Stop::Error(text)) => Some(text.into_owned()),
-        Err(Stop::Cold | Stop::Yield) => {
-            state.turn(Phase::Called);
-            return Attempt::Called;
-        }
-        Err(Stop::Exchange) => unreachable!("what waits for a key asks no other server"),
-        Err(Stop::Block(_)) => {
-            state.recount();
-            if own {
-                cx.ks.pass_on(awaited, blocked.ticket);
+            Err(Stop::Error(text)) => Some(text.into_owned()),
+            Err(Stop::Cold | Stop::Yield) => {
+                state.turn(Phase::Called);
+                return Attempt::Called;
             }
-            return Attempt::Nothing;
+            Err(Stop::Exchange) => unreachable!("what waits for a key asks no other server"),
+            Err(Stop::Block(_)) => {
+                state.recount();
+                if own {
+                    ks.pass_on(awaited, blocked.ticket);
+                }
+                return Attempt::Nothing;
+            }
+        };
+        ks.leave(awaited, blocked.ticket);
+        if own {
+            ks.pass_on(awaited, blocked.ticket);
         }
-    };
-    cx.ks.leave(awaited, blocked.ticket);
-    if own {
-        cx.ks.pass_on(awaited, blocked.ticket);
+        ended = Some((error, nanos));
+        Attempt::Served
+    });
+    if let (Some((error, nanos)), Some(mut state)) = (ended, held) {
+        state.answer(Phase::Served, blocked, reply, error, nanos);
     }
-    drop(cx);
-    state.answer(Phase::Served, blocked, reply, error, nanos);
-    Attempt::Served
+    outcome.expect("waited for as long as it takes")
 }
 
 /// Serves who waits for the keys that a command has made ready, in their order, and whomever that makes ready in turn.
@@ -372,6 +376,7 @@ impl Drop for Place {
             ks.leave(awaited, blocked.ticket);
             // It may have held up those behind it.
             ks.pass_on(awaited, blocked.ticket);
+            ks.finish();
         }
         follow_up(worker, &worker.live(), &mut resume);
     }

@@ -106,6 +106,12 @@ pub const NO_COMMAND: usize = usize::MAX;
 const NO_MULTI: usize = usize::MAX;
 
 impl Card {
+    /// The command that it runs, or has run last, as CLIENT LIST shows it.
+    #[inline]
+    pub fn note_command(&self, id: usize) {
+        self.command.store(id, Relaxed);
+    }
+
     /// Publishes what handlers may have changed.
     pub fn publish(&self, session: &Session) {
         self.db.store(session.db as u32, Relaxed);

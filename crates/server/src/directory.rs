@@ -43,6 +43,8 @@ pub mod bit {
     /// Watches keys, and forgets them.
     pub const WATCHES: u32 = 1 << 21;
     pub const UNWATCHES: u32 = 1 << 22;
+    /// Changes what no key names: it runs with every stripe locked.
+    pub const BARRIER: u32 = 1 << 23;
 }
 
 /// A command as the server sees it.
@@ -91,7 +93,8 @@ impl Command {
             (matches!(row.keys, commands::Keys::None | commands::Keys::NotKeys { .. }), bit::KEYLESS),
             (LISTENER.contains(&row.name), bit::LISTENER),
             (row.name.ends_with("subscribe"), bit::ANSWERS_BY_PUSH),
-            (has(Flag::Keyspace) || has(Flag::UnnamedKeys), bit::WHOLE),
+            (has(Flag::Keyspace) || has(Flag::UnnamedKeys) || has(Flag::Barrier), bit::WHOLE),
+            (has(Flag::Barrier), bit::BARRIER),
             (matches!(row.name, "multi" | "exec" | "discard" | "watch" | "quit" | "reset"), bit::UNQUEUED),
             (has(Flag::NoMulti), bit::NO_MULTI),
             (row.name == "exec", bit::EXEC),

@@ -1,7 +1,7 @@
 //! FlintKV's server: workers, connections, configuration, INFO.
 //!
-//! In reading order: [`worker`] is the way of one command, from a socket's bytes to its reply; `session` holds the
-//! connection and its buffers, `park` is every way of waiting but for a key, which is `blocked`'s, `directory` leads from a name to a command's row.
+//! In reading order: `worker` is the way of one command, from a socket's bytes to its reply: `admit` says whether it may run, `route` where,
+//! `execute` runs its handler, `account` keeps its figures, `prefetch` looks ahead; `session` holds the connection and its buffers, `park` is every way of waiting but for a key, which is `blocked`'s, `directory` leads from a name to a command's row.
 //! `crew` are the threads, shared by all databases, `thread` a worker: what one database has on one of them; `database` is
 //! what all its workers share, `open` its beginning and end, `listen` its sockets, `clients` the register of connections.
 //! `node` is the process with all its databases, `definition` what operators say of one, `start` the process's way up and
@@ -14,7 +14,9 @@
 //!
 //! Knows no value's type and no page's format.
 
+mod account;
 mod acl;
+mod admit;
 mod blocked;
 mod clients;
 pub mod config;
@@ -23,6 +25,7 @@ mod database;
 mod definition;
 mod directory;
 mod exchange;
+mod execute;
 mod figures;
 mod host;
 mod huge_pages;
@@ -36,8 +39,10 @@ mod notify;
 mod open;
 mod outbox;
 mod park;
+mod prefetch;
 mod pubsub;
 mod resize;
+mod route;
 mod script;
 mod session;
 mod stand_in;
@@ -53,6 +58,9 @@ mod worker;
 pub use acl::Role;
 #[doc(hidden)]
 pub use acl::try_rules;
+
+#[doc(hidden)]
+pub use execute::{Call, Engine, Locked, Stripes, execute};
 
 pub use commands::host::REDIS_VERSION;
 pub use database::{DEFAULT_NAME, Database, Endpoint};

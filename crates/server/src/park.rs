@@ -1,8 +1,8 @@
 //! Owns every reason for which a batch waits, and how. Never runs a command.
 
 use crate::exchange;
+use crate::execute::read_failed;
 use crate::session::Connection;
-use crate::worker::read_failed;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::time::Duration;

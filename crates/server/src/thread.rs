@@ -6,6 +6,7 @@ use crate::clients::Peer;
 use crate::config::{Config, Policy};
 use crate::database::Database;
 use crate::exchange::Targets;
+use crate::execute::Engine;
 use crate::pubsub::{Delivery, Mail};
 use crate::script::Interpreter;
 use crate::session::{Buffers, Connection, Stream, TlsSocket, Work};
@@ -218,6 +219,12 @@ impl Worker {
     #[inline]
     pub fn nanos(&self, from: u64, to: u64) -> u64 {
         self.clock.delta_as_nanos(from, to)
+    }
+
+    /// What a command's handler has around it on this worker.
+    #[inline]
+    pub fn engine<'a>(&'a self, live: &'a Live, now_ms: u64) -> Engine<'a> {
+        Engine { store: &self.database.store, settings: &live.settings, server: self, now_ms }
     }
 
     pub fn take_work(&self) -> Box<Work> {

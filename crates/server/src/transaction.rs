@@ -4,10 +4,12 @@
 use crate::acl::{self, Context};
 use crate::clients::Card;
 use crate::directory::{Command, bit};
+use crate::execute::{Around, inside, keys, read_failed, rehearse};
 use crate::park::Wait;
+use crate::prefetch::prefetch;
+use crate::route::Halt;
 use crate::session::{Current, End, Work};
 use crate::thread::{Live, Worker};
-use crate::worker::{Around, Halt, inside, keys, prefetch, read_failed, rehearse};
 use commands::host::Denial;
 use commands::session::{Multi, Session};
 use commands::{Args, Stop, unknown_subcommand};
@@ -132,7 +134,9 @@ fn carry_out(
     let has_failed = std::mem::take(&mut current.failed).is_some();
     let rounds = current.misses;
     let (db, touch) = (session.db, !session.no_touch);
-    let locked = if bits & bit::WHOLE != 0 {
+    // A script may touch keys that it does not declare. Another script that holds one of those might wait for ours, and a
+    // transaction that has begun can neither give its stripes back nor fail halfway.
+    let locked = if bits & (bit::WHOLE | bit::SCRIPT) != 0 {
         database.store.try_lock_all(db, now_ms, touch, &mut current.resume)
     } else {
         let mut locked = all.clone();
@@ -143,24 +147,46 @@ fn carry_out(
     let ready = match rounds {
         ..PREPARE_MAX if !has_failed => prepare(worker, session, &mut ks, watches, &steps, &all),
         // What is still cold is read when it is needed.
-        _ => ks.inner(db, touch).unchanged(watches),
+        _ => unchanged_at_once(&mut ks, session, watches),
     };
-    match ready {
-        Ok(true) => {}
+    let result = match ready {
+        Ok(true) => {
+            let around = Around { worker, live, card, is_script: false };
+            run_steps(&around, session, &mut ks, &steps, &all, output);
+            Ok(())
+        }
         Ok(false) => {
             Out::new(output, session.proto).null_array();
-            return Ok(());
+            Ok(())
         }
-        Err(store::Cold) => {
-            return Err(match ks.resume.failed.take() {
-                Some(error) => Halt::Error(read_failed(&error)),
-                None => Halt::Wait(Wait::Flash),
-            });
-        }
-    }
+        Err(store::Cold) => Err(match ks.resume.failed.take() {
+            Some(error) => Halt::Error(read_failed(&error)),
+            None => Halt::Wait(Wait::Flash),
+        }),
+    };
+    ks.finish();
+    result
+}
+
+fn unchanged_at_once(ks: &mut Keyspace<'_>, session: &Session, watches: &Watches) -> Result<bool, store::Cold> {
+    let mut inner = ks.inner(session.db, !session.no_touch);
+    let unchanged = inner.unchanged(watches);
+    inner.finish();
+    unchanged
+}
+
+/// Nothing stops a transaction that has begun. A command that fails says so in its place, the others run all the same.
+fn run_steps(
+    around: &Around<'_>,
+    session: &mut Session,
+    ks: &mut Keyspace<'_>,
+    steps: &[Step<'_>],
+    all: &[Key<'_>],
+    output: &mut Vec<u8>,
+) {
+    let &Around { worker, live, .. } = around;
     Out::new(output, session.proto).array(steps.len());
-    let around = Around { worker, live, card, is_script: false };
-    for step in &steps {
+    for step in steps {
         if let Err(denial) = acl::check(worker, session, step.command, step.args, Context::Multi) {
             let text = format!(
                 "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This \
@@ -177,11 +203,10 @@ fn carry_out(
             worker.stats().error(&text);
             continue;
         }
-        inside(&around, session, &mut ks, step.command, step.args, &all[step.keys.clone()], output);
+        inside(around, session, ks, step.command, step.args, &all[step.keys.clone()], output);
         // It is too much to be sent anyway: the rest runs, its replies are not kept.
         output.truncate(live.output_bytes_max.saturating_add(1));
     }
-    Ok(())
 }
 
 /// What holds for one of the commands holds for all.
@@ -220,14 +245,13 @@ fn prepare(
     if unchanged == Ok(false) {
         return Ok(false);
     }
+    let live = worker.live();
+    let engine = worker.engine(&live, ks.now_ms());
     for step in steps.iter().filter(|step| step.command.is(bit::READS)) {
         let keys = &all[step.keys.clone()];
         let are_hot = ks.want(keys).is_ok();
-        if let [key] = keys
-            && are_hot
-            && step.command.can_rehearse()
-        {
-            rehearse(worker, session, ks, step.command, step.args, key);
+        if keys.len() == 1 && are_hot && step.command.can_rehearse() {
+            rehearse(&engine, session, ks, step.command.call(step.args, keys));
         }
     }
     if ks.resume.cold.is_empty() { unchanged } else { Err(store::Cold) }

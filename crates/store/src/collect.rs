@@ -1,6 +1,7 @@
 //! Owns the collection of segments: live records move to the relocation stream, then the segment is free.
 //! One collection a lane at a time, one unit read at a time, so that its pace follows demotion.
 
+use crate::commit::Leave;
 use crate::counters::Counter;
 use crate::fill::{Item, Origin, place_of, points_to};
 use crate::hand::Verdict;
@@ -10,7 +11,6 @@ use crate::lane::{Flight, Lane, RecordKind, WRITES_IN_FLIGHT_MAX};
 use crate::page::{Page, Record, scan};
 use crate::parts::{PartName, number_of_place};
 use crate::segment::{Stream, Unit};
-use crate::commit::Leave;
 use std::sync::atomic::Ordering::Relaxed;
 
 pub(crate) struct Collect {

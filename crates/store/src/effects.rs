@@ -88,7 +88,10 @@ impl Effects {
             self.ends.push(self.bytes.len());
         }
         let before = self.heads.last().map_or(0, |head| head.end);
-        assert!(self.ends.len() > before, "an effect is a command: a handler that changes something says how to repeat it");
+        assert!(
+            self.ends.len() > before,
+            "an effect is a command: a handler that changes something says how to repeat it"
+        );
         self.heads.push(Head { why, db, now_ms, end: self.ends.len() });
     }
 

@@ -5,13 +5,13 @@
 //! read from flash stays only at its second touch when RAM is full, which the cold entry's reference bit remembers.
 
 use crate::arena::{CELL_BYTES_MAX, Cells};
+use crate::commit::Leave;
 use crate::counters::Counter;
 use crate::fill::write_number;
 use crate::hash::{KeyHash, STRIPES};
 use crate::index::Slot;
 use crate::object::Object;
 use crate::parts::PartName;
-use crate::commit::Leave;
 use crate::store::{Store, Stripe};
 use crate::word::Word;
 use std::sync::atomic::Ordering::Relaxed;

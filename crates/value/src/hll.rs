@@ -172,6 +172,14 @@ struct Found {
     first: usize,
 }
 
+/// Whether every run of a sparse one is sound: then changing it cannot fail halfway.
+pub fn check(bytes: &[u8]) -> Result<(), Corrupt> {
+    match encoding(bytes).ok_or(Corrupt)? {
+        Encoding::Dense => Ok(()),
+        Encoding::Sparse => for_each_run(bytes, |_, _| {}),
+    }
+}
+
 fn find(bytes: &[u8], index: usize) -> Result<Found, Corrupt> {
     let (mut before, mut at, mut first) = (HEADER_BYTES, HEADER_BYTES, 0);
     loop {

@@ -504,7 +504,7 @@ fn flag_name(flag: Flag) -> Option<&'static str> {
         Flag::NoMandatoryKeys => "no_mandatory_keys",
         Flag::AllowBusy => "allow_busy",
         Flag::NoAsyncLoading => "no_async_loading",
-        Flag::Keyspace | Flag::UnnamedKeys => return None,
+        Flag::Keyspace | Flag::Barrier | Flag::UnnamedKeys => return None,
     })
 }
 

@@ -11,6 +11,7 @@ fn on_data() -> impl Iterator<Item = (String, &'static Row)> {
             use Group::{Bitmap, Generic, Geo, Hash, HyperLogLog, List, Set, SortedSet, Stream, String};
             matches!(row.group, String | Hash | List | Set | SortedSet | Stream | Geo | Generic | Bitmap | HyperLogLog)
                 || row.flags.contains(&Flag::Keyspace)
+                || row.flags.contains(&Flag::Barrier)
         })
         .flat_map(|row| {
             let subcommands = row.subcommands.iter().map(move |sub| (format!("{} {}", row.name, sub.name), sub));

@@ -12,11 +12,13 @@ use super::stack::{KEPT_BYTES, Words};
 use crate::acl::{self, Context};
 use crate::clients::Card;
 use crate::directory::{Command, bit};
+use crate::execute::{Around, inside as run_inside, keys};
 use crate::park::Wait;
+use crate::prefetch::prefetch;
+use crate::route::Halt;
 use crate::session::Work;
 use crate::stand_in;
 use crate::thread::{Live, Worker};
-use crate::worker::{Around, Halt, inside as run_inside, keys, prefetch};
 use commands::session::Session;
 use commands::{Args, Stop, number};
 use resp::{Out, Proto};
@@ -26,7 +28,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
-use store::{Admission, Keyspace};
+use store::{Admission, Keyspace, Why};
 
 /// A worker's Lua, and what its scripts' commands use again and again.
 pub struct Interpreter {
@@ -152,17 +154,19 @@ fn outside(
         };
         let Some(mut ks) = locked else { return Err(Halt::Wait(Wait::Stripes)) };
         if !again && ks.want(&keys).is_err() {
+            ks.finish();
             return Err(Halt::Wait(Wait::Flash));
         }
         if database.monitors.any() && !current.whole {
             show(around, db, args);
         }
         let reply_from = output.len();
-        match execute(around, session, &mut ks, interpreter, &script, args, output, !current.whole) {
+        let result = execute(around, session, &mut ks, interpreter, &script, args, output, !current.whole);
+        ks.finish();
+        match result {
             Ok(()) => return Ok(()),
             Err(Ended::Error(text)) => return Err(Halt::Error(text)),
             Err(Ended::WantsAll) => {
-                drop(ks);
                 output.truncate(reply_from);
                 current.whole = true;
             }
@@ -294,6 +298,7 @@ fn execute(
     }
     let Interpreter { engine, scratch } = interpreter;
     let before = (session.db, session.proto);
+    let why = std::mem::replace(&mut ks.resume.why, Why::Script);
     let mut out = Out::new(output, session.proto);
     session.proto = Proto::Resp2;
     let mut running = Running {
@@ -317,6 +322,7 @@ fn execute(
     let outcome = engine.run(&mut running, &script.function, args.tail(3), script.key_count, how, &mut out);
     let (wants_all, panicked) = (running.wants_all, running.panicked.take());
     *scratch = std::mem::take(&mut running.scratch);
+    running.ks.resume.why = why;
     drop(running);
     (session.db, session.proto) = before;
     scratch.words.shrink();

@@ -7,19 +7,18 @@ mod host;
 
 use commands::exchange::{Failure, Outcome};
 use commands::session::Session;
-use commands::{Args, Cx, Effect, Row, Settings, Stop, table};
+use commands::{Args, Flag, Row, Settings, Stop, table};
 use flash::Sim;
 use resp::client::{Value, encode_command, parse_value};
 use resp::{Limits, Out, Parsed, Progress, Source, Span};
+use server::{Call, Engine, Locked, Stripes, execute};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
-use store::{
-    Admission, Codec, Effects, FlashConfig, Key, Lane, LimitOf, Policy, Resume, Store, StoreConfig, Ticket, Why,
-};
+use store::{Admission, Codec, Effects, FlashConfig, Key, Lane, LimitOf, Policy, Resume, Store, StoreConfig, Ticket};
 use value::list::Limit;
 
 /// The words of a line as redis-cli takes them, quotes resolved.
@@ -118,6 +117,7 @@ impl Harness {
             let mut resume = Resume::default();
             let mut ks = self.store.lock(&[key], CROWDED_DB, self.now_ms, true, &mut resume);
             ks.set_string(&key, &[self.filled as u8; 500], None);
+            ks.close();
         }
         // Maintenance paces itself by a clock: its own, or a test's expiries would pass.
         for wait_ms in 0..20_000 {
@@ -236,26 +236,13 @@ impl Harness {
         let mut tickets = Vec::new();
         let result = loop {
             reply.clear();
-            let mut cx = Cx {
-                args,
-                keys: &keys,
-                ks: self.store.lock(&keys, self.session.db, self.now_ms, true, &mut resume),
-                out: Out::new(reply, self.session.proto),
-                session: &mut self.session,
-                settings: &self.settings,
-                server: &host::NoServer,
-            };
-            let result = (row.run)(&mut cx);
-            if result.is_ok() {
-                // What the row says is what happens: a handler that was to state its effect has done so.
-                let arguments = match row.effect {
-                    Effect::Arguments => args,
-                    Effect::Stated => Args::new(b"", &[]),
-                };
-                cx.ks.commit(Why::Command, arguments.from(0));
-            }
-            cx.ks.tell();
-            drop(cx);
+            let call =
+                Call { row, name: &full_name, is_barrier: row.flags.contains(&Flag::Barrier), args, keys: &keys };
+            let engine =
+                Engine { store: &self.store, settings: &self.settings, server: &host::NoServer, now_ms: self.now_ms };
+            let stripes = Stripes::InTime(&mut resume);
+            let result =
+                execute(&engine, &mut self.session, call, stripes, reply, Locked::run).expect("nobody else locks");
             match result {
                 Ok(()) => break Ok(()),
                 // As in a transaction: nobody is there to end its wait.
