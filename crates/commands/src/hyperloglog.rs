@@ -144,13 +144,13 @@ fn pfadd(cx: &mut Cx<'_>) -> Run {
                     break;
                 }
             }
-            hll::check(bytes).map_err(corrupt)?;
             // What changes nothing must not make the value dirty.
             if !changes {
                 make_raw(cx)?;
                 cx.out.int(0);
                 return Ok(());
             }
+            hll::check(bytes).map_err(corrupt)?;
             false
         }
     };
