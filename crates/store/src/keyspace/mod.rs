@@ -63,6 +63,8 @@ pub const NOTHING: Want<'static> = &|_, _| {};
 pub struct Keyspace<'s> {
     store: &'s Store,
     held: Held<'s>,
+    /// The logical database that the command was given for, which its effects name.
+    home: usize,
     db: usize,
     uid: u32,
     now_ms: u64,
@@ -139,6 +141,7 @@ impl<'s> Keyspace<'s> {
         Keyspace {
             store,
             held,
+            home: db,
             db,
             uid: store.uid(db),
             now_ms,
@@ -294,18 +297,20 @@ impl<'s> Keyspace<'s> {
         }
     }
 
-    /// Whether effects are kept: otherwise the words of one need not be gathered.
+    /// Whether effects are kept: otherwise the words of one need not be gathered. A rehearsal has none.
     #[inline]
     pub fn keeps_effects(&self) -> bool {
-        self.store.keeps_effects()
+        self.store.keeps_effects() && !self.rehearses
     }
 
     /// States what the running command does to the dataset, as a command that does the same whenever and wherever it is
-    /// run on the same data. May be called several times; nothing happens while effects are not kept.
+    /// run on the same data, in the logical database that the running command was given for. May be called several
+    /// times; nothing happens while effects are not kept.
+    #[inline]
     pub fn effect<'w>(&mut self, words: impl IntoIterator<Item = &'w [u8]>) {
         if self.keeps_effects() {
             self.stated = true;
-            self.resume.effects.push(Why::Command, self.db, self.now_ms, words);
+            self.resume.effects.push(Why::Command, self.home, self.now_ms, words);
         }
     }
 
@@ -317,7 +322,7 @@ impl<'s> Keyspace<'s> {
             return;
         }
         if !self.stated {
-            self.resume.effects.push(why, self.db, self.now_ms, arguments);
+            self.resume.effects.push(why, self.home, self.now_ms, arguments);
         }
     }
 
