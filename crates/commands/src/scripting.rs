@@ -4,7 +4,7 @@
 use crate::connection::{help, nothing, unknown_subcommand};
 use crate::cx::{Cx, Run, Stop};
 use crate::host::RestorePolicy;
-use crate::row::{Access, Acl, Flag, Group, KeyUse, Keys, Row, Values, is, starts};
+use crate::row::{Access, Acl, Effect, Flag, Group, KeyUse, Keys, Row, Values, is, starts};
 
 const FLAGS: &[Flag] = &[Flag::Noscript, Flag::Stale, Flag::SkipMonitor, Flag::NoMandatoryKeys, Flag::MovableKeys];
 const READ_FLAGS: &[Flag] =
@@ -257,8 +257,13 @@ const SCRIPT: &[Row] = &[
 const LOAD: &str = "FUNCTION LOAD REPLACE \"#!lua name=mylib\\nredis.register_function{function_name='myget', callback=\
                     function(keys) return redis.call('GET', keys[1]) end, flags={'no-writes'}}\"";
 
-const FUNCTION_WRITE: Row =
-    Row { flags: &[Flag::Write, Flag::Noscript], acl: &[Acl::Write, Acl::Slow, Acl::Scripting], ..FUNCTION_READ };
+/// Libraries are not in the keyspace, which therefore does not see that they change.
+const FUNCTION_WRITE: Row = Row {
+    flags: &[Flag::Write, Flag::Noscript],
+    acl: &[Acl::Write, Acl::Slow, Acl::Scripting],
+    effect: Effect::Stated,
+    ..FUNCTION_READ
+};
 
 const FUNCTION_READ: Row = Row { since: "7.0.0", ..SUBCOMMAND };
 
@@ -278,6 +283,7 @@ const FUNCTION: &[Row] = &[
             if !cx.server.function_delete(&cx.args[2]) {
                 return Err(Stop::error("ERR Library not found"));
             }
+            cx.ks.effect(cx.args.from(0));
             cx.out.ok();
             Ok(())
         },
@@ -311,6 +317,7 @@ const FUNCTION: &[Row] = &[
                 return Err(Stop::error("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
             }
             cx.server.function_flush();
+            cx.ks.effect(cx.args.from(0));
             cx.out.ok();
             Ok(())
         },
@@ -407,6 +414,7 @@ fn load(cx: &mut Cx<'_>) -> Run {
         replace = true;
     }
     let name = cx.server.function_load(&args[last], replace).map_err(|text| Stop::Error(text.into()))?;
+    cx.ks.effect(args.from(0));
     cx.out.bulk(name.as_bytes());
     Ok(())
 }
@@ -474,6 +482,7 @@ fn restore(cx: &mut Cx<'_>) -> Run {
         }
     };
     cx.server.function_restore(&cx.args[2], policy).map_err(|text| Stop::Error(text.into()))?;
+    cx.ks.effect(cx.args.from(0));
     cx.out.ok();
     Ok(())
 }
