@@ -2,7 +2,7 @@
 
 use crate::cx::{Cx, NOT_FLOAT, NOT_INTEGER, Run, Stop, WRONG_TYPE};
 use crate::number::{Digits, int, int_or_error};
-use crate::row::{Acl, Flag, Group, Row, is};
+use crate::row::{Acl, Effect, Flag, Group, Row, is};
 use crate::strings::string;
 use resp::LongDouble;
 use store::{Class, Kind};
@@ -80,6 +80,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "incrbyfloat",
         arity: 3,
+        effect: Effect::Stated,
         since: "2.6.0",
         summary: "Adds a number with a fraction to the number at a key; no key counts as 0.",
         syntax: "key increment",
@@ -129,6 +130,7 @@ fn incrbyfloat(cx: &mut Cx<'_>) -> Run {
     let expiry = cx.ks.expiry(key)?.flatten();
     cx.ks.set_string(key, &sum, expiry);
     cx.ks.event(Class::STRING, "incrbyfloat", key);
+    cx.effect(&[b"SET", key.name, &sum, b"KEEPTTL"]);
     cx.out.bulk(&sum);
     Ok(())
 }

@@ -161,6 +161,14 @@ pub struct Cx<'a> {
     pub server: &'a dyn crate::host::Host,
 }
 
+impl Cx<'_> {
+    /// States a command that repeats what this one has changed: see [`Keyspace::effect`].
+    #[inline]
+    pub fn effect(&mut self, words: &[&[u8]]) {
+        self.ks.effect(words.iter().copied());
+    }
+}
+
 /// The configuration that handlers obey.
 #[derive(Clone, Debug)]
 pub struct Settings {

@@ -3,10 +3,11 @@
 use crate::cx::{Cx, Run, SYNTAX, Stop};
 use crate::hashes::{self, PackedLimits};
 use crate::lists::{self, End, elements};
-use crate::number::int_or_error;
-use crate::row::{Access, Acl, Flag, Group, KeyUse, Row, Values, is, only_here, starts};
+use crate::number::{Digits, int_or_error};
+use crate::row::{Access, Acl, Effect, Flag, Group, KeyUse, Row, Values, is, only_here, starts};
 use crate::sets::form::{self as set_form, Set};
 use crate::zsets::form as zset_form;
+use smallvec::SmallVec;
 use store::{Class, Key, Kind, Value};
 use value::hash::packed;
 use value::rdb::{self, Decoded, Parts, Refused, Type};
@@ -40,6 +41,7 @@ pub const ROWS: &[Row] = &[
         flags: &[Flag::Write, Flag::Denyoom],
         acl: &[Acl::Keyspace, Acl::Write, Acl::Slow, Acl::Dangerous],
         values: Values::Untouched,
+        effect: Effect::Stated,
         since: "2.6.0",
         complexity: "O(N log(N)) for a sorted set of N members, otherwise O(N) where N is the size of the value.",
         summary: "Makes a key of what DUMP gave, with a time to live in milliseconds (0: it does not expire).",
@@ -66,6 +68,7 @@ pub const ROWS: &[Row] = &[
         flags: &[Flag::Write, Flag::Denyoom, Flag::Asking],
         acl: &[Acl::Keyspace, Acl::Write, Acl::Slow, Acl::Dangerous],
         values: Values::Untouched,
+        effect: Effect::Stated,
         group: Group::Server,
         since: "3.0.0",
         complexity: "O(N log(N)) for a sorted set of N members, otherwise O(N) where N is the size of the value.",
@@ -241,13 +244,15 @@ fn restore(cx: &mut Cx<'_>) -> Run {
     let expiry = match ttl {
         0 => None,
         ttl if options.absolute => Some(ttl),
-        ttl => Some(now_ms.saturating_add(ttl)),
+        // As a moment it must be one that RESTORE takes.
+        ttl => Some(now_ms.saturating_add(ttl).min(i64::MAX as u64)),
     };
     let value = Built::new(cx, decoded).map_err(|Corrupt| BAD_FORMAT)?;
     if expiry.is_some_and(|expiry| expiry <= now_ms) {
         if exists {
             cx.ks.remove(key)?;
             cx.ks.event(Class::GENERIC, "del", key);
+            cx.effect(&[b"DEL", key.name]);
         }
         cx.out.ok();
         return Ok(());
@@ -255,8 +260,32 @@ fn restore(cx: &mut Cx<'_>) -> Run {
     value.store(cx, key, expiry)?;
     cx.ks.set_use(key, options.idle_seconds, options.frequency)?;
     cx.ks.event(Class::GENERIC, "restore", key);
+    state(cx, &options, expiry);
     cx.out.ok();
     Ok(())
+}
+
+/// The same value, with its expiry as a moment.
+fn state(cx: &mut Cx<'_>, options: &Options, expiry: Option<u64>) {
+    let (args, key) = (cx.args, &cx.keys[0]);
+    let number = |number: u64| Digits::new(number as i64);
+    let (at_ms, idle) = (number(expiry.unwrap_or(0)), options.idle_seconds.map(number));
+    let frequency = options.frequency.map(|frequency| number(frequency.into()));
+    let mut words: SmallVec<[&[u8]; 8]> = SmallVec::new();
+    words.extend([b"RESTORE", key.name, at_ms.as_bytes(), &args[3]]);
+    if expiry.is_some() {
+        words.push(b"ABSTTL");
+    }
+    if options.replace {
+        words.push(b"REPLACE");
+    }
+    if let Some(seconds) = &idle {
+        words.extend([b"IDLETIME", seconds.as_bytes()]);
+    }
+    if let Some(frequency) = &frequency {
+        words.extend([b"FREQ", frequency.as_bytes()]);
+    }
+    cx.effect(&words);
 }
 
 /// A value that was restored, in the form that the settings give it.

@@ -1,8 +1,8 @@
 //! Owns the commands on keys' expiry. Never knows what the keys hold.
 
 use crate::cx::{Args, Cx, Run, Stop, invalid_expire};
-use crate::number::int_or_error;
-use crate::row::{Access, Acl, Flag, KeyUse, Row, Values, is, starts};
+use crate::number::{Digits, int_or_error};
+use crate::row::{Access, Acl, Effect, Flag, KeyUse, Row, Values, is, starts};
 use crate::strings::Unit;
 use store::Class;
 
@@ -21,6 +21,7 @@ pub const ROWS: &[Row] = &[
         name: "expire",
         arity: -3,
         access: Access::All(KeyUse::UPDATE),
+        effect: Effect::Stated,
         since: "1.0.0",
         summary: "Lets a key expire after a number of seconds, at once if that is not positive.",
         syntax: "key seconds [NX | XX | GT | LT]",
@@ -41,6 +42,7 @@ pub const ROWS: &[Row] = &[
         name: "expireat",
         arity: -3,
         access: Access::All(KeyUse::UPDATE),
+        effect: Effect::Stated,
         since: "1.2.0",
         summary: "Lets a key expire at a time, in seconds since 1970; at once if that is past.",
         syntax: "key unix-time-seconds [NX | XX | GT | LT]",
@@ -89,6 +91,7 @@ pub const ROWS: &[Row] = &[
         name: "pexpire",
         arity: -3,
         access: Access::All(KeyUse::UPDATE),
+        effect: Effect::Stated,
         since: "2.6.0",
         summary: "Lets a key expire after a number of milliseconds, at once if that is not positive.",
         syntax: "key milliseconds [NX | XX | GT | LT]",
@@ -105,6 +108,7 @@ pub const ROWS: &[Row] = &[
         name: "pexpireat",
         arity: -3,
         access: Access::All(KeyUse::UPDATE),
+        effect: Effect::Stated,
         since: "2.6.0",
         summary: "Lets a key expire at a time, in milliseconds since 1970; at once if that is past.",
         syntax: "key unix-time-milliseconds [NX | XX | GT | LT]",
@@ -232,9 +236,11 @@ fn expire(cx: &mut Cx<'_>, unit: Unit, relative: bool, command: &str) -> Run {
     if at <= now_ms {
         cx.ks.remove(key)?;
         cx.ks.event(Class::GENERIC, "del", key);
+        cx.effect(&[b"DEL", key.name]);
     } else {
         cx.ks.set_expiry(key, Some(at as u64))?;
         cx.ks.event(Class::GENERIC, "expire", key);
+        cx.effect(&[b"PEXPIREAT", key.name, Digits::new(at).as_bytes()]);
     }
     cx.out.int(1);
     Ok(())

@@ -8,7 +8,7 @@ use crate::counters::{NOT_FINITE, OVERFLOW};
 use crate::cx::{Cx, NOT_FLOAT, OUT_OF_RANGE, REPLY_BYTES_MAX, Run, SYNTAX, Settings, Stop, WRONG_TYPE, wrong_arity};
 use crate::number::{self, Digits, int_or_error};
 use crate::random::{self, Draws, SAMPLE_MAX, Selection};
-use crate::row::{Access, Acl, Flag, Group, KeyUse, Row, is, only_here};
+use crate::row::{Access, Acl, Effect, Flag, Group, KeyUse, Row, is, only_here};
 use crate::scan::{INVALID_CURSOR, SCAN_COUNT, ScanOf, ScanOptions};
 use resp::LongDouble;
 use resp::reply::{Out, Proto};
@@ -124,6 +124,7 @@ pub const ROWS: &[Row] = &[
         arity: 4,
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
+        effect: Effect::Stated,
         since: "2.6.0",
         summary: "Adds a number with a fraction to the number in a field; no field counts as 0.",
         syntax: "key field increment",
@@ -611,6 +612,17 @@ fn hincrbyfloat(cx: &mut Cx<'_>) -> Run {
     old.checked_add(delta).ok_or(NOT_FINITE)?.format(&mut sum);
     put_one(cx, &sum)?;
     cx.ks.event(Class::HASH, "hincrbyfloat", &cx.keys[0]);
+    if cx.ks.keeps_effects() {
+        let (key, field) = (&cx.keys[0], &args[2]);
+        // HSET takes the field's expiry away, which stays here.
+        let value = cx.ks.view_for(key, NOTHING)?;
+        let deadline = hash(value)?.and_then(|hash| expiry::deadline(hash, field)).flatten();
+        cx.effect(&[b"HSET", key.name, field, &sum]);
+        if let Some(at_ms) = deadline {
+            let at_ms = Digits::new(at_ms as i64);
+            cx.effect(&[b"HPEXPIREAT", key.name, at_ms.as_bytes(), b"FIELDS", b"1", field]);
+        }
+    }
     cx.out.bulk(&sum);
     Ok(())
 }

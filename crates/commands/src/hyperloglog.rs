@@ -1,7 +1,7 @@
 //! Owns the commands on HyperLogLogs, which are strings of a certain form. The form is `value::hll`'s.
 
 use crate::cx::{Cx, Run, Stop};
-use crate::row::{Access, Acl, Flag, Group, KeyUse, Keys, Row, Values, is, starts};
+use crate::row::{Access, Acl, Effect, Flag, Group, KeyUse, Keys, Row, Values, is, starts};
 use crate::strings::{mark_raw, string};
 use store::{Class, Cold, Value};
 use value::hll::{self, Encoding, Union};
@@ -16,6 +16,7 @@ pub const ROWS: &[Row] = &[
         access: Access::All(KeyUse::INSERT),
         flags: &[Flag::Write, Flag::Denyoom, Flag::Fast],
         acl: &[Acl::Write, Acl::HyperLogLog, Acl::Fast],
+        effect: Effect::Stated,
         complexity: "O(1) for each element.",
         summary: "Adds elements to a HyperLogLog; tells whether its estimate may have changed.",
         syntax: "key [element [element ...]]",
@@ -37,6 +38,7 @@ pub const ROWS: &[Row] = &[
         access: Access::All(KeyUse::CACHE),
         flags: &[Flag::Readonly],
         acl: &[Acl::Read, Acl::HyperLogLog, Acl::Slow],
+        effect: Effect::Stated,
         complexity: "O(1) for one key, as its last estimate is kept; O(N) for N keys, each of which is read whole.",
         summary: "Estimates how many distinct elements one HyperLogLog, or several together, have seen.",
         syntax: "key [key ...]",
@@ -59,6 +61,7 @@ pub const ROWS: &[Row] = &[
         keys: Keys::Range { first: 2, last: 2, step: 1 },
         flags: &[Flag::Write, Flag::Denyoom, Flag::Admin],
         acl: &[Acl::Write, Acl::HyperLogLog, Acl::Admin, Acl::Slow, Acl::Dangerous],
+        effect: Effect::Stated,
         complexity: "O(1), the number of registers being fixed.",
         summary: "Shows the registers, the runs or the encoding of a HyperLogLog, or makes it dense.",
         syntax: "<GETREG | DECODE | ENCODING | TODENSE> key",
@@ -83,6 +86,7 @@ pub const ROWS: &[Row] = &[
         keys: Keys::ALL,
         flags: &[Flag::Write, Flag::Denyoom],
         acl: &[Acl::Write, Acl::HyperLogLog, Acl::Slow],
+        effect: Effect::Stated,
         complexity: "O(N) for N keys, each of which is read whole.",
         summary: "Makes the first HyperLogLog the union of all.",
         syntax: "destkey [sourcekey [sourcekey ...]]",
@@ -158,16 +162,29 @@ fn pfadd(cx: &mut Cx<'_>) -> Run {
         cx.ks.set_string(key, &hll::empty(), None);
     }
     let sparse_bytes_max = cx.settings.hll_sparse_max_bytes;
+    let mut became_dense = false;
     if let Some(mut value) = cx.ks.get_mut(key)? {
+        let was = hll::encoding(value.bytes());
         for (index, rank) in places {
             hll::raise(&mut value, index, rank, sparse_bytes_max).map_err(corrupt)?;
         }
         hll::invalidate(value.bytes_mut());
         value.mark_raw();
+        became_dense = hll::encoding(value.bytes()) != was;
     }
     cx.ks.event(Class::STRING, "pfadd", key);
+    state(cx, became_dense);
     cx.out.int(1);
     Ok(())
+}
+
+/// The command's own arguments. When a HyperLogLog becomes dense depends on a setting, and its bytes can be seen, so
+/// that is stated by itself.
+fn state(cx: &mut Cx<'_>, became_dense: bool) {
+    cx.ks.effect(cx.args.from(0));
+    if became_dense {
+        cx.effect(&[b"PFDEBUG", b"TODENSE", cx.keys[0].name]);
+    }
 }
 
 /// One that was SET is a raw string, as OBJECT ENCODING shows, from its first use on.
@@ -196,6 +213,9 @@ fn pfcount(cx: &mut Cx<'_>) -> Run {
         hll::cache(value.bytes_mut(), count);
         value.mark_raw();
     }
+    // The estimate that is kept is in the value's bytes. It is made by additions, products and square roots, which are
+    // the same everywhere.
+    cx.effect(&[b"PFCOUNT", key.name]);
     cx.out.int(count as i64);
     Ok(())
 }
@@ -225,21 +245,30 @@ fn union(cx: &mut Cx<'_>) -> Result<(Union, bool), Stop> {
 fn pfmerge(cx: &mut Cx<'_>) -> Run {
     let (union, any_dense) = union(cx)?;
     let key = &cx.keys[0];
+    let keeps_effects = cx.ks.keeps_effects();
+    let old = if keeps_effects { sketch(cx.ks.view(key)?)?.map(<[u8]>::to_vec) } else { None };
     if cx.ks.peek(key)?.is_none() {
         cx.ks.set_string(key, &hll::empty(), None);
     }
     let sparse_bytes_max = cx.settings.hll_sparse_max_bytes;
+    let (mut became_dense, mut changed) = (false, true);
     if let Some(mut value) = cx.ks.get_mut(key)? {
         if any_dense {
             hll::make_dense(&mut value).map_err(corrupt)?;
         }
+        let was = hll::encoding(value.bytes());
         for (index, &rank) in union.registers().iter().enumerate().filter(|(_, rank)| **rank > 0) {
             hll::raise(&mut value, index, rank, sparse_bytes_max).map_err(corrupt)?;
         }
         hll::invalidate(value.bytes_mut());
         value.mark_raw();
+        became_dense = hll::encoding(value.bytes()) != was;
+        changed = keeps_effects && old.as_deref() != Some(value.bytes());
     }
     cx.ks.event(Class::STRING, "pfadd", key);
+    if changed {
+        state(cx, became_dense);
+    }
     cx.out.ok();
     Ok(())
 }
@@ -265,6 +294,7 @@ fn pfdebug(cx: &mut Cx<'_>) -> Run {
         let is_sparse = encoding == Some(Encoding::Sparse);
         if is_sparse && let Some(mut value) = cx.ks.get_mut(key)? {
             hll::make_dense(&mut value).map_err(corrupt)?;
+            cx.effect(&[b"PFDEBUG", b"TODENSE", key.name]);
         }
         make_raw(cx)?;
         if says(b"todense") {

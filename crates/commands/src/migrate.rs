@@ -8,7 +8,7 @@ use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
 use crate::dump::portable_payload;
 use crate::exchange::{Exchange, Failure, Target};
 use crate::number::int_or_error;
-use crate::row::{Access, Acl, Flag, HowMany, KeyUse, Keys, Place, Row, is};
+use crate::row::{Access, Acl, Effect, Flag, HowMany, KeyUse, Keys, Place, Row, is};
 use resp::client::{begin_command, encode_argument};
 use std::time::Duration;
 use store::{Class, Cold, Watches};
@@ -21,6 +21,7 @@ pub const ROWS: &[Row] = &[Row {
     flags: &[Flag::Write, Flag::MovableKeys, Flag::Noscript, Flag::NoMulti],
     acl: &[Acl::Keyspace, Acl::Write, Acl::Slow, Acl::Dangerous],
     tips: &["nondeterministic_output"],
+    effect: Effect::Stated,
     since: "2.6.0",
     complexity: "O(N) where N is the size of the values, here and on the other server.",
     summary: "Moves keys to another server, hot or cold. One that somebody changes meanwhile stays here, which is an error.",
@@ -184,6 +185,8 @@ fn conclude(cx: &mut Cx<'_>, exchange: &Exchange) -> Run {
             changed += 1;
         } else if cx.ks.remove(key)? {
             cx.ks.event(Class::GENERIC, "del", key);
+            // At once: the keys that have left are gone even if the others make this command end in an error.
+            cx.effect(&[b"DEL", key.name]);
         }
     }
     let refused = outcome.refused.as_ref().or_else(|| outcome.replies.iter().find_map(|reply| reply.as_ref().err()));

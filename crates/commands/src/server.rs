@@ -12,7 +12,7 @@ mod monitor;
 
 use crate::connection::{help, nothing, unknown_subcommand};
 use crate::cx::{Cx, Run, SYNTAX, Stop};
-use crate::row::{Access, Acl, Channels, Flag, Group, Keys, Row, Values, is, only_here, starts};
+use crate::row::{Access, Acl, Channels, Effect, Flag, Group, Keys, Row, Values, is, only_here, starts};
 
 /// What is the same in most rows of this file.
 const BASE: Row = Row {
@@ -74,6 +74,7 @@ pub const ROWS: &[Row] = &[
         flags: ADMIN,
         acl: ADMIN_ACL,
         values: Values::Read,
+        effect: Effect::Stated,
         complexity: "Depends on subcommand.",
         summary: "A container for debugging commands.",
         syntax: "<SLEEP seconds | OBJECT key [FAST] | SDSLEN key | LISTPACK key | DIGEST-VALUE key [key ...] | \

@@ -9,7 +9,7 @@ pub(crate) use sample::count_of;
 
 use crate::cx::{Cx, Run, Stop};
 use crate::number;
-use crate::row::{Access, Acl, Flag, Group, KeyUse, Keys, Row, is, only_here};
+use crate::row::{Access, Acl, Effect, Flag, Group, KeyUse, Keys, Row, is, only_here};
 use crate::scan::{INVALID_CURSOR, SCAN_COUNT, ScanOf, ScanOptions};
 use algebra::Operation;
 use form::{Draft, Limits, Member, Set, of_members, set};
@@ -264,6 +264,7 @@ pub const ROWS: &[Row] = &[
         flags: &[Flag::Write, Flag::Fast],
         acl: ACL_WRITE_FAST,
         tips: &["nondeterministic_output"],
+        effect: Effect::Stated,
         complexity: "O(N) where N is the number of members taken.",
         summary: "Takes random members out of a set.",
         syntax: "key [count]",

@@ -8,7 +8,7 @@ use crate::cx::{Args, Cx, OUT_OF_RANGE, REPLY_BYTES_MAX, Run, SYNTAX, Stop, WRON
 use crate::hashes::hash;
 use crate::lists;
 use crate::number;
-use crate::row::{Access, Acl, Flag, KeyUse, Keys, Place, Row, is};
+use crate::row::{Access, Acl, Effect, Flag, KeyUse, Keys, Place, Row, is};
 use crate::sets::form::set;
 use crate::zsets::form::zset;
 use std::cmp::Ordering;
@@ -28,6 +28,7 @@ pub const ROWS: &[Row] = &[
         access: Access::First(KeyUse::READ, KeyUse::OVERWRITE),
         flags: &[Flag::Write, Flag::Denyoom, Flag::MovableKeys, Flag::UnnamedKeys],
         acl: &[Acl::Write, Acl::Set, Acl::SortedSet, Acl::List, Acl::Slow, Acl::Dangerous],
+        effect: Effect::Stated,
         since: "1.0.0",
         summary: "Sorts the elements of a list, set or sorted set, by other keys if wanted, and gives or stores them.",
         syntax: "key [BY pattern] [LIMIT offset count] [GET pattern [GET pattern ...]] [ASC | DESC] [ALPHA] [STORE destination]",
@@ -394,10 +395,17 @@ fn store(cx: &mut Cx<'_>, texts: &Texts) -> Run {
     if texts.len() == 0 {
         if cx.ks.remove(key)? {
             cx.ks.event(Class::GENERIC, "del", key);
+            cx.effect(&[b"DEL", key.name]);
         }
     } else {
-        lists::store(cx, key, texts.iter().map(Option::unwrap_or_default));
+        let was_there = cx.ks.is_there(key);
+        let elements = texts.iter().map(Option::unwrap_or_default);
+        lists::store(cx, key, elements.clone());
         cx.ks.event(Class::LIST, "sortstore", key);
+        if was_there {
+            cx.effect(&[b"DEL", key.name]);
+        }
+        cx.ks.effect([b"RPUSH", key.name].into_iter().chain(elements));
     }
     cx.out.int(texts.len() as i64);
     Ok(())

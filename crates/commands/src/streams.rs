@@ -6,6 +6,7 @@ mod groups;
 mod ids;
 mod info;
 mod read;
+mod state;
 
 pub use basic::ROWS as BASIC;
 pub use claim::ROWS as CLAIMS;

@@ -2,8 +2,8 @@
 //! Never knows other types than to refuse them.
 
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop, WRONG_TYPE, invalid_expire, wrong_arity};
-use crate::number::int_or_error;
-use crate::row::{Access, Acl, Flag, Group, KeyUse, Keys, Row, Values, is};
+use crate::number::{Digits, int_or_error};
+use crate::row::{Access, Acl, Effect, Flag, Group, KeyUse, Keys, Row, Values, is};
 use smallvec::SmallVec;
 use store::{Class, Cold, Kind, Value};
 
@@ -62,6 +62,7 @@ pub const ROWS: &[Row] = &[
         access: Access::All(KeyUse::TAKE),
         flags: &[Flag::Write, Flag::Fast],
         acl: ACL_WRITE_FAST,
+        effect: Effect::Stated,
         since: "6.2.0",
         summary: "Gives the string at a key and deletes the key.",
         examples: &[
@@ -79,6 +80,7 @@ pub const ROWS: &[Row] = &[
         arity: -2,
         flags: &[Flag::Write, Flag::Fast],
         acl: ACL_WRITE_FAST,
+        effect: Effect::Stated,
         since: "6.2.0",
         summary: "Gives the string at a key and sets or takes away the key's expiry.",
         syntax: "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST]",
@@ -198,6 +200,7 @@ pub const ROWS: &[Row] = &[
         flags: WRITE,
         acl: ACL_WRITE,
         values: Values::Untouched,
+        effect: Effect::Stated,
         since: "2.6.0",
         summary: "Sets a string that expires after a number of milliseconds.",
         syntax: "key milliseconds value",
@@ -219,6 +222,7 @@ pub const ROWS: &[Row] = &[
         flags: WRITE,
         acl: ACL_WRITE,
         values: Values::Untouched,
+        effect: Effect::Stated,
         summary: "Sets a key to a string, whatever it held, and takes away or sets its expiry.",
         syntax: "key value [NX | XX] [GET] [EX seconds | PX milliseconds | EXAT unix-time-seconds | \
                  PXAT unix-time-milliseconds | KEEPTTL]",
@@ -242,6 +246,7 @@ pub const ROWS: &[Row] = &[
         flags: WRITE,
         acl: ACL_WRITE,
         values: Values::Untouched,
+        effect: Effect::Stated,
         since: "2.0.0",
         summary: "Sets a string that expires after a number of seconds.",
         syntax: "key seconds value",
@@ -352,8 +357,10 @@ fn get(cx: &mut Cx<'_>) -> Run {
 
 fn set(cx: &mut Cx<'_>) -> Run {
     if cx.args.len() == 3 {
-        cx.ks.set_string(&cx.keys[0], &cx.args[2], None);
-        cx.ks.event(Class::STRING, "set", &cx.keys[0]);
+        let (key, value) = (&cx.keys[0], cx.args.get(2).unwrap_or_default());
+        cx.ks.set_string(key, value, None);
+        cx.ks.event(Class::STRING, "set", key);
+        cx.effect(&[b"SET", key.name, value]);
         cx.out.ok();
         return Ok(());
     }
@@ -488,6 +495,11 @@ fn set_with_options(cx: &mut Cx<'_>) -> Run {
     if options.expire.is_some() {
         cx.ks.event(Class::GENERIC, "expire", key);
     }
+    match expiry {
+        _ if options.keep => cx.effect(&[b"SET", key.name, &args[2], b"KEEPTTL"]),
+        Some(at_ms) => cx.effect(&[b"SET", key.name, &args[2], b"PXAT", Digits::new(at_ms as i64).as_bytes()]),
+        None => cx.effect(&[b"SET", key.name, &args[2]]),
+    }
     if !options.get {
         cx.out.ok();
     }
@@ -507,10 +519,12 @@ fn setnx(cx: &mut Cx<'_>) -> Run {
 
 fn setex(cx: &mut Cx<'_>, unit: Unit, command: &str) -> Run {
     let form = Form { unit, relative: true };
+    let (key, value) = (&cx.keys[0], cx.args.get(3).unwrap_or_default());
     let expiry = expiry(&cx.args[2], form, cx.ks.now_ms(), command)?;
-    cx.ks.set_string(&cx.keys[0], &cx.args[3], Some(expiry));
-    cx.ks.event(Class::STRING, "set", &cx.keys[0]);
-    cx.ks.event(Class::GENERIC, "expire", &cx.keys[0]);
+    cx.ks.set_string(key, value, Some(expiry));
+    cx.ks.event(Class::STRING, "set", key);
+    cx.ks.event(Class::GENERIC, "expire", key);
+    cx.effect(&[b"SET", key.name, value, b"PXAT", Digits::new(expiry as i64).as_bytes()]);
     cx.out.ok();
     Ok(())
 }
@@ -533,6 +547,7 @@ fn getdel(cx: &mut Cx<'_>) -> Run {
     cx.out.bulk(old);
     cx.ks.remove(key)?;
     cx.ks.event(Class::GENERIC, "del", key);
+    cx.effect(&[b"DEL", key.name]);
     Ok(())
 }
 
@@ -550,14 +565,17 @@ fn getex(cx: &mut Cx<'_>) -> Run {
         Some(at) if at <= now_ms => {
             cx.ks.remove(key)?;
             cx.ks.event(Class::GENERIC, "del", key);
+            cx.effect(&[b"DEL", key.name]);
         }
-        Some(_) => {
+        Some(at) => {
             cx.ks.set_expiry(key, expiry)?;
             cx.ks.event(Class::GENERIC, "expire", key);
+            cx.effect(&[b"PEXPIREAT", key.name, Digits::new(at as i64).as_bytes()]);
         }
         None if options.persist && cx.ks.expiry(key)?.flatten().is_some() => {
             cx.ks.set_expiry(key, None)?;
             cx.ks.event(Class::GENERIC, "persist", key);
+            cx.effect(&[b"PERSIST", key.name]);
         }
         None => {}
     }

@@ -4,7 +4,7 @@ use super::hash::{Position, Shape};
 use super::{ACL_WRITE, BASE, NO_UNIT, WRONG, position_at, unit_m, write_distance, write_position};
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
 use crate::number::{self, int_or_error};
-use crate::row::{Access, Flag, HowMany, KeyUse, Keys, Place, Row, is};
+use crate::row::{Access, Effect, Flag, HowMany, KeyUse, Keys, Place, Row, is};
 use crate::zsets::form::{Draft, Limits, of_tree, zset};
 use std::ops::Range;
 use value::zset::{Edge, Side, Tree, View};
@@ -23,6 +23,7 @@ pub const ROWS: &[Row] = &[
         access: Access::First(KeyUse::READ, KeyUse::OVERWRITE),
         flags: WRITE_MOVABLE,
         acl: ACL_WRITE,
+        effect: Effect::Stated,
         complexity: COMPLEXITY,
         summary: "Gives the members within a distance of a position, or stores them.",
         syntax: "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC | DESC] [STORE key | STOREDIST key]",
@@ -63,6 +64,7 @@ pub const ROWS: &[Row] = &[
         access: Access::First(KeyUse::READ, KeyUse::OVERWRITE),
         flags: WRITE_MOVABLE,
         acl: ACL_WRITE,
+        effect: Effect::Stated,
         complexity: COMPLEXITY,
         summary: "Gives the members within a distance of one of them, or stores them.",
         syntax: "key member radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC | DESC] [STORE key | STOREDIST key]",
@@ -129,6 +131,7 @@ pub const ROWS: &[Row] = &[
         keys: Keys::Range { first: 1, last: 2, step: 1 },
         flags: WRITE,
         acl: ACL_WRITE,
+        effect: Effect::Stated,
         since: "6.2.0",
         complexity: COMPLEXITY,
         summary: "Stores what GEOSEARCH gives in a key and tells how many members that are.",
@@ -466,7 +469,16 @@ fn search(cx: &mut Cx<'_>, family: Family) -> Run {
         entries.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.cmp(b.1)));
         let event = if family == Family::SearchStore { "geosearchstore" } else { "georadiusstore" };
         let draft = Draft::of_sorted(&entries, limits);
+        // The mathematics library's trigonometry differs between machines: who repeats this must not measure again.
+        let words = cx.ks.keeps_effects().then(|| draft.as_zadd(destination));
+        let was_there = cx.ks.is_there(destination);
         let len = draft.store(cx, destination, event)?;
+        if was_there {
+            cx.effect(&[b"DEL", destination.name]);
+        }
+        if let Some(words) = words.filter(|_| len > 0) {
+            cx.ks.effect(words.iter().map(Vec::as_slice));
+        }
         cx.out.int(len as i64);
         return Ok(());
     }

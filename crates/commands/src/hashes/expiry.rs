@@ -3,8 +3,8 @@
 
 use super::{ACL_READ_FAST, ACL_WRITE_FAST, BASE, Hash, READ_FAST, WRITE_FAST, hash, of_fields, unpacked};
 use crate::cx::{Args, Cx, Run, Stop, invalid_expire};
-use crate::number::{int, int_or_error};
-use crate::row::{Access, Flag, KeyUse, Row, only_here};
+use crate::number::{Digits, int, int_or_error};
+use crate::row::{Access, Effect, Flag, KeyUse, Row, only_here};
 use smallvec::SmallVec;
 use store::{Class, NOTHING};
 use value::Boxed;
@@ -36,6 +36,7 @@ const GET: Row = Row {
 pub const ROWS: &[Row] = &[
     Row {
         name: "hexpire",
+        effect: Effect::Stated,
         summary: "Lets fields of a hash expire after so many seconds.",
         syntax: "key seconds [NX | XX | GT | LT] FIELDS numfields field [field ...]",
         examples: &[
@@ -56,6 +57,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "hexpireat",
+        effect: Effect::Stated,
         summary: "Lets fields of a hash expire at a second, counted from 1970.",
         syntax: "key unix-time-seconds [NX | XX | GT | LT] FIELDS numfields field [field ...]",
         examples: &[
@@ -98,6 +100,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "hpexpire",
+        effect: Effect::Stated,
         summary: "Lets fields of a hash expire after so many milliseconds.",
         syntax: "key milliseconds [NX | XX | GT | LT] FIELDS numfields field [field ...]",
         examples: &[
@@ -112,6 +115,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "hpexpireat",
+        effect: Effect::Stated,
         summary: "Lets fields of a hash expire at a millisecond, counted from 1970.",
         syntax: "key unix-time-milliseconds [NX | XX | GT | LT] FIELDS numfields field [field ...]",
         examples: &[
@@ -215,7 +219,7 @@ fn fields<'a>(args: Args<'a>, at: usize) -> Result<impl ExactSizeIterator<Item =
 }
 
 /// When a field expires; `None`: it is not there.
-fn deadline(hash: Hash<'_>, field: &[u8]) -> Option<Option<u64>> {
+pub(super) fn deadline(hash: Hash<'_>, field: &[u8]) -> Option<Option<u64>> {
     hash.get(field)?;
     Some(match hash {
         Hash::Packed(_) => None,
@@ -251,6 +255,8 @@ fn expire(cx: &mut Cx<'_>, unit_ms: i64, relative: bool, command: &'static str) 
         return answer(cx, replies.into_iter());
     }
     let is_past = at_ms <= now_ms;
+    let keeps_effects = cx.ks.keeps_effects();
+    let mut changed: SmallVec<[&[u8]; 8]> = SmallVec::new();
     let (mut replies, mut is_empty): (SmallVec<[i64; 8]>, bool) = (SmallVec::new(), false);
     if let Some(mut value) = cx.ks.get_mut_for(key, NOTHING)? {
         if !value.is_boxed() {
@@ -259,7 +265,7 @@ fn expire(cx: &mut Cx<'_>, unit_ms: i64, relative: bool, command: &'static str) 
         }
         let Some(Boxed::Hash(table)) = value.boxed() else { unreachable!("it is a table now") };
         for field in fields {
-            replies.push(match table.get(field) {
+            let reply = match table.get(field) {
                 None => ABSENT,
                 Some(_) if !condition.allows(table.deadline(field), at_ms) => 0,
                 Some(_) if is_past => {
@@ -270,7 +276,11 @@ fn expire(cx: &mut Cx<'_>, unit_ms: i64, relative: bool, command: &'static str) 
                     table.set_deadline(field, Some(at_ms));
                     1
                 }
-            });
+            };
+            if keeps_effects && reply > 0 {
+                changed.push(field);
+            }
+            replies.push(reply);
         }
         is_empty = table.is_empty();
     }
@@ -279,6 +289,13 @@ fn expire(cx: &mut Cx<'_>, unit_ms: i64, relative: bool, command: &'static str) 
     if is_empty {
         cx.ks.remove(key)?;
         cx.ks.event(Class::GENERIC, "del", key);
+    }
+    if is_past {
+        cx.ks.effect([b"HDEL", key.name].into_iter().chain(changed));
+    } else {
+        let (at_ms, count) = (Digits::new(at_ms as i64), Digits::new(changed.len() as i64));
+        let words = [b"HPEXPIREAT", key.name, at_ms.as_bytes(), b"FIELDS", count.as_bytes()];
+        cx.ks.effect(words.into_iter().chain(changed));
     }
     answer(cx, replies.into_iter())
 }

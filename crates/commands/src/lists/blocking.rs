@@ -4,7 +4,7 @@ use super::moves::{TWO, end_and_count, move_one, pop_first};
 use super::{BASE, End};
 use crate::block::{Block, until_seconds};
 use crate::cx::{Cx, Run};
-use crate::row::{Access, Acl, Flag, KeyUse, Keys, Row, is};
+use crate::row::{Access, Acl, Effect, Flag, KeyUse, Keys, Row, is};
 use store::Kind;
 
 const ACL: &[Acl] = &[Acl::Write, Acl::List, Acl::Slow, Acl::Blocking];
@@ -19,6 +19,7 @@ pub const ROWS: &[Row] = &[
         name: "blmove",
         arity: 6,
         access: Access::First(KeyUse::TAKE, KeyUse::INSERT),
+        effect: Effect::Stated,
         since: "6.2.0",
         summary: "Moves an element as LMOVE does, waiting for one if there is none.",
         syntax: "source destination <LEFT | RIGHT> <LEFT | RIGHT> timeout",
@@ -40,6 +41,7 @@ pub const ROWS: &[Row] = &[
         keys: Keys::Counted { at: 2 },
         access: Access::All(KeyUse::TAKE),
         flags: &[Flag::Write, Flag::Blocking, Flag::MovableKeys],
+        effect: Effect::Stated,
         since: "7.0.0",
         complexity: "O(N+M) where N is the number of keys and M the number of elements taken.",
         summary: "Takes elements as LMPOP does, waiting for some if there are none.",
@@ -61,6 +63,7 @@ pub const ROWS: &[Row] = &[
         arity: -3,
         keys: KEYS_TIMEOUT,
         access: Access::All(KeyUse::TAKE),
+        effect: Effect::Stated,
         since: "2.0.0",
         complexity: "O(N) where N is the number of keys.",
         summary: "Takes the first element of the first list that has one, waiting for one if none has.",
@@ -79,6 +82,7 @@ pub const ROWS: &[Row] = &[
         arity: -3,
         keys: KEYS_TIMEOUT,
         access: Access::All(KeyUse::TAKE),
+        effect: Effect::Stated,
         since: "2.0.0",
         complexity: "O(N) where N is the number of keys.",
         summary: "Takes the last element of the first list that has one, waiting for one if none has.",
@@ -96,6 +100,7 @@ pub const ROWS: &[Row] = &[
         name: "brpoplpush",
         arity: 4,
         access: Access::First(KeyUse::TAKE, KeyUse::INSERT),
+        effect: Effect::Stated,
         since: "2.2.0",
         summary: "Moves an element as RPOPLPUSH does, waiting for one if there is none.",
         syntax: "source destination timeout",
@@ -122,6 +127,12 @@ fn blocking_pop(cx: &mut Cx<'_>, end: End, count: Option<usize>, timeout_at: usi
 fn blocking_move(cx: &mut Cx<'_>, from: End, to: End, timeout_at: usize) -> Run {
     let until_ms = until_seconds(&cx.args[timeout_at], cx.ks.now_ms())?;
     if move_one(cx, from, to)? {
+        let (args, source, destination) = (cx.args, &cx.keys[0], &cx.keys[1]);
+        match timeout_at {
+            // BRPOPLPUSH: the ends are in its name.
+            3 => cx.effect(&[b"RPOPLPUSH", source.name, destination.name]),
+            _ => cx.effect(&[b"LMOVE", source.name, destination.name, &args[3], &args[4]]),
+        }
         return Ok(());
     }
     Err(Block { at_once: |out| out.null(), ..Block::new(1, Kind::List, until_ms) }.into())

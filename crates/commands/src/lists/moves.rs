@@ -2,8 +2,8 @@
 
 use super::{ACL_WRITE, BASE, End, GROW, WRONG_TYPE_REPLY, elements, of_pop, of_push, push, take, tell};
 use crate::cx::{Args, Cx, SYNTAX, Stop};
-use crate::number::int;
-use crate::row::{Access, Flag, KeyUse, Keys, Row, is};
+use crate::number::{Digits, int};
+use crate::row::{Access, Effect, Flag, KeyUse, Keys, Row, is};
 use std::iter::once;
 
 /// A source and a destination.
@@ -44,6 +44,7 @@ pub const ROWS: &[Row] = &[
         access: Access::All(KeyUse::TAKE),
         flags: &[Flag::Write, Flag::MovableKeys],
         acl: ACL_WRITE,
+        effect: Effect::Stated,
         since: "7.0.0",
         complexity: "O(N+M) where N is the number of keys and M the number of elements taken.",
         summary: "Takes elements from the first of several lists that has any.",
@@ -149,6 +150,11 @@ pub(super) fn pop_first(cx: &mut Cx<'_>, end: End, count: Option<usize>) -> Resu
         list.reply(end, taken, &mut cx.out);
         let is_gone = take(cx, key, end, taken)?;
         tell(cx, key, end.pop_event(), is_gone);
+        let name: &[u8] = if end == End::Front { b"LPOP" } else { b"RPOP" };
+        match count {
+            None => cx.effect(&[name, key.name]),
+            Some(_) => cx.effect(&[name, key.name, Digits::new(taken as i64).as_bytes()]),
+        }
         return Ok(true);
     }
     Ok(false)

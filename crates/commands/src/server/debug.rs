@@ -254,6 +254,7 @@ fn populate(cx: &mut Cx<'_>) -> Run {
                 value.resize(size, 0);
             }
             cx.ks.set_string(&key, &value, None);
+            cx.effect(&[b"SET", &name, &value]);
         }
         cx.ks.resume.count += 1;
     }

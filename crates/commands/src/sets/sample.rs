@@ -109,8 +109,13 @@ fn pop_one(cx: &mut Cx<'_>) -> Run {
         cx.out.null();
         return Ok(());
     };
+    let is_last = set.len() == 1;
     let member = set.random(|n| draws.below(n)).with(<[u8]>::to_vec);
     super::remove_members(cx, key, &mut std::iter::once(&member[..]), "spop")?;
+    match is_last {
+        true => cx.effect(&[b"DEL", key.name]),
+        false => cx.effect(&[b"SREM", key.name, &member]),
+    }
     cx.out.bulk(&member);
     Ok(())
 }
@@ -133,6 +138,7 @@ fn pop_many(cx: &mut Cx<'_>, count: usize) -> Run {
         cx.ks.event(Class::SET, "spop", key);
         cx.ks.remove(key)?;
         cx.ks.event(Class::GENERIC, "del", key);
+        cx.effect(&[b"DEL", key.name]);
         return Ok(());
     }
     cx.out.set(count);
@@ -148,6 +154,7 @@ fn pop_many(cx: &mut Cx<'_>, count: usize) -> Run {
             cx.out.bulk(member);
         }
         cx.ks.event(Class::SET, "spop", key);
+        state(cx, &taken);
         return Ok(());
     }
     if let Set::Table(_) = set
@@ -155,24 +162,28 @@ fn pop_many(cx: &mut Cx<'_>, count: usize) -> Run {
     {
         let mut value = cx.ks.get_mut(key)?.expect("it was just there");
         let Some(Boxed::Set(table)) = value.boxed() else { unreachable!("it was a table") };
+        let mut taken = Vec::with_capacity(count);
         for _ in 0..count {
             let member = table.random(random::below).expect("there are more than are taken").to_vec();
             table.remove(&member);
             cx.out.bulk(&member);
+            taken.push(member);
         }
         cx.ks.event(Class::SET, "spop", key);
+        state(cx, &taken);
         return Ok(());
     }
     let mut selection = Selection::new(count, len);
     let (taken, kept): (Vec<Member<'_>>, Vec<Member<'_>>) = set.iter().partition(|_| selection.takes());
     taken.iter().for_each(|member| member.write(&mut cx.out));
+    let taken: Vec<Vec<u8>> = taken.into_iter().map(|member| member.with(<[u8]>::to_vec)).collect();
     if left.saturating_mul(LEFT_SHARE) > count {
-        let taken: Vec<Vec<u8>> = taken.into_iter().map(|member| member.with(<[u8]>::to_vec)).collect();
         let mut value = cx.ks.get_mut(key)?.expect("it was just there");
         for member in &taken {
             form::remove(&mut value, member);
         }
         cx.ks.event(Class::SET, "spop", key);
+        state(cx, &taken);
         return Ok(());
     }
     let mut draft = match (set, kept.first()) {
@@ -185,5 +196,12 @@ fn pop_many(cx: &mut Cx<'_>, count: usize) -> Run {
     }
     draft.store(cx, key, expiry);
     cx.ks.event(Class::SET, "spop", key);
+    state(cx, &taken);
     Ok(())
+}
+
+/// Which members left a set that is not empty now.
+fn state(cx: &mut Cx<'_>, taken: &[Vec<u8>]) {
+    let key = &cx.keys[0];
+    cx.ks.effect([b"SREM", key.name].into_iter().chain(taken.iter().map(Vec::as_slice)));
 }

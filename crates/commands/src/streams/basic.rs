@@ -1,11 +1,11 @@
 //! Owns the commands on a stream's entries: adding, trimming, deleting, ranges. Never knows groups.
 
-use super::ids::{self, NewId};
+use super::ids::{self, IdText, NewId};
 use super::{ACL_READ, ACL_WRITE, ACL_WRITE_FAST, BASE, Count, READ, WRITE_FAST, WRONG, reply_entry, reply_id};
 use super::{of_ids, of_stream, stream, stream_mut};
 use crate::cx::{Args, Cx, NO_SUCH_KEY, Run, SYNTAX, Settings, Stop, wrong_arity};
-use crate::number::int_or_error;
-use crate::row::{Access, Acl, Flag, KeyUse, Row, is, only_here, starts};
+use crate::number::{Digits, int_or_error};
+use crate::row::{Access, Acl, Effect, Flag, KeyUse, Row, is, only_here, starts};
 use store::{Class, NOTHING};
 use value::Boxed;
 use value::stream::{CHUNK_BYTES_MAX, ChunkLimits, Id, Keep, Order, Stream, Trim};
@@ -18,6 +18,7 @@ pub const ROWS: &[Row] = &[
         flags: &[Flag::Write, Flag::Denyoom, Flag::Fast],
         acl: ACL_WRITE_FAST,
         tips: &["nondeterministic_output"],
+        effect: Effect::Stated,
         complexity: "O(1) for the entry, O(N) where N is the number of entries trimmed.",
         summary: "Appends an entry to a stream, which is created when the key does not exist, and may trim it.",
         syntax: "key [NOMKSTREAM] [<MAXLEN | MINID> [= | ~] threshold [LIMIT count]] <* | id> field value \
@@ -157,6 +158,7 @@ pub const ROWS: &[Row] = &[
         flags: &[Flag::Write],
         acl: ACL_WRITE,
         tips: &["nondeterministic_output"],
+        effect: Effect::Stated,
         complexity: "O(N) where N is the number of entries trimmed.",
         summary: "Drops the oldest entries of a stream: all but so many, or those below an id; with ~ only what goes \
                   in one piece.",
@@ -293,21 +295,26 @@ fn xadd(cx: &mut Cx<'_>) -> Run {
     let change = |stream: &mut Stream| {
         let pairs = args.from(fields_at).step_by(2).zip(args.from(fields_at + 1).step_by(2));
         stream.append(id, pairs, limits);
-        options.trim.as_ref().map_or(0, |trim| stream.trim(trim))
+        let trimmed = options.trim.as_ref().map_or(0, |trim| stream.trim(trim));
+        (trimmed, stream.len())
     };
-    let trimmed = match found {
+    let (trimmed, len) = match found {
         None => {
             let mut stream = Box::new(Stream::new());
-            let trimmed = change(&mut stream);
+            let result = change(&mut stream);
             cx.ks.set_boxed(key, Boxed::Stream(stream), None);
-            trimmed
+            result
         }
-        Some(_) => cx.ks.get_mut_for(key, NOTHING)?.map_or(0, |mut value| change(stream_mut(&mut value))),
+        Some(_) => cx.ks.get_mut_for(key, NOTHING)?.map_or((0, 0), |mut value| change(stream_mut(&mut value))),
     };
     cx.ks.event(Class::STREAM, "xadd", key);
     if trimmed > 0 {
         cx.ks.event(Class::STREAM, "xtrim", key);
     }
+    let len = Digits::new(len as i64);
+    let trim: &[&[u8]] = if trimmed > 0 { &[b"MAXLEN", b"=", len.as_bytes()] } else { &[] };
+    let words = [b"XADD", key.name].into_iter().chain(trim.iter().copied());
+    cx.ks.effect(words.chain([IdText::new(id).as_bytes()]).chain(args.from(fields_at)));
     reply_id(&mut cx.out, id);
     Ok(())
 }
@@ -320,7 +327,7 @@ fn xtrim(cx: &mut Cx<'_>) -> Run {
             stream.want_trim(trim, out);
         }
     });
-    let mut trimmed = 0;
+    let (mut trimmed, mut len) = (0, 0);
     if let (Some(found), Some(trim)) = (stream(cx.ks.get_for(key, &touched)?)?, options.trim) {
         // What has nothing to lose must not become dirty.
         let has_surplus = match trim.keep {
@@ -328,11 +335,15 @@ fn xtrim(cx: &mut Cx<'_>) -> Run {
             Keep::From(id) => !found.is_empty() && found.first_id() < id,
         };
         if has_surplus && let Some(mut value) = cx.ks.get_mut_for(key, NOTHING)? {
-            trimmed = stream_mut(&mut value).trim(&trim);
+            let stream = stream_mut(&mut value);
+            trimmed = stream.trim(&trim);
+            len = stream.len();
         }
     }
     if trimmed > 0 {
         cx.ks.event(Class::STREAM, "xtrim", key);
+        // The oldest go whatever the rule was, so a length says which. How much `~` spares depends on chunks.
+        cx.effect(&[b"XTRIM", key.name, b"MAXLEN", b"=", Digits::new(len as i64).as_bytes()]);
     }
     cx.out.int(trimmed as i64);
     Ok(())

@@ -1,12 +1,13 @@
 //! Owns what is pending in consumer groups: acknowledging, listing, and claiming from other consumers.
 
+use super::state::Who;
 use super::{ACL_READ, ACL_WRITE_FAST, BASE, READ, WRITE_FAST, WRONG, ids, no_group, reply_entry, reply_id};
 use super::{of_ids, of_stream, stream, stream_mut};
 use crate::cx::{Cx, Run, SYNTAX, Stop};
 use crate::number::{int, int_or_error};
-use crate::row::{Access, KeyUse, Row, is, starts};
+use crate::row::{Access, Effect, KeyUse, Row, is, starts};
 use resp::reply::Out;
-use store::{Class, NOTHING};
+use store::{Class, Keyspace, NOTHING};
 use value::stream::{Group, Id, Stream};
 
 pub const ROWS: &[Row] = &[
@@ -38,6 +39,7 @@ pub const ROWS: &[Row] = &[
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         tips: &["nondeterministic_output"],
+        effect: Effect::Stated,
         since: "6.2.0",
         complexity: "O(1) when COUNT is small.",
         summary: "Gives a consumer what others have left pending for so long, some at each call, from a cursor on.",
@@ -63,6 +65,7 @@ pub const ROWS: &[Row] = &[
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         tips: &["nondeterministic_output"],
+        effect: Effect::Stated,
         complexity: "O(log(N)) for each id where N is the number of entries not yet acknowledged.",
         summary: "Gives a consumer pending entries of others that have been so for some time.",
         syntax: "key group consumer min-idle-time id [id ...] [IDLE ms] [TIME unix-time-milliseconds] [RETRYCOUNT count] \
@@ -254,7 +257,8 @@ impl Claim<'_> {
                 deliveries
             }
         };
-        let counted = if self.just_id { deliveries } else { deliveries.wrapping_add(1) };
+        // As many as RETRYCOUNT takes.
+        let counted = if self.just_id { deliveries } else { deliveries.saturating_add(1) }.min(i64::MAX as u64);
         group.assign(id, self.consumer, self.delivered_ms, self.deliveries.unwrap_or(counted));
         group.activate_consumer(self.consumer, self.now_ms);
         if self.just_id {
@@ -263,6 +267,46 @@ impl Claim<'_> {
             reply_entry(out, &entry);
         }
         Claimed::Given
+    }
+}
+
+/// What was claimed of a group, for stating it.
+#[derive(Default)]
+struct Change {
+    is_new_consumer: bool,
+    /// The group's last id, if it was raised.
+    last_id: Option<Id>,
+    /// With how often each was delivered by now.
+    given: Vec<(Id, u64)>,
+    deleted: Vec<Id>,
+}
+
+impl Change {
+    fn note(&mut self, group: &Group, id: Id, claimed: &Claimed) {
+        match claimed {
+            Claimed::Given => self.given.extend(group.pending_at(id).map(|pending| (id, pending.deliveries))),
+            Claimed::Deleted => self.deleted.push(id),
+            Claimed::Passed => {}
+        }
+    }
+
+    fn state(self, who: Who<'_>, ks: &mut Keyspace<'_>, delivered_ms: i64) {
+        if !ks.keeps_effects() {
+            return;
+        }
+        if self.is_new_consumer {
+            who.created(ks);
+        }
+        if self.last_id.is_some() || !self.is_new_consumer && self.given.is_empty() {
+            who.seen(ks, self.last_id);
+        }
+        for alike in self.given.chunk_by(|a, b| a.1 == b.1) {
+            let ids: Vec<Id> = alike.iter().map(|(id, _)| *id).collect();
+            who.given(ks, &ids, delivered_ms, alike[0].1, None);
+        }
+        if !self.deleted.is_empty() {
+            who.acknowledged(ks, &self.deleted);
+        }
     }
 }
 
@@ -322,22 +366,26 @@ fn xclaim(cx: &mut Cx<'_>) -> Run {
         claim.delivered_ms = now_ms;
     }
     let out = &mut cx.out;
-    let (mark, mut given, mut is_new_consumer) = (out.array_deferred(), 0, false);
+    let (mark, mut change) = (out.array_deferred(), Change::default());
     if let Some(mut value) = cx.ks.get_mut_aside(key, NOTHING)? {
         stream_mut(&mut value).with_group(&args[2], |stream, group| {
-            group.last_id = group.last_id.max(last_id);
-            is_new_consumer = group.see_consumer(claim.consumer, now_ms);
+            if last_id > group.last_id {
+                group.last_id = last_id;
+                change.last_id = Some(last_id);
+            }
+            change.is_new_consumer = group.see_consumer(claim.consumer, now_ms);
             for id in ids {
-                if let Claimed::Given = claim.take(stream, group, id, out) {
-                    given += 1;
-                }
+                let claimed = claim.take(stream, group, id, out);
+                change.note(group, id, &claimed);
             }
         });
     }
-    out.finish(mark, given);
-    if is_new_consumer {
+    out.finish(mark, change.given.len());
+    if change.is_new_consumer {
         cx.ks.event(Class::STREAM, "xgroup-createconsumer", key);
     }
+    let who = Who { key, group: &args[2], consumer: claim.consumer };
+    change.state(who, &mut cx.ks, claim.delivered_ms);
     Ok(())
 }
 
@@ -392,39 +440,38 @@ fn xautoclaim(cx: &mut Cx<'_>) -> Run {
     // The cursor is known last and stands first.
     let mut entries = Vec::new();
     let out = &mut Out::new(&mut entries, cx.out.proto());
-    let (mut next, mut deleted, mut given, mut is_new_consumer) = (None, Vec::new(), 0, false);
+    let (mut next, mut change) = (None, Change::default());
     let mark = out.array_deferred();
     if let Some(mut value) = cx.ks.get_mut_aside(key, NOTHING)? {
         stream_mut(&mut value).with_group(&args[2], |stream, group| {
-            is_new_consumer = group.see_consumer(claim.consumer, now_ms);
+            change.is_new_consumer = group.see_consumer(claim.consumer, now_ms);
             next = Some(start);
             for _ in 0..count.saturating_mul(ATTEMPTS) {
                 let Some(id) = next.and_then(|next| group.pending(next..).next()).map(|(&id, _)| id) else {
                     next = None;
                     break;
                 };
-                if given + deleted.len() == count {
+                if change.given.len() + change.deleted.len() == count {
                     break;
                 }
-                match claim.take(stream, group, id, out) {
-                    Claimed::Given => given += 1,
-                    Claimed::Deleted => deleted.push(id),
-                    Claimed::Passed => {}
-                }
+                let claimed = claim.take(stream, group, id, out);
+                change.note(group, id, &claimed);
                 next = id.next();
             }
             next = next.and_then(|next| group.pending(next..).next()).map(|(&id, _)| id);
         });
     }
-    out.finish(mark, given);
+    out.finish(mark, change.given.len());
     let out = &mut cx.out;
     out.array(3);
     reply_id(out, next.unwrap_or(Id::MIN));
     out.raw(&entries);
-    out.array(deleted.len());
-    deleted.into_iter().for_each(|id| reply_id(out, id));
-    if is_new_consumer {
+    out.array(change.deleted.len());
+    change.deleted.iter().for_each(|&id| reply_id(out, id));
+    if change.is_new_consumer {
         cx.ks.event(Class::STREAM, "xgroup-createconsumer", key);
     }
+    let who = Who { key, group: &args[2], consumer: claim.consumer };
+    change.state(who, &mut cx.ks, claim.delivered_ms);
     Ok(())
 }

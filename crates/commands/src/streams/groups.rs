@@ -1,10 +1,11 @@
 //! Owns XGROUP: consumer groups and their consumers. Never knows what is pending.
 
-use super::{ACL_WRITE, BASE, WRONG, ids, no_such_group, stream, stream_mut};
+use super::ids::{self, IdText};
+use super::{ACL_WRITE, BASE, WRONG, no_such_group, stream, stream_mut};
 use crate::connection::{help, unknown_subcommand};
 use crate::cx::{Args, Cx, Run, Stop};
 use crate::number::int_or_error;
-use crate::row::{Access, Acl, Flag, KeyUse, Keys, Row, Values, is, starts};
+use crate::row::{Access, Acl, Effect, Flag, KeyUse, Keys, Row, Values, is, starts};
 use store::{Class, NOTHING};
 use value::Boxed;
 use value::stream::{Group, Id, Stream};
@@ -36,6 +37,7 @@ const SUBCOMMANDS: &[Row] = &[
         arity: -5,
         access: Access::All(KeyUse::INSERT),
         flags: &[Flag::Write, Flag::Denyoom],
+        effect: Effect::Stated,
         summary: "Makes a group that is to read what is above an id, or above the last one ($).",
         syntax: "key group <id | $> [MKSTREAM] [ENTRIESREAD entries-read]",
         examples: &[
@@ -119,6 +121,7 @@ const SUBCOMMANDS: &[Row] = &[
         name: "setid",
         arity: -5,
         access: Access::All(KeyUse::UPDATE),
+        effect: Effect::Stated,
         summary: "Sets the id above which a group is to read.",
         syntax: "key group <id | $> [ENTRIESREAD entries-read]",
         examples: &[
@@ -209,8 +212,16 @@ fn create(cx: &mut Cx<'_>) -> Run {
         }
     }
     cx.ks.event(Class::STREAM, "xgroup-create", key);
+    state(cx, "CREATE", last_id);
     cx.out.ok();
     Ok(())
+}
+
+/// The command with the id that it has meant.
+fn state(cx: &mut Cx<'_>, name: &str, last_id: Id) {
+    let (args, key) = (cx.args, &cx.keys[0]);
+    let words = [b"XGROUP", name.as_bytes(), key.name, &args[3]];
+    cx.ks.effect(words.into_iter().chain([IdText::new(last_id).as_bytes()]).chain(args.from(5)));
 }
 
 /// The stream and its group that the command names.
@@ -239,6 +250,7 @@ fn set_id(cx: &mut Cx<'_>) -> Run {
     }
     change(cx, |group| (group.last_id, group.entries_read) = (last_id, options.entries_read))?;
     cx.ks.event(Class::STREAM, "xgroup-setid", &cx.keys[0]);
+    state(cx, "SETID", last_id);
     cx.out.ok();
     Ok(())
 }

@@ -1,14 +1,15 @@
 //! Owns XREAD and XREADGROUP: what is new in several streams, or waiting for it. Never knows how it is waited.
 
+use super::state::Who;
 use super::{ACL_WRITE, BASE, Count, WRONG, ids, no_group_to_read, reply_entry, reply_id, stream, stream_mut};
 use crate::block::{Block, until_milliseconds};
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
-use crate::number::int_or_error;
-use crate::row::{Access, Acl, Flag, HowMany, KeyUse, Keys, Place, Row, is};
+use crate::number::{Digits, int_or_error};
+use crate::row::{Access, Acl, Effect, Flag, HowMany, KeyUse, Keys, Place, Row, is};
 use resp::Proto;
 use resp::reply::Out;
 use smallvec::SmallVec;
-use store::{Class, Kind, NOTHING, Wants};
+use store::{Class, Keyspace, Kind, NOTHING, Wants};
 use value::stream::{Group, Id, Order, Stream};
 use value::{Absent, Boxed};
 
@@ -48,6 +49,7 @@ pub const ROWS: &[Row] = &[
         keys: Keys::Rule(streams, &[Place::Behind { word: "STREAMS", from: 4, how_many: HowMany::Half }]),
         flags: &[Flag::Write, Flag::Blocking, Flag::MovableKeys],
         acl: &[ACL_WRITE[0], ACL_WRITE[1], ACL_WRITE[2], Acl::Blocking],
+        effect: Effect::Stated,
         complexity: "O(N log(M)) where N is the number of entries given and M that of entries not yet acknowledged.",
         summary: "Gives a consumer of a group entries that no other was given, or those it has not acknowledged.",
         syntax: "GROUP group consumer [COUNT count] [BLOCK milliseconds] [NOACK] STREAMS key [key ...] id [id ...]",
@@ -301,13 +303,20 @@ fn xreadgroup(cx: &mut Cx<'_>) -> Run {
     let out = &mut cx.out;
     let before = out.len();
     let mut reply = Reply::begin(out);
-    for (key, asks) in keys.iter().zip(asked) {
-        let mut is_new_consumer = false;
+    let keeps_effects = cx.ks.keeps_effects();
+    for (at, (key, asks)) in keys.iter().zip(asked).enumerate() {
+        let (mut is_new_consumer, mut change) = (false, Change::default());
         if let Some(mut value) = cx.ks.get_mut_aside(key, NOTHING)? {
             stream_mut(&mut value).with_group(request.group, |stream, group| {
                 is_new_consumer = group.see_consumer(request.consumer, now_ms as i64);
                 match asks {
-                    Asks::New => give_new(&request, stream, group, now_ms, key.name, &mut reply, out),
+                    Asks::New => {
+                        let before = group.last_id;
+                        give_new(&request, stream, group, now_ms, key.name, &mut reply, out);
+                        if keeps_effects {
+                            change = Change::of(stream, group, before);
+                        }
+                    }
                     Asks::Own(start) => {
                         reply.stream(out, key.name);
                         give_own(&request, stream, group, now_ms, start, out);
@@ -317,6 +326,18 @@ fn xreadgroup(cx: &mut Cx<'_>) -> Run {
         }
         if is_new_consumer {
             cx.ks.event(Class::STREAM, "xgroup-createconsumer", key);
+        }
+        if keeps_effects {
+            let who = Who { key, group: request.group, consumer: request.consumer };
+            if is_new_consumer {
+                who.created(&mut cx.ks);
+            }
+            match asks {
+                Asks::New => change.state(who, &mut cx.ks, &request, is_new_consumer, now_ms as i64),
+                // One that is new has nothing of its own.
+                Asks::Own(_) if is_new_consumer => {}
+                Asks::Own(_) => state_own(who, &mut cx.ks, request.count, &args[request.ids_at + at]),
+            }
         }
     }
     if reply.streams > 0 {
@@ -335,6 +356,50 @@ fn xreadgroup(cx: &mut Cx<'_>) -> Run {
             Err(Block { wants, ..Block::new(keys.len(), Kind::Stream, until_ms) }.into())
         }
     }
+}
+
+/// What a group has given for the first time.
+#[derive(Default)]
+struct Change {
+    ids: Vec<Id>,
+    last_id: Id,
+    entries_read: Option<u64>,
+}
+
+impl Change {
+    /// What came behind `before`.
+    fn of(stream: &Stream, group: &Group, before: Id) -> Change {
+        let mut ids = Vec::new();
+        if let Some(start) = before.next().filter(|_| group.last_id > before) {
+            stream.each(start, group.last_id, Order::Ascending, |entry| {
+                ids.push(entry.id);
+                true
+            });
+        }
+        Change { ids, last_id: group.last_id, entries_read: group.entries_read }
+    }
+
+    fn state(self, who: Who<'_>, ks: &mut Keyspace<'_>, request: &Request<'_>, is_new_consumer: bool, now_ms: i64) {
+        let is_assigned = !self.ids.is_empty() && !request.no_ack;
+        if is_assigned {
+            who.given(ks, &self.ids, now_ms, 1, Some(self.last_id));
+        } else if !is_new_consumer {
+            who.seen(ks, None);
+        }
+        if !self.ids.is_empty() {
+            who.read_until(ks, self.last_id, self.entries_read);
+        }
+    }
+}
+
+/// The same request for this stream alone, which never waits. What it gives again, and how often that was given, follows
+/// from the data. XCLAIM would make the consumer look as if it had got something new.
+fn state_own(who: Who<'_>, ks: &mut Keyspace<'_>, count: Count, start: &[u8]) {
+    let Who { key, group, consumer } = who;
+    let number = Digits::new(count.0.min(i64::MAX as u64) as i64);
+    let limit: &[&[u8]] = if count.0 > 0 { &[b"COUNT", number.as_bytes()] } else { &[] };
+    let words: [&[u8]; 4] = [b"XREADGROUP", b"GROUP", group, consumer];
+    ks.effect(words.into_iter().chain(limit.iter().copied()).chain([b"STREAMS", key.name, start]));
 }
 
 /// Gives the consumer what nobody was given; nothing is said of a stream that has nothing new.
@@ -362,6 +427,8 @@ fn give_new(
         given += 1;
         !request.count.is_reached(given)
     });
+    // As large as XGROUP SETID takes it.
+    group.entries_read = group.entries_read.map(|read| read.min(i64::MAX as u64));
     if let Some(mark) = mark {
         out.finish(mark, given);
         if !request.no_ack {

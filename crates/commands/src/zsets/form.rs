@@ -2,6 +2,7 @@
 //! Never knows commands.
 
 use crate::cx::{Cx, Settings, Stop, WRONG_TYPE};
+use resp::format_double;
 use resp::reply::{Out, Proto};
 use std::ops::Range;
 use store::{Class, Key, Kind, NOTHING, Value, ValueMut};
@@ -206,6 +207,17 @@ impl Draft {
             Draft::Run(bytes) => cx.ks.set_packed(key, Kind::ZSet, &bytes, None),
             Draft::Tree(tree) => cx.ks.set_boxed(key, Boxed::ZSet(tree), None),
         }
+    }
+
+    /// The command that makes it where there is no key.
+    pub fn as_zadd(&self, key: &Key<'_>) -> Vec<Vec<u8>> {
+        let mut words = vec![b"ZADD".to_vec(), key.name.to_vec()];
+        for (score, member) in self.view().iter() {
+            let mut text = Vec::new();
+            format_double(score, &mut text);
+            words.extend([text, member.to_vec()]);
+        }
+        words
     }
 
     /// As [`Draft::put`]; without entries, removes what the key holds. How many entries.

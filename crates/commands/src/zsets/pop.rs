@@ -5,8 +5,8 @@ use super::form::{of_tree, remove_range, zset};
 use super::{ACL_WRITE, ACL_WRITE_FAST, BASE, WRITE_FAST, WRONG};
 use crate::block::{Block, until_seconds};
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
-use crate::number::int;
-use crate::row::{Access, Acl, Flag, KeyUse, Keys, Row, is};
+use crate::number::{Digits, int};
+use crate::row::{Access, Acl, Effect, Flag, KeyUse, Keys, Row, is};
 use crate::sets::positive;
 use resp::reply::Proto;
 use std::ops::Range;
@@ -37,6 +37,7 @@ pub const ROWS: &[Row] = &[
         access: Access::All(KeyUse::TAKE),
         flags: &[Flag::Write, Flag::Blocking, Flag::MovableKeys],
         acl: &[Acl::Write, Acl::SortedSet, Acl::Slow, Acl::Blocking],
+        effect: Effect::Stated,
         since: "7.0.0",
         complexity: MPOP_COMPLEXITY,
         summary: "Takes members as ZMPOP does, waiting for some if there are none.",
@@ -60,6 +61,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "bzpopmax",
         access: Access::All(KeyUse::TAKE),
+        effect: Effect::Stated,
         summary: "Takes the member with the highest score of the first sorted set that has any, waiting for one if none has.",
         examples: &[
             is("ZADD z 1 a 2.5 b", "(integer) 2"),
@@ -73,6 +75,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "bzpopmin",
         access: Access::All(KeyUse::TAKE),
+        effect: Effect::Stated,
         summary: "Takes the member with the lowest score of the first sorted set that has any, waiting for one if none has.",
         examples: &[
             is("ZADD z 1 a 2.5 b", "(integer) 2"),
@@ -92,6 +95,7 @@ pub const ROWS: &[Row] = &[
         access: Access::All(KeyUse::TAKE),
         flags: &[Flag::Write, Flag::MovableKeys],
         acl: ACL_WRITE,
+        effect: Effect::Stated,
         since: "7.0.0",
         complexity: MPOP_COMPLEXITY,
         summary: "Takes members with the lowest or highest scores out of the first sorted set that has any.",
@@ -248,6 +252,11 @@ fn take_first(cx: &mut Cx<'_>, end: End, count: usize, shape: Shape) -> Result<b
             cx.out.array(count);
         }
         write_and_remove(cx, key, end, count, shape)?;
+        let name: &[u8] = if end == End::Min { b"ZPOPMIN" } else { b"ZPOPMAX" };
+        match count {
+            1 => cx.effect(&[name, key.name]),
+            _ => cx.effect(&[name, key.name, Digits::new(count as i64).as_bytes()]),
+        }
         return Ok(true);
     }
     Ok(false)

@@ -3,8 +3,8 @@
 use super::form::{Draft, Entries, Limits, of_tree, remove_range, zset};
 use super::{ACL_READ, ACL_READ_FAST, ACL_WRITE, BASE, READ, READ_FAST, WRITE, WRONG};
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
-use crate::number::{self, int_or_error};
-use crate::row::{Access, Flag, KeyUse, Keys, Row, is};
+use crate::number::{self, Digits, int_or_error};
+use crate::row::{Access, Effect, Flag, KeyUse, Keys, Row, is};
 use std::ops::Range;
 use value::zset::{Edge, Side, Tree, View};
 use value::{Absent, Boxed};
@@ -115,6 +115,7 @@ pub const ROWS: &[Row] = &[
         keys: Keys::Range { first: 1, last: 2, step: 1 },
         flags: &[Flag::Write, Flag::Denyoom],
         acl: ACL_WRITE,
+        effect: Effect::Stated,
         since: "6.2.0",
         complexity: RANGE_COMPLEXITY,
         summary: "Stores what ZRANGE gives in a key, as a sorted set, and tells how many members that are.",
@@ -136,6 +137,7 @@ pub const ROWS: &[Row] = &[
         access: Access::All(KeyUse::DELETE),
         flags: WRITE,
         acl: ACL_WRITE,
+        effect: Effect::Stated,
         since: "2.8.9",
         complexity: RANGE_COMPLEXITY,
         summary: "Removes the members in a range, in a sorted set whose scores are all the same.",
@@ -427,17 +429,32 @@ fn range(cx: &mut Cx<'_>, select: Select<'_>) -> Run {
 fn zrangestore(cx: &mut Cx<'_>) -> Run {
     let select = Select::parse(cx.args, 2, None, None, false)?;
     let limits = Limits::of(cx.settings);
-    let mut found: Vec<(f64, &[u8])> = Vec::new();
+    let (mut found, mut ranks): (Vec<(f64, &[u8])>, _) = (Vec::new(), 0..0);
     if let Some(zset) = zset(cx.ks.get_for(&cx.keys[1], &select.of_entries())?)? {
         found.extend(select.entries(zset).1);
+        ranks = select.ranks(zset);
     }
     if select.reverse {
         found.reverse();
     }
     let draft = Draft::of_sorted(&found, limits);
-    let len = draft.store(cx, &cx.keys[0], "zrangestore")?;
+    let (to, from) = (&cx.keys[0], &cx.keys[1]);
+    let was_there = cx.ks.is_there(to);
+    let len = draft.store(cx, to, "zrangestore")?;
+    if len > 0 {
+        // Ranks, for what lies between two members of different scores depends on how the sorted set is held.
+        let [first, last] = as_text(ranks);
+        cx.effect(&[b"ZRANGESTORE", to.name, from.name, first.as_bytes(), last.as_bytes()]);
+    } else if was_there {
+        cx.effect(&[b"DEL", to.name]);
+    }
     cx.out.int(len as i64);
     Ok(())
+}
+
+/// The first rank and the last, as commands take them.
+fn as_text(ranks: Range<usize>) -> [Digits; 2] {
+    [ranks.start as i64, ranks.end as i64 - 1].map(Digits::new)
 }
 
 fn count(cx: &mut Cx<'_>, by: By) -> Run {
@@ -467,7 +484,13 @@ fn remove(cx: &mut Cx<'_>, by: By) -> Run {
             By::Score => "zremrangebyscore",
             By::Lex => "zremrangebylex",
         };
-        remove_range(cx, &cx.keys[0], first..first + count, event)?;
+        let (key, ranks) = (&cx.keys[0], first..first + count);
+        remove_range(cx, key, ranks.clone(), event)?;
+        // As in `zrangestore`.
+        if by == By::Lex {
+            let [first, last] = as_text(ranks);
+            cx.effect(&[b"ZREMRANGEBYRANK", key.name, first.as_bytes(), last.as_bytes()]);
+        }
     }
     cx.out.int(count as i64);
     Ok(())

@@ -64,6 +64,8 @@ pub const NOTHING: Want<'static> = &|_, _| {};
 pub struct Keyspace<'s> {
     store: &'s Store,
     held: Held<'s>,
+    /// The logical database that the command was given for, which its effects name.
+    home: usize,
     db: usize,
     uid: u32,
     now_ms: u64,
@@ -144,6 +146,7 @@ impl<'s> Keyspace<'s> {
         Keyspace {
             store,
             held,
+            home: db,
             db,
             uid: store.uid(db),
             now_ms,
@@ -299,19 +302,21 @@ impl<'s> Keyspace<'s> {
         self.wrote = true;
     }
 
-    /// Whether effects are kept: otherwise the words of one need not be gathered.
+    /// Whether effects are kept: otherwise the words of one need not be gathered. A rehearsal has none.
     #[inline]
     pub fn keeps_effects(&self) -> bool {
-        self.store.keeps_effects()
+        self.store.keeps_effects() && !self.rehearses
     }
 
     /// States what the running command does to the dataset, as a command that does the same whenever and wherever it is
-    /// run on the same data. May be called several times; nothing happens while effects are not kept.
+    /// run on the same data, in the logical database that the running command was given for. May be called several
+    /// times; nothing happens while effects are not kept.
+    #[inline]
     pub fn effect<'w>(&mut self, words: impl IntoIterator<Item = &'w [u8]>) {
         if self.keeps_effects() {
             self.stated = true;
             let why = self.why.unwrap_or(self.resume.why);
-            self.resume.effects.push(why, self.db, self.now_ms, words);
+            self.resume.effects.push(why, self.home, self.now_ms, words);
         }
     }
 
@@ -319,6 +324,7 @@ impl<'s> Keyspace<'s> {
     /// itself.
     #[inline]
     pub fn commit<'w>(&mut self, arguments: impl IntoIterator<Item = &'w [u8]>) {
+        debug_assert!(self.wrote || !self.stated, "an effect is stated where something is changed");
         self.committed = true;
         if self.wrote && !self.stated && self.keeps_effects() {
             self.effect(arguments);
