@@ -172,7 +172,7 @@ fn run(connection: &mut Connection) -> Ran {
     let Connection { worker, session, card, work, .. } = connection;
     let Some(work) = work.as_deref_mut() else { return Ran::All };
     let worker = &**worker;
-    let live = worker.live();
+    let mut live = worker.live();
     let stats = worker.stats();
     let now_ms = worker.refresh_now_ms();
     let started = worker.ticks();
@@ -216,6 +216,11 @@ fn run(connection: &mut Connection) -> Ran {
             Err(Halt::End(end)) => break Ran::Ends(end),
         }
         follow_up(worker, &live, &mut work.current.resume);
+        let is_keyless = command.is_none_or(|command| command.is(bit::KEYLESS));
+        if is_keyless {
+            // It may have been CONFIG SET. Its own slow-log entry and the commands behind it obey what it has set.
+            worker.refresh_live(&mut live);
+        }
         ticks = worker.ticks();
         if let Some(command) = command {
             last = Some(command.id);
@@ -223,7 +228,7 @@ fn run(connection: &mut Connection) -> Ran {
             let spent = Spent { nanos: worker.nanos(begun, ticks), failed, met_flash, in_script: false };
             account(worker, &live, card, command, work.batch.args(place), spent, now_ms);
         }
-        if work.current.again || command.is_none_or(|command| command.is(bit::KEYLESS)) {
+        if work.current.again || is_keyless {
             work.current.end(stats);
             session.exchange = None;
         }
@@ -488,7 +493,10 @@ pub fn inside(
     keys: &[Key<'_>],
     output: &mut Vec<u8>,
 ) -> bool {
-    let &Around { worker, live, card, is_script } = around;
+    let &Around { worker, card, is_script, .. } = around;
+    // An earlier command of the same transaction may have been CONFIG SET.
+    let mut newer = None;
+    let around = &Around { live: worker.newest(around.live, &mut newer), ..*around };
     let (begun, reply_from) = (worker.ticks(), output.len());
     card.command.store(command.id, Relaxed);
     let result = match command.is(bit::SCRIPT) {
@@ -518,7 +526,9 @@ pub fn inside(
     ks.resume.clear();
     let nanos = worker.nanos(begun, worker.ticks());
     let spent = Spent { nanos, failed: error.is_some(), met_flash: None, in_script: is_script };
-    account(worker, live, card, command, args, spent, ks.now_ms());
+    // It may have been CONFIG SET itself.
+    let mut newest = None;
+    account(worker, worker.newest(around.live, &mut newest), card, command, args, spent, ks.now_ms());
     stats.commands.add(1);
     error.is_none()
 }
