@@ -9,6 +9,7 @@ pub mod docs;
 pub mod exchange;
 pub mod glob;
 pub mod host;
+pub mod job;
 pub mod number;
 mod random;
 pub mod row;

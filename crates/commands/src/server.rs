@@ -275,7 +275,8 @@ const CONFIG: &[Row] = &[
         summary: "Persists the effective configuration to file.",
         examples: &[is("CONFIG REWRITE", "(error) ERR The server is running without a config file")],
         run: |cx| {
-            cx.server.config_rewrite().map_err(|text| Stop::Error(text.into()))?;
+            let may_wait = !cx.ks.runs_once();
+            cx.server.config_rewrite(cx.session, may_wait)?;
             cx.out.ok();
             Ok(())
         },
@@ -303,7 +304,8 @@ const CONFIG: &[Row] = &[
                 return Err(Stop::error("ERR syntax error"));
             }
             let pairs: Vec<(&[u8], &[u8])> = (2..args.len()).step_by(2).map(|at| (&args[at], &args[at + 1])).collect();
-            cx.server.config_set(cx.session, &pairs).map_err(|text| Stop::Error(text.into()))?;
+            let may_wait = !cx.ks.runs_once();
+            cx.server.config_set(cx.session, &pairs, may_wait)?;
             cx.out.ok();
             Ok(())
         },

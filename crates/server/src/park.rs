@@ -1,6 +1,7 @@
 //! Owns every reason for which a batch waits, and how. Never runs a command.
 
 use crate::exchange;
+use crate::job;
 use crate::session::Connection;
 use crate::worker::read_failed;
 use std::future::poll_fn;
@@ -20,7 +21,7 @@ pub enum Wait {
     Turn,
     /// A script keeps a stripe for long.
     Stripes,
-    /// Another server is asked something.
+    /// Another server is asked something, or another thread works for it.
     Exchange,
 }
 
@@ -50,7 +51,11 @@ pub async fn park(connection: &mut Connection, wait: Wait) {
         }
         Wait::Pause => tokio::time::sleep(PAUSE_STEP).await,
         Wait::Stripes => tokio::time::sleep(STRIPES_STEP).await,
-        Wait::Exchange => exchange::carry_out(connection).await,
+        Wait::Exchange => {
+            // It has left the one or the other.
+            exchange::carry_out(connection).await;
+            job::carry_out(connection).await;
+        }
         Wait::Turn => tokio::task::yield_now().await,
     }
     connection.open.set(true);

@@ -231,6 +231,7 @@ fn run(connection: &mut Connection) -> Ran {
         if work.current.again || is_keyless {
             work.current.end(stats);
             session.exchange = None;
+            session.job = None;
         }
         work.current.begun = None;
         work.batch.next += 1;

@@ -1,6 +1,10 @@
 //! CONFIG SET and CONFIG REWRITE while clients are served: what takes effect when, who waits, what is left of a failure.
 
 use crate::common::Node;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use std::fs;
+use std::io::Write;
+use std::path::Path;
 
 /// CONFIG SET takes effect with the next command, wherever that command was received.
 #[test]
@@ -33,4 +37,60 @@ fn config_set_obeys_its_own_slow_log_threshold() {
     let replies: Vec<String> = (0..5).map(|_| a.read()).collect();
     assert_eq!(replies[4], "1) OK\n2) PONG\n3) OK");
     assert_eq!(a.run("SLOWLOG LEN"), "(integer) 2");
+}
+
+/// A file that can be opened for reading when somebody writes to it, and not before: a disk that takes its time.
+fn make_slow(path: &Path) {
+    let _ = fs::remove_file(path);
+    mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+}
+
+/// What is read from a slow file. Waits for its reader.
+fn let_go(path: &Path, text: &str) {
+    fs::OpenOptions::new().write(true).open(path).unwrap().write_all(text.as_bytes()).unwrap();
+}
+
+/// The only worker answers others while a client's command waits for a file.
+#[test]
+fn config_rewrite_waits_for_its_file_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("node.conf");
+    fs::write(&file, "# mine\ntimeout 5\n").unwrap();
+    let node = Node::start_with_file(&file, &[("io-threads", "1")]);
+    let (mut rewriter, mut setter, mut other) = (node.connect(), node.connect(), node.connect());
+    assert_eq!(other.run("PING"), "PONG");
+    make_slow(&file);
+    rewriter.send(b"SET before 1\r\nCONFIG REWRITE\r\nGET before\r\n");
+    assert_eq!(rewriter.read(), "OK");
+    assert_eq!(other.run("PING"), "PONG");
+    assert_eq!(other.run("CONFIG GET timeout"), "1) \"timeout\"\n2) \"5\"");
+    // One change of the configuration at a time; whoever comes second waits and nobody else does.
+    setter.send(b"CONFIG SET timeout 6\r\n");
+    assert_eq!(other.run("SET k v"), "OK");
+    assert_eq!(other.run("CONFIG GET timeout"), "1) \"timeout\"\n2) \"5\"");
+    let_go(&file, "# mine\ntimeout 5\n");
+    assert_eq!(setter.read(), "OK");
+    assert_eq!(rewriter.read(), "OK");
+    assert_eq!(rewriter.read(), "\"1\"");
+    assert_eq!(other.run("CONFIG GET timeout"), "1) \"timeout\"\n2) \"6\"");
+    assert_eq!(other.run("CONFIG REWRITE"), "OK");
+    assert!(fs::read_to_string(&file).unwrap().contains("timeout 6"));
+}
+
+/// A transaction cannot be left in the middle: there the change is carried out at once.
+#[test]
+fn limits_are_set_inside_a_transaction_too() {
+    let flash = tempfile::tempdir().unwrap();
+    let path = flash.path().to_str().unwrap();
+    let node = Node::start(&[("flash-path", path), ("memory-limit", "100mb"), ("ram-limit", "40mb")]);
+    let mut a = node.connect();
+    a.send(b"MULTI\r\nSET k v\r\nCONFIG SET memory-limit 200mb\r\nCONFIG SET memory-limit 10mb\r\nGET k\r\nEXEC\r\n");
+    let replies: Vec<String> = (0..6).map(|_| a.read()).collect();
+    let told: Vec<&str> = replies[5].lines().collect();
+    assert_eq!([told[0], told[1], told[3]], ["1) OK", "2) OK", "4) \"v\""], "{replies:?}");
+    assert!(told[2].starts_with("3) (error) ERR CONFIG SET failed (possibly related to argument 'memory-limit')"));
+    assert_eq!(a.info("tiering", "flash_limit"), (160 << 20).to_string());
+    // Of its own again.
+    assert_eq!(a.run("CONFIG SET memory-limit 240mb"), "OK");
+    assert_eq!(a.info("tiering", "flash_limit"), (200 << 20).to_string());
 }

@@ -165,6 +165,11 @@ impl<'s> Keyspace<'s> {
         inner
     }
 
+    /// Whether the command runs inside a transaction or script: it cannot be run again, so it must not wait.
+    pub fn runs_once(&self) -> bool {
+        self.at_once
+    }
+
     /// For finding out which parts of this key's value a command needs whose turn has not come: its handler notes them,
     /// and stops where it would change something. `None`: the value is not one in parts, or not in RAM at all.
     pub fn rehearsal(&mut self, key: &Key<'_>, db: usize) -> Option<Keyspace<'_>> {
