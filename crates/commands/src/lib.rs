@@ -48,4 +48,4 @@ mod zsets;
 pub use block::Block;
 pub use connection::unknown_subcommand;
 pub use cx::{Args, Cx, OwnedArgs, Run, Settings, Stop};
-pub use row::{Access, Acl, Channels, Effect, Example, Expect, Flag, Group, Keys, Row, Use, Values};
+pub use row::{Access, Acl, Channels, Effect, Example, Expect, Flag, Group, Keys, Row, Secrets, Use, Values};

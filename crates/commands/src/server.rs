@@ -12,7 +12,7 @@ mod monitor;
 
 use crate::connection::{help, nothing, unknown_subcommand};
 use crate::cx::{Cx, Run, SYNTAX, Stop};
-use crate::row::{Access, Acl, Channels, Flag, Group, Keys, Row, Values, is, only_here, starts};
+use crate::row::{Access, Acl, Channels, Flag, Group, Keys, Row, Secrets, Values, is, only_here, starts};
 
 /// What is the same in most rows of this file.
 const BASE: Row = Row {
@@ -22,6 +22,7 @@ const BASE: Row = Row {
     access: Access::ByFlags,
     tips: &[],
     channels: Channels::None,
+    secrets: Secrets::None,
     flags: &[],
     acl: &[Acl::Slow],
     values: Values::Untouched,
@@ -285,6 +286,7 @@ const CONFIG: &[Row] = &[
     Row {
         name: "set",
         arity: -4,
+        secrets: Secrets::Directives(2),
         flags: ADMIN,
         acl: ADMIN_ACL,
         tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],

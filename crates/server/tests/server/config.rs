@@ -94,3 +94,47 @@ fn limits_are_set_inside_a_transaction_too() {
     assert_eq!(a.run("CONFIG SET memory-limit 240mb"), "OK");
     assert_eq!(a.info("tiering", "flash_limit"), (200 << 20).to_string());
 }
+
+/// Commands are known by what they are, not by what they are called.
+#[test]
+fn secrets_stay_secret_under_other_names() {
+    let node = Node::start(&[
+        ("rename-command", "AUTH\nletmein"),
+        ("rename-command", "CONFIG\nsettings"),
+        ("rename-command", "HELLO\nhi"),
+        ("rename-command", "ACL\npeople"),
+        ("rename-command", "MIGRATE\nmove-out"),
+        ("slowlog-log-slower-than", "0"),
+    ]);
+    let (mut a, mut monitor) = (node.connect(), node.connect());
+    assert_eq!(monitor.run("MONITOR"), "OK");
+    a.run("letmein hidden1");
+    a.run("letmein default hidden2");
+    a.run("hi 2 AUTH default hidden3 SETNAME shown");
+    a.run("settings SET masterauth hidden4 timeout 77");
+    a.run("people SETUSER hidden5 on >hidden6 ~*");
+    a.run("people GETUSER hidden5");
+    a.run("people DELUSER hidden5");
+    a.run("move-out 127.0.0.1 1 hiddenkey 0 10 AUTH hidden7");
+    a.run("move-out 127.0.0.1 1 nokey 0 10 AUTH2 hidden8 hidden9");
+    // A command of that name hides nothing.
+    a.run("SET AUTH visible1");
+    a.run("ECHO visible2");
+    let logged = a.run("SLOWLOG GET -1");
+    let mut seen = String::new();
+    while !seen.contains("visible2") {
+        seen.push_str(&monitor.read());
+        seen.push('\n');
+    }
+    for secret in 1..=9 {
+        let secret = format!("hidden{secret}");
+        assert!(!logged.contains(&secret), "{logged}");
+        assert!(!seen.contains(&secret), "{seen}");
+    }
+    for shown in ["\"77\"", "\"masterauth\"", "\"shown\"", "visible1", "nokey", "SETUSER"] {
+        assert!(logged.contains(shown), "{shown}: {logged}");
+    }
+    for shown in ["visible1", "nokey", "\"shown\""] {
+        assert!(seen.contains(shown), "{shown}: {seen}");
+    }
+}
