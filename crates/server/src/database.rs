@@ -110,8 +110,8 @@ pub enum Rate {
     Commands,
     NetInBytes,
     NetOutBytes,
-    Hits,
-    FlashValueReads,
+    RamHits,
+    FlashHits,
     FlashReads,
     FlashReadBytes,
     FlashWrites,
@@ -122,14 +122,13 @@ impl Database {
     /// Every 100 ms: what INFO shows per second.
     pub fn sample_rates(&self, now_ms: u64) {
         let counted = |counter| self.store.counters().sum(counter);
-        let hits = counted(Counter::KeyspaceHits);
         let mut totals = [0; Rate::COUNT];
         for (rate, total) in [
             (Rate::Commands, self.stats.sum(|worker| &worker.commands)),
             (Rate::NetInBytes, self.stats.sum(|worker| &worker.net_in_bytes)),
             (Rate::NetOutBytes, self.stats.sum(|worker| &worker.net_out_bytes)),
-            (Rate::Hits, hits),
-            (Rate::FlashValueReads, counted(Counter::FlashValueReads)),
+            (Rate::RamHits, counted(Counter::RamHits)),
+            (Rate::FlashHits, counted(Counter::FlashHits)),
             (Rate::FlashReads, counted(Counter::FlashReads)),
             (Rate::FlashReadBytes, counted(Counter::FlashReadBytes)),
             (Rate::FlashWrites, counted(Counter::FlashWrites)),

@@ -454,6 +454,7 @@ impl Lane {
         };
         let has_room = || word.is_referenced() || store.tier.excess(&store.arena) == 0;
         let stays = !store.is_all_cold() && has_room();
+        object.mark_fresh();
         database.warm(store, slot, hash, object, u8::from(stays));
         store.counters.add(Counter::FlashValueReads, 1);
         if stays {

@@ -1,6 +1,6 @@
 //! CONFIG SET and CONFIG REWRITE while clients are served: what takes effect when, who waits, what is left of a failure.
 
-use crate::common::Node;
+use crate::common::{Client, Node};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs;
 use std::io::Write;
@@ -136,5 +136,55 @@ fn secrets_stay_secret_under_other_names() {
     }
     for shown in ["visible1", "nokey", "\"shown\""] {
         assert!(seen.contains(shown), "{shown}: {seen}");
+    }
+}
+
+/// Commands that read a cold value without counting as a hit made the hits in RAM fewer.
+#[test]
+fn hits_in_ram_never_become_fewer() {
+    let flash = tempfile::tempdir().unwrap();
+    let path = flash.path().to_str().unwrap();
+    let node = Node::start(&[
+        ("flash-path", path),
+        ("memory-limit", "100mb"),
+        ("ram-limit", "40mb"),
+        ("maxmemory-policy", "allkeys-lfu"),
+        ("debug-tier-mode", "cold"),
+    ]);
+    let mut a = node.connect();
+    for key in 0..50 {
+        assert_eq!(a.run(&format!("SET key:{key} {key}")), "OK");
+    }
+    let hits = |a: &mut Client| {
+        let number = |a: &mut Client, field: &str| a.info("tiering", field).parse::<u64>().unwrap();
+        (number(a, "storage_provider_read_hits"), number(a, "storage_provider_read_misses"))
+    };
+    assert_eq!(hits(&mut a), (0, 0));
+    for key in 0..50 {
+        assert_eq!(a.run(&format!("GET key:{key}")), format!("\"{key}\""));
+    }
+    // Each came from flash.
+    assert_eq!(hits(&mut a), (0, 50));
+    assert_eq!(a.run("CONFIG SET debug-tier-mode off"), "OK");
+    for key in 0..20 {
+        assert_eq!(a.run(&format!("GET key:{key}")), format!("\"{key}\""));
+        assert_eq!(a.run(&format!("GET key:{key}")), format!("\"{key}\""));
+    }
+    // The first look at each came from flash, the second from RAM.
+    let mut before = hits(&mut a);
+    assert_eq!(before, (20, 70));
+    for key in 20..50 {
+        for line in [
+            format!("OBJECT FREQ key:{key}"),
+            format!("OBJECT ENCODING key:{key}"),
+            format!("MEMORY USAGE key:{key}"),
+            format!("INCR key:{key}"),
+            format!("EXISTS key:{key}"),
+        ] {
+            a.run(&line);
+            let now = hits(&mut a);
+            assert!(now.0 >= before.0 && now.1 >= before.1, "{line}: {before:?} and then {now:?}");
+            before = now;
+        }
     }
 }

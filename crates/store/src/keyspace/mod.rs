@@ -76,7 +76,8 @@ pub struct Keyspace<'s> {
     stopped: bool,
     /// Read at once while RAM was full: they leave again when this command has run.
     passing: Vec<(KeyHash, u32, usize)>,
-    hits: u32,
+    ram_hits: u32,
+    flash_hits: u32,
     misses: u32,
     user_bytes: u64,
     /// Boxed values that were changed: what they take is counted when the command has run.
@@ -147,7 +148,8 @@ impl<'s> Keyspace<'s> {
             wrote: false,
             stopped: false,
             passing: Vec::new(),
-            hits: 0,
+            ram_hits: 0,
+            flash_hits: 0,
             misses: 0,
             user_bytes: 0,
             edited: SmallVec::new(),
@@ -305,7 +307,13 @@ impl<'s> Keyspace<'s> {
     /// Counts a look-up that no value was needed for, as Redis counts it.
     #[inline]
     pub fn looked_up(&mut self, key: &Key<'_>, found: bool) {
-        if found { self.hits += 1 } else { self.missed(key) }
+        if found { self.ram_hits += 1 } else { self.missed(key) }
+    }
+
+    /// Counts a look-up that found a value.
+    #[inline]
+    fn hit(&mut self, object: Object) {
+        if object.take_fresh() { self.flash_hits += 1 } else { self.ram_hits += 1 }
     }
 
     #[inline]
@@ -566,7 +574,7 @@ impl<'s> Keyspace<'s> {
                 None
             }
             Found::Hot(slot, object) => {
-                self.hits += 1;
+                self.hit(object);
                 self.touched(key, slot, object);
                 Some(object.value())
             }
@@ -598,13 +606,13 @@ impl<'s> Keyspace<'s> {
         for (at, key) in keys.iter().enumerate() {
             match look(self, at) {
                 Ok(Found::Hot(slot, object)) => {
-                    self.hits += 1;
+                    self.hit(object);
                     self.touched(key, slot, object);
                     // Looking at the keys after it frees only what has expired, which this has not.
                     values.push(Some(object.value()));
                 }
                 Ok(Found::Absent) => {
-                    self.misses += 1;
+                    self.missed(key);
                     values.push(None);
                 }
                 Err(Cold) => cold = true,
@@ -759,8 +767,11 @@ impl Drop for Keyspace<'_> {
             self.store.event(Class::MISS, "keymiss", self.db, &name);
         }
         let counters = &self.store.counters;
-        if self.hits > 0 {
-            counters.add(Counter::KeyspaceHits, self.hits.into());
+        if self.ram_hits > 0 {
+            counters.add(Counter::RamHits, self.ram_hits.into());
+        }
+        if self.flash_hits > 0 {
+            counters.add(Counter::FlashHits, self.flash_hits.into());
         }
         if self.misses > 0 {
             counters.add(Counter::KeyspaceMisses, self.misses.into());
