@@ -4,7 +4,7 @@ use crate::connection::{BASE as CONNECTION, help, unknown_subcommand, wrong_subc
 use crate::cx::{Cx, Run, Stop};
 use crate::host::{AclDenial, AclSelector};
 use crate::number;
-use crate::row::{Acl, CATEGORIES, Flag, Group, Row, categories, category_name, is, only_here, starts};
+use crate::row::{Acl, CATEGORIES, Flag, Group, Row, Secrets, categories, category_name, is, only_here, starts};
 use crate::table;
 use resp::reply::Out;
 
@@ -43,6 +43,7 @@ const SUBCOMMANDS: &[Row] = &[
     Row {
         name: "deluser",
         arity: -3,
+        secrets: Secrets::From(2),
         complexity: "O(1) amortized time considering the typical user.",
         summary: "Deletes users, and ends their connections.",
         syntax: "username [username ...]",
@@ -91,6 +92,7 @@ const SUBCOMMANDS: &[Row] = &[
     Row {
         name: "getuser",
         arity: 3,
+        secrets: Secrets::From(2),
         complexity: "O(N). Where N is the number of password, command and pattern rules that the user has.",
         summary: "Shows the rules of a user.",
         syntax: "username",
@@ -172,6 +174,7 @@ const SUBCOMMANDS: &[Row] = &[
     Row {
         name: "setuser",
         arity: -3,
+        secrets: Secrets::From(2),
         complexity: "O(N). Where N is the number of rules provided.",
         summary: "Makes a user, or changes what one may do.",
         syntax: "username [rule [rule ...]]",

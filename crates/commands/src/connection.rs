@@ -4,7 +4,7 @@
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
 use crate::host::{ClientFilter, ClientKind, Pause, Unblock};
 use crate::number;
-use crate::row::{Access, Acl, Channels, Flag, Group, Keys, Row, Values, is, only_here, starts};
+use crate::row::{Access, Acl, Channels, Flag, Group, Keys, Row, Secrets, Values, is, is_behind, only_here, starts};
 use crate::session::Reply;
 use resp::reply::Proto;
 
@@ -16,6 +16,7 @@ pub(crate) const BASE: Row = Row {
     access: Access::ByFlags,
     tips: &[],
     channels: Channels::None,
+    secrets: Secrets::None,
     flags: &[],
     acl: &[Acl::Fast, Acl::Connection],
     values: Values::Untouched,
@@ -44,6 +45,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "auth",
         arity: -2,
+        secrets: Secrets::From(1),
         flags: HANDSHAKE,
         complexity: "O(N) where N is the number of passwords defined for the user",
         summary: "Authenticates the connection.",
@@ -85,6 +87,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "hello",
         arity: -1,
+        secrets: Secrets::Rule(|args, at| is_behind(args, at, "AUTH", 2, 1)),
         flags: HANDSHAKE,
         since: "6.0.0",
         summary: "Handshakes with the server and chooses the protocol version.",

@@ -20,8 +20,9 @@ pub enum Stop {
     Yield,
     /// It has found nothing and waits until a key is what it wants. It has written nothing, neither to keys nor to `out`.
     Block(Box<Block>),
-    /// Another server has to be asked first: what, is in the session's `exchange`, where the outcome will be when the
-    /// handler is run again. It has written nothing. Not where nothing may wait: see [`crate::Flag::NoMulti`].
+    /// Another server has to be asked first, or another thread has work to do: which, is in the session's `exchange` or `job`,
+    /// where the outcome will be when the handler is run again. It has written nothing. Not where nothing may wait: see
+    /// [`crate::Flag::NoMulti`] and [`store::Keyspace::runs_once`].
     Exchange,
     /// The reply is this error, its code first: `ERR syntax error`.
     Error(Cow<'static, str>),

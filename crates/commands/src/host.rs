@@ -1,7 +1,7 @@
 //! Owns the questions that commands about the server itself ask of it: few, coarse, plain data in and out.
 //! Never knows how the server answers them.
 
-use crate::cx::Args;
+use crate::cx::{Args, Run};
 use crate::row::Row;
 use crate::session::Session;
 use std::time::Duration;
@@ -76,9 +76,9 @@ pub trait Host: Scripting {
     // --- configuration
     /// Name and value of every directive that any of the patterns (globs, any case) fits.
     fn config_get(&self, patterns: &[&[u8]]) -> Vec<(String, String)>;
-    /// All or none.
-    fn config_set(&self, me: &Session, pairs: &[(&[u8], &[u8])]) -> Result<(), String>;
-    fn config_rewrite(&self) -> Result<(), String>;
+    /// All or none. What takes long becomes the session's job, unless the command may not wait.
+    fn config_set(&self, me: &mut Session, pairs: &[(&[u8], &[u8])], may_wait: bool) -> Run;
+    fn config_rewrite(&self, me: &mut Session, may_wait: bool) -> Run;
     fn reset_stats(&self);
 
     // --- what happened

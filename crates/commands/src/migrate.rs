@@ -8,7 +8,7 @@ use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
 use crate::dump::portable_payload;
 use crate::exchange::{Exchange, Failure, Target};
 use crate::number::int_or_error;
-use crate::row::{Access, Acl, Effect, Flag, HowMany, KeyUse, Keys, Place, Row, is};
+use crate::row::{Access, Acl, Effect, Flag, HowMany, KeyUse, Keys, Place, Row, Secrets, is, is_behind};
 use resp::client::{begin_command, encode_argument};
 use std::time::Duration;
 use store::{Class, Cold, Watches};
@@ -18,6 +18,8 @@ pub const ROWS: &[Row] = &[Row {
     arity: -6,
     keys: Keys::UsuallyAt(3, keys, &[Place::Behind { word: "KEYS", from: -2, how_many: HowMany::All }]),
     access: Access::All(KeyUse::TAKE),
+    // Behind the timeout.
+    secrets: Secrets::Rule(|args, at| is_behind(args, at, "AUTH", 1, 6) || is_behind(args, at, "AUTH2", 2, 6)),
     flags: &[Flag::Write, Flag::MovableKeys, Flag::Noscript, Flag::NoMulti],
     acl: &[Acl::Keyspace, Acl::Write, Acl::Slow, Acl::Dangerous],
     tips: &["nondeterministic_output"],

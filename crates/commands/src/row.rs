@@ -14,6 +14,7 @@ pub struct Row {
     pub access: Access,
     /// The channels it names, for the rules on them.
     pub channels: Channels,
+    pub secrets: Secrets,
     pub flags: &'static [Flag],
     pub acl: &'static [Acl],
     /// For clients and proxies that spread commands over servers, in Redis's words.
@@ -40,6 +41,7 @@ impl Row {
         keys: Keys::ONE,
         access: Access::ByFlags,
         channels: Channels::None,
+        secrets: Secrets::None,
         flags: &[],
         acl: &[],
         tips: &[],
@@ -242,6 +244,39 @@ pub enum Channels {
     All,
     /// All arguments are patterns of channels.
     Patterns,
+}
+
+/// Arguments that MONITOR and the slow log do not show: passwords, and the users they belong to. By the row, because a command
+/// can be renamed. Argument 0 is the command's name; a subcommand's row counts from its container's name too.
+#[derive(Clone, Copy)]
+pub enum Secrets {
+    None,
+    /// From this argument on.
+    From(usize),
+    /// By the command's own rule: whether this argument is one.
+    Rule(fn(&Args<'_>, usize) -> bool),
+    /// From this argument on, names of directives and their values alternate. The server knows which values are secret.
+    Directives(usize),
+}
+
+impl Row {
+    /// Whether argument `at` must not be shown. `is_secret` knows directives whose values are secret.
+    pub fn hides(&self, args: &Args<'_>, at: usize, is_secret: impl Fn(&[u8]) -> bool) -> bool {
+        match self.secrets {
+            Secrets::None => false,
+            Secrets::From(first) => at >= first,
+            Secrets::Rule(rule) => rule(args, at),
+            Secrets::Directives(first) => {
+                at > first && !(at - first).is_multiple_of(2) && args.get(at - 1).is_some_and(is_secret)
+            }
+        }
+    }
+}
+
+/// Whether one of the `count` arguments before argument `at` is `word`, in any case, and none of those before `from`.
+pub fn is_behind(args: &Args<'_>, at: usize, word: &str, count: usize, from: usize) -> bool {
+    let before = at.saturating_sub(count).max(from)..at;
+    before.into_iter().any(|at| args.get(at).is_some_and(|arg| arg.eq_ignore_ascii_case(word.as_bytes())))
 }
 
 /// What a command wants of its keys' values: whether reads from flash are worth starting before it runs.

@@ -12,7 +12,7 @@ mod monitor;
 
 use crate::connection::{help, nothing, unknown_subcommand};
 use crate::cx::{Cx, Run, SYNTAX, Stop};
-use crate::row::{Access, Acl, Channels, Effect, Flag, Group, Keys, Row, Values, is, only_here, starts};
+use crate::row::{Access, Acl, Channels, Effect, Flag, Group, Keys, Row, Secrets, Values, is, only_here, starts};
 
 /// What is the same in most rows of this file.
 const BASE: Row = Row {
@@ -22,6 +22,7 @@ const BASE: Row = Row {
     access: Access::ByFlags,
     tips: &[],
     channels: Channels::None,
+    secrets: Secrets::None,
     flags: &[],
     acl: &[Acl::Slow],
     values: Values::Untouched,
@@ -277,7 +278,8 @@ const CONFIG: &[Row] = &[
         summary: "Persists the effective configuration to file.",
         examples: &[is("CONFIG REWRITE", "(error) ERR The server is running without a config file")],
         run: |cx| {
-            cx.server.config_rewrite().map_err(|text| Stop::Error(text.into()))?;
+            let may_wait = !cx.ks.runs_once();
+            cx.server.config_rewrite(cx.session, may_wait)?;
             cx.out.ok();
             Ok(())
         },
@@ -286,6 +288,7 @@ const CONFIG: &[Row] = &[
     Row {
         name: "set",
         arity: -4,
+        secrets: Secrets::Directives(2),
         flags: ADMIN,
         acl: ADMIN_ACL,
         tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
@@ -305,7 +308,8 @@ const CONFIG: &[Row] = &[
                 return Err(Stop::error("ERR syntax error"));
             }
             let pairs: Vec<(&[u8], &[u8])> = (2..args.len()).step_by(2).map(|at| (&args[at], &args[at + 1])).collect();
-            cx.server.config_set(cx.session, &pairs).map_err(|text| Stop::Error(text.into()))?;
+            let may_wait = !cx.ks.runs_once();
+            cx.server.config_set(cx.session, &pairs, may_wait)?;
             cx.out.ok();
             Ok(())
         },

@@ -4,6 +4,7 @@
 use crate::cx::{Args, OwnedArgs};
 use crate::exchange::Exchange;
 use crate::host::{Rights, Space};
+use crate::job::Job;
 use resp::reply::Proto;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -39,6 +40,8 @@ pub struct Session {
     pub watches: Watches,
     /// What the running command says to another server.
     pub exchange: Option<Box<Exchange>>,
+    /// What the running command leaves to another thread.
+    pub job: Option<Box<Job>>,
     pub labels: Labels,
     /// CLIENT TRACKING is on.
     pub tracking: Option<Box<Tracking>>,
@@ -161,6 +164,7 @@ impl Session {
             multi: None,
             watches: Watches::default(),
             exchange: None,
+            job: None,
             labels: Labels::default(),
             tracking: None,
             monitors: false,

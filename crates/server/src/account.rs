@@ -69,7 +69,7 @@ fn slow(worker: &Worker, live: &Live, card: &Card, command: &Command, args: Args
         && !command.is(bit::SKIP_SLOWLOG | bit::NO_AUTH)
     {
         let mut words = shortened(args.from(0));
-        for (_, word) in words.iter_mut().enumerate().filter(|(at, _)| is_secret(args, *at)) {
+        for (_, word) in words.iter_mut().enumerate().filter(|(at, _)| is_secret(command.row, args, *at)) {
             *word = b"(redacted)".to_vec();
         }
         let entry = SlowCommand {

@@ -2,7 +2,7 @@
 
 use crate::acl::{Role, Users};
 use crate::clients::{Clients, Peer};
-use crate::config::{Config, ConfigStore, Secret};
+use crate::config::{Config, ConfigStore, Draft, Secret, Turn};
 use crate::directory::Directory;
 use crate::listen;
 use crate::monitors::Monitors;
@@ -13,19 +13,40 @@ use crate::resize;
 use crate::script::Scripts;
 use crate::stats::{LatencyEvents, Rates, SlowLog, Stats};
 use crate::thread::{Post, Socket};
-use crate::tls::Tls;
+use crate::tls::{self, Tls};
 use crate::tracking::Tracking;
 use parking_lot::Mutex;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use store::Store;
 use store::counters::Counter;
 
 /// The database that the configuration file describes.
 pub const DEFAULT_NAME: &str = "default";
+
+/// Why [`Database::set_and_keep_config`] did not do both.
+#[derive(Debug)]
+pub enum NotSet {
+    Refused(String),
+    /// Of the configuration file.
+    File(String),
+}
+
+/// What a database may take: RAM, flash.
+fn limits(config: &Config) -> (u64, u64) {
+    (config.ram_limit_bytes, config.flash_limit_bytes)
+}
+
+fn is_of_tls(directive: &str) -> bool {
+    directive.starts_with("tls-")
+}
+
+fn is_password(directive: &str) -> bool {
+    directive == "requirepass"
+}
 
 /// Where clients find a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,8 +110,8 @@ pub enum Rate {
     Commands,
     NetInBytes,
     NetOutBytes,
-    Hits,
-    FlashValueReads,
+    RamHits,
+    FlashHits,
     FlashReads,
     FlashReadBytes,
     FlashWrites,
@@ -101,14 +122,13 @@ impl Database {
     /// Every 100 ms: what INFO shows per second.
     pub fn sample_rates(&self, now_ms: u64) {
         let counted = |counter| self.store.counters().sum(counter);
-        let hits = counted(Counter::KeyspaceHits);
         let mut totals = [0; Rate::COUNT];
         for (rate, total) in [
             (Rate::Commands, self.stats.sum(|worker| &worker.commands)),
             (Rate::NetInBytes, self.stats.sum(|worker| &worker.net_in_bytes)),
             (Rate::NetOutBytes, self.stats.sum(|worker| &worker.net_out_bytes)),
-            (Rate::Hits, hits),
-            (Rate::FlashValueReads, counted(Counter::FlashValueReads)),
+            (Rate::RamHits, counted(Counter::RamHits)),
+            (Rate::FlashHits, counted(Counter::FlashHits)),
             (Rate::FlashReads, counted(Counter::FlashReads)),
             (Rate::FlashReadBytes, counted(Counter::FlashReadBytes)),
             (Rate::FlashWrites, counted(Counter::FlashWrites)),
@@ -149,41 +169,107 @@ impl Database {
         Ok(ours)
     }
 
-    /// CONFIG SET: what the configuration is for takes effect, or nothing does. The error is the whole reply.
-    pub fn set_config<N: AsRef<[u8]>, V: AsRef<[u8]>>(&self, pairs: &[(N, V)], local: bool) -> Result<(), String> {
-        let before = self.config.snapshot();
-        let names: Vec<&[u8]> = pairs.iter().map(|(name, _)| name.as_ref()).collect();
+    /// CONFIG SET on a thread that must not wait. None: it takes file work, or another change is under way. The error is the
+    /// whole reply.
+    pub fn try_set_config<N: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        pairs: &[(N, V)],
+        local: bool,
+    ) -> Option<Result<(), String>> {
+        let turn = self.config.turn(Duration::ZERO)?;
+        match self.draft(&turn, pairs, local) {
+            Ok(draft) if draft.sets(is_of_tls) || limits(&draft.before) != limits(&draft.now) => None,
+            Ok(draft) => Some(self.carry_out(&turn, &draft)),
+            Err(why) => Some(Err(why)),
+        }
+    }
+
+    /// CONFIG SET: what the configuration is for takes effect, or nothing does. Waits for files, and for as long as `patience`
+    /// for other changes. The error is the whole reply.
+    pub fn set_config<N: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        pairs: &[(N, V)],
+        local: bool,
+        patience: Duration,
+    ) -> Result<(), String> {
+        let node = self.node.upgrade();
+        // The node's before the configuration's, here as in `Node::resize`: room is checked under it.
+        let change = node.as_ref().map(|node| node.begin_change(patience)).transpose();
+        let _change = change.map_err(|busy| format!("ERR CONFIG SET failed - {busy}"))?;
+        if self.is_deleting.load(Relaxed) {
+            return Err("ERR CONFIG SET failed - the database is being deleted".to_owned());
+        }
+        let turn = self.config_turn(patience)?;
+        let draft = self.draft(&turn, pairs, local)?;
+        self.carry_out(&turn, &draft)
+    }
+
+    /// CONFIG SET and CONFIG REWRITE in one: an error says that neither was done, unless it says otherwise. The caller holds
+    /// the node's lock.
+    pub fn set_and_keep_config(&self, pairs: &[(&str, String)], patience: Duration) -> Result<(), NotSet> {
+        let turn = self.config_turn(patience).map_err(NotSet::Refused)?;
+        let draft = self.draft(&turn, pairs, true).map_err(NotSet::Refused)?;
+        let file = match self.config.file() {
+            Some(_) => {
+                let users = self.user_directives(&draft.now, draft.sets(is_password));
+                Some(self.config.prepare_file(&turn, users, Some(&draft)).map_err(NotSet::File)?)
+            }
+            None => None,
+        };
+        self.carry_out(&turn, &draft).map_err(NotSet::Refused)?;
+        let Some(file) = file else { return Ok(()) };
+        file.publish().map_err(|why| {
+            let why = why.trim_start_matches("ERR ");
+            NotSet::File(format!("the change is in effect, but lost at the next start: {why}"))
+        })
+    }
+
+    fn config_turn(&self, patience: Duration) -> Result<Turn<'_>, String> {
+        let busy = "ERR CONFIG SET failed - another change of the configuration is under way: try again";
+        self.config.turn(patience).ok_or_else(|| busy.to_owned())
+    }
+
+    fn draft<N: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        turn: &Turn<'_>,
+        pairs: &[(N, V)],
+        local: bool,
+    ) -> Result<Draft, String> {
         if !self.is_default()
-            && let Some(name) = names.iter().find(|name| crate::config::is_of_node(name))
+            && let Some((name, _)) = pairs.iter().find(|(name, _)| crate::config::is_of_node(name.as_ref()))
         {
-            let name = String::from_utf8_lossy(name);
+            let name = String::from_utf8_lossy(name.as_ref());
             return Err(format!("ERR CONFIG SET failed - '{name}' is the node's: set it on its default database"));
         }
-        let values = self.config.get(&names);
-        self.config.set_as(pairs, local, |before, now| self.resize(before, now))?;
-        let now = self.config.snapshot();
-        let back = |why: String| {
-            // What was there before is valid, and nobody else has changed it into something that is not.
-            let _ = self.config.set_as(&values, true, |before, now| self.resize(before, now));
-            Err(why)
-        };
+        self.config.draft(turn, pairs, local)
+    }
+
+    /// What may fail comes first, and changes nothing if it does. The turn is held until everything obeys the draft.
+    fn carry_out(&self, turn: &Turn<'_>, draft: &Draft) -> Result<(), String> {
+        let (before, now) = (&draft.before, &draft.now);
         // Also when the names of the files stay: what is in them may be new.
-        if names.iter().any(|name| name.get(..4).is_some_and(|head| head.eq_ignore_ascii_case(b"tls-")))
-            && let Err(why) = self.tls.set(&now.tls)
-        {
-            tracing::warn!("the TLS settings stay as they were: {why}");
-            return back(format!("ERR CONFIG SET failed - Unable to update TLS configuration: {why}"));
+        let tls = match draft.sets(is_of_tls) {
+            true => Some(tls::read(&now.tls).map_err(|why| {
+                tracing::warn!("the TLS settings stay as they were: {why}");
+                format!("ERR CONFIG SET failed - Unable to update TLS configuration: {why}")
+            })?),
+            false => None,
+        };
+        self.resize(before, now).map_err(|why| draft.refused(&why))?;
+        self.config.keep(turn, draft);
+        if let Some(tls) = tls {
+            self.tls.put(tls);
         }
-        apply_to_store(&self.store, &before, &now);
-        if names.iter().any(|name| name.eq_ignore_ascii_case(b"requirepass")) {
+        apply_to_store(&self.store, before, now);
+        if draft.sets(is_password) {
             self.users.require_password(now.requirepass.as_ref().map(Secret::expose));
         }
         Ok(())
     }
 
     /// The limits that the configuration is about to have: refused where there is no room, carried out where it is flash's.
+    /// The caller holds the node's lock if they change.
     fn resize(&self, before: &Config, now: &Config) -> Result<(), String> {
-        let limits = |config: &Config| (config.ram_limit_bytes, config.flash_limit_bytes);
         if limits(before) != limits(now)
             && let Some(node) = self.node.upgrade()
         {
@@ -192,13 +278,20 @@ impl Database {
         resize::apply(&self.store, self.flash.as_ref().map(|flash| &*flash.files), before, now)
     }
 
-    /// CONFIG REWRITE. The error is the whole reply.
-    pub fn rewrite_config(&self) -> Result<(), String> {
-        let config = self.config.snapshot();
-        // Users who have a file of their own are not the configuration's.
-        let users =
-            config.aclfile.is_none().then(|| self.users.directives(config.requirepass.as_ref().map(Secret::expose)));
-        self.config.rewrite(users)
+    /// CONFIG REWRITE. Waits for the file, and for as long as `patience` for other changes. The error is the whole reply.
+    pub fn rewrite_config(&self, patience: Duration) -> Result<(), String> {
+        let busy = "ERR Rewriting config file: a change of the configuration is under way: try again";
+        let turn = self.config.turn(patience).ok_or(busy)?;
+        self.config.rewrite(&turn, self.user_directives(&self.config.snapshot(), false))
+    }
+
+    /// The lines of the configuration that say what users there are. None: they have a file of their own.
+    fn user_directives(&self, config: &Config, is_new_password: bool) -> Option<Vec<String>> {
+        let password = config.requirepass.as_ref().map(Secret::expose);
+        config.aclfile.is_none().then(|| match is_new_password {
+            true => self.users.directives_with(password),
+            false => self.users.directives(password),
+        })
     }
 
     // --- its share of the process's memory ---

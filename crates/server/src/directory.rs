@@ -2,6 +2,8 @@
 //! for the statistics. Never knows what a command does or who may run it.
 
 use commands::{Args, Flag, Row, Values};
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
 
 /// What `admit` asks of a command, as bits.
 pub mod bit {
@@ -75,8 +77,7 @@ impl Command {
         let has = |flag: Flag| row.flags.contains(&flag);
         let name: &'static str = match container {
             None => row.name,
-            // Once per subcommand and process: the table lives as long as the server.
-            Some(container) => String::leak(format!("{container}|{}", row.name)),
+            Some(container) => full_name(container, row.name),
         };
         let mut bits = 0;
         for (on, bit) in [
@@ -130,6 +131,20 @@ impl Command {
         let name = args.get(1)?;
         self.subcommands.iter().find(|sub| sub.row.name.as_bytes().eq_ignore_ascii_case(name))
     }
+}
+
+/// The name of a subcommand, made once in the process's life however many databases are opened.
+fn full_name(container: &str, subcommand: &str) -> &'static str {
+    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let name = format!("{container}|{subcommand}");
+    let mut names = NAMES.lock();
+    if let Some(known) = names.get(name.as_str()) {
+        return known;
+    }
+    // As many as there are rows.
+    let name = String::leak(name);
+    names.insert(name);
+    name
 }
 
 /// Twice the commands of Redis 7.2, rounded up: most names are found at the first look.
@@ -293,6 +308,16 @@ mod tests {
         for (name, found) in [(&b"get"[..], true), (b"GeT", true), (b"ge", false), (b"gett", false), (b"g\x05t", false)]
         {
             assert_eq!(directory.find(name).is_some(), found, "{name:?}");
+        }
+    }
+
+    /// Every database that was opened left its own copies behind.
+    #[test]
+    fn another_database_takes_the_same_names() {
+        let (first, second) = (directory(&[]).unwrap(), directory(&[]).unwrap());
+        for command in first.all() {
+            let other = second.all().find(|other| other.id == command.id).unwrap();
+            assert_eq!((command.name, command.name.as_ptr()), (other.name, other.name.as_ptr()));
         }
     }
 

@@ -224,7 +224,10 @@ pub fn inside(
     keys: &[Key<'_>],
     output: &mut Vec<u8>,
 ) -> bool {
-    let &Around { worker, live, card, is_script } = around;
+    let &Around { worker, card, is_script, .. } = around;
+    // An earlier command of the same transaction may have been CONFIG SET.
+    let mut newer = None;
+    let around = &Around { live: worker.newest(around.live, &mut newer), ..*around };
     let (begun, reply_from) = (worker.ticks(), output.len());
     card.note_command(command.id);
     let result = match command.is(bit::SCRIPT) {
@@ -254,7 +257,9 @@ pub fn inside(
     ks.resume.clear();
     let nanos = worker.nanos(begun, worker.ticks());
     let spent = Spent { nanos, failed: error.is_some(), met_flash: None, in_script: is_script };
-    account(worker, live, card, command, args, spent, ks.now_ms());
+    // It may have been CONFIG SET itself.
+    let mut newest = None;
+    account(worker, worker.newest(around.live, &mut newest), card, command, args, spent, ks.now_ms());
     stats.commands.add(1);
     error.is_none()
 }

@@ -1,16 +1,21 @@
 //! Owns the server's answers to the commands that ask about it. Never parses an argument and never writes a reply.
 
 use crate::clients::following;
+use crate::job;
 use crate::memory::{self, Allocator};
 use crate::script::sha1;
 use crate::thread::{Worker, wall_ms};
 use commands::host::{
     Access, ClientFilter, CommandLatency, Host, Killed, LatencyEvent, MemoryFigures, Pause, SlowCommand, Space, Unblock,
 };
+use commands::job::Task;
 use commands::session::Session;
+use commands::{Run, Stop};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+/// How long a transaction, which cannot be left in the middle, waits for another change of the configuration.
+const TRANSACTION_PATIENCE: Duration = Duration::from_secs(1);
 /// The longest DEBUG SLEEP: it holds up this worker's other connections.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
@@ -115,12 +120,29 @@ impl Host for Worker {
         self.database.config.get(patterns)
     }
 
-    fn config_set(&self, me: &Session, pairs: &[(&[u8], &[u8])]) -> Result<(), String> {
-        self.database.set_config(pairs, me.local)
+    fn config_set(&self, me: &mut Session, pairs: &[(&[u8], &[u8])], may_wait: bool) -> Run {
+        if !may_wait {
+            let done = self.database.set_config(pairs, me.local, TRANSACTION_PATIENCE);
+            return done.map_err(|text| Stop::Error(text.into()));
+        }
+        if let Some(outcome) = job::outcome(me) {
+            return outcome;
+        }
+        match self.database.try_set_config(pairs, me.local) {
+            Some(done) => done.map_err(|text| Stop::Error(text.into())),
+            None => {
+                let pairs = pairs.iter().map(|&(name, value)| (name.into(), value.into())).collect();
+                job::leave(me, Task::SetConfig { pairs, local: me.local })
+            }
+        }
     }
 
-    fn config_rewrite(&self) -> Result<(), String> {
-        self.database.rewrite_config()
+    fn config_rewrite(&self, me: &mut Session, may_wait: bool) -> Run {
+        if !may_wait {
+            let done = self.database.rewrite_config(TRANSACTION_PATIENCE);
+            return done.map_err(|text| Stop::Error(text.into()));
+        }
+        job::outcome(me).unwrap_or_else(|| job::leave(me, Task::RewriteConfig))
     }
 
     fn reset_stats(&self) {

@@ -302,7 +302,7 @@ fn stats(facts: &Facts<'_>, text: &mut Text) {
         ("evicted_clients", &0),
         ("total_eviction_exceeded_time", &0),
         ("current_eviction_exceeded_time", &0),
-        ("keyspace_hits", &store.keyspace_hits),
+        ("keyspace_hits", &store.keyspace_hits()),
         ("keyspace_misses", &store.keyspace_misses),
         ("pubsub_channels", &database.pubsub.count(Space::Channel)),
         ("pubsub_patterns", &database.pubsub.count(Space::Pattern)),
@@ -348,9 +348,8 @@ fn tiering(facts: &Facts<'_>, text: &mut Text) {
     let (database, store) = (facts.database, &facts.store);
     let config = database.config.snapshot();
     let resizing = store.resizing.unwrap_or_default();
-    let hits = store.keyspace_hits;
-    let ram_hits = hits.saturating_sub(store.flash_value_reads);
-    let (hits_rate, flash_rate) = (facts.rate(Rate::Hits), facts.rate(Rate::FlashValueReads));
+    let (ram_hits, hits) = (store.ram_hits, store.keyspace_hits());
+    let (ram_rate, flash_rate) = (facts.rate(Rate::RamHits), facts.rate(Rate::FlashHits));
     text.lines(&[
         ("tiering_enabled", &u8::from(database.store.has_flash())),
         ("flash_driver", &database.flash_driver.get().copied().unwrap_or("none")),
@@ -370,8 +369,8 @@ fn tiering(facts: &Facts<'_>, text: &mut Text) {
     ]);
     text.percent("values_in_ram_perc", store.values_in_ram, store.keys);
     text.percent("ram_hit_ratio", ram_hits, hits);
-    text.percent("ram_hit_ratio_recent", hits_rate.saturating_sub(flash_rate), hits_rate);
-    text.ratio("ram_flash_access_ratio", ram_hits, store.flash_value_reads);
+    text.percent("ram_hit_ratio_recent", ram_rate, ram_rate + flash_rate);
+    text.ratio("ram_flash_access_ratio", ram_hits, store.flash_hits);
     text.lines(&[
         ("flash_limit", &store.flash_bytes),
         ("used_flash", &store.flash_used_bytes),
@@ -432,7 +431,7 @@ fn tiering(facts: &Facts<'_>, text: &mut Text) {
     }
     // KeyDB's names, which redis_exporter maps.
     text.line("storage_provider_read_hits", ram_hits);
-    text.line("storage_provider_read_misses", store.flash_value_reads);
+    text.line("storage_provider_read_misses", store.flash_hits);
 }
 
 fn micros(nanos: u64) -> String {

@@ -6,7 +6,7 @@
 //! what all its workers share, `open` its beginning and end, `listen` its sockets, `clients` the register of connections.
 //! `node` is the process with all its databases, `definition` what operators say of one, `start` the process's way up and
 //! down. `stats`, `info`, `memory` and `log` say what happens, `supervise` says it to systemd;
-//! `exchange` speaks to other servers for MIGRATE; `acl` is who may do what, `tls` certificates and protocols;
+//! `exchange` speaks to other servers for MIGRATE, `job` is what a command leaves to another thread; `acl` is who may do what, `tls` certificates and protocols;
 //! `transaction` carries out EXEC, `script` EVAL and functions;
 //! `pubsub`, `tracking` and `monitors` know who hears of what, `notify` what the store says of its keys, `outbox` is
 //! what others send to a connection;
@@ -30,6 +30,7 @@ mod figures;
 mod host;
 mod huge_pages;
 mod info;
+mod job;
 mod listen;
 mod log;
 mod memory;

@@ -4,7 +4,7 @@ use crate::clients::{Card, Peer};
 use crate::database::Database;
 use crate::outbox::Message;
 use crate::pubsub::Delivery;
-use commands::Args;
+use commands::{Args, Row};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,7 +38,9 @@ impl Monitors {
     /// Shows a command to all. `from` is the client's address, or None for a script.
     #[cold]
     pub fn show(&self, database: &Database, time_us: u64, db: usize, from: Option<&Peer>, args: Args<'_>) {
-        let message = line(time_us, db, from, args);
+        let Some(command) = database.directory.find(&args[0]) else { return };
+        let row = command.subcommand(&args).unwrap_or(command).row;
+        let message = line(time_us, db, from, row, args);
         let mut delivery =
             Delivery::new(&database.posts, &database.clients, database.config.snapshot().output_limit_pubsub);
         self.cards.read().values().for_each(|card| delivery.put(card, &message));
@@ -46,7 +48,7 @@ impl Monitors {
     }
 }
 
-fn line(time_us: u64, db: usize, from: Option<&Peer>, args: Args<'_>) -> Message {
+fn line(time_us: u64, db: usize, from: Option<&Peer>, row: &Row, args: Args<'_>) -> Message {
     let address = match from {
         None => "lua".to_owned(),
         Some(Peer::Unix(path)) => format!("unix:{path}"),
@@ -55,7 +57,7 @@ fn line(time_us: u64, db: usize, from: Option<&Peer>, args: Args<'_>) -> Message
     let mut text = format!("+{}.{:06} [{db} {address}]", time_us / 1_000_000, time_us % 1_000_000).into_bytes();
     for (at, arg) in args.from(0).enumerate() {
         text.extend_from_slice(b" \"");
-        if is_secret(args, at) {
+        if is_secret(row, args, at) {
             text.extend_from_slice(b"(redacted)");
         } else {
             arg.iter().for_each(|&byte| escape(byte, &mut text));
@@ -79,27 +81,15 @@ fn escape(byte: u8, text: &mut Vec<u8>) {
     }
 }
 
-/// Whether an argument must not be shown: passwords, and the users they belong to.
-pub fn is_secret(args: Args<'_>, at: usize) -> bool {
-    let says = |at: usize, word: &str| args.get(at).is_some_and(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
-    // How many arguments before it a word stands.
-    let behind = |word: &str, count: usize| (1..=count).any(|back| at > back && says(at - back, word));
-    match at {
-        0 => false,
-        _ if says(0, "auth") => true,
-        _ if says(0, "hello") => behind("auth", 2),
-        _ if says(0, "migrate") => behind("auth", 1) || behind("auth2", 2),
-        _ if says(0, "acl") && says(1, "setuser") => at > 2,
-        _ if says(0, "config") && says(1, "set") && at > 2 && at % 2 == 1 => {
-            args.get(at - 1).is_some_and(|name| std::str::from_utf8(name).is_ok_and(crate::config::is_secret))
-        }
-        _ => false,
-    }
+/// Whether a command's argument must not be shown.
+pub fn is_secret(row: &Row, args: Args<'_>, at: usize) -> bool {
+    row.hides(&args, at, |name| std::str::from_utf8(name).is_ok_and(crate::config::is_secret))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::directory::Directory;
     use resp::Span;
 
     fn shown(words: &[&[u8]]) -> String {
@@ -112,7 +102,11 @@ mod tests {
                 Span { start: start - word.len() as u32, len: word.len() as u32 }
             })
             .collect();
-        let line = line(1_339_518_083_107_412, 3, None, Args::new(&bytes, &spans));
+        let args = Args::new(&bytes, &spans);
+        let directory = Directory::new(commands::table::all(), &[]).unwrap();
+        let command = directory.find(words[0]).unwrap();
+        let row = command.subcommand(&args).unwrap_or(command).row;
+        let line = line(1_339_518_083_107_412, 3, None, row, args);
         String::from_utf8(line.to_vec()).unwrap()
     }
 
@@ -132,7 +126,11 @@ mod tests {
             (&[b"HELLO", b"3", b"AUTH", b"user", b"pw", b"SETNAME", b"me"], 2),
             (&[b"MIGRATE", b"h", b"1", b"k", b"0", b"9", b"AUTH2", b"user", b"pw"], 2),
             (&[b"MIGRATE", b"h", b"1", b"k", b"0", b"9", b"auth", b"pw", b"KEYS", b"a"], 1),
-            (&[b"ACL", b"SETUSER", b"bob", b">pw", b"on"], 2),
+            (&[b"MIGRATE", b"h", b"1", b"auth", b"0", b"9", b"auth", b"pw"], 1),
+            (&[b"ACL", b"SETUSER", b"bob", b">pw", b"on"], 3),
+            (&[b"acl", b"getuser", b"pw"], 1),
+            (&[b"acl", b"deluser", b"pw", b"pw"], 2),
+            (&[b"ACL", b"DRYRUN", b"bob", b"get", b"pw"], 0),
             (&[b"config", b"set", b"port", b"1", b"requirepass", b"pw"], 1),
             (&[b"SET", b"auth", b"pw"], 0),
         ] {

@@ -8,7 +8,7 @@
 
 use crate::config::{self, Config, ConfigStore};
 use crate::crew::Crew;
-use crate::database::{DEFAULT_NAME, Database};
+use crate::database::{DEFAULT_NAME, Database, NotSet};
 use crate::definition::{Definition, DefinitionChange, NodeError, inherited};
 use crate::memory;
 use crate::open;
@@ -23,7 +23,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
@@ -75,6 +75,8 @@ pub enum State {
 
 /// Of the machine's RAM, the system keeps one part in so many.
 const SYSTEM_SHARE: u64 = 16;
+/// How long one change of the databases waits for another.
+pub const CHANGE_PATIENCE: Duration = Duration::from_secs(30);
 /// Ports looked at for one that is free.
 const PORTS_TRIED: u16 = 1000;
 
@@ -256,7 +258,8 @@ impl Node {
         }
     }
 
-    /// Whether a database may have these limits (RAM, flash) beside the others. The error has the arithmetic.
+    /// Whether a database may have these limits (RAM, flash) beside the others. The error has the arithmetic. The caller holds
+    /// [`Node::begin_change`]: of two databases that grow at a time, each would find the room that only one of them can have.
     pub(crate) fn check_room(&self, name: &str, (ram, flash): (u64, u64)) -> Result<(), String> {
         let room = self.room();
         // Alone it is its owner's own affair, as it is with Redis.
@@ -361,7 +364,7 @@ impl Node {
 
     /// Makes a database and serves it. Blocks while its flash is made.
     pub fn create(self: &Arc<Self>, definition: &Definition) -> Result<Arc<Database>, NodeError> {
-        let _changes = self.begin_change()?;
+        let _changes = self.begin_change(CHANGE_PATIENCE)?;
         loop {
             let planned = self.plan(definition)?;
             let (name, file) = (&planned.name, self.conf_file(&planned.name));
@@ -382,7 +385,7 @@ impl Node {
 
     /// Changes limits, policy, compression or password of a database while it serves; it is kept in its file.
     pub fn resize(&self, name: &str, change: &DefinitionChange) -> Result<(), NodeError> {
-        let _changes = self.begin_change()?;
+        let _changes = self.begin_change(CHANGE_PATIENCE)?;
         let database = self.database(name).ok_or_else(|| NodeError::NotFound(name.to_owned()))?;
         let (before, now) = (database.definition(), database.config.snapshot());
         let memory = change.memory_limit_bytes.unwrap_or(before.memory_limit_bytes);
@@ -406,13 +409,14 @@ impl Node {
             (.., Some(_)) => "compression",
             _ => "password",
         };
-        let refused = |why: String| NodeError::Invalid { field, message: plain(&why) };
-        database.set_config(&change.directives(), true).map_err(refused)?;
+        database.set_and_keep_config(&change.directives(), CHANGE_PATIENCE).map_err(|why| match why {
+            NotSet::Refused(why) => NodeError::Invalid { field, message: plain(&why) },
+            NotSet::File(why) => NodeError::Io(plain(&why)),
+        })?;
         if database.config.file().is_none() {
             tracing::warn!("the change of database '{name}' lasts until the node ends: it was started without a file");
-            return Ok(());
         }
-        database.rewrite_config().map_err(|why| NodeError::Io(plain(&why)))
+        Ok(())
     }
 
     pub fn pause(&self, name: &str) -> Result<(), NodeError> {
@@ -424,7 +428,7 @@ impl Node {
     }
 
     fn set_paused(&self, name: &str, paused: bool) -> Result<(), NodeError> {
-        let _changes = self.begin_change()?;
+        let _changes = self.begin_change(CHANGE_PATIENCE)?;
         let database = self.database(name).ok_or_else(|| NodeError::NotFound(name.to_owned()))?;
         let mark = self.paused_file(name);
         let kept = match paused {
@@ -439,7 +443,7 @@ impl Node {
 
     /// Ends a database: its connections, its data and its definition. Blocks until it is gone.
     pub fn delete(&self, name: &str) -> Result<(), NodeError> {
-        let _changes = self.begin_change()?;
+        let _changes = self.begin_change(CHANGE_PATIENCE)?;
         if name == DEFAULT_NAME {
             let message = "the default database is the configuration file's: it goes with the node".to_owned();
             return Err(NodeError::Unsupported { field: "name", message });
@@ -466,9 +470,10 @@ impl Node {
         Ok(())
     }
 
-    fn begin_change(&self) -> Result<parking_lot::MutexGuard<'_, ()>, NodeError> {
+    /// The right to change databases and their limits, until it is dropped.
+    pub(crate) fn begin_change(&self, patience: Duration) -> Result<parking_lot::MutexGuard<'_, ()>, NodeError> {
         let busy = |what: &str| NodeError::Busy(what.to_owned());
-        let changes = self.changes.try_lock_for(std::time::Duration::from_secs(30));
+        let changes = self.changes.try_lock_for(patience);
         let changes = changes.ok_or_else(|| busy("another change of the node's databases is under way: try again"))?;
         if self.is_stopping() { Err(busy("the node is stopping")) } else { Ok(changes) }
     }

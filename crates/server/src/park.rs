@@ -2,6 +2,7 @@
 
 use crate::exchange;
 use crate::execute::read_failed;
+use crate::job;
 use crate::session::Connection;
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -20,7 +21,7 @@ pub enum Wait {
     Turn,
     /// A script keeps a stripe for long.
     Stripes,
-    /// Another server is asked something.
+    /// Another server is asked something, or another thread works for it.
     Exchange,
 }
 
@@ -50,7 +51,11 @@ pub async fn park(connection: &mut Connection, wait: Wait) {
         }
         Wait::Pause => tokio::time::sleep(PAUSE_STEP).await,
         Wait::Stripes => tokio::time::sleep(STRIPES_STEP).await,
-        Wait::Exchange => exchange::carry_out(connection).await,
+        Wait::Exchange => {
+            // It has left the one or the other.
+            exchange::carry_out(connection).await;
+            job::carry_out(connection).await;
+        }
         Wait::Turn => tokio::task::yield_now().await,
     }
     connection.open.set(true);

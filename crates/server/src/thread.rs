@@ -174,6 +174,23 @@ impl Worker {
         self.lane.borrow_mut()
     }
 
+    /// Takes the configuration again if it has changed since. Costs one load where it has not.
+    #[inline]
+    pub fn refresh_live(&self, live: &mut Rc<Live>) {
+        if live.version != self.database.config.version() {
+            *live = self.live();
+        }
+    }
+
+    /// `live` if the configuration has not changed since it was taken. Otherwise the newest one, which `newer` holds.
+    #[inline]
+    pub fn newest<'l>(&self, live: &'l Live, newer: &'l mut Option<Rc<Live>>) -> &'l Live {
+        match live.version == self.database.config.version() {
+            true => live,
+            false => newer.insert(self.live()),
+        }
+    }
+
     /// The configuration as it is now; to be asked once a batch.
     #[inline]
     pub fn live(&self) -> Rc<Live> {

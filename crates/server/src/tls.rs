@@ -31,16 +31,25 @@ impl fmt::Debug for Tls {
 impl Tls {
     /// Reads all files. If anything is wrong with them, connections get what they got before.
     pub fn set(&self, settings: &TlsSettings) -> Result<(), String> {
-        let config = match settings.port {
-            0 => None,
-            _ => Some(Arc::new(build(settings)?)),
-        };
-        *self.0.write() = config;
+        self.put(read(settings)?);
         Ok(())
+    }
+
+    /// New connections get this from now on.
+    pub fn put(&self, config: Option<Arc<ServerConfig>>) {
+        *self.0.write() = config;
     }
 
     pub fn get(&self) -> Option<Arc<ServerConfig>> {
         self.0.read().clone()
+    }
+}
+
+/// What connections get by these settings; None without TLS. Reads all files.
+pub fn read(settings: &TlsSettings) -> Result<Option<Arc<ServerConfig>>, String> {
+    match settings.port {
+        0 => Ok(None),
+        _ => Ok(Some(Arc::new(build(settings)?))),
     }
 }
 

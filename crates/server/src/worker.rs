@@ -162,7 +162,7 @@ fn run(connection: &mut Connection) -> Ran {
     let Connection { worker, session, card, work, .. } = connection;
     let Some(work) = work.as_deref_mut() else { return Ran::All };
     let worker = &**worker;
-    let live = worker.live();
+    let mut live = worker.live();
     let stats = worker.stats();
     let now_ms = worker.refresh_now_ms();
     let started = worker.ticks();
@@ -213,6 +213,11 @@ fn run(connection: &mut Connection) -> Ran {
             Err(Halt::End(end)) => break Ran::Ends(end),
         }
         follow_up(worker, &live, &mut work.current.resume);
+        let is_keyless = command.is_none_or(|command| command.is(bit::KEYLESS));
+        if is_keyless {
+            // It may have been CONFIG SET. Its own slow-log entry and the commands behind it obey what it has set.
+            worker.refresh_live(&mut live);
+        }
         ticks = worker.ticks();
         if let Some(command) = command {
             last = Some(command.id);
@@ -220,9 +225,10 @@ fn run(connection: &mut Connection) -> Ran {
             let spent = Spent { nanos: worker.nanos(begun, ticks), failed, met_flash, in_script: false };
             account(worker, &live, card, command, work.batch.args(place), spent, now_ms);
         }
-        if work.current.again || command.is_none_or(|command| command.is(bit::KEYLESS)) {
+        if work.current.again || is_keyless {
             work.current.end(stats);
             session.exchange = None;
+            session.job = None;
         }
         work.current.begun = None;
         work.batch.next += 1;

@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Counter {
-    /// Look-ups that found a key, and that did not, as Redis counts them.
-    KeyspaceHits,
+    /// Look-ups that found a key, and that did not, as Redis counts them. Those that found one are counted apart by where its
+    /// value was: a difference of two counts could become smaller.
+    RamHits,
+    FlashHits,
     KeyspaceMisses,
     ExpiredKeys,
     EvictedKeys,

@@ -46,6 +46,7 @@ pub(crate) fn install(
         return Ok(None);
     };
     let stays = word.is_referenced() || store.tier.excess(&store.arena) == 0;
+    object.mark_fresh();
     database.warm(store, slot, hash, object, u8::from(stays));
     store.counters.add(Counter::FlashValueReads, 1);
     if stays {

@@ -161,6 +161,8 @@ pub struct Lane {
     room: Vec<Waker>,
     latency: Histogram<u64>,
     statm: Option<std::fs::File>,
+    /// Of the kernel's pages, in which `statm` counts: 4 KiB, on some ARM machines 16 or 64.
+    page_bytes: u64,
 }
 
 const PAGE_BUFS_MAX: usize = 64;
@@ -215,6 +217,7 @@ impl Lane {
             room: Vec::new(),
             latency: latency_histogram(),
             statm: std::fs::File::open("/proc/self/statm").ok(),
+            page_bytes: kernel_page_bytes(),
         }
     }
 
@@ -452,6 +455,7 @@ impl Lane {
         };
         let has_room = || word.is_referenced() || store.tier.excess(&store.arena) == 0;
         let stays = !store.is_all_cold() && has_room();
+        object.mark_fresh();
         database.warm(store, slot, hash, object, u8::from(stays));
         store.counters.add(Counter::FlashValueReads, 1);
         if stays {
@@ -535,10 +539,8 @@ impl Lane {
         let Some(length) = self.statm.as_ref().and_then(|file| file.read_at(&mut text, 0).ok()) else {
             return;
         };
-        let pages =
-            std::str::from_utf8(&text[..length]).ok().and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok());
-        if let Some(pages) = pages {
-            let resident = self.store.own_resident(pages * 4096);
+        if let Some(process) = resident_bytes(&text[..length], self.page_bytes) {
+            let resident = self.store.own_resident(process);
             self.store.tier.measured(resident, &self.store.arena, self.now_ms);
         }
         self.evacuate_if_sparse();
@@ -723,6 +725,18 @@ impl Lane {
     }
 }
 
+/// Bytes of RAM that the process occupies, by the text of `/proc/self/statm`.
+fn resident_bytes(statm: &[u8], page_bytes: u64) -> Option<u64> {
+    let pages: u64 = std::str::from_utf8(statm).ok()?.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * page_bytes)
+}
+
+fn kernel_page_bytes() -> u64 {
+    // SAFETY: it reads a constant of the system.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(bytes).expect("every kernel has pages")
+}
+
 impl Store {
     #[inline]
     pub fn admission(&self) -> Admission {
@@ -755,5 +769,29 @@ impl RecordKind {
         }
         let bit = |at: u8| byte >> at & 1 != 0;
         Some(RecordKind { kind: Kind::from_u8(byte & 7)?, boxed: bit(3), raw: bit(4), part: bit(5) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With 64 KiB pages RAM was measured sixteen times too low, and the RAM limit never reached.
+    #[test]
+    fn resident_memory_is_counted_in_the_kernels_pages() {
+        let statm = b"49184 7731 3920 2511 0 11042 0\n";
+        assert_eq!(resident_bytes(statm, 4 << 10), Some(7731 << 12));
+        assert_eq!(resident_bytes(statm, 64 << 10), Some(7731 << 16));
+        assert_eq!(resident_bytes(b"", 4 << 10), None);
+        // What this process has, by the kernel's own sum in kilobytes.
+        let kilobytes = || {
+            let status = std::fs::read_to_string("/proc/self/status").unwrap();
+            let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+            line.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
+        };
+        let (before, statm, after) = (kilobytes(), std::fs::read("/proc/self/statm").unwrap(), kilobytes());
+        let measured = resident_bytes(&statm, kernel_page_bytes()).unwrap() >> 10;
+        // The kernel adds up its threads' counts a little late.
+        assert!((before.min(after) / 2..before.max(after) * 2).contains(&measured), "{before} {measured} {after}");
     }
 }

@@ -1,7 +1,7 @@
 //! Owns the layout of an object: one allocation for header, key and value. Never knows the index or flash.
 //!
 //! ```text
-//! header   8 bytes  |63 length 34|33 raw|32 spare|31 clock 8|7 kind 5|4 boxed|3 spare|2 writing|1 expiry|0 place|
+//! header   8 bytes  |63 length 34|33 raw|32 spare|31 clock 8|7 kind 5|4 boxed|3 fresh|2 writing|1 expiry|0 place|
 //! place    8 bytes  if the place bit is set: the cold word this object had, or will have, on flash
 //! expiry   8 bytes  if the expiry bit is set: milliseconds since 1970
 //! key length        1 byte below 255, else 255 and 4 bytes
@@ -9,7 +9,7 @@
 //! value             `length` bytes, or a boxed value: its address and what it was last counted as (8 bytes each, unaligned)
 //! ```
 //! The clock is the second of the last access (24 bits, as Redis keeps it); while the object is being written
-//! to flash it holds the write's number instead.
+//! to flash it holds the write's number instead. A fresh object was read from flash, and no look-up has counted it since.
 
 use crate::arena::{Arena, Cells, rounded};
 use std::ptr::NonNull;
@@ -26,6 +26,7 @@ impl Header {
     const PLACE: u64 = 1;
     const EXPIRY: u64 = 1 << 1;
     const WRITING: u64 = 1 << 2;
+    const FRESH: u64 = 1 << 3;
     const BOXED: u64 = 1 << 4;
     const KIND_SHIFT: u32 = 5;
     const CLOCK_SHIFT: u32 = 8;
@@ -244,6 +245,21 @@ impl Object {
         self.set(Header::RAW, true);
     }
 
+    /// The object was just read from flash.
+    pub fn mark_fresh(self) {
+        self.set(Header::FRESH, true);
+    }
+
+    /// Whether the object was read from flash since this was asked last.
+    #[inline]
+    pub fn take_fresh(self) -> bool {
+        let is_fresh = self.is(Header::FRESH);
+        if is_fresh {
+            self.set(Header::FRESH, false);
+        }
+        is_fresh
+    }
+
     pub fn is_writing(self) -> bool {
         self.is(Header::WRITING)
     }
@@ -264,6 +280,8 @@ impl Object {
             let header = self.header().0 & !(Header::CLOCK | Header::WRITING);
             self.set_header(header | u64::from(clock) << Header::CLOCK_SHIFT & Header::CLOCK);
         }
+        // A changed value is not the one that was read.
+        self.take_fresh();
     }
 
     pub fn clock(self) -> u32 {

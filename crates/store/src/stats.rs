@@ -31,7 +31,9 @@ pub struct StoreStats {
     pub flash_full: bool,
     /// How far a smaller flash has come.
     pub resizing: Option<Progress>,
-    pub keyspace_hits: u64,
+    /// Look-ups that found their value in RAM, and those for which it was read from flash.
+    pub ram_hits: u64,
+    pub flash_hits: u64,
     pub keyspace_misses: u64,
     pub expired_keys: u64,
     pub evicted_keys: u64,
@@ -60,6 +62,13 @@ pub struct StoreStats {
     pub dictionaries: u64,
     /// Of flash reads, in nanoseconds: p50, p99, p99.9, maximum.
     pub flash_latency_nanos: [u64; 4],
+}
+
+impl StoreStats {
+    /// Redis's keyspace_hits.
+    pub fn keyspace_hits(&self) -> u64 {
+        self.ram_hits + self.flash_hits
+    }
 }
 
 impl Store {
@@ -92,7 +101,8 @@ impl Store {
             segment_bytes: self.segments.segment_bytes(),
             flash_full: self.has_flash() && self.tier.stuck.load(Relaxed),
             resizing: self.resizing(),
-            keyspace_hits: sum(Counter::KeyspaceHits),
+            ram_hits: sum(Counter::RamHits),
+            flash_hits: sum(Counter::FlashHits),
             keyspace_misses: sum(Counter::KeyspaceMisses),
             expired_keys: sum(Counter::ExpiredKeys),
             evicted_keys: sum(Counter::EvictedKeys),

@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(bench.woken(), [0; 0], "reading changes nothing");
         bench.with(0, &["k"], |ks, keys| _ = ks.get_mut(&keys[0]));
         assert_eq!(bench.woken(), [0; 0], "opening it changes nothing");
-        bench.with(0, &["k"], |ks, keys| ks.get_mut(&keys[0]).unwrap().unwrap().mark_raw());
+        bench.with(0, &["k"], |ks, keys| _ = ks.get_mut(&keys[0]).unwrap().unwrap().inline_mut());
         assert_eq!(bench.woken(), [1]);
         bench.with(0, &["k"], |ks, keys| _ = ks.set_expiry(&keys[0], Some(1)));
         assert_eq!(bench.woken(), [1]);

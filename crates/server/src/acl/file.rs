@@ -53,6 +53,14 @@ impl Users {
         self.all().iter().filter(|user| ***user != *implied).map(|user| directive(user)).collect()
     }
 
+    /// As [`Users::directives`], once `requirepass` is this password.
+    pub fn directives_with(&self, password: Option<&str>) -> Vec<String> {
+        let later = Users::default();
+        later.replace(self.all().iter().map(|user| User::clone(user)).collect());
+        later.require_password(password);
+        later.directives(password)
+    }
+
     /// Reads an ACL file. Every line that is wrong is told; then nothing is taken.
     pub fn read_file(path: &Path, all_channels: bool) -> Result<Vec<User>, String> {
         let shown = path.display();

@@ -18,11 +18,13 @@ mod value;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 pub use docs::configuration_md;
 pub use load::LoadError;
+pub use rewrite::Prepared;
 pub use table::{Change, Effect, Group, Kind, ROWS, Row, is_secret};
 pub use typed::{
     BindAddress, Compression, Config, ConsoleSettings, FlashIo, Guard, LogFormat, LogLevel, OutputLimit, Policy,
@@ -48,10 +50,44 @@ pub(crate) fn is_of_node(name: &[u8]) -> bool {
 pub struct ConfigStore {
     current: RwLock<Arc<Config>>,
     version: AtomicU64,
+    /// Held from reading what there is until everything obeys what is new, which may take file work: see [`Turn`].
+    turn: Mutex<()>,
+    /// Held for moments only.
     state: Mutex<State>,
     file: Option<PathBuf>,
     /// By row: whether the file or the command line set it.
     named: Vec<bool>,
+}
+
+/// The right to change the configuration, or to write it into its file. Without it, of two changes at a time the store
+/// could obey the one while CONFIG GET shows the other.
+pub struct Turn<'c>(#[expect(dead_code, reason = "it is held")] MutexGuard<'c, ()>);
+
+/// A change that was checked and has no effect yet.
+pub struct Draft {
+    pub before: Arc<Config>,
+    pub now: Arc<Config>,
+    values: Vec<Value>,
+    /// Rows that are set, to whatever.
+    rows: Vec<usize>,
+    /// The directive that a refusal names.
+    blamed: String,
+}
+
+impl Draft {
+    /// Whether a directive is set that `fits` says, by its name.
+    pub fn sets(&self, fits: impl Fn(&str) -> bool) -> bool {
+        self.rows.iter().any(|&index| fits(ROWS[index].name))
+    }
+
+    /// The reply if it cannot take effect.
+    pub fn refused(&self, why: &str) -> String {
+        set_failed(&self.blamed, why)
+    }
+}
+
+fn set_failed(name: &str, why: &str) -> String {
+    format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}")
 }
 
 struct State {
@@ -129,6 +165,7 @@ impl ConfigStore {
         Ok(ConfigStore {
             current: RwLock::new(Arc::new(config)),
             version: AtomicU64::new(1),
+            turn: Mutex::new(()),
             state: Mutex::new(state),
             file,
             named: loaded.named,
@@ -180,26 +217,29 @@ impl ConfigStore {
         found
     }
 
-    /// CONFIG SET by a client of another machine: all pairs or none. The error is the whole reply, `ERR …`.
-    pub fn set<N: AsRef<[u8]>, V: AsRef<[u8]>>(&self, pairs: &[(N, V)]) -> Result<(), String> {
-        self.set_as(pairs, false, |_, _| Ok(()))
+    /// The right to change the configuration. None: another change has been under way for as long as `patience`.
+    pub fn turn(&self, patience: Duration) -> Option<Turn<'_>> {
+        self.turn.try_lock_for(patience).map(Turn)
     }
 
-    /// CONFIG SET; `local` says that the client came over loopback or the unix socket, which
-    /// `enable-protected-configs local` lets change protected directives.
-    /// `apply` carries out what may fail, from the configuration before to the new one: if it says why it cannot, nothing
-    /// changes.
-    pub fn set_as<N: AsRef<[u8]>, V: AsRef<[u8]>>(
+    /// CONFIG SET by a client of another machine: all pairs or none. The error is the whole reply, `ERR …`.
+    pub fn set<N: AsRef<[u8]>, V: AsRef<[u8]>>(&self, pairs: &[(N, V)]) -> Result<(), String> {
+        let turn = Turn(self.turn.lock());
+        let draft = self.draft(&turn, pairs, false)?;
+        self.keep(&turn, &draft);
+        Ok(())
+    }
+
+    /// Checks CONFIG SET. `local` says that the client came over loopback or the unix socket, which
+    /// `enable-protected-configs local` lets change protected directives. The error is the whole reply.
+    pub fn draft<N: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
+        _turn: &Turn<'_>,
         pairs: &[(N, V)],
         local: bool,
-        apply: impl FnOnce(&Config, &Config) -> Result<(), String>,
-    ) -> Result<(), String> {
-        let failed = |name: &str, why: &str| {
-            Err(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}"))
-        };
-        let mut state = self.state.lock();
-        let guard = self.snapshot().enable_protected_configs;
+    ) -> Result<Draft, String> {
+        let before = self.snapshot();
+        let guard = before.enable_protected_configs;
 
         let mut changes: Vec<(usize, &str, &[u8])> = Vec::with_capacity(pairs.len());
         for (name, value) in pairs {
@@ -211,20 +251,20 @@ impl ConfigStore {
             };
             match ROWS[index].change {
                 Change::Start | Change::FileOnly => {
-                    return failed(name, "can't set immutable config");
+                    return Err(set_failed(name, "can't set immutable config"));
                 }
                 Change::Protected if !guard.allows(local) => {
-                    return failed(name, "can't set protected config");
+                    return Err(set_failed(name, "can't set protected config"));
                 }
                 Change::Protected | Change::Live => {}
             }
             if changes.iter().any(|(_, other, _)| other.eq_ignore_ascii_case(name)) {
-                return failed(name, "duplicate parameter");
+                return Err(set_failed(name, "duplicate parameter"));
             }
             changes.push((index, name, value.as_ref()));
         }
 
-        let mut values = state.values.clone();
+        let mut values = self.state.lock().values.clone();
         for &(index, name, value) in &changes {
             let read = match std::str::from_utf8(value) {
                 Ok(word) if !word.contains('\0') => {
@@ -234,49 +274,59 @@ impl ConfigStore {
             };
             match read {
                 Ok(value) => values[index] = value,
-                Err(why) => return failed(name, &why),
+                Err(why) => return Err(set_failed(name, &why)),
             }
         }
-        let built = typed::build(&values).and_then(|config| {
-            apply(&self.snapshot(), &config)?;
-            Ok(config)
-        });
-        let config = match built {
-            Ok(config) => config,
-            Err(why) => {
-                // Only the limits of memory can contradict each other.
-                let memory = |row: &Row| matches!(row.group, Group::Memory | Group::Flash);
-                let blamed = changes.iter().find(|(index, ..)| memory(&ROWS[*index])).or(changes.first());
-                return failed(blamed.map_or("", |(_, name, _)| name), &why);
-            }
-        };
+        // Only the limits of memory can contradict each other.
+        let memory = |row: &Row| matches!(row.group, Group::Memory | Group::Flash);
+        let blamed = changes.iter().find(|(index, ..)| memory(&ROWS[*index])).or(changes.first());
+        let blamed = blamed.map_or("", |(_, name, _)| name).to_owned();
+        let now = Arc::new(typed::build(&values).map_err(|why| set_failed(&blamed, &why))?);
+        let rows = changes.iter().map(|&(index, ..)| index).collect();
+        Ok(Draft { before, now, values, rows, blamed })
+    }
 
-        for (index, ..) in changes {
-            if values[index] != state.values[index]
+    /// The draft is the configuration from now on.
+    pub fn keep(&self, _turn: &Turn<'_>, draft: &Draft) {
+        let mut state = self.state.lock();
+        for &index in &draft.rows {
+            if draft.values[index] != state.values[index]
                 && let Some(line) = state.tell(index)
             {
                 tracing::warn!("{line}");
             }
         }
-        state.values = values;
+        state.values.clone_from(&draft.values);
         let mut current = self.current.write();
-        if **current != config {
-            *current = Arc::new(config);
+        if **current != *draft.now {
+            current.clone_from(&draft.now);
             self.version.fetch_add(1, Ordering::Release);
         }
-        Ok(())
     }
 
     /// CONFIG REWRITE: the file with the current values, its comments and order kept. The error is the whole reply.
     /// `users` are the lines of `user` directives that say what users there are, None where a file of their own does.
-    pub fn rewrite(&self, users: Option<Vec<String>>) -> Result<(), String> {
+    pub fn rewrite(&self, turn: &Turn<'_>, users: Option<Vec<String>>) -> Result<(), String> {
+        self.prepare_file(turn, users, None)?.publish()
+    }
+
+    /// The file as [`ConfigStore::rewrite`] writes it, with the values of `draft` if there is one: written beside the file,
+    /// which stays as it is until [`Prepared::publish`].
+    pub fn prepare_file(
+        &self,
+        _turn: &Turn<'_>,
+        users: Option<Vec<String>>,
+        draft: Option<&Draft>,
+    ) -> Result<Prepared, String> {
         let file = self.file.as_deref().ok_or("ERR The server is running without a config file")?;
-        // Held while writing: two rewrites, or a rewrite and a SET, must not cross.
-        let mut state = self.state.lock();
+        let mut values = match draft {
+            Some(draft) => draft.values.clone(),
+            None => self.state.lock().values.clone(),
+        };
         if let Some(users) = users {
-            state.values[find("user").expect("it is in the table")] = users;
+            values[find("user").expect("it is in the table")] = users;
         }
-        rewrite::rewrite(file, &state.values)
+        rewrite::prepare(file, &values)
     }
 }
 

@@ -326,3 +326,55 @@ fn twenty_databases_keep_to_their_limits() {
         assert_eq!(connect(port).run(&format!("STRLEN key:{port}:77")), "(integer) 1000");
     }
 }
+
+/// The change was in effect and the operator was told that it had failed.
+#[test]
+fn a_change_that_cannot_be_kept_in_its_file_has_no_effect() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_node, mut operator) = start(directory.path(), &[]);
+    let port = operator.create("orders", 80, 30);
+    let mut orders = connect(port);
+    let file = directory.path().join("state/databases/orders.conf");
+    let good = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, "port nonsense\n").unwrap();
+    let reply = operator.run("resize orders 90 25");
+    assert!(reply.starts_with("error: Rewriting config file: it is no longer valid"), "{reply}");
+    let reply = operator.run("password orders secret");
+    assert!(reply.starts_with("error: Rewriting config file: it is no longer valid"), "{reply}");
+    assert_eq!(connect(port).run("CONFIG GET requirepass"), "1) \"requirepass\"\n2) \"\"");
+    assert_eq!(orders.run("CONFIG GET memory-limit"), format!("1) \"memory-limit\"\n2) \"{}\"", 80 << 20));
+    assert_eq!(orders.info("tiering", "ram_limit"), (30 << 20).to_string());
+    assert_eq!(orders.info("tiering", "flash_limit"), (50 << 20).to_string());
+    std::fs::write(&file, good).unwrap();
+    assert_eq!(operator.run("resize orders 90 25"), "done");
+    assert_eq!(orders.info("tiering", "flash_limit"), (65 << 20).to_string());
+    assert_eq!(operator.run("password orders secret"), "done");
+    let kept = std::fs::read_to_string(&file).unwrap();
+    // The password as such, not as a user's.
+    assert!(kept.contains("requirepass secret") && !kept.contains("user "), "{kept}");
+    assert_eq!(connect(port).run("GET k"), "(error) NOAUTH Authentication required.");
+}
+
+/// Two databases that grew at a time each found the room that only one of them could have.
+#[test]
+fn two_databases_that_grow_at_a_time_do_not_get_the_same_room() {
+    let directory = tempfile::tempdir().unwrap();
+    let (node, mut operator) = start(directory.path(), &[("io-threads", "2")]);
+    let port = operator.create("orders", 80, 30);
+    let (mut default, mut orders) = (node.connect(), connect(port));
+    let ram: u64 = default.info("memory", "total_system_memory").parse().unwrap();
+    // For one of them, not for both: only what is set counts, nothing is filled.
+    let much = ram / 16 * 10;
+    for _ in 0..40 {
+        let limits =
+            |ram: u64, flash_mb: u64| format!("CONFIG SET ram-limit {ram} memory-limit {}", ram + (flash_mb << 20));
+        let replies = std::thread::scope(|scope| {
+            let first = scope.spawn(|| default.run(&limits(much, 60)));
+            let second = scope.spawn(|| orders.run(&limits(much, 50)));
+            [first.join().unwrap(), second.join().unwrap()]
+        });
+        assert_ne!(replies, ["OK", "OK"]);
+        assert_eq!(default.run(&limits(40 << 20, 60)), "OK");
+        assert_eq!(orders.run(&limits(30 << 20, 50)), "OK");
+    }
+}

@@ -6,6 +6,7 @@ mod all_cold;
 mod blocking;
 mod clients;
 mod common;
+mod config;
 mod databases;
 mod errors;
 mod examples;

@@ -175,6 +175,195 @@ fn every_change_is_told_as_redis_tells_it() {
     }
 }
 
+/// Commands, and the keys for which they tell of a miss. `n` and `o` are never there but where a command makes a key of its
+/// own; Redis 7 tells of no miss where a command looks for a key to change it.
+const MISSES: &[(&str, &[&str])] = &[
+    ("GET n", &["n"]),
+    ("MGET n s o", &["n", "o"]),
+    ("GETEX n", &["n"]),
+    ("GETDEL n", &["n"]),
+    ("GETSET n1 v", &["n1"]),
+    ("SET n2 v GET", &["n2"]),
+    ("SET n3 v NX", &[]),
+    ("SETNX n4 v", &[]),
+    ("GETRANGE n 0 1", &["n"]),
+    ("SUBSTR n 0 1", &["n"]),
+    ("STRLEN n", &["n"]),
+    ("LCS n o", &["n", "o"]),
+    ("LCS s n", &["n"]),
+    ("APPEND n5 x", &[]),
+    ("SETRANGE n6 0 x", &[]),
+    ("INCR n7", &[]),
+    ("GETBIT n 0", &["n"]),
+    ("BITCOUNT n", &["n"]),
+    ("BITPOS n 1", &["n"]),
+    ("BITOP AND d n o", &["n", "o"]),
+    ("BITOP NOT d n", &["n"]),
+    ("BITFIELD n GET u8 0", &["n"]),
+    ("BITFIELD_RO n GET u8 0", &["n"]),
+    ("PFCOUNT n", &["n"]),
+    ("PFCOUNT n o", &["n", "o"]),
+    ("PFMERGE d n", &["d", "n"]),
+    ("EXISTS n o", &["n", "o"]),
+    ("TYPE n", &["n"]),
+    ("TTL n", &["n"]),
+    ("PTTL n", &["n"]),
+    ("EXPIRETIME n", &["n"]),
+    ("PEXPIRETIME n", &["n"]),
+    ("TOUCH n o", &["n", "o"]),
+    ("DUMP n", &["n"]),
+    ("OBJECT ENCODING n", &[]),
+    ("OBJECT FREQ n", &[]),
+    ("OBJECT IDLETIME n", &[]),
+    ("OBJECT REFCOUNT n", &[]),
+    ("EXPIRE n 10", &[]),
+    ("PERSIST n", &[]),
+    ("DEL n", &[]),
+    ("UNLINK n", &[]),
+    ("SORT n", &["n"]),
+    ("SORT n STORE d", &["n"]),
+    ("SORT_RO n", &["n"]),
+    ("SORT l BY w_* GET v_*", &["w_1", "w_2", "v_1", "v_2"]),
+    ("SORT l GET #", &[]),
+    ("LLEN n", &["n"]),
+    ("LRANGE n 0 -1", &["n"]),
+    ("LINDEX n 0", &["n"]),
+    ("LPOS n a", &["n"]),
+    ("LPOP n", &[]),
+    ("RPOP n", &[]),
+    ("LREM n 0 a", &[]),
+    ("LTRIM n 0 1", &[]),
+    ("LSET n 0 a", &[]),
+    ("LINSERT n BEFORE a b", &[]),
+    ("LPUSHX n a", &[]),
+    ("LMOVE n o LEFT LEFT", &[]),
+    ("RPOPLPUSH n o", &[]),
+    ("LMPOP 2 n o LEFT", &[]),
+    ("SCARD n", &["n"]),
+    ("SISMEMBER n a", &["n"]),
+    ("SMISMEMBER n a", &["n"]),
+    ("SMEMBERS n", &["n"]),
+    ("SRANDMEMBER n", &["n"]),
+    ("SRANDMEMBER n 3", &["n"]),
+    ("SPOP n", &[]),
+    ("SREM n a", &[]),
+    ("SMOVE n o a", &[]),
+    ("SSCAN n 0", &["n"]),
+    ("SINTER n o", &["n", "o"]),
+    ("SINTER n m", &["n"]),
+    ("SINTER m n", &["n"]),
+    ("SINTER m n o", &["n", "o"]),
+    ("SINTERCARD 2 n m", &["n"]),
+    ("SINTERCARD 2 m n", &["n"]),
+    ("SUNION n m o", &["n", "o"]),
+    ("SDIFF n m", &["n"]),
+    ("SDIFF m n o", &["n", "o"]),
+    ("SINTERSTORE d n m", &["n"]),
+    ("SINTERSTORE d m n", &["n"]),
+    ("SUNIONSTORE d n o", &["n", "o"]),
+    ("SDIFFSTORE d n o", &["n", "o"]),
+    ("SDIFFSTORE d2 m n", &["n"]),
+    ("HGET n a", &["n"]),
+    ("HMGET n a", &["n"]),
+    ("HGETALL n", &["n"]),
+    ("HKEYS n", &["n"]),
+    ("HVALS n", &["n"]),
+    ("HLEN n", &["n"]),
+    ("HSTRLEN n a", &["n"]),
+    ("HEXISTS n a", &["n"]),
+    ("HRANDFIELD n", &["n"]),
+    ("HRANDFIELD n 2", &["n"]),
+    ("HSCAN n 0", &["n"]),
+    ("HDEL n a", &[]),
+    ("ZCARD n", &["n"]),
+    ("ZSCORE n a", &["n"]),
+    ("ZMSCORE n a", &["n"]),
+    ("ZRANK n a", &["n"]),
+    ("ZREVRANK n a", &["n"]),
+    ("ZRANGE n 0 -1", &["n"]),
+    ("ZREVRANGE n 0 -1", &["n"]),
+    ("ZRANGEBYSCORE n 0 1", &["n"]),
+    ("ZREVRANGEBYSCORE n 1 0", &["n"]),
+    ("ZRANGEBYLEX n - +", &["n"]),
+    ("ZREVRANGEBYLEX n + -", &["n"]),
+    ("ZCOUNT n 0 1", &["n"]),
+    ("ZLEXCOUNT n - +", &["n"]),
+    ("ZRANDMEMBER n", &["n"]),
+    ("ZRANDMEMBER n 2", &["n"]),
+    ("ZSCAN n 0", &["n"]),
+    ("ZREM n a", &[]),
+    ("ZPOPMIN n", &[]),
+    ("ZPOPMAX n", &[]),
+    ("ZMPOP 2 n o MIN", &[]),
+    ("ZREMRANGEBYRANK n 0 1", &[]),
+    ("ZRANGESTORE d n 0 1", &["n"]),
+    ("ZUNION 2 n z", &["n"]),
+    ("ZINTER 2 n z", &["n"]),
+    ("ZINTER 2 z n", &["n"]),
+    ("ZINTERCARD 2 z n", &["n"]),
+    ("ZDIFF 2 n z", &["n"]),
+    ("ZDIFF 2 z n", &["n"]),
+    ("ZUNIONSTORE d 2 n o", &["n", "o"]),
+    ("ZINTERSTORE d 2 z n", &["n"]),
+    ("ZDIFFSTORE d 2 n z", &["n"]),
+    ("GEOPOS n a", &["n"]),
+    ("GEODIST n a b", &["n"]),
+    ("GEOHASH n a", &["n"]),
+    ("GEOSEARCH n FROMLONLAT 1 1 BYRADIUS 1 m", &["n"]),
+    ("GEOSEARCHSTORE d n FROMLONLAT 1 1 BYRADIUS 1 m", &["n"]),
+    ("GEORADIUS n 1 1 1 m", &["n"]),
+    ("GEORADIUS_RO n 1 1 1 m", &["n"]),
+    ("GEORADIUS n 1 1 1 m STORE d", &["n"]),
+    ("GEORADIUSBYMEMBER n a 1 m", &["n"]),
+    ("XLEN n", &["n"]),
+    ("XRANGE n - +", &["n"]),
+    ("XREVRANGE n + -", &["n"]),
+    ("XREAD STREAMS n x o 0 0 0", &["n", "o"]),
+    ("XREAD STREAMS n $", &["n"]),
+    ("XREAD STREAMS x 5", &[]),
+    ("XREADGROUP GROUP g c STREAMS x >", &[]),
+    ("XPENDING n g", &["n"]),
+    ("XINFO STREAM n", &["n"]),
+    ("XINFO GROUPS n", &["n"]),
+    ("XINFO CONSUMERS n g", &["n"]),
+    ("XACK n g 1-1", &["n"]),
+    ("XCLAIM n g c 0 1-1", &["n"]),
+    ("XAUTOCLAIM n g c 0 0", &["n"]),
+];
+
+#[test]
+fn every_look_at_a_missing_key_is_told_as_redis_tells_it() {
+    let transcript = |connect: &dyn Fn() -> Client| {
+        let (mut a, mut listener) = (connect(), connect());
+        for line in ["SET s 1", "SADD m a", "ZADD z 1 a", "XADD x 1-1 f v", "XGROUP CREATE x g 0", "RPUSH l 1 2"] {
+            a.run(line);
+        }
+        assert_eq!(a.run("CONFIG SET notify-keyspace-events Em"), "OK");
+        listener.run("SUBSCRIBE __keyevent@0__:keymiss");
+        listener.run("SUBSCRIBE end");
+        let mut differing = Vec::new();
+        for (command, keys) in MISSES {
+            a.run(command);
+            let expected: Vec<String> = keys.iter().map(|key| format!("__keyevent@0__:keymiss {key}")).collect();
+            let mut told = heard(&mut listener, &mut a);
+            if command.starts_with("XREAD ") {
+                // Redis looks twice, and tells of both.
+                let mut seen = std::collections::HashSet::new();
+                told.retain(|event| seen.insert(event.clone()));
+            }
+            if told != expected {
+                differing.push(format!("{command}: {told:?}"));
+            }
+        }
+        assert!(differing.is_empty(), "{differing:#?}");
+    };
+    let node = Node::start(&[]);
+    transcript(&|| node.connect());
+    if let Some(redis) = Redis::start() {
+        transcript(&|| redis.connect());
+    }
+}
+
 /// Fields of hashes and their times, with the events of Redis 7.4; Debian's redis-server has no such commands. What
 /// is due is noticed by the command after it.
 const EVENTS_OF_FIELDS: &[(&[&str], &[&str])] = &[

@@ -238,6 +238,44 @@ fn only_protocols_that_are_allowed() {
     assert!(Secure::connect_by(port, &certificates, true, &[&version::TLS13]).is_err());
 }
 
+/// The store obeyed one of two concurrent CONFIG SETs while CONFIG GET showed the other, and a certificate's file was read on
+/// a worker. The certificate is a pipe, so that reading it takes as long as the test wants.
+#[test]
+fn a_config_set_that_waits_for_a_file_is_carried_out_as_one() {
+    let (node, _, certificates) = start(&[("io-threads", "2"), ("ram-limit", "1gb")]);
+    let mut clients: Vec<_> = (0..4).map(|_| node.connect()).collect();
+    for client in &mut clients {
+        // Two on each of the workers.
+        assert_eq!(client.run("PING"), "PONG");
+    }
+    let [first, second, beside_first, beside_second] = &mut clients[..] else { unreachable!() };
+    let pipe = certificates.path("pipe.crt");
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    for (text, reply, limit) in [
+        (fs::read_to_string(certificates.path("server.crt")).unwrap(), "OK", 700_000_000),
+        ("nothing of the kind".to_owned(), "(error) ERR CONFIG SET failed", 800_000_000),
+    ] {
+        let set = format!("CONFIG SET maxmemory 600000000 timeout 33 tls-cert-file {}\r\n", pipe.display());
+        first.send(set.as_bytes());
+        // It is being read from now on.
+        let mut writer = fs::OpenOptions::new().write(true).open(&pipe).unwrap();
+        second.send(format!("CONFIG SET maxmemory {limit}\r\n").as_bytes());
+        for other in [&mut *beside_first, &mut *beside_second] {
+            assert_eq!(other.run("PING"), "PONG");
+            assert_ne!(other.run("CONFIG GET maxmemory"), "1) \"maxmemory\"\n2) \"600000000\"");
+        }
+        writer.write_all(text.as_bytes()).unwrap();
+        drop(writer);
+        let told = first.read();
+        assert!(told.starts_with(reply), "{told}");
+        assert_eq!(second.read(), "OK");
+        assert_eq!(second.run("CONFIG GET maxmemory"), format!("1) \"maxmemory\"\n2) \"{limit}\""));
+        assert_eq!(second.info("tiering", "ram_limit"), limit.to_string());
+        assert_eq!(second.run("CONFIG GET timeout"), "1) \"timeout\"\n2) \"33\"");
+    }
+}
+
 #[test]
 fn new_certificates_are_for_new_connections() {
     let (node, port, certificates) = start(&[]);

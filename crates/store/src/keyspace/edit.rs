@@ -325,8 +325,13 @@ impl ValueMut<'_> {
         }
     }
 
+    /// OBJECT ENCODING shows that the string was edited. That alone is no change of the dataset, but goes to flash with it.
     pub fn mark_raw(&mut self) {
-        self.begin().mark_raw();
+        let object = self.object();
+        if !object.is_raw() {
+            make_dirty(self.store, self.word, object, self.clock);
+            object.mark_raw();
+        }
     }
 
     /// The boxed value, for changing it.

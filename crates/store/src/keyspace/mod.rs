@@ -87,7 +87,8 @@ pub struct Keyspace<'s> {
     stopped: bool,
     /// Read at once while RAM was full: they leave again when this command has run.
     passing: Vec<(KeyHash, u32, usize)>,
-    hits: u32,
+    ram_hits: u32,
+    flash_hits: u32,
     misses: u32,
     user_bytes: u64,
     /// Boxed values that were changed: what they take is counted when the command has run.
@@ -161,7 +162,8 @@ impl<'s> Keyspace<'s> {
             finished: false,
             stopped: false,
             passing: Vec::new(),
-            hits: 0,
+            ram_hits: 0,
+            flash_hits: 0,
             misses: 0,
             user_bytes: 0,
             edited: SmallVec::new(),
@@ -176,6 +178,11 @@ impl<'s> Keyspace<'s> {
         let mut inner = Keyspace::over(self.store, self.held.inner(), how, self.resume);
         inner.at_once = true;
         inner
+    }
+
+    /// Whether the command runs inside a transaction or script: it cannot be run again, so it must not wait.
+    pub fn runs_once(&self) -> bool {
+        self.at_once
     }
 
     /// For finding out which parts of this key's value a command needs whose turn has not come: its handler notes them,
@@ -355,7 +362,13 @@ impl<'s> Keyspace<'s> {
     /// Counts a look-up that no value was needed for, as Redis counts it.
     #[inline]
     pub fn looked_up(&mut self, key: &Key<'_>, found: bool) {
-        if found { self.hits += 1 } else { self.missed(key) }
+        if found { self.ram_hits += 1 } else { self.missed(key) }
+    }
+
+    /// Counts a look-up that found a value.
+    #[inline]
+    fn hit(&mut self, object: Object) {
+        if object.take_fresh() { self.flash_hits += 1 } else { self.ram_hits += 1 }
     }
 
     #[inline]
@@ -626,7 +639,7 @@ impl<'s> Keyspace<'s> {
                 None
             }
             Found::Hot(slot, object) => {
-                self.hits += 1;
+                self.hit(object);
                 self.touched(key, slot, object);
                 Some(object.value())
             }
@@ -658,13 +671,13 @@ impl<'s> Keyspace<'s> {
         for (at, key) in keys.iter().enumerate() {
             match look(self, at) {
                 Ok(Found::Hot(slot, object)) => {
-                    self.hits += 1;
+                    self.hit(object);
                     self.touched(key, slot, object);
                     // Looking at the keys after it frees only what has expired, which this has not.
                     values.push(Some(object.value()));
                 }
                 Ok(Found::Absent) => {
-                    self.misses += 1;
+                    self.missed(key);
                     values.push(None);
                 }
                 Err(Cold) => cold = true,
@@ -814,8 +827,11 @@ impl<'s> Keyspace<'s> {
             self.held.note_hot(&mut self.resume.touched);
         }
         let counters = &self.store.counters;
-        if self.hits > 0 {
-            counters.add(Counter::KeyspaceHits, self.hits.into());
+        if self.ram_hits > 0 {
+            counters.add(Counter::RamHits, self.ram_hits.into());
+        }
+        if self.flash_hits > 0 {
+            counters.add(Counter::FlashHits, self.flash_hits.into());
         }
         if self.misses > 0 {
             counters.add(Counter::KeyspaceMisses, self.misses.into());

@@ -1,5 +1,6 @@
 //! A server for handlers that ask nothing of it.
 
+use commands::Run;
 use commands::host::*;
 use commands::session::Session;
 use std::time::Duration;
@@ -110,10 +111,10 @@ impl Host for NoServer {
     fn config_get(&self, _: &[&[u8]]) -> Vec<(String, String)> {
         no_server()
     }
-    fn config_set(&self, _: &Session, _: &[(&[u8], &[u8])]) -> Result<(), String> {
+    fn config_set(&self, _: &mut Session, _: &[(&[u8], &[u8])], _: bool) -> Run {
         no_server()
     }
-    fn config_rewrite(&self) -> Result<(), String> {
+    fn config_rewrite(&self, _: &mut Session, _: bool) -> Run {
         no_server()
     }
     fn reset_stats(&self) {

@@ -121,7 +121,7 @@ impl Node {
 
     pub fn resident_bytes(&self) -> u64 {
         let text = std::fs::read_to_string(format!("/proc/{}/statm", self.pid())).unwrap();
-        text.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 4096
+        text.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * rustix::param::page_size() as u64
     }
 }
 

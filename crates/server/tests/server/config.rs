@@ -1,0 +1,190 @@
+//! CONFIG SET and CONFIG REWRITE while clients are served: what takes effect when, who waits, what is left of a failure.
+
+use crate::common::{Client, Node};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+/// CONFIG SET takes effect with the next command, wherever that command was received.
+#[test]
+fn config_set_applies_to_what_follows_in_the_same_pipeline() {
+    let node = Node::start(&[]);
+    let mut a = node.connect();
+    // All in one batch.
+    a.send(b"CONFIG SET set-max-intset-entries 2\r\nSADD s 1 2 3\r\nOBJECT ENCODING s\r\n");
+    assert_eq!([a.read(), a.read(), a.read()], ["OK", "(integer) 3", "\"listpack\""]);
+    // In a transaction too.
+    a.send(b"MULTI\r\nCONFIG SET set-max-intset-entries 512\r\nSADD t 1 2 3\r\nEXEC\r\nOBJECT ENCODING t\r\n");
+    assert_eq!([a.read(), a.read(), a.read()], ["OK", "QUEUED", "QUEUED"]);
+    assert_eq!([a.read(), a.read()], ["1) OK\n2) (integer) 3", "\"intset\""]);
+}
+
+/// As in Redis: whoever sets the threshold to 0 finds that very command in the slow log, and not the one that ends it.
+#[test]
+fn config_set_obeys_its_own_slow_log_threshold() {
+    let node = Node::start(&[]);
+    let mut a = node.connect();
+    a.send(b"CONFIG SET slowlog-log-slower-than 0\r\nPING\r\nCONFIG SET slowlog-log-slower-than -1\r\nPING\r\n");
+    assert_eq!([a.read(), a.read(), a.read(), a.read()], ["OK", "PONG", "OK", "PONG"]);
+    let logged = a.run("SLOWLOG GET");
+    assert!(logged.contains("\"slowlog-log-slower-than\"") && logged.contains("\"PING\""), "{logged}");
+    assert_eq!(a.run("SLOWLOG LEN"), "(integer) 2", "{logged}");
+    assert_eq!(a.run("SLOWLOG RESET"), "OK");
+    a.send(
+        b"MULTI\r\nCONFIG SET slowlog-log-slower-than 0\r\nPING\r\nCONFIG SET slowlog-log-slower-than -1\r\nEXEC\r\n",
+    );
+    let replies: Vec<String> = (0..5).map(|_| a.read()).collect();
+    assert_eq!(replies[4], "1) OK\n2) PONG\n3) OK");
+    assert_eq!(a.run("SLOWLOG LEN"), "(integer) 2");
+}
+
+/// A file that can be opened for reading when somebody writes to it, and not before: a disk that takes its time.
+fn make_slow(path: &Path) {
+    let _ = fs::remove_file(path);
+    mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+}
+
+/// What is read from a slow file. Waits for its reader.
+fn let_go(path: &Path, text: &str) {
+    fs::OpenOptions::new().write(true).open(path).unwrap().write_all(text.as_bytes()).unwrap();
+}
+
+/// The only worker answers others while a client's command waits for a file.
+#[test]
+fn config_rewrite_waits_for_its_file_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("node.conf");
+    fs::write(&file, "# mine\ntimeout 5\n").unwrap();
+    let node = Node::start_with_file(&file, &[("io-threads", "1")]);
+    let (mut rewriter, mut setter, mut other) = (node.connect(), node.connect(), node.connect());
+    assert_eq!(other.run("PING"), "PONG");
+    make_slow(&file);
+    rewriter.send(b"SET before 1\r\nCONFIG REWRITE\r\nGET before\r\n");
+    assert_eq!(rewriter.read(), "OK");
+    assert_eq!(other.run("PING"), "PONG");
+    assert_eq!(other.run("CONFIG GET timeout"), "1) \"timeout\"\n2) \"5\"");
+    // One change of the configuration at a time; whoever comes second waits and nobody else does.
+    setter.send(b"CONFIG SET timeout 6\r\n");
+    assert_eq!(other.run("SET k v"), "OK");
+    assert_eq!(other.run("CONFIG GET timeout"), "1) \"timeout\"\n2) \"5\"");
+    let_go(&file, "# mine\ntimeout 5\n");
+    assert_eq!(setter.read(), "OK");
+    assert_eq!(rewriter.read(), "OK");
+    assert_eq!(rewriter.read(), "\"1\"");
+    assert_eq!(other.run("CONFIG GET timeout"), "1) \"timeout\"\n2) \"6\"");
+    assert_eq!(other.run("CONFIG REWRITE"), "OK");
+    assert!(fs::read_to_string(&file).unwrap().contains("timeout 6"));
+}
+
+/// A transaction cannot be left in the middle: there the change is carried out at once.
+#[test]
+fn limits_are_set_inside_a_transaction_too() {
+    let flash = tempfile::tempdir().unwrap();
+    let path = flash.path().to_str().unwrap();
+    let node = Node::start(&[("flash-path", path), ("memory-limit", "100mb"), ("ram-limit", "40mb")]);
+    let mut a = node.connect();
+    a.send(b"MULTI\r\nSET k v\r\nCONFIG SET memory-limit 200mb\r\nCONFIG SET memory-limit 10mb\r\nGET k\r\nEXEC\r\n");
+    let replies: Vec<String> = (0..6).map(|_| a.read()).collect();
+    let told: Vec<&str> = replies[5].lines().collect();
+    assert_eq!([told[0], told[1], told[3]], ["1) OK", "2) OK", "4) \"v\""], "{replies:?}");
+    assert!(told[2].starts_with("3) (error) ERR CONFIG SET failed (possibly related to argument 'memory-limit')"));
+    assert_eq!(a.info("tiering", "flash_limit"), (160 << 20).to_string());
+    // Of its own again.
+    assert_eq!(a.run("CONFIG SET memory-limit 240mb"), "OK");
+    assert_eq!(a.info("tiering", "flash_limit"), (200 << 20).to_string());
+}
+
+/// Commands are known by what they are, not by what they are called.
+#[test]
+fn secrets_stay_secret_under_other_names() {
+    let node = Node::start(&[
+        ("rename-command", "AUTH\nletmein"),
+        ("rename-command", "CONFIG\nsettings"),
+        ("rename-command", "HELLO\nhi"),
+        ("rename-command", "ACL\npeople"),
+        ("rename-command", "MIGRATE\nmove-out"),
+        ("slowlog-log-slower-than", "0"),
+    ]);
+    let (mut a, mut monitor) = (node.connect(), node.connect());
+    assert_eq!(monitor.run("MONITOR"), "OK");
+    a.run("letmein hidden1");
+    a.run("letmein default hidden2");
+    a.run("hi 2 AUTH default hidden3 SETNAME shown");
+    a.run("settings SET masterauth hidden4 timeout 77");
+    a.run("people SETUSER hidden5 on >hidden6 ~*");
+    a.run("people GETUSER hidden5");
+    a.run("people DELUSER hidden5");
+    a.run("move-out 127.0.0.1 1 hiddenkey 0 10 AUTH hidden7");
+    a.run("move-out 127.0.0.1 1 nokey 0 10 AUTH2 hidden8 hidden9");
+    // A command of that name hides nothing.
+    a.run("SET AUTH visible1");
+    a.run("ECHO visible2");
+    let logged = a.run("SLOWLOG GET -1");
+    let mut seen = String::new();
+    while !seen.contains("visible2") {
+        seen.push_str(&monitor.read());
+        seen.push('\n');
+    }
+    for secret in 1..=9 {
+        let secret = format!("hidden{secret}");
+        assert!(!logged.contains(&secret), "{logged}");
+        assert!(!seen.contains(&secret), "{seen}");
+    }
+    for shown in ["\"77\"", "\"masterauth\"", "\"shown\"", "visible1", "nokey", "SETUSER"] {
+        assert!(logged.contains(shown), "{shown}: {logged}");
+    }
+    for shown in ["visible1", "nokey", "\"shown\""] {
+        assert!(seen.contains(shown), "{shown}: {seen}");
+    }
+}
+
+/// Commands that read a cold value without counting as a hit made the hits in RAM fewer.
+#[test]
+fn hits_in_ram_never_become_fewer() {
+    let flash = tempfile::tempdir().unwrap();
+    let path = flash.path().to_str().unwrap();
+    let node = Node::start(&[
+        ("flash-path", path),
+        ("memory-limit", "100mb"),
+        ("ram-limit", "40mb"),
+        ("maxmemory-policy", "allkeys-lfu"),
+        ("debug-tier-mode", "cold"),
+    ]);
+    let mut a = node.connect();
+    for key in 0..50 {
+        assert_eq!(a.run(&format!("SET key:{key} {key}")), "OK");
+    }
+    let hits = |a: &mut Client| {
+        let number = |a: &mut Client, field: &str| a.info("tiering", field).parse::<u64>().unwrap();
+        (number(a, "storage_provider_read_hits"), number(a, "storage_provider_read_misses"))
+    };
+    assert_eq!(hits(&mut a), (0, 0));
+    for key in 0..50 {
+        assert_eq!(a.run(&format!("GET key:{key}")), format!("\"{key}\""));
+    }
+    // Each came from flash.
+    assert_eq!(hits(&mut a), (0, 50));
+    assert_eq!(a.run("CONFIG SET debug-tier-mode off"), "OK");
+    for key in 0..20 {
+        assert_eq!(a.run(&format!("GET key:{key}")), format!("\"{key}\""));
+        assert_eq!(a.run(&format!("GET key:{key}")), format!("\"{key}\""));
+    }
+    // The first look at each came from flash, the second from RAM.
+    let mut before = hits(&mut a);
+    assert_eq!(before, (20, 70));
+    for key in 20..50 {
+        for line in [
+            format!("OBJECT FREQ key:{key}"),
+            format!("OBJECT ENCODING key:{key}"),
+            format!("MEMORY USAGE key:{key}"),
+            format!("INCR key:{key}"),
+            format!("EXISTS key:{key}"),
+        ] {
+            a.run(&line);
+            let now = hits(&mut a);
+            assert!(now.0 >= before.0 && now.1 >= before.1, "{line}: {before:?} and then {now:?}");
+            before = now;
+        }
+    }
+}
