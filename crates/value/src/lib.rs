@@ -12,6 +12,7 @@ pub mod set;
 pub mod stream;
 mod tagged;
 mod varint;
+pub mod walk;
 pub mod zset;
 
 pub use part::{Absent, AbsentPart, Fate, Shelf, Swept};

@@ -9,7 +9,7 @@
 //! A chunk is a part (see `part`): what is read or changed has to be in memory, what is dropped whole has not. Chunks move
 //! in their sequence, so each has a number, by which flash knows it; numbers ascend along the list.
 
-use crate::part::{Absent, InChunks, ShelfOf};
+use crate::part::{Absent, AbsentPart, InChunks, ShelfOf};
 use crate::varint::{self, Varint};
 use crate::{Corrupt, malloc_bytes};
 use chunk::{Chunk, Open, ROOM_KEPT_BYTES};
@@ -268,6 +268,27 @@ impl List {
             list.put_back(Chunk::of(&bytes[part], count));
         }
         if at == bytes.len() { Ok(list) } else { Err(Corrupt) }
+    }
+
+    /// Of the chunk with element `index`: where it lies if it is absent, and the index that the next chunk begins with. `None`:
+    /// there is no such element. See `walk`.
+    pub(crate) fn stretch(&self, index: u64) -> Option<(Option<AbsentPart>, u64)> {
+        let (chunk, at) = self.locate(usize::try_from(index).ok()?)?;
+        let chunk = &self.chunks[chunk];
+        Some((chunk.part.absent(chunk.number), index - at as u64 + u64::from(chunk.count)))
+    }
+
+    /// Visits the elements of that chunk from `index` on, each with its index. `bytes` are those of an absent chunk.
+    pub(crate) fn walk(
+        &self,
+        index: u64,
+        bytes: Option<&[u8]>,
+        visit: &mut dyn FnMut(u64, &[u8]),
+    ) -> Result<(), Corrupt> {
+        let Some((chunk, at)) = usize::try_from(index).ok().and_then(|index| self.locate(index)) else { return Ok(()) };
+        let elements = run::iter(self.chunks[chunk].peek(bytes)?).skip(at);
+        (index..).zip(elements).for_each(|(index, element)| visit(index, element));
+        Ok(())
     }
 
     /// The chunk that holds element `index`, and which of its elements that is.

@@ -99,6 +99,19 @@ impl Part {
         &self.bytes
     }
 
+    /// The bytes, which are in memory, for a look that does not count as use.
+    pub fn peek(&self) -> &[u8] {
+        assert!(!self.is_absent(), "whoever peeks has read what is absent");
+        &self.bytes
+    }
+
+    /// Where the part lies, if that is on flash alone.
+    pub fn absent(&self, number: u64) -> Option<AbsentPart> {
+        let state = self.state.get();
+        let (place, bytes) = ((state & PLACE) >> PLACE_SHIFT, (state >> BYTES_SHIFT) as usize);
+        self.is_absent().then_some(AbsentPart { number, place, bytes })
+    }
+
     /// The bytes, for changing: a copy on flash, or on its way there, is none any more.
     #[inline]
     pub fn edit(&mut self, shelf: &ShelfOf) -> &mut Vec<u8> {
@@ -140,11 +153,7 @@ impl Part {
     /// Notes it as needed if it is not in memory.
     #[inline]
     pub fn want(&self, number: u64, out: &mut Absent) {
-        if self.is_absent() {
-            let state = self.state.get();
-            let (place, bytes) = ((state & PLACE) >> PLACE_SHIFT, (state >> BYTES_SHIFT) as usize);
-            out.push(AbsentPart { number, place, bytes });
-        }
+        out.extend(self.absent(number));
     }
 
     fn set(&self, tier: u64, place: u64) {
@@ -435,6 +444,10 @@ pub(crate) mod testing {
     impl Flash {
         pub fn len(&self) -> usize {
             self.copies.lock().unwrap().len()
+        }
+
+        pub fn copy(&self, place: u64) -> Vec<u8> {
+            self.copies.lock().unwrap()[&place].1.clone()
         }
 
         /// Two rounds: everything that can leaves memory.

@@ -16,8 +16,8 @@
 //!
 //! A chunk is a part (see `part`), numbered by the smallest tag that belongs there: what it touches has to be in memory.
 
-use crate::malloc_bytes;
-use crate::part::{Absent, Part, Parts, Shelf, ShelfOf};
+use crate::part::{Absent, AbsentPart, Part, Parts, Shelf, ShelfOf};
+use crate::{Corrupt, malloc_bytes};
 use std::collections::HashSet;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -445,6 +445,40 @@ impl<S: Shape> Tagged<S> {
     pub fn want_drawn(&self, drawn: Drawn, out: &mut Absent) {
         let chunk = &self.chunks[drawn.chunk];
         chunk.part.want(chunk.start.into(), out);
+    }
+}
+
+/// Going over all entries a chunk at a time, wherever the chunks are: see `walk`.
+impl<S: Shape> Tagged<S> {
+    /// Of the chunk for `tag`: where it lies if it is absent, and the tag that the next chunk begins with. `None`: `tag` is
+    /// behind the last chunk.
+    pub fn stretch(&self, tag: u64) -> Option<(Option<AbsentPart>, u64)> {
+        let chunk = self.chunk_of(u32::try_from(tag).ok()?);
+        Some((chunk.part.absent(chunk.start.into()), u64::from(chunk.start) + (1 << (32 - chunk.depth))))
+    }
+
+    /// Visits the payloads of the chunk for `tag`, from that tag on. `bytes` are those of an absent chunk.
+    pub fn walk(&self, tag: u64, bytes: Option<&[u8]>, visit: &mut dyn FnMut(&[u8])) -> Result<(), Corrupt> {
+        let Ok(tag) = u32::try_from(tag) else { return Ok(()) };
+        let chunk = self.chunk_of(tag);
+        let bytes = match bytes {
+            Some(bytes) if !self.accepts(chunk.start.into(), bytes) => return Err(Corrupt),
+            Some(bytes) => bytes,
+            None => chunk.part.peek(),
+        };
+        let mut at = 0;
+        while at < bytes.len() {
+            let end = S::end(bytes, at + TAG_BYTES);
+            if tag_at(bytes, at) >= tag {
+                visit(&bytes[at + TAG_BYTES..end]);
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
+    fn chunk_of(&self, tag: u32) -> &Chunk {
+        &self.chunks[self.directory[self.share(tag)] as usize]
     }
 }
 

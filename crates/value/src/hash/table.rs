@@ -5,10 +5,11 @@
 
 use super::deadlines::Deadlines;
 use crate::Corrupt;
-use crate::part::{Absent, Parts};
+use crate::part::{Absent, AbsentPart, Parts};
 pub use crate::tagged::{Drawn, Step};
 use crate::tagged::{Place, Shape, Tagged};
 use crate::varint::{self, Varint};
+use crate::walk::Element;
 use siphasher::sip::SipHasher13;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::OnceLock;
@@ -239,6 +240,24 @@ impl Table {
         if let Some(deadlines) = &self.deadlines {
             deadlines.due(now_ms).for_each(|tag| self.fields.want(tag, out));
         }
+    }
+
+    /// See [`Tagged::stretch`].
+    pub(crate) fn stretch(&self, tag: u64) -> Option<(Option<AbsentPart>, u64)> {
+        self.fields.stretch(tag)
+    }
+
+    /// See [`Tagged::walk`]. A field comes with its value and its deadline.
+    pub(crate) fn walk(
+        &self,
+        tag: u64,
+        bytes: Option<&[u8]>,
+        visit: &mut dyn FnMut(Element<'_>),
+    ) -> Result<(), Corrupt> {
+        self.fields.walk(tag, bytes, &mut |payload| {
+            let (field, value) = split(payload);
+            visit(Element::Field(field, value, self.deadline(field)));
+        })
     }
 
     pub(crate) fn parts(&self) -> &dyn Parts {

@@ -3,7 +3,7 @@
 use super::{Limit, run};
 use crate::part::{Absent, Numbered, Part, ShelfOf};
 use crate::tagged::fitted;
-use crate::{Buffer, malloc_bytes};
+use crate::{Buffer, Corrupt, malloc_bytes};
 use std::ops::Range;
 
 /// A run of elements with room on both sides.
@@ -55,6 +55,15 @@ impl Chunk {
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.part.bytes()[self.start as usize..]
+    }
+
+    /// The elements, for a look that does not count as use. `bytes` are those of an absent chunk.
+    pub fn peek<'a>(&'a self, bytes: Option<&'a [u8]>) -> Result<&'a [u8], Corrupt> {
+        match bytes {
+            Some(bytes) if !self.accepts(bytes) => Err(Corrupt),
+            Some(bytes) => Ok(&bytes[self.start as usize..]),
+            None => Ok(&self.part.peek()[self.start as usize..]),
+        }
     }
 
     /// Their bytes, wherever they are.

@@ -2,7 +2,7 @@
 
 use crate::Corrupt;
 use crate::hash::tag;
-use crate::part::{Absent, Parts};
+use crate::part::{Absent, AbsentPart, Parts};
 use crate::tagged::{Drawn, Iter, Shape, Step, Tagged};
 use crate::varint::{self, Varint};
 
@@ -109,6 +109,16 @@ impl Table {
     /// Notes what [`Table::drawn`] touches.
     pub fn want_drawn(&self, drawn: Drawn, out: &mut Absent) {
         self.members.want_drawn(drawn, out);
+    }
+
+    /// See [`Tagged::stretch`].
+    pub(crate) fn stretch(&self, tag: u64) -> Option<(Option<AbsentPart>, u64)> {
+        self.members.stretch(tag)
+    }
+
+    /// See [`Tagged::walk`].
+    pub(crate) fn walk(&self, tag: u64, bytes: Option<&[u8]>, visit: &mut dyn FnMut(&[u8])) -> Result<(), Corrupt> {
+        self.members.walk(tag, bytes, &mut |payload| visit(member(payload)))
     }
 
     pub(crate) fn parts(&self) -> &dyn Parts {

@@ -266,7 +266,19 @@ impl Chunk {
 
     /// The entries in order.
     pub fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
-        let list = self.part.bytes();
+        self.entries_of(self.part.bytes())
+    }
+
+    /// The entries in order, for a look that does not count as use. `bytes` are those of an absent chunk.
+    pub fn peek<'a>(&'a self, bytes: Option<&'a [u8]>) -> Result<impl Iterator<Item = Entry<'a>>, Corrupt> {
+        match bytes {
+            Some(bytes) if !self.accepts(bytes) => Err(Corrupt),
+            Some(bytes) => Ok(self.entries_of(bytes)),
+            None => Ok(self.entries_of(self.part.peek())),
+        }
+    }
+
+    fn entries_of<'a>(&self, list: &'a [u8]) -> impl Iterator<Item = Entry<'a>> + use<'a> {
         let head = head(list);
         let (base, mut at) = (self.base, head.as_ref().map_or(list.len(), |head| head.entries_at));
         std::iter::from_fn(move || {

@@ -14,7 +14,7 @@ pub use chunk::Entry;
 pub use group::{Consumer, Group, Name, Pending};
 pub use id::Id;
 
-use crate::part::{Absent, InChunks, ShelfOf};
+use crate::part::{Absent, AbsentPart, InChunks, ShelfOf};
 use crate::{Corrupt, malloc_bytes, rdb};
 use chunk::Chunk;
 use std::collections::{BTreeMap, VecDeque};
@@ -125,6 +125,29 @@ impl Stream {
         self.len += 1;
         self.entries_added += 1;
         self.last_id = id;
+    }
+
+    /// Of the first chunk whose number is not below this one: where it lies if it is absent, and the number behind its own.
+    /// `None`: there is no such chunk. See `walk`.
+    pub(crate) fn stretch(&self, number: u64) -> Option<(Option<AbsentPart>, u64)> {
+        let chunk = self.chunk_from(number)?;
+        Some((chunk.part.absent(chunk.number), chunk.number + 1))
+    }
+
+    /// Visits the entries of that chunk. `bytes` are those of an absent chunk.
+    pub(crate) fn walk(
+        &self,
+        number: u64,
+        bytes: Option<&[u8]>,
+        visit: &mut dyn FnMut(&Entry<'_>),
+    ) -> Result<(), Corrupt> {
+        let Some(chunk) = self.chunk_from(number) else { return Ok(()) };
+        chunk.peek(bytes)?.for_each(|entry| visit(&entry));
+        Ok(())
+    }
+
+    fn chunk_from(&self, number: u64) -> Option<&Chunk> {
+        self.chunks.get(self.chunks.partition_point(|chunk| chunk.number < number))
     }
 
     /// Visits the entries from `start` to `end`, both included, until `visit` says false.

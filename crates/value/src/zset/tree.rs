@@ -22,7 +22,7 @@ use super::index::Index;
 use super::inner::{CHILDREN_MAX, Child, Inner, Start};
 use super::run::{self, ScoreBytes};
 use crate::hash::tag;
-use crate::part::{Absent, Part, Parts, Shelf, ShelfOf};
+use crate::part::{Absent, AbsentPart, Part, Parts, Shelf, ShelfOf};
 use crate::tagged::{Step, fitted, gap};
 use crate::varint::{self, Varint};
 use crate::{Corrupt, malloc_bytes};
@@ -654,6 +654,40 @@ impl Tree {
                 is_needed
             },
         )
+    }
+}
+
+/// Going over all entries a leaf at a time, wherever the leaves are: see `walk`. The index says nothing that they do not.
+impl Tree {
+    /// Of the leaf with the entry of this rank: where it lies if it is absent, and the rank that the next leaf begins with.
+    /// `None`: there is no such rank.
+    pub(crate) fn stretch(&self, rank: u64) -> Option<(Option<AbsentPart>, u64)> {
+        let (number, before) = self.leaf_at(rank)?;
+        let leaf = &self.leaves[number as usize];
+        Some((leaf.part.absent(number.into()), rank - before as u64 + u64::from(leaf.entries)))
+    }
+
+    /// Visits the entries of that leaf from this rank on. `bytes` are those of an absent leaf.
+    pub(crate) fn walk(
+        &self,
+        rank: u64,
+        bytes: Option<&[u8]>,
+        visit: &mut dyn FnMut(&[u8], f64),
+    ) -> Result<(), Corrupt> {
+        let Some((number, before)) = self.leaf_at(rank) else { return Ok(()) };
+        let bytes = match bytes {
+            Some(bytes) if !self.accepts(number.into(), bytes) => return Err(Corrupt),
+            Some(bytes) => bytes,
+            None => self.leaves[number as usize].part.peek(),
+        };
+        run::iter(bytes).skip(before).for_each(|(score, member)| visit(member, score));
+        Ok(())
+    }
+
+    /// The leaf with the entry of this rank, and how many entries are before it there.
+    fn leaf_at(&self, rank: u64) -> Option<(u32, usize)> {
+        let rank = usize::try_from(rank).ok().filter(|&rank| rank < self.len)?;
+        Some(self.leaf_of_rank(rank))
     }
 }
 
