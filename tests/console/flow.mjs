@@ -1,6 +1,6 @@
 // An operator's day: a database is created, driven, watched, resized, looked into, and deleted.
 import { readFileSync } from "node:fs";
-import { bench, logIn, main, openPage, picture, same, story, that, until, visit } from "./harness.mjs";
+import { bench, benchUntilStopped, logIn, main, openPage, picture, same, story, that, until, visit } from "./harness.mjs";
 
 await main(async (node, browser) => {
   const { step, done, on } = story("flow");
@@ -45,7 +45,7 @@ await main(async (node, browser) => {
 
   await step("driven past its RAM limit, its metrics show the RAM hit ratio", async () => {
     await bench(port, "--clients", "8", "--threads", "1", "--data-size", "1000", "--ratio", "1:0", "--key-pattern", "P:P", "--key-maximum", "120000", "--requests", "allkeys", "--pipeline", "8");
-    const load = bench(port, "--clients", "8", "--threads", "1", "--data-size", "1000", "--ratio", "1:9", "--key-pattern", "G:G", "--key-maximum", "120000", "--test-time", "6");
+    const stop = benchUntilStopped(port, "--clients", "8", "--threads", "1", "--data-size", "1000", "--ratio", "1:9", "--key-pattern", "G:G", "--key-maximum", "120000");
     await visit(page, "/databases/shop/metrics?range=1m");
     await page.getByLabel("The first large graph", { exact: true }).selectOption({ label: "RAM hit ratio" });
     const graph = page.getByRole("region", { name: "The first large graph: RAM hit ratio" });
@@ -57,7 +57,7 @@ await main(async (node, browser) => {
       return /\d %/.test(text) && /\d k/.test(text);
     });
     await picture(page, "flow-driven");
-    await load;
+    await stop();
   });
 
   await step("graphs: two to compare, values, table, files, zoom, a link that shows the same", async () => {
@@ -121,10 +121,16 @@ await main(async (node, browser) => {
     await line.press("Tab");
     same(await line.inputValue(), "HGETALL ", "what Tab completes");
     await page.getByRole("complementary", { name: "What the command does" }).getByText("HGETALL key").waitFor();
+    // Each command adds an entry, and its reply is looked for there: an entry above it may show the same text. The console
+    // takes no other line until then.
+    const entries = page.getByRole("log").locator(".entry");
     const run = async (text, reply) => {
+      const before = await entries.count();
       await line.fill(text);
       await line.press("Enter");
-      await page.getByRole("log").getByText(reply).last().waitFor();
+      const entry = entries.nth(before);
+      await entry.locator(".said").getByText(text, { exact: true }).waitFor();
+      await entry.locator(".reply").getByText(reply).first().waitFor();
     };
     await run("HSET profile name Ada", "1");
     await run("HGETALL profile", "map of 1");
@@ -174,7 +180,7 @@ await main(async (node, browser) => {
     await dialog.getByRole("button", { name: "Apply" }).click();
     await dialog.waitFor({ state: "detached" });
     await page.locator(".tag", { hasText: "changed" }).waitFor();
-    const load = bench(port, "--clients", "1", "--threads", "1", "--test-time", "30", "--rate-limiting", "20").then(() => "", (error) => error.message);
+    const stop = benchUntilStopped(port, "--clients", "1", "--threads", "1", "--rate-limiting", "20");
     await visit(page, "/databases/shop/slowlog");
     await page.getByRole("cell").first().waitFor();
     await visit(page, "/databases/shop/clients");
@@ -182,7 +188,7 @@ await main(async (node, browser) => {
     await page.getByRole("button", { name: /^Kill client/ }).first().click();
     await dialog.getByRole("button", { name: "Kill" }).click();
     await page.getByText(/is disconnected/).waitFor();
-    await load;
+    await stop();
   });
 
   await step("a rule fires, its webhook is judged", async () => {

@@ -5,14 +5,50 @@ set -uo pipefail
 
 flintkv="${FLINTKV:?the binary}"
 scratch="$(mktemp -d)"
-loops=() mounts=()
+scratch="$(realpath "$scratch")"
+loops=() holder='' node='' probe=''
 
+# retried COMMAND...: until it succeeds, for up to a minute. The kernel lets go of a killed process's files a little later
+# than the process ends: its io_uring is taken down in the background.
+retried() {
+    local deadline=$((SECONDS + 60))
+    until "$@" 2>/dev/null; do
+        [ "$SECONDS" -lt "$deadline" ] || return 1
+        sleep 0.05
+    done
+}
+
+# What is mounted below the scratch directory, the latest first.
+mounted() {
+    local point
+    while read -r _ point _; do
+        # /proc writes a space as \040.
+        point="$(printf '%b' "$point")"
+        case "$point" in "$scratch"/*) printf '%s\n' "$point" ;; esac
+    done </proc/self/mounts | tac
+}
+
+# Asks the kernel what is still attached and mounted, so that it holds at whatever point the test ends.
 cleanup() {
-    for point in "${mounts[@]}"; do umount "$point" 2>/dev/null; done
-    for loop in "${loops[@]}"; do losetup --detach "$loop" 2>/dev/null; done
-    rm -rf "$scratch"
+    trap '' INT TERM HUP
+    local pid point file loop
+    for pid in $holder $node $probe; do kill -KILL "$pid" && wait "$pid"; done 2>/dev/null
+    while read -r point; do
+        retried umount "$point" || umount --lazy "$point"
+    done < <(mounted)
+    for file in "$scratch"/disk-*; do
+        for loop in $(losetup --noheadings --output NAME --associated "$file" 2>/dev/null); do
+            swapoff "$loop" 2>/dev/null
+            retried losetup --detach "$loop" || echo "$loop stays attached"
+        done
+    done
+    # A mount that stayed would lose its files to this.
+    [ -n "$(mounted)" ] || rm -rf "$scratch"
 }
 trap cleanup EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
 skip() { echo "prepare-flash: not run here: $1"; exit 3; }
 fail() {
@@ -67,12 +103,12 @@ grep -qF "something else" "$scratch/said" || fail "another name typed"
 [ "$(blkid -p -s LABEL -o value "$first")" = photos ] || fail "the device was changed"
 
 echo "what is in use is refused, however it is confirmed"
-mount "$first" "$scratch/used" && mounts+=("$scratch/used")
+mount "$first" "$scratch/used" || fail "mount"
 echo precious >"$scratch/used/file"
 refused 2 "is mounted at $scratch/used" "$first" --yes "$first"
 refused 2 "is mounted at $scratch/used" "$second" "$first" --yes "$second" --yes "$first"
 [ "$(cat "$scratch/used/file")" = precious ] || fail "the mounted device was changed"
-umount "$scratch/used"
+retried umount "$scratch/used" || fail "umount"
 if mkswap "$second" >/dev/null 2>&1 && swapon "$second" 2>/dev/null; then
     refused 2 "is swap" "$second" --yes "$second"
     swapoff "$second"
@@ -86,10 +122,11 @@ while not os.path.exists(sys.argv[2] + "/release"):
     time.sleep(0.02)
 PY
 holder=$!
-for _ in $(seq 500); do [ -e "$scratch/held" ] && break; sleep 0.02; done
+retried test -e "$scratch/held" || fail "nothing holds the device"
 refused 2 "in use" "$second" --yes "$second"
 touch "$scratch/release"
 wait "$holder"
+holder=
 # A member of an array that nobody has put together: version 1.2 of md's superblock, 4 KB from the start.
 python3 - "$second" <<'PY'
 import struct, sys
@@ -109,7 +146,6 @@ wipefs --all --force "$second" >/dev/null
 echo "two devices, confirmed: formatted, mounted, in fstab, measured"
 printf 'UUID=1 / ext4 defaults 0 1\n' >"$scratch/fstab"
 points=("$scratch/flash a" "$scratch/flash-b")
-mounts+=("${points[@]}")
 "$flintkv" prepare-flash "$first" "$second" --yes "$second" --yes "$first" --filesystem ext4 --fstab="$scratch/fstab" \
     --mount "${points[0]}" --mount "${points[1]}" --seconds 1 --size 64mb --json </dev/null >"$scratch/out" 2>"$scratch/said" ||
     fail "it does not format what is confirmed"
@@ -129,7 +165,7 @@ echo "a second time: in use, by itself"
 refused 2 "is mounted at" "$first" --yes "$first"
 
 echo "fstab's line mounts it again"
-umount "${points[0]}" || fail "umount"
+retried umount "${points[0]}" || fail "umount"
 mount --fstab "$scratch/fstab" "${points[0]}" 2>"$scratch/said" || fail "fstab's line is not understood"
 
 echo "the recommended lines start a node"
@@ -142,25 +178,28 @@ logfile $scratch/node.log
 CONF
 "$flintkv" server "$scratch/flintkv.conf" --io-threads 2 >"$scratch/said" 2>&1 &
 node=$!
-for _ in $(seq 500); do [ -S "$scratch/sock" ] && break; kill -0 "$node" 2>/dev/null || break; sleep 0.02; done
+started_or_ended() { [ -S "$scratch/sock" ] || ! kill -0 "$node"; }
+retried started_or_ended
 [ -S "$scratch/sock" ] || { cat "$scratch/node.log" >>"$scratch/said" 2>/dev/null; fail "the node does not start"; }
 kill "$node"
 wait "$node"
-# Its log stays, and takes the room that the next measurement needs.
-rm -f "${points[0]}"/*.log "${points[1]}"/*.log
+node=
 
 echo "interrupted: nothing is left behind"
-"$flintkv" prepare-flash "${points[1]}" --seconds 600 --size 64mb </dev/null >"$scratch/said" 2>&1 &
+# On a device of its own: the node's log fills the other two, and its space comes back some time after the node has ended.
+device 400 || fail "a third loop device"
+point="$scratch/interrupted"
+mkdir "$point"
+{ mkfs.ext4 -q -F "$loop" && mount "$loop" "$point"; } >"$scratch/said" 2>&1 || fail "a third file system"
+"$flintkv" prepare-flash "$point" --seconds 600 --size 64mb </dev/null >"$scratch/said" 2>&1 &
 probe=$!
-for _ in $(seq 500); do
-    ls -l "/proc/$probe/fd" 2>/dev/null | grep -q 'flintkv-probe.*deleted' && break
-    kill -0 "$probe" 2>/dev/null || break
-    sleep 0.02
-done
+probing_or_ended() { ls -l "/proc/$probe/fd" | grep -q 'flintkv-probe.*deleted' || ! kill -0 "$probe"; }
+retried probing_or_ended
 kill -INT "$probe" 2>/dev/null
 code=0
 wait "$probe" || code=$?
+probe=
 [ "$code" -eq 130 ] || fail "exit code $code instead of 130"
-ls -A "${points[1]}" | grep -q probe && fail "the probe file is still there"
+ls -A "$point" | grep -q probe && fail "the probe file is still there"
 
 echo "prepare-flash: all is well"

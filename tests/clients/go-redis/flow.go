@@ -163,7 +163,7 @@ func functions(s *session) {
 }
 
 func receive(p *redis.PubSub) string {
-	got, err := p.ReceiveTimeout(ctx, 5*time.Second)
+	got, err := p.ReceiveTimeout(ctx, patience)
 	check(err)
 	return fmt.Sprint(got)
 }
@@ -249,8 +249,15 @@ func monitor(s *session) {
 	if s.protocol != 2 {
 		return // the library reads what MONITOR says by RESP2 only
 	}
+	// The library gives a connection back to the pool as soon as it has sent MONITOR, and the pool closes a connection whose
+	// reply has arrived by then. A connection of one's own does not go back. Its reads have no deadline: the library sets one
+	// for MONITOR's reply and leaves it in place.
+	r := s.client(func(o *redis.Options) { o.ReadTimeout = -1 })
 	lines := make(chan string, 100)
-	m := s.r.Monitor(ctx, lines)
+	m := r.Conn().Monitor(ctx, lines)
+	// Stop waits for a read to return, so the socket is closed before it.
+	defer m.Stop()
+	defer r.Close()
 	m.Start()
 	eventually("the command is seen", func() bool {
 		s.side.Set(ctx, "seen", "by monitor", 0)
@@ -265,7 +272,6 @@ func monitor(s *session) {
 			}
 		}
 	})
-	m.Stop()
 }
 
 func clientSideCaching(s *session) {

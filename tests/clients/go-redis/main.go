@@ -22,8 +22,8 @@ var (
 	flintkv = os.Getenv("REDIS_KIND") != "redis"
 )
 
-// What should happen at once is not waited for longer.
-const patience = 10 * time.Second
+// What should happen at once happens later on a busy machine. Reaching this bound is a failure.
+const patience = 60 * time.Second
 
 // A session is what a family gets: a client with an empty database, and another for the other side of a story.
 type session struct {
