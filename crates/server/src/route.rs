@@ -12,7 +12,7 @@ use crate::prefetch::prefetch;
 use crate::session::{End, Place, Work};
 use crate::thread::{Live, Worker};
 use crate::{script, transaction};
-use commands::Stop;
+use commands::{Args, Stop};
 use commands::session::Session;
 use resp::Out;
 use std::borrow::Cow;
@@ -54,6 +54,16 @@ pub fn route<'w>(
         forget_caching(session);
     }
     (Some(command), result)
+}
+
+/// A command was not admitted: a transaction that is being put together fails with it.
+pub fn refused(worker: &Worker, session: &mut Session, args: Args<'_>, halt: Halt) -> Halt {
+    match halt {
+        Halt::Error(text) if session.multi.is_some() => {
+            Halt::Error(transaction::refused(worker, session, args, text))
+        }
+        halt => halt,
+    }
 }
 
 /// Runs a command's own handler.

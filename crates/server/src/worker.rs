@@ -10,11 +10,10 @@ use crate::directory::bit;
 use crate::execute::follow_up;
 use crate::park::{Wait, park};
 use crate::prefetch::prepare;
-use crate::route::{Halt, route};
+use crate::route::{self, Halt, route};
 use crate::session::{BATCH_COMMANDS_MAX, Connection, Current, End};
 use crate::stand_in;
 use crate::stats::WorkerStats;
-use crate::transaction;
 use commands::session::{Reply, Session};
 use resp::{Limits, Out};
 use std::future::poll_fn;
@@ -181,10 +180,7 @@ fn run(connection: &mut Connection) -> Ran {
         let args = work.batch.args(place);
         let (command, outcome) = match admit(worker, session, &work.current, args, work.batch.known(), now_ms) {
             Ok(command) => route(worker, &live, session, card, work, (command, place), now_ms),
-            Err(Halt::Error(text)) if session.multi.is_some() => {
-                (None, Err(Halt::Error(transaction::refused(worker, session, args, text))))
-            }
-            Err(halt) => (None, Err(halt)),
+            Err(halt) => (None, Err(route::refused(worker, session, args, halt))),
         };
         let failed = outcome.is_err();
         if worker.database.monitors.any()

@@ -25,7 +25,7 @@ const POPULATED_AT_ONCE: u64 = 1_000;
 const POPULATED_BYTES_MAX: usize = 512 << 20;
 
 /// Subcommands with one key.
-const ONE_KEY: [&str; 5] = ["object", "sdslen", "listpack", "quicklist", "htstats-key"];
+const ONE_KEY: [&str; 6] = ["object", "sdslen", "listpack", "quicklist", "htstats-key", "panic"];
 
 pub(super) fn keys(args: &Args<'_>, at: &mut Vec<usize>) {
     let Some(subcommand) = args.get(1).filter(|_| args.len() > 2) else { return };
@@ -131,6 +131,10 @@ pub(super) fn run(cx: &mut Cx<'_>) -> Run {
             cx.out.int(glob::matches(&args[3], &vec![b'a'; length], false).into());
         }
         (b"panic", 2) => panic!("DEBUG PANIC was given"),
+        (b"panic", 3) => {
+            cx.ks.set_string(&cx.keys[0], b"half changed", None);
+            panic!("DEBUG PANIC was given with a key");
+        }
         (b"help", 2) => {
             let lines = [
                 "DEBUG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
@@ -156,8 +160,9 @@ pub(super) fn run(cx: &mut Cx<'_>) -> Run {
                 "    Writes that to the log.",
                 "STRINGMATCH-LEN len pattern",
                 "    Whether the pattern fits so many letters a.",
-                "PANIC",
+                "PANIC [key]",
                 "    Fails inside the command, which costs this connection and no other.",
+                "    With a key it fails in the middle of a change, which stops the process.",
             ];
             cx.out.array(lines.len());
             lines.iter().for_each(|line| cx.out.simple(line));

@@ -9,6 +9,7 @@ mod common;
 mod config;
 mod databases;
 mod errors;
+mod executor;
 mod examples;
 mod lifecycle;
 mod migrate;
