@@ -173,15 +173,15 @@ fn pfadd(cx: &mut Cx<'_>) -> Run {
         became_dense = hll::encoding(value.bytes()) != was;
     }
     cx.ks.event(Class::STRING, "pfadd", key);
-    state(cx, became_dense);
+    state(cx, b"PFADD", became_dense);
     cx.out.int(1);
     Ok(())
 }
 
 /// The command's own arguments. When a HyperLogLog becomes dense depends on a setting, and its bytes can be seen, so
 /// that is stated by itself.
-fn state(cx: &mut Cx<'_>, became_dense: bool) {
-    cx.ks.effect(cx.args.from(0));
+fn state(cx: &mut Cx<'_>, name: &[u8], became_dense: bool) {
+    cx.ks.effect(std::iter::once(name).chain(cx.args.from(1)));
     if became_dense {
         cx.effect(&[b"PFDEBUG", b"TODENSE", cx.keys[0].name]);
     }
@@ -245,13 +245,11 @@ fn union(cx: &mut Cx<'_>) -> Result<(Union, bool), Stop> {
 fn pfmerge(cx: &mut Cx<'_>) -> Run {
     let (union, any_dense) = union(cx)?;
     let key = &cx.keys[0];
-    let keeps_effects = cx.ks.keeps_effects();
-    let old = if keeps_effects { sketch(cx.ks.view(key)?)?.map(<[u8]>::to_vec) } else { None };
     if cx.ks.peek(key)?.is_none() {
         cx.ks.set_string(key, &hll::empty(), None);
     }
     let sparse_bytes_max = cx.settings.hll_sparse_max_bytes;
-    let (mut became_dense, mut changed) = (false, true);
+    let mut became_dense = false;
     if let Some(mut value) = cx.ks.get_mut(key)? {
         if any_dense {
             hll::make_dense(&mut value).map_err(corrupt)?;
@@ -263,12 +261,9 @@ fn pfmerge(cx: &mut Cx<'_>) -> Run {
         hll::invalidate(value.bytes_mut());
         value.mark_raw();
         became_dense = hll::encoding(value.bytes()) != was;
-        changed = keeps_effects && old.as_deref() != Some(value.bytes());
     }
     cx.ks.event(Class::STRING, "pfadd", key);
-    if changed {
-        state(cx, became_dense);
-    }
+    state(cx, b"PFMERGE", became_dense);
     cx.out.ok();
     Ok(())
 }

@@ -6,10 +6,14 @@
 use crate::harness::{Harness, RealRedis};
 use std::time::UNIX_EPOCH;
 
-struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
-    fn below(&mut self, n: usize) -> usize {
+    pub fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    pub fn below(&mut self, n: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % n
     }
@@ -18,7 +22,7 @@ impl Random {
         self.below(n) == 0
     }
 
-    fn of<'a>(&mut self, words: &[&'a str]) -> &'a str {
+    pub fn of<'a>(&mut self, words: &[&'a str]) -> &'a str {
         words[self.below(words.len())]
     }
 }
@@ -430,7 +434,7 @@ fn word(kind: &str, random: &mut Random, words: &mut Vec<Vec<u8>>) {
     }
 }
 
-fn command(random: &mut Random) -> Vec<Vec<u8>> {
+pub fn command(random: &mut Random) -> Vec<Vec<u8>> {
     let template = TEMPLATES[random.below(TEMPLATES.len())];
     // Emptied too often there would be little to compare.
     if template.starts_with("FLUSH") && !random.one_in(20) {
@@ -518,7 +522,7 @@ fn time(reply: &str) -> i64 {
     reply.strip_prefix("(integer) ").and_then(|number| number.parse().ok()).unwrap_or(i64::MIN)
 }
 
-fn number(name: &str, default: u64) -> u64 {
+pub fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
 }
 

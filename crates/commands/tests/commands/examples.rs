@@ -5,7 +5,7 @@ use crate::harness::Harness;
 use commands::{Expect, Flag, Group, Row, Values, table};
 
 /// The rows whose handlers ask nothing of a server; the others' examples run against one.
-fn on_data() -> impl Iterator<Item = (String, &'static Row)> {
+pub fn on_data() -> impl Iterator<Item = (String, &'static Row)> {
     table::all()
         .filter(|row| {
             use Group::{Bitmap, Generic, Geo, Hash, HyperLogLog, List, Set, SortedSet, Stream, String};

@@ -4,6 +4,7 @@
 mod differential;
 mod docs;
 mod dump;
+mod effects;
 mod errors;
 mod examples;
 mod handlers;

@@ -44,6 +44,8 @@ pub struct Harness {
     pub yields: usize,
     /// Times a command had to wait for flash, by its name.
     pub colds: BTreeMap<String, usize>,
+    /// How many of the keys that MIGRATE sends another server takes, before the connection to it fails.
+    pub taken_elsewhere: usize,
     flash: Option<Lane>,
     filled: u64,
 }
@@ -79,6 +81,7 @@ impl Harness {
             now_ms: 1_700_000_000_000,
             yields: 0,
             colds: BTreeMap::new(),
+            taken_elsewhere: 0,
             flash: None,
             filled: 0,
         }
@@ -252,10 +255,11 @@ impl Harness {
                 }
                 Err(Stop::Error(text)) => break Err(text.into_owned()),
                 Err(Stop::Yield) => self.yields += 1,
-                // There is nobody.
                 Err(Stop::Exchange) => {
                     if let Some(exchange) = &mut self.session.exchange {
-                        exchange.outcome = Some(Outcome { failed: Some(Failure::Writing), ..Outcome::default() });
+                        let taken = self.taken_elsewhere.min(exchange.count);
+                        let failed = (taken < exchange.count).then_some(Failure::Writing);
+                        exchange.outcome = Some(Outcome { replies: vec![Ok(()); taken], refused: None, failed });
                     }
                 }
                 Err(Stop::Cold) => {

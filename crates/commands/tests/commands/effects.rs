@@ -1,0 +1,783 @@
+//! What commands state to have changed: the exact effects of every command that writes, and that they give the same
+//! dataset when they are run on an empty store.
+
+use crate::differential::{Random, command as random_command, number};
+use crate::examples::on_data;
+use crate::harness::{Harness, words};
+use commands::{Effect, Flag, Row, table};
+use resp::client::{Value, parse_value};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, Mutex};
+use store::{Effects, Resume};
+use value::list::Limit;
+
+/// Commands before, a command, and its effects. `?` stands for a word that chance has chosen. The time is
+/// 1,700,000,000,000 ms; another server takes one of MIGRATE's keys.
+type Case = (&'static [&'static str], &'static str, &'static [&'static str]);
+
+const STRINGS: &[Case] = &[
+    (&[], "APPEND k v", &["APPEND k v"]),
+    (&[], "SET k v", &["SET k v"]),
+    (&[], "SET k v EX 10", &["SET k v PXAT 1700000010000"]),
+    (&[], "SET k v PX 10", &["SET k v PXAT 1700000000010"]),
+    (&[], "SET k v EXAT 1700000001", &["SET k v PXAT 1700000001000"]),
+    (&[], "SET k v PXAT 1700000000001 NX GET", &["SET k v PXAT 1700000000001"]),
+    (&["SET k old EX 10"], "SET k v XX KEEPTTL", &["SET k v KEEPTTL"]),
+    (&["SET k old EX 10"], "SET k v GET", &["SET k v"]),
+    (&["SET k old"], "SET k v NX", &[]),
+    (&[], "SET k v XX GET", &[]),
+    (&["HSET k f v"], "SET k v GET", &[]),
+    (&[], "SETEX k 10 v", &["SET k v PXAT 1700000010000"]),
+    (&[], "PSETEX k 10 v", &["SET k v PXAT 1700000000010"]),
+    (&[], "PSETEX k 0 v", &[]),
+    (&[], "SETNX k v", &["SETNX k v"]),
+    (&["SET k old"], "SETNX k v", &[]),
+    (&[], "SETRANGE k 2 v", &["SETRANGE k 2 v"]),
+    (&[], "SETRANGE k 2 ''", &[]),
+    (&["SET k v EX 10"], "GETSET k w", &["GETSET k w"]),
+    (&["SET k v"], "GETDEL k", &["DEL k"]),
+    (&[], "GETDEL k", &[]),
+    (&["SET k v"], "GETEX k EX 10", &["PEXPIREAT k 1700000010000"]),
+    (&["SET k v"], "GETEX k PXAT 1", &["DEL k"]),
+    (&["SET k v EX 10"], "GETEX k PERSIST", &["PERSIST k"]),
+    (&["SET k v"], "GETEX k PERSIST", &[]),
+    (&["SET k v EX 10"], "GETEX k", &[]),
+    (&[], "MSET a 1 b 2", &["MSET a 1 b 2"]),
+    (&[], "MSETNX a 1 b 2", &["MSETNX a 1 b 2"]),
+    (&["SET b 1"], "MSETNX a 1 b 2", &[]),
+    (&[], "INCR k", &["INCR k"]),
+    (&["SET k v"], "INCR k", &[]),
+    (&[], "DECR k", &["DECR k"]),
+    (&[], "INCRBY k 2", &["INCRBY k 2"]),
+    (&[], "DECRBY k 2", &["DECRBY k 2"]),
+    (&["SET k 10.5 EX 10"], "INCRBYFLOAT k 0.1", &["SET k 10.6 KEEPTTL"]),
+    (&["SET k 10.5"], "INCRBYFLOAT k inf", &[]),
+    (&[], "SETBIT k 7 1", &["SETBIT k 7 1"]),
+    (&["SET a a"], "BITOP NOT to a", &["BITOP NOT to a"]),
+    (&[], "BITFIELD k SET u8 0 7 GET u8 0", &["BITFIELD k SET u8 0 7 GET u8 0"]),
+    (&[], "BITFIELD k GET u8 0", &[]),
+    (&[], "PFADD k a b", &["PFADD k a b"]),
+    (&["PFADD k a"], "PFADD k a", &[]),
+    (&["PFADD k a"], "PFCOUNT k", &["PFCOUNT k"]),
+    (&["PFADD k a", "PFCOUNT k"], "PFCOUNT k", &[]),
+    (&["PFADD k a"], "PFCOUNT k k", &[]),
+    (&["PFADD k a"], "PFMERGE to k", &["PFMERGE to k"]),
+    (&["PFADD k a", "PFMERGE to k"], "PFMERGE to k", &["PFMERGE to k"]),
+    (&["PFADD k a"], "PFDEBUG TODENSE k", &["PFDEBUG TODENSE k"]),
+    (&["PFADD k a", "PFDEBUG TODENSE k"], "PFDEBUG GETREG k", &[]),
+];
+
+const HASHES: &[Case] = &[
+    (&[], "HSET h f v g w", &["HSET h f v g w"]),
+    (&[], "HMSET h f v", &["HMSET h f v"]),
+    (&[], "HSETNX h f v", &["HSETNX h f v"]),
+    (&["HSET h f v"], "HSETNX h f w", &[]),
+    (&["HSET h f v g w"], "HDEL h f", &["HDEL h f"]),
+    (&["HSET h f v"], "HDEL h g", &[]),
+    (&[], "HINCRBY h f 2", &["HINCRBY h f 2"]),
+    (&["HSET h f 10.5"], "HINCRBYFLOAT h f 0.1", &["HSET h f 10.6"]),
+    (
+        &["HSET h f 10.5", "HEXPIRE h 10 FIELDS 1 f"],
+        "HINCRBYFLOAT h f 0.1",
+        &["HSET h f 10.6", "HPEXPIREAT h 1700000010000 FIELDS 1 f"],
+    ),
+    (&["HSET h f v"], "HINCRBYFLOAT h f 1", &[]),
+    (&["HSET h f v g w"], "HEXPIRE h 10 FIELDS 3 f nosuch g", &["HPEXPIREAT h 1700000010000 FIELDS 2 f g"]),
+    (&["HSET h f v"], "HPEXPIRE h 10 NX FIELDS 2 f f", &["HPEXPIREAT h 1700000000010 FIELDS 1 f"]),
+    (&["HSET h f v"], "HEXPIREAT h 1700000001 FIELDS 1 f", &["HPEXPIREAT h 1700000001000 FIELDS 1 f"]),
+    (&["HSET h f v g w"], "HPEXPIREAT h 1 FIELDS 2 f f", &["HDEL h f"]),
+    (&["HSET h f v"], "HPEXPIREAT h 1 FIELDS 1 f", &["HDEL h f"]),
+    (&["HSET h f v"], "HEXPIRE h 10 XX FIELDS 1 f", &[]),
+    (&["HSET h f v", "HEXPIRE h 10 FIELDS 1 f"], "HPERSIST h FIELDS 1 f", &["HPERSIST h FIELDS 1 f"]),
+    (&["HSET h f v"], "HPERSIST h FIELDS 1 f", &[]),
+];
+
+const LISTS: &[Case] = &[
+    (&[], "LPUSH l a b", &["LPUSH l a b"]),
+    (&[], "RPUSH l a b", &["RPUSH l a b"]),
+    (&["RPUSH l a"], "LPUSHX l b", &["LPUSHX l b"]),
+    (&["RPUSH l a"], "RPUSHX l b", &["RPUSHX l b"]),
+    (&[], "RPUSHX l b", &[]),
+    (&["RPUSH l a"], "LSET l 0 b", &["LSET l 0 b"]),
+    (&["RPUSH l a"], "LINSERT l BEFORE a b", &["LINSERT l BEFORE a b"]),
+    (&["RPUSH l a"], "LINSERT l BEFORE nosuch b", &[]),
+    (&["RPUSH l a b a"], "LREM l 1 a", &["LREM l 1 a"]),
+    (&["RPUSH l a"], "LREM l 1 b", &[]),
+    (&["RPUSH l a b"], "LTRIM l 1 1", &["LTRIM l 1 1"]),
+    (&["RPUSH l a b"], "LPOP l", &["LPOP l"]),
+    (&["RPUSH l a b"], "RPOP l 5", &["RPOP l 5"]),
+    (&["RPUSH l a b"], "LPOP l 0", &[]),
+    (&["RPUSH l a b"], "LMPOP 2 k l RIGHT", &["RPOP l 1"]),
+    (&["RPUSH l a b"], "LMPOP 2 k l LEFT COUNT 5", &["LPOP l 2"]),
+    (&[], "LMPOP 1 l LEFT", &[]),
+    (&["RPUSH l a b"], "LMOVE l k LEFT RIGHT", &["LMOVE l k LEFT RIGHT"]),
+    (&["RPUSH l a b"], "RPOPLPUSH l k", &["RPOPLPUSH l k"]),
+    (&[], "RPOPLPUSH l k", &[]),
+    (&["RPUSH l a b"], "BLPOP k l 0", &["LPOP l"]),
+    (&["RPUSH l a b"], "BRPOP k l 0", &["RPOP l"]),
+    (&[], "BRPOP k l 0.1", &[]),
+    (&["RPUSH l a b"], "BLMPOP 0 2 k l LEFT COUNT 9", &["LPOP l 2"]),
+    (&["RPUSH l a b"], "BLMOVE l k left RIGHT 0", &["LMOVE l k left RIGHT"]),
+    (&["RPUSH l a b", "SET k v"], "BLMOVE l k LEFT RIGHT 0", &[]),
+    (&["RPUSH l a b"], "BRPOPLPUSH l k 0", &["RPOPLPUSH l k"]),
+    (&["RPUSH l 3 1 2"], "SORT l STORE k", &["RPUSH k 1 2 3"]),
+    (&["RPUSH l 3 1 2", "SET k v"], "SORT l GET nosuch_* STORE k", &["DEL k", "RPUSH k \"\" \"\" \"\""]),
+    (&["SET k v"], "SORT nosuch STORE k", &["DEL k"]),
+    (&[], "SORT nosuch STORE k", &[]),
+    (&["RPUSH l 3 1 2"], "SORT l", &[]),
+];
+
+const SETS: &[Case] = &[
+    (&[], "SADD s a b", &["SADD s a b"]),
+    (&["SADD s a"], "SADD s a", &[]),
+    (&["SADD s a b"], "SREM s a", &["SREM s a"]),
+    (&["SADD s a"], "SREM s b", &[]),
+    (&["SADD s a b"], "SMOVE s t a", &["SMOVE s t a"]),
+    (&["SADD s a b"], "SMOVE s t nosuch", &[]),
+    (&["SADD s a b"], "SPOP s", &["SREM s ?"]),
+    (&["SADD s a"], "SPOP s", &["DEL s"]),
+    (&["SADD s a b c"], "SPOP s 2", &["SREM s ? ?"]),
+    (&["SADD s a b c d e f g h i j"], "SPOP s 9", &["SREM s ? ? ? ? ? ? ? ? ?"]),
+    (&["SADD s a b c"], "SPOP s 3", &["DEL s"]),
+    (&["SADD s a"], "SPOP s 0", &[]),
+    (&[], "SPOP s", &[]),
+    (&["SADD s a b", "SADD t b"], "SINTERSTORE to s t", &["SINTERSTORE to s t"]),
+    (&["SADD s a b", "SADD t b"], "SUNIONSTORE to s t", &["SUNIONSTORE to s t"]),
+    (&["SADD s a b", "SADD t b"], "SDIFFSTORE to s t", &["SDIFFSTORE to s t"]),
+    (&[], "SUNIONSTORE to s t", &[]),
+];
+
+const SORTED_SETS: &[Case] = &[
+    (&[], "ZADD z 1 a 2 b", &["ZADD z 1 a 2 b"]),
+    (&["ZADD z 1 a"], "ZADD z NX 2 a", &[]),
+    (&["ZADD z 1 a"], "ZINCRBY z 0.1 a", &["ZINCRBY z 0.1 a"]),
+    (&["ZADD z 1 a 2 b"], "ZREM z a", &["ZREM z a"]),
+    (&["ZADD z 1 a"], "ZREM z b", &[]),
+    (&["ZADD z 1 a 2 b"], "ZREMRANGEBYRANK z 0 0", &["ZREMRANGEBYRANK z 0 0"]),
+    (&["ZADD z 1 a 2 b"], "ZREMRANGEBYSCORE z 1 1", &["ZREMRANGEBYSCORE z 1 1"]),
+    (&["ZADD z 0 a 0 b 0 c"], "ZREMRANGEBYLEX z (a +", &["ZREMRANGEBYRANK z 1 2"]),
+    (&["ZADD z 0 a 0 b 0 c"], "ZREMRANGEBYLEX z [x +", &[]),
+    (&["ZADD z 1 a 2 b 3 c"], "ZRANGESTORE to z 1 5", &["ZRANGESTORE to z 1 2"]),
+    (&["ZADD z 0 a 0 b 0 c"], "ZRANGESTORE to z + [b BYLEX REV LIMIT 0 1", &["ZRANGESTORE to z 2 2"]),
+    (&["ZADD z 1 a", "SET to v"], "ZRANGESTORE to z 5 6", &["DEL to"]),
+    (&["ZADD z 1 a"], "ZRANGESTORE to z 5 6", &[]),
+    (&["ZADD y 1 a", "ZADD z 1 a"], "ZUNIONSTORE to 2 y z", &["ZUNIONSTORE to 2 y z"]),
+    (&["ZADD y 1 a", "ZADD z 1 a"], "ZINTERSTORE to 2 y z", &["ZINTERSTORE to 2 y z"]),
+    (&["ZADD y 1 a", "ZADD z 1 b"], "ZDIFFSTORE to 2 y z", &["ZDIFFSTORE to 2 y z"]),
+    (&["ZADD z 1 a 2 b"], "ZPOPMIN z", &["ZPOPMIN z"]),
+    (&["ZADD z 1 a 2 b"], "ZPOPMAX z 5", &["ZPOPMAX z 5"]),
+    (&[], "ZPOPMAX z", &[]),
+    (&["ZADD z 1 a 2 b"], "ZMPOP 2 y z MIN", &["ZPOPMIN z"]),
+    (&["ZADD z 1 a 2 b"], "ZMPOP 2 y z MAX COUNT 9", &["ZPOPMAX z 2"]),
+    (&["ZADD z 1 a 2 b"], "BZPOPMIN y z 0", &["ZPOPMIN z"]),
+    (&["ZADD z 1 a 2 b"], "BZPOPMAX y z 0", &["ZPOPMAX z"]),
+    (&["ZADD z 1 a 2 b"], "BZMPOP 0 2 y z MIN COUNT 9", &["ZPOPMIN z 2"]),
+    (&[], "BZMPOP 0.1 2 y z MIN COUNT 9", &[]),
+    (&[], "GEOADD g 13 38 a", &["GEOADD g 13 38 a"]),
+    (
+        &["GEOADD g 13 38 a", "SET to v"],
+        "GEOSEARCHSTORE to g FROMLONLAT 13 38 BYRADIUS 1 km COUNT 1 ANY",
+        &["DEL to", "ZADD to 3479065152021743 a"],
+    ),
+    (&["GEOADD g 13 38 a"], "GEORADIUS g 13 38 1 km STORE to", &["ZADD to 3479065152021743 a"]),
+    (&["GEOADD g 13 38 a"], "GEORADIUSBYMEMBER g a 1 km STOREDIST to", &["ZADD to 0 a"]),
+    (&["GEOADD g 13 38 a"], "GEORADIUS g 0 0 1 km STORE to", &[]),
+    (&["GEOADD g 13 38 a"], "GEORADIUS g 13 38 1 km", &[]),
+];
+
+/// A stream of three entries with a group that has read one of them for ann.
+const GROUP: &[&str] = &[
+    "XADD s 1-1 a 1",
+    "XADD s 2-1 a 2",
+    "XADD s 3-1 a 3",
+    "XGROUP CREATE s g 0",
+    "XREADGROUP GROUP g ann COUNT 1 STREAMS s >",
+];
+
+const GROUP_TWICE: &[&str] = &[GROUP[0], GROUP[1], GROUP[2], GROUP[3], GROUP[4], "XCLAIM s g ann 0 1-1"];
+const GROUP_EMPTIED: &[&str] = &[GROUP[0], GROUP[3], GROUP[4], "XDEL s 1-1"];
+const GROUP_WITH_BOB: &[&str] =
+    &[GROUP[0], GROUP[1], GROUP[2], GROUP[3], GROUP[4], "XREADGROUP GROUP g bob COUNT 1 STREAMS s >", "XDEL s 1-1"];
+
+const STREAMS: &[Case] = &[
+    (&[], "XADD s * a 1", &["XADD s 1700000000000-0 a 1"]),
+    (&["XADD s 5-1 a 1"], "XADD s 5-* a 1 b ''", &["XADD s 5-2 a 1 b \"\""]),
+    (&[], "XADD s NOMKSTREAM * a 1", &[]),
+    (&["XADD s 5-1 a 1"], "XADD s 5-1 a 1", &[]),
+    (&["XADD s 1-1 a 1", "XADD s 2-1 a 1"], "XADD s MAXLEN 2 3 a 1", &["XADD s MAXLEN = 2 3-0 a 1"]),
+    (&["XADD s 1-1 a 1", "XADD s 2-1 a 1"], "XADD s MINID = 3 3 a 1", &["XADD s MAXLEN = 1 3-0 a 1"]),
+    (&["XADD s 1-1 a 1"], "XADD s MAXLEN ~ 1 LIMIT 9 3 a 1", &["XADD s 3-0 a 1"]),
+    (&["XADD s 1-1 a 1", "XADD s 2-1 a 1"], "XTRIM s MINID 2", &["XTRIM s MAXLEN = 1"]),
+    (&["XADD s 1-1 a 1", "XADD s 2-1 a 1"], "XTRIM s MAXLEN ~ 1", &[]),
+    (&["XADD s 1-1 a 1", "XADD s 2-1 a 1"], "XTRIM s MAXLEN ~ 0", &["XTRIM s MAXLEN = 0"]),
+    (&["XADD s 1-1 a 1"], "XDEL s 1-1 2-1", &["XDEL s 1-1 2-1"]),
+    (&["XADD s 1-1 a 1"], "XDEL s 2-1", &[]),
+    (&["XADD s 1-1 a 1"], "XSETID s 5-0 ENTRIESADDED 9", &["XSETID s 5-0 ENTRIESADDED 9"]),
+    (&["XADD s 1-1 a 1"], "XGROUP CREATE s g $ ENTRIESREAD 1", &["XGROUP CREATE s g 1-1 ENTRIESREAD 1"]),
+    (&[], "XGROUP CREATE s g $ MKSTREAM", &["XGROUP CREATE s g 0-0 MKSTREAM"]),
+    (GROUP, "XGROUP CREATE s g $", &[]),
+    (GROUP, "XGROUP SETID s g $", &["XGROUP SETID s g 3-1"]),
+    (GROUP, "XGROUP SETID s g 0 ENTRIESREAD 0", &["XGROUP SETID s g 0-0 ENTRIESREAD 0"]),
+    (GROUP, "XGROUP DESTROY s g", &["XGROUP DESTROY s g"]),
+    (GROUP, "XGROUP DESTROY s nosuch", &[]),
+    (GROUP, "XGROUP CREATECONSUMER s g bob", &["XGROUP CREATECONSUMER s g bob"]),
+    (GROUP, "XGROUP CREATECONSUMER s g ann", &[]),
+    (GROUP, "XGROUP DELCONSUMER s g ann", &["XGROUP DELCONSUMER s g ann"]),
+    (GROUP, "XGROUP DELCONSUMER s g bob", &[]),
+    (GROUP, "XACK s g 1-1 9-9", &["XACK s g 1-1 9-9"]),
+    (GROUP, "XACK s g 9-9", &[]),
+    (
+        GROUP,
+        "XREADGROUP GROUP g ann STREAMS s >",
+        &[
+            "XCLAIM s g ann 0 2-1 3-1 TIME 1700000000000 RETRYCOUNT 1 FORCE JUSTID LASTID 3-1",
+            "XGROUP SETID s g 3-1 ENTRIESREAD 3",
+        ],
+    ),
+    (
+        GROUP,
+        "XREADGROUP GROUP g bob COUNT 1 BLOCK 0 STREAMS s >",
+        &[
+            "XGROUP CREATECONSUMER s g bob",
+            "XCLAIM s g bob 0 2-1 TIME 1700000000000 RETRYCOUNT 1 FORCE JUSTID LASTID 2-1",
+            "XGROUP SETID s g 2-1 ENTRIESREAD 2",
+        ],
+    ),
+    (
+        GROUP,
+        "XREADGROUP GROUP g ann NOACK STREAMS s >",
+        &["XCLAIM s g ann 0 0-0 JUSTID", "XGROUP SETID s g 3-1 ENTRIESREAD 3"],
+    ),
+    (
+        &["XADD s 1-1 a 1", "XADD s 2-1 a 1", "XADD s 3-1 a 1", "XDEL s 2-1", "XGROUP CREATE s g 0"],
+        "XREADGROUP GROUP g ann COUNT 1 NOACK STREAMS s >",
+        &["XGROUP CREATECONSUMER s g ann", "XGROUP SETID s g 1-1 ENTRIESREAD -1"],
+    ),
+    (GROUP, "XREADGROUP GROUP g ann COUNT 5 STREAMS s 0", &["XREADGROUP GROUP g ann COUNT 5 STREAMS s 0"]),
+    (GROUP, "XREADGROUP GROUP g ann BLOCK 0 NOACK STREAMS s 0", &["XREADGROUP GROUP g ann STREAMS s 0"]),
+    (GROUP, "XREADGROUP GROUP g bob STREAMS s 0", &["XGROUP CREATECONSUMER s g bob"]),
+    (
+        &["XADD s 1-1 a 1", "XGROUP CREATE s g $", "XGROUP CREATECONSUMER s g ann"],
+        "XREADGROUP GROUP g ann STREAMS s >",
+        &["XCLAIM s g ann 0 0-0 JUSTID"],
+    ),
+    (GROUP, "XREADGROUP GROUP nosuch ann STREAMS s >", &[]),
+    (
+        GROUP,
+        "XCLAIM s g bob 0 1-1 IDLE 5",
+        &["XGROUP CREATECONSUMER s g bob", "XCLAIM s g bob 0 1-1 TIME 1699999999995 RETRYCOUNT 2 FORCE JUSTID"],
+    ),
+    (GROUP, "XCLAIM s g ann 0 1-1 JUSTID", &["XCLAIM s g ann 0 1-1 TIME 1700000000000 RETRYCOUNT 1 FORCE JUSTID"]),
+    (
+        GROUP_TWICE,
+        "XCLAIM s g ann 0 1-1 2-1 FORCE",
+        &[
+            "XCLAIM s g ann 0 1-1 TIME 1700000000000 RETRYCOUNT 3 FORCE JUSTID",
+            "XCLAIM s g ann 0 2-1 TIME 1700000000000 RETRYCOUNT 2 FORCE JUSTID",
+        ],
+    ),
+    (GROUP, "XCLAIM s g ann 0 2-1 LASTID 2-1", &["XCLAIM s g ann 0 0-0 JUSTID LASTID 2-1"]),
+    (GROUP, "XCLAIM s g ann 9999 1-1", &["XCLAIM s g ann 0 0-0 JUSTID"]),
+    (GROUP_EMPTIED, "XCLAIM s g ann 9999 1-1", &["XCLAIM s g ann 0 0-0 JUSTID", "XACK s g 1-1"]),
+    (
+        GROUP_WITH_BOB,
+        "XAUTOCLAIM s g cid 0 0",
+        &[
+            "XGROUP CREATECONSUMER s g cid",
+            "XCLAIM s g cid 0 2-1 TIME 1700000000000 RETRYCOUNT 2 FORCE JUSTID",
+            "XACK s g 1-1",
+        ],
+    ),
+    (GROUP, "XAUTOCLAIM s g ann 0 5-0", &["XCLAIM s g ann 0 0-0 JUSTID"]),
+];
+
+/// RESTORE of a string.
+macro_rules! concat_restore {
+    ($before:literal, $behind:literal) => {
+        concat!($before, r#" "\x00\x05value\x0a\x00\x81\xf6\xc18\xc1\xaa\x9bn""#, $behind)
+    };
+}
+const KEYS: &[Case] = &[
+    (&["SET k v"], "DEL k nosuch", &["DEL k nosuch"]),
+    (&[], "DEL k", &[]),
+    (&["SET k v"], "UNLINK k", &["UNLINK k"]),
+    (&["SET k v"], "RENAME k l", &["RENAME k l"]),
+    (&["SET k v"], "RENAME k k", &[]),
+    (&["SET k v"], "RENAMENX k l", &["RENAMENX k l"]),
+    (&["SET k v", "SET l v"], "RENAMENX k l", &[]),
+    (&["SET k v"], "COPY k l DB 3", &["COPY k l DB 3"]),
+    (&["SET k v", "SET l v"], "COPY k l", &[]),
+    (&["SET k v"], "MOVE k 3", &["MOVE k 3"]),
+    (&["SET k v"], "MOVE nosuch 3", &[]),
+    (&["SET k v"], "EXPIRE k 10", &["PEXPIREAT k 1700000010000"]),
+    (&["SET k v"], "PEXPIRE k 10 NX", &["PEXPIREAT k 1700000000010"]),
+    (&["SET k v"], "EXPIREAT k 1700000001", &["PEXPIREAT k 1700000001000"]),
+    (&["SET k v"], "PEXPIREAT k 1700000001000", &["PEXPIREAT k 1700000001000"]),
+    (&["SET k v"], "EXPIRE k -1", &["DEL k"]),
+    (&["SET k v"], "PEXPIREAT k 1700000000000", &["DEL k"]),
+    (&["SET k v"], "EXPIRE k 10 XX", &[]),
+    (&[], "EXPIRE k 10", &[]),
+    (&["SET k v EX 10"], "PERSIST k", &["PERSIST k"]),
+    (&["SET k v"], "PERSIST k", &[]),
+    (&[], concat_restore!("RESTORE k 0", ""), &[concat_restore!("RESTORE k 0", "")]),
+    (
+        &[],
+        concat_restore!("RESTORE k 10", " IDLETIME 7"),
+        &[concat_restore!("RESTORE k 1700000000010", " ABSTTL IDLETIME 7")],
+    ),
+    (
+        &["SET k v"],
+        concat_restore!("RESTORE-ASKING k 1700000000010", " FREQ 9 ABSTTL REPLACE"),
+        &[concat_restore!("RESTORE k 1700000000010", " ABSTTL REPLACE FREQ 9")],
+    ),
+    (&["SET k v"], concat_restore!("RESTORE k 1", " ABSTTL REPLACE"), &["DEL k"]),
+    (&[], concat_restore!("RESTORE k 1", " ABSTTL"), &[]),
+    (&["SET k v"], concat_restore!("RESTORE k 0", ""), &[]),
+    (&["SET k v"], "MIGRATE 127.0.0.1 1 k 0 100", &["DEL k"]),
+    // Half of it, which ends in an error.
+    (&["MSET k v l w"], "MIGRATE 127.0.0.1 1 '' 0 100 KEYS k l", &["DEL k"]),
+    (&["SET k v"], "MIGRATE 127.0.0.1 1 k 0 100 COPY", &[]),
+    (&["SET k v"], "FLUSHALL", &["FLUSHALL"]),
+    (&["SET k v"], "FLUSHDB ASYNC", &["FLUSHDB ASYNC"]),
+    (&["SET k v"], "SWAPDB 0 1", &["SWAPDB 0 1"]),
+    (&["SET k v"], "SWAPDB 1 1", &[]),
+    (&["SET a:1 v"], "DEBUG POPULATE 3 a", &["SET a:0 value:0", "SET a:2 value:2"]),
+    (&["SET k v"], "DEBUG STRINGMATCH-LEN 3 a*", &[]),
+    (&[], "FUNCTION LOAD REPLACE code", &["FUNCTION LOAD REPLACE code"]),
+    (&[], "FUNCTION DELETE name", &["FUNCTION DELETE name"]),
+    (&[], "FUNCTION DELETE nosuch", &[]),
+    (&[], "FUNCTION FLUSH SYNC", &["FUNCTION FLUSH SYNC"]),
+    (&[], "FUNCTION RESTORE bytes APPEND", &["FUNCTION RESTORE bytes APPEND"]),
+    (&[], "FUNCTION RESTORE bytes NOSUCH", &[]),
+];
+
+fn cases() -> impl Iterator<Item = &'static Case> {
+    [STRINGS, HASHES, LISTS, SETS, SORTED_SETS, STREAMS, KEYS].into_iter().flatten()
+}
+
+/// Bytes as redis-cli takes them.
+fn text(word: &[u8]) -> String {
+    let is_plain = |byte: &u8| byte.is_ascii_graphic() && !b"\"'\\".contains(byte);
+    if !word.is_empty() && word.iter().all(is_plain) {
+        return String::from_utf8_lossy(word).into_owned();
+    }
+    let byte = |&byte: &u8| match byte {
+        b' '..=b'~' if !b"\"\\".contains(&byte) => char::from(byte).to_string(),
+        byte => format!("\\x{byte:02x}"),
+    };
+    format!("\"{}\"", word.iter().map(byte).collect::<String>())
+}
+
+type Kept = Arc<Mutex<Vec<Effects>>>;
+
+/// Everything stated since the last time, a command a line.
+fn stated(kept: &Kept) -> Vec<String> {
+    let groups = std::mem::take(&mut *kept.lock().expect("no panic"));
+    let line = |effect: store::Effect<'_>| effect.words().map(text).collect::<Vec<_>>().join(" ");
+    groups.iter().flat_map(|group| group.iter().map(line).collect::<Vec<_>>()).collect()
+}
+
+/// `?` fits any word.
+fn fits(stated: &[String], expected: &[&str]) -> bool {
+    let line = |stated: &str, expected: &str| {
+        let (stated, expected): (Vec<_>, Vec<_>) = (stated.split(' ').collect(), expected.split(' ').collect());
+        stated.len() == expected.len()
+            && stated.iter().zip(expected).all(|(word, other)| other == "?" || *word == other)
+    };
+    stated.len() == expected.len() && stated.iter().zip(expected).all(|(stated, expected)| line(stated, expected))
+}
+
+#[test]
+fn every_command_states_what_it_has_changed() {
+    let mut failures = Vec::new();
+    for (setup, command, expected) in cases() {
+        let mut here = Harness::new();
+        here.taken_elsewhere = 1;
+        for line in *setup {
+            let reply = here.run(line);
+            assert!(!reply.starts_with("(error)"), "{line}: {reply}");
+        }
+        let kept = here.keep_effects();
+        let reply = here.run(command);
+        let stated = stated(&kept);
+        if !fits(&stated, expected) {
+            failures.push(format!("{setup:?} {command}: {reply}\n    stated {stated:?}\n    not    {expected:?}"));
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// The row that a typed command means, with its full name.
+fn row_of(command: &str) -> (String, &'static Row) {
+    let words = words(command);
+    let row = table::find(&words[0]).expect("a command");
+    match words.get(1).and_then(|word| table::find_subcommand(row, word)) {
+        Some(sub) => (format!("{}|{}", row.name, sub.name), sub),
+        None => (row.name.to_owned(), row),
+    }
+}
+
+#[test]
+fn every_row_that_writes_has_a_case_with_an_effect() {
+    let shown: HashSet<String> =
+        cases().filter(|(_, _, effects)| !effects.is_empty()).map(|(_, command, _)| row_of(command).0).collect();
+    let mut missing = Vec::new();
+    for row in table::all() {
+        let subcommands = row.subcommands.iter().map(|sub| (format!("{}|{}", row.name, sub.name), sub));
+        for (name, row) in std::iter::once((row.name.to_owned(), row)).chain(subcommands) {
+            let writes = row.flags.contains(&Flag::Write) || row.effect == Effect::Stated;
+            if writes && !shown.contains(&name) {
+                missing.push(name);
+            }
+        }
+    }
+    assert!(missing.is_empty(), "no case with an effect: {missing:?}");
+}
+
+/// What a store holds: for each logical database and key, all that clients can see of it.
+fn dataset(here: &mut Harness) -> BTreeMap<(usize, Vec<u8>), String> {
+    let before = here.session.db;
+    let mut dataset = BTreeMap::new();
+    for db in 0..16 {
+        here.session.db = db;
+        for key in bulks(&here.reply(&[b"KEYS", b"*"])) {
+            // A hash whose fields have all expired is listed until somebody looks at it.
+            if here.words(&[b"TYPE", &key]) != "none" {
+                let shown = describe(here, &key);
+                dataset.insert((db, key), shown);
+            }
+        }
+    }
+    here.session.db = before;
+    dataset
+}
+
+fn bulks(reply: &[u8]) -> Vec<Vec<u8>> {
+    match parse_value(reply).expect("a reply").expect("a whole reply").0 {
+        Value::Array(items) | Value::Set(items) => items
+            .into_iter()
+            .map(|item| match item {
+                Value::Bulk(bytes) => bytes,
+                other => panic!("a string: {other:?}"),
+            })
+            .collect(),
+        other => panic!("an array: {other:?}"),
+    }
+}
+
+fn describe(here: &mut Harness, key: &[u8]) -> String {
+    let kind = here.words(&[b"TYPE", key]);
+    let value = match kind.as_str() {
+        "string" => here.words(&[b"GET", key]),
+        "list" => here.words(&[b"LRANGE", key, b"0", b"-1"]),
+        "zset" => here.words(&[b"ZRANGE", key, b"0", b"-1", b"WITHSCORES"]),
+        "set" => {
+            let mut members = bulks(&here.reply(&[b"SMEMBERS", key]));
+            members.sort();
+            format!("{members:?}")
+        }
+        "hash" => {
+            let mut fields = bulks(&here.reply(&[b"HKEYS", key]));
+            fields.sort();
+            let mut shown = String::new();
+            for field in fields {
+                shown += &format!("{} {}", text(&field), here.words(&[b"HGET", key, &field]));
+                shown += &format!(" {}\n", here.words(&[b"HPEXPIRETIME", key, b"FIELDS", b"1", &field]));
+            }
+            shown
+        }
+        "stream" => {
+            let shown = here.words(&[b"XINFO", b"STREAM", key, b"FULL", b"COUNT", b"0"]);
+            // How many chunks there are is no part of the value.
+            shown
+                .lines()
+                .enumerate()
+                .filter(|(at, _)| !(2..6).contains(at))
+                .map(|(_, line)| format!("{line}\n"))
+                .collect()
+        }
+        other => panic!("{other}"),
+    };
+    format!("{kind} until {}\n{value}", here.words(&[b"PEXPIRETIME", key]))
+}
+
+/// Runs what was stated on another store, as it was meant: in its database, at its time.
+fn repeat(kept: &Kept, there: &mut Harness) {
+    for group in std::mem::take(&mut *kept.lock().expect("no panic")) {
+        for effect in group.iter() {
+            (there.session.db, there.now_ms) = (effect.db, effect.now_ms);
+            let words: Vec<&[u8]> = effect.words().collect();
+            let reply = there.words(&words);
+            assert!(!reply.starts_with("(error)"), "{effect:?}: {reply}");
+        }
+    }
+}
+
+fn compare(here: &mut Harness, there: &mut Harness, what: &str) {
+    there.now_ms = here.now_ms;
+    let (mut ours, theirs) = (dataset(here), dataset(there));
+    ours.retain(|key, shown| theirs.get(key) != Some(shown));
+    assert!(ours.is_empty(), "{what}: these are not there as they are here: {ours:#?}");
+    assert_eq!(dataset(here).len(), theirs.len(), "{what}: more is there than here");
+}
+
+/// A store with settings of its own. HyperLogLogs stay sparse until they are told to be dense.
+fn elsewhere() -> Harness {
+    let mut there = Harness::new();
+    there.settings.hash_max_listpack_entries = 2;
+    there.settings.zset_max_listpack_entries = 2;
+    there.settings.set_max_intset_entries = 1;
+    there.settings.set_max_listpack_entries = 1;
+    there.settings.list_limit = Limit::of(2);
+    there.settings.stream_node_max_entries = 2;
+    there.settings.hll_sparse_max_bytes = usize::MAX;
+    there
+}
+
+/// Runs commands with effects kept; `before` comes before each. An error has no effect.
+fn run_and_repeat<'c>(
+    here: &mut Harness,
+    before: fn(&mut Harness),
+    commands: impl Iterator<Item = &'c str>,
+    what: &str,
+) {
+    let kept = here.keep_effects();
+    let mut there = elsewhere();
+    for command in commands {
+        before(here);
+        let reply = here.run(command);
+        let is_partly_done = command.starts_with("MIGRATE") && here.taken_elsewhere > 0;
+        if reply.starts_with("(error)") && !is_partly_done {
+            let none = kept.lock().expect("no panic").is_empty();
+            assert!(none, "{what}: {command} states {:?}, and ends in {reply}", stated(&kept));
+        }
+        repeat(&kept, &mut there);
+    }
+    compare(here, &mut there, what);
+}
+
+fn examples_repeated(new: fn() -> Harness, before: fn(&mut Harness)) {
+    for (name, row) in on_data() {
+        run_and_repeat(&mut new(), before, row.examples.iter().map(|example| example.command), &name);
+    }
+}
+
+#[test]
+fn effects_of_all_examples_give_the_same_dataset() {
+    examples_repeated(Harness::new, |_| {});
+}
+
+#[test]
+fn effects_of_all_examples_give_the_same_dataset_when_every_value_was_on_flash() {
+    examples_repeated(|| Harness::with_flash(13), Harness::freeze);
+}
+
+#[test]
+fn effects_of_all_cases_give_the_same_dataset() {
+    for (setup, command, _) in cases() {
+        for taken in [0, 1, 9] {
+            let mut here = Harness::new();
+            here.taken_elsewhere = taken;
+            // What another server has taken need not fit this one's errors.
+            run_and_repeat(&mut here, |_| {}, setup.iter().chain([command]).copied(), command);
+        }
+    }
+}
+
+#[test]
+fn an_effect_names_the_database_that_the_command_was_given_for() {
+    for command in ["MOVE k 5", "COPY k l DB 5", "SET k v EX 10"] {
+        let mut here = Harness::new();
+        here.session.db = 3;
+        here.run("SET k v");
+        let kept = here.keep_effects();
+        here.run(command);
+        let groups = kept.lock().expect("no panic");
+        let dbs: Vec<usize> = groups.iter().flat_map(|group| group.iter().map(|effect| effect.db)).collect();
+        assert_eq!(dbs, [3], "{command}");
+    }
+}
+
+/// A handler is rehearsed to find out what it will read: what it would write is not written, and must not be stated.
+#[test]
+fn a_rehearsal_states_nothing() {
+    let mut here = Harness::in_parts(19);
+    for field in 0..300 {
+        here.run(&format!("HSET h f{field} a-value-of-some-length-{field}"));
+    }
+    here.squeeze();
+    let kept = here.keep_effects();
+    let key = here.store.hasher().key(b"h");
+    let mut resume = Resume::default();
+    let mut ks = here.store.lock(&[key], 0, here.now_ms, true, &mut resume);
+    let mut rehearsal = ks.rehearsal(&key, 0).expect("a hash in parts");
+    rehearsal.set_string(&key, b"v", None);
+    rehearsal.effect([&b"SET"[..], b"h", b"v"]);
+    drop(rehearsal);
+    ks.tell();
+    drop(ks);
+    assert!(kept.lock().expect("no panic").is_empty());
+    assert_eq!(here.run("HLEN h"), "(integer) 300");
+}
+
+#[test]
+fn trimming_by_chunks_is_stated_as_a_length() {
+    let mut here = Harness::new();
+    here.settings.stream_node_max_entries = 10;
+    for entry in 1..=35 {
+        here.run(&format!("XADD s {entry}-0 a 1"));
+    }
+    let kept = here.keep_effects();
+    assert_eq!(here.run("XTRIM s MAXLEN ~ 18"), "(integer) 10");
+    assert_eq!(stated(&kept), ["XTRIM s MAXLEN = 25"]);
+    assert_eq!(here.run("XADD s MINID ~ 25 LIMIT 100 36 a 1"), "\"36-0\"");
+    assert_eq!(stated(&kept), ["XADD s MAXLEN = 16 36-0 a 1"]);
+    assert_eq!(here.run("XADD s MAXLEN ~ 10 37 a 1"), "\"37-0\"");
+    assert_eq!(stated(&kept), ["XADD s 37-0 a 1"]);
+}
+
+/// When that happens depends on a setting, and its bytes are in sight.
+#[test]
+fn a_hyperloglog_that_becomes_dense_is_stated_to() {
+    let mut here = Harness::new();
+    here.settings.hll_sparse_max_bytes = 30;
+    let kept = here.keep_effects();
+    here.run("PFADD p 0 1 2");
+    assert_eq!(stated(&kept), ["PFADD p 0 1 2"]);
+    here.run("PFADD p 3 4 5 6 7");
+    assert_eq!(stated(&kept), ["PFADD p 3 4 5 6 7", "PFDEBUG TODENSE p"]);
+    here.run("PFADD p 8");
+    assert_eq!(stated(&kept), ["PFADD p 8"]);
+    here.run("PFMERGE q p");
+    assert_eq!(stated(&kept), ["PFMERGE q p"], "one of a dense one is dense by itself");
+    here.run("PFADD q2 0 1");
+    here.run("PFADD q3 2 3 4 5 6");
+    stated(&kept);
+    here.run("PFMERGE q2 q2 q3");
+    let merged = stated(&kept);
+    assert!(merged == ["PFMERGE q2 q2 q3"] || merged == ["PFMERGE q2 q2 q3", "PFDEBUG TODENSE q2"], "{merged:?}");
+}
+
+/// `{a|b}` is one of them, where `_` is a space; `#` is the next id of an entry, `@` an id that may have been one.
+const TEMPLATES: &[&str] = &[
+    "XADD {s|t} {|NOMKSTREAM|MAXLEN_~_3|MAXLEN_4|MINID_~_@|MAXLEN_~_2_LIMIT_6} # f v {|g_w}",
+    "XADD {s|t} # f v",
+    "XADD {s|t} # f v",
+    "XTRIM {s|t} {MAXLEN|MINID} {~|=} {3|8|@}",
+    "XDEL {s|t} @ @",
+    "XSETID {s|t} # {|ENTRIESADDED_9|ENTRIESADDED_9223372036854775807|MAXDELETEDID_@}",
+    "XGROUP CREATE {s|t} {g|h} {0|$|@} {|MKSTREAM} {|ENTRIESREAD_2|ENTRIESREAD_9223372036854775807}",
+    "XGROUP SETID {s|t} {g|h} {0|$|@} {|ENTRIESREAD_2|ENTRIESREAD_9223372036854775807}",
+    "XGROUP CREATECONSUMER {s|t} {g|h} {ann|bob|cid}",
+    "XGROUP DELCONSUMER {s|t} {g|h} {ann|bob|cid}",
+    "XREADGROUP GROUP {g|h} {ann|bob} {|COUNT_2} {|NOACK} {|BLOCK_1} STREAMS {s|t} {>|>|>|0|@}",
+    "XREADGROUP GROUP {g|h} {ann|bob} {|COUNT_2} {|NOACK} STREAMS s {s|t} {>|0} {>|@}",
+    "XREADGROUP GROUP {g|h} {ann|bob} COUNT 3 STREAMS {s|t} >",
+    "XACK {s|t} {g|h} @ @ @ @",
+    "XCLAIM {s|t} {g|h} {ann|bob|cid} {0|3} @ @ @ {|FORCE} {|JUSTID} {|IDLE_5|TIME_9|RETRYCOUNT_9223372036854775807} {|LASTID_@}",
+    "XAUTOCLAIM {s|t} {g|h} {ann|bob|cid} {0|3} {0|@} {|COUNT_2} {|JUSTID}",
+    "COPY {s|t} {s|t|u} REPLACE",
+    "HSET h {f1|f2|f3} 1 {f4|f5|f6} 2.5",
+    "{HPEXPIRE|HEXPIRE} h {1|20|0|100000} {|NX|XX|GT|LT} FIELDS 3 {f1|f2|f3} {f1|f2|f3} {f4|f5}",
+    "{HPEXPIREAT|HEXPIREAT} h {1|17000000001|1700000000999} FIELDS 1 {f1|f2|f3}",
+    "HPERSIST h FIELDS 2 f1 f2",
+    "HINCRBYFLOAT h {f1|f2|f3} {0.1|-1e3}",
+    "PFADD {p|q} @ @ @ @",
+    "PFCOUNT {p|q}",
+    "PFMERGE {p|q|r} {p|q}",
+    "PFDEBUG {TODENSE|GETREG} {p|q|r}",
+    "SPOP {s1|s2|s3} {|1|2|5|100}",
+    "SADD {s1|s2|s3} @ @ @ @ @ @ m1 m2 m3",
+    "SORT {s1|s2|s3|m} {|ALPHA} {|BY_nosort} {|BY_*} {|LIMIT_1_3} {|DESC} STORE {m|n|s2}",
+    "RPUSH {m|n} @ 3 x1 2",
+    "RPUSH {m|n} 1 5 3",
+    "{BLPOP|BRPOP} {m|n} {n|o} 0.001",
+    "BLMPOP 0.001 2 m n {LEFT|RIGHT} {|COUNT_2}",
+    "LMPOP 2 m n {LEFT|RIGHT} {|COUNT_2}",
+    "{BLMOVE|LMOVE} {m|n} {m|n|s1} LEFT {LEFT|RIGHT} {|0.001}",
+    "BRPOPLPUSH {m|n} {m|n|o} 0.001",
+    "ZADD {z1|z2|z3} 1 @ 2.5 @ 3 @",
+    "ZREMRANGEBYLEX {z1|z2|z3} {-|[2|(3} {+|(6|[5}",
+    "ZRANGESTORE {z1|z2|z3} {z1|z2|z3} {-|[2|(3} {+|(6|[5} BYLEX {|LIMIT_1_2}",
+    "GEOSEARCHSTORE {g1|g2|z3} {g1|g2} FROMLONLAT 1 1 BYRADIUS 9000 km {|COUNT_2_ANY} {|STOREDIST}",
+    "GEORADIUS {g1|g2} 1 1 9000 km {|COUNT_2_ANY} {STORE|STOREDIST} {g1|g2|z3}",
+    "SET {a|b} 10.5 {|EX_9|PX_1|PXAT_1|KEEPTTL|EXAT_1700000009} {|NX|XX} {|GET}",
+    "GETEX {a|b} {|EX_9|PX_1|PXAT_1|PERSIST}",
+    "{EXPIRE|PEXPIRE} {a|b|h|s|s1|z1} {100|0|-1|1000} {|NX|GT}",
+    "INCRBYFLOAT {a|b} 0.1",
+    "SETEX {a|b} 1 v",
+    "GETDEL {a|b}",
+];
+
+fn id(at: u64) -> String {
+    format!("{}-{}", at / 8 + 1, at % 8)
+}
+
+fn fill(template: &str, random: &mut Random, step: u64) -> Vec<Vec<u8>> {
+    let mut words = Vec::new();
+    for part in template.split(' ') {
+        let choices = part.strip_prefix('{').and_then(|part| part.strip_suffix('}'));
+        let choices: Vec<&str> = choices.map_or(vec![part], |choices| choices.split('|').collect());
+        for word in random.of(&choices).split('_').filter(|word| !word.is_empty()) {
+            words.push(match word {
+                "#" => id(step).into_bytes(),
+                "@" => id(step.saturating_sub(random.below(60) as u64)).into_bytes(),
+                word => word.as_bytes().to_vec(),
+            });
+        }
+    }
+    words
+}
+
+/// Random commands, sound and hostile, while time goes on: what they state gives the same dataset elsewhere.
+fn random_commands(here: &mut Harness, commands: u64, between: fn(&mut Harness, u64)) {
+    let seed = number("FLINTKV_SEED", 20_261_122);
+    let mut random = Random::new(seed);
+    here.settings.hash_max_listpack_entries = 6;
+    here.settings.zset_max_listpack_entries = 6;
+    here.settings.set_max_intset_entries = 8;
+    here.settings.set_max_listpack_entries = 8;
+    here.settings.stream_node_max_entries = 4;
+    here.settings.hll_sparse_max_bytes = 200;
+    let mut there = elsewhere();
+    let kept = here.keep_effects();
+    let mut effects = 0;
+    for step in 0..number("FLINTKV_COMMANDS", commands) {
+        here.now_ms += random.below(3) as u64;
+        let words = match random.below(2) {
+            0 => random_command(&mut random),
+            _ => fill(random.of(TEMPLATES), &mut random, step),
+        };
+        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        let reply = here.words(&words);
+        let line = words.iter().map(|word| text(word)).collect::<Vec<_>>().join(" ");
+        let stated = kept.lock().expect("no panic").iter().map(Effects::len).sum::<usize>();
+        assert!(stated == 0 || !reply.starts_with("(error)"), "seed {seed}, command {step}: {line}: {reply}");
+        effects += stated;
+        repeat(&kept, &mut there);
+        if step % 500 == 499 {
+            compare(here, &mut there, &format!("seed {seed}, command {step}"));
+        }
+        between(here, step);
+    }
+    assert!(effects as u64 > commands / 8, "{effects} effects");
+    compare(here, &mut there, &format!("seed {seed}"));
+}
+
+#[test]
+fn effects_of_random_commands_give_the_same_dataset() {
+    random_commands(&mut Harness::new(), 20_000, |_, _| {});
+}
+
+#[test]
+fn effects_of_random_commands_give_the_same_dataset_while_collections_go_to_flash_in_parts() {
+    let mut here = Harness::in_parts(17);
+    random_commands(&mut here, 8_000, |here, step| {
+        if step % 4 == 0 {
+            here.squeeze();
+            // Maintenance was shown a clock that went on, by which keys have expired.
+            here.now_ms += 60;
+        }
+    });
+    assert!(here.store.stats().flash_part_reads > 100, "parts were read");
+}
