@@ -5,7 +5,7 @@
 use crate::counters::Counter;
 use crate::hash::{Key, KeyHash};
 use crate::io::{PAGE_BYTES, PageBuf};
-use crate::keyspace::Named;
+use crate::keyspace::{ColdRead, Named};
 use crate::lane::{ReadError, RecordKind};
 use crate::object::{Object, Parts};
 use crate::page::{Page, Record, Scratch};
@@ -111,6 +111,49 @@ fn part_bytes<'s, 'b: 's>(
         .map_err(ReadError::Corrupt)?
         .ok_or(ReadError::Missing)?;
     Ok(record.value)
+}
+
+/// A record as it lies on flash, read to be looked at: nothing of it comes into the store.
+pub(crate) struct RecordCopy {
+    /// The key, or a part's name.
+    pub name: Box<[u8]>,
+    pub expiry: Option<u64>,
+    pub tag: RecordKind,
+    pub value: Box<[u8]>,
+}
+
+/// The record that `cold` asks for, out of its page.
+pub(crate) fn copy(
+    store: &Store,
+    page: &Page<'_>,
+    cold: &ColdRead,
+    scratch: &mut Scratch,
+) -> Result<RecordCopy, ReadError> {
+    let (high, uid) = match cold.part {
+        Some(name) => (store.hasher.hash(&name.to_bytes()).high, PARTS_UID),
+        None => (cold.hash.high, cold.uid),
+    };
+    let mut is_it = |record: &Record<'_>| {
+        record.db == uid
+            && match cold.part {
+                Some(name) => record.key == name.to_bytes(),
+                None => {
+                    let found = store.hasher.hash(record.key);
+                    found.high == high && cold.word.agrees(found)
+                }
+            }
+    };
+    let record = page
+        .find_by(high, &mut is_it, &|id| store.dictionary(id), scratch)
+        .map_err(ReadError::Corrupt)?
+        .ok_or(ReadError::Missing)?;
+    let tag = RecordKind::from_byte(record.kind).ok_or(ReadError::Missing)?;
+    Ok(RecordCopy { name: record.key.into(), expiry: record.expiry_ms, tag, value: record.value.into() })
+}
+
+/// As [`copy`], of an entry whose stripe is locked, while the caller waits.
+pub(crate) fn copy_now(store: &Store, cold: &ColdRead) -> Result<RecordCopy, ReadError> {
+    read(store, cold.word, |page, scratch| copy(store, page, cold, scratch))
 }
 
 /// The name of a cold entry's key.

@@ -6,11 +6,12 @@ use crate::arena::{Cells, SLAB_BYTES};
 use crate::chill::Due;
 use crate::collect::{Collect, SHRINK_EVERY_MS};
 use crate::counters::Counter;
+use crate::direct::RecordCopy;
 use crate::fill::{Filling, Items};
 use crate::hand::{Hand, TtlSample};
 use crate::hash::KeyHash;
 use crate::io::{Done, Driver, Op, OpKind, PAGE_BYTES, PageBuf};
-use crate::keyspace::{ColdRead, Identity, Named, Resume};
+use crate::keyspace::{ColdRead, Identity, Named, RecordAt, Resume};
 use crate::object::{Object, Parts};
 use crate::page::{Corrupt, Page, Record, Scratch};
 use crate::parts::number_of_place;
@@ -71,6 +72,13 @@ impl fmt::Display for ReadError {
 /// A read in flight or done. Dropping it early does no harm.
 pub struct Ticket(Rc<RefCell<Pending>>);
 
+impl Ticket {
+    /// Whether a value is in RAM for the command alone that waited for it: see [`Lane::release`].
+    pub fn holds_value(&self) -> bool {
+        matches!(self.0.borrow().outcome, Some(Outcome::Passing { .. }))
+    }
+}
+
 #[derive(Default)]
 struct Pending {
     outcome: Option<Outcome>,
@@ -87,6 +95,7 @@ enum Outcome {
         address: usize,
     },
     Named(Identity, Named),
+    Copied(RecordAt, RecordCopy),
     Failed(ReadError),
 }
 
@@ -280,6 +289,13 @@ impl Lane {
                 pending.outcome = Some(Outcome::Done);
                 Poll::Ready(Ok(()))
             }
+            Some(Outcome::Copied(at, copy)) => {
+                if let Some(visit) = &mut resume.visit {
+                    visit.copies.insert(at, copy);
+                }
+                pending.outcome = Some(Outcome::Done);
+                Poll::Ready(Ok(()))
+            }
             Some(outcome) => {
                 pending.outcome = Some(outcome);
                 Poll::Ready(Ok(()))
@@ -401,6 +417,10 @@ impl Lane {
         let store = &self.store;
         let dictionaries = |id| store.dictionary(id);
         let (hash, uid) = (cold.hash, cold.uid);
+        if cold.copies {
+            let copy = crate::direct::copy(store, page, cold, &mut self.scratch)?;
+            return Ok(Outcome::Copied(cold.record_at(), copy));
+        }
         if let Some(name) = cold.part {
             crate::direct::fill_part(store, page, name, cold.word.place(), &mut self.scratch)?;
             return Ok(Outcome::Done);

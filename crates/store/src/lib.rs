@@ -5,6 +5,7 @@
 //! `guards` (how stripes are locked), `direct` (a read under the lock), `watch` (WATCH's memory), [`wait`] (who is
 //! blocked), [`listen`] (what is said of keys), [`page`] (the format on flash), [`segment`] (the log), [`resize`] (its size), `tier` and `hand`
 //! (what leaves RAM when), `parts` (large values), `chill` (all of it, for testing), `deadlines` (fields that expire),
+//! [`digest`] (whether two datasets are the same),
 //! [`lane`] with `fill` and `collect` (a worker's flash I/O), [`io`] (the words spoken with the drivers), [`stats`].
 //!
 //! Knows no sockets, no RESP and no clock: time arrives as an argument, I/O leaves as a value.
@@ -14,6 +15,7 @@ mod chill;
 mod collect;
 pub mod counters;
 mod deadlines;
+pub mod digest;
 mod direct;
 mod fill;
 mod guards;
@@ -37,7 +39,9 @@ mod watch;
 pub mod word;
 
 pub use hash::{Hasher, Key, KeyHash};
-pub use keyspace::{Cold, ColdRead, Inspect, Keyspace, NOTHING, NoEdit, Peek, Resume, Value, ValueMut, Want};
+pub use keyspace::{
+    Cold, ColdRead, Inspect, Keyspace, NOTHING, NoEdit, Peek, Resume, Value, ValueMut, Visited, Visitor, Want,
+};
 pub use lane::{Lane, Maintain, ReadError, Ticket};
 pub use listen::{Class, Listener};
 pub use page::Codec;

@@ -24,7 +24,7 @@ pub(crate) const PARTS_UID: u32 = u32::MAX;
 const SPLIT_BYTES: usize = 64 << 10;
 
 /// A part's record, as it is found again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PartName {
     pub id: u64,
     pub number: u64,

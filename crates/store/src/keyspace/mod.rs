@@ -4,11 +4,13 @@
 
 mod edit;
 mod resume;
+mod visit;
 mod walk;
 
 pub use edit::ValueMut;
 pub use resume::{Cold, ColdRead, NoEdit, Resume};
-pub(crate) use resume::{Identity, Named};
+pub(crate) use resume::{Identity, Named, RecordAt};
+pub use visit::{Visited, Visitor};
 
 use crate::counters::Counter;
 use crate::direct;

@@ -1,13 +1,15 @@
 //! Owns what a handler that met a cold value leaves for its next run: what to read, and what is known since.
 //! Never knows which command it is.
 
+use super::visit::Visit;
 use crate::hash::KeyHash;
 use crate::lane::ReadError;
 use crate::parts::{PartName, place_of_number};
 use crate::store::Store;
 use crate::wait::Ready;
-use crate::word::Word;
+use crate::word::{Place, Word};
 use smallvec::SmallVec;
+use std::any::Any;
 use std::collections::HashMap;
 use value::{AbsentPart, Kind};
 
@@ -38,12 +40,14 @@ pub struct ColdRead {
     pub(crate) name: Option<SmallVec<[u8; 40]>>,
     /// A part of that key's value is wanted, not an entry's value.
     pub(crate) part: Option<PartName>,
+    /// The record is wanted as it is, and nothing of it is to come into RAM.
+    pub(crate) copies: bool,
 }
 
 impl ColdRead {
     pub(crate) fn new(store: &Store, hash: KeyHash, uid: u32, word: Word, name: Option<&[u8]>) -> ColdRead {
         store.segments.reader_begins(word.place().page);
-        ColdRead { store, hash, uid, word, name: name.map(SmallVec::from_slice), part: None }
+        ColdRead { store, hash, uid, word, name: name.map(SmallVec::from_slice), part: None, copies: false }
     }
 
     /// Of a part of a value, whose key has this hash.
@@ -52,6 +56,17 @@ impl ColdRead {
         let mut read = ColdRead::new(store, hash, uid, word, None);
         read.part = Some(PartName { id, number: part.number });
         read
+    }
+
+    /// Of the record, as it is: see [`crate::direct::RecordCopy`].
+    pub(super) fn copying(mut self) -> ColdRead {
+        self.copies = true;
+        self
+    }
+
+    /// By which the record is found again when it has been read.
+    pub(crate) fn record_at(&self) -> RecordAt {
+        RecordAt { high: self.hash.high, uid: self.uid, place: self.word.place(), part: self.part }
     }
 
     pub(crate) fn identity(&self) -> Identity {
@@ -81,6 +96,15 @@ impl Identity {
     }
 }
 
+/// A record of an entry, or of a part of its value, at one place on flash. What lies there never changes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct RecordAt {
+    high: u64,
+    uid: u32,
+    place: Place,
+    part: Option<PartName>,
+}
+
 pub(crate) struct Named {
     pub name: Box<[u8]>,
     pub expiry: Option<u64>,
@@ -92,6 +116,8 @@ pub struct Resume {
     /// What the handler that returned [`Cold`] needs.
     pub cold: Vec<ColdRead>,
     pub(crate) names: HashMap<Identity, Named>,
+    /// How far [`super::Keyspace::visit`] has come, and what was read for it.
+    pub(crate) visit: Option<Box<Visit>>,
     pub(super) random: Option<u64>,
     /// Why a value could not be read at once: what a [`Cold`] inside a transaction or script means.
     pub failed: Option<ReadError>,
@@ -105,6 +131,7 @@ pub struct Resume {
     pub cursor: u64,
     pub bytes: Vec<u8>,
     pub count: u64,
+    pub state: Option<Box<dyn Any>>,
 }
 
 impl Resume {
@@ -113,10 +140,18 @@ impl Resume {
         if !self.names.is_empty() {
             self.names = HashMap::new();
         }
+        self.visit = None;
+        self.state = None;
         self.random = None;
         self.failed = None;
         self.cursor = 0;
         self.bytes = Vec::new();
         self.count = 0;
+    }
+
+    /// Whether a command in many steps has come further since this was last asked. Then the cold values that it meets now are
+    /// others than those it met before.
+    pub fn has_advanced(&mut self) -> bool {
+        self.visit.as_mut().is_some_and(|visit| std::mem::take(&mut visit.advanced))
     }
 }

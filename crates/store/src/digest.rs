@@ -1,0 +1,208 @@
+//! Owns the digest of a dataset: a number that two stores share if, and only if, they hold the same data. It does not depend on
+//! the order of keys, on encodings, on where values are, on the store's secret, or on the machine. Never knows commands.
+//!
+//! A key's digest is a SHA-256 hash; those of a stripe are added up, and so are those of the stripes. A stripe is the 16 slots
+//! that share a key's CRC-16 in its upper bits, the same everywhere. Two digests that are equal by accident are as likely as two
+//! equal hashes. Against somebody who chooses the data a sum of hashes is weaker than one hash: this finds mistakes, not forgers.
+//!
+//! What is in it, for each key that has not expired:
+//! - logical database, name, type, and the exact expiry in milliseconds;
+//! - every element: a list's with its index, a sorted set's with its score bit by bit, a hash's with its value and deadline;
+//! - of a stream: entries, last identifier, largest deleted identifier, number of entries ever added;
+//! - of a consumer group: name, last identifier, entries read; the names of its consumers; of each pending entry its consumer,
+//!   when it was delivered last, and how often.
+//!
+//! What is not in it: when a consumer was last seen or active, when and how often a key was used, encodings, the bounds of chunks,
+//! empty logical databases. Replayed effects do not reproduce those exactly, and no reply but of an introspecting command
+//! shows them. Functions are no part of a store: whoever has them adds them, see [`Sum::of`].
+
+use crate::hash::STRIPES;
+use crate::keyspace::{Cold, Keyspace, Visited, Visitor};
+use sha2::{Digest, Sha256};
+use std::fmt;
+use value::stream::Id;
+use value::walk::Element;
+
+/// A sum of SHA-256 hashes, of four lanes of 64 bits that wrap around each for itself.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Sum([u64; 4]);
+
+impl Sum {
+    /// The hash of something that consists of these fields.
+    pub fn of(what: &str, fields: &[&[u8]]) -> Sum {
+        let mut hash = Fields::of(what);
+        fields.iter().for_each(|field| hash.bytes(field));
+        hash.sum()
+    }
+
+    pub fn add(&mut self, other: Sum) {
+        self.0.iter_mut().zip(other.0).for_each(|(lane, other)| *lane = lane.wrapping_add(other));
+    }
+
+    fn to_bytes(self) -> [u8; 32] {
+        std::array::from_fn(|at| self.0[at / 8].to_be_bytes()[at % 8])
+    }
+}
+
+/// 64 hexadecimal digits.
+impl fmt::Display for Sum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|lane| write!(f, "{lane:016x}"))
+    }
+}
+
+/// A hash of fields. Each stands behind its length, so that no two sequences of fields give the same bytes.
+struct Fields(Sha256);
+
+impl Fields {
+    fn of(what: &str) -> Fields {
+        let mut fields = Fields(Sha256::new());
+        fields.bytes(what.as_bytes());
+        fields
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.number(bytes.len() as u64);
+        self.0.update(bytes);
+    }
+
+    fn number(&mut self, number: u64) {
+        self.0.update(number.to_be_bytes());
+    }
+
+    fn maybe(&mut self, number: Option<u64>) {
+        self.number(number.is_some().into());
+        self.number(number.unwrap_or(0));
+    }
+
+    fn id(&mut self, id: Id) {
+        self.0.update(id.to_bytes());
+    }
+
+    fn sum(self) -> Sum {
+        let hash: [u8; 32] = self.0.finalize().into();
+        let lane = |at: usize| std::array::from_fn(|byte| hash[8 * at + byte]);
+        Sum(std::array::from_fn(|at| u64::from_be_bytes(lane(at))))
+    }
+}
+
+/// The digest of a dataset, by stripe. All keys of a stripe have the same 16 slots, the first of them 16 times its number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DatasetDigest {
+    pub stripes: Box<[Sum]>,
+}
+
+impl DatasetDigest {
+    pub fn total(&self) -> Sum {
+        let mut total = Sum::default();
+        self.stripes.iter().for_each(|stripe| total.add(*stripe));
+        total
+    }
+}
+
+/// A digest on its way.
+struct Digesting {
+    done: DatasetDigest,
+    /// The key that is visited: its stripe, what precedes its elements, and their sum.
+    stripe: usize,
+    head: Fields,
+    elements: Sum,
+}
+
+impl Digesting {
+    fn new() -> Digesting {
+        let done = DatasetDigest { stripes: vec![Sum::default(); STRIPES].into() };
+        Digesting { done, stripe: 0, head: Fields::of("key"), elements: Sum::default() }
+    }
+}
+
+impl Keyspace<'_> {
+    /// One slice of the digest of all logical databases. `None`: the handler is to give way to others and be run again.
+    pub fn digest(&mut self) -> Result<Option<DatasetDigest>, Cold> {
+        let state = self.resume.state.take().and_then(|state| state.downcast::<Digesting>().ok());
+        let mut digesting = state.unwrap_or_else(|| Box::new(Digesting::new()));
+        let visited = self.visit(&mut *digesting);
+        if visited == Ok(true) {
+            return Ok(Some(digesting.done));
+        }
+        self.resume.state = Some(digesting);
+        visited.map(|_| None)
+    }
+}
+
+impl Visitor for Digesting {
+    fn begin(&mut self, key: &Visited<'_>) {
+        let mut head = Fields::of("key");
+        head.number(key.db as u64);
+        head.bytes(key.name);
+        head.bytes(key.kind.name().as_bytes());
+        head.maybe(key.expiry);
+        (self.stripe, self.head, self.elements) = (key.stripe, head, Sum::default());
+    }
+
+    fn element(&mut self, element: Element<'_>) {
+        self.elements.add(hash(element));
+        if let Element::Group(name, group) = element {
+            group.consumers().for_each(|(consumer, _)| self.elements.add(Sum::of("consumer", &[name, consumer])));
+        }
+    }
+
+    fn end(&mut self) {
+        let mut head = std::mem::replace(&mut self.head, Fields::of("key"));
+        head.bytes(&self.elements.to_bytes());
+        self.done.stripes[self.stripe].add(head.sum());
+    }
+}
+
+fn hash(element: Element<'_>) -> Sum {
+    let mut fields;
+    match element {
+        Element::Text(bytes) => return Sum::of("text", &[bytes]),
+        Element::Member(member) => return Sum::of("member", &[member]),
+        Element::Item(index, item) => {
+            fields = Fields::of("item");
+            fields.number(index);
+            fields.bytes(item);
+        }
+        Element::Field(field, value, at_ms) => {
+            fields = Fields::of("field");
+            fields.bytes(field);
+            fields.bytes(value);
+            fields.maybe(at_ms);
+        }
+        Element::Scored(member, score) => {
+            fields = Fields::of("scored");
+            fields.bytes(member);
+            fields.number(score.to_bits());
+        }
+        Element::Entry(entry) => {
+            fields = Fields::of("entry");
+            fields.id(entry.id);
+            for (field, value) in entry.pairs() {
+                fields.bytes(&field.to_vec());
+                fields.bytes(&value.to_vec());
+            }
+        }
+        Element::Stream(stream) => {
+            fields = Fields::of("stream");
+            fields.id(stream.last_id);
+            fields.id(stream.max_deleted_id);
+            fields.number(stream.entries_added);
+        }
+        Element::Group(name, group) => {
+            fields = Fields::of("group");
+            fields.bytes(name);
+            fields.id(group.last_id);
+            fields.maybe(group.entries_read);
+        }
+        Element::Pending(group, id, pending) => {
+            fields = Fields::of("pending");
+            fields.bytes(group);
+            fields.id(id);
+            fields.bytes(&pending.consumer);
+            fields.number(pending.delivered_ms as u64);
+            fields.number(pending.deliveries);
+        }
+    }
+    fields.sum()
+}
