@@ -78,9 +78,9 @@ pub const ROWS: &[Row] = &[
         effect: Effect::Stated,
         complexity: "Depends on subcommand.",
         summary: "A container for debugging commands.",
-        syntax: "<SLEEP seconds | OBJECT key [FAST] | SDSLEN key | LISTPACK key | DIGEST-VALUE key [key ...] | \
-                 POPULATE count [prefix [size]] | SET-ACTIVE-EXPIRE <0 | 1> | PROTOCOL type | ERROR string | \
-                 LOG message | STRINGMATCH-LEN len pattern | PANIC | HELP>",
+        syntax: "<SLEEP seconds | OBJECT key [FAST] | SDSLEN key | LISTPACK key | DIGEST | FLINT-DIGEST [STRIPES] | \
+                 DIGEST-VALUE key [key ...] | POPULATE count [prefix [size]] | SET-ACTIVE-EXPIRE <0 | 1> | \
+                 PROTOCOL type | ERROR string | LOG message | STRINGMATCH-LEN len pattern | PANIC | HELP>",
         examples: &[starts("DEBUG SLEEP 0", "(error) ERR DEBUG command not allowed.")],
         run: debug::run,
         ..BASE

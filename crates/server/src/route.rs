@@ -12,8 +12,8 @@ use crate::prefetch::prefetch;
 use crate::session::{End, Place, Work};
 use crate::thread::{Live, Worker};
 use crate::{script, transaction};
-use commands::{Args, Stop};
 use commands::session::Session;
+use commands::{Args, Stop};
 use resp::Out;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -59,9 +59,7 @@ pub fn route<'w>(
 /// A command was not admitted: a transaction that is being put together fails with it.
 pub fn refused(worker: &Worker, session: &mut Session, args: Args<'_>, halt: Halt) -> Halt {
     match halt {
-        Halt::Error(text) if session.multi.is_some() => {
-            Halt::Error(transaction::refused(worker, session, args, text))
-        }
+        Halt::Error(text) if session.multi.is_some() => Halt::Error(transaction::refused(worker, session, args, text)),
         halt => halt,
     }
 }

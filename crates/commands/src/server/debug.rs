@@ -1,7 +1,7 @@
 //! Owns DEBUG, for tests and for people who look inside, and LOLWUT. Of what Redis has here, that which FlintKV cannot do
 //! is refused with the reason; nothing is said to be done that is not.
 
-use super::digest::digest;
+use super::digest;
 use crate::connection::wrong_subcommand;
 use crate::cx::{Args, Cx, NO_SUCH_KEY, NOT_INTEGER, Run, SYNTAX, Stop};
 use crate::glob;
@@ -38,7 +38,7 @@ pub(super) fn keys(args: &Args<'_>, at: &mut Vec<usize>) {
 }
 
 /// What Redis has and FlintKV has not, and why.
-const REFUSED: [(&[&str], &str); 6] = [
+const REFUSED: [(&[&str], &str); 5] = [
     (
         &["reload", "loadaof", "aof-flush-sleep", "delay-rdb-client-free-seconds", "crash-and-recover", "restart"],
         "Persistence is not supported: this server keeps its dataset while it runs",
@@ -48,7 +48,6 @@ const REFUSED: [(&[&str], &str); 6] = [
         &["drop-cluster-packet-filter", "close-cluster-link-on-packet-drop"],
         "This instance has cluster support disabled",
     ),
-    (&["digest"], "a dataset that is larger than RAM has no digest here: see DEBUG DIGEST-VALUE"),
     (
         &["quicklist-packed-threshold", "dict-resizing", "htstats", "quicklist"],
         "the structure it is about is Redis's own",
@@ -100,11 +99,14 @@ pub(super) fn run(cx: &mut Cx<'_>) -> Run {
         }
         (b"digest-value", 3..) => {
             cx.ks.want(cx.keys)?;
-            let digests: Result<Vec<String>, Stop> = (0..cx.keys.len()).map(|place| digest(cx, place)).collect();
+            let digests: Result<Vec<String>, Stop> =
+                (0..cx.keys.len()).map(|place| digest::of_value(cx, place)).collect();
             let digests = digests?;
             cx.out.array(digests.len());
             digests.iter().for_each(|digest| cx.out.simple(digest));
         }
+        (b"digest", 2) => digest::of_dataset(cx)?,
+        (b"flint-digest", 2 | 3) => digest::of_everything(cx)?,
         (b"populate", 3..=5) => populate(cx)?,
         (b"set-active-expire", 3) => {
             let on = match &args[2] {
@@ -146,6 +148,10 @@ pub(super) fn run(cx: &mut Cx<'_>) -> Run {
                 "    Shows how long a key and its string are.",
                 "LISTPACK key",
                 "    Writes the bytes of a packed value to the log.",
+                "DIGEST",
+                "    A number for the whole dataset, the same on every Redis that has it.",
+                "FLINT-DIGEST [STRIPES]",
+                "    As DIGEST, with functions, exact expiries, expiries of fields and consumer groups; also by groups of slots.",
                 "DIGEST-VALUE key [key ...]",
                 "    A number for each value, the same on every server that has it.",
                 "POPULATE count [prefix [size]]",

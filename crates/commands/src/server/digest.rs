@@ -1,15 +1,11 @@
-//! Owns DEBUG DIGEST-VALUE: a number for a value that is the same wherever the value is, as Redis computes it. What has no
-//! order is combined by exclusive or. Never changes anything.
+//! Owns the digests that DEBUG answers with: Redis's own, of values and of the whole dataset, and FlintKV's, which also covers
+//! what Redis's leaves out (see `store::digest`). What has no order is combined by exclusive or. Never changes anything.
 
-use crate::cx::{Cx, Stop};
-use crate::lists::elements;
-use crate::sets::form::{self as set_form, Set};
-use crate::zsets::form as zset_form;
-use resp::number::format_double;
-use store::{Kind, Value};
-use value::hash::packed;
-use value::stream::{Id, Order};
-use value::{Boxed, set};
+use crate::cx::{Cx, Run, SYNTAX, Stop};
+use crate::number::format_general;
+use store::digest::Sum as StoreSum;
+use store::{Kind, Value, Visited, Visitor};
+use value::walk::{Element, walk_inline};
 
 type Sum = [u8; 20];
 
@@ -45,73 +41,182 @@ impl<'a> Digest<'a> {
 }
 
 /// Of the value at a key of the command, and whether it expires; zero where there is none.
-pub(super) fn digest(cx: &mut Cx<'_>, place: usize) -> Result<String, Stop> {
+pub(super) fn of_value(cx: &mut Cx<'_>, place: usize) -> Result<String, Stop> {
     let key = &cx.keys[place];
     let expires = cx.ks.expiry(key)?.flatten().is_some();
     let server = cx.server;
     let sha1 = |bytes: &[u8]| server.sha1(bytes);
     let mut digest = Digest::new(&sha1);
     if let Some(value) = cx.ks.view(key)? {
-        add_value(&mut digest, value)?;
+        match value {
+            Value::Inline(kind, bytes) => {
+                digest.kind(kind);
+                walk_inline(kind, bytes, &mut |element| digest.element(element));
+            }
+            Value::Boxed(value) => {
+                digest.kind(value.kind());
+                value.walk_all(&mut |element| digest.element(element));
+            }
+        }
     }
     if expires {
-        digest.add(b"!!expire!!");
+        digest.add(EXPIRES);
     }
-    Ok(digest.sum.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hex(&digest.sum))
 }
 
-fn add_value(digest: &mut Digest<'_>, value: Value<'_>) -> Result<(), Stop> {
-    // Redis's numbers for types.
-    let kind = match &value {
-        Value::Inline(kind, _) => *kind,
-        Value::Boxed(boxed) => boxed.kind(),
-    };
-    let number = match kind {
-        Kind::String => 0u32,
-        Kind::List => 1,
-        Kind::Set => 2,
-        Kind::ZSet => 3,
-        Kind::Hash => 4,
-        Kind::Stream => 6,
-    };
-    digest.then(&number.to_be_bytes());
-    match value {
-        Value::Inline(Kind::String, bytes) => digest.then(bytes),
-        Value::Inline(Kind::Hash, bytes) => {
-            packed::iter(bytes).for_each(|(field, value)| digest.add_pair(field, value));
-        }
-        Value::Boxed(Boxed::Hash(table)) => table.iter().for_each(|(field, value)| digest.add_pair(field, value)),
-        Value::Boxed(Boxed::Stream(stream)) => stream.each(Id::MIN, Id::MAX, Order::Ascending, |entry| {
-            digest.then(format!("{}.{}", entry.id.ms, entry.id.seq).as_bytes());
-            for (field, value) in entry.pairs() {
-                digest.then(&field.to_vec());
-                digest.then(&value.to_vec());
-            }
-            true
-        }),
-        value @ (Value::Inline(Kind::List, _) | Value::Boxed(Boxed::List(_))) => {
-            if let Some(list) = elements(Some(value))? {
-                list.each_from(0, |element| {
-                    digest.then(element);
-                    true
-                });
-            }
-        }
-        value @ (Value::Inline(Kind::Set, _) | Value::Boxed(Boxed::Set(_))) => match set_form::set(Some(value))? {
-            Some(Set::Ints(bytes)) => {
-                set::ints::iter(bytes).for_each(|number| digest.add(number.to_string().as_bytes()));
-            }
-            Some(Set::List(bytes)) => set::list::iter(bytes).for_each(|member| digest.add(member)),
-            Some(Set::Table(table)) => table.iter().for_each(|member| digest.add(member)),
-            None => {}
-        },
-        value => {
-            for (score, member) in zset_form::zset(Some(value))?.iter().flat_map(|view| view.iter()) {
+/// Stands for the expiry of a key, whenever that is.
+const EXPIRES: &[u8] = b"!!expire!!";
+
+fn hex(sum: &Sum) -> String {
+    sum.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl Digest<'_> {
+    /// What a value begins with: Redis's number for its type.
+    fn kind(&mut self, kind: Kind) {
+        let number = match kind {
+            Kind::String => 0u32,
+            Kind::List => 1,
+            Kind::Set => 2,
+            Kind::ZSet => 3,
+            Kind::Hash => 4,
+            Kind::Stream => 6,
+        };
+        self.then(&number.to_be_bytes());
+    }
+
+    /// Redis leaves out when fields expire, and what stands beside a stream's entries.
+    fn element(&mut self, element: Element<'_>) {
+        match element {
+            Element::Text(bytes) | Element::Item(_, bytes) => self.then(bytes),
+            Element::Member(member) => self.add(member),
+            Element::Field(field, value, _) => self.add_pair(field, value),
+            Element::Scored(member, score) => {
                 let mut text = Vec::new();
-                format_double(score, &mut text);
-                digest.add_pair(member, &text);
+                // As Redis 7.0 prints it here, with 17 digits. Since 7.2 it prints the shortest text that reads back the same.
+                format_general(score, &mut text);
+                self.add_pair(member, &text);
             }
+            Element::Entry(entry) => {
+                self.then(format!("{}.{}", entry.id.ms, entry.id.seq).as_bytes());
+                for (field, value) in entry.pairs() {
+                    self.then(&field.to_vec());
+                    self.then(&value.to_vec());
+                }
+            }
+            Element::Stream(_) | Element::Group(..) | Element::Pending(..) => {}
         }
+    }
+}
+
+/// What DEBUG DIGEST keeps between slices.
+#[derive(Default)]
+struct Progress {
+    total: Sum,
+    /// The logical database of the key that was added last.
+    db: Option<usize>,
+    key: Sum,
+    key_db: usize,
+    expires: bool,
+}
+
+struct Dataset<'a> {
+    sha1: &'a dyn Fn(&[u8]) -> Sum,
+    progress: &'a mut Progress,
+}
+
+impl<'a> Dataset<'a> {
+    fn change(&mut self, sum: impl Fn(&mut Progress) -> &mut Sum, change: impl FnOnce(&mut Digest<'a>)) {
+        let sum = sum(self.progress);
+        let mut digest = Digest { sha1: self.sha1, sum: *sum };
+        change(&mut digest);
+        *sum = digest.sum;
+    }
+}
+
+impl Visitor for Dataset<'_> {
+    fn begin(&mut self, key: &Visited<'_>) {
+        *self.progress = Progress {
+            total: self.progress.total,
+            db: self.progress.db,
+            key: Sum::default(),
+            key_db: key.db,
+            expires: key.expiry.is_some(),
+        };
+        self.change(
+            |progress| &mut progress.key,
+            |digest| {
+                digest.then(key.name);
+                digest.kind(key.kind);
+            },
+        );
+    }
+
+    fn element(&mut self, element: Element<'_>) {
+        self.change(|progress| &mut progress.key, |digest| digest.element(element));
+    }
+
+    fn end(&mut self) {
+        let Progress { db, key_db, expires, .. } = *self.progress;
+        if expires {
+            self.change(|progress| &mut progress.key, |digest| digest.add(EXPIRES));
+        }
+        // A database that is not empty comes in with its number, before its first key.
+        if db != Some(key_db) {
+            self.progress.db = Some(key_db);
+            self.change(|progress| &mut progress.total, |digest| digest.then(&(key_db as u32).to_be_bytes()));
+        }
+        let key = self.progress.key;
+        self.change(|progress| &mut progress.total, |digest| digest.add(&key));
+    }
+}
+
+/// DEBUG DIGEST: of everything, as Redis computes it.
+pub(super) fn of_dataset(cx: &mut Cx<'_>) -> Run {
+    let server = cx.server;
+    let sha1 = |bytes: &[u8]| server.sha1(bytes);
+    let state = cx.ks.resume.state.take().and_then(|state| state.downcast::<Progress>().ok());
+    let mut progress = state.unwrap_or_default();
+    let visited = cx.ks.visit(&mut Dataset { sha1: &sha1, progress: &mut progress });
+    if let Ok(true) = visited {
+        cx.out.simple(&hex(&progress.total));
+        return Ok(());
+    }
+    cx.ks.resume.state = Some(progress);
+    visited?;
+    Err(Stop::Yield)
+}
+
+/// DEBUG FLINT-DIGEST: of everything, with what Redis leaves out.
+pub(super) fn of_everything(cx: &mut Cx<'_>) -> Run {
+    let with_stripes = match cx.args.get(2) {
+        None => false,
+        Some(word) if word.eq_ignore_ascii_case(b"stripes") => true,
+        Some(_) => return Err(SYNTAX),
+    };
+    let Some(dataset) = cx.ks.digest()? else { return Err(Stop::Yield) };
+    let mut functions = StoreSum::default();
+    for library in cx.server.function_list(None) {
+        functions.add(StoreSum::of("library", &[library.name.as_bytes(), &library.code]));
+    }
+    let mut total = dataset.total();
+    total.add(functions);
+    if !with_stripes {
+        cx.out.simple(&total.to_string());
+        return Ok(());
+    }
+    let stripes = dataset.stripes.iter().enumerate().filter(|(_, sum)| **sum != StoreSum::default());
+    cx.out.map(3);
+    cx.out.bulk(b"total");
+    cx.out.bulk(total.to_string().as_bytes());
+    cx.out.bulk(b"functions");
+    cx.out.bulk(functions.to_string().as_bytes());
+    cx.out.bulk(b"stripes");
+    cx.out.map(stripes.clone().count());
+    for (stripe, sum) in stripes {
+        cx.out.int(stripe as i64);
+        cx.out.bulk(sum.to_string().as_bytes());
     }
     Ok(())
 }

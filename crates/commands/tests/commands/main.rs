@@ -2,6 +2,7 @@
 //! than running it.
 
 mod differential;
+mod digest;
 mod docs;
 mod dump;
 mod effects;

@@ -33,7 +33,8 @@ pub struct Visited<'a> {
     pub expiry: Option<u64>,
 }
 
-/// Is told keys and their elements. Keys come database by database, in no order that means anything; elements come in the
+/// Is told keys and their elements. A key that was begun and is not ended does not count: it has gone or become another value
+/// meanwhile, or all of its elements have expired. Keys come database by database, in no order that means anything; elements come in the
 /// order of their type, where it has one.
 pub trait Visitor {
     /// The elements of this key follow.
@@ -41,8 +42,6 @@ pub trait Visitor {
     fn element(&mut self, element: Element<'_>);
     /// All elements of the key that was begun have been told.
     fn end(&mut self);
-    /// The key that was begun has gone or become another value, or all of its elements have expired: it does not count.
-    fn cancel(&mut self);
 }
 
 /// What one slice shows: bytes, and so many more for each element. With SHA-256 of each element that is about 1 ms.
@@ -145,7 +144,6 @@ impl Keyspace<'_> {
             };
             flow = slice.stripe(stripe, &mut place);
             if flow == Flow::On {
-                slice.leave(&mut place);
                 let at = place.db * STRIPES + place.stripe + 1;
                 place = Place { db: at / STRIPES, stripe: at % STRIPES, ..Place::default() };
             }
@@ -217,7 +215,6 @@ impl Slice<'_> {
                 if self.missing_at.is_some() {
                     self.ahead_left = self.ahead_left.saturating_sub(1);
                 } else {
-                    self.leave(place);
                     self.inline(&key, kind, bytes);
                 }
                 Flow::On
@@ -231,7 +228,6 @@ impl Slice<'_> {
             self.look_ahead(cold);
             return Flow::On;
         }
-        self.leave(place);
         let Some(record) = self.read(cold, place) else { return self.after_missing() };
         if record.expiry.is_some_and(|expiry| expiry <= self.now_ms) {
             return Flow::On;
@@ -268,10 +264,9 @@ impl Slice<'_> {
         let (mut cursor, mut elements) = (Cursor::default(), 0);
         if self.missing_at.is_none() {
             let is_it = |inside: &Inside| *inside.name == *key.name && inside.kind == key.kind;
-            match place.inside.take_if(|inside| is_it(inside)) {
+            match place.inside.take().filter(is_it) {
                 Some(inside) => (cursor, elements) = (inside.cursor, inside.elements),
                 None => {
-                    self.leave(place);
                     self.begin(key);
                 }
             }
@@ -329,7 +324,9 @@ impl Slice<'_> {
 
     /// Every type but a stream is gone with its last element.
     fn end(&mut self, elements: usize) {
-        if elements > 0 { self.visitor.end() } else { self.visitor.cancel() }
+        if elements > 0 {
+            self.visitor.end();
+        }
     }
 
     /// False: a field that has expired.
@@ -347,13 +344,6 @@ impl Slice<'_> {
         self.cost_left = self.cost_left.saturating_sub(ELEMENT_COST + bytes);
         self.visitor.element(element);
         true
-    }
-
-    /// The value that a slice ended in is not there any more.
-    fn leave(&mut self, place: &mut Place) {
-        if place.inside.take().is_some() {
-            self.visitor.cancel();
-        }
     }
 
     /// The record, if it has been read. If not, and it cannot be read now, the next slice begins here.

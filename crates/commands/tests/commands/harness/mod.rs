@@ -296,7 +296,7 @@ impl RealRedis {
         let directory = tempfile::tempdir().expect("a directory for a socket");
         let socket = directory.path().join("s");
         let server = Command::new("redis-server")
-            .args(["--port", "0", "--save", "", "--unixsocket"])
+            .args(["--port", "0", "--save", "", "--enable-debug-command", "yes", "--unixsocket"])
             .arg(&socket)
             .arg("--dir")
             .arg(directory.path())
