@@ -83,7 +83,7 @@ start() {
     local waits=0
     until listens "$port" && listens "$tls_port"; do
         waits=$((waits + 1))
-        if [ "$waits" -gt 200 ] || ! kill -0 "$server" 2>/dev/null; then
+        if [ "$waits" -gt 1200 ] || ! kill -0 "$server" 2>/dev/null; then
             echo "the server does not start: $(tail -n 3 "$dir/log")"
             return 1
         fi
@@ -104,7 +104,7 @@ one() {
     local program="$1" form="$2" dir="$scratch/$1-$2" started=$SECONDS code=0 server=
     mkdir "$dir"
     {
-        start "$form" "$dir" && timeout 100 "$program/run" "$kept/$program"
+        start "$form" "$dir" && timeout 400 "$program/run" "$kept/$program"
     } >"$dir/out" 2>&1 </dev/null || code=$?
     local reads=
     if [ "$form" = cold ] && [ "$code" -ne 3 ]; then

@@ -20,7 +20,7 @@ final class Main {
     private Main() {}
 
     static DefaultJedisClientConfig.Builder config(RedisProtocol protocol) {
-        return DefaultJedisClientConfig.builder().protocol(protocol).timeoutMillis(5000);
+        return DefaultJedisClientConfig.builder().protocol(protocol).timeoutMillis(60_000);
     }
 
     static Jedis connect(RedisProtocol protocol) {

@@ -59,7 +59,7 @@ final class Grouped extends Check {
         RedisFuture<String> set = a.set("k", "async");
         RedisFuture<Long> wrong = a.incr("k");
         RedisFuture<TransactionResult> exec = a.exec();
-        eq(2, exec.get(5, TimeUnit.SECONDS).size());
+        eq(2, exec.get(60, TimeUnit.SECONDS).size());
         eq("OK", set.get());
         fails(java.util.concurrent.ExecutionException.class, "ERR value is not an integer", wrong::get);
 
@@ -86,7 +86,7 @@ final class Grouped extends Check {
         eq(false, values.get(0).await(20, TimeUnit.MILLISECONDS));
         connection.flushCommands();
         for (int i = 0; i < 5000; i++) {
-            eq("value" + i, values.get(i).get(5, TimeUnit.SECONDS));
+            eq("value" + i, values.get(i).get(60, TimeUnit.SECONDS));
         }
         eq("WRONGTYPE Operation against a key holding the wrong kind of value",
                 wrong.handle((ok, e) -> e.getMessage()).toCompletableFuture().get());

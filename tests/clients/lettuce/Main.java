@@ -20,7 +20,7 @@ final class Main {
     private Main() {}
 
     static RedisURI.Builder uri() {
-        return RedisURI.builder().withHost(HOST).withPort(PORT).withTimeout(Duration.ofSeconds(20));
+        return RedisURI.builder().withHost(HOST).withPort(PORT).withTimeout(Duration.ofSeconds(60));
     }
 
     static RedisClient client(ProtocolVersion protocol) {

@@ -22,7 +22,7 @@ import reactor.core.publisher.Mono;
 enum Styles {
     SYNC, ASYNC, REACTIVE;
 
-    private static final long REPLY_S = 20;
+    private static final long REPLY_S = 60;
 
     @SuppressWarnings("unchecked")
     RedisCommands<String, String> of(StatefulRedisConnection<String, String> connection) {

@@ -13,7 +13,7 @@ export const certificates = () => {
   return { ca, cert, key };
 };
 
-const PATIENCE_MS = 10_000;
+const PATIENCE_MS = 60_000;
 const wanted = process.argv.slice(2);
 let passed = 0;
 let failed = 0;

@@ -12,7 +12,7 @@ from redis.exceptions import (
     WatchError,
 )
 
-from harness import family, family_for, eventually, fails, same, within
+from harness import PATIENCE_S, family, family_for, eventually, fails, same, within
 
 
 @family
@@ -208,7 +208,7 @@ def functions(t):
 
 def next_message(pubsub):
     """The next message, subscriptions included."""
-    end = time.monotonic() + 5
+    end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end:
         message = pubsub.get_message(timeout=1)
         if message:
@@ -320,7 +320,7 @@ def keyspace_events(t):
         t.side.lpush("l", 1)
         t.side.set("short", "v", px=10)
         seen = set()
-        end = time.monotonic() + 5
+        end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end and ("__keyevent@0__:expired", "short") not in seen:
             message = p.get_message(timeout=0.1)
             if message:

@@ -25,7 +25,7 @@ CERTS = os.environ.get("REDIS_CERTS") or None
 FLINTKV = os.environ.get("REDIS_KIND", "flintkv") == "flintkv"
 
 # Nothing here waits longer for a thing that should happen at once.
-PATIENCE_S = 10
+PATIENCE_S = 60
 
 FAMILIES = []
 

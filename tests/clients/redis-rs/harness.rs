@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
 /// A family that hangs is told as such; its thread is left behind.
-const FAMILY_MAX: Duration = Duration::from_secs(30);
+const FAMILY_MAX: Duration = Duration::from_secs(180);
 /// What comes from another connection comes soon.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub static ASYNC: LazyLock<Runtime> = LazyLock::new(|| {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")

@@ -20,7 +20,7 @@ pub fn pubsub(s: &mut Session) -> RedisResult<()> {
     assert_eq!(redis::TypedCommands::publish(&mut s.r, "news", "nobody")?, 0);
     let mut link = s.client().get_connection()?;
     let mut ear = link.as_pubsub();
-    ear.set_read_timeout(Some(Duration::from_secs(5)))?;
+    ear.set_read_timeout(Some(Duration::from_secs(60)))?;
     ear.subscribe(&["news", "sport"])?;
     ear.psubscribe("n?ws")?;
     // The library takes the first of several confirmations for all.
@@ -92,7 +92,7 @@ pub fn pushes(s: &mut Session) -> RedisResult<()> {
         let id = manager.client_id().await?;
         cmd("CLIENT").arg("KILL").arg("ID").arg(id).exec(&mut s.r.sync())?;
         let mut seen = Vec::new();
-        tokio::time::timeout(Duration::from_secs(5), async {
+        tokio::time::timeout(Duration::from_secs(60), async {
             while seen.iter().filter(|kind| **kind == PushKind::Subscribe).count() < 2 {
                 seen.push(pushes.recv().await.expect("a push").kind);
             }
@@ -133,7 +133,7 @@ pub fn keyspace_events(s: &mut Session) -> RedisResult<()> {
     cmd("CONFIG").arg(&["SET", "notify-keyspace-events", "KEA"]).exec(&mut s.r)?;
     let mut link = s.client().get_connection()?;
     let mut ear = link.as_pubsub();
-    ear.set_read_timeout(Some(Duration::from_secs(5)))?;
+    ear.set_read_timeout(Some(Duration::from_secs(60)))?;
     ear.psubscribe("__keyevent@0__:*")?;
     s.r.set("k", "v")?;
     s.r.pexpire("k", 20)?;
@@ -168,7 +168,7 @@ pub fn caching(s: &mut Session) -> RedisResult<()> {
         assert_eq!((counts.hit, counts.miss), (4, 2));
         other.set("k", "2").await?;
         other.hset("h", "f", "2").await?;
-        tokio::time::timeout(Duration::from_secs(5), async {
+        tokio::time::timeout(Duration::from_secs(60), async {
             while cached.get_cache_statistics().expect("a cache").invalidate < 2 {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
@@ -179,7 +179,7 @@ pub fn caching(s: &mut Session) -> RedisResult<()> {
         assert_eq!(cached.hget("h", "f").await?.as_deref(), Some("2"));
         // What expires is forgotten as well.
         other.pexpire("k", 20).await?;
-        tokio::time::timeout(Duration::from_secs(5), async {
+        tokio::time::timeout(Duration::from_secs(60), async {
             while cached.get("k").await.expect("a reply").is_some() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
@@ -197,7 +197,7 @@ pub fn monitor(s: &mut Session) -> RedisResult<()> {
         let mut lines = monitor.on_message::<String>();
         s.r.set("seen", "\"by\n")?;
         let line = loop {
-            let line = tokio::time::timeout(Duration::from_secs(5), lines.next()).await.expect("a line").unwrap();
+            let line = tokio::time::timeout(Duration::from_secs(60), lines.next()).await.expect("a line").unwrap();
             if line.contains("\"SET\"") {
                 break line;
             }
