@@ -613,9 +613,9 @@ fn a_rehearsal_states_nothing() {
     let mut rehearsal = ks.rehearsal(&key, 0).expect("a hash in parts");
     rehearsal.set_string(&key, b"v", None);
     rehearsal.effect([&b"SET"[..], b"h", b"v"]);
-    drop(rehearsal);
-    ks.tell();
-    drop(ks);
+    rehearsal.give_up();
+    rehearsal.finish();
+    ks.finish();
     assert!(kept.lock().expect("no panic").is_empty());
     assert_eq!(here.run("HLEN h"), "(integer) 300");
 }
