@@ -3,6 +3,7 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod generator;
 mod host;
 
 use commands::exchange::{Failure, Outcome};
