@@ -196,6 +196,15 @@ impl Stream {
         before - self.len
     }
 
+    /// Whether [`Stream::trim`] removes anything. One by whole chunks may not, though there are too many entries.
+    pub fn has_to_trim(&self, trim: &Trim) -> bool {
+        let has_surplus = match trim.keep {
+            Keep::Len(len) => self.len > len,
+            Keep::From(id) => self.len > 0 && self.first_id() < id,
+        };
+        has_surplus && self.plan(trim, 0) != (0, false)
+    }
+
     /// How many chunks a trim drops whole, and whether it cuts through the one behind them, when `more` entries have been
     /// added at the end.
     fn plan(&self, trim: &Trim, more: u64) -> (usize, bool) {
