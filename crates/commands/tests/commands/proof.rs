@@ -224,3 +224,16 @@ fn trimming_that_spares_the_only_chunk_changes_nothing() {
     }
     assert_eq!(states(&mut here, &kept, "XTRIM s MAXLEN 1"), "Command XTRIM s MAXLEN = 1");
 }
+/// As in Redis, packed sorted sets have no minus zero. What is packed depends on a setting, which is no part of the data.
+#[test]
+fn the_digest_does_not_tell_zero_from_minus_zero() {
+    let digest_with = |entries: usize| {
+        let mut here = Harness::new();
+        here.settings.zset_max_listpack_entries = entries;
+        here.run("ZADD z -0 m");
+        (here.run("ZSCORE z m"), digest(&mut |words| here.words(words)))
+    };
+    let ((packed, packed_digest), (boxed, boxed_digest)) = (digest_with(128), digest_with(0));
+    assert_eq!((packed, boxed), ("\"0\"".to_owned(), "\"-0\"".to_owned()));
+    assert_eq!(packed_digest, boxed_digest);
+}

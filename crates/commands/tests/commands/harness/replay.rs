@@ -22,7 +22,8 @@ impl Stated {
 
     fn concerns(&self, key: &[u8]) -> bool {
         let of_all: [&[u8]; 3] = [b"FLUSHDB", b"FLUSHALL", b"SWAPDB"];
-        of_all.contains(&&*self.words[0]) || self.words[1..].iter().any(|word| word == key)
+        of_all.iter().any(|name| name.eq_ignore_ascii_case(&self.words[0]))
+            || self.words[1..].iter().any(|word| word == key)
     }
 }
 
