@@ -76,8 +76,10 @@ fn run(here: &mut Harness, seed: u64, between: fn(&mut Harness, &mut Writes), me
         between(here, &mut writes);
         if step % COMPARED_EVERY == COMPARED_EVERY - 1 || step == commands - 1 {
             replay.repeat_all(&std::mem::take(&mut *kept.lock().expect("no panic")), &what);
-            let (now_ms, digest) = (here.now_ms, digest(&mut |words| here.words(words)));
+            let (now_ms, db) = (here.now_ms, here.session.db);
+            let digest = digest(&mut |words| here.words(words));
             replay.assert_same(&digest, &mut |words| here.words(words), now_ms, &what);
+            here.session.db = db;
         }
     }
     for done in replay.done() {
