@@ -483,7 +483,7 @@ const WRITES: &[&str] = &[
     "MSETNX *2:$k,$v",
     "GETSET $k $v",
     "GETDEL $k",
-    "GETEX $k {|PX_$ms|EX_100000|PXAT_$at|EXAT_$ats|PERSIST}",
+    "GETEX $k {|PX_$ms|EX_100000|PXAT_$at|EXAT_$ats|PERSIST|PERSIST}",
     "APPEND $k $v",
     "SETRANGE $k {0|3|40} $v",
     "{INCR|DECR} $k",
@@ -641,7 +641,7 @@ impl Writes {
         let random = &mut self.random;
         let template = if random.one_in(8) { random.of(READS) } else { random.of(WRITES) };
         // Emptied too often there would be little to compare.
-        if template.starts_with("FLUSH") && !random.one_in(40) || template.starts_with("SWAPDB") && !random.one_in(8) {
+        if template.starts_with("FLUSH") && !random.one_in(12) || template.starts_with("SWAPDB") && !random.one_in(8) {
             return self.command(now_ms);
         }
         self.of(&[template], now_ms)
