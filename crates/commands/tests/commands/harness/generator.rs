@@ -558,6 +558,7 @@ const WRITES: &[&str] = &[
     "HPEXPIRE $h $ms {|NX|XX|GT|LT} FIELDS 3 $f $f $f",
     "HEXPIREAT $h $ats FIELDS 2 $f $f",
     "HPEXPIREAT $h $at FIELDS 2 $f $f",
+    "HPEXPIRE $h {1|60} FIELDS 4 $f $f $f $f",
     "HPERSIST $h FIELDS 2 $f $f",
     // Streams: `$x` get their identifiers from the clock, `$y` from the command.
     "XADD $x {|NOMKSTREAM|MAXLEN_~_30|MAXLEN_=_20|MAXLEN_9|MINID_~_$i|MAXLEN_~_2_LIMIT_6} {$tick-*|*|*|*} *3:$f,$v",
