@@ -7,6 +7,7 @@ mod blocking;
 mod clients;
 mod common;
 mod databases;
+mod digest;
 mod errors;
 mod examples;
 mod lifecycle;
