@@ -193,14 +193,15 @@ fn conclude(cx: &mut Cx<'_>, exchange: &Exchange) -> Run {
     }
     let refused = outcome.refused.as_ref().or_else(|| outcome.replies.iter().find_map(|reply| reply.as_ref().err()));
     if let Some(text) = refused {
-        return Err(Stop::Error(format!("ERR Target instance replied with error: {text}").into()));
+        return Err(Stop::Partly(format!("ERR Target instance replied with error: {text}").into()));
     }
     if let Some(failure) = outcome.failed {
-        return Err(Stop::error(match failure {
+        let text = match failure {
             Failure::Connecting => "IOERR error or timeout connecting to the client",
             Failure::Writing => "IOERR error or timeout writing to target instance",
             Failure::Reading => "IOERR error or timeout reading to target instance",
-        }));
+        };
+        return Err(Stop::Partly(text.into()));
     }
     if changed > 0 {
         let text = format!(
@@ -208,7 +209,7 @@ fn conclude(cx: &mut Cx<'_>, exchange: &Exchange) -> Run {
              were before",
             exchange.count
         );
-        return Err(Stop::Error(text.into()));
+        return Err(Stop::Partly(text.into()));
     }
     cx.out.ok();
     Ok(())

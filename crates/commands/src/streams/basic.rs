@@ -344,6 +344,9 @@ fn xtrim(cx: &mut Cx<'_>) -> Run {
         cx.ks.event(Class::STREAM, "xtrim", key);
         // The oldest go whatever the rule was, so a length says which. How much `~` spares depends on chunks.
         cx.effect(&[b"XTRIM", key.name, b"MAXLEN", b"=", Digits::new(len as i64).as_bytes()]);
+    } else {
+        // Where `~` spares every chunk there is nothing to repeat.
+        cx.ks.no_effect();
     }
     cx.out.int(trimmed as i64);
     Ok(())
