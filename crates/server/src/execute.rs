@@ -102,8 +102,8 @@ impl Locked<'_> {
         let result = (call.row.run)(cx);
         match &result {
             Ok(()) => self.commit(),
-            // A step of a long command stands.
-            Err(Stop::Yield) if cx.ks.wrote() => self.commit(),
+            // A step of a long command stands, and that a consumer has asked before it waits for entries.
+            Err(Stop::Yield | Stop::Block(_)) if cx.ks.wrote() => self.commit(),
             Err(_) => cx.ks.give_up(),
         }
         result
