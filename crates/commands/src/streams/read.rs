@@ -232,8 +232,6 @@ fn xread(cx: &mut Cx<'_>) -> Run {
             out.finish(mark, given);
         }
     }
-    // When a consumer was last seen is not repeated.
-    cx.ks.no_effect();
     if reply.streams > 0 {
         out.finish(reply.mark, reply.streams);
         return Ok(());
