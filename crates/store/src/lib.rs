@@ -5,11 +5,13 @@
 //! `guards` (how stripes are locked), `direct` (a read under the lock), `watch` (WATCH's memory), [`wait`] (who is
 //! blocked), [`listen`] (what is said of keys), [`page`] (the format on flash), [`segment`] (the log), [`resize`] (its size), `tier` and `hand`
 //! (what leaves RAM when), `parts` (large values), `chill` (all of it, for testing), `deadlines` (fields that expire),
-//! [`lane`] with `fill` and `collect` (a worker's flash I/O), [`io`] (the words spoken with the drivers), [`stats`].
+//! [`lane`] with `fill` and `collect` (a worker's flash I/O), [`io`] (the words spoken with the drivers), [`stats`] and `census`
+//! (what is counted, and how many keys there are).
 //!
 //! Knows no sockets, no RESP and no clock: time arrives as an argument, I/O leaves as a value.
 
 pub mod arena;
+mod census;
 mod chill;
 mod collect;
 pub mod counters;
@@ -36,6 +38,7 @@ pub mod wait;
 mod watch;
 pub mod word;
 
+pub use census::{Census, KeyCounts};
 pub use hash::{Hasher, Key, KeyHash};
 pub use keyspace::{Cold, ColdRead, Inspect, Keyspace, NOTHING, NoEdit, Peek, Resume, Value, ValueMut, Want};
 pub use lane::{Lane, Maintain, ReadError, Ticket};
