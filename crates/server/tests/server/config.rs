@@ -1,10 +1,14 @@
 //! CONFIG SET and CONFIG REWRITE while clients are served: what takes effect when, who waits, what is left of a failure.
 
-use crate::common::{Client, Node};
+use crate::common::{Client, Node, eventually, shown};
+use resp::client::encode_command;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 /// CONFIG SET takes effect with the next command, wherever that command was received.
 #[test]
@@ -187,4 +191,72 @@ fn hits_in_ram_never_become_fewer() {
             before = now;
         }
     }
+}
+
+/// What waited for every stripe ran on the thread that accepts connections, and a worker's upkeep waited for one too.
+#[test]
+fn a_long_script_holds_up_nobody_else() {
+    // One of the two workers sweeps for what has expired: the script runs on the one, then on the other.
+    for on in [0, 1] {
+        let node = Node::start(&[("io-threads", "2")]);
+        // A connection goes to the worker with the fewest: one by one to the one worker and the other.
+        let all: Vec<Client> = (0..8).map(|_| node.connect()).collect();
+        let mut own: Vec<Client> = Vec::new();
+        for (at, mut client) in all.into_iter().enumerate() {
+            assert_eq!(client.run("PING"), "PONG");
+            // The script's worker has more connections than the other, so that new ones go to the other.
+            if at % 2 == on {
+                own.push(client);
+            }
+        }
+        eventually("half of them have gone", || own[0].info("clients", "connected_clients") == "4");
+        // Keys with times to live, so that sweeps have something to do in every stripe.
+        for key in 0..2_000 {
+            assert_eq!(own[0].run(&format!("SET key:{key} v PX 600000")), "OK");
+        }
+        let script = "redis.call('SET', KEYS[1], 1) \
+                      local function ms() local t = redis.call('TIME') return t[1] * 1000 + t[2] / 1000 end \
+                      local from = ms() repeat until ms() > from + 4500 return 'done'";
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (runner, is_over) = (&mut own[0], &is_over);
+            let running = scope.spawn(move || {
+                let reply = runner.value(&[b"EVAL", script.as_bytes(), b"1", b"key:1"]);
+                is_over.store(true, Relaxed);
+                shown(&reply.unwrap())
+            });
+            let mut longest = Duration::ZERO;
+            while !is_over.load(Relaxed) {
+                let begun = Instant::now();
+                assert_eq!(node.connect().run("PING"), "PONG");
+                longest = longest.max(begun.elapsed());
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            assert_eq!(running.join().unwrap(), "\"done\"");
+            // Whoever waits for the script, from the next second on, waits for three seconds and more.
+            assert!(longest < Duration::from_millis(2_500), "a connection waited for {longest:?}");
+        });
+    }
+}
+
+/// The thread that hears signals waited for the script's stripe.
+#[test]
+fn a_signal_is_heard_while_a_script_runs() {
+    let node = Node::start(&[]);
+    let script = "redis.call('SET', KEYS[1], 1) \
+                  local function ms() local t = redis.call('TIME') return t[1] * 1000 + t[2] / 1000 end \
+                  local from = ms() repeat until ms() > from + 8000 return 'done'";
+    let mut runner = node.connect();
+    assert_eq!(runner.run("SET k v"), "OK");
+    let mut words = Vec::new();
+    encode_command(&[b"EVAL", script.as_bytes(), b"1", b"k"], &mut words);
+    runner.send(&words);
+    // The clock counts what the index takes once a second: once while the script runs.
+    std::thread::sleep(Duration::from_millis(1_200));
+    runner.stream.set_nonblocking(true).unwrap();
+    node.signal(libc::SIGTERM);
+    // Its connection may end with the node's, without a reply.
+    let is_over = |runner: &mut Client| matches!(runner.stream.read(&mut [0]), Ok(1));
+    eventually("the sockets are closed", || TcpStream::connect(("127.0.0.1", node.port)).is_err());
+    assert!(!is_over(&mut runner), "the script has ended before the signal was heard");
 }

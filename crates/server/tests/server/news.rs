@@ -322,6 +322,7 @@ const MISSES: &[(&str, &[&str])] = &[
     ("XREAD STREAMS n $", &["n"]),
     ("XREAD STREAMS x 5", &[]),
     ("XREADGROUP GROUP g c STREAMS x >", &[]),
+    ("XREADGROUP GROUP g c STREAMS n >", &["n"]),
     ("XPENDING n g", &["n"]),
     ("XINFO STREAM n", &["n"]),
     ("XINFO GROUPS n", &["n"]),
