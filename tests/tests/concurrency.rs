@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-const RUN: Duration = Duration::from_secs(12);
+/// Enough that keys go cold some thousand times, however small the budget is.
+const RUN_MIN: Duration = Duration::from_secs(4);
 const COUNTERS: usize = 40;
 const PAIRS: usize = 30;
 const STABLE_KEYS: usize = 5000;
@@ -33,7 +34,7 @@ fn everyone(node: &Node) {
     node.limit_objects(32 << 20);
     let (stop, increments, locked) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     let rounds = AtomicU64::new(0);
-    let deadline = Instant::now() + RUN;
+    let deadline = Instant::now() + RUN_MIN.max(seeds::budget());
     let goes_on = || !stop.load(Relaxed) && Instant::now() < deadline;
     thread::scope(|scope| {
         let actors: Vec<Box<dyn Fn() + Send + Sync>> = vec![
