@@ -1,14 +1,16 @@
 # What test.sh, soak.sh and compat.sh share; to be sourced from the root of the repository. A step that fails does not keep
 # the others from running. `sum_up` prints, in cargo test's format, what all steps came to.
 
+set -uo pipefail
 started=$SECONDS
 scratch="$(mktemp -d)"
 # The results of all steps, in lines of "passed failed ignored"; what failed; what people read of it; how long steps took.
 results="$scratch/results" failures="$scratch/failures" broken="$scratch/broken" durations="$scratch/durations"
 : >"$results" >"$failures" >"$broken" >"$durations"
-beside=''
+lanes=()
 take_away() {
-    [ -z "$beside" ] || kill "$beside" 2>/dev/null
+    local pid
+    for pid in "${lanes[@]}"; do kill -TERM -- "-$pid" 2>/dev/null; done
     rm -rf "$scratch"
 }
 trap take_away EXIT
@@ -71,6 +73,24 @@ cargo_tests() {
         grep -aE '^(test .*FAILED|thread .* panicked at|it failed with seed|error(\[|:))' -A 2 "$log" | tail -n 60 >>"$broken"
     fi
     echo "$p $f $i" >>"$results"
+}
+
+# beside FUNCTION: runs its steps beside what follows, in a process group that ends with this script. `join` prints them.
+beside() {
+    set -m
+    "$1" >"$scratch/lane-${#lanes[@]}" 2>&1 &
+    lanes+=("$!")
+    set +m
+}
+
+# Waits for all lanes.
+join() {
+    local number
+    for number in "${!lanes[@]}"; do
+        wait "${lanes[$number]}"
+        cat "$scratch/lane-$number"
+    done
+    lanes=()
 }
 
 sum_up() {

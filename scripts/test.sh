@@ -17,6 +17,13 @@ target="$(realpath -m "${CARGO_TARGET_DIR:-target}")"
 export FLINTKV="$target/debug/flintkv"
 
 step "cargo fmt" cargo fmt --all --check
+
+# Fuzz targets have a target directory of their own, so they compile beside everything else.
+fuzz_lane() {
+    step "fuzz" scripts/fuzz.sh "${FUZZ_SECONDS:-4}"
+}
+beside fuzz_lane
+
 # In one call with everything that cargo test builds, so that nothing is built twice. The tests of the whole node run the binary.
 step "cargo build" cargo build --quiet --workspace --bins --lib --tests --examples
 
@@ -32,12 +39,9 @@ scripts_lane() {
         esac
     done
     step "cargo clippy" cargo clippy --workspace --all-targets --quiet -- -D warnings
-    step "fuzz" scripts/fuzz.sh "${FUZZ_SECONDS:-4}"
 }
-scripts_lane >"$scratch/lane" 2>&1 &
-beside=$!
+beside scripts_lane
+
 cargo_tests "cargo test" --workspace
-wait "$beside"
-beside=''
-cat "$scratch/lane"
+join
 sum_up
