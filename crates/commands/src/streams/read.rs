@@ -340,8 +340,6 @@ fn xreadgroup(cx: &mut Cx<'_>) -> Run {
             }
         }
     }
-    // When a consumer was last seen is not repeated.
-    cx.ks.no_effect();
     if reply.streams > 0 {
         out.finish(reply.mark, reply.streams);
         return Ok(());

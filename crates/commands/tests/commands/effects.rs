@@ -612,6 +612,18 @@ fn an_effect_names_the_database_that_the_command_was_given_for() {
         let dbs: Vec<usize> = groups.iter().flat_map(|group| group.iter().map(|effect| effect.db)).collect();
         assert_eq!(dbs, [3], "{command}");
     }
+    // Also while the handler works on another one.
+    let here = Harness::new();
+    let kept = here.keep_effects();
+    let key = here.store.hasher().key(b"k");
+    let mut resume = Resume::default();
+    let mut ks = here.store.lock(&[key], 3, here.now_ms, true, &mut resume);
+    ks.select(5);
+    ks.set_string(&key, b"v", None);
+    ks.effect([&b"COPY"[..], b"l", b"k", b"DB", b"5"]);
+    ks.close();
+    let groups = kept.lock().expect("no panic");
+    assert_eq!(groups[0].iter().map(|effect| effect.db).collect::<Vec<_>>(), [3]);
 }
 
 /// A handler is rehearsed to find out what it will read: what it would write is not written, and must not be stated.
