@@ -21,8 +21,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
-use store::Store;
 use store::counters::Counter;
+use store::{Effects, Store};
 
 /// The database that the configuration file describes.
 pub const DEFAULT_NAME: &str = "default";
@@ -159,6 +159,11 @@ impl Database {
 
     pub fn is_paused(&self) -> bool {
         self.clients.suspended.load(Relaxed)
+    }
+
+    /// The effects of every change from now on are told, as `Store::keep_effects` says. Once, before any client's command.
+    pub fn keep_effects(&self, keeper: Box<dyn Fn(&Effects) + Send + Sync>) {
+        self.store.keep_effects(keeper);
     }
 
     /// A client of the node's own, with what `role` may do: RESP3, exempt from pause and maxclients.

@@ -1,8 +1,8 @@
 //! What commands state to have changed: the exact effects of every command that writes, and that they give the same
 //! dataset when they are run on an empty store.
 
-use crate::differential::{Random, command as random_command, number};
 use crate::examples::on_data;
+use crate::harness::generator::{Random, command as random_command, number};
 use crate::harness::{Harness, words};
 use commands::{Effect, Flag, Row, table};
 use resp::client::{Value, parse_value};

@@ -9,6 +9,7 @@ mod common;
 mod config;
 mod databases;
 mod digest;
+mod effects;
 mod errors;
 mod examples;
 mod executor;
