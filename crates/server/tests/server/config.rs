@@ -6,6 +6,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -49,9 +50,15 @@ fn make_slow(path: &Path) {
     mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
 }
 
-/// What is read from a slow file. Waits for its reader.
-fn let_go(path: &Path, text: &str) {
-    fs::OpenOptions::new().write(true).open(path).unwrap().write_all(text.as_bytes()).unwrap();
+/// Waits until somebody reads a slow file. Who does waits for what is written to it, or for its end.
+fn reader_of(path: &Path) -> fs::File {
+    let mut file = None;
+    eventually("the file is read", || {
+        let opened = fs::OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(path);
+        file = opened.ok();
+        file.is_some()
+    });
+    file.expect("it was opened")
 }
 
 /// The only worker answers others while a client's command waits for a file.
@@ -66,13 +73,15 @@ fn config_rewrite_waits_for_its_file_alone() {
     make_slow(&file);
     rewriter.send(b"SET before 1\r\nCONFIG REWRITE\r\nGET before\r\n");
     assert_eq!(rewriter.read(), "OK");
+    let mut reader = reader_of(&file);
     assert_eq!(other.run("PING"), "PONG");
     assert_eq!(other.run("CONFIG GET timeout"), "1) \"timeout\"\n2) \"5\"");
     // One change of the configuration at a time; whoever comes second waits and nobody else does.
     setter.send(b"CONFIG SET timeout 6\r\n");
     assert_eq!(other.run("SET k v"), "OK");
     assert_eq!(other.run("CONFIG GET timeout"), "1) \"timeout\"\n2) \"5\"");
-    let_go(&file, "# mine\ntimeout 5\n");
+    reader.write_all(b"# mine\ntimeout 5\n").unwrap();
+    drop(reader);
     assert_eq!(setter.read(), "OK");
     assert_eq!(rewriter.read(), "OK");
     assert_eq!(rewriter.read(), "\"1\"");
