@@ -1,9 +1,10 @@
 # Every command of the project. Two are enough to begin with: make demo, make test.
-.PHONY: help build demo test bench fmt lint clean
+.PHONY: help build demo test soak compat bench fmt lint clean
 
 help:
 	@echo "make demo    build, start a node with flash on loopback, run a scenario against it, show the table"
-	@echo "make test    install what the tests need and run all of them"
+	@echo "make test    install what the tests need and run every kind of test, in less than a quarter of an hour"
+	@echo "make soak    long random and fault runs and long fuzzing;  make compat   every client library, and redis-server at length"
 	@echo "make bench   print every figure, against redis-server"
 	@echo "make build   the release binary"
 	@echo "make fmt     format the sources;  make lint   check format and lints;  make clean   remove what was built"
@@ -17,6 +18,12 @@ demo:
 
 test:
 	@scripts/test.sh
+
+soak:
+	@scripts/soak.sh $(SECONDS)
+
+compat:
+	@scripts/compat.sh $(SECONDS)
 
 bench:
 	@scripts/bench.sh

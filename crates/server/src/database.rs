@@ -301,9 +301,9 @@ impl Database {
 
     // --- its share of the process's memory ---
 
-    /// Measures what is its own beside objects. Once a second: it visits every stripe.
+    /// Measures what is its own beside objects. Once a second: it visits every stripe that no script keeps.
     pub fn weigh(&self) {
-        let bytes = self.store.index_bytes() + self.clients.totals().memory_bytes as u64;
+        let bytes = self.store.census().index_bytes + self.clients.totals().memory_bytes as u64;
         self.beside_bytes.store(bytes, Relaxed);
     }
 

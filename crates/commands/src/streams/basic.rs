@@ -330,7 +330,7 @@ fn xtrim(cx: &mut Cx<'_>) -> Run {
     let (mut trimmed, mut len) = (0, 0);
     if let (Some(found), Some(trim)) = (stream(cx.ks.get_for(key, &touched)?)?, options.trim) {
         // What has nothing to lose must not become dirty.
-        if found.has_to_trim(&trim)
+        if found.has_surplus(&trim)
             && let Some(mut value) = cx.ks.get_mut_for(key, NOTHING)?
         {
             let stream = stream_mut(&mut value);

@@ -8,6 +8,7 @@ mod clients;
 mod common;
 mod config;
 mod databases;
+mod digest;
 mod effects;
 mod errors;
 mod examples;

@@ -196,13 +196,10 @@ impl Stream {
         before - self.len
     }
 
-    /// Whether [`Stream::trim`] removes anything. One by whole chunks may not, though there are too many entries.
-    pub fn has_to_trim(&self, trim: &Trim) -> bool {
-        let has_surplus = match trim.keep {
-            Keep::Len(len) => self.len > len,
-            Keep::From(id) => self.len > 0 && self.first_id() < id,
-        };
-        has_surplus && self.plan(trim, 0) != (0, false)
+    /// Whether a trim drops anything.
+    pub fn has_surplus(&self, trim: &Trim) -> bool {
+        let (whole, is_cut) = self.plan(trim, 0);
+        whole > 0 || is_cut
     }
 
     /// How many chunks a trim drops whole, and whether it cuts through the one behind them, when `more` entries have been

@@ -759,19 +759,3 @@ fn dumps() -> Vec<Vec<u8>> {
     };
     lines.map(dump).into()
 }
-
-/// For how many seconds a test goes on to random runs with other seeds.
-const SECONDS: u64 = 4;
-
-/// Seeds of random runs: `FLINTKV_SEED` alone, or at least two, and more until `FLINTKV_TEST_SECONDS` are over.
-pub fn seeds(first: u64) -> impl Iterator<Item = u64> {
-    let begun = std::time::Instant::now();
-    let budget = std::time::Duration::from_secs(number("FLINTKV_TEST_SECONDS", SECONDS));
-    let replayed = std::env::var("FLINTKV_SEED").is_ok().then(|| number("FLINTKV_SEED", 0));
-    (0..)
-        .take_while(move |&run| match replayed {
-            Some(_) => run == 0,
-            None => run < 2 || begun.elapsed() < budget,
-        })
-        .map(move |run| replayed.unwrap_or(first + run))
-}

@@ -280,7 +280,7 @@ impl Harness {
                     (block.at_once)(&mut Out::new(reply, self.session.proto));
                     break Ok(());
                 }
-                Err(Stop::Error(text)) => break Err(text.into_owned()),
+                Err(Stop::Error(text) | Stop::Partly(text)) => break Err(text.into_owned()),
                 Err(Stop::Yield) => self.yields += 1,
                 Err(Stop::Exchange) => {
                     if let Some(exchange) = &mut self.session.exchange {
@@ -320,11 +320,16 @@ pub struct RealRedis {
 impl RealRedis {
     /// `None`, said aloud, where redis-server is not installed.
     pub fn start() -> Option<RealRedis> {
+        RealRedis::start_with(&[])
+    }
+
+    pub fn start_with(options: &[&str]) -> Option<RealRedis> {
         let directory = tempfile::tempdir().expect("a directory for a socket");
         let socket = directory.path().join("s");
         let server = Command::new("redis-server")
-            .args(["--port", "0", "--save", "", "--enable-debug-command", "yes", "--unixsocket"])
+            .args(["--port", "0", "--save", "", "--unixsocket"])
             .arg(&socket)
+            .args(options)
             .arg("--dir")
             .arg(directory.path())
             .stdout(Stdio::null())
