@@ -214,11 +214,9 @@ fn run_resizing(
             continue;
         }
         let stats = node.store.stats();
-        assert!(
-            stats.object_bytes <= RAM + RAM / 4,
-            "seed {seed} step {step}: {} bytes of objects",
-            stats.object_bytes
-        );
+        // Writes that fail free nothing, and are begun anew elsewhere.
+        let most = if clean { RAM + RAM / 4 } else { RAM + RAM / 2 };
+        assert!(stats.object_bytes <= most, "seed {seed} step {step}: {} bytes of objects", stats.object_bytes);
     }
     // At the end every key answers, each with its own value.
     node.sim.heal();
