@@ -79,8 +79,10 @@ const WAITERS: u64 = 4;
 /// What a node is kept busy for between two comparisons, and how many of them it sees.
 const ROUND: Duration = Duration::from_secs(2);
 const ROUNDS: u64 = 2;
-/// All but the expiries that are far away have passed after so long.
-const SETTLED: Duration = Duration::from_millis(1200);
+/// Keys that are there for the sake of the RAM that they take.
+const FILLERS: usize = 4000;
+/// The longest of the short expiries; the others are a day away.
+const SHORT_MS: u64 = 1000;
 
 /// Commands that wait. They are served by [`SERVES`], and by what other waiters move.
 const WAITS: &[&str] = &[
@@ -137,7 +139,7 @@ fn wall_ms() -> u64 {
 struct Changer {
     client: Client,
     writes: Writes,
-    /// Keys that are there for the sake of the RAM that they take.
+    /// Of each key that is there for the sake of its RAM; 0: there are none.
     filler_bytes: usize,
     came_to: BTreeMap<&'static str, usize>,
 }
@@ -178,7 +180,7 @@ impl Changer {
 
     fn step(&mut self) {
         if self.filler_bytes > 0 && self.writes.random.one_in(3) {
-            let key = format!("filler{}", self.writes.random.below(4000));
+            let key = format!("filler{}", self.writes.random.below(FILLERS));
             let value = vec![b'f'; self.filler_bytes];
             self.send(&[b"SET".to_vec(), key.into_bytes(), value]);
         }
@@ -311,6 +313,18 @@ fn run(seed: u64, directives: &[(&str, &str)], filler_bytes: usize, met: &mut BT
     let loaded = client.value(&[b"FUNCTION", b"LOAD", library().as_bytes()]).map(|reply| shown(&reply));
     assert_eq!(loaded.as_deref(), Some("\"proof\""));
 
+    // However slow the machine is: RAM is full before the first round.
+    if filler_bytes > 0 {
+        let value = vec![b'f'; filler_bytes];
+        let mut fillers = (0..FILLERS).cycle();
+        eventually("keys are evicted", || {
+            for at in fillers.by_ref().take(50) {
+                client.value(&[b"SET", format!("filler{at}").as_bytes(), &value]);
+            }
+            client.info("stats", "evicted_keys") != "0"
+        });
+    }
+
     let (mut kept, mut replay) = (Kept { path: state.join(KEPT), read: 0 }, Replay::new());
     for round in 0..ROUNDS {
         let what = format!("FLINTKV_SEED={seed}, round {round}");
@@ -338,7 +352,8 @@ fn run(seed: u64, directives: &[(&str, &str)], filler_bytes: usize, met: &mut BT
                 }
             }
         });
-        std::thread::sleep(SETTLED);
+        let ended_ms = wall_ms();
+        eventually("short expiries are over", || wall_ms() > ended_ms + SHORT_MS);
         let mut ask = |words: &[&[u8]]| client.value(words).map_or("(closed)".to_owned(), |reply| shown(&reply));
         // Keys may still be evicted: digest and effects are of one moment.
         let (digest, now_ms, bytes) = loop {
