@@ -102,6 +102,8 @@ impl Harness {
             ..StoreConfig::in_ram(1)
         });
         let lane = Lane::new(store.clone(), Some(Box::new(sim.driver())), 0);
+        // The cycle that removes fields past their time reads at once.
+        store.set_reader(Arc::new(sim));
         Harness { store, lane: Some(lane), ..Harness::new() }
     }
 
