@@ -1,10 +1,11 @@
 # Every command of the project. Two are enough to begin with: make demo, make test.
-.PHONY: help build demo test bench fmt lint clean
+.PHONY: help build demo test bench miri fmt lint clean
 
 help:
 	@echo "make demo    build, start a node with flash on loopback, run a scenario against it, show the table"
 	@echo "make test    install what the tests need and run all of them"
 	@echo "make bench   print every figure, against redis-server"
+	@echo "make miri    run the store's tests under Miri, which tells of undefined behaviour"
 	@echo "make build   the release binary"
 	@echo "make fmt     format the sources;  make lint   check format and lints;  make clean   remove what was built"
 
@@ -20,6 +21,9 @@ test:
 
 bench:
 	@scripts/bench.sh
+
+miri:
+	@scripts/miri.sh
 
 fmt:
 	cargo fmt --all
