@@ -1,11 +1,11 @@
 # Every command of the project. Two are enough to begin with: make demo, make test.
-.PHONY: help build demo test bench miri fmt lint clean
+.PHONY: help build demo test soak miri compat bench fmt lint clean
 
 help:
 	@echo "make demo    build, start a node with flash on loopback, run a scenario against it, show the table"
-	@echo "make test    install what the tests need and run all of them"
+	@echo "make test    install what the tests need and run every kind of test, in less than a quarter of an hour"
+	@echo "make soak    long random and fault runs and long fuzzing;  make compat   every client library, and redis-server at length"
 	@echo "make bench   print every figure, against redis-server"
-	@echo "make miri    run the store's tests under Miri, which tells of undefined behaviour"
 	@echo "make build   the release binary"
 	@echo "make fmt     format the sources;  make lint   check format and lints;  make clean   remove what was built"
 
@@ -19,11 +19,17 @@ demo:
 test:
 	@scripts/test.sh
 
-bench:
-	@scripts/bench.sh
+soak:
+	@scripts/soak.sh $(SECONDS)
 
 miri:
 	@scripts/miri.sh
+
+compat:
+	@scripts/compat.sh $(SECONDS)
+
+bench:
+	@scripts/bench.sh
 
 fmt:
 	cargo fmt --all

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs what the tests need and the machine lacks: a C compiler, Debian's redis-server and redis-tools, for
-# tests/clients the languages of the client libraries, for tests/packages what makes a fresh Debian.
+# Installs what the tests need and the machine lacks: a C compiler, Debian's redis-server and redis-tools, for tests/clients
+# Python and Node, for tests/packages what makes a fresh Debian.
+# usage: scripts/test-deps.sh [--all]   --all: the languages of all client libraries too
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,9 +12,11 @@ command -v redis-server >/dev/null || packages+=(redis-server)
 command -v openssl >/dev/null || packages+=(openssl)
 python3 -c 'import ensurepip, venv' 2>/dev/null || packages+=(python3 python3-venv)
 { command -v node && command -v npm; } >/dev/null || packages+=(nodejs npm)
-command -v go >/dev/null || packages+=(golang-go)
-command -v javac >/dev/null || packages+=(default-jdk-headless)
-command -v mvn >/dev/null || packages+=(maven)
+if [ "${1:-}" = --all ]; then
+    command -v go >/dev/null || packages+=(golang-go)
+    command -v javac >/dev/null || packages+=(default-jdk-headless)
+    command -v mvn >/dev/null || packages+=(maven)
+fi
 command -v debootstrap >/dev/null || packages+=(debootstrap)
 command -v ip >/dev/null || packages+=(iproute2)
 command -v dpkg-shlibdeps >/dev/null || packages+=(dpkg-dev)

@@ -66,8 +66,12 @@ await main(async (node, browser) => {
     await page.waitForURL(/a=flash-bytes/);
     const first = page.getByRole("region", { name: /^The first large graph: Flash bandwidth/ });
     await page.getByRole("region", { name: /^The second large graph: Operations/ }).waitFor();
-    await first.locator(".u-over").hover();
-    await first.getByText(/^\d{4}-\d\d-\d\d/).waitFor();
+    // A live graph is drawn anew with each reading, and forgets then where the mouse is.
+    const soon = { timeout: 2000 };
+    await until("the values under the mouse are shown", async () => {
+      await first.locator(".u-over").hover();
+      return first.getByText(/^\d{4}-\d\d-\d\d/).waitFor(soon).then(() => true, () => false);
+    });
     const saved = async (name) => {
       const [download] = await Promise.all([page.waitForEvent("download"), first.getByRole("button", { name }).click()]);
       return readFileSync(await download.path());
@@ -77,12 +81,15 @@ await main(async (node, browser) => {
     await first.getByRole("button", { name: "Table" }).click();
     await first.getByRole("columnheader", { name: "written" }).waitFor();
     await first.getByRole("button", { name: "Table" }).click();
-    const area = await first.locator(".u-over").boundingBox();
-    await page.mouse.move(area.x + area.width * 0.8, area.y + 40);
-    await page.mouse.down();
-    await page.mouse.move(area.x + area.width * 0.97, area.y + 40, { steps: 4 });
-    await page.mouse.up();
-    await page.waitForURL(/from=\d+&to=\d+/);
+    await until("a part of the graph is chosen", async () => {
+      const area = await first.locator(".u-over").boundingBox();
+      if (!area) return false;
+      await page.mouse.move(area.x + area.width * 0.8, area.y + 40);
+      await page.mouse.down();
+      await page.mouse.move(area.x + area.width * 0.97, area.y + 40, { steps: 4 });
+      await page.mouse.up();
+      return page.waitForURL(/from=\d+&to=\d+/, soon).then(() => true, () => false);
+    });
     await button("Back to live").waitFor();
     await picture(page, "flow-metrics", { fullPage: true });
     const link = page.url();

@@ -61,7 +61,7 @@ if [ -z "${INSIDE:-}" ]; then
     CARGO_TARGET_DIR="$target" PROFILE=dev packaging/build-deb.sh --no-build --fast --compress-system \
         --output "$scratch/deb/flintkv.deb" | tail -n 1
     # What cargo install builds from has the built console in it: it takes no Node.
-    CARGO_TARGET_DIR="$scratch/crates" cargo package --quiet --workspace --no-verify --allow-dirty --exclude flintkv-tests
+    CARGO_TARGET_DIR="$scratch/crates" cargo package --quiet --workspace --no-verify --allow-dirty --exclude flintkv-tests --exclude flintkv-seeds
     tar -tzf "$scratch"/crates/package/flintkv-api-*.crate | sed -n 's|^[^/]*/||p' >"$scratch/packaged"
     (cd crates/api && find console-dist -type f) | while read -r file; do
         grep -qxF "$file" "$scratch/packaged" || { echo "FAIL the source package has no $file"; exit 1; }

@@ -8,7 +8,8 @@
 //! | --- | --- |
 //! | `FLINTKV` | the binary to test; without it `cargo build -p flintkv` is asked for one |
 //! | `FLINTKV_SEED` | replays a run; `random` draws one |
-//! | `FLINTKV_DIFF_COMMANDS`, `FLINTKV_DIFF_SECONDS` | how long each part of the differential test goes on |
+//! | `FLINTKV_TEST_SECONDS` | how long a random test goes on, see the crate `seeds` |
+//! | `FLINTKV_DIFF_COMMANDS` | how many commands each part of the differential test takes, whatever the time |
 
 mod client;
 mod node;

@@ -1,7 +1,5 @@
 //! Owns the randomness of tests: a seed gives the same run on every machine.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 /// SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
@@ -50,9 +48,5 @@ pub fn number(name: &str, default: u64) -> u64 {
 
 /// Where a run begins; `FLINTKV_SEED` replays one, or is `random`.
 pub fn seed() -> u64 {
-    if std::env::var("FLINTKV_SEED").is_ok_and(|seed| seed == "random") {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        return since.as_nanos() as u64 >> 10;
-    }
-    number("FLINTKV_SEED", 20_261_121)
+    seeds::seed(20_261_121)
 }

@@ -190,7 +190,9 @@ fn writes_are_refused_only_when_flash_is_full_too() {
     let (mut client, mut random) = (node.client(), Random::new(seed()));
     let taken = fill_until_refused(&mut client, &mut random, 200_000).expect("80 MB do not hold 200 MB");
     println!("refused after {taken} keys of 1,000 bytes with 32 MB of RAM and 48 MB of flash");
-    assert!(taken as u64 * 1000 > FLASH * 8 / 10, "refused after {taken} keys, long before flash was full");
+    // Three such records fill a page of 4 KiB to 73 %, and the collector keeps some segments free. RAM holds more of them, but
+    // how many depends on how much of the binary is resident.
+    assert!(taken as u64 * 1000 > FLASH * 65 / 100, "refused after {taken} keys, long before flash was full");
     assert_eq!(client.info("tiering", "flash_full"), "1");
 
     // What does not need room is served.

@@ -6,7 +6,6 @@ use crate::auth::tries::Tries;
 use crate::auth::users::Users;
 use crate::benchmarks::Benchmarks;
 use crate::events::{Audited, Event, Events};
-use crate::keyspaces::Keyspaces;
 use crate::lines::Lines;
 use crate::metrics::watch::Watch;
 use parking_lot::Mutex;
@@ -57,7 +56,6 @@ pub struct App {
     pub audit: Mutex<Lines<Audited>>,
     pub events: Events,
     pub watch: Watch,
-    pub keyspaces: Keyspaces,
     pub alerts: Alerts,
     pub benchmarks: Benchmarks,
     pub console_tls: bool,
@@ -87,7 +85,6 @@ impl App {
             audit: Mutex::new(Lines::open(file("audit.jsonl"), AUDIT_BYTES_MAX)?),
             events,
             watch: Watch::open(file("history"), &node, now_ms)?,
-            keyspaces: Keyspaces::default(),
             alerts: Alerts::open(file("alerts.json"))?,
             benchmarks: Benchmarks::new(options.scenario),
             console_tls,

@@ -17,7 +17,6 @@ mod cx;
 mod error;
 mod events;
 mod gate;
-mod keyspaces;
 mod lines;
 mod link;
 mod metrics;

@@ -18,14 +18,18 @@ pub enum Stop {
     Cold,
     /// It has worked long enough (KEYS over millions); run again soon, progress is in the keyspace's `resume`.
     Yield,
-    /// It has found nothing and waits until a key is what it wants. It has written nothing, neither to keys nor to `out`.
+    /// It has found nothing and waits until a key is what it wants. It has written nothing to `out`, and nothing to keys but
+    /// what stands whether it waits or not (a consumer that XREADGROUP has created).
     Block(Box<Block>),
     /// Another server has to be asked first, or another thread has work to do: which, is in the session's `exchange` or `job`,
     /// where the outcome will be when the handler is run again. It has written nothing. Not where nothing may wait: see
     /// [`crate::Flag::NoMulti`] and [`store::Keyspace::runs_once`].
     Exchange,
-    /// The reply is this error, its code first: `ERR syntax error`.
+    /// The reply is this error, its code first: `ERR syntax error`. Nothing has been changed.
     Error(Cow<'static, str>),
+    /// The reply is this error, but a part of what was asked for is done and stands: keys that MIGRATE has moved. Its effect
+    /// is stated.
+    Partly(Cow<'static, str>),
 }
 
 impl From<Cold> for Stop {

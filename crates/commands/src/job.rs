@@ -13,9 +13,12 @@ pub struct Job {
     pub outcome: Option<Result<(), String>>,
 }
 
+/// A directive's name and its value.
+pub type Setting = (Box<[u8]>, Box<[u8]>);
+
 #[derive(Clone, PartialEq, Eq)]
 pub enum Task {
-    SetConfig { pairs: Vec<(Box<[u8]>, Box<[u8]>)>, local: bool },
+    SetConfig { pairs: Vec<Setting>, local: bool },
     RewriteConfig,
 }
 

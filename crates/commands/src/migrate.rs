@@ -6,10 +6,11 @@
 
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
 use crate::dump::portable_payload;
-use crate::exchange::{Exchange, Failure, Target};
+use crate::exchange::{Exchange, Failure, Outcome, Target};
 use crate::number::int_or_error;
 use crate::row::{Access, Acl, Effect, Flag, HowMany, KeyUse, Keys, Place, Row, Secrets, is, is_behind};
 use resp::client::{begin_command, encode_argument};
+use std::borrow::Cow;
 use std::time::Duration;
 use store::{Class, Cold, Watches};
 
@@ -187,29 +188,36 @@ fn conclude(cx: &mut Cx<'_>, exchange: &Exchange) -> Run {
             changed += 1;
         } else if cx.ks.remove(key)? {
             cx.ks.event(Class::GENERIC, "del", key);
-            // At once: the keys that have left are gone even if the others make this command end in an error.
             cx.effect(&[b"DEL", key.name]);
         }
     }
+    match problem(exchange, outcome, changed) {
+        None => cx.out.ok(),
+        // What has left stands.
+        Some(text) => return Err(Stop::Partly(text)),
+    }
+    Ok(())
+}
+
+/// Why not all keys have left; `changed` were changed meanwhile.
+fn problem(exchange: &Exchange, outcome: &Outcome, changed: usize) -> Option<Cow<'static, str>> {
     let refused = outcome.refused.as_ref().or_else(|| outcome.replies.iter().find_map(|reply| reply.as_ref().err()));
     if let Some(text) = refused {
-        return Err(Stop::Error(format!("ERR Target instance replied with error: {text}").into()));
+        return Some(format!("ERR Target instance replied with error: {text}").into());
     }
     if let Some(failure) = outcome.failed {
-        return Err(Stop::error(match failure {
+        return Some(Cow::Borrowed(match failure {
             Failure::Connecting => "IOERR error or timeout connecting to the client",
             Failure::Writing => "IOERR error or timeout writing to target instance",
             Failure::Reading => "IOERR error or timeout reading to target instance",
         }));
     }
-    if changed > 0 {
-        let text = format!(
+    let text = || {
+        format!(
             "ERR {changed} of {} keys were changed while they were sent: they stay here, and the target has them as they \
              were before",
             exchange.count
-        );
-        return Err(Stop::Error(text.into()));
-    }
-    cx.out.ok();
-    Ok(())
+        )
+    };
+    (changed > 0).then(|| text().into())
 }

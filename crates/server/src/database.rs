@@ -21,8 +21,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
-use store::Store;
 use store::counters::Counter;
+use store::{Effects, Store};
 
 /// The database that the configuration file describes.
 pub const DEFAULT_NAME: &str = "default";
@@ -161,6 +161,11 @@ impl Database {
         self.clients.suspended.load(Relaxed)
     }
 
+    /// The effects of every change from now on are told, as `Store::keep_effects` says. Once, before any client's command.
+    pub fn keep_effects(&self, keeper: Box<dyn Fn(&Effects) + Send + Sync>) {
+        self.store.keep_effects(keeper);
+    }
+
     /// A client of the node's own, with what `role` may do: RESP3, exempt from pause and maxclients.
     pub fn connect(&self, role: Role) -> io::Result<UnixStream> {
         let (ours, theirs) = UnixStream::pair()?;
@@ -296,9 +301,9 @@ impl Database {
 
     // --- its share of the process's memory ---
 
-    /// Measures what is its own beside objects. Once a second: it visits every stripe.
+    /// Measures what is its own beside objects. Once a second: it visits every stripe that no script keeps.
     pub fn weigh(&self) {
-        let bytes = self.store.index_bytes() + self.clients.totals().memory_bytes as u64;
+        let bytes = self.store.census().index_bytes + self.clients.totals().memory_bytes as u64;
         self.beside_bytes.store(bytes, Relaxed);
     }
 

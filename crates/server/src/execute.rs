@@ -102,23 +102,27 @@ impl Locked<'_> {
         let result = (call.row.run)(cx);
         match &result {
             Ok(()) => self.commit(),
-            // A step of a long command stands.
-            Err(Stop::Yield) if cx.ks.wrote() => self.commit(),
+            // A step of a long command stands, and so does what was done before it had to wait or failed.
+            Err(Stop::Yield | Stop::Block(_) | Stop::Partly(_)) if cx.ks.wrote() => self.commit(),
             Err(_) => cx.ks.give_up(),
         }
-        result
+        result.map_err(|stop| match stop {
+            Stop::Partly(text) => Stop::Error(text),
+            stop => stop,
+        })
     }
 
     #[inline]
     fn commit(&mut self) {
         let Locked { cx, call } = self;
+        assert!(
+            call.row.effect == Effect::Arguments || !cx.ks.owes_effect(),
+            "'{}' has changed something and has not stated how to repeat it",
+            call.name
+        );
+        // Its own name, whatever it was renamed to.
         let name = call.name.split_once('|').map_or(call.name, |(container, _)| container);
-        let arguments = match call.row.effect {
-            Effect::Arguments => 1,
-            Effect::Stated => call.args.len() + 1,
-        };
-        let named = (arguments == 1).then_some(name.as_bytes());
-        cx.ks.commit(named.into_iter().chain(call.args.from(arguments)));
+        cx.ks.commit(std::iter::once(name.as_bytes()).chain(call.args.from(1)));
     }
 }
 
@@ -243,7 +247,7 @@ pub fn inside(
     let stats = worker.stats();
     let error = match result {
         Ok(()) => None,
-        Err(Stop::Error(text)) => Some(text),
+        Err(Stop::Error(text) | Stop::Partly(text)) => Some(text),
         Err(Stop::Cold | Stop::Yield | Stop::Block(_) | Stop::Exchange) => Some(match ks.resume.failed.take() {
             Some(error) => read_failed(&error),
             None => unreachable!("a cold value inside a transaction is read at once, or fails"),

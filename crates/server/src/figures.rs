@@ -101,7 +101,7 @@ impl Database {
             error_replies: sum(|worker| &worker.error_replies),
             keyspace_hits: store.keyspace_hits(),
             keyspace_misses: store.keyspace_misses,
-            expires: (0..self.store.databases()).map(|db| self.store.expires(db)).sum(),
+            expires: store.expires(),
             reads_ram_hit: store.ram_hits,
             reads_flash_hit: store.flash_hits,
             used_ram_bytes: self.resident_of(memory::resident_bytes()),

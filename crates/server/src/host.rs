@@ -209,7 +209,6 @@ impl Host for Worker {
         let store = self.database.store.stats();
         let allocator = Allocator::now();
         let allocated = self.database.allocated_of(allocator.allocated) + store.object_bytes;
-        let expires = (0..self.database.store.databases()).map(|db| self.database.store.expires(db)).sum();
         MemoryFigures {
             peak_bytes: self.database.memory_peak_bytes.fetch_max(allocated, Relaxed).max(allocated),
             allocated_bytes: allocated,
@@ -222,7 +221,7 @@ impl Host for Worker {
             objects_bytes: store.object_bytes,
             flash_buffers_bytes: store.writing_bytes,
             keys: store.keys,
-            expires,
+            expires: store.expires(),
             ram_limit_bytes: store.ram_limit,
             flash_used_bytes: store.flash_used_bytes,
             flash_limit_bytes: store.flash_bytes,

@@ -520,16 +520,16 @@ fn cluster(_: &Facts<'_>, text: &mut Text) {
 
 fn keyspace(facts: &Facts<'_>, text: &mut Text) {
     let store = &facts.database.store;
-    for db in 0..store.databases() {
-        let keys = store.len(db);
-        if keys > 0 {
+    for (db, counts) in facts.store.by_database.iter().enumerate() {
+        if counts.keys > 0 {
             text.line(
                 &format!("db{db}"),
                 format_args!(
-                    "keys={keys},expires={},avg_ttl={},cached_keys={}",
-                    store.expires(db),
+                    "keys={},expires={},avg_ttl={},cached_keys={}",
+                    counts.keys,
+                    counts.expires,
                     store.average_ttl(db),
-                    store.hot(db)
+                    counts.hot
                 ),
             );
         }

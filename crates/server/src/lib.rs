@@ -72,4 +72,5 @@ pub use node::{Node, Room, State};
 pub use script::try_script;
 pub use start::run;
 pub use stats::Summary;
+pub use store::KeyCounts;
 pub use supervise::is_supervised;

@@ -71,7 +71,8 @@ async fn flash(connection: &mut Connection) {
         if let Err(error) = read {
             current.failed = Some(read_failed(&error));
         }
-        // Held until the batch is done: a value that was let in for this command alone must still be there when it runs.
-        work.prefetched.extend(current.awaited.pop());
+        // Held until the batch is done: a value that was let in for this command alone must still be there when it runs. Other
+        // tickets go, or a command that goes over all keys would collect one for each.
+        work.prefetched.extend(current.awaited.pop().filter(|ticket| ticket.holds_value()));
     }
 }

@@ -99,6 +99,9 @@ pub fn prefetch(worker: &Worker, session: &mut Session, work: &mut Work) {
         batch.rehearsals = if parts > 0 { batch.rehearsals - 1 } else { 0 };
     }
     let mut lane = worker.lane();
+    if current.resume.has_advanced() {
+        current.misses = 0;
+    }
     current.misses += 1;
     for cold in std::mem::take(&mut current.resume.cold) {
         if current.misses <= MISSES_MAX {

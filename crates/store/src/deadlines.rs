@@ -4,6 +4,7 @@
 //! What is kept are hints. A hash that has left RAM, or whose deadlines have changed, is found out when the hint is due,
 //! or when there are twice as many hints as at the last look.
 
+use crate::hand::UPKEEP_PATIENCE;
 use crate::hash::STRIPES;
 use crate::keyspace::Resume;
 use crate::store::{Database, Store};
@@ -80,12 +81,17 @@ impl Store {
             return 0;
         }
         let mut done = 0;
+        let mut patience = UPKEEP_PATIENCE;
         for number in from..STRIPES {
             if done >= hashes_max {
                 self.has_deadlines.store(true, Relaxed);
                 return number;
             }
-            let mut stripe = self.stripe(number);
+            let Some(mut stripe) = self.stripe_or_skip(number, &mut patience) else {
+                // A script keeps it: in the next round.
+                self.has_deadlines.store(true, Relaxed);
+                continue;
+            };
             for uid in 0..stripe.uids() {
                 let database = stripe.database_mut(uid);
                 let Some(deadlines) = &database.deadlines else { continue };

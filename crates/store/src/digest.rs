@@ -7,13 +7,14 @@
 //!
 //! What is in it, for each key that has not expired:
 //! - logical database, name, type, and the exact expiry in milliseconds;
-//! - every element: a list's with its index, a sorted set's with its score bit by bit, a hash's with its value and deadline;
+//! - every element: a list's with its index, a sorted set's with its score, a hash's with its value and deadline;
 //! - of a stream: entries, last identifier, largest deleted identifier, number of entries ever added;
 //! - of a consumer group: name, last identifier, entries read; the names of its consumers; of each pending entry its consumer,
 //!   when it was delivered last, and how often.
 //!
-//! What is not in it: when a consumer was last seen or active, when and how often a key was used, encodings, the bounds of chunks,
-//! empty logical databases. Replayed effects do not reproduce those exactly, and no reply but of an introspecting command
+//! What is not in it: the sign of a score that is zero, which one encoding of sorted sets keeps and the other does not; when a
+//! consumer was last seen or active, when and how often a key was used, encodings, the bounds of chunks, empty logical
+//! databases. Replayed effects do not reproduce those exactly, and no reply but of an introspecting command, or a `-0`,
 //! shows them. Functions are no part of a store: whoever has them adds them, see [`Sum::of`].
 
 use crate::hash::STRIPES;
@@ -173,7 +174,7 @@ fn hash(element: Element<'_>) -> Sum {
         Element::Scored(member, score) => {
             fields = Fields::of("scored");
             fields.bytes(member);
-            fields.number(score.to_bits());
+            fields.number((score + 0.0).to_bits());
         }
         Element::Entry(entry) => {
             fields = Fields::of("entry");

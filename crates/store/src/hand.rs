@@ -16,6 +16,7 @@ use crate::store::{Store, Stripe};
 use crate::word::Word;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 use value::{Boxed, Fate, Kind};
 
 /// Where a sweep stands.
@@ -42,6 +43,9 @@ struct PartsHand {
 
 /// Parts of one value that are looked at before others have their turn.
 const PARTS_MAX: usize = 256;
+
+/// How long a slice of upkeep waits for stripes that are locked, all together: longer than a command takes.
+pub(crate) const UPKEEP_PATIENCE: Duration = Duration::from_millis(1);
 
 /// After neighbours of which three quarters were in use, so many leaves' victims go alone.
 const LEAVES_ALONE: u32 = 31;
@@ -79,12 +83,24 @@ impl Hand {
     /// Goes over at most one leaf for victims. What lies near the first dirty one is put into `near`, for
     /// [`Hand::sweep_near`]; `writer` is given those that have no neighbours. Without flash neither is done, and
     /// victims are evicted by the policy.
-    pub fn sweep_leaf(&mut self, store: &Store, now_ms: u64, near: &mut Cells, writer: &mut dyn Writer) -> Slice {
+    /// A stripe that a script keeps is skipped: see [`Store::stripe_or_skip`].
+    pub fn sweep_leaf(
+        &mut self,
+        store: &Store,
+        now_ms: u64,
+        patience: &mut Duration,
+        near: &mut Cells,
+        writer: &mut dyn Writer,
+    ) -> Slice {
         near.clear();
         let alone = self.alone > 0;
         self.alone = self.alone.saturating_sub(1);
         let mut slice = Slice { freed: 0, stopped: false };
-        let mut stripe = store.stripe(self.stripe);
+        let Some(mut stripe) = store.stripe_or_skip(self.stripe, patience) else {
+            self.next_stripe(store);
+            store.tier.skip();
+            return slice;
+        };
         if self.uid >= stripe.uids() {
             drop(stripe);
             self.next_stripe(store);
@@ -212,8 +228,9 @@ impl Hand {
     pub fn sweep_near(&mut self, store: &Store, near: &Cells, writer: &mut dyn Writer) -> Slice {
         let mut slice = Slice { freed: 0, stopped: false };
         let (mut chilled, mut written, mut used) = (0, 0, 0);
+        let mut patience = UPKEEP_PATIENCE;
         for &(cell, of) in near {
-            let mut stripe = store.stripe(of.into());
+            let Some(mut stripe) = store.stripe_or_skip(of.into(), &mut patience) else { continue };
             // What a flush has taken out of its stripe is freed without the stripe's lock.
             if store.emptying.load(Relaxed) > 0 {
                 break;
@@ -262,11 +279,16 @@ impl Hand {
         slice
     }
 
-    /// Moves objects out of a slab that is being emptied. False if some must stay for now: they are being written.
+    /// Moves objects out of a slab that is being emptied. False if some must stay for now: they are being written, or a script
+    /// keeps their stripe.
     pub fn sweep_evacuated(store: &Store, cells: &Cells) -> bool {
         let mut emptied = true;
+        let mut patience = UPKEEP_PATIENCE;
         for &(cell, of) in cells {
-            let mut stripe = store.stripe(of.into());
+            let Some(mut stripe) = store.stripe_or_skip(of.into(), &mut patience) else {
+                emptied = false;
+                continue;
+            };
             if store.emptying.load(Relaxed) > 0 {
                 return false;
             }
@@ -289,14 +311,20 @@ impl Hand {
     }
 
     /// Removes hot keys of one leaf that have expired; returns (seen with an expiry, expired).
-    pub fn expire_leaf(&mut self, store: &Store, now_ms: u64, ttl: &mut TtlSample) -> (usize, usize) {
-        let mut stripe = store.stripe(self.stripe);
-        if self.uid >= stripe.uids() {
-            drop(stripe);
+    /// A stripe that a script keeps is skipped: see [`Store::stripe_or_skip`].
+    pub fn expire_leaf(
+        &mut self,
+        store: &Store,
+        now_ms: u64,
+        patience: &mut Duration,
+        ttl: &mut TtlSample,
+    ) -> (usize, usize) {
+        let stripe = store.stripe_or_skip(self.stripe, patience);
+        let Some(mut stripe) = stripe.filter(|stripe| self.uid < stripe.uids()) else {
             self.stripe = (self.stripe + 1) % STRIPES;
             (self.uid, self.high) = (0, 0);
             return (0, 0);
-        }
+        };
         let database = stripe.database_mut(self.uid);
         if database.expires == 0 {
             (self.uid, self.high) = (self.uid + 1, 0);

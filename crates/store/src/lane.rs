@@ -9,7 +9,7 @@ use crate::commit::Leave;
 use crate::counters::Counter;
 use crate::direct::RecordCopy;
 use crate::fill::{Filling, Items};
-use crate::hand::{Hand, TtlSample};
+use crate::hand::{Hand, TtlSample, UPKEEP_PATIENCE};
 use crate::hash::KeyHash;
 use crate::io::{Done, Driver, Op, OpKind, PAGE_BYTES, PageBuf};
 use crate::keyspace::{ColdRead, Identity, Named, RecordAt, Resume};
@@ -619,13 +619,14 @@ impl Lane {
         let mut stopped = false;
         let mut hand = self.hand;
         let mut near = std::mem::take(&mut self.near);
+        let mut patience = UPKEEP_PATIENCE;
         for _ in 0..SLICE_LEAVES_MAX {
             let written = store.tier.writing.load(Relaxed).saturating_sub(before);
             if freed + written >= goal {
                 break;
             }
             let now_ms = self.now_ms;
-            let mut slice = hand.sweep_leaf(&store, now_ms, &mut near, self);
+            let mut slice = hand.sweep_leaf(&store, now_ms, &mut patience, &mut near, self);
             if !slice.stopped && !near.is_empty() {
                 freed += slice.freed;
                 slice = hand.sweep_near(&store, &near, self);
@@ -667,8 +668,9 @@ impl Lane {
             return false;
         }
         let (mut seen, mut expired) = (0, 0);
+        let mut patience = UPKEEP_PATIENCE;
         for _ in 0..2 * crate::hash::STRIPES {
-            let (had, went) = self.expire.expire_leaf(&self.store, self.now_ms, &mut self.expire_ttl);
+            let (had, went) = self.expire.expire_leaf(&self.store, self.now_ms, &mut patience, &mut self.expire_ttl);
             seen += had;
             expired += went;
             if self.expire.at_stripe_start() && self.expire.stripe() == 0 {

@@ -1,5 +1,6 @@
 //! Owns the figures that INFO and metrics show of the store, gathered when asked for.
 
+use crate::census::KeyCounts;
 use crate::counters::Counter;
 use crate::resize::Progress;
 use crate::store::Store;
@@ -9,6 +10,8 @@ use std::sync::atomic::Ordering::Relaxed;
 #[derive(Clone, Debug, Default)]
 pub struct StoreStats {
     pub keys: u64,
+    /// By logical database.
+    pub by_database: Vec<KeyCounts>,
     pub values_in_ram: u64,
     pub values_in_flash: u64,
     pub ram_limit: u64,
@@ -65,6 +68,11 @@ pub struct StoreStats {
 }
 
 impl StoreStats {
+    /// Keys that have an expiry.
+    pub fn expires(&self) -> u64 {
+        self.by_database.iter().map(|counts| counts.expires).sum()
+    }
+
     /// Redis's keyspace_hits.
     pub fn keyspace_hits(&self) -> u64 {
         self.ram_hits + self.flash_hits
@@ -74,11 +82,9 @@ impl StoreStats {
 impl Store {
     pub fn stats(&self) -> StoreStats {
         let sum = |counter| self.counters.sum(counter);
-        let (mut keys, mut hot) = (0, 0);
-        for db in 0..self.databases() {
-            keys += self.len(db);
-            hot += self.hot(db);
-        }
+        let census = self.census();
+        let keys: u64 = census.databases.iter().map(|counts| counts.keys).sum();
+        let hot: u64 = census.databases.iter().map(|counts| counts.hot).sum();
         let latency = self.latency.lock();
         let budget = self.tier.budget();
         StoreStats {
@@ -91,7 +97,8 @@ impl Store {
             object_bytes: self.arena.used_bytes() as u64,
             arena_bytes: self.arena.held_bytes() as u64,
             object_budget: if budget == usize::MAX { 0 } else { budget as u64 },
-            index_bytes: self.index_bytes(),
+            index_bytes: census.index_bytes,
+            by_database: census.databases,
             writing_bytes: self.tier.writing.load(Relaxed) as u64,
             flash_bytes: u64::from(self.segments.end()) * self.segments.segment_bytes(),
             flash_used_bytes: self.segments.used_bytes(),

@@ -2,6 +2,7 @@
 //! Never knows commands, sockets or how I/O is carried out.
 
 use crate::arena::Arena;
+use crate::census::LastSeen;
 use crate::counters::Counters;
 use crate::deadlines::Deadlines;
 use crate::guards::{Guard, Held};
@@ -155,7 +156,7 @@ pub struct Stripe {
 struct Line(Mutex<Stripe>);
 
 /// How long a stripe may take to be had before its owner is taken for a script that runs long.
-const LOCK_PATIENCE: Duration = Duration::from_millis(2);
+pub(crate) const LOCK_PATIENCE: Duration = Duration::from_millis(2);
 
 pub struct Store {
     /// Itself, for the thread that frees flushed databases.
@@ -179,6 +180,7 @@ pub struct Store {
     pub(crate) sampler: crate::fill::Sampler,
     pub(crate) tier: Tier,
     pub(crate) counters: Counters,
+    pub(crate) last_seen: LastSeen,
     pub(crate) ears: Ears,
     pub(crate) latency: Mutex<hdrhistogram::Histogram<u64>>,
     /// Records on flash that an entry points to: zero means nothing need be looked for there.
@@ -246,6 +248,7 @@ impl Store {
             sampler: Default::default(),
             tier: Tier::new(config.ram_limit, config.limit_of, config.policy),
             counters: Counters::new(config.workers),
+            last_seen: LastSeen::default(),
             ears: Ears::default(),
             latency: Mutex::new(crate::lane::latency_histogram()),
             cold: AtomicU64::new(0),
@@ -316,9 +319,10 @@ impl Store {
         Keyspace::whole(self, Access { db, now_ms, touch }, Some(LOCK_PATIENCE), resume)
     }
 
-    /// Whether a command on this key would have to read flash first. Brings the key's entry into the cache.
+    /// Whether a command on this key would have to read flash first. Brings the key's entry into the cache. A stripe that is
+    /// locked is not waited for: the command itself finds out.
     pub fn probe(&self, key: &Key<'_>, db: usize) -> Option<ColdRead> {
-        let stripe = self.stripe(key.hash.stripe());
+        let stripe = self.stripes[key.hash.stripe()].0.try_lock()?;
         let uid = self.uid(db);
         let database = stripe.database(uid)?;
         let word = database.table.word(database.find(key)?);
@@ -337,8 +341,10 @@ impl Store {
         }
         let step = |of: fn(&Table, u64)| {
             for hash in hashes {
-                let stripe = self.stripe(hash.stripe());
-                if let Some(database) = stripe.database(self.uid(db)) {
+                // One that is locked is in the cache already.
+                if let Some(stripe) = self.stripes[hash.stripe()].0.try_lock()
+                    && let Some(database) = stripe.database(self.uid(db))
+                {
                     of(&database.table, hash.high);
                 }
             }
@@ -381,6 +387,16 @@ impl Store {
     pub(crate) fn try_stripe(&self, stripe: usize, patience: Duration) -> Option<Guard<'_>> {
         let lock = &self.stripes[stripe].0;
         lock.try_lock().or_else(|| lock.try_lock_for(patience))
+    }
+
+    /// For upkeep and statistics, which a script that keeps a stripe must not hold up. After the first stripe that was not to
+    /// be had within `patience` none is waited for, so that a pass over all stripes waits once.
+    pub(crate) fn stripe_or_skip(&self, stripe: usize, patience: &mut Duration) -> Option<Guard<'_>> {
+        let guard = self.try_stripe(stripe, *patience);
+        if guard.is_none() {
+            *patience = Duration::ZERO;
+        }
+        guard
     }
 
     /// A stripe has not been to be had for a while: a script has it.
@@ -511,17 +527,12 @@ impl Store {
         }
     }
 
-    /// Keys of a logical database.
+    /// Keys of a logical database, exactly: waits for every stripe. For statistics there is [`Store::census`].
     pub fn len(&self, db: usize) -> u64 {
         self.sum(db, |database| database.table.len())
     }
 
-    /// Keys of a logical database that have an expiry.
-    pub fn expires(&self, db: usize) -> u64 {
-        self.sum(db, |database| database.expires)
-    }
-
-    /// Keys of a logical database whose value is in RAM.
+    /// Keys of a logical database whose value is in RAM, as exactly.
     pub fn hot(&self, db: usize) -> u64 {
         self.sum(db, |database| database.hot)
     }
@@ -540,13 +551,9 @@ impl Store {
         self.average_ttl[self.uid(db) as usize].load(Relaxed)
     }
 
-    /// Bytes of memory of the index.
-    pub fn index_bytes(&self) -> u64 {
-        let of = |stripe| {
-            let stripe = self.stripe(stripe);
-            stripe.all().map(|database| database.table.mem_bytes() as u64).sum::<u64>()
-        };
-        (0..STRIPES).map(of).sum::<u64>() + (STRIPES * size_of::<Line>()) as u64
+    /// Bytes of the stripes themselves.
+    pub(crate) fn stripes_bytes(&self) -> u64 {
+        size_of_val(&*self.stripes) as u64
     }
 
     /// SplitMix64 over a counter: good enough to choose a key, different at each start by the secret.
@@ -634,7 +641,7 @@ impl Stripe {
         1 + self.others.len() as u32
     }
 
-    fn all(&self) -> impl Iterator<Item = &Database> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Database> {
         std::iter::once(&self.first).chain(&self.others)
     }
 

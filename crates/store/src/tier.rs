@@ -107,9 +107,16 @@ impl Tier {
         self.fruitful.store(self.next_stripe.load(Relaxed), Relaxed);
     }
 
+    /// A stripe was passed over, which says nothing about what it holds.
+    pub fn skip(&self) {
+        self.fruitful.fetch_add(1, Relaxed);
+    }
+
     /// Stripes that were looked through since something last left RAM.
     pub fn fruitless(&self) -> usize {
-        self.next_stripe.load(Relaxed).wrapping_sub(self.fruitful.load(Relaxed)) as usize
+        // Below zero where one has made progress while another passed over a stripe.
+        let since = self.next_stripe.load(Relaxed).wrapping_sub(self.fruitful.load(Relaxed)) as i32;
+        since.max(0) as usize
     }
 
     pub fn ram_limit(&self) -> u64 {

@@ -449,7 +449,7 @@ async function flow() {
   });
 
   await story('pools', async () => {
-    const pool = createClientPool({ url, RESP }, { minimum: 1, maximum: 4 });
+    const pool = createClientPool({ url, RESP }, { minimum: 1, maximum: 4, acquireTimeout: 60_000 });
     pool.on('error', () => {});
     await pool.connect();
     await Promise.all(Array.from({ length: 400 }, () => pool.incr('shared')));

@@ -6,9 +6,9 @@
 //! What has no order (HGETALL of a table, SMEMBERS, KEYS) is compared as a set, what is random is checked against the contents,
 //! times may differ by the clocks.
 //!
-//! A run takes a million commands. `FLINTKV_SEED` replays it (`random` draws one), `FLINTKV_DIFF_COMMANDS` sets the
-//! commands of each part, `FLINTKV_DIFF_SECONDS` goes on for so long, `FLINTKV_DIFF_GO_ON=1` tells of every difference
-//! instead of stopping at the first (those after it may be its consequences).
+//! `FLINTKV_SEED` replays a run (`random` draws one), `FLINTKV_TEST_SECONDS` is how long each part goes on after its least
+//! number of commands, `FLINTKV_DIFF_COMMANDS` sets the commands of each part, whatever the time, `FLINTKV_DIFF_GO_ON=1`
+//! tells of every difference instead of stopping at the first (those after it may be its consequences).
 
 mod commands;
 mod compare;
@@ -27,8 +27,6 @@ use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 use zsets::sorted_scores;
 
-/// However slow the machine, a run of the usual length ends.
-const RUN: Duration = Duration::from_secs(150);
 const PIPELINE_MAX: usize = 24;
 /// Small enough that collections change their encoding all the time.
 const SETTINGS: [&str; 12] = [
@@ -51,7 +49,7 @@ const OTHERS_DB: &str = "9";
 #[test]
 fn in_ram() {
     let node = Node::start(&[]);
-    let report = run(&node, 60, 400_000, &mut || {});
+    let report = run(&node, 60, 20_000, &mut || {});
     println!("in RAM: {report}");
 }
 
@@ -61,7 +59,7 @@ fn on_flash() {
     let node = Node::start(&small_flash(&flash));
     let mut client = node.client();
     let mut batches = 0;
-    let report = run(&node, 400, 300_000, &mut || {
+    let report = run(&node, 400, 15_000, &mut || {
         batches += 1;
         if batches % 6 == 1 {
             for mode in ["cold", "off"] {
@@ -78,7 +76,7 @@ fn on_flash() {
 fn always_on_flash() {
     let flash = flash_dir();
     let node = Node::start(&[&small_flash(&flash)[..], &[("debug-tier-mode", "cold")]].concat());
-    let report = run(&node, 100, 150_000, &mut || {});
+    let report = run(&node, 100, 10_000, &mut || {});
     let mut client = node.client();
     let flash_reads = client.info_number("tiering", "flash_kv_reads");
     let collected = client.info_number("tiering", "collected_segments");
@@ -114,7 +112,7 @@ fn while_others_fill_the_node() {
         }
         // A failure must not leave the fillers running.
         let _stop_at_end = Stop(&stop);
-        run(&node, 600, 150_000, &mut || {})
+        run(&node, 600, 20_000, &mut || {})
     });
     let mut client = node.client();
     let demotions = client.info_number("tiering", "demotions_written");
@@ -172,8 +170,8 @@ impl std::fmt::Display for Report {
     }
 }
 
-/// `commands_usual` are as many as a part takes that is not told otherwise. `between` runs between pipelines.
-fn run(node: &Node, keys: usize, commands_usual: u64, between: &mut dyn FnMut()) -> Report {
+/// `commands_min` run however slow the machine is. `between` runs between pipelines.
+fn run(node: &Node, keys: usize, commands_min: u64, between: &mut dyn FnMut()) -> Report {
     // What is restored there is looked at as closely as here: RESTORE does not trust its input.
     let redis = Redis::start(&["--sanitize-dump-payload", "yes"]);
     let seed = seed();
@@ -189,12 +187,10 @@ fn run(node: &Node, keys: usize, commands_usual: u64, between: &mut dyn FnMut())
     pair.same(["CONFIG", "SET"].iter().chain(&SETTINGS).map(|word| word.as_bytes().to_vec()).collect());
     let mut commands = Commands::new(seed, keys);
     let wanted = number("FLINTKV_DIFF_COMMANDS", 0);
-    let seconds = number("FLINTKV_DIFF_SECONDS", 0);
-    let started = Instant::now();
-    let goes_on = |done: u64| match (wanted, seconds) {
-        (0, 0) => done < commands_usual && started.elapsed() < RUN,
-        (0, seconds) => started.elapsed() < Duration::from_secs(seconds),
-        (wanted, _) => done < wanted,
+    let (started, budget) = (Instant::now(), seeds::budget());
+    let goes_on = |done: u64| match wanted {
+        0 => done < commands_min || started.elapsed() < budget,
+        wanted => done < wanted,
     };
     while goes_on(pair.done) {
         let count = 1 + commands.random.below(PIPELINE_MAX);
@@ -261,12 +257,16 @@ impl Pair {
         }
     }
 
-    /// Keys that expired count until they are noticed.
+    /// Keys that expired count until they are noticed: those on flash when they are read, or when their segment is collected,
+    /// which may be long after.
     fn same_size(&mut self) {
-        let mut sizes = (Value::Null, Value::Null);
         eventually(&format!("both hold the same number of keys; seed {}", self.seed), || {
-            sizes = (self.ours.call(&[b"DBSIZE"]), self.theirs.call(&[b"DBSIZE"]));
-            sizes.0 == sizes.1
+            let Value::Array(keys) = self.ours.call(&[b"KEYS", b"*"]) else { panic!("KEYS gives an array") };
+            for key in &keys {
+                let Value::Bulk(key) = key else { panic!("a key") };
+                self.ours.call(&[b"TYPE", key]);
+            }
+            self.ours.call(&[b"DBSIZE"]) == self.theirs.call(&[b"DBSIZE"])
         });
     }
 

@@ -7,7 +7,7 @@ use crate::auth::Role;
 use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
 use crate::route::{Answer, Route};
-use server::{Figures, Latencies, Summary};
+use server::{Figures, KeyCounts, Latencies, Summary};
 use std::fmt::{Display, Write};
 
 pub const ROUTES: &[Route] = &[Route {
@@ -155,15 +155,17 @@ fn page(app: &App, now_ms: u64) -> String {
             page.sample(name, &[("database", database.name())], of(&reading.figures));
         }
     }
-    let keyspaces: Vec<_> = all.iter().map(|(_, database)| app.keyspaces.of(database.name())).collect();
-    for (name, help, of) in [
-        ("redis_db_keys", "Keys of a logical database, as of the last ten seconds.", 0),
-        ("redis_db_keys_expiring", "Keys of a logical database that expire, as of the last ten seconds.", 1),
-    ] {
+    type Count = fn(&KeyCounts) -> u64;
+    let of_keyspaces: [(&str, &str, Count); 2] = [
+        ("redis_db_keys", "Keys of a logical database.", |counts| counts.keys),
+        ("redis_db_keys_expiring", "Keys of a logical database that expire.", |counts| counts.expires),
+    ];
+    for (name, help, of) in of_keyspaces {
         page.family(name, GAUGE, help);
-        for ((_, database), keyspace) in all.iter().zip(&keyspaces) {
-            for (db, counts) in keyspace {
-                page.sample(name, &[("database", database.name()), ("db", &format!("db{db}"))], counts[of]);
+        for (reading, database) in &all {
+            let by_database = reading.figures.store.by_database.iter().enumerate();
+            for (db, counts) in by_database.filter(|(_, counts)| counts.keys > 0) {
+                page.sample(name, &[("database", database.name()), ("db", &format!("db{db}"))], of(counts));
             }
         }
     }

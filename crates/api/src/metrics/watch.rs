@@ -269,7 +269,6 @@ pub fn run(app: &App, stopped: &signal::Receiver<bool>) {
             }
             Err(_) => {}
         }
-        app.keyspaces.look(&app.node, now_ms);
         app.alerts.look(app, now_ms);
         app.benchmarks.look(app);
         // Short naps: the node does not wait for a whole second at its end.

@@ -473,7 +473,7 @@ fn search(cx: &mut Cx<'_>, family: Family) -> Run {
         let words = cx.ks.keeps_effects().then(|| draft.as_zadd(destination));
         let was_there = cx.ks.is_there(destination);
         let len = draft.store(cx, destination, event)?;
-        if was_there {
+        if was_there && cx.ks.wrote() {
             cx.effect(&[b"DEL", destination.name]);
         }
         if let Some(words) = words.filter(|_| len > 0) {

@@ -330,11 +330,9 @@ fn xtrim(cx: &mut Cx<'_>) -> Run {
     let (mut trimmed, mut len) = (0, 0);
     if let (Some(found), Some(trim)) = (stream(cx.ks.get_for(key, &touched)?)?, options.trim) {
         // What has nothing to lose must not become dirty.
-        let has_surplus = match trim.keep {
-            Keep::Len(len) => found.len() > len,
-            Keep::From(id) => !found.is_empty() && found.first_id() < id,
-        };
-        if has_surplus && let Some(mut value) = cx.ks.get_mut_for(key, NOTHING)? {
+        if found.has_surplus(&trim)
+            && let Some(mut value) = cx.ks.get_mut_for(key, NOTHING)?
+        {
             let stream = stream_mut(&mut value);
             trimmed = stream.trim(&trim);
             len = stream.len();

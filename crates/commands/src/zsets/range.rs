@@ -439,13 +439,12 @@ fn zrangestore(cx: &mut Cx<'_>) -> Run {
     }
     let draft = Draft::of_sorted(&found, limits);
     let (to, from) = (&cx.keys[0], &cx.keys[1]);
-    let was_there = cx.ks.is_there(to);
     let len = draft.store(cx, to, "zrangestore")?;
     if len > 0 {
         // Ranks, for what lies between two members of different scores depends on how the sorted set is held.
         let [first, last] = as_text(ranks);
         cx.effect(&[b"ZRANGESTORE", to.name, from.name, first.as_bytes(), last.as_bytes()]);
-    } else if was_there {
+    } else if cx.ks.wrote() {
         cx.effect(&[b"DEL", to.name]);
     }
     cx.out.int(len as i64);

@@ -111,7 +111,7 @@ fn the_digest_is_redis_s_for_hot_and_cold_data_and_data_in_parts() {
     assert!(parts.store.has_parts());
     assert_eq!(redis_digest(&mut parts), digest, "in parts");
 
-    if let Some(mut redis) = RealRedis::start() {
+    if let Some(mut redis) = RealRedis::start_with(&["--enable-debug-command", "yes"]) {
         let mut step = |line: &str| redis.run(line);
         assert_eq!(step("DEBUG DIGEST"), "0".repeat(40));
         for (at, line) in lines.iter().enumerate() {
@@ -164,7 +164,7 @@ fn one_dataset_has_one_digest_whatever_the_order_encoding_place_and_secret() {
 
 #[test]
 fn each_type_alone_has_redis_s_digest() {
-    let Some(mut redis) = RealRedis::start() else { return };
+    let Some(mut redis) = RealRedis::start_with(&["--enable-debug-command", "yes"]) else { return };
     for line in [
         "SET a 1",
         "SET a 1 PXAT 4000000000000",

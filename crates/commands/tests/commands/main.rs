@@ -11,4 +11,5 @@ mod examples;
 mod handlers;
 mod harness;
 mod parts;
+mod proof;
 mod table;

@@ -1,10 +1,15 @@
 //! CONFIG SET and CONFIG REWRITE while clients are served: what takes effect when, who waits, what is left of a failure.
 
-use crate::common::{Client, Node};
+use crate::common::{Client, Node, eventually, shown};
+use resp::client::encode_command;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 /// CONFIG SET takes effect with the next command, wherever that command was received.
 #[test]
@@ -45,9 +50,15 @@ fn make_slow(path: &Path) {
     mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
 }
 
-/// What is read from a slow file. Waits for its reader.
-fn let_go(path: &Path, text: &str) {
-    fs::OpenOptions::new().write(true).open(path).unwrap().write_all(text.as_bytes()).unwrap();
+/// Waits until somebody reads a slow file. Who does waits for what is written to it, or for its end.
+fn reader_of(path: &Path) -> fs::File {
+    let mut file = None;
+    eventually("the file is read", || {
+        let opened = fs::OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(path);
+        file = opened.ok();
+        file.is_some()
+    });
+    file.expect("it was opened")
 }
 
 /// The only worker answers others while a client's command waits for a file.
@@ -62,13 +73,15 @@ fn config_rewrite_waits_for_its_file_alone() {
     make_slow(&file);
     rewriter.send(b"SET before 1\r\nCONFIG REWRITE\r\nGET before\r\n");
     assert_eq!(rewriter.read(), "OK");
+    let mut reader = reader_of(&file);
     assert_eq!(other.run("PING"), "PONG");
     assert_eq!(other.run("CONFIG GET timeout"), "1) \"timeout\"\n2) \"5\"");
     // One change of the configuration at a time; whoever comes second waits and nobody else does.
     setter.send(b"CONFIG SET timeout 6\r\n");
     assert_eq!(other.run("SET k v"), "OK");
     assert_eq!(other.run("CONFIG GET timeout"), "1) \"timeout\"\n2) \"5\"");
-    let_go(&file, "# mine\ntimeout 5\n");
+    reader.write_all(b"# mine\ntimeout 5\n").unwrap();
+    drop(reader);
     assert_eq!(setter.read(), "OK");
     assert_eq!(rewriter.read(), "OK");
     assert_eq!(rewriter.read(), "\"1\"");
@@ -187,4 +200,72 @@ fn hits_in_ram_never_become_fewer() {
             before = now;
         }
     }
+}
+
+/// What waited for every stripe ran on the thread that accepts connections, and a worker's upkeep waited for one too.
+#[test]
+fn a_long_script_holds_up_nobody_else() {
+    // One of the two workers sweeps for what has expired: the script runs on the one, then on the other.
+    for on in [0, 1] {
+        let node = Node::start(&[("io-threads", "2")]);
+        // A connection goes to the worker with the fewest: one by one to the one worker and the other.
+        let all: Vec<Client> = (0..8).map(|_| node.connect()).collect();
+        let mut own: Vec<Client> = Vec::new();
+        for (at, mut client) in all.into_iter().enumerate() {
+            assert_eq!(client.run("PING"), "PONG");
+            // The script's worker has more connections than the other, so that new ones go to the other.
+            if at % 2 == on {
+                own.push(client);
+            }
+        }
+        eventually("half of them have gone", || own[0].info("clients", "connected_clients") == "4");
+        // Keys with times to live, so that sweeps have something to do in every stripe.
+        for key in 0..2_000 {
+            assert_eq!(own[0].run(&format!("SET key:{key} v PX 600000")), "OK");
+        }
+        let script = "redis.call('SET', KEYS[1], 1) \
+                      local function ms() local t = redis.call('TIME') return t[1] * 1000 + t[2] / 1000 end \
+                      local from = ms() repeat until ms() > from + 4500 return 'done'";
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (runner, is_over) = (&mut own[0], &is_over);
+            let running = scope.spawn(move || {
+                let reply = runner.value(&[b"EVAL", script.as_bytes(), b"1", b"key:1"]);
+                is_over.store(true, Relaxed);
+                shown(&reply.unwrap())
+            });
+            let mut longest = Duration::ZERO;
+            while !is_over.load(Relaxed) {
+                let begun = Instant::now();
+                assert_eq!(node.connect().run("PING"), "PONG");
+                longest = longest.max(begun.elapsed());
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            assert_eq!(running.join().unwrap(), "\"done\"");
+            // Whoever waits for the script, from the next second on, waits for three seconds and more.
+            assert!(longest < Duration::from_millis(2_500), "a connection waited for {longest:?}");
+        });
+    }
+}
+
+/// The thread that hears signals waited for the script's stripe.
+#[test]
+fn a_signal_is_heard_while_a_script_runs() {
+    let node = Node::start(&[]);
+    let script = "redis.call('SET', KEYS[1], 1) \
+                  local function ms() local t = redis.call('TIME') return t[1] * 1000 + t[2] / 1000 end \
+                  local from = ms() repeat until ms() > from + 8000 return 'done'";
+    let mut runner = node.connect();
+    assert_eq!(runner.run("SET k v"), "OK");
+    let mut words = Vec::new();
+    encode_command(&[b"EVAL", script.as_bytes(), b"1", b"k"], &mut words);
+    runner.send(&words);
+    // The clock counts what the index takes once a second: once while the script runs.
+    std::thread::sleep(Duration::from_millis(1_200));
+    runner.stream.set_nonblocking(true).unwrap();
+    node.signal(libc::SIGTERM);
+    // Its connection may end with the node's, without a reply.
+    let is_over = |runner: &mut Client| matches!(runner.stream.read(&mut [0]), Ok(1));
+    eventually("the sockets are closed", || TcpStream::connect(("127.0.0.1", node.port)).is_err());
+    assert!(!is_over(&mut runner), "the script has ended before the signal was heard");
 }

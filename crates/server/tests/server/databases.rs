@@ -16,6 +16,7 @@ const SOCKET: &str = "operator";
 /// What the node of a test calls when it serves.
 pub fn attach(node: &Arc<server::Node>) -> io::Result<Box<dyn Any>> {
     let folder = node.state_dir();
+    crate::effects::keep(node, folder);
     if folder.exists() {
         let path = folder.join(SOCKET);
         let _ = std::fs::remove_file(&path);

@@ -8,6 +8,8 @@ mod clients;
 mod common;
 mod config;
 mod databases;
+mod digest;
+mod effects;
 mod errors;
 mod examples;
 mod executor;

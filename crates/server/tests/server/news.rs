@@ -322,6 +322,7 @@ const MISSES: &[(&str, &[&str])] = &[
     ("XREAD STREAMS n $", &["n"]),
     ("XREAD STREAMS x 5", &[]),
     ("XREADGROUP GROUP g c STREAMS x >", &[]),
+    ("XREADGROUP GROUP g c STREAMS n >", &["n"]),
     ("XPENDING n g", &["n"]),
     ("XINFO STREAM n", &["n"]),
     ("XINFO GROUPS n", &["n"]),
@@ -783,6 +784,45 @@ fn a_cold_read_is_shown_once() {
         assert!(watcher.read().ends_with(&format!("\"STRLEN\" \"k{at}\"")));
     }
     assert_ne!(a.info("stats", "keyspace_misses"), "");
+}
+
+/// However busy the workers are, a line that is in the outbox is sent: the last command of each client is seen without
+/// another one behind it.
+#[test]
+fn monitor_shows_every_command_of_many_clients() {
+    const CLIENTS: usize = 4;
+    const COMMANDS: usize = 2000;
+    on_both(|connect| {
+        // One on each worker.
+        let watchers: Vec<_> = (0..2).map(|_| connect()).collect();
+        let clients: Vec<_> = (0..CLIENTS).map(|_| connect()).collect();
+        let ready = &std::sync::Barrier::new(watchers.len() + CLIENTS);
+        std::thread::scope(|scope| {
+            for mut watcher in watchers {
+                scope.spawn(move || {
+                    assert_eq!(watcher.run("MONITOR"), "OK");
+                    ready.wait();
+                    let mut next = [0; CLIENTS];
+                    while next.iter().any(|&count| count < COMMANDS) {
+                        let line = watcher.read();
+                        let (_, message) = line.split_once("\"ECHO\" ").unwrap();
+                        let (client, number) = message.trim_matches('"').split_once(':').unwrap();
+                        let (client, number): (usize, usize) = (client.parse().unwrap(), number.parse().unwrap());
+                        assert_eq!(number, next[client], "{line}");
+                        next[client] += 1;
+                    }
+                });
+            }
+            for (number, mut client) in clients.into_iter().enumerate() {
+                scope.spawn(move || {
+                    ready.wait();
+                    for command in 0..COMMANDS {
+                        client.run(&format!("ECHO {number}:{command}"));
+                    }
+                });
+            }
+        });
+    });
 }
 
 fn on_both(transcript: fn(&dyn Fn() -> Client)) {

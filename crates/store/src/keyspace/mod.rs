@@ -332,15 +332,26 @@ impl<'s> Keyspace<'s> {
         }
     }
 
+    /// States that what the running command has changed is not to be repeated: when a consumer was last seen, say.
+    pub fn no_effect(&mut self) {
+        self.stated |= self.keeps_effects();
+    }
+
+    /// Whether the handler owes the effect of what it has changed.
+    #[inline]
+    pub fn owes_effect(&self) -> bool {
+        self.wrote && !self.stated && self.keeps_effects()
+    }
+
     /// The handler is done, and what it has changed stands. `arguments`: what repeats it, unless it has stated its effect
     /// itself.
     #[inline]
     pub fn commit<'w>(&mut self, arguments: impl IntoIterator<Item = &'w [u8]>) {
-        debug_assert!(self.wrote || !self.stated, "an effect is stated where something is changed");
         self.committed = true;
-        if self.wrote && !self.stated && self.keeps_effects() {
+        if self.owes_effect() {
             self.effect(arguments);
         }
+        self.resume.random = None;
         let Resume { noted, ready, client, .. } = &mut *self.resume;
         self.store.commit(noted, &mut self.held, *client, ready);
     }
@@ -350,8 +361,10 @@ impl<'s> Keyspace<'s> {
     pub fn give_up(&mut self) {
         assert!(!self.wrote, "a handler that ends in an error has changed nothing");
         if self.stopped {
+            // The random numbers that the command has drawn stay for its next run.
             self.resume.noted.clear();
         } else {
+            self.resume.random = None;
             self.store.give_up(&mut self.resume.noted);
         }
     }

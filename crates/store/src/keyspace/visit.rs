@@ -59,7 +59,8 @@ const AHEAD_MAX: usize = 16_384;
 #[derive(Default)]
 pub(crate) struct Visit {
     place: Place,
-    /// Records that were read for the next slice.
+    /// Records that were read for the next slice. Should the key have got another record at the same place meanwhile, then this
+    /// is how it was a moment ago, and a key counts as it was at some moment of the walk.
     pub(crate) copies: HashMap<RecordAt, RecordCopy>,
     /// See [`Resume::has_advanced`](super::Resume::has_advanced).
     pub(super) advanced: bool,
@@ -266,9 +267,7 @@ impl Slice<'_> {
             let is_it = |inside: &Inside| *inside.name == *key.name && inside.kind == key.kind;
             match place.inside.take().filter(is_it) {
                 Some(inside) => (cursor, elements) = (inside.cursor, inside.elements),
-                None => {
-                    self.begin(key);
-                }
+                None => self.begin(key),
             }
         }
         while let Some(stretch) = value.stretch(cursor) {

@@ -196,6 +196,12 @@ impl Stream {
         before - self.len
     }
 
+    /// Whether a trim drops anything.
+    pub fn has_surplus(&self, trim: &Trim) -> bool {
+        let (whole, is_cut) = self.plan(trim, 0);
+        whole > 0 || is_cut
+    }
+
     /// How many chunks a trim drops whole, and whether it cuts through the one behind them, when `more` entries have been
     /// added at the end.
     fn plan(&self, trim: &Trim, more: u64) -> (usize, bool) {

@@ -3,7 +3,9 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod generator;
 mod host;
+pub mod replay;
 
 use commands::exchange::{Failure, Outcome};
 use commands::session::Session;
@@ -46,7 +48,8 @@ pub struct Harness {
     pub colds: BTreeMap<String, usize>,
     /// How many of the keys that MIGRATE sends another server takes, before the connection to it fails.
     pub taken_elsewhere: usize,
-    flash: Option<Lane>,
+    /// The worker's part of the store, where a test needs one: for flash, eviction, or the active expiry.
+    lane: Option<Lane>,
     filled: u64,
 }
 
@@ -82,7 +85,7 @@ impl Harness {
             yields: 0,
             colds: BTreeMap::new(),
             taken_elsewhere: 0,
-            flash: None,
+            lane: None,
             filled: 0,
         }
     }
@@ -99,7 +102,29 @@ impl Harness {
             ..StoreConfig::in_ram(1)
         });
         let lane = Lane::new(store.clone(), Some(Box::new(sim.driver())), 0);
-        Harness { store, flash: Some(lane), ..Harness::new() }
+        Harness { store, lane: Some(lane), ..Harness::new() }
+    }
+
+    /// Without flash, and with so little RAM that keys are evicted: see [`Harness::crowd`].
+    pub fn evicting(policy: Policy) -> Harness {
+        let store = Store::new(&StoreConfig {
+            ram_limit: RAM_BYTES,
+            limit_of: LimitOf::Objects,
+            policy,
+            ..StoreConfig::in_ram(1)
+        });
+        let lane = Lane::new(store.clone(), None, 0);
+        Harness { store, lane: Some(lane), ..Harness::new() }
+    }
+
+    /// Maintenance of a worker that has nothing else to do, at the present moment: what has expired is removed.
+    pub fn maintain(&mut self) {
+        let now_ms = self.now_ms;
+        let lane = self.lane.get_or_insert_with(|| Lane::new(self.store.clone(), None, 0));
+        for _ in 0..4 {
+            lane.complete(now_ms);
+            lane.maintain(now_ms);
+        }
     }
 
     /// Keeps the effects of all that follows. Once.
@@ -112,14 +137,16 @@ impl Harness {
 
     /// Other keys are set, in a database of their own, and what has become too much for RAM is demoted.
     pub fn crowd(&mut self, keys: u64) {
-        let lane = self.flash.as_mut().expect("a harness with flash");
+        let lane = self.lane.as_mut().expect("a harness with a lane");
         for _ in 0..keys {
             self.filled = (self.filled + 1) % CROWD;
             let name = format!("crowd:{}", self.filled);
             let key = self.store.hasher().key(name.as_bytes());
             let mut resume = Resume::default();
             let mut ks = self.store.lock(&[key], CROWDED_DB, self.now_ms, true, &mut resume);
-            ks.set_string(&key, &[self.filled as u8; 500], None);
+            let value = [self.filled as u8; 500];
+            ks.set_string(&key, &value, None);
+            ks.effect([&b"SET"[..], key.name, &value]);
             ks.close();
         }
         // Maintenance paces itself by a clock: its own, or a test's expiries would pass.
@@ -135,7 +162,7 @@ impl Harness {
 
     /// Sends all values of database 0 to flash: for a moment there is hardly any RAM.
     pub fn freeze(&mut self) {
-        let lane = self.flash.as_mut().expect("a harness with flash");
+        let lane = self.lane.as_mut().expect("a harness with a lane");
         self.store.set_ram_limit(1);
         for wait_ms in 0..20_000 {
             if self.store.hot(0) == 0 {
@@ -150,7 +177,7 @@ impl Harness {
 
     /// For some rounds of maintenance there is hardly any RAM: what nobody has used lately goes to flash.
     pub fn squeeze(&mut self) {
-        let lane = self.flash.as_mut().expect("a harness with flash");
+        let lane = self.lane.as_mut().expect("a harness with a lane");
         self.store.set_ram_limit(1);
         for wait_ms in 0..60 {
             lane.complete(self.now_ms + wait_ms);
@@ -253,7 +280,7 @@ impl Harness {
                     (block.at_once)(&mut Out::new(reply, self.session.proto));
                     break Ok(());
                 }
-                Err(Stop::Error(text)) => break Err(text.into_owned()),
+                Err(Stop::Error(text) | Stop::Partly(text)) => break Err(text.into_owned()),
                 Err(Stop::Yield) => self.yields += 1,
                 Err(Stop::Exchange) => {
                     if let Some(exchange) = &mut self.session.exchange {
@@ -264,14 +291,14 @@ impl Harness {
                 }
                 Err(Stop::Cold) => {
                     *self.colds.entry(full_name.clone()).or_default() += 1;
-                    let lane = self.flash.as_mut().expect("nothing is cold without flash");
+                    let lane = self.lane.as_mut().expect("nothing is cold without flash");
                     Harness::promote(lane, &mut resume, &mut tickets, self.now_ms);
                 }
             }
         };
         self.session.exchange = None;
         for ticket in tickets {
-            self.flash.as_mut().expect("it made the tickets").release(ticket);
+            self.lane.as_mut().expect("it made the tickets").release(ticket);
         }
         result
     }
@@ -293,11 +320,16 @@ pub struct RealRedis {
 impl RealRedis {
     /// `None`, said aloud, where redis-server is not installed.
     pub fn start() -> Option<RealRedis> {
+        RealRedis::start_with(&[])
+    }
+
+    pub fn start_with(options: &[&str]) -> Option<RealRedis> {
         let directory = tempfile::tempdir().expect("a directory for a socket");
         let socket = directory.path().join("s");
         let server = Command::new("redis-server")
-            .args(["--port", "0", "--save", "", "--enable-debug-command", "yes", "--unixsocket"])
+            .args(["--port", "0", "--save", "", "--unixsocket"])
             .arg(&socket)
+            .args(options)
             .arg("--dir")
             .arg(directory.path())
             .stdout(Stdio::null())

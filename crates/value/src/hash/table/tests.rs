@@ -181,7 +181,7 @@ proptest! {
                 2 => prop_assert_eq!(table.change(&field, b"sum"), model.insert(field.clone(), model.get(&field).copied().flatten()).is_none()),
                 3 => {
                     now_ms += number / 10;
-                    table.expire(now_ms);
+                    table.expire(now_ms, &mut |_| {});
                     model.retain(|_, at| at.is_none_or(|at| at > now_ms));
                 }
                 _ if model.contains_key(&field) => {

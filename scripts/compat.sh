@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# FlintKV beside other people's programs, at length: every client library in every form, redis-server's replies to millions
+# of random commands, Redis's own tools.
+# usage: scripts/compat.sh [SECONDS, 120]   for each random comparison
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+scripts/test-deps.sh --all || exit 1
+. scripts/steps.sh
+export FLINTKV_TEST_SECONDS="${1:-120}"
+export FLINTKV="$(realpath -m "${CARGO_TARGET_DIR:-target}")/soak/flintkv"
+
+step "cargo build" cargo build --quiet --profile soak -p flintkv
+step tests/clients/run.sh tests/clients/run.sh
+cargo_tests "commands beside redis-server" --profile soak -p flintkv-commands --test commands -- differential
+cargo_tests "the node beside redis-server" --profile soak -p flintkv-tests --test differential --test redis_tools
+step tests/monitoring/run.sh tests/monitoring/run.sh
+sum_up

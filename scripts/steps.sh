@@ -1,0 +1,109 @@
+# What test.sh, soak.sh and compat.sh share; to be sourced from the root of the repository. A step that fails does not keep
+# the others from running. `sum_up` prints, in cargo test's format, what all steps came to.
+
+set -uo pipefail
+started=$SECONDS
+scratch="$(mktemp -d)"
+# The results of all steps, in lines of "passed failed ignored"; what failed; what people read of it; how long steps took.
+results="$scratch/results" failures="$scratch/failures" broken="$scratch/broken" durations="$scratch/durations"
+: >"$results" >"$failures" >"$broken" >"$durations"
+lanes=()
+take_away() {
+    local pid
+    for pid in "${lanes[@]}"; do kill -TERM -- "-$pid" 2>/dev/null; done
+    rm -rf "$scratch"
+}
+trap take_away EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# Nobody builds again what a clean clone has built.
+[ -z "${CI:-}" ] || export CARGO_INCREMENTAL=0
+
+# timed NAME COMMAND ...: notes the seconds it takes, and those of the processors.
+timed() {
+    local name="$1" from=$SECONDS code=0 TIMEFORMAT='%U %S' times
+    times="$(mktemp -p "$scratch")"
+    shift
+    { time "$@" 2>&3; } 3>&2 2>"$times" || code=$?
+    awk -v name="$name" -v wall="$((SECONDS - from))" \
+        '{ printf "%5d s, %5.0f s of processors: %s\n", wall, $1 + $2, name }' "$times" >>"$durations"
+    return "$code"
+}
+
+# step NAME COMMAND ...: counts as one test. What it says of a failure is said again at the end, which is what people read.
+step() {
+    local name="$1" code=0 log
+    log="$(mktemp -p "$scratch")"
+    shift
+    echo
+    echo "==> $name"
+    timed "$name" "$@" 2>&1 | tee "$log" || code=$?
+    case "$code" in
+        0) echo "1 0 0" >>"$results" ;;
+        3) echo "0 0 1" >>"$results"; echo "skipped: $name" ;;
+        *)
+            echo "0 1 0" >>"$results"
+            echo "$name (exit code $code)" >>"$failures"
+            { echo "==> $name"; grep -aE 'FAIL|panicked|not prepared|^(error|warning|Diff in)' -A 3 "$log" | tail -n 40; } >>"$broken"
+            ;;
+    esac
+}
+
+# cargo_tests NAME ARGUMENTS ...: cargo test, whose own tests are counted one by one.
+cargo_tests() {
+    local name="$1" code=0 log
+    log="$(mktemp -p "$scratch")"
+    shift
+    echo
+    echo "==> $name"
+    timed "$name" cargo test --no-fail-fast "$@" 2>&1 | tee "$log" || code=$?
+    local p f i
+    read -r p f i < <(sed -n 's/^test result: [a-zA-Z]*\. \([0-9]*\) passed; \([0-9]*\) failed; \([0-9]*\) ignored.*/\1 \2 \3/p' "$log" |
+        awk '{ p += $1; f += $2; i += $3 } END { print p + 0, f + 0, i + 0 }')
+    # Each test program's time, the longest first.
+    awk '/^ +Running /{ split($0, a, "[()]"); of = a[2]; sub(/.*\//, "", of) }
+        /^test result:/{ t = $NF; sub(/s$/, "", t); if (t >= 3) printf "%5.0f s of it: %s\n", t, of }' "$log" |
+        sort -rn | sed 's/^/    /' >>"$durations"
+    if [ "$code" -ne 0 ]; then
+        # A build that fails runs no test: that is a failure too.
+        [ "$f" -gt 0 ] || f=1
+        echo "$name" >>"$failures"
+        # Which tests, and why: the end of a long output is what people read.
+        grep -aE '^(test .*FAILED|thread .* panicked at|it failed with seed|error(\[|:))' -A 2 "$log" | tail -n 60 >>"$broken"
+    fi
+    echo "$p $f $i" >>"$results"
+}
+
+# beside FUNCTION: runs its steps beside what follows, in a process group that ends with this script. `join` prints them.
+beside() {
+    set -m
+    "$1" >"$scratch/lane-${#lanes[@]}" 2>&1 &
+    lanes+=("$!")
+    set +m
+}
+
+# Waits for all lanes.
+join() {
+    local number
+    for number in "${!lanes[@]}"; do
+        wait "${lanes[$number]}"
+        cat "$scratch/lane-$number"
+    done
+    lanes=()
+}
+
+sum_up() {
+    local p f i verdict=ok
+    echo
+    echo "==> how long each step took"
+    cat "$durations"
+    echo
+    cat "$broken"
+    sed 's/^/failed: /' "$failures"
+    read -r p f i < <(awk '{ p += $1; f += $2; i += $3 } END { print p + 0, f + 0, i + 0 }' "$results")
+    [ "$f" -eq 0 ] || verdict=FAILED
+    echo "test result: $verdict. $p passed; $f failed; $i ignored; 0 measured; 0 filtered out;" \
+        "finished in $((SECONDS - started)).00s"
+    [ "$f" -eq 0 ]
+}

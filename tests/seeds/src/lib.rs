@@ -1,0 +1,85 @@
+//! Owns how long random tests go on, and with which seeds. Never knows what a test does with a seed.
+//!
+//! | variable | meaning |
+//! | --- | --- |
+//! | `FLINTKV_TEST_SECONDS` | what each random test may take, [`SECONDS`] without it; the least that it does it always does |
+//! | `FLINTKV_SEED` | a number: only this seed, to replay a failure. `random`: begin at a seed that the clock gives |
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// The usual budget of one test: `make test` has some twenty of them, which share two cores.
+pub const SECONDS: u64 = 4;
+
+/// What a random test may take.
+pub fn budget() -> Duration {
+    Duration::from_secs(number("FLINTKV_TEST_SECONDS").unwrap_or(SECONDS))
+}
+
+/// The seed of a test that has only one: `usual`, unless the environment names another.
+pub fn seed(usual: u64) -> u64 {
+    match std::env::var("FLINTKV_SEED") {
+        Ok(text) if text == "random" => by_clock(),
+        _ => number("FLINTKV_SEED").unwrap_or(usual),
+    }
+}
+
+/// Runs a test with seeds from `usual` on: `least` of them however slow the machine is, then others until the budget is
+/// spent. A seed whose run panics is printed. Returns how many there were: 1 in a replay.
+pub fn each(usual: u64, least: u64, run: impl FnMut(u64)) -> u64 {
+    let replay = std::env::var("FLINTKV_SEED").is_ok_and(|text| text != "random");
+    let started = Instant::now();
+    let (least, budget) = if replay { (1, Duration::ZERO) } else { (least, budget()) };
+    from(seed(usual), least, || started.elapsed() < budget, run)
+}
+
+fn from(first: u64, least: u64, goes_on: impl Fn() -> bool, mut run: impl FnMut(u64)) -> u64 {
+    let mut count = 0;
+    while count < least || goes_on() {
+        let seed = Said(first.wrapping_add(count));
+        run(seed.0);
+        count += 1;
+    }
+    count
+}
+
+/// A seed that tells its number when a panic passes.
+struct Said(u64);
+
+impl Drop for Said {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("it failed with seed {0}: FLINTKV_SEED={0} runs it again", self.0);
+        }
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
+}
+
+fn by_clock() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64 >> 10
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn the_least_runs_without_a_budget() {
+        let mut seen = Vec::new();
+        assert_eq!(from(7, 3, || false, |seed| seen.push(seed)), 3);
+        assert_eq!(seen, [7, 8, 9]);
+    }
+
+    #[test]
+    fn more_seeds_run_while_the_budget_lasts() {
+        let left = Cell::new(5);
+        let goes_on = || left.replace(left.get() - 1) > 0;
+        let mut seen = Vec::new();
+        assert_eq!(from(u64::MAX, 2, goes_on, |seed| seen.push(seed)), 7);
+        assert_eq!(seen, [u64::MAX, 0, 1, 2, 3, 4, 5]);
+    }
+}
