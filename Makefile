@@ -1,5 +1,5 @@
 # Every command of the project. Two are enough to begin with: make demo, make test.
-.PHONY: help build demo test soak compat bench fmt lint clean
+.PHONY: help build demo test soak miri compat bench fmt lint clean
 
 help:
 	@echo "make demo    build, start a node with flash on loopback, run a scenario against it, show the table"
@@ -21,6 +21,9 @@ test:
 
 soak:
 	@scripts/soak.sh $(SECONDS)
+
+miri:
+	@scripts/miri.sh
 
 compat:
 	@scripts/compat.sh $(SECONDS)

@@ -19,8 +19,9 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 pub const SLAB_BYTES: usize = 64 * 1024;
 /// Larger objects come from the global allocator.
 pub const CELL_BYTES_MAX: usize = 4096;
-const CHUNK_SLABS: usize = 64;
+const CHUNK_SLABS: usize = if cfg!(miri) { 8 } else { 64 };
 const PAGE: usize = 4096;
+#[cfg(not(miri))]
 const HUGE_PAGE: usize = 2 << 20;
 /// Empty slabs kept in memory; more are given back to the kernel.
 const SPARE_SLABS: usize = 16;
@@ -410,9 +411,7 @@ impl Arena {
             pool.resident.push((slab, touched));
             return;
         }
-        // SAFETY: the slab is empty and ours; its pages read as zero afterwards. Should the kernel refuse,
-        // the memory stays resident, which the measured resident size then shows.
-        unsafe { libc::madvise(slab.cast(), SLAB_BYTES, libc::MADV_DONTNEED) };
+        forget_pages(slab);
         pool.absent.push(slab);
     }
 
@@ -552,8 +551,7 @@ impl Shard {
 impl Drop for Arena {
     fn drop(&mut self) {
         for &chunk in &self.pool.get_mut().chunks {
-            // SAFETY: mapped by map_chunk with this size; the store that held pointers into it is gone.
-            unsafe { libc::munmap(chunk.cast(), CHUNK_SLABS * SLAB_BYTES) };
+            unmap_chunk(chunk);
         }
     }
 }
@@ -567,6 +565,7 @@ fn large_layout(bytes: usize) -> Layout {
 }
 
 /// 4 MiB of address space aligned to huge pages; memory is taken when it is touched.
+#[cfg(not(miri))]
 fn map_chunk(huge_pages: bool) -> *mut u8 {
     let bytes = CHUNK_SLABS * SLAB_BYTES;
     // SAFETY: an anonymous mapping of our own; what is cut off at both ends is ours too.
@@ -596,6 +595,46 @@ fn map_chunk(huge_pages: bool) -> *mut u8 {
     }
 }
 
+#[cfg(not(miri))]
+fn unmap_chunk(chunk: *mut u8) {
+    // SAFETY: mapped by map_chunk with this size; the store that held pointers into it is gone.
+    unsafe { libc::munmap(chunk.cast(), CHUNK_SLABS * SLAB_BYTES) };
+}
+
+/// Gives the pages of an empty slab back to the kernel; they read as zero afterwards. Should the kernel refuse, the memory
+/// stays resident, which the measured resident size then shows.
+#[cfg(not(miri))]
+fn forget_pages(slab: *mut u8) {
+    // SAFETY: nobody else has the slab.
+    unsafe { libc::madvise(slab.cast(), SLAB_BYTES, libc::MADV_DONTNEED) };
+}
+
+// Miri unmaps no part of a mapping and knows no madvise: under it a chunk is an ordinary allocation.
+
+#[cfg(miri)]
+fn chunk_layout() -> Layout {
+    Layout::from_size_align(CHUNK_SLABS * SLAB_BYTES, SLAB_BYTES).expect("constants")
+}
+
+#[cfg(miri)]
+fn map_chunk(_huge_pages: bool) -> *mut u8 {
+    // SAFETY: the size is not zero.
+    let chunk = unsafe { std::alloc::alloc_zeroed(chunk_layout()) };
+    if chunk.is_null() { handle_alloc_error(chunk_layout()) } else { chunk }
+}
+
+#[cfg(miri)]
+fn unmap_chunk(chunk: *mut u8) {
+    // SAFETY: allocated by map_chunk with this layout.
+    unsafe { dealloc(chunk, chunk_layout()) };
+}
+
+#[cfg(miri)]
+fn forget_pages(slab: *mut u8) {
+    // SAFETY: nobody else has the slab.
+    unsafe { slab.write_bytes(0, SLAB_BYTES) };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -616,7 +655,7 @@ mod tests {
         let arena = Arena::new(1);
         let mut held: Vec<(NonNull<u8>, usize, u8)> = Vec::new();
         let mut seed = 7u64;
-        for step in 0..40_000u64 {
+        for step in 0..if cfg!(miri) { 100 } else { 40_000u64 } {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let random = (seed >> 33) as usize;
             if random % 5 < 3 || held.is_empty() {
@@ -648,7 +687,7 @@ mod tests {
     #[test]
     fn neighbours_are_visited_in_order_and_only_while_they_are_there() {
         let arena = Arena::new(1);
-        let all: Vec<_> = (0..1000).map(|n| arena.alloc(500, n % 7)).collect();
+        let all: Vec<_> = (0..if cfg!(miri) { 300 } else { 1000 }).map(|n| arena.alloc(500, n % 7)).collect();
         let mut near = Vec::new();
         // SAFETY: live objects of this size, here and below.
         unsafe { arena.neighbours(all[50], 500, &mut near) };
@@ -665,7 +704,7 @@ mod tests {
             unsafe { arena.free(cell, 500) };
         }
         assert!(near.iter().all(|&(cell, stripe)| !arena.belongs(cell, stripe)));
-        let other: Vec<_> = (0..2000).map(|_| arena.alloc(96, 5)).collect();
+        let other: Vec<_> = (0..if cfg!(miri) { 300 } else { 2000 }).map(|_| arena.alloc(96, 5)).collect();
         let begins = |cell| other.contains(&cell);
         assert!(near.iter().all(|&(cell, _)| arena.belongs(cell, 5) == begins(cell)));
     }
@@ -673,7 +712,7 @@ mod tests {
     #[test]
     fn a_sparse_slab_is_emptied_by_moving_what_is_in_it() {
         let arena = Arena::new(1);
-        let all: Vec<_> = (0..10_000).map(|_| arena.alloc(500, 1)).collect();
+        let all: Vec<_> = (0..if cfg!(miri) { 1_500 } else { 10_000 }).map(|_| arena.alloc(500, 1)).collect();
         let mut kept = Vec::new();
         for (n, ptr) in all.into_iter().enumerate() {
             if n % 10 == 0 {

@@ -8,9 +8,10 @@
 use crate::counters::Counter;
 use crate::hand::{Verdict, Victim, Writer, sweep_parts};
 use crate::hash::STRIPES;
+use crate::index::OwnedWord;
 use crate::keyspace::Resume;
 use crate::lane::Lane;
-use crate::object::Object;
+use crate::object::ObjectRef;
 use crate::segment::Stream;
 use crate::store::Store;
 use crate::word::Word;
@@ -87,14 +88,15 @@ impl Lane {
                 let (entries, next) = database.table.leaf_at_mut(high);
                 let mut dropped = 0;
                 let mut has_room = true;
-                for entry in entries.iter_mut().filter(|entry| entry.word.is_hot()) {
-                    let word = entry.word;
-                    let object = Object::from_address(word.address());
+                for entry in entries.iter_mut() {
+                    let word = entry.word();
+                    let Some(object) = entry.object() else { continue };
                     self.remember(uid, object);
-                    if let Some(value) =
-                        object.boxed_mut().filter(|value| word.is_dirty() && store.moves_in_parts(value))
-                    {
-                        let id = store.split(value, store.hasher.hash(object.key()), uid);
+                    if word.is_dirty() && object.boxed().is_some_and(|value| store.moves_in_parts(value)) {
+                        let hash = store.hasher.hash(object.key());
+                        let mut object = entry.hot_mut();
+                        let value = object.boxed_mut().expect("it was just seen");
+                        let id = store.split(value, hash, uid);
                         let mut from = Some(0);
                         while let (Some(part), true) = (from, has_room) {
                             let swept = sweep_parts(&store, id, value, part, true, self);
@@ -107,20 +109,19 @@ impl Lane {
                         continue;
                     }
                     if !word.is_dirty() {
-                        entry.word = Word(object.place().expect("a clean object knows its place"));
+                        let cold = Word(object.place().expect("a clean object knows its place"));
+                        let hot = entry.replace(OwnedWord::cold(cold));
                         dropped += 1;
-                        if let Some(value) = object.free(&store.arena) {
-                            store.bury(value);
-                        }
+                        store.free(hot.into_object().expect("the entry was hot"));
                         continue;
                     }
                     if is_again && object.is_writing() {
                         continue;
                     }
                     // A write that another worker has begun may wait for its unit to fill: this one takes its place.
-                    entry.word = word.with_frequency(0);
                     let hash = store.hasher.hash(object.key());
-                    match self.value(Victim { hash, uid, object, has_expiry: word.has_expiry() }) {
+                    entry.set_frequency(0);
+                    match self.value(Victim { hash, uid, object: entry.hot_mut(), has_expiry: word.has_expiry() }) {
                         Verdict::Taken | Verdict::Keep => {}
                         Verdict::Stop => {
                             has_room = false;
@@ -140,9 +141,8 @@ impl Lane {
         true
     }
 
-    fn remember(&mut self, uid: u32, object: Object) {
-        let parts = object.boxed().and_then(|value| value.next_deadline());
-        if let Some(at_ms) = object.expiry().into_iter().chain(parts).min()
+    fn remember(&mut self, uid: u32, object: ObjectRef<'_>) {
+        if let Some(at_ms) = object.expiry().into_iter().chain(object.next_deadline()).min()
             && at_ms < self.now_ms + SOON_MS
         {
             self.due.insert(Due { at_ms, uid, name: object.key().into() });

@@ -289,7 +289,7 @@ impl Lane {
                 None => {
                     let mut stripe = store.stripe(hash.stripe());
                     let table = &stripe.database_mut(record.db).table;
-                    table.find(hash.high, |word| points_to(word, hash, place)).is_some()
+                    table.find(hash.high, |entry| points_to(entry, hash, place)).is_some()
                 }
             };
             // A key demoted twice into one page: only the later record is its value.
@@ -334,7 +334,7 @@ impl Lane {
         } else {
             let mut stripe = store.stripe(record.hash.stripe());
             let database = stripe.database_mut(record.uid);
-            let found = database.table.find(record.hash.high, |word| points_to(word, record.hash, place));
+            let found = database.table.find(record.hash.high, |entry| points_to(entry, record.hash, place));
             let Some(slot) = found else { return true };
             if record.expiry.is_some_and(|expiry| expiry <= self.now_ms) {
                 let name = Some(&record.bytes[..record.key]);

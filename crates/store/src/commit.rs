@@ -12,7 +12,6 @@ use crate::effects::{Effects, Why};
 use crate::guards::Held;
 use crate::hash::{Key, KeyHash};
 use crate::listen::Class;
-use crate::object::Object;
 use crate::store::{Database, Store, Stripe};
 use crate::wait::Ready;
 use std::ops::Range;
@@ -165,11 +164,8 @@ impl Store {
         effects: Option<&mut Effects>,
     ) {
         let Leave { why, name, .. } = leave;
-        let word = database.table.word(slot);
-        let name = name.unwrap_or_else(|| {
-            assert!(word.is_hot(), "who removes a cold key knows its name");
-            Object::from_address(word.address()).key()
-        });
+        let object = database.table.entry(slot).object();
+        let name = name.unwrap_or_else(|| object.expect("who removes a cold key knows its name").key());
         let (class, event, counter) = match why {
             Why::Evicted => (Class::EVICTED, "evicted", Counter::EvictedKeys),
             _ => (Class::EXPIRED, "expired", Counter::ExpiredKeys),

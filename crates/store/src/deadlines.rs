@@ -7,7 +7,6 @@
 use crate::hand::UPKEEP_PATIENCE;
 use crate::hash::STRIPES;
 use crate::keyspace::Resume;
-use crate::object::Object;
 use crate::store::{Database, Store};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -29,10 +28,11 @@ impl Default for Deadlines {
 }
 
 impl Database {
-    /// A value is in RAM, or has been changed: its next deadline is noted, if it has one.
+    /// A value is in RAM, or has been changed: its next deadline ([`crate::object::ObjectRef::next_deadline`]) is noted, if
+    /// it has one.
     #[inline]
-    pub(crate) fn note_deadline(&mut self, store: &Store, high: u64, object: Object) {
-        if let Some(at_ms) = object.boxed().and_then(|value| value.next_deadline()) {
+    pub(crate) fn note_deadline(&mut self, store: &Store, high: u64, deadline: Option<u64>) {
+        if let Some(at_ms) = deadline {
             self.keep_deadline(store, high, at_ms);
         }
     }
@@ -53,13 +53,9 @@ impl Database {
         let (table, Some(deadlines)) = (&self.table, &mut self.deadlines) else { return };
         let mut earliest_ms = u64::MAX;
         deadlines.by_key.retain(|&high, at_ms| {
-            let mut found = None;
-            table.find(high, |word| {
-                let object = word.is_hot().then(|| Object::from_address(word.address()));
-                let next = object.and_then(|object| Some((object, object.boxed()?.next_deadline()?)));
-                found = found.or(next);
-                next.is_some()
-            });
+            let slot = table.find(high, |entry| entry.object().is_some_and(|object| object.next_deadline().is_some()));
+            let object = slot.and_then(|slot| table.entry(slot).object());
+            let found = object.and_then(|object| Some((object, object.next_deadline()?)));
             let Some((object, next_ms)) = found else { return false };
             if next_ms <= now_ms {
                 due.push(object.key().into());

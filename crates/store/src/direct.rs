@@ -40,19 +40,20 @@ pub(crate) fn install(
         Ok((record.expiry_ms, Some(object(store, key, &record, word, now_ms)?)))
     })?;
     let slot = database.find_cold(hash, word).expect("the stripe has been locked since the entry was seen");
-    let Some(object) = object else {
+    let Some(mut object) = object else {
         debug_assert!(expiry.is_some());
         store.commit_leave(Leave::expired(uid, Some(key.name), now_ms), database, slot, Some(effects));
         return Ok(None);
     };
     let stays = word.is_referenced() || store.tier.excess(&store.arena) == 0;
     object.mark_fresh();
+    let address = object.view().address();
     database.warm(store, slot, hash, object, u8::from(stays));
     store.counters.add(Counter::FlashValueReads, 1);
     if stays {
         store.counters.add(Counter::Promotions, 1);
     }
-    Ok((!stays).then_some(object.address()))
+    Ok((!stays).then_some(address))
 }
 
 fn object(store: &Store, key: &Key<'_>, record: &Record<'_>, word: Word, now_ms: u64) -> Result<Object, ReadError> {

@@ -5,9 +5,9 @@
 use crate::counters::Counter;
 use crate::hand::{Verdict, Victim, Writer};
 use crate::hash::KeyHash;
+use crate::index::Entry;
 use crate::io::{Done, Op, OpKind, PAGE_BYTES, PageBuf};
 use crate::lane::{Flight, Lane, RecordKind, WRITES_IN_FLIGHT_MAX};
-use crate::object::Object;
 use crate::page::{Codec, DICTIONARY_BYTES, PageBuilder, Placed, Push, Record, Trainer, step_of};
 use crate::parts::{PARTS_UID, PartName, number_of_place};
 use crate::segment::{Stream, Unit};
@@ -101,8 +101,9 @@ impl Filling {
 }
 
 impl Writer for Lane {
-    fn value(&mut self, victim: Victim) -> Verdict {
-        let Victim { hash, uid, object, has_expiry } = victim;
+    fn value(&mut self, victim: Victim<'_>) -> Verdict {
+        let Victim { hash, uid, object: mut written, has_expiry } = victim;
+        let object = written.view();
         if self.fill[0].in_flight >= WRITES_IN_FLIGHT_MAX {
             return Verdict::Stop;
         }
@@ -137,7 +138,7 @@ impl Writer for Lane {
         debug_assert_eq!(has_expiry, record.expiry_ms.is_some());
         let verdict = self.add(Stream::Fresh, record, item);
         if matches!(verdict, Verdict::Taken) {
-            object.begin_write(write);
+            written.begin_write(write);
             self.taken(bytes);
         }
         self.fill[0].encoded = encoded;
@@ -375,40 +376,38 @@ impl Lane {
                 let Some(slot) = database.find_address(item.hash.high, address) else {
                     return;
                 };
-                let object = Object::from_address(address);
-                if !object.is_written_by(write) {
+                let entry = database.table.entry_mut(slot);
+                if !entry.hot().is_written_by(write) {
                     return;
                 }
-                let word = database.table.word(slot);
                 let cold = Word::cold(item.hash, place, item.kind, item.expiry.is_some(), false);
                 store.segments.born(place);
                 store.counters.add(Counter::DemotionsWritten, 1);
-                if word.frequency() == 0 {
+                if entry.word().frequency() == 0 {
                     database.chill(store, slot, cold);
                     return;
                 }
                 // Somebody used it meanwhile: it stays, clean.
+                let mut object = entry.hot_mut();
                 object.end_write((self.now_ms / 1000) as u32);
-                let object = if object.place().is_some() {
+                if object.view().place().is_some() {
                     object.set_place(cold.0);
-                    object
                 } else {
-                    object.with_fields(&store.arena, item.hash.stripe() as u16, item.expiry, Some(cold.0))
-                };
-                *database.table.word_mut(slot) = word.with_address(object.address()).with_dirty(false);
+                    entry.set_fields(&store.arena, item.hash.stripe() as u16, item.expiry, Some(cold.0));
+                }
+                entry.set_dirty(false);
             }
             Origin::Flash(from) => {
                 let mut stripe = store.stripe(item.hash.stripe());
                 let database = stripe.database_mut(item.uid);
-                let found = database.table.find(item.hash.high, |word| points_to(word, item.hash, from));
+                let found = database.table.find(item.hash.high, |entry| points_to(entry, item.hash, from));
                 let Some(slot) = found else { return };
-                let word = database.table.word(slot);
-                if word.is_hot() {
-                    let object = Object::from_address(word.address());
-                    let cold = Word(object.place().expect("a clean object knows its place"));
+                let entry = database.table.entry_mut(slot);
+                if let Some(mut object) = entry.object_mut() {
+                    let cold = Word(object.view().place().expect("a clean object knows its place"));
                     object.set_place(cold.with_place(place).0);
                 } else {
-                    *database.table.word_mut(slot) = word.with_place(place);
+                    entry.set_place(place);
                 }
                 store.segments.died(from);
                 store.segments.born(place);
@@ -433,9 +432,9 @@ impl Lane {
         store.tier.writing.fetch_sub(bytes, Relaxed);
         let mut stripe = store.stripe(item.hash.stripe());
         let database = stripe.database_mut(item.uid);
-        if database.find_address(item.hash.high, address).is_some() {
-            let object = Object::from_address(address);
-            if object.is_written_by(write) {
+        if let Some(slot) = database.find_address(item.hash.high, address) {
+            let mut object = database.table.entry_mut(slot).hot_mut();
+            if object.view().is_written_by(write) {
                 object.end_write((self.now_ms / 1000) as u32);
             }
         }
@@ -443,14 +442,15 @@ impl Lane {
 }
 
 /// Whether an entry is cold at `place`, or hot with its clean copy there.
-pub(crate) fn points_to(word: Word, hash: KeyHash, place: Place) -> bool {
+pub(crate) fn points_to(entry: &Entry, hash: KeyHash, place: Place) -> bool {
+    let word = entry.word();
     if !word.agrees(hash) {
         return false;
     }
-    if !word.is_hot() {
-        return word.place() == place;
+    match entry.object() {
+        None => word.place() == place,
+        Some(object) => !word.is_dirty() && object.place().is_some_and(|cold| Word(cold).place() == place),
     }
-    !word.is_dirty() && Object::from_address(word.address()).place().is_some_and(|cold| Word(cold).place() == place)
 }
 
 /// The place of a record that takes `pages` pages from `page` on.

@@ -34,6 +34,8 @@ pub(crate) enum Guards<'s> {
 /// Stripes held by a transaction or script, seen by the commands it runs.
 pub(crate) trait Stripes {
     fn stripe(&mut self, stripe: usize) -> Option<&mut Stripe>;
+    /// For reading only, so that several may be looked at together.
+    fn view(&self, stripe: usize) -> Option<&Stripe>;
     fn count(&self) -> usize;
     /// Holds these too. False: they were not to be had, and nothing has changed.
     fn add(&mut self, stripes: &[usize]) -> bool;
@@ -71,6 +73,11 @@ impl<'s> Held<'s> {
         find(&mut self.guards, stripe).expect("a row names every key its handler touches")
     }
 
+    /// As [`Held::get`], for reading: several may be looked at together.
+    pub fn see(&self, stripe: usize) -> &Stripe {
+        self.view(stripe).expect("a row names every key its handler touches")
+    }
+
     pub fn holds(&mut self, stripe: usize) -> bool {
         self.stripe(stripe).is_some()
     }
@@ -100,19 +107,33 @@ fn find<'g>(guards: &'g mut Guards<'_>, stripe: usize) -> Option<&'g mut Stripe>
         Guards::None => None,
         Guards::One(held, guard) => (*held == stripe).then_some(guard),
         Guards::Many(guards) => {
-            let at = match guards.len() {
-                STRIPES => stripe,
-                _ => guards.binary_search_by_key(&stripe, |(held, _)| *held).ok()?,
-            };
+            let at = place_of(guards, stripe)?;
             Some(&mut guards[at].1)
         }
         Guards::Outer(outer) => outer.stripe(stripe),
     }
 }
 
+#[inline]
+fn place_of(guards: &[(usize, Guard<'_>)], stripe: usize) -> Option<usize> {
+    match guards.len() {
+        STRIPES => Some(stripe),
+        _ => guards.binary_search_by_key(&stripe, |(held, _)| *held).ok(),
+    }
+}
+
 impl Stripes for Held<'_> {
     fn stripe(&mut self, stripe: usize) -> Option<&mut Stripe> {
         find(&mut self.guards, stripe)
+    }
+
+    fn view(&self, stripe: usize) -> Option<&Stripe> {
+        match &self.guards {
+            Guards::None => None,
+            Guards::One(held, guard) => (*held == stripe).then_some(guard),
+            Guards::Many(guards) => Some(&guards[place_of(guards, stripe)?].1),
+            Guards::Outer(outer) => outer.view(stripe),
+        }
     }
 
     fn count(&self) -> usize {

@@ -9,11 +9,12 @@ use crate::commit::Leave;
 use crate::counters::Counter;
 use crate::fill::write_number;
 use crate::hash::{KeyHash, STRIPES};
-use crate::index::Slot;
-use crate::object::Object;
+use crate::index::{OwnedWord, Slot};
+use crate::object::{ObjectMut, ObjectRef};
 use crate::parts::PartName;
 use crate::store::{Store, Stripe};
 use crate::word::Word;
+use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use value::{Boxed, Fate, Kind};
@@ -50,16 +51,16 @@ pub(crate) const UPKEEP_PATIENCE: Duration = Duration::from_millis(1);
 const LEAVES_ALONE: u32 = 31;
 
 /// A dirty value that is to be written.
-pub(crate) struct Victim {
+pub(crate) struct Victim<'t> {
     pub hash: KeyHash,
     pub uid: u32,
-    pub object: Object,
+    pub object: ObjectMut<'t>,
     pub has_expiry: bool,
 }
 
 /// What copies victims into the unit that is being filled: the lane. Their stripe is locked.
 pub(crate) trait Writer {
-    fn value(&mut self, victim: Victim) -> Verdict;
+    fn value(&mut self, victim: Victim<'_>) -> Verdict;
     fn part(&mut self, name: PartName, write: u32, kind: Kind, bytes: &[u8]) -> Verdict;
 }
 
@@ -110,24 +111,26 @@ impl Hand {
         let policy = store.tier.policy();
         let mut chilled = 0;
         let mut unfinished = false;
-        let mut gone: Vec<u64> = Vec::new();
+        let mut gone: Vec<(u64, Word)> = Vec::new();
         let (entries, next) = database.table.leaf_at_mut(self.high);
         let resumed = std::mem::take(&mut self.parts);
-        for entry in entries.iter_mut().filter(|entry| entry.high >= self.high) {
-            let word = entry.word;
-            if !word.is_hot() {
-                entry.word = word.with_referenced(false);
+        for entry in entries.iter_mut().filter(|entry| entry.high() >= self.high) {
+            let (high, word) = (entry.high(), entry.word());
+            let Some(object) = entry.object() else {
+                entry.set_referenced(false);
                 continue;
-            }
-            let object = Object::from_address(word.address());
-            if let Some(value) = object.boxed_mut().filter(|value| word.is_dirty() && store.moves_in_parts(value)) {
+            };
+            if word.is_dirty() && object.boxed().is_some_and(|value| store.moves_in_parts(value)) {
                 let expired = word.has_expiry() && object.expiry().is_some_and(|expiry| expiry <= now_ms);
                 if expired {
-                    gone.push(word.0);
+                    gone.push((high, word));
                     continue;
                 }
-                let id = store.split(value, store.hasher.hash(object.key()), self.uid);
-                let mut hand = if entry.high == self.high { resumed } else { PartsHand::default() };
+                let hash = store.hasher.hash(object.key());
+                let mut object = entry.hot_mut();
+                let value = object.boxed_mut().expect("it was just seen");
+                let id = store.split(value, hash, self.uid);
+                let mut hand = if high == self.high { resumed } else { PartsHand::default() };
                 let swept = sweep_parts(store, id, value, hand.from, false, writer);
                 object.account(&store.arena);
                 slice.freed += swept.freed;
@@ -142,36 +145,35 @@ impl Hand {
                     None => None,
                 };
                 if let Some(hand) = goes_on {
-                    (self.high, self.parts) = (entry.high, hand);
+                    (self.high, self.parts) = (high, hand);
                     unfinished = true;
                     break;
                 }
                 continue;
             }
             if word.frequency() > 0 {
-                entry.word = word.with_frequency(word.frequency() - 1);
+                entry.set_frequency(word.frequency() - 1);
                 continue;
             }
             if object.is_writing() {
                 continue;
             }
             if word.has_expiry() && object.expiry().is_some_and(|expiry| expiry <= now_ms) {
-                gone.push(word.0);
+                gone.push((high, word));
                 continue;
             }
             let bytes = object.ram_bytes();
             if !word.is_dirty() {
-                entry.word = Word(object.place().expect("a clean object knows its place"));
+                let cold = Word(object.place().expect("a clean object knows its place"));
+                let hot = entry.replace(OwnedWord::cold(cold));
                 chilled += 1;
                 slice.freed += bytes;
-                if let Some(value) = object.free(&store.arena) {
-                    store.bury(value);
-                }
+                store.free(hot.into_object().expect("the entry was hot"));
                 continue;
             }
             if !store.has_flash() {
                 if policy.evicts(word.has_expiry()) {
-                    gone.push(word.0);
+                    gone.push((high, word));
                     slice.freed += bytes;
                 }
                 continue;
@@ -185,9 +187,10 @@ impl Hand {
             }
             let hash = store.hasher.hash(object.key());
             debug_assert_eq!(hash.slot / 16, slot / 16);
+            let object = entry.hot_mut();
             match writer.value(Victim { hash, uid: self.uid, object, has_expiry: word.has_expiry() }) {
                 Verdict::Taken => store.tier.progress(),
-                Verdict::Keep => entry.word = word.with_frequency(crate::word::FREQUENCY_MAX),
+                Verdict::Keep => entry.set_frequency(crate::word::FREQUENCY_MAX),
                 Verdict::Stop => {
                     slice.stopped = true;
                     break;
@@ -199,10 +202,9 @@ impl Hand {
             store.cold.fetch_add(chilled as u64, Relaxed);
             store.counters.add(Counter::DemotionsClean, chilled as u64);
         }
-        for word in gone {
-            let high = store.hasher.hash(Object::from_address(Word(word).address()).key()).high;
-            let slot = database.table.find(high, |found| found.0 == word).expect("seen under this lock");
-            if Object::from_address(Word(word).address()).expiry().is_some_and(|expiry| expiry <= now_ms) {
+        for (high, word) in gone {
+            let slot = database.table.find(high, |found| found.word() == word).expect("seen under this lock");
+            if database.table.entry(slot).hot().expiry().is_some_and(|expiry| expiry <= now_ms) {
                 store.commit_leave(Leave::expired(self.uid, None, now_ms), database, slot, None);
             } else {
                 store.commit_leave(Leave::evicted(self.uid, None, now_ms), database, slot, None);
@@ -236,13 +238,13 @@ impl Hand {
             if !store.arena.belongs(cell, of) {
                 continue;
             }
-            let object = Object::in_cell(cell);
+            let Some((hash, uid, slot)) = entry_of(store, &stripe, cell) else { continue };
+            let database = stripe.database_mut(uid);
+            let entry = database.table.entry_mut(slot);
+            let (word, object) = (entry.word(), entry.hot());
             if object.is_writing() {
                 continue;
             }
-            let Some((hash, uid, slot)) = entry_of(store, &stripe, object) else { continue };
-            let database = stripe.database_mut(uid);
-            let word = database.table.word(slot);
             if word.frequency() > 0 {
                 used += 1;
                 continue;
@@ -252,13 +254,14 @@ impl Hand {
             }
             if !word.is_dirty() {
                 slice.freed += object.ram_bytes();
-                database.chill(store, slot, Word(object.place().expect("a clean object knows its place")));
+                let cold = Word(object.place().expect("a clean object knows its place"));
+                database.chill(store, slot, cold);
                 chilled += 1;
                 continue;
             }
-            match writer.value(Victim { hash, uid, object, has_expiry: word.has_expiry() }) {
+            match writer.value(Victim { hash, uid, object: entry.hot_mut(), has_expiry: word.has_expiry() }) {
                 Verdict::Taken => written += 1,
-                Verdict::Keep => *database.table.word_mut(slot) = word.with_frequency(crate::word::FREQUENCY_MAX),
+                Verdict::Keep => entry.set_frequency(crate::word::FREQUENCY_MAX),
                 Verdict::Stop => {
                     slice.stopped = true;
                     break;
@@ -292,13 +295,16 @@ impl Hand {
             if !store.arena.belongs(cell, of) {
                 continue;
             }
-            let object = Object::in_cell(cell);
-            let Some((_, uid, slot)) = entry_of(store, &stripe, object).filter(|_| !object.is_writing()) else {
+            let Some((_, uid, slot)) = entry_of(store, &stripe, cell) else {
                 emptied = false;
                 continue;
             };
-            let word = stripe.database_mut(uid).table.word_mut(slot);
-            *word = word.with_address(object.moved(&store.arena, of).address());
+            let entry = stripe.database_mut(uid).table.entry_mut(slot);
+            if entry.hot().is_writing() {
+                emptied = false;
+                continue;
+            }
+            entry.move_object(&store.arena, of);
             store.counters.add(Counter::EvacuatedObjects, 1);
         }
         emptied
@@ -326,18 +332,18 @@ impl Hand {
         }
         let (entries, next) = database.table.leaf_at(self.high);
         let (mut seen, mut gone) = (0, Vec::new());
-        for entry in entries.iter().filter(|entry| entry.word.is_hot() && entry.word.has_expiry()) {
+        for entry in entries.iter().filter(|entry| entry.word().has_expiry()) {
+            let Some(object) = entry.object() else { continue };
             seen += 1;
-            let object = Object::from_address(entry.word.address());
             match object.expiry() {
-                Some(expiry) if expiry <= now_ms => gone.push(*entry),
+                Some(expiry) if expiry <= now_ms => gone.push((entry.high(), entry.word())),
                 Some(expiry) => ttl.add(self.uid, expiry - now_ms),
                 None => {}
             }
         }
         let expired = gone.len();
-        for entry in gone {
-            let slot = database.table.find(entry.high, |word| word == entry.word).expect("seen under this lock");
+        for (high, word) in gone {
+            let slot = database.table.find(high, |found| found.word() == word).expect("seen under this lock");
             store.commit_leave(Leave::expired(self.uid, None, now_ms), database, slot, None);
         }
         match next {
@@ -394,8 +400,12 @@ pub(crate) fn sweep_parts(
     SweptParts { next: swept.next, freed: swept.freed, written, stopped: swept.stopped }
 }
 
-/// The entry that holds this object, which lies in a cell of the stripe.
-fn entry_of(store: &Store, stripe: &Stripe, object: Object) -> Option<(KeyHash, u32, Slot)> {
+/// The entry that holds what lies in this cell, which belongs to the stripe.
+fn entry_of(store: &Store, stripe: &Stripe, cell: NonNull<u8>) -> Option<(KeyHash, u32, Slot)> {
+    debug_assert_eq!(store.emptying.load(Relaxed), 0);
+    // SAFETY: the callers have locked the stripe, have seen since that nothing is being emptied and that the cell belongs to
+    // the stripe. The object is read here only, while `stripe` is borrowed shared.
+    let object = unsafe { ObjectRef::in_cell(cell) };
     let hash = store.hasher.hash(object.key());
     let address = object.address();
     (0..stripe.uids()).find_map(|uid| Some((hash, uid, stripe.database(uid)?.find_address(hash.high, address)?)))

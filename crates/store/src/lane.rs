@@ -318,12 +318,13 @@ impl Lane {
         let Some(slot) = database.find_address(hash.high, address) else {
             return;
         };
-        let word = database.table.word(slot);
+        let entry = database.table.entry(slot);
+        let word = entry.word();
         // Dirty: it was changed. Touched more than once: somebody else wants it too.
         if word.is_dirty() || word.frequency() > 1 {
             return;
         }
-        let cold = Word(Object::from_address(address).place().expect("a clean object knows its place"));
+        let cold = Word(entry.hot().place().expect("a clean object knows its place"));
         database.chill(store, slot, cold);
     }
 
@@ -469,20 +470,21 @@ impl Lane {
             clock: (self.now_ms / 1000) as u32,
             stripe: hash.stripe() as u16,
         };
-        let object = match boxed {
+        let mut object = match boxed {
             Some(value) => Object::new_boxed(&store.arena, &parts, value),
             None => Object::new(&store.arena, &parts, &[record.value]),
         };
         let has_room = || word.is_referenced() || store.tier.excess(&store.arena) == 0;
         let stays = !store.is_all_cold() && has_room();
         object.mark_fresh();
+        let address = object.view().address();
         database.warm(store, slot, hash, object, u8::from(stays));
         store.counters.add(Counter::FlashValueReads, 1);
         if stays {
             store.counters.add(Counter::Promotions, 1);
             return Ok(Outcome::Done);
         }
-        Ok(Outcome::Passing { hash, uid, address: object.address() })
+        Ok(Outcome::Passing { hash, uid, address })
     }
 
     /// An error counts only if the key still is where it was read from.

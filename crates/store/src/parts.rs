@@ -6,10 +6,9 @@
 
 use crate::commit::Leave;
 use crate::hash::{Key, KeyHash};
-use crate::index::Slot;
-use crate::object::Object;
+use crate::index::{Entry, Slot};
 use crate::store::{Database, Store};
-use crate::word::{Place, Word};
+use crate::word::Place;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -68,8 +67,8 @@ impl Owners {
 }
 
 /// Whether an entry's value is in RAM, and in parts.
-pub(crate) fn is_in_parts(word: Word) -> bool {
-    word.is_hot() && Object::from_address(word.address()).boxed().is_some_and(|value| value.shelf_id().is_some())
+pub(crate) fn is_in_parts(entry: &Entry) -> bool {
+    entry.object().is_some_and(|object| object.is_in_parts())
 }
 
 struct Home {
@@ -119,7 +118,7 @@ impl Store {
     pub fn is_in_parts(&self, key: &Key<'_>, db: usize) -> bool {
         let stripe = self.stripe(key.hash.stripe());
         let Some(database) = stripe.database(self.uid(db)) else { return false };
-        database.find(key).map(|slot| database.table.word(slot)).is_some_and(is_in_parts)
+        database.find(key).is_some_and(|slot| is_in_parts(database.table.entry(slot)))
     }
 
     /// The value's number; it gets one if it has none yet.
@@ -158,7 +157,7 @@ impl Store {
             let mut stripe = self.stripe(hash.stripe());
             let database = stripe.database_mut(uid);
             if let Some(slot) = database.find_split(hash, id) {
-                let object = Object::from_address(database.table.word(slot).address());
+                let mut object = database.table.entry_mut(slot).hot_mut();
                 let result = with(object.boxed_mut().expect("it was found boxed"));
                 object.account(&self.arena);
                 return Some(result);
@@ -171,8 +170,8 @@ impl Store {
 impl Database {
     /// The entry of the value with this number.
     fn find_split(&self, hash: KeyHash, id: u64) -> Option<Slot> {
-        let is_it = |object: Object| object.boxed().is_some_and(|value| value.shelf_id() == Some(id));
-        self.table.find(hash.high, |word| word.is_hot() && is_it(Object::from_address(word.address())))
+        let boxed = |entry: &'_ Entry| entry.object()?.boxed()?.shelf_id();
+        self.table.find(hash.high, |entry| boxed(entry) == Some(id))
     }
 }
 

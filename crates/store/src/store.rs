@@ -7,11 +7,11 @@ use crate::counters::Counters;
 use crate::deadlines::Deadlines;
 use crate::guards::{Guard, Held};
 use crate::hash::{Hasher, Key, KeyHash, STRIPES};
-use crate::index::{Slot, Table, prefetch_line};
+use crate::index::{Entry, OwnedWord, Slot, Table, prefetch_line};
 use crate::io::Reader;
 use crate::keyspace::{Access, ColdRead, Keyspace, Resume};
 use crate::listen::Ears;
-use crate::object::Object;
+use crate::object::{Object, ObjectRef, Value};
 use crate::page::{Codec, Dictionary};
 use crate::parts::Owners;
 use crate::segment::Segments;
@@ -352,7 +352,7 @@ impl Store {
         step(Table::prefetch_directory);
         step(Table::prefetch_leaf);
         step(|table, high| {
-            if let Some(slot) = table.find(high, Word::is_hot) {
+            if let Some(slot) = table.find(high, |entry| entry.word().is_hot()) {
                 let object = std::ptr::with_exposed_provenance::<u8>(table.word(slot).address());
                 prefetch_line(object);
                 prefetch_line(object.wrapping_add(64));
@@ -491,31 +491,37 @@ impl Store {
     }
 
     fn empty(&self, databases: Vec<Database>) {
-        for database in databases {
-            for entry in database.table.iter() {
-                self.release(entry.word);
-            }
+        for mut database in databases {
+            database.table.drain(|word| self.release(word));
         }
         self.emptying.fetch_sub(1, Relaxed);
     }
 
     /// Frees what an entry that is gone from its table held.
-    pub(crate) fn release(&self, word: Word) {
-        if word.is_hot() {
-            let object = Object::from_address(word.address());
-            if !word.is_dirty() {
-                self.segments.died(clean_place(object));
+    pub(crate) fn release(&self, owned: OwnedWord) {
+        let word = owned.word();
+        match owned.into_object() {
+            Some(object) => {
+                if !word.is_dirty() {
+                    self.segments.died(clean_place(object.view()));
+                }
+                self.free(object);
             }
-            if let Some(value) = object.free(&self.arena) {
-                self.bury(value);
+            None => {
+                self.segments.died(word.place());
+                self.cold.fetch_sub(1, Relaxed);
             }
-        } else {
-            self.segments.died(word.place());
-            self.cold.fetch_sub(1, Relaxed);
         }
     }
 
-    pub(crate) fn bury(&self, value: Box<Boxed>) {
+    /// Frees an object that no entry holds any more.
+    pub(crate) fn free(&self, object: Object) {
+        if let Some(value) = object.free(&self.arena) {
+            self.bury(value);
+        }
+    }
+
+    fn bury(&self, value: Box<Boxed>) {
         if value.mem_bytes() > BURY_BYTES {
             let _ = self.graves.lock().send(Grave::Value(value));
         }
@@ -580,18 +586,17 @@ impl Store {
 impl Drop for Store {
     fn drop(&mut self) {
         // Boxed values live outside the arena; without this they would leak when a store goes.
-        for line in &mut self.stripes {
-            for database in line.0.get_mut().all() {
-                for entry in database.table.iter().filter(|entry| entry.word.is_hot()) {
-                    drop(Object::from_address(entry.word.address()).free(&self.arena));
-                }
+        let Store { stripes, arena, .. } = self;
+        for line in stripes {
+            for database in line.0.get_mut().all_mut() {
+                database.table.drain(|word| drop(word.into_object().and_then(|object| object.free(arena))));
             }
         }
     }
 }
 
 /// The place of a clean object's copy on flash.
-pub(crate) fn clean_place(object: Object) -> crate::word::Place {
+pub(crate) fn clean_place(object: ObjectRef<'_>) -> crate::word::Place {
     Word(object.place().expect("a clean object knows its place")).place()
 }
 
@@ -623,8 +628,8 @@ impl Stripe {
         else {
             return false;
         };
-        let word = database.table.word(slot);
-        !word.is_hot() || Object::from_address(word.address()).expiry().is_none_or(|expiry| expiry > now_ms)
+        let object = database.table.entry(slot).object();
+        object.and_then(|object| object.expiry()).is_none_or(|expiry| expiry > now_ms)
     }
 
     /// Values in RAM.
@@ -649,65 +654,70 @@ impl Database {
     /// The key's entry. A hot one is compared whole, a cold one by its hash bits.
     #[inline]
     pub(crate) fn find(&self, key: &Key<'_>) -> Option<Slot> {
-        self.table.find(key.hash.high, |word| {
-            word.agrees(key.hash) && (!word.is_hot() || Object::from_address(word.address()).key() == key.name)
+        self.table.find(key.hash.high, |entry| {
+            entry.word().agrees(key.hash) && entry.object().is_none_or(|object| object.key() == key.name)
         })
+    }
+
+    /// The key's value, if it is in RAM.
+    pub(crate) fn value(&self, key: &Key<'_>) -> Option<Value<'_>> {
+        self.table.entry(self.find(key)?).object().map(ObjectRef::value)
     }
 
     /// The cold entry of exactly this hash and place.
     pub(crate) fn find_cold(&self, hash: KeyHash, word: Word) -> Option<Slot> {
-        self.table.find(hash.high, |found| !found.is_hot() && found.agrees(hash) && found.place() == word.place())
+        let is_it = |found: Word| !found.is_hot() && found.agrees(hash) && found.place() == word.place();
+        self.table.find(hash.high, |entry| is_it(entry.word()))
     }
 
     pub(crate) fn find_address(&self, high: u64, address: usize) -> Option<Slot> {
-        self.table.find(high, |word| word.is_hot() && word.address() == address)
+        self.table.find(high, |entry| entry.word().is_hot() && entry.word().address() == address)
     }
 
     /// Counts what a boxed value takes now.
-    pub(crate) fn account(&self, store: &Store, hash: KeyHash) {
-        let is_it = |word: Word| word.agrees(hash) && word.is_hot() && Object::from_address(word.address()).is_boxed();
+    pub(crate) fn account(&mut self, store: &Store, hash: KeyHash) {
+        let is_it = |entry: &Entry| entry.word().agrees(hash) && entry.object().is_some_and(|object| object.is_boxed());
         if let Some(slot) = self.table.find(hash.high, is_it) {
-            Object::from_address(self.table.word(slot).address()).account(&store.arena);
+            self.table.entry_mut(slot).hot_mut().account(&store.arena);
         }
     }
 
     /// Takes the entry out and frees what it held.
     pub(crate) fn discard(&mut self, store: &Store, slot: Slot) {
-        let word = self.table.remove(slot).word;
+        let owned = self.table.remove(slot);
+        let word = owned.word();
         self.hot -= usize::from(word.is_hot());
         self.expires -= usize::from(word.has_expiry());
-        store.release(word);
+        store.release(owned);
     }
 
     /// A cold entry's value is in RAM now, clean.
     pub(crate) fn warm(&mut self, store: &Store, slot: Slot, hash: KeyHash, object: Object, frequency: u8) {
-        let cold = self.table.word(slot);
-        debug_assert!(!cold.is_hot());
-        *self.table.word_mut(slot) = Word::hot(hash, object.address(), frequency, cold.has_expiry(), false);
+        let deadline = object.view().next_deadline();
+        let entry = self.table.entry_mut(slot);
+        let has_expiry = entry.word().has_expiry();
+        let cold = entry.replace(OwnedWord::hot(hash, object, frequency, has_expiry, false));
+        debug_assert!(!cold.word().is_hot());
         self.hot += 1;
         store.cold.fetch_sub(1, Relaxed);
-        self.note_deadline(store, hash.high, object);
+        self.note_deadline(store, hash.high, deadline);
     }
 
     /// An object that was read for one command alone leaves RAM again, unless it was changed or somebody else wants it.
     pub(crate) fn pass(&mut self, store: &Store, hash: KeyHash, address: usize) {
         let Some(slot) = self.find_address(hash.high, address) else { return };
-        let word = self.table.word(slot);
-        if !word.is_dirty() && word.frequency() <= 1 {
-            let place = Object::from_address(address).place().expect("a clean object knows its place");
+        let entry = self.table.entry(slot);
+        if !entry.word().is_dirty() && entry.word().frequency() <= 1 {
+            let place = entry.hot().place().expect("a clean object knows its place");
             self.chill(store, slot, Word(place));
         }
     }
 
     /// A hot entry becomes cold: `cold` is the word of its copy on flash, which counts as live already.
     pub(crate) fn chill(&mut self, store: &Store, slot: Slot, cold: Word) {
-        let hot = self.table.word(slot);
-        debug_assert!(hot.is_hot() && !cold.is_hot());
-        *self.table.word_mut(slot) = cold;
+        let hot = self.table.entry_mut(slot).replace(OwnedWord::cold(cold));
         self.hot -= 1;
         store.cold.fetch_add(1, Relaxed);
-        if let Some(value) = Object::from_address(hot.address()).free(&store.arena) {
-            store.bury(value);
-        }
+        store.free(hot.into_object().expect("the entry was hot"));
     }
 }

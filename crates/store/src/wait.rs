@@ -8,7 +8,6 @@
 
 use crate::hash::{Key, KeyHash};
 use crate::keyspace::Keyspace;
-use crate::object::Object;
 use crate::store::{Store, Stripe};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, HashMap};
@@ -177,11 +176,10 @@ impl Store {
 
     fn kind_of(&self, stripe: &Stripe, ready: &Ready, now_ms: u64) -> Option<Kind> {
         let database = stripe.database(self.uid(ready.db))?;
-        let word = database.table.word(database.find(&Key { name: &ready.name, hash: ready.hash })?);
-        if !word.is_hot() {
-            return Some(word.kind());
-        }
-        let object = Object::from_address(word.address());
+        let entry = database.table.entry(database.find(&Key { name: &ready.name, hash: ready.hash })?);
+        let Some(object) = entry.object() else {
+            return Some(entry.word().kind());
+        };
         object.expiry().is_none_or(|expiry| expiry > now_ms).then(|| object.kind())
     }
 

@@ -3,11 +3,10 @@
 use super::{Cold, Found, Keyspace, NoEdit, Want};
 use crate::commit::{Extent, Noted};
 use crate::hash::{Key, KeyHash};
-use crate::index::Slot;
+use crate::index::{Entry, OwnedWord, Slot};
 use crate::listen::Class;
-use crate::object::{Object, Parts};
+use crate::object::{Object, ObjectRef, Parts};
 use crate::store::{Database, Store, clean_place};
-use crate::word::Word;
 use smallvec::SmallVec;
 use std::ops::Range;
 use value::{Boxed, Buffer, Kind};
@@ -30,8 +29,9 @@ impl Keyspace<'_> {
     pub fn note_deadlines(&mut self, key: &Key<'_>) {
         let store = self.store;
         let database = self.database(key);
-        if let Some(word) = database.find(key).map(|slot| database.table.word(slot)).filter(|word| word.is_hot()) {
-            database.note_deadline(store, key.hash.high, Object::from_address(word.address()));
+        if let Some(slot) = database.find(key) {
+            let deadline = database.table.entry(slot).object().and_then(ObjectRef::next_deadline);
+            database.note_deadline(store, key.hash.high, deadline);
         }
     }
 
@@ -44,16 +44,19 @@ impl Keyspace<'_> {
 
     #[inline]
     fn open(&mut self, key: &Key<'_>, found: Found, extent: Extent) -> Result<Option<ValueMut<'_>>, Cold> {
-        let Found::Hot(slot, object) = found else { return Ok(None) };
+        let Found::Hot(slot, _) = found else { return Ok(None) };
         self.may_change()?;
-        self.touched(key, slot, object);
-        let (store, db, uid, clock) = (self.store, self.db, self.uid, self.clock());
+        let (store, db, uid, clock, touch) = (self.store, self.db, self.uid, self.clock(), self.touch);
         let stripe = self.held.get(key.hash.stripe());
         let is_heard = stripe.is_heard() | store.wants(Class::CHANGE);
-        let word = stripe.database_mut(uid).table.word_mut(slot);
+        let entry = stripe.database_mut(uid).table.entry_mut(slot);
+        if touch {
+            entry.touch();
+            entry.hot_mut().set_clock(clock);
+        }
         Ok(Some(ValueMut {
             store,
-            word,
+            entry,
             hash: key.hash,
             uid,
             db,
@@ -70,7 +73,7 @@ impl Keyspace<'_> {
     /// As [`Keyspace::get_mut`] for a value that must be of one kind; of another it is left as it is.
     pub fn edit(&mut self, key: &Key<'_>, kind: Kind) -> Result<Option<ValueMut<'_>>, NoEdit> {
         match self.look(key)? {
-            Found::Hot(_, object) if object.kind() != kind => Err(NoEdit::OtherKind),
+            Found::Hot(slot, _) if self.object(key, slot).kind() != kind => Err(NoEdit::OtherKind),
             found => Ok(self.open(key, found, Extent::Value)?),
         }
     }
@@ -78,7 +81,7 @@ impl Keyspace<'_> {
     /// As [`Keyspace::edit`], but of a value in parts only what is wanted has to be in RAM.
     pub fn edit_for(&mut self, key: &Key<'_>, kind: Kind, want: Want<'_>) -> Result<Option<ValueMut<'_>>, NoEdit> {
         match self.look_at(key, want)? {
-            Found::Hot(_, object) if object.kind() != kind => Err(NoEdit::OtherKind),
+            Found::Hot(slot, _) if self.object(key, slot).kind() != kind => Err(NoEdit::OtherKind),
             found => Ok(self.open(key, found, Extent::Value)?),
         }
     }
@@ -120,7 +123,7 @@ impl Keyspace<'_> {
         let object = Object::new_boxed(&store.arena, &parts, value);
         self.modified(key);
         let database = self.database(key);
-        database.note_deadline(store, key.hash.high, object);
+        database.note_deadline(store, key.hash.high, object.view().next_deadline());
         match database.find(key) {
             Some(slot) => replace(store, database, slot, key.hash, object),
             None => {
@@ -145,13 +148,14 @@ impl Keyspace<'_> {
             insert(database, key.hash, Object::new(&store.arena, &parts, value));
             return self.event(Class::NEW, "new", key);
         };
-        let word = database.table.word(slot);
-        if let ([value], true) = (value, word.is_hot()) {
-            let object = Object::from_address(word.address());
-            let old = if word.is_dirty() { None } else { Some(clean_place(object)) };
+        let entry = database.table.entry_mut(slot);
+        let word = entry.word();
+        if let ([value], Some(mut object)) = (value, entry.object_mut()) {
+            let old = if word.is_dirty() { None } else { Some(clean_place(object.view())) };
             if object.overwrite(value, kind, expiry, clock) {
                 old.into_iter().for_each(|place| store.segments.died(place));
-                *database.table.word_mut(slot) = word.with_dirty(true).touched();
+                entry.set_dirty(true);
+                entry.touch();
                 return;
             }
         }
@@ -184,7 +188,7 @@ impl Keyspace<'_> {
     /// stands in the record.
     pub fn set_expiry(&mut self, key: &Key<'_>, expiry: Option<u64>) -> Result<bool, Cold> {
         self.may_change()?;
-        let Found::Hot(slot, object) = self.look_for(key)? else {
+        let Found::Hot(slot, _) = self.look_for(key)? else {
             return Ok(false);
         };
         let (store, clock) = (self.store, self.clock());
@@ -192,15 +196,12 @@ impl Keyspace<'_> {
         let database = self.database(key);
         let had = database.table.word(slot).has_expiry();
         database.expires = database.expires + usize::from(expiry.is_some()) - usize::from(had);
-        let word = database.table.word_mut(slot);
-        make_dirty(store, word, object, clock);
+        let entry = database.table.entry_mut(slot);
+        make_dirty(store, entry, clock);
         match expiry {
-            Some(expiry) if had => object.replace_expiry(expiry),
+            Some(expiry) if had => entry.hot_mut().replace_expiry(expiry),
             expiry if had == expiry.is_some() => {}
-            expiry => {
-                let moved = object.with_fields(&store.arena, key.hash.stripe() as u16, expiry, None);
-                *word = word.with_address(moved.address()).with_expiry(expiry.is_some());
-            }
+            expiry => entry.set_fields(&store.arena, key.hash.stripe() as u16, expiry, None),
         }
         Ok(true)
     }
@@ -208,49 +209,51 @@ impl Keyspace<'_> {
     /// Makes a key look as if it had last been used so long ago, or so often.
     pub fn set_use(&mut self, key: &Key<'_>, idle_seconds: Option<u64>, frequency: Option<u8>) -> Result<(), Cold> {
         self.may_change()?;
-        let Found::Hot(slot, object) = self.look_for(key)? else { return Ok(()) };
+        let Found::Hot(slot, _) = self.look_for(key)? else { return Ok(()) };
+        let clock = self.clock();
+        let entry = self.entry(key, slot);
         if let Some(idle) = idle_seconds {
-            object.set_clock(self.clock().wrapping_sub(idle.min(0xff_ffff) as u32) & 0xff_ffff);
+            entry.hot_mut().set_clock(clock.wrapping_sub(idle.min(0xff_ffff) as u32) & 0xff_ffff);
         }
         if let Some(frequency) = frequency {
-            let word = self.database(key).table.word_mut(slot);
-            *word = word.with_frequency(frequency.min(crate::word::FREQUENCY_MAX));
+            entry.set_frequency(frequency.min(crate::word::FREQUENCY_MAX));
         }
         Ok(())
     }
 }
 
 fn insert(database: &mut Database, hash: KeyHash, object: Object) {
-    let has_expiry = object.expiry().is_some();
-    database.table.insert(hash.high, Word::hot(hash, object.address(), 0, has_expiry, true));
+    let has_expiry = object.view().expiry().is_some();
+    database.table.insert(hash.high, OwnedWord::hot(hash, object, 0, has_expiry, true));
     database.hot += 1;
     database.expires += usize::from(has_expiry);
 }
 
 /// Another object takes the entry's place; what was there is freed.
 fn replace(store: &Store, database: &mut Database, slot: Slot, hash: KeyHash, object: Object) {
-    let old = database.table.word(slot);
-    let has_expiry = object.expiry().is_some();
+    let entry = database.table.entry_mut(slot);
+    let old = entry.word();
+    let has_expiry = object.view().expiry().is_some();
     // A cold key that was asked for before has had its second touch.
     let frequency = if old.is_hot() { old.touched().frequency() } else { u8::from(old.is_referenced()) };
-    *database.table.word_mut(slot) = Word::hot(hash, object.address(), frequency, has_expiry, true);
+    let gone = entry.replace(OwnedWord::hot(hash, object, frequency, has_expiry, true));
     database.hot += usize::from(!old.is_hot());
     database.expires = database.expires + usize::from(has_expiry) - usize::from(old.has_expiry());
-    store.release(old);
+    store.release(gone);
 }
 
-fn make_dirty(store: &Store, word: &mut Word, object: Object, clock: u32) {
-    if !word.is_dirty() {
-        store.segments.died(clean_place(object));
-        *word = word.with_dirty(true);
+fn make_dirty(store: &Store, entry: &mut Entry, clock: u32) {
+    if !entry.word().is_dirty() {
+        store.segments.died(clean_place(entry.hot()));
+        entry.set_dirty(true);
     }
-    object.end_write(clock);
+    entry.hot_mut().end_write(clock);
 }
 
 /// A value of a locked stripe, for changing. Looking at it changes nothing.
 pub struct ValueMut<'k> {
     store: &'k Store,
-    word: &'k mut Word,
+    entry: &'k mut Entry,
     hash: KeyHash,
     uid: u32,
     db: usize,
@@ -265,23 +268,22 @@ pub struct ValueMut<'k> {
 }
 
 impl ValueMut<'_> {
-    fn object(&self) -> Object {
-        Object::from_address(self.word.address())
+    fn object(&self) -> ObjectRef<'_> {
+        self.entry.hot()
     }
 
     /// The value changes from here on: its copy on flash counts no more, and the change is noted.
     #[inline]
-    fn begin(&mut self) -> Object {
-        let object = self.object();
+    fn begin(&mut self) {
         if !std::mem::replace(&mut self.begun, true) {
             *self.wrote = true;
-            *self.user_bytes += object.key().len() as u64;
-            make_dirty(self.store, self.word, object, self.clock);
+            make_dirty(self.store, self.entry, self.clock);
+            let key = self.entry.hot().key();
+            *self.user_bytes += key.len() as u64;
             if let Some(extent) = self.heard_as {
-                self.noted.key(self.db, self.hash, object.key(), extent);
+                self.noted.key(self.db, self.hash, key, extent);
             }
         }
-        object
     }
 
     pub fn kind(&self) -> Kind {
@@ -302,15 +304,15 @@ impl ValueMut<'_> {
     }
 
     pub fn inline_mut(&mut self) -> Option<&mut [u8]> {
-        self.begin().inline_mut()
+        self.begin();
+        self.entry.hot_mut().inline_mut()
     }
 
     /// Replaces the bytes `at` of an inline value by the concatenation of `with`.
     pub fn splice(&mut self, at: Range<usize>, with: &[&[u8]]) {
-        let object = self.begin();
+        self.begin();
         *self.user_bytes += with.iter().map(|part| part.len() as u64).sum::<u64>();
-        let moved = object.splice(&self.store.arena, self.hash.stripe() as u16, at, with);
-        *self.word = self.word.with_address(moved.address());
+        self.entry.splice(&self.store.arena, self.hash.stripe() as u16, at, with);
     }
 
     /// Makes an inline value `len` bytes long, with zeros at its end, if it is shorter.
@@ -327,10 +329,9 @@ impl ValueMut<'_> {
 
     /// OBJECT ENCODING shows that the string was edited. That alone is no change of the dataset, but goes to flash with it.
     pub fn mark_raw(&mut self) {
-        let object = self.object();
-        if !object.is_raw() {
-            make_dirty(self.store, self.word, object, self.clock);
-            object.mark_raw();
+        if !self.object().is_raw() {
+            make_dirty(self.store, self.entry, self.clock);
+            self.entry.hot_mut().mark_raw();
         }
     }
 
@@ -339,39 +340,33 @@ impl ValueMut<'_> {
         if !self.is_boxed() {
             return None;
         }
-        let object = self.begin();
+        self.begin();
         if self.edited.last() != Some(&(self.hash, self.uid)) {
             self.edited.push((self.hash, self.uid));
         }
-        object.boxed_mut()
+        self.entry.hot_mut().into_boxed_mut()
     }
 
     pub fn replace_boxed(&mut self, value: Boxed) {
         assert!(value.shelf_id().is_none(), "a value in parts is put at its key with set_boxed");
-        let object = self.begin();
-        let parts = self.parts(object, value.kind());
+        self.begin();
+        let parts = self.parts(value.kind());
         let new = Object::new_boxed(&self.store.arena, &parts, value);
-        self.put(object, new);
+        self.store.free(self.entry.replace_object(new));
     }
 
     /// Replaces the value by inline bytes of the same kind.
     pub fn replace_inline(&mut self, bytes: &[u8]) {
-        let object = self.begin();
-        let parts = self.parts(object, object.kind());
+        self.begin();
+        let parts = self.parts(self.kind());
         let new = Object::new(&self.store.arena, &parts, &[bytes]);
-        self.put(object, new);
+        self.store.free(self.entry.replace_object(new));
     }
 
-    fn parts<'a>(&self, object: Object, kind: Kind) -> Parts<'a> {
+    fn parts(&self, kind: Kind) -> Parts<'_> {
+        let object = self.object();
         let (key, expiry, clock) = (object.key(), object.expiry(), object.clock());
         Parts { key, kind, raw: false, expiry, place: None, clock, stripe: self.hash.stripe() as u16 }
-    }
-
-    fn put(&mut self, old: Object, new: Object) {
-        *self.word = self.word.with_address(new.address());
-        if let Some(value) = old.free(&self.store.arena) {
-            self.store.bury(value);
-        }
     }
 }
 

@@ -4,6 +4,8 @@
 
 mod edit;
 mod resume;
+#[cfg(test)]
+mod tests;
 mod visit;
 mod walk;
 
@@ -18,10 +20,10 @@ use crate::direct;
 use crate::effects::Why;
 use crate::guards::{Held, Stripes as _, all_stripes};
 use crate::hash::{Hasher, Key, KeyHash, STRIPES};
-use crate::index::Slot;
+use crate::index::{Entry, Slot};
 use crate::lane::ReadError;
 use crate::listen::Class;
-use crate::object::Object;
+use crate::object::ObjectRef;
 pub use crate::object::Value;
 use crate::store::{Database, Store, Stripe};
 use crate::tier::Admission;
@@ -100,7 +102,8 @@ pub struct Keyspace<'s> {
 
 enum Found {
     Absent,
-    Hot(Slot, Object),
+    /// Where the entry is, and whether its value is boxed. The object is borrowed from the entry where it is needed.
+    Hot(Slot, bool),
 }
 
 impl<'s> Keyspace<'s> {
@@ -195,8 +198,8 @@ impl<'s> Keyspace<'s> {
         // Nothing of it counts.
         (inner.rehearses, inner.stopped) = (true, true);
         let database = inner.database(key);
-        let word = database.table.word(database.find(key)?);
-        crate::parts::is_in_parts(word).then_some(inner)
+        let slot = database.find(key)?;
+        crate::parts::is_in_parts(database.table.entry(slot)).then_some(inner)
     }
 
     /// A handler is about to change something.
@@ -380,10 +383,35 @@ impl<'s> Keyspace<'s> {
         if found { self.ram_hits += 1 } else { self.missed(key) }
     }
 
-    /// Counts a look-up that found a value.
     #[inline]
-    fn hit(&mut self, object: Object) {
-        if object.take_fresh() { self.flash_hits += 1 } else { self.ram_hits += 1 }
+    fn entry(&mut self, key: &Key<'_>, slot: Slot) -> &mut Entry {
+        self.database(key).table.entry_mut(slot)
+    }
+
+    /// The object of a hot entry.
+    #[inline]
+    fn object(&mut self, key: &Key<'_>, slot: Slot) -> ObjectRef<'_> {
+        self.database(key).table.entry(slot).hot()
+    }
+
+    /// Counts a look-up that found a value, which counts as used.
+    #[inline]
+    fn hit(&mut self, key: &Key<'_>, slot: Slot) -> &Entry {
+        let (touch, clock) = (self.touch, self.clock());
+        let entry = self.held.get(key.hash.stripe()).database_mut(self.uid).table.entry_mut(slot);
+        if touch {
+            entry.touch();
+        }
+        let mut object = entry.hot_mut();
+        if object.take_fresh() {
+            self.flash_hits += 1
+        } else {
+            self.ram_hits += 1
+        }
+        if touch {
+            object.set_clock(clock);
+        }
+        entry
     }
 
     #[inline]
@@ -423,23 +451,17 @@ impl<'s> Keyspace<'s> {
     /// The key's object with all of its value in RAM, unless it has expired.
     #[inline]
     fn look(&mut self, key: &Key<'_>) -> Result<Found, Cold> {
-        let found = self.look_for(key)?;
-        if let Found::Hot(_, object) = found
-            && object.boxed().is_some_and(|value| value.shelf_id().is_some())
-        {
-            self.bring(key, object, &|value, out| value.absent(out))?;
-        }
-        Ok(found)
+        self.look_at(key, &|value, out| value.absent(out))
     }
 
     /// As [`Keyspace::look`], but only what a command touches of a value in parts has to be there: see [`Want`].
     #[inline]
     fn look_at(&mut self, key: &Key<'_>, want: Want<'_>) -> Result<Found, Cold> {
         let found = self.look_for(key)?;
-        if let Found::Hot(_, object) = found
-            && object.boxed().is_some_and(|value| value.shelf_id().is_some())
+        if let Found::Hot(slot, true) = found
+            && self.object(key, slot).is_in_parts()
         {
-            self.bring(key, object, want)?;
+            self.bring(key, slot, want)?;
         }
         Ok(found)
     }
@@ -447,7 +469,8 @@ impl<'s> Keyspace<'s> {
     /// Notes the parts that are wanted and not in RAM, or reads them if that is how this command runs. More than half of what
     /// RAM may hold is refused.
     #[cold]
-    fn bring(&mut self, key: &Key<'_>, object: Object, want: Want<'_>) -> Result<(), Cold> {
+    fn bring(&mut self, key: &Key<'_>, slot: Slot, want: Want<'_>) -> Result<(), Cold> {
+        let mut object = self.held.get(key.hash.stripe()).database_mut(self.uid).table.entry_mut(slot).hot_mut();
         let value = object.boxed_mut().expect("its caller looked");
         // What one part says may name the next.
         loop {
@@ -506,7 +529,7 @@ impl<'s> Keyspace<'s> {
             slot = found;
             word = database.table.word(slot);
         }
-        let object = Object::from_address(word.address());
+        let object = database.table.entry(slot).hot();
         if word.has_expiry() && object.expiry().is_some_and(|expiry| expiry <= now_ms) {
             self.may_change()?;
             let stripe = self.held.get(key.hash.stripe());
@@ -517,25 +540,29 @@ impl<'s> Keyspace<'s> {
             store.commit_leave(leave, stripe.database_mut(uid), slot, Some(&mut self.resume.effects));
             return Ok(Found::Absent);
         }
-        let due = |value: &Boxed| value.next_deadline().is_some_and(|at_ms| at_ms <= now_ms);
-        if object.boxed().is_some_and(due) {
-            self.bring(key, object, &|value, out| value.want_due(now_ms, out))?;
+        let Some(value) = object.boxed() else {
+            return Ok(Found::Hot(slot, false));
+        };
+        if value.next_deadline().is_some_and(|at_ms| at_ms <= now_ms) {
+            self.bring(key, slot, &|value, out| value.want_due(now_ms, out))?;
             self.may_change()?;
-            return Ok(self.expire_parts(key, slot, object));
+            return Ok(self.expire_parts(key, slot));
         }
-        Ok(Found::Hot(slot, object))
+        Ok(Found::Hot(slot, true))
     }
 
     /// Fields of a hash have expired: they go, and the key with the last. That is no change of the value, so a copy on
     /// flash stays good: whoever reads it finds them expired again.
     #[cold]
-    fn expire_parts(&mut self, key: &Key<'_>, slot: Slot, object: Object) -> Found {
+    fn expire_parts(&mut self, key: &Key<'_>, slot: Slot) -> Found {
         let (store, now_ms, db, uid) = (self.store, self.now_ms, self.db, self.uid);
         let mut fields = Vec::new();
+        let mut object = self.entry(key, slot).hot_mut();
         let is_empty = object
             .boxed_mut()
             .is_some_and(|value| value.expire(now_ms, &mut |field| fields.push(Box::<[u8]>::from(field))));
         object.account(&store.arena);
+        let deadline = object.view().next_deadline();
         let gone = FieldsGone { db, key, now_ms, fields: &fields, is_empty };
         let stripe = self.held.get(key.hash.stripe());
         store.commit_fields(&gone, stripe, &mut self.resume.ready, &mut self.resume.effects);
@@ -544,20 +571,17 @@ impl<'s> Keyspace<'s> {
             database.discard(store, slot);
             return Found::Absent;
         }
-        database.note_deadline(store, key.hash.high, object);
-        Found::Hot(slot, object)
+        database.note_deadline(store, key.hash.high, deadline);
+        Found::Hot(slot, true)
     }
 
     #[inline]
-    fn touched(&mut self, key: &Key<'_>, slot: Slot, object: Object) {
+    fn touched(&mut self, key: &Key<'_>, slot: Slot) {
         if self.touch {
             let clock = self.clock();
-            let word = self.database(key).table.word_mut(slot);
-            let next = word.touched();
-            if next != *word {
-                *word = next;
-            }
-            object.set_clock(clock);
+            let entry = self.entry(key, slot);
+            entry.touch();
+            entry.hot_mut().set_clock(clock);
         }
     }
 
@@ -592,7 +616,7 @@ impl<'s> Keyspace<'s> {
         }
         Ok(match self.look_for(key)? {
             Found::Absent => None,
-            Found::Hot(_, object) => Some(Peek { kind: object.kind(), has_expiry: word.has_expiry() }),
+            Found::Hot(slot, _) => Some(Peek { kind: self.object(key, slot).kind(), has_expiry: word.has_expiry() }),
         })
     }
 
@@ -617,16 +641,16 @@ impl<'s> Keyspace<'s> {
     pub fn touch(&mut self, key: &Key<'_>) -> Result<bool, Cold> {
         let database = self.database(key);
         if let Some(slot) = database.find(key) {
-            let word = database.table.word_mut(slot);
-            if !word.is_hot() && !word.has_expiry() {
-                *word = word.with_referenced(true);
+            let entry = database.table.entry_mut(slot);
+            if !entry.word().is_hot() && !entry.word().has_expiry() {
+                entry.set_referenced(true);
                 return Ok(true);
             }
         }
         Ok(match self.look_for(key)? {
             Found::Absent => false,
-            Found::Hot(slot, object) => {
-                self.touched(key, slot, object);
+            Found::Hot(slot, _) => {
+                self.touched(key, slot);
                 true
             }
         })
@@ -653,11 +677,7 @@ impl<'s> Keyspace<'s> {
                 self.missed(key);
                 None
             }
-            Found::Hot(slot, object) => {
-                self.hit(object);
-                self.touched(key, slot, object);
-                Some(object.value())
-            }
+            Found::Hot(slot, _) => Some(self.hit(key, slot).hot().value()),
         }
     }
 
@@ -681,31 +701,28 @@ impl<'s> Keyspace<'s> {
         keys: &[Key<'_>],
         look: impl Fn(&mut Self, usize) -> Result<Found, Cold>,
     ) -> Result<SmallVec<[Option<Value<'_>>; 8]>, Cold> {
-        let mut values = SmallVec::new();
+        // Looking at a key may remove it, install its value, or fill in parts, and so needs the stripe exclusively. No value is
+        // handed out before all keys have been looked at: one of them may be named twice, or a removal may move entries.
         let mut cold = false;
         for (at, key) in keys.iter().enumerate() {
             match look(self, at) {
-                Ok(Found::Hot(slot, object)) => {
-                    self.hit(object);
-                    self.touched(key, slot, object);
-                    // Looking at the keys after it frees only what has expired, which this has not.
-                    values.push(Some(object.value()));
-                }
-                Ok(Found::Absent) => {
-                    self.missed(key);
-                    values.push(None);
-                }
+                Ok(Found::Hot(slot, _)) => _ = self.hit(key, slot),
+                Ok(Found::Absent) => self.missed(key),
                 Err(Cold) => cold = true,
             }
         }
-        if cold { Err(Cold) } else { Ok(values) }
+        if cold {
+            return Err(Cold);
+        }
+        let uid = self.uid;
+        Ok(keys.iter().map(|key| self.held.see(key.hash.stripe()).database(uid)?.value(key)).collect())
     }
 
     /// The value, for OBJECT: looking does not count as use.
     pub fn view(&mut self, key: &Key<'_>) -> Result<Option<Value<'_>>, Cold> {
         Ok(match self.look(key)? {
             Found::Absent => None,
-            Found::Hot(_, object) => Some(object.value()),
+            Found::Hot(slot, _) => Some(self.object(key, slot).value()),
         })
     }
 
@@ -713,7 +730,7 @@ impl<'s> Keyspace<'s> {
     pub fn view_for(&mut self, key: &Key<'_>, want: Want<'_>) -> Result<Option<Value<'_>>, Cold> {
         Ok(match self.look_at(key, want)? {
             Found::Absent => None,
-            Found::Hot(_, object) => Some(object.value()),
+            Found::Hot(slot, _) => Some(self.object(key, slot).value()),
         })
     }
 
@@ -721,7 +738,7 @@ impl<'s> Keyspace<'s> {
     pub fn is_raw(&mut self, key: &Key<'_>) -> Result<bool, Cold> {
         Ok(match self.look_for(key)? {
             Found::Absent => false,
-            Found::Hot(_, object) => object.is_raw(),
+            Found::Hot(slot, _) => self.object(key, slot).is_raw(),
         })
     }
 
@@ -736,18 +753,18 @@ impl<'s> Keyspace<'s> {
         }
         Ok(match self.look_for(key)? {
             Found::Absent => None,
-            Found::Hot(_, object) => Some(object.expiry()),
+            Found::Hot(slot, _) => Some(self.object(key, slot).expiry()),
         })
     }
 
     /// Everything that can be told about a key. Reads the value.
     pub fn inspect(&mut self, key: &Key<'_>) -> Result<Option<Inspect>, Cold> {
-        let Found::Hot(slot, object) = self.look_for(key)? else {
+        let Found::Hot(slot, _) = self.look_for(key)? else {
             return Ok(None);
         };
         let clock = self.clock();
-        let database = self.database(key);
-        let word = database.table.word(slot);
+        let entry = self.entry(key, slot);
+        let (word, object) = (entry.word(), entry.hot());
         let pages = match object.place() {
             Some(place) if !word.is_dirty() => crate::page::step_pages(Word(place).place().step) as u32,
             _ => 0,

@@ -16,7 +16,7 @@ use crate::hash::{KeyHash, SLOTS, STRIPES};
 use crate::index::Entry;
 use crate::io::PAGE_BYTES;
 use crate::lane::ReadError;
-use crate::object::{Object, Value};
+use crate::object::Value;
 use crate::store::{Store, Stripe};
 use std::collections::HashMap;
 use value::walk::{Cursor, Element, walk_inline};
@@ -176,12 +176,13 @@ impl Slice<'_> {
         while let Some(high) = leaf {
             let (entries, next) = database.table.leaf_at(high);
             let (from, mut equal) = (place.high, (0, 0));
-            for entry in entries.iter().filter(|entry| entry.high >= from) {
-                equal = if equal.0 == entry.high { (entry.high, equal.1 + 1) } else { (entry.high, 1) };
-                if entry.high == place.high && equal.1 <= place.passed {
+            for entry in entries.iter().filter(|entry| entry.high() >= from) {
+                let high = entry.high();
+                equal = if equal.0 == high { (high, equal.1 + 1) } else { (high, 1) };
+                if high == place.high && equal.1 <= place.passed {
                     continue;
                 }
-                (place.high, place.passed) = (entry.high, equal.1 - 1);
+                (place.high, place.passed) = (high, equal.1 - 1);
                 if self.entry(entry, uid, place) == Flow::Stop {
                     return Flow::Stop;
                 }
@@ -200,12 +201,11 @@ impl Slice<'_> {
     }
 
     fn entry(&mut self, entry: &Entry, uid: u32, place: &mut Place) -> Flow {
-        let word = entry.word;
-        let hash = KeyHash { high: entry.high, low: word.0, slot: (place.stripe * (SLOTS / STRIPES)) as u16 };
-        if !word.is_hot() {
+        let word = entry.word();
+        let hash = KeyHash { high: entry.high(), low: word.0, slot: (place.stripe * (SLOTS / STRIPES)) as u16 };
+        let Some(object) = entry.object() else {
             return self.cold(self.store.cold_read(hash, uid, word, None).copying(), place);
-        }
-        let object = Object::from_address(word.address());
+        };
         if object.expiry().is_some_and(|expiry| expiry <= self.now_ms) {
             return Flow::On;
         }

@@ -4,9 +4,8 @@
 use super::{Cold, ColdRead, Identity, Keyspace, Resume};
 use crate::direct;
 use crate::hash::{KeyHash, STRIPES};
-use crate::object::Object;
+use crate::index::Entry;
 use crate::store::{Store, Stripe};
-use crate::word::Word;
 use value::Kind;
 
 impl Keyspace<'_> {
@@ -133,13 +132,13 @@ impl Step {
         let mut leaf = Some(from.high);
         while let Some(high) = leaf {
             let (entries, next) = table.leaf_at(high);
-            for entry in entries.iter().filter(|entry| entry.high >= from.high) {
+            for entry in entries.iter().filter(|entry| entry.high() >= from.high) {
                 let enough = self.found.len() + self.missing.len() >= self.wanted;
-                if enough && last != Some(coarse(entry.high)) {
-                    return Some(entry.high);
+                if enough && last != Some(coarse(entry.high())) {
+                    return Some(entry.high());
                 }
-                last = Some(coarse(entry.high));
-                self.take(store, entry.high, entry.word, uid, from.stripe, now_ms, resume);
+                last = Some(coarse(entry.high()));
+                self.take(store, entry, uid, from.stripe, now_ms, resume);
             }
             leaf = next;
         }
@@ -164,17 +163,16 @@ impl Step {
         Ok(())
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one call, in the loop above")]
-    fn take(&mut self, store: &Store, high: u64, word: Word, uid: u32, stripe: usize, now_ms: u64, resume: &Resume) {
+    fn take(&mut self, store: &Store, entry: &Entry, uid: u32, stripe: usize, now_ms: u64, resume: &Resume) {
         let live = |expiry: Option<u64>| expiry.is_none_or(|expiry| expiry > now_ms);
-        if word.is_hot() {
-            let object = Object::from_address(word.address());
+        if let Some(object) = entry.object() {
             if live(object.expiry()) {
                 self.found.push((object.key().into(), object.kind()));
             }
             return;
         }
-        let hash = KeyHash { high, low: word.0, slot: (stripe * (crate::hash::SLOTS / STRIPES)) as u16 };
+        let word = entry.word();
+        let hash = KeyHash { high: entry.high(), low: word.0, slot: (stripe * (crate::hash::SLOTS / STRIPES)) as u16 };
         match resume.names.get(&Identity::new(hash, word)) {
             Some(named) if live(named.expiry) => self.found.push((named.name.clone(), word.kind())),
             Some(_) => {}

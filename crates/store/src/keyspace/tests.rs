@@ -1,0 +1,130 @@
+//! What handlers do with the references that they are given. Miri runs these too, and tells of two references to one value of
+//! which one is for changing.
+
+use super::{Keyspace, Resume, Value};
+use crate::hash::Key;
+use crate::store::{Store, StoreConfig};
+use std::sync::Arc;
+use value::{Boxed, Kind, set};
+
+struct Bench {
+    store: Arc<Store>,
+    resume: Resume,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        Bench { store: Store::new(&StoreConfig::in_ram(1)), resume: Resume::default() }
+    }
+
+    fn with<R>(&mut self, now_ms: u64, names: &[&str], act: impl FnOnce(&mut Keyspace<'_>, &[Key<'_>]) -> R) -> R {
+        let keys: Vec<Key<'_>> = names.iter().map(|name| self.store.hasher().key(name.as_bytes())).collect();
+        let mut ks = self.store.lock(&keys, 0, now_ms, true, &mut self.resume);
+        let result = act(&mut ks, &keys);
+        ks.close();
+        result
+    }
+
+    fn set_string(&mut self, name: &str, value: &str, expiry: Option<u64>) {
+        self.with(0, &[name], |ks, keys| ks.set_string(&keys[0], value.as_bytes(), expiry));
+    }
+
+    /// A set whose value is in parts, all of them in RAM.
+    fn set_in_parts(&mut self, name: &str, members: usize) {
+        let store = self.store.clone();
+        self.with(0, &[name], |ks, keys| {
+            let mut table = set::Table::new();
+            for n in 0..members {
+                assert!(table.insert(format!("member-{n:04}").as_bytes()));
+            }
+            ks.set_boxed(&keys[0], Boxed::Set(table), None);
+            let mut value = ks.get_mut(&keys[0]).unwrap().unwrap();
+            store.split(value.boxed().unwrap(), keys[0].hash, 0);
+        });
+    }
+}
+
+fn table<'v>(value: &'v Option<Value<'v>>) -> &'v set::Table {
+    match value {
+        Some(Value::Boxed(Boxed::Set(table))) => table,
+        _ => panic!("not a set"),
+    }
+}
+
+fn string<'v>(value: &Option<Value<'v>>) -> Option<&'v [u8]> {
+    match value {
+        Some(Value::Inline(Kind::String, bytes)) => Some(bytes),
+        Some(_) => panic!("not a string"),
+        None => None,
+    }
+}
+
+#[test]
+fn a_value_in_parts_that_is_named_twice_is_read_through_both_references() {
+    let mut bench = Bench::new();
+    let members = if cfg!(miri) { 20 } else { 2_000 };
+    bench.set_in_parts("set", members);
+    bench.with(0, &["set", "set", "none"], |ks, keys| {
+        let values = ks.get_all(keys).unwrap();
+        assert!(values[2].is_none());
+        // The references of both take turns.
+        let (first, second) = (table(&values[0]), table(&values[1]));
+        assert_eq!((first.len(), second.len(), first.iter().count()), (members, members, members));
+        assert!(first.contains(b"member-0000") && second.contains(b"member-0019"));
+    });
+    bench.with(0, &["set", "set"], |ks, keys| {
+        let values = ks.get_all_for(keys, &|_, value, out| value.absent(out)).unwrap();
+        assert!(table(&values[0]).contains(b"member-0003") && table(&values[1]).contains(b"member-0003"));
+    });
+}
+
+#[test]
+fn keys_that_expire_while_others_are_read_do_not_disturb_them() {
+    let mut bench = Bench::new();
+    // One stripe, so one leaf: what is removed moves the entries behind it.
+    let names: Vec<String> = (0..24).map(|n| format!("{{tag}}{n}")).collect();
+    for (n, name) in names.iter().enumerate() {
+        bench.set_string(name, &format!("value {n}"), (n % 3 == 1).then_some(50));
+    }
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let seen = bench.with(50, &names, |ks, keys| {
+        let values = ks.get_all(keys).unwrap();
+        values.iter().map(|value| string(value).map(<[u8]>::to_vec)).collect::<Vec<_>>()
+    });
+    for (n, value) in seen.into_iter().enumerate() {
+        assert_eq!(value, (n % 3 != 1).then(|| format!("value {n}").into_bytes()), "key {n}");
+    }
+}
+
+#[test]
+fn objects_of_every_kind_are_made_changed_moved_and_freed() {
+    let mut bench = Bench::new();
+    bench.set_string("s", "one", None);
+    bench.with(0, &["s"], |ks, keys| {
+        let mut value = ks.get_mut(&keys[0]).unwrap().unwrap();
+        value.splice(3..3, &[b" and ", &[b'x'; 5_000]]);
+        value.inline_mut().unwrap()[0] = b'O';
+        value.mark_raw();
+        value.splice(3..5_007, &[]);
+        assert_eq!(value.inline().unwrap(), b"Onex");
+        value.replace_inline(b"two");
+        ks.set_expiry(&keys[0], Some(90)).unwrap();
+        ks.set_expiry(&keys[0], Some(91)).unwrap();
+        assert_eq!(ks.expiry(&keys[0]), Ok(Some(Some(91))));
+        ks.set_expiry(&keys[0], None).unwrap();
+        ks.set_string(&keys[0], b"six", None);
+        assert_eq!(string(&ks.get(&keys[0]).unwrap()), Some(&b"six"[..]));
+    });
+    bench.set_in_parts("b", 10);
+    bench.with(0, &["b"], |ks, keys| {
+        let mut value = ks.get_mut(&keys[0]).unwrap().unwrap();
+        value.replace_boxed(Boxed::Set(set::Table::new()));
+        assert!(value.view_boxed().unwrap().shelf_id().is_none());
+        value.replace_inline(b"");
+        assert!(!value.is_boxed());
+        assert!(ks.remove(&keys[0]).unwrap());
+    });
+    bench.set_in_parts("b", 10);
+    bench.with(0, &["s"], |ks, keys| assert!(ks.remove(&keys[0]).unwrap()));
+    // What is left is freed with the store: Miri tells of what leaks.
+}

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Tests under Miri, an interpreter that tells of undefined behaviour: two references to one value of which one is for changing,
+# reads of freed or uninitialised memory, leaks, data races. It runs some hundred times slower than the processor, so the
+# tests do less under it. Arguments choose tests: scripts/miri.sh index::
+# Exits with 3 where Miri is not installed.
+#
+# Index entries hold addresses as numbers, so the provenance of pointers is permissive. Tests of whole nodes, of threads and of
+# compression are left out: Miri knows no io_uring and runs no code in C.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+if ! cargo +nightly miri --version >/dev/null 2>&1; then
+    echo "Miri is missing: rustup component add miri rust-src --toolchain nightly" >&2
+    exit 3
+fi
+export MIRIFLAGS="-Zmiri-permissive-provenance -Zmiri-disable-isolation ${MIRIFLAGS:-}"
+export PROPTEST_CASES="${PROPTEST_CASES:-2}"
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/miri"
+
+run() {
+    local package="$1"
+    shift
+    echo "==> miri: $package"
+    cargo +nightly miri test --package "$package" --lib -- "$@"
+}
+
+if [ $# -gt 0 ]; then
+    run flintkv-store "$@"
+    exit
+fi
+# All unsafe code that is not a system call is in the store; its tests of pages call zstd.
+run flintkv-store arena:: commit:: deadlines:: effects:: guards:: hash:: index:: keyspace:: listen:: object:: parts:: wait:: \
+    watch:: word::
+run flintkv-resp
+run flintkv-value
