@@ -78,7 +78,7 @@ pub fn execute<'a, R>(
     };
     let mut locked = Locked { cx: context(engine, session, call, ks, output), call };
     let result = with(&mut locked);
-    locked.cx.ks.finish();
+    locked.cx.ks.finish_in_place();
     Some(result)
 }
 
@@ -114,15 +114,24 @@ impl Locked<'_> {
 
     #[inline]
     fn commit(&mut self) {
+        if self.cx.ks.owes_effect() {
+            self.state_arguments();
+        }
+        self.cx.ks.commit();
+    }
+
+    /// What repeats the command is itself.
+    #[cold]
+    fn state_arguments(&mut self) {
         let Locked { cx, call } = self;
         assert!(
-            call.row.effect == Effect::Arguments || !cx.ks.owes_effect(),
+            call.row.effect == Effect::Arguments,
             "'{}' has changed something and has not stated how to repeat it",
             call.name
         );
-        // Its own name, whatever it was renamed to.
+        // By its own name, whatever it was renamed to.
         let name = call.name.split_once('|').map_or(call.name, |(container, _)| container);
-        cx.ks.commit(std::iter::once(name.as_bytes()).chain(call.args.from(1)));
+        cx.ks.effect(std::iter::once(name.as_bytes()).chain(call.args.from(1)));
     }
 }
 

@@ -343,14 +343,11 @@ impl<'s> Keyspace<'s> {
         self.wrote && !self.stated && self.keeps_effects()
     }
 
-    /// The handler is done, and what it has changed stands. `arguments`: what repeats it, unless it has stated its effect
-    /// itself.
+    /// The handler is done, and what it has changed stands: whoever listens is told.
     #[inline]
-    pub fn commit<'w>(&mut self, arguments: impl IntoIterator<Item = &'w [u8]>) {
+    pub fn commit(&mut self) {
+        assert!(!self.owes_effect(), "a handler that changes something says how to repeat it");
         self.committed = true;
-        if self.owes_effect() {
-            self.effect(arguments);
-        }
         self.resume.random = None;
         let Resume { noted, ready, client, .. } = &mut *self.resume;
         self.store.commit(noted, &mut self.held, *client, ready);
@@ -826,6 +823,13 @@ impl<'s> Keyspace<'s> {
     /// tells the effects. The stripes are unlocked.
     #[inline]
     pub fn finish(mut self) {
+        self.finish_in_place();
+    }
+
+    /// As [`Keyspace::finish`], but the stripes are unlocked when the keyspace is dropped, which its caller does next. To move
+    /// it once more would cost as much as a hash.
+    #[inline]
+    pub fn finish_in_place(&mut self) {
         debug_assert!(self.committed || !self.wrote, "what a handler changes is committed");
         self.settle();
         self.finished = true;
@@ -833,7 +837,7 @@ impl<'s> Keyspace<'s> {
 
     /// Commits what was changed without a command's row, while nobody keeps effects; the stripes are unlocked.
     pub fn close(mut self) {
-        self.commit(std::iter::empty());
+        self.commit();
         self.finish();
     }
 
