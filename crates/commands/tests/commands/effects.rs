@@ -643,9 +643,7 @@ fn a_rehearsal_states_nothing() {
     rehearsal.effect([&b"SET"[..], b"h", b"v"]);
     rehearsal.give_up();
     rehearsal.finish();
-    drop(rehearsal);
     ks.finish();
-    drop(ks);
     assert!(kept.lock().expect("no panic").is_empty());
     assert_eq!(here.run("HLEN h"), "(integer) 300");
 }
