@@ -59,7 +59,8 @@ pub struct Locked<'a> {
 }
 
 /// Runs `with` with the stripes of the call's keys locked. `None`: a script keeps one of them for long.
-#[inline]
+// Always inline, as what it calls here: a context is some 400 bytes, and each move of it costs as much as finding a key.
+#[inline(always)]
 pub fn execute<'a, R>(
     engine: &Engine<'a>,
     session: &'a mut Session,
@@ -82,7 +83,7 @@ pub fn execute<'a, R>(
     Some(result)
 }
 
-#[inline]
+#[inline(always)]
 fn context<'a>(
     &Engine { settings, server, .. }: &Engine<'a>,
     session: &'a mut Session,
@@ -96,7 +97,7 @@ fn context<'a>(
 
 impl Locked<'_> {
     /// Runs the handler and settles what it has changed.
-    #[inline]
+    #[inline(always)]
     pub fn run(&mut self) -> Run {
         let Locked { cx, call } = self;
         let result = (call.row.run)(cx);

@@ -332,11 +332,6 @@ impl<'s> Keyspace<'s> {
         }
     }
 
-    /// States that what the running command has changed is not to be repeated: when a consumer was last seen, say.
-    pub fn no_effect(&mut self) {
-        self.stated |= self.keeps_effects();
-    }
-
     /// Whether the handler owes the effect of what it has changed.
     #[inline]
     pub fn owes_effect(&self) -> bool {
