@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
-# Every kind of test, each in a bounded part: format, lints, cargo's tests, the scripts under tests/, short fuzz runs.
-# `make soak` and `make compat` go on at length. The last line sums up in cargo test's format.
+# Every kind of test but fuzzing, each in a bounded part: format, lints, cargo's tests, the scripts under tests/.
+# `make soak`, which fuzzes, and `make compat` go on at length. The last line sums up in cargo test's format.
 #
 # A script test is an executable tests/NAME/run.sh. It finds the binary in $FLINTKV and exits with 0 if all is well,
 # 3 if it cannot run here.
 #
 #   FLINTKV_TEST_SECONDS   how long each random test goes on behind its least number of seeds
-#   FUZZ_SECONDS           how long each fuzz target runs
 #   COMPAT_PROGRAMS        the programs of tests/clients that run here
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -17,12 +16,6 @@ target="$(realpath -m "${CARGO_TARGET_DIR:-target}")"
 export FLINTKV="$target/debug/flintkv"
 
 step "cargo fmt" cargo fmt --all --check
-
-# Fuzz targets have a target directory of their own, so they compile beside everything else.
-fuzz_lane() {
-    step "fuzz" scripts/fuzz.sh "${FUZZ_SECONDS:-4}"
-}
-beside fuzz_lane
 
 # In one call with everything that cargo test builds, so that nothing is built twice. The tests of the whole node run the binary.
 step "cargo build" cargo build --quiet --workspace --bins --lib --tests --examples

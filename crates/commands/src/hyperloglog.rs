@@ -154,7 +154,13 @@ fn pfadd(cx: &mut Cx<'_>) -> Run {
                 cx.out.int(0);
                 return Ok(());
             }
-            hll::check(bytes).map_err(corrupt)?;
+            // A corrupt one may fail halfway, where what was changed would stand: on a copy it is seen beforehand.
+            if hll::check(bytes).is_err() {
+                let mut copy = bytes.to_vec();
+                for (index, rank) in places.clone() {
+                    hll::raise(&mut copy, index, rank, cx.settings.hll_sparse_max_bytes).map_err(corrupt)?;
+                }
+            }
             false
         }
     };

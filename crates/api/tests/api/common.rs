@@ -19,15 +19,21 @@ const DIRECTIVES: &str = "FLINTKV_TEST_DIRECTIVES";
 pub const PATIENCE: Duration = Duration::from_secs(60);
 pub const PASSWORD: &str = "a word for tests";
 
+/// Says how far ahead the clock of a node of a test is, in its directory.
+const CLOCK: &str = "test-clock";
+
 /// Not a test: what [`Node::start`] runs in a process of its own. It ends with the test, whose end of the pipe closes.
 #[test]
 fn node_process() {
     let Ok(directives) = std::env::var(DIRECTIVES) else { return };
     static AHEAD_MS: AtomicU64 = AtomicU64::new(0);
-    std::thread::spawn(|| {
+    let folder = directives.lines().skip_while(|word| *word != "--dir").nth(1).expect("every node has one").to_owned();
+    std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines() {
-            // How far the console's clock is ahead.
-            AHEAD_MS.store(line.unwrap().parse().unwrap(), Relaxed);
+            // How far the console's clock is ahead. The test waits until it reads that in the file.
+            let line = line.unwrap();
+            AHEAD_MS.store(line.parse().unwrap(), Relaxed);
+            std::fs::write(Path::new(&folder).join(CLOCK), line).unwrap();
         }
         std::process::exit(0);
     });
@@ -180,6 +186,8 @@ impl Node {
         let stdin = self.stdin.as_mut().unwrap();
         writeln!(stdin, "{ms}").unwrap();
         stdin.flush().unwrap();
+        let file = self.folder.path().join(CLOCK);
+        until("the clock to move", || (std::fs::read_to_string(&file).ok()? == ms.to_string()).then_some(()));
     }
 
     /// SIGTERM, and waits for the end.
