@@ -25,11 +25,9 @@ pub enum Stop {
     /// where the outcome will be when the handler is run again. It has written nothing. Not where nothing may wait: see
     /// [`crate::Flag::NoMulti`] and [`store::Keyspace::runs_once`].
     Exchange,
-    /// The reply is this error, its code first: `ERR syntax error`. Nothing has been changed.
+    /// The reply is this error, its code first: `ERR syntax error`. Nothing has been changed, unless the handler has said
+    /// that it stands (`Keyspace::let_stand`).
     Error(Cow<'static, str>),
-    /// The reply is this error, but a part of what was asked for is done and stands: keys that MIGRATE has moved. Its effect
-    /// is stated.
-    Partly(Cow<'static, str>),
 }
 
 impl From<Cold> for Stop {

@@ -193,8 +193,11 @@ fn conclude(cx: &mut Cx<'_>, exchange: &Exchange) -> Run {
     }
     match problem(exchange, outcome, changed) {
         None => cx.out.ok(),
-        // What has left stands.
-        Some(text) => return Err(Stop::Partly(text)),
+        Some(text) => {
+            // What has left has left.
+            cx.ks.let_stand();
+            return Err(Stop::Error(text));
+        }
     }
     Ok(())
 }

@@ -235,7 +235,7 @@ fn attempt(worker: &Worker, live: &Live, blocked: &Blocked, own: bool, resume: &
                 }
                 None
             }
-            Err(Stop::Error(text) | Stop::Partly(text)) => Some(text.into_owned()),
+            Err(Stop::Error(text)) => Some(text.into_owned()),
             Err(Stop::Cold | Stop::Yield) => {
                 state.turn(Phase::Called);
                 return Attempt::Called;

@@ -103,14 +103,12 @@ impl Locked<'_> {
         let result = (call.row.run)(cx);
         match &result {
             Ok(()) => self.commit(),
-            // A step of a long command stands, and so does what was done before it had to wait or failed.
-            Err(Stop::Yield | Stop::Block(_) | Stop::Partly(_)) if cx.ks.wrote() => self.commit(),
+            // A step of a long command stands, and so does what was done before it had to wait, or failed in a part.
+            Err(Stop::Yield | Stop::Block(_)) if cx.ks.wrote() => self.commit(),
+            Err(_) if cx.ks.stands() => self.commit(),
             Err(_) => cx.ks.give_up(),
         }
-        result.map_err(|stop| match stop {
-            Stop::Partly(text) => Stop::Error(text),
-            stop => stop,
-        })
+        result
     }
 
     #[inline]
@@ -257,7 +255,7 @@ pub fn inside(
     let stats = worker.stats();
     let error = match result {
         Ok(()) => None,
-        Err(Stop::Error(text) | Stop::Partly(text)) => Some(text),
+        Err(Stop::Error(text)) => Some(text),
         Err(Stop::Cold | Stop::Yield | Stop::Block(_) | Stop::Exchange) => Some(match ks.resume.failed.take() {
             Some(error) => read_failed(&error),
             None => unreachable!("a cold value inside a transaction is read at once, or fails"),

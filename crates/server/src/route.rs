@@ -101,7 +101,7 @@ fn handle(
                 card.note_command(command.id);
                 Halted::Halt(Halt::Block(Blocked::begin(cx, command.row, card, &block)))
             }
-            Stop::Error(text) | Stop::Partly(text) => Halted::Halt(Halt::Error(text)),
+            Stop::Error(text) => Halted::Halt(Halt::Error(text)),
             Stop::Yield => Halted::Halt(Halt::Wait(Wait::Turn)),
             Stop::Exchange => Halted::Halt(Halt::Wait(Wait::Exchange)),
             Stop::Cold => Halted::Cold,

@@ -86,6 +86,7 @@ pub struct Keyspace<'s> {
     why: Option<Why>,
     /// It has stated its effect.
     stated: bool,
+    stands: bool,
     committed: bool,
     finished: bool,
     stopped: bool,
@@ -163,6 +164,7 @@ impl<'s> Keyspace<'s> {
             wrote: false,
             why: None,
             stated: false,
+            stands: false,
             committed: false,
             finished: false,
             stopped: false,
@@ -274,6 +276,15 @@ impl<'s> Keyspace<'s> {
     /// Whether this handler has changed anything.
     pub fn wrote(&self) -> bool {
         self.wrote
+    }
+
+    /// The command will end in an error, and what it has changed stands all the same.
+    pub fn let_stand(&mut self) {
+        self.stands = true;
+    }
+
+    pub fn stands(&self) -> bool {
+        self.stands
     }
 
     /// Later calls work on logical database `db`. A key's stripe is the same in all of them.

@@ -282,7 +282,7 @@ impl Harness {
                     (block.at_once)(&mut Out::new(reply, self.session.proto));
                     break Ok(());
                 }
-                Err(Stop::Error(text) | Stop::Partly(text)) => break Err(text.into_owned()),
+                Err(Stop::Error(text)) => break Err(text.into_owned()),
                 Err(Stop::Yield) => self.yields += 1,
                 Err(Stop::Exchange) => {
                     if let Some(exchange) = &mut self.session.exchange {
