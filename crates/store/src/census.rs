@@ -95,7 +95,9 @@ mod tests {
     fn set(store: &Store, name: &[u8], db: usize) {
         let key = store.hasher().key(name);
         let mut resume = Resume::default();
-        store.lock(&[key], db, 1, true, &mut resume).set_string(&key, b"v", None);
+        let mut ks = store.lock(&[key], db, 1, true, &mut resume);
+        ks.set_string(&key, b"v", None);
+        ks.close();
     }
 
     #[test]
