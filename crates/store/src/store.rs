@@ -9,7 +9,7 @@ use crate::guards::{Guard, Held};
 use crate::hash::{Hasher, Key, KeyHash, STRIPES};
 use crate::index::{Entry, OwnedWord, Slot, Table, prefetch_line};
 use crate::io::Reader;
-use crate::keyspace::{Access, ColdRead, Keyspace, Resume};
+use crate::keyspace::{ColdRead, Keyspace, Resume};
 use crate::listen::Ears;
 use crate::object::{Object, ObjectRef, Value};
 use crate::page::{Codec, Dictionary};
@@ -20,6 +20,7 @@ use crate::wait::{Ready, WaitCounts, Waiters};
 use crate::watch::Watched;
 use crate::word::Word;
 use parking_lot::{Mutex, RwLock};
+use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::time::Duration;
@@ -155,6 +156,9 @@ pub struct Stripe {
 #[repr(align(64))]
 struct Line(Mutex<Stripe>);
 
+/// Keys that [`Store::prefetch`] is given at most without allocating.
+const PREFETCH_KEYS_MAX: usize = 32;
+
 /// How long a stripe may take to be had before its owner is taken for a script that runs long.
 pub(crate) const LOCK_PATIENCE: Duration = Duration::from_millis(2);
 
@@ -282,8 +286,24 @@ impl Store {
         self.cold.load(Relaxed) > 0
     }
 
-    /// Locks the stripes of `keys`, in ascending order, for one command in logical database `db`.
-    #[inline]
+    /// Locks the stripes of `keys`, in ascending order, for one command.
+    #[inline(always)]
+    pub fn hold(&self, keys: &[Key<'_>]) -> Held<'_> {
+        Held::of(self, keys, None).expect("waited for without end")
+    }
+
+    /// As [`Store::hold`], but gives up when a script keeps a stripe for long.
+    #[inline(always)]
+    pub fn try_hold(&self, keys: &[Key<'_>]) -> Option<Held<'_>> {
+        Held::of(self, keys, Some(LOCK_PATIENCE))
+    }
+
+    /// As [`Store::try_hold`], with every stripe.
+    pub fn try_hold_all(&self) -> Option<Held<'_>> {
+        Held::all(self, Some(LOCK_PATIENCE))
+    }
+
+    /// The keyspace of `keys` for one command in logical database `db`, with their stripes locked.
     pub fn lock<'a>(
         &'a self,
         keys: &[Key<'_>],
@@ -292,11 +312,10 @@ impl Store {
         touch: bool,
         resume: &'a mut Resume,
     ) -> Keyspace<'a> {
-        Keyspace::new(self, keys, Access { db, now_ms, touch }, None, resume).expect("waited for without end")
+        Keyspace::new(self.hold(keys), db, now_ms, touch, resume)
     }
 
     /// As [`Store::lock`], but gives up when a script keeps a stripe for long.
-    #[inline]
     pub fn try_lock<'a>(
         &'a self,
         keys: &[Key<'_>],
@@ -305,7 +324,7 @@ impl Store {
         touch: bool,
         resume: &'a mut Resume,
     ) -> Option<Keyspace<'a>> {
-        Keyspace::new(self, keys, Access { db, now_ms, touch }, Some(LOCK_PATIENCE), resume)
+        Some(Keyspace::new(self.try_hold(keys)?, db, now_ms, touch, resume))
     }
 
     /// As [`Store::try_lock`], with every stripe.
@@ -316,7 +335,7 @@ impl Store {
         touch: bool,
         resume: &'a mut Resume,
     ) -> Option<Keyspace<'a>> {
-        Keyspace::whole(self, Access { db, now_ms, touch }, Some(LOCK_PATIENCE), resume)
+        Some(Keyspace::new(self.try_hold_all()?, db, now_ms, touch, resume))
     }
 
     /// Whether a command on this key would have to read flash first. Brings the key's entry into the cache. A stripe that is
@@ -334,30 +353,38 @@ impl Store {
 
     /// Brings what look-ups of these keys will touch into the processor's cache. Each step is made for all keys
     /// before the next, so that their misses overlap instead of following one another: worth it from a handful of
-    /// keys on.
+    /// keys on. The stripes stay locked for all steps, a microsecond or two: locking costs more than a step.
     pub fn prefetch(&self, hashes: &[KeyHash], db: usize) {
         for hash in hashes {
             prefetch_line(&raw const self.stripes[hash.stripe()]);
         }
-        let step = |of: fn(&Table, u64)| {
-            for hash in hashes {
-                // One that is locked is in the cache already.
-                if let Some(stripe) = self.stripes[hash.stripe()].0.try_lock()
-                    && let Some(database) = stripe.database(self.uid(db))
-                {
-                    of(&database.table, hash.high);
-                }
+        let mut locked = SmallVec::<[(usize, Guard<'_>); PREFETCH_KEYS_MAX]>::new();
+        let mut wanted = SmallVec::<[(usize, u64); PREFETCH_KEYS_MAX]>::new();
+        for hash in hashes {
+            let stripe = hash.stripe();
+            if let Some(guard) = self.stripes[stripe].0.try_lock() {
+                wanted.push((locked.len(), hash.high));
+                locked.push((stripe, guard));
+            } else if let Some(at) = locked.iter().position(|(own, _)| *own == stripe) {
+                wanted.push((at, hash.high));
             }
-        };
-        step(Table::prefetch_directory);
-        step(Table::prefetch_leaf);
-        step(|table, high| {
+            // What another worker has locked is in the cache already.
+        }
+        let uid = self.uid(db);
+        let tables = || wanted.iter().filter_map(|&(at, high)| Some((&locked[at].1.database(uid)?.table, high)));
+        for (table, high) in tables() {
+            table.prefetch_directory(high);
+        }
+        for (table, high) in tables() {
+            table.prefetch_leaf(high);
+        }
+        for (table, high) in tables() {
             if let Some(slot) = table.find(high, |entry| entry.word().is_hot()) {
                 let object = std::ptr::with_exposed_provenance::<u8>(table.word(slot).address());
                 prefetch_line(object);
                 prefetch_line(object.wrapping_add(64));
             }
-        });
+        }
     }
 
     /// Under the stripe's lock: notes the reader with the segment, so that its pages stay.
