@@ -110,7 +110,7 @@ pub fn open(
     let of_share = Arc::downgrade(&database);
     database.store.set_resident(Box::new(move |process| share(&of_share, process)));
     notify::connect(&database);
-    database.store.tell_events(config.events.classes());
+    database.store.tell_events(notify::classes(&config.events));
     // Those that have begun would hold on to a database that is none.
     let ends = start_workers(&node.crew, &database, inboxes, database.flash.as_ref())
         .inspect_err(|_| stop_workers(&database))?;
@@ -347,7 +347,7 @@ pub fn apply_to_store(store: &Store, before: &Config, now: &Config) {
         store.set_policy(policy(now.maxmemory_policy));
     }
     if before.events != now.events {
-        store.tell_events(now.events.classes());
+        store.tell_events(notify::classes(&now.events));
     }
     if before.flash_split_bytes != now.flash_split_bytes {
         store.set_split_bytes(now.flash_split_bytes as usize);

@@ -27,8 +27,8 @@ pub use load::LoadError;
 pub use rewrite::Prepared;
 pub use table::{Change, Effect, Group, Kind, ROWS, Row, is_secret};
 pub use typed::{
-    BindAddress, Compression, Config, ConsoleSettings, FlashIo, Guard, LogFormat, LogLevel, OutputLimit, Policy,
-    Secret, Supervised, TierMode, TlsAuth, TlsSettings,
+    BindAddress, Compression, Config, ConsoleSettings, Events, FlashIo, Guard, LogFormat, LogLevel, OutputLimit,
+    Policy, Secret, Supervised, TierMode, TlsAuth, TlsSettings,
 };
 pub(crate) use typed::{human, leaves_ram_for_values};
 

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use super::table::{self, Kind};
 use super::value::{self, Value};
-use crate::notify::Events;
 
 /// A password: compares, is never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -81,6 +80,31 @@ pub struct OutputLimit {
     pub hard_bytes: u64,
     pub soft_bytes: u64,
     pub soft_s: u64,
+}
+
+/// Which events of keys are published, and where.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Events {
+    /// On `__keyspace@<db>__:<key>`, the event as the message.
+    pub by_key: bool,
+    /// On `__keyevent@<db>__:<event>`, the key as the message.
+    pub by_event: bool,
+    /// The letters of the classes, `A` written out.
+    pub classes: String,
+}
+
+impl Events {
+    /// What `A` stands for: everything but misses and new keys.
+    pub const ALL: &str = "g$lshzxetd";
+
+    fn parse(letters: &str) -> Events {
+        let letters = letters.replace('A', Events::ALL);
+        Events {
+            by_key: letters.contains('K'),
+            by_event: letters.contains('E'),
+            classes: letters.replace(['K', 'E'], ""),
+        }
+    }
 }
 
 macro_rules! choices {

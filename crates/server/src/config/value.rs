@@ -3,7 +3,7 @@
 
 use super::table::{Kind, Row};
 use super::text;
-use super::typed::{OutputLimit, human};
+use super::typed::{Events, OutputLimit, human};
 
 /// A directive's value: its words in canonical form (sizes in bytes), none for an empty text.
 pub type Value = Vec<String>;
@@ -347,7 +347,7 @@ fn match_choice(choices: &[&str], word: &str) -> Option<String> {
 
 /// Event classes in Redis' order; `A` stands for all those of keys.
 fn events(word: &str) -> Option<String> {
-    const ALL: &str = crate::notify::Events::ALL;
+    const ALL: &str = Events::ALL;
     if !word.chars().all(|c| c == 'A' || "KEmn".contains(c) || ALL.contains(c)) {
         return None;
     }
@@ -358,8 +358,8 @@ fn events(word: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::table::{ROWS, find};
     use super::*;
-    use crate::config::table::{ROWS, find};
 
     fn line(directive: &str, before: &Value) -> Result<Value, String> {
         let mut words = text::split(directive).unwrap();
