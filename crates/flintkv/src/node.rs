@@ -6,7 +6,7 @@ use std::io;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 
-use server::config::ConfigStore;
+use config::ConfigStore;
 
 /// Tells a process that it is the detached one that `daemonize` asks for.
 const DETACHED: &str = "FLINTKV_DETACHED";

@@ -2,7 +2,6 @@
 
 use crate::acl::{Role, Users};
 use crate::clients::{Clients, Peer};
-use crate::config::{Config, ConfigStore, Draft, Secret, Turn};
 use crate::directory::Directory;
 use crate::listen;
 use crate::monitors::Monitors;
@@ -15,6 +14,7 @@ use crate::stats::{LatencyEvents, Rates, SlowLog, Stats};
 use crate::thread::{Post, Socket};
 use crate::tls::{self, Tls};
 use crate::tracking::Tracking;
+use config::{Config, ConfigStore, Draft, Secret, Turn};
 use parking_lot::Mutex;
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -241,7 +241,7 @@ impl Database {
         local: bool,
     ) -> Result<Draft, String> {
         if !self.is_default()
-            && let Some((name, _)) = pairs.iter().find(|(name, _)| crate::config::is_of_node(name.as_ref()))
+            && let Some((name, _)) = pairs.iter().find(|(name, _)| config::is_of_node(name.as_ref()))
         {
             let name = String::from_utf8_lossy(name.as_ref());
             return Err(format!("ERR CONFIG SET failed - '{name}' is the node's: set it on its default database"));

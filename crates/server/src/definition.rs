@@ -1,7 +1,7 @@
 //! Owns what an operator says of a database, and its configuration file. Never opens anything.
 
-use crate::config::{self, Config, ConfigStore};
 use crate::database::{DEFAULT_NAME, Database};
+use config::{Config, ConfigStore};
 use std::fmt;
 use std::path::PathBuf;
 

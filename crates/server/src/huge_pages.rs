@@ -1,7 +1,7 @@
 //! Owns which memory of the process lies in transparent huge pages: that of objects, which is looked up at random and
 //! is as large as the data; nothing else. Never knows what is in it.
 
-use crate::config::Config;
+use config::Config;
 
 /// In a smaller RAM limit the rest of a huge page that a small share of a slab has touched would be a loss that counts.
 pub const RAM_LIMIT_MIN: u64 = 1 << 30;

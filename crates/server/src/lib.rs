@@ -10,7 +10,7 @@
 //! `transaction` carries out EXEC, `script` EVAL and functions;
 //! `pubsub`, `tracking` and `monitors` know who hears of what, `notify` what the store says of its keys, `outbox` is
 //! what others send to a connection;
-//! `host` answers the commands about the server itself; [`config`] is the configuration.
+//! `host` answers the commands about the server itself.
 //!
 //! Knows no value's type and no page's format.
 
@@ -19,7 +19,6 @@ mod acl;
 mod admit;
 mod blocked;
 mod clients;
-pub mod config;
 mod crew;
 mod database;
 mod definition;

@@ -2,9 +2,9 @@
 //! Never reads from a connection: whatever is accepted goes to the worker with the fewest.
 
 use crate::clients::Peer;
-use crate::config::{BindAddress, Config};
 use crate::database::{Database, Endpoint};
 use crate::thread::{Arrival, Message, Post, Socket};
+use config::{BindAddress, Config};
 use socket2::{Domain, SockRef, Socket as RawSocket, TcpKeepalive, Type};
 use std::fs;
 use std::io::{self, Write};

@@ -1,6 +1,6 @@
 //! Owns where log lines go and which are written. Never knows what they say.
 
-use crate::config::{Config, LogFormat, LogLevel};
+use config::{Config, LogFormat, LogLevel};
 use serde_json::{Map, Value};
 use std::fmt::Debug;
 use std::fs::{File, OpenOptions};

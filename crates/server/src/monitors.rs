@@ -83,7 +83,7 @@ fn escape(byte: u8, text: &mut Vec<u8>) {
 
 /// Whether a command's argument must not be shown.
 pub fn is_secret(row: &Row, args: Args<'_>, at: usize) -> bool {
-    row.hides(&args, at, |name| std::str::from_utf8(name).is_ok_and(crate::config::is_secret))
+    row.hides(&args, at, |name| std::str::from_utf8(name).is_ok_and(config::is_secret))
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@
 //! state-dir/databases/NAME.paused   its commands are refused
 //! ```
 
-use crate::config::{self, Config, ConfigStore};
 use crate::crew::Crew;
 use crate::database::{DEFAULT_NAME, Database, NotSet};
 use crate::definition::{Definition, DefinitionChange, NodeError, inherited};
@@ -14,6 +13,7 @@ use crate::memory;
 use crate::open;
 use crate::start::raise_open_files;
 use crate::thread::wall_ms;
+use config::{Config, ConfigStore};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};

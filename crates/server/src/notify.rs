@@ -1,10 +1,10 @@
 //! Owns what becomes of the store's news: keyspace events are published, changed keys invalidate clients' caches.
 //! Never knows a command.
 
-use crate::config::Events;
 use crate::database::Database;
 use crate::pubsub::Delivery;
 use commands::host::Space;
+use config::Events;
 use std::sync::{Arc, Weak};
 use store::{Class, Listener};
 

@@ -2,7 +2,6 @@
 
 use crate::acl::Users;
 use crate::clients::Clients;
-use crate::config::{self, Compression, Config, ConfigStore, FlashIo, Policy, Secret, TierMode};
 use crate::crew::Crew;
 use crate::database::{DEFAULT_NAME, Database};
 use crate::directory::Directory;
@@ -18,6 +17,7 @@ use crate::stats::{LatencyEvents, Rates, SlowLog, Stats};
 use crate::thread::{self, Message, Post, Socket, wall_ms};
 use crate::tls::Tls;
 use crate::tracking::Tracking;
+use config::{Compression, Config, ConfigStore, FlashIo, Policy, Secret, TierMode};
 use flash::{DATA_OFFSET, FlashFiles, ThreadPool};
 use parking_lot::Mutex;
 use std::io;

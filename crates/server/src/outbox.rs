@@ -2,7 +2,7 @@
 //! only the connection's own worker takes out, in order, behind the replies the connection has under way.
 //! Never knows a socket, or what the messages mean.
 
-use crate::config::OutputLimit;
+use config::OutputLimit;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -3,11 +3,11 @@
 //! Never knows a session, or who may listen.
 
 use crate::clients::{Card, Clients};
-use crate::config::OutputLimit;
 use crate::outbox::{Message, Put};
 use crate::thread::{Post, wall_ms};
 use commands::glob;
 use commands::host::Space;
+use config::OutputLimit;
 use parking_lot::{Mutex, RwLock};
 use resp::{Out, Proto};
 use std::collections::{BTreeMap, HashMap};

@@ -1,7 +1,7 @@
 //! Owns the change of a database's flash while it runs: in which order its files and its store get their size.
 //! Never moves a value: the store's maintenance does, in the workers.
 
-use crate::config::Config;
+use config::Config;
 use flash::{FlashFiles, OpenError};
 use std::fmt;
 use std::sync::Arc;

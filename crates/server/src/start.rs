@@ -2,7 +2,6 @@
 //! down. Never serves a connection.
 
 use crate::clients::Card;
-use crate::config::{Config, ConfigStore};
 use crate::database::Database;
 use crate::huge_pages;
 use crate::log::{self, Log};
@@ -11,6 +10,7 @@ use crate::node::Node;
 use crate::resize;
 use crate::supervise::Supervisor;
 use crate::thread::wall_ms;
+use config::{Config, ConfigStore};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::any::Any;
 use std::fs;

@@ -1,7 +1,7 @@
 //! Owns what the service manager is told: that the node is ready, that it stops, that it lives (systemd's sd_notify).
 //! Never knows what a node does.
 
-use crate::config::Supervised;
+use config::Supervised;
 use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;

@@ -3,7 +3,6 @@
 
 use crate::acl::{self, Role};
 use crate::clients::Peer;
-use crate::config::{Config, Policy};
 use crate::database::Database;
 use crate::exchange::Targets;
 use crate::execute::Engine;
@@ -16,6 +15,7 @@ use crate::tls;
 use crate::worker::serve;
 use commands::Settings;
 use commands::session::Session;
+use config::{Config, Policy};
 use resp::Limits;
 use std::cell::{Cell, RefCell, RefMut};
 use std::io;

@@ -1,7 +1,7 @@
 //! Owns what TLS needs of the configuration: certificates, keys and protocols, read from their files and read again when
 //! CONFIG SET names them. Never knows a connection.
 
-use crate::config::{Secret, TlsAuth, TlsSettings};
+use config::{Secret, TlsAuth, TlsSettings};
 use parking_lot::RwLock;
 use pkcs8::{EncryptedPrivateKeyInfo, SecretDocument};
 use rustls::crypto::{CryptoProvider, ring};

@@ -263,7 +263,7 @@ pub fn card(cx: &Cx, database: &Database) -> Db {
 fn command(kind: &str, address: &str, has_password: bool) -> String {
     let ask = if has_password { " --askpass" } else { "" };
     if kind == "unix" {
-        return format!("redis-cli -s {}{ask}", server::config::join_words(&[address]));
+        return format!("redis-cli -s {}{ask}", config::join_words(&[address]));
     }
     let (host, port) = address.rsplit_once(':').unwrap_or((address, "6379"));
     let host = match host.trim_start_matches('[').trim_end_matches(']') {

@@ -1,7 +1,7 @@
 //! A node with a console in a process of its own, and a client that speaks HTTP.
 
+use config::ConfigStore;
 use serde_json::Value;
-use server::config::ConfigStore;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;

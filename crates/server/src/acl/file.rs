@@ -2,7 +2,7 @@
 //! connected.
 
 use super::{User, Users, apply, is_name};
-use crate::config::{join_words, split_words};
+use config::{join_words, split_words};
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};

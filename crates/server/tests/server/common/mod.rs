@@ -5,9 +5,9 @@
 #[path = "../../../../commands/tests/commands/harness/mod.rs"]
 pub mod harness;
 
+use config::ConfigStore;
 pub use harness::{shown, words};
 use resp::client::{Value, encode_command, parse_value};
-use server::config::ConfigStore;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::Path;

@@ -8,7 +8,7 @@ use super::table::{Change, Effect, Group, ROWS, Row};
 pub fn configuration_md() -> String {
     let mut page = String::from(
         "# Configuration\n\n\
-         Generated from the table of directives: `cargo run -p flintkv-server --example configuration_md > \
+         Generated from the table of directives: `cargo run -p flintkv-config --example configuration_md > \
          docs/configuration.md`.\n\n\
          Directives come from a file (`flintkv server flintkv.conf`), from standard input (`flintkv server -`) and from \
          the command line (`flintkv server --port 7000`), in this order; the last value wins, except that lines of \
@@ -90,7 +90,7 @@ mod tests {
         let page = std::fs::read_to_string(path).expect("docs/configuration.md is there");
         assert!(
             page == super::configuration_md(),
-            "docs/configuration.md is out of date: cargo run -p flintkv-server --example configuration_md > docs/configuration.md"
+            "docs/configuration.md is out of date: cargo run -p flintkv-config --example configuration_md > docs/configuration.md"
         );
     }
 }

@@ -30,7 +30,7 @@ pub use typed::{
     BindAddress, Compression, Config, ConsoleSettings, Events, FlashIo, Guard, LogFormat, LogLevel, OutputLimit,
     Policy, Secret, Supervised, TierMode, TlsAuth, TlsSettings,
 };
-pub(crate) use typed::{human, leaves_ram_for_values};
+pub use typed::{human, leaves_ram_for_values};
 
 pub use text::{join as join_words, split as split_words};
 
@@ -41,7 +41,7 @@ use value::{Mode, Value};
 const OF_NODE: &[&str] = &["loglevel", "disable-thp", "dir"];
 
 /// Whether a directive is the node's: it is set on the default database.
-pub(crate) fn is_of_node(name: &[u8]) -> bool {
+pub fn is_of_node(name: &[u8]) -> bool {
     OF_NODE.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(name))
 }
 

@@ -509,7 +509,7 @@ fn share(bytes: u64, percent: u64) -> u64 {
 }
 
 /// A size as the configuration writes it: the largest unit that divides it, otherwise bytes.
-pub(crate) fn human(bytes: u64) -> String {
+pub fn human(bytes: u64) -> String {
     for (shift, unit) in [(30, "gb"), (20, "mb"), (10, "kb")] {
         if bytes != 0 && bytes.trailing_zeros() >= shift {
             return format!("{}{unit}", bytes >> shift);
@@ -528,7 +528,7 @@ const CONSOLE_RAM_BYTES: u64 = 12 << 20;
 
 /// Refuses a RAM limit that leaves nothing for values: with flash empty, every write would be told that memory is full.
 /// `console`: it counts against this limit.
-pub(crate) fn leaves_ram_for_values(config: &Config, console: bool) -> Result<(), String> {
+pub fn leaves_ram_for_values(config: &Config, console: bool) -> Result<(), String> {
     let workers = config.io_threads.max(1) as u64;
     let of_console = if console && config.console.port != 0 { CONSOLE_RAM_BYTES } else { 0 };
     let own = OWN_RAM_BYTES + workers * OWN_RAM_BYTES_PER_WORKER + of_console;
