@@ -1,11 +1,10 @@
 //! Owns the table `redis` of scripts. Never knows how a command is run.
 
-use super::engine::{Called, Calls, Flags, Shared, version_number};
+use super::engine::{Called, Calls, Flags, Shared};
 use super::library::{Function as Registered, is_name};
 use super::sandbox::{Native, Raise, native, shim};
 use super::sha1::sha1_hex;
 use super::stack::{self, Words};
-use commands::host::REDIS_VERSION;
 use mlua::{Function, LightUserData, Lua, MultiValue, Result, Table, Value};
 use resp::Proto;
 use std::collections::HashMap;
@@ -84,13 +83,13 @@ fn call(lua: &Lua, shared: &Rc<Shared>, raises: bool) -> Result<Function> {
 }
 
 /// `redis` for scripts and functions that run.
-pub fn table(lua: &Lua, shared: &Rc<Shared>) -> Result<Table> {
+pub fn table(lua: &Lua, shared: &Rc<Shared>, version: &str) -> Result<Table> {
     let redis = lua.create_table()?;
     for (name, value) in LEVELS.into_iter().chain(REPLICATION) {
         redis.raw_set(name, value)?;
     }
-    redis.raw_set("REDIS_VERSION", REDIS_VERSION)?;
-    redis.raw_set("REDIS_VERSION_NUM", version_number())?;
+    redis.raw_set("REDIS_VERSION", version)?;
+    redis.raw_set("REDIS_VERSION_NUM", version_number(version))?;
     redis.raw_set("call", call(lua, shared, true)?)?;
     redis.raw_set("pcall", call(lua, shared, false)?)?;
     redis.raw_set("log", log(lua, shared)?)?;
@@ -189,13 +188,13 @@ fn set_repl(lua: &Lua, args: MultiValue) -> Native {
 }
 
 /// `redis` while a library is loaded.
-pub fn loading_table(lua: &Lua, shared: &Rc<Shared>) -> Result<Table> {
+pub fn loading_table(lua: &Lua, shared: &Rc<Shared>, version: &str) -> Result<Table> {
     let redis = lua.create_table()?;
     for (name, value) in LEVELS {
         redis.raw_set(name, value)?;
     }
-    redis.raw_set("REDIS_VERSION", REDIS_VERSION)?;
-    redis.raw_set("REDIS_VERSION_NUM", version_number())?;
+    redis.raw_set("REDIS_VERSION", version)?;
+    redis.raw_set("REDIS_VERSION_NUM", version_number(version))?;
     redis.raw_set("log", log(lua, shared)?)?;
     let shared = Rc::clone(shared);
     let register = native(lua, move |lua, args| {
@@ -298,6 +297,11 @@ fn flags(names: &Table, refuse: &dyn Fn(&str) -> Raise) -> std::result::Result<F
     Ok(flags)
 }
 
+/// 7.2.4 as 0x00MMmmpp.
+fn version_number(version: &str) -> u32 {
+    version.split('.').fold(0, |number, part| number << 8 | part.parse::<u32>().unwrap_or(0))
+}
+
 /// How long a library may take to load.
 const LOAD_MAX: Duration = Duration::from_millis(500);
 
@@ -339,7 +343,7 @@ impl Calls for Loader {
     }
 
     fn log(&mut self, level: i64, text: &str) {
-        super::log(level, text);
+        super::engine::log(level, text);
     }
 
     fn tick(&mut self) -> std::result::Result<(), &'static str> {

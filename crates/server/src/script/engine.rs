@@ -7,11 +7,9 @@ use super::libs::{self, cjson};
 use super::sandbox::{Native, Raise, Sandbox, native, number, plain};
 use super::sha1::{Sha, sha1_hex};
 use super::stack::{self, Raised, Words};
-use commands::Args;
-use commands::host::REDIS_VERSION;
 use mlua::ffi;
 use mlua::{Function, HookTriggers, Lua, LuaOptions, MultiValue, Result, StdLib, Table, Value, VmState};
-use resp::{Out, Proto};
+use resp::{Args, Out, Proto};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::os::raw::c_int;
@@ -206,7 +204,8 @@ impl Flags {
 }
 
 impl Engine {
-    pub fn new() -> Result<Engine> {
+    /// `version` is what scripts read as `redis.REDIS_VERSION`.
+    pub fn new(version: &str) -> Result<Engine> {
         let libs = StdLib::TABLE | StdLib::STRING | StdLib::MATH;
         let lua = Lua::new_with(libs, LuaOptions::new())?;
         // As Redis begins: scripts that want other numbers seed it themselves.
@@ -220,10 +219,10 @@ impl Engine {
         for (name, library) in libraries {
             sandbox.builtins.raw_set(name, sandbox.lock(&lua, &library)?)?;
         }
-        let redis = api::table(&lua, &shared)?;
+        let redis = api::table(&lua, &shared, version)?;
         sandbox.builtins.raw_set("redis", sandbox.lock(&lua, &redis)?)?;
         let loading = lua.create_table()?;
-        let registers = api::loading_table(&lua, &shared)?;
+        let registers = api::loading_table(&lua, &shared, version)?;
         sandbox.only(&lua, &registers)?;
         loading.raw_set("redis", sandbox.lock(&lua, &registers)?)?;
         sandbox.only(&lua, &loading)?;
@@ -539,7 +538,11 @@ fn random(lua: &Lua, shared: &Rc<Shared>) -> Result<()> {
     math.raw_set("randomseed", native(lua, randomseed)?)
 }
 
-/// 7.2.4 as 0x00MMmmpp.
-pub fn version_number() -> u32 {
-    REDIS_VERSION.split('.').fold(0, |number, part| number << 8 | part.parse::<u32>().unwrap_or(0))
+/// What `redis.log` asks for, in the log of the process.
+pub fn log(level: i64, text: &str) {
+    match level {
+        0 => tracing::debug!("script: {text}"),
+        1 | 2 => tracing::info!("script: {text}"),
+        _ => tracing::warn!("script: {text}"),
+    }
 }

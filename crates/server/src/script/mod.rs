@@ -20,12 +20,3 @@ pub use cache::Scripts;
 pub use run::{Interpreter, inside, run};
 pub use sha1::sha1;
 pub use try_out::try_script;
-
-/// `redis.log`.
-fn log(level: i64, text: &str) {
-    match level {
-        0 => tracing::debug!("script: {text}"),
-        1 | 2 => tracing::info!("script: {text}"),
-        _ => tracing::warn!("script: {text}"),
-    }
-}

@@ -19,6 +19,7 @@ use crate::route::Halt;
 use crate::session::Work;
 use crate::stand_in;
 use crate::thread::{Live, Worker};
+use commands::host::REDIS_VERSION;
 use commands::session::Session;
 use commands::{Args, Stop, number};
 use resp::{Out, Proto};
@@ -50,7 +51,8 @@ impl Worker {
         let interpreter = match &mut *slot {
             Some(interpreter) => interpreter,
             None => {
-                let engine = Engine::new().map_err(|error| format!("ERR Lua does not start: {}", plain(&error)))?;
+                let engine =
+                    Engine::new(REDIS_VERSION).map_err(|error| format!("ERR Lua does not start: {}", plain(&error)))?;
                 slot.insert(Interpreter { engine, scratch: Scratch::default() })
             }
         };
@@ -495,7 +497,7 @@ impl Calls for Running<'_, '_> {
     }
 
     fn log(&mut self, level: i64, text: &str) {
-        super::log(level, text);
+        super::engine::log(level, text);
     }
 
     fn tick(&mut self) -> Result<(), &'static str> {

@@ -5,10 +5,9 @@
 //! Lua's errors jump over these functions: none holds anything that needs dropping while it calls Lua.
 
 use super::engine::{Called, Shared};
-use commands::Args;
 use mlua::ffi::{self, lua_State};
 use resp::number::{format_double, format_i64};
-use resp::{Out, Proto, Span};
+use resp::{Args, Out, Proto, Span};
 use std::ffi::CStr;
 use std::os::raw::c_int;
 

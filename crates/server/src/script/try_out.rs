@@ -2,9 +2,8 @@
 
 use super::engine::{Called, Calls, Engine, Passed};
 use super::stack::Words;
-use commands::Args;
 use resp::client::{encode_command, skip};
-use resp::{Out, Proto};
+use resp::{Args, Out, Proto};
 use std::time::{Duration, Instant};
 
 /// What a script may take, as far as it is asked: it is whenever it has run so many instructions.
@@ -15,7 +14,7 @@ const TIME_MAX: Duration = Duration::from_millis(50);
 #[doc(hidden)]
 pub fn try_script(source: &[u8]) {
     thread_local! {
-        static ENGINE: std::cell::RefCell<Engine> = Engine::new().expect("Lua starts").into();
+        static ENGINE: std::cell::RefCell<Engine> = Engine::new("7.2.4").expect("Lua starts").into();
     }
     ENGINE.with_borrow_mut(|engine| {
         if source.starts_with(b"#!lua name=") {
