@@ -3,7 +3,6 @@
 use crate::clients::following;
 use crate::job;
 use crate::memory::{self, Allocator};
-use crate::script::sha1;
 use crate::thread::{Worker, wall_ms};
 use commands::host::{
     Access, ClientFilter, CommandLatency, Host, Killed, LatencyEvent, MemoryFigures, Pause, SlowCommand, Space, Unblock,
@@ -11,6 +10,7 @@ use commands::host::{
 use commands::job::Task;
 use commands::session::Session;
 use commands::{Run, Stop};
+use lua::sha1;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 

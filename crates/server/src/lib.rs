@@ -7,7 +7,7 @@
 //! `node` is the process with all its databases, `definition` what operators say of one, `start` the process's way up and
 //! down. `stats`, `info`, `memory` and `log` say what happens, `supervise` says it to systemd;
 //! `exchange` speaks to other servers for MIGRATE, `job` is what a command leaves to another thread; `acl` is who may do what, `tls` certificates and protocols;
-//! `transaction` carries out EXEC, `script` EVAL and functions;
+//! `transaction` carries out EXEC, `script` EVAL and functions in the interpreter of crate `lua`;
 //! `pubsub`, `tracking` and `monitors` know who hears of what, `notify` what the store says of its keys, `outbox` is
 //! what others send to a connection;
 //! `host` answers the commands about the server itself.
@@ -67,8 +67,6 @@ pub use database::{DEFAULT_NAME, Database, Endpoint};
 pub use definition::{Definition, DefinitionChange, NodeError};
 pub use figures::{CommandFigures, Figures, Latencies, NodeFigures};
 pub use node::{Node, Room, State};
-#[doc(hidden)]
-pub use script::try_script;
 pub use start::run;
 pub use stats::Summary;
 pub use store::KeyCounts;

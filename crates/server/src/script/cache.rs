@@ -1,7 +1,6 @@
 //! Owns what the database knows of scripts: their texts by SHA-1, and which worker runs one. Never runs any.
 
-use super::library::Libraries;
-use super::sha1::{Sha, sha1_hex};
+use lua::{Libraries, Sha, sha1_hex};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

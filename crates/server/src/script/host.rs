@@ -2,11 +2,10 @@
 
 use super::cache::What;
 use super::dump;
-use super::engine::Engine;
-use super::library::{Libraries, Library, name_of};
 use crate::thread::Worker;
 use commands::glob;
 use commands::host::{FunctionCard, FunctionStats, LibraryCard, RestorePolicy, RunningScript, Scripting};
+use lua::{Engine, Libraries, Library, name_of};
 
 impl Scripting for Worker {
     fn script_load(&self, body: &[u8]) -> Result<[u8; 40], String> {

@@ -1,14 +1,11 @@
 //! Owns carrying out EVAL and its kin: which script, under which locks, what its commands may do, what is answered.
-//! Never knows Lua's stack (`engine`) or what a command does.
+//! Never knows Lua's stack (crate `lua`) or what a command does.
 //!
 //! The stripes of the declared keys are locked before the script begins, and its cold values read. A key that was not
 //! declared has its stripe added; where that is not to be had, because another script holds it and wants one of ours,
 //! the script begins again with every stripe, unless it has changed something.
 
 use super::cache::{About, Scripts, What, as_sha};
-use super::engine::{Callable, Called, Calls, Compiled, Engine, Flags, Passed};
-use super::sandbox::plain;
-use super::stack::{KEPT_BYTES, Words};
 use crate::acl::{self, Context};
 use crate::clients::Card;
 use crate::directory::{Command, bit};
@@ -22,6 +19,7 @@ use crate::thread::{Live, Worker};
 use commands::host::REDIS_VERSION;
 use commands::session::Session;
 use commands::{Args, Stop, number};
+use lua::{Callable, Called, Calls, Compiled, Engine, Flags, KEPT_BYTES, Passed, Words, plain};
 use resp::{Out, Proto};
 use std::any::Any;
 use std::borrow::Cow;
@@ -497,7 +495,7 @@ impl Calls for Running<'_, '_> {
     }
 
     fn log(&mut self, level: i64, text: &str) {
-        super::engine::log(level, text);
+        lua::log(level, text);
     }
 
     fn tick(&mut self) -> Result<(), &'static str> {

@@ -1,6 +1,6 @@
 //! Owns the library `bit`: operations on 32-bit integers, as LuaBitOp defines them.
 
-use crate::script::sandbox::shim;
+use crate::sandbox::shim;
 use mlua::ffi::{self, lua_State};
 use mlua::{Lua, Result, Table};
 use std::os::raw::c_int;

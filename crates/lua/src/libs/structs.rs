@@ -4,7 +4,7 @@
 //! without a sign; `f d` floats; `s` a string ended by a zero, `c` one of so many bytes as follow it; `x` a byte left
 //! out; `<` `>` the order of bytes, `!` how far they are aligned.
 
-use crate::script::sandbox::{Native, Raise, bad_argument, native, number, string};
+use crate::sandbox::{Native, Raise, bad_argument, native, number, string};
 use mlua::{Lua, MultiValue, Result, Table, Value};
 
 /// The widest integer; bytes beyond the eighth are zeros.

@@ -1,6 +1,6 @@
 //! Owns the library `cmsgpack`: Lua's values as MessagePack, in the choices of lua-cmsgpack.
 
-use crate::script::sandbox::{Native, Raise, bad_argument, native, number, string};
+use crate::sandbox::{Native, Raise, bad_argument, native, number, string};
 use mlua::{Lua, MultiValue, Result, Table, Value};
 
 /// Tables nested deeper are packed as nil.

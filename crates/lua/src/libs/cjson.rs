@@ -1,6 +1,6 @@
 //! Owns the library `cjson`: Lua's values as JSON and back, in the choices and errors of lua-cjson 2.1.
 
-use crate::script::sandbox::{Native, Raise, bad_argument, lua_type, native, string};
+use crate::sandbox::{Native, Raise, bad_argument, lua_type, native, string};
 use mlua::{Lua, MultiValue, Result, Table, Value};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -112,7 +112,7 @@ fn integer(
 ) -> std::result::Result<(), Raise> {
     let given = match args.get(at - 1) {
         None | Some(Value::Nil) => return Ok(()),
-        Some(_) => crate::script::sandbox::number(args, at, function)?.trunc(),
+        Some(_) => crate::sandbox::number(args, at, function)?.trunc(),
     };
     if !(min as f64..=max as f64).contains(&given) {
         return Err(bad_argument(at, function, &format!("expected integer between {min} and {max}")));
@@ -141,7 +141,7 @@ fn option(args: &MultiValue, at: usize, function: &str) -> std::result::Result<S
         Some(Value::String(word)) => Ok(word.to_string_lossy()),
         Some(Value::Integer(number)) => Ok(number.to_string()),
         Some(Value::Number(number)) => Ok(number.to_string()),
-        _ => Err(crate::script::sandbox::type_error(at, function, "string", args)),
+        _ => Err(crate::sandbox::type_error(at, function, "string", args)),
     }
 }
 
