@@ -41,6 +41,7 @@ mod outbox;
 mod park;
 mod prefetch;
 mod pubsub;
+mod random;
 mod resize;
 mod route;
 mod script;

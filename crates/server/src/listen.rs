@@ -145,18 +145,22 @@ fn listen_unix(path: &Path, config: &Config) -> io::Result<Unix> {
 }
 
 /// Accepts connections until dropped.
-pub async fn accept_tcp(
-    database: Arc<Database>,
-    listener: TcpListener,
-    kind: fn(std::net::TcpStream) -> Socket,
-) -> io::Result<()> {
+pub async fn accept_tcp(database: Arc<Database>, listener: TcpListener, with_tls: bool) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     loop {
         match listener.accept().await {
             Ok((socket, from)) => {
                 // A client that is gone again already has no addresses; there is nothing to serve.
                 if let Ok((socket, to)) = prepare(socket, &database.config.snapshot()) {
-                    admit(&database, kind(socket), Peer::Tcp { from, to });
+                    let socket = match with_tls {
+                        false => Socket::Tcp(socket),
+                        true => match database.tls.get() {
+                            Some(settings) => Socket::Tls(socket, settings),
+                            // There is nothing to encrypt with: the socket closes.
+                            None => continue,
+                        },
+                    };
+                    admit(&database, socket, Peer::Tcp { from, to });
                 }
             }
             Err(error) => refused(&error).await,
@@ -220,7 +224,7 @@ fn admit(database: &Database, socket: Socket, peer: Peer) {
         let _ = match socket {
             Socket::Tcp(mut socket) => socket.write(text),
             // Nothing can be said before the handshake.
-            Socket::Tls(_) => Ok(0),
+            Socket::Tls(..) => Ok(0),
             Socket::Unix(mut socket) | Socket::Console(mut socket, _) => socket.write(text),
         };
     };

@@ -11,10 +11,11 @@ use crate::monitors::Monitors;
 use crate::node::Node;
 use crate::notify;
 use crate::pubsub::{Mail, PubSub};
+use crate::random;
 use crate::script::Scripts;
 use crate::stand_in;
 use crate::stats::{LatencyEvents, Rates, SlowLog, Stats};
-use crate::thread::{self, Message, Post, Socket, wall_ms};
+use crate::thread::{self, Message, Post, wall_ms};
 use crate::tls::Tls;
 use crate::tracking::Tracking;
 use config::{Compression, Config, ConfigStore, FlashIo, Policy, Secret, TierMode};
@@ -134,12 +135,12 @@ fn share(database: &Weak<Database>, process: u64) -> u64 {
 fn accept(node: &Node, database: &Arc<Database>, listeners: Listeners) -> Vec<tokio::task::JoinHandle<()>> {
     let mut acceptors = Vec::new();
     let failed = |error: io::Error| tracing::error!("a listening socket failed: {error}");
-    let plain = listeners.tcp.into_iter().map(|listener| (listener, Socket::Tcp as fn(_) -> _));
-    let encrypted = listeners.tls.into_iter().map(|listener| (listener, Socket::Tls as fn(_) -> _));
-    for (listener, kind) in plain.chain(encrypted) {
+    let plain = listeners.tcp.into_iter().map(|listener| (listener, false));
+    let encrypted = listeners.tls.into_iter().map(|listener| (listener, true));
+    for (listener, with_tls) in plain.chain(encrypted) {
         let database = Arc::clone(database);
         acceptors.push(node.runtime.spawn(async move {
-            listen::accept_tcp(database, listener, kind).await.unwrap_or_else(failed);
+            listen::accept_tcp(database, listener, with_tls).await.unwrap_or_else(failed);
         }));
     }
     if let Some(unix) = listeners.unix {
@@ -268,17 +269,8 @@ pub fn run_id() -> String {
 /// From the system's generator: cold keys are told apart by a hash whose secret nobody may know.
 fn random() -> u64 {
     let mut bytes = [0u8; 8];
-    fill_random(&mut bytes);
+    random::fill(&mut bytes);
     u64::from_ne_bytes(bytes)
-}
-
-/// From the system's generator.
-pub fn fill_random(bytes: &mut [u8]) {
-    for portion in bytes.chunks_mut(256) {
-        // So few bytes are given whole.
-        let got = rustix::rand::getrandom(&mut *portion, rustix::rand::GetRandomFlags::empty());
-        assert_eq!(got, Ok(portion.len()), "the system gives random bytes");
-    }
 }
 
 /// Begins a worker on each thread of the crew. What is returned ends when all of them have.

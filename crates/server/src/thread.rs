@@ -11,7 +11,6 @@ use crate::script::Interpreter;
 use crate::session::{Buffers, Connection, Stream, TlsSocket, Work};
 use crate::stand_in::{self, Open, Seats};
 use crate::stats::WorkerStats;
-use crate::tls;
 use crate::worker::serve;
 use commands::Settings;
 use commands::session::Session;
@@ -47,8 +46,8 @@ pub struct Arrival {
 
 pub enum Socket {
     Tcp(std::net::TcpStream),
-    /// Its handshake is the worker's.
-    Tls(std::net::TcpStream),
+    /// With what is said in its handshake, which is the worker's.
+    Tls(std::net::TcpStream, Arc<rustls::ServerConfig>),
     Unix(std::os::unix::net::UnixStream),
     /// The node's own, for a user of the console with this role.
     Console(std::os::unix::net::UnixStream, Role),
@@ -388,7 +387,7 @@ async fn attend(worker: Rc<Worker>, Arrival { socket, peer }: Arrival, open: Ope
     let stream = match socket {
         Socket::Tcp(socket) => TcpStream::from_std(socket).map(Stream::Tcp),
         Socket::Unix(socket) | Socket::Console(socket, _) => UnixStream::from_std(socket).map(Stream::Unix),
-        Socket::Tls(socket) => greet(&worker, socket).await,
+        Socket::Tls(socket, settings) => greet(socket, settings).await,
     };
     match stream {
         Ok(stream) => serve(begin(worker, stream, peer, role, open)).await,
@@ -399,13 +398,14 @@ async fn attend(worker: Rc<Worker>, Arrival { socket, peer }: Arrival, open: Ope
     }
 }
 
+/// A client that does not finish its handshake in this time is let go.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
 /// The handshake of a TLS connection.
-async fn greet(worker: &Worker, socket: std::net::TcpStream) -> io::Result<Stream> {
-    let handshake = async {
-        let config = worker.database.tls.get().ok_or(io::ErrorKind::Unsupported)?;
-        tokio_rustls::TlsAcceptor::from(config).accept(TlsSocket(TcpStream::from_std(socket)?)).await
-    };
-    let greeted = tokio::time::timeout(tls::HANDSHAKE, handshake).await;
+async fn greet(socket: std::net::TcpStream, settings: Arc<rustls::ServerConfig>) -> io::Result<Stream> {
+    let handshake =
+        async { tokio_rustls::TlsAcceptor::from(settings).accept(TlsSocket(TcpStream::from_std(socket)?)).await };
+    let greeted = tokio::time::timeout(HANDSHAKE, handshake).await;
     Ok(Stream::Tls(Box::new(greeted.map_err(|_| io::ErrorKind::TimedOut)??)))
 }
 

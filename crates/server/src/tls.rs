@@ -13,10 +13,6 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// A client that does not finish its handshake in this time is let go.
-pub const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// The settings that new connections get; None: no TLS.
 #[derive(Default)]

@@ -297,7 +297,7 @@ impl Access for Worker {
     }
 
     fn random(&self, bytes: &mut [u8]) {
-        crate::open::fill_random(bytes);
+        crate::random::fill(bytes);
     }
 }
 
