@@ -55,7 +55,7 @@ pub fn account(
 /// A command took long: the slow log and the latency monitor hear of it.
 #[cold]
 fn slow(worker: &Worker, live: &Live, card: &Card, command: &Command, args: Args<'_>, nanos: u64, now_ms: u64) {
-    let (database, config) = (&worker.database, &live.config);
+    let (database, config) = (&worker.hub, &live.config);
     let at_s = now_ms / 1000;
     if config.latency_monitor_threshold_ms > 0 && nanos / 1_000_000 >= config.latency_monitor_threshold_ms {
         let event = if command.is(bit::FAST) { "fast-command" } else { "command" };
@@ -89,6 +89,6 @@ fn slow(worker: &Worker, live: &Live, card: &Card, command: &Command, args: Args
 pub fn show(worker: &Worker, session: &Session, card: Option<&Card>, command: &Command, args: Args<'_>) {
     if !command.is(bit::UNSEEN) {
         let from = card.map(|card| &card.peer);
-        worker.database.monitors.show(&worker.database, worker.time_us(), session.db, from, args);
+        worker.hub.monitors.show(&worker.hub, worker.time_us(), session.db, from, args);
     }
 }

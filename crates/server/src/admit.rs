@@ -18,7 +18,7 @@ use store::Admission;
 /// whose user may not, one that listens or monitors.
 #[cold]
 fn confined(worker: &Worker, session: &Session, command: &Command, args: Args<'_>) -> Option<Cow<'static, str>> {
-    if !session.authenticated && !command.is(bit::NO_AUTH) && !worker.database.users.default_is_open() {
+    if !session.authenticated && !command.is(bit::NO_AUTH) && !worker.hub.users.default_is_open() {
         return Some("NOAUTH Authentication required.".into());
     }
     let context = if session.multi.is_some() { Context::Multi } else { Context::TopLevel };
@@ -49,7 +49,7 @@ pub fn admit<'w>(
     known: Option<Prepared>,
     now_ms: u64,
 ) -> Result<&'w Command, Halt> {
-    let database = &*worker.database;
+    let database = &*worker.hub;
     let found = match known {
         Some(known) => known.command.map(|place| database.directory.at(place)),
         None => database.directory.find(&args[0]),

@@ -133,7 +133,7 @@ impl Blocked {
     /// Why its user may not run it any more.
     fn denied(&self, worker: &Worker, session: &Session) -> Option<String> {
         session.rights.as_ref()?;
-        let command = worker.database.directory.find(&self.args()[0])?;
+        let command = worker.hub.directory.find(&self.args()[0])?;
         let denial = acl::check(worker, session, command, self.args(), acl::Context::TopLevel).err()?;
         Some(acl::refusal(session, command, denial))
     }
@@ -197,14 +197,14 @@ enum Attempt {
 
 /// Runs a blocked command once. `own`: by its own connection, which is the one that may run what was called.
 fn attempt(worker: &Worker, live: &Live, blocked: &Blocked, own: bool, resume: &mut Resume) -> Attempt {
-    let database = &*worker.database;
-    let keys = keys(database.store.hasher(), blocked.row.keys, blocked.args(), None, &mut Vec::new());
+    let hub = &*worker.hub;
+    let keys = keys(hub.store.hasher(), blocked.row.keys, blocked.args(), None, &mut Vec::new());
     let awaited = &keys[..blocked.keys];
     resume.client = blocked.client;
     let mut session = Session::new(blocked.client, true, false);
     (session.db, session.proto, session.no_touch) = (blocked.db, blocked.proto, !blocked.touch);
     session.user = blocked.user.clone();
-    acl::refresh(database, &mut session);
+    acl::refresh(hub, &mut session);
     // What it may do may have changed since.
     let denied = blocked.denied(worker, &session);
     let (mut reply, mut ended) = (Vec::new(), None);
@@ -231,7 +231,7 @@ fn attempt(worker: &Worker, live: &Live, blocked: &Blocked, own: bool, resume: &
         let error = match result {
             Ok(()) => {
                 if blocked.follows {
-                    keys.iter().for_each(|key| database.tracking.remember(database, key.name, blocked.client));
+                    keys.iter().for_each(|key| hub.tracking.remember(hub, key.name, blocked.client));
                 }
                 None
             }
@@ -266,12 +266,12 @@ fn attempt(worker: &Worker, live: &Live, blocked: &Blocked, own: bool, resume: &
 /// No stripe is locked.
 #[cold]
 pub fn serve(worker: &Worker, live: &Live, by: &mut Resume) {
-    let database = &worker.database;
+    let hub = &worker.hub;
     let mut keys: VecDeque<Ready> = by.ready.drain(..).collect();
     while let Some(mut key) = keys.pop_front() {
-        while let Some((ticket, client)) = database.store.waiter(&key, worker.now_ms()) {
+        while let Some((ticket, client)) = hub.store.waiter(&key, worker.now_ms()) {
             key.behind(ticket);
-            let card = database.clients.card(client).filter(|card| !card.killed.load(Relaxed));
+            let card = hub.clients.card(client).filter(|card| !card.killed.load(Relaxed));
             let blocked = card.and_then(|card| card.blocked.lock().clone());
             let Some(blocked) = blocked.filter(|blocked| blocked.ticket == ticket) else { continue };
             let mut resume = Resume::default();
@@ -344,7 +344,7 @@ impl Place {
         {
             // Somebody may have served it already.
             let mut state = blocked.state.lock();
-            state.count = Some(Arc::clone(&connection.worker.database.clients.blocked));
+            state.count = Some(Arc::clone(&connection.worker.hub.clients.blocked));
             state.recount();
         }
         Place { worker: Rc::clone(&connection.worker), card: Arc::clone(&connection.card), blocked }
@@ -358,7 +358,7 @@ impl Drop for Place {
         let phase = {
             let mut state = blocked.state.lock();
             if state.counted {
-                worker.database.clients.blocked.fetch_sub(1, Relaxed);
+                worker.hub.clients.blocked.fetch_sub(1, Relaxed);
                 state.counted = false;
             }
             state.count = None;
@@ -367,7 +367,7 @@ impl Drop for Place {
         if blocked.keys == 0 || phase == Phase::Served {
             return;
         }
-        let store = &worker.database.store;
+        let store = &worker.hub.store;
         let mut resume = Resume::default();
         {
             let keys = keys(store.hasher(), blocked.row.keys, blocked.args(), None, &mut Vec::new());
@@ -455,7 +455,7 @@ fn answer(connection: &mut Connection, blocked: &Blocked) -> Result<(), End> {
         stats.error(error);
     }
     let args = blocked.args();
-    if let Some(command) = worker.database.directory.find(&args[0]) {
+    if let Some(command) = worker.hub.directory.find(&args[0]) {
         let spent = Spent { nanos, failed: error.is_some(), met_flash: None, in_script: false };
         account(worker, &live, card, command, args, spent, worker.now_ms());
     }

@@ -1,19 +1,15 @@
-//! Owns what all workers of a database share: its dataset, clients, users, figures. Never knows a socket or a task.
+//! Owns a database: an endpoint with a dataset, limits and a configuration of its own. Never knows a command.
 
-use crate::acl::{Role, Users};
-use crate::clients::{Clients, Peer};
-use crate::directory::Directory;
+use crate::acl::Role;
+use crate::clients::Peer;
+use crate::hub::Hub;
 use crate::listen;
-use crate::monitors::Monitors;
 use crate::node::Node;
 use crate::open::{Flash, Running, apply_to_store};
-use crate::pubsub::PubSub;
 use crate::resize;
-use crate::script::Scripts;
-use crate::stats::{LatencyEvents, Rates, SlowLog, Stats};
-use crate::thread::{Post, Socket};
+use crate::stats::Rates;
+use crate::thread::Socket;
 use crate::tls::{self, Tls};
-use crate::tracking::Tracking;
 use config::{Config, ConfigStore, Draft, Secret, Turn};
 use parking_lot::Mutex;
 use std::io;
@@ -21,8 +17,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
+use store::Effects;
 use store::counters::Counter;
-use store::{Effects, Store};
 
 /// The database that the configuration file describes.
 pub const DEFAULT_NAME: &str = "default";
@@ -59,26 +55,11 @@ pub struct Endpoint {
 
 /// An endpoint with its own dataset, limits, users and counters.
 pub struct Database {
-    pub name: Box<str>,
     pub node: Weak<Node>,
-    pub config: Arc<ConfigStore>,
-    pub store: Arc<Store>,
-    pub directory: Directory,
-    pub clients: Clients,
-    pub pubsub: PubSub,
-    pub users: Users,
+    /// What its workers share.
+    pub hub: Arc<Hub>,
     pub tls: Tls,
-    pub tracking: Tracking,
-    pub monitors: Monitors,
-    pub scripts: Scripts,
-    pub stats: Stats,
-    pub slow_log: SlowLog,
-    pub latency_events: LatencyEvents,
-    /// One per worker.
-    pub posts: Vec<Post>,
     pub started: Instant,
-    /// The second since 1970 of that moment.
-    pub started_s: u64,
     /// Forty hexadecimal digits, new at every start.
     pub run_id: String,
     /// `io_uring` or `threads`; empty without flash.
@@ -87,8 +68,6 @@ pub struct Database {
     /// maxclients, or less where the system allows fewer open files.
     pub clients_cap: AtomicUsize,
     pub rejected_connections: AtomicU64,
-    /// Connections to other servers that are kept for the next MIGRATE.
-    pub targets_kept: AtomicUsize,
     pub rates: Mutex<Rates<{ Rate::COUNT }>>,
     pub memory_peak_bytes: AtomicU64,
     pub memory_startup_bytes: AtomicU64,
@@ -97,8 +76,6 @@ pub struct Database {
     /// Version of the configuration that the clock has seen.
     pub config_applied: AtomicU64,
     pub is_deleting: AtomicBool,
-    /// Its connections are being ended.
-    pub is_closing: AtomicBool,
     /// None once it is closed.
     pub running: Mutex<Option<Running>>,
     pub endpoints: Vec<Endpoint>,
@@ -121,12 +98,12 @@ pub enum Rate {
 impl Database {
     /// Every 100 ms: what INFO shows per second.
     pub fn sample_rates(&self, now_ms: u64) {
-        let counted = |counter| self.store.counters().sum(counter);
+        let counted = |counter| self.hub.store.counters().sum(counter);
         let mut totals = [0; Rate::COUNT];
         for (rate, total) in [
-            (Rate::Commands, self.stats.sum(|worker| &worker.commands)),
-            (Rate::NetInBytes, self.stats.sum(|worker| &worker.net_in_bytes)),
-            (Rate::NetOutBytes, self.stats.sum(|worker| &worker.net_out_bytes)),
+            (Rate::Commands, self.hub.stats.sum(|worker| &worker.commands)),
+            (Rate::NetInBytes, self.hub.stats.sum(|worker| &worker.net_in_bytes)),
+            (Rate::NetOutBytes, self.hub.stats.sum(|worker| &worker.net_out_bytes)),
             (Rate::RamHits, counted(Counter::RamHits)),
             (Rate::FlashHits, counted(Counter::FlashHits)),
             (Rate::FlashReads, counted(Counter::FlashReads)),
@@ -142,11 +119,11 @@ impl Database {
 
 impl Database {
     pub fn name(&self) -> &str {
-        &self.name
+        &self.hub.name
     }
 
     pub fn config(&self) -> &Arc<ConfigStore> {
-        &self.config
+        &self.hub.config
     }
 
     pub fn endpoints(&self) -> &[Endpoint] {
@@ -154,16 +131,16 @@ impl Database {
     }
 
     pub fn is_default(&self) -> bool {
-        &*self.name == DEFAULT_NAME
+        &*self.hub.name == DEFAULT_NAME
     }
 
     pub fn is_paused(&self) -> bool {
-        self.clients.suspended.load(Relaxed)
+        self.hub.clients.suspended.load(Relaxed)
     }
 
     /// The effects of every change from now on are told, as `Store::keep_effects` says. Once, before any client's command.
     pub fn keep_effects(&self, keeper: Box<dyn Fn(&Effects) + Send + Sync>) {
-        self.store.keep_effects(keeper);
+        self.hub.store.keep_effects(keeper);
     }
 
     /// A client of the node's own, with what `role` may do: RESP3, exempt from pause and maxclients.
@@ -181,7 +158,7 @@ impl Database {
         pairs: &[(N, V)],
         local: bool,
     ) -> Option<Result<(), String>> {
-        let turn = self.config.turn(Duration::ZERO)?;
+        let turn = self.hub.config.turn(Duration::ZERO)?;
         match self.draft(&turn, pairs, local) {
             Ok(draft) if draft.sets(is_of_tls) || limits(&draft.before) != limits(&draft.now) => None,
             Ok(draft) => Some(self.carry_out(&turn, &draft)),
@@ -214,10 +191,10 @@ impl Database {
     pub fn set_and_keep_config(&self, pairs: &[(&str, String)], patience: Duration) -> Result<(), NotSet> {
         let turn = self.config_turn(patience).map_err(NotSet::Refused)?;
         let draft = self.draft(&turn, pairs, true).map_err(NotSet::Refused)?;
-        let file = match self.config.file() {
+        let file = match self.hub.config.file() {
             Some(_) => {
                 let users = self.user_directives(&draft.now, draft.sets(is_password));
-                Some(self.config.prepare_file(&turn, users, Some(&draft)).map_err(NotSet::File)?)
+                Some(self.hub.config.prepare_file(&turn, users, Some(&draft)).map_err(NotSet::File)?)
             }
             None => None,
         };
@@ -231,7 +208,7 @@ impl Database {
 
     fn config_turn(&self, patience: Duration) -> Result<Turn<'_>, String> {
         let busy = "ERR CONFIG SET failed - another change of the configuration is under way: try again";
-        self.config.turn(patience).ok_or_else(|| busy.to_owned())
+        self.hub.config.turn(patience).ok_or_else(|| busy.to_owned())
     }
 
     fn draft<N: AsRef<[u8]>, V: AsRef<[u8]>>(
@@ -246,7 +223,7 @@ impl Database {
             let name = String::from_utf8_lossy(name.as_ref());
             return Err(format!("ERR CONFIG SET failed - '{name}' is the node's: set it on its default database"));
         }
-        self.config.draft(turn, pairs, local)
+        self.hub.config.draft(turn, pairs, local)
     }
 
     /// What may fail comes first, and changes nothing if it does. The turn is held until everything obeys the draft.
@@ -261,13 +238,13 @@ impl Database {
             false => None,
         };
         self.resize(before, now).map_err(|why| draft.refused(&why))?;
-        self.config.keep(turn, draft);
+        self.hub.config.keep(turn, draft);
         if let Some(tls) = tls {
             self.tls.put(tls);
         }
-        apply_to_store(&self.store, before, now);
+        apply_to_store(&self.hub.store, before, now);
         if draft.sets(is_password) {
-            self.users.require_password(now.requirepass.as_ref().map(Secret::expose));
+            self.hub.users.require_password(now.requirepass.as_ref().map(Secret::expose));
         }
         Ok(())
     }
@@ -278,24 +255,24 @@ impl Database {
         if limits(before) != limits(now)
             && let Some(node) = self.node.upgrade()
         {
-            node.check_room(&self.name, limits(now))?;
+            node.check_room(&self.hub.name, limits(now))?;
         }
-        resize::apply(&self.store, self.flash.as_ref().map(|flash| &*flash.files), before, now)
+        resize::apply(&self.hub.store, self.flash.as_ref().map(|flash| &*flash.files), before, now)
     }
 
     /// CONFIG REWRITE. Waits for the file, and for as long as `patience` for other changes. The error is the whole reply.
     pub fn rewrite_config(&self, patience: Duration) -> Result<(), String> {
         let busy = "ERR Rewriting config file: a change of the configuration is under way: try again";
-        let turn = self.config.turn(patience).ok_or(busy)?;
-        self.config.rewrite(&turn, self.user_directives(&self.config.snapshot(), false))
+        let turn = self.hub.config.turn(patience).ok_or(busy)?;
+        self.hub.config.rewrite(&turn, self.user_directives(&self.hub.config.snapshot(), false))
     }
 
     /// The lines of the configuration that say what users there are. None: they have a file of their own.
     fn user_directives(&self, config: &Config, is_new_password: bool) -> Option<Vec<String>> {
         let password = config.requirepass.as_ref().map(Secret::expose);
         config.aclfile.is_none().then(|| match is_new_password {
-            true => self.users.directives_with(password),
-            false => self.users.directives(password),
+            true => self.hub.users.directives_with(password),
+            false => self.hub.users.directives(password),
         })
     }
 
@@ -303,13 +280,13 @@ impl Database {
 
     /// Measures what is its own beside objects. Once a second: it visits every stripe that no script keeps.
     pub fn weigh(&self) {
-        let bytes = self.store.census().index_bytes + self.clients.totals().memory_bytes as u64;
+        let bytes = self.hub.store.census().index_bytes + self.hub.clients.totals().memory_bytes as u64;
         self.beside_bytes.store(bytes, Relaxed);
     }
 
     /// Bytes that are certainly its own: objects, index, clients.
     pub fn own_bytes(&self) -> u64 {
-        self.store.held_bytes() + self.beside_bytes.load(Relaxed)
+        self.hub.store.held_bytes() + self.beside_bytes.load(Relaxed)
     }
 
     /// Of the process's resident bytes, those that count as this database's.

@@ -215,13 +215,13 @@ impl DefinitionChange {
 impl Database {
     /// As it is now.
     pub fn definition(&self) -> Definition {
-        let config: &Config = &self.config.snapshot();
+        let config: &Config = &self.hub.config.snapshot();
         Definition {
-            name: self.name.to_string(),
+            name: self.hub.name.to_string(),
             port: config.port,
             tls_port: config.tls.port,
             unixsocket: config.unixsocket.clone(),
-            bind: self.config.words("bind"),
+            bind: self.hub.config.words("bind"),
             memory_limit_bytes: config.memory_limit_bytes,
             ram_limit_bytes: config.ram_limit_bytes,
             policy: config.maxmemory_policy.as_str().to_owned(),

@@ -1,7 +1,7 @@
 //! Owns what is said to other servers for a command: one exchange at a time over one connection, and the connections
 //! that are kept for the next. Never knows what is said.
 
-use crate::database::Database;
+use crate::hub::Hub;
 use crate::session::Connection;
 use commands::exchange::{Exchange, Failure, Outcome, Target};
 use resp::client::encode_command;
@@ -26,7 +26,7 @@ const LINE_BYTES_MAX: u64 = 16 * 1024;
 pub async fn carry_out(connection: &mut Connection) {
     let Some(mut exchange) = connection.session.exchange.take() else { return };
     let worker = &connection.worker;
-    exchange.outcome = Some(worker.targets.ask(&worker.database, &exchange).await);
+    exchange.outcome = Some(worker.targets.ask(&worker.hub, &exchange).await);
     exchange.commands = Vec::new();
     connection.session.exchange = Some(exchange);
 }
@@ -43,27 +43,27 @@ struct Kept {
 }
 
 impl Targets {
-    async fn ask(&self, database: &Database, exchange: &Exchange) -> Outcome {
-        if let Some(line) = self.take(database, &exchange.target) {
-            let (outcome, fell_silent) = self.over(database, line, exchange).await;
+    async fn ask(&self, hub: &Hub, exchange: &Exchange) -> Outcome {
+        if let Some(line) = self.take(hub, &exchange.target) {
+            let (outcome, fell_silent) = self.over(hub, line, exchange).await;
             // The other end may have closed it, which shows only now. What was silent may yet do as it was told.
             if outcome.failed.is_none() || fell_silent || outcome.refused.is_some() || !outcome.replies.is_empty() {
                 return outcome;
             }
         }
         match Line::open(exchange).await {
-            Ok(line) => self.over(database, line, exchange).await.0,
+            Ok(line) => self.over(hub, line, exchange).await.0,
             Err(failure) => Outcome { failed: Some(failure), ..Outcome::default() },
         }
     }
 
     /// Whether it ended because its patience did is told apart.
-    async fn over(&self, database: &Database, mut line: Line, exchange: &Exchange) -> (Outcome, bool) {
+    async fn over(&self, hub: &Hub, mut line: Line, exchange: &Exchange) -> (Outcome, bool) {
         let mut outcome = Outcome::default();
         let ended = line.say(exchange, &mut outcome).await;
         let fell_silent = match ended {
             Ok(()) => {
-                self.keep(database, exchange.target.clone(), line);
+                self.keep(hub, exchange.target.clone(), line);
                 false
             }
             Err((failure, error)) => {
@@ -74,11 +74,11 @@ impl Targets {
         (outcome, fell_silent)
     }
 
-    fn take(&self, database: &Database, target: &Target) -> Option<Line> {
+    fn take(&self, hub: &Hub, target: &Target) -> Option<Line> {
         let mut kept = self.0.borrow_mut();
         while let Some(at) = kept.iter().position(|kept| kept.target == *target) {
             let line = kept.swap_remove(at).line;
-            database.targets_kept.fetch_sub(1, Relaxed);
+            hub.targets_kept.fetch_sub(1, Relaxed);
             if line.is_quiet() {
                 return Some(line);
             }
@@ -86,21 +86,21 @@ impl Targets {
         None
     }
 
-    fn keep(&self, database: &Database, target: Target, line: Line) {
+    fn keep(&self, hub: &Hub, target: Target, line: Line) {
         let mut kept = self.0.borrow_mut();
         if kept.len() < KEPT_MAX {
             kept.push(Kept { target, line, since: Instant::now() });
-            database.targets_kept.fetch_add(1, Relaxed);
+            hub.targets_kept.fetch_add(1, Relaxed);
         }
     }
 
     /// Closes what was kept for too long.
-    pub fn forget_old(&self, database: &Database) {
+    pub fn forget_old(&self, hub: &Hub) {
         let mut kept = self.0.borrow_mut();
         if !kept.is_empty() {
             let before = kept.len();
             kept.retain(|kept| kept.since.elapsed() < KEPT_FOR);
-            database.targets_kept.fetch_sub(before - kept.len(), Relaxed);
+            hub.targets_kept.fetch_sub(before - kept.len(), Relaxed);
         }
     }
 }

@@ -193,7 +193,7 @@ pub fn completed(result: &Run) -> bool {
 pub fn follow(worker: &Worker, session: &Session, command: &Command, keys: &[Key<'_>], result: &Run) {
     let remembers = session.tracking.as_ref().is_some_and(|tracking| tracking.remembers());
     if remembers && command.is(bit::READONLY) && completed(result) {
-        keys.iter().for_each(|key| worker.database.tracking.remember(&worker.database, key.name, session.id));
+        keys.iter().for_each(|key| worker.hub.tracking.remember(&worker.hub, key.name, session.id));
     }
 }
 
@@ -249,7 +249,7 @@ pub fn inside(
     if session.tracking.is_some() {
         follow(worker, session, command, keys, &result);
     }
-    if worker.database.monitors.any() {
+    if worker.hub.monitors.any() {
         show(worker, session, (!is_script).then_some(card), command, args);
     }
     let stats = worker.stats();

@@ -75,11 +75,11 @@ pub struct NodeFigures {
 impl Database {
     /// Cheap enough for once a second.
     pub fn figures(&self) -> Figures {
-        let store = self.store.stats();
-        let config = self.config.snapshot();
+        let store = self.hub.store.stats();
+        let config = self.hub.config.snapshot();
         let [mut read, mut write, mut other] = [0; 3];
-        for command in self.directory.all() {
-            let calls = self.stats.calls(command.id);
+        for command in self.hub.directory.all() {
+            let calls = self.hub.stats.calls(command.id);
             let class = match () {
                 () if command.is(bit::WRITE) => &mut write,
                 () if command.is(bit::READONLY) => &mut read,
@@ -87,15 +87,15 @@ impl Database {
             };
             *class += calls;
         }
-        let sum = |counter: fn(&crate::stats::WorkerStats) -> &crate::stats::Counter| self.stats.sum(counter);
+        let sum = |counter: fn(&crate::stats::WorkerStats) -> &crate::stats::Counter| self.hub.stats.sum(counter);
         Figures {
             commands_read: read,
             commands_write: write,
             commands_other: other,
             connections_received: sum(|worker| &worker.connections),
             rejected_connections: self.rejected_connections.load(Relaxed),
-            clients: self.clients.count() as u64,
-            blocked_clients: self.clients.blocked.load(Relaxed) as u64,
+            clients: self.hub.clients.count() as u64,
+            blocked_clients: self.hub.clients.blocked.load(Relaxed) as u64,
             net_in_bytes: sum(|worker| &worker.net_in_bytes),
             net_out_bytes: sum(|worker| &worker.net_out_bytes),
             error_replies: sum(|worker| &worker.error_replies),
@@ -115,18 +115,18 @@ impl Database {
 
     pub fn latencies(&self) -> Latencies {
         let mut all = Summary::default();
-        self.stats.add_command_latencies(&mut all);
+        self.hub.stats.add_command_latencies(&mut all);
         Latencies {
             all,
-            read_ram: self.stats.merged(|worker| &worker.ram_latency),
-            read_flash: self.stats.merged(|worker| &worker.flash_latency),
+            read_ram: self.hub.stats.merged(|worker| &worker.ram_latency),
+            read_flash: self.hub.stats.merged(|worker| &worker.flash_latency),
         }
     }
 
     /// Commands that were called at least once.
     pub fn command_figures(&self) -> Vec<CommandFigures> {
         let of = |command: &crate::directory::Command| {
-            let totals = self.stats.command(command.id);
+            let totals = self.hub.stats.command(command.id);
             CommandFigures {
                 name: command.name,
                 calls: totals.calls,
@@ -135,7 +135,7 @@ impl Database {
                 failed: totals.failed,
             }
         };
-        self.directory.all().map(of).filter(|figures| figures.calls + figures.rejected > 0).collect()
+        self.hub.directory.all().map(of).filter(|figures| figures.calls + figures.rejected > 0).collect()
     }
 }
 

@@ -1,8 +1,8 @@
 //! Owns the server's answers to the commands that ask about it. Never parses an argument and never writes a reply.
 
 use crate::clients::following;
+use crate::control::Control;
 use crate::job;
-use crate::memory::{self, Allocator};
 use crate::thread::{Worker, wall_ms};
 use commands::host::{
     Access, ClientFilter, CommandLatency, Host, Killed, LatencyEvent, MemoryFigures, Pause, SlowCommand, Space, Unblock,
@@ -11,6 +11,7 @@ use commands::job::Task;
 use commands::session::Session;
 use commands::{Run, Stop};
 use lua::sha1;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -19,9 +20,15 @@ const TRANSACTION_PATIENCE: Duration = Duration::from_secs(1);
 /// The longest DEBUG SLEEP: it holds up this worker's other connections.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
+impl Worker {
+    fn control(&self) -> Result<Arc<dyn Control>, Stop> {
+        self.hub.control().ok_or(Stop::error("ERR the database is being closed"))
+    }
+}
+
 impl Host for Worker {
     fn started_s(&self) -> u64 {
-        self.database.started_s
+        self.hub.started_s
     }
 
     fn time_us(&self) -> u64 {
@@ -38,97 +45,97 @@ impl Host for Worker {
 
     fn client_list(&self, me: &Session, filter: &ClientFilter) -> String {
         // The caller's own line: what it changed in this batch is published.
-        if let Some(mine) = self.database.clients.card(me.id) {
+        if let Some(mine) = self.hub.clients.card(me.id) {
             mine.publish(me);
         }
-        self.database.clients.list(filter, wall_ms(), &|id| self.database.directory.name(id))
+        self.hub.clients.list(filter, wall_ms(), &|id| self.hub.directory.name(id))
     }
 
     fn client_kill(&self, me: &Session, filter: &ClientFilter) -> Killed {
-        self.database.clients.kill(me.id, filter, wall_ms())
+        self.hub.clients.kill(me.id, filter, wall_ms())
     }
 
     fn client_pause(&self, duration_ms: u64, what: Pause) {
         let now_ms = wall_ms();
-        self.database.clients.pause(now_ms.saturating_add(duration_ms), what, now_ms);
+        self.hub.clients.pause(now_ms.saturating_add(duration_ms), what, now_ms);
     }
 
     fn client_unblock(&self, id: u64, how: Unblock) -> bool {
-        let blocked = self.database.clients.card(id).and_then(|card| card.blocked.lock().clone());
+        let blocked = self.hub.clients.card(id).and_then(|card| card.blocked.lock().clone());
         blocked.is_some_and(|blocked| blocked.unblock(how))
     }
 
     fn client_unpause(&self) {
-        self.database.clients.unpause();
+        self.hub.clients.unpause();
     }
 
     fn subscribe(&self, me: &Session, space: Space, name: &[u8]) {
         // It is in the register while its command runs.
-        let Some(card) = self.database.clients.card(me.id) else { return };
-        self.database.pubsub.subscribe(space, name, card);
+        let Some(card) = self.hub.clients.card(me.id) else { return };
+        self.hub.pubsub.subscribe(space, name, card);
     }
 
     fn unsubscribe(&self, me: &Session, space: Space, name: &[u8]) {
-        self.database.pubsub.unsubscribe(space, name, me.id);
+        self.hub.pubsub.unsubscribe(space, name, me.id);
     }
 
     fn publish(&self, space: Space, channel: &[u8], message: &[u8]) -> usize {
         let mut delivery = self.delivery();
-        let count = self.database.pubsub.publish(space, channel, message, &mut delivery);
+        let count = self.hub.pubsub.publish(space, channel, message, &mut delivery);
         delivery.finish();
         count
     }
 
     fn client_exists(&self, id: u64) -> bool {
-        self.database.clients.card(id).is_some()
+        self.hub.clients.card(id).is_some()
     }
 
     fn tracking_changed(&self, me: &Session) {
-        let Some(card) = self.database.clients.card(me.id) else { return };
+        let Some(card) = self.hub.clients.card(me.id) else { return };
         match &me.tracking {
-            Some(choice) => self.database.tracking.start(&self.database.store, &card, choice),
-            None => self.database.tracking.stop(&self.database.store, &card),
+            Some(choice) => self.hub.tracking.start(&self.hub.store, &card, choice),
+            None => self.hub.tracking.stop(&self.hub.store, &card),
         }
     }
 
     fn redirect_broken(&self, me: &Session) -> bool {
-        self.database.clients.card(me.id).is_some_and(|card| card.following.load(Relaxed) & following::BROKEN != 0)
+        self.hub.clients.card(me.id).is_some_and(|card| card.following.load(Relaxed) & following::BROKEN != 0)
     }
 
     fn monitors_changed(&self, me: &Session) {
-        let Some(card) = self.database.clients.card(me.id) else { return };
+        let Some(card) = self.hub.clients.card(me.id) else { return };
         card.monitors.store(me.monitors, Relaxed);
         match me.monitors {
-            true => self.database.monitors.add(card),
-            false => self.database.monitors.remove(me.id),
+            true => self.hub.monitors.add(card),
+            false => self.hub.monitors.remove(me.id),
         }
     }
 
     fn topic_names(&self, space: Space, pattern: Option<&[u8]>) -> Vec<Box<[u8]>> {
-        self.database.pubsub.names(space, pattern)
+        self.hub.pubsub.names(space, pattern)
     }
 
     fn topics(&self, space: Space) -> usize {
-        self.database.pubsub.count(space)
+        self.hub.pubsub.count(space)
     }
 
     fn subscribers(&self, space: Space, name: &[u8]) -> usize {
-        self.database.pubsub.subscriber_count(space, name)
+        self.hub.pubsub.subscriber_count(space, name)
     }
 
     fn config_get(&self, patterns: &[&[u8]]) -> Vec<(String, String)> {
-        self.database.config.get(patterns)
+        self.hub.config.get(patterns)
     }
 
     fn config_set(&self, me: &mut Session, pairs: &[(&[u8], &[u8])], may_wait: bool) -> Run {
         if !may_wait {
-            let done = self.database.set_config(pairs, me.local, TRANSACTION_PATIENCE);
+            let done = self.control()?.set_config(pairs, me.local, TRANSACTION_PATIENCE);
             return done.map_err(|text| Stop::Error(text.into()));
         }
         if let Some(outcome) = job::outcome(me) {
             return outcome;
         }
-        match self.database.try_set_config(pairs, me.local) {
+        match self.control()?.try_set_config(pairs, me.local) {
             Some(done) => done.map_err(|text| Stop::Error(text.into())),
             None => {
                 let pairs = pairs.iter().map(|&(name, value)| (name.into(), value.into())).collect();
@@ -139,46 +146,47 @@ impl Host for Worker {
 
     fn config_rewrite(&self, me: &mut Session, may_wait: bool) -> Run {
         if !may_wait {
-            let done = self.database.rewrite_config(TRANSACTION_PATIENCE);
+            let done = self.control()?.rewrite_config(TRANSACTION_PATIENCE);
             return done.map_err(|text| Stop::Error(text.into()));
         }
         job::outcome(me).unwrap_or_else(|| job::leave(me, Task::RewriteConfig))
     }
 
     fn reset_stats(&self) {
-        self.database.stats.reset();
-        self.database.store.reset_stats();
-        self.database.rejected_connections.store(0, Relaxed);
-        self.database.clients.too_slow.store(0, Relaxed);
-        self.database.memory_peak_bytes.store(0, Relaxed);
+        self.hub.stats.reset();
+        self.hub.store.reset_stats();
+        self.hub.clients.too_slow.store(0, Relaxed);
+        if let Some(control) = self.hub.control() {
+            control.reset_stats();
+        }
     }
 
     fn info(&self, sections: &[&[u8]]) -> String {
-        crate::info::info(&self.database, sections)
+        self.hub.control().map_or_else(String::new, |control| control.info(sections))
     }
 
     fn slowlog(&self, count: usize) -> Vec<SlowCommand> {
-        self.database.slow_log.newest(count)
+        self.hub.slow_log.newest(count)
     }
 
     fn slowlog_len(&self) -> usize {
-        self.database.slow_log.len()
+        self.hub.slow_log.len()
     }
 
     fn slowlog_reset(&self) {
-        self.database.slow_log.clear();
+        self.hub.slow_log.clear();
     }
 
     fn latency_latest(&self) -> Vec<LatencyEvent> {
-        self.database.latency_events.latest()
+        self.hub.latency_events.latest()
     }
 
     fn latency_history(&self, event: &[u8]) -> Vec<(u64, u64)> {
-        self.database.latency_events.history(event)
+        self.hub.latency_events.history(event)
     }
 
     fn latency_reset(&self, events: &[&[u8]]) -> usize {
-        self.database.latency_events.reset(events)
+        self.hub.latency_events.reset(events)
     }
 
     fn latency_histogram(&self, commands: &[&[u8]]) -> Vec<CommandLatency> {
@@ -190,12 +198,12 @@ impl Host for Worker {
                     wanted.eq_ignore_ascii_case(name.as_bytes()) || wanted.eq_ignore_ascii_case(container.as_bytes())
                 })
         };
-        let mut found: Vec<_> = self.database.directory.all().filter(|command| wanted(command.name)).collect();
+        let mut found: Vec<_> = self.hub.directory.all().filter(|command| wanted(command.name)).collect();
         found.sort_by_key(|command| command.id);
         found
             .into_iter()
             .filter_map(|command| {
-                let summary = self.database.stats.command_latency(command.id)?;
+                let summary = self.hub.stats.command_latency(command.id)?;
                 Some(CommandLatency {
                     name: command.name.to_owned(),
                     calls: summary.count,
@@ -206,34 +214,17 @@ impl Host for Worker {
     }
 
     fn memory(&self) -> MemoryFigures {
-        let store = self.database.store.stats();
-        let allocator = Allocator::now();
-        let allocated = self.database.allocated_of(allocator.allocated) + store.object_bytes;
-        MemoryFigures {
-            peak_bytes: self.database.memory_peak_bytes.fetch_max(allocated, Relaxed).max(allocated),
-            allocated_bytes: allocated,
-            startup_bytes: self.database.memory_startup_bytes.load(Relaxed),
-            resident_bytes: self.database.resident_of(memory::resident_bytes()),
-            allocator_active_bytes: allocator.active + store.arena_bytes,
-            allocator_resident_bytes: allocator.resident + store.arena_bytes,
-            clients_bytes: self.database.clients.totals().memory_bytes as u64,
-            index_bytes: store.index_bytes,
-            objects_bytes: store.object_bytes,
-            flash_buffers_bytes: store.writing_bytes,
-            keys: store.keys,
-            expires: store.expires(),
-            ram_limit_bytes: store.ram_limit,
-            flash_used_bytes: store.flash_used_bytes,
-            flash_limit_bytes: store.flash_bytes,
-        }
+        self.hub.control().map_or_else(MemoryFigures::default, |control| control.memory())
     }
 
     fn malloc_report(&self) -> String {
-        memory::report()
+        self.hub.control().map_or_else(String::new, |control| control.malloc_report())
     }
 
     fn purge_memory(&self) {
-        memory::purge();
+        if let Some(control) = self.hub.control() {
+            control.purge_memory();
+        }
     }
 
     fn shutdown(&self, abort: bool, nosave: bool) -> Result<(), String> {
@@ -242,16 +233,11 @@ impl Host for Worker {
             return Err("ERR No shutdown in progress.".to_owned());
         }
         // Nothing would be saved; that its writes may be lost is to be said by who ends a script.
-        if let Some(text) = self.database.scripts.busy().filter(|_| !nosave) {
+        if let Some(text) = self.hub.scripts.busy().filter(|_| !nosave) {
             return Err(text.to_owned());
         }
-        if !self.database.is_default() {
-            return Err("ERR SHUTDOWN ends the whole node: send it to its default database".to_owned());
-        }
-        if let Some(node) = self.database.node.upgrade() {
-            node.shut_down();
-        }
-        Ok(())
+        // What is being closed already needs no word.
+        self.hub.control().map_or(Ok(()), |control| control.shut_down())
     }
 
     fn sleep(&self, duration: Duration) {
@@ -267,6 +253,6 @@ impl Host for Worker {
     }
 
     fn set_active_expire(&self, on: bool) {
-        self.database.store.set_active_expire(on);
+        self.hub.store.set_active_expire(on);
     }
 }

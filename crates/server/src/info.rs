@@ -95,7 +95,7 @@ pub fn info(database: &Database, wanted: &[&[u8]]) -> String {
     let facts = Facts {
         database,
         now_ms: wall_ms(),
-        store: database.store.stats(),
+        store: database.hub.store.stats(),
         allocator: Allocator::now(),
         rates: database.rates.lock().per_second(),
     };
@@ -124,7 +124,7 @@ pub fn human_bytes(bytes: u64) -> String {
 
 fn server(facts: &Facts<'_>, text: &mut Text) {
     let database = facts.database;
-    let config = database.config.snapshot();
+    let config = database.hub.config.snapshot();
     let uptime_s = database.started.elapsed().as_secs();
     let executable = std::env::current_exe().map_or(String::new(), |path| path.display().to_string());
     let system = rustix::system::uname();
@@ -152,17 +152,17 @@ fn server(facts: &Facts<'_>, text: &mut Text) {
         ("configured_hz", &config.hz),
         ("lru_clock", &((facts.now_ms / 1000) & 0xff_ffff)),
         ("executable", &executable),
-        ("config_file", &database.config.file().map_or(String::new(), |path| path.display().to_string())),
-        ("io_threads_active", &u8::from(database.posts.len() > 1)),
-        ("io_threads", &database.posts.len()),
+        ("config_file", &database.hub.config.file().map_or(String::new(), |path| path.display().to_string())),
+        ("io_threads_active", &u8::from(database.hub.posts.len() > 1)),
+        ("io_threads", &database.hub.posts.len()),
     ]);
 }
 
 fn clients(facts: &Facts<'_>, text: &mut Text) {
-    let totals = facts.database.clients.totals();
-    let config = facts.database.config.snapshot();
-    let blocked = facts.database.clients.blocked.load(Relaxed);
-    let (keys, keys_any_change) = facts.database.store.waited_for();
+    let totals = facts.database.hub.clients.totals();
+    let config = facts.database.hub.config.snapshot();
+    let blocked = facts.database.hub.clients.blocked.load(Relaxed);
+    let (keys, keys_any_change) = facts.database.hub.store.waited_for();
     text.lines(&[
         ("connected_clients", &totals.count),
         ("cluster_connections", &0),
@@ -170,7 +170,7 @@ fn clients(facts: &Facts<'_>, text: &mut Text) {
         ("client_recent_max_input_buffer", &totals.query_bytes_max),
         ("client_recent_max_output_buffer", &totals.output_bytes_max),
         ("blocked_clients", &blocked),
-        ("tracking_clients", &facts.database.tracking.counts().clients),
+        ("tracking_clients", &facts.database.hub.tracking.counts().clients),
         ("pubsub_clients", &totals.listening),
         ("clients_in_timeout_table", &0),
         ("total_blocking_keys", &keys),
@@ -180,13 +180,13 @@ fn clients(facts: &Facts<'_>, text: &mut Text) {
 
 fn memory(facts: &Facts<'_>, text: &mut Text) {
     let (database, store, allocator) = (facts.database, &facts.store, facts.allocator);
-    let config = database.config.snapshot();
+    let config = database.hub.config.snapshot();
     let used = facts.used_bytes();
     let peak = database.memory_peak_bytes.fetch_max(used, Relaxed).max(used);
     let startup = database.memory_startup_bytes.load(Relaxed);
     let resident = database.resident_of(resident_bytes());
     let dataset = store.object_bytes;
-    let clients = database.clients.totals().memory_bytes as u64;
+    let clients = database.hub.clients.totals().memory_bytes as u64;
     text.both("used_memory", used);
     text.both("used_memory_rss", resident);
     text.both("used_memory_peak", peak);
@@ -202,7 +202,7 @@ fn memory(facts: &Facts<'_>, text: &mut Text) {
         ("allocator_resident", &allocator.resident),
     ]);
     text.both("total_system_memory", system_bytes("MemTotal"));
-    let scripts = &database.scripts;
+    let scripts = &database.hub.scripts;
     let interpreters = scripts.interpreter_bytes();
     text.line("used_memory_vm_eval", interpreters);
     text.both("used_memory_lua", interpreters);
@@ -249,7 +249,7 @@ fn persistence(facts: &Facts<'_>, text: &mut Text) {
         ("current_save_keys_total", &0),
         ("rdb_changes_since_last_save", &0),
         ("rdb_bgsave_in_progress", &0),
-        ("rdb_last_save_time", &facts.database.started_s),
+        ("rdb_last_save_time", &facts.database.hub.started_s),
         ("rdb_last_bgsave_status", &"ok"),
         ("rdb_last_bgsave_time_sec", &-1),
         ("rdb_current_bgsave_time_sec", &-1),
@@ -274,9 +274,9 @@ fn persistence(facts: &Facts<'_>, text: &mut Text) {
 
 fn stats(facts: &Facts<'_>, text: &mut Text) {
     let (database, store) = (facts.database, &facts.store);
-    let all = &database.stats;
-    let too_slow = database.clients.too_slow.load(Relaxed);
-    let tracked = database.tracking.counts();
+    let all = &database.hub.stats;
+    let too_slow = database.hub.clients.too_slow.load(Relaxed);
+    let tracked = database.hub.tracking.counts();
     let kilobytes = |rate| format!("{:.2}", facts.rate(rate) as f64 / 1024.0);
     text.lines(&[
         ("total_connections_received", &all.sum(|worker| &worker.connections)),
@@ -304,12 +304,12 @@ fn stats(facts: &Facts<'_>, text: &mut Text) {
         ("current_eviction_exceeded_time", &0),
         ("keyspace_hits", &store.keyspace_hits()),
         ("keyspace_misses", &store.keyspace_misses),
-        ("pubsub_channels", &database.pubsub.count(Space::Channel)),
-        ("pubsub_patterns", &database.pubsub.count(Space::Pattern)),
-        ("pubsubshard_channels", &database.pubsub.count(Space::Shard)),
+        ("pubsub_channels", &database.hub.pubsub.count(Space::Channel)),
+        ("pubsub_patterns", &database.hub.pubsub.count(Space::Pattern)),
+        ("pubsubshard_channels", &database.hub.pubsub.count(Space::Shard)),
         ("latest_fork_usec", &0),
         ("total_forks", &0),
-        ("migrate_cached_sockets", &database.targets_kept.load(Relaxed)),
+        ("migrate_cached_sockets", &database.hub.targets_kept.load(Relaxed)),
         ("slave_expires_tracked_keys", &0),
         ("active_defrag_hits", &0),
         ("active_defrag_misses", &0),
@@ -346,12 +346,12 @@ fn stats(facts: &Facts<'_>, text: &mut Text) {
 /// What operators of tiered Redis ask for, by the names they know.
 fn tiering(facts: &Facts<'_>, text: &mut Text) {
     let (database, store) = (facts.database, &facts.store);
-    let config = database.config.snapshot();
+    let config = database.hub.config.snapshot();
     let resizing = store.resizing.unwrap_or_default();
     let (ram_hits, hits) = (store.ram_hits, store.keyspace_hits());
     let (ram_rate, flash_rate) = (facts.rate(Rate::RamHits), facts.rate(Rate::FlashHits));
     text.lines(&[
-        ("tiering_enabled", &u8::from(database.store.has_flash())),
+        ("tiering_enabled", &u8::from(database.hub.store.has_flash())),
         ("flash_driver", &database.flash_driver.get().copied().unwrap_or("none")),
         ("flash_compression", &config.flash_compression.as_str()),
         ("memory_limit", &config.memory_limit_bytes),
@@ -414,14 +414,14 @@ fn tiering(facts: &Facts<'_>, text: &mut Text) {
         ("collected_segments", &store.collected_segments),
         ("relocated_records", &store.relocated_records),
         ("evacuated_objects", &store.evacuated_objects),
-        ("commands_waited_for_flash", &database.stats.sum(|worker| &worker.flash_waits)),
-        ("commands_waited_for_room", &database.stats.sum(|worker| &worker.room_waits)),
+        ("commands_waited_for_flash", &database.hub.stats.sum(|worker| &worker.flash_waits)),
+        ("commands_waited_for_room", &database.hub.stats.sum(|worker| &worker.room_waits)),
     ]);
     for (name, nanos) in ["p50", "p99", "p99.9", "max"].into_iter().zip(store.flash_latency_nanos) {
         text.line(&format!("flash_read_latency_usec_{name}"), micros(nanos));
     }
-    let ram = database.stats.merged(|worker| &worker.ram_latency);
-    let flash = database.stats.merged(|worker| &worker.flash_latency);
+    let ram = database.hub.stats.merged(|worker| &worker.ram_latency);
+    let flash = database.hub.stats.merged(|worker| &worker.flash_latency);
     for (name, summary) in [("ram_hit", ram), ("flash_hit", flash)] {
         text.line(&format!("command_{name}_count"), summary.count);
         for percent in [50.0, 99.0, 99.9] {
@@ -467,10 +467,10 @@ fn modules(_: &Facts<'_>, _: &mut Text) {}
 
 fn commandstats(facts: &Facts<'_>, text: &mut Text) {
     let database = facts.database;
-    let mut commands: Vec<_> = database.directory.all().collect();
+    let mut commands: Vec<_> = database.hub.directory.all().collect();
     commands.sort_by_key(|command| command.id);
     for command in commands {
-        let totals = database.stats.command(command.id);
+        let totals = database.hub.stats.command(command.id);
         if totals.calls + totals.rejected + totals.failed == 0 {
             continue;
         }
@@ -487,21 +487,21 @@ fn commandstats(facts: &Facts<'_>, text: &mut Text) {
 }
 
 fn errorstats(facts: &Facts<'_>, text: &mut Text) {
-    for (code, count) in facts.database.stats.errors() {
+    for (code, count) in facts.database.hub.stats.errors() {
         text.line(&format!("errorstat_{code}"), format_args!("count={count}"));
     }
 }
 
 fn latencystats(facts: &Facts<'_>, text: &mut Text) {
     let database = facts.database;
-    let config = database.config.snapshot();
+    let config = database.hub.config.snapshot();
     if !config.latency_tracking {
         return;
     }
-    let mut commands: Vec<_> = database.directory.all().collect();
+    let mut commands: Vec<_> = database.hub.directory.all().collect();
     commands.sort_by_key(|command| command.id);
     for command in commands {
-        if let Some(summary) = database.stats.command_latency(command.id) {
+        if let Some(summary) = database.hub.stats.command_latency(command.id) {
             let values = percentiles(&summary, &config.latency_tracking_percentiles);
             text.line(&format!("latency_percentiles_usec_{}", command.name), values);
         }
@@ -519,7 +519,7 @@ fn cluster(_: &Facts<'_>, text: &mut Text) {
 }
 
 fn keyspace(facts: &Facts<'_>, text: &mut Text) {
-    let store = &facts.database.store;
+    let store = &facts.database.hub.store;
     for (db, counts) in facts.store.by_database.iter().enumerate() {
         if counts.keys > 0 {
             text.line(

@@ -2,8 +2,8 @@
 //!
 //! In reading order: `worker` is the way of one command, from a socket's bytes to its reply: `admit` says whether it may run, `route` where,
 //! `execute` runs its handler, `account` keeps its figures, `prefetch` looks ahead; `session` holds the connection and its buffers, `park` is every way of waiting but for a key, which is `blocked`'s, `directory` leads from a name to a command's row.
-//! `crew` are the threads, shared by all databases, `thread` a worker: what one database has on one of them; `database` is
-//! what all its workers share, `open` its beginning and end, `listen` its sockets, `clients` the register of connections.
+//! `crew` are the threads, shared by all databases, `thread` a worker: what one database has on one of them; `hub` is
+//! what all of a database's workers share, `control` what they ask of `database`, which answers in `answers`, `open` its beginning and end, `listen` its sockets, `clients` the register of connections.
 //! `node` is the process with all its databases, `definition` what operators say of one, `start` the process's way up and
 //! down. `stats`, `info`, `memory` and `log` say what happens, `supervise` says it to systemd;
 //! `exchange` speaks to other servers for MIGRATE, `job` is what a command leaves to another thread; `acl` is who may do what, `tls` certificates and protocols;
@@ -17,8 +17,10 @@
 mod account;
 mod acl;
 mod admit;
+mod answers;
 mod blocked;
 mod clients;
+mod control;
 mod crew;
 mod database;
 mod definition;
@@ -27,6 +29,7 @@ mod exchange;
 mod execute;
 mod figures;
 mod host;
+mod hub;
 mod huge_pages;
 mod info;
 mod job;

@@ -151,7 +151,7 @@ pub async fn accept_tcp(database: Arc<Database>, listener: TcpListener, with_tls
         match listener.accept().await {
             Ok((socket, from)) => {
                 // A client that is gone again already has no addresses; there is nothing to serve.
-                if let Ok((socket, to)) = prepare(socket, &database.config.snapshot()) {
+                if let Ok((socket, to)) = prepare(socket, &database.hub.config.snapshot()) {
                     let socket = match with_tls {
                         false => Socket::Tcp(socket),
                         true => match database.tls.get() {
@@ -217,7 +217,7 @@ protected-mode no from this machine, followed by CONFIG REWRITE to keep it; 3) s
 
 /// Hands the connection to the worker with the fewest, one that no script keeps if there is one, or says why not.
 fn admit(database: &Database, socket: Socket, peer: Peer) {
-    let config = database.config.snapshot();
+    let config = database.hub.config.snapshot();
     let refuse = |socket: Socket, text: &[u8]| {
         database.rejected_connections.fetch_add(1, Relaxed);
         // One attempt: the socket is fresh, so the line fits its buffer.
@@ -229,12 +229,12 @@ fn admit(database: &Database, socket: Socket, peer: Peer) {
         };
     };
     let connections = |post: &Post| post.connections.load(Relaxed);
-    if database.posts.iter().map(connections).sum::<usize>()
+    if database.hub.posts.iter().map(connections).sum::<usize>()
         >= config.maxclients.min(database.clients_cap.load(Relaxed))
     {
         return refuse(socket, b"-ERR max number of clients reached\r\n");
     }
-    if config.protected_mode && database.users.default_user().nopass && !peer.is_local() {
+    if config.protected_mode && database.hub.users.default_user().nopass && !peer.is_local() {
         return refuse(socket, PROTECTED);
     }
     // A worker that has stopped takes nothing more: the socket closes.
@@ -243,8 +243,8 @@ fn admit(database: &Database, socket: Socket, peer: Peer) {
 
 /// Gives a connection to the worker with the fewest, one that no script keeps if there is one.
 pub fn hand_over(database: &Database, socket: Socket, peer: Peer) -> io::Result<()> {
-    let load = |(index, post): &(usize, &Post)| (database.scripts.keeps(*index), post.connections.load(Relaxed));
-    let (_, post) = database.posts.iter().enumerate().min_by_key(load).expect("there is a worker");
+    let load = |(index, post): &(usize, &Post)| (database.hub.scripts.keeps(*index), post.connections.load(Relaxed));
+    let (_, post) = database.hub.posts.iter().enumerate().min_by_key(load).expect("there is a worker");
     post.connections.fetch_add(1, Relaxed);
     if post.sender.send(Message::Serve(Arrival { socket, peer })).is_err() {
         post.connections.fetch_sub(1, Relaxed);

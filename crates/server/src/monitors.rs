@@ -1,7 +1,7 @@
 //! Owns MONITOR: who sees every command, and how a command is shown to them. Never knows what a command does.
 
 use crate::clients::{Card, Peer};
-use crate::database::Database;
+use crate::hub::Hub;
 use crate::outbox::Message;
 use crate::pubsub::Delivery;
 use commands::{Args, Row};
@@ -37,12 +37,11 @@ impl Monitors {
 
     /// Shows a command to all. `from` is the client's address, or None for a script.
     #[cold]
-    pub fn show(&self, database: &Database, time_us: u64, db: usize, from: Option<&Peer>, args: Args<'_>) {
-        let Some(command) = database.directory.find(&args[0]) else { return };
+    pub fn show(&self, hub: &Hub, time_us: u64, db: usize, from: Option<&Peer>, args: Args<'_>) {
+        let Some(command) = hub.directory.find(&args[0]) else { return };
         let row = command.subcommand(&args).unwrap_or(command).row;
         let message = line(time_us, db, from, row, args);
-        let mut delivery =
-            Delivery::new(&database.posts, &database.clients, database.config.snapshot().output_limit_pubsub);
+        let mut delivery = Delivery::new(&hub.posts, &hub.clients, hub.config.snapshot().output_limit_pubsub);
         self.cards.read().values().for_each(|card| delivery.put(card, &message));
         delivery.finish();
     }

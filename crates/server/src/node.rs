@@ -6,6 +6,7 @@
 //! state-dir/databases/NAME.paused   its commands are refused
 //! ```
 
+use crate::control::CHANGE_PATIENCE;
 use crate::crew::Crew;
 use crate::database::{DEFAULT_NAME, Database, NotSet};
 use crate::definition::{Definition, DefinitionChange, NodeError, inherited};
@@ -75,8 +76,6 @@ pub enum State {
 
 /// Of the machine's RAM, the system keeps one part in so many.
 const SYSTEM_SHARE: u64 = 16;
-/// How long one change of the databases waits for another.
-pub const CHANGE_PATIENCE: Duration = Duration::from_secs(30);
 /// Ports looked at for one that is free.
 const PORTS_TRIED: u16 = 1000;
 
@@ -106,7 +105,7 @@ impl Node {
     }
 
     pub fn database(&self, name: &str) -> Option<Arc<Database>> {
-        self.databases.read().iter().find(|database| *database.name == *name).cloned()
+        self.databases.read().iter().find(|database| *database.hub.name == *name).cloned()
     }
 
     fn default(&self) -> Arc<Database> {
@@ -120,7 +119,7 @@ impl Node {
 
     /// The default database's configuration, which has the node's directives.
     pub fn config(&self) -> Arc<ConfigStore> {
-        Arc::clone(&self.default().config)
+        Arc::clone(&self.default().hub.config)
     }
 
     pub fn state_dir(&self) -> &Path {
@@ -162,7 +161,7 @@ impl Node {
     ) -> io::Result<Arc<Database>> {
         self.huge_pages.store(huge_pages, Relaxed);
         let database = open::open(self, DEFAULT_NAME, config, clients_cap, huge_pages)?;
-        database.clients.suspended.store(self.paused_file(DEFAULT_NAME).exists(), Relaxed);
+        database.hub.clients.suspended.store(self.paused_file(DEFAULT_NAME).exists(), Relaxed);
         self.databases.write().push(Arc::clone(&database));
         Ok(database)
     }
@@ -192,8 +191,8 @@ impl Node {
 
     fn open_one(self: &Arc<Self>, name: &str) -> io::Result<Arc<Database>> {
         let default = self.default();
-        let config =
-            ConfigStore::from_file_and(&self.conf_file(name), &inherited(&default.config)).map_err(io::Error::other)?;
+        let config = ConfigStore::from_file_and(&self.conf_file(name), &inherited(&default.hub.config))
+            .map_err(io::Error::other)?;
         for notice in config.take_notices() {
             tracing::warn!("database '{name}': {notice}");
         }
@@ -201,11 +200,11 @@ impl Node {
         let huge_pages = self.huge_pages.load(Relaxed) && limit >= crate::huge_pages::RAM_LIMIT_MIN;
         let clients_cap = config.snapshot().maxclients;
         let database = open::open(self, name, Arc::new(config), clients_cap, huge_pages)?;
-        database.clients.suspended.store(self.paused_file(name).exists(), Relaxed);
+        database.hub.clients.suspended.store(self.paused_file(name).exists(), Relaxed);
         {
             let mut databases = self.databases.write();
             databases.push(Arc::clone(&database));
-            databases[1..].sort_by(|a, b| a.name.cmp(&b.name));
+            databases[1..].sort_by(|a, b| a.hub.name.cmp(&b.hub.name));
         }
         self.make_room_for_clients(&database);
         tracing::info!("database '{name}' is served on {:?}", database.endpoints);
@@ -230,11 +229,11 @@ impl Node {
 
     /// maxclients of a database, or less where the system allows fewer open files.
     pub(crate) fn make_room_for_clients(&self, changed: &Database) {
-        let wanted = |database: &Database| database.config.snapshot().maxclients;
+        let wanted = |database: &Database| database.hub.config.snapshot().maxclients;
         let databases = self.databases();
         let all: usize = databases.iter().map(|database| wanted(database)).sum();
         let cap = raise_open_files(all);
-        for database in databases.iter().filter(|database| cap < all || *database.name == *changed.name) {
+        for database in databases.iter().filter(|database| cap < all || *database.hub.name == *changed.hub.name) {
             let mine = wanted(database);
             let share = if cap < all { (mine as u128 * cap as u128 / all as u128) as usize } else { mine };
             database.clients_cap.store(share.max(1), Relaxed);
@@ -246,7 +245,7 @@ impl Node {
     pub fn room(&self) -> Room {
         let databases = self.databases();
         let by_database: Vec<(String, u64, u64)> = databases.iter().map(|database| takes(database)).collect();
-        let config = self.default().config.snapshot();
+        let config = self.default().hub.config.snapshot();
         let held: u64 = databases.iter().filter_map(|database| database.flash.as_ref()).map(open::Flash::bytes).sum();
         let ram = memory::system_bytes("MemTotal").min(container_bytes().unwrap_or(u64::MAX));
         Room {
@@ -337,7 +336,7 @@ impl Node {
                 return Err(invalid(field, format!("'{value}' is none of {}", words.join(", "))));
             }
         }
-        let has_flash = !self.default().config.snapshot().flash_paths.is_empty();
+        let has_flash = !self.default().hub.config.snapshot().flash_paths.is_empty();
         let flash = definition.memory_limit_bytes - definition.ram_limit_bytes;
         if !has_flash && flash > 0 {
             let message = format!(
@@ -387,7 +386,7 @@ impl Node {
     pub fn resize(&self, name: &str, change: &DefinitionChange) -> Result<(), NodeError> {
         let _changes = self.begin_change(CHANGE_PATIENCE)?;
         let database = self.database(name).ok_or_else(|| NodeError::NotFound(name.to_owned()))?;
-        let (before, now) = (database.definition(), database.config.snapshot());
+        let (before, now) = (database.definition(), database.hub.config.snapshot());
         let memory = change.memory_limit_bytes.unwrap_or(before.memory_limit_bytes);
         let ram = change.ram_limit_bytes.unwrap_or(before.ram_limit_bytes);
         let invalid = |field, message: &str| Err(NodeError::Invalid { field, message: message.to_owned() });
@@ -413,7 +412,7 @@ impl Node {
             NotSet::Refused(why) => NodeError::Invalid { field, message: plain(&why) },
             NotSet::File(why) => NodeError::Io(plain(&why)),
         })?;
-        if database.config.file().is_none() {
+        if database.hub.config.file().is_none() {
             tracing::warn!("the change of database '{name}' lasts until the node ends: it was started without a file");
         }
         Ok(())
@@ -437,7 +436,7 @@ impl Node {
             false => Ok(()),
         };
         kept.map_err(|error| io_error(&mark, &error))?;
-        database.clients.suspended.store(paused, Relaxed);
+        database.hub.clients.suspended.store(paused, Relaxed);
         Ok(())
     }
 
@@ -462,7 +461,7 @@ impl Node {
         let _ = fs::remove_file(self.paused_file(name));
         database.is_deleting.store(true, Relaxed);
         open::close(&database);
-        self.databases.write().retain(|known| *known.name != *name);
+        self.databases.write().retain(|known| *known.hub.name != *name);
         if let Some(flash) = &database.flash {
             flash.files.delete().map_err(|error| NodeError::Io(error.to_string()))?;
         }
@@ -482,7 +481,7 @@ impl Node {
     fn check_file(&self, definition: &Definition) -> Result<(), NodeError> {
         let trial = self.folder().join(format!(".{}.trial", definition.name));
         write_secret(&trial, &definition.file()).map_err(|error| io_error(&trial, &error))?;
-        let loaded = ConfigStore::from_file_and(&trial, &inherited(&self.default().config));
+        let loaded = ConfigStore::from_file_and(&trial, &inherited(&self.default().hub.config));
         // Best effort: the name shows what it is.
         let _ = fs::remove_file(&trial);
         let checked = loaded.map_err(|error| error.why).and_then(|config| {
@@ -493,13 +492,13 @@ impl Node {
     }
 
     fn free_port(&self) -> Option<u16> {
-        let config = self.default().config.snapshot();
+        let config = self.default().hub.config.snapshot();
         let from = if config.port == 0 { 6379 } else { config.port };
         (from.saturating_add(1)..=from.saturating_add(PORTS_TRIED)).find(|&port| self.is_free(port))
     }
 
     fn is_free(&self, port: u16) -> bool {
-        let config = self.default().config.snapshot();
+        let config = self.default().hub.config.snapshot();
         port != config.console.port && TcpListener::bind(("127.0.0.1", port)).is_ok()
     }
 
@@ -521,7 +520,7 @@ impl Database {
         match () {
             () if self.is_deleting.load(Relaxed) => State::Deleting,
             () if self.is_paused() => State::Paused,
-            () => self.store.resizing().map_or(State::Active, |progress| State::Resizing {
+            () => self.hub.store.resizing().map_or(State::Active, |progress| State::Resizing {
                 done_bytes: progress.moved_bytes,
                 total_bytes: progress.total_bytes,
             }),
@@ -531,12 +530,12 @@ impl Database {
 
 /// Name, RAM and flash that a database may take. Without a RAM limit: what it takes now.
 fn takes(database: &Database) -> (String, u64, u64) {
-    let config = database.config.snapshot();
+    let config = database.hub.config.snapshot();
     let ram = match config.ram_limit_bytes {
         0 => database.resident_of(memory::resident_bytes()),
         limit => limit,
     };
-    (database.name.to_string(), ram, config.flash_limit_bytes)
+    (database.hub.name.to_string(), ram, config.flash_limit_bytes)
 }
 
 /// `whole` in proportion of `mine` to `all`; in equal parts where there is nothing yet.

@@ -1,7 +1,7 @@
 //! Owns what becomes of the store's news: keyspace events are published, changed keys invalidate clients' caches.
 //! Never knows a command.
 
-use crate::database::Database;
+use crate::hub::Hub;
 use crate::pubsub::Delivery;
 use commands::host::Space;
 use config::Events;
@@ -16,39 +16,39 @@ pub fn classes(events: &Events) -> Class {
     events.classes.chars().filter_map(Class::from_letter).fold(Class::default(), Class::and)
 }
 
-struct Notifier(Weak<Database>);
+struct Notifier(Weak<Hub>);
 
 /// From now on the database hears what its store says.
-pub fn connect(database: &Arc<Database>) {
-    database.store.set_listener(Box::new(Notifier(Arc::downgrade(database))));
+pub fn connect(hub: &Arc<Hub>) {
+    hub.store.set_listener(Box::new(Notifier(Arc::downgrade(hub))));
 }
 
 impl Listener for Notifier {
     fn event(&self, name: &'static str, db: usize, key: &[u8]) {
-        let Some(database) = self.0.upgrade() else { return };
-        if !database.pubsub.has_listeners() {
+        let Some(hub) = self.0.upgrade() else { return };
+        if !hub.pubsub.has_listeners() {
             return;
         }
-        let config = database.config.snapshot();
-        let mut delivery = Delivery::new(&database.posts, &database.clients, config.output_limit_pubsub);
+        let config = hub.config.snapshot();
+        let mut delivery = Delivery::new(&hub.posts, &hub.clients, config.output_limit_pubsub);
         if config.events.by_key {
             let channel = [format!("__keyspace@{db}__:").as_bytes(), key].concat();
-            database.pubsub.publish(Space::Channel, &channel, name.as_bytes(), &mut delivery);
+            hub.pubsub.publish(Space::Channel, &channel, name.as_bytes(), &mut delivery);
         }
         if config.events.by_event {
             let channel = format!("__keyevent@{db}__:{name}");
-            database.pubsub.publish(Space::Channel, channel.as_bytes(), key, &mut delivery);
+            hub.pubsub.publish(Space::Channel, channel.as_bytes(), key, &mut delivery);
         }
         delivery.finish();
     }
 
     fn changed(&self, key: &[u8], client: u64) {
-        let Some(database) = self.0.upgrade() else { return };
-        database.tracking.changed(&database, key, client);
+        let Some(hub) = self.0.upgrade() else { return };
+        hub.tracking.changed(&hub, key, client);
     }
 
     fn flushed(&self) {
-        let Some(database) = self.0.upgrade() else { return };
-        database.tracking.flushed(&database);
+        let Some(hub) = self.0.upgrade() else { return };
+        hub.tracking.flushed(&hub);
     }
 }

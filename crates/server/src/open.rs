@@ -2,9 +2,11 @@
 
 use crate::acl::Users;
 use crate::clients::Clients;
+use crate::control::Control;
 use crate::crew::Crew;
 use crate::database::{DEFAULT_NAME, Database};
 use crate::directory::Directory;
+use crate::hub::Hub;
 use crate::listen::{self, Listeners};
 use crate::memory;
 use crate::monitors::Monitors;
@@ -72,46 +74,52 @@ pub fn open(
             (Post { sender, connections: AtomicUsize::new(0), mail: Mail::default() }, inbox)
         })
         .unzip();
-    let database = Arc::new(Database {
-        name: name.into(),
-        node: Arc::downgrade(node),
-        stats: Stats::new(workers, directory.count),
-        directory,
-        store,
-        clients: Clients::default(),
-        pubsub: PubSub::default(),
-        users,
-        tls,
-        tracking: Tracking::default(),
-        monitors: Monitors::default(),
-        scripts: Scripts::new(workers),
-        slow_log: SlowLog::default(),
-        latency_events: LatencyEvents::default(),
-        posts,
-        started: Instant::now(),
-        started_s: wall_ms() / 1000,
-        run_id: run_id(),
-        flash_driver: OnceLock::new(),
-        flash,
-        clients_cap: AtomicUsize::new(clients_cap),
-        rejected_connections: AtomicU64::new(0),
-        targets_kept: AtomicUsize::new(0),
-        rates: Mutex::new(Rates::default()),
-        memory_peak_bytes: AtomicU64::new(0),
-        memory_startup_bytes: AtomicU64::new(0),
-        beside_bytes: AtomicU64::new(0),
-        config_applied: AtomicU64::new(config_store.version()),
-        is_deleting: AtomicBool::new(false),
-        is_closing: AtomicBool::new(false),
-        running: Mutex::default(),
-        endpoints: listeners.endpoints(),
-        config: config_store,
+    let database = Arc::new_cyclic(|database: &Weak<Database>| {
+        let hub = Hub {
+            name: name.into(),
+            stats: Stats::new(workers, directory.count),
+            directory,
+            store,
+            clients: Clients::default(),
+            pubsub: PubSub::default(),
+            users,
+            tracking: Tracking::default(),
+            monitors: Monitors::default(),
+            scripts: Scripts::new(workers),
+            slow_log: SlowLog::default(),
+            latency_events: LatencyEvents::default(),
+            posts,
+            started_s: wall_ms() / 1000,
+            targets_kept: AtomicUsize::new(0),
+            is_closing: AtomicBool::new(false),
+            control: database.clone() as Weak<dyn Control>,
+            config: Arc::clone(&config_store),
+        };
+        Database {
+            node: Arc::downgrade(node),
+            hub: Arc::new(hub),
+            tls,
+            started: Instant::now(),
+            run_id: run_id(),
+            flash_driver: OnceLock::new(),
+            flash,
+            clients_cap: AtomicUsize::new(clients_cap),
+            rejected_connections: AtomicU64::new(0),
+            rates: Mutex::new(Rates::default()),
+            memory_peak_bytes: AtomicU64::new(0),
+            memory_startup_bytes: AtomicU64::new(0),
+            beside_bytes: AtomicU64::new(0),
+            config_applied: AtomicU64::new(config_store.version()),
+            is_deleting: AtomicBool::new(false),
+            running: Mutex::default(),
+            endpoints: listeners.endpoints(),
+        }
     });
-    database.store.set_waiting(stand_in::pass_while_waiting);
+    database.hub.store.set_waiting(stand_in::pass_while_waiting);
     let of_share = Arc::downgrade(&database);
-    database.store.set_resident(Box::new(move |process| share(&of_share, process)));
-    notify::connect(&database);
-    database.store.tell_events(notify::classes(&config.events));
+    database.hub.store.set_resident(Box::new(move |process| share(&of_share, process)));
+    notify::connect(&database.hub);
+    database.hub.store.tell_events(notify::classes(&config.events));
     // Those that have begun would hold on to a database that is none.
     let ends = start_workers(&node.crew, &database, inboxes, database.flash.as_ref())
         .inspect_err(|_| stop_workers(&database))?;
@@ -153,7 +161,7 @@ fn accept(node: &Node, database: &Arc<Database>, listeners: Listeners) -> Vec<to
 }
 
 fn stop_workers(database: &Database) {
-    for post in &database.posts {
+    for post in &database.hub.posts {
         // A worker that is gone already needs no word.
         let _ = post.sender.send(Message::Stop);
     }
@@ -165,17 +173,17 @@ pub fn close(database: &Database) {
     for acceptor in &running.acceptors {
         acceptor.abort();
     }
-    database.is_closing.store(true, Relaxed);
-    database.clients.unpause();
-    database.clients.hang_up_all();
+    database.hub.is_closing.store(true, Relaxed);
+    database.hub.clients.unpause();
+    database.hub.clients.hang_up_all();
     let deadline = Instant::now() + STOP_PATIENCE;
-    while database.clients.count() > 0 && Instant::now() < deadline {
+    while database.hub.clients.count() > 0 && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(2));
     }
     stop_workers(database);
     // It says nothing: it is closed when the last worker has ended.
     if running.ends.recv_timeout(END_PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
-        tracing::error!("database '{}': its workers do not end", database.name);
+        tracing::error!("database '{}': its workers do not end", database.hub.name);
     }
 }
 
@@ -285,22 +293,22 @@ fn start_workers(
     let (started, answers) = mpsc::channel();
     let (ended, ends) = mpsc::channel::<()>();
     for (index, inbox) in inboxes.into_iter().enumerate() {
-        let (database, started, ended) = (Arc::clone(database), started.clone(), ended.clone());
+        let (hub, started, ended) = (Arc::clone(&database.hub), started.clone(), ended.clone());
         let flash =
             flash.zip(pool.as_ref()).map(|(flash, pool)| (Arc::clone(&flash.files), flash.io, Arc::clone(pool)));
-        let of_lane = Arc::clone(&database);
+        let of_lane = Arc::clone(database);
         let open_lane = move || {
             let driver = match flash {
                 Some((files, io, pool)) => Some(open_driver(&of_lane, &files, io, &pool)?),
                 None => None,
             };
-            Ok(Lane::new(Arc::clone(&of_lane.store), driver, index))
+            Ok(Lane::new(Arc::clone(&of_lane.hub.store), driver, index))
         };
         crew.begin(
             index,
             Box::new(move || {
                 Box::pin(async move {
-                    thread::run(database, index, inbox, open_lane, started).await;
+                    thread::run(hub, index, inbox, open_lane, started).await;
                     drop(ended);
                 })
             }),

@@ -26,7 +26,7 @@ const PREPARED_MIN: usize = 4;
 /// Looks up the batch's next commands, hashes their keys, and lets the cache misses of those overlap.
 #[inline]
 pub fn prepare(worker: &Worker, session: &Session, batch: &mut Batch) {
-    let database = &*worker.database;
+    let database = &*worker.hub;
     let mut prepared = std::mem::take(&mut batch.prepared_commands);
     prepared.clear();
     let end = batch.commands.len().min(batch.next + PREPARED_MAX);
@@ -54,7 +54,7 @@ pub fn prepare(worker: &Worker, session: &Session, batch: &mut Batch) {
 #[cold]
 pub fn prefetch(worker: &Worker, session: &mut Session, work: &mut Work) {
     let Work { batch, current, prefetched, positions, .. } = work;
-    let database = &*worker.database;
+    let database = &*worker.hub;
     // The commands behind it are looked through once: so many reads ahead, and again where those end. What one part of a
     // value says may name the next: for those a few times.
     let mut ahead = Vec::new();

@@ -84,7 +84,7 @@ fn handle(
         card.note_command(command.id);
     }
     let (args, known) = (batch.args(place), batch.known().and_then(|known| known.hash));
-    let keys = keys(worker.database.store.hasher(), command.row.keys, args, known, positions);
+    let keys = keys(worker.hub.store.hasher(), command.row.keys, args, known, positions);
     let engine = worker.engine(live, now_ms);
     let stripes = Stripes::InTime(&mut current.resume);
     let ran = execute(&engine, session, command.call(args, &keys), stripes, output, |locked| {

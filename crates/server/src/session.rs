@@ -685,7 +685,7 @@ impl Drop for Connection {
             work.prefetched.drain(..).for_each(|ticket| lane.release(ticket));
         }
         self.card.outbox.close();
-        let database = &self.worker.database;
+        let database = &self.worker.hub;
         for space in Space::ALL {
             for name in self.session.listened(space) {
                 database.pubsub.unsubscribe(space, &name, self.card.id);
@@ -698,7 +698,7 @@ impl Drop for Connection {
             database.monitors.remove(self.card.id);
         }
         // Before the socket closes: a descriptor in the register is open.
-        self.worker.database.clients.remove(&self.card);
+        self.worker.hub.clients.remove(&self.card);
         self.worker.connection_ended();
     }
 }

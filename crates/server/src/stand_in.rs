@@ -169,14 +169,14 @@ pub fn pass() {
 
 /// What the store calls while a stripe is not to be had.
 pub fn pass_while_waiting() {
-    let busy: Vec<_> = workers().into_iter().filter(|worker| worker.database.scripts.busy.load(Relaxed) > 0).collect();
+    let busy: Vec<_> = workers().into_iter().filter(|worker| worker.hub.scripts.busy.load(Relaxed) > 0).collect();
     if busy.is_empty() {
         return;
     }
     // Until the pass is over: what it meets must not run.
-    busy.iter().for_each(|worker| _ = worker.database.scripts.busy.fetch_add(1, Relaxed));
+    busy.iter().for_each(|worker| _ = worker.hub.scripts.busy.fetch_add(1, Relaxed));
     pass();
-    busy.iter().for_each(|worker| _ = worker.database.scripts.busy.fetch_sub(1, Relaxed));
+    busy.iter().for_each(|worker| _ = worker.hub.scripts.busy.fetch_sub(1, Relaxed));
 }
 
 // --- sockets, tried where the runtime does not know whether they are ready ---

@@ -103,7 +103,7 @@ fn announce(database: &Database, config: &Config) {
         "FlintKV {} starts: process {}, {} workers, {} databases",
         env!("CARGO_PKG_VERSION"),
         std::process::id(),
-        database.posts.len(),
+        database.hub.posts.len(),
         config.databases
     );
     tracing::info!(
@@ -180,7 +180,7 @@ impl Applied {
         }
         for database in node.databases() {
             database.sample_rates(now_ms);
-            let version = database.config.version();
+            let version = database.hub.config.version();
             if database.config_applied.swap(version, Relaxed) != version {
                 node.make_room_for_clients(&database);
             }
@@ -189,7 +189,7 @@ impl Applied {
                 database.memory_peak_bytes.fetch_max(memory::allocated_bytes(), Relaxed);
                 end_idle_and_slow(&database, now_ms);
                 if let Some(flash) = &database.flash {
-                    resize::settle(&database.store, &flash.files);
+                    resize::settle(&database.hub.store, &flash.files);
                 }
             }
         }
@@ -198,7 +198,7 @@ impl Applied {
 
 /// `timeout`, and the soft limit of `client-output-buffer-limit`.
 fn end_idle_and_slow(database: &Database, now_ms: u64) {
-    let config = database.config.snapshot();
+    let config = database.hub.config.snapshot();
     let timeout_ms = u64::from(config.timeout_s) * 1000;
     let limits = [config.output_limit_normal, config.output_limit_pubsub];
     let watches_output = limits.iter().any(|limit| limit.soft_bytes > 0);
@@ -216,7 +216,7 @@ fn end_idle_and_slow(database: &Database, now_ms: u64) {
         })
     };
     let mut slow = 0;
-    let ended = database.clients.end_where(|card| {
+    let ended = database.hub.clients.end_where(|card| {
         let too_slow = is_slow(card);
         slow += usize::from(too_slow);
         too_slow || is_idle(card)

@@ -3,9 +3,9 @@
 
 use crate::acl::{self, Role};
 use crate::clients::Peer;
-use crate::database::Database;
 use crate::exchange::Targets;
 use crate::execute::Engine;
+use crate::hub::Hub;
 use crate::pubsub::{Delivery, Mail};
 use crate::script::Interpreter;
 use crate::session::{Buffers, Connection, Stream, TlsSocket, Work};
@@ -115,7 +115,7 @@ impl Live {
 }
 
 pub struct Worker {
-    pub database: Arc<Database>,
+    pub hub: Arc<Hub>,
     pub index: usize,
     lane: RefCell<Lane>,
     live: RefCell<Rc<Live>>,
@@ -143,11 +143,11 @@ pub struct Worker {
 const POOL_MAX: usize = 64;
 
 impl Worker {
-    pub fn new(database: Arc<Database>, index: usize, lane: Lane) -> Worker {
-        let live = Live::new(database.config.snapshot(), database.config.version());
+    pub fn new(hub: Arc<Hub>, index: usize, lane: Lane) -> Worker {
+        let live = Live::new(hub.config.snapshot(), hub.config.version());
         let clock = quanta::Clock::new();
         Worker {
-            database,
+            hub,
             index,
             lane: RefCell::new(lane),
             live: RefCell::new(Rc::new(live)),
@@ -166,7 +166,7 @@ impl Worker {
 
     #[inline]
     pub fn stats(&self) -> &WorkerStats {
-        &self.database.stats.workers[self.index]
+        &self.hub.stats.workers[self.index]
     }
 
     pub fn lane(&self) -> RefMut<'_, Lane> {
@@ -176,7 +176,7 @@ impl Worker {
     /// Takes the configuration again if it has changed since. Costs one load where it has not.
     #[inline]
     pub fn refresh_live(&self, live: &mut Rc<Live>) {
-        if live.version != self.database.config.version() {
+        if live.version != self.hub.config.version() {
             *live = self.live();
         }
     }
@@ -184,7 +184,7 @@ impl Worker {
     /// `live` if the configuration has not changed since it was taken. Otherwise the newest one, which `newer` holds.
     #[inline]
     pub fn newest<'l>(&self, live: &'l Live, newer: &'l mut Option<Rc<Live>>) -> &'l Live {
-        match live.version == self.database.config.version() {
+        match live.version == self.hub.config.version() {
             true => live,
             false => newer.insert(self.live()),
         }
@@ -193,7 +193,7 @@ impl Worker {
     /// The configuration as it is now; to be asked once a batch.
     #[inline]
     pub fn live(&self) -> Rc<Live> {
-        let version = self.database.config.version();
+        let version = self.hub.config.version();
         let live = self.live.borrow();
         if live.version == version {
             return Rc::clone(&live);
@@ -204,7 +204,7 @@ impl Worker {
 
     #[cold]
     fn renew(&self, version: u64) -> Rc<Live> {
-        let live = Rc::new(Live::new(self.database.config.snapshot(), version));
+        let live = Rc::new(Live::new(self.hub.config.snapshot(), version));
         *self.live.borrow_mut() = Rc::clone(&live);
         live
     }
@@ -240,7 +240,7 @@ impl Worker {
     /// What a command's handler has around it on this worker.
     #[inline]
     pub fn engine<'a>(&'a self, live: &'a Live, now_ms: u64) -> Engine<'a> {
-        Engine { store: &self.database.store, settings: &live.settings, server: self, now_ms }
+        Engine { store: &self.hub.store, settings: &live.settings, server: self, now_ms }
     }
 
     pub fn take_work(&self) -> Box<Work> {
@@ -264,7 +264,7 @@ impl Worker {
 
     /// What waits gives up large buffers where there are many connections: waiting takes a kilobyte or two then.
     pub fn make_small(&self, work: &mut Work) {
-        if self.database.posts[self.index].connections.load(Relaxed) <= POOL_MAX {
+        if self.hub.posts[self.index].connections.load(Relaxed) <= POOL_MAX {
             return;
         }
         if let Some(buffers) = work.lend() {
@@ -277,11 +277,11 @@ impl Worker {
 
     /// For sending to other connections.
     pub fn delivery(&self) -> Delivery<'_> {
-        Delivery::new(&self.database.posts, &self.database.clients, self.live().config.output_limit_pubsub)
+        Delivery::new(&self.hub.posts, &self.hub.clients, self.live().config.output_limit_pubsub)
     }
 
     pub fn connection_ended(&self) {
-        self.database.posts[self.index].connections.fetch_sub(1, Relaxed);
+        self.hub.posts[self.index].connections.fetch_sub(1, Relaxed);
     }
 
     /// A slice of demotion, if the last batch has made it due.
@@ -294,7 +294,7 @@ impl Worker {
     }
 
     fn has_connections(&self) -> bool {
-        self.database.posts[self.index].connections.load(Relaxed) > 0
+        self.hub.posts[self.index].connections.load(Relaxed) > 0
     }
 }
 
@@ -315,7 +315,7 @@ const STOP_PATIENCE: Duration = Duration::from_secs(3);
 
 /// A worker from start to end, on its thread. `open_lane` runs there: a ring belongs to the thread that made it.
 pub async fn run(
-    database: Arc<Database>,
+    hub: Arc<Hub>,
     index: usize,
     messages: UnboundedReceiver<Message>,
     open_lane: impl FnOnce() -> io::Result<Lane>,
@@ -326,7 +326,7 @@ pub async fn run(
         Ok(lane) => lane,
         Err(error) => return drop(started.send(Err(error))),
     };
-    let worker = Rc::new(Worker::new(database, index, lane));
+    let worker = Rc::new(Worker::new(hub, index, lane));
     stand_in::begin(&worker);
     let wake_fd = worker.lane().wake_fd();
     let completions = match wake_fd {
@@ -417,11 +417,11 @@ fn begin(worker: Rc<Worker>, stream: Stream, peer: Peer, role: Option<Role>, ope
         Stream::Unix(stream) => stream.as_raw_fd(),
     };
     let is_local = peer.is_local();
-    let card = worker.database.clients.add(fd, peer, worker.index, wall_ms());
+    let card = worker.hub.clients.add(fd, peer, worker.index, wall_ms());
     let mut session = Session::new(card.id, false, is_local);
     match role {
-        Some(role) => acl::begin_as(&worker.database, &mut session, role),
-        None => acl::begin(&worker.database, &mut session),
+        Some(role) => acl::begin_as(&worker.hub, &mut session, role),
+        None => acl::begin(&worker.hub, &mut session),
     }
     Connection { worker, stream, session, card, work: None, open }
 }
@@ -432,7 +432,7 @@ const DELIVERIES_MAX: usize = 64;
 /// Sends what others have put into the outboxes of this worker's connections. It runs behind the tasks that were ready
 /// when it was woken, so that what several publish at the same time leaves in one send.
 async fn deliver(worker: Rc<Worker>) {
-    let mail = &worker.database.posts[worker.index].mail;
+    let mail = &worker.hub.posts[worker.index].mail;
     let (mut cards, mut scratch) = (Vec::new(), Vec::new());
     loop {
         mail.take(&mut cards).await;
@@ -492,11 +492,11 @@ async fn keep_up(worker: Rc<Worker>) {
             let polls = lane.in_flight() > 0 && lane.wake_fd().is_none();
             (if polls { Maintain::After { ms: 1 } } else { next }, lane.is_pressed())
         };
-        if worker.database.tracking.has_pending() {
+        if worker.hub.tracking.has_pending() {
             // Keys that have expired.
-            worker.database.tracking.tell_followers(&worker.database);
+            worker.hub.tracking.tell_followers(&worker.hub);
         }
-        worker.targets.forget_old(&worker.database);
+        worker.targets.forget_old(&worker.hub);
         let commands = worker.stats().commands.get();
         let is_idle = std::mem::replace(&mut commands_before, commands) == commands && !is_pressed;
         let ms = match next {

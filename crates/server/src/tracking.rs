@@ -6,7 +6,7 @@
 //! change: no change falls between. Who was told is forgotten, until it reads the key again.
 
 use crate::clients::{Card, following};
-use crate::database::Database;
+use crate::hub::Hub;
 use crate::outbox::Message;
 use crate::pubsub::Delivery;
 use commands::session::Tracking as Choice;
@@ -131,7 +131,7 @@ impl Tracking {
     }
 
     /// The connection has just read the key, whose stripe is still locked.
-    pub fn remember(&self, database: &Database, key: &[u8], id: u64) {
+    pub fn remember(&self, hub: &Hub, key: &[u8], id: u64) {
         {
             let mut shard = self.shard(key).lock();
             match shard.get_mut(key) {
@@ -144,12 +144,12 @@ impl Tracking {
             }
             self.items.fetch_add(1, Relaxed);
         }
-        self.keep_limit(database, key);
+        self.keep_limit(hub, key);
     }
 
     /// Forgets keys while there are more than `tracking-table-max-keys`; their readers are told that they have changed.
-    fn keep_limit(&self, database: &Database, except: &[u8]) {
-        let max = database.config.snapshot().tracking_table_max_keys;
+    fn keep_limit(&self, hub: &Hub, except: &[u8]) {
+        let max = hub.config.snapshot().tracking_table_max_keys;
         let mut dropped = 0;
         while max != 0 && self.keys.load(Relaxed) > max && dropped < DROPPED_MAX {
             dropped += 1;
@@ -160,34 +160,34 @@ impl Tracking {
                 shard.keys().find(|key| ***key != *except).cloned()
             });
             let Some(victim) = victim else { return };
-            self.tell_readers(database, &victim, 0);
+            self.tell_readers(hub, &victim, 0);
         }
     }
 
     /// A key has changed, by a command of `client`. Its stripe is locked.
-    pub fn changed(&self, database: &Database, key: &[u8], client: u64) {
+    pub fn changed(&self, hub: &Hub, key: &[u8], client: u64) {
         if self.prefix_count.load(Relaxed) > 0 {
             self.pending.lock().insert(key.into(), client);
             self.has_pending.store(true, Relaxed);
         }
         if self.keys.load(Relaxed) > 0 {
-            self.tell_readers(database, key, client);
+            self.tell_readers(hub, key, client);
         }
     }
 
-    fn tell_readers(&self, database: &Database, key: &[u8], client: u64) {
+    fn tell_readers(&self, hub: &Hub, key: &[u8], client: u64) {
         let Some(readers) = self.shard(key).lock().remove(key) else { return };
         self.keys.fetch_sub(1, Relaxed);
         self.items.fetch_sub(readers.len(), Relaxed);
         let keys = [key];
         let mut news = News::new(Some(&keys));
-        let mut delivery = delivery(database);
+        let mut delivery = delivery(hub);
         for id in readers {
-            let Some(card) = database.clients.card(id) else { continue };
+            let Some(card) = hub.clients.card(id) else { continue };
             let bits = card.following.load(Relaxed);
             let by_itself = id == client && bits & following::NOLOOP != 0;
             if bits & following::ON != 0 && bits & following::BCAST == 0 && !by_itself {
-                tell(database, &card, &mut news, &mut delivery);
+                tell(hub, &card, &mut news, &mut delivery);
             }
         }
         delivery.finish();
@@ -201,12 +201,12 @@ impl Tracking {
 
     /// Tells those who follow prefixes of the keys that have changed since.
     #[cold]
-    pub fn tell_followers(&self, database: &Database) {
+    pub fn tell_followers(&self, hub: &Hub) {
         // Held throughout: messages of two workers keep the order of the changes.
         let mut pending = self.pending.lock();
         self.has_pending.store(false, Relaxed);
         let changed = std::mem::take(&mut *pending);
-        let mut delivery = delivery(database);
+        let mut delivery = delivery(hub);
         for (prefix, followers) in self.prefixes.read().iter() {
             let meant: Vec<(&[u8], u64)> = changed
                 .range::<[u8], _>((std::ops::Bound::Included(&**prefix), std::ops::Bound::Unbounded))
@@ -217,15 +217,15 @@ impl Tracking {
                 let keys: Vec<&[u8]> = meant.iter().map(|(key, _)| *key).collect();
                 let mut news = News::new(Some(&keys));
                 for &id in followers {
-                    let Some(card) = database.clients.card(id) else { continue };
+                    let Some(card) = hub.clients.card(id) else { continue };
                     if card.following.load(Relaxed) & following::NOLOOP == 0 {
-                        tell(database, &card, &mut news, &mut delivery);
+                        tell(hub, &card, &mut news, &mut delivery);
                         continue;
                     }
                     let others: Vec<&[u8]> =
                         meant.iter().filter(|(_, client)| *client != id).map(|(key, _)| *key).collect();
                     if !others.is_empty() {
-                        tell(database, &card, &mut News::new(Some(&others)), &mut delivery);
+                        tell(hub, &card, &mut News::new(Some(&others)), &mut delivery);
                     }
                 }
             }
@@ -234,12 +234,12 @@ impl Tracking {
     }
 
     /// All keys may be gone: everyone forgets everything.
-    pub fn flushed(&self, database: &Database) {
+    pub fn flushed(&self, hub: &Hub) {
         self.forget_all();
         let mut news = News::new(None);
-        let mut delivery = delivery(database);
-        for card in database.clients.cards_where(|card| card.following.load(Relaxed) & following::ON != 0) {
-            tell(database, &card, &mut news, &mut delivery);
+        let mut delivery = delivery(hub);
+        for card in hub.clients.cards_where(|card| card.following.load(Relaxed) & following::ON != 0) {
+            tell(hub, &card, &mut news, &mut delivery);
         }
         delivery.finish();
     }
@@ -253,12 +253,12 @@ impl Tracking {
     }
 }
 
-fn delivery(database: &Database) -> Delivery<'_> {
-    Delivery::new(&database.posts, &database.clients, database.config.snapshot().output_limit_pubsub)
+fn delivery(hub: &Hub) -> Delivery<'_> {
+    Delivery::new(&hub.posts, &hub.clients, hub.config.snapshot().output_limit_pubsub)
 }
 
 /// Tells a connection, or whom it wants told in its place.
-fn tell(database: &Database, card: &Arc<Card>, news: &mut News<'_>, delivery: &mut Delivery<'_>) {
+fn tell(hub: &Hub, card: &Arc<Card>, news: &mut News<'_>, delivery: &mut Delivery<'_>) {
     let redirect = card.redirect.load(Relaxed);
     if redirect == 0 {
         if card.resp3.load(Relaxed) {
@@ -266,7 +266,7 @@ fn tell(database: &Database, card: &Arc<Card>, news: &mut News<'_>, delivery: &m
         }
         return;
     }
-    match database.clients.card(redirect) {
+    match hub.clients.card(redirect) {
         Some(other) if other.resp3.load(Relaxed) => delivery.put(&other, news.push()),
         Some(other) if other.listens() => delivery.put(&other, news.message()),
         Some(_) => {}

@@ -54,7 +54,7 @@ pub fn queue(
 /// A command inside MULTI is not admitted, which the whole transaction is told by EXEC. If it is EXEC, that is now.
 #[cold]
 pub fn refused(worker: &Worker, session: &mut Session, args: Args<'_>, text: Cow<'static, str>) -> Cow<'static, str> {
-    if worker.database.directory.find(&args[0]).is_some_and(|command| command.is(bit::EXEC)) {
+    if worker.hub.directory.find(&args[0]).is_some_and(|command| command.is(bit::EXEC)) {
         session.multi = None;
         session.watches.clear();
         session.changed = true;
@@ -114,18 +114,18 @@ fn carry_out(
         Out::new(&mut work.output, session.proto).null_array();
         return Ok(());
     }
-    let database = &*worker.database;
+    let hub = &*worker.hub;
     let mut all: SmallVec<[Key<'_>; 16]> = SmallVec::new();
     let mut steps: SmallVec<[Step<'_>; 8]> = SmallVec::new();
     let mut bits = 0;
     for queued in &multi.commands {
         let args = queued.args();
-        let mut command = database.directory.find(&args[0]).expect("it was found when it was queued");
+        let mut command = hub.directory.find(&args[0]).expect("it was found when it was queued");
         if let Some(subcommand) = command.subcommand(&args) {
             command = subcommand;
         }
         let from = all.len();
-        all.extend(keys(database.store.hasher(), command.row.keys, args, None, &mut work.positions));
+        all.extend(keys(hub.store.hasher(), command.row.keys, args, None, &mut work.positions));
         bits |= command.bits;
         steps.push(Step { command, args, keys: from..all.len() });
     }
@@ -137,11 +137,11 @@ fn carry_out(
     // A script may touch keys that it does not declare. Another script that holds one of those might wait for ours, and a
     // transaction that has begun can neither give its stripes back nor fail halfway.
     let locked = if bits & (bit::WHOLE | bit::SCRIPT) != 0 {
-        database.store.try_lock_all(db, now_ms, touch, &mut current.resume)
+        hub.store.try_lock_all(db, now_ms, touch, &mut current.resume)
     } else {
         let mut locked = all.clone();
         locked.extend(watches.keys());
-        database.store.try_lock(&locked, db, now_ms, touch, &mut current.resume)
+        hub.store.try_lock(&locked, db, now_ms, touch, &mut current.resume)
     };
     let Some(mut ks) = locked else { return Err(Halt::Wait(Wait::Stripes)) };
     let ready = match rounds {
@@ -211,14 +211,14 @@ fn run_steps(
 
 /// What holds for one of the commands holds for all.
 fn may_run(worker: &Worker, current: &Current, bits: u32, now_ms: u64) -> Result<(), Halt> {
-    let database = &*worker.database;
-    if database.clients.may_be_paused() && database.clients.is_paused(bits & bit::WRITE != 0, now_ms) {
+    let hub = &*worker.hub;
+    if hub.clients.may_be_paused() && hub.clients.is_paused(bits & bit::WRITE != 0, now_ms) {
         return Err(Halt::Wait(Wait::Pause));
     }
     if bits & bit::DENYOOM == 0 {
         return Ok(());
     }
-    match database.store.admission() {
+    match hub.store.admission() {
         Admission::Open => Ok(()),
         Admission::Slow if current.has_room => Ok(()),
         Admission::Slow => Err(Halt::Wait(Wait::Room)),

@@ -87,7 +87,7 @@ async fn carry_out(connection: &mut Connection) -> Result<(), End> {
         // The store is somebody's who waits for it, or the script's.
         return connection.send();
     }
-    let database = &connection.worker.database;
+    let database = &connection.worker.hub;
     if database.tracking.has_pending() {
         database.tracking.tell_followers(database);
     }
@@ -167,7 +167,7 @@ fn run(connection: &mut Connection) -> Ran {
     let started = worker.ticks();
     let mut ticks = started;
     let mut last = None;
-    acl::refresh(&worker.database, session);
+    acl::refresh(&worker.hub, session);
     // What others sent before these commands came goes before their replies.
     card.outbox.drain_into(&mut work.output);
     let ran = loop {
@@ -183,7 +183,7 @@ fn run(connection: &mut Connection) -> Ran {
             Err(halt) => (None, Err(route::refused(worker, session, args, halt))),
         };
         let failed = outcome.is_err();
-        if worker.database.monitors.any()
+        if worker.hub.monitors.any()
             && let Some(command) = command
             && !matches!(outcome, Err(Halt::Wait(_) | Halt::End(_)))
         {
@@ -237,7 +237,7 @@ fn run(connection: &mut Connection) -> Ran {
         card.outbox.drain_into(&mut work.output);
         if session.changed {
             session.changed = false;
-            acl::refresh(&worker.database, session);
+            acl::refresh(&worker.hub, session);
             card.publish(session);
         }
         if session.close {

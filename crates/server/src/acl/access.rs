@@ -2,8 +2,8 @@
 
 use super::{Catalog, Role, User, Users, hex, is_console};
 use crate::clients::Card;
-use crate::database::Database;
 use crate::directory::{Command, bit};
+use crate::hub::Hub;
 use crate::thread::{Worker, wall_ms};
 use commands::host::{Access, AclDenial, AclSelector, AclUser, ClientFilter, Denial, Killed, Rights, Space};
 use commands::session::Session;
@@ -31,16 +31,16 @@ impl Context {
 
 /// What a connection may do, by the users as they are now. To be called before a batch and after what changes users.
 #[inline]
-pub fn refresh(database: &Database, session: &mut Session) {
-    if session.user_version != database.users.version() {
-        look_up(database, session);
+pub fn refresh(hub: &Hub, session: &mut Session) {
+    if session.user_version != hub.users.version() {
+        look_up(hub, session);
     }
 }
 
 #[cold]
-fn look_up(database: &Database, session: &mut Session) {
-    session.user_version = database.users.version();
-    session.rights = match database.users.get(session.user.as_bytes()) {
+fn look_up(hub: &Hub, session: &mut Session) {
+    session.user_version = hub.users.version();
+    session.rights = match hub.users.get(session.user.as_bytes()) {
         Some(user) => rights(&user),
         // It was deleted, and its connections are being ended: they may do nothing more.
         None => Some(Arc::new(User::new(&session.user, false))),
@@ -52,10 +52,10 @@ fn rights(user: &Arc<User>) -> Option<Arc<dyn Rights>> {
 }
 
 /// A session as after connecting.
-pub fn begin(database: &Database, session: &mut Session) {
+pub fn begin(hub: &Hub, session: &mut Session) {
     // Before the user is looked up: if it changes meanwhile, it is looked up again.
-    session.user_version = database.users.version();
-    let user = database.users.default_user();
+    session.user_version = hub.users.version();
+    let user = hub.users.default_user();
     session.user = Cow::Borrowed("default");
     session.authenticated = user.is_open();
     session.rights = rights(&user);
@@ -63,8 +63,8 @@ pub fn begin(database: &Database, session: &mut Session) {
 }
 
 /// A session of the console.
-pub fn begin_as(database: &Database, session: &mut Session, role: Role) {
-    session.user_version = database.users.version();
+pub fn begin_as(hub: &Hub, session: &mut Session, role: Role) {
+    session.user_version = hub.users.version();
     session.user = Cow::Borrowed(role.user_name());
     session.authenticated = true;
     session.rights = rights(&role.user());
@@ -132,8 +132,7 @@ fn why_not(user: &str, command: &str, denial: Denial, args: Option<Args<'_>>) ->
 fn note(worker: &Worker, session: &Session, reason: &'static str, context: Context, object: Vec<u8>, user: &[u8]) {
     let now_ms = wall_ms();
     let me = ClientFilter { ids: vec![session.id], ..ClientFilter::default() };
-    let client =
-        worker.database.clients.list(&me, now_ms, &|id| worker.database.directory.name(id)).trim_end().to_owned();
+    let client = worker.hub.clients.list(&me, now_ms, &|id| worker.hub.directory.name(id)).trim_end().to_owned();
     let denial = AclDenial {
         id: 0,
         count: 1,
@@ -145,7 +144,7 @@ fn note(worker: &Worker, session: &Session, reason: &'static str, context: Conte
         created_ms: now_ms,
         updated_ms: now_ms,
     };
-    worker.database.users.log(denial, worker.live().config.acllog_max_len);
+    worker.hub.users.log(denial, worker.live().config.acllog_max_len);
 }
 
 fn context(session: &Session) -> Context {
@@ -153,37 +152,37 @@ fn context(session: &Session) -> Context {
 }
 
 /// Ends the connections of a user that listen to what it may not. Whether the caller is among them: it ends itself.
-fn end_listeners(database: &Database, me: &Session, user: &User) -> bool {
+fn end_listeners(hub: &Hub, me: &Session, user: &User) -> bool {
     let mut ends_me = false;
     for space in Space::ALL {
-        for name in database.pubsub.names(space, None) {
+        for name in hub.pubsub.names(space, None) {
             if user.allows_channel(&name, space == Space::Pattern) {
                 continue;
             }
-            let of_user = database.pubsub.subscribers(space, &name).into_iter().filter(|card| card.is_of(&user.name));
-            of_user.for_each(|card| ends_me |= end(database, me, &card));
+            let of_user = hub.pubsub.subscribers(space, &name).into_iter().filter(|card| card.is_of(&user.name));
+            of_user.for_each(|card| ends_me |= end(hub, me, &card));
         }
     }
     ends_me
 }
 
 /// True if it is the caller, which ends itself.
-fn end(database: &Database, me: &Session, card: &Card) -> bool {
+fn end(hub: &Hub, me: &Session, card: &Card) -> bool {
     if card.id != me.id {
-        database.clients.end_where(|other| other.id == card.id);
+        hub.clients.end_where(|other| other.id == card.id);
     }
     card.id == me.id
 }
 
 impl Access for Worker {
     fn is_open(&self) -> bool {
-        self.database.users.default_is_open()
+        self.hub.users.default_is_open()
     }
 
     fn authenticate(&self, me: &mut Session, by: &[u8], name: &[u8], password: &[u8]) -> bool {
         // Before the user is looked up: if it changes meanwhile, it is looked up again.
-        let version = self.database.users.version();
-        let Some(user) = self.database.users.authenticate(name, password) else {
+        let version = self.hub.users.version();
+        let Some(user) = self.hub.users.authenticate(name, password) else {
             self.stats().auth_failures.add(1);
             note(self, me, "auth", context(me), by.to_vec(), name);
             return false;
@@ -197,17 +196,17 @@ impl Access for Worker {
     }
 
     fn start_over(&self, me: &mut Session) {
-        begin(&self.database, me);
+        begin(&self.hub, me);
     }
 
     fn set_user(&self, me: &Session, name: &[u8], rules: Vec<Vec<u8>>) -> Result<bool, String> {
         let all_channels = self.live().config.acl_pubsub_all;
-        let user = self.database.users.set(name, &rules, all_channels)?;
-        Ok(end_listeners(&self.database, me, &user))
+        let user = self.hub.users.set(name, &rules, all_channels)?;
+        Ok(end_listeners(&self.hub, me, &user))
     }
 
     fn user(&self, name: &[u8]) -> Option<AclUser> {
-        let user = self.database.users.get(name)?;
+        let user = self.hub.users.get(name)?;
         let selector = |selector: &super::rules::Selector| AclSelector {
             commands: selector.command_rules(),
             keys: selector.key_rules(),
@@ -222,25 +221,25 @@ impl Access for Worker {
 
     fn delete_users(&self, me: &Session, names: &[&[u8]]) -> Killed {
         let mut killed = Killed { count: 0, me: false };
-        for name in names.iter().filter(|name| self.database.users.remove(name)) {
+        for name in names.iter().filter(|name| self.hub.users.remove(name)) {
             killed.count += 1;
             let name = String::from_utf8_lossy(name);
-            self.database.clients.end_where(|card| card.id != me.id && card.is_of(&name));
+            self.hub.clients.end_where(|card| card.id != me.id && card.is_of(&name));
             killed.me |= me.user == name;
         }
         killed
     }
 
     fn user_names(&self) -> Vec<String> {
-        self.database.users.all().iter().map(|user| user.name.to_string()).collect()
+        self.hub.users.all().iter().map(|user| user.name.to_string()).collect()
     }
 
     fn user_lines(&self) -> Vec<String> {
-        self.database.users.all().iter().map(|user| user.line()).collect()
+        self.hub.users.all().iter().map(|user| user.line()).collect()
     }
 
     fn dry_run(&self, name: &[u8], args: Args<'_>) -> Result<Option<String>, String> {
-        let Some(user) = self.database.users.get(name) else {
+        let Some(user) = self.hub.users.get(name) else {
             return Err(format!("ERR User '{}' not found", String::from_utf8_lossy(name)));
         };
         let catalog = Catalog::get();
@@ -262,34 +261,34 @@ impl Access for Worker {
     }
 
     fn denials(&self, count: usize) -> Vec<AclDenial> {
-        self.database.users.logged(count)
+        self.hub.users.logged(count)
     }
 
     fn forget_denials(&self) {
-        self.database.users.clear_log();
+        self.hub.users.clear_log();
     }
 
     fn load_users(&self, me: &Session) -> Result<bool, String> {
-        let config = self.database.config.snapshot();
+        let config = self.hub.config.snapshot();
         let path = config.aclfile.as_deref().ok_or(NO_FILE)?;
         let users = Users::read_file(path, config.acl_pubsub_all).map_err(|text| format!("ERR {text}"))?;
-        self.database.users.replace(users);
+        self.hub.users.replace(users);
         let mut ends_me = false;
-        for card in self.database.clients.cards_where(|_| true) {
-            if self.database.users.get(card.user().as_bytes()).is_none() {
-                ends_me |= end(&self.database, me, &card);
+        for card in self.hub.clients.cards_where(|_| true) {
+            if self.hub.users.get(card.user().as_bytes()).is_none() {
+                ends_me |= end(&self.hub, me, &card);
             }
         }
-        for user in self.database.users.all() {
-            ends_me |= end_listeners(&self.database, me, &user);
+        for user in self.hub.users.all() {
+            ends_me |= end_listeners(&self.hub, me, &user);
         }
         Ok(ends_me)
     }
 
     fn save_users(&self) -> Result<(), String> {
-        let config = self.database.config.snapshot();
+        let config = self.hub.config.snapshot();
         let path = config.aclfile.as_deref().ok_or(NO_FILE)?;
-        self.database.users.write_file(path).map_err(|error| {
+        self.hub.users.write_file(path).map_err(|error| {
             tracing::error!("the ACL file {} cannot be written: {error}", path.display());
             "ERR There was an error trying to save the ACLs. Please check the server logs for more information"
                 .to_owned()

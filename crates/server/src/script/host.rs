@@ -11,23 +11,23 @@ impl Scripting for Worker {
     fn script_load(&self, body: &[u8]) -> Result<[u8; 40], String> {
         // What does not compile is not kept.
         self.with_interpreter(|interpreter| interpreter.engine.compile(body).map(drop))??;
-        Ok(self.database.scripts.add(body, true))
+        Ok(self.hub.scripts.add(body, true))
     }
 
     fn script_exists(&self, sha: &[u8]) -> bool {
-        self.database.scripts.has(sha)
+        self.hub.scripts.has(sha)
     }
 
     fn script_flush(&self) {
-        self.database.scripts.flush();
+        self.hub.scripts.flush();
     }
 
     fn script_kill(&self) -> Result<(), &'static str> {
-        self.database.scripts.kill(What::Script)
+        self.hub.scripts.kill(What::Script)
     }
 
     fn function_load(&self, code: &[u8], replace: bool) -> Result<String, String> {
-        let known = &self.database.scripts.libraries;
+        let known = &self.hub.scripts.libraries;
         let name = name_of(code)?;
         // Before its code runs, as in Redis.
         if !replace && known.read().has(&name) {
@@ -39,15 +39,15 @@ impl Scripting for Worker {
     }
 
     fn function_delete(&self, library: &[u8]) -> bool {
-        std::str::from_utf8(library).is_ok_and(|name| self.database.scripts.libraries.write().remove(name))
+        std::str::from_utf8(library).is_ok_and(|name| self.hub.scripts.libraries.write().remove(name))
     }
 
     fn function_flush(&self) {
-        *self.database.scripts.libraries.write() = Libraries::default();
+        *self.hub.scripts.libraries.write() = Libraries::default();
     }
 
     fn function_list(&self, pattern: Option<&[u8]>) -> Vec<LibraryCard> {
-        let libraries = self.database.scripts.libraries.read();
+        let libraries = self.hub.scripts.libraries.read();
         let fits = |name: &str| pattern.is_none_or(|pattern| glob::matches(pattern, name.as_bytes(), true));
         let cards = libraries.all().filter(|library| fits(&library.name)).map(|library| LibraryCard {
             name: library.name.clone(),
@@ -66,7 +66,7 @@ impl Scripting for Worker {
     }
 
     fn function_dump(&self) -> Vec<u8> {
-        dump::encode(self.database.scripts.libraries.read().all().map(|library| &*library.code))
+        dump::encode(self.hub.scripts.libraries.read().all().map(|library| &*library.code))
     }
 
     fn function_restore(&self, payload: &[u8], policy: RestorePolicy) -> Result<(), String> {
@@ -75,7 +75,7 @@ impl Scripting for Worker {
             codes.iter().map(|code| library(&interpreter.engine, code)).collect::<Result<_, String>>()
         })??;
         // All or none.
-        let mut known = self.database.scripts.libraries.write();
+        let mut known = self.hub.scripts.libraries.write();
         let mut changed = if policy == RestorePolicy::Flush { Libraries::default() } else { known.clone() };
         for library in libraries {
             changed.add(library, policy == RestorePolicy::Replace)?;
@@ -85,11 +85,11 @@ impl Scripting for Worker {
     }
 
     fn function_kill(&self) -> Result<(), &'static str> {
-        self.database.scripts.kill(What::Function)
+        self.hub.scripts.kill(What::Function)
     }
 
     fn function_stats(&self) -> Result<FunctionStats, &'static str> {
-        let scripts = &self.database.scripts;
+        let scripts = &self.hub.scripts;
         if let Some(text) = scripts.busy_with_script() {
             return Err(text);
         }

@@ -54,7 +54,7 @@ impl Worker {
                 slot.insert(Interpreter { engine, scratch: Scratch::default() })
             }
         };
-        let scripts = &self.database.scripts;
+        let scripts = &self.hub.scripts;
         let flushes = scripts.flushes.load(Relaxed);
         if interpreter.engine.flushes != flushes {
             interpreter.engine.forget(flushes);
@@ -130,34 +130,34 @@ fn outside(
     command: &Command,
     now_ms: u64,
 ) -> Result<(), Halt> {
-    let database = &*around.worker.database;
+    let hub = &*around.worker.hub;
     let Work { batch, output, current, positions, .. } = work;
     let args = batch.args(batch.commands[batch.next]);
-    let script = find(&database.scripts, &mut interpreter.engine, command, args)?;
+    let script = find(&hub.scripts, &mut interpreter.engine, command, args)?;
     if script.may_write() {
-        if database.clients.may_be_paused() && database.clients.is_paused(true, now_ms) {
+        if hub.clients.may_be_paused() && hub.clients.is_paused(true, now_ms) {
             return Err(Halt::Wait(Wait::Pause));
         }
-        if database.store.admission() == Admission::Slow && !current.has_room {
+        if hub.store.admission() == Admission::Slow && !current.has_room {
             return Err(Halt::Wait(Wait::Room));
         }
     }
-    let keys = keys(database.store.hasher(), command.row.keys, args, None, positions);
+    let keys = keys(hub.store.hasher(), command.row.keys, args, None, positions);
     // What could not be read, the script may not need.
     let again = current.failed.take().is_some() || current.misses > 0;
     loop {
         let (db, touch) = (session.db, !session.no_touch);
         let locked = if current.whole {
-            database.store.try_lock_all(db, now_ms, touch, &mut current.resume)
+            hub.store.try_lock_all(db, now_ms, touch, &mut current.resume)
         } else {
-            database.store.try_lock(&keys, db, now_ms, touch, &mut current.resume)
+            hub.store.try_lock(&keys, db, now_ms, touch, &mut current.resume)
         };
         let Some(mut ks) = locked else { return Err(Halt::Wait(Wait::Stripes)) };
         if !again && ks.want(&keys).is_err() {
             ks.finish();
             return Err(Halt::Wait(Wait::Flash));
         }
-        if database.monitors.any() && !current.whole {
+        if hub.monitors.any() && !current.whole {
             show(around, db, args);
         }
         let reply_from = output.len();
@@ -178,7 +178,7 @@ fn outside(
 #[cold]
 fn show(around: &Around<'_>, db: usize, args: Args<'_>) {
     let worker = around.worker;
-    worker.database.monitors.show(&worker.database, worker.time_us(), db, Some(&around.card.peer), args);
+    worker.hub.monitors.show(&worker.hub, worker.time_us(), db, Some(&around.card.peer), args);
 }
 
 /// EVAL and its kin inside a transaction.
@@ -192,8 +192,8 @@ pub fn inside(
 ) -> Result<(), Stop> {
     let around = &Around { is_script: true, ..*around };
     let result = around.worker.with_interpreter(|interpreter| {
-        let script = find(&around.worker.database.scripts, &mut interpreter.engine, command, args)?;
-        if around.worker.database.monitors.any() {
+        let script = find(&around.worker.hub.scripts, &mut interpreter.engine, command, args)?;
+        if around.worker.hub.monitors.any() {
             show(around, session.db, args);
         }
         match execute(around, session, ks, interpreter, &script, args, output, false) {
@@ -286,8 +286,8 @@ fn execute(
     may_restart: bool,
 ) -> Result<(), Ended> {
     let error = |text: &'static str| Err(Ended::Error(text.into()));
-    let database = &*around.worker.database;
-    let is_full = database.store.admission() == Admission::Full;
+    let hub = &*around.worker.hub;
+    let is_full = hub.store.admission() == Admission::Full;
     if script.flags.given {
         if script.is_ro && !script.flags.no_writes {
             return error("ERR Can not execute a script with write flag using *_ro command.");
@@ -317,7 +317,7 @@ fn execute(
         script,
         args,
     };
-    database.scripts.running[around.worker.index].begin(script.what);
+    hub.scripts.running[around.worker.index].begin(script.what);
     let how = if script.what == What::Function { Passed::AsArguments } else { Passed::AsGlobals };
     let outcome = engine.run(&mut running, &script.function, args.tail(3), script.key_count, how, &mut out);
     let (wants_all, panicked) = (running.wants_all, running.panicked.take());
@@ -368,7 +368,7 @@ struct Running<'a, 'k> {
 /// However the run ends.
 impl Drop for Running<'_, '_> {
     fn drop(&mut self) {
-        let scripts = &self.around.worker.database.scripts;
+        let scripts = &self.around.worker.hub.scripts;
         scripts.running[self.around.worker.index].end();
         if self.is_busy {
             scripts.busy.fetch_sub(1, Relaxed);
@@ -384,7 +384,7 @@ impl<'a> Running<'a, '_> {
     /// The command those words name, if a script may run it now.
     fn admit(&self, args: Args<'_>) -> Result<&'a Command, Cow<'static, str>> {
         const UNKNOWN: &str = "ERR Unknown Redis command called from script";
-        let mut command = self.around.worker.database.directory.find(&args[0]).ok_or(UNKNOWN)?;
+        let mut command = self.around.worker.hub.directory.find(&args[0]).ok_or(UNKNOWN)?;
         if command.is(bit::CONTAINER) && args.len() > 1 {
             command = command.subcommand(&args).ok_or(UNKNOWN)?;
         }
@@ -416,8 +416,8 @@ impl<'a> Running<'a, '_> {
             Ok(command) => command,
             Err(text) => return refuse(reply, &text),
         };
-        let database = &*self.around.worker.database;
-        let keys = keys(database.store.hasher(), command.row.keys, args, None, positions);
+        let hub = &*self.around.worker.hub;
+        let keys = keys(hub.store.hasher(), command.row.keys, args, None, positions);
         let held = match command.is(bit::WHOLE) {
             true => self.ks.add_all(),
             false => self.ks.holds(&keys) || self.ks.add(&keys),
@@ -431,7 +431,7 @@ impl<'a> Running<'a, '_> {
         }
         self.has_effects |= command.is(bit::WRITE | bit::PUBLISHES);
         if command.is(bit::WRITE) {
-            database.scripts.running[self.around.worker.index].wrote.store(true, Relaxed);
+            hub.scripts.running[self.around.worker.index].wrote.store(true, Relaxed);
         }
         run_inside(self.around, self.session, self.ks, command, args, &keys, reply);
         Called::Reply
@@ -441,7 +441,7 @@ impl<'a> Running<'a, '_> {
     #[cold]
     fn becomes_busy(&mut self) {
         self.is_busy = true;
-        let scripts = &self.around.worker.database.scripts;
+        let scripts = &self.around.worker.hub.scripts;
         let about = About {
             name: self.script.name.to_string(),
             command: self.args.from(0).map(<[u8]>::to_vec).collect(),
@@ -484,7 +484,7 @@ impl Calls for Running<'_, '_> {
 
     fn may_call(&mut self) -> Option<bool> {
         let words = self.scratch.words.args();
-        let mut command = self.around.worker.database.directory.find(&words[0])?;
+        let mut command = self.around.worker.hub.directory.find(&words[0])?;
         if command.is(bit::CONTAINER) && words.len() > 1 {
             command = command.subcommand(&words)?;
         }
@@ -499,14 +499,14 @@ impl Calls for Running<'_, '_> {
     }
 
     fn tick(&mut self) -> Result<(), &'static str> {
-        let database = &*self.around.worker.database;
-        if database.is_closing.load(Relaxed) {
+        let hub = &*self.around.worker.hub;
+        if hub.is_closing.load(Relaxed) {
             return Err("The server shuts down.");
         }
         if self.is_busy {
             // Who ends it may be a connection of this very worker.
             stand_in::pass();
-            if !database.scripts.running[self.around.worker.index].killed.load(Relaxed) {
+            if !hub.scripts.running[self.around.worker.index].killed.load(Relaxed) {
                 return Ok(());
             }
             return Err(match self.script.what {
