@@ -49,6 +49,7 @@ mod resize;
 mod route;
 mod script;
 mod session;
+mod shard;
 mod stand_in;
 mod start;
 mod stats;

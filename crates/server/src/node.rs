@@ -12,6 +12,7 @@ use crate::database::{DEFAULT_NAME, Database, NotSet};
 use crate::definition::{Definition, DefinitionChange, NodeError, inherited};
 use crate::memory;
 use crate::open;
+use crate::shard::Flash;
 use crate::start::raise_open_files;
 use crate::thread::wall_ms;
 use config::{Config, ConfigStore};
@@ -246,7 +247,7 @@ impl Node {
         let databases = self.databases();
         let by_database: Vec<(String, u64, u64)> = databases.iter().map(|database| takes(database)).collect();
         let config = self.default().hub.config.snapshot();
-        let held: u64 = databases.iter().filter_map(|database| database.flash.as_ref()).map(open::Flash::bytes).sum();
+        let held: u64 = databases.iter().filter_map(|database| database.flash.as_ref()).map(Flash::bytes).sum();
         let ram = memory::system_bytes("MemTotal").min(container_bytes().unwrap_or(u64::MAX));
         Room {
             ram_bytes: ram - ram / SYSTEM_SHARE,
