@@ -31,7 +31,7 @@ impl Control for Database {
     }
 
     fn memory(&self) -> MemoryFigures {
-        let store = self.hub.store.stats();
+        let store = self.shard.store.stats();
         let allocator = Allocator::now();
         let allocated = self.allocated_of(allocator.allocated) + store.object_bytes;
         MemoryFigures {

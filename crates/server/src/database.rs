@@ -5,9 +5,9 @@ use crate::clients::Peer;
 use crate::hub::Hub;
 use crate::listen;
 use crate::node::Node;
+use crate::notify;
 use crate::open::Running;
-use crate::resize;
-use crate::shard::{Flash, apply_to_store};
+use crate::shard::Shard;
 use crate::stats::Rates;
 use crate::thread::Socket;
 use crate::tls::{self, Tls};
@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use store::Effects;
 use store::counters::Counter;
@@ -59,13 +59,12 @@ pub struct Database {
     pub node: Weak<Node>,
     /// What its workers share.
     pub hub: Arc<Hub>,
+    /// Its dataset.
+    pub shard: Shard,
     pub tls: Tls,
     pub started: Instant,
     /// Forty hexadecimal digits, new at every start.
     pub run_id: String,
-    /// `io_uring` or `threads`; empty without flash.
-    pub flash_driver: OnceLock<&'static str>,
-    pub flash: Option<Flash>,
     /// maxclients, or less where the system allows fewer open files.
     pub clients_cap: AtomicUsize,
     pub rejected_connections: AtomicU64,
@@ -99,7 +98,7 @@ pub enum Rate {
 impl Database {
     /// Every 100 ms: what INFO shows per second.
     pub fn sample_rates(&self, now_ms: u64) {
-        let counted = |counter| self.hub.store.counters().sum(counter);
+        let counted = |counter| self.shard.store.counters().sum(counter);
         let mut totals = [0; Rate::COUNT];
         for (rate, total) in [
             (Rate::Commands, self.hub.stats.sum(|worker| &worker.commands)),
@@ -141,7 +140,7 @@ impl Database {
 
     /// The effects of every change from now on are told, as `Store::keep_effects` says. Once, before any client's command.
     pub fn keep_effects(&self, keeper: Box<dyn Fn(&Effects) + Send + Sync>) {
-        self.hub.store.keep_effects(keeper);
+        self.shard.store.keep_effects(keeper);
     }
 
     /// A client of the node's own, with what `role` may do: RESP3, exempt from pause and maxclients.
@@ -243,7 +242,10 @@ impl Database {
         if let Some(tls) = tls {
             self.tls.put(tls);
         }
-        apply_to_store(&self.hub.store, before, now);
+        self.shard.obey(before, now);
+        if before.events != now.events {
+            self.shard.store.tell_events(notify::classes(&now.events));
+        }
         if draft.sets(is_password) {
             self.hub.users.require_password(now.requirepass.as_ref().map(Secret::expose));
         }
@@ -258,7 +260,7 @@ impl Database {
         {
             node.check_room(&self.hub.name, limits(now))?;
         }
-        resize::apply(&self.hub.store, self.flash.as_ref().map(|flash| &*flash.files), before, now)
+        self.shard.resize(before, now)
     }
 
     /// CONFIG REWRITE. Waits for the file, and for as long as `patience` for other changes. The error is the whole reply.
@@ -281,13 +283,13 @@ impl Database {
 
     /// Measures what is its own beside objects. Once a second: it visits every stripe that no script keeps.
     pub fn weigh(&self) {
-        let bytes = self.hub.store.census().index_bytes + self.hub.clients.totals().memory_bytes as u64;
+        let bytes = self.shard.store.census().index_bytes + self.hub.clients.totals().memory_bytes as u64;
         self.beside_bytes.store(bytes, Relaxed);
     }
 
     /// Bytes that are certainly its own: objects, index, clients.
     pub fn own_bytes(&self) -> u64 {
-        self.hub.store.held_bytes() + self.beside_bytes.load(Relaxed)
+        self.shard.store.held_bytes() + self.beside_bytes.load(Relaxed)
     }
 
     /// Of the process's resident bytes, those that count as this database's.

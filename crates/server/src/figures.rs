@@ -75,7 +75,7 @@ pub struct NodeFigures {
 impl Database {
     /// Cheap enough for once a second.
     pub fn figures(&self) -> Figures {
-        let store = self.hub.store.stats();
+        let store = self.shard.store.stats();
         let config = self.hub.config.snapshot();
         let [mut read, mut write, mut other] = [0; 3];
         for command in self.hub.directory.all() {

@@ -95,7 +95,7 @@ pub fn info(database: &Database, wanted: &[&[u8]]) -> String {
     let facts = Facts {
         database,
         now_ms: wall_ms(),
-        store: database.hub.store.stats(),
+        store: database.shard.store.stats(),
         allocator: Allocator::now(),
         rates: database.rates.lock().per_second(),
     };
@@ -162,7 +162,7 @@ fn clients(facts: &Facts<'_>, text: &mut Text) {
     let totals = facts.database.hub.clients.totals();
     let config = facts.database.hub.config.snapshot();
     let blocked = facts.database.hub.clients.blocked.load(Relaxed);
-    let (keys, keys_any_change) = facts.database.hub.store.waited_for();
+    let (keys, keys_any_change) = facts.database.shard.store.waited_for();
     text.lines(&[
         ("connected_clients", &totals.count),
         ("cluster_connections", &0),
@@ -351,8 +351,8 @@ fn tiering(facts: &Facts<'_>, text: &mut Text) {
     let (ram_hits, hits) = (store.ram_hits, store.keyspace_hits());
     let (ram_rate, flash_rate) = (facts.rate(Rate::RamHits), facts.rate(Rate::FlashHits));
     text.lines(&[
-        ("tiering_enabled", &u8::from(database.hub.store.has_flash())),
-        ("flash_driver", &database.flash_driver.get().copied().unwrap_or("none")),
+        ("tiering_enabled", &u8::from(database.shard.store.has_flash())),
+        ("flash_driver", &database.shard.driver().unwrap_or("none")),
         ("flash_compression", &config.flash_compression.as_str()),
         ("memory_limit", &config.memory_limit_bytes),
         ("ram_limit", &store.ram_limit),
@@ -519,7 +519,7 @@ fn cluster(_: &Facts<'_>, text: &mut Text) {
 }
 
 fn keyspace(facts: &Facts<'_>, text: &mut Text) {
-    let store = &facts.database.hub.store;
+    let store = &facts.database.shard.store;
     for (db, counts) in facts.store.by_database.iter().enumerate() {
         if counts.keys > 0 {
             text.line(

@@ -12,7 +12,6 @@ use crate::database::{DEFAULT_NAME, Database, NotSet};
 use crate::definition::{Definition, DefinitionChange, NodeError, inherited};
 use crate::memory;
 use crate::open;
-use crate::shard::Flash;
 use crate::start::raise_open_files;
 use crate::thread::wall_ms;
 use config::{Config, ConfigStore};
@@ -247,7 +246,7 @@ impl Node {
         let databases = self.databases();
         let by_database: Vec<(String, u64, u64)> = databases.iter().map(|database| takes(database)).collect();
         let config = self.default().hub.config.snapshot();
-        let held: u64 = databases.iter().filter_map(|database| database.flash.as_ref()).map(Flash::bytes).sum();
+        let held: u64 = databases.iter().map(|database| database.shard.device_bytes()).sum();
         let ram = memory::system_bytes("MemTotal").min(container_bytes().unwrap_or(u64::MAX));
         Room {
             ram_bytes: ram - ram / SYSTEM_SHARE,
@@ -463,9 +462,7 @@ impl Node {
         database.is_deleting.store(true, Relaxed);
         open::close(&database);
         self.databases.write().retain(|known| *known.hub.name != *name);
-        if let Some(flash) = &database.flash {
-            flash.files.delete().map_err(|error| NodeError::Io(error.to_string()))?;
-        }
+        database.shard.delete_files().map_err(NodeError::Io)?;
         tracing::info!("database '{name}' is deleted");
         Ok(())
     }
@@ -521,7 +518,7 @@ impl Database {
         match () {
             () if self.is_deleting.load(Relaxed) => State::Deleting,
             () if self.is_paused() => State::Paused,
-            () => self.hub.store.resizing().map_or(State::Active, |progress| State::Resizing {
+            () => self.shard.store.resizing().map_or(State::Active, |progress| State::Resizing {
                 done_bytes: progress.moved_bytes,
                 total_bytes: progress.total_bytes,
             }),

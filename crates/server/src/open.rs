@@ -15,20 +15,18 @@ use crate::notify;
 use crate::pubsub::{Mail, PubSub};
 use crate::random;
 use crate::script::Scripts;
-use crate::shard::{Flash, open_driver, open_flash, policy};
+use crate::shard::Shard;
 use crate::stand_in;
 use crate::stats::{LatencyEvents, Rates, SlowLog, Stats};
 use crate::thread::{self, Message, Post, wall_ms};
 use crate::tls::Tls;
 use crate::tracking::Tracking;
-use config::{Config, ConfigStore, Secret, TierMode};
-use flash::ThreadPool;
+use config::{Config, ConfigStore, Secret};
 use parking_lot::Mutex;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock, Weak, mpsc};
+use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant};
-use store::{Lane, LimitOf, Store, StoreConfig};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 /// How long connections may take to end.
@@ -52,23 +50,8 @@ pub fn open(
     let users = users(&config).map_err(io::Error::other)?;
     // Clients that come too early wait; but not for one that will not start.
     let listeners = listen::open(&config)?;
-    let flash = open_flash(name, &config)?;
     let workers = node.crew.count();
-    let store = Store::new(&StoreConfig {
-        workers,
-        databases: config.databases,
-        ram_limit: config.ram_limit_bytes,
-        limit_of: LimitOf::Process,
-        policy: policy(config.maxmemory_policy),
-        huge_pages,
-        flash: flash.as_ref().map(|flash| flash.layout.clone()),
-        secret: [random(), random()],
-    });
-    store.set_split_bytes(config.flash_split_bytes as usize);
-    if let Some(flash) = &flash {
-        store.set_all_cold(config.debug_tier_mode == TierMode::Cold);
-        store.set_reader(Arc::clone(&flash.files) as Arc<dyn store::io::Reader>);
-    }
+    let shard = Shard::open(name, &config, workers, huge_pages)?;
     let (posts, inboxes): (Vec<_>, Vec<_>) = (0..workers)
         .map(|_| {
             let (sender, inbox) = tokio::sync::mpsc::unbounded_channel();
@@ -80,7 +63,7 @@ pub fn open(
             name: name.into(),
             stats: Stats::new(workers, directory.count),
             directory,
-            store,
+            store: Arc::clone(&shard.store),
             clients: Clients::default(),
             pubsub: PubSub::default(),
             users,
@@ -102,8 +85,7 @@ pub fn open(
             tls,
             started: Instant::now(),
             run_id: run_id(),
-            flash_driver: OnceLock::new(),
-            flash,
+            shard,
             clients_cap: AtomicUsize::new(clients_cap),
             rejected_connections: AtomicU64::new(0),
             rates: Mutex::new(Rates::default()),
@@ -116,14 +98,13 @@ pub fn open(
             endpoints: listeners.endpoints(),
         }
     });
-    database.hub.store.set_waiting(stand_in::pass_while_waiting);
+    database.shard.store.set_waiting(stand_in::pass_while_waiting);
     let of_share = Arc::downgrade(&database);
-    database.hub.store.set_resident(Box::new(move |process| share(&of_share, process)));
+    database.shard.store.set_resident(Box::new(move |process| share(&of_share, process)));
     notify::connect(&database.hub);
-    database.hub.store.tell_events(notify::classes(&config.events));
+    database.shard.store.tell_events(notify::classes(&config.events));
     // Those that have begun would hold on to a database that is none.
-    let ends = start_workers(&node.crew, &database, inboxes, database.flash.as_ref())
-        .inspect_err(|_| stop_workers(&database))?;
+    let ends = start_workers(&node.crew, &database, inboxes).inspect_err(|_| stop_workers(&database))?;
     database.memory_startup_bytes.store(memory::allocated_bytes(), Relaxed);
     let acceptors = accept(node, &database, listeners);
     *database.running.lock() = Some(Running { acceptors, ends });
@@ -207,14 +188,7 @@ fn users(config: &Config) -> Result<Users, String> {
 
 /// Forty hexadecimal digits.
 pub fn run_id() -> String {
-    (0..3).map(|_| format!("{:016x}", random())).collect::<String>()[..40].to_owned()
-}
-
-/// From the system's generator: cold keys are told apart by a hash whose secret nobody may know.
-fn random() -> u64 {
-    let mut bytes = [0u8; 8];
-    random::fill(&mut bytes);
-    u64::from_ne_bytes(bytes)
+    (0..3).map(|_| format!("{:016x}", random::number())).collect::<String>()[..40].to_owned()
 }
 
 /// Begins a worker on each thread of the crew. What is returned ends when all of them have.
@@ -222,24 +196,14 @@ fn start_workers(
     crew: &Crew,
     database: &Arc<Database>,
     inboxes: Vec<UnboundedReceiver<Message>>,
-    flash: Option<&Flash>,
 ) -> io::Result<mpsc::Receiver<()>> {
-    // Threads that read and write where io_uring is refused; they cost nothing until a driver is opened on them.
-    let pool = flash.map(|_| ThreadPool::new((crew.count() * 4).clamp(4, 32)));
+    let pool = database.shard.thread_pool(crew.count());
     let (started, answers) = mpsc::channel();
     let (ended, ends) = mpsc::channel::<()>();
     for (index, inbox) in inboxes.into_iter().enumerate() {
         let (hub, started, ended) = (Arc::clone(&database.hub), started.clone(), ended.clone());
-        let flash =
-            flash.zip(pool.as_ref()).map(|(flash, pool)| (Arc::clone(&flash.files), flash.io, Arc::clone(pool)));
-        let of_lane = Arc::clone(database);
-        let open_lane = move || {
-            let driver = match flash {
-                Some((files, io, pool)) => Some(open_driver(&of_lane, &files, io, &pool)?),
-                None => None,
-            };
-            Ok(Lane::new(Arc::clone(&of_lane.hub.store), driver, index))
-        };
+        let (of_lane, pool) = (Arc::clone(database), pool.clone());
+        let open_lane = move || of_lane.shard.open_lane(index, pool.as_ref());
         crew.begin(
             index,
             Box::new(move || {

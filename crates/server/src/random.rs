@@ -7,3 +7,9 @@ pub fn fill(bytes: &mut [u8]) {
         assert_eq!(got, Ok(portion.len()), "the system gives random bytes");
     }
 }
+
+pub fn number() -> u64 {
+    let mut bytes = [0u8; 8];
+    fill(&mut bytes);
+    u64::from_ne_bytes(bytes)
+}

@@ -7,7 +7,6 @@ use crate::huge_pages;
 use crate::log::{self, Log};
 use crate::memory;
 use crate::node::Node;
-use crate::resize;
 use crate::supervise::Supervisor;
 use crate::thread::wall_ms;
 use config::{Config, ConfigStore};
@@ -112,14 +111,14 @@ fn announce(database: &Database, config: &Config) {
         limit(config.memory_limit_bytes),
         config.maxmemory_policy.as_str()
     );
-    if let Some(flash) = &database.flash {
+    if let Some(layout) = database.shard.flash_layout() {
         tracing::info!(
             "flash: {} in {} segments of {}, compression {}, I/O by {}",
-            human(u64::from(flash.layout.segments) * flash.layout.segment_bytes),
-            flash.layout.segments,
-            human(flash.layout.segment_bytes),
+            human(u64::from(layout.segments) * layout.segment_bytes),
+            layout.segments,
+            human(layout.segment_bytes),
             config.flash_compression.as_str(),
-            database.flash_driver.get().unwrap_or(&"nothing")
+            database.shard.driver().unwrap_or("nothing")
         );
     } else {
         tracing::info!("no flash: everything stays in RAM");
@@ -188,9 +187,7 @@ impl Applied {
                 database.weigh();
                 database.memory_peak_bytes.fetch_max(memory::allocated_bytes(), Relaxed);
                 end_idle_and_slow(&database, now_ms);
-                if let Some(flash) = &database.flash {
-                    resize::settle(&database.hub.store, &flash.files);
-                }
+                database.shard.settle();
             }
         }
     }
