@@ -1,10 +1,10 @@
 //! Owns a database's answers to what commands ask of it and of its node. Never knows a client.
 
-use crate::control::Control;
 use crate::database::Database;
 use crate::info;
 use crate::memory::{self, Allocator};
 use commands::host::MemoryFigures;
+use engine::Control;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 

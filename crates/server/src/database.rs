@@ -1,17 +1,12 @@
 //! Owns a database: an endpoint with a dataset, limits and a configuration of its own. Never knows a command.
 
-use crate::acl::Role;
-use crate::clients::Peer;
-use crate::hub::Hub;
 use crate::listen;
 use crate::node::Node;
-use crate::notify;
 use crate::open::Running;
 use crate::shard::Shard;
-use crate::stats::Rates;
-use crate::thread::Socket;
 use crate::tls::{self, Tls};
 use config::{Config, ConfigStore, Draft, Secret, Turn};
+use engine::{Hub, Peer, Rates, Role, notify, thread::Socket};
 use parking_lot::Mutex;
 use std::io;
 use std::os::unix::net::UnixStream;

@@ -1,10 +1,9 @@
 //! Owns the numbers that a database and its node show to others: metrics, consoles. Never counts anything itself.
 
 use crate::database::Database;
-use crate::directory::bit;
 use crate::memory;
 use crate::node::Node;
-use crate::stats::Summary;
+use engine::{Summary, bit};
 use std::sync::atomic::Ordering::Relaxed;
 use store::StoreStats;
 
@@ -87,7 +86,7 @@ impl Database {
             };
             *class += calls;
         }
-        let sum = |counter: fn(&crate::stats::WorkerStats) -> &crate::stats::Counter| self.hub.stats.sum(counter);
+        let sum = |counter: fn(&engine::WorkerStats) -> &engine::Counter| self.hub.stats.sum(counter);
         Figures {
             commands_read: read,
             commands_write: write,
@@ -125,7 +124,7 @@ impl Database {
 
     /// Commands that were called at least once.
     pub fn command_figures(&self) -> Vec<CommandFigures> {
-        let of = |command: &crate::directory::Command| {
+        let of = |command: &engine::Command| {
             let totals = self.hub.stats.command(command.id);
             CommandFigures {
                 name: command.name,

@@ -2,9 +2,8 @@
 
 use crate::database::{Database, Rate};
 use crate::memory::{Allocator, cpu_us, resident_bytes, system_bytes};
-use crate::stats::Summary;
-use crate::thread::wall_ms;
 use commands::host::{REDIS_VERSION, Space};
+use engine::{Summary, thread::wall_ms};
 use std::fmt::{Display, Write as _};
 use std::sync::atomic::Ordering::Relaxed;
 use store::StoreStats;

@@ -1,10 +1,12 @@
 //! Owns the listening sockets: opened before anything else may fail late, accepted from until the server stops.
 //! Never reads from a connection: whatever is accepted goes to the worker with the fewest.
 
-use crate::clients::Peer;
 use crate::database::{Database, Endpoint};
-use crate::thread::{Arrival, Message, Post, Socket};
 use config::{BindAddress, Config};
+use engine::{
+    Peer,
+    thread::{Arrival, Message, Post, Socket},
+};
 use socket2::{Domain, SockRef, Socket as RawSocket, TcpKeepalive, Type};
 use std::fs;
 use std::io::{self, Write};

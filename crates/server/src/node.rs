@@ -6,15 +6,14 @@
 //! state-dir/databases/NAME.paused   its commands are refused
 //! ```
 
-use crate::control::CHANGE_PATIENCE;
 use crate::crew::Crew;
 use crate::database::{DEFAULT_NAME, Database, NotSet};
 use crate::definition::{Definition, DefinitionChange, NodeError, inherited};
 use crate::memory;
 use crate::open;
 use crate::start::raise_open_files;
-use crate::thread::wall_ms;
 use config::{Config, ConfigStore};
+use engine::{CHANGE_PATIENCE, thread::wall_ms};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};

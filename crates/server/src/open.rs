@@ -1,27 +1,18 @@
 //! Owns a database's beginning and end: what is opened in which order, and what is ended. Never knows other databases.
 
-use crate::acl::Users;
-use crate::clients::Clients;
-use crate::control::Control;
 use crate::crew::Crew;
 use crate::database::{DEFAULT_NAME, Database};
-use crate::directory::Directory;
-use crate::hub::Hub;
 use crate::listen::{self, Listeners};
 use crate::memory;
-use crate::monitors::Monitors;
 use crate::node::Node;
-use crate::notify;
-use crate::pubsub::{Mail, PubSub};
-use crate::random;
-use crate::script::Scripts;
 use crate::shard::Shard;
-use crate::stand_in;
-use crate::stats::{LatencyEvents, Rates, SlowLog, Stats};
-use crate::thread::{self, Message, Post, wall_ms};
 use crate::tls::Tls;
-use crate::tracking::Tracking;
 use config::{Config, ConfigStore, Secret};
+use engine::{
+    Clients, Control, Directory, Hub, LatencyEvents, Mail, Monitors, PubSub, Rates, Scripts, SlowLog, Stats, Tracking,
+    Users, notify, pass_while_waiting, random,
+    thread::{self, Message, Post, wall_ms},
+};
 use parking_lot::Mutex;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -98,7 +89,7 @@ pub fn open(
             endpoints: listeners.endpoints(),
         }
     });
-    database.shard.store.set_waiting(stand_in::pass_while_waiting);
+    database.shard.store.set_waiting(pass_while_waiting);
     let of_share = Arc::downgrade(&database);
     database.shard.store.set_resident(Box::new(move |process| share(&of_share, process)));
     notify::connect(&database.hub);

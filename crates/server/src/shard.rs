@@ -1,9 +1,9 @@
 //! Owns a dataset's copy: the store, and the files and drivers of its flash. Never knows a client, a user or a limit of others.
 
 use crate::database::DEFAULT_NAME;
-use crate::random;
 use crate::resize;
 use config::{Compression, Config, FlashIo, Policy, TierMode};
+use engine::random;
 use flash::{DATA_OFFSET, FlashFiles, ThreadPool};
 use std::io;
 use std::sync::{Arc, OnceLock};

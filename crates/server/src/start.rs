@@ -1,15 +1,14 @@
 //! Owns the process's beginning and end: what is set up before the first database opens, the clock's duties, and the way
 //! down. Never serves a connection.
 
-use crate::clients::Card;
 use crate::database::Database;
 use crate::huge_pages;
 use crate::log::{self, Log};
 use crate::memory;
 use crate::node::Node;
 use crate::supervise::Supervisor;
-use crate::thread::wall_ms;
 use config::{Config, ConfigStore};
+use engine::{Card, thread::wall_ms};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::any::Any;
 use std::fs;
