@@ -45,7 +45,7 @@ fn node_process() {
         now_ms: Box::new(|| now_ms() + AHEAD_MS.load(Relaxed)),
         scenario: scenario.iter().map(Into::into).collect(),
     };
-    server::run(Arc::new(config), |node| api::start_with(node, options())).expect("the node starts");
+    node::run(Arc::new(config), |node| api::start_with(node, options())).expect("the node starts");
 }
 
 /// Not a test: what the node runs as `flintkv scenario`.

@@ -25,12 +25,12 @@ const WANTED: &str = "keep-effects";
 const KEPT: &str = "effects";
 
 /// In the node's process.
-pub fn keep(node: &Arc<server::Node>, folder: &Path) {
+pub fn keep(node: &Arc<node::Node>, folder: &Path) {
     if !folder.join(WANTED).exists() {
         return;
     }
     let file = Mutex::new(File::create(folder.join(KEPT)).unwrap());
-    let database = node.database(server::DEFAULT_NAME).expect("the default database");
+    let database = node.database(node::DEFAULT_NAME).expect("the default database");
     database.keep_effects(Box::new(move |effects| {
         let mut bytes = Vec::new();
         for effect in effects.iter() {

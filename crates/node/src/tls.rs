@@ -226,7 +226,7 @@ mod tests {
     }
 
     /// By `openssl pkcs8 -topk8`, with the password `word`.
-    const ENCRYPTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/server/encrypted.key");
+    const ENCRYPTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node/encrypted.key");
 
     #[test]
     fn an_encrypted_key_opens_with_its_password_alone() {

@@ -27,7 +27,7 @@ fn node_process() {
     let Ok(directives) = std::env::var(DIRECTIVES) else { return };
     let args: Vec<String> = directives.lines().map(str::to_owned).collect();
     let config = ConfigStore::from_args(&args).expect("the test's directives are right");
-    server::run(Arc::new(config), crate::databases::attach).expect("the node starts");
+    node::run(Arc::new(config), crate::databases::attach).expect("the node starts");
 }
 
 pub struct Node {

@@ -2,7 +2,7 @@
 //! again after a restart.
 
 use crate::common::{Client, Node, eventually, free_port};
-use server::{Definition, DefinitionChange, Role};
+use node::{Definition, DefinitionChange, Role};
 use std::any::Any;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 const SOCKET: &str = "operator";
 
 /// What the node of a test calls when it serves.
-pub fn attach(node: &Arc<server::Node>) -> io::Result<Box<dyn Any>> {
+pub fn attach(node: &Arc<node::Node>) -> io::Result<Box<dyn Any>> {
     let folder = node.state_dir();
     crate::effects::keep(node, folder);
     if folder.exists() {
@@ -32,7 +32,7 @@ pub fn attach(node: &Arc<server::Node>) -> io::Result<Box<dyn Any>> {
     Ok(Box::new(()))
 }
 
-fn serve(node: &Arc<server::Node>, socket: UnixStream) {
+fn serve(node: &Arc<node::Node>, socket: UnixStream) {
     let mut replies = socket.try_clone().unwrap();
     for line in BufReader::new(socket).lines().map_while(Result::ok) {
         let words: Vec<&str> = line.split(' ').collect();
@@ -45,7 +45,7 @@ fn mb(word: &str) -> u64 {
     word.parse::<u64>().unwrap() << 20
 }
 
-fn carry_out(node: &Arc<server::Node>, words: &[&str]) -> Result<String, server::NodeError> {
+fn carry_out(node: &Arc<node::Node>, words: &[&str]) -> Result<String, node::NodeError> {
     match *words {
         ["create", name, port, memory, ram] => {
             let definition = Definition {
