@@ -11,5 +11,5 @@ fuzz_target!(|data: &[u8]| {
         Some(end) => (&data[..end], &data[end + 1..]),
         None => (&b"get k"[..], data),
     };
-    server::try_rules(rules, line);
+    engine::try_rules(rules, line);
 });

@@ -5,4 +5,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| server::try_script(data));
+fuzz_target!(|data: &[u8]| lua::try_script(data));

@@ -406,7 +406,7 @@ fn text(change: &Change, rule: &Rule) -> String {
     )
 }
 
-fn message(node: &server::Node, change: &Change, rule: &Rule, text: &str) -> Vec<u8> {
+fn message(node: &node::Node, change: &Change, rule: &Rule, text: &str) -> Vec<u8> {
     let message = serde_json::json!({
         "kind": "alert", "at_ms": change.at_ms, "node": node.run_id(), "version": node.version(),
         "rule": rule, "scope": change.scope, "from": change.from, "to": change.to, "value": change.value, "text": text,

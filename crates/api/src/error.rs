@@ -124,9 +124,9 @@ impl ApiError {
     }
 }
 
-impl From<server::NodeError> for ApiError {
-    fn from(error: server::NodeError) -> ApiError {
-        use server::NodeError;
+impl From<node::NodeError> for ApiError {
+    fn from(error: node::NodeError) -> ApiError {
+        use node::NodeError;
         let text = error.to_string();
         match error {
             NodeError::Invalid { field, message } => ApiError::field(field, message),

@@ -32,7 +32,7 @@ pub use auth::Role;
 pub use openapi::{api_md, json as openapi_json};
 pub use serve::Console;
 
-use server::Node;
+use node::Node;
 use std::any::Any;
 use std::io;
 use std::sync::Arc;

@@ -2,8 +2,8 @@
 
 use crate::error::ApiError;
 use crate::text::lossy;
+use node::{Database, Role};
 use resp::client::{SkipState, Value, encode_command, parse_value};
-use server::{Database, Role};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use clap_complete::shells::{Bash, Fish, PowerShell, Zsh};
 use clap_mangen::roff::{Roff, bold, italic, roman};
-use server::config::{Change, Effect, Group, ROWS, Row};
+use config::{Change, Effect, Group, ROWS, Row};
 
 use crate::args::{Shell, tree};
 use crate::failure::Failure;

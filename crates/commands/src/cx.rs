@@ -1,6 +1,7 @@
 //! Owns what a handler is given and what it may answer. Never knows threads, sockets or files.
 
 use crate::block::Block;
+pub use resp::Args;
 use resp::reply::Out;
 use resp::request::Span;
 use std::borrow::Cow;
@@ -69,56 +70,6 @@ pub const NO_SUCH_KEY: Stop = Stop::error("ERR no such key");
 
 /// A reply of random elements longer than this is refused: a negative count alone could ask for any length.
 pub const REPLY_BYTES_MAX: usize = 512 * 1024 * 1024;
-
-/// A command's arguments as borrowed slices; 0 is its name.
-#[derive(Clone, Copy)]
-pub struct Args<'a> {
-    bytes: &'a [u8],
-    spans: &'a [Span],
-}
-
-impl<'a> Args<'a> {
-    pub fn new(bytes: &'a [u8], spans: &'a [Span]) -> Args<'a> {
-        Args { bytes, spans }
-    }
-
-    pub fn len(&self) -> usize {
-        self.spans.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.spans.is_empty()
-    }
-
-    #[inline]
-    pub fn get(&self, at: usize) -> Option<&'a [u8]> {
-        let span = self.spans.get(at)?;
-        let start = span.start as usize;
-        Some(&self.bytes[start..start + span.len as usize])
-    }
-
-    /// The arguments from `from` on, as a command of their own.
-    pub fn tail(&self, from: usize) -> Args<'a> {
-        Args { bytes: self.bytes, spans: &self.spans[from.min(self.spans.len())..] }
-    }
-
-    /// The arguments from `from` on.
-    pub fn from(&self, from: usize) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone + use<'a> {
-        let bytes = self.bytes;
-        self.spans[from.min(self.spans.len())..]
-            .iter()
-            .map(move |span| &bytes[span.start as usize..span.start as usize + span.len as usize])
-    }
-}
-
-impl<'a> std::ops::Index<usize> for Args<'a> {
-    type Output = [u8];
-    #[inline]
-    fn index(&self, at: usize) -> &[u8] {
-        let span = self.spans[at];
-        &self.bytes[span.start as usize..span.start as usize + span.len as usize]
-    }
-}
 
 /// A command's arguments, kept beyond the batch they came in.
 #[derive(Debug, Clone)]

@@ -6,7 +6,7 @@ use std::io;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 
-use server::config::ConfigStore;
+use config::ConfigStore;
 
 /// Tells a process that it is the detached one that `daemonize` asks for.
 const DETACHED: &str = "FLINTKV_DETACHED";
@@ -42,7 +42,7 @@ pub fn main(args: &[String], called: Called) -> ExitCode {
         Some("--version" | "-v") => {
             println!(
                 "FlintKV server v={} flintkv={} malloc=jemalloc bits={}",
-                server::REDIS_VERSION,
+                node::REDIS_VERSION,
                 env!("CARGO_PKG_VERSION"),
                 usize::BITS
             );
@@ -63,18 +63,18 @@ fn run(args: &[String], called: Called) -> Result<(), String> {
     let config = ConfigStore::from_args(args).map_err(|error| error.to_string())?;
     let settings = config.snapshot();
     // A service manager watches the process that it started.
-    if settings.daemonize && !server::is_supervised(settings.supervised) {
+    if settings.daemonize && !node::is_supervised(settings.supervised) {
         if std::env::var_os(DETACHED).is_none() {
             return detach(args).map_err(|error| format!("daemonize: {error}"));
         }
         rustix::process::setsid().map_err(|error| format!("daemonize: {error}"))?;
     }
     let with_console = called == Called::ByItsName || config.is_named("console-port");
-    let attach = |node: &Arc<server::Node>| match with_console {
+    let attach = |node: &Arc<node::Node>| match with_console {
         true => api::start(node),
         false => Ok(Box::new(()) as Box<dyn Any>),
     };
-    server::run(Arc::new(config), attach).map_err(|error| error.to_string())
+    node::run(Arc::new(config), attach).map_err(|error| error.to_string())
 }
 
 /// Starts this command again without a terminal. A new process rather than a fork: the allocator's thread would not

@@ -31,11 +31,11 @@ impl Role {
     }
 
     /// What the database lets through.
-    pub fn on_database(self) -> server::Role {
+    pub fn on_database(self) -> node::Role {
         match self {
-            Role::Viewer => server::Role::Viewer,
-            Role::Operator => server::Role::Operator,
-            Role::Admin => server::Role::Admin,
+            Role::Viewer => node::Role::Viewer,
+            Role::Operator => node::Role::Operator,
+            Role::Admin => node::Role::Admin,
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::auth::Role;
 use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
 use crate::route::{Answer, Route};
-use server::{Figures, KeyCounts, Latencies, Summary};
+use node::{Figures, KeyCounts, Latencies, Summary};
 use std::fmt::{Display, Write};
 
 pub const ROUTES: &[Route] = &[Route {
@@ -207,7 +207,7 @@ fn histogram(page: &mut Page, name: &str, labels: &[(&str, &str)], values: &Summ
 fn node_metrics(page: &mut Page, app: &App) {
     let node = &app.node;
     let (figures, room) = (node.figures(), node.room());
-    let info = [("version", node.version()), ("redis_version", server::REDIS_VERSION), ("run_id", node.run_id())];
+    let info = [("version", node.version()), ("redis_version", node::REDIS_VERSION), ("run_id", node.run_id())];
     page.family("flintkv_node_info", GAUGE, "What runs.");
     page.sample("flintkv_node_info", &info, 1);
     let seconds = |us: u64| us as f64 / 1e6;

@@ -1,6 +1,6 @@
 //! Owns one look at a database or the node, and what lies between two looks. Never knows a file.
 
-use server::{Database, Figures, Latencies, NodeFigures, Summary};
+use node::{Database, Figures, Latencies, NodeFigures, Summary};
 
 /// Counters as they stood at a moment.
 #[derive(Clone)]

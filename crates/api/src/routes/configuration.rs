@@ -5,9 +5,9 @@ use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
 use crate::link;
 use crate::route::{Answer, Method, Route, list, plain};
+use config::{Change, ConfigStore, Effect, Group, ROWS, is_secret};
 use resp::client::Value;
 use serde::Serialize;
-use server::config::{Change, ConfigStore, Effect, Group, ROWS, is_secret};
 use std::collections::{BTreeMap, HashMap};
 use utoipa::ToSchema;
 
@@ -72,7 +72,7 @@ fn all(cx: &Cx) -> Result<Reply, ApiError> {
     let defaults = ConfigStore::from_directives(&[]).map_err(|error| ApiError::failed(error.to_string()))?;
     let defaults: HashMap<String, String> = defaults.get(&["*"]).into_iter().collect();
     let shown = ROWS.iter().filter(|row| row.change != Change::FileOnly && row.group != Group::Hidden);
-    let directive = |row: &'static server::config::Row| {
+    let directive = |row: &'static config::Row| {
         let value = values.get(row.name)?;
         let default = defaults.get(row.name).cloned().unwrap_or_else(|| row.default.to_owned());
         let secret = is_secret(row.name);

@@ -7,8 +7,8 @@ use crate::events::{Event, Severity};
 use crate::link::Link;
 use crate::route::{Answer, Method, Route, flag, one, text};
 use crate::routes::node::{RoomCard, room};
+use node::{Database, Definition, DefinitionChange, NodeError, State};
 use serde::{Deserialize, Deserializer, Serialize};
-use server::{Database, Definition, DefinitionChange, NodeError, State};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::mpsc;
@@ -263,7 +263,7 @@ pub fn card(cx: &Cx, database: &Database) -> Db {
 fn command(kind: &str, address: &str, has_password: bool) -> String {
     let ask = if has_password { " --askpass" } else { "" };
     if kind == "unix" {
-        return format!("redis-cli -s {}{ask}", server::config::join_words(&[address]));
+        return format!("redis-cli -s {}{ask}", config::join_words(&[address]));
     }
     let (host, port) = address.rsplit_once(':').unwrap_or((address, "6379"));
     let host = match host.trim_start_matches('[').trim_end_matches(']') {

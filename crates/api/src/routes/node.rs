@@ -85,7 +85,7 @@ fn show(cx: &Cx) -> Result<Reply, ApiError> {
     let config = node.config().snapshot();
     Reply::json(&NodeCard {
         version: node.version(),
-        redis_version: server::REDIS_VERSION,
+        redis_version: node::REDIS_VERSION,
         run_id: node.run_id().to_owned(),
         started_ms: node.started_ms(),
         workers: node.workers(),

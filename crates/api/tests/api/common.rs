@@ -1,7 +1,7 @@
 //! A node with a console in a process of its own, and a client that speaks HTTP.
 
+use config::ConfigStore;
 use serde_json::Value;
-use server::config::ConfigStore;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -45,7 +45,7 @@ fn node_process() {
         now_ms: Box::new(|| now_ms() + AHEAD_MS.load(Relaxed)),
         scenario: scenario.iter().map(Into::into).collect(),
     };
-    server::run(Arc::new(config), |node| api::start_with(node, options())).expect("the node starts");
+    node::run(Arc::new(config), |node| api::start_with(node, options())).expect("the node starts");
 }
 
 /// Not a test: what the node runs as `flintkv scenario`.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
-use server::config::{Change, Effect, Kind, ROWS, Row};
+use config::{Change, Effect, Kind, ROWS, Row};
 
 use crate::size;
 pub use remote::{

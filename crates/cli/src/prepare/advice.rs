@@ -262,7 +262,7 @@ mod tests {
         let conf = conf(&advise(MACHINE, &[flash(dir.path().to_str().unwrap(), 1000 * GB)]));
         let file = dir.path().join("flintkv.conf");
         std::fs::write(&file, &conf).unwrap();
-        let store = server::config::ConfigStore::from_args(&[file.to_str().unwrap().to_owned()]).expect(&conf);
+        let store = config::ConfigStore::from_args(&[file.to_str().unwrap().to_owned()]).expect(&conf);
         let config = store.snapshot();
         assert_eq!((config.memory_limit_bytes, config.ram_limit_bytes), (938 * GB, 38 * GB));
     }
