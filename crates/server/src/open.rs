@@ -63,7 +63,7 @@ pub fn open(
     store.set_split_bytes(config.flash_split_bytes as usize);
     if let Some(flash) = &flash {
         store.set_all_cold(config.debug_tier_mode == TierMode::Cold);
-        store.set_reader(Arc::clone(&flash.files) as Arc<dyn store::io::Reader>);
+        store.set_reader(Arc::clone(&flash.files) as Arc<dyn flash::io::Reader>);
     }
     let (posts, inboxes): (Vec<_>, Vec<_>) = (0..workers)
         .map(|_| {
@@ -328,7 +328,7 @@ fn open_driver(
     files: &Arc<FlashFiles>,
     io: flash::FlashIo,
     pool: &Arc<ThreadPool>,
-) -> io::Result<Box<dyn store::io::Driver>> {
+) -> io::Result<Box<dyn flash::io::Driver>> {
     let noted = |which, name| {
         let driver = flash::open_driver(files, which, pool)?;
         // The first worker's choice is every worker's.

@@ -6,11 +6,11 @@ use crate::counters::Counter;
 use crate::fill::{Item, Origin, place_of, points_to};
 use crate::hand::Verdict;
 use crate::hash::KeyHash;
-use crate::io::{Done, Op, OpKind, PageBuf};
 use crate::lane::{Flight, Lane, RecordKind, WRITES_IN_FLIGHT_MAX};
 use crate::page::{Page, Record, scan};
 use crate::parts::{PartName, number_of_place};
 use crate::segment::{Stream, Unit};
+use flash::io::{Done, Op, OpKind, PageBuf};
 use std::sync::atomic::Ordering::Relaxed;
 
 pub(crate) struct Collect {

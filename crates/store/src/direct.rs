@@ -6,7 +6,6 @@ use crate::commit::Leave;
 use crate::counters::Counter;
 use crate::effects::Effects;
 use crate::hash::{Key, KeyHash};
-use crate::io::{PAGE_BYTES, PageBuf};
 use crate::keyspace::{ColdRead, Named};
 use crate::lane::{ReadError, RecordKind};
 use crate::object::{Object, Parts};
@@ -14,6 +13,7 @@ use crate::page::{Page, Record, Scratch};
 use crate::parts::{PARTS_UID, PartName, number_of_place, place_of_number};
 use crate::store::{Database, Store};
 use crate::word::{Place, Word};
+use flash::io::{PAGE_BYTES, PageBuf};
 use std::sync::Arc;
 use value::{AbsentPart, Boxed};
 

@@ -6,8 +6,8 @@
 //! blocked), [`listen`] (what is said of keys), `commit` (the point that every change passes), [`effects`] (how changes are
 //! repeated), [`page`] (the format on flash), [`segment`] (the log), [`resize`] (its size), `tier` and `hand`
 //! (what leaves RAM when), `parts` (large values), `chill` (all of it, for testing), `deadlines` (fields that expire), [`digest`] (whether two datasets are the same),
-//! [`lane`] with `fill` and `collect` (a worker's flash I/O), [`io`] (the words spoken with the drivers), [`stats`] and `census`
-//! (what is counted, and how many keys there are).
+//! [`lane`] with `fill` and `collect` (a worker's flash I/O), [`stats`] and `census` (what is counted, and how many keys there
+//! are). The words in which I/O is asked for are `flash::io`'s.
 //!
 //! Knows no sockets, no RESP and no clock: time arrives as an argument, I/O leaves as a value.
 
@@ -26,7 +26,6 @@ mod guards;
 mod hand;
 pub mod hash;
 pub mod index;
-pub mod io;
 pub mod keyspace;
 pub mod lane;
 pub mod listen;

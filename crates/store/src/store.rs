@@ -8,7 +8,6 @@ use crate::deadlines::Deadlines;
 use crate::guards::{Guard, Held};
 use crate::hash::{Hasher, Key, KeyHash, STRIPES};
 use crate::index::{Entry, OwnedWord, Slot, Table, prefetch_line};
-use crate::io::Reader;
 use crate::keyspace::{Access, ColdRead, Keyspace, Resume};
 use crate::listen::Ears;
 use crate::object::{Object, ObjectRef, Value};
@@ -19,6 +18,7 @@ use crate::tier::Tier;
 use crate::wait::{Ready, WaitCounts, Waiters};
 use crate::watch::Watched;
 use crate::word::Word;
+use flash::io::Reader;
 use parking_lot::{Mutex, RwLock};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak, mpsc};
@@ -226,7 +226,7 @@ impl Store {
             .expect("a thread can be started");
         let segments = match &config.flash {
             Some(flash) => {
-                let pages = (flash.segment_bytes / crate::io::PAGE_BYTES as u64) as u32;
+                let pages = (flash.segment_bytes / flash::io::PAGE_BYTES as u64) as u32;
                 Segments::new(flash.segments, pages, flash.paths, flash.data_offset)
             }
             None => Segments::new(0, 1, 1, 0),

@@ -4,9 +4,9 @@
 mod growing;
 mod resize;
 
-use crate::io::PAGE_BYTES;
 use crate::page::step_pages;
 use crate::word::{PAGE_BITS, Place};
+use flash::io::PAGE_BYTES;
 use growing::Growing;
 use parking_lot::Mutex;
 pub use resize::SEGMENTS_MIN;
