@@ -5,11 +5,12 @@ use crate::arena::Arena;
 use crate::census::LastSeen;
 use crate::counters::Counters;
 use crate::deadlines::Deadlines;
+use crate::effects::Effects;
 use crate::guards::{Guard, Held};
 use crate::hash::{Hasher, Key, KeyHash, STRIPES};
 use crate::index::{Entry, OwnedWord, Slot, Table, prefetch_line};
 use crate::keyspace::{Access, ColdRead, Keyspace, Resume};
-use crate::listen::Ears;
+use crate::listen::{Class, Ears, Keeper, Listener};
 use crate::object::{Object, ObjectRef, Value};
 use crate::page::{Codec, Dictionary};
 use crate::parts::Owners;
@@ -580,6 +581,59 @@ impl Store {
 
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    // --- who listens ---
+
+    /// Who is told from now on. Once.
+    pub fn set_listener(&self, listener: Box<dyn Listener>) {
+        self.ears.set_listener(listener);
+    }
+
+    /// Which events are told.
+    pub fn tell_events(&self, classes: Class) {
+        self.ears.tell_events(classes);
+    }
+
+    /// Whether changes are told.
+    pub fn tell_changes(&self, on: bool) {
+        self.ears.tell_changes(on);
+    }
+
+    /// Who keeps the effects of all that changes from now on. Once.
+    pub fn keep_effects(&self, keeper: Keeper) {
+        self.ears.keep_effects(keeper);
+    }
+
+    /// Whether effects are kept: otherwise nobody need state them.
+    #[inline]
+    pub fn keeps_effects(&self) -> bool {
+        self.wants(Class::EFFECT)
+    }
+
+    /// The effects of an outermost command, whose stripes are locked, go to who keeps them.
+    #[cold]
+    pub(crate) fn tell_effects(&self, effects: &mut Effects) {
+        self.ears.tell_effects(effects);
+    }
+
+    #[inline]
+    pub(crate) fn wants(&self, class: Class) -> bool {
+        self.ears.wants(class)
+    }
+
+    #[inline]
+    pub(crate) fn event(&self, class: Class, name: &'static str, db: usize, key: &[u8]) {
+        self.ears.event(class, name, db, key);
+    }
+
+    #[inline]
+    pub(crate) fn changed(&self, key: &Key<'_>, client: u64) {
+        self.ears.changed(key, client);
+    }
+
+    pub(crate) fn flushed(&self) {
+        self.ears.flushed();
     }
 }
 
