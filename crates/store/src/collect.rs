@@ -117,7 +117,7 @@ impl Lane {
                     self.store.tier.stuck.store(true, Relaxed);
                 }
                 if lacks_room {
-                    self.store.tell_stalled();
+                    segments.tell_stalled();
                 }
             }
         }

@@ -14,6 +14,7 @@ use crate::listen::{Class, Ears, Keeper, Listener};
 use crate::object::{Object, ObjectRef, Value};
 use crate::page::{Codec, Dictionary};
 use crate::parts::Owners;
+use crate::resize::{Progress, ResizeError};
 use crate::segment::Segments;
 use crate::tier::Tier;
 use crate::wait::{Ready, WaitCounts, Waiters};
@@ -174,8 +175,6 @@ pub struct Store {
     /// By logical database. Written with every stripe locked, read with any.
     uids: Box<[AtomicU32]>,
     pub(crate) segments: Segments,
-    /// It was said that a smaller flash cannot be had for now.
-    pub(crate) said_stalled: AtomicBool,
     pub(crate) codec: Mutex<Codec>,
     pub(crate) dictionaries: RwLock<Vec<Arc<Dictionary>>>,
     pub(crate) sampler: crate::fill::Sampler,
@@ -243,7 +242,6 @@ impl Store {
             stripes: (0..STRIPES).map(|_| Line(Mutex::default())).collect(),
             uids: (0..config.databases as u32).map(AtomicU32::new).collect(),
             segments,
-            said_stalled: AtomicBool::new(false),
             codec: Mutex::new(config.flash.as_ref().map_or(Codec::None, |flash| flash.codec)),
             dictionaries: RwLock::default(),
             sampler: Default::default(),
@@ -581,6 +579,47 @@ impl Store {
 
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    // --- the size of flash ---
+
+    /// Makes flash so large. More takes effect at once: the files must have the length already that
+    /// [`Store::flash_bytes_for`] says. Less is refused where what is live would not fit, unless the policy evicts; otherwise
+    /// the workers' maintenance moves what lies behind the new end, and the files may be cut off as soon as
+    /// [`Store::flash_bytes_needed`] says so. Another size may be set meanwhile.
+    pub fn resize_flash(&self, bytes: u64) -> Result<(), ResizeError> {
+        let segments = &self.segments;
+        if segments.resize(bytes, self.evicts())? {
+            self.tier.stuck.store(false, Relaxed);
+            tracing::info!(
+                "flash has {} segments of {} bytes from now on; {} are vacated first",
+                segments.end(),
+                segments.segment_bytes(),
+                segments.count() - segments.end()
+            );
+        }
+        Ok(())
+    }
+
+    /// Bytes of every path's file that flash of so many bytes needs.
+    pub fn flash_bytes_for(&self, bytes: u64) -> Result<u64, ResizeError> {
+        self.segments.path_bytes_for(bytes)
+    }
+
+    /// Bytes of every path's file that are in use, or may be any time.
+    pub fn flash_bytes_needed(&self) -> u64 {
+        self.segments.path_bytes_needed()
+    }
+
+    /// Whether flash is being made smaller, and how far that has come.
+    pub fn resizing(&self) -> Option<Progress> {
+        self.segments.progress()
+    }
+
+    /// Whether the policy evicts anything at all.
+    pub(crate) fn evicts(&self) -> bool {
+        let policy = self.tier.policy();
+        policy.evicts(true) || policy.evicts(false)
     }
 
     // --- who listens ---
