@@ -2,7 +2,8 @@
 //! as it was last seen.
 
 use crate::hash::STRIPES;
-use crate::store::{LOCK_PATIENCE, Store, Stripe};
+use crate::store::Store;
+use crate::stripe::{LOCK_PATIENCE, Stripe};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
@@ -89,8 +90,8 @@ fn look_at(stripe: &Stripe, seen: &mut Seen) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::StoreConfig;
     use crate::keyspace::Resume;
-    use crate::store::StoreConfig;
 
     fn set(store: &Store, name: &[u8], db: usize) {
         let key = store.hasher().key(name);

@@ -7,7 +7,8 @@
 use crate::hand::UPKEEP_PATIENCE;
 use crate::hash::STRIPES;
 use crate::keyspace::Resume;
-use crate::store::{Database, Store};
+use crate::store::Store;
+use crate::stripe::Database;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 

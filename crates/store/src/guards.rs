@@ -6,8 +6,8 @@
 //! stripe and waits for another, and of two scripts that want each other's the one that asked second is refused.
 
 use crate::hash::STRIPES;
-use crate::store::{Store, Stripe};
-use parking_lot::MutexGuard;
+use crate::store::Store;
+use crate::stripe::{Guard, Stripe};
 use smallvec::SmallVec;
 use std::time::{Duration, Instant};
 
@@ -18,8 +18,6 @@ const STAND_BACK: Duration = Duration::from_micros(50);
 /// How long a script waits for its turn to add stripes, and for a stripe when it is its turn.
 const TURN_PATIENCE: Duration = Duration::from_millis(50);
 const ADD_PATIENCE: Duration = Duration::from_millis(500);
-
-pub(crate) type Guard<'s> = MutexGuard<'s, Stripe>;
 
 /// The stripes that a handler may touch.
 pub(crate) enum Guards<'s> {

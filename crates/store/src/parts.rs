@@ -7,7 +7,8 @@
 use crate::commit::Leave;
 use crate::hash::{Key, KeyHash};
 use crate::index::{Entry, Slot};
-use crate::store::{Database, Store};
+use crate::store::Store;
+use crate::stripe::Database;
 use crate::word::Place;
 use parking_lot::Mutex;
 use std::collections::HashMap;

@@ -3,22 +3,22 @@
 
 use crate::arena::Arena;
 use crate::census::LastSeen;
+use crate::config::StoreConfig;
 use crate::counters::Counters;
-use crate::deadlines::Deadlines;
 use crate::effects::Effects;
-use crate::guards::{Guard, Held};
+use crate::guards::Held;
 use crate::hash::{Hasher, Key, KeyHash, STRIPES};
 use crate::index::{Entry, OwnedWord, Slot, Table, prefetch_line};
 use crate::keyspace::{Access, ColdRead, Keyspace, Resume};
 use crate::listen::{Class, Ears, Keeper, Listener};
-use crate::object::{Object, ObjectRef, Value};
+use crate::object::{Object, ObjectRef};
 use crate::page::{Codec, Dictionary};
 use crate::parts::Owners;
 use crate::resize::{Progress, ResizeError};
 use crate::segment::Segments;
+use crate::stripe::{Database, Guard, LOCK_PATIENCE, Line};
 use crate::tier::Tier;
-use crate::wait::{Ready, WaitCounts, Waiters};
-use crate::watch::Watched;
+use crate::wait::{Ready, WaitCounts};
 use crate::word::Word;
 use flash::io::Reader;
 use parking_lot::{Mutex, RwLock};
@@ -27,138 +27,7 @@ use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::time::Duration;
 use value::Boxed;
 
-/// What happens to a write when neither RAM nor flash has room: Redis's maxmemory-policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Policy {
-    NoEviction = 0,
-    AllKeysLru = 1,
-    AllKeysLfu = 2,
-    AllKeysRandom = 3,
-    VolatileLru = 4,
-    VolatileLfu = 5,
-    VolatileRandom = 6,
-    VolatileTtl = 7,
-}
-
-impl Policy {
-    pub(crate) fn from_u8(number: u8) -> Policy {
-        use Policy::*;
-        [NoEviction, AllKeysLru, AllKeysLfu, AllKeysRandom, VolatileLru, VolatileLfu, VolatileRandom, VolatileTtl]
-            [number as usize]
-    }
-
-    /// Whether a key with or without an expiry may be evicted.
-    pub fn evicts(self, has_expiry: bool) -> bool {
-        match self {
-            Policy::NoEviction => false,
-            Policy::AllKeysLru | Policy::AllKeysLfu | Policy::AllKeysRandom => true,
-            _ => has_expiry,
-        }
-    }
-}
-
-/// Where the log lies.
-#[derive(Clone, Debug)]
-pub struct FlashConfig {
-    pub paths: u32,
-    /// First byte of the log in each file.
-    pub data_offset: u64,
-    pub segment_bytes: u64,
-    /// All paths together.
-    pub segments: u32,
-    pub codec: Codec,
-}
-
-impl FlashConfig {
-    /// Shares `bytes` of flash out into segments: `wanted` bytes each, halved (to 256 KiB at least) until there
-    /// are 64, because a collector needs segments to choose from.
-    pub fn divide(bytes: u64, wanted: u64, paths: u32, data_offset: u64, codec: Codec) -> FlashConfig {
-        let mut segment_bytes = wanted.next_power_of_two().clamp(256 << 10, 128 << 20);
-        while segment_bytes > 256 << 10 && bytes / segment_bytes < 64 {
-            segment_bytes /= 2;
-        }
-        let segments = u32::try_from(bytes / segment_bytes).unwrap_or(u32::MAX);
-        FlashConfig { paths, data_offset, segment_bytes, segments: segments - segments % paths, codec }
-    }
-
-    /// Bytes each path's file needs after `data_offset`.
-    pub fn bytes_per_path(&self) -> u64 {
-        u64::from(self.segments / self.paths) * self.segment_bytes
-    }
-}
-
-/// What the RAM limit is a limit of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LimitOf {
-    /// The process's resident size, measured.
-    Process,
-    /// The objects alone, for runs that must not depend on the process around them.
-    Objects,
-}
-
-#[derive(Clone, Debug)]
-pub struct StoreConfig {
-    pub workers: usize,
-    pub databases: usize,
-    /// 0: none.
-    pub ram_limit: u64,
-    pub limit_of: LimitOf,
-    pub policy: Policy,
-    /// Objects lie in huge pages where there are such.
-    pub huge_pages: bool,
-    /// `None`: everything stays in RAM.
-    pub flash: Option<FlashConfig>,
-    /// Drawn at random by the caller: the identity of cold keys depends on nobody knowing it.
-    pub secret: [u64; 2],
-}
-
-impl StoreConfig {
-    pub fn in_ram(workers: usize) -> StoreConfig {
-        StoreConfig {
-            workers,
-            databases: 16,
-            ram_limit: 0,
-            limit_of: LimitOf::Process,
-            policy: Policy::NoEviction,
-            huge_pages: false,
-            flash: None,
-            secret: [0x0f1e_2d3c_4b5a_6978, 0x8796_a5b4_c3d2_e1f0],
-        }
-    }
-}
-
-/// One logical database's part of a stripe.
-#[derive(Default)]
-pub struct Database {
-    pub(crate) table: Table,
-    /// Entries with an expiry, and entries whose value is in RAM.
-    pub(crate) expires: usize,
-    pub(crate) hot: usize,
-    /// Of hashes with fields that expire, if there are any in RAM.
-    pub(crate) deadlines: Option<Box<Deadlines>>,
-}
-
 type ResidentShare = Box<dyn Fn(u64) -> u64 + Send + Sync>;
-
-#[derive(Default)]
-pub struct Stripe {
-    /// Uid 0, where nearly everything is: beside the lock, a cache miss less.
-    first: Database,
-    /// Keys that somebody watches, if any.
-    pub(crate) watched: Option<Box<Watched>>,
-    /// Keys that somebody waits for, if any.
-    pub(crate) waiters: Option<Box<Waiters>>,
-    /// From uid 1 on. SWAPDB exchanges uids, so that what is on flash keeps its database's number.
-    others: Vec<Database>,
-}
-
-/// Neighbouring stripes are locked by different workers: each on its own cache line.
-#[repr(align(64))]
-struct Line(Mutex<Stripe>);
-
-/// How long a stripe may take to be had before its owner is taken for a script that runs long.
-pub(crate) const LOCK_PATIENCE: Duration = Duration::from_millis(2);
 
 pub struct Store {
     /// Itself, for the thread that frees flushed databases.
@@ -693,80 +562,7 @@ pub(crate) fn clean_place(object: ObjectRef<'_>) -> crate::word::Place {
     Word(object.place().expect("a clean object knows its place")).place()
 }
 
-impl Stripe {
-    #[inline]
-    pub(crate) fn database(&self, uid: u32) -> Option<&Database> {
-        match uid {
-            0 => Some(&self.first),
-            uid => self.others.get(uid as usize - 1),
-        }
-    }
-
-    #[inline]
-    pub(crate) fn database_mut(&mut self, uid: u32) -> &mut Database {
-        let Some(other) = (uid as usize).checked_sub(1) else { return &mut self.first };
-        if other >= self.others.len() {
-            self.others.resize_with(other + 1, Database::default);
-        }
-        &mut self.others[other]
-    }
-
-    pub(crate) fn keys(&self, uid: u32) -> usize {
-        self.database(uid).map_or(0, |database| database.table.len())
-    }
-
-    /// Whether the key is there and has not expired, as far as that is known without reading flash.
-    fn has_live(&self, uid: u32, key: &Key<'_>, now_ms: u64) -> bool {
-        let Some((database, slot)) = self.database(uid).and_then(|database| Some((database, database.find(key)?)))
-        else {
-            return false;
-        };
-        let object = database.table.entry(slot).object();
-        object.and_then(|object| object.expiry()).is_none_or(|expiry| expiry > now_ms)
-    }
-
-    /// Values in RAM.
-    pub(crate) fn hot(&self) -> usize {
-        self.all().map(|database| database.hot).sum()
-    }
-
-    pub(crate) fn uids(&self) -> u32 {
-        1 + self.others.len() as u32
-    }
-
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Database> {
-        std::iter::once(&self.first).chain(&self.others)
-    }
-
-    fn all_mut(&mut self) -> impl Iterator<Item = &mut Database> {
-        std::iter::once(&mut self.first).chain(&mut self.others)
-    }
-}
-
 impl Database {
-    /// The key's entry. A hot one is compared whole, a cold one by its hash bits.
-    #[inline]
-    pub(crate) fn find(&self, key: &Key<'_>) -> Option<Slot> {
-        self.table.find(key.hash.high, |entry| {
-            entry.word().agrees(key.hash) && entry.object().is_none_or(|object| object.key() == key.name)
-        })
-    }
-
-    /// The key's value, if it is in RAM.
-    pub(crate) fn value(&self, key: &Key<'_>) -> Option<Value<'_>> {
-        self.table.entry(self.find(key)?).object().map(ObjectRef::value)
-    }
-
-    /// The cold entry of exactly this hash and place.
-    pub(crate) fn find_cold(&self, hash: KeyHash, word: Word) -> Option<Slot> {
-        let is_it = |found: Word| !found.is_hot() && found.agrees(hash) && found.place() == word.place();
-        self.table.find(hash.high, |entry| is_it(entry.word()))
-    }
-
-    pub(crate) fn find_address(&self, high: u64, address: usize) -> Option<Slot> {
-        self.table.find(high, |entry| entry.word().is_hot() && entry.word().address() == address)
-    }
-
     /// Counts what a boxed value takes now.
     pub(crate) fn account(&mut self, store: &Store, hash: KeyHash) {
         let is_it = |entry: &Entry| entry.word().agrees(hash) && entry.object().is_some_and(|object| object.is_boxed());

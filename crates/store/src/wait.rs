@@ -8,7 +8,8 @@
 
 use crate::hash::{Key, KeyHash};
 use crate::keyspace::Keyspace;
-use crate::store::{Store, Stripe};
+use crate::store::Store;
+use crate::stripe::Stripe;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -192,8 +193,8 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::StoreConfig;
     use crate::keyspace::Resume;
-    use crate::store::StoreConfig;
     use std::sync::Arc;
 
     const LIST: Wants = Wants { kind: Kind::List, any_change: false };

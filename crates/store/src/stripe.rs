@@ -1,0 +1,118 @@
+//! Owns a stripe: the tables of its keys, and who watches them and waits for them. Never knows the store around it.
+
+use crate::deadlines::Deadlines;
+use crate::hash::{Key, KeyHash};
+use crate::index::{Slot, Table};
+use crate::object::{ObjectRef, Value};
+use crate::wait::Waiters;
+use crate::watch::Watched;
+use crate::word::Word;
+use parking_lot::{Mutex, MutexGuard};
+use std::time::Duration;
+
+/// How long a stripe may take to be had before its owner is taken for a script that runs long.
+pub(crate) const LOCK_PATIENCE: Duration = Duration::from_millis(2);
+
+/// One logical database's part of a stripe.
+#[derive(Default)]
+pub struct Database {
+    pub(crate) table: Table,
+    /// Entries with an expiry, and entries whose value is in RAM.
+    pub(crate) expires: usize,
+    pub(crate) hot: usize,
+    /// Of hashes with fields that expire, if there are any in RAM.
+    pub(crate) deadlines: Option<Box<Deadlines>>,
+}
+
+#[derive(Default)]
+pub struct Stripe {
+    /// Uid 0, where nearly everything is: beside the lock, a cache miss less.
+    first: Database,
+    /// Keys that somebody watches, if any.
+    pub(crate) watched: Option<Box<Watched>>,
+    /// Keys that somebody waits for, if any.
+    pub(crate) waiters: Option<Box<Waiters>>,
+    /// From uid 1 on. SWAPDB exchanges uids, so that what is on flash keeps its database's number.
+    others: Vec<Database>,
+}
+
+/// Neighbouring stripes are locked by different workers: each on its own cache line.
+#[repr(align(64))]
+pub(crate) struct Line(pub Mutex<Stripe>);
+
+pub(crate) type Guard<'s> = MutexGuard<'s, Stripe>;
+
+impl Stripe {
+    #[inline]
+    pub(crate) fn database(&self, uid: u32) -> Option<&Database> {
+        match uid {
+            0 => Some(&self.first),
+            uid => self.others.get(uid as usize - 1),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn database_mut(&mut self, uid: u32) -> &mut Database {
+        let Some(other) = (uid as usize).checked_sub(1) else { return &mut self.first };
+        if other >= self.others.len() {
+            self.others.resize_with(other + 1, Database::default);
+        }
+        &mut self.others[other]
+    }
+
+    pub(crate) fn keys(&self, uid: u32) -> usize {
+        self.database(uid).map_or(0, |database| database.table.len())
+    }
+
+    /// Whether the key is there and has not expired, as far as that is known without reading flash.
+    pub(crate) fn has_live(&self, uid: u32, key: &Key<'_>, now_ms: u64) -> bool {
+        let Some((database, slot)) = self.database(uid).and_then(|database| Some((database, database.find(key)?)))
+        else {
+            return false;
+        };
+        let object = database.table.entry(slot).object();
+        object.and_then(|object| object.expiry()).is_none_or(|expiry| expiry > now_ms)
+    }
+
+    /// Values in RAM.
+    pub(crate) fn hot(&self) -> usize {
+        self.all().map(|database| database.hot).sum()
+    }
+
+    pub(crate) fn uids(&self) -> u32 {
+        1 + self.others.len() as u32
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Database> {
+        std::iter::once(&self.first).chain(&self.others)
+    }
+
+    pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = &mut Database> {
+        std::iter::once(&mut self.first).chain(&mut self.others)
+    }
+}
+
+impl Database {
+    /// The key's entry. A hot one is compared whole, a cold one by its hash bits.
+    #[inline]
+    pub(crate) fn find(&self, key: &Key<'_>) -> Option<Slot> {
+        self.table.find(key.hash.high, |entry| {
+            entry.word().agrees(key.hash) && entry.object().is_none_or(|object| object.key() == key.name)
+        })
+    }
+
+    /// The key's value, if it is in RAM.
+    pub(crate) fn value(&self, key: &Key<'_>) -> Option<Value<'_>> {
+        self.table.entry(self.find(key)?).object().map(ObjectRef::value)
+    }
+
+    /// The cold entry of exactly this hash and place.
+    pub(crate) fn find_cold(&self, hash: KeyHash, word: Word) -> Option<Slot> {
+        let is_it = |found: Word| !found.is_hot() && found.agrees(hash) && found.place() == word.place();
+        self.table.find(hash.high, |entry| is_it(entry.word()))
+    }
+
+    pub(crate) fn find_address(&self, high: u64, address: usize) -> Option<Slot> {
+        self.table.find(high, |entry| entry.word().is_hot() && entry.word().address() == address)
+    }
+}
