@@ -153,7 +153,7 @@ impl Stripes for Held<'_> {
         if missing.is_empty() {
             return true;
         }
-        let Some(_turn) = self.store.adding.try_lock_for(TURN_PATIENCE) else { return false };
+        let Some(_turn) = self.store.stripes.adding.try_lock_for(TURN_PATIENCE) else { return false };
         let deadline = Instant::now() + ADD_PATIENCE;
         let mut added = Vec::with_capacity(missing.len());
         for stripe in missing {
@@ -198,7 +198,7 @@ pub(crate) fn lock_many<'s>(
         }
         store.wait();
         // A lock goes to whoever is awake: without this the script that waits for one of these would not get it.
-        while store.adding.is_locked() {
+        while store.stripes.adding.is_locked() {
             std::thread::sleep(STAND_BACK);
         }
     }

@@ -2,7 +2,7 @@
 //! Never knows commands, sockets or how I/O is carried out.
 
 use crate::arena::Arena;
-use crate::census::LastSeen;
+use crate::census::{Census, LastSeen};
 use crate::config::StoreConfig;
 use crate::counters::Counters;
 use crate::effects::Effects;
@@ -16,13 +16,13 @@ use crate::page::{Codec, Dictionary};
 use crate::parts::Owners;
 use crate::resize::{Progress, ResizeError};
 use crate::segment::Segments;
-use crate::stripe::{Database, Guard, LOCK_PATIENCE, Line};
+use crate::stripe::{Database, Guard, LOCK_PATIENCE, StripeSet};
 use crate::tier::Tier;
 use crate::wait::{Ready, WaitCounts};
 use crate::word::Word;
 use flash::io::Reader;
 use parking_lot::{Mutex, RwLock};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::time::Duration;
 use value::Boxed;
@@ -32,17 +32,11 @@ type ResidentShare = Box<dyn Fn(u64) -> u64 + Send + Sync>;
 pub struct Store {
     /// Itself, for the thread that frees flushed databases.
     pub(crate) me: Weak<Store>,
-    /// Held by the one script that adds stripes to those it has.
-    pub(crate) adding: Mutex<()>,
     pub(crate) reader: OnceLock<Arc<dyn Reader>>,
-    /// What a thread does while a stripe is not to be had.
-    waiting: OnceLock<fn()>,
     resident_share: OnceLock<ResidentShare>,
     pub(crate) hasher: Hasher,
     pub(crate) arena: Arena,
-    stripes: Box<[Line]>,
-    /// By logical database. Written with every stripe locked, read with any.
-    uids: Box<[AtomicU32]>,
+    pub(crate) stripes: StripeSet,
     pub(crate) segments: Segments,
     pub(crate) codec: Mutex<Codec>,
     pub(crate) dictionaries: RwLock<Vec<Arc<Dictionary>>>,
@@ -102,14 +96,11 @@ impl Store {
         };
         Arc::new_cyclic(|me| Store {
             me: me.clone(),
-            adding: Mutex::default(),
             reader: OnceLock::new(),
-            waiting: OnceLock::new(),
             resident_share: OnceLock::new(),
             hasher: Hasher::new(config.secret),
             arena: Arena::new(config.workers).in_huge_pages(config.huge_pages),
-            stripes: (0..STRIPES).map(|_| Line(Mutex::default())).collect(),
-            uids: (0..config.databases as u32).map(AtomicU32::new).collect(),
+            stripes: StripeSet::new(config.databases),
             segments,
             codec: Mutex::new(config.flash.as_ref().map_or(Codec::None, |flash| flash.codec)),
             dictionaries: RwLock::default(),
@@ -137,7 +128,7 @@ impl Store {
     }
 
     pub fn databases(&self) -> usize {
-        self.uids.len()
+        self.stripes.databases()
     }
 
     pub fn has_flash(&self) -> bool {
@@ -190,7 +181,7 @@ impl Store {
     /// Whether a command on this key would have to read flash first. Brings the key's entry into the cache. A stripe that is
     /// locked is not waited for: the command itself finds out.
     pub fn probe(&self, key: &Key<'_>, db: usize) -> Option<ColdRead> {
-        let stripe = self.stripes[key.hash.stripe()].0.try_lock()?;
+        let stripe = self.stripes.lock_at_once(key.hash.stripe())?;
         let uid = self.uid(db);
         let database = stripe.database(uid)?;
         let word = database.table.word(database.find(key)?);
@@ -205,12 +196,12 @@ impl Store {
     /// keys on.
     pub fn prefetch(&self, hashes: &[KeyHash], db: usize) {
         for hash in hashes {
-            prefetch_line(&raw const self.stripes[hash.stripe()]);
+            self.stripes.prefetch(hash.stripe());
         }
         let step = |of: fn(&Table, u64)| {
             for hash in hashes {
                 // One that is locked is in the cache already.
-                if let Some(stripe) = self.stripes[hash.stripe()].0.try_lock()
+                if let Some(stripe) = self.stripes.lock_at_once(hash.stripe())
                     && let Some(database) = stripe.database(self.uid(db))
                 {
                     of(&database.table, hash.high);
@@ -235,55 +226,33 @@ impl Store {
 
     #[inline]
     pub(crate) fn stripe(&self, stripe: usize) -> Guard<'_> {
-        match self.stripes[stripe].0.try_lock() {
-            Some(guard) => guard,
-            None => self.stripe_in_time(stripe),
-        }
-    }
-
-    #[cold]
-    fn stripe_in_time(&self, stripe: usize) -> Guard<'_> {
-        loop {
-            if let Some(guard) = self.stripes[stripe].0.try_lock_for(LOCK_PATIENCE) {
-                return guard;
-            }
-            self.wait();
-        }
+        self.stripes.lock(stripe)
     }
 
     #[inline]
     pub(crate) fn try_stripe(&self, stripe: usize, patience: Duration) -> Option<Guard<'_>> {
-        let lock = &self.stripes[stripe].0;
-        lock.try_lock().or_else(|| lock.try_lock_for(patience))
+        self.stripes.try_lock(stripe, patience)
     }
 
-    /// For upkeep and statistics, which a script that keeps a stripe must not hold up. After the first stripe that was not to
-    /// be had within `patience` none is waited for, so that a pass over all stripes waits once.
+    /// See [`StripeSet::lock_or_skip`].
     pub(crate) fn stripe_or_skip(&self, stripe: usize, patience: &mut Duration) -> Option<Guard<'_>> {
-        let guard = self.try_stripe(stripe, *patience);
-        if guard.is_none() {
-            *patience = Duration::ZERO;
-        }
-        guard
+        self.stripes.lock_or_skip(stripe, patience)
     }
 
     /// A stripe has not been to be had for a while: a script has it.
     pub(crate) fn wait(&self) {
-        if let Some(waiting) = self.waiting.get() {
-            waiting();
-        }
+        self.stripes.wait();
     }
 
     /// What a thread is to do, again and again, while it waits for a stripe that a script has. It must not use the
     /// store.
     pub fn set_waiting(&self, waiting: fn()) {
-        // The first one stays: a store has one server.
-        let _ = self.waiting.set(waiting);
+        self.stripes.set_waiting(waiting);
     }
 
     /// Where a process has several stores: of its resident bytes, those that are this store's.
     pub fn set_resident(&self, share: ResidentShare) {
-        // The first one stays, as above.
+        // The first one stays: a store has one server.
         let _ = self.resident_share.set(share);
     }
 
@@ -304,7 +273,7 @@ impl Store {
     /// Call with a stripe locked.
     #[inline]
     pub(crate) fn uid(&self, db: usize) -> u32 {
-        self.uids[db].load(Relaxed)
+        self.stripes.uid(db)
     }
 
     /// `held`: every stripe.
@@ -322,8 +291,7 @@ impl Store {
                 });
             }
         }
-        self.uids[a].store(second, Relaxed);
-        self.uids[b].store(first, Relaxed);
+        self.stripes.swap(a, b);
     }
 
     /// Takes the contents of a logical database, or of all, out of their tables, to be given to
@@ -405,6 +373,11 @@ impl Store {
         self.sum(db, |database| database.hot)
     }
 
+    /// How many keys there are, for statistics: see [`LastSeen::census`].
+    pub fn census(&self) -> Census {
+        self.last_seen.census(&self.stripes)
+    }
+
     fn sum(&self, db: usize, of: impl Fn(&Database) -> usize) -> u64 {
         (0..STRIPES)
             .map(|stripe| {
@@ -417,11 +390,6 @@ impl Store {
     /// Milliseconds, 0 when unknown.
     pub fn average_ttl(&self, db: usize) -> u64 {
         self.average_ttl[self.uid(db) as usize].load(Relaxed)
-    }
-
-    /// Bytes of the stripes themselves.
-    pub(crate) fn stripes_bytes(&self) -> u64 {
-        size_of_val(&*self.stripes) as u64
     }
 
     /// SplitMix64 over a counter: good enough to choose a key, different at each start by the secret.
@@ -549,8 +517,8 @@ impl Drop for Store {
     fn drop(&mut self) {
         // Boxed values live outside the arena; without this they would leak when a store goes.
         let Store { stripes, arena, .. } = self;
-        for line in stripes {
-            for database in line.0.get_mut().all_mut() {
+        for stripe in stripes.all_mut() {
+            for database in stripe.all_mut() {
                 database.table.drain(|word| drop(word.into_object().and_then(|object| object.free(arena))));
             }
         }

@@ -1,13 +1,15 @@
 //! Owns a stripe: the tables of its keys, and who watches them and waits for them. Never knows the store around it.
 
 use crate::deadlines::Deadlines;
-use crate::hash::{Key, KeyHash};
-use crate::index::{Slot, Table};
+use crate::hash::{Key, KeyHash, STRIPES};
+use crate::index::{Slot, Table, prefetch_line};
 use crate::object::{ObjectRef, Value};
 use crate::wait::Waiters;
 use crate::watch::Watched;
 use crate::word::Word;
 use parking_lot::{Mutex, MutexGuard};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 /// How long a stripe may take to be had before its owner is taken for a script that runs long.
@@ -38,7 +40,114 @@ pub struct Stripe {
 
 /// Neighbouring stripes are locked by different workers: each on its own cache line.
 #[repr(align(64))]
-pub(crate) struct Line(pub Mutex<Stripe>);
+struct Line(Mutex<Stripe>);
+
+/// All stripes and how one is locked, and which contents each logical database has.
+pub(crate) struct StripeSet {
+    lines: Box<[Line]>,
+    /// By logical database. Written with every stripe locked, read with any.
+    uids: Box<[AtomicU32]>,
+    /// Held by the one script that adds stripes to those it has.
+    pub adding: Mutex<()>,
+    /// What a thread does while a stripe is not to be had.
+    waiting: OnceLock<fn()>,
+}
+
+impl StripeSet {
+    pub fn new(databases: usize) -> StripeSet {
+        StripeSet {
+            lines: (0..STRIPES).map(|_| Line(Mutex::default())).collect(),
+            uids: (0..databases as u32).map(AtomicU32::new).collect(),
+            adding: Mutex::default(),
+            waiting: OnceLock::new(),
+        }
+    }
+
+    /// Logical databases.
+    pub fn databases(&self) -> usize {
+        self.uids.len()
+    }
+
+    /// Call with a stripe locked.
+    #[inline]
+    pub fn uid(&self, db: usize) -> u32 {
+        self.uids[db].load(Relaxed)
+    }
+
+    /// Exchanges the contents of two logical databases. Every stripe is locked.
+    pub fn swap(&self, a: usize, b: usize) {
+        let (first, second) = (self.uid(a), self.uid(b));
+        self.uids[a].store(second, Relaxed);
+        self.uids[b].store(first, Relaxed);
+    }
+
+    #[inline]
+    pub fn lock(&self, stripe: usize) -> Guard<'_> {
+        match self.lines[stripe].0.try_lock() {
+            Some(guard) => guard,
+            None => self.lock_in_time(stripe),
+        }
+    }
+
+    #[cold]
+    fn lock_in_time(&self, stripe: usize) -> Guard<'_> {
+        loop {
+            if let Some(guard) = self.lines[stripe].0.try_lock_for(LOCK_PATIENCE) {
+                return guard;
+            }
+            self.wait();
+        }
+    }
+
+    /// One that is locked is not waited for.
+    #[inline]
+    pub fn lock_at_once(&self, stripe: usize) -> Option<Guard<'_>> {
+        self.lines[stripe].0.try_lock()
+    }
+
+    #[inline]
+    pub fn try_lock(&self, stripe: usize, patience: Duration) -> Option<Guard<'_>> {
+        let lock = &self.lines[stripe].0;
+        lock.try_lock().or_else(|| lock.try_lock_for(patience))
+    }
+
+    /// For upkeep and statistics, which a script that keeps a stripe must not hold up. After the first stripe that was not to
+    /// be had within `patience` none is waited for, so that a pass over all stripes waits once.
+    pub fn lock_or_skip(&self, stripe: usize, patience: &mut Duration) -> Option<Guard<'_>> {
+        let guard = self.try_lock(stripe, *patience);
+        if guard.is_none() {
+            *patience = Duration::ZERO;
+        }
+        guard
+    }
+
+    /// A stripe has not been to be had for a while: a script has it.
+    pub fn wait(&self) {
+        if let Some(waiting) = self.waiting.get() {
+            waiting();
+        }
+    }
+
+    pub fn set_waiting(&self, waiting: fn()) {
+        // The first one stays: a store has one server.
+        let _ = self.waiting.set(waiting);
+    }
+
+    /// Brings the stripe's lock and its first table into the processor's cache.
+    #[inline]
+    pub fn prefetch(&self, stripe: usize) {
+        prefetch_line(&raw const self.lines[stripe]);
+    }
+
+    /// Bytes of the stripes themselves.
+    pub fn bytes(&self) -> u64 {
+        size_of_val(&*self.lines) as u64
+    }
+
+    pub fn all_mut(&mut self) -> impl Iterator<Item = &mut Stripe> {
+        self.lines.iter_mut().map(|line| line.0.get_mut())
+    }
+}
 
 pub(crate) type Guard<'s> = MutexGuard<'s, Stripe>;
 
