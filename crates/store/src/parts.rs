@@ -62,8 +62,31 @@ impl Owners {
         self.keys.lock().insert(id, (hash, uid));
     }
 
-    fn get(&self, id: u64) -> Option<(KeyHash, u32)> {
+    /// A value in parts needs a number.
+    pub fn next_id(&self) -> u64 {
+        self.next.fetch_add(1, Relaxed)
+    }
+
+    pub fn get(&self, id: u64) -> Option<(KeyHash, u32)> {
         self.keys.lock().get(&id).copied()
+    }
+
+    /// The value is gone.
+    pub fn remove(&self, id: u64) {
+        self.keys.lock().remove(&id);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.keys.lock().is_empty()
+    }
+
+    /// Values larger than this go to flash in parts.
+    pub fn split_bytes(&self) -> usize {
+        self.split_bytes.load(Relaxed)
+    }
+
+    pub fn set_split_bytes(&self, bytes: usize) {
+        self.split_bytes.store(bytes, Relaxed);
     }
 }
 
@@ -92,7 +115,7 @@ impl Shelf for Home {
 impl Drop for Home {
     fn drop(&mut self) {
         if let Some(store) = self.store.upgrade() {
-            store.owners.keys.lock().remove(&self.id);
+            store.owners.remove(self.id);
         }
     }
 }
@@ -100,19 +123,19 @@ impl Drop for Home {
 impl Store {
     /// Values larger than this go to flash in parts.
     pub fn set_split_bytes(&self, bytes: usize) {
-        self.owners.split_bytes.store(bytes, Relaxed);
+        self.owners.set_split_bytes(bytes);
     }
 
     /// Whether the value goes to flash in parts, not as one.
     #[inline]
     pub(crate) fn moves_in_parts(&self, value: &Boxed) -> bool {
-        let is_large = || value.mem_bytes() > self.owners.split_bytes.load(Relaxed);
+        let is_large = || value.mem_bytes() > self.owners.split_bytes();
         self.has_flash() && (value.shelf_id().is_some() || is_large())
     }
 
     /// Whether there is any value in parts.
     pub fn has_parts(&self) -> bool {
-        !self.owners.keys.lock().is_empty()
+        !self.owners.is_empty()
     }
 
     /// Whether the key's value is in RAM, and in parts.
@@ -125,7 +148,7 @@ impl Store {
     /// The value's number; it gets one if it has none yet.
     pub(crate) fn split(&self, value: &mut Boxed, hash: KeyHash, uid: u32) -> u64 {
         value.shelf_id().unwrap_or_else(|| {
-            let id = self.owners.next.fetch_add(1, Relaxed);
+            let id = self.owners.next_id();
             self.owners.set(id, hash, uid);
             value.split(Arc::new(Home { store: self.me.clone(), id }));
             id

@@ -282,7 +282,7 @@ impl Store {
         for stripe in 0..STRIPES {
             let stripe = held.get(stripe);
             if let Some(waiters) = &stripe.waiters {
-                waiters.note_all(self, |db| db == a || db == b, ready);
+                waiters.note_all(&self.hasher, |db| db == a || db == b, ready);
             }
             if let Some(watched) = &stripe.watched {
                 watched.swapped([a, b], |name| {
@@ -302,7 +302,7 @@ impl Store {
         for stripe in 0..STRIPES {
             let stripe = held.get(stripe);
             if let Some(waiters) = &stripe.waiters {
-                waiters.note_all(self, |waited| db.is_none_or(|db| db == waited), ready);
+                waiters.note_all(&self.hasher, |waited| db.is_none_or(|db| db == waited), ready);
             }
             match db {
                 None => taken.extend(stripe.all_mut().map(std::mem::take)),
@@ -558,6 +558,20 @@ impl Database {
         self.hot += 1;
         store.cold.fetch_sub(1, Relaxed);
         self.note_deadline(store, hash.high, deadline);
+    }
+
+    /// A value is in RAM, or has been changed: its next deadline ([`ObjectRef::next_deadline`]) is noted, if it has one.
+    #[inline]
+    pub(crate) fn note_deadline(&mut self, store: &Store, high: u64, deadline: Option<u64>) {
+        if let Some(at_ms) = deadline {
+            self.note_deadline_at(store, high, at_ms);
+        }
+    }
+
+    #[cold]
+    fn note_deadline_at(&mut self, store: &Store, high: u64, at_ms: u64) {
+        self.keep_deadline(high, at_ms);
+        store.has_deadlines.store(true, Relaxed);
     }
 
     /// An object that was read for one command alone leaves RAM again, unless it was changed or somebody else wants it.

@@ -221,6 +221,27 @@ impl Database {
         self.table.find(hash.high, |entry| is_it(entry.word()))
     }
 
+    /// A hash's next deadline is noted, from which its key is found in time.
+    pub(crate) fn keep_deadline(&mut self, high: u64, at_ms: u64) {
+        let deadlines = self.deadlines.get_or_insert_default();
+        deadlines.keep(&self.table, high, at_ms);
+        if deadlines.is_empty() {
+            self.deadlines = None;
+        }
+    }
+
+    /// The hashes with fields whose deadline has come.
+    pub(crate) fn due_deadlines(&mut self, now_ms: u64) -> Vec<Box<[u8]>> {
+        let mut due = Vec::new();
+        if let Some(deadlines) = &mut self.deadlines {
+            deadlines.sift(&self.table, now_ms, &mut due);
+            if deadlines.is_empty() {
+                self.deadlines = None;
+            }
+        }
+        due
+    }
+
     pub(crate) fn find_address(&self, high: u64, address: usize) -> Option<Slot> {
         self.table.find(high, |entry| entry.word().is_hot() && entry.word().address() == address)
     }

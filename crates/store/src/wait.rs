@@ -6,7 +6,7 @@
 //! [`Resume::ready`]; who made it then asks for the waiters one after the other ([`Store::waiter`]), in the order of
 //! their tickets, and runs their commands.
 
-use crate::hash::{Key, KeyHash};
+use crate::hash::{Hasher, Key, KeyHash};
 use crate::keyspace::Keyspace;
 use crate::store::Store;
 use crate::stripe::Stripe;
@@ -27,16 +27,20 @@ pub struct Wants {
 /// A key that was changed while somebody waits for it.
 #[derive(Clone, Debug)]
 pub struct Ready {
-    db: usize,
-    hash: KeyHash,
+    pub(crate) db: usize,
+    pub(crate) hash: KeyHash,
     name: SmallVec<[u8; 40]>,
     /// The waiters behind this ticket are meant.
     after: u64,
 }
 
 impl Ready {
-    fn new(db: usize, key: &Key<'_>, after: u64) -> Ready {
+    pub(crate) fn new(db: usize, key: &Key<'_>, after: u64) -> Ready {
         Ready { db, hash: key.hash, name: SmallVec::from_slice(key.name), after }
+    }
+
+    pub(crate) fn key(&self) -> Key<'_> {
+        Key { name: &self.name, hash: self.hash }
     }
 
     /// The waiters behind that one.
@@ -80,12 +84,68 @@ impl Waiters {
     }
 
     /// The databases were emptied or exchanged: everything in them may have changed.
-    pub fn note_all(&self, store: &Store, is_meant: impl Fn(usize) -> bool, ready: &mut Vec<Ready>) {
+    pub fn note_all(&self, hasher: &Hasher, is_meant: impl Fn(usize) -> bool, ready: &mut Vec<Ready>) {
         for (name, queues) in &self.0 {
             for queue in queues.iter().filter(|queue| is_meant(queue.db)) {
-                ready.push(Ready::new(queue.db, &store.hasher().key(name), 0));
+                ready.push(Ready::new(queue.db, &hasher.key(name), 0));
             }
         }
+    }
+
+    /// Whether anybody waits for this key.
+    pub fn wait_for(&self, db: usize, key: &Key<'_>) -> bool {
+        self.queue(db, key.name).is_some()
+    }
+
+    /// A client takes its place behind all that wait for this key.
+    pub fn add(&mut self, db: usize, key: &Key<'_>, ticket: u64, (client, wants): (u64, Wants), counts: &WaitCounts) {
+        let queues = self.0.entry(key.name.into()).or_default();
+        let at = queues.iter().position(|queue| queue.db == db).unwrap_or_else(|| {
+            queues.push(Queue { db, ..Queue::default() });
+            counts.keys.fetch_add(1, Relaxed);
+            queues.len() - 1
+        });
+        let queue = &mut queues[at];
+        // A key may be named twice.
+        if queue.seats.insert(ticket, Seat { client, wants }).is_none() && wants.any_change {
+            queue.any_change += 1;
+            counts.keys_any_change.fetch_add(u64::from(queue.any_change == 1), Relaxed);
+        }
+    }
+
+    /// A waiter gives up its place.
+    pub fn remove(&mut self, db: usize, key: &Key<'_>, ticket: u64, counts: &WaitCounts) {
+        let Some(queues) = self.0.get_mut(key.name) else { return };
+        let Some(at) = queues.iter().position(|queue| queue.db == db) else { return };
+        let queue = &mut queues[at];
+        if queue.seats.remove(&ticket).is_some_and(|seat| seat.wants.any_change) {
+            queue.any_change -= 1;
+            counts.keys_any_change.fetch_sub(u64::from(queue.any_change == 0), Relaxed);
+        }
+        if queue.seats.is_empty() {
+            queues.remove(at);
+            counts.keys.fetch_sub(1, Relaxed);
+        }
+        if queues.is_empty() {
+            self.0.remove(key.name);
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The first waiter that is meant and fits what the key holds: its ticket and its number.
+    pub fn next(&self, ready: &Ready, kind: impl FnOnce() -> Option<Kind>) -> Option<(u64, u64)> {
+        let queue = self.queue(ready.db, &ready.name)?;
+        let found = kind();
+        if found.is_none() && queue.any_change == 0 {
+            return None;
+        }
+        let fits = |wants: Wants| wants.any_change || found == Some(wants.kind);
+        let behind = ready.after.checked_add(1)?;
+        let (ticket, seat) = queue.seats.range(behind..).find(|(_, seat)| fits(seat.wants))?;
+        Some((*ticket, seat.client))
     }
 }
 
@@ -97,51 +157,38 @@ pub(crate) struct WaitCounts {
     keys_any_change: AtomicU64,
 }
 
+impl WaitCounts {
+    /// The next waiter's number.
+    pub fn ticket(&self) -> u64 {
+        self.tickets.fetch_add(1, Relaxed) + 1
+    }
+
+    /// Keys that somebody waits for, and those of them where any change counts.
+    pub fn keys(&self) -> (u64, u64) {
+        (self.keys.load(Relaxed), self.keys_any_change.load(Relaxed))
+    }
+}
+
 impl Keyspace<'_> {
     /// The client takes its place behind all that wait for these keys; the number it is known by there.
     pub fn wait(&mut self, keys: &[Key<'_>], client: u64, wants: Wants) -> u64 {
-        let (db, store) = (self.db(), self.store());
-        let counts = &store.wait_counts;
-        let ticket = counts.tickets.fetch_add(1, Relaxed) + 1;
+        let (db, counts) = (self.db(), &self.store().wait_counts);
+        let ticket = counts.ticket();
         for key in keys {
             let waiters = self.stripe_of(key).waiters.get_or_insert_default();
-            let queues = waiters.0.entry(key.name.into()).or_default();
-            let at = queues.iter().position(|queue| queue.db == db).unwrap_or_else(|| {
-                queues.push(Queue { db, ..Queue::default() });
-                counts.keys.fetch_add(1, Relaxed);
-                queues.len() - 1
-            });
-            let queue = &mut queues[at];
-            // A key may be named twice.
-            if queue.seats.insert(ticket, Seat { client, wants }).is_none() && wants.any_change {
-                queue.any_change += 1;
-                counts.keys_any_change.fetch_add(u64::from(queue.any_change == 1), Relaxed);
-            }
+            waiters.add(db, key, ticket, (client, wants), counts);
         }
         ticket
     }
 
     /// The waiter gives up its place.
     pub fn leave(&mut self, keys: &[Key<'_>], ticket: u64) {
-        let (db, store) = (self.db(), self.store());
+        let (db, counts) = (self.db(), &self.store().wait_counts);
         for key in keys {
             let stripe = self.stripe_of(key);
             let Some(waiters) = &mut stripe.waiters else { continue };
-            let Some(queues) = waiters.0.get_mut(key.name) else { continue };
-            let Some(at) = queues.iter().position(|queue| queue.db == db) else { continue };
-            let queue = &mut queues[at];
-            if queue.seats.remove(&ticket).is_some_and(|seat| seat.wants.any_change) {
-                queue.any_change -= 1;
-                store.wait_counts.keys_any_change.fetch_sub(u64::from(queue.any_change == 0), Relaxed);
-            }
-            if queue.seats.is_empty() {
-                queues.remove(at);
-                store.wait_counts.keys.fetch_sub(1, Relaxed);
-            }
-            if queues.is_empty() {
-                waiters.0.remove(key.name);
-            }
-            if waiters.0.is_empty() {
+            waiters.remove(db, key, ticket, counts);
+            if waiters.is_empty() {
                 stripe.waiters = None;
             }
         }
@@ -151,7 +198,7 @@ impl Keyspace<'_> {
     pub fn pass_on(&mut self, keys: &[Key<'_>], ticket: u64) {
         let db = self.db();
         for key in keys {
-            let waits = self.stripe_of(key).waiters.as_ref().is_some_and(|all| all.queue(db, key.name).is_some());
+            let waits = self.stripe_of(key).waiters.as_ref().is_some_and(|all| all.wait_for(db, key));
             if waits {
                 self.resume.ready.push(Ready::new(db, key, ticket));
             }
@@ -164,20 +211,12 @@ impl Store {
     /// is on flash counts as there, though it may have expired: the waiter's command finds out.
     pub fn waiter(&self, ready: &Ready, now_ms: u64) -> Option<(u64, u64)> {
         let stripe = self.stripe(ready.hash.stripe());
-        let queue = stripe.waiters.as_ref()?.queue(ready.db, &ready.name)?;
-        let found = self.kind_of(&stripe, ready, now_ms);
-        if found.is_none() && queue.any_change == 0 {
-            return None;
-        }
-        let fits = |wants: Wants| wants.any_change || found == Some(wants.kind);
-        let behind = ready.after.checked_add(1)?;
-        let (ticket, seat) = queue.seats.range(behind..).find(|(_, seat)| fits(seat.wants))?;
-        Some((*ticket, seat.client))
+        stripe.waiters.as_ref()?.next(ready, || self.kind_of(&stripe, ready, now_ms))
     }
 
     fn kind_of(&self, stripe: &Stripe, ready: &Ready, now_ms: u64) -> Option<Kind> {
         let database = stripe.database(self.uid(ready.db))?;
-        let entry = database.table.entry(database.find(&Key { name: &ready.name, hash: ready.hash })?);
+        let entry = database.table.entry(database.find(&ready.key())?);
         let Some(object) = entry.object() else {
             return Some(entry.word().kind());
         };
@@ -186,7 +225,7 @@ impl Store {
 
     /// Keys that somebody waits for, and those of them where any change counts.
     pub fn waited_for(&self) -> (u64, u64) {
-        (self.wait_counts.keys.load(Relaxed), self.wait_counts.keys_any_change.load(Relaxed))
+        self.wait_counts.keys()
     }
 }
 

@@ -26,18 +26,22 @@ struct Watcher {
 }
 
 impl Watched {
-    fn add(&mut self, db: usize, name: &[u8], of_everything: bool, changed: &Arc<AtomicBool>) {
+    pub fn add(&mut self, db: usize, name: &[u8], of_everything: bool, changed: &Arc<AtomicBool>) {
         let watcher = Watcher { db: db as u32, of_everything, changed: Arc::clone(changed) };
         self.0.entry(name.into()).or_default().push(watcher);
     }
 
-    fn remove(&mut self, db: usize, name: &[u8], changed: &Arc<AtomicBool>) {
+    pub fn remove(&mut self, db: usize, name: &[u8], changed: &Arc<AtomicBool>) {
         if let Some(watchers) = self.0.get_mut(name) {
             watchers.retain(|watcher| watcher.db != db as u32 || !Arc::ptr_eq(&watcher.changed, changed));
             if watchers.is_empty() {
                 self.0.remove(name);
             }
         }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// The key was changed, its value or only what is beside it.
@@ -106,7 +110,7 @@ impl Watches {
             let mut stripe = store.stripe(key.hash.stripe());
             if let Some(watched) = &mut stripe.watched {
                 watched.remove(key.db, &key.name, &self.changed);
-                if watched.0.is_empty() {
+                if watched.is_empty() {
                     stripe.watched = None;
                 }
             }
