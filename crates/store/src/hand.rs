@@ -13,7 +13,7 @@ use crate::index::{OwnedWord, Slot};
 use crate::object::{ObjectMut, ObjectRef};
 use crate::parts::PartName;
 use crate::store::Store;
-use crate::stripe::Stripe;
+use crate::stripe::{Stripe, UPKEEP_PATIENCE};
 use crate::word::Word;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;
@@ -44,9 +44,6 @@ struct PartsHand {
 
 /// Parts of one value that are looked at before others have their turn.
 const PARTS_MAX: usize = 256;
-
-/// How long a slice of upkeep waits for stripes that are locked, all together: longer than a command takes.
-pub(crate) const UPKEEP_PATIENCE: Duration = Duration::from_millis(1);
 
 /// After neighbours of which three quarters were in use, so many leaves' victims go alone.
 const LEAVES_ALONE: u32 = 31;

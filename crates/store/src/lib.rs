@@ -33,6 +33,8 @@ pub mod listen;
 pub mod object;
 pub mod page;
 mod parts;
+mod read;
+mod record_kind;
 pub mod resize;
 pub mod segment;
 pub mod stats;
@@ -48,15 +50,15 @@ pub use config::{FlashConfig, LimitOf, Policy, StoreConfig};
 pub use effects::{Effect, Effects, Why};
 pub use hash::{Hasher, Key, KeyHash};
 pub use keyspace::{
-    Cold, ColdRead, Inspect, Keyspace, NOTHING, NoEdit, Peek, Resume, Value, ValueMut, Visited, Visitor, Want,
+    Cold, ColdRead, Inspect, Keyspace, NOTHING, NoEdit, Peek, Resume, Value, ValueMut, Visited, Visitor, Want, Watches,
 };
-pub use lane::{Lane, Maintain, ReadError, Ticket};
+pub use lane::{Lane, Maintain, Ticket};
 pub use listen::{Class, Listener};
 pub use page::Codec;
+pub use read::ReadError;
 pub use resize::{Progress, ResizeError};
 pub use stats::StoreStats;
 pub use store::Store;
 pub use tier::Admission;
 pub use value::Kind;
 pub use wait::{Ready, Wants};
-pub use watch::Watches;

@@ -6,19 +6,17 @@ use crate::census::{Census, LastSeen};
 use crate::config::StoreConfig;
 use crate::counters::Counters;
 use crate::effects::Effects;
-use crate::guards::Held;
 use crate::hash::{Hasher, Key, KeyHash, STRIPES};
 use crate::index::{Entry, OwnedWord, Slot, Table, prefetch_line};
-use crate::keyspace::{Access, ColdRead, Keyspace, Resume};
 use crate::listen::{Class, Ears, Keeper, Listener};
 use crate::object::{Object, ObjectRef};
 use crate::page::{Codec, Dictionary};
 use crate::parts::Owners;
 use crate::resize::{Progress, ResizeError};
 use crate::segment::Segments;
-use crate::stripe::{Database, Guard, LOCK_PATIENCE, StripeSet};
-use crate::tier::Tier;
-use crate::wait::{Ready, WaitCounts};
+use crate::stripe::{Database, Guard, StripeSet};
+use crate::tier::{Admission, Tier};
+use crate::wait::WaitCounts;
 use crate::word::Word;
 use flash::io::Reader;
 use parking_lot::{Mutex, RwLock};
@@ -109,7 +107,7 @@ impl Store {
             counters: Counters::new(config.workers),
             last_seen: LastSeen::default(),
             ears: Ears::default(),
-            latency: Mutex::new(crate::lane::latency_histogram()),
+            latency: Mutex::new(crate::read::latency_histogram()),
             cold: AtomicU64::new(0),
             owners: Owners::default(),
             expire_cycle: AtomicBool::new(true),
@@ -141,56 +139,6 @@ impl Store {
         self.cold.load(Relaxed) > 0
     }
 
-    /// Locks the stripes of `keys`, in ascending order, for one command in logical database `db`.
-    #[inline]
-    pub fn lock<'a>(
-        &'a self,
-        keys: &[Key<'_>],
-        db: usize,
-        now_ms: u64,
-        touch: bool,
-        resume: &'a mut Resume,
-    ) -> Keyspace<'a> {
-        Keyspace::new(self, keys, Access { db, now_ms, touch }, None, resume).expect("waited for without end")
-    }
-
-    /// As [`Store::lock`], but gives up when a script keeps a stripe for long.
-    #[inline]
-    pub fn try_lock<'a>(
-        &'a self,
-        keys: &[Key<'_>],
-        db: usize,
-        now_ms: u64,
-        touch: bool,
-        resume: &'a mut Resume,
-    ) -> Option<Keyspace<'a>> {
-        Keyspace::new(self, keys, Access { db, now_ms, touch }, Some(LOCK_PATIENCE), resume)
-    }
-
-    /// As [`Store::try_lock`], with every stripe.
-    pub fn try_lock_all<'a>(
-        &'a self,
-        db: usize,
-        now_ms: u64,
-        touch: bool,
-        resume: &'a mut Resume,
-    ) -> Option<Keyspace<'a>> {
-        Keyspace::whole(self, Access { db, now_ms, touch }, Some(LOCK_PATIENCE), resume)
-    }
-
-    /// Whether a command on this key would have to read flash first. Brings the key's entry into the cache. A stripe that is
-    /// locked is not waited for: the command itself finds out.
-    pub fn probe(&self, key: &Key<'_>, db: usize) -> Option<ColdRead> {
-        let stripe = self.stripes.lock_at_once(key.hash.stripe())?;
-        let uid = self.uid(db);
-        let database = stripe.database(uid)?;
-        let word = database.table.word(database.find(key)?);
-        if word.is_hot() {
-            return None;
-        }
-        Some(self.cold_read(key.hash, uid, word, Some(key.name)))
-    }
-
     /// Brings what look-ups of these keys will touch into the processor's cache. Each step is made for all keys
     /// before the next, so that their misses overlap instead of following one another: worth it from a handful of
     /// keys on.
@@ -217,11 +165,6 @@ impl Store {
                 prefetch_line(object.wrapping_add(64));
             }
         });
-    }
-
-    /// Under the stripe's lock: notes the reader with the segment, so that its pages stay.
-    pub(crate) fn cold_read(&self, hash: KeyHash, uid: u32, word: Word, name: Option<&[u8]>) -> ColdRead {
-        ColdRead::new(self, hash, uid, word, name)
     }
 
     #[inline]
@@ -274,47 +217,6 @@ impl Store {
     #[inline]
     pub(crate) fn uid(&self, db: usize) -> u32 {
         self.stripes.uid(db)
-    }
-
-    /// `held`: every stripe.
-    pub(crate) fn swap(&self, a: usize, b: usize, held: &mut Held<'_>, now_ms: u64, ready: &mut Vec<Ready>) {
-        let (first, second) = (self.uid(a), self.uid(b));
-        for stripe in 0..STRIPES {
-            let stripe = held.get(stripe);
-            if let Some(waiters) = &stripe.waiters {
-                waiters.note_all(&self.hasher, |db| db == a || db == b, ready);
-            }
-            if let Some(watched) = &stripe.watched {
-                watched.swapped([a, b], |name| {
-                    let key = self.hasher.key(name);
-                    [first, second].iter().any(|&uid| stripe.has_live(uid, &key, now_ms))
-                });
-            }
-        }
-        self.stripes.swap(a, b);
-    }
-
-    /// Takes the contents of a logical database, or of all, out of their tables, to be given to
-    /// [`Store::drop_databases`]. `held`: every stripe.
-    pub(crate) fn take(&self, db: Option<usize>, held: &mut Held<'_>, ready: &mut Vec<Ready>) -> Vec<Database> {
-        let mut taken = Vec::new();
-        self.emptying.fetch_add(1, Relaxed);
-        for stripe in 0..STRIPES {
-            let stripe = held.get(stripe);
-            if let Some(waiters) = &stripe.waiters {
-                waiters.note_all(&self.hasher, |waited| db.is_none_or(|db| db == waited), ready);
-            }
-            match db {
-                None => taken.extend(stripe.all_mut().map(std::mem::take)),
-                Some(db) => {
-                    let uid = self.uid(db);
-                    if stripe.database(uid).is_some() {
-                        taken.push(std::mem::take(stripe.database_mut(uid)));
-                    }
-                }
-            }
-        }
-        taken
     }
 
     /// Gives back the memory of databases that were taken, here or in another thread.
@@ -416,6 +318,11 @@ impl Store {
 
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    #[inline]
+    pub fn admission(&self) -> Admission {
+        self.tier.admission(&self.arena)
     }
 
     // --- the size of flash ---

@@ -14,6 +14,8 @@ use std::time::Duration;
 
 /// How long a stripe may take to be had before its owner is taken for a script that runs long.
 pub(crate) const LOCK_PATIENCE: Duration = Duration::from_millis(2);
+/// How long a slice of upkeep waits for stripes that are locked, all together: longer than a command takes.
+pub(crate) const UPKEEP_PATIENCE: Duration = Duration::from_millis(1);
 
 /// One logical database's part of a stripe.
 #[derive(Default)]
