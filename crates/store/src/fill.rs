@@ -3,20 +3,20 @@
 //! write loses nothing.
 
 use crate::counters::Counter;
-use crate::hand::{Verdict, Victim, Writer};
+use crate::dictionaries::{TRAINING_BYTES, ZSTD_LEVEL};
+use crate::hand::{Verdict, Victim, Writer, write_number};
 use crate::hash::KeyHash;
 use crate::index::Entry;
 use crate::lane::{Flight, Lane, WRITES_IN_FLIGHT_MAX};
-use crate::page::{Codec, DICTIONARY_BYTES, PageBuilder, Placed, Push, Record, Trainer, step_of};
+use crate::page::{Codec, PageBuilder, Placed, Push, Record, step_of};
 use crate::parts::{PARTS_UID, PartName, number_of_place};
 use crate::record_kind::RecordKind;
 use crate::segment::{Stream, Unit};
 use crate::store::Store;
 use crate::word::{Place, Word};
 use flash::io::{Done, Op, OpKind, PAGE_BYTES, PageBuf};
-use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use value::Kind;
 
@@ -28,16 +28,9 @@ const UNIT_ITEMS_MAX: usize = 2_048;
 const UNIT_RAM_BYTES_MAX: usize = 1 << 20;
 /// Nor more than this part of the objects' budget.
 const UNIT_BUDGET_PART: usize = 64;
-const ZSTD_LEVEL: i32 = 3;
 
-/// Sequence numbers of units (64 bits) and of demotions (their lower 24 bits mark the object).
+/// Sequence numbers of units.
 static SEQUENCE: AtomicU64 = AtomicU64::new(1);
-static WRITE_NUMBER: AtomicU32 = AtomicU32::new(1);
-
-/// A number for a write, by which what it copies is marked.
-pub(crate) fn write_number() -> u32 {
-    WRITE_NUMBER.fetch_add(1, Relaxed) & 0xff_ffff
-}
 
 /// A record of a unit that is being filled or written, by its tag.
 pub(crate) struct Item {
@@ -252,8 +245,8 @@ impl Lane {
                 buf
             }
         };
-        fill.builder.set_codec(*self.store.codec.lock());
-        fill.builder.set_dictionary(self.store.dictionaries.read().last().cloned());
+        fill.builder.set_codec(self.store.dictionaries.codec());
+        fill.builder.set_dictionary(self.store.dictionaries.newest());
         fill.builder.begin(buf, SEQUENCE.fetch_add(1, Relaxed), self.now_ms);
         fill.user_bytes = 0;
     }
@@ -459,61 +452,16 @@ pub(crate) fn place_of(page: u32, pages: usize) -> Place {
     Place { page, step: step_of(pages) }
 }
 
-// --- the dictionary ---
-
-/// Samples of what is written, for zstd's dictionary. It is trained when a megabyte is there, and anew each time ten
-/// times as many records have gone by, because the first data are seldom like the later.
-#[derive(Default)]
-pub(crate) struct Sampler {
-    trainer: Mutex<Option<Trainer>>,
-    training: AtomicBool,
-    due: AtomicU64,
-    seen: AtomicU64,
-}
-
-const SAMPLE_BYTES: usize = 1 << 20;
-/// ZDICT's tables of how often each of 2^20 fingerprints was seen, and the samples, at their most.
-const TRAINING_BYTES: u64 = 14 << 20;
-const FIRST_TRAINING_RECORDS: u64 = 2_000;
-/// Dictionaries are never dropped, pages need them: their number is bounded.
-const DICTIONARIES_MAX: usize = 6;
-
 impl Store {
+    /// Offers a record to the dictionary's samples. When there are enough, a thread of its own trains.
     fn sample(self: &Arc<Store>, record: &Record<'_>) {
-        if *self.codec.lock() != Codec::Zstd {
-            return;
-        }
-        let sampler = &self.sampler;
-        let seen = sampler.seen.fetch_add(1, Relaxed) + 1;
-        // One worker samples at a time; what another offers meanwhile is not missed.
-        let Some(mut trainer) = sampler.trainer.try_lock() else {
-            return;
-        };
-        if self.dictionaries.read().len() >= DICTIONARIES_MAX {
-            return;
-        }
-        let trainer = trainer.get_or_insert_with(|| Trainer::new(SAMPLE_BYTES));
-        trainer.offer(record);
-        let due = sampler.due.load(Relaxed).max(FIRST_TRAINING_RECORDS);
-        let enough = trainer.sampled_bytes() >= SAMPLE_BYTES / 8;
-        if seen < due || !enough || sampler.training.swap(true, Relaxed) {
-            return;
-        }
-        sampler.due.store(seen * 10, Relaxed);
-        let taken = std::mem::replace(trainer, Trainer::new(SAMPLE_BYTES));
+        let Some(samples) = self.dictionaries.offer(record) else { return };
         let store = self.clone();
         let train = move || {
             store.make_room_for_training();
-            let id = store.dictionaries.read().len() as u32 + 1;
-            match taken.train(id, DICTIONARY_BYTES, ZSTD_LEVEL) {
-                Some(dictionary) => {
-                    tracing::info!(id, records = seen, "dictionary trained from the data");
-                    store.dictionaries.write().push(Arc::new(dictionary));
-                }
-                None => tracing::info!(records = seen, "the data have too little in common for a dictionary"),
-            }
+            store.dictionaries.train(samples);
             store.tier.reserve(0, &store.arena);
-            store.sampler.training.store(false, Relaxed);
+            store.dictionaries.training_ends();
         };
         if std::thread::Builder::new().name("dictionary".into()).spawn(train).is_err() {
             tracing::warn!("no thread to train a dictionary with; going on without");

@@ -7,7 +7,6 @@
 use crate::arena::{CELL_BYTES_MAX, Cells};
 use crate::commit::Leave;
 use crate::counters::Counter;
-use crate::fill::write_number;
 use crate::hash::{KeyHash, STRIPES};
 use crate::index::{OwnedWord, Slot};
 use crate::object::{ObjectMut, ObjectRef};
@@ -16,7 +15,7 @@ use crate::store::Store;
 use crate::stripe::{Stripe, UPKEEP_PATIENCE};
 use crate::word::Word;
 use std::ptr::NonNull;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 use value::{Boxed, Fate, Kind};
 
@@ -54,6 +53,14 @@ pub(crate) struct Victim<'t> {
     pub uid: u32,
     pub object: ObjectMut<'t>,
     pub has_expiry: bool,
+}
+
+/// Of demotions. Two stores in a process share it: a mark says no more than which write an object waits for.
+static WRITE_NUMBER: AtomicU32 = AtomicU32::new(1);
+
+/// A number for a write, by which what it copies is marked.
+pub(crate) fn write_number() -> u32 {
+    WRITE_NUMBER.fetch_add(1, Relaxed) & 0xff_ffff
 }
 
 /// What copies victims into the unit that is being filled: the lane. Their stripe is locked.

@@ -19,6 +19,7 @@ mod commit;
 mod config;
 pub mod counters;
 mod deadlines;
+mod dictionaries;
 pub mod digest;
 mod direct;
 pub mod effects;

@@ -5,6 +5,7 @@ use crate::arena::Arena;
 use crate::census::{Census, LastSeen};
 use crate::config::StoreConfig;
 use crate::counters::Counters;
+use crate::dictionaries::Dictionaries;
 use crate::effects::Effects;
 use crate::hash::{Hasher, Key, KeyHash, STRIPES};
 use crate::index::{Entry, OwnedWord, Slot, Table, prefetch_line};
@@ -19,7 +20,7 @@ use crate::tier::{Admission, Tier};
 use crate::wait::WaitCounts;
 use crate::word::Word;
 use flash::io::Reader;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::time::Duration;
@@ -36,9 +37,7 @@ pub struct Store {
     pub(crate) arena: Arena,
     pub(crate) stripes: StripeSet,
     pub(crate) segments: Segments,
-    pub(crate) codec: Mutex<Codec>,
-    pub(crate) dictionaries: RwLock<Vec<Arc<Dictionary>>>,
-    pub(crate) sampler: crate::fill::Sampler,
+    pub(crate) dictionaries: Dictionaries,
     pub(crate) tier: Tier,
     pub(crate) counters: Counters,
     pub(crate) last_seen: LastSeen,
@@ -100,9 +99,7 @@ impl Store {
             arena: Arena::new(config.workers).in_huge_pages(config.huge_pages),
             stripes: StripeSet::new(config.databases),
             segments,
-            codec: Mutex::new(config.flash.as_ref().map_or(Codec::None, |flash| flash.codec)),
-            dictionaries: RwLock::default(),
-            sampler: Default::default(),
+            dictionaries: Dictionaries::new(config.flash.as_ref().map_or(Codec::None, |flash| flash.codec)),
             tier: Tier::new(config.ram_limit, config.limit_of, config.policy),
             counters: Counters::new(config.workers),
             last_seen: LastSeen::default(),
@@ -303,12 +300,12 @@ impl Store {
     }
 
     pub(crate) fn dictionary(&self, id: u32) -> Option<Arc<Dictionary>> {
-        self.dictionaries.read().iter().find(|dictionary| dictionary.id() == id).cloned()
+        self.dictionaries.get(id)
     }
 
     /// Compression of records from now on; what is on flash stays as it is.
     pub fn set_codec(&self, codec: Codec) {
-        *self.codec.lock() = codec;
+        self.dictionaries.set_codec(codec);
     }
 
     /// DEBUG SET-ACTIVE-EXPIRE.
