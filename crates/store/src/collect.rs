@@ -3,8 +3,8 @@
 
 use crate::commit::Leave;
 use crate::counters::Counter;
-use crate::fill::{Item, Origin, place_of, points_to};
-use crate::hand::Verdict;
+use crate::fill::{Item, Origin, Verdict, place_of, points_to};
+
 use crate::hash::KeyHash;
 use crate::lane::{Flight, Lane, WRITES_IN_FLIGHT_MAX};
 use crate::page::{Page, Record, scan};

@@ -7,6 +7,7 @@
 use crate::arena::{CELL_BYTES_MAX, Cells};
 use crate::commit::Leave;
 use crate::counters::Counter;
+use crate::fill::Verdict;
 use crate::hash::{KeyHash, STRIPES};
 use crate::index::{OwnedWord, Slot};
 use crate::object::{ObjectMut, ObjectRef};
@@ -67,15 +68,6 @@ pub(crate) fn write_number() -> u32 {
 pub(crate) trait Writer {
     fn value(&mut self, victim: Victim<'_>) -> Verdict;
     fn part(&mut self, name: PartName, write: u32, kind: Kind, bytes: &[u8]) -> Verdict;
-}
-
-/// The lane's answer to a victim.
-pub(crate) enum Verdict {
-    Taken,
-    /// It cannot be written at all (too large): it stays.
-    Keep,
-    /// No room to write: the slice ends.
-    Stop,
 }
 
 pub(crate) struct Slice {

@@ -8,7 +8,7 @@ use crate::collect::{Collect, SHRINK_EVERY_MS};
 use crate::commit::Leave;
 use crate::counters::Counter;
 use crate::direct::RecordCopy;
-use crate::fill::{Filling, Items};
+use crate::fill::{Filling, Items, UnitBufs};
 use crate::hand::{Hand, TtlSample};
 use crate::hash::KeyHash;
 use crate::keyspace::{ColdRead, Identity, Named, RecordAt, Resume};
@@ -108,7 +108,9 @@ pub struct Lane {
     page_bufs: Vec<PageBuf>,
     pub(crate) scratch: Scratch,
     pub(crate) fill: [Filling; 2],
-    pub(crate) unit_bufs: Vec<PageBuf>,
+    pub(crate) unit_bufs: UnitBufs,
+    /// Scratch: a boxed value's bytes.
+    pub(crate) encoded: Vec<u8>,
     hand: Hand,
     /// Scratch: what lies near a victim.
     near: Cells,
@@ -170,8 +172,9 @@ impl Lane {
             queued: VecDeque::new(),
             page_bufs: Vec::new(),
             scratch: Scratch::new(),
-            fill: [Filling::new(codec), Filling::new(codec)],
-            unit_bufs: Vec::new(),
+            fill: [Filling::new(Stream::Fresh, codec), Filling::new(Stream::Relocated, codec)],
+            unit_bufs: UnitBufs::default(),
+            encoded: Vec::new(),
             hand: Hand::default(),
             near: Cells::new(),
             sparse: Vec::new(),
