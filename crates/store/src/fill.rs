@@ -2,8 +2,8 @@
 //! does the index point to flash. Until a write has succeeded the object stays in RAM as it was, so a failed
 //! write loses nothing.
 
+use crate::compression::{Compression, TRAINING_BYTES, ZSTD_LEVEL};
 use crate::counters::{Counter, Counters};
-use crate::dictionaries::{Dictionaries, TRAINING_BYTES, ZSTD_LEVEL};
 use crate::hand::{Victim, Writer, write_number};
 use crate::hash::KeyHash;
 use crate::index::Entry;
@@ -71,7 +71,7 @@ pub(crate) enum Verdict {
 /// What filling needs of the store.
 pub(crate) struct Log<'s> {
     pub segments: &'s Segments,
-    pub dictionaries: &'s Dictionaries,
+    pub compression: &'s Compression,
     pub counters: &'s Counters,
 }
 
@@ -195,8 +195,8 @@ impl Filling {
     }
 
     fn begin(&mut self, log: &Log<'_>, buf: PageBuf, now_ms: u64) {
-        self.builder.set_codec(log.dictionaries.codec());
-        self.builder.set_dictionary(log.dictionaries.newest());
+        self.builder.set_codec(log.compression.codec());
+        self.builder.set_dictionary(log.compression.newest());
         self.builder.begin(buf, SEQUENCE.fetch_add(1, Relaxed), now_ms);
         self.user_bytes = 0;
     }
@@ -527,18 +527,18 @@ pub(crate) fn place_of(page: u32, pages: usize) -> Place {
 impl Store {
     /// What filling needs of it.
     fn log(&self) -> Log<'_> {
-        Log { segments: &self.segments, dictionaries: &self.dictionaries, counters: &self.counters }
+        Log { segments: &self.segments, compression: &self.compression, counters: &self.counters }
     }
 
     /// Offers a record to the dictionary's samples. When there are enough, a thread of its own trains.
     fn sample(self: &Arc<Store>, record: &Record<'_>) {
-        let Some(samples) = self.dictionaries.offer(record) else { return };
+        let Some(samples) = self.compression.offer(record) else { return };
         let store = self.clone();
         let train = move || {
             store.make_room_for_training();
-            store.dictionaries.train(samples);
+            store.compression.train(samples);
             store.tier.reserve(0, &store.arena);
-            store.dictionaries.training_ends();
+            store.compression.training_ends();
         };
         if std::thread::Builder::new().name("dictionary".into()).spawn(train).is_err() {
             tracing::warn!("no thread to train a dictionary with; going on without");

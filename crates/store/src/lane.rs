@@ -158,7 +158,7 @@ impl Lane {
     /// On the worker's own thread.
     pub fn new(store: Arc<Store>, driver: Option<Box<dyn Driver>>, worker: usize) -> Lane {
         crate::arena::set_worker(worker);
-        let codec = store.dictionaries.codec();
+        let codec = store.compression.codec();
         assert_eq!(driver.is_some(), store.has_flash());
         Lane {
             store,

@@ -16,10 +16,11 @@ mod census;
 mod chill;
 mod collect;
 mod commit;
+mod compression;
 mod config;
 pub mod counters;
 mod deadlines;
-mod dictionaries;
+
 pub mod digest;
 mod direct;
 pub mod effects;

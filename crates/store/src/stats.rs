@@ -134,7 +134,7 @@ impl Store {
             write_errors: sum(Counter::WriteErrors),
             user_bytes: sum(Counter::UserBytes),
             evacuated_objects: sum(Counter::EvacuatedObjects),
-            dictionaries: self.dictionaries.count() as u64,
+            dictionaries: self.compression.count() as u64,
             flash_latency_nanos: [0.5, 0.99, 0.999, 1.0].map(|quantile| latency.value_at_quantile(quantile)),
         }
     }

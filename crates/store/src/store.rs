@@ -3,9 +3,9 @@
 
 use crate::arena::Arena;
 use crate::census::{Census, LastSeen};
+use crate::compression::Compression;
 use crate::config::StoreConfig;
 use crate::counters::Counters;
-use crate::dictionaries::Dictionaries;
 use crate::effects::Effects;
 use crate::hash::{Hasher, Key, KeyHash, STRIPES};
 use crate::index::{Entry, OwnedWord, Slot, Table, prefetch_line};
@@ -37,7 +37,7 @@ pub struct Store {
     pub(crate) arena: Arena,
     pub(crate) stripes: StripeSet,
     pub(crate) segments: Segments,
-    pub(crate) dictionaries: Dictionaries,
+    pub(crate) compression: Compression,
     pub(crate) tier: Tier,
     pub(crate) counters: Counters,
     pub(crate) last_seen: LastSeen,
@@ -99,7 +99,7 @@ impl Store {
             arena: Arena::new(config.workers).in_huge_pages(config.huge_pages),
             stripes: StripeSet::new(config.databases),
             segments,
-            dictionaries: Dictionaries::new(config.flash.as_ref().map_or(Codec::None, |flash| flash.codec)),
+            compression: Compression::new(config.flash.as_ref().map_or(Codec::None, |flash| flash.codec)),
             tier: Tier::new(config.ram_limit, config.limit_of, config.policy),
             counters: Counters::new(config.workers),
             last_seen: LastSeen::default(),
@@ -300,12 +300,12 @@ impl Store {
     }
 
     pub(crate) fn dictionary(&self, id: u32) -> Option<Arc<Dictionary>> {
-        self.dictionaries.get(id)
+        self.compression.get(id)
     }
 
     /// Compression of records from now on; what is on flash stays as it is.
     pub fn set_codec(&self, codec: Codec) {
-        self.dictionaries.set_codec(codec);
+        self.compression.set_codec(codec);
     }
 
     /// DEBUG SET-ACTIVE-EXPIRE.

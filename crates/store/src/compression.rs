@@ -11,12 +11,12 @@ const SAMPLE_BYTES: usize = 1 << 20;
 /// ZDICT's tables of how often each of 2^20 fingerprints was seen, and the samples, at their most.
 pub(crate) const TRAINING_BYTES: u64 = 14 << 20;
 const FIRST_TRAINING_RECORDS: u64 = 2_000;
-/// Dictionaries are never dropped, pages need them: their number is bounded.
+/// Compression are never dropped, pages need them: their number is bounded.
 const DICTIONARIES_MAX: usize = 6;
 
 /// zstd's dictionaries. One is trained when a megabyte of samples is there, and anew each time ten times as many records
 /// have gone by, because the first data are seldom like the later.
-pub(crate) struct Dictionaries {
+pub(crate) struct Compression {
     codec: Mutex<Codec>,
     trained: RwLock<Vec<Arc<Dictionary>>>,
     trainer: Mutex<Option<Trainer>>,
@@ -32,9 +32,9 @@ pub(crate) struct Samples {
     seen: u64,
 }
 
-impl Dictionaries {
-    pub fn new(codec: Codec) -> Dictionaries {
-        Dictionaries {
+impl Compression {
+    pub fn new(codec: Codec) -> Compression {
+        Compression {
             codec: Mutex::new(codec),
             trained: RwLock::default(),
             trainer: Mutex::default(),
@@ -65,7 +65,7 @@ impl Dictionaries {
     }
 
     /// Takes a record into the samples. If there are enough of them, the caller is to train, after which
-    /// [`Dictionaries::training_ends`] is due.
+    /// [`Compression::training_ends`] is due.
     pub fn offer(&self, record: &Record<'_>) -> Option<Samples> {
         if self.codec() != Codec::Zstd {
             return None;
