@@ -7,7 +7,7 @@
 use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
-use store::io::PAGE_BYTES;
+use flash::io::PAGE_BYTES;
 use store::page::{Corrupt, Dictionary, EXTENT_RAW_BYTES_MAX, Page, Scratch, scan};
 
 static DICTIONARY: LazyLock<Arc<Dictionary>> = LazyLock::new(|| {

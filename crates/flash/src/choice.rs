@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::{Arc, Once};
 
-use store::io::Driver;
+use crate::io::Driver;
 
 use crate::files::FlashFiles;
 use crate::threads::ThreadPool;

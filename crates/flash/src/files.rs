@@ -15,10 +15,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::io::{Op, OpKind, PAGE_BYTES, PageBuf};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
-use store::io::{Op, OpKind, PAGE_BYTES, PageBuf};
 
 use crate::superblock::Superblock;
 

@@ -5,8 +5,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::io::{Driver, Op, OpKind, PAGE_BYTES, PageBuf};
 use rustix::time::{ClockId, clock_gettime};
-use store::io::{Driver, Op, OpKind, PAGE_BYTES, PageBuf};
 
 use crate::choice::{FlashIo, open_driver};
 use crate::files::{DATA_OFFSET, FlashFiles};

@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+use crate::io::{Done, Driver, Op, OpKind, PAGE_BYTES, PageBuf, Reader};
 use parking_lot::Mutex;
-use store::io::{Done, Driver, Op, OpKind, PAGE_BYTES, PageBuf, Reader};
 
 use crate::files::DATA_OFFSET;
 

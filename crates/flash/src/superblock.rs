@@ -1,9 +1,9 @@
 //! Owns the superblock: what every log file says of itself in its first two pages.
 //! Never opens a file.
 
+use crate::io::{PAGE_BYTES, PageBuf};
 use std::io;
 use std::ops::Range;
-use store::io::{PAGE_BYTES, PageBuf};
 
 use crate::files::DATA_OFFSET;
 

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+use crate::io::{Done, Driver, Op, OpKind, PageBuf, Reader};
 use parking_lot::{Condvar, Mutex};
 use rustix::event::EventfdFlags;
-use store::io::{Done, Driver, Op, OpKind, PageBuf, Reader};
 
 use crate::files::{self, FlashFiles};
 use crate::transfer::{Step, Transfer};

@@ -1,8 +1,8 @@
 //! Owns the rule by which a read or write that was carried out in part goes on.
 //! Never knows which driver asks.
 
+use crate::io::PAGE_BYTES;
 use std::io;
-use store::io::PAGE_BYTES;
 
 /// How often in a row an operation may be started again without a whole page of progress. A kernel
 /// that says EINTR, EAGAIN or a part of a page more often than that gets its answer passed on.

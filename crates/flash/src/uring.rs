@@ -13,10 +13,10 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::io::{Done, Driver, Op, OpKind};
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use rustix::event::EventfdFlags;
 use rustix::fs::FallocateFlags;
-use store::io::{Done, Driver, Op, OpKind};
 
 use crate::files::FlashFiles;
 use crate::transfer::{Step, Transfer};
@@ -317,8 +317,8 @@ fn build_ring_of(kind: Kind, depth: u32) -> io::Result<IoUring> {
 mod tests {
     use super::*;
     use crate::files::DATA_OFFSET;
+    use crate::io::PageBuf;
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    use store::io::PageBuf;
 
     /// Sleeps on the wake descriptor until something is done; a minute without is a lost wake-up.
     fn sleep_and_reap(driver: &mut Uring) -> Vec<Done> {

@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use flash::io::{Done, Driver, Op, OpKind, PAGE_BYTES, PageBuf};
 use flash::{DATA_OFFSET, FlashFiles, FlashIo, Sim, ThreadPool, Uring, open_driver};
-use store::io::{Done, Driver, Op, OpKind, PAGE_BYTES, PageBuf};
 
 const MIB: u64 = 1 << 20;
 const DATA_BYTES: u64 = 48 * MIB;

@@ -4,8 +4,8 @@ use std::io::Read;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use flash::io::{Op, OpKind, PageBuf};
 use flash::{DATA_OFFSET, FlashFiles, FlashIo, ThreadPool, open_driver};
-use store::io::{Op, OpKind, PageBuf};
 
 const MIB: u64 = 1 << 20;
 const DIR: &str = "FLASH_TEST_DIR";

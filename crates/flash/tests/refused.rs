@@ -5,8 +5,8 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use flash::io::{Done, Driver, Op, OpKind, PageBuf};
 use flash::{DATA_OFFSET, FlashFiles, FlashIo, OpenError, ThreadPool, Uring, choose_driver, open_driver};
-use store::io::{Done, Driver, Op, OpKind, PageBuf};
 
 const MIB: u64 = 1 << 20;
 

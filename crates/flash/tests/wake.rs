@@ -4,9 +4,9 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use flash::io::{Driver, Op, OpKind, PageBuf};
 use flash::{DATA_OFFSET, FlashFiles, FlashIo, ThreadPool, open_driver};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use store::io::{Driver, Op, OpKind, PageBuf};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 

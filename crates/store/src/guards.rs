@@ -6,8 +6,8 @@
 //! stripe and waits for another, and of two scripts that want each other's the one that asked second is refused.
 
 use crate::hash::{Key, STRIPES};
-use crate::store::{Store, Stripe};
-use parking_lot::MutexGuard;
+use crate::store::Store;
+use crate::stripe::{Guard, Stripe};
 use smallvec::SmallVec;
 use std::time::{Duration, Instant};
 
@@ -18,8 +18,6 @@ const STAND_BACK: Duration = Duration::from_micros(50);
 /// How long a script waits for its turn to add stripes, and for a stripe when it is its turn.
 const TURN_PATIENCE: Duration = Duration::from_millis(50);
 const ADD_PATIENCE: Duration = Duration::from_millis(500);
-
-pub(crate) type Guard<'s> = MutexGuard<'s, Stripe>;
 
 /// The stripes that a handler may touch.
 pub(crate) enum Guards<'s> {
@@ -177,7 +175,7 @@ impl Stripes for Held<'_> {
         if missing.is_empty() {
             return true;
         }
-        let Some(_turn) = self.store.adding.try_lock_for(TURN_PATIENCE) else { return false };
+        let Some(_turn) = self.store.stripes.adding.try_lock_for(TURN_PATIENCE) else { return false };
         let deadline = Instant::now() + ADD_PATIENCE;
         let mut added = Vec::with_capacity(missing.len());
         for stripe in missing {
@@ -222,7 +220,7 @@ pub(crate) fn lock_many<'s>(
         }
         store.wait();
         // A lock goes to whoever is awake: without this the script that waits for one of these would not get it.
-        while store.adding.is_locked() {
+        while store.stripes.adding.is_locked() {
             std::thread::sleep(STAND_BACK);
         }
     }

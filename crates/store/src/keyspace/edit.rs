@@ -6,7 +6,8 @@ use crate::hash::{Key, KeyHash};
 use crate::index::{Entry, OwnedWord, Slot};
 use crate::listen::Class;
 use crate::object::{Object, ObjectRef, Parts};
-use crate::store::{Database, Store, clean_place};
+use crate::store::{Store, clean_place};
+use crate::stripe::Database;
 use std::ops::Range;
 use value::{Boxed, Buffer, Kind};
 

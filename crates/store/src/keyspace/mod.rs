@@ -2,17 +2,24 @@
 //! Never waits: what is cold is noted, and the handler is run again when it is there. Inside a transaction or script
 //! that has begun, which cannot run again, it is read at once.
 
+mod barrier;
 mod edit;
+mod fields;
+mod open;
+mod parts;
 mod resume;
 #[cfg(test)]
 mod tests;
 mod visit;
+mod wait;
 mod walk;
+mod watch;
 
 pub use edit::ValueMut;
 pub use resume::{Cold, ColdRead, NoEdit, Resume};
 pub(crate) use resume::{Identity, Named, RecordAt};
 pub use visit::{Visited, Visitor};
+pub use watch::Watches;
 
 use crate::commit::{Extent, FieldsGone, Leave};
 use crate::counters::Counter;
@@ -21,11 +28,12 @@ use crate::effects::Why;
 use crate::guards::{Held, Stripes as _, all_stripes};
 use crate::hash::{Hasher, Key, STRIPES};
 use crate::index::{Entry, Slot};
-use crate::lane::ReadError;
 use crate::listen::Class;
 use crate::object::ObjectRef;
 pub use crate::object::Value;
-use crate::store::{Database, Store, Stripe};
+use crate::read::ReadError;
+use crate::store::Store;
+use crate::stripe::{Database, Stripe};
 use crate::tier::Admission;
 use crate::word::Word;
 use smallvec::SmallVec;
