@@ -519,6 +519,12 @@ impl Editor<'_, '_> {
             push_chunked(list, elements, end, limit);
             return list.len();
         }
+        let at = if end == End::Front { 0 } else { packed::run(self.value.bytes()).len() };
+        if count == 1 {
+            // The usual case, without gathering the elements first.
+            elements.for_each(|element| packed::insert(self.value, at, element));
+            return packed::len(self.value.bytes());
+        }
         let mut added = Vec::with_capacity(bytes + 4 * count);
         for element in elements {
             match end {
@@ -526,7 +532,6 @@ impl Editor<'_, '_> {
                 End::Back => run::push_back(&mut added, element),
             }
         }
-        let at = if end == End::Front { 0 } else { packed::run(self.value.bytes()).len() };
         packed::insert_run(self.value, at, &added, count);
         packed::len(self.value.bytes())
     }

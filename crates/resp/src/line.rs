@@ -30,12 +30,17 @@ fn eight_bytes(eight: [u8; 8], at: usize) -> Option<Length> {
         return (digit.wrapping_sub(1) <= 8 && eight[2] == b'\n')
             .then_some(Length { value: digit as usize, end: at + 3 });
     }
+    if eight[2] == b'\r' {
+        let (tens, ones) = (eight[0].wrapping_sub(b'0'), eight[1].wrapping_sub(b'0'));
+        return (tens.wrapping_sub(1) <= 8 && ones <= 9 && eight[3] == b'\n')
+            .then_some(Length { value: tens as usize * 10 + ones as usize, end: at + 4 });
+    }
     let word = u64::from_le_bytes(eight);
     // The lowest high bit set is that of the first CR; those above it may be wrong.
     let other = word ^ (b'\r' as u64 * ONES);
     let returns = other.wrapping_sub(ONES) & !other & HIGHS;
     let digits = returns.trailing_zeros() as usize / 8;
-    if !(2..=6).contains(&digits) || eight[0] == b'0' || eight[digits + 1] != b'\n' {
+    if !(3..=6).contains(&digits) || eight[0] == b'0' || eight[digits + 1] != b'\n' {
         return None;
     }
     // The digits move to the top bytes, zeros below them: an eight-digit number with leading zeros.

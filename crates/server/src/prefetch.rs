@@ -2,10 +2,9 @@
 //! Never runs a command.
 
 use crate::directory::bit;
-use crate::execute::{keys, read_failed, rehearse};
+use crate::execute::{keys, only_key, read_failed, rehearse};
 use crate::session::{Batch, Prepared, Work};
 use crate::thread::Worker;
-use commands::Keys;
 use commands::session::Session;
 use smallvec::SmallVec;
 use store::{KeyHash, Resume};
@@ -35,11 +34,9 @@ pub fn prepare(worker: &Worker, session: &Session, batch: &mut Batch) {
         for &place in &batch.commands[batch.next..end] {
             let args = batch.args(place);
             let command = database.directory.place(&args[0]);
-            let hash = command.and_then(|command| match database.directory.at(command).row.keys {
-                Keys::Range { first, last, .. } if first == last && first > 0 => {
-                    args.get(first as usize).map(|name| database.store.hasher().hash(name))
-                }
-                _ => None,
+            let hash = command.and_then(|command| {
+                let keys = database.directory.at(command).row.keys;
+                only_key(database.store.hasher(), keys, args, None).map(|key| key.hash)
             });
             hashes.extend(hash);
             prepared.push(Prepared { command, hash });
@@ -74,7 +71,7 @@ pub fn prefetch(worker: &Worker, session: &mut Session, work: &mut Work) {
             let Some(command) = database.directory.find(&args[0]).filter(|command| command.is(bit::READS)) else {
                 continue;
             };
-            let keys = keys(database.store.hasher(), command.row.keys, args, None, positions);
+            let keys = keys(database.store.hasher(), command.row.keys, args, positions);
             if is_first {
                 ahead.extend(keys.iter().filter_map(|key| database.store.probe(key, session.db)));
             }

@@ -50,6 +50,7 @@ pub mod word;
 pub use census::{Census, KeyCounts};
 pub use config::{FlashConfig, LimitOf, Policy, StoreConfig};
 pub use effects::{Effect, Effects, Why};
+pub use guards::Held;
 pub use hash::{Hasher, Key, KeyHash};
 pub use keyspace::{
     Cold, ColdRead, Inspect, Keyspace, NOTHING, NoEdit, Peek, Resume, Value, ValueMut, Visited, Visitor, Want, Watches,

@@ -8,7 +8,7 @@ use crate::config::StoreConfig;
 use crate::counters::Counters;
 use crate::effects::Effects;
 use crate::hash::{Hasher, Key, KeyHash, STRIPES};
-use crate::index::{Entry, OwnedWord, Slot, Table, prefetch_line};
+use crate::index::{Entry, OwnedWord, Slot, prefetch_line};
 use crate::listen::{Class, Ears, Keeper, Listener};
 use crate::object::{Object, ObjectRef};
 use crate::page::{Codec, Dictionary};
@@ -21,12 +21,16 @@ use crate::wait::WaitCounts;
 use crate::word::Word;
 use flash::io::Reader;
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::time::Duration;
 use value::Boxed;
 
 type ResidentShare = Box<dyn Fn(u64) -> u64 + Send + Sync>;
+
+/// Keys that [`Store::prefetch`] is given at most without allocating.
+const PREFETCH_KEYS_MAX: usize = 32;
 
 pub struct Store {
     /// Itself, for the thread that frees flushed databases.
@@ -138,30 +142,38 @@ impl Store {
 
     /// Brings what look-ups of these keys will touch into the processor's cache. Each step is made for all keys
     /// before the next, so that their misses overlap instead of following one another: worth it from a handful of
-    /// keys on.
+    /// keys on. The stripes stay locked for all steps, a microsecond or two: locking costs more than a step.
     pub fn prefetch(&self, hashes: &[KeyHash], db: usize) {
         for hash in hashes {
             self.stripes.prefetch(hash.stripe());
         }
-        let step = |of: fn(&Table, u64)| {
-            for hash in hashes {
-                // One that is locked is in the cache already.
-                if let Some(stripe) = self.stripes.lock_at_once(hash.stripe())
-                    && let Some(database) = stripe.database(self.uid(db))
-                {
-                    of(&database.table, hash.high);
-                }
+        let mut locked = SmallVec::<[(usize, Guard<'_>); PREFETCH_KEYS_MAX]>::new();
+        let mut wanted = SmallVec::<[(usize, u64); PREFETCH_KEYS_MAX]>::new();
+        for hash in hashes {
+            let stripe = hash.stripe();
+            if let Some(guard) = self.stripes.lock_at_once(stripe) {
+                wanted.push((locked.len(), hash.high));
+                locked.push((stripe, guard));
+            } else if let Some(at) = locked.iter().position(|(own, _)| *own == stripe) {
+                wanted.push((at, hash.high));
             }
-        };
-        step(Table::prefetch_directory);
-        step(Table::prefetch_leaf);
-        step(|table, high| {
+            // What another worker has locked is in the cache already.
+        }
+        let uid = self.uid(db);
+        let tables = || wanted.iter().filter_map(|&(at, high)| Some((&locked[at].1.database(uid)?.table, high)));
+        for (table, high) in tables() {
+            table.prefetch_directory(high);
+        }
+        for (table, high) in tables() {
+            table.prefetch_leaf(high);
+        }
+        for (table, high) in tables() {
             if let Some(slot) = table.find(high, |entry| entry.word().is_hot()) {
                 let object = std::ptr::with_exposed_provenance::<u8>(table.word(slot).address());
                 prefetch_line(object);
                 prefetch_line(object.wrapping_add(64));
             }
-        });
+        }
     }
 
     #[inline]

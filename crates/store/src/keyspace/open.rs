@@ -1,15 +1,32 @@
 //! Owns how a keyspace is opened: by the stripes of a command's keys, or all of them; and what can be asked of a key before.
 //! Never waits for flash.
 
-use super::{Access, ColdRead, Keyspace, Resume};
+use super::{ColdRead, Keyspace, Resume};
+use crate::guards::Held;
 use crate::hash::{Key, KeyHash};
 use crate::store::Store;
 use crate::stripe::LOCK_PATIENCE;
 use crate::word::Word;
 
 impl Store {
-    /// Locks the stripes of `keys`, in ascending order, for one command in logical database `db`.
-    #[inline]
+    /// Locks the stripes of `keys`, in ascending order, for one command.
+    #[inline(always)]
+    pub fn hold(&self, keys: &[Key<'_>]) -> Held<'_> {
+        Held::of(self, keys, None).expect("waited for without end")
+    }
+
+    /// As [`Store::hold`], but gives up when a script keeps a stripe for long.
+    #[inline(always)]
+    pub fn try_hold(&self, keys: &[Key<'_>]) -> Option<Held<'_>> {
+        Held::of(self, keys, Some(LOCK_PATIENCE))
+    }
+
+    /// As [`Store::try_hold`], with every stripe.
+    pub fn try_hold_all(&self) -> Option<Held<'_>> {
+        Held::all(self, Some(LOCK_PATIENCE))
+    }
+
+    /// The keyspace of `keys` for one command in logical database `db`, with their stripes locked.
     pub fn lock<'a>(
         &'a self,
         keys: &[Key<'_>],
@@ -18,11 +35,10 @@ impl Store {
         touch: bool,
         resume: &'a mut Resume,
     ) -> Keyspace<'a> {
-        Keyspace::new(self, keys, Access { db, now_ms, touch }, None, resume).expect("waited for without end")
+        Keyspace::new(self.hold(keys), db, now_ms, touch, resume)
     }
 
     /// As [`Store::lock`], but gives up when a script keeps a stripe for long.
-    #[inline]
     pub fn try_lock<'a>(
         &'a self,
         keys: &[Key<'_>],
@@ -31,7 +47,7 @@ impl Store {
         touch: bool,
         resume: &'a mut Resume,
     ) -> Option<Keyspace<'a>> {
-        Keyspace::new(self, keys, Access { db, now_ms, touch }, Some(LOCK_PATIENCE), resume)
+        Some(Keyspace::new(self.try_hold(keys)?, db, now_ms, touch, resume))
     }
 
     /// As [`Store::try_lock`], with every stripe.
@@ -42,7 +58,7 @@ impl Store {
         touch: bool,
         resume: &'a mut Resume,
     ) -> Option<Keyspace<'a>> {
-        Keyspace::whole(self, Access { db, now_ms, touch }, Some(LOCK_PATIENCE), resume)
+        Some(Keyspace::new(self.try_hold_all()?, db, now_ms, touch, resume))
     }
 
     /// Whether a command on this key would have to read flash first. Brings the key's entry into the cache. A stripe that is

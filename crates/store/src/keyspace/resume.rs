@@ -131,6 +131,10 @@ pub struct Resume {
     pub(crate) effects: Effects,
     /// What the running command has changed and not committed.
     pub(super) noted: Noted,
+    /// Boxed values that the running command has changed: the bytes they take are counted when it has run.
+    pub(super) edited: Vec<(KeyHash, u32)>,
+    /// Values that the running command has read at once while RAM was full: they leave RAM when it has run.
+    pub(super) passing: Vec<(KeyHash, u32, usize)>,
     /// Why the commands that run change something.
     pub why: Why,
     /// Whose commands these are; 0: nobody's. Stays when the rest is cleared.
