@@ -27,10 +27,10 @@ use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::time::Duration;
 use value::Boxed;
 
+type ResidentShare = Box<dyn Fn(u64) -> u64 + Send + Sync>;
+
 /// Keys that [`Store::prefetch`] is given at most without allocating.
 const PREFETCH_KEYS_MAX: usize = 32;
-
-type ResidentShare = Box<dyn Fn(u64) -> u64 + Send + Sync>;
 
 pub struct Store {
     /// Itself, for the thread that frees flushed databases.
