@@ -1,4 +1,4 @@
-//! Owns the commands about users. Never knows how rules are kept or checked: that is the host's.
+//! Owns the commands about users. Never knows how rules are stored or checked: the host does that.
 
 use crate::connection::{BASE as CONNECTION, help, unknown_subcommand, wrong_subcommand};
 use crate::cx::{Cx, Run, Stop};
@@ -217,7 +217,7 @@ const SUBCOMMANDS: &[Row] = &[
     },
 ];
 
-/// The server looks at the caller's own rights again before its next command.
+/// The server checks the caller's own rights again before the caller's next command.
 fn users_changed(cx: &mut Cx<'_>, ends: bool) {
     cx.session.changed = true;
     cx.session.close |= ends;
@@ -289,7 +289,7 @@ fn generate(cx: &mut Cx<'_>) -> Run {
             "ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up to 4096",
         ));
     }
-    // Four bits a digit; what is left over is drawn all the same.
+    // A hexadecimal digit holds four bits. A remainder of bits takes one more digit.
     let digits = (bits as usize).div_ceil(4);
     let mut bytes = vec![0; digits.div_ceil(2)];
     cx.server.access().random(&mut bytes);
@@ -333,7 +333,7 @@ fn show_rules(out: &mut Out<'_>, selector: &AclSelector) {
     }
 }
 
-/// Entries that ACL LOG shows unless told how many.
+/// Entries that ACL LOG shows without an argument.
 const LOG_SHOWN: usize = 10;
 
 fn log(cx: &mut Cx<'_>) -> Run {

@@ -1,4 +1,4 @@
-//! Owns the commands of pub/sub. Never knows who else listens: the server does.
+//! Owns the commands of pub/sub. Never knows the other subscribers: the server does.
 
 use crate::connection::{help, nothing, unknown_subcommand};
 use crate::cx::{Cx, Run};
@@ -17,7 +17,7 @@ const BASE: Row = Row {
     ..Row::BASE
 };
 
-/// Shard channels lie in slots as keys do, but are none.
+/// Shard channels belong to slots as keys do, but they are not keys.
 const SHARD_CHANNELS: Keys = Keys::NotKeys { first: 1, last: -1, step: 1 };
 
 pub const ROWS: &[Row] = &[
@@ -221,7 +221,7 @@ const PUBSUB_ROWS: &[Row] = &[
     },
 ];
 
-/// The answer for one name; it is a push message where the protocol has those.
+/// The confirmation for one name: a push message in RESP3.
 fn confirm(cx: &mut Cx<'_>, space: Space, word: &str, name: Option<&[u8]>) {
     cx.out.push(3);
     cx.out.bulk(word.as_bytes());
@@ -265,7 +265,7 @@ fn leave(cx: &mut Cx<'_>, space: Space, name: &[u8]) {
     }
 }
 
-/// RESET: nobody is told.
+/// For RESET: unsubscribes from everything without replies.
 pub fn leave_all(cx: &mut Cx<'_>) {
     for space in Space::ALL {
         for name in cx.session.listened(space) {

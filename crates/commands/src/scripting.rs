@@ -1,5 +1,5 @@
-//! Owns the commands about scripts and functions: their rows, and what is asked of the server about them.
-//! Running them is the server's: it holds their keys' stripes and Lua's state.
+//! Owns the commands about scripts and functions: their rows, and what they ask of the server. Never runs a script: the
+//! server does, because it holds the stripes and Lua's state.
 
 use crate::connection::{help, nothing, unknown_subcommand};
 use crate::cx::{Cx, Run, Stop};
@@ -20,7 +20,7 @@ const BASE: Row = Row {
     group: Group::Scripting,
     since: "2.6.0",
     complexity: "Depends on the script.",
-    // The server finds what these run before it comes here.
+    // The server takes these commands over before their handlers would run.
     run: nothing,
     ..Row::BASE
 };
@@ -514,7 +514,7 @@ fn stats(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// `[ASYNC | SYNC]`, which makes no difference: there is little to free.
+/// `[ASYNC | SYNC]`. Both do the same, because there is little to free.
 fn is_flush(cx: &Cx<'_>) -> bool {
     match cx.args.len() {
         2 => true,

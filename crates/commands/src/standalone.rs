@@ -1,5 +1,5 @@
-//! Owns the commands of replication, cluster, persistence and modules as a node without them answers: what is true of a
-//! node that stands alone is said, anything else is refused. Never pretends that something was done.
+//! Owns the commands of replication, cluster, persistence and modules as a node without them answers: it states what is
+//! true of a single node and refuses everything else. Never pretends that something was done.
 
 use crate::block::{Block, until_milliseconds};
 use crate::connection::{help, unknown_subcommand};
@@ -258,7 +258,7 @@ const fn refused(name: &'static str, arity: i16, syntax: &'static str, summary: 
     Row { name, arity, syntax, summary, ..CLUSTER_BASE }
 }
 
-// A function cannot join the words of an example.
+// A macro, because a const function cannot join the words of an example.
 macro_rules! cluster {
     ($name:literal, $arity:literal, $syntax:literal, $summary:literal, $example:literal $(, $field:ident: $value:expr)*) => {
         Row {

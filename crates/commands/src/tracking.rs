@@ -1,5 +1,5 @@
-//! Owns the subcommands of CLIENT about client-side caching: what a connection asks for, and whether that fits
-//! together. Never knows who has read what: the server does.
+//! Owns the subcommands of CLIENT about client-side caching: a connection's options, and whether they fit together.
+//! Never knows who has read which key: the server does.
 
 use crate::connection::{BASE, CLIENT, SLOW, on_off};
 use crate::cx::{Cx, NOT_INTEGER, Run, SYNTAX, Stop};
@@ -106,7 +106,7 @@ fn caching(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// Ends tracking, if it is on.
+/// Ends tracking if it is on.
 pub(crate) fn stop(cx: &mut Cx<'_>) {
     if cx.session.tracking.take().is_some() {
         cx.server.tracking_changed(cx.session);
@@ -181,7 +181,7 @@ fn tracking(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// No prefix of a connection may be the beginning of another: it would be told twice.
+/// No prefix of a connection may be the beginning of another: the client would be told twice.
 fn add_prefixes(known: &mut Vec<Box<[u8]>>, new: &[&[u8]]) -> Run {
     let overlap = |a: &[u8], b: &[u8]| a.starts_with(b) || b.starts_with(a);
     for (at, prefix) in new.iter().enumerate() {
@@ -209,7 +209,7 @@ fn add_prefixes(known: &mut Vec<Box<[u8]>>, new: &[&[u8]]) -> Run {
     }
     known.extend(new.iter().map(|&prefix| prefix.into()));
     if known.is_empty() {
-        // Without prefixes all keys are meant.
+        // Without prefixes, all keys are tracked.
         known.push(Box::default());
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! Owns MULTI and its kin, as far as they only change the connection's state. Carrying a transaction out is the
-//! server's: it holds the stripes of all its commands at once.
+//! Owns MULTI and the like, as far as they change only the connection's state. Never runs a transaction: the server
+//! does, because it holds the stripes of all its commands at once.
 
 use crate::cx::{Cx, Run, Stop};
 use crate::row::{Access, Acl, Flag, Group, KeyUse, Keys, Row, Values, is};
@@ -62,7 +62,7 @@ pub const ROWS: &[Row] = &[
             is("GET", "(error) ERR wrong number of arguments for 'get' command"),
             is("EXEC", "(error) EXECABORT Transaction discarded because of previous errors."),
         ],
-        // What was queued is carried out by the server, which finds it before it comes here.
+        // The server takes EXEC over and runs the queue before this handler would run.
         run: |_| Err(Stop::error("ERR EXEC without MULTI")),
         ..BASE
     },

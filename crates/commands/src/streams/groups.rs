@@ -1,4 +1,4 @@
-//! Owns XGROUP: consumer groups and their consumers. Never knows what is pending.
+//! Owns XGROUP: consumer groups and their consumers. Never knows pending entries.
 
 use super::ids::{self, IdText};
 use super::{ACL_WRITE, BASE, WRONG, no_such_group, stream, stream_mut};
@@ -136,7 +136,7 @@ const SUBCOMMANDS: &[Row] = &[
     },
 ];
 
-/// What CREATE and SETID take behind the id.
+/// The options of CREATE and SETID, after the id.
 struct Options {
     make_stream: bool,
     entries_read: Option<u64>,
@@ -167,7 +167,7 @@ impl Options {
     }
 }
 
-/// A subcommand that exists, with arguments that it does not take.
+/// A known subcommand with a wrong number of arguments.
 pub(super) fn wrong_arguments(args: Args<'_>) -> Stop {
     let (container, name) = (super::shown(&args[0]).to_uppercase(), args.get(1).unwrap_or_default());
     let name = super::shown(&name[..name.len().min(128)]);
@@ -217,14 +217,14 @@ fn create(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// The command with the id that it has meant.
+/// States the command with the id that it resolved to.
 fn state(cx: &mut Cx<'_>, name: &str, last_id: Id) {
     let (args, key) = (cx.args, &cx.keys[0]);
     let words = [b"XGROUP", name.as_bytes(), key.name, &args[3]];
     cx.ks.effect(words.into_iter().chain([IdText::new(last_id).as_bytes()]).chain(args.from(5)));
 }
 
-/// The stream and its group that the command names.
+/// The stream and the group that the command names.
 fn existing<'k>(cx: &'k mut Cx<'_>) -> Result<(&'k Stream, &'k Group), Stop> {
     let (key, name) = (&cx.keys[0], &cx.args[3]);
     let stream = stream(cx.ks.get_for(key, NOTHING)?)?.ok_or(NO_KEY)?;
