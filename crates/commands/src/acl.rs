@@ -76,7 +76,7 @@ const SUBCOMMANDS: &[Row] = &[
     Row {
         name: "genpass",
         arity: -2,
-        summary: "Generates a password nobody can guess, in hexadecimal.",
+        summary: "Generates a random password, in hexadecimal.",
         syntax: "[bits]",
         examples: &[
             starts("ACL GENPASS 5", "\""),
@@ -147,7 +147,7 @@ const SUBCOMMANDS: &[Row] = &[
         name: "log",
         arity: -2,
         complexity: "O(N) with N being the number of entries shown.",
-        summary: "Shows what was refused to users lately, or forgets it.",
+        summary: "Shows the latest refusals, or clears them.",
         syntax: "[count | RESET]",
         examples: &[
             is("ACL LOG RESET", "OK"),
@@ -176,7 +176,7 @@ const SUBCOMMANDS: &[Row] = &[
         arity: -3,
         secrets: Secrets::From(2),
         complexity: "O(N). Where N is the number of rules provided.",
-        summary: "Makes a user, or changes what one may do.",
+        summary: "Creates a user, or changes a user's rules.",
         syntax: "username [rule [rule ...]]",
         examples: &[
             is("ACL SETUSER bob on >secret +@read -keys ~cache:* %R~shared:* (+set ~bob:*)", "OK"),
@@ -207,7 +207,7 @@ const SUBCOMMANDS: &[Row] = &[
     Row {
         name: "whoami",
         arity: 2,
-        summary: "Names the user whose connection this is.",
+        summary: "Names the user of this connection.",
         examples: &[is("ACL WHOAMI", "\"default\"")],
         run: |cx| {
             cx.out.bulk(cx.session.user.as_bytes());

@@ -48,7 +48,7 @@ pub const ROWS: &[Row] = &[
         flags: WRITE,
         acl: ACL_WRITE,
         complexity: "O(N) where N is the number of bytes of all sources.",
-        summary: "Combines strings bit by bit, shorter ones filled up with zeros, and keeps the result at a key.",
+        summary: "Combines strings bit by bit, with zeros after shorter ones, and stores the result at a key.",
         syntax: "<AND | OR | XOR | NOT> destkey key [key ...]",
         examples: &[
             is("MSET a abc b ABCd", "OK"),

@@ -90,7 +90,7 @@ pub const ROWS: &[Row] = &[
         acl: &[Acl::Keyspace, Acl::Read, Acl::Slow, Acl::Dangerous],
         tips: &["request_policy:all_shards", "nondeterministic_output_order"],
         complexity: "O(N) where N is the number of keys in the database. The names of cold keys are read from flash.",
-        summary: "Gives the names of all keys that fit a pattern. Others are served meanwhile.",
+        summary: "Gives the names of all keys that fit a pattern. Other clients are served in the meantime.",
         syntax: "pattern",
         examples: &[
             is("MSET one 1 two 2 three 3", "OK"),

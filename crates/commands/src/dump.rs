@@ -23,7 +23,7 @@ pub const ROWS: &[Row] = &[
         tips: &["nondeterministic_output"],
         since: "2.6.0",
         complexity: "O(N) where N is the size of the value.",
-        summary: "Gives a value as RESTORE takes it, of this server or of Redis 7.2 and newer.",
+        summary: "Serialises a value for RESTORE, on this server or on Redis 7.2 and newer.",
         examples: &[
             is("SET k value", "OK"),
             starts("DUMP k", "\"\\x00\\x05value"),
@@ -44,7 +44,7 @@ pub const ROWS: &[Row] = &[
         effect: Effect::Stated,
         since: "2.6.0",
         complexity: "O(N log(N)) for a sorted set of N members, otherwise O(N) where N is the size of the value.",
-        summary: "Makes a key of what DUMP gave, with a time to live in milliseconds (0: it does not expire).",
+        summary: "Creates a key from the output of DUMP, with a time to live in milliseconds (0: it does not expire).",
         syntax: "key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]",
         examples: &[
             is("RESTORE k 0 \"\\x00\\x05value\\x0a\\x00\\x81\\xf6\\xc1\\x38\\xc1\\xaa\\x9b\\x6e\"", "OK"),

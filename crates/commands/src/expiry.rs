@@ -23,7 +23,7 @@ pub const ROWS: &[Row] = &[
         access: Access::All(KeyUse::UPDATE),
         effect: Effect::Stated,
         since: "1.0.0",
-        summary: "Lets a key expire after a number of seconds, at once if that is not positive.",
+        summary: "Makes a key expire after a number of seconds, at once if that is not positive.",
         syntax: "key seconds [NX | XX | GT | LT]",
         examples: &[
             is("SET k v", "OK"),
@@ -44,7 +44,7 @@ pub const ROWS: &[Row] = &[
         access: Access::All(KeyUse::UPDATE),
         effect: Effect::Stated,
         since: "1.2.0",
-        summary: "Lets a key expire at a time, in seconds since 1970; at once if that is past.",
+        summary: "Makes a key expire at a time, in seconds since 1970; at once if that is past.",
         syntax: "key unix-time-seconds [NX | XX | GT | LT]",
         examples: &[
             is("SET k v", "OK"),
@@ -76,7 +76,7 @@ pub const ROWS: &[Row] = &[
         arity: 2,
         access: Access::All(KeyUse::UPDATE),
         since: "2.2.0",
-        summary: "Takes a key's expiry away.",
+        summary: "Removes a key's expiry.",
         examples: &[
             is("SET k v EX 100", "OK"),
             is("PERSIST k", "(integer) 1"),
@@ -93,7 +93,7 @@ pub const ROWS: &[Row] = &[
         access: Access::All(KeyUse::UPDATE),
         effect: Effect::Stated,
         since: "2.6.0",
-        summary: "Lets a key expire after a number of milliseconds, at once if that is not positive.",
+        summary: "Makes a key expire after a number of milliseconds, at once if that is not positive.",
         syntax: "key milliseconds [NX | XX | GT | LT]",
         examples: &[
             is("SET k v", "OK"),
@@ -110,7 +110,7 @@ pub const ROWS: &[Row] = &[
         access: Access::All(KeyUse::UPDATE),
         effect: Effect::Stated,
         since: "2.6.0",
-        summary: "Lets a key expire at a time, in milliseconds since 1970; at once if that is past.",
+        summary: "Makes a key expire at a time, in milliseconds since 1970; at once if that is past.",
         syntax: "key unix-time-milliseconds [NX | XX | GT | LT]",
         examples: &[
             is("SET k v", "OK"),

@@ -29,7 +29,7 @@ pub const ROWS: &[Row] = &[
         flags: &[Flag::Write, Flag::Denyoom],
         acl: ACL_WRITE,
         complexity: "O(log(N)) for each member, where N is the number of members of the sorted set.",
-        summary: "Gives members their positions; those that are not there are added.",
+        summary: "Sets the positions of members; absent members are added.",
         syntax: "key [NX | XX] [CH] longitude latitude member [longitude latitude member ...]",
         examples: &[
             is("GEOADD g 13.361389 38.115556 Palermo 15.087269 37.502669 Catania", "(integer) 2"),

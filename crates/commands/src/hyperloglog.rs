@@ -110,7 +110,7 @@ pub const ROWS: &[Row] = &[
         acl: &[Acl::HyperLogLog, Acl::Admin, Acl::Slow, Acl::Dangerous],
         values: Values::Untouched,
         complexity: "O(1)",
-        summary: "Tries registers and estimates of a HyperLogLog of its own against what they must be.",
+        summary: "Tests the registers and estimates of a HyperLogLog of its own.",
         syntax: "",
         examples: &[
             is("PFSELFTEST", "OK"),

@@ -50,7 +50,7 @@ pub const ROWS: &[Row] = &[
         acl: ACL_WRITE,
         tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
         complexity: "O(N) where N is the number of keys; a large value is freed in the background.",
-        summary: "Deletes keys and tells how many there were.",
+        summary: "Deletes keys and returns how many existed.",
         syntax: "key [key ...]",
         examples: &[
             is("MSET a 1 b 2", "OK"),
@@ -158,7 +158,7 @@ pub const ROWS: &[Row] = &[
         tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
         since: "3.2.1",
         complexity: "O(N) where N is the number of keys.",
-        summary: "Counts keys as used just now, and tells how many exist.",
+        summary: "Marks keys as just used, and returns how many exist.",
         syntax: "key [key ...]",
         examples: &[
             is("MSET a 1 b 2", "OK"),

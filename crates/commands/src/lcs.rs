@@ -19,7 +19,7 @@ pub const ROWS: &[Row] = &[Row {
     group: Group::String,
     since: "7.0.0",
     complexity: "O(N*M) where N and M are the lengths of the strings.",
-    summary: "Finds the longest common subsequence of two strings, its length or where its parts stand.",
+    summary: "Finds the longest common subsequence of two strings, its length, or the positions of its parts.",
     syntax: "key1 key2 [LEN] [IDX] [MINMATCHLEN min-match-len] [WITHMATCHLEN]",
     examples: &[
         is("MSET key1 ohmytext key2 mynewtext", "OK"),

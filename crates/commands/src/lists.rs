@@ -210,7 +210,7 @@ pub const ROWS: &[Row] = &[
         flags: GROW,
         acl: ACL_WRITE,
         complexity: "O(N) where N is the distance to the nearer end, most of it passed over by the thousand.",
-        summary: "Gives the element at an index another value.",
+        summary: "Changes the element at an index.",
         syntax: "key index element",
         examples: &[
             is("RPUSH l a b", "(integer) 2"),
@@ -268,7 +268,7 @@ pub const ROWS: &[Row] = &[
         flags: GROW_FAST,
         acl: ACL_WRITE_FAST,
         complexity: "O(N) where N is the number of elements added.",
-        summary: "Puts elements behind the last one of a list; no key is an empty list.",
+        summary: "Puts elements after the last one of a list; no key is an empty list.",
         syntax: "key element [element ...]",
         examples: &[
             is("RPUSH l a b", "(integer) 2"),
@@ -288,7 +288,7 @@ pub const ROWS: &[Row] = &[
         acl: ACL_WRITE_FAST,
         since: "2.2.0",
         complexity: "O(N) where N is the number of elements added.",
-        summary: "Puts elements behind the last one of a list that exists.",
+        summary: "Puts elements after the last one of a list that exists.",
         syntax: "key element [element ...]",
         examples: &[
             is("RPUSHX l a", "(integer) 0"),

@@ -28,7 +28,7 @@ pub const ROWS: &[Row] = &[Row {
     effect: Effect::Stated,
     since: "2.6.0",
     complexity: "O(N) where N is the size of the values, here and on the other server.",
-    summary: "Moves keys to another server, hot or cold. One that somebody changes meanwhile stays here, which is an error.",
+    summary: "Moves keys to another server, hot or cold. A key that changes in the meantime stays here, and the reply is an error.",
     syntax: "host port <key | \"\"> destination-db timeout [COPY] [REPLACE] [AUTH password | AUTH2 username password] [KEYS key [key ...]]",
     examples: &[
         is("MIGRATE 127.0.0.1 1 nosuch 0 100", "NOKEY"),

@@ -23,7 +23,7 @@ pub const ROWS: &[Row] = &[Row {
     values: Values::Untouched,
     since: "2.2.3",
     complexity: "Depends on subcommand.",
-    summary: "A container for commands that tell how a value is held.",
+    summary: "A container for commands that describe how a value is stored.",
     syntax: "",
     examples: &[
         is("OBJECT NOSUCH k", "(error) ERR unknown subcommand 'NOSUCH'. Try OBJECT HELP."),
@@ -39,7 +39,7 @@ const SUBCOMMANDS: &[Row] = &[
         name: "encoding",
         access: Access::All(KeyUse::LOOK),
         tips: &["nondeterministic_output"],
-        summary: "Names the form in which a value is held.",
+        summary: "Names the encoding of a value.",
         examples: &[
             is("SET k 12345", "OK"),
             is("OBJECT ENCODING k", "\"int\""),

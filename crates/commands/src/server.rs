@@ -162,7 +162,7 @@ pub const ROWS: &[Row] = &[
         arity: 1,
         flags: ADMIN,
         acl: ADMIN_ACL,
-        summary: "Shows all commands that the server carries out, those of administration and passwords left out.",
+        summary: "Shows all commands that the server runs, except administration commands and passwords.",
         examples: &[is("MONITOR", "OK"), is("RESET", "RESET")],
         run: |cx| {
             cx.out.ok();

@@ -226,7 +226,7 @@ pub const ROWS: &[Row] = &[
         acl: ACL_READ_FAST,
         since: "6.2.0",
         complexity: "O(N) where N is the number of members asked for.",
-        summary: "Tells of each of several members whether a set has it.",
+        summary: "Tells for each of several members whether a set has it.",
         syntax: "key member [member ...]",
         examples: &[
             is("SADD s a b", "(integer) 2"),

@@ -120,7 +120,7 @@ pub const ROWS: &[Row] = &[
         arity: 3,
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
-        summary: "Sets a string and gives the one that was there. SET with GET does the same.",
+        summary: "Sets a string and returns the old one. SET with GET does the same.",
         syntax: "key value",
         examples: &[
             is("GETSET light red", "(nil)"),
@@ -223,7 +223,7 @@ pub const ROWS: &[Row] = &[
         acl: ACL_WRITE,
         values: Values::Untouched,
         effect: Effect::Stated,
-        summary: "Sets a key to a string, whatever it held, and takes away or sets its expiry.",
+        summary: "Sets a key to a string, whatever it held, and removes or sets its expiry.",
         syntax: "key value [NX | XX] [GET] [EX seconds | PX milliseconds | EXAT unix-time-seconds | \
                  PXAT unix-time-milliseconds | KEEPTTL]",
         examples: &[

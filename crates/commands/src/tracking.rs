@@ -13,7 +13,7 @@ pub(crate) const CACHING: Row = Row {
     flags: CLIENT,
     acl: SLOW,
     since: "6.0.0",
-    summary: "Says whether the keys of the next command are remembered for client-side caching.",
+    summary: "Sets whether the keys of the next command are remembered for client-side caching.",
     syntax: "<YES | NO>",
     examples: &[
         is(
@@ -36,7 +36,7 @@ pub(crate) const GETREDIR: Row = Row {
     flags: CLIENT,
     acl: SLOW,
     since: "6.0.0",
-    summary: "Returns the id of the connection that is told of changes in place of this one; -1 without tracking.",
+    summary: "Returns the id of the connection that receives the invalidations of this one; -1 without tracking.",
     examples: &[is("CLIENT GETREDIR", "(integer) -1")],
     run: |cx| {
         let redirect = cx.session.tracking.as_ref().map_or(-1, |tracking| tracking.redirect as i64);
@@ -53,7 +53,7 @@ pub(crate) const TRACKING: Row = Row {
     acl: SLOW,
     since: "6.0.0",
     complexity: "O(1). Some options may introduce additional complexity.",
-    summary: "Controls whether the connection is told when keys that it has read, or that have a prefix, change.",
+    summary: "Controls whether the connection is notified when keys that it has read, or keys with a prefix, change.",
     syntax: "<ON | OFF> [REDIRECT client-id] [PREFIX prefix [PREFIX prefix ...]] [BCAST] [OPTIN] [OPTOUT] [NOLOOP]",
     examples: &[
         is("CLIENT TRACKING ON", "OK"),
@@ -73,7 +73,7 @@ pub(crate) const TRACKINGINFO: Row = Row {
     flags: CLIENT,
     acl: SLOW,
     since: "6.2.0",
-    summary: "Returns what the connection has asked for with CLIENT TRACKING.",
+    summary: "Returns the connection's options of CLIENT TRACKING.",
     examples: &[is(
         "CLIENT TRACKINGINFO",
         "1) \"flags\"\n2) 1) \"off\"\n3) \"redirect\"\n4) (integer) -1\n5) \"prefixes\"\n6) (empty array)",

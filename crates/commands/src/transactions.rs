@@ -25,7 +25,7 @@ pub const ROWS: &[Row] = &[
         arity: 1,
         since: "2.0.0",
         complexity: "O(N) where N is the number of queued commands.",
-        summary: "Forgets the commands queued since MULTI, and the watched keys.",
+        summary: "Discards the commands queued since MULTI, and forgets the watched keys.",
         examples: &[
             is("MULTI", "OK"),
             is("SET k v", "QUEUED"),
@@ -51,7 +51,7 @@ pub const ROWS: &[Row] = &[
         acl: &[Acl::Slow, Acl::Transaction],
         since: "1.2.0",
         complexity: "Depends on the commands of the transaction.",
-        summary: "Carries out the commands queued since MULTI as one, unless a watched key has changed.",
+        summary: "Runs the commands queued since MULTI as one, unless a watched key has changed.",
         examples: &[
             is("MULTI", "OK"),
             is("SET k 1", "QUEUED"),
@@ -108,7 +108,7 @@ pub const ROWS: &[Row] = &[
         access: Access::All(KeyUse::LOOK),
         keys: Keys::ALL,
         complexity: "O(N) where N is the number of keys. A cold key that expires is read from flash.",
-        summary: "Makes the next EXEC do nothing if one of these keys has changed by then.",
+        summary: "Makes the next EXEC do nothing if one of these keys changes before it.",
         syntax: "key [key ...]",
         examples: &[
             is("WATCH k", "OK"),

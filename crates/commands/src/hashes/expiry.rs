@@ -37,7 +37,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "hexpire",
         effect: Effect::Stated,
-        summary: "Lets fields of a hash expire after so many seconds.",
+        summary: "Makes fields of a hash expire after a number of seconds.",
         syntax: "key seconds [NX | XX | GT | LT] FIELDS numfields field [field ...]",
         examples: &[
             only_here("HSET h a 1 b 2", "(integer) 2"),
@@ -58,7 +58,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "hexpireat",
         effect: Effect::Stated,
-        summary: "Lets fields of a hash expire at a second, counted from 1970.",
+        summary: "Makes fields of a hash expire at a time, in seconds since 1970.",
         syntax: "key unix-time-seconds [NX | XX | GT | LT] FIELDS numfields field [field ...]",
         examples: &[
             only_here("HSET h a 1", "(integer) 1"),
@@ -85,7 +85,7 @@ pub const ROWS: &[Row] = &[
         name: "hpersist",
         arity: -5,
         flags: &[Flag::Write, Flag::Fast],
-        summary: "Lets fields of a hash expire no more.",
+        summary: "Removes the expiry of fields of a hash.",
         syntax: GET_SYNTAX,
         examples: &[
             only_here("HSET h a 1 b 2", "(integer) 2"),
@@ -101,7 +101,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "hpexpire",
         effect: Effect::Stated,
-        summary: "Lets fields of a hash expire after so many milliseconds.",
+        summary: "Makes fields of a hash expire after a number of milliseconds.",
         syntax: "key milliseconds [NX | XX | GT | LT] FIELDS numfields field [field ...]",
         examples: &[
             only_here("HSET h a 1", "(integer) 1"),
@@ -116,7 +116,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "hpexpireat",
         effect: Effect::Stated,
-        summary: "Lets fields of a hash expire at a millisecond, counted from 1970.",
+        summary: "Makes fields of a hash expire at a time, in milliseconds since 1970.",
         syntax: "key unix-time-milliseconds [NX | XX | GT | LT] FIELDS numfields field [field ...]",
         examples: &[
             only_here("HSET h a 1", "(integer) 1"),

@@ -50,7 +50,7 @@ pub const ROWS: &[Row] = &[
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         complexity: "O(1) for each entry, given chunks of bounded length.",
-        summary: "Deletes entries of a stream; gives how many were there.",
+        summary: "Deletes entries of a stream; returns how many existed.",
         syntax: "key id [id ...]",
         examples: &[
             is("XADD s 1-1 a 1", "\"1-1\""),
@@ -132,7 +132,7 @@ pub const ROWS: &[Row] = &[
         access: Access::All(KeyUse::UPDATE),
         flags: &[Flag::Write, Flag::Denyoom, Flag::Fast],
         acl: ACL_WRITE_FAST,
-        summary: "Sets what a stream remembers of its history: its last id, entries added, largest deleted id.",
+        summary: "Sets a stream's history: its last id, entries added, largest deleted id.",
         syntax: "key last-id [ENTRIESADDED entries-added] [MAXDELETEDID max-deleted-id]",
         examples: &[
             is("XADD s 1-1 a 1", "\"1-1\""),
@@ -160,7 +160,7 @@ pub const ROWS: &[Row] = &[
         tips: &["nondeterministic_output"],
         effect: Effect::Stated,
         complexity: "O(N) where N is the number of entries trimmed.",
-        summary: "Drops the oldest entries of a stream: all but so many, or those below an id; with ~ only what goes \
+        summary: "Removes the oldest entries of a stream: all but a number, or those below an id; with ~ only what goes \
                   in one piece.",
         syntax: "key <MAXLEN | MINID> [= | ~] threshold [LIMIT count]",
         examples: &[

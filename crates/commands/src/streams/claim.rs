@@ -19,7 +19,7 @@ pub const ROWS: &[Row] = &[
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         complexity: "O(log(N)) for each id where N is the number of entries not yet acknowledged.",
-        summary: "Acknowledges entries that a group was given; gives how many were pending.",
+        summary: "Acknowledges entries of a group; returns how many were pending.",
         syntax: "key group id [id ...]",
         examples: &[
             is("XADD s 1-1 a 1", "\"1-1\""),
@@ -43,7 +43,7 @@ pub const ROWS: &[Row] = &[
         effect: Effect::Stated,
         since: "6.2.0",
         complexity: "O(1) when COUNT is small.",
-        summary: "Gives a consumer what others have left pending for so long, some at each call, from a cursor on.",
+        summary: "Gives a consumer entries that have been pending at others for some time, some at each call, from a cursor on.",
         syntax: "key group consumer min-idle-time start [COUNT count] [JUSTID]",
         examples: &[
             is("XADD s 1-1 a 1", "\"1-1\""),
@@ -68,7 +68,7 @@ pub const ROWS: &[Row] = &[
         tips: &["nondeterministic_output"],
         effect: Effect::Stated,
         complexity: "O(log(N)) for each id where N is the number of entries not yet acknowledged.",
-        summary: "Gives a consumer pending entries of others that have been so for some time.",
+        summary: "Gives a consumer entries that have been pending at other consumers for some time.",
         syntax: "key group consumer min-idle-time id [id ...] [IDLE ms] [TIME unix-time-milliseconds] [RETRYCOUNT count] \
                  [FORCE] [JUSTID] [LASTID lastid]",
         examples: &[
@@ -91,7 +91,7 @@ pub const ROWS: &[Row] = &[
         acl: ACL_READ,
         tips: &["nondeterministic_output"],
         complexity: "O(N) where N is the number of entries given, or of consumers.",
-        summary: "Tells what a group was given and has not acknowledged, in sum or entry by entry.",
+        summary: "Lists the pending entries of a group, as a summary or one by one.",
         syntax: "key group [[IDLE min-idle-time] start end count [consumer]]",
         examples: &[
             is("XADD s 1-1 a 1", "\"1-1\""),

@@ -38,7 +38,7 @@ const SUBCOMMANDS: &[Row] = &[
         access: Access::All(KeyUse::INSERT),
         flags: &[Flag::Write, Flag::Denyoom],
         effect: Effect::Stated,
-        summary: "Makes a group that is to read what is above an id, or above the last one ($).",
+        summary: "Creates a group that reads entries above an id, or above the last one ($).",
         syntax: "key group <id | $> [MKSTREAM] [ENTRIESREAD entries-read]",
         examples: &[
             is("XGROUP CREATE s g $ MKSTREAM", "OK"),
@@ -57,7 +57,7 @@ const SUBCOMMANDS: &[Row] = &[
         access: Access::All(KeyUse::INSERT),
         flags: &[Flag::Write, Flag::Denyoom],
         since: "6.2.0",
-        summary: "Makes a consumer of a group, which reading with it also does.",
+        summary: "Creates a consumer of a group; reading with a consumer does the same.",
         syntax: "key group consumer",
         examples: &[
             is("XGROUP CREATE s g $ MKSTREAM", "OK"),
@@ -72,7 +72,7 @@ const SUBCOMMANDS: &[Row] = &[
         name: "delconsumer",
         arity: 5,
         access: Access::All(KeyUse::DELETE),
-        summary: "Removes a consumer with what it has not acknowledged; gives how many entries that was.",
+        summary: "Removes a consumer with its pending entries; returns how many there were.",
         syntax: "key group consumer",
         examples: &[
             is("XADD s 1-1 a 1", "\"1-1\""),
@@ -90,7 +90,7 @@ const SUBCOMMANDS: &[Row] = &[
         arity: 4,
         access: Access::All(KeyUse::DELETE),
         complexity: "O(N) where N is the number of entries not yet acknowledged.",
-        summary: "Removes a group; who waits to read with it is told.",
+        summary: "Removes a group; clients that wait to read with it get an error.",
         syntax: "key group",
         examples: &[
             is("XGROUP CREATE s g $ MKSTREAM", "OK"),
@@ -122,7 +122,7 @@ const SUBCOMMANDS: &[Row] = &[
         arity: -5,
         access: Access::All(KeyUse::UPDATE),
         effect: Effect::Stated,
-        summary: "Sets the id above which a group is to read.",
+        summary: "Sets the id above which a group reads.",
         syntax: "key group <id | $> [ENTRIESREAD entries-read]",
         examples: &[
             is("XADD s 1-1 a 1", "\"1-1\""),

@@ -91,7 +91,7 @@ const SUBCOMMANDS: &[Row] = &[
         name: "stream",
         arity: -3,
         complexity: "O(1), with FULL O(N) where N is the number of entries and pending entries shown.",
-        summary: "Describes a stream; with FULL, also its first entries, its groups and what is pending in them.",
+        summary: "Describes a stream; with FULL, also its first entries, its groups and their pending entries.",
         syntax: "key [FULL [COUNT count]]",
         examples: &[
             is("XADD s 1-1 a 1", "\"1-1\""),

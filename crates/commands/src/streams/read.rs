@@ -21,7 +21,7 @@ pub const ROWS: &[Row] = &[
         flags: &[Flag::Readonly, Flag::Blocking, Flag::MovableKeys],
         acl: &[Acl::Read, Acl::Stream, Acl::Slow, Acl::Blocking],
         complexity: "O(N) where N is the number of entries given.",
-        summary: "Gives the entries of streams that are above an id for each, or waits for one.",
+        summary: "Gives the entries of streams above an id for each stream, or waits for one.",
         syntax: "[COUNT count] [BLOCK milliseconds] STREAMS key [key ...] id [id ...]",
         examples: &[
             is("XADD s 1-1 a 1", "\"1-1\""),
@@ -51,7 +51,7 @@ pub const ROWS: &[Row] = &[
         acl: &[ACL_WRITE[0], ACL_WRITE[1], ACL_WRITE[2], Acl::Blocking],
         effect: Effect::Stated,
         complexity: "O(N log(M)) where N is the number of entries given and M that of entries not yet acknowledged.",
-        summary: "Gives a consumer of a group entries that no other was given, or those it has not acknowledged.",
+        summary: "Delivers new entries to a consumer of a group, or its unacknowledged entries again.",
         syntax: "GROUP group consumer [COUNT count] [BLOCK milliseconds] [NOACK] STREAMS key [key ...] id [id ...]",
         examples: &[
             is("XADD s 1-1 a 1", "\"1-1\""),

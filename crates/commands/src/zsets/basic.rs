@@ -25,7 +25,7 @@ pub const ROWS: &[Row] = &[
         acl: ACL_WRITE_FAST,
         since: "1.2.0",
         complexity: "O(log(N)) for each member, where N is the number of members of the sorted set.",
-        summary: "Gives members of a sorted set their scores; those that are not there are added.",
+        summary: "Sets the scores of members of a sorted set; absent members are added.",
         syntax: "key [NX | XX] [GT | LT] [CH] [INCR] score member [score member ...]",
         examples: &[
             is("ZADD z 1 one 2 two", "(integer) 2"),
@@ -131,7 +131,7 @@ pub const ROWS: &[Row] = &[
         arity: -3,
         flags: READ_FAST,
         acl: ACL_READ_FAST,
-        summary: "Gives how many members of a sorted set stand before one, and on request its score.",
+        summary: "Gives how many members of a sorted set come before one, and on request its score.",
         syntax: "key member [WITHSCORE]",
         examples: &[
             is("ZADD z 1 one 2 two", "(integer) 2"),
@@ -172,7 +172,7 @@ pub const ROWS: &[Row] = &[
         arity: -3,
         flags: READ_FAST,
         acl: ACL_READ_FAST,
-        summary: "Gives how many members of a sorted set stand behind one, and on request its score.",
+        summary: "Gives how many members of a sorted set come after one, and on request its score.",
         syntax: "key member [WITHSCORE]",
         examples: &[
             is("ZADD z 1 one 2 two", "(integer) 2"),
