@@ -457,7 +457,7 @@ fn answer(connection: &mut Connection, blocked: &Blocked) -> Result<(), End> {
     let args = blocked.args();
     if let Some(command) = worker.hub.directory.find(&args[0]) {
         let spent = Spent { nanos, failed: error.is_some(), met_flash: None, in_script: false };
-        account(worker, &live, card, command, args, spent, worker.now_ms());
+        account(worker, &live, card, command, || args, spent, worker.now_ms());
     }
     stats.commands.add(1);
     if session.reply != Reply::On {
