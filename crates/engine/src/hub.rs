@@ -6,12 +6,13 @@ use crate::clients::Clients;
 use crate::control::Control;
 use crate::directory::Directory;
 use crate::monitors::Monitors;
+use crate::notify;
 use crate::pubsub::PubSub;
 use crate::script::Scripts;
 use crate::stats::{LatencyEvents, SlowLog, Stats};
 use crate::thread::Post;
 use crate::tracking::Tracking;
-use config::ConfigStore;
+use config::{ConfigStore, Secret};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Weak};
 use store::Store;
@@ -44,6 +45,23 @@ pub struct Hub {
 }
 
 impl Hub {
+    /// From now on the store tells this hub of its keys, and what the hub keeps obeys changes of the configuration.
+    pub fn connect(self: &Arc<Self>) {
+        notify::connect(self);
+        self.store.tell_events(notify::classes(&self.config.snapshot().events));
+        let hub = Arc::downgrade(self);
+        self.config.subscribe(move |draft| {
+            let Some(hub) = hub.upgrade() else { return };
+            if draft.before.events != draft.now.events {
+                hub.store.tell_events(notify::classes(&draft.now.events));
+            }
+            // Also where the password stays: a rule may have changed the default user since.
+            if draft.sets(|name| name == "requirepass") {
+                hub.users.require_password(draft.now.requirepass.as_ref().map(Secret::expose));
+            }
+        });
+    }
+
     /// None: the database has been closed, and its last workers are ending.
     pub fn control(&self) -> Option<Arc<dyn Control>> {
         self.control.upgrade()

@@ -28,7 +28,7 @@ mod host;
 mod hub;
 mod job;
 mod monitors;
-pub mod notify;
+mod notify;
 mod outbox;
 mod park;
 mod prefetch;

@@ -6,7 +6,7 @@ use crate::open::Running;
 use crate::shard::Shard;
 use crate::tls::{self, Tls};
 use config::{Config, ConfigStore, Draft, Secret, Turn};
-use engine::{Hub, Peer, Rates, Role, notify, thread::Socket};
+use engine::{Hub, Peer, Rates, Role, thread::Socket};
 use parking_lot::Mutex;
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -55,7 +55,7 @@ pub struct Database {
     /// What its workers share.
     pub hub: Arc<Hub>,
     /// Its dataset.
-    pub shard: Shard,
+    pub shard: Arc<Shard>,
     pub tls: Tls,
     pub started: Instant,
     /// Forty hexadecimal digits, new at every start.
@@ -68,8 +68,6 @@ pub struct Database {
     pub memory_startup_bytes: AtomicU64,
     /// Bytes that are its own beside objects (index, clients), as of the last second: see [`Database::weigh`].
     pub beside_bytes: AtomicU64,
-    /// Version of the configuration that the clock has seen.
-    pub config_applied: AtomicU64,
     pub is_deleting: AtomicBool,
     /// None once it is closed.
     pub running: Mutex<Option<Running>>,
@@ -221,7 +219,8 @@ impl Database {
         self.hub.config.draft(turn, pairs, local)
     }
 
-    /// What may fail comes first, and changes nothing if it does. The turn is held until everything obeys the draft.
+    /// What may fail comes first, and changes nothing if it does. The rest subscribes to the configuration. The turn is held
+    /// until everything obeys the draft.
     fn carry_out(&self, turn: &Turn<'_>, draft: &Draft) -> Result<(), String> {
         let (before, now) = (&draft.before, &draft.now);
         // Also when the names of the files stay: what is in them may be new.
@@ -236,13 +235,6 @@ impl Database {
         self.hub.config.keep(turn, draft);
         if let Some(tls) = tls {
             self.tls.put(tls);
-        }
-        self.shard.obey(before, now);
-        if before.events != now.events {
-            self.shard.store.tell_events(notify::classes(&now.events));
-        }
-        if draft.sets(is_password) {
-            self.hub.users.require_password(now.requirepass.as_ref().map(Secret::expose));
         }
         Ok(())
     }

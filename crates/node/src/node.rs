@@ -162,6 +162,7 @@ impl Node {
         let database = open::open(self, DEFAULT_NAME, config, clients_cap, huge_pages)?;
         database.hub.clients.suspended.store(self.paused_file(DEFAULT_NAME).exists(), Relaxed);
         self.databases.write().push(Arc::clone(&database));
+        self.follow_maxclients(&database);
         Ok(database)
     }
 
@@ -206,6 +207,7 @@ impl Node {
             databases[1..].sort_by(|a, b| a.hub.name.cmp(&b.hub.name));
         }
         self.make_room_for_clients(&database);
+        self.follow_maxclients(&database);
         tracing::info!("database '{name}' is served on {:?}", database.endpoints);
         Ok(database)
     }
@@ -226,8 +228,20 @@ impl Node {
         self.crew.end();
     }
 
+    /// The database's clients get their share of open files again whenever `maxclients` changes.
+    fn follow_maxclients(self: &Arc<Self>, database: &Arc<Database>) {
+        let (node, of) = (Arc::downgrade(self), Arc::downgrade(database));
+        database.hub.config.subscribe(move |draft| {
+            if draft.before.maxclients != draft.now.maxclients
+                && let (Some(node), Some(database)) = (node.upgrade(), of.upgrade())
+            {
+                node.make_room_for_clients(&database);
+            }
+        });
+    }
+
     /// maxclients of a database, or less where the system allows fewer open files.
-    pub(crate) fn make_room_for_clients(&self, changed: &Database) {
+    fn make_room_for_clients(&self, changed: &Database) {
         let wanted = |database: &Database| database.hub.config.snapshot().maxclients;
         let databases = self.databases();
         let all: usize = databases.iter().map(|database| wanted(database)).sum();

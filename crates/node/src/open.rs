@@ -10,7 +10,7 @@ use crate::tls::Tls;
 use config::{Config, ConfigStore, Secret};
 use engine::{
     Clients, Control, Directory, Hub, LatencyEvents, Mail, Monitors, PubSub, Rates, Scripts, SlowLog, Stats, Tracking,
-    Users, notify, pass_while_waiting, random,
+    Users, pass_while_waiting, random,
     thread::{self, Message, Post, wall_ms},
 };
 use parking_lot::Mutex;
@@ -42,7 +42,7 @@ pub fn open(
     // Clients that come too early wait; but not for one that will not start.
     let listeners = listen::open(&config)?;
     let workers = node.crew.count();
-    let shard = Shard::open(name, &config, workers, huge_pages)?;
+    let shard = Arc::new(Shard::open(name, &config, workers, huge_pages)?);
     let (posts, inboxes): (Vec<_>, Vec<_>) = (0..workers)
         .map(|_| {
             let (sender, inbox) = tokio::sync::mpsc::unbounded_channel();
@@ -83,7 +83,6 @@ pub fn open(
             memory_peak_bytes: AtomicU64::new(0),
             memory_startup_bytes: AtomicU64::new(0),
             beside_bytes: AtomicU64::new(0),
-            config_applied: AtomicU64::new(config_store.version()),
             is_deleting: AtomicBool::new(false),
             running: Mutex::default(),
             endpoints: listeners.endpoints(),
@@ -92,8 +91,8 @@ pub fn open(
     database.shard.store.set_waiting(pass_while_waiting);
     let of_share = Arc::downgrade(&database);
     database.shard.store.set_resident(Box::new(move |process| share(&of_share, process)));
-    notify::connect(&database.hub);
-    database.shard.store.tell_events(notify::classes(&config.events));
+    database.hub.connect();
+    database.shard.subscribe(&database.hub.config);
     // Those that have begun would hold on to a database that is none.
     let ends = start_workers(&node.crew, &database, inboxes).inspect_err(|_| stop_workers(&database))?;
     database.memory_startup_bytes.store(memory::allocated_bytes(), Relaxed);

@@ -2,7 +2,7 @@
 
 use crate::database::DEFAULT_NAME;
 use crate::resize;
-use config::{Compression, Config, FlashIo, Policy, TierMode};
+use config::{Compression, Config, ConfigStore, FlashIo, Policy, TierMode};
 use engine::random;
 use flash::{DATA_OFFSET, FlashFiles, ThreadPool};
 use std::io;
@@ -92,8 +92,17 @@ impl Shard {
         files.map(|info| DATA_OFFSET + info.data_bytes).sum()
     }
 
-    /// The settings that the store keeps take effect. None of them can fail.
-    pub fn obey(&self, before: &Config, now: &Config) {
+    /// The settings that the store keeps obey changes of the configuration from now on.
+    pub fn subscribe(self: &Arc<Self>, config: &ConfigStore) {
+        let shard = Arc::downgrade(self);
+        config.subscribe(move |draft| {
+            if let Some(shard) = shard.upgrade() {
+                shard.obey(&draft.before, &draft.now);
+            }
+        });
+    }
+
+    fn obey(&self, before: &Config, now: &Config) {
         let store = &self.store;
         if before.ram_limit_bytes != now.ram_limit_bytes {
             store.set_ram_limit(now.ram_limit_bytes);

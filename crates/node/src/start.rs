@@ -3,7 +3,7 @@
 
 use crate::database::Database;
 use crate::huge_pages;
-use crate::log::{self, Log};
+use crate::log;
 use crate::memory;
 use crate::node::Node;
 use crate::supervise::Supervisor;
@@ -33,6 +33,11 @@ pub fn run(
 ) -> io::Result<()> {
     let config = config_store.snapshot();
     let log = log::start(&config)?;
+    config_store.subscribe(move |draft| {
+        if draft.before.loglevel != draft.now.loglevel {
+            log.set_level(draft.now.loglevel);
+        }
+    });
     for notice in config_store.take_notices() {
         tracing::warn!("{notice}");
     }
@@ -47,7 +52,7 @@ pub fn run(
     let attached = attach(&node);
     let mut supervisor = Supervisor::find(config.supervised);
     let ended = match &attached {
-        Ok(_) => runtime.block_on(attend(&node, &log, &mut supervisor)),
+        Ok(_) => runtime.block_on(attend(&node, &mut supervisor)),
         Err(_) => Ok(()),
     };
     supervisor.stopping();
@@ -129,14 +134,14 @@ fn announce(database: &Database, config: &Config) {
 }
 
 /// Watches the clock, and returns when the node is to stop.
-async fn attend(node: &Node, log: &Log, supervisor: &mut Supervisor) -> io::Result<()> {
+async fn attend(node: &Node, supervisor: &mut Supervisor) -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     // Taken, and ignored: the terminal it was started from may close.
     let _hangup = signal(SignalKind::hangup())?;
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
-    let mut applied = Applied { version: 0, ticks: 0 };
+    let mut clock = Clock::default();
     supervisor.ready();
     loop {
         tokio::select! {
@@ -153,35 +158,26 @@ async fn attend(node: &Node, log: &Log, supervisor: &mut Supervisor) -> io::Resu
                 return Ok(());
             }
             _ = ticks.tick() => {
-                applied.tick(node, log);
+                clock.tick(node);
                 supervisor.alive(Instant::now());
             }
         }
     }
 }
 
-/// What the clock has applied of the configuration.
-struct Applied {
-    version: u64,
+/// The clock.
+#[derive(Default)]
+struct Clock {
     ticks: u32,
 }
 
-impl Applied {
-    fn tick(&mut self, node: &Node, log: &Log) {
+impl Clock {
+    fn tick(&mut self, node: &Node) {
         let now_ms = wall_ms();
         self.ticks += 1;
         let is_second = self.ticks.is_multiple_of(TICKS_PER_SECOND);
-        let version = node.config().version();
-        if version != self.version {
-            self.version = version;
-            log.set_level(node.config().snapshot().loglevel);
-        }
         for database in node.databases() {
             database.sample_rates(now_ms);
-            let version = database.hub.config.version();
-            if database.config_applied.swap(version, Relaxed) != version {
-                node.make_room_for_clients(&database);
-            }
             if is_second {
                 database.weigh();
                 database.memory_peak_bytes.fetch_max(memory::allocated_bytes(), Relaxed);
