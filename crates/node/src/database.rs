@@ -6,7 +6,7 @@ use crate::open::Running;
 use crate::shard::Shard;
 use crate::tls::{self, Tls};
 use config::{Config, ConfigStore, Draft, Secret, Turn};
-use engine::{Hub, Peer, Rates, Role, thread::Socket};
+use engine::{Hub, Peer, Rates, Role, Socket};
 use parking_lot::Mutex;
 use std::io;
 use std::os::unix::net::UnixStream;

@@ -3,7 +3,7 @@
 use crate::database::{Database, Rate};
 use crate::memory::{Allocator, cpu_us, resident_bytes, system_bytes};
 use commands::host::{REDIS_VERSION, Space};
-use engine::{Summary, thread::wall_ms};
+use engine::{Summary, wall_ms};
 use std::fmt::{Display, Write as _};
 use std::sync::atomic::Ordering::Relaxed;
 use store::StoreStats;

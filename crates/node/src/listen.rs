@@ -3,10 +3,7 @@
 
 use crate::database::{Database, Endpoint};
 use config::{BindAddress, Config};
-use engine::{
-    Peer,
-    thread::{Arrival, Message, Post, Socket},
-};
+use engine::{Arrival, Message, Peer, Post, Socket};
 use socket2::{Domain, SockRef, Socket as RawSocket, TcpKeepalive, Type};
 use std::fs;
 use std::io::{self, Write};

@@ -13,7 +13,7 @@ use crate::memory;
 use crate::open;
 use crate::start::raise_open_files;
 use config::{Config, ConfigStore};
-use engine::{CHANGE_PATIENCE, thread::wall_ms};
+use engine::{CHANGE_PATIENCE, wall_ms};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};

@@ -9,9 +9,8 @@ use crate::shard::Shard;
 use crate::tls::Tls;
 use config::{Config, ConfigStore, Secret};
 use engine::{
-    Clients, Control, Directory, Hub, LatencyEvents, Mail, Monitors, PubSub, Rates, Scripts, SlowLog, Stats, Tracking,
-    Users, pass_while_waiting, random,
-    thread::{self, Message, Post, wall_ms},
+    Clients, Control, Directory, Hub, LatencyEvents, Mail, Message, Monitors, Post, PubSub, Rates, Scripts, SlowLog,
+    Stats, Tracking, Users, pass_while_waiting, random, thread, wall_ms,
 };
 use parking_lot::Mutex;
 use std::io;

@@ -8,7 +8,7 @@ use crate::memory;
 use crate::node::Node;
 use crate::supervise::Supervisor;
 use config::{Config, ConfigStore};
-use engine::{Card, thread::wall_ms};
+use engine::{Card, wall_ms};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::any::Any;
 use std::fs;

@@ -1,17 +1,24 @@
 //! Owns what all workers of a database share: its clients, users, channels, statistics, and the way to its data and its
 //! configuration. Never knows a node, what a database may take, or where it listens: it asks through [`Control`].
+//!
+//! `monitors` and `tracking` know who sees which commands and who is told of which keys; they reach their clients through
+//! the hub. `notify` is what the store says of its keys.
+
+mod monitors;
+mod notify;
+mod tracking;
+
+pub use monitors::{Monitors, is_secret};
+pub use tracking::Tracking;
 
 use crate::acl::Users;
 use crate::clients::Clients;
 use crate::control::Control;
 use crate::directory::Directory;
-use crate::monitors::Monitors;
-use crate::notify;
+use crate::post::Post;
 use crate::pubsub::PubSub;
-use crate::script::Scripts;
+use crate::scripts::Scripts;
 use crate::stats::{LatencyEvents, SlowLog, Stats};
-use crate::thread::Post;
-use crate::tracking::Tracking;
 use config::{ConfigStore, Secret};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Weak};
