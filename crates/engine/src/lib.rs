@@ -4,17 +4,17 @@
 //! In reading order, the way of one command, from a socket's bytes to its reply: `worker` receives and replies, `admit` says
 //! whether it may run, `route` where, `execute` runs its handler, `account` keeps its figures, `prefetch` looks ahead;
 //! `session` holds the connection and its buffers, `park` is every way of waiting but for a key, which is `blocked`'s.
-//! `transaction` carries out EXEC, `script` EVAL and functions in the interpreter of crate `lua`; `exchange` speaks to
-//! other servers for MIGRATE, `job` is what a command leaves to another thread; `access` says whether a user may run a
-//! command; `stand_in` serves connections while a script holds up their thread; `host` answers the commands about the
-//! server itself; `thread` is a worker: what one database has on one thread.
+//! `transaction` carries out EXEC, `script` EVAL and functions in the interpreter of crate `lua`; `access` says whether a
+//! user may run a command; `stand_in` serves connections while a script holds up their thread; `host` answers the commands
+//! about the server itself; `thread` is a worker: what one database has on one thread.
 //!
-//! Below it, what a database's workers share: `hub` holds all of it, `clients` is the register of connections, `acl` the
+//! Below it, what a database's workers share, and what needs no worker: `hub` holds all of it, `clients` is the register of connections, `acl` the
 //! users, `directory` leads from a name to a command's row, `scripts` are the scripts by their SHA-1, `stats` the figures,
 //! `pubsub` is who listens to what, `outbox` what others send to a connection, `post` the way to a worker, `waiter` a
-//! blocked client's command, `control` what commands ask of the hub's owner.
+//! blocked client's command, `control` what commands ask of the hub's owner; `exchange` speaks to other servers for MIGRATE,
+//! `job` is what a command leaves to another thread.
 //!
-//! What the workers share imports nothing of the way of a command, and is free of cycles. The modules of the way import each
+//! This part imports nothing of the way of a command, and is free of cycles. The modules of the way import each
 //! other in cycles: each step takes the worker, whose tasks run the steps, and a command that is run may run others (EXEC,
 //! a script, a key that becomes ready).
 //!
