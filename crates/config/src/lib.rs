@@ -64,9 +64,11 @@ pub struct ConfigStore {
     subscribers: Subscribers,
 }
 
+type Subscriber = Box<dyn Fn(&Draft) + Send + Sync>;
+
 /// Who is told of changes, in the order of subscription.
 #[derive(Default)]
-struct Subscribers(RwLock<Vec<Box<dyn Fn(&Draft) + Send + Sync>>>);
+struct Subscribers(RwLock<Vec<Subscriber>>);
 
 impl std::fmt::Debug for Subscribers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -54,15 +54,13 @@ mod worker;
 #[doc(hidden)]
 pub use acl::try_rules;
 pub use acl::{Role, Users};
-pub use clients::{Card, Clients, Peer};
+pub use clients::{Card, Peer};
 pub use clock::wall_ms;
 pub use control::{CHANGE_PATIENCE, Control};
 pub use directory::{Command, Directory, bit};
 #[doc(hidden)]
 pub use execute::{Call, Engine, Locked, Stripes, execute};
-pub use hub::{Hub, Monitors, Tracking};
-pub use post::{Arrival, Mail, Message, Post, Socket};
-pub use pubsub::PubSub;
-pub use scripts::Scripts;
+pub use hub::Hub;
+pub use post::{Arrival, Message, Post, Socket};
 pub use stand_in::pass_while_waiting;
-pub use stats::{Counter, LatencyEvents, Rates, SlowLog, Stats, Summary, WorkerStats};
+pub use stats::{Counter, Rates, Summary, WorkerStats};

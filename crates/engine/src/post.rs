@@ -5,8 +5,9 @@ use crate::acl::Role;
 use crate::clients::{Card, Peer};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use tokio::sync::Notify;
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 /// What other threads may tell a worker.
 pub enum Message {
@@ -34,9 +35,17 @@ pub enum Socket {
 pub struct Post {
     pub sender: UnboundedSender<Message>,
     /// Connections given to it that have not ended.
-    pub connections: std::sync::atomic::AtomicUsize,
+    pub connections: AtomicUsize,
     /// Connections of its that were sent something by others.
     pub mail: Mail,
+}
+
+impl Post {
+    /// The way to a worker, and what the worker receives on it.
+    pub fn open() -> (Post, UnboundedReceiver<Message>) {
+        let (sender, inbox) = tokio::sync::mpsc::unbounded_channel();
+        (Post { sender, connections: AtomicUsize::new(0), mail: Mail::default() }, inbox)
+    }
 }
 
 /// A worker's list of connections whose outboxes are to be sent.

@@ -8,10 +8,7 @@ use crate::node::Node;
 use crate::shard::Shard;
 use crate::tls::Tls;
 use config::{Config, ConfigStore, Secret};
-use engine::{
-    Clients, Control, Directory, Hub, LatencyEvents, Mail, Message, Monitors, Post, PubSub, Rates, Scripts, SlowLog,
-    Stats, Tracking, Users, pass_while_waiting, random, thread, wall_ms,
-};
+use engine::{Control, Directory, Hub, Message, Post, Rates, Users, pass_while_waiting, random, thread};
 use parking_lot::Mutex;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -42,36 +39,13 @@ pub fn open(
     let listeners = listen::open(&config)?;
     let workers = node.crew.count();
     let shard = Arc::new(Shard::open(name, &config, workers, huge_pages)?);
-    let (posts, inboxes): (Vec<_>, Vec<_>) = (0..workers)
-        .map(|_| {
-            let (sender, inbox) = tokio::sync::mpsc::unbounded_channel();
-            (Post { sender, connections: AtomicUsize::new(0), mail: Mail::default() }, inbox)
-        })
-        .unzip();
+    let (posts, inboxes) = (0..workers).map(|_| Post::open()).unzip();
     let database = Arc::new_cyclic(|database: &Weak<Database>| {
-        let hub = Hub {
-            name: name.into(),
-            stats: Stats::new(workers, directory.count),
-            directory,
-            store: Arc::clone(&shard.store),
-            clients: Clients::default(),
-            pubsub: PubSub::default(),
-            users,
-            tracking: Tracking::default(),
-            monitors: Monitors::default(),
-            scripts: Scripts::new(workers),
-            slow_log: SlowLog::default(),
-            latency_events: LatencyEvents::default(),
-            posts,
-            started_s: wall_ms() / 1000,
-            targets_kept: AtomicUsize::new(0),
-            is_closing: AtomicBool::new(false),
-            control: database.clone() as Weak<dyn Control>,
-            config: Arc::clone(&config_store),
-        };
+        let control = database.clone() as Weak<dyn Control>;
+        let hub = Hub::new(name, Arc::clone(&config_store), Arc::clone(&shard.store), directory, users, posts, control);
         Database {
             node: Arc::downgrade(node),
-            hub: Arc::new(hub),
+            hub,
             tls,
             started: Instant::now(),
             run_id: run_id(),

@@ -13,6 +13,7 @@ pub use tracking::Tracking;
 
 use crate::acl::Users;
 use crate::clients::Clients;
+use crate::clock::wall_ms;
 use crate::control::Control;
 use crate::directory::Directory;
 use crate::post::Post;
@@ -52,6 +53,38 @@ pub struct Hub {
 }
 
 impl Hub {
+    pub fn new(
+        name: &str,
+        config: Arc<ConfigStore>,
+        store: Arc<Store>,
+        directory: Directory,
+        users: Users,
+        posts: Vec<Post>,
+        control: Weak<dyn Control>,
+    ) -> Arc<Hub> {
+        let workers = posts.len();
+        Arc::new(Hub {
+            name: name.into(),
+            config,
+            store,
+            stats: Stats::new(workers, directory.count),
+            directory,
+            clients: Clients::default(),
+            pubsub: PubSub::default(),
+            users,
+            tracking: Tracking::default(),
+            monitors: Monitors::default(),
+            scripts: Scripts::new(workers),
+            slow_log: SlowLog::default(),
+            latency_events: LatencyEvents::default(),
+            posts,
+            started_s: wall_ms() / 1000,
+            targets_kept: AtomicUsize::new(0),
+            is_closing: AtomicBool::new(false),
+            control,
+        })
+    }
+
     /// From now on the store tells this hub of its keys, and what the hub keeps obeys changes of the configuration.
     pub fn connect(self: &Arc<Self>) {
         notify::connect(self);
