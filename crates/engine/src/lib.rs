@@ -61,6 +61,6 @@ pub use directory::{Command, Directory, bit};
 #[doc(hidden)]
 pub use execute::{Call, Engine, Locked, Stripes, execute};
 pub use hub::Hub;
-pub use post::{Arrival, Message, Post, Socket};
+pub use post::{Message, Post, Socket};
 pub use stand_in::pass_while_waiting;
 pub use stats::{Counter, Rates, Summary, WorkerStats};

@@ -6,10 +6,10 @@ use crate::huge_pages;
 use crate::log;
 use crate::memory;
 use crate::node::Node;
+use crate::open_files::raise_open_files;
 use crate::supervise::Supervisor;
 use config::{Config, ConfigStore};
 use engine::{Card, wall_ms};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::any::Any;
 use std::fs;
 use std::future::poll_fn;
@@ -22,8 +22,6 @@ use tokio::signal::unix::{SignalKind, signal};
 /// The clock's duties: rates ten times a second, idle and slow clients once.
 const TICK: Duration = Duration::from_millis(100);
 const TICKS_PER_SECOND: u32 = 10;
-/// Descriptors besides clients' sockets: listeners, rings, logs, polls.
-const OTHER_FILES: usize = 64;
 
 /// Runs a node until it is told to stop. Returns an error only if it could not start. `attach` is called when the node
 /// serves clients; what it returns is dropped before the databases end.
@@ -69,30 +67,6 @@ pub fn run(
     attached.and(ended)
 }
 
-/// Raises the limit of open files to what `maxclients` needs, as far as the system allows. Returns the number of
-/// clients there is room for.
-pub fn raise_open_files(maxclients: usize) -> usize {
-    let wanted = (maxclients + OTHER_FILES) as u64;
-    let now = getrlimit(Resource::Nofile);
-    let current = now.current.unwrap_or(u64::MAX);
-    if current >= wanted {
-        return maxclients;
-    }
-    let maximum = now.maximum.unwrap_or(u64::MAX);
-    // A privileged process may raise the hard limit too.
-    let raised = [maximum.max(wanted), maximum].into_iter().find_map(|maximum| {
-        let limit = Rlimit { current: Some(wanted.min(maximum)), maximum: Some(maximum) };
-        setrlimit(Resource::Nofile, limit).is_ok().then_some(wanted.min(maximum))
-    });
-    let files = raised.unwrap_or(current);
-    if files >= wanted {
-        return maxclients;
-    }
-    let cap = (files as usize).saturating_sub(OTHER_FILES).max(1);
-    tracing::warn!("only {files} files may be open: at most {cap} clients are served, not maxclients' {maxclients}");
-    cap
-}
-
 fn write_pidfile(config: &Config) -> io::Result<()> {
     let Some(path) = &config.pidfile else { return Ok(()) };
     fs::write(path, format!("{}\n", std::process::id()))
@@ -100,7 +74,7 @@ fn write_pidfile(config: &Config) -> io::Result<()> {
 }
 
 fn announce(database: &Database, config: &Config) {
-    let human = crate::info::human_bytes;
+    let human = memory::human_bytes;
     let limit = |bytes| if bytes == 0 { "none".to_owned() } else { human(bytes) };
     tracing::info!(
         "FlintKV {} starts: process {}, {} workers, {} databases",
@@ -153,7 +127,7 @@ async fn attend(node: &Node, supervisor: &mut Supervisor) -> io::Result<()> {
                 tracing::info!("SIGINT: the server stops");
                 return Ok(());
             }
-            () = node.shutdown.notified() => {
+            () = node.shutdown_asked() => {
                 tracing::info!("SHUTDOWN: the server stops");
                 return Ok(());
             }

@@ -12,16 +12,17 @@ pub use monitors::{Monitors, is_secret};
 pub use tracking::Tracking;
 
 use crate::acl::Users;
-use crate::clients::Clients;
+use crate::clients::{Clients, Peer};
 use crate::clock::wall_ms;
 use crate::control::Control;
 use crate::directory::Directory;
-use crate::post::Post;
+use crate::post::{Arrival, Message, Post, Socket};
 use crate::pubsub::PubSub;
 use crate::scripts::Scripts;
 use crate::stats::{LatencyEvents, SlowLog, Stats};
 use config::{ConfigStore, Secret};
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use store::Store;
 
@@ -100,6 +101,18 @@ impl Hub {
                 hub.users.require_password(draft.now.requirepass.as_ref().map(Secret::expose));
             }
         });
+    }
+
+    /// Gives a connection to the worker with the fewest, one that no script keeps if there is one.
+    pub fn hand_over(&self, socket: Socket, peer: Peer) -> io::Result<()> {
+        let load = |(index, post): &(usize, &Post)| (self.scripts.keeps(*index), post.connections.load(Relaxed));
+        let (_, post) = self.posts.iter().enumerate().min_by_key(load).expect("there is a worker");
+        post.connections.fetch_add(1, Relaxed);
+        if post.sender.send(Message::Serve(Arrival { socket, peer })).is_err() {
+            post.connections.fetch_sub(1, Relaxed);
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        Ok(())
     }
 
     /// None: the database has been closed, and its last workers are ending.
