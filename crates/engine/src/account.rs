@@ -3,7 +3,7 @@
 
 use crate::clients::Card;
 use crate::directory::{Command, bit};
-use crate::monitors::is_secret;
+use crate::hub::is_secret;
 use crate::stats::{bucket, shortened};
 use crate::thread::{Live, Worker};
 use commands::Args;
