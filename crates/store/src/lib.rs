@@ -13,7 +13,6 @@
 
 pub mod arena;
 mod census;
-mod chill;
 mod collect;
 mod commit;
 mod compression;
@@ -26,7 +25,6 @@ mod direct;
 pub mod effects;
 mod fill;
 mod guards;
-mod hand;
 pub mod hash;
 pub mod index;
 pub mod keyspace;

@@ -2,14 +2,17 @@
 //! the store inside its limits. One per worker; the driver carries the operations out.
 //! Never knows sessions: whoever waits holds a [`Ticket`].
 
+mod chill;
+mod collect;
+mod hand;
+mod write;
+
 use crate::arena::{Cells, SLAB_BYTES};
-use crate::chill::Due;
-use crate::collect::{Collect, SHRINK_EVERY_MS};
+use crate::collect::Collect;
 use crate::commit::Leave;
 use crate::counters::Counter;
 use crate::direct::RecordCopy;
 use crate::fill::{Filling, Items, UnitBufs};
-use crate::hand::{Hand, TtlSample};
 use crate::hash::KeyHash;
 use crate::keyspace::{ColdRead, Identity, Named, RecordAt, Resume};
 use crate::object::{Object, Parts};
@@ -22,7 +25,10 @@ use crate::store::Store;
 use crate::stripe::UPKEEP_PATIENCE;
 use crate::tier::Admission;
 use crate::word::Word;
+use chill::Due;
+use collect::SHRINK_EVERY_MS;
 use flash::io::{Done, Driver, Op, OpKind, PAGE_BYTES, PageBuf};
+use hand::{Hand, TtlSample};
 use hdrhistogram::Histogram;
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap, VecDeque};

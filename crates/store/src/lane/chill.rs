@@ -5,13 +5,13 @@
 //! read and written, also what it did not name. The sweep for keys that have expired looks at values in RAM: keys that will
 //! soon are remembered, and looked at in time.
 
+use super::Lane;
+use super::hand::{Victim, Writer, sweep_parts};
 use crate::counters::Counter;
 use crate::fill::Verdict;
-use crate::hand::{Victim, Writer, sweep_parts};
 use crate::hash::STRIPES;
 use crate::index::OwnedWord;
 use crate::keyspace::Resume;
-use crate::lane::Lane;
 use crate::object::ObjectRef;
 use crate::segment::Stream;
 use crate::store::Store;
