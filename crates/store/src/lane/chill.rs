@@ -8,14 +8,14 @@
 use super::Lane;
 use super::hand::{Victim, Writer, sweep_parts};
 use crate::counters::Counter;
-use crate::fill::Verdict;
-use crate::hash::STRIPES;
-use crate::index::OwnedWord;
 use crate::keyspace::Resume;
-use crate::object::ObjectRef;
-use crate::segment::Stream;
+use crate::log::fill::Verdict;
+use crate::log::segment::Stream;
+use crate::mem::hash::STRIPES;
+use crate::mem::index::OwnedWord;
+use crate::mem::object::ObjectRef;
+use crate::mem::word::Word;
 use crate::store::Store;
-use crate::word::Word;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 

@@ -4,14 +4,14 @@
 
 use super::write::points_to;
 use super::{Flight, Lane, WRITES_IN_FLIGHT_MAX};
-use crate::collect::{Collect, FULLEST, Gathered, Purpose, part_name};
-use crate::commit::Leave;
 use crate::counters::Counter;
-use crate::fill::{Item, Origin, Verdict, place_of};
-use crate::page::Record;
-use crate::parts::number_of_place;
-use crate::record_kind::RecordKind;
-use crate::segment::{Stream, Unit};
+use crate::keyspace::commit::Leave;
+use crate::log::collect::{Collect, FULLEST, Gathered, Purpose, part_name};
+use crate::log::fill::{Item, Origin, Verdict, place_of};
+use crate::log::page::Record;
+use crate::log::parts::number_of_place;
+use crate::log::record_kind::RecordKind;
+use crate::log::segment::{Stream, Unit};
 use flash::io::{Done, Op, OpKind, PageBuf};
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -4,17 +4,17 @@
 //! at zero is a victim (generalised CLOCK). A new key begins at zero and so is on probation, as in S3-FIFO; a value
 //! read from flash stays only at its second touch when RAM is full, which the cold entry's reference bit remembers.
 
-use crate::arena::{CELL_BYTES_MAX, Cells};
-use crate::commit::Leave;
 use crate::counters::Counter;
-use crate::fill::Verdict;
-use crate::hash::{KeyHash, STRIPES};
-use crate::index::{OwnedWord, Slot};
-use crate::object::{ObjectMut, ObjectRef};
-use crate::parts::PartName;
+use crate::keyspace::commit::Leave;
+use crate::log::fill::Verdict;
+use crate::log::parts::PartName;
+use crate::mem::arena::{CELL_BYTES_MAX, Cells};
+use crate::mem::hash::{KeyHash, STRIPES};
+use crate::mem::index::{OwnedWord, Slot};
+use crate::mem::object::{ObjectMut, ObjectRef};
+use crate::mem::word::Word;
 use crate::store::Store;
 use crate::stripe::{Stripe, UPKEEP_PATIENCE};
-use crate::word::Word;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
@@ -104,7 +104,7 @@ impl Hand {
             return slice;
         }
         let database = stripe.database_mut(self.uid);
-        let slot = (self.stripe * (crate::hash::SLOTS / STRIPES)) as u16;
+        let slot = (self.stripe * (crate::mem::hash::SLOTS / STRIPES)) as u16;
         let policy = store.tier.policy();
         let mut chilled = 0;
         let mut unfinished = false;
@@ -178,7 +178,7 @@ impl Hand {
             if near.is_empty() && !alone {
                 object.neighbours(&store.arena, near);
             }
-            if crate::arena::rounded(object.bytes()) <= CELL_BYTES_MAX && !near.is_empty() {
+            if crate::mem::arena::rounded(object.bytes()) <= CELL_BYTES_MAX && !near.is_empty() {
                 // It goes with its neighbours, or with those of another victim, in the order of their addresses.
                 continue;
             }
@@ -187,7 +187,7 @@ impl Hand {
             let object = entry.hot_mut();
             match writer.value(Victim { hash, uid: self.uid, object, has_expiry: word.has_expiry() }) {
                 Verdict::Taken => store.tier.progress(),
-                Verdict::Keep => entry.set_frequency(crate::word::FREQUENCY_MAX),
+                Verdict::Keep => entry.set_frequency(crate::mem::word::FREQUENCY_MAX),
                 Verdict::Stop => {
                     slice.stopped = true;
                     break;
@@ -258,7 +258,7 @@ impl Hand {
             }
             match writer.value(Victim { hash, uid, object: entry.hot_mut(), has_expiry: word.has_expiry() }) {
                 Verdict::Taken => written += 1,
-                Verdict::Keep => entry.set_frequency(crate::word::FREQUENCY_MAX),
+                Verdict::Keep => entry.set_frequency(crate::mem::word::FREQUENCY_MAX),
                 Verdict::Stop => {
                     slice.stopped = true;
                     break;

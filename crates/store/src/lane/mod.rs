@@ -7,24 +7,24 @@ mod collect;
 mod hand;
 mod write;
 
-use crate::arena::{Cells, SLAB_BYTES};
-use crate::collect::Collect;
-use crate::commit::Leave;
 use crate::counters::Counter;
-use crate::direct::RecordCopy;
-use crate::fill::{Filling, Items, UnitBufs};
-use crate::hash::KeyHash;
+use crate::keyspace::commit::Leave;
+use crate::keyspace::direct::RecordCopy;
 use crate::keyspace::{ColdRead, Identity, Named, RecordAt, Resume};
-use crate::object::{Object, Parts};
-use crate::page::{Page, Record, Scratch};
-use crate::parts::number_of_place;
-use crate::read::{ReadError, latency_histogram};
-use crate::record_kind::RecordKind;
-use crate::segment::{Stream, Unit};
+use crate::log::collect::Collect;
+use crate::log::fill::{Filling, Items, UnitBufs};
+use crate::log::page::{Page, Record, Scratch};
+use crate::log::parts::number_of_place;
+use crate::log::read::{ReadError, latency_histogram};
+use crate::log::record_kind::RecordKind;
+use crate::log::segment::{Stream, Unit};
+use crate::mem::arena::{Cells, SLAB_BYTES};
+use crate::mem::hash::KeyHash;
+use crate::mem::object::{Object, Parts};
+use crate::mem::tier::Admission;
+use crate::mem::word::Word;
 use crate::store::Store;
 use crate::stripe::UPKEEP_PATIENCE;
-use crate::tier::Admission;
-use crate::word::Word;
 use chill::Due;
 use collect::SHRINK_EVERY_MS;
 use flash::io::{Done, Driver, Op, OpKind, PAGE_BYTES, PageBuf};
@@ -163,7 +163,7 @@ const EXPIRE_KEYS_MAX: usize = 2_000;
 impl Lane {
     /// On the worker's own thread.
     pub fn new(store: Arc<Store>, driver: Option<Box<dyn Driver>>, worker: usize) -> Lane {
-        crate::arena::set_worker(worker);
+        crate::mem::arena::set_worker(worker);
         let codec = store.compression.codec();
         assert_eq!(driver.is_some(), store.has_flash());
         Lane {
@@ -396,11 +396,11 @@ impl Lane {
         let dictionaries = |id| store.dictionary(id);
         let (hash, uid) = (cold.hash, cold.uid);
         if cold.copies {
-            let copy = crate::direct::copy(store, page, cold, &mut self.scratch)?;
+            let copy = crate::keyspace::direct::copy(store, page, cold, &mut self.scratch)?;
             return Ok(Outcome::Copied(cold.record_at(), copy));
         }
         if let Some(name) = cold.part {
-            crate::direct::fill_part(store, page, name, cold.word.place(), &mut self.scratch)?;
+            crate::keyspace::direct::fill_part(store, page, name, cold.word.place(), &mut self.scratch)?;
             return Ok(Outcome::Done);
         }
         let Some(name) = &cold.name else {
@@ -617,12 +617,12 @@ impl Lane {
         if !waits && freed == 0 && store.tier.writing.load(Relaxed) <= before {
             self.vain_ms = self.now_ms;
         }
-        if store.tier.fruitless() > crate::hash::STRIPES {
+        if store.tier.fruitless() > crate::mem::hash::STRIPES {
             // A whole round found nothing more to add to it.
             self.finish_unit(Stream::Fresh);
         }
         // Five rounds take every frequency to zero: what is left then cannot leave RAM.
-        let barren = store.tier.fruitless() > 5 * crate::hash::STRIPES && store.tier.writing.load(Relaxed) == 0;
+        let barren = store.tier.fruitless() > 5 * crate::mem::hash::STRIPES && store.tier.writing.load(Relaxed) == 0;
         if barren {
             store.tier.stuck.store(true, Relaxed);
         } else if store.tier.fruitless() == 0 && !store.has_flash() {
@@ -642,7 +642,7 @@ impl Lane {
         }
         let (mut seen, mut expired) = (0, 0);
         let mut patience = UPKEEP_PATIENCE;
-        for _ in 0..2 * crate::hash::STRIPES {
+        for _ in 0..2 * crate::mem::hash::STRIPES {
             let (had, went) = self.expire.expire_leaf(&self.store, self.now_ms, &mut patience, &mut self.expire_ttl);
             seen += had;
             expired += went;

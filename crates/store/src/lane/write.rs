@@ -4,17 +4,17 @@
 
 use super::hand::{Victim, Writer, write_number};
 use super::{Flight, Lane, WRITES_IN_FLIGHT_MAX};
-use crate::compression::TRAINING_BYTES;
 use crate::counters::Counter;
-use crate::fill::{Item, Items, Log, Origin, Verdict, Write};
-use crate::hash::KeyHash;
-use crate::index::Entry;
-use crate::page::Record;
-use crate::parts::{PARTS_UID, PartName, number_of_place};
-use crate::record_kind::RecordKind;
-use crate::segment::{Stream, Unit};
+use crate::log::compression::TRAINING_BYTES;
+use crate::log::fill::{Item, Items, Log, Origin, Verdict, Write};
+use crate::log::page::Record;
+use crate::log::parts::{PARTS_UID, PartName, number_of_place};
+use crate::log::record_kind::RecordKind;
+use crate::log::segment::{Stream, Unit};
+use crate::mem::hash::KeyHash;
+use crate::mem::index::Entry;
+use crate::mem::word::{Place, Word};
 use crate::store::Store;
-use crate::word::{Place, Word};
 use flash::io::{Done, Op, OpKind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

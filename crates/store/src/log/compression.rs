@@ -1,7 +1,7 @@
 //! Owns how records are compressed from now on: the codec, and the dictionaries trained from samples of what is written.
 //! Never writes, and never starts a thread: who offers the samples trains.
 
-use crate::page::{Codec, DICTIONARY_BYTES, Dictionary, Record, Trainer};
+use crate::log::page::{Codec, DICTIONARY_BYTES, Dictionary, Record, Trainer};
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

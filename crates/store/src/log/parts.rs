@@ -4,9 +4,9 @@
 //! A value larger than [`Owners::split_bytes`] does not move as one: its skeleton stays in RAM, each of its parts is a
 //! record of its own (see `value::part`). The record is named by the value's number, which stays when its key is renamed.
 
-use crate::hash::KeyHash;
-use crate::index::Entry;
-use crate::word::Place;
+use crate::mem::hash::KeyHash;
+use crate::mem::index::Entry;
+use crate::mem::word::Place;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -108,7 +108,7 @@ mod tests {
         let name = PartName { id: 7, number: 1 << 32 | 5 };
         assert_eq!(PartName::from_bytes(&name.to_bytes()), Some(name));
         assert_eq!(PartName::from_bytes(b"fifteen bytes.."), None);
-        let place = Place { page: (1 << crate::word::PAGE_BITS) - 1, step: 23 };
+        let place = Place { page: (1 << crate::mem::word::PAGE_BITS) - 1, step: 23 };
         assert_eq!(place_of_number(number_of_place(place)), place);
     }
 }

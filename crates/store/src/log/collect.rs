@@ -1,13 +1,13 @@
 //! Owns what a collection knows of its segment: the units still to be read, and the live records read and not yet moved.
 //! Never knows which records are live, nor moves one: who collects says so and does it.
 
-use crate::fill::place_of;
-use crate::hash::KeyHash;
-use crate::page::{Corrupt, Dictionaries, Page, Record, Scratch, scan};
-use crate::parts::PartName;
-use crate::record_kind::RecordKind;
-use crate::segment::Unit;
-use crate::word::Place;
+use crate::log::fill::place_of;
+use crate::log::page::{Corrupt, Dictionaries, Page, Record, Scratch, scan};
+use crate::log::parts::PartName;
+use crate::log::record_kind::RecordKind;
+use crate::log::segment::Unit;
+use crate::mem::hash::KeyHash;
+use crate::mem::word::Place;
 
 pub(crate) struct Collect {
     pub segment: u32,

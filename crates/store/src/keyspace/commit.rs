@@ -9,12 +9,12 @@
 
 use crate::counters::Counter;
 use crate::effects::{Effects, Why};
-use crate::guards::Held;
-use crate::hash::{Key, KeyHash};
+use crate::keyspace::guards::Held;
 use crate::listen::Class;
+use crate::mem::hash::{Key, KeyHash};
 use crate::store::Store;
+use crate::stripe::wait::Ready;
 use crate::stripe::{Database, Stripe};
-use crate::wait::Ready;
 use std::ops::Range;
 
 /// How much of a key has changed.
@@ -161,7 +161,7 @@ impl Store {
         &self,
         leave: Leave<'_>,
         database: &mut Database,
-        slot: crate::index::Slot,
+        slot: crate::mem::index::Slot,
         effects: Option<&mut Effects>,
     ) {
         let Leave { why, name, .. } = leave;

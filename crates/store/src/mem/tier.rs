@@ -9,9 +9,48 @@
 //!        nothing happens           slices of demotion   writers wait for flash writes
 //! ```
 
-use crate::arena::Arena;
-use crate::config::{LimitOf, Policy};
+use crate::mem::arena::Arena;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+/// What happens to a write when neither RAM nor flash has room: Redis's maxmemory-policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Policy {
+    NoEviction = 0,
+    AllKeysLru = 1,
+    AllKeysLfu = 2,
+    AllKeysRandom = 3,
+    VolatileLru = 4,
+    VolatileLfu = 5,
+    VolatileRandom = 6,
+    VolatileTtl = 7,
+}
+
+impl Policy {
+    pub(crate) fn from_u8(number: u8) -> Policy {
+        use Policy::*;
+        [NoEviction, AllKeysLru, AllKeysLfu, AllKeysRandom, VolatileLru, VolatileLfu, VolatileRandom, VolatileTtl]
+            [number as usize]
+    }
+
+    /// Whether a key with or without an expiry may be evicted.
+    pub fn evicts(self, has_expiry: bool) -> bool {
+        match self {
+            Policy::NoEviction => false,
+            Policy::AllKeysLru | Policy::AllKeysLfu | Policy::AllKeysRandom => true,
+            _ => has_expiry,
+        }
+    }
+}
+
+/// What the RAM limit is a limit of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitOf {
+    /// The process's resident size, measured.
+    Process,
+    /// The objects alone, for runs that must not depend on the process around them.
+    Objects,
+}
 
 /// What a command that may need memory is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

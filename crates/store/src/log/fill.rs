@@ -1,13 +1,13 @@
 //! Owns how records become units: packed into pages, in a stream, until a segment has a place for them.
 //! Never knows where a record comes from, what becomes of it when it is written, or who writes it.
 
-use crate::compression::{Compression, ZSTD_LEVEL};
 use crate::counters::{Counter, Counters};
-use crate::hash::KeyHash;
-use crate::page::{Codec, PageBuilder, Placed, Push, Record, step_of};
-use crate::parts::PartName;
-use crate::segment::{Segments, Stream, Unit};
-use crate::word::Place;
+use crate::log::compression::{Compression, ZSTD_LEVEL};
+use crate::log::page::{Codec, PageBuilder, Placed, Push, Record, step_of};
+use crate::log::parts::PartName;
+use crate::log::segment::{Segments, Stream, Unit};
+use crate::mem::hash::KeyHash;
+use crate::mem::word::Place;
 use flash::io::{PAGE_BYTES, PageBuf};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -4,8 +4,8 @@
 mod growing;
 mod resize;
 
-use crate::page::step_pages;
-use crate::word::{PAGE_BITS, Place};
+use crate::log::page::step_pages;
+use crate::mem::word::{PAGE_BITS, Place};
 use flash::io::PAGE_BYTES;
 use growing::Growing;
 use parking_lot::Mutex;

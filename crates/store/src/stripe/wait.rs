@@ -6,7 +6,7 @@
 //! `Resume::ready`; who made it then asks for the waiters one after the other (`Store::waiter`), in the order of
 //! their tickets, and runs their commands.
 
-use crate::hash::{Hasher, Key, KeyHash};
+use crate::mem::hash::{Hasher, Key, KeyHash};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

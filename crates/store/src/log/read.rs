@@ -1,6 +1,6 @@
 //! Owns how a read of flash ends: why it has failed, and the histogram of how long reads take. Never reads.
 
-use crate::page::Corrupt;
+use crate::log::page::Corrupt;
 use hdrhistogram::Histogram;
 use std::fmt;
 use std::sync::Arc;

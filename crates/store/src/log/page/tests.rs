@@ -572,12 +572,12 @@ fn frozen_records() -> Vec<Owned> {
 }
 
 const FROZEN: [(&str, Codec, &[u8]); 4] = [
-    ("page_v1_raw.bin", Codec::None, include_bytes!("../../tests/fixtures/page_v1_raw.bin")),
-    ("page_v1_lz4.bin", Codec::Lz4, include_bytes!("../../tests/fixtures/page_v1_lz4.bin")),
-    ("page_v1_zstd.bin", Codec::Zstd, include_bytes!("../../tests/fixtures/page_v1_zstd.bin")),
-    ("extent_v1_lz4.bin", Codec::Lz4, include_bytes!("../../tests/fixtures/extent_v1_lz4.bin")),
+    ("page_v1_raw.bin", Codec::None, include_bytes!("../../../tests/fixtures/page_v1_raw.bin")),
+    ("page_v1_lz4.bin", Codec::Lz4, include_bytes!("../../../tests/fixtures/page_v1_lz4.bin")),
+    ("page_v1_zstd.bin", Codec::Zstd, include_bytes!("../../../tests/fixtures/page_v1_zstd.bin")),
+    ("extent_v1_lz4.bin", Codec::Lz4, include_bytes!("../../../tests/fixtures/extent_v1_lz4.bin")),
 ];
-const FROZEN_DICTIONARY: &[u8] = include_bytes!("../../tests/fixtures/dictionary_v1.bin");
+const FROZEN_DICTIONARY: &[u8] = include_bytes!("../../../tests/fixtures/dictionary_v1.bin");
 
 fn frozen_extent() -> Owned {
     let row = |i: u32| format!("row {i} is {:08x}\n", i.wrapping_mul(2_654_435_761));

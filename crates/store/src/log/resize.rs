@@ -1,7 +1,7 @@
 //! Owns the words in which flash is made larger and smaller while the store runs, and the arithmetic of what fits.
 //! Never opens a file: the caller gives the files their length, before the store grows and after it has shrunk.
 
-use crate::segment::{SEGMENTS_MIN, Segments};
+use crate::log::segment::{SEGMENTS_MIN, Segments};
 use std::fmt;
 
 /// How far a store has come that makes its flash smaller: bytes of flash that nothing points to any more, of those that

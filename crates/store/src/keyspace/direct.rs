@@ -2,19 +2,19 @@
 //! because they run inside a transaction or script that has begun.
 //! Never waits for anything but the one read.
 
-use crate::commit::Leave;
 use crate::counters::Counter;
 use crate::effects::Effects;
-use crate::hash::{Key, KeyHash};
+use crate::keyspace::commit::Leave;
 use crate::keyspace::{ColdRead, Named};
-use crate::object::{Object, Parts};
-use crate::page::{Page, Record, Scratch};
-use crate::parts::{PARTS_UID, PartName, number_of_place, place_of_number};
-use crate::read::ReadError;
-use crate::record_kind::RecordKind;
+use crate::log::page::{Page, Record, Scratch};
+use crate::log::parts::{PARTS_UID, PartName, number_of_place, place_of_number};
+use crate::log::read::ReadError;
+use crate::log::record_kind::RecordKind;
+use crate::mem::hash::{Key, KeyHash};
+use crate::mem::object::{Object, Parts};
+use crate::mem::word::{Place, Word};
 use crate::store::Store;
 use crate::stripe::Database;
-use crate::word::{Place, Word};
 use flash::io::{PAGE_BYTES, PageBuf};
 use std::sync::Arc;
 use value::{AbsentPart, Boxed};

@@ -1,12 +1,16 @@
 //! Owns a stripe: the tables of its keys, and who watches them and waits for them. Never knows the store around it.
 
-use crate::deadlines::Deadlines;
-use crate::hash::{Key, KeyHash, STRIPES};
-use crate::index::{Slot, Table, prefetch_line};
-use crate::object::{ObjectRef, Value};
-use crate::wait::Waiters;
-use crate::watch::Watched;
-use crate::word::Word;
+pub(crate) mod census;
+pub(crate) mod wait;
+pub(crate) mod watch;
+
+use crate::mem::deadlines::Deadlines;
+use crate::mem::hash::{Key, KeyHash, STRIPES};
+use crate::mem::index::{Slot, Table, prefetch_line};
+use crate::mem::object::{ObjectRef, Value};
+use crate::mem::word::Word;
+use crate::stripe::wait::Waiters;
+use crate::stripe::watch::Watched;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};

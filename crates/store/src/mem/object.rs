@@ -11,7 +11,7 @@
 //! The clock is the second of the last access (24 bits, as Redis keeps it); while the object is being written
 //! to flash it holds the write's number instead. A fresh object was read from flash, and no look-up has counted it since.
 
-use crate::arena::{Arena, Cells, rounded};
+use crate::mem::arena::{Arena, Cells, rounded};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use value::{Boxed, Kind};
@@ -187,7 +187,7 @@ impl Object {
 
     /// Moves the object to a cell for `new` bytes if its own does not fit that size. The header is as before.
     fn resized(self, arena: &Arena, stripe: u16, old: usize, new: usize) -> Object {
-        use crate::arena::CELL_BYTES_MAX;
+        use crate::mem::arena::CELL_BYTES_MAX;
         if rounded(old) == rounded(new) {
             return self;
         }

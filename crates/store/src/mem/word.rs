@@ -9,7 +9,7 @@
 //! The other half of the entry is the upper 64 bits of the hash: a cold key is known by 88 keyed bits, a
 //! hot one is compared whole. 29 bits of 4 KiB pages are 2 TiB of flash a database.
 
-use crate::hash::KeyHash;
+use crate::mem::hash::KeyHash;
 use value::Kind;
 
 /// Where a record lies: its first page and the step (see `page::step_pages`) of pages to read.

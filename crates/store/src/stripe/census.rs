@@ -1,7 +1,7 @@
 //! Owns how many keys there are, stripe by stripe, for statistics. Never waits for a stripe that a script keeps: that one counts
 //! as it was last seen.
 
-use crate::hash::STRIPES;
+use crate::mem::hash::STRIPES;
 use crate::stripe::{LOCK_PATIENCE, Stripe, StripeSet};
 use parking_lot::Mutex;
 use smallvec::SmallVec;

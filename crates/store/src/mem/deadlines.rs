@@ -4,7 +4,7 @@
 //! What is kept are hints. A hash that has left RAM, or whose deadlines have changed, is found out when the hint is due,
 //! or when there are twice as many hints as at the last look.
 
-use crate::index::Table;
+use crate::mem::index::Table;
 use std::collections::BTreeMap;
 
 /// Hints up to which nobody looks whether they are still true.

@@ -5,7 +5,7 @@
 //! whoever takes several gives back what it has after [`BACK_OFF`] and begins again. Then nobody but scripts holds one
 //! stripe and waits for another, and of two scripts that want each other's the one that asked second is refused.
 
-use crate::hash::{Key, STRIPES};
+use crate::mem::hash::{Key, STRIPES};
 use crate::store::Store;
 use crate::stripe::{Guard, Stripe};
 use smallvec::SmallVec;

@@ -53,10 +53,10 @@
 //! and no moment of growth doubles anything but a stripe's directory (8 bytes for about 45 keys).
 //! A look-up guesses the position from the hash and is off by about three entries, one cache line.
 
-use crate::arena::Arena;
-use crate::hash::KeyHash;
-use crate::object::{Object, ObjectMut, ObjectRef};
-use crate::word::{Place, Word};
+use crate::mem::arena::Arena;
+use crate::mem::hash::KeyHash;
+use crate::mem::object::{Object, ObjectMut, ObjectRef};
+use crate::mem::word::{Place, Word};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
 use std::ops::Range;
 use std::ptr::NonNull;

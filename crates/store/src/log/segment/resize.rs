@@ -8,7 +8,7 @@
 //! ```
 
 use super::{Heads, RESERVE, Segment, Segments, State};
-use crate::word::PAGE_BITS;
+use crate::mem::word::PAGE_BITS;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Of the segments that are left when the collector has its own, so much may be live: see `collect::FULLEST`.
