@@ -11,11 +11,11 @@
 
 use std::sync::Arc;
 
-use super::codec::{Codec, Compressor, FrameCodec};
+use super::codec::{Codec, Compressor};
 use super::layout::{
     Common, EXTENT_HEADER_BYTES, EXTENT_PAGES_MAX, EXTENT_RAW_BYTES_MAX, Extent, FINGERPRINT_BYTES, FRAME_ENTRY_BYTES,
-    FRAME_RAW_BYTES_MAX, FrameEntry, Kind, PAGE_HEADER_BYTES, PAYLOAD_BYTES, SMALL_BYTES_MAX, Small, extent_pages,
-    write_checksum,
+    FRAME_RAW_BYTES_MAX, FrameCodec, FrameEntry, Kind, PAGE_HEADER_BYTES, PAYLOAD_BYTES, SMALL_BYTES_MAX, Small,
+    extent_pages, write_checksum,
 };
 use super::record::Bases;
 use super::{Dictionary, Record, step_of};

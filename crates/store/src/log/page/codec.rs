@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lz4_flex::block::CompressTable;
 use zstd_safe::{CCtx, DCtx};
 
-use super::layout::{EXTENT_RAW_BYTES_MAX, FRAME_RAW_BYTES_MAX};
+use super::layout::{EXTENT_RAW_BYTES_MAX, FRAME_RAW_BYTES_MAX, FrameCodec};
 use super::{Corrupt, Dictionary};
 
 /// What the builder is asked to compress with.
@@ -15,28 +15,6 @@ pub enum Codec {
     None,
     Lz4,
     Zstd,
-}
-
-/// What one frame is compressed with. Persisted in 3 bits: numbers may only be added.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(super) enum FrameCodec {
-    Raw = 0,
-    /// An LZ4 block.
-    Lz4 = 1,
-    /// A zstd frame without its magic number, with the page's dictionary if it has one.
-    Zstd = 2,
-}
-
-impl FrameCodec {
-    pub fn from_number(number: u8) -> Result<FrameCodec, Corrupt> {
-        match number {
-            0 => Ok(FrameCodec::Raw),
-            1 => Ok(FrameCodec::Lz4),
-            2 => Ok(FrameCodec::Zstd),
-            other => Err(Corrupt::Codec(other)),
-        }
-    }
 }
 
 /// Every zstd frame begins with it, so pages need not.

@@ -31,7 +31,6 @@
 //! The CRC-32C covers bytes 0..4 and 8..end: the end of the page, or of the extent's stored bytes.
 
 use super::Corrupt;
-use super::codec::FrameCodec;
 use super::record::Bases;
 use flash::io::PAGE_BYTES;
 
@@ -104,6 +103,28 @@ pub(super) struct Small {
     pub frames: usize,
     /// Where frames end, counted from the start of the page.
     pub used: usize,
+}
+
+/// What one frame is compressed with. Persisted in 3 bits: numbers may only be added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum FrameCodec {
+    Raw = 0,
+    /// An LZ4 block.
+    Lz4 = 1,
+    /// A zstd frame without its magic number, with the page's dictionary if it has one.
+    Zstd = 2,
+}
+
+impl FrameCodec {
+    pub fn from_number(number: u8) -> Result<FrameCodec, Corrupt> {
+        match number {
+            0 => Ok(FrameCodec::Raw),
+            1 => Ok(FrameCodec::Lz4),
+            2 => Ok(FrameCodec::Zstd),
+            other => Err(Corrupt::Codec(other)),
+        }
+    }
 }
 
 /// An extent's own part of the header.

@@ -10,10 +10,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::codec::{FrameCodec, Scratch};
+use super::codec::Scratch;
 use super::layout::{
-    Common, EXTENT_HEADER_BYTES, Extent, FINGERPRINT_BYTES, FRAME_ENTRY_BYTES, FrameEntry, Kind, PAGE_HEADER_BYTES,
-    Small, check_checksum, extent_pages,
+    Common, EXTENT_HEADER_BYTES, Extent, FINGERPRINT_BYTES, FRAME_ENTRY_BYTES, FrameCodec, FrameEntry, Kind,
+    PAGE_HEADER_BYTES, Small, check_checksum, extent_pages,
 };
 use super::{Corrupt, Dictionary, Record};
 use flash::io::PAGE_BYTES;
