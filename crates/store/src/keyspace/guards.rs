@@ -4,6 +4,8 @@
 //! Stripes are taken in ascending order. A script alone may want another one while it holds some; so that it gets it,
 //! whoever takes several gives back what it has after [`BACK_OFF`] and begins again. Then nobody but scripts holds one
 //! stripe and waits for another, and of two scripts that want each other's the one that asked second is refused.
+//!
+//! This file alone reads a clock in the store: the caller's stands still while it waits, and nothing but giving up depends on it.
 
 use crate::mem::hash::{Key, STRIPES};
 use crate::store::Store;
