@@ -1,6 +1,6 @@
 //! Owns the store's event counters: a line per worker, summed when read. Never knows what they are shown as.
 
-use crate::arena::worker;
+use crate::mem::arena::worker;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
