@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Long random and fault runs, optimised and with every assertion, and long fuzz runs. Each run begins at another seed; a
-# seed that fails is printed, and FLINTKV_SEED=N replays it.
+# Long random and fault runs, optimised and with every assertion, and long fuzz runs. Each run starts at another seed. A
+# failing seed is printed, and FLINTKV_SEED=N replays it.
 # usage: scripts/soak.sh [SECONDS, 300]   for each random test and for each fuzz target
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -15,7 +15,7 @@ step "cargo build" cargo build --quiet --profile soak -p flintkv
 cargo_tests "the store over a simulated device" --profile soak -p flintkv-store --test model --test parts --test inner --test chill
 cargo_tests "commands beside redis-server" --profile soak -p flintkv-commands --test commands -- differential
 cargo_tests "effects that repeat random runs, by one connection" --profile soak -p flintkv-commands --test commands -- proof::
-cargo_tests "effects that repeat random runs, by several" --profile soak -p flintkv-server --test server -- effects::
+cargo_tests "effects that repeat random runs, by several" --profile soak -p flintkv-node --test node -- effects::
 cargo_tests "the node: differential, concurrency, faults, limits" --profile soak -p flintkv-tests \
     --test differential --test concurrency --test faults --test hostile --test resident
 step "fuzz" scripts/fuzz.sh "$seconds"

@@ -5,6 +5,7 @@
 //! | module | who uses it | what it does |
 //! | --- | --- | --- |
 //! | [`request`] | server | commands out of a receive buffer, as spans into it |
+//! | [`Args`] | server, command handlers | the arguments of one command, borrowed through its spans |
 //! | [`reply`] | command handlers | replies appended to an output buffer, in the connection's protocol version |
 //! | [`client`] | load generator, tests | commands encoded, replies skipped or read into a tree |
 //! | [`long_double`] | command handlers | the decimal arithmetic of INCRBYFLOAT |
@@ -15,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+mod args;
 pub mod client;
 mod inline;
 mod line;
@@ -23,6 +25,7 @@ pub mod number;
 pub mod reply;
 pub mod request;
 
+pub use args::Args;
 pub use long_double::LongDouble;
 pub use number::format_double;
 pub use reply::{Mark, Out, Proto};

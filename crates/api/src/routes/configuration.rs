@@ -1,13 +1,14 @@
-//! Owns the configuration of a database as a table: what there is, what it is now, what may change. Never knows what a directive does.
+//! Owns the configuration of a database as a table: the directives, their values, and which can change. Never knows
+//! what a directive does.
 
 use crate::auth::Role;
 use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
 use crate::link;
 use crate::route::{Answer, Method, Route, list, plain};
+use config::{Change, ConfigStore, Effect, Group, ROWS, is_secret};
 use resp::client::Value;
 use serde::Serialize;
-use server::config::{Change, ConfigStore, Effect, Group, ROWS, is_secret};
 use std::collections::{BTreeMap, HashMap};
 use utoipa::ToSchema;
 
@@ -17,7 +18,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: PATH,
         tag: "Configuration",
-        summary: "Every directive: value, default, whether it may change now, what it means.",
+        summary: "Every directive: value, default, whether it can change now, and its meaning.",
         reply: Answer::Json(list::<Directive>),
         run: all,
         ..Route::BASE
@@ -39,7 +40,7 @@ pub const ROUTES: &[Route] = &[
         path: "/api/v1/databases/{name}/config/rewrite",
         role: Some(Role::Admin),
         tag: "Configuration",
-        summary: "Writes the configuration as it is now into the database's file.",
+        summary: "Writes the current configuration to the database's file.",
         action: "config.rewrite",
         run: |cx| {
             cx.link()?.call(&[b"CONFIG", b"REWRITE"])?;
@@ -72,7 +73,7 @@ fn all(cx: &Cx) -> Result<Reply, ApiError> {
     let defaults = ConfigStore::from_directives(&[]).map_err(|error| ApiError::failed(error.to_string()))?;
     let defaults: HashMap<String, String> = defaults.get(&["*"]).into_iter().collect();
     let shown = ROWS.iter().filter(|row| row.change != Change::FileOnly && row.group != Group::Hidden);
-    let directive = |row: &'static server::config::Row| {
+    let directive = |row: &'static config::Row| {
         let value = values.get(row.name)?;
         let default = defaults.get(row.name).cloned().unwrap_or_else(|| row.default.to_owned());
         let secret = is_secret(row.name);

@@ -1,0 +1,345 @@
+//! Owns the configuration: what may be set, its values, how they are read, changed and written back.
+//! Never knows a client, a key or a socket.
+//!
+//! Reading order: `table` (every directive), `value` (words to value), `load` (file, standard input, command line),
+//! `typed` (what the server reads, checks between directives), `rewrite`, `docs`.
+//!
+//! A worker keeps the [`Config`] it got from [`ConfigStore::snapshot`] and takes another one when
+//! [`ConfigStore::version`] has moved, so a command reads its configuration without a lock.
+
+mod docs;
+mod load;
+mod rewrite;
+mod table;
+mod text;
+mod typed;
+mod value;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard, RwLock};
+
+pub use docs::configuration_md;
+pub use load::LoadError;
+pub use rewrite::Prepared;
+pub use table::{Change, Effect, Group, Kind, ROWS, Row, is_secret};
+pub use typed::{
+    BindAddress, Compression, Config, ConsoleSettings, Events, FlashIo, Guard, LogFormat, LogLevel, OutputLimit,
+    Policy, Secret, Supervised, TierMode, TlsAuth, TlsSettings,
+};
+pub use typed::{human, leaves_ram_for_values};
+
+pub use text::{join as join_words, split as split_words};
+
+use table::find;
+use value::{Mode, Value};
+
+/// Directives of the process rather than of one of its databases.
+const OF_NODE: &[&str] = &["loglevel", "disable-thp", "dir"];
+
+/// Whether a directive is the node's: it is set on the default database.
+pub fn is_of_node(name: &[u8]) -> bool {
+    OF_NODE.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(name))
+}
+
+/// The configuration of a running server.
+#[derive(Debug)]
+pub struct ConfigStore {
+    current: RwLock<Arc<Config>>,
+    version: AtomicU64,
+    /// Held from reading what there is until everything obeys what is new, which may take file work: see [`Turn`].
+    turn: Mutex<()>,
+    /// Held for moments only.
+    state: Mutex<State>,
+    file: Option<PathBuf>,
+    /// By row: whether the file or the command line set it.
+    named: Vec<bool>,
+}
+
+/// The right to change the configuration, or to write it into its file. Without it, of two changes at a time the store
+/// could obey the one while CONFIG GET shows the other.
+pub struct Turn<'c>(#[expect(dead_code, reason = "it is held")] MutexGuard<'c, ()>);
+
+/// A change that was checked and has no effect yet.
+pub struct Draft {
+    pub before: Arc<Config>,
+    pub now: Arc<Config>,
+    values: Vec<Value>,
+    /// Rows that are set, to whatever.
+    rows: Vec<usize>,
+    /// The directive that a refusal names.
+    blamed: String,
+}
+
+impl Draft {
+    /// Whether a directive is set that `fits` says, by its name.
+    pub fn sets(&self, fits: impl Fn(&str) -> bool) -> bool {
+        self.rows.iter().any(|&index| fits(ROWS[index].name))
+    }
+
+    /// The reply if it cannot take effect.
+    pub fn refused(&self, why: &str) -> String {
+        set_failed(&self.blamed, why)
+    }
+}
+
+fn set_failed(name: &str, why: &str) -> String {
+    format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}")
+}
+
+struct State {
+    values: Vec<Value>,
+    /// Rows whose lack of effect the log has told.
+    told: Vec<bool>,
+    /// Lines for the log that were collected before there was one.
+    notices: Vec<String>,
+}
+
+impl std::fmt::Debug for State {
+    /// Without the values, some of which are secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State").field("notices", &self.notices).finish_non_exhaustive()
+    }
+}
+
+impl ConfigStore {
+    /// Reads what `flintkv server` was called with: `[CONF|-] [--directive value …]`.
+    pub fn from_args(args: &[String]) -> Result<Self, LoadError> {
+        let launch = load::arguments(args)?;
+        let loaded = launch.load(std::io::stdin())?;
+        // Absolute, so that CONFIG REWRITE finds it whatever the working directory is by then.
+        let file = match &launch.file {
+            Some(file) => Some(
+                std::path::absolute(file)
+                    .map_err(|error| LoadError { place: file.display().to_string(), why: error.to_string() })?,
+            ),
+            None => None,
+        };
+        Self::new(loaded, file)
+    }
+
+    /// A configuration from directives alone, for tests and embedding.
+    pub fn from_directives(directives: &[(&str, &str)]) -> Result<Self, LoadError> {
+        let mut loaded = load::Loaded::defaults()?;
+        for (name, value) in directives {
+            let words = [name.to_string(), value.to_string()];
+            loaded.directive("directive", &words, 0)?;
+        }
+        Self::new(loaded, None)
+    }
+
+    /// The configuration of a database of its own: its file, and what the node says for it, which wins.
+    pub fn from_file_and(file: &Path, directives: &[(&str, Vec<String>)]) -> Result<Self, LoadError> {
+        let mut loaded = load::Loaded::defaults()?;
+        loaded.file(file)?;
+        for (name, words) in directives {
+            let line: Vec<String> = std::iter::once((*name).to_owned()).chain(words.iter().cloned()).collect();
+            loaded.directive("the node", &line, 0)?;
+        }
+        Self::new(loaded, Some(file.to_owned()))
+    }
+
+    /// The words of a directive, as a file would have them.
+    pub fn words(&self, name: &str) -> Vec<String> {
+        find(name).map_or_else(Vec::new, |index| self.state.lock().values[index].clone())
+    }
+
+    /// Whether the file or the command line set a directive.
+    pub fn is_named(&self, name: &str) -> bool {
+        find(name).is_some_and(|index| self.named[index])
+    }
+
+    fn new(loaded: load::Loaded, file: Option<PathBuf>) -> Result<Self, LoadError> {
+        let config = typed::build(&loaded.values).map_err(LoadError::contradiction)?;
+        let mut state = State { values: loaded.values, told: vec![false; ROWS.len()], notices: typed::advice(&config) };
+        for (index, row) in ROWS.iter().enumerate() {
+            let default = load::default_value(row).map_err(LoadError::contradiction)?;
+            if loaded.named[index] && state.values[index] != default {
+                let line = state.tell(index);
+                state.notices.extend(line);
+            }
+        }
+        Ok(ConfigStore {
+            current: RwLock::new(Arc::new(config)),
+            version: AtomicU64::new(1),
+            turn: Mutex::new(()),
+            state: Mutex::new(state),
+            file,
+            named: loaded.named,
+        })
+    }
+
+    /// The configuration as it is now.
+    pub fn snapshot(&self) -> Arc<Config> {
+        Arc::clone(&self.current.read())
+    }
+
+    /// Moves whenever [`snapshot`](Self::snapshot) would give another configuration.
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// The configuration file, absolute, if the server was started with one.
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    /// What the log should say about the configuration once there is a log; empty from the second call on.
+    pub fn take_notices(&self) -> Vec<String> {
+        std::mem::take(&mut self.state.lock().notices)
+    }
+
+    /// CONFIG GET: names and values that any pattern matches, each once, in the table's order.
+    /// A pattern without wildcards is answered under the name it asks for.
+    pub fn get<P: AsRef<[u8]>>(&self, patterns: &[P]) -> Vec<(String, String)> {
+        let state = self.state.lock();
+        let config = self.snapshot();
+        let mut found = Vec::new();
+        for (row, value) in ROWS.iter().zip(&state.values).filter(|(row, _)| row.change != Change::FileOnly) {
+            for name in [row.name, row.alias].into_iter().filter(|name| !name.is_empty()) {
+                let matching = patterns.iter().find_map(|pattern| match std::str::from_utf8(pattern.as_ref()) {
+                    Ok(exact) if exact.eq_ignore_ascii_case(name) => Some(exact),
+                    _ if row.group == Group::Hidden => None,
+                    _ => text::glob(pattern.as_ref(), name.as_bytes()).then_some(name),
+                });
+                let Some(shown_name) = matching else { continue };
+                let shown = match name {
+                    "maxmemory" => config.ram_limit_bytes.to_string(),
+                    "io-threads" => config.io_threads.to_string(),
+                    _ => value::show(row, value),
+                };
+                found.push((shown_name.to_owned(), shown));
+            }
+        }
+        found
+    }
+
+    /// The right to change the configuration. None: another change has been under way for as long as `patience`.
+    pub fn turn(&self, patience: Duration) -> Option<Turn<'_>> {
+        self.turn.try_lock_for(patience).map(Turn)
+    }
+
+    /// CONFIG SET by a client of another machine: all pairs or none. The error is the whole reply, `ERR …`.
+    pub fn set<N: AsRef<[u8]>, V: AsRef<[u8]>>(&self, pairs: &[(N, V)]) -> Result<(), String> {
+        let turn = Turn(self.turn.lock());
+        let draft = self.draft(&turn, pairs, false)?;
+        self.keep(&turn, &draft);
+        Ok(())
+    }
+
+    /// Checks CONFIG SET. `local` says that the client came over loopback or the unix socket, which
+    /// `enable-protected-configs local` lets change protected directives. The error is the whole reply.
+    pub fn draft<N: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        _turn: &Turn<'_>,
+        pairs: &[(N, V)],
+        local: bool,
+    ) -> Result<Draft, String> {
+        let before = self.snapshot();
+        let guard = before.enable_protected_configs;
+
+        let mut changes: Vec<(usize, &str, &[u8])> = Vec::with_capacity(pairs.len());
+        for (name, value) in pairs {
+            let shown = String::from_utf8_lossy(name.as_ref());
+            let known = std::str::from_utf8(name.as_ref()).ok().and_then(|name| Some((find(name)?, name)));
+            let Some((index, name)) = known.filter(|&(index, _)| ROWS[index].change != Change::FileOnly) else {
+                let shown: String = shown.chars().take(128).map(|c| if c.is_control() { '?' } else { c }).collect();
+                return Err(format!("ERR Unknown option or number of arguments for CONFIG SET - '{shown}'"));
+            };
+            match ROWS[index].change {
+                Change::Start | Change::FileOnly => {
+                    return Err(set_failed(name, "can't set immutable config"));
+                }
+                Change::Protected if !guard.allows(local) => {
+                    return Err(set_failed(name, "can't set protected config"));
+                }
+                Change::Protected | Change::Live => {}
+            }
+            if changes.iter().any(|(_, other, _)| other.eq_ignore_ascii_case(name)) {
+                return Err(set_failed(name, "duplicate parameter"));
+            }
+            changes.push((index, name, value.as_ref()));
+        }
+
+        let mut values = self.state.lock().values.clone();
+        for &(index, name, value) in &changes {
+            let read = match std::str::from_utf8(value) {
+                Ok(word) if !word.contains('\0') => {
+                    value::read(&ROWS[index], &[word.to_owned()], &values[index], Mode::Set)
+                }
+                _ => Err("argument must be valid UTF-8 without NUL bytes".to_owned()),
+            };
+            match read {
+                Ok(value) => values[index] = value,
+                Err(why) => return Err(set_failed(name, &why)),
+            }
+        }
+        // Only the limits of memory can contradict each other.
+        let memory = |row: &Row| matches!(row.group, Group::Memory | Group::Flash);
+        let blamed = changes.iter().find(|(index, ..)| memory(&ROWS[*index])).or(changes.first());
+        let blamed = blamed.map_or("", |(_, name, _)| name).to_owned();
+        let now = Arc::new(typed::build(&values).map_err(|why| set_failed(&blamed, &why))?);
+        let rows = changes.iter().map(|&(index, ..)| index).collect();
+        Ok(Draft { before, now, values, rows, blamed })
+    }
+
+    /// The draft is the configuration from now on.
+    pub fn keep(&self, _turn: &Turn<'_>, draft: &Draft) {
+        let mut state = self.state.lock();
+        for &index in &draft.rows {
+            if draft.values[index] != state.values[index]
+                && let Some(line) = state.tell(index)
+            {
+                tracing::warn!("{line}");
+            }
+        }
+        state.values.clone_from(&draft.values);
+        let mut current = self.current.write();
+        if **current != *draft.now {
+            current.clone_from(&draft.now);
+            self.version.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// CONFIG REWRITE: the file with the current values, its comments and order kept. The error is the whole reply.
+    /// `users` are the lines of `user` directives that say what users there are, None where a file of their own does.
+    pub fn rewrite(&self, turn: &Turn<'_>, users: Option<Vec<String>>) -> Result<(), String> {
+        self.prepare_file(turn, users, None)?.publish()
+    }
+
+    /// The file as [`ConfigStore::rewrite`] writes it, with the values of `draft` if there is one: written beside the file,
+    /// which stays as it is until [`Prepared::publish`].
+    pub fn prepare_file(
+        &self,
+        _turn: &Turn<'_>,
+        users: Option<Vec<String>>,
+        draft: Option<&Draft>,
+    ) -> Result<Prepared, String> {
+        let file = self.file.as_deref().ok_or("ERR The server is running without a config file")?;
+        let mut values = match draft {
+            Some(draft) => draft.values.clone(),
+            None => self.state.lock().values.clone(),
+        };
+        if let Some(users) = users {
+            values[find("user").expect("it is in the table")] = users;
+        }
+        rewrite::prepare(file, &values)
+    }
+}
+
+impl State {
+    /// The line that says that a row has no effect, the first time.
+    fn tell(&mut self, index: usize) -> Option<String> {
+        let Effect::Inert(why) = ROWS[index].effect else {
+            return None;
+        };
+        let first = !std::mem::replace(&mut self.told[index], true);
+        first.then(|| format!("directive '{}' has no effect: {why}", ROWS[index].name))
+    }
+}
+
+#[cfg(test)]
+mod tests;

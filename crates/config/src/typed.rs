@@ -1,0 +1,581 @@
+//! Owns the typed configuration that the server reads, and the checks between directives.
+//! Never knows where a value came from: file, command line or CONFIG SET.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::table::{self, Kind};
+use super::value::{self, Value};
+
+/// A password: compares, is never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    pub fn new(text: impl Into<String>) -> Self {
+        Secret(text.into())
+    }
+    /// The secret itself, for the one comparison that needs it.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(secret)")
+    }
+}
+
+/// Whether clients have to show a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TlsAuth {
+    No,
+    Yes,
+    /// Those that are shown must be good.
+    Optional,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// 0: no TLS.
+    pub port: u16,
+    pub cert_file: Option<PathBuf>,
+    pub key_file: Option<PathBuf>,
+    pub key_password: Option<Secret>,
+    pub ca_file: Option<PathBuf>,
+    pub ca_dir: Option<PathBuf>,
+    pub auth: TlsAuth,
+    pub protocols: String,
+    pub ciphers: String,
+    pub ciphersuites: String,
+    pub prefer_own_ciphers: bool,
+    /// Sessions kept for clients that come back.
+    pub session_cache: usize,
+}
+
+/// Where the console listens, and what it is told at its start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConsoleSettings {
+    /// 0: no console.
+    pub port: u16,
+    pub bind: Vec<BindAddress>,
+    pub cert_file: Option<PathBuf>,
+    pub key_file: Option<PathBuf>,
+    /// Of the first user.
+    pub password: Option<Secret>,
+    pub metrics_open: bool,
+}
+
+/// One word of `bind`; `-` in front makes an address that is missing on this machine no error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BindAddress {
+    pub address: String,
+    pub optional: bool,
+}
+
+/// When a client's unsent replies cost it the connection; 0 switches a limit off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OutputLimit {
+    pub hard_bytes: u64,
+    pub soft_bytes: u64,
+    pub soft_s: u64,
+}
+
+/// Which events of keys are published, and where.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Events {
+    /// On `__keyspace@<db>__:<key>`, the event as the message.
+    pub by_key: bool,
+    /// On `__keyevent@<db>__:<event>`, the key as the message.
+    pub by_event: bool,
+    /// The letters of the classes, `A` written out.
+    pub classes: String,
+}
+
+impl Events {
+    /// What `A` stands for: everything but misses and new keys.
+    pub const ALL: &str = "g$lshzxetd";
+
+    fn parse(letters: &str) -> Events {
+        let letters = letters.replace('A', Events::ALL);
+        Events {
+            by_key: letters.contains('K'),
+            by_event: letters.contains('E'),
+            classes: letters.replace(['K', 'E'], ""),
+        }
+    }
+}
+
+macro_rules! choices {
+    ($(#[$doc:meta])* $name:ident { $($variant:ident = $text:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum $name { $($variant),+ }
+        impl $name {
+            /// The words of the configuration, in Redis' order.
+            pub const WORDS: &'static [&'static str] = &[$($text),+];
+            pub const fn as_str(self) -> &'static str {
+                match self { $($name::$variant => $text),+ }
+            }
+            fn from_word(word: &str) -> Self {
+                match word {
+                    $($text => $name::$variant,)+
+                    _ => panic!("the table let '{word}' through as {}", stringify!($name)),
+                }
+            }
+        }
+    };
+}
+
+choices!(
+    /// What happens when neither RAM nor flash has room.
+    Policy {
+        VolatileLru = "volatile-lru",
+        VolatileLfu = "volatile-lfu",
+        VolatileRandom = "volatile-random",
+        VolatileTtl = "volatile-ttl",
+        AllkeysLru = "allkeys-lru",
+        AllkeysLfu = "allkeys-lfu",
+        AllkeysRandom = "allkeys-random",
+        NoEviction = "noeviction",
+    }
+);
+choices!(
+    /// Who may use a guarded command or directive; `Local` is loopback and the unix socket.
+    Guard { No = "no", Yes = "yes", Local = "local" }
+);
+choices!(Compression { None = "none", Lz4 = "lz4", Zstd = "zstd" });
+choices!(
+    /// Whether values stay in RAM as usual, or never, for testing.
+    TierMode { Off = "off", Cold = "cold" }
+);
+choices!(FlashIo { Auto = "auto", Uring = "uring", Threads = "threads" });
+choices!(LogFormat { Text = "text", Json = "json" });
+choices!(
+    /// Whom the node tells that it is ready.
+    Supervised { Upstart = "upstart", Systemd = "systemd", Auto = "auto", No = "no" }
+);
+choices!(LogLevel {
+    Debug = "debug",
+    Verbose = "verbose",
+    Notice = "notice",
+    Warning = "warning",
+    Nothing = "nothing",
+});
+
+impl Guard {
+    /// Whether a client may pass; `local` says that it came over loopback or the unix socket.
+    pub fn allows(self, local: bool) -> bool {
+        match self {
+            Guard::No => false,
+            Guard::Yes => true,
+            Guard::Local => local,
+        }
+    }
+}
+
+/// What the server reads. Paths are absolute, sizes are bytes, percentages are worked out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    // Network
+    pub bind: Vec<BindAddress>,
+    /// 0: no TCP.
+    pub port: u16,
+    pub unixsocket: Option<PathBuf>,
+    /// 0: as the umask gives it.
+    pub unixsocketperm: u32,
+    pub tcp_backlog: i32,
+    /// 0: off.
+    pub tcp_keepalive_s: u32,
+    /// 0: idle clients stay.
+    pub timeout_s: u32,
+    pub maxclients: usize,
+
+    pub tls: TlsSettings,
+    pub console: ConsoleSettings,
+
+    // Access
+    pub protected_mode: bool,
+    pub requirepass: Option<Secret>,
+    pub aclfile: Option<PathBuf>,
+    /// What stands behind each `user` directive.
+    pub users: Vec<String>,
+    pub acllog_max_len: usize,
+    /// New users may use all channels.
+    pub acl_pubsub_all: bool,
+    /// (command, new name); an empty new name removes the command.
+    pub rename_commands: Vec<(String, String)>,
+    pub enable_debug_command: Guard,
+    pub enable_protected_configs: Guard,
+
+    // What one client may hold
+    pub output_limit_normal: OutputLimit,
+    pub output_limit_replica: OutputLimit,
+    pub output_limit_pubsub: OutputLimit,
+    pub client_query_buffer_limit_bytes: usize,
+    pub proto_max_bulk_len_bytes: usize,
+
+    // Memory and flash
+    /// RAM + flash; 0: none.
+    pub memory_limit_bytes: u64,
+    /// 0: none.
+    pub ram_limit_bytes: u64,
+    /// memory limit − RAM limit where there is flash, otherwise 0.
+    pub flash_limit_bytes: u64,
+    pub maxmemory_policy: Policy,
+    pub flash_paths: Vec<PathBuf>,
+    pub flash_io: FlashIo,
+    pub flash_compression: Compression,
+    /// As wanted, a power of two; the store takes a smaller one for small flash.
+    pub flash_segment_bytes: u64,
+    /// Collections larger than this move in parts.
+    pub flash_split_bytes: u64,
+    pub debug_tier_mode: TierMode,
+
+    // Workers and keys
+    /// Number of workers.
+    pub io_threads: usize,
+    pub databases: usize,
+    pub hz: u32,
+    pub events: Events,
+    /// 0: no limit.
+    pub tracking_table_max_keys: usize,
+    /// 0: scripts run as long as they like.
+    pub busy_reply_threshold_ms: u64,
+    pub hash_max_listpack_entries: usize,
+    pub hash_max_listpack_value: usize,
+    pub list_max_listpack_size: i64,
+    pub set_max_intset_entries: usize,
+    pub set_max_listpack_entries: usize,
+    pub set_max_listpack_value: usize,
+    pub zset_max_listpack_entries: usize,
+    pub zset_max_listpack_value: usize,
+    pub hll_sparse_max_bytes: usize,
+    pub stream_node_max_bytes: usize,
+    pub stream_node_max_entries: usize,
+
+    // Observation
+    pub loglevel: LogLevel,
+    pub log_format: LogFormat,
+    /// None: standard output.
+    pub logfile: Option<PathBuf>,
+    /// −1: off, 0: every command.
+    pub slowlog_log_slower_than_us: i64,
+    pub slowlog_max_len: usize,
+    /// 0: off.
+    pub latency_monitor_threshold_ms: u64,
+    pub latency_tracking: bool,
+    pub latency_tracking_percentiles: Vec<f64>,
+
+    // Process
+    pub daemonize: bool,
+    pub supervised: Supervised,
+    pub pidfile: Option<PathBuf>,
+    pub dir: PathBuf,
+    pub state_dir: PathBuf,
+    pub disable_thp: bool,
+    pub huge_pages: bool,
+}
+
+/// The smallest segment, and with 16 of them the smallest log that can collect its own garbage.
+pub const SEGMENT_BYTES_MIN: u64 = 256 * 1024;
+pub const FLASH_BYTES_MIN: u64 = 16 * SEGMENT_BYTES_MIN;
+/// `ram-limit`'s default share of `memory-limit` where there is flash.
+pub const RAM_SHARE_PERCENT: u64 = 30;
+
+/// A row's value by name; a name that is no row is a mistake of ours, which the tests run into.
+pub(super) struct Values<'a>(pub &'a [Value]);
+
+impl Values<'_> {
+    fn words(&self, name: &str) -> &[String] {
+        let index = table::find(name).unwrap_or_else(|| panic!("'{name}' is not in the table"));
+        &self.0[index]
+    }
+    fn word(&self, name: &str) -> &str {
+        self.words(name).first().map_or("", String::as_str)
+    }
+    fn yes(&self, name: &str) -> bool {
+        self.word(name) == "yes"
+    }
+    fn int<T: TryFrom<i64>>(&self, name: &str) -> T {
+        let number: i64 = self.word(name).parse().expect("the table checked the integer");
+        T::try_from(number).ok().expect("the table's range fits the field")
+    }
+    fn bytes(&self, name: &str) -> u64 {
+        self.word(name).parse().expect("the table checked the size")
+    }
+    fn path(&self, name: &str, dir: &Path) -> Option<PathBuf> {
+        Some(self.word(name)).filter(|text| !text.is_empty()).map(|text| dir.join(text))
+    }
+}
+
+/// Sessions kept for clients that come back, where the configuration sets no limit.
+const TLS_SESSIONS_MAX: usize = 1 << 20;
+
+/// Builds the typed configuration, or says which directives contradict each other and what to do.
+pub(super) fn build(values: &[Value]) -> Result<Config, String> {
+    let v = Values(values);
+    let dir = PathBuf::from(v.word("dir"));
+    let flash_paths: Vec<PathBuf> = v.words("flash-path").iter().map(|path| dir.join(path)).collect();
+    let limits = limits(&v, !flash_paths.is_empty())?;
+    let debug_tier_mode = TierMode::from_word(v.word("debug-tier-mode"));
+    if debug_tier_mode == TierMode::Cold && flash_paths.is_empty() {
+        return Err("debug-tier-mode cold sends every value to flash: it needs flash-path".to_owned());
+    }
+    let output_limit = |class: usize| value::output_limit(v.words("client-output-buffer-limit"), class);
+    let io_threads = match v.word("io-threads") {
+        "auto" => std::thread::available_parallelism().map_or(1, |cores| cores.get()).min(128),
+        _ => v.int("io-threads"),
+    };
+    if v.word("console-tls-cert-file").is_empty() != v.word("console-tls-key-file").is_empty() {
+        return Err("console-tls-cert-file and console-tls-key-file go together: set both or neither".to_owned());
+    }
+    Ok(Config {
+        bind: addresses(v.words("bind")),
+        port: v.int("port"),
+        unixsocket: v.path("unixsocket", &dir),
+        unixsocketperm: u32::from_str_radix(v.word("unixsocketperm"), 8).expect("the table checked the mode"),
+        tcp_backlog: v.int("tcp-backlog"),
+        tcp_keepalive_s: v.int("tcp-keepalive"),
+        timeout_s: v.int("timeout"),
+        maxclients: v.int("maxclients"),
+        tls: TlsSettings {
+            port: v.int("tls-port"),
+            cert_file: v.path("tls-cert-file", &dir),
+            key_file: v.path("tls-key-file", &dir),
+            key_password: Some(v.word("tls-key-file-pass")).filter(|pass| !pass.is_empty()).map(Secret::new),
+            ca_file: v.path("tls-ca-cert-file", &dir),
+            ca_dir: v.path("tls-ca-cert-dir", &dir),
+            auth: match v.word("tls-auth-clients") {
+                "no" => TlsAuth::No,
+                "optional" => TlsAuth::Optional,
+                _ => TlsAuth::Yes,
+            },
+            protocols: v.words("tls-protocols").join(" "),
+            ciphers: v.word("tls-ciphers").to_owned(),
+            ciphersuites: v.word("tls-ciphersuites").to_owned(),
+            prefer_own_ciphers: v.yes("tls-prefer-server-ciphers"),
+            session_cache: match v.yes("tls-session-caching") {
+                // Zero is no limit for OpenSSL; here there is always one.
+                true => Some(v.int("tls-session-cache-size")).filter(|&size| size > 0).unwrap_or(TLS_SESSIONS_MAX),
+                false => 0,
+            },
+        },
+        console: ConsoleSettings {
+            port: v.int("console-port"),
+            bind: addresses(v.words("console-bind")),
+            cert_file: v.path("console-tls-cert-file", &dir),
+            key_file: v.path("console-tls-key-file", &dir),
+            password: Some(v.word("console-password")).filter(|pass| !pass.is_empty()).map(Secret::new),
+            metrics_open: v.yes("console-metrics-open"),
+        },
+        protected_mode: v.yes("protected-mode"),
+        requirepass: Some(v.word("requirepass")).filter(|pass| !pass.is_empty()).map(Secret::new),
+        aclfile: v.path("aclfile", &dir),
+        users: v.words("user").to_vec(),
+        acllog_max_len: v.int("acllog-max-len"),
+        acl_pubsub_all: v.word("acl-pubsub-default") == "allchannels",
+        rename_commands: v
+            .words("rename-command")
+            .chunks_exact(2)
+            .map(|pair| (pair[0].clone(), pair[1].clone()))
+            .collect(),
+        enable_debug_command: Guard::from_word(v.word("enable-debug-command")),
+        enable_protected_configs: Guard::from_word(v.word("enable-protected-configs")),
+        output_limit_normal: output_limit(0),
+        output_limit_replica: output_limit(1),
+        output_limit_pubsub: output_limit(2),
+        client_query_buffer_limit_bytes: v.bytes("client-query-buffer-limit") as usize,
+        proto_max_bulk_len_bytes: v.bytes("proto-max-bulk-len") as usize,
+        memory_limit_bytes: limits.memory,
+        ram_limit_bytes: limits.ram,
+        flash_limit_bytes: limits.flash,
+        maxmemory_policy: Policy::from_word(v.word("maxmemory-policy")),
+        flash_paths,
+        flash_io: FlashIo::from_word(v.word("flash-io")),
+        flash_compression: Compression::from_word(v.word("flash-compression")),
+        flash_segment_bytes: v.bytes("flash-segment-size"),
+        flash_split_bytes: v.bytes("flash-split-size"),
+        debug_tier_mode,
+        io_threads,
+        databases: v.int("databases"),
+        hz: v.int::<u32>("hz").clamp(1, 500),
+        events: Events::parse(v.word("notify-keyspace-events")),
+        tracking_table_max_keys: v.int("tracking-table-max-keys"),
+        busy_reply_threshold_ms: v.int("busy-reply-threshold"),
+        hash_max_listpack_entries: v.int("hash-max-listpack-entries"),
+        hash_max_listpack_value: v.bytes("hash-max-listpack-value") as usize,
+        list_max_listpack_size: v.int("list-max-listpack-size"),
+        set_max_intset_entries: v.int("set-max-intset-entries"),
+        set_max_listpack_entries: v.int("set-max-listpack-entries"),
+        set_max_listpack_value: v.bytes("set-max-listpack-value") as usize,
+        zset_max_listpack_entries: v.int("zset-max-listpack-entries"),
+        zset_max_listpack_value: v.bytes("zset-max-listpack-value") as usize,
+        hll_sparse_max_bytes: v.bytes("hll-sparse-max-bytes") as usize,
+        stream_node_max_bytes: v.bytes("stream-node-max-bytes") as usize,
+        stream_node_max_entries: v.int("stream-node-max-entries"),
+        loglevel: LogLevel::from_word(v.word("loglevel")),
+        log_format: LogFormat::from_word(v.word("log-format")),
+        logfile: v.path("logfile", &dir),
+        slowlog_log_slower_than_us: v.int("slowlog-log-slower-than"),
+        slowlog_max_len: v.int("slowlog-max-len"),
+        latency_monitor_threshold_ms: v.int("latency-monitor-threshold"),
+        latency_tracking: v.yes("latency-tracking"),
+        latency_tracking_percentiles: v
+            .words("latency-tracking-info-percentiles")
+            .iter()
+            .map(|word| word.parse().expect("the table checked the percentile"))
+            .collect(),
+        daemonize: v.yes("daemonize"),
+        supervised: Supervised::from_word(v.word("supervised")),
+        pidfile: v.path("pidfile", &dir),
+        state_dir: dir.join(v.word("state-dir")),
+        dir,
+        disable_thp: v.yes("disable-thp"),
+        huge_pages: v.yes("huge-pages"),
+    })
+}
+
+fn addresses(words: &[String]) -> Vec<BindAddress> {
+    let address = |word: &String| match word.strip_prefix('-') {
+        Some(address) => BindAddress { address: address.to_owned(), optional: true },
+        None => BindAddress { address: word.clone(), optional: false },
+    };
+    words.iter().filter(|word| !word.is_empty()).map(address).collect()
+}
+
+struct Limits {
+    memory: u64,
+    ram: u64,
+    flash: u64,
+}
+
+/// The three limits: memory limit = RAM limit + flash.
+fn limits(v: &Values<'_>, has_flash: bool) -> Result<Limits, String> {
+    let memory = v.bytes("memory-limit");
+    let wanted = v.word("ram-limit");
+    if has_flash && memory == 0 {
+        return Err("flash-path needs memory-limit, the sum of RAM and flash to use: for 10gb of RAM and 90gb of \
+                    flash, set memory-limit 100gb and ram-limit 10gb"
+            .to_owned());
+    }
+    let ram = match wanted.strip_suffix('%') {
+        Some(_) if memory == 0 => {
+            return Err(format!(
+                "ram-limit {wanted} is a share of memory-limit, which is not set: set memory-limit, or give \
+                 ram-limit in bytes"
+            ));
+        }
+        Some("0") => {
+            return Err("ram-limit 0% leaves no RAM: give a share from 1% or a size".to_owned());
+        }
+        Some(percent) => share(memory, percent.parse().expect("the table checked the percentage")),
+        None => match wanted.parse().expect("the table checked the size") {
+            0 if has_flash => share(memory, RAM_SHARE_PERCENT),
+            0 => memory,
+            bytes => bytes,
+        },
+    };
+    if memory != 0 && ram > memory {
+        return Err(format!(
+            "ram-limit {} is more than memory-limit {}: memory-limit is RAM + flash, so raise it to at least {} or \
+             lower ram-limit",
+            human(ram),
+            human(memory),
+            human(ram)
+        ));
+    }
+    if !has_flash {
+        return Ok(Limits { memory, ram, flash: 0 });
+    }
+    let flash = memory - ram;
+    if flash < FLASH_BYTES_MIN {
+        return Err(format!(
+            "memory-limit {} − ram-limit {} leaves {} for flash, less than the {} that flash-path needs: raise \
+             memory-limit, lower ram-limit, or drop flash-path",
+            human(memory),
+            human(ram),
+            human(flash),
+            human(FLASH_BYTES_MIN)
+        ));
+    }
+    Ok(Limits { memory, ram, flash })
+}
+
+/// Never 0, which would mean no limit.
+fn share(bytes: u64, percent: u64) -> u64 {
+    ((u128::from(bytes) * u128::from(percent) / 100) as u64).max(1)
+}
+
+/// A size as the configuration writes it: the largest unit that divides it, otherwise bytes.
+pub fn human(bytes: u64) -> String {
+    for (shift, unit) in [(30, "gb"), (20, "mb"), (10, "kb")] {
+        if bytes != 0 && bytes.trailing_zeros() >= shift {
+            return format!("{}{unit}", bytes >> shift);
+        }
+    }
+    bytes.to_string()
+}
+
+/// What a node with flash takes for itself under load, measured at 1 to 8 workers: 14 MB of code, allocator and dictionary,
+/// and 2 MB of page buffers and rings a worker.
+const OWN_RAM_BYTES: u64 = 16 << 20;
+const OWN_RAM_BYTES_PER_WORKER: u64 = 2 << 20;
+
+/// What the console takes beside that, measured: 4 MB at rest, 8 while somebody logs in.
+const CONSOLE_RAM_BYTES: u64 = 12 << 20;
+
+/// Refuses a RAM limit that leaves nothing for values: with flash empty, every write would be told that memory is full.
+/// `console`: it counts against this limit.
+pub fn leaves_ram_for_values(config: &Config, console: bool) -> Result<(), String> {
+    let workers = config.io_threads.max(1) as u64;
+    let of_console = if console && config.console.port != 0 { CONSOLE_RAM_BYTES } else { 0 };
+    let own = OWN_RAM_BYTES + workers * OWN_RAM_BYTES_PER_WORKER + of_console;
+    if config.flash_paths.is_empty() || config.ram_limit_bytes >= own {
+        return Ok(());
+    }
+    let (parts, advice) = match of_console {
+        0 => (String::new(), "or lower io-threads"),
+        bytes => (format!(" + {} for the console", human(bytes)), "lower io-threads, or set console-port 0"),
+    };
+    Err(format!(
+        "ram-limit {} is less than the {} that a node with flash needs for itself ({} + {workers} io-threads × {}{parts}): \
+         raise ram-limit to at least {}, {advice}",
+        human(config.ram_limit_bytes),
+        human(own),
+        human(OWN_RAM_BYTES),
+        human(OWN_RAM_BYTES_PER_WORKER),
+        human(own)
+    ))
+}
+
+/// What a valid configuration should still say to its owner when the server starts.
+pub(super) fn advice(config: &Config) -> Vec<String> {
+    let mut lines = Vec::new();
+    if config.flash_paths.is_empty() && config.ram_limit_bytes < config.memory_limit_bytes {
+        lines.push(format!(
+            "there is no flash-path, so {} of memory-limit {} cannot be used: only ram-limit {} counts",
+            human(config.memory_limit_bytes - config.ram_limit_bytes),
+            human(config.memory_limit_bytes),
+            human(config.ram_limit_bytes)
+        ));
+    }
+    if config.ram_limit_bytes != 0 && config.ram_limit_bytes < 1024 * 1024 {
+        lines.push(format!(
+            "ram-limit is {} bytes, less than the process itself takes: every write will be refused",
+            config.ram_limit_bytes
+        ));
+    }
+    lines
+}
+
+// The words of the typed choices are the words of the table.
+pub(super) const TIER_MODE: Kind = Kind::Choice(TierMode::WORDS);
+pub(super) const POLICY: Kind = Kind::Choice(Policy::WORDS);
+pub(super) const GUARD: Kind = Kind::Choice(Guard::WORDS);
+pub(super) const COMPRESSION: Kind = Kind::Choice(Compression::WORDS);
+pub(super) const FLASH_IO: Kind = Kind::Choice(FlashIo::WORDS);
+pub(super) const LOG_FORMAT: Kind = Kind::Choice(LogFormat::WORDS);
+pub(super) const SUPERVISED: Kind = Kind::Choice(Supervised::WORDS);
+pub(super) const LOG_LEVEL: Kind = Kind::Choice(LogLevel::WORDS);

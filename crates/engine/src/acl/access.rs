@@ -1,0 +1,309 @@
+//! Owns the answers to the commands about users, and whether a connection may run a command. Never knows a rule.
+
+use super::{Catalog, Role, User, Users, hex, is_console};
+use crate::clients::Card;
+use crate::directory::{Command, bit};
+use crate::hub::Hub;
+use crate::thread::{Worker, wall_ms};
+use commands::host::{Access, AclDenial, AclSelector, AclUser, ClientFilter, Denial, Killed, Rights, Space};
+use commands::session::Session;
+use commands::{Args, Row};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// Where a command stands that was refused, in the words of ACL LOG.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Context {
+    TopLevel,
+    Multi,
+    Script,
+}
+
+impl Context {
+    fn text(self) -> &'static str {
+        match self {
+            Context::TopLevel => "toplevel",
+            Context::Multi => "multi",
+            Context::Script => "lua",
+        }
+    }
+}
+
+/// What a connection may do, by the users as they are now. To be called before a batch and after what changes users.
+#[inline]
+pub fn refresh(hub: &Hub, session: &mut Session) {
+    if session.user_version != hub.users.version() {
+        look_up(hub, session);
+    }
+}
+
+#[cold]
+fn look_up(hub: &Hub, session: &mut Session) {
+    session.user_version = hub.users.version();
+    session.rights = match hub.users.get(session.user.as_bytes()) {
+        Some(user) => rights(&user),
+        // It was deleted, and its connections are being ended: they may do nothing more.
+        None => Some(Arc::new(User::new(&session.user, false))),
+    };
+}
+
+fn rights(user: &Arc<User>) -> Option<Arc<dyn Rights>> {
+    (!user.is_unlimited()).then(|| Arc::clone(user) as Arc<dyn Rights>)
+}
+
+/// A session as after connecting.
+pub fn begin(hub: &Hub, session: &mut Session) {
+    // Before the user is looked up: if it changes meanwhile, it is looked up again.
+    session.user_version = hub.users.version();
+    let user = hub.users.default_user();
+    session.user = Cow::Borrowed("default");
+    session.authenticated = user.is_open();
+    session.rights = rights(&user);
+    session.changed = true;
+}
+
+/// A session of the console.
+pub fn begin_as(hub: &Hub, session: &mut Session, role: Role) {
+    session.user_version = hub.users.version();
+    session.user = Cow::Borrowed(role.user_name());
+    session.authenticated = true;
+    session.rights = rights(&role.user());
+    session.set_proto(resp::Proto::Resp3);
+    session.changed = true;
+}
+
+/// Whether the session's user may run a command; if not, it is noted in ACL LOG, and what it was refused for is given.
+/// The one check: for commands as they come, for those of a transaction, and for those that waited.
+#[cold]
+pub fn check(
+    worker: &Worker,
+    session: &Session,
+    command: &Command,
+    args: Args<'_>,
+    context: Context,
+) -> Result<(), Denial> {
+    let Some(rights) = &session.rights else { return Ok(()) };
+    let mut positions = Vec::new();
+    command.row.keys.positions(&args, &mut positions);
+    let checked = match () {
+        // Who comes by the console stays who they are: another user of the database might do more.
+        () if is_console(&session.user) && command.is(bit::NO_AUTH) && command.name != "quit" => Err(Denial::Command),
+        () => rights.check(command.id, command.row, args, &positions),
+    };
+    if let Err(denial) = checked {
+        let (stats, quoted) = (worker.stats(), |at: usize| args.get(at).unwrap_or_default().to_vec());
+        let (counter, reason, object) = match denial {
+            Denial::Command => (&stats.acl_denied_commands, "command", command.name.as_bytes().to_vec()),
+            Denial::Key(at) => (&stats.acl_denied_keys, "key", quoted(at)),
+            Denial::Channel(at) => (&stats.acl_denied_channels, "channel", quoted(at)),
+        };
+        counter.add(1);
+        note(worker, session, reason, context, object, session.user.as_bytes());
+    }
+    checked
+}
+
+/// The error of a command that was refused.
+pub fn refusal(session: &Session, command: &Command, denial: Denial) -> String {
+    format!("NOPERM {}", why_not(&session.user, command.name, denial, None))
+}
+
+/// The error of a command that was refused inside a script.
+pub fn refusal_in_script(session: &Session, command: &Command, denial: Denial) -> String {
+    format!("ERR ACL failure in script: {}", why_not(&session.user, command.name, denial, None))
+}
+
+/// `args`: the key or channel is named too.
+fn why_not(user: &str, command: &str, denial: Denial, args: Option<Args<'_>>) -> String {
+    let quoted = |args: Args<'_>, at: usize| String::from_utf8_lossy(args.get(at).unwrap_or_default()).into_owned();
+    match (denial, args) {
+        (Denial::Command, _) => format!("User {user} has no permissions to run the '{command}' command"),
+        (Denial::Key(_), None) => "No permissions to access a key".to_owned(),
+        (Denial::Channel(_), None) => "No permissions to access a channel".to_owned(),
+        (Denial::Key(at), Some(args)) => {
+            format!("User {user} has no permissions to access the '{}' key", quoted(args, at))
+        }
+        (Denial::Channel(at), Some(args)) => {
+            format!("User {user} has no permissions to access the '{}' channel", quoted(args, at))
+        }
+    }
+}
+
+fn note(worker: &Worker, session: &Session, reason: &'static str, context: Context, object: Vec<u8>, user: &[u8]) {
+    let now_ms = wall_ms();
+    let me = ClientFilter { ids: vec![session.id], ..ClientFilter::default() };
+    let client = worker.hub.clients.list(&me, now_ms, &|id| worker.hub.directory.name(id)).trim_end().to_owned();
+    let denial = AclDenial {
+        id: 0,
+        count: 1,
+        reason,
+        context: context.text(),
+        object,
+        user: user.to_vec(),
+        client,
+        created_ms: now_ms,
+        updated_ms: now_ms,
+    };
+    worker.hub.users.log(denial, worker.live().config.acllog_max_len);
+}
+
+fn context(session: &Session) -> Context {
+    if session.multi.is_some() { Context::Multi } else { Context::TopLevel }
+}
+
+/// Ends the connections of a user that listen to what it may not. Whether the caller is among them: it ends itself.
+fn end_listeners(hub: &Hub, me: &Session, user: &User) -> bool {
+    let mut ends_me = false;
+    for space in Space::ALL {
+        for name in hub.pubsub.names(space, None) {
+            if user.allows_channel(&name, space == Space::Pattern) {
+                continue;
+            }
+            let of_user = hub.pubsub.subscribers(space, &name).into_iter().filter(|card| card.is_of(&user.name));
+            of_user.for_each(|card| ends_me |= end(hub, me, &card));
+        }
+    }
+    ends_me
+}
+
+/// True if it is the caller, which ends itself.
+fn end(hub: &Hub, me: &Session, card: &Card) -> bool {
+    if card.id != me.id {
+        hub.clients.end_where(|other| other.id == card.id);
+    }
+    card.id == me.id
+}
+
+impl Access for Worker {
+    fn is_open(&self) -> bool {
+        self.hub.users.default_is_open()
+    }
+
+    fn authenticate(&self, me: &mut Session, by: &[u8], name: &[u8], password: &[u8]) -> bool {
+        // Before the user is looked up: if it changes meanwhile, it is looked up again.
+        let version = self.hub.users.version();
+        let Some(user) = self.hub.users.authenticate(name, password) else {
+            self.stats().auth_failures.add(1);
+            note(self, me, "auth", context(me), by.to_vec(), name);
+            return false;
+        };
+        me.authenticated = true;
+        me.user = if &*user.name == "default" { "default".into() } else { user.name.to_string().into() };
+        me.user_version = version;
+        me.rights = rights(&user);
+        me.changed = true;
+        true
+    }
+
+    fn start_over(&self, me: &mut Session) {
+        begin(&self.hub, me);
+    }
+
+    fn set_user(&self, me: &Session, name: &[u8], rules: Vec<Vec<u8>>) -> Result<bool, String> {
+        let all_channels = self.live().config.acl_pubsub_all;
+        let user = self.hub.users.set(name, &rules, all_channels)?;
+        Ok(end_listeners(&self.hub, me, &user))
+    }
+
+    fn user(&self, name: &[u8]) -> Option<AclUser> {
+        let user = self.hub.users.get(name)?;
+        let selector = |selector: &super::rules::Selector| AclSelector {
+            commands: selector.command_rules(),
+            keys: selector.key_rules(),
+            channels: selector.channel_rules(),
+        };
+        Some(AclUser {
+            flags: user.flags(),
+            passwords: user.passwords.iter().map(|digest| hex(digest)).collect(),
+            selectors: std::iter::once(user.own()).chain(user.others()).map(selector).collect(),
+        })
+    }
+
+    fn delete_users(&self, me: &Session, names: &[&[u8]]) -> Killed {
+        let mut killed = Killed { count: 0, me: false };
+        for name in names.iter().filter(|name| self.hub.users.remove(name)) {
+            killed.count += 1;
+            let name = String::from_utf8_lossy(name);
+            self.hub.clients.end_where(|card| card.id != me.id && card.is_of(&name));
+            killed.me |= me.user == name;
+        }
+        killed
+    }
+
+    fn user_names(&self) -> Vec<String> {
+        self.hub.users.all().iter().map(|user| user.name.to_string()).collect()
+    }
+
+    fn user_lines(&self) -> Vec<String> {
+        self.hub.users.all().iter().map(|user| user.line()).collect()
+    }
+
+    fn dry_run(&self, name: &[u8], args: Args<'_>) -> Result<Option<String>, String> {
+        let Some(user) = self.hub.users.get(name) else {
+            return Err(format!("ERR User '{}' not found", String::from_utf8_lossy(name)));
+        };
+        let catalog = Catalog::get();
+        let find = |name: &[u8]| catalog.find(name).filter(|&id| !catalog.entries[id].is_subcommand);
+        let mut id =
+            find(&args[0]).ok_or_else(|| format!("ERR Command '{}' not found", String::from_utf8_lossy(&args[0])))?;
+        if let Some(word) = args.get(1) {
+            let is_it = |&sub: &usize| catalog.entries[sub].row.name.as_bytes().eq_ignore_ascii_case(word);
+            id = catalog.entries[id].subcommands.clone().find(is_it).unwrap_or(id);
+        }
+        let entry = &catalog.entries[id];
+        if !takes(entry.row, args.len()) {
+            return Err(format!("ERR wrong number of arguments for '{}' command", entry.name));
+        }
+        let mut positions = Vec::new();
+        entry.row.keys.positions(&args, &mut positions);
+        let denial = user.check(id, entry.row, args, &positions).err();
+        Ok(denial.map(|denial| why_not(&user.name, &entry.name, denial, Some(args))))
+    }
+
+    fn denials(&self, count: usize) -> Vec<AclDenial> {
+        self.hub.users.logged(count)
+    }
+
+    fn forget_denials(&self) {
+        self.hub.users.clear_log();
+    }
+
+    fn load_users(&self, me: &Session) -> Result<bool, String> {
+        let config = self.hub.config.snapshot();
+        let path = config.aclfile.as_deref().ok_or(NO_FILE)?;
+        let users = Users::read_file(path, config.acl_pubsub_all).map_err(|text| format!("ERR {text}"))?;
+        self.hub.users.replace(users);
+        let mut ends_me = false;
+        for card in self.hub.clients.cards_where(|_| true) {
+            if self.hub.users.get(card.user().as_bytes()).is_none() {
+                ends_me |= end(&self.hub, me, &card);
+            }
+        }
+        for user in self.hub.users.all() {
+            ends_me |= end_listeners(&self.hub, me, &user);
+        }
+        Ok(ends_me)
+    }
+
+    fn save_users(&self) -> Result<(), String> {
+        let config = self.hub.config.snapshot();
+        let path = config.aclfile.as_deref().ok_or(NO_FILE)?;
+        self.hub.users.write_file(path).map_err(|error| {
+            tracing::error!("the ACL file {} cannot be written: {error}", path.display());
+            "ERR There was an error trying to save the ACLs. Please check the server logs for more information"
+                .to_owned()
+        })
+    }
+
+    fn random(&self, bytes: &mut [u8]) {
+        crate::random::fill(bytes);
+    }
+}
+
+fn takes(row: &Row, count: usize) -> bool {
+    if row.arity >= 0 { count == row.arity as usize } else { count >= usize::from(row.arity.unsigned_abs()) }
+}
+
+const NO_FILE: &str = "ERR This Redis instance is not configured to use an ACL file. You may want to specify users via \
+                       the ACL SETUSER command and then issue a CONFIG REWRITE (assuming you have a Redis configuration \
+                       file set) in order to store users in the Redis configuration.";

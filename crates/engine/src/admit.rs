@@ -1,0 +1,134 @@
+//! Owns whether a command may run now: its name, its arguments, its user, pauses, busy scripts, room.
+//! Never knows what it does.
+
+use crate::acl::{self, Context};
+use crate::directory::{Command, bit};
+use crate::park::Wait;
+use crate::route::Halt;
+use crate::session::{Current, End, Prepared};
+use crate::stand_in;
+use crate::thread::Worker;
+use commands::Args;
+use commands::session::Session;
+use std::borrow::Cow;
+use std::sync::atomic::Ordering::Relaxed;
+use store::Admission;
+
+/// Why a connection that is not everybody's and its own may not run this command: one that has not said whose it is,
+/// whose user may not, one that listens or monitors.
+#[cold]
+fn confined(worker: &Worker, session: &Session, command: &Command, args: Args<'_>) -> Option<Cow<'static, str>> {
+    if !session.authenticated && !command.is(bit::NO_AUTH) && !worker.hub.users.default_is_open() {
+        return Some("NOAUTH Authentication required.".into());
+    }
+    let context = if session.multi.is_some() { Context::Multi } else { Context::TopLevel };
+    if let Err(denial) = acl::check(worker, session, command, args, context) {
+        return Some(acl::refusal(session, command, denial).into());
+    }
+    if session.listens_only && !command.is(bit::LISTENER) {
+        let text = format!(
+            "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this \
+             context",
+            command.name
+        );
+        return Some(text.into());
+    }
+    if session.monitors && command.is(bit::READONLY | bit::WRITE) {
+        return Some("ERR Replica can't interact with the keyspace".into());
+    }
+    None
+}
+
+/// Whether a command may run now.
+#[inline]
+pub fn admit<'w>(
+    worker: &'w Worker,
+    session: &Session,
+    current: &Current,
+    args: Args<'_>,
+    known: Option<Prepared>,
+    now_ms: u64,
+) -> Result<&'w Command, Halt> {
+    let database = &*worker.hub;
+    let found = match known {
+        Some(known) => known.command.map(|place| database.directory.at(place)),
+        None => database.directory.find(&args[0]),
+    };
+    let Some(mut command) = found else { return Err(unknown(worker, args)) };
+    if command.is(bit::CONTAINER)
+        && let Some(subcommand) = command.subcommand(&args)
+    {
+        command = subcommand;
+    }
+    if !command.takes(args.len()) {
+        let text = format!("ERR wrong number of arguments for '{}' command", command.name);
+        return Err(refused(worker, command, text.into()));
+    }
+    if session.is_confined()
+        && let Some(text) = confined(worker, session, command, args)
+    {
+        return Err(refused(worker, command, text));
+    }
+    if let Some(text) = database.scripts.busy() {
+        if stand_in::is_on() && uses_watches(session, command) {
+            return Err(Halt::Wait(Wait::Stripes));
+        }
+        if !command.is(bit::ALLOW_BUSY) {
+            return Err(refused(worker, command, text.into()));
+        }
+    }
+    if database.clients.may_be_paused() {
+        if database.clients.suspended.load(Relaxed) && !acl::is_console(&session.user) {
+            let text = format!("PAUSED Database '{}' is paused by its operator", database.name);
+            return Err(refused(worker, command, text.into()));
+        }
+        if !command.is(bit::UNPAUSABLE) && database.clients.is_paused(command.is(bit::WRITE), now_ms) {
+            return Err(Halt::Wait(Wait::Pause));
+        }
+    }
+    if command.is(bit::DENYOOM) {
+        match database.store.admission() {
+            Admission::Open => {}
+            Admission::Slow if current.has_room => {}
+            Admission::Slow => return Err(Halt::Wait(Wait::Room)),
+            Admission::Full => {
+                let text = "OOM command not allowed when used memory > 'maxmemory'.";
+                return Err(refused(worker, command, text.into()));
+            }
+        }
+    }
+    Ok(command)
+}
+
+/// Of the commands that are carried out while a script is busy those need stripes that watch keys, or forget them.
+#[cold]
+fn uses_watches(session: &Session, command: &Command) -> bool {
+    command.is(bit::WATCHES) || (command.is(bit::UNWATCHES) && !session.watches.is_empty())
+}
+
+#[cold]
+fn refused(worker: &Worker, command: &Command, text: Cow<'static, str>) -> Halt {
+    worker.stats().by_command[command.id].rejected.add(1);
+    Halt::Error(text)
+}
+
+/// As much of an unknown command as its error quotes, in bytes.
+const QUOTED_BYTES_MAX: usize = 128;
+
+#[cold]
+fn unknown(worker: &Worker, args: Args<'_>) -> Halt {
+    let name = &args[0];
+    if name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:") {
+        // A browser made to send HTTP here: it must not get as far as the commands in the request's body.
+        tracing::warn!(worker = worker.index, "a client speaks HTTP, perhaps to attack: its connection is closed");
+        return Halt::End(End::Asked);
+    }
+    let name = String::from_utf8_lossy(&name[..name.len().min(QUOTED_BYTES_MAX)]);
+    let mut text = format!("ERR unknown command '{name}', with args beginning with: ");
+    let quoted_from = text.len();
+    for arg in args.from(1) {
+        let Some(room) = QUOTED_BYTES_MAX.checked_sub(text.len() - quoted_from).filter(|&room| room > 0) else { break };
+        text.push_str(&format!("'{}' ", String::from_utf8_lossy(&arg[..arg.len().min(room)])));
+    }
+    Halt::Error(text.into())
+}

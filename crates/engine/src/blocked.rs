@@ -1,0 +1,472 @@
+//! Owns the commands that wait for a key (BLPOP and its like): how they wait, who runs them again, and what ends the wait.
+//! Never knows what they look for.
+//!
+//! A blocked client has its command, owned, in a [`Blocked`]; its number stands in the queues of the keys
+//! (`store::keyspace`). Whoever makes a key ready runs the commands that wait for it, in their order and before its own
+//! client's next command ([`serve`]), and hands each reply to the connection it is for. A command that then meets a cold
+//! value is given to its own connection, which can wait for flash; those behind it have their turn after it.
+//!
+//! Every run of a blocked command holds the stripes of all its keys and, inside them, the lock of its [`State`]. Who has
+//! only the latter (a timeout, CLIENT UNBLOCK) finds the client waiting or done, never in between.
+
+use crate::account::{Spent, account};
+use crate::acl;
+use crate::clients::Card;
+use crate::execute::{Call, Stripes, execute, follow_up, keys, read_failed};
+use crate::prefetch::MISSES_MAX;
+use crate::session::{Connection, End};
+use crate::thread::{Live, Worker};
+use crate::worker::withhold;
+use commands::host::Unblock;
+use commands::session::{Reply, Session};
+use commands::{Args, Block, Cx, Flag, Row, Stop};
+use parking_lot::Mutex;
+use resp::{Out, Proto, Span};
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use store::{ReadError, Ready, Resume, Ticket};
+use tokio::time::Sleep;
+
+/// A command that waits, and all that running it again takes.
+pub struct Blocked {
+    row: &'static Row,
+    bytes: Box<[u8]>,
+    spans: Box<[Span]>,
+    client: u64,
+    user: Cow<'static, str>,
+    db: usize,
+    proto: Proto,
+    touch: bool,
+    /// Its client follows what it reads.
+    follows: bool,
+    /// It waits for the first so many of its keys, under this number.
+    keys: usize,
+    ticket: u64,
+    until_ms: Option<u64>,
+    at_timeout: fn(&mut Out<'_>),
+    state: Mutex<State>,
+}
+
+struct State {
+    phase: Phase,
+    served: Option<Served>,
+    /// Of the connection's task.
+    waker: Option<Waker>,
+    /// INFO's blocked_clients, once its connection waits.
+    count: Option<Arc<AtomicUsize>>,
+    /// It counts there: while it waits for its keys, not until its connection has heard that it does no more.
+    counted: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Waiting,
+    /// Its own connection is to run it: it has met a cold value.
+    Called,
+    /// It has run, and has left the queues.
+    Served,
+    /// What it needs could not be read.
+    Failed,
+    Ended(Unblock),
+}
+
+/// What a run has answered.
+struct Served {
+    reply: Vec<u8>,
+    /// The error that the reply is.
+    error: Option<String>,
+    nanos: u64,
+}
+
+impl fmt::Debug for Blocked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Blocked").field("client", &self.client).field("command", &self.row.name).finish_non_exhaustive()
+    }
+}
+
+impl Blocked {
+    /// The handler has found nothing: the client takes its place while the stripes of `cx` are still locked.
+    #[cold]
+    pub fn begin(cx: &mut Cx<'_>, row: &'static Row, card: &Card, block: &Block) -> Arc<Blocked> {
+        let keys = cx.keys;
+        let ticket = cx.ks.wait(&keys[..block.keys], card.id, block.wants);
+        let (mut bytes, mut spans) = (Vec::new(), Vec::new());
+        for (at, arg) in cx.args.from(0).enumerate() {
+            let rewritten = block.rewritten.iter().find(|(position, _)| *position == at);
+            let arg = rewritten.map_or(arg, |(_, arg)| arg);
+            spans.push(Span { start: bytes.len() as u32, len: arg.len() as u32 });
+            bytes.extend_from_slice(arg);
+        }
+        let blocked = Arc::new(Blocked {
+            row,
+            bytes: bytes.into(),
+            spans: spans.into(),
+            client: card.id,
+            user: cx.session.user.clone(),
+            db: cx.ks.db(),
+            proto: cx.out.proto(),
+            touch: !cx.session.no_touch,
+            follows: row.flags.contains(&Flag::Readonly)
+                && cx.session.tracking.as_ref().is_some_and(|tracking| tracking.remembers()),
+            keys: block.keys,
+            ticket,
+            until_ms: block.until_ms,
+            at_timeout: block.at_timeout,
+            state: Mutex::new(State { phase: Phase::Waiting, served: None, waker: None, count: None, counted: false }),
+        });
+        *card.blocked.lock() = Some(Arc::clone(&blocked));
+        blocked
+    }
+
+    fn args(&self) -> Args<'_> {
+        Args::new(&self.bytes, &self.spans)
+    }
+
+    /// Why its user may not run it any more.
+    fn denied(&self, worker: &Worker, session: &Session) -> Option<String> {
+        session.rights.as_ref()?;
+        let command = worker.hub.directory.find(&self.args()[0])?;
+        let denial = acl::check(worker, session, command, self.args(), acl::Context::TopLevel).err()?;
+        Some(acl::refusal(session, command, denial))
+    }
+
+    /// Ends the wait from outside. False: it was over already.
+    pub fn unblock(&self, how: Unblock) -> bool {
+        let mut state = self.state.lock();
+        let waits = state.waits();
+        if waits {
+            state.turn(Phase::Ended(how));
+        }
+        waits
+    }
+}
+
+impl State {
+    fn waits(&self) -> bool {
+        matches!(self.phase, Phase::Waiting | Phase::Called)
+    }
+
+    /// Counts it, or does not, by what it does now.
+    fn recount(&mut self) {
+        let counts = self.phase == Phase::Waiting;
+        let Some(count) = self.count.as_ref().filter(|_| counts != self.counted) else { return };
+        if counts {
+            count.fetch_add(1, Relaxed);
+        } else {
+            count.fetch_sub(1, Relaxed);
+        }
+        self.counted = counts;
+    }
+
+    fn turn(&mut self, phase: Phase) {
+        self.phase = phase;
+        self.recount();
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    fn answer(&mut self, phase: Phase, blocked: &Blocked, mut reply: Vec<u8>, error: Option<String>, nanos: u64) {
+        if let Some(text) = &error {
+            reply.clear();
+            Out::new(&mut reply, blocked.proto).error(text);
+        }
+        self.served = Some(Served { reply, error, nanos });
+        self.turn(phase);
+    }
+}
+
+// --- running it again ---
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attempt {
+    Served,
+    /// It still waits, or does not wait any more.
+    Nothing,
+    /// Its own connection is to run it.
+    Called,
+}
+
+/// Runs a blocked command once. `own`: by its own connection, which is the one that may run what was called.
+fn attempt(worker: &Worker, live: &Live, blocked: &Blocked, own: bool, resume: &mut Resume) -> Attempt {
+    let hub = &*worker.hub;
+    let keys = keys(hub.store.hasher(), blocked.row.keys, blocked.args(), &mut Vec::new());
+    let awaited = &keys[..blocked.keys];
+    resume.client = blocked.client;
+    let mut session = Session::new(blocked.client, true, false);
+    (session.db, session.proto, session.no_touch) = (blocked.db, blocked.proto, !blocked.touch);
+    session.user = blocked.user.clone();
+    acl::refresh(hub, &mut session);
+    // What it may do may have changed since.
+    let denied = blocked.denied(worker, &session);
+    let (mut reply, mut ended) = (Vec::new(), None);
+    // Kept until the reply is in place: a time-out must not fall between the run and its reply.
+    let mut held = None;
+    let call = Call { row: blocked.row, name: blocked.row.name, is_barrier: false, args: blocked.args(), keys: &keys };
+    let engine = worker.engine(live, worker.now_ms());
+    let stripes = Stripes::Patiently(resume);
+    let outcome = execute(&engine, &mut session, call, stripes, &mut reply, |locked| {
+        let state = held.insert(blocked.state.lock());
+        match state.phase {
+            Phase::Waiting => {}
+            Phase::Called if own => state.phase = Phase::Waiting,
+            Phase::Called => return Attempt::Called,
+            Phase::Served | Phase::Failed | Phase::Ended(_) => return Attempt::Nothing,
+        }
+        let begun = worker.ticks();
+        let result = match denied {
+            Some(text) => Err(Stop::Error(text.into())),
+            None => locked.run(),
+        };
+        let nanos = worker.nanos(begun, worker.ticks());
+        let ks = &mut locked.cx.ks;
+        let error = match result {
+            Ok(()) => {
+                if blocked.follows {
+                    keys.iter().for_each(|key| hub.tracking.remember(hub, key.name, blocked.client));
+                }
+                None
+            }
+            Err(Stop::Error(text)) => Some(text.into_owned()),
+            Err(Stop::Cold | Stop::Yield) => {
+                state.turn(Phase::Called);
+                return Attempt::Called;
+            }
+            Err(Stop::Exchange) => unreachable!("what waits for a key asks no other server"),
+            Err(Stop::Block(_)) => {
+                state.recount();
+                if own {
+                    ks.pass_on(awaited, blocked.ticket);
+                }
+                return Attempt::Nothing;
+            }
+        };
+        ks.leave(awaited, blocked.ticket);
+        if own {
+            ks.pass_on(awaited, blocked.ticket);
+        }
+        ended = Some((error, nanos));
+        Attempt::Served
+    });
+    if let (Some((error, nanos)), Some(mut state)) = (ended, held) {
+        state.answer(Phase::Served, blocked, reply, error, nanos);
+    }
+    outcome.expect("waited for as long as it takes")
+}
+
+/// Serves who waits for the keys that a command has made ready, in their order, and whomever that makes ready in turn.
+/// No stripe is locked.
+#[cold]
+pub fn serve(worker: &Worker, live: &Live, by: &mut Resume) {
+    let hub = &worker.hub;
+    let mut keys: VecDeque<Ready> = by.ready.drain(..).collect();
+    while let Some(mut key) = keys.pop_front() {
+        while let Some((ticket, client)) = hub.store.waiter(&key, worker.now_ms()) {
+            key.behind(ticket);
+            let card = hub.clients.card(client).filter(|card| !card.killed.load(Relaxed));
+            let blocked = card.and_then(|card| card.blocked.lock().clone());
+            let Some(blocked) = blocked.filter(|blocked| blocked.ticket == ticket) else { continue };
+            let mut resume = Resume::default();
+            let outcome = attempt(worker, live, &blocked, false, &mut resume);
+            keys.extend(resume.ready.drain(..));
+            by.touched.append(&mut resume.touched);
+            if outcome == Attempt::Called {
+                // Those behind it have their turn when it has had its own.
+                break;
+            }
+        }
+    }
+}
+
+/// By its own connection: reads what is cold, and runs it.
+async fn run_own(worker: &Rc<Worker>, blocked: &Blocked) {
+    let mut resume = Resume::default();
+    let mut read = Vec::new();
+    let mut misses = 0;
+    while attempt(worker, &worker.live(), blocked, true, &mut resume) == Attempt::Called {
+        misses += 1;
+        if let Err(error) = fetch(worker, &mut resume, misses > MISSES_MAX, &mut read).await {
+            let text = Some(read_failed(&error).into_owned());
+            let mut state = blocked.state.lock();
+            if state.phase == Phase::Called {
+                state.answer(Phase::Failed, blocked, Vec::new(), text, 0);
+            }
+            break;
+        }
+    }
+    let mut lane = worker.lane();
+    read.drain(..).for_each(|ticket| lane.release(ticket));
+    drop(lane);
+    follow_up(worker, &worker.live(), &mut resume);
+}
+
+/// Reads what a run has found cold. The values are held until the tickets in `read` are released.
+async fn fetch(worker: &Worker, resume: &mut Resume, at_once: bool, read: &mut Vec<Ticket>) -> Result<(), ReadError> {
+    if let Some(error) = resume.failed.take() {
+        return Err(error);
+    }
+    let cold = std::mem::take(&mut resume.cold);
+    if cold.is_empty() {
+        tokio::task::yield_now().await;
+        return Ok(());
+    }
+    if at_once {
+        return cold.into_iter().try_for_each(|cold| worker.lane().read_now(cold, resume));
+    }
+    let first = read.len();
+    read.extend(cold.into_iter().map(|cold| worker.lane().read(cold)));
+    worker.lane().submit();
+    for ticket in &read[first..] {
+        poll_fn(|cx| worker.lane().poll(ticket, cx.waker(), resume)).await?;
+    }
+    Ok(())
+}
+
+// --- waiting ---
+
+/// A client's place among those that wait; it is given up when this is dropped, whatever ends the wait.
+struct Place {
+    worker: Rc<Worker>,
+    card: Arc<Card>,
+    blocked: Arc<Blocked>,
+}
+
+impl Place {
+    fn take(connection: &Connection, blocked: Arc<Blocked>) -> Place {
+        {
+            // Somebody may have served it already.
+            let mut state = blocked.state.lock();
+            state.count = Some(Arc::clone(&connection.worker.hub.clients.blocked));
+            state.recount();
+        }
+        Place { worker: Rc::clone(&connection.worker), card: Arc::clone(&connection.card), blocked }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let Place { worker, card, blocked } = self;
+        *card.blocked.lock() = None;
+        let phase = {
+            let mut state = blocked.state.lock();
+            if state.counted {
+                worker.hub.clients.blocked.fetch_sub(1, Relaxed);
+                state.counted = false;
+            }
+            state.count = None;
+            state.phase
+        };
+        if blocked.keys == 0 || phase == Phase::Served {
+            return;
+        }
+        let store = &worker.hub.store;
+        let mut resume = Resume::default();
+        {
+            let keys = keys(store.hasher(), blocked.row.keys, blocked.args(), &mut Vec::new());
+            let awaited = &keys[..blocked.keys];
+            let mut ks = store.lock(awaited, blocked.db, worker.now_ms(), false, &mut resume);
+            ks.leave(awaited, blocked.ticket);
+            // It may have held up those behind it.
+            ks.pass_on(awaited, blocked.ticket);
+            ks.finish();
+        }
+        follow_up(worker, &worker.live(), &mut resume);
+    }
+}
+
+/// Waits until a blocked command has its reply, and puts that into the output. Meanwhile the connection listens: what
+/// it receives comes after this command, and its end ends the wait.
+pub async fn sit(connection: &mut Connection, blocked: Arc<Blocked>) -> Result<(), End> {
+    let place = Place::take(connection, blocked);
+    let blocked = &*place.blocked;
+    connection.hand_over();
+    // What was answered before does not wait with it.
+    connection.send()?;
+    let mut sleep = blocked.until_ms.map(|until_ms| {
+        let left_ms = until_ms.saturating_sub(connection.worker.now_ms());
+        Box::pin(tokio::time::sleep(Duration::from_millis(left_ms)))
+    });
+    while !poll_fn(|cx| poll_wait(connection, blocked, sleep.as_mut(), cx)).await? {
+        connection.worker.refresh_now_ms();
+        run_own(&connection.worker, blocked).await;
+    }
+    answer(connection, blocked)
+}
+
+/// Whether the wait is over (true), or the command is to be run by this connection (false).
+fn poll_wait(
+    connection: &mut Connection,
+    blocked: &Blocked,
+    sleep: Option<&mut Pin<Box<Sleep>>>,
+    cx: &mut Context<'_>,
+) -> Poll<Result<bool, End>> {
+    {
+        let mut state = blocked.state.lock();
+        match state.phase {
+            Phase::Waiting => state.waker = Some(cx.waker().clone()),
+            Phase::Called => return Poll::Ready(Ok(false)),
+            Phase::Served | Phase::Failed | Phase::Ended(_) => return Poll::Ready(Ok(true)),
+        }
+    }
+    if let Some(sleep) = sleep
+        && sleep.as_mut().poll(cx).is_ready()
+    {
+        // If it has just been served instead, its wait is over all the same.
+        blocked.unblock(Unblock::Timeout);
+        return Poll::Ready(Ok(true));
+    }
+    connection.poll_listen(cx)?;
+    Poll::Pending
+}
+
+fn answer(connection: &mut Connection, blocked: &Blocked) -> Result<(), End> {
+    let Connection { worker, session, card, work, .. } = connection;
+    worker.refresh_now_ms();
+    let (live, stats) = (worker.live(), worker.stats());
+    let output = &mut work.get_or_insert_with(|| worker.take_work()).output;
+    let reply_from = output.len();
+    let (phase, served) = {
+        let mut state = blocked.state.lock();
+        (state.phase, state.served.take())
+    };
+    let Served { reply, error, nanos } = served.unwrap_or_else(|| {
+        let (mut reply, mut error) = (Vec::new(), None);
+        let mut out = Out::new(&mut reply, session.proto);
+        if phase == Phase::Ended(Unblock::Error) {
+            let text = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
+            out.error(text);
+            error = Some(text.to_owned());
+        } else {
+            (blocked.at_timeout)(&mut out);
+        }
+        Served { reply, error, nanos: 0 }
+    });
+    card.outbox.hold();
+    output.extend_from_slice(&reply);
+    if let Some(error) = &error {
+        stats.error(error);
+    }
+    let args = blocked.args();
+    if let Some(command) = worker.hub.directory.find(&args[0]) {
+        let spent = Spent { nanos, failed: error.is_some(), met_flash: None, in_script: false };
+        account(worker, &live, card, command, args, spent, worker.now_ms());
+    }
+    stats.commands.add(1);
+    if session.reply != Reply::On {
+        withhold(session, output, reply_from);
+    }
+    card.outbox.drain_into(output);
+    if output.len() > live.output_bytes_max {
+        stats.output_limit_closed.add(1);
+        return Err(End::OutputLimit);
+    }
+    Ok(())
+}

@@ -1,0 +1,28 @@
+//! Owns the words in which commands ask the database and its node for what the workers do not own: settings, INFO, memory,
+//! shutdown. Never knows who answers.
+
+use commands::host::MemoryFigures;
+use std::time::Duration;
+
+/// How long one change of the databases or of a configuration waits for another.
+pub const CHANGE_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Errors are whole replies.
+pub trait Control: Send + Sync {
+    /// CONFIG SET on a thread that must not wait. None: it takes file work, or another change is under way.
+    fn try_set_config(&self, pairs: &[(&[u8], &[u8])], local: bool) -> Option<Result<(), String>>;
+    /// CONFIG SET. Waits for files, and for as long as `patience` for other changes.
+    fn set_config(&self, pairs: &[(&[u8], &[u8])], local: bool, patience: Duration) -> Result<(), String>;
+    /// CONFIG REWRITE. Waits as [`Control::set_config`] does.
+    fn rewrite_config(&self, patience: Duration) -> Result<(), String>;
+    fn info(&self, sections: &[&[u8]]) -> String;
+    /// CONFIG RESETSTAT, as far as the figures are not the workers'.
+    fn reset_stats(&self);
+    fn memory(&self) -> MemoryFigures;
+    /// The allocator's own report.
+    fn malloc_report(&self) -> String;
+    /// Gives unused memory back to the operating system.
+    fn purge_memory(&self);
+    /// SHUTDOWN.
+    fn shut_down(&self) -> Result<(), String>;
+}

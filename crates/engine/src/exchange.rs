@@ -1,0 +1,200 @@
+//! Owns what is said to other servers for a command: one exchange at a time over one connection, and the connections
+//! that are kept for the next. Never knows what is said.
+
+use crate::hub::Hub;
+use crate::session::Connection;
+use commands::exchange::{Exchange, Failure, Outcome, Target};
+use resp::client::encode_command;
+use std::cell::RefCell;
+use std::io;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
+
+/// As in Redis.
+const KEPT_FOR: Duration = Duration::from_secs(10);
+/// Connections that a worker keeps.
+const KEPT_MAX: usize = 16;
+/// What is written at once, while the patience for it runs.
+const WRITTEN_BYTES: usize = 64 * 1024;
+/// Replies are `+OK` and errors.
+const LINE_BYTES_MAX: u64 = 16 * 1024;
+
+/// Says what the running command wants said, and leaves the outcome where the command finds it.
+pub async fn carry_out(connection: &mut Connection) {
+    let Some(mut exchange) = connection.session.exchange.take() else { return };
+    let worker = &connection.worker;
+    exchange.outcome = Some(worker.targets.ask(&worker.hub, &exchange).await);
+    exchange.commands = Vec::new();
+    connection.session.exchange = Some(exchange);
+}
+
+/// Other servers to which a worker keeps a connection for a while.
+#[derive(Default)]
+pub struct Targets(RefCell<Vec<Kept>>);
+
+struct Kept {
+    /// With the user and password that were given: nobody goes on as somebody else.
+    target: Target,
+    line: Line,
+    since: Instant,
+}
+
+impl Targets {
+    async fn ask(&self, hub: &Hub, exchange: &Exchange) -> Outcome {
+        if let Some(line) = self.take(hub, &exchange.target) {
+            let (outcome, fell_silent) = self.over(hub, line, exchange).await;
+            // The other end may have closed it, which shows only now. What was silent may yet do as it was told.
+            if outcome.failed.is_none() || fell_silent || outcome.refused.is_some() || !outcome.replies.is_empty() {
+                return outcome;
+            }
+        }
+        match Line::open(exchange).await {
+            Ok(line) => self.over(hub, line, exchange).await.0,
+            Err(failure) => Outcome { failed: Some(failure), ..Outcome::default() },
+        }
+    }
+
+    /// Whether it ended because its patience did is told apart.
+    async fn over(&self, hub: &Hub, mut line: Line, exchange: &Exchange) -> (Outcome, bool) {
+        let mut outcome = Outcome::default();
+        let ended = line.say(exchange, &mut outcome).await;
+        let fell_silent = match ended {
+            Ok(()) => {
+                self.keep(hub, exchange.target.clone(), line);
+                false
+            }
+            Err((failure, error)) => {
+                outcome.failed = Some(failure);
+                error.kind() == io::ErrorKind::TimedOut
+            }
+        };
+        (outcome, fell_silent)
+    }
+
+    fn take(&self, hub: &Hub, target: &Target) -> Option<Line> {
+        let mut kept = self.0.borrow_mut();
+        while let Some(at) = kept.iter().position(|kept| kept.target == *target) {
+            let line = kept.swap_remove(at).line;
+            hub.targets_kept.fetch_sub(1, Relaxed);
+            if line.is_quiet() {
+                return Some(line);
+            }
+        }
+        None
+    }
+
+    fn keep(&self, hub: &Hub, target: Target, line: Line) {
+        let mut kept = self.0.borrow_mut();
+        if kept.len() < KEPT_MAX {
+            kept.push(Kept { target, line, since: Instant::now() });
+            hub.targets_kept.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Closes what was kept for too long.
+    pub fn forget_old(&self, hub: &Hub) {
+        let mut kept = self.0.borrow_mut();
+        if !kept.is_empty() {
+            let before = kept.len();
+            kept.retain(|kept| kept.since.elapsed() < KEPT_FOR);
+            hub.targets_kept.fetch_sub(before - kept.len(), Relaxed);
+        }
+    }
+}
+
+/// A connection to another server.
+struct Line {
+    stream: BufReader<TcpStream>,
+    /// Its user was told, if there is one.
+    is_known: bool,
+    /// The database that was chosen.
+    db: i64,
+}
+
+type Failed = (Failure, io::Error);
+
+impl Line {
+    async fn open(exchange: &Exchange) -> Result<Line, Failure> {
+        let Target { host, port, .. } = &exchange.target;
+        let connecting = async {
+            let mut failure = Failure::Connecting;
+            for address in lookup_host((host.as_str(), *port)).await.map_err(|_| failure)? {
+                match TcpStream::connect(address).await {
+                    Ok(stream) => return Ok(stream),
+                    // Redis finds out when it first writes, and says so.
+                    Err(_) => failure = Failure::Writing,
+                }
+            }
+            Err(failure)
+        };
+        let stream = timeout(exchange.patience, connecting).await.map_err(|_| Failure::Connecting)??;
+        stream.set_nodelay(true).map_err(|_| Failure::Connecting)?;
+        Ok(Line { stream: BufReader::new(stream), is_known: false, db: 0 })
+    }
+
+    /// Nothing has come that nobody asked for, not even its end.
+    fn is_quiet(&self) -> bool {
+        let read = self.stream.get_ref().try_read(&mut [0]);
+        self.stream.buffer().is_empty() && read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    /// Who speaks and where is settled before the target is given any value.
+    async fn say(&mut self, exchange: &Exchange, outcome: &mut Outcome) -> Result<(), Failed> {
+        let Exchange { target, patience, db, commands, count, .. } = exchange;
+        let (mut first, mut wanted) = (Vec::new(), 0);
+        if let (Some(password), false) = (&target.password, self.is_known) {
+            match &target.user {
+                Some(user) => encode_command(&[b"AUTH", user, password], &mut first),
+                None => encode_command(&[b"AUTH", password], &mut first),
+            }
+            wanted += 1;
+        }
+        if self.db != *db {
+            encode_command(&[b"SELECT", db.to_string().as_bytes()], &mut first);
+            wanted += 1;
+        }
+        self.write(&first, *patience).await?;
+        for _ in 0..wanted {
+            if let Err(text) = self.read(*patience).await? {
+                outcome.refused.get_or_insert(text);
+            }
+        }
+        if outcome.refused.is_some() {
+            // Whose it is and where it stands is not sure: it is not to be kept.
+            return Err((Failure::Reading, io::ErrorKind::PermissionDenied.into()));
+        }
+        (self.is_known, self.db) = (true, *db);
+        self.write(commands, *patience).await?;
+        for _ in 0..*count {
+            outcome.replies.push(self.read(*patience).await?);
+        }
+        Ok(())
+    }
+
+    async fn write(&mut self, bytes: &[u8], patience: Duration) -> Result<(), Failed> {
+        for piece in bytes.chunks(WRITTEN_BYTES) {
+            let written = timeout(patience, self.stream.write_all(piece)).await.unwrap_or_else(late);
+            written.map_err(|error| (Failure::Writing, error))?;
+        }
+        Ok(())
+    }
+
+    async fn read(&mut self, patience: Duration) -> Result<Result<(), String>, Failed> {
+        let mut line = Vec::new();
+        let mut limited = (&mut self.stream).take(LINE_BYTES_MAX);
+        let read = timeout(patience, limited.read_until(b'\n', &mut line)).await.unwrap_or_else(late);
+        read.map_err(|error| (Failure::Reading, error))?;
+        match line.strip_suffix(b"\r\n").and_then(<[u8]>::split_first) {
+            Some((b'+', _)) => Ok(Ok(())),
+            Some((b'-', text)) => Ok(Err(String::from_utf8_lossy(text).into_owned())),
+            _ => Err((Failure::Reading, io::ErrorKind::InvalidData.into())),
+        }
+    }
+}
+
+fn late<T>(_: tokio::time::error::Elapsed) -> io::Result<T> {
+    Err(io::ErrorKind::TimedOut.into())
+}

@@ -1,0 +1,290 @@
+//! Owns running commands: the one function in which a handler runs, whoever asks for it, a client, EXEC, a script or a
+//! blocked client whose key is ready. Never knows what a command does, who may run it, nor how anything is waited for.
+//!
+//! [`execute`] locks the stripes of the keys, builds the handler's context, and lets its caller run the handler and do what
+//! has to be done before others see the change. [`Locked::run`] settles the outcome: a handler that succeeds has its changes
+//! committed (`store::keyspace`), one that ends otherwise has changed nothing. Blocked clients have their turn afterwards,
+//! when no stripe is locked ([`follow_up`]).
+
+use crate::account::{Spent, account, show};
+use crate::blocked;
+use crate::clients::Card;
+use crate::directory::{Command, bit};
+use crate::script;
+use crate::thread::{Live, Worker};
+use commands::host::Host;
+use commands::session::Session;
+use commands::{Args, Cx, Effect, Keys, Row, Run, Settings, Stop};
+use resp::Out;
+use smallvec::SmallVec;
+use std::borrow::Cow;
+use store::{Hasher, Key, KeyHash, Keyspace, ReadError, Resume, Store};
+
+/// What every handler has around it.
+#[derive(Clone, Copy)]
+pub struct Engine<'a> {
+    pub store: &'a Store,
+    pub settings: &'a Settings,
+    pub server: &'a dyn Host,
+    /// The wall clock that the command sees, milliseconds since 1970.
+    pub now_ms: u64,
+}
+
+/// A command with its arguments.
+#[derive(Clone, Copy)]
+pub struct Call<'a> {
+    pub row: &'static Row,
+    /// `get`, `xgroup|create`: whatever the command was renamed to.
+    pub name: &'a str,
+    /// It changes what no key names: it runs with every stripe locked.
+    pub is_barrier: bool,
+    pub args: Args<'a>,
+    pub keys: &'a [Key<'a>],
+}
+
+/// Where the stripes of a command's keys come from.
+pub enum Stripes<'a, 'k> {
+    /// They are locked for it, unless a script keeps one for long.
+    InTime(&'a mut Resume),
+    /// They are locked for it, as long as that takes.
+    Patiently(&'a mut Resume),
+    /// A transaction or script has locked them.
+    Of(&'a mut Keyspace<'k>),
+}
+
+/// A command whose stripes are locked.
+pub struct Locked<'a> {
+    pub cx: Cx<'a>,
+    call: Call<'a>,
+}
+
+/// Runs `with` with the stripes of the call's keys locked. `None`: a script keeps one of them for long.
+// Always inline, as what it calls here: a context is some 400 bytes, and each move of it costs as much as finding a key.
+#[inline(always)]
+pub fn execute<'a, R>(
+    engine: &Engine<'a>,
+    session: &'a mut Session,
+    call: Call<'a>,
+    stripes: Stripes<'a, '_>,
+    output: &'a mut Vec<u8>,
+    with: impl FnOnce(&mut Locked<'a>) -> R,
+) -> Option<R> {
+    let &Engine { store, settings, server, now_ms } = engine;
+    let (held, resume) = match stripes {
+        Stripes::InTime(resume) if call.is_barrier => (store.try_hold_all()?, resume),
+        Stripes::InTime(resume) => (store.try_hold(call.keys)?, resume),
+        Stripes::Patiently(resume) => (store.hold(call.keys), resume),
+        Stripes::Of(outer) => outer.lend(),
+    };
+    let (args, keys) = (call.args, call.keys);
+    let ks = Keyspace::new(held, session.db, now_ms, !session.no_touch, resume);
+    let out = Out::new(output, session.proto);
+    let mut locked = Locked { cx: Cx { args, keys, ks, out, session, settings, server }, call };
+    let result = with(&mut locked);
+    locked.cx.ks.finish_in_place();
+    Some(result)
+}
+
+impl Locked<'_> {
+    /// Runs the handler and settles what it has changed.
+    #[inline(always)]
+    pub fn run(&mut self) -> Run {
+        let Locked { cx, call } = self;
+        let result = (call.row.run)(cx);
+        match &result {
+            Ok(()) => self.commit(),
+            // A step of a long command stands, and so does what was done before it had to wait, or failed in a part.
+            Err(Stop::Yield | Stop::Block(_)) if cx.ks.wrote() => self.commit(),
+            Err(_) if cx.ks.stands() => self.commit(),
+            Err(_) => cx.ks.give_up(),
+        }
+        result
+    }
+
+    #[inline]
+    fn commit(&mut self) {
+        if self.cx.ks.owes_effect() {
+            self.state_arguments();
+        }
+        self.cx.ks.commit();
+    }
+
+    /// What repeats the command is itself.
+    #[cold]
+    fn state_arguments(&mut self) {
+        let Locked { cx, call } = self;
+        assert!(
+            call.row.effect == Effect::Arguments,
+            "'{}' has changed something and has not stated how to repeat it",
+            call.name
+        );
+        // By its own name, whatever it was renamed to.
+        let name = call.name.split_once('|').map_or(call.name, |(container, _)| container);
+        cx.ks.effect(std::iter::once(name.as_bytes()).chain(call.args.from(1)));
+    }
+}
+
+/// Notes what a command whose turn has not come will have to read of its key's value, if that is one in parts: its
+/// handler says so, run to no other effect. `ks` has the key's stripe.
+#[cold]
+pub fn rehearse(engine: &Engine<'_>, session: &mut Session, ks: &mut Keyspace<'_>, call: Call<'_>) {
+    let [key] = call.keys else { return };
+    let mut nothing = Vec::new();
+    if let Some(ks) = ks.rehearsal(key, session.db) {
+        let &Engine { settings, server, .. } = engine;
+        let out = Out::new(&mut nothing, session.proto);
+        let mut cx = Cx { args: call.args, keys: call.keys, ks, out, session, settings, server };
+        let _ = (call.row.run)(&mut cx);
+        cx.ks.give_up();
+        cx.ks.finish();
+    }
+}
+
+impl Command {
+    #[inline]
+    pub fn call<'a>(&'a self, args: Args<'a>, keys: &'a [Key<'a>]) -> Call<'a> {
+        Call { row: self.row, name: self.name, is_barrier: self.is(bit::BARRIER), args, keys }
+    }
+}
+
+/// The key of a command that has one, at a place that the row says: the usual case, without a list.
+#[inline]
+pub fn only_key<'a>(hasher: &Hasher, places: Keys, args: Args<'a>, known: Option<KeyHash>) -> Option<Key<'a>> {
+    match places {
+        Keys::Range { first, last, .. } if first == last && first > 0 => {
+            let name = args.get(first as usize)?;
+            Some(Key { name, hash: known.unwrap_or_else(|| hasher.hash(name)) })
+        }
+        _ => None,
+    }
+}
+
+/// A command's keys with their hashes, in the order of their positions.
+pub fn keys<'a>(hasher: &Hasher, places: Keys, args: Args<'a>, positions: &mut Vec<usize>) -> SmallVec<[Key<'a>; 4]> {
+    let mut keys = SmallVec::new();
+    match places {
+        Keys::None | Keys::NotKeys { .. } => {}
+        places => {
+            positions.clear();
+            places.positions(&args, positions);
+            keys.extend(positions.iter().filter_map(|&at| args.get(at)).map(|name| hasher.key(name)));
+        }
+    }
+    keys
+}
+
+/// Whether a handler is done, well or not.
+pub fn completed(result: &Run) -> bool {
+    !matches!(result, Err(Stop::Cold | Stop::Yield | Stop::Exchange))
+}
+
+/// Remembers what a connection with tracking has read, so that it is told of changes. The stripes are locked.
+#[cold]
+pub fn follow(worker: &Worker, session: &Session, command: &Command, keys: &[Key<'_>], result: &Run) {
+    let remembers = session.tracking.as_ref().is_some_and(|tracking| tracking.remembers());
+    if remembers && command.is(bit::READONLY) && completed(result) {
+        keys.iter().for_each(|key| worker.hub.tracking.remember(&worker.hub, key.name, session.id));
+    }
+}
+
+/// What a command leaves to be done before this client's next one: who waits for keys that it has changed has its turn,
+/// and in the all-cold mode what it has touched leaves RAM. No stripe is locked.
+#[inline]
+pub fn follow_up(worker: &Worker, live: &Live, resume: &mut Resume) {
+    if !resume.ready.is_empty() {
+        blocked::serve(worker, live, resume);
+    }
+    if !resume.touched.is_empty() {
+        worker.lane().chill(worker.now_ms(), &mut resume.touched);
+    }
+}
+
+/// The reply of a command whose value could not be read.
+pub fn read_failed(error: &ReadError) -> Cow<'static, str> {
+    format!("ERR {error}").into()
+}
+
+// --- inside a transaction or script ---
+
+/// What the commands inside a transaction or script have around them.
+pub struct Around<'a> {
+    pub worker: &'a Worker,
+    pub live: &'a Live,
+    pub card: &'a Card,
+    /// Commands inside a script are not told of by themselves.
+    pub is_script: bool,
+}
+
+/// Runs a command inside a transaction or script, whose stripes are locked. Nothing stops it: its reply is complete.
+/// Returns whether it succeeded.
+pub fn inside(
+    around: &Around<'_>,
+    session: &mut Session,
+    ks: &mut Keyspace<'_>,
+    command: &Command,
+    args: Args<'_>,
+    keys: &[Key<'_>],
+    output: &mut Vec<u8>,
+) -> bool {
+    let &Around { worker, card, is_script, .. } = around;
+    // An earlier command of the same transaction may have been CONFIG SET.
+    let mut newer = None;
+    let around = &Around { live: worker.newest(around.live, &mut newer), ..*around };
+    let (begun, reply_from) = (worker.ticks(), output.len());
+    card.note_command(command.id);
+    let result = match command.is(bit::SCRIPT) {
+        true => script::inside(around, session, ks, command, args, output),
+        false => attend(around, session, ks, command.call(args, keys), output),
+    };
+    if session.tracking.is_some() {
+        follow(worker, session, command, keys, &result);
+    }
+    if worker.hub.monitors.any() {
+        show(worker, session, (!is_script).then_some(card), command, args);
+    }
+    let stats = worker.stats();
+    let error = match result {
+        Ok(()) => None,
+        Err(Stop::Error(text)) => Some(text),
+        Err(Stop::Cold | Stop::Yield | Stop::Block(_) | Stop::Exchange) => Some(match ks.resume.failed.take() {
+            Some(error) => read_failed(&error),
+            None => unreachable!("a cold value inside a transaction is read at once, or fails"),
+        }),
+    };
+    if let Some(text) = &error {
+        output.truncate(reply_from);
+        Out::new(output, session.proto).error(text);
+        stats.error(text);
+    }
+    ks.resume.clear();
+    let nanos = worker.nanos(begun, worker.ticks());
+    let spent = Spent { nanos, failed: error.is_some(), met_flash: None, in_script: is_script };
+    // It may have been CONFIG SET itself.
+    let mut newest = None;
+    account(worker, worker.newest(around.live, &mut newest), card, command, args, spent, ks.now_ms());
+    stats.commands.add(1);
+    error.is_none()
+}
+
+/// Runs a handler to its end, where nobody else may come between and nobody is waited for.
+fn attend(
+    &Around { worker, live, .. }: &Around<'_>,
+    session: &mut Session,
+    ks: &mut Keyspace<'_>,
+    call: Call<'_>,
+    output: &mut Vec<u8>,
+) -> Run {
+    let reply_from = output.len();
+    let engine = worker.engine(live, ks.now_ms());
+    loop {
+        let result = execute(&engine, session, call, Stripes::Of(ks), output, Locked::run);
+        match result.expect("the stripes are locked") {
+            Err(Stop::Yield) => output.truncate(reply_from),
+            Err(Stop::Block(block)) => {
+                (block.at_once)(&mut Out::new(output, session.proto));
+                return Ok(());
+            }
+            result => return result,
+        }
+    }
+}

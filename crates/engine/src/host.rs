@@ -1,0 +1,258 @@
+//! Owns the server's answers to the commands that ask about it. Never parses an argument and never writes a reply.
+
+use crate::clients::following;
+use crate::control::Control;
+use crate::job;
+use crate::thread::{Worker, wall_ms};
+use commands::host::{
+    Access, ClientFilter, CommandLatency, Host, Killed, LatencyEvent, MemoryFigures, Pause, SlowCommand, Space, Unblock,
+};
+use commands::job::Task;
+use commands::session::Session;
+use commands::{Run, Stop};
+use lua::sha1;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// How long a transaction, which cannot be left in the middle, waits for another change of the configuration.
+const TRANSACTION_PATIENCE: Duration = Duration::from_secs(1);
+/// The longest DEBUG SLEEP: it holds up this worker's other connections.
+const SLEEP_MAX: Duration = Duration::from_secs(60);
+
+impl Worker {
+    fn control(&self) -> Result<Arc<dyn Control>, Stop> {
+        self.hub.control().ok_or(Stop::error("ERR the database is being closed"))
+    }
+}
+
+impl Host for Worker {
+    fn started_s(&self) -> u64 {
+        self.hub.started_s
+    }
+
+    fn time_us(&self) -> u64 {
+        Worker::time_us(self)
+    }
+
+    fn access(&self) -> &dyn Access {
+        self
+    }
+
+    fn debug_allowed(&self, session: &Session) -> bool {
+        self.live().config.enable_debug_command.allows(session.local)
+    }
+
+    fn client_list(&self, me: &Session, filter: &ClientFilter) -> String {
+        // The caller's own line: what it changed in this batch is published.
+        if let Some(mine) = self.hub.clients.card(me.id) {
+            mine.publish(me);
+        }
+        self.hub.clients.list(filter, wall_ms(), &|id| self.hub.directory.name(id))
+    }
+
+    fn client_kill(&self, me: &Session, filter: &ClientFilter) -> Killed {
+        self.hub.clients.kill(me.id, filter, wall_ms())
+    }
+
+    fn client_pause(&self, duration_ms: u64, what: Pause) {
+        let now_ms = wall_ms();
+        self.hub.clients.pause(now_ms.saturating_add(duration_ms), what, now_ms);
+    }
+
+    fn client_unblock(&self, id: u64, how: Unblock) -> bool {
+        let blocked = self.hub.clients.card(id).and_then(|card| card.blocked.lock().clone());
+        blocked.is_some_and(|blocked| blocked.unblock(how))
+    }
+
+    fn client_unpause(&self) {
+        self.hub.clients.unpause();
+    }
+
+    fn subscribe(&self, me: &Session, space: Space, name: &[u8]) {
+        // It is in the register while its command runs.
+        let Some(card) = self.hub.clients.card(me.id) else { return };
+        self.hub.pubsub.subscribe(space, name, card);
+    }
+
+    fn unsubscribe(&self, me: &Session, space: Space, name: &[u8]) {
+        self.hub.pubsub.unsubscribe(space, name, me.id);
+    }
+
+    fn publish(&self, space: Space, channel: &[u8], message: &[u8]) -> usize {
+        let mut delivery = self.delivery();
+        let count = self.hub.pubsub.publish(space, channel, message, &mut delivery);
+        delivery.finish();
+        count
+    }
+
+    fn client_exists(&self, id: u64) -> bool {
+        self.hub.clients.card(id).is_some()
+    }
+
+    fn tracking_changed(&self, me: &Session) {
+        let Some(card) = self.hub.clients.card(me.id) else { return };
+        match &me.tracking {
+            Some(choice) => self.hub.tracking.start(&self.hub.store, &card, choice),
+            None => self.hub.tracking.stop(&self.hub.store, &card),
+        }
+    }
+
+    fn redirect_broken(&self, me: &Session) -> bool {
+        self.hub.clients.card(me.id).is_some_and(|card| card.following.load(Relaxed) & following::BROKEN != 0)
+    }
+
+    fn monitors_changed(&self, me: &Session) {
+        let Some(card) = self.hub.clients.card(me.id) else { return };
+        card.monitors.store(me.monitors, Relaxed);
+        match me.monitors {
+            true => self.hub.monitors.add(card),
+            false => self.hub.monitors.remove(me.id),
+        }
+    }
+
+    fn topic_names(&self, space: Space, pattern: Option<&[u8]>) -> Vec<Box<[u8]>> {
+        self.hub.pubsub.names(space, pattern)
+    }
+
+    fn topics(&self, space: Space) -> usize {
+        self.hub.pubsub.count(space)
+    }
+
+    fn subscribers(&self, space: Space, name: &[u8]) -> usize {
+        self.hub.pubsub.subscriber_count(space, name)
+    }
+
+    fn config_get(&self, patterns: &[&[u8]]) -> Vec<(String, String)> {
+        self.hub.config.get(patterns)
+    }
+
+    fn config_set(&self, me: &mut Session, pairs: &[(&[u8], &[u8])], may_wait: bool) -> Run {
+        if !may_wait {
+            let done = self.control()?.set_config(pairs, me.local, TRANSACTION_PATIENCE);
+            return done.map_err(|text| Stop::Error(text.into()));
+        }
+        if let Some(outcome) = job::outcome(me) {
+            return outcome;
+        }
+        match self.control()?.try_set_config(pairs, me.local) {
+            Some(done) => done.map_err(|text| Stop::Error(text.into())),
+            None => {
+                let pairs = pairs.iter().map(|&(name, value)| (name.into(), value.into())).collect();
+                job::leave(me, Task::SetConfig { pairs, local: me.local })
+            }
+        }
+    }
+
+    fn config_rewrite(&self, me: &mut Session, may_wait: bool) -> Run {
+        if !may_wait {
+            let done = self.control()?.rewrite_config(TRANSACTION_PATIENCE);
+            return done.map_err(|text| Stop::Error(text.into()));
+        }
+        job::outcome(me).unwrap_or_else(|| job::leave(me, Task::RewriteConfig))
+    }
+
+    fn reset_stats(&self) {
+        self.hub.stats.reset();
+        self.hub.store.reset_stats();
+        self.hub.clients.too_slow.store(0, Relaxed);
+        if let Some(control) = self.hub.control() {
+            control.reset_stats();
+        }
+    }
+
+    fn info(&self, sections: &[&[u8]]) -> String {
+        self.hub.control().map_or_else(String::new, |control| control.info(sections))
+    }
+
+    fn slowlog(&self, count: usize) -> Vec<SlowCommand> {
+        self.hub.slow_log.newest(count)
+    }
+
+    fn slowlog_len(&self) -> usize {
+        self.hub.slow_log.len()
+    }
+
+    fn slowlog_reset(&self) {
+        self.hub.slow_log.clear();
+    }
+
+    fn latency_latest(&self) -> Vec<LatencyEvent> {
+        self.hub.latency_events.latest()
+    }
+
+    fn latency_history(&self, event: &[u8]) -> Vec<(u64, u64)> {
+        self.hub.latency_events.history(event)
+    }
+
+    fn latency_reset(&self, events: &[&[u8]]) -> usize {
+        self.hub.latency_events.reset(events)
+    }
+
+    fn latency_histogram(&self, commands: &[&[u8]]) -> Vec<CommandLatency> {
+        let wanted = |name: &str| {
+            commands.is_empty()
+                || commands.iter().any(|wanted| {
+                    // A container's name stands for all its subcommands.
+                    let container = name.split_once('|').map_or(name, |(container, _)| container);
+                    wanted.eq_ignore_ascii_case(name.as_bytes()) || wanted.eq_ignore_ascii_case(container.as_bytes())
+                })
+        };
+        let mut found: Vec<_> = self.hub.directory.all().filter(|command| wanted(command.name)).collect();
+        found.sort_by_key(|command| command.id);
+        found
+            .into_iter()
+            .filter_map(|command| {
+                let summary = self.hub.stats.command_latency(command.id)?;
+                Some(CommandLatency {
+                    name: command.name.to_owned(),
+                    calls: summary.count,
+                    cumulative_us: summary.cumulative_us(),
+                })
+            })
+            .collect()
+    }
+
+    fn memory(&self) -> MemoryFigures {
+        self.hub.control().map_or_else(MemoryFigures::default, |control| control.memory())
+    }
+
+    fn malloc_report(&self) -> String {
+        self.hub.control().map_or_else(String::new, |control| control.malloc_report())
+    }
+
+    fn purge_memory(&self) {
+        if let Some(control) = self.hub.control() {
+            control.purge_memory();
+        }
+    }
+
+    fn shutdown(&self, abort: bool, nosave: bool) -> Result<(), String> {
+        // A shutdown has nothing to save and is never long under way: there is none to abort.
+        if abort {
+            return Err("ERR No shutdown in progress.".to_owned());
+        }
+        // Nothing would be saved; that its writes may be lost is to be said by who ends a script.
+        if let Some(text) = self.hub.scripts.busy().filter(|_| !nosave) {
+            return Err(text.to_owned());
+        }
+        // What is being closed already needs no word.
+        self.hub.control().map_or(Ok(()), |control| control.shut_down())
+    }
+
+    fn sleep(&self, duration: Duration) {
+        std::thread::sleep(duration.min(SLEEP_MAX));
+    }
+
+    fn sha1(&self, bytes: &[u8]) -> [u8; 20] {
+        sha1(bytes)
+    }
+
+    fn log(&self, message: &str) {
+        tracing::warn!("DEBUG LOG: {}", message.escape_debug());
+    }
+
+    fn set_active_expire(&self, on: bool) {
+        self.hub.store.set_active_expire(on);
+    }
+}

@@ -1,0 +1,112 @@
+//! Owns looking ahead in a batch: cache misses and flash reads of the commands behind the running one overlap with its own.
+//! Never runs a command.
+
+use crate::directory::bit;
+use crate::execute::{keys, only_key, read_failed, rehearse};
+use crate::session::{Batch, Prepared, Work};
+use crate::thread::Worker;
+use commands::session::Session;
+use smallvec::SmallVec;
+use store::{KeyHash, Resume};
+
+/// A command that is cold again and again (a key being demoted as fast as it is read) is read under no lock but
+/// without giving others their turn from then on.
+pub const MISSES_MAX: u32 = 16;
+/// Reads that one miss starts ahead of their commands.
+const PREFETCH_READS_MAX: usize = 256;
+/// So often the commands behind one that is cold are asked what they need of values in parts.
+const REHEARSALS_MAX: u32 = 4;
+
+/// Commands whose look-ups are prefetched together: what they touch fits the first-level cache.
+const PREPARED_MAX: usize = 32;
+/// For fewer the misses saved cost more than they take.
+const PREPARED_MIN: usize = 4;
+
+/// Looks up the batch's next commands, hashes their keys, and lets the cache misses of those overlap.
+#[inline]
+pub fn prepare(worker: &Worker, session: &Session, batch: &mut Batch) {
+    let hub = &*worker.hub;
+    let mut prepared = std::mem::take(&mut batch.prepared_commands);
+    prepared.clear();
+    let end = batch.commands.len().min(batch.next + PREPARED_MAX);
+    if end - batch.next >= PREPARED_MIN {
+        let mut hashes: SmallVec<[KeyHash; PREPARED_MAX]> = SmallVec::new();
+        for &place in &batch.commands[batch.next..end] {
+            let args = batch.args(place);
+            let command = hub.directory.place(&args[0]);
+            let hash = command.and_then(|command| {
+                let keys = hub.directory.at(command).row.keys;
+                only_key(hub.store.hasher(), keys, args, None).map(|key| key.hash)
+            });
+            hashes.extend(hash);
+            prepared.push(Prepared { command, hash });
+        }
+        hub.store.prefetch(&hashes, session.db);
+    }
+    batch.prepared_commands = prepared;
+    batch.prepared = end;
+}
+
+/// The running command found something cold: its reads, and those of the batch's commands behind it, start together.
+#[cold]
+pub fn prefetch(worker: &Worker, session: &mut Session, work: &mut Work) {
+    let Work { batch, current, prefetched, positions, .. } = work;
+    let hub = &*worker.hub;
+    // The commands behind it are looked through once: so many reads ahead, and again where those end. What one part of a
+    // value says may name the next: for those a few times.
+    let mut ahead = Vec::new();
+    let live = worker.live();
+    let engine = worker.engine(&live, worker.now_ms());
+    let is_first = batch.next >= batch.probed;
+    if is_first {
+        batch.rehearsals = if hub.store.has_parts() && session.multi.is_none() { REHEARSALS_MAX } else { 0 };
+    }
+    if is_first || batch.rehearsals > 0 {
+        let end = if is_first { batch.commands.len() } else { batch.probed };
+        let mut probed = batch.next + 1;
+        let mut parts = 0;
+        while probed < end && ahead.len() < PREFETCH_READS_MAX {
+            let args = batch.args(batch.commands[probed]);
+            probed += 1;
+            let Some(command) = hub.directory.find(&args[0]).filter(|command| command.is(bit::READS)) else {
+                continue;
+            };
+            let keys = keys(hub.store.hasher(), command.row.keys, args, positions);
+            if is_first {
+                ahead.extend(keys.iter().filter_map(|key| hub.store.probe(key, session.db)));
+            }
+            if batch.rehearsals > 0
+                && let [key] = keys[..]
+                && command.can_rehearse()
+                && command.takes(args.len())
+                && hub.store.is_in_parts(&key, session.db)
+            {
+                let mut resume = Resume::default();
+                if let Some(mut ks) = hub.store.try_lock(&keys, session.db, worker.now_ms(), false, &mut resume) {
+                    rehearse(&engine, session, &mut ks, command.call(args, &keys));
+                    ks.finish();
+                }
+                parts += resume.cold.len();
+                ahead.append(&mut resume.cold);
+            }
+        }
+        if is_first {
+            batch.probed = probed;
+        }
+        batch.rehearsals = if parts > 0 { batch.rehearsals - 1 } else { 0 };
+    }
+    let mut lane = worker.lane();
+    if current.resume.has_advanced() {
+        current.misses = 0;
+    }
+    current.misses += 1;
+    for cold in std::mem::take(&mut current.resume.cold) {
+        if current.misses <= MISSES_MAX {
+            current.awaited.push(lane.read(cold));
+        } else if let Err(error) = lane.read_now(cold, &mut current.resume) {
+            current.failed = Some(read_failed(&error));
+        }
+    }
+    prefetched.extend(ahead.into_iter().map(|cold| lane.read(cold)));
+    lane.submit();
+}

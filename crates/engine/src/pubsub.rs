@@ -1,0 +1,241 @@
+//! Owns who listens to what: channels, patterns, shard channels. A message is encoded once for each protocol and put
+//! into every subscriber's outbox; a worker is woken once for all of its connections.
+//! Never knows a session, or who may listen.
+
+use crate::clients::{Card, Clients};
+use crate::outbox::{Message, Put};
+use crate::thread::{Post, wall_ms};
+use commands::glob;
+use commands::host::Space;
+use config::OutputLimit;
+use parking_lot::{Mutex, RwLock};
+use resp::{Out, Proto};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use tokio::sync::Notify;
+
+/// By the connection's id, so that one leaves a crowd as fast as it came.
+type Subscribers = BTreeMap<u64, Arc<Card>>;
+
+/// One that CLIENT KILL has ended is gone when that answers, though its worker may not have come to it yet.
+fn living(subscribers: &Subscribers) -> impl Iterator<Item = &Arc<Card>> {
+    subscribers.values().filter(|card| !card.killed.load(Relaxed))
+}
+
+/// The names of one kind that somebody listens to.
+#[derive(Debug, Default)]
+struct Topics {
+    by_name: RwLock<HashMap<Box<[u8]>, Subscribers>>,
+    /// Its length, for publishers that find nobody: no lock then.
+    count: AtomicUsize,
+}
+
+impl Topics {
+    fn add(&self, name: &[u8], card: Arc<Card>) {
+        let mut by_name = self.by_name.write();
+        match by_name.get_mut(name) {
+            Some(subscribers) => _ = subscribers.insert(card.id, card),
+            None => _ = by_name.insert(name.into(), BTreeMap::from([(card.id, card)])),
+        }
+        self.count.store(by_name.len(), Relaxed);
+    }
+
+    fn remove(&self, name: &[u8], id: u64) {
+        let mut by_name = self.by_name.write();
+        if let Some(subscribers) = by_name.get_mut(name) {
+            subscribers.remove(&id);
+            if subscribers.is_empty() {
+                by_name.remove(name);
+            }
+        }
+        self.count.store(by_name.len(), Relaxed);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.count.load(Relaxed) == 0
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct PubSub {
+    channels: Topics,
+    patterns: Topics,
+    shard: Topics,
+}
+
+impl PubSub {
+    fn topics(&self, space: Space) -> &Topics {
+        match space {
+            Space::Channel => &self.channels,
+            Space::Pattern => &self.patterns,
+            Space::Shard => &self.shard,
+        }
+    }
+
+    pub fn subscribe(&self, space: Space, name: &[u8], card: Arc<Card>) {
+        self.topics(space).add(name, card);
+    }
+
+    pub fn unsubscribe(&self, space: Space, name: &[u8], id: u64) {
+        self.topics(space).remove(name, id);
+    }
+
+    /// Names that somebody listens to.
+    pub fn count(&self, space: Space) -> usize {
+        self.topics(space).count.load(Relaxed)
+    }
+
+    pub fn subscriber_count(&self, space: Space, name: &[u8]) -> usize {
+        self.topics(space).by_name.read().get(name).map_or(0, |subscribers| living(subscribers).count())
+    }
+
+    pub fn subscribers(&self, space: Space, name: &[u8]) -> Vec<Arc<Card>> {
+        let by_name = self.topics(space).by_name.read();
+        by_name.get(name).map_or(Vec::new(), |subscribers| subscribers.values().cloned().collect())
+    }
+
+    pub fn names(&self, space: Space, pattern: Option<&[u8]>) -> Vec<Box<[u8]>> {
+        let by_name = self.topics(space).by_name.read();
+        let fits = |name: &[u8]| pattern.is_none_or(|pattern| glob::matches(pattern, name, false));
+        by_name.keys().filter(|name| fits(name)).cloned().collect()
+    }
+
+    /// Whether a message on any channel could reach somebody.
+    pub fn has_listeners(&self) -> bool {
+        !self.channels.is_empty() || !self.patterns.is_empty()
+    }
+
+    /// Puts a message into the outboxes of all who listen; how many they are.
+    pub fn publish(&self, space: Space, channel: &[u8], message: &[u8], delivery: &mut Delivery<'_>) -> usize {
+        let mut count = 0;
+        let topics = self.topics(space);
+        if !topics.is_empty()
+            && let Some(subscribers) = topics.by_name.read().get(channel)
+        {
+            let kind = if space == Space::Shard { "smessage" } else { "message" };
+            let parts = [kind.as_bytes(), channel, message];
+            let mut encoded = Encoded::new(&parts);
+            for card in living(subscribers) {
+                delivery.put(card, encoded.of(card));
+                count += 1;
+            }
+        }
+        if space == Space::Channel && !self.patterns.is_empty() {
+            for (pattern, subscribers) in self.patterns.by_name.read().iter() {
+                if glob::matches(pattern, channel, false) {
+                    let parts = [b"pmessage", &pattern[..], channel, message];
+                    let mut encoded = Encoded::new(&parts);
+                    for card in living(subscribers) {
+                        delivery.put(card, encoded.of(card));
+                        count += 1;
+                    }
+                }
+            }
+        }
+        count
+    }
+}
+
+/// A message in the forms of both protocols, each made when the first connection wants it.
+pub struct Encoded<'a> {
+    parts: &'a [&'a [u8]],
+    resp2: Option<Message>,
+    resp3: Option<Message>,
+}
+
+impl<'a> Encoded<'a> {
+    pub fn new(parts: &'a [&'a [u8]]) -> Encoded<'a> {
+        Encoded { parts, resp2: None, resp3: None }
+    }
+
+    fn of(&mut self, card: &Card) -> &Message {
+        let (place, proto) = match card.resp3.load(Relaxed) {
+            true => (&mut self.resp3, Proto::Resp3),
+            false => (&mut self.resp2, Proto::Resp2),
+        };
+        place.get_or_insert_with(|| {
+            let mut bytes = Vec::with_capacity(self.parts.iter().map(|part| part.len() + 16).sum::<usize>() + 8);
+            let mut out = Out::new(&mut bytes, proto);
+            out.push(self.parts.len());
+            self.parts.iter().for_each(|part| out.bulk(part));
+            bytes.into()
+        })
+    }
+}
+
+/// A worker's list of connections whose outboxes are to be sent.
+#[derive(Debug, Default)]
+pub struct Mail {
+    cards: Mutex<Vec<Arc<Card>>>,
+    arrived: Notify,
+}
+
+impl Mail {
+    fn add(&self, cards: &mut Vec<Arc<Card>>) {
+        let was_empty = {
+            let mut list = self.cards.lock();
+            let was_empty = list.is_empty();
+            list.append(cards);
+            was_empty
+        };
+        if was_empty {
+            self.arrived.notify_one();
+        }
+    }
+
+    /// Waits until there are some, and takes all.
+    pub async fn take(&self, cards: &mut Vec<Arc<Card>>) {
+        while cards.is_empty() {
+            std::mem::swap(cards, &mut self.cards.lock());
+            if cards.is_empty() {
+                self.arrived.notified().await;
+            }
+        }
+    }
+}
+
+/// Collects whose worker is to be woken, so that each is woken once.
+pub struct Delivery<'n> {
+    posts: &'n [Post],
+    clients: &'n Clients,
+    limit: OutputLimit,
+    lists: Vec<Vec<Arc<Card>>>,
+    exceeded: Vec<Arc<Card>>,
+}
+
+impl<'n> Delivery<'n> {
+    pub fn new(posts: &'n [Post], clients: &'n Clients, limit: OutputLimit) -> Delivery<'n> {
+        Delivery { posts, clients, limit, lists: Vec::new(), exceeded: Vec::new() }
+    }
+
+    pub fn put(&mut self, card: &Arc<Card>, message: &Message) {
+        match card.outbox.put(message, self.limit, wall_ms) {
+            Put::Done => {}
+            Put::List => {
+                if self.lists.is_empty() {
+                    self.lists.resize_with(self.posts.len(), Vec::new);
+                }
+                self.lists[card.worker].push(Arc::clone(card));
+            }
+            Put::Exceeded => self.exceeded.push(Arc::clone(card)),
+        }
+    }
+
+    /// Ends those who exceeded their limit and wakes the workers.
+    pub fn finish(mut self) {
+        for card in &self.exceeded {
+            tracing::warn!(
+                client = card.id,
+                "closed: {} reads what is published too slowly for client-output-buffer-limit pubsub",
+                card.peer.addr()
+            );
+            self.clients.end_too_slow(card);
+        }
+        for (post, list) in self.posts.iter().zip(&mut self.lists) {
+            if !list.is_empty() {
+                post.mail.add(list);
+            }
+        }
+    }
+}

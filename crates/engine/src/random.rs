@@ -1,0 +1,15 @@
+//! Owns random bytes from the system's generator. Never knows what they are for.
+
+pub fn fill(bytes: &mut [u8]) {
+    for portion in bytes.chunks_mut(256) {
+        // So few bytes are given whole.
+        let got = rustix::rand::getrandom(&mut *portion, rustix::rand::GetRandomFlags::empty());
+        assert_eq!(got, Ok(portion.len()), "the system gives random bytes");
+    }
+}
+
+pub fn number() -> u64 {
+    let mut bytes = [0u8; 8];
+    fill(&mut bytes);
+    u64::from_ne_bytes(bytes)
+}

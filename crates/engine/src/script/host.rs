@@ -1,0 +1,115 @@
+//! Owns the server's answers to SCRIPT and FUNCTION. Never runs a script.
+
+use super::cache::What;
+use super::dump;
+use crate::thread::Worker;
+use commands::glob;
+use commands::host::{FunctionCard, FunctionStats, LibraryCard, RestorePolicy, RunningScript, Scripting};
+use lua::{Engine, Libraries, Library, name_of};
+
+impl Scripting for Worker {
+    fn script_load(&self, body: &[u8]) -> Result<[u8; 40], String> {
+        // What does not compile is not kept.
+        self.with_interpreter(|interpreter| interpreter.engine.compile(body).map(drop))??;
+        Ok(self.hub.scripts.add(body, true))
+    }
+
+    fn script_exists(&self, sha: &[u8]) -> bool {
+        self.hub.scripts.has(sha)
+    }
+
+    fn script_flush(&self) {
+        self.hub.scripts.flush();
+    }
+
+    fn script_kill(&self) -> Result<(), &'static str> {
+        self.hub.scripts.kill(What::Script)
+    }
+
+    fn function_load(&self, code: &[u8], replace: bool) -> Result<String, String> {
+        let known = &self.hub.scripts.libraries;
+        let name = name_of(code)?;
+        // Before its code runs, as in Redis.
+        if !replace && known.read().has(&name) {
+            return Err(format!("ERR Library '{name}' already exists"));
+        }
+        let library = self.with_interpreter(|interpreter| library(&interpreter.engine, code))??;
+        known.write().add(library, replace)?;
+        Ok(name)
+    }
+
+    fn function_delete(&self, library: &[u8]) -> bool {
+        std::str::from_utf8(library).is_ok_and(|name| self.hub.scripts.libraries.write().remove(name))
+    }
+
+    fn function_flush(&self) {
+        *self.hub.scripts.libraries.write() = Libraries::default();
+    }
+
+    fn function_list(&self, pattern: Option<&[u8]>) -> Vec<LibraryCard> {
+        let libraries = self.hub.scripts.libraries.read();
+        let fits = |name: &str| pattern.is_none_or(|pattern| glob::matches(pattern, name.as_bytes(), true));
+        let cards = libraries.all().filter(|library| fits(&library.name)).map(|library| LibraryCard {
+            name: library.name.clone(),
+            code: library.code.clone(),
+            functions: library
+                .functions
+                .iter()
+                .map(|function| FunctionCard {
+                    name: function.name.clone(),
+                    description: function.description.clone(),
+                    flags: function.flags.names().collect(),
+                })
+                .collect(),
+        });
+        cards.collect()
+    }
+
+    fn function_dump(&self) -> Vec<u8> {
+        dump::encode(self.hub.scripts.libraries.read().all().map(|library| &*library.code))
+    }
+
+    fn function_restore(&self, payload: &[u8], policy: RestorePolicy) -> Result<(), String> {
+        let codes = dump::decode(payload)?;
+        let libraries: Vec<Library> = self.with_interpreter(|interpreter| {
+            codes.iter().map(|code| library(&interpreter.engine, code)).collect::<Result<_, String>>()
+        })??;
+        // All or none.
+        let mut known = self.hub.scripts.libraries.write();
+        let mut changed = if policy == RestorePolicy::Flush { Libraries::default() } else { known.clone() };
+        for library in libraries {
+            changed.add(library, policy == RestorePolicy::Replace)?;
+        }
+        *known = changed;
+        Ok(())
+    }
+
+    fn function_kill(&self) -> Result<(), &'static str> {
+        self.hub.scripts.kill(What::Function)
+    }
+
+    fn function_stats(&self) -> Result<FunctionStats, &'static str> {
+        let scripts = &self.hub.scripts;
+        if let Some(text) = scripts.busy_with_script() {
+            return Err(text);
+        }
+        let running = scripts.running.iter().find_map(|running| {
+            let about = running.about.lock();
+            about.as_ref().map(|about| RunningScript {
+                name: about.name.clone(),
+                command: about.command.clone(),
+                duration_ms: about.since.elapsed().as_millis() as u64,
+            })
+        });
+        let libraries = scripts.libraries.read();
+        Ok(FunctionStats { running, libraries: libraries.all().len(), functions: libraries.function_count() })
+    }
+}
+
+/// Runs a library's code to learn its functions.
+fn library(engine: &Engine, code: &[u8]) -> Result<Library, String> {
+    let name = name_of(code)?;
+    let (mut functions, _) = engine.load(code)?;
+    functions.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(Library { name, code: code.into(), functions })
+}

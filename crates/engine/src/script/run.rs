@@ -1,0 +1,523 @@
+//! Owns carrying out EVAL and its kin: which script, under which locks, what its commands may do, what is answered.
+//! Never knows Lua's stack (crate `lua`) or what a command does.
+//!
+//! The stripes of the declared keys are locked before the script begins, and its cold values read. A key that was not
+//! declared has its stripe added; where that is not to be had, because another script holds it and wants one of ours,
+//! the script begins again with every stripe, unless it has changed something.
+
+use super::cache::{About, Scripts, What, as_sha};
+use crate::acl::{self, Context};
+use crate::clients::Card;
+use crate::directory::{Command, bit};
+use crate::execute::{Around, inside as run_inside, keys};
+use crate::park::Wait;
+use crate::prefetch::prefetch;
+use crate::route::Halt;
+use crate::session::Work;
+use crate::stand_in;
+use crate::thread::{Live, Worker};
+use commands::host::REDIS_VERSION;
+use commands::session::Session;
+use commands::{Args, Stop, number};
+use lua::{Callable, Called, Calls, Compiled, Engine, Flags, KEPT_BYTES, Passed, Words, plain};
+use resp::{Out, Proto};
+use std::any::Any;
+use std::borrow::Cow;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+use store::{Admission, Keyspace, Why};
+
+/// A worker's Lua, and what its scripts' commands use again and again.
+pub struct Interpreter {
+    pub engine: Engine,
+    scratch: Scratch,
+}
+
+#[derive(Default)]
+struct Scratch {
+    words: Words,
+    reply: Vec<u8>,
+    positions: Vec<usize>,
+}
+
+impl Worker {
+    /// Runs `f` on this worker's interpreter, which is made when it is first wanted.
+    pub fn with_interpreter<T>(&self, f: impl FnOnce(&mut Interpreter) -> T) -> Result<T, String> {
+        let mut slot = self.interpreter.borrow_mut();
+        let interpreter = match &mut *slot {
+            Some(interpreter) => interpreter,
+            None => {
+                let engine =
+                    Engine::new(REDIS_VERSION).map_err(|error| format!("ERR Lua does not start: {}", plain(&error)))?;
+                slot.insert(Interpreter { engine, scratch: Scratch::default() })
+            }
+        };
+        let scripts = &self.hub.scripts;
+        let flushes = scripts.flushes.load(Relaxed);
+        if interpreter.engine.flushes != flushes {
+            interpreter.engine.forget(flushes);
+        }
+        let result = f(interpreter);
+        scripts.running[self.index].note_memory(interpreter.engine.lua.used_memory());
+        Ok(result)
+    }
+}
+
+/// What is to run.
+struct Script {
+    name: Name,
+    function: Rc<Callable>,
+    what: What,
+    flags: Flags,
+    /// EVAL_RO and its kin.
+    is_ro: bool,
+    key_count: usize,
+}
+
+/// As errors name it.
+enum Name {
+    Script(Rc<Compiled>),
+    Function(String),
+}
+
+impl std::fmt::Display for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Name::Script(compiled) => f.write_str(&String::from_utf8_lossy(&compiled.sha)),
+            Name::Function(name) => f.write_str(name),
+        }
+    }
+}
+
+impl Script {
+    fn may_write(&self) -> bool {
+        !self.is_ro && !self.flags.no_writes
+    }
+}
+
+/// EVAL and its kin, outside of a transaction.
+#[cold]
+pub fn run(
+    worker: &Worker,
+    live: &Live,
+    session: &mut Session,
+    card: &Card,
+    work: &mut Work,
+    command: &Command,
+    now_ms: u64,
+) -> Result<(), Halt> {
+    let result = worker
+        .with_interpreter(|interpreter| {
+            let around = Around { worker, live, card, is_script: true };
+            outside(&around, session, work, interpreter, command, now_ms)
+        })
+        .unwrap_or_else(|text| Err(Halt::Error(text.into())));
+    match result {
+        Err(Halt::Wait(Wait::Flash)) => prefetch(worker, session, work),
+        Err(Halt::Wait(_)) => {}
+        _ => work.current.whole = false,
+    }
+    result
+}
+
+fn outside(
+    around: &Around<'_>,
+    session: &mut Session,
+    work: &mut Work,
+    interpreter: &mut Interpreter,
+    command: &Command,
+    now_ms: u64,
+) -> Result<(), Halt> {
+    let hub = &*around.worker.hub;
+    let Work { batch, output, current, positions, .. } = work;
+    let args = batch.args(batch.commands[batch.next]);
+    let script = find(&hub.scripts, &mut interpreter.engine, command, args)?;
+    if script.may_write() {
+        if hub.clients.may_be_paused() && hub.clients.is_paused(true, now_ms) {
+            return Err(Halt::Wait(Wait::Pause));
+        }
+        if hub.store.admission() == Admission::Slow && !current.has_room {
+            return Err(Halt::Wait(Wait::Room));
+        }
+    }
+    let keys = keys(hub.store.hasher(), command.row.keys, args, positions);
+    // What could not be read, the script may not need.
+    let again = current.failed.take().is_some() || current.misses > 0;
+    loop {
+        let (db, touch) = (session.db, !session.no_touch);
+        let locked = if current.whole {
+            hub.store.try_lock_all(db, now_ms, touch, &mut current.resume)
+        } else {
+            hub.store.try_lock(&keys, db, now_ms, touch, &mut current.resume)
+        };
+        let Some(mut ks) = locked else { return Err(Halt::Wait(Wait::Stripes)) };
+        if !again && ks.want(&keys).is_err() {
+            ks.finish();
+            return Err(Halt::Wait(Wait::Flash));
+        }
+        if hub.monitors.any() && !current.whole {
+            show(around, db, args);
+        }
+        let reply_from = output.len();
+        let result = execute(around, session, &mut ks, interpreter, &script, args, output, !current.whole);
+        ks.finish();
+        match result {
+            Ok(()) => return Ok(()),
+            Err(Ended::Error(text)) => return Err(Halt::Error(text)),
+            Err(Ended::WantsAll) => {
+                output.truncate(reply_from);
+                current.whole = true;
+            }
+        }
+    }
+}
+
+/// Those who monitor see the script before what it calls.
+#[cold]
+fn show(around: &Around<'_>, db: usize, args: Args<'_>) {
+    let worker = around.worker;
+    worker.hub.monitors.show(&worker.hub, worker.time_us(), db, Some(&around.card.peer), args);
+}
+
+/// EVAL and its kin inside a transaction.
+pub fn inside(
+    around: &Around<'_>,
+    session: &mut Session,
+    ks: &mut Keyspace<'_>,
+    command: &Command,
+    args: Args<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Stop> {
+    let around = &Around { is_script: true, ..*around };
+    let result = around.worker.with_interpreter(|interpreter| {
+        let script = find(&around.worker.hub.scripts, &mut interpreter.engine, command, args)?;
+        if around.worker.hub.monitors.any() {
+            show(around, session.db, args);
+        }
+        match execute(around, session, ks, interpreter, &script, args, output, false) {
+            Ok(()) => Ok(()),
+            Err(Ended::Error(text)) => Err(Halt::Error(text)),
+            Err(Ended::WantsAll) => unreachable!("it was told that it may not"),
+        }
+    });
+    match result {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(Halt::Error(text))) => Err(Stop::Error(text)),
+        Ok(Err(_)) => unreachable!("nothing is waited for inside a transaction"),
+        Err(text) => Err(Stop::Error(text.into())),
+    }
+}
+
+/// What the command's arguments name.
+fn find(scripts: &Scripts, engine: &mut Engine, command: &Command, args: Args<'_>) -> Result<Script, Halt> {
+    let is_ro = command.is(bit::READONLY);
+    let whole = |text: String| Halt::Error(text.into());
+    if command.row.name.starts_with("fcall") {
+        let known = std::str::from_utf8(&args[1]).ok().and_then(|name| scripts.libraries.read().find(name));
+        let Some((library, flags)) = known else { return Err(Halt::Error("ERR Function not found".into())) };
+        let key_count = key_count(args, "ERR Bad number of keys provided")?;
+        let name = String::from_utf8_lossy(&args[1]).into_owned();
+        let is_there = |name: &str| scripts.libraries.read().has(name);
+        let function = engine.function(&library, &name, is_there).map_err(whole)?;
+        return Ok(Script {
+            function,
+            name: Name::Function(name),
+            what: What::Function,
+            flags: Flags { given: true, ..flags },
+            is_ro,
+            key_count,
+        });
+    }
+    let by_sha = command.row.name.starts_with("evalsha");
+    // What is no SHA-1 is refused before the number of keys is looked at, an unknown one after it, as in Redis.
+    if by_sha && args[1].len() != 40 {
+        return Err(Halt::Error("NOSCRIPT No matching script. Please use EVAL.".into()));
+    }
+    let key_count = key_count(args, "ERR value is not an integer or out of range")?;
+    let compiled = if by_sha {
+        let unknown = || Halt::Error("NOSCRIPT No matching script. Please use EVAL.".into());
+        let sha = as_sha(&args[1]).ok_or_else(unknown)?;
+        match engine.by_sha(&sha) {
+            Some(compiled) => compiled,
+            None => engine.compile(&scripts.body(&sha).ok_or_else(unknown)?).map_err(whole)?,
+        }
+    } else {
+        match engine.by_body(&args[1]) {
+            Some(compiled) => compiled,
+            None => {
+                let compiled = engine.compile(&args[1]).map_err(whole)?;
+                scripts.add(&args[1], false);
+                compiled
+            }
+        }
+    };
+    let function = Rc::clone(&compiled.function);
+    Ok(Script { function, what: What::Script, flags: compiled.flags, name: Name::Script(compiled), is_ro, key_count })
+}
+
+fn key_count(args: Args<'_>, not_a_number: &'static str) -> Result<usize, Halt> {
+    let text = match number::int(&args[2]) {
+        None => not_a_number,
+        Some(count) if count > args.len() as i64 - 3 => "ERR Number of keys can't be greater than number of args",
+        Some(..0) => "ERR Number of keys can't be negative",
+        Some(count) => return Ok(count as usize),
+    };
+    Err(Halt::Error(text.into()))
+}
+
+enum Ended {
+    /// The whole error, code first.
+    Error(Cow<'static, str>),
+    /// It touched a key whose stripe was not to be had, and may begin again with every stripe.
+    WantsAll,
+}
+
+#[expect(clippy::too_many_arguments, reason = "as many as a script has around it")]
+fn execute(
+    around: &Around<'_>,
+    session: &mut Session,
+    ks: &mut Keyspace<'_>,
+    interpreter: &mut Interpreter,
+    script: &Script,
+    args: Args<'_>,
+    output: &mut Vec<u8>,
+    may_restart: bool,
+) -> Result<(), Ended> {
+    let error = |text: &'static str| Err(Ended::Error(text.into()));
+    let hub = &*around.worker.hub;
+    let is_full = hub.store.admission() == Admission::Full;
+    if script.flags.given {
+        if script.is_ro && !script.flags.no_writes {
+            return error("ERR Can not execute a script with write flag using *_ro command.");
+        }
+        if is_full && !script.flags.allow_oom && !script.flags.no_writes {
+            return error("OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'");
+        }
+    }
+    let Interpreter { engine, scratch } = interpreter;
+    let before = (session.db, session.proto);
+    let why = std::mem::replace(&mut ks.resume.why, Why::Script);
+    let mut out = Out::new(output, session.proto);
+    session.proto = Proto::Resp2;
+    let mut running = Running {
+        around,
+        ks,
+        session,
+        scratch: std::mem::take(scratch),
+        may_write: script.may_write(),
+        is_full: is_full && !script.flags.allow_oom,
+        may_restart,
+        has_effects: false,
+        wants_all: false,
+        panicked: None,
+        started: Instant::now(),
+        is_busy: false,
+        script,
+        args,
+    };
+    hub.scripts.running[around.worker.index].begin(script.what);
+    let how = if script.what == What::Function { Passed::AsArguments } else { Passed::AsGlobals };
+    let outcome = engine.run(&mut running, &script.function, args.tail(3), script.key_count, how, &mut out);
+    let (wants_all, panicked) = (running.wants_all, running.panicked.take());
+    *scratch = std::mem::take(&mut running.scratch);
+    running.ks.resume.why = why;
+    drop(running);
+    (session.db, session.proto) = before;
+    scratch.words.shrink();
+    if scratch.reply.capacity() > KEPT_BYTES {
+        scratch.reply = Vec::new();
+    }
+    if let Some(panic) = panicked {
+        resume_unwind(panic);
+    }
+    if wants_all {
+        return Err(Ended::WantsAll);
+    }
+    outcome.map_err(|raised| {
+        let mut text = String::from_utf8_lossy(&raised.text).into_owned();
+        if let Some(place) = raised.place {
+            text = format!("{text} script: {}, on {place}.", script.name);
+        }
+        Ended::Error(text.into())
+    })
+}
+
+/// A script that runs: its commands come here.
+struct Running<'a, 'k> {
+    around: &'a Around<'a>,
+    ks: &'a mut Keyspace<'k>,
+    session: &'a mut Session,
+    scratch: Scratch,
+    may_write: bool,
+    /// Commands that take memory are refused.
+    is_full: bool,
+    may_restart: bool,
+    /// It has done something that others see, or may have.
+    has_effects: bool,
+    wants_all: bool,
+    /// A command of its did; it goes on when Lua is left.
+    panicked: Option<Box<dyn Any + Send>>,
+    started: Instant,
+    is_busy: bool,
+    script: &'a Script,
+    args: Args<'a>,
+}
+
+/// However the run ends.
+impl Drop for Running<'_, '_> {
+    fn drop(&mut self) {
+        let scripts = &self.around.worker.hub.scripts;
+        scripts.running[self.around.worker.index].end();
+        if self.is_busy {
+            scripts.busy.fetch_sub(1, Relaxed);
+        }
+    }
+}
+
+/// What is told of a script that cannot have a key's stripe, and has changed something or runs in a transaction.
+const UNDECLARED: &str = "ERR Script attempted to access a key that it did not declare while another script that \
+                          holds it waits for this one's: pass all keys of a script as its KEYS";
+
+impl<'a> Running<'a, '_> {
+    /// The command those words name, if a script may run it now.
+    fn admit(&self, args: Args<'_>) -> Result<&'a Command, Cow<'static, str>> {
+        const UNKNOWN: &str = "ERR Unknown Redis command called from script";
+        let mut command = self.around.worker.hub.directory.find(&args[0]).ok_or(UNKNOWN)?;
+        if command.is(bit::CONTAINER) && args.len() > 1 {
+            command = command.subcommand(&args).ok_or(UNKNOWN)?;
+        }
+        if !command.takes(args.len()) {
+            return Err("ERR Wrong number of args calling Redis command from script".into());
+        }
+        if command.is(bit::NO_SCRIPT) {
+            return Err("ERR This Redis command is not allowed from script".into());
+        }
+        if let Err(denial) = acl::check(self.around.worker, self.session, command, args, Context::Script) {
+            return Err(acl::refusal_in_script(self.session, command, denial).into());
+        }
+        if command.is(bit::WRITE) && !self.may_write {
+            return Err("ERR Write commands are not allowed from read-only scripts.".into());
+        }
+        if self.is_full && command.is(bit::DENYOOM) && !self.has_effects {
+            return Err("OOM command not allowed when used memory > 'maxmemory'.".into());
+        }
+        Ok(command)
+    }
+
+    fn carry_out(&mut self, Scratch { words, reply, positions }: &mut Scratch) -> Called {
+        let args = words.args();
+        let refuse = |reply: &mut Vec<u8>, text: &str| {
+            Out::new(reply, Proto::Resp2).error(text);
+            Called::Reply
+        };
+        let command = match self.admit(args) {
+            Ok(command) => command,
+            Err(text) => return refuse(reply, &text),
+        };
+        let hub = &*self.around.worker.hub;
+        let keys = keys(hub.store.hasher(), command.row.keys, args, positions);
+        let held = match command.is(bit::WHOLE) {
+            true => self.ks.add_all(),
+            false => self.ks.holds(&keys) || self.ks.add(&keys),
+        };
+        if !held {
+            if self.may_restart && !self.has_effects {
+                self.wants_all = true;
+                return Called::Ends;
+            }
+            return refuse(reply, UNDECLARED);
+        }
+        self.has_effects |= command.is(bit::WRITE | bit::PUBLISHES);
+        if command.is(bit::WRITE) {
+            hub.scripts.running[self.around.worker.index].wrote.store(true, Relaxed);
+        }
+        run_inside(self.around, self.session, self.ks, command, args, &keys, reply);
+        Called::Reply
+    }
+
+    /// Others are answered with BUSY from now on, and may end it.
+    #[cold]
+    fn becomes_busy(&mut self) {
+        self.is_busy = true;
+        let scripts = &self.around.worker.hub.scripts;
+        let about = About {
+            name: self.script.name.to_string(),
+            command: self.args.from(0).map(<[u8]>::to_vec).collect(),
+            since: self.started,
+        };
+        tracing::warn!("slow script: {} has run for {} ms", about.name, self.started.elapsed().as_millis());
+        scripts.running[self.around.worker.index].becomes_busy(about);
+        scripts.busy.fetch_add(1, Relaxed);
+    }
+}
+
+impl Calls for Running<'_, '_> {
+    fn words(&mut self) -> &mut Words {
+        &mut self.scratch.words
+    }
+
+    fn call(&mut self) -> Called {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.reply.clear();
+        // A panic must not pass through Lua, whose stack it would leave behind.
+        let called = catch_unwind(AssertUnwindSafe(|| self.carry_out(&mut scratch)));
+        self.scratch = scratch;
+        called.unwrap_or_else(|panic| {
+            self.panicked = Some(panic);
+            Called::Ends
+        })
+    }
+
+    fn reply(&self) -> &[u8] {
+        &self.scratch.reply
+    }
+
+    fn proto(&self) -> Proto {
+        self.session.proto
+    }
+
+    fn set_proto(&mut self, proto: Proto) {
+        self.session.proto = proto;
+    }
+
+    fn may_call(&mut self) -> Option<bool> {
+        let words = self.scratch.words.args();
+        let mut command = self.around.worker.hub.directory.find(&words[0])?;
+        if command.is(bit::CONTAINER) && words.len() > 1 {
+            command = command.subcommand(&words)?;
+        }
+        let Some(rights) = &self.session.rights else { return Some(true) };
+        let mut positions = Vec::new();
+        command.row.keys.positions(&words, &mut positions);
+        Some(rights.check(command.id, command.row, words, &positions).is_ok())
+    }
+
+    fn log(&mut self, level: i64, text: &str) {
+        lua::log(level, text);
+    }
+
+    fn tick(&mut self) -> Result<(), &'static str> {
+        let hub = &*self.around.worker.hub;
+        if hub.is_closing.load(Relaxed) {
+            return Err("The server shuts down.");
+        }
+        if self.is_busy {
+            // Who ends it may be a connection of this very worker.
+            stand_in::pass();
+            if !hub.scripts.running[self.around.worker.index].killed.load(Relaxed) {
+                return Ok(());
+            }
+            return Err(match self.script.what {
+                What::Function => "Script killed by user with FUNCTION KILL.",
+                _ => "Script killed by user with SCRIPT KILL.",
+            });
+        }
+        let threshold_ms = self.around.live.config.busy_reply_threshold_ms;
+        if threshold_ms > 0 && self.started.elapsed() > Duration::from_millis(threshold_ms) {
+            self.becomes_busy();
+        }
+        Ok(())
+    }
+}

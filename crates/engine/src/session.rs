@@ -1,0 +1,704 @@
+//! Owns a connection: its socket, its state, and the buffers it holds while it has work.
+//! Never knows what a command is; `worker` carries those out.
+
+use crate::clients::Card;
+use crate::directory::CommandPlace;
+use crate::stand_in::{self, Open};
+use crate::thread::Worker;
+use commands::Args;
+use commands::host::Space;
+use commands::session::Session;
+use resp::{Limits, Parsed, Progress, ProtocolError, Source, Span, parse};
+use std::borrow::Cow;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll, Waker, ready};
+use store::{KeyHash, Resume, Ticket};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::server::TlsStream;
+
+pub enum Stream {
+    Tcp(TcpStream),
+    Tls(Box<TlsStream<TlsSocket>>),
+    Unix(UnixStream),
+}
+
+/// What TLS reads from and writes to.
+pub struct TlsSocket(pub TcpStream);
+
+impl AsyncRead for TlsSocket {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let socket = &mut self.get_mut().0;
+        let polled = Pin::new(&mut *socket).poll_read(cx, buf);
+        stand_in::read(socket, buf, polled)
+    }
+}
+
+impl AsyncWrite for TlsSocket {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let socket = &mut self.get_mut().0;
+        let polled = Pin::new(&mut *socket).poll_write(cx, bytes);
+        stand_in::write(socket, bytes, polled)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let socket = &mut self.get_mut().0;
+        let polled = Pin::new(&mut *socket).poll_write_vectored(cx, parts);
+        let first = parts.iter().find(|part| !part.is_empty()).map_or(&[][..], |part| part);
+        stand_in::write(socket, first, polled)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.0.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().0).poll_shutdown(cx)
+    }
+}
+
+impl Stream {
+    fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let polled = match self {
+            Stream::Tcp(stream) => stream.poll_read_ready(cx),
+            // What was decrypted already says nothing at the socket: only a read can tell.
+            Stream::Tls(_) => Poll::Ready(Ok(())),
+            Stream::Unix(stream) => stream.poll_read_ready(cx),
+        };
+        if polled.is_pending() && stand_in::is_on() { Poll::Ready(Ok(())) } else { polled }
+    }
+
+    /// Through AsyncRead, and not `try_read`: tokio takes a read that does not fill the buffer as the sign that
+    /// the socket is empty and saves the second read that would say so.
+    fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        let mut buf = ReadBuf::new(buf);
+        ready!(match self {
+            Stream::Tcp(stream) => {
+                let polled = Pin::new(&mut *stream).poll_read(cx, &mut buf);
+                stand_in::read(stream, &mut buf, polled)
+            }
+            Stream::Tls(stream) => match ready!(Pin::new(stream).poll_read(cx, &mut buf)) {
+                // Many clients end without saying so.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Poll::Ready(Ok(())),
+                read => Poll::Ready(read),
+            },
+            Stream::Unix(stream) => {
+                let polled = Pin::new(&mut *stream).poll_read(cx, &mut buf);
+                stand_in::read(stream, &mut buf, polled)
+            }
+        })?;
+        Poll::Ready(Ok(buf.filled().len()))
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Stream::Tcp(stream) => {
+                let polled = Pin::new(&mut *stream).poll_write(cx, bytes);
+                stand_in::write(stream, bytes, polled)
+            }
+            Stream::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Stream::Unix(stream) => {
+                let polled = Pin::new(&mut *stream).poll_write(cx, bytes);
+                stand_in::write(stream, bytes, polled)
+            }
+        }
+    }
+
+    fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            // Nobody waits: what is Pending is sent by who asks again.
+            _ if stand_in::is_on() => match self.poll_write(&mut Context::from_waker(Waker::noop()), bytes) {
+                Poll::Ready(written) => written,
+                Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+            },
+            Stream::Tcp(stream) => stream.try_write(bytes),
+            Stream::Tls(stream) => {
+                // Nobody is to be woken: who waits asks again by `poll_write` or `poll_flush`.
+                let mut cx = Context::from_waker(Waker::noop());
+                match Pin::new(stream).poll_write(&mut cx, bytes) {
+                    Poll::Ready(written) => written,
+                    Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+                }
+            }
+            Stream::Unix(stream) => stream.try_write(bytes),
+        }
+    }
+
+    /// Sends what TLS has encrypted and the socket has not taken.
+    #[inline]
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            Stream::Tcp(_) | Stream::Unix(_) => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Whether the socket has taken everything.
+    #[inline]
+    fn is_flushed(&self) -> bool {
+        match self {
+            Stream::Tls(stream) => !stream.get_ref().1.wants_write(),
+            Stream::Tcp(_) | Stream::Unix(_) => true,
+        }
+    }
+
+    /// Says that nothing more will come, where the protocol can.
+    pub fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            Stream::Tcp(_) | Stream::Unix(_) => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Only its task can send: bytes have to be encrypted in their order.
+    pub fn is_sent_by_task(&self) -> bool {
+        matches!(self, Stream::Tls(_))
+    }
+}
+
+pub struct Connection {
+    pub worker: Rc<Worker>,
+    pub stream: Stream,
+    pub session: Session,
+    pub card: Arc<Card>,
+    /// None while the connection is idle: ten thousand idle connections hold no buffers.
+    pub work: Option<Box<Work>>,
+    /// It waits for its client and for nothing else.
+    pub open: Open,
+}
+
+/// The buffers of a connection that has work, from the worker's pool and back to it.
+pub struct Work {
+    pub batch: Batch,
+    pub output: Vec<u8>,
+    /// Bytes of `output` that the client has.
+    sent: usize,
+    pub current: Current,
+    /// Reads that later commands of the batch will want.
+    pub prefetched: Vec<Ticket>,
+    /// Scratch for [`commands::Keys::positions`].
+    pub positions: Vec<usize>,
+}
+
+/// The command that is running, across its attempts.
+#[derive(Default)]
+pub struct Current {
+    pub resume: Resume,
+    /// When it was first tried, in clock ticks; None: not yet.
+    pub begun: Option<u64>,
+    /// It has been tried before.
+    pub again: bool,
+    /// Times it has found something cold.
+    pub misses: u32,
+    /// It has waited for room, and may write now.
+    pub has_room: bool,
+    /// A script that wants every stripe.
+    pub whole: bool,
+    /// Why it cannot be carried out: a read that failed.
+    pub failed: Option<Cow<'static, str>>,
+    /// Reads it waits for.
+    pub awaited: Vec<Ticket>,
+}
+
+/// What is large of a [`Work`].
+pub struct Buffers {
+    input: Vec<u8>,
+    output: Vec<u8>,
+}
+
+/// Received bytes and the commands found in them.
+pub struct Batch {
+    /// Always initialised in full; `filled` bytes of it were received.
+    input: Vec<u8>,
+    filled: usize,
+    /// Bytes of `input` whose commands are in the batch or done.
+    parsed: usize,
+    progress: Progress,
+    /// What is left of the input needs more bytes to be a command: so many, if the client tells the truth.
+    starved: bool,
+    need: usize,
+    /// The last read has filled the buffer: there is probably more.
+    pub was_full: bool,
+    spans: Vec<Span>,
+    pub commands: Vec<Place>,
+    /// The command that runs next.
+    pub next: usize,
+    /// Commands whose look-ups were prefetched, or are too few for it: those before this one.
+    pub prepared: usize,
+    /// Commands up to here whose cold keys are being read, if any was.
+    pub probed: usize,
+    /// So often these may still be asked what they need of values in parts.
+    pub rehearsals: u32,
+    /// What was found out ahead of the last commands of those.
+    pub prepared_commands: Vec<Prepared>,
+    pub broken: Option<ProtocolError>,
+}
+
+/// What is known of a command before it is its turn.
+#[derive(Clone, Copy)]
+pub struct Prepared {
+    /// None: there is no such command.
+    pub command: Option<CommandPlace>,
+    /// Of its key, if it has one at a fixed position.
+    pub hash: Option<KeyHash>,
+}
+
+/// Where the arguments of one command of a batch are.
+#[derive(Clone, Copy)]
+pub struct Place {
+    /// Its first byte in the input.
+    base: u32,
+    first_span: u32,
+    spans: u32,
+    source: Source,
+}
+
+/// Bytes of a fresh receive buffer: some hundred small commands, and small enough for the second-level cache.
+const INPUT_BYTES: usize = 64 * 1024;
+/// One that has grown larger is not kept.
+const INPUT_KEPT_BYTES: usize = 256 * 1024;
+/// Sends of one turn; what they leave of a large reply is sent when the others have had theirs.
+const SENDS_MAX: usize = 4;
+/// Bytes of a fresh output buffer, and spans of a fresh batch: enough for a usual pipeline without growing.
+const OUTPUT_BYTES: usize = 16 * 1024;
+const SPANS_USUAL: usize = 256;
+/// An output buffer that has grown larger is not kept.
+const OUTPUT_KEPT_BYTES: usize = 256 * 1024;
+/// Commands of one batch at most, so that other connections have their turn.
+pub const BATCH_COMMANDS_MAX: usize = 1000;
+/// A list of spans that has grown longer (a command of a million arguments) is not kept.
+const SPANS_KEPT: usize = 16 * 1024;
+
+impl Default for Buffers {
+    fn default() -> Buffers {
+        Buffers { input: vec![0; INPUT_BYTES], output: Vec::with_capacity(OUTPUT_BYTES) }
+    }
+}
+
+impl Batch {
+    fn new(input: Vec<u8>) -> Batch {
+        Batch {
+            input,
+            filled: 0,
+            parsed: 0,
+            progress: Progress::default(),
+            starved: false,
+            need: 0,
+            was_full: false,
+            spans: Vec::with_capacity(SPANS_USUAL),
+            commands: Vec::with_capacity(SPANS_USUAL / 4),
+            next: 0,
+            prepared: 0,
+            probed: 0,
+            rehearsals: 0,
+            prepared_commands: Vec::new(),
+            broken: None,
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.parsed == self.filled && self.next == self.commands.len()
+    }
+
+    fn clear(&mut self) {
+        self.filled = 0;
+        self.parsed = 0;
+        self.starved = false;
+        self.commands.clear();
+        self.next = 0;
+        if self.input.len() > INPUT_KEPT_BYTES {
+            self.input = vec![0; INPUT_BYTES];
+        }
+        if self.spans.capacity() > SPANS_KEPT {
+            self.spans = Vec::new();
+        }
+    }
+
+    /// While its commands wait, a batch holds what it needs of its input and no more: thousands of connections may
+    /// wait at once. Returns the buffer that it gives up.
+    fn shrink(&mut self) -> Option<Vec<u8>> {
+        if self.filled > INPUT_BYTES / 4 || self.input.len() < INPUT_BYTES {
+            return None;
+        }
+        let small = self.input[..self.filled].to_vec();
+        Some(std::mem::replace(&mut self.input, small))
+    }
+
+    /// Room at the end of the input. It grows by what has arrived; what a client says will arrive only chooses
+    /// between twice and four times that.
+    fn make_room(&mut self) {
+        if self.parsed > 0 {
+            self.input.copy_within(self.parsed..self.filled, 0);
+            self.filled -= self.parsed;
+            self.parsed = 0;
+        }
+        self.make_room_behind();
+    }
+
+    /// As [`Batch::make_room`] while commands of the batch have not run: what is there stays where it is.
+    fn make_room_behind(&mut self) {
+        if self.filled == self.input.len() {
+            let bytes = self.need.clamp(self.filled * 2, self.filled * 4).max(INPUT_BYTES);
+            self.input.resize(bytes, 0);
+        }
+    }
+
+    /// The complete commands of the input, `count_max` at most.
+    pub fn parse(&mut self, limits: &Limits, count_max: usize) {
+        self.commands.clear();
+        self.next = 0;
+        self.prepared = 0;
+        self.probed = 0;
+        self.rehearsals = 0;
+        self.prepared_commands.clear();
+        self.spans.clear();
+        self.progress.clear_unquoted();
+        while self.parsed < self.filled && self.commands.len() < count_max && self.broken.is_none() && !self.starved {
+            let first_span = self.spans.len();
+            let input = &self.input[self.parsed..self.filled];
+            match parse(input, &mut self.progress, limits, &mut self.spans) {
+                Ok(Parsed::Complete { consumed, source }) => {
+                    let spans = self.spans.len() - first_span;
+                    if spans > 0 {
+                        self.commands.push(Place {
+                            base: self.parsed as u32,
+                            first_span: first_span as u32,
+                            spans: spans as u32,
+                            source,
+                        });
+                    }
+                    self.parsed += consumed;
+                }
+                Ok(Parsed::Incomplete { need }) => {
+                    self.starved = true;
+                    self.need = need;
+                }
+                Err(error) => self.broken = Some(error),
+            }
+        }
+    }
+
+    #[inline]
+    pub fn args(&self, place: Place) -> Args<'_> {
+        let bytes = match place.source {
+            Source::Input => &self.input[place.base as usize..],
+            Source::Unquoted => self.progress.unquoted(),
+        };
+        let first = place.first_span as usize;
+        Args::new(bytes, &self.spans[first..first + place.spans as usize])
+    }
+
+    /// What is known of the running command, if that was found out ahead.
+    #[inline]
+    pub fn known(&self) -> Option<Prepared> {
+        let behind = self.prepared - self.next;
+        let known = &self.prepared_commands;
+        known.get(known.len().checked_sub(behind)?).copied()
+    }
+}
+
+impl Work {
+    pub fn new(buffers: Buffers) -> Work {
+        Work {
+            batch: Batch::new(buffers.input),
+            output: buffers.output,
+            sent: 0,
+            current: Current::default(),
+            prefetched: Vec::new(),
+            positions: Vec::new(),
+        }
+    }
+
+    /// The large buffers, if what waits needs little of them.
+    pub fn lend(&mut self) -> Option<Buffers> {
+        let input = self.batch.shrink()?;
+        let output = if self.output.is_empty() { std::mem::take(&mut self.output) } else { Vec::new() };
+        Some(Buffers { input, output })
+    }
+
+    /// Of a cleared one that has lent its buffers, or lacks none.
+    pub fn lacks_buffers(&self) -> bool {
+        self.batch.input.len() < INPUT_BYTES
+    }
+
+    pub fn equip(&mut self, buffers: Buffers) {
+        self.batch.input = buffers.input;
+        if self.output.capacity() < buffers.output.capacity() {
+            self.output = buffers.output;
+        }
+    }
+
+    /// Nothing in it belongs to a connection any more.
+    fn is_idle(&self) -> bool {
+        self.batch.is_done() && !self.has_output()
+    }
+
+    /// As new, but for the memory it may keep.
+    pub fn clear(&mut self) {
+        self.batch.clear();
+        self.clear_output();
+    }
+
+    fn clear_output(&mut self) {
+        self.output.clear();
+        self.sent = 0;
+        if self.output.capacity() > OUTPUT_KEPT_BYTES {
+            self.output = Vec::new();
+        }
+    }
+
+    fn has_output(&self) -> bool {
+        self.sent < self.output.len()
+    }
+
+    fn unsent(&self) -> &[u8] {
+        &self.output[self.sent..]
+    }
+}
+
+/// Why a connection ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// The client hung up, or the server asked everyone to.
+    Eof,
+    /// QUIT, a protocol error, CLIENT KILL of itself: what was answered is still sent.
+    Asked,
+    Killed,
+    Io(String),
+    QueryLimit,
+    OutputLimit,
+    /// A handler panicked.
+    Panic,
+}
+
+impl Connection {
+    /// Waits for bytes; sends what the client has not taken meanwhile.
+    pub fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        if self.work.is_none() && self.card.outbox.wants_task() {
+            self.work = Some(self.worker.take_work());
+        }
+        if self.work.is_some() {
+            // Input is taken even while the socket is full: a client may write a whole pipeline before it reads.
+            let _ = self.poll_send(cx)?;
+            self.tidy();
+        }
+        if self.work.is_none() {
+            ready!(self.stream.poll_read_ready(cx)).map_err(io_end)?;
+        }
+        let work = self.work.get_or_insert_with(|| self.worker.take_work());
+        work.current.resume.client = self.session.id;
+        let batch = &mut work.batch;
+        batch.make_room();
+        let received = match self.stream.poll_read(cx, &mut batch.input[batch.filled..]) {
+            Poll::Ready(received) => received.map_err(io_end)?,
+            Poll::Pending => {
+                self.tidy();
+                return Poll::Pending;
+            }
+        };
+        self.received(received)?;
+        self.card.outbox.hold();
+        Poll::Ready(Ok(()))
+    }
+
+    /// So many bytes have arrived in the batch's input.
+    fn received(&mut self, received: usize) -> Result<(), End> {
+        // What a killed client has sent before it knew is not carried out.
+        if self.card.killed.load(Relaxed) {
+            return Err(End::Killed);
+        }
+        if received == 0 {
+            return Err(End::Eof);
+        }
+        let Some(Work { batch, .. }) = self.work.as_deref_mut() else { return Ok(()) };
+        batch.filled += received;
+        batch.starved = false;
+        batch.was_full = batch.filled == batch.input.len();
+        self.worker.stats().net_in_bytes.add(received as u64);
+        let limit = self.worker.live().query_bytes_max;
+        if batch.filled > limit {
+            self.worker.stats().query_limit_closed.add(1);
+            return Err(End::QueryLimit);
+        }
+        Ok(())
+    }
+
+    /// The running command is somebody else's from here on, who will answer for it: what is behind it in the batch is
+    /// what comes next, and nothing of it is held here.
+    pub fn hand_over(&mut self) {
+        let Some(work) = &mut self.work else { return };
+        work.current.end(self.worker.stats());
+        work.current.begun = None;
+        work.batch.next += 1;
+        let mut lane = self.worker.lane();
+        work.prefetched.drain(..).for_each(|ticket| lane.release(ticket));
+    }
+
+    /// Takes in what arrives while a command waits, behind what is there, and sends what the client has not taken. An
+    /// error says that the connection is over.
+    pub fn poll_listen(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
+        if self.work.is_none() && self.card.outbox.wants_task() {
+            self.work = Some(self.worker.take_work());
+        }
+        loop {
+            if let Poll::Ready(Err(end)) = self.poll_send(cx) {
+                return Err(end);
+            }
+            self.tidy();
+            if self.work.is_none() && self.stream.poll_read_ready(cx).map_err(io_end)?.is_pending() {
+                return Ok(());
+            }
+            let work = self.work.get_or_insert_with(|| self.worker.take_work());
+            let batch = &mut work.batch;
+            batch.make_room_behind();
+            let received = match self.stream.poll_read(cx, &mut batch.input[batch.filled..]) {
+                Poll::Ready(received) => received.map_err(io_end)?,
+                Poll::Pending => {
+                    self.tidy();
+                    return Ok(());
+                }
+            };
+            self.received(received)?;
+        }
+    }
+
+    /// Sends until all is sent (Ready) or the socket is full (Pending, and the task is woken when it is not).
+    pub fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        loop {
+            let Some(work) = &mut self.work else { return Poll::Ready(Ok(())) };
+            while work.has_output() {
+                let sent = ready!(self.stream.poll_write(cx, work.unsent())).map_err(io_end)?;
+                work.sent += sent;
+                // Who reads, however slowly, is not idle.
+                self.card.active_ms.store(self.worker.now_ms(), Relaxed);
+                self.worker.stats().net_out_bytes.add(sent as u64);
+            }
+            ready!(self.stream.poll_flush(cx)).map_err(io_end)?;
+            if !self.sent_all() {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+
+    /// The one send of a batch. What the socket does not take stays, and is sent while waiting for more input.
+    pub fn send(&mut self) -> Result<(), End> {
+        for _ in 0..SENDS_MAX {
+            let Some(work) = &mut self.work else { return Ok(()) };
+            if !work.has_output() && !self.stream.is_flushed() {
+                break;
+            }
+            if !work.has_output() && !self.sent_all() {
+                return Ok(());
+            }
+            let Some(work) = &mut self.work else { return Ok(()) };
+            match self.stream.try_write(work.unsent()) {
+                Ok(sent) => {
+                    work.sent += sent;
+                    self.worker.stats().net_out_bytes.add(sent as u64);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(io_end(error)),
+            }
+        }
+        self.held_back()
+    }
+
+    /// True if others have sent it something, which is now the output.
+    fn sent_all(&mut self) -> bool {
+        let Some(work) = &mut self.work else { return false };
+        work.clear_output();
+        if self.card.output_bytes.load(Relaxed) != 0 {
+            self.card.output_bytes.store(0, Relaxed);
+            self.card.soft_since_ms.store(0, Relaxed);
+        }
+        self.card.outbox.refill(&mut work.output)
+    }
+
+    /// The client does not read as fast as it asks: what it owes itself is limited.
+    #[cold]
+    fn held_back(&mut self) -> Result<(), End> {
+        let Some(work) = &mut self.work else { return Ok(()) };
+        // What is sent makes place once it is the larger part: each byte moves at most once on average.
+        if work.sent > work.output.len() / 2 {
+            work.output.drain(..work.sent);
+            work.sent = 0;
+        }
+        let unsent = work.unsent().len();
+        let limit = &self.worker.live().config.output_limit_normal;
+        self.card.output_bytes.store(unsent, Relaxed);
+        if limit.soft_bytes == 0 || (unsent as u64) < limit.soft_bytes {
+            self.card.soft_since_ms.store(0, Relaxed);
+        } else if self.card.soft_since_ms.load(Relaxed) == 0 {
+            // How long it may stay there is the clock's business (`thread::tend`).
+            self.card.soft_since_ms.store(self.worker.now_ms(), Relaxed);
+        }
+        if limit.hard_bytes != 0 && unsent as u64 > limit.hard_bytes {
+            self.worker.stats().output_limit_closed.add(1);
+            return Err(End::OutputLimit);
+        }
+        Ok(())
+    }
+
+    /// Gives the buffers back to the pool if nothing in them is this connection's.
+    fn tidy(&mut self) {
+        if self.stream.is_flushed() && self.work.as_ref().is_some_and(|work| work.is_idle()) {
+            let work = self.work.take().expect("it is there");
+            self.worker.give_work(work);
+            self.show_buffers();
+        } else if self.work.is_some() {
+            self.show_buffers();
+        }
+    }
+
+    /// For CLIENT LIST.
+    fn show_buffers(&self) {
+        let (held, free) = match self.work.as_deref() {
+            Some(Work { batch, .. }) => (batch.filled - batch.parsed, batch.input.len() - batch.filled),
+            None => (0, 0),
+        };
+        self.card.query_bytes.store(held, Relaxed);
+        self.card.query_free_bytes.store(free, Relaxed);
+    }
+}
+
+fn io_end(error: io::Error) -> End {
+    End::Io(error.to_string())
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Some(work) = &mut self.work {
+            let mut lane = self.worker.lane();
+            work.current.awaited.drain(..).for_each(|ticket| lane.release(ticket));
+            work.prefetched.drain(..).for_each(|ticket| lane.release(ticket));
+        }
+        self.card.outbox.close();
+        let database = &self.worker.hub;
+        for space in Space::ALL {
+            for name in self.session.listened(space) {
+                database.pubsub.unsubscribe(space, &name, self.card.id);
+            }
+        }
+        if self.session.tracking.is_some() {
+            database.tracking.stop(&database.store, &self.card);
+        }
+        if self.session.monitors {
+            database.monitors.remove(self.card.id);
+        }
+        // Before the socket closes: a descriptor in the register is open.
+        self.worker.hub.clients.remove(&self.card);
+        self.worker.connection_ended();
+    }
+}

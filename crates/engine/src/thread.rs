@@ -1,0 +1,515 @@
+//! Owns a worker: its thread, its runtime, its side of the store, and what its connections share.
+//! Never knows a command.
+
+use crate::acl::{self, Role};
+use crate::clients::Peer;
+use crate::exchange::Targets;
+use crate::execute::Engine;
+use crate::hub::Hub;
+use crate::pubsub::{Delivery, Mail};
+use crate::script::Interpreter;
+use crate::session::{Buffers, Connection, Stream, TlsSocket, Work};
+use crate::stand_in::{self, Open, Seats};
+use crate::stats::WorkerStats;
+use crate::worker::serve;
+use commands::Settings;
+use commands::session::Session;
+use config::{Config, Policy};
+use resp::Limits;
+use std::cell::{Cell, RefCell, RefMut};
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use store::{Lane, Maintain};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::Notify;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use value::list::Limit;
+
+/// What other threads may tell a worker.
+pub enum Message {
+    Serve(Arrival),
+    /// End once the connections have ended or been given up.
+    Stop,
+}
+
+/// A connection that was accepted.
+pub struct Arrival {
+    pub socket: Socket,
+    pub peer: Peer,
+}
+
+pub enum Socket {
+    Tcp(std::net::TcpStream),
+    /// With what is said in its handshake, which is the worker's.
+    Tls(std::net::TcpStream, Arc<rustls::ServerConfig>),
+    Unix(std::os::unix::net::UnixStream),
+    /// The node's own, for a user of the console with this role.
+    Console(std::os::unix::net::UnixStream, Role),
+}
+
+/// The way to a worker, and how much it has to do.
+pub struct Post {
+    pub sender: UnboundedSender<Message>,
+    /// Connections given to it that have not ended.
+    pub connections: std::sync::atomic::AtomicUsize,
+    /// Connections of its that were sent something by others.
+    pub mail: Mail,
+}
+
+/// The configuration as a worker reads it, per command and without a lock.
+pub struct Live {
+    version: u64,
+    pub config: Arc<Config>,
+    pub settings: Settings,
+    pub limits: Limits,
+    pub query_bytes_max: usize,
+    /// Replies that one batch may leave unsent.
+    pub output_bytes_max: usize,
+    /// From here on a command's duration interests the slow log or the latency monitor.
+    pub slow_nanos: u64,
+    pub latency_tracking: bool,
+}
+
+impl Live {
+    pub fn new(config: Arc<Config>, version: u64) -> Live {
+        let slow_log = u64::try_from(config.slowlog_log_slower_than_us).map_or(u64::MAX, |us| us.saturating_mul(1000));
+        let monitor = match config.latency_monitor_threshold_ms {
+            0 => u64::MAX,
+            ms => ms.saturating_mul(1_000_000),
+        };
+        Live {
+            version,
+            settings: Settings {
+                hash_max_listpack_entries: config.hash_max_listpack_entries,
+                hash_max_listpack_value: config.hash_max_listpack_value,
+                list_limit: Limit::of(config.list_max_listpack_size),
+                set_max_intset_entries: config.set_max_intset_entries,
+                set_max_listpack_entries: config.set_max_listpack_entries,
+                set_max_listpack_value: config.set_max_listpack_value,
+                zset_max_listpack_entries: config.zset_max_listpack_entries,
+                zset_max_listpack_value: config.zset_max_listpack_value,
+                hll_sparse_max_bytes: config.hll_sparse_max_bytes,
+                stream_node_max_bytes: config.stream_node_max_bytes,
+                stream_node_max_entries: config.stream_node_max_entries,
+                proto_max_bulk_len: config.proto_max_bulk_len_bytes,
+                databases: config.databases,
+                lfu: matches!(config.maxmemory_policy, Policy::AllkeysLfu | Policy::VolatileLfu),
+            },
+            limits: Limits { bulk_bytes_max: config.proto_max_bulk_len_bytes, ..Limits::DEFAULT },
+            query_bytes_max: config.client_query_buffer_limit_bytes,
+            output_bytes_max: match config.output_limit_normal.hard_bytes {
+                0 => usize::MAX,
+                bytes => bytes as usize,
+            },
+            slow_nanos: slow_log.min(monitor),
+            latency_tracking: config.latency_tracking,
+            config,
+        }
+    }
+}
+
+pub struct Worker {
+    pub hub: Arc<Hub>,
+    pub index: usize,
+    lane: RefCell<Lane>,
+    live: RefCell<Rc<Live>>,
+    #[expect(clippy::vec_box, reason = "a connection takes the box as it is, without moving what is in it")]
+    pool: RefCell<Vec<Box<Work>>>,
+    /// Of connections that wait.
+    spare: RefCell<Vec<Buffers>>,
+    /// Other servers that were spoken to lately.
+    pub targets: Targets,
+    /// Lua, from the first script on.
+    pub interpreter: RefCell<Option<Interpreter>>,
+    /// Tasks that may go on while a script holds up the thread.
+    pub seats: Seats,
+    clock: quanta::Clock,
+    /// The store is to be looked after at once: flash has done what was waited for, or a command waits for room.
+    pub pressed: Notify,
+    /// Connections whose replies wait until others have been served.
+    pub later: Cell<usize>,
+    /// [`TURN_NANOS`] in clock ticks.
+    pub turn_ticks: u64,
+    now_ms: Cell<u64>,
+}
+
+/// Buffers kept for reuse; connections that wait for flash at the same time need one each.
+const POOL_MAX: usize = 64;
+
+impl Worker {
+    pub fn new(hub: Arc<Hub>, index: usize, lane: Lane) -> Worker {
+        let live = Live::new(hub.config.snapshot(), hub.config.version());
+        let clock = quanta::Clock::new();
+        Worker {
+            hub,
+            index,
+            lane: RefCell::new(lane),
+            live: RefCell::new(Rc::new(live)),
+            pool: RefCell::default(),
+            spare: RefCell::default(),
+            targets: Targets::default(),
+            interpreter: RefCell::default(),
+            seats: Seats::default(),
+            pressed: Notify::new(),
+            later: Cell::new(0),
+            turn_ticks: turn_ticks(&clock),
+            clock,
+            now_ms: Cell::new(wall_ms()),
+        }
+    }
+
+    #[inline]
+    pub fn stats(&self) -> &WorkerStats {
+        &self.hub.stats.workers[self.index]
+    }
+
+    pub fn lane(&self) -> RefMut<'_, Lane> {
+        self.lane.borrow_mut()
+    }
+
+    /// Takes the configuration again if it has changed since. Costs one load where it has not.
+    #[inline]
+    pub fn refresh_live(&self, live: &mut Rc<Live>) {
+        if live.version != self.hub.config.version() {
+            *live = self.live();
+        }
+    }
+
+    /// `live` if the configuration has not changed since it was taken. Otherwise the newest one, which `newer` holds.
+    #[inline]
+    pub fn newest<'l>(&self, live: &'l Live, newer: &'l mut Option<Rc<Live>>) -> &'l Live {
+        match live.version == self.hub.config.version() {
+            true => live,
+            false => newer.insert(self.live()),
+        }
+    }
+
+    /// The configuration as it is now; to be asked once a batch.
+    #[inline]
+    pub fn live(&self) -> Rc<Live> {
+        let version = self.hub.config.version();
+        let live = self.live.borrow();
+        if live.version == version {
+            return Rc::clone(&live);
+        }
+        drop(live);
+        self.renew(version)
+    }
+
+    #[cold]
+    fn renew(&self, version: u64) -> Rc<Live> {
+        let live = Rc::new(Live::new(self.hub.config.snapshot(), version));
+        *self.live.borrow_mut() = Rc::clone(&live);
+        live
+    }
+
+    /// Wall clock, milliseconds since 1970, read once a batch.
+    #[inline]
+    pub fn refresh_now_ms(&self) -> u64 {
+        self.now_ms.set(wall_ms());
+        self.now_ms.get()
+    }
+
+    /// Wall clock, microseconds since 1970.
+    pub fn time_us(&self) -> u64 {
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
+    }
+
+    /// As of the last batch.
+    pub fn now_ms(&self) -> u64 {
+        self.now_ms.get()
+    }
+
+    /// A monotonic counter of unknown unit, some nanoseconds to read.
+    #[inline]
+    pub fn ticks(&self) -> u64 {
+        self.clock.raw()
+    }
+
+    #[inline]
+    pub fn nanos(&self, from: u64, to: u64) -> u64 {
+        self.clock.delta_as_nanos(from, to)
+    }
+
+    /// What a command's handler has around it on this worker.
+    #[inline]
+    pub fn engine<'a>(&'a self, live: &'a Live, now_ms: u64) -> Engine<'a> {
+        Engine { store: &self.hub.store, settings: &live.settings, server: self, now_ms }
+    }
+
+    pub fn take_work(&self) -> Box<Work> {
+        if let Some(work) = self.pool.borrow_mut().pop() {
+            return work;
+        }
+        Box::new(Work::new(self.spare.borrow_mut().pop().unwrap_or_default()))
+    }
+
+    pub fn give_work(&self, mut work: Box<Work>) {
+        let mut pool = self.pool.borrow_mut();
+        if pool.len() < POOL_MAX {
+            work.clear();
+            if work.lacks_buffers() {
+                let Some(buffers) = self.spare.borrow_mut().pop() else { return };
+                work.equip(buffers);
+            }
+            pool.push(work);
+        }
+    }
+
+    /// What waits gives up large buffers where there are many connections: waiting takes a kilobyte or two then.
+    pub fn make_small(&self, work: &mut Work) {
+        if self.hub.posts[self.index].connections.load(Relaxed) <= POOL_MAX {
+            return;
+        }
+        if let Some(buffers) = work.lend() {
+            let mut spare = self.spare.borrow_mut();
+            if spare.len() < POOL_MAX {
+                spare.push(buffers);
+            }
+        }
+    }
+
+    /// For sending to other connections.
+    pub fn delivery(&self) -> Delivery<'_> {
+        Delivery::new(&self.hub.posts, &self.hub.clients, self.live().config.output_limit_pubsub)
+    }
+
+    pub fn connection_ended(&self) {
+        self.hub.posts[self.index].connections.fetch_sub(1, Relaxed);
+    }
+
+    /// A slice of demotion, if the last batch has made it due.
+    #[inline]
+    pub fn maintain_if_wanted(&self) {
+        let mut lane = self.lane.borrow_mut();
+        if lane.wants_maintenance() {
+            lane.maintain(self.now_ms.get());
+        }
+    }
+
+    fn has_connections(&self) -> bool {
+        self.hub.posts[self.index].connections.load(Relaxed) > 0
+    }
+}
+
+/// A batch that has run this long lets other connections run.
+const TURN_NANOS: u64 = 1_000_000;
+
+fn turn_ticks(clock: &quanta::Clock) -> u64 {
+    const TICKS: u64 = 1 << 30;
+    TURN_NANOS * TICKS / clock.delta_as_nanos(0, TICKS).max(1)
+}
+
+pub fn wall_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+/// Connections that have not ended after this long when the server stops are given up.
+const STOP_PATIENCE: Duration = Duration::from_secs(3);
+
+/// A worker from start to end, on its thread. `open_lane` runs there: a ring belongs to the thread that made it.
+pub async fn run(
+    hub: Arc<Hub>,
+    index: usize,
+    messages: UnboundedReceiver<Message>,
+    open_lane: impl FnOnce() -> io::Result<Lane>,
+    started: std::sync::mpsc::Sender<io::Result<()>>,
+) {
+    // The starter waits for this answer; if it is gone there is nobody to tell.
+    let lane = match open_lane() {
+        Ok(lane) => lane,
+        Err(error) => return drop(started.send(Err(error))),
+    };
+    let worker = Rc::new(Worker::new(hub, index, lane));
+    stand_in::begin(&worker);
+    let wake_fd = worker.lane().wake_fd();
+    let completions = match wake_fd {
+        // SAFETY: the descriptor is the driver's, which lives in the worker's lane as long as this task.
+        Some(fd) => match unsafe { AsyncFd::register_with_interest(Fd(fd), Interest::READABLE) } {
+            Ok(fd) => Some(tokio::task::spawn_local(take_completions(Rc::clone(&worker), fd))),
+            Err(error) => return drop(started.send(Err(error.into()))),
+        },
+        None => None,
+    };
+    let mut upkeep = tokio::task::spawn_local(keep_up(Rc::clone(&worker)));
+    let mut postman = tokio::task::spawn_local(deliver(Rc::clone(&worker)));
+    let _ = started.send(Ok(()));
+    let mut completions = completions.unwrap_or_else(|| tokio::task::spawn_local(std::future::pending()));
+    tokio::select! {
+        () = stopped(&worker, messages) => {}
+        ended = &mut upkeep => fatal("demotion and expiry", ended),
+        ended = &mut completions => fatal("flash completions", ended),
+        ended = &mut postman => fatal("messages", ended),
+    }
+    for task in [upkeep, completions, postman] {
+        task.abort();
+        // What it holds of the worker is gone with it.
+        let _ = task.await;
+    }
+    worker.lane().drain();
+}
+
+/// Serves until told to stop, and then until the connections have ended.
+async fn stopped(worker: &Rc<Worker>, messages: UnboundedReceiver<Message>) {
+    worker.seats.take(Open::new(Cell::new(true)), receive(Rc::clone(worker), messages)).await;
+    let deadline = tokio::time::Instant::now() + STOP_PATIENCE;
+    while worker.has_connections() && tokio::time::Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// A worker without its upkeep would hang its clients one by one: better to stop at once, and be started anew.
+fn fatal(what: &str, ended: Result<(), tokio::task::JoinError>) -> ! {
+    tracing::error!("a bug: the worker's task for {what} has ended ({ended:?}); the process stops");
+    std::process::abort();
+}
+
+async fn receive(worker: Rc<Worker>, mut messages: UnboundedReceiver<Message>) {
+    while let Some(Message::Serve(arrival)) = messages.recv().await {
+        let open = Open::new(Cell::new(true));
+        let task = attend(Rc::clone(&worker), arrival, Rc::clone(&open));
+        drop(tokio::task::spawn_local(worker.seats.take(open, task)));
+    }
+}
+
+/// A connection from its arrival to its end.
+async fn attend(worker: Rc<Worker>, Arrival { socket, peer }: Arrival, open: Open) {
+    let role = match socket {
+        Socket::Console(_, role) => Some(role),
+        _ => None,
+    };
+    let stream = match socket {
+        Socket::Tcp(socket) => TcpStream::from_std(socket).map(Stream::Tcp),
+        Socket::Unix(socket) | Socket::Console(socket, _) => UnixStream::from_std(socket).map(Stream::Unix),
+        Socket::Tls(socket, settings) => greet(socket, settings).await,
+    };
+    match stream {
+        Ok(stream) => serve(begin(worker, stream, peer, role, open)).await,
+        Err(error) => {
+            worker.connection_ended();
+            tracing::debug!("the connection from {} could not be served: {error}", peer.addr());
+        }
+    }
+}
+
+/// A client that does not finish its handshake in this time is let go.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// The handshake of a TLS connection.
+async fn greet(socket: std::net::TcpStream, settings: Arc<rustls::ServerConfig>) -> io::Result<Stream> {
+    let handshake =
+        async { tokio_rustls::TlsAcceptor::from(settings).accept(TlsSocket(TcpStream::from_std(socket)?)).await };
+    let greeted = tokio::time::timeout(HANDSHAKE, handshake).await;
+    Ok(Stream::Tls(Box::new(greeted.map_err(|_| io::ErrorKind::TimedOut)??)))
+}
+
+fn begin(worker: Rc<Worker>, stream: Stream, peer: Peer, role: Option<Role>, open: Open) -> Connection {
+    worker.stats().connections.add(1);
+    let fd = match &stream {
+        Stream::Tcp(stream) => stream.as_raw_fd(),
+        Stream::Tls(stream) => stream.get_ref().0.0.as_raw_fd(),
+        Stream::Unix(stream) => stream.as_raw_fd(),
+    };
+    let is_local = peer.is_local();
+    let card = worker.hub.clients.add(fd, peer, worker.index, wall_ms());
+    let mut session = Session::new(card.id, false, is_local);
+    match role {
+        Some(role) => acl::begin_as(&worker.hub, &mut session, role),
+        None => acl::begin(&worker.hub, &mut session),
+    }
+    Connection { worker, stream, session, card, work: None, open }
+}
+
+/// Outboxes sent before others have their turn.
+const DELIVERIES_MAX: usize = 64;
+
+/// Sends what others have put into the outboxes of this worker's connections. It runs behind the tasks that were ready
+/// when it was woken, so that what several publish at the same time leaves in one send.
+async fn deliver(worker: Rc<Worker>) {
+    let mail = &worker.hub.posts[worker.index].mail;
+    let (mut cards, mut scratch) = (Vec::new(), Vec::new());
+    loop {
+        mail.take(&mut cards).await;
+        for (at, card) in cards.drain(..).enumerate() {
+            if at % DELIVERIES_MAX == DELIVERIES_MAX - 1 {
+                tokio::task::yield_now().await;
+            }
+            let sent = card.outbox.flush(&mut scratch, |bytes| card.send_now(bytes));
+            worker.stats().net_out_bytes.add(sent as u64);
+        }
+    }
+}
+
+/// The driver's descriptor; the driver closes it.
+struct Fd(RawFd);
+
+impl AsRawFd for Fd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0
+    }
+}
+
+/// Takes in what flash has completed, whenever the driver says so.
+async fn take_completions(worker: Rc<Worker>, fd: AsyncFd<Fd>) {
+    loop {
+        match fd.readable().await {
+            // Cleared first: what completes while completions are taken in makes the descriptor ready again.
+            Ok(mut ready) => ready.clear_ready(),
+            Err(error) => {
+                tracing::error!("flash completions cannot be waited for: {error}");
+                return;
+            }
+        }
+        let mut lane = worker.lane();
+        lane.complete(worker.refresh_now_ms());
+        if lane.is_pressed() {
+            worker.pressed.notify_one();
+        }
+    }
+}
+
+/// How often a worker without anything to do looks after the store.
+const IDLE_MS: u64 = 100;
+
+/// Demotion, collection and expiry in slices, between the batches of commands.
+async fn keep_up(worker: Rc<Worker>) {
+    let mut commands_before = 0;
+    loop {
+        let (next, is_pressed) = {
+            let mut lane = worker.lane();
+            let now_ms = worker.refresh_now_ms();
+            if lane.in_flight() > 0 {
+                // For a driver without a descriptor to wait on; otherwise there is rarely anything.
+                lane.complete(now_ms);
+            }
+            let next = lane.maintain(now_ms);
+            let polls = lane.in_flight() > 0 && lane.wake_fd().is_none();
+            (if polls { Maintain::After { ms: 1 } } else { next }, lane.is_pressed())
+        };
+        if worker.hub.tracking.has_pending() {
+            // Keys that have expired.
+            worker.hub.tracking.tell_followers(&worker.hub);
+        }
+        worker.targets.forget_old(&worker.hub);
+        let commands = worker.stats().commands.get();
+        let is_idle = std::mem::replace(&mut commands_before, commands) == commands && !is_pressed;
+        let ms = match next {
+            Maintain::Now => {
+                tokio::task::yield_now().await;
+                continue;
+            }
+            Maintain::After { ms } if is_idle => ms.max(IDLE_MS),
+            Maintain::After { ms } => ms,
+        };
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_millis(ms)) => {}
+            () = worker.pressed.notified() => {}
+        }
+    }
+}

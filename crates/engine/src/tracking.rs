@@ -1,0 +1,324 @@
+//! Owns client-side caching: who has read which key, and who follows which prefix. A change of a key is told to them
+//! once, behind the reply that showed the key's old value.
+//! Never knows a value, nor which commands read.
+//!
+//! A key is remembered while its stripe is locked for the read, and a change is told while it is locked for the
+//! change: no change falls between. Who was told is forgotten, until it reads the key again.
+
+use crate::clients::{Card, following};
+use crate::hub::Hub;
+use crate::outbox::Message;
+use crate::pubsub::Delivery;
+use commands::session::Tracking as Choice;
+use parking_lot::{Mutex, RwLock};
+use resp::{Out, Proto};
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use store::Store;
+
+/// Ids of the connections that have read a key.
+type Readers = SmallVec<[u64; 2]>;
+type Shard = Mutex<HashMap<Box<[u8]>, Readers>>;
+
+const SHARDS: usize = 64;
+/// What RESP2 is told on, by redirection.
+const CHANNEL: &[u8] = b"__redis__:invalidate";
+/// Keys of one message to those who follow a prefix; more are told in several.
+const PENDING_MAX: usize = 1000;
+/// Keys that one addition drops at most when the table is over its limit: it shrinks faster than it grows.
+const DROPPED_MAX: usize = 8;
+
+#[derive(Debug)]
+pub struct Tracking {
+    hasher: RandomState,
+    shards: Box<[Shard]>,
+    keys: AtomicUsize,
+    items: AtomicUsize,
+    /// Connections with tracking on.
+    clients: AtomicUsize,
+    prefixes: RwLock<BTreeMap<Box<[u8]>, BTreeSet<u64>>>,
+    prefix_count: AtomicUsize,
+    /// Changed keys that are to be told to those who follow prefixes, and who changed them last.
+    pending: Mutex<BTreeMap<Box<[u8]>, u64>>,
+    has_pending: AtomicBool,
+}
+
+/// For INFO.
+pub struct Counts {
+    pub keys: usize,
+    /// Pairs of a key and who has read it.
+    pub items: usize,
+    pub prefixes: usize,
+    pub clients: usize,
+}
+
+impl Default for Tracking {
+    fn default() -> Tracking {
+        Tracking {
+            hasher: RandomState::new(),
+            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
+            keys: AtomicUsize::new(0),
+            items: AtomicUsize::new(0),
+            clients: AtomicUsize::new(0),
+            prefixes: RwLock::default(),
+            prefix_count: AtomicUsize::new(0),
+            pending: Mutex::default(),
+            has_pending: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Tracking {
+    pub fn counts(&self) -> Counts {
+        Counts {
+            keys: self.keys.load(Relaxed),
+            items: self.items.load(Relaxed),
+            prefixes: self.prefix_count.load(Relaxed),
+            clients: self.clients.load(Relaxed),
+        }
+    }
+
+    /// A connection follows from now on, or in another way than before.
+    pub fn start(&self, store: &Store, card: &Card, choice: &Choice) {
+        let mut bits = following::ON;
+        for (on, bit) in [(choice.bcast, following::BCAST), (choice.noloop, following::NOLOOP)] {
+            bits |= if on { bit } else { 0 };
+        }
+        card.redirect.store(choice.redirect, Relaxed);
+        if card.following.swap(bits, Relaxed) & following::ON == 0 {
+            self.clients.fetch_add(1, Relaxed);
+        }
+        if !choice.prefixes.is_empty() {
+            let mut prefixes = self.prefixes.write();
+            for prefix in &choice.prefixes {
+                prefixes.entry(prefix.clone()).or_default().insert(card.id);
+            }
+            self.prefix_count.store(prefixes.len(), Relaxed);
+        }
+        store.tell_changes(true);
+    }
+
+    /// It follows no more. What it has read is forgotten when it changes.
+    pub fn stop(&self, store: &Store, card: &Card) {
+        let bits = card.following.swap(0, Relaxed);
+        if bits & following::ON == 0 {
+            return;
+        }
+        if bits & following::BCAST != 0 {
+            let mut prefixes = self.prefixes.write();
+            prefixes.retain(|_, followers| {
+                followers.remove(&card.id);
+                !followers.is_empty()
+            });
+            self.prefix_count.store(prefixes.len(), Relaxed);
+        }
+        if self.clients.fetch_sub(1, Relaxed) == 1 {
+            store.tell_changes(false);
+            if self.clients.load(Relaxed) > 0 {
+                // Somebody has begun meanwhile.
+                store.tell_changes(true);
+            } else {
+                self.forget_all();
+            }
+        }
+    }
+
+    fn shard(&self, key: &[u8]) -> &Shard {
+        &self.shards[self.hasher.hash_one(key) as usize % SHARDS]
+    }
+
+    /// The connection has just read the key, whose stripe is still locked.
+    pub fn remember(&self, hub: &Hub, key: &[u8], id: u64) {
+        {
+            let mut shard = self.shard(key).lock();
+            match shard.get_mut(key) {
+                Some(readers) if readers.contains(&id) => return,
+                Some(readers) => readers.push(id),
+                None => {
+                    shard.insert(key.into(), Readers::from_slice(&[id]));
+                    self.keys.fetch_add(1, Relaxed);
+                }
+            }
+            self.items.fetch_add(1, Relaxed);
+        }
+        self.keep_limit(hub, key);
+    }
+
+    /// Forgets keys while there are more than `tracking-table-max-keys`; their readers are told that they have changed.
+    fn keep_limit(&self, hub: &Hub, except: &[u8]) {
+        let max = hub.config.snapshot().tracking_table_max_keys;
+        let mut dropped = 0;
+        while max != 0 && self.keys.load(Relaxed) > max && dropped < DROPPED_MAX {
+            dropped += 1;
+            // From the key's own shard on: any key will do.
+            let first = self.hasher.hash_one(except) as usize + dropped;
+            let victim = (0..SHARDS).find_map(|at| {
+                let shard = self.shards[(first + at) % SHARDS].lock();
+                shard.keys().find(|key| ***key != *except).cloned()
+            });
+            let Some(victim) = victim else { return };
+            self.tell_readers(hub, &victim, 0);
+        }
+    }
+
+    /// A key has changed, by a command of `client`. Its stripe is locked.
+    pub fn changed(&self, hub: &Hub, key: &[u8], client: u64) {
+        if self.prefix_count.load(Relaxed) > 0 {
+            self.pending.lock().insert(key.into(), client);
+            self.has_pending.store(true, Relaxed);
+        }
+        if self.keys.load(Relaxed) > 0 {
+            self.tell_readers(hub, key, client);
+        }
+    }
+
+    fn tell_readers(&self, hub: &Hub, key: &[u8], client: u64) {
+        let Some(readers) = self.shard(key).lock().remove(key) else { return };
+        self.keys.fetch_sub(1, Relaxed);
+        self.items.fetch_sub(readers.len(), Relaxed);
+        let keys = [key];
+        let mut news = News::new(Some(&keys));
+        let mut delivery = delivery(hub);
+        for id in readers {
+            let Some(card) = hub.clients.card(id) else { continue };
+            let bits = card.following.load(Relaxed);
+            let by_itself = id == client && bits & following::NOLOOP != 0;
+            if bits & following::ON != 0 && bits & following::BCAST == 0 && !by_itself {
+                tell(hub, &card, &mut news, &mut delivery);
+            }
+        }
+        delivery.finish();
+    }
+
+    /// Whether [`Tracking::tell_followers`] has something to do: asked after every batch.
+    #[inline]
+    pub fn has_pending(&self) -> bool {
+        self.has_pending.load(Relaxed)
+    }
+
+    /// Tells those who follow prefixes of the keys that have changed since.
+    #[cold]
+    pub fn tell_followers(&self, hub: &Hub) {
+        // Held throughout: messages of two workers keep the order of the changes.
+        let mut pending = self.pending.lock();
+        self.has_pending.store(false, Relaxed);
+        let changed = std::mem::take(&mut *pending);
+        let mut delivery = delivery(hub);
+        for (prefix, followers) in self.prefixes.read().iter() {
+            let meant: Vec<(&[u8], u64)> = changed
+                .range::<[u8], _>((std::ops::Bound::Included(&**prefix), std::ops::Bound::Unbounded))
+                .take_while(|(key, _)| key.starts_with(prefix))
+                .map(|(key, client)| (&**key, *client))
+                .collect();
+            for meant in meant.chunks(PENDING_MAX) {
+                let keys: Vec<&[u8]> = meant.iter().map(|(key, _)| *key).collect();
+                let mut news = News::new(Some(&keys));
+                for &id in followers {
+                    let Some(card) = hub.clients.card(id) else { continue };
+                    if card.following.load(Relaxed) & following::NOLOOP == 0 {
+                        tell(hub, &card, &mut news, &mut delivery);
+                        continue;
+                    }
+                    let others: Vec<&[u8]> =
+                        meant.iter().filter(|(_, client)| *client != id).map(|(key, _)| *key).collect();
+                    if !others.is_empty() {
+                        tell(hub, &card, &mut News::new(Some(&others)), &mut delivery);
+                    }
+                }
+            }
+        }
+        delivery.finish();
+    }
+
+    /// All keys may be gone: everyone forgets everything.
+    pub fn flushed(&self, hub: &Hub) {
+        self.forget_all();
+        let mut news = News::new(None);
+        let mut delivery = delivery(hub);
+        for card in hub.clients.cards_where(|card| card.following.load(Relaxed) & following::ON != 0) {
+            tell(hub, &card, &mut news, &mut delivery);
+        }
+        delivery.finish();
+    }
+
+    fn forget_all(&self) {
+        for shard in &self.shards {
+            let forgotten = std::mem::take(&mut *shard.lock());
+            self.keys.fetch_sub(forgotten.len(), Relaxed);
+            self.items.fetch_sub(forgotten.values().map(SmallVec::len).sum(), Relaxed);
+        }
+    }
+}
+
+fn delivery(hub: &Hub) -> Delivery<'_> {
+    Delivery::new(&hub.posts, &hub.clients, hub.config.snapshot().output_limit_pubsub)
+}
+
+/// Tells a connection, or whom it wants told in its place.
+fn tell(hub: &Hub, card: &Arc<Card>, news: &mut News<'_>, delivery: &mut Delivery<'_>) {
+    let redirect = card.redirect.load(Relaxed);
+    if redirect == 0 {
+        if card.resp3.load(Relaxed) {
+            delivery.put(card, news.push());
+        }
+        return;
+    }
+    match hub.clients.card(redirect) {
+        Some(other) if other.resp3.load(Relaxed) => delivery.put(&other, news.push()),
+        Some(other) if other.listens() => delivery.put(&other, news.message()),
+        Some(_) => {}
+        None => {
+            card.following.fetch_or(following::BROKEN, Relaxed);
+            if card.resp3.load(Relaxed) {
+                let mut bytes = Vec::new();
+                let mut out = Out::new(&mut bytes, Proto::Resp3);
+                out.push(2);
+                out.bulk(b"tracking-redir-broken");
+                out.int(redirect as i64);
+                delivery.put(card, &bytes.into());
+            }
+        }
+    }
+}
+
+/// What is told, in the forms of both protocols, each made when it is first needed.
+struct News<'a> {
+    /// None: all keys.
+    keys: Option<&'a [&'a [u8]]>,
+    push: Option<Message>,
+    message: Option<Message>,
+}
+
+impl<'a> News<'a> {
+    fn new(keys: Option<&'a [&'a [u8]]>) -> News<'a> {
+        News { keys, push: None, message: None }
+    }
+
+    fn push(&mut self) -> &Message {
+        let keys = self.keys;
+        self.push.get_or_insert_with(|| encode(Proto::Resp3, &[b"invalidate"], keys))
+    }
+
+    fn message(&mut self) -> &Message {
+        let keys = self.keys;
+        self.message.get_or_insert_with(|| encode(Proto::Resp2, &[b"message", CHANNEL], keys))
+    }
+}
+
+fn encode(proto: Proto, head: &[&[u8]], keys: Option<&[&[u8]]>) -> Message {
+    let mut bytes = Vec::new();
+    let mut out = Out::new(&mut bytes, proto);
+    out.push(head.len() + 1);
+    head.iter().for_each(|part| out.bulk(part));
+    match keys {
+        None => out.null(),
+        Some(keys) => {
+            out.array(keys.len());
+            keys.iter().for_each(|key| out.bulk(key));
+        }
+    }
+    bytes.into()
+}

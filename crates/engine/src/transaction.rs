@@ -1,0 +1,258 @@
+//! Owns carrying out a transaction: what is queued runs as one, with the stripes of all its keys and of the watched
+//! ones locked. Never knows what a command does.
+
+use crate::acl::{self, Context};
+use crate::clients::Card;
+use crate::directory::{Command, bit};
+use crate::execute::{Around, inside, keys, read_failed, rehearse};
+use crate::park::Wait;
+use crate::prefetch::prefetch;
+use crate::route::Halt;
+use crate::session::{Current, End, Work};
+use crate::thread::{Live, Worker};
+use commands::host::Denial;
+use commands::session::{Multi, Session};
+use commands::{Args, Stop, unknown_subcommand};
+use resp::Out;
+use smallvec::SmallVec;
+use std::borrow::Cow;
+use std::ops::Range;
+use store::{Admission, Key, Keyspace, Watches};
+
+/// Puts a command off until EXEC.
+#[cold]
+pub fn queue(
+    live: &Live,
+    session: &mut Session,
+    command: &Command,
+    args: Args<'_>,
+    out: &mut Out<'_>,
+) -> Result<(), Halt> {
+    let Some(multi) = &mut session.multi else { return Ok(()) };
+    if command.is(bit::NO_MULTI) {
+        multi.failed = true;
+        return Err(Halt::Error("ERR Command not allowed inside a transaction".into()));
+    }
+    // What its handler would say is known now.
+    if command.is(bit::CONTAINER)
+        && args.len() > 1
+        && let Err(Stop::Error(text)) = unknown_subcommand(args, &command.name.to_uppercase())
+    {
+        multi.failed = true;
+        return Err(Halt::Error(text));
+    }
+    multi.push(args);
+    session.changed = true;
+    // As if it were still in the buffer that it came from.
+    if multi.bytes > live.query_bytes_max {
+        return Err(Halt::End(End::QueryLimit));
+    }
+    out.simple("QUEUED");
+    Ok(())
+}
+
+/// A command inside MULTI is not admitted, which the whole transaction is told by EXEC. If it is EXEC, that is now.
+#[cold]
+pub fn refused(worker: &Worker, session: &mut Session, args: Args<'_>, text: Cow<'static, str>) -> Cow<'static, str> {
+    if worker.hub.directory.find(&args[0]).is_some_and(|command| command.is(bit::EXEC)) {
+        session.multi = None;
+        session.watches.clear();
+        session.changed = true;
+        return format!("EXECABORT Transaction discarded because of: {text}").into();
+    }
+    if let Some(multi) = &mut session.multi {
+        multi.failed = true;
+    }
+    text
+}
+
+/// EXEC inside MULTI. A transaction that has to wait stays queued.
+#[cold]
+pub fn exec(
+    worker: &Worker,
+    live: &Live,
+    session: &mut Session,
+    card: &Card,
+    work: &mut Work,
+    now_ms: u64,
+) -> Result<(), Halt> {
+    let Some(multi) = session.multi.take() else { return Ok(()) };
+    let watches = std::mem::take(&mut session.watches);
+    let result = carry_out(worker, live, session, card, work, (&multi, &watches), now_ms);
+    if matches!(result, Err(Halt::Wait(_))) {
+        session.multi = Some(multi);
+        session.watches = watches;
+    } else {
+        session.changed = true;
+    }
+    if matches!(result, Err(Halt::Wait(Wait::Flash))) {
+        prefetch(worker, session, work);
+    }
+    result
+}
+
+/// A command of the transaction and where its keys are among all.
+struct Step<'a> {
+    command: &'a Command,
+    args: Args<'a>,
+    keys: Range<usize>,
+}
+
+fn carry_out(
+    worker: &Worker,
+    live: &Live,
+    session: &mut Session,
+    card: &Card,
+    work: &mut Work,
+    (multi, watches): (&Multi, &Watches),
+    now_ms: u64,
+) -> Result<(), Halt> {
+    if multi.failed {
+        return Err(Halt::Error("EXECABORT Transaction discarded because of previous errors.".into()));
+    }
+    if watches.changed() {
+        Out::new(&mut work.output, session.proto).null_array();
+        return Ok(());
+    }
+    let hub = &*worker.hub;
+    let mut all: SmallVec<[Key<'_>; 16]> = SmallVec::new();
+    let mut steps: SmallVec<[Step<'_>; 8]> = SmallVec::new();
+    let mut bits = 0;
+    for queued in &multi.commands {
+        let args = queued.args();
+        let mut command = hub.directory.find(&args[0]).expect("it was found when it was queued");
+        if let Some(subcommand) = command.subcommand(&args) {
+            command = subcommand;
+        }
+        let from = all.len();
+        all.extend(keys(hub.store.hasher(), command.row.keys, args, &mut work.positions));
+        bits |= command.bits;
+        steps.push(Step { command, args, keys: from..all.len() });
+    }
+    may_run(worker, &work.current, bits, now_ms)?;
+    let Work { output, current, .. } = &mut *work;
+    let has_failed = std::mem::take(&mut current.failed).is_some();
+    let rounds = current.misses;
+    let (db, touch) = (session.db, !session.no_touch);
+    // A script may touch keys that it does not declare. Another script that holds one of those might wait for ours, and a
+    // transaction that has begun can neither give its stripes back nor fail halfway.
+    let locked = if bits & (bit::WHOLE | bit::SCRIPT) != 0 {
+        hub.store.try_lock_all(db, now_ms, touch, &mut current.resume)
+    } else {
+        let mut locked = all.clone();
+        locked.extend(watches.keys());
+        hub.store.try_lock(&locked, db, now_ms, touch, &mut current.resume)
+    };
+    let Some(mut ks) = locked else { return Err(Halt::Wait(Wait::Stripes)) };
+    let ready = match rounds {
+        ..PREPARE_MAX if !has_failed => prepare(worker, session, &mut ks, watches, &steps, &all),
+        // What is still cold is read when it is needed.
+        _ => unchanged_at_once(&mut ks, session, watches),
+    };
+    let result = match ready {
+        Ok(true) => {
+            let around = Around { worker, live, card, is_script: false };
+            run_steps(&around, session, &mut ks, &steps, &all, output);
+            Ok(())
+        }
+        Ok(false) => {
+            Out::new(output, session.proto).null_array();
+            Ok(())
+        }
+        Err(store::Cold) => Err(match ks.resume.failed.take() {
+            Some(error) => Halt::Error(read_failed(&error)),
+            None => Halt::Wait(Wait::Flash),
+        }),
+    };
+    ks.finish();
+    result
+}
+
+fn unchanged_at_once(ks: &mut Keyspace<'_>, session: &Session, watches: &Watches) -> Result<bool, store::Cold> {
+    let mut inner = ks.inner(session.db, !session.no_touch);
+    let unchanged = inner.unchanged(watches);
+    inner.finish();
+    unchanged
+}
+
+/// Nothing stops a transaction that has begun. A command that fails says so in its place, the others run all the same.
+fn run_steps(
+    around: &Around<'_>,
+    session: &mut Session,
+    ks: &mut Keyspace<'_>,
+    steps: &[Step<'_>],
+    all: &[Key<'_>],
+    output: &mut Vec<u8>,
+) {
+    let &Around { worker, live, .. } = around;
+    Out::new(output, session.proto).array(steps.len());
+    for step in steps {
+        if let Err(denial) = acl::check(worker, session, step.command, step.args, Context::Multi) {
+            let text = format!(
+                "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This \
+                 command is no longer allowed for the following reason: {}",
+                match denial {
+                    Denial::Command => "no permission to execute the command or subcommand",
+                    Denial::Key(_) => "no permission to touch the specified keys",
+                    Denial::Channel(_) => {
+                        "no permission to access one of the channels used as arguments to the command"
+                    }
+                }
+            );
+            Out::new(output, session.proto).error(&text);
+            worker.stats().error(&text);
+            continue;
+        }
+        inside(around, session, ks, step.command, step.args, &all[step.keys.clone()], output);
+        // It is too much to be sent anyway: the rest runs, its replies are not kept.
+        output.truncate(live.output_bytes_max.saturating_add(1));
+    }
+}
+
+/// What holds for one of the commands holds for all.
+fn may_run(worker: &Worker, current: &Current, bits: u32, now_ms: u64) -> Result<(), Halt> {
+    let hub = &*worker.hub;
+    if hub.clients.may_be_paused() && hub.clients.is_paused(bits & bit::WRITE != 0, now_ms) {
+        return Err(Halt::Wait(Wait::Pause));
+    }
+    if bits & bit::DENYOOM == 0 {
+        return Ok(());
+    }
+    match hub.store.admission() {
+        Admission::Open => Ok(()),
+        Admission::Slow if current.has_room => Ok(()),
+        Admission::Slow => Err(Halt::Wait(Wait::Room)),
+        Admission::Full => Err(Halt::Error(
+            "EXECABORT Transaction discarded because of: OOM command not allowed when used memory > 'maxmemory'."
+                .into(),
+        )),
+    }
+}
+
+/// So often a transaction waits for flash before it begins: what one part of a value says may name the next.
+const PREPARE_MAX: u32 = 4;
+
+/// Whether the transaction may run, when all values that its commands will read are in RAM.
+fn prepare(
+    worker: &Worker,
+    session: &mut Session,
+    ks: &mut Keyspace<'_>,
+    watches: &Watches,
+    steps: &[Step<'_>],
+    all: &[Key<'_>],
+) -> Result<bool, store::Cold> {
+    let unchanged = ks.unchanged(watches);
+    if unchanged == Ok(false) {
+        return Ok(false);
+    }
+    let live = worker.live();
+    let engine = worker.engine(&live, ks.now_ms());
+    for step in steps.iter().filter(|step| step.command.is(bit::READS)) {
+        let keys = &all[step.keys.clone()];
+        let are_hot = ks.want(keys).is_ok();
+        if keys.len() == 1 && are_hot && step.command.can_rehearse() {
+            rehearse(&engine, session, ks, step.command.call(step.args, keys));
+        }
+    }
+    if ks.resume.cold.is_empty() { unchanged } else { Err(store::Cold) }
+}

@@ -1,0 +1,329 @@
+//! Owns the way of one command: receive → parse → admit → route → execute → park | reply.
+//! Never knows how bytes reach the socket (`session`), who may run what (`admit`), where a command runs (`route`), how its
+//! handler is run (`execute`), or how a wait is waited (`park`).
+
+use crate::account::{Spent, account, show};
+use crate::acl;
+use crate::admit::admit;
+use crate::blocked::{self, Blocked};
+use crate::directory::bit;
+use crate::execute::follow_up;
+use crate::park::{Wait, park};
+use crate::prefetch::prepare;
+use crate::route::{self, Halt, route};
+use crate::session::{BATCH_COMMANDS_MAX, Connection, Current, End};
+use crate::stand_in;
+use crate::stats::WorkerStats;
+use commands::session::{Reply, Session};
+use resp::{Limits, Out};
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::Poll;
+use std::time::Duration;
+
+/// What is left to send when a client hangs up is offered to it this long.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Serves one connection until it ends.
+pub async fn serve(mut connection: Connection) {
+    let mut is_attached = false;
+    let end = loop {
+        let received = poll_fn(|cx| {
+            // By the waker of its own task, which a stand-in may be ahead of.
+            if !is_attached && !stand_in::is_on() {
+                connection.card.outbox.attach(cx.waker(), connection.stream.is_sent_by_task());
+                is_attached = true;
+            }
+            connection.poll_receive(cx)
+        });
+        if let Err(end) = received.await {
+            break end;
+        }
+        if let Err(end) = carry_out(&mut connection).await {
+            break end;
+        }
+        if connection.work.as_ref().is_some_and(|work| work.batch.was_full) {
+            // It sends faster than it is served: the others first.
+            park(&mut connection, Wait::Turn).await;
+        }
+    };
+    close(connection, end).await;
+}
+
+/// Carries out every complete command that was received, then replies.
+async fn carry_out(connection: &mut Connection) -> Result<(), End> {
+    while parse(connection) {
+        loop {
+            // A handler that panics before it has changed anything costs its connection alone: unwinding releases the locks
+            // of its stripes. One that panics in the middle of a change stops the process (`Keyspace`).
+            let ran = catch_unwind(AssertUnwindSafe(|| run(connection)));
+            match ran {
+                Ok(Ran::All) => break,
+                Ok(Ran::Ends(end)) => return Err(end),
+                Ok(Ran::Waits(wait)) => {
+                    if wait == Wait::Exchange {
+                        // What was answered before does not wait with it: it may take seconds.
+                        connection.send()?;
+                    }
+                    park(connection, wait).await;
+                }
+                Ok(Ran::Blocks(blocked)) => {
+                    connection.open.set(false);
+                    blocked::sit(connection, blocked).await?;
+                    connection.open.set(true);
+                }
+                Err(_) => return Err(End::Panic),
+            }
+            if connection.card.killed.load(Relaxed) {
+                return Err(End::Killed);
+            }
+        }
+    }
+    finish(connection)?;
+    others_first(connection).await;
+    if stand_in::is_on() {
+        // The store is somebody's who waits for it, or the script's.
+        return connection.send();
+    }
+    let database = &connection.worker.hub;
+    if database.tracking.has_pending() {
+        database.tracking.tell_followers(database);
+    }
+    connection.send()?;
+    let worker = &connection.worker;
+    worker.maintain_if_wanted();
+    Ok(())
+}
+
+/// Connections whose replies wait at the same time, and the most that one of them may hold: memory that nobody counted on.
+const LATER_MAX: usize = 32;
+const LATER_BYTES_MAX: usize = 64 << 10;
+
+/// Those that are ready now are served before this one's replies are sent. Replies then leave in a burst: their clients,
+/// which often are one process, wake up once and find all of them, where one reply at a time would wake it for each.
+async fn others_first(connection: &Connection) {
+    let later = &connection.worker.later;
+    let bytes = connection.work.as_ref().map_or(0, |work| work.output.len());
+    if stand_in::is_on() || later.get() >= LATER_MAX || bytes > LATER_BYTES_MAX {
+        return;
+    }
+    later.set(later.get() + 1);
+    let mut is_later = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut is_later, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+    later.set(later.get() - 1);
+}
+
+/// Takes the next batch from the input. False: there is none.
+fn parse(connection: &mut Connection) -> bool {
+    let Some(work) = connection.work.as_deref_mut() else { return false };
+    if connection.session.authenticated {
+        work.batch.parse(&connection.worker.live().limits, BATCH_COMMANDS_MAX);
+    } else {
+        // One at a time: the command after a successful AUTH deserves the full limits.
+        work.batch.parse(&Limits::UNAUTHENTICATED, 1);
+    }
+    !work.batch.commands.is_empty()
+}
+
+/// After the last batch of the input: a protocol error is answered behind the replies of what came before it.
+fn finish(connection: &mut Connection) -> Result<(), End> {
+    let Some(work) = connection.work.as_deref_mut() else { return Ok(()) };
+    let Some(error) = work.batch.broken else { return Ok(()) };
+    let text = format!("ERR {error}");
+    Out::new(&mut work.output, connection.session.proto).error(&text);
+    let stats = connection.worker.stats();
+    stats.protocol_errors.add(1);
+    stats.error(&text);
+    tracing::debug!(client = connection.card.id, "{text}");
+    Err(End::Asked)
+}
+
+enum Ran {
+    /// The batch is done.
+    All,
+    Waits(Wait),
+    /// The command waits for a key.
+    Blocks(Arc<Blocked>),
+    Ends(End),
+}
+
+/// Runs the batch's commands in order: a plain loop that stops only for what it has to wait for.
+fn run(connection: &mut Connection) -> Ran {
+    let Connection { worker, session, card, work, .. } = connection;
+    let Some(work) = work.as_deref_mut() else { return Ran::All };
+    let worker = &**worker;
+    let mut live = worker.live();
+    let stats = worker.stats();
+    let now_ms = worker.refresh_now_ms();
+    let started = worker.ticks();
+    let mut ticks = started;
+    let mut last = None;
+    acl::refresh(&worker.hub, session);
+    // What others sent before these commands came goes before their replies.
+    card.outbox.drain_into(&mut work.output);
+    let ran = loop {
+        let Some(&place) = work.batch.commands.get(work.batch.next) else { break Ran::All };
+        if work.batch.next >= work.batch.prepared {
+            prepare(worker, session, &mut work.batch);
+        }
+        let begun = *work.current.begun.get_or_insert(ticks);
+        let reply_from = work.output.len();
+        let args = work.batch.args(place);
+        let (command, outcome) = match admit(worker, session, &work.current, args, work.batch.known(), now_ms) {
+            Ok(command) => route(worker, &live, session, card, work, (command, place), now_ms),
+            Err(halt) => (None, Err(route::refused(worker, session, args, halt))),
+        };
+        let failed = outcome.is_err();
+        if worker.hub.monitors.any()
+            && let Some(command) = command
+            && !matches!(outcome, Err(Halt::Wait(_) | Halt::End(_)))
+        {
+            show(worker, session, Some(card), command, work.batch.args(place));
+        }
+        match outcome {
+            Ok(()) => {}
+            Err(Halt::Error(text)) => {
+                work.output.truncate(reply_from);
+                Out::new(&mut work.output, session.proto).error(&text);
+                stats.error(&text);
+            }
+            Err(Halt::Wait(wait)) => {
+                work.output.truncate(reply_from);
+                work.current.again = true;
+                break Ran::Waits(wait);
+            }
+            Err(Halt::Block(blocked)) => {
+                work.output.truncate(reply_from);
+                follow_up(worker, &live, &mut work.current.resume);
+                break Ran::Blocks(blocked);
+            }
+            Err(Halt::End(end)) => break Ran::Ends(end),
+        }
+        follow_up(worker, &live, &mut work.current.resume);
+        let is_keyless = command.is_none_or(|command| command.is(bit::KEYLESS));
+        if is_keyless {
+            // It may have been CONFIG SET. Its own slow-log entry and the commands behind it obey what it has set.
+            worker.refresh_live(&mut live);
+        }
+        ticks = worker.ticks();
+        if let Some(command) = command {
+            last = Some(command.id);
+            let met_flash = Some(work.current.misses > 0);
+            let spent = Spent { nanos: worker.nanos(begun, ticks), failed, met_flash, in_script: false };
+            account(worker, &live, card, command, work.batch.args(place), spent, now_ms);
+        }
+        if work.current.again || is_keyless {
+            work.current.end(stats);
+            session.exchange = None;
+            session.job = None;
+        }
+        work.current.begun = None;
+        work.batch.next += 1;
+        stats.commands.add(1);
+        if session.reply != Reply::On {
+            let is_push = command.is_some_and(|command| command.is(bit::ANSWERS_BY_PUSH)) && !failed;
+            let keep = if is_push { work.output.len() } else { reply_from };
+            withhold(session, &mut work.output, keep);
+        }
+        card.outbox.drain_into(&mut work.output);
+        if session.changed {
+            session.changed = false;
+            acl::refresh(&worker.hub, session);
+            card.publish(session);
+        }
+        if session.close {
+            break Ran::Ends(End::Asked);
+        }
+        if work.output.len() > live.output_bytes_max {
+            stats.output_limit_closed.add(1);
+            break Ran::Ends(End::OutputLimit);
+        }
+        if ticks.saturating_sub(started) > worker.turn_ticks && work.batch.next < work.batch.commands.len() {
+            break Ran::Waits(Wait::Turn);
+        }
+    };
+    card.active_ms.store(now_ms, Relaxed);
+    if let Some(id) = last {
+        card.note_command(id);
+    }
+    if matches!(ran, Ran::All) {
+        stats.batches.add(1);
+        if !work.prefetched.is_empty() {
+            let mut lane = worker.lane();
+            work.prefetched.drain(..).for_each(|ticket| lane.release(ticket));
+        }
+    }
+    ran
+}
+
+impl Current {
+    /// Between two commands, when the first was not of the simple kind.
+    pub fn end(&mut self, stats: &WorkerStats) {
+        if self.misses > 0 {
+            stats.flash_waits.add(1);
+        }
+        self.resume.clear();
+        self.again = false;
+        self.misses = 0;
+        self.has_room = false;
+        self.whole = false;
+        self.failed = None;
+    }
+}
+
+/// CLIENT REPLY OFF and SKIP.
+#[cold]
+pub fn withhold(session: &mut Session, output: &mut Vec<u8>, reply_from: usize) {
+    output.truncate(reply_from);
+    match session.reply {
+        Reply::SkipNext => session.reply = Reply::Skip,
+        Reply::Skip => session.reply = Reply::On,
+        Reply::On | Reply::Off => {}
+    }
+}
+
+/// Sends what is still owed where the end allows it, and says in the log what the owner should know.
+async fn close(mut connection: Connection, end: End) {
+    connection.open.set(false);
+    let client = connection.card.id;
+    let addr = || connection.card.peer.addr();
+    match &end {
+        End::Eof | End::Asked | End::Killed => {}
+        End::Io(error) => tracing::debug!(client, "the connection to {} failed: {error}", addr()),
+        End::QueryLimit => {
+            tracing::warn!(client, "closed: {} has sent more than client-query-buffer-limit at once", addr());
+        }
+        End::OutputLimit => {
+            tracing::warn!(client, "closed: {} owes more replies than client-output-buffer-limit allows", addr());
+        }
+        End::Panic => {
+            let work = connection.work.as_deref();
+            let place = work.and_then(|work| work.batch.commands.get(work.batch.next).copied());
+            let name = work.zip(place).map(|(work, place)| work.batch.args(place)[0].to_vec()).unwrap_or_default();
+            let name = String::from_utf8_lossy(&name).into_owned();
+            tracing::error!(client, "a bug: command '{name}' panicked; the connection to {} is closed", addr());
+        }
+    }
+    if matches!(end, End::Eof | End::Asked) {
+        // Within bounds: it may never read them.
+        let _ = tokio::time::timeout(FAREWELL, async {
+            poll_fn(|cx| connection.poll_send(cx)).await.ok()?;
+            poll_fn(|cx| connection.stream.poll_end(cx)).await.ok()
+        })
+        .await;
+    }
+    if stand_in::is_on() {
+        // What its end takes, the store perhaps, is for when the thread goes on. The client learns of it now.
+        connection.card.hang_up();
+        tokio::task::yield_now().await;
+    }
+}

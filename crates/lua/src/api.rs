@@ -1,0 +1,366 @@
+//! Owns the table `redis` of scripts. Never knows how a command is run.
+
+use super::engine::{Called, Calls, Flags, Shared};
+use super::library::{Function as Registered, is_name};
+use super::sandbox::{Native, Raise, native, shim};
+use super::sha1::sha1_hex;
+use super::stack::{self, Words};
+use mlua::{Function, LightUserData, Lua, MultiValue, Result, Table, Value};
+use resp::Proto;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// The table's constants that libraries see while they are loaded, too.
+const LEVELS: [(&str, i64); 4] = [("LOG_DEBUG", 0), ("LOG_VERBOSE", 1), ("LOG_NOTICE", 2), ("LOG_WARNING", 3)];
+const REPLICATION: [(&str, i64); 5] =
+    [("REPL_NONE", 0), ("REPL_AOF", 1), ("REPL_SLAVE", 2), ("REPL_REPLICA", 2), ("REPL_ALL", 3)];
+
+pub const NOT_RUNNING: &str = "ERR redis.call/pcall can only be called inside a script invocation";
+
+fn nothing() -> Native {
+    Ok(MultiValue::new())
+}
+
+fn one(value: Value) -> Native {
+    Ok([value].into_iter().collect())
+}
+
+/// `{err = text}`.
+fn error_table(lua: &Lua, text: impl AsRef<[u8]>) -> Result<Value> {
+    let table = lua.create_table_with_capacity(0, 2)?;
+    table.raw_set("err", lua.create_string(text)?)?;
+    Ok(Value::Table(table))
+}
+
+/// Raises a table whose text has the code ERR.
+fn refuse(lua: &Lua, text: &str) -> Raise {
+    match error_table(lua, format!("ERR {text}")) {
+        Ok(table) => Raise::Value(table),
+        Err(error) => Raise::Lua(error),
+    }
+}
+
+fn bytes(lua: &Lua, value: Option<&Value>) -> Result<Option<Vec<u8>>> {
+    Ok(match value {
+        Some(Value::String(text)) => Some(text.as_bytes().to_vec()),
+        Some(value @ (Value::Integer(_) | Value::Number(_))) => {
+            lua.coerce_string(value.clone())?.map(|text| text.as_bytes().to_vec())
+        }
+        _ => None,
+    })
+}
+
+fn log(lua: &Lua, shared: &Rc<Shared>) -> Result<Function> {
+    let shared = Rc::clone(shared);
+    native(lua, move |lua, args| {
+        if args.len() < 2 {
+            return Err(refuse(lua, "redis.log() requires two arguments or more."));
+        }
+        let level = match args[0] {
+            Value::Integer(level) => level,
+            Value::Number(level) => level as i64,
+            _ => return Err(refuse(lua, "First argument must be a number (log level).")),
+        };
+        if !(0..=3).contains(&level) {
+            return Err(refuse(lua, "Invalid debug level."));
+        }
+        let mut text = Vec::new();
+        for arg in args.iter().skip(1) {
+            if !text.is_empty() {
+                text.push(b' ');
+            }
+            text.extend(bytes(lua, Some(arg))?.unwrap_or_default());
+        }
+        shared.with(|calls| calls.log(level, &String::from_utf8_lossy(&text)));
+        nothing()
+    })
+}
+
+fn call(lua: &Lua, shared: &Rc<Shared>, raises: bool) -> Result<Function> {
+    let shared = LightUserData(Rc::as_ptr(shared).cast_mut().cast());
+    shim(lua, stack::call, [Value::LightUserData(shared), Value::Boolean(raises)])
+}
+
+/// `redis` for scripts and functions that run.
+pub fn table(lua: &Lua, shared: &Rc<Shared>, version: &str) -> Result<Table> {
+    let redis = lua.create_table()?;
+    for (name, value) in LEVELS.into_iter().chain(REPLICATION) {
+        redis.raw_set(name, value)?;
+    }
+    redis.raw_set("REDIS_VERSION", version)?;
+    redis.raw_set("REDIS_VERSION_NUM", version_number(version))?;
+    redis.raw_set("call", call(lua, shared, true)?)?;
+    redis.raw_set("pcall", call(lua, shared, false)?)?;
+    redis.raw_set("log", log(lua, shared)?)?;
+    redis.raw_set("sha1hex", native(lua, sha1hex)?)?;
+    redis.raw_set("error_reply", native(lua, error_reply)?)?;
+    redis.raw_set("status_reply", native(lua, status_reply)?)?;
+    redis.raw_set("set_repl", native(lua, set_repl)?)?;
+    redis.raw_set("replicate_commands", native(lua, |_, _| one(Value::Boolean(true)))?)?;
+    // There is no debugger to stop in.
+    redis.raw_set("breakpoint", native(lua, |_, _| one(Value::Boolean(false)))?)?;
+    redis.raw_set("debug", native(lua, |_, _| nothing())?)?;
+    let setting = Rc::clone(shared);
+    let setresp = native(lua, move |lua, args| {
+        if args.len() != 1 {
+            return Err(refuse(lua, "redis.setresp() requires one argument."));
+        }
+        let proto = match args[0] {
+            Value::Integer(2) => Proto::Resp2,
+            Value::Integer(3) => Proto::Resp3,
+            Value::Number(2.0) => Proto::Resp2,
+            Value::Number(3.0) => Proto::Resp3,
+            _ => return Err(refuse(lua, "RESP version must be 2 or 3.")),
+        };
+        setting.with(|calls| calls.set_proto(proto));
+        nothing()
+    })?;
+    redis.raw_set("setresp", setresp)?;
+    let asking = Rc::clone(shared);
+    let acl_check_cmd = native(lua, move |lua, args| {
+        if args.is_empty() {
+            return Err(refuse(lua, "Please specify at least one argument for this redis lib call"));
+        }
+        if !args.iter().all(|arg| matches!(arg, Value::String(_) | Value::Integer(_) | Value::Number(_))) {
+            return Err(refuse(lua, "redis.acl_check_cmd() require all arguments to be strings or integers"));
+        }
+        let words = args.iter().map(|arg| Ok(bytes(lua, Some(arg))?.unwrap_or_default()));
+        let words = words.collect::<Result<Vec<_>>>()?;
+        let allowed = asking.with(|calls| {
+            calls.words().set(&words);
+            calls.may_call()
+        });
+        match allowed.flatten() {
+            Some(allowed) => one(Value::Boolean(allowed)),
+            None => Err(refuse(lua, "Invalid command passed to redis.acl_check_cmd()")),
+        }
+    })?;
+    redis.raw_set("acl_check_cmd", acl_check_cmd)?;
+    Ok(redis)
+}
+
+fn sha1hex(lua: &Lua, args: MultiValue) -> Native {
+    if args.len() != 1 {
+        return Err(refuse(lua, "wrong number of arguments"));
+    }
+    let text = bytes(lua, args.front())?.unwrap_or_default();
+    one(Value::String(lua.create_string(sha1_hex(&text))?))
+}
+
+/// `{err = …}` with a code: `ERR`, if the text is one word.
+fn error_reply(lua: &Lua, args: MultiValue) -> Native {
+    let (1, Some(Value::String(text))) = (args.len(), args.front()) else {
+        return one(error_table(lua, "ERR wrong number or type of arguments")?);
+    };
+    let text = text.as_bytes();
+    let text = stack::until_nul(text.strip_prefix(b"-").unwrap_or(&text));
+    let end = text.iter().rposition(|byte| !matches!(byte, b'\r' | b'\n')).map_or(0, |last| last + 1);
+    let text = &text[..end];
+    let coded = if text.contains(&b' ') { text.to_vec() } else { [b"ERR ", text].concat() };
+    one(error_table(lua, coded)?)
+}
+
+fn status_reply(lua: &Lua, args: MultiValue) -> Native {
+    let (1, Some(Value::String(text))) = (args.len(), args.front()) else {
+        return one(error_table(lua, "ERR wrong number or type of arguments")?);
+    };
+    let table = lua.create_table_with_capacity(0, 1)?;
+    table.raw_set("ok", text)?;
+    one(Value::Table(table))
+}
+
+/// Nothing is replicated yet: every choice is obeyed.
+fn set_repl(lua: &Lua, args: MultiValue) -> Native {
+    if args.len() != 1 {
+        return Err(refuse(lua, "redis.set_repl() requires two arguments."));
+    }
+    let flags = match args[0] {
+        Value::Integer(flags) => flags,
+        Value::Number(flags) => flags as i64,
+        _ => 0,
+    };
+    if flags & !3 != 0 {
+        let text = "Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.";
+        return Err(refuse(lua, text));
+    }
+    nothing()
+}
+
+/// `redis` while a library is loaded.
+pub fn loading_table(lua: &Lua, shared: &Rc<Shared>, version: &str) -> Result<Table> {
+    let redis = lua.create_table()?;
+    for (name, value) in LEVELS {
+        redis.raw_set(name, value)?;
+    }
+    redis.raw_set("REDIS_VERSION", version)?;
+    redis.raw_set("REDIS_VERSION_NUM", version_number(version))?;
+    redis.raw_set("log", log(lua, shared)?)?;
+    let shared = Rc::clone(shared);
+    let register = native(lua, move |lua, args| {
+        let registration = registration(lua, &args)?;
+        let registered = shared.with(|calls| calls.register(registration.0, registration.1));
+        match registered.unwrap_or_else(|| Err("no library is loaded".to_owned())) {
+            Ok(()) => nothing(),
+            Err(text) => Err(refuse(lua, &text)),
+        }
+    })?;
+    redis.raw_set("register_function", register)?;
+    Ok(redis)
+}
+
+fn registration(lua: &Lua, args: &MultiValue) -> std::result::Result<(Registered, Function), Raise> {
+    let refuse = |text: &str| refuse(lua, text);
+    let mut registered = Registered::default();
+    let mut callback = None;
+    let name = |value: &Value| match value {
+        Value::String(name) => Some(name.to_string_lossy()),
+        Value::Integer(number) => Some(number.to_string()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    };
+    match args.len() {
+        1 => {
+            let Value::Table(table) = &args[0] else {
+                return Err(refuse(
+                    "calling redis.register_function with a single argument is only applicable to Lua table \
+                     (representing named arguments).",
+                ));
+            };
+            let mut has_name = false;
+            for pair in table.pairs::<Value, Value>() {
+                let (key, value) = pair?;
+                let Value::String(key) = key else {
+                    return Err(refuse("named argument key given to redis.register_function is not a string"));
+                };
+                match &*key.as_bytes() {
+                    b"function_name" => {
+                        registered.name = name(&value).ok_or_else(|| {
+                            refuse("function_name argument given to redis.register_function must be a string")
+                        })?;
+                        has_name = true;
+                    }
+                    b"description" => {
+                        registered.description = Some(name(&value).ok_or_else(|| {
+                            refuse("description argument given to redis.register_function must be a string")
+                        })?);
+                    }
+                    b"callback" => match value {
+                        Value::Function(function) => callback = Some(function),
+                        _ => {
+                            return Err(refuse(
+                                "callback argument given to redis.register_function must be a function",
+                            ));
+                        }
+                    },
+                    b"flags" => match value {
+                        Value::Table(names) => registered.flags = flags(&names, &refuse)?,
+                        _ => {
+                            return Err(refuse(
+                                "flags argument to redis.register_function must be a table representing function flags",
+                            ));
+                        }
+                    },
+                    _ => return Err(refuse("unknown argument given to redis.register_function")),
+                }
+            }
+            if !has_name {
+                return Err(refuse("redis.register_function must get a function name argument"));
+            }
+            if callback.is_none() {
+                return Err(refuse("redis.register_function must get a callback argument"));
+            }
+        }
+        2 => {
+            registered.name =
+                name(&args[0]).ok_or_else(|| refuse("first argument to redis.register_function must be a string"))?;
+            match &args[1] {
+                Value::Function(function) => callback = Some(function.clone()),
+                _ => return Err(refuse("second argument to redis.register_function must be a function")),
+            }
+        }
+        _ => return Err(refuse("wrong number of arguments to redis.register_function")),
+    }
+    let callback = callback.ok_or_else(|| refuse("redis.register_function must get a callback argument"))?;
+    Ok((registered, callback))
+}
+
+fn flags(names: &Table, refuse: &dyn Fn(&str) -> Raise) -> std::result::Result<Flags, Raise> {
+    let mut flags = Flags { given: true, ..Flags::default() };
+    for index in 1.. {
+        match names.raw_get::<Value>(index)? {
+            Value::Nil => break,
+            Value::String(name) if flags.set(&name.as_bytes()) => {}
+            _ => return Err(refuse("unknown flag given")),
+        }
+    }
+    Ok(flags)
+}
+
+/// 7.2.4 as 0x00MMmmpp.
+fn version_number(version: &str) -> u32 {
+    version.split('.').fold(0, |number, part| number << 8 | part.parse::<u32>().unwrap_or(0))
+}
+
+/// How long a library may take to load.
+const LOAD_MAX: Duration = Duration::from_millis(500);
+
+/// Takes what a library registers while it is loaded.
+pub struct Loader {
+    words: Words,
+    pub registered: Vec<Registered>,
+    pub functions: HashMap<String, Function>,
+    started: Instant,
+}
+
+impl Loader {
+    pub fn new() -> Loader {
+        Loader { words: Words::default(), registered: Vec::new(), functions: HashMap::new(), started: Instant::now() }
+    }
+}
+
+impl Calls for Loader {
+    fn words(&mut self) -> &mut Words {
+        &mut self.words
+    }
+
+    fn call(&mut self) -> Called {
+        Called::Reply
+    }
+
+    fn reply(&self) -> &[u8] {
+        b"-ERR redis.call/pcall can only be called inside a script invocation\r\n"
+    }
+
+    fn proto(&self) -> Proto {
+        Proto::Resp2
+    }
+
+    fn set_proto(&mut self, _: Proto) {}
+
+    fn may_call(&mut self) -> Option<bool> {
+        None
+    }
+
+    fn log(&mut self, level: i64, text: &str) {
+        super::engine::log(level, text);
+    }
+
+    fn tick(&mut self) -> std::result::Result<(), &'static str> {
+        if self.started.elapsed() < LOAD_MAX { Ok(()) } else { Err("FUNCTION LOAD timeout") }
+    }
+
+    fn register(&mut self, registered: Registered, callback: Function) -> std::result::Result<(), String> {
+        if !is_name(registered.name.as_bytes()) {
+            return Err("Library names can only contain letters, numbers, or underscores(_) and must be at least one \
+                        character long"
+                .to_owned());
+        }
+        if self.functions.contains_key(&registered.name) {
+            return Err("Function already exists in the library".to_owned());
+        }
+        self.functions.insert(registered.name.clone(), callback);
+        self.registered.push(registered);
+        Ok(())
+    }
+}

@@ -1,0 +1,548 @@
+//! Owns a worker's Lua interpreter: what it has compiled, how a function is run in it, what ends one that runs on.
+//! Never knows a command: scripts reach them through [`Calls`].
+
+use super::api;
+use super::library::{Function as Registered, Library};
+use super::libs::{self, cjson};
+use super::sandbox::{Native, Raise, Sandbox, native, number, plain};
+use super::sha1::{Sha, sha1_hex};
+use super::stack::{self, Raised, Words};
+use mlua::ffi;
+use mlua::{Function, HookTriggers, Lua, LuaOptions, MultiValue, Result, StdLib, Table, Value, VmState};
+use resp::{Args, Out, Proto};
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::os::raw::c_int;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Memory of one interpreter: a script that wants more gets an error.
+const MEMORY_BYTES_MAX: usize = 256 << 20;
+/// An interpreter that holds more after a script is swept at once.
+const MEMORY_KEPT_BYTES: usize = 16 << 20;
+/// Instructions between two looks at the clock.
+const TICK_INSTRUCTIONS: u32 = 100_000;
+/// Compiled scripts kept.
+const COMPILED_MAX: usize = 2_000;
+
+/// What came of a command that a script called.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Called {
+    /// See [`Calls::reply`].
+    Reply,
+    /// The script ends here, whatever it catches.
+    Ends,
+}
+
+/// What a script asks of the server while it runs.
+pub trait Calls {
+    /// Where the words of its next command go.
+    fn words(&mut self) -> &mut Words;
+    /// Runs that command. Does not panic.
+    fn call(&mut self) -> Called;
+    /// What it answered, as RESP.
+    fn reply(&self) -> &[u8];
+    fn proto(&self) -> Proto;
+    fn set_proto(&mut self, proto: Proto);
+    /// Whether there is a command of those words and the caller may run it. `None`: there is none.
+    fn may_call(&mut self) -> Option<bool>;
+    fn log(&mut self, level: i64, text: &str);
+    /// Now and then while the script runs. `Err`: it ends, with this text.
+    fn tick(&mut self) -> std::result::Result<(), &'static str>;
+    /// `redis.register_function`, while a library is loaded.
+    fn register(&mut self, _: Registered, _: Function) -> std::result::Result<(), String> {
+        Err("redis.register_function can only be called on FUNCTION LOAD command".to_owned())
+    }
+}
+
+/// What the interpreter's functions share.
+pub struct Shared {
+    /// Whom the running script talks to.
+    calls: Cell<Option<*mut (dyn Calls + 'static)>>,
+    /// The running script is to end, whatever it catches.
+    pub ended: Cell<bool>,
+    /// State of math.random: the 48 bits of drand48.
+    random: Cell<u64>,
+}
+
+impl Shared {
+    pub fn calls(&self) -> Option<*mut (dyn Calls + 'static)> {
+        self.calls.get()
+    }
+
+    pub fn with<T>(&self, run: impl FnOnce(&mut dyn Calls) -> T) -> Option<T> {
+        let calls = self.calls.get()?;
+        // SAFETY: set by `serve` for as long as its exclusive reference lives. Functions of ours are the only ones
+        // to come here, none of them calls back into Lua, so there is one reference at a time.
+        Some(run(unsafe { &mut *calls }))
+    }
+
+    /// The generator of drand48, 31 bits at a time, so that scripts draw the numbers they draw from Redis.
+    fn draw(&self) -> u32 {
+        let next = (self.random.get().wrapping_mul(0x5_deec_e66d).wrapping_add(0xb)) & 0xffff_ffff_ffff;
+        self.random.set(next);
+        (next >> 17) as u32
+    }
+
+    fn seed(&self, seed: u32) {
+        self.random.set(u64::from(seed) << 16 | 0x330e);
+    }
+}
+
+pub struct Engine {
+    pub lua: Lua,
+    sandbox: Sandbox,
+    pub shared: Rc<Shared>,
+    cjson: cjson::Reset,
+    /// Of the compiled functions, and of what every run needs.
+    functions: Functions,
+    /// Makes a table of an error.
+    handler: Function,
+    /// `redis` while a library is loaded.
+    loading: Table,
+    by_body: HashMap<Box<[u8]>, Rc<Compiled>>,
+    by_sha: HashMap<Sha, Rc<Compiled>>,
+    /// The count of SCRIPT FLUSH that those are of.
+    pub flushes: u64,
+    libraries: HashMap<String, Loaded>,
+}
+
+/// What a run fetches by number.
+struct Functions {
+    table: Table,
+    free: Rc<RefCell<Vec<c_int>>>,
+    last: c_int,
+    /// In Lua's registry: that table, the handler, the globals.
+    registered: [c_int; 3],
+}
+
+/// A function that scripts are run by, by its number; given back when the last owner goes.
+pub struct Callable {
+    number: c_int,
+    free: Rc<RefCell<Vec<c_int>>>,
+}
+
+impl Drop for Callable {
+    fn drop(&mut self) {
+        // The function itself stays until its number is used again.
+        self.free.borrow_mut().push(self.number);
+    }
+}
+
+impl Functions {
+    fn new(lua: &Lua, handler: &Function, globals: &Table) -> Result<Functions> {
+        let table = lua.create_table()?;
+        let values = [Value::Table(table.clone()), Value::Function(handler.clone()), Value::Table(globals.clone())];
+        let mut registered = [0; 3];
+        for (value, number) in values.into_iter().zip(&mut registered) {
+            // SAFETY: takes the value that was pushed.
+            unsafe { lua.exec_raw::<()>(value, |state| *number = ffi::luaL_ref(state, ffi::LUA_REGISTRYINDEX))? };
+        }
+        Ok(Functions { table, free: Rc::default(), last: 0, registered })
+    }
+
+    fn add(&mut self, function: Function) -> Result<Rc<Callable>> {
+        let freed = self.free.borrow_mut().pop();
+        let number = freed.unwrap_or_else(|| {
+            self.last += 1;
+            self.last
+        });
+        self.table.raw_set(number, function)?;
+        Ok(Rc::new(Callable { number, free: Rc::clone(&self.free) }))
+    }
+}
+
+struct Loaded {
+    library: Arc<Library>,
+    functions: HashMap<String, Rc<Callable>>,
+}
+
+pub struct Compiled {
+    pub function: Rc<Callable>,
+    pub sha: Sha,
+    pub flags: Flags,
+}
+
+/// What a script's first line, or a function's registration, says it does.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Flags {
+    /// It says so: a script without `#!` has none, and older rules apply.
+    pub given: bool,
+    pub no_writes: bool,
+    pub allow_oom: bool,
+    pub allow_stale: bool,
+    pub no_cluster: bool,
+    pub allow_cross_slot_keys: bool,
+}
+
+impl Flags {
+    pub fn set(&mut self, name: &[u8]) -> bool {
+        let flag = match name {
+            b"no-writes" => &mut self.no_writes,
+            b"allow-oom" => &mut self.allow_oom,
+            b"allow-stale" => &mut self.allow_stale,
+            b"no-cluster" => &mut self.no_cluster,
+            b"allow-cross-slot-keys" => &mut self.allow_cross_slot_keys,
+            _ => return false,
+        };
+        *flag = true;
+        true
+    }
+
+    /// In Redis's order.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        [
+            (self.no_writes, "no-writes"),
+            (self.allow_oom, "allow-oom"),
+            (self.allow_stale, "allow-stale"),
+            (self.no_cluster, "no-cluster"),
+            (self.allow_cross_slot_keys, "allow-cross-slot-keys"),
+        ]
+        .into_iter()
+        .filter_map(|(on, name)| on.then_some(name))
+    }
+}
+
+impl Engine {
+    /// `version` is what scripts read as `redis.REDIS_VERSION`.
+    pub fn new(version: &str) -> Result<Engine> {
+        let libs = StdLib::TABLE | StdLib::STRING | StdLib::MATH;
+        let lua = Lua::new_with(libs, LuaOptions::new())?;
+        // As Redis begins: scripts that want other numbers seed it themselves.
+        let shared =
+            Rc::new(Shared { calls: Cell::new(None), ended: Cell::new(false), random: Cell::new(0x1234_abcd_330e) });
+        let ended = Rc::clone(&shared);
+        random(&lua, &shared)?;
+        libs::bound(&lua)?;
+        let sandbox = Sandbox::new(&lua, move || ended.ended.get())?;
+        let (libraries, cjson) = libs::open(&lua)?;
+        for (name, library) in libraries {
+            sandbox.builtins.raw_set(name, sandbox.lock(&lua, &library)?)?;
+        }
+        let redis = api::table(&lua, &shared, version)?;
+        sandbox.builtins.raw_set("redis", sandbox.lock(&lua, &redis)?)?;
+        let loading = lua.create_table()?;
+        let registers = api::loading_table(&lua, &shared, version)?;
+        sandbox.only(&lua, &registers)?;
+        loading.raw_set("redis", sandbox.lock(&lua, &registers)?)?;
+        sandbox.only(&lua, &loading)?;
+        let ticking = Rc::clone(&shared);
+        lua.set_global_hook(HookTriggers::new().every_nth_instruction(TICK_INSTRUCTIONS), move |_, _| {
+            match ticking.with(|calls| calls.tick()) {
+                Some(Err(text)) => {
+                    ticking.ended.set(true);
+                    Err(mlua::Error::runtime(text))
+                }
+                _ => Ok(VmState::Continue),
+            }
+        })?;
+        let handler = lua.create_function(handle)?;
+        lua.set_memory_limit(MEMORY_BYTES_MAX)?;
+        Ok(Engine {
+            functions: Functions::new(&lua, &handler, &sandbox.builtins)?,
+            cjson,
+            lua,
+            sandbox,
+            shared,
+            handler,
+            loading,
+            by_body: HashMap::new(),
+            by_sha: HashMap::new(),
+            flushes: 0,
+            libraries: HashMap::new(),
+        })
+    }
+
+    pub fn by_body(&self, body: &[u8]) -> Option<Rc<Compiled>> {
+        self.by_body.get(body).cloned()
+    }
+
+    pub fn by_sha(&self, sha: &Sha) -> Option<Rc<Compiled>> {
+        self.by_sha.get(sha).cloned()
+    }
+
+    /// SCRIPT FLUSH.
+    pub fn forget(&mut self, flushes: u64) {
+        self.by_body.clear();
+        self.by_sha.clear();
+        self.flushes = flushes;
+    }
+
+    /// The error is whole, code first.
+    pub fn compile(&mut self, body: &[u8]) -> std::result::Result<Rc<Compiled>, String> {
+        let (flags, code) = shebang(body)?;
+        let function = self
+            .lua
+            .load(code)
+            .set_name("@user_script")
+            .set_mode(mlua::chunk::ChunkMode::Text)
+            .into_function()
+            .and_then(|function| self.functions.add(function))
+            .map_err(|error| format!("ERR Error compiling script (new function): {}", plain(&error)))?;
+        let compiled = Rc::new(Compiled { function, sha: sha1_hex(body), flags });
+        if self.by_body.len() >= COMPILED_MAX {
+            self.by_body.clear();
+            self.by_sha.clear();
+        }
+        self.by_body.insert(body.into(), Rc::clone(&compiled));
+        self.by_sha.insert(compiled.sha, Rc::clone(&compiled));
+        Ok(compiled)
+    }
+
+    /// Runs a script or a function, whose keys and arguments are `words`, and writes what it returns.
+    pub fn run(
+        &mut self,
+        calls: &mut dyn Calls,
+        function: &Callable,
+        words: Args<'_>,
+        keys: usize,
+        how: Passed,
+        out: &mut Out<'_>,
+    ) -> std::result::Result<(), Raised> {
+        self.cjson.reset();
+        let serving = self.serve(calls);
+        let calls = self.shared.calls().expect("it is served");
+        let [functions, handler, globals] = self.functions.registered;
+        let mut raised = None;
+        // SAFETY: what runs in here holds nothing that needs dropping while it calls Lua, and leaves an empty stack.
+        let result = unsafe {
+            self.lua.exec_raw::<()>((), |state| {
+                ffi::luaL_checkstack(state, 12, c"a script".as_ptr());
+                ffi::lua_rawgeti(state, ffi::LUA_REGISTRYINDEX, handler.into());
+                let base = ffi::lua_gettop(state);
+                ffi::lua_rawgeti(state, ffi::LUA_REGISTRYINDEX, functions.into());
+                ffi::lua_rawgeti(state, -1, function.number.into());
+                ffi::lua_replace(state, -2);
+                if how == Passed::AsGlobals {
+                    ffi::lua_rawgeti(state, ffi::LUA_REGISTRYINDEX, globals.into());
+                    stack::push_strings(state, words.from(0).take(keys));
+                    ffi::lua_setfield(state, -2, c"KEYS".as_ptr());
+                    stack::push_strings(state, words.from(keys));
+                    ffi::lua_setfield(state, -2, c"ARGV".as_ptr());
+                    ffi::lua_settop(state, -2);
+                } else {
+                    ffi::lua_rawgeti(state, ffi::LUA_REGISTRYINDEX, globals.into());
+                    for name in [c"KEYS", c"ARGV"] {
+                        ffi::lua_pushnil(state);
+                        ffi::lua_setfield(state, -2, name.as_ptr());
+                    }
+                    ffi::lua_settop(state, -2);
+                    stack::push_strings(state, words.from(0).take(keys));
+                    stack::push_strings(state, words.from(keys));
+                }
+                let passed = ffi::lua_gettop(state) - base - 1;
+                if ffi::lua_pcall(state, passed, 1, base) == ffi::LUA_OK {
+                    stack::write_reply(state, out, (*calls).proto(), 0);
+                } else {
+                    stack::describe(state, raised.get_or_insert_default());
+                }
+                ffi::lua_settop(state, base - 1);
+            })
+        };
+        drop(serving);
+        self.tidy();
+        if let Err(error) = result {
+            return Err(Raised { text: format!("ERR {}", plain(&error)).into(), place: None });
+        }
+        raised.map_or(Ok(()), Err)
+    }
+
+    /// What scripts ask for is asked of `calls` as long as the result lives.
+    fn serve<'a>(&'a self, calls: &'a mut dyn Calls) -> Serving<'a> {
+        let pointer: *mut (dyn Calls + '_) = calls;
+        // SAFETY: only the lifetime is dropped: `Serving`, which has it, takes the pointer back.
+        let pointer = unsafe { std::mem::transmute::<*mut (dyn Calls + '_), *mut (dyn Calls + 'static)>(pointer) };
+        self.shared.calls.set(Some(pointer));
+        self.shared.ended.set(false);
+        Serving(&self.shared)
+    }
+
+    fn tidy(&self) {
+        if self.lua.used_memory() > MEMORY_KEPT_BYTES {
+            // Where memory is short even for that, the next allocation tries again.
+            let _ = self.lua.gc_collect();
+        }
+    }
+
+    /// A function of a library, which is loaded first if it is not the one already loaded.
+    pub fn function(
+        &mut self,
+        library: &Arc<Library>,
+        name: &str,
+        is_there: impl Fn(&str) -> bool,
+    ) -> std::result::Result<Rc<Callable>, String> {
+        let is_loaded = self.libraries.get(&library.name).is_some_and(|loaded| Arc::ptr_eq(&loaded.library, library));
+        if !is_loaded {
+            let (_, loaded) = self.load(&library.code)?;
+            let mut functions = HashMap::new();
+            for (name, function) in loaded {
+                let function = self.functions.add(function);
+                functions.insert(name, function.map_err(|error| format!("ERR {}", plain(&error)))?);
+            }
+            // Now and then those that are gone are forgotten.
+            self.libraries.retain(|name, _| is_there(name));
+            self.libraries.insert(library.name.clone(), Loaded { library: Arc::clone(library), functions });
+        }
+        let loaded = &self.libraries[&library.name];
+        loaded.functions.get(name).cloned().ok_or_else(|| "ERR Function not found".to_owned())
+    }
+
+    /// Runs a library's code, which registers its functions. `code` begins with its `#!` line.
+    pub fn load(&self, code: &[u8]) -> std::result::Result<(Vec<Registered>, HashMap<String, Function>), String> {
+        let body = after_shebang(code);
+        let chunk = self
+            .lua
+            .load(body)
+            .set_name("@user_function")
+            .set_mode(mlua::chunk::ChunkMode::Text)
+            .into_function()
+            .map_err(|error| format!("ERR Error compiling function: {}", plain(&error)))?;
+        let mut loader = api::Loader::new();
+        let failed = |error: mlua::Error| format!("ERR Error registering functions: {}", plain(&error));
+        let globals = &self.sandbox.globals_metatable;
+        globals.raw_set("__index", &self.loading).map_err(failed)?;
+        let serving = self.serve(&mut loader);
+        let outcome: Result<(bool, Value)> = self.sandbox.xpcall.call((&chunk, &self.handler));
+        drop(serving);
+        self.tidy();
+        globals.raw_set("__index", &self.sandbox.builtins).map_err(failed)?;
+        let text = match outcome.map_err(failed)? {
+            (true, _) if loader.registered.is_empty() => return Err("ERR No functions registered".to_owned()),
+            (true, _) => return Ok((loader.registered, loader.functions)),
+            (false, Value::Table(error)) => error.raw_get::<mlua::LuaString>("err").map(|text| text.to_string_lossy()),
+            (false, other) => other.to_string(),
+        };
+        Err(format!("ERR Error registering functions: {}", text.map_err(failed)?))
+    }
+}
+
+/// How a script gets its keys and arguments.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Passed {
+    /// KEYS and ARGV: scripts.
+    AsGlobals,
+    /// As arguments: functions.
+    AsArguments,
+}
+
+/// Also when a handler panics: nobody comes to the run's data afterwards.
+struct Serving<'a>(&'a Shared);
+
+impl Drop for Serving<'_> {
+    fn drop(&mut self) {
+        self.0.calls.set(None);
+    }
+}
+
+/// Makes of any error a table with `err`, and `source` and `line` of where it was raised.
+fn handle(lua: &Lua, error: Value) -> Result<Table> {
+    let table = lua.create_table()?;
+    match error {
+        Value::Table(error) => {
+            table.raw_set("err", error.raw_get::<Value>("err")?)?;
+        }
+        Value::Error(error) => table.raw_set("err", lua.create_string(format!("ERR {}", plain(&error)))?)?,
+        other => {
+            let mut text = b"ERR ".to_vec();
+            match &other {
+                Value::String(message) => text.extend_from_slice(&message.as_bytes()),
+                other => text.extend_from_slice(other.to_string()?.as_bytes()),
+            }
+            table.raw_set("err", lua.create_string(text)?)?;
+        }
+    }
+    // 0 is this function, 1 what raised; where that is not Lua, its caller.
+    for level in 1..=2 {
+        let place = lua.inspect_stack(level, |debug| {
+            let source = debug.source();
+            (source.what != "C").then(|| (source.source.map(|name| name.into_owned()), debug.current_line()))
+        });
+        if let Some(Some((source, line))) = place {
+            table.raw_set("source", source)?;
+            table.raw_set("line", line)?;
+            break;
+        }
+    }
+    Ok(table)
+}
+
+/// A script's first line and the rest, which keeps its line numbers.
+fn shebang(body: &[u8]) -> std::result::Result<(Flags, &[u8]), String> {
+    let mut flags = Flags::default();
+    if !body.starts_with(b"#!") {
+        return Ok((flags, body));
+    }
+    let Some(end) = body.iter().position(|&byte| byte == b'\n') else {
+        return Err("ERR Invalid script shebang".to_owned());
+    };
+    let shown = |word: &[u8]| String::from_utf8_lossy(word).into_owned();
+    let mut words = body[..end].split(|&byte| byte == b' ').filter(|word| !word.is_empty());
+    let engine = words.next().unwrap_or_default();
+    if engine != b"#!lua" {
+        return Err(format!("ERR Unexpected engine in script shebang: {}", shown(engine)));
+    }
+    flags.given = true;
+    for word in words {
+        let Some(names) = word.strip_prefix(b"flags=") else {
+            return Err(format!("ERR Unknown lua shebang option: {}", shown(word)));
+        };
+        for name in names.split(|&byte| byte == b',').filter(|name| !name.is_empty()) {
+            if !flags.set(name) {
+                return Err(format!("ERR Unexpected flag in script shebang: {}", shown(name)));
+            }
+        }
+    }
+    Ok((flags, &body[end..]))
+}
+
+fn after_shebang(code: &[u8]) -> &[u8] {
+    let end = code.iter().position(|&byte| byte == b'\n').unwrap_or(code.len());
+    &code[end..]
+}
+
+fn random(lua: &Lua, shared: &Rc<Shared>) -> Result<()> {
+    let math: Table = lua.globals().raw_get("math")?;
+    let draws = Rc::clone(shared);
+    let random = move |_: &Lua, args: MultiValue| -> Native {
+        const RANGE: u32 = i32::MAX as u32;
+        let part = f64::from(draws.draw() % RANGE) / f64::from(RANGE);
+        // As C's luaL_checkint in the range it defines.
+        let int = |at| number(&args, at, "random").map(|value| value.trunc().clamp(-2_147_483_648.0, 2_147_483_647.0));
+        let empty = |at| super::sandbox::bad_argument(at, "random", "interval is empty");
+        let value = match args.len() {
+            0 => part,
+            1 => {
+                let last = int(1)?;
+                if last < 1.0 {
+                    return Err(empty(1));
+                }
+                (part * last).floor() + 1.0
+            }
+            2 => {
+                let (first, last) = (int(1)?, int(2)?);
+                if first > last {
+                    return Err(empty(2));
+                }
+                (part * (last - first + 1.0)).floor() + first
+            }
+            _ => return Err(Raise::At("wrong number of arguments".to_owned())),
+        };
+        Ok([Value::Number(value)].into_iter().collect())
+    };
+    math.raw_set("random", native(lua, random)?)?;
+    let seeded = Rc::clone(shared);
+    let randomseed = move |_: &Lua, args: MultiValue| -> Native {
+        seeded.seed(number(&args, 1, "randomseed")? as i64 as u32);
+        Ok(MultiValue::new())
+    };
+    math.raw_set("randomseed", native(lua, randomseed)?)
+}
+
+/// What `redis.log` asks for, in the log of the process.
+pub fn log(level: i64, text: &str) {
+    match level {
+        0 => tracing::debug!("script: {text}"),
+        1 | 2 => tracing::info!("script: {text}"),
+        _ => tracing::warn!("script: {text}"),
+    }
+}

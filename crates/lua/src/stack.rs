@@ -1,0 +1,441 @@
+//! Owns what every script passes over Lua's stack: its arguments, the words and replies of its commands, what it
+//! returns. Never knows what a command is.
+//!
+//! Raw, because mlua makes a protected call for each value (an EVAL of one GET took twice as long through it).
+//! Lua's errors jump over these functions: none holds anything that needs dropping while it calls Lua.
+
+use super::engine::{Called, Shared};
+use mlua::ffi::{self, lua_State};
+use resp::number::{format_double, format_i64};
+use resp::{Args, Out, Proto, Span};
+use std::ffi::CStr;
+use std::os::raw::c_int;
+
+/// The words of a command that a script calls.
+#[derive(Default)]
+pub struct Words {
+    bytes: Vec<u8>,
+    spans: Vec<Span>,
+}
+
+/// A buffer that has grown larger is not kept.
+pub const KEPT_BYTES: usize = 64 << 10;
+/// Arguments of one command together: what their places can count.
+const WORDS_BYTES_MAX: usize = 1 << 30;
+
+impl Words {
+    pub fn args(&self) -> Args<'_> {
+        Args::new(&self.bytes, &self.spans)
+    }
+
+    pub fn set(&mut self, words: &[Vec<u8>]) {
+        self.clear();
+        for word in words {
+            self.spans.push(Span { start: self.bytes.len() as u32, len: word.len() as u32 });
+            self.bytes.extend_from_slice(word);
+        }
+    }
+
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.spans.clear();
+    }
+
+    pub fn shrink(&mut self) {
+        self.clear();
+        if self.bytes.capacity() > KEPT_BYTES || self.spans.capacity() > KEPT_BYTES {
+            *self = Words::default();
+        }
+    }
+
+    /// A string as it is, a number as Redis writes it. False: it is neither, or too long.
+    unsafe fn push(&mut self, state: *mut lua_State, at: c_int) -> bool {
+        let start = self.bytes.len();
+        // SAFETY: the string is on the stack while it is copied; a number is not changed into one.
+        unsafe {
+            match ffi::lua_type(state, at) {
+                ffi::LUA_TSTRING => {
+                    let mut len = 0;
+                    let text = ffi::lua_tolstring(state, at, &mut len).cast::<u8>();
+                    if start + len > WORDS_BYTES_MAX {
+                        return false;
+                    }
+                    self.bytes.extend_from_slice(std::slice::from_raw_parts(text, len));
+                }
+                ffi::LUA_TNUMBER => match ffi::lua_tonumber(state, at) {
+                    number if number.abs() < (1i64 << 62) as f64 && number.trunc() == number => {
+                        format_i64(number as i64, &mut self.bytes);
+                    }
+                    number => format_double(number, &mut self.bytes),
+                },
+                _ => return false,
+            }
+        }
+        self.spans.push(Span { start: start as u32, len: (self.bytes.len() - start) as u32 });
+        true
+    }
+}
+
+/// The arguments of the C function that runs, as words.
+unsafe fn take_words(state: *mut lua_State, words: &mut Words) -> Result<(), &'static CStr> {
+    words.clear();
+    // SAFETY: looks at no more than there is.
+    unsafe {
+        let count = ffi::lua_gettop(state);
+        if count == 0 {
+            return Err(c"ERR Please specify at least one argument for this redis lib call");
+        }
+        for at in 1..=count {
+            if !words.push(state, at) {
+                return Err(c"ERR Lua redis lib command arguments must be strings or integers");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// redis.call and redis.pcall. Upvalue 1: [`Shared`]; 2: whether an error is raised.
+pub unsafe extern "C-unwind" fn call(state: *mut lua_State) -> c_int {
+    // SAFETY: the engine keeps what is shared as long as Lua; whom it points to lives as long as the script runs, and
+    // nothing else refers to that while this function has it.
+    unsafe {
+        let shared = &*ffi::lua_touserdata(state, ffi::lua_upvalueindex(1)).cast::<Shared>();
+        let raises = ffi::lua_toboolean(state, ffi::lua_upvalueindex(2)) != 0;
+        let Some(calls) = shared.calls() else {
+            return fail(state, super::api::NOT_RUNNING.as_bytes(), raises);
+        };
+        if let Err(text) = take_words(state, (*calls).words()) {
+            return fail(state, text.to_bytes(), raises);
+        }
+        if let Called::Ends = (*calls).call() {
+            shared.ended.set(true);
+            ffi::lua_pushnil(state);
+            ffi::lua_error(state);
+        }
+        let reply: *const [u8] = (*calls).reply();
+        if let [b'-', text @ .., b'\r', b'\n'] = &*reply {
+            return fail(state, text, raises);
+        }
+        ffi::lua_settop(state, 0);
+        push_reply(state, &*reply, &mut 0);
+        1
+    }
+}
+
+/// Raises or returns `{err = text}`.
+unsafe fn fail(state: *mut lua_State, text: &[u8], raises: bool) -> c_int {
+    // SAFETY: a C function's stack has room for 20 values.
+    unsafe {
+        ffi::lua_settop(state, 0);
+        ffi::lua_createtable(state, 0, 2);
+        set(state, c"err", text);
+        ffi::lua_pushboolean(state, 1);
+        ffi::lua_setfield(state, -2, c"ignore_error_stats_update".as_ptr());
+        if raises {
+            ffi::lua_error(state);
+        }
+        1
+    }
+}
+
+/// Sets a field of the table on top.
+unsafe fn set(state: *mut lua_State, name: &CStr, text: &[u8]) {
+    // SAFETY: two values are pushed and popped; the caller has room.
+    unsafe {
+        push(state, text);
+        ffi::lua_setfield(state, -2, name.as_ptr());
+    }
+}
+
+unsafe fn push(state: *mut lua_State, text: &[u8]) {
+    // SAFETY: Lua copies it.
+    unsafe { ffi::lua_pushlstring(state, text.as_ptr().cast(), text.len()) };
+}
+
+unsafe fn room(state: *mut lua_State, values: c_int) {
+    // SAFETY: raises where there is none.
+    unsafe {
+        if ffi::lua_checkstack(state, values) == 0 {
+            ffi::luaL_error(state, c"reached lua stack limit".as_ptr());
+        }
+    }
+}
+
+/// A table of strings.
+pub unsafe fn push_strings<'a>(state: *mut lua_State, strings: impl ExactSizeIterator<Item = &'a [u8]>) {
+    // SAFETY: room for two values is made.
+    unsafe {
+        room(state, 2);
+        ffi::lua_createtable(state, strings.len() as c_int, 0);
+        for (at, text) in strings.enumerate() {
+            push(state, text);
+            ffi::lua_rawseti(state, -2, at as ffi::lua_Integer + 1);
+        }
+    }
+}
+
+/// Pushes the reply at `at` of `reply`, which a handler wrote, and moves `at` behind it. An error becomes a table with
+/// `err`.
+unsafe fn push_reply(state: *mut lua_State, reply: &[u8], at: &mut usize) {
+    let tag = reply[*at];
+    let line = line(reply, at);
+    // SAFETY: room is made for what is pushed here; nested replies make their own.
+    unsafe {
+        room(state, 4);
+        match tag {
+            b'+' => field(state, c"ok", line),
+            b'-' => field(state, c"err", line),
+            b':' => ffi::lua_pushnumber(state, number(line) as f64),
+            b'$' => match number(line) {
+                ..0 => ffi::lua_pushboolean(state, 0),
+                bytes => push(state, body(reply, at, bytes)),
+            },
+            b'*' | b'>' => match number(line) {
+                ..0 => ffi::lua_pushboolean(state, 0),
+                count => {
+                    ffi::lua_createtable(state, count as c_int, 0);
+                    for index in 1..=count {
+                        push_reply(state, reply, at);
+                        ffi::lua_rawseti(state, -2, index as ffi::lua_Integer);
+                    }
+                }
+            },
+            b'_' => ffi::lua_pushnil(state),
+            b'#' => ffi::lua_pushboolean(state, c_int::from(line == b"t")),
+            b',' => {
+                let double = std::str::from_utf8(line).ok().and_then(|text| text.parse().ok()).unwrap_or(f64::NAN);
+                ffi::lua_createtable(state, 0, 1);
+                ffi::lua_pushnumber(state, double);
+                ffi::lua_setfield(state, -2, c"double".as_ptr());
+            }
+            b'(' => field(state, c"big_number", line),
+            b'=' => {
+                let text = body(reply, at, number(line));
+                ffi::lua_createtable(state, 0, 1);
+                ffi::lua_createtable(state, 0, 2);
+                set(state, c"format", &text[..3]);
+                set(state, c"string", &text[4..]);
+                ffi::lua_setfield(state, -2, c"verbatim_string".as_ptr());
+            }
+            b'%' | b'~' => {
+                ffi::lua_createtable(state, 0, 1);
+                let count = number(line);
+                ffi::lua_createtable(state, 0, count as c_int);
+                for _ in 0..count {
+                    push_reply(state, reply, at);
+                    match tag {
+                        b'%' => push_reply(state, reply, at),
+                        _ => ffi::lua_pushboolean(state, 1),
+                    }
+                    ffi::lua_rawset(state, -3);
+                }
+                ffi::lua_setfield(state, -2, if tag == b'%' { c"map" } else { c"set" }.as_ptr());
+            }
+            _ => unreachable!("handlers write RESP"),
+        }
+    }
+}
+
+/// A table with one field.
+unsafe fn field(state: *mut lua_State, name: &CStr, text: &[u8]) {
+    // SAFETY: as in `set`.
+    unsafe {
+        ffi::lua_createtable(state, 0, 1);
+        set(state, name, text);
+    }
+}
+
+fn line<'r>(reply: &'r [u8], at: &mut usize) -> &'r [u8] {
+    let start = *at + 1;
+    let len = reply[start..].iter().position(|&byte| byte == b'\r').expect("a line ends");
+    *at = start + len + 2;
+    &reply[start..start + len]
+}
+
+fn body<'r>(reply: &'r [u8], at: &mut usize, bytes: i64) -> &'r [u8] {
+    let start = *at;
+    *at = start + bytes as usize + 2;
+    &reply[start..start + bytes as usize]
+}
+
+fn number(line: &[u8]) -> i64 {
+    std::str::from_utf8(line).ok().and_then(|text| text.parse().ok()).expect("a number")
+}
+
+/// Values nested deeper are answered with an error, as far as Redis answers them.
+const DEPTH_MAX: usize = 1_900;
+
+/// Writes the value on top, which a script returned, as its reply. `proto`: what it chose by setresp.
+pub unsafe fn write_reply(state: *mut lua_State, out: &mut Out<'_>, proto: Proto, depth: usize) {
+    // SAFETY: room is made for a key and a value of a table, or a field and another.
+    unsafe {
+        if depth > DEPTH_MAX || ffi::lua_checkstack(state, 6) == 0 {
+            return out.error("ERR reached lua stack limit");
+        }
+        match ffi::lua_type(state, -1) {
+            ffi::LUA_TSTRING => out.bulk(text(state, -1)),
+            ffi::LUA_TNUMBER => out.int(truncated(ffi::lua_tonumber(state, -1))),
+            ffi::LUA_TBOOLEAN => match (proto, ffi::lua_toboolean(state, -1) != 0) {
+                (Proto::Resp3, value) => out.boolean(value),
+                (Proto::Resp2, true) => out.int(1),
+                (Proto::Resp2, false) => out.null(),
+            },
+            ffi::LUA_TTABLE => write_table(state, out, proto, depth),
+            _ => out.null(),
+        }
+    }
+}
+
+/// The string at `at`; it lives as long as it is on the stack or in a table.
+unsafe fn text<'s>(state: *mut lua_State, at: c_int) -> &'s [u8] {
+    let mut len = 0;
+    // SAFETY: it is a string, so it is not converted.
+    unsafe {
+        let start = ffi::lua_tolstring(state, at, &mut len).cast::<u8>();
+        std::slice::from_raw_parts(start, len)
+    }
+}
+
+/// What Redis takes for a C string ends at the first NUL.
+pub fn until_nul(text: &[u8]) -> &[u8] {
+    text.split(|&byte| byte == 0).next().unwrap_or_default()
+}
+
+/// Pushes a field of the table on top. Whether it is of the type; if not it is popped again.
+unsafe fn get(state: *mut lua_State, name: &CStr, wanted: c_int) -> bool {
+    // SAFETY: the caller has made room.
+    unsafe {
+        ffi::lua_pushstring(state, name.as_ptr());
+        ffi::lua_rawget(state, -2);
+        let found = ffi::lua_type(state, -1) == wanted;
+        if !found {
+            ffi::lua_settop(state, -2);
+        }
+        found
+    }
+}
+
+unsafe fn write_table(state: *mut lua_State, out: &mut Out<'_>, proto: Proto, depth: usize) {
+    // SAFETY: `write_reply` has made room; every value that is pushed is popped.
+    unsafe {
+        let top = ffi::lua_gettop(state);
+        if get(state, c"err", ffi::LUA_TSTRING) {
+            out.error_bytes(until_nul(text(state, -1)));
+        } else if get(state, c"ok", ffi::LUA_TSTRING) {
+            out.raw(b"+");
+            for (at, piece) in until_nul(text(state, -1)).split(|byte| matches!(byte, b'\r' | b'\n')).enumerate() {
+                out.raw(if at == 0 { b"" } else { b" " });
+                out.raw(piece);
+            }
+            out.raw(b"\r\n");
+        } else if get(state, c"double", ffi::LUA_TNUMBER) {
+            out.double(ffi::lua_tonumber(state, -1));
+        } else if get(state, c"map", ffi::LUA_TTABLE) {
+            let mark = out.map_deferred();
+            let count = write_pairs(state, out, proto, depth, true);
+            out.finish(mark, count);
+        } else if get(state, c"set", ffi::LUA_TTABLE) {
+            let mark = out.set_deferred();
+            let count = write_pairs(state, out, proto, depth, false);
+            out.finish(mark, count);
+        } else if get(state, c"big_number", ffi::LUA_TSTRING) {
+            // In RESP3 it is a line: what would end it becomes a space.
+            out.big_number(&String::from_utf8_lossy(text(state, -1)));
+        } else if get(state, c"verbatim_string", ffi::LUA_TTABLE)
+            && get(state, c"string", ffi::LUA_TSTRING)
+            && ({
+                ffi::lua_pushvalue(state, -2);
+                get(state, c"format", ffi::LUA_TSTRING)
+            })
+        {
+            // Three bytes, whatever the script gave.
+            let mut format = [b' '; 3];
+            for (byte, given) in format.iter_mut().zip(text(state, -1)) {
+                *byte = if given.is_ascii_graphic() { *given } else { b' ' };
+            }
+            out.verbatim(std::str::from_utf8(&format).expect("ASCII"), text(state, -3));
+        } else {
+            ffi::lua_settop(state, top);
+            let mark = out.array_deferred();
+            let mut count = 0;
+            loop {
+                ffi::lua_rawgeti(state, -1, count as ffi::lua_Integer + 1);
+                if ffi::lua_type(state, -1) == ffi::LUA_TNIL {
+                    break;
+                }
+                write_reply(state, out, proto, depth + 1);
+                ffi::lua_settop(state, top);
+                count += 1;
+            }
+            out.finish(mark, count);
+        }
+        ffi::lua_settop(state, top);
+    }
+}
+
+/// The table on top as a map's pairs or a set's members.
+unsafe fn write_pairs(state: *mut lua_State, out: &mut Out<'_>, proto: Proto, depth: usize, values: bool) -> usize {
+    let mut count = 0;
+    // SAFETY: as above; the key stays on the stack for the next step.
+    unsafe {
+        ffi::lua_pushnil(state);
+        while ffi::lua_next(state, -2) != 0 {
+            ffi::lua_pushvalue(state, -2);
+            write_reply(state, out, proto, depth + 1);
+            ffi::lua_settop(state, -2);
+            if values {
+                write_reply(state, out, proto, depth + 1);
+            }
+            ffi::lua_settop(state, -2);
+            count += 1;
+        }
+    }
+    count
+}
+
+/// As C casts on this processor: what does not fit is the smallest integer.
+fn truncated(number: f64) -> i64 {
+    if number.abs() < 9_223_372_036_854_775_808.0 { number as i64 } else { i64::MIN }
+}
+
+/// What a script raised.
+#[derive(Default)]
+pub struct Raised {
+    /// The whole error, code first.
+    pub text: Vec<u8>,
+    /// `@user_script:1`.
+    pub place: Option<String>,
+}
+
+/// Describes the error on top, which the engine's handler made a table of, unless memory had run out.
+pub unsafe fn describe(state: *mut lua_State, raised: &mut Raised) {
+    // SAFETY: the caller has made room for three values.
+    unsafe {
+        match ffi::lua_type(state, -1) {
+            // Out of memory: nothing of ours has seen it.
+            ffi::LUA_TSTRING => {
+                raised.text.extend_from_slice(b"ERR ");
+                raised.text.extend_from_slice(text(state, -1));
+            }
+            ffi::LUA_TTABLE => {
+                match get(state, c"err", ffi::LUA_TSTRING) {
+                    true => {
+                        raised.text.extend_from_slice(text(state, -1));
+                        ffi::lua_settop(state, -2);
+                    }
+                    false => raised.text.extend_from_slice(b"ERR an error object without a text in its field 'err'"),
+                }
+                if get(state, c"source", ffi::LUA_TSTRING) {
+                    let source: *const [u8] = text(state, -1);
+                    ffi::lua_settop(state, -2);
+                    if get(state, c"line", ffi::LUA_TNUMBER) {
+                        let line = ffi::lua_tonumber(state, -1);
+                        raised.place = Some(format!("{}:{line}", String::from_utf8_lossy(&*source)));
+                        ffi::lua_settop(state, -2);
+                    }
+                }
+            }
+            _ => raised.text.extend_from_slice(b"ERR execution failure"),
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Owns a database's answers to what commands ask of it and of its node. Never knows a client.
+
+use crate::database::Database;
+use crate::info;
+use crate::memory::{self, Allocator};
+use commands::host::MemoryFigures;
+use engine::Control;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+impl Control for Database {
+    fn try_set_config(&self, pairs: &[(&[u8], &[u8])], local: bool) -> Option<Result<(), String>> {
+        Database::try_set_config(self, pairs, local)
+    }
+
+    fn set_config(&self, pairs: &[(&[u8], &[u8])], local: bool, patience: Duration) -> Result<(), String> {
+        Database::set_config(self, pairs, local, patience)
+    }
+
+    fn rewrite_config(&self, patience: Duration) -> Result<(), String> {
+        Database::rewrite_config(self, patience)
+    }
+
+    fn info(&self, sections: &[&[u8]]) -> String {
+        info::info(self, sections)
+    }
+
+    fn reset_stats(&self) {
+        self.rejected_connections.store(0, Relaxed);
+        self.memory_peak_bytes.store(0, Relaxed);
+    }
+
+    fn memory(&self) -> MemoryFigures {
+        let store = self.shard.store.stats();
+        let allocator = Allocator::now();
+        let allocated = self.allocated_of(allocator.allocated) + store.object_bytes;
+        MemoryFigures {
+            peak_bytes: self.memory_peak_bytes.fetch_max(allocated, Relaxed).max(allocated),
+            allocated_bytes: allocated,
+            startup_bytes: self.memory_startup_bytes.load(Relaxed),
+            resident_bytes: self.resident_of(memory::resident_bytes()),
+            allocator_active_bytes: allocator.active + store.arena_bytes,
+            allocator_resident_bytes: allocator.resident + store.arena_bytes,
+            clients_bytes: self.hub.clients.totals().memory_bytes as u64,
+            index_bytes: store.index_bytes,
+            objects_bytes: store.object_bytes,
+            flash_buffers_bytes: store.writing_bytes,
+            keys: store.keys,
+            expires: store.expires(),
+            ram_limit_bytes: store.ram_limit,
+            flash_used_bytes: store.flash_used_bytes,
+            flash_limit_bytes: store.flash_bytes,
+        }
+    }
+
+    fn malloc_report(&self) -> String {
+        memory::report()
+    }
+
+    fn purge_memory(&self) {
+        memory::purge();
+    }
+
+    fn shut_down(&self) -> Result<(), String> {
+        if !self.is_default() {
+            return Err("ERR SHUTDOWN ends the whole node: send it to its default database".to_owned());
+        }
+        if let Some(node) = self.node.upgrade() {
+            node.shut_down();
+        }
+        Ok(())
+    }
+}

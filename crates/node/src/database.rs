@@ -1,0 +1,303 @@
+//! Owns a database: an endpoint with a dataset, limits and a configuration of its own. Never knows a command.
+
+use crate::listen;
+use crate::node::Node;
+use crate::open::Running;
+use crate::shard::Shard;
+use crate::tls::{self, Tls};
+use config::{Config, ConfigStore, Draft, Secret, Turn};
+use engine::{Hub, Peer, Rates, Role, notify, thread::Socket};
+use parking_lot::Mutex;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+use store::Effects;
+use store::counters::Counter;
+
+/// The database that the configuration file describes.
+pub const DEFAULT_NAME: &str = "default";
+
+/// Why [`Database::set_and_keep_config`] did not do both.
+#[derive(Debug)]
+pub enum NotSet {
+    Refused(String),
+    /// Of the configuration file.
+    File(String),
+}
+
+/// What a database may take: RAM, flash.
+fn limits(config: &Config) -> (u64, u64) {
+    (config.ram_limit_bytes, config.flash_limit_bytes)
+}
+
+fn is_of_tls(directive: &str) -> bool {
+    directive.starts_with("tls-")
+}
+
+fn is_password(directive: &str) -> bool {
+    directive == "requirepass"
+}
+
+/// Where clients find a database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// `tcp`, `tls` or `unix`.
+    pub kind: &'static str,
+    /// `HOST:PORT` or a path.
+    pub address: String,
+}
+
+/// An endpoint with its own dataset, limits, users and counters.
+pub struct Database {
+    pub node: Weak<Node>,
+    /// What its workers share.
+    pub hub: Arc<Hub>,
+    /// Its dataset.
+    pub shard: Shard,
+    pub tls: Tls,
+    pub started: Instant,
+    /// Forty hexadecimal digits, new at every start.
+    pub run_id: String,
+    /// maxclients, or less where the system allows fewer open files.
+    pub clients_cap: AtomicUsize,
+    pub rejected_connections: AtomicU64,
+    pub rates: Mutex<Rates<{ Rate::COUNT }>>,
+    pub memory_peak_bytes: AtomicU64,
+    pub memory_startup_bytes: AtomicU64,
+    /// Bytes that are its own beside objects (index, clients), as of the last second: see [`Database::weigh`].
+    pub beside_bytes: AtomicU64,
+    /// Version of the configuration that the clock has seen.
+    pub config_applied: AtomicU64,
+    pub is_deleting: AtomicBool,
+    /// None once it is closed.
+    pub running: Mutex<Option<Running>>,
+    pub endpoints: Vec<Endpoint>,
+}
+
+/// What [`Database::rates`] follows.
+#[derive(Debug, Clone, Copy)]
+pub enum Rate {
+    Commands,
+    NetInBytes,
+    NetOutBytes,
+    RamHits,
+    FlashHits,
+    FlashReads,
+    FlashReadBytes,
+    FlashWrites,
+    FlashWriteBytes,
+}
+
+impl Database {
+    /// Every 100 ms: what INFO shows per second.
+    pub fn sample_rates(&self, now_ms: u64) {
+        let counted = |counter| self.shard.store.counters().sum(counter);
+        let mut totals = [0; Rate::COUNT];
+        for (rate, total) in [
+            (Rate::Commands, self.hub.stats.sum(|worker| &worker.commands)),
+            (Rate::NetInBytes, self.hub.stats.sum(|worker| &worker.net_in_bytes)),
+            (Rate::NetOutBytes, self.hub.stats.sum(|worker| &worker.net_out_bytes)),
+            (Rate::RamHits, counted(Counter::RamHits)),
+            (Rate::FlashHits, counted(Counter::FlashHits)),
+            (Rate::FlashReads, counted(Counter::FlashReads)),
+            (Rate::FlashReadBytes, counted(Counter::FlashReadBytes)),
+            (Rate::FlashWrites, counted(Counter::FlashWrites)),
+            (Rate::FlashWriteBytes, counted(Counter::FlashWriteBytes)),
+        ] {
+            totals[rate as usize] = total;
+        }
+        self.rates.lock().sample(now_ms, totals);
+    }
+}
+
+impl Database {
+    pub fn name(&self) -> &str {
+        &self.hub.name
+    }
+
+    pub fn config(&self) -> &Arc<ConfigStore> {
+        &self.hub.config
+    }
+
+    pub fn endpoints(&self) -> &[Endpoint] {
+        &self.endpoints
+    }
+
+    pub fn is_default(&self) -> bool {
+        &*self.hub.name == DEFAULT_NAME
+    }
+
+    pub fn is_paused(&self) -> bool {
+        self.hub.clients.suspended.load(Relaxed)
+    }
+
+    /// The effects of every change from now on are told, as `Store::keep_effects` says. Once, before any client's command.
+    pub fn keep_effects(&self, keeper: Box<dyn Fn(&Effects) + Send + Sync>) {
+        self.shard.store.keep_effects(keeper);
+    }
+
+    /// A client of the node's own, with what `role` may do: RESP3, exempt from pause and maxclients.
+    pub fn connect(&self, role: Role) -> io::Result<UnixStream> {
+        let (ours, theirs) = UnixStream::pair()?;
+        theirs.set_nonblocking(true)?;
+        listen::hand_over(self, Socket::Console(theirs, role), Peer::Unix("console".into()))?;
+        Ok(ours)
+    }
+
+    /// CONFIG SET on a thread that must not wait. None: it takes file work, or another change is under way. The error is the
+    /// whole reply.
+    pub fn try_set_config<N: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        pairs: &[(N, V)],
+        local: bool,
+    ) -> Option<Result<(), String>> {
+        let turn = self.hub.config.turn(Duration::ZERO)?;
+        match self.draft(&turn, pairs, local) {
+            Ok(draft) if draft.sets(is_of_tls) || limits(&draft.before) != limits(&draft.now) => None,
+            Ok(draft) => Some(self.carry_out(&turn, &draft)),
+            Err(why) => Some(Err(why)),
+        }
+    }
+
+    /// CONFIG SET: what the configuration is for takes effect, or nothing does. Waits for files, and for as long as `patience`
+    /// for other changes. The error is the whole reply.
+    pub fn set_config<N: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        pairs: &[(N, V)],
+        local: bool,
+        patience: Duration,
+    ) -> Result<(), String> {
+        let node = self.node.upgrade();
+        // The node's before the configuration's, here as in `Node::resize`: room is checked under it.
+        let change = node.as_ref().map(|node| node.begin_change(patience)).transpose();
+        let _change = change.map_err(|busy| format!("ERR CONFIG SET failed - {busy}"))?;
+        if self.is_deleting.load(Relaxed) {
+            return Err("ERR CONFIG SET failed - the database is being deleted".to_owned());
+        }
+        let turn = self.config_turn(patience)?;
+        let draft = self.draft(&turn, pairs, local)?;
+        self.carry_out(&turn, &draft)
+    }
+
+    /// CONFIG SET and CONFIG REWRITE in one: an error says that neither was done, unless it says otherwise. The caller holds
+    /// the node's lock.
+    pub fn set_and_keep_config(&self, pairs: &[(&str, String)], patience: Duration) -> Result<(), NotSet> {
+        let turn = self.config_turn(patience).map_err(NotSet::Refused)?;
+        let draft = self.draft(&turn, pairs, true).map_err(NotSet::Refused)?;
+        let file = match self.hub.config.file() {
+            Some(_) => {
+                let users = self.user_directives(&draft.now, draft.sets(is_password));
+                Some(self.hub.config.prepare_file(&turn, users, Some(&draft)).map_err(NotSet::File)?)
+            }
+            None => None,
+        };
+        self.carry_out(&turn, &draft).map_err(NotSet::Refused)?;
+        let Some(file) = file else { return Ok(()) };
+        file.publish().map_err(|why| {
+            let why = why.trim_start_matches("ERR ");
+            NotSet::File(format!("the change is in effect, but lost at the next start: {why}"))
+        })
+    }
+
+    fn config_turn(&self, patience: Duration) -> Result<Turn<'_>, String> {
+        let busy = "ERR CONFIG SET failed - another change of the configuration is under way: try again";
+        self.hub.config.turn(patience).ok_or_else(|| busy.to_owned())
+    }
+
+    fn draft<N: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        turn: &Turn<'_>,
+        pairs: &[(N, V)],
+        local: bool,
+    ) -> Result<Draft, String> {
+        if !self.is_default()
+            && let Some((name, _)) = pairs.iter().find(|(name, _)| config::is_of_node(name.as_ref()))
+        {
+            let name = String::from_utf8_lossy(name.as_ref());
+            return Err(format!("ERR CONFIG SET failed - '{name}' is the node's: set it on its default database"));
+        }
+        self.hub.config.draft(turn, pairs, local)
+    }
+
+    /// What may fail comes first, and changes nothing if it does. The turn is held until everything obeys the draft.
+    fn carry_out(&self, turn: &Turn<'_>, draft: &Draft) -> Result<(), String> {
+        let (before, now) = (&draft.before, &draft.now);
+        // Also when the names of the files stay: what is in them may be new.
+        let tls = match draft.sets(is_of_tls) {
+            true => Some(tls::read(&now.tls).map_err(|why| {
+                tracing::warn!("the TLS settings stay as they were: {why}");
+                format!("ERR CONFIG SET failed - Unable to update TLS configuration: {why}")
+            })?),
+            false => None,
+        };
+        self.resize(before, now).map_err(|why| draft.refused(&why))?;
+        self.hub.config.keep(turn, draft);
+        if let Some(tls) = tls {
+            self.tls.put(tls);
+        }
+        self.shard.obey(before, now);
+        if before.events != now.events {
+            self.shard.store.tell_events(notify::classes(&now.events));
+        }
+        if draft.sets(is_password) {
+            self.hub.users.require_password(now.requirepass.as_ref().map(Secret::expose));
+        }
+        Ok(())
+    }
+
+    /// The limits that the configuration is about to have: refused where there is no room, carried out where it is flash's.
+    /// The caller holds the node's lock if they change.
+    fn resize(&self, before: &Config, now: &Config) -> Result<(), String> {
+        if limits(before) != limits(now)
+            && let Some(node) = self.node.upgrade()
+        {
+            node.check_room(&self.hub.name, limits(now))?;
+        }
+        self.shard.resize(before, now)
+    }
+
+    /// CONFIG REWRITE. Waits for the file, and for as long as `patience` for other changes. The error is the whole reply.
+    pub fn rewrite_config(&self, patience: Duration) -> Result<(), String> {
+        let busy = "ERR Rewriting config file: a change of the configuration is under way: try again";
+        let turn = self.hub.config.turn(patience).ok_or(busy)?;
+        self.hub.config.rewrite(&turn, self.user_directives(&self.hub.config.snapshot(), false))
+    }
+
+    /// The lines of the configuration that say what users there are. None: they have a file of their own.
+    fn user_directives(&self, config: &Config, is_new_password: bool) -> Option<Vec<String>> {
+        let password = config.requirepass.as_ref().map(Secret::expose);
+        config.aclfile.is_none().then(|| match is_new_password {
+            true => self.hub.users.directives_with(password),
+            false => self.hub.users.directives(password),
+        })
+    }
+
+    // --- its share of the process's memory ---
+
+    /// Measures what is its own beside objects. Once a second: it visits every stripe that no script keeps.
+    pub fn weigh(&self) {
+        let bytes = self.shard.store.census().index_bytes + self.hub.clients.totals().memory_bytes as u64;
+        self.beside_bytes.store(bytes, Relaxed);
+    }
+
+    /// Bytes that are certainly its own: objects, index, clients.
+    pub fn own_bytes(&self) -> u64 {
+        self.shard.store.held_bytes() + self.beside_bytes.load(Relaxed)
+    }
+
+    /// Of the process's resident bytes, those that count as this database's.
+    pub fn resident_of(&self, process: u64) -> u64 {
+        self.node.upgrade().map_or(process, |node| node.share(self, process))
+    }
+
+    /// Of what the process has allocated beside objects, what counts as this database's.
+    pub fn allocated_of(&self, process: u64) -> u64 {
+        self.node.upgrade().map_or(process, |node| node.share_beside(self, process))
+    }
+}
+
+impl Rate {
+    pub const COUNT: usize = Rate::FlashWriteBytes as usize + 1;
+}

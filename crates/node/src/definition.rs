@@ -1,0 +1,306 @@
+//! Owns what an operator says of a database, and its configuration file. Never opens anything.
+
+use crate::database::{DEFAULT_NAME, Database};
+use config::{Config, ConfigStore};
+use std::fmt;
+use std::path::PathBuf;
+
+/// A database as an operator asks for it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Definition {
+    /// Small letters, digits and hyphens, at most [`NAME_BYTES_MAX`].
+    pub name: String,
+    /// 0: none. Without any way in, the next free port is taken.
+    pub port: u16,
+    pub tls_port: u16,
+    pub unixsocket: Option<PathBuf>,
+    /// Empty: as the node's default database.
+    pub bind: Vec<String>,
+    /// RAM and flash together.
+    pub memory_limit_bytes: u64,
+    pub ram_limit_bytes: u64,
+    /// maxmemory-policy.
+    pub policy: String,
+    /// flash-compression.
+    pub compression: String,
+    pub password: Option<String>,
+    /// Part of a definition from the start, and refused until nodes can do it.
+    pub shards: u32,
+    pub replicas: u32,
+    pub persistence: String,
+    pub zones: Vec<String>,
+}
+
+impl Default for Definition {
+    fn default() -> Definition {
+        Definition {
+            name: String::new(),
+            port: 0,
+            tls_port: 0,
+            unixsocket: None,
+            bind: Vec::new(),
+            memory_limit_bytes: 0,
+            ram_limit_bytes: 0,
+            policy: "noeviction".to_owned(),
+            compression: "lz4".to_owned(),
+            password: None,
+            shards: 1,
+            replicas: 0,
+            persistence: "none".to_owned(),
+            zones: Vec::new(),
+        }
+    }
+}
+
+/// What may change while a database serves.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DefinitionChange {
+    pub memory_limit_bytes: Option<u64>,
+    pub ram_limit_bytes: Option<u64>,
+    pub policy: Option<String>,
+    pub compression: Option<String>,
+    /// `Some(None)` takes the password away.
+    pub password: Option<Option<String>>,
+}
+
+/// Why a database could not be made, changed or deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeError {
+    Invalid {
+        field: &'static str,
+        message: String,
+    },
+    /// With the arithmetic.
+    NoRoom {
+        message: String,
+    },
+    Exists(String),
+    NotFound(String),
+    /// What is asked for cannot be had yet.
+    Unsupported {
+        field: &'static str,
+        message: String,
+    },
+    Busy(String),
+    Io(String),
+}
+
+impl fmt::Display for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NodeError::Invalid { message, .. }
+            | NodeError::Unsupported { message, .. }
+            | NodeError::NoRoom { message }
+            | NodeError::Busy(message)
+            | NodeError::Io(message) => f.write_str(message),
+            NodeError::Exists(name) => write!(f, "there is a database '{name}' already"),
+            NodeError::NotFound(name) => write!(f, "there is no database '{name}'"),
+        }
+    }
+}
+
+impl std::error::Error for NodeError {}
+
+pub const NAME_BYTES_MAX: usize = 40;
+/// Directives of a database that are the default one's unless its own file says otherwise.
+pub const INHERITED: &[&str] = &[
+    "flash-path",
+    "flash-io",
+    "flash-segment-size",
+    "flash-split-size",
+    "huge-pages",
+    "dir",
+    "state-dir",
+    "io-threads",
+    "tls-cert-file",
+    "tls-key-file",
+    "tls-key-file-pass",
+    "tls-ca-cert-file",
+    "tls-ca-cert-dir",
+    "tls-auth-clients",
+    "tls-protocols",
+    "protected-mode",
+];
+
+impl Definition {
+    /// What can be said of it without looking at the node.
+    pub fn check(&self) -> Result<(), NodeError> {
+        let invalid = |field, message: String| Err(NodeError::Invalid { field, message });
+        let unsupported = |field, message: &str| Err(NodeError::Unsupported { field, message: message.to_owned() });
+        let is_plain = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
+        let name = self.name.as_bytes();
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || name[0] == b'-' || !name.iter().copied().all(is_plain) {
+            let message = format!(
+                "a name is 1 to {NAME_BYTES_MAX} small letters, digits and hyphens, and does not begin with a hyphen"
+            );
+            return invalid("name", message);
+        }
+        if matches!(self.name.as_str(), DEFAULT_NAME | "node") {
+            return invalid("name", format!("'{}' is taken: choose another name", self.name));
+        }
+        if self.memory_limit_bytes == 0 {
+            return invalid("memory_limit_bytes", "a database needs a memory limit: RAM and flash together".to_owned());
+        }
+        if self.ram_limit_bytes == 0 {
+            return invalid("ram_limit_bytes", "a database needs a RAM limit".to_owned());
+        }
+        if self.ram_limit_bytes > self.memory_limit_bytes {
+            let message = format!(
+                "the RAM limit {} is more than the memory limit {}, which is RAM and flash together",
+                config::human(self.ram_limit_bytes),
+                config::human(self.memory_limit_bytes)
+            );
+            return invalid("ram_limit_bytes", message);
+        }
+        if self.shards != 1 {
+            return unsupported("shards", "a database has one shard until clusters are built: leave shards at 1");
+        }
+        if self.replicas != 0 {
+            return unsupported("replicas", "replication is not built yet: leave replicas at 0");
+        }
+        if self.persistence != "none" {
+            return unsupported("persistence", "persistence is not built yet: leave persistence at \"none\"");
+        }
+        if !self.zones.is_empty() {
+            return unsupported("zones", "zones are for replicas, which are not built yet: leave zones empty");
+        }
+        if self.port != 0 && self.port == self.tls_port {
+            return invalid("tls_port", "port and tls-port are the same".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Its configuration file.
+    pub fn file(&self) -> String {
+        let mut text = format!(
+            "# Database {} of a FlintKV node. The node reads it at start; the console and CONFIG REWRITE write it.\n",
+            self.name
+        );
+        let mut line = |name: &str, words: &[String]| {
+            text.push_str(&format!("{name} {}\n", config::join_words(words)));
+        };
+        line("port", &[self.port.to_string()]);
+        line("tls-port", &[self.tls_port.to_string()]);
+        if let Some(path) = &self.unixsocket {
+            line("unixsocket", &[path.display().to_string()]);
+        }
+        if !self.bind.is_empty() {
+            line("bind", &self.bind);
+        }
+        line("memory-limit", &[self.memory_limit_bytes.to_string()]);
+        line("ram-limit", &[self.ram_limit_bytes.to_string()]);
+        line("maxmemory-policy", std::slice::from_ref(&self.policy));
+        line("flash-compression", std::slice::from_ref(&self.compression));
+        if let Some(password) = &self.password {
+            line("requirepass", std::slice::from_ref(password));
+        }
+        text
+    }
+}
+
+impl DefinitionChange {
+    /// As CONFIG SET has it.
+    pub fn directives(&self) -> Vec<(&'static str, String)> {
+        let mut pairs = Vec::new();
+        let mut add = |name, value: Option<String>| pairs.extend(value.map(|value| (name, value)));
+        add("memory-limit", self.memory_limit_bytes.map(|bytes| bytes.to_string()));
+        add("ram-limit", self.ram_limit_bytes.map(|bytes| bytes.to_string()));
+        add("maxmemory-policy", self.policy.clone());
+        add("flash-compression", self.compression.clone());
+        add("requirepass", self.password.clone().map(Option::unwrap_or_default));
+        pairs
+    }
+}
+
+impl Database {
+    /// As it is now.
+    pub fn definition(&self) -> Definition {
+        let config: &Config = &self.hub.config.snapshot();
+        Definition {
+            name: self.hub.name.to_string(),
+            port: config.port,
+            tls_port: config.tls.port,
+            unixsocket: config.unixsocket.clone(),
+            bind: self.hub.config.words("bind"),
+            memory_limit_bytes: config.memory_limit_bytes,
+            ram_limit_bytes: config.ram_limit_bytes,
+            policy: config.maxmemory_policy.as_str().to_owned(),
+            compression: config.flash_compression.as_str().to_owned(),
+            password: config.requirepass.as_ref().map(|secret| secret.expose().to_owned()),
+            ..Definition::default()
+        }
+    }
+}
+
+/// What the node says for a database: from the default one's configuration.
+pub fn inherited(default: &ConfigStore) -> Vec<(&'static str, Vec<String>)> {
+    let mut directives = Vec::new();
+    for &name in INHERITED {
+        let words = default.words(name);
+        if name != "flash-path" {
+            if !words.is_empty() {
+                directives.push((name, words));
+            }
+            continue;
+        }
+        // An empty path empties the list; then one directive a path. They are relative to `dir` no more.
+        directives.push((name, vec![String::new()]));
+        let paths = default.snapshot().flash_paths.clone();
+        directives.extend(paths.into_iter().map(|path| (name, vec![path.display().to_string()])));
+    }
+    directives
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sound() -> Definition {
+        Definition {
+            name: "orders-2".to_owned(),
+            port: 7000,
+            memory_limit_bytes: 100 << 20,
+            ram_limit_bytes: 30 << 20,
+            ..Definition::default()
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_by_its_field() {
+        assert_eq!(sound().check(), Ok(()));
+        let field = |change: fn(&mut Definition)| {
+            let mut definition = sound();
+            change(&mut definition);
+            match definition.check() {
+                Err(NodeError::Invalid { field, .. }) => field,
+                Err(NodeError::Unsupported { field, .. }) => field,
+                other => panic!("{other:?}"),
+            }
+        };
+        for name in ["", "Orders", "-a", "a b", "../x", "default", "node", &"a".repeat(41)] {
+            let definition = Definition { name: name.to_owned(), ..sound() };
+            assert!(matches!(definition.check(), Err(NodeError::Invalid { field: "name", .. })), "{name}");
+        }
+        assert_eq!(field(|d| d.memory_limit_bytes = 0), "memory_limit_bytes");
+        assert_eq!(field(|d| d.ram_limit_bytes = 0), "ram_limit_bytes");
+        assert_eq!(field(|d| d.ram_limit_bytes = 101 << 20), "ram_limit_bytes");
+        assert_eq!(field(|d| d.shards = 2), "shards");
+        assert_eq!(field(|d| d.replicas = 1), "replicas");
+        assert_eq!(field(|d| d.persistence = "always".to_owned()), "persistence");
+        assert_eq!(field(|d| d.zones = vec!["a".to_owned()]), "zones");
+        assert_eq!(field(|d| d.tls_port = 7000), "tls_port");
+    }
+
+    #[test]
+    fn a_file_says_what_the_definition_says() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("orders-2.conf");
+        let definition = Definition { password: Some("with \"quotes\" and spaces #1".to_owned()), ..sound() };
+        std::fs::write(&path, definition.file()).unwrap();
+        let config = ConfigStore::from_file_and(&path, &[]).unwrap();
+        assert_eq!(config.snapshot().requirepass.as_ref().map(|p| p.expose().to_owned()), definition.password);
+        assert_eq!(config.snapshot().port, 7000);
+        assert_eq!(config.snapshot().memory_limit_bytes, 100 << 20);
+        assert_eq!(config.snapshot().ram_limit_bytes, 30 << 20);
+    }
+}

@@ -1,0 +1,155 @@
+//! Owns the numbers that a database and its node show to others: metrics, consoles. Never counts anything itself.
+
+use crate::database::Database;
+use crate::memory;
+use crate::node::Node;
+use engine::{Summary, bit};
+use std::sync::atomic::Ordering::Relaxed;
+use store::StoreStats;
+
+/// Counts since the start, or since CONFIG RESETSTAT, unless it says "now". Bytes where the name says so.
+#[derive(Clone, Debug, Default)]
+pub struct Figures {
+    pub commands_read: u64,
+    pub commands_write: u64,
+    pub commands_other: u64,
+    pub connections_received: u64,
+    pub rejected_connections: u64,
+    /// Now.
+    pub clients: u64,
+    /// Now.
+    pub blocked_clients: u64,
+    pub net_in_bytes: u64,
+    pub net_out_bytes: u64,
+    pub error_replies: u64,
+    pub keyspace_hits: u64,
+    pub keyspace_misses: u64,
+    /// Now.
+    pub expires: u64,
+    /// Values that reads have found in RAM, and on flash.
+    pub reads_ram_hit: u64,
+    pub reads_flash_hit: u64,
+    /// Now: this database's share of the process's resident size.
+    pub used_ram_bytes: u64,
+    pub memory_limit_bytes: u64,
+    pub ram_limit_bytes: u64,
+    pub flash_limit_bytes: u64,
+    pub uptime_s: u64,
+    pub store: StoreStats,
+}
+
+/// Durations of commands without the network, since the start or CONFIG RESETSTAT: subtract an earlier one for an interval.
+#[derive(Clone, Debug, Default)]
+pub struct Latencies {
+    /// Of all commands; empty while `latency-tracking` is off.
+    pub all: Summary,
+    /// Of reading commands that found all they needed in RAM, and of those that did not.
+    pub read_ram: Summary,
+    pub read_flash: Summary,
+}
+
+/// Calls and durations of one command.
+#[derive(Clone, Debug)]
+pub struct CommandFigures {
+    pub name: &'static str,
+    pub calls: u64,
+    pub nanos: u64,
+    pub rejected: u64,
+    pub failed: u64,
+}
+
+/// Of the process and its machine.
+#[derive(Clone, Debug, Default)]
+pub struct NodeFigures {
+    pub cpu_user_us: u64,
+    pub cpu_system_us: u64,
+    pub resident_bytes: u64,
+    pub open_files: u64,
+    pub uptime_s: u64,
+    pub system_ram_bytes: u64,
+    pub system_ram_free_bytes: u64,
+    pub cores: u64,
+}
+
+impl Database {
+    /// Cheap enough for once a second.
+    pub fn figures(&self) -> Figures {
+        let store = self.shard.store.stats();
+        let config = self.hub.config.snapshot();
+        let [mut read, mut write, mut other] = [0; 3];
+        for command in self.hub.directory.all() {
+            let calls = self.hub.stats.calls(command.id);
+            let class = match () {
+                () if command.is(bit::WRITE) => &mut write,
+                () if command.is(bit::READONLY) => &mut read,
+                () => &mut other,
+            };
+            *class += calls;
+        }
+        let sum = |counter: fn(&engine::WorkerStats) -> &engine::Counter| self.hub.stats.sum(counter);
+        Figures {
+            commands_read: read,
+            commands_write: write,
+            commands_other: other,
+            connections_received: sum(|worker| &worker.connections),
+            rejected_connections: self.rejected_connections.load(Relaxed),
+            clients: self.hub.clients.count() as u64,
+            blocked_clients: self.hub.clients.blocked.load(Relaxed) as u64,
+            net_in_bytes: sum(|worker| &worker.net_in_bytes),
+            net_out_bytes: sum(|worker| &worker.net_out_bytes),
+            error_replies: sum(|worker| &worker.error_replies),
+            keyspace_hits: store.keyspace_hits(),
+            keyspace_misses: store.keyspace_misses,
+            expires: store.expires(),
+            reads_ram_hit: store.ram_hits,
+            reads_flash_hit: store.flash_hits,
+            used_ram_bytes: self.resident_of(memory::resident_bytes()),
+            memory_limit_bytes: config.memory_limit_bytes,
+            ram_limit_bytes: config.ram_limit_bytes,
+            flash_limit_bytes: config.flash_limit_bytes,
+            uptime_s: self.started.elapsed().as_secs(),
+            store,
+        }
+    }
+
+    pub fn latencies(&self) -> Latencies {
+        let mut all = Summary::default();
+        self.hub.stats.add_command_latencies(&mut all);
+        Latencies {
+            all,
+            read_ram: self.hub.stats.merged(|worker| &worker.ram_latency),
+            read_flash: self.hub.stats.merged(|worker| &worker.flash_latency),
+        }
+    }
+
+    /// Commands that were called at least once.
+    pub fn command_figures(&self) -> Vec<CommandFigures> {
+        let of = |command: &engine::Command| {
+            let totals = self.hub.stats.command(command.id);
+            CommandFigures {
+                name: command.name,
+                calls: totals.calls,
+                nanos: totals.nanos,
+                rejected: totals.rejected,
+                failed: totals.failed,
+            }
+        };
+        self.hub.directory.all().map(of).filter(|figures| figures.calls + figures.rejected > 0).collect()
+    }
+}
+
+impl Node {
+    pub fn figures(&self) -> NodeFigures {
+        let (cpu_user_us, cpu_system_us) = memory::cpu_us(libc::RUSAGE_SELF);
+        NodeFigures {
+            cpu_user_us,
+            cpu_system_us,
+            resident_bytes: memory::resident_bytes(),
+            open_files: std::fs::read_dir("/proc/self/fd").map_or(0, |files| files.count() as u64),
+            uptime_s: self.started.elapsed().as_secs(),
+            system_ram_bytes: memory::system_bytes("MemTotal"),
+            system_ram_free_bytes: memory::system_bytes("MemAvailable"),
+            cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64),
+        }
+    }
+}

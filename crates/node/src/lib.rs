@@ -1,0 +1,38 @@
+//! Owns the process and what it serves: the node, its databases and their shards, from opening to closing. Never knows how a
+//! command runs or how a value is kept.
+//!
+//! `node` is the process with all its databases, `definition` what operators say of one, `start` the process's way up and
+//! down. `database` is an endpoint with a dataset, limits and a configuration of its own, `open` its beginning and end,
+//! `listen` its sockets, `tls` certificates and protocols, `answers` what it answers to its workers' commands; `shard` is
+//! its dataset's copy, `resize` the change of its flash. `crew` are the threads, shared by all databases.
+//! `info`, `figures`, `memory` and `log` say what happens, `supervise` says it to systemd; `huge_pages` prepares the
+//! process's memory.
+
+mod answers;
+mod crew;
+mod database;
+mod definition;
+mod figures;
+mod huge_pages;
+mod info;
+mod listen;
+mod log;
+mod memory;
+mod node;
+mod open;
+mod resize;
+mod shard;
+mod start;
+mod supervise;
+mod tls;
+
+pub use engine::{Role, Summary};
+
+pub use commands::host::REDIS_VERSION;
+pub use database::{DEFAULT_NAME, Database, Endpoint};
+pub use definition::{Definition, DefinitionChange, NodeError};
+pub use figures::{CommandFigures, Figures, Latencies, NodeFigures};
+pub use node::{Node, Room, State};
+pub use start::run;
+pub use store::KeyCounts;
+pub use supervise::is_supervised;

@@ -1,0 +1,214 @@
+//! Owns a database's beginning and end: what is opened in which order, and what is ended. Never knows other databases.
+
+use crate::crew::Crew;
+use crate::database::{DEFAULT_NAME, Database};
+use crate::listen::{self, Listeners};
+use crate::memory;
+use crate::node::Node;
+use crate::shard::Shard;
+use crate::tls::Tls;
+use config::{Config, ConfigStore, Secret};
+use engine::{
+    Clients, Control, Directory, Hub, LatencyEvents, Mail, Monitors, PubSub, Rates, Scripts, SlowLog, Stats, Tracking,
+    Users, notify, pass_while_waiting, random,
+    thread::{self, Message, Post, wall_ms},
+};
+use parking_lot::Mutex;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Weak, mpsc};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::UnboundedReceiver;
+
+/// How long connections may take to end.
+const STOP_PATIENCE: Duration = Duration::from_secs(2);
+/// A worker waits longer than this for nothing: then its thread is held up for good.
+const END_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Opens a database: it accepts clients when this returns. `clients_cap`: as many as the system has open files for.
+pub fn open(
+    node: &Arc<Node>,
+    name: &str,
+    config_store: Arc<ConfigStore>,
+    clients_cap: usize,
+    huge_pages: bool,
+) -> io::Result<Arc<Database>> {
+    let config = config_store.snapshot();
+    config::leaves_ram_for_values(&config, name == DEFAULT_NAME).map_err(io::Error::other)?;
+    let directory = Directory::new(commands::table::all(), &config.rename_commands).map_err(io::Error::other)?;
+    let tls = Tls::default();
+    tls.set(&config.tls).map_err(io::Error::other)?;
+    let users = users(&config).map_err(io::Error::other)?;
+    // Clients that come too early wait; but not for one that will not start.
+    let listeners = listen::open(&config)?;
+    let workers = node.crew.count();
+    let shard = Shard::open(name, &config, workers, huge_pages)?;
+    let (posts, inboxes): (Vec<_>, Vec<_>) = (0..workers)
+        .map(|_| {
+            let (sender, inbox) = tokio::sync::mpsc::unbounded_channel();
+            (Post { sender, connections: AtomicUsize::new(0), mail: Mail::default() }, inbox)
+        })
+        .unzip();
+    let database = Arc::new_cyclic(|database: &Weak<Database>| {
+        let hub = Hub {
+            name: name.into(),
+            stats: Stats::new(workers, directory.count),
+            directory,
+            store: Arc::clone(&shard.store),
+            clients: Clients::default(),
+            pubsub: PubSub::default(),
+            users,
+            tracking: Tracking::default(),
+            monitors: Monitors::default(),
+            scripts: Scripts::new(workers),
+            slow_log: SlowLog::default(),
+            latency_events: LatencyEvents::default(),
+            posts,
+            started_s: wall_ms() / 1000,
+            targets_kept: AtomicUsize::new(0),
+            is_closing: AtomicBool::new(false),
+            control: database.clone() as Weak<dyn Control>,
+            config: Arc::clone(&config_store),
+        };
+        Database {
+            node: Arc::downgrade(node),
+            hub: Arc::new(hub),
+            tls,
+            started: Instant::now(),
+            run_id: run_id(),
+            shard,
+            clients_cap: AtomicUsize::new(clients_cap),
+            rejected_connections: AtomicU64::new(0),
+            rates: Mutex::new(Rates::default()),
+            memory_peak_bytes: AtomicU64::new(0),
+            memory_startup_bytes: AtomicU64::new(0),
+            beside_bytes: AtomicU64::new(0),
+            config_applied: AtomicU64::new(config_store.version()),
+            is_deleting: AtomicBool::new(false),
+            running: Mutex::default(),
+            endpoints: listeners.endpoints(),
+        }
+    });
+    database.shard.store.set_waiting(pass_while_waiting);
+    let of_share = Arc::downgrade(&database);
+    database.shard.store.set_resident(Box::new(move |process| share(&of_share, process)));
+    notify::connect(&database.hub);
+    database.shard.store.tell_events(notify::classes(&config.events));
+    // Those that have begun would hold on to a database that is none.
+    let ends = start_workers(&node.crew, &database, inboxes).inspect_err(|_| stop_workers(&database))?;
+    database.memory_startup_bytes.store(memory::allocated_bytes(), Relaxed);
+    let acceptors = accept(node, &database, listeners);
+    *database.running.lock() = Some(Running { acceptors, ends });
+    Ok(database)
+}
+
+/// What ends with a database.
+pub struct Running {
+    acceptors: Vec<tokio::task::JoinHandle<()>>,
+    ends: mpsc::Receiver<()>,
+}
+
+/// Of the process's resident bytes, those that are this database's.
+fn share(database: &Weak<Database>, process: u64) -> u64 {
+    database.upgrade().map_or(process, |database| database.resident_of(process))
+}
+
+fn accept(node: &Node, database: &Arc<Database>, listeners: Listeners) -> Vec<tokio::task::JoinHandle<()>> {
+    let mut acceptors = Vec::new();
+    let failed = |error: io::Error| tracing::error!("a listening socket failed: {error}");
+    let plain = listeners.tcp.into_iter().map(|listener| (listener, false));
+    let encrypted = listeners.tls.into_iter().map(|listener| (listener, true));
+    for (listener, with_tls) in plain.chain(encrypted) {
+        let database = Arc::clone(database);
+        acceptors.push(node.runtime.spawn(async move {
+            listen::accept_tcp(database, listener, with_tls).await.unwrap_or_else(failed);
+        }));
+    }
+    if let Some(unix) = listeners.unix {
+        let database = Arc::clone(database);
+        acceptors.push(node.runtime.spawn(async move {
+            listen::accept_unix(database, unix).await.unwrap_or_else(failed);
+        }));
+    }
+    acceptors
+}
+
+fn stop_workers(database: &Database) {
+    for post in &database.hub.posts {
+        // A worker that is gone already needs no word.
+        let _ = post.sender.send(Message::Stop);
+    }
+}
+
+/// Every connection finishes what it was sent, then the workers finish their flash operations.
+pub fn close(database: &Database) {
+    let Some(running) = database.running.lock().take() else { return };
+    for acceptor in &running.acceptors {
+        acceptor.abort();
+    }
+    database.hub.is_closing.store(true, Relaxed);
+    database.hub.clients.unpause();
+    database.hub.clients.hang_up_all();
+    let deadline = Instant::now() + STOP_PATIENCE;
+    while database.hub.clients.count() > 0 && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    stop_workers(database);
+    // It says nothing: it is closed when the last worker has ended.
+    if running.ends.recv_timeout(END_PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+        tracing::error!("database '{}': its workers do not end", database.hub.name);
+    }
+}
+
+/// The users there are at the start.
+fn users(config: &Config) -> Result<Users, String> {
+    let users = Users::default();
+    users.require_password(config.requirepass.as_ref().map(Secret::expose));
+    let Some(path) = &config.aclfile else {
+        users.take_directives(&config.users, config.acl_pubsub_all)?;
+        return Ok(users);
+    };
+    if !config.users.is_empty() {
+        return Err(
+            "users are defined by `user` directives and there is an aclfile too: only one of them may be".into()
+        );
+    }
+    users.replace(Users::read_file(path, config.acl_pubsub_all)?);
+    Ok(users)
+}
+
+/// Forty hexadecimal digits.
+pub fn run_id() -> String {
+    (0..3).map(|_| format!("{:016x}", random::number())).collect::<String>()[..40].to_owned()
+}
+
+/// Begins a worker on each thread of the crew. What is returned ends when all of them have.
+fn start_workers(
+    crew: &Crew,
+    database: &Arc<Database>,
+    inboxes: Vec<UnboundedReceiver<Message>>,
+) -> io::Result<mpsc::Receiver<()>> {
+    let pool = database.shard.thread_pool(crew.count());
+    let (started, answers) = mpsc::channel();
+    let (ended, ends) = mpsc::channel::<()>();
+    for (index, inbox) in inboxes.into_iter().enumerate() {
+        let (hub, started, ended) = (Arc::clone(&database.hub), started.clone(), ended.clone());
+        let (of_lane, pool) = (Arc::clone(database), pool.clone());
+        let open_lane = move || of_lane.shard.open_lane(index, pool.as_ref());
+        crew.begin(
+            index,
+            Box::new(move || {
+                Box::pin(async move {
+                    thread::run(hub, index, inbox, open_lane, started).await;
+                    drop(ended);
+                })
+            }),
+        );
+    }
+    drop(started);
+    for _ in 0..crew.count() {
+        // A thread that gives no answer has panicked.
+        answers.recv().unwrap_or(Err(io::ErrorKind::BrokenPipe.into()))?;
+    }
+    Ok(ends)
+}

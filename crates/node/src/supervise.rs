@@ -1,0 +1,166 @@
+//! Owns what the service manager is told: that the node is ready, that it stops, that it lives (systemd's sd_notify).
+//! Never knows what a node does.
+
+use config::Supervised;
+use std::ffi::OsStr;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+use std::{env, io, process};
+
+/// The way to the service manager; without one, nothing is said.
+pub struct Supervisor {
+    socket: Option<UnixDatagram>,
+    /// How often the manager wants to hear that the node lives.
+    watchdog: Option<Watchdog>,
+}
+
+struct Watchdog {
+    every: Duration,
+    last: Option<Instant>,
+}
+
+/// A manager is told: what INFO shows of any database of the process.
+static TOLD: AtomicBool = AtomicBool::new(false);
+
+pub fn manager() -> &'static str {
+    if TOLD.load(Relaxed) { "systemd" } else { "no" }
+}
+
+/// Whether this process was started by a manager that the configuration wants to be told.
+pub fn is_supervised(wanted: Supervised) -> bool {
+    matches!(wanted, Supervised::Systemd | Supervised::Auto)
+        && env::var_os("NOTIFY_SOCKET").is_some_and(|address| !address.is_empty())
+}
+
+impl Supervisor {
+    /// As the `supervised` directive and the environment have it. What is missing is said in the log.
+    pub fn find(wanted: Supervised) -> Self {
+        let silent = Supervisor { socket: None, watchdog: None };
+        match wanted {
+            _ if is_supervised(wanted) => {}
+            Supervised::Systemd => {
+                tracing::warn!(
+                    "supervised systemd, but NOTIFY_SOCKET is not set: nobody is told that the node is ready"
+                );
+                return silent;
+            }
+            Supervised::Upstart => {
+                tracing::warn!("supervised upstart: upstart is not told anything; systemd and auto are");
+                return silent;
+            }
+            Supervised::Auto | Supervised::No => return silent,
+        }
+        let address = env::var_os("NOTIFY_SOCKET").unwrap_or_default();
+        match Supervisor::connect(&address, watchdog_interval()) {
+            Ok(supervisor) => {
+                TOLD.store(true, Relaxed);
+                supervisor
+            }
+            Err(error) => {
+                tracing::warn!("cannot reach the service manager at {}: {error}", address.display());
+                silent
+            }
+        }
+    }
+
+    fn connect(address: &OsStr, watchdog: Option<Duration>) -> io::Result<Self> {
+        let address = match address.as_bytes().strip_prefix(b"@") {
+            Some(name) => SocketAddr::from_abstract_name(name)?,
+            None => SocketAddr::from_pathname(address)?,
+        };
+        let socket = UnixDatagram::unbound()?;
+        socket.connect_addr(&address)?;
+        // A manager that does not read must not hold up the clock.
+        socket.set_nonblocking(true)?;
+        // Twice an interval, as sd_watchdog_enabled(3) recommends.
+        Ok(Supervisor {
+            socket: Some(socket),
+            watchdog: watchdog.map(|interval| Watchdog { every: interval / 2, last: None }),
+        })
+    }
+
+    /// Every listener is open, and the workers run.
+    pub fn ready(&self) {
+        self.say("READY=1\nSTATUS=Ready to accept connections");
+    }
+
+    pub fn stopping(&self) {
+        self.say("STOPPING=1\nSTATUS=Stopping");
+    }
+
+    /// From the clock: a node whose clock stands still is not heard of, and its manager ends it.
+    pub fn alive(&mut self, now: Instant) {
+        let Some(watchdog) = &mut self.watchdog else { return };
+        if watchdog.last.is_none_or(|last| now.duration_since(last) >= watchdog.every) {
+            watchdog.last = Some(now);
+            self.say("WATCHDOG=1");
+        }
+    }
+
+    fn say(&self, state: &str) {
+        if let Some(Err(error)) = self.socket.as_ref().map(|socket| socket.send(state.as_bytes())) {
+            tracing::warn!("the service manager was not told {state:?}: {error}");
+        }
+    }
+}
+
+/// `WatchdogSec` of the unit, if it is this process that is watched.
+fn watchdog_interval() -> Option<Duration> {
+    let number = |name| env::var(name).ok()?.parse::<u64>().ok();
+    if env::var_os("WATCHDOG_PID").is_some() && number("WATCHDOG_PID") != Some(process::id().into()) {
+        return None;
+    }
+    number("WATCHDOG_USEC").filter(|&us| us > 0).map(Duration::from_micros)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn heard(socket: &UnixDatagram) -> Option<String> {
+        let mut bytes = [0; 200];
+        let got = socket.recv(&mut bytes).ok()?;
+        Some(String::from_utf8_lossy(&bytes[..got]).into_owned())
+    }
+
+    #[test]
+    fn the_manager_hears_of_the_beginning_the_end_and_of_life() {
+        let dir = tempfile::tempdir().expect("a scratch directory");
+        let path = dir.path().join("notify");
+        let manager = UnixDatagram::bind(&path).expect("a socket");
+        manager.set_nonblocking(true).expect("does not wait");
+        let mut supervisor =
+            Supervisor::connect(path.as_os_str(), Some(Duration::from_secs(10))).expect("the manager listens");
+        supervisor.ready();
+        assert_eq!(heard(&manager).as_deref(), Some("READY=1\nSTATUS=Ready to accept connections"));
+
+        let start = Instant::now();
+        for (after_ms, word) in [(0, Some("WATCHDOG=1")), (4_999, None), (5_000, Some("WATCHDOG=1")), (9_999, None)] {
+            supervisor.alive(start + Duration::from_millis(after_ms));
+            assert_eq!(heard(&manager).as_deref(), word, "{after_ms} ms after the start");
+        }
+        supervisor.stopping();
+        assert_eq!(heard(&manager).as_deref(), Some("STOPPING=1\nSTATUS=Stopping"));
+    }
+
+    #[test]
+    fn an_abstract_address_is_one_too() {
+        let name = format!("flintkv-supervise-{}", process::id());
+        let address = SocketAddr::from_abstract_name(&name).expect("a short name");
+        let manager = UnixDatagram::bind_addr(&address).expect("a socket");
+        manager.set_nonblocking(true).expect("does not wait");
+        let mut supervisor = Supervisor::connect(OsStr::new(&format!("@{name}")), None).expect("the manager listens");
+        supervisor.alive(Instant::now());
+        assert_eq!(heard(&manager), None, "no watchdog was asked for");
+        supervisor.ready();
+        assert!(heard(&manager).is_some_and(|state| state.starts_with("READY=1\n")));
+    }
+
+    #[test]
+    fn a_manager_that_is_not_there_is_an_error() {
+        assert!(Supervisor::connect(OsStr::new("/no/such/socket"), None).is_err());
+    }
+}

@@ -1,0 +1,381 @@
+//! Several databases in one node: made, changed, paused and deleted, each with its own data, limits and users; there
+//! again after a restart.
+
+use crate::common::{Client, Node, eventually, free_port};
+use node::{Definition, DefinitionChange, Role};
+use std::any::Any;
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+
+/// How operators reach a test's node: a socket in its `state-dir`, a line each.
+const SOCKET: &str = "operator";
+
+/// What the node of a test calls when it serves.
+pub fn attach(node: &Arc<node::Node>) -> io::Result<Box<dyn Any>> {
+    let folder = node.state_dir();
+    crate::effects::keep(node, folder);
+    if folder.exists() {
+        let path = folder.join(SOCKET);
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(path)?;
+        let node = Arc::clone(node);
+        std::thread::spawn(move || {
+            for socket in listener.incoming().flatten() {
+                let node = Arc::clone(&node);
+                std::thread::spawn(move || serve(&node, socket));
+            }
+        });
+    }
+    Ok(Box::new(()))
+}
+
+fn serve(node: &Arc<node::Node>, socket: UnixStream) {
+    let mut replies = socket.try_clone().unwrap();
+    for line in BufReader::new(socket).lines().map_while(Result::ok) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let done = carry_out(node, &words).unwrap_or_else(|error| format!("error: {error}"));
+        let _ = writeln!(replies, "{done}");
+    }
+}
+
+fn mb(word: &str) -> u64 {
+    word.parse::<u64>().unwrap() << 20
+}
+
+fn carry_out(node: &Arc<node::Node>, words: &[&str]) -> Result<String, node::NodeError> {
+    match *words {
+        ["create", name, port, memory, ram] => {
+            let definition = Definition {
+                name: name.to_owned(),
+                port: port.parse().unwrap(),
+                memory_limit_bytes: mb(memory),
+                ram_limit_bytes: mb(ram),
+                ..Definition::default()
+            };
+            node.create(&definition).map(|database| database.definition().port.to_string())
+        }
+        ["resize", name, memory, ram] => {
+            let change = DefinitionChange {
+                memory_limit_bytes: Some(mb(memory)),
+                ram_limit_bytes: Some(mb(ram)),
+                ..DefinitionChange::default()
+            };
+            node.resize(name, &change).map(|()| "done".to_owned())
+        }
+        ["password", name, password] => {
+            let change = DefinitionChange { password: Some(Some(password.to_owned())), ..DefinitionChange::default() };
+            node.resize(name, &change).map(|()| "done".to_owned())
+        }
+        ["pause", name] => node.pause(name).map(|()| "done".to_owned()),
+        ["resume", name] => node.resume(name).map(|()| "done".to_owned()),
+        ["delete", name] => node.delete(name).map(|()| "done".to_owned()),
+        ["names"] => {
+            Ok(node.databases().iter().map(|database| database.name().to_owned()).collect::<Vec<_>>().join(" "))
+        }
+        ["used", name] => Ok(node.database(name).unwrap().figures().used_ram_bytes.to_string()),
+        ["failed"] => Ok(node.failed().into_keys().collect::<Vec<_>>().join(" ")),
+        // A command as a user of the console with a role.
+        ["as", role, name, ref command @ ..] => {
+            let role = match role {
+                "viewer" => Role::Viewer,
+                "operator" => Role::Operator,
+                _ => Role::Admin,
+            };
+            let mut stream = node.database(name).unwrap().connect(role).unwrap();
+            stream.write_all(format!("{}\r\n", command.join(" ")).as_bytes()).unwrap();
+            let mut reply = String::new();
+            BufReader::new(stream).read_line(&mut reply).unwrap();
+            Ok(reply.trim_end().to_owned())
+        }
+        _ => panic!("{words:?}"),
+    }
+}
+
+struct Operator(UnixStream);
+
+impl Operator {
+    fn of(state: &Path) -> Operator {
+        eventually("the node is attached", || UnixStream::connect(state.join(SOCKET)).is_ok());
+        Operator(UnixStream::connect(state.join(SOCKET)).unwrap())
+    }
+
+    /// Makes a database on a port of its own.
+    fn create(&mut self, name: &str, memory_mb: u64, ram_mb: u64) -> u16 {
+        for _ in 0..5 {
+            let reply = self.run(&format!("create {name} {} {memory_mb} {ram_mb}", free_port()));
+            // Another process may take the free port first: then the next one.
+            if !reply.contains("is taken") && !reply.contains("in use") {
+                return reply.parse().unwrap_or_else(|_| panic!("{reply}"));
+            }
+        }
+        panic!("no port is free")
+    }
+
+    fn run(&mut self, line: &str) -> String {
+        writeln!(self.0, "{line}").unwrap();
+        let mut reply = String::new();
+        BufReader::new(self.0.try_clone().unwrap()).read_line(&mut reply).unwrap();
+        reply.trim_end().to_owned()
+    }
+}
+
+/// A node with flash, and its operator.
+fn start(directory: &Path, more: &[(&str, &str)]) -> (Node, Operator) {
+    let state = directory.join("state");
+    let flash = directory.join("flash");
+    std::fs::create_dir_all(&state).unwrap();
+    std::fs::create_dir_all(&flash).unwrap();
+    let _ = std::fs::remove_file(state.join(SOCKET));
+    let mut directives = vec![
+        ("dir", directory.to_str().unwrap()),
+        ("state-dir", "state"),
+        ("flash-path", flash.to_str().unwrap()),
+        ("memory-limit", "100mb"),
+        ("ram-limit", "40mb"),
+    ];
+    directives.extend(more);
+    let node = Node::start(&directives);
+    let operator = Operator::of(&state);
+    (node, operator)
+}
+
+fn connect(port: u16) -> Client {
+    Client::new(TcpStream::connect(("127.0.0.1", port)).unwrap())
+}
+
+#[test]
+fn databases_are_apart_and_are_there_again_after_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut node, mut operator) = start(directory.path(), &[]);
+    let port = operator.create("orders", 80, 30);
+    assert_eq!(operator.run("names"), "default orders");
+    let (mut default, mut orders) = (node.connect(), connect(port));
+    assert_eq!(orders.run("SET k theirs"), "OK");
+    assert_eq!(default.run("GET k"), "(nil)");
+    assert_eq!(default.run("SET k ours"), "OK");
+    assert_eq!(orders.run("GET k"), "\"theirs\"");
+    assert_eq!(orders.run("FLUSHALL"), "OK");
+    assert_eq!(default.run("GET k"), "\"ours\"");
+    assert_eq!(orders.run("PUBLISH channel x"), "(integer) 0");
+    assert_eq!(orders.info("clients", "connected_clients"), "1");
+    assert_eq!(orders.run("CONFIG GET maxmemory"), format!("1) \"maxmemory\"\n2) \"{}\"", 30 << 20));
+    assert_eq!(orders.run("SHUTDOWN"), "(error) ERR SHUTDOWN ends the whole node: send it to its default database");
+    assert_eq!(
+        orders.run("CONFIG SET loglevel debug"),
+        "(error) ERR CONFIG SET failed - 'loglevel' is the node's: set it on its default database"
+    );
+    // What was set by a client and kept, and what was set by the operator.
+    assert_eq!(orders.run("CONFIG SET slowlog-max-len 7"), "OK");
+    assert_eq!(orders.run("CONFIG REWRITE"), "OK");
+    assert_eq!(operator.run("password orders secret"), "done");
+    assert_eq!(connect(port).run("GET k"), "(error) NOAUTH Authentication required.");
+    node.signal(libc::SIGTERM);
+    assert!(node.ended().success());
+
+    let (_node, mut operator) = start(directory.path(), &[]);
+    assert_eq!(operator.run("names"), "default orders");
+    let mut orders = connect(port);
+    assert_eq!(orders.run("AUTH secret"), "OK");
+    assert_eq!(orders.run("CONFIG GET slowlog-max-len"), "1) \"slowlog-max-len\"\n2) \"7\"");
+    assert_eq!(operator.run("delete orders"), "done");
+    assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
+    assert_eq!(orders.read(), "(closed)");
+    let logs = std::fs::read_dir(directory.path().join("flash")).unwrap().count();
+    assert_eq!(logs, 2, "the default database's logs, of both starts");
+    assert_eq!(operator.run(&format!("create orders {port} 80 30")), port.to_string());
+    assert_eq!(connect(port).run("GET k"), "(nil)");
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_leaves_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let (node, mut operator) = start(directory.path(), &[]);
+    assert_eq!(operator.run("create default 1 80 30"), "error: 'default' is taken: choose another name");
+    let taken = operator.run(&format!("create other {} 80 30", node.port));
+    assert_eq!(taken, format!("error: port {} is taken: choose another", node.port));
+    assert!(operator.run("create other 0 20 30").contains("more than the memory limit"));
+    assert!(operator.run("create small 0 20 10").contains("ram-limit 10mb is less than the"), "room for nothing");
+    let far = operator.run("create far 0 9000000 8000000");
+    assert!(
+        far.starts_with("error: RAM limits of all databases together would be default 40.00M + far 7.63T = "),
+        "{far}"
+    );
+    let far = operator.run("create far 0 900000000 30");
+    assert!(far.starts_with("error: flash of all databases together would be default 60.00M + far "), "{far}");
+    assert_eq!(operator.run("names"), "default");
+    assert_eq!(operator.run("delete none"), "error: there is no database 'none'");
+    assert!(operator.run("delete default").starts_with("error: the default database is the configuration file's"));
+    let left = std::fs::read_dir(directory.path().join("state/databases")).map_or(0, Iterator::count);
+    assert_eq!(left, 0, "definitions were left behind");
+    // Without a port: the next one that is free.
+    let reply = operator.run("create other 0 80 30");
+    let port: u16 = reply.parse().unwrap_or_else(|_| panic!("{reply}"));
+    assert!(port > node.port);
+    assert_eq!(connect(port).run("PING"), "PONG");
+    assert_eq!(operator.run("create other 0 80 30"), "error: there is a database 'other' already");
+    // By a client of the database as by the operator.
+    let refused = connect(port).run("CONFIG SET maxmemory 9tb");
+    assert!(refused.starts_with("(error) ERR CONFIG SET failed"), "{refused}");
+    assert_eq!(connect(port).run("CONFIG GET maxmemory"), format!("1) \"maxmemory\"\n2) \"{}\"", 30 << 20));
+}
+
+#[test]
+fn a_paused_database_refuses_commands_until_it_is_resumed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut node, mut operator) = start(directory.path(), &[]);
+    let port: u16 = operator.create("orders", 80, 30);
+    let mut orders = connect(port);
+    assert_eq!(orders.run("SET k v"), "OK");
+    assert_eq!(operator.run("pause orders"), "done");
+    let paused = "(error) PAUSED Database 'orders' is paused by its operator";
+    assert_eq!(orders.run("GET k"), paused);
+    assert_eq!(connect(port).run("PING"), paused);
+    assert_eq!(node.connect().run("PING"), "PONG");
+    assert_eq!(operator.run("as viewer orders EXISTS k"), ":1");
+    node.signal(libc::SIGTERM);
+    assert!(node.ended().success());
+    let (_node, mut operator) = start(directory.path(), &[]);
+    assert_eq!(connect(port).run("PING"), paused);
+    assert_eq!(operator.run("resume orders"), "done");
+    assert_eq!(connect(port).run("PING"), "PONG");
+}
+
+#[test]
+fn people_of_the_console_do_what_their_role_allows() {
+    let directory = tempfile::tempdir().unwrap();
+    let (node, mut operator) = start(directory.path(), &[]);
+    assert_eq!(node.connect().run("CONFIG SET requirepass secret"), "OK");
+    let denied = |reply: &str| reply.starts_with("-NOPERM");
+    assert_eq!(operator.run("as operator default SET k v"), "+OK");
+    assert_eq!(operator.run("as viewer default EXISTS k"), ":1");
+    for command in
+        ["SET k w", "FLUSHALL", "CONFIG GET requirepass", "AUTH secret", "HELLO 3 AUTH default secret", "RESET"]
+    {
+        assert!(denied(&operator.run(&format!("as viewer default {command}"))), "{command}");
+    }
+    for command in ["CONFIG SET maxmemory 1gb", "ACL SETUSER x on", "SHUTDOWN", "DEBUG SLEEP 1", "AUTH secret"] {
+        assert!(denied(&operator.run(&format!("as operator default {command}"))), "{command}");
+    }
+    assert_eq!(operator.run("as admin default CONFIG SET slowlog-max-len 5"), "+OK");
+    let mut client = node.connect();
+    assert_eq!(
+        client.run("AUTH (console:admin) secret"),
+        "(error) WRONGPASS invalid username-password pair or user is disabled."
+    );
+    assert_eq!(client.run("AUTH secret"), "OK");
+    assert_eq!(
+        client.run("ACL SETUSER (console:x) on"),
+        "(error) ERR Usernames can't contain spaces or null characters"
+    );
+}
+
+/// A definition that cannot be opened (its port is taken) is said, and keeps nobody else from being served.
+#[test]
+fn one_that_cannot_be_opened_leaves_the_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut node, mut operator) = start(directory.path(), &[]);
+    let first: u16 = operator.create("first", 80, 30);
+    let second: u16 = operator.create("second", 80, 30);
+    node.signal(libc::SIGTERM);
+    assert!(node.ended().success());
+    let _taken = std::net::TcpListener::bind(("127.0.0.1", first)).unwrap();
+    let (_node, mut operator) = start(directory.path(), &[]);
+    assert_eq!(operator.run("names"), "default second");
+    assert_eq!(operator.run("failed"), "first");
+    assert_eq!(connect(second).run("PING"), "PONG");
+    assert_eq!(operator.run("delete first"), "done");
+    assert_eq!(operator.run("failed"), "");
+}
+
+/// Twenty databases that are filled beyond their RAM limit, all at once, keep to it, and the process to their sum.
+#[test]
+fn twenty_databases_keep_to_their_limits() {
+    const COUNT: usize = 20;
+    const LIMIT_MB: u64 = 24;
+    let directory = tempfile::tempdir().unwrap();
+    let (node, mut operator) = start(directory.path(), &[]);
+    let ports: Vec<u16> =
+        (1..COUNT).map(|at| operator.create(&format!("d{at}"), LIMIT_MB + 20, LIMIT_MB)).chain([node.port]).collect();
+    std::thread::scope(|scope| {
+        for &port in &ports {
+            scope.spawn(move || {
+                let mut client = connect(port);
+                let value = vec![b'x'; 1000];
+                for key in 0..20_000 {
+                    // Some of it compresses, none of it is lost: flash has room for all.
+                    let name = format!("key:{port}:{key}");
+                    assert_eq!(
+                        client.value(&[b"SET", name.as_bytes(), &value]).map(|v| crate::common::shown(&v)),
+                        Some("OK".to_owned())
+                    );
+                }
+            });
+        }
+    });
+    let limits = (COUNT as u64 - 1) * LIMIT_MB + 40;
+    let resident_mb = node.resident_bytes() >> 20;
+    assert!(resident_mb <= limits, "{resident_mb} MB of {limits}");
+    for at in 1..COUNT {
+        let used_mb = operator.run(&format!("used d{at}")).parse::<u64>().unwrap() >> 20;
+        assert!(used_mb <= LIMIT_MB + 1, "d{at} uses {used_mb} MB of {LIMIT_MB}");
+    }
+    for &port in &ports {
+        assert_eq!(connect(port).run("DBSIZE"), "(integer) 20000");
+        assert_eq!(connect(port).run(&format!("STRLEN key:{port}:77")), "(integer) 1000");
+    }
+}
+
+/// The change was in effect and the operator was told that it had failed.
+#[test]
+fn a_change_that_cannot_be_kept_in_its_file_has_no_effect() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_node, mut operator) = start(directory.path(), &[]);
+    let port = operator.create("orders", 80, 30);
+    let mut orders = connect(port);
+    let file = directory.path().join("state/databases/orders.conf");
+    let good = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, "port nonsense\n").unwrap();
+    let reply = operator.run("resize orders 90 25");
+    assert!(reply.starts_with("error: Rewriting config file: it is no longer valid"), "{reply}");
+    let reply = operator.run("password orders secret");
+    assert!(reply.starts_with("error: Rewriting config file: it is no longer valid"), "{reply}");
+    assert_eq!(connect(port).run("CONFIG GET requirepass"), "1) \"requirepass\"\n2) \"\"");
+    assert_eq!(orders.run("CONFIG GET memory-limit"), format!("1) \"memory-limit\"\n2) \"{}\"", 80 << 20));
+    assert_eq!(orders.info("tiering", "ram_limit"), (30 << 20).to_string());
+    assert_eq!(orders.info("tiering", "flash_limit"), (50 << 20).to_string());
+    std::fs::write(&file, good).unwrap();
+    assert_eq!(operator.run("resize orders 90 25"), "done");
+    assert_eq!(orders.info("tiering", "flash_limit"), (65 << 20).to_string());
+    assert_eq!(operator.run("password orders secret"), "done");
+    let kept = std::fs::read_to_string(&file).unwrap();
+    // The password as such, not as a user's.
+    assert!(kept.contains("requirepass secret") && !kept.contains("user "), "{kept}");
+    assert_eq!(connect(port).run("GET k"), "(error) NOAUTH Authentication required.");
+}
+
+/// Two databases that grew at a time each found the room that only one of them could have.
+#[test]
+fn two_databases_that_grow_at_a_time_do_not_get_the_same_room() {
+    let directory = tempfile::tempdir().unwrap();
+    let (node, mut operator) = start(directory.path(), &[("io-threads", "2")]);
+    let port = operator.create("orders", 80, 30);
+    let (mut default, mut orders) = (node.connect(), connect(port));
+    let ram: u64 = default.info("memory", "total_system_memory").parse().unwrap();
+    // For one of them, not for both: only what is set counts, nothing is filled.
+    let much = ram / 16 * 10;
+    for _ in 0..40 {
+        let limits =
+            |ram: u64, flash_mb: u64| format!("CONFIG SET ram-limit {ram} memory-limit {}", ram + (flash_mb << 20));
+        let replies = std::thread::scope(|scope| {
+            let first = scope.spawn(|| default.run(&limits(much, 60)));
+            let second = scope.spawn(|| orders.run(&limits(much, 50)));
+            [first.join().unwrap(), second.join().unwrap()]
+        });
+        assert_ne!(replies, ["OK", "OK"]);
+        assert_eq!(default.run(&limits(40 << 20, 60)), "OK");
+        assert_eq!(orders.run(&limits(30 << 20, 50)), "OK");
+    }
+}

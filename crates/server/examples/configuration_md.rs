@@ -1,5 +1,0 @@
-//! Prints docs/configuration.md.
-
-fn main() {
-    print!("{}", server::config::configuration_md());
-}

@@ -1,0 +1,77 @@
+//! What ARCHITECTURE.md says of the crates is so: all are in its table, and each imports those of ours that the table names.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+/// The words between backticks.
+fn quoted(cell: &str) -> Vec<String> {
+    cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// By the table, in its order: a crate, and those of ours that it imports.
+fn claimed() -> Vec<(String, BTreeSet<String>)> {
+    let page = fs::read_to_string(format!("{ROOT}/ARCHITECTURE.md")).expect("ARCHITECTURE.md is there");
+    let table = page.lines().skip_while(|line| !line.starts_with("| crate |")).skip(2);
+    let rows: Vec<_> = table
+        .take_while(|line| line.starts_with('|'))
+        .map(|row| match row.trim_matches('|').split('|').collect::<Vec<_>>()[..] {
+            [name, _owns, imports, _never] => (quoted(name).remove(0), quoted(imports).into_iter().collect()),
+            _ => panic!("a row has four cells: {row}"),
+        })
+        // A folder that is no crate.
+        .filter(|(name, _)| !name.ends_with('/'))
+        .collect();
+    assert!(rows.len() > 10, "the table is found: {rows:?}");
+    rows
+}
+
+/// By the manifests: a crate, and those of ours under [dependencies].
+fn actual() -> BTreeMap<String, BTreeSet<String>> {
+    let folders = fs::read_dir(format!("{ROOT}/crates")).expect("the crates are there");
+    let names: BTreeSet<String> =
+        folders.map(|folder| folder.expect("readable").file_name().into_string().expect("a name")).collect();
+    let imports = |name: &String| {
+        let manifest = fs::read_to_string(format!("{ROOT}/crates/{name}/Cargo.toml")).expect("a manifest");
+        let section = manifest.lines().skip_while(|line| *line != "[dependencies]").skip(1);
+        section
+            .take_while(|line| !line.starts_with('['))
+            .filter_map(|line| line.split(['.', ' ', '=']).next().map(str::to_owned))
+            .filter(|dependency| names.contains(dependency))
+            .collect()
+    };
+    names.iter().map(|name| (name.clone(), imports(name))).collect()
+}
+
+#[test]
+fn each_crate_imports_what_the_table_says() {
+    let claimed: BTreeMap<_, _> = claimed().into_iter().collect();
+    for (name, imports) in actual() {
+        let said = claimed.get(&name).unwrap_or_else(|| panic!("crate {name} is not in ARCHITECTURE.md's table"));
+        assert_eq!(*said, imports, "crate {name}: left by ARCHITECTURE.md's table, right by its manifest");
+    }
+}
+
+#[test]
+fn each_crate_of_the_table_is_there() {
+    let actual = actual();
+    for (name, _) in claimed() {
+        assert!(actual.contains_key(&name), "ARCHITECTURE.md's table has a crate {name}, crates/ does not");
+    }
+}
+
+/// The table reads from the bottom up.
+#[test]
+fn each_crate_imports_only_what_stands_above_it_in_the_table() {
+    let mut known = BTreeSet::new();
+    for (name, imports) in claimed() {
+        for import in imports {
+            assert!(
+                known.contains(&import),
+                "{name} imports {import}, which stands below it in ARCHITECTURE.md's table"
+            );
+        }
+        known.insert(name);
+    }
+}
