@@ -5,7 +5,7 @@
 //! and out of one, as an [`OwnedWord`], of which there is one for each object. So a borrow of an entry is a borrow of its object:
 //! as long as there is a reference to a key or a value, the compiler refuses to remove, replace or move what it refers to.
 //! ```
-//! # use store::index::{Slot, Table};
+//! # use store::mem::index::{Slot, Table};
 //! fn key_bytes(table: &mut Table, slot: Slot) -> usize {
 //!     let bytes = table.entry(slot).hot().key().len();
 //!     table.entry_mut(slot).touch();
@@ -14,7 +14,7 @@
 //! ```
 //! The key is used after a change of the entry:
 //! ```compile_fail,E0502
-//! # use store::index::{Slot, Table};
+//! # use store::mem::index::{Slot, Table};
 //! fn key_bytes(table: &mut Table, slot: Slot) -> usize {
 //!     let key = table.entry(slot).hot().key();
 //!     table.entry_mut(slot).touch();
@@ -23,7 +23,7 @@
 //! ```
 //! The value is used for reading while somebody changes it:
 //! ```compile_fail,E0502
-//! # use store::index::{Slot, Table};
+//! # use store::mem::index::{Slot, Table};
 //! fn changed(table: &mut Table, slot: Slot) -> bool {
 //!     let mut object = table.entry_mut(slot).hot_mut();
 //!     let before = object.view().boxed();
@@ -33,14 +33,14 @@
 //! ```
 //! The value outlives the table, and so the lock:
 //! ```compile_fail,E0515
-//! # use store::index::{Slot, Table};
+//! # use store::mem::index::{Slot, Table};
 //! fn value(table: Table, slot: Slot) -> &'static [u8] {
 //!     table.entry(slot).hot().key()
 //! }
 //! ```
 //! One object in two entries:
 //! ```compile_fail,E0382
-//! # use store::index::{OwnedWord, Table};
+//! # use store::mem::index::{OwnedWord, Table};
 //! fn twice(table: &mut Table, word: OwnedWord) {
 //!     table.insert(1, word);
 //!     table.insert(2, word);
