@@ -2,7 +2,7 @@
 # Builds the Debian package; its path is the last line of the output.
 #
 #   packaging/build-deb.sh [cargo deb's options ...]          from a release build
-#   PROFILE=dev packaging/build-deb.sh --no-build --fast ...   from the debug build that is there (tests)
+#   PROFILE=dev packaging/build-deb.sh --no-build --fast ...   from an existing debug build (tests)
 #
 # Man pages and completions come from the binary, the configuration is flintkv.conf with Debian's places.
 set -euo pipefail
@@ -30,7 +30,7 @@ for shell in bash zsh fish; do
     "$built/flintkv" completions "$shell" >"$made/$file"
 done
 
-# What changed is CHANGELOG.md's to say; Debian wants the version's line.
+# CHANGELOG.md describes the changes; Debian requires a line with the version.
 version="$("$built/flintkv" --version)"
 date="$(git log -1 --format=%cD 2>/dev/null || date -R)"
 gzip -9n >"$made/changelog.Debian.gz" <<END

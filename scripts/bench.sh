@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every figure that we hold ourselves to, beside its target: builds the release binary and measures it against Debian's
+# Every figure that the project promises, beside its target. Builds the release binary and measures it against Debian's
 # redis-server on this machine. Takes about 20 minutes and 20 GB of free flash; QUICK=1 about 5 minutes.
 # usage: scripts/bench.sh [--quick] [--only GROUP] [--json FILE] [--markdown FILE] [--dir DIR]
 set -euo pipefail

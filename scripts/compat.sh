@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# FlintKV beside other people's programs, at length: every client library in every form, redis-server's replies to millions
+# FlintKV with other people's programs, for long: every client library in every form, redis-server's replies to millions
 # of random commands, Redis's own tools.
 # usage: scripts/compat.sh [SECONDS, 120]   for each random comparison
 set -uo pipefail

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # The web console: crates/api/console-dist is built from console/ and committed, so that cargo needs no Node.
 #
-#   scripts/console.sh build   builds it, and says how large it is
-#   scripts/console.sh check   types, unit tests, and whether what is committed is what the sources build
+#   scripts/console.sh build   builds the console, and prints the sizes of its files
+#   scripts/console.sh check   checks types, runs unit tests, and compares the committed files with a new build
 #
-# Exits with 3 where Node is missing or too old.
+# Exits with 3 if Node is missing or too old.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,7 +17,7 @@ usable() {
 }
 usable || { echo "skipped: the console is built with Node $oldest or newer and npm" >&2; exit 3; }
 
-# The registry fails now and then: twice more, after a pause.
+# The registry fails now and then, so try twice more after a pause.
 install() {
     local stamp pause
     stamp="$(sha256sum console/package-lock.json)"

@@ -38,7 +38,7 @@ trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# Flash belongs on a file system that takes O_DIRECT and has the room; the first candidate that does is taken.
+# Flash needs a file system that accepts O_DIRECT and has enough space. Take the first candidate that does.
 direct_io() {
     dd if=/dev/zero of="$1/probe" bs=4096 count=1 oflag=direct 2>/dev/null
     local code=$?
@@ -59,12 +59,12 @@ if [ -z "$scratch" ]; then
     echo "no directory here takes O_DIRECT: flash in $scratch goes through the page cache, figures will differ" >&2
 fi
 
-# Of the published 100 GB half was for replicas, which this one node does not have; 30 % of the rest is RAM. All at the
-# same scale as the keys.
+# Half of the published 100 GB was for replicas, which this node does not have. 30 % of the rest is RAM. All sizes have the
+# scale of the keys.
 memory_limit=$(awk -v scale="$scale" 'BEGIN { split(scale, part, "/"); printf "%d", 50e9 * part[1] / (part[2] ? part[2] : 1) }')
 mkdir "$scratch/flash"
 
-# A port is free if nobody answers; should somebody else take it first, the node says so and another is tried.
+# A port counts as free if nobody answers. If another process takes it first, the node fails to start, and another port is tried.
 ready() {
     local reply=""
     exec 3<>"/dev/tcp/127.0.0.1/$1" || return 1
@@ -99,7 +99,7 @@ echo "node $node on 127.0.0.1:$port, memory limit $memory_limit bytes, 30% of it
 console="console: http://127.0.0.1:$((port + 1)), user admin, password $password"
 echo "$console"
 
-# In the background and waited for, because bash would hold back a signal until a foreground command ends.
+# In the background, with a wait: bash delays signals until a foreground command ends.
 "$flintkv" scenario rof-replicated --scale "$scale" --host 127.0.0.1 --port "$port" "$@" &
 load=$!
 wait "$load"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs every fuzz target for a while, two at a time. Needs a nightly toolchain; installs it where rustup is there.
-# What is found is in fuzz/artifacts; fuzz/target/HOST/release/TARGET FILE runs it again.
+# Runs every fuzz target for a while, two at a time. Needs a nightly toolchain; installs it if rustup is available.
+# Findings are in fuzz/artifacts; fuzz/target/HOST/release/TARGET FILE runs one again.
 # usage: scripts/fuzz.sh [SECONDS per target, 20]
-# exit code: 0 nothing found, 3 not possible here, anything else a finding
+# exit code: 0 nothing found, 3 cannot run here, anything else a finding
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds="${1:-20}"
@@ -14,7 +14,7 @@ if ! rustup toolchain list | grep -q '^nightly'; then
     rustup toolchain install nightly --profile minimal || { echo "nightly cannot be installed"; exit "$impossible"; }
 fi
 
-# What cargo-fuzz passes to the compiler: coverage for libFuzzer, and the address sanitizer. Installing cargo-fuzz itself
+# The flags that cargo-fuzz passes to the compiler: coverage for libFuzzer, and the address sanitizer. Installing cargo-fuzz itself
 # takes longer than the targets run.
 host="$(rustc +nightly -vV | sed -n 's/^host: //p')"
 flags="--cfg fuzzing -Zsanitizer=address -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4"
@@ -28,11 +28,11 @@ RUSTFLAGS="$flags" CARGO_TARGET_DIR=fuzz/target \
 run() {
     local target="$1" log="fuzz/artifacts/$1/log"
     mkdir -p "fuzz/corpus/$target" "fuzz/artifacts/$target"
-    # What is found is kept in the first folder; the other is what to begin with.
+    # The first folder keeps new inputs; the other one has the initial inputs.
     local folders=("fuzz/corpus/$target")
     [ ! -d "fuzz/seeds/$target" ] || folders+=("fuzz/seeds/$target")
     local options=(-max_total_time="$seconds" -rss_limit_mb=2048 -timeout=60 -artifact_prefix="fuzz/artifacts/$target/")
-    # What Lua holds is not seen from outside: to the sanitizer it looks lost.
+    # The sanitizer does not see Lua's references, so it would report Lua's memory as leaked.
     [ "$target" != lua ] || options+=(-detect_leaks=0 -dict=fuzz/seeds/lua.dict)
     if ASAN_OPTIONS=detect_odr_violation=0 "fuzz/target/$host/release/$target" "${folders[@]}" "${options[@]}" >"$log" 2>&1; then
         echo "fuzz target $target: $(tail -n 1 "$log")"

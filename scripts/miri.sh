@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Tests under Miri, an interpreter that tells of undefined behaviour: two references to one value of which one is for changing,
-# reads of freed or uninitialised memory, leaks, data races. It runs some hundred times slower than the processor, so the
+# Tests under Miri, an interpreter that detects undefined behaviour: a mutable reference together with another reference to one value,
+# reads of freed or uninitialised memory, leaks, data races. It is some hundred times slower than the processor, so the
 # tests do less under it. Arguments choose tests: scripts/miri.sh index::
-# Exits with 3 where Miri is not installed.
+# Exits with 3 if Miri is not installed.
 #
 # Index entries hold addresses as numbers, so the provenance of pointers is permissive. Tests of whole nodes, of threads and of
 # compression are left out: Miri knows no io_uring and runs no code in C.
@@ -28,7 +28,7 @@ if [ $# -gt 0 ]; then
     run flintkv-store "$@"
     exit
 fi
-# All unsafe code that is not a system call is in the store; its tests of pages call zstd.
+# All unsafe code except system calls is in the store. The store's tests of pages are skipped, because they call zstd.
 run flintkv-store arena:: commit:: deadlines:: effects:: guards:: hash:: index:: keyspace:: listen:: object:: parts:: wait:: \
     watch:: word::
 run flintkv-resp

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks that the named tools are there and says how to get those that are not. Installs nothing.
+# Checks that the named tools are installed, and says how to get missing ones. Installs nothing.
 # usage: scripts/need.sh TOOL ...
 set -euo pipefail
 

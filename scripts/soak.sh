@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Long random and fault runs, optimised and with every assertion, and long fuzz runs. Each run begins at another seed; a
-# seed that fails is printed, and FLINTKV_SEED=N replays it.
+# Long random and fault runs, optimised and with every assertion, and long fuzz runs. Each run starts at another seed. A
+# failing seed is printed, and FLINTKV_SEED=N replays it.
 # usage: scripts/soak.sh [SECONDS, 300]   for each random test and for each fuzz target
 set -uo pipefail
 cd "$(dirname "$0")/.."

@@ -1,10 +1,10 @@
-# What test.sh, soak.sh and compat.sh share; to be sourced from the root of the repository. A step that fails does not keep
-# the others from running. `sum_up` prints, in cargo test's format, what all steps came to.
+# The functions that test.sh, soak.sh and compat.sh share; source this file from the root of the repository. A failed step does not
+# stop the other steps. `sum_up` prints the results of all steps in cargo test's format.
 
 set -uo pipefail
 started=$SECONDS
 scratch="$(mktemp -d)"
-# The results of all steps, in lines of "passed failed ignored"; what failed; what people read of it; how long steps took.
+# Files: the results of all steps, in lines of "passed failed ignored"; the failures; the output for people; the durations.
 results="$scratch/results" failures="$scratch/failures" broken="$scratch/broken" durations="$scratch/durations"
 : >"$results" >"$failures" >"$broken" >"$durations"
 lanes=()
@@ -17,10 +17,10 @@ trap take_away EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# Nobody builds again what a clean clone has built.
+# In CI a clean clone is built only once, so incremental data is useless.
 [ -z "${CI:-}" ] || export CARGO_INCREMENTAL=0
 
-# timed NAME COMMAND ...: notes the seconds it takes, and those of the processors.
+# timed NAME COMMAND ...: runs the command, and records its duration and its processor time.
 timed() {
     local name="$1" from=$SECONDS code=0 TIMEFORMAT='%U %S' times
     times="$(mktemp -p "$scratch")"
@@ -31,7 +31,7 @@ timed() {
     return "$code"
 }
 
-# step NAME COMMAND ...: counts as one test. What it says of a failure is said again at the end, which is what people read.
+# step NAME COMMAND ...: counts as one test. The output of a failed step is repeated at the end, where people read it.
 step() {
     local name="$1" code=0 log
     log="$(mktemp -p "$scratch")"
@@ -50,7 +50,7 @@ step() {
     esac
 }
 
-# cargo_tests NAME ARGUMENTS ...: cargo test, whose own tests are counted one by one.
+# cargo_tests NAME ARGUMENTS ...: runs cargo test and counts each of its tests.
 cargo_tests() {
     local name="$1" code=0 log
     log="$(mktemp -p "$scratch")"
@@ -66,16 +66,16 @@ cargo_tests() {
         /^test result:/{ t = $NF; sub(/s$/, "", t); if (t >= 3) printf "%5.0f s of it: %s\n", t, of }' "$log" |
         sort -rn | sed 's/^/    /' >>"$durations"
     if [ "$code" -ne 0 ]; then
-        # A build that fails runs no test: that is a failure too.
+        # A failed build runs no test, so count it as a failure.
         [ "$f" -gt 0 ] || f=1
         echo "$name" >>"$failures"
-        # Which tests, and why: the end of a long output is what people read.
+        # Print which tests failed and why at the end, because people read the end of a long output.
         grep -aE '^(test .*FAILED|thread .* panicked at|it failed with seed|error(\[|:))' -A 2 "$log" | tail -n 60 >>"$broken"
     fi
     echo "$p $f $i" >>"$results"
 }
 
-# beside FUNCTION: runs its steps beside what follows, in a process group that ends with this script. `join` prints them.
+# beside FUNCTION: runs its steps in parallel with what follows, in a process group that ends with this script. `join` prints their output.
 beside() {
     set -m
     "$1" >"$scratch/lane-${#lanes[@]}" 2>&1 &

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the tests need and the machine lacks: a C compiler, Debian's redis-server and redis-tools, for tests/clients
-# Python and Node, for tests/packages what makes a fresh Debian.
+# Installs what the tests need and the machine lacks: a C compiler, Debian's redis-server and redis-tools, Python and
+# Node for tests/clients, and the tools that make a fresh Debian for tests/packages.
 # usage: scripts/test-deps.sh [--all]   --all: the languages of all client libraries too
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Every kind of test but fuzzing, each in a bounded part: format, lints, cargo's tests, the scripts under tests/.
-# `make soak`, which fuzzes, and `make compat` go on at length. The last line sums up in cargo test's format.
+# A bounded part of every kind of test except fuzzing: format, lints, cargo's tests, the scripts under tests/.
+# `make soak`, which fuzzes, and `make compat` run for long. The last line is a summary in cargo test's format.
 #
 # A script test is an executable tests/NAME/run.sh. It finds the binary in $FLINTKV and exits with 0 if all is well,
 # 3 if it cannot run here.
 #
-#   FLINTKV_TEST_SECONDS   how long each random test goes on behind its least number of seeds
-#   COMPAT_PROGRAMS        the programs of tests/clients that run here
+#   FLINTKV_TEST_SECONDS   how long each random test runs after its minimum number of seeds
+#   COMPAT_PROGRAMS        the programs of tests/clients to run
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,16 +17,16 @@ export FLINTKV="$target/debug/flintkv"
 
 step "cargo fmt" cargo fmt --all --check
 
-# In one call with everything that cargo test builds, so that nothing is built twice. The tests of the whole node run the binary.
+# One call for everything that cargo test builds, so that nothing is built twice. The tests of the whole node run the binary.
 step "cargo build" cargo build --quiet --workspace --bins --lib --tests --examples
 
-# Beside cargo's tests, which wait as often as they compute.
+# At the same time as cargo's tests, which wait as often as they compute.
 scripts_lane() {
     local script
     for script in tests/*/run.sh; do
         [ -x "$script" ] || continue
         case "$script" in
-            # Those whose libraries are there in seconds; `make compat` runs all.
+            # The programs whose libraries install within seconds; `make compat` runs all.
             tests/clients/*) step "$script" "$script" ${COMPAT_PROGRAMS:-ioredis node-redis redis-py} ;;
             *) step "$script" "$script" ;;
         esac

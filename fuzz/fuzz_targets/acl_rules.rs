@@ -1,6 +1,6 @@
-//! Any text is rules of a user or an error; what is taken makes the same user again; and whatever the rules, any command
-//! line is allowed or not. The first line is the command, the rest are rules.
-//! `cargo +nightly fuzz run acl_rules -- -max_total_time=60 -timeout=2`
+//! Any text is a user's rules or an error. Accepted rules, when shown and set again, give the same user. With any
+//! rules, any command line is either allowed or refused. The first line is the command, the rest are rules. `cargo
+//! +nightly fuzz run acl_rules -- -max_total_time=60 -timeout=2`
 
 #![no_main]
 

@@ -1,6 +1,6 @@
-//! Any pattern fits any text or does not, in a time of at most their product: what takes longer runs into the timeout.
-//! The first byte says how long the pattern is and whether case counts.
-//! `cargo +nightly fuzz run glob -- -max_total_time=60 -timeout=2 -max_len=65536`
+//! Any pattern fits any text or does not, in at most pattern × text steps; slower matching runs into the timeout. The
+//! first byte gives the length of the pattern and whether case counts. `cargo +nightly fuzz run glob --
+//! -max_total_time=60 -timeout=2 -max_len=65536`
 
 #![no_main]
 
@@ -16,12 +16,12 @@ fuzz_target!(|data: &[u8]| {
     if text.is_empty() {
         return;
     }
-    // A text as a pattern fits itself, wherever it stands.
+    // A text, escaped as a pattern, fits itself.
     let escaped: Vec<u8> = text.iter().flat_map(|&byte| [b'\\', byte]).collect();
     assert!(matches(&escaped, text, any_case));
     let anywhere = [b"*", &escaped[..], b"*"].concat();
     assert!(matches(&anywhere, &[b"before", text, b"behind"].concat(), any_case));
-    // A star before a pattern passes over anything.
+    // A star before a pattern skips anything.
     if fits {
         assert!(matches(&[b"*", pattern].concat(), &[b"before", text].concat(), any_case));
     }

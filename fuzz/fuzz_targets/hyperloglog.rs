@@ -1,6 +1,6 @@
-//! Any string is a HyperLogLog or an error, and stays what it is. The first byte says which head is put right, and how
-//! much of the rest is a second one.
-//! `cargo +nightly fuzz run hyperloglog corpus/hyperloglog seeds/hyperloglog -- -max_total_time=60 -timeout=5`
+//! Any string is a HyperLogLog or an error, and does not change its meaning. The first byte says which header is
+//! corrected, and how much of the rest is a second HyperLogLog. `cargo +nightly fuzz run hyperloglog corpus/hyperloglog
+//! seeds/hyperloglog -- -max_total_time=60 -timeout=5`
 
 #![no_main]
 
@@ -32,14 +32,14 @@ fuzz_target!(|data: &[u8]| {
         &[b"PFMERGE", b"two", b"one"],
         &[b"PFCOUNT", b"one", b"two", b"all"],
     ]);
-    // Both can be read, or they cannot be merged.
+    // If they can be merged, both can be read.
     if replies[3][0] != b'-' {
         assert_eq!(replies[5], b"+OK\r\n");
         assert_eq!(replies[3], replies[6], "the union counts as its parts do together");
     }
 });
 
-/// 0: the bytes as they are, 1: a sparse one, 2 and 3: a dense one, of the right length.
+/// 0: the bytes unchanged, 1: a sparse one, 2 and 3: a dense one of the right length.
 fn log(bytes: &[u8], choice: u8) -> Vec<u8> {
     let mut log = bytes.to_vec();
     if choice > 0 {

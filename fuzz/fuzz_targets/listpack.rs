@@ -1,6 +1,6 @@
-//! As `restore`, for the packed forms inside of payloads: the first byte says which, and what stands around the rest
-//! (lengths, end marks) is right.
-//! `cargo +nightly fuzz run listpack corpus/listpack seeds/listpack -- -max_total_time=60 -timeout=5`
+//! Like `restore`, for the packed encodings inside of payloads. The first byte chooses one, and the parts around the
+//! rest (lengths, end marks) are correct. `cargo +nightly fuzz run listpack corpus/listpack seeds/listpack --
+//! -max_total_time=60 -timeout=5`
 
 #![no_main]
 
@@ -57,7 +57,7 @@ fn whole_listpack(rest: &[u8]) -> Vec<u8> {
     list
 }
 
-/// The first two bytes are the count; the place of the last entry is looked at by nobody.
+/// The first two bytes are the count. Nobody reads the offset of the last entry.
 fn ziplist(rest: &[u8]) -> Vec<u8> {
     let bytes = (rest.len().max(2) + 9) as u32;
     let mut list = bytes.to_le_bytes().to_vec();

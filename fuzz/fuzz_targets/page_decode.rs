@@ -1,13 +1,13 @@
 //! Any bytes are a page, an extent or an error: no panic, no read out of bounds, no memory beyond the format's limits.
-//! The checksum is put right first, or nothing behind it would ever be reached.
-//! `cargo +nightly fuzz run page_decode corpus/page_decode ../crates/store/tests/fixtures -- -max_len=16384 -max_total_time=60`
+//! The checksum is corrected first; otherwise no input would get past it. `cargo +nightly fuzz run page_decode
+//! corpus/page_decode ../crates/store/tests/fixtures -- -max_len=16384 -max_total_time=60`
 
 #![no_main]
 
 use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
-use store::io::PAGE_BYTES;
+use flash::io::PAGE_BYTES;
 use store::page::{Corrupt, Dictionary, EXTENT_RAW_BYTES_MAX, Page, Scratch, scan};
 
 static DICTIONARY: LazyLock<Arc<Dictionary>> = LazyLock::new(|| {
@@ -20,7 +20,7 @@ fuzz_target!(|data: &[u8]| {
     let mut buf = data.to_vec();
     buf.resize(data.len().next_multiple_of(PAGE_BYTES).max(PAGE_BYTES), 0);
     buf[..3].copy_from_slice(b"FK\x01");
-    // Half of the inputs become a page, half an extent, whatever they had been.
+    // Half of the inputs become pages, half extents.
     buf[3] = 1 + (buf[3] & 1);
     reseal(&mut buf);
     let dictionaries = |_| Some(DICTIONARY.clone());

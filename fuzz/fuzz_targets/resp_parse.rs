@@ -1,6 +1,6 @@
-//! Any bytes are commands (and replies) or an error, and the same ones however they are cut into reads.
-//! The first byte chooses the size of a read and the limits, the rest is what arrives.
-//! `cargo +nightly fuzz run resp_parse -- -max_total_time=60`
+//! Any bytes are commands (and replies) or an error, and the result does not depend on how they are cut into reads. The
+//! first byte chooses the size of a read and the limits; the rest is the input. `cargo +nightly fuzz run resp_parse --
+//! -max_total_time=60`
 
 #![no_main]
 
@@ -16,7 +16,7 @@ fuzz_target!(|data: &[u8]| {
     let limits = match choice / 32 % 3 {
         0 => Limits::DEFAULT,
         1 => Limits::UNAUTHENTICATED,
-        // Small enough for short inputs to reach.
+        // Small enough that short inputs reach the limits.
         _ => Limits { bulk_bytes_max: 20, args_count_max: 4, inline_bytes_max: 30, authenticated: true },
     };
     assert_eq!(serve(input, &limits, read_bytes), serve(input, &limits, input.len().max(1)));
@@ -26,7 +26,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// The commands a server makes of `input`, and the error that ended them.
+/// The commands that a server reads from `input`, and the error that ended them.
 fn serve(input: &[u8], limits: &Limits, read_bytes: usize) -> (Vec<Vec<Vec<u8>>>, Option<ProtocolError>) {
     let (mut commands, mut progress, mut spans) = (Vec::new(), Progress::default(), Vec::new());
     let (mut start, mut end) = (0, 0);

@@ -1,5 +1,5 @@
-//! Any bytes with a right checksum are a value or an error for RESTORE, and a value that was taken is sound.
-//! `cargo +nightly fuzz run restore corpus/restore seeds/restore -- -max_total_time=60 -timeout=5`
+//! Any bytes with a right checksum are a value or an error for RESTORE, and an accepted value is valid. `cargo +nightly
+//! fuzz run restore corpus/restore seeds/restore -- -max_total_time=60 -timeout=5`
 
 #![no_main]
 

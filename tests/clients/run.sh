@@ -12,7 +12,7 @@
 #   REDIS_TLS_PORT          with certificates in REDIS_CERTS: ca.crt, client.crt, client.key (a client needs one)
 #   REDIS_SOCKET            a unix socket
 #   REDIS_KIND              flintkv, or redis for redis-server 7.0
-#   REDIS_FORM              ram, cold or redis: a value on flash does not know how long it has been idle
+#   REDIS_FORM              ram, cold or redis, because a value on flash has no idle time
 #
 # $FLINTKV is the binary. Exits with 0 if all is well, 3 if nothing could run.
 set -uo pipefail
@@ -28,8 +28,8 @@ programs=("$@")
 mkdir -p "$kept"
 
 scratch="$(mktemp -d)"
-# Memory, where there is: each command waits for its write, and the first one to each place of a new file takes
-# milliseconds on some file systems.
+# In memory if possible: each command waits for its write, and on some file systems the first write to each place of a new file
+# takes milliseconds.
 flash="$(mktemp -d -p /dev/shm 2>/dev/null || mktemp -d)"
 servers="$scratch/pids"
 : >"$servers"
@@ -60,18 +60,18 @@ listens() {
     (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null
 }
 
-# start FORM DIR: a server whose address it exports; its process id is in $server.
+# start FORM DIR: starts a server and exports its address. Its process id is in $server.
 start() {
     local form="$1" dir="$2" port tls_port
     port="$(free_port)" tls_port="$(free_port)"
-    # More workers than a program has connections in most stories: those of a worker wait while it runs a script.
+    # More workers than most test stories have connections, because a worker's connections wait while it runs a script.
     local command=("$flintkv" server --io-threads 4 --console-port 0)
     local options=(--port "$port" --unixsocket "$dir/socket" --dir "$dir" --save ""
         --tls-port "$tls_port" --tls-cert-file "$certs/server.crt" --tls-key-file "$certs/server.key"
         --tls-ca-cert-file "$certs/ca.crt")
     case "$form" in
         ram) ;;
-        # Small, so that it is filled and collected many times.
+        # A small flash, so that it is filled and collected many times.
         cold) options+=(--flash-path "$flash/$(basename "$dir")" --memory-limit 304mb --ram-limit 256mb
             --debug-tier-mode cold --flash-split-size 1kb) ;;
         redis) command=(redis-server) ;;
@@ -99,7 +99,7 @@ flash_reads() {
     redis-cli -p "${REDIS_PORT:-1}" info tiering 2>/dev/null | sed -n 's/\r//; s/^flash_kv_reads://p'
 }
 
-# one PROGRAM FORM: its line, then what failed.
+# one PROGRAM FORM: prints the program's line, then its failures.
 one() {
     local program="$1" form="$2" dir="$scratch/$1-$2" started=$SECONDS code=0 server=
     mkdir "$dir"
@@ -140,7 +140,7 @@ one() {
     return "$code"
 }
 
-# prepared PROGRAM OUTPUT: its libraries come from registries, which fail now and then: twice more, after a pause.
+# prepared PROGRAM OUTPUT: registries fail now and then, so try twice more after a pause.
 prepared() {
     local program="$1" output="$2" code pause
     rm -rf "${kept:?}/$program"
@@ -163,7 +163,7 @@ certificates "$certs" || exit 1
 ready=()
 failed=0
 for program in "${programs[@]}"; do
-    # What is installed belongs to these files.
+    # The installed libraries belong to this version of these files.
     stamp="$(cat "$program"/* jvm/* node/* 2>/dev/null | sha256sum)"
     if [ "$(cat "$kept/$program.stamp" 2>/dev/null)" != "$stamp" ]; then
         code=0
@@ -179,7 +179,7 @@ for program in "${programs[@]}"; do
 done
 [ "${#ready[@]}" -gt 0 ] || { [ "$failed" -eq 0 ] && exit 3 || exit 1; }
 
-# Most of a program's time is waiting: two for each core.
+# A program waits most of its time, so run two for each core.
 slots="$(($(nproc) * 2))"
 for program in "${ready[@]}"; do
     for form in $forms; do

@@ -1,4 +1,4 @@
-// An operator's day: a database is created, driven, watched, resized, looked into, and deleted.
+// An operator's day: a database is created, loaded, watched, resized, inspected and deleted.
 import { readFileSync } from "node:fs";
 import { bench, benchUntilStopped, logIn, main, openPage, picture, same, story, that, until, visit } from "./harness.mjs";
 
@@ -66,7 +66,7 @@ await main(async (node, browser) => {
     await page.waitForURL(/a=flash-bytes/);
     const first = page.getByRole("region", { name: /^The first large graph: Flash bandwidth/ });
     await page.getByRole("region", { name: /^The second large graph: Operations/ }).waitFor();
-    // A live graph is drawn anew with each reading, and forgets then where the mouse is.
+    // A live graph is redrawn with each reading, and then loses the position of the mouse.
     const soon = { timeout: 2000 };
     await until("the values under the mouse are shown", async () => {
       await first.locator(".u-over").hover();
@@ -128,8 +128,8 @@ await main(async (node, browser) => {
     await line.press("Tab");
     same(await line.inputValue(), "HGETALL ", "what Tab completes");
     await page.getByRole("complementary", { name: "What the command does" }).getByText("HGETALL key").waitFor();
-    // Each command adds an entry, and its reply is looked for there: an entry above it may show the same text. The console
-    // takes no other line until then.
+    // Each command adds an entry. Look for the reply only there, because an earlier entry may show the same text. The console
+    // accepts no other line until then.
     const entries = page.getByRole("log").locator(".entry");
     const run = async (text, reply) => {
       const before = await entries.count();

@@ -1,4 +1,4 @@
-// What the parts share: a node, a browser, steps that are told by name. Waits for conditions, never for a time.
+// What the parts share: a node, a browser, and steps that are reported by name. Waits for conditions, never for a fixed time.
 import { execFile, spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, existsSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -91,7 +91,7 @@ export function benchUntilStopped(port, ...options) {
   const ended = new Promise((done) => {
     child = execFile(process.env.FLINTKV, ["bench", "--host", "127.0.0.1", "--port", String(port), "--hide-histogram", "--test-time", "3600", ...options], () => done());
   });
-  // A step that fails does not come to its end.
+  // A failed step does not reach this line.
   process.once("exit", () => child.kill("SIGKILL"));
   return () => {
     child.kill("SIGKILL");
@@ -112,7 +112,7 @@ export async function openPage(browser, node, options = {}) {
   const wrong = [];
   page.on("pageerror", (error) => wrong.push(`error in the page: ${error.message}`));
   page.on("console", (message) => {
-    // That a request failed is what some steps are about.
+    // Some steps are about failed requests.
     if (message.type() === "error" && !message.text().startsWith("Failed to load resource")) wrong.push(message.text());
   });
   page.on("request", (request) => {
@@ -144,7 +144,7 @@ export const settled = (page) => page.waitForFunction(() => !document.querySelec
 
 /** Serious and critical violations, each on a line. */
 export async function violations(page) {
-  // Through the debugger, as the policy of the page lets no foreign script in.
+  // Through the debugger, because the page's policy allows no foreign script.
   const session = await page.context().newCDPSession(page);
   await session.send("Runtime.evaluate", { expression: axe });
   const { result, exceptionDetails } = await session.send("Runtime.evaluate", {

@@ -1,4 +1,4 @@
-// Every page at two widths in both themes: nothing serious for axe-core, nothing that runs out of the window, no error.
+// Every page at two widths in both themes: no serious finding of axe-core, nothing wider than the window, no error.
 // The node has load and keys of every type, so that the pages are not empty.
 import { bench, logIn, main, openPage, overflow, picture, story, violations, visit } from "./harness.mjs";
 
@@ -63,7 +63,7 @@ await main(async (node, browser) => {
     await page.context().close();
     done();
   }
-  // Two at a time: each waits half of its time.
+  // Two at a time, because each waits half of its time.
   await Promise.all(MODES.slice(0, 2).map(mode));
   await Promise.all(MODES.slice(2).map(mode));
 });

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The console in Debian's chromium against a real node: what is committed is what the sources build; a database is created
-# through the form, driven with the load generator, watched, resized and deleted; every page at two widths in both themes,
-# looked through by axe-core.
+# The console in Debian's chromium with a real node. The committed files must equal a new build. A database is created
+# through the form, loaded with the load generator, watched, resized and deleted. axe-core checks every page at two widths in both
+# themes.
 #
 #   tests/console/run.sh [PART ...]   check, flow, states, pages; all of them without arguments
 #
@@ -25,7 +25,7 @@ if ! { command -v node && command -v npm; } >/dev/null || [ "$(node -p 'process.
     exit 3
 fi
 
-# Debian's browser; the packages of the tests hold none.
+# Debian's browser, because the packages of the tests contain none.
 CHROMIUM="$(command -v chromium || true)"
 if [ -z "$CHROMIUM" ]; then
     if ! command -v apt-get >/dev/null; then
@@ -41,7 +41,7 @@ if [ -z "$CHROMIUM" ]; then
 fi
 export CHROMIUM
 
-# Packages beside the target, so that a second run is quick. The registry fails now and then: twice more, after a pause.
+# Packages are kept in the target directory, so that a second run is quick. The registry fails now and then, so try twice more after a pause.
 stamp="$(sha256sum package-lock.json)"
 if [ "$(cat "$kept/.stamp" 2>/dev/null)" != "$stamp" ]; then
     mkdir -p "$kept"

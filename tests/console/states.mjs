@@ -1,4 +1,4 @@
-// States that a well node does not show: its answers are replaced on their way to the page. And the node that is gone.
+// States that a healthy node does not have: its answers are replaced on their way to the page. Also a node that stops answering.
 import { logIn, main, openPage, overflow, PASSWORD, picture, same, story, that, violations, visit } from "./harness.mjs";
 
 const HUGE = 2 ** 62;
@@ -74,14 +74,14 @@ await main(async (node, browser) => {
   await step("no permission is said, not shown as an error", async () => {
     const end = await replaced("/databases/default/clients", failure(403, "forbidden", "Clients need another role."));
     await visit(page, "/databases/default/clients");
-    await page.getByText("Not yours to see").waitFor();
+    await page.getByText("You may not see this").waitFor();
     await clean();
     await end();
   });
 
   await step("a database that is not there", async () => {
     await visit(page, "/databases/nowhere");
-    await page.getByText("There is nothing of this name").waitFor();
+    await page.getByText("There is nothing with this name").waitFor();
     await clean();
   });
 
@@ -114,7 +114,7 @@ await main(async (node, browser) => {
     await page.goto("/databases/default");
     await page.getByRole("heading", { level: 1, name: "default" }).waitFor();
     await page.keyboard.press("Tab");
-    same(await page.evaluate(() => document.activeElement.textContent), "To the content", "the first stop");
+    same(await page.evaluate(() => document.activeElement.textContent), "Skip to the content", "the first stop");
     const flush = page.getByRole("button", { name: "Flush" });
     await flush.focus();
     await page.keyboard.press("Enter");
@@ -156,7 +156,7 @@ await main(async (node, browser) => {
     await picture(page, "state-gone");
     await node.start();
     await page.getByText("The node does not answer.").waitFor({ state: "detached" });
-    // A session may have ended with the node: then the login is what is shown.
+    // The session may have ended with the node. Then the login page is shown.
     await page.getByRole("link", { name: "default" }).or(page.getByRole("button", { name: "Log in" })).first().waitFor();
     page.wrong.length = 0;
   });

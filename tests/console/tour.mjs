@@ -43,7 +43,7 @@ await main(async (node, browser) => {
   await page.locator(".list button", { hasText: "user:1001" }).click();
   await page.getByRole("cell", { name: "Ada", exact: true }).waitFor();
   await picture("keys");
-  // Some graphs need some time: the picture is taken when there are forty seconds of it.
+  // Some graphs need time, so take the picture after forty seconds of data.
   await visit(page, "/databases/shop/metrics?range=1m&a=hit-ratio&b=ops");
   const points = async () => {
     const answer = await page.evaluate(async () => (await fetch(`/api/v1/databases/shop/metrics?from_ms=${Date.now() - 60_000}&to_ms=${Date.now()}&names=hit_ratio`)).json());

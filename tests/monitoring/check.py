@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares what watches a running FlintKV with what FlintKV says of itself. Called by run.sh."""
+"""Compares the monitoring of a running FlintKV with FlintKV's own figures. Called by run.sh."""
 
 import argparse
 import json
@@ -10,7 +10,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-# Names that Prometheus makes itself.
+# Names that Prometheus itself creates.
 OF_PROMETHEUS = {"up"}
 WORDS = {"and", "or", "unless", "by", "without", "on", "ignoring", "group_left", "group_right", "bool", "offset", "le"}
 
@@ -39,7 +39,7 @@ def names(page):
 
 
 def metrics_of(expression):
-    """The metrics that a PromQL expression names: what is left without strings, labels, ranges and functions."""
+    """The metrics in a PromQL expression: the words left after removing strings, labels, ranges and functions."""
     text = re.sub(r'"[^"]*"', "", expression)
     text = re.sub(r"\{[^}]*\}|\[[^\]]*\]", "", text)
     text = re.sub(r"\b(by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)", "", text)
@@ -125,7 +125,7 @@ def exporter(args):
 
 
 def redis_exporter(args):
-    """It scrapes under load, without an error, and what it says afterwards is what INFO says."""
+    """redis_exporter scrapes under load without an error, and its figures afterwards equal INFO's."""
     process, url = exporter(args)
     try:
         for options in (["--ratio=1:0", "--key-pattern=P:P", "-n", "15000"], ["--ratio=1:4", "-n", "10000"]):
@@ -136,7 +136,7 @@ def redis_exporter(args):
                 page = samples(fetch(url))
                 scrapes += 1
                 check(page["redis_up"] == 1, "redis_exporter: redis_up under load")
-                # It counts errors of single commands in this one.
+                # This metric counts the errors of single commands.
                 check(page.get('redis_exporter_last_scrape_error{err=""}') == 0, f"redis_exporter: {error_of(page)}")
                 if not running:
                     break
@@ -178,7 +178,7 @@ def own_metrics(args, told):
     has = names(page)
 
     linted = subprocess.run([args.promtool, "check", "metrics"], input=page, capture_output=True, text=True)
-    # Names of redis_exporter's, which its dashboards ask for, do not all follow the rules of today.
+    # redis_exporter's names, which its dashboards use, do not all follow today's rules.
     complaints = [line for line in linted.stderr.splitlines() if line and not line.startswith("redis_")]
     check(linted.returncode in (0, 3) and not complaints, f"promtool check metrics: {complaints or linted.stderr}")
 

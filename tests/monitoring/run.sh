@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# What watches FlintKV: its /metrics, the alert rules and the dashboard in contrib/, and redis_exporter.
+# Monitoring of FlintKV: /metrics, the alert rules and the dashboard in contrib/, and redis_exporter.
 #
 #   promtool    checks the example configuration, the rules and their unit tests, every expression of the dashboard, and
 #               /metrics of a running server
-#   check.py    every metric that an alert or the dashboard names is one that the running server has; redis_exporter scrapes
+#   check.py    the running server has every metric that an alert or the dashboard names; redis_exporter scrapes
 #               it under load without an error, and its figures are INFO's
 #
 # Both programs come from Debian's packages, unpacked into the target directory: nothing is installed.
@@ -28,7 +28,7 @@ stop() {
 trap stop EXIT
 trap 'exit 1' INT TERM
 
-# unpacked PACKAGE FILE: the one file of Debian's package, kept.
+# unpacked PACKAGE FILE: keeps one file of a Debian package.
 unpacked() {
     local package="$1" file="$2"
     [ ! -x "$kept/$(basename "$file")" ] || return 0
@@ -51,7 +51,7 @@ free_port() {
     python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
 }
 port="$(free_port)" console="$(free_port)"
-# RAM for a third of what the load writes.
+# RAM for a third of the load's data.
 "$flintkv" server --port "$port" --console-port "$console" --dir "$scratch" --save "" --io-threads 2 \
     --flash-path "$scratch/flash" --memory-limit 256mb --ram-limit 32mb --slowlog-log-slower-than 0 >"$scratch/log" 2>&1 &
 server=$!

@@ -34,7 +34,7 @@ if [ -z "${INSIDE:-}" ]; then
     trap 'rm -rf "$scratch"' EXIT
     trap 'exit 1' INT TERM
 
-    # Once: a system and a tool, side by side, since one waits for the network and the other for the processor.
+    # Once, in parallel: the fresh system waits for the network, and the tool for the processor.
     base="$kept/$VERSION_CODENAME"
     if [ ! -d "$base" ]; then
         mirror="$(apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(COMPONENT) $(ORIGIN)' "Created-By: Packages" |
@@ -60,7 +60,7 @@ if [ -z "${INSIDE:-}" ]; then
     mkdir "$scratch/deb"
     CARGO_TARGET_DIR="$target" PROFILE=dev packaging/build-deb.sh --no-build --fast --compress-system \
         --output "$scratch/deb/flintkv.deb" | tail -n 1
-    # What cargo install builds from has the built console in it: it takes no Node.
+    # The sources of cargo install contain the built console, so they need no Node.
     CARGO_TARGET_DIR="$scratch/crates" cargo package --quiet --workspace --no-verify --allow-dirty --exclude flintkv-tests --exclude flintkv-seeds
     tar -tzf "$scratch"/crates/package/flintkv-api-*.crate | sed -n 's|^[^/]*/||p' >"$scratch/packaged"
     (cd crates/api && find console-dist -type f) | while read -r file; do
@@ -86,7 +86,7 @@ fail() {
     exit 1
 }
 
-# expect WHAT COMMAND ...: its output is WHAT.
+# expect WHAT COMMAND ...: the command's output must be WHAT.
 expect() {
     local wanted="$1" got
     shift
@@ -103,13 +103,13 @@ apt() {
         { cat "$scratch/apt"; fail "apt-get $*"; }
 }
 
-# Every file but what dpkg, apt and adduser keep for themselves.
+# Every file except those of dpkg, apt and adduser.
 files() {
     (cd "$root" && find . -xdev \( -path ./proc -o -path ./tmp -o -path ./run -o -path './etc/*-' -o -path ./var/cache \
         -o -path ./var/lib/dpkg -o -path ./var/lib/apt -o -path ./var/log/dpkg.log -o -path ./var/log/apt \) -prune -o -print | sort)
 }
 
-# start: the unit's command as its user. Returns when systemd would be told that the node is ready.
+# start: runs the unit's command as its user. Returns when the node reports readiness to systemd.
 start() {
     local command user
     command="$(sed -n 's/^ExecStart=//p' "$unit")"
@@ -155,7 +155,7 @@ if command -v systemd-analyze >/dev/null; then
     # A system without systemd has no sysinit.target.
     said="$(systemd-analyze verify --man=no --root="$root" flintkv.service 2>&1 | grep flintkv | grep -v sysinit.target || true)"
     [ -z "$said" ] || fail "systemd-analyze verify: $said"
-    # The limit is what it has, with little room: 10 is a unit without any hardening.
+    # The limit is slightly above the current value. A unit without any hardening has 10.
     systemd-analyze security --offline=true --root="$root" --threshold=25 --no-pager flintkv.service >"$scratch/security" 2>&1 ||
         { cat "$scratch/security"; fail "the unit's exposure is too high"; }
     tail -n 1 "$scratch/security"
@@ -229,11 +229,11 @@ left="$(comm -13 "$scratch/before" "$scratch/after")"
 expect "" inside getent passwd flintkv
 
 echo "==> the image"
-# No container engine: its last stage's commands, by hand, in a system as slim.
+# There is no container engine, so run the commands of the last stage by hand, in an equally slim system.
 root="$scratch/image"
 mount -t proc proc "$root/proc"
 image="$(awk '/^FROM/ { text = "" } { text = text $0 "\n" } END { printf "%s", text }' Dockerfile)"
-# instruction NAME: its text, with continued lines, comments left out.
+# instruction NAME: the instruction's text, with continuation lines and without comments.
 instruction() {
     awk -v name="$1" '$1 == name { on = 1 } on && !/^ *#/ { print } on && !/\\$/ { exit }' <<<"$image" | sed "1s/^$1 *//"
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# flintkv prepare-flash on loop devices: what is refused stays as it was, what is confirmed is formatted, mounted and
-# measured. Exit code 3 where there are no loop devices: it takes root, /dev/loop-control and mount.
+# flintkv prepare-flash on loop devices: refused devices do not change, confirmed devices are formatted, mounted and
+# measured. Exit code 3 without loop devices: they need root, /dev/loop-control and mount.
 set -uo pipefail
 
 flintkv="${FLINTKV:?the binary}"
@@ -8,8 +8,8 @@ scratch="$(mktemp -d)"
 scratch="$(realpath "$scratch")"
 loops=() holder='' node='' probe=''
 
-# retried COMMAND...: until it succeeds, for up to a minute. The kernel lets go of a killed process's files a little later
-# than the process ends: its io_uring is taken down in the background.
+# retried COMMAND...: repeats the command until it succeeds, for up to a minute. The kernel releases a killed process's files some
+# time after the process ends, because it destroys the io_uring in the background.
 retried() {
     local deadline=$((SECONDS + 60))
     until "$@" 2>/dev/null; do
@@ -18,7 +18,7 @@ retried() {
     done
 }
 
-# What is mounted below the scratch directory, the latest first.
+# The mounts below the scratch directory, latest first.
 mounted() {
     local point
     while read -r _ point _; do
@@ -28,7 +28,7 @@ mounted() {
     done </proc/self/mounts | tac
 }
 
-# Asks the kernel what is still attached and mounted, so that it holds at whatever point the test ends.
+# Asks the kernel what is still attached and mounted, so that it works wherever the test ends.
 cleanup() {
     trap '' INT TERM HUP
     local pid point file loop
@@ -42,7 +42,7 @@ cleanup() {
             retried losetup --detach "$loop" || echo "$loop stays attached"
         done
     done
-    # A mount that stayed would lose its files to this.
+    # This would delete the files of a remaining mount.
     [ -n "$(mounted)" ] || rm -rf "$scratch"
 }
 trap cleanup EXIT
@@ -65,7 +65,7 @@ device() {
     loops+=("$loop")
 }
 
-# refused CODE WORDS ARGUMENTS...: the command ends with CODE and says WORDS
+# refused CODE WORDS ARGUMENTS...: the command must exit with CODE and print WORDS
 refused() {
     local expected="$1" words="$2" code=0
     shift 2
@@ -96,10 +96,10 @@ grep -qF "can be formatted" "$scratch/said" || fail "whether it can be formatted
 echo "without a confirmation that names every device nothing is changed"
 refused 2 "not confirmed" "$first"
 refused 2 "not confirmed" "$first" "$second" --yes "$first"
-refused 2 "names none of the devices" "$first" --yes /dev/null
+refused 2 "is not one of the devices" "$first" --yes /dev/null
 refused 2 "given twice" "$first" "$first" --yes "$first"
 echo "$second" | script -qec "$flintkv prepare-flash $first" /dev/null >"$scratch/said" 2>&1 && fail "another name was taken"
-grep -qF "something else" "$scratch/said" || fail "another name typed"
+grep -qF "the names do not match" "$scratch/said" || fail "another name typed"
 [ "$(blkid -p -s LABEL -o value "$first")" = photos ] || fail "the device was changed"
 
 echo "what is in use is refused, however it is confirmed"
@@ -113,7 +113,7 @@ if mkswap "$second" >/dev/null 2>&1 && swapon "$second" 2>/dev/null; then
     refused 2 "is swap" "$second" --yes "$second"
     swapoff "$second"
 fi
-# A holder that neither /proc nor blkid knows of: exclusively open.
+# A holder that neither /proc nor blkid shows: the device is open exclusively.
 python3 - "$second" "$scratch" <<'PY' &
 import os, sys, time
 fd = os.open(sys.argv[1], os.O_RDONLY | os.O_EXCL)
@@ -127,7 +127,7 @@ refused 2 "in use" "$second" --yes "$second"
 touch "$scratch/release"
 wait "$holder"
 holder=
-# A member of an array that nobody has put together: version 1.2 of md's superblock, 4 KB from the start.
+# A member of an array that is not assembled: version 1.2 of md's superblock, 4 KB from the start.
 python3 - "$second" <<'PY'
 import struct, sys
 with open(sys.argv[1], "r+b") as disk:
@@ -186,7 +186,7 @@ wait "$node"
 node=
 
 echo "interrupted: nothing is left behind"
-# On a device of its own: the node's log fills the other two, and its space comes back some time after the node has ended.
+# On a device of its own: the node's log fills the other two, and its space is freed some time after the node ends.
 device 400 || fail "a third loop device"
 point="$scratch/interrupted"
 mkdir "$point"

@@ -1,4 +1,4 @@
-//! Owns a connection that sends bytes as they are and reads replies one by one. Never knows what a command means.
+//! Owns a connection that sends raw bytes and reads replies one by one. Never knows what a command means.
 
 use crate::PATIENCE;
 use resp::client::{Kind, Value, encode_command, parse_value, skip};
@@ -8,7 +8,7 @@ use std::net::TcpStream;
 pub struct Client {
     pub stream: TcpStream,
     received: Vec<u8>,
-    /// Bytes of `received` that were given out.
+    /// The bytes of `received` that were already returned.
     taken: usize,
 }
 
@@ -24,7 +24,7 @@ impl Client {
         Client { stream, received: Vec::new(), taken: 0 }
     }
 
-    /// The server may close while this writes: what it has said before is what counts.
+    /// The server may close the connection while this writes. Then the replies that it sent before count.
     pub fn send(&mut self, bytes: &[u8]) -> &mut Client {
         if let Err(error) = self.stream.write_all(bytes) {
             assert!(matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset), "{error}");
@@ -32,7 +32,7 @@ impl Client {
         self
     }
 
-    /// The bytes of the next reply, or None when the server has closed the connection.
+    /// The bytes of the next reply. `None`: the server has closed the connection.
     pub fn raw(&mut self) -> Option<Vec<u8>> {
         loop {
             let input = &self.received[self.taken..];
@@ -67,7 +67,8 @@ impl Client {
         self.reply().expect("the connection stays open")
     }
 
-    /// A command as typed to redis-cli, its reply as redis-cli shows it; `(closed)` at the end of the connection.
+    /// Runs a command as typed to redis-cli, and returns its reply as redis-cli shows it; `(closed)` at the end of the
+    /// connection.
     pub fn run(&mut self, line: &str) -> String {
         let words = words(line);
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
@@ -87,7 +88,7 @@ impl Client {
         let mut rest = self.received.split_off(self.taken);
         self.received.clear();
         self.taken = 0;
-        // A reset is an end as well.
+        // A reset is also an end.
         let _ = self.stream.read_to_end(&mut rest);
         rest
     }
@@ -109,7 +110,7 @@ impl Client {
         text.parse().unwrap_or_else(|_| panic!("{field} is no number: {text}"))
     }
 
-    /// A whole iteration: the elements of every page of `SCAN`, or of `HSCAN key`, with the options given.
+    /// A complete iteration: the elements of every page of `SCAN`, or of `HSCAN key`, with the given options.
     pub fn scan(&mut self, command: &[&[u8]], options: &[&[u8]]) -> Result<Vec<Vec<u8>>, String> {
         let mut cursor = b"0".to_vec();
         let mut all = Vec::new();
@@ -133,7 +134,7 @@ impl Client {
     }
 }
 
-/// A line as redis-cli splits it, without its escapes: words, and quotes around words with spaces.
+/// The words of a line by redis-cli's rules, without its escapes: quotes enclose words with spaces.
 pub fn words(line: &str) -> Vec<Vec<u8>> {
     let mut words = Vec::new();
     let mut rest = line.trim_start();

@@ -1,8 +1,8 @@
-//! Tests of the whole node: the real binary in a process of its own, talked to over the network.
+//! Owns what the tests of the whole node share: the real binary in a process of its own, used over the network.
 //!
-//! This crate owns what the tests under `tests/` share: [`Node`] and [`Redis`] are processes that end with the test,
-//! [`Client`] is a connection that shows every byte, [`Random`] makes a run that its seed replays.
-//! It never knows how FlintKV works inside: it links nothing of it but the client's side of the protocol.
+//! [`Node`] and [`Redis`] are processes that end with the test, [`Client`] is a connection that shows every byte,
+//! [`Random`] is randomness that a seed replays. Never knows how FlintKV works inside: it links only the client's side
+//! of the protocol.
 //!
 //! | variable | meaning |
 //! | --- | --- |
@@ -21,10 +21,10 @@ pub use random::{Random, number, seed};
 
 use std::time::{Duration, Instant};
 
-/// Longer than anything here takes on a busy machine; reaching it is a failure.
+/// Longer than any step takes on a busy machine. Reaching it is a failure.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Tries again until it holds, for what happens a moment later in another process.
+/// Retries until `holds` returns true, for effects that another process shows a moment later.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {

@@ -1,4 +1,4 @@
-//! Owns the processes that tests talk to, from start to end. Never knows what is asked of them.
+//! Owns the processes that tests use, from start to end. Never knows the commands.
 
 use crate::{Client, PATIENCE, eventually};
 use rustix::process::{Pid, Signal, kill_process};
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The binary under test. Cargo does not build another package's binary for a test, so it is asked to, once.
+/// The binary under test. Cargo does not build another package's binary for a test, so this builds it once.
 pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
@@ -53,8 +53,8 @@ pub fn tool(name: &str) -> Command {
 }
 
 pub fn free_port() -> u16 {
-    // Each once: a port that was asked for and given back may be given to another test before its node listens. Below those
-    // that the system gives to clients.
+    // Each port is used once: a port that was released may go to another test before its node listens. The ports are
+    // below those that the system gives to clients.
     static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {
         let port = 10_000 + (std::process::id() * 97 + NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
@@ -70,7 +70,7 @@ pub fn resident_bytes(pid: u32) -> u64 {
     pages * rustix::param::page_size() as u64
 }
 
-/// A FlintKV node with a directory of its own, for flash and log. It ends with the test.
+/// A FlintKV node with its own directory for flash and log. Dropping it ends the node.
 pub struct Node {
     pub port: u16,
     pub dir: TempDir,
@@ -78,9 +78,9 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node with flash: 1 GB that only takes up what is written, or as the directives say.
+    /// A node with flash: 1 GB, of which only written blocks take space, or as the directives say.
     pub fn start(directives: &[(&str, &str)]) -> Node {
-        // Another process may take the free port first: then the next one.
+        // Another process may take the free port first. Then try the next one.
         let mut refused = String::new();
         for _ in 0..5 {
             match Node::try_start(free_port(), directives) {
@@ -91,7 +91,7 @@ impl Node {
         panic!("the node does not start: {refused}");
     }
 
-    /// The error is what the node printed and logged before it ended.
+    /// An error is what the node printed and logged before it ended.
     pub fn try_start(port: u16, directives: &[(&str, &str)]) -> Result<Node, String> {
         let dir = tempfile::Builder::new().prefix("flintkv-test-").tempdir().expect("a directory");
         let child = spawn(port, dir.path(), directives);
@@ -99,7 +99,7 @@ impl Node {
         node.await_ready().map(|()| node)
     }
 
-    /// A process that is to be refused: what it said, or how it ended otherwise.
+    /// Starts a node that is expected to refuse. Returns what it printed, or how it ended otherwise.
     pub fn try_start_alone(port: u16, directives: &[(&str, &str)]) -> Result<ExitStatus, String> {
         let dir = tempfile::Builder::new().prefix("flintkv-test-").tempdir().expect("a directory");
         let child = spawn(port, dir.path(), directives);
@@ -124,7 +124,7 @@ impl Node {
         Ok(())
     }
 
-    /// Gives the node RAM for its own needs and `bytes` of objects, so that nearly everything else is cold.
+    /// Gives the node RAM for itself and `bytes` of objects, so that nearly everything else is cold.
     pub fn limit_objects(&self, bytes: u64) {
         let mut client = self.client();
         let limit = self.resident_bytes() + bytes;
@@ -143,12 +143,12 @@ impl Node {
         resident_bytes(self.pid())
     }
 
-    /// What the node has logged so far.
+    /// The node's log so far.
     pub fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join("node.log")).unwrap_or_default()
     }
 
-    /// Where cold values are.
+    /// The file of the cold values.
     pub fn flash_file(&self) -> PathBuf {
         self.dir.path().join("flash").join(format!("flintkv-{}.log", self.port))
     }
@@ -159,7 +159,7 @@ impl Node {
         stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
         stream.write_all(b"INFO tiering\r\nQUIT\r\n").ok()?;
         let mut text = Vec::new();
-        // What has arrived until then is worth showing.
+        // What has arrived so far is worth showing.
         let _ = stream.read_to_end(&mut text);
         Some(String::from_utf8_lossy(&text).into_owned())
     }
@@ -191,7 +191,7 @@ fn spawn(port: u16, dir: &Path, directives: &[(&str, &str)]) -> Child {
         ("port", port.as_str()),
         ("bind", "127.0.0.1"),
         ("io-threads", "2"),
-        // Many run at the same time.
+        // Many nodes run at the same time.
         ("console-port", "0"),
         ("dir", dir.to_str().unwrap()),
         ("logfile", "node.log"),
@@ -216,13 +216,13 @@ impl Drop for Node {
         if std::thread::panicking() {
             eprintln!("the node's log:\n{}{}", self.log(), self.figures().unwrap_or_default());
         }
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A real Redis without persistence. It ends with the test.
+/// A real Redis without persistence. Dropping it ends it.
 pub struct Redis {
     pub port: u16,
     _dir: TempDir,
@@ -262,7 +262,7 @@ impl Redis {
 
 impl Drop for Redis {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! Owns the randomness of tests: a seed gives the same run on every machine.
+//! Owns the randomness of tests: a seed gives the same run on every machine. Never reads a clock.
 
 /// SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ pub fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
 }
 
-/// Where a run begins; `FLINTKV_SEED` replays one, or is `random`.
+/// The seed of a run. `FLINTKV_SEED` replays one; `random` draws one.
 pub fn seed() -> u64 {
     seeds::seed(20_261_121)
 }

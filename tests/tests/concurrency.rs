@@ -1,5 +1,5 @@
-//! Many clients at once while RAM holds next to nothing, so that keys go cold under everyone's feet.
-//! Every thread checks an invariant that only atomic commands keep.
+//! Many clients at once while RAM holds almost nothing, so that keys become cold at any moment. Every thread checks an
+//! invariant that only atomic commands keep.
 
 use flintkv_tests::{Client, Node, Random, eventually, seed, shown};
 use resp::client::{Value, encode_command};
@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// However small the budget is.
+/// Even if the budget is smaller.
 const RUN_MIN: Duration = Duration::from_secs(4);
-/// So many reads have met flash before the run ends, however slow the machine is.
+/// At least this many reads must have met flash before the run ends, however slow the machine is.
 const COLD_MIN: u64 = 200;
 const COUNTERS: usize = 40;
 const PAIRS: usize = 30;
@@ -22,7 +22,7 @@ fn invariants_hold_while_keys_go_cold() {
 }
 
 #[test]
-fn invariants_hold_with_flash_read_by_threads() {
+fn invariants_hold_while_threads_read_flash() {
     everyone(&Node::start(&[
         ("memory-limit", "448mb"),
         ("ram-limit", "128mb"),
@@ -99,7 +99,7 @@ impl Drop for StopIfPanicking<'_> {
     }
 }
 
-/// The number in a reply; a key that nobody has set yet counts as 0.
+/// The number in a reply; an absent key counts as 0.
 fn integer(reply: &str) -> i64 {
     match reply {
         "(nil)" => 0,
@@ -107,7 +107,7 @@ fn integer(reply: &str) -> i64 {
     }
 }
 
-/// Pipelines of INCR and of others' ways to add one.
+/// Pipelines of INCR and other commands that add one.
 fn count(node: &Node, id: u64, goes_on: &dyn Fn() -> bool, increments: &AtomicU64) {
     let (mut client, mut random) = (node.client(), Random::new(seed() + id));
     while goes_on() {
@@ -128,7 +128,7 @@ fn count(node: &Node, id: u64, goes_on: &dyn Fn() -> bool, increments: &AtomicU6
     }
 }
 
-/// Two keys of a pair are only ever set together.
+/// The two keys of a pair are always set together.
 fn write_pairs(node: &Node, id: u64, goes_on: &dyn Fn() -> bool) {
     let (mut client, mut random) = (node.client(), Random::new(seed() + 10 + id));
     while goes_on() {
@@ -154,7 +154,7 @@ fn read_pairs(node: &Node, goes_on: &dyn Fn() -> bool) {
     }
 }
 
-/// One value moves between two names; each move brings its whole value and takes the other's place.
+/// One value moves between two names. Each move carries the whole value and replaces the other name's value.
 fn rename(node: &Node, goes_on: &dyn Fn() -> bool) {
     let (mut client, mut random) = (node.client(), Random::new(seed() + 30));
     let mut turn = 0u64;
@@ -182,7 +182,7 @@ fn watch_names(node: &Node, goes_on: &dyn Fn() -> bool) {
     }
 }
 
-/// A lock of SETNX and DEL guards an increment in two steps.
+/// A lock made of SETNX and DEL protects an increment in two steps.
 fn lock(node: &Node, name: &str, goes_on: &dyn Fn() -> bool, locked: &AtomicU64) {
     let mut client = node.client();
     while goes_on() {
@@ -196,7 +196,7 @@ fn lock(node: &Node, name: &str, goes_on: &dyn Fn() -> bool, locked: &AtomicU64)
     }
 }
 
-/// The RAM limit falls and rises: every other moment nearly all keys are cold.
+/// The RAM limit falls and rises, so that half of the time nearly all keys are cold.
 fn chill(node: &Node, goes_on: &dyn Fn() -> bool) {
     let mut client = node.client();
     let usual = client.info("tiering", "ram_limit");
@@ -209,7 +209,7 @@ fn chill(node: &Node, goes_on: &dyn Fn() -> bool) {
     }
 }
 
-/// Keys come and go by the tens of thousands: tables split, values are demoted, segments collected.
+/// Tens of thousands of keys come and go: tables split, values are demoted, segments are collected.
 fn churn(node: &Node, goes_on: &dyn Fn() -> bool) {
     let (mut client, mut random) = (node.client(), Random::new(seed() + 40));
     while goes_on() {
@@ -233,7 +233,7 @@ fn churn(node: &Node, goes_on: &dyn Fn() -> bool) {
     }
 }
 
-/// What is there from a scan's start to its end is found by it.
+/// A scan must find every key that exists from its start to its end.
 fn scan(node: &Node, goes_on: &dyn Fn() -> bool, rounds: &AtomicU64) {
     let mut client: Client = node.client();
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! Hostile clients and broken flash: a clear error for whom it concerns, nothing for anybody else.
+//! Hostile clients and broken flash: the client or key concerned gets a clear error, and nobody else is affected.
 
 use flintkv_tests::{Client, Node, Random, Redis, eventually, free_port, seed, shown};
 use resp::client::{Value, encode_command, parse_value};
@@ -10,17 +10,17 @@ use std::time::Duration;
 
 // --- the protocol ---
 
-/// All that a server says to these bytes until it or the client hangs up.
+/// Everything that a server replies to these bytes until it or the client closes the connection.
 fn answer(port: u16, bytes: &[u8]) -> String {
     let mut client = Client::connect(port);
     client.send(bytes);
-    // It may have closed already.
+    // The server may have closed the connection already.
     let _ = client.stream.shutdown(Shutdown::Write);
     String::from_utf8_lossy(&client.rest()).into_owned()
 }
 
 #[test]
-fn malformed_requests_are_answered_as_redis_does_and_close_that_connection_alone() {
+fn malformed_requests_get_redis_s_error_and_close_only_their_connection() {
     let (node, redis) = (Node::start(&[]), Redis::start(&[]));
     let mut other = node.client();
     let long = |byte: u8, count: usize| vec![byte; count];
@@ -80,7 +80,7 @@ fn malformed_requests_are_answered_as_redis_does_and_close_that_connection_alone
     }
 }
 
-/// Replies one by one, an error without what it quotes.
+/// The replies one by one, with errors cut before what they quote.
 fn kinds(mut bytes: &[u8]) -> Vec<String> {
     let mut kinds = Vec::new();
     while let Ok(Some((value, consumed))) = parse_value(bytes) {
@@ -96,7 +96,7 @@ fn kinds(mut bytes: &[u8]) -> Vec<String> {
 }
 
 #[test]
-fn streams_with_bytes_flipped_lost_and_doubled_are_understood_as_redis_does() {
+fn corrupted_streams_are_understood_as_redis_does() {
     let (node, redis) = (Node::start(&[]), Redis::start(&[]));
     let mut random = Random::new(seed());
     for round in 0..1500 {
@@ -122,13 +122,13 @@ fn streams_with_bytes_flipped_lost_and_doubled_are_understood_as_redis_does() {
                 _ => bytes.truncate(at.max(1)),
             }
         }
-        // In an inline command Redis looks for the line's end up to a NUL only, and waits for ever.
+        // In an inline command, Redis searches for the end of the line only up to a NUL, and waits for ever.
         bytes.iter_mut().filter(|byte| **byte == 0).for_each(|byte| *byte = b'0');
         let mut replies = Vec::new();
         for port in [node.port, redis.port] {
             let mut client = Client::connect(port);
             client.send(&bytes);
-            // It may have closed already.
+            // The server may have closed the connection already.
             let _ = client.stream.shutdown(Shutdown::Write);
             replies.push(kinds(&client.rest()));
         }
@@ -137,7 +137,7 @@ fn streams_with_bytes_flipped_lost_and_doubled_are_understood_as_redis_does() {
 }
 
 #[test]
-fn who_has_not_given_the_password_may_not_send_much() {
+fn unauthenticated_clients_may_send_only_little() {
     let (node, redis) = (Node::start(&[("requirepass", "secret")]), Redis::start(&["--requirepass", "secret"]));
     for request in [
         &b"*11\r\n"[..],
@@ -151,7 +151,7 @@ fn who_has_not_given_the_password_may_not_send_much() {
 }
 
 #[test]
-fn a_reader_that_does_not_read_is_let_go_and_costs_nobody_else() {
+fn a_client_that_does_not_read_is_disconnected_and_costs_nobody_else() {
     let node = Node::start(&[("client-output-buffer-limit", "normal 4mb 0 0")]);
     let mut client = node.client();
     assert_eq!(shown(&client.call(&[b"SET", b"big", &vec![b'v'; 100_000]])), "OK");
@@ -162,7 +162,7 @@ fn a_reader_that_does_not_read_is_let_go_and_costs_nobody_else() {
     for _ in 0..5000 {
         encode_command(&[b"GET", b"big"], &mut bytes);
     }
-    // Half a gigabyte of replies that nobody takes.
+    // Half a gigabyte of replies that nobody reads.
     sleeper.send(&bytes);
     eventually("the connection is closed", || client.info("clients", "connected_clients") == "1");
     let growth = node.resident_bytes().saturating_sub(before);
@@ -172,7 +172,7 @@ fn a_reader_that_does_not_read_is_let_go_and_costs_nobody_else() {
 }
 
 #[test]
-fn clients_that_vanish_in_the_middle_of_a_command_leave_nothing_behind() {
+fn clients_that_vanish_inside_a_command_leave_nothing_behind() {
     let node = Node::start(&[]);
     let mut client = node.client();
     let command = b"*3\r\n$3\r\nSET\r\n$4\r\nhalf\r\n$5\r\nvalue\r\n";
@@ -196,7 +196,7 @@ fn ten_thousand_idle_connections_cost_little() {
     let mut idle = Vec::with_capacity(count);
     for i in 0..count {
         let mut stream = TcpStream::connect(("127.0.0.1", node.port)).unwrap();
-        // Each has been of use once.
+        // Each connection has been used once.
         stream.write_all(b"PING\r\n").unwrap();
         if i % 100 == 0 {
             assert_eq!(client.run("PING"), "PONG");
@@ -219,7 +219,7 @@ fn ten_thousand_idle_connections_cost_little() {
 
 const KEYS: usize = 1500;
 
-/// A value that fills most of a page, that no codec makes smaller, and that names its key.
+/// A value that fills most of a page, does not compress, and contains its key.
 fn page_value(i: usize) -> Vec<u8> {
     let mut random = Random::new(i as u64);
     let mut value = format!("<value of key {i:06}>").into_bytes();
@@ -227,7 +227,7 @@ fn page_value(i: usize) -> Vec<u8> {
     value
 }
 
-/// A node whose values are all on flash, a page for each.
+/// A node whose values are all on flash, each in a page of its own.
 fn cold_node(directives: &[(&str, &str)]) -> (Node, Client) {
     let mut all = vec![
         ("memory-limit", "192mb"),
@@ -245,7 +245,7 @@ fn cold_node(directives: &[(&str, &str)]) -> (Node, Client) {
     (node, client)
 }
 
-/// Takes the RAM away until no value is left in it, then gives it back.
+/// Lowers the RAM limit until no value is left in RAM, then restores it.
 fn chill(client: &mut Client) {
     assert_eq!(client.run("CONFIG SET ram-limit 1mb"), "OK");
     eventually("values leave RAM", || client.info_number("tiering", "values_in_ram") < 5);
@@ -256,7 +256,7 @@ fn get(client: &mut Client, i: usize) -> Value {
     client.call(&[b"GET", format!("key:{i}").as_bytes()])
 }
 
-/// Where these bytes are in the log.
+/// The offsets of these bytes in the log.
 fn places(file: &File, wanted: &[u8]) -> Vec<u64> {
     const CHUNK: usize = 4 << 20;
     let mut places = Vec::new();
@@ -281,7 +281,7 @@ fn places(file: &File, wanted: &[u8]) -> Vec<u64> {
 }
 
 #[test]
-fn a_flipped_bit_on_flash_is_an_error_for_its_key_alone() {
+fn a_flipped_bit_on_flash_is_an_error_for_its_key_only() {
     let (node, mut client) = cold_node(&[]);
     const DAMAGED: usize = 777;
     let file = OpenOptions::new().read(true).write(true).open(node.flash_file()).unwrap();
@@ -303,7 +303,7 @@ fn a_flipped_bit_on_flash_is_an_error_for_its_key_alone() {
     let wrong: Vec<usize> = (0..KEYS).filter(|&i| get(&mut client, i) != Value::Bulk(page_value(i))).collect();
     assert_eq!(wrong, [DAMAGED], "all others are as they were");
 
-    // What needs no value works, and so does setting it again.
+    // Commands that need no value work, and so does setting the key again.
     assert_eq!(client.run(&format!("EXISTS key:{DAMAGED}")), "(integer) 1");
     assert_eq!(client.run(&format!("TYPE key:{DAMAGED}")), "string");
     assert!(client.run(&format!("APPEND key:{DAMAGED} x")).starts_with("(error) ERR "));
@@ -312,7 +312,7 @@ fn a_flipped_bit_on_flash_is_an_error_for_its_key_alone() {
 }
 
 #[test]
-fn a_log_that_is_cut_short_costs_what_was_in_it_and_nothing_more() {
+fn a_truncated_log_loses_only_what_was_in_the_lost_part() {
     let (node, mut client) = cold_node(&[]);
     assert_eq!(client.run("SET hot value"), "OK");
     OpenOptions::new().write(true).open(node.flash_file()).unwrap().set_len(0).unwrap();
@@ -323,7 +323,7 @@ fn a_log_that_is_cut_short_costs_what_was_in_it_and_nothing_more() {
         assert!(is_right, "key {i}: neither its value nor an error: {}", shown(&reply));
     }
     assert_eq!(client.run("GET hot"), "\"value\"");
-    // Set again, everything is whole again, on flash too.
+    // After setting all keys again, everything is intact, on flash too.
     for i in 0..KEYS {
         assert_eq!(shown(&client.call(&[b"SET", format!("key:{i}").as_bytes(), &page_value(i)])), "OK");
     }
@@ -334,7 +334,7 @@ fn a_log_that_is_cut_short_costs_what_was_in_it_and_nothing_more() {
 }
 
 #[test]
-fn a_log_that_is_deleted_serves_on() {
+fn a_node_with_a_deleted_log_keeps_serving() {
     let (node, mut client) = cold_node(&[]);
     std::fs::remove_file(node.flash_file()).unwrap();
     for i in 0..KEYS {
@@ -343,7 +343,7 @@ fn a_log_that_is_deleted_serves_on() {
 }
 
 #[test]
-fn flash_read_and_written_by_threads() {
+fn threads_read_and_write_flash() {
     let (_node, mut client) = cold_node(&[("flash-io", "threads")]);
     assert_eq!(client.info("tiering", "flash_driver"), "threads");
     for i in 0..KEYS {
@@ -353,7 +353,7 @@ fn flash_read_and_written_by_threads() {
 }
 
 #[test]
-fn a_memory_limit_beyond_the_device_is_refused_with_the_figures() {
+fn a_memory_limit_beyond_the_device_is_refused_with_figures() {
     let fs = rustix::fs::statvfs(std::env::temp_dir()).unwrap();
     let twice = fs.f_blocks * fs.f_frsize * 2;
     let refused = Node::try_start(free_port(), &[("memory-limit", &twice.to_string()), ("ram-limit", "64mb")]);
@@ -368,7 +368,7 @@ fn a_second_process_on_the_same_flash_is_refused_and_disturbs_nobody() {
     let (node, mut client) = cold_node(&[]);
     let flash = node.dir.path().join("flash");
     let second = [("flash-path", flash.to_str().unwrap()), ("bind", "127.0.0.2")];
-    // It would wait for its port on the first one's address: it never gets that far.
+    // The second process would wait for its port at the first one's address, but it must not get that far.
     let said = match Node::try_start_alone(node.port, &second) {
         Ok(status) => panic!("it ended with {status}"),
         Err(said) => said,
@@ -382,7 +382,7 @@ fn a_second_process_on_the_same_flash_is_refused_and_disturbs_nobody() {
 }
 
 #[test]
-fn a_node_that_is_told_to_stop_stops_under_load() {
+fn a_node_stops_under_load_when_told_to() {
     let (mut node, mut client) = cold_node(&[]);
     let mut bytes = Vec::new();
     for i in 0..KEYS {
@@ -390,7 +390,7 @@ fn a_node_that_is_told_to_stop_stops_under_load() {
         encode_command(&[b"SET", format!("more:{i}").as_bytes(), &page_value(i)], &mut bytes);
     }
     let mut writer = client.stream.try_clone().unwrap();
-    // The node may close while this writes.
+    // The node may close the connection while this writes.
     let load = std::thread::spawn(move || drop(writer.write_all(&bytes)));
     std::thread::sleep(Duration::from_millis(5));
     node.terminate();

@@ -1,18 +1,18 @@
-//! The classes of Redis's past faults, each tried on a node of its own: a clear error or a bounded reply, and the node goes on
-//! serving everybody within the memory it had.
+//! The classes of past vulnerabilities of Redis, each tried on a node of its own. The node must answer with a clear
+//! error or a bounded reply, and keep serving everybody within its memory.
 
 use flintkv_tests::{Client, Node, eventually, shown};
 use resp::client::encode_command;
 
-/// What a node may grow by while it refuses: buffers, never what an attacker claims.
+/// The node may grow by this while it refuses: by buffers, but never by what an attacker claims.
 const GROWTH_BYTES_MAX: u64 = 96 << 20;
 
-/// Runs an attack and finds the node well after it.
+/// Runs an attack and checks the node afterwards.
 fn survives(node: &Node, attack: impl FnOnce(&mut Client)) {
     let before = node.resident_bytes();
     attack(&mut node.client());
     let mut witness = node.client();
-    // Only one of the nodes asks for it.
+    // Only one of the nodes has a password.
     witness.run("AUTH secret");
     assert_eq!(witness.run("SET witness 1"), "OK");
     assert_eq!(witness.run("GET witness"), "\"1\"");
@@ -21,7 +21,7 @@ fn survives(node: &Node, attack: impl FnOnce(&mut Client)) {
     assert!(!node.log().contains("panicked"), "{}", node.log());
 }
 
-/// Each line is answered with that text, or with one that begins so where it ends in "…".
+/// Each line must get this reply, or a reply with this beginning if it ends in "…".
 fn transcript(client: &mut Client, lines: &[(&str, &str)]) {
     for (command, expected) in lines {
         let reply = client.run(command);
@@ -39,7 +39,7 @@ const TOO_LONG: &str = "(error) ERR string exceeds maximum allowed size (proto-m
 const NO_INT: &str = "(error) ERR value is not an integer or out of range";
 
 #[test]
-fn counts_that_overflow_when_they_are_negated_doubled_or_added() {
+fn counts_that_overflow_on_negation_doubling_or_addition() {
     let node = Node::start(&[]);
     survives(&node, |client| {
         client.run("SADD s a b c");
@@ -197,7 +197,7 @@ fn offsets_that_ask_for_memory() {
     });
 }
 
-/// A matcher that tries every way to split the text takes longer than the universe has lasted.
+/// A naive matcher, which tries every way to split the text, would never end.
 #[test]
 fn patterns_of_many_stars() {
     let node = Node::start(&[]);
@@ -219,7 +219,7 @@ fn patterns_of_many_stars() {
 }
 
 #[test]
-fn a_subscriber_that_does_not_read_is_let_go() {
+fn a_subscriber_that_does_not_read_is_disconnected() {
     let node = Node::start(&[("client-output-buffer-limit", "pubsub 4mb 2mb 1")]);
     survives(&node, |client| {
         let mut sleeper = node.client();
@@ -235,7 +235,7 @@ fn a_subscriber_that_does_not_read_is_let_go() {
     });
 }
 
-/// Each of these claims much and sends little.
+/// Each of these declares much and sends little.
 #[test]
 fn claims_before_authentication_cost_nothing() {
     let node = Node::start(&[("requirepass", "secret")]);
@@ -254,7 +254,7 @@ fn claims_before_authentication_cost_nothing() {
     });
 }
 
-/// What a transaction queues belongs to the query buffer's limit.
+/// The queue of a transaction counts towards the limit of the query buffer.
 #[test]
 fn a_transaction_that_is_never_executed_is_bounded() {
     let node = Node::start(&[("client-query-buffer-limit", "8mb")]);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 const PASSWORD: &str = "operators-password";
 
 struct Operator {
-    /// Ends with the test.
+    /// Dropping it ends the node.
     _node: Node,
     url: String,
 }
@@ -40,25 +40,25 @@ impl Operator {
 
     fn run(&self, args: &[&str], input: &str) -> Output {
         let mut child = self.command(args).spawn().expect("the binary runs");
-        // It may end without reading it.
+        // The process may end without reading it.
         let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
         child.wait_with_output().expect("it ends")
     }
 
-    /// What it prints.
+    /// Runs a command and returns what it prints.
     fn says(&self, args: &[&str]) -> String {
         let output = self.run(args, "");
         assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).expect("UTF-8")
     }
 
-    /// Exit code, and what it complains of.
+    /// The exit code and the error message.
     fn fails(&self, args: &[&str]) -> (Option<i32>, String) {
         let output = self.run(args, "");
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
-    /// On a port that no other test has.
+    /// Creates a database on a port that no other test uses.
     fn create(&self, name: &str) -> u16 {
         let port = free_port();
         let shown = self.says(&[
@@ -112,7 +112,7 @@ fn a_database_is_created_changed_paused_flushed_and_deleted() {
 }
 
 #[test]
-fn users_and_tokens_open_what_their_role_allows() {
+fn users_and_tokens_may_do_what_their_role_allows() {
     let operator = Operator::start();
     let made = operator.says(&["token", "create", "watcher", "--role", "viewer", "--expires", "1h"]);
     let token = made.lines().next().unwrap().to_owned();
@@ -146,7 +146,7 @@ fn top_draws_and_takes_keys_at_a_terminal() {
     let frame = operator.says(&["top", "--once"]);
     assert!(frame.contains("FlintKV") && frame.contains("default"), "{frame}");
 
-    // util-linux's script gives it a terminal.
+    // The `script` program of util-linux provides a terminal.
     let line = format!("stty cols 100 rows 30; {} top --interval 0.1", binary().display());
     let mut command = Command::new("script");
     command.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
@@ -169,7 +169,7 @@ fn top_draws_and_takes_keys_at_a_terminal() {
     shows("LATENCY");
     keys.write_all(b"?").unwrap();
     shows("latency");
-    // Not escape: with the key that follows it would be another one.
+    // Not Escape: together with the next key it would be another key.
     keys.write_all(b"?").unwrap();
     drawn.lock().unwrap().clear();
     keys.write_all(b"\r").unwrap();
@@ -178,6 +178,6 @@ fn top_draws_and_takes_keys_at_a_terminal() {
     let status = child.wait().expect("it ends");
     reader.join().unwrap();
     assert!(status.success(), "{status}");
-    // ratatui moves the cursor over spaces, so what is looked for is single words; the screen is given back.
+    // ratatui moves the cursor over spaces, so search for single words. At the end the screen is restored.
     assert!(drawn.lock().unwrap().contains("\x1b[?1049l"));
 }

@@ -20,14 +20,14 @@ impl Cli {
         let mut cli = command.spawn().expect("redis-cli runs");
         let mut stdin = cli.stdin.take().unwrap();
         let input = input.to_vec();
-        // It may end without reading all of it.
+        // The tool may end without reading everything.
         let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
         let output = cli.wait_with_output().expect("redis-cli ends");
         writer.join().unwrap();
         output
     }
 
-    /// What it prints.
+    /// Runs the tool and returns what it prints.
     fn says(&self, args: &[&str], input: &str) -> String {
         let output = self.output(args, input.as_bytes());
         assert!(output.status.success(), "{args:?}: {output:?}");

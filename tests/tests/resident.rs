@@ -1,4 +1,4 @@
-//! The RAM limit is a promise about the resident size of the process, at every moment; -OOM is for full flash.
+//! The RAM limit bounds the resident size of the process at every moment, and -OOM means that flash is full.
 
 use flintkv_tests::{Client, Node, Random, eventually, resident_bytes, seed};
 use resp::client::{Value, encode_command};
@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 const SAMPLE: Duration = Duration::from_millis(20);
-/// A phase of a test on a slow machine ends after this.
+/// On a slow machine, a phase of a test ends after this time.
 const PHASE: Duration = Duration::from_secs(25);
-/// The promise.
+/// The bound: tenths of the limit.
 const TENTHS_MAX: u64 = 11;
 
 /// Follows the resident size of a node until it is dropped.
@@ -34,7 +34,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Says and forgets the largest size since the last call.
+    /// Prints the largest size since the last call, checks it, and resets it.
     fn check(&self, phase: &str, limit: u64) {
         let largest = self.largest.swap(0, Relaxed);
         let percent = largest * 100 / limit;
@@ -51,7 +51,7 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// 32 bytes, 500 bytes and 20 KB in turns that leave most of the bytes to the larger two.
+/// 32 bytes, 500 bytes or 20 KB, in proportions that give most of the bytes to the larger two.
 fn size(random: &mut Random) -> usize {
     match random.below(20) {
         0..6 => 32,
@@ -64,7 +64,8 @@ fn key(i: usize) -> Vec<u8> {
     format!("key:{i:09}").into_bytes()
 }
 
-/// Pipelines over `keys` until they are through or the phase is over; the bytes of values it has set.
+/// Runs pipelines over `keys` until all keys are done or the phase is over. Returns the bytes of the values that were
+/// set.
 fn load(
     node: &Node,
     name: &str,
@@ -154,7 +155,7 @@ fn the_resident_size_stays_within_the_limit() {
     assert!(client.info_number("tiering", "values_in_flash") > client.info_number("tiering", "values_in_ram"));
 }
 
-/// Sets keys in pipelines until one is refused; the number that were taken before.
+/// Sets keys in pipelines until one is refused. Returns how many were accepted before.
 fn fill_until_refused(client: &mut Client, random: &mut Random, keys_max: usize) -> Option<usize> {
     const PIPELINE: usize = 20;
     let mut bytes = Vec::new();
@@ -190,12 +191,12 @@ fn writes_are_refused_only_when_flash_is_full_too() {
     let (mut client, mut random) = (node.client(), Random::new(seed()));
     let taken = fill_until_refused(&mut client, &mut random, 200_000).expect("80 MB do not hold 200 MB");
     println!("refused after {taken} keys of 1,000 bytes with 32 MB of RAM and 48 MB of flash");
-    // Three such records fill a page of 4 KiB to 73 %, and the collector keeps some segments free. RAM holds more of them, but
-    // how many depends on how much of the binary is resident.
+    // Three such records fill a page of 4 KiB to 73 %, and the collector keeps some segments free. RAM holds further
+    // records, but their number depends on how much of the binary is resident.
     assert!(taken as u64 * 1000 > FLASH * 65 / 100, "refused after {taken} keys, long before flash was full");
     assert_eq!(client.info("tiering", "flash_full"), "1");
 
-    // What does not need room is served.
+    // Commands that need no room still work.
     assert_eq!(client.run("EXISTS key:000000000"), "(integer) 1");
     assert!(matches!(client.call(&[b"GET", &key(0)]), Value::Bulk(value) if value.len() == 1000));
     for i in 0..taken / 2 {
@@ -203,7 +204,7 @@ fn writes_are_refused_only_when_flash_is_full_too() {
     }
     eventually("what was deleted makes room", || client.run("SET again 1") == "OK");
 
-    // With a policy that evicts nothing is refused any more.
+    // With a policy that evicts, nothing is refused any more.
     assert_eq!(client.run("CONFIG SET maxmemory-policy allkeys-lru"), "OK");
     let refused = fill_until_refused(&mut client, &mut random, 150_000);
     assert_eq!(refused, None, "allkeys-lru makes room");

@@ -1,4 +1,4 @@
-// Owns every request to the node: who is logged in, whether the node answers. Never shows anything itself.
+// Owns every request to the node: the login, and whether the node answers. Never shows anything itself.
 import { queryOf } from "./route";
 import type { Role, Session } from "./types";
 
@@ -7,7 +7,7 @@ export interface FieldError {
   message: string;
 }
 
-/** What the API answers to a request it does not carry out. */
+/** The API's answer to a refused request. */
 export class ApiError extends Error {
   constructor(
     readonly status: number,
@@ -34,7 +34,7 @@ export const who = {
   get session(): Session | null {
     return session;
   },
-  /** False until the node has said whether the cookie is good. */
+  /** False until the node has said whether the cookie is valid. */
   get known(): boolean {
     return known;
   },
@@ -50,7 +50,7 @@ export const link = {
   get since_ms(): number {
     return gone_since;
   },
-  /** Goes up each time the node is there again: what was loaded before is loaded anew. */
+  /** Grows each time the node answers again, so that older data is reloaded. */
   get epoch(): number {
     return epoch;
   },
@@ -127,7 +127,7 @@ function lost(): void {
       if (!response.ok) throw new Error();
       gone = false;
       epoch += 1;
-      // A node that was started again knows the cookie, but its token for changes may be another one.
+      // The session may have another CSRF token now, for example after a restart of the node.
       if (session) void resume();
     } catch {
       setTimeout(retry, RETRY_MS);
@@ -136,7 +136,7 @@ function lost(): void {
   setTimeout(retry, RETRY_MS);
 }
 
-/** Asks who the cookie belongs to. */
+/** Asks for the user of the cookie. */
 export async function resume(): Promise<void> {
   try {
     session = await get<Session>("/session");

@@ -1,4 +1,4 @@
-// Text that may be binary, as the API writes it: shown with escapes, taken back from escapes. Nothing here is ever HTML.
+// Owns text that may be binary, in the API's format: shown with escapes, and read back from escapes. Never makes HTML.
 import type { Bytes } from "./types";
 
 export function fromBase64(text: string): Uint8Array {
@@ -28,7 +28,7 @@ export function lengthOf(value: Bytes): number {
   return rawOf(value).length;
 }
 
-/** For people: UTF-8 as it is, control characters and binary as \xNN, at most `limit` characters. */
+/** For people: UTF-8 unchanged, control characters and binary as \xNN, at most `limit` characters. */
 export function shown(value: Bytes, limit = Infinity): string {
   const text = isBinary(value) ? escapeRaw(fromBase64(value.base64), limit) : escapeText(value, limit);
   return text.length > limit ? `${text.slice(0, limit)}…` : text;
@@ -47,7 +47,7 @@ function escapeRaw(raw: Uint8Array, limit: number): string {
 
 function escapeText(value: string, limit: number): string {
   const part = value.length > limit ? value.slice(0, limit + 1) : value;
-  // Control characters, and those that turn the direction of text, which would make one value look like another.
+  // Control characters, and characters that reverse the direction of text: these make different values look the same.
   return part.replace(/[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, (c) => {
     const code = c.charCodeAt(0);
     return SHORT[code] ?? (code < 256 ? `\\x${code.toString(16).padStart(2, "0")}` : `\\u${code.toString(16)}`);

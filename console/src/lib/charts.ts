@@ -1,4 +1,4 @@
-// Which graphs there are, what they draw, over which time. Pure: the page keeps all of it in its address.
+// Owns the list of graphs, their lines and their time ranges. Pure: the page keeps its state in its address.
 import { clock, inUnit } from "./format";
 import type { Metric, Series } from "./types";
 
@@ -7,9 +7,9 @@ export interface Graph {
   title: string;
   unit: string;
   lines: { name: string; label: string }[];
-  /** Lines lie on top of each other as areas whose sum matters. */
+  /** The lines are stacked as areas, because their sum matters. */
   stacked?: boolean;
-  /** What the highest value can be: the axis always reaches it. */
+  /** The largest possible value: the axis always reaches it. */
   top?: number;
 }
 
@@ -50,7 +50,7 @@ export const GRAPHS: Record<"database" | "node", Graph[]> = {
   ],
 };
 
-/** The graphs above, and one for each metric of the catalog that none of them draws: a new metric is never invisible. */
+/** The graphs above, and one for each metric of the catalog that they do not draw, so that no new metric is invisible. */
 export function graphsOf(scope: "database" | "node", catalog: Metric[]): Graph[] {
   const known = catalog.filter((metric) => metric.scope === scope);
   const names = new Set(known.map((metric) => metric.name));
@@ -58,7 +58,7 @@ export function graphsOf(scope: "database" | "node", catalog: Metric[]): Graph[]
     .map((graph) => ({ ...graph, lines: graph.lines.filter((one) => names.has(one.name)) }))
     .filter((graph) => graph.lines.length > 0);
   const drawn = new Set(graphs.flatMap((graph) => graph.lines.map((one) => one.name)));
-  // The sum of what "Operations" stacks, and of "Processor": drawn already, as their height.
+  // The sums of "Operations" and "Processor" are drawn already, as the height of the stacks.
   if (drawn.has("ops_read")) drawn.add("ops");
   if (drawn.has("cpu_user_percent")) drawn.add("cpu_percent");
   for (const metric of known) {
@@ -81,7 +81,7 @@ export const RANGES: { id: string; label: string; spoken: string; ms: number; re
 
 export const DEFAULT_RANGE = "5m";
 
-/** What the address says of time: a range up to now, or a part that was zoomed into. */
+/** The time in the address: a range up to now, or a fixed interval after zooming. */
 export type Span = { live: true; id: string; ms: number; refresh_ms: number } | { live: false; from_ms: number; to_ms: number };
 
 const MIN_SPAN_MS = 5000;
@@ -96,13 +96,13 @@ export function spanOf(range: string | null, from: string | null, to: string | n
   return { live: true, id: found.id, ms: found.ms, refresh_ms: found.refresh_ms };
 }
 
-/** Shows at least a few seconds, whatever was dragged. */
+/** Shows at least a few seconds, even after a tiny drag. */
 export function zoomOf(a_ms: number, b_ms: number): { from: number; to: number } {
   const from = Math.floor(Math.min(a_ms, b_ms));
   return { from, to: Math.max(Math.ceil(Math.max(a_ms, b_ms)), from + MIN_SPAN_MS) };
 }
 
-/** A series as numbers to draw: of a stacked graph each line on the sum of those below it. */
+/** A series as numbers to draw. In a stacked graph, each line starts at the sum of the lines below it. */
 export function drawn(graph: Graph, data: Series): (number | null)[][] {
   const rows = graph.lines.map((one) => data.series[one.name] ?? data.times_ms.map(() => null));
   if (!graph.stacked) return rows;
@@ -136,7 +136,7 @@ export function summaries(graph: Graph, data: Series): Summary[] {
   });
 }
 
-/** The sentence that stands for a graph where it cannot be seen. */
+/** The sentence that describes a graph to screen readers. */
 export function spoken(graph: Graph, data: Series): string {
   const parts = summaries(graph, data).map((one) =>
     one.last === null
@@ -160,7 +160,7 @@ export function csv(graph: Graph, data: Series): string {
   return [head, ...rows, ""].join("\n");
 }
 
-/** At most `rows` evenly chosen points, the last one always: for the table under a graph. */
+/** At most `rows` evenly spaced points, always with the last one: for the table under a graph. */
 export function sampled(length: number, rows: number): number[] {
   if (length <= rows) return Array.from({ length }, (_, index) => index);
   return Array.from({ length: rows }, (_, index) => Math.round((index * (length - 1)) / (rows - 1)));

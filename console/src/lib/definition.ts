@@ -1,4 +1,4 @@
-// The form of a database: text of its fields to what the API takes, and what would be left of the machine. Pure.
+// Owns the form of a database: from the text of its fields to the API's format, and what would be left of the machine. Pure.
 import { parseBytes, parseBytesOf } from "./format";
 import type { CreateDb, Room } from "./types";
 
@@ -40,7 +40,7 @@ function whole(text: string, field: string, wrong: Wrong): number | undefined {
 
 const words = (text: string): string[] => text.split(/[\s,]+/).filter(Boolean);
 
-/** What the API takes, and what is wrong before it is even asked. */
+/** The body for the API, and the errors found before the API is asked. */
 export function read(form: Form): { body: CreateDb; wrong: Wrong } {
   const wrong: Wrong = {};
   const name = form.name.trim();
@@ -80,7 +80,7 @@ export interface Left {
   flash_bytes: number;
 }
 
-/** What is left of the machine when a database with these limits takes its part; `before` is what it has already. */
+/** What is left of the machine if a database gets these limits. `before`: the limits that it has already. */
 export function left(room: Room, memory: number, ram: number, before = { memory: 0, ram: 0 }): Left {
   const flash = Math.max(0, memory - ram);
   const flash_before = Math.max(0, before.memory - before.ram);

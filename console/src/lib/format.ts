@@ -1,4 +1,4 @@
-// Numbers, sizes and times as people read them. Pure; the locale is fixed so that columns line up the same everywhere.
+// Owns numbers, sizes and times as people read them. Pure; the locale is fixed, so that columns line up everywhere.
 
 const MISSING = "–";
 const BINARY = ["B", "KB", "MB", "GB", "TB", "PB", "EB"];
@@ -19,7 +19,7 @@ export function bytes(value: number | null | undefined): string {
   if (!known(value)) return MISSING;
   let size = value;
   let unit = 0;
-  // 1023.7 would be written "1024 KB".
+  // Without this, 1023.7 would be shown as "1024 KB".
   while (Math.abs(size) >= 999.5 && unit < BINARY.length - 1) {
     size /= 1024;
     unit += 1;
@@ -45,7 +45,7 @@ export function exact(value: number | null | undefined): string {
   return known(value) ? value.toLocaleString("en-US", { maximumFractionDigits: 3 }) : MISSING;
 }
 
-/** 0.8512 → "85.1 %"; only what is everything is "100 %". */
+/** 0.8512 → "85.1 %". Only exactly 1 is "100 %". */
 export function ratio(value: number | null | undefined): string {
   return known(value) ? percent(value * 100) : MISSING;
 }
@@ -66,7 +66,7 @@ export function micros(value: number | null | undefined): string {
   return `${count(Number((value / 1_000_000).toPrecision(3)))} s`;
 }
 
-/** How long: 93784 s → "1 d 2 h". The two largest units are enough. */
+/** A duration: 93784 s → "1 d 2 h". The two largest units are enough. */
 export function duration(seconds: number | null | undefined): string {
   if (!known(seconds)) return MISSING;
   const whole = Math.max(0, Math.floor(seconds));
@@ -91,7 +91,7 @@ export function ttl(ms: number | null | undefined): string {
   return ms < 1000 ? `${Math.max(0, Math.round(ms))} ms` : duration(ms / 1000);
 }
 
-/** "3 min ago", against a clock that is given. */
+/** "3 min ago", relative to the given time. */
 export function ago(at_ms: number | null | undefined, now_ms: number): string {
   if (!known(at_ms) || at_ms <= 0) return "never";
   const seconds = Math.floor((now_ms - at_ms) / 1000);
@@ -111,7 +111,7 @@ export function clock(at_ms: number | null | undefined): string {
   );
 }
 
-/** By the unit of the metrics catalog. */
+/** A value in a unit of the metrics catalog. */
 export function inUnit(value: number | null | undefined, unit: string): string {
   if (!known(value)) return MISSING;
   switch (unit) {
@@ -156,7 +156,7 @@ export function parseBytesOf(text: string, whole: number): number | null {
   return Number(share[1]) > 100 ? null : Math.floor((whole * Number(share[1])) / 100);
 }
 
-/** Like `bytes`, but parses back to the same number where that is short: for fields of forms. */
+/** Like `bytes`, but parses back to the same number if that text is short: for form fields. */
 export function bytesField(value: number): string {
   for (const [unit, size] of [["tb", 1024 ** 4], ["gb", 1024 ** 3], ["mb", 1024 ** 2], ["kb", 1024]] as const) {
     if (value >= size && Number.isInteger((value / size) * 100)) return `${value / size} ${unit}`;

@@ -1,4 +1,4 @@
-// A command line as redis-cli reads it: words, quotes, escapes. Pure.
+// Owns parsing a command line by redis-cli's rules: words, quotes, escapes. Pure.
 
 export interface Word {
   text: string;
@@ -6,7 +6,7 @@ export interface Word {
   to: number;
 }
 
-/** The words of a line; null if a quote is left open. */
+/** The words of a line; null if a quote is not closed. */
 export function words(line: string): Word[] | null {
   const found: Word[] = [];
   let at = 0;
@@ -42,7 +42,7 @@ function closing(line: string, open: number): number {
   return -1;
 }
 
-/** The command that a line begins with, subcommand included where the catalog has it: "config get max" → "config get". */
+/** The command at the start of a line, with its subcommand if the catalog has it: "config get max" → "config get". */
 export function commandOf(line: string, known: ReadonlySet<string>): string | null {
   const [first, second] = line.trimStart().toLowerCase().split(/\s+/);
   if (!first) return null;
@@ -50,7 +50,7 @@ export function commandOf(line: string, known: ReadonlySet<string>): string | nu
   return known.has(first) ? first : null;
 }
 
-/** Names that go on from what is typed, the shortest first. */
+/** The names that start with the typed text, shortest first. */
 export function completions(line: string, names: readonly string[], limit = 12): string[] {
   const typed = line.trimStart().toLowerCase().replace(/\s+/g, " ");
   if (typed === "") return [];
@@ -60,13 +60,13 @@ export function completions(line: string, names: readonly string[], limit = 12):
     .slice(0, limit);
 }
 
-/** What is added to a history: no empty lines, nothing twice in a row, no more than `most`. */
+/** The history with the line added: no empty lines, no immediate repetitions, at most `most` lines. */
 export function remembered(history: readonly string[], line: string, most = 200): string[] {
   if (line.trim() === "" || history.at(-1) === line) return [...history];
   return [...history, line].slice(-most);
 }
 
-/** Commands whose words are secrets stay out of the history. */
+/** Commands with secrets stay out of the history. */
 export function isSecret(line: string): boolean {
   return /^\s*(auth|hello\b.*\bauth|acl\s+setuser|config\s+set\b.*(pass|auth))\b/i.test(line) || /\brequirepass\b|\bmasterauth\b/i.test(line);
 }

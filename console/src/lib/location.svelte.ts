@@ -1,4 +1,4 @@
-// Owns the address bar: the current address as state, and moving from one to another without loading the page again.
+// Owns the address bar: the current address as state, and navigation without a page load.
 import { queryOf, routeOf, type Route } from "./route";
 
 const read = () => ({ path: window.location.pathname, query: window.location.search });
@@ -36,7 +36,7 @@ export function setParams(values: Record<string, string | number | null>, how: "
   go(current.path + queryOf({ ...all, ...values }), how);
 }
 
-/** Follows links of the console itself; leaves those with a modifier, a target or another host to the browser. */
+/** Follows links within the console. The browser follows links with a modifier key, a target or another host. */
 export function onLinkClick(event: MouseEvent): void {
   if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
   const link = (event.target as Element | null)?.closest("a");

@@ -1,11 +1,11 @@
-// Values of keys: their members as rows of one shape, and what the API takes to change one. Pure.
+// Owns the members of values as rows of one shape, and the API's format for changing them. Pure.
 import { shown } from "./binary";
 import type { Bytes, KeyView, StreamEntry } from "./types";
 
 export interface Member {
-  /** What names the member: index, field, member, stream ID. */
+  /** The member's name: index, field, member or stream ID. */
   name: Bytes;
-  /** What it holds; null where the name is all there is. */
+  /** The member's value; null if a member has only a name. */
   value: Bytes | null;
 }
 
@@ -37,10 +37,10 @@ export function members(view: KeyView, offset = 0): Member[] {
   }
 }
 
-/** A score as the API takes it: a number, or inf and -inf as words. */
+/** A score in the API's format: a number, or inf and -inf as words. */
 const score = (text: string): number | string => (text.trim() !== "" && Number.isFinite(Number(text)) ? Number(text) : text.trim());
 
-/** What `set.put` takes to change a member, or to add one (`old` is null); undefined where the type has no members. */
+/** The argument of `set.put` that changes a member, or adds one (`old` is null); undefined if the type has no members. */
 export function putMember(type: string, old: Member | null, name: string, value: string, length: number): unknown {
   const target: Bytes = old ? old.name : name;
   switch (type) {
@@ -59,7 +59,7 @@ export function putMember(type: string, old: Member | null, name: string, value:
   }
 }
 
-/** What `set.remove` takes to take a member away. */
+/** The argument of `set.remove` that removes a member. */
 export function dropMember(type: string, member: Member): Bytes | number {
   return type === "list" ? Number(member.name) : member.name;
 }
@@ -71,7 +71,7 @@ export function newValue(type: string, name: string, value: string): unknown {
   return type === "string" ? value : [member];
 }
 
-/** The words of the form that adds one: what stands in the first and the second field, empty where there is none. */
+/** The labels of the two fields of the form that adds a member; empty if there is no such field. */
 export function addForm(type: string): [string, string] {
   switch (type) {
     case "list":

@@ -1,4 +1,4 @@
-// What has just been done or has failed, said in one corner and to screen readers.
+// Owns the notices about actions that succeeded or failed, in one corner and for screen readers.
 import { ApiError } from "./api.svelte";
 
 export interface Notice {
@@ -29,11 +29,11 @@ export const notice = {
 function add(kind: Notice["kind"], text: string): void {
   const id = next++;
   notices = [...notices.slice(-3), { id, kind, text }];
-  // Failures stay until they are closed: nobody should miss one.
+  // Failures stay until they are closed, so that nobody misses one.
   if (kind === "good") setTimeout(() => notice.close(id), SHOWN_MS);
 }
 
-/** Runs an action of a button; what it says of a failure is shown. */
+/** Runs the action of a button, and shows its error if it fails. */
 export async function attempt(action: () => Promise<unknown>, done = ""): Promise<boolean> {
   try {
     await action();

@@ -1,17 +1,17 @@
-// Loads something again and again while somebody looks: never when the page is hidden or the node is gone.
+// Owns repeated loading while the page is visible. Never loads while the page is hidden or the node does not answer.
 import { ApiError, link, who } from "./api.svelte";
 
 export interface Polled<T> {
   readonly data: T | undefined;
   readonly error: ApiError | undefined;
   readonly loading: boolean;
-  /** Now, without waiting for the next turn. */
+  /** Loads now, without waiting for the next turn. */
   again(): Promise<void>;
 }
 
 /**
  * `load` runs when the component appears, when what it reads changes, and `every_ms` after each answer (0: once).
- * One request at a time; an answer that comes after a change is dropped.
+ * One request at a time. An answer to a request from before a change is dropped.
  */
 export function poll<T>(load: (signal: AbortSignal) => Promise<T>, every_ms: () => number): Polled<T> {
   let data = $state.raw<T>();

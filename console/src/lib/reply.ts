@@ -1,10 +1,10 @@
-// Typed replies of the API as rows to draw: depth, mark, text. Pure; no markup is ever made here.
+// Owns the API's typed replies as rows to draw: depth, mark, text. Pure; never makes markup.
 import { shown } from "./binary";
 import type { Bytes, Reply } from "./types";
 
 export interface ReplyRow {
   depth: number;
-  /** "1)", "a key", or empty for the outermost. */
+  /** "1)", "a key", or empty for the outermost row. */
   mark: string;
   kind: "status" | "string" | "error" | "number" | "nothing" | "truth" | "head";
   text: string;
@@ -20,7 +20,7 @@ function asBytes(value: unknown): Bytes {
   return String(value);
 }
 
-/** Rows of a reply, at most `most`; `more` says whether there would be others. */
+/** At most `most` rows of a reply. `more`: there are further rows. */
 export function replyRows(reply: Reply, most = REPLY_ROWS_MAX): { rows: ReplyRow[]; more: boolean } {
   const rows: ReplyRow[] = [];
   let more = false;

@@ -1,4 +1,4 @@
-// Which page an address means. Pure: strings in, plain data out.
+// Owns the map from addresses to pages. Pure: strings in, plain data out.
 
 export type Page =
   | "login" | "databases" | "create" | "overview" | "metrics" | "keys" | "command" | "slowlog" | "clients" | "config"
@@ -6,7 +6,7 @@ export type Page =
 
 export interface Route {
   page: Page;
-  /** Which database, where the page is one of a database's. */
+  /** The database, if the page belongs to one. */
   name: string;
 }
 
@@ -14,7 +14,7 @@ const FIXED: Record<string, Page> = {
   "/": "databases",
   "/login": "login",
   "/databases": "databases",
-  // Not under /databases/: a database may be called "new".
+  // Not under /databases/, because a database may have the name "new".
   "/create": "create",
   "/node": "node",
   "/benchmark": "benchmark",
@@ -53,7 +53,7 @@ export function pathOf(page: Page, name = ""): string {
   return "/";
 }
 
-/** A query string without what is empty, keys in the order given: short links, and the same state is the same link. */
+/** A query string without empty values, keys in the given order: links are short, and the same state gives the same link. */
 export function queryOf(values: Record<string, string | number | null | undefined>): string {
   const query = new URLSearchParams();
   for (const [key, value] of Object.entries(values)) {
@@ -63,7 +63,7 @@ export function queryOf(values: Record<string, string | number | null | undefine
   return text && `?${text}`;
 }
 
-/** Where to go after logging in: only a place of the console itself, never another host. */
+/** The page after the login: always one of the console, never another host. */
 export function safeNext(next: string | null): string {
   return next && /^\/(?![/\\])/.test(next) && !next.startsWith("/login") ? next : "/databases";
 }

@@ -1,15 +1,15 @@
-// What every form does: one request at a time, and what the node says of it beside its fields.
+// Owns what every form does: one request at a time, and the node's errors beside the fields.
 import { ApiError } from "./api.svelte";
 
 export interface Submission {
   readonly busy: boolean;
   readonly error: ApiError | undefined;
-  /** What the node says of a field. */
+  /** The node's error for a field. */
   wrong(field: string): string | undefined;
-  /** What it says that belongs to no field. */
+  /** The node's error that belongs to no field. */
   readonly general: ApiError | undefined;
   clear(): void;
-  /** True if the action was carried out; its error is kept otherwise. */
+  /** True if the action succeeded; otherwise its error is kept. */
   run(action: () => Promise<unknown>): Promise<boolean>;
 }
 

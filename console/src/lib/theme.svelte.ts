@@ -1,4 +1,4 @@
-// Light, dark, or what the system says. Remembered by this browser alone.
+// Owns the theme: light, dark, or the system's. Only this browser remembers it.
 export type Theme = "system" | "light" | "dark";
 
 const KEY = "flintkv-theme";
@@ -36,7 +36,7 @@ export const theme = {
       if (next === "system") localStorage.removeItem(KEY);
       else localStorage.setItem(KEY, next);
     } catch {
-      // A browser that keeps nothing: the choice lasts until the page is closed.
+      // The browser stores nothing, so the choice lasts until the page is closed.
     }
     apply();
   },

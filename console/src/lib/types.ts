@@ -1,6 +1,6 @@
-// The words of the HTTP API (docs/api.md, /api/v1/openapi.json). Bytes are integers, times are ms since 1970.
+// Owns the types of the HTTP API (docs/api.md, /api/v1/openapi.json). Bytes are integers, times are ms since 1970.
 
-/** Text that may be binary: a string where it is UTF-8. */
+/** Text that may be binary: a string if it is UTF-8. */
 export type Bytes = string | { base64: string };
 
 export type Role = "viewer" | "operator" | "admin";
@@ -63,7 +63,7 @@ export interface Definition {
 
 export type DbState = "active" | "paused" | "resizing" | "deleting";
 
-/** The latest value of each metric; one that has none yet is null or missing. */
+/** The latest value of each metric; null or missing if there is none yet. */
 export type Now = Record<string, number | null | undefined>;
 
 export interface Db {

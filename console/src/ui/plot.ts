@@ -1,11 +1,11 @@
-// uPlot for this console: colours from the style sheet, time along, one unit up, areas where lines are stacked.
-// Never fetches; never knows of pages.
+// uPlot for this console: colours from the style sheet, time on the x axis, one unit on the y axis, areas for stacked lines.
+// Never fetches, and never knows a page.
 import uPlot from "uplot";
 import { drawn, type Graph } from "../lib/charts";
 import { clock, inUnit } from "../lib/format";
 import type { Series } from "../lib/types";
 
-/** What a custom property is in the theme of just now: canvases do not know light-dark(). */
+/** The value of a custom property in the current theme: canvases do not support light-dark(). */
 export function colour(name: string): string {
   const probe = document.createElement("span");
   probe.style.color = `var(${name})`;
@@ -107,14 +107,14 @@ export function makePlot(node: HTMLElement, graph: Graph, data: Series, look: Lo
   return new uPlot(options, plotData(graph, data), node);
 }
 
-/** What stands at a time of the axis: days where it is about days, seconds where it is about seconds. */
+/** The label of a time on the axis: days for long ranges, seconds for short ones. */
 export function timeMark(at_s: number, step_s: number): string {
   const [day, clockTime] = clock(at_s * 1000).split(" ") as [string, string];
   if (step_s >= 86_400 || (step_s >= 3600 && clockTime === "00:00:00")) return day.slice(5);
   return step_s >= 60 ? clockTime.slice(0, 5) : clockTime;
 }
 
-/** Round steps: of 1024 for sizes, of 10 for the rest. */
+/** Round steps: powers of 1024 for sizes, of 10 for the rest. */
 export function ticks(min: number, max: number, unit: string, wanted: number): number[] {
   const step = roundStep((max - min) / wanted, unit.startsWith("bytes") ? 1024 : 1000, unit === "count" && max >= 2 ? 1 : 0);
   const found: number[] = [];
@@ -165,6 +165,6 @@ export function save(blob: Blob, name: string): void {
   anchor.href = url;
   anchor.download = name;
   anchor.click();
-  // The download has begun when the click returns; the address only has to outlive it.
+  // When the click returns, the download has begun. The URL must exist until then.
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }

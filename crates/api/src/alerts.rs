@@ -1,7 +1,7 @@
-//! Owns alerts: rules on metrics, how they stand, what changed, and whom to tell. Never knows how a metric comes about.
+//! Owns alerts: rules on metrics, their states, their history, and the webhook. Never knows how a metric is measured.
 //!
-//! Every second each rule is held against the values of now. A rule for all databases has a state for each of them:
-//! ok → pending (beyond the threshold) → firing (for long enough) → ok; no_data where the metric is not known.
+//! Every second, each rule is compared with the current values. A rule for all databases has a state for each of them:
+//! ok → pending (beyond the threshold) → firing (for long enough) → ok, or no_data if the metric is unknown.
 
 use crate::app::App;
 use crate::auth::Role;
@@ -25,7 +25,7 @@ const RULES_MAX: usize = 200;
 const NAME_BYTES_MAX: usize = 100;
 const FOR_S_MAX: u64 = 7 * 24 * 3600;
 const HISTORY_KEPT: usize = 500;
-/// Messages that wait for a slow webhook; later ones are lost, and the log says so.
+/// Messages that wait for a slow webhook. Further ones are dropped, and the log says so.
 const QUEUE_MAX: usize = 64;
 
 pub const ROUTES: &[Route] = &[
@@ -123,7 +123,7 @@ struct NewRule {
     scope: String,
     op: Op,
     threshold: f64,
-    /// It fires when the threshold was passed for so long without a break.
+    /// The alert fires after the threshold was passed for this long without a break.
     #[serde(default)]
     for_s: u64,
     severity: Severity,
@@ -218,7 +218,7 @@ struct Stored {
     history: VecDeque<Change>,
 }
 
-/// A rule's standing in one scope.
+/// The state of a rule in one scope.
 #[derive(Clone, Debug)]
 struct Standing {
     state: Stand,
@@ -250,7 +250,7 @@ impl Alerts {
         let state = Arc::new(Mutex::new(State { stored, standing: BTreeMap::new() }));
         let (queue, messages) = sync_channel(QUEUE_MAX);
         let shared = Arc::clone(&state);
-        // Ends with the queue; a message under way is not waited for.
+        // The thread ends with the queue. Nobody waits for a message in progress.
         std::thread::Builder::new().name("flintkv-webhook".to_owned()).spawn(move || deliver(&shared, &messages))?;
         Ok(Alerts { path, state, queue })
     }
@@ -278,7 +278,7 @@ impl Alerts {
         All { rules, states: states.collect(), history, webhook }
     }
 
-    /// What could not be written is not changed.
+    /// If the file cannot be written, nothing changes.
     fn change<T>(&self, change: impl FnOnce(&mut Stored) -> Result<T, ApiError>) -> Result<T, ApiError> {
         let mut state = self.state.lock();
         let mut changed = state.stored.clone();
@@ -330,7 +330,7 @@ impl Alerts {
     }
 }
 
-/// Every rule against the values of now; gives what changed.
+/// Compares every rule with the current values. Returns what changed.
 fn step(
     state: &mut State,
     databases: &[String],
@@ -356,7 +356,8 @@ fn step(
             if next == found.state {
                 continue;
             }
-            // The way to firing is one: pending counts from where it began, and is no change worth a line by itself.
+            // Pending is part of the way to firing: firing counts from the start of pending, and pending alone is not
+            // recorded.
             let change = Change {
                 at_ms: now_ms,
                 rule_id: rule.id.clone(),
@@ -414,7 +415,7 @@ fn message(node: &node::Node, change: &Change, rule: &Rule, text: &str) -> Vec<u
     serde_json::to_vec(&message).unwrap_or_default()
 }
 
-/// The webhook's thread: one message after the other, each tried three times.
+/// The webhook's thread: one message after the other, with three attempts each.
 fn deliver(state: &Mutex<State>, messages: &Receiver<(u64, Vec<u8>)>) {
     for (at_ms, message) in messages {
         let webhook = state.lock().stored.webhook.clone();
@@ -525,7 +526,7 @@ fn show(cx: &Cx) -> Result<Reply, ApiError> {
 
 fn set_webhook(cx: &Cx) -> Result<Reply, ApiError> {
     let WantedWebhook { url, enabled } = cx.body()?;
-    // Without a URL it is off.
+    // An empty URL turns the webhook off.
     let shown = match url.is_empty() {
         true if enabled => return Err(ApiError::field("url", "a URL is expected when it is enabled")),
         true => "off".to_owned(),
@@ -598,7 +599,7 @@ mod tests {
     }
 
     #[test]
-    fn every_database_stands_for_itself_and_one_that_goes_is_forgotten() {
+    fn every_database_has_its_own_state_and_a_deleted_one_is_forgotten() {
         let mut state = of(vec![rule("databases", 0)]);
         let names = ["a".to_owned(), "b".to_owned()];
         let value = |scope: &str, _: &str| if scope == "database:a" { Some(200.0) } else { None };

@@ -1,4 +1,4 @@
-//! Owns what all requests share. Never knows one of them.
+//! Owns what all requests share. Never knows a single request.
 
 use crate::alerts::Alerts;
 use crate::auth::sessions::Sessions;
@@ -26,11 +26,11 @@ const EVENTS_BYTES_MAX: u64 = 4 << 20;
 
 pub type Clock = Box<dyn Fn() -> u64 + Send + Sync>;
 
-/// What tests and embedders may choose.
+/// Settings for tests and embedders.
 pub struct Options {
     /// Milliseconds since 1970.
     pub now_ms: Clock,
-    /// What runs `flintkv scenario`: a program and its first arguments.
+    /// The program that runs `flintkv scenario`, and its first arguments.
     pub scenario: Vec<OsString>,
 }
 
@@ -51,7 +51,7 @@ pub struct App {
     pub users: Users,
     pub sessions: Mutex<Sessions>,
     pub tries: Mutex<Tries>,
-    /// Logins under way.
+    /// Logins in progress.
     pub logins: AtomicUsize,
     pub audit: Mutex<Lines<Audited>>,
     pub events: Events,
@@ -59,14 +59,14 @@ pub struct App {
     pub alerts: Alerts,
     pub benchmarks: Benchmarks,
     pub console_tls: bool,
-    /// /metrics is open to everybody who reaches it.
+    /// Everybody who can reach /metrics may read it.
     pub metrics_open: bool,
-    /// While it is open no other node writes into the folder.
+    /// While it is open, no other node writes into the folder.
     _lock: File,
 }
 
 impl App {
-    /// Reads what is on disk. The second: the first administrator's password, if it was made up just now.
+    /// Reads the files on disk. Also returns the first administrator's password if it was generated just now.
     pub fn open(node: Arc<Node>, options: Options, console_tls: bool) -> io::Result<(App, Option<String>)> {
         let folder = node.state_dir();
         let lock = own(folder)
@@ -96,7 +96,7 @@ impl App {
         Ok((app, made_up))
     }
 
-    /// Writes to the audit log; a full disk must not stop an operator, but it must be heard of.
+    /// Writes to the audit log. A full disk must not stop an operator, but the log must report it.
     pub fn audit(&self, line: Audited) {
         if let Err(error) = self.audit.lock().push(line) {
             tracing::error!("the audit log cannot be written: {error}");
@@ -108,7 +108,7 @@ impl App {
     }
 }
 
-/// Makes the folder, if it is not there, and keeps other nodes out of it.
+/// Creates the folder if needed, and locks other nodes out.
 fn own(folder: &Path) -> io::Result<File> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let lock =

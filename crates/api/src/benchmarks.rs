@@ -1,5 +1,5 @@
-//! Owns benchmarks: one `flintkv scenario` at a time as a process of its own against one of the databases, its progress and its
-//! report. Never loads a database itself.
+//! Owns benchmarks: one `flintkv scenario` at a time, in a process of its own, against one of the databases, with its
+//! progress and its report. Never loads a database itself.
 
 use crate::app::App;
 use crate::auth::Role;
@@ -18,7 +18,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use utoipa::ToSchema;
 
-/// Benchmarks that are remembered, and lines of each.
+/// How many benchmarks are kept, and how many lines of each.
 const KEPT: usize = 20;
 const LINES_KEPT: usize = 200;
 const LINE_BYTES_MAX: u64 = 4 << 20;
@@ -152,7 +152,7 @@ pub struct BenchmarkReport {
     pub title: String,
     pub rows: Vec<ReportRow>,
     pub notes: Vec<String>,
-    /// Everything, as `flintkv scenario --json` writes it.
+    /// The whole report, as `flintkv scenario --json` writes it.
     #[schema(value_type = Object)]
     pub whole: serde_json::Value,
 }
@@ -161,7 +161,7 @@ pub struct BenchmarkReport {
 pub struct ReportRow {
     pub name: String,
     pub value: String,
-    /// Empty: the value has it.
+    /// Empty: the value contains its unit.
     pub unit: String,
     pub published: String,
 }
@@ -176,7 +176,7 @@ struct State {
     next: u64,
     all: VecDeque<Benchmark>,
     child: Option<Child>,
-    /// Ended, and not told of yet: id and how.
+    /// Benchmarks that ended without an event so far: id and result.
     untold: Vec<(String, Stage)>,
 }
 
@@ -203,7 +203,7 @@ impl Benchmarks {
         self.state.lock().find(id).cloned().ok_or_else(|| unknown(id))
     }
 
-    /// Every second: tells of what has ended.
+    /// Called every second: reports benchmarks that have ended.
     pub fn look(&self, app: &App) {
         let untold: Vec<(String, Stage)> = std::mem::take(&mut self.state.lock().untold);
         for (id, stage) in untold {
@@ -221,7 +221,7 @@ impl Benchmarks {
         }
     }
 
-    /// The node ends: so does what loads it.
+    /// The node stops, so the load generator stops too.
     pub fn stop(&self) {
         if let Some(child) = &mut self.state.lock().child {
             let _ = child.kill();
@@ -241,7 +241,7 @@ impl Benchmarks {
         if let Some(seconds) = wanted.seconds {
             command.args(["--test-time", &seconds.to_string(), "--dry-time", &seconds.max(1).to_string()]);
         }
-        // Not an argument: every user of the machine can read those.
+        // Not as an argument, because every user of the machine can read arguments.
         command.env("REDISCLI_AUTH", database.definition().password.unwrap_or_default());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child =
@@ -287,7 +287,7 @@ fn unknown(id: &str) -> ApiError {
     ApiError::not_found(format!("there is no benchmark '{id}'"))
 }
 
-/// Lines of a process, none longer than [`LINE_BYTES_MAX`], until it ends.
+/// The lines of a process, none longer than [`LINE_BYTES_MAX`], until it ends.
 fn each_line(pipe: impl Read, mut each: impl FnMut(&str)) {
     let mut reader = BufReader::new(pipe);
     let mut line = Vec::new();
@@ -308,7 +308,7 @@ fn say(state: &mut State, id: &str, line: &str) {
     benchmark.lines.push(line.chars().take(1000).collect());
 }
 
-/// A line of `--json-lines`: progress or the report.
+/// Handles a line of `--json-lines`: progress or the report.
 fn hear(state: &mut State, id: &str, line: &str) {
     let Ok(line) = serde_json::from_str::<serde_json::Value>(line) else { return };
     let Some(benchmark) = state.find(id) else { return };
@@ -358,7 +358,7 @@ fn ended(state: &mut State, id: &str) {
     state.untold.push((id.to_owned(), stage));
 }
 
-/// Where the load generator reaches it.
+/// The address that the load generator uses.
 fn address(database: &Database) -> Result<(String, u16), ApiError> {
     let endpoints = database.endpoints();
     let tcp = endpoints.iter().find(|endpoint| endpoint.kind == "tcp");
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_bounded_and_nonsense_is_not_heard() {
+    fn lines_are_bounded_and_malformed_ones_are_ignored() {
         let mut lines = Vec::new();
         each_line(&b"one\r\n\ntwo"[..], |line| lines.push(line.to_owned()));
         assert_eq!(lines, ["one", "", "two"]);

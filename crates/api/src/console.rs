@@ -1,4 +1,4 @@
-//! Owns the files of the web console, which are part of the binary. Never knows what is in them.
+//! Owns the files of the web console, which are part of the binary. Never knows their content.
 
 use crate::error::ApiError;
 use crate::gate;
@@ -13,11 +13,11 @@ use rust_embed::{EmbeddedFile, RustEmbed};
 struct Files;
 
 const INDEX: &str = "index.html";
-/// What the build names after its contents never changes.
+/// Files that the build names after their content never change.
 const HASHED: &str = "assets/";
 
-/// A file by its path. Names without a dot are the console's own pages, which index.html draws. Only what was embedded can be
-/// found: a path is a name here, not a way through folders.
+/// A file by its path. Names without a dot are pages that index.html draws. Only embedded files can be found: the path
+/// is a key here, not a path in a file system.
 pub fn serve(request: &Request) -> Response<Body> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return gate::refuse_method("GET, HEAD");

@@ -17,15 +17,15 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
     pub address: IpAddr,
-    /// Over loopback, and by nobody's proxy.
+    /// Over loopback, and not through a proxy.
     pub is_local: bool,
     pub is_tls: bool,
 }
 
-/// A request on its way through its handler.
+/// A request and what its handler needs.
 pub struct Cx {
     pub app: Arc<App>,
-    /// None only where the route lets anybody in.
+    /// `None` only if the route needs no role.
     pub who: Option<Who>,
     pub peer: Peer,
     pub params: Vec<(String, String)>,
@@ -34,17 +34,17 @@ pub struct Cx {
     pub note: Mutex<Note>,
 }
 
-/// What the audit log tells beside who and when. Never a secret.
+/// What the audit log says besides who and when. Never a secret.
 #[derive(Clone, Debug, Default)]
 pub struct Note {
     pub target: String,
     pub detail: String,
-    /// Nothing was to be changed: it is not written down.
+    /// The request was not meant to change anything, so it is not recorded.
     pub is_silent: bool,
 }
 
 impl Cx {
-    /// A `{name}` of the path.
+    /// The value of a `{name}` in the path.
     pub fn param(&self, name: &str) -> &str {
         self.params.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
     }
@@ -53,7 +53,7 @@ impl Cx {
         self.query.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// A number of the query within bounds.
+    /// A number in the query, within bounds.
     pub fn number<T: FromStr + PartialOrd + std::fmt::Display + Copy>(
         &self,
         name: &str,
@@ -82,11 +82,11 @@ impl Cx {
         }
     }
 
-    /// The body, which must have these fields and no others.
+    /// The body. It must have exactly these fields.
     pub fn body<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
         serde_json::from_slice(&self.body).map_err(|error| {
             let text = error.to_string();
-            // serde says which: missing field `name`, unknown field `nam`
+            // serde names the field: missing field `name`, unknown field `nam`
             let field = text.split('`').nth(1).filter(|_| text.contains("field `")).map(str::to_owned);
             match field {
                 Some(field) => ApiError::field(&field, text),
@@ -114,7 +114,7 @@ impl Cx {
         self.who.as_ref().map_or(String::new(), |who| who.name.clone())
     }
 
-    /// A conversation with the path's database, with the rights of who asks, in the query's `db`.
+    /// A connection to the path's database, with the rights of the requester, in the query's `db`.
     pub fn link(&self) -> Result<Link, ApiError> {
         let db = self.number("db", 0, (0, u32::MAX))?;
         Link::open(&*self.database()?, self.role().on_database(), db)
@@ -125,7 +125,7 @@ impl Cx {
         *self.note.lock() = Note { target: target.into(), detail: detail.into(), is_silent: false };
     }
 
-    /// A try without effect.
+    /// The request had no effect.
     pub fn unaudited(&self) {
         self.note.lock().is_silent = true;
     }

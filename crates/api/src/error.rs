@@ -1,4 +1,4 @@
-//! Owns the one shape of every error: a code for programs, a message and a hint for people. Never knows a route.
+//! Owns the format of every error: a code for programs, a message and a hint for people. Never knows a route.
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -14,9 +14,9 @@ pub struct ErrorBody {
     /// For programs: invalid, unauthenticated, forbidden, not_found, exists, busy, unsupported, no_room, too_large,
     /// rate_limited, failed, timeout, stopping.
     pub code: &'static str,
-    /// For people, with the arithmetic where there is one.
+    /// For people, with the calculation if there is one.
     pub message: String,
-    /// What to do about it; may be empty.
+    /// What to do; may be empty.
     pub hint: String,
     /// Which fields of the request are wrong, and why.
     pub fields: Vec<FieldError>,
@@ -93,7 +93,7 @@ impl ApiError {
         error
     }
 
-    /// Something on our side: a file, a connection to the database.
+    /// A failure on the server's side: a file, or a connection to the database.
     pub fn failed(message: impl Into<String>) -> ApiError {
         ApiError::new(500, "failed", message)
     }

@@ -1,4 +1,4 @@
-//! Owns what happened: events for operators, and the audit log of who changed what. Never knows how it came about.
+//! Owns events for operators, and the audit log of who changed what. Never knows the cause of an event.
 
 use crate::auth::Role;
 use crate::cx::{Cx, Reply};

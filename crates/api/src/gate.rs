@@ -1,5 +1,5 @@
-//! Owns the way of one request from its headers to its handler: where it comes from, who sent it, whether they may, and what
-//! is written down about it. Never knows what a route does.
+//! Owns the path of one request from its headers to its handler: where it comes from, who sent it, whether that user
+//! may, and the audit log. Never knows what a route does.
 
 use crate::app::App;
 use crate::auth::users::TOKEN_PREFIX;
@@ -22,21 +22,21 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 pub const COOKIE_NAME: &str = "flintkv_session";
-/// Of a request: a value of a key, mostly.
+/// The largest request body; usually it is the value of a key.
 pub const BODY_BYTES_MAX: usize = 8 << 20;
-/// A body that takes longer to arrive is not waited for.
+/// The time limit for receiving a body.
 const BODY_PATIENCE: Duration = Duration::from_secs(20);
-/// Longer than a command may take; the handler goes on, its outcome is in the audit log.
+/// Longer than a command may take. The handler continues, and the audit log records its result.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 const CSRF: HeaderName = HeaderName::from_static("x-csrf-token");
 
-/// Scripts and styles from here alone, nothing inline, in nobody's frame. The console draws into canvases and copies images
-/// of them, hence blob: and data:.
+/// Scripts and styles only from here, nothing inline, never in a frame. The console draws into canvases and copies them
+/// as images, so blob: and data: are needed.
 const POLICY: &str = "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; \
                       connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
-/// One route's way. `turns` bounds the requests that wait for a thread.
+/// Handles one request for a route. `turns` bounds the requests that wait for a thread.
 pub async fn serve(app: Arc<App>, route: &'static Route, turns: Arc<Semaphore>, request: Request) -> Response<Body> {
     match admitted(app, route, turns, request).await {
         Ok(reply) => answer(reply),
@@ -69,7 +69,7 @@ async fn admitted(
     let changes = route.method != Method::Get;
     if changes {
         same_origin(&parts.headers)?;
-        // The login route has no session to protect, and a stale cookie must not stand in its way.
+        // The login route has no session to protect, and an old cookie must not block a login.
         if let (Some(Who { by: By::Session { csrf, .. }, .. }), Some(_)) = (&who, route.role) {
             let given = parts.headers.get(CSRF).map_or(&b""[..], HeaderValue::as_bytes);
             if !same(given, csrf.as_bytes()) {
@@ -106,7 +106,7 @@ async fn admitted(
     }
 }
 
-/// The handler, and the line in the audit log.
+/// Runs the handler and writes the line in the audit log.
 fn carry_out(route: &'static Route, cx: &Cx) -> Result<Reply, ApiError> {
     let outcome = (route.run)(cx);
     let Note { target, mut detail, is_silent } = cx.note.lock().clone();
@@ -130,7 +130,7 @@ fn carry_out(route: &'static Route, cx: &Cx) -> Result<Reply, ApiError> {
     outcome
 }
 
-/// Who the headers say it is; an error if they claim what is not so.
+/// The user of the request. An error if the headers claim something false.
 pub fn who(app: &App, headers: &HeaderMap) -> Result<Option<Who>, ApiError> {
     let now_ms = (app.now_ms)();
     if let Some(given) = headers.get(AUTHORIZATION) {
@@ -146,7 +146,7 @@ pub fn who(app: &App, headers: &HeaderMap) -> Result<Option<Who>, ApiError> {
     }
     let Some(id) = cookie(headers) else { return Ok(None) };
     let Some(session) = app.sessions.lock().find(id, now_ms) else { return Ok(None) };
-    // The role is the user's of now, not of the login.
+    // The role is the user's current one, not that at login.
     let Some(user) = app.users.card(&session.user) else { return Ok(None) };
     let by = By::Session { id: id.to_owned(), csrf: session.csrf, must_change_password: user.must_change_password };
     Ok(Some(Who { name: user.name, role: user.role, by }))
@@ -169,8 +169,8 @@ fn same_origin(headers: &HeaderMap) -> Result<(), ApiError> {
     Err(ApiError::forbidden("the request comes from a page of another origin"))
 }
 
-/// Against DNS rebinding: a page that makes its own name point here must not read what is open on loopback. An address is
-/// nobody's name, and a console on a network is asked for by whatever name it has there.
+/// Against DNS rebinding: a page whose own name resolves to this machine must not read what is open on loopback. An IP
+/// address is nobody's name; a console on a network may have any name.
 pub fn check_host(headers: &HeaderMap, bound_to_loopback: bool) -> Result<(), ApiError> {
     let Some(host) = headers.get(HOST).and_then(|host| host.to_str().ok()) else {
         return Err(ApiError::invalid("the Host header is missing"));
@@ -188,7 +188,7 @@ pub fn check_host(headers: &HeaderMap, bound_to_loopback: bool) -> Result<(), Ap
         .hint("use localhost or 127.0.0.1; a proxy in front of it must send Host: localhost"))
 }
 
-/// The query's pairs; one that the route does not know is a mistake that somebody wants to hear of.
+/// The query's pairs. A name that the route does not know is an error, because it is a mistake.
 fn query(text: &str, route: &Route) -> Result<Vec<(String, String)>, ApiError> {
     let mut pairs: Vec<(String, String)> = Vec::new();
     for pair in text.split('&').filter(|pair| !pair.is_empty()) {
@@ -234,7 +234,7 @@ async fn whole(body: Body, route: &Route, headers: &HeaderMap) -> Result<Vec<u8>
     let read = read.map_err(|_| ApiError::timeout("the body did not arrive in time"))?;
     let body = read.map_err(|error| {
         use std::error::Error;
-        // axum tells a limit from a broken connection by the source alone
+        // axum distinguishes a limit from a broken connection only by the error's source.
         if error.source().is_some_and(|source| source.to_string().contains("length limit")) {
             ApiError::too_large(format!("the body is larger than {} MiB", BODY_BYTES_MAX >> 20))
         } else {
@@ -244,7 +244,7 @@ async fn whole(body: Body, route: &Route, headers: &HeaderMap) -> Result<Vec<u8>
     match route.body {
         Some(_) => {
             let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
-            // A form of another site cannot send this type without asking first.
+            // A form of another site cannot send this content type without a preflight request.
             if kind.split(';').next().is_none_or(|kind| !kind.trim().eq_ignore_ascii_case(JSON)) {
                 return Err(ApiError::invalid("the body must be JSON").hint("send Content-Type: application/json"));
             }
@@ -278,7 +278,7 @@ pub fn refuse(error: ApiError) -> Response<Body> {
     response
 }
 
-/// For a path that is there, with another method.
+/// For an existing path with another method.
 pub fn refuse_method(allowed: &str) -> Response<Body> {
     let mut error = ApiError::invalid(format!("this path knows {allowed}"));
     error.status = 405;
@@ -289,7 +289,7 @@ pub fn refuse_method(allowed: &str) -> Response<Body> {
     response
 }
 
-/// What every response carries.
+/// The headers of every response.
 pub fn secure(response: &mut Response<Body>, is_tls: bool) {
     let headers = response.headers_mut();
     for (name, value) in [

@@ -1,12 +1,13 @@
-//! FlintKV's HTTP API: databases, keys, metrics and everything else that the web console and other programs ask a node for.
+//! Owns FlintKV's HTTP API: databases, keys, metrics and everything else that the web console and other programs ask of
+//! a node. Never knows how a value is stored: it asks a database in RESP, as every client does.
 //!
-//! Reading order: [`serve`](start) opens the sockets; `gate` is the way of one request, from its headers to its handler; `route` is
-//! the shape of a route and `routes` the list of all of them, each beside its handler. `app` is what requests share, `cx` what a
-//! handler sees, `link` the conversation with a database. `metrics` watches and remembers, `alerts` judges, `benchmarks` runs
-//! scenarios, `auth` knows users, `console` serves the console's files, `openapi` describes it all.
+//! Reading order: [`serve`](start) opens the sockets; `gate` is the path of one request, from its headers to its
+//! handler; `route` is the shape of a route, and `routes` lists all of them, each beside its handler. `app` is what
+//! requests share, `cx` what a handler sees, `link` the connection to a database. `metrics` measures and stores,
+//! `alerts` compares, `benchmarks` runs scenarios, `auth` knows users, `console` serves the console's files, `openapi`
+//! describes the API.
 //!
-//! Handlers are plain functions that may block; they run on threads of their own, never on a worker.
-//! Knows nothing of how a value is kept: what it wants of a database it asks in RESP, as every client does.
+//! Handlers are plain functions that may block. They run on threads of their own, never on a worker.
 
 mod alerts;
 mod app;
@@ -37,7 +38,7 @@ use std::any::Any;
 use std::io;
 use std::sync::Arc;
 
-/// Starts the console as the node's configuration says. It ends when what this gives is dropped.
+/// Starts the console if the node's configuration asks for one. Dropping the result stops it.
 pub fn start(node: &Arc<Node>) -> io::Result<Box<dyn Any>> {
     start_with(node, Options::default())
 }
@@ -46,7 +47,7 @@ pub fn start_with(node: &Arc<Node>, options: Options) -> io::Result<Box<dyn Any>
     Ok(Box::new(serve::start(node, options)?))
 }
 
-/// Every route: method, path, the least role (None: anybody).
+/// Every route: method, path, and the least role (`None`: no login needed).
 pub fn routes() -> impl Iterator<Item = (&'static str, &'static str, Option<Role>)> {
     routes::all().map(|route| (route.method.name(), route.path, route.role))
 }

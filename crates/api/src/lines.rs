@@ -1,4 +1,4 @@
-//! Owns a file of JSON lines that grows to a bound: audit and events. Never knows what a line says.
+//! Owns a file of JSON lines with a bounded size: audit and events. Never knows what a line says.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -8,10 +8,10 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Lines kept in memory for reading; the file holds more.
+/// Lines kept in memory for reading. The file holds more.
 pub const KEPT: usize = 1000;
 
-/// Newest last. Without a path nothing outlives the process.
+/// Newest last. Without a path, the lines are lost with the process.
 pub struct Lines<T> {
     kept: VecDeque<T>,
     path: Option<PathBuf>,
@@ -36,7 +36,7 @@ impl<T: Serialize + DeserializeOwned> Lines<T> {
         Ok(lines)
     }
 
-    /// A line that a crash cut short is no line.
+    /// Skips a line that a crash cut short.
     fn take(&mut self, text: &[u8]) {
         for line in text.split(|&byte| byte == b'\n') {
             if let Ok(line) = serde_json::from_slice(line) {
@@ -56,7 +56,7 @@ impl<T: Serialize + DeserializeOwned> Lines<T> {
         let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
         self.bytes = file.metadata()?.len();
         if self.bytes > 0 {
-            // What a crash may have cut short ends here.
+            // End a line that a crash may have cut short.
             file.write_all(b"\n")?;
             self.bytes += 1;
         }
@@ -64,7 +64,7 @@ impl<T: Serialize + DeserializeOwned> Lines<T> {
         Ok(())
     }
 
-    /// The error is of the file: the line is kept in memory all the same.
+    /// An error is that of the file. The line is kept in memory anyway.
     pub fn push(&mut self, line: T) -> io::Result<()> {
         let mut text = serde_json::to_vec(&line)?;
         text.push(b'\n');
@@ -96,7 +96,7 @@ fn rotated(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Replaces a file as a whole: after a crash it is the old one or the new one.
+/// Replaces a file as a whole: after a crash, it is the old one or the new one.
 pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".new");
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_survive_a_restart_and_a_cut_line_costs_itself_alone() {
+    fn lines_survive_a_restart_and_a_cut_line_is_skipped() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.jsonl");
         let mut lines: Lines<String> = Lines::open(Some(path.clone()), 1000).unwrap();

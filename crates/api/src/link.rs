@@ -1,4 +1,4 @@
-//! Owns a conversation with one database in RESP, blocking, with bounds on time and size. Never knows a route.
+//! Owns a blocking RESP connection to one database, with bounds on time and size. Never knows a route.
 
 use crate::error::ApiError;
 use crate::text::lossy;
@@ -8,10 +8,10 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// Longest reply that is taken: what a browser can show at all.
+/// The longest reply that is accepted: a browser cannot show more.
 const REPLY_BYTES_MAX: usize = 16 << 20;
 const READ_BYTES: usize = 64 << 10;
-/// A command that takes longer is left alone: its connection is closed.
+/// A command that takes longer is abandoned: its connection is closed.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub struct Link {
@@ -34,12 +34,12 @@ impl Link {
         Ok(link)
     }
 
-    /// An error reply becomes an error here.
+    /// Returns an error reply as an error.
     pub fn call(&mut self, args: &[&[u8]]) -> Result<Value, ApiError> {
         refused(self.ask(args)?)
     }
 
-    /// An error reply is a reply.
+    /// Returns an error reply as a reply.
     pub fn ask(&mut self, args: &[&[u8]]) -> Result<Value, ApiError> {
         let mut command = Vec::new();
         encode_command(args, &mut command);
@@ -47,8 +47,8 @@ impl Link {
         self.receive()
     }
 
-    /// All commands at once, all replies in order. For commands whose replies are small: nobody reads them before all
-    /// commands are sent.
+    /// Sends all commands at once, and returns all replies in order. Only for commands with small replies: nobody reads
+    /// replies before all commands are sent.
     pub fn pipeline(&mut self, commands: &[Vec<&[u8]>]) -> Result<Vec<Value>, ApiError> {
         let mut bytes = Vec::new();
         commands.iter().for_each(|args| encode_command(args, &mut bytes));
@@ -77,7 +77,7 @@ impl Link {
                     parse_value(&self.received[..consumed]).map_err(|error| ApiError::failed(error.to_string()));
                 self.received.drain(..consumed);
                 match parsed? {
-                    // Nobody asked for it: an invalidation, a message.
+                    // Not a reply: an invalidation or a message.
                     Some((Value::Push(_), _)) => continue,
                     Some((value, _)) => return Ok(value),
                     None => return Err(ApiError::failed("a reply that is no reply")),
@@ -118,7 +118,7 @@ fn broken(error: &std::io::Error) -> ApiError {
     }
 }
 
-/// An error reply as an error of the API.
+/// Converts an error reply into an error of the API.
 pub fn refused(value: Value) -> Result<Value, ApiError> {
     let Value::Error(text) = value else { return Ok(value) };
     let text = lossy(&text);
@@ -131,7 +131,7 @@ pub fn refused(value: Value) -> Result<Value, ApiError> {
     })
 }
 
-/// What a reply holds as text; empty for what has none.
+/// The text of a reply; empty if it has none.
 pub fn bytes(value: Value) -> Vec<u8> {
     match value {
         Value::Simple(text) | Value::Bulk(text) | Value::BigNumber(text) | Value::Verbatim { text, .. } => text,
@@ -145,7 +145,7 @@ pub fn text(value: Value) -> String {
     lossy(&bytes(value))
 }
 
-/// None for what is no number.
+/// `None` if it is not a number.
 pub fn number(value: &Value) -> Option<i64> {
     match value {
         Value::Int(number) => Some(*number),
@@ -154,7 +154,7 @@ pub fn number(value: &Value) -> Option<i64> {
     }
 }
 
-/// The elements of an array or a set; nothing for anything else.
+/// The elements of an array or a set; otherwise nothing.
 pub fn items(value: Value) -> Vec<Value> {
     match value {
         Value::Array(items) | Value::Set(items) => items,

@@ -1,4 +1,4 @@
-//! Owns the OpenAPI document and docs/api.md, both made of the routes' rows. Never knows a request.
+//! Owns the OpenAPI document and docs/api.md, both made from the routes' rows. Never knows a request.
 
 use crate::auth::Role;
 use crate::cx::{Cx, Reply};
@@ -117,7 +117,7 @@ pub fn path_params(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
 }
 
-/// The document's bytes, made once.
+/// The document as bytes, built once.
 pub fn json() -> &'static [u8] {
     static JSON: OnceLock<Vec<u8>> = OnceLock::new();
     JSON.get_or_init(|| serde_json::to_vec(&document()).unwrap_or_default())
@@ -243,9 +243,9 @@ fn shown(schema: &serde_json::Value) -> String {
 mod tests {
     use super::*;
 
-    /// A type's name stands for one schema in the whole document.
+    /// A type's name must mean one schema in the whole document.
     #[test]
-    fn no_name_means_two_things() {
+    fn no_schema_name_has_two_meanings() {
         let mut schemas = Schemas::new();
         routes::all().for_each(|route| drop(operation(route, &mut schemas)));
         let mut known: BTreeMap<String, serde_json::Value> = BTreeMap::new();
@@ -253,7 +253,7 @@ mod tests {
             let schema = serde_json::to_value(schema).unwrap();
             assert_eq!(*known.entry(name.clone()).or_insert_with(|| schema.clone()), schema, "{name}");
         }
-        // And whatever is referred to is there.
+        // Every reference must point to an existing schema.
         let text = String::from_utf8(json().to_vec()).unwrap();
         for part in text.split("#/components/schemas/").skip(1) {
             let name = part.split('"').next().unwrap();

@@ -1,5 +1,5 @@
-//! Owns the shape of a route: everything that is known of it without a request. Beside its handler, in its area's file; the
-//! router, the OpenAPI document, docs/api.md and the tests are all read from the rows. Never knows a request.
+//! Owns the shape of a route: everything known of it without a request. Each row stands beside its handler. The router,
+//! the OpenAPI document, docs/api.md and the tests read the rows. Never knows a request.
 
 use crate::auth::Role;
 use crate::cx::{Cx, Reply};
@@ -11,20 +11,20 @@ use utoipa::{PartialSchema, ToSchema};
 
 pub struct Route {
     pub method: Method,
-    /// With `{name}` where a segment is free.
+    /// With `{name}` for a variable segment.
     pub path: &'static str,
-    /// None: anybody.
+    /// `None`: no login needed.
     pub role: Option<Role>,
     pub tag: &'static str,
     pub summary: &'static str,
     pub query: &'static [Param],
     pub body: Option<Shape>,
     pub reply: Answer,
-    /// What the audit log calls it; empty for what changes nothing.
+    /// The name in the audit log. Empty for routes that change nothing.
     pub action: &'static str,
-    /// Answered by the console's own thread, at once: nothing in it may block.
+    /// Runs on the console's own thread, at once: it must not block.
     pub inline: bool,
-    /// Blocking is fine unless `inline`: it runs on a thread of its own.
+    /// May block unless `inline`: it runs on a thread of its own.
     pub run: fn(&Cx) -> Result<Reply, ApiError>,
 }
 
@@ -101,9 +101,9 @@ pub const fn flag(name: &'static str, about: &'static str) -> Param {
     Param { name, kind: Kind::Flag, about }
 }
 
-/// Schemas with their names, as they are met.
+/// Schemas and their names, collected on the way.
 pub type Schemas = Vec<(String, RefOr<Schema>)>;
-/// Notes a type's schemas and refers to it.
+/// Records a type's schemas and refers to it.
 pub type Shape = fn(&mut Schemas) -> RefOr<Schema>;
 
 pub enum Answer {
@@ -126,7 +126,7 @@ pub fn list<T: ToSchema>(schemas: &mut Schemas) -> RefOr<Schema> {
     Schema::Array(ArrayBuilder::new().items(item).build()).into()
 }
 
-/// For what has no name of its own: maps, values of every kind.
+/// For types without a name of their own: maps, values of any kind.
 pub fn plain<T: PartialSchema>(_: &mut Schemas) -> RefOr<Schema> {
     T::schema()
 }

@@ -1,7 +1,7 @@
 //! Owns the console's thread, its sockets and connections. Never knows a route.
 //!
-//! One thread with a runtime of its own beside the workers: they never wait for a browser. What blocks (a command, a file, a
-//! password) runs on at most [`THREADS_MAX`] more.
+//! One thread with a runtime of its own, so that workers never wait for a browser. Blocking work (a command, a file, a
+//! password) runs on at most [`THREADS_MAX`] further threads.
 
 use crate::app::{App, Options};
 use crate::console;
@@ -42,12 +42,12 @@ const THREADS_MAX: usize = 16;
 const TURNS_MAX: usize = 64;
 const CONNECTIONS_MAX: usize = 512;
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// For a request's headers, and between two requests.
+/// The time limit for a request's headers, and between two requests.
 const HEADERS: Duration = Duration::from_secs(30);
-/// What is under way when the node stops may end.
+/// When the node stops, requests in progress get this much time.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// The running console; it ends when this is dropped.
+/// The running console. Dropping it stops it.
 pub struct Console {
     stop: signal::Sender<bool>,
     threads: Vec<JoinHandle<()>>,
@@ -62,7 +62,7 @@ impl Drop for Console {
     }
 }
 
-/// Starts the console as the node's configuration says; nothing where it says none.
+/// Starts the console if the node's configuration asks for one.
 pub fn start(node: &Arc<Node>, options: Options) -> io::Result<Option<Console>> {
     let config = node.config();
     let settings = config.snapshot().console.clone();
@@ -81,7 +81,7 @@ pub fn start(node: &Arc<Node>, options: Options) -> io::Result<Option<Console>> 
     };
     let (app, made_up) = match App::open(Arc::clone(node), options, tls.is_some()) {
         Ok(opened) => opened,
-        // Nobody asked for a console: what it needs and has not must not keep data from being served.
+        // The configuration does not name a console, so a missing requirement must not keep the node from serving data.
         Err(error) if !config.is_named("console-port") => {
             tracing::warn!("this node runs without a console: {error}");
             return Ok(None);
@@ -96,7 +96,7 @@ pub fn start(node: &Arc<Node>, options: Options) -> io::Result<Option<Console>> 
         }
     }
     if let Some(password) = made_up {
-        tracing::warn!("console: the first user is 'admin' with the password {password} (told only once: change it)");
+        tracing::warn!("console: the first user is 'admin' with the password {password} (shown only once: change it)");
     }
     let (stop, stopped) = signal::channel(false);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -109,14 +109,14 @@ pub fn start(node: &Arc<Node>, options: Options) -> io::Result<Option<Console>> 
     let until = stopped.clone();
     let web = thread::Builder::new().name("flintkv-api".to_owned()).spawn(move || {
         runtime.block_on(serve(serving, listeners, acceptor, until));
-        // A command that a database does not answer is not waited for.
+        // Do not wait for a command that a database does not answer.
         runtime.shutdown_timeout(GRACE);
     })?;
     let watching = thread::Builder::new().name("flintkv-watch".to_owned()).spawn(move || watch::run(&app, &stopped))?;
     Ok(Some(Console { stop, threads: vec![web, watching] }))
 }
 
-/// `console-bind`: addresses; one with a minus may be missing on this machine.
+/// `console-bind`: addresses. One with a minus may be missing on this machine.
 fn listen(settings: &ConsoleSettings) -> io::Result<Vec<TcpListener>> {
     let port = settings.port;
     let mut listeners = Vec::new();
@@ -143,7 +143,7 @@ fn listen(settings: &ConsoleSettings) -> io::Result<Vec<TcpListener>> {
     Ok(listeners)
 }
 
-/// An IPv6 address takes no IPv4 connections, so that both can be bound.
+/// An IPv6 socket accepts no IPv4 connections, so that both can be bound.
 fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -192,7 +192,7 @@ async fn serve(
         tokio::spawn(accept(listener, router.clone(), tls.clone(), Arc::clone(&room), stopped.clone()));
     }
     let _ = stopped.wait_for(|stopped| *stopped).await;
-    // Connections hear of it too; when all have ended, every place is free.
+    // Connections also see the signal. When all have ended, every permit is free.
     let _ = tokio::time::timeout(GRACE, room.acquire_many(CONNECTIONS_MAX as u32)).await;
 }
 
@@ -212,7 +212,7 @@ async fn accept(
         let (stream, from) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of descriptors, mostly: data comes first.
+                // Usually out of file descriptors: serving data comes first.
                 tracing::debug!("console: {error}");
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
@@ -254,7 +254,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     tokio::select! {
-        // A broken connection is the browser's affair.
+        // The browser closed the connection or broke it.
         _ = &mut connection => return,
         _ = stopped.wait_for(|stopped| *stopped) => connection.as_mut().graceful_shutdown(),
     }

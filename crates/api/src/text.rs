@@ -1,4 +1,4 @@
-//! Owns bytes in JSON: a string if they are UTF-8, else `{"base64": "…"}`. Never knows what they mean.
+//! Owns bytes in JSON: a string if they are UTF-8, otherwise `{"base64": "…"}`. Never knows what they mean.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -62,7 +62,7 @@ impl ToSchema for Bytes {
     }
 }
 
-/// `key64=` of a query.
+/// `key64=` in a query.
 pub fn from_base64url(text: &str) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).ok()
 }
@@ -71,7 +71,7 @@ pub fn base64url(bytes: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// What is not UTF-8 is shown with question marks: for log lines and names, never for values.
+/// Shows invalid UTF-8 as question marks: for log lines and names, never for values.
 pub fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

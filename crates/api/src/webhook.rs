@@ -1,5 +1,5 @@
-//! Owns telling another server of an alert: one POST over HTTP or HTTPS, bounded in time and size, no redirect followed. Never knows
-//! what it tells.
+//! Owns sending an alert to another server: one POST over HTTP or HTTPS, bounded in time and size, without following
+//! redirects. Never knows the content.
 
 use crate::error::ApiError;
 use axum::http::Uri;
@@ -14,7 +14,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(10);
 const URL_BYTES_MAX: usize = 2048;
 
-/// A place that can be posted to.
+/// A URL that can be posted to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     is_tls: bool,
@@ -47,7 +47,7 @@ pub fn parse(url: &str) -> Result<Target, ApiError> {
     Ok(Target { is_tls, host, port, path })
 }
 
-/// Ok for a status of 2xx. Blocking, at most [`CONNECT`] for each address and [`PATIENCE`].
+/// Ok for a status of 2xx. Blocks, for at most [`CONNECT`] for each address plus [`PATIENCE`].
 pub fn post(target: &Target, body: &[u8]) -> Result<(), String> {
     let addresses = (target.host.as_str(), target.port).to_socket_addrs();
     let addresses = addresses.map_err(|error| format!("{}: {error}", target.host))?;
@@ -82,7 +82,7 @@ pub fn post(target: &Target, body: &[u8]) -> Result<(), String> {
     exchange(StreamOwned::new(connection, stream), &request, until).map_err(failed)?
 }
 
-/// The certificates that this machine trusts, read anew: they change while a node runs.
+/// The certificates that this machine trusts. Read for each message, because they change while a node runs.
 fn client() -> Result<Arc<ClientConfig>, String> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -97,7 +97,7 @@ fn client() -> Result<Arc<ClientConfig>, String> {
     Ok(Arc::new(config))
 }
 
-/// Only the status line is looked at: `HTTP/1.1 204 …`.
+/// Only the status line is read: `HTTP/1.1 204 …`.
 fn exchange(mut stream: impl Read + Write, request: &[u8], until: Instant) -> std::io::Result<Result<(), String>> {
     stream.write_all(request)?;
     stream.flush()?;
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_post_succeeds_with_2xx_alone() {
+    fn a_post_succeeds_only_with_2xx() {
         assert_eq!(answered("HTTP/1.1 204 No Content\r\n\r\n"), Ok(()));
         assert_eq!(
             answered("HTTP/1.1 302 Found\r\nLocation: /\r\n\r\n"),

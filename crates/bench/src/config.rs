@@ -1,5 +1,4 @@
-//! Owns the description of a run: plain data, checked once by [`Config::validate`]. Never knows the command line that it
-//! may have come from.
+//! Owns the description of a run: plain data, checked once by [`Config::validate`]. Never knows the command line.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -10,13 +9,13 @@ use anyhow::{Result, bail, ensure};
 
 /// The largest value that Redis accepts in one argument.
 pub const VALUE_BYTES_MAX: usize = 512 << 20;
-/// More connections than this per run are a mistake in the command line, not a test.
+/// More connections than this per run are a mistake in the command line.
 pub const CONNECTIONS_MAX: u64 = 1_000_000;
 
 /// One workload: which server, how many connections, which requests, for how long.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Names the workload in progress and reports when several run at once.
+    /// The name of the workload in progress and reports, for several workloads at once.
     pub name: String,
     pub target: Target,
     pub protocol: Protocol,
@@ -37,7 +36,7 @@ pub struct Config {
     pub reconnect: Reconnect,
     /// Quantiles (0–1) kept for every second of the run.
     pub quantiles: Vec<f64>,
-    /// Keeps statistics for every connection as well, at the price of their memory.
+    /// Also keeps statistics for every connection, which takes memory.
     pub per_client: bool,
     /// Reports every connection error and error reply on standard error as it happens.
     pub debug: bool,
@@ -62,7 +61,7 @@ pub enum Family {
     V6,
 }
 
-/// Which HELLO, if any, opens a connection.
+/// The HELLO that opens a connection, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     Redis,
@@ -88,20 +87,20 @@ pub struct Ramp {
 pub enum Length {
     /// Per connection.
     Requests(u64),
-    /// Once over the key range: `max − min` requests per connection, or, when every pattern is parallel, each
-    /// connection exactly its own part of the range.
+    /// Once over the key range: `max − min` requests per connection. If every pattern is parallel, each connection
+    /// sends exactly its own part of the range.
     AllKeys,
     Time(Duration),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
-    /// The next request leaves when a reply has arrived.
+    /// The next request is sent when a reply has arrived.
     Unlimited,
-    /// At most so many requests per second and connection, in at most 50 bursts per second.
+    /// At most this many requests per second and connection, in at most 50 bursts per second.
     PerConnection(u64),
-    /// Open loop: so many requests per second over the whole workload, each at its appointed time. Latency counts from
-    /// that time even if the request could not leave yet, so that a stall is seen by every request it delays.
+    /// Open loop: this many requests per second over the whole workload, each at a fixed time. Latency counts from that
+    /// time even if the request was sent later, so every request that a stall delays shows the stall.
     OpenLoop(f64),
 }
 
@@ -118,7 +117,7 @@ pub struct SetGet {
     pub gets: u32,
     pub set_pattern: KeyPattern,
     pub get_pattern: KeyPattern,
-    /// With n > 0, GETs become MGETs of up to n keys.
+    /// For n > 0, GETs become MGETs of up to n keys.
     pub multi_key_get: u32,
     /// SET becomes SETEX with a time to live from this range, in seconds.
     pub expiry: Option<RangeInclusive<u64>>,
@@ -138,7 +137,7 @@ pub struct Wait {
 pub struct Commands {
     pub specs: Vec<CommandSpec>,
     pub monitor: Option<Monitor>,
-    /// One row of statistics per command line; otherwise lines with the same command share one.
+    /// One row of statistics per command line. Otherwise lines with the same command share a row.
     pub by_line: bool,
     pub scan: Option<ScanFollow>,
 }
@@ -147,7 +146,7 @@ pub struct Commands {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandSpec {
     pub line: String,
-    /// Sent so many times before the next command's turn.
+    /// Sent this many times before the next command.
     pub ratio: u32,
     pub pattern: KeyPattern,
 }
@@ -160,7 +159,7 @@ pub struct Monitor {
     pub random: bool,
 }
 
-/// SCAN's cursor is followed until it is 0 again, or for at most `continuations_max` replies (0: no limit).
+/// Follows SCAN's cursor until it is 0 again, or for at most `continuations_max` replies (0: no limit).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanFollow {
     pub continuations_max: u64,
@@ -170,9 +169,9 @@ pub struct ScanFollow {
 pub enum KeyPattern {
     /// R: uniform over the range, both ends included.
     Random,
-    /// S: in order over the whole range, and again.
+    /// S: in order over the whole range, repeatedly.
     Sequential,
-    /// G: normal; what falls outside the range is drawn again.
+    /// G: normal. Keys outside the range are drawn again.
     Gaussian,
     /// P: in order over this connection's own part of the range.
     Parallel,
@@ -185,9 +184,9 @@ pub struct KeySpace {
     pub prefix: Vec<u8>,
     pub min: u64,
     pub max: u64,
-    /// A sixth of the range when not given.
+    /// `None`: a sixth of the range.
     pub stddev: Option<f64>,
-    /// The centre of the range when not given.
+    /// `None`: the centre of the range.
     pub median: Option<f64>,
     /// 0–5.
     pub zipf_exponent: f64,
@@ -209,7 +208,7 @@ pub enum SizeSpec {
         max: usize,
         pattern: SizePattern,
     },
-    /// (size, weight): `weight` values of a size, then those of the next.
+    /// (size, weight): `weight` values of one size, then those of the next.
     List(Vec<(usize, u32)>),
 }
 
@@ -236,25 +235,25 @@ pub enum Fill {
     Constant,
     /// Random once per connection, then one byte changes per request: near-duplicates.
     Mutated,
-    /// Fresh bytes for every value; compressors take away this share (0–1) of them.
+    /// New bytes for every value; compressors remove this share (0–1) of them.
     Compressible(f64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seeding {
     pub seed: u64,
-    /// Every connection its own sequence; otherwise all replay the same one.
+    /// Every connection has its own sequence; otherwise all repeat the same one.
     pub distinct: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reconnect {
-    /// Closes and opens the connection after so many requests; 0 = never.
+    /// Closes and reopens the connection after this many requests; 0 = never.
     pub every: u64,
     pub on_error: bool,
     /// In a row; 0 = no limit.
     pub attempts_max: u32,
-    /// The pause before the next attempt grows by this factor, from 1 s up to 60 s; 0 = no pause beyond 10 ms.
+    /// The pause before the next attempt grows by this factor, from 1 s up to 60 s; 0 = a pause of 10 ms only.
     pub backoff_factor: f64,
     /// Zero = the system's own.
     pub timeout: Duration,
@@ -347,7 +346,7 @@ impl Config {
         !patterns.is_empty() && patterns.iter().all(|&pattern| pattern == KeyPattern::Parallel)
     }
 
-    /// The number that the result's heading shows, when requests are counted at all.
+    /// The number in the result's heading, if requests are counted at all.
     pub fn requests_per_client(&self) -> Option<u64> {
         let span = self.keys.max - self.keys.min;
         match self.length {
@@ -367,7 +366,7 @@ impl Config {
         self.requests_per_client()
     }
 
-    /// Requests of the whole run, when they are counted at all.
+    /// Requests of the whole run, if they are counted at all.
     pub fn requests_total(&self) -> Option<u64> {
         if self.length == Length::AllKeys && self.all_parallel() {
             return Some(self.keys.max - self.keys.min + 1);
@@ -375,7 +374,7 @@ impl Config {
         self.requests_per_client().map(|count| count.saturating_mul(self.connections()))
     }
 
-    /// Everything that cannot be run is refused here, with the option's name.
+    /// Refuses everything that cannot be run, with the option's name.
     pub fn validate(&self) -> Result<()> {
         ensure!(self.threads >= 1, "--threads must be at least 1");
         ensure!(self.clients >= 1, "--clients must be at least 1");

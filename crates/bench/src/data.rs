@@ -1,12 +1,13 @@
-//! Owns values: how long and of which bytes. Never knows keys' names or commands.
+//! Owns values: their lengths and bytes. Never knows keys' names or commands.
 
 use std::sync::Arc;
 
 use crate::config::{DataSpec, Fill, KeySpace, SizePattern, SizeSpec};
 use crate::rng::Rng;
 
-/// Within this many bytes of a compressible value, one part is random and the rest constant: small enough that every
-/// value of a few hundred bytes has the wanted share, large enough that LZ4 loses little at the seams.
+/// In each stretch of this many bytes of a compressible value, one part is random and the rest constant. The stretch is
+/// small enough that a value of a few hundred bytes has the wanted share, and large enough that LZ4 loses little at the
+/// seams.
 const GRAIN_BYTES: usize = 256;
 
 /// The values of one connection.
@@ -24,15 +25,15 @@ enum Bytes {
     Compressible { share: f64, rng: Rng, scratch: Vec<u8> },
 }
 
-/// What every connection of a workload shares: 512 MB of 'x' exist once.
+/// Shared by all connections of a workload, so that 512 MB of 'x' exist only once.
 pub fn constant(spec: &DataSpec) -> Arc<[u8]> {
     let bytes = if spec.fill == Fill::Constant { spec.size.max() } else { 0 };
     vec![b'x'; bytes].into()
 }
 
 impl Data {
-    /// `seed` differs for every connection even if the key sequences do not: the same random values from all
-    /// connections would be duplicates, and compression figures taken from them too good.
+    /// `seed` differs for every connection, even if the key sequences do not. The same random values from all
+    /// connections would be duplicates, and compression would look too good.
     pub fn new(spec: &DataSpec, keys: &KeySpace, constant: &Arc<[u8]>, seed: u64) -> Data {
         let fill = match spec.fill {
             Fill::Constant => Bytes::Constant(Arc::clone(constant)),
@@ -81,7 +82,7 @@ impl Data {
             Bytes::Compressible { share, rng, scratch } => {
                 let value = &mut scratch[..size];
                 for grain in value.chunks_mut(GRAIN_BYTES) {
-                    // the random part comes last: LZ4 never compresses the end of a block
+                    // The random part comes last, because LZ4 never compresses the end of a block.
                     let constant = (grain.len() as f64 * *share).round() as usize;
                     let (head, tail) = grain.split_at_mut(constant);
                     head.fill(b'x');
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_x_unless_told_otherwise() {
+    fn values_are_x_by_default() {
         assert_eq!(data(SizeSpec::Fixed(5), Fill::Constant, 0).next(5), b"xxxxx");
     }
 
@@ -141,7 +142,7 @@ mod tests {
         assert!((mean - 20.0).abs() < 0.6, "{mean}");
     }
 
-    /// 200 values of 500 bytes, compressed alone (LZ4) and together (zstd): what is left is 1 − R.
+    /// 200 values of 500 bytes, compressed alone (LZ4) and together (zstd): the remaining share is 1 − R.
     #[test]
     fn compressibility_is_the_share_that_compressors_take_away() {
         for share in [0.0, 0.25, 0.5, 0.9] {

@@ -4,7 +4,8 @@ use crate::config::{KeyPattern, KeySpace};
 use crate::rng::Rng;
 use crate::zipf::Zipf;
 
-/// One cursor over the key range. SETs and GETs of a connection have one each, so does every `--command`.
+/// One cursor over the key range. Each connection has one for its SETs, one for its GETs, and one for every
+/// `--command`.
 #[derive(Clone, Debug)]
 pub enum Keys {
     Uniform { min: u64, max: u64 },
@@ -42,8 +43,8 @@ impl Keys {
                 *next = if key == *last { *first } else { key + 1 };
                 key
             }
-            // The median lies within the range, so at least a quarter of the draws are taken, whatever the deviation
-            // below the range's size; a deviation far above it approaches the uniform pattern, and its cost.
+            // The median lies within the range, so at least a quarter of the draws are accepted if the deviation is
+            // below the range's size. A much larger deviation approaches the uniform pattern, and becomes slow.
             Keys::Gaussian { min, max, median, stddev } => loop {
                 let key = (*median + *stddev * rng.normal()).round();
                 if key >= *min && key <= *max {
@@ -99,17 +100,17 @@ mod tests {
         let mean = drawn.iter().sum::<u64>() as f64 / 1e5;
         assert!((mean - 4000.0).abs() < 15.0, "{mean}");
         let within = drawn.iter().filter(|&&key| (3000..=5000).contains(&key)).count() as f64 / 1e5;
-        // 68.27 % within one deviation, of the 99.73 % that are not drawn again
+        // 68.27 % lie within one deviation; 99.73 % are not drawn again.
         assert!((within - 0.6845).abs() < 0.006, "{within}");
     }
 
     #[test]
-    fn gaussian_draws_again_what_falls_outside() {
+    fn gaussian_redraws_keys_outside_the_range() {
         let edge = KeySpace { median: Some(1000.0), stddev: Some(500.0), ..space(1000, 2000) };
         let drawn = draw(&mut Keys::new(KeyPattern::Gaussian, &edge, 0, 1), 7, 50_000);
         assert!(drawn.iter().all(|key| (1000..=2000).contains(key)));
         let near = drawn.iter().filter(|&&key| key <= 1500).count() as f64 / 5e4;
-        // of a half normal cut at two deviations, 0.3413 / 0.4772 lie within the first
+        // Of a half normal distribution cut at two deviations, 0.3413 / 0.4772 lie within the first.
         assert!((near - 0.7153).abs() < 0.01, "{near}");
     }
 

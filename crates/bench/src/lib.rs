@@ -1,8 +1,8 @@
 //! Owns the load generator: what to send, how fast, and what came back. Never knows the server's code: everything it
-//! learns, it learns over a socket.
+//! learns comes over a socket.
 //!
-//! A run is plain data in, plain data out: a [`Config`] says what to do, [`run`] does it while an [`Observer`] looks
-//! on, and a [`RunStats`] tells what happened.
+//! Plain data in, plain data out: a [`Config`] describes a run, [`run`] carries it out while an [`Observer`] watches,
+//! and a [`RunStats`] holds the result.
 //!
 //! ```no_run
 //! let config = bench::Config {
@@ -15,8 +15,8 @@
 //! # anyhow::Ok(())
 //! ```
 //!
-//! The way of one request: `mix` says which command is next, `keys` and `data` fill it in, `template` writes it into the
-//! send buffer, `replies` counts what comes back, `engine` moves the bytes and `stats` keeps the sums.
+//! The path of one request: `mix` chooses the next command, `keys` and `data` fill it in, `template` writes it into the
+//! send buffer, `replies` counts the replies, `engine` moves the bytes, and `stats` adds up.
 
 pub mod cli;
 pub mod config;

@@ -1,5 +1,5 @@
-//! Owns the order of requests: SETs and GETs by their ratio, WAITs between them, `--command`s by theirs, captures, SCAN
-//! that follows its cursor. Never knows sockets or time.
+//! Owns the order of requests: SETs and GETs by their ratio, WAITs between them, `--command`s by their ratios,
+//! captures, and SCAN that follows its cursor. Never knows sockets or time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,7 +33,7 @@ pub struct Kind {
 /// What counts as a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hits {
-    /// Nothing: the command does not look a value up.
+    /// Nothing: the command looks no value up.
     None,
     /// A reply that is neither nil nor empty.
     Reply,
@@ -240,7 +240,7 @@ impl Plan {
     }
 }
 
-/// The index of `kind` among `kinds`, where it is added if new.
+/// The index of `kind` among `kinds`. Adds it if it is new.
 fn intern(kinds: &mut Vec<Kind>, kind: Kind) -> Result<KindIndex> {
     let known = kinds.iter().position(|other| other.row == kind.row);
     let index = known.unwrap_or_else(|| {
@@ -256,7 +256,7 @@ pub struct Requests {
     data: Data,
     cursors: Vec<Keys>,
     turn: Turn,
-    /// SCAN's cursor as the last reply told it, and how often it was followed.
+    /// SCAN's cursor in the last reply, and how often it was followed.
     scan_cursor: Vec<u8>,
     scan_followed: u64,
 }
@@ -296,7 +296,7 @@ impl Requests {
         }
     }
 
-    /// Appends the next request to `out` and says in which row it counts.
+    /// Appends the next request to `out` and returns the row that it counts in.
     #[inline]
     pub fn write_next(&mut self, plan: &Plan, out: &mut Vec<u8>) -> KindIndex {
         match &plan.work {
@@ -372,7 +372,7 @@ impl Requests {
         }
     }
 
-    /// Whether the next request depends on the reply to the last one.
+    /// Whether the next request depends on the last reply.
     pub fn follows_cursor(plan: &Plan) -> bool {
         matches!(plan.work, PlannedWork::Scan { .. })
     }

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Splits a line into arguments as redis-cli does: blanks separate, "…" takes escapes (`\n`, `\"`, `\x00` …), '…' none
-/// but `\'`.
+/// Splits a line into arguments as redis-cli does: blanks separate words, "…" allows escapes (`\n`, `\"`, `\x00` …),
+/// '…' allows only `\'`.
 pub fn split(line: &[u8]) -> Result<Vec<Vec<u8>>> {
     let mut words = Vec::new();
     let mut at = 0;
@@ -31,7 +31,7 @@ pub fn split(line: &[u8]) -> Result<Vec<Vec<u8>>> {
     }
 }
 
-/// Reads the quoted word that starts at `at`; gives the place after its closing quote.
+/// Reads the quoted word that starts at `at`. Returns the position after its closing quote.
 fn quoted(line: &[u8], mut at: usize, word: &mut Vec<u8>) -> Result<usize> {
     let quote = line[at];
     at += 1;
@@ -72,7 +72,7 @@ fn quoted(line: &[u8], mut at: usize, word: &mut Vec<u8>) -> Result<usize> {
     bail!("unbalanced quotes")
 }
 
-/// The commands of a capture, in order. Lines that are not commands (the OK at its head, blank lines) are left out.
+/// The commands of a capture, in order. Lines without a command (the OK at the start, blank lines) are left out.
 pub fn read_capture(path: &Path) -> Result<Vec<Vec<Vec<u8>>>> {
     let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut commands = Vec::new();

@@ -1,14 +1,14 @@
-//! Owns the counting of replies in a stream of bytes, RESP2 and RESP3. Never knows the requests, and never holds more of
-//! a reply than an unfinished line: a bulk of any size is stepped over as it passes, so a connection costs a few bytes
+//! Owns the counting of replies in a stream of bytes, RESP2 and RESP3. Never knows the requests, and never stores more
+//! of a reply than an unfinished line: bulks of any size are skipped as they pass, so a connection costs a few bytes
 //! whatever the server sends.
 
 use anyhow::{Result, bail, ensure};
 
-/// Longest line (error text, number, header) that is waited for.
+/// The longest line (error text, number, header).
 const LINE_BYTES_MAX: usize = 64 << 10;
 const CURSOR_BYTES_MAX: u64 = 64;
 
-/// What a reply was, as far as a load generator cares.
+/// The kind of a reply, as far as a load generator cares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// A status, a number, a boolean.
@@ -16,7 +16,7 @@ pub enum Class {
     Error,
     Value,
     Nil,
-    /// An array, set or map with so many elements.
+    /// An array, set or map with this many elements.
     Aggregate(u64),
 }
 
@@ -29,14 +29,14 @@ pub struct Reply {
     pub nils: u64,
 }
 
-/// The reader of one connection.
+/// The reply reader of one connection.
 #[derive(Default)]
 pub struct Replies {
     /// An unfinished line.
     line: Vec<u8>,
-    /// Values still missing from the current reply, itself included; 0 between replies.
+    /// Values still missing from the current reply, including the reply itself; 0 between replies.
     values: u64,
-    /// Bytes of a bulk, with its line end, that are still to come.
+    /// Remaining bytes of a bulk, with its line end.
     bulk: u64,
     push: bool,
     class: Option<Class>,
@@ -73,12 +73,12 @@ impl Replies {
         }
     }
 
-    /// Takes one line or a piece of a bulk from `input`, gives the rest.
+    /// Takes one line or a piece of a bulk from `input`, and returns the rest.
     fn step<'a>(&mut self, input: &'a [u8], sink: &mut impl FnMut(Reply, &[u8])) -> Result<&'a [u8]> {
         if self.bulk > 0 {
             let take = self.bulk.min(input.len() as u64);
             if self.in_cursor {
-                // the last two bytes are the line end
+                // The last two bytes are the line end.
                 let body = self.bulk.saturating_sub(2).min(take);
                 self.cursor.extend_from_slice(&input[..body as usize]);
             }
@@ -119,7 +119,7 @@ impl Replies {
             self.value_index = 0;
         }
         self.bytes += line.len() as u64;
-        // what the reply is, is told by its outermost value: the one after which none is missing, attributes aside
+        // The outermost value decides the kind of the reply: the value after which none is missing, attributes aside.
         let outermost = self.values == 1;
         let class = match kind {
             b'+' | b':' | b',' | b'#' | b'(' => Class::Simple,
@@ -147,7 +147,7 @@ impl Replies {
                     let values = if matches!(kind, b'%' | b'|') { count * 2 } else { count };
                     self.values = self.values.saturating_add(values);
                     if *kind == b'|' {
-                        return Ok(()); // attributes precede the value they belong to
+                        return Ok(()); // Attributes precede their value.
                     }
                     Class::Aggregate(count)
                 }
@@ -174,7 +174,7 @@ impl Replies {
     }
 }
 
-/// Whole replies of the two kinds that matter, `+OK` and a bulk that is there to its end; stops before anything else.
+/// Handles complete replies of the two common kinds, `+OK` and a complete bulk. Stops before anything else.
 #[inline]
 fn fast<'a>(mut input: &'a [u8], sink: &mut impl FnMut(Reply, &[u8])) -> &'a [u8] {
     loop {
@@ -184,7 +184,7 @@ fn fast<'a>(mut input: &'a [u8], sink: &mut impl FnMut(Reply, &[u8])) -> &'a [u8
         } else if let [b'$', first @ b'0'..=b'9', ..] = input {
             let mut size = usize::from(first - b'0');
             let mut at = 2;
-            // eight digits at most: what is larger goes the long way
+            // At most eight digits; larger numbers take the slow path.
             while at < 9
                 && let Some(digit @ b'0'..=b'9') = input.get(at)
             {

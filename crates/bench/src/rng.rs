@@ -1,14 +1,14 @@
-//! Owns the random numbers: xoshiro256++ (Blackman, Vigna 2019) seeded by SplitMix64. Its own, so that a seed means the
-//! same run in every release. Never knows time or process.
+//! Owns the random numbers: xoshiro256++ (Blackman, Vigna 2019) seeded by SplitMix64. The code is our own, so that a
+//! seed means the same run in every release. Never knows time or process.
 
 #[derive(Clone, Debug)]
 pub struct Rng {
     state: [u64; 4],
-    /// The second of a pair of normal samples.
+    /// The second one of a pair of normal samples.
     spare: Option<f64>,
 }
 
-/// Mixes `value` so that neighbouring seeds give unrelated states.
+/// Mixes `value`, so that neighbouring seeds give unrelated states.
 pub fn mix(value: u64) -> u64 {
     let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,5 @@
-//! Owns what a run is told by: counters, histograms and the series of seconds. Never knows threads, and prints nothing.
+//! Owns the statistics of a run: counters, histograms and the series of seconds. Never knows threads, and prints
+//! nothing.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -10,10 +11,10 @@ use crate::mix::{Kind, KindIndex};
 /// Latencies are kept in microseconds, from 1 µs to 100 minutes, with three significant digits.
 pub const LATENCY_US_MAX: u64 = 6_000_000_000;
 const DIGITS: u8 = 3;
-/// Different texts of errors that are kept; the rest are only counted.
+/// The number of different error texts that are kept. The rest are only counted.
 const ERROR_TEXTS_MAX: usize = 16;
 
-/// An empty histogram with the range of all others; it grows as values need it.
+/// An empty histogram with the common range. It grows as needed.
 pub fn histogram() -> Histogram<u64> {
     Histogram::new(DIGITS).expect("three digits are within the histogram's limits")
 }
@@ -36,7 +37,7 @@ pub struct Row {
     pub latency_ns_sum: u64,
     /// In microseconds.
     pub latency: Histogram<u64>,
-    /// The totals have every second from 0 on; other rows leave out those without traffic.
+    /// The totals have every second from 0 on. Other rows leave out seconds without traffic.
     pub seconds: Vec<Second>,
 }
 
@@ -58,7 +59,7 @@ pub struct Second {
     pub latency_ms_quantiles: Vec<f64>,
 }
 
-/// One connection, when [`crate::Config::per_client`] asks for it.
+/// One connection, if [`crate::Config::per_client`] asks for it.
 #[derive(Clone, Debug)]
 pub struct ClientStats {
     pub thread: u32,
@@ -77,14 +78,14 @@ pub struct RunStats {
     pub clients: u32,
     pub requests_per_client: Option<u64>,
     pub rows: Vec<Row>,
-    /// All rows together; named `Totals`.
+    /// All rows together, named `Totals`.
     pub totals: Row,
     /// Which quantile each of [`Second::latency_ms_quantiles`] is.
     pub quantiles: Vec<f64>,
     pub connection_errors: u64,
-    /// Texts of error replies and connection errors with how often they came, the most frequent first.
+    /// Texts of error replies and connection errors with their counts, the most frequent first.
     pub error_texts: Vec<(String, u64)>,
-    /// Requests whose time had come but that could not be sent before the end: the server did not hold the rate.
+    /// Requests that were due but could not be sent before the end: the server did not keep up with the rate.
     pub unsent: u64,
     /// The run ended before its time.
     pub interrupted: bool,
@@ -125,7 +126,7 @@ impl Row {
         per_second(self.bytes_rx + self.bytes_tx, duration) / 1024.0
     }
 
-    /// Hits ÷ (hits + misses), if there were any.
+    /// Hits ÷ (hits + misses). `None`: there were neither.
     pub fn hit_ratio(&self) -> Option<f64> {
         let asked = self.hits + self.misses;
         (asked > 0).then(|| self.hits as f64 / asked as f64)
@@ -166,7 +167,7 @@ fn add_histogram(to: &mut Histogram<u64>, from: &Histogram<u64>) {
     to.add(from).expect("histograms resize, and share their digits");
 }
 
-/// What a thread counts for one kind within one second.
+/// The counts of one thread for one kind in one second.
 #[derive(Clone, Debug, Default)]
 pub struct Cell {
     pub count: u64,
@@ -176,7 +177,7 @@ pub struct Cell {
     pub bytes_rx: u64,
     pub bytes_tx: u64,
     pub latency_ns_sum: u64,
-    /// Made by the first reply.
+    /// The first reply creates it.
     pub latency: Option<Box<Histogram<u64>>>,
 }
 
@@ -227,17 +228,17 @@ impl Cell {
     }
 }
 
-/// The cells of one second, as one thread or connection hands them in; kinds without traffic are left out.
+/// The cells of one second from one thread or connection. Kinds without traffic are left out.
 pub type Cells = Vec<(KindIndex, Cell)>;
 
-/// Gathers the seconds of several threads into rows. Histograms of a second are let go as soon as every thread has
-/// handed it in, so the series costs some hundred bytes per second and row, however long the run.
+/// Collects the seconds of several threads into rows. The histograms of a second are dropped as soon as every thread
+/// has handed them in, so the series takes some hundred bytes per second and row, however long the run.
 pub struct Gather {
     rows: Vec<Row>,
     totals: Row,
     quantiles: Vec<f64>,
     open: BTreeMap<u64, BTreeMap<KindIndex, Cell>>,
-    /// For each thread the first second that it has not handed in yet.
+    /// For each thread, the first second that it has not handed in yet.
     handed_in: Vec<u64>,
 }
 
@@ -252,7 +253,7 @@ impl Gather {
         }
     }
 
-    /// Takes the cells of `second`; `next` is the first second that this thread may still hand in.
+    /// Takes the cells of `second`. `next` is the first second that this thread may still hand in.
     pub fn hand_in(&mut self, thread: usize, second: u64, cells: Cells, next: u64) {
         if !cells.is_empty() {
             let open = self.open.entry(second).or_default();
@@ -279,14 +280,14 @@ impl Gather {
             all.add(cell);
         }
         self.totals.add_cell(&all);
-        // a second without any reply is news: it belongs into the series
+        // A second without any reply must be visible in the series.
         for index in self.totals.seconds.len() as u64..second {
             self.totals.seconds.push(Cell::default().second(index, &self.quantiles));
         }
         self.totals.seconds.push(all.second(second, &self.quantiles));
     }
 
-    /// The rows and their totals, once every thread has handed in everything.
+    /// The rows and their totals, after every thread has handed in everything.
     pub fn finish(mut self) -> (Vec<Row>, Row) {
         while let Some((second, cells)) = self.open.pop_first() {
             self.close(second, cells);
@@ -295,7 +296,7 @@ impl Gather {
     }
 }
 
-/// Counts texts, of which it keeps the first few.
+/// Counts error texts and keeps the first few.
 #[derive(Clone, Debug, Default)]
 pub struct ErrorTexts(BTreeMap<String, u64>);
 
@@ -328,7 +329,7 @@ impl ErrorTexts {
 }
 
 impl RunStats {
-    /// The average of several runs of one workload: counters and histograms add up, and so does the time.
+    /// The average of several runs of one workload: counters, histograms and times are added up.
     pub fn aggregate(runs: &[RunStats]) -> Option<RunStats> {
         let (first, rest) = runs.split_first()?;
         let mut all = first.clone();
@@ -406,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn error_texts_are_bounded() {
+    fn the_number_of_error_texts_is_bounded() {
         let mut texts = ErrorTexts::default();
         (0..100).for_each(|number| texts.count(&format!("error {number}")));
         let sorted = texts.into_sorted();

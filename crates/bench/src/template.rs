@@ -1,5 +1,5 @@
-//! Owns the writing of requests: a command is rendered once into the bytes that never change and the places that do,
-//! so that one more request costs a few copies. Never knows which command is next.
+//! Owns the writing of requests. A command is rendered once into constant bytes and variable places, so that each
+//! further request costs a few copies. Never knows which command is next.
 
 use anyhow::{Result, ensure};
 
@@ -14,7 +14,7 @@ const DATA: &[u8] = b"__data__";
 const INLINE_VALUE_BYTES: usize = 64 << 10;
 const DIGITS_MAX: usize = 20;
 
-/// One command, ready to be sent over and over.
+/// One command, ready to be sent repeatedly.
 pub struct Template {
     parts: Vec<Part>,
 }
@@ -22,18 +22,18 @@ pub struct Template {
 enum Part {
     Bytes(Box<[u8]>),
     Key(KeyHead),
-    /// A value with `affix` bytes around it; those before it are given, those after it follow in the next part.
+    /// A value with `affix` bytes around it. The bytes before it are given; those after it follow in the next part.
     Value {
         before: Box<[u8]>,
         affix_bytes: usize,
     },
-    /// An argument drawn from a range; `normal` puts most of them at its centre.
+    /// An argument drawn from a range. `normal` puts most of them near its centre.
     Number {
         low: u64,
         high: u64,
         normal: bool,
     },
-    /// The last byte of a value whose first is at this offset (GETRANGE).
+    /// The last byte of a value that starts at this offset (GETRANGE).
     End {
         offset: u64,
     },
@@ -41,7 +41,7 @@ enum Part {
     Cursor,
 }
 
-/// Everything before a key's digits, once per number of digits, because RESP tells the length first.
+/// Everything before a key's digits, once for each number of digits, because RESP gives the length first.
 pub struct KeyHead(Vec<Box<[u8]>>);
 
 /// An argument of a command.
@@ -60,7 +60,7 @@ pub enum Arg<'a> {
     Cursor,
 }
 
-/// Where a request's variable parts come from.
+/// The sources of a request's variable parts.
 pub struct Draw<'a> {
     pub keys: &'a mut Keys,
     pub rng: &'a mut Rng,
@@ -118,7 +118,8 @@ impl Template {
         Ok(Template { parts })
     }
 
-    /// Appends one request. Every `__key__` draws its own key; every `__data__` of a request belongs to the last one.
+    /// Appends one request. Every `__key__` draws a key of its own; every `__data__` of a request belongs to the last
+    /// key.
     #[inline]
     pub fn write(&self, out: &mut Vec<u8>, draw: &mut Draw<'_>) {
         let mut key = 0;
@@ -147,7 +148,7 @@ impl Template {
 }
 
 impl KeyHead {
-    /// `lead` is what precedes the argument; `before` and `after_bytes` are the key's affixes.
+    /// `lead` precedes the argument; `before` and `after_bytes` are the key's affixes.
     pub fn new(lead: &[u8], before: &[u8], prefix: &[u8], after_bytes: usize) -> KeyHead {
         let heads = (0..=DIGITS_MAX).map(|digits| {
             let mut head = lead.to_vec();
@@ -188,7 +189,7 @@ fn number_arg(out: &mut Vec<u8>, number: u64) {
     literal(out, decimal(number, &mut buffer));
 }
 
-/// Normal around the centre of the range, at a sixth of its width, cut at its ends.
+/// Normal around the centre of the range, with a sixth of the range as deviation, cut at its ends.
 fn centred(rng: &mut Rng, low: u64, high: u64) -> u64 {
     let width = (high - low) as f64;
     let number = low as f64 + width / 2.0 + rng.normal() * width / 6.0;
@@ -213,7 +214,7 @@ fn decimal(mut number: u64, buffer: &mut [u8; DIGITS_MAX]) -> &[u8] {
     &buffer[at..]
 }
 
-/// The one placeholder of an argument: the text before it, whether it is a key, the text after it.
+/// The only placeholder of an argument: the text before it, whether it is a key, and the text after it.
 type Placeholder<'a> = (&'a [u8], bool, &'a [u8]);
 
 fn placeholder(text: &[u8]) -> Result<Option<Placeholder<'_>>> {

@@ -46,7 +46,7 @@ impl Zipf {
         (-self.exponent * x.ln()).exp()
     }
 
-    /// ∫ x⁻ˢ dx = (x¹⁻ˢ − 1) / (1 − s), which tends to ln x at s = 1; written so that it is exact nearby.
+    /// ∫ x⁻ˢ dx = (x¹⁻ˢ − 1) / (1 − s), which tends to ln x at s = 1. Written so that it is exact near s = 1.
     fn integral(&self, x: f64) -> f64 {
         let log = x.ln();
         let t = (1.0 - self.exponent) * log;
@@ -63,7 +63,8 @@ impl Zipf {
 mod tests {
     use super::*;
 
-    /// Observed counts against the exact probabilities: chi-square far below the 99.9 % bound of its freedom.
+    /// Observed counts against exact probabilities: chi-square is far below the 99.9 % bound for its degrees of
+    /// freedom.
     fn check(min: u64, max: u64, exponent: f64) {
         let zipf = Zipf::new(min, max, exponent);
         let mut rng = Rng::new(42);

@@ -66,7 +66,7 @@ fn allkeys_in_parallel_fills_the_range_exactly() {
     let populate = Config { length: Length::AllKeys, work, pipeline: 16, ..config(server.port) };
     let stats = run(&populate);
     assert_eq!((stats.totals.count, server.keys()), (1000, 1000));
-    // and reading the middle finds all of it
+    // Reading the middle finds all keys.
     let keys = KeySpace { min: 300, max: 600, ..KeySpace::default() };
     let centralise = Config { keys, work: set_get(0, 1, KeyPattern::Parallel), ..populate };
     let stats = run(&centralise);
@@ -187,7 +187,7 @@ fn connections_are_renewed_after_so_many_requests() {
     let reconnect = Reconnect { every: 25, ..Reconnect::default() };
     let stats = run(&Config { reconnect, pipeline: 10, ..config(server.port) });
     assert_eq!((stats.totals.count, stats.connection_errors), (600, 0));
-    // 6 connections, each 4 times, and the first look whether anybody listens
+    // 6 connections, each 4 times, and a first one that checks whether anybody listens.
     assert_eq!(server.state.connections.load(Ordering::Relaxed), 25);
 }
 
@@ -272,8 +272,8 @@ fn a_run_ends_by_time_with_every_second_in_the_series() {
     assert!(stats.totals.seconds.iter().all(|second| second.latency_ms_quantiles.len() == timed.quantiles.len()));
 }
 
-/// A server that stands still for 300 ms once: with appointed times, every request that fell into that time is late; a
-/// closed loop would have noticed one per connection.
+/// A server that stalls once for 300 ms. With fixed times, every request due in that time is late. A closed loop would
+/// have noticed one per connection.
 #[test]
 fn an_open_loop_sees_a_stall_in_every_request_that_it_delays() {
     let stall = Some((200, Duration::from_millis(300)));
@@ -293,7 +293,7 @@ fn an_open_loop_sees_a_stall_in_every_request_that_it_delays() {
 }
 
 #[test]
-fn what_an_open_loop_could_not_send_is_told() {
+fn requests_that_an_open_loop_could_not_send_are_counted() {
     let stall = Some((0, Duration::from_millis(700)));
     let server = Server::with(Faults { stall, ..Faults::default() });
     let length = Length::Time(Duration::from_millis(500));
@@ -307,7 +307,7 @@ fn a_rate_limit_is_never_exceeded() {
     let length = Length::Time(Duration::from_millis(500));
     let limited = Config { pace: Pace::PerConnection(120), length, pipeline: 50, ..config(server.port) };
     let stats = run(&limited);
-    // three per tick, forty ticks a second, one of them at the start
+    // Three per tick, forty ticks a second, one of them at the start.
     assert!(stats.totals.count <= 6 * 3 * 21, "{}", stats.totals.count);
     assert!(stats.totals.count >= 6 * 3);
 }

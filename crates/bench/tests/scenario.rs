@@ -1,4 +1,4 @@
-//! Whole scenarios at a tiny scale, against a server in the same process that tells of a tier it does not have.
+//! Whole scenarios at a tiny scale, against a server in the same process that reports a flash tier it does not have.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -18,7 +18,7 @@ struct State {
     password: Option<&'static str>,
 }
 
-/// Says that every eighth read came from flash, and that it has 1 MB of RAM, of which it uses 900 kB.
+/// Reports that every eighth read came from flash, and that it uses 900 kB of 1 MB RAM.
 fn serve(state: &State, stream: &TcpStream) -> Option<()> {
     let (mut reader, mut writer) = (BufReader::new(stream), stream);
     let mut authenticated = state.password.is_none();
@@ -94,12 +94,12 @@ fn start(password: Option<&'static str>) -> (u16, Arc<State>) {
     (port, state)
 }
 
-/// Runs it, and gives what it wrote as JSON and as a page.
+/// Runs a scenario, and returns the JSON and the page that it wrote.
 fn scenario(line: &str) -> (Value, String) {
     let directory = tempfile::tempdir().expect("a directory");
     let (json, page) = (directory.path().join("out.json"), directory.path().join("out.html"));
     let outputs = [String::from("--json"), json.display().to_string(), "--report".into(), page.display().to_string()];
-    // a window of the hit ratio is two seconds long
+    // A window of the hit ratio is two seconds long.
     let times = ["--dry-time", "3", "--test-time", "1"].map(String::from);
     let words = line.split(' ').map(String::from).chain(times).chain(outputs);
     let code = bench::scenario::main(words.map(OsString::from));
@@ -135,7 +135,7 @@ fn rof_goes_from_populate_to_result() {
 }
 
 #[test]
-fn a_hit_ratio_that_cannot_be_reached_is_said() {
+fn an_unreachable_hit_ratio_is_reported() {
     let (port, _) = start(None);
     let (json, _) = scenario(&format!("rof-replicated --scale 1/100000 --port {port} --hit-ratio 0.5"));
     let notes = json["report"]["notes"].to_string();

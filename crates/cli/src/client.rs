@@ -1,4 +1,5 @@
-//! Owns the talk with a node's HTTP API: address, trust, credentials, sessions, errors. Never knows what is asked for.
+//! Owns the communication with a node's HTTP API: address, trust, credentials, sessions, errors. Never knows what is
+//! asked for.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +17,7 @@ use crate::prompt;
 const API: &str = "/api/v1";
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// One node, as one user or token. A session that was opened is closed when it is dropped.
+/// One node, as one user or token. Dropping it closes the session that it opened.
 pub struct Client {
     agent: ureq::Agent,
     url: String,
@@ -35,20 +36,20 @@ struct Session {
     csrf: String,
 }
 
-/// A reply that is no success.
+/// A reply with an error status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     pub status: u16,
-    /// The API's word for programs; empty if the reply was not the API's.
+    /// The API's error code. Empty if the reply did not come from the API.
     pub code: String,
     pub failure: Failure,
 }
 
-/// What can come of a request.
+/// Why a request has no result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unanswered {
     Refused(Refusal),
-    /// Nobody answered, or not understandably.
+    /// No answer, or not a valid one.
     Gone(Failure),
 }
 
@@ -62,8 +63,8 @@ impl From<Unanswered> for Failure {
 }
 
 impl Client {
-    /// Reads what is needed and asks for a password; the first request is the first to reach the node.
-    /// An answer that takes longer than `patience` is none.
+    /// Reads the credentials and asks for a password if needed. Only the first request contacts the node. An answer
+    /// that takes longer than `patience` counts as none.
     pub fn new(connection: &Connection, patience: Duration) -> Result<Client, Failure> {
         let url = connection.url.trim_end_matches('/').to_owned();
         check_url(&url, connection.insecure)?;
@@ -91,7 +92,7 @@ impl Client {
             .tls_config(tls)
             .http_status_as_error(false)
             .max_redirects(0)
-            // The node is near; a proxy for the outside would not know it.
+            // The node is near: a proxy for the Internet would not know it.
             .proxy(None)
             .timeout_connect(Some(CONNECT_PATIENCE))
             .timeout_global(Some(patience))
@@ -227,15 +228,15 @@ impl Drop for Client {
     fn drop(&mut self) {
         let session = self.session.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         if let Some(session) = session {
-            // It ends by itself in some hours otherwise.
+            // Otherwise the session ends by itself after some hours.
             let _ = self.exchange(&Method::DELETE, "/session", None, Some(&session));
         }
     }
 }
 
-/// A password or a token must not travel where others can read it.
+/// A password or a token must not cross a network in plain text.
 fn check_url(url: &str, insecure: bool) -> Result<(), Failure> {
-    let wrong = |why: &str| Failure::refused(format!("{url} is no address of a node: {why}"));
+    let wrong = |why: &str| Failure::refused(format!("{url} is not the address of a node: {why}"));
     let (scheme, rest) = url.split_once("://").ok_or_else(|| wrong("write http://HOST:PORT or https://HOST:PORT"))?;
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     if authority.contains('@') {
@@ -259,7 +260,7 @@ fn check_url(url: &str, insecure: bool) -> Result<(), Failure> {
     }
 }
 
-/// A user that is named wins over a token, which may come from the environment.
+/// A named user takes precedence over a token, which may come from the environment.
 fn credentials(connection: &Connection) -> Result<Credentials, Failure> {
     match (&connection.user, &connection.token) {
         (Some(name), _) => {
@@ -298,7 +299,7 @@ fn reason(error: &ureq::Error) -> String {
     }
 }
 
-/// The API's message and hint, and what is wrong with which field; anything else by its status.
+/// The API's message and hint, with each wrong field and the reason. For any other reply, its status.
 fn refusal(status: u16, text: &str) -> Refusal {
     let body: Value = serde_json::from_str(text).unwrap_or_default();
     let error = &body["error"];
@@ -310,7 +311,7 @@ fn refusal(status: u16, text: &str) -> Refusal {
     let mut message = message.to_owned();
     for field in error["fields"].as_array().into_iter().flatten() {
         let (name, why) = (text(&field["field"]), text(&field["message"]));
-        // The message of a single field says it already.
+        // The message of a single field already contains this.
         if !message.contains(&why) {
             message.push_str(&format!("\n  {name}: {why}"));
         }
@@ -318,7 +319,7 @@ fn refusal(status: u16, text: &str) -> Refusal {
     Refusal { status, code: text(&error["code"]), failure: Failure::failed(message).hint(text(&error["hint"])) }
 }
 
-/// A part of a path, whatever somebody typed.
+/// One segment of a path, whatever the user typed.
 pub fn segment(text: &str) -> String {
     let keep = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
     text.bytes().map(|byte| if keep(byte) { (byte as char).to_string() } else { format!("%{byte:02X}") }).collect()
@@ -329,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_do_not_travel_in_the_open() {
+    fn secrets_are_sent_encrypted_or_locally_only() {
         for url in ["http://127.0.0.1:8379", "http://localhost", "http://[::1]:8379", "https://db.example:8379"] {
             assert_eq!(check_url(url, false), Ok(()), "{url}");
         }
@@ -348,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_api_says_is_what_is_shown() {
+    fn the_api_s_message_is_shown() {
         let text = r#"{"error":{"code":"no_room","message":"12 GB of 16 GB are taken","hint":"ask for less",
             "fields":[{"field":"ram_limit_bytes","message":"is more than 4 GB"},{"field":"x","message":"16 GB are taken"}]}}"#;
         let refused = refusal(422, text);

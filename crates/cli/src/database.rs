@@ -1,4 +1,4 @@
-//! Owns `flintkv database` and `flintkv node`: requests, waiting for what takes long, and tables. Never knows how a
+//! Owns `flintkv database` and `flintkv node`: requests, waiting for slow changes, and tables. Never knows how a
 //! request travels.
 
 use std::time::Duration;
@@ -14,9 +14,9 @@ use crate::prompt;
 use crate::size::{count, human, micros};
 use crate::table::{Align, pairs, table};
 
-/// Between two looks at something that takes long.
+/// The pause between two looks at a slow change.
 const LOOK: Duration = Duration::from_millis(200);
-/// RAM share of a memory limit where none is given, as the API has it.
+/// The default RAM share of a memory limit, as in the API.
 const RAM_PERCENT: u32 = 30;
 
 pub fn run(client: &Client, action: &DatabaseAction, as_json: bool) -> Result<String, Failure> {
@@ -81,7 +81,7 @@ fn create(client: &Client, create: &Create, as_json: bool) -> Result<String, Fai
     Ok(shown(&reply, as_json))
 }
 
-/// Asked for where the option has no value.
+/// Asks for the password if the option has no value.
 fn password(given: &Option<Option<String>>, name: &str) -> Result<Option<String>, Failure> {
     match given {
         None => Ok(None),
@@ -96,7 +96,7 @@ fn resize(client: &Client, resize: &Resize, as_json: bool) -> Result<String, Fai
     let mut set = |name: &str, value: Option<Value>| value.map(|value| change.insert(name.to_owned(), value));
     set("memory_limit_bytes", resize.memory_limit.map(|bytes| json!(bytes)));
     if let Some(ram) = resize.ram_limit {
-        // A percentage is of the limit that will hold.
+        // A percentage refers to the limit after the change.
         let memory = match (ram, resize.memory_limit) {
             (RamLimit::Percent(_), None) => integer(&get(client, name)?["definition"]["memory_limit_bytes"]),
             (_, memory) => memory.unwrap_or(0),
@@ -122,20 +122,20 @@ fn resize(client: &Client, resize: &Resize, as_json: bool) -> Result<String, Fai
     Ok(shown(&database, as_json))
 }
 
-/// The reply had gone when it failed; the events know why.
+/// The reply was sent before the resize failed, so the events hold the reason.
 fn why_not(client: &Client, name: &str) -> Failure {
     let events = client.get("/events?count=50").unwrap_or_default();
     let of_it = |event: &&Value| event["database"] == name && event["severity"] == "warning";
     let why = events.as_array().and_then(|events| events.iter().find(of_it)).map(|event| text(&event["message"]));
     Failure::failed(why.unwrap_or_else(|| format!("{name} was not resized")))
-        .hint(format!("its limits are as they were: flintkv database show {name}"))
+        .hint(format!("its limits did not change: flintkv database show {name}"))
 }
 
 fn is_moving(database: &Value) -> bool {
     database["state"] == "resizing"
 }
 
-/// The state that follows, with a bar of the bytes that have moved.
+/// Waits while values move, with a bar of the moved bytes. Returns the state afterwards.
 fn wait_while_moving(client: &Client, name: &str, mut database: Value) -> Result<Value, Failure> {
     let bar = ProgressBar::new(0);
     let style = ProgressStyle::with_template("resizing {prefix} [{bar:30}] {binary_bytes} of {binary_total_bytes}");
@@ -147,7 +147,7 @@ fn wait_while_moving(client: &Client, name: &str, mut database: Value) -> Result
         bar.set_position(integer(&progress["done_bytes"]));
         std::thread::sleep(LOOK);
         database = get(client, name).map_err(|error| {
-            Failure::from(error).hint(format!("the resize goes on in the node: flintkv database show {name}"))
+            Failure::from(error).hint(format!("the node continues the resize: flintkv database show {name}"))
         })?;
     }
     bar.finish_and_clear();
@@ -160,7 +160,7 @@ fn switch(client: &Client, name: &str, action: &str, as_json: bool) -> Result<St
     Ok(said(&database, &format!("{name} is {state}"), as_json))
 }
 
-/// Gone when the API no longer knows it.
+/// Waits until the API no longer knows the database.
 fn delete(client: &Client, name: &str, wait: bool, as_json: bool) -> Result<String, Failure> {
     let spinner = spinner(&format!("deleting {name}"));
     client.delete(&format!("{}?confirm={}", path(name), segment(name)))?;
@@ -192,7 +192,7 @@ pub fn pretty(value: &Value) -> String {
     format!("{value:#}\n")
 }
 
-/// What was done: the API's reply, if it gave one, or a sentence.
+/// The API's reply, if there is one, or otherwise a sentence.
 pub fn said(reply: &Value, text: &str, as_json: bool) -> String {
     match as_json {
         true if reply.is_null() => "{}\n".to_owned(),
@@ -217,7 +217,7 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// With a figure that is not known yet as a dash.
+/// A dash stands for an unknown figure.
 fn figure(value: &Value, show: impl Fn(f64) -> String) -> String {
     value.as_f64().map_or_else(|| "-".to_owned(), show)
 }
@@ -226,7 +226,7 @@ fn bytes(value: &Value) -> String {
     figure(value, |bytes| human(bytes as u64))
 }
 
-/// 0 is no limit.
+/// 0 means no limit.
 fn limit(value: &Value) -> String {
     if integer(value) == 0 { "no limit".to_owned() } else { bytes(value) }
 }

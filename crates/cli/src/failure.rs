@@ -1,28 +1,28 @@
-//! Owns what a command says when it does not do what it was asked to. Never knows which command.
+//! Owns how a command reports that it failed. Never knows which command.
 
 use std::fmt;
 
-/// Why there is no result, and the exit code that says so to scripts.
+/// Why there is no result, and the exit code for scripts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     pub code: u8,
     pub message: String,
-    /// What to do about it; empty if the message says it already.
+    /// What to do about it. Empty if the message says it already.
     pub hint: String,
 }
 
 impl Failure {
-    /// It was understood and did not work.
+    /// The command was understood and failed.
     pub fn failed(message: impl Into<String>) -> Failure {
         Failure { code: 1, message: message.into(), hint: String::new() }
     }
 
-    /// It was not understood, contradicts itself, or was not confirmed: nothing was changed.
+    /// The command was not understood, contradicts itself, or was not confirmed. Nothing was changed.
     pub fn refused(message: impl Into<String>) -> Failure {
         Failure { code: 2, message: message.into(), hint: String::new() }
     }
 
-    /// By a signal, as a shell reports it.
+    /// Ended by a signal, with the exit code that a shell reports.
     pub fn interrupted(message: impl Into<String>) -> Failure {
         Failure { code: 130, message: message.into(), hint: String::new() }
     }

@@ -1,12 +1,12 @@
-//! The operator's commands of the one binary: everything but `server`, `bench` and `scenario`, whose command lines it
-//! knows for completions and manual pages only.
+//! Owns the operator's commands of the binary: everything except `server`, `bench` and `scenario`, whose command lines
+//! it knows only for completions and manual pages. Never knows a node's insides: it speaks HTTP to the node.
 //!
-//! In reading order: [`args`] is every command line in one tree; `client` talks to a node's HTTP API, `database` and
-//! `people` are what is asked of it, `top` watches it; `prepare` measures flash and formats devices; `pages` writes manual
-//! pages and completions. `size`, `moment` and `table` read and print, `prompt` asks.
+//! In reading order: [`args`] is every command line in one tree; `client` uses a node's HTTP API, `database` and
+//! `people` are the requests, `top` watches a node; `prepare` measures flash and formats devices; `pages` writes manual
+//! pages and completions. `size`, `moment` and `table` read and print, `prompt` asks the user.
 //!
-//! Every command builds its whole output and returns it; this file prints it, or says why there is none. Exit codes:
-//! 0 done, 1 failed, 2 not understood or not confirmed, 130 interrupted.
+//! Every command builds its whole output and returns it. This file prints the output, or the reason why there is none.
+//! Exit codes: 0 done, 1 failed, 2 not understood or not confirmed, 130 interrupted.
 
 pub mod args;
 mod client;
@@ -36,7 +36,7 @@ use args::{Cli, Command, Connection};
 use client::Client;
 pub use failure::Failure;
 
-/// A creation reserves its flash before it answers.
+/// Creating a database reserves its flash before the reply.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// `argv` without the program's name: a subcommand and its arguments.
@@ -74,7 +74,7 @@ fn run(command: &Command) -> Result<String, Failure> {
     }
 }
 
-/// A reader that has seen enough (`| head`) is no failure.
+/// A reader that closes the pipe early (`| head`) is not an error.
 fn print(output: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(output.as_bytes()).and_then(|()| stdout.flush()) {

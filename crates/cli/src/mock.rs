@@ -1,4 +1,5 @@
-//! Owns a small node that speaks the API's HTTP, for tests: sessions, tokens, databases that take a few looks to change.
+//! Owns a small node that speaks the API's HTTP, for tests: sessions, tokens, and databases that need a few looks to
+//! change. Never opens a database.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -25,9 +26,9 @@ pub struct Inner {
     /// Method, path with query, body.
     pub requests: Vec<(String, String, Value)>,
     pub databases: BTreeMap<String, Value>,
-    /// Looks until a resize or a deletion is done.
+    /// The number of looks until a resize or a deletion is done.
     pub looks_left: u32,
-    /// A resize takes these looks and comes to nothing.
+    /// A resize takes these looks and then fails.
     pub resize_fails: bool,
     pub sessions: Vec<String>,
     logins: u32,
@@ -47,7 +48,7 @@ impl Mock {
                 if shared.lock().unwrap().ended {
                     return;
                 }
-                // A client that leaves early is a test of its own.
+                // Some tests have a client that disconnects early.
                 let _ = stream.and_then(|stream| answer(stream, &shared));
             }
         });
@@ -73,7 +74,7 @@ impl Mock {
         Client::new(&self.connection(), std::time::Duration::from_secs(20)).expect("a client")
     }
 
-    /// What was sent to this path last.
+    /// The last body that was sent to this path.
     pub fn sent(&self, method: &str, path: &str) -> Value {
         let inner = self.inner();
         let found = inner.requests.iter().rev().find(|(how, to, _)| how == method && to == path);

@@ -1,4 +1,4 @@
-//! Owns times as people write and read them. Never asks what time it is, but for [`now_ms`].
+//! Owns times as people write and read them. Never asks for the current time, except in [`now_ms`].
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,7 +8,7 @@ pub fn now_ms() -> u64 {
 
 /// `30d`, `12h`, `15m`, `90s`, in milliseconds.
 pub fn parse_span(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is no time span; write 30d, 12h, 15m or 90s");
+    let wrong = || format!("{text:?} is not a time span; write 30d, 12h, 15m or 90s");
     let unit = text.chars().last().filter(char::is_ascii_alphabetic).ok_or_else(wrong)?;
     let number: u64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
     let seconds: u64 = match unit {
@@ -28,7 +28,7 @@ pub fn date(ms: u64) -> String {
     format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", minutes / 60, minutes % 60)
 }
 
-/// Days since 1970 to a date (Hinnant, chrono-compatible low-level date algorithms).
+/// The date of a number of days since 1970 (Hinnant, chrono-compatible low-level date algorithms).
 fn civil(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
     let era = shifted / 146_097;

@@ -1,4 +1,5 @@
-//! Owns manual pages and shell completions, all made from the tree of command lines and the table of directives.
+//! Owns manual pages and shell completions, made from the tree of command lines and the table of directives. Never
+//! parses a command line.
 
 use std::fs;
 use std::io;
@@ -25,7 +26,7 @@ pub fn completions(shell: Shell) -> String {
     String::from_utf8_lossy(&script).into_owned()
 }
 
-/// flintkv(1), or the list of the files that were written into `dir`.
+/// flintkv(1), or the list of the files written into `dir`.
 pub fn man(dir: Option<&Path>) -> Result<String, Failure> {
     let pages = pages();
     let Some(dir) = dir else {
@@ -43,7 +44,7 @@ pub fn man(dir: Option<&Path>) -> Result<String, Failure> {
     Ok(written)
 }
 
-/// Every page, by the name of its file.
+/// Every page, by file name.
 fn pages() -> Vec<(String, String)> {
     let mut tree = tree().disable_help_subcommand(true);
     tree.build();
@@ -89,7 +90,7 @@ fn conf_page() -> String {
          rename-command and, by class, client-output-buffer-limit add up.",
         "A size is a number of bytes or has a unit, in any case: 1k is 1000, 1kb 1024, 1m, 1mb, 1g, 1gb likewise. Relative \
          paths start from dir.",
-        "Every directive of Redis 7.2 is accepted; those that are not listed here have no effect, which the log says once.",
+        "Every directive of Redis 7.2 is accepted; those that are not listed here have no effect; the log says so once.",
     ] {
         page.control("PP", []);
         page.text([roman(paragraph)]);
@@ -127,7 +128,7 @@ fn entry(page: &mut Roff, row: &Row) {
         Change::Protected => "CONFIG SET changes it if enable-protected-configs lets the client.",
         Change::Start | Change::FileOnly => "Only at start.",
     };
-    // The table's text is Markdown's; a manual page has no back-quotes.
+    // The table's text is Markdown; a manual page has no back-quotes.
     page.text([roman(format!("{} Default: {default}. {change}", row.about.replace('`', "")))]);
 }
 

@@ -1,4 +1,4 @@
-//! Owns what is asked at the terminal: passwords, and names that confirm. Never stores an answer.
+//! Owns questions at the terminal: passwords, and names as confirmation. Never stores an answer.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
@@ -8,7 +8,7 @@ use crate::failure::Failure;
 
 const CTRL_C: u8 = 3;
 
-/// A line that is not shown; without a terminal, the next line of standard input.
+/// Reads a line without showing it. Without a terminal: the next line of standard input.
 pub fn secret(question: &str) -> Result<String, Failure> {
     let stdin = io::stdin();
     if !stdin.is_terminal() {
@@ -24,7 +24,7 @@ pub fn secret(question: &str) -> Result<String, Failure> {
     let failed = |error| Failure::failed(format!("the terminal: {error}"));
     let shown = tcgetattr(&stdin).map_err(failed)?;
     let mut hidden = shown.clone();
-    // Ctrl-C would end the process with the terminal still hiding what is typed: it ends the line instead.
+    // Ctrl-C would end the process while the terminal still hides input. Here it ends the line instead.
     hidden.local_modes.remove(LocalModes::ECHO | LocalModes::ISIG);
     hidden.special_codes[SpecialCodeIndex::VEOL] = CTRL_C;
     tcsetattr(&stdin, OptionalActions::Flush, &hidden).map_err(failed)?;
@@ -34,7 +34,7 @@ pub fn secret(question: &str) -> Result<String, Failure> {
     line
 }
 
-/// Up to the end of the line, or Ctrl-C.
+/// Reads up to the end of the line, or Ctrl-C.
 fn hidden_line(input: &mut impl BufRead) -> Result<String, Failure> {
     let mut line = Vec::new();
     loop {
@@ -54,16 +54,16 @@ fn hidden_line(input: &mut impl BufRead) -> Result<String, Failure> {
     }
 }
 
-/// A new password: twice at a terminal, so that a slip does not lock anybody out.
+/// Asks for a new password: twice at a terminal, so that a typing mistake locks nobody out.
 pub fn new_secret(whose: &str) -> Result<String, Failure> {
     let first = secret(&format!("New password of {whose}: "))?;
     if io::stdin().is_terminal() && secret("Once more: ")? != first {
-        return Err(Failure::refused("the two are not the same; nothing was changed"));
+        return Err(Failure::refused("the two passwords differ; nothing was changed"));
     }
     Ok(first)
 }
 
-/// `yes` names the thing on the command line, or it is typed; what happens to it is said before.
+/// `yes` is the name from the command line; otherwise the user types it. The question says what will happen.
 pub fn confirm(what: &str, name: &str, yes: Option<&str>) -> Result<(), Failure> {
     match yes {
         Some(given) if given == name => return Ok(()),
@@ -81,7 +81,7 @@ pub fn confirm(what: &str, name: &str, yes: Option<&str>) -> Result<(), Failure>
     }
     eprint!("{what}. Type {name} to go on: ");
     let _ = io::stderr().flush();
-    if read_line()? == name { Ok(()) } else { Err(Failure::refused("that is something else; nothing was changed")) }
+    if read_line()? == name { Ok(()) } else { Err(Failure::refused("the name does not match; nothing was changed")) }
 }
 
 fn read_line() -> Result<String, Failure> {
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_hidden_line_ends_at_its_end_or_at_ctrl_c() {
-        // Read in pieces, as a terminal gives them.
+        // Reads in pieces, as from a terminal.
         let read = |text: &[u8]| hidden_line(&mut io::BufReader::with_capacity(2, text));
         assert_eq!(read(b"secret\nmore"), Ok("secret".to_owned()));
         assert_eq!(read(b"secret"), Ok("secret".to_owned()), "the terminal was closed");

@@ -1,4 +1,4 @@
-//! The commands that go over the HTTP API, against a node of a few lines.
+//! The commands that use the HTTP API, against a mock of a node.
 
 use clap::Parser;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::client::{Client, Unanswered};
 use crate::failure::Failure;
 use crate::mock::{Mock, PASSWORD, TOKEN, error};
 
-/// A command line as somebody would type it, with the address and a token.
+/// Runs a command line as typed, with the address and a token.
 fn run(mock: &Mock, line: &str) -> Result<String, Failure> {
     let url = format!("http://{}", mock.address);
     let argv = ["flintkv"].into_iter().chain(line.split(' ')).chain(["--url", &url, "--token", TOKEN]);
@@ -30,7 +30,7 @@ fn a_database_from_creation_to_deletion() {
         mock.sent("POST", "/databases"),
         json!({ "name": "ads", "memory_limit_bytes": 10_u64 << 30, "ram_limit_bytes": 4_u64 << 30, "bind": ["127.0.0.1"],
             "policy": "allkeys-lru" }),
-        "what is not said is left to the node"
+        "the node chooses what is not given"
     );
     assert!(run(&mock, "database list").unwrap().contains("ads"));
     assert_eq!(json(&mock, "database show ads")["definition"]["memory_limit_bytes"], 10_u64 << 30);
@@ -57,7 +57,7 @@ fn a_database_from_creation_to_deletion() {
 }
 
 #[test]
-fn what_destroys_is_confirmed_by_name() {
+fn destructive_commands_need_the_name_as_confirmation() {
     let mock = Mock::start();
     for line in
         ["database flush default --yes defalt", "database delete default --yes yes", "user delete admin --yes root"]
@@ -103,7 +103,7 @@ fn a_resize_that_fails_later_says_why() {
 }
 
 #[test]
-fn users_and_tokens_are_listed_and_made() {
+fn users_and_tokens_are_listed_and_created() {
     let mock = Mock::start();
     assert_eq!(
         run(&mock, "user list").unwrap(),
@@ -157,7 +157,7 @@ fn a_session_is_opened_used_renewed_and_closed() {
     client.get("/node").unwrap();
     client.post_nothing("/databases/default/pause").expect("the CSRF token is sent");
     assert_eq!(mock.inner().sessions.len(), 1);
-    // A node that was started again knows no sessions.
+    // A restarted node knows no sessions.
     mock.inner().sessions.clear();
     client.get("/node").expect("it logs in again");
     drop(client);
@@ -165,7 +165,7 @@ fn a_session_is_opened_used_renewed_and_closed() {
 }
 
 #[test]
-fn a_wrong_password_is_tried_once() {
+fn a_wrong_password_is_sent_only_once() {
     let mock = Mock::start();
     let client = with_user(&mock, "guess");
     let Err(Unanswered::Refused(refusal)) = client.get("/node") else { panic!("it was let in") };
@@ -174,7 +174,7 @@ fn a_wrong_password_is_tried_once() {
 }
 
 #[test]
-fn nobody_at_the_address_is_said_with_the_address() {
+fn an_unreachable_address_is_reported() {
     let mock = Mock::start();
     let address = mock.address;
     let connection = mock.connection();

@@ -1,4 +1,5 @@
-//! Owns sizes as people write and read them: redis.conf's units, in which 1kb is 1024 and 1k is 1000.
+//! Owns sizes as people write and read them, in redis.conf's units: 1kb is 1024 and 1k is 1000. Never knows what a size
+//! is of.
 
 /// Units of 1024, the smallest first.
 const UNITS: [&str; 6] = ["B", "KB", "MB", "GB", "TB", "PB"];
@@ -17,9 +18,9 @@ pub fn parse(text: &str) -> Result<u64, String> {
         "gb" | "gib" => 1 << 30,
         "t" => 1_000_000_000_000,
         "tb" | "tib" => 1 << 40,
-        _ => return Err(format!("{unit:?} is no unit; write 512mb, 10gb or 2tb")),
+        _ => return Err(format!("{unit:?} is not a unit; write 512mb, 10gb or 2tb")),
     };
-    let wrong = || format!("{text:?} is no size; write 512mb, 10gb or 2tb");
+    let wrong = || format!("{text:?} is not a size; write 512mb, 10gb or 2tb");
     if let Ok(whole) = number.parse::<u64>() {
         return whole.checked_mul(factor).ok_or_else(|| format!("{text} is more than a computer can count"));
     }
@@ -28,11 +29,11 @@ pub fn parse(text: &str) -> Result<u64, String> {
     if unit.is_empty() || bytes >= u64::MAX as f64 { Err(wrong()) } else { Ok(bytes as u64) }
 }
 
-/// For people: three figures and a unit, `1.50 GB`, `512 MB`, `0 B`.
+/// For people: three digits and a unit, `1.50 GB`, `512 MB`, `0 B`.
 pub fn human(bytes: u64) -> String {
     let mut unit = 0;
     let mut value = bytes as f64;
-    // 1023.6 would be printed as 1024.
+    // Without this, 1023.6 would be printed as 1024.
     while value >= 999.5 && unit + 1 < UNITS.len() {
         value /= 1024.0;
         unit += 1;
@@ -53,7 +54,7 @@ pub fn count(value: f64) -> String {
     format!("{value:.0}P")
 }
 
-/// Three figures, without zeros that say nothing.
+/// Three digits, without useless zeros.
 fn figures(value: f64) -> String {
     let text = match value {
         value if value >= 99.95 => format!("{value:.0}"),
@@ -66,7 +67,7 @@ fn figures(value: f64) -> String {
     }
 }
 
-/// As flintkv.conf takes it, rounded down to what a person would write.
+/// A size for flintkv.conf, rounded down to a simple number.
 pub fn directive(bytes: u64) -> String {
     const MB: u64 = 1 << 20;
     const GB: u64 = 1 << 30;

@@ -1,13 +1,13 @@
-//! Owns tables of text for people. Never knows what is in them.
+//! Owns tables of text for people. Never knows their content.
 
-/// How a column is set.
+/// The alignment of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {
     Left,
     Right,
 }
 
-/// A head and rows, columns two spaces apart, no trailing spaces. Widths count characters.
+/// A head and rows, with columns two spaces apart and no trailing spaces. Widths count characters.
 pub fn table(head: &[(&str, Align)], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
@@ -30,7 +30,7 @@ pub fn table(head: &[(&str, Align)], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Names and what they are, one a line, the names as wide as the widest.
+/// Names with their values, one per line. All names are as wide as the widest.
 pub fn pairs(rows: &[(&str, String)]) -> String {
     let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     rows.iter().map(|(name, value)| format!("{name:<width$}  {value}").trim_end().to_owned() + "\n").collect()

@@ -1,4 +1,4 @@
-//! Owns the commands about users. Never knows how rules are kept or checked: that is the host's.
+//! Owns the commands about users. Never knows how rules are stored or checked: the host does that.
 
 use crate::connection::{BASE as CONNECTION, help, unknown_subcommand, wrong_subcommand};
 use crate::cx::{Cx, Run, Stop};
@@ -76,7 +76,7 @@ const SUBCOMMANDS: &[Row] = &[
     Row {
         name: "genpass",
         arity: -2,
-        summary: "Generates a password nobody can guess, in hexadecimal.",
+        summary: "Generates a random password, in hexadecimal.",
         syntax: "[bits]",
         examples: &[
             starts("ACL GENPASS 5", "\""),
@@ -147,7 +147,7 @@ const SUBCOMMANDS: &[Row] = &[
         name: "log",
         arity: -2,
         complexity: "O(N) with N being the number of entries shown.",
-        summary: "Shows what was refused to users lately, or forgets it.",
+        summary: "Shows the latest refusals, or clears them.",
         syntax: "[count | RESET]",
         examples: &[
             is("ACL LOG RESET", "OK"),
@@ -176,7 +176,7 @@ const SUBCOMMANDS: &[Row] = &[
         arity: -3,
         secrets: Secrets::From(2),
         complexity: "O(N). Where N is the number of rules provided.",
-        summary: "Makes a user, or changes what one may do.",
+        summary: "Creates a user, or changes a user's rules.",
         syntax: "username [rule [rule ...]]",
         examples: &[
             is("ACL SETUSER bob on >secret +@read -keys ~cache:* %R~shared:* (+set ~bob:*)", "OK"),
@@ -207,7 +207,7 @@ const SUBCOMMANDS: &[Row] = &[
     Row {
         name: "whoami",
         arity: 2,
-        summary: "Names the user whose connection this is.",
+        summary: "Names the user of this connection.",
         examples: &[is("ACL WHOAMI", "\"default\"")],
         run: |cx| {
             cx.out.bulk(cx.session.user.as_bytes());
@@ -217,7 +217,7 @@ const SUBCOMMANDS: &[Row] = &[
     },
 ];
 
-/// The server looks at the caller's own rights again before its next command.
+/// The server checks the caller's own rights again before the caller's next command.
 fn users_changed(cx: &mut Cx<'_>, ends: bool) {
     cx.session.changed = true;
     cx.session.close |= ends;
@@ -289,7 +289,7 @@ fn generate(cx: &mut Cx<'_>) -> Run {
             "ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up to 4096",
         ));
     }
-    // Four bits a digit; what is left over is drawn all the same.
+    // A hexadecimal digit holds four bits. A remainder of bits takes one more digit.
     let digits = (bits as usize).div_ceil(4);
     let mut bytes = vec![0; digits.div_ceil(2)];
     cx.server.access().random(&mut bytes);
@@ -333,7 +333,7 @@ fn show_rules(out: &mut Out<'_>, selector: &AclSelector) {
     }
 }
 
-/// Entries that ACL LOG shows unless told how many.
+/// Entries that ACL LOG shows without an argument.
 const LOG_SHOWN: usize = 10;
 
 fn log(cx: &mut Cx<'_>) -> Run {

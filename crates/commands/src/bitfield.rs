@@ -1,4 +1,4 @@
-//! Owns BITFIELD: a string as an array of integers of any width. Never knows other types than to refuse them.
+//! Owns BITFIELD: a string as an array of integers of any width. Never knows other types, except to refuse them.
 
 use crate::bitmaps::{BAD_OFFSET, checked_offset, string_mut};
 use crate::cx::{Cx, Run, SYNTAX, Stop};
@@ -121,7 +121,7 @@ impl Encoding {
         if self.signed { top as i64 >> unused } else { (top >> unused) as i64 }
     }
 
-    /// A number brought into the type's range; `None` is a refusal.
+    /// Brings a number into the type's range. `None`: the number is refused.
     fn fit(self, number: i128, overflow: Overflow) -> Option<i64> {
         let (min, max) = self.range();
         if (min..=max).contains(&number) {
@@ -175,7 +175,7 @@ fn parse(cx: &Cx<'_>, access: Access) -> Result<SmallVec<[Step; 4]>, Stop> {
     Ok(steps)
 }
 
-/// `#n` is the n-th integer of that width.
+/// `#n` means the n-th integer of that width.
 fn field_offset(cx: &Cx<'_>, text: &[u8], encoding: Encoding) -> Option<u64> {
     let bit = match text {
         [b'#', index @ ..] => int(index)?.checked_mul(encoding.bits.into())?,
@@ -187,7 +187,7 @@ fn field_offset(cx: &Cx<'_>, text: &[u8], encoding: Encoding) -> Option<u64> {
 fn bitfield(cx: &mut Cx<'_>, access: Access) -> Run {
     let steps = parse(cx, access)?;
     let bytes = string(cx.ks.get(&cx.keys[0])?)?.unwrap_or_default();
-    // Redis makes room for what is set before it knows whether an overflow refuses it.
+    // Redis extends the string for every SET and INCRBY step before it knows whether an overflow refuses the step.
     let end = steps.iter().filter(|step| !matches!(step.action, Action::Get)).map(Step::end).max();
     cx.out.array(steps.len());
     let Some(end) = end else {
@@ -208,7 +208,7 @@ fn bitfield(cx: &mut Cx<'_>, access: Access) -> Run {
         let old = encoding.number(read(value.inline().unwrap_or_default(), offset, encoding.bits));
         let new = match step.action {
             Action::Get => Some(old),
-            // A negative number is a large one to an unsigned type.
+            // For an unsigned type, a negative number is a large one.
             Action::Set(new) if encoding.signed => encoding.fit(i128::from(new), step.overflow),
             Action::Set(new) => encoding.fit(i128::from(new as u64), step.overflow),
             Action::Add(more) => encoding.fit(i128::from(old) + i128::from(more), step.overflow),
@@ -232,13 +232,13 @@ fn bitfield(cx: &mut Cx<'_>, access: Access) -> Run {
 }
 
 impl Step {
-    /// The bytes a string needs to hold it.
+    /// The length in bytes of a string that holds this step's bits.
     fn end(&self) -> usize {
         ((self.offset + u64::from(self.encoding.bits) - 1) >> 3) as usize + 1
     }
 }
 
-/// `bits` bits at `offset`, zeros past the end.
+/// `bits` bits at `offset`; bits after the end of the string are zero.
 fn read(bytes: &[u8], offset: u64, bits: u32) -> u64 {
     // 64 bits at any offset lie within nine bytes.
     let (at, shift) = ((offset >> 3) as usize, (offset & 7) as u32);
@@ -250,7 +250,7 @@ fn read(bytes: &[u8], offset: u64, bits: u32) -> u64 {
     value as u64
 }
 
-/// Writes the low `bits` bits of `value` at `offset`, which lies within.
+/// Writes the low `bits` bits of `value` at `offset`. The string must be long enough.
 fn write(bytes: &mut [u8], offset: u64, bits: u32, value: u64) {
     let (at, shift) = ((offset >> 3) as usize, (offset & 7) as u32);
     let touched = ((shift + bits).div_ceil(8)) as usize;

@@ -1,4 +1,4 @@
-//! Owns the commands on the bits of strings; BITFIELD is in `bitfield`. Never knows other types than to refuse them.
+//! Owns the commands on the bits of strings; BITFIELD is in `bitfield`. Never knows other types, except to refuse them.
 //!
 //! Bit 0 is the highest bit of the first byte.
 
@@ -48,7 +48,7 @@ pub const ROWS: &[Row] = &[
         flags: WRITE,
         acl: ACL_WRITE,
         complexity: "O(N) where N is the number of bytes of all sources.",
-        summary: "Combines strings bit by bit, shorter ones filled up with zeros, and keeps the result at a key.",
+        summary: "Combines strings bit by bit, with zeros after shorter ones, and stores the result at a key.",
         syntax: "<AND | OR | XOR | NOT> destkey key [key ...]",
         examples: &[
             is("MSET a abc b ABCd", "OK"),
@@ -135,7 +135,7 @@ pub const ROWS: &[Row] = &[
 pub const BAD_OFFSET: Stop = Stop::error("ERR bit offset is not an integer or out of range");
 const BAD_BIT: Stop = Stop::error("ERR bit is not an integer or out of range");
 
-/// A bit's place, within the longest string allowed.
+/// A bit's position. It must lie within the longest allowed string.
 fn bit_offset(cx: &Cx<'_>, text: &[u8]) -> Result<u64, Stop> {
     int(text).and_then(|bit| checked_offset(cx, bit)).ok_or(BAD_OFFSET)
 }
@@ -145,8 +145,8 @@ pub fn checked_offset(cx: &Cx<'_>, bit: i64) -> Option<u64> {
     u64::try_from(bit).ok().filter(|bit| bit >> 3 < bytes_max)
 }
 
-/// The string at the command's key for changing, grown with zeros to `bytes` bytes; it becomes a raw string, as
-/// OBJECT ENCODING shows. Its type has been checked, its value is in RAM.
+/// The string at the command's key, for changes, extended with zeros to `bytes` bytes. The string becomes a raw string,
+/// as OBJECT ENCODING shows. The caller has checked its type, and its value is in RAM.
 pub fn string_mut<'k>(cx: &'k mut Cx<'_>, bytes: usize) -> Result<ValueMut<'k>, Stop> {
     let key = &cx.keys[0];
     if cx.ks.peek(key)?.is_none() {
@@ -169,7 +169,7 @@ fn setbit(cx: &mut Cx<'_>) -> Run {
     let key = &cx.keys[0];
     let old = string(cx.ks.get(key)?)?.and_then(|bytes| bytes.get(at).copied());
     let was_on = old.is_some_and(|byte| byte & mask != 0);
-    // What changes nothing must not make the value dirty.
+    // A write that changes no bit must not make the value dirty.
     if old.is_none() || was_on != on || !cx.ks.is_raw(key)? {
         let mut value = string_mut(cx, at + 1)?;
         if let Some(bytes) = value.inline_mut() {
@@ -191,7 +191,7 @@ fn getbit(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// What BITCOUNT and BITPOS look at: `None` is to the end.
+/// The range of BITCOUNT and BITPOS. `end` is `None`: up to the end.
 struct Range {
     start: i64,
     end: Option<i64>,
@@ -199,7 +199,7 @@ struct Range {
 }
 
 impl Range {
-    /// The bits of a string of `bytes` bytes that are meant, the last one included; `None` is no bit at all.
+    /// The first and the last bit of the range in a string of `bytes` bytes. `None`: the range is empty.
     fn bits(&self, bytes: usize) -> Option<(u64, u64)> {
         let units = if self.in_bits { bytes as i64 * 8 } else { bytes as i64 };
         let place = |at: i64| if at < 0 { units.saturating_add(at).max(0) } else { at };
@@ -212,7 +212,7 @@ impl Range {
     }
 }
 
-/// BYTE or BIT; true for bits.
+/// Reads BYTE or BIT. True: BIT.
 fn unit(word: &[u8]) -> Result<bool, Stop> {
     match word {
         word if word.eq_ignore_ascii_case(b"bit") => Ok(true),
@@ -232,7 +232,8 @@ fn bitcount(cx: &mut Cx<'_>) -> Run {
         _ => return Err(SYNTAX),
     };
     let bytes = string(cx.ks.get(&cx.keys[0])?)?.unwrap_or_default();
-    // BITCOUNT, unlike BITPOS, compares before it counts from the end: -1 -5 is nothing even of one byte.
+    // BITCOUNT, unlike BITPOS, compares start and end before it counts from the end of the string: `-1 -5` is empty,
+    // even in a string of one byte.
     let is_reversed = range.start < 0 && range.end.is_some_and(|end| end < 0 && range.start > end);
     let bits = range.bits(bytes.len()).filter(|_| !is_reversed);
     let count = bits.map_or(0, |(first, last)| count_ones(bytes, first, last));
@@ -262,7 +263,7 @@ fn bitpos(cx: &mut Cx<'_>) -> Run {
             None => -1,
             Some((first, last)) => match position(bytes, first, last, wanted) {
                 Some(at) => at as i64,
-                // A string is followed by zeros, unless the caller said where it ends.
+                // Zeros follow the string, unless the caller gave an end.
                 None if !wanted && range.end.is_none() => bytes.len() as i64 * 8,
                 None => -1,
             },
@@ -272,7 +273,7 @@ fn bitpos(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// The bits of the byte at `at` that lie between two bits, as a mask.
+/// A mask of the bits of the byte at `at` that lie between the bits `first` and `last`.
 fn mask(at: usize, first: u64, last: u64) -> u8 {
     let start = (at as u64) * 8;
     let head = if first > start { 0xff >> (first - start).min(8) as u32 } else { 0xffu16 } as u8;
@@ -280,7 +281,7 @@ fn mask(at: usize, first: u64, last: u64) -> u8 {
     head & tail
 }
 
-/// Set bits from `first` to `last`, which lie within.
+/// Counts the set bits from `first` to `last`. Both lie within the string.
 fn count_ones(bytes: &[u8], first: u64, last: u64) -> u64 {
     let (from, to) = ((first >> 3) as usize, (last >> 3) as usize);
     if from == to {
@@ -292,7 +293,7 @@ fn count_ones(bytes: &[u8], first: u64, last: u64) -> u64 {
     words + rest.iter().map(|byte| u64::from(byte.count_ones())).sum::<u64>() + u64::from(ends)
 }
 
-/// The first bit from `first` to `last` that is `wanted`.
+/// The first bit from `first` to `last` that equals `wanted`.
 fn position(bytes: &[u8], first: u64, last: u64, wanted: bool) -> Option<u64> {
     let (from, to) = ((first >> 3) as usize, (last >> 3) as usize);
     let flip = if wanted { 0 } else { 0xff };
@@ -306,7 +307,7 @@ fn position(bytes: &[u8], first: u64, last: u64, wanted: bool) -> Option<u64> {
     if from == to {
         return None;
     }
-    // Bytes that cannot hold it are passed eight at a time.
+    // Skip bytes without a wanted bit, eight at a time.
     let inner = &bytes[from + 1..to];
     let dull = u64::from_ne_bytes([flip; 8]);
     let skipped = inner.as_chunks::<8>().0.iter().take_while(|word| u64::from_ne_bytes(**word) == dull).count() * 8;
@@ -334,8 +335,8 @@ fn bitop(cx: &mut Cx<'_>) -> Run {
     let (to, sources) = (&cx.keys[0], &cx.keys[1..]);
     let (mut result, mut cold) = (Vec::new(), false);
     for (at, key) in sources.iter().enumerate() {
-        // The first cold key does not end the walk: all that are cold are then read at once. What is wrong with the
-        // others is for the run that sees them all.
+        // Do not stop at the first cold key: the walk goes on, so that all cold keys are read together. Errors of other
+        // keys wait for the run that sees all values.
         let bytes = match cx.ks.get(key) {
             Ok(value) if !cold => string(value)?.unwrap_or_default(),
             Ok(_) => continue,

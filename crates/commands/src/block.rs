@@ -1,10 +1,10 @@
-//! Owns what a command says when it has found nothing and would rather wait: for what, how long, and what it answers
-//! when that does not come. Never knows how it is waited.
+//! Owns what a blocking command declares when it finds nothing: which keys it waits for, how long, and its reply at the
+//! timeout. Never knows how the wait is done.
 //!
-//! A handler returns [`Stop::Block`](crate::Stop::Block) before it has written anything. The server then gives the
-//! client a place at the keys while their stripes are still locked, and runs the handler again, with the same arguments,
-//! when one of them has become what the command wants. Such a run happens on whatever worker made the key ready, with a
-//! session of its own: of the connection's state only database and protocol version are there.
+//! A handler returns [`Stop::Block`](crate::Stop::Block) before it has written anything. The server then puts the
+//! client into the queues of the keys while their stripes are still locked. When one of the keys has become what the
+//! command wants, the server runs the handler again with the same arguments. That run happens on the worker that made
+//! the key ready, with a session of its own: only the database and the protocol version are those of the connection.
 
 use crate::cx::Stop;
 use resp::LongDouble;
@@ -13,21 +13,21 @@ use store::{Kind, Wants};
 
 #[derive(Debug)]
 pub struct Block {
-    /// It waits for the first so many of its keys.
+    /// The command waits for this many of its keys, from the first.
     pub keys: usize,
     pub wants: Wants,
-    /// When it gives up, milliseconds since 1970; `None`: never.
+    /// The moment of the timeout, in milliseconds since 1970. `None`: no timeout.
     pub until_ms: Option<u64>,
-    /// Arguments, by position, that mean something else when it runs again: XREAD's `$`.
+    /// Arguments to replace for the next run, by position: XREAD's `$` becomes an identifier.
     pub rewritten: Vec<(usize, Vec<u8>)>,
-    /// The reply when the time is over.
+    /// The reply at the timeout.
     pub at_timeout: fn(&mut Out<'_>),
-    /// The reply where nothing may wait: inside MULTI and scripts.
+    /// The reply where no command may wait: inside MULTI and scripts.
     pub at_once: fn(&mut Out<'_>),
 }
 
 impl Block {
-    /// For a command that answers with a null array in any case.
+    /// For a command whose empty reply is always a null array.
     pub fn new(keys: usize, kind: Kind, until_ms: Option<u64>) -> Block {
         let null = |out: &mut Out<'_>| out.null_array();
         let wants = Wants { kind, any_change: false };
@@ -44,18 +44,18 @@ impl From<Block> for Stop {
 const NEGATIVE: Stop = Stop::error("ERR timeout is negative");
 const OUT_OF_RANGE: Stop = Stop::error("ERR timeout is out of range");
 
-/// A timeout in seconds with a fraction, as the moment it is over; 0 is never.
+/// Reads a timeout in seconds, with a fraction, and returns its moment. 0: no timeout.
 pub fn until_seconds(text: &[u8], now_ms: u64) -> Result<Option<u64>, Stop> {
     let seconds = LongDouble::parse(text).ok_or(Stop::error("ERR timeout is not a float or out of range"))?;
     let milliseconds = (seconds.to_f64() * 1000.0).ceil();
-    // 2^63 is the first float that no i64 holds.
+    // 2^63 is the smallest float that does not fit into an i64.
     if milliseconds >= 9_223_372_036_854_775_808.0 {
         return Err(OUT_OF_RANGE);
     }
     until(milliseconds as i64, now_ms)
 }
 
-/// A timeout in milliseconds, as the moment it is over; 0 is never.
+/// Reads a timeout in milliseconds and returns its moment. 0: no timeout.
 pub fn until_milliseconds(text: &[u8], now_ms: u64) -> Result<Option<u64>, Stop> {
     let milliseconds = crate::number::int(text);
     until(milliseconds.ok_or(Stop::error("ERR timeout is not an integer or out of range"))?, now_ms)

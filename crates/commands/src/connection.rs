@@ -1,5 +1,5 @@
-//! Owns the commands about the connection itself. Never knows the socket: the session is plain data, and what
-//! concerns other connections is the host's.
+//! Owns the commands about the connection itself. Never knows the socket: the session is plain data, and the host
+//! handles what concerns other connections.
 
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
 use crate::host::{ClientFilter, ClientKind, Pause, Unblock};
@@ -8,7 +8,7 @@ use crate::row::{Access, Acl, Channels, Flag, Group, Keys, Row, Secrets, Values,
 use crate::session::Reply;
 use resp::reply::Proto;
 
-/// What is the same in all rows of this file.
+/// What all rows of this file share.
 pub(crate) const BASE: Row = Row {
     name: "",
     arity: 0,
@@ -399,14 +399,14 @@ const CLIENT_ROWS: &[Row] = &[
     },
 ];
 
-/// Of a container whose subcommand is not in its row.
+/// The reply to an unknown subcommand of a container.
 pub fn unknown_subcommand(args: Args<'_>, container: &str) -> Run {
     let name = args.get(1).unwrap_or_default();
     let shown = String::from_utf8_lossy(&name[..name.len().min(128)]);
     Err(Stop::Error(format!("ERR unknown subcommand '{shown}'. Try {container} HELP.").into()))
 }
 
-/// Of a subcommand that is there, with arguments it does not take.
+/// The reply to a known subcommand with a wrong number of arguments.
 pub(crate) fn wrong_subcommand(args: Args<'_>, container: &str) -> Stop {
     let name = args.get(1).unwrap_or_default();
     let shown = String::from_utf8_lossy(&name[..name.len().min(128)]);
@@ -415,7 +415,7 @@ pub(crate) fn wrong_subcommand(args: Args<'_>, container: &str) -> Stop {
     )
 }
 
-/// HELP of a container, from its rows.
+/// HELP of a container, made from its rows.
 pub(crate) fn help(cx: &mut Cx<'_>, container: &str, rows: &[Row]) -> Run {
     cx.out.array(1 + 2 * rows.len());
     cx.out.simple(&format!("{container} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"));
@@ -473,7 +473,7 @@ fn auth(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// What every client sends first. Answers in the version it has just chosen.
+/// The first command of every client. The reply has the protocol version that the command chose.
 fn hello(cx: &mut Cx<'_>) -> Run {
     let args = cx.args;
     let mut proto = None;
@@ -542,7 +542,7 @@ fn select(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// A label must survive CLIENT LIST's format: printable ASCII without spaces.
+/// CLIENT LIST's format requires printable ASCII without spaces.
 fn label(text: &[u8]) -> Option<Box<str>> {
     let fits = text.iter().all(|byte| (b'!'..=b'~').contains(byte));
     fits.then(|| String::from_utf8_lossy(text).into())
@@ -583,7 +583,7 @@ fn client_reply(cx: &mut Cx<'_>) -> Run {
     } else if mode.eq_ignore_ascii_case(b"off") {
         cx.session.reply = Reply::Off;
     } else if mode.eq_ignore_ascii_case(b"skip") {
-        // Nothing to skip while everything is off.
+        // SKIP has no effect while replies are off.
         if cx.session.reply != Reply::Off {
             cx.session.reply = Reply::SkipNext;
         }

@@ -1,4 +1,4 @@
-//! Owns the commands that count in strings: INCR and its kin. Never knows other types than to refuse them.
+//! Owns the commands that count in strings: INCR and the like. Never knows other types, except to refuse them.
 
 use crate::cx::{Cx, NOT_FLOAT, NOT_INTEGER, Run, Stop, WRONG_TYPE};
 use crate::number::{Digits, int, int_or_error};

@@ -1,4 +1,4 @@
-//! Owns what a handler is given and what it may answer. Never knows threads, sockets or files.
+//! Owns what a handler receives and what it may return. Never knows threads, sockets or files.
 
 use crate::block::Block;
 pub use resp::Args;
@@ -8,26 +8,27 @@ use std::borrow::Cow;
 use store::{Cold, Key, Keyspace, NoEdit};
 use value::list::Limit;
 
-/// What a handler returns. `Ok`: its reply is complete in `out`.
+/// What a handler returns. `Ok`: the reply is complete in `out`.
 pub type Run = Result<(), Stop>;
 
-/// Why a handler did not complete. Whatever it wrote to `out` is taken back.
+/// Why a handler did not complete. The executor removes what the handler wrote to `out`.
 #[derive(Debug)]
 pub enum Stop {
-    /// A value it needs is on flash; the keyspace noted which. The handler is run again from its start
-    /// once they are in RAM, so every read of a handler comes before its first write.
+    /// A value that the handler needs is on flash. The keyspace has recorded which. The handler runs again from its
+    /// start when the value is in RAM, so every read of a handler comes before its first write.
     Cold,
-    /// It has worked long enough (KEYS over millions); run again soon, progress is in the keyspace's `resume`.
+    /// The handler has worked long enough (KEYS over millions of keys). Run it again soon; its progress is in the
+    /// keyspace's `resume`.
     Yield,
-    /// It has found nothing and waits until a key is what it wants. It has written nothing to `out`, and nothing to keys but
-    /// what stands whether it waits or not (a consumer that XREADGROUP has created).
+    /// The handler found nothing and waits for a key. It has written nothing to `out`. It has changed no key, except
+    /// for a change that stands whether the command waits or not (a consumer that XREADGROUP created).
     Block(Box<Block>),
-    /// Another server has to be asked first, or another thread has work to do: which, is in the session's `exchange` or `job`,
-    /// where the outcome will be when the handler is run again. It has written nothing. Not where nothing may wait: see
-    /// [`crate::Flag::NoMulti`] and [`store::Keyspace::runs_once`].
+    /// Another server must answer first, or another thread has a job to do. The session's `exchange` or `job` says
+    /// which, and holds the outcome when the handler runs again. The handler has written nothing. Not allowed where
+    /// nothing may wait: see [`crate::Flag::NoMulti`] and [`store::Keyspace::runs_once`].
     Exchange,
-    /// The reply is this error, its code first: `ERR syntax error`. Nothing has been changed, unless the handler has said
-    /// that it stands (`Keyspace::let_stand`).
+    /// The reply is this error, with its code first: `ERR syntax error`. The handler has changed nothing, unless it
+    /// said that its changes stand (`Keyspace::let_stand`).
     Error(Cow<'static, str>),
 }
 
@@ -52,7 +53,7 @@ impl Stop {
     }
 }
 
-/// For arguments whose number is wrong by a rule that arity cannot tell (MSET's pairs).
+/// For a wrong number of arguments that the arity in the row does not exclude (MSET's pairs).
 pub fn wrong_arity(command: &str) -> Stop {
     Stop::Error(format!("ERR wrong number of arguments for '{command}' command").into())
 }
@@ -68,10 +69,10 @@ pub const NOT_FLOAT: Stop = Stop::error("ERR value is not a valid float");
 pub const OUT_OF_RANGE: Stop = Stop::error("ERR value is out of range");
 pub const NO_SUCH_KEY: Stop = Stop::error("ERR no such key");
 
-/// A reply of random elements longer than this is refused: a negative count alone could ask for any length.
+/// A reply of random elements longer than this is refused: a negative count could ask for any length.
 pub const REPLY_BYTES_MAX: usize = 512 * 1024 * 1024;
 
-/// A command's arguments, kept beyond the batch they came in.
+/// A command's arguments, owned, so that they outlive the batch.
 #[derive(Debug, Clone)]
 pub struct OwnedArgs {
     bytes: Box<[u8]>,
@@ -101,7 +102,7 @@ impl OwnedArgs {
     }
 }
 
-/// All that a handler sees. The stripes of `keys` are locked while it runs.
+/// Everything that a handler sees. The stripes of `keys` are locked while the handler runs.
 pub struct Cx<'a> {
     pub args: Args<'a>,
     /// The keys at the row's key positions, in that order.
@@ -111,19 +112,19 @@ pub struct Cx<'a> {
     /// The connection's own state: plain data.
     pub session: &'a mut crate::session::Session,
     pub settings: &'a Settings,
-    /// What the commands about the server itself ask of it.
+    /// The interface to the server, for commands about the server itself.
     pub server: &'a dyn crate::host::Host,
 }
 
 impl Cx<'_> {
-    /// States a command that repeats what this one has changed: see [`Keyspace::effect`].
+    /// States a command that repeats what this command has changed: see [`Keyspace::effect`].
     #[inline]
     pub fn effect(&mut self, words: &[&[u8]]) {
         self.ks.effect(words.iter().copied());
     }
 }
 
-/// The configuration that handlers obey.
+/// The configuration that handlers use.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub hash_max_listpack_entries: usize,

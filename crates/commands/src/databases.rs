@@ -1,5 +1,5 @@
-//! Owns the commands on a whole logical database: walking it, counting it, emptying it, exchanging it for another.
-//! Never holds a stripe for longer than the store's step.
+//! Owns the commands on a whole logical database: walking, counting, emptying and swapping it. Never holds a stripe for
+//! longer than one step of the store.
 
 use crate::cx::{Cx, Run, SYNTAX, Stop};
 use crate::keys::DB_OUT_OF_RANGE;
@@ -90,7 +90,7 @@ pub const ROWS: &[Row] = &[
         acl: &[Acl::Keyspace, Acl::Read, Acl::Slow, Acl::Dangerous],
         tips: &["request_policy:all_shards", "nondeterministic_output_order"],
         complexity: "O(N) where N is the number of keys in the database. The names of cold keys are read from flash.",
-        summary: "Gives the names of all keys that fit a pattern. Others are served meanwhile.",
+        summary: "Gives the names of all keys that fit a pattern. Other clients are served in the meantime.",
         syntax: "pattern",
         examples: &[
             is("MSET one 1 two 2 three 3", "OK"),
@@ -165,10 +165,10 @@ pub const ROWS: &[Row] = &[
     },
 ];
 
-/// Keys that one run of KEYS looks at before it lets others run.
+/// Keys that one run of KEYS looks at before other commands run.
 const KEYS_STEP: usize = 1000;
 
-/// FLUSHALL's and FLUSHDB's one option.
+/// The only option of FLUSHALL and FLUSHDB.
 fn lazy(cx: &Cx<'_>) -> Result<bool, Stop> {
     match cx.args.get(1) {
         None => Ok(false),
@@ -194,7 +194,7 @@ fn swapdb(cx: &mut Cx<'_>) -> Run {
 fn scan(cx: &mut Cx<'_>) -> Run {
     let cursor = number::cursor(&cx.args[1]).ok_or(INVALID_CURSOR)?;
     let options = ScanOptions::parse(cx.args, 2, ScanOf::Keys)?;
-    // The cursor stands before the names and is known after them.
+    // The reply has the cursor before the names, but the cursor is known only after the names.
     let (mut names, mut found) = (Vec::new(), 0);
     let mut listed = Out::new(&mut names, Proto::Resp2);
     let next = cx.ks.scan(cursor, options.count.unwrap_or(SCAN_COUNT), &mut |name, kind| {
@@ -211,7 +211,7 @@ fn scan(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// One step at each run; the names so far and where to go on are in `resume`.
+/// Each run does one step. `resume` holds the names so far and the place to go on.
 fn keys(cx: &mut Cx<'_>) -> Run {
     let options = ScanOptions::of_pattern(cx.args.get(1).unwrap_or_default());
     let (mut names, mut found) = (std::mem::take(&mut cx.ks.resume.bytes), 0);

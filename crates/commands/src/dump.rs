@@ -1,4 +1,4 @@
-//! Owns DUMP and RESTORE: values in the form of Redis's RDB files. The form is `value::rdb`'s.
+//! Owns DUMP and RESTORE: values in the format of Redis's RDB files. Never knows the format itself: `value::rdb` does.
 
 use crate::cx::{Cx, Run, SYNTAX, Stop};
 use crate::hashes::{self, PackedLimits};
@@ -23,7 +23,7 @@ pub const ROWS: &[Row] = &[
         tips: &["nondeterministic_output"],
         since: "2.6.0",
         complexity: "O(N) where N is the size of the value.",
-        summary: "Gives a value as RESTORE takes it, of this server or of Redis 7.2 and newer.",
+        summary: "Serialises a value for RESTORE, on this server or on Redis 7.2 and newer.",
         examples: &[
             is("SET k value", "OK"),
             starts("DUMP k", "\"\\x00\\x05value"),
@@ -44,7 +44,7 @@ pub const ROWS: &[Row] = &[
         effect: Effect::Stated,
         since: "2.6.0",
         complexity: "O(N log(N)) for a sorted set of N members, otherwise O(N) where N is the size of the value.",
-        summary: "Makes a key of what DUMP gave, with a time to live in milliseconds (0: it does not expire).",
+        summary: "Creates a key from the output of DUMP, with a time to live in milliseconds (0: it does not expire).",
         syntax: "key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]",
         examples: &[
             is("RESTORE k 0 \"\\x00\\x05value\\x0a\\x00\\x81\\xf6\\xc1\\x38\\xc1\\xaa\\x9b\\x6e\"", "OK"),
@@ -94,7 +94,7 @@ fn dump(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// A value as DUMP gives it.
+/// A value in DUMP's format.
 pub(crate) fn payload(value: Value<'_>) -> Result<Vec<u8>, Stop> {
     Ok(match value {
         Value::Inline(Kind::String, bytes) => rdb::dump(Type::String, |out| rdb::put_string(out, bytes)),
@@ -146,7 +146,7 @@ fn all_elements(list: Value<'_>) -> Result<Vec<&[u8]>, Stop> {
     Ok(all)
 }
 
-/// A value in the plainest form that holds all of it, so that servers as old as that form take it.
+/// A value in the oldest form that holds all of it, so that old servers accept it.
 pub(crate) fn portable_payload(value: Value<'_>) -> Result<Vec<u8>, Stop> {
     let plain = |kind: Type, write: &mut dyn FnMut(&mut Vec<u8>)| Ok(rdb::dump_for(kind, kind.version(), write));
     match value {
@@ -163,7 +163,7 @@ pub(crate) fn portable_payload(value: Value<'_>) -> Result<Vec<u8>, Stop> {
             plain(Type::Hash, &mut |out| rdb::put_strings(out, table.len(), parts()))
         }
         Value::Boxed(Boxed::Stream(stream)) => {
-            // What is new in the third form is said of consumers.
+            // The third form adds only data about consumers.
             let has_consumers = stream.groups().any(|(_, group)| group.consumers().len() > 0);
             let kind = if has_consumers { Type::Stream3 } else { Type::Stream2 };
             plain(kind, &mut |out| stream.encode(out))
@@ -244,7 +244,7 @@ fn restore(cx: &mut Cx<'_>) -> Run {
     let expiry = match ttl {
         0 => None,
         ttl if options.absolute => Some(ttl),
-        // As a moment it must be one that RESTORE takes.
+        // As a moment, it must be one that RESTORE accepts.
         ttl => Some(now_ms.saturating_add(ttl).min(i64::MAX as u64)),
     };
     let value = Built::new(cx, decoded).map_err(|Corrupt| BAD_FORMAT)?;
@@ -265,7 +265,7 @@ fn restore(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// The same value, with its expiry as a moment.
+/// States the effect: the same value, with its expiry as a moment.
 fn state(cx: &mut Cx<'_>, options: &Options, expiry: Option<u64>) {
     let (args, key) = (cx.args, &cx.keys[0]);
     let number = |number: u64| Digits::new(number as i64);
@@ -288,7 +288,7 @@ fn state(cx: &mut Cx<'_>, options: &Options, expiry: Option<u64>) {
     cx.effect(&words);
 }
 
-/// A value that was restored, in the form that the settings give it.
+/// A restored value, in the encoding that the settings ask for.
 enum Built {
     String(Vec<u8>),
     List(Parts),

@@ -1,8 +1,8 @@
-//! Owns what a command has to say to another server before it can go on (MIGRATE), and what that has answered: plain
-//! data. Never knows how bytes get there.
+//! Owns what a command has to say to another server before it can go on (MIGRATE), and the other server's answers:
+//! plain data. Never knows how the bytes travel.
 //!
-//! A handler leaves an [`Exchange`] in its session and returns [`Stop::Exchange`](crate::Stop::Exchange). No stripe is
-//! locked while the server carries it out; then the handler is run again and finds the outcome in the same place.
+//! A handler leaves an [`Exchange`] in its session and returns [`Stop::Exchange`](crate::Stop::Exchange). The server
+//! carries it out with no stripe locked. Then the handler runs again and finds the outcome in the same place.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,24 +11,24 @@ use store::Watches;
 #[derive(Debug)]
 pub struct Exchange {
     pub target: Target,
-    /// A longer silence than this ends it.
+    /// The exchange fails if the other server is silent for longer than this.
     pub patience: Duration,
     /// The target's logical database, as SELECT takes it.
     pub db: i64,
-    /// Encoded commands, one behind the other, which are answered with a line each.
+    /// Encoded commands, one after the other. Each is answered with one line.
     pub commands: Vec<u8>,
     pub count: usize,
-    /// Keys of the command, by their place among them, each with a mark that tells whether somebody has changed it since:
-    /// one for each of the commands, or none at all.
+    /// The positions of keys among the command's keys, each with a mark that tells whether the key has changed since.
+    /// One entry for each command, or none at all.
     pub keys: Vec<(usize, Watches)>,
     pub outcome: Option<Outcome>,
 }
 
-/// Another server, and as whom to speak to it.
+/// Another server, and the user to log in as.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Target {
     pub host: String,
-    /// 0 where none was given that could be one: nobody listens there.
+    /// 0 if the argument cannot be a port: nobody listens on port 0.
     pub port: u16,
     pub user: Option<Box<[u8]>>,
     pub password: Option<Box<[u8]>>,
@@ -43,15 +43,15 @@ impl fmt::Debug for Target {
 
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// To the commands, in their order, as far as there are any; an error is the target's, without its mark.
+    /// Replies to the commands, in order, as many as arrived. An error is the target's text without its `-`.
     pub replies: Vec<Result<(), String>>,
-    /// The target refused the user or the database before it was told any command.
+    /// The target refused the user or the database. No command was sent.
     pub refused: Option<String>,
-    /// Why there are no more.
+    /// Why there are no more replies.
     pub failed: Option<Failure>,
 }
 
-/// What was going on when a connection failed, or fell silent.
+/// What the exchange was doing when the connection failed or fell silent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
     Connecting,

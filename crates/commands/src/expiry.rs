@@ -1,4 +1,4 @@
-//! Owns the commands on keys' expiry. Never knows what the keys hold.
+//! Owns the commands on the expiry of keys. Never knows what the keys hold.
 
 use crate::cx::{Args, Cx, Run, Stop, invalid_expire};
 use crate::number::{Digits, int_or_error};
@@ -11,9 +11,9 @@ const WRITE_FAST: &[Flag] = &[Flag::Write, Flag::Fast];
 const ACL_READ_FAST: &[Acl] = &[Acl::Keyspace, Acl::Read, Acl::Fast];
 const ACL_WRITE_FAST: &[Acl] = &[Acl::Keyspace, Acl::Write, Acl::Fast];
 
-/// To set an expiry needs the value in RAM, because it stands in the same record.
+/// Setting an expiry needs the value in RAM, because the record on flash holds both.
 const WRITE: Row = Row { flags: WRITE_FAST, acl: ACL_WRITE_FAST, values: Values::Read, ..Row::BASE };
-/// The time a key expires at stands in its record: a cold key with an expiry is read, one without is not.
+/// The expiry of a key is in its record: a cold key that has an expiry must be read, one without is not.
 const READ: Row = Row { flags: READ_FAST, acl: ACL_READ_FAST, values: Values::Untouched, ..Row::BASE };
 
 pub const ROWS: &[Row] = &[
@@ -23,7 +23,7 @@ pub const ROWS: &[Row] = &[
         access: Access::All(KeyUse::UPDATE),
         effect: Effect::Stated,
         since: "1.0.0",
-        summary: "Lets a key expire after a number of seconds, at once if that is not positive.",
+        summary: "Makes a key expire after a number of seconds, at once if that is not positive.",
         syntax: "key seconds [NX | XX | GT | LT]",
         examples: &[
             is("SET k v", "OK"),
@@ -44,7 +44,7 @@ pub const ROWS: &[Row] = &[
         access: Access::All(KeyUse::UPDATE),
         effect: Effect::Stated,
         since: "1.2.0",
-        summary: "Lets a key expire at a time, in seconds since 1970; at once if that is past.",
+        summary: "Makes a key expire at a time, in seconds since 1970; at once if that is past.",
         syntax: "key unix-time-seconds [NX | XX | GT | LT]",
         examples: &[
             is("SET k v", "OK"),
@@ -76,7 +76,7 @@ pub const ROWS: &[Row] = &[
         arity: 2,
         access: Access::All(KeyUse::UPDATE),
         since: "2.2.0",
-        summary: "Takes a key's expiry away.",
+        summary: "Removes a key's expiry.",
         examples: &[
             is("SET k v EX 100", "OK"),
             is("PERSIST k", "(integer) 1"),
@@ -93,7 +93,7 @@ pub const ROWS: &[Row] = &[
         access: Access::All(KeyUse::UPDATE),
         effect: Effect::Stated,
         since: "2.6.0",
-        summary: "Lets a key expire after a number of milliseconds, at once if that is not positive.",
+        summary: "Makes a key expire after a number of milliseconds, at once if that is not positive.",
         syntax: "key milliseconds [NX | XX | GT | LT]",
         examples: &[
             is("SET k v", "OK"),
@@ -110,7 +110,7 @@ pub const ROWS: &[Row] = &[
         access: Access::All(KeyUse::UPDATE),
         effect: Effect::Stated,
         since: "2.6.0",
-        summary: "Lets a key expire at a time, in milliseconds since 1970; at once if that is past.",
+        summary: "Makes a key expire at a time, in milliseconds since 1970; at once if that is past.",
         syntax: "key unix-time-milliseconds [NX | XX | GT | LT]",
         examples: &[
             is("SET k v", "OK"),
@@ -169,7 +169,7 @@ pub const ROWS: &[Row] = &[
     },
 ];
 
-/// When an expiry that is there already lets another take its place.
+/// Under which conditions a new expiry replaces the current one.
 #[derive(Default)]
 struct Conditions {
     nx: bool,
@@ -205,7 +205,7 @@ impl Conditions {
         Ok(conditions)
     }
 
-    /// No expiry counts as endless.
+    /// A key without expiry counts as one that never expires.
     fn allow(&self, current: Option<u64>, new: i64) -> bool {
         let current = current.map(|at| at as i64);
         !(self.nx && current.is_some()
@@ -220,7 +220,7 @@ fn expire(cx: &mut Cx<'_>, unit: Unit, relative: bool, command: &str) -> Run {
     let conditions = Conditions::parse(cx.args)?;
     let now_ms = cx.ks.now_ms() as i64;
     let time = int_or_error(&cx.args[2])?;
-    // Times before now are allowed, and before 1970; what does not fit is not.
+    // Times before now, and before 1970, are allowed. A time that does not fit into the type is not.
     let factor = if unit == Unit::Seconds { 1000 } else { 1 };
     let base = if relative { now_ms } else { 0 };
     let at = time.checked_mul(factor).and_then(|time| time.checked_add(base));
@@ -257,7 +257,7 @@ fn persist(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// What TTL and its kin answer; seconds are rounded to nearest.
+/// The reply of TTL and the like. Seconds are rounded to nearest.
 fn left(cx: &mut Cx<'_>, unit: Unit, relative: bool) -> Run {
     let expiry = cx.ks.expiry(&cx.keys[0])?;
     cx.ks.looked_up(&cx.keys[0], expiry.is_some());

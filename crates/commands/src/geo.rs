@@ -1,4 +1,5 @@
-//! Owns the commands on positions, which are sorted sets whose scores are geohashes. Never knows how a set is held.
+//! Owns the commands on positions, which are sorted sets whose scores are geohashes. Never knows how a sorted set is
+//! stored.
 
 mod hash;
 mod search;
@@ -28,7 +29,7 @@ pub const ROWS: &[Row] = &[
         flags: &[Flag::Write, Flag::Denyoom],
         acl: ACL_WRITE,
         complexity: "O(log(N)) for each member, where N is the number of members of the sorted set.",
-        summary: "Gives members their positions; those that are not there are added.",
+        summary: "Sets the positions of members; absent members are added.",
         syntax: "key [NX | XX] [CH] longitude latitude member [longitude latitude member ...]",
         examples: &[
             is("GEOADD g 13.361389 38.115556 Palermo 15.087269 37.502669 Catania", "(integer) 2"),
@@ -150,7 +151,7 @@ fn each_position(cx: &mut Cx<'_>, write: fn(&mut Out<'_>, Option<Position>)) -> 
     Ok(())
 }
 
-/// A longitude and a latitude, at two arguments that are there.
+/// A longitude and a latitude at the two arguments from `at`. Both arguments exist.
 fn position_at(args: Args<'_>, at: usize) -> Result<Position, Stop> {
     let longitude = number::double(&args[at]).ok_or(NOT_FLOAT)?;
     let latitude = number::double(&args[at + 1]).ok_or(NOT_FLOAT)?;
@@ -168,7 +169,7 @@ fn unit_m(unit: &[u8]) -> Result<f64, Stop> {
     found.map(|(_, metres)| metres).ok_or(Stop::error("ERR unsupported unit provided. please use M, KM, FT, MI"))
 }
 
-/// Four decimals, rounded as 7.2 does: the product is rounded to even.
+/// Four decimals, rounded as Redis 7.2 rounds: the product is rounded to even.
 fn write_distance(out: &mut Out<'_>, distance: f64) {
     out.bulk(format!("{:.4}", (distance * 10_000.0).round_ties_even() / 10_000.0).as_bytes());
 }

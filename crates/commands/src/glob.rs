@@ -1,18 +1,18 @@
 //! Owns the patterns of KEYS, SCAN and CONFIG GET. Never knows what is matched.
 //!
 //! `*` any bytes, `?` one byte, `[abc]`, `[a-z]`, `[^a]` one of a class, `\x` the byte x itself. The oddities are
-//! Redis's: a class that is not closed ends with the pattern, a range may stand backwards and is of signed bytes, an
-//! escaped byte in a class keeps its case, and no pattern but the empty one fits the empty string.
+//! Redis's: a class that is not closed ends with the pattern; a range may be reversed and compares signed bytes; an
+//! escaped byte in a class keeps its case; only the empty pattern fits the empty string.
 //!
-//! Only the last `*` is ever gone back to, so the time is at most pattern × text, and in practice their sum.
+//! Backtracking goes only to the last `*`, so the time is at most pattern × text, and usually their sum.
 
-/// Whether `pattern` fits all of `text`. `any_case`: ASCII letters without regard to case.
+/// Whether `pattern` fits the whole `text`. `any_case`: ignore the case of ASCII letters.
 pub fn matches(pattern: &[u8], text: &[u8], any_case: bool) -> bool {
     if text.is_empty() {
         return pattern.is_empty();
     }
     let (mut p, mut t) = (0, 0);
-    // Where to go on when what follows the last star does not fit: after the star, one byte of text further.
+    // Where to resume if the rest does not fit: after the last star, one byte further in the text.
     let mut retry: Option<(usize, usize)> = None;
     loop {
         if pattern.get(p) == Some(&b'*') {
@@ -27,7 +27,7 @@ pub fn matches(pattern: &[u8], text: &[u8], any_case: bool) -> bool {
             Some(&byte) if p < pattern.len() => one(&pattern[p..], byte, any_case),
             Some(_) => None,
             None if p == pattern.len() => return true,
-            // The text is used up and the pattern wants more: a longer star would leave even less.
+            // The text is used up but the pattern is not: a longer star would leave even less text.
             None => return false,
         };
         match (fits, retry) {
@@ -41,7 +41,7 @@ pub fn matches(pattern: &[u8], text: &[u8], any_case: bool) -> bool {
     }
 }
 
-/// Whether the pattern's first element fits one byte: then its length.
+/// If the pattern's first element fits the byte, the length of that element.
 #[inline]
 fn one(pattern: &[u8], byte: u8, any_case: bool) -> Option<usize> {
     match pattern {
@@ -60,7 +60,7 @@ fn same(a: u8, b: u8, any_case: bool) -> bool {
     a == b || (any_case && a.eq_ignore_ascii_case(&b))
 }
 
-/// After the `[`: whether the class has the byte, and its length with the `]`.
+/// `class` starts after the `[`. Returns whether the class contains the byte, and the class's length with the `]`.
 fn class_fits(class: &[u8], byte: u8, any_case: bool) -> (bool, usize) {
     let negated = class.first() == Some(&b'^');
     let mut at = usize::from(negated);
@@ -90,7 +90,8 @@ fn class_fits(class: &[u8], byte: u8, any_case: bool) -> (bool, usize) {
 }
 
 fn range_fits(from: u8, to: u8, byte: u8, any_case: bool) -> bool {
-    // C's char is signed where Redis usually runs. Redis puts the ends in order first and folds their case then.
+    // C's `char` is signed where Redis usually runs. Redis orders the ends of the range first and folds their case
+    // afterwards.
     let fold = |byte: u8| if any_case { byte.to_ascii_lowercase() as i8 } else { byte as i8 };
     let (low, high) = if from as i8 <= to as i8 { (from, to) } else { (to, from) };
     (fold(low)..=fold(high)).contains(&fold(byte))
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_patterns_take_no_time() {
+    fn hostile_patterns_end_soon() {
         let text = "a".repeat(20_000);
         assert!(!fits(&format!("{}b", "a*".repeat(1000)), &text));
         assert!(!fits(&format!("{}b", "*a".repeat(1000)), &text));
@@ -166,7 +167,7 @@ mod tests {
         assert!(fits(&"*".repeat(10_000), &text));
     }
 
-    /// The definition, exponential as it is.
+    /// The definition of matching, with exponential time.
     fn slow(pattern: &[u8], text: &[u8]) -> bool {
         match (pattern, text) {
             ([], _) => text.is_empty(),
@@ -177,8 +178,8 @@ mod tests {
     }
 
     #[test]
-    fn equals_the_definition() {
-        // Every pattern of up to six of these elements' bytes, against every text of up to four letters.
+    fn matches_agrees_with_the_definition() {
+        // Every pattern of up to six of these bytes, against every text of up to four letters.
         let bytes = b"ab*?";
         let words = |lengths: std::ops::RangeInclusive<u32>, letters: usize| {
             lengths

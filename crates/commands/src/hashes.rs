@@ -1,4 +1,4 @@
-//! Owns the commands on hashes, and when a packed hash becomes a table. Never knows other types than to refuse them.
+//! Owns the commands on hashes, and when a packed hash becomes a table. Never knows other types, except to refuse them.
 
 mod expiry;
 
@@ -384,7 +384,7 @@ impl<'a> Hash<'a> {
     }
 }
 
-/// Of a hash in parts, these fields are touched.
+/// The parts of a hash that these fields are in.
 pub(crate) fn of_fields<'a>(fields: impl Iterator<Item = &'a [u8]> + Clone) -> impl Fn(&Boxed, &mut Absent) {
     move |value, out| {
         if let Boxed::Hash(table) = value {
@@ -399,7 +399,7 @@ fn field_of<'k>(cx: &'k mut Cx<'_>, at: usize) -> Result<Option<&'k [u8]>, Stop>
     Ok(hash(cx.ks.get_for(&cx.keys[0], &of_fields(once(field)))?)?.and_then(|hash| hash.get(field)))
 }
 
-/// As [`field_of`] for a command that writes, whose look-up is not counted.
+/// Like [`field_of`], for a command that writes: the look-up is not counted as a hit or miss.
 fn field_viewed<'k>(cx: &'k mut Cx<'_>, at: usize) -> Result<Option<&'k [u8]>, Stop> {
     let field = &cx.args[at];
     Ok(hash(cx.ks.view_for(&cx.keys[0], &of_fields(once(field)))?)?.and_then(|hash| hash.get(field)))
@@ -447,7 +447,7 @@ fn all(cx: &mut Cx<'_>, part: Part) -> Run {
     Ok(())
 }
 
-/// What a hash may be to stay packed.
+/// The limits up to which a hash stays packed.
 #[derive(Clone, Copy)]
 pub(crate) struct PackedLimits {
     entries: usize,
@@ -464,7 +464,7 @@ impl PackedLimits {
     }
 }
 
-/// HSET and HMSET; how many fields are new.
+/// HSET and HMSET. Returns how many fields are new.
 fn set_pairs(cx: &mut Cx<'_>, command: &str) -> Result<usize, Stop> {
     if cx.args.len() % 2 == 1 {
         return Err(wrong_arity(command));
@@ -476,7 +476,7 @@ fn set_pairs(cx: &mut Cx<'_>, command: &str) -> Result<usize, Stop> {
     Ok(added)
 }
 
-/// Sets the fields of the command's key, which becomes a hash if it does not exist.
+/// Sets fields of the hash at the command's key. Creates the hash if the key does not exist.
 fn put<'a>(cx: &mut Cx<'_>, pairs: impl Iterator<Item = Pair<'a>> + Clone) -> Result<usize, Stop> {
     let key = &cx.keys[0];
     let limits = PackedLimits::of(cx.settings);
@@ -518,7 +518,7 @@ fn put_table<'a>(table: &mut Table, pairs: impl Iterator<Item = Pair<'a>>) -> us
     pairs.filter(|(field, value)| table.set(field, value)).count()
 }
 
-/// Sets fields of a packed hash. When it grows too large for that form, the table that replaces it comes back.
+/// Sets fields of a packed hash. If it grows too large for that form, returns the table that replaces it.
 pub(crate) fn put_packed<'a, B: Buffer>(
     buffer: &mut B,
     mut pairs: impl Iterator<Item = Pair<'a>> + Clone,
@@ -564,7 +564,7 @@ fn hsetnx(cx: &mut Cx<'_>) -> Run {
 fn hdel(cx: &mut Cx<'_>) -> Run {
     let key = &cx.keys[0];
     let hash = hash(cx.ks.view_for(key, &of_fields(cx.args.from(2)))?)?;
-    // What is not there must not make the value dirty.
+    // Removing a field that is not there must not make the value dirty.
     let Some(_) = hash.filter(|hash| cx.args.from(2).any(|field| hash.get(field).is_some())) else {
         cx.out.int(0);
         return Ok(());
@@ -614,7 +614,7 @@ fn hincrbyfloat(cx: &mut Cx<'_>) -> Run {
     cx.ks.event(Class::HASH, "hincrbyfloat", &cx.keys[0]);
     if cx.ks.keeps_effects() {
         let (key, field) = (&cx.keys[0], &args[2]);
-        // HSET takes the field's expiry away, which stays here.
+        // HSET removes a field's expiry. Here the field keeps its expiry.
         let value = cx.ks.view_for(key, NOTHING)?;
         let deadline = hash(value)?.and_then(|hash| expiry::deadline(hash, field)).flatten();
         cx.effect(&[b"HSET", key.name, field, &sum]);
@@ -627,7 +627,7 @@ fn hincrbyfloat(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// Sets the field that argument 2 names; one that expires still does.
+/// Sets the field that argument 2 names. The field keeps its expiry.
 fn put_one(cx: &mut Cx<'_>, value: &[u8]) -> Run {
     let args = cx.args;
     let pair = (args.get(2).unwrap_or_default(), value);
@@ -691,13 +691,13 @@ fn random_pair<'a>(hash: Hash<'a>, mut draws: Draws) -> Option<Pair<'a>> {
     }
 }
 
-/// Whether so many fields are drawn one by one: few enough to be brought for themselves, and distinct ones few of many,
-/// so that each takes less than 1.5 draws.
+/// Whether to draw this many fields one by one. If so, only the parts of those fields are read. Distinct fields must be
+/// few compared with the length, so that each takes less than 1.5 draws on average.
 fn is_sample(table: &Table, count: usize, distinct: bool) -> bool {
     count <= SAMPLE_MAX && (!distinct || count < table.len() / 3)
 }
 
-/// Of a hash in parts, so many random fields are touched.
+/// The parts of a hash that hold this many random fields.
 fn of_sample(count: usize, distinct: bool, draws: Draws) -> impl Fn(&Boxed, &mut Absent) {
     move |value, out| match value {
         Boxed::Hash(table) if is_sample(table, count, distinct) => {
@@ -740,12 +740,12 @@ impl Sample<'_, '_> {
     }
 
     fn with_repetition(&mut self, hash: Hash<'_>, draws: usize) -> Run {
-        // An element takes 6 bytes at least: this bounds what the loop below would find out late.
+        // An element takes at least 6 bytes of reply. This check refuses early what the loop below would refuse late.
         if draws > REPLY_BYTES_MAX / 6 {
             return Err(OUT_OF_RANGE);
         }
         let before = self.out.len();
-        // A packed hash is walked once, not for every draw.
+        // Walk a packed hash once, not once per draw.
         let mut pairs = Vec::new();
         if let Hash::Packed(bytes) = hash {
             pairs.extend(packed::iter(bytes));
@@ -769,18 +769,18 @@ impl Sample<'_, '_> {
         let draws = draws.min(len);
         self.header(draws);
         match hash {
-            // Few of many: drawn until they are enough, which takes less than 1.5 draws each.
+            // Few of many: draw until there are enough, with less than 1.5 draws for each.
             Hash::Table(table) if draws < len / 3 => {
                 let mut drawn = HashSet::with_capacity(draws);
                 while drawn.len() < draws {
                     let Some(pair) = table.random(random::below) else { break };
-                    // A field's address is its identity.
+                    // The address of a field identifies it.
                     if drawn.insert(pair.0.as_ptr()) {
                         self.pair(pair);
                     }
                 }
             }
-            // Most of them: one walk.
+            // Most of the fields: one walk.
             _ => {
                 let mut selection = Selection::new(draws, len);
                 hash.each(&mut |pair| {
@@ -803,7 +803,7 @@ fn hscan(cx: &mut Cx<'_>) -> Run {
         }
     };
     let hash = hash(cx.ks.get_for(&cx.keys[0], &of_step)?)?;
-    // Redis looks for the key before it looks at the options.
+    // Redis looks up the key before it checks the options.
     let Some(hash) = hash else {
         cx.out.array(2);
         cx.out.bulk(b"0");
@@ -826,7 +826,7 @@ fn hscan(cx: &mut Cx<'_>) -> Run {
     };
     cx.out.array(2);
     cx.out.bulk_int(match next {
-        // A cursor is below 2^32.
+        // A cursor is smaller than 2^32.
         Step::Next(cursor) => cursor as i64,
         Step::End => 0,
     });

@@ -1,4 +1,5 @@
-//! Owns the commands on HyperLogLogs, which are strings of a certain form. The form is `value::hll`'s.
+//! Owns the commands on HyperLogLogs, which are strings in a certain format. Never knows that format: `value::hll`
+//! does.
 
 use crate::cx::{Cx, Run, Stop};
 use crate::row::{Access, Acl, Effect, Flag, Group, KeyUse, Keys, Row, Values, is, starts};
@@ -109,7 +110,7 @@ pub const ROWS: &[Row] = &[
         acl: &[Acl::HyperLogLog, Acl::Admin, Acl::Slow, Acl::Dangerous],
         values: Values::Untouched,
         complexity: "O(1)",
-        summary: "Tries registers and estimates of a HyperLogLog of its own against what they must be.",
+        summary: "Tests the registers and estimates of a HyperLogLog of its own.",
         syntax: "",
         examples: &[
             is("PFSELFTEST", "OK"),
@@ -126,7 +127,7 @@ fn corrupt(_: Corrupt) -> Stop {
     Stop::error("INVALIDOBJ Corrupted HLL object detected")
 }
 
-/// The bytes of a HyperLogLog whose head is sound; `None` when there is no key.
+/// The bytes of a HyperLogLog with a valid header. `None`: no such key.
 fn sketch(value: Option<Value<'_>>) -> Result<Option<&[u8]>, Stop> {
     let bytes = string(value)?;
     match bytes {
@@ -148,13 +149,14 @@ fn pfadd(cx: &mut Cx<'_>) -> Run {
                     break;
                 }
             }
-            // What changes nothing must not make the value dirty.
+            // A PFADD that changes nothing must not make the value dirty.
             if !changes {
                 make_raw(cx)?;
                 cx.out.int(0);
                 return Ok(());
             }
-            // A corrupt one may fail halfway, where what was changed would stand: on a copy it is seen beforehand.
+            // Changing a corrupt HyperLogLog may fail halfway, and half the change would stand. So try it on a copy
+            // first.
             if hll::check(bytes).is_err() {
                 let mut copy = bytes.to_vec();
                 for (index, rank) in places.clone() {
@@ -184,8 +186,8 @@ fn pfadd(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// The command's own arguments. When a HyperLogLog becomes dense depends on a setting, and its bytes can be seen, so
-/// that is stated by itself.
+/// States the command's own arguments. The bytes of a HyperLogLog are visible to clients, and a setting decides when it
+/// becomes dense. So that change is stated as a command of its own.
 fn state(cx: &mut Cx<'_>, name: &[u8], became_dense: bool) {
     cx.ks.effect(std::iter::once(name).chain(cx.args.from(1)));
     if became_dense {
@@ -193,7 +195,7 @@ fn state(cx: &mut Cx<'_>, name: &[u8], became_dense: bool) {
     }
 }
 
-/// One that was SET is a raw string, as OBJECT ENCODING shows, from its first use on.
+/// A HyperLogLog that was SET becomes a raw string at its first use, as OBJECT ENCODING shows.
 fn make_raw(cx: &mut Cx<'_>) -> Run {
     let key = &cx.keys[0];
     if cx.ks.is_raw(key)? { Ok(()) } else { mark_raw(cx, key) }
@@ -219,19 +221,19 @@ fn pfcount(cx: &mut Cx<'_>) -> Run {
         hll::cache(value.bytes_mut(), count);
         value.mark_raw();
     }
-    // The estimate that is kept is in the value's bytes. It is made by additions, products and square roots, which are
-    // the same everywhere.
+    // The value's bytes hold the cached estimate. The estimate uses only additions, products and square roots, which
+    // give the same result on every machine.
     cx.effect(&[b"PFCOUNT", key.name]);
     cx.out.int(count as i64);
     Ok(())
 }
 
-/// All the command's keys together, and whether one of them is dense.
+/// The union of all the command's keys, and whether one of them is dense.
 fn union(cx: &mut Cx<'_>) -> Result<(Union, bool), Stop> {
     let (mut union, mut any_dense, mut cold) = (Union::default(), false, false);
     for key in cx.keys {
-        // The first cold key does not end the walk: all that are cold are then read at once. What is wrong with the
-        // others is for the run that sees them all, or the first error would not be the one that is given.
+        // Do not stop at the first cold key: the walk goes on, so that all cold keys are read together. Errors of other
+        // keys wait for the run that sees all values; otherwise the reply would not be the first error.
         let bytes = match cx.ks.get(key) {
             Ok(value) if !cold => sketch(value)?,
             Ok(_) => continue,
@@ -315,7 +317,7 @@ fn pfdebug(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// The runs of a sparse HyperLogLog as PFDEBUG DECODE writes them.
+/// The runs of a sparse HyperLogLog in the format of PFDEBUG DECODE.
 fn shown(bytes: &[u8]) -> String {
     let runs = hll::runs(bytes).map(|(run, long)| match run.value {
         0 if long => format!("Z:{}", run.len),
@@ -325,7 +327,7 @@ fn shown(bytes: &[u8]) -> String {
     runs.collect::<Vec<_>>().join(" ")
 }
 
-/// Elements PFSELFTEST counts: some milliseconds, in which the worker does nothing else.
+/// Elements that PFSELFTEST counts. This takes some milliseconds, in which the worker does nothing else.
 const SELF_TEST_ELEMENTS: u64 = 20_000;
 
 fn pfselftest(cx: &mut Cx<'_>) -> Run {
@@ -343,7 +345,7 @@ fn pfselftest(cx: &mut Cx<'_>) -> Run {
             continue;
         }
         let counts = (hll::count(&sparse).map_err(corrupt)?, hll::count(&dense).map_err(corrupt)?);
-        // Four standard errors of 1.04 / sqrt(16,384), and one for small numbers.
+        // Four standard errors of 1.04 / sqrt(16,384), plus one for small numbers.
         let allowed = element as f64 * 4.0 * 1.04 / (hll::REGISTERS as f64).sqrt() + 1.0;
         if counts.0 != counts.1 || counts.0.abs_diff(element) as f64 > allowed {
             return Err(failed(format!("{element} elements were estimated as {} and {}", counts.0, counts.1)));

@@ -1,8 +1,9 @@
-//! Owns a job: what a command leaves to another thread, because it takes file work or a lock that is held during file work, and
-//! how that went. Plain data. Never knows how it is done.
+//! Owns a job: work that a command leaves to another thread, because the work touches files or waits for a lock that is
+//! held during file work, and the outcome of that work. Plain data. Never knows how the work is done.
 //!
-//! The host leaves a [`Job`] in the session and the handler returns [`Stop::Exchange`](crate::Stop::Exchange). No stripe is
-//! locked and the worker serves others while the job is done; then the handler is run again and the host finds the outcome.
+//! The host leaves a [`Job`] in the session and the handler returns [`Stop::Exchange`](crate::Stop::Exchange). No
+//! stripe is locked, and the worker serves others while the job runs. Then the handler runs again and the host finds
+//! the outcome.
 
 use std::fmt;
 
@@ -23,7 +24,7 @@ pub enum Task {
 }
 
 impl fmt::Debug for Task {
-    /// Without the values, some of which are secret.
+    /// Without the values: some of them are secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Task::SetConfig { .. } => "SetConfig",

@@ -1,5 +1,5 @@
-//! Owns the commands on keys of any type: whether they are there, their types, names and copies.
-//! Never knows what is in a value beyond copying it.
+//! Owns the commands on keys of any type: existence, types, names and copies. Never knows what is in a value, except
+//! how to copy it.
 
 use crate::cx::{Cx, NO_SUCH_KEY, NOT_INTEGER, Run, SYNTAX, Stop};
 use crate::number::int;
@@ -50,7 +50,7 @@ pub const ROWS: &[Row] = &[
         acl: ACL_WRITE,
         tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
         complexity: "O(N) where N is the number of keys; a large value is freed in the background.",
-        summary: "Deletes keys and tells how many there were.",
+        summary: "Deletes keys and returns how many existed.",
         syntax: "key [key ...]",
         examples: &[
             is("MSET a 1 b 2", "OK"),
@@ -158,7 +158,7 @@ pub const ROWS: &[Row] = &[
         tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
         since: "3.2.1",
         complexity: "O(N) where N is the number of keys.",
-        summary: "Counts keys as used just now, and tells how many exist.",
+        summary: "Marks keys as just used, and returns how many exist.",
         syntax: "key [key ...]",
         examples: &[
             is("MSET a 1 b 2", "OK"),
@@ -213,7 +213,8 @@ pub const ROWS: &[Row] = &[
     },
 ];
 
-/// How many of the keys `is_there`. The first cold key does not end the walk: all that are cold are read at once.
+/// How many of the keys `is_there`. The walk does not stop at the first cold key, so that all cold keys are read
+/// together.
 fn count(cx: &mut Cx<'_>, is_there: fn(&mut Cx<'_>, &Key<'_>) -> Result<bool, Cold>) -> Result<i64, Stop> {
     let (mut count, mut cold) = (0, false);
     for key in cx.keys {
@@ -247,7 +248,7 @@ fn touch(cx: &mut Cx<'_>) -> Run {
 
 fn del(cx: &mut Cx<'_>) -> Run {
     if cx.keys.len() > 1 {
-        // What must be read of all of them is read before the first is gone.
+        // All reads of all keys must come before the first removal.
         count(cx, |cx, key| Ok(cx.ks.peek(key)?.is_some()))?;
     }
     let mut removed = 0;
@@ -274,7 +275,7 @@ enum Content {
 }
 
 impl Parcel {
-    /// A copy of the key's value; `None` when there is no key.
+    /// A copy of the key's value. `None`: no such key.
     fn copied(cx: &mut Cx<'_>, key: &Key<'_>) -> Result<Option<Parcel>, Cold> {
         let Some(expiry) = cx.ks.expiry(key)? else { return Ok(None) };
         let raw = cx.ks.is_raw(key)?;
@@ -287,8 +288,8 @@ impl Parcel {
         Ok(Some(Parcel { content, expiry }))
     }
 
-    /// As [`Parcel::copied`] for a key that is removed next: a large collection is taken out, not copied.
-    /// Every read must be done: this may write.
+    /// Like [`Parcel::copied`], for a key that is removed next: a large collection is taken out, not copied. All reads
+    /// must be done before, because this may write.
     fn taken(cx: &mut Cx<'_>, key: &Key<'_>) -> Result<Option<Parcel>, Cold> {
         if !matches!(cx.ks.get_for(key, NOTHING)?, Some(Value::Boxed(_))) {
             return Parcel::copied(cx, key);
@@ -313,7 +314,7 @@ impl Parcel {
     }
 }
 
-/// False only when `if_absent` and there is a key of the new name, be it the old one.
+/// False only if `if_absent` is set and the new name is taken, even by the same key.
 fn rename(cx: &mut Cx<'_>, if_absent: bool) -> Result<bool, Stop> {
     let (from, to) = (&cx.keys[0], &cx.keys[1]);
     if from.name == to.name {
@@ -378,7 +379,7 @@ fn copy(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// Whether the parcel was delivered: not onto a key that exists, unless that may be replaced.
+/// Whether the parcel was delivered. An existing key is not overwritten without `replace`.
 fn deliver_if(cx: &mut Cx<'_>, parcel: Parcel, to: &Key<'_>, replace: bool) -> Result<bool, Stop> {
     if !replace && cx.ks.peek(to)?.is_some() {
         return Ok(false);

@@ -1,8 +1,8 @@
-//! Owns LCS: the longest common subsequence of two strings. Never knows more of the store than two strings.
+//! Owns LCS: the longest common subsequence of two strings. Never knows anything of the store but two strings.
 //!
-//! Redis fills a table of 32-bit lengths, one for each pair of positions. Here the table's rows are bit vectors, as
-//! two neighbouring lengths differ by 0 or 1 (Hyyrö 2004, after Allison and Dix): 32 times smaller, 64 cells a step.
-//! The way back through it takes the same turns as Redis's, so the ranges of IDX are the same ones.
+//! Redis fills a table of 32-bit lengths, one for each pair of positions. Two neighbouring lengths differ by 0 or 1, so
+//! the rows of the table here are bit vectors (Hyyrö 2004, after Allison and Dix). The table is 32 times smaller, and
+//! one step handles 64 cells. The walk back through the table turns where Redis turns, so IDX gives the same ranges.
 
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
 use crate::number::int_or_error;
@@ -19,7 +19,7 @@ pub const ROWS: &[Row] = &[Row {
     group: Group::String,
     since: "7.0.0",
     complexity: "O(N*M) where N and M are the lengths of the strings.",
-    summary: "Finds the longest common subsequence of two strings, its length or where its parts stand.",
+    summary: "Finds the longest common subsequence of two strings, its length, or the positions of its parts.",
     syntax: "key1 key2 [LEN] [IDX] [MINMATCHLEN min-match-len] [WITHMATCHLEN]",
     examples: &[
         is("MSET key1 ohmytext key2 mynewtext", "OK"),
@@ -38,9 +38,9 @@ pub const ROWS: &[Row] = &[Row {
     ..Row::BASE
 }];
 
-/// Pairs of positions that LEN compares at most: a quarter of a second of work.
+/// LEN compares at most this many pairs of positions: a quarter of a second of work.
 const CELLS_MAX: u64 = 1 << 34;
-/// Bits of the table, where more than the length is wanted: 256 MB.
+/// Bits of the table, if the command asks for more than the length: 256 MB.
 const TABLE_BITS_MAX: u64 = 1 << 31;
 
 #[derive(Default)]
@@ -77,7 +77,7 @@ impl Options {
 }
 
 fn lcs(cx: &mut Cx<'_>) -> Run {
-    // Copies: the keyspace lends one value at a time.
+    // Copies, because the keyspace lends one value at a time.
     let mut strings = [Vec::new(), Vec::new()];
     for (key, string) in cx.keys.iter().zip(&mut strings) {
         match cx.ks.get(key)? {
@@ -129,10 +129,10 @@ fn ranges_reply(out: &mut Out<'_>, ranges: &[Match], options: &Options) {
     out.int(total as i64);
 }
 
-/// Where each byte value stands in a string, a bit for each position.
+/// For each byte value, its positions in a string, one bit for each position.
 struct Positions {
     words: usize,
-    /// Byte value → which vector of `bits`, 0 for values that do not occur.
+    /// Byte value → the number of its vector in `bits`; 0 for values that do not occur.
     vector: [u16; 256],
     bits: Vec<u64>,
 }
@@ -161,7 +161,7 @@ impl Positions {
     }
 }
 
-/// The next row: bit j is clear where one more byte of `b` makes the common subsequence longer.
+/// Computes the next row. Bit j is clear where one more byte of `b` makes the common subsequence longer.
 fn step(row: &mut [u64], matches: &[u64]) {
     let mut carry = false;
     for (word, &matches) in row.iter_mut().zip(matches) {
@@ -178,11 +178,11 @@ fn length(a: &[u8], b: &[u8]) -> usize {
     for &byte in a {
         step(&mut row, positions.get(byte));
     }
-    // Bits beyond the end of b stay set.
+    // Bits beyond the end of `b` stay set.
     row.iter().map(|word| word.count_zeros() as usize).sum()
 }
 
-/// A run of bytes that both strings have.
+/// A run of bytes that both strings contain.
 #[derive(Debug, PartialEq, Eq)]
 struct Match {
     a: usize,
@@ -208,8 +208,8 @@ impl Table {
         Table { words: positions.words, rows }
     }
 
-    /// The pairs of equal bytes, from the last to the first. Where the bytes at the ends differ, the one of `a` is
-    /// dropped if only that keeps the length, else the one of `b`: so does Redis.
+    /// The pairs of equal bytes, from the last to the first. Where the bytes at the ends differ: drop the byte of `a`
+    /// if only that keeps the length, otherwise the byte of `b`. Redis does the same.
     fn walk(&self, a: &[u8], b: &[u8], mut pair: impl FnMut(usize, usize)) {
         let (mut i, mut j) = (a.len(), b.len());
         while i > 0 && j > 0 {
@@ -232,7 +232,7 @@ impl Table {
         bytes
     }
 
-    /// From the end of the strings to their start.
+    /// Ranges from the end of the strings to their start.
     fn ranges(&self, a: &[u8], b: &[u8]) -> Vec<Match> {
         let mut ranges: Vec<Match> = Vec::new();
         self.walk(a, b, |i, j| match ranges.last_mut() {
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn equals_the_table_of_lengths_turn_by_turn() {
+    fn walk_agrees_with_the_table_of_lengths() {
         let mut seed = 1u64;
         let mut letter = |letters: u64| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

@@ -1,7 +1,6 @@
-//! Every command: one file per family, its rows beside its handlers.
+//! Owns the command table: one file per family, with each row beside its handler.
 //!
-//! Owns the command table. Never knows threads, sockets, files or flash: a handler is plain synchronous
-//! code over locked stripes.
+//! Never knows threads, sockets, files or flash: a handler is plain synchronous code over locked stripes.
 
 pub mod block;
 pub mod cx;

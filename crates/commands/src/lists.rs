@@ -1,5 +1,5 @@
-//! Owns the commands on lists, and when a packed list becomes a chunked one and back. Never knows other types than to
-//! refuse them, and nothing of how the blocking ones wait.
+//! Owns the commands on lists, and when a packed list becomes a chunked one and back. Never knows other types, except
+//! to refuse them, or how the blocking commands wait.
 
 mod blocking;
 mod moves;
@@ -210,7 +210,7 @@ pub const ROWS: &[Row] = &[
         flags: GROW,
         acl: ACL_WRITE,
         complexity: "O(N) where N is the distance to the nearer end, most of it passed over by the thousand.",
-        summary: "Gives the element at an index another value.",
+        summary: "Changes the element at an index.",
         syntax: "key index element",
         examples: &[
             is("RPUSH l a b", "(integer) 2"),
@@ -268,7 +268,7 @@ pub const ROWS: &[Row] = &[
         flags: GROW_FAST,
         acl: ACL_WRITE_FAST,
         complexity: "O(N) where N is the number of elements added.",
-        summary: "Puts elements behind the last one of a list; no key is an empty list.",
+        summary: "Puts elements after the last one of a list; no key is an empty list.",
         syntax: "key element [element ...]",
         examples: &[
             is("RPUSH l a b", "(integer) 2"),
@@ -288,7 +288,7 @@ pub const ROWS: &[Row] = &[
         acl: ACL_WRITE_FAST,
         since: "2.2.0",
         complexity: "O(N) where N is the number of elements added.",
-        summary: "Puts elements behind the last one of a list that exists.",
+        summary: "Puts elements after the last one of a list that exists.",
         syntax: "key element [element ...]",
         examples: &[
             is("RPUSHX l a", "(integer) 0"),
@@ -319,12 +319,12 @@ impl End {
         }
     }
 
-    /// The event of an element put there.
+    /// The keyspace event of a push at this end.
     fn push_event(self) -> &'static str {
         if self == End::Front { "lpush" } else { "rpush" }
     }
 
-    /// The event of elements taken from there.
+    /// The keyspace event of a pop at this end.
     fn pop_event(self) -> &'static str {
         if self == End::Front { "lpop" } else { "rpop" }
     }
@@ -361,7 +361,7 @@ impl<'a> Elements<'a> {
         }
     }
 
-    /// The element at an end.
+    /// The element at this end.
     fn at(self, end: End) -> Option<&'a [u8]> {
         match end {
             End::Front => self.get(0),
@@ -369,7 +369,7 @@ impl<'a> Elements<'a> {
         }
     }
 
-    /// Elements from `start` on, until `visit` has enough.
+    /// Calls `visit` for the elements from `start` on, until `visit` returns false.
     pub fn each_from(self, start: usize, mut visit: impl FnMut(&'a [u8]) -> bool) {
         match self {
             Elements::Packed(bytes) => {
@@ -380,7 +380,7 @@ impl<'a> Elements<'a> {
         }
     }
 
-    /// Elements from an end on, until `visit` has enough.
+    /// Calls `visit` for the elements from this end on, until `visit` returns false.
     fn each(self, end: End, visit: impl FnMut(&'a [u8]) -> bool) {
         match end {
             End::Front => self.each_from(0, visit),
@@ -388,7 +388,7 @@ impl<'a> Elements<'a> {
         }
     }
 
-    /// Elements from the last one back, until `visit` has enough.
+    /// Calls `visit` for the elements from the last one back, until `visit` returns false.
     pub fn each_back(self, mut visit: impl FnMut(&'a [u8]) -> bool) {
         match self {
             Elements::Packed(bytes) => _ = run::iter(packed::run(bytes)).rev().all(visit),
@@ -396,7 +396,7 @@ impl<'a> Elements<'a> {
         }
     }
 
-    /// Appends `count` elements to a reply, as a pop at that end gives them.
+    /// Appends `count` elements to a reply, in the order in which pops at that end return them.
     fn reply(self, end: End, count: usize, out: &mut Out<'_>) {
         let mut left = count;
         let mut give = |element: &[u8]| {
@@ -409,7 +409,7 @@ impl<'a> Elements<'a> {
         }
     }
 
-    /// The index that a client's number means, if there is such an element.
+    /// The index for a client's number, if such an element exists.
     fn index(self, number: i64) -> Option<usize> {
         let len = self.len();
         let index = match u64::try_from(number) {
@@ -420,7 +420,7 @@ impl<'a> Elements<'a> {
     }
 }
 
-/// What a command touches of a list in parts.
+/// The parts of a list that `want` names.
 fn of_list(want: impl Fn(&List, &mut Absent)) -> impl Fn(&Boxed, &mut Absent) {
     move |value, out| {
         if let Boxed::List(list) = value {
@@ -429,7 +429,7 @@ fn of_list(want: impl Fn(&List, &mut Absent)) -> impl Fn(&Boxed, &mut Absent) {
     }
 }
 
-/// Of putting elements at an end.
+/// The parts that a push at this end touches.
 fn of_push<'a>(
     elements: impl Iterator<Item = &'a [u8]> + Clone,
     end: End,
@@ -442,12 +442,12 @@ fn of_push<'a>(
     })
 }
 
-/// Of taking elements from an end.
+/// The parts that a pop at this end touches.
 fn of_pop(end: End, count: usize) -> impl Fn(&Boxed, &mut Absent) {
     of_list(move |list, out| list.want_pop(end == End::Back, count, out))
 }
 
-/// Of the element that a client's number means.
+/// The part of the element at a client's number.
 fn of_index(number: i64) -> impl Fn(&Boxed, &mut Absent) {
     of_list(move |list, out| {
         if let Some(index) = Elements::Chunked(list).index(number) {
@@ -456,7 +456,7 @@ fn of_index(number: i64) -> impl Fn(&Boxed, &mut Absent) {
     })
 }
 
-/// The elements from `start` to `stop`, both included and negative ones counted from the end, of a list of `len`.
+/// The elements from `start` to `stop`, both included, of a list of `len`. Negative numbers count from the end.
 fn range(start: i64, stop: i64, len: usize) -> std::ops::Range<usize> {
     let len = len as i64;
     let from_start = |number: i64| if number < 0 { number.saturating_add(len).max(0) } else { number };
@@ -465,7 +465,7 @@ fn range(start: i64, stop: i64, len: usize) -> std::ops::Range<usize> {
     if start < end { start as usize..end as usize } else { 0..0 }
 }
 
-/// Changes a list value; both forms, with the passage from one to the other.
+/// Changes a list value in either form, and converts between the forms.
 struct Editor<'v, 'k> {
     value: &'v mut ValueMut<'k>,
     limit: Limit,
@@ -486,7 +486,7 @@ impl Editor<'_, '_> {
         }
     }
 
-    /// Makes room for so much more, in the other form if need be. True: it is chunked now.
+    /// Makes room for this many bytes and elements, and changes the form if needed. True: the list is chunked now.
     fn grow(&mut self, bytes: usize, count: usize) -> bool {
         if self.value.is_boxed() {
             return true;
@@ -499,7 +499,8 @@ impl Editor<'_, '_> {
         true
     }
 
-    /// After elements have gone or become smaller: a chunked list that is half as long as a packed one may be is packed.
+    /// Called after elements were removed or became smaller: a chunked list that is at most half of a packed list's
+    /// limit becomes packed.
     fn shrink(&mut self) {
         if !self.value.is_boxed() {
             return;
@@ -519,6 +520,12 @@ impl Editor<'_, '_> {
             push_chunked(list, elements, end, limit);
             return list.len();
         }
+        let at = if end == End::Front { 0 } else { packed::run(self.value.bytes()).len() };
+        if count == 1 {
+            // The usual case, without gathering the elements first.
+            elements.for_each(|element| packed::insert(self.value, at, element));
+            return packed::len(self.value.bytes());
+        }
         let mut added = Vec::with_capacity(bytes + 4 * count);
         for element in elements {
             match end {
@@ -526,7 +533,6 @@ impl Editor<'_, '_> {
                 End::Back => run::push_back(&mut added, element),
             }
         }
-        let at = if end == End::Front { 0 } else { packed::run(self.value.bytes()).len() };
         packed::insert_run(self.value, at, &added, count);
         packed::len(self.value.bytes())
     }
@@ -553,7 +559,7 @@ impl Editor<'_, '_> {
         }
     }
 
-    /// Removes elements; true if none is left.
+    /// Removes elements. True: none is left.
     fn remove(&mut self, indices: std::ops::Range<usize>) -> bool {
         let limit = self.limit;
         if self.value.is_boxed() {
@@ -590,7 +596,7 @@ fn push_chunked<'a>(list: &mut List, elements: impl Iterator<Item = &'a [u8]>, e
     }
 }
 
-/// Adds elements to the list at a key, which is made if there is none; its length.
+/// Adds elements to the list at a key, and creates the list if needed. Returns the length.
 fn push<'a>(
     ks: &mut Keyspace<'_>,
     key: &Key<'_>,
@@ -604,7 +610,7 @@ fn push<'a>(
     Ok(create(ks, key, elements, end, limit, None))
 }
 
-/// A new list in the form that fits it, whatever was at the key.
+/// Creates a list in the form that fits it, and replaces any value at the key.
 pub(crate) fn create<'a>(
     ks: &mut Keyspace<'_>,
     key: &Key<'_>,
@@ -630,19 +636,20 @@ pub(crate) fn create<'a>(
     count
 }
 
-/// A new list, whatever was at the key.
+/// Stores a new list, and replaces any value at the key.
 pub(crate) fn store<'a>(cx: &mut Cx<'_>, key: &Key<'_>, elements: impl Iterator<Item = &'a [u8]> + Clone) {
     create(&mut cx.ks, key, elements, End::Back, cx.settings.list_limit, None);
 }
 
-/// Takes `count` elements, which are there and were looked at, from an end. The key goes with the last: true.
+/// Takes `count` elements from an end. They exist and were read before. True: the last element went, and so did the
+/// key.
 fn take(cx: &mut Cx<'_>, key: &Key<'_>, end: End, count: usize) -> Result<bool, Stop> {
     let limit = cx.settings.list_limit;
     let Some(mut value) = cx.ks.edit_for(key, Kind::List, NOTHING)? else { return Ok(false) };
     let mut list = Editor { value: &mut value, limit };
     let len = list.elements().len();
     let indices = if end == End::Front { 0..count } else { len - count..len };
-    // One that is emptied is removed as it is.
+    // A list that becomes empty is removed as it is, without edits.
     let is_empty = count == len || list.remove(indices);
     if is_empty {
         cx.ks.remove(key)?;
@@ -650,7 +657,7 @@ fn take(cx: &mut Cx<'_>, key: &Key<'_>, end: End, count: usize) -> Result<bool, 
     Ok(is_empty)
 }
 
-/// Tells what has happened to a list, which may be gone now.
+/// Notes the event of a list that may be gone now.
 fn tell(cx: &mut Cx<'_>, key: &Key<'_>, event: &'static str, is_gone: bool) {
     cx.ks.event(Class::LIST, event, key);
     if is_gone {
@@ -800,7 +807,7 @@ fn lrem(cx: &mut Cx<'_>) -> Run {
             !found
         });
     }
-    // What is not there must not make the value dirty.
+    // Removing an element that is not there must not make the value dirty.
     let (mut removed, mut is_empty) = (0, false);
     if found && let Some(mut value) = cx.ks.edit_for(key, Kind::List, NOTHING)? {
         (removed, is_empty) = Editor { value: &mut value, limit }.remove_equal(&args[3], max, end == End::Back);
@@ -904,14 +911,14 @@ fn lpos(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// LPOS's, from one end.
+/// LPOS's search from one end.
 struct Search<'a> {
     element: &'a [u8],
-    /// So many that equal it are passed over.
+    /// Skip this many matches.
     skip: u64,
     seen: usize,
     seen_max: usize,
-    /// Their distances from that end.
+    /// Positions of the matches, counted from that end.
     found: Vec<usize>,
     found_max: usize,
 }

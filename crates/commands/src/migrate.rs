@@ -1,8 +1,9 @@
-//! Owns MIGRATE: which keys go to another server, and which of them leave this one. Never knows sockets: what is to be
-//! said is left to the server as an [`Exchange`], and the command goes on when that is over.
+//! Owns MIGRATE: which keys go to another server, and which of them are removed here. Never knows sockets: the handler
+//! leaves an [`Exchange`] to the server, and continues when the exchange is over.
 //!
-//! Redis stands still meanwhile. Here nothing waits for a network with stripes locked, so other clients may change a
-//! key on its way: each has a mark that tells, and what was changed stays, and is told of.
+//! Redis serves nobody during MIGRATE. Here nothing waits for a network with stripes locked, so another client may
+//! change a key while it is sent. A mark at each key detects that. A changed key stays here, and the reply counts such
+//! keys.
 
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
 use crate::dump::portable_payload;
@@ -19,7 +20,7 @@ pub const ROWS: &[Row] = &[Row {
     arity: -6,
     keys: Keys::UsuallyAt(3, keys, &[Place::Behind { word: "KEYS", from: -2, how_many: HowMany::All }]),
     access: Access::All(KeyUse::TAKE),
-    // Behind the timeout.
+    // Found after the timeout argument.
     secrets: Secrets::Rule(|args, at| is_behind(args, at, "AUTH", 1, 6) || is_behind(args, at, "AUTH2", 2, 6)),
     flags: &[Flag::Write, Flag::MovableKeys, Flag::Noscript, Flag::NoMulti],
     acl: &[Acl::Keyspace, Acl::Write, Acl::Slow, Acl::Dangerous],
@@ -27,7 +28,7 @@ pub const ROWS: &[Row] = &[Row {
     effect: Effect::Stated,
     since: "2.6.0",
     complexity: "O(N) where N is the size of the values, here and on the other server.",
-    summary: "Moves keys to another server, hot or cold. One that somebody changes meanwhile stays here, which is an error.",
+    summary: "Moves keys to another server, hot or cold. A key that changes in the meantime stays here, and the reply is an error.",
     syntax: "host port <key | \"\"> destination-db timeout [COPY] [REPLACE] [AUTH password | AUTH2 username password] [KEYS key [key ...]]",
     examples: &[
         is("MIGRATE 127.0.0.1 1 nosuch 0 100", "NOKEY"),
@@ -44,7 +45,7 @@ pub const ROWS: &[Row] = &[Row {
     ..Row::BASE
 }];
 
-/// The third argument, or where that is empty all behind KEYS, which is no option's own argument.
+/// The third argument. If that is empty: all arguments after KEYS. KEYS must not be the argument of another option.
 fn keys(args: &Args<'_>, at: &mut Vec<usize>) {
     let Some(key) = args.get(3) else { return };
     match keys_word(args) {
@@ -110,14 +111,15 @@ fn migrate(cx: &mut Cx<'_>) -> Run {
         None => begin(cx),
         Some(exchange) => {
             let result = conclude(cx, &exchange);
-            // To take the marks off its keys their stripes are locked, which they are now: the server drops it.
+            // Dropping the marks of its keys locks their stripes, and this command holds them now. So the server drops
+            // the exchange.
             cx.session.exchange = Some(exchange);
             result
         }
     }
 }
 
-/// Nothing is sent before every value is there and can be sent.
+/// Sends nothing before every value is in RAM and can be encoded.
 fn begin(cx: &mut Cx<'_>) -> Run {
     let (args, now_ms) = (cx.args, cx.ks.now_ms());
     let options = options(args)?;
@@ -152,7 +154,7 @@ fn begin(cx: &mut Cx<'_>) -> Run {
         keys.clear();
     }
     for (place, mark) in &mut keys {
-        // Nothing of what was just read is cold.
+        // Everything was just read, so nothing is cold.
         cx.ks.watch(&cx.keys[*place..=*place], mark)?;
     }
     let port = std::str::from_utf8(&args[2]).ok().and_then(|text| text.parse().ok());
@@ -173,7 +175,7 @@ fn begin(cx: &mut Cx<'_>) -> Run {
     Err(Stop::Exchange)
 }
 
-/// What the other server has taken leaves this one, unless it is not any more what was sent.
+/// Removes the keys that the other server accepted, unless they changed since they were sent.
 fn conclude(cx: &mut Cx<'_>, exchange: &Exchange) -> Run {
     let Some(outcome) = &exchange.outcome else { return Err(Stop::Exchange) };
     let taken = || exchange.keys.iter().zip(&outcome.replies).filter(|(_, reply)| reply.is_ok());
@@ -194,7 +196,7 @@ fn conclude(cx: &mut Cx<'_>, exchange: &Exchange) -> Run {
     match problem(exchange, outcome, changed) {
         None => cx.out.ok(),
         Some(text) => {
-            // What has left has left.
+            // Keys that were removed stay removed, even if the reply is an error.
             cx.ks.let_stand();
             return Err(Stop::Error(text));
         }
@@ -202,7 +204,7 @@ fn conclude(cx: &mut Cx<'_>, exchange: &Exchange) -> Run {
     Ok(())
 }
 
-/// Why not all keys have left; `changed` were changed meanwhile.
+/// Why not all keys were moved; `changed` of them changed in the meantime.
 fn problem(exchange: &Exchange, outcome: &Outcome, changed: usize) -> Option<Cow<'static, str>> {
     let refused = outcome.refused.as_ref().or_else(|| outcome.replies.iter().find_map(|reply| reply.as_ref().err()));
     if let Some(text) = refused {

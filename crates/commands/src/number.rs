@@ -1,26 +1,26 @@
-//! Owns numbers as commands take them: integers, databases, cursors, counts. Never knows which command asks.
+//! Owns parsing of numbers in arguments: integers, databases, cursors, counts. Never knows which command asks.
 
 use crate::cx::{NOT_INTEGER, Stop};
 
-/// A decimal integer exactly as Redis takes it: no plus, no space, no leading zero, no `-0`.
+/// A decimal integer exactly as Redis accepts it: no plus, no space, no leading zero, no `-0`.
 #[inline]
 pub fn int(text: &[u8]) -> Option<i64> {
     resp::number::parse_i64(text)
 }
 
-/// As [`int`], or Redis's error.
+/// Like [`int`], with Redis's error.
 #[inline]
 pub fn int_or_error(text: &[u8]) -> Result<i64, Stop> {
     int(text).ok_or(NOT_INTEGER)
 }
 
-/// A C `int`, which is what database numbers are.
+/// A C `int`: database numbers have this type.
 pub fn int32(text: &[u8]) -> Option<i32> {
     int(text).and_then(|value| i32::try_from(value).ok())
 }
 
-/// SCAN's cursor by the rules of `strtoul`, which Redis follows: a sign is taken, `-1` is the largest number, nothing
-/// is 0, and no more than 64 bits are allowed.
+/// SCAN's cursor by the rules of `strtoul`, as in Redis: a sign is allowed, `-1` is the largest number, the empty text
+/// is 0, and more than 64 bits are an error.
 pub fn cursor(text: &[u8]) -> Option<u64> {
     let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),
@@ -41,8 +41,8 @@ pub fn cursor(text: &[u8]) -> Option<u64> {
     Some(if negative { value.wrapping_neg() } else { value })
 }
 
-/// A number with a fraction as Redis takes it (`strtod`), without hexadecimal ones: no spaces, not NaN, neither larger
-/// nor smaller than doubles reach.
+/// A number with a fraction as Redis accepts it (`strtod`), without hexadecimal numbers: no spaces, no NaN, no overflow
+/// or underflow.
 pub fn double(text: &[u8]) -> Option<f64> {
     let value: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
     let digits =
@@ -55,8 +55,8 @@ pub fn double(text: &[u8]) -> Option<f64> {
     (!value.is_nan() && !exceeds).then_some(value)
 }
 
-/// The end of a range of scores, where Redis is more lenient: leading spaces, numbers beyond doubles, nothing at all,
-/// and whatever follows a NUL.
+/// The end of a range of scores, where Redis is more lenient: leading spaces, overflow, the empty text, and anything
+/// after a NUL are accepted.
 pub fn range_end(text: &[u8]) -> Option<f64> {
     if text.first().is_none_or(|&byte| byte == 0) {
         return Some(0.0);
@@ -65,7 +65,7 @@ pub fn range_end(text: &[u8]) -> Option<f64> {
     (!value.is_nan()).then_some(value)
 }
 
-/// What SORT sorts by: as [`range_end`], but within the reach of doubles.
+/// What SORT sorts by: like [`range_end`], but overflow is an error.
 pub fn sort_score(text: &[u8]) -> Option<f64> {
     match unspaced(text) {
         [] if text.first().is_none_or(|&byte| byte == 0) => Some(0.0),
@@ -73,7 +73,7 @@ pub fn sort_score(text: &[u8]) -> Option<f64> {
     }
 }
 
-/// Up to a NUL, without leading spaces, as `strtod` reads.
+/// The text up to a NUL, without leading spaces, as `strtod` reads it.
 fn unspaced(text: &[u8]) -> &[u8] {
     let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
     let is_space = |byte: &&u8| matches!(**byte, b' ' | b'\t'..=b'\r');
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn cursors_are_strtoul_s() {
+    fn cursors_follow_strtoul() {
         assert_eq!(cursor(b"0"), Some(0));
         assert_eq!(cursor(b""), Some(0));
         assert_eq!(cursor(b"007"), Some(7));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn doubles_are_strtod_s() {
+    fn doubles_follow_strtod() {
         for (text, value) in [("1", 1.0), ("-.5", -0.5), ("5.", 5.0), ("+1e3", 1000.0), ("inf", f64::INFINITY)] {
             assert_eq!(double(text.as_bytes()), Some(value), "{text}");
         }
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn seventeen_digits_are_c_s() {
+    fn seventeen_digits_follow_c() {
         let cases = [
             (0.1, "0.10000000000000001"),
             (2.5, "2.5"),
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn digits_are_the_number() {
+    fn digits_give_the_number() {
         for value in [0, 7, -7, 10, 1234567890, i64::MAX, i64::MIN] {
             assert_eq!(Digits::new(value).as_bytes(), value.to_string().as_bytes());
         }

@@ -1,4 +1,4 @@
-//! Owns OBJECT: how a value is held. Never changes one, and looking does not count as use.
+//! Owns OBJECT: how a value is stored. Never changes a value, and does not count as use of it.
 
 use crate::connection::{help, unknown_subcommand};
 use crate::cx::{Cx, Run, Stop};
@@ -23,7 +23,7 @@ pub const ROWS: &[Row] = &[Row {
     values: Values::Untouched,
     since: "2.2.3",
     complexity: "Depends on subcommand.",
-    summary: "A container for commands that tell how a value is held.",
+    summary: "A container for commands that describe how a value is stored.",
     syntax: "",
     examples: &[
         is("OBJECT NOSUCH k", "(error) ERR unknown subcommand 'NOSUCH'. Try OBJECT HELP."),
@@ -39,7 +39,7 @@ const SUBCOMMANDS: &[Row] = &[
         name: "encoding",
         access: Access::All(KeyUse::LOOK),
         tips: &["nondeterministic_output"],
-        summary: "Names the form in which a value is held.",
+        summary: "Names the encoding of a value.",
         examples: &[
             is("SET k 12345", "OK"),
             is("OBJECT ENCODING k", "\"int\""),
@@ -138,7 +138,7 @@ const SUBCOMMANDS: &[Row] = &[
     },
 ];
 
-/// Strings up to this length are kept with their header in Redis.
+/// Redis stores strings up to this length in one allocation with their header.
 const EMBEDDED_BYTES_MAX: usize = 44;
 
 fn inspected(cx: &mut Cx<'_>, answer: fn(&mut Cx<'_>, Inspect) -> Run) -> Run {
@@ -159,7 +159,7 @@ fn encoding(cx: &mut Cx<'_>) -> Run {
     })
 }
 
-/// Redis's name for how the value of the first key is kept.
+/// Redis's name for the encoding of the first key's value.
 pub(crate) fn encoding_name(cx: &mut Cx<'_>, found: &Inspect) -> Result<&'static str, Stop> {
     Ok(match (found.kind, found.boxed) {
         (Kind::String, _) if found.raw => "raw",
@@ -180,7 +180,7 @@ pub(crate) fn encoding_name(cx: &mut Cx<'_>, found: &Inspect) -> Result<&'static
     })
 }
 
-/// FlintKV's own.
+/// OBJECT TIER exists only in FlintKV.
 fn tier(cx: &mut Cx<'_>) -> Run {
     match cx.ks.is_hot(&cx.keys[0]) {
         Some(true) => cx.out.bulk(b"ram"),

@@ -1,4 +1,4 @@
-//! Owns the commands of pub/sub. Never knows who else listens: the server does.
+//! Owns the commands of pub/sub. Never knows the other subscribers: the server does.
 
 use crate::connection::{help, nothing, unknown_subcommand};
 use crate::cx::{Cx, Run};
@@ -17,7 +17,7 @@ const BASE: Row = Row {
     ..Row::BASE
 };
 
-/// Shard channels lie in slots as keys do, but are none.
+/// Shard channels belong to slots as keys do, but they are not keys.
 const SHARD_CHANNELS: Keys = Keys::NotKeys { first: 1, last: -1, step: 1 };
 
 pub const ROWS: &[Row] = &[
@@ -25,7 +25,7 @@ pub const ROWS: &[Row] = &[
         name: "psubscribe",
         arity: -2,
         complexity: "O(N) where N is the number of patterns.",
-        summary: "Listens to every channel whose name fits one of the patterns.",
+        summary: "Subscribes to every channel whose name fits one of the patterns.",
         syntax: "pattern [pattern ...]",
         examples: &[
             is("PSUBSCRIBE news.*", "1) \"psubscribe\"\n2) \"news.*\"\n3) (integer) 1"),
@@ -41,7 +41,7 @@ pub const ROWS: &[Row] = &[
         flags: &[Flag::Pubsub, Flag::Loading, Flag::Stale, Flag::Fast],
         acl: &[Acl::Pubsub, Acl::Fast],
         complexity: "O(N+M) where N is the number of the channel's subscribers and M the number of patterns in use.",
-        summary: "Sends a message to all who listen to a channel, and tells how many they are.",
+        summary: "Sends a message to all subscribers of a channel, and returns how many received it.",
         syntax: "channel message",
         examples: &[is("PUBLISH news hello", "(integer) 0")],
         channels: Channels::First,
@@ -55,7 +55,7 @@ pub const ROWS: &[Row] = &[
         acl: &[Acl::Slow],
         since: "2.8.0",
         complexity: "Depends on subcommand.",
-        summary: "A container for commands about who listens.",
+        summary: "A container for commands that describe pub/sub.",
         examples: &[is("PUBSUB NOSUCH", "(error) ERR unknown subcommand 'NOSUCH'. Try PUBSUB HELP.")],
         subcommands: PUBSUB_ROWS,
         run: |cx| unknown_subcommand(cx.args, "PUBSUB"),
@@ -65,7 +65,7 @@ pub const ROWS: &[Row] = &[
         name: "punsubscribe",
         arity: -1,
         complexity: "O(N) where N is the number of patterns.",
-        summary: "Stops listening to the patterns, or to all.",
+        summary: "Unsubscribes from the patterns, or from all.",
         syntax: "[pattern [pattern ...]]",
         examples: &[is("PUNSUBSCRIBE", "1) \"punsubscribe\"\n2) (nil)\n3) (integer) 0")],
         run: |cx| unsubscribe(cx, Space::Pattern, "punsubscribe"),
@@ -79,7 +79,7 @@ pub const ROWS: &[Row] = &[
         acl: &[Acl::Pubsub, Acl::Fast],
         since: "7.0.0",
         complexity: "O(N) where N is the number of the channel's subscribers.",
-        summary: "Sends a message to all who listen to a shard channel, and tells how many they are.",
+        summary: "Sends a message to all subscribers of a shard channel, and returns how many received it.",
         syntax: "shardchannel message",
         examples: &[is("SPUBLISH orders hello", "(integer) 0")],
         channels: Channels::First,
@@ -92,7 +92,7 @@ pub const ROWS: &[Row] = &[
         keys: SHARD_CHANNELS,
         since: "7.0.0",
         complexity: "O(N) where N is the number of shard channels.",
-        summary: "Listens to shard channels.",
+        summary: "Subscribes to shard channels.",
         syntax: "shardchannel [shardchannel ...]",
         examples: &[
             is("SSUBSCRIBE orders", "1) \"ssubscribe\"\n2) \"orders\"\n3) (integer) 1"),
@@ -106,7 +106,7 @@ pub const ROWS: &[Row] = &[
         name: "subscribe",
         arity: -2,
         complexity: "O(N) where N is the number of channels.",
-        summary: "Listens to channels.",
+        summary: "Subscribes to channels.",
         syntax: "channel [channel ...]",
         examples: &[
             is("SUBSCRIBE news", "1) \"subscribe\"\n2) \"news\"\n3) (integer) 1"),
@@ -128,7 +128,7 @@ pub const ROWS: &[Row] = &[
         keys: SHARD_CHANNELS,
         since: "7.0.0",
         complexity: "O(N) where N is the number of shard channels.",
-        summary: "Stops listening to the shard channels, or to all.",
+        summary: "Unsubscribes from the shard channels, or from all.",
         syntax: "[shardchannel [shardchannel ...]]",
         examples: &[is("SUNSUBSCRIBE", "1) \"sunsubscribe\"\n2) (nil)\n3) (integer) 0")],
         run: |cx| unsubscribe(cx, Space::Shard, "sunsubscribe"),
@@ -138,7 +138,7 @@ pub const ROWS: &[Row] = &[
         name: "unsubscribe",
         arity: -1,
         complexity: "O(N) where N is the number of channels.",
-        summary: "Stops listening to the channels, or to all.",
+        summary: "Unsubscribes from the channels, or from all.",
         syntax: "[channel [channel ...]]",
         examples: &[is("UNSUBSCRIBE nosuch", "1) \"unsubscribe\"\n2) \"nosuch\"\n3) (integer) 0")],
         run: |cx| unsubscribe(cx, Space::Channel, "unsubscribe"),
@@ -153,7 +153,7 @@ const PUBSUB_ROWS: &[Row] = &[
         name: "channels",
         arity: -2,
         complexity: "O(N) where N is the number of channels somebody listens to.",
-        summary: "Lists the channels somebody listens to.",
+        summary: "Lists the channels with subscribers.",
         syntax: "[pattern]",
         examples: &[
             is("PUBSUB CHANNELS nosuch*", "(empty array)"),
@@ -179,7 +179,7 @@ const PUBSUB_ROWS: &[Row] = &[
     Row {
         name: "numpat",
         arity: 2,
-        summary: "Tells how many patterns somebody listens to.",
+        summary: "Counts the patterns with subscribers.",
         examples: &[is("PUBSUB NUMPAT", "(integer) 0")],
         run: |cx| {
             cx.out.int(cx.server.topics(Space::Pattern) as i64);
@@ -191,7 +191,7 @@ const PUBSUB_ROWS: &[Row] = &[
         name: "numsub",
         arity: -2,
         complexity: "O(N) where N is the number of channels named.",
-        summary: "Tells how many listen to each of the channels.",
+        summary: "Counts the subscribers of each of the channels.",
         syntax: "[channel [channel ...]]",
         examples: &[is("PUBSUB NUMSUB a", "1) \"a\"\n2) (integer) 0"), is("PUBSUB NUMSUB", "(empty array)")],
         run: |cx| counts(cx, Space::Channel),
@@ -202,7 +202,7 @@ const PUBSUB_ROWS: &[Row] = &[
         arity: -2,
         since: "7.0.0",
         complexity: "O(N) where N is the number of shard channels somebody listens to.",
-        summary: "Lists the shard channels somebody listens to.",
+        summary: "Lists the shard channels with subscribers.",
         syntax: "[pattern]",
         examples: &[is("PUBSUB SHARDCHANNELS", "(empty array)")],
         run: |cx| names(cx, Space::Shard),
@@ -213,7 +213,7 @@ const PUBSUB_ROWS: &[Row] = &[
         arity: -2,
         since: "7.0.0",
         complexity: "O(N) where N is the number of shard channels named.",
-        summary: "Tells how many listen to each of the shard channels.",
+        summary: "Counts the subscribers of each of the shard channels.",
         syntax: "[shardchannel [shardchannel ...]]",
         examples: &[is("PUBSUB SHARDNUMSUB a", "1) \"a\"\n2) (integer) 0")],
         run: |cx| counts(cx, Space::Shard),
@@ -221,7 +221,7 @@ const PUBSUB_ROWS: &[Row] = &[
     },
 ];
 
-/// The answer for one name; it is a push message where the protocol has those.
+/// The confirmation for one name: a push message in RESP3.
 fn confirm(cx: &mut Cx<'_>, space: Space, word: &str, name: Option<&[u8]>) {
     cx.out.push(3);
     cx.out.bulk(word.as_bytes());
@@ -265,7 +265,7 @@ fn leave(cx: &mut Cx<'_>, space: Space, name: &[u8]) {
     }
 }
 
-/// RESET: nobody is told.
+/// For RESET: unsubscribes from everything without replies.
 pub fn leave_all(cx: &mut Cx<'_>) {
     for space in Space::ALL {
         for name in cx.session.listened(space) {

@@ -1,4 +1,5 @@
-//! Owns the random numbers of handlers (HRANDFIELD, SPOP). Never used where an adversary must not guess: it is fast, not secret.
+//! Owns the random numbers of handlers (HRANDFIELD, SPOP). Never use it where an adversary must not guess: it is fast,
+//! not secret.
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
@@ -8,7 +9,7 @@ thread_local! {
     static STATE: Cell<u64> = Cell::new(RandomState::new().hash_one(0u64));
 }
 
-/// A number below `n`, which is not 0. The bias is below n / 2^64.
+/// A number below `n`; `n` must not be 0. The bias is below n / 2^64.
 pub fn below(n: usize) -> usize {
     ((u128::from(next()) * n as u128) >> 64) as usize
 }
@@ -22,8 +23,8 @@ fn next() -> u64 {
     })
 }
 
-/// Random numbers that are the same when a handler runs again, for what it chooses may have to be brought first
-/// (SplitMix64: Steele, Lea and Flood 2014).
+/// Random numbers that repeat when a handler runs again, because the elements that it draws may have to be read from
+/// flash first (SplitMix64: Steele, Lea and Flood 2014).
 #[derive(Clone, Copy)]
 pub struct Draws(u64);
 
@@ -32,7 +33,7 @@ impl Draws {
         Draws(ks.seed())
     }
 
-    /// A number below `n`, as [`below`] gives it.
+    /// A number below `n`, like [`below`].
     pub fn below(&mut self, n: usize) -> usize {
         ((u128::from(self.next()) * n as u128) >> 64) as usize
     }
@@ -45,10 +46,10 @@ impl Draws {
     }
 }
 
-/// More random elements than this are chosen with the whole value in memory.
+/// For more random elements than this, the whole value is read into memory.
 pub const SAMPLE_MAX: usize = 1024;
 
-/// Takes some of so many things as they pass, each choice as likely as any other (Knuth's algorithm S).
+/// Selects a fixed number of items while they pass. Each selection is equally likely (Knuth's algorithm S).
 pub struct Selection {
     wanted: usize,
     left: usize,
@@ -59,7 +60,7 @@ impl Selection {
         Selection { wanted, left: of }
     }
 
-    /// Whether the next one is taken.
+    /// Whether to take the next item.
     pub fn takes(&mut self) -> bool {
         let takes = self.wanted > 0 && below(self.left.max(1)) < self.wanted;
         self.wanted -= usize::from(takes);
@@ -71,7 +72,7 @@ impl Selection {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_selection_takes_as_many_as_it_should() {
+    fn a_selection_takes_the_wanted_number() {
         for wanted in 0..=9 {
             let mut selection = super::Selection::new(wanted, 9);
             assert_eq!((0..9).filter(|_| selection.takes()).count(), wanted);
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn all_numbers_below_n_come_and_no_other() {
+    fn all_numbers_below_n_come_up() {
         let mut seen = [false; 7];
         (0..1000).for_each(|_| seen[super::below(7)] = true);
         assert_eq!(seen, [true; 7]);

@@ -1,23 +1,24 @@
-//! Owns the shape of a command's row: everything that is known of a command without running it.
-//! Never knows what a command does.
+//! Owns the shape of a command's row: everything known of a command without running it. Never knows what a command
+//! does.
 
 use crate::cx::{Args, Cx, Run};
 
-/// One command, or one subcommand of a container command. Beside its handler, in its family's file.
+/// One command, or one subcommand of a container command. Each row stands beside its handler, in the file of its
+/// family.
 pub struct Row {
-    /// Lower case; a subcommand's name without its container's.
+    /// Lower case. A subcommand's name is without its container's name.
     pub name: &'static str,
-    /// Arguments with the command's name: exactly n, or at least −n, as COMMAND INFO gives it.
+    /// The number of arguments, with the command's name: n is exactly n, −n is at least n, as in COMMAND INFO.
     pub arity: i16,
     pub keys: Keys,
-    /// What it does to the values of its keys, where its flags do not say it all.
+    /// What the command does to the values of its keys, if the flags do not say everything.
     pub access: Access,
-    /// The channels it names, for the rules on them.
+    /// The channels that the command names, for the ACL.
     pub channels: Channels,
     pub secrets: Secrets,
     pub flags: &'static [Flag],
     pub acl: &'static [Acl],
-    /// For clients and proxies that spread commands over servers, in Redis's words.
+    /// Hints for clients and proxies that distribute commands over servers, in Redis's words.
     pub tips: &'static [&'static str],
     pub values: Values,
     pub effect: Effect,
@@ -25,16 +26,16 @@ pub struct Row {
     pub since: &'static str,
     pub complexity: &'static str,
     pub summary: &'static str,
-    /// The syntax after the name as the documentation writes it: `key [NX | XX] [GET]`.
+    /// The syntax after the name, as in the documentation: `key [NX | XX] [GET]`.
     pub syntax: &'static str,
     pub examples: &'static [Example],
-    /// Not empty for a container (CLIENT, CONFIG …); its own handler then answers unknown subcommands.
+    /// Not empty for a container (CLIENT, CONFIG …). The container's own handler then answers unknown subcommands.
     pub subcommands: &'static [Row],
     pub run: fn(&mut Cx<'_>) -> Run,
 }
 
 impl Row {
-    /// What most rows share, for `..Row::BASE`; the table's test finds what a row forgot to name.
+    /// What most rows share, for `..Row::BASE`. The table's test finds what a row forgot to name.
     pub const BASE: Row = Row {
         name: "",
         arity: 0,
@@ -58,17 +59,17 @@ impl Row {
     };
 }
 
-/// Where a command's keys stand among its arguments (0 is the command's name).
+/// The positions of a command's keys among its arguments (0 is the command's name).
 #[derive(Clone, Copy)]
 pub enum Keys {
     None,
-    /// first, last (negative: counted from the end), step; as in COMMAND INFO.
+    /// first, last (negative: counted from the end) and step, as in COMMAND INFO.
     Range {
         first: i16,
         last: i16,
         step: i16,
     },
-    /// As `Range`, of shard channels: they lie in slots as keys do, but no key is meant.
+    /// Like `Range`, for shard channels: they belong to slots as keys do, but they are not keys.
     NotKeys {
         first: i16,
         last: i16,
@@ -78,24 +79,25 @@ pub enum Keys {
     Counted {
         at: i16,
     },
-    /// Found by the command's own rule; appends the positions.
+    /// The command's own function finds the keys and appends their positions.
     Rule(fn(&Args<'_>, &mut Vec<usize>), &'static [Place]),
-    /// As `Rule`; usually it is this argument alone.
+    /// Like `Rule`. Usually this one argument is the only key.
     UsuallyAt(i16, fn(&Args<'_>, &mut Vec<usize>), &'static [Place]),
-    /// The first argument, and more that are found by the command's own rule (ZUNIONSTORE's sources).
+    /// The first argument, and more keys that the command's own function finds (ZUNIONSTORE's sources).
     FirstAnd(fn(&Args<'_>, &mut Vec<usize>), &'static [Place]),
 }
 
-/// Where a rule finds keys, as COMMAND INFO tells it to clients that look for them without the server.
+/// Where a rule finds keys, as COMMAND INFO tells clients that look for keys without the server.
 #[derive(Clone, Copy)]
 pub enum Place {
     /// Argument `at` holds the number of keys that follow it.
     Counted { at: i16 },
-    /// Behind a word that stands at `from` or later (negative: counted from the end, and not everywhere it may stand).
+    /// After a word that stands at `from` or later (negative: counted from the end). Not every place where the word may
+    /// stand.
     Behind { word: &'static str, from: i16, how_many: HowMany },
-    /// It cannot be told without the command's whole syntax.
+    /// Finding the keys needs the command's whole syntax.
     Anywhere,
-    /// No argument names them: what a value holds does. They are read.
+    /// No argument names these keys: the content of a value does. The command reads them.
     Unnamed,
 }
 
@@ -103,7 +105,7 @@ pub enum Place {
 pub enum HowMany {
     One,
     All,
-    /// The first half of what follows.
+    /// The first half of the remaining arguments.
     Half,
 }
 
@@ -114,8 +116,8 @@ impl Keys {
     /// Every argument is a key.
     pub const ALL: Keys = Keys::Range { first: 1, last: -1, step: 1 };
 
-    /// Appends the positions of the keys. Arguments that do not fit the rule give fewer keys, never a panic:
-    /// the handler then finds the syntax error.
+    /// Appends the positions of the keys. Arguments that do not fit the rule give fewer keys, never a panic. The
+    /// handler then finds the syntax error.
     pub fn positions(self, args: &Args<'_>, at: &mut Vec<usize>) {
         match self {
             Keys::None | Keys::NotKeys { .. } => {}
@@ -146,8 +148,8 @@ impl Keys {
     }
 }
 
-/// What a user must be allowed to do to a key before a command may name it. Neither: the command looks at no more than
-/// whether the key is there, or what it is.
+/// The rights that a user needs on a key before a command may name it. Neither right: the command looks only at the
+/// key's existence or type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Use {
     pub read: bool,
@@ -165,15 +167,15 @@ impl Use {
         Use { read: self.read || other.read, write: self.write || other.write }
     }
 
-    /// Whether who may do this may do that.
+    /// Whether these rights include the others.
     pub fn covers(self, other: Use) -> bool {
         self.and(other) == self
     }
 }
 
-/// What a command does to the value of a key, in the words of Redis's key specifications: RO and RW read and change it,
-/// OW writes it anew, RM removes the key; `access` gives something of it to the client, the others say how it changes.
-/// What only changes it, without a look, needs no right to read.
+/// What a command does to the value of a key, in the words of Redis's key specifications: RO reads, RW reads and
+/// changes, OW overwrites, RM removes the key. `access` returns something of the value to the client; the other words
+/// say how the value changes. A change without a look at the value needs no right to read.
 #[derive(Clone, Copy)]
 pub struct KeyUse {
     pub words: &'static [&'static str],
@@ -181,10 +183,10 @@ pub struct KeyUse {
 }
 
 impl KeyUse {
-    /// At whether it is there, what it is, how large.
+    /// Looks at existence, type or size only.
     pub const LOOK: KeyUse = KeyUse { words: &["RO"], needs: Use::NONE };
     pub const READ: KeyUse = KeyUse { words: &["RO", "access"], needs: Use::READ };
-    /// Reads, and may write down what it has found out.
+    /// Reads, and may write a cached result into the value.
     pub const CACHE: KeyUse = KeyUse { words: &["RW", "access"], needs: Use::READ };
     pub const UPDATE: KeyUse = KeyUse { words: &["RW", "update"], needs: Use::WRITE };
     pub const INSERT: KeyUse = KeyUse { words: &["RW", "insert"], needs: Use::WRITE };
@@ -203,16 +205,16 @@ impl KeyUse {
 /// What a command does to the values of its keys.
 #[derive(Clone, Copy)]
 pub enum Access {
-    /// A reader reads; a writer reads and updates.
+    /// According to the flags: a reader reads, a writer reads and updates.
     ByFlags,
     All(KeyUse),
-    /// To the first of the keys, and to the others.
+    /// The use of the first key, and the use of the others.
     First(KeyUse, KeyUse),
     Rule(fn(&Args<'_>) -> KeyUse),
 }
 
 impl Row {
-    /// What it does to the `nth` of its keys.
+    /// The use of the `nth` key, with Redis's words.
     pub fn key_use(&self, nth: usize, args: &Args<'_>) -> KeyUse {
         match self.access {
             Access::ByFlags if self.flags.contains(&Flag::Write) => KeyUse::CHANGE,
@@ -229,7 +231,7 @@ impl Row {
         }
     }
 
-    /// The use of the `nth` of its keys.
+    /// The rights needed for the `nth` key.
     pub fn access(&self, nth: usize, args: &Args<'_>) -> Use {
         self.key_use(nth, args).needs
     }
@@ -246,21 +248,22 @@ pub enum Channels {
     Patterns,
 }
 
-/// Arguments that MONITOR and the slow log do not show: passwords, and the users they belong to. By the row, because a command
-/// can be renamed. Argument 0 is the command's name; a subcommand's row counts from its container's name too.
+/// Arguments that MONITOR and the slow log hide: passwords, and the users that they belong to. The row decides, because
+/// a command can be renamed. Argument 0 is the command's name; positions in a subcommand's row count from the
+/// container's name too.
 #[derive(Clone, Copy)]
 pub enum Secrets {
     None,
     /// From this argument on.
     From(usize),
-    /// By the command's own rule: whether this argument is one.
+    /// The command's own function decides whether this argument is secret.
     Rule(fn(&Args<'_>, usize) -> bool),
     /// From this argument on, names of directives and their values alternate. The server knows which values are secret.
     Directives(usize),
 }
 
 impl Row {
-    /// Whether argument `at` must not be shown. `is_secret` knows directives whose values are secret.
+    /// Whether to hide argument `at`. `is_secret` tells directives with secret values.
     pub fn hides(&self, args: &Args<'_>, at: usize, is_secret: impl Fn(&[u8]) -> bool) -> bool {
         match self.secrets {
             Secrets::None => false,
@@ -273,28 +276,28 @@ impl Row {
     }
 }
 
-/// Whether one of the `count` arguments before argument `at` is `word`, in any case, and none of those before `from`.
+/// Whether `word`, in any case, is one of the `count` arguments before argument `at`, and is at `from` or later.
 pub fn is_behind(args: &Args<'_>, at: usize, word: &str, count: usize, from: usize) -> bool {
     let before = at.saturating_sub(count).max(from)..at;
     before.into_iter().any(|at| args.get(at).is_some_and(|arg| arg.eq_ignore_ascii_case(word.as_bytes())))
 }
 
-/// What a command wants of its keys' values: whether reads from flash are worth starting before it runs.
+/// Whether a command reads its keys' values, so that starting reads from flash before it runs is worthwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Values {
-    /// No key's value is looked at (PING; a blind SET or DEL).
+    /// It looks at no value (PING; a blind SET or DEL).
     Untouched,
-    /// The values of its keys are read.
+    /// It reads the values of its keys.
     Read,
 }
 
-/// How a command that has changed something is repeated from the journal or on a replica.
+/// How the journal or a replica repeats a command that has changed something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// By its own arguments: on the same data, with the clock it saw, they always do the same.
+    /// By its own arguments: on the same data, with the same clock, they always do the same.
     Arguments,
-    /// By what its handler states with `Keyspace::effect` wherever it changes something: the arguments depend on
-    /// chance, on the time, on how a value is laid out, or would wait.
+    /// By the command that its handler states with `Keyspace::effect` wherever it changes something. Its own arguments
+    /// depend on chance, on the time or on a value's encoding, or they would wait.
     Stated,
 }
 
@@ -320,12 +323,14 @@ pub enum Flag {
     NoMandatoryKeys,
     AllowBusy,
     NoAsyncLoading,
-    /// Touches keys that its arguments do not name (SORT's patterns): inside a transaction or script it needs every stripe.
+    /// Touches keys that its arguments do not name (SORT's patterns). Inside a transaction or script the command needs
+    /// every stripe.
     UnnamedKeys,
-    /// Walks whole databases: inside a transaction or script with every stripe locked, otherwise with none, a step at a time.
+    /// Walks whole databases. Inside a transaction or script every stripe is locked; otherwise none is, and the walk
+    /// takes one step at a time.
     Keyspace,
-    /// Changes what no key names (whole databases, functions): it runs with every stripe locked, so that every other
-    /// command runs before it or behind it.
+    /// Changes state that no key names (whole databases, functions). The command runs with every stripe locked, so
+    /// every other command runs before it or after it.
     Barrier,
 }
 
@@ -477,9 +482,9 @@ impl Group {
     }
 }
 
-/// A transcript line that runs as a test against FlintKV and against a real Redis: `command` as typed to
-/// redis-cli (its quoting rules), `reply` as redis-cli prints it without a terminal (`--no-raw`), lines joined by '\n'.
-/// A row's examples run in order on one connection after a FLUSHALL.
+/// A line of a transcript that runs as a test against FlintKV and against a real Redis: `command` as typed to redis-cli
+/// (with its quoting rules), `reply` as redis-cli prints it without a terminal (`--no-raw`), lines joined by '\n'. A
+/// row's examples run in order on one connection after a FLUSHALL.
 #[derive(Clone, Copy)]
 pub struct Example {
     pub command: &'static str,
@@ -500,10 +505,10 @@ pub const fn only_here(command: &'static str, reply: &'static str) -> Example {
 
 #[derive(Clone, Copy)]
 pub enum Expect {
-    /// Exactly this, on both servers.
+    /// Exactly this reply on both servers.
     Is(&'static str),
-    /// The reply differs by nature (a time, a random key, a version): it starts with this on both servers.
+    /// The reply varies (a time, a random key, a version). It starts with this on both servers.
     Starts(&'static str),
-    /// Newer than the Redis 7.0 it is compared with, or ours alone: checked on FlintKV only.
+    /// Redis 7.0 does not have it, or answers differently. Checked on FlintKV only.
     OnlyHere(&'static str),
 }

@@ -1,10 +1,10 @@
-//! Owns what the commands that walk by a cursor have in common. Never knows what they walk over.
+//! Owns what the commands that iterate with a cursor share. Never knows what they iterate over.
 
 use crate::cx::{Args, SYNTAX, Stop};
 use crate::glob;
 use crate::number::int_or_error;
 
-/// What SCAN's kin take after the cursor.
+/// The options of SCAN and the like, after the cursor.
 #[derive(Default)]
 pub struct ScanOptions<'a> {
     pattern: Option<&'a [u8]>,
@@ -13,7 +13,7 @@ pub struct ScanOptions<'a> {
     pub no_values: bool,
 }
 
-/// Which of them a command takes besides MATCH and COUNT.
+/// The option that a command takes besides MATCH and COUNT.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum ScanOf {
     Keys,
@@ -47,7 +47,7 @@ impl<'a> ScanOptions<'a> {
         Ok(options)
     }
 
-    /// As KEYS has it: a pattern and nothing else.
+    /// For KEYS: a pattern and no other option.
     pub fn of_pattern(pattern: &'a [u8]) -> ScanOptions<'a> {
         ScanOptions { pattern: Some(pattern), ..ScanOptions::default() }
     }
@@ -61,5 +61,5 @@ impl<'a> ScanOptions<'a> {
 }
 
 pub const INVALID_CURSOR: Stop = Stop::error("ERR invalid cursor");
-/// SCAN's and HSCAN's COUNT when none is given.
+/// COUNT of SCAN and HSCAN if the client gives none.
 pub const SCAN_COUNT: usize = 10;

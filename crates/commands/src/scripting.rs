@@ -1,5 +1,5 @@
-//! Owns the commands about scripts and functions: their rows, and what is asked of the server about them.
-//! Running them is the server's: it holds their keys' stripes and Lua's state.
+//! Owns the commands about scripts and functions: their rows, and what they ask of the server. Never runs a script: the
+//! server does, because it holds the stripes and Lua's state.
 
 use crate::connection::{help, nothing, unknown_subcommand};
 use crate::cx::{Cx, Run, Stop};
@@ -20,7 +20,7 @@ const BASE: Row = Row {
     group: Group::Scripting,
     since: "2.6.0",
     complexity: "Depends on the script.",
-    // The server finds what these run before it comes here.
+    // The server takes these commands over before their handlers would run.
     run: nothing,
     ..Row::BASE
 };
@@ -28,7 +28,7 @@ const BASE: Row = Row {
 pub const ROWS: &[Row] = &[
     Row {
         name: "eval",
-        summary: "Runs a Lua script. It sees nothing but its keys' present state, and nobody sees it half done.",
+        summary: "Runs a Lua script atomically: nobody sees it half done.",
         syntax: "script numkeys [key [key ...]] [arg [arg ...]]",
         examples: &[
             is("EVAL \"return {KEYS[1], ARGV[1], 3.9}\" 1 k v", "1) \"k\"\n2) \"v\"\n3) (integer) 3"),
@@ -162,7 +162,7 @@ const SCRIPT: &[Row] = &[
         name: "debug",
         arity: 3,
         since: "3.2.0",
-        summary: "Would choose how scripts are debugged; there is no debugger, so only NO is taken.",
+        summary: "Chooses how scripts are debugged. There is no debugger, so only NO is accepted.",
         syntax: "<YES | SYNC | NO>",
         examples: &[is("SCRIPT DEBUG NO", "OK"), is("SCRIPT DEBUG MAYBE", "(error) ERR Use SCRIPT DEBUG YES/SYNC/NO")],
         run: debug,
@@ -173,7 +173,7 @@ const SCRIPT: &[Row] = &[
         arity: -3,
         tips: &["request_policy:all_shards", "response_policy:agg_logical_and"],
         complexity: "O(N) where N is the number of scripts asked for.",
-        summary: "Tells of each SHA-1 whether the server knows the script.",
+        summary: "Tells for each SHA-1 whether the server knows the script.",
         syntax: "sha1 [sha1 ...]",
         examples: &[
             is("SCRIPT LOAD \"return 1\"", "\"e0e1f9fabfc9d4800c877a703b823ac0578ff8db\""),
@@ -193,7 +193,7 @@ const SCRIPT: &[Row] = &[
         arity: -2,
         tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
         complexity: "O(N) where N is the number of known scripts.",
-        summary: "Forgets all scripts.",
+        summary: "Removes all scripts.",
         syntax: "[ASYNC | SYNC]",
         examples: &[
             is("SCRIPT FLUSH", "OK"),
@@ -235,7 +235,7 @@ const SCRIPT: &[Row] = &[
         flags: &[Flag::Noscript, Flag::Stale],
         tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
         complexity: "O(N) where N is the length of the script.",
-        summary: "Makes a script known without running it, and returns its SHA-1.",
+        summary: "Loads a script without running it, and returns its SHA-1.",
         syntax: "script",
         examples: &[
             is("SCRIPT LOAD \"return 1\"", "\"e0e1f9fabfc9d4800c877a703b823ac0578ff8db\""),
@@ -291,7 +291,7 @@ const FUNCTION: &[Row] = &[
         name: "dump",
         arity: 2,
         complexity: "O(N) where N is the size of all libraries.",
-        summary: "Returns all libraries in a form for FUNCTION RESTORE, here or of Redis.",
+        summary: "Returns all libraries in the format of FUNCTION RESTORE, for this server or for Redis.",
         examples: &[is("FUNCTION FLUSH", "OK"), starts("FUNCTION DUMP", "\"")],
         run: |cx| {
             cx.out.bulk(&cx.server.function_dump());
@@ -395,7 +395,7 @@ const FUNCTION: &[Row] = &[
         arity: 2,
         flags: &[Flag::Noscript, Flag::AllowBusy],
         tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
-        summary: "Tells what runs for too long, and how many libraries and functions there are.",
+        summary: "Shows the function that runs for too long, and the number of libraries and functions.",
         examples: &[starts("FUNCTION STATS", "1) \"running_script\"\n2) (nil)\n3) \"engines\"\n")],
         run: stats,
         ..FUNCTION_READ
@@ -514,7 +514,7 @@ fn stats(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// `[ASYNC | SYNC]`, which makes no difference: there is little to free.
+/// `[ASYNC | SYNC]`. Both do the same, because there is little to free.
 fn is_flush(cx: &Cx<'_>) -> bool {
     match cx.args.len() {
         2 => true,

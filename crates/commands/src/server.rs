@@ -1,8 +1,8 @@
-//! Owns the commands about the server: their rows, and the handlers that need only a few lines.
-//! Never knows how the host finds out what it is asked.
+//! Owns the commands about the server: their rows, and the handlers of a few lines. Never knows how the host finds its
+//! answers.
 //!
-//! `command` is COMMAND, made from every family's rows; `monitor` is what watches: MEMORY, SLOWLOG, LATENCY;
-//! `debug` is DEBUG and LOLWUT.
+//! `command` is COMMAND, made from every family's rows; `monitor` is MEMORY, SLOWLOG and LATENCY; `debug` is DEBUG and
+//! LOLWUT.
 
 mod arguments;
 mod command;
@@ -14,7 +14,7 @@ use crate::connection::{help, nothing, unknown_subcommand};
 use crate::cx::{Cx, Run, SYNTAX, Stop};
 use crate::row::{Access, Acl, Channels, Effect, Flag, Group, Keys, Row, Secrets, Values, is, only_here, starts};
 
-/// What is the same in most rows of this file.
+/// What most rows of this file share.
 const BASE: Row = Row {
     name: "",
     arity: 0,
@@ -72,7 +72,7 @@ pub const ROWS: &[Row] = &[
         name: "debug",
         arity: -2,
         keys: Keys::Rule(debug::keys, &[]),
-        // DIGEST and POPULATE: two transactions that each took every stripe one after the other would wait for each other.
+        // For DIGEST and POPULATE: two transactions that each take every stripe one after the other would deadlock.
         flags: &[Flag::Admin, Flag::Noscript, Flag::Loading, Flag::Stale, Flag::UnnamedKeys],
         acl: ADMIN_ACL,
         values: Values::Read,
@@ -162,7 +162,7 @@ pub const ROWS: &[Row] = &[
         arity: 1,
         flags: ADMIN,
         acl: ADMIN_ACL,
-        summary: "Shows all commands that the server carries out, those of administration and passwords left out.",
+        summary: "Shows all commands that the server runs, except administration commands and passwords.",
         examples: &[is("MONITOR", "OK"), is("RESET", "RESET")],
         run: |cx| {
             cx.out.ok();
@@ -333,7 +333,7 @@ fn shutdown(cx: &mut Cx<'_>) -> Run {
         return Err(SYNTAX);
     }
     cx.server.shutdown(abort, nosave).map_err(|text| Stop::Error(text.into()))?;
-    // As in Redis, a shutdown that goes through is not answered.
+    // As in Redis, a successful shutdown sends no reply.
     cx.session.close = true;
     Ok(())
 }

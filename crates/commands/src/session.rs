@@ -1,5 +1,5 @@
-//! Owns what a connection carries from one command to the next: plain data. Never knows its socket,
-//! its buffers or the worker that serves it.
+//! Owns the state that a connection keeps from one command to the next: plain data. Never knows its socket, its buffers
+//! or the worker that serves it.
 
 use crate::cx::{Args, OwnedArgs};
 use crate::exchange::Exchange;
@@ -15,63 +15,63 @@ use store::Watches;
 #[derive(Debug)]
 pub struct Session {
     pub id: u64,
-    /// The logical database SELECT chose.
+    /// The logical database that SELECT chose.
     pub db: usize,
     pub proto: Proto,
     pub authenticated: bool,
-    /// Whose connection it is.
+    /// The user of the connection.
     pub user: Cow<'static, str>,
-    /// What it may do; None: everything.
+    /// The user's rights. `None`: everything is allowed.
     pub rights: Option<Arc<dyn Rights>>,
-    /// The version of the users that `rights` are of.
+    /// The version of the user list that `rights` come from.
     pub user_version: u64,
     pub reply: Reply,
-    /// Close once the replies so far are sent (QUIT, CLIENT KILL of itself).
+    /// Close after the replies so far are sent (QUIT, CLIENT KILL of itself).
     pub close: bool,
     pub no_evict: bool,
-    /// Reads do not count as use of the key.
+    /// Reads do not count as use of a key.
     pub no_touch: bool,
-    /// Loopback or the unix socket: what `local` in the configuration's guards means.
+    /// The client is on loopback or the unix socket: `local` in the configuration means this.
     pub local: bool,
-    /// Set whenever something that CLIENT LIST shows of it has changed, so that the server publishes it.
+    /// Set whenever something changes that CLIENT LIST shows, so that the server publishes it.
     pub changed: bool,
     /// Between MULTI and EXEC.
     pub multi: Option<Box<Multi>>,
     pub watches: Watches,
-    /// What the running command says to another server.
+    /// What the running command has to say to another server.
     pub exchange: Option<Box<Exchange>>,
-    /// What the running command leaves to another thread.
+    /// The work that the running command leaves to another thread.
     pub job: Option<Box<Job>>,
     pub labels: Labels,
     /// CLIENT TRACKING is on.
     pub tracking: Option<Box<Tracking>>,
-    /// It sees all commands (MONITOR), and works on no keys.
+    /// The connection receives all commands (MONITOR) and may not use keys.
     pub monitors: bool,
-    /// It listens and speaks RESP2: only the commands that belong to listening may run.
+    /// The connection is subscribed and speaks RESP2: only the commands about subscriptions may run.
     pub listens_only: bool,
-    /// What it listens to; most connections never listen.
+    /// The connection's subscriptions; most connections never have any.
     subscriptions: Option<Box<Subscriptions>>,
 }
 
-/// What CLIENT TRACKING was asked for.
+/// The options of CLIENT TRACKING.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Tracking {
-    /// Changes of all keys with these prefixes are told, read or not.
+    /// Report changes of all keys with these prefixes, whether the client read them or not.
     pub bcast: bool,
     pub prefixes: Vec<Box<[u8]>>,
-    /// Keys are remembered only, or except, where CLIENT CACHING says so.
+    /// Remember keys only, or except, where CLIENT CACHING says so.
     pub optin: bool,
     pub optout: bool,
-    /// Not of what the connection changes itself.
+    /// Do not report the connection's own changes.
     pub noloop: bool,
-    /// The id of the connection that is told instead; 0: this one is.
+    /// The id of the connection that receives the invalidations instead. 0: this connection.
     pub redirect: u64,
     /// CLIENT CACHING was given for the next command.
     pub caching: bool,
 }
 
 impl Tracking {
-    /// Whether the keys that a command reads now are to be remembered.
+    /// Whether to remember the keys that the current command reads.
     pub fn remembers(&self) -> bool {
         match (self.optin, self.optout) {
             _ if self.bcast => false,
@@ -107,13 +107,13 @@ impl Subscriptions {
     }
 }
 
-/// A transaction being put together.
+/// A transaction between MULTI and EXEC.
 #[derive(Debug, Default)]
 pub struct Multi {
     pub commands: Vec<OwnedArgs>,
-    /// Of what is queued.
+    /// Bytes of the queued commands.
     pub bytes: usize,
-    /// A command was refused: EXEC will refuse all.
+    /// A queued command was refused, so EXEC refuses all.
     pub failed: bool,
 }
 
@@ -125,7 +125,7 @@ impl Multi {
     }
 }
 
-/// What a client says about itself. Printable ASCII without spaces, or empty.
+/// A client's own description of itself. Printable ASCII without spaces, or empty.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Labels {
     pub name: Box<str>,
@@ -139,9 +139,9 @@ pub enum Reply {
     #[default]
     On,
     Off,
-    /// SKIP was just given: neither it nor the next command answers.
+    /// SKIP was just given: neither SKIP nor the next command replies.
     SkipNext,
-    /// This command does not answer, the one after it does.
+    /// This command does not reply; the next one does.
     Skip,
 }
 
@@ -173,7 +173,7 @@ impl Session {
         }
     }
 
-    /// Whether there is anything that it may not do: the one question before a command of most connections.
+    /// Whether anything is forbidden to this connection. For most connections, this is the only check before a command.
     #[inline]
     pub fn is_confined(&self) -> bool {
         self.rights.is_some() | !self.authenticated | self.listens_only | self.monitors
@@ -184,7 +184,7 @@ impl Session {
         self.subscriptions_changed();
     }
 
-    /// Notes that it listens; false if it did already.
+    /// Records a subscription. False: it existed already.
     pub fn subscribe(&mut self, space: Space, name: &[u8]) -> bool {
         let names = self.subscriptions.get_or_insert_default().names_mut(space);
         let is_new = !names.contains(name) && names.insert(name.into());
@@ -194,7 +194,7 @@ impl Session {
         is_new
     }
 
-    /// Notes that it listens no longer; false if it did not.
+    /// Removes a subscription. False: there was none.
     pub fn unsubscribe(&mut self, space: Space, name: &[u8]) -> bool {
         let known = self.subscriptions.as_mut().is_some_and(|all| all.names_mut(space).remove(name));
         if known {
@@ -209,12 +209,12 @@ impl Session {
         self.changed = true;
     }
 
-    /// To how many names of one kind it listens.
+    /// The number of subscriptions of one kind.
     pub fn subscriptions(&self, space: Space) -> usize {
         self.subscriptions.as_ref().map_or(0, |all| all.names(space).len())
     }
 
-    /// What an answer to SUBSCRIBE and its kin counts: channels and patterns together, shard channels apart.
+    /// The count in the reply to SUBSCRIBE and the like: channels and patterns together, shard channels separately.
     pub fn listens_to(&self, space: Space) -> usize {
         match space {
             Space::Channel | Space::Pattern => self.subscriptions(Space::Channel) + self.subscriptions(Space::Pattern),
@@ -222,12 +222,12 @@ impl Session {
         }
     }
 
-    /// The names of one kind it listens to.
+    /// The names of one kind that the connection is subscribed to.
     pub fn listened(&self, space: Space) -> Vec<Box<[u8]>> {
         self.subscriptions.as_ref().map_or(Vec::new(), |all| all.names(space).iter().cloned().collect())
     }
 
-    /// RESET: as after connecting, but for the id and the library that speaks.
+    /// For RESET: the state after connecting, except for the id and the client library's name.
     pub fn reset(&mut self) {
         self.db = 0;
         self.set_proto(Proto::Resp2);

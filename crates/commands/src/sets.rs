@@ -1,4 +1,4 @@
-//! Owns the commands on sets. Never knows other types than to refuse them.
+//! Owns the commands on sets. Never knows other types, except to refuse them.
 
 mod algebra;
 pub(crate) mod form;
@@ -226,7 +226,7 @@ pub const ROWS: &[Row] = &[
         acl: ACL_READ_FAST,
         since: "6.2.0",
         complexity: "O(N) where N is the number of members asked for.",
-        summary: "Tells of each of several members whether a set has it.",
+        summary: "Tells for each of several members whether a set has it.",
         syntax: "key member [member ...]",
         examples: &[
             is("SADD s a b", "(integer) 2"),
@@ -397,7 +397,7 @@ fn sadd(cx: &mut Cx<'_>) -> Run {
         return Ok(());
     };
     let outgrows = form::outgrows(old, members.len(), limits);
-    // What is there already must not make the value dirty.
+    // Adding a member that is there must not make the value dirty.
     let known = members.clone().take_while(|member| old.contains(member)).count();
     let mut added = 0;
     if (known < members.len() || outgrows)
@@ -418,14 +418,14 @@ fn sadd(cx: &mut Cx<'_>) -> Run {
 fn srem(cx: &mut Cx<'_>) -> Run {
     let key = &cx.keys[0];
     let old = set(cx.ks.view_for(key, &of_members(cx.args.from(2)))?)?;
-    // What is not there must not make the value dirty.
+    // Removing a member that is not there must not make the value dirty.
     let found = old.is_some_and(|set| cx.args.from(2).any(|member| set.contains(member)));
     let removed = if found { remove_members(cx, key, &mut cx.args.from(2), "srem")? } else { 0 };
     cx.out.int(removed as i64);
     Ok(())
 }
 
-/// Removes members, which were looked for, at least one of which is there, and the key with the last of them.
+/// Removes members, at least one of which exists, and removes the key together with its last member.
 fn remove_members(
     cx: &mut Cx<'_>,
     key: &Key<'_>,
@@ -471,7 +471,7 @@ fn sscan(cx: &mut Cx<'_>) -> Run {
             table.want_scan(cursor, count, out);
         }
     };
-    // Redis looks for the key before it looks at the options.
+    // Redis looks up the key before it checks the options.
     let Some(set) = set(cx.ks.get_for(&cx.keys[0], &of_step)?)? else {
         cx.out.array(2);
         cx.out.bulk(b"0");
@@ -494,7 +494,7 @@ fn sscan(cx: &mut Cx<'_>) -> Run {
     };
     cx.out.array(2);
     cx.out.bulk_int(match next {
-        // A cursor is below 2^32.
+        // A cursor is smaller than 2^32.
         Step::Next(cursor) => cursor as i64,
         Step::End => 0,
     });

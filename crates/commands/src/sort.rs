@@ -1,8 +1,8 @@
-//! Owns SORT and SORT_RO: the elements of a list, set or sorted set, in the order of themselves or of other keys' values.
-//! Never knows how a collection is held.
+//! Owns SORT and SORT_RO: the elements of a list, set or sorted set, sorted by themselves or by the values of other
+//! keys. Never knows how a collection is stored.
 //!
-//! Which keys the patterns of BY and GET mean is known only when the elements are: their stripes are locked while the
-//! first ones are held, as a script's are. When that is not to be had the handler begins again without any.
+//! The elements decide which keys the patterns of BY and GET name. So the stripes of those keys are locked while the
+//! first stripes are held, as for a script. If that fails, the handler releases all stripes and starts again.
 
 use crate::cx::{Args, Cx, OUT_OF_RANGE, REPLY_BYTES_MAX, Run, SYNTAX, Stop, WRONG_TYPE};
 use crate::hashes::hash;
@@ -79,7 +79,7 @@ struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    /// Patterns are for who may read every key: they name any.
+    /// Patterns can name any key, so they require the right to read every key.
     fn parse(args: &Args<'a>, may_store: bool, reads_all: bool) -> Result<Options<'a>, Stop> {
         let mut options = Options::default();
         for (at, width) in words(args) {
@@ -118,7 +118,8 @@ impl<'a> Options<'a> {
     }
 }
 
-/// Where options begin among the arguments and how many words each has. One that lacks a word is one word.
+/// The position of each option among the arguments, and its number of words. An option that lacks a word counts as one
+/// word.
 fn words<'a>(args: &Args<'a>) -> impl Iterator<Item = (usize, usize)> + use<'a> {
     let args = *args;
     let mut at = 2;
@@ -134,13 +135,13 @@ fn words<'a>(args: &Args<'a>) -> impl Iterator<Item = (usize, usize)> + use<'a> 
     })
 }
 
-/// The key of the last STORE, which is the one that counts.
+/// The key of the last STORE, which is the one that takes effect.
 fn destination(args: &Args<'_>, positions: &mut Vec<usize>) {
     let is_store = |&(at, width): &(usize, usize)| width == 2 && args[at].eq_ignore_ascii_case(b"store");
     positions.extend(words(args).filter(is_store).last().map(|(at, _)| at + 1));
 }
 
-/// Texts one after the other; some may be missing.
+/// Texts, one after the other. Some may be absent.
 #[derive(Default)]
 struct Texts {
     bytes: Vec<u8>,
@@ -164,7 +165,7 @@ impl Texts {
         Some(&self.bytes[self.spans[index].clone()?])
     }
 
-    /// Of texts of which none is missing.
+    /// A text of a list in which none is absent.
     fn element(&self, index: usize) -> &[u8] {
         self.get(index).unwrap_or_default()
     }
@@ -182,7 +183,7 @@ fn sort(cx: &mut Cx<'_>, row: &Row, may_store: bool) -> Run {
     if !matches!(kind, None | Some(Kind::List | Kind::Set | Kind::ZSet)) {
         return Err(WRONG_TYPE);
     }
-    // A pattern that is the same for all elements asks for their own order. A set has none that could be stored.
+    // A pattern without `*` keeps the elements' own order. A set has no order that could be stored.
     let mut keeps_order = options.by.is_some_and(|pattern| !pattern.contains(&b'*'));
     if keeps_order && options.store && kind == Some(Kind::Set) {
         keeps_order = false;
@@ -219,7 +220,7 @@ fn kind_of(value: &Value<'_>) -> Kind {
     }
 }
 
-/// The elements that LIMIT means, in the collection's own order: that of a set is any.
+/// The elements of LIMIT, in the collection's own order. A set's order is arbitrary.
 fn in_their_order(value: Option<Value<'_>>, options: &Options<'_>) -> Result<Texts, Stop> {
     let mut texts = Texts::default();
     match value.as_ref().map(kind_of) {
@@ -268,7 +269,7 @@ fn all_of(value: Option<Value<'_>>) -> Result<Texts, Stop> {
     in_their_order(value, &Options::default())
 }
 
-/// The numbers of the elements that stand in the window when all are sorted.
+/// The numbers of the elements that are in the window after sorting.
 fn sorted(cx: &mut Cx<'_>, elements: &Texts, options: &Options<'_>, window: Range<usize>) -> Result<Vec<usize>, Stop> {
     let texts = match options.by {
         Some(pattern) => Some(look_up(cx, &[pattern], (0..elements.len()).map(|index| elements.element(index)))?),
@@ -284,7 +285,7 @@ fn sorted(cx: &mut Cx<'_>, elements: &Texts, options: &Options<'_>, window: Rang
         }
     };
     let ascending = |&a: &usize, &b: &usize| match options.alpha {
-        // What has no text comes first; what has the same stays as it was.
+        // An absent text sorts first. Equal texts keep their order.
         true => texts.get(a).cmp(&texts.get(b)),
         false => match scores[a].partial_cmp(&scores[b]) {
             Some(Ordering::Equal) | None => elements.get(a).cmp(&elements.get(b)),
@@ -300,7 +301,7 @@ fn sorted(cx: &mut Cx<'_>, elements: &Texts, options: &Options<'_>, window: Rang
         return Ok(Vec::new());
     }
     if window.end < chosen.len() {
-        // Those behind the window need no order.
+        // Elements after the window need no order.
         chosen.select_nth_unstable_by(window.end, order);
         chosen.truncate(window.end);
     }
@@ -309,14 +310,14 @@ fn sorted(cx: &mut Cx<'_>, elements: &Texts, options: &Options<'_>, window: Rang
     Ok(chosen)
 }
 
-/// What the patterns mean for each element, pattern by pattern: `#` is the element itself, `*` stands for it in a key's
-/// name, behind which `->field` may name a field of a hash.
+/// The values of the patterns for each element, pattern by pattern. `#` is the element itself. In a key's name `*` is
+/// replaced by the element; `->field` after it names a field of a hash.
 fn look_up<'e>(
     cx: &mut Cx<'_>,
     patterns: &[&[u8]],
     elements: impl ExactSizeIterator<Item = &'e [u8]> + Clone,
 ) -> Result<Texts, Stop> {
-    // A text takes 5 bytes of a reply at least.
+    // Each text takes at least 5 bytes of a reply.
     if elements.len().saturating_mul(patterns.len()) > REPLY_BYTES_MAX / 5 {
         return Err(OUT_OF_RANGE);
     }
@@ -356,7 +357,7 @@ fn look_up<'e>(
 
 enum Pattern<'a> {
     Element,
-    /// A name that is the same for all elements means nothing.
+    /// A pattern without `*` has no value.
     Nothing,
     Key {
         before: &'a [u8],
@@ -379,7 +380,7 @@ impl<'a> Pattern<'a> {
     }
 }
 
-/// A string, or a field of a hash; anything else is as good as nothing.
+/// Pushes a string, or a field of a hash. Any other value counts as absent.
 fn push_value(texts: &mut Texts, value: Option<Value<'_>>, field: Option<&[u8]>) {
     let text = match (value, field) {
         (Some(Value::Inline(Kind::String, text)), None) => Some(text),
@@ -389,7 +390,7 @@ fn push_value(texts: &mut Texts, value: Option<Value<'_>>, field: Option<&[u8]>)
     texts.push(text);
 }
 
-/// What is missing is stored as nothing.
+/// An absent text is stored as an empty one.
 fn store(cx: &mut Cx<'_>, texts: &Texts) -> Run {
     let key = &cx.keys[1];
     if texts.len() == 0 {

@@ -1,5 +1,5 @@
-//! Owns the commands of replication, cluster, persistence and modules as a node without them answers: what is true of a
-//! node that stands alone is said, anything else is refused. Never pretends that something was done.
+//! Owns the commands of replication, cluster, persistence and modules as a node without them answers: it states what is
+//! true of a single node and refuses everything else. Never pretends that something was done.
 
 use crate::block::{Block, until_milliseconds};
 use crate::connection::{help, unknown_subcommand};
@@ -76,7 +76,7 @@ pub const ROWS: &[Row] = &[
         arity: -1,
         flags: &[Flag::Admin, Flag::Noscript, Flag::Stale],
         since: "6.2.0",
-        summary: "Hands over to a replica; refused without one.",
+        summary: "Makes a replica the primary; refused without a replica.",
         syntax: "[TO host port [FORCE]] [ABORT] [TIMEOUT milliseconds]",
         examples: &[
             is("FAILOVER", "(error) ERR FAILOVER requires connected replicas."),
@@ -118,7 +118,7 @@ pub const ROWS: &[Row] = &[
         arity: -3,
         flags: &[Flag::Admin, Flag::Noscript, Flag::NoAsyncLoading, Flag::NoMulti],
         since: "2.8.0",
-        summary: "A replica's request to follow this server; refused.",
+        summary: "A replica's request to replicate this server; refused.",
         syntax: "replicationid offset [more ...]",
         examples: &[only_here("PSYNC ? -1", ALONE)],
         run: |_| Err(NO_REPLICATION),
@@ -131,7 +131,7 @@ pub const ROWS: &[Row] = &[
         acl: &[Acl::Connection, Acl::Fast],
         group: Group::Cluster,
         since: "3.0.0",
-        summary: "Lets a connection to a replica of a cluster read.",
+        summary: "Allows a connection to a replica of a cluster to read.",
         examples: &[is("READONLY", CLUSTER_DISABLED)],
         run: |_| Err(NO_CLUSTER),
         ..BASE
@@ -143,7 +143,7 @@ pub const ROWS: &[Row] = &[
         acl: &[Acl::Connection, Acl::Fast],
         group: Group::Cluster,
         since: "3.0.0",
-        summary: "Ends what READONLY began.",
+        summary: "Ends the effect of READONLY.",
         examples: &[is("READWRITE", CLUSTER_DISABLED)],
         run: |_| Err(NO_CLUSTER),
         ..BASE
@@ -153,7 +153,7 @@ pub const ROWS: &[Row] = &[
         arity: -1,
         flags: &[Flag::Admin, Flag::Noscript, Flag::Loading, Flag::Stale, Flag::AllowBusy],
         since: "3.0.0",
-        summary: "What a replica tells the server it follows; refused.",
+        summary: "A replica's report to its primary; refused.",
         syntax: "[option ...]",
         examples: &[only_here("REPLCONF listening-port 7000", ALONE)],
         run: |_| Err(NO_REPLICATION),
@@ -164,7 +164,7 @@ pub const ROWS: &[Row] = &[
         arity: 3,
         flags: ADMIN_STALE,
         since: "5.0.0",
-        summary: "Makes this server follow another, which is refused, or none (NO ONE), which is so.",
+        summary: "Makes this server a replica of another, which is refused, or of none (NO ONE), which it is already.",
         syntax: "host port",
         examples: &[is("REPLICAOF NO ONE", "OK"), only_here("REPLICAOF 127.0.0.1 7000", ALONE)],
         run: replicaof,
@@ -209,7 +209,7 @@ pub const ROWS: &[Row] = &[
         group: Group::Generic,
         tips: &["request_policy:all_shards", "response_policy:agg_min"],
         since: "3.0.0",
-        summary: "Waits until so many replicas have what was written; there are none, so for more than 0 until the timeout.",
+        summary: "Waits until a number of replicas have the earlier writes. There are no replicas, so for more than 0 it waits until the timeout.",
         syntax: "numreplicas timeout",
         examples: &[
             is("WAIT 0 100", "(integer) 0"),
@@ -227,7 +227,7 @@ pub const ROWS: &[Row] = &[
         acl: &[Acl::Slow, Acl::Connection],
         group: Group::Generic,
         since: "7.2.0",
-        summary: "Waits until what was written is on disks, here and at replicas; refused for here, where nothing is kept.",
+        summary: "Waits until the earlier writes are on disks, here and on replicas; refused for this server, which persists nothing.",
         syntax: "numlocal numreplicas timeout",
         examples: &[
             only_here("WAITAOF 0 0 100", "1) (integer) 0\n2) (integer) 0"),
@@ -258,7 +258,7 @@ const fn refused(name: &'static str, arity: i16, syntax: &'static str, summary: 
     Row { name, arity, syntax, summary, ..CLUSTER_BASE }
 }
 
-// A function cannot join the words of an example.
+// A macro, because a const function cannot join the words of an example.
 macro_rules! cluster {
     ($name:literal, $arity:literal, $syntax:literal, $summary:literal, $example:literal $(, $field:ident: $value:expr)*) => {
         Row {
@@ -357,7 +357,7 @@ const MODULE: &[Row] = &[
         arity: 3,
         flags: ADMIN,
         since: "4.0.0",
-        summary: "Unloads a module, of which there is none.",
+        summary: "Unloads a module; there is none.",
         syntax: "name",
         examples: &[only_here("MODULE UNLOAD x", "(error) ERR Modules are not supported")],
         run: |_| Err(NO_MODULES),

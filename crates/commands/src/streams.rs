@@ -1,4 +1,4 @@
-//! Owns the commands on streams. Never knows other types than to refuse them.
+//! Owns the commands on streams. Never knows other types, except to refuse them.
 
 mod basic;
 mod claim;
@@ -32,7 +32,7 @@ const WRONG: &str = "(error) WRONGTYPE Operation against a key holding the wrong
 
 const BASE: Row = Row { group: Group::Stream, since: "5.0.0", ..Row::BASE };
 
-/// The stream of a value; `None` when there is no key.
+/// The stream of a value. `None`: no such key.
 fn stream(value: Option<Value<'_>>) -> Result<Option<&Stream>, Stop> {
     match value {
         None => Ok(None),
@@ -49,7 +49,7 @@ fn stream_mut<'v>(value: &'v mut ValueMut<'_>) -> &'v mut Stream {
     }
 }
 
-/// What a command touches of a stream in parts.
+/// The parts of a stream that `want` names.
 fn of_stream(want: impl Fn(&Stream, &mut Absent)) -> impl Fn(&Boxed, &mut Absent) {
     move |value, out| {
         if let Boxed::Stream(stream) = value {
@@ -58,7 +58,7 @@ fn of_stream(want: impl Fn(&Stream, &mut Absent)) -> impl Fn(&Boxed, &mut Absent
     }
 }
 
-/// Of entries by their ids.
+/// The parts that hold these entries.
 fn of_ids(ids: impl Iterator<Item = Id> + Clone) -> impl Fn(&Boxed, &mut Absent) {
     of_stream(move |stream, out| ids.clone().for_each(|id| stream.want_id(id, out)))
 }
@@ -74,7 +74,7 @@ fn reply_element(out: &mut Out<'_>, element: Element<'_>) {
     }
 }
 
-/// An entry: its id, and its fields and values in turns.
+/// An entry: its id, then its fields and values alternately.
 fn reply_entry(out: &mut Out<'_>, entry: &Entry<'_>) {
     out.array(2);
     reply_id(out, entry.id);
@@ -85,7 +85,7 @@ fn reply_entry(out: &mut Out<'_>, entry: &Entry<'_>) {
     }
 }
 
-/// How many a COUNT allows; 0 is no limit.
+/// The limit that COUNT gives. 0: no limit.
 #[derive(Clone, Copy)]
 struct Count(u64);
 
@@ -103,7 +103,7 @@ fn shown(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }
 
-/// The command wants a key with this group, and one of them is not there.
+/// The command needs a key with this group, and the key or the group does not exist.
 fn no_group(key: &[u8], group: &[u8]) -> Stop {
     Stop::Error(format!("NOGROUP No such key '{}' or consumer group '{}'", shown(key), shown(group)).into())
 }

@@ -1,5 +1,5 @@
-//! Owns the commands that set, get and edit strings. Counting is in `counters`, LCS in `lcs`.
-//! Never knows other types than to refuse them.
+//! Owns the commands that set, get and edit strings. Counting is in `counters`, LCS in `lcs`. Never knows other types,
+//! except to refuse them.
 
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop, WRONG_TYPE, invalid_expire, wrong_arity};
 use crate::number::{Digits, int_or_error};
@@ -120,7 +120,7 @@ pub const ROWS: &[Row] = &[
         arity: 3,
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
-        summary: "Sets a string and gives the one that was there. SET with GET does the same.",
+        summary: "Sets a string and returns the old one. SET with GET does the same.",
         syntax: "key value",
         examples: &[
             is("GETSET light red", "(nil)"),
@@ -223,7 +223,7 @@ pub const ROWS: &[Row] = &[
         acl: ACL_WRITE,
         values: Values::Untouched,
         effect: Effect::Stated,
-        summary: "Sets a key to a string, whatever it held, and takes away or sets its expiry.",
+        summary: "Sets a key to a string, whatever it held, and removes or sets its expiry.",
         syntax: "key value [NX | XX] [GET] [EX seconds | PX milliseconds | EXAT unix-time-seconds | \
                  PXAT unix-time-milliseconds | KEEPTTL]",
         examples: &[
@@ -335,11 +335,11 @@ pub const ROWS: &[Row] = &[
     },
 ];
 
-/// Redis's limit for a string whatever `proto-max-bulk-len` is raised to.
+/// Redis's limit for a string, even if `proto-max-bulk-len` is larger.
 pub const STRING_BYTES_MAX: usize = 512 * 1024 * 1024;
 const TOO_LONG: Stop = Stop::error("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
 
-/// The bytes of a string; `None` when there is no key.
+/// The bytes of a string. `None`: no such key.
 #[inline]
 pub fn string(value: Option<Value<'_>>) -> Result<Option<&[u8]>, Stop> {
     match value {
@@ -386,7 +386,7 @@ struct Form {
     relative: bool,
 }
 
-/// What SET and GETEX may say besides key and value.
+/// The options of SET and GETEX.
 #[derive(Default)]
 struct Options<'a> {
     condition: Option<Condition>,
@@ -396,7 +396,7 @@ struct Options<'a> {
     expire: Option<(Form, &'a [u8])>,
 }
 
-/// Which of the options a command takes.
+/// Which options a command takes.
 #[derive(PartialEq, Eq)]
 enum Takes {
     Set,
@@ -404,7 +404,7 @@ enum Takes {
 }
 
 impl<'a> Options<'a> {
-    /// An option may be repeated, as in Redis, but not joined with one that contradicts it.
+    /// An option may be repeated, as in Redis, but may not be combined with one that contradicts it.
     fn parse(args: Args<'a>, from: usize, takes: Takes) -> Result<Options<'a>, Stop> {
         let set = takes == Takes::Set;
         let mut options = Options::default();
@@ -452,7 +452,7 @@ fn form(word: &[u8]) -> Option<Form> {
     Some(Form { unit, relative })
 }
 
-/// A time that lies after 1970 and below 2^63 milliseconds; it may be past.
+/// A time after 1970 and below 2^63 milliseconds. It may be in the past.
 fn expiry(text: &[u8], form: Form, now_ms: u64, command: &str) -> Result<u64, Stop> {
     let time = int_or_error(text)?;
     let factor = if form.unit == Unit::Seconds { 1000 } else { 1 };
@@ -584,7 +584,7 @@ fn getex(cx: &mut Cx<'_>) -> Run {
 
 fn mget(cx: &mut Cx<'_>) -> Run {
     cx.out.array(cx.keys.len());
-    // The first cold key does not end the walk: all that are cold are then read at once.
+    // Do not stop at the first cold key: all cold keys are then read together.
     let mut cold = false;
     for key in cx.keys {
         match cx.ks.get(key) {
@@ -596,7 +596,7 @@ fn mget(cx: &mut Cx<'_>) -> Run {
     if cold { Err(Stop::Cold) } else { Ok(()) }
 }
 
-/// The keys with their values; an odd word out is an error.
+/// Pairs of key and value. An odd number of arguments is an error.
 fn pairs<'a>(
     cx: &Cx<'a>,
     command: &str,
@@ -632,7 +632,7 @@ fn msetnx(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// Whether a string of these parts is still allowed.
+/// The sum of the lengths, if a string of that length is allowed.
 fn checked_len(cx: &Cx<'_>, have: usize, more: usize) -> Result<usize, Stop> {
     let max = cx.settings.proto_max_bulk_len.min(STRING_BYTES_MAX);
     have.checked_add(more).filter(|&len| len <= max).ok_or(TOO_LONG)
@@ -696,7 +696,7 @@ fn setrange(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// OBJECT ENCODING tells strings that were edited from strings that were set. The key was just written: it is in RAM.
+/// OBJECT ENCODING distinguishes edited strings from strings that were set. The key was just written, so it is in RAM.
 pub fn mark_raw(cx: &mut Cx<'_>, key: &store::Key<'_>) -> Run {
     if let Some(mut value) = cx.ks.get_mut(key)? {
         value.mark_raw();
@@ -711,9 +711,9 @@ fn getrange(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// The bytes from `start` to `end`, both inclusive; negative positions count from the end.
+/// The bytes from `start` to `end`, both included. Negative positions count from the end.
 fn part(bytes: &[u8], start: i64, end: i64) -> &[u8] {
-    // Redis compares before it counts from the end: -1 -5 is nothing even of a string of one byte.
+    // Redis compares start and end before it counts from the end: `-1 -5` is empty, even in a string of one byte.
     if start < 0 && end < 0 && start > end {
         return &[];
     }
@@ -728,7 +728,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_of_a_string_are_redis_s() {
+    fn part_follows_redis() {
         for (start, end, expected) in [
             (0, 3, "This"),
             (-3, -1, "ing"),

@@ -1,5 +1,5 @@
-//! Owns the list of all commands. Never knows what any of them does. Looking a name up for every command that arrives
-//! is the server's, whose directory applies renames; what is here serves COMMAND, the documentation and tests.
+//! Owns the list of all commands. Never knows what any of them does. The server's directory, which applies renames,
+//! looks up every command that arrives; this list serves COMMAND, the documentation and tests.
 
 use crate::row::Row;
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     migrate, object, pubsub, scripting, server, sets, sort, standalone, streams, strings, transactions, zsets,
 };
 
-/// The families, a line each, in the order in which COMMAND lists them.
+/// The families, one line each, in the order of COMMAND.
 static FAMILIES: &[&[Row]] = &[
     strings::ROWS,
     counters::ROWS,
@@ -52,12 +52,12 @@ pub fn rows() -> &'static [&'static [Row]] {
     FAMILIES
 }
 
-/// Every command; containers, not their subcommands.
+/// Every command: containers, but not their subcommands.
 pub fn all() -> impl Iterator<Item = &'static Row> + Clone {
     FAMILIES.iter().copied().flatten()
 }
 
-/// The command of that name, in any case.
+/// The command with that name, in any case.
 pub fn find(name: &[u8]) -> Option<&'static Row> {
     all().find(|row| row.name.as_bytes().eq_ignore_ascii_case(name))
 }

@@ -1,5 +1,5 @@
-//! Owns the subcommands of CLIENT about client-side caching: what a connection asks for, and whether that fits
-//! together. Never knows who has read what: the server does.
+//! Owns the subcommands of CLIENT about client-side caching: a connection's options, and whether they fit together.
+//! Never knows who has read which key: the server does.
 
 use crate::connection::{BASE, CLIENT, SLOW, on_off};
 use crate::cx::{Cx, NOT_INTEGER, Run, SYNTAX, Stop};
@@ -13,7 +13,7 @@ pub(crate) const CACHING: Row = Row {
     flags: CLIENT,
     acl: SLOW,
     since: "6.0.0",
-    summary: "Says whether the keys of the next command are remembered for client-side caching.",
+    summary: "Sets whether the keys of the next command are remembered for client-side caching.",
     syntax: "<YES | NO>",
     examples: &[
         is(
@@ -36,7 +36,7 @@ pub(crate) const GETREDIR: Row = Row {
     flags: CLIENT,
     acl: SLOW,
     since: "6.0.0",
-    summary: "Returns the id of the connection that is told of changes in place of this one; -1 without tracking.",
+    summary: "Returns the id of the connection that receives the invalidations of this one; -1 without tracking.",
     examples: &[is("CLIENT GETREDIR", "(integer) -1")],
     run: |cx| {
         let redirect = cx.session.tracking.as_ref().map_or(-1, |tracking| tracking.redirect as i64);
@@ -53,7 +53,7 @@ pub(crate) const TRACKING: Row = Row {
     acl: SLOW,
     since: "6.0.0",
     complexity: "O(1). Some options may introduce additional complexity.",
-    summary: "Controls whether the connection is told when keys that it has read, or that have a prefix, change.",
+    summary: "Controls whether the connection is notified when keys that it has read, or keys with a prefix, change.",
     syntax: "<ON | OFF> [REDIRECT client-id] [PREFIX prefix [PREFIX prefix ...]] [BCAST] [OPTIN] [OPTOUT] [NOLOOP]",
     examples: &[
         is("CLIENT TRACKING ON", "OK"),
@@ -73,7 +73,7 @@ pub(crate) const TRACKINGINFO: Row = Row {
     flags: CLIENT,
     acl: SLOW,
     since: "6.2.0",
-    summary: "Returns what the connection has asked for with CLIENT TRACKING.",
+    summary: "Returns the connection's options of CLIENT TRACKING.",
     examples: &[is(
         "CLIENT TRACKINGINFO",
         "1) \"flags\"\n2) 1) \"off\"\n3) \"redirect\"\n4) (integer) -1\n5) \"prefixes\"\n6) (empty array)",
@@ -106,7 +106,7 @@ fn caching(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// Ends tracking, if it is on.
+/// Ends tracking if it is on.
 pub(crate) fn stop(cx: &mut Cx<'_>) {
     if cx.session.tracking.take().is_some() {
         cx.server.tracking_changed(cx.session);
@@ -181,7 +181,7 @@ fn tracking(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// No prefix of a connection may be the beginning of another: it would be told twice.
+/// No prefix of a connection may be the beginning of another: the client would be told twice.
 fn add_prefixes(known: &mut Vec<Box<[u8]>>, new: &[&[u8]]) -> Run {
     let overlap = |a: &[u8], b: &[u8]| a.starts_with(b) || b.starts_with(a);
     for (at, prefix) in new.iter().enumerate() {
@@ -209,7 +209,7 @@ fn add_prefixes(known: &mut Vec<Box<[u8]>>, new: &[&[u8]]) -> Run {
     }
     known.extend(new.iter().map(|&prefix| prefix.into()));
     if known.is_empty() {
-        // Without prefixes all keys are meant.
+        // Without prefixes, all keys are tracked.
         known.push(Box::default());
     }
     Ok(())

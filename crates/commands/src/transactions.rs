@@ -1,5 +1,5 @@
-//! Owns MULTI and its kin, as far as they only change the connection's state. Carrying a transaction out is the
-//! server's: it holds the stripes of all its commands at once.
+//! Owns MULTI and the like, as far as they change only the connection's state. Never runs a transaction: the server
+//! does, because it holds the stripes of all its commands at once.
 
 use crate::cx::{Cx, Run, Stop};
 use crate::row::{Access, Acl, Flag, Group, KeyUse, Keys, Row, Values, is};
@@ -25,7 +25,7 @@ pub const ROWS: &[Row] = &[
         arity: 1,
         since: "2.0.0",
         complexity: "O(N) where N is the number of queued commands.",
-        summary: "Forgets the commands queued since MULTI, and the watched keys.",
+        summary: "Discards the commands queued since MULTI, and forgets the watched keys.",
         examples: &[
             is("MULTI", "OK"),
             is("SET k v", "QUEUED"),
@@ -51,7 +51,7 @@ pub const ROWS: &[Row] = &[
         acl: &[Acl::Slow, Acl::Transaction],
         since: "1.2.0",
         complexity: "Depends on the commands of the transaction.",
-        summary: "Carries out the commands queued since MULTI as one, unless a watched key has changed.",
+        summary: "Runs the commands queued since MULTI as one, unless a watched key has changed.",
         examples: &[
             is("MULTI", "OK"),
             is("SET k 1", "QUEUED"),
@@ -62,7 +62,7 @@ pub const ROWS: &[Row] = &[
             is("GET", "(error) ERR wrong number of arguments for 'get' command"),
             is("EXEC", "(error) EXECABORT Transaction discarded because of previous errors."),
         ],
-        // What was queued is carried out by the server, which finds it before it comes here.
+        // The server takes EXEC over and runs the queue before this handler would run.
         run: |_| Err(Stop::error("ERR EXEC without MULTI")),
         ..BASE
     },
@@ -108,7 +108,7 @@ pub const ROWS: &[Row] = &[
         access: Access::All(KeyUse::LOOK),
         keys: Keys::ALL,
         complexity: "O(N) where N is the number of keys. A cold key that expires is read from flash.",
-        summary: "Makes the next EXEC do nothing if one of these keys has changed by then.",
+        summary: "Makes the next EXEC do nothing if one of these keys changes before it.",
         syntax: "key [key ...]",
         examples: &[
             is("WATCH k", "OK"),

@@ -1,4 +1,4 @@
-//! Owns the commands on sorted sets. Never knows other types than to refuse them, and sets as sources.
+//! Owns the commands on sorted sets. Never knows other types, except to refuse them and to take sets as sources.
 
 mod algebra;
 mod basic;

@@ -4,7 +4,7 @@
 use crate::clients::Card;
 use crate::directory::{Command, bit};
 use crate::hub::is_secret;
-use crate::stats::shortened;
+use crate::stats::{bucket, shortened};
 use crate::thread::{Live, Worker};
 use commands::Args;
 use commands::host::SlowCommand;
@@ -39,13 +39,14 @@ pub fn account(
     if failed {
         counts.failed.add(1);
     }
+    let bucket = bucket(nanos);
     if live.latency_tracking {
-        counts.latency().record(nanos);
+        counts.latency().record_in(bucket);
     }
     if command.is(bit::READS)
         && let Some(met_flash) = met_flash
     {
-        if met_flash { &stats.flash_latency } else { &stats.ram_latency }.record(nanos);
+        if met_flash { &stats.flash_latency } else { &stats.ram_latency }.record_in(bucket);
     }
     if nanos >= live.slow_nanos && !in_script {
         slow(worker, live, card, command, args, nanos, now_ms);

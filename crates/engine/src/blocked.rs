@@ -92,7 +92,7 @@ enum Attempt {
 /// Runs a blocked command once. `own`: by its own connection, which is the one that may run what was called.
 fn attempt(worker: &Worker, live: &Live, blocked: &Blocked, own: bool, resume: &mut Resume) -> Attempt {
     let hub = &*worker.hub;
-    let keys = keys(hub.store.hasher(), blocked.row.keys, blocked.args(), None, &mut Vec::new());
+    let keys = keys(hub.store.hasher(), blocked.row.keys, blocked.args(), &mut Vec::new());
     let awaited = &keys[..blocked.keys];
     resume.client = blocked.client;
     let mut session = Session::new(blocked.client, true, false);
@@ -264,7 +264,7 @@ impl Drop for Place {
         let store = &worker.hub.store;
         let mut resume = Resume::default();
         {
-            let keys = keys(store.hasher(), blocked.row.keys, blocked.args(), None, &mut Vec::new());
+            let keys = keys(store.hasher(), blocked.row.keys, blocked.args(), &mut Vec::new());
             let awaited = &keys[..blocked.keys];
             let mut ks = store.lock(awaited, blocked.db, worker.now_ms(), false, &mut resume);
             ks.leave(awaited, blocked.ticket);

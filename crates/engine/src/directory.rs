@@ -191,6 +191,7 @@ impl Folded {
                 let high = u32::from_le_bytes(*name.last_chunk().expect("four bytes"));
                 u64::from(low) | u64::from(high) << (8 * (name.len() - 4))
             }
+            &[a, b, c] => u64::from(a) | u64::from(b) << 8 | u64::from(c) << 16,
             short => short.iter().rev().fold(0, |head, &byte| head << 8 | u64::from(byte)),
         };
         Folded { head: head | 0x2020_2020_2020_2020, len: name.len() }

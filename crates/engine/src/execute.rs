@@ -69,30 +69,20 @@ pub fn execute<'a, R>(
     output: &'a mut Vec<u8>,
     with: impl FnOnce(&mut Locked<'a>) -> R,
 ) -> Option<R> {
-    let &Engine { store, now_ms, .. } = engine;
-    let (db, touch) = (session.db, !session.no_touch);
-    let ks = match stripes {
-        Stripes::InTime(resume) if call.is_barrier => store.try_lock_all(db, now_ms, touch, resume)?,
-        Stripes::InTime(resume) => store.try_lock(call.keys, db, now_ms, touch, resume)?,
-        Stripes::Patiently(resume) => store.lock(call.keys, db, now_ms, touch, resume),
-        Stripes::Of(outer) => outer.inner(db, touch),
+    let &Engine { store, settings, server, now_ms } = engine;
+    let (held, resume) = match stripes {
+        Stripes::InTime(resume) if call.is_barrier => (store.try_hold_all()?, resume),
+        Stripes::InTime(resume) => (store.try_hold(call.keys)?, resume),
+        Stripes::Patiently(resume) => (store.hold(call.keys), resume),
+        Stripes::Of(outer) => outer.lend(),
     };
-    let mut locked = Locked { cx: context(engine, session, call, ks, output), call };
+    let (args, keys) = (call.args, call.keys);
+    let ks = Keyspace::new(held, session.db, now_ms, !session.no_touch, resume);
+    let out = Out::new(output, session.proto);
+    let mut locked = Locked { cx: Cx { args, keys, ks, out, session, settings, server }, call };
     let result = with(&mut locked);
     locked.cx.ks.finish_in_place();
     Some(result)
-}
-
-#[inline(always)]
-fn context<'a>(
-    &Engine { settings, server, .. }: &Engine<'a>,
-    session: &'a mut Session,
-    Call { args, keys, .. }: Call<'a>,
-    ks: Keyspace<'a>,
-    output: &'a mut Vec<u8>,
-) -> Cx<'a> {
-    let out = Out::new(output, session.proto);
-    Cx { args, keys, ks, out, session, settings, server }
 }
 
 impl Locked<'_> {
@@ -141,7 +131,9 @@ pub fn rehearse(engine: &Engine<'_>, session: &mut Session, ks: &mut Keyspace<'_
     let [key] = call.keys else { return };
     let mut nothing = Vec::new();
     if let Some(ks) = ks.rehearsal(key, session.db) {
-        let mut cx = context(engine, session, call, ks, &mut nothing);
+        let &Engine { settings, server, .. } = engine;
+        let out = Out::new(&mut nothing, session.proto);
+        let mut cx = Cx { args: call.args, keys: call.keys, ks, out, session, settings, server };
         let _ = (call.row.run)(&mut cx);
         cx.ks.give_up();
         cx.ks.finish();
@@ -155,25 +147,23 @@ impl Command {
     }
 }
 
-/// A command's keys with their hashes, in the order of their positions.
+/// The key of a command that has one, at a place that the row says: the usual case, without a list.
 #[inline]
-pub fn keys<'a>(
-    hasher: &Hasher,
-    places: Keys,
-    args: Args<'a>,
-    known: Option<KeyHash>,
-    positions: &mut Vec<usize>,
-) -> SmallVec<[Key<'a>; 4]> {
+pub fn only_key<'a>(hasher: &Hasher, places: Keys, args: Args<'a>, known: Option<KeyHash>) -> Option<Key<'a>> {
+    match places {
+        Keys::Range { first, last, .. } if first == last && first > 0 => {
+            let name = args.get(first as usize)?;
+            Some(Key { name, hash: known.unwrap_or_else(|| hasher.hash(name)) })
+        }
+        _ => None,
+    }
+}
+
+/// A command's keys with their hashes, in the order of their positions.
+pub fn keys<'a>(hasher: &Hasher, places: Keys, args: Args<'a>, positions: &mut Vec<usize>) -> SmallVec<[Key<'a>; 4]> {
     let mut keys = SmallVec::new();
     match places {
         Keys::None | Keys::NotKeys { .. } => {}
-        // The usual case, without the list of positions.
-        Keys::Range { first, last, .. } if first == last && first > 0 => {
-            if let Some(name) = args.get(first as usize) {
-                let hash = known.unwrap_or_else(|| hasher.hash(name));
-                keys.push(Key { name, hash });
-            }
-        }
         places => {
             positions.clear();
             places.positions(&args, positions);

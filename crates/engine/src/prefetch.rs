@@ -2,10 +2,9 @@
 //! Never runs a command.
 
 use crate::directory::bit;
-use crate::execute::{keys, read_failed, rehearse};
+use crate::execute::{keys, only_key, read_failed, rehearse};
 use crate::session::{Batch, Prepared, Work};
 use crate::thread::Worker;
-use commands::Keys;
 use commands::session::Session;
 use smallvec::SmallVec;
 use store::{KeyHash, Resume};
@@ -26,7 +25,7 @@ const PREPARED_MIN: usize = 4;
 /// Looks up the batch's next commands, hashes their keys, and lets the cache misses of those overlap.
 #[inline]
 pub fn prepare(worker: &Worker, session: &Session, batch: &mut Batch) {
-    let database = &*worker.hub;
+    let hub = &*worker.hub;
     let mut prepared = std::mem::take(&mut batch.prepared_commands);
     prepared.clear();
     let end = batch.commands.len().min(batch.next + PREPARED_MAX);
@@ -34,17 +33,15 @@ pub fn prepare(worker: &Worker, session: &Session, batch: &mut Batch) {
         let mut hashes: SmallVec<[KeyHash; PREPARED_MAX]> = SmallVec::new();
         for &place in &batch.commands[batch.next..end] {
             let args = batch.args(place);
-            let command = database.directory.place(&args[0]);
-            let hash = command.and_then(|command| match database.directory.at(command).row.keys {
-                Keys::Range { first, last, .. } if first == last && first > 0 => {
-                    args.get(first as usize).map(|name| database.store.hasher().hash(name))
-                }
-                _ => None,
+            let command = hub.directory.place(&args[0]);
+            let hash = command.and_then(|command| {
+                let keys = hub.directory.at(command).row.keys;
+                only_key(hub.store.hasher(), keys, args, None).map(|key| key.hash)
             });
             hashes.extend(hash);
             prepared.push(Prepared { command, hash });
         }
-        database.store.prefetch(&hashes, session.db);
+        hub.store.prefetch(&hashes, session.db);
     }
     batch.prepared_commands = prepared;
     batch.prepared = end;
@@ -54,7 +51,7 @@ pub fn prepare(worker: &Worker, session: &Session, batch: &mut Batch) {
 #[cold]
 pub fn prefetch(worker: &Worker, session: &mut Session, work: &mut Work) {
     let Work { batch, current, prefetched, positions, .. } = work;
-    let database = &*worker.hub;
+    let hub = &*worker.hub;
     // The commands behind it are looked through once: so many reads ahead, and again where those end. What one part of a
     // value says may name the next: for those a few times.
     let mut ahead = Vec::new();
@@ -62,7 +59,7 @@ pub fn prefetch(worker: &Worker, session: &mut Session, work: &mut Work) {
     let engine = worker.engine(&live, worker.now_ms());
     let is_first = batch.next >= batch.probed;
     if is_first {
-        batch.rehearsals = if database.store.has_parts() && session.multi.is_none() { REHEARSALS_MAX } else { 0 };
+        batch.rehearsals = if hub.store.has_parts() && session.multi.is_none() { REHEARSALS_MAX } else { 0 };
     }
     if is_first || batch.rehearsals > 0 {
         let end = if is_first { batch.commands.len() } else { batch.probed };
@@ -71,21 +68,21 @@ pub fn prefetch(worker: &Worker, session: &mut Session, work: &mut Work) {
         while probed < end && ahead.len() < PREFETCH_READS_MAX {
             let args = batch.args(batch.commands[probed]);
             probed += 1;
-            let Some(command) = database.directory.find(&args[0]).filter(|command| command.is(bit::READS)) else {
+            let Some(command) = hub.directory.find(&args[0]).filter(|command| command.is(bit::READS)) else {
                 continue;
             };
-            let keys = keys(database.store.hasher(), command.row.keys, args, None, positions);
+            let keys = keys(hub.store.hasher(), command.row.keys, args, positions);
             if is_first {
-                ahead.extend(keys.iter().filter_map(|key| database.store.probe(key, session.db)));
+                ahead.extend(keys.iter().filter_map(|key| hub.store.probe(key, session.db)));
             }
             if batch.rehearsals > 0
                 && let [key] = keys[..]
                 && command.can_rehearse()
                 && command.takes(args.len())
-                && database.store.is_in_parts(&key, session.db)
+                && hub.store.is_in_parts(&key, session.db)
             {
                 let mut resume = Resume::default();
-                if let Some(mut ks) = database.store.try_lock(&keys, session.db, worker.now_ms(), false, &mut resume) {
+                if let Some(mut ks) = hub.store.try_lock(&keys, session.db, worker.now_ms(), false, &mut resume) {
                     rehearse(&engine, session, &mut ks, command.call(args, &keys));
                     ks.finish();
                 }

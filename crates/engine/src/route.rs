@@ -6,7 +6,7 @@
 use crate::blocked::Blocked;
 use crate::clients::Card;
 use crate::directory::{Command, bit};
-use crate::execute::{Stripes, completed, execute, follow, keys, read_failed};
+use crate::execute::{Stripes, completed, execute, follow, keys, only_key, read_failed};
 use crate::park::Wait;
 use crate::prefetch::prefetch;
 use crate::session::{End, Place, Work};
@@ -64,7 +64,7 @@ pub fn refused(worker: &Worker, session: &mut Session, args: Args<'_>, halt: Hal
     }
 }
 
-/// Runs a command's own handler.
+/// Runs a command's own handler, or says what it has to wait for.
 #[inline]
 fn handle(
     worker: &Worker,
@@ -75,23 +75,57 @@ fn handle(
     (command, place): (&Command, Place),
     now_ms: u64,
 ) -> Result<(), Halt> {
-    let Work { batch, output, current, positions, .. } = &mut *work;
-    if let Some(text) = current.failed.take() {
+    if let Some(text) = work.current.failed.take() {
         return Err(Halt::Error(text));
     }
     if command.is(bit::KEYLESS) {
         // CLIENT LIST shows the caller with the command it is in.
         card.note_command(command.id);
     }
+    let Some(result) = call(worker, live, session, card, work, (command, place), now_ms) else {
+        return Err(Halt::Wait(Wait::Stripes));
+    };
+    result.map_err(|halted| match halted {
+        Halted::Halt(halt) => halt,
+        Halted::Cold => match work.current.resume.failed.take() {
+            Some(error) => Halt::Error(read_failed(&error)),
+            None => {
+                prefetch(worker, session, work);
+                Halt::Wait(Wait::Flash)
+            }
+        },
+    })
+}
+
+/// Runs the handler with the stripes of its keys locked. `None`: a script keeps one of them for long.
+#[inline(always)]
+fn call(
+    worker: &Worker,
+    live: &Live,
+    session: &mut Session,
+    card: &Card,
+    Work { batch, output, current, positions, .. }: &mut Work,
+    (command, place): (&Command, Place),
+    now_ms: u64,
+) -> Option<Result<(), Halted>> {
     let (args, known) = (batch.args(place), batch.known().and_then(|known| known.hash));
-    let keys = keys(worker.hub.store.hasher(), command.row.keys, args, known, positions);
+    let hasher = worker.hub.store.hasher();
+    let only = only_key(hasher, command.row.keys, args, known);
+    let several;
+    let keys = match &only {
+        Some(key) => std::slice::from_ref(key),
+        None => {
+            several = keys(hasher, command.row.keys, args, positions);
+            &*several
+        }
+    };
     let engine = worker.engine(live, now_ms);
     let stripes = Stripes::InTime(&mut current.resume);
-    let ran = execute(&engine, session, command.call(args, &keys), stripes, output, |locked| {
+    execute(&engine, session, command.call(args, keys), stripes, output, |locked| {
         let result = locked.run();
         let cx = &mut locked.cx;
         if cx.session.tracking.is_some() {
-            follow(worker, cx.session, command, &keys, &result);
+            follow(worker, cx.session, command, keys, &result);
             if cx.session.multi.is_none() && !command.is(bit::UNPAUSABLE) && completed(&result) {
                 forget_caching(cx.session);
             }
@@ -106,18 +140,6 @@ fn handle(
             Stop::Exchange => Halted::Halt(Halt::Wait(Wait::Exchange)),
             Stop::Cold => Halted::Cold,
         })
-    });
-    let Some(result) = ran else { return Err(Halt::Wait(Wait::Stripes)) };
-    drop(keys);
-    result.map_err(|halted| match halted {
-        Halted::Halt(halt) => halt,
-        Halted::Cold => match work.current.resume.failed.take() {
-            Some(error) => Halt::Error(read_failed(&error)),
-            None => {
-                prefetch(worker, session, work);
-                Halt::Wait(Wait::Flash)
-            }
-        },
     })
 }
 

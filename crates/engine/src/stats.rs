@@ -5,7 +5,7 @@ mod events;
 mod histogram;
 
 pub use events::{LatencyEvents, SlowLog, shortened};
-pub use histogram::{Histogram, Summary};
+pub use histogram::{Histogram, Summary, bucket};
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;

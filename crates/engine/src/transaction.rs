@@ -125,7 +125,7 @@ fn carry_out(
             command = subcommand;
         }
         let from = all.len();
-        all.extend(keys(hub.store.hasher(), command.row.keys, args, None, &mut work.positions));
+        all.extend(keys(hub.store.hasher(), command.row.keys, args, &mut work.positions));
         bits |= command.bits;
         steps.push(Step { command, args, keys: from..all.len() });
     }

@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let files = Arc::new(FlashFiles::open(&[dir], "flintkv-probe.log", bytes)?);
     files.describe().for_each(|info| println!("{info}; driver {which}"));
-    // The first round writes to pages that were never written, the second one over them.
+    // The first round writes to pages that were never written, the second one overwrites them.
     for round in ["first write", "overwrite"] {
         for write_kib in [256, 1024, 4096, 16384] {
             let rate = sequential_write_rate(&files, which, bytes, write_kib << 10, 4)?;

@@ -1,9 +1,9 @@
-//! Owns the choice between io_uring and threads. Never knows what is done with the driver.
+//! Owns the choice between io_uring and threads. Never knows what the driver is used for.
 
 use std::io;
 use std::sync::{Arc, Once};
 
-use store::io::Driver;
+use crate::io::Driver;
 
 use crate::files::FlashFiles;
 use crate::threads::ThreadPool;
@@ -12,7 +12,7 @@ use crate::uring::{DEPTH, Uring};
 /// The configuration's `flash-io`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FlashIo {
-    /// io_uring where it is allowed, threads elsewhere.
+    /// io_uring where it is allowed, otherwise threads.
     #[default]
     Auto,
     Uring,
@@ -40,7 +40,7 @@ impl std::fmt::Display for FlashIo {
     }
 }
 
-/// A worker's driver; to be called on the thread of the worker, which is the only one to use it.
+/// A worker's driver. Call this on the worker's thread, which must be the only one to use the driver.
 pub fn open_driver(files: &Arc<FlashFiles>, which: FlashIo, pool: &Arc<ThreadPool>) -> io::Result<Box<dyn Driver>> {
     choose_driver(
         which,
@@ -49,7 +49,7 @@ pub fn open_driver(files: &Arc<FlashFiles>, which: FlashIo, pool: &Arc<ThreadPoo
     )
 }
 
-/// [`open_driver`] with the ways to open each as arguments, so that a refusal can be played.
+/// [`open_driver`] with the two ways to open as arguments, so that tests can simulate a refusal.
 pub fn choose_driver(
     which: FlashIo,
     uring: impl FnOnce() -> io::Result<Box<dyn Driver>>,
@@ -63,9 +63,9 @@ pub fn choose_driver(
             Err(refused) => refused,
         },
     };
-    // Whatever the reason (no such call, seccomp, sysctl, memory limits), threads can do it. Every
-    // worker of the process is refused for the same reason, so one line is enough.
+    // Whatever the reason (no such system call, seccomp, sysctl, memory limits), threads work. Every worker of the
+    // process is refused for the same reason, so one line is enough.
     static SAID: Once = Once::new();
-    SAID.call_once(|| tracing::warn!("io_uring is refused ({refused}); flash is read by threads"));
+    SAID.call_once(|| tracing::warn!("io_uring is refused ({refused}); threads read flash"));
     threads()
 }

@@ -1,9 +1,9 @@
-//! Owns the log files: one per flash path, created, locked, sized and marked at start, made longer and shorter
-//! while the process runs, deleted with their database.
-//! Never knows what the store writes behind [`DATA_OFFSET`], nor what of it may be cut off.
+//! Owns the log files, one per flash path. It creates, locks, sizes and marks them at start, resizes them while the
+//! process runs, and deletes them with their database. Never knows what the store writes after [`DATA_OFFSET`], or
+//! which bytes may be cut off.
 //!
-//! Flash holds no data across restarts, so a start empties every log. The file itself stays when the
-//! process ends: it keeps its place on the disk visible.
+//! Flash holds no data across restarts, so a start empties every log. The file itself stays when the process ends, so
+//! that the space it needs stays visible.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -15,36 +15,35 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::io::{Op, OpKind, PAGE_BYTES, PageBuf};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
-use store::io::{Op, OpKind, PAGE_BYTES, PageBuf};
 
 use crate::superblock::Superblock;
 
-/// Where the store's bytes begin in every log file. The first page is the superblock; the rest up to
-/// 1 MiB is reserved, so that the store's large writes begin on a boundary that RAID stripes and
-/// flash translation layers like.
+/// Where the store's bytes start in every log file. The first pages are the superblock; the rest up to 1 MiB is
+/// reserved, so that the store's large writes start at a boundary that suits RAID stripes and flash translation layers.
 pub const DATA_OFFSET: u64 = 1 << 20;
 const _: () = assert!(DATA_OFFSET.is_multiple_of(PAGE_BYTES as u64));
 
-/// The open logs of one database, shared by all workers' drivers.
+/// The open logs of one database. The drivers of all workers share them.
 #[derive(Debug)]
 pub struct FlashFiles {
     logs: Vec<Log>,
-    /// Of every log, from [`DATA_OFFSET`] on.
+    /// The size of every log's data, from [`DATA_OFFSET`] on.
     data_bytes: AtomicU64,
     mark: Mutex<Mark>,
 }
 
-/// What the superblocks say beside the size.
+/// What the superblocks say besides the size.
 #[derive(Debug)]
 struct Mark {
     log_id: [u8; 16],
     sequence: u64,
 }
 
-/// The right to change the files' size, had by one at a time: what is decided while it is held stays so.
+/// The exclusive right to change the files' size. Decisions made while it is held stay valid.
 pub struct Sizing<'a> {
     files: &'a FlashFiles,
     mark: MutexGuard<'a, Mark>,
@@ -52,12 +51,12 @@ pub struct Sizing<'a> {
 
 #[derive(Debug)]
 struct Log {
-    /// Holds the exclusive lock for as long as it is open.
+    /// Holds the exclusive lock while it is open.
     file: File,
     info: PathInfo,
 }
 
-/// What a flash path turned out to be able to do.
+/// What a flash path supports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathInfo {
     pub file: PathBuf,
@@ -65,9 +64,9 @@ pub struct PathInfo {
     pub data_bytes: u64,
     /// Reads and writes bypass the page cache.
     pub o_direct: bool,
-    /// Every byte has its place on the disk already.
+    /// The disk has already reserved space for every byte.
     pub preallocated: bool,
-    /// Discarded bytes are given back to the file system.
+    /// The file system frees discarded bytes.
     pub discard: bool,
 }
 
@@ -77,11 +76,11 @@ pub enum OpenError {
     PathCount {
         count: usize,
     },
-    /// Not a multiple of [`PAGE_BYTES`], or nothing.
+    /// The size is zero or not a multiple of [`PAGE_BYTES`].
     Bytes {
         bytes: u64,
     },
-    /// Another process (or this one, if a path is given twice) holds the log.
+    /// Another process holds the log (or this process, if a path was given twice).
     InUse {
         file: PathBuf,
     },
@@ -98,8 +97,8 @@ pub enum OpenError {
 }
 
 impl FlashFiles {
-    /// Opens `name` in every one of `paths`, empties it and gives it room for `bytes_per_path` bytes
-    /// behind [`DATA_OFFSET`]. A directory that is missing is created.
+    /// Opens `name` in every one of `paths`, empties it, and gives it `bytes_per_path` bytes after [`DATA_OFFSET`].
+    /// Creates missing directories.
     pub fn open(paths: &[PathBuf], name: &str, bytes_per_path: u64) -> Result<FlashFiles, OpenError> {
         let count = u16::try_from(paths.len())
             .ok()
@@ -108,7 +107,7 @@ impl FlashFiles {
         if bytes_per_path == 0 || !bytes_per_path.is_multiple_of(PAGE_BYTES as u64) {
             return Err(OpenError::Bytes { bytes: bytes_per_path });
         }
-        // Every lock is taken before any log is emptied: a start that is refused changes nothing.
+        // Take every lock before any log is emptied: a refused start changes nothing.
         let locked = paths.iter().map(|path| lock(path, name)).collect::<Result<Vec<_>, _>>()?;
         let log_id = random_id();
         let mut logs = Vec::with_capacity(locked.len());
@@ -121,12 +120,12 @@ impl FlashFiles {
         Ok(FlashFiles { logs, data_bytes: AtomicU64::new(bytes_per_path), mark })
     }
 
-    /// The right to change their size; waits while another has it.
+    /// The right to change the size. Waits while another caller holds it.
     pub fn sizing(&self) -> Sizing<'_> {
         Sizing { files: self, mark: self.mark.lock() }
     }
 
-    /// Removes the logs. Their space is free when the last one who reads and writes them is gone.
+    /// Removes the logs. Their space is freed when the last reader or writer closes them.
     pub fn delete(&self) -> Result<(), OpenError> {
         for log in &self.logs {
             match fs::remove_file(&log.info.file) {
@@ -137,17 +136,17 @@ impl FlashFiles {
         Ok(())
     }
 
-    /// Number of flash paths; an operation's `path` is below it.
+    /// The number of flash paths. An operation's `path` is smaller than this.
     pub fn count(&self) -> usize {
         self.logs.len()
     }
 
-    /// One row per flash path, in their order, as they are now.
+    /// The current state of each flash path, in order.
     pub fn describe(&self) -> impl Iterator<Item = PathInfo> {
         self.logs.iter().map(|log| PathInfo { data_bytes: self.data_bytes(), ..log.info.clone() })
     }
 
-    /// Bytes that the store may use of every path.
+    /// The bytes that the store may use on every path.
     pub fn data_bytes(&self) -> u64 {
         self.data_bytes.load(Relaxed)
     }
@@ -164,8 +163,8 @@ impl FlashFiles {
         self.logs.iter().map(|log| log.file.as_raw_fd()).collect()
     }
 
-    /// A driver's check of what it is handed: a write outside its log would be a bug that destroys
-    /// the superblock or grows the file.
+    /// Checks an operation before a driver runs it. A write outside its log would be a bug that destroys the superblock
+    /// or grows the file.
     pub(crate) fn assert_inside(&self, op: &Op) {
         assert!((op.path as usize) < self.logs.len(), "no such flash path: {op:?}");
         assert!(op.offset.is_multiple_of(PAGE_BYTES as u64), "not at a page: {op:?}");
@@ -180,8 +179,8 @@ impl FlashFiles {
 }
 
 impl Sizing<'_> {
-    /// Gives every path `bytes_per_path` bytes behind [`DATA_OFFSET`]. Growing is all or nothing: an error leaves the files
-    /// as they were. What lies behind a smaller size must be in nobody's use; shrinking that failed can be asked for again.
+    /// Gives every path `bytes_per_path` bytes after [`DATA_OFFSET`]. Growing is all or nothing: an error leaves the
+    /// files as they were. Nobody may use the bytes after a smaller size. A failed shrink can be repeated.
     pub fn set(&mut self, bytes_per_path: u64) -> Result<(), OpenError> {
         if bytes_per_path == 0 || !bytes_per_path.is_multiple_of(PAGE_BYTES as u64) {
             return Err(OpenError::Bytes { bytes: bytes_per_path });
@@ -192,13 +191,13 @@ impl Sizing<'_> {
         }
     }
 
-    /// A superblock never tells of more than the file has.
+    /// A superblock never claims more than the file has.
     fn grow(&mut self, bytes: u64) -> Result<(), OpenError> {
         let extended = self.files.logs.iter().try_for_each(|log| log.extend(bytes));
         let grown = extended.and_then(|()| self.tell(bytes));
         if grown.is_err() {
             let before = self.files.data_bytes();
-            // What cannot be given back stays the log's, unused; the error to report is the first one.
+            // Space that cannot be freed stays with the log, unused. Report the first error.
             let _ = self.files.logs.iter().try_for_each(|log| log.cut(before));
             let _ = self.tell(before);
         } else {
@@ -215,7 +214,7 @@ impl Sizing<'_> {
         self.files.logs.iter().try_for_each(|log| log.cut(bytes))
     }
 
-    /// Writes every log's superblock anew, over the older of its two copies.
+    /// Writes every log's superblock over the older of its two copies.
     fn tell(&mut self, data_bytes: u64) -> Result<(), OpenError> {
         self.mark.sequence += 1;
         let (log_id, sequence) = (self.mark.log_id, self.mark.sequence);
@@ -223,7 +222,8 @@ impl Sizing<'_> {
         for (path_index, log) in (0..).zip(&self.files.logs) {
             let (offset, page) = Superblock { path_index, path_count, log_id, data_bytes, sequence }.page();
             let bufs = [io::IoSlice::new(&page)];
-            // On the device before it counts, and nothing else with it: the log may be in the page cache.
+            // The write must reach the device before it counts (the log may be in the page cache), and nothing else has
+            // to.
             let written = rustix::io::pwritev2(&log.file, &bufs, offset, ReadWriteFlags::DSYNC);
             let result = match written {
                 Ok(PAGE_BYTES) => Ok(()),
@@ -256,9 +256,8 @@ impl Log {
     }
 }
 
-/// A process that was killed holds its lock until the kernel has finished its last operations and
-/// taken its rings down, which is some time after the process is gone. Whoever starts the next one at
-/// once is not to be refused for that.
+/// A killed process holds its lock until the kernel has finished its last operations and destroyed its rings, which is
+/// some time after the process is gone. The next process must not be refused because of that.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
@@ -282,7 +281,8 @@ fn lock(dir: &Path, name: &str) -> Result<(File, PathBuf), OpenError> {
             .open(&path)
             .map_err(|error| failed("open", error))?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            // Its owner may have deleted it between the two calls: then another may lock a new one of this name.
+            // The owner may have deleted the file between the two calls. Then another process may lock a new file with
+            // this name.
             Ok(()) if is_named(&file, &path) => return Ok((file, path)),
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) if Instant::now() < patience_ends => {
@@ -312,22 +312,22 @@ fn prepare(file: File, path: PathBuf, superblock: &Superblock) -> Result<Log, Op
     Ok(Log { file, info })
 }
 
-/// What this log may take: the file system's free space and what the log holds already.
+/// The space that this log may take: the file system's free space, plus what the log holds already.
 fn free_bytes(file: &File) -> io::Result<u64> {
     let fs = rustix::fs::fstatvfs(file)?;
     if fs.f_blocks == 0 {
-        // A file system that does not count its blocks; fallocate or the writes will tell.
+        // The file system does not count its blocks. fallocate or the writes will tell.
         return Ok(u64::MAX);
     }
     Ok(fs.f_bavail * fs.f_frsize + file.metadata()?.blocks() * 512)
 }
 
-/// Gives the file its size, which is at least the one it has; true if every new byte has its place on the disk. An error
-/// leaves it as long as it was.
+/// Sets the file's size, which must not shrink. True: the disk has reserved space for every new byte. An error leaves
+/// the size unchanged.
 fn allocate(file: &File, path: &Path, data_bytes: u64, free_bytes: u64) -> Result<bool, OpenError> {
     let needed_bytes = DATA_OFFSET + data_bytes;
     let no_space = || OpenError::NoSpace { file: path.to_owned(), needed_bytes, free_bytes };
-    // Asked first: fallocate would fill the disk to find out.
+    // Ask first: fallocate would fill the disk to find out.
     if needed_bytes > free_bytes {
         return Err(no_space());
     }
@@ -341,7 +341,7 @@ fn allocate(file: &File, path: &Path, data_bytes: u64, free_bytes: u64) -> Resul
         Ok(()) => Ok(true),
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
             tracing::warn!(
-                "{}: the file system cannot preallocate; space is taken as the log fills, and \
+                "{}: the file system cannot preallocate; the log takes space as it fills, and \
                  writes fail if others take it first",
                 path.display()
             );
@@ -349,7 +349,7 @@ fn allocate(file: &File, path: &Path, data_bytes: u64, free_bytes: u64) -> Resul
             Ok(false)
         }
         Err(errno) => {
-            // Gives back what was taken; the error to report is the first one.
+            // Free what was taken. Report the first error.
             let _ = file.set_len(bytes_before);
             match errno {
                 Errno::NOSPC | Errno::DQUOT => Err(no_space()),
@@ -359,8 +359,8 @@ fn allocate(file: &File, path: &Path, data_bytes: u64, free_bytes: u64) -> Resul
     }
 }
 
-/// Writes the superblock with O_DIRECT and reads it back; without, where that is refused. Some file
-/// systems take the flag and fail the first read or write, so both belong to the question.
+/// Writes the superblock with O_DIRECT and reads it back, or without O_DIRECT where that is refused. Some file systems
+/// accept the flag and fail the first read or write, so both are tried.
 fn mark(file: &File, path: &Path, superblock: &Superblock) -> Result<bool, OpenError> {
     let (offset, page) = superblock.page();
     let write = || {
@@ -387,7 +387,7 @@ fn mark(file: &File, path: &Path, superblock: &Superblock) -> Result<bool, OpenE
         },
     };
     tracing::warn!(
-        "{}: O_DIRECT is refused ({refused}); flash goes through the page cache, which takes RAM \
+        "{}: O_DIRECT is refused ({refused}); reads and writes go through the page cache, which takes RAM \
          outside of FlintKV's limit",
         path.display()
     );
@@ -401,13 +401,16 @@ fn set_flags(file: &File, flags: OFlags) -> io::Result<()> {
     Ok(rustix::fs::fcntl_setfl(file, flags)?)
 }
 
-/// Punches a hole into the reserved area once, to know whether the store's discards would do anything.
+/// Punches a hole into the reserved area once, to learn whether discards have any effect.
 fn probe_discard(file: &File, path: &Path) -> bool {
     let page = PAGE_BYTES as u64;
     match punch(file, DATA_OFFSET - page, page) {
         Ok(()) => true,
         Err(error) => {
-            tracing::info!("{}: the file system does not punch holes ({error}); discards do nothing", path.display());
+            tracing::info!(
+                "{}: the file system does not punch holes ({error}); discards have no effect",
+                path.display()
+            );
             false
         }
     }
@@ -584,7 +587,7 @@ mod tests {
         assert_eq!(log.blocks(), 0);
     }
 
-    /// What the log holds already is its own to use: a restart on a disk that the log fills works.
+    /// The log may use what it holds already: a restart works on a disk that the log fills.
     #[test]
     fn the_log_s_own_blocks_count_as_free() {
         let scratch = tempfile::tempdir().unwrap();
@@ -593,7 +596,7 @@ mod tests {
         let fs = rustix::fs::fstatvfs(&file).unwrap();
         let held = file.metadata().unwrap().blocks() * 512;
         assert!(held >= 32 * MIB);
-        // Others may take or free some of the disk between the two looks.
+        // Other processes may take or free space between the two looks.
         assert!(free_bytes(&file).unwrap() + 16 * MIB > fs.f_bavail * fs.f_frsize + held);
     }
 
@@ -641,7 +644,7 @@ mod tests {
         files.sizing().set(3 * MIB).unwrap();
         assert_eq!(sizes(&files), [(3 * MIB, 3 * MIB, 2); 2]);
         assert!(files.file(0).metadata().unwrap().blocks() < blocks, "the disk has its space back");
-        // Cut off and grown again: empty, not what it was.
+        // A range that was cut off and grown again is empty.
         files.sizing().set(8 * MIB).unwrap();
         let mut page = PageBuf::new(1);
         for (at, byte) in [(MIB, 7), (7 * MIB, 0)] {
@@ -674,7 +677,7 @@ mod tests {
         let log = scratch.path().join("flintkv-1.log");
         files.delete().unwrap();
         assert!(!log.exists());
-        // Whoever holds the old one still works on it, and nobody else does.
+        // A holder of the old file still works on it, and nobody else does.
         files.file(0).write_all_at(&PageBuf::new(1).filled(1), DATA_OFFSET).unwrap();
         files.delete().unwrap();
         let next = open(scratch.path(), 2 * MIB).unwrap();

@@ -1,15 +1,17 @@
-//! Owns the drivers that carry out the store's flash operations, and the log files they work on.
-//! Never knows what a page holds, which key it belongs to, or why it is read.
+//! Owns the words in which flash I/O is asked for, the drivers that carry it out, and the log files. Never knows what a
+//! page holds, which key it belongs to, or why it is read.
 //!
-//! Goals: little processor time per read, no buffer freed while the kernel may write to it, a clear
-//! word when the file system or the kernel refuses something. Non-goals: caching, ordering between
-//! operations in flight, retrying what the device failed.
+//! Goals: little processor time per read; never free a buffer while the kernel may write to it; a clear message when
+//! the file system or the kernel refuses something. Non-goals: caching, ordering between operations in flight, retrying
+//! what the device failed.
 //!
-//! Reading order: [`files`] (what is opened, locked, laid out and resized), [`superblock`] (what a log says of itself), `uring`, `threads`, [`sim`] (three
-//! ways to carry out an operation), `choice` (which one), [`probe`] (what the device can do).
+//! Reading order: [`io`] (operations and their completions), [`files`] (opening, locking, sizing and resizing), [`superblock`] (a log's description of itself),
+//! `uring`, `threads`, [`sim`] (three ways to carry out an operation), `choice` (which one), [`probe`] (what the device
+//! can do).
 
 mod choice;
 pub mod files;
+pub mod io;
 pub mod probe;
 pub mod sim;
 pub mod superblock;

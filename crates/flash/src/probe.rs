@@ -1,12 +1,12 @@
-//! Owns the measurement of what a device and a driver can do, to compare the database with.
-//! Never knows the store: it writes noise and reads it back.
+//! Owns the measurement of a device and a driver, for comparison with the database. Never knows the store: it writes
+//! noise and reads it back.
 
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::io::{Driver, Op, OpKind, PAGE_BYTES, PageBuf};
 use rustix::time::{ClockId, clock_gettime};
-use store::io::{Driver, Op, OpKind, PAGE_BYTES, PageBuf};
 
 use crate::choice::{FlashIo, open_driver};
 use crate::files::{DATA_OFFSET, FlashFiles};
@@ -16,8 +16,8 @@ use crate::threads::{THREADS, ThreadPool};
 pub struct ReadRate {
     pub reads_per_second: f64,
     pub latency_micros_mean: f64,
-    /// Processor time of this process, the kernel's work for it included. Other work of the process
-    /// during the measurement counts too.
+    /// Processor time of this process, including the kernel's work for it. Other work of the process during the
+    /// measurement counts too.
     pub cpu_micros_per_read: f64,
 }
 
@@ -29,8 +29,8 @@ pub struct WriteRate {
     pub cpu_micros_per_mib: f64,
 }
 
-/// Fills the first `bytes` of every path in order, `write_bytes` at a time, `depth` writes in flight.
-/// What it writes does not compress, and every page differs.
+/// Fills the first `bytes` of every path in order, `write_bytes` at a time, with `depth` writes in flight. The data
+/// does not compress, and every page differs.
 pub fn sequential_write_rate(
     files: &Arc<FlashFiles>,
     which: FlashIo,
@@ -41,7 +41,7 @@ pub fn sequential_write_rate(
     sequential_writes(files, which, bytes, write_bytes, depth, |_| true)
 }
 
-/// [`sequential_write_rate`] that may end before: `go_on` is asked before every write, with the time since the start.
+/// Like [`sequential_write_rate`], but may end early: `go_on` gets the time since the start before every write.
 pub fn sequential_writes(
     files: &Arc<FlashFiles>,
     which: FlashIo,
@@ -63,7 +63,7 @@ pub fn sequential_writes(
     let buffers: Vec<_> = buffers.collect();
     let meter = Meter::start();
     let write = |mut buf: PageBuf| {
-        // Every path has got as much when it ends.
+        // End only when every path has received the same amount.
         if next == total || (next % files.count() as u64 == 0 && !go_on(meter.begun.elapsed())) {
             return None;
         }
@@ -85,8 +85,8 @@ pub fn sequential_writes(
     })
 }
 
-/// Reads random pages of the first `bytes` of every path with `depth` reads in flight. The region
-/// must have been written (see [`sequential_write_rate`]): a page never written is not on the device.
+/// Reads random pages of the first `bytes` of every path, with `depth` reads in flight. The region must have been
+/// written (see [`sequential_write_rate`]), because a page that was never written is not on the device.
 pub fn random_read_rate(
     files: &Arc<FlashFiles>,
     which: FlashIo,
@@ -97,11 +97,11 @@ pub fn random_read_rate(
     random_reads(files, which, bytes, depth, |elapsed| elapsed < duration, |_| ())
 }
 
-/// How many reads start between two questions whether to go on.
+/// Ask `go_on` once for this many reads.
 const READS_PER_LOOK: u64 = 64;
 
-/// [`random_read_rate`] for as long as `go_on` says, which is asked now and then with the time since the start; `seen` is
-/// told every read's latency in nanoseconds.
+/// Like [`random_read_rate`], for as long as `go_on` says. `go_on` gets the time since the start now and then; `seen`
+/// gets the latency of every read in nanoseconds.
 pub fn random_reads(
     files: &Arc<FlashFiles>,
     which: FlashIo,
@@ -118,7 +118,7 @@ pub fn random_reads(
     let meter = Meter::start();
     let mut ended = false;
     let read = |buf| {
-        // Not a look at the clock for every read: the measurement should not be what is measured.
+        // Do not read the clock for every read: that would be measured too.
         ended = ended || (started % READS_PER_LOOK == 0 && !go_on(meter.begun.elapsed()));
         if ended {
             return None;
@@ -141,7 +141,7 @@ pub fn random_reads(
     })
 }
 
-/// Keeps every buffer in flight until `next` has no more operations; `seen` is told every latency in nanoseconds.
+/// Keeps every buffer in flight until `next` has no more operations. `seen` gets every latency in nanoseconds.
 fn run(
     driver: &mut dyn Driver,
     buffers: Vec<PageBuf>,
@@ -177,7 +177,7 @@ impl Meter {
         Meter { begun: Instant::now(), cpu: cpu_time() }
     }
 
-    /// Seconds on the wall, and microseconds of the processor.
+    /// Wall-clock seconds, and microseconds of processor time.
     fn stop(self) -> (f64, f64) {
         let cpu = cpu_time() - self.cpu;
         (self.begun.elapsed().as_secs_f64(), cpu.as_secs_f64() * 1e6)

@@ -1,6 +1,6 @@
-//! Owns the simulated device: pages in memory, completions in any order, faults by chance and on order.
-//! Never knows a clock, a file or a thread. Everything follows from the seed: the same operations
-//! pushed, submitted and reaped in the same order meet the same completions and the same faults.
+//! Owns the simulated device: pages in memory, completions in any order, and faults at random or on demand. Never knows
+//! a clock, a file or a thread. The seed decides everything: the same operations pushed, submitted and reaped in the
+//! same order give the same completions and the same faults.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -8,30 +8,30 @@ use std::ops::Range;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+use crate::io::{Done, Driver, Op, OpKind, PAGE_BYTES, PageBuf, Reader};
 use parking_lot::Mutex;
-use store::io::{Done, Driver, Op, OpKind, PAGE_BYTES, PageBuf, Reader};
 
 use crate::files::DATA_OFFSET;
 
-/// A write error by chance leaves a region of this size (aligned) that takes no more writes.
+/// After a random write error, a region of this size (aligned) accepts no more writes.
 pub const BAD_REGION_BYTES: u64 = 1 << 20;
 
-/// How often an operation goes wrong by chance, in a million. All zero: a perfect device.
+/// The probability of each random fault, in a million operations. All zero: a perfect device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// The read fails; the next one may succeed.
+    /// The read fails. The next one may succeed.
     pub read_error: u32,
-    /// The write fails after a part of its pages, and so does every later one in that region.
+    /// The write fails after a part of its pages, and so does every later write to that region.
     pub write_error: u32,
-    /// The write says it succeeded, but only its first pages reached the device.
+    /// The write reports success, but only its first pages reached the device.
     pub torn_write: u32,
-    /// One bit of what is read has changed on the device, for good.
+    /// One bit of the data has changed on the device, permanently.
     pub bit_flip: u32,
-    /// The write fails as on a full file system; nothing is written.
+    /// The write fails as on a full file system. Nothing is written.
     pub no_space: u32,
 }
 
-/// What the device has done so far. A failed operation counts as an operation and as its fault.
+/// What the device has done so far. A failed operation counts as an operation and as a fault.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     pub reads: u64,
@@ -46,7 +46,7 @@ pub struct Counts {
     pub no_spaces: u64,
 }
 
-/// The handle: makes drivers, orders faults, looks at the pages.
+/// The handle: it makes drivers, causes faults, and gives access to the pages.
 #[derive(Clone)]
 pub struct Sim {
     device: Arc<Mutex<Device>>,
@@ -56,7 +56,7 @@ struct Device {
     seed: u64,
     paths: u16,
     data_bytes: u64,
-    /// Pages never written are zero.
+    /// Pages that were never written are zero.
     pages: HashMap<(u16, u64), Box<[u8; PAGE_BYTES]>>,
     faults: Faults,
     counts: Counts,
@@ -72,7 +72,7 @@ struct Device {
 }
 
 impl Sim {
-    /// `paths` logs with `data_bytes` behind [`DATA_OFFSET`] each, as `FlashFiles` would open them.
+    /// `paths` logs with `data_bytes` after [`DATA_OFFSET`] each, as `FlashFiles` would open them.
     pub fn new(seed: u64, paths: u16, data_bytes: u64) -> Sim {
         assert!(paths > 0);
         assert!(data_bytes.is_multiple_of(PAGE_BYTES as u64));
@@ -101,7 +101,7 @@ impl Sim {
         self.device.lock().data_bytes
     }
 
-    /// As `FlashFiles` is made longer or shorter: what was cut off is gone.
+    /// Acts like a resize of `FlashFiles`: what was cut off is gone.
     pub fn resize(&self, data_bytes: u64) {
         assert!(data_bytes.is_multiple_of(PAGE_BYTES as u64));
         let mut device = self.device.lock();
@@ -113,7 +113,7 @@ impl Sim {
     pub fn driver(&self) -> SimDriver {
         let mut device = self.device.lock();
         device.drivers += 1;
-        // Every driver has its own order of completions, which the others' operations do not change.
+        // Every driver has its own order of completions. Operations of other drivers do not change it.
         let mut order = device.seed ^ device.drivers.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         splitmix64(&mut order);
         SimDriver {
@@ -134,17 +134,17 @@ impl Sim {
         self.device.lock().counts
     }
 
-    /// The next read fails (one more for every call).
+    /// The next read fails. Each call makes one more read fail.
     pub fn fail_next_read(&self) {
         self.device.lock().failing_reads += 1;
     }
 
-    /// The next write fails, nothing is written (one more for every call).
+    /// The next write fails without writing. Each call makes one more write fail.
     pub fn fail_next_write(&self) {
         self.device.lock().failing_writes += 1;
     }
 
-    /// Of the next write only the first `pages` reach the device, and it says it succeeded.
+    /// Only the first `pages` of the next write reach the device, and the write reports success.
     pub fn tear_next_write(&self, pages: usize) {
         self.device.lock().tearing_writes.push_back(pages);
     }
@@ -164,7 +164,7 @@ impl Sim {
         self.device.lock().full = full;
     }
 
-    /// No fault any more, ordered or by chance. What is on the pages stays as it is.
+    /// No more faults, on demand or at random. The content of the pages stays as it is.
     pub fn heal(&self) {
         let mut device = self.device.lock();
         device.faults = Faults::default();
@@ -176,7 +176,7 @@ impl Sim {
         device.bad_writes.clear();
     }
 
-    /// Operations stay in flight until [`Sim::release`], to look at what happens meanwhile.
+    /// Operations stay in flight until [`Sim::release`], so that a test can look at the state in between.
     pub fn hold(&self) {
         self.device.lock().held = true;
     }
@@ -192,13 +192,13 @@ impl Sim {
         self.device.lock().page_mut(path, page)[within] ^= 1 << bit;
     }
 
-    /// What is on the device at `offset`, a multiple of [`PAGE_BYTES`].
+    /// The page on the device at `offset`, a multiple of [`PAGE_BYTES`].
     pub fn page(&self, path: u16, offset: u64) -> Box<[u8; PAGE_BYTES]> {
         assert!(offset.is_multiple_of(PAGE_BYTES as u64));
         self.device.lock().page_mut(path, offset / PAGE_BYTES as u64).clone()
     }
 
-    /// Puts a page onto the device behind the store's back.
+    /// Writes a page to the device without a driver.
     pub fn set_page(&self, path: u16, offset: u64, page: &[u8; PAGE_BYTES]) {
         assert!(offset.is_multiple_of(PAGE_BYTES as u64));
         let mut device = self.device.lock();
@@ -303,7 +303,7 @@ impl Device {
         }
     }
 
-    /// A device may forget discarded pages or not; so does this one, page by page.
+    /// A device may or may not forget discarded pages. This one decides page by page.
     fn discard(&mut self, path: u16, offset: u64, bytes: u64) {
         self.counts.discards += 1;
         let first = offset / PAGE_BYTES as u64;
@@ -329,19 +329,19 @@ fn touches(regions: &[(u16, Range<u64>)], path: u16, bytes: Range<u64>) -> bool 
     regions.iter().any(|(bad_path, bad)| *bad_path == path && bad.start < bytes.end && bytes.start < bad.end)
 }
 
-/// A driver of a [`Sim`]. There is nothing to wake its owner: it polls.
+/// A driver of a [`Sim`]. It cannot wake its owner: the owner polls.
 pub struct SimDriver {
     sim: Sim,
     order: Chance,
     pushed: Vec<Op>,
     started: Vec<Op>,
-    /// Completed by `wait` and not yet reaped.
+    /// Completed by `wait` and not reaped yet.
     ready: Vec<Done>,
     tokens: HashSet<u64>,
 }
 
 impl SimDriver {
-    /// Completes `count` operations picked by chance; what they do to the device happens now.
+    /// Completes `count` operations, chosen at random. They change the device now.
     fn complete(&mut self, count: u64) {
         let mut device = self.sim.device.lock();
         for _ in 0..count {
@@ -352,7 +352,7 @@ impl SimDriver {
                 OpKind::Read(buf) | OpKind::Write(buf) => Some(buf),
                 OpKind::Discard { .. } => None,
             };
-            // Between 20 and 200 µs, so that histograms have something to show.
+            // Between 20 and 200 µs, so that histograms have different values.
             let nanos = 20_000 + self.order.below(180_000);
             self.ready.push(Done { token: op.token, result, buf, nanos });
         }
@@ -376,7 +376,7 @@ impl Driver for SimDriver {
         self.started.append(&mut self.pushed);
     }
 
-    /// Any number of the operations in flight is complete, none to all.
+    /// Completes a random number of the operations in flight, none to all.
     fn reap(&mut self, done: &mut Vec<Done>) {
         let held = self.sim.device.lock().held;
         if !held {
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_on_order() {
+    fn faults_on_demand() {
         let sim = Sim::new(1, 1, MIB);
         let driver = &mut sim.driver();
         write(driver, DATA_OFFSET, 2, 7).unwrap();
@@ -501,7 +501,7 @@ mod tests {
         read(driver, DATA_OFFSET, 2).unwrap();
     }
 
-    /// What happens in one run under every fault: the answers in their order.
+    /// The results of one run with every kind of fault, in order.
     fn history(seed: u64) -> (String, Counts) {
         let sim = Sim::new(seed, 2, 4 * MIB);
         sim.set_faults(Faults {
@@ -578,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn some_of_the_discarded_pages_are_forgotten_and_some_are_not() {
+    fn some_discarded_pages_are_forgotten_and_some_are_not() {
         let sim = Sim::new(7, 1, MIB);
         let driver = &mut sim.driver();
         write(driver, DATA_OFFSET, 100, 1).unwrap();

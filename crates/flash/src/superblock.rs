@@ -1,14 +1,13 @@
-//! Owns the superblock: what every log file says of itself in its first two pages.
-//! Never opens a file.
+//! Owns the superblock: the description of a log file in its first two pages. Never opens a file.
 
+use crate::io::{PAGE_BYTES, PageBuf};
 use std::io;
 use std::ops::Range;
-use store::io::{PAGE_BYTES, PageBuf};
 
 use crate::files::DATA_OFFSET;
 
-/// One of two copies, of which the valid one with the higher sequence counts: a write that is torn leaves the other
-/// as it was. Integers are little-endian.
+/// There are two copies. The valid one with the higher sequence counts, so a torn write leaves the other copy intact.
+/// Integers are little-endian.
 ///
 /// ```text
 ///    0       8         12       14       16         32            40           48         56        4092    4096
@@ -18,8 +17,8 @@ use crate::files::DATA_OFFSET;
 ///    |       |         | u16    | u16    |          |             |            |          |         | before |
 ///    +-------+---------+--------+--------+----------+-------------+------------+----------+---------+--------+
 /// ```
-/// The log id is random and the same on all paths of one start, so that logs of different starts
-/// cannot be mixed. The sequence is 0 at the start and one more with every change of size; it chooses the page.
+/// The log id is random, and the same on all paths of one start, so that logs of different starts cannot be mixed. The
+/// sequence is 0 at the start and grows by one with every change of size. It chooses the page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Superblock {
     pub path_index: u16,
@@ -45,7 +44,7 @@ mod at {
 
 const MAGIC: [u8; 8] = *b"FLINTKV\0";
 const VERSION: u32 = 1;
-/// Copies of it, a page each, at the file's beginning.
+/// Copies of the superblock, one page each, at the start of the file.
 const COPIES: usize = 2;
 
 const _: () = {
@@ -59,7 +58,7 @@ const _: () = {
 };
 
 impl Superblock {
-    /// The page, and where in the file it belongs.
+    /// The page, and its offset in the file.
     pub(crate) fn page(&self) -> (u64, PageBuf) {
         let mut page = PageBuf::new(1);
         page[at::MAGIC].copy_from_slice(&MAGIC);
@@ -75,7 +74,7 @@ impl Superblock {
         (self.sequence % COPIES as u64 * PAGE_BYTES as u64, page)
     }
 
-    /// What a log that begins with these bytes says of itself. An error is the first copy's.
+    /// The superblock of a log that starts with these bytes. An error is that of the first copy.
     pub fn newest(log: &[u8]) -> io::Result<Superblock> {
         let copies = log.chunks_exact(PAGE_BYTES).take(COPIES);
         let newest = copies.filter_map(|page| Superblock::decode(page).ok()).max_by_key(|copy| copy.sequence);
@@ -127,7 +126,7 @@ mod tests {
 
     const LOG_ID: [u8; 16] = *b"0123456789abcdef";
 
-    /// The layout of release 0.1, whose reserved bytes are today's sequence 0: these bytes must stay readable.
+    /// The layout of release 0.1, whose reserved bytes are today's sequence 0. These bytes must stay readable.
     #[test]
     fn the_superblock_s_layout_is_frozen() {
         let superblock =
@@ -142,7 +141,7 @@ mod tests {
         assert_eq!(Superblock::decode(&page).unwrap(), superblock);
         for byte in 0..PAGE_BYTES {
             page[byte] ^= 0x10;
-            assert!(Superblock::decode(&page).is_err(), "byte {byte} may change unseen");
+            assert!(Superblock::decode(&page).is_err(), "byte {byte} may change unnoticed");
             page[byte] ^= 0x10;
         }
         let (offset, page) = Superblock { sequence: 0x0203, ..superblock }.page();

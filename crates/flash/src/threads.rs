@@ -1,5 +1,5 @@
-//! Owns the threads that carry out operations with pread and pwrite where io_uring is not allowed.
-//! Never knows a page's content. All drivers of a node share the threads; each has its own completions.
+//! Owns the threads that carry out operations with pread and pwrite where io_uring is not allowed. Never knows a page's
+//! content. All drivers of a node share the threads; each driver has its own completions.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,17 +10,17 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+use crate::io::{Done, Driver, Op, OpKind, PageBuf, Reader};
 use parking_lot::{Condvar, Mutex};
 use rustix::event::EventfdFlags;
-use store::io::{Done, Driver, Op, OpKind, PageBuf, Reader};
 
 use crate::files::{self, FlashFiles};
 use crate::transfer::{Step, Transfer};
 
-/// As many operations are with the device at a time; the others wait in the pool's queue.
+/// The device has at most this many operations at a time. The others wait in the pool's queue.
 pub const THREADS: usize = 8;
 
-/// The threads, started with the first driver and joined when the last driver and handle are gone.
+/// The threads. The first driver starts them; they are joined when the last driver and handle are gone.
 pub struct ThreadPool {
     count: usize,
     jobs: Arc<Jobs>,
@@ -44,8 +44,8 @@ struct Job {
     reply_to: Arc<Completions>,
 }
 
-/// One driver's completed operations. Invariant: after the list has become non-empty, the event is
-/// signalled; whoever empties the list has cleared the event before, so no signal is lost.
+/// One driver's completed operations. Invariant: when the list becomes non-empty, the event is signalled afterwards.
+/// Whoever empties the list has cleared the event before. So no signal is lost.
 struct Completions {
     list: Mutex<Vec<Completed>>,
     arrived: Condvar,
@@ -63,11 +63,11 @@ pub struct Threads {
     pool: Arc<ThreadPool>,
     files: Arc<FlashFiles>,
     completions: Arc<Completions>,
-    /// Pushed and not yet submitted.
+    /// Pushed and not submitted yet.
     batch: Vec<Op>,
-    /// Submitted and not yet reaped.
+    /// Submitted and not reaped yet.
     outstanding: usize,
-    /// The completions being handed over; empty between calls, kept for its allocation.
+    /// The completions being reaped. Empty between calls; kept for its allocation.
     arrived: Vec<Completed>,
 }
 
@@ -116,7 +116,7 @@ impl Drop for ThreadPool {
 }
 
 impl Jobs {
-    /// A thread's life: jobs until the queue is closed and empty.
+    /// A thread's loop: it takes jobs until the queue is closed and empty.
     fn work(&self) {
         loop {
             let mut queue = self.queue.lock();
@@ -209,7 +209,7 @@ impl Driver for Threads {
         if self.outstanding == 0 {
             return;
         }
-        // Cleared before the list is taken: see `Completions`.
+        // Clear the event before the list is taken: see `Completions`.
         let _ = rustix::io::read(&self.completions.event, &mut [0; 8]);
         mem::swap(&mut self.arrived, &mut *self.completions.list.lock());
         if self.arrived.is_empty() {
@@ -246,7 +246,8 @@ impl Driver for Threads {
 }
 
 impl Drop for Threads {
-    /// Buffers would outlive the driver safely; waiting keeps it that nothing is written after it is gone.
+    /// The buffers could outlive the driver safely. Waiting guarantees that nothing is written after the driver is
+    /// gone.
     fn drop(&mut self) {
         self.batch.clear();
         let mut done = Vec::new();

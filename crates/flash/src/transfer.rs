@@ -1,14 +1,13 @@
-//! Owns the rule by which a read or write that was carried out in part goes on.
-//! Never knows which driver asks.
+//! Owns how a partly completed read or write continues. Never knows which driver asks.
 
+use crate::io::PAGE_BYTES;
 use std::io;
-use store::io::PAGE_BYTES;
 
-/// How often in a row an operation may be started again without a whole page of progress. A kernel
-/// that says EINTR, EAGAIN or a part of a page more often than that gets its answer passed on.
+/// How often in a row an operation may be restarted without moving a whole page. If the kernel reports EINTR, EAGAIN or
+/// a part of a page more often, its answer is passed on.
 const RETRIES_MAX: u8 = 64;
 
-/// A read or write of `bytes` bytes, of which the first `moved` (whole pages) are done.
+/// A read or write of `bytes` bytes. The first `moved` of them (whole pages) are done.
 #[derive(Debug)]
 pub(crate) struct Transfer {
     pub bytes: usize,
@@ -19,7 +18,7 @@ pub(crate) struct Transfer {
 
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// Start the operation again for what is left from `moved` on.
+    /// Start the operation again for the rest, from `moved` on.
     Again,
     Finished(io::Result<()>),
 }
@@ -33,7 +32,7 @@ impl Transfer {
         Transfer { bytes, moved: 0, write: true, retries: 0 }
     }
 
-    /// Takes what the kernel answered for the bytes from `moved` on.
+    /// Handles the kernel's answer for the bytes from `moved` on.
     pub fn advance(&mut self, answer: io::Result<usize>) -> Step {
         let count = match answer {
             Ok(count) => count,
@@ -50,7 +49,7 @@ impl Transfer {
             self.moved = self.bytes;
             return Step::Finished(Ok(()));
         }
-        // O_DIRECT can go on at a page only, so a part of a page is moved again.
+        // O_DIRECT can continue only at a page, so a part of a page is moved again.
         let moved = (self.moved + count) / PAGE_BYTES * PAGE_BYTES;
         if moved > self.moved {
             self.moved = moved;
@@ -87,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_read_goes_on_at_the_last_whole_page() {
+    fn a_short_read_continues_at_the_last_whole_page() {
         let mut read = Transfer::read(4 * PAGE_BYTES);
         assert!(matches!(read.advance(Ok(PAGE_BYTES + 512)), Step::Again));
         assert_eq!(read.moved, PAGE_BYTES);
@@ -105,7 +104,7 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::WriteZero);
     }
 
-    /// A file that ends within a page answers 512 for ever, a broken kernel EAGAIN for ever.
+    /// A file that ends inside a page answers 512 for ever; a broken kernel answers EAGAIN for ever.
     #[test]
     fn no_answer_is_retried_for_ever() {
         for (answer, kind) in [(None, io::ErrorKind::UnexpectedEof), (Some(libc::EAGAIN), io::ErrorKind::WouldBlock)] {

@@ -1,9 +1,9 @@
-//! Owns one io_uring ring: the operations in the kernel's hands and the buffers it reads and writes.
-//! Never knows a page's content; never lets go of a buffer the kernel may still touch.
+//! Owns one io_uring ring: the operations in flight and their buffers. Never knows a page's content. Never frees a
+//! buffer that the kernel may still touch.
 //!
-//! A ring belongs to the thread that created it (`SINGLE_ISSUER`), which is also the only one to be
-//! told of completions. That is what makes it cheap: the kernel needs no locks, interrupts nobody,
-//! and runs the completions when the thread comes to fetch them (`DEFER_TASKRUN`).
+//! A ring belongs to the thread that created it (`SINGLE_ISSUER`), and only that thread receives completions. This
+//! makes the ring cheap: the kernel needs no locks, sends no interrupts, and runs the completions when the thread
+//! fetches them (`DEFER_TASKRUN`).
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,25 +13,25 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::io::{Done, Driver, Op, OpKind};
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use rustix::event::EventfdFlags;
 use rustix::fs::FallocateFlags;
-use store::io::{Done, Driver, Op, OpKind};
 
 use crate::files::FlashFiles;
 use crate::transfer::{Step, Transfer};
 
-/// Operations in the kernel at a time, if the caller has no opinion. Above what a device needs to be
-/// busy; more than that would only wait there instead of here.
+/// The default number of operations in the kernel at a time. It is above what keeps a device busy. With more,
+/// operations would wait in the kernel instead of here.
 pub const DEPTH: u32 = 256;
 
-/// How long to wait before the kernel is asked again for memory it did not have.
+/// The pause before the kernel is asked again for memory that it did not have.
 const NO_MEMORY_PAUSE: Duration = Duration::from_millis(1);
 
-/// Operations of this size and more are started by a thread of the kernel. Starting costs a request
-/// per 4 KiB to 1 MiB of memory, which the worker would spend inside its submit: measured 38 µs for
-/// 256 KiB, 80 µs for 1 MiB, 1.1 ms for 16 MiB, against 5 to 14 µs when handed over. The processor time
-/// of both together is the same from 256 KiB on, and half as much again for 64 KiB.
+/// A kernel thread starts operations of this size and more. Starting an operation takes time in proportion to its
+/// memory (one request per 4 KiB to 1 MiB), which the worker would otherwise spend inside its submit: 38 µs for 256
+/// KiB, 80 µs for 1 MiB, 1.1 ms for 16 MiB were measured, against 5 to 14 µs when handed over. The total processor time
+/// is the same from 256 KiB on, and half as much again for 64 KiB.
 const HANDED_OVER_BYTES: u32 = 256 << 10;
 
 const RING_WORKS: &str = "the ring is this thread's own and open";
@@ -40,14 +40,14 @@ pub struct Uring {
     ring: IoUring,
     files: Arc<FlashFiles>,
     event: OwnedFd,
-    /// One per operation in the kernel; the index is the operation's `user_data`.
+    /// One slot for each operation in the kernel. The index is the operation's `user_data`.
     slots: Vec<Option<InFlight>>,
     free: Vec<usize>,
     /// Operations beyond the depth, oldest first.
     queue: VecDeque<InFlight>,
-    /// Completed while something else was waited for.
+    /// Completed while the caller waited for something else.
     ready: Vec<Done>,
-    /// When the operations pushed since the last submit came in: one look at the clock for all.
+    /// When the operations since the last submit were pushed: one clock reading for all of them.
     batch_start: Option<Instant>,
     /// The kernel refuses every other thread.
     _not_send: PhantomData<*const ()>,
@@ -60,8 +60,8 @@ struct InFlight {
 }
 
 impl Uring {
-    /// To be called on the thread that will use the driver. An error means that the kernel, a seccomp
-    /// filter or a limit does not allow io_uring here.
+    /// Call this on the thread that will use the driver. An error means that the kernel, a seccomp filter or a limit
+    /// does not allow io_uring.
     pub fn new(files: Arc<FlashFiles>, depth: u32) -> io::Result<Uring> {
         assert!(depth > 0);
         Uring::over(build_ring(depth)?, files, depth)
@@ -95,34 +95,34 @@ impl Uring {
         self.slots.len() - self.free.len()
     }
 
-    /// Hands the kernel what is in the submission ring, and waits for `want` completions.
+    /// Submits the content of the submission ring, and waits for `want` completions.
     fn enter(&mut self, want: usize) -> io::Result<()> {
         loop {
             match self.ring.submit_and_wait(want) {
-                // A kernel without SUBMIT_ALL stops after an operation it refuses; the rest is left.
+                // A kernel without SUBMIT_ALL stops after an operation that it refuses, and leaves the rest.
                 Ok(_) if self.ring.submission().is_empty() => return Ok(()),
                 Ok(_) => {}
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EINTR) => {}
-                    // No memory for more operations, or more completions than it can hold.
+                    // No memory for more operations, or more completions than the ring can hold.
                     Some(libc::EAGAIN | libc::EBUSY) => std::thread::sleep(NO_MEMORY_PAUSE),
                     _ => return Err(error),
                 },
             }
             if !self.ring.completion().is_empty() {
-                // What was not taken goes with the next call: completions that are there wake the owner.
+                // The next call submits the rest: the completions that are there wake the owner.
                 return Ok(());
             }
         }
     }
 
-    /// Has the kernel put the completions it holds back for this thread into the ring.
+    /// Makes the kernel move the completions that it holds for this thread into the ring.
     fn fetch(&mut self) -> io::Result<()> {
         if self.ring.submission().taskrun() { self.enter(0) } else { Ok(()) }
     }
 
-    /// Settles every completion in the ring. Operations that moved a part, and operations that waited
-    /// for a slot, are started at once.
+    /// Handles every completion in the ring. Operations that moved only a part, and operations that waited for a slot,
+    /// are started at once.
     fn collect(&mut self, done: &mut Vec<Done>) -> io::Result<()> {
         self.fetch()?;
         let (_, mut submission, mut completion) = self.ring.split();
@@ -164,13 +164,12 @@ impl Uring {
         if started { self.enter(0) } else { Ok(()) }
     }
 
-    /// Puts an operation into a free slot and the submission ring; the kernel sees it at the next enter.
+    /// Puts an operation into a free slot and into the submission ring. The kernel sees it at the next enter.
     fn start(&mut self, index: usize, mut operation: InFlight) {
         let entry = operation.entry(&self.files, index);
         self.slots[index] = Some(operation);
-        // SAFETY: the buffer belongs to the slot, which keeps it until the kernel has answered; a
-        // PageBuf's memory does not move with it. Drop waits for every slot. The safe version would
-        // be a copy of every page through memory registered with the ring.
+        // SAFETY: the slot owns the buffer until the kernel has answered, and a PageBuf's memory does not move with it.
+        // Drop waits for every slot. The safe version would copy every page through memory registered with the ring.
         unsafe { self.ring.submission().push(&entry) }.expect("the submission ring has an entry for every slot");
     }
 }
@@ -199,9 +198,9 @@ impl Driver for Uring {
     }
 
     fn reap(&mut self, done: &mut Vec<Done>) {
-        // Fetching completions signals too, so they are fetched first: otherwise every wake-up would
-        // be followed by one for nothing. What has signalled between the two calls is fetched by
-        // `collect`, and what signals from here on is not lost.
+        // Fetching completions also signals, so fetch before reading the event; otherwise every wake-up would cause one
+        // more for nothing. `collect` handles completions that signalled between the two calls, and signals from here
+        // on are not lost.
         self.fetch().expect(RING_WORKS);
         let _ = rustix::io::read(&self.event, &mut [0; 8]);
         done.append(&mut self.ready);
@@ -230,19 +229,19 @@ impl Driver for Uring {
 }
 
 impl Drop for Uring {
-    /// Waits until the kernel has let go of every buffer. Closing the ring would not: the kernel
-    /// finishes what it began after the process has reused the memory.
+    /// Waits until the kernel has released every buffer. Closing the ring is not enough: the kernel finishes operations
+    /// after the process has reused the memory.
     fn drop(&mut self) {
         self.queue.clear();
         while self.in_kernel() > 0 {
             let answered = self.enter(1).and_then(|()| self.collect(&mut Vec::new()));
             if let Err(error) = answered {
-                tracing::error!("io_uring fails ({error}); the buffers in flight are given up");
+                tracing::error!("io_uring fails ({error}); the buffers in flight are leaked");
                 mem::forget(mem::take(&mut self.slots));
                 return;
             }
         }
-        // A ring is taken down some time after it is closed, and holds the files' locks until then.
+        // The kernel destroys a ring some time after it is closed, and holds the files' locks until then.
         let _ = self.ring.submitter().unregister_files();
     }
 }
@@ -251,7 +250,7 @@ impl InFlight {
     fn entry(&mut self, files: &FlashFiles, index: usize) -> squeue::Entry {
         let fd = types::Fixed(u32::from(self.op.path));
         let moved = self.transfer.moved;
-        // A PageBuf is at most a segment, so what is left fits into 32 bits.
+        // A PageBuf is at most a segment, so the remaining length fits into 32 bits.
         let left = (self.transfer.bytes - moved) as u32;
         let offset = self.op.offset + moved as u64;
         let entry = match &mut self.op.kind {
@@ -261,7 +260,7 @@ impl InFlight {
                 let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
                 opcode::Fallocate::new(fd, *bytes).offset(offset).mode(mode.bits() as i32).build()
             }
-            // Nothing to do, but its completion comes the way every other does.
+            // There is nothing to do, but the completion must come in the usual way.
             OpKind::Discard { .. } => opcode::Nop::new().build(),
         };
         let entry = if left >= HANDED_OVER_BYTES { entry.flags(squeue::Flags::ASYNC) } else { entry };
@@ -280,12 +279,12 @@ impl InFlight {
     }
 }
 
-/// What a kernel offers to make a ring cheaper, best first.
+/// The features that make a ring cheaper, best first.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     /// Linux 6.1: completions run when the owner fetches them.
     Deferred,
-    /// Linux 5.19: completions run with the owner's next system call, and interrupt nobody.
+    /// Linux 5.19: completions run with the owner's next system call, without an interrupt.
     Cooperative,
     /// Linux 5.6.
     Plain,
@@ -317,10 +316,10 @@ fn build_ring_of(kind: Kind, depth: u32) -> io::Result<IoUring> {
 mod tests {
     use super::*;
     use crate::files::DATA_OFFSET;
+    use crate::io::PageBuf;
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    use store::io::PageBuf;
 
-    /// Sleeps on the wake descriptor until something is done; a minute without is a lost wake-up.
+    /// Sleeps on the wake descriptor until something is done. A minute without a wake-up means that one was lost.
     fn sleep_and_reap(driver: &mut Uring) -> Vec<Done> {
         let mut done = Vec::new();
         while done.is_empty() {
@@ -334,7 +333,7 @@ mod tests {
         done
     }
 
-    /// Older kernels give other rings; what is read and who is woken does not change.
+    /// Older kernels have other kinds of rings. All must read the same and wake the same.
     #[test]
     fn every_kind_of_ring_carries_out_and_wakes() {
         let scratch = tempfile::tempdir().unwrap();
@@ -383,7 +382,7 @@ mod tests {
         assert_eq!(Arc::strong_count(&files), 1);
     }
 
-    /// The kernel takes a closed ring down when it finds the time; the files are not to stay locked so long.
+    /// The kernel destroys a closed ring when it has time. The files must not stay locked for so long.
     #[test]
     fn a_dropped_driver_lets_go_of_the_files_at_once() {
         let scratch = tempfile::tempdir().unwrap();

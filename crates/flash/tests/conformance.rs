@@ -1,4 +1,4 @@
-//! What every driver does alike: one suite, run against io_uring, threads and the simulated device.
+//! What all drivers must do alike: one suite for io_uring, threads and the simulated device.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use flash::io::{Done, Driver, Op, OpKind, PAGE_BYTES, PageBuf};
 use flash::{DATA_OFFSET, FlashFiles, FlashIo, Sim, ThreadPool, Uring, open_driver};
-use store::io::{Done, Driver, Op, OpKind, PAGE_BYTES, PageBuf};
 
 const MIB: u64 = 1 << 20;
 const DATA_BYTES: u64 = 48 * MIB;
@@ -61,7 +61,7 @@ fn the_simulated_device_conforms() {
     }
 }
 
-/// tmpfs has no device below: whatever it makes of O_DIRECT, the bytes come back.
+/// tmpfs has no device. Whatever tmpfs does with O_DIRECT, the bytes must come back.
 #[test]
 fn tmpfs_conforms() {
     let scratch = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -71,7 +71,7 @@ fn tmpfs_conforms() {
     }
 }
 
-/// The files get longer and shorter under open drivers, whose descriptors stay.
+/// The files grow and shrink under open drivers, which keep their descriptors.
 #[test]
 fn drivers_follow_their_files_size() {
     let follows = |driver: &mut dyn Driver, resize: &dyn Fn(u64)| {
@@ -101,7 +101,7 @@ fn op(token: u64, path: u16, offset: u64, kind: OpKind) -> Op {
     Op { token, path, offset, kind }
 }
 
-/// Every page begins with its own place, so that a page from elsewhere is seen.
+/// Every page starts with its own position, so that a wrong page is detected.
 fn pages_of(path: u16, offset: u64, pages: usize, version: u64) -> PageBuf {
     let mut buf = PageBuf::new(pages);
     for (page, bytes) in (0..).zip(buf.chunks_exact_mut(PAGE_BYTES)) {
@@ -113,7 +113,7 @@ fn pages_of(path: u16, offset: u64, pages: usize, version: u64) -> PageBuf {
     buf
 }
 
-/// Waits until everything is done; the completions by token.
+/// Waits until everything is done. Returns the completions by token.
 fn drain(driver: &mut dyn Driver) -> HashMap<u64, Done> {
     let mut done = Vec::new();
     while driver.in_flight() > 0 {
@@ -172,7 +172,7 @@ fn large_writes(driver: &mut dyn Driver) {
     }
 }
 
-/// More than any driver's depth, pushed at once: each is answered once, with its own page.
+/// Pushes more operations at once than any driver's depth. Each completes once, with its own page.
 fn many_in_flight(driver: &mut dyn Driver) {
     const COUNT: u64 = 2000;
     let place = |token: u64| {
@@ -212,7 +212,7 @@ fn past_the_end(driver: &mut dyn Driver) {
     }
 }
 
-/// Discarded pages read as zeros or as they were; their neighbours stay.
+/// Discarded pages read as zeros or as before; their neighbours do not change.
 fn discard_then_read(driver: &mut dyn Driver) {
     let at = DATA_OFFSET + 8 * MIB;
     write(driver, 0, at, 768, 4);
@@ -238,7 +238,7 @@ fn nothing_to_wait_for(driver: &mut dyn Driver) {
     driver.reap(&mut done);
     assert!(done.is_empty());
     assert_eq!(driver.in_flight(), 0);
-    // A wait submits what was pushed; otherwise it would wait for ever.
+    // A wait submits the pushed operations; otherwise it would wait for ever.
     driver.push(op(1, 0, DATA_OFFSET, OpKind::Read(PageBuf::new(1))));
     assert_eq!(driver.in_flight(), 1);
     while done.is_empty() {
@@ -249,15 +249,15 @@ fn nothing_to_wait_for(driver: &mut dyn Driver) {
     assert_eq!(driver.in_flight(), 0);
 }
 
-/// The kernel works on the buffers of operations in flight, so a driver that is dropped waits for them:
-/// afterwards the writes that were submitted are on the device, whole.
+/// The kernel uses the buffers of operations in flight, so a dropped driver waits for them. Afterwards the submitted
+/// writes are completely on the device.
 #[test]
 fn a_driver_dropped_with_operations_in_flight_finishes_them() {
     let scratch = tempfile::tempdir().unwrap();
     let files = files(scratch.path());
     let pages = 4 * MIB as usize / PAGE_BYTES;
     let at = |write: u64| DATA_OFFSET + write * 4 * MIB;
-    // Outlives the drivers, as other workers' drivers would keep it: its end waits too.
+    // The pool outlives the drivers, as other workers' drivers would keep it. Its drop waits too.
     let pool = ThreadPool::new(3);
     for which in [FlashIo::Uring, FlashIo::Threads] {
         for version in 0..3 {
@@ -267,7 +267,7 @@ fn a_driver_dropped_with_operations_in_flight_finishes_them() {
                 dropped.push(op(token, 0, at(token), OpKind::Write(buf)));
             }
             dropped.submit();
-            // Pushed and not submitted: may be begun or not, and is not waited for by anybody.
+            // Pushed and not submitted: these may or may not have started, and nobody waits for them.
             for token in 10..1000 {
                 dropped.push(op(token, 1, DATA_OFFSET, OpKind::Read(PageBuf::new(1))));
             }
@@ -282,7 +282,7 @@ fn a_driver_dropped_with_operations_in_flight_finishes_them() {
     }
 }
 
-/// A driver of its own for every thread, all on the same files.
+/// Each thread has a driver of its own; all drivers use the same files.
 #[test]
 fn drivers_of_several_threads_do_not_mix_their_completions() {
     let scratch = tempfile::tempdir().unwrap();

@@ -1,16 +1,16 @@
-//! A node that was killed is followed by the next one at once.
+//! After a node was killed, the next one can start at once.
 
 use std::io::Read;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use flash::io::{Op, OpKind, PageBuf};
 use flash::{DATA_OFFSET, FlashFiles, FlashIo, ThreadPool, open_driver};
-use store::io::{Op, OpKind, PageBuf};
 
 const MIB: u64 = 1 << 20;
 const DIR: &str = "FLASH_TEST_DIR";
 
-/// The process to be killed: keeps reads and large writes in flight for ever.
+/// The process to be killed. It keeps reads and large writes in flight for ever.
 fn child(dir: &str) {
     let files = Arc::new(FlashFiles::open(&[dir.into()], "log", 32 * MIB).unwrap());
     let mut driver = open_driver(&files, FlashIo::Uring, &ThreadPool::new(1)).unwrap();
@@ -32,10 +32,10 @@ fn child(dir: &str) {
     }
 }
 
-/// The kernel took a killed process's ring down after its parent was told of its death, and the lock
-/// with it: a restart at once was refused because of a process that did not exist any more.
+/// The kernel destroyed a killed process's ring, and released the lock, after the parent was told of the death. An
+/// immediate restart was refused because of a process that no longer existed.
 #[test]
-fn a_killed_process_does_not_keep_the_next_one_out() {
+fn a_killed_process_does_not_block_the_next_one() {
     if let Ok(dir) = std::env::var(DIR) {
         return child(&dir);
     }

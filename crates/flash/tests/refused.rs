@@ -1,16 +1,16 @@
-//! Kernels, sandboxes and file systems that refuse something are served without it. A seccomp filter
-//! on the test's own thread plays them.
+//! If a kernel, a sandbox or a file system refuses something, flash works without it. A seccomp filter on the test's
+//! own thread simulates the refusal.
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use flash::io::{Done, Driver, Op, OpKind, PageBuf};
 use flash::{DATA_OFFSET, FlashFiles, FlashIo, OpenError, ThreadPool, Uring, choose_driver, open_driver};
-use store::io::{Done, Driver, Op, OpKind, PageBuf};
 
 const MIB: u64 = 1 << 20;
 
-/// Runs `test` on a thread for which the system call fails with `errno`.
+/// Runs `test` on a thread on which the system call fails with `errno`.
 fn refusing(syscall: libc::c_long, errno: i32, test: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -30,7 +30,7 @@ fn refuse(syscall: u32, errno: u32) {
         rule(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
     ];
     let program = libc::sock_fprog { len: rules.len() as u16, filter: rules.as_mut_ptr() };
-    // SAFETY: plain system calls; the program outlives them, and the filter is this thread's alone.
+    // SAFETY: plain system calls. The program outlives them, and the filter affects this thread only.
     let (privileges, filter) = unsafe {
         let program = std::ptr::from_ref(&program);
         (
@@ -80,7 +80,7 @@ fn without_io_uring_auto_falls_back_to_threads() {
 }
 
 #[test]
-fn a_ring_that_takes_no_files_is_a_refusal_too() {
+fn a_ring_that_accepts_no_files_is_a_refusal_too() {
     let scratch = tempfile::tempdir().unwrap();
     let files = open(scratch.path()).unwrap();
     refusing(libc::SYS_io_uring_register, libc::ENOMEM, || {
@@ -134,9 +134,9 @@ fn a_disk_that_is_full_at_fallocate_is_refused() {
     assert_eq!(log.len(), 0);
 }
 
-/// What fails last, when the files are longer already, is the superblock: they are as they were then, and grow the next time.
+/// The superblock fails last, when the files are longer already. The files must shrink back, and grow the next time.
 #[test]
-fn a_growth_that_fails_is_taken_back() {
+fn a_failed_growth_is_undone() {
     let scratch = tempfile::tempdir().unwrap();
     let paths = [scratch.path().join("0"), scratch.path().join("1")];
     let files = FlashFiles::open(&paths, "log", 4 * MIB).unwrap();

@@ -1,12 +1,12 @@
-//! The owner of a driver sleeps on its wake descriptor; no completion is left lying while it does.
+//! The owner of a driver sleeps on the wake descriptor. No completion may stay unnoticed while it sleeps.
 
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use flash::io::{Driver, Op, OpKind, PageBuf};
 use flash::{DATA_OFFSET, FlashFiles, FlashIo, ThreadPool, open_driver};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use store::io::{Driver, Op, OpKind, PageBuf};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -26,7 +26,7 @@ fn push_read(driver: &mut dyn Driver, token: u64) {
     driver.push(Op { token, path: 0, offset, kind: OpKind::Read(PageBuf::new(1)) });
 }
 
-/// Long enough that only a lost wake-up takes it.
+/// Only a lost wake-up takes this long.
 const HANGS: Duration = Duration::from_secs(60);
 
 fn readable(fd: RawFd, patience: Duration) -> bool {
@@ -56,14 +56,14 @@ fn the_descriptor_is_readable_until_its_completions_are_reaped() {
                 driver.reap(&mut done);
             }
             done.clear();
-            // A signal that came with the completion just reaped may be left over, once.
+            // The signal of the completion that was just reaped may be left over, once.
             driver.reap(&mut done);
         }
     });
 }
 
-/// As a worker's loop does it, with tokio's edge-triggered descriptor: batches of every size, more
-/// submitted while others are in flight, and sleep whenever nothing is there.
+/// Like a worker's loop, with tokio's edge-triggered descriptor: batches of every size, more submitted while others are
+/// in flight, and a sleep whenever nothing is there.
 #[test]
 fn tokio_is_woken_for_every_completion() {
     drivers(|mut driver| {
@@ -83,7 +83,7 @@ fn tokio_is_woken_for_every_completion() {
                 while driver.in_flight() > 100 || (completed >= 15_000 && driver.in_flight() > 0) {
                     let mut ready =
                         tokio::time::timeout(HANGS, wake.readable()).await.expect("a wake-up is lost").unwrap();
-                    // Before reaping: an edge that comes from here on counts.
+                    // Before reaping, so that an edge from here on counts.
                     ready.clear_ready();
                     driver.reap(&mut done);
                     completed += done.len();
@@ -96,7 +96,7 @@ fn tokio_is_woken_for_every_completion() {
     });
 }
 
-/// A synchronous wait takes completions out of the kernel; reap hands over all of them.
+/// A synchronous wait takes completions out of the kernel. reap must return all of them.
 #[test]
 fn a_wait_between_wake_ups_loses_nothing() {
     drivers(|mut driver| {

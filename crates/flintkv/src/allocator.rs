@@ -5,16 +5,16 @@ use tikv_jemallocator::Jemalloc;
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
 
-/// jemalloc reads this before `main`.
+/// jemalloc reads this before `main` runs.
 ///
-/// The RAM limit is a promise about the resident size, so freed pages go back within a second, by a thread of the
-/// allocator's own (a worker never pays for it) and without the detour of lazily freed pages, which the kernel still
-/// counts as resident. A large allocation (16 KiB and more) gives up the page that jemalloc would add to vary its
-/// address.
+/// The RAM limit bounds the resident size, so freed pages must go back to the system within a second. A thread of the
+/// allocator does this, so that a worker never pays for it. Pages are not freed lazily, because the kernel still counts
+/// lazily freed pages as resident. Large allocations (16 KiB and more) do not get the extra page with which jemalloc
+/// varies their addresses.
 const SETTINGS: &[u8] =
     b"background_thread:true,max_background_threads:1,dirty_decay_ms:1000,muzzy_decay_ms:0,cache_oblivious:false\0";
 
-/// A pointer to a C string, which is what the C side declares.
+/// A pointer to a C string, as the C side declares it.
 #[repr(transparent)]
 pub struct Settings(*const u8);
 
@@ -27,7 +27,7 @@ pub static MALLOC_CONF: Settings = Settings(SETTINGS.as_ptr());
 
 #[cfg(test)]
 mod tests {
-    /// A symbol that nobody reads would be silent: the allocator itself says what it took.
+    /// Nobody would notice a symbol that jemalloc does not read, so ask the allocator for its settings.
     #[test]
     fn the_allocator_has_read_its_settings() {
         // SAFETY: the names and types are those of jemalloc's manual.

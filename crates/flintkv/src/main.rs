@@ -1,4 +1,4 @@
-//! Owns the one binary: which part of FlintKV runs. Never knows what that part does.
+//! Owns the binary: which part of FlintKV runs. Never knows what that part does.
 
 mod allocator;
 mod node;
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
         Some("database" | "node" | "user" | "token" | "top" | "prepare-flash" | "completions" | "man") => {
             cli::main(std::iter::once(subcommand).chain(args))
         }
-        // for make bench: needs redis-server, so it is not for everybody
+        // For make bench. It needs redis-server, so the help does not list it.
         Some("bench-suite") => bench::suite::main(args),
         Some("--version" | "-v" | "-V" | "version") => {
             println!("flintkv {}", env!("CARGO_PKG_VERSION"));
@@ -69,7 +69,7 @@ fn serve(args: impl Iterator<Item = OsString>, called: Called) -> ExitCode {
     }
 }
 
-/// Says on standard error why the command line is refused.
+/// Prints why the command line is refused to standard error.
 fn refuse(why: &str) -> ExitCode {
     eprintln!("flintkv: {why}; see flintkv --help");
     ExitCode::from(2)

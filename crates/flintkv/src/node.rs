@@ -1,5 +1,5 @@
-//! Owns `flintkv server`: from arguments to a configuration, and leaving the terminal.
-//! Never knows workers, sockets or data.
+//! Owns `flintkv server`: from arguments to a configuration, and detaching from the terminal. Never knows workers,
+//! sockets or data.
 
 use std::any::Any;
 use std::io;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use config::ConfigStore;
 
-/// Tells a process that it is the detached one that `daemonize` asks for.
+/// Marks the detached process that `daemonize` starts.
 const DETACHED: &str = "FLINTKV_DETACHED";
 
 const HELP: &str = "\
@@ -25,11 +25,11 @@ examples:
 All directives: docs/configuration.md, or CONFIG GET '*' of a running node.
 ";
 
-/// By which name the binary was called.
+/// The name by which the binary was called.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Called {
     ByItsName,
-    /// In Redis's place: nothing listens that Redis does not have, unless it is asked for.
+    /// In place of redis-server: the node opens only the ports that Redis has, unless the configuration asks for more.
     AsRedis,
 }
 
@@ -62,7 +62,7 @@ pub fn main(args: &[String], called: Called) -> ExitCode {
 fn run(args: &[String], called: Called) -> Result<(), String> {
     let config = ConfigStore::from_args(args).map_err(|error| error.to_string())?;
     let settings = config.snapshot();
-    // A service manager watches the process that it started.
+    // A service manager watches the process that it started, so do not detach.
     if settings.daemonize && !node::is_supervised(settings.supervised) {
         if std::env::var_os(DETACHED).is_none() {
             return detach(args).map_err(|error| format!("daemonize: {error}"));
@@ -77,8 +77,7 @@ fn run(args: &[String], called: Called) -> Result<(), String> {
     node::run(Arc::new(config), attach).map_err(|error| error.to_string())
 }
 
-/// Starts this command again without a terminal. A new process rather than a fork: the allocator's thread would not
-/// survive one.
+/// Starts this command again without a terminal, as a new process: the allocator's thread would not survive a fork.
 fn detach(args: &[String]) -> io::Result<()> {
     if args.first().is_some_and(|arg| arg == "-") || args.last().is_some_and(|arg| arg == "-") {
         return Err(io::Error::other("a configuration from standard input cannot be read twice: put it into a file"));

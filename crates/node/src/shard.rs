@@ -42,7 +42,7 @@ impl Shard {
         store.set_split_bytes(config.flash_split_bytes as usize);
         if let Some(flash) = &flash {
             store.set_all_cold(config.debug_tier_mode == TierMode::Cold);
-            store.set_reader(Arc::clone(&flash.files) as Arc<dyn store::io::Reader>);
+            store.set_reader(Arc::clone(&flash.files) as Arc<dyn flash::io::Reader>);
         }
         Ok(Shard { store, flash, driver: OnceLock::new() })
     }
@@ -62,7 +62,7 @@ impl Shard {
     }
 
     /// A worker's driver, and a note of which kind it became.
-    fn open_driver(&self, flash: &Flash, pool: &Arc<ThreadPool>) -> io::Result<Box<dyn store::io::Driver>> {
+    fn open_driver(&self, flash: &Flash, pool: &Arc<ThreadPool>) -> io::Result<Box<dyn flash::io::Driver>> {
         let noted = |which, name| {
             let driver = flash::open_driver(&flash.files, which, pool)?;
             // The first worker's choice is every worker's.

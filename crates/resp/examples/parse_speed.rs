@@ -1,6 +1,6 @@
-//! Prints what parsing a command, writing a reply and skipping one cost, in nanoseconds, with the data in cache:
-//! `cargo run --release -p flintkv-resp --example parse_speed`. The best of several rounds, so that a busy machine
-//! disturbs little.
+//! Prints the cost of parsing a command, writing a reply and skipping one, in nanoseconds, with the data in cache:
+//! `cargo run --release -p flintkv-resp --example parse_speed`. It takes the best of several rounds, so that a busy
+//! machine disturbs little.
 
 use std::hint::black_box;
 use std::time::Instant;

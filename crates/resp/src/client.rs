@@ -1,21 +1,21 @@
-//! Owns the client's side of the protocol: commands to bytes, and replies skipped over or read into a tree. Never
+//! Owns the client's side of the protocol: encoding commands, and skipping replies or reading them into a tree. Never
 //! knows which command a reply belongs to.
 //!
-//! The load generator only needs to know where a reply ends and what it was, so [`skip`] builds nothing; tests read
-//! whole values with [`parse_value`]. Replies come from a server that may be broken or hostile: nothing is allocated
-//! on a declared length, and nothing recurses further than [`DEPTH_MAX`].
+//! The load generator needs only the end and the kind of a reply, so [`skip`] builds nothing. Tests read whole values
+//! with [`parse_value`]. The server may be broken or hostile: a declared length never causes an allocation, and
+//! recursion never goes deeper than [`DEPTH_MAX`].
 
 use crate::line::{Length, line_u64, short_length};
 use crate::number::parse_i64;
 
-/// Deepest nesting that [`parse_value`] follows; [`skip`] counts elements instead and needs no limit.
+/// The deepest nesting that [`parse_value`] follows. [`skip`] counts elements instead and needs no limit.
 pub const DEPTH_MAX: usize = 32;
-/// Longest simple string, error or number, and longest line holding a length.
+/// The longest simple string, error or number, and the longest line with a length.
 pub const LINE_BYTES_MAX: usize = 1024 * 1024;
-/// Longest bulk string and most elements of one aggregate, as declared.
+/// The longest declared bulk string, and the most declared elements of one aggregate.
 const LENGTH_MAX: u64 = u32::MAX as u64;
 
-/// Appends a command as the multibulk form every server takes.
+/// Appends a command in the multibulk form that every server accepts.
 ///
 /// ```
 /// let mut buf = Vec::new();
@@ -43,15 +43,15 @@ pub fn encode_argument(arg: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// One whole reply at the start of the input.
+/// One complete reply at the start of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reply<'a> {
-    /// Bytes it took, attributes in front of it included.
+    /// The bytes of the reply, including attributes before it.
     pub consumed: usize,
     pub kind: Kind<'a>,
 }
 
-/// What a reply is, without what is inside an aggregate. Counts are elements, pairs for a map.
+/// The kind of a reply, without the content of an aggregate. Counts are elements; for a map, pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind<'a> {
     Simple(&'a [u8]),
@@ -79,34 +79,34 @@ pub enum Kind<'a> {
     Set {
         count: usize,
     },
-    /// Answers no command: a client that waits for a reply goes on waiting.
+    /// Not a reply to a command: a client that waits for a reply keeps waiting.
     Push {
         count: usize,
     },
 }
 
-/// Skips one reply; `None` when it is not there as a whole. Each call starts over, so a large nested reply that
-/// arrives in parts wants a [`SkipState`].
+/// Skips one reply. `None`: the reply is incomplete. Each call starts over, so use a [`SkipState`] for a large nested
+/// reply that arrives in parts.
 #[inline]
 pub fn skip(input: &[u8]) -> Result<Option<Reply<'_>>, ProtocolError> {
     SkipState::default().skip(input)
 }
 
-/// How far an incomplete reply has been skipped, in offsets from its start: the buffer may move between calls.
+/// How far an incomplete reply was skipped, as offsets from its start: the buffer may move between calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SkipState {
-    /// First byte not yet understood.
+    /// The first byte that was not processed yet.
     position: usize,
-    /// Bytes after `position` known not to end the line.
+    /// The number of bytes after `position` that contain no line end.
     searched: usize,
-    /// Tag and count of the reply when it is an aggregate whose elements are being skipped.
+    /// The tag and the count of the aggregate whose elements are being skipped.
     aggregate: Option<(u8, usize)>,
-    /// Elements still to be skipped, however nested, of that aggregate or of an attribute in front of the reply.
+    /// The elements still to skip, at any depth, of that aggregate or of an attribute before the reply.
     elements_left: u64,
 }
 
 impl SkipState {
-    /// Goes on with the reply at the start of `input`, and is as new when the reply is complete.
+    /// Continues with the reply at the start of `input`. Resets itself when the reply is complete.
     #[inline]
     pub fn skip<'a>(&mut self, input: &'a [u8]) -> Result<Option<Reply<'a>>, ProtocolError> {
         loop {
@@ -122,7 +122,8 @@ impl SkipState {
                     return Ok(Some(Reply { consumed: end, kind }));
                 }
                 Item::Scalar(_) => self.elements_left -= 1,
-                // An attribute is no element of what holds it, only its own elements are to be skipped.
+                // An attribute is not an element of the aggregate around it; only the attribute's own elements must be
+                // skipped.
                 Item::Aggregate { tag: b'|', count } => self.add_elements(2 * count as u64)?,
                 Item::Aggregate { tag, count } => {
                     if counted == 0 {
@@ -171,7 +172,7 @@ enum Item<'a> {
     Aggregate { tag: u8, count: usize },
 }
 
-/// Reads the element at `at`; `None` when it is incomplete, with the bytes of its line in `searched`.
+/// Reads the element at `at`. `None`: it is incomplete, and `searched` holds the bytes of its line.
 #[inline]
 fn element<'a>(input: &'a [u8], at: usize, searched: &mut usize) -> Result<Option<Element<'a>>, ProtocolError> {
     let Some(&tag) = input.get(at) else {
@@ -187,7 +188,7 @@ fn element<'a>(input: &'a [u8], at: usize, searched: &mut usize) -> Result<Optio
                 return if tag == b'$' { scalar(start, Kind::Null) } else { MALFORMED };
             };
             let end = start + bytes;
-            // What is there of CR LF must be right.
+            // The part of CR LF that has arrived must be right.
             match input.get(end..).unwrap_or_default() {
                 [b'\r', b'\n', ..] => {}
                 [] | [b'\r'] => return Ok(None),
@@ -239,7 +240,7 @@ fn element<'a>(input: &'a [u8], at: usize, searched: &mut usize) -> Result<Optio
 
 const MALFORMED: Result<Option<Element<'static>>, ProtocolError> = Err(ProtocolError::MalformedLength);
 
-/// The length declared at `at`, `None` inside for -1, and the position after its line.
+/// The length declared at `at` (`None` for -1), and the position after its line.
 #[inline]
 fn length(input: &[u8], at: usize, searched: &mut usize) -> Result<Option<(Option<usize>, usize)>, ProtocolError> {
     if let Some(Length { value, end }) = short_length(input, at + 1) {
@@ -255,7 +256,7 @@ fn length(input: &[u8], at: usize, searched: &mut usize) -> Result<Option<(Optio
     }
 }
 
-/// What stands between the tag at `at` and the end of its line, and the position after the line.
+/// The text between the tag at `at` and the end of its line, and the position after the line.
 #[inline]
 fn line<'a>(input: &'a [u8], at: usize, searched: &mut usize) -> Result<Option<(&'a [u8], usize)>, ProtocolError> {
     let rest = &input[at..];
@@ -274,7 +275,7 @@ fn line<'a>(input: &'a [u8], at: usize, searched: &mut usize) -> Result<Option<(
     }
 }
 
-/// A whole reply as an owned tree, for tests and tools. Attributes are dropped.
+/// A complete reply as an owned tree, for tests and tools. Attributes are dropped.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     Simple(Vec<u8>),
@@ -293,7 +294,7 @@ pub enum Value {
     Push(Vec<Value>),
 }
 
-/// Reads one reply and says how many bytes it took; `None` when it is not there as a whole.
+/// Reads one reply and returns its length in bytes. `None`: the reply is incomplete.
 pub fn parse_value(input: &[u8]) -> Result<Option<(Value, usize)>, ProtocolError> {
     let mut position = 0;
     let value = value_at(input, &mut position, 0)?;
@@ -313,7 +314,7 @@ fn value_at(input: &[u8], position: &mut usize, depth: usize) -> Result<Option<V
         if depth == DEPTH_MAX {
             return Err(ProtocolError::TooDeep);
         }
-        // Grows with what is there, not with what is declared.
+        // Grows with the elements that arrived, not with the declared count.
         let mut values = Vec::new();
         for _ in 0..if tag == b'|' { 2 * count as u64 } else { elements(tag, count) } {
             match value_at(input, position, depth + 1)? {
@@ -357,7 +358,7 @@ fn scalar_value(kind: Kind<'_>) -> Result<Value, ProtocolError> {
     })
 }
 
-/// The bytes are not a RESP reply; the connection is of no more use.
+/// The bytes are not a RESP reply. The connection cannot be used any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolError {
     UnknownType { tag: u8 },

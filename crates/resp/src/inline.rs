@@ -1,6 +1,6 @@
 //! Owns the splitting of an inline command's line into arguments, with Redis's quoting. Never knows where the line
-//! came from or ends: it is complete and without its line end. Lines are bounded by `Limits::inline_bytes_max`, so
-//! every offset fits a span.
+//! comes from: it gets a complete line without its line end. `Limits::inline_bytes_max` bounds lines, so every offset
+//! fits into a span.
 
 use crate::request::Span;
 
@@ -14,9 +14,9 @@ pub(crate) fn split(line: &[u8], spans: &mut Vec<Span>) {
     }
 }
 
-/// Splits a line with quotes; the arguments are appended to `unquoted` and the spans point into it. `None` when a
-/// quote is left open or something other than a space follows a closing one. The unquoted form is never longer than
-/// the line.
+/// Splits a line with quotes. The arguments are appended to `unquoted`, and the spans point into it. `None`: a quote is
+/// not closed, or something other than a space follows a closing quote. The unquoted form is never longer than the
+/// line.
 pub(crate) fn split_quoted(line: &[u8], spans: &mut Vec<Span>, unquoted: &mut Vec<u8>) -> Option<()> {
     let mut at = 0;
     while let Some(start) = skip_spaces(line, at) {
@@ -30,9 +30,9 @@ pub(crate) fn split_quoted(line: &[u8], spans: &mut Vec<Span>, unquoted: &mut Ve
     Some(())
 }
 
-/// Appends the argument that begins at `at` and returns the position after it.
+/// Appends the argument that starts at `at`, and returns the position after it.
 fn unquote(line: &[u8], mut at: usize, out: &mut Vec<u8>) -> Option<usize> {
-    // A quote may open in the middle of a word, and what it closes ends the argument.
+    // A quote may open in the middle of a word. The closing quote ends the argument.
     while let Some(&byte) = line.get(at) {
         match byte {
             b'"' => return closed(line, double_quoted(line, at + 1, out)?),
@@ -45,7 +45,7 @@ fn unquote(line: &[u8], mut at: usize, out: &mut Vec<u8>) -> Option<usize> {
     Some(at)
 }
 
-/// From after the opening quote; returns the position after the closing one.
+/// Starts after the opening quote, and returns the position after the closing one.
 fn double_quoted(line: &[u8], mut at: usize, out: &mut Vec<u8>) -> Option<usize> {
     loop {
         match &line[at..] {
@@ -74,7 +74,7 @@ fn double_quoted(line: &[u8], mut at: usize, out: &mut Vec<u8>) -> Option<usize>
     }
 }
 
-/// As [`double_quoted`], with `\'` as the only escape.
+/// Like [`double_quoted`], with `\'` as the only escape.
 fn single_quoted(line: &[u8], mut at: usize, out: &mut Vec<u8>) -> Option<usize> {
     loop {
         match &line[at..] {
@@ -92,7 +92,7 @@ fn single_quoted(line: &[u8], mut at: usize, out: &mut Vec<u8>) -> Option<usize>
     }
 }
 
-/// A closing quote must be followed by a space or by nothing.
+/// Only a space or the end may follow a closing quote.
 fn closed(line: &[u8], at: usize) -> Option<usize> {
     line.get(at).is_none_or(|&byte| is_space(byte)).then_some(at)
 }
@@ -105,12 +105,12 @@ fn skip_spaces(line: &[u8], at: usize) -> Option<usize> {
     line[at..].iter().position(|&byte| !is_space(byte)).map(|offset| at + offset)
 }
 
-/// C's `isspace`: what may stand between arguments.
+/// C's `isspace`: the bytes that may separate arguments.
 fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c)
 }
 
-/// What ends an unquoted argument: Redis does not count vertical tab and form feed here.
+/// The bytes that end an unquoted argument. Redis does not count vertical tab and form feed here.
 fn ends_argument(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }

@@ -1,16 +1,16 @@
-//! Owns the short lines that RESP is made of, a tag and a number, in both directions. Never knows what they count.
+//! Owns RESP's short lines, a tag and a number, in both directions. Never knows what the number counts.
 
 use crate::number::{PAIRS, format_backwards};
 
-/// A line holding a length: its value, and the position after its end.
+/// A line with a length: the value, and the position after the line.
 #[derive(Clone, Copy)]
 pub(crate) struct Length {
     pub(crate) value: usize,
     pub(crate) end: usize,
 }
 
-/// The usual line: one to nine digits without a leading zero, then CR LF. Everything else, also what is incomplete,
-/// is `None` and left to the slow path.
+/// The usual line: one to nine digits without a leading zero, then CR LF. For anything else, incomplete lines included,
+/// returns `None`, and the slow path decides.
 #[inline(always)]
 pub(crate) fn short_length(input: &[u8], at: usize) -> Option<Length> {
     let rest = input.get(at..)?;
@@ -20,7 +20,7 @@ pub(crate) fn short_length(input: &[u8], at: usize) -> Option<Length> {
     }
 }
 
-/// Up to six digits with their line end, from a register: a digit at a time costs three times as much.
+/// Reads up to six digits and the line end from one register: one digit at a time costs three times as much.
 #[inline(always)]
 fn eight_bytes(eight: [u8; 8], at: usize) -> Option<Length> {
     const ONES: u64 = 0x0101_0101_0101_0101;
@@ -30,15 +30,20 @@ fn eight_bytes(eight: [u8; 8], at: usize) -> Option<Length> {
         return (digit.wrapping_sub(1) <= 8 && eight[2] == b'\n')
             .then_some(Length { value: digit as usize, end: at + 3 });
     }
+    if eight[2] == b'\r' {
+        let (tens, ones) = (eight[0].wrapping_sub(b'0'), eight[1].wrapping_sub(b'0'));
+        return (tens.wrapping_sub(1) <= 8 && ones <= 9 && eight[3] == b'\n')
+            .then_some(Length { value: tens as usize * 10 + ones as usize, end: at + 4 });
+    }
     let word = u64::from_le_bytes(eight);
-    // The lowest high bit set is that of the first CR; those above it may be wrong.
+    // The lowest set high bit is that of the first CR. Higher ones may be wrong.
     let other = word ^ (b'\r' as u64 * ONES);
     let returns = other.wrapping_sub(ONES) & !other & HIGHS;
     let digits = returns.trailing_zeros() as usize / 8;
-    if !(2..=6).contains(&digits) || eight[0] == b'0' || eight[digits + 1] != b'\n' {
+    if !(3..=6).contains(&digits) || eight[0] == b'0' || eight[digits + 1] != b'\n' {
         return None;
     }
-    // The digits move to the top bytes, zeros below them: an eight-digit number with leading zeros.
+    // Move the digits to the top bytes, with zeros below them: an eight-digit number with leading zeros.
     let tens = (word << (64 - 8 * digits)) ^ ((b'0' as u64 * ONES) << (64 - 8 * digits));
     if (tens | tens.wrapping_add(0x76 * ONES)) & HIGHS != 0 {
         return None;
@@ -51,7 +56,7 @@ fn eight_bytes(eight: [u8; 8], at: usize) -> Option<Length> {
 
 fn digit_by_digit(rest: &[u8], at: usize) -> Option<Length> {
     let first = rest.first()?.wrapping_sub(b'0');
-    // A leading zero is either zero itself or an error.
+    // A leading zero is either the number zero or an error.
     if first.wrapping_sub(1) > 8 {
         return None;
     }
@@ -75,7 +80,7 @@ fn digit_by_digit(rest: &[u8], at: usize) -> Option<Length> {
 /// Appends `tag`, a decimal integer and CR LF: the shape of every RESP length and integer.
 #[inline(always)]
 pub(crate) fn line_u64(tag: u8, value: u64, out: &mut Vec<u8>) {
-    // Fixed-size pieces become plain stores; a slice of variable length would be a call of memcpy.
+    // Pieces of fixed size become plain stores; a slice of variable length would call memcpy.
     match value {
         0..=9 => out.extend_from_slice(&[tag, b'0' + value as u8, b'\r', b'\n']),
         10..=99 => {
@@ -95,7 +100,7 @@ pub(crate) fn line_u64(tag: u8, value: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// As [`line_u64`], signed.
+/// Like [`line_u64`], signed.
 #[inline(always)]
 pub(crate) fn line_i64(tag: u8, value: i64, out: &mut Vec<u8>) {
     match u64::try_from(value) {
@@ -122,13 +127,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn eight_bytes_at_once_read_what_a_digit_at_a_time_reads() {
+    fn eight_bytes_at_once_give_what_single_digits_give() {
         let mut state = 88172645463325252u64;
         for round in 0..400_000u64 {
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;
-            // Lines that are right, lines with one byte exchanged, and a few of any bytes.
+            // Correct lines, lines with one byte exchanged, and a few of random bytes.
             let mut line = format!("{}\r\n$3\r\nGET\r\n", state % 10u64.pow((round % 10) as u32 + 1)).into_bytes();
             if round % 3 == 1 {
                 line[(state >> 32) as usize % 8] = (state >> 40) as u8;

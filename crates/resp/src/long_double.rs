@@ -1,18 +1,18 @@
-//! Owns the arithmetic of INCRBYFLOAT and HINCRBYFLOAT: numbers with a 64-bit mantissa, read, added and printed as
-//! Redis does with the x87 `long double` of its usual builds. Never knows commands or RESP.
+//! Owns the arithmetic of INCRBYFLOAT and HINCRBYFLOAT: numbers with a 64-bit mantissa. They are read, added and
+//! printed as Redis does it with the x87 `long double` of its usual builds. Never knows commands or RESP.
 //!
-//! A double would show its rounding where Redis does not: 0.1 + 0.2 is `0.3` there, and `0.30000000000000004` in
-//! doubles. Reading rounds once, correctly; adding rounds once, to even; printing gives at most 17 digits after the
-//! point. Hexadecimal numbers, which C's `strtold` also takes, are refused.
+//! With doubles, rounding errors would show where Redis shows none: 0.1 + 0.2 is `0.3` in Redis, and
+//! `0.30000000000000004` in doubles. Reading rounds once, correctly. Adding rounds once, to even. Printing gives at
+//! most 17 digits after the point. Hexadecimal numbers, which C's `strtold` also accepts, are refused.
 
 use std::cmp::Ordering;
 
 use crate::number::format_i64;
 
-/// Longest text Redis takes for such a number.
+/// The longest text that Redis accepts for such a number.
 pub const TEXT_BYTES_MAX: usize = 5 * 1024 - 1;
 
-/// mantissa × 2^exponent, with the mantissa's top bit set; zero has mantissa 0.
+/// mantissa × 2^exponent, with the mantissa's top bit set. Zero has mantissa 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LongDouble {
     negative: bool,
@@ -23,8 +23,8 @@ pub struct LongDouble {
 /// A finite number's top bit is worth at most 2^16383.
 const EXPONENT_MAX: i32 = 16383 - 63;
 const EXPONENT_INFINITE: i32 = i32::MAX;
-/// Decimal exponents beyond these are out of range for certain, so they bound the work: 10^4932 is the largest
-/// number, 10^-4951 the smallest.
+/// Decimal exponents beyond these are always out of range, so they bound the work. The largest number is near 10^4932,
+/// the smallest near 10^-4951.
 const DECIMAL_EXPONENT_MAX: i64 = 4_940;
 const DECIMAL_EXPONENT_MIN: i64 = -4_960;
 const FRACTION_DIGITS: usize = 17;
@@ -33,8 +33,8 @@ const FRACTION_SCALE: u128 = 10u128.pow(FRACTION_DIGITS as u32);
 impl LongDouble {
     const ZERO: LongDouble = LongDouble { negative: false, mantissa: 0, exponent: 0 };
 
-    /// A decimal number with optional sign, point and exponent, or an infinity. `None` for everything else, NaN and
-    /// what is too large or too small to be told from infinity or zero included.
+    /// A decimal number with optional sign, point and exponent, or an infinity. `None` for everything else, including
+    /// NaN and numbers that would become infinity or zero.
     pub fn parse(text: &[u8]) -> Option<LongDouble> {
         if text.len() > TEXT_BYTES_MAX {
             return None;
@@ -60,13 +60,14 @@ impl LongDouble {
         } else {
             from_decimal(negative, &digits, exponent as i32)
         };
-        // The smallest number is 2^-16445; what rounds to less is zero.
+        // The smallest number is 2^-16445. Smaller results round to zero.
         (value.is_finite() && value.exponent + 63 >= -16_446).then_some(value)
     }
 
-    /// The nearest double: infinite, or zero, beyond its range.
+    /// The nearest double: infinity or zero beyond a double's range.
     pub fn to_f64(self) -> f64 {
-        // Half of the power at a time: the whole of it may be out of a double's range while the number is not.
+        // Multiply by half of the power at a time: the whole power may be out of a double's range even if the result is
+        // not.
         let half = self.exponent.clamp(-20_000, 20_000) / 2;
         let rest = self.exponent.clamp(-20_000, 20_000) - half;
         let magnitude = match self.is_finite() {
@@ -80,7 +81,7 @@ impl LongDouble {
         self.exponent != EXPONENT_INFINITE
     }
 
-    /// The sum, `None` when it is not finite.
+    /// The sum. `None`: the sum is not finite.
     pub fn checked_add(self, other: LongDouble) -> Option<LongDouble> {
         if !self.is_finite() || !other.is_finite() {
             return None;
@@ -90,7 +91,7 @@ impl LongDouble {
         if small.mantissa == 0 {
             return Some(large);
         }
-        // 63 bits below the large mantissa, and one flag for everything that falls below those.
+        // 63 bits below the large mantissa, and one flag for all bits below those.
         let distance = (large.exponent - small.exponent) as u32;
         let large_bits = (large.mantissa as u128) << 63;
         let small_bits = (small.mantissa as u128) << 63;
@@ -105,13 +106,13 @@ impl LongDouble {
         sum.is_finite().then_some(sum)
     }
 
-    /// Orders magnitudes: of normalised mantissas the exponents decide first.
+    /// Compares magnitudes: for normalised mantissas the exponents decide first.
     fn magnitude(self) -> (bool, i32, u64) {
         (self.mantissa != 0, self.exponent, self.mantissa)
     }
 
-    /// Appends the number without an exponent, with at most 17 digits after the point, without trailing zeros and
-    /// never as `-0`. Up to 4,933 digits.
+    /// Appends the number without an exponent, with at most 17 digits after the point, without trailing zeros, and
+    /// never as `-0`. At most 4,933 digits.
     pub fn format(self, out: &mut Vec<u8>) {
         if !self.is_finite() {
             return out.extend_from_slice(if self.negative { b"-inf" } else { b"inf" });
@@ -124,7 +125,7 @@ impl LongDouble {
             integer.shift_left(self.exponent as usize);
             return integer.format(out);
         }
-        // In units of the last digit shown; 64 + 57 bits.
+        // In units of the last printed digit; 64 + 57 bits.
         let scaled = self.mantissa as u128 * FRACTION_SCALE;
         let shift = self.exponent.unsigned_abs();
         let units = if shift < 128 { half_even(scaled, shift, false) } else { 0 };
@@ -147,7 +148,7 @@ impl LongDouble {
     }
 }
 
-/// digits × 10^exponent, digits as values 0 to 9 without leading zeros.
+/// digits × 10^exponent, with digits as values 0 to 9 without leading zeros.
 struct Decimal {
     digits: Vec<u8>,
     exponent: i64,
@@ -186,7 +187,7 @@ impl Decimal {
                 if power.is_empty() || !power.iter().all(u8::is_ascii_digit) {
                     return None;
                 }
-                // Far beyond what the length of the digits could bring back into range.
+                // Far beyond any exponent that the number of digits could bring back into range.
                 let power = power.iter().fold(0, |sum: i64, &digit| (sum * 10 + (digit - b'0') as i64).min(1 << 32));
                 exponent += if negative { -power } else { power };
             }
@@ -196,11 +197,11 @@ impl Decimal {
     }
 }
 
-/// At most 19 digits and an exponent of -18 to 0: a division that fits 128 bits.
+/// For at most 19 digits and an exponent of -18 to 0: the division fits into 128 bits.
 fn from_short_decimal(negative: bool, digits: &[u8], exponent: i32) -> LongDouble {
     let value = digits.iter().fold(0u128, |sum, &digit| sum * 10 + digit as u128);
     let divisor = 10u128.pow(exponent.unsigned_abs());
-    // A dividend of 128 bits over a divisor of at most 60 leaves 67 bits or more.
+    // A dividend of 128 bits over a divisor of at most 60 bits leaves at least 67 bits.
     let shift = value.leading_zeros();
     let dividend = value << shift;
     rounded(negative, dividend / divisor, -(shift as i32), dividend % divisor != 0)
@@ -239,8 +240,8 @@ fn from_decimal(negative: bool, digits: &[u8], exponent: i32) -> LongDouble {
     rounded(negative, quotient, -shift, dividend.bits() > 0)
 }
 
-/// bits × 2^exponent to the nearest number, ties to even; `inexact` says that a little more follows the last bit,
-/// of which there are then more than 64.
+/// The number nearest to bits × 2^exponent, ties to even. `inexact`: nonzero bits follow the last bit; then there are
+/// more than 64 bits.
 fn rounded(negative: bool, bits: u128, exponent: i32, inexact: bool) -> LongDouble {
     if bits == 0 {
         return LongDouble::ZERO;
@@ -262,7 +263,7 @@ fn rounded(negative: bool, bits: u128, exponent: i32, inexact: bool) -> LongDoub
     LongDouble { negative, mantissa: mantissa as u64, exponent }
 }
 
-/// bits ÷ 2^shift (below 128), rounded to the nearest integer, ties to even unless more bits follow.
+/// bits ÷ 2^shift (a shift below 128), rounded to the nearest integer, ties to even unless more bits follow.
 fn half_even(bits: u128, shift: u32, more: bool) -> u128 {
     let quotient = bits >> shift;
     let rest = bits - (quotient << shift);
@@ -275,7 +276,7 @@ fn half_even(bits: u128, shift: u32, more: bool) -> u128 {
     quotient + u128::from(up)
 }
 
-/// A natural number of any size, 32 bits a limb, the lowest first, no zero limb on top.
+/// A natural number of any size, with limbs of 32 bits, lowest first, and no zero limb at the top.
 #[derive(Default)]
 struct Natural {
     limbs: Vec<u32>,
@@ -376,7 +377,7 @@ mod tests {
         String::from_utf8(out).unwrap().split_off(2)
     }
 
-    /// What `SET k a` and `INCRBYFLOAT k b` answer.
+    /// The reply to `SET k a` and then `INCRBYFLOAT k b`.
     fn sum(a: &str, b: &str) -> String {
         let [a, b] = [a, b].map(|text| LongDouble::parse(text.as_bytes()).unwrap_or_else(|| panic!("{text}")));
         let [ab, ba] = [a.checked_add(b), b.checked_add(a)].map(|sum| sum.map_or("not finite".into(), text));
@@ -393,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn what_people_expect_of_decimals() {
+    fn decimals_add_up_as_people_expect() {
         assert_eq!(sum("0.1", "0.2"), "0.3");
         assert_eq!(sum("10.50", "0.1"), "10.6");
         assert_eq!(sum("5.0e3", "2.0e2"), "5200");
@@ -405,7 +406,7 @@ mod tests {
 
     #[test]
     fn a_bit_beyond_the_guard_bits_breaks_the_tie() {
-        // 2^64 + 2 minus a hair more than 1: below the middle of its neighbours.
+        // 2^64 + 2 minus slightly more than 1: below the middle between its neighbours.
         assert_eq!(sum("18446744073709551618", "-1.000000000000000000108420217248550443"), "18446744073709551616");
         assert_eq!(sum("18446744073709551618", "-0.999999999999999999"), "18446744073709551618");
     }
@@ -421,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number() {
+    fn texts_that_are_not_numbers() {
         let texts =
             ["", "-", ".", "e5", "1e", "1e+", "1 ", " 1", "1x", "--1", "1.2.3", "nan", "-NaN", "0x10", "in", "1\0"];
         for text in texts.into_iter().chain(["1e5000", "1e99999999999999999999", "1e-5000", "-1e4933"]) {

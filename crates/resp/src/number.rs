@@ -4,7 +4,7 @@
 use std::io::Write;
 
 /// A decimal integer as Redis accepts it in arguments and lengths: an optional minus, no plus, no leading zero, no
-/// space, no `-0`; `None` otherwise or when it does not fit.
+/// space, no `-0`. `None` for any other text, and for a number that does not fit.
 #[inline]
 pub fn parse_i64(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
@@ -14,7 +14,7 @@ pub fn parse_i64(text: &[u8]) -> Option<i64> {
     let magnitude = match digits {
         [b'0'] if !negative => return Some(0),
         [b'1'..=b'9', ..] if digits.len() <= 19 => {
-            // 19 digits stay below 10^19 and fit a u64.
+            // 19 digits stay below 10^19, which fits into a u64.
             let mut value = 0u64;
             for &byte in digits {
                 let digit = byte.wrapping_sub(b'0');
@@ -52,13 +52,13 @@ pub fn format_i64(value: i64, out: &mut Vec<u8>) {
     out.extend_from_slice(&digits[start..]);
 }
 
-/// Digits of `value` as a count.
+/// The number of decimal digits of `value`.
 #[inline]
 pub(crate) fn decimal_digits(value: u64) -> usize {
     value.checked_ilog10().unwrap_or(0) as usize + 1
 }
 
-/// Fills `digits` from its end and returns where the number begins.
+/// Fills `digits` from its end and returns where the number starts.
 #[inline(always)]
 pub(crate) fn format_backwards(mut value: u64, digits: &mut [u8; 20]) -> usize {
     let mut start = digits.len();
@@ -77,9 +77,9 @@ pub(crate) fn format_backwards(mut value: u64, digits: &mut [u8; 20]) -> usize {
     start
 }
 
-/// Appends a double as Redis prints scores and RESP3 doubles since 7.2: integers up to 2^62 without a point,
-/// otherwise the shortest digits that read back as the same double, in scientific form (`1e+20`, `1.5e-9`) when the
-/// plain one would be long. Redis 7.0 prints 17 significant digits instead: `3.1` is `3.1000000000000001` there.
+/// Appends a double as Redis has printed scores and RESP3 doubles since 7.2. Integers up to 2^62 have no point. Other
+/// numbers have the shortest digits that read back as the same double, in scientific form (`1e+20`, `1.5e-9`) if the
+/// plain form would be long. Redis 7.0 prints 17 significant digits instead: `3.1` is `3.1000000000000001` there.
 pub fn format_double(value: f64, out: &mut Vec<u8>) {
     if value.is_nan() {
         return out.extend_from_slice(b"nan");
@@ -101,7 +101,8 @@ pub fn format_double(value: f64, out: &mut Vec<u8>) {
     format_digits(digits.as_bytes(), exponent, out);
 }
 
-/// The shortest digits that identify `value`, which is positive and finite, and the power of ten of the first.
+/// The shortest digits that identify `value`, which must be positive and finite, and the power of ten of the first
+/// digit.
 fn shortest(value: f64) -> (Text<24>, i32) {
     let mut text = Text::<24>::default();
     write!(text, "{value:e}").expect("17 digits, a point and an exponent take at most 23 bytes");
@@ -116,7 +117,7 @@ fn shortest(value: f64) -> (Text<24>, i32) {
 
 /// Chooses between the plain and the scientific form by the rule of Redis's double printer (fpconv).
 fn format_digits(digits: &[u8], exponent: i32, out: &mut Vec<u8>) {
-    // Power of ten of the last digit.
+    // The power of ten of the last digit.
     let last = exponent - (digits.len() as i32 - 1);
     if last >= 0 && exponent < digits.len() as i32 + 7 {
         out.extend_from_slice(digits);

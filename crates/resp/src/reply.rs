@@ -1,10 +1,10 @@
-//! Owns the writing of replies: each method appends one RESP element to the output buffer, in the version of the
-//! protocol that the connection speaks. Never knows which command answers or when the buffer is sent.
+//! Owns the writing of replies: each method appends one RESP element to the output buffer, in the connection's protocol
+//! version. Never knows which command replies or when the buffer is sent.
 
 use crate::line::{line_i64, line_u64};
 use crate::number::{decimal_digits, format_double, format_i64};
 
-/// The version of the protocol a connection speaks; HELLO changes it.
+/// The protocol version of a connection. HELLO changes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Proto {
     #[default]
@@ -12,7 +12,7 @@ pub enum Proto {
     Resp3,
 }
 
-/// Appends replies to a buffer. What RESP2 lacks it gets in the form Redis gives it: a map as an array of twice the
+/// Appends replies to a buffer. Types that RESP2 lacks are written as Redis writes them: a map as an array of twice the
 /// length, a double or verbatim string as a bulk string, a boolean as 1 or 0.
 ///
 /// ```
@@ -30,17 +30,17 @@ pub struct Out<'a> {
     proto: Proto,
 }
 
-/// A length still to be written, from one of the `*_deferred` methods. Inner marks are finished before outer ones.
+/// A length still to be written, from one of the `*_deferred` methods. Finish inner marks before outer ones.
 #[derive(Debug)]
 #[must_use = "a deferred length is a placeholder until Out::finish"]
 pub struct Mark {
-    /// Where the header begins.
+    /// Where the header starts.
     at: usize,
     /// RESP elements per counted item: 2 for a map in RESP2.
     elements_per_item: usize,
 }
 
-/// `*0\r\n`: what a deferred header takes until its length is known.
+/// `*0\r\n`: the space reserved for a deferred header until its length is known.
 const HEADER_BYTES: usize = 4;
 
 impl<'a> Out<'a> {
@@ -54,7 +54,7 @@ impl<'a> Out<'a> {
         self.proto
     }
 
-    /// For HELLO, whose own reply is already in the new version.
+    /// For HELLO, whose own reply already uses the new version.
     #[inline]
     pub fn set_proto(&mut self, proto: Proto) {
         self.proto = proto;
@@ -71,7 +71,7 @@ impl<'a> Out<'a> {
         self.buf.is_empty()
     }
 
-    /// Takes back everything written after the buffer had `len` bytes.
+    /// Removes everything written after the buffer had `len` bytes.
     #[inline]
     pub fn truncate(&mut self, len: usize) {
         self.buf.truncate(len);
@@ -88,19 +88,19 @@ impl<'a> Out<'a> {
         self.buf.extend_from_slice(b"+OK\r\n");
     }
 
-    /// A simple string. CR and LF would end it early and become spaces.
+    /// A simple string. CR and LF would end it early, so they become spaces.
     #[inline]
     pub fn simple(&mut self, text: &str) {
         self.line(b'+', text.as_bytes());
     }
 
-    /// An error: its code, a space, its text (`ERR syntax error`). CR and LF would end it early and become spaces.
+    /// An error: its code, a space, its text (`ERR syntax error`). CR and LF would end it early, so they become spaces.
     #[inline]
     pub fn error(&mut self, text: &str) {
         self.line(b'-', text.as_bytes());
     }
 
-    /// As [`Out::error`] for text that quotes the client's bytes.
+    /// Like [`Out::error`], for text that quotes the client's bytes.
     #[inline]
     pub fn error_bytes(&mut self, text: &[u8]) {
         self.line(b'-', text);
@@ -187,7 +187,7 @@ impl<'a> Out<'a> {
         }
     }
 
-    /// A message that answers no command: `count` elements follow.
+    /// A message that is not a reply to a command: `count` elements follow.
     #[inline]
     pub fn push(&mut self, count: usize) {
         match self.proto {
@@ -218,7 +218,7 @@ impl<'a> Out<'a> {
         });
     }
 
-    /// Text for people, of a format of exactly three bytes (`txt`, `mkd`).
+    /// Text for people. The name of its format has exactly three bytes (`txt`, `mkd`).
     pub fn verbatim(&mut self, format: &str, text: &[u8]) {
         assert_eq!(format.len(), 3, "RESP3 fixes the length of a verbatim string's format");
         match self.proto {
@@ -241,7 +241,7 @@ impl<'a> Out<'a> {
         }
     }
 
-    /// Bytes that are RESP already.
+    /// Bytes that are already RESP.
     #[inline]
     pub fn raw(&mut self, bytes: &[u8]) {
         self.buf.extend_from_slice(bytes);
@@ -274,8 +274,8 @@ impl<'a> Out<'a> {
         Mark { at, elements_per_item }
     }
 
-    /// Sets the length of a deferred header to `count` items (pairs for a map). A length of several digits moves what
-    /// was written since by those digits.
+    /// Sets the length of a deferred header to `count` items (for a map, pairs). A length with several digits moves the
+    /// bytes written since then by the extra digits.
     pub fn finish(&mut self, mark: Mark, count: usize) {
         let length = (count * mark.elements_per_item) as u64;
         let extra = decimal_digits(length) - 1;

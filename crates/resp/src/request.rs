@@ -1,20 +1,20 @@
-//! Owns the server's reading of commands: bytes of a receive buffer become spans into it, without a copy and, in the
-//! steady state, without an allocation. Never knows what a command means.
+//! Owns the server's reading of commands: the bytes of a receive buffer become spans into it, without a copy and, in
+//! the steady state, without an allocation. Never knows what a command means.
 //!
-//! Two forms arrive on the same connection, told apart by the first byte of each command:
+//! Two forms may arrive on the same connection. The first byte of each command tells which:
 //! ```text
 //! *2\r\n$3\r\nGET\r\n$1\r\nk\r\n      multibulk: counted arguments of counted bytes
 //! GET k\r\n                           inline: one line, split at spaces, with Redis's quoting
 //! ```
-//! The outcome does not depend on how the bytes were cut into reads: every check looks at a position in the command,
-//! never at how much happens to be buffered.
+//! The result does not depend on how the bytes were cut into reads: every check uses a position in the command, never
+//! the number of buffered bytes.
 
 use crate::inline;
 use crate::line::{Length, short_length};
 use crate::number::parse_i64;
 
-/// One argument: a place in the command's bytes, counted from the start of the command (or in the unquoted bytes,
-/// see [`Source`]).
+/// One argument: a range in the command's bytes, counted from the start of the command (or in the unquoted bytes, see
+/// [`Source`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
     pub start: u32,
@@ -22,22 +22,22 @@ pub struct Span {
 }
 
 impl Span {
-    /// The bytes of the argument; `bytes` is what [`Source`] names.
+    /// The bytes of the argument. `bytes` must be what [`Source`] names.
     #[inline]
     pub fn of(self, bytes: &[u8]) -> &[u8] {
         &bytes[self.start as usize..self.start as usize + self.len as usize]
     }
 }
 
-/// What a client may declare. Nothing is allocated on the word of a client, so these bound work, not memory.
+/// What a client may declare. A declaration never causes an allocation, so these limits bound work, not memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Longest single argument (`proto-max-bulk-len`).
+    /// The longest argument (`proto-max-bulk-len`).
     pub bulk_bytes_max: usize,
     pub args_count_max: usize,
-    /// Longest inline line, and longest line holding a count.
+    /// The longest inline line, and the longest line with a count.
     pub inline_bytes_max: usize,
-    /// Only chooses the wording of the error when one of the first two limits is exceeded.
+    /// Chooses only the wording of the error when one of the first two limits is exceeded.
     pub authenticated: bool,
 }
 
@@ -49,8 +49,8 @@ impl Limits {
         authenticated: true,
     };
 
-    /// Before authentication. The server must then parse and run one command at a time: the command after a
-    /// successful AUTH deserves the full limits.
+    /// Before authentication. The server must then parse and run one command at a time, because the full limits apply
+    /// to the command after a successful AUTH.
     pub const UNAUTHENTICATED: Limits =
         Limits { bulk_bytes_max: 16 * 1024, args_count_max: 10, inline_bytes_max: 64 * 1024, authenticated: false };
 }
@@ -60,52 +60,52 @@ impl Limits {
 pub enum Source {
     /// Into the input, counted from the start of the command.
     Input,
-    /// Into [`Progress::unquoted`]: an inline command that had quotes, whose arguments are not in the input as such.
+    /// Into [`Progress::unquoted`]: for an inline command with quotes, whose arguments are not contiguous in the input.
     Unquoted,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parsed {
-    /// The command took `consumed` bytes and its arguments were appended to `spans`. No argument at all (an empty
-    /// line, `*0`, `*-1`) is not an error: skip it silently, as Redis does.
+    /// The command took `consumed` bytes, and its arguments were appended to `spans`. A command without arguments (an
+    /// empty line, `*0`, `*-1`) is not an error: skip it silently, as Redis does.
     Complete { consumed: usize, source: Source },
-    /// At least `need` bytes from the start of the command are needed. A hint for the size of a read, declared by the
-    /// client and never to be trusted for an allocation.
+    /// At least `need` bytes from the start of the command are needed. A hint for the size of a read. The client
+    /// declared it, so never allocate by it.
     Incomplete { need: usize },
 }
 
-/// What is remembered of a command that has not arrived as a whole, so that a long command in small reads costs time
-/// linear in its bytes. Only offsets from the command's start: the buffer may move between calls.
+/// The state of a command that has not arrived completely. It makes a long command in small reads cost time linear in
+/// its bytes. It holds only offsets from the command's start, because the buffer may move between calls.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
     cursor: Cursor,
-    /// Arguments parsed so far of an incomplete command.
+    /// The arguments of an incomplete command that were parsed so far.
     args: Vec<Span>,
     unquoted: Vec<u8>,
 }
 
 impl Progress {
-    /// The bytes that spans of [`Source::Unquoted`] refer to. They grow by at most the bytes of the line for each
-    /// quoted inline command, until [`Progress::clear_unquoted`].
+    /// The bytes that spans of [`Source::Unquoted`] point into. Each quoted inline command adds at most the bytes of
+    /// its line, until [`Progress::clear_unquoted`].
     #[inline]
     pub fn unquoted(&self) -> &[u8] {
         &self.unquoted
     }
 
-    /// To be called when the commands parsed so far have run.
+    /// Call this when the commands parsed so far have run.
     #[inline]
     pub fn clear_unquoted(&mut self) {
         self.unquoted.clear();
     }
 
-    /// Whether a command has arrived in part.
+    /// Whether a part of a command has arrived.
     #[inline]
     pub fn is_partial(&self) -> bool {
-        // Every byte seen shows in one of the two.
+        // Each processed byte shows in one of the two.
         self.cursor.position + self.cursor.searched > 0
     }
 
-    /// Heap bytes held, for the accounting of a connection's memory.
+    /// Heap bytes held, to account for a connection's memory.
     #[inline]
     pub fn heap_bytes(&self) -> usize {
         self.args.capacity() * size_of::<Span>() + self.unquoted.capacity()
@@ -114,18 +114,18 @@ impl Progress {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Cursor {
-    /// First byte not yet understood.
+    /// The first byte that was not processed yet.
     position: usize,
-    /// Bytes after `position` known not to end the line.
+    /// The number of bytes after `position` that contain no line end.
     searched: usize,
-    /// Arguments still to come; 0 while the count line is not complete.
+    /// The arguments still to come; 0 while the count line is incomplete.
     args_left: usize,
-    /// Declared bytes of the argument at `position`, once its length line is complete.
+    /// The declared bytes of the argument at `position`, once its length line is complete.
     bulk_bytes: Option<usize>,
 }
 
-/// Reads one command from the start of `input`, which begins where the command begins, also when it arrives in parts.
-/// After an error the connection is to be closed; `spans` is then as it was.
+/// Reads one command from the start of `input`. `input` must start where the command starts, even if the command
+/// arrives in parts. After an error, close the connection; `spans` is then unchanged.
 ///
 /// ```
 /// use resp::{Limits, Parsed, Progress, Source, parse};
@@ -163,7 +163,8 @@ pub fn parse(
     parsed
 }
 
-/// Goes on with a command of which a part was seen. Its arguments gather in `progress` and move to `spans` once.
+/// Continues with a command of which a part was seen. Its arguments collect in `progress` and move to `spans` at the
+/// end.
 #[cold]
 fn resume(
     input: &[u8],
@@ -177,7 +178,7 @@ fn resume(
         inline_line(input, &mut progress.cursor, limits, &mut progress.args, &mut progress.unquoted)
     };
     if let Ok(Parsed::Complete { .. }) = parsed {
-        // The list may have held a million spans: give its memory back.
+        // The list may have held a million spans, so free its memory.
         spans.append(&mut std::mem::take(&mut progress.args));
         progress.cursor = Cursor::default();
     }
@@ -232,10 +233,10 @@ fn multibulk(
                     line.value
                 }
             };
-            // The two bytes after an argument are skipped unseen, as Redis does.
+            // The two bytes after an argument are skipped unread, as in Redis.
             let end = position + bytes + 2;
             if input.len() < end {
-                // A span could not hold places beyond 4 GiB; the limits make this unreachable in practice.
+                // A span cannot hold positions beyond 4 GiB. The limits make this case unreachable in practice.
                 if end > u32::MAX as usize {
                     return Err(ProtocolError::InvalidBulkLength);
                 }
@@ -260,7 +261,7 @@ fn span_part(bytes: usize) -> Result<u32, ProtocolError> {
 
 enum Line {
     Complete(Length),
-    /// `bytes` of the line are there and none of them ends it.
+    /// `bytes` of the line have arrived, and none of them ends it.
     Incomplete {
         bytes: usize,
     },
@@ -274,7 +275,8 @@ fn short_bulk_length(input: &[u8], at: usize) -> Option<Length> {
     short_length(input, at + 1)
 }
 
-/// The count line of a command, by the book: anything up to a CR, any byte after it, a strict integer between.
+/// The count line of a command, checked completely: anything up to a CR, any byte after the CR, a strict integer in
+/// between.
 #[cold]
 fn count_line(input: &[u8], searched: usize, limits: &Limits) -> Result<Line, ProtocolError> {
     let Some(text_bytes) = line_end(input, searched, limits, ProtocolError::TooBigMultibulkCount)? else {
@@ -288,7 +290,7 @@ fn count_line(input: &[u8], searched: usize, limits: &Limits) -> Result<Line, Pr
     Ok(Line::Complete(Length { value: value.max(0) as usize, end: text_bytes + 2 }))
 }
 
-/// The length line of an argument, by the book.
+/// The length line of an argument, checked completely.
 #[cold]
 fn bulk_line(input: &[u8], at: usize, searched: usize, limits: &Limits) -> Result<Line, ProtocolError> {
     let rest = &input[at..];
@@ -303,7 +305,7 @@ fn bulk_line(input: &[u8], at: usize, searched: usize, limits: &Limits) -> Resul
     Ok(Line::Complete(Length { value, end: at + text_bytes + 2 }))
 }
 
-/// Bytes before the CR that ends the line, once the byte after the CR is there too.
+/// The number of bytes before the CR that ends the line, once the byte after the CR has arrived.
 fn line_end(
     line: &[u8],
     searched: usize,
@@ -311,7 +313,7 @@ fn line_end(
     too_big: ProtocolError,
 ) -> Result<Option<usize>, ProtocolError> {
     let window = &line[..line.len().min(limits.inline_bytes_max + 1)];
-    // The last byte searched may have been the CR, waiting for its LF.
+    // The last searched byte may have been the CR before a missing LF.
     let from = searched.saturating_sub(1).min(window.len());
     match window[from..].iter().position(|&byte| byte == b'\r') {
         Some(offset) if from + offset + 1 < line.len() => Ok(Some(from + offset)),
@@ -368,7 +370,7 @@ fn inline_line(
     Ok(Parsed::Complete { consumed: newline + 1, source })
 }
 
-/// Why a connection is closed. The client is told `-ERR ` and [`ProtocolError::text`] first.
+/// Why a connection is closed. The client first receives `-ERR ` and [`ProtocolError::text`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolError {
     InvalidMultibulkLength,
@@ -383,10 +385,10 @@ pub enum ProtocolError {
 }
 
 impl ProtocolError {
-    /// Redis's words, without the code `ERR` in front.
+    /// Redis's words, without the code `ERR`.
     pub fn text(self) -> String {
         match self {
-            // The byte comes from the client: shown as it is where it is printable and cannot end the reply's line.
+            // The byte comes from the client. Show it if it is printable and cannot end the reply's line.
             ProtocolError::ExpectedDollar { got } => {
                 let got = if got.is_ascii_graphic() || got == b' ' { got as char } else { '?' };
                 format!("Protocol error: expected '$', got '{got}'")

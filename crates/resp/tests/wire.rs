@@ -7,7 +7,7 @@ use resp::{Limits, Out, Parsed, Progress, Proto, ProtocolError, Source, format_d
 
 type Commands = Vec<Vec<Vec<u8>>>;
 
-/// What a server makes of `input` arriving in parts of at most `read_bytes`.
+/// The commands that a server reads from `input`, which arrives in parts of at most `read_bytes`.
 fn serve(input: &[u8], read_bytes: usize) -> (Commands, Option<ProtocolError>) {
     let (mut commands, mut progress, mut spans) = (Commands::new(), Progress::default(), Vec::new());
     let (mut start, mut end) = (0, 0);
@@ -27,7 +27,7 @@ fn serve(input: &[u8], read_bytes: usize) -> (Commands, Option<ProtocolError>) {
     }
 }
 
-/// Skips all replies in `input`, arriving in parts of at most `read_bytes`; returns where each ended.
+/// Skips all replies in `input`, which arrives in parts of at most `read_bytes`. Returns where each reply ended.
 fn skip_all(input: &[u8], read_bytes: usize) -> (Vec<usize>, Option<client::ProtocolError>) {
     let (mut ends, mut state) = (Vec::new(), SkipState::default());
     let (mut start, mut end) = (0, 0);
@@ -44,7 +44,7 @@ fn skip_all(input: &[u8], read_bytes: usize) -> (Vec<usize>, Option<client::Prot
     }
 }
 
-/// Bytes that get past the first check more often than chance would.
+/// Bytes that pass the first check more often than random bytes would.
 fn resp_like_bytes() -> impl Strategy<Value = Vec<u8>> {
     let token = prop_oneof![
         4 => prop::sample::select(b"*$+-:_#,(!=%~>|".to_vec()).prop_map(|tag| vec![tag]),

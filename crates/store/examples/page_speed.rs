@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
-use store::io::{PAGE_BYTES, PageBuf};
+use flash::io::{PAGE_BYTES, PageBuf};
 use store::page::{
     Codec, DICTIONARY_BYTES, Dictionary, Page, PageBuilder, Placed, Push, Record, Scratch, Trainer, step_pages,
 };

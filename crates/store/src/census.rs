@@ -2,7 +2,7 @@
 //! as it was last seen.
 
 use crate::hash::STRIPES;
-use crate::store::{LOCK_PATIENCE, Store, Stripe};
+use crate::stripe::{LOCK_PATIENCE, Stripe, StripeSet};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
@@ -50,16 +50,16 @@ impl Default for LastSeen {
     }
 }
 
-impl Store {
+impl LastSeen {
     /// Counts the keys. A stripe that a script keeps counts as it was last seen, so that whoever watches over the node is not
     /// held up with it. Of those that are locked for the moment of a command it waits for the first.
-    pub fn census(&self) -> Census {
-        let mut seen = self.last_seen.0.lock();
+    pub fn census(&self, stripes: &StripeSet) -> Census {
+        let mut seen = self.0.lock();
         let mut patience = LOCK_PATIENCE;
-        let mut index_bytes = size_of_val(&**seen) as u64 + self.stripes_bytes();
+        let mut index_bytes = size_of_val(&**seen) as u64 + stripes.bytes();
         let mut by_uid: Vec<KeyCounts> = Vec::new();
         for (number, seen) in seen.iter_mut().enumerate() {
-            if let Some(stripe) = self.stripe_or_skip(number, &mut patience) {
+            if let Some(stripe) = stripes.lock_or_skip(number, &mut patience) {
                 look_at(&stripe, seen);
             }
             index_bytes += seen.index_bytes;
@@ -68,8 +68,8 @@ impl Store {
             }
             by_uid.iter_mut().zip(&seen.databases).for_each(|(sum, &counts)| sum.add(counts));
         }
-        let of = |db| by_uid.get(self.uid(db) as usize).copied().unwrap_or_default();
-        Census { index_bytes, databases: (0..self.databases()).map(of).collect() }
+        let of = |db| by_uid.get(stripes.uid(db) as usize).copied().unwrap_or_default();
+        Census { index_bytes, databases: (0..stripes.databases()).map(of).collect() }
     }
 }
 
@@ -89,8 +89,9 @@ fn look_at(stripe: &Stripe, seen: &mut Seen) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::StoreConfig;
     use crate::keyspace::Resume;
-    use crate::store::StoreConfig;
+    use crate::store::Store;
 
     fn set(store: &Store, name: &[u8], db: usize) {
         let key = store.hasher().key(name);

@@ -6,7 +6,8 @@
 //! soon are remembered, and looked at in time.
 
 use crate::counters::Counter;
-use crate::hand::{Verdict, Victim, Writer, sweep_parts};
+use crate::fill::Verdict;
+use crate::hand::{Victim, Writer, sweep_parts};
 use crate::hash::STRIPES;
 use crate::index::OwnedWord;
 use crate::keyspace::Resume;

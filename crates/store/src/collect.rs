@@ -3,14 +3,16 @@
 
 use crate::commit::Leave;
 use crate::counters::Counter;
-use crate::fill::{Item, Origin, place_of, points_to};
-use crate::hand::Verdict;
+use crate::fill::{Item, Origin, Verdict, place_of, points_to};
+
 use crate::hash::KeyHash;
-use crate::io::{Done, Op, OpKind, PageBuf};
-use crate::lane::{Flight, Lane, RecordKind, WRITES_IN_FLIGHT_MAX};
-use crate::page::{Page, Record, scan};
+use crate::lane::{Flight, Lane, WRITES_IN_FLIGHT_MAX};
+use crate::page::{Corrupt, Dictionaries, Page, Record, Scratch, scan};
 use crate::parts::{PartName, number_of_place};
+use crate::record_kind::RecordKind;
 use crate::segment::{Stream, Unit};
+use crate::word::Place;
+use flash::io::{Done, Op, OpKind, PageBuf};
 use std::sync::atomic::Ordering::Relaxed;
 
 pub(crate) struct Collect {
@@ -19,7 +21,7 @@ pub(crate) struct Collect {
     reading: bool,
     /// Records read and not yet dealt with: there was no room for them.
     backlog: Vec<Gathered>,
-    why: Why,
+    why: Purpose,
     /// A unit could not be read: its records stay, and so does the segment.
     damaged: bool,
     /// What was moved could not be written: it is still where it was.
@@ -28,7 +30,7 @@ pub(crate) struct Collect {
 
 /// What a segment's collection is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Why {
+pub(crate) enum Purpose {
     Room,
     /// Room, and the policy evicts what is not in use instead of moving it.
     Eviction,
@@ -57,6 +59,72 @@ const FULLEST: f64 = 0.92;
 pub(crate) const SHRINK_EVERY_MS: u64 = 5;
 /// How often what is live is added up while a log shrinks.
 const WEIGH_EVERY_MS: u64 = 100;
+
+impl Collect {
+    pub fn new(segment: u32, units: Vec<Unit>, why: Purpose) -> Collect {
+        Collect { segment, units, reading: false, backlog: Vec::new(), why, damaged: false, unwritten: false }
+    }
+
+    /// Copies those of a unit's records that are live; `is_live` gives the hash of their keys. The unit begins at page `first`.
+    /// Returns how many pages are damaged.
+    fn gather(
+        &mut self,
+        buf: &[u8],
+        first: u32,
+        dictionaries: &Dictionaries<'_>,
+        scratch: &mut Scratch,
+        is_live: &mut dyn FnMut(&Record<'_>, Place) -> Option<KeyHash>,
+    ) -> u64 {
+        let mut damaged = 0;
+        for (at, page) in scan(buf) {
+            let number = first + at as u32;
+            let gathered = page.and_then(|page| self.gather_page(&page, number, dictionaries, scratch, is_live));
+            if let Err(corrupt) = gathered {
+                tracing::error!(segment = self.segment, page = number, "flash page damaged: {corrupt}");
+                self.damaged = true;
+                damaged += 1;
+            }
+        }
+        damaged
+    }
+
+    fn gather_page(
+        &mut self,
+        page: &Page<'_>,
+        number: u32,
+        dictionaries: &Dictionaries<'_>,
+        scratch: &mut Scratch,
+        is_live: &mut dyn FnMut(&Record<'_>, Place) -> Option<KeyHash>,
+    ) -> Result<(), Corrupt> {
+        let backlog = &mut self.backlog;
+        let (begin, pages) = (backlog.len(), page.pages());
+        let place = place_of(number, pages);
+        page.for_each(dictionaries, scratch, &mut |record| {
+            let Some(hash) = is_live(record, place) else { return };
+            // A key demoted twice into one page: only the later record is its value.
+            let older = backlog[begin..].iter().position(|other| other.hash == hash && other.uid == record.db);
+            let mut bytes = Vec::with_capacity(record.key.len() + record.value.len());
+            bytes.extend_from_slice(record.key);
+            bytes.extend_from_slice(record.value);
+            let gathered = Gathered {
+                hash,
+                bytes: bytes.into(),
+                key: record.key.len(),
+                kind: record.kind,
+                uid: record.db,
+                expiry: record.expiry_ms,
+                seq: record.seq,
+                page: number,
+                pages,
+            };
+            match older {
+                Some(older) if backlog[begin + older].seq > record.seq => {}
+                Some(older) => backlog[begin + older] = gathered,
+                None => backlog.push(gathered),
+            }
+        })
+    }
+}
 
 impl Lane {
     /// A step of the collection under way, or the start of one when free segments run low or some must leave the log. Says
@@ -87,7 +155,7 @@ impl Lane {
         let Some(leaving) = leaving.filter(|&leaving| self.store.segments.begin_vacating(leaving)) else {
             return false;
         };
-        self.begin_collection(leaving, Why::Shrinking);
+        self.begin_collection(leaving, Purpose::Shrinking);
         true
     }
 
@@ -100,7 +168,7 @@ impl Lane {
         let collecting = &self.store.tier.collecting;
         collecting.fetch_add(1, Relaxed);
         if let Some(segment) = segments.victim(self.now_ms, FULLEST) {
-            self.begin_collection(segment, Why::Room);
+            self.begin_collection(segment, Purpose::Room);
             return true;
         }
         if (starved || lacks_room) && collecting.load(Relaxed) == 1 {
@@ -108,7 +176,7 @@ impl Lane {
             if self.store.evicts()
                 && let Some(segment) = segments.oldest()
             {
-                self.begin_collection(segment, Why::Eviction);
+                self.begin_collection(segment, Purpose::Eviction);
                 return true;
             }
             // Nobody has begun a collection meanwhile, nor finished one.
@@ -117,7 +185,7 @@ impl Lane {
                     self.store.tier.stuck.store(true, Relaxed);
                 }
                 if lacks_room {
-                    self.store.tell_stalled();
+                    segments.tell_stalled();
                 }
             }
         }
@@ -132,36 +200,28 @@ impl Lane {
     pub(crate) fn collect_expired(&mut self) {
         if let Some(segment) = self.store.segments.expired_victim(self.now_ms) {
             self.store.tier.collecting.fetch_add(1, Relaxed);
-            self.begin_collection(segment, Why::Room);
+            self.begin_collection(segment, Purpose::Room);
         }
     }
 
     /// Counted among those under way by the caller.
-    fn begin_collection(&mut self, segment: u32, why: Why) {
+    fn begin_collection(&mut self, segment: u32, why: Purpose) {
         let units =
             if self.store.segments.get(segment).is_dead() { Vec::new() } else { self.store.segments.units(segment) };
-        self.collect = Some(Collect {
-            segment,
-            units,
-            reading: false,
-            backlog: Vec::new(),
-            why,
-            damaged: false,
-            unwritten: false,
-        });
+        self.collect = Some(Collect::new(segment, units, why));
     }
 
     fn collect_step(&mut self) -> bool {
         let Some(mut collect) = self.collect.take() else {
             return false;
         };
-        let is_early = collect.why == Why::Shrinking && self.now_ms < self.shrink_due_ms;
+        let is_early = collect.why == Purpose::Shrinking && self.now_ms < self.shrink_due_ms;
         if collect.reading || is_early || self.fill[1].in_flight >= WRITES_IN_FLIGHT_MAX {
             self.collect = Some(collect);
             return false;
         }
         while let Some(record) = collect.backlog.pop() {
-            if !self.relocate(&record, collect.why == Why::Eviction) {
+            if !self.relocate(&record, collect.why == Purpose::Eviction) {
                 collect.backlog.push(record);
                 self.collect = Some(collect);
                 self.tell_if_stranded();
@@ -193,7 +253,7 @@ impl Lane {
         let segment = collect.segment;
         // A page that another took the place of is no damage to see, but what should be on it is nowhere.
         let all_freed = self.store.emptying.load(Relaxed) == 0;
-        let missing = collect.why == Why::Shrinking && !collect.unwritten && all_freed;
+        let missing = collect.why == Purpose::Shrinking && !collect.unwritten && all_freed;
         if segments.get(segment).is_dead() {
             if !segments.emptied(segment) {
                 self.collect = Some(collect);
@@ -216,8 +276,8 @@ impl Lane {
             segments.uncollected(segment);
         }
         match collect.why {
-            Why::Shrinking => self.store.segments.vacating_ends(),
-            Why::Room | Why::Eviction => _ = self.store.tier.collecting.fetch_sub(1, Relaxed),
+            Purpose::Shrinking => self.store.segments.vacating_ends(),
+            Purpose::Room | Purpose::Eviction => _ = self.store.tier.collecting.fetch_sub(1, Relaxed),
         }
         true
     }
@@ -237,6 +297,28 @@ impl Lane {
         }
     }
 
+    /// Copies the unit's records that the index still points to.
+    fn gather(&mut self, buf: &[u8], unit: Unit, collect: &mut Collect) {
+        let store = &self.store;
+        let is_live = &mut |record: &Record<'_>, place| {
+            let hash = store.hasher.hash(record.key);
+            let live = match part_name(record.kind, record.key) {
+                Some(name) => {
+                    store.with_split(name.id, |value| value.has_copy(name.number, number_of_place(place))) == Some(true)
+                }
+                None => {
+                    let mut stripe = store.stripe(hash.stripe());
+                    let table = &stripe.database_mut(record.db).table;
+                    table.find(hash.high, |entry| points_to(entry, hash, place)).is_some()
+                }
+            };
+            live.then_some(hash)
+        };
+        let first = store.segments.page(unit, 0);
+        let damaged = collect.gather(buf, first, &|id| store.dictionary(id), &mut self.scratch, is_live);
+        store.counters.add(Counter::ChecksumErrors, damaged);
+    }
+
     pub(crate) fn collect_read_done(&mut self, unit: Unit, done: Done) {
         let Some(mut collect) = self.collect.take() else {
             return;
@@ -252,70 +334,6 @@ impl Lane {
             }
         }
         self.collect = Some(collect);
-    }
-
-    /// Copies the unit's records that the index still points to.
-    fn gather(&mut self, buf: &[u8], unit: Unit, collect: &mut Collect) {
-        let first = self.store.segments.page(unit, 0);
-        for (at, page) in scan(buf) {
-            let page_number = first + at as u32;
-            let gathered = match page {
-                Ok(page) => self.gather_page(&page, page_number, &mut collect.backlog),
-                Err(corrupt) => Err(corrupt),
-            };
-            if let Err(corrupt) = gathered {
-                self.store.counters.add(Counter::ChecksumErrors, 1);
-                tracing::error!(segment = collect.segment, page = page_number, "flash page damaged: {corrupt}");
-                collect.damaged = true;
-            }
-        }
-    }
-
-    fn gather_page(
-        &mut self,
-        page: &Page<'_>,
-        number: u32,
-        backlog: &mut Vec<Gathered>,
-    ) -> Result<(), crate::page::Corrupt> {
-        let store = self.store.clone();
-        let (begin, pages) = (backlog.len(), page.pages());
-        let place = place_of(number, pages);
-        page.for_each(&|id| store.dictionary(id), &mut self.scratch, &mut |record| {
-            let hash = store.hasher.hash(record.key);
-            let live = match part_name(record.kind, record.key) {
-                Some(name) => {
-                    store.with_split(name.id, |value| value.has_copy(name.number, number_of_place(place))) == Some(true)
-                }
-                None => {
-                    let mut stripe = store.stripe(hash.stripe());
-                    let table = &stripe.database_mut(record.db).table;
-                    table.find(hash.high, |entry| points_to(entry, hash, place)).is_some()
-                }
-            };
-            // A key demoted twice into one page: only the later record is its value.
-            let older = backlog[begin..].iter().position(|other| other.hash == hash && other.uid == record.db);
-            if live {
-                let mut bytes = Vec::with_capacity(record.key.len() + record.value.len());
-                bytes.extend_from_slice(record.key);
-                bytes.extend_from_slice(record.value);
-                let gathered = Gathered {
-                    hash,
-                    bytes: bytes.into(),
-                    key: record.key.len(),
-                    kind: record.kind,
-                    uid: record.db,
-                    expiry: record.expiry_ms,
-                    seq: record.seq,
-                    page: number,
-                    pages,
-                };
-                match older {
-                    Some(older) if backlog[begin + older].seq > record.seq => {}
-                    Some(older) => backlog[begin + older] = gathered,
-                    None => backlog.push(gathered),
-                }
-            }
-        })
     }
 
     /// Moves a record to the relocation stream, or removes its key if it has expired or is to be evicted. False: no

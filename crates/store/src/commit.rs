@@ -12,7 +12,8 @@ use crate::effects::{Effects, Why};
 use crate::guards::Held;
 use crate::hash::{Key, KeyHash};
 use crate::listen::Class;
-use crate::store::{Database, Store, Stripe};
+use crate::store::Store;
+use crate::stripe::{Database, Stripe};
 use crate::wait::Ready;
 use std::ops::Range;
 

@@ -2,20 +2,22 @@
 //! does the index point to flash. Until a write has succeeded the object stays in RAM as it was, so a failed
 //! write loses nothing.
 
-use crate::counters::Counter;
-use crate::hand::{Verdict, Victim, Writer};
+use crate::compression::{Compression, TRAINING_BYTES, ZSTD_LEVEL};
+use crate::counters::{Counter, Counters};
+use crate::hand::{Victim, Writer, write_number};
 use crate::hash::KeyHash;
 use crate::index::Entry;
-use crate::io::{Done, Op, OpKind, PAGE_BYTES, PageBuf};
-use crate::lane::{Flight, Lane, RecordKind, WRITES_IN_FLIGHT_MAX};
-use crate::page::{Codec, DICTIONARY_BYTES, PageBuilder, Placed, Push, Record, Trainer, step_of};
+use crate::lane::{Flight, Lane, WRITES_IN_FLIGHT_MAX};
+use crate::page::{Codec, PageBuilder, Placed, Push, Record, step_of};
 use crate::parts::{PARTS_UID, PartName, number_of_place};
-use crate::segment::{Stream, Unit};
+use crate::record_kind::RecordKind;
+use crate::segment::{Segments, Stream, Unit};
 use crate::store::Store;
 use crate::word::{Place, Word};
-use parking_lot::Mutex;
+use flash::io::{Done, Op, OpKind, PAGE_BYTES, PageBuf};
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use value::Kind;
 
@@ -27,16 +29,9 @@ const UNIT_ITEMS_MAX: usize = 2_048;
 const UNIT_RAM_BYTES_MAX: usize = 1 << 20;
 /// Nor more than this part of the objects' budget.
 const UNIT_BUDGET_PART: usize = 64;
-const ZSTD_LEVEL: i32 = 3;
 
-/// Sequence numbers of units (64 bits) and of demotions (their lower 24 bits mark the object).
+/// Sequence numbers of units.
 static SEQUENCE: AtomicU64 = AtomicU64::new(1);
-static WRITE_NUMBER: AtomicU32 = AtomicU32::new(1);
-
-/// A number for a write, by which what it copies is marked.
-pub(crate) fn write_number() -> u32 {
-    WRITE_NUMBER.fetch_add(1, Relaxed) & 0xff_ffff
-}
 
 /// A record of a unit that is being filled or written, by its tag.
 pub(crate) struct Item {
@@ -64,29 +59,77 @@ pub(crate) struct Items {
     pub placed: Vec<Placed>,
 }
 
-/// A unit in the making.
+/// The answer to a record that is to be written.
+pub(crate) enum Verdict {
+    Taken,
+    /// It cannot be written at all (too large): it stays.
+    Keep,
+    /// No room to write: the slice ends.
+    Stop,
+}
+
+/// What filling needs of the store.
+pub(crate) struct Log<'s> {
+    pub segments: &'s Segments,
+    pub compression: &'s Compression,
+    pub counters: &'s Counters,
+}
+
+/// A unit that has got its place, to be written there.
+pub(crate) struct Write {
+    pub unit: Unit,
+    pub buf: PageBuf,
+    pub items: Items,
+}
+
+/// Buffers for units, kept for the next ones.
+#[derive(Default)]
+pub(crate) struct UnitBufs(Vec<PageBuf>);
+
+impl UnitBufs {
+    fn take(&mut self, pages: usize) -> PageBuf {
+        let mut buf = match self.0.pop() {
+            Some(buf) if buf.capacity_pages() >= pages => buf,
+            _ => PageBuf::new(pages.max(UNIT_PAGES)),
+        };
+        buf.set_pages(pages);
+        buf
+    }
+
+    pub fn keep(&mut self, buf: PageBuf) {
+        if self.0.len() < 2 && buf.capacity_pages() == UNIT_PAGES {
+            self.0.push(buf);
+        }
+    }
+}
+
+/// A stream of units, one of them in the making.
 pub(crate) struct Filling {
+    stream: Stream,
     builder: PageBuilder,
     items: Vec<Item>,
     ram_bytes: usize,
     /// Filled, but no segment had room for it yet.
     waiting: Option<(PageBuf, Items)>,
+    /// Have their places, for the lane to write.
+    pub ready: VecDeque<Write>,
+    /// Units on their way to flash, and ready ones.
     pub in_flight: usize,
     user_bytes: u64,
-    encoded: Vec<u8>,
     idle_since_ms: u64,
 }
 
 impl Filling {
-    pub fn new(codec: Codec) -> Filling {
+    pub fn new(stream: Stream, codec: Codec) -> Filling {
         Filling {
+            stream,
             builder: PageBuilder::new(codec, ZSTD_LEVEL),
             items: Vec::new(),
             ram_bytes: 0,
             waiting: None,
+            ready: VecDeque::new(),
             in_flight: 0,
             user_bytes: 0,
-            encoded: Vec::new(),
             idle_since_ms: 0,
         }
     }
@@ -98,6 +141,120 @@ impl Filling {
     pub fn blocked(&self) -> bool {
         self.waiting.is_some()
     }
+
+    /// Pages of a unit: where little RAM ends units early, a power of two below that, of which a segment takes whole ones. What
+    /// does not fit behind the others is lost until the segment is collected: a quarter of small ones, measured.
+    fn unit_pages(&self, log: &Log<'_>, budget: usize) -> usize {
+        let most = UNIT_PAGES.min(log.segments.segment_pages as usize);
+        match self.stream {
+            Stream::Fresh => most.min(1 << (unit_ram_bytes_max(budget) / PAGE_BYTES).max(UNIT_PAGES_MIN).ilog2()),
+            Stream::Relocated => most,
+        }
+    }
+
+    /// Adds a record to the unit, beginning and finishing units as needed. A record with `seq` 0 gets the unit's.
+    /// `budget`: bytes that objects may take in RAM.
+    pub fn add(
+        &mut self,
+        log: &Log<'_>,
+        bufs: &mut UnitBufs,
+        (budget, now_ms): (usize, u64),
+        record: &Record<'_>,
+        item: Item,
+    ) -> Verdict {
+        let mut pages = self.unit_pages(log, budget);
+        loop {
+            if self.blocked() && !self.retry(log) {
+                return Verdict::Stop;
+            }
+            if !self.builder.is_open() {
+                self.begin(log, bufs.take(pages), now_ms);
+            }
+            let tag = self.items.len() as u64;
+            let sequence = match record.seq {
+                0 => self.builder.sequence(),
+                older => older,
+            };
+            match self.builder.push(&Record { seq: sequence, ..*record }, tag) {
+                Push::Taken => {
+                    self.user_bytes += (record.key.len() + record.value.len()) as u64;
+                    self.items.push(item);
+                    return Verdict::Taken;
+                }
+                Push::Full => self.finish(log, bufs),
+                Push::TooLarge { pages: needed } => {
+                    if needed > log.segments.segment_pages as usize {
+                        return Verdict::Keep;
+                    }
+                    self.finish(log, bufs);
+                    pages = needed;
+                }
+                Push::Never => return Verdict::Keep,
+            }
+        }
+    }
+
+    fn begin(&mut self, log: &Log<'_>, buf: PageBuf, now_ms: u64) {
+        self.builder.set_codec(log.compression.codec());
+        self.builder.set_dictionary(log.compression.newest());
+        self.builder.begin(buf, SEQUENCE.fetch_add(1, Relaxed), now_ms);
+        self.user_bytes = 0;
+    }
+
+    /// So many bytes of RAM wait for the unit to be written. Says whether that is enough for one.
+    pub fn took(&mut self, bytes: usize, budget: usize, now_ms: u64) -> bool {
+        self.ram_bytes += bytes;
+        self.idle_since_ms = now_ms;
+        self.items.len() >= UNIT_ITEMS_MAX || self.ram_bytes >= unit_ram_bytes_max(budget)
+    }
+
+    /// Closes the unit. It is ready to be written, or waits until a segment has room.
+    pub fn finish(&mut self, log: &Log<'_>, bufs: &mut UnitBufs) {
+        if !self.builder.is_open() {
+            return;
+        }
+        let mut placed = Vec::new();
+        let unit = self.builder.finish(&mut placed);
+        self.ram_bytes = 0;
+        let items = Items { items: std::mem::take(&mut self.items), placed };
+        if unit.pages == 0 {
+            bufs.keep(unit.buf);
+            return;
+        }
+        let mut buf = unit.buf;
+        buf.set_pages(unit.pages);
+        log.counters.add(Counter::RecordBytes, self.user_bytes);
+        log.counters.add(Counter::RecordStoredBytes, (unit.pages * PAGE_BYTES) as u64);
+        self.waiting = Some((buf, items));
+        self.retry(log);
+    }
+
+    /// A finished unit becomes ready if a segment has room for it.
+    pub fn retry(&mut self, log: &Log<'_>) -> bool {
+        let Some((buf, items)) = self.waiting.take() else {
+            return true;
+        };
+        let Some(unit) = log.segments.take_unit(self.stream, buf.pages() as u32) else {
+            self.waiting = Some((buf, items));
+            return false;
+        };
+        log.counters.add(Counter::FlashWrites, 1);
+        log.counters.add(Counter::FlashWriteBytes, buf.len() as u64);
+        self.in_flight += 1;
+        self.ready.push_back(Write { unit, buf, items });
+        true
+    }
+
+    /// Whether a unit was begun and nothing has come to it for a while.
+    pub fn is_idle(&self, now_ms: u64) -> bool {
+        const IDLE_MS: u64 = 50;
+        !self.items.is_empty() && now_ms >= self.idle_since_ms + IDLE_MS
+    }
+}
+
+/// RAM that the objects of one unit may take.
+fn unit_ram_bytes_max(budget: usize) -> usize {
+    UNIT_RAM_BYTES_MAX.min(budget / UNIT_BUDGET_PART)
 }
 
 impl Writer for Lane {
@@ -107,7 +264,7 @@ impl Writer for Lane {
         if self.fill[0].in_flight >= WRITES_IN_FLIGHT_MAX {
             return Verdict::Stop;
         }
-        let mut encoded = std::mem::take(&mut self.fill[0].encoded);
+        let mut encoded = std::mem::take(&mut self.encoded);
         encoded.clear();
         let value = match object.boxed() {
             Some(boxed) => {
@@ -141,7 +298,7 @@ impl Writer for Lane {
             written.begin_write(write);
             self.taken(bytes);
         }
-        self.fill[0].encoded = encoded;
+        self.encoded = encoded;
         verdict
     }
 
@@ -174,136 +331,51 @@ impl Lane {
     /// So many bytes of RAM are on their way to flash.
     fn taken(&mut self, bytes: usize) {
         self.store.tier.writing.fetch_add(bytes, Relaxed);
-        let fill = &mut self.fill[0];
-        fill.ram_bytes += bytes;
-        fill.idle_since_ms = self.now_ms;
-        let is_full = fill.items.len() >= UNIT_ITEMS_MAX || fill.ram_bytes >= self.unit_ram_bytes_max();
-        if is_full {
+        if self.fill[0].took(bytes, self.store.tier.budget(), self.now_ms) {
             self.finish_unit(Stream::Fresh);
         }
     }
 
-    /// RAM that the objects of one unit may take.
-    fn unit_ram_bytes_max(&self) -> usize {
-        UNIT_RAM_BYTES_MAX.min(self.store.tier.budget() / UNIT_BUDGET_PART)
-    }
-
-    /// Pages of a unit: where little RAM ends units early, a power of two below that, of which a segment takes whole ones. What
-    /// does not fit behind the others is lost until the segment is collected: a quarter of small ones, measured.
-    fn unit_pages(&self, stream: Stream) -> usize {
-        let most = UNIT_PAGES.min(self.store.segments.segment_pages as usize);
-        match stream {
-            Stream::Fresh => most.min(1 << (self.unit_ram_bytes_max() / PAGE_BYTES).max(UNIT_PAGES_MIN).ilog2()),
-            Stream::Relocated => most,
-        }
-    }
-
-    /// Adds a record to the stream's unit, beginning and finishing units as needed. A record with `seq` 0 gets the
-    /// unit's.
+    /// Adds a record to the stream's unit: see [`Filling::add`].
     pub(crate) fn add(&mut self, stream: Stream, record: Record<'_>, item: Item) -> Verdict {
-        let which = stream as usize;
-        let mut pages = self.unit_pages(stream);
-        loop {
-            if self.fill[which].blocked() && !self.retry_unit(stream) {
-                return Verdict::Stop;
-            }
-            if !self.fill[which].builder.is_open() {
-                self.begin_unit(which, pages);
-            }
-            let fill = &mut self.fill[which];
-            let tag = fill.items.len() as u64;
-            let sequence = match record.seq {
-                0 => fill.builder.sequence(),
-                older => older,
-            };
-            match fill.builder.push(&Record { seq: sequence, ..record }, tag) {
-                Push::Taken => {
-                    fill.user_bytes += (record.key.len() + record.value.len()) as u64;
-                    if stream == Stream::Fresh {
-                        self.store.sample(&record);
-                    }
-                    self.fill[which].items.push(item);
-                    return Verdict::Taken;
-                }
-                Push::Full => self.finish_unit(stream),
-                Push::TooLarge { pages: needed } => {
-                    if needed > self.store.segments.segment_pages as usize {
-                        return Verdict::Keep;
-                    }
-                    self.finish_unit(stream);
-                    pages = needed;
-                }
-                Push::Never => return Verdict::Keep,
-            }
+        let Lane { store, fill, unit_bufs, now_ms, .. } = self;
+        let limits = (store.tier.budget(), *now_ms);
+        let verdict = fill[stream as usize].add(&store.log(), unit_bufs, limits, &record, item);
+        if stream == Stream::Fresh && matches!(verdict, Verdict::Taken) {
+            store.sample(&record);
         }
-    }
-
-    fn begin_unit(&mut self, which: usize, pages: usize) {
-        let fill = &mut self.fill[which];
-        let buf = match self.unit_bufs.pop() {
-            Some(mut buf) if buf.capacity_pages() >= pages => {
-                buf.set_pages(pages);
-                buf
-            }
-            _ => {
-                let mut buf = PageBuf::new(pages.max(UNIT_PAGES));
-                buf.set_pages(pages);
-                buf
-            }
-        };
-        fill.builder.set_codec(*self.store.codec.lock());
-        fill.builder.set_dictionary(self.store.dictionaries.read().last().cloned());
-        fill.builder.begin(buf, SEQUENCE.fetch_add(1, Relaxed), self.now_ms);
-        fill.user_bytes = 0;
+        self.write_ready(stream);
+        verdict
     }
 
     /// Closes the stream's unit and writes it, or keeps it until a segment has room.
     pub(crate) fn finish_unit(&mut self, stream: Stream) {
-        let fill = &mut self.fill[stream as usize];
-        if !fill.builder.is_open() {
-            return;
-        }
-        let mut placed = Vec::new();
-        let unit = fill.builder.finish(&mut placed);
-        fill.ram_bytes = 0;
-        let items = Items { items: std::mem::take(&mut fill.items), placed };
-        if unit.pages == 0 {
-            self.keep_buf(unit.buf);
-            return;
-        }
-        let mut buf = unit.buf;
-        buf.set_pages(unit.pages);
-        self.store.counters.add(Counter::RecordBytes, fill.user_bytes);
-        self.store.counters.add(Counter::RecordStoredBytes, (unit.pages * PAGE_BYTES) as u64);
-        fill.waiting = Some((buf, items));
-        self.retry_unit(stream);
+        let Lane { store, fill, unit_bufs, .. } = self;
+        fill[stream as usize].finish(&store.log(), unit_bufs);
+        self.write_ready(stream);
     }
 
     /// Writes a finished unit if a segment has room for it.
     pub(crate) fn retry_unit(&mut self, stream: Stream) -> bool {
-        let Some((buf, items)) = self.fill[stream as usize].waiting.take() else {
-            return true;
-        };
-        let Some(unit) = self.store.segments.take_unit(stream, buf.pages() as u32) else {
-            self.fill[stream as usize].waiting = Some((buf, items));
-            return false;
-        };
-        if stream == Stream::Fresh {
-            self.store.tier.stuck.store(false, Relaxed);
+        let has_room = self.fill[stream as usize].retry(&self.store.log());
+        self.write_ready(stream);
+        has_room
+    }
+
+    fn write_ready(&mut self, stream: Stream) {
+        while let Some(Write { unit, buf, items }) = self.fill[stream as usize].ready.pop_front() {
+            if stream == Stream::Fresh {
+                self.store.tier.stuck.store(false, Relaxed);
+            }
+            let (path, offset) = self.store.segments.location(self.store.segments.page(unit, 0));
+            let token = self.token(Flight::Write { unit, stream, items });
+            self.push(Op { token: token as u64, path, offset, kind: OpKind::Write(buf) });
         }
-        let (path, offset) = self.store.segments.location(self.store.segments.page(unit, 0));
-        self.store.counters.add(Counter::FlashWrites, 1);
-        self.store.counters.add(Counter::FlashWriteBytes, buf.len() as u64);
-        let token = self.token(Flight::Write { unit, stream, items });
-        self.fill[stream as usize].in_flight += 1;
-        self.push(Op { token: token as u64, path, offset, kind: OpKind::Write(buf) });
-        true
     }
 
     /// A unit begun when memory was short is written even if nothing more comes.
     pub(crate) fn flush_fresh_if_idle(&mut self) {
-        const IDLE_MS: u64 = 50;
-        if !self.fill[0].items.is_empty() && self.now_ms >= self.fill[0].idle_since_ms + IDLE_MS {
+        if self.fill[0].is_idle(self.now_ms) {
             self.finish_unit(Stream::Fresh);
         }
     }
@@ -336,13 +408,7 @@ impl Lane {
         }
         self.store.segments.unit_written(unit);
         if let Some(buf) = done.buf {
-            self.keep_buf(buf);
-        }
-    }
-
-    fn keep_buf(&mut self, buf: PageBuf) {
-        if self.unit_bufs.len() < 2 && buf.capacity_pages() == UNIT_PAGES {
-            self.unit_bufs.push(buf);
+            self.unit_bufs.keep(buf);
         }
     }
 
@@ -458,61 +524,21 @@ pub(crate) fn place_of(page: u32, pages: usize) -> Place {
     Place { page, step: step_of(pages) }
 }
 
-// --- the dictionary ---
-
-/// Samples of what is written, for zstd's dictionary. It is trained when a megabyte is there, and anew each time ten
-/// times as many records have gone by, because the first data are seldom like the later.
-#[derive(Default)]
-pub(crate) struct Sampler {
-    trainer: Mutex<Option<Trainer>>,
-    training: AtomicBool,
-    due: AtomicU64,
-    seen: AtomicU64,
-}
-
-const SAMPLE_BYTES: usize = 1 << 20;
-/// ZDICT's tables of how often each of 2^20 fingerprints was seen, and the samples, at their most.
-const TRAINING_BYTES: u64 = 14 << 20;
-const FIRST_TRAINING_RECORDS: u64 = 2_000;
-/// Dictionaries are never dropped, pages need them: their number is bounded.
-const DICTIONARIES_MAX: usize = 6;
-
 impl Store {
+    /// What filling needs of it.
+    fn log(&self) -> Log<'_> {
+        Log { segments: &self.segments, compression: &self.compression, counters: &self.counters }
+    }
+
+    /// Offers a record to the dictionary's samples. When there are enough, a thread of its own trains.
     fn sample(self: &Arc<Store>, record: &Record<'_>) {
-        if *self.codec.lock() != Codec::Zstd {
-            return;
-        }
-        let sampler = &self.sampler;
-        let seen = sampler.seen.fetch_add(1, Relaxed) + 1;
-        // One worker samples at a time; what another offers meanwhile is not missed.
-        let Some(mut trainer) = sampler.trainer.try_lock() else {
-            return;
-        };
-        if self.dictionaries.read().len() >= DICTIONARIES_MAX {
-            return;
-        }
-        let trainer = trainer.get_or_insert_with(|| Trainer::new(SAMPLE_BYTES));
-        trainer.offer(record);
-        let due = sampler.due.load(Relaxed).max(FIRST_TRAINING_RECORDS);
-        let enough = trainer.sampled_bytes() >= SAMPLE_BYTES / 8;
-        if seen < due || !enough || sampler.training.swap(true, Relaxed) {
-            return;
-        }
-        sampler.due.store(seen * 10, Relaxed);
-        let taken = std::mem::replace(trainer, Trainer::new(SAMPLE_BYTES));
+        let Some(samples) = self.compression.offer(record) else { return };
         let store = self.clone();
         let train = move || {
             store.make_room_for_training();
-            let id = store.dictionaries.read().len() as u32 + 1;
-            match taken.train(id, DICTIONARY_BYTES, ZSTD_LEVEL) {
-                Some(dictionary) => {
-                    tracing::info!(id, records = seen, "dictionary trained from the data");
-                    store.dictionaries.write().push(Arc::new(dictionary));
-                }
-                None => tracing::info!(records = seen, "the data have too little in common for a dictionary"),
-            }
+            store.compression.train(samples);
             store.tier.reserve(0, &store.arena);
-            store.sampler.training.store(false, Relaxed);
+            store.compression.training_ends();
         };
         if std::thread::Builder::new().name("dictionary".into()).spawn(train).is_err() {
             tracing::warn!("no thread to train a dictionary with; going on without");

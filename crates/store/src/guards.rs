@@ -5,9 +5,9 @@
 //! whoever takes several gives back what it has after [`BACK_OFF`] and begins again. Then nobody but scripts holds one
 //! stripe and waits for another, and of two scripts that want each other's the one that asked second is refused.
 
-use crate::hash::STRIPES;
-use crate::store::{Store, Stripe};
-use parking_lot::MutexGuard;
+use crate::hash::{Key, STRIPES};
+use crate::store::Store;
+use crate::stripe::{Guard, Stripe};
 use smallvec::SmallVec;
 use std::time::{Duration, Instant};
 
@@ -18,8 +18,6 @@ const STAND_BACK: Duration = Duration::from_micros(50);
 /// How long a script waits for its turn to add stripes, and for a stripe when it is its turn.
 const TURN_PATIENCE: Duration = Duration::from_millis(50);
 const ADD_PATIENCE: Duration = Duration::from_millis(500);
-
-pub(crate) type Guard<'s> = MutexGuard<'s, Stripe>;
 
 /// The stripes that a handler may touch.
 pub(crate) enum Guards<'s> {
@@ -41,56 +39,78 @@ pub(crate) trait Stripes {
     fn add(&mut self, stripes: &[usize]) -> bool;
 }
 
-/// Guards and where more come from.
-pub(crate) struct Held<'s> {
+/// The stripes that a command has locked, and where more come from.
+pub struct Held<'s> {
     store: &'s Store,
     guards: Guards<'s>,
 }
 
 impl<'s> Held<'s> {
-    #[inline]
-    pub fn none(store: &'s Store) -> Held<'s> {
-        Held { store, guards: Guards::None }
+    /// The stripes of `keys`. `None`: one was not to be had within `patience`. Without one it waits as long as it takes.
+    #[inline(always)]
+    pub(crate) fn of(store: &'s Store, keys: &[Key<'_>], patience: Option<Duration>) -> Option<Held<'s>> {
+        let [key] = keys else { return Held::of_several(store, keys, patience) };
+        let stripe = key.hash.stripe();
+        let guard = match patience {
+            None => store.stripe(stripe),
+            Some(patience) => store.try_stripe(stripe, patience)?,
+        };
+        Some(Held { store, guards: Guards::One(stripe, guard) })
     }
 
-    #[inline]
-    pub fn one(store: &'s Store, stripe: usize, guard: Guard<'s>) -> Held<'s> {
-        Held { store, guards: Guards::One(stripe, guard) }
+    fn of_several(store: &'s Store, keys: &[Key<'_>], patience: Option<Duration>) -> Option<Held<'s>> {
+        if keys.is_empty() {
+            return Some(Held { store, guards: Guards::None });
+        }
+        let mut stripes: SmallVec<[usize; 32]> = keys.iter().map(|key| key.hash.stripe()).collect();
+        stripes.sort_unstable();
+        stripes.dedup();
+        Held::many(store, &stripes, patience)
+    }
+
+    /// Every stripe.
+    pub(crate) fn all(store: &'s Store, patience: Option<Duration>) -> Option<Held<'s>> {
+        Held::many(store, &all_stripes(), patience)
     }
 
     /// `stripes`: ascending, without repetition. `None`: not within `patience`.
-    pub fn many(store: &'s Store, stripes: &[usize], patience: Option<Duration>) -> Option<Held<'s>> {
+    fn many(store: &'s Store, stripes: &[usize], patience: Option<Duration>) -> Option<Held<'s>> {
         Some(Held { store, guards: Guards::Many(lock_many(store, stripes, patience)?) })
     }
 
+    #[inline]
+    pub(crate) fn store(&self) -> &'s Store {
+        self.store
+    }
+
     /// For a command that runs inside what holds these.
-    pub fn inner(&mut self) -> Held<'_> {
+    pub(crate) fn inner(&mut self) -> Held<'_> {
         Held { store: self.store, guards: Guards::Outer(self) }
     }
 
     #[inline]
-    pub fn get(&mut self, stripe: usize) -> &mut Stripe {
+    pub(crate) fn get(&mut self, stripe: usize) -> &mut Stripe {
         find(&mut self.guards, stripe).expect("a row names every key its handler touches")
     }
 
     /// As [`Held::get`], for reading: several may be looked at together.
-    pub fn see(&self, stripe: usize) -> &Stripe {
+    pub(crate) fn see(&self, stripe: usize) -> &Stripe {
         self.view(stripe).expect("a row names every key its handler touches")
     }
 
-    pub fn holds(&mut self, stripe: usize) -> bool {
+    pub(crate) fn holds(&mut self, stripe: usize) -> bool {
         self.stripe(stripe).is_some()
     }
 
     /// Whether these are the stripes of a transaction or script.
     #[inline]
-    pub fn is_inner(&self) -> bool {
+    pub(crate) fn is_inner(&self) -> bool {
         matches!(self.guards, Guards::Outer(_))
     }
 
     /// Notes those of its own stripes in which a value is in RAM.
     #[cold]
-    pub fn note_hot(&self, into: &mut Vec<usize>) {
+    pub(crate) fn note_hot(&self, into: &mut Vec<usize>) {
         match &self.guards {
             Guards::None | Guards::Outer(_) => {}
             Guards::One(number, stripe) => into.extend((stripe.hot() > 0).then_some(*number)),
@@ -155,7 +175,7 @@ impl Stripes for Held<'_> {
         if missing.is_empty() {
             return true;
         }
-        let Some(_turn) = self.store.adding.try_lock_for(TURN_PATIENCE) else { return false };
+        let Some(_turn) = self.store.stripes.adding.try_lock_for(TURN_PATIENCE) else { return false };
         let deadline = Instant::now() + ADD_PATIENCE;
         let mut added = Vec::with_capacity(missing.len());
         for stripe in missing {
@@ -200,7 +220,7 @@ pub(crate) fn lock_many<'s>(
         }
         store.wait();
         // A lock goes to whoever is awake: without this the script that waits for one of these would not get it.
-        while store.adding.is_locked() {
+        while store.stripes.adding.is_locked() {
             std::thread::sleep(STAND_BACK);
         }
     }

@@ -7,15 +7,16 @@
 use crate::arena::{CELL_BYTES_MAX, Cells};
 use crate::commit::Leave;
 use crate::counters::Counter;
-use crate::fill::write_number;
+use crate::fill::Verdict;
 use crate::hash::{KeyHash, STRIPES};
 use crate::index::{OwnedWord, Slot};
 use crate::object::{ObjectMut, ObjectRef};
 use crate::parts::PartName;
-use crate::store::{Store, Stripe};
+use crate::store::Store;
+use crate::stripe::{Stripe, UPKEEP_PATIENCE};
 use crate::word::Word;
 use std::ptr::NonNull;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 use value::{Boxed, Fate, Kind};
 
@@ -44,9 +45,6 @@ struct PartsHand {
 /// Parts of one value that are looked at before others have their turn.
 const PARTS_MAX: usize = 256;
 
-/// How long a slice of upkeep waits for stripes that are locked, all together: longer than a command takes.
-pub(crate) const UPKEEP_PATIENCE: Duration = Duration::from_millis(1);
-
 /// After neighbours of which three quarters were in use, so many leaves' victims go alone.
 const LEAVES_ALONE: u32 = 31;
 
@@ -58,19 +56,18 @@ pub(crate) struct Victim<'t> {
     pub has_expiry: bool,
 }
 
+/// Of demotions. Two stores in a process share it: a mark says no more than which write an object waits for.
+static WRITE_NUMBER: AtomicU32 = AtomicU32::new(1);
+
+/// A number for a write, by which what it copies is marked.
+pub(crate) fn write_number() -> u32 {
+    WRITE_NUMBER.fetch_add(1, Relaxed) & 0xff_ffff
+}
+
 /// What copies victims into the unit that is being filled: the lane. Their stripe is locked.
 pub(crate) trait Writer {
     fn value(&mut self, victim: Victim<'_>) -> Verdict;
     fn part(&mut self, name: PartName, write: u32, kind: Kind, bytes: &[u8]) -> Verdict;
-}
-
-/// The lane's answer to a victim.
-pub(crate) enum Verdict {
-    Taken,
-    /// It cannot be written at all (too large): it stays.
-    Keep,
-    /// No room to write: the slice ends.
-    Stop,
 }
 
 pub(crate) struct Slice {

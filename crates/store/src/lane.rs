@@ -8,67 +8,31 @@ use crate::collect::{Collect, SHRINK_EVERY_MS};
 use crate::commit::Leave;
 use crate::counters::Counter;
 use crate::direct::RecordCopy;
-use crate::fill::{Filling, Items};
-use crate::hand::{Hand, TtlSample, UPKEEP_PATIENCE};
+use crate::fill::{Filling, Items, UnitBufs};
+use crate::hand::{Hand, TtlSample};
 use crate::hash::KeyHash;
-use crate::io::{Done, Driver, Op, OpKind, PAGE_BYTES, PageBuf};
 use crate::keyspace::{ColdRead, Identity, Named, RecordAt, Resume};
 use crate::object::{Object, Parts};
-use crate::page::{Corrupt, Page, Record, Scratch};
+use crate::page::{Page, Record, Scratch};
 use crate::parts::number_of_place;
+use crate::read::{ReadError, latency_histogram};
+use crate::record_kind::RecordKind;
 use crate::segment::{Stream, Unit};
 use crate::store::Store;
+use crate::stripe::UPKEEP_PATIENCE;
 use crate::tier::Admission;
 use crate::word::Word;
+use flash::io::{Done, Driver, Op, OpKind, PAGE_BYTES, PageBuf};
 use hdrhistogram::Histogram;
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::fmt;
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Poll, Waker};
-use value::{Boxed, Kind};
-
-/// Nanoseconds, 1 µs to 60 s, two digits.
-pub(crate) fn latency_histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1_000, 60_000_000_000, 2).expect("constant bounds")
-}
-
-/// Why a value could not be read.
-#[derive(Debug, Clone)]
-pub enum ReadError {
-    Io(Arc<std::io::Error>),
-    Corrupt(Corrupt),
-    /// The page is in order but does not hold the key it should.
-    Missing,
-    /// A value in parts, of so many bytes, would have to be in memory as a whole.
-    NotWhole {
-        bytes: usize,
-    },
-}
-
-impl fmt::Display for ReadError {
-    /// As the client sees it, behind `ERR `.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ReadError::Io(error) => {
-                write!(f, "reading this key's value from flash failed ({error})")
-            }
-            ReadError::Corrupt(corrupt) => {
-                write!(f, "this key's value on flash is damaged ({corrupt})")
-            }
-            ReadError::NotWhole { bytes } => write!(
-                f,
-                "this command needs {bytes} bytes of a large value in memory at once, more than the RAM limit leaves: \
-                 use one that works on less of it (HSCAN, SSCAN, shorter ranges ...)"
-            ),
-            ReadError::Missing => f.write_str("this key's value on flash is damaged (its page does not hold it)"),
-        }
-    }
-}
+use value::Boxed;
 
 /// A read in flight or done. Dropping it early does no harm.
 pub struct Ticket(Rc<RefCell<Pending>>);
@@ -144,7 +108,9 @@ pub struct Lane {
     page_bufs: Vec<PageBuf>,
     pub(crate) scratch: Scratch,
     pub(crate) fill: [Filling; 2],
-    pub(crate) unit_bufs: Vec<PageBuf>,
+    pub(crate) unit_bufs: UnitBufs,
+    /// Scratch: a boxed value's bytes.
+    pub(crate) encoded: Vec<u8>,
     hand: Hand,
     /// Scratch: what lies near a victim.
     near: Cells,
@@ -192,7 +158,7 @@ impl Lane {
     /// On the worker's own thread.
     pub fn new(store: Arc<Store>, driver: Option<Box<dyn Driver>>, worker: usize) -> Lane {
         crate::arena::set_worker(worker);
-        let codec = *store.codec.lock();
+        let codec = store.compression.codec();
         assert_eq!(driver.is_some(), store.has_flash());
         Lane {
             store,
@@ -206,8 +172,9 @@ impl Lane {
             queued: VecDeque::new(),
             page_bufs: Vec::new(),
             scratch: Scratch::new(),
-            fill: [Filling::new(codec), Filling::new(codec)],
-            unit_bufs: Vec::new(),
+            fill: [Filling::new(Stream::Fresh, codec), Filling::new(Stream::Relocated, codec)],
+            unit_bufs: UnitBufs::default(),
+            encoded: Vec::new(),
             hand: Hand::default(),
             near: Cells::new(),
             sparse: Vec::new(),
@@ -759,41 +726,6 @@ fn kernel_page_bytes() -> u64 {
     // SAFETY: it reads a constant of the system.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     u64::try_from(bytes).expect("every kernel has pages")
-}
-
-impl Store {
-    #[inline]
-    pub fn admission(&self) -> Admission {
-        self.tier.admission(&self.arena)
-    }
-}
-
-/// A record's opaque byte: type, encoding, and how a string came about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RecordKind {
-    pub kind: Kind,
-    pub boxed: bool,
-    pub raw: bool,
-    /// A part of a value, not a value.
-    pub part: bool,
-}
-
-impl RecordKind {
-    pub fn part(kind: Kind) -> RecordKind {
-        RecordKind { kind, boxed: true, raw: false, part: true }
-    }
-
-    pub fn to_byte(self) -> u8 {
-        self.kind as u8 | u8::from(self.boxed) << 3 | u8::from(self.raw) << 4 | u8::from(self.part) << 5
-    }
-
-    pub fn from_byte(byte: u8) -> Option<RecordKind> {
-        if byte >> 6 != 0 {
-            return None;
-        }
-        let bit = |at: u8| byte >> at & 1 != 0;
-        Some(RecordKind { kind: Kind::from_u8(byte & 7)?, boxed: bit(3), raw: bit(4), part: bit(5) })
-    }
 }
 
 #[cfg(test)]

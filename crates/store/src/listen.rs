@@ -3,7 +3,6 @@
 
 use crate::effects::Effects;
 use crate::hash::Key;
-use crate::store::Store;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -76,78 +75,65 @@ pub(crate) struct Ears {
 pub type Keeper = Box<dyn Fn(&Effects) + Send + Sync>;
 
 impl Ears {
-    #[inline]
-    fn listener(&self, class: Class) -> Option<&dyn Listener> {
-        if self.wanted.load(Relaxed) & class.0 == 0 {
-            return None;
-        }
-        self.listener.get().map(|listener| &**listener)
-    }
-}
-
-impl Store {
-    /// Who is told from now on. Once.
     pub fn set_listener(&self, listener: Box<dyn Listener>) {
-        assert!(self.ears.listener.set(listener).is_ok(), "a store has one listener");
+        assert!(self.listener.set(listener).is_ok(), "a store has one listener");
     }
 
-    /// Which events are told.
     pub fn tell_events(&self, classes: Class) {
-        self.ears.wanted.fetch_and(Class::CHANGE.0 | Class::EFFECT.0, Relaxed);
-        self.ears.wanted.fetch_or(classes.0, Relaxed);
+        self.wanted.fetch_and(Class::CHANGE.0 | Class::EFFECT.0, Relaxed);
+        self.wanted.fetch_or(classes.0, Relaxed);
     }
 
-    /// Whether changes are told.
     pub fn tell_changes(&self, on: bool) {
         match on {
-            true => self.ears.wanted.fetch_or(Class::CHANGE.0, Relaxed),
-            false => self.ears.wanted.fetch_and(!Class::CHANGE.0, Relaxed),
+            true => self.wanted.fetch_or(Class::CHANGE.0, Relaxed),
+            false => self.wanted.fetch_and(!Class::CHANGE.0, Relaxed),
         };
     }
 
-    /// Who keeps the effects of all that changes from now on. Once.
     pub fn keep_effects(&self, keeper: Keeper) {
-        assert!(self.ears.keeper.set(keeper).is_ok(), "a store's effects have one keeper");
-        self.ears.wanted.fetch_or(Class::EFFECT.0, Relaxed);
+        assert!(self.keeper.set(keeper).is_ok(), "a store's effects have one keeper");
+        self.wanted.fetch_or(Class::EFFECT.0, Relaxed);
     }
 
-    /// Whether effects are kept: otherwise nobody need state them.
-    #[inline]
-    pub fn keeps_effects(&self) -> bool {
-        self.wants(Class::EFFECT)
-    }
-
-    /// The effects of an outermost command, whose stripes are locked, go to who keeps them.
     #[cold]
-    pub(crate) fn tell_effects(&self, effects: &mut Effects) {
-        if let Some(keeper) = self.ears.keeper.get() {
+    pub fn tell_effects(&self, effects: &mut Effects) {
+        if let Some(keeper) = self.keeper.get() {
             keeper(effects);
         }
         effects.clear();
     }
 
     #[inline]
-    pub(crate) fn wants(&self, class: Class) -> bool {
-        self.ears.wanted.load(Relaxed) & class.0 != 0
+    pub fn wants(&self, class: Class) -> bool {
+        self.wanted.load(Relaxed) & class.0 != 0
     }
 
     #[inline]
-    pub(crate) fn event(&self, class: Class, name: &'static str, db: usize, key: &[u8]) {
-        if let Some(listener) = self.ears.listener(class) {
+    pub fn event(&self, class: Class, name: &'static str, db: usize, key: &[u8]) {
+        if let Some(listener) = self.listener(class) {
             listener.event(name, db, key);
         }
     }
 
     #[inline]
-    pub(crate) fn changed(&self, key: &Key<'_>, client: u64) {
-        if let Some(listener) = self.ears.listener(Class::CHANGE) {
+    pub fn changed(&self, key: &Key<'_>, client: u64) {
+        if let Some(listener) = self.listener(Class::CHANGE) {
             listener.changed(key.name, client);
         }
     }
 
-    pub(crate) fn flushed(&self) {
-        if let Some(listener) = self.ears.listener(Class::CHANGE) {
+    pub fn flushed(&self) {
+        if let Some(listener) = self.listener(Class::CHANGE) {
             listener.flushed();
         }
+    }
+
+    #[inline]
+    fn listener(&self, class: Class) -> Option<&dyn Listener> {
+        if self.wanted.load(Relaxed) & class.0 == 0 {
+            return None;
+        }
+        self.listener.get().map(|listener| &**listener)
     }
 }

@@ -1,10 +1,8 @@
 //! Owns the words in which flash is made larger and smaller while the store runs, and the arithmetic of what fits.
 //! Never opens a file: the caller gives the files their length, before the store grows and after it has shrunk.
 
-use crate::segment::SEGMENTS_MIN;
-use crate::store::Store;
+use crate::segment::{SEGMENTS_MIN, Segments};
 use std::fmt;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// How far a store has come that makes its flash smaller: bytes of flash that nothing points to any more, of those that
 /// will be cut off.
@@ -76,68 +74,55 @@ impl fmt::Display for ResizeError {
 
 impl std::error::Error for ResizeError {}
 
-impl Store {
-    /// Makes flash so large. More takes effect at once: the files must have the length already that
-    /// [`Store::flash_bytes_for`] says. Less is refused where what is live would not fit, unless the policy evicts; otherwise
-    /// the workers' maintenance moves what lies behind the new end, and the files may be cut off as soon as
-    /// [`Store::flash_bytes_needed`] says so. Another size may be set meanwhile.
-    pub fn resize_flash(&self, bytes: u64) -> Result<(), ResizeError> {
-        let segments = &self.segments;
+impl Segments {
+    /// Gives the log the segments of so many bytes. `evicts`: what is live need not fit. Says whether that is another size.
+    pub fn resize(&self, bytes: u64, evicts: bool) -> Result<bool, ResizeError> {
         let end = self.segments_of(bytes)?;
-        if end == segments.end() {
-            return Ok(());
+        if end == self.end() {
+            return Ok(false);
         }
-        let evicts = self.evicts();
-        let needed = segments.count_needed();
-        if end < segments.end() && needed > end && !evicts {
-            let segment = segments.segment_bytes();
+        let needed = self.count_needed();
+        if end < self.end() && needed > end && !evicts {
             return Err(ResizeError::TooFull {
                 wanted: bytes,
-                live: segments.live_bytes(),
-                needed: u64::from(needed) * segment,
+                live: self.live_bytes(),
+                needed: u64::from(needed) * self.segment_bytes(),
             });
         }
-        self.said_stalled.store(false, Relaxed);
-        segments.set_end(end);
-        segments.weigh(!evicts);
-        self.tier.stuck.store(false, Relaxed);
-        tracing::info!(
-            "flash has {} segments of {} bytes from now on; {} are vacated first",
-            end,
-            segments.segment_bytes(),
-            segments.count() - end
-        );
-        Ok(())
+        self.shrinks_again();
+        self.set_end(end);
+        self.weigh(!evicts);
+        Ok(true)
     }
 
-    /// Bytes of every path's file that flash of so many bytes needs.
-    pub fn flash_bytes_for(&self, bytes: u64) -> Result<u64, ResizeError> {
-        Ok(self.bytes_per_path(self.segments_of(bytes)?))
+    /// Bytes of every path's file that a log of so many bytes needs.
+    pub fn path_bytes_for(&self, bytes: u64) -> Result<u64, ResizeError> {
+        Ok(self.path_bytes(self.segments_of(bytes)?))
     }
 
     /// Bytes of every path's file that are in use, or may be any time.
-    pub fn flash_bytes_needed(&self) -> u64 {
-        self.bytes_per_path(self.segments.count())
+    pub fn path_bytes_needed(&self) -> u64 {
+        self.path_bytes(self.count())
     }
 
-    /// Whether flash is being made smaller, and how far that has come.
-    pub fn resizing(&self) -> Option<Progress> {
-        let segment = self.segments.segment_bytes();
-        let (moved, total) = self.segments.vacated()?;
+    /// Whether the log is being made smaller, and how far that has come.
+    pub fn progress(&self) -> Option<Progress> {
+        let segment = self.segment_bytes();
+        let (moved, total) = self.vacated()?;
         Some(Progress { moved_bytes: u64::from(moved) * segment, total_bytes: u64::from(total) * segment })
     }
 
-    fn bytes_per_path(&self, segments: u32) -> u64 {
-        u64::from(segments / self.segments.paths) * self.segments.segment_bytes()
+    fn path_bytes(&self, segments: u32) -> u64 {
+        u64::from(segments / self.paths) * self.segment_bytes()
     }
 
     fn segments_of(&self, bytes: u64) -> Result<u32, ResizeError> {
-        if !self.has_flash() {
+        if self.count() == 0 {
             return Err(ResizeError::NoFlash);
         }
-        let segment = self.segments.segment_bytes();
+        let segment = self.segment_bytes();
         let count = bytes / segment;
-        let most = self.segments.count_max();
+        let most = self.count_max();
         if count < SEGMENTS_MIN.into() {
             return Err(ResizeError::TooSmall { wanted: bytes, least: u64::from(SEGMENTS_MIN) * segment, segment });
         }
@@ -145,22 +130,6 @@ impl Store {
             return Err(ResizeError::TooLarge { wanted: bytes, most: u64::from(most) * segment, segment });
         }
         let count = count as u32;
-        Ok(count - count % self.segments.paths)
-    }
-
-    /// Whether the policy evicts anything at all.
-    pub(crate) fn evicts(&self) -> bool {
-        let policy = self.tier.policy();
-        policy.evicts(true) || policy.evicts(false)
-    }
-
-    /// There is no room for what must be moved, and nothing to make it of.
-    pub(crate) fn tell_stalled(&self) {
-        if !self.said_stalled.swap(true, Relaxed) {
-            tracing::warn!(
-                "flash cannot become smaller for now: what must be moved finds no room, and nothing can be evicted; delete \
-                 values, or make the limit larger again"
-            );
-        }
+        Ok(count - count % self.paths)
     }
 }

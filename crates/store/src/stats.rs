@@ -134,7 +134,7 @@ impl Store {
             write_errors: sum(Counter::WriteErrors),
             user_bytes: sum(Counter::UserBytes),
             evacuated_objects: sum(Counter::EvacuatedObjects),
-            dictionaries: self.dictionaries.read().len() as u64,
+            dictionaries: self.compression.count() as u64,
             flash_latency_nanos: [0.5, 0.99, 0.999, 1.0].map(|quantile| latency.value_at_quantile(quantile)),
         }
     }
@@ -152,7 +152,7 @@ impl Store {
     }
 
     /// CONFIG SET maxmemory-policy.
-    pub fn set_policy(&self, policy: crate::store::Policy) {
+    pub fn set_policy(&self, policy: crate::config::Policy) {
         self.tier.set_policy(policy);
     }
 }

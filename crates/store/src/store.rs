@@ -2,182 +2,46 @@
 //! Never knows commands, sockets or how I/O is carried out.
 
 use crate::arena::Arena;
-use crate::census::LastSeen;
+use crate::census::{Census, LastSeen};
+use crate::compression::Compression;
+use crate::config::StoreConfig;
 use crate::counters::Counters;
-use crate::deadlines::Deadlines;
-use crate::guards::{Guard, Held};
+use crate::effects::Effects;
 use crate::hash::{Hasher, Key, KeyHash, STRIPES};
-use crate::index::{Entry, OwnedWord, Slot, Table, prefetch_line};
-use crate::io::Reader;
-use crate::keyspace::{Access, ColdRead, Keyspace, Resume};
-use crate::listen::Ears;
-use crate::object::{Object, ObjectRef, Value};
+use crate::index::{Entry, OwnedWord, Slot, prefetch_line};
+use crate::listen::{Class, Ears, Keeper, Listener};
+use crate::object::{Object, ObjectRef};
 use crate::page::{Codec, Dictionary};
 use crate::parts::Owners;
+use crate::resize::{Progress, ResizeError};
 use crate::segment::Segments;
-use crate::tier::Tier;
-use crate::wait::{Ready, WaitCounts, Waiters};
-use crate::watch::Watched;
+use crate::stripe::{Database, Guard, StripeSet};
+use crate::tier::{Admission, Tier};
+use crate::wait::WaitCounts;
 use crate::word::Word;
-use parking_lot::{Mutex, RwLock};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use flash::io::Reader;
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::time::Duration;
 use value::Boxed;
 
-/// What happens to a write when neither RAM nor flash has room: Redis's maxmemory-policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Policy {
-    NoEviction = 0,
-    AllKeysLru = 1,
-    AllKeysLfu = 2,
-    AllKeysRandom = 3,
-    VolatileLru = 4,
-    VolatileLfu = 5,
-    VolatileRandom = 6,
-    VolatileTtl = 7,
-}
-
-impl Policy {
-    pub(crate) fn from_u8(number: u8) -> Policy {
-        use Policy::*;
-        [NoEviction, AllKeysLru, AllKeysLfu, AllKeysRandom, VolatileLru, VolatileLfu, VolatileRandom, VolatileTtl]
-            [number as usize]
-    }
-
-    /// Whether a key with or without an expiry may be evicted.
-    pub fn evicts(self, has_expiry: bool) -> bool {
-        match self {
-            Policy::NoEviction => false,
-            Policy::AllKeysLru | Policy::AllKeysLfu | Policy::AllKeysRandom => true,
-            _ => has_expiry,
-        }
-    }
-}
-
-/// Where the log lies.
-#[derive(Clone, Debug)]
-pub struct FlashConfig {
-    pub paths: u32,
-    /// First byte of the log in each file.
-    pub data_offset: u64,
-    pub segment_bytes: u64,
-    /// All paths together.
-    pub segments: u32,
-    pub codec: Codec,
-}
-
-impl FlashConfig {
-    /// Shares `bytes` of flash out into segments: `wanted` bytes each, halved (to 256 KiB at least) until there
-    /// are 64, because a collector needs segments to choose from.
-    pub fn divide(bytes: u64, wanted: u64, paths: u32, data_offset: u64, codec: Codec) -> FlashConfig {
-        let mut segment_bytes = wanted.next_power_of_two().clamp(256 << 10, 128 << 20);
-        while segment_bytes > 256 << 10 && bytes / segment_bytes < 64 {
-            segment_bytes /= 2;
-        }
-        let segments = u32::try_from(bytes / segment_bytes).unwrap_or(u32::MAX);
-        FlashConfig { paths, data_offset, segment_bytes, segments: segments - segments % paths, codec }
-    }
-
-    /// Bytes each path's file needs after `data_offset`.
-    pub fn bytes_per_path(&self) -> u64 {
-        u64::from(self.segments / self.paths) * self.segment_bytes
-    }
-}
-
-/// What the RAM limit is a limit of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LimitOf {
-    /// The process's resident size, measured.
-    Process,
-    /// The objects alone, for runs that must not depend on the process around them.
-    Objects,
-}
-
-#[derive(Clone, Debug)]
-pub struct StoreConfig {
-    pub workers: usize,
-    pub databases: usize,
-    /// 0: none.
-    pub ram_limit: u64,
-    pub limit_of: LimitOf,
-    pub policy: Policy,
-    /// Objects lie in huge pages where there are such.
-    pub huge_pages: bool,
-    /// `None`: everything stays in RAM.
-    pub flash: Option<FlashConfig>,
-    /// Drawn at random by the caller: the identity of cold keys depends on nobody knowing it.
-    pub secret: [u64; 2],
-}
-
-impl StoreConfig {
-    pub fn in_ram(workers: usize) -> StoreConfig {
-        StoreConfig {
-            workers,
-            databases: 16,
-            ram_limit: 0,
-            limit_of: LimitOf::Process,
-            policy: Policy::NoEviction,
-            huge_pages: false,
-            flash: None,
-            secret: [0x0f1e_2d3c_4b5a_6978, 0x8796_a5b4_c3d2_e1f0],
-        }
-    }
-}
-
-/// One logical database's part of a stripe.
-#[derive(Default)]
-pub struct Database {
-    pub(crate) table: Table,
-    /// Entries with an expiry, and entries whose value is in RAM.
-    pub(crate) expires: usize,
-    pub(crate) hot: usize,
-    /// Of hashes with fields that expire, if there are any in RAM.
-    pub(crate) deadlines: Option<Box<Deadlines>>,
-}
-
 type ResidentShare = Box<dyn Fn(u64) -> u64 + Send + Sync>;
 
-#[derive(Default)]
-pub struct Stripe {
-    /// Uid 0, where nearly everything is: beside the lock, a cache miss less.
-    first: Database,
-    /// Keys that somebody watches, if any.
-    pub(crate) watched: Option<Box<Watched>>,
-    /// Keys that somebody waits for, if any.
-    pub(crate) waiters: Option<Box<Waiters>>,
-    /// From uid 1 on. SWAPDB exchanges uids, so that what is on flash keeps its database's number.
-    others: Vec<Database>,
-}
-
-/// Neighbouring stripes are locked by different workers: each on its own cache line.
-#[repr(align(64))]
-struct Line(Mutex<Stripe>);
-
-/// How long a stripe may take to be had before its owner is taken for a script that runs long.
-pub(crate) const LOCK_PATIENCE: Duration = Duration::from_millis(2);
+/// Keys that [`Store::prefetch`] is given at most without allocating.
+const PREFETCH_KEYS_MAX: usize = 32;
 
 pub struct Store {
     /// Itself, for the thread that frees flushed databases.
     pub(crate) me: Weak<Store>,
-    /// Held by the one script that adds stripes to those it has.
-    pub(crate) adding: Mutex<()>,
     pub(crate) reader: OnceLock<Arc<dyn Reader>>,
-    /// What a thread does while a stripe is not to be had.
-    waiting: OnceLock<fn()>,
     resident_share: OnceLock<ResidentShare>,
     pub(crate) hasher: Hasher,
     pub(crate) arena: Arena,
-    stripes: Box<[Line]>,
-    /// By logical database. Written with every stripe locked, read with any.
-    uids: Box<[AtomicU32]>,
+    pub(crate) stripes: StripeSet,
     pub(crate) segments: Segments,
-    /// It was said that a smaller flash cannot be had for now.
-    pub(crate) said_stalled: AtomicBool,
-    pub(crate) codec: Mutex<Codec>,
-    pub(crate) dictionaries: RwLock<Vec<Arc<Dictionary>>>,
-    pub(crate) sampler: crate::fill::Sampler,
+    pub(crate) compression: Compression,
     pub(crate) tier: Tier,
     pub(crate) counters: Counters,
     pub(crate) last_seen: LastSeen,
@@ -226,31 +90,25 @@ impl Store {
             .expect("a thread can be started");
         let segments = match &config.flash {
             Some(flash) => {
-                let pages = (flash.segment_bytes / crate::io::PAGE_BYTES as u64) as u32;
+                let pages = (flash.segment_bytes / flash::io::PAGE_BYTES as u64) as u32;
                 Segments::new(flash.segments, pages, flash.paths, flash.data_offset)
             }
             None => Segments::new(0, 1, 1, 0),
         };
         Arc::new_cyclic(|me| Store {
             me: me.clone(),
-            adding: Mutex::default(),
             reader: OnceLock::new(),
-            waiting: OnceLock::new(),
             resident_share: OnceLock::new(),
             hasher: Hasher::new(config.secret),
             arena: Arena::new(config.workers).in_huge_pages(config.huge_pages),
-            stripes: (0..STRIPES).map(|_| Line(Mutex::default())).collect(),
-            uids: (0..config.databases as u32).map(AtomicU32::new).collect(),
+            stripes: StripeSet::new(config.databases),
             segments,
-            said_stalled: AtomicBool::new(false),
-            codec: Mutex::new(config.flash.as_ref().map_or(Codec::None, |flash| flash.codec)),
-            dictionaries: RwLock::default(),
-            sampler: Default::default(),
+            compression: Compression::new(config.flash.as_ref().map_or(Codec::None, |flash| flash.codec)),
             tier: Tier::new(config.ram_limit, config.limit_of, config.policy),
             counters: Counters::new(config.workers),
             last_seen: LastSeen::default(),
             ears: Ears::default(),
-            latency: Mutex::new(crate::lane::latency_histogram()),
+            latency: Mutex::new(crate::read::latency_histogram()),
             cold: AtomicU64::new(0),
             owners: Owners::default(),
             expire_cycle: AtomicBool::new(true),
@@ -269,7 +127,7 @@ impl Store {
     }
 
     pub fn databases(&self) -> usize {
-        self.uids.len()
+        self.stripes.databases()
     }
 
     pub fn has_flash(&self) -> bool {
@@ -282,140 +140,71 @@ impl Store {
         self.cold.load(Relaxed) > 0
     }
 
-    /// Locks the stripes of `keys`, in ascending order, for one command in logical database `db`.
-    #[inline]
-    pub fn lock<'a>(
-        &'a self,
-        keys: &[Key<'_>],
-        db: usize,
-        now_ms: u64,
-        touch: bool,
-        resume: &'a mut Resume,
-    ) -> Keyspace<'a> {
-        Keyspace::new(self, keys, Access { db, now_ms, touch }, None, resume).expect("waited for without end")
-    }
-
-    /// As [`Store::lock`], but gives up when a script keeps a stripe for long.
-    #[inline]
-    pub fn try_lock<'a>(
-        &'a self,
-        keys: &[Key<'_>],
-        db: usize,
-        now_ms: u64,
-        touch: bool,
-        resume: &'a mut Resume,
-    ) -> Option<Keyspace<'a>> {
-        Keyspace::new(self, keys, Access { db, now_ms, touch }, Some(LOCK_PATIENCE), resume)
-    }
-
-    /// As [`Store::try_lock`], with every stripe.
-    pub fn try_lock_all<'a>(
-        &'a self,
-        db: usize,
-        now_ms: u64,
-        touch: bool,
-        resume: &'a mut Resume,
-    ) -> Option<Keyspace<'a>> {
-        Keyspace::whole(self, Access { db, now_ms, touch }, Some(LOCK_PATIENCE), resume)
-    }
-
-    /// Whether a command on this key would have to read flash first. Brings the key's entry into the cache. A stripe that is
-    /// locked is not waited for: the command itself finds out.
-    pub fn probe(&self, key: &Key<'_>, db: usize) -> Option<ColdRead> {
-        let stripe = self.stripes[key.hash.stripe()].0.try_lock()?;
-        let uid = self.uid(db);
-        let database = stripe.database(uid)?;
-        let word = database.table.word(database.find(key)?);
-        if word.is_hot() {
-            return None;
-        }
-        Some(self.cold_read(key.hash, uid, word, Some(key.name)))
-    }
-
     /// Brings what look-ups of these keys will touch into the processor's cache. Each step is made for all keys
     /// before the next, so that their misses overlap instead of following one another: worth it from a handful of
-    /// keys on.
+    /// keys on. The stripes stay locked for all steps, a microsecond or two: locking costs more than a step.
     pub fn prefetch(&self, hashes: &[KeyHash], db: usize) {
         for hash in hashes {
-            prefetch_line(&raw const self.stripes[hash.stripe()]);
+            self.stripes.prefetch(hash.stripe());
         }
-        let step = |of: fn(&Table, u64)| {
-            for hash in hashes {
-                // One that is locked is in the cache already.
-                if let Some(stripe) = self.stripes[hash.stripe()].0.try_lock()
-                    && let Some(database) = stripe.database(self.uid(db))
-                {
-                    of(&database.table, hash.high);
-                }
+        let mut locked = SmallVec::<[(usize, Guard<'_>); PREFETCH_KEYS_MAX]>::new();
+        let mut wanted = SmallVec::<[(usize, u64); PREFETCH_KEYS_MAX]>::new();
+        for hash in hashes {
+            let stripe = hash.stripe();
+            if let Some(guard) = self.stripes.lock_at_once(stripe) {
+                wanted.push((locked.len(), hash.high));
+                locked.push((stripe, guard));
+            } else if let Some(at) = locked.iter().position(|(own, _)| *own == stripe) {
+                wanted.push((at, hash.high));
             }
-        };
-        step(Table::prefetch_directory);
-        step(Table::prefetch_leaf);
-        step(|table, high| {
+            // What another worker has locked is in the cache already.
+        }
+        let uid = self.uid(db);
+        let tables = || wanted.iter().filter_map(|&(at, high)| Some((&locked[at].1.database(uid)?.table, high)));
+        for (table, high) in tables() {
+            table.prefetch_directory(high);
+        }
+        for (table, high) in tables() {
+            table.prefetch_leaf(high);
+        }
+        for (table, high) in tables() {
             if let Some(slot) = table.find(high, |entry| entry.word().is_hot()) {
                 let object = std::ptr::with_exposed_provenance::<u8>(table.word(slot).address());
                 prefetch_line(object);
                 prefetch_line(object.wrapping_add(64));
             }
-        });
-    }
-
-    /// Under the stripe's lock: notes the reader with the segment, so that its pages stay.
-    pub(crate) fn cold_read(&self, hash: KeyHash, uid: u32, word: Word, name: Option<&[u8]>) -> ColdRead {
-        ColdRead::new(self, hash, uid, word, name)
+        }
     }
 
     #[inline]
     pub(crate) fn stripe(&self, stripe: usize) -> Guard<'_> {
-        match self.stripes[stripe].0.try_lock() {
-            Some(guard) => guard,
-            None => self.stripe_in_time(stripe),
-        }
-    }
-
-    #[cold]
-    fn stripe_in_time(&self, stripe: usize) -> Guard<'_> {
-        loop {
-            if let Some(guard) = self.stripes[stripe].0.try_lock_for(LOCK_PATIENCE) {
-                return guard;
-            }
-            self.wait();
-        }
+        self.stripes.lock(stripe)
     }
 
     #[inline]
     pub(crate) fn try_stripe(&self, stripe: usize, patience: Duration) -> Option<Guard<'_>> {
-        let lock = &self.stripes[stripe].0;
-        lock.try_lock().or_else(|| lock.try_lock_for(patience))
+        self.stripes.try_lock(stripe, patience)
     }
 
-    /// For upkeep and statistics, which a script that keeps a stripe must not hold up. After the first stripe that was not to
-    /// be had within `patience` none is waited for, so that a pass over all stripes waits once.
+    /// See [`StripeSet::lock_or_skip`].
     pub(crate) fn stripe_or_skip(&self, stripe: usize, patience: &mut Duration) -> Option<Guard<'_>> {
-        let guard = self.try_stripe(stripe, *patience);
-        if guard.is_none() {
-            *patience = Duration::ZERO;
-        }
-        guard
+        self.stripes.lock_or_skip(stripe, patience)
     }
 
     /// A stripe has not been to be had for a while: a script has it.
     pub(crate) fn wait(&self) {
-        if let Some(waiting) = self.waiting.get() {
-            waiting();
-        }
+        self.stripes.wait();
     }
 
     /// What a thread is to do, again and again, while it waits for a stripe that a script has. It must not use the
     /// store.
     pub fn set_waiting(&self, waiting: fn()) {
-        // The first one stays: a store has one server.
-        let _ = self.waiting.set(waiting);
+        self.stripes.set_waiting(waiting);
     }
 
     /// Where a process has several stores: of its resident bytes, those that are this store's.
     pub fn set_resident(&self, share: ResidentShare) {
-        // The first one stays, as above.
+        // The first one stays: a store has one server.
         let _ = self.resident_share.set(share);
     }
 
@@ -436,49 +225,7 @@ impl Store {
     /// Call with a stripe locked.
     #[inline]
     pub(crate) fn uid(&self, db: usize) -> u32 {
-        self.uids[db].load(Relaxed)
-    }
-
-    /// `held`: every stripe.
-    pub(crate) fn swap(&self, a: usize, b: usize, held: &mut Held<'_>, now_ms: u64, ready: &mut Vec<Ready>) {
-        let (first, second) = (self.uid(a), self.uid(b));
-        for stripe in 0..STRIPES {
-            let stripe = held.get(stripe);
-            if let Some(waiters) = &stripe.waiters {
-                waiters.note_all(self, |db| db == a || db == b, ready);
-            }
-            if let Some(watched) = &stripe.watched {
-                watched.swapped([a, b], |name| {
-                    let key = self.hasher.key(name);
-                    [first, second].iter().any(|&uid| stripe.has_live(uid, &key, now_ms))
-                });
-            }
-        }
-        self.uids[a].store(second, Relaxed);
-        self.uids[b].store(first, Relaxed);
-    }
-
-    /// Takes the contents of a logical database, or of all, out of their tables, to be given to
-    /// [`Store::drop_databases`]. `held`: every stripe.
-    pub(crate) fn take(&self, db: Option<usize>, held: &mut Held<'_>, ready: &mut Vec<Ready>) -> Vec<Database> {
-        let mut taken = Vec::new();
-        self.emptying.fetch_add(1, Relaxed);
-        for stripe in 0..STRIPES {
-            let stripe = held.get(stripe);
-            if let Some(waiters) = &stripe.waiters {
-                waiters.note_all(self, |waited| db.is_none_or(|db| db == waited), ready);
-            }
-            match db {
-                None => taken.extend(stripe.all_mut().map(std::mem::take)),
-                Some(db) => {
-                    let uid = self.uid(db);
-                    if stripe.database(uid).is_some() {
-                        taken.push(std::mem::take(stripe.database_mut(uid)));
-                    }
-                }
-            }
-        }
-        taken
+        self.stripes.uid(db)
     }
 
     /// Gives back the memory of databases that were taken, here or in another thread.
@@ -537,6 +284,11 @@ impl Store {
         self.sum(db, |database| database.hot)
     }
 
+    /// How many keys there are, for statistics: see [`LastSeen::census`].
+    pub fn census(&self) -> Census {
+        self.last_seen.census(&self.stripes)
+    }
+
     fn sum(&self, db: usize, of: impl Fn(&Database) -> usize) -> u64 {
         (0..STRIPES)
             .map(|stripe| {
@@ -551,11 +303,6 @@ impl Store {
         self.average_ttl[self.uid(db) as usize].load(Relaxed)
     }
 
-    /// Bytes of the stripes themselves.
-    pub(crate) fn stripes_bytes(&self) -> u64 {
-        size_of_val(&*self.stripes) as u64
-    }
-
     /// SplitMix64 over a counter: good enough to choose a key, different at each start by the secret.
     pub(crate) fn next_random(&self) -> u64 {
         let mut x = self.random.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed);
@@ -565,12 +312,12 @@ impl Store {
     }
 
     pub(crate) fn dictionary(&self, id: u32) -> Option<Arc<Dictionary>> {
-        self.dictionaries.read().iter().find(|dictionary| dictionary.id() == id).cloned()
+        self.compression.get(id)
     }
 
     /// Compression of records from now on; what is on flash stays as it is.
     pub fn set_codec(&self, codec: Codec) {
-        *self.codec.lock() = codec;
+        self.compression.set_codec(codec);
     }
 
     /// DEBUG SET-ACTIVE-EXPIRE.
@@ -581,14 +328,113 @@ impl Store {
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
+
+    #[inline]
+    pub fn admission(&self) -> Admission {
+        self.tier.admission(&self.arena)
+    }
+
+    // --- the size of flash ---
+
+    /// Makes flash so large. More takes effect at once: the files must have the length already that
+    /// [`Store::flash_bytes_for`] says. Less is refused where what is live would not fit, unless the policy evicts; otherwise
+    /// the workers' maintenance moves what lies behind the new end, and the files may be cut off as soon as
+    /// [`Store::flash_bytes_needed`] says so. Another size may be set meanwhile.
+    pub fn resize_flash(&self, bytes: u64) -> Result<(), ResizeError> {
+        let segments = &self.segments;
+        if segments.resize(bytes, self.evicts())? {
+            self.tier.stuck.store(false, Relaxed);
+            tracing::info!(
+                "flash has {} segments of {} bytes from now on; {} are vacated first",
+                segments.end(),
+                segments.segment_bytes(),
+                segments.count() - segments.end()
+            );
+        }
+        Ok(())
+    }
+
+    /// Bytes of every path's file that flash of so many bytes needs.
+    pub fn flash_bytes_for(&self, bytes: u64) -> Result<u64, ResizeError> {
+        self.segments.path_bytes_for(bytes)
+    }
+
+    /// Bytes of every path's file that are in use, or may be any time.
+    pub fn flash_bytes_needed(&self) -> u64 {
+        self.segments.path_bytes_needed()
+    }
+
+    /// Whether flash is being made smaller, and how far that has come.
+    pub fn resizing(&self) -> Option<Progress> {
+        self.segments.progress()
+    }
+
+    /// Whether the policy evicts anything at all.
+    pub(crate) fn evicts(&self) -> bool {
+        let policy = self.tier.policy();
+        policy.evicts(true) || policy.evicts(false)
+    }
+
+    // --- who listens ---
+
+    /// Who is told from now on. Once.
+    pub fn set_listener(&self, listener: Box<dyn Listener>) {
+        self.ears.set_listener(listener);
+    }
+
+    /// Which events are told.
+    pub fn tell_events(&self, classes: Class) {
+        self.ears.tell_events(classes);
+    }
+
+    /// Whether changes are told.
+    pub fn tell_changes(&self, on: bool) {
+        self.ears.tell_changes(on);
+    }
+
+    /// Who keeps the effects of all that changes from now on. Once.
+    pub fn keep_effects(&self, keeper: Keeper) {
+        self.ears.keep_effects(keeper);
+    }
+
+    /// Whether effects are kept: otherwise nobody need state them.
+    #[inline]
+    pub fn keeps_effects(&self) -> bool {
+        self.wants(Class::EFFECT)
+    }
+
+    /// The effects of an outermost command, whose stripes are locked, go to who keeps them.
+    #[cold]
+    pub(crate) fn tell_effects(&self, effects: &mut Effects) {
+        self.ears.tell_effects(effects);
+    }
+
+    #[inline]
+    pub(crate) fn wants(&self, class: Class) -> bool {
+        self.ears.wants(class)
+    }
+
+    #[inline]
+    pub(crate) fn event(&self, class: Class, name: &'static str, db: usize, key: &[u8]) {
+        self.ears.event(class, name, db, key);
+    }
+
+    #[inline]
+    pub(crate) fn changed(&self, key: &Key<'_>, client: u64) {
+        self.ears.changed(key, client);
+    }
+
+    pub(crate) fn flushed(&self) {
+        self.ears.flushed();
+    }
 }
 
 impl Drop for Store {
     fn drop(&mut self) {
         // Boxed values live outside the arena; without this they would leak when a store goes.
         let Store { stripes, arena, .. } = self;
-        for line in stripes {
-            for database in line.0.get_mut().all_mut() {
+        for stripe in stripes.all_mut() {
+            for database in stripe.all_mut() {
                 database.table.drain(|word| drop(word.into_object().and_then(|object| object.free(arena))));
             }
         }
@@ -600,80 +446,7 @@ pub(crate) fn clean_place(object: ObjectRef<'_>) -> crate::word::Place {
     Word(object.place().expect("a clean object knows its place")).place()
 }
 
-impl Stripe {
-    #[inline]
-    pub(crate) fn database(&self, uid: u32) -> Option<&Database> {
-        match uid {
-            0 => Some(&self.first),
-            uid => self.others.get(uid as usize - 1),
-        }
-    }
-
-    #[inline]
-    pub(crate) fn database_mut(&mut self, uid: u32) -> &mut Database {
-        let Some(other) = (uid as usize).checked_sub(1) else { return &mut self.first };
-        if other >= self.others.len() {
-            self.others.resize_with(other + 1, Database::default);
-        }
-        &mut self.others[other]
-    }
-
-    pub(crate) fn keys(&self, uid: u32) -> usize {
-        self.database(uid).map_or(0, |database| database.table.len())
-    }
-
-    /// Whether the key is there and has not expired, as far as that is known without reading flash.
-    fn has_live(&self, uid: u32, key: &Key<'_>, now_ms: u64) -> bool {
-        let Some((database, slot)) = self.database(uid).and_then(|database| Some((database, database.find(key)?)))
-        else {
-            return false;
-        };
-        let object = database.table.entry(slot).object();
-        object.and_then(|object| object.expiry()).is_none_or(|expiry| expiry > now_ms)
-    }
-
-    /// Values in RAM.
-    pub(crate) fn hot(&self) -> usize {
-        self.all().map(|database| database.hot).sum()
-    }
-
-    pub(crate) fn uids(&self) -> u32 {
-        1 + self.others.len() as u32
-    }
-
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Database> {
-        std::iter::once(&self.first).chain(&self.others)
-    }
-
-    fn all_mut(&mut self) -> impl Iterator<Item = &mut Database> {
-        std::iter::once(&mut self.first).chain(&mut self.others)
-    }
-}
-
 impl Database {
-    /// The key's entry. A hot one is compared whole, a cold one by its hash bits.
-    #[inline]
-    pub(crate) fn find(&self, key: &Key<'_>) -> Option<Slot> {
-        self.table.find(key.hash.high, |entry| {
-            entry.word().agrees(key.hash) && entry.object().is_none_or(|object| object.key() == key.name)
-        })
-    }
-
-    /// The key's value, if it is in RAM.
-    pub(crate) fn value(&self, key: &Key<'_>) -> Option<Value<'_>> {
-        self.table.entry(self.find(key)?).object().map(ObjectRef::value)
-    }
-
-    /// The cold entry of exactly this hash and place.
-    pub(crate) fn find_cold(&self, hash: KeyHash, word: Word) -> Option<Slot> {
-        let is_it = |found: Word| !found.is_hot() && found.agrees(hash) && found.place() == word.place();
-        self.table.find(hash.high, |entry| is_it(entry.word()))
-    }
-
-    pub(crate) fn find_address(&self, high: u64, address: usize) -> Option<Slot> {
-        self.table.find(high, |entry| entry.word().is_hot() && entry.word().address() == address)
-    }
-
     /// Counts what a boxed value takes now.
     pub(crate) fn account(&mut self, store: &Store, hash: KeyHash) {
         let is_it = |entry: &Entry| entry.word().agrees(hash) && entry.object().is_some_and(|object| object.is_boxed());
@@ -701,6 +474,20 @@ impl Database {
         self.hot += 1;
         store.cold.fetch_sub(1, Relaxed);
         self.note_deadline(store, hash.high, deadline);
+    }
+
+    /// A value is in RAM, or has been changed: its next deadline ([`ObjectRef::next_deadline`]) is noted, if it has one.
+    #[inline]
+    pub(crate) fn note_deadline(&mut self, store: &Store, high: u64, deadline: Option<u64>) {
+        if let Some(at_ms) = deadline {
+            self.note_deadline_at(store, high, at_ms);
+        }
+    }
+
+    #[cold]
+    fn note_deadline_at(&mut self, store: &Store, high: u64, at_ms: u64) {
+        self.keep_deadline(high, at_ms);
+        store.has_deadlines.store(true, Relaxed);
     }
 
     /// An object that was read for one command alone leaves RAM again, unless it was changed or somebody else wants it.

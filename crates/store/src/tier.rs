@@ -10,7 +10,7 @@
 //! ```
 
 use crate::arena::Arena;
-use crate::store::{LimitOf, Policy};
+use crate::config::{LimitOf, Policy};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// What a command that may need memory is told.

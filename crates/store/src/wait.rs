@@ -1,14 +1,12 @@
 //! Owns who waits for which key: the queues of blocked commands, in the stripe beside the keys, and which of those keys
 //! a command has made ready. Never knows what a waiter is beyond its number, nor how it is woken.
 //!
-//! A command that finds nothing takes its place with the stripes still locked ([`Keyspace::wait`]), so no change of the
+//! A command that finds nothing takes its place with the stripes still locked (`Keyspace::wait`), so no change of the
 //! key can slip between its look and its place. Every change of a key that somebody waits for is noted in
-//! [`Resume::ready`]; who made it then asks for the waiters one after the other ([`Store::waiter`]), in the order of
+//! `Resume::ready`; who made it then asks for the waiters one after the other (`Store::waiter`), in the order of
 //! their tickets, and runs their commands.
 
-use crate::hash::{Key, KeyHash};
-use crate::keyspace::Keyspace;
-use crate::store::{Store, Stripe};
+use crate::hash::{Hasher, Key, KeyHash};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -26,16 +24,20 @@ pub struct Wants {
 /// A key that was changed while somebody waits for it.
 #[derive(Clone, Debug)]
 pub struct Ready {
-    db: usize,
-    hash: KeyHash,
+    pub(crate) db: usize,
+    pub(crate) hash: KeyHash,
     name: SmallVec<[u8; 40]>,
     /// The waiters behind this ticket are meant.
     after: u64,
 }
 
 impl Ready {
-    fn new(db: usize, key: &Key<'_>, after: u64) -> Ready {
+    pub(crate) fn new(db: usize, key: &Key<'_>, after: u64) -> Ready {
         Ready { db, hash: key.hash, name: SmallVec::from_slice(key.name), after }
+    }
+
+    pub(crate) fn key(&self) -> Key<'_> {
+        Key { name: &self.name, hash: self.hash }
     }
 
     /// The waiters behind that one.
@@ -79,12 +81,68 @@ impl Waiters {
     }
 
     /// The databases were emptied or exchanged: everything in them may have changed.
-    pub fn note_all(&self, store: &Store, is_meant: impl Fn(usize) -> bool, ready: &mut Vec<Ready>) {
+    pub fn note_all(&self, hasher: &Hasher, is_meant: impl Fn(usize) -> bool, ready: &mut Vec<Ready>) {
         for (name, queues) in &self.0 {
             for queue in queues.iter().filter(|queue| is_meant(queue.db)) {
-                ready.push(Ready::new(queue.db, &store.hasher().key(name), 0));
+                ready.push(Ready::new(queue.db, &hasher.key(name), 0));
             }
         }
+    }
+
+    /// Whether anybody waits for this key.
+    pub fn wait_for(&self, db: usize, key: &Key<'_>) -> bool {
+        self.queue(db, key.name).is_some()
+    }
+
+    /// A client takes its place behind all that wait for this key.
+    pub fn add(&mut self, db: usize, key: &Key<'_>, ticket: u64, (client, wants): (u64, Wants), counts: &WaitCounts) {
+        let queues = self.0.entry(key.name.into()).or_default();
+        let at = queues.iter().position(|queue| queue.db == db).unwrap_or_else(|| {
+            queues.push(Queue { db, ..Queue::default() });
+            counts.keys.fetch_add(1, Relaxed);
+            queues.len() - 1
+        });
+        let queue = &mut queues[at];
+        // A key may be named twice.
+        if queue.seats.insert(ticket, Seat { client, wants }).is_none() && wants.any_change {
+            queue.any_change += 1;
+            counts.keys_any_change.fetch_add(u64::from(queue.any_change == 1), Relaxed);
+        }
+    }
+
+    /// A waiter gives up its place.
+    pub fn remove(&mut self, db: usize, key: &Key<'_>, ticket: u64, counts: &WaitCounts) {
+        let Some(queues) = self.0.get_mut(key.name) else { return };
+        let Some(at) = queues.iter().position(|queue| queue.db == db) else { return };
+        let queue = &mut queues[at];
+        if queue.seats.remove(&ticket).is_some_and(|seat| seat.wants.any_change) {
+            queue.any_change -= 1;
+            counts.keys_any_change.fetch_sub(u64::from(queue.any_change == 0), Relaxed);
+        }
+        if queue.seats.is_empty() {
+            queues.remove(at);
+            counts.keys.fetch_sub(1, Relaxed);
+        }
+        if queues.is_empty() {
+            self.0.remove(key.name);
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The first waiter that is meant and fits what the key holds: its ticket and its number.
+    pub fn next(&self, ready: &Ready, kind: impl FnOnce() -> Option<Kind>) -> Option<(u64, u64)> {
+        let queue = self.queue(ready.db, &ready.name)?;
+        let found = kind();
+        if found.is_none() && queue.any_change == 0 {
+            return None;
+        }
+        let fits = |wants: Wants| wants.any_change || found == Some(wants.kind);
+        let behind = ready.after.checked_add(1)?;
+        let (ticket, seat) = queue.seats.range(behind..).find(|(_, seat)| fits(seat.wants))?;
+        Some((*ticket, seat.client))
     }
 }
 
@@ -96,244 +154,14 @@ pub(crate) struct WaitCounts {
     keys_any_change: AtomicU64,
 }
 
-impl Keyspace<'_> {
-    /// The client takes its place behind all that wait for these keys; the number it is known by there.
-    pub fn wait(&mut self, keys: &[Key<'_>], client: u64, wants: Wants) -> u64 {
-        let (db, store) = (self.db(), self.store());
-        let counts = &store.wait_counts;
-        let ticket = counts.tickets.fetch_add(1, Relaxed) + 1;
-        for key in keys {
-            let waiters = self.stripe_of(key).waiters.get_or_insert_default();
-            let queues = waiters.0.entry(key.name.into()).or_default();
-            let at = queues.iter().position(|queue| queue.db == db).unwrap_or_else(|| {
-                queues.push(Queue { db, ..Queue::default() });
-                counts.keys.fetch_add(1, Relaxed);
-                queues.len() - 1
-            });
-            let queue = &mut queues[at];
-            // A key may be named twice.
-            if queue.seats.insert(ticket, Seat { client, wants }).is_none() && wants.any_change {
-                queue.any_change += 1;
-                counts.keys_any_change.fetch_add(u64::from(queue.any_change == 1), Relaxed);
-            }
-        }
-        ticket
-    }
-
-    /// The waiter gives up its place.
-    pub fn leave(&mut self, keys: &[Key<'_>], ticket: u64) {
-        let (db, store) = (self.db(), self.store());
-        for key in keys {
-            let stripe = self.stripe_of(key);
-            let Some(waiters) = &mut stripe.waiters else { continue };
-            let Some(queues) = waiters.0.get_mut(key.name) else { continue };
-            let Some(at) = queues.iter().position(|queue| queue.db == db) else { continue };
-            let queue = &mut queues[at];
-            if queue.seats.remove(&ticket).is_some_and(|seat| seat.wants.any_change) {
-                queue.any_change -= 1;
-                store.wait_counts.keys_any_change.fetch_sub(u64::from(queue.any_change == 0), Relaxed);
-            }
-            if queue.seats.is_empty() {
-                queues.remove(at);
-                store.wait_counts.keys.fetch_sub(1, Relaxed);
-            }
-            if queues.is_empty() {
-                waiters.0.remove(key.name);
-            }
-            if waiters.0.is_empty() {
-                stripe.waiters = None;
-            }
-        }
-    }
-
-    /// Whoever waits for these keys behind that ticket is to be looked at: the one before them held them up.
-    pub fn pass_on(&mut self, keys: &[Key<'_>], ticket: u64) {
-        let db = self.db();
-        for key in keys {
-            let waits = self.stripe_of(key).waiters.as_ref().is_some_and(|all| all.queue(db, key.name).is_some());
-            if waits {
-                self.resume.ready.push(Ready::new(db, key, ticket));
-            }
-        }
-    }
-}
-
-impl Store {
-    /// The next client that waits for the key and may find what it wants: its ticket and its number. A key whose value
-    /// is on flash counts as there, though it may have expired: the waiter's command finds out.
-    pub fn waiter(&self, ready: &Ready, now_ms: u64) -> Option<(u64, u64)> {
-        let stripe = self.stripe(ready.hash.stripe());
-        let queue = stripe.waiters.as_ref()?.queue(ready.db, &ready.name)?;
-        let found = self.kind_of(&stripe, ready, now_ms);
-        if found.is_none() && queue.any_change == 0 {
-            return None;
-        }
-        let fits = |wants: Wants| wants.any_change || found == Some(wants.kind);
-        let behind = ready.after.checked_add(1)?;
-        let (ticket, seat) = queue.seats.range(behind..).find(|(_, seat)| fits(seat.wants))?;
-        Some((*ticket, seat.client))
-    }
-
-    fn kind_of(&self, stripe: &Stripe, ready: &Ready, now_ms: u64) -> Option<Kind> {
-        let database = stripe.database(self.uid(ready.db))?;
-        let entry = database.table.entry(database.find(&Key { name: &ready.name, hash: ready.hash })?);
-        let Some(object) = entry.object() else {
-            return Some(entry.word().kind());
-        };
-        object.expiry().is_none_or(|expiry| expiry > now_ms).then(|| object.kind())
+impl WaitCounts {
+    /// The next waiter's number.
+    pub fn ticket(&self) -> u64 {
+        self.tickets.fetch_add(1, Relaxed) + 1
     }
 
     /// Keys that somebody waits for, and those of them where any change counts.
-    pub fn waited_for(&self) -> (u64, u64) {
-        (self.wait_counts.keys.load(Relaxed), self.wait_counts.keys_any_change.load(Relaxed))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::keyspace::Resume;
-    use crate::store::StoreConfig;
-    use std::sync::Arc;
-
-    const LIST: Wants = Wants { kind: Kind::List, any_change: false };
-    const GROUP: Wants = Wants { kind: Kind::Stream, any_change: true };
-
-    struct Bench {
-        store: Arc<Store>,
-        resume: Resume,
-    }
-
-    impl Bench {
-        fn new() -> Bench {
-            Bench { store: Store::new(&StoreConfig::in_ram(1)), resume: Resume::default() }
-        }
-
-        fn with<R>(&mut self, db: usize, names: &[&str], act: impl FnOnce(&mut Keyspace<'_>, &[Key<'_>]) -> R) -> R {
-            let keys: Vec<Key<'_>> = names.iter().map(|name| self.store.hasher().key(name.as_bytes())).collect();
-            let mut ks = match keys[..] {
-                [] => self.store.try_lock_all(db, 0, true, &mut self.resume).expect("nobody else locks"),
-                _ => self.store.lock(&keys, db, 0, true, &mut self.resume),
-            };
-            let result = act(&mut ks, &keys);
-            ks.close();
-            result
-        }
-
-        fn wait(&mut self, db: usize, names: &[&str], client: u64, wants: Wants) -> u64 {
-            self.with(db, names, |ks, keys| ks.wait(keys, client, wants))
-        }
-
-        fn leave(&mut self, db: usize, names: &[&str], ticket: u64) {
-            self.with(db, names, |ks, keys| ks.leave(keys, ticket));
-        }
-
-        fn put(&mut self, db: usize, name: &str, kind: Kind) {
-            self.with(db, &[name], |ks, keys| ks.set_packed(&keys[0], kind, b"\x01a\x01", None));
-        }
-
-        /// The clients that the noted changes are for, in order.
-        fn woken(&mut self) -> Vec<u64> {
-            let mut woken = Vec::new();
-            for mut ready in std::mem::take(&mut self.resume.ready) {
-                while let Some((ticket, client)) = self.store.waiter(&ready, 0) {
-                    woken.push(client);
-                    ready.behind(ticket);
-                }
-            }
-            woken
-        }
-    }
-
-    #[test]
-    fn who_came_first_is_woken_first_and_only_for_what_it_wants() {
-        let mut bench = Bench::new();
-        bench.wait(0, &["a", "b"], 7, LIST);
-        bench.wait(0, &["a"], 8, Wants { kind: Kind::ZSet, any_change: false });
-        bench.wait(0, &["a"], 9, LIST);
-        bench.put(0, "c", Kind::List);
-        assert_eq!(bench.woken(), [0; 0], "nobody waits for it");
-        bench.put(0, "a", Kind::Hash);
-        assert_eq!(bench.woken(), [0; 0], "of another kind");
-        bench.put(0, "a", Kind::List);
-        bench.put(0, "a", Kind::List);
-        assert_eq!(bench.woken(), [7, 9], "noted once");
-        bench.put(1, "a", Kind::List);
-        assert_eq!(bench.woken(), [0; 0], "in another database");
-        bench.with(0, &["a"], |ks, keys| ks.remove(&keys[0]).unwrap());
-        assert_eq!(bench.woken(), [0; 0]);
-    }
-
-    #[test]
-    fn nothing_is_left_of_those_who_leave() {
-        let mut bench = Bench::new();
-        let first = bench.wait(0, &["a", "b", "a"], 7, GROUP);
-        let second = bench.wait(0, &["a"], 8, LIST);
-        let third = bench.wait(1, &["a"], 9, LIST);
-        assert_eq!(bench.store.waited_for(), (3, 2));
-        bench.leave(0, &["a", "b", "a"], first);
-        bench.leave(0, &["a", "b", "a"], first);
-        assert_eq!(bench.store.waited_for(), (2, 0));
-        bench.leave(0, &["a"], second);
-        bench.leave(1, &["a"], third);
-        assert_eq!(bench.store.waited_for(), (0, 0));
-        let stripe = bench.store.hasher().key(b"a").hash.stripe();
-        assert!(bench.store.stripe(stripe).waiters.is_none());
-    }
-
-    #[test]
-    fn any_change_is_one_that_leaves_nothing_too() {
-        let mut bench = Bench::new();
-        bench.wait(0, &["s"], 1, LIST);
-        bench.wait(0, &["s"], 2, GROUP);
-        bench.put(0, "s", Kind::String);
-        assert_eq!(bench.woken(), [2]);
-        bench.with(0, &["s"], |ks, keys| ks.remove(&keys[0]).unwrap());
-        assert_eq!(bench.woken(), [2]);
-        bench.with(0, &[], |ks, _| ks.flush(Some(1), false));
-        assert_eq!(bench.woken(), [0; 0]);
-        bench.with(0, &[], |ks, _| ks.flush(None, false));
-        assert_eq!(bench.woken(), [2]);
-    }
-
-    #[test]
-    fn databases_are_exchanged_under_the_waiters() {
-        let mut bench = Bench::new();
-        bench.wait(0, &["k"], 1, LIST);
-        bench.wait(1, &["k"], 2, LIST);
-        bench.put(5, "k", Kind::List);
-        bench.with(0, &[], |ks, _| ks.swap(5, 0));
-        assert_eq!(bench.woken(), [1]);
-        bench.with(0, &[], |ks, _| ks.swap(0, 1));
-        assert_eq!(bench.woken(), [2]);
-    }
-
-    #[test]
-    fn a_change_of_the_expiry_or_the_value_in_place_is_noted() {
-        let mut bench = Bench::new();
-        bench.put(0, "k", Kind::Stream);
-        bench.wait(0, &["k"], 1, GROUP);
-        bench.with(0, &["k"], |ks, keys| _ = ks.get(&keys[0]));
-        assert_eq!(bench.woken(), [0; 0], "reading changes nothing");
-        bench.with(0, &["k"], |ks, keys| _ = ks.get_mut(&keys[0]));
-        assert_eq!(bench.woken(), [0; 0], "opening it changes nothing");
-        bench.with(0, &["k"], |ks, keys| _ = ks.get_mut(&keys[0]).unwrap().unwrap().inline_mut());
-        assert_eq!(bench.woken(), [1]);
-        bench.with(0, &["k"], |ks, keys| _ = ks.set_expiry(&keys[0], Some(1)));
-        assert_eq!(bench.woken(), [1]);
-        let keys = [bench.store.hasher().key(b"k")];
-        let found = bench.store.lock(&keys, 0, 5, true, &mut bench.resume).peek(&keys[0]);
-        assert_eq!(found, Ok(None), "it has expired");
-        assert_eq!(bench.woken(), [1]);
-    }
-
-    #[test]
-    fn the_next_ones_are_looked_at_when_one_has_held_them_up() {
-        let mut bench = Bench::new();
-        bench.put(0, "k", Kind::List);
-        let first = bench.wait(0, &["k"], 1, LIST);
-        bench.wait(0, &["k"], 2, LIST);
-        bench.with(0, &["k"], |ks, keys| ks.pass_on(keys, first));
-        assert_eq!(bench.woken(), [2]);
+    pub fn keys(&self) -> (u64, u64) {
+        (self.keys.load(Relaxed), self.keys_any_change.load(Relaxed))
     }
 }

@@ -1,5 +1,5 @@
-//! Owns the HyperLogLog: Redis's own representation, byte by byte, so that values move between the two with GET and
-//! SET. Never knows keys or replies.
+//! Owns the HyperLogLog in Redis's own representation, byte by byte, so that values move between the two servers with
+//! GET and SET. Never knows keys or replies.
 //!
 //! ```text
 //! "HYLL"     4 bytes
@@ -12,15 +12,15 @@
 //!                               01nnnnnn nnnnnnnn    n + 1 of value 0
 //!                               1vvvvvnn             n + 1 of value v + 1
 //! ```
-//! Sparse runs are split and joined as Redis does it, so the same elements give the same bytes.
-//! The estimator is Ertl's ("New cardinality estimation algorithms for HyperLogLog sketches", 2017, algorithm 6).
-//! Nothing in the bytes is trusted: whatever a client has SET gives an error at worst.
+//! Sparse runs are split and merged as in Redis, so the same elements give the same bytes. The estimator is Ertl's
+//! ("New cardinality estimation algorithms for HyperLogLog sketches", 2017, algorithm 6). The bytes are never trusted:
+//! whatever a client has SET gives an error at worst.
 
 use crate::{Buffer, Corrupt};
 
 pub const REGISTERS: usize = 1 << INDEX_BITS;
 const INDEX_BITS: u32 = 14;
-/// Bits of the hash in which a rank is looked for.
+/// Bits of the hash that determine the rank.
 const RANK_BITS: u32 = 64 - INDEX_BITS;
 const HEADER_BYTES: usize = 16;
 const DENSE_BYTES: usize = HEADER_BYTES + REGISTERS / 4 * 3;
@@ -28,7 +28,7 @@ const DENSE_BYTES: usize = HEADER_BYTES + REGISTERS / 4 * 3;
 const SPARSE_RANK_MAX: u8 = 32;
 const ZERO_RUN_MAX: usize = 64;
 const VALUE_RUN_MAX: usize = 4;
-/// After a change so many runs are looked at, from the one before it on, for neighbours to be joined.
+/// After a change, this many runs, starting with the one before, are checked for neighbours to merge.
 const JOINED_RUNS_MAX: usize = 5;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub enum Encoding {
     Sparse,
 }
 
-/// What these bytes say they are; `None`: not a HyperLogLog.
+/// The encoding of these bytes. `None`: not a HyperLogLog.
 pub fn encoding(bytes: &[u8]) -> Option<Encoding> {
     if bytes.len() < HEADER_BYTES || !bytes.starts_with(b"HYLL") {
         return None;
@@ -49,7 +49,7 @@ pub fn encoding(bytes: &[u8]) -> Option<Encoding> {
     }
 }
 
-/// A HyperLogLog that has seen nothing.
+/// An empty HyperLogLog.
 pub fn empty() -> Vec<u8> {
     let mut bytes = header(1).to_vec();
     Run { value: 0, len: REGISTERS }.write(&mut bytes);
@@ -63,7 +63,7 @@ fn header(encoding: u8) -> [u8; HEADER_BYTES] {
     header
 }
 
-/// The last estimate, if nothing has changed since.
+/// The last estimate, if no register has changed since.
 pub fn cached(bytes: &[u8]) -> Option<u64> {
     let count = u64::from_le_bytes(*bytes.get(8..)?.first_chunk()?);
     (count >> 63 == 0).then_some(count)
@@ -77,7 +77,7 @@ pub fn invalidate(bytes: &mut [u8]) {
     bytes[HEADER_BYTES - 1] |= 0x80;
 }
 
-/// The register an element belongs to and the rank it would give it.
+/// An element's register, and the rank that the element has.
 pub fn place(element: &[u8]) -> (usize, u8) {
     let hash = murmur64a(element, 0xadc8_3b19);
     let index = hash as usize & (REGISTERS - 1);
@@ -105,7 +105,7 @@ fn murmur64a(bytes: &[u8], seed: u64) -> u64 {
     hash ^ hash >> SHIFT
 }
 
-/// Registers in a row with one value; the sparse form's element.
+/// Consecutive registers with the same value: the element of the sparse encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     pub value: u8,
@@ -113,7 +113,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// The run at `at` and how many bytes it takes; `None` when the bytes end before it does.
+    /// The run at `at` and its length in bytes. `None`: the bytes end inside the run.
     fn read(bytes: &[u8], at: usize) -> Option<(Run, usize)> {
         let first = *bytes.get(at)?;
         Some(match first >> 6 {
@@ -136,7 +136,7 @@ impl Run {
     }
 }
 
-/// The runs of a sparse HyperLogLog with whether each is one of the long form. Ends early where bytes are cut off.
+/// The runs of a sparse HyperLogLog, each with whether it has the long form. Ends early at truncated bytes.
 pub fn runs(bytes: &[u8]) -> impl Iterator<Item = (Run, bool)> {
     let mut at = HEADER_BYTES;
     std::iter::from_fn(move || {
@@ -146,7 +146,7 @@ pub fn runs(bytes: &[u8]) -> impl Iterator<Item = (Run, bool)> {
     })
 }
 
-/// Calls `visit` for all runs of a sparse HyperLogLog, whose registers must be as many as there are.
+/// Calls `visit` for all runs of a sparse HyperLogLog. The runs must cover exactly all registers.
 fn for_each_run(bytes: &[u8], mut visit: impl FnMut(usize, Run)) -> Result<(), Corrupt> {
     let (mut at, mut register) = (HEADER_BYTES, 0);
     while at < bytes.len() {
@@ -161,9 +161,9 @@ fn for_each_run(bytes: &[u8], mut visit: impl FnMut(usize, Run)) -> Result<(), C
     if register == REGISTERS { Ok(()) } else { Err(Corrupt) }
 }
 
-/// Where a register stands among the sparse runs.
+/// The position of a register among the sparse runs.
 struct Found {
-    /// Where the run before it begins, or the first run.
+    /// The start of the run before it, or of the first run.
     before: usize,
     at: usize,
     taken: usize,
@@ -172,7 +172,7 @@ struct Found {
     first: usize,
 }
 
-/// Whether every run of a sparse one is sound: then changing it cannot fail halfway.
+/// Whether every run of a sparse HyperLogLog is valid. Then a change cannot fail halfway.
 pub fn check(bytes: &[u8]) -> Result<(), Corrupt> {
     match encoding(bytes).ok_or(Corrupt)? {
         Encoding::Dense => Ok(()),
@@ -200,8 +200,8 @@ pub fn register(bytes: &[u8], index: usize) -> Result<u8, Corrupt> {
     }
 }
 
-/// Raises a register to `rank`; true if it was lower.
-/// A sparse HyperLogLog that would grow beyond `sparse_bytes_max` becomes dense.
+/// Raises a register to `rank`. True: the register was lower. A sparse HyperLogLog that would grow beyond
+/// `sparse_bytes_max` becomes dense.
 pub fn raise<B: Buffer + ?Sized>(
     buffer: &mut B,
     index: usize,
@@ -234,7 +234,7 @@ pub fn raise<B: Buffer + ?Sized>(
         buffer.splice(found.at..found.at + found.taken, &[&new]);
     }
     join(buffer, found.before);
-    // At once: the next register may be found damaged, and the count that was kept is no more true.
+    // Invalidate first: the next register may be corrupt, and the cached count is no longer true.
     invalidate(buffer.bytes_mut());
     Ok(true)
 }
@@ -244,7 +244,7 @@ fn make_dense_and_raise<B: Buffer + ?Sized>(buffer: &mut B, index: usize, rank: 
     Ok(dense_raise(&mut buffer.bytes_mut()[HEADER_BYTES..], index, rank))
 }
 
-/// Joins neighbours of the same value where they fit into one run.
+/// Merges neighbours with the same value if they fit into one run.
 fn join<B: Buffer + ?Sized>(buffer: &mut B, from: usize) {
     let mut at = from;
     for _ in 0..JOINED_RUNS_MAX {
@@ -264,7 +264,7 @@ fn join<B: Buffer + ?Sized>(buffer: &mut B, from: usize) {
     }
 }
 
-/// Makes it dense; true if it was not.
+/// Makes the HyperLogLog dense. True: it was sparse.
 pub fn make_dense<B: Buffer + ?Sized>(buffer: &mut B) -> Result<bool, Corrupt> {
     let bytes = buffer.bytes();
     if encoding(bytes).ok_or(Corrupt)? == Encoding::Dense {
@@ -303,7 +303,7 @@ fn dense_raise(registers: &mut [u8], index: usize, rank: u8) -> bool {
     true
 }
 
-/// The registers one by one, for the union of several.
+/// The registers one by one, to unite several HyperLogLogs.
 pub struct Union {
     registers: Box<[u8; REGISTERS]>,
 }
@@ -349,7 +349,7 @@ fn group(bytes: &[u8; 3]) -> [u8; 4] {
     [0, 6, 12, 18].map(|shift| (bits >> shift) as u8 & 0x3f)
 }
 
-/// How many distinct elements it has probably seen.
+/// The estimated number of distinct elements.
 pub fn count(bytes: &[u8]) -> Result<u64, Corrupt> {
     let mut counts = [0u32; 64];
     match encoding(bytes).ok_or(Corrupt)? {
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn the_count_that_was_kept_ends_with_the_first_register_raised() {
+    fn the_cached_count_is_invalid_after_the_first_raised_register() {
         let mut bytes = of(0..3, 3000);
         cache(&mut bytes, 3);
         let (index, rank) = place(&0u64.to_le_bytes());
@@ -433,8 +433,8 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_is_murmur_s() {
-        // As a redis-server shows after PFADD h a b c.
+    fn the_hash_equals_murmur_s() {
+        // As redis-server shows it after PFADD h a b c.
         let mut bytes = empty();
         for element in [b"a", b"b", b"c"] {
             let (index, rank) = place(element);
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_are_too_many_or_too_few_are_corrupt() {
+    fn too_many_or_too_few_runs_are_corrupt() {
         let mut long = empty();
         long.push(0);
         let mut short = empty();

@@ -1,4 +1,4 @@
-//! The data types in memory. Owns values' encodings; never knows keys, flash or sockets.
+//! Owns the data types in memory and the encodings of values. Never knows keys, flash or sockets.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ pub mod zset;
 
 pub use part::{Absent, AbsentPart, Fate, Shelf, Swept};
 
-/// The type of a value, as it stands in index entries and on flash: numbers only grow.
+/// The type of a value, as stored in index entries and on flash. Numbers are only added, never changed.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
@@ -42,7 +42,7 @@ impl Kind {
         })
     }
 
-    /// TYPE's name for it.
+    /// The name that TYPE returns.
     pub fn name(self) -> &'static str {
         match self {
             Kind::String => "string",
@@ -55,7 +55,7 @@ impl Kind {
     }
 }
 
-/// Bytes that can grow and shrink in place: a packed collection is edited over them.
+/// Bytes that can grow and shrink in place. Packed collections are edited through this.
 pub trait Buffer {
     fn bytes(&self) -> &[u8];
     fn bytes_mut(&mut self) -> &mut [u8];
@@ -75,12 +75,12 @@ impl Buffer for Vec<u8> {
     }
 }
 
-/// Bytes read from flash that are not a value of their kind.
+/// Bytes read from flash that are not a valid value of their type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt;
 
-/// Whether bytes from flash are a packed value of their kind. Walking packed bytes never panics, but those that fail
-/// here would lose what stands behind the fault.
+/// Whether bytes from flash are a valid packed value of their type. Walking packed bytes never panics, but bytes that
+/// fail here would lose everything after the fault.
 pub fn check_packed(kind: Kind, bytes: &[u8]) -> Result<(), Corrupt> {
     match kind {
         Kind::String => Ok(()),
@@ -92,8 +92,8 @@ pub fn check_packed(kind: Kind, bytes: &[u8]) -> Result<(), Corrupt> {
     }
 }
 
-/// What an allocation of `bytes` takes: the allocator's size classes are multiples of 16 up to 128 and then four to
-/// each doubling (jemalloc). Nothing takes nothing.
+/// Memory of an allocation of `bytes` (jemalloc): size classes are multiples of 16 up to 128, and then four per
+/// doubling. Zero bytes take no memory.
 pub fn malloc_bytes(bytes: usize) -> usize {
     let step = match bytes {
         0 => return 0,
@@ -111,7 +111,7 @@ pub enum Boxed {
     List(list::List),
     Set(set::Table),
     ZSet(zset::Tree),
-    /// Also a small one: streams have no packed form.
+    /// Also small streams: streams have no packed form.
     Stream(Box<stream::Stream>),
 }
 
@@ -148,7 +148,7 @@ impl Boxed {
         }
     }
 
-    /// When the next part of it expires, milliseconds since 1970: a hash's field.
+    /// When the first element expires, in milliseconds since 1970: a field of a hash.
     #[inline]
     pub fn next_deadline(&self) -> Option<u64> {
         match self {
@@ -157,7 +157,7 @@ impl Boxed {
         }
     }
 
-    /// Removes what has expired; true if nothing is left.
+    /// Removes what has expired. True: nothing is left.
     pub fn expire(&mut self, now_ms: u64, gone: &mut dyn FnMut(&[u8])) -> bool {
         match self {
             Boxed::Hash(table) => {
@@ -168,7 +168,7 @@ impl Boxed {
         }
     }
 
-    /// Bytes of memory it holds besides itself.
+    /// Bytes of memory that the value holds besides itself.
     pub fn mem_bytes(&self) -> usize {
         match self {
             Boxed::Hash(table) => table.mem_bytes(),
@@ -179,7 +179,7 @@ impl Boxed {
         }
     }
 
-    /// The value; an empty one of its kind stays behind.
+    /// Takes the value out and leaves an empty one of the same type.
     pub fn take(&mut self) -> Boxed {
         let empty = match self {
             Boxed::Hash(_) => Boxed::Hash(hash::Table::new()),

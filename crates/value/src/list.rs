@@ -1,13 +1,13 @@
 //! Owns the large form of a list: a sequence of chunks, each a run of elements. Never knows replies or settings.
 //!
-//! A chunk holds as many elements as [`Limit`] allows (8 KB with Redis's defaults) in one allocation, so an element costs
-//! the two or four bytes of its lengths and nothing else. Both ends are O(1): the first chunk keeps room in front of its
-//! elements, the last behind them, each doubling up to the limit. The element of an index is found by passing over the
-//! chunks' counts from the nearer end and then over the elements of one chunk: 10 million elements of 16 bytes are
-//! 22,000 chunks, of which half are passed at worst.
+//! A chunk holds as many elements as [`Limit`] allows (8 KB with Redis's defaults) in one allocation, so an element
+//! costs only the two or four bytes of its lengths. Both ends are O(1): the first chunk keeps room before its elements,
+//! the last chunk after them, and the room doubles up to the limit. To find an index, walk over the chunks' counts from
+//! the nearer end, then over the elements of one chunk. 10 million elements of 16 bytes are 22,000 chunks, of which at
+//! most half are walked.
 //!
-//! A chunk is a part (see `part`): what is read or changed has to be in memory, what is dropped whole has not. Chunks move
-//! in their sequence, so each has a number, by which flash knows it; numbers ascend along the list.
+//! A chunk is a part (see `part`). A chunk must be in memory to be read or changed, but not to be dropped whole. Chunks
+//! move within their sequence, so flash knows each by a number. Numbers ascend along the list.
 
 use crate::part::{Absent, AbsentPart, InChunks, ShelfOf};
 use crate::varint::{self, Varint};
@@ -20,16 +20,16 @@ mod chunk;
 pub mod packed;
 pub mod run;
 
-/// What a packed list or a chunk may be: Redis's `list-max-listpack-size`.
+/// The limit of a packed list or a chunk: Redis's `list-max-listpack-size`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     bytes: usize,
     elements: usize,
 }
 
-/// Header and end mark of Redis's listpack, which count there.
+/// Header and end mark of Redis's listpack, which count towards Redis's limit.
 const LISTPACK_FIXED_BYTES: usize = 7;
-/// A limit of elements does not make chunks larger than this.
+/// With a limit of elements, chunks are still not larger than this.
 const SAFETY_BYTES: usize = 8192;
 
 impl Limit {
@@ -41,7 +41,8 @@ impl Limit {
         }
     }
 
-    /// What a list that shrinks must come down to before it is packed again: so it does not change its form all the time.
+    /// A list that shrinks becomes packed only below this half of the limit, so that it does not change its form back
+    /// and forth.
     pub fn half(self) -> Limit {
         let elements = if self.elements == usize::MAX { usize::MAX } else { self.elements / 2 };
         Limit { bytes: self.bytes / 2, elements }
@@ -53,21 +54,21 @@ impl Limit {
     }
 }
 
-/// The number of a list's first chunk. A chunk before or behind takes the one a gap away: 2^43 of them before the
-/// numbers end.
+/// The number of a list's first chunk. A chunk added at either end takes the number one gap away. There are 2^43 gaps
+/// before the numbers end.
 const FIRST_NUMBER: u64 = 1 << 63;
-/// A chunk between two others takes the number in the middle.
+/// The gap. A chunk between two others takes the number in the middle.
 const NUMBER_GAP: u64 = 1 << 20;
-/// When there is none, so many neighbours are numbered anew that they are this far apart.
+/// If no number is free, renumber so many neighbours that they are this far apart.
 const SPREAD_GAP: u64 = 16;
 
 /// A list of any length.
 #[derive(Default)]
 pub struct List {
-    /// None is empty.
+    /// No chunk is empty.
     chunks: VecDeque<Chunk>,
     len: usize,
-    /// What the chunks' allocations take.
+    /// Memory of the chunks' allocations.
     chunk_bytes: usize,
     shelf: ShelfOf,
 }
@@ -87,7 +88,7 @@ impl List {
         list
     }
 
-    /// The list in its packed form, if it is one chunk within the limit and in memory.
+    /// The list in its packed form, if it is a single chunk within the limit and in memory.
     pub fn to_packed(&self, limit: Limit) -> Option<Vec<u8>> {
         let is_packable = |chunk: &Chunk| !chunk.part.is_absent() && limit.allows(chunk.len(), self.len);
         match self.chunks.len() {
@@ -147,7 +148,7 @@ impl List {
         self.len += 1;
     }
 
-    /// Puts an element before the one at `index`, or at the end.
+    /// Inserts an element before the one at `index`, or at the end.
     pub fn insert(&mut self, index: usize, element: &[u8], limit: Limit) {
         let Some((mut chunk, at)) = self.locate(index) else { return self.push_back(element, limit) };
         if self.has_room(chunk, element, limit) {
@@ -158,7 +159,7 @@ impl List {
                 chunk += 1;
                 self.put(chunk, tail);
             }
-            // Between two chunks: into one that has room, or a new one.
+            // Between two chunks: use one that has room, or add a new one.
             if self.has_room(chunk.wrapping_sub(1), element, limit) {
                 self.edit(chunk - 1, |chunk| chunk.push_back(element));
             } else if self.has_room(chunk, element, limit) {
@@ -170,7 +171,7 @@ impl List {
         self.len += 1;
     }
 
-    /// Gives the element at `index` another value; false if there is none.
+    /// Changes the element at `index`. False: there is none.
     pub fn set(&mut self, index: usize, element: &[u8], limit: Limit) -> bool {
         let Some((chunk, at)) = self.locate(index) else { return false };
         let old = &self.chunks[chunk];
@@ -185,7 +186,7 @@ impl List {
         true
     }
 
-    /// Removes the elements of those indices, which must be there.
+    /// Removes the elements at these indices, which must exist.
     pub fn remove(&mut self, indices: Range<usize>, limit: Limit) {
         let mut left = indices.len();
         let Some((mut chunk, mut at)) = self.locate(indices.start) else { return };
@@ -206,7 +207,7 @@ impl List {
         self.merge_around(first, limit);
     }
 
-    /// Removes up to `max` elements that equal `element`, from the front or the back; how many.
+    /// Removes up to `max` elements equal to `element`, from the front or the back. Returns how many.
     pub fn remove_equal(&mut self, element: &[u8], max: usize, from_back: bool, limit: Limit) -> usize {
         let mut removed = 0;
         let chunks = self.chunks.len();
@@ -215,7 +216,7 @@ impl List {
                 break;
             }
             let at = if from_back { chunks - 1 - n } else { n };
-            // What is not changed keeps its copy on flash.
+            // An unchanged chunk keeps its copy on flash.
             if run::iter(self.chunks[at].bytes()).any(|other| other == element) {
                 removed += self.edit(at, |chunk| chunk.remove_equal(element, max - removed, from_back));
             }
@@ -239,13 +240,13 @@ impl List {
         removed
     }
 
-    /// Bytes of memory it holds besides itself.
+    /// Bytes of memory that the list holds besides itself.
     pub fn mem_bytes(&self) -> usize {
         self.chunk_bytes + malloc_bytes(self.chunks.capacity() * size_of::<Chunk>())
     }
 
-    /// Appends the number of chunks, and for each its number of elements, its length and its bytes: a list that comes
-    /// back from flash is as it was.
+    /// Appends the number of chunks, and for each chunk its number of elements, its length and its bytes. A list that
+    /// comes back from flash has the same chunks.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(Varint::new(self.chunks.len()).as_bytes());
         for chunk in &self.chunks {
@@ -270,15 +271,16 @@ impl List {
         if at == bytes.len() { Ok(list) } else { Err(Corrupt) }
     }
 
-    /// Of the chunk with element `index`: where it lies if it is absent, and the index that the next chunk begins with. `None`:
-    /// there is no such element. See `walk`.
+    /// For the chunk with element `index`: its place on flash if it is absent, and the first index of the next chunk.
+    /// `None`: no such element. See `walk`.
     pub(crate) fn stretch(&self, index: u64) -> Option<(Option<AbsentPart>, u64)> {
         let (chunk, at) = self.locate(usize::try_from(index).ok()?)?;
         let chunk = &self.chunks[chunk];
         Some((chunk.part.absent(chunk.number), index - at as u64 + u64::from(chunk.count)))
     }
 
-    /// Visits the elements of that chunk from `index` on, each with its index. `bytes` are those of an absent chunk.
+    /// Visits the elements of that chunk from `index` on, each with its index. `bytes` are the bytes of an absent
+    /// chunk.
     pub(crate) fn walk(
         &self,
         index: u64,
@@ -291,7 +293,7 @@ impl List {
         Ok(())
     }
 
-    /// The chunk that holds element `index`, and which of its elements that is.
+    /// The chunk that holds element `index`, and the element's index in the chunk.
     fn locate(&self, index: usize) -> Option<(usize, usize)> {
         if index >= self.len {
             return None;
@@ -318,13 +320,13 @@ impl List {
         unreachable!("the counts add up to the length")
     }
 
-    /// Whether there is such a chunk, in memory, and it takes the element.
+    /// Whether the chunk exists, is in memory, and has room for the element.
     #[inline]
     fn has_room(&self, at: usize, element: &[u8], limit: Limit) -> bool {
         self.chunks.get(at).is_some_and(|chunk| !chunk.part.is_absent() && chunk.allows(limit, element))
     }
 
-    /// Changes one chunk, and the sum of their sizes with it.
+    /// Changes one chunk, and updates the sum of their sizes.
     #[inline]
     fn edit<R>(&mut self, at: usize, change: impl FnOnce(&mut Open<'_>) -> R) -> R {
         let mut chunk = self.chunks[at].open(&self.shelf);
@@ -334,7 +336,7 @@ impl List {
         result
     }
 
-    /// No more elements are expected in a chunk, if there is one.
+    /// Called when a chunk, if it exists, is not expected to grow any more.
     fn seal(&mut self, at: usize) {
         let has_room = |chunk: &Chunk| chunk.part.capacity() > chunk.len() + ROOM_KEPT_BYTES;
         if self.chunks.get(at).is_some_and(|chunk| !chunk.part.is_absent() && has_room(chunk)) {
@@ -359,8 +361,8 @@ impl List {
         }
     }
 
-    /// Numbers a chunk and its neighbours anew, as many as it takes to have room between them. Those on flash alone keep
-    /// theirs; if they leave too little room, some get the same.
+    /// Renumbers a chunk and as many neighbours as needed, so that there is room between their numbers. Chunks that are
+    /// on flash only keep their numbers. If those leave too little room, some chunks get the same number.
     #[cold]
     fn spread(&mut self, at: usize) {
         let in_memory = |chunk: Option<&Chunk>| chunk.is_some_and(|chunk| !chunk.part.is_absent());
@@ -384,7 +386,7 @@ impl List {
         };
         let gaps = (to - from) as u128 + 1;
         for (n, chunk) in self.chunks.range_mut(from..to).enumerate() {
-            // A copy under the old number is none any more.
+            // The copy on flash under the old number becomes invalid.
             chunk.part.edit(&self.shelf);
             chunk.number = low + ((n as u128 + 1) * u128::from(high - low) / gaps) as u64;
         }
@@ -403,20 +405,20 @@ impl List {
         chunk
     }
 
-    /// Chunks that removals have made small become one.
+    /// Merges chunks that removals have made small.
     fn merge_around(&mut self, at: usize, limit: Limit) {
         self.merge(at, limit);
         if at > 0 {
             self.merge(at - 1, limit);
         }
-        // A list that was long once does not keep the room for its chunks.
+        // A list that was long does not keep the memory for its chunk table.
         if self.chunks.capacity() > 32 && self.chunks.len() < self.chunks.capacity() / 4 {
             self.chunks.shrink_to(self.chunks.len() * 2);
         }
     }
 
-    /// Joins the chunk with the next one if they then are no more than half full: each element moves so a bounded
-    /// number of times, however removals and insertions alternate. Both have to be in memory.
+    /// Merges the chunk with the next one if both together are at most half full. This bounds how often an element
+    /// moves, even if removals and insertions alternate. Both chunks must be in memory.
     fn merge(&mut self, at: usize, limit: Limit) -> bool {
         let (Some(first), Some(second)) = (self.chunks.get(at), self.chunks.get(at + 1)) else { return false };
         let is_small = limit.half().allows(first.len() + second.len(), (first.count + second.count) as usize);
@@ -429,12 +431,12 @@ impl List {
     }
 }
 
-/// A walk that meets an absent chunk asks for as much again as it has seen, and this much at least.
+/// A walk that meets an absent chunk asks for as much again as it has read, and for at least this much.
 const WALK_BYTES_MIN: usize = 64 << 10;
 
-/// What commands name before they touch it.
+/// The parts that an operation touches, named before it runs.
 impl List {
-    /// Of putting elements at an end, the first of which is given.
+    /// For pushing elements at an end, of which the first is given.
     pub fn want_push(&self, at_back: bool, element: &[u8], limit: Limit, out: &mut Absent) {
         let chunk = if at_back { self.chunks.back() } else { self.chunks.front() };
         if let Some(chunk) = chunk.filter(|chunk| chunk.allows(limit, element)) {
@@ -442,7 +444,7 @@ impl List {
         }
     }
 
-    /// Of reading the elements of those indices.
+    /// For reading the elements at these indices.
     pub fn want(&self, indices: Range<usize>, out: &mut Absent) {
         let Some((first, before)) = self.locate(indices.start).filter(|_| !indices.is_empty()) else { return };
         let mut left = before + indices.len();
@@ -455,7 +457,7 @@ impl List {
         }
     }
 
-    /// Of reading and removing up to `count` elements at an end.
+    /// For reading and removing up to `count` elements at an end.
     pub fn want_pop(&self, at_back: bool, count: usize, out: &mut Absent) {
         let (all, rest) = (0..self.len, self.len.saturating_sub(count));
         let (popped, kept) =
@@ -464,7 +466,7 @@ impl List {
         self.want_keep(kept, out);
     }
 
-    /// Of removing all elements but those of these indices: a chunk that goes whole is not needed.
+    /// For removing all elements except those at these indices. A chunk that is dropped whole is not needed.
     pub fn want_keep(&self, kept: Range<usize>, out: &mut Absent) {
         if kept.is_empty() || kept.len() == self.len {
             return;
@@ -472,7 +474,7 @@ impl List {
         let (Some((first, before)), Some((last, at))) = (self.locate(kept.start), self.locate(kept.end - 1)) else {
             return;
         };
-        // One chunk that is left may become a packed list.
+        // A single remaining chunk may become a packed list.
         if before > 0 || first == last {
             self.chunks[first].want(out);
         }
@@ -481,7 +483,7 @@ impl List {
         }
     }
 
-    /// Of a walk from an end over the elements while `goes_on` says so.
+    /// For a walk from an end over the elements while `goes_on` returns true.
     pub fn want_walk(&self, from_back: bool, mut goes_on: impl FnMut(&[u8]) -> bool, out: &mut Absent) {
         if self.shelf.is_none() || !self.chunks.iter().any(|chunk| chunk.part.is_absent()) {
             return;
@@ -544,7 +546,7 @@ impl Drop for List {
 }
 
 impl Clone for List {
-    /// Without the room that the chunks' ends keep; all in memory, nothing on flash.
+    /// Without spare room at the chunks' ends. The copy is in memory and has nothing on flash.
     fn clone(&self) -> List {
         let mut list = List::new();
         list.chunks.reserve(self.chunks.len());

@@ -14,7 +14,7 @@
 //!   length of the above            seven bits a byte, most significant first, the top bit set on all but the first
 //! 11111111   the end
 //! ```
-//! Reading never trusts the bytes: an element that is cut off ends the walk.
+//! Reading never trusts the bytes: a truncated element ends the walk.
 
 use crate::Corrupt;
 
@@ -51,7 +51,7 @@ impl Element<'_> {
     }
 }
 
-/// The integer that this text is the one decimal form of.
+/// The integer whose only decimal form is this text.
 pub fn int(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),
@@ -76,7 +76,7 @@ pub fn new() -> Vec<u8> {
     list
 }
 
-/// Where the first element stands.
+/// The position of the first element.
 pub const FIRST: usize = HEADER_BYTES;
 
 /// Appends to a list what `write` pushes to it.
@@ -89,7 +89,7 @@ pub fn append(list: &mut Vec<u8>, write: impl FnOnce(&mut Pusher<'_>)) {
     seal(list, pushed);
 }
 
-/// Puts the header right after `added` elements came.
+/// Corrects the header after `added` elements were appended.
 fn seal(list: &mut [u8], added: usize) {
     let bytes = u32::try_from(list.len()).expect("a listpack is below 4 GB");
     list[..4].copy_from_slice(&bytes.to_le_bytes());
@@ -157,7 +157,7 @@ fn push_int(out: &mut Vec<u8>, number: i64) {
     push_back_length(out, out.len() - start);
 }
 
-/// How many bytes the length behind an element takes. The bounds are Redis's, one below what would fit.
+/// How many bytes the length after an element takes. The bounds are Redis's, one below what would fit.
 fn back_length_bytes(len: usize) -> usize {
     match len {
         0..128 => 1,
@@ -176,7 +176,7 @@ fn push_back_length(out: &mut Vec<u8>, len: usize) {
     }
 }
 
-/// The element at `at` and where the next one stands; `None` at the end, and where the bytes are no element.
+/// The element at `at` and the position of the next one. `None`: the end, or malformed bytes.
 pub fn read(list: &[u8], at: usize) -> Option<(Element<'_>, usize)> {
     let rest = list.get(at..)?;
     let first = *rest.first()?;
@@ -185,7 +185,7 @@ pub fn read(list: &[u8], at: usize) -> Option<(Element<'_>, usize)> {
         0x80..0xc0 => (1, usize::from(first & 0x3f)),
         0xc0..0xe0 => {
             let bits = u16::from(first & 0x1f) << 8 | u16::from(*rest.get(1)?);
-            // The sign stands in the highest of 13 bits.
+            // The sign is the highest of 13 bits.
             return Some((Element::Int(((bits << 3) as i16 >> 3).into()), at + 3));
         }
         0xe0..0xf0 => (2, usize::from(first & 0x0f) << 8 | usize::from(*rest.get(1)?)),
@@ -226,7 +226,7 @@ pub fn replace_int(list: &mut Vec<u8>, at: usize, number: i64) {
     }
 }
 
-/// How many elements a sound list has; that its bytes are one.
+/// Checks that the bytes are a listpack. Returns its number of elements.
 pub fn check(list: &[u8]) -> Result<usize, Corrupt> {
     let header = list.first_chunk::<HEADER_BYTES>().ok_or(Corrupt)?;
     let bytes = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_redis_s() {
+    fn bytes_equal_redis_s() {
         assert_eq!(new(), [7, 0, 0, 0, 0, 0, 0xff]);
         assert_eq!(of(&[b"a", b"5", b"-1"]), [15, 0, 0, 0, 3, 0, 0x81, b'a', 2, 5, 1, 0xdf, 0xff, 2, 0xff]);
         assert_eq!(of(&[b"300000"])[6..], [0xf2, 0xe0, 0x93, 0x04, 4, 0xff]);

@@ -1,27 +1,27 @@
-//! Owns the parts of a large value: runs of bytes that are in memory, on flash, or both. Never knows where on flash that
-//! is, nor what the bytes say.
+//! Owns the parts of a large value: runs of bytes that are in memory, on flash, or both. Never knows where on flash
+//! they are, or what the bytes mean.
 //!
-//! A collection is chunked inside. When it is too large to move as one value, each of its chunks goes to flash for itself
-//! and comes back for itself; what holds the chunks together, the *skeleton*, stays in memory. Whoever owns the store
-//! moves the parts, by their numbers; commands name what they will touch, and run when all of it is in memory.
+//! A collection consists of chunks. If it is too large to move as one value, each chunk moves to flash and back alone.
+//! The *skeleton*, which holds the chunks together, stays in memory. The store moves the parts by their numbers.
+//! Commands name what they will touch, and run when all of it is in memory.
 
 use crate::{Boxed, Corrupt};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What a collection tells of the copies that its parts have on flash.
+/// What a collection reports about its parts' copies on flash.
 pub trait Shelf: Send + Sync {
-    /// The collection's number, under which its parts are known on flash.
+    /// The collection's number. Flash knows its parts by it.
     fn id(&self) -> u64;
     /// Nothing refers to this copy any more.
     fn died(&self, place: u64);
 }
 
-/// There is none while nothing of the collection has been on flash.
+/// `None` until something of the collection has been on flash.
 pub(crate) type ShelfOf = Option<Arc<dyn Shelf>>;
 
-/// A part that is on flash alone: its number, and where it lies.
+/// A part that is on flash only: its number and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AbsentPart {
     pub number: u64,
@@ -46,19 +46,19 @@ pub(crate) struct Part {
 const TIER: u64 = 3;
 /// In memory, without a copy on flash.
 const DIRTY: u64 = 0;
-/// As dirty; a copy is on its way to flash.
+/// Like dirty; a copy is being written to flash.
 const WRITING: u64 = 1;
 /// In memory and on flash.
 const CLEAN: u64 = 2;
-/// On flash alone.
+/// On flash only.
 const ABSENT: u64 = 3;
-/// Somebody has looked at it since the last sweep.
+/// Used since the last sweep.
 const USED: u64 = 1 << 2;
 const PLACE_SHIFT: u32 = 3;
 const PLACE_BITS: u32 = 34;
 const PLACE: u64 = ((1 << PLACE_BITS) - 1) << PLACE_SHIFT;
 const BYTES_SHIFT: u32 = PLACE_SHIFT + PLACE_BITS;
-/// A part larger than this does not leave memory.
+/// A larger part does not leave memory.
 const PART_BYTES_MAX: usize = (1 << (64 - BYTES_SHIFT)) - 1;
 
 impl Default for Part {
@@ -68,7 +68,7 @@ impl Default for Part {
 }
 
 impl Clone for Part {
-    /// The copy is nowhere on flash.
+    /// The clone has no copy on flash.
     fn clone(&self) -> Part {
         Part::of(crate::tagged::fitted(self.bytes()))
     }
@@ -88,7 +88,7 @@ impl Part {
         self.tier() == ABSENT
     }
 
-    /// The bytes, which are in memory.
+    /// The bytes. The part must be in memory.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         let state = self.state.get();
@@ -99,20 +99,20 @@ impl Part {
         &self.bytes
     }
 
-    /// The bytes, which are in memory, for a look that does not count as use.
+    /// The bytes, without counting as use. The part must be in memory.
     pub fn peek(&self) -> &[u8] {
         assert!(!self.is_absent(), "whoever peeks has read what is absent");
         &self.bytes
     }
 
-    /// Where the part lies, if that is on flash alone.
+    /// Where the part is, if it is on flash only.
     pub fn absent(&self, number: u64) -> Option<AbsentPart> {
         let state = self.state.get();
         let (place, bytes) = ((state & PLACE) >> PLACE_SHIFT, (state >> BYTES_SHIFT) as usize);
         self.is_absent().then_some(AbsentPart { number, place, bytes })
     }
 
-    /// The bytes, for changing: a copy on flash, or on its way there, is none any more.
+    /// The bytes, for a change. A copy on flash, or one being written, becomes invalid.
     #[inline]
     pub fn edit(&mut self, shelf: &ShelfOf) -> &mut Vec<u8> {
         let state = self.state.get();
@@ -124,19 +124,19 @@ impl Part {
         &mut self.bytes
     }
 
-    /// How many bytes it has, wherever they are.
+    /// The number of bytes, wherever they are.
     #[inline]
     pub fn len(&self) -> usize {
         if self.is_absent() { (self.state.get() >> BYTES_SHIFT) as usize } else { self.bytes.len() }
     }
 
-    /// What its allocation takes.
+    /// The size of its allocation.
     #[inline]
     pub fn capacity(&self) -> usize {
         self.bytes.capacity()
     }
 
-    /// Its collection needs it no more.
+    /// The collection drops this part.
     pub fn forget_copy(&self, shelf: &ShelfOf) {
         if let (Some(place), Some(shelf)) = (self.place(), shelf) {
             shelf.died(place);
@@ -144,13 +144,13 @@ impl Part {
         }
     }
 
-    /// Where its copy on flash lies.
+    /// The place of its copy on flash.
     fn place(&self) -> Option<u64> {
         let state = self.state.get();
         matches!(state & TIER, CLEAN | ABSENT).then_some((state & PLACE) >> PLACE_SHIFT)
     }
 
-    /// Notes it as needed if it is not in memory.
+    /// Records the part as needed if it is not in memory.
     #[inline]
     pub fn want(&self, number: u64, out: &mut Absent) {
         out.extend(self.absent(number));
@@ -161,7 +161,7 @@ impl Part {
         self.state.set(tier | place << PLACE_SHIFT | self.state.get() & USED);
     }
 
-    /// On flash alone from now on; returns the bytes of memory that it held.
+    /// The part is on flash only from now on. Returns the bytes of memory freed.
     fn leave(&mut self) -> usize {
         let bytes = std::mem::take(&mut self.bytes);
         let place = self.place().expect("a clean part has a copy");
@@ -170,26 +170,27 @@ impl Part {
     }
 }
 
-/// A collection whose parts have numbers, in an order in which one can go over them.
+/// A collection whose parts have numbers that can be walked in order.
 pub(crate) trait Parts {
     fn shelf(&self) -> &ShelfOf;
     fn set_shelf(&mut self, shelf: Arc<dyn Shelf>);
     fn part(&self, number: u64) -> Option<&Part>;
     fn part_mut(&mut self, number: u64) -> Option<&mut Part>;
-    /// The first number of a part that is not below `from`.
+    /// The first part number that is at least `from`.
     fn next_part(&self, from: u64) -> Option<u64>;
-    /// Whether bytes from flash are what this absent part was.
+    /// Whether bytes from flash can be the content of this absent part.
     fn accepts(&self, number: u64, bytes: &[u8]) -> bool;
-    /// A part holds so much more memory now, or less.
+    /// A part's memory has changed by this much.
     fn grown(&mut self, number: u64, by: isize);
 }
 
-/// A chunk of a list or stream. Chunks move in their sequence, so flash knows each by a number; numbers ascend along it.
+/// A chunk of a list or stream. Chunks move within their sequence, so flash knows each by a number. Numbers ascend
+/// along the sequence.
 pub(crate) trait Numbered {
     fn number(&self) -> u64;
     fn part(&self) -> &Part;
     fn part_mut(&mut self) -> &mut Part;
-    /// Whether bytes from flash are what this absent chunk was.
+    /// Whether bytes from flash can be the content of this absent chunk.
     fn accepts(&self, bytes: &[u8]) -> bool;
 }
 
@@ -200,10 +201,10 @@ pub(crate) trait InChunks {
     fn chunks_mut(&mut self) -> &mut VecDeque<Self::Chunk>;
     fn shelf(&self) -> &ShelfOf;
     fn shelf_mut(&mut self) -> &mut ShelfOf;
-    /// The bytes that its chunks hold in memory.
+    /// The memory of its chunks.
     fn chunk_bytes_mut(&mut self) -> &mut usize;
 
-    /// Where the chunk with this number is.
+    /// The index of the chunk with this number.
     fn numbered(&self, number: u64) -> Option<usize> {
         let at = self.chunks().partition_point(|chunk| chunk.number() < number);
         (self.chunks().get(at)?.number() == number).then_some(at)
@@ -243,9 +244,9 @@ impl<T: InChunks> Parts for T {
     }
 }
 
-/// What is to happen to a part that is not on flash and that nobody has used lately.
+/// What to do with a part that has no copy on flash and was not used lately.
 pub enum Fate {
-    /// It is being written, with this number.
+    /// It is being written; the write has this number.
     Written(u32),
     /// It stays for now.
     Stays,
@@ -256,14 +257,14 @@ pub enum Fate {
 /// How far a sweep came, and what it freed.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Swept {
-    /// Where to go on; `None`: the end was reached.
+    /// Where to go on. `None`: the sweep has reached the end.
     pub next: Option<u64>,
     pub freed: usize,
     pub left: usize,
     pub stopped: bool,
 }
 
-/// How the owner of the store moves the parts.
+/// How the store moves the parts.
 impl Boxed {
     fn parts(&self) -> &dyn Parts {
         match self {
@@ -285,18 +286,18 @@ impl Boxed {
         }
     }
 
-    /// The collection's number, if parts of it are on flash or were.
+    /// The collection's number, if parts of it are or were on flash.
     #[inline]
     pub fn shelf_id(&self) -> Option<u64> {
         self.parts().shelf().as_ref().map(|shelf| shelf.id())
     }
 
-    /// From now on its parts move for themselves.
+    /// From now on its parts move individually.
     pub fn split(&mut self, shelf: Arc<dyn Shelf>) {
         self.parts_mut().set_shelf(shelf);
     }
 
-    /// Everything that is not in memory.
+    /// All parts that are not in memory.
     pub fn absent(&self, out: &mut Absent) {
         let parts = self.parts();
         if parts.shelf().is_none() {
@@ -309,15 +310,16 @@ impl Boxed {
         }
     }
 
-    /// Of what has expired.
+    /// The parts with elements that have expired.
     pub fn want_due(&self, now_ms: u64, out: &mut Absent) {
         if let Boxed::Hash(table) = self {
             table.want_due(now_ms, out);
         }
     }
 
-    /// Goes over at most `count` parts from number `from` on: one that is on flash too leaves memory; of others `write` is
-    /// given the number and the bytes. `of_all`: also those that were used since the last sweep, which otherwise stay.
+    /// Sweeps at most `count` parts from number `from` on. A part with a copy on flash leaves memory. For any other
+    /// part, `write` gets the number and the bytes. `of_all`: include parts that were used since the last sweep, which
+    /// otherwise stay.
     pub fn sweep(&mut self, from: u64, count: usize, of_all: bool, write: &mut dyn FnMut(u64, &[u8]) -> Fate) -> Swept {
         let mut swept = Swept::default();
         let parts = self.parts_mut();
@@ -354,8 +356,8 @@ impl Boxed {
         swept
     }
 
-    /// A write has ended well: the copy is that part's, unless it was changed meanwhile (false). A part that nobody has
-    /// used meanwhile leaves memory.
+    /// A write has succeeded. The copy belongs to that part, unless the part has changed in the meantime (false). A
+    /// part that was not used in the meantime leaves memory.
     pub fn part_written(&mut self, number: u64, write: u32, place: u64) -> bool {
         let parts = self.parts_mut();
         let Some(part) = parts.part_mut(number).filter(|part| part.is_written_by(write)) else { return false };
@@ -381,7 +383,7 @@ impl Boxed {
         self.parts().part(number).and_then(Part::place) == Some(place)
     }
 
-    /// The part's copy has been moved; false if it was no copy any more.
+    /// The part's copy has moved. False: it was not the part's copy any more.
     pub fn copy_moved(&mut self, number: u64, from: u64, to: u64) -> bool {
         let Some(part) = self.parts_mut().part_mut(number) else { return false };
         if part.place() != Some(from) {
@@ -391,8 +393,7 @@ impl Boxed {
         true
     }
 
-    /// The bytes of an absent part, read from this place: it is in memory again. Nothing happens if it is not there any
-    /// more.
+    /// Loads the bytes of an absent part, read from this place. Does nothing if the part is not there any more.
     pub fn fill(&mut self, number: u64, place: u64, bytes: &[u8]) -> Result<(), Corrupt> {
         let parts = self.parts_mut();
         let is_it = |part: &Part| part.is_absent() && part.place() == Some(place);
@@ -425,7 +426,7 @@ pub(crate) mod testing {
     use std::collections::HashMap;
     use std::sync::Mutex;
 
-    /// Plays the store for one collection.
+    /// Acts as the store for one collection.
     #[derive(Default)]
     pub struct Flash {
         copies: Mutex<HashMap<u64, (u64, Vec<u8>)>>,
@@ -450,7 +451,7 @@ pub(crate) mod testing {
             self.copies.lock().unwrap()[&place].1.clone()
         }
 
-        /// Two rounds: everything that can leaves memory.
+        /// Two rounds: every part that can leave memory does.
         pub fn send(self: &Arc<Flash>, value: &mut Boxed) {
             if value.shelf_id().is_none() {
                 value.split(self.clone());
@@ -474,7 +475,7 @@ pub(crate) mod testing {
             }
         }
 
-        /// What is wanted comes back; how many parts that were.
+        /// Loads the wanted parts. Returns how many there were.
         pub fn bring(&self, value: &mut Boxed, want: impl Fn(&Boxed, &mut Absent)) -> usize {
             let mut brought = 0;
             loop {

@@ -1,4 +1,4 @@
-//! Owns a table of entries in the order of their tags, which are keyed hashes. Never knows what an entry says.
+//! Owns a table of entries in the order of their tags, which are keyed hashes. Never knows what an entry means.
 //!
 //! Entries lie in *chunks*, runs of some hundred bytes sorted by tag:
 //! ```text
@@ -6,15 +6,17 @@
 //! payload   as long as its own beginning says (Shape)
 //! ... the next entry
 //! ```
-//! A directory of 2^depth chunk numbers is indexed by a tag's upper bits (extendible hashing: Fagin, Nievergelt,
-//! Pippenger and Strong 1979). A chunk that has become too long is halved at its next bit; two halves that have
-//! become short are joined. So nothing ever moves but one chunk, and now and then the directory, 4 bytes a chunk or
-//! two: 0.2 ms for a million entries. One order serves lookups and walks: a cursor is a tag, so an entry that is
-//! there during a whole walk is visited exactly once, whatever splits meanwhile.
+//! The upper bits of a tag index a directory of 2^depth chunk numbers (extendible hashing: Fagin, Nievergelt, Pippenger
+//! and Strong 1979). A chunk that is too long is split at its next bit; two short halves are merged. So a change moves
+//! only one chunk, and rarely the directory, 4 bytes for each of its slots: 0.2 ms for a million entries. Look-ups and
+//! walks use the same order. A cursor is a tag, so an entry that exists during a whole walk is visited exactly once,
+//! even if chunks split meanwhile.
 //!
-//! An entry costs its payload, 4 bytes of tag and some 3 of the chunk's own. Allocations grow by size classes.
+//! An entry costs its payload, 4 bytes for the tag, and some 3 bytes as its share of the chunk. Allocations grow by
+//! size classes.
 //!
-//! A chunk is a part (see `part`), numbered by the smallest tag that belongs there: what it touches has to be in memory.
+//! A chunk is a part (see `part`), and its number is the smallest tag that belongs to it. A chunk must be in memory to
+//! be touched.
 
 use crate::part::{Absent, AbsentPart, Part, Parts, Shelf, ShelfOf};
 use crate::{Corrupt, malloc_bytes};
@@ -23,9 +25,9 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Where a payload ends, told by its first bytes.
+/// Finds the end of a payload from its first bytes.
 pub trait Shape {
-    /// `None` if the bytes are none.
+    /// `None`: the bytes are not a valid payload.
     fn checked_end(bytes: &[u8], at: usize) -> Option<usize>;
 
     #[inline]
@@ -34,17 +36,18 @@ pub trait Shape {
     }
 }
 
-/// A chunk longer than this is halved.
+/// A longer chunk is split.
 const CHUNK_BYTES_MAX: usize = 512;
-/// So long is one that goes to flash for itself: half as much stays in memory, and a change writes twice as much.
+/// The limit for chunks that go to flash alone: half as much stays in memory, and a change writes twice as much.
 const PART_BYTES_MAX: usize = 2 * CHUNK_BYTES_MAX;
-/// One with so few entries is not halved, or the directory would outgrow them: with b entries to a chunk it grows as
-/// n^(1 + 1/b). Large entries, of which there are fewer, have half as many, for every change moves them.
+/// A chunk with fewer entries than this is not split, or the directory would outgrow the entries: with b entries per
+/// chunk it grows as n^(1 + 1/b). For large entries, of which there are fewer, the limit is half of this, because every
+/// change moves them.
 const CHUNK_ENTRIES_MIN: u32 = 16;
 const LARGE_CHUNK_BYTES: usize = 8192;
-/// Two halves are joined when they fit this.
+/// Two halves are merged if both together fit into this.
 const JOINED_BYTES_MAX: usize = CHUNK_BYTES_MAX / 2;
-/// 2^26 chunks hold more entries than tags tell apart.
+/// 2^26 chunks hold more entries than tags can distinguish.
 const DEPTH_MAX: u8 = 26;
 pub(crate) const TAG_BYTES: usize = 4;
 
@@ -52,27 +55,27 @@ pub(crate) const TAG_BYTES: usize = 4;
 struct Chunk {
     part: Part,
     entries: u32,
-    /// The smallest tag that belongs here.
+    /// The smallest tag that belongs to this chunk.
     start: u32,
-    /// How many upper bits its tags have in common.
+    /// How many upper bits its tags share.
     depth: u8,
 }
 
-/// What one step of a walk leads to.
+/// Where a step of a walk leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Next(u64),
     End,
 }
 
-/// An entry drawn at random, known without a look at it. Good until the next change.
+/// An entry that was drawn at random, without reading it. Valid until the next change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Drawn {
     chunk: usize,
     nth: usize,
 }
 
-/// Where an entry stands or belongs. Good until the next change.
+/// The position of an entry, or where it belongs. Valid until the next change.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     chunk: usize,
@@ -80,13 +83,13 @@ pub struct Place {
 }
 
 pub struct Tagged<S> {
-    /// The chunk of each of 2^depth shares of the tags.
+    /// For each of 2^depth ranges of tags: the chunk.
     directory: Vec<u32>,
     depth: u8,
-    /// In no order; never none.
+    /// In no order, and never empty.
     chunks: Vec<Chunk>,
     len: usize,
-    /// What the chunks' bytes take.
+    /// Memory of the chunks' bytes.
     chunk_bytes: usize,
     /// No chunk has more entries than this.
     entries_max: u32,
@@ -114,7 +117,7 @@ impl<S: Shape> Tagged<S> {
         self.len
     }
 
-    /// The place of the entry with this tag whose payload `is` the one sought, or where it belongs.
+    /// The place of the entry with this tag for whose payload `is` returns true, or the place to insert it.
     #[inline]
     pub fn find(&self, tag: u32, mut is: impl FnMut(&[u8]) -> bool) -> Result<Place, Place> {
         let chunk = self.directory[self.share(tag)] as usize;
@@ -140,14 +143,14 @@ impl<S: Shape> Tagged<S> {
         &bytes[place.at + TAG_BYTES..S::end(bytes, place.at + TAG_BYTES)]
     }
 
-    /// The payload, to be overwritten by one of the same length.
+    /// The payload, to overwrite it with one of the same length.
     pub fn payload_mut(&mut self, place: Place) -> &mut [u8] {
         let bytes = &mut self.chunks[place.chunk].part.edit(&self.shelf)[..];
         let end = S::end(bytes, place.at + TAG_BYTES);
         &mut bytes[place.at + TAG_BYTES..end]
     }
 
-    /// Puts an entry where [`Tagged::find`] said that it belongs.
+    /// Inserts an entry at the place that [`Tagged::find`] returned.
     pub fn insert(&mut self, place: Place, tag: u32, payload: &[&[u8]]) {
         let chunk = &mut self.chunks[place.chunk];
         let bytes = chunk.part.edit(&self.shelf);
@@ -166,7 +169,7 @@ impl<S: Shape> Tagged<S> {
         }
     }
 
-    /// Gives an entry another payload.
+    /// Replaces the payload of an entry.
     pub fn replace(&mut self, place: Place, payload: &[&[u8]]) {
         let bytes = self.chunks[place.chunk].part.edit(&self.shelf);
         self.chunk_bytes -= bytes.capacity();
@@ -202,7 +205,7 @@ impl<S: Shape> Tagged<S> {
         }
     }
 
-    /// All payloads in the order of their tags.
+    /// All payloads, in the order of their tags.
     pub fn iter(&self) -> Iter<'_, S> {
         Iter { table: self, bytes: self.chunks[self.directory[0] as usize].part.bytes(), at: 0, share: 0 }
     }
@@ -212,7 +215,8 @@ impl<S: Shape> Tagged<S> {
         self.draw(draw).map(|drawn| self.drawn(drawn))
     }
 
-    /// A uniformly random entry: a random chunk, taken with a chance of its entries to the most that any has.
+    /// A uniformly random entry: draw a random chunk, and accept it with the probability of its entries ÷ the most
+    /// entries of any chunk.
     pub fn draw(&self, mut draw: impl FnMut(usize) -> usize) -> Option<Drawn> {
         if self.len == 0 {
             return None;
@@ -226,7 +230,8 @@ impl<S: Shape> Tagged<S> {
         }
     }
 
-    /// So many random entries, each about as likely: with repetition, or distinct ones, far fewer than there are.
+    /// `count` random entries, each about equally likely: with repetition, or distinct ones if there are far more
+    /// entries.
     pub fn sample(&self, count: usize, distinct: bool, mut draw: impl FnMut(usize) -> usize) -> Vec<Drawn> {
         let mut sample = Vec::new();
         let mut seen = HashSet::new();
@@ -247,8 +252,8 @@ impl<S: Shape> Tagged<S> {
         &bytes[at + TAG_BYTES..S::end(bytes, at + TAG_BYTES)]
     }
 
-    /// One step of a walk over all entries: visits at least `count` of them, from `cursor` on (0 is the start).
-    /// An entry that is there from the walk's start to its end is visited exactly once, whatever else changes.
+    /// One step of a walk over all entries: visits at least `count` entries, from `cursor` on (0 is the start). An
+    /// entry that exists during the whole walk is visited exactly once, whatever else changes.
     pub fn scan<'a>(&'a self, cursor: u64, count: usize, visit: &mut dyn FnMut(u32, &'a [u8])) -> Step {
         let Ok(from) = u32::try_from(cursor) else {
             return Step::End;
@@ -257,7 +262,7 @@ impl<S: Shape> Tagged<S> {
         let mut share = self.share(from);
         while let Some(&chunk) = self.directory.get(share) {
             let chunk = &self.chunks[chunk as usize];
-            // The next one is not looked into for where to go on: it may be on flash.
+            // Do not read the next chunk to find the cursor: that chunk may be on flash.
             if visited >= count.max(1) && chunk.entries > 0 {
                 return Step::Next(u64::from(chunk.start));
             }
@@ -266,7 +271,7 @@ impl<S: Shape> Tagged<S> {
                 let tag = tag_at(bytes, at);
                 let end = S::end(bytes, at + TAG_BYTES);
                 if tag >= from {
-                    // Entries of one tag are one step: a cursor cannot stand between them.
+                    // Entries with the same tag belong to one step: a cursor cannot point between them.
                     if visited >= count.max(1) && last != Some(tag) {
                         return Step::Next(u64::from(tag));
                     }
@@ -281,7 +286,7 @@ impl<S: Shape> Tagged<S> {
         Step::End
     }
 
-    /// Bytes of memory it holds besides itself.
+    /// Bytes of memory that the table holds besides itself.
     pub fn mem_bytes(&self) -> usize {
         self.chunk_bytes
             + malloc_bytes(self.directory.capacity() * size_of::<u32>())
@@ -293,13 +298,13 @@ impl<S: Shape> Tagged<S> {
         (u64::from(tag) >> (32 - self.depth)) as usize
     }
 
-    /// The directory's shares of a chunk.
+    /// The chunk's range in the directory.
     fn shares(&self, chunk: &Chunk) -> Range<usize> {
         let first = self.share(chunk.start);
         first..first + (1 << (self.depth - chunk.depth))
     }
 
-    /// Halves a chunk that is too long, and its halves if they still are.
+    /// Splits a chunk that is too long, and its halves if they still are.
     fn halve(&mut self, at: usize) {
         let mut waiting = vec![at];
         while let Some(at) = waiting.pop() {
@@ -337,7 +342,7 @@ impl<S: Shape> Tagged<S> {
             let number = self.chunks.len();
             self.directory[shares].fill(number as u32);
             if number == self.chunks.capacity() {
-                // Not to twice as many: while it grows, both are there.
+                // Do not double the capacity: both copies exist while the vector grows.
                 self.chunks.reserve_exact(number / 8 + 4);
             }
             self.chunks.push(upper);
@@ -345,7 +350,7 @@ impl<S: Shape> Tagged<S> {
         }
     }
 
-    /// Joins a short chunk with its other half, if that is short too and in memory, and the result with its own.
+    /// Merges a short chunk with its other half if that is short too and in memory. Then does the same with the result.
     fn join(&mut self, mut at: usize) {
         loop {
             let chunk = &self.chunks[at];
@@ -374,7 +379,7 @@ impl<S: Shape> Tagged<S> {
             lower.depth -= 1;
             self.entries_max = self.entries_max.max(lower.entries);
             self.point_to(lower_at);
-            // The last chunk takes the number that is free now.
+            // The last chunk takes the free number.
             let last = self.chunks.len() - 1;
             self.chunks.swap_remove(upper_at);
             at = lower_at;
@@ -384,7 +389,7 @@ impl<S: Shape> Tagged<S> {
                     at = upper_at;
                 }
             }
-            // At powers of two, so that all such looks together cost no more than the chunks that went.
+            // Checked only at powers of two, so that all checks together cost no more than the removed chunks.
             if self.chunks.len().is_power_of_two() {
                 self.tidy();
             }
@@ -408,14 +413,14 @@ impl<S: Shape> Tagged<S> {
     }
 }
 
-/// What commands name before they touch it.
+/// The parts that an operation touches, named before it runs.
 impl<S: Shape> Tagged<S> {
-    /// Whether entries with this tag are in memory.
+    /// Whether the entries with this tag are in memory.
     pub fn is_here(&self, tag: u32) -> bool {
         !self.chunks[self.directory[self.share(tag)] as usize].part.is_absent()
     }
 
-    /// Of entries with this tag.
+    /// For the entries with this tag.
     pub fn want(&self, tag: u32, out: &mut Absent) {
         if self.shelf.is_some() {
             let chunk = &self.chunks[self.directory[self.share(tag)] as usize];
@@ -423,13 +428,13 @@ impl<S: Shape> Tagged<S> {
         }
     }
 
-    /// Of a step of a walk.
+    /// For a step of a walk.
     pub fn want_scan(&self, cursor: u64, count: usize, out: &mut Absent) {
         let (Ok(from), true) = (u32::try_from(cursor), self.shelf.is_some()) else { return };
         let (mut share, mut entries) = (self.share(from), 0);
         while let Some(&chunk) = self.directory.get(share) {
             let chunk = &self.chunks[chunk as usize];
-            // The first may have all of its entries before the cursor.
+            // All entries of the first chunk may be before the cursor.
             if entries >= count.max(1) {
                 return;
             }
@@ -441,23 +446,23 @@ impl<S: Shape> Tagged<S> {
         }
     }
 
-    /// Of an entry that was drawn.
+    /// For an entry that was drawn.
     pub fn want_drawn(&self, drawn: Drawn, out: &mut Absent) {
         let chunk = &self.chunks[drawn.chunk];
         chunk.part.want(chunk.start.into(), out);
     }
 }
 
-/// Going over all entries a chunk at a time, wherever the chunks are: see `walk`.
+/// A walk over all entries, one chunk at a time, wherever the chunks are: see `walk`.
 impl<S: Shape> Tagged<S> {
-    /// Of the chunk for `tag`: where it lies if it is absent, and the tag that the next chunk begins with. `None`: `tag` is
-    /// behind the last chunk.
+    /// For the chunk of `tag`: its place on flash if it is absent, and the first tag of the next chunk. `None`: `tag`
+    /// is after the last chunk.
     pub fn stretch(&self, tag: u64) -> Option<(Option<AbsentPart>, u64)> {
         let chunk = self.chunk_of(u32::try_from(tag).ok()?);
         Some((chunk.part.absent(chunk.start.into()), u64::from(chunk.start) + (1 << (32 - chunk.depth))))
     }
 
-    /// Visits the payloads of the chunk for `tag`, from that tag on. `bytes` are those of an absent chunk.
+    /// Visits the payloads of the chunk of `tag`, from that tag on. `bytes` are the bytes of an absent chunk.
     pub fn walk(&self, tag: u64, bytes: Option<&[u8]>, visit: &mut dyn FnMut(&[u8])) -> Result<(), Corrupt> {
         let Ok(tag) = u32::try_from(tag) else { return Ok(()) };
         let chunk = self.chunk_of(tag);
@@ -545,7 +550,7 @@ impl<S> Drop for Tagged<S> {
 }
 
 impl<S> Clone for Tagged<S> {
-    /// All in memory, nothing on flash.
+    /// The copy is in memory and has nothing on flash.
     fn clone(&self) -> Tagged<S> {
         let chunks = self.chunks.clone();
         let chunk_bytes = chunks.iter().map(|chunk| chunk.part.capacity()).sum();
@@ -589,7 +594,7 @@ fn tag_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + TAG_BYTES].try_into().expect("four bytes"))
 }
 
-/// Writes the concatenation of `parts`, which fills `room`.
+/// Writes the concatenation of `parts`. It fills `room` exactly.
 fn write_all(mut room: &mut [u8], parts: &[&[u8]]) {
     for part in parts {
         let (head, tail) = room.split_at_mut(part.len());
@@ -598,7 +603,7 @@ fn write_all(mut room: &mut [u8], parts: &[&[u8]]) {
     }
 }
 
-/// Gives back what is more than twice what is needed.
+/// Shrinks an allocation of more than twice what is needed.
 fn shrink(bytes: &mut Vec<u8>) {
     let wanted = malloc_bytes(bytes.len());
     if wanted < bytes.capacity() / 2 {
@@ -606,14 +611,14 @@ fn shrink(bytes: &mut Vec<u8>) {
     }
 }
 
-/// A copy whose capacity is an allocation's whole size.
+/// A copy whose capacity equals an allocator size class.
 pub(crate) fn fitted(bytes: &[u8]) -> Vec<u8> {
     let mut copy = Vec::with_capacity(malloc_bytes(bytes.len()));
     copy.extend_from_slice(bytes);
     copy
 }
 
-/// Makes room for `len` bytes at `at`. The capacity grows to the next size class, not to twice itself.
+/// Makes room for `len` bytes at `at`. The capacity grows to the next size class, not to twice its size.
 pub(crate) fn gap(bytes: &mut Vec<u8>, at: usize, len: usize) -> &mut [u8] {
     let end = bytes.len();
     if bytes.capacity() - end < len {
@@ -626,7 +631,7 @@ pub(crate) fn gap(bytes: &mut Vec<u8>, at: usize, len: usize) -> &mut [u8] {
 
 #[cfg(test)]
 impl<S: Shape> Tagged<S> {
-    /// What must always hold.
+    /// The invariants of the table.
     pub fn check(&self) {
         assert_eq!(self.directory.len(), 1 << self.depth);
         let (mut len, mut held, mut at) = (0, 0, 0);

@@ -1,5 +1,5 @@
-//! Owns lengths as bytes: seven bits each, least significant first, the top bit set on all but the last (LEB128).
-//! Never knows what the lengths are of.
+//! Owns lengths as bytes: seven bits each, least significant first, with the top bit set on all but the last byte
+//! (LEB128). Never knows what the lengths belong to.
 
 /// A length is below 2^32, so it takes at most this.
 pub const BYTES_MAX: usize = 5;
@@ -31,7 +31,7 @@ impl Varint {
         &self.bytes[..self.len as usize]
     }
 
-    /// The same, last byte first: to be read from its end by [`read_back`].
+    /// The same bytes in reverse order, to be read from the end by [`read_back`].
     #[inline]
     pub fn reversed(mut self) -> Varint {
         self.bytes[..self.len as usize].reverse();
@@ -39,13 +39,13 @@ impl Varint {
     }
 }
 
-/// Bytes that a length takes.
+/// The number of bytes that a length takes.
 #[inline]
 pub fn width(value: usize) -> usize {
     if value < 0x80 { 1 } else { (value.max(1).ilog2() as usize) / 7 + 1 }
 }
 
-/// The length whose reversed bytes end at `end`, and where they begin.
+/// The length whose reversed bytes end at `end`, and where those bytes start.
 #[inline]
 pub fn read_back(bytes: &[u8], end: usize) -> Option<(usize, usize)> {
     let last = *bytes.get(end.checked_sub(1)?)?;
@@ -63,7 +63,7 @@ pub fn read_back(bytes: &[u8], end: usize) -> Option<(usize, usize)> {
     None
 }
 
-/// The length at `at` and the position after it; `None` when the bytes end before it does or it exceeds 32 bits.
+/// The length at `at` and the position after it. `None`: the bytes end inside it, or it exceeds 32 bits.
 #[inline]
 pub fn read(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     let first = *bytes.get(at)?;
@@ -81,11 +81,11 @@ pub fn read(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     None
 }
 
-/// As [`read`], for a length and the bytes it is of: their range.
+/// Like [`read`], for a length and the bytes that follow it: the range of those bytes.
 #[inline]
 pub fn read_part(bytes: &[u8], at: usize) -> Option<std::ops::Range<usize>> {
     let (len, start) = read(bytes, at)?;
-    // No overflow: both are far below the address space.
+    // No overflow: both are far below the size of the address space.
     (bytes.len() - start >= len).then_some(start..start + len)
 }
 
@@ -101,7 +101,7 @@ mod tests {
             let reversed = varint.reversed();
             assert_eq!(read_back(reversed.as_bytes(), reversed.as_bytes().len()), Some((value, 0)));
             assert_eq!(width(value), reversed.as_bytes().len());
-            // Cut anywhere, it is not a length.
+            // A truncated length is refused.
             for cut in 0..varint.as_bytes().len() {
                 assert_eq!(read(&varint.as_bytes()[..cut], 0), None);
             }

@@ -1,42 +1,42 @@
-//! Owns going over all elements of a value, a stretch at a time, wherever its parts are. Never reads flash, never changes a
-//! value, and never marks a part as used.
+//! Owns a walk over all elements of a value, one stretch at a time, wherever its parts are. Never reads flash, never
+//! changes a value, and never marks a part as used.
 //!
-//! A stretch is what one part of a large value holds. Who walks asks which part comes next, gets the bytes of one that is on
-//! flash alone, shows them here and drops them. Between two stretches the value may change: a cursor stays good, and the walk
-//! then meets some elements as they were and others as they are.
+//! A stretch is the content of one part of a large value. The caller asks for the next part, reads the bytes of a part
+//! that is on flash only, passes them in and drops them. The value may change between two stretches. The cursor stays
+//! valid; the walk then visits some elements as they were and others as they are.
 
 use crate::stream::{Entry, Group, Id, Pending, Stream};
 use crate::{AbsentPart, Boxed, Corrupt, Kind, hash, list, set, zset};
 
-/// One element of a value, or one of the things that stand beside a stream's entries.
+/// One element of a value, or one of the items that a stream has besides entries.
 #[derive(Clone, Copy)]
 pub enum Element<'a> {
-    /// Of a string: all of it.
+    /// A whole string.
     Text(&'a [u8]),
-    /// Of a list, with its index.
+    /// An element of a list, with its index.
     Item(u64, &'a [u8]),
-    /// Of a set.
+    /// A member of a set.
     Member(&'a [u8]),
-    /// Of a hash: field, value and, if the field expires, when that is, in milliseconds since 1970.
+    /// A hash's field, its value and, if the field expires, its deadline in milliseconds since 1970.
     Field(&'a [u8], &'a [u8], Option<u64>),
-    /// Of a sorted set.
+    /// A member of a sorted set.
     Scored(&'a [u8], f64),
-    /// Of a stream.
+    /// An entry of a stream.
     Entry(&'a Entry<'a>),
-    /// A stream without its entries and groups, told once behind the last entry.
+    /// A stream without its entries and groups. Visited once, after the last entry.
     Stream(&'a Stream),
-    /// A consumer group by its name, without what is pending.
+    /// A consumer group with its name, without its pending entries.
     Group(&'a [u8], &'a Group),
-    /// An entry that is pending in the group of this name.
+    /// A pending entry of the group with this name.
     Pending(&'a [u8], Id, &'a Pending),
 }
 
-/// Where a walk over a value stands.
+/// The position of a walk over a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cursor {
-    /// In the elements: by tag, index, rank or chunk number, whichever the type's parts are found by.
+    /// In the elements: a tag, index, rank or chunk number, depending on how the type finds its parts.
     Elements(u64),
-    /// In a stream's groups: which of them, and from which pending entry on.
+    /// In a stream's groups: the group, and the first pending entry to visit.
     Groups(usize, Id),
 }
 
@@ -46,22 +46,22 @@ impl Default for Cursor {
     }
 }
 
-/// What comes next.
+/// The next stretch of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stretch {
-    /// The part that has to be read first, when it is on flash alone.
+    /// The part to read first, if it is on flash only.
     pub absent: Option<AbsentPart>,
-    /// Where the stretch behind this one begins.
+    /// Where the next stretch starts.
     pub next: Cursor,
 }
 
-/// Pending entries of one stretch.
+/// Pending entries in one stretch.
 const PENDING_MAX: usize = 128;
-/// Before a stream's first group. No entry has the smallest identifier, so that no pending entry is passed over.
+/// Before a stream's first group. No entry has the smallest id, so no pending entry is skipped.
 const FIRST_GROUP: Cursor = Cursor::Groups(0, Id::MIN);
 
 impl Boxed {
-    /// The stretch at the cursor; `None` at the end.
+    /// The stretch at the cursor. `None`: the end.
     pub fn stretch(&self, cursor: Cursor) -> Option<Stretch> {
         let at = match cursor {
             Cursor::Elements(at) => at,
@@ -92,7 +92,7 @@ impl Boxed {
         Some(Stretch { absent: None, next })
     }
 
-    /// Visits the elements of the stretch at the cursor. `bytes` are those of its part, if that is absent.
+    /// Visits the elements of the stretch at the cursor. `bytes` are the bytes of its part, if that part is absent.
     pub fn walk(
         &self,
         cursor: Cursor,
@@ -138,7 +138,7 @@ fn walk_groups(stream: &Stream, nth: usize, from: Id, visit: &mut dyn FnMut(Elem
     Ok(())
 }
 
-/// Visits all elements of a value that is inline: a string, or a packed collection.
+/// Visits all elements of an inline value: a string, or a packed collection.
 pub fn walk_inline(kind: Kind, bytes: &[u8], visit: &mut dyn FnMut(Element<'_>)) {
     match kind {
         Kind::String => visit(Element::Text(bytes)),
@@ -218,7 +218,7 @@ mod tests {
         for value in values() {
             let mut elements = all(&value);
             let beside = match value.kind() {
-                // Itself, two groups, and what is pending.
+                // The stream itself, two groups, and the pending entries.
                 Kind::Stream => 1 + 2 + 2 * PENDING_MAX + 1,
                 _ => 0,
             };
@@ -229,12 +229,12 @@ mod tests {
     }
 
     #[test]
-    fn parts_on_flash_are_visited_there_and_those_in_memory_do_not_count_as_used() {
+    fn parts_on_flash_are_visited_there_and_no_part_counts_as_used() {
         for mut value in values() {
             let expected = all(&value);
             let flash = Arc::new(Flash::default());
             flash.send(&mut value);
-            // Some are in memory, and nobody has used them since the last sweep.
+            // Some parts are in memory, and unused since the last sweep.
             let absent = |value: &Boxed| {
                 let mut out = Vec::new();
                 value.absent(&mut out);

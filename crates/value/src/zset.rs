@@ -1,8 +1,8 @@
 //! Owns the sorted set type: members with scores, in the order of score and then member. Never knows keys, settings
 //! or replies.
 //!
-//! A small one is *packed*, a [`run`] of bytes; a large one is a [`Tree`] whose leaves are such runs. Which is which is
-//! the settings' choice, so it is the commands that convert. [`View`] reads either.
+//! A small sorted set is *packed* into one [`run`] of bytes. A large one is a [`Tree`] whose leaves are such runs.
+//! Settings decide between the forms, so the commands convert. [`View`] reads both.
 
 mod edge;
 mod index;

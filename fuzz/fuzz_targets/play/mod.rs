@@ -1,5 +1,5 @@
-//! Owns what is done to a value that was restored: it is moved to flash and back, copied by its dump, and every command
-//! of its type works on it. Any reply will do; it must be one reply, well formed.
+//! Owns the operations on a restored value: it moves to flash and back, is copied by its dump, and gets every command
+//! of its type. Any reply is fine if it is one well-formed reply. Never knows where the value comes from.
 
 #[path = "../../../crates/commands/tests/commands/harness/mod.rs"]
 mod harness;
@@ -122,12 +122,12 @@ thread_local! {
     static SERVER: RefCell<Harness> = RefCell::new(Harness::with_flash(1));
 }
 
-/// `body` is a payload without its version and checksum. False: it was refused.
+/// `body` is a payload without its version and checksum. False: the payload was refused.
 pub fn restored(body: &[u8]) -> bool {
     SERVER.with_borrow_mut(|server| play(server, body))
 }
 
-/// Commands on keys named here, and their replies.
+/// Runs commands on the keys below, and returns their replies.
 pub fn commands(lines: &[&[&[u8]]]) -> Vec<Vec<u8>> {
     SERVER.with_borrow_mut(|server| {
         server.run("DEL one two all");
@@ -151,7 +151,7 @@ fn play(server: &mut Harness, body: &[u8]) -> bool {
         assert_eq!(reply, "(error) ERR Bad data format");
         return false;
     }
-    // What was taken is a value like any other: its dump makes it again, on flash it stays what it is.
+    // An accepted value is like any other: its dump restores it, and it survives flash.
     let dumped = dump(server, b"k");
     assert_eq!(server.words(&[b"RESTORE", b"copy", b"0", &dumped]), "OK");
     assert!(dump(server, b"copy") == dumped, "a copy is another value");

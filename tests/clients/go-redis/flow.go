@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What spans several commands or connections.
+// Features of several commands or connections.
 var flow = []family{
 	{"pipelines", pipelines},
 	{"transactions", transactions},
@@ -203,7 +203,7 @@ func pubSub(s *session) {
 			differ("no message %d", i)
 		}
 	}
-	// Its connection is cut: it subscribes again by itself.
+	// After its connection was cut, the client subscribes again by itself.
 	same(value(s.side.ClientKillByFilter(ctx, "TYPE", "pubsub")) >= 1, true)
 	eventually("subscribed again", func() bool {
 		s.side.Publish(ctx, "c1", "again")
@@ -249,8 +249,8 @@ func monitor(s *session) {
 	if s.protocol != 2 {
 		return // the library reads what MONITOR says by RESP2 only
 	}
-	// The library gives a connection back to the pool as soon as it has sent MONITOR, and the pool closes a connection whose
-	// reply has arrived by then. A connection of one's own does not go back. Its reads have no deadline: the library sets one
+	// The library returns a connection to the pool as soon as it has sent MONITOR, and the pool closes a connection whose
+	// reply has arrived by then. A dedicated connection is not returned. Its reads must have no deadline: the library sets one
 	// for MONITOR's reply and leaves it in place.
 	r := s.client(func(o *redis.Options) { o.ReadTimeout = -1 })
 	lines := make(chan string, 100)

@@ -22,17 +22,17 @@ var (
 	flintkv = os.Getenv("REDIS_KIND") != "redis"
 )
 
-// What should happen at once happens later on a busy machine. Reaching this bound is a failure.
+// On a busy machine, immediate effects take a while. Reaching this bound is a failure.
 const patience = 60 * time.Second
 
-// A session is what a family gets: a client with an empty database, and another for the other side of a story.
+// A session is what a family gets: a client with an empty database, and a second client.
 type session struct {
 	protocol int
 	r        *redis.Client
 	side     *redis.Client
 }
 
-// client gives another client, with its options changed.
+// client returns another client, with changed options.
 func (s *session) client(change func(*redis.Options)) *redis.Client {
 	options := &redis.Options{Addr: address, Protocol: s.protocol}
 	if change != nil {
@@ -52,7 +52,7 @@ func differ(format string, args ...any) {
 	panic(difference{fmt.Sprintf(format, args...)})
 }
 
-// value is what a command gives; an error fails the family.
+// value is a command's result; an error fails the family.
 func value[T any](cmd interface{ Result() (T, error) }) T {
 	got, err := cmd.Result()
 	if err != nil {
@@ -61,7 +61,7 @@ func value[T any](cmd interface{ Result() (T, error) }) T {
 	return got
 }
 
-// is compares by what is printed, so that an int is an int64.
+// is compares the printed forms, so that an int equals an int64.
 func is[T any](cmd interface{ Result() (T, error) }, expected any) {
 	same(value(cmd), expected)
 }
@@ -85,7 +85,7 @@ func within[N int | int64 | float64 | time.Duration](got, low, high N) {
 	}
 }
 
-// no expects an error with this text in it.
+// no expects an error that contains this text.
 func no(err error, text string) {
 	if err == nil || !strings.Contains(err.Error(), text) {
 		differ("error %v, expected %s", err, text)
@@ -113,17 +113,17 @@ func check(err error) {
 	}
 }
 
-// later acts from elsewhere after a moment, for what waits meanwhile.
+// later runs something in another goroutine after a moment, while the test waits.
 func later(act func()) {
 	go func() {
-		// Its family fails by what it waits for.
+		// If this fails, the family fails because of what it waits for.
 		defer func() { _ = recover() }()
 		time.Sleep(50 * time.Millisecond)
 		act()
 	}()
 }
 
-// place is the family's line that a panic comes from.
+// place is the family's line that caused a panic.
 func place() string {
 	callers := make([]uintptr, 30)
 	frames := runtime.CallersFrames(callers[:runtime.Callers(3, callers)])
@@ -160,7 +160,7 @@ func run(f family, protocol int) (wrong string) {
 //go:embed *.go
 var sources embed.FS
 
-// Of later Redis versions, of modules, or not for a test's server.
+// Methods of later Redis versions or of modules, and methods that a test's server must not get.
 var unused = strings.Fields(`BLMoveM LMoveM BitOpAndOr BitOpDiff BitOpDiff1 BitOpOne DelExArgs Digest HGetDel HGetEX
 	HGetEXWithArgs HImportDiscard HImportDiscardAll HImportPrepare HImportSet HSetEX HSetEXWithArgs IncrEXFloat IncrEXInt
 	MSetEX SDiffCard SUnionCard SetIFDEQ SetIFDEQGet SetIFDNE SetIFDNEGet SetIFEQ SetIFEQGet SetIFNE SetIFNEGet XAckDel

@@ -16,7 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Administration and how the library meets the network.
+// Administration, and the library's use of the network.
 var server = []family{
 	{"basics", basics},
 	{"info", info},

@@ -274,7 +274,7 @@ func blockingLists(s *session) {
 	started := time.Now()
 	none(r.BLPop(ctx, time.Second, "none"))
 	within(time.Since(started), 900*time.Millisecond, patience)
-	// A wait that is given up takes nothing.
+	// A cancelled wait takes nothing.
 	brief := s.client(func(o *redis.Options) { o.ContextTimeoutEnabled = true })
 	defer brief.Close()
 	deadline, cancel := contextWithTimeout(100 * time.Millisecond)

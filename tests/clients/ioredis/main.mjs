@@ -19,7 +19,7 @@ const raw = (options = {}) => {
 
 const client = (options) => noting(raw(options), used);
 
-// A family with a client, another for the other side of a story, and an empty database.
+// A family gets a client, a second client, and an empty database.
 const story = (name, run) =>
   family(`resp${protocol} ${name}`, async () => {
     open = [];
@@ -193,7 +193,7 @@ async function values() {
     await same(r.blmove('src', 'dst', 'LEFT', 'RIGHT', 5), 'd');
     later(() => side.rpush('q', '1', '2', '3'));
     await same(r.blmpop(5, 1, 'q', 'LEFT', 'COUNT', 2), ['q', ['1', '2']]);
-    // The library gives up waiting by itself, a moment after the server would.
+    // The library stops waiting by itself, a moment after the server does.
     const patient = client({ blockingTimeout: 200 });
     await same(patient.blpop('none', 0.1), null);
   });
@@ -225,7 +225,7 @@ async function values() {
   });
 
   await story('sorted_sets', async (r, side) => {
-    // Scores are text by RESP2; by RESP3 the library gives numbers as text too.
+    // With RESP2, scores are text. With RESP3, the library converts them to text.
     const n = (reply) => JSON.parse(JSON.stringify(reply), (_, part) => (typeof part === 'string' && part !== '' && !Number.isNaN(Number(part)) ? Number(part) : part)).flat(9);
     await same(r.zadd('z', 1, 'a', 2, 'b', 3, 'c'), 3);
     await same(r.zadd('z', 'GT', 'CH', 0, 'a'), 0);
@@ -425,7 +425,7 @@ async function flow() {
     await same(got, ['a:1', 'p*:p1:2', 's:s:3']);
     await same(side.pubsub('CHANNELS', 'a*'), ['a']);
     await same(side.pubsub('NUMPAT'), 1);
-    // Cut off, it connects and subscribes again by itself.
+    // After a cut connection, the client reconnects and subscribes again by itself.
     await side.client('KILL', 'TYPE', 'pubsub');
     await eventually(async () => (await side.publish('a', 'again')) === 1);
     await eventually(() => got.includes('a:again'));
@@ -496,7 +496,7 @@ async function server() {
     await ok(one.client('TRACKING', 'ON', 'BCAST', 'PREFIX', 'user:'));
     await ok(one.client('TRACKING', 'OFF'));
     await same(r.client('KILL', 'ID', id), 1);
-    // It connects again by itself; what was under way is sent again.
+    // The client reconnects by itself, and sends commands without a reply again.
     await same(one.ping(), 'PONG');
     holds((await one.client('ID')) !== id, 'another connection');
     const quitting = client();
@@ -553,7 +553,7 @@ async function server() {
   }
 }
 
-// Of modules, of clusters, of later Redis versions, of the event emitter or the library itself, or not for a test's server.
+// Methods of modules, of clusters, of later Redis versions, of the event emitter or of the library itself, and methods that a test's server must not get.
 const EXCEPT = new RegExp('^(_|constructor$|.*Buffer$|.*BufferStream$|ar[a-z]|v[a-z]+$|add|asking|backup|bgrewriteaof|bgsave|save$|blmovem|lmovem|'
   + 'create|debug|delex|digest|emit|end$|event|failover|flush|get[A-Z]|handle|hello|hgetdel|hgetex|hsetex|himport|hotkeys|increx|listener|msetex|'
   + 'off$|once$|on$|parseOptions|pfdebug|pfselftest|prepend|psync|raw|readonly|readwrite|recover|remove|replconf|replicaof|reset|restore-|'

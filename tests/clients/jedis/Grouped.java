@@ -113,7 +113,7 @@ final class Grouped extends Check {
             eq("OK", t.discard());
         }
         eq("v", r.get("k"));
-        // One command's error does not undo the others.
+        // An error of one command does not undo the others.
         try (AbstractTransaction t = r.multi()) {
             Response<Long> wrong = t.incr("l");
             Response<String> set = t.set("k", "after");
@@ -123,7 +123,7 @@ final class Grouped extends Check {
             fails(JedisDataException.class, "WRONGTYPE", wrong::get);
         }
         eq("after", r.get("k"));
-        // Refused while it is queued: nothing is run.
+        // A command is refused while queued, so nothing runs.
         try (AbstractTransaction t = r.multi()) {
             t.set("k", "never");
             t.sendCommand(() -> "NOSUCH".getBytes(), new String[0]);
@@ -167,13 +167,13 @@ final class Grouped extends Check {
             Transaction t = j.multi();
             t.get("w");
             eq(list("3"), t.exec());
-            // A key that comes to be.
+            // A watched key that is created.
             j.watch("fresh");
             other.rpush("fresh", "x");
             t = j.multi();
             t.get("w");
             eq(null, t.exec());
-            // One's own write counts as well.
+            // The client's own write counts too.
             j.watch("w");
             j.set("w", "own");
             t = j.multi();

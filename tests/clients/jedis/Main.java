@@ -11,10 +11,10 @@ final class Main {
     static final String HOST = Check.env("REDIS_HOST", "127.0.0.1");
     static final int PORT = Integer.parseInt(Check.env("REDIS_PORT", "6379"));
 
-    /** Whether the server has what came after Debian's 7.0. */
+    /** Whether the server has features newer than Debian's 7.0. */
     static boolean since72;
 
-    /** Of the family under way. */
+    /** Of the running family. */
     static RedisProtocol protocol;
 
     private Main() {}
@@ -62,7 +62,7 @@ final class Main {
         });
     }
 
-    /** No method of the library is left out but what modules, Redis 8, cluster and replication need. */
+    /** Every method of the library is used, except those for modules, Redis 8, cluster and replication. */
     private static void surface() throws Exception {
         String modules = "(bf|cf|cms|ft|json|tdigest|topk|ts)[A-Z].*|module[LU].*";
         String later = "ar[a-z]+(WithValues|Full|Bitwise|Aggregate|Count)?"

@@ -15,9 +15,9 @@ import redis.clients.jedis.csc.CacheConfig;
 import redis.clients.jedis.exceptions.JedisException;
 import redis.clients.jedis.util.SafeEncoder;
 
-/** What the server says by itself: pub/sub, keyspace events, invalidations. */
+/** Messages that are not replies: pub/sub, keyspace events, invalidations. */
 final class Messages extends Check {
-    /** Writes down what arrives. */
+    /** Records the messages that arrive. */
     private static final class Ear extends JedisPubSub {
         final List<String> heard = Collections.synchronizedList(new ArrayList<>());
 
@@ -76,7 +76,7 @@ final class Messages extends Check {
         ear.hears("n?ws:news=twice");
         ear.hears("s*:sun=once");
         if (Main.protocol == RedisProtocol.RESP2) {
-            // With RESP3 a PONG is no push, and Jedis's loop takes only pushes.
+            // With RESP3 a PONG is not a push, and Jedis's loop accepts only pushes.
             ear.ping();
             ear.hears("pong ");
             ear.ping("text");
@@ -186,7 +186,7 @@ final class Messages extends Check {
         j.configSet("notify-keyspace-events", "");
     }
 
-    /** A connection that keeps the keys it is told to forget. */
+    /** A connection that records the invalidated keys. */
     private static final class Tracked extends Connection {
         final List<String> forgotten = new ArrayList<>();
 
@@ -211,7 +211,7 @@ final class Messages extends Check {
             return getOne();
         }
 
-        /** What was said to be forgotten until now, with the reply of a PING behind it. */
+        /** The keys invalidated so far, up to the reply of a PING. */
         List<String> forgets(int count) throws Exception {
             soon(() -> {
                 call(Protocol.Command.PING);

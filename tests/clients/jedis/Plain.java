@@ -23,7 +23,7 @@ import redis.clients.jedis.resps.LCSMatchResult;
 import redis.clients.jedis.resps.ScanResult;
 import redis.clients.jedis.util.PrefixedKeyArgumentPreProcessor;
 
-/** Strings, what is made of strings, and keys of any type. */
+/** Strings, types made of strings, and keys of any type. */
 final class Plain extends Check {
     static void strings(RedisClient r) {
         eq("OK", r.set("s", "one"));
@@ -333,7 +333,7 @@ final class Plain extends Check {
         fails(JedisDataException.class, "IOERR", () -> r.migrate("127.0.0.1", 1, "str", 300));
     }
 
-    /** Any byte may stand in a key, a field, a member and a value. */
+    /** Keys, fields, members and values may contain any byte. */
     static void binary(RedisClient r) {
         byte[] all = new byte[256];
         for (int i = 0; i < all.length; i++) {
@@ -369,7 +369,7 @@ final class Plain extends Check {
         r.set("k", "v");
         r.setKeyArgumentPreProcessor(null);
         eq("v", r.get("app:k"));
-        // What has no method of its own.
+        // Commands without a method of their own.
         eq("v", new String((byte[]) r.sendCommand(Protocol.Command.GET, "app:k")));
         eq("v", new String((byte[]) r.executeCommand(new CommandArguments(Protocol.Command.GET).key("app:k"))));
         r.rpush("l", "x");

@@ -6,7 +6,7 @@ import redis.clients.jedis.args.FunctionRestorePolicy;
 import redis.clients.jedis.exceptions.JedisDataException;
 import redis.clients.jedis.exceptions.JedisNoScriptException;
 
-/** EVAL and its kin, and libraries of functions. */
+/** EVAL and the like, and libraries of functions. */
 final class Scripts extends Check {
     static void scripts(RedisClient r) throws Exception {
         eq(1L, r.eval("return 1"));
@@ -37,7 +37,7 @@ final class Scripts extends Check {
         eq("OK", r.scriptFlush());
         fails(JedisNoScriptException.class, "NOSCRIPT No matching script", () -> r.evalsha(sha, 0, "a"));
         fails(JedisDataException.class, "NOTBUSY", () -> r.scriptKill());
-        // Stopped from another connection while it runs.
+        // Another connection stops the running script.
         r.configSet("lua-time-limit", "20");
         Thread killer = new Thread(() -> {
             for (int i = 0; i < 400; i++) {

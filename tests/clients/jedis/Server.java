@@ -26,7 +26,7 @@ import redis.clients.jedis.params.ClientKillParams;
 import redis.clients.jedis.params.CommandListFilterByParams;
 import redis.clients.jedis.util.KeyValue;
 
-/** Connections, the server itself, and who may do what. */
+/** Connections, the server itself, and access rights. */
 final class Server extends Check {
     static void connection(Jedis j) {
         eq("PONG", j.ping());
@@ -40,7 +40,7 @@ final class Server extends Check {
         eq("OK", j.select(0));
         fails(JedisDataException.class, "ERR DB index is out of range", () -> j.select(1_000_000));
         eq("RESET", j.reset());
-        // RESET takes a connection back to RESP2.
+        // RESET returns a connection to RESP2.
         eq(null, j.clientGetname());
         Map<?, ?> hello = pairs(j.sendCommand(Protocol.Command.HELLO, "3"));
         eq(3L, hello.get("proto"));
@@ -54,7 +54,7 @@ final class Server extends Check {
         eq("PONG", j.ping());
     }
 
-    /** RESP3's maps arrive as pairs where the client is not told what they are. */
+    /** RESP3's maps arrive as pairs if the client does not know their type. */
     private static Map<Object, Object> pairs(Object reply) {
         Map<Object, Object> map = new java.util.HashMap<>();
         for (Object pair : (List<?>) reply) {
@@ -94,7 +94,7 @@ final class Server extends Check {
             eq(List.of("off"), other.clientTrackingInfo().getFlags());
             eq(-1L, other.clientTrackingInfo().getRedirect());
 
-            // A blocked client is let go, with nothing or with an error.
+            // A blocked client is unblocked, with no result or with an error.
             var waits = CompletableFuture.supplyAsync(() -> other.blpop(20, "none"));
             soon(() -> j.clientUnblock(id) == 1);
             eq(null, waits.get());
@@ -267,7 +267,7 @@ final class Server extends Check {
                     }
                 });
             } catch (JedisException closed) {
-                // By the test, below.
+                // The test does this below.
             }
         });
         thread.start();
@@ -433,7 +433,7 @@ final class Server extends Check {
             fails(JedisConnectionException.class, "Read timed out", other::ping);
             eq(true, other.isBroken());
         }
-        // A blocking command is not under the client's own timeout.
+        // The client's own timeout does not apply to a blocking command.
         try (RedisClient r = RedisClient.builder().hostAndPort(Main.HOST, Main.PORT).clientConfig(hasty).build()) {
             soon(() -> {
                 try {

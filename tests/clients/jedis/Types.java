@@ -61,7 +61,7 @@ final class Types extends Check {
         eq(1000, r.hgetAll("big").size());
     }
 
-    /** Of Redis 7.4, which Debian's server is not; FlintKV has it. */
+    /** Redis has these since 7.4. Debian's server is older; FlintKV has them. */
     static void hashExpiry(RedisClient r) throws Exception {
         if (!Main.since72) {
             return;
@@ -138,7 +138,7 @@ final class Types extends Check {
         eq(list(many), r.lrange("big", 0, -1));
     }
 
-    /** What waits is served by another connection of the pool. */
+    /** Another connection of the pool serves the waiting client. */
     static void blocking(RedisClient r) throws Exception {
         r.rpush("l", "a", "b");
         eq(list("l", "a"), r.blpop(1, "none", "l"));

@@ -7,13 +7,13 @@ import java.util.Map;
 import java.util.Objects;
 import java.util.Set;
 
-/** The assertions, for the families to inherit, and the report: one line a family. Knows neither Jedis nor Lettuce. */
+/** The assertions, which the families inherit, and the report: one line per family. Knows neither Jedis nor Lettuce. */
 class Check {
     interface Code {
         void run() throws Throwable;
     }
 
-    /** A family that hangs fails with the place where it hangs. */
+    /** A hanging family fails with the place where it hangs. */
     private static final long FAMILY_MS = 30_000;
 
     private static Set<String> wanted = Set.of();
@@ -22,7 +22,7 @@ class Check {
 
     Check() {}
 
-    /** Only the families named are run; none named means all. */
+    /** Runs only the named families; without names, all. */
     static void only(String[] names) {
         wanted = Set.of(names);
     }
@@ -61,14 +61,14 @@ class Check {
         }
     }
 
-    /** Ends the process: clients keep threads of their own. */
+    /** Ends the process, because clients keep threads running. */
     static void exit() {
         System.out.println("passed " + passed + ", failed " + failed);
         System.out.flush();
         Runtime.getRuntime().halt(failed == 0 ? 0 : 1);
     }
 
-    /** The nearest line of the programs themselves, which live in no package. */
+    /** The nearest line of the programs' own code, which is in no package. */
     private static String place(Throwable t) {
         List<StackTraceElement> frames = new ArrayList<>(Arrays.asList(t.getStackTrace()));
         for (Throwable cause = t.getCause(); cause != null; cause = cause.getCause()) {
@@ -126,7 +126,7 @@ class Check {
         }
     }
 
-    /** `code` throws a `type` whose text holds `text`. */
+    /** Asserts that `code` throws a `type` whose message contains `text`. */
     static <T extends Throwable> T fails(Class<T> type, String text, Code code) {
         try {
             code.run();
@@ -143,7 +143,7 @@ class Check {
         boolean holds() throws Exception;
     }
 
-    /** Waits, 60 s at most, until the answer is yes. */
+    /** Waits until the answer is true, for at most 60 s. */
     static void soon(Question question) throws Exception {
         for (int i = 0; i < 12_000; i++) {
             if (question.holds()) {

@@ -32,7 +32,7 @@ final class Grouped extends Check {
         r.set("k", "discarded");
         eq("OK", r.discard());
         eq("v", r.get("k"));
-        // One command's error does not undo the others.
+        // An error of one command does not undo the others.
         r.multi();
         r.incr("l");
         r.set("k", "after");
@@ -40,7 +40,7 @@ final class Grouped extends Check {
         yes(replies.get(0) instanceof RedisCommandExecutionException);
         eq("OK", replies.get(1));
         eq("after", r.get("k"));
-        // Another's write between WATCH and EXEC.
+        // Another client writes between WATCH and EXEC.
         eq("OK", r.watch("k", "other"));
         s.r.set("k", "changed");
         r.multi();
@@ -72,7 +72,7 @@ final class Grouped extends Check {
         eq(list("OK", "reactive"), seen);
     }
 
-    /** Written at once, answered in order. */
+    /** Commands are written together, and replies arrive in order. */
     static void pipelines(Main.Session s) throws Exception {
         StatefulRedisConnection<String, String> connection = s.connection();
         RedisAsyncCommands<String, String> a = connection.async();

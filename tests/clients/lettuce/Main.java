@@ -14,7 +14,7 @@ final class Main {
     static final String HOST = Check.env("REDIS_HOST", "127.0.0.1");
     static final int PORT = Integer.parseInt(Check.env("REDIS_PORT", "6379"));
 
-    /** Whether the server has what came after Debian's 7.0. */
+    /** Whether the server has features newer than Debian's 7.0. */
     static boolean since72;
 
     private Main() {}
@@ -32,7 +32,7 @@ final class Main {
     private static final RedisClient RESP2 = client(ProtocolVersion.RESP2);
     static final RedisClient RESP3 = client(ProtocolVersion.RESP3);
 
-    /** One way of talking to the server: its connections, in its style and protocol. */
+    /** The connections to the server, in one style and protocol. */
     static final class Session implements AutoCloseable {
         final Styles style;
         final RedisClient client;
@@ -51,7 +51,7 @@ final class Main {
             return connection;
         }
 
-        /** For the other side of a story. */
+        /** A second connection. */
         RedisCommands<String, String> another() {
             return style.of(connection());
         }
@@ -88,7 +88,7 @@ final class Main {
         });
     }
 
-    /** On an empty server, with either protocol, where the style is the family's own matter. */
+    /** On an empty server, with either protocol, for families that choose the style themselves. */
     private static void either(String name, Talk code) {
         Check.family(name, () -> {
             in(new Session(Styles.SYNC, RESP2), code);
@@ -96,7 +96,7 @@ final class Main {
         });
     }
 
-    /** No method of the library is left out but what modules, Redis 8, cluster, replication and crashes need. */
+    /** Every method of the library is used, except those for modules, Redis 8, cluster, replication and crashes. */
     private static void surface() throws Exception {
         String modules = "(bf|cf|cms|ft|json|tdigest|top[kK])[A-Z].*|get(JsonParser|StatefulConnection)";
         String later = "ar[a-z]+.*|v(add|card|dim|emb|getattr|info|ismember|links|randmember|rem|setattr|sim).*"

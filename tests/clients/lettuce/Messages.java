@@ -17,9 +17,9 @@ import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 
-/** What the server says by itself: pub/sub, keyspace events, invalidations. */
+/** Messages that are not replies: pub/sub, keyspace events, invalidations. */
 final class Messages extends Check {
-    /** Writes down what arrives. */
+    /** Records the messages that arrive. */
     private static final class Ear extends RedisPubSubAdapter<String, String> {
         final List<String> heard = Collections.synchronizedList(new ArrayList<>());
 
@@ -91,13 +91,13 @@ final class Messages extends Check {
             eq(1L, r.publish("sun", "once"));
             ear.hears("n?ws:news=twice");
             ear.hears("s*:sun=once");
-            // With RESP2 the reply of a subscriber's PING is a list, of which Lettuce gives the last.
+            // With RESP2 the reply of a subscriber's PING is a list, and Lettuce returns its last element.
             eq(s.client == Main.RESP3 ? "PONG" : "", connection.sync().ping());
             eq(set("news", "sport"), new HashSet<>(r.pubsubChannels()));
             eq(list("sport"), r.pubsubChannels("sp*"));
             eq(Map.of("news", 1L, "none", 0L), r.pubsubNumsub("news", "none"));
             eq(2L, r.pubsubNumpat());
-            // A subscription outlives the connection it was made on.
+            // A subscription survives a reconnect.
             connection.sync().unsubscribe("sport");
             ear.hears("-sport3");
             ear.heard.clear();
@@ -163,7 +163,7 @@ final class Messages extends Check {
         }
     }
 
-    /** Lettuce's cache in front of the server, which says what to forget. */
+    /** Lettuce's cache in front of the server. The server tells it what to forget. */
     static void caching() throws Exception {
         RedisClient client = Main.RESP3;
         try (StatefulRedisConnection<String, String> cached = client.connect();

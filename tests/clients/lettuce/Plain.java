@@ -21,7 +21,7 @@ import java.util.HashSet;
 import java.util.Set;
 import java.util.stream.Collectors;
 
-/** Strings, what is made of strings, and keys of any type. */
+/** Strings, types made of strings, and keys of any type. */
 final class Plain extends Check {
     private static final Class<RedisCommandExecutionException> REFUSED = RedisCommandExecutionException.class;
     private static final Instant FAR = Instant.ofEpochSecond(4_000_000_000L);

@@ -8,7 +8,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 
-/** EVAL and its kin, and libraries of functions. */
+/** EVAL and the like, and libraries of functions. */
 final class Scripts extends Check {
     private static final Class<RedisCommandExecutionException> REFUSED = RedisCommandExecutionException.class;
 
@@ -42,7 +42,7 @@ final class Scripts extends Check {
         fails(RedisNoScriptException.class, "NOSCRIPT", () -> r.evalsha(sha, ScriptOutputType.VALUE, keys(), "a"));
         fails(REFUSED, "NOTBUSY", () -> r.scriptKill());
 
-        // Stopped from another connection while it runs; meanwhile others are told that the server is busy.
+        // Another connection stops the running script; until then, other clients get BUSY.
         r.configSet("lua-time-limit", "20");
         RedisCommands<String, String> busy = s.another();
         var endless = CompletableFuture.supplyAsync(() -> {
@@ -87,7 +87,7 @@ final class Scripts extends Check {
         List<?> libraries = r.functionList("li*");
         eq(1, libraries.size());
         if (s.client == Main.RESP3) {
-            // With RESP2 Lettuce leaves the pairs as they come.
+            // With RESP2, Lettuce does not convert the pairs.
             eq("lib", ((Map<?, ?>) libraries.get(0)).get("library_name"));
             eq("LUA", ((Map<?, ?>) libraries.get(0)).get("engine"));
         }

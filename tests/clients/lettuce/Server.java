@@ -39,7 +39,7 @@ import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import org.apache.commons.pool2.impl.GenericObjectPoolConfig;
 
-/** Connections, the server itself, and who may do what. */
+/** Connections, the server itself, and access rights. */
 final class Server extends Check {
     private static final Class<RedisCommandExecutionException> REFUSED = RedisCommandExecutionException.class;
 
@@ -68,7 +68,7 @@ final class Server extends Check {
         }
     }
 
-    /** An interface of the application's own, which Lettuce fills in. */
+    /** An interface of the application, which Lettuce implements. */
     public interface Own extends Commands {
         String get(String key);
 
@@ -142,7 +142,7 @@ final class Server extends Check {
             yes(refused.get().startsWith("UNBLOCKED client unblocked via CLIENT UNBLOCK"), refused.get());
             eq("OK", r.clientPause(30));
             eq("PONG", other.ping());
-            // Lettuce comes back by itself, with its name and database.
+            // Lettuce reconnects by itself, with its name and database.
             eq(1L, r.clientKill(KillArgs.Builder.id(id)));
             soon(() -> {
                 try {
@@ -248,7 +248,7 @@ final class Server extends Check {
         }
         eq("OK", r.aclSetuser("ann", AclSetuserArgs.Builder.off()));
         RedisException refused = fails(RedisConnectionException.class, "", () -> s.client.connect(as).close());
-        // Lettuce closes the channel with the reason, and at times sees the closing first.
+        // Lettuce reports the reason when it closes the channel, but sometimes it sees the closed channel first.
         String reason = refused.getCause() == null ? refused.getMessage() : refused.getCause().getMessage();
         yes(reason.contains("WRONGPASS") || reason.contains("Connection closed prematurely"), reason);
         fails(REFUSED, "WRONGPASS", () -> r.auth("ann", "secret"));
@@ -317,7 +317,7 @@ final class Server extends Check {
         connection.setTimeout(Duration.ofMillis(100));
         fails(RedisCommandTimeoutException.class, "Command timed out after 100 millisecond", () ->
                 connection.sync().blpop(1, "none"));
-        // The reply that comes late is nobody else's.
+        // A late reply must not go to another command.
         connection.setTimeout(Duration.ofSeconds(5));
         eq("PONG", connection.sync().ping());
         RedisClient client = Main.client(connection.getOptions().getProtocolVersion());

@@ -36,7 +36,7 @@ final class SortedSets extends Check {
         eq(2L, r.zrevrank("z", "a"));
         eq(null, r.zrank("z", "none"));
         if (Main.since72 && s.client == Main.RESP3) {
-            // Lettuce loses the score where RESP2 gives it as text.
+            // Lettuce loses the score if RESP2 sends it as text.
             eq(ScoredValue.just(2.0, 1L), r.zrankWithScore("z", "b"));
             eq(ScoredValue.just(3.0, 0L), r.zrevrankWithScore("z", "c"));
         }

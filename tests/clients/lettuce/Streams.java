@@ -26,7 +26,7 @@ final class Streams extends Check {
         return messages.stream().map(StreamMessage::getId).toList();
     }
 
-    /** The value behind a name in a reply that Lettuce leaves as the server sent it. */
+    /** The value after a name, in a reply that Lettuce does not convert. */
     static Object field(List<?> pairs, String name) {
         return pairs.get(pairs.indexOf(name) + 1);
     }

@@ -18,7 +18,7 @@ import reactor.core.Exceptions;
 import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
 
-/** Lettuce's three APIs behind the interface of the first, so that one text of a family drives them all. */
+/** Lettuce's three APIs behind the interface of the first, so that one source of a family drives them all. */
 enum Styles {
     SYNC, ASYNC, REACTIVE;
 
@@ -65,7 +65,7 @@ enum Styles {
             return map;
         }
         if (!elements.isEmpty() && elements.get(0).getClass() == Value.class && !method.getName().equals("geohash")) {
-            // A stream has no nulls, so what may be missing comes wrapped.
+            // A stream has no nulls, so optional values are wrapped.
             List<Object> values = new ArrayList<>();
             elements.forEach(e -> values.add(((Value<?>) e).getValueOrElse(null)));
             return values;

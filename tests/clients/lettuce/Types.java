@@ -54,7 +54,7 @@ final class Types extends Check {
         eq(0L, r.exists("h"));
     }
 
-    /** Of Redis 7.4, which Debian's server is not; FlintKV has it. */
+    /** Redis has these since 7.4. Debian's server is older; FlintKV has them. */
     static void hashExpiry(Main.Session s) throws Exception {
         if (!Main.since72) {
             return;
@@ -118,7 +118,7 @@ final class Types extends Check {
         eq(1000, r.lrange("big", 0, -1).size());
     }
 
-    /** What waits is served by another connection. */
+    /** Another connection serves the waiting client. */
     static void blocking(Main.Session s) throws Exception {
         RedisCommands<String, String> r = s.r;
         RedisCommands<String, String> w = s.another();

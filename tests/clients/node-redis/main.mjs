@@ -19,7 +19,7 @@ const client = async (options = {}) => {
   return noting(made, used);
 };
 
-// A family with a client, another for the other side of a story, and an empty database.
+// A family gets a client, a second client, and an empty database.
 const story = (name, run) =>
   family(`resp${RESP} ${name}`, async () => {
     open = [];
@@ -428,7 +428,7 @@ redis.register_function{function_name='fetch', callback=function(keys) return re
 
 async function flow() {
   await story('pipelines_and_transactions', async (r, side) => {
-    // Commands of one turn of the event loop leave together.
+    // Commands of one turn of the event loop are sent together.
     const replies = await Promise.all(Array.from({ length: 5000 }, () => r.incr('n')));
     await same(replies.at(-1), 5000);
     await same(r.multi().set('a', '1').incr('a').hSet('h', { f: 'v' }).hGetAll('h').exec(), ['OK', 2, 1, { f: 'v' }]);
@@ -524,7 +524,7 @@ async function flow() {
     await same(side.pubSubNumPat(), 1);
     await same(side.pubSubShardChannels(), ['s']);
     await same(side.pubSubShardNumSub(['s']), { s: 1 });
-    // Cut off, it connects and subscribes again by itself.
+    // After a cut connection, the client reconnects and subscribes again by itself.
     await side.clientKill({ filter: 'TYPE', type: 'pubsub' });
     await eventually(async () => (await side.publish('a', 'again')) === 1);
     await eventually(() => got.includes('a:again'));
@@ -721,7 +721,7 @@ async function server() {
   }
 }
 
-// Of modules, of clusters, of later Redis versions, of the event emitter, or not for a test's server.
+// Methods of modules, of clusters, of later Redis versions or of the event emitter, and methods that a test's server must not get.
 const EXCEPT = new RegExp('^(_|constructor$|[A-Z]|ar[A-Z]|bless|cluster|hotkeys|hImport|v[A-Z]|asap|asking|bgRewriteAof|bgSave|save$|'
   + 'blMoveM|lMoveM|delEx|digest|flushAll|hGetDel|hGetEx|hSetEx|incrEx|increx|mSetEx|sDiffCard|sUnionCard|xAckDel|xCfgSet|xDelEx|xNack|'
   + 'add|emit|eventNames|extend|get.*Listeners|get.*Max|listener|off$|once$|on$|prepend|raw|remove|set.*Max|setDirtyWatch|resetIfDirty|'

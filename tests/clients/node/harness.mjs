@@ -84,7 +84,7 @@ export async function family(name, run) {
   }
 }
 
-// The methods of an object that nothing has used, but for those that match.
+// The unused methods of an object, except those that match.
 export const unusedMethods = (object, used, except) => {
   const missing = new Set();
   for (let at = object; at && at !== Object.prototype; at = Object.getPrototypeOf(at)) {
@@ -96,7 +96,7 @@ export const unusedMethods = (object, used, except) => {
   return [...missing].sort();
 };
 
-// The same object, which notes which of its methods are used.
+// The same object, with a record of the used methods.
 export const noting = (object, used) =>
   new Proxy(object, {
     get(target, name) {

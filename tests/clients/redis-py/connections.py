@@ -1,4 +1,4 @@
-"""Pools, sockets, TLS, timeouts, reconnects, threads, client-side caching: how the library meets the network."""
+"""Pools, sockets, TLS, timeouts, reconnects, threads, client-side caching: the library's use of the network."""
 
 import asyncio
 import os
@@ -137,7 +137,7 @@ def tls(t):
     same(insecure.ping(), True)
     without_ca = t.client(host="localhost", port=TLS_PORT, ssl=True, ssl_certfile=cert, ssl_keyfile=key, **once(t))
     fails(ConnectionError, "certificate verify failed", without_ca.ping)
-    # The server asks for a client certificate. By TLS 1.3 its refusal may come after the handshake.
+    # The server asks for a client certificate. With TLS 1.3, the refusal may come after the handshake.
     nobody = t.client(host="localhost", port=TLS_PORT, ssl=True, ssl_ca_certs=ca, **once(t))
     try:
         nobody.ping()
@@ -212,7 +212,7 @@ def authentication(t):
 
 @family_for(style="sync", resp=3)
 def client_side_caching(t):
-    # The library wants 7.4; what it uses is as old as 6.0.
+    # The library requires 7.4, but the features that it uses exist since 6.0.
     redis.connection.CacheProxyConnection.MIN_ALLOWED_VERSION = "7.0.0"
     r = redis.Redis(host=HOST, port=PORT, protocol=3, decode_responses=True, cache_config=CacheConfig(max_size=100))
     cache = r.get_cache()
@@ -245,7 +245,7 @@ def tracking(t):
     side = redis.Redis(host=HOST, port=PORT, decode_responses=True, protocol=2)
     listener = side.pubsub(ignore_subscribe_messages=True)
     listener.subscribe("__redis__:invalidate")
-    # It was sent on another connection, which nobody has waited for.
+    # The invalidation was sent on another connection, and nobody waited for it.
     ids = lambda: [int(c["id"]) for c in t.side.client_list() if int(c["sub"]) == 1]
     eventually(lambda: len(ids()) == 1)
     ids = ids()

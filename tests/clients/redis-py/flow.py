@@ -1,4 +1,4 @@
-"""Pipelines, transactions, scripts, functions, pub/sub, locks: what spans several commands or connections."""
+"""Pipelines, transactions, scripts, functions, pub/sub, locks: features of several commands or connections."""
 
 import asyncio
 import time
@@ -235,7 +235,7 @@ def pubsub(t):
         same(r.pubsub_numsub("a", "none"), [("a", 1), ("none", 0)])
         same(r.pubsub_numpat(), 1)
         if t.variant["resp"] == 2:
-            # By RESP3 the library takes the reply, which is no push, for a message.
+            # With RESP3, the library takes the reply for a message, although it is not a push.
             p.ping("health")
             same(next_message(p)[3], "health")
         p.unsubscribe("a")
@@ -398,6 +398,6 @@ def resp3_shapes(t):
 
 @family
 def read_only_replica_errors(t):
-    """Errors become the library's classes by their first word."""
+    """The first word of an error decides its class in the library."""
     fails(ReadOnlyError, "You can't write against a read only replica.", t.r.eval,
           "return redis.error_reply(\"READONLY You can't write against a read only replica.\")", 0)

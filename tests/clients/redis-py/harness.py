@@ -24,7 +24,7 @@ SOCKET = os.environ.get("REDIS_SOCKET") or None
 CERTS = os.environ.get("REDIS_CERTS") or None
 FLINTKV = os.environ.get("REDIS_KIND", "flintkv") == "flintkv"
 
-# Nothing here waits longer for a thing that should happen at once.
+# The longest wait for an immediate effect.
 PATIENCE_S = 60
 
 FAMILIES = []
@@ -61,7 +61,7 @@ def within(got, low, high):
 
 
 def fails(kind, text, call, *args, **kwargs):
-    """The call raises exactly this class of error, with this text somewhere in it."""
+    """Asserts that the call raises exactly this class of error, with this text in it."""
     try:
         got = call(*args, **kwargs)
     except Exception as error:
@@ -72,7 +72,7 @@ def fails(kind, text, call, *args, **kwargs):
 
 
 def eventually(condition):
-    """What comes from another connection comes soon."""
+    """Waits for the effect of another connection."""
     end = time.monotonic() + PATIENCE_S
     while not condition():
         if time.monotonic() > end:
@@ -81,7 +81,7 @@ def eventually(condition):
 
 
 class Later:
-    """Does something on another thread after a moment, for what blocks meanwhile."""
+    """Runs something on another thread after a moment, while the test blocks."""
 
     def __init__(self, act, delay_s=0.05):
         self.error = None
@@ -173,7 +173,7 @@ def unwrap(value):
 
 
 class Noting:
-    """A sync client that notes which methods were used."""
+    """A sync client that records which methods were used."""
 
     def __init__(self, target, used):
         self._parts = target, None, used
@@ -202,7 +202,7 @@ class Session:
         self.loop = asyncio.new_event_loop() if variant["style"] == "asyncio" else None
         self.clients = []
         self.threads = []
-        # A plain client for the other side of a story; any thread may use it.
+        # A second, plain client; any thread may use it.
         self.side = redis.Redis(host=HOST, port=PORT, decode_responses=True)
         self.r = self.client()
 
@@ -231,7 +231,7 @@ class Session:
 
 
 def run_family(variant, run, used):
-    """None, or what went wrong."""
+    """None, or the error."""
     session = None
     try:
         session = Session(variant, used)

@@ -8,7 +8,7 @@ INF = float("inf")
 
 
 def score_text(t, score):
-    """The library gives these scores as text by RESP2, and by RESP3 as the bytes of that text."""
+    """With RESP2 the library returns these scores as text, with RESP3 as the bytes of that text."""
     return str(score) if t.variant["resp"] == 2 else str(score).encode()
 
 

@@ -1,4 +1,4 @@
-"""Administration: CLIENT, CONFIG, INFO, COMMAND, ACL, MEMORY, LATENCY, SLOWLOG, and what a standalone server refuses."""
+"""Administration: CLIENT, CONFIG, INFO, COMMAND, ACL, MEMORY, LATENCY, SLOWLOG, and commands that a standalone server refuses."""
 
 import time
 
@@ -199,13 +199,13 @@ def acl_story(t, r):
     fails(ResponseError, "", r.acl_setuser, "worker", commands=["+nonsense"])
     fails(ResponseError, "not configured to use an ACL file", r.acl_save)
     fails(ResponseError, "not configured to use an ACL file", r.acl_load)
-    # The deleted user's connections end.
+    # The deleted user's connections close.
     same(r.acl_deluser("worker", "nobody"), 1)
     eventually(lambda: refused(w))
 
 
 def refused(client):
-    """The connection that was cut may be noticed first."""
+    """The client may notice the closed connection first."""
     try:
         return client.get("w:1") and False
     except ConnectionError as error:
@@ -220,7 +220,7 @@ def memory_and_latency(t):
     same(r.memory_stats()["peak.allocated"] > 0, True)
     same(isinstance(r.memory_malloc_stats(), str), True)
     same(r.memory_purge(), True)
-    # The library refuses some and names the command to be run by hand.
+    # The library refuses some of them, and names the command to run by hand.
     fails(NotImplementedError, "", r.memory_doctor)
     fails(NotImplementedError, "", r.memory_help)
     fails(NotImplementedError, "", r.latency_doctor)

@@ -8,7 +8,7 @@ from harness import family, fails, same, within
 
 
 def entries(reply):
-    """XREAD's reply is a list of pairs or, by the RESP3 of some versions, a dict."""
+    """XREAD's reply is a list of pairs or, with RESP3 in some versions, a dict."""
     if isinstance(reply, dict):
         return {name: found for name, found in reply.items()}
     return {name: found for name, found in reply}

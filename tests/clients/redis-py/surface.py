@@ -3,7 +3,7 @@
 import redis
 import redis.asyncio
 
-# Of other products, of later Redis versions, or of the library itself.
+# Methods of other products, of later Redis versions, or of the library itself.
 PREFIXES = ("ar", "sentinel", "hotkeys", "himport", "_")
 MODULES = {"bf", "cf", "cms", "ft", "json", "tdigest", "topk", "ts", "vset", "load_external_module"}
 LATER = {
@@ -15,13 +15,13 @@ LIBRARY = {
     "get_cache", "parse_response", "client", "close", "aclose", "initialize", "auto_close_connection_pool",
     "response_callbacks", "watch", "unwatch", "single_connection_client", "connection_pool", "connection",
 }
-# Not for a test's server, or refused by the library itself.
+# Methods that a test's server must not get, or that the library refuses.
 UNUSED = {
     "bgrewriteaof", "bgsave", "save", "shutdown", "debug_segfault", "failover", "replicaof", "slaveof", "psync", "sync",
     "flushall", "select", "cluster", "stralgo", "script_debug", "command_docs", "command_info", "module_loadex",
     "client_reply", "debug_object", "hello", "latency_graph",
 }
-# Only what 7.0 has can be asked of redis-server 7.0.
+# Methods that redis-server 7.0 does not support.
 NEWER_THAN_70 = {
     "client_setinfo", "client_no_touch", "waitaof", "hexpire", "hexpireat", "hexpiretime", "hpersist", "hpexpire",
     "hpexpireat", "hpexpiretime", "hpttl", "httl",

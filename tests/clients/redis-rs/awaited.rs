@@ -1,4 +1,5 @@
-//! Owns the families that are the async API's own: many commands under way at once, streams of keys, async pipelines.
+//! Owns the families that only the async API has: many commands in flight at once, streams of keys, async pipelines.
+//! Never knows how a family is run.
 
 use crate::harness::{ASYNC, Session};
 use redis::{AsyncTypedCommands as _, RedisResult, Script, pipe};

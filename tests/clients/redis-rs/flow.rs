@@ -25,7 +25,7 @@ pub fn pipelines(s: &mut Session) -> RedisResult<()> {
         many.get(format!("key{i}"));
     }
     assert_eq!(many.query::<Vec<i64>>(r)?, (0..10_000).collect::<Vec<_>>());
-    // One command's error is that command's.
+    // An error of one command belongs to that command only.
     let failed = pipe().set("k", "w").incr("k", 1).set("after", "x").query::<()>(r).unwrap_err();
     let errors = failed.into_server_errors().expect("errors by their index");
     assert_eq!((errors.len(), errors[0].0), (1, 1));
@@ -41,14 +41,14 @@ pub fn transactions(s: &mut Session) -> RedisResult<()> {
     let (n, list): (i64, Vec<String>) =
         pipe().atomic().incr("n", 1).rpush("l", "a").ignore().lrange("l", 0, -1).query(r)?;
     assert_eq!((n, list), (1, vec!["a".to_string()]));
-    // One command's error does not undo the others.
+    // An error of one command does not undo the others.
     assert!(pipe().atomic().incr("l", 1).set("k", "kept").query::<()>(r).is_err());
     assert_eq!(r.get("k")?.as_deref(), Some("kept"));
-    // Refused while it is queued: nothing is run.
+    // A command refused while queued: nothing runs.
     let error = pipe().atomic().set("k", "never").cmd("NOSUCH").query::<()>(r).unwrap_err();
     assert!(format!("{error:?}").contains("unknown command") || error.code() == Some("EXECABORT"), "{error:?}");
     assert_eq!(r.get("k")?.as_deref(), Some("kept"));
-    // Another's write between WATCH and EXEC: the function is run again.
+    // Another client writes between WATCH and EXEC, so the function runs again.
     let mut rounds = 0;
     let total: (i64,) = redis::transaction(r.sync(), &["n"], |link, pipe| {
         rounds += 1;
@@ -94,10 +94,10 @@ pub fn scripts(s: &mut Session) -> RedisResult<()> {
     assert_eq!(json, "{\"a\":1}");
     refused(cmd("SCRIPT").arg("KILL").exec(r), "NOTBUSY");
 
-    // Stopped from another connection while it runs.
+    // Another connection stops the script.
     cmd("CONFIG").arg(&["SET", "lua-time-limit", "20"]).exec(r)?;
     let endless = thread::spawn(move || cmd("EVAL").arg("while true do end").arg(0).exec(&mut busy).unwrap_err());
-    // Connections of the script's own worker wait for it (docs/compatibility.md); new ones go to another.
+    // Connections of the script's own worker wait for it (docs/compatibility.md); new ones go to another worker.
     soon(|| {
         thread::sleep(Duration::from_millis(200));
         s.another().and_then(|mut killer| cmd("SCRIPT").arg("KILL").exec(&mut killer)).is_ok()

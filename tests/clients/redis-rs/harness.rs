@@ -1,4 +1,4 @@
-//! Owns how families are run and told, and the styles they are run in. Never knows what a family asserts.
+//! Owns how families are run and reported, and the styles that they run in. Never knows what a family asserts.
 
 use redis::aio::{ConnectionLike as _, ConnectionManager, MultiplexedConnection};
 use redis::{
@@ -9,9 +9,9 @@ use std::sync::{LazyLock, mpsc};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
-/// A family that hangs is told as such; its thread is left behind.
+/// A family that takes longer is reported as hanging; its thread is left behind.
 const FAMILY_MAX: Duration = Duration::from_secs(180);
-/// What comes from another connection comes soon.
+/// The longest wait for the effect of another connection.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub static ASYNC: LazyLock<Runtime> = LazyLock::new(|| {
@@ -43,7 +43,7 @@ impl Style {
     }
 }
 
-/// Any connection behind the trait of the sync ones, so that one text of a family drives them all.
+/// Any connection behind the trait of the sync ones, so that one source of a family drives them all.
 pub enum Link {
     Sync(Box<Connection>),
     Many(MultiplexedConnection),
@@ -59,7 +59,7 @@ impl ConnectionLike for Link {
         }
     }
 
-    /// Iterators come with the command's bytes.
+    /// Iterators call this with the command's bytes.
     fn req_packed_command(&mut self, cmd: &[u8]) -> RedisResult<Value> {
         if let Link::Sync(link) = self {
             return link.req_packed_command(cmd);
@@ -88,7 +88,7 @@ impl ConnectionLike for Link {
 }
 
 impl Link {
-    /// For what only a sync connection does.
+    /// For features of a sync connection only.
     pub fn sync(&mut self) -> &mut Connection {
         match self {
             Link::Sync(link) => link,
@@ -107,7 +107,7 @@ impl Link {
 pub struct Session {
     pub style: Style,
     pub r: Link,
-    /// Whether the server has what came after Debian's 7.0.
+    /// Whether the server has features newer than Debian's 7.0.
     pub since72: bool,
 }
 
@@ -116,7 +116,7 @@ impl Session {
         Ok(Session { style, r: connect(style)?, since72 })
     }
 
-    /// For the other side of a story.
+    /// A second connection.
     pub fn another(&self) -> RedisResult<Link> {
         connect(self.style)
     }
@@ -129,7 +129,7 @@ impl Session {
         client(self.style.protocol())
     }
 
-    /// Waits until so many clients are blocked.
+    /// Waits until this many clients are blocked.
     pub fn blocked(&mut self, clients: usize) {
         soon(|| {
             redis::cmd("INFO").arg("clients").query::<redis::InfoDict>(&mut self.r).unwrap().get("blocked_clients")
@@ -152,7 +152,7 @@ pub fn client(protocol: ProtocolVersion) -> Client {
 
 fn connect(style: Style) -> RedisResult<Link> {
     let client = client(style.protocol());
-    // The library's own limit for replies is 500 ms; blocking commands take longer.
+    // The library limits the wait for a reply to 500 ms; blocking commands take longer.
     Ok(match style {
         Style::Sync2 | Style::Sync3 => Link::Sync(Box::new(client.get_connection()?)),
         Style::Many2 | Style::Many3 => {
@@ -211,7 +211,7 @@ impl Run {
         self.each(EVERY, name, family);
     }
 
-    /// Once in each style, with database 0 empty.
+    /// Runs a family once in each style, with an empty database 0.
     pub fn each(&mut self, styles: &'static [Style], name: &str, family: Family) {
         if !self.wanted.is_empty() && !self.wanted.iter().any(|wanted| wanted == name) {
             return;

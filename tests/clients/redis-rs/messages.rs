@@ -1,4 +1,5 @@
-//! Owns the families of what the server says by itself: pub/sub, pushes, keyspace events, invalidations, MONITOR.
+//! Owns the families of messages that are not replies: pub/sub, pushes, keyspace events, invalidations, MONITOR. Never
+//! knows how a family is run.
 
 use crate::harness::{ASYNC, Session, soon};
 use futures_util::StreamExt as _;
@@ -23,7 +24,7 @@ pub fn pubsub(s: &mut Session) -> RedisResult<()> {
     ear.set_read_timeout(Some(Duration::from_secs(60)))?;
     ear.subscribe(&["news", "sport"])?;
     ear.psubscribe("n?ws")?;
-    // The library takes the first of several confirmations for all.
+    // The library takes the first of several confirmations for all of them.
     soon(|| cmd("PUBSUB").arg("NUMPAT").query::<i64>(&mut s.r).unwrap() == 1);
     assert_eq!(redis::TypedCommands::publish(&mut s.r, "news", "hello")?, 2);
     assert_eq!(said(&ear.get_message()?), ("news".into(), "hello".into()));
@@ -43,7 +44,7 @@ pub fn pubsub(s: &mut Session) -> RedisResult<()> {
         assert_eq!(ear.get_message()?.get_payload::<i64>()?, i);
     }
     drop(ear);
-    // Out of the subscriptions, the connection takes commands again.
+    // After the last unsubscribe, the connection accepts commands again.
     assert_eq!(link.get("none")?, None);
     let listener = thread::spawn(move || {
         link.subscribe(&["jobs"], |message| match &message.get_payload::<String>().expect("text")[..] {
@@ -70,7 +71,7 @@ pub fn pubsub(s: &mut Session) -> RedisResult<()> {
     })
 }
 
-/// With RESP3 one connection takes commands and pushes; the connection manager comes back with its subscriptions.
+/// With RESP3, one connection takes commands and pushes. The connection manager reconnects with its subscriptions.
 pub fn pushes(s: &mut Session) -> RedisResult<()> {
     let (sender, pushes) = mpsc::channel::<PushInfo>();
     let mut link = s.client().get_connection()?;
@@ -151,7 +152,7 @@ pub fn keyspace_events(s: &mut Session) -> RedisResult<()> {
     cmd("CONFIG").arg(&["SET", "notify-keyspace-events", ""]).exec(&mut s.r)
 }
 
-/// The library's cache in front of the server, which says what to forget.
+/// The library's cache in front of the server. The server tells it what to forget.
 pub fn caching(s: &mut Session) -> RedisResult<()> {
     let client = s.client();
     ASYNC.block_on(async {
@@ -177,7 +178,7 @@ pub fn caching(s: &mut Session) -> RedisResult<()> {
         .expect("two invalidations");
         assert_eq!(cached.get("k").await?.as_deref(), Some("2"));
         assert_eq!(cached.hget("h", "f").await?.as_deref(), Some("2"));
-        // What expires is forgotten as well.
+        // An expired key is forgotten as well.
         other.pexpire("k", 20).await?;
         tokio::time::timeout(Duration::from_secs(60), async {
             while cached.get("k").await.expect("a reply").is_some() {

@@ -56,7 +56,7 @@ pub fn lists(s: &mut Session) -> RedisResult<()> {
     Ok(())
 }
 
-/// What waits is served by another connection.
+/// Another connection serves the waiting client.
 pub fn blocking(s: &mut Session) -> RedisResult<()> {
     s.r.rpush("l", &["a", "b"])?;
     assert_eq!(s.r.blpop(&["none", "l"], 1.0)?, Some(["l".into(), "a".into()]));

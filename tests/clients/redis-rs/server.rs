@@ -1,4 +1,5 @@
-//! Owns the families of connections, of the server itself, of who may do what, and of errors.
+//! Owns the families of connections, of the server itself, of access rights, and of errors. Never knows how a family is
+//! run.
 
 use crate::harness::{ASYNC, Session, address, env, refused, soon};
 use redis::acl::Rule;
@@ -28,7 +29,7 @@ pub fn connection(s: &mut Session) -> RedisResult<()> {
     refused(cmd("NOSUCH").arg("a").exec(r), "unknown command 'NOSUCH', with args beginning with: 'a'");
     refused(cmd("HELLO").arg(4).exec(r), "NOPROTO");
 
-    // Another one's blocking command is ended, with nothing or with an error.
+    // Another client's blocking command is ended, with no result or with an error.
     let mut w = s.another()?;
     let id = w.client_id()?;
     let waits = thread::spawn(move || (w.blpop("none", 20.0), w.blpop("none", 20.0)));
@@ -143,7 +144,7 @@ pub fn acl(s: &mut Session) -> RedisResult<()> {
     assert_eq!(r.acl_deluser(&["ann", "bob", "none"])?, 2);
     soon(|| a.ping().is_err());
     let error = as_ann.get_connection().err().expect("no such user any more");
-    // AUTH's refusal has a kind of its own, HELLO's comes as it is.
+    // A refused AUTH has an error kind of its own; a refused HELLO is passed through.
     assert!(error.kind() == ErrorKind::AuthenticationFailed || error.code() == Some("WRONGPASS"), "{error:?}");
     for file in [r.acl_load(), r.acl_save()] {
         refused(file, "ERR This Redis instance is not configured to use an ACL file");
@@ -170,7 +171,7 @@ pub fn pools(s: &mut Session) -> RedisResult<()> {
     Ok(())
 }
 
-/// The connection manager comes back by itself.
+/// The connection manager reconnects by itself.
 pub fn reconnect(s: &mut Session) -> RedisResult<()> {
     use redis::AsyncTypedCommands;
     let client = s.client();
@@ -204,7 +205,7 @@ pub fn timeouts(s: &mut Session) -> RedisResult<()> {
         let hasty = redis::AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_millis(100)));
         let mut link = client.get_multiplexed_async_connection_with_config(&hasty).await?;
         assert!(link.blpop("none", 0.3).await.unwrap_err().is_timeout());
-        // The reply that comes late is nobody else's.
+        // A late reply must not go to another command.
         tokio::time::sleep(Duration::from_millis(400)).await;
         assert_eq!(link.ping().await?, "PONG");
         Ok(())
@@ -229,7 +230,7 @@ pub fn errors(s: &mut Session) -> RedisResult<()> {
     refused(cmd("SET").arg(&["s", "x", "NX", "XX"]).exec(r), "ERR syntax error");
     refused(cmd("GET").exec(r), "ERR wrong number of arguments for 'get' command");
     assert_eq!(cmd("FOO").exec(r).unwrap_err().kind(), ErrorKind::Server(ServerErrorKind::ResponseError));
-    // A reply of another type than was asked for is the client's error, and the connection goes on.
+    // A reply of another type than expected is the client's error, and the connection stays usable.
     assert_eq!(cmd("GET").arg("s").query::<i64>(r).unwrap_err().kind(), ErrorKind::Parse);
     assert_eq!(r.ping()?, "PONG");
     Ok(())

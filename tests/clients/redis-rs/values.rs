@@ -1,4 +1,5 @@
-//! Owns the families of strings, of what is made of strings, of hashes, and of keys of any type.
+//! Owns the families of strings, of types made of strings, of hashes, and of keys of any type. Never knows how a family
+//! is run.
 
 use crate::harness::{Session, refused, soon};
 use redis::{
@@ -232,7 +233,7 @@ pub fn hashes(s: &mut Session) -> RedisResult<()> {
     Ok(())
 }
 
-/// Of Redis 7.4, which Debian's server is not; FlintKV has it.
+/// Fields that expire came with Redis 7.4, which Debian's server is not; FlintKV has them.
 pub fn hash_expiry(s: &mut Session) -> RedisResult<()> {
     use IntegerReplyOrNoOp::{ExistsButNotRelevant, IntegerReply, NotExists};
     if !s.since72 {

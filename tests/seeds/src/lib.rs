@@ -1,4 +1,4 @@
-//! Owns how long random tests go on, and with which seeds. Never knows what a test does with a seed.
+//! Owns how long random tests run, and with which seeds. Never knows what a test does with a seed.
 //!
 //! | variable | meaning |
 //! | --- | --- |
@@ -7,15 +7,16 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The usual budget of one test: its least number of seeds and no more, so that `make test` tries the same everywhere. `make soak` goes on.
+/// The default budget of one test: its minimum number of seeds only, so that `make test` runs the same everywhere.
+/// `make soak` runs longer.
 pub const SECONDS: u64 = 0;
 
-/// What a random test may take.
+/// The time budget of a random test.
 pub fn budget() -> Duration {
     Duration::from_secs(number("FLINTKV_TEST_SECONDS").unwrap_or(SECONDS))
 }
 
-/// The seed of a test that has only one: `usual`, unless the environment names another.
+/// The seed of a test that has only one: `usual`, unless the environment gives another.
 pub fn seed(usual: u64) -> u64 {
     match std::env::var("FLINTKV_SEED") {
         Ok(text) if text == "random" => by_clock(),
@@ -23,8 +24,8 @@ pub fn seed(usual: u64) -> u64 {
     }
 }
 
-/// Runs a test with seeds from `usual` on: `least` of them however slow the machine is, then others until the budget is
-/// spent. A seed whose run panics is printed. Returns how many there were: 1 in a replay.
+/// Runs a test with seeds from `usual` on: at least `least` of them, however slow the machine is, then more until the
+/// budget is spent. Prints the seed whose run panics. Returns the number of runs: 1 in a replay.
 pub fn each(usual: u64, least: u64, run: impl FnMut(u64)) -> u64 {
     let replay = std::env::var("FLINTKV_SEED").is_ok_and(|text| text != "random");
     let started = Instant::now();
@@ -42,7 +43,7 @@ fn from(first: u64, least: u64, goes_on: impl Fn() -> bool, mut run: impl FnMut(
     count
 }
 
-/// A seed that tells its number when a panic passes.
+/// A seed that prints its number when a panic unwinds.
 struct Said(u64);
 
 impl Drop for Said {
@@ -68,7 +69,7 @@ mod tests {
     use std::cell::Cell;
 
     #[test]
-    fn the_least_runs_without_a_budget() {
+    fn the_minimum_runs_without_a_budget() {
         let mut seen = Vec::new();
         assert_eq!(from(7, 3, || false, |seed| seen.push(seed)), 3);
         assert_eq!(seen, [7, 8, 9]);

@@ -1,10 +1,10 @@
-//! Owns the making of random commands, sound and hostile. Never knows a reply.
+//! Owns the generation of random commands, valid and hostile. Never knows a reply.
 
 use crate::{streams, zsets};
 use flintkv_tests::Random;
 
-/// `<kind>` is replaced by a word of that kind, `?<kind>` perhaps, `*<kind>` any number of times; anything else
-/// stands for itself.
+/// `<kind>` is replaced by a word of that kind, `?<kind>` by one or none, `*<kind>` by any number of them. Any other
+/// word stands for itself.
 const TEMPLATES: &[&str] = &[
     // Strings.
     "GET <key>",
@@ -228,8 +228,8 @@ const TEMPLATES: &[&str] = &[
     "<junk>",
 ];
 
-/// These would wait, and their connection with them: now and then, for a moment, or inside a transaction, where they
-/// do not.
+/// These commands would block, and their connection with them. So they come rarely and with a short timeout, or inside
+/// a transaction, where they do not block.
 const BLOCKING: &[&str] = &[
     "BLPOP <list> *<list> <timeout>",
     "BRPOP <list> *<list> <timeout>",
@@ -239,7 +239,7 @@ const BLOCKING: &[&str] = &[
     "BLMPOP <timeout> <integer> <list> *<list> <end> ?<count-option>",
 ];
 
-/// No hexadecimal numbers: `strtold` of a real Redis reads them for INCRBYFLOAT, here they are refused.
+/// No hexadecimal numbers: a real Redis accepts them for INCRBYFLOAT (`strtold`), FlintKV refuses them.
 const INTEGERS: &[&str] = &[
     "0",
     "1",
@@ -322,13 +322,13 @@ const JUNK: &[&str] = &[
     "9223372036854775807",
 ];
 
-/// The first letters of the keys of each type; strings have three, by what commands take them for.
+/// The first letters of the keys of each type. Strings have three, depending on how commands use them.
 const PREFIXES: &[char] = &['s', 'h', 'm', 'l', 'b', 'p', 'x', 'z'];
 const FAMILIES: [&[&str]; 3] = [TEMPLATES, streams::TEMPLATES, zsets::TEMPLATES];
 
 pub struct Commands {
     pub random: Random,
-    /// Keys of each kind: enough of them and the RAM limit makes most of them cold.
+    /// The number of keys of each kind: with enough of them, the RAM limit makes most of them cold.
     keys: usize,
 }
 
@@ -337,7 +337,7 @@ impl Commands {
         Commands { random: Random::new(seed), keys }
     }
 
-    /// A command, or a transaction of some.
+    /// A command, or the commands of a transaction.
     pub fn next(&mut self) -> Vec<Vec<Vec<u8>>> {
         if self.random.one_in(50) {
             return self.transaction();
@@ -355,7 +355,7 @@ impl Commands {
                 true => self.blocking(&["0", "0.001", "1000", "-1", "x", "inf", "1e300", "9223372036854775807", ""]),
                 false => self.command(),
             };
-            // The first would end the transaction, and what follows would wait; 7.2 judges the other differently.
+            // RESET would end the transaction, and the next commands would block. 7.2 treats COMMAND differently.
             if command[0] != b"RESET" && command[0] != b"COMMAND" {
                 all.extend(with_consumer(command));
             }
@@ -369,10 +369,10 @@ impl Commands {
         let timeout = self.random.of(timeouts);
         let templates = self.random.of(&[BLOCKING, streams::BLOCKING, zsets::BLOCKING]);
         let template = self.random.of(templates);
-        // Streams take milliseconds.
+        // The timeouts of streams are in milliseconds.
         let timeout = match timeout {
             "0.001" if template.starts_with('X') => "1",
-            // 7.0 does not see that it overflows.
+            // Redis 7.0 does not notice that this overflows.
             "9223372036854775807" if template.starts_with('X') => "0",
             timeout => timeout,
         };
@@ -383,7 +383,8 @@ impl Commands {
     pub fn command(&mut self) -> Vec<Vec<u8>> {
         let at = self.random.below(FAMILIES.iter().map(|family| family.len()).sum());
         let template = FAMILIES.iter().flat_map(|family| family.iter()).nth(at).expect("there are as many");
-        // Emptied too often there would be little to compare; connections reset too often never meet RESP3.
+        // Some commands are rare: an empty dataset leaves little to compare, and a connection that is reset too often
+        // never reaches RESP3.
         let seldom = match template.split(' ').next() {
             Some("FLUSHDB" | "FLUSHALL") => 200,
             Some("RESET" | "SWAPDB") => 20,
@@ -397,7 +398,7 @@ impl Commands {
             "<call>" => {
                 let inner = self.random.of(crate::scripts::INNER);
                 let inner = self.words(inner);
-                // Declared or not.
+                // The keys may or may not be declared.
                 let keys = if self.random.one_in(2) { vec![self.any_key()] } else { Vec::new() };
                 crate::scripts::around(&mut self.random, inner, &keys)
             }
@@ -430,10 +431,10 @@ impl Commands {
         words
     }
 
-    /// Now and then a word is lost, doubled or replaced by junk.
+    /// Now and then a word is lost, doubled or replaced by random bytes.
     fn spoil(&mut self, words: &mut Vec<Vec<u8>>) {
-        // Without their counts these take members at random, and the servers would differ from then on; or 7.2 takes more
-        // words than 7.0.
+        // Without its count, such a command takes random members, and the servers would differ from then on. For
+        // others, 7.2 takes more arguments than 7.0.
         let kept: [&[u8]; 5] = [b"SPOP", b"SRANDMEMBER", b"ZRANDMEMBER", b"ZRANK", b"ZREVRANK"];
         let is_lexed = words[0] == b"ZADD" && words[1].starts_with(b"y");
         if words.len() > 1 && !is_lexed && !kept.contains(&&words[0][..]) && self.random.one_in(40) {
@@ -451,18 +452,18 @@ impl Commands {
             0 => Vec::new(),
             1 => b"\0\r\n\xff{key}".to_vec(),
             2 => vec![b'l'; 300],
-            // A few are used again and again.
+            // A few keys are used repeatedly.
             3..12 => format!("{prefix}{}", self.random.below(8)).into_bytes(),
             _ => format!("{prefix}{}", self.random.below(self.keys)).into_bytes(),
         }
     }
 
-    /// A key of the command's own type, and not always that.
+    /// A key of the command's own type; sometimes of another.
     fn key_of(&mut self, usual: char) -> Vec<u8> {
         if self.random.one_in(15) { self.any_key() } else { self.key(usual) }
     }
 
-    /// A key that no other type's commands write, now and then a string, which they may replace.
+    /// A key that commands of other types never write, except that it is sometimes a string, which they may replace.
     fn own_key(&mut self, prefix: char) -> Vec<u8> {
         match self.random.below(20) {
             0 => match prefix {
@@ -494,7 +495,7 @@ impl Commands {
         words.extend([name.to_owned(), encoding, offset].map(String::into_bytes));
         if name != "GET" && name != "get" {
             words.push(match random.below(3) {
-                // Redis saturates what is below -2^62 at the wrong end.
+                // Redis saturates numbers below -2^62 at the wrong end.
                 0 => random.of(INTEGERS).replace("-9223372036854775808", "7").into_bytes(),
                 _ => (random.draw() as i64 >> (2 + random.below(62))).to_string().into_bytes(),
             });
@@ -532,7 +533,7 @@ impl Commands {
         }
     }
 
-    /// Few enough that sets have some in common; sets of integers only are rare, but there are some.
+    /// Few different members, so that sets overlap. Sets of integers only are rare, but they occur.
     fn member(&mut self) -> Vec<u8> {
         match self.random.below(40) {
             0 => self.value(),
@@ -543,7 +544,7 @@ impl Commands {
         }
     }
 
-    /// Few enough that a list holds some of them more than once.
+    /// Few different elements, so that a list contains some of them more than once.
     fn element(&mut self) -> Vec<u8> {
         match self.random.below(20) {
             0 => self.value(),
@@ -554,7 +555,7 @@ impl Commands {
 
     fn word(&mut self, kind: &str, words: &mut Vec<Vec<u8>>) {
         let random = &mut self.random;
-        // Options may be several words.
+        // An option may be several words.
         let option = match kind {
             "<set-option>" => random.of(&[
                 "NX",
@@ -585,7 +586,8 @@ impl Commands {
                 "MINMATCHLEN",
                 "bar",
             ]),
-            // Two clocks differ: what compares the old expiry with the new one gets moments far apart.
+            // The two clocks differ. Options that compare the old expiry with the new one get moments that are far
+            // apart.
             "<expire-option>" => random.of(&["NX", "XX", "nx", "foo", "NX XX"]),
             "<at-option>" => random.of(&["NX", "XX", "GT", "LT", "gt", "foo"]),
             "<copy-option>" => random.of(&["REPLACE", "DB 0", "DB 1", "DB 16", "DB x", "DB", "foo"]),
@@ -664,7 +666,7 @@ impl Commands {
             "<distances>" => return words.push(self.own_key('d')),
             "<any>" => return words.push(self.any_key()),
             "<member>" => return words.push(self.member()),
-            // By numbers only: of equal texts each server puts another first.
+            // Numeric only: the two servers order equal texts differently.
             "<sort-by>" => random.of(&["weight*", "hweight*->age", "nosort", "w*ight", "*", "#", ""]),
             "<sorted>" => {
                 let kind = self.random.of(&["<list>", "<set>", "<any>"]);
@@ -684,7 +686,7 @@ impl Commands {
             "<bit-read>" => return self.bit_step(false, words),
             "<hll>" => return words.push(self.key_of('p')),
             "<counted>" => {
-                // Many at once now and then, so that some become dense.
+                // Sometimes many at once, so that some become dense.
                 let many = if random.one_in(60) { 300 } else { 1 };
                 let more = (0..many).map(|_| random.below(5000).to_string().into_bytes());
                 return words.extend(more);
@@ -697,7 +699,7 @@ impl Commands {
                     1 => bytes.extend(b"\x88\x83\x7f\xfa"),
                     _ => bytes.extend((0..random.below(6)).map(|_| random.draw() as u8)),
                 }
-                // Redis takes what stands behind the string for the second byte of a run cut in two.
+                // Redis takes the byte after the string for the second byte of a truncated run.
                 bytes.push(0);
                 return words.push(bytes);
             }
@@ -711,7 +713,7 @@ impl Commands {
                 return words.push(self.value());
             }
             "<integer>" => random.of(INTEGERS),
-            // Mostly of use.
+            // Usually a valid one.
             "<index>" | "<count>" if !random.one_in(8) => {
                 random.of(&["0", "1", "2", "3", "7", "-1", "-2", "-3", "-8", "20"])
             }
@@ -798,7 +800,7 @@ impl Commands {
     }
 }
 
-/// A consumer is made before it asks for something.
+/// Creates a consumer before it asks for something.
 fn with_consumer(command: Vec<Vec<u8>>) -> Vec<Vec<Vec<u8>>> {
     let mut all = streams::consumer_of(&command);
     all.push(command);

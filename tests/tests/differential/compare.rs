@@ -1,19 +1,19 @@
-//! Owns what counts as the same reply. Never knows where replies come from.
+//! Owns which replies count as the same. Never knows where replies come from.
 
 use crate::streams::{same_description, without_times};
 use crate::zsets::{sorted_scores, with_short_scores};
 use flintkv_tests::shown;
 use resp::client::{Value, parse_value};
 
-/// Two clocks, and a machine that is busy with other things.
+/// For two clocks, and a machine that is busy with other work.
 const CLOCKS_MS_MAX: i64 = 10_000;
 
-/// A difference that is meant.
+/// An intended difference.
 pub struct Known {
-    /// How both replies show, as patterns with one `*`.
+    /// How each reply looks, as a pattern with one `*`.
     pub ours: &'static str,
     pub theirs: &'static str,
-    /// Why; for the reader.
+    /// The reason, for the reader.
     #[allow(dead_code, reason = "for the reader")]
     pub because: &'static str,
 }
@@ -72,7 +72,7 @@ fn parsed(bytes: &[u8]) -> Value {
     parse_value(bytes).expect("well formed").expect("whole").0
 }
 
-/// None: the same, as far as this command's replies can be.
+/// `None`: the replies are the same, as far as this command's replies can be.
 pub fn difference(words: &[Vec<u8>], ours: &[u8], theirs: &[u8]) -> Option<String> {
     if ours == theirs {
         return None;
@@ -80,7 +80,7 @@ pub fn difference(words: &[Vec<u8>], ours: &[u8], theirs: &[u8]) -> Option<Strin
     value_difference(words, &parsed(ours), &parsed(theirs))
 }
 
-/// As [`difference`], of EXEC's reply and of the commands that were queued.
+/// Like [`difference`], for EXEC's reply and the commands that were queued.
 pub fn exec_difference(queued: &[Vec<Vec<u8>>], ours: &[u8], theirs: &[u8]) -> Option<String> {
     let (ours, theirs) = (parsed(ours), parsed(theirs));
     let (Value::Array(ours), Value::Array(theirs)) = (&ours, &theirs) else {
@@ -104,45 +104,45 @@ fn value_difference(words: &[Vec<u8>], ours: &Value, theirs: &Value) -> Option<S
     let both_ints = matches!((ours, theirs), (Value::Int(_), Value::Int(_)));
     let both_errors = matches!((ours, theirs), (Value::Error(_), Value::Error(_)));
     let same = match (name(0).as_str(), name(1).as_str()) {
-        // 7.2 looks at the arguments before it looks for the key.
+        // Redis 7.2 checks the arguments before it looks up the key.
         ("BITCOUNT" | "BITPOS", _) => {
             let (wrong_type, none) = (shown(theirs).contains("WRONGTYPE"), [Value::Int(0), Value::Int(-1)]);
             matches!(ours, Value::Error(_)) && (wrong_type || none.contains(theirs))
         }
-        // Errors are text here: bytes that are not, which Redis passes on up to the first NUL, are shown as such. Redis
-        // reads a cursor up to a NUL, too.
+        // Errors are text here. Redis quotes the client's bytes up to the first NUL; FlintKV escapes bytes that are not
+        // text. Redis also reads a cursor only up to a NUL.
         _ if !words.iter().flatten().all(|byte| matches!(byte, b' '..=b'~'))
             && (both_errors || name(0).ends_with("SCAN")) =>
         {
             code(ours) == code(theirs) || name(0).ends_with("SCAN")
         }
-        // A cursor that no SCAN gave out promises nothing; what is random is checked elsewhere.
+        // A cursor that no SCAN returned guarantees nothing. Random replies are checked elsewhere.
         ("SCAN" | "HSCAN" | "SSCAN" | "ZSCAN" | "HRANDFIELD", _) => {
             !matches!(ours, Value::Error(_)) && !matches!(theirs, Value::Error(_))
         }
         ("COMMAND", "") => true,
-        // Redis makes a string raw before it finds that it is no sound HyperLogLog.
+        // Redis makes a string raw before it finds that the string is not a valid HyperLogLog.
         ("OBJECT", "ENCODING") => {
             [ours, theirs].iter().all(|name| ["\"embstr\"", "\"raw\""].contains(&shown(name).as_str()))
         }
         ("XINFO", _) => same_description(ours, theirs),
         ("XPENDING", _) => without_times(ours) == without_times(theirs),
-        // Of runs that are cut off Redis shows one more, made of what stands behind the string.
+        // For truncated runs, Redis shows one more, made of the bytes after the string.
         ("ZRANDMEMBER", _) => {
             sorted_scores(ours) == sorted_scores(theirs) || sorted(ours.clone()) == sorted(theirs.clone())
         }
         ("PFDEBUG", _) => shown(theirs).starts_with(shown(ours).trim_end_matches('"')),
-        // Redis shares small integers, and counts a shared object's users as endless.
+        // Redis shares small integers and reports an endless reference count for them.
         ("OBJECT", "REFCOUNT") => both_ints,
-        // Redis also weighs a key that has expired, as long as nobody has noticed.
+        // Redis also measures an expired key until somebody has noticed the expiry.
         ("MEMORY", "USAGE") => both_ints || [ours, theirs].contains(&&Value::Null),
-        // Each counts keys that expired until it has noticed.
+        // Each server counts expired keys until it has noticed them.
         ("DBSIZE", _) => both_ints,
         ("HGETALL" | "CONFIG", _) => sorted_pairs(ours.clone()) == sorted_pairs(theirs.clone()),
         ("HKEYS" | "HVALS" | "KEYS" | "SMEMBERS" | "SINTER" | "SUNION" | "SDIFF" | "SPOP" | "SRANDMEMBER", _) => {
             sorted(ours.clone()) == sorted(theirs.clone())
         }
-        // A set's own order is any.
+        // A set's own order is arbitrary.
         ("SORT", _) if words.iter().any(|word| ["nosort", "#", ""].iter().any(|by| word == by.as_bytes())) => {
             sorted(ours.clone()) == sorted(theirs.clone())
         }
@@ -150,7 +150,7 @@ fn value_difference(words: &[Vec<u8>], ours: &Value, theirs: &Value) -> Option<S
         ("PTTL" | "PEXPIRETIME", _) => near(ours, theirs, CLOCKS_MS_MAX),
         ("CLIENT", "ID") | ("SLOWLOG", "LEN") | ("COMMAND", "COUNT") | ("OBJECT", "IDLETIME") => both_ints,
         ("TIME", _) | ("HELLO", _) => shape(ours) == shape(theirs),
-        // Scores are printed otherwise.
+        // Scores are printed differently.
         (name, _) if name.starts_with('Z') || name.starts_with("BZ") => {
             shown(&with_short_scores(ours)) == shown(&with_short_scores(theirs))
         }
@@ -161,24 +161,24 @@ fn value_difference(words: &[Vec<u8>], ours: &Value, theirs: &Value) -> Option<S
     (!same && !known).then(|| format!("FlintKV: {ours}\nRedis:   {theirs}"))
 }
 
-/// `ERR unknown command`: an error's first words, before anything it quotes.
+/// `ERR unknown command`: the first words of an error, before anything that it quotes.
 fn code(error: &Value) -> String {
     shown(error).split(['\'', ':']).next().unwrap_or_default().to_owned()
 }
 
 fn near(ours: &Value, theirs: &Value, tolerance: i64) -> bool {
     match (ours, theirs) {
-        // -1 and -2 say something else than a time.
+        // -1 and -2 are not times.
         (&Value::Int(ours), &Value::Int(theirs)) => ours >= 0 && theirs >= 0 && (ours - theirs).abs() <= tolerance,
         _ => false,
     }
 }
 
-/// How many elements an aggregate has, and whether anything is an error.
+/// The number of elements of an aggregate, and whether the reply is an error.
 fn shape(value: &Value) -> (&'static str, usize) {
     match value {
         Value::Error(_) => ("error", 0),
-        // HELLO names the modules, TIME two numbers.
+        // HELLO lists the modules, TIME has two numbers.
         Value::Array(values) => ("array", values.len()),
         Value::Map(pairs) => ("map", pairs.len()),
         _ => ("other", 0),

@@ -1,5 +1,5 @@
-//! Owns values that change places: what one server dumps the other restores, also with a byte changed. Never knows what
-//! else is done to them.
+//! Owns values that move between the servers: each server restores what the other one dumped, also with a changed byte.
+//! Never knows other commands.
 
 use crate::Pair;
 use flintkv_tests::shown;
@@ -11,7 +11,7 @@ const VERSION: u16 = 10;
 const BAD: &str = "(error) ERR Bad data format";
 
 impl Pair {
-    /// Each server gets what the other has dumped, and then what that becomes where a byte is another.
+    /// Each server restores what the other dumped, and then the same payload with a changed byte.
     pub fn moved(&mut self, key: &[u8], faults: &[u64]) {
         let dump: [&[u8]; 2] = [b"DUMP", key];
         let (Value::Bulk(ours), Value::Bulk(theirs)) = (self.ours.call(&dump), self.theirs.call(&dump)) else {
@@ -36,7 +36,7 @@ impl Pair {
                 self.restored(key, &payload, &payload, false);
             }
             rdb::reseal(&mut payload, VERSION);
-            // Redis keeps sorted sets that are in no order, and streams that say what they do not hold.
+            // Redis accepts unordered sorted sets, and streams that declare what they do not contain.
             let is_kept = [Type::ZSetListpack, Type::Stream2].iter().any(|&kind| theirs[0] == kind as u8);
             if self.restored(key, &payload, &payload, true) && !is_kept {
                 self.same_value(key);
@@ -45,8 +45,8 @@ impl Pair {
         }
     }
 
-    /// Whether both replies are the same. Where they may differ it is FlintKV alone that refuses: Redis takes a value with
-    /// more bytes behind it, one that reaches into its checksum, and streams whose ids contradict each other.
+    /// Whether both replies are the same. With `may_differ`, FlintKV alone may refuse: Redis accepts values with extra
+    /// bytes after them, values that reach into the checksum, and streams whose ids contradict each other.
     fn restored(&mut self, key: &[u8], ours: &[u8], theirs: &[u8], may_differ: bool) -> bool {
         let words: [&[u8]; 5] = [b"RESTORE", key, b"0", ours, b"REPLACE"];
         let ours = shown(&self.ours.call(&words));

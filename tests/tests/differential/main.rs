@@ -1,14 +1,14 @@
-//! Random commands, sound and hostile, to FlintKV and to a real Redis: every reply must be the same, byte by byte.
+//! Random commands, valid and hostile, to FlintKV and to a real Redis: every reply must be the same, byte by byte.
 //!
-//! Four times: with everything in RAM; with everything on flash now and then; with everything on flash at each command
-//! (`debug-tier-mode cold`); and while other clients fill the node so that keys are demoted, promoted, collected and moved
-//! under the commands' feet. Commands go out in pipelines.
-//! What has no order (HGETALL of a table, SMEMBERS, KEYS) is compared as a set, what is random is checked against the contents,
-//! times may differ by the clocks.
+//! Four parts: everything in RAM; everything on flash now and then; everything on flash at each command
+//! (`debug-tier-mode cold`); and with other clients that fill the node, so that keys are demoted, promoted, collected
+//! and moved while commands run. Commands are sent in pipelines. Unordered replies (HGETALL of a table, SMEMBERS, KEYS)
+//! are compared as sets, random replies are checked against the content, and times may differ as the clocks do.
 //!
-//! `FLINTKV_SEED` replays a run (`random` draws one), `FLINTKV_TEST_SECONDS` is how long each part goes on after its least
-//! number of commands, `FLINTKV_DIFF_COMMANDS` sets the commands of each part, whatever the time, `FLINTKV_DIFF_GO_ON=1`
-//! tells of every difference instead of stopping at the first (those after it may be its consequences).
+//! `FLINTKV_SEED` replays a run (`random` draws one). `FLINTKV_TEST_SECONDS` is how long each part runs after its
+//! minimum of commands. `FLINTKV_DIFF_COMMANDS` sets the number of commands of each part, whatever the time.
+//! `FLINTKV_DIFF_GO_ON=1` reports every difference instead of stopping at the first (later ones may be its
+//! consequences).
 
 mod commands;
 mod compare;
@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use zsets::sorted_scores;
 
 const PIPELINE_MAX: usize = 24;
-/// Small enough that collections change their encoding all the time.
+/// Low limits, so that collections change their encoding all the time.
 const SETTINGS: [&str; 12] = [
     "hash-max-listpack-entries",
     "6",
@@ -43,7 +43,7 @@ const SETTINGS: [&str; 12] = [
     "zset-max-listpack-entries",
     "6",
 ];
-/// The database of other clients; commands under test stay out of it.
+/// The database of the other clients. The commands under test do not use it.
 const OTHERS_DB: &str = "9";
 
 #[test]
@@ -85,15 +85,15 @@ fn always_on_flash() {
     assert_eq!(client.info_number("tiering", "values_in_ram"), 0);
 }
 
-/// Memory, where there is: in all-cold mode each command waits for its write, and the first one to each place of a new
-/// file takes milliseconds on some file systems.
+/// In memory where possible. In all-cold mode each command waits for its write, and on some file systems the first
+/// write to each place of a new file takes milliseconds.
 fn flash_dir() -> tempfile::TempDir {
     let mut builder = tempfile::Builder::new();
     builder.prefix("flintkv-test-");
     builder.tempdir_in("/dev/shm").or_else(|_| builder.tempdir()).expect("a directory")
 }
 
-/// Filled and collected many times in a run.
+/// So small that it is filled and collected many times in a run.
 fn small_flash(dir: &tempfile::TempDir) -> [(&'static str, &str); 3] {
     let path = dir.path().to_str().expect("a path of plain letters");
     [("memory-limit", "160mb"), ("ram-limit", "128mb"), ("flash-path", path)]
@@ -102,7 +102,7 @@ fn small_flash(dir: &tempfile::TempDir) -> [(&'static str, &str); 3] {
 #[test]
 fn while_others_fill_the_node() {
     let node = Node::start(&[("memory-limit", "168mb"), ("ram-limit", "128mb"), ("flash-segment-size", "1mb")]);
-    // Its own needs under this load are some 13 MB more than at the start.
+    // Under this load the node needs some 13 MB more for itself than at the start.
     node.limit_objects(24 << 20);
     let stop = AtomicBool::new(false);
     let report = thread::scope(|scope| {
@@ -110,7 +110,7 @@ fn while_others_fill_the_node() {
             let (stop, node) = (&stop, &node);
             scope.spawn(move || fill(node, worker, stop));
         }
-        // A failure must not leave the fillers running.
+        // The fillers must stop even if the test fails.
         let _stop_at_end = Stop(&stop);
         run(&node, 600, 20_000, &mut || {})
     });
@@ -130,7 +130,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Writes and reads values of many sizes in a database of its own, several times what RAM holds.
+/// Writes and reads values of many sizes in a database of its own, several times more than fits into RAM.
 fn fill(node: &Node, worker: u64, stop: &AtomicBool) {
     let mut random = Random::new(worker);
     let mut client = node.client();
@@ -170,9 +170,9 @@ impl std::fmt::Display for Report {
     }
 }
 
-/// `commands_min` run however slow the machine is. `between` runs between pipelines.
+/// At least `commands_min` commands run, however slow the machine is. `between` runs between pipelines.
 fn run(node: &Node, keys: usize, commands_min: u64, between: &mut dyn FnMut()) -> Report {
-    // What is restored there is looked at as closely as here: RESTORE does not trust its input.
+    // Make Redis check restored values as closely as FlintKV does: its RESTORE would trust the input.
     let redis = Redis::start(&["--sanitize-dump-payload", "yes"]);
     let seed = seed();
     let mut pair = Pair {
@@ -206,7 +206,7 @@ fn run(node: &Node, keys: usize, commands_min: u64, between: &mut dyn FnMut()) -
     Report { seed, commands: pair.done, errors: pair.errors, took: started.elapsed() }
 }
 
-/// Both servers, and what they were told.
+/// Both servers, and the commands sent so far.
 struct Pair {
     ours: Client,
     theirs: Client,
@@ -257,8 +257,8 @@ impl Pair {
         }
     }
 
-    /// Keys that expired count until they are noticed: those on flash when they are read, or when their segment is collected,
-    /// which may be long after.
+    /// Expired keys count until they are noticed. On flash that is when they are read or their segment is collected,
+    /// which may be much later.
     fn same_size(&mut self) {
         eventually(&format!("both hold the same number of keys; seed {}", self.seed), || {
             let Value::Array(keys) = self.ours.call(&[b"KEYS", b"*"]) else { panic!("KEYS gives an array") };
@@ -277,7 +277,7 @@ impl Pair {
         }
     }
 
-    /// Tells the seed, the command, and what was done to its keys before.
+    /// Reports the seed, the command, and the earlier commands on its keys.
     fn fail(&mut self, words: &[Vec<u8>], difference: &str) {
         let line = |words: &[Vec<u8>]| {
             let words = words.iter().map(|word| {
@@ -286,7 +286,7 @@ impl Pair {
             });
             words.collect::<Vec<_>>().join(" ")
         };
-        // Not that both ask for an encoding.
+        // Two commands that ask for an encoding are not related by that.
         let telling = |words: &[Vec<u8>]| if words[0] == b"OBJECT" { words.len().min(2) } else { 1 };
         let touches = |past: &&Vec<Vec<u8>>| {
             past[telling(past)..].iter().any(|word| words[telling(words)..].contains(word))
@@ -306,7 +306,7 @@ impl Pair {
         println!("{what}\n");
     }
 
-    /// What cannot be compared reply by reply in a pipeline.
+    /// A command whose reply cannot be compared in a pipeline.
     fn odd_one(&mut self, commands: &mut Commands) {
         let random = &mut commands.random;
         match random.below(10) {
@@ -401,7 +401,7 @@ impl Pair {
         let is_right = match (&ours, &theirs) {
             (Value::Bulk(_), Value::Bulk(_)) => is_field(&ours),
             (Value::Array(ours), Value::Array(theirs)) if ours.len() == theirs.len() => match words.len() {
-                // In RESP3 each field comes with its value in an array of two.
+                // In RESP3 each field and its value are an array of two.
                 4 => {
                     ours.iter().all(|pair| matches!(pair, Value::Array(pair) if is_pair(&pair[0], &pair[1])))
                         || ours.chunks(2).all(|pair| is_pair(&pair[0], &pair[1]))
@@ -421,7 +421,7 @@ impl Pair {
         let mut words = vec![b"ZRANDMEMBER".as_slice(), key];
         words.extend(options.split(' ').filter(|word| !word.is_empty()).map(str::as_bytes));
         let (ours, theirs) = (self.ours.call(&words), self.theirs.call(&words));
-        // With a count, all there are; alone, each as if it stood in an array.
+        // With a count: all members. Without one: as if the member stood in an array.
         let call = [&[b"ZRANDMEMBER".as_slice(), key, b"1000000"], words.get(3..).unwrap_or_default()].concat();
         let all = self.theirs.call(&call);
         let is_pairs = words.len() == 4;
@@ -444,7 +444,7 @@ impl Pair {
         self.done += 1;
     }
 
-    /// SRANDMEMBER, and SPOP of what it drew last.
+    /// SRANDMEMBER, and SPOP of the members that it drew last.
     fn random_members(&mut self, key: &[u8], count: &str) {
         let mut words = vec![b"SRANDMEMBER".as_slice(), key];
         words.extend([count].iter().filter(|word| !word.is_empty()).map(|word| word.as_bytes()));
@@ -462,7 +462,7 @@ impl Pair {
             self.fail(&words, &format!("FlintKV: {}\nRedis:   {}", shown(&ours), shown(&theirs)));
         }
         self.done += 1;
-        // What one of them pops, the other removes.
+        // The other server removes what this one popped.
         if let Value::Bulk(_) = &ours
             && let Value::Bulk(popped) = self.ours.call(&[b"SPOP", key])
             && self.theirs.call(&[b"SREM", key, &popped]) != Value::Int(1)
@@ -471,7 +471,7 @@ impl Pair {
         }
     }
 
-    /// Expires keys in a way that two clocks agree about, then lets both servers notice.
+    /// Expires keys in a way on which two clocks agree, then lets both servers notice.
     fn expire(&mut self, keys: &[Vec<u8>]) {
         let command = |name: &str, key: &[u8], more: &[&[u8]]| {
             let words = [&[name.as_bytes(), key], more].concat();
@@ -484,7 +484,7 @@ impl Pair {
         self.batch(&batch);
     }
 
-    /// Everything that both hold in the end.
+    /// Compares the whole content of both servers.
     fn contents(&mut self) {
         self.same(vec![b"HELLO".to_vec(), b"2".to_vec()]);
         for db in ["0", "1", "15"] {
@@ -515,7 +515,7 @@ impl Pair {
     }
 }
 
-/// What a scan found, in order: it may be found in any, and more than once.
+/// The elements that a scan found, sorted: the order is free, and elements may repeat.
 fn elements(command: &[&[u8]], found: Vec<Vec<u8>>) -> Vec<String> {
     let array = |found: Vec<Vec<u8>>| Value::Array(found.into_iter().map(Value::Bulk).collect());
     let mut elements = if command[0] == b"ZSCAN" {

@@ -1,11 +1,11 @@
-//! Owns the making of random scripts. Never knows a reply.
+//! Owns the generation of random scripts. Never knows a reply.
 //!
-//! What differs by design is left out: Redis 7.0 prints numbers that are no integers with 17 digits, keeps cjson's
-//! settings from one script to the next, and dies of an error table without a text.
+//! Intended differences are left out: Redis 7.0 prints fractions with 17 digits, keeps cjson's settings from one script
+//! to the next, and crashes on an error table without a text.
 
 use flintkv_tests::Random;
 
-/// Scripts around one command, whose words are their arguments.
+/// Scripts around one command, whose words are the script's arguments.
 const CALLS: &[&str] = &[
     "return redis.call(unpack(ARGV))",
     "return redis.call(unpack(ARGV))",
@@ -24,7 +24,7 @@ const CALLS: &[&str] = &[
     "return coroutine.wrap(function() return redis.call(unpack(ARGV)) end)()",
 ];
 
-/// Commands for those: what they answer has an order.
+/// Commands for those scripts: their replies have a defined order.
 pub const INNER: &[&str] = &[
     "GET <key>",
     "GET <any>",
@@ -54,7 +54,7 @@ pub const INNER: &[&str] = &[
     "<junk> <value>",
 ];
 
-/// Scripts of two keys and two arguments.
+/// Scripts with two keys and two arguments.
 const LUA: &[&str] = &[
     "return {KEYS[1], KEYS[2], ARGV[1], ARGV[2], KEYS[3], 'unseen'}",
     "return #ARGV[1] + #KEYS",
@@ -150,7 +150,7 @@ const LUA: &[&str] = &[
     "",
 ];
 
-/// A script around a command of those words.
+/// A script around a command with these words.
 pub fn around(random: &mut Random, inner: Vec<Vec<u8>>, keys: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let script = random.of(CALLS);
     with_arguments(random, script, keys, inner)

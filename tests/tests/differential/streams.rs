@@ -1,10 +1,10 @@
-//! Owns the random commands on streams, and what counts as the same description of one.
-//! Never knows how commands are sent.
+//! Owns the random commands on streams, and which descriptions of a stream count as the same. Never knows how commands
+//! are sent.
 
 use flintkv_tests::{Random, shown};
 use resp::client::Value;
 
-/// Ids are never drawn from a clock: the servers have two.
+/// Ids never come from a clock, because the servers have two clocks.
 pub const TEMPLATES: &[&str] = &[
     "XADD <stream> <new-id> <field> <value>",
     "XADD <stream> <new-id> <field> <value>",
@@ -66,11 +66,11 @@ pub const BLOCKING: &[&str] = &[
 
 const IDS_MAX: usize = 30;
 
-/// Words that are streams' own. Options of several words are split by the caller.
+/// Words of the stream commands only. The caller splits options of several words.
 pub fn word(kind: &str, random: &mut Random) -> Option<String> {
     let near = |random: &mut Random| format!("{}-{}", random.below(IDS_MAX), random.below(6));
     Some(match kind {
-        // Usually above the last one.
+        // Usually above the last id.
         "<new-id>" => match random.below(10) {
             0 => near(random),
             1..5 => format!("{}-*", random.below(IDS_MAX)),
@@ -81,7 +81,7 @@ pub fn word(kind: &str, random: &mut Random) -> Option<String> {
             1 => format!("{}-{}", IDS_MAX - random.below(2), random.below(30)),
             _ => near(random),
         },
-        // Never below what was deleted, which 7.0 does not look at.
+        // Never below a deleted id, which 7.0 does not check.
         "<top-id>" => match random.below(5) {
             0 => random.of(&["x", "", "5-*", "$"]).to_owned(),
             _ => format!("{}-{}", IDS_MAX + 1, random.below(3)),
@@ -232,7 +232,8 @@ pub fn word(kind: &str, random: &mut Random) -> Option<String> {
     })
 }
 
-/// Redis 7.0 makes a consumer only when it gets something, 7.2 when it asks: it is there before it asks.
+/// Redis 7.0 creates a consumer only when it receives something, 7.2 when it asks. So create the consumer before it
+/// asks.
 pub fn consumer_of(words: &[Vec<u8>]) -> Vec<Vec<Vec<u8>>> {
     let create = |key: &Vec<u8>, group: &Vec<u8>, consumer: &Vec<u8>| {
         vec![b"XGROUP".to_vec(), b"CREATECONSUMER".to_vec(), key.clone(), group.clone(), consumer.clone()]
@@ -252,19 +253,19 @@ pub fn consumer_of(words: &[Vec<u8>]) -> Vec<Vec<Vec<u8>>> {
     }
 }
 
-/// What 7.2 added to descriptions, and what differs by nature: times and the shape of a radix tree.
+/// Fields that 7.2 added to descriptions, and fields that always differ: times and the shape of a radix tree.
 const LEFT_OUT: [&str; 6] =
     ["\"inactive\"", "\"active-time\"", "\"idle\"", "\"seen-time\"", "\"radix-tree-nodes\"", "\"radix-tree-keys\""];
 
-/// Whether XINFO tells the same. What a group lags behind may be negative in Redis before 7.4: it overlooks a deleted
-/// entry that stood before the first that is left, but not before the group's last (redis/redis#13338).
+/// Whether the replies of XINFO agree. Before 7.4, Redis may report a negative lag: it overlooks a deleted entry before
+/// the first remaining one but after the group's last id (redis/redis#13338).
 pub fn same_description(ours: &Value, theirs: &Value) -> bool {
     let (ours, theirs) = (described(ours), described(theirs));
     let is_lag = |at: usize| at > 0 && theirs[at - 1] == "\"lag\"" && theirs[at].starts_with("(integer) -");
     ours.len() == theirs.len() && (0..ours.len()).all(|at| ours[at] == theirs[at] || is_lag(at))
 }
 
-/// XINFO's replies without that.
+/// XINFO's replies without those fields.
 fn described(value: &Value) -> Vec<String> {
     let mut lines = Vec::new();
     describe(value, &mut lines);
@@ -298,7 +299,7 @@ fn describe(value: &Value, lines: &mut Vec<String>) {
     }
 }
 
-/// Pending entries, the times of delivery or idleness in them left out: the third but last of four, the second of three.
+/// Pending entries without the times of delivery or idleness: the last but one of four fields, the second of three.
 pub fn without_times(value: &Value) -> String {
     let Value::Array(entries) = value else { return shown(value) };
     let entries = entries.iter().map(|entry| match entry {

@@ -1,12 +1,12 @@
-//! Owns the random commands on sorted sets and places, and what counts as the same score. Never knows how commands are
+//! Owns the random commands on sorted sets and positions, and which scores count as equal. Never knows how commands are
 //! sent.
 
 use flintkv_tests::{Random, shown};
 use resp::client::Value;
 
-/// Of a `<lexed>` set all scores are the same, or nobody could say what a range of texts holds. No two members of a
-/// `<geo>` set lie in one place, or their order would be anyone's. What would spoil that keeps away from both, as do
-/// distances, whose sums depend on their order.
+/// In a `<lexed>` set all scores are the same; otherwise the result of a lexicographic range is undefined. No two
+/// members of a `<geo>` set have the same position; otherwise their order would be arbitrary. Commands that would break
+/// these rules use other keys. So do distances, whose sums depend on the order.
 pub const TEMPLATES: &[&str] = &[
     "ZADD <zset> <score> <member> *<score-member>",
     "ZADD <zset> <score> <member> *<score-member>",
@@ -57,7 +57,7 @@ pub const TEMPLATES: &[&str] = &[
     "ZSCAN <zset> 0 <scan-option>",
     "OBJECT ENCODING <zset>",
     "SORT <zset> ALPHA DESC LIMIT 0 3",
-    // Texts in order.
+    // Lexicographic ranges.
     "ZADD <lexed> 0 <member> *<zero-member>",
     "ZADD <lexed> 0 <member> *<zero-member>",
     "ZREM <lexed> <member>",
@@ -70,7 +70,7 @@ pub const TEMPLATES: &[&str] = &[
     "ZREMRANGEBYLEX <lexed> <text> <text>",
     "COPY <lexed> <lexed> REPLACE",
     "DEL <lexed>",
-    // Places.
+    // Positions.
     "GEOADD <geo> <place> <member> *<place-member>",
     "GEOADD <geo> <place> <member> *<place-member>",
     "GEOADD <geo> <place> <member> *<place-member>",
@@ -102,14 +102,14 @@ pub const BLOCKING: &[&str] = &[
     "BZMPOP <timeout> <integer> <zset> *<zset> <extreme> ?<count-option>",
 ];
 
-/// Words that are theirs alone; several in one, with spaces between them, are split by the caller.
+/// Words of these commands only. The caller splits a text with spaces into several words.
 pub fn word(kind: &str, random: &mut Random) -> Option<String> {
     let several = |kinds: &[&str], random: &mut Random| {
         let words = kinds.iter().map(|kind| word(kind, random).unwrap_or_else(|| (*kind).to_owned()));
         words.collect::<Vec<_>>().join(" ")
     };
     let one = match kind {
-        // Few, and such as have exact sums.
+        // Few different scores, whose sums are exact.
         "<score>" if !random.one_in(8) => random.of(&["0", "1", "-1", "2.5", "3", "0.25", "7", "10", "1e3", "-42"]),
         "<score>" => random.of(&["inf", "-inf", "+inf", "x", "nan", "", "-0", "1e400", "1.5e", "Infinity"]),
         "<bound>" if !random.one_in(6) => {
@@ -168,14 +168,14 @@ pub fn word(kind: &str, random: &mut Random) -> Option<String> {
         }
         "<place>" => match random.below(25) {
             0 => random.of(&["181 0", "0 86", "x 0", "0 x", "inf 0", "nan 1", "1", "-180.1 0", "0 -85.06"]),
-            // All over the map, and many in one region.
+            // Positions all over the map, and many in one region.
             n => {
                 let (longitudes, latitudes) = if n < 12 { (3600, 1700) } else { (40, 40) };
                 let mut degrees = |range: usize| (random.below(range * 997) as f64 / 997.0 - range as f64 / 2.0) / 10.0;
                 return Some(format!("{:.6} {:.6}", degrees(longitudes), degrees(latitudes)));
             }
         },
-        // A place to look from may be at the very edge.
+        // The centre of a search may be at the very edge of the map.
         "<center>" if random.one_in(10) => {
             random.of(&["180 85.05112878", "-180 -85.05112878", "0 0", "179.9999 0.1", "-179.99 0", "10 85", "10 -85"])
         }
@@ -223,8 +223,8 @@ pub fn word(kind: &str, random: &mut Random) -> Option<String> {
     Some(one.to_owned())
 }
 
-/// The reply, its scores as numbers: 7.0 prints them with 17 digits, 7.2 with as many as it takes. A minus zero is one
-/// only in what Redis has unpacked, which SORT does there and not here.
+/// The reply, with its scores as numbers: 7.0 prints them with 17 digits, 7.2 with the shortest text. Only Redis's
+/// unpacked form has a minus zero, and SORT unpacks in Redis but not here.
 pub fn with_short_scores(value: &Value) -> Value {
     let all = |values: &[Value]| values.iter().map(with_short_scores).collect();
     match value {
@@ -238,7 +238,7 @@ pub fn with_short_scores(value: &Value) -> Value {
     }
 }
 
-/// Members with their scores, in RESP3 each in an array of its own: in one order.
+/// Members with their scores, sorted. In RESP3 each pair is an array of its own.
 pub fn sorted_scores(value: &Value) -> Vec<String> {
     let Value::Array(items) = with_short_scores(value) else { return vec![shown(value)] };
     let mut pairs: Vec<String> = match items.first() {

@@ -1,6 +1,6 @@
-//! Owns who may use the console: users, tokens, sessions, and how often a password may be tried. Never knows a route.
+//! Owns access to the console: users, tokens, sessions, and the limit on password tries. Never knows a route.
 //!
-//! `users` is what is on disk, `sessions` what is in memory, `tries` the brake on guessing.
+//! `users` is on disk, `sessions` in memory, `tries` the limit on guessing.
 
 pub mod sessions;
 pub mod tries;
@@ -10,7 +10,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Each may do what the one before may do.
+/// Each role includes the ones before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -30,7 +30,7 @@ impl Role {
         }
     }
 
-    /// What the database lets through.
+    /// The role on the database.
     pub fn on_database(self) -> node::Role {
         match self {
             Role::Viewer => node::Role::Viewer,
@@ -50,7 +50,7 @@ pub struct Who {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum By {
-    /// A cookie, which a browser sends by itself: changes need `csrf` too.
+    /// A cookie, which a browser sends by itself: changes also need `csrf`.
     Session {
         id: String,
         csrf: String,
@@ -64,12 +64,12 @@ pub enum By {
 /// `count` random bytes as base64url.
 pub fn random(count: usize) -> String {
     let mut bytes = vec![0; count];
-    // The system's generator only fails where there is none at all.
+    // The system's generator fails only if there is none at all.
     SystemRandom::new().fill(&mut bytes).expect("the system gives random bytes");
     crate::text::base64url(&bytes)
 }
 
-/// Takes as long for a wrong secret as for the right one.
+/// Takes the same time for a wrong secret and for the right one.
 #[allow(deprecated, reason = "the comparison in constant time has no other public name in ring 0.17")]
 pub fn same(a: &[u8], b: &[u8]) -> bool {
     ring::constant_time::verify_slices_are_equal(a, b).is_ok()

@@ -1,11 +1,11 @@
-//! Owns who is logged in: in memory, gone with the process. Never knows a password, nor the time by itself.
+//! Owns the open sessions: in memory, lost with the process. Never knows a password, and never reads the clock.
 
 use super::random;
 use std::collections::HashMap;
 
-/// Without a request for so long, a session ends.
+/// A session ends after this time without a request.
 pub const SLIDING_MS: u64 = 12 * 3600 * 1000;
-/// Open sessions of all users; the one that was quiet longest makes room.
+/// The most open sessions of all users. The one that was idle longest is dropped for a new one.
 const SESSIONS_MAX: usize = 1000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,12 +17,12 @@ pub struct Session {
 
 #[derive(Default)]
 pub struct Sessions {
-    /// By the cookie's value: 256 random bits, so that looking it up tells nothing by its time.
+    /// By the cookie's value: 256 random bits, so that the time of a look-up reveals nothing.
     open: HashMap<String, Session>,
 }
 
 impl Sessions {
-    /// The cookie's value, and the session.
+    /// Returns the cookie's value, and the session.
     pub fn begin(&mut self, user: &str, now_ms: u64) -> (String, Session) {
         self.open.retain(|_, session| session.used_ms + SLIDING_MS > now_ms);
         if self.open.len() >= SESSIONS_MAX
@@ -37,7 +37,7 @@ impl Sessions {
         (id, session)
     }
 
-    /// The session of a cookie, which from now on has twelve hours again.
+    /// The session of a cookie. Finding it extends it by twelve hours from now.
     pub fn find(&mut self, id: &str, now_ms: u64) -> Option<Session> {
         let session = self.open.get_mut(id)?;
         if session.used_ms + SLIDING_MS <= now_ms {
@@ -52,7 +52,7 @@ impl Sessions {
         self.open.remove(id);
     }
 
-    /// All of a user's, but for the one that is kept: a changed password ends the others.
+    /// Ends all sessions of a user except `kept`: changing the password ends the others.
     pub fn end_of(&mut self, user: &str, kept: Option<&str>) {
         self.open.retain(|id, session| session.user != user || Some(id.as_str()) == kept);
     }

@@ -1,12 +1,12 @@
-//! Owns the brake on guessing passwords. Never knows a password, nor the time by itself.
+//! Owns the limit on guessing passwords. Never knows a password, and never reads the clock.
 
 use std::collections::HashMap;
 
 const WINDOW_MS: u64 = 60_000;
-/// Failures in a window that are let through, by user and address, and by address alone (many users from one place).
+/// Allowed failures in a window, by user and address, and by address alone (many users from one address).
 const FAILURES_MAX: usize = 5;
 const FAILURES_OF_ADDRESS_MAX: usize = 20;
-/// Names that are remembered at most: a flood of made-up users does not grow it further.
+/// The most names that are remembered: a flood of invented users does not make the table grow further.
 const REMEMBERED_MAX: usize = 4096;
 
 #[derive(Default)]
@@ -15,13 +15,13 @@ pub struct Tries {
 }
 
 fn keys(user: &str, address: &str) -> [(String, usize); 2] {
-    // A name longer than a user's can be is any name.
+    // Longer names cannot be users, so their length does not matter.
     let user: String = user.chars().take(64).collect();
     [(format!("{address} {user}"), FAILURES_MAX), (address.to_owned(), FAILURES_OF_ADDRESS_MAX)]
 }
 
 impl Tries {
-    /// `Err`: milliseconds until the next try is let through.
+    /// `Err`: the milliseconds until the next try is allowed.
     pub fn admit(&mut self, user: &str, address: &str, now_ms: u64) -> Result<(), u64> {
         let mut wait_ms = 0;
         for (key, max) in keys(user, address) {
@@ -40,7 +40,7 @@ impl Tries {
             self.failures.retain(|_, failures| failures.iter().any(|&at| at + WINDOW_MS > now_ms));
         }
         for (key, max) in keys(user, address) {
-            // The address itself always counts, so that a full table is no way around the brake.
+            // The address itself always counts, so that a full table does not disable the limit.
             if self.failures.len() < REMEMBERED_MAX
                 || max == FAILURES_OF_ADDRESS_MAX
                 || self.failures.contains_key(&key)
@@ -54,7 +54,7 @@ impl Tries {
         }
     }
 
-    /// A right password clears the user's failures, not the address's.
+    /// A right password clears the failures of the user, but not those of the address.
     pub fn succeeded(&mut self, user: &str, address: &str) {
         let [(key, _), _] = keys(user, address);
         self.failures.remove(&key);
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn five_failures_a_minute_and_the_sixth_waits_for_the_first_to_age() {
+    fn after_five_failures_a_minute_the_sixth_try_waits() {
         let mut tries = Tries::default();
         for at in 0..5 {
             assert_eq!(tries.admit("admin", "::1", at * 1000), Ok(()));
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn guessing_users_is_braked_by_address() {
+    fn guessing_user_names_is_limited_by_address() {
         let mut tries = Tries::default();
         for user in 0..20 {
             assert_eq!(tries.admit(&format!("user{user}"), "::1", 0), Ok(()));
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_right_password_forgives() {
+    fn a_right_password_clears_failures() {
         let mut tries = Tries::default();
         (0..4).for_each(|_| tries.failed("admin", "::1", 0));
         tries.succeeded("admin", "::1");

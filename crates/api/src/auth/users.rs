@@ -1,8 +1,8 @@
 //! Owns the console's users and tokens, on disk in `users.json`. Never knows a session.
 //!
-//! Passwords are kept as Argon2id with 7 MiB and 5 passes, which OWASP's password storage cheat sheet gives as equal to
-//! 19 MiB and 2: the node's RAM limit is a promise, so a login must not take more. Tokens are 256 random bits, which nobody can
-//! guess; a slow hash would add nothing to SHA-256 but work for every request.
+//! Passwords are stored as Argon2id with 7 MiB and 5 passes, which OWASP's password storage cheat sheet calls equal to
+//! 19 MiB and 2 passes: a login must take little memory, because the node keeps its RAM limit. Tokens are 256 random
+//! bits, which nobody can guess, so a slow hash instead of SHA-256 would only cost time for every request.
 
 use super::{Role, random, same};
 use crate::error::ApiError;
@@ -19,7 +19,7 @@ use utoipa::ToSchema;
 
 const NAME_BYTES_MAX: usize = 64;
 const PASSWORD_BYTES_MIN: usize = 8;
-/// Longer ones would make a login expensive.
+/// A longer password would make a login expensive.
 const PASSWORD_BYTES_MAX: usize = 1024;
 const USERS_MAX: usize = 1000;
 const TOKENS_MAX: usize = 1000;
@@ -31,7 +31,7 @@ pub const ADMIN: &str = "admin";
 struct User {
     name: String,
     role: Role,
-    /// PHC string.
+    /// As a PHC string.
     hash: String,
     created_ms: u64,
     last_login_ms: Option<u64>,
@@ -44,7 +44,7 @@ struct Token {
     id: String,
     name: String,
     role: Role,
-    /// Of the whole token, hexadecimal.
+    /// The hash of the whole token, in hexadecimal.
     sha256: String,
     created_ms: u64,
     expires_ms: Option<u64>,
@@ -81,14 +81,15 @@ pub struct TokenCard {
 pub struct Users {
     path: Option<PathBuf>,
     stored: RwLock<Stored>,
-    /// One password at a time is hashed: memory and processor time of a flood of logins are bounded.
+    /// Only one password is hashed at a time, which bounds the memory and the processor time of a flood of logins.
     hashing: Mutex<()>,
-    /// What an unknown user's password is compared with, so that the answer takes as long.
+    /// An unknown user's password is compared with this, so that the answer takes as long.
     nobody: String,
 }
 
 impl Users {
-    /// Reads `users.json`; without one, makes the first administrator and returns the password if it was made up.
+    /// Reads `users.json`. Without that file, creates the first administrator and returns the password if it was
+    /// generated.
     pub fn open(path: Option<PathBuf>, given: Option<&str>, now_ms: u64) -> io::Result<(Users, Option<String>)> {
         let text = match &path {
             None => None,
@@ -125,7 +126,7 @@ impl Users {
         Ok((users, made_up))
     }
 
-    /// All or nothing: what could not be written is not changed.
+    /// All or nothing: if the file cannot be written, nothing changes.
     fn change<T>(&self, change: impl FnOnce(&mut Stored) -> Result<T, ApiError>) -> Result<T, ApiError> {
         let mut stored = self.stored.write();
         let mut changed = stored.clone();
@@ -147,7 +148,7 @@ impl Users {
         self.stored.read().users.iter().find(|user| user.name == name).map(card)
     }
 
-    /// The user, if the password is right. Blocking, some tens of milliseconds.
+    /// The user, if the password is right. Blocks for some tens of milliseconds.
     pub fn verify(&self, name: &str, password: &str) -> Result<Option<UserCard>, ApiError> {
         if password.len() > PASSWORD_BYTES_MAX {
             return Ok(None);
@@ -207,7 +208,7 @@ impl Users {
         hash(password).map_err(|error| ApiError::failed(error.to_string()))
     }
 
-    /// `own`: the user changes it, so it is nobody else's any more.
+    /// `own`: the user changes it, so nobody else knows it.
     pub fn set_password(&self, name: &str, password: &str, own: bool, field: &str) -> Result<(), ApiError> {
         let hash = self.hash_of(password, field)?;
         self.change(|stored| {
@@ -237,7 +238,7 @@ impl Users {
         self.stored.read().tokens.iter().map(token_card).collect()
     }
 
-    /// The token itself is shown once and never kept.
+    /// The token itself is returned once and never stored.
     pub fn create_token(
         &self,
         name: &str,
@@ -282,7 +283,7 @@ impl Users {
         })
     }
 
-    /// Whose token this is, if it is one and still good.
+    /// The owner of the token, if the token is valid.
     pub fn token(&self, secret: &str, now_ms: u64) -> Option<TokenCard> {
         let sha256 = sha256(secret);
         let stored = self.stored.read();
@@ -349,7 +350,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn the_first_start_makes_an_administrator_and_the_second_none() {
+    fn the_first_start_creates_an_administrator_and_the_second_none() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("users.json");
         let (users, password) = Users::open(Some(path.clone()), None, 7).unwrap();

@@ -1,18 +1,18 @@
-//! Owns the list of what is measured: name, unit, meaning, and how it comes of two readings. History, the console's charts and
-//! alerts are all read from it. Never knows a file or a request.
+//! Owns the list of metrics: name, unit, meaning, and how each is computed from two readings. History, the console's
+//! charts and the alerts read this list. Never knows a file or a request.
 
 use super::reading::{NodeSpan, Span, quotient};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// One figure of a database, or of the node where `S` is [`NodeSpan`].
+/// A metric of a database, or of the node if `S` is [`NodeSpan`].
 pub struct Metric<S> {
     pub name: &'static str,
     pub unit: Unit,
     pub group: &'static str,
     pub label: &'static str,
     pub description: &'static str,
-    /// How many values become one when a graph has fewer points.
+    /// How several values become one when a graph has fewer points.
     pub fold: Fold,
     pub of: S,
 }
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_node_adds_up_what_databases_have() {
+    fn the_node_has_the_sums_of_its_databases() {
         for metric in NODE.iter().filter(|metric| metric.group == "Databases together") {
             assert!(DATABASE.iter().any(|other| other.name == metric.name), "{}", metric.name);
         }

@@ -1,4 +1,4 @@
-//! Owns the file of one database's past values. Never knows what a column means, nor the time by itself.
+//! Owns the file with one database's past values. Never knows what a column means, and never reads the clock.
 //!
 //! ```text
 //! header   4096 bytes  magic "FKVHIST\n", version u32, columns u32, CRC-32C u32 of the columns' names, CRC-32C u32 of these 20 bytes
@@ -7,8 +7,8 @@
 //! ring 2   15120 records, one a minute: ten days and a half
 //! record   time_ms u64, columns × f32, CRC-32C u32 of both      (little-endian)
 //! ```
-//! A record's place follows from its time, so nothing else has to be written, and nothing has to be repaired after a crash: a
-//! record counts if its CRC is right and its time is the one asked for; what is torn, old or was never written is a gap.
+//! A record's time gives its position, so nothing else has to be written, and nothing has to be repaired after a crash.
+//! A record is valid if its CRC is right and its time is the wanted one. Torn, old and missing records are gaps.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -44,7 +44,7 @@ pub struct History {
 }
 
 impl History {
-    /// A file of another version or with other columns makes way: it is renamed to `*.old`.
+    /// A file with another version or other columns is renamed to `*.old`.
     pub fn open(path: &Path, names: &[&str]) -> io::Result<History> {
         let expected = header(names);
         let open = || OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
@@ -62,7 +62,7 @@ impl History {
         Ok(history)
     }
 
-    /// Without a folder to keep it in: gone with the process.
+    /// Without a folder: lost with the process.
     pub fn in_memory(names: &[&str]) -> io::Result<History> {
         let file = rustix::fs::memfd_create("flintkv-history", rustix::fs::MemfdFlags::CLOEXEC)?;
         let history = History { file: file.into(), path: None, columns: names.len() };
@@ -70,13 +70,13 @@ impl History {
         Ok(history)
     }
 
-    /// The file has its whole size from the start, and holes where nothing was written.
+    /// The file has its full size from the start, with holes where nothing was written.
     fn format(&self, header: &[u8; 24]) -> io::Result<()> {
         self.file.write_all_at(header, 0)?;
         self.file.set_len(HEADER_BYTES + RINGS.iter().map(|ring| ring.slots).sum::<u64>() * self.record_bytes() as u64)
     }
 
-    /// Of a database that is no more.
+    /// For a deleted database.
     pub fn delete(self) -> io::Result<()> {
         self.path.map_or(Ok(()), fs::remove_file)
     }
@@ -91,7 +91,7 @@ impl History {
         HEADER_BYTES + (before + slot_ms / step_ms % slots) * self.record_bytes() as u64
     }
 
-    /// `slot_ms` is a multiple of the ring's step. What is not a number is a gap.
+    /// `slot_ms` is a multiple of the ring's step. NaN is a gap.
     pub fn write(&self, ring: usize, slot_ms: u64, values: &[f64]) -> io::Result<()> {
         assert_eq!(values.len(), self.columns);
         let mut record = Vec::with_capacity(self.record_bytes());
@@ -101,7 +101,8 @@ impl History {
         self.file.write_all_at(&record, self.offset(ring, slot_ms))
     }
 
-    /// Gives every record from `from_ms` to before `to_ms` that is there: its time and its values' bytes by column.
+    /// Calls back for every existing record from `from_ms` to before `to_ms`: its time, and its values' bytes by
+    /// column.
     pub fn read(
         &self,
         ring: usize,
@@ -116,7 +117,7 @@ impl History {
         let mut slot = first;
         let mut buffer = Vec::new();
         while slot < first + count {
-            // As many as lie in a row before the ring begins again.
+            // The records that are contiguous before the ring wraps around.
             let in_row = (slots - slot % slots).min(first + count - slot) as usize;
             buffer.resize(in_row * size, 0);
             self.file.read_exact_at(&mut buffer, self.offset(ring, slot * step_ms))?;
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_there_after_a_restart_and_a_pause_is_a_gap() {
+    fn written_records_survive_a_restart_and_a_pause_is_a_gap() {
         let (_folder, path) = scratch();
         let history = History::open(&path, &NAMES).unwrap();
         for second in [0, 1, 2, 7] {
@@ -208,14 +209,14 @@ mod tests {
             history.write(0, START_MS + second * 1000, &values(second)).unwrap();
         }
         let found = read(&history, 0, START_MS, START_MS + 4_000_000);
-        // More than a ring is never read: the first 3600 slots asked for, whose oldest 400 were written over.
+        // At most one ring is read: the first 3600 wanted slots, of which the oldest 400 were overwritten.
         assert_eq!(found.len(), 3200);
         assert_eq!(found[0].0, START_MS + 400_000);
         assert_eq!(fs::metadata(&path).unwrap().len(), bytes);
     }
 
     #[test]
-    fn other_versions_and_columns_begin_anew_and_are_kept_aside() {
+    fn files_of_other_versions_and_columns_are_kept_aside() {
         let (folder, path) = scratch();
         History::open(&path, &NAMES).unwrap().write(0, START_MS, &values(1)).unwrap();
         let history = History::open(&path, &["ops"]).unwrap();
@@ -242,7 +243,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
-        /// Whatever is cut off or overwritten: no panic, no wrong value, and what was not touched is there.
+        /// Whatever is cut off or overwritten: no panic and no wrong value, and the untouched records remain.
         #[test]
         fn damage_makes_gaps_and_nothing_else(
             written in prop::collection::btree_set(0u64..3600, 1..60),

@@ -1,5 +1,5 @@
-//! Owns what is measured over time: `catalog` names it, `reading` takes it from a database, `history` keeps it in a file, `watch` does so
-//! every second, `prometheus` shows it to others. Never changes anything.
+//! Owns metrics over time: `catalog` lists them, `reading` reads a database's counters, `history` stores values in a
+//! file, `watch` does so every second, `prometheus` publishes them. Never changes a database.
 
 pub mod catalog;
 pub mod history;

@@ -1,5 +1,5 @@
-//! Owns /metrics: Prometheus's text format 0.0.4, with redis_exporter's names for what Redis has and `flintkv_` for the rest. Never
-//! asks a worker for anything: a scrape reads counters.
+//! Owns /metrics: Prometheus's text format 0.0.4, with redis_exporter's names for what Redis has, and `flintkv_` for
+//! the rest. Never asks a worker: a scrape reads counters.
 
 use super::reading::Reading;
 use crate::app::App;
@@ -14,7 +14,7 @@ pub const ROUTES: &[Route] = &[Route {
     path: "/metrics",
     role: None,
     tag: "Health and metrics",
-    summary: "Everything that is measured, for Prometheus. Open to this machine; others need a token or `console-metrics-open yes`.",
+    summary: "All metrics, for Prometheus. Open to this machine; other machines need a token or `console-metrics-open yes`.",
     reply: Answer::Text(CONTENT_TYPE),
     inline: true,
     run: scrape,
@@ -120,7 +120,7 @@ const FIGURES: &[(&str, &str, &str, Of)] = &[
 ];
 
 type OfLatencies = fn(&Latencies) -> &Summary;
-/// By tier; without a name, of all.
+/// By tier; without a name, the total.
 type ByTier = &'static [(&'static str, OfLatencies)];
 const LATENCIES: &[(&str, &str, ByTier)] = &[
     ("flintkv_command_duration_seconds", "Time of a command in the server, without the network.", &[("", |l| &l.all)]),
@@ -251,7 +251,7 @@ mod tests {
         names.sort_unstable();
         assert!(names.windows(2).all(|pair| pair[0] != pair[1]));
         for (name, kind, help, _) in FIGURES {
-            // redis_exporter's name, which its dashboards ask for
+            // redis_exporter's name, which its dashboards use.
             let exception = *name == "redis_total_error_replies";
             assert_eq!(*kind == COUNTER, name.ends_with("_total") || exception, "{name}");
             assert!(help.ends_with('.'), "{name}");

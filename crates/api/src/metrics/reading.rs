@@ -1,8 +1,8 @@
-//! Owns one look at a database or the node, and what lies between two looks. Never knows a file.
+//! Owns one reading of a database or the node, and the interval between two readings. Never knows a file.
 
 use node::{Database, Figures, Latencies, NodeFigures, Summary};
 
-/// Counters as they stood at a moment.
+/// The counters at a moment.
 #[derive(Clone)]
 pub struct Reading {
     pub at_ms: u64,
@@ -16,11 +16,12 @@ impl Reading {
     }
 }
 
-/// What happened between two looks at a database. Without an earlier one, rates are unknown (NaN), states are not.
+/// The interval between two readings of a database. Without an earlier reading, rates are unknown (NaN) but states are
+/// known.
 pub struct Span<'r> {
     pub before: Option<&'r Reading>,
     pub now: &'r Reading,
-    /// Of the latencies in between.
+    /// The latencies within the interval.
     all: Option<Summary>,
     ram: Option<Summary>,
     flash: Option<Summary>,
@@ -39,7 +40,7 @@ impl<'r> Span<'r> {
         }
     }
 
-    /// How much a counter grew; one that was reset counts from zero.
+    /// How much a counter grew. A counter that was reset counts from zero.
     fn grown(&self, of: impl Fn(&Figures) -> u64) -> f64 {
         let Some(before) = self.before else { return f64::NAN };
         let (then, now) = (of(&before.figures), of(&self.now.figures));
@@ -51,7 +52,7 @@ impl<'r> Span<'r> {
         self.grown(of) * 1000.0 / ms.max(1) as f64
     }
 
-    /// Part of part and rest, of what grew; unknown when nothing did.
+    /// The share of `part` in the growth of `part` and `rest`. Unknown if nothing grew.
     pub fn share(&self, part: impl Fn(&Figures) -> u64, rest: impl Fn(&Figures) -> u64) -> f64 {
         let part = self.grown(part);
         part / (part + self.grown(rest))
@@ -70,7 +71,7 @@ impl<'r> Span<'r> {
     }
 }
 
-/// Latencies in microseconds; unknown where nothing was measured.
+/// Latencies in microseconds. Unknown if nothing was measured.
 pub struct Times<'h>(Option<&'h Summary>);
 
 impl Times<'_> {
@@ -89,12 +90,12 @@ impl Times<'_> {
     }
 }
 
-/// Quotient of two states; unknown when there is nothing to divide by.
+/// The quotient of two states. Unknown if the divisor is zero.
 pub fn quotient(part: u64, whole: u64) -> f64 {
     if whole == 0 { f64::NAN } else { part as f64 / whole as f64 }
 }
 
-/// The node at a moment, and the databases' values of the same moment, which it adds up.
+/// The node at a moment, and the sum of the databases' values at the same moment.
 #[derive(Clone)]
 pub struct NodeReading {
     pub at_ms: u64,
@@ -104,12 +105,12 @@ pub struct NodeReading {
 pub struct NodeSpan<'r> {
     pub before: Option<&'r NodeReading>,
     pub now: &'r NodeReading,
-    /// Values of each database in the catalog's order.
+    /// The values of each database, in the catalog's order.
     pub databases: &'r [Vec<f64>],
 }
 
 impl NodeSpan<'_> {
-    /// Share of one processor, in percent, that the process took.
+    /// The process's use of processors, in percent of one.
     pub fn cpu_percent(&self, of: impl Fn(&NodeFigures) -> u64) -> f64 {
         let Some(before) = self.before else { return f64::NAN };
         let us = of(&self.now.figures).saturating_sub(of(&before.figures)) as f64;
@@ -117,7 +118,7 @@ impl NodeSpan<'_> {
         us / ms / 10.0
     }
 
-    /// Over all databases, of what is known.
+    /// The sum of the known values over all databases.
     pub fn sum(&self, name: &str) -> f64 {
         let Some(column) = super::catalog::DATABASE.iter().position(|metric| metric.name == name) else {
             return f64::NAN;

@@ -1,4 +1,5 @@
-//! Owns the look at everything once a second: values of now, history, and what the alerts say of them. Never knows a request.
+//! Owns the reading of all counters once a second: current values, history, and input for the alerts. Never knows a
+//! request.
 
 use super::catalog::{self, Fold};
 use super::history::{History, RINGS, Ring};
@@ -18,7 +19,7 @@ use std::time::Duration;
 use tokio::sync::watch as signal;
 use utoipa::ToSchema;
 
-/// The node's own history; no database has this name.
+/// The name of the node's own history. No database has this name.
 pub const NODE: &str = "node";
 
 pub struct Watch {
@@ -35,9 +36,9 @@ struct State {
 /// One database, or the node.
 struct Followed<R> {
     history: History,
-    /// Where each ring's current step began.
+    /// Where the current step of each ring started.
     since: [Option<(u64, R)>; RINGS.len()],
-    /// In the catalog's order; NaN where nothing is known.
+    /// In the catalog's order; NaN means unknown.
     now: Vec<f64>,
 }
 
@@ -72,7 +73,8 @@ impl Watch {
         }
     }
 
-    /// Reads every counter, and writes what has ended. The error is of a file; the values of now are right all the same.
+    /// Reads every counter, and writes the steps that have ended. An error is that of a file; the current values are
+    /// right anyway.
     pub fn look(&self, node: &Node, now_ms: u64) -> io::Result<()> {
         let mut outcome = Ok(());
         let mut failed = |result: io::Result<()>| {
@@ -113,7 +115,7 @@ impl Watch {
         outcome
     }
 
-    /// Values of now by name, in the catalog's order; null where nothing is known.
+    /// Current values by name, in the catalog's order; null means unknown.
     pub fn now(&self, database: &str) -> BTreeMap<&'static str, Option<f64>> {
         let state = self.state.lock();
         let values = state.databases.get(database).map(|followed| followed.now.as_slice());
@@ -125,7 +127,7 @@ impl Watch {
         named(&node_names(), state.node.as_ref().map(|followed| followed.now.as_slice()))
     }
 
-    /// The past of a database, or of the node where there is none.
+    /// The past values of a database; `None`: of the node.
     pub fn series(&self, database: Option<&str>, wanted: &Wanted) -> Result<Series, ApiError> {
         let state = self.state.lock();
         let (history, all): (_, Vec<(&str, Fold)>) = match database {
@@ -149,7 +151,7 @@ fn named(names: &[&'static str], values: Option<&[f64]>) -> BTreeMap<&'static st
     names.iter().enumerate().map(|(at, &name)| (name, value(at))).collect()
 }
 
-/// Closes each ring's step that has ended, with the values between its beginning and now.
+/// Closes each ring's step that has ended, with the values between its start and now.
 fn advance<R: Clone>(
     followed: &mut Followed<R>,
     now_ms: u64,
@@ -177,7 +179,7 @@ fn advance<R: Clone>(
     outcome
 }
 
-/// What a graph asks for.
+/// The parameters of a graph.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     pub from_ms: u64,
@@ -190,16 +192,16 @@ pub struct Wanted {
 
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Series {
-    /// Between two times.
+    /// The distance between two times.
     pub step_ms: u64,
     pub from_ms: u64,
     pub to_ms: u64,
     pub times_ms: Vec<u64>,
-    /// By metric, a value for each time; null is a gap.
+    /// By metric, one value for each time; null is a gap.
     pub series: BTreeMap<String, Vec<Option<f32>>>,
 }
 
-/// The finest ring that reaches back so far, and the step that gives no more points than asked for.
+/// The finest ring that reaches back far enough, and the smallest step that gives no more points than wanted.
 fn plan(wanted: &Wanted) -> (usize, u64) {
     let age_ms = wanted.now_ms.saturating_sub(wanted.from_ms);
     let reaches = |ring: &Ring| ring.step_ms * ring.slots >= age_ms;
@@ -227,7 +229,7 @@ fn read(history: &History, all: &[(&str, Fold)], wanted: &Wanted) -> Result<Seri
     let (ring, step_ms) = plan(wanted);
     let from_ms = wanted.from_ms / step_ms * step_ms;
     let times_ms: Vec<u64> = (0..).map(|nth| from_ms + nth * step_ms).take_while(|&at| at < wanted.to_ms).collect();
-    // Sum or peak, and how many.
+    // The sum or the peak, and the number of values.
     let mut bins = vec![vec![(0.0f64, 0u32); times_ms.len()]; columns.len()];
     let outcome = history.read(ring, from_ms, wanted.to_ms, |at_ms, value| {
         let Some(nth) = at_ms.checked_sub(from_ms).map(|since| (since / step_ms) as usize) else { return };
@@ -255,7 +257,7 @@ fn read(history: &History, all: &[(&str, Fold)], wanted: &Wanted) -> Result<Seri
     Ok(Series { step_ms, from_ms, to_ms: wanted.to_ms, times_ms, series })
 }
 
-/// The watching thread: a look at the beginning of each second, until the console stops.
+/// The watching thread: one look at the start of each second, until the console stops.
 pub fn run(app: &App, stopped: &signal::Receiver<bool>) {
     let mut said = false;
     app.event(Event::info("node", "", "the console has started"));
@@ -271,7 +273,7 @@ pub fn run(app: &App, stopped: &signal::Receiver<bool>) {
         }
         app.alerts.look(app, now_ms);
         app.benchmarks.look(app);
-        // Short naps: the node does not wait for a whole second at its end.
+        // Short sleeps, so that the node does not wait a whole second when it stops.
         let next_ms = (now_ms / 1000 + 1) * 1000;
         while !*stopped.borrow() {
             let left_ms = next_ms.saturating_sub((app.now_ms)());

@@ -1,4 +1,4 @@
-//! Owns who is connected and what was slow. Never knows how the server finds out.
+//! Owns the lists of connections and of slow commands. Never knows how the server collects them.
 
 use crate::auth::Role;
 use crate::cx::{Cx, Reply};
@@ -14,7 +14,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: "/api/v1/databases/{name}/slowlog",
         tag: "Slow log",
-        summary: "The slowest commands, newest first; `slowlog-log-slower-than` says what is slow.",
+        summary: "The slowest commands, newest first; `slowlog-log-slower-than` sets the threshold.",
         query: &[number("count", "at most so many, 1 to 10000; 128 unless said")],
         reply: Answer::Json(list::<SlowCommand>),
         run: slow_log,
@@ -107,7 +107,7 @@ struct ClientCard {
     subscriptions: u64,
 }
 
-/// A line of CLIENT LIST. A name cannot hold a space.
+/// Parses a line of CLIENT LIST. A name cannot contain a space.
 fn client(line: &str) -> Option<ClientCard> {
     let fields: BTreeMap<&str, &str> = line.split(' ').filter_map(|pair| pair.split_once('=')).collect();
     let text = |name: &str| fields.get(name).copied().unwrap_or("").to_owned();
@@ -139,7 +139,7 @@ fn clients(cx: &Cx) -> Result<Reply, ApiError> {
     let mut link = cx.link()?;
     let own = int(&link.call(&[b"CLIENT", b"ID"])?).unwrap_or(0);
     let lines = link::text(link.call(&[b"CLIENT", b"LIST"])?);
-    // The connection that asks is nobody's client.
+    // Leave out the connection that asks.
     let others = lines.lines().filter_map(client).filter(|client| i64::try_from(client.id) != Ok(own));
     Reply::json(&others.collect::<Vec<_>>())
 }

@@ -1,5 +1,5 @@
-//! Owns the console's command line: one command, its typed reply, and the commands' documentation. Never decides what a user may: the
-//! database's own rules do.
+//! Owns the console's command line: one command, its typed reply, and the commands' documentation. Never decides what a
+//! user may do: the database's ACL does.
 
 use crate::cx::{Cx, Reply as Answered};
 use crate::error::ApiError;
@@ -19,7 +19,7 @@ pub const ROUTES: &[Route] = &[
         method: Method::Post,
         path: "/api/v1/databases/{name}/command",
         tag: "Command line",
-        summary: "Carries out one command with the rights of the role. Each has a connection of its own, so nothing is carried over but db.",
+        summary: "Runs one command with the rights of the role. Each command has a connection of its own, so only db is kept.",
         body: Some(one::<CommandLine>),
         reply: Answer::Json(one::<CommandOutcome>),
         action: "command",
@@ -55,7 +55,7 @@ struct CommandOutcome {
     db: u32,
 }
 
-/// A reply of RESP3: `{type, value}`; a map's value is a list of pairs.
+/// A RESP3 reply: `{type, value}`. A map's value is a list of pairs.
 #[derive(Serialize, ToSchema)]
 #[serde(tag = "type", content = "value", rename_all = "lowercase")]
 enum Reply {
@@ -102,13 +102,13 @@ fn typed(value: Value) -> Reply {
     }
 }
 
-/// A line as redis-cli takes it.
+/// A line in redis-cli's syntax.
 fn split(line: &str) -> Result<Vec<Vec<u8>>, ApiError> {
     let wrong = |why: String| ApiError::field("line", why);
     if line.contains(['\r', '\n']) {
         return Err(wrong("one line is expected; use args for values with line ends".to_owned()));
     }
-    // A leading * would be the other form of the protocol.
+    // Without the space, a leading * would start the other form of the protocol.
     let line = format!(" {line}\r\n");
     let (mut spans, mut progress) = (Vec::<Span>::new(), Progress::default());
     let limits = Limits { inline_bytes_max: 1 << 20, ..Limits::DEFAULT };
@@ -122,7 +122,7 @@ fn split(line: &str) -> Result<Vec<Vec<u8>>, ApiError> {
     }
 }
 
-/// What cannot be answered with one reply on a connection that ends with it.
+/// Refuses commands that need more than one reply, or a connection that stays open.
 fn unsuited(args: &[Vec<u8>]) -> Result<(), ApiError> {
     let is = |at: usize, word: &str| args.get(at).is_some_and(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
     let Some(row) = args.first().and_then(|name| table::find(name)) else { return Ok(()) };
@@ -160,7 +160,7 @@ fn run(cx: &Cx) -> Result<Answered, ApiError> {
         return Err(ApiError::field("args", "a command is expected"));
     }
     let name: String = lossy(&args[0]).chars().take(64).collect();
-    // What only reads is no change.
+    // Commands that only read are not changes.
     let row = table::find(&args[0]);
     if row.is_some_and(|row| row.flags.contains(&Flag::Readonly)) {
         cx.unaudited();
@@ -176,7 +176,7 @@ fn run(cx: &Cx) -> Result<Answered, ApiError> {
     let started = Instant::now();
     let value = link.ask(&words)?;
     let elapsed_us = started.elapsed().as_micros() as u64;
-    // A right that the role has not is the API's affair too.
+    // A right that the role lacks is an error of the API too.
     if matches!(&value, Value::Error(text) if text.starts_with(b"NOPERM")) {
         refused(value)?;
         return Err(ApiError::failed("a refusal that is none"));

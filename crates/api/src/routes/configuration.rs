@@ -1,4 +1,5 @@
-//! Owns the configuration of a database as a table: what there is, what it is now, what may change. Never knows what a directive does.
+//! Owns the configuration of a database as a table: the directives, their values, and which can change. Never knows
+//! what a directive does.
 
 use crate::auth::Role;
 use crate::cx::{Cx, Reply};
@@ -17,7 +18,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: PATH,
         tag: "Configuration",
-        summary: "Every directive: value, default, whether it may change now, what it means.",
+        summary: "Every directive: value, default, whether it can change now, and its meaning.",
         reply: Answer::Json(list::<Directive>),
         run: all,
         ..Route::BASE
@@ -39,7 +40,7 @@ pub const ROUTES: &[Route] = &[
         path: "/api/v1/databases/{name}/config/rewrite",
         role: Some(Role::Admin),
         tag: "Configuration",
-        summary: "Writes the configuration as it is now into the database's file.",
+        summary: "Writes the current configuration to the database's file.",
         action: "config.rewrite",
         run: |cx| {
             cx.link()?.call(&[b"CONFIG", b"REWRITE"])?;

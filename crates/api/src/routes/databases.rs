@@ -1,4 +1,4 @@
-//! Owns databases as resources: list, create, change, pause, flush, delete. Never knows how one is opened.
+//! Owns databases as resources: list, create, change, pause, flush, delete. Never knows how a database is opened.
 
 use crate::auth::Role;
 use crate::cx::{Cx, Reply};
@@ -15,9 +15,9 @@ use std::sync::mpsc;
 use std::time::Duration;
 use utoipa::ToSchema;
 
-/// A resize that takes longer goes on while the reply says how far it is.
+/// The reply to a resize waits this long. A longer resize continues, and the reply tells its progress.
 const RESIZE_PATIENCE: Duration = Duration::from_secs(3);
-/// Of the memory limit, as the design has it.
+/// The default RAM share of the memory limit.
 const RAM_PERCENT: u64 = 30;
 
 const OPERATOR: Route = Route { role: Some(Role::Operator), tag: "Databases", ..Route::BASE };
@@ -26,7 +26,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: "/api/v1/databases",
         tag: "Databases",
-        summary: "All databases, the default one first, and what is left for more.",
+        summary: "All databases, the default one first, and the RAM and flash left for more.",
         reply: Answer::Json(one::<DatabaseList>),
         run: all,
         ..Route::BASE
@@ -34,7 +34,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         method: Method::Post,
         path: "/api/v1/databases",
-        summary: "Makes a database.",
+        summary: "Creates a database.",
         query: &[flag("dry_run", "true: only says whether it could be made")],
         body: Some(one::<NewDatabase>),
         reply: Answer::Created(one::<Db>),
@@ -53,7 +53,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         method: Method::Patch,
         path: "/api/v1/databases/{name}",
-        summary: "Changes limits, policy, compression or password while it serves. Its state is resizing while values move.",
+        summary: "Changes limits, policy, compression or password while the database serves clients. Its state is resizing while values move.",
         body: Some(one::<DatabaseChange>),
         reply: Answer::Json(one::<Db>),
         action: "database.update",
@@ -72,7 +72,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         method: Method::Post,
         path: "/api/v1/databases/{name}/pause",
-        summary: "Pauses it: clients get an error until it is resumed.",
+        summary: "Pauses a database: clients get an error until it is resumed.",
         reply: Answer::Json(one::<Db>),
         action: "database.pause",
         run: |cx| pause(cx, true),
@@ -81,7 +81,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         method: Method::Post,
         path: "/api/v1/databases/{name}/resume",
-        summary: "Lets clients in again.",
+        summary: "Resumes a paused database.",
         reply: Answer::Json(one::<Db>),
         action: "database.resume",
         run: |cx| pause(cx, false),
@@ -90,7 +90,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         method: Method::Post,
         path: "/api/v1/databases/{name}/flush",
-        summary: "Deletes all keys of all its logical databases.",
+        summary: "Deletes all keys of all logical databases of a database.",
         body: Some(one::<Confirmation>),
         reply: Answer::Json(one::<Db>),
         action: "database.flush",
@@ -206,7 +206,7 @@ struct DatabaseChange {
     password: Option<Option<String>>,
 }
 
-/// Tells null from missing.
+/// Distinguishes null from missing.
 fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
     Option::<String>::deserialize(deserializer).map(Some)
 }
@@ -259,7 +259,7 @@ pub fn card(cx: &Cx, database: &Database) -> Db {
     }
 }
 
-/// What somebody types to reach it; the password is asked for, so that it is in no history.
+/// The command line to connect with. redis-cli asks for the password, so that no shell history holds it.
 fn command(kind: &str, address: &str, has_password: bool) -> String {
     let ask = if has_password { " --askpass" } else { "" };
     if kind == "unix" {
@@ -352,7 +352,7 @@ fn change(cx: &Cx) -> Result<Reply, ApiError> {
     std::thread::spawn(move || {
         let result = app.node.resize(&name, &change);
         let why = result.as_ref().err().map(ToString::to_string);
-        // Nobody waits any more: then the events tell how it ended.
+        // Nobody waits any more, so an event reports the result.
         if let (Err(_), why) = (done.send(result), why) {
             let event = match why {
                 None => Event::info("database", &name, "the resize is done"),
@@ -418,7 +418,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_for_a_shell() {
+    fn command_lines_are_quoted_for_a_shell() {
         assert_eq!(command("tcp", "127.0.0.1:6380", false), "redis-cli -h 127.0.0.1 -p 6380");
         assert_eq!(command("tls", "[::]:6380", true), "redis-cli -h ::1 -p 6380 --tls --askpass");
         assert_eq!(command("tcp", "0.0.0.0:6380", false), "redis-cli -h 127.0.0.1 -p 6380");
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn null_takes_the_password_away_and_missing_leaves_it() {
+    fn null_removes_the_password_and_missing_keeps_it() {
         let change = |text| serde_json::from_str::<DatabaseChange>(text).unwrap().password;
         assert_eq!(change("{}"), None);
         assert_eq!(change("{\"password\":null}"), Some(None));

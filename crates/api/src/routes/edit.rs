@@ -1,4 +1,5 @@
-//! Owns changing one key: its whole value, some of its members, its time. Each request is one transaction: all of it or nothing.
+//! Owns changes of one key: its whole value, some members, its expiry. Each request is one transaction, all or nothing.
+//! Never reads a page of values.
 
 use crate::auth::Role;
 use crate::cx::{Cx, Reply};
@@ -11,7 +12,7 @@ use resp::client::Value;
 use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 
-/// More members at once are a load, not an edit.
+/// More members at once are a bulk load, not an edit.
 const MEMBERS_MAX: usize = 10_000;
 const PATH: &str = "/api/v1/databases/{name}/key";
 const BASE: Route = Route { path: PATH, role: Some(Role::Operator), tag: "Keys", ..Route::BASE };
@@ -19,7 +20,7 @@ const BASE: Route = Route { path: PATH, role: Some(Role::Operator), tag: "Keys",
 pub const ROUTES: &[Route] = &[
     Route {
         method: Method::Put,
-        summary: "Sets a key to a value, whatever it was.",
+        summary: "Sets a key to a value, and replaces any value that it had.",
         body: Some(one::<NewKey>),
         reply: Answer::Json(one::<KeyView>),
         action: "key.set",
@@ -28,7 +29,7 @@ pub const ROUTES: &[Route] = &[
     },
     Route {
         method: Method::Patch,
-        summary: "Changes a key's time, or members of its value.",
+        summary: "Changes a key's expiry, or members of its value.",
         body: Some(one::<KeyChange>),
         reply: Answer::Json(one::<KeyView>),
         action: "key.update",
@@ -92,7 +93,7 @@ fn command(name: &str, key: &[u8]) -> Command {
     vec![name.as_bytes().to_vec(), key.to_vec()]
 }
 
-/// A part of the body in the shape that a type wants.
+/// A part of the body, in the shape of the type.
 fn read<T: serde::de::DeserializeOwned>(field: &str, value: serde_json::Value) -> Result<T, ApiError> {
     serde_json::from_value(value)
         .map_err(|error| ApiError::field(field, format!("is not of the shape that this type has: {error}")))
@@ -194,8 +195,8 @@ fn expire(key: &[u8], ms: u64) -> Result<Command, ApiError> {
     Ok(expire)
 }
 
-/// MULTI … EXEC; the first error is the answer. What is wrong in itself leaves nothing done, as EXEC is then refused; a value of
-/// another type is found by `WATCH`ed readers before.
+/// Runs MULTI … EXEC. The first error is the answer. A malformed command leaves nothing done, because EXEC is then
+/// refused. A value of another type was already found by the reads after WATCH.
 fn transact(link: &mut Link, commands: &[Command]) -> Result<(), ApiError> {
     link.call(&[b"MULTI"])?;
     for command in commands {
@@ -217,7 +218,7 @@ fn patch(cx: &Cx) -> Result<Reply, ApiError> {
         return Err(ApiError::invalid("nothing is to be changed").hint("send ttl_ms or set"));
     }
     let mut link = Link::open(&*cx.database()?, cx.role().on_database(), db)?;
-    // What is decided from the value must still be so when it is changed.
+    // The value must not change between the decision and the change.
     link.call(&[b"WATCH", &key])?;
     let kind = link::text(link.call(&[b"TYPE", &key])?);
     if kind == "none" {
@@ -297,7 +298,7 @@ fn members(
                     _ => return Err(ApiError::field(in_put, format!("an index from 0 to {length} is expected"))),
                 }
             }
-            // A list has no command for it: what goes is marked by a value that nothing else has.
+            // No command removes list elements by index, so mark them with a value that no other element has.
             let mark = crate::auth::random(24).into_bytes();
             let mut marked = false;
             for index in remove {

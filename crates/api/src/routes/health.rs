@@ -1,4 +1,4 @@
-//! Owns what service managers and load balancers ask. Never blocks.
+//! Owns the answers for service managers and load balancers. Never blocks.
 
 use crate::cx::{Cx, Reply};
 use crate::error::ApiError;

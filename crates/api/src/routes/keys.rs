@@ -1,4 +1,5 @@
-//! Owns looking at keys and values: a page at a time, whatever their size. Never changes one; a list of keys reads no value.
+//! Owns reading keys and values, one page at a time, whatever their size. Never changes one. A list of keys reads no
+//! value.
 
 use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
@@ -10,11 +11,11 @@ use serde::Serialize;
 use std::time::{Duration, Instant};
 use utoipa::ToSchema;
 
-/// A scan for a rare pattern ends here, with what it has found.
+/// A scan for a rare pattern ends after this time, with the keys found so far.
 const SCAN_TIME: Duration = Duration::from_millis(500);
-/// What a step of the scan looks at: the time it holds a worker up.
+/// Entries per step of the scan, which bounds how long it occupies a worker.
 const SCAN_STEP: u64 = 500;
-/// A string is shown up to this, from the offset on.
+/// At most this much of a string is shown, from the offset on.
 const STRING_BYTES_MAX: u64 = 64 << 10;
 
 pub const KEY: &[Param] = &[
@@ -27,7 +28,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: "/api/v1/databases/{name}/keys",
         tag: "Keys",
-        summary: "A page of keys. Continue with the cursor until it is 0; a page may be empty and not the last.",
+        summary: "A page of keys. Continue with the cursor until it is 0; an empty page need not be the last one.",
         query: &[
             text("cursor", "0 to begin"),
             text("pattern", "glob, as in SCAN MATCH"),
@@ -42,7 +43,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: "/api/v1/databases/{name}/key",
         tag: "Keys",
-        summary: "One key and a page of its value. Continue with next as offset.",
+        summary: "One key and a page of its value. For the next page, use next as the offset.",
         query: &[
             text("key", "the key, if it is UTF-8"),
             text("key64", "else its base64url"),
@@ -126,7 +127,7 @@ fn scan(cx: &Cx) -> Result<Reply, ApiError> {
     let until = Instant::now() + SCAN_TIME;
     let (mut keys, mut scanned) = (Vec::new(), 0);
     loop {
-        // Without a filter every entry looked at is a key wanted.
+        // Without a filter, every scanned entry is a wanted key.
         let step = if pattern.is_none() && kind.is_none() { (wanted - keys.len()) as u64 } else { SCAN_STEP };
         let count = step.to_string();
         let mut args: Vec<&[u8]> = vec![b"SCAN", cursor.as_bytes(), b"COUNT", count.as_bytes()];
@@ -150,7 +151,7 @@ fn scan(cx: &Cx) -> Result<Reply, ApiError> {
     Reply::json(&KeyPage { cursor, keys: cards, scanned })
 }
 
-/// What is told of each key. One that has gone in the meantime is left out.
+/// The facts about each key. A key that was removed in the meantime is left out.
 fn cards(link: &mut Link, keys: Vec<Vec<u8>>) -> Result<Vec<KeyCard>, ApiError> {
     let mut cards = Vec::with_capacity(keys.len());
     for keys in keys.chunks(100) {
@@ -160,7 +161,7 @@ fn cards(link: &mut Link, keys: Vec<Vec<u8>>) -> Result<Vec<KeyCard>, ApiError> 
             .collect();
         let replies = link.pipeline(&commands)?;
         let tiers: Vec<String> = replies.iter().step_by(3).map(|tier| link::text(tier.clone())).collect();
-        // Only of what is in RAM: the size of what is not would have to be read.
+        // Only for values in RAM: finding the size of others would read them from flash.
         let hot: Vec<&Vec<u8>> =
             keys.iter().zip(&tiers).filter(|(_, tier)| *tier == "ram").map(|(key, _)| key).collect();
         let sizes: Vec<Vec<&[u8]>> = hot.iter().map(|key| vec![&b"MEMORY"[..], b"USAGE", key]).collect();
@@ -217,7 +218,7 @@ fn length(link: &mut Link, command: &[u8], key: &[u8]) -> Result<i64, ApiError> 
     Ok(int(&link.call(&[command, key])?).unwrap_or(0))
 }
 
-/// From the offset to the end of the page, both included, and what comes next.
+/// From the offset to the end of the page, both included, and the offset of the next page.
 fn range(offset: u64, count: u64, length: i64) -> ([String; 2], Option<String>) {
     let end = offset.saturating_add(count);
     let next = (end < length.unsigned_abs()).then(|| end.to_string());
@@ -271,7 +272,7 @@ fn pairs(flat: Vec<Bytes>) -> Vec<(Bytes, Bytes)> {
     std::iter::from_fn(|| Some((flat.next()?, flat.next()?))).collect()
 }
 
-/// The offset is the last entry's id.
+/// The offset is the id of the last entry.
 fn entries(link: &mut Link, key: &[u8], after: &str, count: u64) -> Result<Part, ApiError> {
     let length = length(link, b"XLEN", key)?;
     let from = if after.is_empty() { "-".to_owned() } else { format!("({after}") };

@@ -1,4 +1,4 @@
-//! Owns what graphs ask for. Never knows how it is measured.
+//! Owns the answers for graphs. Never knows how metrics are measured.
 
 use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
@@ -18,7 +18,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: "/api/v1/metrics-catalog",
         tag: "Metrics",
-        summary: "Everything that is measured, with its unit and meaning.",
+        summary: "All metrics, with their units and meanings.",
         reply: Answer::Json(list::<MetricCard>),
         run: |_| Reply::json(&catalog::cards()),
         ..Route::BASE
@@ -26,7 +26,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: "/api/v1/databases/{name}/metrics",
         tag: "Metrics",
-        summary: "A database's past: one second apart for an hour, ten for a day, a minute for ten days. Gaps are null.",
+        summary: "Past values of a database: one per second for an hour, one per ten seconds for a day, one per minute for ten days. Gaps are null.",
         query: QUERY,
         reply: Answer::Json(one::<Series>),
         run: |cx| {
@@ -38,7 +38,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: "/api/v1/node/metrics",
         tag: "Metrics",
-        summary: "The node's past.",
+        summary: "Past values of the node.",
         query: QUERY,
         reply: Answer::Json(one::<Series>),
         run: |cx| Reply::json(&cx.app.watch.series(None, &wanted(cx)?)?),

@@ -14,7 +14,7 @@ mod users;
 
 use crate::route::Route;
 
-/// The areas, in the order in which the documentation lists them.
+/// The areas, in the order of the documentation.
 static AREAS: &[&[Route]] = &[
     session::ROUTES,
     node::ROUTES,

@@ -1,4 +1,4 @@
-//! Owns what is told of the node as a whole. Never changes it.
+//! Owns the facts about the node as a whole. Never changes it.
 
 use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 pub const ROUTES: &[Route] = &[Route {
     path: "/api/v1/node",
     tag: "Node",
-    summary: "The node: what runs, what it has, and what is left for more databases.",
+    summary: "The node: its version, its resources, and what is left for more databases.",
     reply: Answer::Json(one::<NodeCard>),
     run: show,
     ..Route::BASE
@@ -108,7 +108,7 @@ fn show(cx: &Cx) -> Result<Reply, ApiError> {
     })
 }
 
-/// INFO alone knows it.
+/// Only INFO knows it.
 fn flash_driver(cx: &Cx) -> Result<String, ApiError> {
     let Some(database) = cx.app.node.databases().into_iter().next() else { return Ok("none".to_owned()) };
     let mut link = link::Link::open(&database, cx.role().on_database(), 0)?;

@@ -1,4 +1,4 @@
-//! Owns logging in and out. Never knows how a password is kept.
+//! Owns logging in and out. Never knows how a password is stored.
 
 use crate::auth::{By, Role};
 use crate::cx::{Cx, Reply};
@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use std::sync::atomic::Ordering::Relaxed;
 use utoipa::ToSchema;
 
-/// Passwords that are checked at the same time; the others are told to come back, so that a flood leaves threads for others.
+/// Passwords checked at the same time. Further logins are told to retry, so that a flood of logins leaves threads for
+/// other requests.
 const LOGINS_MAX: usize = 4;
 const LIFETIME_S: u64 = crate::auth::sessions::SLIDING_MS / 1000;
 
@@ -19,7 +20,7 @@ pub const ROUTES: &[Route] = &[
         path: "/api/v1/session",
         role: None,
         tag: "Session",
-        summary: "Logs in: sets the session's cookie and tells its CSRF token. Five failures a minute for a user and address.",
+        summary: "Logs in: sets the session's cookie and returns its CSRF token. At most five failures a minute for a user and address.",
         body: Some(one::<Login>),
         reply: Answer::Json(one::<SessionCard>),
         action: "session.login",
@@ -29,7 +30,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: "/api/v1/session",
         tag: "Session",
-        summary: "Who is logged in.",
+        summary: "The user who is logged in.",
         reply: Answer::Json(one::<SessionCard>),
         run: show,
         ..Route::BASE
@@ -47,7 +48,7 @@ pub const ROUTES: &[Route] = &[
         method: Method::Put,
         path: "/api/v1/session/password",
         tag: "Session",
-        summary: "Changes the own password; the user's other sessions end.",
+        summary: "Changes the user's own password, and ends the user's other sessions.",
         body: Some(one::<NewPassword>),
         action: "session.password",
         run: change_password,
@@ -98,7 +99,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Right, wrong, or tried too often.
+/// Whether the password is right. An error if there were too many tries.
 fn check(cx: &Cx, user: &str, password: &str) -> Result<bool, ApiError> {
     let address = cx.peer.address.to_string();
     let _turn = Turn::take(cx)?;
@@ -144,7 +145,7 @@ fn show(cx: &Cx) -> Result<Reply, ApiError> {
     };
     let mut reply = Reply::json(&SessionCard { user: who.name.clone(), role: who.role, csrf, must_change_password })?;
     if let By::Session { id, .. } = &who.by {
-        // The browser's copy slides with the session.
+        // The browser's cookie is extended with the session.
         reply.cookie = Some(cookie(cx, id, LIFETIME_S));
     }
     Ok(reply)

@@ -1,4 +1,4 @@
-//! Owns the administration of users and tokens. Never knows how they are kept.
+//! Owns the administration of users and tokens. Never knows how they are stored.
 
 use crate::auth::users::{TokenCard, UserCard};
 use crate::auth::{By, Role};
@@ -22,7 +22,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         method: Method::Post,
         path: "/api/v1/users",
-        summary: "Makes a user, who has to change the password at the first login.",
+        summary: "Creates a user, who must change the password at the first login.",
         body: Some(one::<NewUser>),
         reply: Answer::Created(one::<UserCard>),
         action: "user.create",
@@ -42,7 +42,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         method: Method::Delete,
         path: "/api/v1/users/{name}",
-        summary: "Deletes a user and ends the sessions. Tokens stay.",
+        summary: "Deletes a user and ends the user's sessions. Tokens stay valid.",
         action: "user.delete",
         run: delete,
         ..ADMIN
@@ -57,7 +57,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         method: Method::Post,
         path: "/api/v1/tokens",
-        summary: "Makes an API token, which is shown only now.",
+        summary: "Creates an API token, which is shown only once.",
         body: Some(one::<NewToken>),
         reply: Answer::Created(one::<MadeToken>),
         action: "token.create",
@@ -67,7 +67,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         method: Method::Delete,
         path: "/api/v1/tokens/{id}",
-        summary: "Ends an API token.",
+        summary: "Deletes an API token.",
         action: "token.delete",
         run: delete_token,
         ..ADMIN

@@ -1,4 +1,4 @@
-//! Who may do what, and what every route does with nonsense.
+//! Who may do what, and how every route handles malformed requests.
 
 use crate::common::*;
 use std::collections::BTreeMap;
@@ -14,8 +14,8 @@ fn filled(path: &str) -> String {
     path.replace("{name}", "nosuch").replace("{id}", "nosuch")
 }
 
-/// The document tells of every route, and every route answers as its row says: nobody without a login, no role below its own, and
-/// nonsense is told apart from what is not there, always in the one shape of an error.
+/// The document lists every route, and every route replies as its row says: not without a login, not for a lower role,
+/// and with different errors for malformed input and for a missing object. All errors have the same format.
 #[test]
 fn every_route_with_every_role_and_bad_input() {
     let node = Node::start(&[]);
@@ -43,9 +43,9 @@ fn every_route_with_every_role_and_bad_input() {
         let takes_body = operation["requestBody"].is_object();
         let asked = filled(path);
         for (role, name) in ROLES {
-            // What ends the test's own sessions and tokens is tried elsewhere.
+            // Routes that end the test's own sessions and tokens are tested elsewhere.
             let client = &clients[name];
-            // An array is no body that any route takes.
+            // No route accepts an array as its body.
             let reply = client.try_send(method, &asked, takes_body.then_some(b"[7]")).unwrap();
             let place = format!("{method} {path} as '{name}': {} {}", reply.status, reply.text());
             match (needed, role) {
@@ -72,7 +72,7 @@ fn every_route_with_every_role_and_bad_input() {
             for body in [&b"{"[..], b"", b"{\"nosuch\":1}", b"\xff"] {
                 let reply = admin.try_send(method, &asked, Some(body)).unwrap();
                 let (status, code, _) = reply.error();
-                // A configuration takes any name, and asks for the database first.
+                // A configuration accepts any name, and looks up the database first.
                 let fits = (status, code.as_str()) == (400, "invalid");
                 assert!(fits, "{method} {path} {body:?}: {}", reply.text());
             }
@@ -86,7 +86,7 @@ fn every_route_with_every_role_and_bad_input() {
 }
 
 #[test]
-fn what_is_no_route_says_so() {
+fn unknown_routes_are_reported() {
     let node = Node::start(&[]);
     let viewer = node.token("viewer");
     assert_eq!(viewer.get("/api/v1/nosuch").error(), error(404, "not_found", ""));
@@ -119,7 +119,7 @@ fn a_large_body_is_refused_and_pages_of_others_change_nothing() {
     assert_eq!(change(&admin.with("Origin", "null")), 403);
     assert_eq!(change(&admin.with("Origin", &format!("http://127.0.0.1:{}", node.console))), 201);
     assert_eq!(change(&admin.without("Cookie")), 401);
-    // Reading needs no CSRF token, and no name but this machine's.
+    // Reading needs no CSRF token, but the host must be a name of this machine.
     assert_eq!(admin.without("X-CSRF-Token").get("/api/v1/databases").status, 200);
     for path in ["/", "/metrics", "/api/v1/openapi.json", "/health/live"] {
         assert_eq!(admin.with("Host", "rebound.example").get(path).error(), error(400, "invalid", ""), "{path}");
@@ -131,7 +131,7 @@ fn a_large_body_is_refused_and_pages_of_others_change_nothing() {
 }
 
 #[test]
-fn changes_are_audited_and_secrets_are_not_told() {
+fn changes_are_audited_and_secrets_are_not() {
     let node = Node::start(&[]);
     let admin = node.admin();
     admin.post("/api/v1/users", json!({"name": "ann", "role": "viewer", "password": "secret word"})).ok();

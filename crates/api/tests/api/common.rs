@@ -13,16 +13,16 @@ use tempfile::TempDir;
 
 pub use serde_json::json;
 
-/// How a test process learns that it is to be a node: its directives, one word a line.
+/// The environment variable that makes a test process a node: its directives, one word per line.
 const DIRECTIVES: &str = "FLINTKV_TEST_DIRECTIVES";
-/// Longer than anything here takes on a busy machine; reaching it is a failure.
+/// Longer than any step takes on a busy machine. Reaching it is a failure.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 pub const PASSWORD: &str = "a word for tests";
 
-/// Says how far ahead the clock of a node of a test is, in its directory.
+/// A file in the node's directory that says how far the test's clock is ahead.
 const CLOCK: &str = "test-clock";
 
-/// Not a test: what [`Node::start`] runs in a process of its own. It ends with the test, whose end of the pipe closes.
+/// Not a test: [`Node::start`] runs this in a process of its own. It ends with the test, whose end of the pipe closes.
 #[test]
 fn node_process() {
     let Ok(directives) = std::env::var(DIRECTIVES) else { return };
@@ -30,7 +30,7 @@ fn node_process() {
     let folder = directives.lines().skip_while(|word| *word != "--dir").nth(1).expect("every node has one").to_owned();
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines() {
-            // How far the console's clock is ahead. The test waits until it reads that in the file.
+            // How far the console's clock is ahead. The test waits until the file has this value.
             let line = line.unwrap();
             AHEAD_MS.store(line.parse().unwrap(), Relaxed);
             std::fs::write(Path::new(&folder).join(CLOCK), line).unwrap();
@@ -48,7 +48,7 @@ fn node_process() {
     node::run(Arc::new(config), |node| api::start_with(node, options())).expect("the node starts");
 }
 
-/// Not a test: what the node runs as `flintkv scenario`.
+/// Not a test: the node runs this as `flintkv scenario`.
 #[test]
 fn scenario_process() {
     let args: Vec<_> = std::env::args_os().skip_while(|arg| arg != "--").skip(1).collect();
@@ -63,7 +63,7 @@ pub fn now_ms() -> u64 {
 }
 
 pub fn free_port() -> u16 {
-    /// Never the same twice in a process, and far from those that the system gives to clients.
+    /// Never the same port twice in a process, and far from the ports that the system gives to clients.
     static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {
         let port = 20_000 + (std::process::id() * 37 + NEXT.fetch_add(1, Relaxed) * 3) % 10_000;
@@ -87,11 +87,11 @@ impl Node {
     }
 
     pub fn start_in(folder: Arc<TempDir>, directives: &[(&str, &str)]) -> Node {
-        // Another process may take a free port first: then the next one.
+        // Another process may take a free port first. Then try the next one.
         (0..5).find_map(|_| Node::launch(&folder, directives, true).ok()).expect("a node starts")
     }
 
-    /// Who calls this waits for the console.
+    /// The caller waits for the console.
     pub fn start_tls(folder: Arc<TempDir>, cert: &Path, key: &Path) -> Node {
         let files = [("console-tls-cert-file", cert), ("console-tls-key-file", key)];
         let directives = files.map(|(name, path)| (name, path.to_str().unwrap()));
@@ -126,7 +126,7 @@ impl Node {
         let stdin = child.stdin.take();
         let stdout = child.stdout.take().unwrap();
         let mut node = Node { port, console, child, stdin, folder: Arc::clone(folder) };
-        // Nobody reads what it logs, and a full pipe must not stop it.
+        // Nobody reads the node's log, and a full pipe must not block the node.
         let said = std::thread::spawn(move || {
             let mut said = String::new();
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
@@ -160,7 +160,7 @@ impl Node {
         Client { port: self.console, headers: Vec::new() }
     }
 
-    /// Somebody who has logged in.
+    /// A client that has logged in.
     pub fn admin(&self) -> Client {
         self.login("admin", PASSWORD)
     }
@@ -175,7 +175,7 @@ impl Node {
         client
     }
 
-    /// A program with a token of that role.
+    /// A client with a token of that role.
     pub fn token(&self, role: &str) -> Client {
         let made = self.admin().post("/api/v1/tokens", json!({"name": format!("test {role}"), "role": role}));
         assert_eq!(made.status, 201, "{}", made.text());
@@ -190,9 +190,9 @@ impl Node {
         until("the clock to move", || (std::fs::read_to_string(&file).ok()? == ms.to_string()).then_some(()));
     }
 
-    /// SIGTERM, and waits for the end.
+    /// Sends SIGTERM and waits for the end.
     pub fn stop(mut self) {
-        // SAFETY: sends a signal to a child that has not been waited for, so its id is its own.
+        // SAFETY: sends a signal to a child that was not waited for yet, so the id is still the child's.
         assert_eq!(unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) }, 0);
         let deadline = Instant::now() + PATIENCE;
         while self.child.try_wait().unwrap().is_none() {
@@ -201,7 +201,7 @@ impl Node {
         }
     }
 
-    /// One command over the database's own port.
+    /// Runs one command over the database's own port.
     pub fn command(&self, port: u16, args: &[&str]) -> resp::client::Value {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -224,13 +224,13 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The node may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Asks until the answer is as wanted.
+/// Asks until `ask` returns a value.
 pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -268,7 +268,7 @@ impl Reply {
         self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
 
-    /// The error's code, and the first field it blames.
+    /// The error's code, and the first field that it names.
     #[track_caller]
     pub fn error(&self) -> (u16, String, String) {
         let error = &self.json()["error"];
@@ -324,7 +324,7 @@ impl Client {
         self.send("DELETE", path, None)
     }
 
-    /// Without a body where it is null.
+    /// A null body means no body.
     pub fn send(&self, method: &str, path: &str, body: Option<Value>) -> Reply {
         let body = body.filter(|body| !body.is_null()).map(|body| serde_json::to_vec(&body).unwrap());
         self.try_send(method, path, body.as_deref()).expect("an answer")
@@ -357,7 +357,7 @@ impl Client {
             request.push_str(&format!("Content-Length: {}\r\n", body.len()));
         }
         request.push_str("\r\n");
-        // A server that refuses need not read it all.
+        // A server that refuses a request need not read all of it.
         let _ = stream.write_all(request.as_bytes()).and_then(|()| stream.write_all(body.unwrap_or_default()));
         let mut bytes = Vec::new();
         let _ = stream.read_to_end(&mut bytes);

@@ -23,7 +23,7 @@ fn files_pages_and_nothing_else() {
         "/%2e%2e/%2e%2e/etc/passwd",
     ] {
         let reply = anybody.get(page);
-        // A name without a dot is a page of the console, which index.html draws; no file but the embedded ones can be found.
+        // A name without a dot is a page that index.html draws. Only embedded files can be found.
         assert!(reply.status == 404 || reply.body == index.body, "{page}: {}", reply.status);
     }
     assert_eq!(anybody.get("/databases/some-name").body, index.body);
@@ -68,6 +68,6 @@ fn tls_makes_the_cookie_secure() {
     let reply = ask("POST", "/api/v1/session", Some(&body)).unwrap();
     assert!(reply.header("set-cookie").unwrap().ends_with("; Secure"));
     assert!(reply.header("strict-transport-security").is_some());
-    // Plain HTTP finds nobody.
+    // Plain HTTP gets no answer.
     assert!(node.client().try_send("GET", "/health/ready", None).is_none());
 }

@@ -34,7 +34,7 @@ fn a_database_from_its_form_to_its_end() {
     let node = with_flash();
     let operator = node.token("operator");
     let wanted = |name: &str| json!({"name": name, "memory_limit_bytes": 100 * MB});
-    // The form asks whether it would work; nothing is made and nothing written down.
+    // The form asks whether it would work. Nothing is created or recorded.
     assert_eq!(operator.post(&format!("{ALL}?dry_run=true"), wanted("sessions")).status, 204);
     assert_eq!(names(&operator), ["default"]);
     let made = operator.post(ALL, wanted("sessions"));
@@ -138,7 +138,7 @@ fn what_cannot_be_is_refused_with_its_field() {
     assert_eq!(dry.error(), error(400, "invalid", "dry_run"));
 }
 
-/// Twenty databases: each with its own data, all in the list, in the metrics and there again after a restart.
+/// Twenty databases: each has its own data, is in the list and in the metrics, and exists again after a restart.
 #[test]
 fn a_node_with_twenty_databases() {
     let node = Node::start(&[]);

@@ -1,4 +1,4 @@
-//! docs/api.md is what the routes say.
+//! docs/api.md equals what the routes' rows give.
 
 #[test]
 fn the_page_in_docs_is_that_of_the_routes() {

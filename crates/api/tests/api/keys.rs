@@ -23,7 +23,7 @@ fn values_of_every_type_are_set_shown_and_changed() {
     assert_eq!(put("z", "zset", json!([["m", 1.5], ["n", "-inf"]]))["value"], json!([["n", "-inf"], ["m", 1.5]]));
     assert_eq!(put("t", "set", json!(["x"]))["value"], json!(["x"]));
     assert_eq!(put("x", "stream", json!([["1-1", [["f", "v"]]]]))["value"], json!([["1-1", [["f", "v"]]]]));
-    // Whatever it was, it is that now; and what is not UTF-8 comes and goes as base64.
+    // The new value replaces any type, and bytes that are not UTF-8 travel as base64.
     let binary = json!({"base64": "/wA="});
     let shown = operator
         .put(KEY, json!({"key": binary, "type": "hash", "value": [[binary, binary]], "ttl_ms": 60_000, "db": 3}))
@@ -47,7 +47,7 @@ fn values_of_every_type_are_set_shown_and_changed() {
     assert!(operator.patch(KEY, json!({"key": "s", "ttl_ms": 5000})).ok()["ttl_ms"].is_i64());
     assert!(operator.patch(KEY, json!({"key": "s", "ttl_ms": null})).ok()["ttl_ms"].is_null());
 
-    // Nonsense changes nothing.
+    // A malformed request changes nothing.
     for (set, field) in [
         (json!({"put": [[9, "x"]]}), "set.put"),
         (json!({"put": ["x"]}), "set.put"),

@@ -1,4 +1,4 @@
-//! The API of a whole node, as a browser or a program asks for it. Each test has a node of its own in a process of its own.
+//! The API of a whole node, as a browser or a program uses it. Each test has its own node in its own process.
 
 mod access;
 mod benchmarks;

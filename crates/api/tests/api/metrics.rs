@@ -64,16 +64,16 @@ fn what_is_measured_is_told_now_and_later() {
     assert!(card["room"]["ram_bytes"].as_u64() > Some(0) && card["figures"]["resident_bytes"].as_u64() > Some(0));
     assert_eq!(card["flash_driver"], "none");
 
-    // The past is there after a restart, with a gap.
+    // The past values survive a restart, with a gap.
     let folder = node.folder();
     node.stop();
     let node = Node::start_in(folder, &[]);
     let series = node.token("viewer").get(&format!("{path}?names=keys")).ok();
-    // There are no keys any more, and a point is the mean of some seconds.
+    // The keys are gone by now, and a point is the mean of some seconds.
     assert!(series["series"]["keys"].as_array().unwrap().iter().any(|keys| keys.as_f64() > Some(0.0)));
 }
 
-/// Every line of the text format is what it says: a comment with a known type, or a sample of the family above it.
+/// Every line of the text format must be a comment with a known type, or a sample of the family above it.
 #[test]
 fn prometheus_reads_every_line() {
     let node = Node::start(&[]);
@@ -118,14 +118,14 @@ fn prometheus_reads_every_line() {
     assert_eq!(value("flintkv_command_duration_seconds_bucket{database=\"default\",le=\"+Inf\"}"), count);
     assert!(value("flintkv_tier_read_duration_seconds_count{database=\"default\",tier=\"ram\"}") >= 1.0);
 
-    // Behind a proxy nobody is local.
+    // Behind a proxy, no client counts as local.
     let far = node.client().with("X-Forwarded-For", "10.0.0.1");
     assert_eq!(far.get("/metrics").error(), error(401, "unauthenticated", ""));
     assert_eq!(node.token("viewer").with("X-Forwarded-For", "10.0.0.1").get("/metrics").status, 200);
 }
 
 #[test]
-fn an_alert_fires_is_told_and_ends() {
+fn an_alert_fires_is_sent_and_ends() {
     let hook = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = hook.local_addr().unwrap();
     let node = Node::start(&[]);
@@ -209,7 +209,7 @@ fn an_alert_fires_is_told_and_ends() {
     assert_eq!(viewer.get(webhook).status, 403, "its URL may hold a secret");
 }
 
-/// A script keeps the stripe of its key, and whoever counted keys waited for it.
+/// A script keeps the stripe of its key. Whoever counted keys waited for the script.
 #[test]
 fn metrics_are_answered_while_a_script_runs() {
     let node = Node::start(&[]);
@@ -227,7 +227,7 @@ fn metrics_are_answered_while_a_script_runs() {
         let mut served = 0;
         while !is_over.load(Relaxed) {
             let page = node.client().get("/metrics").text();
-            // The script's own key is seen before it runs or when it is over.
+            // The script's own key is counted as before the script, or after it.
             assert!(page.contains("redis_db_keys{database=\"default\",db=\"db0\"} "), "{page}");
             served += usize::from(!is_over.load(Relaxed));
         }

@@ -25,7 +25,7 @@ fn a_session_from_login_to_logout() {
     assert_eq!(admin.delete("/api/v1/session").status, 204);
     assert_eq!(admin.get("/api/v1/session").status, 401);
 
-    // Twelve hours after the last request it is over.
+    // The session ends twelve hours after the last request.
     let admin = node.admin();
     let hour_ms = 3_600_000;
     node.set_clock_ahead(11 * hour_ms);
@@ -37,7 +37,7 @@ fn a_session_from_login_to_logout() {
 }
 
 #[test]
-fn guessing_is_braked() {
+fn guessing_is_limited() {
     let mut node = Node::start(&[]);
     let guess = |password: &str| node.client().post("/api/v1/session", json!({"user": "admin", "password": password}));
     for _ in 0..5 {
@@ -71,7 +71,7 @@ fn users_come_change_and_go() {
     assert_eq!(ann.get("/api/v1/session").ok()["must_change_password"], false);
     assert_eq!(elsewhere.get("/api/v1/session").status, 401, "the other sessions ended");
 
-    // A role counts from the next request on: the sessions end.
+    // A new role is valid from the next request on, because the sessions end.
     admin.patch("/api/v1/users/ann", json!({"role": "operator"})).ok();
     assert_eq!(ann.get("/api/v1/session").status, 401);
     assert_eq!(node.login("ann", "second word").get("/api/v1/session").ok()["role"], "operator");
@@ -82,7 +82,7 @@ fn users_come_change_and_go() {
     assert_eq!(admin.delete("/api/v1/users/ann").status, 204);
     assert_eq!(admin.get("/api/v1/users").ok().as_array().unwrap().len(), 1);
 
-    // What was made is there after a restart; a password that is given only counts for the first start.
+    // Users survive a restart. A password in the configuration counts only at the first start.
     admin.post("/api/v1/users", json!({"name": "bob", "role": "viewer", "password": "first word"})).ok();
     let folder = node.folder();
     node.stop();
@@ -93,7 +93,7 @@ fn users_come_change_and_go() {
 }
 
 #[test]
-fn tokens_need_no_cookie_and_end() {
+fn tokens_need_no_cookie_and_expire() {
     let node = Node::start(&[]);
     let admin = node.admin();
     let soon = now_ms() + 600_000;

@@ -1,5 +1,5 @@
-//! Owns the command line of `flintkv bench`: memtier_benchmark's options, and a few of our own. Turns text into a
-//! [`Config`]; never runs anything.
+//! Owns the command line of `flintkv bench`: memtier_benchmark's options, and a few of our own. It turns text into a
+//! [`Config`]. Never runs anything.
 
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
@@ -17,7 +17,7 @@ use crate::config::{
 };
 use crate::monitor::read_capture;
 
-/// Where options that memtier_benchmark has and this program has not are refused.
+/// Options that memtier_benchmark has and this program does not have are refused with this text.
 const NOT_SUPPORTED: &str = "is not supported by flintkv bench";
 
 /// Load generator for Redis-compatible servers, with memtier_benchmark's options and output.
@@ -95,7 +95,7 @@ pub struct Args {
     #[arg(short = 'v', long, help_heading = "Connection")]
     pub version: bool,
 
-    /// File for the results instead of standard output
+    /// File for the results, instead of standard output
     #[arg(short = 'o', long, value_name = "FILE", help_heading = "Output")]
     pub out_file: Option<PathBuf>,
     /// File for the results as JSON
@@ -144,14 +144,14 @@ pub struct Args {
     #[arg(long, value_name = "PORT", help_heading = "Output")]
     graphite_port: Option<String>,
 
-    /// Requests per connection, or 'allkeys' to go once over the key range [default: 10000]
+    /// Requests per connection, or 'allkeys' for one pass over the key range [default: 10000]
     #[arg(short = 'n', long, value_name = "NUMBER", conflicts_with = "test_time", help_heading = "Test")]
     requests: Option<String>,
-    /// At most so many requests per second and connection
+    /// Requests per second and connection, at most
     #[arg(long, value_name = "NUMBER", conflicts_with = "rate", help_heading = "Test")]
     rate_limiting: Option<u64>,
-    /// Open loop: so many requests per second over all connections, each at its appointed time, from which its
-    /// latency counts even if it could only be sent later (no coordinated omission)
+    /// Open loop: this many requests per second over all connections, each at a fixed time. Latency counts from that
+    /// time, even if the request was sent later (no coordinated omission)
     #[arg(long, value_name = "NUMBER", help_heading = "Test")]
     rate: Option<f64>,
     /// Connections per thread
@@ -160,13 +160,13 @@ pub struct Args {
     /// Threads
     #[arg(short = 't', long, value_name = "NUMBER", default_value_t = 4, help_heading = "Test")]
     threads: u32,
-    /// Run for so long instead of a number of requests
+    /// Run for this many seconds instead of a number of requests
     #[arg(long, value_name = "SECS", help_heading = "Test")]
     test_time: Option<u64>,
-    /// Begin with so many connections per thread
+    /// Start with this many connections per thread
     #[arg(long, value_name = "NUMBER", requires_all = ["clients_step", "step_duration"], help_heading = "Test")]
     clients_start: Option<u32>,
-    /// Add so many connections per thread at each step
+    /// Add this many connections per thread at each step
     #[arg(long, value_name = "NUMBER", requires = "clients_start", help_heading = "Test")]
     clients_step: Option<u32>,
     /// Duration of a step
@@ -178,19 +178,19 @@ pub struct Args {
     /// Outstanding requests per connection
     #[arg(long, value_name = "NUMBER", default_value_t = 1, help_heading = "Test")]
     pipeline: u32,
-    /// Close and open each connection after so many requests
+    /// Close and reopen each connection after this many requests
     #[arg(long, value_name = "NUM", default_value_t = 0, help_heading = "Test")]
     reconnect_interval: u64,
     /// Connect again after an error
     #[arg(long, help_heading = "Test")]
     reconnect_on_error: bool,
-    /// Give a connection up after so many failures in a row; 0: never
+    /// Give a connection up after this many failures in a row; 0: never
     #[arg(long, value_name = "NUM", default_value_t = 0, help_heading = "Test")]
     max_reconnect_attempts: u32,
     /// Factor by which the pause between attempts grows; 0: none
     #[arg(long, value_name = "NUM", default_value_t = 0.0, help_heading = "Test")]
     reconnect_backoff_factor: f64,
-    /// Give up connecting after so long; 0: the system decides
+    /// Give up connecting after this many seconds; 0: the system decides
     #[arg(long, value_name = "SECS", default_value_t = 0, help_heading = "Test")]
     connection_timeout: u64,
     /// Shortest pause between two connections of a thread
@@ -199,13 +199,13 @@ pub struct Args {
     /// Longest pause between two connections of a thread
     #[arg(long, value_name = "NUM", default_value_t = 0, help_heading = "Test")]
     thread_conn_start_max_jitter_micros: u64,
-    /// MGET with up to so many keys instead of GET; 0: GET
+    /// MGET with up to this many keys instead of GET; 0: GET
     #[arg(long, value_name = "NUM", default_value_t = 0, help_heading = "Test")]
     multi_key_get: u32,
     /// Database to select
     #[arg(long, value_name = "DB", default_value_t = 0, help_heading = "Test")]
     select_db: u32,
-    /// A key sequence of its own for every connection; otherwise all replay the same
+    /// A key sequence of its own for every connection; otherwise all connections repeat the same one
     #[arg(long, help_heading = "Test")]
     distinct_client_seed: bool,
     /// Seed from time and process
@@ -215,8 +215,8 @@ pub struct Args {
     #[arg(long, value_name = "NUMBER", default_value_t = 0, conflicts_with = "randomize", help_heading = "Test")]
     seed: u64,
 
-    /// A command to send, in quotes; __key__ and __data__ are replaced. Repeatable: each with the ratio and key pattern
-    /// that follow it
+    /// A command to send, in quotes; __key__ and __data__ are replaced. Repeatable: the ratio and the key pattern after
+    /// it belong to it
     #[arg(long, value_name = "COMMAND", action = ArgAction::Append, help_heading = "Arbitrary commands")]
     command: Vec<String>,
     /// How often the command before is sent in sequence [default: 1]
@@ -241,7 +241,7 @@ pub struct Args {
     /// --command="SCAN 0 …" follows its cursor until it is 0, then starts again
     #[arg(long, help_heading = "Arbitrary commands")]
     scan_incremental_iteration: bool,
-    /// At most so many continuations of a SCAN; 0: no limit
+    /// Most continuations of a SCAN; 0: no limit
     #[arg(long, value_name = "NUMBER", default_value_t = 0, help_heading = "Arbitrary commands")]
     scan_incremental_max_iterations: u64,
 
@@ -254,7 +254,7 @@ pub struct Args {
     /// Random values, of which one byte changes per request
     #[arg(short = 'R', long, conflicts_with = "data_compressibility", help_heading = "Objects")]
     random_data: bool,
-    /// Fresh values for every request, of which compressors take away this share (0–1)
+    /// New values for every request, of which compressors remove this share (0–1)
     #[arg(long, value_name = "R", help_heading = "Objects")]
     data_compressibility: Option<f64>,
     /// Sizes from min-max
@@ -327,7 +327,7 @@ pub struct Args {
     wait_timeout: Option<String>,
 }
 
-/// A command line that has been understood.
+/// A parsed command line.
 #[derive(Debug)]
 pub struct Parsed {
     pub args: Args,
@@ -446,7 +446,7 @@ impl Args {
         Ok(config)
     }
 
-    /// Whether every run is to have a seed of its own.
+    /// Whether every run gets a seed of its own.
     pub fn randomize(&self) -> bool {
         self.randomize
     }
@@ -614,7 +614,7 @@ fn credentials(text: &str) -> Auth {
     }
 }
 
-/// `redis://[[user]:password@]host[:port][/db]`; what the URI leaves out stays as it is.
+/// `redis://[[user]:password@]host[:port][/db]`. Parts that the URI leaves out do not change.
 fn apply_uri(uri: &str, family: Family, config: &mut Config) -> Result<()> {
     if uri.starts_with("rediss://") {
         bail!("rediss:// {NOT_SUPPORTED}: it does not speak TLS");

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Words as a shell makes them: blanks separate, except within '…'.
+/// Words as a shell splits them: at blanks, except within '…'.
 fn parsed(line: &str) -> Result<Parsed> {
     let mut words = vec![String::new()];
     for (index, piece) in line.split('\'').enumerate() {
@@ -45,7 +45,7 @@ fn the_command_definition_is_sound() {
 }
 
 #[test]
-fn no_option_gives_memtiers_defaults() {
+fn without_options_memtiers_defaults_hold() {
     let given = config("");
     let default = Config { quantiles: vec![0.5, 0.99, 0.9990000000000001], ..Config::default() };
     assert_eq!(format!("{given:?}"), format!("{default:?}"));
@@ -148,12 +148,12 @@ fn sizes_expiry_and_waits() {
 }
 
 #[test]
-fn an_unambiguous_beginning_is_enough() {
+fn an_unambiguous_prefix_is_enough() {
     assert_eq!(config("--key-max=5").keys.max, 5);
 }
 
 #[test]
-fn what_is_missing_says_so() {
+fn missing_arguments_are_named() {
     for option in [
         "--protocol=memcache_text",
         "--cluster-mode",

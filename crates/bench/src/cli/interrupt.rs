@@ -8,11 +8,11 @@ extern "C" fn note(_: libc::c_int) {
     INTERRUPTED.store(true, Ordering::Relaxed);
 }
 
-/// From now on SIGINT and SIGTERM are only noted, once each.
+/// From now on SIGINT and SIGTERM are only recorded, once each.
 pub fn install() {
     for signal in [libc::SIGINT, libc::SIGTERM] {
-        // SAFETY: the handler only stores into an atomic, which is allowed at any moment; the structure is plain data
-        // for which zeros are a valid value. There is no safe call for this in std.
+        // SAFETY: the handler only stores into an atomic, which is always allowed. The structure is plain data for
+        // which zeros are a valid value. std has no safe call for this.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = note as *const () as libc::sighandler_t;

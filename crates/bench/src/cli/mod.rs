@@ -20,7 +20,7 @@ use crate::rng::mix;
 use crate::stats::RunStats;
 use args::{Args, Parsed};
 
-/// Ended by a signal, as a shell reports it.
+/// The exit code for a signal, as a shell reports it.
 const EXIT_INTERRUPTED: u8 = 130;
 
 /// `argv` without the program's name. Every mistake and every failure ends with exit code 1.
@@ -50,12 +50,12 @@ pub fn main(argv: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// What the command line may hold, for completions and manual pages.
+/// The options of the command line, for completions and manual pages.
 pub fn command() -> clap::Command {
     <Args as clap::CommandFactory>::command()
 }
 
-/// The run that a command line describes, with a seed of its own if it asks for one.
+/// The run of a command line, with a seed of its own if it asks for one.
 pub(crate) fn config_of<T: Into<OsString>>(argv: impl IntoIterator<Item = T>) -> Result<Config> {
     let Parsed { args, mut config } = args::parse(argv.into_iter().map(Into::into))?;
     if args.randomize() {
@@ -64,7 +64,7 @@ pub(crate) fn config_of<T: Into<OsString>>(argv: impl IntoIterator<Item = T>) ->
     Ok(config)
 }
 
-/// Runs and reports; says whether it was interrupted.
+/// Runs and reports. True: it was interrupted.
 fn measure(parsed: &Parsed) -> Result<bool> {
     let Parsed { args, config } = parsed;
     interrupt::install();
@@ -116,7 +116,7 @@ fn seed_of_the_moment() -> u64 {
     mix(now.as_nanos() as u64 ^ mix(u64::from(std::process::id())))
 }
 
-/// What the table does not show and its reader must know.
+/// Prints what the table does not show but its reader must know.
 fn warn(stats: &RunStats) {
     let error_replies = stats.totals.errors;
     if error_replies > 0 || stats.connection_errors > 0 {
@@ -138,7 +138,7 @@ fn write_run_files(args: &Args, stats: &RunStats, run: u32) -> Result<()> {
     if let Some(prefix) = &args.hdr_file_prefix {
         let mut parts = vec![(format!("_FULL_RUN_{run}"), &stats.totals)];
         for row in stats.rows.iter().filter(|row| row.count > 0) {
-            // a command line may hold what a file name may not
+            // A command line may contain characters that a file name may not.
             let name = row.name.replace(|letter: char| !letter.is_ascii_alphanumeric(), "_");
             parts.push((format!("_{name}_command_run_{run}"), row));
         }
@@ -200,7 +200,7 @@ fn report(args: &Args, settings: &[Setting], runs: &[RunStats]) -> Result<()> {
     Ok(())
 }
 
-/// One run is ALL STATS; of several, the best, the worst and the average are shown.
+/// One run is ALL STATS. Of several runs, the best, the worst and the average are shown.
 fn titles<'a>(runs: &'a [RunStats], aggregate: Option<&'a RunStats>, every_run: bool) -> Vec<Titled<'a>> {
     if let [only] = runs {
         return vec![Titled { title: String::from("ALL STATS"), stats: only, runs: 1 }];

@@ -8,10 +8,10 @@ use std::time::Duration;
 use super::interrupt;
 use crate::engine::{Observer, Progress, WorkloadProgress};
 
-/// Rewrites one line about once a second, and passes Ctrl-C on.
+/// Rewrites one line about once a second, and reports Ctrl-C to the run.
 pub struct Line {
     run: u32,
-    /// When it was written last, and how wide it was.
+    /// When the line was last written, and how wide it was.
     last: Cell<(Duration, usize)>,
 }
 
@@ -32,7 +32,7 @@ impl Observer for Line {
             };
             let line = text(self.run, progress.elapsed, workload);
             let mut stderr = std::io::stderr().lock();
-            // a terminal that is gone is no reason to end the run
+            // A closed terminal is no reason to end the run.
             let _ = write!(stderr, "\r{line:<width$}");
             if ended {
                 let _ = writeln!(stderr, "\n");

@@ -1,7 +1,7 @@
 //! Owns one thread of a workload: its connections, its epoll loop, its counters. Never knows other threads.
 //!
-//! The loop: wait → read → count replies → write the requests that may go → publish. All connections share one input
-//! and one output buffer, so what a connection costs is its queue of send times and nothing else.
+//! The loop: wait → read → count replies → write the requests that may be sent → publish. All connections share one
+//! input and one output buffer, so a connection costs only its queue of send times.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,14 +23,14 @@ use crate::stats::{Cell, Cells, ClientStats, Gather};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const INPUT_BYTES: usize = 256 << 10;
-/// More than this is not rendered ahead of the socket.
+/// The most output that is prepared before the socket takes it.
 const OUTPUT_BYTES: usize = 256 << 10;
 const EVENTS_MAX: usize = 256;
-/// Stop, deadlines and pauses are looked at this often when nothing else happens.
+/// How often to check for stop, deadlines and pauses if nothing else happens.
 const IDLE_NS: u64 = 50_000_000;
-/// After the end, replies that are still out are awaited for so long.
+/// How long to wait for outstanding replies after the end.
 const DRAIN_NS: u64 = 5 * SECOND_NS;
-/// Between an error and the next attempt, when no longer pause is asked for.
+/// The pause between an error and the next attempt, unless a longer one is asked for.
 const RETRY_NS: u64 = 10_000_000;
 const RETRY_NS_MAX: u64 = 60 * SECOND_NS;
 const TIMER_TOKEN: u64 = u64::MAX;
@@ -52,7 +52,7 @@ pub(super) fn drive(workload: &Workload<'_>, thread: u32, gate: &Gate, messenger
             ThreadEnd { fatal: Some(format!("cannot set up a thread: {error}")), ..ThreadEnd::default() }
         }
     };
-    // the last word of this thread about its seconds
+    // The last message of this thread about its seconds.
     messenger.send(Body::Second { second: 0, cells: Cells::new(), next: u64::MAX });
     messenger.send(Body::Done(Box::new(end)));
 }
@@ -72,9 +72,9 @@ struct Driver<'a> {
     input: Box<[u8]>,
     output: Vec<u8>,
     clients: Vec<Client>,
-    /// Clients that are not done.
+    /// Clients that have not finished.
     running: usize,
-    /// Clients that connect or pause: something to look at even without events.
+    /// Clients that connect or pause: they need a look even without events.
     unsettled: usize,
 
     ticks: Option<Ticks>,
@@ -82,7 +82,7 @@ struct Driver<'a> {
     started: bool,
     start_ns: u64,
     deadline_ns: u64,
-    /// When sending ended before everything was sent.
+    /// When sending stopped before everything was sent.
     stopped_ns: Option<u64>,
     last_reply_ns: u64,
 
@@ -92,7 +92,7 @@ struct Driver<'a> {
     end: ThreadEnd,
 }
 
-/// What this thread did so far, for progress.
+/// The thread's sums so far, for the progress display.
 #[derive(Default)]
 struct Sums {
     ops: u64,
@@ -106,16 +106,16 @@ struct Client {
     socket: Option<OwnedFd>,
     state: State,
     sent: VecDeque<Sent>,
-    /// What the socket did not take yet, from `unsent_at` on; empty when it took all.
+    /// The bytes that the socket did not take yet start at `unsent_at`. Empty if it took all.
     unsent: Vec<u8>,
     unsent_at: usize,
     limit: u64,
     issued: u64,
     completed: u64,
     on_connection: u64,
-    /// Requests that may leave before the next tick.
+    /// Requests that may be sent before the next tick.
     allowance: u64,
-    /// Requests whose appointed time has come.
+    /// Requests that are due.
     released: u64,
     attempts: u32,
     own: Option<Box<Own>>,
@@ -123,14 +123,14 @@ struct Client {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Connects at this time.
+    /// Connects again at this time.
     Pause {
         until_ns: u64,
     },
     Connecting {
         since_ns: u64,
     },
-    /// Replies to the opening still to come.
+    /// Replies to the opening commands still to come.
     Opening {
         left: u32,
     },
@@ -192,7 +192,7 @@ impl<'a> Driver<'a> {
         Ok(driver)
     }
 
-    /// When each connection is to be made: at once, spread by the jitter, or not before its step of the ramp.
+    /// When each connection is made: at once, spread by the jitter, or at its step of the ramp.
     fn plan_connections(&mut self) {
         let now_ns = self.gate.now_ns();
         let (low, high) = self.config.reconnect.start_jitter_us;
@@ -206,7 +206,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Makes the first connections; those that come later in a ramp are not waited for.
+    /// Makes the first connections. Later steps of a ramp are not waited for.
     fn connect_all(&mut self) {
         while !self.gate.stopped() && self.end.fatal.is_none() {
             let settling = |client: &Client| match client.state {
@@ -280,13 +280,13 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Nothing is sent any more; connections with nothing outstanding are done.
+    /// Stops sending. Connections without outstanding requests are done.
     fn stop(&mut self, now_ns: u64) {
         self.stopped_ns = Some(now_ns);
         for index in 0..self.clients.len() {
             let client = &self.clients[index];
             if let Some(schedule) = &self.schedule {
-                // due by the clock, whether or not the loop got round to releasing it
+                // Due by the clock, even if the loop has not released them yet.
                 let due = schedule.due_count(index as u64, now_ns).min(client.limit);
                 self.end.unsent += due.saturating_sub(client.issued);
             }
@@ -296,7 +296,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Releases what is due; gives the time of the next release.
+    /// Releases the requests that are due. Returns the time of the next release.
     fn pace(&mut self, now_ns: u64) -> u64 {
         if self.stopped_ns.is_some() {
             return u64::MAX;
@@ -324,7 +324,7 @@ impl<'a> Driver<'a> {
         }
         let next_ns = schedule.next_ns();
         if let Some(first) = first {
-            // connections have their turns in order: one write each, however many of its requests are due
+            // Connections take turns, with one write each, however many of their requests are due.
             let clients = self.clients.len();
             for step in 0..count.min(clients) {
                 self.fill((first + step) % clients, now_ns);
@@ -334,7 +334,7 @@ impl<'a> Driver<'a> {
     }
 
     fn wait_and_handle(&mut self, wait_ns: u64) {
-        // epoll counts milliseconds; the timer takes care of shorter waits
+        // epoll counts milliseconds, so a timer handles shorter waits.
         let fine = !wait_ns.is_multiple_of(1_000_000);
         if fine {
             self.arm_timer(wait_ns);
@@ -363,7 +363,7 @@ impl<'a> Driver<'a> {
 
     fn arm_timer(&mut self, wait_ns: u64) {
         let wake_ns = self.gate.now_ns() + wait_ns;
-        // an earlier timer that is about to fire only costs a turn of the loop
+        // An earlier timer that is about to fire costs only one turn of the loop.
         if self.timer_armed_ns.abs_diff(wake_ns) < 1000 {
             return;
         }
@@ -371,7 +371,7 @@ impl<'a> Driver<'a> {
         let wait_ns = wait_ns.max(1);
         let value = Timespec { tv_sec: (wait_ns / SECOND_NS) as i64, tv_nsec: (wait_ns % SECOND_NS) as i64 };
         let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
-        // should it fail, epoll's own timeout still wakes the loop, a millisecond late at most
+        // If this fails, epoll's own timeout wakes the loop at most a millisecond late.
         let _ = rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
     }
 
@@ -392,7 +392,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Connections that are due, or that take too long.
+    /// Handles connections that are due to connect, or that take too long.
     fn look_after_unsettled(&mut self, now_ns: u64) {
         let timeout_ns = self.config.reconnect.timeout.as_nanos() as u64;
         for index in 0..self.clients.len() {
@@ -518,7 +518,7 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Writes all requests that may leave now; sees when a connection is done or due for a new one.
+    /// Writes all requests that may be sent now. Notices when a connection is done or due for a reconnect.
     fn fill(&mut self, index: usize, now_ns: u64) {
         let client = &mut self.clients[index];
         if !self.started || client.state != State::Ready || !client.unsent.is_empty() {
@@ -568,7 +568,7 @@ impl<'a> Driver<'a> {
                 count -= 1;
             }
             if !self.send(index) {
-                // the rest may go once the socket has taken this; the allowance is kept for it
+                // The rest can be sent when the socket has taken this. The allowance for it is kept.
                 let client = &mut self.clients[index];
                 client.allowance += if self.ticks.is_some() { count } else { 0 };
                 return;
@@ -576,7 +576,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Sends the output buffer; what the socket does not take is kept by the connection. Says whether it took all.
+    /// Sends the output buffer. The connection keeps what the socket does not take. True: the socket took all.
     fn send(&mut self, index: usize) -> bool {
         let client = &mut self.clients[index];
         let Some(socket) = &client.socket else {
@@ -601,7 +601,7 @@ impl<'a> Driver<'a> {
         true
     }
 
-    /// Sends what was left; says whether the connection is still there and all of it gone.
+    /// Sends the remaining bytes. True: the connection still exists, and all bytes were sent.
     fn flush(&mut self, index: usize) -> bool {
         let client = &mut self.clients[index];
         let Some(socket) = &client.socket else {
@@ -644,7 +644,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Forgets the connection. What was outstanding counts as not sent.
+    /// Drops the connection. Its outstanding requests count as not sent.
     fn disconnect(&mut self, index: usize) {
         let client = &mut self.clients[index];
         client.socket = None;
@@ -691,7 +691,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Hands in the second that has passed.
+    /// Hands in the past second.
     #[inline]
     fn roll(&mut self, now_ns: u64) {
         let second = (now_ns - self.start_ns) / SECOND_NS;

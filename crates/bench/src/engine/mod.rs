@@ -1,5 +1,5 @@
-//! Owns a run from start to end: threads, the common start, progress, stop, the gathering of results. Never knows what
-//! is printed. `driver` is one thread, `socket` its connections, `pace` its timing.
+//! Owns a run from start to end: threads, the common start, progress, stop, and collecting results. Never knows what is
+//! printed. `driver` is one thread, `socket` its connections, `pace` its timing.
 
 mod driver;
 mod pace;
@@ -19,17 +19,17 @@ use crate::mix::Plan;
 use crate::stats::{Cells, ClientStats, ErrorTexts, Gather, RunStats};
 
 const PROGRESS_EVERY: Duration = Duration::from_millis(250);
-/// Rates shown in progress are taken over the last second.
+/// The progress display shows rates over the last second: this many looks.
 const RATE_TICKS: usize = 4;
 
-/// Looks on while a run goes, about four times a second, on the thread that called [`run`].
+/// Receives the progress of a run about four times a second, on the thread that called [`run`].
 pub trait Observer {
-    /// `Break` ends the run: nothing more is sent, what is outstanding is awaited for a moment, and the result so far
+    /// `Break` ends the run: nothing more is sent, outstanding replies are awaited for a moment, and the result so far
     /// is returned with [`RunStats::interrupted`] set.
     fn progress(&self, progress: &Progress<'_>) -> ControlFlow<()>;
 }
 
-/// Looks away.
+/// Ignores the progress.
 impl Observer for () {
     fn progress(&self, _: &Progress<'_>) -> ControlFlow<()> {
         ControlFlow::Continue(())
@@ -38,7 +38,7 @@ impl Observer for () {
 
 #[derive(Debug)]
 pub struct Progress<'a> {
-    /// Since the first request; zero while connections are made.
+    /// The time since the first request; zero while connections are made.
     pub elapsed: Duration,
     pub workloads: &'a [WorkloadProgress],
 }
@@ -50,7 +50,7 @@ pub struct WorkloadProgress {
     /// Connections per thread.
     pub clients: u32,
     pub ops: u64,
-    /// Known when requests are counted, not when the run ends by time.
+    /// `None` if the run ends by time instead of a number of requests.
     pub ops_total: Option<u64>,
     /// 0–1, by requests or by time.
     pub fraction: f64,
@@ -68,7 +68,7 @@ pub fn run(config: &Config, observer: &dyn Observer) -> Result<RunStats> {
     Ok(all.remove(0))
 }
 
-/// Runs several workloads at the same time, from one common start; each ends by its own length. Results come in the
+/// Runs several workloads at the same time, from one common start. Each ends by its own length. Results are in the
 /// order of `configs`.
 pub fn run_all(configs: &[Config], observer: &dyn Observer) -> Result<Vec<RunStats>> {
     ensure!(!configs.is_empty(), "no workload");
@@ -131,7 +131,7 @@ struct Workload<'a> {
     live: Vec<Live>,
 }
 
-/// What a thread publishes while it runs. Padded: a thread writes its own at every turn of its loop.
+/// What a thread publishes while it runs. Padded, because each thread writes its own at every turn of its loop.
 #[derive(Default)]
 #[repr(align(128))]
 struct Live {
@@ -175,7 +175,7 @@ impl Gate {
     }
 }
 
-/// A thread's way to the director.
+/// The channel from a thread to the director.
 struct Messenger {
     workload: usize,
     thread: usize,
@@ -184,7 +184,7 @@ struct Messenger {
 
 impl Messenger {
     fn send(&self, body: Body) {
-        // the director listens until the last thread has gone
+        // The director listens until the last thread has ended.
         let _ = self.sender.send(Message { workload: self.workload, thread: self.thread, body });
     }
 }
@@ -206,7 +206,7 @@ enum Body {
     Done(Box<ThreadEnd>),
 }
 
-/// What a thread leaves behind.
+/// The final message of a thread.
 #[derive(Default)]
 struct ThreadEnd {
     end_ns: u64,
@@ -219,7 +219,7 @@ struct ThreadEnd {
     clients: Vec<ClientStats>,
 }
 
-/// Starts, watches and sums up, on the caller's thread.
+/// Starts the threads, watches them and adds up their results, on the caller's thread.
 struct Director<'a> {
     workloads: &'a [Workload<'a>],
     gate: &'a Gate,
@@ -229,7 +229,7 @@ struct Director<'a> {
     started: SystemTime,
     start_ns: u64,
     next_progress: Instant,
-    /// Per workload: time, ops, bytes, latency of the last few looks.
+    /// For each workload: time, operations, bytes and latency of the last few looks.
     history: Vec<VecDeque<[u64; 4]>>,
     interrupted: bool,
 }

@@ -1,9 +1,10 @@
-//! Owns when requests may leave: bursts per connection, or appointed times for the whole workload. Never reads a clock.
+//! Owns when requests may be sent: in bursts per connection, or at fixed times for the whole workload. Never reads a
+//! clock.
 
 const SECOND_NS: u64 = 1_000_000_000;
 const TICKS_PER_S_MAX: u64 = 50;
 
-/// `--rate-limiting`: at most 50 ticks a second, each allowing every connection the same few requests.
+/// `--rate-limiting`: at most 50 ticks a second. Each tick allows every connection the same few requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ticks {
     pub per_tick: u64,
@@ -22,7 +23,7 @@ impl Ticks {
         self.next_ns
     }
 
-    /// Whether a tick has come; ticks that were missed are gone, so there is never more than one burst at a time.
+    /// Whether a tick has come. Missed ticks are dropped, so there is never more than one burst at a time.
     pub fn tick(&mut self, now_ns: u64) -> bool {
         if now_ns < self.next_ns {
             return false;
@@ -33,8 +34,8 @@ impl Ticks {
     }
 }
 
-/// `--rate`: request n of the workload is due n/rate seconds after the start, and belongs to connection n mod count.
-/// A thread serves connections `first .. first + clients`.
+/// `--rate`: request n of the workload is due n/rate seconds after the start, on connection n mod count. A thread
+/// serves the connections `first .. first + clients`.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     rate: f64,
@@ -60,7 +61,7 @@ impl Schedule {
     pub fn due_count(&self, client: u64, now_ns: u64) -> u64 {
         let all = (now_ns.saturating_sub(self.start_ns) as f64 * (self.rate / SECOND_NS as f64)) as u64 + 1;
         let mut count = all.saturating_sub(self.first + client).div_ceil(self.connections);
-        // the estimate is one off at most
+        // The estimate is wrong by at most one.
         while count > 0 && self.due_ns(client, count - 1) > now_ns {
             count -= 1;
         }
@@ -72,7 +73,7 @@ impl Schedule {
         self.due_ns(self.released % self.clients, self.released / self.clients)
     }
 
-    /// The connection whose request has become due, one call after the other.
+    /// The connection whose request has become due; one for each call.
     pub fn release(&mut self, now_ns: u64) -> Option<usize> {
         if self.next_ns() > now_ns {
             return None;
@@ -96,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_that_they_are_bursts_and_the_rate_is_kept() {
+    fn beyond_that_ticks_are_bursts_and_the_rate_is_kept() {
         for (rate, per_tick) in [(51, 2), (60, 2), (1000, 20), (1001, 21)] {
             let ticks = Ticks::new(rate, 0);
             assert_eq!(ticks.per_tick, per_tick);

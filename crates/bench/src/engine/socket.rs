@@ -1,4 +1,4 @@
-//! Owns sockets: addresses, connecting without waiting, the bytes that open a connection. Never knows requests.
+//! Owns sockets: addresses, connecting without blocking, the bytes that open a connection. Never knows requests.
 
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
@@ -13,10 +13,10 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use crate::config::{Config, Family, Protocol, Target};
 use crate::template::{header, literal};
 
-/// How long the first connection may take when no other limit is given.
+/// The time limit for the first connection if no other is given.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A target whose name has been looked up and that has answered once.
+/// A target with a resolved name that has answered once.
 #[derive(Clone, Debug)]
 pub enum Endpoint {
     Tcp(SocketAddr),
@@ -56,7 +56,7 @@ impl Endpoint {
         }
     }
 
-    /// Starts a connection; it is there when the socket becomes writable.
+    /// Starts a connection. It is established when the socket becomes writable.
     pub fn connect(&self) -> std::io::Result<OwnedFd> {
         match self {
             Endpoint::Unix(path) => {
@@ -78,7 +78,7 @@ impl Endpoint {
     }
 }
 
-/// What a connection says first, and to how many replies.
+/// The bytes that a connection sends first, and the number of replies to them.
 pub fn opening(config: &Config) -> (Vec<u8>, u32) {
     let mut commands: Vec<Vec<Vec<u8>>> = Vec::new();
     if let Some(auth) = &config.auth {
@@ -101,7 +101,7 @@ pub fn opening(config: &Config) -> (Vec<u8>, u32) {
     (bytes, commands.len() as u32)
 }
 
-/// As many open files as the system lets this process have; a refusal shows when a connection fails.
+/// Raises the limit of open files as far as the system allows. If that is too low, a connection fails later.
 pub fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_holds_a_histogram_that_can_be_read_back() {
+    fn the_log_holds_a_readable_histogram() {
         use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
         let latency = run().totals.latency;
         let text = hdr_log(&latency, SystemTime::UNIX_EPOCH, Duration::from_secs(2));

@@ -114,16 +114,16 @@ fn second_json(second: &Second, quantiles: &[f64]) -> Value {
     Value::Object(object)
 }
 
-/// `p99.00`; more decimals only where two would name another percentile.
+/// `p99.00`. More decimals only where two would name another percentile.
 fn percentile_name(percentile: f64) -> String {
-    // 0.999 × 100 is 99.90000000000001; ten digits are beyond any percentile that is asked for
+    // 0.999 × 100 is 99.90000000000001; ten digits are enough for any percentile.
     let percentile = (percentile * 1e10).round() / 1e10;
     let short = format!("p{percentile:.2}");
     let exact = short[1..].parse::<f64>().is_ok_and(|read| (read - percentile).abs() < 1e-9);
     if exact { short } else { format!("p{percentile}") }
 }
 
-/// Five decimals are below a histogram's precision and above a reader's patience.
+/// Five decimals are finer than a histogram, and as much as a reader wants.
 fn number(value: f64) -> Value {
     json!((value * 1e5).round() / 1e5)
 }

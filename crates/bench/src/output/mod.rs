@@ -1,5 +1,5 @@
-//! Owns how results look: tables, JSON, HDR files, files per client. Never knows how they came about, and writes nothing
-//! itself: every function gives text.
+//! Owns the format of results: tables, JSON, HDR files, files per client. Never knows how results came about, and
+//! writes nothing itself: every function returns text.
 
 mod client;
 mod hdr;
@@ -18,7 +18,7 @@ use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
 
 use crate::stats::RunStats;
 
-/// A run, or several taken together, under the title that the report gives it.
+/// A run, or several merged runs, with the title that the report shows.
 pub struct Titled<'a> {
     pub title: String,
     pub stats: &'a RunStats,

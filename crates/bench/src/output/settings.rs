@@ -1,4 +1,4 @@
-//! Owns the list of settings that `--show-config` prints and JSON carries, with memtier_benchmark's names.
+//! Owns the list of settings that `--show-config` prints and JSON contains, with memtier_benchmark's names.
 
 use std::fmt::Write;
 use std::ops::RangeInclusive;
@@ -10,7 +10,7 @@ use crate::config::{Config, Family, Fill, KeyPattern, Length, Pace, Protocol, Si
 /// A name and its value.
 pub type Setting = (String, Value);
 
-/// The settings of `config`, then `more` that belong to the report.
+/// The settings of `config`, then `more`, which belong to the report.
 pub fn settings(config: &Config, more: &[Setting]) -> Vec<Setting> {
     let mut list = Vec::new();
     let mut put = |name: &str, value: Value| list.push((name.to_owned(), value));

@@ -11,10 +11,10 @@ const OPS_WIDTH: usize = 12;
 const HITS_WIDTH: usize = 13;
 const LATENCY_WIDTH: usize = 16;
 const KB_WIDTH: usize = 13;
-/// Steps of the distribution between two halvings of what is left above.
+/// Steps of the distribution until the remaining share has halved.
 const STEPS_PER_HALF: u32 = 5;
 
-/// `ALL STATS` and what belongs under it; `percentiles` are in per cent.
+/// `ALL STATS` and the table below it; `percentiles` are in per cent.
 pub fn table(titled: &Titled<'_>, percentiles: &[f64]) -> String {
     let stats = titled.stats;
     let rows: Vec<&Row> = stats.rows.iter().chain([&stats.totals]).collect();

@@ -1,5 +1,5 @@
-//! Owns how a scenario's outcome looks: tables as text, Markdown and HTML, plots in one file without a network.
-//! Never knows servers or loads: everything arrives as plain data.
+//! Owns how a scenario's outcome is displayed: tables as text, Markdown and HTML, and plots in one file without a
+//! network. Never knows servers or loads: everything arrives as plain data.
 
 mod page;
 mod table;
@@ -59,7 +59,7 @@ pub struct ServerSeries {
     pub resident: Vec<f64>,
     /// 0 without a limit.
     pub ram_limit: Vec<f64>,
-    /// In per cent; none where nothing was read or the server has no flash.
+    /// In per cent. `None` where nothing was read or the server has no flash.
     pub hit_percent: Vec<Option<f64>>,
     pub flash_reads: Vec<f64>,
     pub flash_write_mb: Vec<f64>,

@@ -1,5 +1,5 @@
-//! Owns the HTML page: a template, its style and its script, and the report's data as JSON inside. Needs no network, and
-//! never runs anything but that script.
+//! Owns the HTML page: a template, its style and its script, with the report's data as JSON inside. Needs no network,
+//! and runs only that script.
 
 use super::Report;
 
@@ -10,7 +10,7 @@ const SCRIPT: &str = include_str!("page.js");
 /// One file for any browser.
 pub fn html(report: &Report) -> String {
     let data = serde_json::to_string(report).expect("plain data has a JSON form");
-    // JSON inside a script element must not be able to end it.
+    // JSON inside a script element must not end that element.
     let data = data.replace('<', "\\u003c");
     let parts = [
         ("{{title}}", escaped(&report.title)),
@@ -20,7 +20,7 @@ pub fn html(report: &Report) -> String {
     ];
     let mut page = String::with_capacity(TEMPLATE.len() + parts.iter().map(|(_, text)| text.len()).sum::<usize>());
     let mut rest = TEMPLATE;
-    // in one pass, so that what is put in is never looked into
+    // In one pass, so that inserted text is never searched for marks.
     while let Some((at, (mark, text))) =
         parts.iter().filter_map(|part| Some((rest.find(part.0)?, part))).min_by_key(|(at, _)| *at)
     {

@@ -45,17 +45,17 @@ pub struct Args {
     /// Seconds of the measured run; for keydb-flash, of each working set [default: 30; keydb-flash 10]
     #[arg(long, value_name = "S", help_heading = "Load")]
     pub test_time: Option<u64>,
-    /// At most so many seconds for a dry run, which ends by itself when the RAM hit ratio is stable [default: 60;
-    /// keydb-flash 30]
+    /// Longest dry run in seconds; the dry run ends earlier when the RAM hit ratio is stable [default: 60; keydb-flash
+    /// 30]
     #[arg(long, value_name = "S", help_heading = "Load")]
     pub dry_time: Option<u64>,
-    /// Widens or narrows the keys' standard deviation until this share (0-1) of the reads is served from RAM
+    /// Change the keys' standard deviation until this share (0-1) of the reads is served from RAM
     #[arg(long, value_name = "R", help_heading = "Load")]
     pub hit_ratio: Option<f64>,
-    /// Threads of the load generator, connections unchanged [default: as published, at most one per core]
+    /// Threads of the load generator; connections do not change [default: as published, at most one per core]
     #[arg(long, value_name = "N", help_heading = "Load")]
     pub threads: Option<u32>,
-    /// Values of which a compressor takes away this share (0-1), instead of memtier's
+    /// Values of which a compressor removes this share (0-1), instead of memtier's
     #[arg(long, value_name = "R", help_heading = "Load")]
     pub data_compressibility: Option<f64>,
 
@@ -65,7 +65,8 @@ pub struct Args {
     /// Everything in the report as JSON
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub json: Option<PathBuf>,
-    /// Standard output is JSON, a line each: {"phase", "percent", "text"} once a second, at the end {"report", "measured"}
+    /// Write JSON lines to standard output: {"phase", "percent", "text"} once a second, at the end {"report",
+    /// "measured"}
     #[arg(long, help_heading = "Output")]
     pub json_lines: bool,
     /// Print this help
@@ -117,7 +118,7 @@ impl Args {
         given.filter(|password| !password.is_empty())
     }
 
-    /// The server to compare with has the same password.
+    /// The server to compare with must have the same password.
     pub fn compared(&self) -> Result<Option<Endpoint>> {
         let Some(text) = &self.compare else { return Ok(None) };
         let parts = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn contradictions_are_refused() {
+    fn contradicting_options_are_refused() {
         for line in [
             "rof --scale 1 --start --port 7000",
             "rof --scale 1 --dir /tmp",

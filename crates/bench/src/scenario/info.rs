@@ -1,5 +1,5 @@
-//! Owns what a server says of itself: INFO's text as fields, and the counters of it that a run is judged by. A server
-//! without a Tiering section (any other than FlintKV) has no figures of flash, and none are made up.
+//! Owns a server's own figures: INFO's text as fields, and the counters that a run is judged by. Never invents a
+//! figure: a server without a Tiering section (any but FlintKV) has no figures of flash.
 
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -49,7 +49,7 @@ pub struct Snapshot {
     pub misses: u64,
     pub resident: u64,
     pub evicted_keys: u64,
-    /// The server's own limit, whatever its name there; none without one.
+    /// The server's own limit, whatever its name is there. `None`: no limit.
     pub ram_limit: Option<u64>,
     pub tiering: Option<Tiering>,
 }
@@ -92,7 +92,7 @@ impl Snapshot {
         }
     }
 
-    /// Share of the reads that found their value in RAM, between two moments; none without flash, or without reads.
+    /// The share of reads between two moments that found their value in RAM. `None`: no flash, or no reads.
     pub fn ram_hit_ratio_since(&self, before: &Snapshot) -> Option<f64> {
         let (now, then) = (self.tiering.as_ref()?, before.tiering.as_ref()?);
         let hits = self.hits.saturating_sub(before.hits);

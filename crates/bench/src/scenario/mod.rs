@@ -1,5 +1,5 @@
-//! Owns `flintkv scenario`: a published benchmark from an empty server to a table beside the published figures. Never
-//! knows the server's code: everything it learns, it learns over sockets and from /proc.
+//! Owns `flintkv scenario`: a published benchmark, from an empty server to a table beside the published figures. Never
+//! knows the server's code: everything it learns comes over sockets and from /proc.
 //!
 //! Reading order: `spec` (what is published, at a scale), `steps` (populate, centralise, dry run, measured run), `phase`
 //! (one step), `search` (for a hit ratio), `node` and `wire` (the server under test), `info` and `watch` (what it says of itself), `outcome` (the
@@ -51,12 +51,12 @@ pub fn main(argv: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// What the command line may hold, for completions and manual pages.
+/// The options of the command line, for completions and manual pages.
 pub fn command() -> clap::Command {
     <Args as clap::CommandFactory>::command()
 }
 
-/// A scenario as a list shows it, at full size.
+/// A scenario as an entry of a list, at full size.
 #[derive(Clone, Debug)]
 pub struct Card {
     pub name: &'static str,
@@ -135,7 +135,7 @@ fn json(report: &Report, measured: &[outcome::Measured]) -> Result<String> {
     Ok(format!("{whole:#}\n"))
 }
 
-/// The server under test, the one to compare with, and how they were started if they are ours.
+/// The server under test, the server to compare with, and the command lines of those that were started here.
 fn servers(args: &Args, spec: &Spec) -> Result<(Node, Option<Node>, Vec<String>)> {
     let is_sweep = matches!(spec.work, Work::Sweep { .. });
     if !args.start {

@@ -1,5 +1,6 @@
-//! Owns a server under test: started here and stopped here, or somebody else's and left as it is. What the operating
-//! system says of its process (resident size, processor time) is read here. Never knows what load it gets.
+//! Owns a server under test: one that it starts and stops, or an existing one that it leaves as it is. It also reads
+//! the figures of the operating system about the server's process (resident size, processor time). Never knows the
+//! load.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -15,14 +16,14 @@ use tempfile::TempDir;
 use super::info::{Info, Snapshot};
 use super::wire::{Client, Endpoint};
 
-/// A free port may be taken by somebody else before the server has it.
+/// Somebody else may take a free port before the server does.
 const PORT_ATTEMPTS: usize = 5;
 const READY_WITHIN: Duration = Duration::from_secs(15);
-/// Giving back gigabytes takes a while.
+/// Freeing gigabytes takes a while.
 const STOPPED_WITHIN: Duration = Duration::from_secs(30);
 const LOG_TAIL_BYTES: usize = 2000;
 
-/// A program that becomes a server once it is told its port.
+/// A program that becomes a server when it gets a port.
 #[derive(Clone, Debug)]
 pub struct Program {
     path: OsString,
@@ -34,15 +35,15 @@ pub struct Program {
 }
 
 impl Program {
-    /// This very program, as a node. Without flash everything stays in RAM, and there is no limit.
+    /// This program, as a node. Without flash everything stays in RAM, without a limit.
     pub fn flintkv() -> Result<Program> {
         let path = std::env::current_exe().context("cannot find this program")?.into_os_string();
-        // Several run side by side, and what is measured is the data path.
+        // Several nodes run side by side, and the data path is what is measured.
         let first = ["server", "--console-port", "0"].map(String::from).to_vec();
         Ok(Program { path, first, directives: Vec::new(), flash: false, password: None })
     }
 
-    /// redis-server from the PATH, without persistence, as FlintKV has none either.
+    /// redis-server from the PATH, without persistence, because FlintKV has none either.
     pub fn redis() -> Program {
         let directives = ["--save", "", "--appendonly", "no"].map(String::from).to_vec();
         Program { path: OsString::from("redis-server"), first: Vec::new(), directives, flash: false, password: None }
@@ -63,7 +64,7 @@ impl Program {
         self.directive("requirepass", password)
     }
 
-    /// As one would type it, for the report.
+    /// The command line for the report.
     pub fn shown(&self) -> String {
         let name = Path::new(&self.path).file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut words = vec![name];
@@ -79,7 +80,7 @@ impl Program {
         }
     }
 
-    /// Starts it on a free loopback port, with a scratch directory under `base` for its log and its flash.
+    /// Starts the program on a free loopback port, with a scratch directory under `base` for its log and flash.
     pub fn start(&self, base: &Path) -> Result<Node> {
         let scratch = tempfile::Builder::new().prefix("flintkv-").tempdir_in(base);
         let scratch = scratch.with_context(|| format!("no scratch directory in {}", base.display()))?;
@@ -112,14 +113,14 @@ fn free_port() -> Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0)).context("no free port")?.local_addr()?.port())
 }
 
-/// A process of ours; it ends with its owner.
+/// A child process. Dropping it ends the process.
 struct Started {
     child: Child,
     scratch: Option<TempDir>,
 }
 
 impl Started {
-    /// None if the process ended instead of answering.
+    /// `None`: the process ended instead of answering.
     fn ready(&mut self, endpoint: &Endpoint) -> Result<Option<Node>> {
         let deadline = Instant::now() + READY_WITHIN;
         loop {
@@ -128,7 +129,7 @@ impl Started {
             }
             if let Ok(mut client) = Client::connect(endpoint)
                 && let Ok(info) = client.info()
-                // the port could be somebody else's by now
+                // Somebody else could have the port by now.
                 && info.number::<u32>("process_id") == Some(self.child.id())
             {
                 return Node::from_info(endpoint.clone(), client, &info).map(Some);
@@ -142,7 +143,7 @@ impl Started {
 }
 
 impl Drop for Started {
-    /// Asks the process to end, and ends it if it does not.
+    /// Asks the process to end, and kills it if it does not.
     fn drop(&mut self) {
         if let Some(pid) = rustix::process::Pid::from_raw(self.child.id() as i32) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
@@ -165,13 +166,13 @@ pub struct Node {
     pub endpoint: Endpoint,
     pub name: String,
     pub facts: Facts,
-    /// Its process, if it is one of this machine.
+    /// The server's process, if it runs on this machine.
     pub process: Option<Process>,
     client: Client,
     started: Option<Started>,
 }
 
-/// What it was set to when first asked.
+/// The server's settings when first asked.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     pub ram_limit: Option<u64>,
@@ -182,7 +183,7 @@ pub struct Facts {
 }
 
 impl Node {
-    /// A server that is there already. Nothing but its statistics is changed.
+    /// An existing server. Nothing but its statistics is changed.
     pub fn connect(endpoint: Endpoint) -> Result<Node> {
         let mut client = Client::connect(&endpoint)?;
         let info = client.info()?;
@@ -218,12 +219,12 @@ impl Node {
     }
 }
 
-/// A process of this machine, asked through /proc.
+/// A process of this machine, read through /proc.
 #[derive(Clone, Copy, Debug)]
 pub struct Process(pub u32);
 
 impl Process {
-    /// Bytes of RAM it occupies.
+    /// Resident bytes.
     pub fn resident(self) -> Option<u64> {
         let text = fs::read_to_string(format!("/proc/{}/statm", self.0)).ok()?;
         let pages: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
@@ -237,14 +238,14 @@ impl Process {
         Some(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
     }
 
-    /// Bytes that it caused to be written to devices; none where the kernel does not say.
+    /// Bytes that the process caused to be written to devices. `None`: the kernel does not tell.
     pub fn device_write_bytes(self) -> Option<u64> {
         let text = fs::read_to_string(format!("/proc/{}/io", self.0)).ok()?;
         text.lines().find_map(|line| line.strip_prefix("write_bytes: "))?.trim().parse().ok()
     }
 }
 
-/// utime + stime, fields 14 and 15; the name before them is in parentheses and may hold anything.
+/// utime + stime, fields 14 and 15. The name before them is in parentheses and may contain anything.
 fn cpu_ticks(stat: &str) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
     let user: u64 = fields.next()?.parse().ok()?;
@@ -252,7 +253,8 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
     Some(user + system)
 }
 
-/// A directory for flash: as given, or the first that takes O_DIRECT, because flash behind the page cache is RAM.
+/// A directory for flash: the given one, or the first that accepts O_DIRECT, because flash behind the page cache is
+/// RAM.
 pub fn scratch_base(given: Option<&Path>) -> Result<PathBuf> {
     if let Some(given) = given {
         fs::create_dir_all(given).with_context(|| format!("cannot make {}", given.display()))?;

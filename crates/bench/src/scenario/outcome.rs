@@ -1,5 +1,5 @@
-//! Owns the figures of a measured run, taken from what clients saw and from the server's counters, and the table that
-//! shows them beside the published ones. A figure that a server does not give is a dash.
+//! Owns the figures of a measured run, from the clients and from the server's counters, and the table that shows them
+//! beside the published ones. Never invents a figure: a dash stands for what a server does not report.
 
 use serde::Serialize;
 
@@ -23,7 +23,7 @@ pub struct Measured {
     pub latency_ms_p99: f64,
     pub latency_ms_p9999: f64,
     pub bytes_per_s: f64,
-    /// Keys that were not there.
+    /// Keys that did not exist.
     pub misses: u64,
     pub error_replies: u64,
     pub connection_errors: u64,
@@ -35,7 +35,7 @@ pub struct Measured {
     pub evicted_keys: u64,
 }
 
-/// The tier's part of it.
+/// The figures of the flash tier.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Flash {
     pub values_in_ram: u64,
@@ -81,7 +81,7 @@ impl Measured {
         }
     }
 
-    /// What clients saw of one load.
+    /// The client-side figures of one load.
     pub fn of_load(stats: &RunStats) -> Measured {
         Measured::from_row(&stats.name, &stats.totals, std::slice::from_ref(stats))
     }
@@ -132,11 +132,11 @@ fn flash(before: &Snapshot, after: &Snapshot, seconds: f64) -> Option<Flash> {
     })
 }
 
-/// The whole scenario's sizes, beside those of the measured run.
+/// The sizes of the whole scenario, besides those of the measured run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Sizes {
     pub resident_max: u64,
-    /// Resident size ÷ RAM limit at the worst moment.
+    /// The largest resident size ÷ RAM limit.
     pub fill_max: Option<f64>,
     /// Raw ÷ stored, of everything that went to flash.
     pub compression_ratio: Option<f64>,

@@ -21,19 +21,19 @@ use crate::config::{Config, Length, Target};
 use crate::engine::{Observer, Progress, WorkloadProgress};
 use crate::stats::RunStats;
 
-/// Without a terminal, one line so often.
+/// Without a terminal, print one line this often.
 const LINE_EVERY: Duration = Duration::from_secs(10);
-/// For a program that reads it.
+/// The same for JSON, which a program reads.
 const JSON_EVERY: Duration = Duration::from_secs(1);
 const BAR_STEPS: u64 = 1000;
-/// A RAM hit ratio counts as stable when so many windows in a row lie within the tolerance.
+/// A RAM hit ratio counts as stable when this many windows in a row lie within the tolerance.
 const WINDOW: Duration = Duration::from_secs(2);
 const WINDOWS: usize = 3;
 const TOLERANCE: f64 = 0.005;
 
 static IN_JSON: AtomicBool = AtomicBool::new(false);
 
-/// From now on progress is told on standard output, as a line of JSON a second and load.
+/// From now on, progress goes to standard output, as one line of JSON per second and load.
 pub fn tell_in_json() {
     IN_JSON.store(true, Ordering::Relaxed);
 }
@@ -44,22 +44,22 @@ pub enum Until {
     /// When all its requests are done.
     Done,
     Time(Duration),
-    /// When the RAM hit ratio no longer changes; at the latest after so long.
+    /// When the RAM hit ratio is stable, or after this time at the latest.
     Stable(Duration),
 }
 
-/// What a phase left behind.
+/// The result of a phase.
 pub struct PhaseRun {
     pub name: String,
-    /// One per load, as one would type it.
+    /// One command line per load.
     pub commands: Vec<String>,
     pub stats: Vec<RunStats>,
     pub before: Snapshot,
     pub after: Snapshot,
-    /// Processor time of the server, where it is a process of this machine.
+    /// Processor time of the server, if its process runs on this machine.
     pub processor_s: Option<f64>,
     pub samples: Vec<Sample>,
-    /// Of the last windows, for a phase that waits for it.
+    /// The ratio of the last windows, for a phase that waits for a stable ratio.
     pub hit_ratio_stable: Option<f64>,
 }
 
@@ -115,7 +115,7 @@ fn configure(load: &Load, node: &Node, until: Until) -> Result<Config> {
     Ok(config)
 }
 
-/// A command line for the report: the server's address in front, quotes where a shell needs them.
+/// A command line for the report, with the server's address in front, and quotes where a shell needs them.
 fn shown(load: &Load, node: &Node, time: Option<&str>) -> String {
     let words = node.endpoint.options(false).into_iter().chain(load.args()).chain(time.map(str::to_owned));
     let quoted = words.map(|word| match word.split_once('=') {
@@ -125,7 +125,7 @@ fn shown(load: &Load, node: &Node, time: Option<&str>) -> String {
     std::iter::once(String::from("flintkv bench")).chain(quoted).collect::<Vec<_>>().join(" ")
 }
 
-/// The progress of a phase, as bars or as lines.
+/// The progress of a phase, as bars or lines.
 struct Screen<'a> {
     name: &'a str,
     watch: &'a Watch,
@@ -139,7 +139,7 @@ struct State {
     stable: Option<Stable>,
 }
 
-/// Looks whether the RAM hit ratio still changes.
+/// Checks whether the RAM hit ratio still changes.
 struct Stable {
     client: Client,
     window: (Instant, Snapshot),
@@ -172,7 +172,7 @@ impl<'a> Screen<'a> {
         Ok(Screen { name, watch, bars, state, started: SystemTime::now() })
     }
 
-    /// The stable hit ratio, if one was waited for.
+    /// The stable hit ratio, if the phase waited for one.
     fn finish(self) -> Option<f64> {
         if let Some((_, bars)) = &self.bars {
             bars.iter().for_each(ProgressBar::finish);
@@ -229,7 +229,7 @@ impl Observer for Screen<'_> {
 }
 
 impl Stable {
-    /// Whether it is enough. A server that tells no ratio, or that stops answering, is not waited for.
+    /// Whether to stop waiting. A server that reports no ratio, or that stops answering, is not waited for.
     fn look(&mut self) -> bool {
         if self.window.0.elapsed() < WINDOW {
             return false;

@@ -13,7 +13,7 @@ pub struct Scale {
     denominator: u64,
 }
 
-/// Larger parts than this are a typing mistake; and products with key counts fit into 128 bits.
+/// Larger numbers are typing mistakes, and this bound makes products with key counts fit into 128 bits.
 const PART_MAX: u64 = 1_000_000_000_000;
 
 impl Scale {
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_scale_is_refused() {
+    fn malformed_scales_are_refused() {
         for text in ["", "0", "1/0", "0/5", "-1", "1/x", "abc", ".", "1e3", "1/2/3", "0.0000000000001"] {
             assert!(text.parse::<Scale>().is_err(), "{text:?} was taken");
         }

@@ -1,27 +1,27 @@
-//! Owns the search for the standard deviation that gives a wanted RAM hit ratio: the wider, the fewer hits. Never runs a
-//! load: it is told what was tried and says what to try next.
+//! Owns the search for the standard deviation that gives a wanted RAM hit ratio: a wider one gives fewer hits. Never
+//! runs a load: the caller reports each try, and gets the next value to try.
 
-/// First step away from the start, before the wanted ratio lies between two tries.
+/// The factor of the first steps, until the wanted ratio lies between two tries.
 const STEP: f64 = 1.25;
-/// First step away from a try after the other side turned out to be out of date.
+/// The factor of the first step after the bound on the other side turned out to be outdated.
 const STEP_AGAIN: f64 = 1.1;
-/// Times the start beyond which it makes no difference: keys are then uniform over their range, and drawing again what
-/// falls outside it would take for ever.
+/// The largest deviation, as a multiple of the start. Beyond this it makes no difference: keys are then uniform over
+/// their range, and redrawing keys outside the range would take for ever.
 const WIDEST: f64 = 16.0;
-/// What is in RAM lags behind, so an early try may mislead: a bound that so many tries in a row did not move is
-/// forgotten.
+/// The content of RAM lags behind, so an early try may mislead. A bound that this many tries in a row did not move is
+/// dropped.
 const SAME_SIDE_MAX: u32 = 2;
 
 pub struct Search {
     wanted: f64,
     start: f64,
     step: f64,
-    /// The widest that gave too many hits, and the narrowest that gave too few, with their ratios.
+    /// The widest deviation with too many hits, and the narrowest with too few, with their ratios.
     low: Option<(f64, f64)>,
     high: Option<(f64, f64)>,
-    /// Tries in a row on one side, and whether it was the one with too many hits.
+    /// Tries in a row on one side, and whether that side had too many hits.
     same_side: (u32, bool),
-    /// Distance, standard deviation and ratio of the nearest try.
+    /// Distance, standard deviation and ratio of the best try.
     nearest: Option<(f64, f64, f64)>,
 }
 
@@ -39,7 +39,7 @@ impl Search {
             (None, None) => self.start,
             (Some((low, _)), None) => low * outwards(&mut self.step),
             (None, Some((high, _))) => high / outwards(&mut self.step),
-            // straight through both in the logarithm, but never too near to either: ratios are not exact
+            // Interpolate linearly in the logarithm, but never too near to either bound: ratios are not exact.
             (Some((low, more)), Some((high, fewer))) => {
                 let part = if more > fewer { (more - self.wanted) / (more - fewer) } else { 0.5 };
                 low * (high / low).powf(part.clamp(0.15, 0.85))
@@ -66,7 +66,7 @@ impl Search {
         }
     }
 
-    /// Of the nearest try from the wanted ratio; infinite before the first.
+    /// The distance of the best try from the wanted ratio; infinite before the first try.
     pub fn distance(&self) -> f64 {
         self.nearest.map_or(f64::INFINITY, |(distance, ..)| distance)
     }
@@ -84,7 +84,7 @@ impl Search {
 mod tests {
     use super::*;
 
-    /// A tier of 30 keys in the middle, reads normally distributed: roughly what a hit ratio does.
+    /// A tier of 30 keys in the middle, with normally distributed reads: roughly how a hit ratio behaves.
     fn hits(stddev: f64) -> f64 {
         (15.0 / stddev / std::f64::consts::SQRT_2).tanh().clamp(0.0, 1.0)
     }
@@ -111,18 +111,18 @@ mod tests {
     }
 
     #[test]
-    fn contradictions_do_not_trap_it() {
+    fn contradictions_do_not_stop_the_search() {
         let mut search = Search::new(10.0, 0.85);
         search.tried(10.0, 0.80);
         search.tried(8.0, 0.90);
-        // the tier has warmed up meanwhile: now even a wider one hits more
+        // The tier has warmed up in the meantime, so even a wider deviation has more hits.
         search.tried(11.0, 0.91);
         assert!(search.next() > 11.0);
     }
 
-    /// The first try saw an empty tier; everything after it hits more than its bound says.
+    /// The first try saw an empty tier. Every later try has more hits than its bound says.
     #[test]
-    fn a_bound_that_is_out_of_date_is_forgotten() {
+    fn an_outdated_bound_is_dropped() {
         let mut search = Search::new(10.0, 0.85);
         search.tried(10.0, 0.55);
         for count in 2..=10 {
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_reached_gives_the_nearest() {
+    fn an_unreachable_ratio_gives_the_nearest() {
         let mut search = Search::new(10.0, 0.5);
         for _ in 0..5 {
             let stddev = search.next();

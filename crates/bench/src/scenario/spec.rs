@@ -1,5 +1,5 @@
-//! Owns the published benchmarks as data: keys, sizes, limits, command lines and figures at full size, and the same at
-//! any scale. Never runs anything; what a scenario leaves open is chosen here, and said in its notes.
+//! Owns the published benchmarks as data: keys, sizes, limits, command lines and figures, at full size and at any
+//! scale. Never runs anything. What a publication leaves open is chosen here and stated in the notes.
 
 use super::args::Name;
 use super::scale::Scale;
@@ -19,7 +19,7 @@ impl Load {
         Load { name: name.to_owned(), threads, clients, options: options.into_iter().map(Into::into).collect() }
     }
 
-    /// The same connections, shared out over fewer threads.
+    /// The same connections, distributed over fewer threads.
     pub fn on_threads(mut self, threads: u32) -> Load {
         let connections = self.threads * self.clients;
         self.threads = threads.clamp(1, connections);
@@ -59,7 +59,7 @@ pub struct Spec {
     pub centralise: Vec<Load>,
     pub work: Work,
     pub published: Published,
-    /// Directives beyond the limits for a node of ours.
+    /// Directives for a node of ours, besides the limits.
     pub directives: &'static [(&'static str, &'static str)],
     pub needs_password: bool,
     pub notes: Vec<String>,
@@ -68,7 +68,7 @@ pub struct Spec {
 /// The measured load.
 #[derive(Clone, Debug)]
 pub enum Work {
-    /// Keys drawn around the middle, with this standard deviation.
+    /// Keys around the middle, with this standard deviation.
     Gauss { stddev: f64, load: Load },
     /// Several loads at the same time.
     Together(Vec<Load>),
@@ -83,7 +83,7 @@ pub struct Part {
     pub bytes: u64,
 }
 
-/// What the vendor says; a dash where nothing is said.
+/// What the vendor published; a dash where nothing is published.
 #[derive(Clone, Copy, Debug)]
 pub struct Published {
     pub by: &'static str,
@@ -98,12 +98,12 @@ pub struct Published {
 }
 
 const DASH: &str = "–";
-/// Populating is not part of what is published about speed; this is quick and kind to any server.
+/// The published speeds do not include populating. This setting is quick, and any server can take it.
 const FILL_THREADS: u32 = 1;
 const FILL_CLIENTS: u32 = 20;
 const FILL_PIPELINE: u32 = 24;
 const ONCE_OVER_ALL: [&str; 3] = ["--requests=allkeys", "--key-pattern=P:P", "--ratio=1:0"];
-/// Bytes of `memtier-` and eight digits.
+/// The bytes of `memtier-` and eight digits.
 const ROF_KEY_BYTES: u64 = 16;
 
 pub fn spec(name: Name, scale: Scale) -> Spec {
@@ -146,7 +146,7 @@ fn rof_replicated(scale: Scale) -> Spec {
         centre: (27_250_000, 47_750_000),
         stddev: 5_125_000.0,
         pipeline: 11,
-        // of the published 100 GB, which replicas share, half belongs to the primaries
+        // The published 100 GB are shared with replicas; half of it belongs to the primaries.
         memory_limit: 50_000_000_000,
     };
     let published = Published {
@@ -263,10 +263,10 @@ fn keydb_flash(scale: Scale) -> Spec {
 struct Kind {
     name: &'static str,
     prefix: &'static str,
-    /// First key and number of keys; the digits of the first are those of all.
+    /// First key and number of keys. All keys have as many digits as the first.
     first: u64,
     count: u64,
-    /// What is read, as offsets from `first`.
+    /// The keys to read, as offsets from `first`.
     read: (u64, u64),
     value_bytes: u64,
     /// Key and value as sent.
@@ -392,7 +392,7 @@ fn gemini_rta(scale: Scale) -> Spec {
 }
 
 impl Spec {
-    /// The loads of the measured run; `stddev` only where keys are drawn around a middle, `part` only in a sweep.
+    /// The loads of the measured run. `stddev` is for keys around a middle only, `part` for a sweep only.
     pub fn loads(&self, stddev: Option<f64>, part: Option<Part>) -> Vec<Load> {
         match &self.work {
             Work::Gauss { stddev: published, load } => {
@@ -469,7 +469,7 @@ mod tests {
         assert_eq!(parts.last().map(|part| (part.share, part.keys)), Some((1.0, 500_000)));
     }
 
-    /// Every command line of every scenario is one that `flintkv bench` takes, down to tiny scales.
+    /// `flintkv bench` must accept every command line of every scenario, at tiny scales too.
     #[test]
     fn command_lines_are_good_at_every_scale() {
         for name in all() {

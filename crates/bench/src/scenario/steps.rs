@@ -1,5 +1,5 @@
-//! Owns the steps of a scenario in their order, and the report that comes of them. Never knows how the server came to
-//! be, nor where the report goes.
+//! Owns the steps of a scenario in their order, and the report about them. Never knows who started the server, or where
+//! the report goes.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ use crate::report::{
     LoadSeries, Phase, Report, ServerSeries, Sweep, SweepLine, Table, Tile, bytes, grouped, milliseconds, percent,
 };
 
-/// A RAM hit ratio that still changes is waited for so long, at most.
+/// The longest wait for a stable RAM hit ratio.
 const DRY_RUN_MAX: Duration = Duration::from_secs(60);
-/// In a search for a standard deviation every try is short; what is in RAM follows quickly.
+/// In the search for a standard deviation every try is short, because the content of RAM follows quickly.
 const TRY_MAX: Duration = Duration::from_secs(16);
 const TRIES_MAX: usize = 10;
 const HIT_RATIO_TOLERANCE: f64 = 0.01;
 
-/// A working set, with flash and, if there is a server to compare with, all in RAM.
+/// A working set: with flash, and all in RAM if there is a server to compare with.
 type Point = (Part, Measured, Option<Measured>);
 
 /// What the command line changes.
@@ -45,7 +45,7 @@ pub struct Outcome {
 }
 
 impl Settings {
-    /// Connections stay as published; only the threads that drive them are as many as this machine has use for.
+    /// Connections stay as published. Only the number of threads that drive them follows this machine.
     fn fit(&self, loads: &[Load]) -> Vec<Load> {
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
         let share = (cores / loads.len() as u32).max(1);
@@ -64,7 +64,7 @@ impl Settings {
     }
 }
 
-/// One scenario under way.
+/// One running scenario.
 struct Stage<'a> {
     spec: &'a Spec,
     settings: &'a Settings,
@@ -73,7 +73,7 @@ struct Stage<'a> {
     notes: Vec<String>,
 }
 
-/// Runs every step against `node`; `compared` is the same server with enough RAM, for a sweep.
+/// Runs every step against `node`. `compared` is the same server with enough RAM, for a sweep.
 pub fn run(spec: &Spec, settings: &Settings, node: &mut Node, compared: Option<Node>) -> Result<Outcome> {
     eprintln!("{} at scale {}: {} keys, {}", spec.title, spec.scale, grouped(spec.keys as f64), bytes(spec.raw_bytes));
     let watch = Watch::start(node);
@@ -307,7 +307,7 @@ impl Stage<'_> {
     }
 
     fn report(&self, node: &Node, tiles: Vec<Tile>, tables: Vec<Table>, sweep: Option<Sweep>) -> Report {
-        // what went wrong comes first
+        // What went wrong comes first.
         let mut notes: Vec<String> = self.runs.iter().flat_map(refusals).collect();
         notes.extend(self.notes.iter().cloned());
         notes.extend(self.differences(node));
@@ -329,7 +329,7 @@ impl Stage<'_> {
         }
     }
 
-    /// What is not as published.
+    /// The differences to the published benchmark.
     fn differences(&self, node: &Node) -> Vec<String> {
         let published = &self.spec.published;
         let mut notes = vec![format!(
@@ -383,14 +383,14 @@ impl Stage<'_> {
     }
 }
 
-/// Statistics begin anew, so that latencies are those of the measured run; what was counted before is returned.
+/// Resets the statistics, so that latencies are those of the measured run. Returns the counts before.
 fn forget(node: &mut Node) -> Result<Snapshot> {
     let before = node.snapshot()?;
     node.client().call(&["CONFIG", "RESETSTAT"])?;
     Ok(before)
 }
 
-/// The compression ratio is that of all records written before the reset, unless there were none.
+/// The compression ratio of all records written before the reset, unless there were none.
 fn compression(before: &Snapshot, after: &Snapshot) -> Option<f64> {
     let ratio = |snapshot: &Snapshot| snapshot.tiering.as_ref().map(|tiering| tiering.compression_ratio);
     ratio(before).filter(|&ratio| ratio > 0.0).or(ratio(after)).filter(|&ratio| ratio > 0.0)
@@ -419,7 +419,7 @@ fn by_load(run: &PhaseRun) -> Table {
     Table { title: String::from("By load"), head: head.map(String::from).to_vec(), rows: rows.collect() }
 }
 
-/// Error replies of a phase: a write that was refused is a key that is missing from then on.
+/// Error replies of a phase. A refused write means that a key is missing from then on.
 fn refusals(run: &PhaseRun) -> Option<String> {
     let errors: u64 = run.stats.iter().map(|stats| stats.totals.errors + stats.connection_errors).sum();
     let texts = run.stats.iter().flat_map(|stats| &stats.error_texts);
@@ -473,7 +473,7 @@ fn series(run: &PhaseRun) -> Phase {
         let seconds = &stats.totals.seconds;
         let length = stats.duration.as_secs_f64();
         for second in seconds {
-            // the last second is seldom a whole one: its rate is taken over what there was of it
+            // The last second is seldom complete: its rate is computed over its real length.
             let part = (length - second.index as f64).clamp(0.0, 1.0);
             if part < 0.25 && seconds.len() > 1 {
                 continue;
@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stub_of_a_last_second_does_not_look_like_a_dip() {
+    fn an_incomplete_last_second_does_not_look_like_a_dip() {
         let mut one = stats("load", 100, 250);
         one.duration = Duration::from_millis(2100);
         let second =
@@ -548,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_writes_are_told() {
+    fn refused_writes_are_reported() {
         let mut bad = stats("load", 100, 250);
         bad.totals.errors = 1200;
         bad.error_texts = vec![(String::from("OOM no room"), 1200)];

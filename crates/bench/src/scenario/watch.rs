@@ -1,5 +1,5 @@
-//! Owns the look at a server while it works: resident size ten times a second, INFO once a second, on a thread of its
-//! own. Never changes anything, and never stops a run: a question that fails is a sample that is missing.
+//! Owns the observation of a running server: resident size ten times a second and INFO once a second, on a thread of
+//! its own. Never changes anything, and never stops a run: a failed question is a missing sample.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +19,7 @@ pub struct Sample {
     pub snapshot: Snapshot,
 }
 
-/// Looks until it is dropped.
+/// Observes until it is dropped.
 pub struct Watch {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -29,7 +29,7 @@ pub struct Watch {
 struct Shared {
     stop: AtomicBool,
     resident_max: AtomicU64,
-    /// Resident size ÷ RAM limit, at its highest, in millionths.
+    /// The highest resident size ÷ RAM limit, in millionths.
     fill_max: AtomicU64,
     ram_limit: AtomicU64,
     samples: Mutex<Vec<Sample>>,
@@ -51,7 +51,7 @@ impl Watch {
                     asked = Instant::now();
                     match client.as_mut().map(Client::info) {
                         Some(Ok(info)) => state.take(Snapshot::of(&info)),
-                        // perhaps it was only that one connection
+                        // Perhaps only that one connection failed.
                         _ => client = Client::connect(&endpoint).ok(),
                     }
                 }
@@ -66,7 +66,7 @@ impl Watch {
         self.shared.resident_max.load(Relaxed)
     }
 
-    /// None without a limit.
+    /// `None`: no limit.
     pub fn fill_max(&self) -> Option<f64> {
         let millionths = self.shared.fill_max.load(Relaxed);
         (millionths > 0).then_some(millionths as f64 / 1e6)
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_maximum_is_of_the_limit_at_that_time() {
+    fn the_maximum_is_relative_to_the_limit_at_that_time() {
         let shared = Shared::default();
         shared.saw(900);
         assert_eq!(shared.fill_max.load(Relaxed), 0, "no limit, no share");

@@ -1,5 +1,5 @@
-//! Owns the one connection that a scenario asks questions over: commands out, whole replies in, blocking. The load
-//! itself never passes here.
+//! Owns the connection that a scenario uses for questions: commands out, complete replies in, blocking. Never carries
+//! the load itself.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -10,7 +10,7 @@ use resp::client::{Value, encode_command, parse_value};
 
 use super::info::Info;
 
-/// A server under load answers late, not never.
+/// A server under load answers late, but it answers.
 const PATIENCE: Duration = Duration::from_secs(30);
 const READ_BYTES: usize = 64 << 10;
 
@@ -27,7 +27,7 @@ impl Endpoint {
         Endpoint { host: String::from("127.0.0.1"), port, password: None }
     }
 
-    /// The options of `flintkv bench` for this endpoint; the password as given or masked.
+    /// The options of `flintkv bench` for this endpoint, with the password as it is or masked.
     pub fn options(&self, password_shown: bool) -> Vec<String> {
         let mut options = vec![format!("--host={}", self.host), format!("--port={}", self.port)];
         if let Some(password) = &self.password {
@@ -53,7 +53,7 @@ impl Client {
         stream.set_write_timeout(Some(PATIENCE))?;
         let mut client = Client { stream, received: Vec::new() };
         if let Some(password) = &endpoint.password {
-            // credentials are written as `flintkv bench --authenticate` takes them: [USER:]PASSWORD
+            // Credentials have the form of `flintkv bench --authenticate`: [USER:]PASSWORD.
             let words: Vec<&str> = match password.split_once(':') {
                 Some((user, password)) if !user.is_empty() => vec!["AUTH", user, password],
                 Some((_, password)) => vec!["AUTH", password],
@@ -64,7 +64,7 @@ impl Client {
         Ok(client)
     }
 
-    /// An error reply is an error here.
+    /// Returns an error reply as an error.
     pub fn call(&mut self, words: &[&str]) -> Result<Value> {
         let args: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         let mut command = Vec::new();
@@ -82,7 +82,7 @@ impl Client {
             self.received.resize(start + READ_BYTES, 0);
             let read = loop {
                 match self.stream.read(&mut self.received[start..]) {
-                    // A signal (a stopped and continued process gets one) is no answer.
+                    // A signal interrupted the read (stopping and continuing the process sends one). Try again.
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
                     read => break read.context("no reply")?,
                 }

@@ -1,4 +1,5 @@
-//! Measures reads when nothing is in RAM, against what the device itself can do, and what a cold key costs in RAM.
+//! Measures reads when nothing is in RAM, against the device itself, and the RAM of a cold key. Never knows the
+//! server's code.
 
 use std::fs;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::scenario::node::Program;
 use crate::scenario::spec::Load;
 
 const CONNECTIONS: u32 = 50;
-/// The second half of the keys is 100 bytes long, to show that length costs nothing.
+/// The second half of the keys is 100 bytes long, to show that the length costs nothing.
 const LONG_PREFIX_BYTES: usize = 92;
 const LONG_VALUE_BYTES: u64 = 32;
 const PROBE_WRITE_BYTES: usize = 1 << 20;
@@ -23,11 +24,11 @@ const PROBE_DEPTH: usize = 4;
 pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     let half = lab.scaled(5_000_000, 500_000);
     let raw = half * (KEY_BYTES + VALUE_BYTES) + half * (LONG_PREFIX_BYTES as u64 + 8 + LONG_VALUE_BYTES);
-    // RAM for the populating; then it is taken away
+    // RAM for populating; it is taken away afterwards.
     let (memory, ram) = (raw * 2, raw / 5);
     let mut subject = lab.start("cold", &Program::flintkv()?.tiered(memory, ram).directive("io-threads", 2))?;
     let empty = subject.resident_settled()?;
-    // values that do not compress: a page read is a page read
+    // Values that do not compress: each GET reads one page.
     let short_keys = fill(FIRST_KEY, half).with(String::from("--data-compressibility=0"));
     lab.populate(&mut subject, &[short_keys, long_keys(half)])?;
     lab.note_fill_of(&subject);
@@ -90,7 +91,7 @@ fn long_keys(keys: u64) -> Load {
 struct Device {
     files: Arc<FlashFiles>,
     bytes: u64,
-    /// Deletes the file at the end.
+    /// Dropping it deletes the file.
     _scratch: tempfile::TempDir,
 }
 

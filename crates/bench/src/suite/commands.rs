@@ -1,5 +1,5 @@
 //! Measures redis-benchmark's whole list, a script and a publish, against redis-server in the same run; the list again
-//! with every key on flash at its start; and what small collections occupy.
+//! with every key on flash at its start; and the memory of small collections. Never knows the server's code.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -19,7 +19,7 @@ use crate::scenario::spec::Load;
 
 const PIPELINES: [u32; 2] = [1, 16];
 const CONNECTIONS: u32 = 50;
-/// Keys, members and fields are drawn from so many.
+/// Keys, members and fields come from a range of this size.
 const RANGE: u64 = 100_000;
 const LIST_LENGTH: usize = 1000;
 const SUBSCRIBERS: usize = 1000;
@@ -30,7 +30,7 @@ struct Line {
     name: &'static str,
     /// The test's name for `-t`, or the command itself.
     test: Test,
-    /// Of the usual number of requests; long replies take longer.
+    /// The share of the usual number of requests: long replies take longer.
     share: f64,
 }
 
@@ -43,12 +43,12 @@ const fn named(name: &'static str) -> Line {
     Line { name, test: Test::Named(name), share: 1.0 }
 }
 
-/// The fill of the list that redis-benchmark does for each of these belongs to no line: it is done before.
+/// redis-benchmark fills the list before each of these; here that happens before and belongs to no line.
 const fn range(name: &'static str, words: &'static [&'static str], share: f64) -> Line {
     Line { name, test: Test::Words(words), share }
 }
 
-/// In redis-benchmark's order: what one line pushes, the next pops.
+/// In redis-benchmark's order: one line pushes what the next one pops.
 const LINES: [Line; 20] = [
     named("ping_inline"),
     named("ping_mbulk"),
@@ -73,7 +73,7 @@ const LINES: [Line; 20] = [
 ];
 const EVAL: usize = LINES.len() - 1;
 
-/// What one run of a line cost; nothing if the server answered with an error.
+/// The cost of one run of a line; `None` if the server answered with an error.
 #[derive(Clone, Copy)]
 struct Cost {
     processor_us: f64,
@@ -88,7 +88,7 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Every line on both servers in turn; the ratios are of one round.
+/// Runs every line on both servers in turn. Each ratio is taken within one round.
 fn list(lab: &mut Lab) -> Result<Vec<Figure>> {
     let requests = lab.scaled(200_000, 100_000);
     let mut subjects = [
@@ -114,7 +114,7 @@ fn list(lab: &mut Lab) -> Result<Vec<Figure>> {
         let (script, of_list) = medians.split_last().context("no lines")?;
         let detail: Vec<String> =
             LINES[..EVAL].iter().zip(of_list).map(|(line, ratio)| format!("{} {ratio:.2}", line.name)).collect();
-        // A line that failed is not a number, and must not be passed over.
+        // A failed line is NaN, and must not be skipped.
         let worst = of_list
             .iter()
             .copied()
@@ -129,7 +129,7 @@ fn list(lab: &mut Lab) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Every line with what it works on in RAM, and again with all of it on flash when it begins.
+/// Runs every line with its data in RAM, and again with all of its data on flash at the start.
 fn cold(lab: &mut Lab) -> Result<Figure> {
     let requests = lab.scaled(100_000, 50_000);
     let program = Program::flintkv()?.tiered(1 << 30, 256 << 20).directive("io-threads", 2);
@@ -138,7 +138,7 @@ fn cold(lab: &mut Lab) -> Result<Figure> {
     let mut added = Vec::new();
     let mut detail = Vec::new();
     for line in &LINES[..EVAL] {
-        // Once to have the keys, once to know it hot.
+        // Once to create the keys, once to measure them hot.
         run(&mut subject, line, requests, 1)?;
         let hot = run(&mut subject, line, requests, 1)?;
         chill(&mut subject)?;
@@ -158,10 +158,10 @@ fn cold(lab: &mut Lab) -> Result<Figure> {
     .unit(" µs"))
 }
 
-/// redis-benchmark's collections: of one that moves in parts the skeleton stays in RAM.
+/// redis-benchmark's collections. The skeleton of one in parts stays in RAM.
 const LARGE_VALUES: u64 = 4;
 
-/// Sends every value to flash: they are there when the mode has been switched on.
+/// Sends every value to flash. When the mode has been switched on, they are there.
 fn chill(subject: &mut Subject) -> Result<()> {
     for mode in ["cold", "off"] {
         subject.node.client().call(&["CONFIG", "SET", "debug-tier-mode", mode])?;
@@ -173,7 +173,7 @@ fn chill(subject: &mut Subject) -> Result<()> {
     Ok(())
 }
 
-/// An empty server but for the list that LRANGE reads.
+/// A server that holds only the list that LRANGE reads.
 fn prepare(subject: &mut Subject) -> Result<()> {
     let client = subject.node.client();
     client.call(&["FLUSHALL"])?;
@@ -211,7 +211,7 @@ fn run(subject: &mut Subject, line: &Line, requests: u64, pipeline: u32) -> Resu
     })
 }
 
-/// The kernel counts processor time in ticks.
+/// The kernel counts processor time in ticks, so wait until the next one.
 fn settled(process: Process) -> f64 {
     std::thread::sleep(Duration::from_millis(30));
     process.processor_seconds().unwrap_or(f64::NAN)
@@ -253,7 +253,7 @@ fn publish(lab: &mut Lab) -> Result<Figure> {
     ))
 }
 
-/// Subscribers that read and count, on a thread of their own.
+/// Subscribers that read and count on a thread of their own.
 struct Audience {
     received: Arc<AtomicU64>,
     done: Arc<AtomicBool>,
@@ -325,7 +325,7 @@ fn drain(mut streams: Vec<TcpStream>, received: &AtomicU64, done: &AtomicBool) {
     }
 }
 
-/// Resident bytes of many small collections, each type on servers of its own.
+/// Resident bytes of many small collections. Each type has servers of its own.
 fn collections(lab: &mut Lab) -> Result<Vec<Figure>> {
     let keys = lab.scaled(1_000_000, 200_000);
     let kinds =

@@ -1,4 +1,5 @@
-//! Measures how many bytes reach flash for each byte that clients write, when four fifths of flash hold live data.
+//! Measures how many bytes reach flash for each byte that clients write when four fifths of flash hold live data. Never
+//! knows the server's code.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use crate::scenario::spec::Load;
 const UTILISATION: f64 = 0.80;
 /// A record of 516 bytes that does not compress, with its share of the page.
 const FLASH_BYTES_PER_KEY: u64 = 4096 / 7;
-/// Fillers come in such a share of the keys.
+/// Filler keys come in steps of this share of the keys.
 const STEP_SHARE: u64 = 40;
 const PIPELINE: u32 = 24;
 
@@ -24,11 +25,11 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     let flash = (keys * FLASH_BYTES_PER_KEY) as f64 / 0.85;
     let ram = flash * 0.3 / 0.7;
     let program = Program::flintkv()?.tiered((flash + ram) as u64, ram as u64).directive("io-threads", 2);
-    // nothing may shrink what is written: the figure is of bytes that reach the device
+    // The data must not compress, because the figure is about bytes that reach the device.
     let mut subject = lab.start("80 % of flash", &program.directive("flash-compression", "none"))?;
     lab.populate(&mut subject, &[real(fill(FIRST_KEY, keys))])?;
     let load = real(rof_load(keys, PIPELINE, keys as f64 * 10.25 / 150.0));
-    // until flash has been written over once, collection has not begun to cost
+    // Until flash has been written over once, collection costs nothing.
     let warm_up = Instant::now() + Duration::from_secs(lab.scaled(60, 20));
     let mut next_key = FIRST_KEY + keys;
     loop {
@@ -51,7 +52,7 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
         if used < UTILISATION {
             let missing = ((UTILISATION - used) * tiering.flash_limit as f64) as u64 / FLASH_BYTES_PER_KEY;
             let step = missing.clamp(100, keys / STEP_SHARE * 4);
-            // keys that the load never touches
+            // Keys that the load never touches.
             lab.populate(&mut subject, &[real(fill(next_key, step))])?;
             next_key += step;
         }
@@ -82,7 +83,7 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     )])
 }
 
-/// Bytes that no compressor makes smaller.
+/// Bytes that do not compress.
 fn real(load: Load) -> Load {
     load.with(String::from("--data-compressibility=0"))
 }

@@ -1,4 +1,4 @@
-//! Owns one figure: what it is, how it was measured, what it came to, and what it should be.
+//! Owns one figure: its name, how it was measured, its value, and its target. Never measures.
 
 use serde::Serialize;
 
@@ -22,7 +22,7 @@ pub enum Target {
     AtLeast(f64),
     /// Within one per cent.
     Exactly(f64),
-    /// Shown, not judged.
+    /// Shown without a verdict.
     None,
 }
 
@@ -34,7 +34,7 @@ pub enum Verdict {
 }
 
 impl Target {
-    /// A figure is judged as it is shown: with three digits behind the point.
+    /// The verdict applies to the displayed value, with three digits after the point.
     fn verdict(self, measured: f64) -> Verdict {
         let shown = (measured * 1000.0).round() / 1000.0;
         let good = match self {
@@ -90,7 +90,7 @@ pub fn table(title: &str, figures: &[Figure]) -> Table {
     Table { title: title.to_owned(), head: head.map(String::from).to_vec(), rows: rows.collect() }
 }
 
-/// The middle one; of an even number the mean of both in the middle. Not a number if there is none.
+/// The middle value; of an even number of values, the mean of the two in the middle. NaN if there is none.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
     sorted.sort_by(f64::total_cmp);
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn verdicts_follow_what_is_shown() {
+    fn verdicts_follow_the_displayed_value() {
         assert_eq!(Target::AtMost(0.88).verdict(0.8804), Verdict::Pass);
         assert_eq!(Target::AtMost(0.88).verdict(0.881), Verdict::Missed);
         assert_eq!(Target::AtLeast(1.0).verdict(0.9994), Verdict::Missed);

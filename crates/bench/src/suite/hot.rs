@@ -1,5 +1,5 @@
-//! Measures processor time and throughput all in RAM and with flash, resident bytes per hot key, always against
-//! redis-server in the same run, in turns.
+//! Measures processor time and throughput all in RAM and with flash, and resident bytes per hot key, always in turns
+//! with redis-server in the same run. Never knows the server's code.
 
 use anyhow::Result;
 
@@ -8,7 +8,7 @@ use super::lab::{KEY_BYTES, Lab, Shot, Subject, VALUE_BYTES, populate_loads, rof
 use crate::report::percent;
 use crate::scenario::node::Program;
 
-/// The fastest first: what is in RAM follows the load sooner.
+/// The fastest first, because the content of RAM then follows the load sooner.
 const PIPELINES: [u32; 3] = [24, 11, 1];
 const HIT_RATIO: f64 = 0.85;
 
@@ -48,7 +48,7 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// By subject, the growth of the resident size per key.
+/// For each subject, the growth of the resident size per key.
 fn populate(lab: &mut Lab, subjects: &mut [Subject], keys: u64) -> Result<Vec<f64>> {
     let mut per_key = Vec::new();
     for subject in subjects {
@@ -61,7 +61,7 @@ fn populate(lab: &mut Lab, subjects: &mut [Subject], keys: u64) -> Result<Vec<f6
     Ok(per_key)
 }
 
-/// Every subject in turn, every other round backwards, so that drift of the machine hits all alike.
+/// Runs every subject in turn, every other round backwards, so that a drift of the machine affects all alike.
 fn rounds(lab: &mut Lab, subjects: &mut [Subject], load: &crate::scenario::spec::Load) -> Result<Vec<Vec<Shot>>> {
     let mut rounds = Vec::new();
     for round in 0..lab.repetitions {
@@ -82,7 +82,7 @@ fn of_pipeline(pipeline: u32, rounds: &[Vec<Shot>]) -> Vec<Figure> {
     let of = |subject: usize, value: fn(&Shot) -> f64| {
         median(&rounds.iter().map(|r| value(&r[subject])).collect::<Vec<_>>())
     };
-    // the ratio of each round, then the median: what slows a whole round down cancels out
+    // The ratio of each round, then the median: what slows a whole round down cancels out.
     let ratio = |above: usize, below: usize, value: fn(&Shot) -> f64| {
         median(&rounds.iter().map(|round| value(&round[above]) / value(&round[below])).collect::<Vec<_>>())
     };
@@ -148,7 +148,7 @@ fn of_pipeline(pipeline: u32, rounds: &[Vec<Shot>]) -> Vec<Figure> {
     figures
 }
 
-/// Figures of a kind stand together, whatever the pipeline.
+/// Figures of one kind are listed together, whatever the pipeline.
 fn order(name: &str) -> usize {
     let kinds = [
         "processor time per command, one",
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn ratios_are_taken_within_a_round() {
-        // the machine is half as fast in the second round: no ratio changes
+        // The machine is half as fast in the second round. No ratio changes.
         let round = |slow: f64| {
             [(100.0, 8.0, 0.2), (120.0, 6.0, 0.18), (110.0, 8.0, 0.19), (99.0, 9.0, 0.22)]
                 .map(|(rate, cpu, latency)| shot(rate / slow, cpu * slow, latency))

@@ -1,5 +1,5 @@
-//! Measures whether more keys make the server slower, everything else alike: 500-byte values, 30 % RAM, the same RAM hit
-//! ratio.
+//! Measures whether more keys make the server slower, with everything else equal: 500-byte values, 30 % RAM, the same
+//! RAM hit ratio. Never knows the server's code.
 
 use anyhow::Result;
 
@@ -13,7 +13,8 @@ const PIPELINE: u32 = 24;
 pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     let counts = if lab.quick { [400_000, 1_000_000, 3_000_000] } else { [1_000_000, 5_000_000, 20_000_000] };
     let mut sizes = Vec::new();
-    // What gives the ratio at one size gives nearly the same at the next, in proportion: a search there takes minutes.
+    // The deviation that gives the ratio at one size gives nearly the same at the next, in proportion. A new search
+    // takes minutes.
     let mut share = None;
     for count in counts {
         let mut subject = lab.start_tiered(&format!("{} keys", crate::report::grouped(count as f64)), count)?;

@@ -1,5 +1,5 @@
-//! Owns what every figure needs: servers that start and stop, data in them, short measured loads, and the highest fill
-//! of every RAM limit. Never knows a target.
+//! Owns what every figure needs: starting and stopping servers, filling them, short measured loads, and the highest
+//! fill of every RAM limit. Never knows a target.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ const RAM_SHARE: f64 = 0.3;
 pub const FIRST_KEY: u64 = 10_000_001;
 pub const KEY_BYTES: u64 = 16;
 pub const VALUE_BYTES: u64 = 500;
-/// Pages that an allocator frees lazily are given back within a second or two.
+/// The allocator gives lazily freed pages back within a second or two.
 const SETTLE: Duration = Duration::from_secs(3);
 const CALIBRATION_MAX: Duration = Duration::from_secs(12);
 const CALIBRATIONS_MAX: usize = 9;
@@ -35,7 +35,7 @@ pub struct Lab {
     base: PathBuf,
     pub repetitions: usize,
     pub shot: Duration,
-    /// Highest resident size ÷ RAM limit, and where it was.
+    /// The highest resident size ÷ RAM limit, and where it occurred.
     fill_max: Vec<(f64, String)>,
     pub shots: Vec<Shot>,
     pub versions: Vec<String>,
@@ -92,14 +92,14 @@ impl Lab {
         Ok(Subject { name: name.to_owned(), node, watch })
     }
 
-    /// A node with rof's limits for so many keys.
+    /// A node with rof's limits for this many keys.
     pub fn start_tiered(&mut self, name: &str, keys: u64) -> Result<Subject> {
         let memory = keys as f64 * MEMORY_LIMIT_PER_KEY;
         let program = Program::flintkv()?.tiered(memory as u64, (memory * RAM_SHARE) as u64).directive("io-threads", 2);
         self.start(name, &program)
     }
 
-    /// Keeps how full its RAM limit was at the worst moment.
+    /// Records the highest fill of the subject's RAM limit.
     pub fn note_fill_of(&mut self, subject: &Subject) {
         self.note_fill(&subject.name, subject.watch.fill_max());
     }
@@ -169,8 +169,8 @@ impl Lab {
         Ok((shot, measured))
     }
 
-    /// The standard deviation of rof's load at which `wanted` of the reads are served from RAM, looked for from
-    /// `start` on.
+    /// Searches, from `start` on, for the standard deviation of rof's load at which `wanted` of the reads are served
+    /// from RAM.
     pub fn calibrate(
         &mut self,
         subject: &mut Subject,
@@ -199,13 +199,13 @@ impl Subject {
         self.node.snapshot()
     }
 
-    /// Resident size when the allocator has given back what it will.
+    /// The resident size after the allocator has given back what it will.
     pub fn resident_settled(&mut self) -> Result<u64> {
         std::thread::sleep(SETTLE);
         self.node.process.and_then(Process::resident).context("the server's process is not of this machine")
     }
 
-    /// Sends every value to flash, by taking the RAM away; the share that stays in RAM is returned.
+    /// Sends every value to flash by lowering the RAM limit. Returns the share that stays in RAM.
     pub fn chill(&mut self) -> Result<f64> {
         const PATIENCE: Duration = Duration::from_secs(120);
         const LEFT_BYTES: u64 = 32 << 20;
@@ -228,8 +228,8 @@ impl Subject {
     }
 }
 
-/// Keys of 16 bytes from [`FIRST_KEY`] on, with values of 500 bytes. The middle comes last, so that it is what is in
-/// RAM when the load begins: it stands for rof's step of centralising, which takes minutes with many keys.
+/// Keys of 16 bytes from [`FIRST_KEY`] on, with values of 500 bytes. The middle comes last, so it is in RAM when the
+/// load starts. This replaces rof's centralising step, which takes minutes with many keys.
 pub fn populate_loads(keys: u64) -> Vec<Load> {
     let (low, high) = (keys * 36 / 100, keys * 64 / 100);
     [(0, low), (high, keys), (low, high)].map(|(from, to)| fill(FIRST_KEY + from, to - from)).to_vec()

@@ -1,5 +1,5 @@
-//! Owns `flintkv bench-suite`: every figure that the project holds itself to, measured on this machine within one run,
-//! beside its target. Never knows the server's code.
+//! Owns `flintkv bench-suite`: every figure that the project promises, measured on this machine within one run, beside
+//! its target. Never knows the server's code.
 //!
 //! `figure` is a result, `lab` the servers and the load; `hot`, `cold`, `keys`, `endurance`, `commands` and `scenarios` measure.
 
@@ -26,7 +26,8 @@ use crate::scenario::steps::machine;
 use figure::{Figure, table};
 use lab::Lab;
 
-/// Prints every figure with its target: median of several repetitions, ratios within one run, against redis-server.
+/// Prints every figure with its target. A figure is the median of several repetitions; ratios are taken within one run,
+/// against redis-server.
 #[derive(Parser, Debug)]
 #[command(name = "flintkv bench-suite", disable_version_flag = true, max_term_width = 120)]
 struct Args {
@@ -36,10 +37,10 @@ struct Args {
     /// Only these groups: hot, cold, keys, endurance, commands, scenarios. Repeatable
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// Figures and how they came about, as JSON
+    /// Figures and the measurements behind them, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Figures as a table for a README
+    /// Figures as a Markdown table
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
     /// Where flash is put [default: a temporary directory that takes O_DIRECT]
@@ -58,7 +59,7 @@ const GROUPS: [(&str, &str, Measure); 6] = [
     ("scenarios", "every published scenario, and how far it compresses", scenarios::measure),
 ];
 
-/// `argv` without the program's name. Exit code 1 if something failed, 0 also if a figure was missed: it is a
+/// `argv` without the program's name. Exit code 1 if something failed. A missed target is exit code 0: this is a
 /// measurement, not a test.
 pub fn main(argv: impl Iterator<Item = OsString>) -> ExitCode {
     let argv = std::iter::once(OsString::from("flintkv bench-suite")).chain(argv);
@@ -98,7 +99,7 @@ fn run(args: &Args) -> Result<bool> {
         match measure(&mut lab) {
             Ok(measured) => figures.extend(measured),
             Err(error) if interrupt::interrupted() => return Err(error),
-            // one figure that cannot be had should not cost all the others
+            // One figure that cannot be measured must not cost all the others.
             Err(error) => {
                 eprintln!("{name} could not be measured: {error:#}");
                 failed.push(format!("{name}: {error:#}"));

@@ -1,5 +1,5 @@
-//! Measures every published scenario at a small scale: how full RAM gets at the worst moment, and how far gemini-rta's
-//! data shrinks on flash.
+//! Measures every published scenario at a small scale: the highest fill of RAM, and the size of gemini-rta's data on
+//! flash. Never knows the server's code.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     let scale = Scale::new(1, lab.scaled(2000, 4000));
     let own = run(lab, Name::GeminiRta, scale, None);
     let half = run(lab, Name::GeminiRta, scale, Some(0.5));
-    // what could not be measured is a figure that was missed, and should not take the others with it
+    // What could not be measured counts as missed, and must not take the other figures with it.
     let figure = |name: &str, target, outcome: Result<(f64, String)>| {
         let (ratio, detail) = outcome.unwrap_or_else(|error| (f64::NAN, format!("{error:#}")));
         Figure::new(name, "÷ its raw size, every value on flash", ratio, target, detail)
@@ -31,7 +31,7 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     ])
 }
 
-/// Runs one scenario, then sends everything to flash and says what that takes of the raw size.
+/// Runs one scenario, then sends everything to flash. Returns the share of the raw size that it takes there.
 fn run(lab: &mut Lab, name: Name, scale: Scale, compressibility: Option<f64>) -> Result<(f64, String)> {
     let spec = spec(name, scale);
     let settings = Settings {

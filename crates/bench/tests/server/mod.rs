@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How the server misbehaves.
+/// The faults of the server.
 #[derive(Clone, Copy, Default)]
 pub struct Faults {
     pub password: Option<&'static str>,
-    /// Every connection is closed after so many commands.
+    /// Every connection closes after this many commands.
     pub close_after: Option<u64>,
-    /// The so-manieth command of all waits for so long, and all others with it.
+    /// The command with this number waits for this long, and all other commands wait with it.
     pub stall: Option<(u64, Duration)>,
     /// SETs are answered with this error.
     pub refuse_sets: Option<&'static str>,
@@ -158,7 +158,7 @@ fn answer(
         } else {
             b"*0\r\n"
         }),
-        // three steps: 0 → 7 → 9 → 0
+        // Three steps: 0 → 7 → 9 → 0.
         "SCAN" => {
             let next = match words[1].as_slice() {
                 b"0" => "7",
@@ -193,7 +193,7 @@ fn read_number(reader: &mut BufReader<impl Read>, kind: u8) -> Option<usize> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// A port on which nothing listens.
+/// A port without a listener.
 pub fn closed_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port();

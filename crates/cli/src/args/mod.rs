@@ -1,5 +1,5 @@
-//! Owns every command line of the binary in one tree, for parsing, help, completions and manual pages. `server`, `bench`
-//! and `scenario` parse for themselves; the tree has what they take. Never runs anything.
+//! Owns every command line of the binary in one tree, for parsing, help, completions and manual pages. `server`,
+//! `bench` and `scenario` parse their own; the tree lists their options. Never runs anything.
 
 mod remote;
 
@@ -14,7 +14,7 @@ pub use remote::{
     Connection, Create, Database, DatabaseAction, Node, RamLimit, Resize, Token, TokenAction, Top, User, UserAction,
 };
 
-/// A Redis-compatible database that keeps hot values in RAM and everything else on flash
+/// A Redis-compatible database that keeps hot values in RAM and all other values on flash
 #[derive(Parser, Debug)]
 #[command(name = "flintkv", version, max_term_width = 120)]
 pub struct Cli {
@@ -34,11 +34,11 @@ pub enum Command {
     Token(Token),
     /// Watch a node live: throughput, latency, hit ratio, RAM and flash of every database
     Top(Top),
-    /// Measure what flash can do and recommend settings; format and mount devices for it
+    /// Measure flash and recommend settings; format and mount devices
     ///
-    /// A directory is measured with a file of its own, which is gone afterwards however the measurement ends. A device is
-    /// shown first: what it is, what it holds, who uses it. One that is in use in any way is refused. After a
-    /// confirmation that names it, it is formatted, mounted and measured.
+    /// A directory is measured with a temporary file, which is deleted even if the measurement is interrupted. A device
+    /// is shown first: what it is, what it holds, who uses it. A device in use is refused. After a confirmation by
+    /// name, the device is formatted, mounted and measured.
     PrepareFlash(PrepareFlash),
     /// Print the completions of a shell
     ///
@@ -54,7 +54,7 @@ pub enum Command {
     ///
     /// With DIR, writes flintkv.1, a page for every subcommand and flintkv.conf.5.
     Man {
-        /// Where to write every page; without it flintkv(1) is printed: flintkv man | man -l -
+        /// Where to write every page; without DIR, flintkv(1) is printed: flintkv man | man -l -
         #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
         dir: Option<PathBuf>,
     },
@@ -68,30 +68,30 @@ pub struct PrepareFlash {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Only show what each target is and holds: measure and change nothing
+    /// Only show what each target is and holds; measure and change nothing
     #[arg(long)]
     pub check: bool,
 
-    /// About how long one directory is measured
+    /// Approximate seconds for measuring one directory
     #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3600), help_heading = "Measurement")]
     pub seconds: u32,
-    /// How much is written for it, at most half of what is free
+    /// How much to write for the measurement, at most half of the free space
     #[arg(long, value_name = "SIZE", default_value = "1gb", value_parser = size::parse, help_heading = "Measurement")]
     pub size: u64,
 
-    /// Confirms that this device is formatted, in place of typing its name; once for every device
+    /// Confirms the formatting of this device, instead of typing its name; once for every device
     #[arg(long, value_name = "DEVICE", value_hint = ValueHint::FilePath, help_heading = "Devices")]
     pub yes: Vec<PathBuf>,
     /// File system [default: xfs if mkfs.xfs is installed, otherwise ext4]
     #[arg(long, value_name = "TYPE", value_parser = PossibleValuesParser::new(["xfs", "ext4"]), help_heading = "Devices")]
     pub filesystem: Option<String>,
-    /// Where to mount, once for every device, in their order [default: /var/lib/flintkv/flash-N]
+    /// Where to mount, once for every device, in the same order [default: /var/lib/flintkv/flash-N]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Devices")]
     pub mount: Vec<PathBuf>,
-    /// Who may write there [default: the user flintkv, where there is one]
+    /// Who may write there [default: the user flintkv, if it exists]
     #[arg(long, value_name = "USER", value_hint = ValueHint::Username, help_heading = "Devices")]
     pub owner: Option<String>,
-    /// Append the lines to this file, of which a copy is kept [without FILE: /etc/fstab]
+    /// Append the lines to this file, and keep a copy of it [without FILE: /etc/fstab]
     #[arg(
         long,
         value_name = "FILE",
@@ -113,7 +113,7 @@ pub enum Shell {
     PowerShell,
 }
 
-/// Everything the binary understands.
+/// Every command line of the binary.
 pub fn tree() -> clap::Command {
     let ours = Cli::command();
     let order = ["server", "bench", "scenario"];
@@ -123,11 +123,11 @@ pub fn tree() -> clap::Command {
         .fold(ours, |tree, (command, name)| tree.subcommand(command.name(name)))
 }
 
-/// `flintkv server`: a file and every directive as an option.
+/// `flintkv server`: a file, and every directive as an option.
 fn server() -> clap::Command {
-    let file = Arg::new("CONF").value_hint(ValueHint::FilePath).help(
-        "A file in redis.conf's syntax; - is standard input. Directives on the command line come after it and win",
-    );
+    let file = Arg::new("CONF")
+        .value_hint(ValueHint::FilePath)
+        .help("A file in redis.conf's syntax; - is standard input. Directives on the command line override it");
     clap::Command::new("server")
         .about("Run a node")
         .disable_version_flag(true)
@@ -191,7 +191,7 @@ mod tests {
     fn every_option_says_what_it_is_for() {
         fn look(command: &clap::Command, path: &str) {
             let path = format!("{path} {}", command.get_name());
-            assert!(command.get_about().is_some(), "{path} says nothing of itself");
+            assert!(command.get_about().is_some(), "{path} has no description");
             for arg in command.get_arguments().filter(|arg| !arg.is_positional()) {
                 assert!(arg.get_help().is_some(), "{path}: {} says nothing", arg.get_id());
             }

@@ -1,4 +1,4 @@
-//! Owns the command lines of what goes over a node's HTTP API. Never runs anything.
+//! Owns the command lines of commands that use a node's HTTP API. Never runs anything.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
 use crate::{moment, size};
 
-/// Which node, as whom, and how to print. Valid in front of and behind the action.
+/// Which node, as which user, and how to print. Valid before and after the action.
 #[derive(Args, Debug, Clone)]
 pub struct Connection {
     /// Address of the node's console
@@ -23,16 +23,17 @@ pub struct Connection {
         help_heading = "Connection"
     )]
     pub token: Option<String>,
-    /// Console user, who wins over a token; the password comes from FLINTKV_PASSWORD, or is asked for
+    /// Console user, preferred over a token; the password comes from FLINTKV_PASSWORD, or is asked for
     #[arg(long, global = true, value_name = "NAME", env = "FLINTKV_USER", help_heading = "Connection")]
     pub user: Option<String>,
     /// Certificates to trust, in PEM, instead of the public authorities
     #[arg(long, global = true, value_name = "FILE", env = "FLINTKV_CACERT", value_hint = ValueHint::FilePath, help_heading = "Connection")]
     pub cacert: Option<PathBuf>,
-    /// Do not check the certificate, and allow http to another machine: whoever is between can read and change all
+    /// Do not check the certificate, and allow http to another machine: anybody in between can read and change
+    /// everything
     #[arg(long, global = true, help_heading = "Connection")]
     pub insecure: bool,
-    /// Print JSON, as the API has it
+    /// Print JSON, as the API returns it
     #[arg(long, global = true, help_heading = "Output")]
     pub json: bool,
 }
@@ -56,14 +57,14 @@ pub enum DatabaseAction {
         #[arg(value_name = "NAME")]
         name: String,
     },
-    /// Change a database's limits, policy, compression or password while it serves
+    /// Change a database's limits, policy, compression or password while it serves clients
     Resize(Resize),
-    /// Refuse every command until it is resumed
+    /// Refuse every command until the database is resumed
     Pause {
         #[arg(value_name = "NAME")]
         name: String,
     },
-    /// Serve again
+    /// Serve clients again
     Resume {
         #[arg(value_name = "NAME")]
         name: String,
@@ -72,7 +73,7 @@ pub enum DatabaseAction {
     Flush {
         #[arg(value_name = "NAME")]
         name: String,
-        /// Confirms it, in place of typing the name
+        /// Confirms the flush, instead of typing the name
         #[arg(long, value_name = "NAME")]
         yes: Option<String>,
     },
@@ -80,10 +81,10 @@ pub enum DatabaseAction {
     Delete {
         #[arg(value_name = "NAME")]
         name: String,
-        /// Confirms it, in place of typing the name
+        /// Confirms the deletion, instead of typing the name
         #[arg(long, value_name = "NAME")]
         yes: Option<String>,
-        /// Do not wait until it is gone
+        /// Do not wait until the database is gone
         #[arg(long)]
         no_wait: bool,
     },
@@ -97,10 +98,10 @@ pub struct Create {
     /// RAM and flash together: 512mb, 10gb, 2tb
     #[arg(long, value_name = "SIZE", value_parser = size::parse, help_heading = "Limits")]
     pub memory_limit: u64,
-    /// The part of it that may be RAM, as a size or a percentage [default: 30%]
+    /// The part of the memory limit that may be RAM, as a size or a percentage [default: 30%]
     #[arg(long, value_name = "SIZE|%", help_heading = "Limits")]
     pub ram_limit: Option<RamLimit>,
-    /// Which keys make room when RAM and flash are full [default: noeviction]
+    /// Which keys are evicted when RAM and flash are full [default: noeviction]
     #[arg(long, value_name = "POLICY", value_parser = policies(), help_heading = "Limits")]
     pub policy: Option<String>,
     /// Compression of values on flash [default: lz4]
@@ -110,7 +111,7 @@ pub struct Create {
     /// TCP port [default: the next free one]
     #[arg(long, value_name = "PORT", help_heading = "Endpoints")]
     pub port: Option<u16>,
-    /// TCP port with TLS, by the node's certificate
+    /// TCP port with TLS; the certificate is the node's
     #[arg(long, value_name = "PORT", help_heading = "Endpoints")]
     pub tls_port: Option<u16>,
     /// Unix socket
@@ -119,7 +120,7 @@ pub struct Create {
     /// Address to listen on; repeatable [default: the node's]
     #[arg(long, value_name = "ADDRESS", help_heading = "Endpoints")]
     pub bind: Vec<String>,
-    /// Password that its clients need; without a value it is asked for
+    /// Password for clients; without a value it is asked for
     #[arg(long, value_name = "TEXT", num_args = 0..=1, require_equals = true, help_heading = "Endpoints")]
     pub password: Option<Option<String>>,
 
@@ -136,7 +137,7 @@ pub struct Create {
     #[arg(long, value_name = "ZONE", help_heading = "Placement")]
     pub zone: Vec<String>,
 
-    /// Only ask whether it could be created
+    /// Only check whether the database could be created
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -148,19 +149,19 @@ pub struct Resize {
     /// RAM and flash together
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub memory_limit: Option<u64>,
-    /// The part of it that may be RAM, as a size or a percentage
+    /// The part of the memory limit that may be RAM, as a size or a percentage
     #[arg(long, value_name = "SIZE|%")]
     pub ram_limit: Option<RamLimit>,
-    /// Which keys make room when RAM and flash are full
+    /// Which keys are evicted when RAM and flash are full
     #[arg(long, value_name = "POLICY", value_parser = policies())]
     pub policy: Option<String>,
     /// Compression of values on flash, from now on
     #[arg(long, value_name = "KIND", value_parser = ["none", "lz4", "zstd"])]
     pub compression: Option<String>,
-    /// Password that its clients need; without a value it is asked for
+    /// Password for clients; without a value it is asked for
     #[arg(long, value_name = "TEXT", num_args = 0..=1, require_equals = true)]
     pub password: Option<Option<String>>,
-    /// No password any more
+    /// Remove the password
     #[arg(long, conflicts_with = "password")]
     pub no_password: bool,
     /// Do not wait until values have moved
@@ -168,7 +169,7 @@ pub struct Resize {
     pub no_wait: bool,
 }
 
-/// RAM, or a part of a memory limit.
+/// The RAM limit: a size, or a percentage of the memory limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RamLimit {
     Bytes(u64),
@@ -192,7 +193,7 @@ impl std::str::FromStr for RamLimit {
             return size::parse(text).map(RamLimit::Bytes);
         };
         let percent = percent.trim().parse().ok().filter(|percent| (1..=100).contains(percent));
-        percent.map(RamLimit::Percent).ok_or_else(|| format!("{text:?} is no percentage from 1% to 100%"))
+        percent.map(RamLimit::Percent).ok_or_else(|| format!("{text:?} is not a percentage from 1% to 100%"))
     }
 }
 
@@ -219,7 +220,7 @@ pub struct Node {
 
 #[derive(Subcommand, Debug, Clone)]
 pub enum NodeAction {
-    /// Show the node: version, workers, what RAM and flash are promised to whom
+    /// Show the node: version, workers, and the RAM and flash reserved for each database
     Show,
 }
 
@@ -235,7 +236,7 @@ pub struct User {
 pub enum UserAction {
     /// List the console's users
     List,
-    /// Create a user, whose password is asked for, or read from standard input
+    /// Create a user; the password is asked for, or read from standard input
     Create {
         #[arg(value_name = "NAME")]
         name: String,
@@ -243,7 +244,7 @@ pub enum UserAction {
         #[arg(long, value_enum)]
         role: Role,
     },
-    /// Change a password, which is asked for, or read from standard input
+    /// Change a password; it is asked for, or read from standard input
     Passwd {
         #[arg(value_name = "NAME")]
         name: String,
@@ -252,7 +253,7 @@ pub enum UserAction {
     Delete {
         #[arg(value_name = "NAME")]
         name: String,
-        /// Confirms it, in place of typing the name
+        /// Confirms the deletion, instead of typing the name
         #[arg(long, value_name = "NAME")]
         yes: Option<String>,
     },
@@ -270,21 +271,21 @@ pub struct Token {
 pub enum TokenAction {
     /// List the API tokens
     List,
-    /// Create a token, which is printed this once
+    /// Create a token; it is printed only once
     Create {
-        /// What it is for
+        /// What the token is for
         #[arg(value_name = "NAME")]
         name: String,
-        /// What it may do
+        /// What the token may do
         #[arg(long, value_enum)]
         role: Role,
-        /// When it ends, from now: 30d, 12h [default: never]
+        /// When the token expires, from now: 30d, 12h [default: never]
         #[arg(long, value_name = "SPAN", value_parser = moment::parse_span)]
         expires: Option<u64>,
     },
     /// Delete a token
     Delete {
-        /// As the list shows it
+        /// The id in the list
         #[arg(value_name = "ID")]
         id: String,
     },
@@ -292,11 +293,11 @@ pub enum TokenAction {
 
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Reads
+    /// May read
     Viewer,
-    /// Databases, keys, clients, benchmarks, alerts
+    /// May also manage databases, keys, clients, benchmarks and alerts
     Operator,
-    /// Users, tokens, configuration, audit
+    /// May also manage users, tokens, configuration and the audit log
     Admin,
 }
 
@@ -314,10 +315,10 @@ impl Role {
 pub struct Top {
     #[command(flatten)]
     pub connection: Connection,
-    /// Seconds between two looks
+    /// Seconds between two updates
     #[arg(short = 'i', long, value_name = "S", default_value_t = 1.0, value_parser = interval)]
     pub interval: f64,
-    /// Print one frame as text; --json prints one look as JSON
+    /// Print one frame as text; with --json, one update as JSON
     #[arg(long)]
     pub once: bool,
 }

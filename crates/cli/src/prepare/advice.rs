@@ -1,24 +1,25 @@
-//! Owns what follows from a measurement: directives and warnings, each with its reason. Pure functions.
+//! Owns the conclusions from a measurement: directives and warnings, each with its reason. Pure functions. Never
+//! measures.
 
 use super::measure::{Measured, ReadPoint};
 use super::place::Place;
 use crate::size;
 
-/// The part of a file system's free space that FlintKV is to have: flash that is full to the brim slows down and wears.
+/// The share of a file system's free space for FlintKV: a completely full device slows down and wears out.
 const FLASH_SHARE: f64 = 0.9;
-/// The part of the machine's RAM.
+/// The share of the machine's RAM for FlintKV.
 const RAM_SHARE: f64 = 0.6;
-/// RAM a key takes in the index while its value is on flash.
+/// The RAM that a key takes in the index while its value is on flash.
 const INDEX_BYTES_PER_KEY: u64 = 19;
-/// Below these, what is called flash is not, or is behind something slow.
+/// Below these rates it is not flash, or something slow is in front of it.
 const READS_PER_SECOND_MIN: f64 = 5_000.0;
 const WRITE_BYTES_PER_SECOND_MIN: f64 = 100e6;
-/// The rate is as good as reached.
+/// A rate this close counts as the highest rate.
 const NEAR: f64 = 0.9;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Machine {
-    /// What this process may have, so a container's limit where there is one.
+    /// What this process may use: a container's limit if there is one.
     pub ram_bytes: u64,
     pub cores: usize,
 }
@@ -37,7 +38,7 @@ pub struct Advice {
     pub warnings: Vec<String>,
 }
 
-/// The smallest depth that reaches nearly the highest rate, and that rate.
+/// The smallest depth that reaches nearly the highest rate.
 pub fn knee(reads: &[ReadPoint]) -> Option<&ReadPoint> {
     let best = reads.iter().map(|point| point.reads_per_second).fold(0.0, f64::max);
     reads.iter().find(|point| point.reads_per_second >= best * NEAR)
@@ -52,12 +53,12 @@ pub fn advise(machine: Machine, measured: &[(Place, Measured)]) -> Advice {
             format!("{} reads/s, {}/s written", size::count(rate), size::human(figures.write_bytes_per_second as u64));
         set("flash-path", quoted(&place.dir.display().to_string()), why);
     }
-    // Segments spread evenly, so the smallest path says what each of them holds.
+    // Segments are spread evenly, so the smallest path limits each of them.
     let smallest = measured.iter().map(|(place, _)| share_bytes(place, measured)).min().unwrap_or(0);
     let flash_bytes = (smallest as f64 * FLASH_SHARE) as u64 * measured.len() as u64;
-    // 30 % of the memory limit is FlintKV's own default; more RAM than that is welcome to the system's other uses.
+    // 30 % of the memory limit is FlintKV's default. More RAM is left to the rest of the system.
     let ram_bytes = (flash_bytes / 7 * 3).min((machine.ram_bytes as f64 * RAM_SHARE) as u64);
-    // What the node takes for itself, its console included.
+    // What the node needs for itself, with its console.
     let ram_min = (28 + 2 * machine.cores as u64) << 20;
     let ram_bytes = ram_bytes.max(ram_min);
     let ram = size::directive(ram_bytes);
@@ -106,7 +107,7 @@ fn same_filesystem(one: &Place, other: &Place) -> bool {
     one.source == other.source && one.filesystem == other.filesystem
 }
 
-/// What a place can have of its file system's free space.
+/// The share of a file system's free space that a place can use.
 fn share_bytes(place: &Place, measured: &[(Place, Measured)]) -> u64 {
     let sharers = measured.iter().filter(|(other, _)| same_filesystem(place, other)).count().max(1);
     place.free_bytes / sharers as u64
@@ -173,7 +174,7 @@ fn warnings(place: &Place, figures: &Measured) -> Vec<String> {
 pub fn conf(advice: &Advice) -> String {
     let lines: Vec<String> =
         advice.settings.iter().map(|setting| format!("{} {}", setting.name, setting.value)).collect();
-    // flintkv.conf has no comments behind a value.
+    // flintkv.conf allows no comment after a value.
     let comment = |setting: &Setting| format!("# {}: {}\n", setting.name, setting.why);
     advice.settings.iter().zip(lines).map(|(setting, line)| comment(setting) + &line + "\n").collect()
 }
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_recommended_is_taken_by_the_server() {
+    fn the_server_accepts_what_is_recommended() {
         let dir = tempfile::tempdir().unwrap();
         let conf = conf(&advise(MACHINE, &[flash(dir.path().to_str().unwrap(), 1000 * GB)]));
         let file = dir.path().join("flintkv.conf");
@@ -268,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn problems_are_reported() {
         let (mut place, mut measured) = flash("/mnt/a", 500 * GB);
         place.filesystem = "tmpfs".into();
         place.disk.as_mut().unwrap().rotational = true;

@@ -11,17 +11,17 @@ use rustix::io::Errno;
 
 use super::place::{self, Disk, Mount};
 
-/// Devices of these kinds are parts of something larger, even while nothing has put it together.
+/// Devices of these kinds are members of something larger, even if nothing has assembled it.
 const MEMBERS: [&str; 5] = ["LVM2_member", "zfs_member", "bcache", "ceph_bluestore", "drbd"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
-    /// As it was named.
+    /// The path as given.
     pub path: PathBuf,
     pub disk: Disk,
-    /// File systems, partition tables and the like, for people; empty if nothing was recognised.
+    /// File systems, partition tables and the like, for people. Empty: nothing was recognised.
     pub holds: Vec<String>,
-    /// Why it must not be formatted; empty if it may.
+    /// Why the device must not be formatted. Empty: it may be.
     pub in_use: Vec<String>,
 }
 
@@ -91,8 +91,8 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// The kernel's own word, for users that /sys and /proc do not show: whoever uses a device, or a part of it, has claimed
-/// it. Left out where the reasons are known already.
+/// The kernel's own answer, for users that /sys and /proc do not show: every user of a device, or of a part of it, has
+/// claimed it. Skipped if there are reasons already.
 fn exclusive(path: &Path, known: &[String]) -> Option<String> {
     match rustix::fs::open(path, OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC, Mode::empty()) {
         Ok(_) => None,
@@ -102,7 +102,7 @@ fn exclusive(path: &Path, known: &[String]) -> Option<String> {
     }
 }
 
-/// What blkid recognises at the device's beginning and end.
+/// What blkid recognises at the start and the end of the device.
 fn signatures(path: &Path) -> Vec<String> {
     let output = Command::new("blkid").args(["--probe", "--output", "export"]).arg(path).stdin(Stdio::null()).output();
     match output {
@@ -127,7 +127,7 @@ fn is_member(signature: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// A disk sda with partitions sda1 and sda2 as /sys shows it.
+    /// A disk sda with partitions sda1 and sda2, as in /sys.
     fn disk(changes: &[(&str, &str)]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         let files = [
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn who_uses_a_disk_or_a_part_of_it_is_named() {
+    fn users_of_a_disk_or_of_a_part_of_it_are_named() {
         let other = "27 1 254:1 / / rw - ext4 /dev/vda1 rw";
         assert_eq!(users_of(&disk(&[]), other, "/dev/vda2 partition 100 0 -2"), Vec::<String>::new());
 
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_no_device() {
+    fn a_file_is_not_a_device() {
         assert!(!is_block_device(Path::new("/dev/null")));
         assert!(!is_block_device(Path::new("/etc/passwd")));
         assert!(!is_block_device(Path::new("/no/such")));

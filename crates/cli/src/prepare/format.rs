@@ -1,5 +1,5 @@
-//! Owns what is done to a device: wiped, formatted, mounted, written into fstab. Everything that can be refused is refused
-//! before the first byte is changed. Never asks anybody: that has been done.
+//! Owns the changes to a device: wiping, formatting, mounting, and the line in fstab. Everything that can be refused is
+//! refused before the first byte changes. Never asks the user: the caller has done so.
 
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use super::place::Mount;
 
 const MOUNTS_DIR: &str = "/var/lib/flintkv";
-/// Only data lies there, and nobody wants to know when it was read.
+/// Only data is stored there, and access times are useless.
 const MOUNT_OPTIONS: &str = "noatime,nodev,nosuid,noexec";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct Formatted {
     pub fstab_line: String,
 }
 
-/// xfs keeps its pace with large files being written and punched; ext4 is everywhere.
+/// xfs stays fast while large files are written and punched; ext4 is available everywhere.
 pub fn filesystem(asked: Option<&str>) -> Result<String, String> {
     let has = |name: &str| installed(&format!("mkfs.{name}"));
     match asked {
@@ -46,12 +46,12 @@ pub fn filesystem(asked: Option<&str>) -> Result<String, String> {
 
 fn installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    // A user's PATH lacks what only root uses.
+    // A user's PATH lacks the directories of root's tools.
     let dirs = std::env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
     dirs.map(|dir| dir.join(program)).any(|file| file.is_file())
 }
 
-/// A mount point for each of `count` devices: the ones asked for, or the next free /var/lib/flintkv/flash-N.
+/// A mount point for each of `count` devices: the given ones, or the next free /var/lib/flintkv/flash-N.
 pub fn mount_points(asked: &[PathBuf], count: usize, mounts: &[Mount], fstab: &str) -> Result<Vec<PathBuf>, String> {
     mount_points_below(Path::new(MOUNTS_DIR), asked, count, mounts, fstab)
 }
@@ -97,7 +97,7 @@ fn in_fstab(fstab: &str, dir: &Path) -> bool {
     fstab.lines().filter(|line| !line.trim_start().starts_with('#')).any(|line| point(line).as_deref() == Some(dir))
 }
 
-/// The user asked for, who must exist, or flintkv, who may; from the text of /etc/passwd.
+/// The given user, who must exist, or else flintkv if that user exists. `passwd` is the text of /etc/passwd.
 pub fn owner(asked: Option<&str>, passwd: &str) -> Result<Option<Owner>, String> {
     let name = asked.unwrap_or("flintkv");
     let found = passwd.lines().find_map(|line| {
@@ -112,7 +112,7 @@ pub fn owner(asked: Option<&str>, passwd: &str) -> Result<Option<Owner>, String>
     }
 }
 
-/// Formats and mounts one device. `say` is told each step before it is done.
+/// Formats and mounts one device. Calls `say` before each step.
 pub fn format(
     device: &Path,
     filesystem: &str,
@@ -129,10 +129,10 @@ pub fn format(
     run(&mut mkfs(filesystem, uuid, device))?;
     say(&format!("mounting at {}", mount_point.display()));
     fs::create_dir_all(mount_point).map_err(|error| failed(&format!("create {}", mount_point.display()), error))?;
-    // While nothing is mounted there, FlintKV's user must not fill the disk below it.
+    // While nothing is mounted there, the user flintkv must not fill the disk below.
     fs::set_permissions(mount_point, Permissions::from_mode(0o700)).map_err(|error| failed("permissions", error))?;
     run(Command::new("mount").args(["-t", filesystem, "-o", MOUNT_OPTIONS]).arg(device).arg(mount_point))?;
-    // From here on it is the new file system's root.
+    // From here on, this is the root of the new file system.
     if let Some(owner) = owner {
         std::os::unix::fs::chown(mount_point, Some(owner.uid), Some(owner.gid))
             .map_err(|error| failed(&format!("give {} to {}", mount_point.display(), owner.name), error))?;
@@ -147,8 +147,8 @@ pub fn format(
     })
 }
 
-/// One large file and little else: no copies on write, few inodes, nothing kept back for root, nothing left to initialise
-/// in the background while the node runs.
+/// For one large file: no copy on write, few inodes, no blocks reserved for root, and no initialisation left for the
+/// background while the node runs.
 fn mkfs(filesystem: &str, uuid: &str, device: &Path) -> Command {
     let mut command = Command::new(format!("mkfs.{filesystem}"));
     match filesystem {
@@ -176,14 +176,14 @@ fn run(command: &mut Command) -> Result<(), String> {
     Err(format!("{program} failed ({}): {said}", output.status))
 }
 
-/// `nofail`: a disk that is gone must not keep the machine from starting.
+/// `nofail`: a missing disk must not stop the machine from booting.
 fn fstab_line(uuid: &str, mount_point: &Path, filesystem: &str) -> String {
     let point = mount_point.display().to_string().replace('\\', "\\134").replace(' ', "\\040").replace('\t', "\\011");
     let check = if filesystem == "xfs" { 0 } else { 2 };
     format!("UUID={uuid} {point} {filesystem} {MOUNT_OPTIONS},nofail 0 {check}")
 }
 
-/// Appends `lines`, keeping a copy of the file as it was, whose path is returned. The file is replaced in one step.
+/// Appends `lines` and keeps a copy of the old file, whose path is returned. The file is replaced in one step.
 pub fn append_fstab(fstab: &Path, lines: &[String]) -> io::Result<PathBuf> {
     let fstab = fstab.canonicalize()?;
     let mut text = fs::read_to_string(&fstab)?;
@@ -236,7 +236,7 @@ mod tests {
     fn the_next_free_mount_point_is_taken() {
         let base = tempfile::tempdir().unwrap();
         let dir = |number: u32| base.path().join(format!("flash-{number}"));
-        // 0 is mounted, 1 holds something, 2 is in fstab, 3 is empty, 4 is not there.
+        // 0 is mounted, 1 is not empty, 2 is in fstab, 3 is empty, 4 does not exist.
         let mounted =
             Mount { device: "8:1".into(), point: dir(0), filesystem: "xfs".into(), source: "/dev/sda1".into() };
         fs::create_dir_all(dir(1).join("data")).unwrap();

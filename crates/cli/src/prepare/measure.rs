@@ -1,7 +1,7 @@
-//! Owns the measurement of one directory with FlintKV's own drivers, in the sizes in which FlintKV reads and writes.
-//! Never knows what the figures are good for.
+//! Owns the measurement of one directory with FlintKV's own drivers, in the sizes that FlintKV reads and writes. Never
+//! knows what the figures are used for.
 //!
-//! The probe file is deleted as soon as it is open: nothing is left behind, however the process ends.
+//! The probe file is deleted as soon as it is open, so nothing stays behind, however the process ends.
 
 use std::fmt;
 use std::fs;
@@ -16,16 +16,16 @@ use flash::{FlashFiles, FlashIo, OpenError, ThreadPool, open_driver};
 use hdrhistogram::Histogram;
 
 const PROBE_FILE: &str = ".flintkv-probe";
-/// What a worker writes at once: 64 pages, several of them under way.
+/// The size of a worker's write: 64 pages, several writes at a time.
 const WRITE_BYTES: usize = 256 << 10;
 const WRITE_DEPTH: usize = 4;
 pub const DEPTHS: [usize; 5] = [1, 4, 16, 64, 128];
-/// At this depth the threads are compared with io_uring.
+/// The depth at which threads are compared with io_uring.
 const COMPARED_DEPTH: usize = 64;
 const LATENCY_NANOS_MAX: u64 = 60_000_000_000;
-/// Less says nothing: caches of the device would answer.
+/// Less would measure only the device's caches.
 pub const BYTES_MIN: u64 = 32 << 20;
-/// Parts of the time: writing, then each depth, then the comparison.
+/// Shares of the time: writing, then each depth, then the comparison.
 const WRITE_SHARE: f64 = 0.25;
 const READ_SHARE: f64 = (1.0 - WRITE_SHARE) / (DEPTHS.len() + 1) as f64;
 
@@ -51,14 +51,14 @@ pub struct Measured {
     pub o_direct: bool,
     pub preallocated: bool,
     pub punches_holes: bool,
-    /// Why io_uring is not to be had; None if it is.
+    /// Why io_uring is not available. `None`: it is.
     pub uring_refused: Option<String>,
-    /// Written, and then read from.
+    /// The bytes that were written, and then read.
     pub bytes: u64,
     pub write_bytes_per_second: f64,
-    /// With io_uring where it is to be had, otherwise with threads.
+    /// With io_uring if available, otherwise with threads.
     pub reads: Vec<ReadPoint>,
-    /// Threads, beside io_uring.
+    /// The measurement with threads, in addition to io_uring.
     pub threads: Option<ReadPoint>,
 }
 
@@ -86,7 +86,7 @@ impl fmt::Display for MeasureError {
     }
 }
 
-/// `report` is told how far it is, 0 to 1, and what is being measured.
+/// Measures a directory. `report` gets the progress, 0 to 1, and what is being measured.
 pub fn measure(
     dir: &Path,
     free_bytes: u64,
@@ -166,7 +166,7 @@ pub fn measure(
 /// Opens the probe file and deletes its name.
 fn open(dir: &Path, bytes: u64) -> Result<Arc<FlashFiles>, MeasureError> {
     let opened = FlashFiles::open(&[PathBuf::from(dir)], PROBE_FILE, bytes);
-    // One that is in use is another measurement's, which is about to delete it.
+    // A file in use belongs to another measurement, which is about to delete it.
     if !matches!(opened, Err(OpenError::InUse { .. }))
         && let Err(error) = fs::remove_file(dir.join(PROBE_FILE))
         && opened.is_ok()
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interruption_ends_it_and_nothing_is_left() {
+    fn an_interrupted_measurement_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let stop = AtomicBool::new(false);
         let plan = Plan { seconds: 3600.0, ..PLAN };
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn too_little_room_is_refused_before_anything_is_written() {
+    fn too_little_free_space_is_refused_before_anything_is_written() {
         let dir = tempfile::tempdir().unwrap();
         let ended = measure(dir.path(), BYTES_MIN, PLAN, &AtomicBool::new(false), &|_, _| ());
         assert!(matches!(ended, Err(MeasureError::TooSmall { .. })), "{ended:?}");

@@ -1,5 +1,6 @@
-//! Owns `flintkv prepare-flash`: from targets to measurements, and for devices to file systems. The order is the whole
-//! point: look at everything, refuse what must not be touched, ask, format, measure, recommend.
+//! Owns `flintkv prepare-flash`: from targets to measurements, and from devices to file systems. The order matters:
+//! look at everything, refuse what must not be touched, ask, format, measure, recommend. Never formats by itself:
+//! `format` does.
 
 mod advice;
 mod device;
@@ -26,10 +27,10 @@ use format::Formatted;
 use measure::{MeasureError, Measured, Plan, measure};
 use place::Place;
 
-/// Everything that is reported.
+/// Everything that the report contains.
 pub struct Found {
     formatted: Vec<Formatted>,
-    /// The file that was written, and its copy.
+    /// The file that was written, and the copy of the old one.
     fstab: Option<(PathBuf, PathBuf)>,
     measured: Vec<(Place, Measured)>,
     advice: Advice,
@@ -67,7 +68,7 @@ fn pretty(value: &serde_json::Value) -> String {
     format!("{value:#}\n")
 }
 
-/// Devices and directories, each in its order.
+/// The devices and the directories, each in the given order.
 fn sort(args: &PrepareFlash) -> Result<(Vec<PathBuf>, Vec<PathBuf>), Failure> {
     let mut seen = BTreeSet::new();
     for target in &args.targets {
@@ -92,7 +93,7 @@ fn sort(args: &PrepareFlash) -> Result<(Vec<PathBuf>, Vec<PathBuf>), Failure> {
         ));
     }
     if let Some(other) = args.yes.iter().find(|path| !devices.contains(path)) {
-        return Err(Failure::refused(format!("--yes {} names none of the devices to prepare", other.display())));
+        return Err(Failure::refused(format!("--yes {} is not one of the devices to prepare", other.display())));
     }
     Ok((devices, dirs))
 }
@@ -110,7 +111,7 @@ fn places(dirs: &[PathBuf]) -> Result<Vec<Place>, Failure> {
     dirs.iter().map(place).collect()
 }
 
-/// The first SIGINT or SIGTERM asks to end, the second ends.
+/// The first SIGINT or SIGTERM asks the command to stop, the second one ends the process.
 fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -123,7 +124,7 @@ fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
 
 type Prepared = (Vec<Formatted>, Option<(PathBuf, PathBuf)>);
 
-/// Everything that is changed is changed here, after everything that may be refused.
+/// All changes happen here, after everything that may be refused.
 fn prepare_devices(args: &PrepareFlash, devices: &[Device], stop: &AtomicBool) -> Result<Prepared, Failure> {
     refuse_what_is_in_use(devices)?;
     if !rustix::process::geteuid().is_root() {
@@ -142,7 +143,7 @@ fn prepare_devices(args: &PrepareFlash, devices: &[Device], stop: &AtomicBool) -
     let owner = format::owner(args.owner.as_deref(), &passwd).map_err(Failure::refused)?;
 
     confirm(args, devices, &filesystem, &mount_points)?;
-    // The question may have waited for long.
+    // The user may have taken long to answer, so look again.
     let devices = devices.iter().map(|device| inspect(&device.path)).collect::<Result<Vec<_>, _>>()?;
     refuse_what_is_in_use(&devices)?;
 
@@ -157,7 +158,7 @@ fn prepare_devices(args: &PrepareFlash, devices: &[Device], stop: &AtomicBool) -
         let say = |step: &str| eprintln!("{}: {step}", device.path.display());
         let done = format::format(&device.path, &filesystem, mount_point, owner.as_ref(), &say)
             .map_err(|why| Failure::failed(format!("{}: {why}", device.path.display())))?;
-        // Whatever comes of the measurement, this is known.
+        // Print this now, because the measurement may still fail.
         say(&format!("done; for fstab: {}", done.fstab_line));
         formatted.push(done);
     }
@@ -181,7 +182,7 @@ fn refuse_what_is_in_use(devices: &[Device]) -> Result<(), Failure> {
     Err(Failure::refused(format!("nothing was changed, because\n  {}", reasons.join("\n  "))))
 }
 
-/// By `--yes` for every device, or by their names typed at a terminal.
+/// Confirmed by `--yes` for every device, or by typing the names at a terminal.
 fn confirm(args: &PrepareFlash, devices: &[Device], filesystem: &str, mount_points: &[PathBuf]) -> Result<(), Failure> {
     eprintln!("To be formatted as {filesystem}; everything on it will be lost:");
     for (device, mount_point) in devices.iter().zip(mount_points) {
@@ -207,7 +208,7 @@ fn confirm(args: &PrepareFlash, devices: &[Device], filesystem: &str, mount_poin
     if typed.split_whitespace().map(Path::new).collect::<BTreeSet<_>>() == names {
         return Ok(());
     }
-    Err(Failure::refused("that is something else; nothing was changed"))
+    Err(Failure::refused("the names do not match; nothing was changed"))
 }
 
 fn measure_place(place: &Place, plan: Plan, stop: &AtomicBool) -> Result<Measured, Failure> {
@@ -218,7 +219,7 @@ fn measure_place(place: &Place, plan: Plan, stop: &AtomicBool) -> Result<Measure
     let last = std::cell::Cell::new(0);
     let report = |part: f64, what: &str| {
         let now = (part * 1000.0) as u64;
-        // Drawing costs more than a read.
+        // Drawing costs more than a read, so draw seldom.
         if now >= last.get() + 10 {
             last.set(now);
             bar.set_position(now);
@@ -228,12 +229,12 @@ fn measure_place(place: &Place, plan: Plan, stop: &AtomicBool) -> Result<Measure
     let measured = measure(&place.dir, place.free_bytes, plan, stop, &report);
     bar.finish_and_clear();
     measured.map_err(|error| match error {
-        MeasureError::Interrupted => Failure::interrupted("interrupted; the probe file is gone"),
+        MeasureError::Interrupted => Failure::interrupted("interrupted; the probe file is deleted"),
         error => Failure::failed(format!("{}: {error}", place.dir.display())),
     })
 }
 
-/// A container's limit counts, not the machine below it.
+/// A container's limit counts, not that of the machine.
 fn machine() -> Machine {
     let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
     let cgroup = read("/sys/fs/cgroup/memory.max").trim().parse().unwrap_or(u64::MAX);

@@ -1,5 +1,5 @@
-//! Owns what a directory lies on: the mount, its file system, the disk below it. Read from /proc and /sys, whose roots
-//! are arguments so that tests can make their own. Never changes anything.
+//! Owns the facts about a directory's storage: the mount, its file system, and the disk below. It reads /proc and /sys,
+//! whose roots are arguments, so that tests can make their own. Never changes anything.
 
 use std::ffi::OsString;
 use std::fs;
@@ -11,21 +11,21 @@ use std::path::{Path, PathBuf};
 /// A line of /proc/self/mountinfo.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
-    /// `8:1`; major 0 where there is no block device behind it, or several.
+    /// `8:1`. Major 0: no block device, or several.
     pub device: String,
     pub point: PathBuf,
     pub filesystem: String,
     pub source: PathBuf,
 }
 
-/// A whole disk, a partition's own disk included.
+/// A whole disk; for a partition, the disk that it is on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disk {
     pub name: String,
     pub model: String,
     pub bytes: u64,
     pub rotational: bool,
-    /// The device takes discards.
+    /// The device accepts discards.
     pub discard: bool,
 }
 
@@ -35,7 +35,7 @@ pub struct Place {
     pub dir: PathBuf,
     pub filesystem: String,
     pub source: PathBuf,
-    /// None where the file system is not on a disk of this machine.
+    /// `None`: the file system is not on a disk of this machine.
     pub disk: Option<Disk>,
     pub free_bytes: u64,
 }
@@ -59,7 +59,7 @@ pub fn parse_mounts(text: &str) -> Vec<Mount> {
     text.lines().filter_map(line).collect()
 }
 
-/// The kernel writes spaces, tabs, line ends and backslashes as octal.
+/// The kernel writes spaces, tabs, line ends and backslashes in octal.
 fn unescape(word: &str) -> PathBuf {
     let bytes = word.as_bytes();
     let mut path = Vec::with_capacity(bytes.len());
@@ -73,8 +73,8 @@ fn unescape(word: &str) -> PathBuf {
     OsString::from_vec(path).into()
 }
 
-/// The mount that a path, which must be absolute and without links, lies in: the longest, and of equals the last, which
-/// covers the others.
+/// The mount of a path, which must be absolute and without links: the longest match, and of equal matches the last,
+/// which hides the others.
 pub fn mount_of<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
     mounts.iter().filter(|mount| path.starts_with(&mount.point)).max_by_key(|mount| mount.point.components().count())
 }
@@ -94,7 +94,7 @@ pub fn place(dir: &Path, mounts: &[Mount], sys: &Path) -> io::Result<Place> {
     })
 }
 
-/// Some file systems (btrfs) give their mounts a number of their own; their source still names a device.
+/// Some file systems (btrfs) number their mounts themselves; the source still names a device.
 fn device_of(mount: &Mount) -> String {
     if !mount.device.starts_with("0:") || !mount.source.starts_with("/dev/") {
         return mount.device.clone();
@@ -106,7 +106,7 @@ pub fn numbers(rdev: u64) -> String {
     format!("{}:{}", rustix::fs::major(rdev), rustix::fs::minor(rdev))
 }
 
-/// The device's folder in /sys, which for a partition lies in its disk's.
+/// The device's folder in /sys. A partition's folder is inside its disk's.
 pub fn sys_dir(sys: &Path, device: &str) -> Option<PathBuf> {
     sys.join("dev/block").join(device).canonicalize().ok()
 }
@@ -137,7 +137,7 @@ fn model(dir: &Path) -> String {
     match () {
         () if !backing.is_empty() => format!("loop device over {backing}"),
         () if !mapped.is_empty() => format!("device mapper's {mapped}"),
-        // Virtual disks have a number for a vendor and no model.
+        // Virtual disks have a number instead of a vendor, and no model.
         () if !model.is_empty() && !vendor.starts_with("0x") => format!("{vendor} {model}").trim().to_owned(),
         () => model,
     }

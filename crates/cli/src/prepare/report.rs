@@ -1,4 +1,4 @@
-//! Owns how what was found and done is shown, for people and as JSON. Never finds anything out.
+//! Owns how findings and changes are shown, for people and as JSON. Never finds anything out.
 
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ fn disk_text(disk: &Disk) -> String {
     format!("{} ({model}, {kind})", human(disk.bytes))
 }
 
-/// What `--check` shows.
+/// The output of `--check`.
 pub fn checked(devices: &[Device], places: &[Place]) -> String {
     let mut text = String::new();
     for device in devices {

@@ -1,4 +1,4 @@
-//! Owns one look at a node: what the API says at a moment, as plain data. Never draws.
+//! Owns one look at a node: the API's figures at a moment, as plain data. Never draws.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::client::{Client, Unanswered};
 use crate::moment;
 
-/// Figures by the API's metric names; those that are not known are missing.
+/// Figures by the API's metric names, without those that are unknown.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Figures(BTreeMap<String, f64>);
 
@@ -26,7 +26,7 @@ impl Figures {
 pub struct DatabaseLook {
     pub name: String,
     pub state: String,
-    /// Of a resize, 0 to 1.
+    /// The progress of a resize, 0 to 1.
     pub progress: Option<f64>,
     pub memory_limit_bytes: u64,
     pub policy: String,
@@ -42,14 +42,14 @@ pub struct Look {
     pub cores: u64,
     pub resident_bytes: u64,
     pub system_ram_bytes: u64,
-    /// Promised to databases, and all there is.
+    /// Reserved for databases, and in total.
     pub ram_bytes: (u64, u64),
     pub flash_bytes: (u64, u64),
     pub now: Figures,
     pub databases: Vec<DatabaseLook>,
 }
 
-/// Both replies as they came.
+/// Both replies, unchanged.
 pub fn ask(client: &Client) -> Result<Value, Unanswered> {
     let node = client.get("/node")?;
     let databases = client.get("/databases")?;

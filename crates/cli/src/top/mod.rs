@@ -1,7 +1,7 @@
-//! Owns `flintkv top`: a thread looks at the node, this one draws and takes keys. A node that does not answer is said, and
-//! asked again.
+//! Owns `flintkv top`: one thread looks at the node, this one draws and handles keys. Never gives up on a node that
+//! does not answer: it says so and tries again.
 //!
-//! `look` is what was seen, `state` what is shown, `view` how.
+//! `look` is what was seen, `state` what is shown, `view` its layout.
 
 mod look;
 mod state;
@@ -28,16 +28,16 @@ use crate::failure::Failure;
 use look::{Look, look};
 use state::State;
 
-/// A look that takes longer counts as no answer.
+/// A look that takes longer counts as unanswered.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How soon a new look is drawn.
+/// How often new looks are drawn.
 const DRAW: Duration = Duration::from_millis(100);
-/// For `--once` where the environment says nothing else.
+/// The width for `--once` if the environment gives none.
 const WIDTH: u16 = 120;
 
 pub fn run(args: &Top) -> Result<String, Failure> {
     let client = Client::new(&args.connection, PATIENCE)?;
-    // A wrong address or password is said before the screen is taken.
+    // Report a wrong address or password before taking over the screen.
     let first = look::ask(&client)?;
     if args.connection.json {
         return Ok(pretty(&first));
@@ -76,7 +76,7 @@ fn live(client: Client, mut state: State) -> io::Result<()> {
     signal_hook::flag::register(signal_hook::consts::SIGTERM, stop.clone())?;
     let paused = Arc::new(AtomicBool::new(false));
     let (seen, looks) = mpsc::sync_channel(1);
-    // Dropped at the end, which ends the thread.
+    // Dropping it at the end stops the thread.
     let (_running, ended) = mpsc::channel::<()>();
     let pause = Duration::from_secs_f64(state.interval_s);
     let watcher = {
@@ -86,7 +86,7 @@ fn live(client: Client, mut state: State) -> io::Result<()> {
     let mut terminal = ratatui::try_init()?;
     let outcome = show(&mut terminal, &mut state, &looks, &paused, &stop);
     ratatui::restore();
-    // A look may be under way, and the session is to be closed.
+    // A look may be in progress, and the session must be closed.
     drop(looks);
     drop(_running);
     let _ = watcher.join();
@@ -131,7 +131,7 @@ fn show(
         }
         for seen in looks.try_iter() {
             match seen {
-                // One that was under way when the pause began.
+                // This look was in progress when the pause began.
                 _ if state.paused => continue,
                 Ok(look) => state.saw(look),
                 Err(why) => state.lost(why),

@@ -7,7 +7,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::look::{DatabaseLook, Look};
 
-/// Looks that graphs go back.
+/// The number of looks that graphs show.
 const HISTORY_MAX: usize = 300;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub enum Sort {
 }
 
 impl Sort {
-    /// In the order of the columns, with the key that chooses each.
+    /// In the order of the columns, each with its key.
     pub const ALL: [(Sort, char, &'static str); 8] = [
         (Sort::Name, 'n', "name"),
         (Sort::Ops, 'o', "operations"),
@@ -56,7 +56,7 @@ pub enum Page {
     Help,
 }
 
-/// What graphs are drawn of.
+/// One point of the graphs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
     pub ops: f64,
@@ -68,12 +68,12 @@ pub struct State {
     pub url: String,
     pub interval_s: f64,
     pub look: Look,
-    /// Why the last look failed, and how many have since the last that did not.
+    /// Why the last look failed, and how many looks have failed since the last success.
     pub gone: Option<(String, u32)>,
     pub history: BTreeMap<String, VecDeque<Point>>,
     pub sort: Sort,
     pub reversed: bool,
-    /// A name, so that sorting does not change what is selected.
+    /// A name, so that sorting does not change the selection.
     pub selected: String,
     pub page: Page,
     pub paused: bool,
@@ -119,13 +119,14 @@ impl State {
         }
     }
 
-    /// What was seen last stays.
+    /// The last figures stay visible.
     pub fn lost(&mut self, why: String) {
         let tries = self.gone.as_ref().map_or(0, |(_, tries)| *tries);
         self.gone = Some((why, tries + 1));
     }
 
-    /// Names from A, figures from the largest, unless reversed; unknown figures last in any case, ties by name.
+    /// Names from A, figures from the largest, unless reversed. Unknown figures always come last, and equal figures are
+    /// sorted by name.
     pub fn rows(&self) -> Vec<&DatabaseLook> {
         let mut rows: Vec<&DatabaseLook> = self.look.databases.iter().collect();
         rows.sort_by(|one, other| {

@@ -1,4 +1,4 @@
-//! Frames as text, keys, and a node that goes and comes back.
+//! Frames as text, keys, and a node that stops answering and comes back.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -56,7 +56,7 @@ fn frame(state: &State, width: u16, height: u16) -> String {
     text_lines(terminal.backend().buffer()).join("\n")
 }
 
-/// The frame is as the file has it. `FLINTKV_FRAMES=write` writes the file anew, to be looked at.
+/// Compares the frame with the file. `FLINTKV_FRAMES=write` writes the file anew, for review.
 fn expect(name: &str, frame: &str) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("src/top/frames/{name}.txt"));
     if std::env::var_os("FLINTKV_FRAMES").is_some() {
@@ -85,7 +85,7 @@ fn the_list_at_the_usual_width() {
 }
 
 #[test]
-fn a_narrow_terminal_gives_up_columns_from_the_right() {
+fn a_narrow_terminal_drops_columns_from_the_right() {
     expect("list-60", &frame(&state(), 60, 10));
 }
 
@@ -112,7 +112,7 @@ fn every_size_can_be_drawn() {
 }
 
 #[test]
-fn the_selected_database_stays_in_sight() {
+fn the_selected_database_stays_visible() {
     let many: Vec<Value> = (0..40).map(|number| database(&format!("db-{number:02}"), "active", 1.0, 0.1)).collect();
     let mut state = State::new("http://node", 1.0, seen(&many));
     press(&mut state, "n");
@@ -133,7 +133,7 @@ fn keys_sort_and_the_selection_follows_its_database() {
     press(&mut state, "↓");
     assert_eq!(state.selected, "default");
     press(&mut state, "r");
-    assert_eq!(names(&state), "dan", "what is not known stays last");
+    assert_eq!(names(&state), "dan", "unknown figures stay last");
     press(&mut state, "n");
     assert_eq!(names(&state), "nda");
     press(&mut state, "rm");
@@ -161,7 +161,7 @@ fn a_database_that_is_deleted_leaves_the_detail() {
 }
 
 #[test]
-fn a_node_that_is_gone_is_said_and_what_was_seen_stays() {
+fn a_lost_node_is_reported_and_the_last_figures_stay() {
     let mut state = state();
     state.lost("http://127.0.0.1:8379 does not answer: Connection refused".to_owned());
     state.lost("http://127.0.0.1:8379 does not answer: Connection refused".to_owned());
@@ -172,9 +172,9 @@ fn a_node_that_is_gone_is_said_and_what_was_seen_stays() {
     assert!(!frame(&state, 120, 12).contains("no answer"));
 }
 
-/// The watcher's thread against a node that stops answering and comes back.
+/// The watcher's thread with a node that stops answering and comes back.
 #[test]
-fn the_watcher_survives_a_node_that_is_gone() {
+fn the_watcher_survives_a_lost_node() {
     let mock = Mock::start();
     let client = mock.client();
     let (seen, looks) = mpsc::sync_channel(1);

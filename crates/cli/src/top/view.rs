@@ -1,4 +1,4 @@
-//! Owns how `flintkv top` looks at any size of the terminal. Never changes what it draws.
+//! Owns the layout of `flintkv top` at any size of the terminal. Never changes the state that it draws.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -16,7 +16,7 @@ const HEIGHT_MIN: u16 = 6;
 const NAME_WIDTH_MIN: usize = 8;
 const GRAPH_WIDTH_MIN: usize = 10;
 const BAR_WIDTH: usize = 10;
-/// A column of a limit: the bar, a space, `100%`.
+/// The width of a column with a limit: the bar, a space, `100%`.
 const LIMIT_WIDTH: usize = BAR_WIDTH + 5;
 const BLOCKS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 const EIGHTHS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
@@ -94,14 +94,14 @@ struct Column {
 
 enum Cell {
     Text(String),
-    /// Used, of a limit.
+    /// A used amount and its limit.
     Limit(Option<f64>, Option<f64>),
 }
 
-/// Columns that are more important than the graph; the others come behind it.
+/// Columns before the graph, which are more important than it. The others come after it.
 const COLUMNS_BEFORE_GRAPH: usize = 5;
 
-/// In the order in which they are given up from the back when there is no room.
+/// When there is no room, columns are dropped from the end.
 fn columns() -> [Column; 9] {
     let column = |title, sort, width, cell| Column { title, sort, width, cell };
     [
@@ -156,7 +156,7 @@ fn list(state: &State, area: Rect, buffer: &mut Buffer) {
         left -= column.width + 2;
         shown.push(column);
     }
-    // What is left goes to the names first, then to the graph.
+    // The remaining width goes to the names first, then to the graph.
     let name_width = names.min(NAME_WIDTH_MIN + left);
     if graph_width > 0 {
         graph_width += left - (name_width - NAME_WIDTH_MIN);
@@ -171,7 +171,7 @@ fn list(state: &State, area: Rect, buffer: &mut Buffer) {
         head.push(Span::styled("  OVER TIME", BOLD));
     }
     let mut lines = vec![Line::from(head)];
-    // The selected row stays in sight.
+    // Keep the selected row visible.
     let height = (area.height as usize).saturating_sub(1).max(1);
     let at = rows.iter().position(|row| row.name == state.selected).unwrap_or(0);
     let first = (at + 1).saturating_sub(height);
@@ -199,7 +199,7 @@ fn list(state: &State, area: Rect, buffer: &mut Buffer) {
     Paragraph::new(lines).render(area, buffer);
 }
 
-/// Bars and words begin at the left, figures end at the right.
+/// Bars and words are left-aligned, figures are right-aligned.
 fn is_wide(column: &Column) -> bool {
     column.width >= 12
 }
@@ -210,7 +210,7 @@ fn title(text: &str, sort: Option<Sort>, state: &State, width: usize, right: boo
     Span::styled(fit(text, width, right), style)
 }
 
-/// Exactly `width` characters; what is too long ends with an ellipsis.
+/// Exactly `width` characters. A longer text ends with an ellipsis.
 fn fit(text: &str, width: usize, right: bool) -> String {
     if text.chars().count() > width {
         let kept: String = text.chars().take(width.saturating_sub(1)).collect();
@@ -219,7 +219,7 @@ fn fit(text: &str, width: usize, right: bool) -> String {
     if right { format!("{text:>width$}") } else { format!("{text:<width$}") }
 }
 
-/// [`LIMIT_WIDTH`] wide: a bar and a percentage, or the bytes where there is no limit.
+/// A bar and a percentage, [`LIMIT_WIDTH`] wide, or the bytes if there is no limit.
 fn limit_spans(used: Option<f64>, limit: Option<f64>) -> Vec<Span<'static>> {
     match (used, limit.filter(|&limit| limit > 0.0)) {
         (Some(used), Some(limit)) => {
@@ -246,7 +246,7 @@ fn bar_span(part: Option<f64>, width: usize) -> Span<'static> {
     Span::styled(fit(&bar, width, false), Style::new().fg(color).bg(Color::DarkGray))
 }
 
-/// The last `width` values, the newest at the right, as high as the largest of them.
+/// The last `width` values, the newest at the right. The largest value has the full height.
 fn graph(values: &[f64], width: usize) -> String {
     let values = &values[values.len().saturating_sub(width)..];
     let most = values.iter().copied().fold(0.0, f64::max);
@@ -281,7 +281,7 @@ fn detail(state: &State, row: &DatabaseLook, area: Rect, buffer: &mut Buffer) {
         Paragraph::new(Line::styled(format!("{name}: {}, at most {}", show(now), show(most)), BOLD))
             .render(title, buffer);
         let shown = &values[values.len().saturating_sub(graph.width as usize)..];
-        // The widget takes whole numbers.
+        // The widget accepts only whole numbers.
         let scale = if most > 0.0 { 1e6 / most } else { 0.0 };
         let data: Vec<u64> = shown.iter().rev().map(|value| (value * scale) as u64).collect();
         Sparkline::default()

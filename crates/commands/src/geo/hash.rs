@@ -1,8 +1,8 @@
 //! Owns geohashes: positions as cells of a grid, and the cells that cover an area. Never knows sorted sets or replies.
 //!
-//! A cell of step s is one of 2^s × 2^s that divide the map; its number interleaves those of its column and row
+//! The cells of step s divide the map into 2^s × 2^s. A cell's number interleaves the numbers of its column and row
 //! (Morton 1966; latitudes in the even bits). A member's score is its cell of step 26, 52 bits, which a double holds
-//! exactly, so the cells inside a larger one are one range of scores. Latitudes end where the Mercator projection
+//! exactly, so the cells inside a larger cell are one range of scores. Latitudes end where the Mercator projection
 //! becomes a square (EPSG:3857). Distances are great circles on a sphere.
 
 /// The finest step.
@@ -30,8 +30,8 @@ impl Position {
         Cell::at(self, STEP_MAX).number() as f64
     }
 
-    /// The middle of the cell that a score is the number of. ZADD takes scores that were not made from a position; they
-    /// are turned into bits as Redis's processors do it.
+    /// The middle of the cell with this score as its number. ZADD accepts scores that were not made from a position;
+    /// they become bits in the way of the processors that Redis runs on.
     pub fn of_score(score: f64) -> Position {
         let bits = match score {
             ..0.0 => score as i64 as u64,
@@ -46,8 +46,8 @@ impl Position {
         }
     }
 
-    /// The usual geohash of eleven letters. It divides all latitudes to the poles, and the last letter, for which 52
-    /// bits do not suffice, is always the first of the alphabet.
+    /// The usual geohash of eleven letters. It covers all latitudes up to the poles. 52 bits are too few for the last
+    /// letter, so that letter is always the first of the alphabet.
     pub fn text(self) -> [u8; 11] {
         let bits = interleave(share(self.latitude, 90.0, STEP_MAX), share(self.longitude, LONGITUDE_MAX, STEP_MAX));
         std::array::from_fn(|at| match at {
@@ -72,12 +72,12 @@ impl Position {
     }
 }
 
-/// How many of 2^step steps of a scale from −limit to limit lie below the value.
+/// The scale from −limit to limit has 2^step steps. Returns how many of them are below the value.
 fn share(value: f64, limit: f64, step: u32) -> u32 {
     ((value + limit) / (2.0 * limit) * f64::from(1u32 << step)) as u32
 }
 
-/// The bits of the row at the even places, those of the column at the odd ones.
+/// Interleaves the row's bits at the even places with the column's bits at the odd places.
 fn interleave(row: u32, column: u32) -> u64 {
     spread(row) | spread(column) << 1
 }
@@ -90,7 +90,7 @@ fn spread(bits: u32) -> u64 {
     bits
 }
 
-/// The bits at the even places, moved together.
+/// Collects the bits at the even places.
 fn squeeze(bits: u64) -> u32 {
     let mut bits = bits & HALVES[0].1;
     for at in 1..HALVES.len() {
@@ -99,7 +99,7 @@ fn squeeze(bits: u64) -> u32 {
     (bits | bits >> HALVES[4].0) as u32
 }
 
-/// By how much every other group of bits is moved, and which bits there are before that.
+/// The steps of interleaving: how far every other group of bits moves, and which bits are there before the move.
 const HALVES: [(u32, u64); 5] = [
     (1, 0x5555_5555_5555_5555),
     (2, 0x3333_3333_3333_3333),
@@ -137,7 +137,7 @@ impl Cell {
         interleave(self.row, self.column)
     }
 
-    /// The scores in it: from the first on, up to the second and without it.
+    /// The scores in the cell: from the first value up to, but without, the second.
     pub fn scores(self) -> (f64, f64) {
         let shift = 2 * (STEP_MAX - self.step);
         ((self.number() << shift) as f64, ((self.number() + 1) << shift) as f64)
@@ -154,7 +154,7 @@ impl Cell {
         }
     }
 
-    /// The cell so many columns east and rows north; the map's edges meet.
+    /// The cell this many columns east and rows north. The map wraps around.
     fn beside(self, east: i32, north: i32) -> Cell {
         let all = (1 << self.step) - 1;
         let moved = |at: u32, by: i32| if by == 0 { at } else { at.wrapping_add_signed(by) & all };
@@ -162,7 +162,7 @@ impl Cell {
     }
 }
 
-/// What GEOSEARCH looks for: all within a distance of a place, or in a box around it.
+/// What GEOSEARCH looks for: everything within a distance of a position, or in a box around it.
 #[derive(Clone, Copy, Debug)]
 pub enum Shape {
     Circle { radius_m: f64 },
@@ -183,7 +183,7 @@ impl Shape {
         }
     }
 
-    /// How far its edge is from its centre, at most.
+    /// The largest distance from the shape's centre to its edge.
     fn reach_m(self) -> f64 {
         match self {
             Shape::Circle { radius_m } => radius_m,
@@ -191,7 +191,7 @@ impl Shape {
         }
     }
 
-    /// What it covers, in degrees beside its centre.
+    /// The degrees that the shape covers around its centre.
     fn bounds(self, centre: Position) -> Area {
         let (width_m, height_m) = match self {
             Shape::Circle { radius_m } => (radius_m, radius_m),
@@ -209,8 +209,8 @@ impl Shape {
         }
     }
 
-    /// The cells that cover the shape: the one its centre is in and those of its eight neighbours that are needed, in
-    /// the order in which their members are given.
+    /// The cells that cover the shape: the cell of its centre, and those of the eight neighbours that are needed, in
+    /// the order in which members are returned.
     pub fn cells(self, centre: Position) -> Vec<Cell> {
         let bounds = self.bounds(centre);
         let mut cell = Cell::at(centre, step_for(self.reach_m(), centre.latitude));
@@ -235,13 +235,13 @@ impl Shape {
         };
         let mut cells: Vec<Cell> =
             around.iter().filter(|beside| is_needed(beside)).map(|&(east, north)| cell.beside(east, north)).collect();
-        // On a map of two by two cells, neighbours are the same ones.
+        // On a map of two by two cells, several neighbours are the same cell.
         cells.dedup();
         cells
     }
 }
 
-/// The finest step of which a cell and its neighbours cover so many metres around a place.
+/// The finest step at which a cell and its neighbours cover this many metres around a position.
 fn step_for(reach_m: f64, latitude: f64) -> u32 {
     if reach_m == 0.0 {
         return STEP_MAX;
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn known_places_have_their_known_scores_and_hashes() {
+    fn known_positions_have_their_known_scores_and_hashes() {
         let palermo = position(13.361389, 38.115556);
         assert_eq!(palermo.score(), 3_479_099_956_230_698.0);
         assert_eq!(Position::of_score(palermo.score()).text(), *b"sqc8b49rny0");
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn any_score_is_a_place() {
+    fn any_score_is_a_position() {
         for score in [0.0, -1.0, -0.5, 1e300, f64::INFINITY, f64::NEG_INFINITY, 4_503_599_627_370_496.0] {
             let place = Position::of_score(score);
             assert!(place.is_on_map(), "{score}: {place:?}");
@@ -285,13 +285,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bits_come_back(row in any::<u32>(), column in any::<u32>()) {
+        fn interleaved_bits_come_back(row in any::<u32>(), column in any::<u32>()) {
             let bits = interleave(row, column);
             prop_assert_eq!((squeeze(bits), squeeze(bits >> 1)), (row, column));
         }
 
         #[test]
-        fn a_circle_s_cells_hold_what_is_in_it(
+        fn the_cells_of_a_circle_hold_its_positions(
             longitude in -179.0..179.0, latitude in -70.0..70.0, radius_m in 1.0..500_000.0, east in -1.0..1.0, north in -1.0..1.0,
         ) {
             let (centre, shape) = (position(longitude, latitude), Shape::Circle { radius_m });

@@ -1,4 +1,5 @@
-//! Owns the searches around a place: GEOSEARCH, its storing form, and the older GEORADIUS family.
+//! Owns the searches around a position: GEOSEARCH, GEOSEARCHSTORE, and the older GEORADIUS family. Never knows how a
+//! sorted set is stored.
 
 use super::hash::{Position, Shape};
 use super::{ACL_WRITE, BASE, NO_UNIT, WRONG, position_at, unit_m, write_distance, write_position};
@@ -159,7 +160,7 @@ enum Family {
     SearchStore,
 }
 
-/// The key that STORE or STOREDIST names, the last of them if there are several.
+/// The key that STORE or STOREDIST names; the last one if there are several.
 const fn stores_from(from: i16) -> [Place; 2] {
     let how_many = HowMany::One;
     [Place::Behind { word: "STORE", from, how_many }, Place::Behind { word: "STOREDIST", from, how_many }]
@@ -185,13 +186,13 @@ enum Order {
     Descending,
 }
 
-/// What a search is asked for.
+/// The arguments of a search.
 struct Search {
     centre: Option<Position>,
     shape: Option<Shape>,
     unit_m: f64,
     order: Option<Order>,
-    /// 0 is all.
+    /// 0 means all.
     count: usize,
     any: bool,
     with_distance: bool,
@@ -201,7 +202,7 @@ struct Search {
     store_distance: bool,
 }
 
-/// Which of GEOSEARCH's alternatives were named.
+/// Which of GEOSEARCH's alternatives the client gave.
 #[derive(Default)]
 struct Given {
     from: Option<From>,
@@ -226,14 +227,14 @@ impl Family {
     }
 }
 
-/// A member's position, if the sorted set is there; then the member must be, too.
+/// A member's position. If the sorted set exists, the member must exist too.
 fn member_position(zset: Option<View<'_>>, member: &[u8]) -> Result<Option<Position>, Stop> {
     let Some(zset) = zset else { return Ok(None) };
     let score = zset.score(member).ok_or(Stop::error("ERR could not decode requested zset member"))?;
     Ok(Some(Position::of_score(score)))
 }
 
-/// A radius and its unit; both are there.
+/// A radius and its unit; both arguments exist.
 fn circle(args: Args<'_>, at: usize) -> Result<(Shape, f64), Stop> {
     let radius = number::double(&args[at]).ok_or(Stop::error("ERR need numeric radius"))?;
     if radius < 0.0 {
@@ -243,7 +244,7 @@ fn circle(args: Args<'_>, at: usize) -> Result<(Shape, f64), Stop> {
     Ok((Shape::Circle { radius_m: radius * unit_m }, unit_m))
 }
 
-/// A width, a height and their unit; all are there.
+/// A width, a height and their unit; all three arguments exist.
 fn rectangle(args: Args<'_>, at: usize) -> Result<(Shape, f64), Stop> {
     let width = number::double(&args[at]).ok_or(Stop::error("ERR need numeric width"))?;
     let height = number::double(&args[at + 1]).ok_or(Stop::error("ERR need numeric height"))?;
@@ -255,7 +256,7 @@ fn rectangle(args: Args<'_>, at: usize) -> Result<(Shape, f64), Stop> {
 }
 
 impl Search {
-    /// Without a sorted set, what is asked of its members is not looked at.
+    /// Without a sorted set, the position of a member is not looked up.
     fn parse(args: Args<'_>, family: Family, zset: Option<View<'_>>) -> Result<Search, Stop> {
         let mut search = Search {
             centre: None,
@@ -373,7 +374,7 @@ impl Search {
         self.unit_m = unit_m;
     }
 
-    /// What is found, ordered and cut as was asked.
+    /// The points found, sorted and cut as the options say.
     fn found<'z>(&self, zset: View<'z>) -> Vec<Point<'z>> {
         let (Some(centre), Some(shape)) = (self.centre, self.shape) else { return Vec::new() };
         let mut points = Vec::new();
@@ -390,7 +391,7 @@ impl Search {
                 points.extend(members);
             }
         }
-        // The first few mean the nearest few, unless any will do.
+        // A count without an order means the nearest ones, unless ANY was given.
         let order = self.order.or((self.count > 0 && !self.any).then_some(Order::Ascending));
         match order {
             Some(Order::Ascending) => points.sort_by(|a, b| a.distance_m.total_cmp(&b.distance_m)),
@@ -404,7 +405,7 @@ impl Search {
     }
 }
 
-/// The ranks of the entries in a cell, which has these scores.
+/// The ranks of the entries in a cell with these scores.
 fn cell_ranks(zset: View<'_>, scores: (f64, f64)) -> Range<usize> {
     let [first, end] = cell_edges(scores).map(|edge| zset.rank(&edge));
     first..end.max(first)
@@ -414,12 +415,12 @@ fn cell_edges((from, to): (f64, f64)) -> [Edge<'static>; 2] {
     [from, to].map(|score| Edge::Score(score, Side::Before))
 }
 
-/// Of a sorted set in parts, what a search touches: the member that it starts from, and then what is in its cells.
+/// The parts of a sorted set that a search reads: those of the member that it starts from, then those of the cells.
 fn of_search(args: Args<'_>, family: Family) -> impl Fn(&Boxed, &mut Absent) {
     let want = move |tree: &Tree, out: &mut Absent| {
         match family {
             Family::ByMember | Family::ByMemberReadOnly => tree.want(&args[2], out),
-            // One of these words may be a member itself, which costs a look-up.
+            // One of these words may be the name of a member; then it costs one look-up too many.
             Family::Search | Family::SearchStore => {
                 let froms = args.from(2).zip(args.from(3)).filter(|(word, _)| word.eq_ignore_ascii_case(b"frommember"));
                 froms.for_each(|(_, member)| tree.want(member, out));
@@ -469,7 +470,8 @@ fn search(cx: &mut Cx<'_>, family: Family) -> Run {
         entries.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.cmp(b.1)));
         let event = if family == Family::SearchStore { "geosearchstore" } else { "georadiusstore" };
         let draft = Draft::of_sorted(&entries, limits);
-        // The mathematics library's trigonometry differs between machines: who repeats this must not measure again.
+        // The trigonometric functions of the mathematics library differ between machines. So the effect states the
+        // results, and a replica does not measure again.
         let words = cx.ks.keeps_effects().then(|| draft.as_zadd(destination));
         let was_there = cx.ks.is_there(destination);
         let len = draft.store(cx, destination, event)?;

@@ -1,5 +1,5 @@
-//! Owns when fields of hashes expire: HEXPIRE and its kin, which Redis has since 7.4. Never knows how a field goes when
-//! its time has come: whoever looks at the hash finds it gone.
+//! Owns when fields of hashes expire: HEXPIRE and the like, which Redis has since 7.4. Never knows how an expired field
+//! is removed: every command already sees it as absent.
 
 use super::{ACL_READ_FAST, ACL_WRITE_FAST, BASE, Hash, READ_FAST, WRITE_FAST, hash, of_fields, unpacked};
 use crate::cx::{Args, Cx, Run, Stop, invalid_expire};
@@ -37,7 +37,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "hexpire",
         effect: Effect::Stated,
-        summary: "Lets fields of a hash expire after so many seconds.",
+        summary: "Makes fields of a hash expire after a number of seconds.",
         syntax: "key seconds [NX | XX | GT | LT] FIELDS numfields field [field ...]",
         examples: &[
             only_here("HSET h a 1 b 2", "(integer) 2"),
@@ -58,7 +58,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "hexpireat",
         effect: Effect::Stated,
-        summary: "Lets fields of a hash expire at a second, counted from 1970.",
+        summary: "Makes fields of a hash expire at a time, in seconds since 1970.",
         syntax: "key unix-time-seconds [NX | XX | GT | LT] FIELDS numfields field [field ...]",
         examples: &[
             only_here("HSET h a 1", "(integer) 1"),
@@ -85,7 +85,7 @@ pub const ROWS: &[Row] = &[
         name: "hpersist",
         arity: -5,
         flags: &[Flag::Write, Flag::Fast],
-        summary: "Lets fields of a hash expire no more.",
+        summary: "Removes the expiry of fields of a hash.",
         syntax: GET_SYNTAX,
         examples: &[
             only_here("HSET h a 1 b 2", "(integer) 2"),
@@ -101,7 +101,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "hpexpire",
         effect: Effect::Stated,
-        summary: "Lets fields of a hash expire after so many milliseconds.",
+        summary: "Makes fields of a hash expire after a number of milliseconds.",
         syntax: "key milliseconds [NX | XX | GT | LT] FIELDS numfields field [field ...]",
         examples: &[
             only_here("HSET h a 1", "(integer) 1"),
@@ -116,7 +116,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "hpexpireat",
         effect: Effect::Stated,
-        summary: "Lets fields of a hash expire at a millisecond, counted from 1970.",
+        summary: "Makes fields of a hash expire at a time, in milliseconds since 1970.",
         syntax: "key unix-time-milliseconds [NX | XX | GT | LT] FIELDS numfields field [field ...]",
         examples: &[
             only_here("HSET h a 1", "(integer) 1"),
@@ -193,7 +193,7 @@ impl Condition {
         }
     }
 
-    /// No deadline counts as endless.
+    /// A field without deadline counts as one that never expires.
     fn allows(self, old: Option<u64>, new: u64) -> bool {
         match self {
             Condition::None => true,
@@ -205,7 +205,7 @@ impl Condition {
     }
 }
 
-/// The fields that are named behind `FIELDS count`, which begins at `at`.
+/// The fields after `FIELDS count`, which starts at `at`.
 fn fields<'a>(args: Args<'a>, at: usize) -> Result<impl ExactSizeIterator<Item = &'a [u8]> + Clone, Stop> {
     let word = args.get(at).filter(|word| word.eq_ignore_ascii_case(b"fields"));
     let count = args.get(at + 1).filter(|_| word.is_some()).ok_or(NO_FIELDS)?;
@@ -218,7 +218,7 @@ fn fields<'a>(args: Args<'a>, at: usize) -> Result<impl ExactSizeIterator<Item =
     Ok(fields)
 }
 
-/// When a field expires; `None`: it is not there.
+/// When a field expires. `None`: no such field.
 pub(super) fn deadline(hash: Hash<'_>, field: &[u8]) -> Option<Option<u64>> {
     hash.get(field)?;
     Some(match hash {
@@ -235,7 +235,7 @@ fn answer(cx: &mut Cx<'_>, replies: impl ExactSizeIterator<Item = i64>) -> Run {
 
 fn expire(cx: &mut Cx<'_>, unit_ms: i64, relative: bool, command: &'static str) -> Run {
     let (args, key, now_ms) = (cx.args, &cx.keys[0], cx.ks.now_ms());
-    // Redis looks at the key before it looks at the options.
+    // Redis looks at the key before it checks the options.
     let found = hash(cx.ks.view_for(key, &of_fields(args.from(5)))?)?;
     let time = int_or_error(&args[2])?;
     if time < 0 {
@@ -247,7 +247,7 @@ fn expire(cx: &mut Cx<'_>, unit_ms: i64, relative: bool, command: &'static str) 
     let condition = Condition::parse(&args[3]);
     let fields = fields(args, if condition == Condition::None { 3 } else { 4 })?;
     let Some(found) = found else { return answer(cx, fields.map(|_| ABSENT)) };
-    // What changes nothing must not make the value dirty.
+    // A command that changes nothing must not make the value dirty.
     let changes = |field| deadline(found, field).is_some_and(|old| condition.allows(old, at_ms));
     if !fields.clone().any(changes) {
         let replies: SmallVec<[i64; 8]> =
@@ -316,7 +316,7 @@ fn persist(cx: &mut Cx<'_>) -> Run {
         && let Some(Boxed::Hash(table)) = value.boxed()
     {
         for (field, reply) in fields.zip(&mut replies).filter(|(_, reply)| **reply == 1) {
-            // One may be named twice.
+            // A field may be named twice.
             if table.deadline(field).is_none() {
                 *reply = ENDLESS;
             }
@@ -327,7 +327,7 @@ fn persist(cx: &mut Cx<'_>) -> Run {
     answer(cx, replies.into_iter())
 }
 
-/// HTTL and its kin. Seconds are rounded up: a field that is there has some left.
+/// HTTL and the like. Seconds are rounded up: a field that still exists has time left.
 fn left(cx: &mut Cx<'_>, unit_ms: u64, relative: bool) -> Run {
     let (args, now_ms) = (cx.args, cx.ks.now_ms());
     let found = hash(cx.ks.get_for(&cx.keys[0], &of_fields(args.from(4)))?)?;

@@ -1,4 +1,5 @@
-//! Owns the list commands that wait for an element. Never knows how it is waited: they run again when a key is a list.
+//! Owns the list commands that wait for an element. Never knows how they wait: the handler runs again when a key has
+//! become a list.
 
 use super::moves::{TWO, end_and_count, move_one, pop_first};
 use super::{BASE, End};
@@ -8,7 +9,7 @@ use crate::row::{Access, Acl, Effect, Flag, KeyUse, Keys, Row, is};
 use store::Kind;
 
 const ACL: &[Acl] = &[Acl::Write, Acl::List, Acl::Slow, Acl::Blocking];
-/// Keys, and the timeout behind them.
+/// The keys; the timeout comes after them.
 const KEYS_TIMEOUT: Keys = Keys::Range { first: 1, last: -2, step: 1 };
 
 const BLOCKING: Row = Row { flags: &[Flag::Write, Flag::Blocking], acl: ACL, ..BASE };
@@ -123,13 +124,13 @@ fn blocking_pop(cx: &mut Cx<'_>, end: End, count: Option<usize>, timeout_at: usi
     Err(Block::new(cx.keys.len(), Kind::List, until_ms).into())
 }
 
-/// It waits for the source; a destination of another type is found out when there is something to move.
+/// The command waits for the source. A destination of another type is an error only when there is an element to move.
 fn blocking_move(cx: &mut Cx<'_>, from: End, to: End, timeout_at: usize) -> Run {
     let until_ms = until_seconds(&cx.args[timeout_at], cx.ks.now_ms())?;
     if move_one(cx, from, to)? {
         let (args, source, destination) = (cx.args, &cx.keys[0], &cx.keys[1]);
         match timeout_at {
-            // BRPOPLPUSH: the ends are in its name.
+            // BRPOPLPUSH: the command's name fixes the ends.
             3 => cx.effect(&[b"RPOPLPUSH", source.name, destination.name]),
             _ => cx.effect(&[b"LMOVE", source.name, destination.name, &args[3], &args[4]]),
         }

@@ -1,4 +1,4 @@
-//! Owns the list commands of several keys: LMOVE and its older form, and LMPOP. Never knows how a list is held.
+//! Owns the list commands on several keys: LMOVE, RPOPLPUSH and LMPOP. Never knows how a list is stored.
 
 use super::{ACL_WRITE, BASE, End, GROW, WRONG_TYPE_REPLY, elements, of_pop, of_push, push, take, tell};
 use crate::cx::{Args, Cx, SYNTAX, Stop};
@@ -93,7 +93,7 @@ pub const ROWS: &[Row] = &[
     },
 ];
 
-/// Moves an element from the first key to the second and answers with it. False: there is none, and no answer yet.
+/// Moves an element from the first key to the second and replies with it. False: there is no element, and no reply yet.
 pub(super) fn move_one(cx: &mut Cx<'_>, from: End, to: End) -> Result<bool, Stop> {
     let (source, destination) = (&cx.keys[0], &cx.keys[1]);
     let element = match elements(cx.ks.view_for(source, &of_pop(from, 1))?)?.and_then(|list| list.at(from)) {
@@ -102,9 +102,10 @@ pub(super) fn move_one(cx: &mut Cx<'_>, from: End, to: End) -> Result<bool, Stop
     };
     let limit = cx.settings.list_limit;
     let element = &element[..];
-    // What cannot take it is found out before it is taken.
+    // Check that the destination can take the element before the element is removed.
     elements(cx.ks.view_for(destination, &of_push(once(element), to, limit))?)?;
-    // Within one list it is put before it is taken: the key stays, and the one that is at that end now is its equal.
+    // Within one list, push first and pop afterwards: the key stays, and the element now at that end is equal to the
+    // popped one.
     let within_one = source.name == destination.name;
     let mut is_gone = false;
     if !within_one {
@@ -120,7 +121,7 @@ pub(super) fn move_one(cx: &mut Cx<'_>, from: End, to: End) -> Result<bool, Stop
     Ok(true)
 }
 
-/// LMPOP's and BLMPOP's arguments from the number of keys on.
+/// The arguments of LMPOP and BLMPOP from the number of keys on.
 pub(super) fn end_and_count(args: Args<'_>, numkeys_at: usize) -> Result<(End, usize), Stop> {
     let positive = |text: &[u8]| int(text).and_then(|number| usize::try_from(number).ok()).filter(|&number| number > 0);
     let numkeys = positive(&args[numkeys_at]).ok_or(Stop::error("ERR numkeys should be greater than 0"))?;
@@ -136,8 +137,8 @@ pub(super) fn end_and_count(args: Args<'_>, numkeys_at: usize) -> Result<(End, u
     if args.len() > end_at + 3 { Err(SYNTAX) } else { Ok((end, count)) }
 }
 
-/// Pops from the first of the keys that is a list and answers with its name: one element as it is, or up to `count` of
-/// them in an array. False: there is none, and no answer yet.
+/// Pops from the first key that is a list and replies with the key's name: one element as it is, or up to `count`
+/// elements in an array. False: there is no element, and no reply yet.
 pub(super) fn pop_first(cx: &mut Cx<'_>, end: End, count: Option<usize>) -> Result<bool, Stop> {
     for key in cx.keys {
         let Some(list) = elements(cx.ks.view_for(key, &of_pop(end, count.unwrap_or(1)))?)? else { continue };

@@ -1,9 +1,9 @@
-//! Owns what COMMAND DOCS says of a command's arguments: its row's syntax, read as a tree.
-//! Never says anything that is not in the syntax.
+//! Owns what COMMAND DOCS says of a command's arguments: the tree that its row's syntax describes. Never says anything
+//! that is not in the syntax.
 //!
-//! The notation is that of Redis's documentation: words in lower case stand for values, other words are tokens,
-//! `[ ]` encloses what may be left out, `< >` what belongs together, `|` is between alternatives, and `...` at the end of
-//! brackets says that what they hold, or what stands before them, may be repeated.
+//! The notation is that of Redis's documentation. Lower-case words are values, other words are tokens. `[ ]` encloses
+//! optional arguments, `< >` encloses arguments that belong together, and `|` separates alternatives. `...` at the end
+//! of brackets means that the bracketed arguments, or the arguments before the brackets, may be repeated.
 
 use crate::row::{Flag, Group, Keys, Row};
 use resp::reply::Out;
@@ -17,7 +17,7 @@ pub struct Arg {
     pub key_spec: Option<usize>,
     pub is_optional: bool,
     pub is_multiple: bool,
-    /// With its token each time.
+    /// The token is repeated with each value.
     pub is_multiple_token: bool,
     pub arguments: Vec<Arg>,
 }
@@ -61,7 +61,7 @@ pub fn arguments(row: &'static Row, key_specs: &[usize]) -> Vec<Arg> {
     args
 }
 
-/// Keys in the order of the specifications; the last one is of all that are left.
+/// Numbers the keys in the order of the specifications. The last specification covers all remaining keys.
 fn number_keys(args: &mut [Arg], keys: &mut usize, key_specs: &[usize]) {
     for arg in args {
         if arg.kind == Kind::Key {
@@ -80,7 +80,7 @@ pub fn write(out: &mut Out<'_>, args: &[Arg]) {
             [(arg.is_optional, "optional"), (arg.is_multiple, "multiple"), (arg.is_multiple_token, "multiple_token")];
         let flags = flags.iter().filter(|(on, _)| *on);
         let count = flags.clone().count();
-        // Its name and type, what it is shown as or made of, and what it may have.
+        // The fields of an argument: its name and type, its display text or its parts, and the optional fields.
         out.map(3 + usize::from(arg.key_spec.is_some()) + usize::from(arg.token.is_some()) + usize::from(count > 0));
         out.bulk(b"name");
         out.bulk(arg.name.as_bytes());
@@ -110,7 +110,7 @@ pub fn write(out: &mut Out<'_>, args: &[Arg]) {
     }
 }
 
-// --- the notation ---
+// --- the syntax ---
 
 #[derive(Clone, Debug, PartialEq)]
 enum Item {
@@ -127,7 +127,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Up to the bracket that closes them, or the end.
+    /// Reads up to the closing bracket, or to the end.
     fn alternatives(&mut self) -> Vec<Vec<Item>> {
         let mut all = vec![Vec::new()];
         loop {
@@ -166,7 +166,7 @@ fn is_token(word: &str) -> bool {
     !word.starts_with(|first: char| first.is_ascii_lowercase())
 }
 
-/// What is to be repeated, if the brackets are a repetition of what stands before them.
+/// The items to repeat, if the brackets repeat what stands before them.
 fn repetition<'i>(item: &'i Item, before: &[Item]) -> Option<&'i [Item]> {
     let Item::Optional(alternatives) = item else { return None };
     let [only] = &alternatives[..] else { return None };
@@ -174,7 +174,7 @@ fn repetition<'i>(item: &'i Item, before: &[Item]) -> Option<&'i [Item]> {
     before.ends_with(again).then_some(again)
 }
 
-// --- its meaning ---
+// --- its arguments ---
 
 fn sequence(row: &Row, items: &[Item]) -> Vec<Arg> {
     let mut args: Vec<Arg> = Vec::new();
@@ -198,7 +198,7 @@ fn sequence(row: &Row, items: &[Item]) -> Vec<Arg> {
             }
             Item::Group(alternatives) => args.push(one_of(row, alternatives)),
             Item::Word(word) if is_token(word) => {
-                // The values that follow are the token's, or the choice that does.
+                // The following values belong to the token, or to the choice in its place.
                 let values = values_behind(items, at);
                 let mut arg = match (&items[at..values], items.get(values)) {
                     ([], Some(Item::Group(alternatives))) => {
@@ -223,7 +223,7 @@ fn sequence(row: &Row, items: &[Item]) -> Vec<Arg> {
     args
 }
 
-/// Where the values that stand at `at`, each with its repetition, end.
+/// The end of the values that start at `at`, each with its repetition.
 fn values_behind(items: &[Item], mut at: usize) -> usize {
     let from = at;
     while let Some(item) = items.get(at) {
@@ -237,7 +237,7 @@ fn values_behind(items: &[Item], mut at: usize) -> usize {
     at
 }
 
-/// The last arguments, which `again` stands for, may be repeated.
+/// Marks the last arguments, which `again` names, as repeatable.
 fn repeat(args: &mut Vec<Arg>, again: &[Item]) {
     let has_token = matches!(again.first(), Some(Item::Word(word)) if is_token(word));
     if again.len() > 1 && !has_token {
@@ -257,7 +257,7 @@ fn one_of(row: &Row, alternatives: &[Vec<Item>]) -> Arg {
     }
 }
 
-/// Several arguments as one.
+/// Joins several arguments into one.
 fn block(mut parts: Vec<Arg>) -> Arg {
     match parts.len() {
         1 => parts.remove(0),
@@ -268,7 +268,7 @@ fn block(mut parts: Vec<Arg>) -> Arg {
     }
 }
 
-/// As Redis calls it, or its alternatives.
+/// Redis's name for the choice, or the names of its alternatives joined.
 fn name_of_choice(parts: &[Arg]) -> String {
     let tokens: Vec<&str> = parts.iter().map(|part| part.token.unwrap_or(&part.name)).collect();
     let known = match tokens[..] {
@@ -325,7 +325,7 @@ mod tests {
     use super::*;
     use crate::table;
 
-    /// As the notation has it, with what is said of each argument.
+    /// The arguments in the notation, with the properties of each.
     fn shown(args: &[Arg]) -> String {
         let all: Vec<String> = args.iter().map(show).collect();
         all.join(" ")
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_syntax_is_a_tree() {
+    fn a_syntax_becomes_a_tree() {
         for (name, tree) in [
             ("ping", "message:string?"),
             ("mset", "data(key:key value:string)*"),
@@ -407,7 +407,7 @@ mod tests {
             let args = arguments(row, &[0]);
             let all = shown(&args);
             assert!(!all.contains("()") && !all.contains(": "), "{}: {all}", row.name);
-            // What must be there is no more than what the command takes at least.
+            // A command's required arguments are at most as many as its arity.
             let least = args.iter().filter(|arg| !arg.is_optional).count();
             assert!(row.subcommands.is_empty() || args.is_empty(), "{}: a container has none", row.name);
             let name = 1 + usize::from(!table::all().any(|other| std::ptr::eq(other, row)));

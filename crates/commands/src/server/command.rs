@@ -1,5 +1,4 @@
-//! Owns COMMAND: what the rows of all families say, in the shapes Redis gives it. Never says anything that is not
-//! in a row.
+//! Owns COMMAND: what the rows of all families say, in Redis's reply formats. Never says anything that is not in a row.
 
 use super::arguments::{self, arguments};
 use super::{BASE, WATCH};
@@ -135,7 +134,7 @@ pub(super) const ROWS: &[Row] = &[
     },
 ];
 
-/// COMMAND alone describes every command.
+/// COMMAND without arguments describes every command.
 pub(super) fn all(cx: &mut Cx<'_>) -> Run {
     if cx.args.len() > 1 {
         return unknown_subcommand(cx.args, "COMMAND");
@@ -151,7 +150,7 @@ fn write_all(out: &mut Out<'_>) -> Run {
     Ok(())
 }
 
-/// The row of `name` or `container|name`, any case.
+/// The row of `name` or `container|name`, in any case.
 fn named(name: &[u8]) -> Option<(Option<&'static str>, &'static Row)> {
     let mut parts = name.splitn(2, |&byte| byte == b'|');
     let first = parts.next()?;
@@ -202,7 +201,7 @@ fn write_info(out: &mut Out<'_>, container: Option<&str>, row: &'static Row) {
     }
 }
 
-/// A key specification: keys that are found in the same way and used alike.
+/// A key specification: keys that are found in the same way and used in the same way.
 struct Spec {
     flags: Vec<&'static str>,
     begin: Begin,
@@ -227,7 +226,7 @@ fn key_specs(row: &Row) -> Vec<Spec> {
     let places = match row.keys {
         Keys::None => &[],
         Keys::Range { first, last, step } if matches!(row.access, Access::First(..)) => {
-            // The first key, and the others.
+            // The first key, and the other keys.
             let second = first + step;
             found.push((Begin::Index(first), ONE));
             found.push((Begin::Index(second), Find::Range { last: from_first(last, second), step, limit: 0 }));
@@ -269,7 +268,7 @@ fn key_specs(row: &Row) -> Vec<Spec> {
         let mut flags = match place {
             _ if matches!(row.keys, Keys::NotKeys { .. }) => vec!["not_key"],
             Some(Place::Unnamed) => KeyUse::READ.words.to_vec(),
-            // What is told by the arguments may be more or less.
+            // The arguments decide, so the real use may be more or less.
             _ if matches!(row.access, Access::Rule(_)) => [KeyUse::CHANGE.words, &["variable_flags"]].concat(),
             _ => row.key_use(nth, &Args::new(b"", &[])).words.to_vec(),
         };
@@ -282,7 +281,7 @@ fn key_specs(row: &Row) -> Vec<Spec> {
     specs.map(|(nth, (begin, find))| Spec { flags: flags(nth), begin, find }).collect()
 }
 
-/// Redis counts the last key from the first one, unless from the end.
+/// Redis counts the last key from the first one, unless it counts from the end.
 fn from_first(last: i16, first: i16) -> i16 {
     if last < 0 { last } else { last - first }
 }
@@ -324,7 +323,7 @@ fn write_key_spec(out: &mut Out<'_>, Spec { flags, begin, find }: &Spec) {
     }
 }
 
-/// How keys are searched; so many fields follow.
+/// How clients search for the keys; this many fields follow.
 fn write_way(out: &mut Out<'_>, name: &str, fields: usize) {
     out.map(2);
     out.bulk(b"type");
@@ -382,7 +381,7 @@ fn write_docs(out: &mut Out<'_>, container: Option<&str>, row: &'static Row) {
     }
 }
 
-/// The key specifications that are of arguments.
+/// The key specifications of keys that are arguments.
 fn named_key_specs(row: &Row) -> Vec<usize> {
     let specs = key_specs(row);
     let is_named = |spec: &Spec| matches!(spec.begin, Begin::Index(_) | Begin::Keyword(..)) || spec.flags[0] == "OW";
@@ -392,7 +391,7 @@ fn named_key_specs(row: &Row) -> Vec<usize> {
 /// COMMAND LIST's FILTERBY.
 enum Filter<'a> {
     All,
-    /// There are no modules.
+    /// FlintKV has no modules.
     Module,
     Category(&'a [u8]),
     Pattern(&'a [u8]),
@@ -463,7 +462,7 @@ fn get_keys(cx: &mut Cx<'_>, with_flags: bool) -> Run {
     }
     let mut positions = Vec::new();
     row.keys.positions(&args, &mut positions);
-    // EVAL and its like need none.
+    // EVAL and the like need no keys.
     if positions.is_empty() && !row.flags.contains(&Flag::NoMandatoryKeys) {
         return Err(Stop::error("ERR Invalid arguments specified for command"));
     }
@@ -482,7 +481,7 @@ fn get_keys(cx: &mut Cx<'_>, with_flags: bool) -> Run {
     Ok(())
 }
 
-/// As COMMAND INFO prints it; None for what is ours alone.
+/// The flag's name in COMMAND INFO. `None`: only FlintKV has this flag.
 fn flag_name(flag: Flag) -> Option<&'static str> {
     Some(match flag {
         Flag::Write => "write",

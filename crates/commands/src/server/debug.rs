@@ -1,5 +1,5 @@
-//! Owns DEBUG, for tests and for people who look inside, and LOLWUT. Of what Redis has here, that which FlintKV cannot do
-//! is refused with the reason; nothing is said to be done that is not.
+//! Owns DEBUG, for tests and for people who look inside, and LOLWUT. A Redis subcommand that FlintKV cannot carry out
+//! is refused with the reason. Never claims to have done something that it has not.
 
 use super::digest;
 use crate::connection::wrong_subcommand;
@@ -16,10 +16,10 @@ const NOT_ALLOWED: Stop = Stop::error(
      local connection, otherwise you need to set this option in the configuration file, and then restart the server.",
 );
 
-/// DEBUG STRINGMATCH-LEN's longest text: the time is at most this times the pattern's length.
+/// The longest text of DEBUG STRINGMATCH-LEN: the time is at most this times the length of the pattern.
 const MATCHED_BYTES_MAX: usize = 1 << 20;
 
-/// Keys that a step of DEBUG POPULATE sets, with every stripe locked.
+/// Keys that one step of DEBUG POPULATE sets while every stripe is locked.
 const POPULATED_AT_ONCE: u64 = 1_000;
 /// DEBUG POPULATE's largest values.
 const POPULATED_BYTES_MAX: usize = 512 << 20;
@@ -37,7 +37,7 @@ pub(super) fn keys(args: &Args<'_>, at: &mut Vec<usize>) {
     }
 }
 
-/// What Redis has and FlintKV has not, and why.
+/// Subcommands of Redis that FlintKV refuses, and why.
 const REFUSED: [(&[&str], &str); 5] = [
     (
         &["reload", "loadaof", "aof-flush-sleep", "delay-rdb-client-free-seconds", "crash-and-recover", "restart"],
@@ -119,7 +119,7 @@ pub(super) fn run(cx: &mut Cx<'_>) -> Run {
         }
         (b"protocol", 3) => protocol(cx)?,
         (b"error", 3) => {
-            // A line of its own in the protocol: it must not hold another.
+            // The text is one line of the protocol, so it must not contain a line end.
             let text = String::from_utf8_lossy(&args[2]).replace(['\r', '\n'], " ");
             return Err(Stop::Error(text.into()));
         }
@@ -208,7 +208,7 @@ fn object(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// Strings have no spare room here.
+/// Strings have no spare capacity here.
 fn string_sizes(cx: &mut Cx<'_>) -> Run {
     let found = cx.ks.inspect(&cx.keys[0])?.ok_or(NO_SUCH_KEY)?;
     let is_string = matches!(encoding_name(cx, &found)?, "embstr" | "raw");
@@ -234,7 +234,7 @@ fn listpack(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// In steps: it takes every stripe, which its keys' names do not tell before. `resume` counts the keys.
+/// Runs in steps. Its keys' names are not arguments, so it locks every stripe. `resume` counts the keys.
 fn populate(cx: &mut Cx<'_>) -> Run {
     let args = cx.args;
     let wrong = Stop::error("ERR value is out of range, must be positive");
@@ -269,7 +269,7 @@ fn populate(cx: &mut Cx<'_>) -> Run {
         }
         cx.ks.resume.count += 1;
     }
-    // What runs next begins anew.
+    // Reset the count for the next command.
     cx.ks.resume.count = 0;
     cx.out.ok();
     Ok(())
@@ -305,7 +305,7 @@ fn protocol(cx: &mut Cx<'_>) -> Run {
             out.push(2);
             out.bulk(b"server-cpu-usage");
             out.int(42);
-            // A push message answers nothing; the command does.
+            // A push message is not a reply; the command still needs one.
             out.ok();
         }
         b"bignum" => out.big_number("1234567999999999999999999999999999999"),
@@ -326,7 +326,7 @@ fn protocol(cx: &mut Cx<'_>) -> Run {
 const ROWS: usize = 8;
 const COLUMNS: usize = 48;
 
-/// A flint struck: sparks that are fewer the farther they fly, different each time.
+/// Sparks of a struck flint: fewer with distance, and different each time.
 pub(super) fn lolwut(cx: &mut Cx<'_>) -> Run {
     if cx.args.len() >= 3 && cx.args[1].eq_ignore_ascii_case(b"version") {
         number::int(&cx.args[2]).ok_or(crate::cx::NOT_INTEGER)?;
@@ -335,7 +335,7 @@ pub(super) fn lolwut(cx: &mut Cx<'_>) -> Run {
     let mut picture = String::new();
     for row in 0..ROWS {
         for column in 0..COLUMNS {
-            // xorshift64*: any generator will do for sparks.
+            // xorshift64*: any generator is good enough for sparks.
             seed ^= seed >> 12;
             seed ^= seed << 25;
             seed ^= seed >> 27;

@@ -1,5 +1,6 @@
-//! Owns the digests that DEBUG answers with: Redis's own, of values and of the whole dataset, and FlintKV's, which also covers
-//! what Redis's leaves out (see `store::digest`). What has no order is combined by exclusive or. Never changes anything.
+//! Owns the digests that DEBUG returns: Redis's own, of values and of the whole dataset, and FlintKV's, which also
+//! covers what Redis's leaves out (see `store::digest`). Unordered data is combined by exclusive or. Never changes
+//! anything.
 
 use crate::cx::{Cx, Run, SYNTAX, Stop};
 use crate::number::format_general;
@@ -19,19 +20,19 @@ impl<'a> Digest<'a> {
         Digest { sha1, sum: Sum::default() }
     }
 
-    /// In any order.
+    /// Adds bytes whose order does not matter.
     fn add(&mut self, bytes: &[u8]) {
         let hash = (self.sha1)(bytes);
         self.sum.iter_mut().zip(hash).for_each(|(sum, byte)| *sum ^= byte);
     }
 
-    /// In this order.
+    /// Adds bytes whose order matters.
     fn then(&mut self, bytes: &[u8]) {
         self.add(bytes);
         self.sum = (self.sha1)(&self.sum);
     }
 
-    /// Two that belong together, in any order with other such.
+    /// Adds a pair. The order of pairs does not matter.
     fn add_pair(&mut self, one: &[u8], other: &[u8]) {
         let mut pair = Digest::new(self.sha1);
         pair.then(one);
@@ -40,7 +41,7 @@ impl<'a> Digest<'a> {
     }
 }
 
-/// Of the value at a key of the command, and whether it expires; zero where there is none.
+/// The digest of the value at a key of the command, with whether it expires. Zero: no such key.
 pub(super) fn of_value(cx: &mut Cx<'_>, place: usize) -> Result<String, Stop> {
     let key = &cx.keys[place];
     let expires = cx.ks.expiry(key)?.flatten().is_some();
@@ -65,7 +66,7 @@ pub(super) fn of_value(cx: &mut Cx<'_>, place: usize) -> Result<String, Stop> {
     Ok(hex(&digest.sum))
 }
 
-/// Stands for the expiry of a key, whenever that is.
+/// Redis hashes this text if a key has an expiry, whatever the time.
 const EXPIRES: &[u8] = b"!!expire!!";
 
 fn hex(sum: &Sum) -> String {
@@ -73,7 +74,7 @@ fn hex(sum: &Sum) -> String {
 }
 
 impl Digest<'_> {
-    /// What a value begins with: Redis's number for its type.
+    /// Redis starts with its number for the value's type.
     fn kind(&mut self, kind: Kind) {
         let number = match kind {
             Kind::String => 0u32,
@@ -86,7 +87,7 @@ impl Digest<'_> {
         self.then(&number.to_be_bytes());
     }
 
-    /// Redis leaves out when fields expire, and what stands beside a stream's entries.
+    /// Redis's digest leaves out when fields expire, and the data beside a stream's entries.
     fn element(&mut self, element: Element<'_>) {
         match element {
             Element::Text(bytes) | Element::Item(_, bytes) => self.then(bytes),
@@ -94,7 +95,8 @@ impl Digest<'_> {
             Element::Field(field, value, _) => self.add_pair(field, value),
             Element::Scored(member, score) => {
                 let mut text = Vec::new();
-                // As Redis 7.0 prints it here, with 17 digits. Since 7.2 it prints the shortest text that reads back the same.
+                // With 17 digits, as Redis 7.0 prints a score here. Redis 7.2 prints the shortest text that reads back
+                // as the same number.
                 format_general(score, &mut text);
                 self.add_pair(member, &text);
             }
@@ -110,7 +112,7 @@ impl Digest<'_> {
     }
 }
 
-/// What DEBUG DIGEST keeps between slices.
+/// The state of DEBUG DIGEST between slices.
 #[derive(Default)]
 struct Progress {
     total: Sum,
@@ -162,7 +164,7 @@ impl Visitor for Dataset<'_> {
         if expires {
             self.change(|progress| &mut progress.key, |digest| digest.add(EXPIRES));
         }
-        // A database that is not empty comes in with its number, before its first key.
+        // The number of a database is added before its first key; an empty database adds nothing.
         if db != Some(key_db) {
             self.progress.db = Some(key_db);
             self.change(|progress| &mut progress.total, |digest| digest.then(&(key_db as u32).to_be_bytes()));
@@ -172,7 +174,7 @@ impl Visitor for Dataset<'_> {
     }
 }
 
-/// DEBUG DIGEST: of everything, as Redis computes it.
+/// DEBUG DIGEST: the digest of the whole dataset, as Redis computes it.
 pub(super) fn of_dataset(cx: &mut Cx<'_>) -> Run {
     let server = cx.server;
     let sha1 = |bytes: &[u8]| server.sha1(bytes);
@@ -188,7 +190,7 @@ pub(super) fn of_dataset(cx: &mut Cx<'_>) -> Run {
     Err(Stop::Yield)
 }
 
-/// DEBUG FLINT-DIGEST: of everything, with what Redis leaves out.
+/// DEBUG FLINT-DIGEST: the digest of the whole dataset, with what Redis leaves out.
 pub(super) fn of_everything(cx: &mut Cx<'_>) -> Run {
     let with_stripes = match cx.args.get(2) {
         None => false,

@@ -1,4 +1,4 @@
-//! Owns the commands that watch: MEMORY, SLOWLOG, LATENCY. Never measures anything itself.
+//! Owns the commands that report: MEMORY, SLOWLOG, LATENCY. Never measures anything itself.
 
 use super::{ADMIN, ADMIN_ACL, BASE, WATCH};
 use crate::connection::help;
@@ -103,7 +103,7 @@ fn memory_usage(cx: &mut Cx<'_>) -> Run {
     match args.len() {
         3 => {}
         5 if args[3].eq_ignore_ascii_case(b"samples") => {
-            // The size of a value is known without sampling it; the option is checked all the same.
+            // The size of a value is known without samples. SAMPLES is still validated.
             if number::int(&args[4]).ok_or(NOT_INTEGER)? < 0 {
                 return Err(SYNTAX);
             }
@@ -166,7 +166,7 @@ fn memory_stats(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// What an owner of a tiered store wants to be told, by the figures.
+/// Advice for the owner of a tiered store, from the figures.
 fn diagnosis(figures: &MemoryFigures) -> String {
     const MIB: u64 = 1024 * 1024;
     if figures.allocated_bytes < 5 * MIB {
@@ -285,7 +285,7 @@ pub(super) const SLOWLOG: &[Row] = &[
 
 const ADMIN_WATCH: &[Flag] = &[Flag::Admin, Flag::Loading, Flag::Stale];
 
-/// Entries that SLOWLOG GET gives without a count.
+/// Entries that SLOWLOG GET returns without a count.
 const SLOWLOG_COUNT: usize = 10;
 
 fn slowlog_get(cx: &mut Cx<'_>) -> Run {
@@ -496,7 +496,7 @@ fn latency_report(cx: &Cx<'_>) -> String {
     text
 }
 
-/// Rows of a graph, and its columns at most.
+/// The rows of a graph, and its largest number of columns.
 const GRAPH_ROWS: u64 = 4;
 const GRAPH_COLUMNS: usize = 80;
 

@@ -1,4 +1,4 @@
-//! Owns intersections, unions and differences of sets. Never knows where their members go.
+//! Owns intersections, unions and differences of sets. Never knows where the result is stored.
 
 use super::form::{Draft, Limits, Member, Set, of_members, set, sets};
 use crate::cx::{Cx, Run, SYNTAX, Stop};
@@ -6,7 +6,7 @@ use crate::number;
 use store::{Class, Key, Keyspace, NOTHING};
 use value::set::Table;
 
-/// A packed list with more members than this (settings may allow any number) is searched through a table.
+/// A packed list with more members than this is searched through a table. Settings may allow any number.
 const LIST_SEARCHED_MAX: usize = 128;
 
 enum Search<'a> {
@@ -34,7 +34,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Each member of all the sets, until `visit` returns false. Absent sets are empty.
+/// Calls `visit` for each member that all sets contain, until `visit` returns false. Absent sets are empty.
 fn intersect(sets: &[Option<Set<'_>>], visit: &mut dyn FnMut(Member<'_>) -> bool) {
     let Some(mut sets) = sets.iter().copied().collect::<Option<Vec<Set<'_>>>>() else { return };
     sets.sort_by_key(|set| set.len());
@@ -46,7 +46,7 @@ fn intersect(sets: &[Option<Set<'_>>], visit: &mut dyn FnMut(Member<'_>) -> bool
     }
 }
 
-/// Each member of any of the sets, once.
+/// Calls `visit` once for each member of any set.
 fn unite(sets: &[Option<Set<'_>>], visit: &mut dyn FnMut(Member<'_>)) {
     let mut earlier: Vec<Search<'_>> = Vec::new();
     for set in sets.iter().copied().flatten() {
@@ -55,18 +55,18 @@ fn unite(sets: &[Option<Set<'_>>], visit: &mut dyn FnMut(Member<'_>)) {
     }
 }
 
-/// Each member of the first set that is in none of the others.
+/// Calls `visit` for each member of the first set that no other set contains.
 fn subtract(sets: &[Option<Set<'_>>], visit: &mut dyn FnMut(Member<'_>)) {
     let Some((&Some(first), others)) = sets.split_first() else { return };
     let mut others: Vec<Set<'_>> = others.iter().copied().flatten().collect();
-    // The largest is the likeliest to have it.
+    // Search the largest set first: it is the likeliest to contain a member.
     others.sort_by_key(|set| std::cmp::Reverse(set.len()));
     let others: Vec<Search<'_>> = others.into_iter().map(Search::of).collect();
     first.iter().filter(|&member| !others.iter().any(|set| set.has(member))).for_each(visit);
 }
 
-/// The members of the first set as a draft of which the others' are removed: less work than looking each of the
-/// first's up when the others are few.
+/// Copies the first set and removes the members of the others. If the others are small, this is less work than looking
+/// up each member of the first.
 fn subtract_from_copy(sets: &[Option<Set<'_>>], limits: Limits) -> Draft {
     let mut draft = Draft::ints();
     for (at, set) in sets.iter().enumerate() {
@@ -77,7 +77,7 @@ fn subtract_from_copy(sets: &[Option<Set<'_>>], limits: Limits) -> Draft {
     draft
 }
 
-/// Which of the two ways takes less, by Redis's rule: the first's constant is half the second's.
+/// Which of the two ways is less work, by Redis's rule: the first way's constant is half of the second's.
 fn looks_up(sets: &[Option<Set<'_>>]) -> bool {
     let len = |set: &Option<Set<'_>>| set.map_or(0, |set| set.len());
     let first = sets.first().map_or(0, len);
@@ -112,7 +112,7 @@ pub fn reply(cx: &mut Cx<'_>, operation: Operation) -> Run {
     Ok(())
 }
 
-/// SINTERSTORE and its kin: the first key gets what comes of the others.
+/// SINTERSTORE and the like: the first key receives the result of the others.
 pub fn store(cx: &mut Cx<'_>, operation: Operation, event: &'static str) -> Run {
     let (target, sources) = cx.keys.split_first().expect("the arity asks for it");
     let draft = draft(&mut cx.ks, sources, operation, Limits::of(cx.settings))?;
@@ -127,7 +127,7 @@ pub fn store(cx: &mut Cx<'_>, operation: Operation, event: &'static str) -> Run 
     Ok(())
 }
 
-/// In the form that Redis gives the result, which depends on the way to it.
+/// The result in the encoding that Redis would choose, which depends on how it was computed.
 fn draft(ks: &mut Keyspace<'_>, sources: &[Key<'_>], operation: Operation, limits: Limits) -> Result<Draft, Stop> {
     let sets = sets(ks, sources)?;
     let mut draft = Draft::ints();
@@ -172,7 +172,7 @@ pub fn inter_card(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// LIMIT's number; 0 is none.
+/// The number after LIMIT. 0: no limit.
 pub fn limit_of(text: &[u8]) -> Result<usize, Stop> {
     match number::int(text).and_then(|limit| usize::try_from(limit).ok()) {
         Some(0) => Ok(usize::MAX),
@@ -181,7 +181,7 @@ pub fn limit_of(text: &[u8]) -> Result<usize, Stop> {
     }
 }
 
-/// The number of keys that argument 1 gives, each of which is there.
+/// The number of keys that argument 1 gives. All of them exist among the arguments.
 fn counted_keys(cx: &Cx<'_>) -> Result<usize, Stop> {
     let Some(count) = number::int(&cx.args[1]).filter(|&count| count > 0) else {
         return Err(Stop::error("ERR numkeys should be greater than 0"));
@@ -200,7 +200,7 @@ pub fn move_member(cx: &mut Cx<'_>) -> Run {
         let of_member = &of_members(std::iter::once(member));
         let has = |set: Set<'_>| set.contains(member);
         let source = cx.ks.view_for(from, of_member)?.is_some();
-        // Without a source, Redis does not look at the target.
+        // Without a source, Redis does not check the target.
         let target = if source { set(cx.ks.view_for(to, of_member)?)? } else { None };
         let (is_new, is_there_too) = (target.is_none(), target.is_some_and(has));
         (set(cx.ks.view_for(from, of_member)?)?.is_some_and(has), is_new, is_there_too)

@@ -1,4 +1,4 @@
-//! Owns a set in any of its forms, and when it goes from one to another. Never knows commands or replies.
+//! Owns a set in any of its forms, and when it changes from one form to another. Never knows commands or replies.
 
 use crate::cx::{Cx, Settings, Stop, WRONG_TYPE};
 use crate::number::{self, Digits};
@@ -32,7 +32,7 @@ pub fn set(value: Option<Value<'_>>) -> Result<Option<Set<'_>>, Stop> {
     }
 }
 
-/// Of a set in parts, these members are touched.
+/// The parts that hold these members.
 pub fn of_members<'a>(members: impl Iterator<Item = &'a [u8]> + Clone) -> impl Fn(&Boxed, &mut Absent) {
     move |value, out| {
         if let Boxed::Set(table) = value {
@@ -41,7 +41,7 @@ pub fn of_members<'a>(members: impl Iterator<Item = &'a [u8]> + Clone) -> impl F
     }
 }
 
-/// Of a set in parts, so many random members are touched.
+/// The parts that hold this many random members.
 pub fn of_sample(count: usize, distinct: bool, draws: Draws) -> impl Fn(&Boxed, &mut Absent) {
     move |value, out| match value {
         Boxed::Set(table) if is_sample(table, count, distinct) => {
@@ -53,13 +53,13 @@ pub fn of_sample(count: usize, distinct: bool, draws: Draws) -> impl Fn(&Boxed, 
     }
 }
 
-/// Whether so many members are drawn one by one: few enough to be brought for themselves, and distinct ones few of many,
-/// so that each takes less than 1.5 draws.
+/// Whether to draw this many members one by one. If so, only the parts of those members are read. Distinct members must
+/// be few compared with the length, so that each takes less than 1.5 draws on average.
 pub fn is_sample(table: &Table, count: usize, distinct: bool) -> bool {
     count <= SAMPLE_MAX && (!distinct || count < table.len() / 3)
 }
 
-/// The sets at several keys: those that are cold are all asked for at once, and each must be a set.
+/// The sets at several keys. All cold ones are read together. Each value must be a set.
 pub fn sets<'k>(ks: &'k mut Keyspace<'_>, keys: &[Key<'_>]) -> Result<SmallVec<[Option<Set<'k>>; 8]>, Stop> {
     ks.get_all(keys)?.into_iter().map(set).collect()
 }
@@ -116,7 +116,7 @@ impl<'a> Set<'a> {
         }
     }
 
-    /// A uniformly random member; a set is never empty. `draw(n)` is a random number below n.
+    /// A uniformly random member; a set is never empty. `draw(n)` returns a random number below n.
     pub fn random(self, mut draw: impl FnMut(usize) -> usize) -> Member<'a> {
         match self {
             Set::Ints(bytes) => Member::Int(ints::get(bytes, draw(ints::len(bytes)))),
@@ -129,7 +129,7 @@ impl<'a> Set<'a> {
     }
 }
 
-/// What a set may be to stay packed.
+/// The limits up to which a set stays packed.
 #[derive(Clone, Copy)]
 pub struct Limits {
     ints: usize,
@@ -137,7 +137,7 @@ pub struct Limits {
     bytes: usize,
 }
 
-/// So many integers take 128 MB; a setting may ask for more.
+/// This many integers take 128 MB; a setting may allow more.
 const INTS_MAX: usize = 1 << 24;
 
 impl Limits {
@@ -150,11 +150,11 @@ impl Limits {
     }
 }
 
-/// What became of a packed set to which a member was added.
+/// The result of adding a member to a packed set.
 enum Added {
     New,
     There,
-    /// The set was left as it was: this table, with the member, takes its place.
+    /// The packed set did not change. This table, which includes the member, replaces it.
     Outgrown(Table),
 }
 
@@ -176,7 +176,7 @@ fn add_packed<B: Buffer>(buffer: &mut B, member: &[u8], limits: Limits) -> Added
     }
     let len = ints::len(buffer.bytes());
     let Some(value) = number::int(member) else {
-        // As a list, if all of it fits one.
+        // As a list, if everything fits into a list.
         let digits = |at: usize| Digits::new(ints::get(buffer.bytes(), at)).as_bytes().len();
         let longest = if len == 0 { 0 } else { digits(0).max(digits(len - 1)) };
         let fits = len < limits.entries && longest.max(member.len()) <= limits.bytes;
@@ -206,7 +206,7 @@ fn unpacked(bytes: &[u8]) -> Table {
     table
 }
 
-/// Adds a member; true if it is new.
+/// Adds a member. True: the member is new.
 pub fn add(value: &mut ValueMut<'_>, member: &[u8], limits: Limits) -> bool {
     if let Some(boxed) = value.boxed() {
         let Boxed::Set(table) = boxed else { unreachable!("its kind was looked at") };
@@ -222,7 +222,7 @@ pub fn add(value: &mut ValueMut<'_>, member: &[u8], limits: Limits) -> bool {
     }
 }
 
-/// Removes a member; true if it was there.
+/// Removes a member. True: the member was there.
 pub fn remove(value: &mut ValueMut<'_>, member: &[u8]) -> bool {
     match value.boxed() {
         Some(Boxed::Set(table)) => table.remove(member),
@@ -242,12 +242,12 @@ fn remove_packed<B: Buffer>(buffer: &mut B, member: &[u8]) -> bool {
 pub fn is_empty(value: &mut ValueMut<'_>) -> bool {
     match value.boxed() {
         Some(Boxed::Set(table)) => table.is_empty(),
-        // What is left is the first byte.
+        // Only the first byte is left.
         _ => value.bytes().len() <= 1,
     }
 }
 
-/// Whether so many members at once make a table of the set, before any is added.
+/// Whether adding this many members at once makes the set a table. The decision comes before the first member is added.
 pub fn outgrows(set: Set<'_>, members: usize, limits: Limits) -> bool {
     match set {
         Set::Ints(_) => members > limits.ints,
@@ -261,14 +261,14 @@ pub fn make_table(value: &mut ValueMut<'_>) {
     value.replace_boxed(Boxed::Set(table));
 }
 
-/// A new set, on its way to a key.
+/// A new set that is not yet at a key.
 pub enum Draft {
     Packed(Vec<u8>),
     Table(Table),
 }
 
 impl Draft {
-    /// In the form that suits `members` members, the first of which is `first`.
+    /// A draft in the form for `members` members, the first of which is `first`.
     pub fn new(first: &[u8], members: usize, limits: Limits) -> Draft {
         if number::int(first).is_some() && members <= limits.ints {
             Draft::ints()
@@ -316,7 +316,7 @@ impl Draft {
         };
     }
 
-    /// The same members as integers, if they all are and are not too many.
+    /// The same members as integers, if all members are integers and not too many.
     pub fn with_ints_if_all_are(self, limits: Limits) -> Draft {
         let set = self.as_set();
         if matches!(set, Set::Ints(_)) || set.len() > limits.ints {
@@ -324,7 +324,7 @@ impl Draft {
         }
         let integers: Option<Vec<i64>> = set.iter().map(|member| member.with(number::int)).collect();
         let Some(mut integers) = integers else { return self };
-        // Ascending, each is appended.
+        // In ascending order, each insertion is an append.
         integers.sort_unstable();
         let mut bytes = ints::EMPTY.to_vec();
         for value in integers {
@@ -333,7 +333,7 @@ impl Draft {
         Draft::Packed(bytes)
     }
 
-    /// Puts the set in place of whatever the key holds.
+    /// Replaces whatever the key holds by this set.
     pub fn store(self, cx: &mut Cx<'_>, key: &Key<'_>, expiry: Option<u64>) {
         match self {
             Draft::Packed(bytes) => cx.ks.set_packed(key, Kind::Set, &bytes, expiry),

@@ -1,4 +1,4 @@
-//! Owns random members of sets: SPOP and SRANDMEMBER. Never knows how a set is changed otherwise.
+//! Owns random members of sets: SPOP and SRANDMEMBER. Never knows other changes of a set.
 
 use super::form::{self, Draft, Limits, Member, Set, is_sample, of_sample, set};
 use crate::cx::{Cx, OUT_OF_RANGE, REPLY_BYTES_MAX, Run, SYNTAX, Stop};
@@ -41,7 +41,7 @@ pub fn srandmember(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// A count of either sign, as Redis takes it.
+/// A count that may be negative, with Redis's limits.
 pub(crate) fn count_of(text: &[u8]) -> Result<i64, Stop> {
     match int_or_error(text)? {
         i64::MIN => Err(Stop::error(
@@ -52,12 +52,12 @@ pub(crate) fn count_of(text: &[u8]) -> Result<i64, Stop> {
 }
 
 fn with_repetition(out: &mut Out<'_>, set: Set<'_>, draws: usize) -> Run {
-    // An element takes 6 bytes at least: this bounds what the loop below would find out late.
+    // An element takes at least 6 bytes of reply. This check refuses early what the loop below would refuse late.
     if draws > REPLY_BYTES_MAX / 6 {
         return Err(OUT_OF_RANGE);
     }
     let before = out.len();
-    // A packed list is walked once, not for every draw.
+    // Walk a packed list once, not once per draw.
     let members: Vec<Member<'_>> = if let Set::List(_) = set { set.iter().collect() } else { Vec::new() };
     out.array(draws);
     for _ in 0..draws {
@@ -75,12 +75,13 @@ fn distinct(out: &mut Out<'_>, set: Set<'_>, draws: usize) {
     let draws = draws.min(len);
     out.array(draws);
     match set {
-        // Few of many: drawn until they are enough, which takes less than 1.5 draws each.
+        // Few of many: draw until there are enough, with less than 1.5 draws for each.
         Set::Table(table) if draws < len / 3 => {
             let mut drawn = HashSet::with_capacity(draws);
             while drawn.len() < draws {
                 let Some(member) = table.random(random::below) else { break };
-                // A member's address is its identity, for one that is empty its neighbour's as well: the length tells.
+                // The address of a member identifies it. An empty member has the address of its neighbour, so the
+                // length is compared too.
                 if drawn.insert((member.as_ptr(), member.len())) {
                     out.bulk(member);
                 }
@@ -120,7 +121,7 @@ fn pop_one(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// With fewer left than one in so many, those left make a new set.
+/// If less than one in this many is left, the members that are left become a new set.
 const LEFT_SHARE: usize = 5;
 
 fn pop_many(cx: &mut Cx<'_>, count: usize) -> Run {
@@ -200,7 +201,7 @@ fn pop_many(cx: &mut Cx<'_>, count: usize) -> Run {
     Ok(())
 }
 
-/// Which members left a set that is not empty now.
+/// States which members left a set that is not empty now.
 fn state(cx: &mut Cx<'_>, taken: &[Vec<u8>]) {
     let key = &cx.keys[0];
     cx.ks.effect([b"SREM", key.name].into_iter().chain(taken.iter().map(Vec::as_slice)));

@@ -50,7 +50,7 @@ pub const ROWS: &[Row] = &[
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         complexity: "O(1) for each entry, given chunks of bounded length.",
-        summary: "Deletes entries of a stream; gives how many were there.",
+        summary: "Deletes entries of a stream; returns how many existed.",
         syntax: "key id [id ...]",
         examples: &[
             is("XADD s 1-1 a 1", "\"1-1\""),
@@ -132,7 +132,7 @@ pub const ROWS: &[Row] = &[
         access: Access::All(KeyUse::UPDATE),
         flags: &[Flag::Write, Flag::Denyoom, Flag::Fast],
         acl: ACL_WRITE_FAST,
-        summary: "Sets what a stream remembers of its history: its last id, entries added, largest deleted id.",
+        summary: "Sets a stream's history: its last id, entries added, largest deleted id.",
         syntax: "key last-id [ENTRIESADDED entries-added] [MAXDELETEDID max-deleted-id]",
         examples: &[
             is("XADD s 1-1 a 1", "\"1-1\""),
@@ -160,7 +160,7 @@ pub const ROWS: &[Row] = &[
         tips: &["nondeterministic_output"],
         effect: Effect::Stated,
         complexity: "O(N) where N is the number of entries trimmed.",
-        summary: "Drops the oldest entries of a stream: all but so many, or those below an id; with ~ only what goes \
+        summary: "Removes the oldest entries of a stream: all but a number, or those below an id; with ~ only what goes \
                   in one piece.",
         syntax: "key <MAXLEN | MINID> [= | ~] threshold [LIMIT count]",
         examples: &[
@@ -181,17 +181,17 @@ pub const ROWS: &[Row] = &[
     },
 ];
 
-/// Entries that `~` removes at once, if nothing else was said: so many chunks.
+/// Without LIMIT, `~` removes the entries of at most this many chunks at once.
 const APPROXIMATE_CHUNKS: u64 = 100;
 const APPROXIMATE_ENTRIES_DEFAULT: u64 = 10_000;
 const APPROXIMATE_ENTRIES_MAX: u64 = 1_000_000;
 
-/// What XADD and XTRIM take before the fields.
+/// The options of XADD and XTRIM, before the fields.
 struct Options {
     trim: Option<Trim>,
     no_mkstream: bool,
     id: NewId,
-    /// Where the id stands: behind the last argument when there is none.
+    /// The position of the id. If there is no id: the position after the last argument.
     id_at: usize,
 }
 
@@ -329,7 +329,7 @@ fn xtrim(cx: &mut Cx<'_>) -> Run {
     });
     let (mut trimmed, mut len) = (0, 0);
     if let (Some(found), Some(trim)) = (stream(cx.ks.get_for(key, &touched)?)?, options.trim) {
-        // What has nothing to lose must not become dirty.
+        // A stream with nothing to trim must not become dirty.
         if found.has_surplus(&trim)
             && let Some(mut value) = cx.ks.get_mut_for(key, NOTHING)?
         {
@@ -340,7 +340,8 @@ fn xtrim(cx: &mut Cx<'_>) -> Run {
     }
     if trimmed > 0 {
         cx.ks.event(Class::STREAM, "xtrim", key);
-        // The oldest go whatever the rule was, so a length says which. How much `~` spares depends on chunks.
+        // Trimming always removes the oldest entries, so the effect states a length. How much `~` leaves depends on
+        // chunks.
         cx.effect(&[b"XTRIM", key.name, b"MAXLEN", b"=", Digits::new(len as i64).as_bytes()]);
     }
     cx.out.int(trimmed as i64);

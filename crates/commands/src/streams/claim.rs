@@ -1,4 +1,5 @@
-//! Owns what is pending in consumer groups: acknowledging, listing, and claiming from other consumers.
+//! Owns pending entries of consumer groups: acknowledging, listing, and claiming from other consumers. Never knows how
+//! a stream is stored.
 
 use super::state::Who;
 use super::{ACL_READ, ACL_WRITE_FAST, BASE, READ, WRITE_FAST, WRONG, ids, no_group, reply_entry, reply_id};
@@ -18,7 +19,7 @@ pub const ROWS: &[Row] = &[
         flags: WRITE_FAST,
         acl: ACL_WRITE_FAST,
         complexity: "O(log(N)) for each id where N is the number of entries not yet acknowledged.",
-        summary: "Acknowledges entries that a group was given; gives how many were pending.",
+        summary: "Acknowledges entries of a group; returns how many were pending.",
         syntax: "key group id [id ...]",
         examples: &[
             is("XADD s 1-1 a 1", "\"1-1\""),
@@ -42,7 +43,7 @@ pub const ROWS: &[Row] = &[
         effect: Effect::Stated,
         since: "6.2.0",
         complexity: "O(1) when COUNT is small.",
-        summary: "Gives a consumer what others have left pending for so long, some at each call, from a cursor on.",
+        summary: "Gives a consumer entries that have been pending at others for some time, some at each call, from a cursor on.",
         syntax: "key group consumer min-idle-time start [COUNT count] [JUSTID]",
         examples: &[
             is("XADD s 1-1 a 1", "\"1-1\""),
@@ -67,7 +68,7 @@ pub const ROWS: &[Row] = &[
         tips: &["nondeterministic_output"],
         effect: Effect::Stated,
         complexity: "O(log(N)) for each id where N is the number of entries not yet acknowledged.",
-        summary: "Gives a consumer pending entries of others that have been so for some time.",
+        summary: "Gives a consumer entries that have been pending at other consumers for some time.",
         syntax: "key group consumer min-idle-time id [id ...] [IDLE ms] [TIME unix-time-milliseconds] [RETRYCOUNT count] \
                  [FORCE] [JUSTID] [LASTID lastid]",
         examples: &[
@@ -90,7 +91,7 @@ pub const ROWS: &[Row] = &[
         acl: ACL_READ,
         tips: &["nondeterministic_output"],
         complexity: "O(N) where N is the number of entries given, or of consumers.",
-        summary: "Tells what a group was given and has not acknowledged, in sum or entry by entry.",
+        summary: "Lists the pending entries of a group, as a summary or one by one.",
         syntax: "key group [[IDLE min-idle-time] start end count [consumer]]",
         examples: &[
             is("XADD s 1-1 a 1", "\"1-1\""),
@@ -129,7 +130,7 @@ fn xack(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// XPENDING's arguments behind the group.
+/// XPENDING's arguments after the group.
 struct Listed<'a> {
     idle_ms_min: i64,
     start: Id,
@@ -217,7 +218,7 @@ fn list(group: &Group, listed: &Listed<'_>, now_ms: i64, out: &mut Out<'_>) {
     out.finish(mark, given);
 }
 
-/// How entries are claimed.
+/// The options of a claim.
 struct Claim<'a> {
     consumer: &'a [u8],
     idle_ms_min: i64,
@@ -230,14 +231,14 @@ struct Claim<'a> {
 
 enum Claimed {
     Given,
-    /// It is not pending, or not long enough.
+    /// The entry is not pending, or not for long enough.
     Passed,
-    /// It was pending and is no entry any more: now it is not pending either.
+    /// The entry was pending but is deleted from the stream: it is not pending any more.
     Deleted,
 }
 
 impl Claim<'_> {
-    /// Whether what was delivered then has been pending for long enough.
+    /// Whether an entry delivered at that time has been pending for long enough.
     fn is_due(&self, delivered_ms: i64) -> bool {
         self.idle_ms_min <= 0 || self.now_ms.saturating_sub(delivered_ms) >= self.idle_ms_min
     }
@@ -257,7 +258,7 @@ impl Claim<'_> {
                 deliveries
             }
         };
-        // As many as RETRYCOUNT takes.
+        // At most the largest number that RETRYCOUNT accepts.
         let counted = if self.just_id { deliveries } else { deliveries.saturating_add(1) }.min(i64::MAX as u64);
         group.assign(id, self.consumer, self.delivered_ms, self.deliveries.unwrap_or(counted));
         group.activate_consumer(self.consumer, self.now_ms);
@@ -270,13 +271,13 @@ impl Claim<'_> {
     }
 }
 
-/// What was claimed of a group, for stating it.
+/// What was claimed in a group, to state the effect.
 #[derive(Default)]
 struct Change {
     is_new_consumer: bool,
     /// The group's last id, if it was raised.
     last_id: Option<Id>,
-    /// With how often each was delivered by now.
+    /// Each id with its number of deliveries after the claim.
     given: Vec<(Id, u64)>,
     deleted: Vec<Id>,
 }
@@ -317,7 +318,7 @@ fn idle_ms_min(text: &[u8], command: &str) -> Result<i64, Stop> {
 
 fn xclaim(cx: &mut Cx<'_>) -> Run {
     let (args, key, now_ms) = (cx.args, &cx.keys[0], cx.ks.now_ms() as i64);
-    // The first argument that is no id is an option.
+    // The first argument that is not an id starts the options.
     let ids = args.from(5).map_while(|id| ids::strict(id, 0).ok());
     let group = stream(cx.ks.get_for(key, &of_ids(ids.clone()))?)?.and_then(|stream| stream.group(&args[2]));
     group.ok_or_else(|| no_group(key.name, &args[2]))?;
@@ -361,7 +362,7 @@ fn xclaim(cx: &mut Cx<'_>) -> Run {
         }
         at += 1;
     }
-    // A time that cannot be is that of now: clocks differ.
+    // An impossible time is replaced by now, because clocks differ.
     if claim.delivered_ms < 0 || claim.delivered_ms > now_ms {
         claim.delivered_ms = now_ms;
     }
@@ -393,7 +394,7 @@ fn unknown_option(word: &[u8]) -> Stop {
     Stop::Error(format!("ERR Unrecognized XCLAIM option '{}'", super::shown(word)).into())
 }
 
-/// Pending entries looked at for each that may be given.
+/// For each entry that may be claimed, look at up to this many pending entries.
 const ATTEMPTS: usize = 10;
 const COUNT_MAX: i64 = i64::MAX / 16;
 
@@ -423,7 +424,7 @@ fn xautoclaim(cx: &mut Cx<'_>) -> Run {
         }
         at += 1;
     }
-    // Each that has been pending for long enough counts, whether it is still there or not.
+    // Each entry that has been pending for long enough counts, whether it still exists or not.
     let touched = of_stream(|stream, out| {
         let Some(group) = stream.group(&args[2]) else { return };
         let mut left = count;
@@ -437,7 +438,7 @@ fn xautoclaim(cx: &mut Cx<'_>) -> Run {
     });
     let group = stream(cx.ks.get_for(key, &touched)?)?.and_then(|stream| stream.group(&args[2]));
     group.ok_or_else(|| no_group(key.name, &args[2]))?;
-    // The cursor is known last and stands first.
+    // The cursor is known last, but comes first in the reply.
     let mut entries = Vec::new();
     let out = &mut Out::new(&mut entries, cx.out.proto());
     let (mut next, mut change) = (None, Change::default());

@@ -1,4 +1,4 @@
-//! Owns XGROUP: consumer groups and their consumers. Never knows what is pending.
+//! Owns XGROUP: consumer groups and their consumers. Never knows pending entries.
 
 use super::ids::{self, IdText};
 use super::{ACL_WRITE, BASE, WRONG, no_such_group, stream, stream_mut};
@@ -38,7 +38,7 @@ const SUBCOMMANDS: &[Row] = &[
         access: Access::All(KeyUse::INSERT),
         flags: &[Flag::Write, Flag::Denyoom],
         effect: Effect::Stated,
-        summary: "Makes a group that is to read what is above an id, or above the last one ($).",
+        summary: "Creates a group that reads entries above an id, or above the last one ($).",
         syntax: "key group <id | $> [MKSTREAM] [ENTRIESREAD entries-read]",
         examples: &[
             is("XGROUP CREATE s g $ MKSTREAM", "OK"),
@@ -57,7 +57,7 @@ const SUBCOMMANDS: &[Row] = &[
         access: Access::All(KeyUse::INSERT),
         flags: &[Flag::Write, Flag::Denyoom],
         since: "6.2.0",
-        summary: "Makes a consumer of a group, which reading with it also does.",
+        summary: "Creates a consumer of a group; reading with a consumer does the same.",
         syntax: "key group consumer",
         examples: &[
             is("XGROUP CREATE s g $ MKSTREAM", "OK"),
@@ -72,7 +72,7 @@ const SUBCOMMANDS: &[Row] = &[
         name: "delconsumer",
         arity: 5,
         access: Access::All(KeyUse::DELETE),
-        summary: "Removes a consumer with what it has not acknowledged; gives how many entries that was.",
+        summary: "Removes a consumer with its pending entries; returns how many there were.",
         syntax: "key group consumer",
         examples: &[
             is("XADD s 1-1 a 1", "\"1-1\""),
@@ -90,7 +90,7 @@ const SUBCOMMANDS: &[Row] = &[
         arity: 4,
         access: Access::All(KeyUse::DELETE),
         complexity: "O(N) where N is the number of entries not yet acknowledged.",
-        summary: "Removes a group; who waits to read with it is told.",
+        summary: "Removes a group; clients that wait to read with it get an error.",
         syntax: "key group",
         examples: &[
             is("XGROUP CREATE s g $ MKSTREAM", "OK"),
@@ -122,7 +122,7 @@ const SUBCOMMANDS: &[Row] = &[
         arity: -5,
         access: Access::All(KeyUse::UPDATE),
         effect: Effect::Stated,
-        summary: "Sets the id above which a group is to read.",
+        summary: "Sets the id above which a group reads.",
         syntax: "key group <id | $> [ENTRIESREAD entries-read]",
         examples: &[
             is("XADD s 1-1 a 1", "\"1-1\""),
@@ -136,7 +136,7 @@ const SUBCOMMANDS: &[Row] = &[
     },
 ];
 
-/// What CREATE and SETID take behind the id.
+/// The options of CREATE and SETID, after the id.
 struct Options {
     make_stream: bool,
     entries_read: Option<u64>,
@@ -167,7 +167,7 @@ impl Options {
     }
 }
 
-/// A subcommand that exists, with arguments that it does not take.
+/// A known subcommand with a wrong number of arguments.
 pub(super) fn wrong_arguments(args: Args<'_>) -> Stop {
     let (container, name) = (super::shown(&args[0]).to_uppercase(), args.get(1).unwrap_or_default());
     let name = super::shown(&name[..name.len().min(128)]);
@@ -217,14 +217,14 @@ fn create(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// The command with the id that it has meant.
+/// States the command with the id that it resolved to.
 fn state(cx: &mut Cx<'_>, name: &str, last_id: Id) {
     let (args, key) = (cx.args, &cx.keys[0]);
     let words = [b"XGROUP", name.as_bytes(), key.name, &args[3]];
     cx.ks.effect(words.into_iter().chain([IdText::new(last_id).as_bytes()]).chain(args.from(5)));
 }
 
-/// The stream and its group that the command names.
+/// The stream and the group that the command names.
 fn existing<'k>(cx: &'k mut Cx<'_>) -> Result<(&'k Stream, &'k Group), Stop> {
     let (key, name) = (&cx.keys[0], &cx.args[3]);
     let stream = stream(cx.ks.get_for(key, NOTHING)?)?.ok_or(NO_KEY)?;

@@ -1,4 +1,4 @@
-//! Owns ids of stream entries as commands take and give them. Never knows streams.
+//! Owns ids of stream entries in arguments and replies. Never knows streams.
 
 use crate::cx::Stop;
 use crate::number::int;
@@ -43,7 +43,7 @@ impl IdText {
     }
 }
 
-/// A number as Redis takes it in an id: an integer, or else whatever `strtoull` takes whole.
+/// A number in an id as Redis accepts it: an integer, or otherwise anything that `strtoull` accepts completely.
 fn number(text: &[u8]) -> Option<u64> {
     if let Some(number) = int(text) {
         return u64::try_from(number).ok();
@@ -64,7 +64,7 @@ fn number(text: &[u8]) -> Option<u64> {
     Some(if negative { number.wrapping_neg() } else { number })
 }
 
-/// `None` for the sequence stands for `*`, or for none given.
+/// A sequence of `None` means `*`, or no sequence.
 struct Parts {
     ms: u64,
     seq: Option<u64>,
@@ -86,7 +86,7 @@ fn parts(text: &[u8]) -> Result<Parts, Stop> {
     Ok(Parts { ms, seq: Some(number(seq).ok_or(INVALID)?), is_star: false })
 }
 
-/// `ms` or `ms-seq`, where a missing seq is `missing_seq`; no other forms.
+/// `ms` or `ms-seq`, where a missing seq becomes `missing_seq`. No other forms.
 pub fn strict(text: &[u8], missing_seq: u64) -> Result<Id, Stop> {
     let parts = parts(text)?;
     if parts.is_star {
@@ -95,7 +95,7 @@ pub fn strict(text: &[u8], missing_seq: u64) -> Result<Id, Stop> {
     Ok(Id::new(parts.ms, parts.seq.unwrap_or(missing_seq)))
 }
 
-/// As [`strict`]; `-` and `+` are the smallest and the largest id.
+/// Like [`strict`]; `-` and `+` are the smallest and the largest id.
 pub fn bound(text: &[u8], missing_seq: u64) -> Result<Id, Stop> {
     match text {
         b"-" => Ok(Id::MIN),
@@ -104,7 +104,7 @@ pub fn bound(text: &[u8], missing_seq: u64) -> Result<Id, Stop> {
     }
 }
 
-/// The id that a new entry is to get.
+/// The id for a new entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewId {
     /// `*`
@@ -124,7 +124,7 @@ impl NewId {
         })
     }
 
-    /// What it is in a stream whose last id is `last`; `None`: it would not be above that.
+    /// The id in a stream whose last id is `last`. `None`: the id would not be larger than that.
     pub fn after(self, last: Id, now_ms: u64) -> Option<Id> {
         let id = match self {
             NewId::Auto if now_ms > last.ms => Id::new(now_ms, 0),
@@ -140,7 +140,7 @@ impl NewId {
 const BAD_START: Stop = Stop::error("ERR invalid start ID for the interval");
 const BAD_END: Stop = Stop::error("ERR invalid end ID for the interval");
 
-/// The start of an interval: `(id` leaves the id itself out.
+/// The start of an interval. `(id` excludes the id itself.
 pub fn start(text: &[u8]) -> Result<Id, Stop> {
     match text {
         [b'(', id @ ..] if !id.is_empty() => strict(id, 0)?.next().ok_or(BAD_START),
@@ -148,7 +148,7 @@ pub fn start(text: &[u8]) -> Result<Id, Stop> {
     }
 }
 
-/// The end of an interval, which an id without seq takes all of.
+/// The end of an interval. An id without seq includes its whole millisecond.
 pub fn end(text: &[u8]) -> Result<Id, Stop> {
     match text {
         [b'(', id @ ..] if !id.is_empty() => strict(id, u64::MAX)?.previous().ok_or(BAD_END),

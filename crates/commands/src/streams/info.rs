@@ -1,4 +1,4 @@
-//! Owns XINFO: what a stream, its groups and their consumers are like. Never changes one.
+//! Owns XINFO: the properties of a stream, its groups and their consumers. Never changes them.
 
 use super::groups::wrong_arguments;
 use super::{ACL_READ, BASE, Count, READ, WRONG, no_such_group, of_stream, reply_entry, reply_id, stream};
@@ -91,7 +91,7 @@ const SUBCOMMANDS: &[Row] = &[
         name: "stream",
         arity: -3,
         complexity: "O(1), with FULL O(N) where N is the number of entries and pending entries shown.",
-        summary: "Describes a stream; with FULL, also its first entries, its groups and what is pending in them.",
+        summary: "Describes a stream; with FULL, also its first entries, its groups and their pending entries.",
         syntax: "key [FULL [COUNT count]]",
         examples: &[
             is("XADD s 1-1 a 1", "\"1-1\""),
@@ -108,7 +108,7 @@ const SUBCOMMANDS: &[Row] = &[
     },
 ];
 
-/// The stream at the command's key, with what is wanted of it in RAM.
+/// The stream at the command's key, with the wanted parts in RAM.
 fn existing<'k>(cx: &'k mut Cx<'_>, want: Want<'_>) -> Result<(&'k Stream, resp::Out<'k>), Stop> {
     let stream = stream(cx.ks.get_for(&cx.keys[0], want)?)?.ok_or(NO_SUCH_KEY)?;
     Ok((stream, cx.out.reborrow()))
@@ -134,7 +134,7 @@ fn named_int_or_null(out: &mut Out<'_>, name: &str, number: Option<i64>) {
     }
 }
 
-/// How much a group has read, as far as it is known.
+/// How much a group has read, if that is known.
 fn progress(out: &mut Out<'_>, stream: &Stream, group: &Group) {
     named_int_or_null(out, "entries-read", group.entries_read.map(|read| read as i64));
     named_int_or_null(out, "lag", stream.lag(group));
@@ -174,12 +174,12 @@ fn consumers(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// Entries and pending entries that FULL shows, if nothing else was said.
+/// Entries and pending entries that FULL shows without a COUNT.
 const FULL_COUNT: u64 = 10;
 
 fn describe(cx: &mut Cx<'_>) -> Run {
     let args = cx.args;
-    // The key is looked for before the options are.
+    // The key is looked up before the options are checked.
     existing(cx, NOTHING)?;
     let full = match args.len() {
         3 => None,
@@ -203,7 +203,7 @@ fn describe(cx: &mut Cx<'_>) -> Run {
     out.map(if full.is_some() { 9 } else { 10 });
     named_int(out, "length", stream.len() as i64);
     named_int(out, "radix-tree-keys", stream.chunks() as i64);
-    // A tree has its root besides its leaves.
+    // A tree has a root besides its leaves.
     named_int(out, "radix-tree-nodes", stream.chunks() as i64 + 1);
     named_id(out, "last-generated-id", stream.last_id);
     named_id(out, "max-deleted-entry-id", stream.max_deleted_id);

@@ -1,4 +1,4 @@
-//! Owns XREAD and XREADGROUP: what is new in several streams, or waiting for it. Never knows how it is waited.
+//! Owns XREAD and XREADGROUP: reading new entries of several streams, or waiting for them. Never knows how they wait.
 
 use super::state::Who;
 use super::{ACL_WRITE, BASE, Count, WRONG, ids, no_group_to_read, reply_entry, reply_id, stream, stream_mut};
@@ -21,7 +21,7 @@ pub const ROWS: &[Row] = &[
         flags: &[Flag::Readonly, Flag::Blocking, Flag::MovableKeys],
         acl: &[Acl::Read, Acl::Stream, Acl::Slow, Acl::Blocking],
         complexity: "O(N) where N is the number of entries given.",
-        summary: "Gives the entries of streams that are above an id for each, or waits for one.",
+        summary: "Gives the entries of streams above an id for each stream, or waits for one.",
         syntax: "[COUNT count] [BLOCK milliseconds] STREAMS key [key ...] id [id ...]",
         examples: &[
             is("XADD s 1-1 a 1", "\"1-1\""),
@@ -51,7 +51,7 @@ pub const ROWS: &[Row] = &[
         acl: &[ACL_WRITE[0], ACL_WRITE[1], ACL_WRITE[2], Acl::Blocking],
         effect: Effect::Stated,
         complexity: "O(N log(M)) where N is the number of entries given and M that of entries not yet acknowledged.",
-        summary: "Gives a consumer of a group entries that no other was given, or those it has not acknowledged.",
+        summary: "Delivers new entries to a consumer of a group, or its unacknowledged entries again.",
         syntax: "GROUP group consumer [COUNT count] [BLOCK milliseconds] [NOACK] STREAMS key [key ...] id [id ...]",
         examples: &[
             is("XADD s 1-1 a 1", "\"1-1\""),
@@ -78,7 +78,7 @@ pub const ROWS: &[Row] = &[
     },
 ];
 
-/// Where the keys stand. What is no sound command has none.
+/// The positions of the keys. A malformed command has none.
 fn streams(args: &Args<'_>, at: &mut Vec<usize>) {
     let mut word_at = 1;
     while let Some(word) = args.get(word_at) {
@@ -100,13 +100,13 @@ fn streams(args: &Args<'_>, at: &mut Vec<usize>) {
     }
 }
 
-/// A sound command, but for the ids.
+/// A parsed command, except for the ids.
 struct Request<'a> {
     group: &'a [u8],
     consumer: &'a [u8],
     no_ack: bool,
     count: Count,
-    /// Until when it waits; `Some(None)` is for ever.
+    /// The end of the wait; `Some(None)` waits for ever.
     until_ms: Option<Option<u64>>,
     ids_at: usize,
 }
@@ -162,7 +162,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The reply so far: streams with entries, by their keys.
+/// The reply so far: the keys of streams with entries, and the entries.
 struct Reply {
     mark: resp::reply::Mark,
     streams: usize,
@@ -246,12 +246,12 @@ fn xread(cx: &mut Cx<'_>) -> Run {
     }
 }
 
-/// What a consumer asks for of one stream.
+/// What a consumer asks of one stream.
 #[derive(Clone, Copy)]
 enum Asks {
-    /// What nobody in the group was given.
+    /// Entries that no consumer of the group has received.
     New,
-    /// What it was given and has not acknowledged, from this id on.
+    /// Entries that this consumer received and has not acknowledged, from this id on.
     Own(Id),
 }
 
@@ -278,7 +278,7 @@ fn xreadgroup(cx: &mut Cx<'_>) -> Run {
         let Some(group) = stream.group(request.group) else { return };
         match asks(&args[request.ids_at + at]) {
             Ok(Asks::New) => {
-                // Asked for several times, one stream gives each time what comes next.
+                // A stream that is named several times gives the next entries each time.
                 let times = keys[..=at].iter().filter(|key| key.name == keys[at].name).count() as u64;
                 if let Some(start) = group.last_id.next() {
                     stream.want(start, Id::MAX, Order::Ascending, request.count.0.saturating_mul(times), out);
@@ -334,7 +334,7 @@ fn xreadgroup(cx: &mut Cx<'_>) -> Run {
             }
             match asks {
                 Asks::New => change.state(who, &mut cx.ks, &request, is_new_consumer, now_ms as i64),
-                // One that is new has nothing of its own.
+                // A new consumer has no entries of its own.
                 Asks::Own(_) if is_new_consumer => {}
                 Asks::Own(_) => state_own(who, &mut cx.ks, request.count, &args[request.ids_at + at]),
             }
@@ -351,14 +351,14 @@ fn xreadgroup(cx: &mut Cx<'_>) -> Run {
             Ok(())
         }
         Some(until_ms) => {
-            // The key or the group may go: that ends the wait, too.
+            // The wait also ends when the key or the group is removed.
             let wants = Wants { kind: Kind::Stream, any_change: true };
             Err(Block { wants, ..Block::new(keys.len(), Kind::Stream, until_ms) }.into())
         }
     }
 }
 
-/// What a group has given for the first time.
+/// The entries that a group delivered for the first time.
 #[derive(Default)]
 struct Change {
     ids: Vec<Id>,
@@ -367,7 +367,7 @@ struct Change {
 }
 
 impl Change {
-    /// What came behind `before`.
+    /// The entries delivered after `before`.
     fn of(stream: &Stream, group: &Group, before: Id) -> Change {
         let mut ids = Vec::new();
         if let Some(start) = before.next().filter(|_| group.last_id > before) {
@@ -392,8 +392,8 @@ impl Change {
     }
 }
 
-/// The same request for this stream alone, which never waits. What it gives again, and how often that was given, follows
-/// from the data. XCLAIM would make the consumer look as if it had got something new.
+/// States the same request for this stream alone, which never waits. The data decides which entries it delivers again
+/// and how often. XCLAIM would make the consumer look as if it had received something new.
 fn state_own(who: Who<'_>, ks: &mut Keyspace<'_>, count: Count, start: &[u8]) {
     let Who { key, group, consumer } = who;
     let number = Digits::new(count.0.min(i64::MAX as u64) as i64);
@@ -402,7 +402,7 @@ fn state_own(who: Who<'_>, ks: &mut Keyspace<'_>, count: Count, start: &[u8]) {
     ks.effect(words.into_iter().chain(limit.iter().copied()).chain([b"STREAMS", key.name, start]));
 }
 
-/// Gives the consumer what nobody was given; nothing is said of a stream that has nothing new.
+/// Delivers new entries to the consumer. A stream without new entries is left out of the reply.
 fn give_new(
     request: &Request<'_>,
     stream: &Stream,
@@ -427,7 +427,7 @@ fn give_new(
         given += 1;
         !request.count.is_reached(given)
     });
-    // As large as XGROUP SETID takes it.
+    // At most the largest number that XGROUP SETID accepts.
     group.entries_read = group.entries_read.map(|read| read.min(i64::MAX as u64));
     if let Some(mark) = mark {
         out.finish(mark, given);
@@ -437,7 +437,7 @@ fn give_new(
     }
 }
 
-/// Gives the consumer again what it has not acknowledged. Of what has been deleted meanwhile only the id is there.
+/// Delivers the consumer's unacknowledged entries again. For a deleted entry only the id is left.
 fn give_own(request: &Request<'_>, stream: &Stream, group: &mut Group, now_ms: u64, start: Id, out: &mut Out<'_>) {
     let mut ids: Vec<Id> = Vec::new();
     let (mark, mut given) = (out.array_deferred(), 0);

@@ -1,6 +1,7 @@
-//! Owns how a change of a consumer group is stated, as commands that repeat it. Never knows which command made it.
+//! Owns how a change of a consumer group is stated, as commands that repeat it. Never knows which command made the
+//! change.
 //!
-//! When a consumer last asked and last got something follows from the clock that these commands are repeated with.
+//! When a consumer was last seen and last active follows from the clock of the repeated commands.
 
 use super::ids::IdText;
 use crate::number::Digits;
@@ -16,20 +17,21 @@ pub struct Who<'a> {
 }
 
 impl<'a> Who<'a> {
-    /// The consumer was not there before.
+    /// States that the consumer was created.
     pub fn created(self, ks: &mut Keyspace<'_>) {
         let words: [&[u8]; 5] = [b"XGROUP", b"CREATECONSUMER", self.key.name, self.group, self.consumer];
         ks.effect(words);
     }
 
-    /// The consumer has asked, and the group's last id may have been raised. No entry has the id that is claimed.
+    /// States that the consumer was seen, and perhaps that the group's last id rose. No entry has the id that is
+    /// claimed.
     pub fn seen(self, ks: &mut Keyspace<'_>, last_id: Option<Id>) {
         let last_id = last_id.map(IdText::new);
         let raised = last_id.iter().flat_map(|id| [b"LASTID", id.as_bytes()]);
         ks.effect(self.claim().into_iter().chain([&b"0-0"[..], b"JUSTID"]).chain(raised));
     }
 
-    /// Entries are pending at the consumer since a moment, whoever had them before.
+    /// States that entries are pending at the consumer since a moment, whoever had them before.
     pub fn given(self, ks: &mut Keyspace<'_>, ids: &[Id], delivered_ms: i64, deliveries: u64, last_id: Option<Id>) {
         let ids: Vec<IdText> = ids.iter().map(|&id| IdText::new(id)).collect();
         let (time, count) = (Digits::new(delivered_ms), Digits::new(deliveries as i64));
@@ -39,14 +41,14 @@ impl<'a> Who<'a> {
         ks.effect(self.claim().into_iter().chain(ids.iter().map(IdText::as_bytes)).chain(how).chain(raised));
     }
 
-    /// Entries are pending no more.
+    /// States that entries are not pending any more.
     pub fn acknowledged(self, ks: &mut Keyspace<'_>, ids: &[Id]) {
         let ids: Vec<IdText> = ids.iter().map(|&id| IdText::new(id)).collect();
         let words: [&[u8]; 3] = [b"XACK", self.key.name, self.group];
         ks.effect(words.into_iter().chain(ids.iter().map(IdText::as_bytes)));
     }
 
-    /// How far the group has read.
+    /// States how far the group has read.
     pub fn read_until(self, ks: &mut Keyspace<'_>, last_id: Id, entries_read: Option<u64>) {
         let read = Digits::new(entries_read.map_or(-1, |read| read as i64));
         let id = IdText::new(last_id);

@@ -1,4 +1,5 @@
-//! Owns unions, intersections and differences of sorted sets, and of sets as if every score were 1.
+//! Owns unions, intersections and differences of sorted sets, and of sets as if every score were 1. Never knows where
+//! the result goes in memory.
 
 use super::form::{Draft, Entries, Limits, zset};
 use super::{ACL_READ, ACL_WRITE, BASE, WRONG};
@@ -218,12 +219,12 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The sources of a command, `None` for those that are not there.
+/// The sources of a command. `None`: no such key.
 fn sources<'k>(ks: &'k mut Keyspace<'_>, keys: &[Key<'_>]) -> Result<Vec<Option<Source<'k>>>, Stop> {
     ks.get_all(keys)?.into_iter().map(Source::of).collect()
 }
 
-/// How many sources argument `at` announces.
+/// The number of sources that argument `at` gives.
 fn source_count(args: Args<'_>, at: usize, command: &str) -> Result<usize, Stop> {
     let count = int_or_error(&args[at])?;
     if count < 1 {
@@ -242,7 +243,7 @@ enum Aggregate {
 impl Aggregate {
     fn join(self, old: f64, new: f64) -> f64 {
         match self {
-            // The infinities make nothing of each other.
+            // Infinity minus infinity counts as 0.
             Aggregate::Sum => number_or_zero(old + new),
             Aggregate::Min => {
                 if new < old {
@@ -266,7 +267,7 @@ fn number_or_zero(score: f64) -> f64 {
     if score.is_nan() { 0.0 } else { score }
 }
 
-/// What stands behind the sources.
+/// The arguments after the sources.
 struct Options {
     weights: Vec<f64>,
     aggregate: Aggregate,
@@ -304,11 +305,11 @@ impl Options {
     }
 }
 
-/// The result in order.
+/// The result, in order.
 fn combine<'k>(sources: &[Option<Source<'k>>], operation: Operation, options: &Options) -> Vec<Scored<'k>> {
     let aggregate = options.aggregate;
     let mut result: Vec<Scored<'k>> = Vec::new();
-    // Smallest first, as Redis has it: sums of fractions depend on the order.
+    // Smallest source first, as in Redis: the sum of fractions depends on the order.
     let mut weighted: Vec<(Option<Source<'k>>, f64)> =
         sources.iter().copied().zip(options.weights.iter().copied()).collect();
     if operation != Operation::Diff {
@@ -343,8 +344,8 @@ fn combine<'k>(sources: &[Option<Source<'k>>], operation: Operation, options: &O
     result
 }
 
-/// Each member of all the sources with its weighted score in the first and those in the others, until `visit` returns
-/// false. The first is the smallest.
+/// Calls `visit` for each member that all sources contain, with its weighted score in the first source and its scores
+/// in the others, until `visit` returns false. The first source is the smallest.
 fn intersect<'k>(
     sources: &[(Option<Source<'k>>, f64)],
     visit: &mut dyn FnMut(Scored<'k>, &mut dyn Iterator<Item = f64>) -> bool,

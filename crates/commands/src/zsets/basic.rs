@@ -1,4 +1,5 @@
-//! Owns the commands on members of a sorted set: adding, removing, scores, ranks, random ones.
+//! Owns the commands on members of a sorted set: adding, removing, scores, ranks, random members. Never knows how a
+//! sorted set is stored.
 
 use super::form::{Draft, Edit, Entries, Limits, of_members, of_tree, zset};
 use super::{ACL_READ, ACL_READ_FAST, ACL_WRITE_FAST, BASE, READ, READ_FAST, WRITE_FAST, WRONG};
@@ -24,7 +25,7 @@ pub const ROWS: &[Row] = &[
         acl: ACL_WRITE_FAST,
         since: "1.2.0",
         complexity: "O(log(N)) for each member, where N is the number of members of the sorted set.",
-        summary: "Gives members of a sorted set their scores; those that are not there are added.",
+        summary: "Sets the scores of members of a sorted set; absent members are added.",
         syntax: "key [NX | XX] [GT | LT] [CH] [INCR] score member [score member ...]",
         examples: &[
             is("ZADD z 1 one 2 two", "(integer) 2"),
@@ -81,7 +82,7 @@ pub const ROWS: &[Row] = &[
             is("ZINCRBY z x a", "(error) ERR value is not a valid float"),
             is("ZINCRBY z NX a", "(error) ERR syntax error"),
         ],
-        // An option in the increment's place is one, and leaves half a pair.
+        // A word in the increment's place that is an option counts as an option, and the pair is then incomplete.
         run: |cx| zadd(cx, Rule { incr: true, ..Rule::default() }),
         ..BASE
     },
@@ -130,7 +131,7 @@ pub const ROWS: &[Row] = &[
         arity: -3,
         flags: READ_FAST,
         acl: ACL_READ_FAST,
-        summary: "Gives how many members of a sorted set stand before one, and on request its score.",
+        summary: "Gives how many members of a sorted set come before one, and on request its score.",
         syntax: "key member [WITHSCORE]",
         examples: &[
             is("ZADD z 1 one 2 two", "(integer) 2"),
@@ -171,7 +172,7 @@ pub const ROWS: &[Row] = &[
         arity: -3,
         flags: READ_FAST,
         acl: ACL_READ_FAST,
-        summary: "Gives how many members of a sorted set stand behind one, and on request its score.",
+        summary: "Gives how many members of a sorted set come after one, and on request its score.",
         syntax: "key member [WITHSCORE]",
         examples: &[
             is("ZADD z 1 one 2 two", "(integer) 2"),
@@ -234,7 +235,7 @@ pub const ROWS: &[Row] = &[
     },
 ];
 
-/// What ZADD's options say.
+/// The options of ZADD.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Rule {
     pub nx: bool,
@@ -245,10 +246,10 @@ pub(crate) struct Rule {
     pub incr: bool,
 }
 
-/// What becomes of one member.
+/// The result for one member.
 #[derive(Clone, Copy, PartialEq)]
 enum Change {
-    /// The rule forbids it.
+    /// The options forbid the change.
     Refused,
     Same(f64),
     Added(f64),
@@ -269,7 +270,7 @@ impl Change {
 }
 
 impl Rule {
-    /// Whether a member's old score decides what becomes of it.
+    /// Whether the result depends on the member's old score.
     fn looks_first(self) -> bool {
         self.nx || self.xx || self.gt || self.lt || self.incr
     }
@@ -331,7 +332,7 @@ fn zadd(cx: &mut Cx<'_>, mut rule: Rule) -> Run {
     put(cx, rule, scores, args.from(from + 1).step_by(2))
 }
 
-/// Of a sorted set in parts, what [`put`] touches.
+/// The parts of a sorted set that [`put`] touches.
 fn of_put<'a>(rule: Rule, pairs: impl Iterator<Item = (f64, &'a [u8])> + Clone) -> impl Fn(&Boxed, &mut Absent) {
     of_tree(move |tree, out| {
         let pairs = pairs.clone();
@@ -349,7 +350,7 @@ fn of_put<'a>(rule: Rule, pairs: impl Iterator<Item = (f64, &'a [u8])> + Clone) 
     })
 }
 
-/// Gives members scores, at least one.
+/// Sets the scores of members; there is at least one member.
 pub(crate) fn put<'a>(
     cx: &mut Cx<'_>,
     rule: Rule,
@@ -378,7 +379,7 @@ pub(crate) fn put<'a>(
             draft.put(cx, key);
         }
         Some(old) => {
-            // What changes nothing must not make the value dirty.
+            // A ZADD that changes nothing must not make the value dirty.
             let mut writes = false;
             for (given, member) in pairs.clone() {
                 let change = rule.change(old.score(member), given)?;
@@ -420,7 +421,7 @@ pub(crate) fn put<'a>(
 fn zrem(cx: &mut Cx<'_>) -> Run {
     let (key, members) = (&cx.keys[0], cx.args.from(2));
     let old = zset(cx.ks.view_for(key, &of_members(members.clone()))?)?;
-    // What is not there must not make the value dirty.
+    // Removing a member that is not there must not make the value dirty.
     let found = old.is_some_and(|zset| members.clone().any(|member| zset.score(member).is_some()));
     let mut removed = 0;
     if found && let Some(mut value) = cx.ks.get_mut_for(key, NOTHING)? {
@@ -514,13 +515,14 @@ fn zrandmember(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// Whether so many members are drawn one by one, by their ranks: few enough to be brought for themselves, and distinct
-/// ones few of many, so that each takes less than 1.5 draws. A packed one is walked once, not for every draw.
+/// Whether to draw this many members one by one, by rank. If so, only the parts of those members are read. Distinct
+/// members must be few compared with the length, so that each takes less than 1.5 draws on average. A packed sorted set
+/// is walked once instead.
 fn is_sample(zset: View<'_>, count: usize, distinct: bool) -> bool {
     matches!(zset, View::Tree(_)) && count <= SAMPLE_MAX && (!distinct || count < zset.len() / 3)
 }
 
-/// The ranks of so many random members of `len`.
+/// The ranks of this many random members of `len`.
 fn sample(len: usize, count: usize, distinct: bool, mut draws: Draws) -> Vec<usize> {
     let (mut ranks, mut seen) = (Vec::with_capacity(count), HashSet::new());
     while ranks.len() < count {
@@ -532,7 +534,7 @@ fn sample(len: usize, count: usize, distinct: bool, mut draws: Draws) -> Vec<usi
     ranks
 }
 
-/// Of a sorted set in parts, so many random members are touched.
+/// The parts of a sorted set that hold this many random members.
 fn of_sample(count: usize, distinct: bool, draws: Draws) -> impl Fn(&Boxed, &mut Absent) {
     of_tree(move |tree, out| {
         if !is_sample(View::Tree(tree), count, distinct) {
@@ -549,12 +551,12 @@ fn random_entry<'a>(zset: View<'a>, draws: &mut Draws) -> (f64, &'a [u8]) {
 }
 
 fn with_repetition(mut entries: Entries<'_, '_>, zset: View<'_>, wanted: usize, mut draws: Draws) -> Run {
-    // An element takes 6 bytes at least: this bounds what the loop below would find out late.
+    // An element takes at least 6 bytes of reply. This check refuses early what the loop below would refuse late.
     if wanted > REPLY_BYTES_MAX / 6 {
         return Err(OUT_OF_RANGE);
     }
     let before = entries.out.len();
-    // A packed one is walked once, not for every draw.
+    // Walk a packed sorted set once, not once per draw.
     let all: Vec<(f64, &[u8])> = if let View::Run(_) = zset { zset.iter().collect() } else { Vec::new() };
     entries.header(wanted);
     for _ in 0..wanted {
@@ -576,7 +578,7 @@ fn distinct(mut entries: Entries<'_, '_>, zset: View<'_>, draws: usize) {
         let chosen = zset.iter().filter(|_| selection.takes());
         return chosen.for_each(|(score, member)| entries.entry(score, member));
     }
-    // Few of many: ranks are drawn until they are enough, which takes less than 1.5 draws each.
+    // Few of many: draw ranks until there are enough, with less than 1.5 draws for each.
     let mut drawn = HashSet::with_capacity(draws);
     while drawn.len() < draws {
         let rank = random::below(len);
@@ -591,7 +593,7 @@ fn zscan(cx: &mut Cx<'_>) -> Run {
     let options = ScanOptions::parse(cx.args, 3, ScanOf::ZSet);
     let count = options.as_ref().map_or(1, |options| options.count.unwrap_or(SCAN_COUNT));
     let of_step = of_tree(|tree, out| tree.want_scan(cursor, count, out));
-    // Redis looks for the key before it looks at the options.
+    // Redis looks up the key before it checks the options.
     let Some(zset) = zset(cx.ks.get_for(&cx.keys[0], &of_step)?)? else {
         cx.out.array(2);
         cx.out.bulk(b"0");
@@ -614,7 +616,7 @@ fn zscan(cx: &mut Cx<'_>) -> Run {
     };
     cx.out.array(2);
     cx.out.bulk_int(match next {
-        // A cursor is below 2^32.
+        // A cursor is smaller than 2^32.
         Step::Next(cursor) => cursor as i64,
         Step::End => 0,
     });

@@ -1,5 +1,5 @@
-//! Owns a sorted set in either form, when it goes from one to the other, and how its entries are written.
-//! Never knows commands.
+//! Owns a sorted set in either form, when it changes from one form to the other, and how its entries are written. Never
+//! knows commands.
 
 use crate::cx::{Cx, Settings, Stop, WRONG_TYPE};
 use resp::format_double;
@@ -18,7 +18,7 @@ pub fn zset(value: Option<Value<'_>>) -> Result<Option<View<'_>>, Stop> {
     }
 }
 
-/// Of a sorted set in parts, so much is touched.
+/// The parts of a sorted set that `want` names.
 pub fn of_tree(want: impl Fn(&Tree, &mut Absent)) -> impl Fn(&Boxed, &mut Absent) {
     move |value, out| {
         if let Boxed::ZSet(tree) = value {
@@ -27,12 +27,12 @@ pub fn of_tree(want: impl Fn(&Tree, &mut Absent)) -> impl Fn(&Boxed, &mut Absent
     }
 }
 
-/// Of a sorted set in parts, these members are touched: their scores or ranks, or they are removed.
+/// The parts of these members, whose scores or ranks are read, or which are removed.
 pub fn of_members<'a>(members: impl Iterator<Item = &'a [u8]> + Clone) -> impl Fn(&Boxed, &mut Absent) {
     of_tree(move |tree, out| members.clone().for_each(|member| tree.want(member, out)))
 }
 
-/// What a sorted set may be to stay packed.
+/// The limits up to which a sorted set stays packed.
 #[derive(Clone, Copy)]
 pub struct Limits {
     pub entries: usize,
@@ -49,7 +49,8 @@ impl Limits {
     }
 }
 
-/// Gives a member a score in a run. When it must become a tree first, nothing is changed and the tree comes back.
+/// Sets a member's score in a run. If the set must become a tree first, the run does not change and the new tree is
+/// returned.
 fn set_in_run<B: Buffer>(buffer: &mut B, member: &[u8], score: f64, limits: Limits) -> Option<Tree> {
     match run::find(buffer.bytes(), member) {
         Some(place) => run::remove(buffer, place),
@@ -64,7 +65,7 @@ fn set_in_run<B: Buffer>(buffer: &mut B, member: &[u8], score: f64, limits: Limi
     None
 }
 
-/// Redis's packed form has no minus zero, its skip list has.
+/// Redis's packed form has no minus zero; its skip list has.
 fn packed(score: f64) -> f64 {
     score + 0.0
 }
@@ -75,7 +76,7 @@ fn set_in_tree(tree: &mut Tree, member: &[u8], score: f64) {
     }
 }
 
-/// A sorted set that is being changed.
+/// A sorted set during a change.
 pub struct Edit<'v, 'k> {
     pub value: &'v mut ValueMut<'k>,
 }
@@ -104,7 +105,7 @@ impl Edit<'_, '_> {
         }
     }
 
-    /// True if the member was there.
+    /// True: the member was there.
     pub fn remove(&mut self, member: &[u8]) -> bool {
         if let Some(tree) = self.tree() {
             return tree.remove(member).is_some();
@@ -138,8 +139,8 @@ impl Edit<'_, '_> {
     }
 }
 
-/// Removes the entries with these ranks, which were looked for, and the key with the last of them. The sorted set is
-/// there.
+/// Removes the entries with these ranks, and removes the key together with its last entry. The sorted set and the
+/// entries exist.
 pub fn remove_range(cx: &mut Cx<'_>, key: &Key<'_>, ranks: Range<usize>, event: &'static str) -> Result<(), Stop> {
     let Some(mut value) = cx.ks.get_mut_for(key, NOTHING)? else { return Ok(()) };
     let mut edit = Edit { value: &mut value };
@@ -153,14 +154,14 @@ pub fn remove_range(cx: &mut Cx<'_>, key: &Key<'_>, ranks: Range<usize>, event: 
     Ok(())
 }
 
-/// A new sorted set, on its way to a key.
+/// A new sorted set that is not yet at a key.
 pub enum Draft {
     Run(Vec<u8>),
     Tree(Tree),
 }
 
 impl Draft {
-    /// In the form that suits `members` members, the first of which is `first`.
+    /// A draft in the form for `members` members, the first of which is `first`.
     pub fn new(first: &[u8], members: usize, limits: Limits) -> Draft {
         if members <= limits.entries && first.len() <= limits.bytes {
             Draft::Run(Vec::new())
@@ -169,7 +170,7 @@ impl Draft {
         }
     }
 
-    /// The entries are distinct members in order.
+    /// The entries are distinct members, in order.
     pub fn of_sorted<M: AsRef<[u8]>>(entries: &[(f64, M)], limits: Limits) -> Draft {
         let is_small =
             entries.len() <= limits.entries && entries.iter().all(|(_, member)| member.as_ref().len() <= limits.bytes);
@@ -201,7 +202,7 @@ impl Draft {
         }
     }
 
-    /// Puts the sorted set in place of whatever the key holds.
+    /// Replaces whatever the key holds by this sorted set.
     pub fn put(self, cx: &mut Cx<'_>, key: &Key<'_>) {
         match self {
             Draft::Run(bytes) => cx.ks.set_packed(key, Kind::ZSet, &bytes, None),
@@ -209,7 +210,7 @@ impl Draft {
         }
     }
 
-    /// The command that makes it where there is no key.
+    /// The command that creates this sorted set at an absent key.
     pub fn as_zadd(&self, key: &Key<'_>) -> Vec<Vec<u8>> {
         let mut words = vec![b"ZADD".to_vec(), key.name.to_vec()];
         for (score, member) in self.view().iter() {
@@ -220,7 +221,7 @@ impl Draft {
         words
     }
 
-    /// As [`Draft::put`]; without entries, removes what the key holds. How many entries.
+    /// Like [`Draft::put`]; without entries, removes what the key holds. Returns the number of entries.
     pub fn store(self, cx: &mut Cx<'_>, key: &Key<'_>, event: &'static str) -> Result<usize, Stop> {
         let len = self.view().len();
         if len > 0 {
@@ -233,7 +234,7 @@ impl Draft {
     }
 }
 
-/// A reply of entries. RESP3 gives a member and its score as an array of their own.
+/// A reply of entries. RESP3 sends a member and its score as an array of their own.
 pub struct Entries<'o, 'b> {
     pub out: &'o mut Out<'b>,
     pub with_scores: bool,

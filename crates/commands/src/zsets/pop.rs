@@ -1,5 +1,5 @@
-//! Owns the commands that take the first or last members out of a sorted set, at once or as soon as there are any.
-//! Never knows how they wait: they run again when a key is a sorted set.
+//! Owns the commands that remove the first or last members of a sorted set, at once or as soon as there are any. Never
+//! knows how they wait: the handler runs again when a key has become a sorted set.
 
 use super::form::{of_tree, remove_range, zset};
 use super::{ACL_WRITE, ACL_WRITE_FAST, BASE, WRITE_FAST, WRONG};
@@ -19,7 +19,7 @@ const MPOP_COMPLEXITY: &str =
 
 const BZPOP: Row = Row {
     arity: -3,
-    // Behind the keys stands the timeout.
+    // The timeout comes after the keys.
     keys: Keys::Range { first: 1, last: -2, step: 1 },
     flags: &[Flag::Write, Flag::Fast, Flag::Blocking],
     acl: &[Acl::Write, Acl::SortedSet, Acl::Fast, Acl::Blocking],
@@ -178,7 +178,7 @@ impl End {
 }
 
 impl End {
-    /// The ranks of so many entries at this end, which are there.
+    /// The ranks of `count` entries at this end. The caller checked that they exist.
     fn ranks(self, count: usize, len: usize) -> Range<usize> {
         match self {
             End::Min => 0..count,
@@ -187,12 +187,12 @@ impl End {
     }
 }
 
-/// Of a sorted set in parts, so many entries at this end are touched.
+/// The parts that hold `count` entries at this end.
 fn of_end(end: End, count: usize) -> impl Fn(&Boxed, &mut Absent) {
     of_tree(move |tree, out| tree.want_remove_range(end.ranks(count.min(tree.len()), tree.len()), out))
 }
 
-/// How the reply of entries is built.
+/// The format of the reply.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shape {
     /// Members and scores in one array.
@@ -215,7 +215,8 @@ fn zpop(cx: &mut Cx<'_>, end: End) -> Run {
     Ok(())
 }
 
-/// Takes entries out of the sorted set at the key and writes them. False, and nothing written, if there is none.
+/// Removes entries of the sorted set at the key and writes them to the reply. False: there are none, and nothing was
+/// written.
 fn take(cx: &mut Cx<'_>, key: &Key<'_>, end: End, count: usize, shape: Shape) -> Result<bool, Stop> {
     let Some(zset) = zset(cx.ks.view_for(key, &of_end(end, count))?)? else { return Ok(false) };
     let count = count.min(zset.len());
@@ -224,7 +225,7 @@ fn take(cx: &mut Cx<'_>, key: &Key<'_>, end: End, count: usize, shape: Shape) ->
     Ok(true)
 }
 
-/// As [`take`], where all that is touched is in memory and the reply has begun.
+/// Like [`take`], when all parts are in RAM and the reply has begun.
 fn write_and_remove(cx: &mut Cx<'_>, key: &Key<'_>, end: End, count: usize, shape: Shape) -> Result<(), Stop> {
     let Some(zset) = zset(cx.ks.view_for(key, NOTHING)?)?.filter(|_| count > 0) else { return Ok(()) };
     let ranks = end.ranks(count, zset.len());
@@ -240,8 +241,8 @@ fn write_and_remove(cx: &mut Cx<'_>, key: &Key<'_>, end: End, count: usize, shap
     remove_range(cx, key, ranks, event)
 }
 
-/// Takes entries out of the first of the keys that is a sorted set and writes them behind its name. False, and nothing
-/// written, if there is none.
+/// Removes entries of the first key that is a sorted set and writes them after the key's name. False: there are none,
+/// and nothing was written.
 fn take_first(cx: &mut Cx<'_>, end: End, count: usize, shape: Shape) -> Result<bool, Stop> {
     for key in cx.keys {
         let Some(zset) = zset(cx.ks.view_for(key, &of_end(end, count))?)? else { continue };
@@ -270,7 +271,7 @@ fn blocking(cx: &mut Cx<'_>, end: End, count: usize, shape: Shape, timeout_at: u
     Err(Block::new(cx.keys.len(), Kind::ZSet, until_ms).into())
 }
 
-/// What ZMPOP takes from its number of keys on: which end, and how many.
+/// The arguments of ZMPOP from its number of keys on: which end, and how many.
 fn parse_pop(args: Args<'_>, numkeys_at: usize) -> Result<(End, usize), Stop> {
     let positive = |text: &[u8], error| {
         let number = int(text).filter(|&number| number > 0).ok_or(error)?;

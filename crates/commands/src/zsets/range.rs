@@ -1,4 +1,4 @@
-//! Owns the commands on ranges of a sorted set, by rank, score or member.
+//! Owns the commands on ranges of a sorted set, by rank, score or member. Never knows how a sorted set is stored.
 
 use super::form::{Draft, Entries, Limits, of_tree, remove_range, zset};
 use super::{ACL_READ, ACL_READ_FAST, ACL_WRITE, BASE, READ, READ_FAST, WRITE, WRONG};
@@ -251,10 +251,10 @@ enum By {
     Lex,
 }
 
-/// The ends of a range, both in it.
+/// The ends of a range. Both belong to the range.
 #[derive(Clone, Copy)]
 enum Ends<'a> {
-    /// From the start, or from the end when negative.
+    /// From the start, or from the end if negative.
     Ranks(i64, i64),
     Edges(Edge<'a>, Edge<'a>),
 }
@@ -274,7 +274,7 @@ impl<'a> Ends<'a> {
         })
     }
 
-    /// The ranks in the range: the first, and how many; counted from the end when reversed.
+    /// The first rank in the range and the number of ranks, counted from the end if reversed.
     fn ranks(self, zset: View<'_>, reverse: bool) -> (usize, usize) {
         let (low, high) = match self {
             Ends::Edges(low, high) => (zset.rank(&low), zset.rank(&high)),
@@ -292,7 +292,7 @@ impl<'a> Ends<'a> {
 }
 
 impl Ends<'_> {
-    /// Of a sorted set in parts, what telling the ranks touches.
+    /// The parts of a sorted set that are read to find the ranks.
     fn want(self, tree: &Tree, out: &mut Absent) {
         if let Ends::Edges(low, high) = self {
             tree.want_rank(&low, out);
@@ -301,7 +301,7 @@ impl Ends<'_> {
     }
 }
 
-/// `5`, `(5`, `-inf` …; `side` is where the edge lies when the score itself is in the range.
+/// `5`, `(5`, `-inf` …; `side` is the side of the edge if the range includes the score itself.
 fn score_edge(text: &[u8], side: Side) -> Option<Edge<'static>> {
     let (text, side) = match text.strip_prefix(b"(") {
         Some(text) => (text, other(side)),
@@ -313,7 +313,7 @@ fn score_edge(text: &[u8], side: Side) -> Option<Edge<'static>> {
 /// `[a`, `(a`, `-`, `+`.
 fn lex_edge(text: &[u8], side: Side) -> Option<Edge<'_>> {
     match text {
-        // Redis looks no further than a NUL.
+        // Redis stops reading at a NUL.
         [b'-'] | [b'-', 0, ..] => Some(Edge::START),
         [b'+'] | [b'+', 0, ..] => Some(Edge::END),
         [b'[', member @ ..] => Some(Edge::Member(member, side)),
@@ -329,7 +329,7 @@ fn other(side: Side) -> Side {
     }
 }
 
-/// What ZRANGE and its kin are asked for.
+/// The arguments of ZRANGE and the like.
 struct Select<'a> {
     ends: Ends<'a>,
     reverse: bool,
@@ -339,7 +339,7 @@ struct Select<'a> {
 }
 
 impl<'a> Select<'a> {
-    /// The source's key is argument `key`. What a command fixes, options cannot choose.
+    /// The source's key is argument `key`. Options cannot change what the command itself fixes.
     fn parse(
         args: Args<'a>,
         key: usize,
@@ -384,7 +384,7 @@ impl<'a> Select<'a> {
         Ok(Select { ends, reverse, offset, limit, with_scores })
     }
 
-    /// The ranks of the entries, which are there.
+    /// The ranks of the entries that exist.
     fn ranks(&self, zset: View<'_>) -> Range<usize> {
         let (first, count) = self.ends.ranks(zset, self.reverse);
         let skipped = usize::try_from(self.offset).map_or(count, |offset| offset.min(count));
@@ -396,14 +396,14 @@ impl<'a> Select<'a> {
         }
     }
 
-    /// How many entries, and they.
+    /// The number of entries, and the entries.
     fn entries<'z>(&self, zset: View<'z>) -> (usize, value::zset::Range<'z>) {
         let ranks = self.ranks(zset);
         let start = if self.reverse && !ranks.is_empty() { ranks.end - 1 } else { ranks.start };
         (ranks.len(), zset.range(start, ranks.len(), self.reverse))
     }
 
-    /// Of a sorted set in parts, what is touched.
+    /// The parts of a sorted set that the command reads.
     fn of_entries(&self) -> impl Fn(&Boxed, &mut Absent) {
         of_tree(|tree, out| {
             self.ends.want(tree, out);
@@ -441,7 +441,8 @@ fn zrangestore(cx: &mut Cx<'_>) -> Run {
     let (to, from) = (&cx.keys[0], &cx.keys[1]);
     let len = draft.store(cx, to, "zrangestore")?;
     if len > 0 {
-        // Ranks, for what lies between two members of different scores depends on how the sorted set is held.
+        // State ranks: which members lie between two members of different scores depends on the encoding of the sorted
+        // set.
         let [first, last] = as_text(ranks);
         cx.effect(&[b"ZRANGESTORE", to.name, from.name, first.as_bytes(), last.as_bytes()]);
     } else if cx.ks.wrote() {
@@ -451,7 +452,7 @@ fn zrangestore(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// The first rank and the last, as commands take them.
+/// The first and the last rank, as text for a command.
 fn as_text(ranks: Range<usize>) -> [Digits; 2] {
     [ranks.start as i64, ranks.end as i64 - 1].map(Digits::new)
 }

@@ -1,13 +1,13 @@
-//! Random commands, sound and hostile, here and on a real Redis: every reply must be the same.
+//! Random commands, valid and hostile, here and on a real Redis: every reply must be the same.
 //!
-//! `FLINTKV_SEED` replays a run, `FLINTKV_TEST_SECONDS` makes it longer, `FLINTKV_COMMANDS` sets its length. Left out is what differs by nature: random
-//! fields and cursors. Two clocks may differ by a little.
+//! `FLINTKV_SEED` replays a run, `FLINTKV_TEST_SECONDS` makes it longer, `FLINTKV_COMMANDS` sets its length. Replies
+//! that vary are left out: random fields and cursors. The two clocks may differ by a little.
 
 use crate::harness::generator::{Random, command, number};
 use crate::harness::{Harness, RealRedis};
 use std::time::{Instant, UNIX_EPOCH};
 
-/// Redis 7.0 prints scores with 17 digits, 7.2 with as many as it takes.
+/// Redis 7.0 prints scores with 17 digits, Redis 7.2 with the shortest text.
 fn with_short_numbers(reply: &str) -> String {
     let word = |word: &str| match word.trim_matches('"').parse::<f64>() {
         Ok(number) if word.starts_with('"') => format!("\"{number:e}\""),
@@ -17,8 +17,8 @@ fn with_short_numbers(reply: &str) -> String {
     reply.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// What may come in any order is put in order; `int` and `embstr` are one, as INCRBYFLOAT's result is not reencoded
-/// in Redis until it is set again.
+/// Sorts replies without a defined order. `int` and `embstr` count as equal, because Redis does not encode the result
+/// of INCRBYFLOAT again until it is set again.
 fn comparable(command: &[u8], reply: String) -> String {
     let reply = reply.replace("\"embstr\"", "\"int\"");
     let reply =
@@ -41,7 +41,7 @@ fn comparable(command: &[u8], reply: String) -> String {
     if !unordered.contains(&command) {
         return reply;
     }
-    // A scan's elements are an array in an array.
+    // The elements of a scan are an array inside an array.
     let item =
         |line| if command.ends_with(b"SCAN") { str::rsplit_once(line, ") ") } else { str::split_once(line, ") ") };
     let mut lines: Vec<&str> = reply.lines().map(|line| item(line).map_or(line, |(_, item)| item)).collect();
@@ -61,7 +61,8 @@ fn time(reply: &str) -> i64 {
     reply.strip_prefix("(integer) ").and_then(|number| number.parse().ok()).unwrap_or(i64::MIN)
 }
 
-/// Runs random commands in both places: `least` of them, and more until the budget is spent. `between` comes after each.
+/// Runs random commands in both places: at least `least`, and more until the budget is spent. `between` runs after
+/// each.
 fn compare(here: &mut Harness, least: u64, between: fn(&mut Harness, u64)) {
     let Some(mut redis) = RealRedis::start() else { return };
     let seed = seeds::seed(20_261_121);
@@ -72,7 +73,7 @@ fn compare(here: &mut Harness, least: u64, between: fn(&mut Harness, u64)) {
     here.settings.zset_max_listpack_value = 40;
     redis.run("CONFIG SET hash-max-listpack-entries 6 hash-max-listpack-value 40 set-max-intset-entries 8");
     redis.run("CONFIG SET zset-max-listpack-entries 6 zset-max-listpack-value 40");
-    // Redis 7.0 has no packed list for sets; without it the rules are the same.
+    // Redis 7.0 has no packed list for sets. Without that form the rules are the same.
     here.settings.set_max_intset_entries = 8;
     here.settings.set_max_listpack_entries = 0;
     let mut errors = 0;
@@ -88,7 +89,7 @@ fn compare(here: &mut Harness, least: u64, between: fn(&mut Harness, u64)) {
         let (ours, theirs) = (here.words(&words), redis.words(&words));
         between(here, step);
         let apart = time(&ours).abs_diff(time(&theirs));
-        // Each counts keys that have expired until it has noticed.
+        // Both servers count expired keys until they notice them.
         let by_nature = words[0].ends_with(b"EXPIRETIME") && apart < 5000 || words == [b"DBSIZE"] && apart < 9;
         if by_nature {
             continue;
@@ -101,12 +102,12 @@ fn compare(here: &mut Harness, least: u64, between: fn(&mut Harness, u64)) {
 }
 
 #[test]
-fn random_commands_answer_as_redis_does() {
+fn random_commands_reply_as_redis_does() {
     compare(&mut Harness::new(), 6_000, |_, _| {});
 }
 
 #[test]
-fn random_commands_answer_as_redis_does_while_collections_go_to_flash_in_parts() {
+fn random_commands_reply_as_redis_does_while_collections_go_to_flash_in_parts() {
     let mut here = Harness::in_parts(11);
     compare(&mut here, 6_000, |here, step| {
         if step % 4 == 0 {
@@ -118,7 +119,7 @@ fn random_commands_answer_as_redis_does_while_collections_go_to_flash_in_parts()
 }
 
 #[test]
-fn random_commands_answer_as_redis_does_while_values_go_to_flash_and_back() {
+fn random_commands_reply_as_redis_does_while_values_go_to_flash_and_back() {
     let mut here = Harness::with_flash(7);
     compare(&mut here, 4_000, |here, step| {
         if step % 16 == 0 {

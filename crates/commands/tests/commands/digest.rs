@@ -1,5 +1,5 @@
-//! DEBUG DIGEST and DEBUG FLINT-DIGEST: one dataset has one digest, wherever its values are, and looking moves nothing.
-//! `FLINTKV_SEED` replays a run.
+//! DEBUG DIGEST and DEBUG FLINT-DIGEST: a dataset has the same digest wherever its values are, and computing it moves
+//! nothing. `FLINTKV_SEED` replays a run.
 
 use crate::harness::{Harness, RealRedis};
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ fn seed() -> u64 {
 /// Milliseconds since 1970, in the next century.
 const LATER_MS: u64 = 4_000_000_000_000;
 
-/// Commands that Redis knows, on keys of every type in three logical databases, small and large.
+/// Commands that Redis knows, on small and large keys of every type in three logical databases.
 fn dataset(seed: u64) -> Vec<String> {
     let mut random = Random(seed);
     let mut lines = Vec::new();
@@ -54,7 +54,7 @@ fn dataset(seed: u64) -> Vec<String> {
     lines
 }
 
-/// Beside it, what Redis 7.0 does not know.
+/// More commands, which Redis 7.0 does not know.
 fn beside() -> Vec<String> {
     let mut lines = vec![
         format!("HPEXPIREAT large:hash {LATER_MS} FIELDS 2 field:1 field:77"),
@@ -74,7 +74,7 @@ fn fill(here: &mut Harness, lines: &[String]) {
     }
 }
 
-/// With every value of database 0 on flash, the large ones each as a whole.
+/// A store with every value of database 0 on flash, large values as a whole.
 fn frozen(seed: u64, lines: &[String]) -> Harness {
     let mut cold = Harness::with_flash(seed);
     cold.store.set_split_bytes(usize::MAX);
@@ -146,7 +146,7 @@ fn one_dataset_has_one_digest_whatever_the_order_encoding_place_and_secret() {
     (other.settings.hash_max_listpack_entries, other.settings.set_max_intset_entries) = (0, 0);
     (other.settings.set_max_listpack_entries, other.settings.zset_max_listpack_entries) = (0, 0);
     (other.settings.stream_node_max_entries, other.settings.list_limit) = (3, value::list::Limit::of(1));
-    // The keys come in another order; each one's own commands keep theirs.
+    // The keys come in another order. The commands of each key keep their order.
     let mut by_key = lines.clone();
     let db = |at: usize| lines[..=at].iter().rev().find(|line| line.starts_with("SELECT")).expect("first line").clone();
     by_key.clear();
@@ -184,14 +184,14 @@ fn each_type_alone_has_redis_s_digest() {
     }
     redis.run("FLUSHALL");
     let mut here = Harness::new();
-    // Entries that are gone, and a stream without any.
+    // Deleted entries, and a stream without entries.
     for line in ["XADD x 1-1 a b", "XADD x 2-1 c d", "XDEL x 1-1", "XADD y 1-1 a b", "XDEL y 1-1"] {
         assert_eq!(here.run(line), redis.run(line), "{line}");
     }
     assert_eq!(redis_digest(&mut here), redis.run("DEBUG DIGEST"));
 }
 
-/// Of the store's figures, those that looking may change: what was read from flash.
+/// The figures of the store that computing a digest may not change. Reads from flash are left out.
 fn figures(here: &Harness) -> String {
     let stats = StoreStats {
         flash_reads: 0,
@@ -210,7 +210,7 @@ fn looking_leaves_the_tiers_as_they_are() {
     let mut here = Harness::in_parts(5);
     fill(&mut here, &lines);
     (0..10).for_each(|_| here.squeeze());
-    // Some is in RAM, used to different degrees, and some is cold.
+    // Some values are in RAM, with different frequencies, and some are cold.
     here.run("SELECT 3");
     for n in 0..40 {
         (0..n % 4).for_each(|_| _ = here.run(&format!("GET int:{n}")));
@@ -265,7 +265,7 @@ fn a_digest_comes_in_slices_and_asks_for_many_records_at_once() {
     assert!(stops * 50 < reads, "{stops} stops for {reads} reads of parts");
 }
 
-/// Redis's digest sees none of these.
+/// Redis's digest ignores all of these.
 const BESIDE: &[&str] = &[
     "PEXPIREAT s 4000000000001",
     "HPEXPIREAT h 4000000000001 FIELDS 1 a",
@@ -352,7 +352,7 @@ fn what_replaying_does_not_reproduce_is_left_out() {
     let expected = digest(&mut here);
     here.now_ms += 9000;
     for line in [
-        // The consumer is seen.
+        // Updates when the consumer was seen.
         "XREADGROUP GROUP g c STREAMS x 1-1",
         "OBJECT FREQ s",
         "GET s",
@@ -397,7 +397,7 @@ fn a_value_that_goes_or_changes_between_two_slices_counts_as_what_it_is_then() {
     let slices = |change: &str| {
         let mut here = Harness::new();
         (0..5000).for_each(|n| _ = here.run(&format!("RPUSH l {n}")));
-        // Another large value, which is visited after the list.
+        // Another large value. The walk visits it after the list.
         (0..200).for_each(|n| _ = here.run(&format!("SADD a {n} {}", "x".repeat(80))));
         let stripe = |name: &[u8]| here.store.hasher().key(name).hash.stripe();
         assert!(stripe(b"l") < stripe(b"a"));

@@ -1,5 +1,5 @@
-//! What COMMAND tells of the commands, beside what a real Redis tells: key specifications, tips, arguments. What clients
-//! and proxies are built on has to be the same; how arguments are grouped and named is not compared.
+//! COMMAND's description of the commands against a real Redis's: key specifications, tips, arguments. What clients and
+//! proxies are built on must be the same. The grouping and the names of arguments are not compared.
 
 use crate::harness::{Harness, RealRedis};
 use commands::table;
@@ -41,7 +41,7 @@ fn sorted(value: &Value) -> String {
     words.join(" ")
 }
 
-/// `flags @ where they are looked for → how many`.
+/// `flags @ where to look for them → how many`.
 fn specs(value: &Value) -> Vec<String> {
     let way = |map: &Value| {
         let spec = field(map, "spec").unwrap();
@@ -56,7 +56,7 @@ fn specs(value: &Value) -> Vec<String> {
     items(value).iter().map(spec).collect()
 }
 
-/// Tokens and the types of values, in their order, and what may be left out or repeated.
+/// Tokens and the types of values, in order, and which may be left out or repeated.
 fn arguments(value: &Value, found: &mut Vec<String>) {
     for arg in items(value) {
         let kind = text(field(arg, "type").unwrap());
@@ -76,12 +76,12 @@ fn arguments(value: &Value, found: &mut Vec<String>) {
     }
 }
 
-/// What both servers say of each command, where they differ.
+/// The descriptions of commands on which the two servers differ.
 fn differing(of: impl Fn(&str, &mut dyn FnMut(&[&[u8]]) -> Value) -> Option<String>) -> Vec<String> {
     let Some(mut redis) = RealRedis::start() else { return Vec::new() };
     let mut differing = Vec::new();
     for name in names() {
-        // None: it is newer than that server.
+        // `None`: newer than that server.
         let Some(theirs) = of(&name, &mut |words| redis.value(words)) else { continue };
         let ours = of(&name, &mut here).expect("it is there");
         if ours != theirs {
@@ -92,7 +92,7 @@ fn differing(of: impl Fn(&str, &mut dyn FnMut(&[&[u8]]) -> Value) -> Option<Stri
 }
 
 #[test]
-fn key_specifications_are_redis_s() {
+fn key_specifications_equal_redis_s() {
     let differing = differing(|name, ask| {
         let infos = ask(&[b"COMMAND", b"INFO", name.as_bytes()]);
         let Value::Array(info) = items(&infos).first()? else { return None };
@@ -102,22 +102,22 @@ fn key_specifications_are_redis_s() {
 }
 
 #[test]
-fn tips_are_redis_s() {
+fn tips_equal_redis_s() {
     let differing = differing(|name, ask| {
         let infos = ask(&[b"COMMAND", b"INFO", name.as_bytes()]);
         let Value::Array(info) = items(&infos).first()? else { return None };
         if name.starts_with("cluster|") {
-            // Its answers are always the same here.
+            // This command's replies are always the same here.
             return None;
         }
-        // 7.2 has one more.
+        // Redis 7.2 has one more.
         let more = if matches!(name, "scan" | "randomkey") { "response_policy:special" } else { "" };
         Some(sorted(&info[7]).replace(more, "").split_whitespace().collect::<Vec<_>>().join(" "))
     });
     assert!(differing.is_empty(), "{}", differing.join("\n"));
 }
 
-/// Commands whose arguments are told otherwise, and why.
+/// Commands whose arguments are described differently, and why.
 const TOLD_OTHERWISE: [(&str, &str); 16] = [
     ("bitop", "all four operations are named"),
     ("pfdebug", "its subcommands are named"),
@@ -151,6 +151,6 @@ fn arguments_have_redis_s_tokens_and_types() {
     .into_iter()
     .partition(|text| known(text.split_once(": ").map_or("", |(name, _)| name)));
     assert!(differing.is_empty(), "{}", differing.join("\n"));
-    // None: there is no server to compare with.
+    // `None`: there is no server to compare with.
     assert!(known.is_empty() || known.len() == TOLD_OTHERWISE.len(), "some are told as in Redis: {known:?}");
 }

@@ -1,10 +1,10 @@
-//! DUMP and RESTORE: values go to Debian's redis-server and come from it, hostile payloads give errors.
+//! DUMP and RESTORE: values go to Debian's redis-server and come back, and hostile payloads give errors.
 
 use crate::harness::{Harness, RealRedis};
 use resp::client::{Value, parse_value};
 use value::rdb;
 
-/// A key of each type and form, with what reads it.
+/// A key of each type and form, with a command that reads it.
 const KEYS: &[(&str, &str)] = &[
     ("int", "GET int"),
     ("text", "GET text"),
@@ -76,7 +76,7 @@ fn values_go_to_a_real_redis_and_come_back() {
         assert_eq!(ours.words(&[b"RESTORE", key.as_bytes(), b"0", &payload, b"REPLACE"]), "OK", "{key}");
         assert_eq!(ours.run(read), wanted, "{read} of Redis's dump");
         assert_eq!(ours.run(&format!("OBJECT ENCODING {key}")), encoding);
-        // To Redis, which is 7.0 here: it takes no newer version, and streams of 7.2 are a type of their own.
+        // To Redis, which is 7.0 here. It accepts no newer version, and the streams of 7.2 are a type of their own.
         let mut payload = dump(&mut ours, key);
         assert_eq!(ours.words(&[b"RESTORE", key.as_bytes(), b"0", &payload, b"REPLACE"]), "OK", "{key}");
         assert_eq!(ours.run(read), wanted, "{read} of our dump");

@@ -1,5 +1,5 @@
-//! What commands state to have changed: the exact effects of every command that writes, and that they give the same
-//! dataset when they are run on an empty store.
+//! The effects that commands state: the exact effects of every write command, and that the effects give the same
+//! dataset on an empty store.
 
 use crate::examples::on_data;
 use crate::harness::generator::{Random, command as random_command, number};
@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 use store::{Effects, Resume, Why};
 use value::list::Limit;
 
-/// Commands before, a command, and its effects. `?` stands for a word that chance has chosen. The time is
-/// 1,700,000,000,000 ms; another server takes one of MIGRATE's keys.
+/// Commands to run before, the command, and its effects. `?` stands for a word chosen at random. The time is
+/// 1,700,000,000,000 ms. Another server accepts one of MIGRATE's keys.
 type Case = (&'static [&'static str], &'static str, &'static [&'static str]);
 
 const STRINGS: &[Case] = &[
@@ -186,7 +186,7 @@ const SORTED_SETS: &[Case] = &[
     (&["GEOADD g 13 38 a"], "GEORADIUS g 13 38 1 km", &[]),
 ];
 
-/// A stream of three entries with a group that has read one of them for ann.
+/// A stream of three entries with a group; the consumer ann has read one entry.
 const GROUP: &[&str] = &[
     "XADD s 1-1 a 1",
     "XADD s 2-1 a 2",
@@ -262,7 +262,7 @@ const STREAMS: &[Case] = &[
         "XREADGROUP GROUP g ann STREAMS s >",
         &["XCLAIM s g ann 0 0-0 JUSTID"],
     ),
-    // It waits for a new entry.
+    // The command waits for a new entry.
     (
         &["XADD s 1-1 a 1", "XGROUP CREATE s g $", "XGROUP CREATECONSUMER s g ann"],
         "XREADGROUP GROUP g ann BLOCK 1 STREAMS s >",
@@ -341,7 +341,7 @@ const KEYS: &[Case] = &[
     (&[], concat_restore!("RESTORE k 1", " ABSTTL"), &[]),
     (&["SET k v"], concat_restore!("RESTORE k 0", ""), &[]),
     (&["SET k v"], "MIGRATE 127.0.0.1 1 k 0 100", &["DEL k"]),
-    // Half of it, which ends in an error.
+    // One of two keys was moved, and the reply is an error.
     (&["MSET k v l w"], "MIGRATE 127.0.0.1 1 '' 0 100 KEYS k l", &["DEL k"]),
     (&["SET k v"], "MIGRATE 127.0.0.1 1 k 0 100 COPY", &[]),
     (&["SET k v"], "FLUSHALL", &["FLUSHALL"]),
@@ -362,7 +362,7 @@ fn cases() -> impl Iterator<Item = &'static Case> {
     [STRINGS, HASHES, LISTS, SETS, SORTED_SETS, STREAMS, KEYS].into_iter().flatten()
 }
 
-/// Bytes as redis-cli takes them.
+/// Bytes in redis-cli's syntax.
 fn text(word: &[u8]) -> String {
     let is_plain = |byte: &u8| byte.is_ascii_graphic() && !b"\"'\\".contains(byte);
     if !word.is_empty() && word.iter().all(is_plain) {
@@ -377,7 +377,7 @@ fn text(word: &[u8]) -> String {
 
 type Kept = Arc<Mutex<Vec<Effects>>>;
 
-/// Everything stated since the last time, a command a line, with its name in upper case.
+/// Everything stated since the last call, one command per line, with its name in upper case.
 fn stated(kept: &Kept) -> Vec<String> {
     let groups = std::mem::take(&mut *kept.lock().expect("no panic"));
     let line = |effect: store::Effect<'_>| {
@@ -388,7 +388,7 @@ fn stated(kept: &Kept) -> Vec<String> {
     groups.iter().flat_map(|group| group.iter().map(line).collect::<Vec<_>>()).collect()
 }
 
-/// How many effects the commands themselves have, not what they found past its time.
+/// How many effects the commands themselves have, without the expiries that they met.
 fn by_command(kept: &Kept) -> usize {
     let groups = kept.lock().expect("no panic");
     groups.iter().map(|group| group.iter().filter(|effect| effect.why == Why::Command).count()).sum()
@@ -424,7 +424,7 @@ fn every_command_states_what_it_has_changed() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// The row that a typed command means, with its full name.
+/// The row of a typed command, with its full name.
 fn row_of(command: &str) -> (String, &'static Row) {
     let words = words(command);
     let row = table::find(&words[0]).expect("a command");
@@ -451,14 +451,14 @@ fn every_row_that_writes_has_a_case_with_an_effect() {
     assert!(missing.is_empty(), "no case with an effect: {missing:?}");
 }
 
-/// What a store holds: for each logical database and key, all that clients can see of it.
+/// The content of a store: for each logical database and key, everything that clients can see of it.
 fn dataset(here: &mut Harness) -> BTreeMap<(usize, Vec<u8>), String> {
     let before = here.session.db;
     let mut dataset = BTreeMap::new();
     for db in 0..16 {
         here.session.db = db;
         for key in bulks(&here.reply(&[b"KEYS", b"*"])) {
-            // A hash whose fields have all expired is listed until somebody looks at it.
+            // A hash whose fields have all expired is listed until a command looks at it.
             if here.words(&[b"TYPE", &key]) != "none" {
                 let shown = describe(here, &key);
                 dataset.insert((db, key), shown);
@@ -505,7 +505,7 @@ fn describe(here: &mut Harness, key: &[u8]) -> String {
         }
         "stream" => {
             let shown = here.words(&[b"XINFO", b"STREAM", key, b"FULL", b"COUNT", b"0"]);
-            // How many chunks there are is no part of the value.
+            // The number of chunks is not part of the value.
             shown
                 .lines()
                 .enumerate()
@@ -518,7 +518,7 @@ fn describe(here: &mut Harness, key: &[u8]) -> String {
     format!("{kind} until {}\n{value}", here.words(&[b"PEXPIRETIME", key]))
 }
 
-/// Runs what was stated on another store, as it was meant: in its database, at its time.
+/// Runs the stated effects on another store, each in its database, at its time.
 fn repeat(kept: &Kept, there: &mut Harness) {
     for group in std::mem::take(&mut *kept.lock().expect("no panic")) {
         for effect in group.iter() {
@@ -538,7 +538,7 @@ fn compare(here: &mut Harness, there: &mut Harness, what: &str) {
     assert_eq!(dataset(here).len(), theirs.len(), "{what}: more is there than here");
 }
 
-/// A store with settings of its own. HyperLogLogs stay sparse until they are told to be dense.
+/// A store with settings of its own. HyperLogLogs stay sparse until an effect makes them dense.
 fn elsewhere() -> Harness {
     let mut there = Harness::new();
     there.settings.hash_max_listpack_entries = 2;
@@ -551,7 +551,7 @@ fn elsewhere() -> Harness {
     there
 }
 
-/// Runs commands with effects kept; `before` comes before each. An error has no effect.
+/// Runs commands and records their effects; `before` runs before each. A command that fails must have no effect.
 fn run_and_repeat<'c>(
     here: &mut Harness,
     before: fn(&mut Harness),
@@ -594,7 +594,7 @@ fn effects_of_all_cases_give_the_same_dataset() {
         for taken in [0, 1, 9] {
             let mut here = Harness::new();
             here.taken_elsewhere = taken;
-            // What another server has taken need not fit this one's errors.
+            // What another server accepted need not fit this command's error.
             run_and_repeat(&mut here, |_| {}, setup.iter().chain([command]).copied(), command);
         }
     }
@@ -612,7 +612,7 @@ fn an_effect_names_the_database_that_the_command_was_given_for() {
         let dbs: Vec<usize> = groups.iter().flat_map(|group| group.iter().map(|effect| effect.db)).collect();
         assert_eq!(dbs, [3], "{command}");
     }
-    // Also while the handler works on another one.
+    // Also while the handler works on another database.
     let here = Harness::new();
     let kept = here.keep_effects();
     let key = here.store.hasher().key(b"k");
@@ -626,7 +626,7 @@ fn an_effect_names_the_database_that_the_command_was_given_for() {
     assert_eq!(groups[0].iter().map(|effect| effect.db).collect::<Vec<_>>(), [3]);
 }
 
-/// A handler is rehearsed to find out what it will read: what it would write is not written, and must not be stated.
+/// A rehearsal of a handler finds out what the handler will read. It writes nothing and must state nothing.
 #[test]
 fn a_rehearsal_states_nothing() {
     let mut here = Harness::in_parts(19);
@@ -664,7 +664,7 @@ fn trimming_by_chunks_is_stated_as_a_length() {
     assert_eq!(stated(&kept), ["XADD s 37-0 a 1"]);
 }
 
-/// When that happens depends on a setting, and its bytes are in sight.
+/// A setting decides when that happens, and clients can see the bytes.
 #[test]
 fn a_hyperloglog_that_becomes_dense_is_stated_to() {
     let mut here = Harness::new();
@@ -686,7 +686,8 @@ fn a_hyperloglog_that_becomes_dense_is_stated_to() {
     assert!(merged == ["PFMERGE q2 q2 q3"] || merged == ["PFMERGE q2 q2 q3", "PFDEBUG TODENSE q2"], "{merged:?}");
 }
 
-/// `{a|b}` is one of them, where `_` is a space; `#` is the next id of an entry, `@` an id that may have been one.
+/// `{a|b}` is one of the alternatives, where `_` is a space; `#` is the next id of an entry, `@` an id that an entry
+/// may have had.
 const TEMPLATES: &[&str] = &[
     "XADD {s|t} {|NOMKSTREAM|MAXLEN_~_3|MAXLEN_4|MINID_~_@|MAXLEN_~_2_LIMIT_6} # f v {|g_w}",
     "XADD {s|t} # f v",
@@ -757,7 +758,8 @@ fn fill(template: &str, random: &mut Random, step: u64) -> Vec<Vec<u8>> {
     words
 }
 
-/// Random commands, sound and hostile, while time goes on: what they state gives the same dataset elsewhere.
+/// Runs random commands, valid and hostile, while time passes. Their effects must give the same dataset in another
+/// store.
 fn random_commands(here: &mut Harness, commands: u64, between: fn(&mut Harness, u64)) {
     let seed = number("FLINTKV_SEED", 20_261_122);
     let mut random = Random::new(seed);
@@ -803,7 +805,7 @@ fn effects_of_random_commands_give_the_same_dataset_while_collections_go_to_flas
     random_commands(&mut here, 8_000, |here, step| {
         if step % 4 == 0 {
             here.squeeze();
-            // Maintenance was shown a clock that went on, by which keys have expired.
+            // Maintenance used a later time than the commands, and keys have expired by it.
             here.now_ms += 60;
         }
     });

@@ -1,10 +1,11 @@
-//! Every error text in the sources stands in an example or a test: what nobody has seen is perhaps not as Redis says it.
+//! Every error text in the sources must occur in an example or a test. A text that nobody has seen may differ from
+//! Redis's.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Those that cannot be had from a client, and why.
+/// Error texts that no client can provoke, and why.
 const NEVER_SEEN: [(&str, &str); 6] = [
     ("OOM command not allowed", "DEBUG POPULATE of more than RAM and flash hold"),
     ("ERR TESTFAILED ", "a HyperLogLog that counts wrongly"),
@@ -60,7 +61,7 @@ fn every_error_text_is_seen_somewhere() {
     assert!(unseen.is_empty(), "no example and no test shows\n{unseen:#?}");
 }
 
-/// Of a text with places for values, what is always there.
+/// The longest constant part of a text with placeholders.
 fn longest_part(text: &str) -> &str {
     let parts = text.split('{').map(|part| part.split_once('}').map_or(part, |(_, rest)| rest));
     parts.max_by_key(|part| part.len()).unwrap_or(text).trim()
@@ -71,7 +72,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            // What other languages' packages bring along is large, and not ours.
+            // Packages of other languages are large, and not our sources.
             if !matches!(path.file_name().and_then(|name| name.to_str()), Some("node_modules" | "target" | ".venv")) {
                 found.append(&mut sources(&path));
             }
@@ -82,7 +83,8 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The strings of a source with their places. Quotes inside comments and raw strings confuse it no further than the line.
+/// The string literals of a source, with their places. Quotes inside comments and raw strings confuse this only up to
+/// the end of the line.
 fn literals(source: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let bytes = source.as_bytes();
@@ -105,7 +107,7 @@ fn literals(source: &str) -> Vec<(usize, String)> {
                     }
                     at += 1;
                     match bytes[at] {
-                        // A line that goes on.
+                        // A string literal that continues on the next line.
                         b'\n' => at += source[at..].len() - source[at..].trim_start().len(),
                         escaped => {
                             text.push(if escaped == b'n' { b'\n' } else { escaped });

@@ -1,10 +1,10 @@
-//! The examples of the rows on data, run as they stand over a store: at once, and with all values on flash.
-//! The server's tests run those of all rows through a socket, and against a real Redis.
+//! The examples of the rows on data, run over a store: as they are, and with all values on flash. The server's tests
+//! run the examples of all rows through a socket, and against a real Redis.
 
 use crate::harness::Harness;
 use commands::{Expect, Flag, Group, Row, Values, table};
 
-/// The rows whose handlers ask nothing of a server; the others' examples run against one.
+/// The rows whose handlers ask nothing of a server. The examples of the other rows need a server.
 pub fn on_data() -> impl Iterator<Item = (String, &'static Row)> {
     table::all()
         .filter(|row| {
@@ -19,7 +19,7 @@ pub fn on_data() -> impl Iterator<Item = (String, &'static Row)> {
         })
 }
 
-/// Runs every row's examples, each on a new store; `before` comes before each.
+/// Runs every row's examples, each row on a new store; `before` runs before each example.
 fn run_all(new: fn() -> Harness, before: fn(&mut Harness), mut after: impl FnMut(&str, &Row, &Harness)) {
     let mut failures = Vec::new();
     for (name, row) in on_data() {
@@ -41,12 +41,12 @@ fn run_all(new: fn() -> Harness, before: fn(&mut Harness), mut after: impl FnMut
 }
 
 #[test]
-fn examples_answer_as_they_say() {
+fn examples_reply_as_they_say() {
     run_all(Harness::new, |_| {}, |_, _, _| {});
 }
 
 #[test]
-fn examples_answer_the_same_when_every_value_is_on_flash() {
+fn examples_reply_the_same_when_every_value_is_on_flash() {
     let mut unmet = Vec::new();
     run_all(
         || Harness::with_flash(11),

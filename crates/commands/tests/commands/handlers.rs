@@ -1,4 +1,4 @@
-//! What the rows' examples are too short for: large hashes, long walks, limits, and both protocols.
+//! What does not fit into the rows' examples: large hashes, long walks, limits, and both protocols.
 
 use crate::harness::Harness;
 use resp::Proto;
@@ -25,7 +25,7 @@ fn a_hash_becomes_a_table_by_the_settings() {
     assert_eq!(redis.run("HSET h one more"), "(integer) 1");
     assert_eq!(redis.run("OBJECT ENCODING h"), "\"hashtable\"");
     assert_eq!(redis.run("HLEN h"), "(integer) 129");
-    // It stays one, as in Redis.
+    // The hash stays a table, as in Redis.
     assert_eq!(redis.run("HDEL h one"), "(integer) 1");
     assert_eq!(redis.run("OBJECT ENCODING h"), "\"hashtable\"");
     assert_eq!(redis.run("HGET h field:77"), "\"77\"");
@@ -85,7 +85,7 @@ fn hscan_visits_each_field_of_a_table_once() {
         cursor = items[0].trim_matches('"').to_owned();
         calls += 1;
         for pair in items[1..].chunks(2) {
-            // The first item stands behind the number of the array it is in.
+            // The first item follows the number of its array.
             let field = pair[0].rsplit(") ").next().expect("a part");
             *seen.entry(field.to_owned()).or_default() += 1;
         }
@@ -97,7 +97,7 @@ fn hscan_visits_each_field_of_a_table_once() {
     assert!(seen.values().all(|&count| count == 1));
     assert!((15..=21).contains(&calls), "{calls} calls of 50");
     assert_eq!(items(&redis.run("HSCAN h 0 COUNT 1 NOVALUES")).len(), 2);
-    // A packed hash comes whole.
+    // A packed hash is returned whole.
     redis.run("HSET p a 1 b 2 c 3");
     assert_eq!(items(&redis.run("HSCAN p 0 COUNT 1")).len(), 7);
     assert_eq!(items(&redis.run("HSCAN p 99 COUNT 1")).len(), 7);
@@ -131,7 +131,7 @@ fn every_field_is_drawn_about_as_often() {
         for n in 0..fields {
             redis.run(&format!("HSET {key} {n} v"));
         }
-        // Singly, with repetition and without it: 400 draws a field, with a deviation of 20.
+        // One at a time, with repetition, and distinct: 400 draws a field, with a standard deviation of 20.
         let single = (0..400 * fields).map(|_| redis.run(&format!("HRANDFIELD {key}"))).collect::<Vec<_>>();
         let repeated = redis.run(&format!("HRANDFIELD {key} -{}", 400 * fields));
         let repeated = items(&repeated).into_iter().map(str::to_owned).collect::<Vec<_>>();
@@ -151,7 +151,7 @@ fn every_field_is_drawn_about_as_often() {
 }
 
 #[test]
-fn hostile_counts_of_hrandfield_are_refused_before_memory_is() {
+fn hostile_counts_of_hrandfield_are_refused_before_they_take_memory() {
     let mut redis = Harness::new();
     redis.run("HSET h f v");
     for count in ["-9223372036854775807", "-4611686018427387904", "-500000000"] {
@@ -185,7 +185,7 @@ fn resp3_has_maps_nulls_and_nested_pairs() {
 }
 
 #[test]
-fn keys_gives_way_to_others_and_scan_misses_nothing() {
+fn keys_yields_to_others_and_scan_misses_nothing() {
     let mut redis = Harness::new();
     for n in 0..5000 {
         redis.run(&format!("SET key:{n} v"));
@@ -223,7 +223,7 @@ fn hostile_cursors_end_the_walk_or_are_refused() {
 }
 
 #[test]
-fn time_passes_and_keys_are_gone_to_the_millisecond() {
+fn keys_expire_to_the_millisecond() {
     let mut redis = Harness::new();
     redis.run("SET k v PX 1000");
     redis.now_ms += 999;
@@ -234,7 +234,7 @@ fn time_passes_and_keys_are_gone_to_the_millisecond() {
     for reader in ["TTL k", "EXPIRETIME k"] {
         assert_eq!(redis.run(reader), "(integer) -2");
     }
-    // An expired key is as absent to writers.
+    // Writers also see an expired key as absent.
     redis.run("SET k v PX 1000");
     redis.now_ms += 1000;
     assert_eq!(redis.run("SETNX k w"), "(integer) 1");
@@ -250,7 +250,7 @@ fn time_passes_and_keys_are_gone_to_the_millisecond() {
 }
 
 #[test]
-fn values_travel_with_their_form_and_expiry() {
+fn copies_and_renames_keep_form_and_expiry() {
     let mut redis = Harness::new();
     hash_of(&mut redis, 300);
     redis.run("EXPIRE h 100");
@@ -266,7 +266,7 @@ fn values_travel_with_their_form_and_expiry() {
         assert_eq!(redis.run(&format!("TTL {key}")), "(integer) 100");
         assert_eq!(redis.run(&format!("OBJECT ENCODING {key}")), "\"hashtable\"");
     }
-    // A copy is a copy.
+    // Changing the copy does not change the original.
     redis.run("SELECT 0");
     redis.run("HDEL c field:1");
     redis.run("SELECT 3");
@@ -289,7 +289,7 @@ fn strings_stop_at_the_limit() {
     assert_eq!(redis.run("SETRANGE k 1048576 x"), too_long);
     assert_eq!(redis.run("SETRANGE other 1048576 x"), too_long);
     assert_eq!(redis.run("EXISTS other"), "(integer) 0");
-    // 512 MB is the most, whatever the setting.
+    // 512 MB is the limit, whatever the setting.
     redis.settings.proto_max_bulk_len = usize::MAX;
     assert_eq!(redis.run("SETRANGE k 536870912 x"), too_long);
     assert_eq!(redis.run("SETRANGE k 9223372036854775807 x"), too_long);
@@ -331,14 +331,14 @@ fn a_set_goes_from_integers_to_a_list_to_a_table_by_the_settings() {
     }
     redis.run("SADD many x");
     assert_eq!(encoding(&mut redis, "many"), "\"hashtable\"", "too many integers for a list");
-    // So many arguments make a table at once, be they all the same.
+    // This many arguments make a table at once, even if all are the same.
     redis.settings.set_max_listpack_entries = 2;
     redis.run("SADD few2 a a a");
     assert_eq!(encoding(&mut redis, "few2"), "\"hashtable\"");
     redis.run("SADD few3 a");
     redis.run("SADD few3 a a a");
     assert_eq!(encoding(&mut redis, "few3"), "\"hashtable\"");
-    // A packed list with an integer for each member, stored, is a set of integers.
+    // A packed list whose members are all integers is stored as a set of integers.
     redis.settings.set_max_listpack_entries = 128;
     redis.run("SADD a 1 2 x");
     redis.run("SADD b 1 2 y z");
@@ -395,7 +395,7 @@ fn every_member_is_drawn_and_popped_about_as_often() {
             let reply = redis.run("SPOP popped 50");
             items(&reply).into_iter().for_each(|item| *popped.entry(item.to_owned()).or_default() += 1);
         }
-        // 60 times each with a deviation of 8, and 30 times with one of 4.
+        // 60 times each with a standard deviation of 8, and 30 times with one of 4.
         assert_eq!((drawn.len(), popped.len()), (members.len(), members.len()));
         assert!(drawn.values().all(|&times| (25..=100).contains(&times)), "{key}: {drawn:?}");
         assert!(popped.values().all(|&times| (12..=50).contains(&times)), "{key}: {popped:?}");
@@ -448,7 +448,7 @@ fn sscan_visits_each_member_of_a_table_once() {
 }
 
 #[test]
-fn sets_answer_as_sets_in_the_newer_protocol() {
+fn sets_reply_as_sets_in_resp3() {
     let mut redis = Harness::new();
     redis.session.proto = Proto::Resp3;
     redis.run("SADD s 1");
@@ -504,7 +504,7 @@ fn a_hyperloglog_becomes_dense_when_its_runs_take_more_than_the_setting() {
 fn hostile_hyperloglogs_give_errors() {
     let mut redis = Harness::new();
     const CORRUPT: &str = "(error) INVALIDOBJ Corrupted HLL object detected";
-    // A run too many, one too few, one cut in the middle.
+    // One run too many, one too few, one cut in the middle.
     for runs in [&b"\x7f\xff\x00"[..], b"\x7f\xfe", b"\x7f", b""] {
         let bytes = [&b"HYLL\x01\0\0\0\0\0\0\0\0\0\0\x80"[..], runs].concat();
         redis.words(&[b"SET", b"p", &bytes]);
@@ -536,13 +536,13 @@ fn bits_far_out_are_refused_and_long_strings_are_not() {
 }
 
 #[test]
-fn fields_expire_when_their_time_has_come_hot_or_cold() {
+fn fields_expire_at_their_time_hot_or_cold() {
     let mut here = Harness::with_flash(3);
     here.run("HSET h a 1 b 2 c 3");
     assert_eq!(here.run("HPEXPIRE h 1000 FIELDS 1 a"), "1) (integer) 1");
     assert_eq!(here.run("HPEXPIRE h 2000 FIELDS 2 b c"), "1) (integer) 1\n2) (integer) 1");
     assert_eq!(here.run("HPEXPIRE h 3000 NX FIELDS 2 b b"), "1) (integer) 0\n2) (integer) 0");
-    // A new value has no deadline, a sum keeps it; a copy has them all.
+    // Setting a value removes the deadline, adding to it keeps it, and a copy keeps all.
     here.run("HSET h c 3");
     here.run("HINCRBY h b 5");
     assert_eq!(here.run("HPTTL h FIELDS 3 a b c"), "1) (integer) 1000\n2) (integer) 2000\n3) (integer) -1");
@@ -558,7 +558,7 @@ fn fields_expire_when_their_time_has_come_hot_or_cold() {
     assert_eq!(here.run("HGETALL h"), "1) \"c\"\n2) \"3\"");
     assert_eq!(here.run("HTTL h FIELDS 2 b c"), "1) (integer) -2\n2) (integer) -1");
     assert_eq!(here.run("HGETALL other"), "1) \"c\"\n2) \"3\"");
-    // The last field takes the key with it.
+    // The key goes with its last field.
     assert_eq!(here.run("HPEXPIRE h 10 LT FIELDS 1 c"), "1) (integer) 1");
     assert_eq!(here.run("HPERSIST h FIELDS 2 c c"), "1) (integer) 1\n2) (integer) -1");
     here.run("HPEXPIRE h 10 FIELDS 1 c");

@@ -1,5 +1,5 @@
-//! The commands without a server: handlers over a store, rows, docs. One program: linking each file by itself took longer
-//! than running it.
+//! The commands without a server: handlers over a store, rows, docs. All files are one program, because linking each
+//! file by itself took longer than running it.
 
 mod differential;
 mod digest;

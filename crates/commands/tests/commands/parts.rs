@@ -1,6 +1,6 @@
-//! Random commands on lists, sorted sets and streams whose chunks go to flash and come back, and the same where
-//! everything stays in RAM: every reply must be the same. `FLINTKV_SEED` replays a run, `FLINTKV_COMMANDS` makes it
-//! longer.
+//! Random commands on lists, sorted sets and streams whose chunks go to flash and come back. The same commands on a
+//! store that keeps everything in RAM must give the same replies. `FLINTKV_SEED` replays a run, `FLINTKV_COMMANDS`
+//! makes it longer.
 
 use crate::harness::Harness;
 use std::collections::BTreeSet;
@@ -19,7 +19,8 @@ impl Random {
     }
 }
 
-/// A word of one or two small letters stands for what [`word`] makes of it; `?` before it is perhaps, `*` any number.
+/// [`word`] expands a word of one or two small letters. `?` before a word makes it optional; `*` repeats it any number
+/// of times.
 const LISTS: &[&str] = &[
     "RPUSH l v *v *v *v",
     "RPUSH l v *v *v *v",
@@ -194,7 +195,7 @@ fn word(kind: &str, random: &mut Random) -> String {
         "g" => random.of(&["g1", "g2"]).into(),
         "m" | "[m" | "(m" => {
             let (n, mark) = (random.below(400), &kind[..kind.len() - 1]);
-            // Some take a leaf for a few of them.
+            // Some members are so long that few of them fill a leaf.
             if n % 5 == 0 { format!("{mark}{}:{n}", "m".repeat(150)) } else { format!("{mark}member:{n}") }
         }
         "q" | "(q" => format!("{}{}", &kind[..kind.len() - 1], random.below(60) as f64 / 2.0),
@@ -221,7 +222,7 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
 }
 
-/// Runs random commands in both places; the names of those that had to wait for flash.
+/// Runs random commands in both stores. Returns the names of the commands that waited for flash.
 fn compare(templates: &[&str], commands: u64) -> BTreeSet<String> {
     let seed = number("FLINTKV_SEED", 20_261_121);
     let mut random = Random(seed);
@@ -268,7 +269,7 @@ fn streams_in_parts_answer_as_those_in_ram() {
     }
 }
 
-/// Parts that a command reads of a value of which all are on flash.
+/// How many parts a command reads of a value whose parts are all on flash.
 fn reads(here: &mut Harness, line: &str) -> u64 {
     (0..5).for_each(|_| here.squeeze());
     let before = here.store.stats().flash_part_reads;
@@ -306,7 +307,7 @@ fn a_long_list_is_read_by_its_chunks() {
 fn a_large_sorted_set_is_read_by_its_parts() {
     let mut here = Harness::in_parts(1);
     for n in 0..5000 {
-        // Many have the same score.
+        // Many members have the same score.
         here.run(&format!("ZADD z {} member:{n:05}", n % 10));
         here.run(&format!("GEOADD g {} {} place:{n:05}", (n % 71) as f64 / 10.0, (n / 71) as f64 / 10.0));
     }

@@ -1,8 +1,8 @@
-//! Random runs of every command that writes, one command after the other, while time goes on, keys and fields expire, keys are
-//! evicted and values are on flash: the effects, applied to an empty store, give the same digest. `FLINTKV_SEED` replays a run,
-//! `FLINTKV_COMMANDS` makes it longer, `FLINTKV_TEST_SECONDS` makes more of them.
+//! Random runs of every write command, one command after the other, while time passes, keys and fields expire, keys are
+//! evicted and values are on flash. The effects, applied to an empty store, must give the same digest. `FLINTKV_SEED`
+//! replays a run, `FLINTKV_COMMANDS` makes it longer, `FLINTKV_TEST_SECONDS` runs more of them.
 //!
-//! The same with connections, transactions, scripts and blocked clients is in the server's tests (`server/effects.rs`).
+//! The server's tests do the same with connections, transactions, scripts and blocked clients (`server/effects.rs`).
 
 use crate::harness::Harness;
 use crate::harness::generator::{Writes, command, number};
@@ -12,11 +12,11 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Mutex;
 use store::{Effects, Policy, Why};
 
-/// Commands of one run, and after how many the datasets are compared.
+/// The commands of one run, and the number of commands between two comparisons.
 const COMMANDS: u64 = 2_000;
 const COMPARED_EVERY: u64 = 250;
 
-/// What must have been among the effects of all runs.
+/// Kinds of effects that must occur in all runs together.
 #[derive(Default)]
 struct Met {
     whys: BTreeMap<String, usize>,
@@ -74,8 +74,9 @@ fn run(here: &mut Harness, seed: u64, between: fn(&mut Harness, &mut Writes), me
         between(here, &mut writes);
         if step % COMPARED_EVERY == COMPARED_EVERY - 1 || step == commands - 1 {
             replay.repeat_all(&std::mem::take(&mut *kept.lock().expect("no panic")), &what);
-            // At a moment at which nothing has expired, so that what has, and is still there, counts: whoever removes it says so.
-            // Not with flash: a copy there keeps fields that have expired, and whoever reads it removes them again.
+            // Compare at a moment at which nothing has expired. Then an expired key that is still there counts, because
+            // whoever removes it must state that. Not with flash: a copy there keeps expired fields, and whoever reads
+            // the copy removes them again.
             let (now_ms, db) = (here.now_ms, here.session.db);
             if !here.store.has_flash() {
                 here.now_ms = 0;
@@ -94,7 +95,7 @@ fn run(here: &mut Harness, seed: u64, between: fn(&mut Harness, &mut Writes), me
     assert!(replay.len() as u64 > commands / 4, "{} effects", replay.len());
 }
 
-/// Names the command that a panic comes from.
+/// Names the running command when a panic unwinds.
 struct Running(String);
 
 impl Drop for Running {
@@ -142,7 +143,7 @@ fn effects_of_random_runs_give_the_same_digest_while_collections_go_to_flash_in_
     let met = prove(Harness::in_parts, |here, writes| match writes.random.below(40) {
         0..8 => {
             here.squeeze();
-            // Maintenance was shown a clock that went on, by which keys have expired.
+            // Maintenance used a later time than the commands, and keys have expired by it.
             here.now_ms += 60;
         }
         8 => here.maintain(),
@@ -164,7 +165,7 @@ fn effects_of_random_runs_give_the_same_digest_while_keys_are_evicted() {
     assert!(met.times(Why::Evicted) > 100, "{:?}", met.whys);
 }
 
-/// A new command that writes belongs into the generator.
+/// A new write command belongs into the generator.
 #[test]
 fn random_runs_have_every_command_that_writes() {
     let mut writes = Writes::new(1);
@@ -185,12 +186,12 @@ fn random_runs_have_every_command_that_writes() {
             }
         }
     }
-    // These need another server, a library, or are for tests alone.
+    // These commands need another server or a library, or exist only for tests.
     let elsewhere = ["debug", "function|delete", "function|flush", "function|load", "function|restore", "migrate"];
     missing.retain(|name| !elsewhere.contains(&name.as_str()));
     assert!(missing.is_empty(), "never made: {missing:?}");
 }
-/// A command, and what it states.
+/// Runs a command and returns the effects that it stated.
 fn states(here: &mut Harness, kept: &Mutex<Vec<Effects>>, line: &str) -> String {
     here.run(line);
     let groups = std::mem::take(&mut *kept.lock().expect("no panic"));
@@ -202,7 +203,7 @@ fn words_of(effect: store::Effect<'_>) -> String {
     effect.words().map(|word| word.escape_ascii().to_string()).collect::<Vec<_>>().join(" ")
 }
 
-/// The process stopped: a handler that neither succeeds nor yields had nothing to commit.
+/// The process stopped here: a handler that neither succeeds nor yields had nothing to commit.
 #[test]
 fn a_consumer_that_is_made_before_its_client_waits_stays() {
     let mut here = Harness::new();
@@ -214,7 +215,7 @@ fn a_consumer_that_is_made_before_its_client_waits_stays() {
     assert_eq!(here.run("XGROUP CREATECONSUMER s g ann"), "(integer) 0");
 }
 
-/// The key goes because it is past its time: the command has removed nothing.
+/// The key goes because it has expired. The command has removed nothing, so only the expiry is stated.
 #[test]
 fn storing_nothing_where_a_key_has_expired_states_the_expiry_alone() {
     for store in ["ZRANGESTORE to from 5 6", "GEOSEARCHSTORE to from FROMLONLAT 1 1 BYRADIUS 1 km"] {
@@ -228,7 +229,7 @@ fn storing_nothing_where_a_key_has_expired_states_the_expiry_alone() {
     }
 }
 
-/// It was a change that said nothing of itself.
+/// The change stated no effect.
 #[test]
 fn trimming_that_spares_the_only_chunk_changes_nothing() {
     let mut here = Harness::new();
@@ -239,7 +240,8 @@ fn trimming_that_spares_the_only_chunk_changes_nothing() {
     }
     assert_eq!(states(&mut here, &kept, "XTRIM s MAXLEN 1"), "Command XTRIM s MAXLEN = 1");
 }
-/// As in Redis, packed sorted sets have no minus zero. What is packed depends on a setting, which is no part of the data.
+/// As in Redis, packed sorted sets have no minus zero. Which sets are packed depends on a setting, and settings are not
+/// part of the data.
 #[test]
 fn the_digest_does_not_tell_zero_from_minus_zero() {
     let digest_with = |entries: usize| {

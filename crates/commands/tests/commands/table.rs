@@ -1,4 +1,4 @@
-//! The whole table, one property after another.
+//! Properties of the whole table, one test each.
 
 use crate::harness::RealRedis;
 use commands::{Access, Acl, Args, Flag, Keys, Row, Use, Values, table};
@@ -85,7 +85,7 @@ fn examples_of_a_row_call_it() {
             let mut line = example.command.split_whitespace();
             words.iter().all(|word| line.next().is_some_and(|other| other.eq_ignore_ascii_case(word)))
         });
-        // A container's own examples call a subcommand that is not there.
+        // A container's own examples call an unknown subcommand.
         assert!(called, "{name}");
     }
 }
@@ -97,7 +97,7 @@ fn syntax_and_arity_agree() {
         if !row.subcommands.is_empty() {
             continue;
         }
-        // Words outside brackets are required; the name counts, and so does a container's.
+        // Words outside brackets are required. The name counts, and so does a container's name.
         let mut depth = 0;
         let mut required = name.split('|').count() as i16;
         let mut optional = false;
@@ -129,12 +129,12 @@ fn keys_stand_within_the_arity() {
         assert!(first >= 1 && step >= 1 && first < least, "{name}: the first key is required");
         assert!(last < 0 || (first <= last && last < least), "{name}: the last key is required");
         assert!(row.syntax.contains("key") || row.syntax.starts_with("source destination"), "{name}");
-        // The shortest call has all its keys.
+        // The shortest call has all required keys.
         let words = vec![Span { start: 0, len: 1 }; least as usize];
         let mut positions = Vec::new();
         row.keys.positions(&Args::new(b"x", &words), &mut positions);
         assert!(!positions.is_empty() && positions.iter().all(|&at| at < least as usize), "{name}");
-        // A call too short has fewer keys, and no panic.
+        // A call that is too short has fewer keys, and does not panic.
         for count in 0..least as usize {
             positions.clear();
             row.keys.positions(&Args::new(b"x", &words[..count]), &mut positions);
@@ -179,7 +179,7 @@ fn snake(name: &str) -> String {
 }
 
 #[test]
-fn rows_are_what_command_info_of_a_real_redis_says() {
+fn rows_equal_a_real_redis_s_command_info() {
     let Some(mut redis) = RealRedis::start() else { return };
     let words = |value: &Value| -> Vec<String> {
         let Value::Array(items) = value else { panic!("an array: {value:?}") };
@@ -200,7 +200,7 @@ fn rows_are_what_command_info_of_a_real_redis_says() {
     let mut failures = Vec::new();
     for (name, row) in all() {
         let Value::Array(infos) = redis.value(&[b"COMMAND", b"INFO", name.as_bytes()]) else { panic!("an array") };
-        // Null: newer than this Redis, or ours alone.
+        // Null: newer than this Redis, or only in FlintKV.
         let Some(Value::Array(info)) = infos.first() else { continue };
         let flags: Vec<String> = row
             .flags
@@ -214,19 +214,20 @@ fn rows_are_what_command_info_of_a_real_redis_says() {
                 failures.push(format!("{name}: {what} {ours}, there {theirs}"));
             }
         };
-        // Redis 7.2 lets GETKEYS be asked of a command without arguments, and ranks with scores.
+        // In Redis 7.2, GETKEYS accepts a command without arguments, and ranks may have scores.
         let arity = match name.as_str() {
             "zrank" | "zrevrank" => 3,
             _ if name.starts_with("command|getkeys") => row.arity - 1,
             _ => row.arity,
         };
         differ("arity", format!("{:?}", Value::Int(arity.into())), format!("{:?}", info[1]));
-        // Redis 7.2 lets scripts call commands that block: they do not wait there.
+        // In Redis 7.2, scripts may call blocking commands, which do not wait there.
         let theirs: Vec<String> = words(&info[2])
             .into_iter()
             .filter(|flag| flag != "noscript" || !row.flags.contains(&Flag::Blocking))
             .collect();
-        // Redis stands still while a value goes to another server; here a transaction or script would have to.
+        // Redis serves nobody while a value goes to another server. Here a transaction or script would have to block
+        // everybody.
         let flags =
             flags.into_iter().filter(|flag| name != "migrate" || flag != "noscript" && flag != "no_multi").collect();
         differ("flags", sorted(flags).join(" "), theirs.join(" "));
@@ -244,7 +245,8 @@ fn rows_are_what_command_info_of_a_real_redis_says() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// What Redis's key specifications say, in order: reading, and writing. A row may ask for more of a user, never for less.
+/// What Redis's key specifications say, in order: reading and writing. A row may require more rights of a user, never
+/// fewer.
 #[test]
 fn no_key_is_used_more_than_a_user_was_asked_for() {
     let Some(mut redis) = RealRedis::start() else { return };
@@ -264,7 +266,7 @@ fn no_key_is_used_more_than_a_user_was_asked_for() {
             };
             let says =
                 |word: &str| flags.iter().any(|flag| matches!(flag, Value::Simple(text) if text == word.as_bytes()));
-            // What such a command does is told by its arguments; of SORT's patterns a user is asked in its own way.
+            // The arguments decide what such a command does. SORT checks the rights for its patterns in its own way.
             if says("variable_flags") || nth > 0 && row.flags.contains(&Flag::UnnamedKeys) {
                 continue;
             }

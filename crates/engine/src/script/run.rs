@@ -142,7 +142,7 @@ fn outside(
             return Err(Halt::Wait(Wait::Room));
         }
     }
-    let keys = keys(hub.store.hasher(), command.row.keys, args, None, positions);
+    let keys = keys(hub.store.hasher(), command.row.keys, args, positions);
     // What could not be read, the script may not need.
     let again = current.failed.take().is_some() || current.misses > 0;
     loop {
@@ -417,7 +417,7 @@ impl<'a> Running<'a, '_> {
             Err(text) => return refuse(reply, &text),
         };
         let hub = &*self.around.worker.hub;
-        let keys = keys(hub.store.hasher(), command.row.keys, args, None, positions);
+        let keys = keys(hub.store.hasher(), command.row.keys, args, positions);
         let held = match command.is(bit::WHOLE) {
             true => self.ks.add_all(),
             false => self.ks.holds(&keys) || self.ks.add(&keys),

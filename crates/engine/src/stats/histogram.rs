@@ -27,7 +27,9 @@ impl Default for Histogram {
     }
 }
 
-fn bucket(value: u64) -> usize {
+/// The bucket of a value, for [`Histogram::record_in`].
+#[inline]
+pub fn bucket(value: u64) -> usize {
     if value < SUB as u64 {
         return value as usize;
     }
@@ -52,7 +54,13 @@ impl Histogram {
     /// Only the worker that owns it may call this: the increment is a load and a store.
     #[inline]
     pub fn record(&self, nanos: u64) {
-        let count = &self.counts[bucket(nanos)];
+        self.record_in(bucket(nanos));
+    }
+
+    /// As [`Histogram::record`], for a duration that several histograms record.
+    #[inline]
+    pub fn record_in(&self, bucket: usize) {
+        let count = &self.counts[bucket];
         count.store(count.load(Relaxed) + 1, Relaxed);
     }
 

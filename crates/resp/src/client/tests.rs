@@ -15,7 +15,8 @@ fn skip_in_parts(
     Ok(None)
 }
 
-/// Skips a reply whole, byte by byte and cut at every place; all must agree, and `parse_value` on the length too.
+/// Skips a reply as a whole, byte by byte, and cut at every place. All results must agree, and `parse_value` must agree
+/// on the length.
 fn skip_every_way(input: &[u8]) -> Result<Option<(usize, String)>, ProtocolError> {
     let whole = skip(input).map(|reply| reply.map(|Reply { consumed, kind }| (consumed, format!("{kind:?}"))));
     assert_eq!(skip_in_parts(input, 0..=input.len()), whole, "byte by byte: {}", input.escape_ascii());
@@ -28,7 +29,7 @@ fn skip_every_way(input: &[u8]) -> Result<Option<(usize, String)>, ProtocolError
 }
 
 fn kind(input: &str) -> String {
-    // What follows belongs to the next reply.
+    // The bytes that follow belong to the next reply.
     let followed = format!("{input}+next\r\n");
     let (consumed, kind) = skip_every_way(followed.as_bytes()).unwrap().unwrap();
     assert_eq!(consumed, input.len());

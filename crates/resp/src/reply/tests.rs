@@ -1,6 +1,6 @@
 use super::*;
 
-/// What `write` puts on the wire in RESP2 and in RESP3.
+/// The bytes that `write` produces in RESP2 and in RESP3.
 fn both(write: impl Fn(&mut Out<'_>)) -> (String, String) {
     let wire = |proto| {
         // Replies are appended to earlier ones.
@@ -116,7 +116,7 @@ fn deferred_lengths_nest() {
 }
 
 #[test]
-fn a_half_written_reply_is_taken_back() {
+fn a_half_written_reply_is_truncated() {
     same(
         |out| {
             let len = out.len();
@@ -130,7 +130,7 @@ fn a_half_written_reply_is_taken_back() {
 }
 
 #[test]
-fn hello_answers_in_the_new_version() {
+fn hello_replies_in_the_new_version() {
     let mut buf = Vec::new();
     let mut out = Out::new(&mut buf, Proto::default());
     assert_eq!(out.proto(), Proto::Resp2);

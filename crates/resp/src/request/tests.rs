@@ -10,12 +10,12 @@ fn command(consumed: usize, args: &[&str]) -> Command {
     Command { args: args.iter().map(|arg| arg.as_bytes().to_vec()).collect(), consumed }
 }
 
-/// What a server makes of `input`, given as a whole: its commands, and the error that ended them.
+/// Parses the whole `input` as a server does. Returns its commands, and the error that ended them.
 fn parse_all(input: &[u8], limits: &Limits) -> (Vec<Command>, Option<ProtocolError>) {
     feed(input, limits, &[input.len()])
 }
 
-/// The same with `input` arriving in parts that end at `ends`. The buffer moves for every part.
+/// The same for an `input` that arrives in parts that end at `ends`. The buffer moves for every part.
 fn feed(input: &[u8], limits: &Limits, ends: &[usize]) -> (Vec<Command>, Option<ProtocolError>) {
     let (mut commands, mut start) = (Vec::new(), 0);
     let mut progress = Progress::default();
@@ -50,7 +50,7 @@ fn feed(input: &[u8], limits: &Limits, ends: &[usize]) -> (Vec<Command>, Option<
     (commands, None)
 }
 
-/// Parses `input` whole, byte by byte and cut in two at every place; all must agree.
+/// Parses `input` as a whole, byte by byte, and cut in two at every place. All results must agree.
 fn parse_every_way(input: &[u8], limits: &Limits) -> (Vec<Command>, Option<ProtocolError>) {
     let whole = parse_all(input, limits);
     let every_byte: Vec<usize> = (0..=input.len()).collect();
@@ -144,7 +144,7 @@ fn malformed_lengths() {
 fn an_argument_must_begin_with_a_dollar() {
     assert_eq!(error(b"*1\r\nPING\r\n"), "Protocol error: expected '$', got 'P'");
     assert_eq!(error(b"*2\r\n$3\r\nGET\r\n:3\r\n"), "Protocol error: expected '$', got ':'");
-    // Neither the reply's line nor the reader's terminal is for the client to break.
+    // The client's byte must break neither the line of the reply nor the reader's terminal.
     assert_eq!(error(b"*1\r\n\r\n"), "Protocol error: expected '$', got '?'");
     assert_eq!(error(b"*1\r\n\x1b[2J\r\n"), "Protocol error: expected '$', got '?'");
 }
@@ -190,7 +190,7 @@ fn a_million_arguments_in_small_reads() {
     for _ in 0..count {
         input.extend_from_slice(b"$1\r\nx\r\n");
     }
-    // Linear work: at 1 KiB a read, parsing from the start each time would touch 28 GB.
+    // Linear work. At 1 KiB a read, parsing from the start each time would read 28 GB.
     let (mut progress, mut spans) = (Progress::default(), Vec::new());
     for end in (0..input.len()).step_by(1024) {
         let parsed = parse(&input[..end], &mut progress, &Limits::DEFAULT, &mut spans);

@@ -1,13 +1,13 @@
 //! Owns changing keys and values. Never reads flash: what is cold was said before anything was changed.
 
-use super::{Cold, Found, Keyspace, NoEdit, Want};
-use crate::commit::{Extent, Noted};
+use super::{Cold, Found, Keyspace, NoEdit, Resume, Want};
+use crate::commit::Extent;
 use crate::hash::{Key, KeyHash};
 use crate::index::{Entry, OwnedWord, Slot};
 use crate::listen::Class;
 use crate::object::{Object, ObjectRef, Parts};
-use crate::store::{Database, Store, clean_place};
-use smallvec::SmallVec;
+use crate::store::{Store, clean_place};
+use crate::stripe::Database;
 use std::ops::Range;
 use value::{Boxed, Buffer, Kind};
 
@@ -64,9 +64,8 @@ impl Keyspace<'_> {
             begun: false,
             heard_as: is_heard.then_some(extent),
             wrote: &mut self.wrote,
-            noted: &mut self.resume.noted,
             user_bytes: &mut self.user_bytes,
-            edited: &mut self.edited,
+            resume: self.resume,
         }))
     }
 
@@ -262,9 +261,8 @@ pub struct ValueMut<'k> {
     /// How a change is noted, if anybody wants to hear of one.
     heard_as: Option<Extent>,
     wrote: &'k mut bool,
-    noted: &'k mut Noted,
     user_bytes: &'k mut u64,
-    edited: &'k mut SmallVec<[(KeyHash, u32); 1]>,
+    resume: &'k mut Resume,
 }
 
 impl ValueMut<'_> {
@@ -281,7 +279,7 @@ impl ValueMut<'_> {
             let key = self.entry.hot().key();
             *self.user_bytes += key.len() as u64;
             if let Some(extent) = self.heard_as {
-                self.noted.key(self.db, self.hash, key, extent);
+                self.resume.noted.key(self.db, self.hash, key, extent);
             }
         }
     }
@@ -341,8 +339,8 @@ impl ValueMut<'_> {
             return None;
         }
         self.begin();
-        if self.edited.last() != Some(&(self.hash, self.uid)) {
-            self.edited.push((self.hash, self.uid));
+        if self.resume.edited.last() != Some(&(self.hash, self.uid)) {
+            self.resume.edited.push((self.hash, self.uid));
         }
         self.entry.hot_mut().into_boxed_mut()
     }

@@ -2,35 +2,42 @@
 //! Never waits: what is cold is noted, and the handler is run again when it is there. Inside a transaction or script
 //! that has begun, which cannot run again, it is read at once.
 
+mod barrier;
 mod edit;
+mod fields;
+mod open;
+mod parts;
 mod resume;
 #[cfg(test)]
 mod tests;
 mod visit;
+mod wait;
 mod walk;
+mod watch;
 
 pub use edit::ValueMut;
 pub use resume::{Cold, ColdRead, NoEdit, Resume};
 pub(crate) use resume::{Identity, Named, RecordAt};
 pub use visit::{Visited, Visitor};
+pub use watch::Watches;
 
 use crate::commit::{Extent, FieldsGone, Leave};
 use crate::counters::Counter;
 use crate::direct;
 use crate::effects::Why;
 use crate::guards::{Held, Stripes as _, all_stripes};
-use crate::hash::{Hasher, Key, KeyHash, STRIPES};
+use crate::hash::{Hasher, Key, STRIPES};
 use crate::index::{Entry, Slot};
-use crate::lane::ReadError;
 use crate::listen::Class;
 use crate::object::ObjectRef;
 pub use crate::object::Value;
-use crate::store::{Database, Store, Stripe};
+use crate::read::ReadError;
+use crate::store::Store;
+use crate::stripe::{Database, Stripe};
 use crate::tier::Admission;
 use crate::word::Word;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 use value::{Absent, Boxed, Kind};
 
 /// A key's existence without its value.
@@ -90,14 +97,10 @@ pub struct Keyspace<'s> {
     committed: bool,
     finished: bool,
     stopped: bool,
-    /// Read at once while RAM was full: they leave again when this command has run.
-    passing: Vec<(KeyHash, u32, usize)>,
     ram_hits: u32,
     flash_hits: u32,
     misses: u32,
     user_bytes: u64,
-    /// Boxed values that were changed: what they take is counted when the command has run.
-    edited: SmallVec<[(KeyHash, u32); 1]>,
     pub resume: &'s mut Resume,
 }
 
@@ -108,57 +111,19 @@ enum Found {
 }
 
 impl<'s> Keyspace<'s> {
-    /// `None`: a stripe was not to be had within `patience`. Without one it waits as long as it takes.
-    #[inline]
-    pub(crate) fn new(
-        store: &'s Store,
-        keys: &[Key<'_>],
-        how: Access,
-        patience: Option<Duration>,
-        resume: &'s mut Resume,
-    ) -> Option<Keyspace<'s>> {
-        let held = match keys {
-            [] => Held::none(store),
-            [key] => {
-                let stripe = key.hash.stripe();
-                let guard = match patience {
-                    None => store.stripe(stripe),
-                    Some(patience) => store.try_stripe(stripe, patience)?,
-                };
-                Held::one(store, stripe, guard)
-            }
-            keys => {
-                let mut stripes: SmallVec<[usize; 32]> = keys.iter().map(|key| key.hash.stripe()).collect();
-                stripes.sort_unstable();
-                stripes.dedup();
-                Held::many(store, &stripes, patience)?
-            }
-        };
-        Some(Keyspace::over(store, held, how, resume))
-    }
-
-    /// With every stripe locked.
-    pub(crate) fn whole(
-        store: &'s Store,
-        how: Access,
-        patience: Option<Duration>,
-        resume: &'s mut Resume,
-    ) -> Option<Keyspace<'s>> {
-        let held = Held::many(store, &all_stripes(), patience)?;
-        Some(Keyspace::over(store, held, how, resume))
-    }
-
-    #[inline]
-    fn over(store: &'s Store, held: Held<'s>, Access { db, now_ms, touch }: Access, resume: &'s mut Resume) -> Self {
+    /// The stripes of `held` as a command in logical database `db` sees them. Small and built where it stays: to move a
+    /// keyspace costs as much as finding a key.
+    #[inline(always)]
+    pub fn new(held: Held<'s>, db: usize, now_ms: u64, touch: bool, resume: &'s mut Resume) -> Keyspace<'s> {
+        let store = held.store();
         Keyspace {
             store,
-            held,
             home: db,
             db,
             uid: store.uid(db),
             now_ms,
             touch,
-            at_once: false,
+            at_once: held.is_inner(),
             rehearses: false,
             blind: false,
             wrote: false,
@@ -168,12 +133,11 @@ impl<'s> Keyspace<'s> {
             committed: false,
             finished: false,
             stopped: false,
-            passing: Vec::new(),
             ram_hits: 0,
             flash_hits: 0,
             misses: 0,
             user_bytes: 0,
-            edited: SmallVec::new(),
+            held,
             resume,
         }
     }
@@ -181,10 +145,14 @@ impl<'s> Keyspace<'s> {
     /// For a command that runs inside a transaction or script that holds these stripes: it sees the same moment, and
     /// values that are cold are read at once.
     pub fn inner(&mut self, db: usize, touch: bool) -> Keyspace<'_> {
-        let how = Access { db, now_ms: self.now_ms, touch };
-        let mut inner = Keyspace::over(self.store, self.held.inner(), how, self.resume);
-        inner.at_once = true;
-        inner
+        let now_ms = self.now_ms;
+        let (held, resume) = self.lend();
+        Keyspace::new(held, db, now_ms, touch, resume)
+    }
+
+    /// What [`Keyspace::inner`] is built of.
+    pub fn lend(&mut self) -> (Held<'_>, &mut Resume) {
+        (self.held.inner(), self.resume)
     }
 
     /// Whether the command runs inside a transaction or script: it cannot be run again, so it must not wait.
@@ -195,8 +163,8 @@ impl<'s> Keyspace<'s> {
     /// For finding out which parts of this key's value a command needs whose turn has not come: its handler notes them,
     /// and stops where it would change something. `None`: the value is not one in parts, or not in RAM at all.
     pub fn rehearsal(&mut self, key: &Key<'_>, db: usize) -> Option<Keyspace<'_>> {
-        let how = Access { db, now_ms: self.now_ms, touch: false };
-        let mut inner = Keyspace::over(self.store, self.held.inner(), how, self.resume);
+        let mut inner = self.inner(db, false);
+        inner.at_once = false;
         // Nothing of it counts.
         (inner.rehearses, inner.stopped) = (true, true);
         let database = inner.database(key);
@@ -441,7 +409,7 @@ impl<'s> Keyspace<'s> {
         let (store, uid, now_ms) = (self.store, self.uid, self.now_ms);
         let database = self.held.get(key.hash.stripe()).database_mut(uid);
         match direct::install(store, database, key, uid, word, now_ms, &mut self.resume.effects) {
-            Ok(passing) => self.passing.extend(passing.map(|address| (key.hash, uid, address))),
+            Ok(passing) => self.resume.passing.extend(passing.map(|address| (key.hash, uid, address))),
             Err(error) => {
                 self.stopped = true;
                 self.resume.failed = Some(error);
@@ -847,18 +815,20 @@ impl<'s> Keyspace<'s> {
         self.finish();
     }
 
+    fn settle_values(&mut self) {
+        let Resume { edited, passing, .. } = &mut *self.resume;
+        for (hash, uid) in edited.drain(..) {
+            self.held.get(hash.stripe()).database_mut(uid).account(self.store, hash);
+        }
+        for (hash, uid, address) in passing.drain(..) {
+            self.held.get(hash.stripe()).database_mut(uid).pass(self.store, hash, address);
+        }
+    }
+
     #[inline]
     fn settle(&mut self) {
-        // Most commands have no boxed value to count; to look is cheaper than to take an empty list.
-        if !self.edited.is_empty() {
-            for (hash, uid) in std::mem::take(&mut self.edited) {
-                self.held.get(hash.stripe()).database_mut(uid).account(self.store, hash);
-            }
-        }
-        if !self.passing.is_empty() {
-            for (hash, uid, address) in std::mem::take(&mut self.passing) {
-                self.held.get(hash.stripe()).database_mut(uid).pass(self.store, hash, address);
-            }
+        if !self.resume.edited.is_empty() | !self.resume.passing.is_empty() {
+            self.settle_values();
         }
         if !self.resume.effects.is_empty() && !self.held.is_inner() {
             self.store.tell_effects(&mut self.resume.effects);
@@ -885,14 +855,6 @@ impl<'s> Keyspace<'s> {
             counters.add(Counter::UserBytes, self.user_bytes);
         }
     }
-}
-
-/// How a command looks at the keyspace.
-#[derive(Clone, Copy)]
-pub(crate) struct Access {
-    pub db: usize,
-    pub now_ms: u64,
-    pub touch: bool,
 }
 
 impl Drop for Keyspace<'_> {

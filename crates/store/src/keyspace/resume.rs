@@ -5,8 +5,8 @@ use super::visit::Visit;
 use crate::commit::Noted;
 use crate::effects::{Effects, Why};
 use crate::hash::KeyHash;
-use crate::lane::ReadError;
 use crate::parts::{PartName, place_of_number};
+use crate::read::ReadError;
 use crate::store::Store;
 use crate::wait::Ready;
 use crate::word::{Place, Word};
@@ -131,6 +131,10 @@ pub struct Resume {
     pub(crate) effects: Effects,
     /// What the running command has changed and not committed.
     pub(super) noted: Noted,
+    /// Boxed values that the running command has changed: the bytes they take are counted when it has run.
+    pub(super) edited: Vec<(KeyHash, u32)>,
+    /// Values that the running command has read at once while RAM was full: they leave RAM when it has run.
+    pub(super) passing: Vec<(KeyHash, u32, usize)>,
     /// Why the commands that run change something.
     pub why: Why,
     /// Whose commands these are; 0: nobody's. Stays when the rest is cleared.

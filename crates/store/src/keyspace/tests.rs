@@ -2,8 +2,9 @@
 //! which one is for changing.
 
 use super::{Keyspace, Resume, Value};
+use crate::config::StoreConfig;
 use crate::hash::Key;
-use crate::store::{Store, StoreConfig};
+use crate::store::Store;
 use std::sync::Arc;
 use value::{Boxed, Kind, set};
 

@@ -5,7 +5,8 @@ use super::{Cold, ColdRead, Identity, Keyspace, Resume};
 use crate::direct;
 use crate::hash::{KeyHash, STRIPES};
 use crate::index::Entry;
-use crate::store::{Store, Stripe};
+use crate::store::Store;
+use crate::stripe::Stripe;
 use value::Kind;
 
 impl Keyspace<'_> {

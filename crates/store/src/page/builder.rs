@@ -19,7 +19,7 @@ use super::layout::{
 };
 use super::record::Bases;
 use super::{Dictionary, Record, step_of};
-use crate::io::{PAGE_BYTES, PageBuf};
+use flash::io::{PAGE_BYTES, PageBuf};
 
 /// Raw bytes of a frame, at most. More compress better, fewer decode faster, and a read decodes one frame; so a larger
 /// size is taken only where it pays ([`Pace`]): where records of a kilobyte or more resemble each other.

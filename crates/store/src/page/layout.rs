@@ -33,7 +33,7 @@
 use super::Corrupt;
 use super::codec::FrameCodec;
 use super::record::Bases;
-use crate::io::PAGE_BYTES;
+use flash::io::PAGE_BYTES;
 
 const MAGIC: u16 = u16::from_le_bytes(*b"FK");
 const VERSION: u8 = 1;

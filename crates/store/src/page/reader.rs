@@ -16,7 +16,7 @@ use super::layout::{
     Small, check_checksum, extent_pages,
 };
 use super::{Corrupt, Dictionary, Record};
-use crate::io::PAGE_BYTES;
+use flash::io::PAGE_BYTES;
 
 /// Where a page's dictionary comes from.
 pub type Dictionaries<'d> = dyn Fn(u32) -> Option<Arc<Dictionary>> + 'd;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::io::{PAGE_BYTES, PageBuf};
+use flash::io::{PAGE_BYTES, PageBuf};
 
 /// Deterministic test data.
 struct Rng(u64);

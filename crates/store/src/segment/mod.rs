@@ -4,9 +4,9 @@
 mod growing;
 mod resize;
 
-use crate::io::PAGE_BYTES;
 use crate::page::step_pages;
 use crate::word::{PAGE_BITS, Place};
+use flash::io::PAGE_BYTES;
 use growing::Growing;
 use parking_lot::Mutex;
 pub use resize::SEGMENTS_MIN;
@@ -174,6 +174,8 @@ pub struct Segments {
     vacating: AtomicU32,
     /// While the log shrinks: all room before its end is for what is live already.
     is_taken: AtomicBool,
+    /// It was said that a smaller log cannot be had for now.
+    said_stalled: AtomicBool,
     pub segment_pages: u32,
     pub paths: u32,
     data_offset: u64,
@@ -199,6 +201,7 @@ impl Segments {
             leaving: AtomicU32::new(0),
             vacating: AtomicU32::new(0),
             is_taken: AtomicBool::new(false),
+            said_stalled: AtomicBool::new(false),
             segment_pages,
             paths: paths.max(1),
             data_offset,

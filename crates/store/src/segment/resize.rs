@@ -44,6 +44,21 @@ impl Segments {
         self.end.load(Relaxed)
     }
 
+    /// There is no room for what must be moved, and nothing to make it of: said once for each size.
+    pub fn tell_stalled(&self) {
+        if !self.said_stalled.swap(true, Relaxed) {
+            tracing::warn!(
+                "flash cannot become smaller for now: what must be moved finds no room, and nothing can be evicted; delete \
+                 values, or make the limit larger again"
+            );
+        }
+    }
+
+    /// Another size is about to be set: whether that can be had is not known yet.
+    pub(crate) fn shrinks_again(&self) {
+        self.said_stalled.store(false, Relaxed);
+    }
+
     pub fn shrinks(&self) -> bool {
         self.end() < self.count()
     }

@@ -1,4 +1,4 @@
-//! Owns when fields of a hash expire. Never knows their values, nor what time it is.
+//! Owns when fields of a hash expire. Never knows their values or the current time.
 
 use super::table::tag;
 use crate::tagged::{Place, Shape, Tagged};
@@ -42,7 +42,7 @@ impl Deadlines {
         Some(parts(self.by_field.payload(place)).1)
     }
 
-    /// The one it takes the place of.
+    /// Returns the deadline that it replaces.
     pub fn set(&mut self, field: &[u8], at_ms: u64) -> Option<u64> {
         let tag = tag(field);
         let old = match self.find(tag, field) {
@@ -75,7 +75,7 @@ impl Deadlines {
         self.by_time.first().map(|&(at_ms, _)| at_ms)
     }
 
-    /// A field whose deadline is not behind `now_ms`; it has none from now on.
+    /// Takes a field whose deadline is at or before `now_ms`, and removes that deadline.
     pub fn take_due(&mut self, now_ms: u64) -> Option<Vec<u8>> {
         let &(at_ms, tag) = self.by_time.first().filter(|&&(at_ms, _)| at_ms <= now_ms)?;
         let found = self.by_field.find(tag, |payload| parts(payload).1 == at_ms);
@@ -86,7 +86,7 @@ impl Deadlines {
         Some(field)
     }
 
-    /// The tags of the fields that [`Deadlines::take_due`] would give.
+    /// The tags of the fields that [`Deadlines::take_due`] would return.
     pub fn due(&self, now_ms: u64) -> impl Iterator<Item = u32> {
         self.by_time.iter().take_while(move |&&(at_ms, _)| at_ms <= now_ms).map(|&(_, tag)| tag)
     }
@@ -96,13 +96,13 @@ impl Deadlines {
         malloc_bytes(size_of::<Deadlines>()) + self.by_field.mem_bytes() + self.by_time.len() * 24
     }
 
-    /// Appends the number of deadlines and then all of them with their fields.
+    /// Appends the number of deadlines, then all deadlines with their fields.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(Varint::new(self.by_field.len()).as_bytes());
         self.by_field.iter().for_each(|payload| out.extend_from_slice(payload));
     }
 
-    /// Visits what [`Deadlines::encode`] has written, to the bytes' end: at least one.
+    /// Visits what [`Deadlines::encode`] wrote, up to the end of the bytes. There is at least one.
     pub fn decode(bytes: &[u8], mut visit: impl FnMut(&[u8], u64) -> Result<(), Corrupt>) -> Result<(), Corrupt> {
         let (count, mut at) = varint::read(bytes, 0).filter(|&(count, _)| count > 0).ok_or(Corrupt)?;
         for _ in 0..count {
@@ -118,7 +118,8 @@ impl Deadlines {
         self.by_field.find(tag, |payload| parts(payload).0 == field)
     }
 
-    /// A field with this tag has another deadline now, or none. Another one may have the same of both.
+    /// A field with this tag got another deadline, or none. Another field may have both the same tag and the same
+    /// deadline.
     fn forget_time(&mut self, at_ms: u64, tag: u32) {
         if self.by_field.find(tag, |payload| parts(payload).1 == at_ms).is_err() {
             self.by_time.remove(&(at_ms, tag));

@@ -1,5 +1,5 @@
-//! Owns the packed form of a hash: one run of bytes, in the order in which the fields came.
-//! Never knows when a hash is too large for it.
+//! Owns the packed form of a hash: one run of bytes, with the fields in the order of insertion. Never knows when a hash
+//! is too large for it.
 //!
 //! ```text
 //! field length   varint (1 byte below 128)
@@ -8,20 +8,20 @@
 //! value
 //! ... the next field
 //! ```
-//! There is no header and no end mark, so no bytes at all are the empty hash, and a hash of two short fields costs
-//! four bytes more than what it holds. Bytes that are not of this shape (they could only come from a flash page whose
-//! checksum lied) end the hash early; they never panic and never reach beyond the run.
+//! There is no header and no end mark: zero bytes are the empty hash, and a hash of two short fields costs four bytes
+//! more than its content. Malformed bytes (possible only if a flash page is wrong despite its checksum) end the hash
+//! early. They never cause a panic or a read past the end.
 
 use crate::varint::{self, Varint};
 use crate::{Buffer, Corrupt};
 use std::ops::Range;
 
-/// Where a field stands.
+/// The position of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The field's length, the field, the value's length and the value.
     pub entry: Range<usize>,
-    /// Where the value's length begins.
+    /// Where the value's length starts.
     pub value_header: usize,
     pub value: Range<usize>,
 }
@@ -49,13 +49,13 @@ pub fn iter(bytes: &[u8]) -> Iter<'_> {
     Iter { bytes, at: 0 }
 }
 
-/// The number of fields; walks them all.
+/// The number of fields. Walks all of them.
 pub fn len(bytes: &[u8]) -> usize {
     iter(bytes).count()
 }
 
 pub fn get<'a>(bytes: &'a [u8], field: &[u8]) -> Option<&'a [u8]> {
-    // Most fields differ in length already; comparing the bytes of those would be wasted.
+    // Compare lengths first: most fields differ in length, and comparing their bytes would be wasted.
     iter(bytes).find(|(name, _)| name.len() == field.len() && *name == field).map(|(_, value)| value)
 }
 
@@ -71,7 +71,7 @@ pub fn find(bytes: &[u8], field: &[u8]) -> Option<Place> {
     }
 }
 
-/// Sets a field; true if it is new (it goes to the end).
+/// Sets a field. True: the field is new and goes to the end.
 pub fn set<B: Buffer + ?Sized>(buffer: &mut B, field: &[u8], value: &[u8]) -> bool {
     match find(buffer.bytes(), field) {
         Some(place) => {
@@ -85,7 +85,7 @@ pub fn set<B: Buffer + ?Sized>(buffer: &mut B, field: &[u8], value: &[u8]) -> bo
     }
 }
 
-/// Gives the field at `place` another value.
+/// Changes the value of the field at `place`.
 pub fn overwrite<B: Buffer + ?Sized>(buffer: &mut B, place: &Place, value: &[u8]) {
     if place.value.len() == value.len() {
         buffer.bytes_mut()[place.value.clone()].copy_from_slice(value);
@@ -95,14 +95,14 @@ pub fn overwrite<B: Buffer + ?Sized>(buffer: &mut B, place: &Place, value: &[u8]
     }
 }
 
-/// Adds a field that is known not to be there.
+/// Adds a field. The caller knows that it does not exist.
 pub fn append<B: Buffer + ?Sized>(buffer: &mut B, field: &[u8], value: &[u8]) {
     let end = buffer.bytes().len();
     let (field_len, value_len) = (Varint::new(field.len()), Varint::new(value.len()));
     buffer.splice(end..end, &[field_len.as_bytes(), field, value_len.as_bytes(), value]);
 }
 
-/// True if the field was there.
+/// True: the field was there.
 pub fn remove<B: Buffer + ?Sized>(buffer: &mut B, field: &[u8]) -> bool {
     match find(buffer.bytes(), field) {
         Some(place) => {
@@ -113,7 +113,7 @@ pub fn remove<B: Buffer + ?Sized>(buffer: &mut B, field: &[u8]) -> bool {
     }
 }
 
-/// Whether the bytes are a packed hash to their very end.
+/// Whether the bytes are a packed hash up to their last byte.
 pub fn check(bytes: &[u8]) -> Result<(), Corrupt> {
     let mut fields = iter(bytes);
     while fields.next().is_some() {}
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_keep_the_order_in_which_they_came() {
+    fn fields_keep_their_order_of_insertion() {
         let mut hash = Vec::new();
         assert!(set(&mut hash, b"name", b"ada"));
         assert!(set(&mut hash, b"born", b"1815"));
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn two_short_fields_cost_four_bytes_more_than_they_hold() {
+    fn two_short_fields_cost_four_bytes_of_overhead() {
         let mut hash = Vec::new();
         set(&mut hash, b"a", b"1");
         set(&mut hash, b"b", b"2");

@@ -1,7 +1,7 @@
-//! Owns the large form of a hash: a table in the order of its fields' tags. Never knows replies or settings.
+//! Owns the large form of a hash: a table in the order of the fields' tags. Never knows replies or settings.
 //!
-//! A field stands with its value in a chunk of a [`Tagged`] table, so it has no allocation of its own and costs some ten
-//! bytes more than what it holds. Access to one passes over half a chunk, a few dozen fields at most.
+//! A field and its value lie in a chunk of a [`Tagged`] table, so the field has no allocation of its own and costs some
+//! ten bytes more than its content. An access walks over half a chunk on average, at most a few dozen fields.
 
 use super::deadlines::Deadlines;
 use crate::Corrupt;
@@ -14,7 +14,7 @@ use siphasher::sip::SipHasher13;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::OnceLock;
 
-/// `[field length varint][field][value length varint][value]`, as the packed form has it.
+/// `[field length varint][field][value length varint][value]`, as in the packed form.
 #[derive(Clone)]
 struct Field;
 
@@ -30,19 +30,19 @@ impl Shape for Field {
 #[derive(Clone, Default)]
 pub struct Table {
     fields: Tagged<Field>,
-    /// Those of fields that expire; there only while some do.
+    /// The deadlines of the fields that expire. `None` while no field does.
     deadlines: Option<Box<Deadlines>>,
 }
 
 static SECRET: OnceLock<[u64; 2]> = OnceLock::new();
 
-/// Fixes the secret of the fields' order, so that a seed replays a run. Without it, or when a table came first, it
-/// is random: who does not know it cannot make fields collide.
+/// Fixes the secret of the fields' order, so that a seed replays a run. Without a call, or if a table was made before,
+/// the secret is random: an attacker who does not know it cannot make fields collide.
 pub fn seed(secret: [u64; 2]) {
     let _ = SECRET.set(secret);
 }
 
-/// A keyed hash, for the order of tables.
+/// A keyed hash, which orders tables.
 pub(crate) fn tag(field: &[u8]) -> u32 {
     let secret = SECRET.get_or_init(|| [RandomState::new().hash_one(0), RandomState::new().hash_one(1)]);
     let mut hasher = SipHasher13::new_with_keys(secret[0], secret[1]);
@@ -68,7 +68,7 @@ impl Table {
         Some(split(self.fields.payload(place)).1)
     }
 
-    /// Sets a field, which does not expire from now on; true if it is new.
+    /// Sets a field and removes its deadline. True: the field is new.
     pub fn set(&mut self, field: &[u8], value: &[u8]) -> bool {
         let is_new = self.change(field, value);
         if !is_new && self.deadlines.is_some() {
@@ -77,7 +77,7 @@ impl Table {
         is_new
     }
 
-    /// As [`Table::set`], but a field that expires still does.
+    /// Like [`Table::set`], but keeps the deadline.
     pub fn change(&mut self, field: &[u8], value: &[u8]) -> bool {
         let tag = tag(field);
         let (field_len, value_len) = (Varint::new(field.len()), Varint::new(value.len()));
@@ -101,7 +101,7 @@ impl Table {
         }
     }
 
-    /// True if the field was there.
+    /// True: the field was there.
     pub fn remove(&mut self, field: &[u8]) -> bool {
         let Ok(place) = self.find(tag(field), field) else {
             return false;
@@ -113,12 +113,12 @@ impl Table {
         true
     }
 
-    /// When the field expires, milliseconds since 1970.
+    /// When the field expires, in milliseconds since 1970.
     pub fn deadline(&self, field: &[u8]) -> Option<u64> {
         self.deadlines.as_ref()?.get(field)
     }
 
-    /// When a field that is there expires; `None`: never.
+    /// Sets when an existing field expires; `None`: never.
     pub fn set_deadline(&mut self, field: &[u8], at_ms: Option<u64>) {
         match at_ms {
             Some(at_ms) => _ = self.deadlines.get_or_insert_default().set(field, at_ms),
@@ -132,7 +132,7 @@ impl Table {
         }
     }
 
-    /// When the next field expires.
+    /// When the first field expires.
     #[inline]
     pub fn next_deadline(&self) -> Option<u64> {
         self.deadlines.as_ref()?.earliest()
@@ -176,12 +176,12 @@ impl Table {
         })
     }
 
-    /// Bytes of memory it holds besides itself.
+    /// Bytes of memory that the table holds besides itself.
     pub fn mem_bytes(&self) -> usize {
         self.fields.mem_bytes() + self.deadlines.as_ref().map_or(0, |deadlines| deadlines.mem_bytes())
     }
 
-    /// Appends the number of fields and then all of them as the packed form has them, and then the deadlines, if any.
+    /// Appends the number of fields, then all fields in the packed form, then the deadlines if there are any.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(Varint::new(self.len()).as_bytes());
         self.fields.iter().for_each(|payload| out.extend_from_slice(payload));
@@ -190,7 +190,7 @@ impl Table {
         }
     }
 
-    /// The fields may be in any order: the secret that orders them is another one after a restart.
+    /// The fields may be in any order, because the secret that orders them changes with a restart.
     pub fn decode(bytes: &[u8]) -> Result<Table, Corrupt> {
         let (fields, mut at) = varint::read(bytes, 0).ok_or(Corrupt)?;
         let mut table = Table::new();
@@ -218,24 +218,24 @@ impl Table {
     }
 }
 
-/// What a command touches, for [`crate::Boxed::fill`] to bring before it runs.
+/// The parts that an operation touches. [`crate::Boxed::fill`] loads them before the operation runs.
 impl Table {
-    /// Of one field: reading, setting and removing it.
+    /// For reading, setting or removing one field.
     pub fn want(&self, field: &[u8], out: &mut Absent) {
         self.fields.want(tag(field), out);
     }
 
-    /// Of [`Table::scan`].
+    /// For [`Table::scan`].
     pub fn want_scan(&self, cursor: u64, count: usize, out: &mut Absent) {
         self.fields.want_scan(cursor, count, out);
     }
 
-    /// Of an entry that was drawn.
+    /// For an entry that was drawn.
     pub fn want_drawn(&self, drawn: Drawn, out: &mut Absent) {
         self.fields.want_drawn(drawn, out);
     }
 
-    /// Of [`Table::expire`].
+    /// For [`Table::expire`].
     pub fn want_due(&self, now_ms: u64, out: &mut Absent) {
         if let Some(deadlines) = &self.deadlines {
             deadlines.due(now_ms).for_each(|tag| self.fields.want(tag, out));
@@ -247,7 +247,7 @@ impl Table {
         self.fields.stretch(tag)
     }
 
-    /// See [`Tagged::walk`]. A field comes with its value and its deadline.
+    /// See [`Tagged::walk`]. A field is visited with its value and its deadline.
     pub(crate) fn walk(
         &self,
         tag: u64,

@@ -1,4 +1,5 @@
-//! Owns one chunk of a list: a run of elements with room on both sides, which is a part. Never knows its neighbours.
+//! Owns one chunk of a list: a run of elements with room on both sides. The chunk is a part. Never knows its
+//! neighbours.
 
 use super::{Limit, run};
 use crate::part::{Absent, Numbered, Part, ShelfOf};
@@ -9,17 +10,17 @@ use std::ops::Range;
 /// A run of elements with room on both sides.
 pub struct Chunk {
     pub part: Part,
-    /// Two neighbours may have the same one if there was none free between them; the first of them is known by it then,
+    /// Neighbours share a number if no number between them was free. Then the number identifies the first of them, and
     /// the others do not leave memory.
     pub number: u64,
     pub count: u32,
-    /// The run begins here in the part's bytes; what is before is room, and goes to flash with them.
+    /// The run starts here in the part's bytes. The bytes before it are room, and go to flash too.
     start: u32,
 }
 
-/// Room below this is not worth giving back.
+/// Less room than this is not worth giving back.
 pub const ROOM_KEPT_BYTES: usize = 64;
-/// A chunk that grows takes twice its room, up to the largest that a limit asks for.
+/// A chunk that grows doubles its room, up to this: the largest size that a limit asks for.
 const DOUBLED_BYTES_MAX: usize = 64 << 10;
 
 impl Numbered for Chunk {
@@ -51,13 +52,13 @@ impl Chunk {
         chunk
     }
 
-    /// The elements, which are in memory.
+    /// The elements. The chunk must be in memory.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.part.bytes()[self.start as usize..]
     }
 
-    /// The elements, for a look that does not count as use. `bytes` are those of an absent chunk.
+    /// The elements, without counting as use. `bytes` are the bytes of an absent chunk.
     pub fn peek<'a>(&'a self, bytes: Option<&'a [u8]>) -> Result<&'a [u8], Corrupt> {
         match bytes {
             Some(bytes) if !self.accepts(bytes) => Err(Corrupt),
@@ -66,7 +67,7 @@ impl Chunk {
         }
     }
 
-    /// Their bytes, wherever they are.
+    /// The length of the bytes, wherever they are.
     #[inline]
     pub fn len(&self) -> usize {
         self.part.len() - self.start as usize
@@ -92,7 +93,7 @@ impl Chunk {
     }
 }
 
-/// A chunk in memory, for changing.
+/// A chunk in memory, during a change.
 pub struct Open<'c> {
     bytes: &'c mut Vec<u8>,
     start: &'c mut u32,
@@ -146,7 +147,7 @@ impl Open<'_> {
         removed
     }
 
-    /// The elements from `index` on become a chunk of their own.
+    /// Moves the elements from `index` on into a new chunk.
     pub fn split_off(&mut self, index: usize) -> Chunk {
         let at = self.offset(index);
         let tail = Chunk::of(&self.bytes()[at..], *self.count as usize - index);
@@ -156,7 +157,7 @@ impl Open<'_> {
         tail
     }
 
-    /// The same elements with so much room before them.
+    /// Rebuilds the bytes with this much room before the elements.
     pub fn rebuild(&mut self, front: usize) {
         let mut bytes = Vec::with_capacity(malloc_bytes(front + self.len()));
         bytes.resize(front, 0);
@@ -165,7 +166,7 @@ impl Open<'_> {
         *self.start = front as u32;
     }
 
-    /// Makes it so long, room included. Its capacity is an allocation's whole size, as it is counted.
+    /// Resizes the bytes, room included. The capacity equals an allocator size class, as it is accounted.
     fn resize(&mut self, len: usize) {
         let had = self.bytes.capacity();
         if len > had {
@@ -186,7 +187,7 @@ impl Buffer for Open<'_> {
         &mut self.bytes[*self.start as usize..]
     }
 
-    /// At the front the room before the list is used, elsewhere what is behind `at` moves.
+    /// At the front, use the room before the run; elsewhere, move the bytes after `at`.
     fn splice(&mut self, at: Range<usize>, with: &[&[u8]]) {
         let added: usize = with.iter().map(|part| part.len()).sum();
         if at.start == 0 && at.end < self.len() {

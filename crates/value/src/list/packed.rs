@@ -1,12 +1,12 @@
-//! Owns the packed form of a list: its length and a [`run`] of its elements in one run of bytes.
-//! Never knows when a list is too large for it.
+//! Owns the packed form of a list: its length and a [`run`] of its elements, together one run of bytes. Never knows
+//! when a list is too large for it.
 //!
 //! ```text
 //! 0..2   number of elements, little-endian
 //! 2..    the elements, as a run
 //! ```
-//! The number is there for LLEN, for the reply of every push, and so that an index is reached from the nearer end. A
-//! chunk of 64 KB, the largest that `list-max-listpack-size` allows, holds less than 65,536 elements of two bytes or more.
+//! The length serves LLEN and the reply of every push, and an index can be reached from the nearer end. A chunk of 64
+//! KB, the largest that `list-max-listpack-size` allows, holds less than 65,536 elements of two bytes or more.
 
 use crate::list::{Limit, run};
 use crate::{Buffer, Corrupt};
@@ -14,7 +14,7 @@ use std::ops::Range;
 
 pub const HEADER_BYTES: usize = 2;
 
-/// A packed list of the run's `count` elements.
+/// A packed list from a run of `count` elements.
 pub fn of(run: &[u8], count: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER_BYTES + run.len());
     bytes.extend_from_slice(&header(count));
@@ -36,12 +36,12 @@ pub fn run(bytes: &[u8]) -> &[u8] {
     bytes.get(HEADER_BYTES..).unwrap_or_default()
 }
 
-/// Whether the list may stay packed with so much more in it.
+/// Whether the list may stay packed with this much more in it.
 pub fn may_grow(bytes: &[u8], limit: Limit, more_bytes: usize, more_elements: usize) -> bool {
     limit.allows(run(bytes).len().saturating_add(more_bytes), len(bytes).saturating_add(more_elements))
 }
 
-/// Where element `index` begins in the run.
+/// The position of element `index` in the run.
 pub fn offset(bytes: &[u8], index: usize) -> usize {
     run::offset(run(bytes), index, len(bytes))
 }
@@ -52,7 +52,7 @@ pub fn get(bytes: &[u8], index: usize) -> Option<&[u8]> {
     Some(&run[place.bytes])
 }
 
-/// The bytes behind the header, and how the number of elements changes with them.
+/// The bytes after the header. Changes also update the number of elements.
 struct Body<'b, B: Buffer + ?Sized>(&'b mut B);
 
 impl<B: Buffer + ?Sized> Buffer for Body<'_, B> {
@@ -71,40 +71,40 @@ fn set_len<B: Buffer + ?Sized>(buffer: &mut B, count: usize) {
     buffer.bytes_mut()[..HEADER_BYTES].copy_from_slice(&header(count));
 }
 
-/// Puts a run of `count` elements before the byte `at` of the run.
+/// Inserts a run of `count` elements before byte `at` of the run.
 pub fn insert_run<B: Buffer + ?Sized>(buffer: &mut B, at: usize, run: &[u8], count: usize) {
     Body(buffer).splice(at..at, &[run]);
     set_len(buffer, len(buffer.bytes()) + count);
 }
 
-/// Puts an element before the byte `at` of the run.
+/// Inserts an element before byte `at` of the run.
 pub fn insert<B: Buffer + ?Sized>(buffer: &mut B, at: usize, element: &[u8]) {
     run::insert(&mut Body(buffer), at, element);
     set_len(buffer, len(buffer.bytes()) + 1);
 }
 
-/// Gives the element at `index`, which must be there, another value.
+/// Changes the element at `index`, which must exist.
 pub fn set<B: Buffer + ?Sized>(buffer: &mut B, index: usize, element: &[u8]) {
     if let Some(place) = run::at(run(buffer.bytes()), offset(buffer.bytes(), index)) {
         run::replace(&mut Body(buffer), place.whole, element);
     }
 }
 
-/// Removes the elements of those indices, which must be there.
+/// Removes the elements at these indices, which must exist.
 pub fn remove<B: Buffer + ?Sized>(buffer: &mut B, indices: Range<usize>) {
     let cut = offset(buffer.bytes(), indices.start)..offset(buffer.bytes(), indices.end);
     Body(buffer).splice(cut.start..cut.end.max(cut.start), &[]);
     set_len(buffer, len(buffer.bytes()).saturating_sub(indices.len()));
 }
 
-/// Removes up to `max` elements that equal `element`, from the front or the back; how many.
+/// Removes up to `max` elements equal to `element`, from the front or the back. Returns how many.
 pub fn remove_equal<B: Buffer + ?Sized>(buffer: &mut B, element: &[u8], max: usize, from_back: bool) -> usize {
     let removed = run::remove_equal(&mut Body(buffer), element, max, from_back);
     set_len(buffer, len(buffer.bytes()).saturating_sub(removed));
     removed
 }
 
-/// Whether the bytes are a packed list to their very end.
+/// Whether the bytes are a packed list up to their last byte.
 pub fn check(bytes: &[u8]) -> Result<(), Corrupt> {
     let is_sound = bytes.len() >= HEADER_BYTES && run::count(run(bytes))? == len(bytes);
     if is_sound { Ok(()) } else { Err(Corrupt) }
@@ -116,7 +116,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_length_stands_before_the_elements() {
+    fn the_length_comes_before_the_elements() {
         let mut list = of(&[], 0);
         insert(&mut list, 0, b"b");
         insert(&mut list, 0, b"a");
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_packed_list_is_found_out() {
+    fn malformed_lists_are_detected() {
         for bytes in [&b""[..], b"\0", b"\x01\0", b"\0\0\x01a\x01", b"\x01\0\x01a\x02", b"\x01\0\x01a\x01x"] {
             assert_eq!(check(bytes), Err(Corrupt), "{bytes:?}");
         }

@@ -1,4 +1,4 @@
-//! Owns a run of a list's elements: one run of bytes, in their order. Never knows how many there are.
+//! Owns a run of a list's elements, in order. Never knows how many there are.
 //!
 //! ```text
 //! length   varint (1 byte below 128)
@@ -6,28 +6,28 @@
 //! length   the same varint, last byte first, so that a walk can begin at the end
 //! ... the next element
 //! ```
-//! There is no header and no end mark, so no bytes at all are the empty run. Bytes that are not of this shape end the run
-//! early; they never panic and never reach beyond it.
+//! There is no header and no end mark: zero bytes are the empty run. Malformed bytes end the run early. They never
+//! cause a panic or a read past the end.
 
 use crate::varint::{self, Varint};
 use crate::{Buffer, Corrupt};
 use std::ops::Range;
 
-/// Where an element stands.
+/// The position of an element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// With both lengths.
+    /// With both lengths included.
     pub whole: Range<usize>,
     pub bytes: Range<usize>,
 }
 
-/// What an element of `len` bytes takes.
+/// The size of an element of `len` bytes in the run.
 #[inline]
 pub fn size(len: usize) -> usize {
     len + 2 * varint::width(len)
 }
 
-/// The element that begins at `at`.
+/// The element that starts at `at`.
 #[inline]
 pub fn at(bytes: &[u8], at: usize) -> Option<Place> {
     let part = varint::read_part(bytes, at)?;
@@ -94,12 +94,12 @@ impl<'a> DoubleEndedIterator for Iter<'a> {
     }
 }
 
-/// The number of elements; walks them all.
+/// The number of elements. Walks all of them.
 pub fn len(bytes: &[u8]) -> usize {
     iter(bytes).count()
 }
 
-/// Where element `index` of `count` begins, by a walk from the nearer end; the end of the run for `count`.
+/// The position of element `index` of `count`, found from the nearer end. For `count`: the end of the run.
 pub fn offset(bytes: &[u8], index: usize, count: usize) -> usize {
     if index <= count / 2 { offset_front(bytes, index) } else { offset_back(bytes, count.saturating_sub(index)) }
 }
@@ -114,7 +114,7 @@ fn offset_front(bytes: &[u8], index: usize) -> usize {
     walk.front
 }
 
-/// For the element that has `behind` elements before the end behind its beginning.
+/// The position of the element with `behind` elements after it.
 fn offset_back(bytes: &[u8], behind: usize) -> usize {
     let mut walk = iter(bytes);
     for _ in 0..behind {
@@ -125,7 +125,7 @@ fn offset_back(bytes: &[u8], behind: usize) -> usize {
     walk.back
 }
 
-/// Puts an element before the byte `at`, where an element begins or the list ends.
+/// Inserts an element before byte `at`, which must be the start of an element or the end.
 pub fn insert<B: Buffer + ?Sized>(buffer: &mut B, at: usize, element: &[u8]) {
     replace(buffer, at..at, element);
 }
@@ -139,13 +139,13 @@ pub fn push_back<B: Buffer + ?Sized>(buffer: &mut B, element: &[u8]) {
     insert(buffer, end, element);
 }
 
-/// Puts an element in the place of the bytes `whole`: another element, or none.
+/// Replaces the bytes `whole` by an element, or removes them.
 pub fn replace<B: Buffer + ?Sized>(buffer: &mut B, whole: Range<usize>, element: &[u8]) {
     let len = Varint::new(element.len());
     buffer.splice(whole, &[len.as_bytes(), element, len.reversed().as_bytes()]);
 }
 
-/// Removes up to `max` elements that equal `element`, from the front or the back; how many.
+/// Removes up to `max` elements equal to `element`, from the front or the back. Returns how many.
 pub fn remove_equal<B: Buffer + ?Sized>(buffer: &mut B, element: &[u8], max: usize, from_back: bool) -> usize {
     let mut cuts = Vec::new();
     let mut walk = iter(buffer.bytes());
@@ -159,7 +159,7 @@ pub fn remove_equal<B: Buffer + ?Sized>(buffer: &mut B, element: &[u8], max: usi
         cuts.reverse();
     }
     let Some(first) = cuts.first() else { return 0 };
-    // What stays moves once, whatever the number of cuts.
+    // Each kept byte moves once, whatever the number of removed elements.
     let mut kept_to = first.start;
     let bytes = buffer.bytes_mut();
     for (n, cut) in cuts.iter().enumerate() {
@@ -172,12 +172,12 @@ pub fn remove_equal<B: Buffer + ?Sized>(buffer: &mut B, element: &[u8], max: usi
     cuts.len()
 }
 
-/// The number of elements, if the bytes are a run to their very end.
+/// The number of elements, if the bytes are a run up to their last byte.
 pub fn count(bytes: &[u8]) -> Result<usize, Corrupt> {
     let (mut walk, mut count) = (iter(bytes), 0);
     while let Some(place) = walk.forward() {
         let len = Varint::new(place.bytes.len());
-        // A longer form of the same length would be found by a walk from the front only.
+        // A longer encoding of the same length would be found only by a walk from the front.
         let is_sound = bytes[place.whole.start..place.bytes.start] == *len.as_bytes()
             && bytes[place.bytes.end..place.whole.end] == *len.reversed().as_bytes();
         if !is_sound {
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_element_costs_two_bytes_more_than_it_holds() {
+    fn a_short_element_costs_two_bytes_of_overhead() {
         assert_eq!(run_of(&[b"a", b"", b"xyz"]), b"\x01a\x01\x00\x00\x03xyz\x03");
         for len in [0, 1, 127, 128, 16_383, 16_384, 100_000] {
             assert_eq!(run_of(&[&vec![b'x'; len]]).len(), size(len));
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_elements_go_from_the_end_that_is_asked_for() {
+    fn equal_elements_are_removed_from_the_asked_end() {
         for (max, from_back, left, gone) in [
             (9, false, &[b"b"][..], 3),
             (2, false, &[b"b", b"a"], 2),

@@ -2,7 +2,7 @@ use super::*;
 use crate::part::Parts;
 use proptest::prelude::*;
 
-/// 4 KB chunks, and chunks of three.
+/// Chunks of 4 KB, and chunks of three elements.
 const LIMITS: [Limit; 2] = [Limit { bytes: 4096, elements: usize::MAX }, Limit { bytes: 8192, elements: 3 }];
 
 fn numbered(elements: usize, limit: Limit) -> List {
@@ -11,7 +11,7 @@ fn numbered(elements: usize, limit: Limit) -> List {
     list
 }
 
-/// Counts and sums agree, no chunk is empty or larger than it may be.
+/// Asserts that counts and sums agree, and that no chunk is empty or too large.
 fn assert_sound(list: &List, limit: Limit) {
     let (mut len, mut bytes) = (0, 0);
     for chunk in &list.chunks {
@@ -49,7 +49,7 @@ fn the_directive_is_read_as_redis_reads_it() {
 }
 
 #[test]
-fn a_hundred_thousand_elements_come_at_one_end_and_go_at_the_other() {
+fn a_hundred_thousand_elements_pass_through_a_queue() {
     let limit = Limit::of(-2);
     let mut list = numbered(100_000, limit);
     assert_sound(&list, limit);
@@ -82,7 +82,7 @@ fn a_queue_does_not_grow_with_what_passed_through_it() {
 }
 
 #[test]
-fn an_element_larger_than_a_chunk_stands_alone() {
+fn an_element_larger_than_a_chunk_gets_its_own() {
     let limit = Limit::of(-1);
     let large = vec![b'x'; 10_000];
     let mut list = numbered(10, limit);
@@ -192,7 +192,7 @@ fn seen(value: &Boxed) -> &List {
     list
 }
 
-/// A list all of whose chunks are on flash.
+/// A list whose chunks are all on flash.
 fn far(elements: usize, limit: Limit) -> (Boxed, Arc<Flash>) {
     let mut value = Boxed::List(numbered(elements, limit));
     let flash = Arc::new(Flash::default());
@@ -209,7 +209,7 @@ fn bring(flash: &Flash, value: &mut Boxed, want: impl Fn(&List, &mut Absent)) ->
 }
 
 #[test]
-fn a_command_brings_the_chunks_that_it_touches() {
+fn a_command_loads_the_chunks_that_it_touches() {
     let limit = Limit::of(-1);
     let whole = numbered(100_000, limit).mem_bytes();
     let (mut value, flash) = far(100_000, limit);
@@ -256,7 +256,7 @@ fn a_command_brings_the_chunks_that_it_touches() {
 fn chunks_find_numbers_between_those_that_are_on_flash() {
     let limit = LIMITS[1];
     let (mut value, flash) = far(30, limit);
-    // Two elements before an element that leaves memory each time: there is always less room before it.
+    // Two elements are inserted before an element that leaves memory each time, so the room before it shrinks.
     for n in 0..400usize {
         bring(&flash, &mut value, |list, out| list.want(14..16, out));
         list(&mut value).insert(15, n.to_string().as_bytes(), limit);
@@ -268,7 +268,7 @@ fn chunks_find_numbers_between_those_that_are_on_flash() {
     flash.bring(&mut value, |value, out| value.absent(out));
     let expected = (0..15).chain((0..400).rev()).chain(15..30).map(|n: usize| n.to_string().into_bytes());
     assert!(seen(&value).iter_from(0).eq(expected.collect::<Vec<_>>().iter()));
-    // With its neighbours in memory each has its own number again.
+    // With its neighbours in memory, each chunk gets a number of its own again.
     list(&mut value).insert(15, b"x", limit);
     list(&mut value).insert(15, b"y", limit);
     drop(value);
@@ -276,7 +276,7 @@ fn chunks_find_numbers_between_those_that_are_on_flash() {
 }
 
 #[test]
-fn a_chunk_whose_bytes_are_other_ones_is_refused() {
+fn a_chunk_with_other_bytes_is_refused() {
     let (mut value, _flash) = far(5000, LIMITS[0]);
     let mut absent = Absent::new();
     value.absent(&mut absent);
@@ -315,7 +315,7 @@ proptest! {
                     if back { list(&mut value).push_back(&element, limit) } else { list(&mut value).push_front(&element, limit) }
                     model.insert(if back { model.len() } else { 0 }, element);
                 }
-                // As LINSERT: it has found the element before or behind.
+                // As in LINSERT, which has found the pivot before or after.
                 3 | 4 if at < model.len() => {
                     bring(&flash, &mut value, |list, out| list.want(at..at + 1, out));
                     let at = at + usize::from(op == 4);

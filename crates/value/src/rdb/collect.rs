@@ -1,9 +1,9 @@
-//! Owns strings that were read, one after another in one allocation. Never knows what they are parts of.
+//! Owns strings that were read, one after another in one allocation. Never knows what they belong to.
 
 use crate::Corrupt;
 use crate::listpack::Element;
 
-/// Many strings for eight bytes each.
+/// Many strings, with an overhead of eight bytes each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parts {
     bytes: Vec<u8>,
@@ -30,12 +30,12 @@ impl Parts {
         })
     }
 
-    /// Two by two.
+    /// The strings in pairs.
     pub fn pairs(&self) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
         self.iter().step_by(2).zip(self.iter().skip(1).step_by(2))
     }
 
-    /// Values' own lengths are limited to 2^32.
+    /// Lengths are below 2^32, because values are limited to that.
     pub(super) fn push(&mut self, part: &[u8]) -> Result<(), Corrupt> {
         if u32::try_from(part.len()).is_err() {
             return Err(Corrupt);

@@ -1,8 +1,9 @@
-//! Owns the checksum of dumps: CRC-64 with the polynomial 0xad93d23594c935a9 (Jones), reflected, from 0.
+//! Owns the checksum of dumps: CRC-64 with the polynomial 0xad93d23594c935a9 (Jones), reflected, from 0. Never knows
+//! what the bytes mean.
 
 const POLYNOMIAL: u64 = 0xad93_d235_94c9_35a9u64.reverse_bits();
 
-/// `TABLES[n][b]`: what byte b does to the sum when n more bytes follow it.
+/// `TABLES[n][b]`: the effect of byte b on the sum when n more bytes follow.
 static TABLES: [[u64; 256]; 8] = tables();
 
 const fn tables() -> [[u64; 256]; 8] {
@@ -44,10 +45,10 @@ pub fn crc64(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn sums_are_those_of_the_definition() {
+    fn sums_follow_the_definition() {
         assert_eq!(super::crc64(b"123456789"), 0xe9c6_d914_c4b8_d9ca);
         assert_eq!(super::crc64(b""), 0);
-        // As a redis-server's DUMP of the string "value" ends.
+        // The end of a redis-server's DUMP of the string "value".
         assert_eq!(super::crc64(b"\0\x05value\x0a\0").to_le_bytes(), *b"\x81\xf6\xc1\x38\xc1\xaa\x9b\x6e");
     }
 }

@@ -1,4 +1,4 @@
-//! Owns the intset: integers of one width in ascending order.
+//! Owns the intset: integers of one width in ascending order. Never knows a set.
 //!
 //! ```text
 //! width     4 bytes, little-endian: 2, 4 or 8
@@ -31,7 +31,7 @@ pub fn parts(bytes: &[u8]) -> Result<Parts, Corrupt> {
     Ok(parts)
 }
 
-/// In the narrowest width that takes them all.
+/// In the narrowest width that fits all integers.
 pub fn bytes(numbers: &[i64]) -> Vec<u8> {
     let width = numbers.iter().map(|&number| match number {
         _ if i16::try_from(number).is_ok() => 2,

@@ -1,4 +1,4 @@
-//! Owns the decompression of LZF (Marc Lehmann), in which Redis keeps long strings of a dump.
+//! Owns the decompression of LZF (Marc Lehmann), which Redis uses for long strings in dumps. Never compresses.
 //!
 //! ```text
 //! 000lllll                          l + 1 bytes as they are
@@ -8,10 +8,10 @@
 
 use crate::Corrupt;
 
-/// Three bytes give at most 264.
+/// Three bytes expand to at most 264.
 const EXPANSION_MAX: usize = 88;
 
-/// The `len` bytes that were compressed. A length that the bytes cannot have is refused before memory is taken.
+/// Decompresses to `len` bytes. A length that the input cannot expand to is refused before memory is allocated.
 pub fn decompress(bytes: &[u8], len: usize) -> Result<Vec<u8>, Corrupt> {
     if len / EXPANSION_MAX > bytes.len() {
         return Err(Corrupt);
@@ -37,7 +37,7 @@ pub fn decompress(bytes: &[u8], len: usize) -> Result<Vec<u8>, Corrupt> {
             if out.len() + count > len {
                 return Err(Corrupt);
             }
-            // What is copied may reach into what the copy has just made.
+            // The copied range may overlap the bytes that this copy has just written.
             for n in from..from + count {
                 out.push(out[n]);
             }
@@ -77,7 +77,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_give_what_was_asked_for_or_nothing(
+        fn any_bytes_give_the_wanted_length_or_nothing(
             bytes in proptest::collection::vec(any::<u8>(), 0..100), len in 0..500usize,
         ) {
             if let Ok(out) = decompress(&bytes, len) {

@@ -1,6 +1,6 @@
-//! Owns values in the form of Redis's DUMP and RDB files: what is written is as Redis 7.2 writes it, what is read is
-//! anything that 7.2 and older write. Never knows keys or commands, and never trusts what it reads: a length is
-//! believed only as far as there are bytes, and memory taken is bounded by them.
+//! Owns values in the format of Redis's DUMP and RDB files. It writes as Redis 7.2 writes, and reads everything that
+//! 7.2 and older versions write. Never knows keys or commands, and never trusts its input: a length counts only as far
+//! as there are bytes, and the number of bytes bounds the memory used.
 //!
 //! ```text
 //! type       1 byte, see `Type`
@@ -32,15 +32,15 @@ use crate::{Corrupt, listpack};
 use crc64::crc64;
 use std::borrow::Cow;
 
-/// The version Redis 7.2 writes, and the newest that is read.
+/// The version that Redis 7.2 writes, and the newest one that is read.
 pub const VERSION: u16 = 11;
 const FOOTER_BYTES: usize = 10;
-/// What compressed strings of one payload may become, together.
+/// All compressed strings of one payload may expand to at most this, together.
 const EXPANDED_BYTES_MAX: usize = 1 << 30;
-/// Elements and bytes of a list that go into one listpack.
+/// Limits of one listpack of a list: elements and bytes.
 const LIST_NODE_BYTES: usize = 8192;
 
-/// The forms of values, by their numbers.
+/// The encodings of values, by number.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
@@ -88,7 +88,7 @@ impl Type {
         Type::Stream3,
     ];
 
-    /// The version of the format that has it first, or 6 (Redis 2.6) where that is older than DUMP.
+    /// The first version of the format with this encoding; 6 (Redis 2.6) if the encoding is older than DUMP.
     pub fn version(self) -> u16 {
         match self {
             Type::ListQuicklist => 7,
@@ -105,23 +105,23 @@ impl Type {
     }
 }
 
-/// A value that was read. Whether members of a collection are distinct is for those to find out who build it.
+/// A value that was read. The caller that builds the collection checks whether its members are distinct.
 #[derive(Debug)]
 pub enum Decoded {
     String(Vec<u8>),
     List(Parts),
     Set(Parts),
-    /// Fields and values in turns.
+    /// Fields and values alternately.
     Hash(Parts),
-    /// Members with their scores, of which none is NaN.
+    /// Members with their scores; no score is NaN.
     ZSet(Parts, Vec<f64>),
     Stream(Box<Stream>),
 }
 
-/// Why a payload is not taken.
+/// Why a payload is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// Its version or checksum.
+    /// Its version or checksum is wrong.
     Envelope,
     Corrupt,
 }
@@ -132,12 +132,12 @@ impl From<Corrupt> for Refused {
     }
 }
 
-/// A payload of one value that `write` appends.
+/// A payload with the value that `write` appends.
 pub fn dump(kind: Type, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     dump_for(kind, VERSION, write)
 }
 
-/// As [`dump`], in the format of that version.
+/// Like [`dump`], in the format of that version.
 pub fn dump_for(kind: Type, version: u16, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut out = vec![kind as u8];
     write(&mut out);
@@ -157,7 +157,7 @@ pub fn restore(payload: &[u8]) -> Result<Decoded, Refused> {
     Ok(read_value(value)?)
 }
 
-/// Makes the envelope of a payload right, for tests that change what is in it.
+/// Corrects the envelope of a payload, for tests that change its content.
 pub fn reseal(payload: &mut Vec<u8>, version: u16) {
     payload.truncate(payload.len().saturating_sub(FOOTER_BYTES));
     payload.extend_from_slice(&version.to_le_bytes());
@@ -228,7 +228,7 @@ fn listpack_parts(list: &[u8]) -> Result<Parts, Corrupt> {
     Ok(parts)
 }
 
-/// Members and scores in turns.
+/// Members and scores alternately.
 fn scored(parts: &Parts) -> Result<Decoded, Corrupt> {
     let (mut members, mut scores) = (Parts::new(), Vec::with_capacity(parts.len() / 2));
     let mut all = parts.iter();
@@ -259,9 +259,9 @@ pub fn put_len(out: &mut Vec<u8>, len: u64) {
     }
 }
 
-/// A string, an integer's text as the integer where that is shorter. Nothing is compressed.
+/// Writes a string: as an integer where that is shorter than the integer's text. Never compressed.
 pub fn put_string(out: &mut Vec<u8>, text: &[u8]) {
-    // Longer text is no integer of four bytes.
+    // A longer text is never an integer of four bytes.
     let number = if text.len() <= 11 { listpack::int(text) } else { None };
     match number {
         Some(n) if i8::try_from(n).is_ok() => out.extend_from_slice(&[0xc0, n as u8]),
@@ -280,7 +280,7 @@ pub fn put_string(out: &mut Vec<u8>, text: &[u8]) {
     }
 }
 
-/// Strings one after another, behind their number or, when they come in pairs, that of the pairs.
+/// Writes a count and then strings. For strings in pairs, the count is that of the pairs.
 pub fn put_strings<'a>(out: &mut Vec<u8>, count: usize, strings: impl Iterator<Item = &'a [u8]>) {
     put_len(out, count as u64);
     strings.for_each(|string| put_string(out, string));
@@ -305,7 +305,7 @@ pub fn put_scored_listpack<'a>(out: &mut Vec<u8>, members: impl Iterator<Item = 
     put_string(out, &list);
 }
 
-/// Members with scores one by one.
+/// Writes members with their scores one by one.
 pub fn put_scored<'a>(out: &mut Vec<u8>, count: usize, members: impl Iterator<Item = (&'a [u8], f64)>) {
     put_len(out, count as u64);
     for (member, score) in members {
@@ -314,12 +314,12 @@ pub fn put_scored<'a>(out: &mut Vec<u8>, count: usize, members: impl Iterator<It
     }
 }
 
-/// A set of integers, which come in ascending order.
+/// Writes a set of integers, which must be in ascending order.
 pub fn put_intset(out: &mut Vec<u8>, numbers: &[i64]) {
     put_string(out, &intset::bytes(numbers));
 }
 
-/// A list as nodes of some KB; an element longer than that is a node of its own.
+/// Writes a list as nodes of some KB. A longer element becomes a node of its own.
 pub fn put_list<'a>(out: &mut Vec<u8>, elements: impl Iterator<Item = &'a [u8]>) {
     let (mut nodes, mut body, mut list) = (0u64, Vec::new(), listpack::new());
     let mut end_node = |list: &mut Vec<u8>, body: &mut Vec<u8>| {
@@ -348,10 +348,10 @@ pub fn put_list<'a>(out: &mut Vec<u8>, elements: impl Iterator<Item = &'a [u8]>)
     out.append(&mut body);
 }
 
-/// Reads the parts of a value. Every method fails rather than reach beyond the bytes.
+/// Reads the pieces of a value. Every method fails rather than read past the end.
 pub struct Reader<'a> {
     bytes: &'a [u8],
-    /// What compressed strings may still become.
+    /// How many bytes compressed strings may still expand to.
     expansion_left: usize,
 }
 
@@ -380,7 +380,7 @@ impl<'a> Reader<'a> {
         self.array::<1>().map(|[byte]| byte)
     }
 
-    /// A length: also a count, or any other number that is not negative.
+    /// A length, a count, or any other non-negative number.
     pub fn len(&mut self) -> Result<u64, Corrupt> {
         match self.byte()? {
             byte @ 0..0x40 => Ok(byte.into()),
@@ -414,7 +414,7 @@ impl<'a> Reader<'a> {
         lzf::decompress(compressed, len)
     }
 
-    /// So many strings, or groups of strings, as a length says.
+    /// A length, and then that many groups of `each` strings.
     fn parts(&mut self, each: u64) -> Result<Parts, Corrupt> {
         let count = self.len()?.checked_mul(each).ok_or(Corrupt)?;
         let mut parts = Parts::new();

@@ -1,4 +1,4 @@
-//! Owns streams in dumps. Never knows the types beside them.
+//! Owns streams in dumps. Never knows other types.
 //!
 //! ```text
 //! chunks           how many; each the 16 bytes of its first id and a listpack, both as strings
@@ -21,11 +21,11 @@ use crate::stream::{Group, Id, Stream};
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Version {
-    /// Before 7.0.
+    /// Before Redis 7.0.
     V1,
-    /// 7.0.
+    /// Redis 7.0.
     V2,
-    /// 7.2, which is what is written.
+    /// Redis 7.2. This version is written.
     V3,
 }
 
@@ -86,7 +86,7 @@ fn ms(reader: &mut Reader<'_>) -> Result<i64, Corrupt> {
     reader.array().map(i64::from_le_bytes)
 }
 
-/// Every count is of things that take a byte at least, so no loop is longer than the bytes.
+/// Every counted item takes at least one byte, so no loop runs longer than the input.
 pub fn read(reader: &mut Reader<'_>, version: Version) -> Result<Stream, Corrupt> {
     let mut stream = Stream::new();
     for _ in 0..reader.len()? {
@@ -99,7 +99,7 @@ pub fn read(reader: &mut Reader<'_>, version: Version) -> Result<Stream, Corrupt
     stream.settle()?;
     stream.entries_added = entries;
     if version >= Version::V2 {
-        // The first id is known from the entries.
+        // Ignored: the entries tell the first id.
         id(reader)?;
         stream.max_deleted_id = id(reader)?;
         stream.entries_added = reader.len()?;
@@ -121,7 +121,7 @@ fn group(reader: &mut Reader<'_>, version: Version) -> Result<Group, Corrupt> {
     let last_id = id(reader)?;
     let read = if version >= Version::V2 { Some(reader.len()?).filter(|&read| read != u64::MAX) } else { None };
     let mut group = Group::new(last_id, read);
-    // Who has each of these follows with the consumers.
+    // The consumers follow, and tell who has each of these entries.
     let mut pending = std::collections::BTreeMap::new();
     for _ in 0..reader.len()? {
         let (id, delivered_ms, deliveries) = (raw_id(reader)?, ms(reader)?, reader.len()?);
@@ -145,6 +145,6 @@ fn group(reader: &mut Reader<'_>, version: Version) -> Result<Group, Corrupt> {
             group.assign(id, &name, delivered_ms, deliveries);
         }
     }
-    // Everything pending is somebody's.
+    // Every pending entry must belong to a consumer.
     if pending.is_empty() { Ok(group) } else { Err(Corrupt) }
 }

@@ -10,7 +10,7 @@ fn parts(items: &[&[u8]]) -> Parts {
 
 #[test]
 fn strings_are_as_redis_writes_them() {
-    // DUMP of SET v value on a redis-server 7.2 differs from 7.0's in the version only.
+    // On redis-server 7.2, DUMP of SET v value differs from that of 7.0 only in the version.
     let mut payload = dump(Type::String, |out| put_string(out, b"value"));
     assert_eq!(payload[..9], *b"\0\x05value\x0b\0");
     reseal(&mut payload, 10);
@@ -42,7 +42,7 @@ fn lengths_come_back() {
 }
 
 #[test]
-fn an_envelope_that_is_wrong_is_told_from_a_value_that_is() {
+fn a_wrong_envelope_is_told_from_a_wrong_value() {
     let sound = dump(Type::String, |out| put_string(out, b"x"));
     assert!(matches!(restore(&sound), Ok(Decoded::String(text)) if text == b"x"));
     let mut newer = sound.clone();
@@ -61,7 +61,7 @@ fn an_envelope_that_is_wrong_is_told_from_a_value_that_is() {
 }
 
 #[test]
-fn old_forms_are_read() {
+fn old_encodings_are_read() {
     let string = |kind: u8, body: &[u8]| {
         let mut out = vec![kind];
         put_string(&mut out, body);
@@ -177,7 +177,7 @@ proptest! {
     }
 
     #[test]
-    fn a_stream_with_a_byte_changed_is_refused_or_sound(at in 0..2000usize, to in any::<u8>()) {
+    fn a_stream_with_a_changed_byte_is_refused_or_valid(at in 0..2000usize, to in any::<u8>()) {
         let mut bytes = Vec::new();
         sample_stream(12).encode(&mut bytes);
         let at = at % bytes.len();

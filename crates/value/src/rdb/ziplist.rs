@@ -1,4 +1,4 @@
-//! Owns the ziplist, which Redis wrote before 7.0. Only read.
+//! Owns the ziplist, which Redis wrote before 7.0. Never writes one.
 //!
 //! ```text
 //! bytes      4, little-endian: all of it

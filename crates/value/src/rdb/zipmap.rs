@@ -1,4 +1,4 @@
-//! Owns the zipmap, in which Redis kept small hashes before 2.6. Only read.
+//! Owns the zipmap, in which Redis stored small hashes before 2.6. Never writes one.
 //!
 //! ```text
 //! pairs      1 byte; 254 and more: count them

@@ -4,8 +4,8 @@
 //! width     1 byte: 2, 4 or 8
 //! integers  of so many bytes each, two's complement, little-endian, ascending
 //! ```
-//! The width is that of the widest integer there ever was. Bytes of another shape (they could only come from a flash
-//! page whose checksum lied) are read as far as they go; they never panic.
+//! The width is that of the widest integer that was ever in the set. Malformed bytes (possible only if a flash page is
+//! wrong despite its checksum) are read as far as they go. They never cause a panic.
 
 use crate::{Buffer, Corrupt};
 
@@ -34,7 +34,7 @@ pub fn len(bytes: &[u8]) -> usize {
     bytes.len().saturating_sub(1) / width(bytes)
 }
 
-/// The integer at `index`, which is below the length.
+/// The integer at `index`, which must be below the length.
 #[inline]
 pub fn get(bytes: &[u8], index: usize) -> i64 {
     let width = width(bytes);
@@ -51,7 +51,7 @@ pub fn iter(bytes: &[u8]) -> impl DoubleEndedIterator<Item = i64> + Clone + '_ {
     (0..len(bytes)).map(|index| get(bytes, index))
 }
 
-/// Where the integer is, or where it belongs.
+/// The index of the integer, or the index to insert it at.
 fn search(bytes: &[u8], value: i64) -> Result<usize, usize> {
     let (mut low, mut high) = (0, len(bytes));
     while low < high {
@@ -69,7 +69,7 @@ pub fn contains(bytes: &[u8], value: i64) -> bool {
     search(bytes, value).is_ok()
 }
 
-/// True if the integer is new.
+/// True: the integer is new.
 pub fn insert<B: Buffer + ?Sized>(buffer: &mut B, value: i64) -> bool {
     let bytes = buffer.bytes();
     let Err(index) = search(bytes, value) else {
@@ -88,7 +88,7 @@ pub fn insert<B: Buffer + ?Sized>(buffer: &mut B, value: i64) -> bool {
     true
 }
 
-/// True if the integer was there.
+/// True: the integer was there.
 pub fn remove<B: Buffer + ?Sized>(buffer: &mut B, value: i64) -> bool {
     let Ok(index) = search(buffer.bytes(), value) else {
         return false;

@@ -6,14 +6,14 @@
 //! member
 //! ... the next member
 //! ```
-//! Members are in the order in which they came. Bytes of another shape (they could only come from a flash page whose
-//! checksum lied) end the set early; they never panic.
+//! Members are in the order of insertion. Malformed bytes (possible only if a flash page is wrong despite its checksum)
+//! end the set early. They never cause a panic.
 
 use crate::varint::{self, Varint};
 use crate::{Buffer, Corrupt};
 use std::ops::Range;
 
-/// The first byte; no width of integers.
+/// The first byte, which is not a width of integers.
 pub const MARK: u8 = 0;
 /// The empty set.
 pub const EMPTY: &[u8] = &[MARK];
@@ -39,7 +39,7 @@ pub fn iter(bytes: &[u8]) -> Iter<'_> {
     Iter { bytes, at: 1 }
 }
 
-/// The number of members; walks them all.
+/// The number of members. Walks all of them.
 pub fn len(bytes: &[u8]) -> usize {
     iter(bytes).count()
 }
@@ -48,7 +48,7 @@ pub fn contains(bytes: &[u8], member: &[u8]) -> bool {
     iter(bytes).any(|other| other.len() == member.len() && other == member)
 }
 
-/// Where the member stands with its length.
+/// The range of the member with its length.
 fn find(bytes: &[u8], member: &[u8]) -> Option<Range<usize>> {
     let mut at = 1;
     loop {
@@ -60,7 +60,7 @@ fn find(bytes: &[u8], member: &[u8]) -> Option<Range<usize>> {
     }
 }
 
-/// Adds a member that is known not to be there.
+/// Adds a member. The caller knows that it does not exist.
 pub fn append<B: Buffer + ?Sized>(buffer: &mut B, member: &[u8]) {
     let end = buffer.bytes().len();
     let len = Varint::new(member.len());
@@ -68,7 +68,7 @@ pub fn append<B: Buffer + ?Sized>(buffer: &mut B, member: &[u8]) {
     buffer.splice(end..end, &[mark, len.as_bytes(), member]);
 }
 
-/// True if the member was there.
+/// True: the member was there.
 pub fn remove<B: Buffer + ?Sized>(buffer: &mut B, member: &[u8]) -> bool {
     let found = find(buffer.bytes(), member);
     if let Some(range) = found.clone() {
@@ -90,7 +90,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn behaves_as_a_list_without_doubles(ops in proptest::collection::vec((any::<bool>(), "[a-c]{0,3}|x{150}"), 0..60)) {
+        fn behaves_as_a_list_without_duplicates(ops in proptest::collection::vec((any::<bool>(), "[a-c]{0,3}|x{150}"), 0..60)) {
             let (mut set, mut model) = (EMPTY.to_vec(), Vec::<String>::new());
             for (adds, member) in ops {
                 let at = model.iter().position(|other| *other == member);

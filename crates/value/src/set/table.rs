@@ -23,7 +23,7 @@ fn member(payload: &[u8]) -> &[u8] {
     &payload[start..]
 }
 
-/// A set of any number of members. Access to one is O(1).
+/// A set of any number of members. Access to one member is O(1).
 #[derive(Clone, Default)]
 pub struct Table {
     members: Tagged<Member>,
@@ -46,7 +46,7 @@ impl Table {
         self.members.find(tag(name), |payload| member(payload) == name).is_ok()
     }
 
-    /// True if the member is new.
+    /// True: the member is new.
     pub fn insert(&mut self, name: &[u8]) -> bool {
         let tag = tag(name);
         match self.members.find(tag, |payload| member(payload) == name) {
@@ -58,7 +58,7 @@ impl Table {
         }
     }
 
-    /// True if the member was there.
+    /// True: the member was there.
     pub fn remove(&mut self, name: &[u8]) -> bool {
         let found = self.members.find(tag(name), |payload| member(payload) == name);
         if let Ok(place) = found {
@@ -91,22 +91,22 @@ impl Table {
         self.members.scan(cursor, count, &mut |_, payload| visit(member(payload)))
     }
 
-    /// Bytes of memory it holds besides itself.
+    /// Bytes of memory that the table holds besides itself.
     pub fn mem_bytes(&self) -> usize {
         self.members.mem_bytes()
     }
 
-    /// Notes what [`Table::contains`], [`Table::insert`] and [`Table::remove`] touch.
+    /// Records the parts that [`Table::contains`], [`Table::insert`] and [`Table::remove`] touch.
     pub fn want(&self, name: &[u8], out: &mut Absent) {
         self.members.want(tag(name), out);
     }
 
-    /// Notes what [`Table::scan`] touches.
+    /// Records the parts that [`Table::scan`] touches.
     pub fn want_scan(&self, cursor: u64, count: usize, out: &mut Absent) {
         self.members.want_scan(cursor, count, out);
     }
 
-    /// Notes what [`Table::drawn`] touches.
+    /// Records the parts that [`Table::drawn`] touches.
     pub fn want_drawn(&self, drawn: Drawn, out: &mut Absent) {
         self.members.want_drawn(drawn, out);
     }
@@ -129,13 +129,13 @@ impl Table {
         &mut self.members
     }
 
-    /// Appends the number of members and then all of them, each behind its length.
+    /// Appends the number of members and then all members, each after its length.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(Varint::new(self.len()).as_bytes());
         self.members.iter().for_each(|payload| out.extend_from_slice(payload));
     }
 
-    /// The members may be in any order: the secret that orders them is another one after a restart.
+    /// The members may be in any order, because the secret that orders them changes with a restart.
     pub fn decode(bytes: &[u8]) -> Result<Table, Corrupt> {
         let (members, mut at) = varint::read(bytes, 0).ok_or(Corrupt)?;
         let mut table = Table::new();
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_go_when_members_do() {
+    fn chunks_go_when_their_members_do() {
         let mut table: Table = (0..50_000).map(name).collect();
         let full = table.mem_bytes();
         for n in 0..49_990 {
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn every_member_is_drawn_about_as_often() {
-        // Members of very different lengths stand in chunks of different numbers.
+        // Members of very different lengths: their chunks hold different numbers of members.
         let table: Table = (0..400).map(|n| if n % 2 == 0 { name(n) } else { vec![b'x'; 20 + n] }).collect();
         let (mut seed, mut drawn) = (5u64, BTreeMap::<Vec<u8>, usize>::new());
         for _ in 0..400 * 100 {
@@ -234,7 +234,7 @@ mod tests {
             });
             *drawn.entry(member.unwrap().to_vec()).or_default() += 1;
         }
-        // 100 each, with a deviation of 10.
+        // 100 each, with a standard deviation of 10.
         assert_eq!(drawn.len(), 400);
         assert!(drawn.values().all(|&times| (55..=150).contains(&times)), "{drawn:?}");
     }
@@ -245,7 +245,7 @@ mod tests {
         let (mut cursor, mut seen, mut step) = (0, BTreeMap::<Vec<u8>, usize>::new(), 0);
         loop {
             let next = table.scan(cursor, 7, &mut |member| *seen.entry(member.to_vec()).or_default() += 1);
-            // First many come, then nearly all go.
+            // First many members come, then nearly all go.
             for n in 0..200 {
                 step += 1;
                 if step < 20_000 {

@@ -1,5 +1,5 @@
-//! Owns a run of a stream's entries in one listpack, laid out as Redis lays it out, which is a part (see `part`); and what
-//! is known of it while it is on flash. Never knows its neighbours.
+//! Owns a run of a stream's entries in one listpack, in Redis's layout, and a summary of it while it is on flash. The
+//! chunk is a part (see `part`). Never knows its neighbours.
 //!
 //! ```text
 //! live       entries that are there
@@ -21,53 +21,53 @@ use crate::{Corrupt, malloc_bytes};
 
 const DELETED: i64 = 1;
 const SAME_FIELDS: i64 = 2;
-/// A chunk that is still filled grows by as much as it holds, but not by more than this.
+/// A chunk that is still being filled doubles, but grows by at most this.
 const GROWTH_BYTES_MAX: usize = 1024;
 
 #[derive(Clone)]
 pub struct Chunk {
     pub part: Part,
-    /// By which flash knows it; numbers ascend along the stream.
+    /// Flash knows the chunk by this number. Numbers ascend along the stream.
     pub number: u64,
-    /// Its entries' ids are told as differences to this one, which is not above them.
+    /// The ids of its entries are stored as differences to this id, which is not larger than any of them.
     pub base: Id,
     pub summary: Summary,
 }
 
-/// What a chunk's bytes say in sum.
+/// A summary of a chunk's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// Of the first entry that is there; `0-0`: none is.
+    /// The id of the first entry that is not deleted; `0-0`: there is none.
     pub first: Id,
-    /// Of the last entry, also if it is marked as deleted.
+    /// The id of the last entry, even if that is marked as deleted.
     pub last: Id,
     pub live: u32,
     pub deleted: u32,
 }
 
-/// What stands before the first entry.
+/// The header before the first entry.
 struct Head {
     live: u64,
     deleted: u64,
-    /// Where the number of deleted entries stands.
+    /// The position of the number of deleted entries.
     deleted_at: usize,
     fields: usize,
     fields_at: usize,
     entries_at: usize,
 }
 
-/// An entry, which borrows from its stream.
+/// An entry, borrowed from its stream.
 #[derive(Clone, Copy)]
 pub struct Entry<'a> {
     pub id: Id,
     deleted: bool,
     list: &'a [u8],
-    /// Where the entry begins.
+    /// Where the entry starts.
     at: usize,
     fields: usize,
-    /// Where the names of the first entry's fields stand, if this one has the same.
+    /// The position of the first entry's field names, if this entry has the same fields.
     names_at: Option<usize>,
-    /// Where the first value stands, or the first field's name.
+    /// The position of the first value, or of the first field name.
     values_at: usize,
     next: usize,
 }
@@ -117,7 +117,7 @@ fn count(list: &[u8], at: usize) -> Option<(usize, usize)> {
     Some((usize::try_from(number).ok()?, next))
 }
 
-/// Past `elements` elements.
+/// The position after `elements` elements.
 fn skip(list: &[u8], mut at: usize, elements: usize) -> Option<usize> {
     for _ in 0..elements {
         at = listpack::read(list, at)?.1;
@@ -144,7 +144,7 @@ impl Numbered for Chunk {
 }
 
 impl Chunk {
-    /// A chunk for an entry with these fields, which is then appended to it.
+    /// A chunk for an entry with these fields. The entry is appended afterwards.
     pub fn new<'a>(base: Id, fields: impl ExactSizeIterator<Item = &'a [u8]>) -> Chunk {
         let mut list = listpack::new();
         listpack::append(&mut list, |push| {
@@ -158,20 +158,20 @@ impl Chunk {
         Chunk { part: Part::of(list), number: 0, base, summary }
     }
 
-    /// A chunk from elsewhere, whose entries must be in order.
+    /// A chunk from a dump. Its entries must be in order.
     pub fn from_bytes(base: Id, mut list: Vec<u8>) -> Result<Chunk, Corrupt> {
         let summary = summary(&list, base)?;
         list.reserve_exact(malloc_bytes(list.len()) - list.len());
         Ok(Chunk { part: Part::of(list), number: 0, base, summary })
     }
 
-    /// The listpack, which is in memory.
+    /// The listpack. The chunk must be in memory.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         self.part.bytes()
     }
 
-    /// Entries that are there.
+    /// Entries that are not deleted.
     #[inline]
     pub fn live(&self) -> u64 {
         self.summary.live.into()
@@ -182,14 +182,14 @@ impl Chunk {
         self.part.want(self.number, out);
     }
 
-    /// Whether it takes no more entries like this one.
+    /// Whether the chunk has no room for an entry of this size.
     #[inline]
     pub fn is_full(&self, entry_bytes: usize, bytes_max: usize, entries_max: usize) -> bool {
         let held = self.live() + u64::from(self.summary.deleted);
         self.part.len() + entry_bytes >= bytes_max || entries_max > 0 && held >= entries_max as u64
     }
 
-    /// It will not grow any more.
+    /// The chunk will not grow any more.
     pub fn close(&mut self, shelf: &ShelfOf) {
         let wanted = malloc_bytes(self.part.len());
         if !self.part.is_absent() && self.part.capacity() > wanted {
@@ -239,17 +239,17 @@ impl Chunk {
         self.summary.live += 1;
     }
 
-    /// Marks the first `count` entries from the one with this id on as deleted; how many there were.
+    /// Marks the first `count` entries from this id on as deleted. Returns how many existed.
     pub fn delete(&mut self, shelf: &ShelfOf, from: Id, count: u64) -> u64 {
         let mut deleted = 0;
         while deleted < count {
-            // Marking one may move those behind it.
+            // Marking an entry may move the entries after it.
             let next = self.entries().find(|entry| entry.id >= from).map(|entry| entry.at);
             let Some(at) = next else { break };
             let list = self.part.edit(shelf);
             let head = head(list).expect("a chunk is checked before it is one");
             let flags = number(list, at).map_or(0, |(flags, _)| flags);
-            // From the back to the front: a number that gets longer moves what follows it.
+            // From the back to the front: a number that gets longer moves the bytes after it.
             listpack::replace_int(list, at, flags | DELETED);
             listpack::replace_int(list, head.deleted_at, head.deleted as i64 + 1);
             listpack::replace_int(list, listpack::FIRST, head.live as i64 - 1);
@@ -269,7 +269,7 @@ impl Chunk {
         self.entries_of(self.part.bytes())
     }
 
-    /// The entries in order, for a look that does not count as use. `bytes` are those of an absent chunk.
+    /// The entries in order, without counting as use. `bytes` are the bytes of an absent chunk.
     pub fn peek<'a>(&'a self, bytes: Option<&'a [u8]>) -> Result<impl Iterator<Item = Entry<'a>>, Corrupt> {
         match bytes {
             Some(bytes) if !self.accepts(bytes) => Err(Corrupt),
@@ -290,7 +290,7 @@ impl Chunk {
     }
 }
 
-/// What a chunk's bytes say in sum, if they are one's to their very end.
+/// The summary of a chunk's bytes, if they are a chunk up to their last byte.
 fn summary(list: &[u8], base: Id) -> Result<Summary, Corrupt> {
     let elements = listpack::check(list)?;
     let head = head(list).ok_or(Corrupt)?;
@@ -345,7 +345,7 @@ fn entry<'a>(list: &'a [u8], head: &Head, base: Id, at: usize) -> Option<Entry<'
     let same = flags & SAME_FIELDS != 0;
     let (fields, values_at) = if same { (head.fields, next) } else { count(list, next)? };
     let elements = if same { fields } else { fields.checked_mul(2)? };
-    // What the entry's elements are counted as stands behind them.
+    // The count of the entry's elements comes after them.
     let next = skip(list, values_at, elements.checked_add(1)?)?;
     Some(Entry {
         id: Id::new(base.ms.wrapping_add(ms as u64), base.seq.wrapping_add(seq as u64)),

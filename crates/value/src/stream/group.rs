@@ -1,11 +1,12 @@
-//! Owns a consumer group: what was delivered to whom and not yet acknowledged. Never knows the entries themselves.
+//! Owns a consumer group: which entries were delivered to which consumer and are not acknowledged. Never knows the
+//! entries themselves.
 
 use super::Id;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-/// Consumers are known by their names; the group's pending entries share them.
+/// A consumer's name. The group's pending entries share it.
 pub type Name = Arc<[u8]>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +18,7 @@ pub struct Pending {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Consumer {
-    /// When it last asked, and when it last got something; −1: never.
+    /// When the consumer last asked, and when it last received something; −1: never.
     pub seen_ms: i64,
     pub active_ms: i64,
     pending: BTreeSet<Id>,
@@ -32,15 +33,15 @@ impl Consumer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     pub last_id: Id,
-    /// How many entries of the stream's history it has read, where that is known.
+    /// How many entries of the stream's history the group has read, if known.
     pub entries_read: Option<u64>,
     pending: BTreeMap<Id, Pending>,
     consumers: BTreeMap<Name, Consumer>,
-    /// Of the consumers' names.
+    /// Bytes of the consumers' names.
     name_bytes: usize,
 }
 
-/// What the maps take for each, their nodes being two thirds full.
+/// Memory of the maps for each pending entry, with nodes two thirds full.
 const PENDING_BYTES: usize = 104;
 const CONSUMER_BYTES: usize = 120;
 
@@ -61,7 +62,7 @@ impl Group {
         self.consumers.get_mut(name)
     }
 
-    /// Makes the consumer unless it is there; true if it was not.
+    /// Creates the consumer unless it exists. True: it is new.
     pub fn create_consumer(&mut self, name: &[u8], seen_ms: i64) -> bool {
         if self.consumers.contains_key(name) {
             return false;
@@ -71,7 +72,7 @@ impl Group {
         true
     }
 
-    /// The consumer asks for something: it is made unless it is there. True if it was not.
+    /// The consumer asks for something. Creates it unless it exists. True: it is new.
     pub fn see_consumer(&mut self, name: &[u8], now_ms: i64) -> bool {
         match self.consumers.get_mut(name) {
             Some(consumer) => {
@@ -82,14 +83,14 @@ impl Group {
         }
     }
 
-    /// The consumer got something.
+    /// The consumer received something.
     pub fn activate_consumer(&mut self, name: &[u8], now_ms: i64) {
         if let Some(consumer) = self.consumers.get_mut(name) {
             consumer.active_ms = now_ms;
         }
     }
 
-    /// Removes a consumer with what it has not acknowledged, and says how much that was.
+    /// Removes a consumer and its pending entries. Returns how many were pending.
     pub fn remove_consumer(&mut self, name: &[u8]) -> Option<usize> {
         let consumer = self.consumers.remove(name)?;
         self.name_bytes -= name.len();
@@ -111,7 +112,7 @@ impl Group {
         self.pending.get(&id)
     }
 
-    /// Makes an entry the pending one of a consumer that is there, whoever had it before.
+    /// Makes an entry pending at an existing consumer, whoever had it before.
     pub fn assign(&mut self, id: Id, consumer: &[u8], delivered_ms: i64, deliveries: u64) {
         let (name, _) = self.consumers.get_key_value(consumer).expect("a consumer is made before it is given anything");
         let pending = Pending { consumer: name.clone(), delivered_ms, deliveries };
@@ -126,7 +127,7 @@ impl Group {
         }
     }
 
-    /// A pending entry is given to its consumer once more.
+    /// Delivers a pending entry to its consumer once more.
     pub fn deliver_again(&mut self, id: Id, now_ms: i64) {
         if let Some(pending) = self.pending.get_mut(&id) {
             pending.delivered_ms = now_ms;
@@ -134,7 +135,7 @@ impl Group {
         }
     }
 
-    /// Takes an entry out of what is pending; true if it was there.
+    /// Removes a pending entry. True: it was pending.
     pub fn acknowledge(&mut self, id: Id) -> bool {
         let Some(pending) = self.pending.remove(&id) else { return false };
         if let Some(owner) = self.consumers.get_mut(&pending.consumer) {

@@ -1,6 +1,6 @@
 //! Owns the ids of stream entries. Never knows a stream.
 
-/// `ms-seq`, ordered by both; `0-0` is no entry's.
+/// `ms-seq`, ordered by both. No entry has the id `0-0`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id {
     pub ms: u64,
@@ -15,7 +15,7 @@ impl Id {
         Id { ms, seq }
     }
 
-    /// The id after it; `None` after the last one.
+    /// The next id. `None` after the last one.
     pub fn next(self) -> Option<Id> {
         match (self.seq.checked_add(1), self.ms.checked_add(1)) {
             (Some(seq), _) => Some(Id { ms: self.ms, seq }),
@@ -32,7 +32,7 @@ impl Id {
         }
     }
 
-    /// 16 bytes, most significant first, which sort as the ids do.
+    /// 16 bytes, most significant first. They sort like the ids.
     pub fn to_bytes(self) -> [u8; 16] {
         ((u128::from(self.ms) << 64) | u128::from(self.seq)).to_be_bytes()
     }

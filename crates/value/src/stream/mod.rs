@@ -1,10 +1,12 @@
 //! Owns the stream type: entries in the order of their ids, and consumer groups. Never knows keys, clocks or replies.
 //!
-//! Entries lie in chunks, listpacks of some KB as Redis makes them, in which entries with the same fields share their
-//! names; a chunk is found by its first id. Trimming by `~` drops whole chunks, so their bounds are Redis's too.
+//! Entries lie in chunks: listpacks of some KB, as in Redis, in which entries with the same fields share the field
+//! names. A chunk is found by its first id. Trimming with `~` drops whole chunks, so the chunks' bounds are Redis's
+//! too.
 //!
-//! A chunk is a part (see `part`): what is read or changed has to be in memory, what is dropped whole has not. The groups,
-//! and the list of the chunks with their bounds and counts, some 100 bytes for 100 entries, always are.
+//! A chunk is a part (see `part`). A chunk must be in memory to be read or changed, but not to be dropped whole. The
+//! groups, and the table of the chunks with their bounds and counts (some 100 bytes for 100 entries), are always in
+//! memory.
 
 mod chunk;
 mod group;
@@ -20,51 +22,51 @@ use chunk::Chunk;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Deref, DerefMut, Range};
 
-/// How much goes into one chunk; 0 is no limit.
+/// The limits of one chunk; 0 is no limit.
 #[derive(Clone, Copy, Debug)]
 pub struct ChunkLimits {
     pub bytes: usize,
     pub entries: usize,
 }
 
-/// The largest chunk, whatever the limits say, and the longest entry.
+/// The largest chunk, whatever the limits say, and the largest entry.
 pub const CHUNK_BYTES_MAX: usize = 1 << 30;
 const GROUP_BYTES: usize = 200;
 
 #[derive(Default)]
 pub struct Stream {
     chunks: VecDeque<Chunk>,
-    /// That the next chunk gets.
+    /// The number of the next chunk.
     next_number: u64,
     len: u64,
-    /// Above every id there is or was, but for XSETID.
+    /// At least as large as every id that ever was, except after XSETID.
     pub last_id: Id,
-    /// The largest id that was deleted by itself.
+    /// The largest id that was deleted individually.
     pub max_deleted_id: Id,
-    /// Entries ever added.
+    /// The number of entries ever added.
     pub entries_added: u64,
     groups: BTreeMap<Box<[u8]>, Group>,
-    /// What the chunks' bytes take.
+    /// Memory of the chunks' bytes.
     chunk_bytes: usize,
     group_bytes: usize,
     shelf: ShelfOf,
 }
 
-/// What XTRIM leaves.
+/// What a trim keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// The newest so many.
+    /// The newest entries, this many.
     Len(u64),
-    /// Those from an id on.
+    /// The entries from an id on.
     From(Id),
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct Trim {
     pub keep: Keep,
-    /// Only chunks that go as a whole.
+    /// Remove only whole chunks.
     pub whole_chunks: bool,
-    /// Entries removed at most; 0 is no limit.
+    /// Remove at most this many entries; 0 is no limit.
     pub limit: u64,
 }
 
@@ -91,7 +93,7 @@ impl Stream {
         self.chunks.len()
     }
 
-    /// The first entry's id; `0-0` when there is none.
+    /// The first entry's id; `0-0`: there is none.
     pub fn first_id(&self) -> Id {
         self.chunks.iter().find(|chunk| chunk.live() > 0).map_or(Id::MIN, |chunk| chunk.summary.first)
     }
@@ -106,7 +108,7 @@ impl Stream {
         last
     }
 
-    /// Adds an entry, whose id is above all before it.
+    /// Adds an entry. Its id must be larger than all before it.
     pub fn append<'a>(
         &mut self,
         id: Id,
@@ -127,14 +129,14 @@ impl Stream {
         self.last_id = id;
     }
 
-    /// Of the first chunk whose number is not below this one: where it lies if it is absent, and the number behind its own.
-    /// `None`: there is no such chunk. See `walk`.
+    /// For the first chunk whose number is at least this: its place on flash if it is absent, and the number after its
+    /// own. `None`: no such chunk. See `walk`.
     pub(crate) fn stretch(&self, number: u64) -> Option<(Option<AbsentPart>, u64)> {
         let chunk = self.chunk_from(number)?;
         Some((chunk.part.absent(chunk.number), chunk.number + 1))
     }
 
-    /// Visits the entries of that chunk. `bytes` are those of an absent chunk.
+    /// Visits the entries of that chunk. `bytes` are the bytes of an absent chunk.
     pub(crate) fn walk(
         &self,
         number: u64,
@@ -150,13 +152,13 @@ impl Stream {
         self.chunks.get(self.chunks.partition_point(|chunk| chunk.number < number))
     }
 
-    /// Visits the entries from `start` to `end`, both included, until `visit` says false.
+    /// Visits the entries from `start` to `end`, both included, until `visit` returns false.
     pub fn each<'a>(&'a self, start: Id, end: Id, order: Order, mut visit: impl FnMut(&Entry<'a>) -> bool) {
         let inside = |entry: &Entry<'_>| entry.id >= start && entry.id <= end;
         let mut chunks = self.chunks.range(self.between(start, end));
         match order {
             Order::Ascending => _ = chunks.all(|chunk| chunk.entries().filter(inside).all(|entry| visit(&entry))),
-            // A chunk is walked from its front, as its entries differ in length.
+            // Walk a chunk from its front, because entries differ in length.
             Order::Descending => {
                 _ = chunks.rev().all(|chunk| {
                     let entries: Vec<_> = chunk.entries().filter(inside).collect();
@@ -171,7 +173,7 @@ impl Stream {
         self.chunks[self.holder(id)?].entries().find(|entry| entry.id == id)
     }
 
-    /// Deletes one entry; true if it was there.
+    /// Deletes one entry. True: it was there.
     pub fn remove(&mut self, id: Id) -> bool {
         let Some(at) = self.holder(id).filter(|_| self.get(id).is_some()) else { return false };
         self.delete(at, id, 1);
@@ -179,7 +181,7 @@ impl Stream {
         true
     }
 
-    /// Drops entries from the front; says how many.
+    /// Drops entries from the front. Returns how many.
     pub fn trim(&mut self, trim: &Trim) -> u64 {
         let before = self.len;
         let (whole, is_cut) = self.plan(trim, 0);
@@ -196,14 +198,14 @@ impl Stream {
         before - self.len
     }
 
-    /// Whether a trim drops anything.
+    /// Whether a trim would drop anything.
     pub fn has_surplus(&self, trim: &Trim) -> bool {
         let (whole, is_cut) = self.plan(trim, 0);
         whole > 0 || is_cut
     }
 
-    /// How many chunks a trim drops whole, and whether it cuts through the one behind them, when `more` entries have been
-    /// added at the end.
+    /// How many whole chunks a trim drops after `more` entries were added at the end, and whether it also cuts through
+    /// the chunk after them.
     fn plan(&self, trim: &Trim, more: u64) -> (usize, bool) {
         let (mut len, mut removed) = (self.len + more, 0);
         for (at, chunk) in self.chunks.iter().enumerate() {
@@ -225,7 +227,7 @@ impl Stream {
         (self.chunks.len(), false)
     }
 
-    /// Whether an entry of so many bytes goes into the last chunk.
+    /// Whether an entry of this size fits into the last chunk.
     fn last_takes(&self, bytes: usize, limits: ChunkLimits) -> bool {
         let bytes_max = if limits.bytes == 0 { CHUNK_BYTES_MAX } else { limits.bytes.min(CHUNK_BYTES_MAX) };
         self.chunks.back().is_some_and(|chunk| !chunk.is_full(bytes, bytes_max, limits.entries))
@@ -238,14 +240,14 @@ impl Stream {
         if start <= end { from..to.max(from) } else { from..from }
     }
 
-    /// The chunk that has this entry, if there is one.
+    /// The chunk that would hold this entry, if there is one.
     fn holder(&self, id: Id) -> Option<usize> {
         let at = self.chunks.partition_point(|chunk| chunk.summary.last < id);
         let summary = &self.chunks.get(at)?.summary;
         (summary.live > 0 && summary.first <= id).then_some(at)
     }
 
-    /// Deletes the first `count` entries of a chunk from the one with this id on.
+    /// Deletes the first `count` entries of a chunk from this id on.
     fn delete(&mut self, at: usize, from: Id, count: u64) {
         self.len -= self.edit(at, |chunk, shelf| chunk.delete(shelf, from, count));
         if self.chunks[at].live() == 0 {
@@ -253,7 +255,7 @@ impl Stream {
         }
     }
 
-    /// Changes one chunk, and the sum of their sizes with it.
+    /// Changes one chunk, and updates the sum of their sizes.
     #[inline]
     fn edit<R>(&mut self, at: usize, change: impl FnOnce(&mut Chunk, &ShelfOf) -> R) -> R {
         let chunk = &mut self.chunks[at];
@@ -267,15 +269,15 @@ impl Stream {
         chunk.number = self.next_number;
         self.next_number += 1;
         self.chunk_bytes += chunk.part.capacity();
-        // Not to twice as much: a long stream has many chunks.
+        // Do not double the capacity: a long stream has many chunks.
         if self.chunks.len() == self.chunks.capacity() {
             self.chunks.reserve_exact(self.chunks.len() / 8 + 1);
         }
         self.chunks.push_back(chunk);
     }
 
-    /// Takes a chunk out. In the middle, what is behind or before it moves: 5 MB of a stream of ten million entries, for
-    /// every 100 of them that are deleted.
+    /// Removes a chunk from the table. In the middle, this moves the chunk table: 5 MB for a stream of ten million
+    /// entries, once for every 100 deleted entries.
     fn cut(&mut self, at: usize) -> Chunk {
         let chunk = self.chunks.remove(at).expect("a chunk's place");
         chunk.part.forget_copy(&self.shelf);
@@ -286,12 +288,12 @@ impl Stream {
         chunk
     }
 
-    /// Whether an entry from `start` on has been deleted by itself, so that counting ids says nothing.
+    /// Whether an entry from `start` on was deleted individually. Then ids cannot be counted.
     pub fn has_gaps_from(&self, start: Id) -> bool {
         self.len > 0 && self.max_deleted_id != Id::MIN && start <= self.max_deleted_id
     }
 
-    /// How many entries there have been up to an id, where that can be told.
+    /// How many entries there have been up to an id, if that is known.
     pub fn entries_until(&self, id: Id) -> Option<u64> {
         if self.entries_added == 0 {
             return Some(0);
@@ -315,7 +317,7 @@ impl Stream {
         None
     }
 
-    /// How many entries a group has still to read, where that can be told.
+    /// How many entries a group has still to read, if that is known.
     pub fn lag(&self, group: &Group) -> Option<i64> {
         if self.entries_added == 0 {
             return Some(0);
@@ -325,10 +327,10 @@ impl Stream {
         Some((self.entries_added as i64).wrapping_sub(read as i64))
     }
 
-    /// A group, which may be none of its own yet, is given an entry beyond its last one.
+    /// A group receives an entry after its last one. The group may be a copy.
     pub fn read_by(&self, group: &mut Group, id: Id) {
         match group.entries_read {
-            // Counting holds as long as no entry is missing from here on.
+            // The count is valid as long as no entry is missing from here on.
             Some(read) if !self.has_gaps_from(id) => group.entries_read = Some(read.wrapping_add(1)),
             _ if self.entries_added > 0 => group.entries_read = self.entries_until(id),
             _ => {}
@@ -344,13 +346,13 @@ impl Stream {
         self.groups.get(name)
     }
 
-    /// A group for changing; memory is accounted for when the borrow ends.
+    /// A group for a change. Memory is accounted for when the borrow ends.
     pub fn group_mut(&mut self, name: &[u8]) -> Option<GroupMut<'_>> {
         let group = self.groups.get_mut(name)?;
         Some(GroupMut { before: group.mem_bytes(), group, total: &mut self.group_bytes })
     }
 
-    /// A group for changing, and the entries beside it.
+    /// A group for a change, together with the entries.
     pub fn with_group<T>(&mut self, name: &[u8], change: impl FnOnce(&Stream, &mut Group) -> T) -> Option<T> {
         let (name, mut group) = self.groups.remove_entry(name)?;
         self.group_bytes -= group.mem_bytes();
@@ -360,7 +362,7 @@ impl Stream {
         Some(result)
     }
 
-    /// False if there is a group of that name.
+    /// False: a group with that name exists.
     pub fn create_group(&mut self, name: &[u8], group: Group) -> bool {
         if self.groups.contains_key(name) {
             return false;
@@ -376,7 +378,7 @@ impl Stream {
         true
     }
 
-    /// Bytes of memory it holds besides itself.
+    /// Bytes of memory that the stream holds besides itself.
     pub fn mem_bytes(&self) -> usize {
         self.chunk_bytes + malloc_bytes(self.chunks.capacity() * size_of::<Chunk>()) + malloc_bytes(self.group_bytes)
     }
@@ -386,7 +388,7 @@ impl Stream {
         self.chunks.iter().map(|chunk| (chunk.base, chunk.bytes()))
     }
 
-    /// A chunk from a dump; chunks come in order, and `last_id` is known.
+    /// Adds a chunk of a dump. Chunks come in order, and `last_id` must be set before.
     pub(crate) fn push_chunk(&mut self, base: Id, list: Vec<u8>) -> Result<(), Corrupt> {
         let chunk = Chunk::from_bytes(base, list)?;
         if self.chunks.back().is_some_and(|last| last.summary.last >= base) {
@@ -397,13 +399,13 @@ impl Stream {
         Ok(())
     }
 
-    /// After the last chunk of a dump: whether the last id is not below it.
+    /// After the last chunk of a dump: checks that the last id is not too small.
     pub(crate) fn settle(&mut self) -> Result<(), Corrupt> {
         let is_below = self.chunks.back().is_some_and(|chunk| chunk.summary.last > self.last_id);
         if is_below { Err(Corrupt) } else { Ok(()) }
     }
 
-    /// Appends its form for flash, which is that of a dump.
+    /// Appends the stream's form for flash, which is that of a dump.
     pub fn encode(&self, out: &mut Vec<u8>) {
         rdb::stream::write(self, out);
     }
@@ -415,9 +417,9 @@ impl Stream {
     }
 }
 
-/// What commands name before they touch it.
+/// The parts that an operation touches, named before it runs.
 impl Stream {
-    /// Of an entry of so many bytes that is added, and a trim after it.
+    /// For adding an entry of this size, and a trim after it.
     pub fn want_append(&self, bytes: usize, limits: ChunkLimits, trim: Option<&Trim>, out: &mut Absent) {
         if let Some(last) = self.chunks.back().filter(|_| self.last_takes(bytes, limits)) {
             last.want(out);
@@ -437,14 +439,14 @@ impl Stream {
         }
     }
 
-    /// Of one entry.
+    /// For one entry.
     pub fn want_id(&self, id: Id, out: &mut Absent) {
         if let Some(at) = self.holder(id) {
             self.chunks[at].want(out);
         }
     }
 
-    /// Of the first `count` entries from `start` to `end`, in that order; 0 is no limit.
+    /// For the first `count` entries from `start` to `end`, in that order; 0 is no limit.
     pub fn want(&self, start: Id, end: Id, order: Order, count: u64, out: &mut Absent) {
         if self.shelf.is_none() {
             return;
@@ -453,7 +455,8 @@ impl Stream {
         let mut is_short = |chunk: &Chunk| {
             chunk.want(out);
             let is_inside = chunk.base >= start && chunk.summary.last <= end;
-            // How many of an absent chunk are meant is known when it is there: then this is asked again.
+            // How many entries of an absent chunk count is known only after it was read. Then this function is called
+            // again.
             found += match is_inside || chunk.part.is_absent() {
                 true => chunk.live(),
                 false => chunk.entries().filter(|entry| entry.id >= start && entry.id <= end).count() as u64,
@@ -501,7 +504,7 @@ impl Drop for Stream {
 }
 
 impl Clone for Stream {
-    /// All in memory, nothing on flash.
+    /// The copy is in memory and has nothing on flash.
     fn clone(&self) -> Stream {
         let chunks = self.chunks.clone();
         let chunk_bytes = chunks.iter().map(|chunk| chunk.part.capacity()).sum();

@@ -23,7 +23,7 @@ fn range(stream: &Stream, start: Id, end: Id, order: Order) -> Vec<(Id, Pairs)> 
     found
 }
 
-/// What is known of each chunk is so, and the sums are right.
+/// Asserts that the summary of each chunk is true, and that the sums are right.
 fn assert_sound(stream: &Stream) {
     let here = |chunk: &&Chunk| !chunk.part.is_absent();
     assert!(stream.chunks.iter().filter(here).all(|chunk| chunk.accepts(chunk.bytes())));
@@ -43,7 +43,7 @@ fn entries_with_the_same_fields_share_them() {
         stream.append(Id::new(1_700_000_000_000 + n, 0), pairs.into_iter(), limits);
     }
     assert_eq!(stream.chunks(), 1);
-    // Flags, two parts of the id, two values and the count: 13 bytes or so an entry.
+    // Flags, two parts of the id, two values and the count: about 13 bytes per entry.
     assert!(stream.mem_bytes() < 2000, "{} bytes", stream.mem_bytes());
     stream.append(Id::new(1_800_000_000_000, 0), [(&b"a"[..], &b"b"[..])].into_iter(), limits);
     assert_eq!(stream.chunks(), 2, "the 101st begins another");
@@ -201,7 +201,7 @@ fn bring(flash: &Flash, value: &mut Boxed, want: impl Fn(&Stream, &mut Absent)) 
 
 const FAR: ChunkLimits = ChunkLimits { bytes: 4096, entries: 100 };
 
-/// A stream all of whose chunks are on flash.
+/// A stream whose chunks are all on flash.
 fn far(entries: u64, limits: ChunkLimits) -> (Boxed, Arc<Flash>) {
     let mut stream = Stream::new();
     for n in 1..=entries {
@@ -214,7 +214,7 @@ fn far(entries: u64, limits: ChunkLimits) -> (Boxed, Arc<Flash>) {
 }
 
 #[test]
-fn a_command_brings_the_chunks_that_it_touches() {
+fn a_command_loads_the_chunks_that_it_touches() {
     let (mut value, flash) = far(10_000, FAR);
     assert!(value.mem_bytes() < 15_000, "{}", value.mem_bytes());
     assert_eq!((flash.len(), seen(&value).chunks()), (100, 100));

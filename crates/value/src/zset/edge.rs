@@ -1,22 +1,22 @@
-//! Owns places between the entries of a sorted set. Never knows in what form the set is.
+//! Owns positions between the entries of a sorted set. Never knows in which form the set is.
 
 use std::cmp::Ordering;
 
-/// Which side of the entries that fit.
+/// Before or after the matching entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     Before,
     After,
 }
 
-/// A place in the order: a range lies between two of them.
+/// A position in the order. A range lies between two edges.
 #[derive(Clone, Copy, Debug)]
 pub enum Edge<'a> {
-    /// Beside all entries of a score.
+    /// Before or after all entries with a score.
     Score(f64, Side),
-    /// Beside an entry, or where it would be.
+    /// Before or after an entry, or where the entry would be.
     Entry(f64, &'a [u8], Side),
-    /// Beside a member in a set whose scores are all the same.
+    /// Before or after a member, in a set whose scores are all the same.
     Member(&'a [u8], Side),
 }
 
@@ -24,7 +24,7 @@ impl Edge<'_> {
     pub const START: Edge<'static> = Edge::Score(f64::NEG_INFINITY, Side::Before);
     pub const END: Edge<'static> = Edge::Score(f64::INFINITY, Side::After);
 
-    /// Whether the entry stands before this place.
+    /// Whether the entry is before this edge.
     #[inline]
     pub fn is_after(&self, score: f64, member: &[u8]) -> bool {
         let (order, side) = match *self {
@@ -35,8 +35,8 @@ impl Edge<'_> {
         order == Ordering::Less || order == Ordering::Equal && side == Side::After
     }
 
-    /// Whether this place lies beyond the start of entries whose scores are at least `least`, where all entries before
-    /// them have at most that. `None`: their first entry must be looked at.
+    /// Whether this edge is after the start of entries whose scores are at least `least`, where all entries before them
+    /// have at most that score. `None`: only a look at their first entry can tell.
     #[inline]
     pub(super) fn is_beyond(&self, least: f64) -> Option<bool> {
         match *self {
@@ -48,7 +48,7 @@ impl Edge<'_> {
     }
 }
 
-/// No score is NaN; the zeros are equal.
+/// No score is NaN, and the two zeros are equal.
 fn compare(a: f64, b: f64) -> Ordering {
     a.partial_cmp(&b).unwrap_or(Ordering::Equal)
 }

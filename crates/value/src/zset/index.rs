@@ -1,5 +1,5 @@
-//! Owns the way from a member to the leaf that it is in: a table of leaf numbers by the members' tags. Never knows
-//! members, so each costs 8 bytes here and stands in its leaf alone.
+//! Owns the map from a member to its leaf: a table of leaf numbers by the members' tags. Never knows members: each
+//! costs 8 bytes here, and its name is only in its leaf.
 
 use crate::part::{Absent, Part, Parts, Shelf, ShelfOf};
 use crate::tagged::{Place, Shape, Step, TAG_BYTES, Tagged};
@@ -17,7 +17,7 @@ impl Shape for LeafNumber {
     }
 }
 
-/// Its parts have this bit in their numbers, those of the leaves have not.
+/// Parts of the index have this bit in their numbers; leaves have not.
 const FAMILY: u64 = 1 << 32;
 
 #[derive(Clone, Default)]
@@ -30,7 +30,7 @@ fn number(payload: &[u8]) -> u32 {
 }
 
 impl Index {
-    /// The leaf with this tag of which `holds` is true, or where its number belongs.
+    /// The leaf with this tag for which `holds` is true, or the place to insert it.
     #[inline]
     pub fn find(&self, tag: u32, mut holds: impl FnMut(u32) -> bool) -> Result<u32, Place> {
         self.leaves.find(tag, |payload| holds(number(payload))).map(|place| number(self.leaves.payload(place)))
@@ -40,7 +40,8 @@ impl Index {
         self.leaves.insert(place, tag, &[&leaf.to_le_bytes()]);
     }
 
-    /// A member has gone to another leaf. Two with the same tag in the same leaf cannot be told apart, and need not.
+    /// Records that a member moved to another leaf. Two members with the same tag in the same leaf are
+    /// indistinguishable here, which does no harm.
     pub fn move_to(&mut self, tag: u32, from: u32, to: u32) {
         let place = self.place(tag, from);
         self.leaves.payload_mut(place).copy_from_slice(&to.to_le_bytes());
@@ -55,7 +56,7 @@ impl Index {
         self.leaves.find(tag, |payload| number(payload) == leaf).expect("every member is in the index")
     }
 
-    /// See [`Tagged::scan`]; visits tags with leaves.
+    /// See [`Tagged::scan`]. Visits tags with their leaves.
     pub fn scan(&self, cursor: u64, count: usize, visit: &mut dyn FnMut(u32, u32)) -> Step {
         self.leaves.scan(cursor, count, &mut |tag, payload| visit(tag, number(payload)))
     }
@@ -71,9 +72,9 @@ impl Index {
     }
 }
 
-/// Its parts.
+/// The parts of the index.
 impl Index {
-    /// Whether what is known of this tag is in memory.
+    /// Whether the entries of this tag are in memory.
     pub fn is_here(&self, tag: u32) -> bool {
         self.leaves.is_here(tag)
     }
@@ -92,7 +93,7 @@ impl Index {
         out[before..].iter_mut().for_each(|part| part.number |= FAMILY);
     }
 
-    /// Whether a part has this number that is one of the index.
+    /// Whether this number belongs to a part of the index.
     pub fn owns(number: u64) -> bool {
         number >= FAMILY
     }
@@ -117,7 +118,7 @@ impl Index {
         self.leaves.next_part(from.saturating_sub(FAMILY)).map(|number| number | FAMILY)
     }
 
-    /// The leaves have numbers below `leaves`.
+    /// Leaf numbers must be below `leaves`.
     pub fn accepts(&self, number: u64, bytes: &[u8], leaves: usize) -> bool {
         let is_known = |entry: &[u8]| (self::number(&entry[TAG_BYTES..]) as usize) < leaves;
         self.leaves.accepts(number ^ FAMILY, bytes) && bytes.chunks_exact(TAG_BYTES + BYTES).all(is_known)

@@ -1,5 +1,4 @@
-//! Owns a node of the tree above its leaves: the children, and the places in the order at which they begin. Never knows
-//! what the children are.
+//! Owns an inner node of the tree: its children, and the edges at which they start. Never knows what the children are.
 
 use super::edge::Edge;
 use crate::malloc_bytes;
@@ -11,7 +10,7 @@ pub const CHILDREN_MAX: usize = 64;
 pub struct Child {
     least: f64,
     pub node: u32,
-    /// The number of those below it.
+    /// The number of entries below this child.
     pub entries: u32,
 }
 
@@ -21,8 +20,8 @@ impl Child {
     }
 }
 
-/// Where a child begins: all entries before it are less than this, and none of its own is. It need not be an entry, and
-/// its name is no longer than it must be: mostly there is none, for the scores alone part the entries.
+/// Where a child starts: all entries before the child are less than this, and none of its own is. The start need not be
+/// an entry. Its member name is as short as possible, and usually empty, because the scores alone separate the entries.
 #[derive(Clone, Default)]
 pub struct Start {
     score: f64,
@@ -30,7 +29,7 @@ pub struct Start {
 }
 
 impl Start {
-    /// A place between two entries that follow each other.
+    /// An edge between two neighbouring entries.
     pub fn between(before: (f64, &[u8]), first: (f64, &[u8])) -> Start {
         let (score, member) = first;
         let is_tie = before.0.partial_cmp(&score) == Some(Ordering::Equal);
@@ -39,16 +38,16 @@ impl Start {
     }
 }
 
-/// Fewer than [`CHILDREN_MAX`] children, at least one.
+/// At least one child and fewer than [`CHILDREN_MAX`].
 #[derive(Default)]
 pub struct Inner {
     children: Vec<Child>,
-    /// The names of the children's starts; empty while all of them are.
+    /// The member names of the children's starts; empty while all names are empty.
     names: Vec<Box<[u8]>>,
 }
 
 impl Clone for Inner {
-    /// With room for as many children as the original has.
+    /// Keeps the capacity for as many children as the original has.
     fn clone(&self) -> Inner {
         let mut copy = Inner::default();
         copy.children.reserve_exact(self.children.capacity());
@@ -70,14 +69,14 @@ impl Inner {
         &self.children
     }
 
-    /// So many entries more below a child.
+    /// Adds to the number of entries below a child.
     #[inline]
     pub fn count(&mut self, at: usize, more: i32) {
         let entries = &mut self.children[at].entries;
         *entries = entries.wrapping_add_signed(more);
     }
 
-    /// The child in which the edge lies. Where the first one begins is what is above knows.
+    /// The child that contains the edge. The parent node knows where the first child starts.
     #[inline]
     pub fn find(&self, edge: &Edge<'_>) -> usize {
         let (mut low, mut high) = (0, self.children.len());
@@ -111,13 +110,13 @@ impl Inner {
         }
     }
 
-    /// Where a child begins that is to go, or to become the first of some node.
+    /// Takes the start of a child that goes away or becomes the first child of another node.
     pub fn take_start(&mut self, at: usize) -> Start {
         let name = self.names.get_mut(at).map(std::mem::take).unwrap_or_default();
         Start { score: self.children[at].least, name }
     }
 
-    /// The children from `at` on, without where the first of them begins.
+    /// The children from `at` on. The start of the first of them is returned separately.
     pub fn split_off(&mut self, at: usize) -> (Start, Inner) {
         let start = self.take_start(at);
         let mut upper = Inner::default();
@@ -130,7 +129,7 @@ impl Inner {
         (start, upper)
     }
 
-    /// Adds another's children, the first of which begins there.
+    /// Adds the other node's children; `start` is where the first of them starts.
     pub fn append(&mut self, mut other: Inner, start: Start) {
         if !start.name.is_empty() || !other.names.is_empty() {
             self.name_all();
@@ -144,20 +143,20 @@ impl Inner {
         self.children.append(&mut other.children);
     }
 
-    /// Each child gets a name, an empty one if it had none.
+    /// Gives each child a name, empty if it had none.
     fn name_all(&mut self) {
         self.names.reserve_exact(CHILDREN_MAX - self.names.len());
         self.names.resize_with(self.children.len(), Box::default);
     }
 
-    /// Bytes of memory it holds besides itself.
+    /// Bytes of memory that the node holds besides itself.
     pub fn mem_bytes(&self) -> usize {
         malloc_bytes(self.children.capacity() * size_of::<Child>())
             + malloc_bytes(self.names.capacity() * size_of::<Box<[u8]>>())
             + self.names.iter().map(|name| malloc_bytes(name.len())).sum::<usize>()
     }
 
-    /// Whether an entry lies before where that child begins; `None` for the first one.
+    /// Whether an entry is before the start of that child. `None` for the first child.
     #[cfg(test)]
     pub fn begins_behind(&self, at: usize, score: f64, member: &[u8]) -> Option<bool> {
         use super::edge::Side;

@@ -1,4 +1,4 @@
-//! Owns a run of a sorted set's entries: the packed form, and a leaf of the tree. Never knows which of the two.
+//! Owns a run of a sorted set's entries: the packed form, and a leaf of the tree. Never knows which of the two it is.
 //!
 //! ```text
 //! score          1 byte: 0 to 239 is the score itself; 240: 2 bytes follow, a signed integer; 241: 4; 242: 6;
@@ -7,7 +7,7 @@
 //! member
 //! ... the next entry, in the order of score and then member
 //! ```
-//! Bytes of another shape (they could only come from a flash page whose checksum lied) end the run early; they never
+//! Malformed bytes (possible only if a flash page is wrong despite its checksum) end the run early. They never cause a
 //! panic.
 
 use super::edge::{Edge, Side};
@@ -30,7 +30,7 @@ pub(super) struct ScoreBytes {
 impl ScoreBytes {
     pub fn new(score: f64) -> ScoreBytes {
         let integer = score as i64;
-        // Minus zero is no integer.
+        // Minus zero is not stored as an integer.
         let is_integer = (integer as f64).to_bits() == score.to_bits();
         let (code, len) = if is_integer && (0..=i64::from(SMALL_MAX)).contains(&integer) {
             (integer as u8, 0)
@@ -80,18 +80,18 @@ fn read_score(bytes: &[u8], at: usize) -> Option<(f64, usize)> {
     let score = match code {
         F32 => f32::from_bits(content as u32).into(),
         F64 => f64::from_bits(content),
-        // Its sign is that of its highest byte.
+        // The sign of the number is that of its highest byte.
         _ => (((content << (64 - 8 * len)) as i64) >> (64 - 8 * len)) as f64,
     };
     (!score.is_nan()).then_some((score, at + 1 + len))
 }
 
-/// An entry as it is read.
+/// A decoded entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry<'a> {
     pub score: f64,
     pub member: &'a [u8],
-    /// Where the next one begins.
+    /// Where the next entry starts.
     pub end: usize,
 }
 
@@ -108,7 +108,7 @@ pub(super) fn size(score: f64, member: &[u8]) -> usize {
     ScoreBytes::new(score).as_bytes().len() + varint::width(member.len()) + member.len()
 }
 
-/// Where an entry stands, and how many are before it.
+/// The position of an entry, and the number of entries before it.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     at: usize,
@@ -138,7 +138,7 @@ pub fn iter(bytes: &[u8]) -> Iter<'_> {
     Iter { bytes, at: 0 }
 }
 
-/// The number of entries; walks them all.
+/// The number of entries. Walks all of them.
 pub fn len(bytes: &[u8]) -> usize {
     iter(bytes).count()
 }
@@ -155,7 +155,7 @@ pub fn find(bytes: &[u8], member: &[u8]) -> Option<Place> {
     }
 }
 
-/// Where the first entry begins that is not before the edge, and how many are.
+/// The position of the first entry that is not before the edge, and the number of entries before it.
 pub(super) fn seek(bytes: &[u8], edge: &Edge<'_>) -> (usize, usize) {
     let (mut at, mut index) = (0, 0);
     while let Some(entry) = entry(bytes, at) {
@@ -172,14 +172,14 @@ pub fn rank(bytes: &[u8], edge: &Edge<'_>) -> usize {
     seek(bytes, edge).1
 }
 
-/// Where the entry begins that has `index` before it.
+/// The position of the entry with this index.
 pub(super) fn skip(bytes: &[u8], index: usize) -> usize {
     let mut entries = iter(bytes);
     entries.by_ref().take(index).for_each(drop);
     entries.at
 }
 
-/// Where each entry begins.
+/// The position of each entry.
 pub(super) fn offsets(bytes: &[u8]) -> Vec<u32> {
     let mut offsets = Vec::new();
     let mut at = 0;
@@ -190,13 +190,13 @@ pub(super) fn offsets(bytes: &[u8]) -> Vec<u32> {
     offsets
 }
 
-/// Adds a member that is known not to be there.
+/// Adds a member. The caller knows that it does not exist.
 pub fn insert<B: Buffer + ?Sized>(buffer: &mut B, score: f64, member: &[u8]) {
     let (at, _) = seek(buffer.bytes(), &Edge::Entry(score, member, Side::Before));
     buffer.splice(at..at, &[ScoreBytes::new(score).as_bytes(), Varint::new(member.len()).as_bytes(), member]);
 }
 
-/// As [`insert`] for an entry that is known to be the last.
+/// Like [`insert`], for an entry that comes last.
 pub fn append<B: Buffer + ?Sized>(buffer: &mut B, score: f64, member: &[u8]) {
     let end = buffer.bytes().len();
     buffer.splice(end..end, &[ScoreBytes::new(score).as_bytes(), Varint::new(member.len()).as_bytes(), member]);
@@ -206,7 +206,7 @@ pub fn remove<B: Buffer + ?Sized>(buffer: &mut B, place: Place) {
     buffer.splice(place.at..place.end, &[]);
 }
 
-/// Removes the entries with these numbers.
+/// Removes the entries with these indices.
 pub fn remove_range<B: Buffer + ?Sized>(buffer: &mut B, entries: std::ops::Range<usize>) {
     let start = skip(buffer.bytes(), entries.start);
     let end = start + skip(&buffer.bytes()[start..], entries.len());

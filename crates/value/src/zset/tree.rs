@@ -6,16 +6,16 @@
 //! leaf    a run of entries, up to 512 bytes, linked to its neighbours
 //! index   tag of a member → number of its leaf
 //! ```
-//! A member stands once, in its leaf: with its score 3 to 11 bytes more than itself, in the index 8, for the leaf and
-//! what is above it some 3. A rank is the sum of the counts beside one path. The index follows when a leaf is halved
-//! or joined: then each member that moves is looked up once, which is one or two look-ups for every insertion.
+//! Each member is stored once, in its leaf. Overhead: 3 to 11 bytes in the leaf with its score, 8 bytes in the index,
+//! some 3 bytes for the leaf and the nodes above. A rank is the sum of the counts along one path. When a leaf is split
+//! or merged, each moved member is looked up once in the index, which is one or two look-ups for every insertion.
 //!
-//! Where a child begins need not be an entry, only lie between those before it and its own. So a removal never changes
-//! it, and the way down to a leaf looks into no other.
+//! The start of a child need not be an entry; it only has to lie between the entries before the child and the child's
+//! own. So a removal never changes a start, and the way down to a leaf reads no other leaf.
 //!
-//! The leaves and the chunks of the index are parts (see `part`), the leaves numbered by themselves: what an operation
-//! touches has to be in memory. Halving or joining leaves touches the index of all that move; where that is not in
-//! memory it waits for another time.
+//! The leaves and the chunks of the index are parts (see `part`); leaves have numbers of their own. Whatever an
+//! operation touches must be in memory. Splitting or merging leaves touches the index entries of all moved members. If
+//! those are not in memory, the split or merge is postponed.
 
 use super::edge::{Edge, Side};
 use super::index::Index;
@@ -31,19 +31,19 @@ use std::ops::Range;
 use std::sync::Arc;
 
 const LEAF_BYTES_MAX: usize = 512;
-/// So long is one that goes to flash for itself, as chunks of the index are (see `tagged`).
+/// The maximum size of a leaf that moves to flash alone, as for chunks of the index (see `tagged`).
 const PART_BYTES_MAX: usize = 2 * LEAF_BYTES_MAX;
-/// A leaf longer than that is halved unless it has fewer entries: large members do not get a leaf each.
+/// A longer leaf is split only if it has this many entries: large members do not get a leaf each.
 const LEAF_ENTRIES_MIN: u32 = 4;
-/// A leaf shorter than this is joined with a neighbour ...
+/// A leaf shorter than this is merged with a neighbour ...
 const LEAF_BYTES_MIN: usize = LEAF_BYTES_MAX / 4;
-/// ... if both fit this.
+/// ... if both together fit into this.
 const LEAF_BYTES_JOINED: usize = LEAF_BYTES_MAX / 4 * 3;
 const CHILDREN_MIN: usize = CHILDREN_MAX / 4;
 const CHILDREN_JOINED: usize = CHILDREN_MAX / 4 * 3;
 /// No leaf.
 const NONE: u32 = u32::MAX;
-/// Neighbours that could be joined are, so half-full nodes are the worst on average: 32^7 leaves.
+/// Neighbours that can be merged are merged, so half-full nodes are the worst case on average: 32^7 leaves.
 const HEIGHT_MAX: usize = 12;
 
 #[derive(Clone)]
@@ -60,7 +60,7 @@ impl Default for Leaf {
     }
 }
 
-/// The way from the root to a leaf: at each level above the leaves, lowest first, the inner and the child taken.
+/// The path from the root to a leaf: for each level above the leaves, lowest first, the inner node and the child taken.
 #[derive(Clone, Copy)]
 struct Path {
     steps: [(u32, u32); HEIGHT_MAX],
@@ -70,16 +70,16 @@ struct Path {
 /// A sorted set of any number of members. Access by member is O(1), by rank, score or order O(log n).
 pub struct Tree {
     leaves: Vec<Leaf>,
-    /// Numbers of leaves and inners that are not in use.
+    /// Unused numbers of leaves and inner nodes.
     leaves_free: Vec<u32>,
     inners: Vec<Inner>,
     inners_free: Vec<u32>,
     root: u32,
-    /// Levels of inners: with none, the root is a leaf.
+    /// Levels of inner nodes. With none, the root is a leaf.
     height: usize,
     index: Index,
     len: usize,
-    /// What the leaves' bytes take, and the inners'.
+    /// Memory of the leaves' bytes, and of the inner nodes.
     leaf_bytes: usize,
     inner_bytes: usize,
 }
@@ -106,7 +106,7 @@ impl Tree {
         Tree::default()
     }
 
-    /// The entries of a packed set.
+    /// Builds a tree from the entries of a packed set.
     pub fn from_run(bytes: &[u8]) -> Tree {
         let mut tree = Tree::new();
         for (score, member) in run::iter(bytes) {
@@ -132,7 +132,7 @@ impl Tree {
         self.index.find(tag(member), holds).ok().and(score)
     }
 
-    /// Adds a member; false if it is there already, whatever its score. The score is a number.
+    /// Adds a member. False: the member exists already, whatever its score. The score must not be NaN.
     pub fn insert(&mut self, member: &[u8], score: f64) -> bool {
         debug_assert!(!score.is_nan());
         let tag = tag(member);
@@ -159,7 +159,7 @@ impl Tree {
         let is_long = bytes.len() > bytes_max && leaf.entries >= LEAF_ENTRIES_MIN;
         self.count(&path, 1);
         if is_long {
-            // Members that come in order fill their leaves.
+            // Members that arrive in order fill their leaves.
             let split = if is_last { at } else { self.middle(path.leaf) };
             if self.can_move(&self.leaf(path.leaf)[split..]) {
                 self.split_leaf(&path, split);
@@ -168,13 +168,13 @@ impl Tree {
         true
     }
 
-    /// Gives a member that is there another score.
+    /// Changes the score of an existing member.
     pub fn set_score(&mut self, member: &[u8], score: f64) {
         self.remove(member);
         self.insert(member, score);
     }
 
-    /// The score that the member had, if it was there.
+    /// Returns the member's score if it was there.
     pub fn remove(&mut self, member: &[u8]) -> Option<f64> {
         let score = self.score(member)?;
         let path = self.descend(&Edge::Entry(score, member, Side::After));
@@ -183,7 +183,7 @@ impl Tree {
         Some(score)
     }
 
-    /// Removes the entries with these ranks, which are there.
+    /// Removes the entries with these ranks. They must exist.
     pub fn remove_range(&mut self, ranks: Range<usize>) {
         for _ in ranks.clone() {
             let (path, at) = self.descend_to(ranks.start);
@@ -191,7 +191,7 @@ impl Tree {
         }
     }
 
-    /// How many entries are before the edge.
+    /// The number of entries before the edge.
     pub fn rank(&self, edge: &Edge<'_>) -> usize {
         let path = self.descend(edge);
         self.rank_of_leaf(&path) + run::rank(self.leaf(path.leaf), edge)
@@ -200,17 +200,17 @@ impl Tree {
     /// A member's rank and score.
     pub fn rank_of(&self, member: &[u8]) -> Option<(usize, f64)> {
         let score = self.score(member)?;
-        // The place behind it is in its own leaf, the one before it may be in the leaf before.
+        // The edge after the entry is in the entry's own leaf. The edge before it may be in the leaf before.
         Some((self.rank(&Edge::Entry(score, member, Side::After)) - 1, score))
     }
 
-    /// One step of a walk over all entries in the order of their tags: visits at least `count` of them, from `cursor`
-    /// on (0 is the start). A member that is there from the walk's start to its end is visited exactly once, whatever
-    /// its score becomes.
+    /// One step of a walk over all entries in the order of their tags: visits at least `count` entries, from `cursor`
+    /// on (0 is the start). A member that exists during the whole walk is visited exactly once, even if its score
+    /// changes.
     pub fn scan<'a>(&'a self, cursor: u64, count: usize, visit: &mut dyn FnMut(&'a [u8], f64)) -> Step {
         let mut found = Vec::new();
         let step = self.index.scan(cursor, count, &mut |tag, leaf| found.push((tag, leaf)));
-        // Two members with one tag in one leaf are both found by the first of them.
+        // If two members in one leaf have the same tag, the first match finds both.
         found.sort_unstable();
         found.dedup();
         for (wanted, leaf) in found {
@@ -223,7 +223,7 @@ impl Tree {
         step
     }
 
-    /// Bytes of memory it holds besides itself.
+    /// Bytes of memory that the tree holds besides itself.
     pub fn mem_bytes(&self) -> usize {
         self.leaf_bytes
             + self.inner_bytes
@@ -234,7 +234,7 @@ impl Tree {
             + malloc_bytes(self.inners_free.capacity() * size_of::<u32>())
     }
 
-    /// Appends the number of members and then all entries as the packed form has them.
+    /// Appends the number of members and then all entries in the packed form.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(Varint::new(self.len).as_bytes());
         let mut leaf = self.first_leaf();
@@ -257,7 +257,7 @@ impl Tree {
         if tree.len == entries { Ok(tree) } else { Err(Corrupt) }
     }
 
-    /// A leaf's bytes.
+    /// The bytes of a leaf.
     #[inline]
     pub(super) fn leaf(&self, leaf: u32) -> &[u8] {
         self.leaves[leaf as usize].part.bytes()
@@ -271,7 +271,7 @@ impl Tree {
         Some(self.leaves[leaf as usize].prev).filter(|&prev| prev != NONE)
     }
 
-    /// The leaf that has the entry of that rank, and how many are before it there.
+    /// The leaf of the entry with that rank, and the entry's index in the leaf.
     pub(super) fn leaf_of_rank(&self, rank: usize) -> (u32, usize) {
         let (path, before) = self.descend_by_count(rank);
         (path.leaf, rank - before)
@@ -281,7 +281,7 @@ impl Tree {
         (0..self.height).fold(self.root, |node, _| self.inners[node as usize].children()[0].node)
     }
 
-    /// The way to the leaf in which the edge lies. An entry's is the one with the place behind it.
+    /// The path to the leaf of the edge. For an entry, that is the edge after it.
     fn descend(&self, edge: &Edge<'_>) -> Path {
         let mut path = Path { steps: [(0, 0); HEIGHT_MAX], leaf: self.root };
         for level in (0..self.height).rev() {
@@ -293,13 +293,13 @@ impl Tree {
         path
     }
 
-    /// How many entries are before the path's leaf.
+    /// The number of entries before the path's leaf.
     fn rank_of_leaf(&self, path: &Path) -> usize {
         let before = |&(inner, at): &(u32, u32)| &self.inners[inner as usize].children()[..at as usize];
         path.steps[..self.height].iter().flat_map(before).map(|child| child.entries as usize).sum()
     }
 
-    /// The way to the leaf of the entry of that rank, and how many entries are before the leaf.
+    /// The path to the leaf of the entry with that rank, and the number of entries before that leaf.
     fn descend_by_count(&self, rank: usize) -> (Path, usize) {
         let (mut path, mut before) = (Path { steps: [(0, 0); HEIGHT_MAX], leaf: self.root }, 0);
         for level in (0..self.height).rev() {
@@ -315,14 +315,14 @@ impl Tree {
         (path, before)
     }
 
-    /// The way to the entry of that rank, and where it stands in its leaf.
+    /// The path to the entry with that rank, and its position in the leaf.
     fn descend_to(&self, rank: usize) -> (Path, usize) {
         let (path, before) = self.descend_by_count(rank);
         let at = run::skip(self.leaf(path.leaf), rank - before);
         (path, at)
     }
 
-    /// So many entries more in the leaf at the path's end.
+    /// Adds to the number of entries of the path's leaf.
     fn count(&mut self, path: &Path, more: i32) {
         for &(inner, at) in &path.steps[..self.height] {
             self.inners[inner as usize].count(at as usize, more);
@@ -330,7 +330,7 @@ impl Tree {
         self.len = self.len.wrapping_add_signed(more as isize);
     }
 
-    /// Where the entry begins that has about half of the leaf's bytes before it, and at least one entry.
+    /// The position of the entry at about half of the leaf's bytes, with at least one entry before it.
     fn middle(&self, leaf: u32) -> usize {
         let bytes = self.leaf(leaf);
         let mut at = run::entry(bytes, 0).expect("a leaf to be halved has entries").end;
@@ -347,12 +347,12 @@ impl Tree {
         if self.index.shelf().is_some() { PART_BYTES_MAX } else { LEAF_BYTES_MAX }
     }
 
-    /// Whether the index of all these entries is in memory.
+    /// Whether the index entries of all these members are in memory.
     fn can_move(&self, entries: &[u8]) -> bool {
         self.index.shelf().is_none() || run::iter(entries).all(|(_, member)| self.index.is_here(tag(member)))
     }
 
-    /// The entries of the path's leaf from `split` on go to a new leaf behind it.
+    /// Moves the entries of the path's leaf from `split` on into a new leaf after it.
     fn split_leaf(&mut self, path: &Path, split: usize) {
         let left = path.leaf;
         let number = self.new_leaf();
@@ -377,7 +377,7 @@ impl Tree {
         self.add_child(path, 0, Child::new(number, entries), start);
     }
 
-    /// A node behind the path's one below `level`, which gave it some of its entries.
+    /// Adds a node after the path's node below `level`, which gave the new node some of its entries.
     fn add_child(&mut self, path: &Path, level: usize, child: Child, start: Start) {
         if level == self.height {
             assert!(level < HEIGHT_MAX);
@@ -391,7 +391,7 @@ impl Tree {
         let upper = self.change(inner, |inner| {
             inner.count(at, -(child.entries as i32));
             inner.insert(at + 1, child, start);
-            // Behind the last one more will come: members in order fill their inners, too.
+            // After the last child, one more will follow: members in order also fill their inner nodes.
             let split = if at + 2 == CHILDREN_MAX { CHILDREN_MAX - 2 } else { CHILDREN_MAX / 2 };
             (inner.children().len() == CHILDREN_MAX).then(|| inner.split_off(split))
         });
@@ -402,7 +402,7 @@ impl Tree {
         }
     }
 
-    /// Changes an inner's children; what they take is counted.
+    /// Changes an inner node's children and accounts for their memory.
     fn change<R>(&mut self, inner: u32, change: impl FnOnce(&mut Inner) -> R) -> R {
         let inner = &mut self.inners[inner as usize];
         self.inner_bytes -= inner.mem_bytes();
@@ -414,7 +414,7 @@ impl Tree {
     fn new_leaf(&mut self) -> u32 {
         self.leaves_free.pop().unwrap_or_else(|| {
             if self.leaves.len() == self.leaves.capacity() {
-                // Not to twice as many: while it grows, both are there.
+                // Do not double the capacity: both copies exist while the vector grows.
                 self.leaves.reserve_exact(self.leaves.len() / 8 + 4);
             }
             self.leaves.push(Leaf::default());
@@ -475,8 +475,9 @@ impl Tree {
         }
     }
 
-    /// Whether what would lie in the path's leaf lay, without it, in one that is on flash: who removes one member and
-    /// adds another has not asked for that one. Then the leaf stays, empty, until it is joined with its neighbour.
+    /// Whether the leaf that would take over the range of the path's leaf is on flash. A command that removes one
+    /// member and adds another has not asked for that leaf. In this case the path's leaf stays, empty, until it is
+    /// merged with its neighbour.
     fn heir_is_absent(&self, path: &Path) -> bool {
         let Leaf { prev, next, .. } = self.leaves[path.leaf as usize];
         let heir = path.steps[..self.height].iter().find_map(|&(inner, at)| {
@@ -485,7 +486,7 @@ impl Tree {
         heir.is_some_and(|heir| self.leaves[heir as usize].part.is_absent())
     }
 
-    /// Joins the path's leaf with a neighbour of the same parent, if they fit and can be joined now.
+    /// Merges the path's leaf with a neighbour of the same parent, if both fit together and can be merged now.
     fn join_leaf(&mut self, path: &Path) {
         let (inner, at) = path.steps[0];
         let children = self.inners[inner as usize].children();
@@ -516,7 +517,7 @@ impl Tree {
         self.drop_child(&path, 0);
     }
 
-    /// Takes the path's child at `level` out of its inner, whose node is freed already, and tidies up above it.
+    /// Removes the path's child at `level` from its inner node, and tidies up above. The child itself is already freed.
     fn drop_child(&mut self, path: &Path, level: usize) {
         let (inner, at) = path.steps[level];
         let left = self.change(inner, |inner| {
@@ -539,7 +540,7 @@ impl Tree {
         }
     }
 
-    /// Joins the inner that is the path's child at `level` with a neighbour of the same parent, if they fit.
+    /// Merges the inner node at `level` of the path with a neighbour of the same parent, if both fit together.
     fn join_inner(&mut self, path: &Path, level: usize) {
         let (parent, at) = path.steps[level];
         let children = self.inners[parent as usize].children();
@@ -556,7 +557,7 @@ impl Tree {
     }
 }
 
-/// The left one of two neighbours, one of them at `at`, that together are at most `most`.
+/// The left one of two neighbours, one of them at `at`, whose sizes add up to at most `most`.
 fn joinable(children: &[Child], at: usize, size: impl Fn(&Child) -> usize, most: usize) -> Option<usize> {
     let fits = |left: usize| {
         children.get(left).zip(children.get(left + 1)).is_some_and(|(left, right)| size(left) + size(right) <= most)
@@ -564,9 +565,9 @@ fn joinable(children: &[Child], at: usize, size: impl Fn(&Child) -> usize, most:
     [Some(at), at.checked_sub(1)].into_iter().flatten().find(|&left| fits(left))
 }
 
-/// What a command touches, for [`crate::Boxed::fill`] to bring before it runs.
+/// The parts that an operation touches. [`crate::Boxed::fill`] loads them before the operation runs.
 impl Tree {
-    /// Of a member: its score, its rank, and removing it.
+    /// For a member's score or rank, or for removing it.
     pub fn want(&self, member: &[u8], out: &mut Absent) {
         if self.index.shelf().is_none() {
             return;
@@ -575,14 +576,14 @@ impl Tree {
         if !self.index.is_here(tag) {
             return self.index.want(tag, out);
         }
-        // Of several with its tag only the leaves tell which it is.
+        // If several leaves have this tag, only the leaves tell which one holds the member.
         _ = self.index.find(tag, |leaf| {
             self.want_leaf(leaf, out);
             false
         });
     }
 
-    /// Of giving members scores, whether they are there or not.
+    /// For setting the scores of members, whether they exist or not.
     pub fn want_put<'m>(&self, entries: impl Iterator<Item = (&'m [u8], f64)>, out: &mut Absent) {
         if self.index.shelf().is_none() {
             return;
@@ -596,24 +597,24 @@ impl Tree {
         for (leaf, bytes) in more {
             self.want_leaf(leaf, out);
             let part = &self.leaves[leaf as usize].part;
-            // It will be halved.
+            // This leaf will be split.
             if !part.is_absent() && part.bytes().len() + bytes > self.leaf_bytes_max() {
                 run::iter(part.bytes()).for_each(|(_, member)| self.index.want(tag(member), out));
             }
         }
     }
 
-    /// Of an edge's rank.
+    /// For the rank of an edge.
     pub fn want_rank(&self, edge: &Edge<'_>, out: &mut Absent) {
         self.want_leaf(self.descend(edge).leaf, out);
     }
 
-    /// Of the entries with these ranks, which are there.
+    /// For the entries with these ranks. They must exist.
     pub fn want_range(&self, ranks: Range<usize>, out: &mut Absent) {
         self.leaves_of(&ranks).for_each(|leaf| self.want_leaf(leaf, out));
     }
 
-    /// Of removing the entries with these ranks, which are there.
+    /// For removing the entries with these ranks. They must exist.
     pub fn want_remove_range(&self, ranks: Range<usize>, out: &mut Absent) {
         if self.index.shelf().is_none() {
             return;
@@ -627,7 +628,7 @@ impl Tree {
         }
     }
 
-    /// Of [`Tree::scan`].
+    /// For [`Tree::scan`].
     pub fn want_scan(&self, cursor: u64, count: usize, out: &mut Absent) {
         if self.index.shelf().is_none() {
             return;
@@ -643,7 +644,7 @@ impl Tree {
         self.leaves[leaf as usize].part.want(leaf.into(), out);
     }
 
-    /// The leaves of these ranks' entries.
+    /// The leaves of the entries with these ranks.
     fn leaves_of(&self, ranks: &Range<usize>) -> impl Iterator<Item = u32> {
         let (first, before) = if ranks.is_empty() { (NONE, 0) } else { self.leaf_of_rank(ranks.start) };
         let mut left = before + ranks.len();
@@ -657,17 +658,18 @@ impl Tree {
     }
 }
 
-/// Going over all entries a leaf at a time, wherever the leaves are: see `walk`. The index says nothing that they do not.
+/// A walk over all entries, one leaf at a time, wherever the leaves are: see `walk`. The index holds nothing that the
+/// leaves do not.
 impl Tree {
-    /// Of the leaf with the entry of this rank: where it lies if it is absent, and the rank that the next leaf begins with.
-    /// `None`: there is no such rank.
+    /// For the leaf of the entry with this rank: its place on flash if it is absent, and the first rank of the next
+    /// leaf. `None`: no such rank.
     pub(crate) fn stretch(&self, rank: u64) -> Option<(Option<AbsentPart>, u64)> {
         let (number, before) = self.leaf_at(rank)?;
         let leaf = &self.leaves[number as usize];
         Some((leaf.part.absent(number.into()), rank - before as u64 + u64::from(leaf.entries)))
     }
 
-    /// Visits the entries of that leaf from this rank on. `bytes` are those of an absent leaf.
+    /// Visits the entries of that leaf from this rank on. `bytes` are the bytes of an absent leaf.
     pub(crate) fn walk(
         &self,
         rank: u64,
@@ -684,7 +686,7 @@ impl Tree {
         Ok(())
     }
 
-    /// The leaf with the entry of this rank, and how many entries are before it there.
+    /// The leaf of the entry with this rank, and the entry's index in the leaf.
     fn leaf_at(&self, rank: u64) -> Option<(u32, usize)> {
         let rank = usize::try_from(rank).ok().filter(|&rank| rank < self.len)?;
         Some(self.leaf_of_rank(rank))
@@ -744,7 +746,7 @@ impl Drop for Tree {
 }
 
 impl Clone for Tree {
-    /// All in memory, nothing on flash.
+    /// The copy is in memory and has nothing on flash.
     fn clone(&self) -> Tree {
         let leaves = self.leaves.clone();
         Tree {

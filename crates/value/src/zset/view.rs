@@ -51,7 +51,7 @@ impl<'a> View<'a> {
         self.range(0, self.len(), false)
     }
 
-    /// `count` entries from rank `start` on, which are there: upwards, or downwards when reversed.
+    /// `count` entries from rank `start` on, upwards, or downwards if `reverse`. They must exist.
     pub fn range(self, start: usize, count: usize, reverse: bool) -> Range<'a> {
         let (tree, leaf, index, bytes) = match self {
             View::Run(bytes) => (None, 0, start, bytes),
@@ -78,9 +78,9 @@ pub struct Range<'a> {
     tree: Option<&'a Tree>,
     leaf: u32,
     bytes: &'a [u8],
-    /// Upwards: where the next entry begins.
+    /// Upwards: the position of the next entry.
     at: usize,
-    /// Downwards: where those of this run begin that are still to come.
+    /// Downwards: the positions of the entries of this run that are still to come.
     offsets: Vec<u32>,
     reverse: bool,
     left: usize,

@@ -1,5 +1,5 @@
-//! Owns random commands, sound and hostile, from a seed: the same commands for the same seed, in every test that compares what
-//! they do in two places. Never knows where they run.
+//! Owns random commands, valid and hostile, from a seed. The same seed gives the same commands in every test that
+//! compares two places. Never knows where the commands run.
 
 pub struct Random(u64);
 
@@ -22,7 +22,8 @@ impl Random {
     }
 }
 
-/// Upper case stands for itself, `a|b` for one of them, `?` before it for perhaps, `*` for any number.
+/// An upper-case word stands for itself, `a|b` for one of the words. `?` before a word makes it optional, `*` repeats
+/// it any number of times.
 const TEMPLATES: &[&str] = &[
     "GET k",
     "SET k v",
@@ -227,14 +228,15 @@ fn word(kind: &str, random: &mut Random, words: &mut Vec<Vec<u8>>) {
         "Z" => random.of(&["z1", "z2", "z3", "z4", "z5", "z6", "a"]),
         "L" => random.of(&["l1", "l2", "l3"]),
         "G" => random.of(&["g1", "g2", "g3", "g4", "a"]),
-        // A place to look from may be at the very edge.
+        // The centre of a search may be at the very edge of the map.
         "Q" if random.one_in(10) => {
             random.of(&["180 85.05112878", "-180 -85.05112878", "0 0", "179.9999 0.1", "-179.99 0", "10 85", "10 -85"])
         }
         "Q" => return word("P", random, words),
         "P" => match random.below(12) {
             0 => random.of(&["181 0", "0 86", "x 0", "0 x", "inf 0", "nan 1", "1"]),
-            // All over the map, and many in one region; no two the same, or their order would be anyone's.
+            // Positions all over the map, and many in one region. No two are the same, because the order of equal ones
+            // is arbitrary.
             n => {
                 let (longitudes, latitudes) = if n < 6 { (3600, 1700) } else { (40, 40) };
                 let mut degrees = |range: usize| (random.below(range * 97) as f64 / 97.0 - range as f64 / 2.0) / 10.0;
@@ -296,9 +298,9 @@ fn word(kind: &str, random: &mut Random, words: &mut Vec<Vec<u8>>) {
             "STOREDIST",
             "foo",
         ]),
-        // What ZUNION takes: sets, too.
+        // Sources of ZUNION may also be sets.
         "X" => random.of(&["z1", "z2", "z3", "z4", "s1", "s2", "nosuch", "z5", "z6"]),
-        // Few scores, and such as have exact sums.
+        // Few different scores, whose sums are exact.
         "q" => random.of(&["0", "1", "-1", "2.5", "3", "0.25", "7", "10", "1e3", "inf", "-inf", "x", "nan", "", " 1"]),
         "w" => {
             random.of(&["-inf", "+inf", "inf", "(1", "1", "(2.5", "5", "(-1", "x", "", "(", " 1", "1 ", "1e400", "nan"])
@@ -431,7 +433,7 @@ fn word(kind: &str, random: &mut Random, words: &mut Vec<Vec<u8>>) {
 
 pub fn command(random: &mut Random) -> Vec<Vec<u8>> {
     let template = TEMPLATES[random.below(TEMPLATES.len())];
-    // Emptied too often there would be little to compare.
+    // FLUSH is rare, because an empty dataset leaves little to compare.
     if template.starts_with("FLUSH") && !random.one_in(20) {
         return command(random);
     }
@@ -449,8 +451,8 @@ pub fn command(random: &mut Random) -> Vec<Vec<u8>> {
             word(part, random, &mut words);
         }
     }
-    // Now and then a word is lost or one is doubled; not where 7.2 takes more, or where one more or less makes the reply
-    // random.
+    // Now and then a word is lost or doubled. Not for commands of which 7.2 takes more arguments, or whose reply one
+    // argument more or less makes random.
     let kept: [&[u8]; 6] = [b"HRANDFIELD", b"ZRANK", b"ZREVRANK", b"SPOP", b"SRANDMEMBER", b"ZRANDMEMBER"];
     if words.len() > 1 && !kept.contains(&&words[0][..]) && random.one_in(40) {
         let at = 1 + random.below(words.len() - 1);
@@ -468,9 +470,9 @@ pub fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
 }
 
-/// Commands that write, without hostile arguments but for wrong types: all of them, and often enough to the same keys that one
-/// builds on what another did. `$` begins a kind of word ([`Writes::word`]), `{a|b}` is one of them, where `_` is a space,
-/// `*9:a,b` up to nine times both.
+/// All write commands, without hostile arguments except wrong types. They use the same keys often enough that commands
+/// build on each other. `$` starts a kind of word ([`Writes::word`]), `{a|b}` is one of the alternatives (`_` is a
+/// space), and `*9:a,b` repeats both up to nine times.
 const WRITES: &[&str] = &[
     // Strings, bitmaps, HyperLogLogs.
     "SET $k $v {|EX_1|PX_$ms|PXAT_$at|EXAT_$ats|KEEPTTL} {|NX|XX} {|GET}",
@@ -523,7 +525,7 @@ const WRITES: &[&str] = &[
     "SPOP $s {0|1|3|100}",
     "SMOVE $s $s $m",
     "{SINTERSTORE|SUNIONSTORE|SDIFFSTORE} $s $s $s",
-    // Sorted sets, and places on the earth.
+    // Sorted sets and positions.
     "ZADD $z *9:$q,$m",
     "ZADD $z *40:$q,$m",
     "ZADD $z {NX|XX|GT|LT} {|CH} *3:$q,$m",
@@ -560,7 +562,7 @@ const WRITES: &[&str] = &[
     "HPEXPIREAT $h $at FIELDS 2 $f $f",
     "HPEXPIRE $h {1|60} FIELDS 4 $f $f $f $f",
     "HPERSIST $h FIELDS 2 $f $f",
-    // Streams: `$x` get their identifiers from the clock, `$y` from the command.
+    // Streams: `$x` get their ids from the clock, `$y` from the command.
     "XADD $x {|NOMKSTREAM|MAXLEN_~_30|MAXLEN_=_20|MAXLEN_9|MINID_~_$i|MAXLEN_~_2_LIMIT_6} {$tick-*|*|*|*} *3:$f,$v",
     "XADD $y {|NOMKSTREAM|MAXLEN_~_30|MAXLEN_=_20|MAXLEN_9|MINID_$i|MINID_~_$i} {$next|$next|$step-*} *3:$f,$v",
     "XADD {$x_*|$y_$next} *9:$f,$v",
@@ -599,7 +601,7 @@ const WRITES: &[&str] = &[
     "FLUSHALL",
 ];
 
-/// What is read between: it meets what has expired.
+/// Read commands in between: they meet what has expired.
 const READS: &[&str] = &[
     "GET $k",
     "LRANGE $l 0 -1",
@@ -615,7 +617,7 @@ const READS: &[&str] = &[
     "SCAN 0",
 ];
 
-/// A maker of random commands that write. What it makes follows from the seed and the clock.
+/// Makes random write commands. The seed and the clock decide which.
 pub struct Writes {
     pub random: Random,
     steps: u64,
@@ -641,7 +643,7 @@ impl Writes {
     pub fn command(&mut self, now_ms: u64) -> Vec<Vec<u8>> {
         let random = &mut self.random;
         let template = if random.one_in(8) { random.of(READS) } else { random.of(WRITES) };
-        // Emptied too often there would be little to compare.
+        // FLUSH and SWAPDB are rare, because an empty dataset leaves little to compare.
         if template.starts_with("FLUSH") && !random.one_in(12) || template.starts_with("SWAPDB") && !random.one_in(8) {
             return self.command(now_ms);
         }
@@ -674,7 +676,7 @@ impl Writes {
                 let kind = random.of(&kinds);
                 return self.word(kind, words);
             }
-            // Now and then the type is another.
+            // Now and then a key of another type.
             kind if kinds.contains(&kind) && random.one_in(40) => "k1".to_owned(),
             kind if kinds.contains(&kind) => format!("{}{}", &kind[1..], random.below(4)),
             "$v" => match random.below(8) {
@@ -687,7 +689,7 @@ impl Writes {
             "$q" => random.of(&["0", "1", "-1", "2.5", "3", "0.25", "7", "10", "1e3", "-inf", "0.1"]).to_owned(),
             "$f" => format!("f{}", random.below(100)),
             "$lon" | "$lat" => format!("{:.3}", random.below(170_000) as f64 / 1000.0 - 85.0),
-            // Such that pass while a test runs, and such that do not.
+            // Times that pass while a test runs, and times that do not.
             "$ms" => random.of(&["1", "60", "150", "100000000", "100000000", "100000000"]).to_owned(),
             "$at" => match random.below(6) {
                 0 => "1".to_owned(),
@@ -718,7 +720,7 @@ impl Writes {
     }
 }
 
-/// Identifiers that entries of streams may have, the latest.
+/// The latest ids that entries of streams may have.
 #[derive(Default)]
 struct Ids(Vec<String>);
 

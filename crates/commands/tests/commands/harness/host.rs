@@ -1,4 +1,5 @@
-//! A server for handlers that ask nothing of it. It allows DEBUG and says that it has done what is asked of libraries.
+//! A host for handlers that ask nothing of a server. It allows DEBUG, and answers requests about libraries with
+//! success.
 
 use commands::Run;
 use commands::host::*;

@@ -1,5 +1,5 @@
-//! Commands typed as to redis-cli, run over a real store, answered as redis-cli prints; and the same against Debian's
-//! redis-server where it is installed. The store has no flash, or a simulated device and little RAM.
+//! Runs commands, typed as in redis-cli, over a real store, and prints replies as redis-cli does. It also runs them
+//! against Debian's redis-server where that is installed. The store has no flash, or a simulated device and little RAM.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -23,7 +23,7 @@ use std::task::{Poll, Waker};
 use store::{Admission, Codec, Effects, FlashConfig, Key, Lane, LimitOf, Policy, Resume, Store, StoreConfig, Ticket};
 use value::list::Limit;
 
-/// The words of a line as redis-cli takes them, quotes resolved.
+/// The words of a line by redis-cli's rules, with quotes resolved.
 pub fn words(line: &str) -> Vec<Vec<u8>> {
     let (mut progress, mut spans) = (Progress::default(), Vec::new());
     let input = format!("{line}\r\n").into_bytes();
@@ -42,13 +42,13 @@ pub struct Harness {
     pub session: Session,
     pub settings: Settings,
     pub now_ms: u64,
-    /// Times the last command gave way to others before it was done.
+    /// How often the last command yielded before it was done.
     pub yields: usize,
-    /// Times a command had to wait for flash, by its name.
+    /// How often commands had to wait for flash, by name.
     pub colds: BTreeMap<String, usize>,
-    /// How many of the keys that MIGRATE sends another server takes, before the connection to it fails.
+    /// How many of the keys that MIGRATE sends are accepted before the connection fails.
     pub taken_elsewhere: usize,
-    /// The worker's part of the store, where a test needs one: for flash, eviction, or the active expiry.
+    /// The worker's lane, where a test needs one: for flash, eviction, or active expiry.
     lane: Option<Lane>,
     filled: u64,
 }
@@ -56,7 +56,7 @@ pub struct Harness {
 /// Little, but enough for a slab of every size.
 const RAM_BYTES: u64 = 2 << 20;
 const FLASH_BYTES: u64 = 24 << 20;
-/// The logical database that other keys crowd into, and how many there are.
+/// The logical database of the keys that fill RAM, and how many there are.
 const CROWDED_DB: usize = 9;
 const CROWD: u64 = 6000;
 
@@ -90,7 +90,7 @@ impl Harness {
         }
     }
 
-    /// With so little RAM that what is not used goes to flash soon: see [`Harness::crowd`].
+    /// A store with so little RAM that unused values soon go to flash: see [`Harness::crowd`].
     pub fn with_flash(seed: u64) -> Harness {
         let config = FlashConfig::divide(FLASH_BYTES, 16 << 20, 2, flash::DATA_OFFSET, Codec::Lz4);
         let sim = Sim::new(seed, 2, config.bytes_per_path());
@@ -102,12 +102,12 @@ impl Harness {
             ..StoreConfig::in_ram(1)
         });
         let lane = Lane::new(store.clone(), Some(Box::new(sim.driver())), 0);
-        // The cycle that removes fields past their time reads at once.
+        // The cycle that removes expired fields reads from flash synchronously.
         store.set_reader(Arc::new(sim));
         Harness { store, lane: Some(lane), ..Harness::new() }
     }
 
-    /// Without flash, and with so little RAM that keys are evicted: see [`Harness::crowd`].
+    /// A store without flash, with so little RAM that keys are evicted: see [`Harness::crowd`].
     pub fn evicting(policy: Policy) -> Harness {
         let store = Store::new(&StoreConfig {
             ram_limit: RAM_BYTES,
@@ -119,7 +119,7 @@ impl Harness {
         Harness { store, lane: Some(lane), ..Harness::new() }
     }
 
-    /// Maintenance of a worker that has nothing else to do, at the present moment: what has expired is removed.
+    /// Runs the maintenance of an idle worker at the present time. It removes what has expired.
     pub fn maintain(&mut self) {
         let now_ms = self.now_ms;
         let lane = self.lane.get_or_insert_with(|| Lane::new(self.store.clone(), None, 0));
@@ -129,7 +129,7 @@ impl Harness {
         }
     }
 
-    /// Keeps the effects of all that follows. Once.
+    /// Records the effects of everything that follows. Call it once.
     pub fn keep_effects(&self) -> Arc<Mutex<Vec<Effects>>> {
         let kept = Arc::<Mutex<Vec<Effects>>>::default();
         let keeper = Arc::clone(&kept);
@@ -137,7 +137,7 @@ impl Harness {
         kept
     }
 
-    /// Other keys are set, in a database of their own, and what has become too much for RAM is demoted.
+    /// Sets other keys in a database of their own, and demotes what no longer fits into RAM.
     pub fn crowd(&mut self, keys: u64) {
         let lane = self.lane.as_mut().expect("a harness with a lane");
         for _ in 0..keys {
@@ -151,7 +151,8 @@ impl Harness {
             ks.effect([&b"SET"[..], key.name, &value]);
             ks.close();
         }
-        // Maintenance paces itself by a clock: its own, or a test's expiries would pass.
+        // Maintenance paces itself by a clock. It gets a clock of its own here, because with the test's clock keys
+        // would expire.
         for wait_ms in 0..20_000 {
             lane.complete(self.now_ms + wait_ms);
             lane.maintain(self.now_ms + wait_ms);
@@ -162,7 +163,7 @@ impl Harness {
         panic!("maintenance makes no progress: {:#?}", self.store.stats());
     }
 
-    /// Sends all values of database 0 to flash: for a moment there is hardly any RAM.
+    /// Sends all values of database 0 to flash by a very low RAM limit, for a moment.
     pub fn freeze(&mut self) {
         let lane = self.lane.as_mut().expect("a harness with a lane");
         self.store.set_ram_limit(1);
@@ -177,7 +178,7 @@ impl Harness {
         panic!("values stay in RAM: {:#?}", self.store.stats());
     }
 
-    /// For some rounds of maintenance there is hardly any RAM: what nobody has used lately goes to flash.
+    /// Sets a very low RAM limit for some rounds of maintenance: values that were not used lately go to flash.
     pub fn squeeze(&mut self) {
         let lane = self.lane.as_mut().expect("a harness with a lane");
         self.store.set_ram_limit(1);
@@ -188,14 +189,14 @@ impl Harness {
         self.store.set_ram_limit(RAM_BYTES);
     }
 
-    /// Every collection that is not packed goes to flash in parts.
+    /// A store in which every collection that is not packed goes to flash in parts.
     pub fn in_parts(seed: u64) -> Harness {
         let here = Harness::with_flash(seed);
         here.store.set_split_bytes(0);
         here
     }
 
-    /// Reads what the command that stopped asked for.
+    /// Reads what the stopped command asked for.
     fn promote(lane: &mut Lane, resume: &mut Resume, tickets: &mut Vec<Ticket>, now_ms: u64) {
         let cold: Vec<_> = resume.cold.drain(..).collect();
         assert!(!cold.is_empty(), "who stops for a cold value names it");
@@ -212,7 +213,7 @@ impl Harness {
         tickets.extend(new);
     }
 
-    /// A command as typed, its reply as redis-cli prints it.
+    /// Runs a command as typed, and returns its reply as redis-cli prints it.
     pub fn run(&mut self, line: &str) -> String {
         let words = words(line);
         self.words(&words.iter().map(Vec::as_slice).collect::<Vec<_>>())
@@ -277,7 +278,7 @@ impl Harness {
                 execute(&engine, &mut self.session, call, stripes, reply, Locked::run).expect("nobody else locks");
             match result {
                 Ok(()) => break Ok(()),
-                // As in a transaction: nobody is there to end its wait.
+                // As in a transaction, because nobody could end the wait.
                 Err(Stop::Block(block)) => {
                     (block.at_once)(&mut Out::new(reply, self.session.proto));
                     break Ok(());
@@ -311,7 +312,7 @@ fn takes(row: &Row, count: usize) -> bool {
     if arity >= 0 { count as i64 == arity } else { count as i64 >= -arity }
 }
 
-/// A redis-server of this test's own, ended with it.
+/// A redis-server for this test alone. Dropping it ends the server.
 pub struct RealRedis {
     server: Child,
     stream: UnixStream,
@@ -320,7 +321,7 @@ pub struct RealRedis {
 }
 
 impl RealRedis {
-    /// `None`, said aloud, where redis-server is not installed.
+    /// `None` where redis-server is not installed; a line on standard error says so.
     pub fn start() -> Option<RealRedis> {
         RealRedis::start_with(&[])
     }

@@ -1,12 +1,12 @@
-//! Owns repeating effects on an empty store, and telling whether that holds afterwards what the first store holds. Never knows
-//! where the effects come from.
+//! Owns repeating effects on an empty store, and comparing that store with the first one. Never knows where the effects
+//! come from.
 
 use super::Harness;
 use std::collections::BTreeMap;
 use store::{Effect, Effects};
 use value::list::Limit;
 
-/// An effect on its own.
+/// An effect, owned.
 pub struct Stated {
     pub why: String,
     pub db: usize,
@@ -35,12 +35,12 @@ impl std::fmt::Display for Stated {
     }
 }
 
-/// Runs a command on one of the two stores; its reply as redis-cli prints it.
+/// Runs a command on one of the two stores. Returns the reply as redis-cli prints it.
 pub type Ask<'a> = &'a mut dyn FnMut(&[&[u8]]) -> String;
 
-/// How many effects of a key are shown that is not what it should be.
+/// For a key that differs, show at most this many effects.
 const SHOWN: usize = 15;
-/// And of their values.
+/// And at most this many characters of their values.
 const SHOWN_CHARS: usize = 3000;
 
 /// A store on which effects are repeated.
@@ -50,7 +50,8 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// With settings of its own, on which nothing may depend. HyperLogLogs stay sparse until an effect makes them dense.
+    /// The replay has settings of its own, because nothing may depend on settings. HyperLogLogs stay sparse until an
+    /// effect makes them dense.
     pub fn new() -> Replay {
         let mut there = Harness::new();
         there.settings.hash_max_listpack_entries = 2;
@@ -63,7 +64,7 @@ impl Replay {
         Replay { there, done: Vec::new() }
     }
 
-    /// How many effects have been repeated.
+    /// How many effects were repeated.
     pub fn len(&self) -> usize {
         self.done.len()
     }
@@ -76,7 +77,7 @@ impl Replay {
         groups.iter().flat_map(Effects::iter).for_each(|effect| self.repeat(Stated::of(effect), what));
     }
 
-    /// An effect is run as it was meant: in its database, at its time.
+    /// Runs an effect in its database, at its time.
     pub fn repeat(&mut self, stated: Stated, what: &str) {
         (self.there.session.db, self.there.now_ms) = (stated.db, stated.now_ms);
         let words: Vec<&[u8]> = stated.words.iter().map(Vec::as_slice).collect();
@@ -85,8 +86,9 @@ impl Replay {
         self.done.push(stated);
     }
 
-    /// The first store holds what this one does: each stripe has the same digest. `digest` is the first one's [`digest`]; what
-    /// has expired by `now_ms` does not count. Where they differ, `here` is asked for its keys.
+    /// Asserts that the first store holds what this one does: the digest of each stripe is the same. `digest` is the
+    /// first store's [`digest`]. Keys that have expired by `now_ms` do not count. If the digests differ, `here` is
+    /// asked for its keys.
     pub fn assert_same(&mut self, digest: &str, here: Ask<'_>, now_ms: u64, what: &str) {
         self.there.now_ms = now_ms;
         let theirs = self::digest(&mut |words| self.there.words(words));
@@ -116,9 +118,9 @@ impl Replay {
     }
 }
 
-/// What DEBUG FLINT-DIGEST says of the stripes (functions are no part of them), and how many keys each logical database has. Those
-/// count that have expired and are still there: who removes one says so, or a store that repeats it would keep it for ever.
-/// Leaves the last database selected.
+/// The digests of the stripes from DEBUG FLINT-DIGEST (functions are not part of them), and the number of keys in each
+/// logical database. Expired keys that are still there count: whoever removes one must state that, or a replica would
+/// keep it for ever. The last database stays selected.
 pub fn digest(ask: Ask<'_>) -> String {
     let reply = ask(&[b"DEBUG", b"FLINT-DIGEST", b"STRIPES"]);
     let (_, stripes) = reply.split_once("\"stripes\"").unwrap_or_else(|| panic!("no digest: {reply}"));
@@ -130,7 +132,7 @@ pub fn digest(ask: Ask<'_>) -> String {
     digest
 }
 
-/// What a store holds, for each logical database and key, as text.
+/// The content of a store as text, by logical database and key.
 fn dataset(ask: Ask<'_>) -> BTreeMap<(usize, Vec<u8>), String> {
     let mut dataset = BTreeMap::new();
     for db in 0..16 {
@@ -146,7 +148,7 @@ fn dataset(ask: Ask<'_>) -> BTreeMap<(usize, Vec<u8>), String> {
     dataset
 }
 
-/// A string that stands at the end of a line, as redis-cli prints it.
+/// The quoted string at the end of a line of redis-cli's output.
 fn quoted(line: &str) -> Option<Vec<u8>> {
     let (_, text) = line.split_once(") ")?;
     super::words(text).pop()
@@ -181,7 +183,7 @@ fn sorted(lines: &str) -> String {
     items.join("\n")
 }
 
-/// Without what is no part of the digest: chunks, and when consumers were seen.
+/// Without what is not part of the digest: chunks, and when consumers were seen.
 fn described_stream(shown: &str) -> String {
     let left_out = ["radix-tree-keys", "radix-tree-nodes", "seen-time", "active-time"];
     let mut skip = false;

@@ -37,7 +37,7 @@ fn a_hundred_thousand_fields_come_and_go() {
 }
 
 #[test]
-fn a_field_costs_some_ten_bytes_more_than_it_holds() {
+fn a_field_costs_some_ten_bytes_of_overhead() {
     for fields in [200, 1000, 5000, 5001, 20_000, 33_333, 70_000] {
         let table = filled(fields);
         let own: usize = table.iter().map(|(field, value)| field.len() + value.len()).sum();
@@ -47,13 +47,13 @@ fn a_field_costs_some_ten_bytes_more_than_it_holds() {
 }
 
 #[test]
-fn a_scan_sees_every_field_that_stays_though_the_table_grows_and_shrinks() {
+fn a_scan_sees_every_field_that_stays_while_the_table_grows_and_shrinks() {
     let mut table = filled(1000);
     let mut seen = HashMap::<Vec<u8>, u32>::new();
     let (mut cursor, mut round) = (0, 0);
     loop {
         let step = table.scan(cursor, 10, &mut |field, _| *seen.entry(field.to_vec()).or_default() += 1);
-        // Fields of the even numbers stay; strangers come and go by the thousand.
+        // Fields with even numbers stay; thousands of others come and go.
         for n in 0..3000 {
             let stranger = name(10_000 + n);
             if round % 2 == 0 {
@@ -94,7 +94,7 @@ fn random_fields_are_drawn_evenly() {
     for _ in 0..50_000 {
         *counts.entry(table.random(&mut draw).expect("it is not empty").0.to_vec()).or_default() += 1;
     }
-    // 1000 each is expected, with a deviation of 31; six of them is one in a hundred million.
+    // The expected count is 1000 with a standard deviation of 31. Six deviations happen once in a hundred million.
     assert_eq!(counts.len(), 50);
     assert!(counts.values().all(|&count| (800..1200).contains(&count)), "{counts:?}");
     assert_eq!(Table::new().random(draw), None);
@@ -102,7 +102,7 @@ fn random_fields_are_drawn_evenly() {
 
 #[test]
 fn fields_of_one_tag_are_one_step() {
-    // As if by a collision of 32 bits: the tag alone must not decide.
+    // A simulated collision of the 32-bit tags: the tag alone must not identify a field.
     let mut table = Table::new();
     for field in [b"a", b"b", b"c"] {
         let place = table.find(77, field).unwrap_err();
@@ -115,7 +115,7 @@ fn fields_of_one_tag_are_one_step() {
 }
 
 #[test]
-fn what_is_encoded_comes_back() {
+fn encoded_tables_come_back() {
     for fields in [0, 1, 2, 17, 1000] {
         let table = filled(fields);
         let mut bytes = Vec::new();
@@ -125,7 +125,7 @@ fn what_is_encoded_comes_back() {
         let mut again = Vec::new();
         back.encode(&mut again);
         assert_eq!(bytes, again, "deterministic");
-        // Any byte less or more is not a table.
+        // With one byte less or more it is not a table.
         assert_eq!(Table::decode(&bytes[..bytes.len() - 1]).err(), Some(Corrupt));
         bytes.push(0);
         assert_eq!(Table::decode(&bytes).err(), Some(Corrupt));
@@ -227,7 +227,7 @@ fn seen(value: &Boxed) -> &Table {
 }
 
 #[test]
-fn one_field_brings_one_part() {
+fn one_field_needs_one_part() {
     let mut value = Boxed::Hash(filled(10_000));
     let flash = Arc::new(Flash::default());
     let whole = value.mem_bytes();
@@ -236,11 +236,11 @@ fn one_field_brings_one_part() {
     assert_eq!(flash.len(), seen(&value).fields.chunk_count());
     assert_eq!(flash.bring(&mut value, |value, out| seen(value).want(b"field:77", out)), 1);
     assert_eq!(seen(&value).get(b"field:77"), Some(&b"77"[..]));
-    // Read, it still has its copy; changed, it has none.
+    // A part that was only read keeps its copy on flash. A changed part has none.
     assert_eq!(flash.len(), seen(&value).fields.chunk_count());
     assert!(!hash(&mut value).set(b"field:77", b"new"));
     assert_eq!(flash.len(), seen(&value).fields.chunk_count() - 1);
-    // A walk's step needs its own fields alone.
+    // A step of a walk needs only its own fields.
     assert!(flash.bring(&mut value, |value, out| seen(value).want_scan(1 << 20, 30, out)) <= 4);
     let mut visited = 0;
     assert_ne!(seen(&value).scan(1 << 20, 30, &mut |_, _| visited += 1), Step::End);

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Tree {
-    /// What must always hold.
+    /// The invariants of the tree.
     fn check(&self) {
         let (mut entries, mut bytes, mut leaves, mut last) = (0, 0, Vec::new(), None::<(f64, Vec<u8>)>);
         if self.height == 0 {
@@ -80,7 +80,7 @@ fn a_large_set_takes_a_third_of_redis_s_memory() {
     tree.check();
     let each = tree.mem_bytes() as f64 / tree.len() as f64;
     assert!(each < 40.0, "{each}");
-    // In order, leaves are full.
+    // With ordered insertion, leaves are full.
     let mut tree = Tree::new();
     for n in 0..100_000 {
         tree.insert(format!("{n:010}").as_bytes(), n as f64);
@@ -93,7 +93,7 @@ fn a_large_set_takes_a_third_of_redis_s_memory() {
 #[test]
 fn ranks_scores_and_ranges_agree_in_a_large_set() {
     let (mut seed, mut tree, mut model) = (7, Tree::new(), BTreeMap::new());
-    // Some scores have thousands of members, more than any inner has below it.
+    // Some scores have thousands of members, more than the entries below any inner node.
     for n in 0..30_000 {
         let score = if n % 3 == 0 { 5.0 } else { (random(&mut seed) % 2000) as f64 / 4.0 };
         assert!(tree.insert(&name(n), score));
@@ -136,7 +136,7 @@ fn nodes_go_when_members_do() {
     }
     tree.check();
     assert!(tree.height <= 1);
-    // The numbers of leaves that were in use are kept.
+    // The slots of freed leaves remain.
     assert!(tree.mem_bytes() < full / 4, "{} of {full}", tree.mem_bytes());
     tree.remove_range(0..50);
     tree.check();
@@ -216,7 +216,7 @@ proptest! {
         back.check();
         prop_assert!(View::Tree(&back).iter().eq(View::Tree(&tree).iter()));
         prop_assert!(Tree::decode(&bytes[..bytes.len() - 1]).is_err());
-        // The packed form knows the same.
+        // The packed form must agree.
         let run = View::Run(&bytes[1 + usize::from(bytes[0] > 127)..]);
         for (rank, (score, member)) in sorted.iter().enumerate() {
             prop_assert_eq!(run.rank_of(member), Some((rank, *score)));
@@ -267,7 +267,7 @@ fn seen(value: &Boxed) -> &Tree {
     tree
 }
 
-/// On flash but for its skeleton.
+/// A sorted set of which only the skeleton is in memory.
 fn sent(members: usize, score: impl Fn(usize) -> f64) -> (Boxed, Arc<Flash>) {
     let mut tree = Tree::new();
     (0..members).for_each(|n| _ = tree.insert(&name(n), score(n)));
@@ -290,14 +290,14 @@ fn the_skeleton_is_small() {
 }
 
 #[test]
-fn an_operation_brings_few_parts() {
+fn an_operation_needs_few_parts() {
     for tie in [false, true] {
         let score = |n: usize| if tie { 3.0 } else { (n * 7919 % 30_000) as f64 };
         let (mut value, flash) = sent(30_000, score);
         assert_eq!(flash.bring(&mut value, |value, out| seen(value).want(b"member:77", out)), 2);
         assert_eq!(seen(&value).score(b"member:77"), Some(score(77)));
         assert!(seen(&value).rank_of(b"member:77").is_some());
-        // No such member: nothing but the index says so.
+        // No such member: the index alone can tell.
         assert!(flash.bring(&mut value, |value, out| seen(value).want(b"member:x", out)) <= 1);
         assert_eq!(seen(&value).score(b"member:x"), None);
         assert!(flash.bring(&mut value, |value, out| seen(value).want_range(12_345..12_355, out)) <= 3);
@@ -306,7 +306,7 @@ fn an_operation_brings_few_parts() {
         let edge = Edge::Entry(3.0, b"member:20500", Side::Before);
         assert!(flash.bring(&mut value, |value, out| seen(value).want_rank(&edge, out)) <= 1);
         seen(&value).rank(&edge);
-        // Its leaf, and what the index says of those that go.
+        // The leaf, and the index entries of the members that go.
         assert!(flash.bring(&mut value, |value, out| seen(value).want_remove_range(29_999..30_000, out)) <= 50);
         zset(&mut value).remove_range(29_999..30_000);
         let mut visited = 0;
@@ -385,7 +385,7 @@ proptest! {
                     prop_assert_eq!(zset(&mut value).remove(&member), model.remove(&member));
                 }
                 3..6 => {
-                    // Two at a time, as a command does that has read all before it writes.
+                    // Two at a time, as in a command that reads everything before it writes.
                     let entries = [(&member[..], score), (&name(n / 2)[..], score + 1.0)];
                     flash.bring(&mut value, |value, out| seen(value).want_put(entries.into_iter(), out));
                     for (member, score) in entries {

@@ -1,5 +1,5 @@
 //! Owns the words in which the store asks for flash I/O and is told of its completion.
-//! Never does any I/O: the `flash` crate's drivers carry the operations out.
+//! Never does any I/O: the drivers carry the operations out.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::io;

@@ -1,0 +1,52 @@
+//! Owns what changes whole logical databases: their exchange and their emptying, with every stripe locked.
+//! Never knows which command it is.
+
+use crate::guards::Held;
+use crate::hash::STRIPES;
+use crate::store::Store;
+use crate::stripe::Database;
+use crate::wait::Ready;
+use std::sync::atomic::Ordering::Relaxed;
+
+impl Store {
+    /// `held`: every stripe.
+    pub(crate) fn swap(&self, a: usize, b: usize, held: &mut Held<'_>, now_ms: u64, ready: &mut Vec<Ready>) {
+        let (first, second) = (self.uid(a), self.uid(b));
+        for stripe in 0..STRIPES {
+            let stripe = held.get(stripe);
+            if let Some(waiters) = &stripe.waiters {
+                waiters.note_all(&self.hasher, |db| db == a || db == b, ready);
+            }
+            if let Some(watched) = &stripe.watched {
+                watched.swapped([a, b], |name| {
+                    let key = self.hasher.key(name);
+                    [first, second].iter().any(|&uid| stripe.has_live(uid, &key, now_ms))
+                });
+            }
+        }
+        self.stripes.swap(a, b);
+    }
+
+    /// Takes the contents of a logical database, or of all, out of their tables, to be given to
+    /// [`Store::drop_databases`]. `held`: every stripe.
+    pub(crate) fn take(&self, db: Option<usize>, held: &mut Held<'_>, ready: &mut Vec<Ready>) -> Vec<Database> {
+        let mut taken = Vec::new();
+        self.emptying.fetch_add(1, Relaxed);
+        for stripe in 0..STRIPES {
+            let stripe = held.get(stripe);
+            if let Some(waiters) = &stripe.waiters {
+                waiters.note_all(&self.hasher, |waited| db.is_none_or(|db| db == waited), ready);
+            }
+            match db {
+                None => taken.extend(stripe.all_mut().map(std::mem::take)),
+                Some(db) => {
+                    let uid = self.uid(db);
+                    if stripe.database(uid).is_some() {
+                        taken.push(std::mem::take(stripe.database_mut(uid)));
+                    }
+                }
+            }
+        }
+        taken
+    }
+}

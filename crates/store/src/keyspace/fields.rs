@@ -1,0 +1,55 @@
+//! Owns the sweep over hashes in RAM whose fields have expired. Never removes a field itself: looking at the hash does.
+
+use super::Resume;
+use crate::hash::STRIPES;
+use crate::store::Store;
+use crate::stripe::UPKEEP_PATIENCE;
+use std::sync::atomic::Ordering::Relaxed;
+
+impl Store {
+    /// Lets the fields of hashes in RAM go that have expired, from a stripe on and until so many hashes are done. Returns
+    /// the stripe to go on from, 0 after the last.
+    pub(crate) fn expire_fields(&self, from: usize, now_ms: u64, hashes_max: usize) -> usize {
+        if from == 0 && !self.has_deadlines.swap(false, Relaxed) {
+            return 0;
+        }
+        let mut done = 0;
+        let mut patience = UPKEEP_PATIENCE;
+        for number in from..STRIPES {
+            if done >= hashes_max {
+                self.has_deadlines.store(true, Relaxed);
+                return number;
+            }
+            let Some(mut stripe) = self.stripe_or_skip(number, &mut patience) else {
+                // A script keeps it: in the next round.
+                self.has_deadlines.store(true, Relaxed);
+                continue;
+            };
+            for uid in 0..stripe.uids() {
+                let database = stripe.database_mut(uid);
+                let Some(deadlines) = &database.deadlines else { continue };
+                self.has_deadlines.store(true, Relaxed);
+                if !deadlines.are_due(now_ms) {
+                    continue;
+                }
+                let due = database.due_deadlines(now_ms);
+                if due.is_empty() {
+                    continue;
+                }
+                drop(stripe);
+                done += due.len();
+                due.iter().for_each(|name| self.look_at(uid, name, now_ms));
+                stripe = self.stripe(number);
+            }
+        }
+        0
+    }
+
+    fn look_at(&self, uid: u32, name: &[u8], now_ms: u64) {
+        let Some(db) = (0..self.databases()).find(|&db| self.uid(db) == uid) else { return };
+        let key = self.hasher().key(name);
+        let mut resume = Resume::default();
+        // Nobody waits for a hash: none is ready.
+        self.lock(&[key], db, now_ms, false, &mut resume).notice_parts(&key);
+    }
+}

@@ -1,0 +1,115 @@
+//! Owns the way from a part on flash to its value, wherever that is by now, and the life of a value in parts.
+//! Never knows what a part holds.
+
+use crate::commit::Leave;
+use crate::hash::{Key, KeyHash};
+use crate::index::{Entry, Slot};
+use crate::parts::{is_in_parts, place_of_number};
+use crate::store::Store;
+use crate::stripe::Database;
+use std::sync::{Arc, Weak};
+use value::{Boxed, Shelf};
+
+struct Home {
+    store: Weak<Store>,
+    id: u64,
+}
+
+impl Shelf for Home {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn died(&self, place: u64) {
+        if let Some(store) = self.store.upgrade() {
+            store.segments.died(place_of_number(place));
+        }
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        if let Some(store) = self.store.upgrade() {
+            store.owners.remove(self.id);
+        }
+    }
+}
+
+impl Store {
+    /// Values larger than this go to flash in parts.
+    pub fn set_split_bytes(&self, bytes: usize) {
+        self.owners.set_split_bytes(bytes);
+    }
+
+    /// Whether the value goes to flash in parts, not as one.
+    #[inline]
+    pub(crate) fn moves_in_parts(&self, value: &Boxed) -> bool {
+        let is_large = || value.mem_bytes() > self.owners.split_bytes();
+        self.has_flash() && (value.shelf_id().is_some() || is_large())
+    }
+
+    /// Whether there is any value in parts.
+    pub fn has_parts(&self) -> bool {
+        !self.owners.is_empty()
+    }
+
+    /// Whether the key's value is in RAM, and in parts.
+    pub fn is_in_parts(&self, key: &Key<'_>, db: usize) -> bool {
+        let stripe = self.stripe(key.hash.stripe());
+        let Some(database) = stripe.database(self.uid(db)) else { return false };
+        database.find(key).is_some_and(|slot| is_in_parts(database.table.entry(slot)))
+    }
+
+    /// The value's number; it gets one if it has none yet.
+    pub(crate) fn split(&self, value: &mut Boxed, hash: KeyHash, uid: u32) -> u64 {
+        value.shelf_id().unwrap_or_else(|| {
+            let id = self.owners.next_id();
+            self.owners.set(id, hash, uid);
+            value.split(Arc::new(Home { store: self.me.clone(), id }));
+            id
+        })
+    }
+
+    /// Removes the key of a value in parts, if the policy may evict it and nobody has used it lately.
+    pub(crate) fn evict_split(&self, id: u64, now_ms: u64) -> bool {
+        let Some((hash, uid)) = self.owners.get(id) else { return false };
+        let mut stripe = self.stripe(hash.stripe());
+        let database = stripe.database_mut(uid);
+        let Some(slot) = database.find_split(hash, id) else { return false };
+        let word = database.table.word(slot);
+        if word.frequency() > 0 || !self.tier.policy().evicts(word.has_expiry()) {
+            return false;
+        }
+        self.commit_leave(Leave::evicted(uid, None, now_ms), database, slot, None);
+        true
+    }
+
+    /// Runs `with` on the value that has this number, under its stripe's lock, wherever it is by now. `None`: it is gone.
+    pub(crate) fn with_split<R>(&self, id: u64, with: impl FnOnce(&mut Boxed) -> R) -> Option<R> {
+        let mut seen = None;
+        loop {
+            let (hash, uid) = self.owners.get(id)?;
+            if seen == Some((hash, uid)) {
+                return None;
+            }
+            seen = Some((hash, uid));
+            let mut stripe = self.stripe(hash.stripe());
+            let database = stripe.database_mut(uid);
+            if let Some(slot) = database.find_split(hash, id) {
+                let mut object = database.table.entry_mut(slot).hot_mut();
+                let result = with(object.boxed_mut().expect("it was found boxed"));
+                object.account(&self.arena);
+                return Some(result);
+            }
+            // Renamed between the two look-ups, or in a table that is being dropped.
+        }
+    }
+}
+
+impl Database {
+    /// The entry of the value with this number.
+    fn find_split(&self, hash: KeyHash, id: u64) -> Option<Slot> {
+        let boxed = |entry: &'_ Entry| entry.object()?.boxed()?.shelf_id();
+        self.table.find(hash.high, |entry| boxed(entry) == Some(id))
+    }
+}
