@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
 use flash::io::PAGE_BYTES;
-use store::page::{Corrupt, Dictionary, EXTENT_RAW_BYTES_MAX, Page, Scratch, scan};
+use store::log::page::{Corrupt, Dictionary, EXTENT_RAW_BYTES_MAX, Page, Scratch, scan};
 
 static DICTIONARY: LazyLock<Arc<Dictionary>> = LazyLock::new(|| {
     let bytes = include_bytes!("../../crates/store/tests/fixtures/dictionary_v1.bin");

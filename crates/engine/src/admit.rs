@@ -47,7 +47,7 @@ pub fn admit<'w>(
     session: &Session,
     current: &Current,
     args: Args<'_>,
-    known: Option<Prepared>,
+    known: Option<&Prepared>,
     now_ms: u64,
 ) -> Result<&'w Command, Halt> {
     let database = &*worker.hub;

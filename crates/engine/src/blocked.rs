@@ -2,7 +2,7 @@
 //! Never knows what they look for.
 //!
 //! A blocked client has its command, owned, in a [`Blocked`]; its number stands in the queues of the keys
-//! (`store::wait`). Whoever makes a key ready runs the commands that wait for it, in their order and before its own
+//! (`store::keyspace`). Whoever makes a key ready runs the commands that wait for it, in their order and before its own
 //! client's next command ([`serve`]), and hands each reply to the connection it is for. A command that then meets a cold
 //! value is given to its own connection, which can wait for flash; those behind it have their turn after it.
 //!
@@ -351,7 +351,7 @@ fn answer(connection: &mut Connection, blocked: &Blocked) -> Result<(), End> {
     let args = blocked.args();
     if let Some(command) = worker.hub.directory.find(&args[0]) {
         let spent = Spent { nanos, failed: error.is_some(), met_flash: None, in_script: false };
-        account(worker, &live, card, command, args, spent, worker.now_ms());
+        account(worker, &live, card, command, || args, spent, worker.now_ms());
     }
     stats.commands.add(1);
     if session.reply != Reply::On {

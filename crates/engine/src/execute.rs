@@ -3,7 +3,7 @@
 //!
 //! [`execute`] locks the stripes of the keys, builds the handler's context, and lets its caller run the handler and do what
 //! has to be done before others see the change. [`Locked::run`] settles the outcome: a handler that succeeds has its changes
-//! committed (`store::commit`), one that ends otherwise has changed nothing. Blocked clients have their turn afterwards,
+//! committed (`store::keyspace`), one that ends otherwise has changed nothing. Blocked clients have their turn afterwards,
 //! when no stripe is locked ([`follow_up`]).
 
 use crate::account::{Spent, account, show};
@@ -261,7 +261,7 @@ pub fn inside(
     let spent = Spent { nanos, failed: error.is_some(), met_flash: None, in_script: is_script };
     // It may have been CONFIG SET itself.
     let mut newest = None;
-    account(worker, worker.newest(around.live, &mut newest), card, command, args, spent, ks.now_ms());
+    account(worker, worker.newest(around.live, &mut newest), card, command, || args, spent, ks.now_ms());
     stats.commands.add(1);
     error.is_none()
 }

@@ -219,7 +219,7 @@ fn run(connection: &mut Connection) -> Ran {
             last = Some(command.id);
             let met_flash = Some(work.current.misses > 0);
             let spent = Spent { nanos: worker.nanos(begun, ticks), failed, met_flash, in_script: false };
-            account(worker, &live, card, command, work.batch.args(place), spent, now_ms);
+            account(worker, &live, card, command, || work.batch.args(place), spent, now_ms);
         }
         if work.current.again || is_keyless {
             work.current.end(stats);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use flash::io::{PAGE_BYTES, PageBuf};
-use store::page::{
+use store::log::page::{
     Codec, DICTIONARY_BYTES, Dictionary, Page, PageBuilder, Placed, Push, Record, Scratch, Trainer, step_pages,
 };
 

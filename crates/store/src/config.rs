@@ -1,37 +1,7 @@
 //! Owns what a store is opened with: limits, policy, where its flash lies. Never knows where the settings come from.
 
-use crate::page::Codec;
-
-/// What happens to a write when neither RAM nor flash has room: Redis's maxmemory-policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Policy {
-    NoEviction = 0,
-    AllKeysLru = 1,
-    AllKeysLfu = 2,
-    AllKeysRandom = 3,
-    VolatileLru = 4,
-    VolatileLfu = 5,
-    VolatileRandom = 6,
-    VolatileTtl = 7,
-}
-
-impl Policy {
-    pub(crate) fn from_u8(number: u8) -> Policy {
-        use Policy::*;
-        [NoEviction, AllKeysLru, AllKeysLfu, AllKeysRandom, VolatileLru, VolatileLfu, VolatileRandom, VolatileTtl]
-            [number as usize]
-    }
-
-    /// Whether a key with or without an expiry may be evicted.
-    pub fn evicts(self, has_expiry: bool) -> bool {
-        match self {
-            Policy::NoEviction => false,
-            Policy::AllKeysLru | Policy::AllKeysLfu | Policy::AllKeysRandom => true,
-            _ => has_expiry,
-        }
-    }
-}
+use crate::log::page::Codec;
+use crate::mem::tier::{LimitOf, Policy};
 
 /// Where the log lies.
 #[derive(Clone, Debug)]
@@ -61,15 +31,6 @@ impl FlashConfig {
     pub fn bytes_per_path(&self) -> u64 {
         u64::from(self.segments / self.paths) * self.segment_bytes
     }
-}
-
-/// What the RAM limit is a limit of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LimitOf {
-    /// The process's resident size, measured.
-    Process,
-    /// The objects alone, for runs that must not depend on the process around them.
-    Objects,
 }
 
 #[derive(Clone, Debug)]

@@ -17,8 +17,8 @@
 //! databases. Replayed effects do not reproduce those exactly, and no reply but of an introspecting command, or a `-0`,
 //! shows them. Functions are no part of a store: whoever has them adds them, see [`Sum::of`].
 
-use crate::hash::STRIPES;
 use crate::keyspace::{Cold, Keyspace, Visited, Visitor};
+use crate::mem::hash::STRIPES;
 use sha2::{Digest, Sha256};
 use std::fmt;
 use value::stream::Id;

@@ -2,7 +2,7 @@
 //! Never knows who listens. Nobody does most of the time: then it costs a relaxed load where something happens.
 
 use crate::effects::Effects;
-use crate::hash::Key;
+use crate::mem::hash::Key;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 

@@ -1,9 +1,9 @@
 //! Owns the figures that INFO and metrics show of the store, gathered when asked for.
 
-use crate::census::KeyCounts;
 use crate::counters::Counter;
-use crate::resize::Progress;
+use crate::log::resize::Progress;
 use crate::store::Store;
+use crate::stripe::census::KeyCounts;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Since start, or since CONFIG RESETSTAT where it is a count of events. Bytes unless the name says otherwise.
@@ -152,7 +152,7 @@ impl Store {
     }
 
     /// CONFIG SET maxmemory-policy.
-    pub fn set_policy(&self, policy: crate::config::Policy) {
+    pub fn set_policy(&self, policy: crate::mem::tier::Policy) {
         self.tier.set_policy(policy);
     }
 }

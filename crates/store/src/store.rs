@@ -1,24 +1,24 @@
 //! Owns the dataset shared by all workers: stripes, arena, segments, limits, counters.
 //! Never knows commands, sockets or how I/O is carried out.
 
-use crate::arena::Arena;
-use crate::census::{Census, LastSeen};
-use crate::compression::Compression;
 use crate::config::StoreConfig;
 use crate::counters::Counters;
 use crate::effects::Effects;
-use crate::hash::{Hasher, Key, KeyHash, STRIPES};
-use crate::index::{Entry, OwnedWord, Slot, prefetch_line};
 use crate::listen::{Class, Ears, Keeper, Listener};
-use crate::object::{Object, ObjectRef};
-use crate::page::{Codec, Dictionary};
-use crate::parts::Owners;
-use crate::resize::{Progress, ResizeError};
-use crate::segment::Segments;
+use crate::log::compression::Compression;
+use crate::log::page::{Codec, Dictionary};
+use crate::log::parts::Owners;
+use crate::log::resize::{Progress, ResizeError};
+use crate::log::segment::Segments;
+use crate::mem::arena::Arena;
+use crate::mem::hash::{Hasher, Key, KeyHash, STRIPES};
+use crate::mem::index::{Entry, OwnedWord, Slot, prefetch_line};
+use crate::mem::object::{Object, ObjectRef};
+use crate::mem::tier::{Admission, Tier};
+use crate::mem::word::Word;
+use crate::stripe::census::{Census, LastSeen};
+use crate::stripe::wait::WaitCounts;
 use crate::stripe::{Database, Guard, StripeSet};
-use crate::tier::{Admission, Tier};
-use crate::wait::WaitCounts;
-use crate::word::Word;
 use flash::io::Reader;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -108,7 +108,7 @@ impl Store {
             counters: Counters::new(config.workers),
             last_seen: LastSeen::default(),
             ears: Ears::default(),
-            latency: Mutex::new(crate::read::latency_histogram()),
+            latency: Mutex::new(crate::log::read::latency_histogram()),
             cold: AtomicU64::new(0),
             owners: Owners::default(),
             expire_cycle: AtomicBool::new(true),
@@ -143,8 +143,8 @@ impl Store {
     /// Brings what look-ups of these keys will touch into the processor's cache. Each step is made for all keys
     /// before the next, so that their misses overlap instead of following one another: worth it from a handful of
     /// keys on. The stripes stay locked for all steps, a microsecond or two: locking costs more than a step.
-    pub fn prefetch(&self, hashes: &[KeyHash], db: usize) {
-        for hash in hashes {
+    pub fn prefetch(&self, hashes: impl Iterator<Item = KeyHash> + Clone, db: usize) {
+        for hash in hashes.clone() {
             self.stripes.prefetch(hash.stripe());
         }
         let mut locked = SmallVec::<[(usize, Guard<'_>); PREFETCH_KEYS_MAX]>::new();
@@ -442,7 +442,7 @@ impl Drop for Store {
 }
 
 /// The place of a clean object's copy on flash.
-pub(crate) fn clean_place(object: ObjectRef<'_>) -> crate::word::Place {
+pub(crate) fn clean_place(object: ObjectRef<'_>) -> crate::mem::word::Place {
     Word(object.place().expect("a clean object knows its place")).place()
 }
 

@@ -1,11 +1,11 @@
 //! Owns what changes whole logical databases: their exchange and their emptying, with every stripe locked.
 //! Never knows which command it is.
 
-use crate::guards::Held;
-use crate::hash::STRIPES;
+use crate::keyspace::guards::Held;
+use crate::mem::hash::STRIPES;
 use crate::store::Store;
 use crate::stripe::Database;
-use crate::wait::Ready;
+use crate::stripe::wait::Ready;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Store {

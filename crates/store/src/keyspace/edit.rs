@@ -1,11 +1,11 @@
 //! Owns changing keys and values. Never reads flash: what is cold was said before anything was changed.
 
 use super::{Cold, Found, Keyspace, NoEdit, Resume, Want};
-use crate::commit::Extent;
-use crate::hash::{Key, KeyHash};
-use crate::index::{Entry, OwnedWord, Slot};
+use crate::keyspace::commit::Extent;
 use crate::listen::Class;
-use crate::object::{Object, ObjectRef, Parts};
+use crate::mem::hash::{Key, KeyHash};
+use crate::mem::index::{Entry, OwnedWord, Slot};
+use crate::mem::object::{Object, ObjectRef, Parts};
 use crate::store::{Store, clean_place};
 use crate::stripe::Database;
 use std::ops::Range;
@@ -215,7 +215,7 @@ impl Keyspace<'_> {
             entry.hot_mut().set_clock(clock.wrapping_sub(idle.min(0xff_ffff) as u32) & 0xff_ffff);
         }
         if let Some(frequency) = frequency {
-            entry.set_frequency(frequency.min(crate::word::FREQUENCY_MAX));
+            entry.set_frequency(frequency.min(crate::mem::word::FREQUENCY_MAX));
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Owns the sweep over hashes in RAM whose fields have expired. Never removes a field itself: looking at the hash does.
 
 use super::Resume;
-use crate::hash::STRIPES;
+use crate::mem::hash::STRIPES;
 use crate::store::Store;
 use crate::stripe::UPKEEP_PATIENCE;
 use std::sync::atomic::Ordering::Relaxed;

@@ -3,8 +3,11 @@
 //! that has begun, which cannot run again, it is read at once.
 
 mod barrier;
+pub(crate) mod commit;
+pub(crate) mod direct;
 mod edit;
 mod fields;
+pub(crate) mod guards;
 mod open;
 mod parts;
 mod resume;
@@ -21,21 +24,20 @@ pub(crate) use resume::{Identity, Named, RecordAt};
 pub use visit::{Visited, Visitor};
 pub use watch::Watches;
 
-use crate::commit::{Extent, FieldsGone, Leave};
 use crate::counters::Counter;
-use crate::direct;
 use crate::effects::Why;
-use crate::guards::{Held, Stripes as _, all_stripes};
-use crate::hash::{Hasher, Key, STRIPES};
-use crate::index::{Entry, Slot};
+use crate::keyspace::commit::{Extent, FieldsGone, Leave};
+use crate::keyspace::guards::{Held, Stripes as _, all_stripes};
 use crate::listen::Class;
-use crate::object::ObjectRef;
-pub use crate::object::Value;
-use crate::read::ReadError;
+use crate::log::read::ReadError;
+use crate::mem::hash::{Hasher, Key, STRIPES};
+use crate::mem::index::{Entry, Slot};
+use crate::mem::object::ObjectRef;
+pub use crate::mem::object::Value;
+use crate::mem::tier::Admission;
+use crate::mem::word::Word;
 use crate::store::Store;
 use crate::stripe::{Database, Stripe};
-use crate::tier::Admission;
-use crate::word::Word;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering::Relaxed;
 use value::{Absent, Boxed, Kind};
@@ -169,7 +171,7 @@ impl<'s> Keyspace<'s> {
         (inner.rehearses, inner.stopped) = (true, true);
         let database = inner.database(key);
         let slot = database.find(key)?;
-        crate::parts::is_in_parts(database.table.entry(slot)).then_some(inner)
+        crate::log::parts::is_in_parts(database.table.entry(slot)).then_some(inner)
     }
 
     /// A handler is about to change something.
@@ -737,7 +739,7 @@ impl<'s> Keyspace<'s> {
         let entry = self.entry(key, slot);
         let (word, object) = (entry.word(), entry.hot());
         let pages = match object.place() {
-            Some(place) if !word.is_dirty() => crate::page::step_pages(Word(place).place().step) as u32,
+            Some(place) if !word.is_dirty() => crate::log::page::step_pages(Word(place).place().step) as u32,
             _ => 0,
         };
         Ok(Some(Inspect {
@@ -746,7 +748,7 @@ impl<'s> Keyspace<'s> {
             dirty: word.is_dirty(),
             raw: object.is_raw(),
             boxed: object.is_boxed(),
-            ram_bytes: object.ram_bytes() + size_of::<crate::index::Entry>(),
+            ram_bytes: object.ram_bytes() + size_of::<crate::mem::index::Entry>(),
             flash_pages: pages,
             idle_seconds: object.idle_seconds(clock),
             frequency: word.frequency(),

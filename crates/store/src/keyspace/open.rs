@@ -2,11 +2,11 @@
 //! Never waits for flash.
 
 use super::{ColdRead, Keyspace, Resume};
-use crate::guards::Held;
-use crate::hash::{Key, KeyHash};
+use crate::keyspace::guards::Held;
+use crate::mem::hash::{Key, KeyHash};
+use crate::mem::word::Word;
 use crate::store::Store;
 use crate::stripe::LOCK_PATIENCE;
-use crate::word::Word;
 
 impl Store {
     /// Locks the stripes of `keys`, in ascending order, for one command.

@@ -1,10 +1,10 @@
 //! Owns the way from a part on flash to its value, wherever that is by now, and the life of a value in parts.
 //! Never knows what a part holds.
 
-use crate::commit::Leave;
-use crate::hash::{Key, KeyHash};
-use crate::index::{Entry, Slot};
-use crate::parts::{is_in_parts, place_of_number};
+use crate::keyspace::commit::Leave;
+use crate::log::parts::{is_in_parts, place_of_number};
+use crate::mem::hash::{Key, KeyHash};
+use crate::mem::index::{Entry, Slot};
 use crate::store::Store;
 use crate::stripe::Database;
 use std::sync::{Arc, Weak};

@@ -2,14 +2,14 @@
 //! Never knows which command it is.
 
 use super::visit::Visit;
-use crate::commit::Noted;
 use crate::effects::{Effects, Why};
-use crate::hash::KeyHash;
-use crate::parts::{PartName, place_of_number};
-use crate::read::ReadError;
+use crate::keyspace::commit::Noted;
+use crate::log::parts::{PartName, place_of_number};
+use crate::log::read::ReadError;
+use crate::mem::hash::KeyHash;
+use crate::mem::word::{Place, Word};
 use crate::store::Store;
-use crate::wait::Ready;
-use crate::word::{Place, Word};
+use crate::stripe::wait::Ready;
 use smallvec::SmallVec;
 use std::any::Any;
 use std::collections::HashMap;
@@ -60,7 +60,7 @@ impl ColdRead {
         read
     }
 
-    /// Of the record, as it is: see [`crate::direct::RecordCopy`].
+    /// Of the record, as it is: see [`crate::keyspace::direct::RecordCopy`].
     pub(super) fn copying(mut self) -> ColdRead {
         self.copies = true;
         self

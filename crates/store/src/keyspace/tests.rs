@@ -3,7 +3,7 @@
 
 use super::{Keyspace, Resume, Value};
 use crate::config::StoreConfig;
-use crate::hash::Key;
+use crate::mem::hash::Key;
 use crate::store::Store;
 use std::sync::Arc;
 use value::{Boxed, Kind, set};

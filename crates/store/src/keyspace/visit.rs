@@ -11,11 +11,11 @@
 //! holds every stripe to its end, so that a visit in one sees a single moment.
 
 use super::{Cold, ColdRead, Keyspace, RecordAt};
-use crate::direct::{self, RecordCopy};
-use crate::hash::{KeyHash, SLOTS, STRIPES};
-use crate::index::Entry;
-use crate::object::Value;
-use crate::read::ReadError;
+use crate::keyspace::direct::{self, RecordCopy};
+use crate::log::read::ReadError;
+use crate::mem::hash::{KeyHash, SLOTS, STRIPES};
+use crate::mem::index::Entry;
+use crate::mem::object::Value;
 use crate::store::Store;
 use crate::stripe::Stripe;
 use flash::io::PAGE_BYTES;

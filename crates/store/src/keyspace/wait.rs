@@ -1,10 +1,10 @@
 //! Owns how a blocked command takes and leaves its place at its keys, and who is next there. Never wakes anybody.
 
 use super::Keyspace;
-use crate::hash::Key;
+use crate::mem::hash::Key;
 use crate::store::Store;
 use crate::stripe::Stripe;
-use crate::wait::{Ready, Wants};
+use crate::stripe::wait::{Ready, Wants};
 use value::Kind;
 
 impl Keyspace<'_> {

@@ -2,9 +2,9 @@
 //! Never reads values: of a cold entry the name is enough.
 
 use super::{Cold, ColdRead, Identity, Keyspace, Resume};
-use crate::direct;
-use crate::hash::{KeyHash, STRIPES};
-use crate::index::Entry;
+use crate::keyspace::direct;
+use crate::mem::hash::{KeyHash, STRIPES};
+use crate::mem::index::Entry;
 use crate::store::Store;
 use crate::stripe::Stripe;
 use value::Kind;
@@ -173,7 +173,8 @@ impl Step {
             return;
         }
         let word = entry.word();
-        let hash = KeyHash { high: entry.high(), low: word.0, slot: (stripe * (crate::hash::SLOTS / STRIPES)) as u16 };
+        let hash =
+            KeyHash { high: entry.high(), low: word.0, slot: (stripe * (crate::mem::hash::SLOTS / STRIPES)) as u16 };
         match resume.names.get(&Identity::new(hash, word)) {
             Some(named) if live(named.expiry) => self.found.push((named.name.clone(), word.kind())),
             Some(_) => {}

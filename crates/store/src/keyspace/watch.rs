@@ -1,7 +1,7 @@
 //! Owns what one connection watches, and whether a transaction may run. Never knows which connection it is.
 
 use super::{Cold, Keyspace};
-use crate::hash::{Key, KeyHash};
+use crate::mem::hash::{Key, KeyHash};
 use crate::store::Store;
 use smallvec::SmallVec;
 use std::sync::Arc;

@@ -1,0 +1,250 @@
+//! Owns the one point that every change of the dataset passes, whatever its reason: a command, an expiry, an eviction, a
+//! flush. Per key it tells WATCH, client-side caching, the waiters and the keyspace events; per command it states the effect.
+//! Never knows what was written, nor who listens.
+//!
+//! A command's edits note the keys that they change ([`Noted`]) while the command runs, and [`Store::commit`] tells of all of
+//! them when the handler has succeeded, with the stripes still locked. A command that ends in an error has noted nothing.
+//! What removes a key by itself commits at once. WATCH is not told of an expiry, an eviction or a flush: a key that was there
+//! when it was watched must still be there at EXEC.
+
+use crate::counters::Counter;
+use crate::effects::{Effects, Why};
+use crate::keyspace::guards::Held;
+use crate::listen::Class;
+use crate::mem::hash::{Key, KeyHash};
+use crate::store::Store;
+use crate::stripe::wait::Ready;
+use crate::stripe::{Database, Stripe};
+use std::ops::Range;
+
+/// How much of a key has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    Value,
+    /// What is beside the value proper, such as who has read of a stream: only those who watch everything are told.
+    Beside,
+    /// Only the waiters are told: something that they wait for is gone.
+    Waiters,
+}
+
+/// What a running command has changed and what it says of it, until it is committed. Names are noted only while somebody
+/// wants to hear of them.
+#[derive(Default)]
+pub(crate) struct Noted {
+    names: Vec<u8>,
+    keys: Vec<NotedKey>,
+    events: Vec<NotedEvent>,
+    /// Whole databases were emptied.
+    flushed: bool,
+}
+
+struct NotedKey {
+    db: usize,
+    hash: KeyHash,
+    name: Range<usize>,
+    extent: Extent,
+}
+
+struct NotedEvent {
+    class: Class,
+    event: &'static str,
+    db: usize,
+    name: Range<usize>,
+}
+
+impl Noted {
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.keys.is_empty() & self.events.is_empty() & !self.flushed
+    }
+
+    fn name(&mut self, name: &[u8]) -> Range<usize> {
+        let from = self.names.len();
+        self.names.extend_from_slice(name);
+        from..self.names.len()
+    }
+
+    #[cold]
+    pub fn key(&mut self, db: usize, hash: KeyHash, name: &[u8], extent: Extent) {
+        let is_noted = self
+            .keys
+            .last()
+            .is_some_and(|last| last.db == db && last.extent == extent && self.names[last.name.clone()] == *name);
+        if !is_noted {
+            let name = self.name(name);
+            self.keys.push(NotedKey { db, hash, name, extent });
+        }
+    }
+
+    #[cold]
+    pub fn event(&mut self, class: Class, event: &'static str, db: usize, name: &[u8]) {
+        let name = self.name(name);
+        self.events.push(NotedEvent { class, event, db, name });
+    }
+
+    pub fn flush(&mut self) {
+        self.flushed = true;
+    }
+
+    /// The command has changed nothing after all. That it has missed keys stays said.
+    #[cold]
+    fn give_up(&mut self, store: &Store) {
+        for event in self.events.iter().filter(|event| event.class == Class::MISS) {
+            store.event(event.class, event.event, event.db, &self.names[event.name.clone()]);
+        }
+        self.clear();
+    }
+
+    pub fn clear(&mut self) {
+        self.names.clear();
+        self.keys.clear();
+        self.events.clear();
+        self.flushed = false;
+    }
+}
+
+impl Stripe {
+    /// Whether anybody in this stripe wants to hear of changed keys.
+    #[inline]
+    pub(crate) fn is_heard(&self) -> bool {
+        self.watched.is_some() | self.waiters.is_some()
+    }
+
+    fn tell(&self, db: usize, key: &Key<'_>, extent: Extent, ready: &mut Vec<Ready>) {
+        if let Some(watched) = self.watched.as_ref().filter(|_| extent != Extent::Waiters) {
+            watched.changed(db, key.name, extent == Extent::Value);
+        }
+        if let Some(waiters) = self.waiters.as_ref().filter(|_| extent != Extent::Beside) {
+            waiters.note(db, key, ready);
+        }
+    }
+}
+
+impl Store {
+    /// What a command has noted stands: whoever listens is told. `held` has the stripes of the keys.
+    #[inline]
+    pub(crate) fn commit(&self, noted: &mut Noted, held: &mut Held<'_>, client: u64, ready: &mut Vec<Ready>) {
+        if !noted.is_empty() {
+            self.commit_noted(noted, held, client, ready);
+        }
+    }
+
+    #[cold]
+    fn commit_noted(&self, noted: &mut Noted, held: &mut Held<'_>, client: u64, ready: &mut Vec<Ready>) {
+        for NotedKey { db, hash, name, extent } in &noted.keys {
+            let key = Key { name: &noted.names[name.clone()], hash: *hash };
+            held.get(hash.stripe()).tell(*db, &key, *extent, ready);
+            if *extent == Extent::Value {
+                self.changed(&key, client);
+            }
+        }
+        if noted.flushed {
+            self.flushed();
+        }
+        for NotedEvent { class, event, db, name } in &noted.events {
+            self.event(*class, event, *db, &noted.names[name.clone()]);
+        }
+        noted.clear();
+    }
+
+    /// A command has ended without a change.
+    #[inline]
+    pub(crate) fn give_up(&self, noted: &mut Noted) {
+        if !noted.is_empty() {
+            noted.give_up(self);
+        }
+    }
+
+    /// A key leaves without a command: it is past its time, or is evicted. `name`: of a cold key, whose object is not in RAM.
+    /// `effects`: of the command that met it; otherwise they are told at once.
+    pub(crate) fn commit_leave(
+        &self,
+        leave: Leave<'_>,
+        database: &mut Database,
+        slot: crate::mem::index::Slot,
+        effects: Option<&mut Effects>,
+    ) {
+        let Leave { why, name, .. } = leave;
+        let object = database.table.entry(slot).object();
+        let name = name.unwrap_or_else(|| object.expect("who removes a cold key knows its name").key());
+        let (class, event, counter) = match why {
+            Why::Evicted => (Class::EVICTED, "evicted", Counter::EvictedKeys),
+            _ => (Class::EXPIRED, "expired", Counter::ExpiredKeys),
+        };
+        if self.wants(class.and(Class::CHANGE).and(Class::EFFECT)) {
+            self.say_left(leave, (class, event), name, effects);
+        }
+        database.discard(self, slot);
+        self.counters.add(counter, 1);
+    }
+
+    /// Fields of a hash go without a command: they are past their time.
+    pub(crate) fn commit_fields(
+        &self,
+        gone: &FieldsGone<'_>,
+        stripe: &Stripe,
+        ready: &mut Vec<Ready>,
+        effects: &mut Effects,
+    ) {
+        let FieldsGone { db, key, now_ms, fields, is_empty } = *gone;
+        stripe.tell(db, key, Extent::Value, ready);
+        self.changed(key, 0);
+        self.event(Class::HASH, "hexpired", db, key.name);
+        if is_empty {
+            self.event(Class::GENERIC, "del", db, key.name);
+        }
+        if self.keeps_effects() {
+            let words = [&b"HDEL"[..], key.name].into_iter().chain(fields.iter().map(|field| &**field));
+            effects.push(Why::FieldExpired, db, now_ms, words);
+        }
+    }
+
+    #[cold]
+    fn say_left(&self, leave: Leave<'_>, event: (Class, &'static str), name: &[u8], effects: Option<&mut Effects>) {
+        let Leave { why, uid, now_ms, .. } = leave;
+        self.changed(&self.hasher.key(name), 0);
+        // A database that has just been exchanged for another is still one of them.
+        let Some(db) = (0..self.databases()).find(|&db| self.uid(db) == uid) else { return };
+        self.event(event.0, event.1, db, name);
+        if self.keeps_effects() {
+            let mut own = Effects::default();
+            let is_own = effects.is_none();
+            let effects = effects.unwrap_or(&mut own);
+            effects.push(why, db, now_ms, [&b"DEL"[..], name]);
+            if is_own {
+                self.tell_effects(effects);
+            }
+        }
+    }
+}
+
+/// Fields of a hash that were past their time.
+#[derive(Clone, Copy)]
+pub(crate) struct FieldsGone<'g> {
+    pub db: usize,
+    pub key: &'g Key<'g>,
+    pub now_ms: u64,
+    pub fields: &'g [Box<[u8]>],
+    /// They were the last.
+    pub is_empty: bool,
+}
+
+/// A key that leaves without a command.
+#[derive(Clone, Copy)]
+pub(crate) struct Leave<'n> {
+    pub why: Why,
+    pub uid: u32,
+    /// `None`: the key is hot, and its object knows its name.
+    pub name: Option<&'n [u8]>,
+    pub now_ms: u64,
+}
+
+impl<'n> Leave<'n> {
+    pub fn expired(uid: u32, name: Option<&'n [u8]>, now_ms: u64) -> Leave<'n> {
+        Leave { why: Why::Expired, uid, name, now_ms }
+    }
+
+    pub fn evicted(uid: u32, name: Option<&'n [u8]>, now_ms: u64) -> Leave<'n> {
+        Leave { why: Why::Evicted, uid, name, now_ms }
+    }
+}

@@ -1,0 +1,204 @@
+//! Owns reading a value from flash while its stripe is locked: the way of commands that cannot stop for a cold value,
+//! because they run inside a transaction or script that has begun.
+//! Never waits for anything but the one read.
+
+use crate::counters::Counter;
+use crate::effects::Effects;
+use crate::keyspace::commit::Leave;
+use crate::keyspace::{ColdRead, Named};
+use crate::log::page::{Page, Record, Scratch};
+use crate::log::parts::{PARTS_UID, PartName, number_of_place, place_of_number};
+use crate::log::read::ReadError;
+use crate::log::record_kind::RecordKind;
+use crate::mem::hash::{Key, KeyHash};
+use crate::mem::object::{Object, Parts};
+use crate::mem::word::{Place, Word};
+use crate::store::Store;
+use crate::stripe::Database;
+use flash::io::{PAGE_BYTES, PageBuf};
+use std::sync::Arc;
+use value::{AbsentPart, Boxed};
+
+/// Reads the value of a cold entry into RAM. Returns the object's address if RAM is full, so that it should leave again
+/// after the command; the entry is gone if it had expired.
+pub(crate) fn install(
+    store: &Store,
+    database: &mut Database,
+    key: &Key<'_>,
+    uid: u32,
+    word: Word,
+    now_ms: u64,
+    effects: &mut Effects,
+) -> Result<Option<usize>, ReadError> {
+    let (hash, name) = (key.hash, key.name);
+    let (expiry, object) = read(store, word, |page, scratch| {
+        let record = page
+            .find(hash.high, uid, name, &|id| store.dictionary(id), scratch)
+            .map_err(ReadError::Corrupt)?
+            .ok_or(ReadError::Missing)?;
+        if record.expiry_ms.is_some_and(|expiry| expiry <= now_ms) {
+            return Ok((record.expiry_ms, None));
+        }
+        Ok((record.expiry_ms, Some(object(store, key, &record, word, now_ms)?)))
+    })?;
+    let slot = database.find_cold(hash, word).expect("the stripe has been locked since the entry was seen");
+    let Some(mut object) = object else {
+        debug_assert!(expiry.is_some());
+        store.commit_leave(Leave::expired(uid, Some(key.name), now_ms), database, slot, Some(effects));
+        return Ok(None);
+    };
+    let stays = word.is_referenced() || store.tier.excess(&store.arena) == 0;
+    object.mark_fresh();
+    let address = object.view().address();
+    database.warm(store, slot, hash, object, u8::from(stays));
+    store.counters.add(Counter::FlashValueReads, 1);
+    if stays {
+        store.counters.add(Counter::Promotions, 1);
+    }
+    Ok((!stays).then_some(address))
+}
+
+fn object(store: &Store, key: &Key<'_>, record: &Record<'_>, word: Word, now_ms: u64) -> Result<Object, ReadError> {
+    let tag = RecordKind::from_byte(record.kind).ok_or(ReadError::Missing)?;
+    let parts = Parts {
+        key: key.name,
+        stripe: key.hash.stripe() as u16,
+        kind: tag.kind,
+        raw: tag.raw,
+        expiry: record.expiry_ms,
+        place: Some(word.with_referenced(true).0),
+        clock: (now_ms / 1000) as u32,
+    };
+    Ok(match tag.boxed {
+        true => {
+            let value = Boxed::decode(tag.kind, record.value).map_err(|_| ReadError::Missing)?;
+            Object::new_boxed(&store.arena, &parts, value)
+        }
+        false => Object::new(&store.arena, &parts, &[record.value]),
+    })
+}
+
+/// Reads a part of a value, whose stripe is locked, into RAM.
+pub(crate) fn install_part(store: &Store, value: &mut Boxed, part: AbsentPart) -> Result<(), ReadError> {
+    let Some(id) = value.shelf_id() else { return Ok(()) };
+    let (name, place) = (PartName { id, number: part.number }, place_of_number(part.place));
+    let word = Word::cold(KeyHash { high: 0, low: 0, slot: 0 }, place, value.kind(), false, false);
+    read(store, word, |page, scratch| {
+        let bytes = part_bytes(store, page, name, scratch)?;
+        value.fill(part.number, part.place, bytes).map_err(|_| ReadError::Missing)
+    })?;
+    store.counters.add(Counter::FlashPartReads, 1);
+    Ok(())
+}
+
+/// Puts a part that was read from `place` into RAM, if it still is there.
+pub(crate) fn fill_part(
+    store: &Store,
+    page: &Page<'_>,
+    name: PartName,
+    place: Place,
+    scratch: &mut Scratch,
+) -> Result<(), ReadError> {
+    let bytes = part_bytes(store, page, name, scratch)?;
+    let filled = store.with_split(name.id, |value| value.fill(name.number, number_of_place(place), bytes));
+    store.counters.add(Counter::FlashPartReads, 1);
+    filled.unwrap_or(Ok(())).map_err(|_| ReadError::Missing)
+}
+
+fn part_bytes<'s, 'b: 's>(
+    store: &Store,
+    page: &Page<'b>,
+    name: PartName,
+    scratch: &'s mut Scratch,
+) -> Result<&'s [u8], ReadError> {
+    let name = name.to_bytes();
+    let hash = store.hasher.hash(&name);
+    let record = page
+        .find(hash.high, PARTS_UID, &name, &|id| store.dictionary(id), scratch)
+        .map_err(ReadError::Corrupt)?
+        .ok_or(ReadError::Missing)?;
+    Ok(record.value)
+}
+
+/// A record as it lies on flash, read to be looked at: nothing of it comes into the store.
+pub(crate) struct RecordCopy {
+    /// The key, or a part's name.
+    pub name: Box<[u8]>,
+    pub expiry: Option<u64>,
+    pub tag: RecordKind,
+    pub value: Box<[u8]>,
+}
+
+/// The record that `cold` asks for, out of its page.
+pub(crate) fn copy(
+    store: &Store,
+    page: &Page<'_>,
+    cold: &ColdRead,
+    scratch: &mut Scratch,
+) -> Result<RecordCopy, ReadError> {
+    let (high, uid) = match cold.part {
+        Some(name) => (store.hasher.hash(&name.to_bytes()).high, PARTS_UID),
+        None => (cold.hash.high, cold.uid),
+    };
+    let mut is_it = |record: &Record<'_>| {
+        record.db == uid
+            && match cold.part {
+                Some(name) => record.key == name.to_bytes(),
+                None => {
+                    let found = store.hasher.hash(record.key);
+                    found.high == high && cold.word.agrees(found)
+                }
+            }
+    };
+    let record = page
+        .find_by(high, &mut is_it, &|id| store.dictionary(id), scratch)
+        .map_err(ReadError::Corrupt)?
+        .ok_or(ReadError::Missing)?;
+    let tag = RecordKind::from_byte(record.kind).ok_or(ReadError::Missing)?;
+    Ok(RecordCopy { name: record.key.into(), expiry: record.expiry_ms, tag, value: record.value.into() })
+}
+
+/// As [`copy`], of an entry whose stripe is locked, while the caller waits.
+pub(crate) fn copy_now(store: &Store, cold: &ColdRead) -> Result<RecordCopy, ReadError> {
+    read(store, cold.word, |page, scratch| copy(store, page, cold, scratch))
+}
+
+/// The name of a cold entry's key.
+pub(crate) fn name(store: &Store, hash: KeyHash, uid: u32, word: Word) -> Result<Named, ReadError> {
+    read(store, word, |page, scratch| {
+        let mut is_it = |record: &Record<'_>| {
+            let found = store.hasher.hash(record.key);
+            record.db == uid && found.high == hash.high && word.agrees(found)
+        };
+        let record = page
+            .find_by(hash.high, &mut is_it, &|id| store.dictionary(id), scratch)
+            .map_err(ReadError::Corrupt)?
+            .ok_or(ReadError::Missing)?;
+        Ok(Named { name: record.key.into(), expiry: record.expiry_ms })
+    })
+}
+
+fn read<T>(
+    store: &Store,
+    word: Word,
+    take: impl FnOnce(&Page<'_>, &mut Scratch) -> Result<T, ReadError>,
+) -> Result<T, ReadError> {
+    let place = word.place();
+    // The entry, whose stripe is locked, keeps its segment from being freed.
+    let mut buf = PageBuf::new(store.segments.read_pages(place));
+    let (path, offset) = store.segments.location(place.page);
+    store.counters.add(Counter::ReadsUnderLock, 1);
+    store.counters.add(Counter::FlashReads, 1);
+    store.counters.add(Counter::FlashReadBytes, (buf.pages() * PAGE_BYTES) as u64);
+    let reader = store.reader.get().expect("values are cold only where there is flash to read");
+    let result = reader.read(path, offset, &mut buf).map_err(|error| ReadError::Io(Arc::new(error))).and_then(|()| {
+        let page = Page::open(&buf).map_err(ReadError::Corrupt)?;
+        take(&page, &mut Scratch::new())
+    });
+    if let Err(error) = &result {
+        let counter = if matches!(error, ReadError::Io(_)) { Counter::ReadErrors } else { Counter::ChecksumErrors };
+        store.counters.add(counter, 1);
+        tracing::error!(path, offset, "flash read: {error}; the key answers with an error until it is set again");
+    }
+    result
+}

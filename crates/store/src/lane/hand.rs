@@ -1,0 +1,434 @@
+//! Owns the sweep over the index that finds what leaves RAM. Never writes to flash itself.
+//!
+//! Every access adds to an entry's frequency (0 to 3); the hand takes one off as it passes, and what it finds
+//! at zero is a victim (generalised CLOCK). A new key begins at zero and so is on probation, as in S3-FIFO; a value
+//! read from flash stays only at its second touch when RAM is full, which the cold entry's reference bit remembers.
+
+use crate::counters::Counter;
+use crate::keyspace::commit::Leave;
+use crate::log::fill::Verdict;
+use crate::log::parts::PartName;
+use crate::mem::arena::{CELL_BYTES_MAX, Cells};
+use crate::mem::hash::{KeyHash, STRIPES};
+use crate::mem::index::{OwnedWord, Slot};
+use crate::mem::object::{ObjectMut, ObjectRef};
+use crate::mem::word::Word;
+use crate::store::Store;
+use crate::stripe::{Stripe, UPKEEP_PATIENCE};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+use value::{Boxed, Fate, Kind};
+
+/// Where a sweep stands.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Hand {
+    stripe: usize,
+    uid: u32,
+    high: u64,
+    /// Of the value at `high`, when that moves in parts.
+    parts: PartsHand,
+    /// Leaves whose victims go alone, because what lay near the last one was in use.
+    alone: u32,
+}
+
+/// Where a sweep over a value's parts stands.
+#[derive(Clone, Copy, Debug, Default)]
+struct PartsHand {
+    from: u64,
+    /// Something left, or is being written, since the first part.
+    found: bool,
+    /// All were in use when this began anew: in the round over everything else they would be again.
+    again: bool,
+}
+
+/// Parts of one value that are looked at before others have their turn.
+const PARTS_MAX: usize = 256;
+
+/// After neighbours of which three quarters were in use, so many leaves' victims go alone.
+const LEAVES_ALONE: u32 = 31;
+
+/// A dirty value that is to be written.
+pub(crate) struct Victim<'t> {
+    pub hash: KeyHash,
+    pub uid: u32,
+    pub object: ObjectMut<'t>,
+    pub has_expiry: bool,
+}
+
+/// Of demotions. Two stores in a process share it: a mark says no more than which write an object waits for.
+static WRITE_NUMBER: AtomicU32 = AtomicU32::new(1);
+
+/// A number for a write, by which what it copies is marked.
+pub(crate) fn write_number() -> u32 {
+    WRITE_NUMBER.fetch_add(1, Relaxed) & 0xff_ffff
+}
+
+/// What copies victims into the unit that is being filled: the lane. Their stripe is locked.
+pub(crate) trait Writer {
+    fn value(&mut self, victim: Victim<'_>) -> Verdict;
+    fn part(&mut self, name: PartName, write: u32, kind: Kind, bytes: &[u8]) -> Verdict;
+}
+
+pub(crate) struct Slice {
+    /// Bytes of RAM freed at once.
+    pub freed: usize,
+    pub stopped: bool,
+}
+
+impl Hand {
+    /// Goes over at most one leaf for victims. What lies near the first dirty one is put into `near`, for
+    /// [`Hand::sweep_near`]; `writer` is given those that have no neighbours. Without flash neither is done, and
+    /// victims are evicted by the policy.
+    /// A stripe that a script keeps is skipped: see [`Store::stripe_or_skip`].
+    pub fn sweep_leaf(
+        &mut self,
+        store: &Store,
+        now_ms: u64,
+        patience: &mut Duration,
+        near: &mut Cells,
+        writer: &mut dyn Writer,
+    ) -> Slice {
+        near.clear();
+        let alone = self.alone > 0;
+        self.alone = self.alone.saturating_sub(1);
+        let mut slice = Slice { freed: 0, stopped: false };
+        let Some(mut stripe) = store.stripe_or_skip(self.stripe, patience) else {
+            self.next_stripe(store);
+            store.tier.skip();
+            return slice;
+        };
+        if self.uid >= stripe.uids() {
+            drop(stripe);
+            self.next_stripe(store);
+            return slice;
+        }
+        let database = stripe.database_mut(self.uid);
+        let slot = (self.stripe * (crate::mem::hash::SLOTS / STRIPES)) as u16;
+        let policy = store.tier.policy();
+        let mut chilled = 0;
+        let mut unfinished = false;
+        let mut gone: Vec<(u64, Word)> = Vec::new();
+        let (entries, next) = database.table.leaf_at_mut(self.high);
+        let resumed = std::mem::take(&mut self.parts);
+        for entry in entries.iter_mut().filter(|entry| entry.high() >= self.high) {
+            let (high, word) = (entry.high(), entry.word());
+            let Some(object) = entry.object() else {
+                entry.set_referenced(false);
+                continue;
+            };
+            if word.is_dirty() && object.boxed().is_some_and(|value| store.moves_in_parts(value)) {
+                let expired = word.has_expiry() && object.expiry().is_some_and(|expiry| expiry <= now_ms);
+                if expired {
+                    gone.push((high, word));
+                    continue;
+                }
+                let hash = store.hasher.hash(object.key());
+                let mut object = entry.hot_mut();
+                let value = object.boxed_mut().expect("it was just seen");
+                let id = store.split(value, hash, self.uid);
+                let mut hand = if high == self.high { resumed } else { PartsHand::default() };
+                let swept = sweep_parts(store, id, value, hand.from, false, writer);
+                object.account(&store.arena);
+                slice.freed += swept.freed;
+                slice.stopped = swept.stopped;
+                if swept.written || swept.freed > 0 {
+                    hand.found = true;
+                    store.tier.progress();
+                }
+                let goes_on = match swept.next {
+                    Some(next) => Some(PartsHand { from: next, ..hand }),
+                    None if !hand.found && !hand.again => Some(PartsHand { again: true, ..PartsHand::default() }),
+                    None => None,
+                };
+                if let Some(hand) = goes_on {
+                    (self.high, self.parts) = (high, hand);
+                    unfinished = true;
+                    break;
+                }
+                continue;
+            }
+            if word.frequency() > 0 {
+                entry.set_frequency(word.frequency() - 1);
+                continue;
+            }
+            if object.is_writing() {
+                continue;
+            }
+            if word.has_expiry() && object.expiry().is_some_and(|expiry| expiry <= now_ms) {
+                gone.push((high, word));
+                continue;
+            }
+            let bytes = object.ram_bytes();
+            if !word.is_dirty() {
+                let cold = Word(object.place().expect("a clean object knows its place"));
+                let hot = entry.replace(OwnedWord::cold(cold));
+                chilled += 1;
+                slice.freed += bytes;
+                store.free(hot.into_object().expect("the entry was hot"));
+                continue;
+            }
+            if !store.has_flash() {
+                if policy.evicts(word.has_expiry()) {
+                    gone.push((high, word));
+                    slice.freed += bytes;
+                }
+                continue;
+            }
+            if near.is_empty() && !alone {
+                object.neighbours(&store.arena, near);
+            }
+            if crate::mem::arena::rounded(object.bytes()) <= CELL_BYTES_MAX && !near.is_empty() {
+                // It goes with its neighbours, or with those of another victim, in the order of their addresses.
+                continue;
+            }
+            let hash = store.hasher.hash(object.key());
+            debug_assert_eq!(hash.slot / 16, slot / 16);
+            let object = entry.hot_mut();
+            match writer.value(Victim { hash, uid: self.uid, object, has_expiry: word.has_expiry() }) {
+                Verdict::Taken => store.tier.progress(),
+                Verdict::Keep => entry.set_frequency(crate::mem::word::FREQUENCY_MAX),
+                Verdict::Stop => {
+                    slice.stopped = true;
+                    break;
+                }
+            }
+        }
+        if chilled > 0 {
+            database.hot -= chilled;
+            store.cold.fetch_add(chilled as u64, Relaxed);
+            store.counters.add(Counter::DemotionsClean, chilled as u64);
+        }
+        for (high, word) in gone {
+            let slot = database.table.find(high, |found| found.word() == word).expect("seen under this lock");
+            if database.table.entry(slot).hot().expiry().is_some_and(|expiry| expiry <= now_ms) {
+                store.commit_leave(Leave::expired(self.uid, None, now_ms), database, slot, None);
+            } else {
+                store.commit_leave(Leave::evicted(self.uid, None, now_ms), database, slot, None);
+            }
+        }
+        if slice.freed > 0 {
+            store.tier.progress();
+        }
+        if !slice.stopped && !unfinished {
+            match next {
+                Some(high) => self.high = high,
+                None => (self.uid, self.high) = (self.uid + 1, 0),
+            }
+        }
+        slice
+    }
+
+    /// Sends to flash what lies near a victim of the last leaf and was not used either. Objects made one after the other
+    /// lie one after the other: they belong together more often than those whose hashes do, so their pages
+    /// compress better, and their slab is freed as a whole.
+    pub fn sweep_near(&mut self, store: &Store, near: &Cells, writer: &mut dyn Writer) -> Slice {
+        let mut slice = Slice { freed: 0, stopped: false };
+        let (mut chilled, mut written, mut used) = (0, 0, 0);
+        let mut patience = UPKEEP_PATIENCE;
+        for &(cell, of) in near {
+            let Some(mut stripe) = store.stripe_or_skip(of.into(), &mut patience) else { continue };
+            // What a flush has taken out of its stripe is freed without the stripe's lock.
+            if store.emptying.load(Relaxed) > 0 {
+                break;
+            }
+            if !store.arena.belongs(cell, of) {
+                continue;
+            }
+            let Some((hash, uid, slot)) = entry_of(store, &stripe, cell) else { continue };
+            let database = stripe.database_mut(uid);
+            let entry = database.table.entry_mut(slot);
+            let (word, object) = (entry.word(), entry.hot());
+            if object.is_writing() {
+                continue;
+            }
+            if word.frequency() > 0 {
+                used += 1;
+                continue;
+            }
+            if word.is_dirty() && object.boxed().is_some_and(|value| store.moves_in_parts(value)) {
+                continue;
+            }
+            if !word.is_dirty() {
+                slice.freed += object.ram_bytes();
+                let cold = Word(object.place().expect("a clean object knows its place"));
+                database.chill(store, slot, cold);
+                chilled += 1;
+                continue;
+            }
+            match writer.value(Victim { hash, uid, object: entry.hot_mut(), has_expiry: word.has_expiry() }) {
+                Verdict::Taken => written += 1,
+                Verdict::Keep => entry.set_frequency(crate::mem::word::FREQUENCY_MAX),
+                Verdict::Stop => {
+                    slice.stopped = true;
+                    break;
+                }
+            }
+        }
+        let gone = chilled + written;
+        if gone > 0 {
+            store.tier.progress();
+            store.counters.add(Counter::DemotionsClean, chilled as u64);
+        }
+        if used > 3 * gone {
+            self.alone = LEAVES_ALONE;
+        }
+        slice
+    }
+
+    /// Moves objects out of a slab that is being emptied. False if some must stay for now: they are being written, or a script
+    /// keeps their stripe.
+    pub fn sweep_evacuated(store: &Store, cells: &Cells) -> bool {
+        let mut emptied = true;
+        let mut patience = UPKEEP_PATIENCE;
+        for &(cell, of) in cells {
+            let Some(mut stripe) = store.stripe_or_skip(of.into(), &mut patience) else {
+                emptied = false;
+                continue;
+            };
+            if store.emptying.load(Relaxed) > 0 {
+                return false;
+            }
+            if !store.arena.belongs(cell, of) {
+                continue;
+            }
+            let Some((_, uid, slot)) = entry_of(store, &stripe, cell) else {
+                emptied = false;
+                continue;
+            };
+            let entry = stripe.database_mut(uid).table.entry_mut(slot);
+            if entry.hot().is_writing() {
+                emptied = false;
+                continue;
+            }
+            entry.move_object(&store.arena, of);
+            store.counters.add(Counter::EvacuatedObjects, 1);
+        }
+        emptied
+    }
+
+    /// Removes hot keys of one leaf that have expired; returns (seen with an expiry, expired).
+    /// A stripe that a script keeps is skipped: see [`Store::stripe_or_skip`].
+    pub fn expire_leaf(
+        &mut self,
+        store: &Store,
+        now_ms: u64,
+        patience: &mut Duration,
+        ttl: &mut TtlSample,
+    ) -> (usize, usize) {
+        let stripe = store.stripe_or_skip(self.stripe, patience);
+        let Some(mut stripe) = stripe.filter(|stripe| self.uid < stripe.uids()) else {
+            self.stripe = (self.stripe + 1) % STRIPES;
+            (self.uid, self.high) = (0, 0);
+            return (0, 0);
+        };
+        let database = stripe.database_mut(self.uid);
+        if database.expires == 0 {
+            (self.uid, self.high) = (self.uid + 1, 0);
+            return (0, 0);
+        }
+        let (entries, next) = database.table.leaf_at(self.high);
+        let (mut seen, mut gone) = (0, Vec::new());
+        for entry in entries.iter().filter(|entry| entry.word().has_expiry()) {
+            let Some(object) = entry.object() else { continue };
+            seen += 1;
+            match object.expiry() {
+                Some(expiry) if expiry <= now_ms => gone.push((entry.high(), entry.word())),
+                Some(expiry) => ttl.add(self.uid, expiry - now_ms),
+                None => {}
+            }
+        }
+        let expired = gone.len();
+        for (high, word) in gone {
+            let slot = database.table.find(high, |found| found.word() == word).expect("seen under this lock");
+            store.commit_leave(Leave::expired(self.uid, None, now_ms), database, slot, None);
+        }
+        match next {
+            Some(high) => self.high = high,
+            None => (self.uid, self.high) = (self.uid + 1, 0),
+        }
+        (seen, expired)
+    }
+
+    /// Whether the sweep stands at the start of a stripe.
+    pub fn at_stripe_start(&self) -> bool {
+        self.uid == 0 && self.high == 0
+    }
+
+    pub fn stripe(&self) -> usize {
+        self.stripe
+    }
+
+    fn next_stripe(&mut self, store: &Store) {
+        self.stripe = store.tier.next_stripe.fetch_add(1, Relaxed) as usize % STRIPES;
+        (self.uid, self.high) = (0, 0);
+    }
+}
+
+pub(crate) struct SweptParts {
+    pub next: Option<u64>,
+    pub freed: usize,
+    pub written: bool,
+    pub stopped: bool,
+}
+
+/// Goes over some parts of a value (`of_all`: also those in use): those on flash too leave RAM, others are written.
+pub(crate) fn sweep_parts(
+    store: &Store,
+    id: u64,
+    value: &mut Boxed,
+    from: u64,
+    of_all: bool,
+    writer: &mut dyn Writer,
+) -> SweptParts {
+    let (kind, mut written) = (value.kind(), false);
+    let swept = value.sweep(from, PARTS_MAX, of_all, &mut |number, bytes| {
+        let write = write_number();
+        match writer.part(PartName { id, number }, write, kind, bytes) {
+            Verdict::Taken => {
+                written = true;
+                Fate::Written(write)
+            }
+            Verdict::Keep => Fate::Stays,
+            Verdict::Stop => Fate::Stop,
+        }
+    });
+    store.counters.add(Counter::PartDemotions, swept.left as u64);
+    SweptParts { next: swept.next, freed: swept.freed, written, stopped: swept.stopped }
+}
+
+/// The entry that holds what lies in this cell, which belongs to the stripe.
+fn entry_of(store: &Store, stripe: &Stripe, cell: NonNull<u8>) -> Option<(KeyHash, u32, Slot)> {
+    debug_assert_eq!(store.emptying.load(Relaxed), 0);
+    // SAFETY: the callers have locked the stripe, have seen since that nothing is being emptied and that the cell belongs to
+    // the stripe. The object is read here only, while `stripe` is borrowed shared.
+    let object = unsafe { ObjectRef::in_cell(cell) };
+    let hash = store.hasher.hash(object.key());
+    let address = object.address();
+    (0..stripe.uids()).find_map(|uid| Some((hash, uid, stripe.database(uid)?.find_address(hash.high, address)?)))
+}
+
+/// Times to live met by an expiry sweep, for INFO's avg_ttl.
+#[derive(Default)]
+pub(crate) struct TtlSample(Vec<(u64, u64)>);
+
+impl TtlSample {
+    fn add(&mut self, uid: u32, ttl_ms: u64) {
+        let uid = uid as usize;
+        if uid >= self.0.len() {
+            self.0.resize(uid + 1, (0, 0));
+        }
+        // An expiry may lie as far away as a command can say: a few of those fill the sum.
+        self.0[uid].0 = self.0[uid].0.saturating_add(ttl_ms);
+        self.0[uid].1 += 1;
+    }
+
+    /// Publishes the averages and begins anew.
+    pub fn publish(&mut self, store: &Store) {
+        for (uid, average) in store.average_ttl.iter().enumerate() {
+            let (sum, count) = self.0.get(uid).copied().unwrap_or_default();
+            average.store(sum.checked_div(count).unwrap_or(0), Relaxed);
+        }
+        self.0.clear();
+    }
+}

@@ -1,0 +1,759 @@
+//! Owns a worker's side of flash I/O: reads that sessions wait for, completions, and the maintenance that keeps
+//! the store inside its limits. One per worker; the driver carries the operations out.
+//! Never knows sessions: whoever waits holds a [`Ticket`].
+
+mod chill;
+mod collect;
+mod hand;
+mod write;
+
+use crate::counters::Counter;
+use crate::keyspace::commit::Leave;
+use crate::keyspace::direct::RecordCopy;
+use crate::keyspace::{ColdRead, Identity, Named, RecordAt, Resume};
+use crate::log::collect::Collect;
+use crate::log::fill::{Filling, Items, UnitBufs};
+use crate::log::page::{Page, Record, Scratch};
+use crate::log::parts::number_of_place;
+use crate::log::read::{ReadError, latency_histogram};
+use crate::log::record_kind::RecordKind;
+use crate::log::segment::{Stream, Unit};
+use crate::mem::arena::{Cells, SLAB_BYTES};
+use crate::mem::hash::KeyHash;
+use crate::mem::object::{Object, Parts};
+use crate::mem::tier::Admission;
+use crate::mem::word::Word;
+use crate::store::Store;
+use crate::stripe::UPKEEP_PATIENCE;
+use chill::Due;
+use collect::SHRINK_EVERY_MS;
+use flash::io::{Done, Driver, Op, OpKind, PAGE_BYTES, PageBuf};
+use hand::{Hand, TtlSample};
+use hdrhistogram::Histogram;
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::os::fd::RawFd;
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Poll, Waker};
+use value::Boxed;
+
+/// A read in flight or done. Dropping it early does no harm.
+pub struct Ticket(Rc<RefCell<Pending>>);
+
+impl Ticket {
+    /// Whether a value is in RAM for the command alone that waited for it: see [`Lane::release`].
+    pub fn holds_value(&self) -> bool {
+        matches!(self.0.borrow().outcome, Some(Outcome::Passing { .. }))
+    }
+}
+
+#[derive(Default)]
+struct Pending {
+    outcome: Option<Outcome>,
+    waker: Option<Waker>,
+}
+
+enum Outcome {
+    /// The value is in RAM, or the key is not there any more.
+    Done,
+    /// In RAM for this command only.
+    Passing {
+        hash: KeyHash,
+        uid: u32,
+        address: usize,
+    },
+    Named(Identity, Named),
+    Copied(RecordAt, RecordCopy),
+    Failed(ReadError),
+}
+
+struct Waiter {
+    cold: ColdRead,
+    pending: Rc<RefCell<Pending>>,
+}
+
+/// An operation that the driver has.
+pub(crate) enum Flight {
+    Read { page: u32, waiters: Vec<ReadWaiter> },
+    Write { unit: Unit, stream: Stream, items: Items },
+    Collect { unit: Unit },
+    Discard { segment: u32 },
+}
+
+pub(crate) struct ReadWaiter(Waiter);
+
+struct QueuedRead {
+    token: usize,
+    path: u16,
+    offset: u64,
+    pages: usize,
+}
+
+/// When the worker should call [`Lane::maintain`] again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Maintain {
+    Now,
+    After { ms: u64 },
+}
+
+pub struct Lane {
+    pub(crate) store: Arc<Store>,
+    pub(crate) driver: Option<Box<dyn Driver>>,
+    worker: usize,
+    pub(crate) now_ms: u64,
+    flights: Vec<Option<Flight>>,
+    free_tokens: Vec<usize>,
+    /// Token of the read of each page that is on its way.
+    reading: HashMap<u32, usize>,
+    done: Vec<Done>,
+    /// Reads that wait for their turn at the device. They have no buffer yet: thousands of clients may wait at once.
+    queued: VecDeque<QueuedRead>,
+    page_bufs: Vec<PageBuf>,
+    pub(crate) scratch: Scratch,
+    pub(crate) fill: [Filling; 2],
+    pub(crate) unit_bufs: UnitBufs,
+    /// Scratch: a boxed value's bytes.
+    pub(crate) encoded: Vec<u8>,
+    hand: Hand,
+    /// Scratch: what lies near a victim.
+    near: Cells,
+    /// Slabs to move objects out of.
+    sparse: Vec<NonNull<u8>>,
+    /// When a slice of demotion last found nothing.
+    vain_ms: u64,
+    expire: Hand,
+    expire_due_ms: u64,
+    expire_ttl: TtlSample,
+    /// Keys that will expire soon, in the all-cold mode.
+    pub(crate) due: BTreeSet<Due>,
+    /// The stripe in which fields of hashes are looked for next.
+    expire_fields: usize,
+    measure_due_ms: u64,
+    expired_segments_due_ms: u64,
+    pub(crate) collect: Option<Collect>,
+    /// When the next unit may be moved out of a log that shrinks.
+    pub(crate) shrink_due_ms: u64,
+    pub(crate) weigh_due_ms: u64,
+    /// The last collection that began was for room.
+    pub(crate) made_room: bool,
+    room: Vec<Waker>,
+    latency: Histogram<u64>,
+    statm: Option<std::fs::File>,
+    /// Of the kernel's pages, in which `statm` counts: 4 KiB, on some ARM machines 16 or 64.
+    page_bytes: u64,
+}
+
+const PAGE_BUFS_MAX: usize = 64;
+/// Operations that a lane gives to its driver at once: more would wait in the device's queue, each with a buffer.
+const IN_FLIGHT_MAX: usize = 256;
+/// Operations a lane has written and not yet seen completed; bounds the RAM of objects on their way.
+pub(crate) const WRITES_IN_FLIGHT_MAX: usize = 6;
+/// Slabs one slice moves objects out of.
+const SLICE_SLABS_MAX: usize = 4;
+/// Leaves one slice of a sweep visits.
+const SLICE_LEAVES_MAX: usize = 128;
+const MEASURE_EVERY_MS: u64 = 10;
+const EXPIRE_EVERY_MS: u64 = 100;
+/// Keys with an expiry that one slice of the expiry sweep looks at.
+const EXPIRE_KEYS_MAX: usize = 2_000;
+
+impl Lane {
+    /// On the worker's own thread.
+    pub fn new(store: Arc<Store>, driver: Option<Box<dyn Driver>>, worker: usize) -> Lane {
+        crate::mem::arena::set_worker(worker);
+        let codec = store.compression.codec();
+        assert_eq!(driver.is_some(), store.has_flash());
+        Lane {
+            store,
+            driver,
+            worker,
+            now_ms: 0,
+            flights: Vec::new(),
+            free_tokens: Vec::new(),
+            reading: HashMap::new(),
+            done: Vec::new(),
+            queued: VecDeque::new(),
+            page_bufs: Vec::new(),
+            scratch: Scratch::new(),
+            fill: [Filling::new(Stream::Fresh, codec), Filling::new(Stream::Relocated, codec)],
+            unit_bufs: UnitBufs::default(),
+            encoded: Vec::new(),
+            hand: Hand::default(),
+            near: Cells::new(),
+            sparse: Vec::new(),
+            vain_ms: 0,
+            expire: Hand::default(),
+            expire_due_ms: 0,
+            expire_ttl: TtlSample::default(),
+            due: BTreeSet::new(),
+            expire_fields: 0,
+            measure_due_ms: 0,
+            expired_segments_due_ms: 0,
+            collect: None,
+            shrink_due_ms: 0,
+            weigh_due_ms: 0,
+            made_room: false,
+            room: Vec::new(),
+            latency: latency_histogram(),
+            statm: std::fs::File::open("/proc/self/statm").ok(),
+            page_bytes: kernel_page_bytes(),
+        }
+    }
+
+    // --- reads ---
+
+    /// Queues a read, or joins one of the same page that is on its way. Nothing starts before [`Lane::submit`].
+    pub fn read(&mut self, cold: ColdRead) -> Ticket {
+        let pending = Rc::new(RefCell::new(Pending::default()));
+        let ticket = Ticket(pending.clone());
+        let place = cold.word.place();
+        let waiter = ReadWaiter(Waiter { cold, pending });
+        let pages = self.store.segments.read_pages(place);
+        // Only whole pages of small records are shared by several keys.
+        if pages == 1
+            && let Some(&token) = self.reading.get(&place.page)
+            && let Some(Some(Flight::Read { waiters, .. })) = self.flights.get_mut(token)
+        {
+            waiters.push(waiter);
+            self.store.counters.add(Counter::MergedReads, 1);
+            return ticket;
+        }
+        let (path, offset) = self.store.segments.location(place.page);
+        let token = self.token(Flight::Read { page: place.page, waiters: vec![waiter] });
+        if pages == 1 {
+            self.reading.insert(place.page, token);
+        }
+        self.store.counters.add(Counter::FlashReads, 1);
+        self.store.counters.add(Counter::FlashReadBytes, (pages * PAGE_BYTES) as u64);
+        self.queued.push_back(QueuedRead { token, path, offset, pages });
+        ticket
+    }
+
+    /// Starts what was queued, as much as the device takes at once.
+    pub fn submit(&mut self) {
+        let Some(driver) = &mut self.driver else { return };
+        while driver.in_flight() < IN_FLIGHT_MAX
+            && let Some(read) = self.queued.pop_front()
+        {
+            let buf = match self.page_bufs.pop() {
+                Some(buf) if read.pages == 1 => buf,
+                _ => PageBuf::new(read.pages),
+            };
+            driver.push(Op { token: read.token as u64, path: read.path, offset: read.offset, kind: OpKind::Read(buf) });
+        }
+        driver.submit();
+    }
+
+    /// Whether the read is over. A name that was read goes into `resume`.
+    pub fn poll(&mut self, ticket: &Ticket, waker: &Waker, resume: &mut Resume) -> Poll<Result<(), ReadError>> {
+        let mut pending = ticket.0.borrow_mut();
+        match pending.outcome.take() {
+            None => {
+                if !pending.waker.as_ref().is_some_and(|held| held.will_wake(waker)) {
+                    pending.waker = Some(waker.clone());
+                }
+                Poll::Pending
+            }
+            Some(Outcome::Failed(error)) => {
+                pending.outcome = Some(Outcome::Failed(error.clone()));
+                Poll::Ready(Err(error))
+            }
+            Some(Outcome::Named(identity, named)) => {
+                resume.names.insert(identity, named);
+                pending.outcome = Some(Outcome::Done);
+                Poll::Ready(Ok(()))
+            }
+            Some(Outcome::Copied(at, copy)) => {
+                if let Some(visit) = &mut resume.visit {
+                    visit.copies.insert(at, copy);
+                }
+                pending.outcome = Some(Outcome::Done);
+                Poll::Ready(Ok(()))
+            }
+            Some(outcome) => {
+                pending.outcome = Some(outcome);
+                Poll::Ready(Ok(()))
+            }
+        }
+    }
+
+    /// The command that wanted the value has run: a value that was let in for it alone leaves RAM again.
+    pub fn release(&mut self, ticket: Ticket) {
+        let Some(Outcome::Passing { hash, uid, address }) = ticket.0.borrow_mut().outcome.take() else {
+            return;
+        };
+        let store = &self.store;
+        let mut stripe = store.stripe(hash.stripe());
+        let database = stripe.database_mut(uid);
+        let Some(slot) = database.find_address(hash.high, address) else {
+            return;
+        };
+        let entry = database.table.entry(slot);
+        let word = entry.word();
+        // Dirty: it was changed. Touched more than once: somebody else wants it too.
+        if word.is_dirty() || word.frequency() > 1 {
+            return;
+        }
+        let cold = Word(entry.hot().place().expect("a clean object knows its place"));
+        database.chill(store, slot, cold);
+    }
+
+    /// Reads a value while the caller waits: the last resort of a command that never finds all its values in RAM
+    /// at once.
+    pub fn read_now(&mut self, cold: ColdRead, resume: &mut Resume) -> Result<(), ReadError> {
+        let ticket = self.read(cold);
+        self.submit();
+        loop {
+            if let Poll::Ready(result) = self.poll(&ticket, Waker::noop(), resume) {
+                return result;
+            }
+            if let Some(driver) = &mut self.driver {
+                driver.wait();
+            }
+            self.complete(self.now_ms);
+        }
+    }
+
+    // --- completions ---
+
+    pub fn wake_fd(&self) -> Option<RawFd> {
+        self.driver.as_ref().and_then(|driver| driver.wake_fd())
+    }
+
+    /// Operations in flight or queued.
+    pub fn in_flight(&self) -> usize {
+        self.driver.as_ref().map_or(0, |driver| driver.in_flight()) + self.queued.len()
+    }
+
+    /// Takes in what has completed: values go to RAM, tickets wake, written objects become cold. Returns how many
+    /// operations completed.
+    pub fn complete(&mut self, now_ms: u64) -> usize {
+        self.now_ms = now_ms;
+        let Some(driver) = &mut self.driver else {
+            return 0;
+        };
+        let mut done = std::mem::take(&mut self.done);
+        driver.reap(&mut done);
+        let count = done.len();
+        for done in done.drain(..) {
+            let token = done.token as usize;
+            let flight = self.flights[token].take().expect("a token is in flight until its completion");
+            self.free_tokens.push(token);
+            match flight {
+                Flight::Read { page, waiters } => {
+                    self.latency.saturating_record(done.nanos);
+                    self.read_done(page, token, done, waiters);
+                }
+                Flight::Write { unit, stream, items } => self.write_done(unit, stream, items, done),
+                Flight::Collect { unit } => self.collect_read_done(unit, done),
+                Flight::Discard { segment } => self.store.segments.freed(segment),
+            }
+        }
+        self.done = done;
+        if count > 0 {
+            if self.latency.len() >= 64 {
+                let _ = self.store.latency.lock().add(&self.latency);
+                self.latency.reset();
+            }
+            self.submit();
+            self.wake_writers();
+        }
+        count
+    }
+
+    fn read_done(&mut self, page: u32, token: usize, done: Done, waiters: Vec<ReadWaiter>) {
+        if self.reading.get(&page) == Some(&token) {
+            self.reading.remove(&page);
+        }
+        let buf = done.buf.expect("a read brings its buffer back");
+        let opened = match done.result {
+            Ok(()) => Page::open(&buf).map_err(ReadError::Corrupt),
+            Err(error) => Err(ReadError::Io(Arc::new(error))),
+        };
+        for ReadWaiter(waiter) in waiters {
+            let outcome = match &opened {
+                Ok(page) => self.take_in(page, &waiter.cold),
+                Err(error) => Err(error.clone()),
+            };
+            let outcome = outcome.unwrap_or_else(|error| self.read_failed(&waiter.cold, error));
+            let mut pending = waiter.pending.borrow_mut();
+            pending.outcome = Some(outcome);
+            if let Some(waker) = pending.waker.take() {
+                waker.wake();
+            }
+        }
+        if buf.capacity_pages() == 1 && self.page_bufs.len() < PAGE_BUFS_MAX {
+            self.page_bufs.push(buf);
+        }
+    }
+
+    /// Finds the record that was asked for and, if its value is wanted, puts it into RAM.
+    fn take_in(&mut self, page: &Page<'_>, cold: &ColdRead) -> Result<Outcome, ReadError> {
+        let store = &self.store;
+        let dictionaries = |id| store.dictionary(id);
+        let (hash, uid) = (cold.hash, cold.uid);
+        if cold.copies {
+            let copy = crate::keyspace::direct::copy(store, page, cold, &mut self.scratch)?;
+            return Ok(Outcome::Copied(cold.record_at(), copy));
+        }
+        if let Some(name) = cold.part {
+            crate::keyspace::direct::fill_part(store, page, name, cold.word.place(), &mut self.scratch)?;
+            return Ok(Outcome::Done);
+        }
+        let Some(name) = &cold.name else {
+            let mut is_it = |record: &Record<'_>| {
+                let found = store.hasher.hash(record.key);
+                record.db == uid && found.high == hash.high && cold.word.agrees(found)
+            };
+            let record = page
+                .find_by(hash.high, &mut is_it, &dictionaries, &mut self.scratch)
+                .map_err(ReadError::Corrupt)?
+                .ok_or(ReadError::Missing)?;
+            let named = Named { name: record.key.into(), expiry: record.expiry_ms };
+            return Ok(Outcome::Named(cold.identity(), named));
+        };
+        let record = page
+            .find(hash.high, uid, name, &dictionaries, &mut self.scratch)
+            .map_err(ReadError::Corrupt)?
+            .ok_or(ReadError::Missing)?;
+        let tag = RecordKind::from_byte(record.kind).ok_or(ReadError::Missing)?;
+        let boxed = match tag.boxed {
+            true => Some(Boxed::decode(tag.kind, record.value).map_err(|_| ReadError::Missing)?),
+            false => None,
+        };
+        let mut stripe = store.stripe(hash.stripe());
+        let database = stripe.database_mut(uid);
+        let Some(slot) = database.find_cold(hash, cold.word) else {
+            return Ok(Outcome::Done);
+        };
+        if record.expiry_ms.is_some_and(|expiry| expiry <= self.now_ms) {
+            store.commit_leave(Leave::expired(uid, Some(name), self.now_ms), database, slot, None);
+            return Ok(Outcome::Done);
+        }
+        let word = database.table.word(slot);
+        let parts = Parts {
+            key: name,
+            kind: tag.kind,
+            raw: tag.raw,
+            expiry: record.expiry_ms,
+            place: Some(word.with_referenced(true).0),
+            clock: (self.now_ms / 1000) as u32,
+            stripe: hash.stripe() as u16,
+        };
+        let mut object = match boxed {
+            Some(value) => Object::new_boxed(&store.arena, &parts, value),
+            None => Object::new(&store.arena, &parts, &[record.value]),
+        };
+        let has_room = || word.is_referenced() || store.tier.excess(&store.arena) == 0;
+        let stays = !store.is_all_cold() && has_room();
+        object.mark_fresh();
+        let address = object.view().address();
+        database.warm(store, slot, hash, object, u8::from(stays));
+        store.counters.add(Counter::FlashValueReads, 1);
+        if stays {
+            store.counters.add(Counter::Promotions, 1);
+            return Ok(Outcome::Done);
+        }
+        Ok(Outcome::Passing { hash, uid, address })
+    }
+
+    /// An error counts only if the key still is where it was read from.
+    fn read_failed(&self, cold: &ColdRead, error: ReadError) -> Outcome {
+        let store = &self.store;
+        if let Some(name) = cold.part {
+            let place = number_of_place(cold.word.place());
+            if store.with_split(name.id, |value| value.has_copy(name.number, place)) != Some(true) {
+                return Outcome::Done;
+            }
+        } else {
+            let mut stripe = store.stripe(cold.hash.stripe());
+            if stripe.database_mut(cold.uid).find_cold(cold.hash, cold.word).is_none() {
+                return Outcome::Done;
+            }
+        }
+        let counter = if matches!(error, ReadError::Io(_)) { Counter::ReadErrors } else { Counter::ChecksumErrors };
+        store.counters.add(counter, 1);
+        let (path, offset) = store.segments.location(cold.word.place().page);
+        tracing::error!(path, offset, "flash read: {error}; the key answers with an error until it is set again");
+        Outcome::Failed(error)
+    }
+
+    // --- maintenance ---
+
+    /// Whether [`Lane::maintain`] has something to do now: cheap enough to ask after every batch.
+    #[inline]
+    pub fn wants_maintenance(&self) -> bool {
+        self.store.tier.excess(&self.store.arena) > 0 && !self.sweeps_in_vain()
+    }
+
+    /// Whether a completion may have made way for more: each step of a collection, and of what makes room for a command
+    /// that waits, follows the one before at once.
+    pub fn is_pressed(&self) -> bool {
+        let shrinks = self.store.segments.shrinks();
+        self.collect.is_some() || shrinks || !self.room.is_empty() || self.wants_maintenance()
+    }
+
+    /// Nearly all is cold, and nobody waits for room: a slice a millisecond finds what is not.
+    fn sweeps_in_vain(&self) -> bool {
+        self.vain_ms == self.now_ms && self.room.is_empty()
+    }
+
+    /// Slices of demotion, collection and expiry, bounded to some hundred microseconds.
+    pub fn maintain(&mut self, now_ms: u64) -> Maintain {
+        self.now_ms = now_ms;
+        if now_ms >= self.measure_due_ms {
+            self.measure_due_ms = now_ms + MEASURE_EVERY_MS;
+            self.measure();
+        }
+        if !self.due.is_empty() {
+            self.expire_due();
+        }
+        let mut more = self.expire_slice();
+        more |= self.evacuate_slice();
+        more |= self.demote_slice();
+        if self.store.has_flash() {
+            more |= self.collect_slice();
+            self.submit();
+        }
+        self.wake_writers();
+        match (more, self.room.is_empty()) {
+            (true, _) => Maintain::Now,
+            // Another worker may make the room.
+            (false, false) => Maintain::After { ms: 1 },
+            (false, true) if self.store.segments.shrinks() => Maintain::After { ms: SHRINK_EVERY_MS },
+            (false, true) => Maintain::After { ms: MEASURE_EVERY_MS },
+        }
+    }
+
+    fn measure(&mut self) {
+        use std::os::unix::fs::FileExt;
+        let mut text = [0u8; 128];
+        let Some(length) = self.statm.as_ref().and_then(|file| file.read_at(&mut text, 0).ok()) else {
+            return;
+        };
+        if let Some(process) = resident_bytes(&text[..length], self.page_bytes) {
+            let resident = self.store.own_resident(process);
+            self.store.tier.measured(resident, &self.store.arena, self.now_ms);
+        }
+        self.evacuate_if_sparse();
+    }
+
+    /// Memory in half-empty slabs is won back by moving objects together.
+    fn evacuate_if_sparse(&mut self) {
+        let (arena, budget) = (&self.store.arena, self.store.tier.budget());
+        if budget == usize::MAX || arena.evacuating() > 0 {
+            return;
+        }
+        let (held, used, wanted) = (arena.slab_bytes(), arena.used_bytes(), self.store.tier.slabs_to_empty(arena));
+        if wanted > 0 && held - used.min(held) >= wanted {
+            // Those below the average: what is moved out of them fits into the others.
+            self.sparse = arena.evacuate(used * 100 / held + 2, wanted / SLAB_BYTES + 1);
+            self.store.tier.crowded.store(self.sparse.is_empty(), Relaxed);
+        }
+    }
+
+    /// Moves objects out of sparse slabs, some at a time.
+    fn evacuate_slice(&mut self) -> bool {
+        let mut cells = std::mem::take(&mut self.near);
+        for _ in 0..SLICE_SLABS_MAX.min(self.sparse.len()) {
+            let Some(slab) = self.sparse.pop() else { break };
+            cells.clear();
+            self.store.arena.evacuated_cells(slab, &mut cells);
+            if !Hand::sweep_evacuated(&self.store, &cells) {
+                // What is on its way to flash keeps its slab: those who wait for slabs must not wait for its unit to fill.
+                self.finish_unit(Stream::Fresh);
+                self.sparse.insert(0, slab);
+                self.near = cells;
+                return self.admission() == Admission::Slow;
+            }
+        }
+        self.near = cells;
+        !self.sparse.is_empty()
+    }
+
+    fn demote_slice(&mut self) -> bool {
+        let store = self.store.clone();
+        let excess = store.tier.excess(&store.arena);
+        if excess == 0 {
+            // A sweep that looks for no victims says nothing about whether there are any.
+            store.tier.progress();
+            self.flush_fresh_if_idle();
+            return false;
+        }
+        if self.sweeps_in_vain() {
+            return false;
+        }
+        let goal = (excess / 8).clamp(16 << 10, 512 << 10);
+        let before = store.tier.writing.load(Relaxed);
+        let mut freed = 0;
+        let mut stopped = false;
+        let mut hand = self.hand;
+        let mut near = std::mem::take(&mut self.near);
+        let mut patience = UPKEEP_PATIENCE;
+        for _ in 0..SLICE_LEAVES_MAX {
+            let written = store.tier.writing.load(Relaxed).saturating_sub(before);
+            if freed + written >= goal {
+                break;
+            }
+            let now_ms = self.now_ms;
+            let mut slice = hand.sweep_leaf(&store, now_ms, &mut patience, &mut near, self);
+            if !slice.stopped && !near.is_empty() {
+                freed += slice.freed;
+                slice = hand.sweep_near(&store, &near, self);
+            }
+            freed += slice.freed;
+            if slice.stopped {
+                stopped = true;
+                break;
+            }
+        }
+        self.near = near;
+        self.hand = hand;
+        // Enough is being written: a completion says when to go on.
+        let waits = stopped && self.fill[0].in_flight > 0;
+        if !waits && freed == 0 && store.tier.writing.load(Relaxed) <= before {
+            self.vain_ms = self.now_ms;
+        }
+        if store.tier.fruitless() > crate::mem::hash::STRIPES {
+            // A whole round found nothing more to add to it.
+            self.finish_unit(Stream::Fresh);
+        }
+        // Five rounds take every frequency to zero: what is left then cannot leave RAM.
+        let barren = store.tier.fruitless() > 5 * crate::mem::hash::STRIPES && store.tier.writing.load(Relaxed) == 0;
+        if barren {
+            store.tier.stuck.store(true, Relaxed);
+        } else if store.tier.fruitless() == 0 && !store.has_flash() {
+            store.tier.stuck.store(false, Relaxed);
+        }
+        !barren && !waits
+    }
+
+    fn expire_slice(&mut self) -> bool {
+        if self.now_ms < self.expire_due_ms || !self.store.expire_cycle.load(Relaxed) {
+            return false;
+        }
+        // One worker sweeps: removing is cheap beside serving.
+        if self.worker != 0 {
+            self.expire_due_ms = self.now_ms + EXPIRE_EVERY_MS;
+            return false;
+        }
+        let (mut seen, mut expired) = (0, 0);
+        let mut patience = UPKEEP_PATIENCE;
+        for _ in 0..2 * crate::mem::hash::STRIPES {
+            let (had, went) = self.expire.expire_leaf(&self.store, self.now_ms, &mut patience, &mut self.expire_ttl);
+            seen += had;
+            expired += went;
+            if self.expire.at_stripe_start() && self.expire.stripe() == 0 {
+                self.expire_ttl.publish(&self.store);
+                break;
+            }
+            if seen >= EXPIRE_KEYS_MAX {
+                break;
+            }
+        }
+        self.expire_fields = self.store.expire_fields(self.expire_fields, self.now_ms, EXPIRE_KEYS_MAX);
+        let many = expired * 10 > seen || self.expire_fields > 0;
+        if !many {
+            self.expire_due_ms = self.now_ms + EXPIRE_EVERY_MS;
+        }
+        if self.now_ms >= self.expired_segments_due_ms && self.collect.is_none() && self.store.has_flash() {
+            self.expired_segments_due_ms = self.now_ms + 1_000;
+            self.collect_expired();
+        }
+        many
+    }
+
+    // --- back-pressure ---
+
+    /// Whether a command that needs memory may run.
+    #[inline]
+    pub fn admission(&self) -> Admission {
+        self.store.admission()
+    }
+
+    /// Ready when writers may go on, or must be told that there is no room.
+    pub fn poll_room(&mut self, waker: &Waker) -> Poll<()> {
+        if self.admission() != Admission::Slow {
+            return Poll::Ready(());
+        }
+        if !self.room.iter().any(|held| held.will_wake(waker)) {
+            self.room.push(waker.clone());
+        }
+        Poll::Pending
+    }
+
+    pub(crate) fn wake_writers(&mut self) {
+        if !self.room.is_empty() && self.admission() != Admission::Slow {
+            self.room.drain(..).for_each(Waker::wake);
+        }
+    }
+
+    // --- operations ---
+
+    pub(crate) fn token(&mut self, flight: Flight) -> usize {
+        match self.free_tokens.pop() {
+            Some(token) => {
+                self.flights[token] = Some(flight);
+                token
+            }
+            None => {
+                self.flights.push(Some(flight));
+                self.flights.len() - 1
+            }
+        }
+    }
+
+    pub(crate) fn push(&mut self, op: Op) {
+        self.driver.as_mut().expect("values are cold only where there is flash").push(op);
+    }
+
+    /// Lets go of everything, for shutdown and tests: waits for all operations in flight.
+    pub fn drain(&mut self) {
+        while self.in_flight() > 0 {
+            self.submit();
+            if let Some(driver) = &mut self.driver {
+                driver.wait();
+            }
+            self.complete(self.now_ms);
+        }
+    }
+}
+
+/// Bytes of RAM that the process occupies, by the text of `/proc/self/statm`.
+fn resident_bytes(statm: &[u8], page_bytes: u64) -> Option<u64> {
+    let pages: u64 = std::str::from_utf8(statm).ok()?.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * page_bytes)
+}
+
+fn kernel_page_bytes() -> u64 {
+    // SAFETY: it reads a constant of the system.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(bytes).expect("every kernel has pages")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With 64 KiB pages RAM was measured sixteen times too low, and the RAM limit never reached.
+    #[test]
+    fn resident_memory_is_counted_in_the_kernels_pages() {
+        let statm = b"49184 7731 3920 2511 0 11042 0\n";
+        assert_eq!(resident_bytes(statm, 4 << 10), Some(7731 << 12));
+        assert_eq!(resident_bytes(statm, 64 << 10), Some(7731 << 16));
+        assert_eq!(resident_bytes(b"", 4 << 10), None);
+        // What this process has, by the kernel's own sum in kilobytes.
+        let kilobytes = || {
+            let status = std::fs::read_to_string("/proc/self/status").unwrap();
+            let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+            line.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
+        };
+        let (before, statm, after) = (kilobytes(), std::fs::read("/proc/self/statm").unwrap(), kilobytes());
+        let measured = resident_bytes(&statm, kernel_page_bytes()).unwrap() >> 10;
+        // The kernel adds up its threads' counts a little late.
+        assert!((before.min(after) / 2..before.max(after) * 2).contains(&measured), "{before} {measured} {after}");
+    }
+}

@@ -1,0 +1,317 @@
+//! Owns the way of values to flash: victims and moved records go into units, and when a unit is written the index points to it.
+//! Until a write has succeeded the object stays in RAM as it was, so a failed write loses nothing.
+//! Never chooses a victim.
+
+use super::hand::{Victim, Writer, write_number};
+use super::{Flight, Lane, WRITES_IN_FLIGHT_MAX};
+use crate::counters::Counter;
+use crate::log::compression::TRAINING_BYTES;
+use crate::log::fill::{Item, Items, Log, Origin, Verdict, Write};
+use crate::log::page::Record;
+use crate::log::parts::{PARTS_UID, PartName, number_of_place};
+use crate::log::record_kind::RecordKind;
+use crate::log::segment::{Stream, Unit};
+use crate::mem::hash::KeyHash;
+use crate::mem::index::Entry;
+use crate::mem::word::{Place, Word};
+use crate::store::Store;
+use flash::io::{Done, Op, OpKind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use value::Kind;
+
+impl Writer for Lane {
+    fn value(&mut self, victim: Victim<'_>) -> Verdict {
+        let Victim { hash, uid, object: mut written, has_expiry } = victim;
+        let object = written.view();
+        if self.fill[0].in_flight >= WRITES_IN_FLIGHT_MAX {
+            return Verdict::Stop;
+        }
+        let mut encoded = std::mem::take(&mut self.encoded);
+        encoded.clear();
+        let value = match object.boxed() {
+            Some(boxed) => {
+                boxed.encode(&mut encoded);
+                &encoded[..]
+            }
+            None => object.inline().expect("not boxed"),
+        };
+        let tag = RecordKind { kind: object.kind(), boxed: object.is_boxed(), raw: object.is_raw(), part: false };
+        let record = Record {
+            key: object.key(),
+            value,
+            kind: tag.to_byte(),
+            db: uid,
+            expiry_ms: object.expiry(),
+            seq: 0,
+            hash: hash.high,
+        };
+        let bytes = object.ram_bytes();
+        let write = write_number();
+        let item = Item {
+            hash,
+            uid,
+            kind: object.kind(),
+            expiry: record.expiry_ms,
+            origin: Origin::Ram { address: object.address(), write, bytes },
+        };
+        debug_assert_eq!(has_expiry, record.expiry_ms.is_some());
+        let verdict = self.add(Stream::Fresh, record, item);
+        if matches!(verdict, Verdict::Taken) {
+            written.begin_write(write);
+            self.taken(bytes);
+        }
+        self.encoded = encoded;
+        verdict
+    }
+
+    fn part(&mut self, name: PartName, write: u32, kind: Kind, value: &[u8]) -> Verdict {
+        if self.fill[0].in_flight >= WRITES_IN_FLIGHT_MAX {
+            return Verdict::Stop;
+        }
+        let key = name.to_bytes();
+        let hash = self.store.hasher.hash(&key);
+        let record = Record {
+            key: &key,
+            value,
+            kind: RecordKind::part(kind).to_byte(),
+            db: PARTS_UID,
+            expiry_ms: None,
+            seq: 0,
+            hash: hash.high,
+        };
+        let bytes = value.len();
+        let item = Item { hash, uid: PARTS_UID, kind, expiry: None, origin: Origin::Part { name, write, bytes } };
+        let verdict = self.add(Stream::Fresh, record, item);
+        if matches!(verdict, Verdict::Taken) {
+            self.taken(bytes);
+        }
+        verdict
+    }
+}
+
+impl Lane {
+    /// So many bytes of RAM are on their way to flash.
+    fn taken(&mut self, bytes: usize) {
+        self.store.tier.writing.fetch_add(bytes, Relaxed);
+        if self.fill[0].took(bytes, self.store.tier.budget(), self.now_ms) {
+            self.finish_unit(Stream::Fresh);
+        }
+    }
+
+    /// Adds a record to the stream's unit: see [`Filling::add`].
+    pub(crate) fn add(&mut self, stream: Stream, record: Record<'_>, item: Item) -> Verdict {
+        let Lane { store, fill, unit_bufs, now_ms, .. } = self;
+        let limits = (store.tier.budget(), *now_ms);
+        let verdict = fill[stream as usize].add(&store.log(), unit_bufs, limits, &record, item);
+        if stream == Stream::Fresh && matches!(verdict, Verdict::Taken) {
+            store.sample(&record);
+        }
+        self.write_ready(stream);
+        verdict
+    }
+
+    /// Closes the stream's unit and writes it, or keeps it until a segment has room.
+    pub(crate) fn finish_unit(&mut self, stream: Stream) {
+        let Lane { store, fill, unit_bufs, .. } = self;
+        fill[stream as usize].finish(&store.log(), unit_bufs);
+        self.write_ready(stream);
+    }
+
+    /// Writes a finished unit if a segment has room for it.
+    pub(crate) fn retry_unit(&mut self, stream: Stream) -> bool {
+        let has_room = self.fill[stream as usize].retry(&self.store.log());
+        self.write_ready(stream);
+        has_room
+    }
+
+    fn write_ready(&mut self, stream: Stream) {
+        while let Some(Write { unit, buf, items }) = self.fill[stream as usize].ready.pop_front() {
+            if stream == Stream::Fresh {
+                self.store.tier.stuck.store(false, Relaxed);
+            }
+            let (path, offset) = self.store.segments.location(self.store.segments.page(unit, 0));
+            let token = self.token(Flight::Write { unit, stream, items });
+            self.push(Op { token: token as u64, path, offset, kind: OpKind::Write(buf) });
+        }
+    }
+
+    /// A unit begun when memory was short is written even if nothing more comes.
+    pub(crate) fn flush_fresh_if_idle(&mut self) {
+        if self.fill[0].is_idle(self.now_ms) {
+            self.finish_unit(Stream::Fresh);
+        }
+    }
+
+    pub(crate) fn write_done(&mut self, unit: Unit, stream: Stream, items: Items, done: Done) {
+        self.fill[stream as usize].in_flight -= 1;
+        match done.result {
+            Ok(()) => {
+                for placed in &items.placed {
+                    let page = self.store.segments.page(unit, placed.page.into());
+                    self.settle(&items.items[placed.tag as usize], Place { page, step: placed.step });
+                }
+            }
+            Err(error) => {
+                self.store.counters.add(Counter::WriteErrors, 1);
+                let (path, offset) = self.store.segments.location(self.store.segments.page(unit, 0));
+                tracing::error!(
+                    path,
+                    offset,
+                    "flash write failed ({error}): its segment is not written any more, its values stay in RAM"
+                );
+                self.store.segments.retire(unit);
+                for item in &items.items {
+                    self.unwritten(item);
+                }
+                if stream == Stream::Relocated {
+                    self.relocation_failed();
+                }
+            }
+        }
+        self.store.segments.unit_written(unit);
+        if let Some(buf) = done.buf {
+            self.unit_bufs.keep(buf);
+        }
+    }
+
+    /// A record is on flash: its entry points there from now on, unless it has changed meanwhile.
+    fn settle(&mut self, item: &Item, place: Place) {
+        let store = &self.store;
+        store.segments.wrote(place, item.expiry);
+        match item.origin {
+            Origin::Part { name, write, bytes } => {
+                store.tier.writing.fetch_sub(bytes, Relaxed);
+                store.with_split(name.id, |value| {
+                    if value.part_written(name.number, write, number_of_place(place)) {
+                        store.segments.born(place);
+                        store.counters.add(Counter::PartDemotions, 1);
+                    }
+                });
+            }
+            Origin::FlashPart { name, from } => {
+                store.with_split(name.id, |value| {
+                    if value.copy_moved(name.number, number_of_place(from), number_of_place(place)) {
+                        store.segments.died(from);
+                        store.segments.born(place);
+                        store.counters.add(Counter::RelocatedRecords, 1);
+                    }
+                });
+            }
+            Origin::Ram { address, write, bytes } => {
+                let mut stripe = store.stripe(item.hash.stripe());
+                let database = stripe.database_mut(item.uid);
+                store.tier.writing.fetch_sub(bytes, Relaxed);
+                let Some(slot) = database.find_address(item.hash.high, address) else {
+                    return;
+                };
+                let entry = database.table.entry_mut(slot);
+                if !entry.hot().is_written_by(write) {
+                    return;
+                }
+                let cold = Word::cold(item.hash, place, item.kind, item.expiry.is_some(), false);
+                store.segments.born(place);
+                store.counters.add(Counter::DemotionsWritten, 1);
+                if entry.word().frequency() == 0 {
+                    database.chill(store, slot, cold);
+                    return;
+                }
+                // Somebody used it meanwhile: it stays, clean.
+                let mut object = entry.hot_mut();
+                object.end_write((self.now_ms / 1000) as u32);
+                if object.view().place().is_some() {
+                    object.set_place(cold.0);
+                } else {
+                    entry.set_fields(&store.arena, item.hash.stripe() as u16, item.expiry, Some(cold.0));
+                }
+                entry.set_dirty(false);
+            }
+            Origin::Flash(from) => {
+                let mut stripe = store.stripe(item.hash.stripe());
+                let database = stripe.database_mut(item.uid);
+                let found = database.table.find(item.hash.high, |entry| points_to(entry, item.hash, from));
+                let Some(slot) = found else { return };
+                let entry = database.table.entry_mut(slot);
+                if let Some(mut object) = entry.object_mut() {
+                    let cold = Word(object.view().place().expect("a clean object knows its place"));
+                    object.set_place(cold.with_place(place).0);
+                } else {
+                    entry.set_place(place);
+                }
+                store.segments.died(from);
+                store.segments.born(place);
+                store.counters.add(Counter::RelocatedRecords, 1);
+            }
+        }
+    }
+
+    /// The write of a record failed: a dirty object is an ordinary dirty object again, a relocated one stays
+    /// where it was.
+    fn unwritten(&mut self, item: &Item) {
+        let store = &self.store;
+        let (address, write, bytes) = match item.origin {
+            Origin::Ram { address, write, bytes } => (address, write, bytes),
+            Origin::Part { name, write, bytes } => {
+                store.tier.writing.fetch_sub(bytes, Relaxed);
+                store.with_split(name.id, |value| value.part_unwritten(name.number, write));
+                return;
+            }
+            Origin::Flash(_) | Origin::FlashPart { .. } => return,
+        };
+        store.tier.writing.fetch_sub(bytes, Relaxed);
+        let mut stripe = store.stripe(item.hash.stripe());
+        let database = stripe.database_mut(item.uid);
+        if let Some(slot) = database.find_address(item.hash.high, address) {
+            let mut object = database.table.entry_mut(slot).hot_mut();
+            if object.view().is_written_by(write) {
+                object.end_write((self.now_ms / 1000) as u32);
+            }
+        }
+    }
+}
+
+/// Whether an entry is cold at `place`, or hot with its clean copy there.
+pub(crate) fn points_to(entry: &Entry, hash: KeyHash, place: Place) -> bool {
+    let word = entry.word();
+    if !word.agrees(hash) {
+        return false;
+    }
+    match entry.object() {
+        None => word.place() == place,
+        Some(object) => !word.is_dirty() && object.place().is_some_and(|cold| Word(cold).place() == place),
+    }
+}
+
+impl Store {
+    /// What filling needs of it.
+    fn log(&self) -> Log<'_> {
+        Log { segments: &self.segments, compression: &self.compression, counters: &self.counters }
+    }
+
+    /// Offers a record to the dictionary's samples. When there are enough, a thread of its own trains.
+    fn sample(self: &Arc<Store>, record: &Record<'_>) {
+        let Some(samples) = self.compression.offer(record) else { return };
+        let store = self.clone();
+        let train = move || {
+            store.make_room_for_training();
+            store.compression.train(samples);
+            store.tier.reserve(0, &store.arena);
+            store.compression.training_ends();
+        };
+        if std::thread::Builder::new().name("dictionary".into()).spawn(train).is_err() {
+            tracing::warn!("no thread to train a dictionary with; going on without");
+        }
+    }
+
+    /// Waits until values have left RAM for what training takes, if they do within a second.
+    fn make_room_for_training(&self) {
+        self.tier.reserve(TRAINING_BYTES, &self.arena);
+        for _ in 0..100 {
+            std::thread::sleep(Duration::from_millis(10));
+            if self.tier.excess(&self.arena) == 0 {
+                break;
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Owns what a collection knows of its segment: the units still to be read, and the live records read and not yet moved.
+//! Never knows which records are live, nor moves one: who collects says so and does it.
+
+use crate::log::fill::place_of;
+use crate::log::page::{Corrupt, Dictionaries, Page, Record, Scratch, scan};
+use crate::log::parts::PartName;
+use crate::log::record_kind::RecordKind;
+use crate::log::segment::Unit;
+use crate::mem::hash::KeyHash;
+use crate::mem::word::Place;
+
+pub(crate) struct Collect {
+    pub segment: u32,
+    pub units: Vec<Unit>,
+    pub reading: bool,
+    /// Records read and not yet dealt with: there was no room for them.
+    pub backlog: Vec<Gathered>,
+    pub why: Purpose,
+    /// A unit could not be read: its records stay, and so does the segment.
+    pub damaged: bool,
+    /// What was moved could not be written: it is still where it was.
+    pub unwritten: bool,
+}
+
+/// What a segment's collection is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Room,
+    /// Room, and the policy evicts what is not in use instead of moving it.
+    Eviction,
+    /// The segment leaves the log, which shrinks.
+    Shrinking,
+}
+
+/// A record copied out of its page.
+pub(crate) struct Gathered {
+    pub hash: KeyHash,
+    pub bytes: Box<[u8]>,
+    pub key: usize,
+    pub kind: u8,
+    pub uid: u32,
+    pub expiry: Option<u64>,
+    pub seq: u64,
+    pub page: u32,
+    pub pages: usize,
+}
+
+/// A segment more of which is live is not worth collecting: moving it would write twelve times what it frees.
+pub(crate) const FULLEST: f64 = 0.92;
+
+impl Collect {
+    pub fn new(segment: u32, units: Vec<Unit>, why: Purpose) -> Collect {
+        Collect { segment, units, reading: false, backlog: Vec::new(), why, damaged: false, unwritten: false }
+    }
+
+    /// Copies those of a unit's records that are live; `is_live` gives the hash of their keys. The unit begins at page `first`.
+    /// Returns how many pages are damaged.
+    pub fn gather(
+        &mut self,
+        buf: &[u8],
+        first: u32,
+        dictionaries: &Dictionaries<'_>,
+        scratch: &mut Scratch,
+        is_live: &mut dyn FnMut(&Record<'_>, Place) -> Option<KeyHash>,
+    ) -> u64 {
+        let mut damaged = 0;
+        for (at, page) in scan(buf) {
+            let number = first + at as u32;
+            let gathered = page.and_then(|page| self.gather_page(&page, number, dictionaries, scratch, is_live));
+            if let Err(corrupt) = gathered {
+                tracing::error!(segment = self.segment, page = number, "flash page damaged: {corrupt}");
+                self.damaged = true;
+                damaged += 1;
+            }
+        }
+        damaged
+    }
+
+    fn gather_page(
+        &mut self,
+        page: &Page<'_>,
+        number: u32,
+        dictionaries: &Dictionaries<'_>,
+        scratch: &mut Scratch,
+        is_live: &mut dyn FnMut(&Record<'_>, Place) -> Option<KeyHash>,
+    ) -> Result<(), Corrupt> {
+        let backlog = &mut self.backlog;
+        let (begin, pages) = (backlog.len(), page.pages());
+        let place = place_of(number, pages);
+        page.for_each(dictionaries, scratch, &mut |record| {
+            let Some(hash) = is_live(record, place) else { return };
+            // A key demoted twice into one page: only the later record is its value.
+            let older = backlog[begin..].iter().position(|other| other.hash == hash && other.uid == record.db);
+            let mut bytes = Vec::with_capacity(record.key.len() + record.value.len());
+            bytes.extend_from_slice(record.key);
+            bytes.extend_from_slice(record.value);
+            let gathered = Gathered {
+                hash,
+                bytes: bytes.into(),
+                key: record.key.len(),
+                kind: record.kind,
+                uid: record.db,
+                expiry: record.expiry_ms,
+                seq: record.seq,
+                page: number,
+                pages,
+            };
+            match older {
+                Some(older) if backlog[begin + older].seq > record.seq => {}
+                Some(older) => backlog[begin + older] = gathered,
+                None => backlog.push(gathered),
+            }
+        })
+    }
+}
+
+/// Whose part a record is, if it is one.
+pub(crate) fn part_name(kind: u8, key: &[u8]) -> Option<PartName> {
+    RecordKind::from_byte(kind).filter(|kind| kind.part).and_then(|_| PartName::from_bytes(key))
+}

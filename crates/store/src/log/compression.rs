@@ -1,0 +1,106 @@
+//! Owns how records are compressed from now on: the codec, and the dictionaries trained from samples of what is written.
+//! Never writes, and never starts a thread: who offers the samples trains.
+
+use crate::log::page::{Codec, DICTIONARY_BYTES, Dictionary, Record, Trainer};
+use parking_lot::{Mutex, RwLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+pub(crate) const ZSTD_LEVEL: i32 = 3;
+const SAMPLE_BYTES: usize = 1 << 20;
+/// ZDICT's tables of how often each of 2^20 fingerprints was seen, and the samples, at their most.
+pub(crate) const TRAINING_BYTES: u64 = 14 << 20;
+const FIRST_TRAINING_RECORDS: u64 = 2_000;
+/// Compression are never dropped, pages need them: their number is bounded.
+const DICTIONARIES_MAX: usize = 6;
+
+/// zstd's dictionaries. One is trained when a megabyte of samples is there, and anew each time ten times as many records
+/// have gone by, because the first data are seldom like the later.
+pub(crate) struct Compression {
+    codec: Mutex<Codec>,
+    trained: RwLock<Vec<Arc<Dictionary>>>,
+    trainer: Mutex<Option<Trainer>>,
+    training: AtomicBool,
+    due: AtomicU64,
+    seen: AtomicU64,
+}
+
+/// Enough to train a dictionary from.
+pub(crate) struct Samples {
+    trainer: Trainer,
+    /// Records that had gone by.
+    seen: u64,
+}
+
+impl Compression {
+    pub fn new(codec: Codec) -> Compression {
+        Compression {
+            codec: Mutex::new(codec),
+            trained: RwLock::default(),
+            trainer: Mutex::default(),
+            training: AtomicBool::new(false),
+            due: AtomicU64::new(0),
+            seen: AtomicU64::new(0),
+        }
+    }
+
+    pub fn codec(&self) -> Codec {
+        *self.codec.lock()
+    }
+
+    pub fn set_codec(&self, codec: Codec) {
+        *self.codec.lock() = codec;
+    }
+
+    pub fn get(&self, id: u32) -> Option<Arc<Dictionary>> {
+        self.trained.read().iter().find(|dictionary| dictionary.id() == id).cloned()
+    }
+
+    pub fn newest(&self) -> Option<Arc<Dictionary>> {
+        self.trained.read().last().cloned()
+    }
+
+    pub fn count(&self) -> usize {
+        self.trained.read().len()
+    }
+
+    /// Takes a record into the samples. If there are enough of them, the caller is to train, after which
+    /// [`Compression::training_ends`] is due.
+    pub fn offer(&self, record: &Record<'_>) -> Option<Samples> {
+        if self.codec() != Codec::Zstd {
+            return None;
+        }
+        let seen = self.seen.fetch_add(1, Relaxed) + 1;
+        // One worker samples at a time; what another offers meanwhile is not missed.
+        let mut trainer = self.trainer.try_lock()?;
+        if self.count() >= DICTIONARIES_MAX {
+            return None;
+        }
+        let trainer = trainer.get_or_insert_with(|| Trainer::new(SAMPLE_BYTES));
+        trainer.offer(record);
+        let due = self.due.load(Relaxed).max(FIRST_TRAINING_RECORDS);
+        let enough = trainer.sampled_bytes() >= SAMPLE_BYTES / 8;
+        if seen < due || !enough || self.training.swap(true, Relaxed) {
+            return None;
+        }
+        self.due.store(seen * 10, Relaxed);
+        Some(Samples { trainer: std::mem::replace(trainer, Trainer::new(SAMPLE_BYTES)), seen })
+    }
+
+    /// Takes [`TRAINING_BYTES`] of memory meanwhile.
+    pub fn train(&self, Samples { trainer, seen }: Samples) {
+        let id = self.count() as u32 + 1;
+        match trainer.train(id, DICTIONARY_BYTES, ZSTD_LEVEL) {
+            Some(dictionary) => {
+                tracing::info!(id, records = seen, "dictionary trained from the data");
+                self.trained.write().push(Arc::new(dictionary));
+            }
+            None => tracing::info!(records = seen, "the data have too little in common for a dictionary"),
+        }
+    }
+
+    /// The next training may begin.
+    pub fn training_ends(&self) {
+        self.training.store(false, Relaxed);
+    }
+}

@@ -1,0 +1,255 @@
+//! Owns how records become units: packed into pages, in a stream, until a segment has a place for them.
+//! Never knows where a record comes from, what becomes of it when it is written, or who writes it.
+
+use crate::counters::{Counter, Counters};
+use crate::log::compression::{Compression, ZSTD_LEVEL};
+use crate::log::page::{Codec, PageBuilder, Placed, Push, Record, step_of};
+use crate::log::parts::PartName;
+use crate::log::segment::{Segments, Stream, Unit};
+use crate::mem::hash::KeyHash;
+use crate::mem::word::Place;
+use flash::io::{PAGE_BYTES, PageBuf};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use value::Kind;
+
+/// Pages of a write of small records.
+const UNIT_PAGES: usize = 64;
+const UNIT_PAGES_MIN: usize = 8;
+/// A unit is written at the latest when it holds this many records or bytes: they stay in RAM until then.
+const UNIT_ITEMS_MAX: usize = 2_048;
+const UNIT_RAM_BYTES_MAX: usize = 1 << 20;
+/// Nor more than this part of the objects' budget.
+const UNIT_BUDGET_PART: usize = 64;
+
+/// Sequence numbers of units.
+static SEQUENCE: AtomicU64 = AtomicU64::new(1);
+
+/// A record of a unit that is being filled or written, by its tag.
+pub(crate) struct Item {
+    pub hash: KeyHash,
+    pub uid: u32,
+    pub kind: Kind,
+    pub expiry: Option<u64>,
+    pub origin: Origin,
+}
+
+pub(crate) enum Origin {
+    /// A dirty object, of so many bytes of RAM, marked with the number of its write.
+    Ram { address: usize, write: u32, bytes: usize },
+    /// A record of the segment being collected.
+    Flash(Place),
+    /// A dirty part of a value, of so many bytes.
+    Part { name: PartName, write: u32, bytes: usize },
+    /// A part's record in the segment being collected.
+    FlashPart { name: PartName, from: Place },
+}
+
+#[derive(Default)]
+pub(crate) struct Items {
+    pub items: Vec<Item>,
+    pub placed: Vec<Placed>,
+}
+
+/// The answer to a record that is to be written.
+pub(crate) enum Verdict {
+    Taken,
+    /// It cannot be written at all (too large): it stays.
+    Keep,
+    /// No room to write: the slice ends.
+    Stop,
+}
+
+/// What filling needs of the store.
+pub(crate) struct Log<'s> {
+    pub segments: &'s Segments,
+    pub compression: &'s Compression,
+    pub counters: &'s Counters,
+}
+
+/// A unit that has got its place, to be written there.
+pub(crate) struct Write {
+    pub unit: Unit,
+    pub buf: PageBuf,
+    pub items: Items,
+}
+
+/// Buffers for units, kept for the next ones.
+#[derive(Default)]
+pub(crate) struct UnitBufs(Vec<PageBuf>);
+
+impl UnitBufs {
+    fn take(&mut self, pages: usize) -> PageBuf {
+        let mut buf = match self.0.pop() {
+            Some(buf) if buf.capacity_pages() >= pages => buf,
+            _ => PageBuf::new(pages.max(UNIT_PAGES)),
+        };
+        buf.set_pages(pages);
+        buf
+    }
+
+    pub fn keep(&mut self, buf: PageBuf) {
+        if self.0.len() < 2 && buf.capacity_pages() == UNIT_PAGES {
+            self.0.push(buf);
+        }
+    }
+}
+
+/// A stream of units, one of them in the making.
+pub(crate) struct Filling {
+    stream: Stream,
+    builder: PageBuilder,
+    items: Vec<Item>,
+    ram_bytes: usize,
+    /// Filled, but no segment had room for it yet.
+    waiting: Option<(PageBuf, Items)>,
+    /// Have their places, for the lane to write.
+    pub ready: VecDeque<Write>,
+    /// Units on their way to flash, and ready ones.
+    pub in_flight: usize,
+    user_bytes: u64,
+    idle_since_ms: u64,
+}
+
+impl Filling {
+    pub fn new(stream: Stream, codec: Codec) -> Filling {
+        Filling {
+            stream,
+            builder: PageBuilder::new(codec, ZSTD_LEVEL),
+            items: Vec::new(),
+            ram_bytes: 0,
+            waiting: None,
+            ready: VecDeque::new(),
+            in_flight: 0,
+            user_bytes: 0,
+            idle_since_ms: 0,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty() && self.waiting.is_none() && self.in_flight == 0
+    }
+
+    pub fn blocked(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    /// Pages of a unit: where little RAM ends units early, a power of two below that, of which a segment takes whole ones. What
+    /// does not fit behind the others is lost until the segment is collected: a quarter of small ones, measured.
+    fn unit_pages(&self, log: &Log<'_>, budget: usize) -> usize {
+        let most = UNIT_PAGES.min(log.segments.segment_pages as usize);
+        match self.stream {
+            Stream::Fresh => most.min(1 << (unit_ram_bytes_max(budget) / PAGE_BYTES).max(UNIT_PAGES_MIN).ilog2()),
+            Stream::Relocated => most,
+        }
+    }
+
+    /// Adds a record to the unit, beginning and finishing units as needed. A record with `seq` 0 gets the unit's.
+    /// `budget`: bytes that objects may take in RAM.
+    pub fn add(
+        &mut self,
+        log: &Log<'_>,
+        bufs: &mut UnitBufs,
+        (budget, now_ms): (usize, u64),
+        record: &Record<'_>,
+        item: Item,
+    ) -> Verdict {
+        let mut pages = self.unit_pages(log, budget);
+        loop {
+            if self.blocked() && !self.retry(log) {
+                return Verdict::Stop;
+            }
+            if !self.builder.is_open() {
+                self.begin(log, bufs.take(pages), now_ms);
+            }
+            let tag = self.items.len() as u64;
+            let sequence = match record.seq {
+                0 => self.builder.sequence(),
+                older => older,
+            };
+            match self.builder.push(&Record { seq: sequence, ..*record }, tag) {
+                Push::Taken => {
+                    self.user_bytes += (record.key.len() + record.value.len()) as u64;
+                    self.items.push(item);
+                    return Verdict::Taken;
+                }
+                Push::Full => self.finish(log, bufs),
+                Push::TooLarge { pages: needed } => {
+                    if needed > log.segments.segment_pages as usize {
+                        return Verdict::Keep;
+                    }
+                    self.finish(log, bufs);
+                    pages = needed;
+                }
+                Push::Never => return Verdict::Keep,
+            }
+        }
+    }
+
+    fn begin(&mut self, log: &Log<'_>, buf: PageBuf, now_ms: u64) {
+        self.builder.set_codec(log.compression.codec());
+        self.builder.set_dictionary(log.compression.newest());
+        self.builder.begin(buf, SEQUENCE.fetch_add(1, Relaxed), now_ms);
+        self.user_bytes = 0;
+    }
+
+    /// So many bytes of RAM wait for the unit to be written. Says whether that is enough for one.
+    pub fn took(&mut self, bytes: usize, budget: usize, now_ms: u64) -> bool {
+        self.ram_bytes += bytes;
+        self.idle_since_ms = now_ms;
+        self.items.len() >= UNIT_ITEMS_MAX || self.ram_bytes >= unit_ram_bytes_max(budget)
+    }
+
+    /// Closes the unit. It is ready to be written, or waits until a segment has room.
+    pub fn finish(&mut self, log: &Log<'_>, bufs: &mut UnitBufs) {
+        if !self.builder.is_open() {
+            return;
+        }
+        let mut placed = Vec::new();
+        let unit = self.builder.finish(&mut placed);
+        self.ram_bytes = 0;
+        let items = Items { items: std::mem::take(&mut self.items), placed };
+        if unit.pages == 0 {
+            bufs.keep(unit.buf);
+            return;
+        }
+        let mut buf = unit.buf;
+        buf.set_pages(unit.pages);
+        log.counters.add(Counter::RecordBytes, self.user_bytes);
+        log.counters.add(Counter::RecordStoredBytes, (unit.pages * PAGE_BYTES) as u64);
+        self.waiting = Some((buf, items));
+        self.retry(log);
+    }
+
+    /// A finished unit becomes ready if a segment has room for it.
+    pub fn retry(&mut self, log: &Log<'_>) -> bool {
+        let Some((buf, items)) = self.waiting.take() else {
+            return true;
+        };
+        let Some(unit) = log.segments.take_unit(self.stream, buf.pages() as u32) else {
+            self.waiting = Some((buf, items));
+            return false;
+        };
+        log.counters.add(Counter::FlashWrites, 1);
+        log.counters.add(Counter::FlashWriteBytes, buf.len() as u64);
+        self.in_flight += 1;
+        self.ready.push_back(Write { unit, buf, items });
+        true
+    }
+
+    /// Whether a unit was begun and nothing has come to it for a while.
+    pub fn is_idle(&self, now_ms: u64) -> bool {
+        const IDLE_MS: u64 = 50;
+        !self.items.is_empty() && now_ms >= self.idle_since_ms + IDLE_MS
+    }
+}
+
+/// RAM that the objects of one unit may take.
+fn unit_ram_bytes_max(budget: usize) -> usize {
+    UNIT_RAM_BYTES_MAX.min(budget / UNIT_BUDGET_PART)
+}
+
+/// The place of a record that takes `pages` pages from `page` on.
+pub(crate) fn place_of(page: u32, pages: usize) -> Place {
+    Place { page, step: step_of(pages) }
+}

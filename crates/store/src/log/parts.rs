@@ -1,0 +1,114 @@
+//! Owns who the parts of large values belong to: the numbers of values whose parts are on flash for themselves, and their
+//! records' names. Never knows what a part holds, nor where its value lies.
+//!
+//! A value larger than [`Owners::split_bytes`] does not move as one: its skeleton stays in RAM, each of its parts is a
+//! record of its own (see `value::part`). The record is named by the value's number, which stays when its key is renamed.
+
+use crate::mem::hash::KeyHash;
+use crate::mem::index::Entry;
+use crate::mem::word::Place;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+/// The database number of parts' records: no logical database has it.
+pub(crate) const PARTS_UID: u32 = u32::MAX;
+
+/// Above this a value goes to flash in parts. Decoding one of this size takes some 1 ms.
+const SPLIT_BYTES: usize = 64 << 10;
+
+/// A part's record, as it is found again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PartName {
+    pub id: u64,
+    pub number: u64,
+}
+
+impl PartName {
+    pub fn to_bytes(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.id.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.number.to_be_bytes());
+        bytes
+    }
+
+    pub fn from_bytes(bytes: &[u8]) -> Option<PartName> {
+        let (id, number) = bytes.split_first_chunk()?;
+        Some(PartName { id: u64::from_be_bytes(*id), number: u64::from_be_bytes(number.try_into().ok()?) })
+    }
+}
+
+/// Values in parts, by their numbers: the hash and database of the key that each belongs to.
+pub(crate) struct Owners {
+    keys: Mutex<HashMap<u64, (KeyHash, u32)>>,
+    next: AtomicU64,
+    split_bytes: AtomicUsize,
+}
+
+impl Default for Owners {
+    fn default() -> Owners {
+        Owners { keys: Mutex::default(), next: AtomicU64::new(1), split_bytes: AtomicUsize::new(SPLIT_BYTES) }
+    }
+}
+
+impl Owners {
+    /// The value with this number is that key's from now on.
+    pub fn set(&self, id: u64, hash: KeyHash, uid: u32) {
+        self.keys.lock().insert(id, (hash, uid));
+    }
+
+    /// A value in parts needs a number.
+    pub fn next_id(&self) -> u64 {
+        self.next.fetch_add(1, Relaxed)
+    }
+
+    pub fn get(&self, id: u64) -> Option<(KeyHash, u32)> {
+        self.keys.lock().get(&id).copied()
+    }
+
+    /// The value is gone.
+    pub fn remove(&self, id: u64) {
+        self.keys.lock().remove(&id);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.keys.lock().is_empty()
+    }
+
+    /// Values larger than this go to flash in parts.
+    pub fn split_bytes(&self) -> usize {
+        self.split_bytes.load(Relaxed)
+    }
+
+    pub fn set_split_bytes(&self, bytes: usize) {
+        self.split_bytes.store(bytes, Relaxed);
+    }
+}
+
+/// Whether an entry's value is in RAM, and in parts.
+pub(crate) fn is_in_parts(entry: &Entry) -> bool {
+    entry.object().is_some_and(|object| object.is_in_parts())
+}
+
+/// The number that a value knows a place by.
+pub(crate) fn number_of_place(place: Place) -> u64 {
+    u64::from(place.page) << 5 | u64::from(place.step)
+}
+
+pub(crate) fn place_of_number(number: u64) -> Place {
+    Place { page: (number >> 5) as u32, step: number as u8 & 31 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_places_come_back() {
+        let name = PartName { id: 7, number: 1 << 32 | 5 };
+        assert_eq!(PartName::from_bytes(&name.to_bytes()), Some(name));
+        assert_eq!(PartName::from_bytes(b"fifteen bytes.."), None);
+        let place = Place { page: (1 << crate::mem::word::PAGE_BITS) - 1, step: 23 };
+        assert_eq!(place_of_number(number_of_place(place)), place);
+    }
+}

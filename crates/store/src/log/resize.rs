@@ -1,0 +1,135 @@
+//! Owns the words in which flash is made larger and smaller while the store runs, and the arithmetic of what fits.
+//! Never opens a file: the caller gives the files their length, before the store grows and after it has shrunk.
+
+use crate::log::segment::{SEGMENTS_MIN, Segments};
+use std::fmt;
+
+/// How far a store has come that makes its flash smaller: bytes of flash that nothing points to any more, of those that
+/// will be cut off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    pub moved_bytes: u64,
+    pub total_bytes: u64,
+}
+
+/// Why flash cannot have a size. All in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResizeError {
+    /// Everything is in RAM.
+    NoFlash,
+    TooSmall {
+        wanted: u64,
+        least: u64,
+        segment: u64,
+    },
+    TooLarge {
+        wanted: u64,
+        most: u64,
+        segment: u64,
+    },
+    /// What is live does not fit, and the policy evicts nothing. `needed` is with the collector's room.
+    TooFull {
+        wanted: u64,
+        live: u64,
+        needed: u64,
+    },
+}
+
+impl fmt::Display for ResizeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let human = |&bytes: &u64| match bytes >> 10 {
+            kb if kb < 10 << 10 => format!("{kb}kb"),
+            kb if kb < 10 << 20 => format!("{}mb", kb >> 10),
+            kb => format!("{:.1}gb", kb as f64 / f64::from(1 << 20)),
+        };
+        match self {
+            ResizeError::NoFlash => f.write_str("there is no flash to resize: everything is in RAM"),
+            ResizeError::TooSmall { wanted, least, segment } => write!(
+                f,
+                "flash of {} is too small: it lies in segments of {} since the start, of which there must be {SEGMENTS_MIN} \
+                 at least, that is {}; a restart divides it anew",
+                human(wanted),
+                human(segment),
+                human(least)
+            ),
+            ResizeError::TooLarge { wanted, most, segment } => write!(
+                f,
+                "flash of {} is too large: in segments of {}, as since the start, there can be {} at most; a restart \
+                 divides it anew",
+                human(wanted),
+                human(segment),
+                human(most)
+            ),
+            ResizeError::TooFull { wanted, live, needed } => write!(
+                f,
+                "flash of {} is too small for the values on it: {} are live, which with the room that collecting garbage \
+                 needs take {}: delete some, choose a larger size, or set a maxmemory-policy that evicts",
+                human(wanted),
+                human(live),
+                human(needed)
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ResizeError {}
+
+impl Segments {
+    /// Gives the log the segments of so many bytes. `evicts`: what is live need not fit. Says whether that is another size.
+    pub fn resize(&self, bytes: u64, evicts: bool) -> Result<bool, ResizeError> {
+        let end = self.segments_of(bytes)?;
+        if end == self.end() {
+            return Ok(false);
+        }
+        let needed = self.count_needed();
+        if end < self.end() && needed > end && !evicts {
+            return Err(ResizeError::TooFull {
+                wanted: bytes,
+                live: self.live_bytes(),
+                needed: u64::from(needed) * self.segment_bytes(),
+            });
+        }
+        self.shrinks_again();
+        self.set_end(end);
+        self.weigh(!evicts);
+        Ok(true)
+    }
+
+    /// Bytes of every path's file that a log of so many bytes needs.
+    pub fn path_bytes_for(&self, bytes: u64) -> Result<u64, ResizeError> {
+        Ok(self.path_bytes(self.segments_of(bytes)?))
+    }
+
+    /// Bytes of every path's file that are in use, or may be any time.
+    pub fn path_bytes_needed(&self) -> u64 {
+        self.path_bytes(self.count())
+    }
+
+    /// Whether the log is being made smaller, and how far that has come.
+    pub fn progress(&self) -> Option<Progress> {
+        let segment = self.segment_bytes();
+        let (moved, total) = self.vacated()?;
+        Some(Progress { moved_bytes: u64::from(moved) * segment, total_bytes: u64::from(total) * segment })
+    }
+
+    fn path_bytes(&self, segments: u32) -> u64 {
+        u64::from(segments / self.paths) * self.segment_bytes()
+    }
+
+    fn segments_of(&self, bytes: u64) -> Result<u32, ResizeError> {
+        if self.count() == 0 {
+            return Err(ResizeError::NoFlash);
+        }
+        let segment = self.segment_bytes();
+        let count = bytes / segment;
+        let most = self.count_max();
+        if count < SEGMENTS_MIN.into() {
+            return Err(ResizeError::TooSmall { wanted: bytes, least: u64::from(SEGMENTS_MIN) * segment, segment });
+        }
+        if count > most.into() {
+            return Err(ResizeError::TooLarge { wanted: bytes, most: u64::from(most) * segment, segment });
+        }
+        let count = count as u32;
+        Ok(count - count % self.paths)
+    }
+}

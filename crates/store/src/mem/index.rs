@@ -1,0 +1,714 @@
+//! Owns the index: a hash table of 16-byte entries that grows a leaf at a time.
+//! Never knows keys or values.
+//!
+//! An entry owns the object that its word points to. A word is only a number and may be copied, but it comes into an entry,
+//! and out of one, as an [`OwnedWord`], of which there is one for each object. So a borrow of an entry is a borrow of its object:
+//! as long as there is a reference to a key or a value, the compiler refuses to remove, replace or move what it refers to.
+//! ```
+//! # use store::index::{Slot, Table};
+//! fn key_bytes(table: &mut Table, slot: Slot) -> usize {
+//!     let bytes = table.entry(slot).hot().key().len();
+//!     table.entry_mut(slot).touch();
+//!     bytes
+//! }
+//! ```
+//! The key is used after a change of the entry:
+//! ```compile_fail,E0502
+//! # use store::index::{Slot, Table};
+//! fn key_bytes(table: &mut Table, slot: Slot) -> usize {
+//!     let key = table.entry(slot).hot().key();
+//!     table.entry_mut(slot).touch();
+//!     key.len()
+//! }
+//! ```
+//! The value is used for reading while somebody changes it:
+//! ```compile_fail,E0502
+//! # use store::index::{Slot, Table};
+//! fn changed(table: &mut Table, slot: Slot) -> bool {
+//!     let mut object = table.entry_mut(slot).hot_mut();
+//!     let before = object.view().boxed();
+//!     let after = object.boxed_mut();
+//!     before.is_some() && after.is_some()
+//! }
+//! ```
+//! The value outlives the table, and so the lock:
+//! ```compile_fail,E0515
+//! # use store::index::{Slot, Table};
+//! fn value(table: Table, slot: Slot) -> &'static [u8] {
+//!     table.entry(slot).hot().key()
+//! }
+//! ```
+//! One object in two entries:
+//! ```compile_fail,E0382
+//! # use store::index::{OwnedWord, Table};
+//! fn twice(table: &mut Table, word: OwnedWord) {
+//!     table.insert(1, word);
+//!     table.insert(2, word);
+//! }
+//! ```
+//!
+//! Extendible hashing (Fagin et al., 1979) with leaves of at most 63 entries that are kept dense and sorted by
+//! hash. Sorted leaves make the order of a walk the order of hashes, whatever splits happen meanwhile, and need
+//! no empty cells: a leaf's capacity follows the allocator's size classes, so that on average 88 % of it is used
+//! and no moment of growth doubles anything but a stripe's directory (8 bytes for about 45 keys).
+//! A look-up guesses the position from the hash and is off by about three entries, one cache line.
+
+use crate::mem::arena::Arena;
+use crate::mem::hash::KeyHash;
+use crate::mem::object::{Object, ObjectMut, ObjectRef};
+use crate::mem::word::{Place, Word};
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
+use std::ops::Range;
+use std::ptr::NonNull;
+
+/// A hash and its word. Not `Copy`: a hot one owns its object.
+#[repr(transparent)]
+pub struct Entry(Pair);
+const _: () = assert!(size_of::<Entry>() == 16);
+
+/// An entry's bytes.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Pair {
+    high: u64,
+    word: Word,
+}
+
+/// A word on its way into an entry, or out of one. Not `Copy`: a hot one owns its object.
+#[must_use = "a hot word that is dropped leaks its object"]
+pub struct OwnedWord(Word);
+
+impl OwnedWord {
+    #[inline]
+    pub fn hot(hash: KeyHash, object: Object, frequency: u8, has_expiry: bool, dirty: bool) -> OwnedWord {
+        OwnedWord(Word::hot(hash, object.into_address(), frequency, has_expiry, dirty))
+    }
+
+    pub fn cold(word: Word) -> OwnedWord {
+        assert!(!word.is_hot());
+        OwnedWord(word)
+    }
+
+    #[inline]
+    pub fn word(&self) -> Word {
+        self.0
+    }
+
+    /// The object of a hot word.
+    #[inline]
+    pub fn into_object(self) -> Option<Object> {
+        // SAFETY: the word took the object over in `hot`, and is given up here. The arena is there: a store, which has one
+        // arena, takes the words out of its tables before it is dropped.
+        self.0.is_hot().then(|| unsafe { Object::from_address(self.0.address()) })
+    }
+}
+
+impl Entry {
+    #[inline]
+    pub fn high(&self) -> u64 {
+        self.0.high
+    }
+
+    #[inline]
+    pub fn word(&self) -> Word {
+        self.0.word
+    }
+
+    #[inline]
+    pub fn object(&self) -> Option<ObjectRef<'_>> {
+        // SAFETY: the entry owns the object (see OwnedWord), and cannot be changed while it is borrowed.
+        self.0.word.is_hot().then(|| unsafe { ObjectRef::at(self.0.word.address()) })
+    }
+
+    #[inline]
+    pub fn object_mut(&mut self) -> Option<ObjectMut<'_>> {
+        // SAFETY: as above; it is borrowed exclusively.
+        self.0.word.is_hot().then(|| unsafe { ObjectMut::at(self.0.word.address()) })
+    }
+
+    /// The object of an entry that is hot.
+    #[inline]
+    pub fn hot(&self) -> ObjectRef<'_> {
+        self.object().expect("the entry is hot")
+    }
+
+    #[inline]
+    pub fn hot_mut(&mut self) -> ObjectMut<'_> {
+        self.object_mut().expect("the entry is hot")
+    }
+
+    /// One access more.
+    #[inline]
+    pub fn touch(&mut self) {
+        let next = self.0.word.touched();
+        // Usually equal already: the cache line then stays clean.
+        if next != self.0.word {
+            self.0.word = next;
+        }
+    }
+
+    #[inline]
+    pub fn set_frequency(&mut self, frequency: u8) {
+        self.0.word = self.0.word.with_frequency(frequency);
+    }
+
+    #[inline]
+    pub fn set_dirty(&mut self, dirty: bool) {
+        debug_assert!(self.0.word.is_hot());
+        self.0.word = self.0.word.with_dirty(dirty);
+    }
+
+    /// Of a cold entry.
+    #[inline]
+    pub fn set_referenced(&mut self, referenced: bool) {
+        debug_assert!(!self.0.word.is_hot());
+        self.0.word = self.0.word.with_referenced(referenced);
+    }
+
+    /// Of a cold entry: its record lies elsewhere now.
+    pub fn set_place(&mut self, place: Place) {
+        assert!(!self.0.word.is_hot());
+        self.0.word = self.0.word.with_place(place);
+    }
+
+    /// Another word takes this one's place, which comes back with what it owns.
+    #[inline]
+    pub fn replace(&mut self, word: OwnedWord) -> OwnedWord {
+        OwnedWord(std::mem::replace(&mut self.0.word, word.0))
+    }
+
+    /// Another object takes the place of a hot entry's, which comes back.
+    pub fn replace_object(&mut self, object: Object) -> Object {
+        assert!(self.0.word.is_hot());
+        let word = self.0.word.with_address(object.into_address());
+        self.replace(OwnedWord(word)).into_object().expect("the entry was hot")
+    }
+
+    /// Replaces the bytes `at` of a hot entry's inline value; the object may move.
+    #[inline]
+    pub fn splice(&mut self, arena: &Arena, stripe: u16, at: Range<usize>, with: &[&[u8]]) {
+        self.rehouse(|object| object.splice(arena, stripe, at, with));
+    }
+
+    /// Gives a hot entry's object other fields; the object moves.
+    pub fn set_fields(&mut self, arena: &Arena, stripe: u16, expiry: Option<u64>, place: Option<u64>) {
+        self.rehouse(|object| object.with_fields(arena, stripe, expiry, place));
+        self.0.word = self.0.word.with_expiry(expiry.is_some());
+    }
+
+    /// Moves a hot entry's object to another cell.
+    pub fn move_object(&mut self, arena: &Arena, stripe: u16) {
+        self.rehouse(|object| object.moved(arena, stripe));
+    }
+
+    /// `into` must not panic once it has freed the object: the entry would be left with a freed one.
+    #[inline]
+    fn rehouse(&mut self, into: impl FnOnce(Object) -> Object) {
+        assert!(self.0.word.is_hot());
+        // SAFETY: the entry owns the object and is borrowed exclusively. Meanwhile nobody reads the entry, and afterwards it
+        // holds the object's new address.
+        let object = unsafe { Object::from_address(self.0.word.address()) };
+        self.0.word = self.0.word.with_address(into(object).into_address());
+    }
+}
+
+/// Cells of 16 bytes a leaf may have, its header's cell included: the allocator's size classes of 64 B to 1 KiB.
+const CELLS: [u8; 12] = [4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64];
+const LEAF_ENTRIES_MAX: usize = 63;
+/// Two sibling leaves that together hold no more than this become one.
+const MERGE_ENTRIES_MAX: usize = 24;
+/// Keyed 64-bit hashes never need it; it bounds the directory should they be equal all the same.
+const DEPTH_MAX: u8 = 40;
+
+/// One allocation: a header cell, then the entries.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Leaf(NonNull<Header>);
+
+#[repr(C, align(16))]
+struct Header {
+    count: u8,
+    cells: u8,
+    /// How many leading bits all hashes of this leaf share.
+    depth: u8,
+}
+const _: () = assert!(size_of::<Header>() == 16);
+
+impl Leaf {
+    fn layout(cells: u8) -> Layout {
+        Layout::from_size_align(cells as usize * 16, 16).expect("at most 1 KiB")
+    }
+
+    fn new(depth: u8, entries: &[Pair]) -> Leaf {
+        let cells = cells_for(entries.len());
+        // SAFETY: the size is not zero; the header is written before anything reads it.
+        let mut leaf = unsafe {
+            let raw = alloc(Self::layout(cells)).cast::<Header>();
+            let Some(ptr) = NonNull::new(raw) else { handle_alloc_error(Self::layout(cells)) };
+            ptr.write(Header { count: 0, cells, depth });
+            Leaf(ptr)
+        };
+        leaf.fill(entries);
+        leaf
+    }
+
+    fn fill(&mut self, entries: &[Pair]) {
+        assert!(entries.len() < self.header().cells as usize);
+        // SAFETY: the allocation has `cells` cells, so it has room for the entries after the header.
+        unsafe { std::ptr::copy_nonoverlapping(entries.as_ptr(), self.first(), entries.len()) };
+        self.header_mut().count = entries.len() as u8;
+    }
+
+    fn free(self) {
+        let layout = Self::layout(self.header().cells);
+        // SAFETY: allocated with this layout; the caller gives the leaf up.
+        unsafe { dealloc(self.0.as_ptr().cast(), layout) }
+    }
+
+    #[inline]
+    fn header(&self) -> &Header {
+        // SAFETY: a leaf points to an initialised header for as long as its table holds it.
+        unsafe { self.0.as_ref() }
+    }
+
+    fn header_mut(&mut self) -> &mut Header {
+        // SAFETY: as above; &mut self comes from &mut Table.
+        unsafe { self.0.as_mut() }
+    }
+
+    #[inline]
+    fn first(&self) -> *mut Pair {
+        // SAFETY: every leaf has at least four cells.
+        unsafe { self.0.as_ptr().cast::<Pair>().add(1) }
+    }
+
+    #[inline]
+    fn pairs(&self) -> &[Pair] {
+        // SAFETY: the first `count` entries are initialised.
+        unsafe { std::slice::from_raw_parts(self.first(), self.header().count as usize) }
+    }
+
+    fn pairs_mut(&mut self) -> &mut [Pair] {
+        // SAFETY: as above; &mut self comes from &mut Table.
+        unsafe { std::slice::from_raw_parts_mut(self.first(), self.header().count as usize) }
+    }
+
+    #[inline]
+    fn entries(&self) -> &[Entry] {
+        // SAFETY: as above; an entry is a pair.
+        unsafe { std::slice::from_raw_parts(self.first().cast(), self.header().count as usize) }
+    }
+
+    #[inline]
+    fn entries_mut(&mut self) -> &mut [Entry] {
+        // SAFETY: as above; &mut self comes from &mut Table.
+        unsafe { std::slice::from_raw_parts_mut(self.first().cast(), self.header().count as usize) }
+    }
+
+    /// The first position whose hash is not below `high`.
+    #[inline]
+    fn lower_bound(&self, high: u64) -> usize {
+        let entries = self.pairs();
+        let fraction = (high << self.header().depth) >> 32;
+        let mut at = ((fraction * entries.len() as u64) >> 32) as usize;
+        while at < entries.len() && entries[at].high < high {
+            at += 1;
+        }
+        while at > 0 && entries[at - 1].high >= high {
+            at -= 1;
+        }
+        at
+    }
+
+    fn resize(&mut self, cells: u8) {
+        let old = Self::layout(self.header().cells);
+        // SAFETY: allocated with `old`; the new size is one of CELLS and holds header and entries.
+        unsafe {
+            let raw = realloc(self.0.as_ptr().cast(), old, cells as usize * 16).cast::<Header>();
+            let Some(ptr) = NonNull::new(raw) else { handle_alloc_error(Self::layout(cells)) };
+            self.0 = ptr;
+        }
+        self.header_mut().cells = cells;
+    }
+
+    /// There must be a free cell.
+    fn insert(&mut self, at: usize, entry: Pair) {
+        let count = self.header().count as usize;
+        assert!(at <= count && count + 1 < self.header().cells as usize);
+        // SAFETY: the cell after the last entry is inside the allocation.
+        unsafe {
+            let slot = self.first().add(at);
+            std::ptr::copy(slot, slot.add(1), count - at);
+            slot.write(entry);
+        }
+        self.header_mut().count += 1;
+    }
+
+    fn remove(&mut self, at: usize) -> Pair {
+        let entries = self.pairs_mut();
+        let gone = entries[at];
+        entries.copy_within(at + 1.., at);
+        self.header_mut().count -= 1;
+        gone
+    }
+}
+
+fn cells_for(entries: usize) -> u8 {
+    *CELLS.iter().find(|&&cells| cells as usize > entries).expect("a leaf is split before it outgrows 64 cells")
+}
+
+/// Asks for a cache line without waiting for it.
+#[inline]
+pub(crate) fn prefetch_line<T>(address: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch changes nothing and faults at no address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
+/// Where an entry stands. Valid until the table is changed.
+#[derive(Clone, Copy, Debug)]
+pub struct Slot {
+    directory: u32,
+    at: u8,
+}
+
+pub struct Table {
+    /// 2^depth pointers; neighbours share a leaf whose own depth is smaller.
+    directory: Vec<Leaf>,
+    depth: u8,
+    count: usize,
+}
+
+// SAFETY: a table owns its leaves, as a Vec of Boxes would.
+unsafe impl Send for Table {}
+
+impl Default for Table {
+    fn default() -> Table {
+        Table { directory: vec![Leaf::new(0, &[])], depth: 0, count: 0 }
+    }
+}
+
+impl Table {
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Bytes of memory the table holds.
+    pub fn mem_bytes(&self) -> usize {
+        self.directory.capacity() * size_of::<Leaf>()
+            + self.leaves().map(|(_, leaf)| leaf.header().cells as usize * 16).sum::<usize>()
+    }
+
+    #[inline]
+    fn position(&self, high: u64) -> usize {
+        // Two shifts, because a shift by 64 is undefined where the depth is 0.
+        ((high >> 1) >> (63 - self.depth)) as usize
+    }
+
+    /// The first thing a look-up of `high` touches.
+    #[inline]
+    pub fn prefetch_directory(&self, high: u64) {
+        prefetch_line(&raw const self.directory[self.position(high)]);
+    }
+
+    /// The second: the leaf's header, and where the entry probably stands.
+    #[inline]
+    pub fn prefetch_leaf(&self, high: u64) {
+        let leaf = self.directory[self.position(high)];
+        prefetch_line(leaf.0.as_ptr());
+        self.prefetch_entry(leaf, high);
+    }
+
+    /// Where the entry stands in a leaf of the usual size.
+    #[inline]
+    fn prefetch_entry(&self, leaf: Leaf, high: u64) {
+        const USUAL_ENTRIES: u64 = 40;
+        let fraction = (high << self.depth) >> 32;
+        let at = (fraction * USUAL_ENTRIES) >> 32;
+        prefetch_line(leaf.0.as_ptr().wrapping_add(1 + at as usize));
+    }
+
+    /// The entry of hash `high` that satisfies `is`.
+    #[inline]
+    pub fn find(&self, high: u64, mut is: impl FnMut(&Entry) -> bool) -> Option<Slot> {
+        let directory = self.position(high);
+        let leaf = self.directory[directory];
+        // The header says how many entries there are; the cache miss on the probable one need not wait for that.
+        self.prefetch_entry(leaf, high);
+        let entries = leaf.entries();
+        let mut at = leaf.lower_bound(high);
+        while at < entries.len() && entries[at].high() == high {
+            if is(&entries[at]) {
+                return Some(Slot { directory: directory as u32, at: at as u8 });
+            }
+            at += 1;
+        }
+        None
+    }
+
+    #[inline]
+    pub fn word(&self, slot: Slot) -> Word {
+        self.entry(slot).word()
+    }
+
+    #[inline]
+    pub fn entry(&self, slot: Slot) -> &Entry {
+        &self.directory[slot.directory as usize].entries()[slot.at as usize]
+    }
+
+    #[inline]
+    pub fn entry_mut(&mut self, slot: Slot) -> &mut Entry {
+        &mut self.directory[slot.directory as usize].entries_mut()[slot.at as usize]
+    }
+
+    /// Adds an entry; that no equal one is there is the caller's to know.
+    pub fn insert(&mut self, high: u64, word: OwnedWord) -> Slot {
+        loop {
+            let directory = self.position(high);
+            let leaf = self.directory[directory];
+            let count = leaf.header().count as usize;
+            if count + 1 < leaf.header().cells as usize {
+                let at = leaf.lower_bound(high);
+                self.directory[directory].insert(at, Pair { high, word: word.0 });
+                self.count += 1;
+                return Slot { directory: directory as u32, at: at as u8 };
+            }
+            if count < LEAF_ENTRIES_MAX {
+                let mut grown = leaf;
+                grown.resize(cells_for(count + 1));
+                self.replace(directory, leaf, grown);
+            } else {
+                self.split(directory);
+            }
+        }
+    }
+
+    pub fn remove(&mut self, slot: Slot) -> OwnedWord {
+        let directory = slot.directory as usize;
+        let gone = self.directory[directory].remove(slot.at as usize);
+        self.count -= 1;
+        let leaf = self.directory[directory];
+        let (count, cells) = (leaf.header().count as usize, leaf.header().cells);
+        if count * 2 < cells as usize && cells > CELLS[0] && !self.merge(directory) {
+            let fitting = cells_for(count + count / 4);
+            if fitting < cells {
+                let mut shrunk = leaf;
+                shrunk.resize(fitting);
+                self.replace(directory, leaf, shrunk);
+            }
+        }
+        OwnedWord(gone.word)
+    }
+
+    /// The directory positions that share the leaf at `directory`, whose depth is `depth`.
+    fn aliases(&self, directory: usize, depth: u8) -> std::ops::Range<usize> {
+        let width = 1usize << (self.depth - depth);
+        let first = directory & !(width - 1);
+        first..first + width
+    }
+
+    fn replace(&mut self, directory: usize, old: Leaf, new: Leaf) {
+        if old != new {
+            let aliases = self.aliases(directory, new.header().depth);
+            self.directory[aliases].fill(new);
+        }
+    }
+
+    fn split(&mut self, directory: usize) {
+        let leaf = self.directory[directory];
+        let depth = leaf.header().depth;
+        assert!(depth < DEPTH_MAX, "64 keyed hashes share 40 leading bits");
+        let mut directory = directory;
+        if depth == self.depth {
+            self.directory = self.directory.iter().flat_map(|&leaf| [leaf, leaf]).collect();
+            self.depth += 1;
+            directory *= 2;
+        }
+        let entries = leaf.pairs();
+        let bit = 1u64 << (63 - depth);
+        let middle = entries.partition_point(|entry| entry.high & bit == 0);
+        let lower = Leaf::new(depth + 1, &entries[..middle]);
+        let upper = Leaf::new(depth + 1, &entries[middle..]);
+        let aliases = self.aliases(directory, depth);
+        let half = aliases.start + aliases.len() / 2;
+        self.directory[aliases.start..half].fill(lower);
+        self.directory[half..aliases.end].fill(upper);
+        leaf.free();
+    }
+
+    /// Joins the leaf with its sibling when both are small; says whether it did.
+    fn merge(&mut self, directory: usize) -> bool {
+        let leaf = self.directory[directory];
+        let depth = leaf.header().depth;
+        if depth == 0 {
+            return false;
+        }
+        let own = self.aliases(directory, depth);
+        let sibling = self.directory[own.start ^ own.len()];
+        let count = leaf.header().count as usize + sibling.header().count as usize;
+        if sibling.header().depth != depth || count > MERGE_ENTRIES_MAX {
+            return false;
+        }
+        let lower_first = own.start & own.len() == 0;
+        let (lower, upper) = if lower_first { (leaf, sibling) } else { (sibling, leaf) };
+        let mut both = [Pair { high: 0, word: Word(0) }; MERGE_ENTRIES_MAX];
+        let middle = lower.pairs().len();
+        both[..middle].copy_from_slice(lower.pairs());
+        both[middle..count].copy_from_slice(upper.pairs());
+        let merged = Leaf::new(depth - 1, &both[..count]);
+        let aliases = self.aliases(directory, depth - 1);
+        self.directory[aliases].fill(merged);
+        leaf.free();
+        sibling.free();
+        true
+    }
+
+    /// The entries of the leaf that holds `high`, in order of hash, and where the next leaf begins.
+    pub fn leaf_at(&self, high: u64) -> (&[Entry], Option<u64>) {
+        let directory = self.position(high);
+        let leaf = &self.directory[directory];
+        (leaf.entries(), self.leaf_end(directory))
+    }
+
+    pub fn leaf_at_mut(&mut self, high: u64) -> (&mut [Entry], Option<u64>) {
+        let directory = self.position(high);
+        let end = self.leaf_end(directory);
+        (self.directory[directory].entries_mut(), end)
+    }
+
+    fn leaf_end(&self, directory: usize) -> Option<u64> {
+        let end = self.aliases(directory, self.directory[directory].header().depth).end;
+        // The end of the last leaf is 2^64: no next one.
+        (end < self.directory.len()).then(|| (end as u64) << (64 - self.depth))
+    }
+
+    fn leaves(&self) -> impl Iterator<Item = (usize, &Leaf)> {
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let leaf = self.directory.get(at)?;
+            let here = at;
+            at = self.aliases(at, leaf.header().depth).end;
+            Some((here, leaf))
+        })
+    }
+
+    /// Every entry, in order of hash.
+    pub fn iter(&self) -> impl Iterator<Item = &Entry> {
+        self.leaves().flat_map(|(_, leaf)| leaf.entries())
+    }
+
+    /// Takes every word out.
+    pub fn drain(&mut self, mut take: impl FnMut(OwnedWord)) {
+        let mut at = 0;
+        while at < self.directory.len() {
+            // An entry is out of its leaf before `take` has it.
+            while let Some(last) = self.directory[at].pairs().len().checked_sub(1) {
+                self.count -= 1;
+                take(OwnedWord(self.directory[at].remove(last).word));
+            }
+            at = self.aliases(at, self.directory[at].header().depth).end;
+        }
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        let leaves: Vec<Leaf> = self.leaves().map(|(_, leaf)| *leaf).collect();
+        leaves.into_iter().for_each(Leaf::free);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn mix(n: u64) -> u64 {
+        let mut x = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ x >> 31
+    }
+
+    fn walk(table: &Table) -> Vec<u64> {
+        let mut seen = Vec::new();
+        let mut cursor = Some(0);
+        while let Some(high) = cursor {
+            let (entries, next) = table.leaf_at(high);
+            seen.extend(entries.iter().map(|entry| entry.high()));
+            cursor = next;
+        }
+        seen
+    }
+
+    #[test]
+    fn it_is_a_map_and_its_walk_is_in_order() {
+        let mut table = Table::default();
+        let mut model = BTreeMap::new();
+        let (steps, keys) = if cfg!(miri) { (800, 150) } else { (60_000, 7_000) };
+        for step in 0..steps {
+            // Grows to thousands of keys, then shrinks to nothing: splits and merges both happen.
+            let key = mix(step % keys);
+            let grow = step < steps / 2 && step % 3 != 0;
+            match table.find(key, |_| true) {
+                Some(slot) if !grow => {
+                    assert_eq!(table.remove(slot).0.0, model.remove(&key).unwrap());
+                }
+                Some(slot) => {
+                    _ = table.entry_mut(slot).replace(OwnedWord(Word(step)));
+                    model.insert(key, step);
+                }
+                None if grow => {
+                    table.insert(key, OwnedWord(Word(step)));
+                    assert!(model.insert(key, step).is_none());
+                }
+                None => assert!(!model.contains_key(&key)),
+            }
+            assert_eq!(table.len(), model.len());
+            if step % 1_000 == 0 {
+                assert_eq!(walk(&table), model.keys().copied().collect::<Vec<_>>());
+            }
+        }
+        for (key, word) in model {
+            let slot = table.find(key, |_| true).unwrap();
+            assert_eq!(table.word(slot).0, word);
+            _ = table.remove(slot);
+        }
+        assert!(table.is_empty());
+        assert_eq!(walk(&table), Vec::<u64>::new());
+    }
+
+    #[test]
+    fn equal_hashes_are_told_apart_by_their_words() {
+        let mut table = Table::default();
+        for word in 0..5 {
+            table.insert(42, OwnedWord(Word(word)));
+        }
+        for word in 0..5 {
+            let slot = table.find(42, |found| found.word() == Word(word)).unwrap();
+            assert_eq!(table.remove(slot).word(), Word(word));
+        }
+        assert!(table.find(42, |_| true).is_none());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "it measures sizes, at tens of thousands of keys")]
+    fn a_key_costs_at_most_21_bytes_at_any_size() {
+        let mut table = Table::default();
+        for n in 0..40_000u64 {
+            table.insert(mix(n), OwnedWord(Word(n)));
+            if n > 2_000 && n % 500 == 0 {
+                let each = table.mem_bytes() as f64 / n as f64;
+                assert!(each <= 21.0, "{each} bytes a key at {n} keys");
+            }
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! Owns the RAM limit: how much objects may take, and how near they are to it.
+//! Never chooses a victim (`hand`) and never writes (`lane`).
+//!
+//! The limit is of the process's resident size. What is not objects (index, buffers, code, allocator slack) is
+//! measured, not added up: resident size minus what the arena holds. The rest of the limit is the objects' budget.
+//!
+//! ```text
+//! 0 ── objects' bytes ──────────── soft 90 % ──────── hard 97 % ── budget
+//!        nothing happens           slices of demotion   writers wait for flash writes
+//! ```
+
+use crate::mem::arena::Arena;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+/// What happens to a write when neither RAM nor flash has room: Redis's maxmemory-policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Policy {
+    NoEviction = 0,
+    AllKeysLru = 1,
+    AllKeysLfu = 2,
+    AllKeysRandom = 3,
+    VolatileLru = 4,
+    VolatileLfu = 5,
+    VolatileRandom = 6,
+    VolatileTtl = 7,
+}
+
+impl Policy {
+    pub(crate) fn from_u8(number: u8) -> Policy {
+        use Policy::*;
+        [NoEviction, AllKeysLru, AllKeysLfu, AllKeysRandom, VolatileLru, VolatileLfu, VolatileRandom, VolatileTtl]
+            [number as usize]
+    }
+
+    /// Whether a key with or without an expiry may be evicted.
+    pub fn evicts(self, has_expiry: bool) -> bool {
+        match self {
+            Policy::NoEviction => false,
+            Policy::AllKeysLru | Policy::AllKeysLfu | Policy::AllKeysRandom => true,
+            _ => has_expiry,
+        }
+    }
+}
+
+/// What the RAM limit is a limit of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitOf {
+    /// The process's resident size, measured.
+    Process,
+    /// The objects alone, for runs that must not depend on the process around them.
+    Objects,
+}
+
+/// What a command that may need memory is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    Open,
+    /// Wait until flash writes have made room.
+    Slow,
+    /// Neither RAM nor flash has room, and the policy evicts nothing that is there.
+    Full,
+}
+
+/// Beyond a hundredth of the limit: growth in 10 ms depends on the machine, not on the limit.
+const MARGIN_BYTES_MAX: u64 = 8 << 20;
+
+pub(crate) struct Tier {
+    ram_limit: AtomicU64,
+    limit_of: LimitOf,
+    policy: AtomicU8,
+    /// Nothing stays in RAM: see `chill`.
+    pub all_cold: AtomicBool,
+    /// Bytes that objects may take.
+    budget: AtomicUsize,
+    resident: AtomicU64,
+    resident_max: AtomicU64,
+    /// What is not objects is to be taken for as much as this, at least: see [`Tier::reserve`].
+    other_min: AtomicU64,
+    /// Bytes of objects on their way to flash.
+    pub writing: AtomicUsize,
+    /// Nothing could be made free: flash has no segment and none is worth collecting, or RAM holds nothing
+    /// that could leave.
+    pub stuck: AtomicBool,
+    /// There are slabs to be emptied and none could be chosen: only demotion empties them.
+    pub crowded: AtomicBool,
+    /// Collections under way.
+    pub collecting: AtomicU32,
+    /// The stripe that the next worker to need victims begins with: workers share one round.
+    pub next_stripe: AtomicU32,
+    /// Where that stood when something last left RAM, by whichever worker.
+    fruitful: AtomicU32,
+    /// Bytes of boxed values.
+    boxed: Lately,
+}
+
+/// The most that something was within the last one or two of these.
+const LATELY_MS: u64 = 1_200;
+
+#[derive(Default)]
+struct Lately {
+    since_ms: AtomicU64,
+    /// Since then, and in the time before.
+    most: [AtomicUsize; 2],
+}
+
+impl Lately {
+    fn saw(&self, now: usize, now_ms: u64) {
+        if now_ms >= self.since_ms.load(Relaxed) + LATELY_MS {
+            self.since_ms.store(now_ms, Relaxed);
+            self.most[1].store(self.most[0].swap(now, Relaxed), Relaxed);
+        } else {
+            self.most[0].fetch_max(now, Relaxed);
+        }
+    }
+
+    fn lately(&self) -> usize {
+        self.most[0].load(Relaxed).max(self.most[1].load(Relaxed))
+    }
+}
+
+impl Tier {
+    pub fn new(ram_limit: u64, limit_of: LimitOf, policy: Policy) -> Tier {
+        let budget = if ram_limit == 0 { usize::MAX } else { ram_limit as usize / 10 * 8 };
+        Tier {
+            ram_limit: AtomicU64::new(ram_limit),
+            limit_of,
+            policy: AtomicU8::new(policy as u8),
+            all_cold: AtomicBool::new(false),
+            budget: AtomicUsize::new(budget),
+            resident: AtomicU64::new(0),
+            resident_max: AtomicU64::new(0),
+            other_min: AtomicU64::new(0),
+            writing: AtomicUsize::new(0),
+            stuck: AtomicBool::new(false),
+            crowded: AtomicBool::new(false),
+            collecting: AtomicU32::new(0),
+            next_stripe: AtomicU32::new(0),
+            fruitful: AtomicU32::new(0),
+            boxed: Lately::default(),
+        }
+    }
+
+    /// Something has left RAM, or nothing need.
+    pub fn progress(&self) {
+        self.fruitful.store(self.next_stripe.load(Relaxed), Relaxed);
+    }
+
+    /// A stripe was passed over, which says nothing about what it holds.
+    pub fn skip(&self) {
+        self.fruitful.fetch_add(1, Relaxed);
+    }
+
+    /// Stripes that were looked through since something last left RAM.
+    pub fn fruitless(&self) -> usize {
+        // Below zero where one has made progress while another passed over a stripe.
+        let since = self.next_stripe.load(Relaxed).wrapping_sub(self.fruitful.load(Relaxed)) as i32;
+        since.max(0) as usize
+    }
+
+    pub fn ram_limit(&self) -> u64 {
+        self.ram_limit.load(Relaxed)
+    }
+
+    /// Takes effect at once: nobody is refused by the budget of a limit that is no more.
+    pub fn set_ram_limit(&self, bytes: u64, arena: &Arena) {
+        self.ram_limit.store(bytes, Relaxed);
+        match bytes {
+            0 => self.budget.store(usize::MAX, Relaxed),
+            _ => self.budget_from(self.resident(), arena),
+        }
+        self.stuck.store(false, Relaxed);
+    }
+
+    pub fn policy(&self) -> Policy {
+        Policy::from_u8(self.policy.load(Relaxed))
+    }
+
+    pub fn set_policy(&self, policy: Policy) {
+        self.policy.store(policy as u8, Relaxed);
+        self.stuck.store(false, Relaxed);
+    }
+
+    pub fn resident(&self) -> u64 {
+        self.resident.load(Relaxed)
+    }
+
+    pub fn resident_max(&self) -> u64 {
+        self.resident_max.load(Relaxed)
+    }
+
+    pub fn reset_resident_max(&self) {
+        self.resident_max.store(0, Relaxed);
+    }
+
+    /// Takes in a measurement of the process's resident bytes.
+    pub fn measured(&self, resident: u64, arena: &Arena, now_ms: u64) {
+        self.resident.store(resident, Relaxed);
+        self.resident_max.fetch_max(resident, Relaxed);
+        self.boxed.saw(arena.boxed_bytes(), now_ms);
+        self.budget_from(resident, arena);
+    }
+
+    fn budget_from(&self, resident: u64, arena: &Arena) {
+        let limit = self.ram_limit();
+        if limit == 0 {
+            return;
+        }
+        let other = self.other(resident, arena).max(self.other_min.load(Relaxed));
+        // Left for what grows between two measurements, values that reads bring in above all.
+        let margin = limit / 100 + (limit / 20).min(MARGIN_BYTES_MAX);
+        let budget = (limit - margin).saturating_sub(other).max(limit / 64);
+        self.budget.store(budget as usize, Relaxed);
+    }
+
+    /// Of the resident bytes, what is not objects.
+    fn other(&self, resident: u64, arena: &Arena) -> u64 {
+        match self.limit_of {
+            LimitOf::Process => {
+                // What boxed values have freed is resident until the allocator gives it back, and theirs to take again: that
+                // is no reason to send still more away.
+                let given_back = self.boxed.lately().saturating_sub(arena.boxed_bytes());
+                resident.saturating_sub((arena.held_bytes() + given_back) as u64)
+            }
+            LimitOf::Objects => 0,
+        }
+    }
+
+    /// So many bytes are about to be taken beside objects, all at once: these make room for them from now on, until
+    /// `reserve(0)`. They keep half of what they have: too little of it, and nothing could be written meanwhile.
+    pub fn reserve(&self, bytes: u64, arena: &Arena) {
+        let is_wanted = bytes > 0 && self.limit_of == LimitOf::Process;
+        let wanted = || self.other(self.resident(), arena) + bytes.min(self.budget() as u64 / 2);
+        self.other_min.store(if is_wanted { wanted() } else { 0 }, Relaxed);
+        self.budget_from(self.resident(), arena);
+    }
+
+    pub fn budget(&self) -> usize {
+        self.budget.load(Relaxed)
+    }
+
+    /// Bytes that should leave RAM, beyond those already on their way.
+    #[inline]
+    pub fn excess(&self, arena: &Arena) -> usize {
+        let budget = self.budget();
+        if budget == usize::MAX {
+            return 0;
+        }
+        let used = arena.used_bytes();
+        let over = used.saturating_sub(budget / 10 * 9);
+        // Slabs to be emptied need room in others: what is missing of it must leave too.
+        let room = arena.slab_bytes().saturating_sub(used);
+        let room = if self.crowded.load(Relaxed) { 0 } else { room };
+        let crowd = (self.slabs_to_empty(arena) * 5 / 4).saturating_sub(room);
+        over.max(crowd).saturating_sub(self.writing.load(Relaxed))
+    }
+
+    /// Bytes of slabs that must be emptied and given back, because the budget has shrunk (the index grows) or sizes
+    /// have changed: from 97 % of the budget down to 92 %, so that it is done seldom.
+    pub fn slabs_to_empty(&self, arena: &Arena) -> usize {
+        let (budget, slabs) = (self.budget(), arena.slab_bytes());
+        if budget == usize::MAX || slabs <= budget / 100 * 97 { 0 } else { slabs - budget / 100 * 92 }
+    }
+
+    #[inline]
+    pub fn admission(&self, arena: &Arena) -> Admission {
+        let budget = self.budget();
+        if budget == usize::MAX {
+            return Admission::Open;
+        }
+        let hard = arena.used_bytes() > budget / 100 * 97 || arena.slab_bytes() > budget / 100 * 101;
+        match (hard, self.stuck.load(Relaxed)) {
+            (false, _) => Admission::Open,
+            (true, false) => Admission::Slow,
+            (true, true) => Admission::Full,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The allocator gives back what was freed within a second: until then it is neither objects nor anything else.
+    #[test]
+    fn what_was_freed_lately_does_not_shrink_the_budget() {
+        const MB: usize = 1 << 20;
+        let arena = Arena::new(1);
+        let tier = Tier::new(100 << 20, LimitOf::Process, Policy::NoEviction);
+        arena.count_boxed(60 * MB as isize);
+        tier.measured(80 << 20, &arena, 5_000);
+        let budget = tier.budget();
+        arena.count_boxed(-40 * MB as isize);
+        tier.measured(80 << 20, &arena, 5_010);
+        assert_eq!(tier.budget(), budget);
+        // It has come back, then something else has grown.
+        tier.measured(40 << 20, &arena, 8_000);
+        tier.measured(40 << 20, &arena, 11_000);
+        assert_eq!(tier.budget(), budget);
+        tier.measured(80 << 20, &arena, 11_010);
+        assert_eq!(tier.budget(), budget - 40 * MB);
+    }
+
+    /// What is reserved is the objects' to make room for, and none of it twice when it is taken.
+    #[test]
+    fn what_is_reserved_shrinks_the_budget_until_it_is_not_needed_any_more() {
+        const MB: usize = 1 << 20;
+        let arena = Arena::new(1);
+        let tier = Tier::new(100 << 20, LimitOf::Process, Policy::NoEviction);
+        tier.measured(30 << 20, &arena, 1_000);
+        let budget = tier.budget();
+        tier.reserve(14 << 20, &arena);
+        assert_eq!(tier.budget(), budget - 14 * MB);
+        tier.measured(40 << 20, &arena, 1_010);
+        assert_eq!(tier.budget(), budget - 14 * MB);
+        tier.measured(50 << 20, &arena, 1_020);
+        assert_eq!(tier.budget(), budget - 20 * MB);
+        tier.reserve(0, &arena);
+        tier.measured(30 << 20, &arena, 1_030);
+        assert_eq!(tier.budget(), budget);
+        tier.reserve(90 << 20, &arena);
+        assert_eq!(tier.budget(), budget - budget / 2);
+    }
+}
