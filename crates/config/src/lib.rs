@@ -196,6 +196,7 @@ impl ConfigStore {
     }
 
     /// Moves whenever [`snapshot`](Self::snapshot) would give another configuration.
+    #[inline]
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }

@@ -1,10 +1,11 @@
 //! Owns the table `redis` of scripts. Never knows how a command is run.
 
-use super::engine::{Called, Calls, Flags, Shared};
-use super::library::{Function as Registered, is_name};
+use super::calls::{self, Called, Calls, Shared};
+use super::library::{Flags, Function as Registered, is_name};
 use super::sandbox::{Native, Raise, native, shim};
 use super::sha1::sha1_hex;
-use super::stack::{self, Words};
+use super::stack;
+use super::words::Words;
 use mlua::{Function, LightUserData, Lua, MultiValue, Result, Table, Value};
 use resp::Proto;
 use std::collections::HashMap;
@@ -15,8 +16,6 @@ use std::time::{Duration, Instant};
 const LEVELS: [(&str, i64); 4] = [("LOG_DEBUG", 0), ("LOG_VERBOSE", 1), ("LOG_NOTICE", 2), ("LOG_WARNING", 3)];
 const REPLICATION: [(&str, i64); 5] =
     [("REPL_NONE", 0), ("REPL_AOF", 1), ("REPL_SLAVE", 2), ("REPL_REPLICA", 2), ("REPL_ALL", 3)];
-
-pub const NOT_RUNNING: &str = "ERR redis.call/pcall can only be called inside a script invocation";
 
 fn nothing() -> Native {
     Ok(MultiValue::new())
@@ -343,7 +342,7 @@ impl Calls for Loader {
     }
 
     fn log(&mut self, level: i64, text: &str) {
-        super::engine::log(level, text);
+        calls::log(level, text);
     }
 
     fn tick(&mut self) -> std::result::Result<(), &'static str> {

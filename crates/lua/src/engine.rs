@@ -2,14 +2,15 @@
 //! Never knows a command: scripts reach them through [`Calls`].
 
 use super::api;
-use super::library::{Function as Registered, Library};
+use super::calls::{Calls, Shared};
+use super::library::{Flags, Function as Registered, Library};
 use super::libs::{self, cjson};
 use super::sandbox::{Native, Raise, Sandbox, native, number, plain};
 use super::sha1::{Sha, sha1_hex};
-use super::stack::{self, Raised, Words};
+use super::stack::{self, Raised};
 use mlua::ffi;
 use mlua::{Function, HookTriggers, Lua, LuaOptions, MultiValue, Result, StdLib, Table, Value, VmState};
-use resp::{Args, Out, Proto};
+use resp::{Args, Out};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::os::raw::c_int;
@@ -24,70 +25,6 @@ const MEMORY_KEPT_BYTES: usize = 16 << 20;
 const TICK_INSTRUCTIONS: u32 = 100_000;
 /// Compiled scripts kept.
 const COMPILED_MAX: usize = 2_000;
-
-/// What came of a command that a script called.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Called {
-    /// See [`Calls::reply`].
-    Reply,
-    /// The script ends here, whatever it catches.
-    Ends,
-}
-
-/// What a script asks of the server while it runs.
-pub trait Calls {
-    /// Where the words of its next command go.
-    fn words(&mut self) -> &mut Words;
-    /// Runs that command. Does not panic.
-    fn call(&mut self) -> Called;
-    /// What it answered, as RESP.
-    fn reply(&self) -> &[u8];
-    fn proto(&self) -> Proto;
-    fn set_proto(&mut self, proto: Proto);
-    /// Whether there is a command of those words and the caller may run it. `None`: there is none.
-    fn may_call(&mut self) -> Option<bool>;
-    fn log(&mut self, level: i64, text: &str);
-    /// Now and then while the script runs. `Err`: it ends, with this text.
-    fn tick(&mut self) -> std::result::Result<(), &'static str>;
-    /// `redis.register_function`, while a library is loaded.
-    fn register(&mut self, _: Registered, _: Function) -> std::result::Result<(), String> {
-        Err("redis.register_function can only be called on FUNCTION LOAD command".to_owned())
-    }
-}
-
-/// What the interpreter's functions share.
-pub struct Shared {
-    /// Whom the running script talks to.
-    calls: Cell<Option<*mut (dyn Calls + 'static)>>,
-    /// The running script is to end, whatever it catches.
-    pub ended: Cell<bool>,
-    /// State of math.random: the 48 bits of drand48.
-    random: Cell<u64>,
-}
-
-impl Shared {
-    pub fn calls(&self) -> Option<*mut (dyn Calls + 'static)> {
-        self.calls.get()
-    }
-
-    pub fn with<T>(&self, run: impl FnOnce(&mut dyn Calls) -> T) -> Option<T> {
-        let calls = self.calls.get()?;
-        // SAFETY: set by `serve` for as long as its exclusive reference lives. Functions of ours are the only ones
-        // to come here, none of them calls back into Lua, so there is one reference at a time.
-        Some(run(unsafe { &mut *calls }))
-    }
-
-    /// The generator of drand48, 31 bits at a time, so that scripts draw the numbers they draw from Redis.
-    fn draw(&self) -> u32 {
-        let next = (self.random.get().wrapping_mul(0x5_deec_e66d).wrapping_add(0xb)) & 0xffff_ffff_ffff;
-        self.random.set(next);
-        (next >> 17) as u32
-    }
-
-    fn seed(&self, seed: u32) {
-        self.random.set(u64::from(seed) << 16 | 0x330e);
-    }
-}
 
 pub struct Engine {
     pub lua: Lua,
@@ -161,46 +98,6 @@ pub struct Compiled {
     pub function: Rc<Callable>,
     pub sha: Sha,
     pub flags: Flags,
-}
-
-/// What a script's first line, or a function's registration, says it does.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct Flags {
-    /// It says so: a script without `#!` has none, and older rules apply.
-    pub given: bool,
-    pub no_writes: bool,
-    pub allow_oom: bool,
-    pub allow_stale: bool,
-    pub no_cluster: bool,
-    pub allow_cross_slot_keys: bool,
-}
-
-impl Flags {
-    pub fn set(&mut self, name: &[u8]) -> bool {
-        let flag = match name {
-            b"no-writes" => &mut self.no_writes,
-            b"allow-oom" => &mut self.allow_oom,
-            b"allow-stale" => &mut self.allow_stale,
-            b"no-cluster" => &mut self.no_cluster,
-            b"allow-cross-slot-keys" => &mut self.allow_cross_slot_keys,
-            _ => return false,
-        };
-        *flag = true;
-        true
-    }
-
-    /// In Redis's order.
-    pub fn names(self) -> impl Iterator<Item = &'static str> {
-        [
-            (self.no_writes, "no-writes"),
-            (self.allow_oom, "allow-oom"),
-            (self.allow_stale, "allow-stale"),
-            (self.no_cluster, "no-cluster"),
-            (self.allow_cross_slot_keys, "allow-cross-slot-keys"),
-        ]
-        .into_iter()
-        .filter_map(|(on, name)| on.then_some(name))
-    }
 }
 
 impl Engine {
@@ -536,13 +433,4 @@ fn random(lua: &Lua, shared: &Rc<Shared>) -> Result<()> {
         Ok(MultiValue::new())
     };
     math.raw_set("randomseed", native(lua, randomseed)?)
-}
-
-/// What `redis.log` asks for, in the log of the process.
-pub fn log(level: i64, text: &str) {
-    match level {
-        0 => tracing::debug!("script: {text}"),
-        1 | 2 => tracing::info!("script: {text}"),
-        _ => tracing::warn!("script: {text}"),
-    }
 }

@@ -1,11 +1,12 @@
 //! Owns the Lua 5.1 interpreter of scripts and functions: what scripts can reach, their libraries, what passes between Lua
 //! and commands. Never knows a command, a key or the store: it asks for everything through one trait, [`Calls`].
 //!
-//! `engine` is a worker's interpreter, `api` the table `redis`, `sandbox` what of Lua scripts can reach, `libs` the
-//! libraries they find there, `stack` what passes over Lua's stack, `library` the functions that FUNCTION LOAD
-//! registers, `try_out` runs any text for the fuzz target.
+//! `calls` is that trait, `words` the words of a command that a script calls; `engine` is a worker's interpreter, `api` the
+//! table `redis`, `sandbox` what of Lua scripts can reach, `libs` the libraries they find there, `stack` what passes over
+//! Lua's stack, `library` the functions that FUNCTION LOAD registers, `try_out` runs any text for the fuzz target.
 
 mod api;
+mod calls;
 mod engine;
 mod library;
 mod libs;
@@ -13,11 +14,14 @@ mod sandbox;
 mod sha1;
 mod stack;
 mod try_out;
+mod words;
 
-pub use engine::{Callable, Called, Calls, Compiled, Engine, Flags, Passed, log};
-pub use library::{Function, Libraries, Library, name_of};
+pub use calls::{Called, Calls, log};
+pub use engine::{Callable, Compiled, Engine, Passed};
+pub use library::{Flags, Function, Libraries, Library, name_of};
 pub use sandbox::plain;
 pub use sha1::{Sha, sha1, sha1_hex};
-pub use stack::{KEPT_BYTES, Raised, Words};
+pub use stack::Raised;
 #[doc(hidden)]
 pub use try_out::try_script;
+pub use words::{KEPT_BYTES, Words};

@@ -1,9 +1,48 @@
 //! Owns the libraries of functions that the database knows: names, flags, code, and their form in FUNCTION DUMP.
 //! Never runs any.
 
-use super::engine::Flags;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+
+/// What a script's first line, or a function's registration, says it does.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Flags {
+    /// It says so: a script without `#!` has none, and older rules apply.
+    pub given: bool,
+    pub no_writes: bool,
+    pub allow_oom: bool,
+    pub allow_stale: bool,
+    pub no_cluster: bool,
+    pub allow_cross_slot_keys: bool,
+}
+
+impl Flags {
+    pub fn set(&mut self, name: &[u8]) -> bool {
+        let flag = match name {
+            b"no-writes" => &mut self.no_writes,
+            b"allow-oom" => &mut self.allow_oom,
+            b"allow-stale" => &mut self.allow_stale,
+            b"no-cluster" => &mut self.no_cluster,
+            b"allow-cross-slot-keys" => &mut self.allow_cross_slot_keys,
+            _ => return false,
+        };
+        *flag = true;
+        true
+    }
+
+    /// In Redis's order.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        [
+            (self.no_writes, "no-writes"),
+            (self.allow_oom, "allow-oom"),
+            (self.allow_stale, "allow-stale"),
+            (self.no_cluster, "no-cluster"),
+            (self.allow_cross_slot_keys, "allow-cross-slot-keys"),
+        ]
+        .into_iter()
+        .filter_map(|(on, name)| on.then_some(name))
+    }
+}
 
 /// A function as it was registered.
 #[derive(Clone, Default, Debug, PartialEq, Eq)]

@@ -4,77 +4,12 @@
 //! Raw, because mlua makes a protected call for each value (an EVAL of one GET took twice as long through it).
 //! Lua's errors jump over these functions: none holds anything that needs dropping while it calls Lua.
 
-use super::engine::{Called, Shared};
+use super::calls::{Called, NOT_RUNNING, Shared};
+use super::words::Words;
 use mlua::ffi::{self, lua_State};
-use resp::number::{format_double, format_i64};
-use resp::{Args, Out, Proto, Span};
+use resp::{Out, Proto};
 use std::ffi::CStr;
 use std::os::raw::c_int;
-
-/// The words of a command that a script calls.
-#[derive(Default)]
-pub struct Words {
-    bytes: Vec<u8>,
-    spans: Vec<Span>,
-}
-
-/// A buffer that has grown larger is not kept.
-pub const KEPT_BYTES: usize = 64 << 10;
-/// Arguments of one command together: what their places can count.
-const WORDS_BYTES_MAX: usize = 1 << 30;
-
-impl Words {
-    pub fn args(&self) -> Args<'_> {
-        Args::new(&self.bytes, &self.spans)
-    }
-
-    pub fn set(&mut self, words: &[Vec<u8>]) {
-        self.clear();
-        for word in words {
-            self.spans.push(Span { start: self.bytes.len() as u32, len: word.len() as u32 });
-            self.bytes.extend_from_slice(word);
-        }
-    }
-
-    pub fn clear(&mut self) {
-        self.bytes.clear();
-        self.spans.clear();
-    }
-
-    pub fn shrink(&mut self) {
-        self.clear();
-        if self.bytes.capacity() > KEPT_BYTES || self.spans.capacity() > KEPT_BYTES {
-            *self = Words::default();
-        }
-    }
-
-    /// A string as it is, a number as Redis writes it. False: it is neither, or too long.
-    unsafe fn push(&mut self, state: *mut lua_State, at: c_int) -> bool {
-        let start = self.bytes.len();
-        // SAFETY: the string is on the stack while it is copied; a number is not changed into one.
-        unsafe {
-            match ffi::lua_type(state, at) {
-                ffi::LUA_TSTRING => {
-                    let mut len = 0;
-                    let text = ffi::lua_tolstring(state, at, &mut len).cast::<u8>();
-                    if start + len > WORDS_BYTES_MAX {
-                        return false;
-                    }
-                    self.bytes.extend_from_slice(std::slice::from_raw_parts(text, len));
-                }
-                ffi::LUA_TNUMBER => match ffi::lua_tonumber(state, at) {
-                    number if number.abs() < (1i64 << 62) as f64 && number.trunc() == number => {
-                        format_i64(number as i64, &mut self.bytes);
-                    }
-                    number => format_double(number, &mut self.bytes),
-                },
-                _ => return false,
-            }
-        }
-        self.spans.push(Span { start: start as u32, len: (self.bytes.len() - start) as u32 });
-        true
-    }
-}
 
 /// The arguments of the C function that runs, as words.
 unsafe fn take_words(state: *mut lua_State, words: &mut Words) -> Result<(), &'static CStr> {
@@ -102,7 +37,7 @@ pub unsafe extern "C-unwind" fn call(state: *mut lua_State) -> c_int {
         let shared = &*ffi::lua_touserdata(state, ffi::lua_upvalueindex(1)).cast::<Shared>();
         let raises = ffi::lua_toboolean(state, ffi::lua_upvalueindex(2)) != 0;
         let Some(calls) = shared.calls() else {
-            return fail(state, super::api::NOT_RUNNING.as_bytes(), raises);
+            return fail(state, NOT_RUNNING.as_bytes(), raises);
         };
         if let Err(text) = take_words(state, (*calls).words()) {
             return fail(state, text.to_bytes(), raises);

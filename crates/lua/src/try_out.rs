@@ -1,7 +1,8 @@
 //! Owns running any text as a script without a server around it. For the fuzz target.
 
-use super::engine::{Called, Calls, Engine, Passed};
-use super::stack::Words;
+use super::calls::{Called, Calls};
+use super::engine::{Engine, Passed};
+use super::words::Words;
 use resp::client::{encode_command, skip};
 use resp::{Args, Out, Proto};
 use std::time::{Duration, Instant};
