@@ -67,6 +67,8 @@ pub use commands::host::REDIS_VERSION;
 pub use database::{DEFAULT_NAME, Database, Endpoint};
 pub use definition::{Definition, DefinitionChange, NodeError};
 pub use figures::{CommandFigures, Figures, Latencies, NodeFigures};
+#[doc(hidden)]
+pub use memory::report as allocator_report;
 pub use node::{Node, Room, State};
 #[doc(hidden)]
 pub use script::try_script;
