@@ -7,7 +7,6 @@ pub mod block;
 pub mod cx;
 pub mod docs;
 pub mod exchange;
-pub mod glob;
 pub mod host;
 pub mod job;
 pub mod number;

@@ -1,8 +1,8 @@
 //! Owns what the commands that walk by a cursor have in common. Never knows what they walk over.
 
 use crate::cx::{Args, SYNTAX, Stop};
-use crate::glob;
 use crate::number::int_or_error;
+use base::glob;
 
 /// What SCAN's kin take after the cursor.
 #[derive(Default)]

@@ -6,7 +6,7 @@ use crate::clients::{Card, Clients};
 use crate::config::OutputLimit;
 use crate::outbox::{Message, Put};
 use crate::thread::{Post, wall_ms};
-use commands::glob;
+use base::glob;
 use commands::host::Space;
 use parking_lot::{Mutex, RwLock};
 use resp::{Out, Proto};

@@ -5,7 +5,7 @@ use super::dump;
 use super::engine::Engine;
 use super::library::{Libraries, Library, name_of};
 use crate::thread::Worker;
-use commands::glob;
+use base::glob;
 use commands::host::{FunctionCard, FunctionStats, LibraryCard, RestorePolicy, RunningScript, Scripting};
 
 impl Scripting for Worker {

@@ -1,0 +1,3 @@
+//! Owns what several crates need and none of them owns. Never knows another crate of ours, and does no I/O.
+
+pub mod glob;
