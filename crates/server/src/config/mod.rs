@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use base::glob;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
 pub use docs::configuration_md;
@@ -203,7 +204,7 @@ impl ConfigStore {
                 let matching = patterns.iter().find_map(|pattern| match std::str::from_utf8(pattern.as_ref()) {
                     Ok(exact) if exact.eq_ignore_ascii_case(name) => Some(exact),
                     _ if row.group == Group::Hidden => None,
-                    _ => text::glob(pattern.as_ref(), name.as_bytes()).then_some(name),
+                    _ => glob::matches(pattern.as_ref(), name.as_bytes(), true).then_some(name),
                 });
                 let Some(shown_name) = matching else { continue };
                 let shown = match name {
