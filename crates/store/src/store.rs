@@ -19,6 +19,7 @@ use crate::tier::Tier;
 use crate::wait::{Ready, WaitCounts, Waiters};
 use crate::watch::Watched;
 use crate::word::Word;
+use base::random::{GAMMA, mix};
 use parking_lot::{Mutex, RwLock};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak, mpsc};
@@ -558,10 +559,7 @@ impl Store {
 
     /// SplitMix64 over a counter: good enough to choose a key, different at each start by the secret.
     pub(crate) fn next_random(&self) -> u64 {
-        let mut x = self.random.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed);
-        x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ x >> 31
+        mix(self.random.fetch_add(GAMMA, Relaxed))
     }
 
     pub(crate) fn dictionary(&self, id: u32) -> Option<Arc<Dictionary>> {
