@@ -2,3 +2,4 @@
 
 pub mod glob;
 pub mod random;
+pub mod size;

@@ -2,6 +2,7 @@
 
 use crate::config::{self, Config, ConfigStore};
 use crate::database::{DEFAULT_NAME, Database};
+use base::size;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -147,8 +148,8 @@ impl Definition {
         if self.ram_limit_bytes > self.memory_limit_bytes {
             let message = format!(
                 "the RAM limit {} is more than the memory limit {}, which is RAM and flash together",
-                config::human(self.ram_limit_bytes),
-                config::human(self.memory_limit_bytes)
+                size::exact(self.ram_limit_bytes),
+                size::exact(self.memory_limit_bytes)
             );
             return invalid("ram_limit_bytes", message);
         }

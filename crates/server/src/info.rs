@@ -4,6 +4,7 @@ use crate::database::{Database, Rate};
 use crate::memory::{Allocator, cpu_us, resident_bytes, system_bytes};
 use crate::stats::Summary;
 use crate::thread::wall_ms;
+use base::size;
 use commands::host::{REDIS_VERSION, Space};
 use std::fmt::{Display, Write as _};
 use std::sync::atomic::Ordering::Relaxed;
@@ -74,7 +75,7 @@ impl Text {
 
     fn both(&mut self, name: &str, bytes: u64) {
         self.line(name, bytes);
-        self.line(&format!("{name}_human"), human_bytes(bytes));
+        self.line(&format!("{name}_human"), size::info(bytes));
     }
 
     fn ratio(&mut self, name: &str, part: u64, whole: u64) {
@@ -110,16 +111,6 @@ pub fn info(database: &Database, wanted: &[&[u8]]) -> String {
         }
     }
     text.0
-}
-
-/// Bytes as Redis writes them for people.
-pub fn human_bytes(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "K", "M", "G", "T"];
-    let unit = (bytes.max(1).ilog2() / 10).min(4) as usize;
-    match unit {
-        0 => format!("{bytes}B"),
-        _ => format!("{:.2}{}", bytes as f64 / (1u64 << (10 * unit)) as f64, UNITS[unit]),
-    }
 }
 
 fn server(facts: &Facts<'_>, text: &mut Text) {
@@ -539,21 +530,6 @@ fn keyspace(facts: &Facts<'_>, text: &mut Text) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bytes_for_people() {
-        for (bytes, text) in [
-            (0, "0B"),
-            (1023, "1023B"),
-            (1024, "1.00K"),
-            (1536 * 1024, "1.50M"),
-            (3 << 30, "3.00G"),
-            (5 << 40, "5.00T"),
-            (1 << 60, "1048576.00T"),
-        ] {
-            assert_eq!(human_bytes(bytes), text);
-        }
-    }
 
     #[test]
     fn ratios_of_nothing_are_not_infinite() {

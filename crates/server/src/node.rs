@@ -14,6 +14,7 @@ use crate::memory;
 use crate::open;
 use crate::start::raise_open_files;
 use crate::thread::wall_ms;
+use base::size;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -184,8 +185,8 @@ impl Node {
         if room.ram_taken_bytes > room.ram_bytes {
             tracing::warn!(
                 "the RAM limits of all databases together, {}, are more than the {} this machine has for them",
-                config::human(room.ram_taken_bytes),
-                config::human(room.ram_bytes)
+                size::human(room.ram_taken_bytes),
+                size::human(room.ram_bytes)
             );
         }
     }
@@ -270,19 +271,17 @@ impl Node {
             room.by_database.iter().find(|(known, ..)| known == name).map_or((0, 0), |&(_, ram, flash)| (ram, flash));
         let parts = |of: fn(&(String, u64, u64)) -> u64| {
             let others = room.by_database.iter().filter(|(known, ..)| known != name);
-            let parts: Vec<String> =
-                others.map(|taken| format!("{} {}", taken.0, crate::info::human_bytes(of(taken)))).collect();
+            let parts: Vec<String> = others.map(|taken| format!("{} {}", taken.0, size::human(of(taken)))).collect();
             if parts.is_empty() { String::new() } else { format!("{} + ", parts.join(" + ")) }
         };
         let refuse = |what: &str, others: String, wanted: u64, taken: u64, has: u64| {
-            let human = crate::info::human_bytes;
             Err(format!(
                 "{what} of all databases together would be {others}{name} {} = {}, and this machine has {} for them: {} \
                  are left for '{name}'",
-                human(wanted),
-                human(taken + wanted),
-                human(has),
-                human(has.saturating_sub(taken))
+                size::human(wanted),
+                size::human(taken + wanted),
+                size::human(has),
+                size::human(has.saturating_sub(taken))
             ))
         };
         // What becomes smaller is never refused.
@@ -342,7 +341,7 @@ impl Node {
         if !has_flash && flash > 0 {
             let message = format!(
                 "this node has no flash: make the memory limit as large as the RAM limit, {}, or start the node with flash-path",
-                config::human(definition.ram_limit_bytes)
+                size::exact(definition.ram_limit_bytes)
             );
             return Err(invalid("memory_limit_bytes", message));
         }

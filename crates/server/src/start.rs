@@ -11,6 +11,7 @@ use crate::node::Node;
 use crate::resize;
 use crate::supervise::Supervisor;
 use crate::thread::wall_ms;
+use base::size;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::any::Any;
 use std::fs;
@@ -97,7 +98,7 @@ fn write_pidfile(config: &Config) -> io::Result<()> {
 }
 
 fn announce(database: &Database, config: &Config) {
-    let human = crate::info::human_bytes;
+    let human = size::human;
     let limit = |bytes| if bytes == 0 { "none".to_owned() } else { human(bytes) };
     tracing::info!(
         "FlintKV {} starts: process {}, {} workers, {} databases",

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use base::size::human;
 use flash::probe::{random_reads, sequential_writes};
 use flash::{FlashFiles, FlashIo, OpenError, ThreadPool, open_driver};
 use hdrhistogram::Histogram;
@@ -77,8 +78,8 @@ impl fmt::Display for MeasureError {
             MeasureError::TooSmall { free_bytes } => write!(
                 f,
                 "{} are free; a measurement takes half of what is free, and at least {}",
-                crate::size::human(*free_bytes),
-                crate::size::human(BYTES_MIN)
+                human(*free_bytes),
+                human(BYTES_MIN)
             ),
             MeasureError::Open(error) => error.fmt(f),
             MeasureError::Io(error) => error.fmt(f),

@@ -27,11 +27,11 @@ pub use docs::configuration_md;
 pub use load::LoadError;
 pub use rewrite::Prepared;
 pub use table::{Change, Effect, Group, Kind, ROWS, Row, is_secret};
+pub(crate) use typed::leaves_ram_for_values;
 pub use typed::{
     BindAddress, Compression, Config, ConsoleSettings, FlashIo, Guard, LogFormat, LogLevel, OutputLimit, Policy,
     Secret, Supervised, TierMode, TlsAuth, TlsSettings,
 };
-pub(crate) use typed::{human, leaves_ram_for_values};
 
 pub use text::{join as join_words, split as split_words};
 

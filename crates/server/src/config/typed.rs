@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::table::{self, Kind};
 use super::value::{self, Value};
 use crate::notify::Events;
+use base::size;
 
 /// A password: compares, is never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -457,9 +458,9 @@ fn limits(v: &Values<'_>, has_flash: bool) -> Result<Limits, String> {
         return Err(format!(
             "ram-limit {} is more than memory-limit {}: memory-limit is RAM + flash, so raise it to at least {} or \
              lower ram-limit",
-            human(ram),
-            human(memory),
-            human(ram)
+            size::exact(ram),
+            size::exact(memory),
+            size::exact(ram)
         ));
     }
     if !has_flash {
@@ -470,10 +471,10 @@ fn limits(v: &Values<'_>, has_flash: bool) -> Result<Limits, String> {
         return Err(format!(
             "memory-limit {} − ram-limit {} leaves {} for flash, less than the {} that flash-path needs: raise \
              memory-limit, lower ram-limit, or drop flash-path",
-            human(memory),
-            human(ram),
-            human(flash),
-            human(FLASH_BYTES_MIN)
+            size::exact(memory),
+            size::exact(ram),
+            size::exact(flash),
+            size::exact(FLASH_BYTES_MIN)
         ));
     }
     Ok(Limits { memory, ram, flash })
@@ -482,16 +483,6 @@ fn limits(v: &Values<'_>, has_flash: bool) -> Result<Limits, String> {
 /// Never 0, which would mean no limit.
 fn share(bytes: u64, percent: u64) -> u64 {
     ((u128::from(bytes) * u128::from(percent) / 100) as u64).max(1)
-}
-
-/// A size as the configuration writes it: the largest unit that divides it, otherwise bytes.
-pub(crate) fn human(bytes: u64) -> String {
-    for (shift, unit) in [(30, "gb"), (20, "mb"), (10, "kb")] {
-        if bytes != 0 && bytes.trailing_zeros() >= shift {
-            return format!("{}{unit}", bytes >> shift);
-        }
-    }
-    bytes.to_string()
 }
 
 /// What a node with flash takes for itself under load, measured at 1 to 8 workers: 14 MB of code, allocator and dictionary,
@@ -513,16 +504,16 @@ pub(crate) fn leaves_ram_for_values(config: &Config, console: bool) -> Result<()
     }
     let (parts, advice) = match of_console {
         0 => (String::new(), "or lower io-threads"),
-        bytes => (format!(" + {} for the console", human(bytes)), "lower io-threads, or set console-port 0"),
+        bytes => (format!(" + {} for the console", size::exact(bytes)), "lower io-threads, or set console-port 0"),
     };
     Err(format!(
         "ram-limit {} is less than the {} that a node with flash needs for itself ({} + {workers} io-threads × {}{parts}): \
          raise ram-limit to at least {}, {advice}",
-        human(config.ram_limit_bytes),
-        human(own),
-        human(OWN_RAM_BYTES),
-        human(OWN_RAM_BYTES_PER_WORKER),
-        human(own)
+        size::exact(config.ram_limit_bytes),
+        size::exact(own),
+        size::exact(OWN_RAM_BYTES),
+        size::exact(OWN_RAM_BYTES_PER_WORKER),
+        size::exact(own)
     ))
 }
 
@@ -532,9 +523,9 @@ pub(super) fn advice(config: &Config) -> Vec<String> {
     if config.flash_paths.is_empty() && config.ram_limit_bytes < config.memory_limit_bytes {
         lines.push(format!(
             "there is no flash-path, so {} of memory-limit {} cannot be used: only ram-limit {} counts",
-            human(config.memory_limit_bytes - config.ram_limit_bytes),
-            human(config.memory_limit_bytes),
-            human(config.ram_limit_bytes)
+            size::exact(config.memory_limit_bytes - config.ram_limit_bytes),
+            size::exact(config.memory_limit_bytes),
+            size::exact(config.ram_limit_bytes)
         ));
     }
     if config.ram_limit_bytes != 0 && config.ram_limit_bytes < 1024 * 1024 {
