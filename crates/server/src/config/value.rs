@@ -295,7 +295,7 @@ pub fn lines(row: &Row, value: &Value) -> Vec<String> {
     let shown = |word: &String| word.parse().map_or_else(|_| word.clone(), size::exact);
     let chunks = |length: usize| value.chunks_exact(length).map(text::join).collect::<Vec<_>>();
     let lines = match row.kind {
-        Kind::Size(..) | Kind::SizeOrPercent | Kind::Segment(..) => value.iter().map(size).collect(),
+        Kind::Size(..) | Kind::SizeOrPercent | Kind::Segment(..) => value.iter().map(shown).collect(),
         Kind::Paths => chunks(1),
         Kind::Save | Kind::Renames => chunks(2),
         Kind::OutputLimits => value
