@@ -5,11 +5,12 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use base::FlashIo;
 use base::random::SplitMix64;
 use rustix::time::{ClockId, clock_gettime};
 use store::io::{Driver, Op, OpKind, PAGE_BYTES, PageBuf};
 
-use crate::choice::{FlashIo, open_driver};
+use crate::choice::open_driver;
 use crate::files::{DATA_OFFSET, FlashFiles};
 use crate::threads::{THREADS, ThreadPool};
 

@@ -2,7 +2,7 @@
 
 use crate::config::{self, Config, ConfigStore};
 use crate::database::{DEFAULT_NAME, Database};
-use base::size;
+use base::{Codec, Policy, size};
 use std::fmt;
 use std::path::PathBuf;
 
@@ -42,8 +42,8 @@ impl Default for Definition {
             bind: Vec::new(),
             memory_limit_bytes: 0,
             ram_limit_bytes: 0,
-            policy: "noeviction".to_owned(),
-            compression: "lz4".to_owned(),
+            policy: Policy::NoEviction.as_str().to_owned(),
+            compression: Codec::Lz4.as_str().to_owned(),
             password: None,
             shards: 1,
             replicas: 0,

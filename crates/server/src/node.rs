@@ -14,7 +14,7 @@ use crate::memory;
 use crate::open;
 use crate::start::raise_open_files;
 use crate::thread::wall_ms;
-use base::size;
+use base::{Codec, Policy, size};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -328,10 +328,9 @@ impl Node {
             return Err(NodeError::Exists(name.clone()));
         }
         let invalid = |field, message: String| NodeError::Invalid { field, message };
-        for (field, value, words) in [
-            ("policy", &definition.policy, config::Policy::WORDS),
-            ("compression", &definition.compression, config::Compression::WORDS),
-        ] {
+        for (field, value, words) in
+            [("policy", &definition.policy, Policy::WORDS), ("compression", &definition.compression, Codec::WORDS)]
+        {
             if !words.contains(&value.as_str()) {
                 return Err(invalid(field, format!("'{value}' is none of {}", words.join(", "))));
             }

@@ -5,33 +5,7 @@ use crate::database::Database;
 use crate::pubsub::Delivery;
 use commands::host::Space;
 use std::sync::{Arc, Weak};
-use store::{Class, Listener};
-
-/// `notify-keyspace-events`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Events {
-    /// On `__keyspace@<db>__:<key>`, the event as the message.
-    pub by_key: bool,
-    /// On `__keyevent@<db>__:<event>`, the key as the message.
-    pub by_event: bool,
-    classes: Class,
-}
-
-impl Events {
-    /// What `A` stands for: everything but misses and new keys.
-    pub const ALL: &str = "g$lshzxetd";
-
-    pub fn parse(letters: &str) -> Events {
-        let letters = letters.replace('A', Events::ALL);
-        let classes = letters.chars().filter_map(Class::from_letter).fold(Class::default(), Class::and);
-        Events { by_key: letters.contains('K'), by_event: letters.contains('E'), classes }
-    }
-
-    /// What the store is to tell: nothing if it would be published nowhere.
-    pub fn classes(self) -> Class {
-        if self.by_key || self.by_event { self.classes } else { Class::default() }
-    }
-}
+use store::Listener;
 
 struct Notifier(Weak<Database>);
 

@@ -2,7 +2,7 @@
 
 use crate::acl::Users;
 use crate::clients::Clients;
-use crate::config::{self, Compression, Config, ConfigStore, FlashIo, Policy, Secret, TierMode};
+use crate::config::{self, Config, ConfigStore, FlashIo, Secret, TierMode};
 use crate::crew::Crew;
 use crate::database::{DEFAULT_NAME, Database};
 use crate::directory::Directory;
@@ -24,7 +24,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::time::{Duration, Instant};
-use store::{Codec, FlashConfig, Lane, LimitOf, Store, StoreConfig};
+use store::{FlashConfig, Lane, LimitOf, Store, StoreConfig};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 /// How long connections may take to end.
@@ -55,7 +55,7 @@ pub fn open(
         databases: config.databases,
         ram_limit: config.ram_limit_bytes,
         limit_of: LimitOf::Process,
-        policy: policy(config.maxmemory_policy),
+        policy: config.maxmemory_policy,
         huge_pages,
         flash: flash.as_ref().map(|flash| flash.layout.clone()),
         secret: [random(), random()],
@@ -182,7 +182,7 @@ pub fn close(database: &Database) {
 pub struct Flash {
     pub files: Arc<FlashFiles>,
     pub layout: FlashConfig,
-    io: flash::FlashIo,
+    io: FlashIo,
 }
 
 impl Flash {
@@ -210,37 +210,11 @@ fn open_flash(name: &str, config: &Config) -> io::Result<Option<Flash>> {
         config.flash_segment_bytes,
         config.flash_paths.len() as u32,
         DATA_OFFSET,
-        codec(config.flash_compression),
+        config.flash_compression,
     );
     let files = FlashFiles::open(&config.flash_paths, &log_name(name, config), layout.bytes_per_path())
         .map_err(|error| io::Error::other(error.to_string()))?;
-    let io = match config.flash_io {
-        FlashIo::Auto => flash::FlashIo::Auto,
-        FlashIo::Uring => flash::FlashIo::Uring,
-        FlashIo::Threads => flash::FlashIo::Threads,
-    };
-    Ok(Some(Flash { files: Arc::new(files), layout, io }))
-}
-
-fn codec(compression: Compression) -> Codec {
-    match compression {
-        Compression::None => Codec::None,
-        Compression::Lz4 => Codec::Lz4,
-        Compression::Zstd => Codec::Zstd,
-    }
-}
-
-fn policy(policy: Policy) -> store::Policy {
-    match policy {
-        Policy::NoEviction => store::Policy::NoEviction,
-        Policy::AllkeysLru => store::Policy::AllKeysLru,
-        Policy::AllkeysLfu => store::Policy::AllKeysLfu,
-        Policy::AllkeysRandom => store::Policy::AllKeysRandom,
-        Policy::VolatileLru => store::Policy::VolatileLru,
-        Policy::VolatileLfu => store::Policy::VolatileLfu,
-        Policy::VolatileRandom => store::Policy::VolatileRandom,
-        Policy::VolatileTtl => store::Policy::VolatileTtl,
-    }
+    Ok(Some(Flash { files: Arc::new(files), layout, io: config.flash_io }))
 }
 
 /// The users there are at the start.
@@ -326,7 +300,7 @@ fn start_workers(
 fn open_driver(
     database: &Database,
     files: &Arc<FlashFiles>,
-    io: flash::FlashIo,
+    io: FlashIo,
     pool: &Arc<ThreadPool>,
 ) -> io::Result<Box<dyn store::io::Driver>> {
     let noted = |which, name| {
@@ -335,7 +309,7 @@ fn open_driver(
         let _ = database.flash_driver.set(name);
         Ok(driver)
     };
-    flash::choose_driver(io, || noted(flash::FlashIo::Uring, "io_uring"), || noted(flash::FlashIo::Threads, "threads"))
+    flash::choose_driver(io, || noted(FlashIo::Uring, "io_uring"), || noted(FlashIo::Threads, "threads"))
 }
 
 /// CONFIG SET of what the store keeps itself takes effect at once.
@@ -344,7 +318,7 @@ pub fn apply_to_store(store: &Store, before: &Config, now: &Config) {
         store.set_ram_limit(now.ram_limit_bytes);
     }
     if before.maxmemory_policy != now.maxmemory_policy {
-        store.set_policy(policy(now.maxmemory_policy));
+        store.set_policy(now.maxmemory_policy);
     }
     if before.events != now.events {
         store.tell_events(now.events.classes());
@@ -353,7 +327,7 @@ pub fn apply_to_store(store: &Store, before: &Config, now: &Config) {
         store.set_split_bytes(now.flash_split_bytes as usize);
     }
     if before.flash_compression != now.flash_compression {
-        store.set_codec(codec(now.flash_compression));
+        store.set_codec(now.flash_compression);
     }
     if before.debug_tier_mode != now.debug_tier_mode {
         store.set_all_cold(now.debug_tier_mode == TierMode::Cold);

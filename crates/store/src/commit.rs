@@ -11,9 +11,9 @@ use crate::counters::Counter;
 use crate::effects::{Effects, Why};
 use crate::guards::Held;
 use crate::hash::{Key, KeyHash};
-use crate::listen::Class;
 use crate::store::{Database, Store, Stripe};
 use crate::wait::Ready;
+use base::events::Class;
 use std::ops::Range;
 
 /// How much of a key has changed.

@@ -42,6 +42,8 @@ pub mod wait;
 mod watch;
 pub mod word;
 
+pub use base::events::Class;
+pub use base::{Codec, Policy};
 pub use census::{Census, KeyCounts};
 pub use effects::{Effect, Effects, Why};
 pub use hash::{Hasher, Key, KeyHash};
@@ -49,11 +51,10 @@ pub use keyspace::{
     Cold, ColdRead, Inspect, Keyspace, NOTHING, NoEdit, Peek, Resume, Value, ValueMut, Visited, Visitor, Want,
 };
 pub use lane::{Lane, Maintain, ReadError, Ticket};
-pub use listen::{Class, Listener};
-pub use page::Codec;
+pub use listen::Listener;
 pub use resize::{Progress, ResizeError};
 pub use stats::StoreStats;
-pub use store::{FlashConfig, LimitOf, Policy, Store, StoreConfig};
+pub use store::{FlashConfig, LimitOf, Store, StoreConfig};
 pub use tier::Admission;
 pub use value::Kind;
 pub use wait::{Ready, Wants};

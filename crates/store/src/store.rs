@@ -19,43 +19,13 @@ use crate::tier::Tier;
 use crate::wait::{Ready, WaitCounts, Waiters};
 use crate::watch::Watched;
 use crate::word::Word;
+use base::Policy;
 use base::random::{GAMMA, mix};
 use parking_lot::{Mutex, RwLock};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::time::Duration;
 use value::Boxed;
-
-/// What happens to a write when neither RAM nor flash has room: Redis's maxmemory-policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Policy {
-    NoEviction = 0,
-    AllKeysLru = 1,
-    AllKeysLfu = 2,
-    AllKeysRandom = 3,
-    VolatileLru = 4,
-    VolatileLfu = 5,
-    VolatileRandom = 6,
-    VolatileTtl = 7,
-}
-
-impl Policy {
-    pub(crate) fn from_u8(number: u8) -> Policy {
-        use Policy::*;
-        [NoEviction, AllKeysLru, AllKeysLfu, AllKeysRandom, VolatileLru, VolatileLfu, VolatileRandom, VolatileTtl]
-            [number as usize]
-    }
-
-    /// Whether a key with or without an expiry may be evicted.
-    pub fn evicts(self, has_expiry: bool) -> bool {
-        match self {
-            Policy::NoEviction => false,
-            Policy::AllKeysLru | Policy::AllKeysLfu | Policy::AllKeysRandom => true,
-            _ => has_expiry,
-        }
-    }
-}
 
 /// Where the log lies.
 #[derive(Clone, Debug)]

@@ -10,7 +10,8 @@
 //! ```
 
 use crate::arena::Arena;
-use crate::store::{LimitOf, Policy};
+use crate::store::LimitOf;
+use base::Policy;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// What a command that may need memory is told.
@@ -134,7 +135,7 @@ impl Tier {
     }
 
     pub fn policy(&self) -> Policy {
-        Policy::from_u8(self.policy.load(Relaxed))
+        Policy::from_number(self.policy.load(Relaxed)).expect("the number of a policy")
     }
 
     pub fn set_policy(&self, policy: Policy) {

@@ -118,8 +118,8 @@ pub fn measure(
         sequential_writes(&files, which, bytes, WRITE_BYTES, WRITE_DEPTH, |elapsed| go_on(WRITE_SHARE, what, elapsed))
             .map_err(MeasureError::Io)?;
     begun.set(WRITE_SHARE);
-    let read = |which, depth| {
-        let what = format!("random reads, {depth} at a time, {which}");
+    let read = |which: FlashIo, depth| {
+        let what = format!("random reads, {depth} at a time, {}", which.as_str());
         let mut latencies = Histogram::<u64>::new_with_bounds(1, LATENCY_NANOS_MAX, 3).expect("the bounds are fixed");
         let rate = random_reads(
             &files,

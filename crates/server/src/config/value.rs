@@ -153,7 +153,9 @@ fn read_word(kind: Kind, word: &str) -> Result<String, String> {
             }
             path.into_os_string().into_string().map_err(|_| "the directory's name must be valid UTF-8".to_owned())
         }
-        Kind::Events => events(word).ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.".to_owned()),
+        Kind::Events => {
+            base::events::shown(word).ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.".to_owned())
+        }
         _ => Ok(word.to_owned()),
     }
 }
@@ -327,17 +329,6 @@ fn integer(word: &str) -> Option<i64> {
 
 fn match_choice(choices: &[&str], word: &str) -> Option<String> {
     choices.iter().find(|choice| choice.eq_ignore_ascii_case(word)).map(|&choice| choice.to_owned())
-}
-
-/// Event classes in Redis' order; `A` stands for all those of keys.
-fn events(word: &str) -> Option<String> {
-    const ALL: &str = crate::notify::Events::ALL;
-    if !word.chars().all(|c| c == 'A' || "KEmn".contains(c) || ALL.contains(c)) {
-        return None;
-    }
-    let has = |c: char| word.contains(c) || (word.contains('A') && ALL.contains(c));
-    let keys = if ALL.chars().all(has) { "A".to_owned() } else { ALL.chars().filter(|&c| has(c)).collect() };
-    Some(keys + &"KEmn".chars().filter(|&c| has(c)).collect::<String>())
 }
 
 #[cfg(test)]

@@ -11,14 +11,14 @@
 
 use std::sync::Arc;
 
-use super::codec::{Codec, Compressor, FrameCodec};
+use super::codec::{Compressor, FrameCodec};
 use super::layout::{
     Common, EXTENT_HEADER_BYTES, EXTENT_PAGES_MAX, EXTENT_RAW_BYTES_MAX, Extent, FINGERPRINT_BYTES, FRAME_ENTRY_BYTES,
     FRAME_RAW_BYTES_MAX, FrameEntry, Kind, PAGE_HEADER_BYTES, PAYLOAD_BYTES, SMALL_BYTES_MAX, Small, extent_pages,
     write_checksum,
 };
 use super::record::Bases;
-use super::{Dictionary, Record, step_of};
+use super::{Codec, Dictionary, Record, step_of};
 use crate::io::{PAGE_BYTES, PageBuf};
 
 /// Raw bytes of a frame, at most. More compress better, fewer decode faster, and a read decodes one frame; so a larger

@@ -3,19 +3,12 @@
 
 use std::sync::Arc;
 
+use base::Codec;
 use lz4_flex::block::CompressTable;
 use zstd_safe::{CCtx, DCtx};
 
 use super::layout::{EXTENT_RAW_BYTES_MAX, FRAME_RAW_BYTES_MAX};
 use super::{Corrupt, Dictionary};
-
-/// What the builder is asked to compress with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Codec {
-    None,
-    Lz4,
-    Zstd,
-}
 
 /// What one frame is compressed with. Persisted in 3 bits: numbers may only be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
