@@ -3,7 +3,7 @@
 //! Reading order: [`serve`](start) opens the sockets; `gate` is the way of one request, from its headers to its handler; `route` is
 //! the shape of a route and `routes` the list of all of them, each beside its handler. `app` is what requests share, `cx` what a
 //! handler sees, `link` the conversation with a database. `metrics` watches and remembers, `alerts` judges, `benchmarks` runs
-//! scenarios, `auth` knows users, `console` serves the console's files, `openapi` describes it all.
+//! scenarios, `auth` knows users, `console` serves the console's files, `openapi` describes it all, `typescript` for the console.
 //!
 //! Handlers are plain functions that may block; they run on threads of their own, never on a worker.
 //! Knows nothing of how a value is kept: what it wants of a database it asks in RESP, as every client does.
@@ -25,12 +25,14 @@ mod route;
 mod routes;
 mod serve;
 mod text;
+mod typescript;
 mod webhook;
 
 pub use app::{Clock, Options};
 pub use auth::Role;
 pub use openapi::{api_md, json as openapi_json};
 pub use serve::Console;
+pub use typescript::api_ts;
 
 use server::Node;
 use std::any::Any;
