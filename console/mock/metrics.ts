@@ -1,7 +1,7 @@
 // Metrics of the node that is not there: smooth functions of time, so that a picture taken twice is the same picture.
 import type { Metric, Series } from "../src/lib/types";
 
-const row = (scope: Metric["scope"], group: string, unit: string, names: string): Metric[] =>
+const row = (scope: Metric["scope"], group: string, unit: Metric["unit"], names: string): Metric[] =>
   names.split(" ").map((name) => ({
     name, unit, group, scope,
     label: name.replaceAll("_", " ").replace(/ us$/, "").replace(/ bytes$/, "").replace(/^./, (c) => c.toUpperCase()),
@@ -65,5 +65,5 @@ export function series(names: string[], from_ms: number, to_ms: number, points: 
   const values = (name: string) =>
     // A gap, as a restart of the node leaves one.
     times_ms.map((at, index) => (index > times_ms.length * 0.3 && index < times_ms.length * 0.33 ? null : metricAt(name, at, share)));
-  return { step_ms, from_ms, times_ms, series: Object.fromEntries(names.map((name) => [name, values(name)])) };
+  return { step_ms, from_ms, to_ms, times_ms, series: Object.fromEntries(names.map((name) => [name, values(name)])) };
 }

@@ -92,12 +92,12 @@ const alerts: Alerts = {
 
 const benchmarks: Benchmark[] = [
   {
-    id: "b1", database: "default", scenario: "rof", scale: "1/150", state: "done", started_ms: Date.now() - 7_200_000, phase: "done", percent: 100,
+    id: "b1", database: "default", scenario: "rof", scale: "1/150", state: "done", started_ms: Date.now() - 7_200_000, ended_ms: Date.now() - 7_000_000, phase: "done", percent: 100,
     lines: ["populate: 1,000,000 keys", "centralise", "dry run: hit ratio 0.87", "measured run: 30 s"],
-    report: { rows: [
-      { name: "Throughput", value: 212_400, unit: "ops/s", published: 160_000 },
-      { name: "Latency", value: 0.38, unit: "ms", published: 1 },
-      { name: "RAM hit ratio", value: 0.871, unit: "", published: 0.85 },
+    report: { title: "rof at scale 1/150", notes: [], whole: {}, rows: [
+      { name: "Throughput", value: "212,400", unit: "ops/s", published: "160,000" },
+      { name: "Latency", value: "0.38", unit: "ms", published: "1" },
+      { name: "RAM hit ratio", value: "0.871", unit: "", published: "0.85" },
     ] },
   },
 ];

@@ -4,7 +4,7 @@
 
 #![no_main]
 
-use commands::glob::matches;
+use base::glob::matches;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

@@ -1,24 +1,21 @@
 //! Owns the randomness of tests: a seed gives the same run on every machine. Never reads a clock.
 
-/// SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
+use base::random::SplitMix64;
+
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct Random(SplitMix64);
 
 impl Random {
     pub fn new(seed: u64) -> Random {
-        Random(seed)
+        Random(SplitMix64(seed))
     }
 
     pub fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.0.draw()
     }
 
     pub fn below(&mut self, n: usize) -> usize {
-        (self.draw() % n as u64) as usize
+        self.0.index(n)
     }
 
     pub fn one_in(&mut self, n: usize) -> bool {

@@ -4,7 +4,7 @@ import { csv, drawn, fileName, GRAPHS, graphsOf, hasValues, sampled, spanOf, spo
 import type { Series } from "./types";
 
 const GRAPH: Graph = { id: "ops", title: "Operations", unit: "ops/s", stacked: true, lines: [{ name: "r", label: "read" }, { name: "w", label: "write" }] };
-const DATA: Series = { step_ms: 1000, from_ms: 0, times_ms: [0, 1000, 2000], series: { r: [1, null, 3], w: [10, null, 30] } };
+const DATA: Series = { step_ms: 1000, from_ms: 0, to_ms: 2000, times_ms: [0, 1000, 2000], series: { r: [1, null, 3], w: [10, null, 30] } };
 
 test("every metric of the catalog is drawn somewhere", () => {
   for (const scope of ["database", "node"] as const) {

@@ -81,7 +81,7 @@ export interface Left {
 }
 
 /** What is left of the machine if a database gets these limits. `before`: the limits that it has already. */
-export function left(room: Room, memory: number, ram: number, before = { memory: 0, ram: 0 }): Left {
+export function left(room: Omit<Room, "by_database">, memory: number, ram: number, before = { memory: 0, ram: 0 }): Left {
   const flash = Math.max(0, memory - ram);
   const flash_before = Math.max(0, before.memory - before.ram);
   return {

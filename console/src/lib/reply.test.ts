@@ -1,8 +1,8 @@
 import { expect, test } from "vitest";
 import { inline, replyRows } from "./reply";
-import type { Reply } from "./types";
+import type { Bytes, Reply } from "./types";
 
-const text = (value: unknown): Reply => ({ type: "string", value });
+const text = (value: Bytes): Reply => ({ type: "string", value });
 const drawn = (reply: Reply) => replyRows(reply).rows.map((row) => `${"  ".repeat(row.depth)}${row.mark && `${row.mark} `}${row.text} (${row.kind})`);
 
 test("plain replies", () => {
@@ -10,7 +10,7 @@ test("plain replies", () => {
   expect(drawn({ type: "error", value: "ERR no" })).toEqual(["ERR no (error)"]);
   expect(drawn({ type: "integer", value: 7 })).toEqual(["7 (number)"]);
   expect(drawn({ type: "big", value: "123456789012345678901234567890" })).toEqual(["123456789012345678901234567890 (number)"]);
-  expect(drawn({ type: "null", value: null })).toEqual(["nil (nothing)"]);
+  expect(drawn({ type: "null" })).toEqual(["nil (nothing)"]);
   expect(drawn({ type: "boolean", value: false })).toEqual(["false (truth)"]);
   expect(drawn(text({ base64: "AAE=" }))).toEqual(["\\x00\\x01 (string)"]);
 });
@@ -36,5 +36,5 @@ test("long replies end and say so", () => {
 });
 
 test("keys of maps are on one line", () => {
-  expect(inline({ type: "array", value: [text("a"), { type: "null", value: null }] })).toBe("[a, nil]");
+  expect(inline({ type: "array", value: [text("a"), { type: "null" }] })).toBe("[a, nil]");
 });

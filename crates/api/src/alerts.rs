@@ -13,7 +13,8 @@ use crate::metrics::catalog;
 use crate::route::{Answer, Method, Route, one};
 use crate::webhook;
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
@@ -182,8 +183,13 @@ pub struct Change {
 pub struct Webhook {
     pub url: String,
     pub enabled: bool,
-    #[serde(skip_deserializing)]
+    /// Of this run of the node: what is stored is not read back.
+    #[serde(default, deserialize_with = "nothing")]
     pub last: Option<Delivery>,
+}
+
+fn nothing<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Delivery>, D::Error> {
+    IgnoredAny::deserialize(deserializer).map(|_| None)
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]

@@ -15,6 +15,7 @@ use axum::http::header::{
     STRICT_TRANSPORT_SECURITY,
 };
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
+use base::size;
 use parking_lot::Mutex;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -236,7 +237,7 @@ async fn whole(body: Body, route: &Route, headers: &HeaderMap) -> Result<Vec<u8>
         use std::error::Error;
         // axum distinguishes a limit from a broken connection only by the error's source.
         if error.source().is_some_and(|source| source.to_string().contains("length limit")) {
-            ApiError::too_large(format!("the body is larger than {} MiB", BODY_BYTES_MAX >> 20))
+            ApiError::too_large(format!("the body is larger than {}", size::human(BODY_BYTES_MAX as u64)))
         } else {
             ApiError::invalid("the body did not arrive completely")
         }

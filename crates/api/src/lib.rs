@@ -1,11 +1,10 @@
 //! Owns FlintKV's HTTP API: databases, keys, metrics and everything else that the web console and other programs ask of
 //! a node. Never knows how a value is stored: it asks a database in RESP, as every client does.
 //!
-//! Reading order: [`serve`](start) opens the sockets; `gate` is the path of one request, from its headers to its
-//! handler; `route` is the shape of a route, and `routes` lists all of them, each beside its handler. `app` is what
-//! requests share, `cx` what a handler sees, `link` the connection to a database. `metrics` measures and stores,
-//! `alerts` compares, `benchmarks` runs scenarios, `auth` knows users, `console` serves the console's files, `openapi`
-//! describes the API.
+//! Reading order: [`serve`](start) opens the sockets; `gate` is the way of one request, from its headers to its handler; `route` is
+//! the shape of a route and `routes` the list of all of them, each beside its handler. `app` is what requests share, `cx` what a
+//! handler sees, `link` the conversation with a database. `metrics` watches and remembers, `alerts` judges, `benchmarks` runs
+//! scenarios, `auth` knows users, `console` serves the console's files, `openapi` describes it all, `typescript` for the console.
 //!
 //! Handlers are plain functions that may block. They run on threads of their own, never on a worker.
 
@@ -26,12 +25,14 @@ mod route;
 mod routes;
 mod serve;
 mod text;
+mod typescript;
 mod webhook;
 
 pub use app::{Clock, Options};
 pub use auth::Role;
 pub use openapi::{api_md, json as openapi_json};
 pub use serve::Console;
+pub use typescript::api_ts;
 
 use node::Node;
 use std::any::Any;

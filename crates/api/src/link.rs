@@ -2,6 +2,7 @@
 
 use crate::error::ApiError;
 use crate::text::lossy;
+use base::size;
 use node::{Database, Role};
 use resp::client::{SkipState, Value, encode_command, parse_value};
 use std::io::{ErrorKind, Read, Write};
@@ -85,8 +86,8 @@ impl Link {
             }
             if self.received.len() > REPLY_BYTES_MAX {
                 return Err(ApiError::too_large(format!(
-                    "the reply is larger than {} MiB, the limit of the console",
-                    REPLY_BYTES_MAX >> 20
+                    "the reply is larger than {}, the limit of the console",
+                    size::human(REPLY_BYTES_MAX as u64)
                 ))
                 .hint("ask for less: a smaller count or range, or use redis-cli"));
             }

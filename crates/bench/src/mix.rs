@@ -10,8 +10,9 @@ use crate::config::{CommandSpec, Commands, Config, KeyPattern, SetGet, Work};
 use crate::data::{Data, constant};
 use crate::keys::Keys;
 use crate::monitor::split;
-use crate::rng::{Rng, mix};
+use crate::rng::Rng;
 use crate::template::{Arg, Draw, KeyHead, Template, header};
+use base::random::mix;
 
 /// Index of a row of statistics.
 pub type KindIndex = u16;

@@ -1,6 +1,8 @@
 //! Owns the random numbers: xoshiro256++ (Blackman, Vigna 2019) seeded by SplitMix64. The code is our own, so that a
 //! seed means the same run in every release. Never knows time or process.
 
+use base::random::{GAMMA, mix};
+
 #[derive(Clone, Debug)]
 pub struct Rng {
     state: [u64; 4],
@@ -8,17 +10,9 @@ pub struct Rng {
     spare: Option<f64>,
 }
 
-/// Mixes `value`, so that neighbouring seeds give unrelated states.
-pub fn mix(value: u64) -> u64 {
-    let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
 impl Rng {
     pub fn new(seed: u64) -> Rng {
-        let word = |index: u64| mix(seed.wrapping_add(index.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+        let word = |index: u64| mix(seed.wrapping_add(index.wrapping_mul(GAMMA)));
         Rng { state: [word(0), word(1), word(2), word(3)], spare: None }
     }
 

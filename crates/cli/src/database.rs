@@ -11,8 +11,9 @@ use crate::client::{Client, Unanswered, segment};
 use crate::failure::Failure;
 use crate::moment;
 use crate::prompt;
-use crate::size::{count, human, micros};
+use crate::size::{count, micros};
 use crate::table::{Align, pairs, table};
+use base::size::human;
 
 /// The pause between two looks at a slow change.
 const LOOK: Duration = Duration::from_millis(200);

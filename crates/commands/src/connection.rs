@@ -4,7 +4,9 @@
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
 use crate::host::{ClientFilter, ClientKind, Pause, Unblock};
 use crate::number;
-use crate::row::{Access, Acl, Channels, Flag, Group, Keys, Row, Secrets, Values, is, is_behind, only_here, starts};
+use crate::row::{
+    Access, Acl, Channels, Flag, Group, Handling, Keys, Row, Secrets, Values, is, is_behind, only_here, starts,
+};
 use crate::session::Reply;
 use resp::reply::Proto;
 
@@ -14,6 +16,7 @@ pub(crate) const BASE: Row = Row {
     arity: 0,
     keys: Keys::NONE,
     access: Access::ByFlags,
+    handling: &[],
     tips: &[],
     channels: Channels::None,
     secrets: Secrets::None,
@@ -44,6 +47,7 @@ const SLOW_ADMIN: &[Acl] = &[Acl::Admin, Acl::Slow, Acl::Dangerous, Acl::Connect
 pub const ROWS: &[Row] = &[
     Row {
         name: "auth",
+        handling: &[Handling::ChangesUser, Handling::OfConnection],
         arity: -2,
         secrets: Secrets::From(1),
         flags: HANDSHAKE,
@@ -60,6 +64,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "client",
+        handling: &[Handling::Unpausable],
         arity: -2,
         flags: &[],
         acl: &[Acl::Slow],
@@ -86,6 +91,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "hello",
+        handling: &[Handling::ChangesUser, Handling::OfConnection],
         arity: -1,
         secrets: Secrets::Rule(|args, at| is_behind(args, at, "AUTH", 2, 1)),
         flags: HANDSHAKE,
@@ -102,6 +108,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "ping",
+        handling: &[Handling::Listening],
         arity: -1,
         flags: &[Flag::Fast],
         tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
@@ -113,6 +120,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "quit",
+        handling: &[Handling::Listening, Handling::Unqueued, Handling::OfConnection],
         arity: -1,
         flags: HANDSHAKE,
         summary: "Closes the connection.",
@@ -126,6 +134,13 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "reset",
+        handling: &[
+            Handling::Listening,
+            Handling::Unqueued,
+            Handling::Unwatches,
+            Handling::ChangesUser,
+            Handling::OfConnection,
+        ],
         arity: 1,
         flags: HANDSHAKE,
         since: "6.2.0",

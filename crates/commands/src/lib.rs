@@ -6,7 +6,6 @@ pub mod block;
 pub mod cx;
 pub mod docs;
 pub mod exchange;
-pub mod glob;
 pub mod host;
 pub mod job;
 pub mod number;
@@ -47,4 +46,6 @@ mod zsets;
 pub use block::Block;
 pub use connection::unknown_subcommand;
 pub use cx::{Args, Cx, OwnedArgs, Run, Settings, Stop};
-pub use row::{Access, Acl, Channels, Effect, Example, Expect, Flag, Group, KeyUse, Keys, Row, Secrets, Use, Values};
+pub use row::{
+    Access, Acl, Channels, Effect, Example, Expect, Flag, Group, Handling, KeyUse, Keys, Row, Secrets, Use, Values,
+};

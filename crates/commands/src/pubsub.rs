@@ -3,7 +3,7 @@
 use crate::connection::{help, nothing, unknown_subcommand};
 use crate::cx::{Cx, Run};
 use crate::host::Space;
-use crate::row::{Acl, Channels, Flag, Group, Keys, Row, Values, is, starts};
+use crate::row::{Acl, Channels, Flag, Group, Handling, Keys, Row, Values, is, starts};
 
 const BASE: Row = Row {
     keys: Keys::NONE,
@@ -23,6 +23,7 @@ const SHARD_CHANNELS: Keys = Keys::NotKeys { first: 1, last: -1, step: 1 };
 pub const ROWS: &[Row] = &[
     Row {
         name: "psubscribe",
+        handling: &[Handling::Listening, Handling::AnswersByPush, Handling::Streams],
         arity: -2,
         complexity: "O(N) where N is the number of patterns.",
         summary: "Subscribes to every channel whose name fits one of the patterns.",
@@ -37,6 +38,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "publish",
+        handling: &[Handling::Publishes],
         arity: 3,
         flags: &[Flag::Pubsub, Flag::Loading, Flag::Stale, Flag::Fast],
         acl: &[Acl::Pubsub, Acl::Fast],
@@ -63,6 +65,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "punsubscribe",
+        handling: &[Handling::Listening, Handling::AnswersByPush, Handling::Streams],
         arity: -1,
         complexity: "O(N) where N is the number of patterns.",
         summary: "Unsubscribes from the patterns, or from all.",
@@ -73,6 +76,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "spublish",
+        handling: &[Handling::Publishes],
         arity: 3,
         keys: Keys::NotKeys { first: 1, last: 1, step: 1 },
         flags: &[Flag::Pubsub, Flag::Loading, Flag::Stale, Flag::Fast],
@@ -88,6 +92,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "ssubscribe",
+        handling: &[Handling::Listening, Handling::AnswersByPush, Handling::Streams],
         arity: -2,
         keys: SHARD_CHANNELS,
         since: "7.0.0",
@@ -104,6 +109,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "subscribe",
+        handling: &[Handling::Listening, Handling::AnswersByPush, Handling::Streams],
         arity: -2,
         complexity: "O(N) where N is the number of channels.",
         summary: "Subscribes to channels.",
@@ -124,6 +130,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "sunsubscribe",
+        handling: &[Handling::Listening, Handling::AnswersByPush, Handling::Streams],
         arity: -1,
         keys: SHARD_CHANNELS,
         since: "7.0.0",
@@ -136,6 +143,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "unsubscribe",
+        handling: &[Handling::Listening, Handling::AnswersByPush, Handling::Streams],
         arity: -1,
         complexity: "O(N) where N is the number of channels.",
         summary: "Unsubscribes from the channels, or from all.",

@@ -1,48 +1,37 @@
 //! Owns the random numbers of handlers (HRANDFIELD, SPOP). Never use it where an adversary must not guess: it is fast,
 //! not secret.
 
+use base::random::SplitMix64;
 use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
 use store::Keyspace;
 
 thread_local! {
-    static STATE: Cell<u64> = Cell::new(RandomState::new().hash_one(0u64));
+    static STATE: Cell<SplitMix64> = Cell::new(SplitMix64(RandomState::new().hash_one(0u64)));
 }
 
-/// A number below `n`; `n` must not be 0. The bias is below n / 2^64.
+/// A number below `n`, which is not 0.
 pub fn below(n: usize) -> usize {
-    ((u128::from(next()) * n as u128) >> 64) as usize
-}
-
-fn next() -> u64 {
     STATE.with(|state| {
-        let mut draws = Draws(state.get());
-        let number = draws.next();
-        state.set(draws.0);
+        let mut random = state.get();
+        let number = random.index(n);
+        state.set(random);
         number
     })
 }
 
-/// Random numbers that repeat when a handler runs again, because the elements that it draws may have to be read from
-/// flash first (SplitMix64: Steele, Lea and Flood 2014).
+/// Random numbers that are the same when a handler runs again, for what it chooses may have to be brought first.
 #[derive(Clone, Copy)]
-pub struct Draws(u64);
+pub struct Draws(SplitMix64);
 
 impl Draws {
     pub fn of(ks: &mut Keyspace<'_>) -> Draws {
-        Draws(ks.seed())
+        Draws(SplitMix64(ks.seed()))
     }
 
     /// A number below `n`, like [`below`].
     pub fn below(&mut self, n: usize) -> usize {
-        ((u128::from(self.next()) * n as u128) >> 64) as usize
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.0.index(n)
     }
 }
 
@@ -78,13 +67,5 @@ mod tests {
             assert_eq!((0..9).filter(|_| selection.takes()).count(), wanted);
             assert!(!selection.takes());
         }
-    }
-
-    #[test]
-    fn all_numbers_below_n_come_up() {
-        let mut seen = [false; 7];
-        (0..1000).for_each(|_| seen[super::below(7)] = true);
-        assert_eq!(seen, [true; 7]);
-        assert_eq!(super::below(1), 0);
     }
 }

@@ -17,6 +17,7 @@ pub struct Row {
     pub channels: Channels,
     pub secrets: Secrets,
     pub flags: &'static [Flag],
+    pub handling: &'static [Handling],
     pub acl: &'static [Acl],
     /// Hints for clients and proxies that distribute commands over servers, in Redis's words.
     pub tips: &'static [&'static str],
@@ -44,6 +45,7 @@ impl Row {
         channels: Channels::None,
         secrets: Secrets::None,
         flags: &[],
+        handling: &[],
         acl: &[],
         tips: &[],
         values: Values::Read,
@@ -332,6 +334,38 @@ pub enum Flag {
     /// Changes state that no key names (whole databases, functions). The command runs with every stripe locked, so
     /// every other command runs before it or after it.
     Barrier,
+}
+
+/// What the server does about a command beside running its handler, where Redis's flags do not say it. A container's holds for its
+/// subcommands. Clients are not shown it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Handling {
+    /// Runs while clients are paused, or nobody could end the pause.
+    Unpausable,
+    /// Allowed to a RESP2 connection that listens. Others could not be told from messages, which come between replies.
+    Listening,
+    /// Its answers are messages: CLIENT REPLY does not withhold them.
+    AnswersByPush,
+    /// Runs at once between MULTI and EXEC.
+    Unqueued,
+    /// Runs the commands of a transaction.
+    Exec,
+    /// Runs a script or function: the server carries it out, not the row's handler.
+    Script,
+    /// Others notice it, though it writes nothing: a script that has done it does not start again.
+    Publishes,
+    /// Watches keys.
+    Watches,
+    /// Forgets the keys that are watched.
+    Unwatches,
+    /// Makes its connection another user's.
+    ChangesUser,
+    /// All that it does is to change its connection.
+    OfConnection,
+    /// Part of a transaction, which is a connection's.
+    OfTransaction,
+    /// Answers with more than a reply, for as long as the connection lasts.
+    Streams,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

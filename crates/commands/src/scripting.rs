@@ -4,7 +4,7 @@
 use crate::connection::{help, nothing, unknown_subcommand};
 use crate::cx::{Cx, Run, Stop};
 use crate::host::RestorePolicy;
-use crate::row::{Access, Acl, Flag, Group, KeyUse, Keys, Row, Values, is, starts};
+use crate::row::{Access, Acl, Flag, Group, Handling, KeyUse, Keys, Row, Values, is, starts};
 
 const FLAGS: &[Flag] = &[Flag::Noscript, Flag::Stale, Flag::SkipMonitor, Flag::NoMandatoryKeys, Flag::MovableKeys];
 const READ_FLAGS: &[Flag] =
@@ -28,6 +28,7 @@ const BASE: Row = Row {
 pub const ROWS: &[Row] = &[
     Row {
         name: "eval",
+        handling: &[Handling::Script],
         summary: "Runs a Lua script atomically: nobody sees it half done.",
         syntax: "script numkeys [key [key ...]] [arg [arg ...]]",
         examples: &[
@@ -40,6 +41,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "eval_ro",
+        handling: &[Handling::Script],
         access: Access::All(KeyUse::READ),
         flags: READ_FLAGS,
         since: "7.0.0",
@@ -57,6 +59,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "evalsha",
+        handling: &[Handling::Script],
         summary: "Runs a script that the server knows, by the SHA-1 of its text.",
         syntax: "sha1 numkeys [key [key ...]] [arg [arg ...]]",
         examples: &[
@@ -71,6 +74,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "evalsha_ro",
+        handling: &[Handling::Script],
         access: Access::All(KeyUse::READ),
         flags: READ_FLAGS,
         since: "7.0.0",
@@ -84,6 +88,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "fcall",
+        handling: &[Handling::Script],
         since: "7.0.0",
         complexity: "Depends on the function.",
         summary: "Runs a function of a library.",
@@ -97,6 +102,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "fcall_ro",
+        handling: &[Handling::Script],
         access: Access::All(KeyUse::READ),
         flags: READ_FLAGS,
         since: "7.0.0",

@@ -12,7 +12,9 @@ mod monitor;
 
 use crate::connection::{help, nothing, unknown_subcommand};
 use crate::cx::{Cx, Run, SYNTAX, Stop};
-use crate::row::{Access, Acl, Channels, Effect, Flag, Group, Keys, Row, Secrets, Values, is, only_here, starts};
+use crate::row::{
+    Access, Acl, Channels, Effect, Flag, Group, Handling, Keys, Row, Secrets, Values, is, only_here, starts,
+};
 
 /// What most rows of this file share.
 const BASE: Row = Row {
@@ -20,6 +22,7 @@ const BASE: Row = Row {
     arity: 0,
     keys: Keys::NONE,
     access: Access::ByFlags,
+    handling: &[],
     tips: &[],
     channels: Channels::None,
     secrets: Secrets::None,
@@ -159,6 +162,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "monitor",
+        handling: &[Handling::Streams],
         arity: 1,
         flags: ADMIN,
         acl: ADMIN_ACL,
@@ -176,6 +180,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "shutdown",
+        handling: &[Handling::Unpausable],
         arity: -1,
         flags: &[Flag::Admin, Flag::Noscript, Flag::Loading, Flag::Stale, Flag::NoMulti, Flag::AllowBusy],
         acl: ADMIN_ACL,

@@ -5,7 +5,7 @@ use crate::block::{Block, until_milliseconds};
 use crate::connection::{help, unknown_subcommand};
 use crate::cx::{Cx, Run, SYNTAX, Stop};
 use crate::number::{int, int_or_error};
-use crate::row::{Acl, Flag, Group, Keys, Row, Values, is, only_here, starts};
+use crate::row::{Acl, Flag, Group, Handling, Keys, Row, Values, is, only_here, starts};
 use store::Kind;
 
 const BASE: Row =
@@ -24,6 +24,7 @@ const NO_MODULES: Stop = Stop::error("ERR Modules are not supported");
 pub const ROWS: &[Row] = &[
     Row {
         name: "asking",
+        handling: &[Handling::OfConnection],
         arity: 1,
         flags: &[Flag::Fast],
         acl: &[Acl::Connection, Acl::Fast],
@@ -115,6 +116,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "psync",
+        handling: &[Handling::Streams],
         arity: -3,
         flags: &[Flag::Admin, Flag::Noscript, Flag::NoAsyncLoading, Flag::NoMulti],
         since: "2.8.0",
@@ -126,6 +128,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "readonly",
+        handling: &[Handling::OfConnection],
         arity: 1,
         flags: FIRM,
         acl: &[Acl::Connection, Acl::Fast],
@@ -138,6 +141,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "readwrite",
+        handling: &[Handling::OfConnection],
         arity: 1,
         flags: FIRM,
         acl: &[Acl::Connection, Acl::Fast],
@@ -193,6 +197,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "sync",
+        handling: &[Handling::Streams],
         arity: 1,
         flags: &[Flag::Admin, Flag::Noscript, Flag::NoAsyncLoading, Flag::NoMulti],
         since: "1.0.0",

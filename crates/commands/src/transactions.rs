@@ -2,7 +2,7 @@
 //! does, because it holds the stripes of all its commands at once.
 
 use crate::cx::{Cx, Run, Stop};
-use crate::row::{Access, Acl, Flag, Group, KeyUse, Keys, Row, Values, is};
+use crate::row::{Access, Acl, Flag, Group, Handling, KeyUse, Keys, Row, Values, is};
 use crate::session::Multi;
 
 const FLAGS: &[Flag] = &[Flag::Noscript, Flag::Loading, Flag::Stale, Flag::Fast, Flag::AllowBusy];
@@ -22,6 +22,7 @@ const BASE: Row = Row {
 pub const ROWS: &[Row] = &[
     Row {
         name: "discard",
+        handling: &[Handling::Unqueued, Handling::Unwatches, Handling::OfTransaction],
         arity: 1,
         since: "2.0.0",
         complexity: "O(N) where N is the number of queued commands.",
@@ -46,6 +47,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "exec",
+        handling: &[Handling::Exec, Handling::Unqueued, Handling::Unwatches, Handling::OfTransaction],
         arity: 1,
         flags: &[Flag::Noscript, Flag::Loading, Flag::Stale, Flag::SkipSlowlog],
         acl: &[Acl::Slow, Acl::Transaction],
@@ -68,6 +70,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "multi",
+        handling: &[Handling::Unqueued, Handling::OfTransaction],
         arity: 1,
         since: "1.2.0",
         summary: "Starts a transaction: the commands that follow are queued until EXEC.",
@@ -90,6 +93,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "unwatch",
+        handling: &[Handling::Unwatches, Handling::OfTransaction],
         arity: 1,
         complexity: "O(N) where N is the number of watched keys.",
         summary: "Forgets the watched keys.",
@@ -104,6 +108,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "watch",
+        handling: &[Handling::Unqueued, Handling::Watches, Handling::OfTransaction],
         arity: -2,
         access: Access::All(KeyUse::LOOK),
         keys: Keys::ALL,

@@ -24,17 +24,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use base::glob;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
 pub use docs::configuration_md;
 pub use load::LoadError;
 pub use rewrite::Prepared;
 pub use table::{Change, Effect, Group, Kind, ROWS, Row, is_secret};
+pub use typed::leaves_ram_for_values;
 pub use typed::{
-    BindAddress, Compression, Config, ConsoleSettings, Events, FlashIo, Guard, LogFormat, LogLevel, OutputLimit,
-    Policy, Secret, Supervised, TierMode, TlsAuth, TlsSettings,
+    BindAddress, Codec, Config, ConsoleSettings, FlashIo, Guard, LogFormat, LogLevel, OutputLimit, Policy, Secret,
+    Supervised, TierMode, TlsAuth, TlsSettings,
 };
-pub use typed::{human, leaves_ram_for_values};
 
 pub use text::{join as join_words, split as split_words};
 
@@ -222,7 +223,7 @@ impl ConfigStore {
                 let matching = patterns.iter().find_map(|pattern| match std::str::from_utf8(pattern.as_ref()) {
                     Ok(exact) if exact.eq_ignore_ascii_case(name) => Some(exact),
                     _ if row.group == Group::Hidden => None,
-                    _ => text::glob(pattern.as_ref(), name.as_bytes()).then_some(name),
+                    _ => glob::matches(pattern.as_ref(), name.as_bytes(), true).then_some(name),
                 });
                 let Some(shown_name) = matching else { continue };
                 let shown = match name {

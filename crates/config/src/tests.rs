@@ -58,7 +58,7 @@ fn the_defaults_are_those_of_redis() {
     assert_eq!(config.maxmemory_policy, Policy::NoEviction);
     assert_eq!((config.memory_limit_bytes, config.ram_limit_bytes, config.flash_limit_bytes), (0, 0, 0));
     assert_eq!(config.requirepass, None);
-    assert_eq!(config.flash_compression, Compression::Lz4);
+    assert_eq!(config.flash_compression, Codec::Lz4);
     assert!(config.io_threads >= 1);
 }
 

@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 
 use super::table::{self, Kind};
 use super::value::{self, Value};
+use base::events::Events;
+pub use base::{Codec, FlashIo, Policy};
+use base::{size, words};
 
 /// A password: compares, is never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -82,81 +85,20 @@ pub struct OutputLimit {
     pub soft_s: u64,
 }
 
-/// Which events of keys are published, and where.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Events {
-    /// On `__keyspace@<db>__:<key>`, the event as the message.
-    pub by_key: bool,
-    /// On `__keyevent@<db>__:<event>`, the key as the message.
-    pub by_event: bool,
-    /// The letters of the classes, `A` written out.
-    pub classes: String,
-}
-
-impl Events {
-    /// What `A` stands for: everything but misses and new keys.
-    pub const ALL: &str = "g$lshzxetd";
-
-    fn parse(letters: &str) -> Events {
-        let letters = letters.replace('A', Events::ALL);
-        Events {
-            by_key: letters.contains('K'),
-            by_event: letters.contains('E'),
-            classes: letters.replace(['K', 'E'], ""),
-        }
-    }
-}
-
-macro_rules! choices {
-    ($(#[$doc:meta])* $name:ident { $($variant:ident = $text:literal),+ $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub enum $name { $($variant),+ }
-        impl $name {
-            /// The words of the configuration, in Redis' order.
-            pub const WORDS: &'static [&'static str] = &[$($text),+];
-            pub const fn as_str(self) -> &'static str {
-                match self { $($name::$variant => $text),+ }
-            }
-            fn from_word(word: &str) -> Self {
-                match word {
-                    $($text => $name::$variant,)+
-                    _ => panic!("the table let '{word}' through as {}", stringify!($name)),
-                }
-            }
-        }
-    };
-}
-
-choices!(
-    /// What happens when neither RAM nor flash has room.
-    Policy {
-        VolatileLru = "volatile-lru",
-        VolatileLfu = "volatile-lfu",
-        VolatileRandom = "volatile-random",
-        VolatileTtl = "volatile-ttl",
-        AllkeysLru = "allkeys-lru",
-        AllkeysLfu = "allkeys-lfu",
-        AllkeysRandom = "allkeys-random",
-        NoEviction = "noeviction",
-    }
-);
-choices!(
+words!(
     /// Who may use a guarded command or directive; `Local` is loopback and the unix socket.
     Guard { No = "no", Yes = "yes", Local = "local" }
 );
-choices!(Compression { None = "none", Lz4 = "lz4", Zstd = "zstd" });
-choices!(
+words!(
     /// Whether values stay in RAM as usual, or never, for testing.
     TierMode { Off = "off", Cold = "cold" }
 );
-choices!(FlashIo { Auto = "auto", Uring = "uring", Threads = "threads" });
-choices!(LogFormat { Text = "text", Json = "json" });
-choices!(
+words!(LogFormat { Text = "text", Json = "json" });
+words!(
     /// Whom the node tells that it is ready.
     Supervised { Upstart = "upstart", Systemd = "systemd", Auto = "auto", No = "no" }
 );
-choices!(LogLevel {
+words!(LogLevel {
     Debug = "debug",
     Verbose = "verbose",
     Notice = "notice",
@@ -226,7 +168,7 @@ pub struct Config {
     pub maxmemory_policy: Policy,
     pub flash_paths: Vec<PathBuf>,
     pub flash_io: FlashIo,
-    pub flash_compression: Compression,
+    pub flash_compression: Codec,
     /// As wanted, a power of two; the store takes a smaller one for small flash.
     pub flash_segment_bytes: u64,
     /// Collections larger than this move in parts.
@@ -292,6 +234,9 @@ impl Values<'_> {
         let index = table::find(name).unwrap_or_else(|| panic!("'{name}' is not in the table"));
         &self.0[index]
     }
+    fn choice<T>(&self, name: &str, from_word: fn(&str) -> Option<T>) -> T {
+        from_word(self.word(name)).unwrap_or_else(|| panic!("the table let '{}' through as {name}", self.word(name)))
+    }
     fn word(&self, name: &str) -> &str {
         self.words(name).first().map_or("", String::as_str)
     }
@@ -319,7 +264,7 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
     let dir = PathBuf::from(v.word("dir"));
     let flash_paths: Vec<PathBuf> = v.words("flash-path").iter().map(|path| dir.join(path)).collect();
     let limits = limits(&v, !flash_paths.is_empty())?;
-    let debug_tier_mode = TierMode::from_word(v.word("debug-tier-mode"));
+    let debug_tier_mode = v.choice("debug-tier-mode", TierMode::from_word);
     if debug_tier_mode == TierMode::Cold && flash_paths.is_empty() {
         return Err("debug-tier-mode cold sends every value to flash: it needs flash-path".to_owned());
     }
@@ -381,8 +326,8 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
             .chunks_exact(2)
             .map(|pair| (pair[0].clone(), pair[1].clone()))
             .collect(),
-        enable_debug_command: Guard::from_word(v.word("enable-debug-command")),
-        enable_protected_configs: Guard::from_word(v.word("enable-protected-configs")),
+        enable_debug_command: v.choice("enable-debug-command", Guard::from_word),
+        enable_protected_configs: v.choice("enable-protected-configs", Guard::from_word),
         output_limit_normal: output_limit(0),
         output_limit_replica: output_limit(1),
         output_limit_pubsub: output_limit(2),
@@ -391,10 +336,10 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
         memory_limit_bytes: limits.memory,
         ram_limit_bytes: limits.ram,
         flash_limit_bytes: limits.flash,
-        maxmemory_policy: Policy::from_word(v.word("maxmemory-policy")),
+        maxmemory_policy: v.choice("maxmemory-policy", Policy::from_word),
         flash_paths,
-        flash_io: FlashIo::from_word(v.word("flash-io")),
-        flash_compression: Compression::from_word(v.word("flash-compression")),
+        flash_io: v.choice("flash-io", FlashIo::from_word),
+        flash_compression: v.choice("flash-compression", Codec::from_word),
         flash_segment_bytes: v.bytes("flash-segment-size"),
         flash_split_bytes: v.bytes("flash-split-size"),
         debug_tier_mode,
@@ -415,8 +360,8 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
         hll_sparse_max_bytes: v.bytes("hll-sparse-max-bytes") as usize,
         stream_node_max_bytes: v.bytes("stream-node-max-bytes") as usize,
         stream_node_max_entries: v.int("stream-node-max-entries"),
-        loglevel: LogLevel::from_word(v.word("loglevel")),
-        log_format: LogFormat::from_word(v.word("log-format")),
+        loglevel: v.choice("loglevel", LogLevel::from_word),
+        log_format: v.choice("log-format", LogFormat::from_word),
         logfile: v.path("logfile", &dir),
         slowlog_log_slower_than_us: v.int("slowlog-log-slower-than"),
         slowlog_max_len: v.int("slowlog-max-len"),
@@ -428,7 +373,7 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
             .map(|word| word.parse().expect("the table checked the percentile"))
             .collect(),
         daemonize: v.yes("daemonize"),
-        supervised: Supervised::from_word(v.word("supervised")),
+        supervised: v.choice("supervised", Supervised::from_word),
         pidfile: v.path("pidfile", &dir),
         state_dir: dir.join(v.word("state-dir")),
         dir,
@@ -481,9 +426,9 @@ fn limits(v: &Values<'_>, has_flash: bool) -> Result<Limits, String> {
         return Err(format!(
             "ram-limit {} is more than memory-limit {}: memory-limit is RAM + flash, so raise it to at least {} or \
              lower ram-limit",
-            human(ram),
-            human(memory),
-            human(ram)
+            size::exact(ram),
+            size::exact(memory),
+            size::exact(ram)
         ));
     }
     if !has_flash {
@@ -494,10 +439,10 @@ fn limits(v: &Values<'_>, has_flash: bool) -> Result<Limits, String> {
         return Err(format!(
             "memory-limit {} − ram-limit {} leaves {} for flash, less than the {} that flash-path needs: raise \
              memory-limit, lower ram-limit, or drop flash-path",
-            human(memory),
-            human(ram),
-            human(flash),
-            human(FLASH_BYTES_MIN)
+            size::exact(memory),
+            size::exact(ram),
+            size::exact(flash),
+            size::exact(FLASH_BYTES_MIN)
         ));
     }
     Ok(Limits { memory, ram, flash })
@@ -506,16 +451,6 @@ fn limits(v: &Values<'_>, has_flash: bool) -> Result<Limits, String> {
 /// Never 0, which would mean no limit.
 fn share(bytes: u64, percent: u64) -> u64 {
     ((u128::from(bytes) * u128::from(percent) / 100) as u64).max(1)
-}
-
-/// A size as the configuration writes it: the largest unit that divides it, otherwise bytes.
-pub fn human(bytes: u64) -> String {
-    for (shift, unit) in [(30, "gb"), (20, "mb"), (10, "kb")] {
-        if bytes != 0 && bytes.trailing_zeros() >= shift {
-            return format!("{}{unit}", bytes >> shift);
-        }
-    }
-    bytes.to_string()
 }
 
 /// What a node with flash takes for itself under load, measured at 1 to 8 workers: 14 MB of code, allocator and dictionary,
@@ -537,16 +472,16 @@ pub fn leaves_ram_for_values(config: &Config, console: bool) -> Result<(), Strin
     }
     let (parts, advice) = match of_console {
         0 => (String::new(), "or lower io-threads"),
-        bytes => (format!(" + {} for the console", human(bytes)), "lower io-threads, or set console-port 0"),
+        bytes => (format!(" + {} for the console", size::exact(bytes)), "lower io-threads, or set console-port 0"),
     };
     Err(format!(
         "ram-limit {} is less than the {} that a node with flash needs for itself ({} + {workers} io-threads × {}{parts}): \
          raise ram-limit to at least {}, {advice}",
-        human(config.ram_limit_bytes),
-        human(own),
-        human(OWN_RAM_BYTES),
-        human(OWN_RAM_BYTES_PER_WORKER),
-        human(own)
+        size::exact(config.ram_limit_bytes),
+        size::exact(own),
+        size::exact(OWN_RAM_BYTES),
+        size::exact(OWN_RAM_BYTES_PER_WORKER),
+        size::exact(own)
     ))
 }
 
@@ -556,9 +491,9 @@ pub(super) fn advice(config: &Config) -> Vec<String> {
     if config.flash_paths.is_empty() && config.ram_limit_bytes < config.memory_limit_bytes {
         lines.push(format!(
             "there is no flash-path, so {} of memory-limit {} cannot be used: only ram-limit {} counts",
-            human(config.memory_limit_bytes - config.ram_limit_bytes),
-            human(config.memory_limit_bytes),
-            human(config.ram_limit_bytes)
+            size::exact(config.memory_limit_bytes - config.ram_limit_bytes),
+            size::exact(config.memory_limit_bytes),
+            size::exact(config.ram_limit_bytes)
         ));
     }
     if config.ram_limit_bytes != 0 && config.ram_limit_bytes < 1024 * 1024 {
@@ -574,7 +509,7 @@ pub(super) fn advice(config: &Config) -> Vec<String> {
 pub(super) const TIER_MODE: Kind = Kind::Choice(TierMode::WORDS);
 pub(super) const POLICY: Kind = Kind::Choice(Policy::WORDS);
 pub(super) const GUARD: Kind = Kind::Choice(Guard::WORDS);
-pub(super) const COMPRESSION: Kind = Kind::Choice(Compression::WORDS);
+pub(super) const COMPRESSION: Kind = Kind::Choice(Codec::WORDS);
 pub(super) const FLASH_IO: Kind = Kind::Choice(FlashIo::WORDS);
 pub(super) const LOG_FORMAT: Kind = Kind::Choice(LogFormat::WORDS);
 pub(super) const SUPERVISED: Kind = Kind::Choice(Supervised::WORDS);

@@ -3,7 +3,8 @@
 
 use super::table::{Kind, Row};
 use super::text;
-use super::typed::{Events, OutputLimit, human};
+use super::typed::OutputLimit;
+use base::size;
 
 /// A directive's value: its words in canonical form (sizes in bytes), none for an empty text.
 pub type Value = Vec<String>;
@@ -46,10 +47,10 @@ impl Kind {
             },
             Kind::Size(0, _) => "size".to_owned(),
             Kind::Size(low, _) if low < 1024 => format!("size from {low}"),
-            Kind::Size(low, _) => format!("size from {}", human(low)),
+            Kind::Size(low, _) => format!("size from {}", size::exact(low)),
             Kind::SizeOrPercent => "size or percentage".to_owned(),
             Kind::Segment(low, high) => {
-                format!("size, a power of two, {} to {}", human(low), human(high))
+                format!("size, a power of two, {} to {}", size::exact(low), size::exact(high))
             }
             Kind::AutoOrInt(low, high) => format!("auto, or {low} to {high}"),
             Kind::Octal => "octal".to_owned(),
@@ -111,19 +112,19 @@ fn read_word(kind: Kind, word: &str) -> Result<String, String> {
             read_word(Kind::Int(low, high), word)
         }
         Kind::Size(low, high) => {
-            let bytes = size(word).ok_or("argument must be a memory value")?;
+            let bytes = size::parse(word).ok_or("argument must be a memory value")?;
             if bytes < low || bytes > high { range(&low, &high) } else { Ok(bytes.to_string()) }
         }
         Kind::Segment(low, high) => {
-            let bytes = size(word).ok_or("argument must be a memory value")?;
+            let bytes = size::parse(word).ok_or("argument must be a memory value")?;
             if bytes.is_power_of_two() && bytes >= low && bytes <= high {
                 return Ok(bytes.to_string());
             }
-            Err(format!("argument must be a power of two between {} and {}", human(low), human(high)))
+            Err(format!("argument must be a power of two between {} and {}", size::exact(low), size::exact(high)))
         }
         Kind::SizeOrPercent => {
             let Some(percent) = word.strip_suffix('%') else {
-                let bytes = size(word).filter(|&bytes| bytes <= i64::MAX as u64);
+                let bytes = size::parse(word).filter(|&bytes| bytes <= i64::MAX as u64);
                 return bytes.map(|bytes| bytes.to_string()).ok_or("argument must be a memory or percent value".into());
             };
             match integer(percent) {
@@ -152,7 +153,9 @@ fn read_word(kind: Kind, word: &str) -> Result<String, String> {
             }
             path.into_os_string().into_string().map_err(|_| "the directory's name must be valid UTF-8".to_owned())
         }
-        Kind::Events => events(word).ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.".to_owned()),
+        Kind::Events => {
+            base::events::shown(word).ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.".to_owned())
+        }
         _ => Ok(word.to_owned()),
     }
 }
@@ -191,7 +194,7 @@ fn read_words(row: &Row, words: &[&str], before: &Value, mode: Mode) -> Result<V
                         return Err("Invalid client class specified in buffer limit configuration.".to_owned());
                     }
                 };
-                let (hard, soft, seconds) = (size(limit[1]), size(limit[2]), integer(limit[3]));
+                let (hard, soft, seconds) = (size::parse(limit[1]), size::parse(limit[2]), integer(limit[3]));
                 let (Some(hard), Some(soft), Some(seconds @ 0..)) = (hard, soft, seconds) else {
                     let text = "Error in hard, soft or soft_seconds setting in buffer limit configuration.";
                     return Err(text.to_owned());
@@ -291,15 +294,15 @@ pub fn show(row: &Row, value: &Value) -> String {
 
 /// A value as lines of the file, without the directive's name.
 pub fn lines(row: &Row, value: &Value) -> Vec<String> {
-    let size = |word: &String| word.parse().map_or_else(|_| word.clone(), human);
+    let shown = |word: &String| word.parse().map_or_else(|_| word.clone(), size::exact);
     let chunks = |length: usize| value.chunks_exact(length).map(text::join).collect::<Vec<_>>();
     let lines = match row.kind {
-        Kind::Size(..) | Kind::SizeOrPercent | Kind::Segment(..) => value.iter().map(size).collect(),
+        Kind::Size(..) | Kind::SizeOrPercent | Kind::Segment(..) => value.iter().map(shown).collect(),
         Kind::Paths => chunks(1),
         Kind::Save | Kind::Renames => chunks(2),
         Kind::OutputLimits => value
             .chunks_exact(4)
-            .map(|limit| format!("{} {} {} {}", limit[0], size(&limit[1]), size(&limit[2]), limit[3]))
+            .map(|limit| format!("{} {} {} {}", limit[0], shown(&limit[1]), shown(&limit[2]), limit[3]))
             .collect(),
         Kind::Lines => value.clone(),
         _ if value.is_empty() => vec![],
@@ -324,36 +327,8 @@ fn integer(word: &str) -> Option<i64> {
     word.parse::<i64>().ok().filter(|number| number.to_string() == word)
 }
 
-/// `512`, `1k` = 1000, `1kb` = 1024, `1m`, `1mb`, `1g`, `1gb`, in any case.
-pub fn size(word: &str) -> Option<u64> {
-    let digits = word.len() - word.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let (number, unit) = word.split_at(digits);
-    let factor: u64 = match unit.to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "k" => 1000,
-        "kb" => 1 << 10,
-        "m" => 1_000_000,
-        "mb" => 1 << 20,
-        "g" => 1_000_000_000,
-        "gb" => 1 << 30,
-        _ => return None,
-    };
-    number.parse::<u64>().ok()?.checked_mul(factor)
-}
-
 fn match_choice(choices: &[&str], word: &str) -> Option<String> {
     choices.iter().find(|choice| choice.eq_ignore_ascii_case(word)).map(|&choice| choice.to_owned())
-}
-
-/// Event classes in Redis' order; `A` stands for all those of keys.
-fn events(word: &str) -> Option<String> {
-    const ALL: &str = Events::ALL;
-    if !word.chars().all(|c| c == 'A' || "KEmn".contains(c) || ALL.contains(c)) {
-        return None;
-    }
-    let has = |c: char| word.contains(c) || (word.contains('A') && ALL.contains(c));
-    let keys = if ALL.chars().all(has) { "A".to_owned() } else { ALL.chars().filter(|&c| has(c)).collect() };
-    Some(keys + &"KEmn".chars().filter(|&c| has(c)).collect::<String>())
 }
 
 #[cfg(test)]
@@ -375,29 +350,6 @@ mod tests {
     #[track_caller]
     fn bad(directive: &str, error: &str) {
         assert_eq!(line(directive, &vec![]).unwrap_err(), error, "{directive}");
-    }
-
-    #[test]
-    fn sizes_have_units_in_any_case() {
-        for (word, bytes) in [
-            ("0", 0),
-            ("512", 512),
-            ("5b", 5),
-            ("1k", 1000),
-            ("1kb", 1024),
-            ("2M", 2_000_000),
-            ("2mB", 2 << 20),
-            ("3g", 3_000_000_000),
-            ("3GB", 3 << 30),
-            ("18446744073709551615", u64::MAX),
-        ] {
-            assert_eq!(size(word), Some(bytes), "{word}");
-        }
-        for word in
-            ["", "kb", "-1", "+1", "1.5gb", "1 gb", "1tb", "1kk", "0x10", "18446744073709551616", "17179869184gb"]
-        {
-            assert_eq!(size(word), None, "{word}");
-        }
     }
 
     #[test]

@@ -88,7 +88,7 @@ pub fn check(
     command.row.keys.positions(&args, &mut positions);
     let checked = match () {
         // Who comes by the console stays who they are: another user of the database might do more.
-        () if is_console(&session.user) && command.is(bit::NO_AUTH) && command.name != "quit" => Err(Denial::Command),
+        () if is_console(&session.user) && command.is(bit::CHANGES_USER) => Err(Denial::Command),
         () => rights.check(command.id, command.row, args, &positions),
     };
     if let Err(denial) = checked {

@@ -1,7 +1,7 @@
 //! Owns the way from a command's name to its row: renames applied, flags folded into bits, a dense number
 //! for the statistics. Never knows what a command does or who may run it.
 
-use commands::{Args, Flag, Row, Values};
+use commands::{Args, Flag, Handling, Row, Values};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 
@@ -47,6 +47,8 @@ pub mod bit {
     pub const UNWATCHES: u32 = 1 << 22;
     /// Changes what no key names: it runs with every stripe locked.
     pub const BARRIER: u32 = 1 << 23;
+    /// Makes its connection another user's.
+    pub const CHANGES_USER: u32 = 1 << 24;
 }
 
 /// A command as the server sees it.
@@ -60,12 +62,6 @@ pub struct Command {
     pub subcommands: Vec<Command>,
 }
 
-/// Where messages come between replies, RESP2 could not tell them from replies to others.
-const LISTENER: [&str; 9] =
-    ["subscribe", "unsubscribe", "psubscribe", "punsubscribe", "ssubscribe", "sunsubscribe", "ping", "quit", "reset"];
-
-const SCRIPT: [&str; 6] = ["eval", "evalsha", "eval_ro", "evalsha_ro", "fcall", "fcall_ro"];
-
 impl Command {
     /// Whether its handler, given its key, does nothing but read it and change it: see [`store::Keyspace::rehearsal`].
     pub fn can_rehearse(&self) -> bool {
@@ -73,11 +69,12 @@ impl Command {
         self.is(bit::READS) && self.bits & OTHERWISE == 0
     }
 
-    fn new(row: &'static Row, container: Option<&'static str>, id: &mut usize) -> Command {
+    fn new(row: &'static Row, container: Option<&'static Row>, id: &mut usize) -> Command {
         let has = |flag: Flag| row.flags.contains(&flag);
+        let does = |handling| [Some(row), container].iter().flatten().any(|row| row.handling.contains(&handling));
         let name: &'static str = match container {
             None => row.name,
-            Some(container) => full_name(container, row.name),
+            Some(container) => full_name(container.name, row.name),
         };
         let mut bits = 0;
         for (on, bit) in [
@@ -89,28 +86,29 @@ impl Command {
             (has(Flag::Readonly), bit::READONLY),
             (has(Flag::SkipMonitor) || has(Flag::Admin), bit::UNSEEN),
             (has(Flag::SkipSlowlog), bit::SKIP_SLOWLOG),
-            (row.name == "client" || container == Some("client") || row.name == "shutdown", bit::UNPAUSABLE),
+            (does(Handling::Unpausable), bit::UNPAUSABLE),
             (!row.subcommands.is_empty(), bit::CONTAINER),
             (matches!(row.keys, commands::Keys::None | commands::Keys::NotKeys { .. }), bit::KEYLESS),
-            (LISTENER.contains(&row.name), bit::LISTENER),
-            (row.name.ends_with("subscribe"), bit::ANSWERS_BY_PUSH),
+            (does(Handling::Listening), bit::LISTENER),
+            (does(Handling::AnswersByPush), bit::ANSWERS_BY_PUSH),
             (has(Flag::Keyspace) || has(Flag::UnnamedKeys) || has(Flag::Barrier), bit::WHOLE),
             (has(Flag::Barrier), bit::BARRIER),
-            (matches!(row.name, "multi" | "exec" | "discard" | "watch" | "quit" | "reset"), bit::UNQUEUED),
+            (does(Handling::Unqueued), bit::UNQUEUED),
             (has(Flag::NoMulti), bit::NO_MULTI),
-            (row.name == "exec", bit::EXEC),
-            (SCRIPT.contains(&row.name), bit::SCRIPT),
+            (does(Handling::Exec), bit::EXEC),
+            (does(Handling::Script), bit::SCRIPT),
             (has(Flag::Noscript), bit::NO_SCRIPT),
             (has(Flag::AllowBusy), bit::ALLOW_BUSY),
-            (row.name.ends_with("publish"), bit::PUBLISHES),
-            (row.name == "watch", bit::WATCHES),
-            (matches!(row.name, "exec" | "discard" | "unwatch" | "reset"), bit::UNWATCHES),
+            (does(Handling::Publishes), bit::PUBLISHES),
+            (does(Handling::Watches), bit::WATCHES),
+            (does(Handling::Unwatches), bit::UNWATCHES),
+            (does(Handling::ChangesUser), bit::CHANGES_USER),
         ] {
             bits |= if on { bit } else { 0 };
         }
         let own_id = *id;
         *id += 1;
-        let subcommands = row.subcommands.iter().map(|sub| Command::new(sub, Some(row.name), id)).collect();
+        let subcommands = row.subcommands.iter().map(|sub| Command::new(sub, Some(row), id)).collect();
         Command { row, id: own_id, name, bits, subcommands }
     }
 

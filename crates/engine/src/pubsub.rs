@@ -6,7 +6,7 @@ use crate::clients::{Card, Clients};
 use crate::clock::wall_ms;
 use crate::outbox::{Message, Put};
 use crate::post::Post;
-use commands::glob;
+use base::glob;
 use commands::host::Space;
 use config::OutputLimit;
 use parking_lot::RwLock;

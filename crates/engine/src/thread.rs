@@ -71,7 +71,7 @@ impl Live {
                 stream_node_max_entries: config.stream_node_max_entries,
                 proto_max_bulk_len: config.proto_max_bulk_len_bytes,
                 databases: config.databases,
-                lfu: matches!(config.maxmemory_policy, Policy::AllkeysLfu | Policy::VolatileLfu),
+                lfu: matches!(config.maxmemory_policy, Policy::AllKeysLfu | Policy::VolatileLfu),
             },
             limits: Limits { bulk_bytes_max: config.proto_max_bulk_len_bytes, ..Limits::DEFAULT },
             query_bytes_max: config.client_query_buffer_limit_bytes,

@@ -11,12 +11,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let dir = PathBuf::from(args.next().ok_or("usage: probe DIR [MIB] [auto|uring|threads]")?);
     let bytes = args.next().map_or(Ok(4096), |mib| mib.parse::<u64>())? << 20;
-    let which = args.next().map_or(Ok(FlashIo::Auto), |which| which.parse::<FlashIo>());
-    let which = which.map_err(|()| "the driver is auto, uring or threads")?;
+    let which = args.next().map_or(Some(FlashIo::Auto), |which| FlashIo::from_word(&which));
+    let which = which.ok_or("the driver is auto, uring or threads")?;
 
     let files = Arc::new(FlashFiles::open(&[dir], "flintkv-probe.log", bytes)?);
-    files.describe().for_each(|info| println!("{info}; driver {which}"));
-    // The first round writes to pages that were never written, the second one overwrites them.
+    files.describe().for_each(|info| println!("{info}; driver {}", which.as_str()));
+    // The first round writes to pages that were never written, the second one over them.
     for round in ["first write", "overwrite"] {
         for write_kib in [256, 1024, 4096, 16384] {
             let rate = sequential_write_rate(&files, which, bytes, write_kib << 10, 4)?;

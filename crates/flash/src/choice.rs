@@ -4,43 +4,13 @@ use std::io;
 use std::sync::{Arc, Once};
 
 use crate::io::Driver;
+use base::FlashIo;
 
 use crate::files::FlashFiles;
 use crate::threads::ThreadPool;
 use crate::uring::{DEPTH, Uring};
 
-/// The configuration's `flash-io`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum FlashIo {
-    /// io_uring where it is allowed, otherwise threads.
-    #[default]
-    Auto,
-    Uring,
-    Threads,
-}
-
-impl FlashIo {
-    pub const NAMES: [(&str, FlashIo); 3] =
-        [("auto", FlashIo::Auto), ("uring", FlashIo::Uring), ("threads", FlashIo::Threads)];
-}
-
-impl std::str::FromStr for FlashIo {
-    type Err = ();
-
-    fn from_str(name: &str) -> Result<FlashIo, ()> {
-        let known = FlashIo::NAMES.iter().find(|(known, _)| name.eq_ignore_ascii_case(known));
-        known.map(|&(_, which)| which).ok_or(())
-    }
-}
-
-impl std::fmt::Display for FlashIo {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (name, _) = FlashIo::NAMES.iter().find(|(_, which)| which == self).expect("all are named");
-        f.write_str(name)
-    }
-}
-
-/// A worker's driver. Call this on the worker's thread, which must be the only one to use the driver.
+/// A worker's driver; to be called on the thread of the worker, which is the only one to use it.
 pub fn open_driver(files: &Arc<FlashFiles>, which: FlashIo, pool: &Arc<ThreadPool>) -> io::Result<Box<dyn Driver>> {
     choose_driver(
         which,

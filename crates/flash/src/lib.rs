@@ -19,7 +19,8 @@ mod threads;
 mod transfer;
 mod uring;
 
-pub use choice::{FlashIo, choose_driver, open_driver};
+pub use base::FlashIo;
+pub use choice::{choose_driver, open_driver};
 pub use files::{DATA_OFFSET, FlashFiles, OpenError, PathInfo, Sizing};
 pub use sim::Sim;
 pub use threads::{THREADS, ThreadPool, Threads};

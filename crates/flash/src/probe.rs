@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::io::{Driver, Op, OpKind, PAGE_BYTES, PageBuf};
+use base::FlashIo;
+use base::random::SplitMix64;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::choice::{FlashIo, open_driver};
+use crate::choice::open_driver;
 use crate::files::{DATA_OFFSET, FlashFiles};
 use crate::threads::{THREADS, ThreadPool};
 
@@ -53,11 +55,11 @@ pub fn sequential_writes(
     let mut driver = open_driver(files, which, &ThreadPool::new(THREADS))?;
     let writes_per_path = bytes / write_bytes as u64;
     let total = writes_per_path * files.count() as u64;
-    let mut noise = Noise(1);
+    let mut noise = SplitMix64(1);
     let mut next = 0;
     let buffers = (0..depth).map(|_| {
         let mut buf = PageBuf::new(write_bytes / PAGE_BYTES);
-        buf.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&noise.next().to_le_bytes()));
+        buf.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&noise.draw().to_le_bytes()));
         buf
     });
     let buffers: Vec<_> = buffers.collect();
@@ -68,7 +70,7 @@ pub fn sequential_writes(
             return None;
         }
         for page in buf.chunks_exact_mut(PAGE_BYTES) {
-            page[..8].copy_from_slice(&noise.next().to_le_bytes());
+            page[..8].copy_from_slice(&noise.draw().to_le_bytes());
         }
         let path = (next % files.count() as u64) as u16;
         let offset = DATA_OFFSET + next / files.count() as u64 * write_bytes as u64;
@@ -112,7 +114,7 @@ pub fn random_reads(
 ) -> io::Result<ReadRate> {
     let mut driver = open_driver(files, which, &ThreadPool::new(THREADS))?;
     let pages = bytes / PAGE_BYTES as u64;
-    let mut noise = Noise(2);
+    let mut noise = SplitMix64(2);
     let (mut started, mut nanos) = (0, 0);
     let buffers = (0..depth).map(|_| PageBuf::new(1)).collect();
     let meter = Meter::start();
@@ -124,8 +126,8 @@ pub fn random_reads(
             return None;
         }
         started += 1;
-        let path = (noise.next() % files.count() as u64) as u16;
-        let offset = DATA_OFFSET + noise.next() % pages * PAGE_BYTES as u64;
+        let path = noise.index(files.count()) as u16;
+        let offset = DATA_OFFSET + noise.below(pages) * PAGE_BYTES as u64;
         Some(Op { token: started, path, offset, kind: OpKind::Read(buf) })
     };
     run(driver.as_mut(), buffers, read, |latency| {
@@ -187,13 +189,4 @@ impl Meter {
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
-/// splitmix64 (Steele, Lea, Flood 2014).
-struct Noise(u64);
-
-impl Noise {
-    fn next(&mut self) -> u64 {
-        crate::sim::splitmix64(&mut self.0)
-    }
 }

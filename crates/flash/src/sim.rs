@@ -9,6 +9,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use crate::io::{Done, Driver, Op, OpKind, PAGE_BYTES, PageBuf, Reader};
+use base::random::{GAMMA, SplitMix64};
 use parking_lot::Mutex;
 
 use crate::files::DATA_OFFSET;
@@ -83,7 +84,7 @@ impl Sim {
             pages: HashMap::new(),
             faults: Faults::default(),
             counts: Counts::default(),
-            chance: Chance(seed),
+            chance: Chance(SplitMix64(seed)),
             drivers: 0,
             held: false,
             full: false,
@@ -113,9 +114,9 @@ impl Sim {
     pub fn driver(&self) -> SimDriver {
         let mut device = self.device.lock();
         device.drivers += 1;
-        // Every driver has its own order of completions. Operations of other drivers do not change it.
-        let mut order = device.seed ^ device.drivers.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        splitmix64(&mut order);
+        // Every driver has its own order of completions, which the others' operations do not change.
+        let mut order = SplitMix64(device.seed ^ device.drivers.wrapping_mul(GAMMA));
+        order.draw();
         SimDriver {
             sim: self.clone(),
             order: Chance(order),
@@ -408,26 +409,16 @@ impl Driver for SimDriver {
     }
 }
 
-struct Chance(u64);
+struct Chance(SplitMix64);
 
 impl Chance {
-    /// `bound` ≥ 1. The bias of the remainder is below 2⁻³² for the bounds used here.
     fn below(&mut self, bound: u64) -> u64 {
-        splitmix64(&mut self.0) % bound
+        self.0.below(bound)
     }
 
     fn hits(&mut self, in_a_million: u32) -> bool {
         self.below(1_000_000) < u64::from(in_a_million)
     }
-}
-
-/// Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014.
-pub(crate) fn splitmix64(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use crate::database::Database;
 use crate::room::DEFAULT_NAME;
+use base::{Codec, Policy, size};
 use config::{Config, ConfigStore};
 use std::fmt;
 use std::path::PathBuf;
@@ -42,8 +43,8 @@ impl Default for Definition {
             bind: Vec::new(),
             memory_limit_bytes: 0,
             ram_limit_bytes: 0,
-            policy: "noeviction".to_owned(),
-            compression: "lz4".to_owned(),
+            policy: Policy::NoEviction.as_str().to_owned(),
+            compression: Codec::Lz4.as_str().to_owned(),
             password: None,
             shards: 1,
             replicas: 0,
@@ -148,8 +149,8 @@ impl Definition {
         if self.ram_limit_bytes > self.memory_limit_bytes {
             let message = format!(
                 "the RAM limit {} is more than the memory limit {}, which is RAM and flash together",
-                config::human(self.ram_limit_bytes),
-                config::human(self.memory_limit_bytes)
+                size::exact(self.ram_limit_bytes),
+                size::exact(self.memory_limit_bytes)
             );
             return invalid("ram_limit_bytes", message);
         }

@@ -1,7 +1,8 @@
 //! Owns INFO: Redis 7.2's sections with its fields' names, and Tiering. Never counts anything itself.
 
 use crate::database::{Database, Rate};
-use crate::memory::{Allocator, cpu_us, human_bytes, resident_bytes, system_bytes};
+use crate::memory::{Allocator, cpu_us, resident_bytes, system_bytes};
+use base::size;
 use commands::host::{REDIS_VERSION, Space};
 use engine::{Summary, wall_ms};
 use std::fmt::{Display, Write as _};
@@ -73,7 +74,7 @@ impl Text {
 
     fn both(&mut self, name: &str, bytes: u64) {
         self.line(name, bytes);
-        self.line(&format!("{name}_human"), human_bytes(bytes));
+        self.line(&format!("{name}_human"), size::info(bytes));
     }
 
     fn ratio(&mut self, name: &str, part: u64, whole: u64) {

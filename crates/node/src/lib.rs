@@ -34,6 +34,8 @@ pub use commands::host::REDIS_VERSION;
 pub use database::{Database, Endpoint};
 pub use definition::{Definition, DefinitionChange, NodeError};
 pub use figures::{CommandFigures, Figures, Latencies, NodeFigures};
+#[doc(hidden)]
+pub use memory::report as allocator_report;
 pub use node::{Node, State};
 pub use room::{DEFAULT_NAME, Room};
 pub use start::run;

@@ -1,6 +1,8 @@
 //! Owns what the process and its allocator say of memory. Never decides anything by it.
 
-use std::fs;
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::mem::MaybeUninit;
+use std::{fs, ptr};
 
 /// Bytes that the program has asked for and not given back. Zero if jemalloc is not the process's allocator.
 pub fn allocated_bytes() -> u64 {
@@ -16,13 +18,15 @@ pub struct Allocator {
 
 impl Allocator {
     pub fn now() -> Allocator {
-        use tikv_jemalloc_ctl::{epoch, stats};
-        // jemalloc's figures are of its last epoch; a figure it does not have is shown as nothing.
-        let _ = epoch::advance();
-        Allocator {
-            allocated: stats::allocated::read().unwrap_or(0) as u64,
-            active: stats::active::read().unwrap_or(0) as u64,
-            resident: stats::resident::read().unwrap_or(0) as u64,
+        // SAFETY: the controls and their types are those of jemalloc's manual (uint64_t, size_t).
+        unsafe {
+            // jemalloc's figures are of its last epoch; a figure it does not have is shown as nothing.
+            write::<u64>(c"epoch", 1);
+            Allocator {
+                allocated: read::<usize>(c"stats.allocated").unwrap_or(0) as u64,
+                active: read::<usize>(c"stats.active").unwrap_or(0) as u64,
+                resident: read::<usize>(c"stats.resident").unwrap_or(0) as u64,
+            }
         }
     }
 }
@@ -30,27 +34,59 @@ impl Allocator {
 /// Gives unused pages of every arena back to the operating system: pages that may stay unused for no time at all
 /// go at once.
 pub fn purge() {
-    // SAFETY: the controls and their types are jemalloc's documented ones (unsigned, ssize_t).
-    let arenas = unsafe { tikv_jemalloc_ctl::raw::read::<u32>(b"arenas.narenas\0") }.unwrap_or(0);
+    // SAFETY: the control and its type are those of jemalloc's manual (unsigned).
+    let arenas = unsafe { read::<u32>(c"arenas.narenas") }.unwrap_or(0);
     for arena in 0..arenas {
         for kind in ["dirty", "muzzy"] {
-            let name = format!("arena.{arena}.{kind}_decay_ms\0");
-            // SAFETY: as above. An arena that was never used refuses, and has nothing to give.
+            let name = CString::new(format!("arena.{arena}.{kind}_decay_ms")).expect("no NUL in it");
+            // SAFETY: as above (ssize_t). An arena that was never used refuses, and has nothing to give.
             unsafe {
-                let Ok(usual) = tikv_jemalloc_ctl::raw::read::<isize>(name.as_bytes()) else { continue };
-                let _ = tikv_jemalloc_ctl::raw::write::<isize>(name.as_bytes(), 0);
-                let _ = tikv_jemalloc_ctl::raw::write(name.as_bytes(), usual);
+                let Some(usual) = read::<isize>(&name) else { continue };
+                write::<isize>(&name, 0);
+                write(&name, usual);
             }
         }
     }
 }
 
+/// The allocator's own report, with its settings.
 pub fn report() -> String {
-    let mut text = Vec::new();
-    let options = tikv_jemalloc_ctl::stats_print::Options::default();
-    match tikv_jemalloc_ctl::stats_print::stats_print(&mut text, options) {
-        Ok(()) => String::from_utf8_lossy(&text).into_owned(),
-        Err(error) => format!("the allocator gives no report: {error}"),
+    /// Appends a piece of the report to the `Vec<u8>` behind `text`.
+    unsafe extern "C" fn append(text: *mut c_void, piece: *const c_char) {
+        // SAFETY: `text` is the vector below, which nobody else uses meanwhile; jemalloc's pieces end with NUL.
+        unsafe { (*text.cast::<Vec<u8>>()).extend_from_slice(CStr::from_ptr(piece).to_bytes()) }
+    }
+    let mut text = Vec::<u8>::new();
+    // SAFETY: jemalloc calls `append` with this pointer, and only before it returns.
+    unsafe { tikv_jemalloc_sys::malloc_stats_print(Some(append), (&raw mut text).cast(), c"".as_ptr()) };
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// What a control of jemalloc is, unless jemalloc does not have it.
+///
+/// # Safety
+/// jemalloc's manual must give the control this type.
+unsafe fn read<T: Copy>(control: &CStr) -> Option<T> {
+    let mut value = MaybeUninit::<T>::uninit();
+    let mut bytes = size_of::<T>();
+    // SAFETY: the name ends with NUL, and jemalloc writes no more than `bytes` into the value.
+    let error = unsafe {
+        let value = value.as_mut_ptr().cast();
+        tikv_jemalloc_sys::mallctl(control.as_ptr(), value, &mut bytes, ptr::null_mut(), 0)
+    };
+    // SAFETY: jemalloc wrote all of a value that the caller says to be a T.
+    (error == 0 && bytes == size_of::<T>()).then(|| unsafe { value.assume_init() })
+}
+
+/// Sets a control of jemalloc. One that does not exist stays unset.
+///
+/// # Safety
+/// As for [`read`].
+unsafe fn write<T: Copy>(control: &CStr, mut value: T) {
+    // SAFETY: the name ends with NUL, and jemalloc only reads the value.
+    unsafe {
+        let (nothing, value) = (ptr::null_mut(), (&raw mut value).cast());
+        tikv_jemalloc_sys::mallctl(control.as_ptr(), nothing, ptr::null_mut(), value, size_of::<T>());
     }
 }
 
@@ -80,34 +116,4 @@ pub fn system_bytes(name: &str) -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
-}
-
-/// Bytes as Redis writes them for people.
-pub fn human_bytes(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "K", "M", "G", "T"];
-    let unit = (bytes.max(1).ilog2() / 10).min(4) as usize;
-    match unit {
-        0 => format!("{bytes}B"),
-        _ => format!("{:.2}{}", bytes as f64 / (1u64 << (10 * unit)) as f64, UNITS[unit]),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bytes_for_people() {
-        for (bytes, text) in [
-            (0, "0B"),
-            (1023, "1023B"),
-            (1024, "1.00K"),
-            (1536 * 1024, "1.50M"),
-            (3 << 30, "3.00G"),
-            (5 << 40, "5.00T"),
-            (1 << 60, "1048576.00T"),
-        ] {
-            assert_eq!(human_bytes(bytes), text);
-        }
-    }
 }

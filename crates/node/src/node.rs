@@ -12,6 +12,7 @@ use crate::definition::{Definition, DefinitionChange, NodeError, inherited};
 use crate::open::{self, Common};
 use crate::open_files::raise_open_files;
 use crate::room::{DEFAULT_NAME, Room};
+use base::{Codec, Policy, size};
 use config::{Config, ConfigStore};
 use engine::{CHANGE_PATIENCE, wall_ms};
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -162,8 +163,8 @@ impl Node {
         if room.ram_taken_bytes > room.ram_bytes {
             tracing::warn!(
                 "the RAM limits of all databases together, {}, are more than the {} this machine has for them",
-                config::human(room.ram_taken_bytes),
-                config::human(room.ram_bytes)
+                size::human(room.ram_taken_bytes),
+                size::human(room.ram_bytes)
             );
         }
     }
@@ -256,10 +257,9 @@ impl Node {
             return Err(NodeError::Exists(name.clone()));
         }
         let invalid = |field, message: String| NodeError::Invalid { field, message };
-        for (field, value, words) in [
-            ("policy", &definition.policy, config::Policy::WORDS),
-            ("compression", &definition.compression, config::Compression::WORDS),
-        ] {
+        for (field, value, words) in
+            [("policy", &definition.policy, Policy::WORDS), ("compression", &definition.compression, Codec::WORDS)]
+        {
             if !words.contains(&value.as_str()) {
                 return Err(invalid(field, format!("'{value}' is none of {}", words.join(", "))));
             }
@@ -269,7 +269,7 @@ impl Node {
         if !has_flash && flash > 0 {
             let message = format!(
                 "this node has no flash: make the memory limit as large as the RAM limit, {}, or start the node with flash-path",
-                config::human(definition.ram_limit_bytes)
+                size::exact(definition.ram_limit_bytes)
             );
             return Err(invalid("memory_limit_bytes", message));
         }

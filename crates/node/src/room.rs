@@ -3,6 +3,7 @@
 
 use crate::memory;
 use crate::shard::Shard;
+use base::size;
 use config::ConfigStore;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::BTreeMap;
@@ -125,12 +126,11 @@ impl Ledger {
             room.by_database.iter().find(|(known, ..)| known == name).map_or((0, 0), |&(_, ram, flash)| (ram, flash));
         let parts = |of: fn(&(String, u64, u64)) -> u64| {
             let others = room.by_database.iter().filter(|(known, ..)| known != name);
-            let parts: Vec<String> =
-                others.map(|taken| format!("{} {}", taken.0, memory::human_bytes(of(taken)))).collect();
+            let parts: Vec<String> = others.map(|taken| format!("{} {}", taken.0, size::human(of(taken)))).collect();
             if parts.is_empty() { String::new() } else { format!("{} + ", parts.join(" + ")) }
         };
         let refuse = |what: &str, others: String, wanted: u64, taken: u64, has: u64| {
-            let human = memory::human_bytes;
+            let human = size::human;
             Err(format!(
                 "{what} of all databases together would be {others}{name} {} = {}, and this machine has {} for them: {} \
                  are left for '{name}'",

@@ -1,12 +1,13 @@
 //! Owns a dataset's copy: the store, and the files and drivers of its flash. Never knows a client, a user or a limit of others.
 
 use crate::resize;
-use config::{Compression, Config, ConfigStore, FlashIo, Policy, TierMode};
+use base::FlashIo;
+use config::{Config, ConfigStore, TierMode};
 use engine::random;
 use flash::{DATA_OFFSET, FlashFiles, ThreadPool};
 use std::io;
 use std::sync::{Arc, OnceLock};
-use store::{Codec, FlashConfig, Lane, LimitOf, Store, StoreConfig};
+use store::{FlashConfig, Lane, LimitOf, Store, StoreConfig};
 
 /// One copy of a dataset. A database has one.
 pub struct Shard {
@@ -21,7 +22,7 @@ pub struct Shard {
 struct Flash {
     files: Arc<FlashFiles>,
     layout: FlashConfig,
-    io: flash::FlashIo,
+    io: FlashIo,
 }
 
 impl Shard {
@@ -33,7 +34,7 @@ impl Shard {
             databases: config.databases,
             ram_limit: config.ram_limit_bytes,
             limit_of: LimitOf::Process,
-            policy: policy(config.maxmemory_policy),
+            policy: config.maxmemory_policy,
             huge_pages,
             flash: flash.as_ref().map(|flash| flash.layout.clone()),
             // Cold keys are told apart by a hash whose secret nobody may know.
@@ -69,11 +70,7 @@ impl Shard {
             let _ = self.driver.set(name);
             Ok(driver)
         };
-        flash::choose_driver(
-            flash.io,
-            || noted(flash::FlashIo::Uring, "io_uring"),
-            || noted(flash::FlashIo::Threads, "threads"),
-        )
+        flash::choose_driver(flash.io, || noted(FlashIo::Uring, "io_uring"), || noted(FlashIo::Threads, "threads"))
     }
 
     /// `io_uring` or `threads`; None without flash.
@@ -107,13 +104,13 @@ impl Shard {
             store.set_ram_limit(now.ram_limit_bytes);
         }
         if before.maxmemory_policy != now.maxmemory_policy {
-            store.set_policy(policy(now.maxmemory_policy));
+            store.set_policy(now.maxmemory_policy);
         }
         if before.flash_split_bytes != now.flash_split_bytes {
             store.set_split_bytes(now.flash_split_bytes as usize);
         }
         if before.flash_compression != now.flash_compression {
-            store.set_codec(codec(now.flash_compression));
+            store.set_codec(now.flash_compression);
         }
         if before.debug_tier_mode != now.debug_tier_mode {
             store.set_all_cold(now.debug_tier_mode == TierMode::Cold);
@@ -150,35 +147,9 @@ fn open_flash(log_name: &str, config: &Config) -> io::Result<Option<Flash>> {
         config.flash_segment_bytes,
         config.flash_paths.len() as u32,
         DATA_OFFSET,
-        codec(config.flash_compression),
+        config.flash_compression,
     );
     let files = FlashFiles::open(&config.flash_paths, log_name, layout.bytes_per_path())
         .map_err(|error| io::Error::other(error.to_string()))?;
-    let io = match config.flash_io {
-        FlashIo::Auto => flash::FlashIo::Auto,
-        FlashIo::Uring => flash::FlashIo::Uring,
-        FlashIo::Threads => flash::FlashIo::Threads,
-    };
-    Ok(Some(Flash { files: Arc::new(files), layout, io }))
-}
-
-fn codec(compression: Compression) -> Codec {
-    match compression {
-        Compression::None => Codec::None,
-        Compression::Lz4 => Codec::Lz4,
-        Compression::Zstd => Codec::Zstd,
-    }
-}
-
-fn policy(policy: Policy) -> store::Policy {
-    match policy {
-        Policy::NoEviction => store::Policy::NoEviction,
-        Policy::AllkeysLru => store::Policy::AllKeysLru,
-        Policy::AllkeysLfu => store::Policy::AllKeysLfu,
-        Policy::AllkeysRandom => store::Policy::AllKeysRandom,
-        Policy::VolatileLru => store::Policy::VolatileLru,
-        Policy::VolatileLfu => store::Policy::VolatileLfu,
-        Policy::VolatileRandom => store::Policy::VolatileRandom,
-        Policy::VolatileTtl => store::Policy::VolatileTtl,
-    }
+    Ok(Some(Flash { files: Arc::new(files), layout, io: config.flash_io }))
 }

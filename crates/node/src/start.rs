@@ -8,6 +8,7 @@ use crate::memory;
 use crate::node::Node;
 use crate::open_files::raise_open_files;
 use crate::supervise::Supervisor;
+use base::size;
 use config::{Config, ConfigStore};
 use engine::{Card, wall_ms};
 use std::any::Any;
@@ -74,7 +75,7 @@ fn write_pidfile(config: &Config) -> io::Result<()> {
 }
 
 fn announce(database: &Database, config: &Config) {
-    let human = memory::human_bytes;
+    let human = size::human;
     let limit = |bytes| if bytes == 0 { "none".to_owned() } else { human(bytes) };
     tracing::info!(
         "FlintKV {} starts: process {}, {} workers, {} databases",

@@ -6,6 +6,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
+use base::random::SplitMix64;
 use flash::io::{PAGE_BYTES, PageBuf};
 use store::log::page::{
     Codec, DICTIONARY_BYTES, Dictionary, Page, PageBuilder, Placed, Push, Record, Scratch, Trainer, step_pages,
@@ -13,26 +14,6 @@ use store::log::page::{
 
 const UNIT_PAGES: usize = 64;
 const RECORDS: usize = 100_000;
-
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-
-    fn bytes(&mut self, n: usize) -> Vec<u8> {
-        (0..n).map(|_| self.next() as u8).collect()
-    }
-}
 
 struct Sample {
     key: Vec<u8>,
@@ -52,7 +33,7 @@ struct NearDuplicates {
 }
 
 impl NearDuplicates {
-    fn new(rng: &mut Rng, bytes: usize) -> NearDuplicates {
+    fn new(rng: &mut SplitMix64, bytes: usize) -> NearDuplicates {
         NearDuplicates { bytes: rng.bytes(bytes), at: 0 }
     }
 
@@ -65,7 +46,7 @@ impl NearDuplicates {
 }
 
 fn random_500(random: usize) -> Vec<Sample> {
-    let mut rng = Rng(1);
+    let mut rng = SplitMix64(1);
     let record = |i| {
         let mut value = Vec::new();
         // Runs of 20 bytes, so that what repeats is not in one piece.
@@ -82,9 +63,9 @@ fn random_500(random: usize) -> Vec<Sample> {
 fn parallel(
     clients: usize,
     value_bytes: usize,
-    record: impl Fn(&mut Rng, usize, &mut NearDuplicates) -> Sample,
+    record: impl Fn(&mut SplitMix64, usize, &mut NearDuplicates) -> Sample,
 ) -> Vec<Sample> {
-    let mut rng = Rng(2);
+    let mut rng = SplitMix64(2);
     let mut streams: Vec<_> = (0..clients).map(|_| NearDuplicates::new(&mut rng, value_bytes)).collect();
     let share = RECORDS / clients;
     let mut out = Vec::new();
@@ -105,7 +86,7 @@ fn gemini_32(clients: usize) -> Vec<Sample> {
 
 fn gemini_1250(clients: usize) -> Vec<Sample> {
     parallel(clients, 2000, |rng, n, stream| {
-        let bytes = 500 + rng.below(1501);
+        let bytes = 500 + rng.index(1501);
         sample(format!("miqjkfdjiu{}", 100_000_000 + n * 997), stream.next(bytes))
     })
 }
@@ -198,13 +179,13 @@ fn row(name: &str, samples: &[Sample], codec: Codec, level: i32, dictionary: Opt
     let build_ns = cpu_ns() - started;
 
     let stats = builder.stats();
-    let mut rng = Rng(3);
+    let mut rng = SplitMix64(3);
     let mut scratch = Scratch::new();
     let dictionaries = |_| dictionary.clone();
     let finds = 50_000;
     let started = cpu_ns();
     for _ in 0..finds {
-        let (unit, place) = places[rng.below(places.len())];
+        let (unit, place) = places[rng.index(places.len())];
         let at = usize::from(place.page) * PAGE_BYTES;
         let end = (at + step_pages(place.step) * PAGE_BYTES).min(flash[unit].len());
         let page = Page::open(&flash[unit][at..end]).expect("sound");
@@ -256,9 +237,9 @@ fn main() {
         samples
     };
     let shuffled = |mut samples: Vec<Sample>| {
-        let mut rng = Rng(4);
+        let mut rng = SplitMix64(4);
         for i in (1..samples.len()).rev() {
-            samples.swap(i, rng.below(i + 1));
+            samples.swap(i, rng.index(i + 1));
         }
         samples
     };

@@ -1,7 +1,8 @@
 //! Owns what a store is opened with: limits, policy, where its flash lies. Never knows where the settings come from.
 
 use crate::log::page::Codec;
-use crate::mem::tier::{LimitOf, Policy};
+use crate::mem::tier::LimitOf;
+use base::Policy;
 
 /// Where the log lies.
 #[derive(Clone, Debug)]

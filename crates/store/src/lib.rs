@@ -26,6 +26,8 @@ pub mod stats;
 pub mod store;
 mod stripe;
 
+pub use base::events::Class;
+pub use base::{Codec, Policy};
 pub use config::{FlashConfig, StoreConfig};
 pub use effects::{Effect, Effects, Why};
 pub use keyspace::guards::Held;
@@ -33,12 +35,11 @@ pub use keyspace::{
     Cold, ColdRead, Inspect, Keyspace, NOTHING, NoEdit, Peek, Resume, Value, ValueMut, Visited, Visitor, Want, Watches,
 };
 pub use lane::{Lane, Maintain, Ticket};
-pub use listen::{Class, Listener};
-pub use log::page::Codec;
+pub use listen::Listener;
 pub use log::read::ReadError;
 pub use log::resize::{Progress, ResizeError};
 pub use mem::hash::{Hasher, Key, KeyHash};
-pub use mem::tier::{Admission, LimitOf, Policy};
+pub use mem::tier::{Admission, LimitOf};
 pub use stats::StoreStats;
 pub use store::Store;
 pub use stripe::census::{Census, KeyCounts};

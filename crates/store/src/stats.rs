@@ -152,7 +152,7 @@ impl Store {
     }
 
     /// CONFIG SET maxmemory-policy.
-    pub fn set_policy(&self, policy: crate::mem::tier::Policy) {
+    pub fn set_policy(&self, policy: base::Policy) {
         self.tier.set_policy(policy);
     }
 }

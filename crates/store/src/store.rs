@@ -4,9 +4,9 @@
 use crate::config::StoreConfig;
 use crate::counters::Counters;
 use crate::effects::Effects;
-use crate::listen::{Class, Ears, Keeper, Listener};
+use crate::listen::{Ears, Keeper, Listener};
 use crate::log::compression::Compression;
-use crate::log::page::{Codec, Dictionary};
+use crate::log::page::Dictionary;
 use crate::log::parts::Owners;
 use crate::log::resize::{Progress, ResizeError};
 use crate::log::segment::Segments;
@@ -19,6 +19,9 @@ use crate::mem::word::Word;
 use crate::stripe::census::{Census, LastSeen};
 use crate::stripe::wait::WaitCounts;
 use crate::stripe::{Database, Guard, StripeSet};
+use base::Codec;
+use base::events::Class;
+use base::random::{GAMMA, mix};
 use flash::io::Reader;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -305,10 +308,7 @@ impl Store {
 
     /// SplitMix64 over a counter: good enough to choose a key, different at each start by the secret.
     pub(crate) fn next_random(&self) -> u64 {
-        let mut x = self.random.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed);
-        x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ x >> 31
+        mix(self.random.fetch_add(GAMMA, Relaxed))
     }
 
     pub(crate) fn dictionary(&self, id: u32) -> Option<Arc<Dictionary>> {

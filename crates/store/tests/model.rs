@@ -19,7 +19,7 @@ fn value(random: &mut Random, large: bool) -> Vec<u8> {
         _ => random.below(800),
     };
     let noisy = random.below(2) == 0;
-    (0..length).map(|n| if noisy { random.next() as u8 } else { (n / 7) as u8 }).collect()
+    (0..length).map(|n| if noisy { random.draw() as u8 } else { (n / 7) as u8 }).collect()
 }
 
 /// Small, but enough for a slab of every size.
@@ -329,7 +329,7 @@ fn values_that_are_nowhere_do_not_hold_up_the_shrinking() {
 fn fill(node: &mut Node, random: &mut Random, keys: std::ops::Range<u64>) {
     for key in keys {
         assert!(node.make_room(), "key {key}: {:#?}", node.store.stats());
-        let value: Vec<u8> = (0..700).map(|_| random.next() as u8).collect();
+        let value: Vec<u8> = (0..700).map(|_| random.draw() as u8).collect();
         node.run(0, &[&key.to_le_bytes()], |ks, keys| {
             ks.set_string(&keys[0], &value, None);
             Ok(())
@@ -456,7 +456,7 @@ fn a_flash_that_is_full_says_so_and_recovers() {
     let mut random = Random(5);
     let mut keys = 0u64;
     while node.make_room() {
-        let value: Vec<u8> = (0..700).map(|_| random.next() as u8).collect();
+        let value: Vec<u8> = (0..700).map(|_| random.draw() as u8).collect();
         let name = keys.to_le_bytes();
         node.run(0, &[&name], |ks, key| {
             ks.set_string(&key[0], &value, None);
@@ -483,7 +483,7 @@ fn a_full_flash_evicts_when_the_policy_says_so() {
     let mut random = Random(6);
     for key in 0..20_000u64 {
         assert!(node.make_room(), "key {key}: {:#?}", node.store.stats());
-        let value: Vec<u8> = (0..700).map(|_| random.next() as u8).collect();
+        let value: Vec<u8> = (0..700).map(|_| random.draw() as u8).collect();
         node.run(0, &[&key.to_le_bytes()], |ks, keys| {
             ks.set_string(&keys[0], &value, None);
             Ok(())

@@ -55,7 +55,7 @@ fn set(node: &mut Node, db: usize, key: &[u8], field: &[u8], value: &[u8]) -> An
 
 fn text(random: &mut Random, most: u64) -> Vec<u8> {
     let noisy = random.below(2) == 0;
-    (0..random.below(most)).map(|n| if noisy { random.next() as u8 } else { (n / 7) as u8 }).collect()
+    (0..random.below(most)).map(|n| if noisy { random.draw() as u8 } else { (n / 7) as u8 }).collect()
 }
 
 fn run(seed: u64, codec: Codec, steps: usize, faults: Faults) -> store::StoreStats {

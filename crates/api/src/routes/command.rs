@@ -6,7 +6,7 @@ use crate::error::ApiError;
 use crate::link::{Link, refused};
 use crate::route::{Answer, Method, Route, list, one};
 use crate::text::{Bytes, lossy};
-use commands::row::{Flag, Row, categories};
+use commands::row::{Flag, Handling, Row, categories};
 use commands::table;
 use resp::client::Value;
 use resp::{Limits, Parsed, Progress, Source, Span};
@@ -130,22 +130,23 @@ fn unsuited(args: &[Vec<u8>]) -> Result<(), ApiError> {
         let name = row.name.to_uppercase();
         Err(ApiError::unsupported(format!("{name} {why}")).hint("use redis-cli with the database's address"))
     };
-    let reads_streams = matches!(row.name, "xread" | "xreadgroup");
-    let blocks = args.iter().any(|arg| arg.eq_ignore_ascii_case(b"BLOCK"));
-    match row.name {
-        _ if row.flags.contains(&Flag::Blocking) && (!reads_streams || blocks) => {
-            no("would block, and the command line does not wait")
+    // XREAD and its like wait only where BLOCK says so.
+    let may_wait = row.flags.contains(&Flag::Blocking);
+    let waits =
+        may_wait && (!row.syntax.contains("[BLOCK") || args.iter().any(|arg| arg.eq_ignore_ascii_case(b"BLOCK")));
+    match () {
+        () if waits => no("would block, and the command line does not wait"),
+        () if row.handling.contains(&Handling::Streams) => {
+            no("replies with a stream, which the command line cannot show")
         }
-        "subscribe" | "psubscribe" | "ssubscribe" | "unsubscribe" | "punsubscribe" | "sunsubscribe" | "monitor"
-        | "sync" | "psync" => no("replies with a stream, which the command line cannot show"),
-        "multi" | "exec" | "discard" | "watch" | "unwatch" => {
+        () if row.handling.contains(&Handling::OfTransaction) => {
             no("needs a connection that stays open; here each command has its own")
         }
-        "hello" | "auth" | "reset" | "quit" | "asking" | "readonly" | "readwrite" => {
+        () if row.handling.contains(&Handling::OfConnection) => {
             no("changes the connection, which closes after the command")
         }
-        "client" if is(1, "reply") => no("REPLY would leave the command without a reply"),
-        _ => Ok(()),
+        () if row.name == "client" && is(1, "reply") => no("REPLY would leave the command without a reply"),
+        () => Ok(()),
     }
 }
 

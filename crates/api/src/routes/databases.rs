@@ -7,6 +7,7 @@ use crate::events::{Event, Severity};
 use crate::link::Link;
 use crate::route::{Answer, Method, Route, flag, one, text};
 use crate::routes::node::{RoomCard, room};
+use base::{Codec, Policy};
 use node::{Database, Definition, DefinitionChange, NodeError, State};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
@@ -298,8 +299,8 @@ fn definition(cx: &Cx, wanted: NewDatabase) -> Definition {
             true => (u128::from(wanted.memory_limit_bytes) * u128::from(RAM_PERCENT) / 100) as u64,
             false => wanted.memory_limit_bytes,
         }),
-        policy: wanted.policy.unwrap_or_else(|| "noeviction".to_owned()),
-        compression: wanted.compression.unwrap_or_else(|| "lz4".to_owned()),
+        policy: wanted.policy.unwrap_or_else(|| Policy::NoEviction.as_str().to_owned()),
+        compression: wanted.compression.unwrap_or_else(|| Codec::Lz4.as_str().to_owned()),
         password: wanted.password.filter(|password| !password.is_empty()),
         shards: wanted.shards.unwrap_or(1),
         replicas: wanted.replicas.unwrap_or(0),

@@ -16,9 +16,9 @@ use serde_json::json;
 
 use crate::config::Config;
 use crate::output::{self, Setting, Titled};
-use crate::rng::mix;
 use crate::stats::RunStats;
 use args::{Args, Parsed};
+use base::random::mix;
 
 /// The exit code for a signal, as a shell reports it.
 const EXIT_INTERRUPTED: u8 = 130;

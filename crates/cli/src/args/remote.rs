@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use base::{Codec, Policy};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
@@ -101,11 +102,11 @@ pub struct Create {
     /// The part of the memory limit that may be RAM, as a size or a percentage [default: 30%]
     #[arg(long, value_name = "SIZE|%", help_heading = "Limits")]
     pub ram_limit: Option<RamLimit>,
-    /// Which keys are evicted when RAM and flash are full [default: noeviction]
-    #[arg(long, value_name = "POLICY", value_parser = policies(), help_heading = "Limits")]
+    /// Which keys make room when RAM and flash are full [default: noeviction]
+    #[arg(long, value_name = "POLICY", value_parser = words(Policy::WORDS), help_heading = "Limits")]
     pub policy: Option<String>,
     /// Compression of values on flash [default: lz4]
-    #[arg(long, value_name = "KIND", value_parser = ["none", "lz4", "zstd"], help_heading = "Limits")]
+    #[arg(long, value_name = "KIND", value_parser = words(Codec::WORDS), help_heading = "Limits")]
     pub compression: Option<String>,
 
     /// TCP port [default: the next free one]
@@ -152,11 +153,11 @@ pub struct Resize {
     /// The part of the memory limit that may be RAM, as a size or a percentage
     #[arg(long, value_name = "SIZE|%")]
     pub ram_limit: Option<RamLimit>,
-    /// Which keys are evicted when RAM and flash are full
-    #[arg(long, value_name = "POLICY", value_parser = policies())]
+    /// Which keys make room when RAM and flash are full
+    #[arg(long, value_name = "POLICY", value_parser = words(Policy::WORDS))]
     pub policy: Option<String>,
     /// Compression of values on flash, from now on
-    #[arg(long, value_name = "KIND", value_parser = ["none", "lz4", "zstd"])]
+    #[arg(long, value_name = "KIND", value_parser = words(Codec::WORDS))]
     pub compression: Option<String>,
     /// Password for clients; without a value it is asked for
     #[arg(long, value_name = "TEXT", num_args = 0..=1, require_equals = true)]
@@ -197,17 +198,8 @@ impl std::str::FromStr for RamLimit {
     }
 }
 
-fn policies() -> PossibleValuesParser {
-    PossibleValuesParser::new([
-        "noeviction",
-        "allkeys-lru",
-        "allkeys-lfu",
-        "allkeys-random",
-        "volatile-lru",
-        "volatile-lfu",
-        "volatile-random",
-        "volatile-ttl",
-    ])
+fn words(choices: &'static [&'static str]) -> PossibleValuesParser {
+    PossibleValuesParser::new(choices)
 }
 
 #[derive(Args, Debug, Clone)]

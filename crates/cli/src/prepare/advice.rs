@@ -4,6 +4,7 @@
 use super::measure::{Measured, ReadPoint};
 use super::place::Place;
 use crate::size;
+use base::size::human;
 
 /// The share of a file system's free space for FlintKV: a completely full device slows down and wears out.
 const FLASH_SHARE: f64 = 0.9;
@@ -49,8 +50,7 @@ pub fn advise(machine: Machine, measured: &[(Place, Measured)]) -> Advice {
     let mut set = |name, value: String, why: String| advice.settings.push(Setting { name, value, why });
     for (place, figures) in measured {
         let rate = knee(&figures.reads).map_or(0.0, |point| point.reads_per_second);
-        let why =
-            format!("{} reads/s, {}/s written", size::count(rate), size::human(figures.write_bytes_per_second as u64));
+        let why = format!("{} reads/s, {}/s written", size::count(rate), human(figures.write_bytes_per_second as u64));
         set("flash-path", quoted(&place.dir.display().to_string()), why);
     }
     // Segments are spread evenly, so the smallest path limits each of them.
@@ -65,17 +65,13 @@ pub fn advise(machine: Machine, measured: &[(Place, Measured)]) -> Advice {
     set(
         "memory-limit",
         size::directive(size::parse(&ram).unwrap_or(ram_bytes) + flash_bytes),
-        format!("RAM and {} of flash: 90 % of what is free", size::human(flash_bytes)),
+        format!("RAM and {} of flash: 90 % of what is free", human(flash_bytes)),
     );
     let keys = ram_bytes / 2 / INDEX_BYTES_PER_KEY;
     set(
         "ram-limit",
         ram,
-        format!(
-            "of the machine's {}; half of it indexes {} keys",
-            size::human(machine.ram_bytes),
-            size::count(keys as f64)
-        ),
+        format!("of the machine's {}; half of it indexes {} keys", human(machine.ram_bytes), size::count(keys as f64)),
     );
     let (value, why) = driver(measured);
     set("flash-io", value.to_owned(), why);
@@ -89,10 +85,9 @@ pub fn advise(machine: Machine, measured: &[(Place, Measured)]) -> Advice {
     advice.warnings = measured.iter().flat_map(|(place, figures)| warnings(place, figures)).collect();
     let largest = measured.iter().map(|(place, _)| share_bytes(place, measured)).max().unwrap_or(0);
     if largest as f64 * FLASH_SHARE > smallest as f64 {
-        advice.warnings.push(format!(
-            "the paths differ in size: each is used as far as the smallest, {}, goes",
-            size::human(smallest)
-        ));
+        advice
+            .warnings
+            .push(format!("the paths differ in size: each is used as far as the smallest, {}, goes", human(smallest)));
     }
     for (at, (place, _)) in measured.iter().enumerate() {
         if let Some((other, _)) = measured[..at].iter().find(|(other, _)| same_filesystem(place, other)) {
@@ -164,7 +159,7 @@ fn warnings(place: &Place, figures: &Measured) -> Vec<String> {
         warnings.push(format!("{dir}: {} reads/s is little for flash", size::count(best)));
     }
     if figures.write_bytes_per_second < WRITE_BYTES_PER_SECOND_MIN {
-        let rate = size::human(figures.write_bytes_per_second as u64);
+        let rate = human(figures.write_bytes_per_second as u64);
         warnings.push(format!("{dir}: {rate}/s is little for flash; writers will be slowed when RAM is full"));
     }
     warnings

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use base::size::human;
 use flash::probe::{random_reads, sequential_writes};
 use flash::{FlashFiles, FlashIo, OpenError, ThreadPool, open_driver};
 use hdrhistogram::Histogram;
@@ -77,8 +78,8 @@ impl fmt::Display for MeasureError {
             MeasureError::TooSmall { free_bytes } => write!(
                 f,
                 "{} are free; a measurement takes half of what is free, and at least {}",
-                crate::size::human(*free_bytes),
-                crate::size::human(BYTES_MIN)
+                human(*free_bytes),
+                human(BYTES_MIN)
             ),
             MeasureError::Open(error) => error.fmt(f),
             MeasureError::Io(error) => error.fmt(f),
@@ -117,8 +118,8 @@ pub fn measure(
         sequential_writes(&files, which, bytes, WRITE_BYTES, WRITE_DEPTH, |elapsed| go_on(WRITE_SHARE, what, elapsed))
             .map_err(MeasureError::Io)?;
     begun.set(WRITE_SHARE);
-    let read = |which, depth| {
-        let what = format!("random reads, {depth} at a time, {which}");
+    let read = |which: FlashIo, depth| {
+        let what = format!("random reads, {depth} at a time, {}", which.as_str());
         let mut latencies = Histogram::<u64>::new_with_bounds(1, LATENCY_NANOS_MAX, 3).expect("the bounds are fixed");
         let rate = random_reads(
             &files,

@@ -8,8 +8,9 @@ use super::device::Device;
 use super::format::Formatted;
 use super::measure::{Measured, ReadPoint};
 use super::place::{Disk, Place};
-use crate::size::{count, human, micros};
+use crate::size::{count, micros};
 use crate::table::{Align, pairs, table};
+use base::size::human;
 
 pub fn device_line(device: &Device) -> String {
     let holds = if device.holds.is_empty() { "nothing recognised".to_owned() } else { device.holds.join(", ") };

@@ -9,7 +9,8 @@ use ratatui::widgets::{Paragraph, RenderDirection, Sparkline, Widget};
 use super::look::DatabaseLook;
 use super::state::{Page, Point, Sort, State};
 use crate::moment;
-use crate::size::{count, human, micros};
+use crate::size::{count, micros};
+use base::size::human;
 
 const WIDTH_MIN: u16 = 30;
 const HEIGHT_MIN: u16 = 6;

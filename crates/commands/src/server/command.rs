@@ -4,9 +4,9 @@ use super::arguments::{self, arguments};
 use super::{BASE, WATCH};
 use crate::connection::{help, unknown_subcommand};
 use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
-use crate::glob;
 use crate::row::{Access, Acl, Flag, Group, HowMany, KeyUse, Keys, Place, Row, categories, is, only_here, starts};
 use crate::table;
+use base::glob;
 use resp::reply::Out;
 
 const CONNECTION: &[Acl] = &[Acl::Slow, Acl::Connection];

@@ -4,10 +4,10 @@
 use super::digest;
 use crate::connection::wrong_subcommand;
 use crate::cx::{Args, Cx, NO_SUCH_KEY, NOT_INTEGER, Run, SYNTAX, Stop};
-use crate::glob;
 use crate::host::REDIS_VERSION;
 use crate::number;
 use crate::object::encoding_name;
+use base::glob;
 use std::time::Duration;
 use store::{Admission, Value};
 

@@ -6,6 +6,7 @@ use crate::cx::{Cx, NOT_INTEGER, Run, SYNTAX, Stop};
 use crate::host::MemoryFigures;
 use crate::number;
 use crate::row::{Access, Acl, Flag, KeyUse, Keys, Row, Values, is, only_here, starts};
+use base::size::human;
 
 pub(super) const MEMORY: &[Row] = &[
     Row {
@@ -176,25 +177,25 @@ fn diagnosis(figures: &MemoryFigures) -> String {
     let limit = figures.ram_limit_bytes;
     if limit > 0 && figures.resident_bytes > limit + limit / 10 {
         findings.push(format!(
-            "The process occupies {} MiB of RAM, more than 110 % of the RAM limit of {} MiB. If this lasts, lower \
+            "The process occupies {} of RAM, more than 110 % of the RAM limit of {}. If this lasts, lower \
              ram-limit's neighbours on this machine or report it: the limit should hold.",
-            figures.resident_bytes / MIB,
-            limit / MIB
+            human(figures.resident_bytes),
+            human(limit)
         ));
     }
     if limit > 0 && figures.index_bytes > limit / 2 {
         findings.push(format!(
-            "The index of {} keys takes {} MiB, more than half of the RAM limit. Values are read from flash more \
+            "The index of {} keys takes {}, more than half of the RAM limit. Values are read from flash more \
              often than need be: raise ram-limit.",
             figures.keys,
-            figures.index_bytes / MIB
+            human(figures.index_bytes)
         ));
     }
     if figures.resident_bytes > figures.allocated_bytes / 10 * 14 && figures.resident_bytes > 100 * MIB {
         findings.push(format!(
-            "{} MiB are resident but only {} MiB in use: memory is fragmented. MEMORY PURGE gives back what it can.",
-            figures.resident_bytes / MIB,
-            figures.allocated_bytes / MIB
+            "{} are resident but only {} in use: memory is fragmented. MEMORY PURGE gives back what it can.",
+            human(figures.resident_bytes),
+            human(figures.allocated_bytes)
         ));
     }
     if figures.clients_bytes > figures.allocated_bytes / 4 {

@@ -1,18 +1,10 @@
 //! DEBUG DIGEST and DEBUG FLINT-DIGEST: a dataset has the same digest wherever its values are, and computing it moves
 //! nothing. `FLINTKV_SEED` replays a run.
 
+use crate::harness::generator::Random;
 use crate::harness::{Harness, RealRedis};
 use std::collections::BTreeSet;
 use store::{Resume, Store, StoreConfig, StoreStats};
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % n
-    }
-}
 
 fn seed() -> u64 {
     std::env::var("FLINTKV_SEED").map_or(7, |seed| seed.parse().expect("FLINTKV_SEED is a number"))
@@ -23,7 +15,7 @@ const LATER_MS: u64 = 4_000_000_000_000;
 
 /// Commands that Redis knows, on small and large keys of every type in three logical databases.
 fn dataset(seed: u64) -> Vec<String> {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut lines = Vec::new();
     for db in [0, 3, 11] {
         lines.push(format!("SELECT {db}"));

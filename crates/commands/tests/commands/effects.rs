@@ -3,13 +3,12 @@
 
 use crate::examples::on_data;
 use crate::harness::generator::{Random, command as random_command, number};
+use crate::harness::replay::Replay;
 use crate::harness::{Harness, words};
 use commands::{Effect, Flag, Row, table};
-use resp::client::{Value, parse_value};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use store::{Effects, Resume, Why};
-use value::list::Limit;
 
 /// Commands to run before, the command, and its effects. `?` stands for a word chosen at random. The time is
 /// 1,700,000,000,000 ms. Another server accepts one of MIGRATE's keys.
@@ -377,9 +376,13 @@ fn text(word: &[u8]) -> String {
 
 type Kept = Arc<Mutex<Vec<Effects>>>;
 
-/// Everything stated since the last call, one command per line, with its name in upper case.
+fn taken(kept: &Kept) -> Vec<Effects> {
+    std::mem::take(&mut *kept.lock().expect("no panic"))
+}
+
+/// Everything stated since the last time, a command a line, with its name in upper case.
 fn stated(kept: &Kept) -> Vec<String> {
-    let groups = std::mem::take(&mut *kept.lock().expect("no panic"));
+    let groups = taken(kept);
     let line = |effect: store::Effect<'_>| {
         let mut words: Vec<String> = effect.words().map(text).collect();
         words[0].make_ascii_uppercase();
@@ -451,107 +454,7 @@ fn every_row_that_writes_has_a_case_with_an_effect() {
     assert!(missing.is_empty(), "no case with an effect: {missing:?}");
 }
 
-/// The content of a store: for each logical database and key, everything that clients can see of it.
-fn dataset(here: &mut Harness) -> BTreeMap<(usize, Vec<u8>), String> {
-    let before = here.session.db;
-    let mut dataset = BTreeMap::new();
-    for db in 0..16 {
-        here.session.db = db;
-        for key in bulks(&here.reply(&[b"KEYS", b"*"])) {
-            // A hash whose fields have all expired is listed until a command looks at it.
-            if here.words(&[b"TYPE", &key]) != "none" {
-                let shown = describe(here, &key);
-                dataset.insert((db, key), shown);
-            }
-        }
-    }
-    here.session.db = before;
-    dataset
-}
-
-fn bulks(reply: &[u8]) -> Vec<Vec<u8>> {
-    match parse_value(reply).expect("a reply").expect("a whole reply").0 {
-        Value::Array(items) | Value::Set(items) => items
-            .into_iter()
-            .map(|item| match item {
-                Value::Bulk(bytes) => bytes,
-                other => panic!("a string: {other:?}"),
-            })
-            .collect(),
-        other => panic!("an array: {other:?}"),
-    }
-}
-
-fn describe(here: &mut Harness, key: &[u8]) -> String {
-    let kind = here.words(&[b"TYPE", key]);
-    let value = match kind.as_str() {
-        "string" => here.words(&[b"GET", key]),
-        "list" => here.words(&[b"LRANGE", key, b"0", b"-1"]),
-        "zset" => here.words(&[b"ZRANGE", key, b"0", b"-1", b"WITHSCORES"]),
-        "set" => {
-            let mut members = bulks(&here.reply(&[b"SMEMBERS", key]));
-            members.sort();
-            format!("{members:?}")
-        }
-        "hash" => {
-            let mut fields = bulks(&here.reply(&[b"HKEYS", key]));
-            fields.sort();
-            let mut shown = String::new();
-            for field in fields {
-                shown += &format!("{} {}", text(&field), here.words(&[b"HGET", key, &field]));
-                shown += &format!(" {}\n", here.words(&[b"HPEXPIRETIME", key, b"FIELDS", b"1", &field]));
-            }
-            shown
-        }
-        "stream" => {
-            let shown = here.words(&[b"XINFO", b"STREAM", key, b"FULL", b"COUNT", b"0"]);
-            // The number of chunks is not part of the value.
-            shown
-                .lines()
-                .enumerate()
-                .filter(|(at, _)| !(2..6).contains(at))
-                .map(|(_, line)| format!("{line}\n"))
-                .collect()
-        }
-        other => panic!("{other}"),
-    };
-    format!("{kind} until {}\n{value}", here.words(&[b"PEXPIRETIME", key]))
-}
-
-/// Runs the stated effects on another store, each in its database, at its time.
-fn repeat(kept: &Kept, there: &mut Harness) {
-    for group in std::mem::take(&mut *kept.lock().expect("no panic")) {
-        for effect in group.iter() {
-            (there.session.db, there.now_ms) = (effect.db, effect.now_ms);
-            let words: Vec<&[u8]> = effect.words().collect();
-            let reply = there.words(&words);
-            assert!(!reply.starts_with("(error)"), "{effect:?}: {reply}");
-        }
-    }
-}
-
-fn compare(here: &mut Harness, there: &mut Harness, what: &str) {
-    there.now_ms = here.now_ms;
-    let (mut ours, theirs) = (dataset(here), dataset(there));
-    ours.retain(|key, shown| theirs.get(key) != Some(shown));
-    assert!(ours.is_empty(), "{what}: these are not there as they are here: {ours:#?}");
-    assert_eq!(dataset(here).len(), theirs.len(), "{what}: more is there than here");
-}
-
-/// A store with settings of its own. HyperLogLogs stay sparse until an effect makes them dense.
-fn elsewhere() -> Harness {
-    let mut there = Harness::new();
-    there.settings.hash_max_listpack_entries = 2;
-    there.settings.zset_max_listpack_entries = 2;
-    there.settings.set_max_intset_entries = 1;
-    there.settings.set_max_listpack_entries = 1;
-    there.settings.list_limit = Limit::of(2);
-    there.settings.stream_node_max_entries = 2;
-    there.settings.hll_sparse_max_bytes = usize::MAX;
-    there
-}
-
-/// Runs commands and records their effects; `before` runs before each. A command that fails must have no effect.
+/// Runs commands with effects kept; `before` comes before each. An error has no effect.
 fn run_and_repeat<'c>(
     here: &mut Harness,
     before: fn(&mut Harness),
@@ -559,7 +462,7 @@ fn run_and_repeat<'c>(
     what: &str,
 ) {
     let kept = here.keep_effects();
-    let mut there = elsewhere();
+    let mut there = Replay::new();
     for command in commands {
         before(here);
         let reply = here.run(command);
@@ -567,9 +470,9 @@ fn run_and_repeat<'c>(
         if reply.starts_with("(error)") && !is_partly_done {
             assert!(by_command(&kept) == 0, "{what}: {command} states {:?}, and ends in {reply}", stated(&kept));
         }
-        repeat(&kept, &mut there);
+        there.repeat_all(&taken(&kept), what);
     }
-    compare(here, &mut there, what);
+    there.compare(here, what);
 }
 
 fn examples_repeated(new: fn() -> Harness, before: fn(&mut Harness)) {
@@ -769,7 +672,7 @@ fn random_commands(here: &mut Harness, commands: u64, between: fn(&mut Harness, 
     here.settings.set_max_listpack_entries = 8;
     here.settings.stream_node_max_entries = 4;
     here.settings.hll_sparse_max_bytes = 200;
-    let mut there = elsewhere();
+    let mut there = Replay::new();
     let kept = here.keep_effects();
     let mut effects = 0;
     for step in 0..number("FLINTKV_COMMANDS", commands) {
@@ -784,14 +687,14 @@ fn random_commands(here: &mut Harness, commands: u64, between: fn(&mut Harness, 
         let stated = by_command(&kept);
         assert!(stated == 0 || !reply.starts_with("(error)"), "seed {seed}, command {step}: {line}: {reply}");
         effects += stated;
-        repeat(&kept, &mut there);
+        there.repeat_all(&taken(&kept), &line);
         if step % 500 == 499 {
-            compare(here, &mut there, &format!("seed {seed}, command {step}"));
+            there.compare(here, &format!("seed {seed}, command {step}"));
         }
         between(here, step);
     }
     assert!(effects as u64 > commands / 8, "{effects} effects");
-    compare(here, &mut there, &format!("seed {seed}"));
+    there.compare(here, &format!("seed {seed}"));
 }
 
 #[test]

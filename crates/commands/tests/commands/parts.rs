@@ -3,24 +3,11 @@
 //! makes it longer.
 
 use crate::harness::Harness;
+use crate::harness::generator::Random;
 use std::collections::BTreeSet;
 use value::list::Limit;
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % n
-    }
-
-    fn of<'a>(&mut self, words: &[&'a str]) -> &'a str {
-        words[self.below(words.len())]
-    }
-}
-
-/// [`word`] expands a word of one or two small letters. `?` before a word makes it optional; `*` repeats it any number
-/// of times.
+/// A word of one or two small letters stands for what [`word`] makes of it; `?` before it is perhaps, `*` any number.
 const LISTS: &[&str] = &[
     "RPUSH l v *v *v *v",
     "RPUSH l v *v *v *v",
@@ -225,7 +212,7 @@ fn number(name: &str, default: u64) -> u64 {
 /// Runs random commands in both stores. Returns the names of the commands that waited for flash.
 fn compare(templates: &[&str], commands: u64) -> BTreeSet<String> {
     let seed = number("FLINTKV_SEED", 20_261_121);
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let (mut whole, mut parts) = (Harness::new(), Harness::in_parts(seed));
     for harness in [&mut whole, &mut parts] {
         harness.settings.list_limit = Limit::of(4);

@@ -2,8 +2,9 @@
 //! Never knows a connection, nor which users there are.
 
 use super::catalog::Catalog;
+use base::glob;
 use commands::host::{Denial, Rights};
-use commands::{Args, Channels, Row, Use, glob};
+use commands::{Args, Channels, Row, Use};
 use ring::digest::{SHA256, digest};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

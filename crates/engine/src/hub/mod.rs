@@ -89,12 +89,12 @@ impl Hub {
     /// From now on the store tells this hub of its keys, and what the hub keeps obeys changes of the configuration.
     pub fn connect(self: &Arc<Self>) {
         notify::connect(self);
-        self.store.tell_events(notify::classes(&self.config.snapshot().events));
+        self.store.tell_events(self.config.snapshot().events.classes());
         let hub = Arc::downgrade(self);
         self.config.subscribe(move |draft| {
             let Some(hub) = hub.upgrade() else { return };
             if draft.before.events != draft.now.events {
-                hub.store.tell_events(notify::classes(&draft.now.events));
+                hub.store.tell_events(draft.now.events.classes());
             }
             // Also where the password stays: a rule may have changed the default user since.
             if draft.sets(|name| name == "requirepass") {

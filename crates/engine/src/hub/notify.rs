@@ -4,17 +4,8 @@
 use super::Hub;
 use crate::pubsub::Delivery;
 use commands::host::Space;
-use config::Events;
 use std::sync::{Arc, Weak};
-use store::{Class, Listener};
-
-/// What the store is to tell: nothing if it would be published nowhere.
-pub fn classes(events: &Events) -> Class {
-    if !events.by_key && !events.by_event {
-        return Class::default();
-    }
-    events.classes.chars().filter_map(Class::from_letter).fold(Class::default(), Class::and)
-}
+use store::Listener;
 
 struct Notifier(Weak<Hub>);
 

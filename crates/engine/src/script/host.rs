@@ -3,7 +3,7 @@
 use super::dump;
 use crate::scripts::What;
 use crate::thread::Worker;
-use commands::glob;
+use base::glob;
 use commands::host::{FunctionCard, FunctionStats, LibraryCard, RestorePolicy, RunningScript, Scripting};
 use lua::{Engine, Libraries, Library, name_of};
 

@@ -10,11 +10,11 @@
 use crate::counters::Counter;
 use crate::effects::{Effects, Why};
 use crate::keyspace::guards::Held;
-use crate::listen::Class;
 use crate::mem::hash::{Key, KeyHash};
 use crate::store::Store;
 use crate::stripe::wait::Ready;
 use crate::stripe::{Database, Stripe};
+use base::events::Class;
 use std::ops::Range;
 
 /// How much of a key has changed.

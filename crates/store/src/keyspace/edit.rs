@@ -2,12 +2,12 @@
 
 use super::{Cold, Found, Keyspace, NoEdit, Resume, Want};
 use crate::keyspace::commit::Extent;
-use crate::listen::Class;
 use crate::mem::hash::{Key, KeyHash};
 use crate::mem::index::{Entry, OwnedWord, Slot};
 use crate::mem::object::{Object, ObjectRef, Parts};
 use crate::store::{Store, clean_place};
 use crate::stripe::Database;
+use base::events::Class;
 use std::ops::Range;
 use value::{Boxed, Buffer, Kind};
 

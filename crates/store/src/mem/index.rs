@@ -629,14 +629,8 @@ impl Drop for Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base::random::mix;
     use std::collections::BTreeMap;
-
-    fn mix(n: u64) -> u64 {
-        let mut x = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ x >> 31
-    }
 
     fn walk(table: &Table) -> Vec<u64> {
         let mut seen = Vec::new();

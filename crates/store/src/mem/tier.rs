@@ -10,38 +10,8 @@
 //! ```
 
 use crate::mem::arena::Arena;
+use base::Policy;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
-
-/// What happens to a write when neither RAM nor flash has room: Redis's maxmemory-policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Policy {
-    NoEviction = 0,
-    AllKeysLru = 1,
-    AllKeysLfu = 2,
-    AllKeysRandom = 3,
-    VolatileLru = 4,
-    VolatileLfu = 5,
-    VolatileRandom = 6,
-    VolatileTtl = 7,
-}
-
-impl Policy {
-    pub(crate) fn from_u8(number: u8) -> Policy {
-        use Policy::*;
-        [NoEviction, AllKeysLru, AllKeysLfu, AllKeysRandom, VolatileLru, VolatileLfu, VolatileRandom, VolatileTtl]
-            [number as usize]
-    }
-
-    /// Whether a key with or without an expiry may be evicted.
-    pub fn evicts(self, has_expiry: bool) -> bool {
-        match self {
-            Policy::NoEviction => false,
-            Policy::AllKeysLru | Policy::AllKeysLfu | Policy::AllKeysRandom => true,
-            _ => has_expiry,
-        }
-    }
-}
 
 /// What the RAM limit is a limit of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,7 +143,7 @@ impl Tier {
     }
 
     pub fn policy(&self) -> Policy {
-        Policy::from_u8(self.policy.load(Relaxed))
+        Policy::from_number(self.policy.load(Relaxed)).expect("the number of a policy")
     }
 
     pub fn set_policy(&self, policy: Policy) {

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses some of it")]
 
+pub use base::random::SplitMix64 as Random;
 use flash::Sim;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
@@ -9,21 +10,6 @@ use store::{
     Admission, Codec, Cold, FlashConfig, Keyspace, Kind, Lane, LimitOf, Policy, ReadError, ResizeError, Resume, Store,
     StoreConfig, Value,
 };
-
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ x >> 31
-    }
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-}
 
 pub struct Node {
     pub sim: Sim,

@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use super::codec::{Codec, Compressor};
+use super::codec::Compressor;
 use super::layout::{
     Common, EXTENT_HEADER_BYTES, EXTENT_PAGES_MAX, EXTENT_RAW_BYTES_MAX, Extent, FINGERPRINT_BYTES, FRAME_ENTRY_BYTES,
     FRAME_RAW_BYTES_MAX, FrameCodec, FrameEntry, Kind, PAGE_HEADER_BYTES, PAYLOAD_BYTES, SMALL_BYTES_MAX, Small,
@@ -19,6 +19,7 @@ use super::layout::{
 };
 use super::record::Bases;
 use super::{Dictionary, Record, step_of};
+use base::Codec;
 use flash::io::{PAGE_BYTES, PageBuf};
 
 /// Raw bytes of a frame, at most. More compress better, fewer decode faster, and a read decodes one frame; so a larger

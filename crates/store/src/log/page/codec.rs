@@ -3,19 +3,12 @@
 
 use std::sync::Arc;
 
+use base::Codec;
 use lz4_flex::block::CompressTable;
 use zstd_safe::{CCtx, DCtx};
 
 use super::layout::{EXTENT_RAW_BYTES_MAX, FRAME_RAW_BYTES_MAX, FrameCodec};
 use super::{Corrupt, Dictionary};
-
-/// What the builder is asked to compress with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Codec {
-    None,
-    Lz4,
-    Zstd,
-}
 
 /// Every zstd frame begins with it, so pages need not.
 const ZSTD_MAGIC: [u8; 4] = 0xfd2f_b528u32.to_le_bytes();

@@ -2,6 +2,7 @@
 //! small records compresses as well as megabytes would.
 //! Never knows pages. Which dictionaries are in use, and for how long, is the caller's.
 
+use base::random::mix;
 use zstd_safe::{CDict, DDict};
 
 use super::Record;
@@ -90,7 +91,8 @@ impl std::fmt::Debug for Dictionary {
 /// records in the same order leave the same sample.
 pub struct Trainer {
     bytes_max: usize,
-    /// Of the records offered, the n-th is in the sample if `spread(n) & mask == 0`.
+    /// Of the records offered, the n-th is in the sample if `mix(n) & mask == 0`: neighbours get unrelated numbers, so that the sample
+    /// does not beat with a pattern in the stream.
     offered: u64,
     mask: u64,
     samples: Vec<u8>,
@@ -114,7 +116,7 @@ impl Trainer {
     pub fn offer(&mut self, record: &Record<'_>) {
         let n = self.offered;
         self.offered += 1;
-        if spread(n) & self.mask != 0 {
+        if mix(n) & self.mask != 0 {
             return;
         }
         let before = self.samples.len();
@@ -158,7 +160,7 @@ impl Trainer {
         let (mut from, mut to) = (0, 0);
         let (mask, samples) = (self.mask, &mut self.samples);
         self.taken.retain(|&(n, bytes)| {
-            let keep = spread(n) & mask == 0;
+            let keep = mix(n) & mask == 0;
             if keep {
                 samples.copy_within(from..from + bytes, to);
                 to += bytes;
@@ -168,13 +170,4 @@ impl Trainer {
         });
         self.samples.truncate(to);
     }
-}
-
-/// SplitMix64's finaliser (Steele, Lea, Flood 2014): neighbours get unrelated numbers, so that the sample does not
-/// beat with a pattern in the stream.
-fn spread(n: u64) -> u64 {
-    let mut z = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }

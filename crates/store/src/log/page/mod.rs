@@ -24,8 +24,9 @@ mod record;
 #[cfg(test)]
 mod tests;
 
+pub use base::Codec;
 pub use builder::{PageBuilder, Placed, Push, Stats, Unit};
-pub use codec::{Codec, Scratch};
+pub use codec::Scratch;
 pub use dict::{DICTIONARY_BYTES, Dictionary, Trainer};
 pub use layout::{EXTENT_PAGES_MAX, EXTENT_RAW_BYTES_MAX, Kind, SMALL_BYTES_MAX, extent_pages};
 pub use reader::{Dictionaries, Page, no_dictionaries, scan};

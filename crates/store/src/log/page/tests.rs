@@ -3,31 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use base::random::SplitMix64;
 use proptest::prelude::*;
 
 use super::*;
 use flash::io::{PAGE_BYTES, PageBuf};
-
-/// Deterministic test data.
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-
-    fn bytes(&mut self, n: usize) -> Vec<u8> {
-        (0..n).map(|_| self.next() as u8).collect()
-    }
-}
 
 /// A record that owns its bytes.
 #[derive(Debug, Clone)]
@@ -158,7 +138,7 @@ impl Written {
 
 /// 500-byte values under 16-byte keys; `random` of 1000 parts of a value cannot be compressed.
 fn values_500(count: usize, random: usize) -> Vec<Owned> {
-    let mut rng = Rng(5);
+    let mut rng = SplitMix64(5);
     let record = |i| {
         let mut value = rng.bytes(random / 2);
         value.resize(500, b'x');
@@ -169,23 +149,23 @@ fn values_500(count: usize, random: usize) -> Vec<Owned> {
 
 /// Sizes from nothing to several pages, of every compressibility, with every header field.
 fn mixed(count: usize) -> Vec<Owned> {
-    let mut rng = Rng(9);
+    let mut rng = SplitMix64(9);
     let record = |i| {
-        let bytes = match rng.below(20) {
-            0 => 3900 + rng.below(400),
-            1 => rng.below(30_000),
-            2 => rng.below(90_000),
+        let bytes = match rng.index(20) {
+            0 => 3900 + rng.index(400),
+            1 => rng.index(30_000),
+            2 => rng.index(90_000),
             3 => 0,
-            _ => rng.below(1000),
+            _ => rng.index(1000),
         };
-        let quarters_random = rng.below(5);
+        let quarters_random = rng.index(5);
         let mut value = rng.bytes(bytes * quarters_random / 4);
         value.resize(bytes, b'-');
         let mut owned = Owned::new(format!("key:{i}"), value);
-        owned.kind = [0, 3, 255][rng.below(3)];
-        owned.db = [0, 1, 900_000][rng.below(3)];
-        owned.expiry_ms = [None, Some(NOW_MS + 5000), Some(u64::MAX)][rng.below(3)];
-        owned.seq = [SEQ, SEQ - 5, u64::MAX][rng.below(3)];
+        owned.kind = [0, 3, 255][rng.index(3)];
+        owned.db = [0, 1, 900_000][rng.index(3)];
+        owned.expiry_ms = [None, Some(NOW_MS + 5000), Some(u64::MAX)][rng.index(3)];
+        owned.seq = [SEQ, SEQ - 5, u64::MAX][rng.index(3)];
         owned
     };
     (0..count).map(record).collect()
@@ -203,7 +183,7 @@ fn what_is_pushed_is_found_with_every_codec() {
 
 #[test]
 fn a_large_record_takes_an_extent_and_reading_too_many_pages_does_no_harm() {
-    let mut rng = Rng(11);
+    let mut rng = SplitMix64(11);
     let sizes = [4050, 4057, 5000, 65_000, 66_000, 150_000, 250_000];
     let records: Vec<Owned> = sizes
         .iter()
@@ -229,7 +209,7 @@ fn a_large_record_takes_an_extent_and_reading_too_many_pages_does_no_harm() {
 
 #[test]
 fn what_no_unit_of_this_size_holds_is_refused_and_the_next_record_taken() {
-    let mut rng = Rng(12);
+    let mut rng = SplitMix64(12);
     let large = Owned::new("large", rng.bytes(20 * PAGE_BYTES));
     let never = Owned::new("never", vec![0; EXTENT_RAW_BYTES_MAX]);
     let small = Owned::new("small", "v");
@@ -332,7 +312,7 @@ fn all(bytes: &[u8], dictionaries: &Dictionaries<'_>) -> Result<Pairs, Corrupt> 
 
 /// One page of compressed frames, one of a raw frame, one extent, each with its own length.
 fn sound_pages() -> Vec<Vec<u8>> {
-    let mut rng = Rng(21);
+    let mut rng = SplitMix64(21);
     let large = [rng.bytes(9000), vec![b'x'; 9000]].concat();
     let mut out = Vec::new();
     for (codec, records) in [
@@ -417,7 +397,7 @@ proptest! {
         pages in 1usize..12,
         records in prop::collection::vec((0usize..6000, 0usize..5, any::<bool>()), 1..300),
     ) {
-        let mut rng = Rng(31);
+        let mut rng = SplitMix64(31);
         let records: Vec<Owned> = records.into_iter().enumerate().map(|(i, (bytes, quarters, small))| {
             let bytes = if small { bytes % 300 } else { bytes };
             let mut value = rng.bytes(bytes * quarters / 4);
@@ -460,7 +440,7 @@ proptest! {
 
 /// 69-byte keys and 32-byte values of one of memtier's clients with random data: one byte differs from value to value.
 fn near_duplicates(count: usize, value_bytes: usize) -> Vec<Owned> {
-    let mut rng = Rng(41);
+    let mut rng = SplitMix64(41);
     let mut value = rng.bytes(value_bytes);
     let record = |i: usize| {
         value[i % value_bytes] = value[i % value_bytes].wrapping_add(1);

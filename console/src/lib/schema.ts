@@ -1,0 +1,607 @@
+// The types of the HTTP API, made of its OpenAPI document by
+// `cargo run -p flintkv-api --example api_ts > console/src/lib/schema.ts`. A test of the API holds it to that.
+
+export interface All {
+  /** Newest first. */
+  history: Change[];
+  rules: Rule[];
+  states: RuleState[];
+  webhook: Webhook;
+}
+
+export interface Audited {
+  /** `database.create` and the like. */
+  action: string;
+  address: string;
+  at_ms: number;
+  /** What exactly, or why not. Never a password or a value. */
+  detail: string;
+  ok: boolean;
+  role: string;
+  /** The database, user or rule it was done to. */
+  target: string;
+  /** Of a token: its name. */
+  user: string;
+}
+
+export interface Benchmark {
+  database: string;
+  ended_ms: number | null;
+  id: string;
+  /** What the scenario said, oldest first. */
+  lines: string[];
+  /** Of the phase. */
+  percent: number;
+  /** populate, dry run, measured run … */
+  phase: string;
+  report: null | BenchmarkReport;
+  scale: string;
+  scenario: string;
+  started_ms: number;
+  state: Stage;
+}
+
+export interface BenchmarkReport {
+  notes: string[];
+  rows: ReportRow[];
+  title: string;
+  /** Everything, as `flintkv scenario --json` writes it. */
+  whole: unknown;
+}
+
+/** A string if it is UTF-8, else an object with its base64; both are accepted. */
+export type Bytes = string | {
+  base64: string;
+};
+
+export interface Change {
+  at_ms: number;
+  from: Stand;
+  name: string;
+  rule_id: string;
+  scope: string;
+  to: Stand;
+  value: number | null;
+}
+
+export interface ClientCard {
+  addr: string;
+  age_s: number;
+  /** The last command. */
+  cmd: string;
+  db: number;
+  flags: string;
+  id: number;
+  idle_s: number;
+  /** Waiting to be read, and to be sent. */
+  in_bytes: number;
+  laddr: string;
+  lib: string;
+  memory_bytes: number;
+  /** Queued in a transaction; -1 outside one. */
+  multi: number;
+  name: string;
+  out_bytes: number;
+  /** 2 or 3. */
+  resp: number;
+  /** Channels and patterns that it listens to. */
+  subscriptions: number;
+  user: string;
+  watch: number;
+}
+
+export interface CommandCard {
+  /** Categories. */
+  acl: string[];
+  complexity: string;
+  flags: string[];
+  group: string;
+  /** In capitals; a subcommand behind its container. */
+  name: string;
+  since: string;
+  summary: string;
+  /** With the name in front. */
+  syntax: string;
+}
+
+export interface CommandLine {
+  /** Either these … */
+  args?: Bytes[] | null;
+  db?: number;
+  /** … or a line, quoted as for redis-cli. */
+  line?: string | null;
+}
+
+export interface CommandOutcome {
+  /** The logical database for the next command: SELECT changes it. */
+  db: number;
+  elapsed_us: number;
+  reply: Reply;
+}
+
+export interface Confirmation {
+  /** The database's name, once more. */
+  confirm: string;
+}
+
+export interface DatabaseChange {
+  compression?: string | null;
+  memory_limit_bytes?: number | null;
+  /** null takes the password away. */
+  password?: string | null;
+  policy?: string | null;
+  ram_limit_bytes?: number | null;
+}
+
+export interface DatabaseList {
+  databases: Db[];
+  /** Defined, and not served because they could not be opened. */
+  failed: FailedDatabase[];
+  room: RoomCard;
+}
+
+export interface Db {
+  definition: DefinitionCard;
+  endpoints: EndpointCard[];
+  is_default: boolean;
+  name: string;
+  /** Every metric of the catalog as it is now; null where nothing is known. */
+  now: Record<string, number | null>;
+  progress: null | Progress;
+  state: StateName;
+}
+
+export interface DefinitionCard {
+  /** Empty: the node's. */
+  bind: string[];
+  compression: string;
+  has_password: boolean;
+  /** RAM and flash together. */
+  memory_limit_bytes: number;
+  persistence: string;
+  policy: string;
+  port: number;
+  ram_limit_bytes: number;
+  replicas: number;
+  shards: number;
+  tls_port: number;
+  unixsocket: string | null;
+  zones: string[];
+}
+
+export interface Delivery {
+  at_ms: number;
+  message: string;
+  ok: boolean;
+}
+
+export interface Directive {
+  /** live, start (only in the file) or protected (if enable-protected-configs lets a client) */
+  change: string;
+  /** Whether it differs from the default. */
+  changed: boolean;
+  default: string;
+  doc: string;
+  /** Why it has no effect; null if it has one. */
+  effect: string | null;
+  group: string;
+  name: string;
+  secret: boolean;
+  /** null: secret. */
+  value: string | null;
+}
+
+export interface EndpointCard {
+  address: string;
+  /** A line for a shell. */
+  command: string;
+  kind: string;
+}
+
+export interface ErrorBody {
+  /** For programs: invalid, unauthenticated, forbidden, not_found, exists, busy, unsupported, no_room, too_large, rate_limited, failed, timeout, stopping. */
+  code: string;
+  /** Which fields of the request are wrong, and why. */
+  fields: FieldError[];
+  /** What to do about it; may be empty. */
+  hint: string;
+  /** For people, with the arithmetic where there is one. */
+  message: string;
+}
+
+export interface Event {
+  at_ms: number;
+  /** Empty: the node. */
+  database: string;
+  id: number;
+  kind: string;
+  message: string;
+  severity: Severity;
+  /** Empty: nobody in particular. */
+  user: string;
+}
+
+export interface FailedDatabase {
+  name: string;
+  why: string;
+}
+
+/** What every reply that is not a success holds. */
+export interface Failure {
+  error: ErrorBody;
+}
+
+export interface FieldError {
+  field: string;
+  message: string;
+}
+
+export interface KeyCard {
+  /** In RAM; null while the value is on flash, which is not read for its size. */
+  bytes: number | null;
+  key: Bytes;
+  /** ram or flash. */
+  tier: string;
+  /** null: it does not expire. */
+  ttl_ms: number | null;
+  type: string;
+}
+
+export interface KeyChange {
+  db?: number;
+  key: Bytes;
+  set?: null | Members;
+  /** null: it does not expire any more. */
+  ttl_ms?: number | null;
+}
+
+export interface KeyPage {
+  cursor: string;
+  keys: KeyCard[];
+  /** Entries looked at, about. */
+  scanned: number;
+}
+
+export interface KeyView {
+  bytes: number | null;
+  encoding: string;
+  key: Bytes;
+  /** Bytes of a string, members of everything else. */
+  length: number;
+  /** The offset of the next page; null after the last. */
+  next: string | null;
+  /** Where the value was before it was looked at. */
+  tier: string;
+  /** null: it does not expire. */
+  ttl_ms: number | null;
+  type: string;
+  value: ValueView;
+}
+
+export interface Login {
+  password: string;
+  user: string;
+}
+
+export interface MadeToken {
+  expires_ms: number | null;
+  id: string;
+  name: string;
+  role: Role;
+  /** Shown only now. */
+  token: string;
+}
+
+export interface Members {
+  /** hash: [field, value]; set: member; zset: [member, score]; list: [index, value], where an index of its length appends; stream: [id, [[field, value]]], where * draws an id. */
+  put?: unknown[];
+  /** hash: field; set, zset: member; list: index; stream: id. */
+  remove?: unknown[];
+}
+
+export interface MetricCard {
+  description: string;
+  group: string;
+  label: string;
+  name: string;
+  /** database or node */
+  scope: string;
+  unit: Unit;
+}
+
+export interface NewBenchmark {
+  database: string;
+  /** A fraction of the published size: "1/150", "0.01" or a number. */
+  scale: string;
+  scenario: string;
+  /** Of the measured run; populating and the dry run come before it. */
+  seconds?: number | null;
+}
+
+export interface NewDatabase {
+  bind?: string[] | null;
+  /** none, lz4 or zstd; lz4 unless said. */
+  compression?: string | null;
+  /** RAM and flash together. */
+  memory_limit_bytes: number;
+  /** Small letters, digits and dashes, 1 to 40. */
+  name: string;
+  password?: string | null;
+  persistence?: string | null;
+  /** maxmemory-policy; noeviction unless said. */
+  policy?: string | null;
+  /** Missing: the next free one. */
+  port?: number | null;
+  /** Missing: 30 % of the memory limit, or all of it on a node without flash. */
+  ram_limit_bytes?: number | null;
+  replicas?: number | null;
+  shards?: number | null;
+  tls_port?: number | null;
+  unixsocket?: string | null;
+  zones?: string[] | null;
+}
+
+export interface NewKey {
+  db?: number;
+  key: Bytes;
+  /** Missing or null: it does not expire. */
+  ttl_ms?: number | null;
+  /** string, list, set, hash, zset or stream */
+  type: string;
+  /** As GET shows it: string: Bytes; list, set: list of Bytes; hash: [field, value]; zset: [member, score]; stream: [id, [[field, value]]], where * draws an id. */
+  value: unknown;
+}
+
+export interface NewPassword {
+  new: string;
+  old: string;
+}
+
+export interface NewRule {
+  enabled?: boolean;
+  /** It fires when the threshold was passed for so long without a break. */
+  for_s?: number;
+  /** One of the catalog's. */
+  metric: string;
+  name: string;
+  op: Op;
+  /** `node`, `databases` (each of them) or `database:NAME`. */
+  scope: string;
+  severity: Severity;
+  threshold: number;
+}
+
+export interface NewToken {
+  /** Missing or null: never. */
+  expires_ms?: number | null;
+  name: string;
+  role: Role;
+}
+
+export interface NewUser {
+  /** Letters, digits and -_.@ */
+  name: string;
+  /** At least eight characters. */
+  password: string;
+  role: Role;
+}
+
+export interface NodeCard {
+  console_tls: boolean;
+  cores: number;
+  figures: NodeFiguresCard;
+  /** uring, threads or none. */
+  flash_driver: string;
+  flash_paths: string[];
+  /** The node's metrics as they are now. */
+  now: Record<string, number | null>;
+  redis_version: string;
+  room: RoomCard;
+  run_id: string;
+  started_ms: number;
+  version: string;
+  workers: number;
+}
+
+export interface NodeFiguresCard {
+  cores: number;
+  cpu_system_us: number;
+  cpu_user_us: number;
+  open_files: number;
+  resident_bytes: number;
+  system_ram_bytes: number;
+  system_ram_free_bytes: number;
+  uptime_s: number;
+}
+
+export type Op = ">" | "<";
+
+export interface Progress {
+  done_bytes: number;
+  total_bytes: number;
+}
+
+/** A reply of RESP3: `{type, value}`; a map's value is a list of pairs. */
+export type Reply = {
+  type: "status";
+  value: Bytes;
+} | {
+  type: "string";
+  value: Bytes;
+} | {
+  type: "error";
+  value: Bytes;
+} | {
+  type: "integer";
+  value: number;
+} | {
+  type: "double";
+  /** A string for what JSON has no number for: inf, -inf, nan. */
+  value: unknown;
+} | {
+  type: "boolean";
+  value: boolean;
+} | {
+  type: "null";
+} | {
+  type: "big";
+  value: Bytes;
+} | {
+  type: "array";
+  value: unknown[];
+} | {
+  type: "set";
+  value: unknown[];
+} | {
+  type: "map";
+  value: unknown[];
+} | {
+  type: "push";
+  value: unknown[];
+} | {
+  type: "verbatim";
+  value: Bytes;
+};
+
+export interface ReportRow {
+  name: string;
+  published: string;
+  /** Empty: the value has it. */
+  unit: string;
+  value: string;
+}
+
+/** Each may do what the one before may do. */
+export type Role = "viewer" | "operator" | "admin";
+
+/** What the databases may have together, and what they were given. */
+export interface RoomCard {
+  by_database: Share[];
+  flash_bytes: number;
+  flash_taken_bytes: number;
+  ram_bytes: number;
+  ram_taken_bytes: number;
+}
+
+export interface Rule {
+  enabled: boolean;
+  for_s: number;
+  id: string;
+  metric: string;
+  name: string;
+  op: Op;
+  scope: string;
+  severity: Severity;
+  threshold: number;
+}
+
+export interface RuleState {
+  rule_id: string;
+  /** `node` or `database:NAME`. */
+  scope: string;
+  since_ms: number;
+  state: Stand;
+  value: number | null;
+}
+
+export interface Scenario {
+  keys: number;
+  machine: string;
+  memory_bytes: number;
+  name: string;
+  published_by: string;
+  ram_bytes: number;
+  raw_bytes: number;
+  title: string;
+}
+
+export interface Series {
+  from_ms: number;
+  /** By metric, a value for each time; null is a gap. */
+  series: Record<string, (number | null)[]>;
+  /** Between two times. */
+  step_ms: number;
+  times_ms: number[];
+  to_ms: number;
+}
+
+export interface SessionCard {
+  /** For the header X-CSRF-Token; empty for a token, which needs none. */
+  csrf: string;
+  /** The password was given by somebody else. */
+  must_change_password: boolean;
+  role: Role;
+  user: string;
+}
+
+export type Severity = "info" | "warning" | "critical";
+
+export interface Share {
+  flash_bytes: number;
+  name: string;
+  ram_bytes: number;
+}
+
+export interface SlowCommand {
+  args: Bytes[];
+  at_ms: number;
+  client: string;
+  client_name: string;
+  duration_us: number;
+  id: number;
+}
+
+export type Stage = "running" | "done" | "failed" | "cancelled";
+
+export type Stand = "ok" | "pending" | "firing" | "no_data";
+
+export type StateName = "active" | "paused" | "resizing" | "deleting";
+
+export interface TokenCard {
+  created_by: string;
+  created_ms: number;
+  /** null: never. */
+  expires_ms: number | null;
+  id: string;
+  name: string;
+  role: Role;
+}
+
+export type Unit = "ops/s" | "us" | "ratio" | "bytes" | "bytes/s" | "count" | "percent";
+
+export interface UserCard {
+  created_ms: number;
+  last_login_ms: number | null;
+  must_change_password: boolean;
+  name: string;
+  role: Role;
+}
+
+export interface UserChange {
+  password?: string | null;
+  role?: null | Role;
+}
+
+/** By type: string: Bytes; list, set: list of Bytes; hash: [field, value]; zset: [member, score]; stream: [id, [[field, value]]]. */
+export type ValueView = Bytes | Bytes[] | [string | {
+  base64: string;
+}, string | {
+  base64: string;
+}][] | [string | {
+  base64: string;
+}, number | string][] | [string, [string | {
+  base64: string;
+}, string | {
+  base64: string;
+}][]][];
+
+export interface WantedWebhook {
+  enabled: boolean;
+  url: string;
+}
+
+export interface Webhook {
+  enabled: boolean;
+  last: null | Delivery;
+  url: string;
+}

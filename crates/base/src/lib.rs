@@ -1,0 +1,9 @@
+//! Owns what several crates need and none of them owns. Never knows another crate of ours, and does no I/O.
+
+pub mod events;
+pub mod glob;
+pub mod random;
+pub mod size;
+pub mod words;
+
+pub use words::{Codec, FlashIo, Policy};
