@@ -48,29 +48,29 @@ pub struct Endpoint {
 /// An endpoint with its own dataset, limits, users and counters.
 pub struct Database {
     /// What its workers share.
-    pub hub: Arc<Hub>,
+    pub(crate) hub: Arc<Hub>,
     /// Its dataset.
-    pub shard: Arc<Shard>,
+    pub(crate) shard: Arc<Shard>,
     /// What it holds of the machine.
-    pub holding: Arc<Holding>,
+    pub(crate) holding: Arc<Holding>,
     /// What all databases of the node hold.
-    pub ledger: Arc<Ledger>,
+    pub(crate) ledger: Arc<Ledger>,
     /// SHUTDOWN asks for the node's end here.
-    pub shutdown: Arc<Notify>,
-    pub tls: Tls,
-    pub started: Instant,
+    pub(crate) shutdown: Arc<Notify>,
+    pub(crate) tls: Tls,
+    pub(crate) started: Instant,
     /// Forty hexadecimal digits, new at every start.
-    pub run_id: String,
+    pub(crate) run_id: String,
     /// maxclients, or less where the system allows fewer open files.
-    pub clients_cap: AtomicUsize,
-    pub rejected_connections: AtomicU64,
-    pub rates: Mutex<Rates<{ Rate::COUNT }>>,
-    pub memory_peak_bytes: AtomicU64,
-    pub memory_startup_bytes: AtomicU64,
-    pub is_deleting: AtomicBool,
+    pub(crate) clients_cap: AtomicUsize,
+    pub(crate) rejected_connections: AtomicU64,
+    pub(crate) rates: Mutex<Rates<{ Rate::COUNT }>>,
+    pub(crate) memory_peak_bytes: AtomicU64,
+    pub(crate) memory_startup_bytes: AtomicU64,
+    pub(crate) is_deleting: AtomicBool,
     /// None once it is closed.
-    pub running: Mutex<Option<Running>>,
-    pub endpoints: Vec<Endpoint>,
+    pub(crate) running: Mutex<Option<Running>>,
+    pub(crate) endpoints: Vec<Endpoint>,
 }
 
 /// What ends with a database.
