@@ -4,8 +4,8 @@
 #   docker run -d --name flintkv -p 127.0.0.1:6379:6379 -p 127.0.0.1:8379:8379 -v flintkv-data:/data -v /mnt/nvme0:/flash \
 #       flintkv --requirepass SECRET --memory-limit 100gb --ram-limit 30% --flash-path /flash
 #
-# What follows the image's name are directives. A container's default seccomp profile forbids io_uring: flash is then
-# read by threads, and the log says so. docs/operations.md, "In a container", has the profile that allows it.
+# The words after the image's name are directives. A container's default seccomp profile forbids io_uring. Then threads
+# read flash, and the log says so. docs/operations.md, "In a container", has the profile that allows it.
 FROM rust:1.95-slim-bookworm AS build
 RUN apt-get update \
     && apt-get install -y --no-install-recommends gcc libc6-dev make \
@@ -26,7 +26,7 @@ WORKDIR /data
 VOLUME ["/data", "/flash"]
 EXPOSE 6379 8379
 STOPSIGNAL SIGTERM
-# A node with a password answers too, that it wants one.
+# A node with a password also answers: with an error that asks for the password.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=1m --retries=3 \
     CMD ["bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/6379 && printf 'PING\\r\\n' >&3 && IFS= read -r -t 2 reply <&3 && [[ $reply == +PONG* || $reply == -NOAUTH* ]]"]
 ENTRYPOINT ["flintkv", "server", "/etc/flintkv/flintkv.conf"]

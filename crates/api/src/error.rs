@@ -79,8 +79,9 @@ impl ApiError {
     }
 
     pub fn no_room(message: impl Into<String>) -> ApiError {
-        ApiError::new(422, "no_room", message)
-            .hint("ask for less, or shrink or delete another database first: GET /api/v1/node shows who holds what")
+        ApiError::new(422, "no_room", message).hint(
+            "ask for less, or shrink or delete another database first: GET /api/v1/node shows what each database has",
+        )
     }
 
     pub fn too_large(message: impl Into<String>) -> ApiError {
@@ -103,7 +104,7 @@ impl ApiError {
     }
 
     pub fn stopping() -> ApiError {
-        ApiError::new(503, "stopping", "the node is stopping").hint("try again when it has started")
+        ApiError::new(503, "stopping", "the node is stopping").hint("try again after the node has started")
     }
 
     #[must_use]
@@ -134,7 +135,7 @@ impl From<node::NodeError> for ApiError {
             NodeError::Exists(_) => ApiError::exists(text),
             NodeError::NotFound(_) => ApiError::not_found(text),
             NodeError::Unsupported { field, .. } => ApiError::unsupported(text).at(field),
-            NodeError::Busy(_) => ApiError::busy(text).hint("try again when it is done"),
+            NodeError::Busy(_) => ApiError::busy(text).hint("try again when that change is done"),
             NodeError::Io(_) => ApiError::failed(text),
         }
     }

@@ -102,7 +102,7 @@ async fn admitted(
             Err(ApiError::failed("an error of the server itself: the log tells more"))
         }
         Err(_) => Err(ApiError::timeout(format!("not done after {} s", PATIENCE.as_secs()))
-            .hint("it goes on: look again, and at the events")),
+            .hint("the action continues: check again later, and look at the events")),
     }
 }
 
@@ -139,8 +139,8 @@ pub fn who(app: &App, headers: &HeaderMap) -> Result<Option<Who>, ApiError> {
             .filter(|secret| secret.starts_with(TOKEN_PREFIX))
             .and_then(|secret| app.users.token(secret, now_ms));
         let token = token.ok_or_else(|| {
-            ApiError::unauthenticated("the token is not known, or its time is over")
-                .hint("an administrator makes one with POST /api/v1/tokens")
+            ApiError::unauthenticated("the token is unknown or has expired")
+                .hint("an administrator can create one with POST /api/v1/tokens")
         })?;
         return Ok(Some(Who { name: token.name, role: token.role, by: By::Token { id: token.id } }));
     }
@@ -184,8 +184,8 @@ pub fn check_host(headers: &HeaderMap, bound_to_loopback: bool) -> Result<(), Ap
     if !bound_to_loopback || is_address || is_local {
         return Ok(());
     }
-    Err(ApiError::invalid("the console on this machine is not asked for by that name")
-        .hint("use localhost or 127.0.0.1; a proxy in front of it must send Host: localhost"))
+    Err(ApiError::invalid("the Host header does not name this machine")
+        .hint("use localhost or 127.0.0.1; a proxy in front of the console must send Host: localhost"))
 }
 
 /// The query's pairs. A name that the route does not know is an error, because it is a mistake.
@@ -238,7 +238,7 @@ async fn whole(body: Body, route: &Route, headers: &HeaderMap) -> Result<Vec<u8>
         if error.source().is_some_and(|source| source.to_string().contains("length limit")) {
             ApiError::too_large(format!("the body is larger than {} MiB", BODY_BYTES_MAX >> 20))
         } else {
-            ApiError::invalid("the body did not arrive as a whole")
+            ApiError::invalid("the body did not arrive completely")
         }
     })?;
     match route.body {
@@ -280,7 +280,7 @@ pub fn refuse(error: ApiError) -> Response<Body> {
 
 /// For an existing path with another method.
 pub fn refuse_method(allowed: &str) -> Response<Body> {
-    let mut error = ApiError::invalid(format!("this path knows {allowed}"));
+    let mut error = ApiError::invalid(format!("this path allows {allowed}"));
     error.status = 405;
     let mut response = refuse(error);
     if let Ok(allowed) = HeaderValue::from_str(allowed) {

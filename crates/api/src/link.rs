@@ -80,12 +80,12 @@ impl Link {
                     // Not a reply: an invalidation or a message.
                     Some((Value::Push(_), _)) => continue,
                     Some((value, _)) => return Ok(value),
-                    None => return Err(ApiError::failed("a reply that is no reply")),
+                    None => return Err(ApiError::failed("the database sent an invalid reply")),
                 }
             }
             if self.received.len() > REPLY_BYTES_MAX {
                 return Err(ApiError::too_large(format!(
-                    "the reply is larger than {} MiB, which the console does not take",
+                    "the reply is larger than {} MiB, the limit of the console",
                     REPLY_BYTES_MAX >> 20
                 ))
                 .hint("ask for less: a smaller count or range, or use redis-cli"));
@@ -114,7 +114,7 @@ fn too_late() -> ApiError {
 fn broken(error: &std::io::Error) -> ApiError {
     match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => too_late(),
-        _ => ApiError::failed(format!("the connection to the database broke: {error}")),
+        _ => ApiError::failed(format!("the connection to the database failed: {error}")),
     }
 }
 

@@ -96,8 +96,7 @@ fn operation(route: &Route, schemas: &mut Schemas) -> utoipa::openapi::path::Ope
     }
     operation = operation.response(status, response.build());
     let failure = Content::new(Some(one::<Failure>(schemas)));
-    let failure =
-        ResponseBuilder::new().description("What is wrong, and what to do").content("application/json", failure);
+    let failure = ResponseBuilder::new().description("The error, and what to do").content("application/json", failure);
     operation = operation.response("default", failure.build());
     if route.role.is_some() {
         operation = operation

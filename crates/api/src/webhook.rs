@@ -28,7 +28,7 @@ pub fn parse(url: &str) -> Result<Target, ApiError> {
     if url.len() > URL_BYTES_MAX {
         return Err(wrong("longer than 2048 bytes"));
     }
-    let uri: Uri = url.parse().map_err(|_| wrong("is no URL"))?;
+    let uri: Uri = url.parse().map_err(|_| wrong("is not a URL"))?;
     let is_tls = match uri.scheme_str() {
         Some("http") => false,
         Some("https") => true,
@@ -87,7 +87,7 @@ fn client() -> Result<Arc<ClientConfig>, String> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if roots.is_empty() {
-        return Err("this machine has no certificates of authorities (package ca-certificates)".to_owned());
+        return Err("this machine has no CA certificates (package ca-certificates)".to_owned());
     }
     let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()

@@ -4,6 +4,10 @@
 //! Reading order: `table` (every directive), `value` (words to value), `load` (file, standard input, command line),
 //! `typed` (what the server reads, checks between directives), `rewrite`, `docs`.
 //!
+//! There is one way for a setting to take effect. Code that reads a setting when it needs it reads the current [`Config`].
+//! Code that keeps something made of a setting subscribes to changes ([`ConfigStore::subscribe`]). What can refuse a
+//! change (files, limits) is done between [`ConfigStore::draft`] and [`ConfigStore::keep`].
+//!
 //! A worker keeps the [`Config`] it got from [`ConfigStore::snapshot`] and takes another one when
 //! [`ConfigStore::version`] has moved, so a command reads its configuration without a lock.
 
@@ -57,6 +61,19 @@ pub struct ConfigStore {
     file: Option<PathBuf>,
     /// By row: whether the file or the command line set it.
     named: Vec<bool>,
+    subscribers: Subscribers,
+}
+
+type Subscriber = Box<dyn Fn(&Draft) + Send + Sync>;
+
+/// Who is told of changes, in the order of subscription.
+#[derive(Default)]
+struct Subscribers(RwLock<Vec<Subscriber>>);
+
+impl std::fmt::Debug for Subscribers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Subscribers").field(&self.0.read().len()).finish()
+    }
 }
 
 /// The right to change the configuration, or to write it into its file. Without it, of two changes at a time the store
@@ -169,6 +186,7 @@ impl ConfigStore {
             state: Mutex::new(state),
             file,
             named: loaded.named,
+            subscribers: Subscribers::default(),
         })
     }
 
@@ -286,7 +304,13 @@ impl ConfigStore {
         Ok(Draft { before, now, values, rows, blamed })
     }
 
-    /// The draft is the configuration from now on.
+    /// From now on `subscriber` is called with every change that was kept, while the turn of the change is held. It must
+    /// not change the configuration, and holds no strong reference to what holds this store.
+    pub fn subscribe(&self, subscriber: impl Fn(&Draft) + Send + Sync + 'static) {
+        self.subscribers.0.write().push(Box::new(subscriber));
+    }
+
+    /// The draft is the configuration from now on, and the subscribers have obeyed it when this returns.
     pub fn keep(&self, _turn: &Turn<'_>, draft: &Draft) {
         let mut state = self.state.lock();
         for &index in &draft.rows {
@@ -301,6 +325,10 @@ impl ConfigStore {
         if **current != *draft.now {
             current.clone_from(&draft.now);
             self.version.fetch_add(1, Ordering::Release);
+        }
+        drop((current, state));
+        for subscriber in self.subscribers.0.read().iter() {
+            subscriber(draft);
         }
     }
 

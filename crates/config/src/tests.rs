@@ -447,3 +447,21 @@ fn any_text_gives_a_configuration_or_an_error() {
     }
     assert!(accepted > 200, "{accepted} accepted, {refused} refused: the text is too wild to test much");
 }
+
+#[test]
+fn subscribers_are_told_of_changes_that_are_kept() {
+    let store = std::sync::Arc::new(store(&[("hz", "10")]));
+    let told = std::sync::Arc::new(Mutex::new(Vec::new()));
+    let (seen, reader) = (std::sync::Arc::clone(&told), std::sync::Arc::downgrade(&store));
+    store.subscribe(move |draft| {
+        let now = reader.upgrade().unwrap().snapshot();
+        assert_eq!(*now, *draft.now, "the change is in effect already");
+        seen.lock().push((draft.before.hz, draft.now.hz, draft.sets(|name| name == "hz")));
+    });
+    store.set(&[("hz", "20")]).unwrap();
+    store.set(&[("hz", "30"), ("port", "1")]).unwrap_err();
+    store.set(&[("timeout", "5")]).unwrap();
+    // Also when it is set to what it was: a password, for example, is set anew.
+    store.set(&[("hz", "20")]).unwrap();
+    assert_eq!(*told.lock(), [(10, 20, true), (20, 20, false), (20, 20, true)]);
+}

@@ -3,7 +3,7 @@
 
 use crate::clients::Card;
 use crate::directory::{Command, bit};
-use crate::monitors::is_secret;
+use crate::hub::is_secret;
 use crate::stats::{bucket, shortened};
 use crate::thread::{Live, Worker};
 use commands::Args;
@@ -23,12 +23,12 @@ pub struct Spent {
 
 /// A command is done: counted, and noted if it took long.
 #[inline]
-pub fn account(
+pub fn account<'a>(
     worker: &Worker,
     live: &Live,
     card: &Card,
     command: &Command,
-    args: Args<'_>,
+    args: impl FnOnce() -> Args<'a>,
     Spent { nanos, failed, met_flash, in_script }: Spent,
     now_ms: u64,
 ) {
@@ -49,7 +49,7 @@ pub fn account(
         if met_flash { &stats.flash_latency } else { &stats.ram_latency }.record_in(bucket);
     }
     if nanos >= live.slow_nanos && !in_script {
-        slow(worker, live, card, command, args, nanos, now_ms);
+        slow(worker, live, card, command, args(), nanos, now_ms);
     }
 }
 

@@ -1,7 +1,8 @@
 //! Owns whether a command may run now: its name, its arguments, its user, pauses, busy scripts, room.
 //! Never knows what it does.
 
-use crate::acl::{self, Context};
+use crate::access::{self, Context};
+use crate::acl;
 use crate::directory::{Command, bit};
 use crate::park::Wait;
 use crate::route::Halt;
@@ -22,8 +23,8 @@ fn confined(worker: &Worker, session: &Session, command: &Command, args: Args<'_
         return Some("NOAUTH Authentication required.".into());
     }
     let context = if session.multi.is_some() { Context::Multi } else { Context::TopLevel };
-    if let Err(denial) = acl::check(worker, session, command, args, context) {
-        return Some(acl::refusal(session, command, denial).into());
+    if let Err(denial) = access::check(worker, session, command, args, context) {
+        return Some(access::refusal(session, command, denial).into());
     }
     if session.listens_only && !command.is(bit::LISTENER) {
         let text = format!(
@@ -46,7 +47,7 @@ pub fn admit<'w>(
     session: &Session,
     current: &Current,
     args: Args<'_>,
-    known: Option<Prepared>,
+    known: Option<&Prepared>,
     now_ms: u64,
 ) -> Result<&'w Command, Halt> {
     let database = &*worker.hub;

@@ -6,91 +6,34 @@
 //! client's next command ([`serve`]), and hands each reply to the connection it is for. A command that then meets a cold
 //! value is given to its own connection, which can wait for flash; those behind it have their turn after it.
 //!
-//! Every run of a blocked command holds the stripes of all its keys and, inside them, the lock of its [`State`]. Who has
+//! Every run of a blocked command holds the stripes of all its keys and, inside them, the lock of its `State`. Who has
 //! only the latter (a timeout, CLIENT UNBLOCK) finds the client waiting or done, never in between.
 
+use crate::access;
 use crate::account::{Spent, account};
-use crate::acl;
 use crate::clients::Card;
 use crate::execute::{Call, Stripes, execute, follow_up, keys, read_failed};
 use crate::prefetch::MISSES_MAX;
 use crate::session::{Connection, End};
 use crate::thread::{Live, Worker};
+pub use crate::waiter::Blocked;
+use crate::waiter::{Phase, Served, State};
 use crate::worker::withhold;
 use commands::host::Unblock;
 use commands::session::{Reply, Session};
-use commands::{Args, Block, Cx, Flag, Row, Stop};
+use commands::{Block, Cx, Flag, Row, Stop};
 use parking_lot::Mutex;
-use resp::{Out, Proto, Span};
-use std::borrow::Cow;
+use resp::{Out, Span};
 use std::collections::VecDeque;
-use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::task::{Context, Poll, Waker};
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use store::{ReadError, Ready, Resume, Ticket};
 use tokio::time::Sleep;
-
-/// A command that waits, and all that running it again takes.
-pub struct Blocked {
-    row: &'static Row,
-    bytes: Box<[u8]>,
-    spans: Box<[Span]>,
-    client: u64,
-    user: Cow<'static, str>,
-    db: usize,
-    proto: Proto,
-    touch: bool,
-    /// Its client follows what it reads.
-    follows: bool,
-    /// It waits for the first so many of its keys, under this number.
-    keys: usize,
-    ticket: u64,
-    until_ms: Option<u64>,
-    at_timeout: fn(&mut Out<'_>),
-    state: Mutex<State>,
-}
-
-struct State {
-    phase: Phase,
-    served: Option<Served>,
-    /// Of the connection's task.
-    waker: Option<Waker>,
-    /// INFO's blocked_clients, once its connection waits.
-    count: Option<Arc<AtomicUsize>>,
-    /// It counts there: while it waits for its keys, not until its connection has heard that it does no more.
-    counted: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Waiting,
-    /// Its own connection is to run it: it has met a cold value.
-    Called,
-    /// It has run, and has left the queues.
-    Served,
-    /// What it needs could not be read.
-    Failed,
-    Ended(Unblock),
-}
-
-/// What a run has answered.
-struct Served {
-    reply: Vec<u8>,
-    /// The error that the reply is.
-    error: Option<String>,
-    nanos: u64,
-}
-
-impl fmt::Debug for Blocked {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Blocked").field("client", &self.client).field("command", &self.row.name).finish_non_exhaustive()
-    }
-}
 
 impl Blocked {
     /// The handler has found nothing: the client takes its place while the stripes of `cx` are still locked.
@@ -126,61 +69,12 @@ impl Blocked {
         blocked
     }
 
-    fn args(&self) -> Args<'_> {
-        Args::new(&self.bytes, &self.spans)
-    }
-
     /// Why its user may not run it any more.
     fn denied(&self, worker: &Worker, session: &Session) -> Option<String> {
         session.rights.as_ref()?;
         let command = worker.hub.directory.find(&self.args()[0])?;
-        let denial = acl::check(worker, session, command, self.args(), acl::Context::TopLevel).err()?;
-        Some(acl::refusal(session, command, denial))
-    }
-
-    /// Ends the wait from outside. False: it was over already.
-    pub fn unblock(&self, how: Unblock) -> bool {
-        let mut state = self.state.lock();
-        let waits = state.waits();
-        if waits {
-            state.turn(Phase::Ended(how));
-        }
-        waits
-    }
-}
-
-impl State {
-    fn waits(&self) -> bool {
-        matches!(self.phase, Phase::Waiting | Phase::Called)
-    }
-
-    /// Counts it, or does not, by what it does now.
-    fn recount(&mut self) {
-        let counts = self.phase == Phase::Waiting;
-        let Some(count) = self.count.as_ref().filter(|_| counts != self.counted) else { return };
-        if counts {
-            count.fetch_add(1, Relaxed);
-        } else {
-            count.fetch_sub(1, Relaxed);
-        }
-        self.counted = counts;
-    }
-
-    fn turn(&mut self, phase: Phase) {
-        self.phase = phase;
-        self.recount();
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
-        }
-    }
-
-    fn answer(&mut self, phase: Phase, blocked: &Blocked, mut reply: Vec<u8>, error: Option<String>, nanos: u64) {
-        if let Some(text) = &error {
-            reply.clear();
-            Out::new(&mut reply, blocked.proto).error(text);
-        }
-        self.served = Some(Served { reply, error, nanos });
-        self.turn(phase);
+        let denial = access::check(worker, session, command, self.args(), access::Context::TopLevel).err()?;
+        Some(access::refusal(session, command, denial))
     }
 }
 
@@ -204,7 +98,7 @@ fn attempt(worker: &Worker, live: &Live, blocked: &Blocked, own: bool, resume: &
     let mut session = Session::new(blocked.client, true, false);
     (session.db, session.proto, session.no_touch) = (blocked.db, blocked.proto, !blocked.touch);
     session.user = blocked.user.clone();
-    acl::refresh(hub, &mut session);
+    access::refresh(hub, &mut session);
     // What it may do may have changed since.
     let denied = blocked.denied(worker, &session);
     let (mut reply, mut ended) = (Vec::new(), None);
@@ -457,7 +351,7 @@ fn answer(connection: &mut Connection, blocked: &Blocked) -> Result<(), End> {
     let args = blocked.args();
     if let Some(command) = worker.hub.directory.find(&args[0]) {
         let spent = Spent { nanos, failed: error.is_some(), met_flash: None, in_script: false };
-        account(worker, &live, card, command, args, spent, worker.now_ms());
+        account(worker, &live, card, command, || args, spent, worker.now_ms());
     }
     stats.commands.add(1);
     if session.reply != Reply::On {

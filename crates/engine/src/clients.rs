@@ -1,8 +1,8 @@
 //! Owns the register of connections: what CLIENT LIST shows of each, and how one is ended from outside.
 //! Never knows its buffers or what it is doing.
 
-use crate::blocked::Blocked;
 use crate::outbox::Outbox;
+use crate::waiter::Blocked;
 use commands::host::{ClientFilter, ClientKind, Killed, Pause, Space};
 use commands::session::{Labels, Session};
 use parking_lot::Mutex;

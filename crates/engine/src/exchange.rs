@@ -2,8 +2,8 @@
 //! that are kept for the next. Never knows what is said.
 
 use crate::hub::Hub;
-use crate::session::Connection;
 use commands::exchange::{Exchange, Failure, Outcome, Target};
+use commands::session::Session;
 use resp::client::encode_command;
 use std::cell::RefCell;
 use std::io;
@@ -23,12 +23,11 @@ const WRITTEN_BYTES: usize = 64 * 1024;
 const LINE_BYTES_MAX: u64 = 16 * 1024;
 
 /// Says what the running command wants said, and leaves the outcome where the command finds it.
-pub async fn carry_out(connection: &mut Connection) {
-    let Some(mut exchange) = connection.session.exchange.take() else { return };
-    let worker = &connection.worker;
-    exchange.outcome = Some(worker.targets.ask(&worker.hub, &exchange).await);
+pub async fn carry_out(targets: &Targets, hub: &Hub, session: &mut Session) {
+    let Some(mut exchange) = session.exchange.take() else { return };
+    exchange.outcome = Some(targets.ask(hub, &exchange).await);
     exchange.commands = Vec::new();
-    connection.session.exchange = Some(exchange);
+    session.exchange = Some(exchange);
 }
 
 /// Other servers to which a worker keeps a connection for a while.

@@ -261,7 +261,7 @@ pub fn inside(
     let spent = Spent { nanos, failed: error.is_some(), met_flash: None, in_script: is_script };
     // It may have been CONFIG SET itself.
     let mut newest = None;
-    account(worker, worker.newest(around.live, &mut newest), card, command, args, spent, ks.now_ms());
+    account(worker, worker.newest(around.live, &mut newest), card, command, || args, spent, ks.now_ms());
     stats.commands.add(1);
     error.is_none()
 }

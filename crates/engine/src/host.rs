@@ -1,9 +1,10 @@
 //! Owns the server's answers to the commands that ask about it. Never parses an argument and never writes a reply.
 
 use crate::clients::following;
+use crate::clock::wall_ms;
 use crate::control::Control;
 use crate::job;
-use crate::thread::{Worker, wall_ms};
+use crate::thread::Worker;
 use commands::host::{
     Access, ClientFilter, CommandLatency, Host, Killed, LatencyEvent, MemoryFigures, Pause, SlowCommand, Space, Unblock,
 };

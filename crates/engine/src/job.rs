@@ -2,7 +2,6 @@
 
 use crate::control::CHANGE_PATIENCE;
 use crate::hub::Hub;
-use crate::session::Connection;
 use commands::job::{Job, Task};
 use commands::session::Session;
 use commands::{Run, Stop};
@@ -21,15 +20,15 @@ pub fn outcome(me: &mut Session) -> Option<Run> {
 }
 
 /// Has the running command's job done, and leaves the outcome where the command finds it.
-pub async fn carry_out(connection: &mut Connection) {
-    let Some(mut job) = connection.session.job.take() else { return };
-    let (hub, task) = (Arc::clone(&connection.worker.hub), job.task.clone());
+pub async fn carry_out(hub: &Arc<Hub>, session: &mut Session) {
+    let Some(mut job) = session.job.take() else { return };
+    let (hub, task) = (Arc::clone(hub), job.task.clone());
     let done = tokio::task::spawn_blocking(move || run(&hub, &task)).await;
     job.outcome = Some(done.unwrap_or_else(|panic| {
         tracing::error!("a bug: a change of the configuration: {panic}");
         Err("ERR an error of the server itself: the log tells more".to_owned())
     }));
-    connection.session.job = Some(job);
+    session.job = Some(job);
 }
 
 fn run(hub: &Hub, task: &Task) -> Result<(), String> {

@@ -53,8 +53,9 @@ pub async fn park(connection: &mut Connection, wait: Wait) {
         Wait::Stripes => tokio::time::sleep(STRIPES_STEP).await,
         Wait::Exchange => {
             // It has left the one or the other.
-            exchange::carry_out(connection).await;
-            job::carry_out(connection).await;
+            let (worker, session) = (&connection.worker, &mut connection.session);
+            exchange::carry_out(&worker.targets, &worker.hub, session).await;
+            job::carry_out(&worker.hub, session).await;
         }
         Wait::Turn => tokio::task::yield_now().await,
     }

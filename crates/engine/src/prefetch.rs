@@ -6,8 +6,7 @@ use crate::execute::{keys, only_key, read_failed, rehearse};
 use crate::session::{Batch, Prepared, Work};
 use crate::thread::Worker;
 use commands::session::Session;
-use smallvec::SmallVec;
-use store::{KeyHash, Resume};
+use store::Resume;
 
 /// A command that is cold again and again (a key being demoted as fast as it is read) is read under no lock but
 /// without giving others their turn from then on.
@@ -30,7 +29,6 @@ pub fn prepare(worker: &Worker, session: &Session, batch: &mut Batch) {
     prepared.clear();
     let end = batch.commands.len().min(batch.next + PREPARED_MAX);
     if end - batch.next >= PREPARED_MIN {
-        let mut hashes: SmallVec<[KeyHash; PREPARED_MAX]> = SmallVec::new();
         for &place in &batch.commands[batch.next..end] {
             let args = batch.args(place);
             let command = hub.directory.place(&args[0]);
@@ -38,10 +36,9 @@ pub fn prepare(worker: &Worker, session: &Session, batch: &mut Batch) {
                 let keys = hub.directory.at(command).row.keys;
                 only_key(hub.store.hasher(), keys, args, None).map(|key| key.hash)
             });
-            hashes.extend(hash);
             prepared.push(Prepared { command, hash });
         }
-        hub.store.prefetch(&hashes, session.db);
+        hub.store.prefetch(prepared.iter().filter_map(|prepared| prepared.hash), session.db);
     }
     batch.prepared_commands = prepared;
     batch.prepared = end;

@@ -3,17 +3,17 @@
 //! Never knows a session, or who may listen.
 
 use crate::clients::{Card, Clients};
+use crate::clock::wall_ms;
 use crate::outbox::{Message, Put};
-use crate::thread::{Post, wall_ms};
+use crate::post::Post;
 use commands::glob;
 use commands::host::Space;
 use config::OutputLimit;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use resp::{Out, Proto};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use tokio::sync::Notify;
 
 /// By the connection's id, so that one leaves a crowd as fast as it came.
 type Subscribers = BTreeMap<u64, Arc<Card>>;
@@ -161,37 +161,6 @@ impl<'a> Encoded<'a> {
             self.parts.iter().for_each(|part| out.bulk(part));
             bytes.into()
         })
-    }
-}
-
-/// A worker's list of connections whose outboxes are to be sent.
-#[derive(Debug, Default)]
-pub struct Mail {
-    cards: Mutex<Vec<Arc<Card>>>,
-    arrived: Notify,
-}
-
-impl Mail {
-    fn add(&self, cards: &mut Vec<Arc<Card>>) {
-        let was_empty = {
-            let mut list = self.cards.lock();
-            let was_empty = list.is_empty();
-            list.append(cards);
-            was_empty
-        };
-        if was_empty {
-            self.arrived.notify_one();
-        }
-    }
-
-    /// Waits until there are some, and takes all.
-    pub async fn take(&self, cards: &mut Vec<Arc<Card>>) {
-        while cards.is_empty() {
-            std::mem::swap(cards, &mut self.cards.lock());
-            if cards.is_empty() {
-                self.arrived.notified().await;
-            }
-        }
     }
 }
 

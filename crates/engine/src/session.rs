@@ -402,10 +402,10 @@ impl Batch {
 
     /// What is known of the running command, if that was found out ahead.
     #[inline]
-    pub fn known(&self) -> Option<Prepared> {
+    pub fn known(&self) -> Option<&Prepared> {
         let behind = self.prepared - self.next;
         let known = &self.prepared_commands;
-        known.get(known.len().checked_sub(behind)?).copied()
+        known.get(known.len().checked_sub(behind)?)
     }
 }
 

@@ -1,12 +1,15 @@
 //! Owns a worker: its thread, its runtime, its side of the store, and what its connections share.
 //! Never knows a command.
 
-use crate::acl::{self, Role};
+use crate::access;
+use crate::acl::Role;
 use crate::clients::Peer;
+use crate::clock::wall_ms;
 use crate::exchange::Targets;
 use crate::execute::Engine;
 use crate::hub::Hub;
-use crate::pubsub::{Delivery, Mail};
+use crate::post::{Arrival, Message, Socket};
+use crate::pubsub::Delivery;
 use crate::script::Interpreter;
 use crate::session::{Buffers, Connection, Stream, TlsSocket, Work};
 use crate::stand_in::{self, Open, Seats};
@@ -28,39 +31,8 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Notify;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::sync::mpsc::UnboundedReceiver;
 use value::list::Limit;
-
-/// What other threads may tell a worker.
-pub enum Message {
-    Serve(Arrival),
-    /// End once the connections have ended or been given up.
-    Stop,
-}
-
-/// A connection that was accepted.
-pub struct Arrival {
-    pub socket: Socket,
-    pub peer: Peer,
-}
-
-pub enum Socket {
-    Tcp(std::net::TcpStream),
-    /// With what is said in its handshake, which is the worker's.
-    Tls(std::net::TcpStream, Arc<rustls::ServerConfig>),
-    Unix(std::os::unix::net::UnixStream),
-    /// The node's own, for a user of the console with this role.
-    Console(std::os::unix::net::UnixStream, Role),
-}
-
-/// The way to a worker, and how much it has to do.
-pub struct Post {
-    pub sender: UnboundedSender<Message>,
-    /// Connections given to it that have not ended.
-    pub connections: std::sync::atomic::AtomicUsize,
-    /// Connections of its that were sent something by others.
-    pub mail: Mail,
-}
 
 /// The configuration as a worker reads it, per command and without a lock.
 pub struct Live {
@@ -306,10 +278,6 @@ fn turn_ticks(clock: &quanta::Clock) -> u64 {
     TURN_NANOS * TICKS / clock.delta_as_nanos(0, TICKS).max(1)
 }
 
-pub fn wall_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
-}
-
 /// Connections that have not ended after this long when the server stops are given up.
 const STOP_PATIENCE: Duration = Duration::from_secs(3);
 
@@ -420,8 +388,8 @@ fn begin(worker: Rc<Worker>, stream: Stream, peer: Peer, role: Option<Role>, ope
     let card = worker.hub.clients.add(fd, peer, worker.index, wall_ms());
     let mut session = Session::new(card.id, false, is_local);
     match role {
-        Some(role) => acl::begin_as(&worker.hub, &mut session, role),
-        None => acl::begin(&worker.hub, &mut session),
+        Some(role) => access::begin_as(&worker.hub, &mut session, role),
+        None => access::begin(&worker.hub, &mut session),
     }
     Connection { worker, stream, session, card, work: None, open }
 }

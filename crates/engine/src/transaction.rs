@@ -1,7 +1,7 @@
 //! Owns carrying out a transaction: what is queued runs as one, with the stripes of all its keys and of the watched
 //! ones locked. Never knows what a command does.
 
-use crate::acl::{self, Context};
+use crate::access::{self, Context};
 use crate::clients::Card;
 use crate::directory::{Command, bit};
 use crate::execute::{Around, inside, keys, read_failed, rehearse};
@@ -187,7 +187,7 @@ fn run_steps(
     let &Around { worker, live, .. } = around;
     Out::new(output, session.proto).array(steps.len());
     for step in steps {
-        if let Err(denial) = acl::check(worker, session, step.command, step.args, Context::Multi) {
+        if let Err(denial) = access::check(worker, session, step.command, step.args, Context::Multi) {
             let text = format!(
                 "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This \
                  command is no longer allowed for the following reason: {}",

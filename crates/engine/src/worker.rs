@@ -2,8 +2,8 @@
 //! Never knows how bytes reach the socket (`session`), who may run what (`admit`), where a command runs (`route`), how its
 //! handler is run (`execute`), or how a wait is waited (`park`).
 
+use crate::access;
 use crate::account::{Spent, account, show};
-use crate::acl;
 use crate::admit::admit;
 use crate::blocked::{self, Blocked};
 use crate::directory::bit;
@@ -167,7 +167,7 @@ fn run(connection: &mut Connection) -> Ran {
     let started = worker.ticks();
     let mut ticks = started;
     let mut last = None;
-    acl::refresh(&worker.hub, session);
+    access::refresh(&worker.hub, session);
     // What others sent before these commands came goes before their replies.
     card.outbox.drain_into(&mut work.output);
     let ran = loop {
@@ -219,7 +219,7 @@ fn run(connection: &mut Connection) -> Ran {
             last = Some(command.id);
             let met_flash = Some(work.current.misses > 0);
             let spent = Spent { nanos: worker.nanos(begun, ticks), failed, met_flash, in_script: false };
-            account(worker, &live, card, command, work.batch.args(place), spent, now_ms);
+            account(worker, &live, card, command, || work.batch.args(place), spent, now_ms);
         }
         if work.current.again || is_keyless {
             work.current.end(stats);
@@ -237,7 +237,7 @@ fn run(connection: &mut Connection) -> Ran {
         card.outbox.drain_into(&mut work.output);
         if session.changed {
             session.changed = false;
-            acl::refresh(&worker.hub, session);
+            access::refresh(&worker.hub, session);
             card.publish(session);
         }
         if session.close {

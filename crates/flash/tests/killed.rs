@@ -42,7 +42,7 @@ fn a_killed_process_does_not_block_the_next_one() {
     let scratch = tempfile::tempdir().unwrap();
     for _ in 0..5 {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["a_killed_process_does_not_keep_the_next_one_out", "--exact", "--nocapture"])
+            .args(["a_killed_process_does_not_block_the_next_one", "--exact", "--nocapture"])
             .env(DIR, scratch.path())
             .stdout(Stdio::piped())
             .spawn()

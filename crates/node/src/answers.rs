@@ -65,9 +65,7 @@ impl Control for Database {
         if !self.is_default() {
             return Err("ERR SHUTDOWN ends the whole node: send it to its default database".to_owned());
         }
-        if let Some(node) = self.node.upgrade() {
-            node.shut_down();
-        }
+        self.shutdown.notify_one();
         Ok(())
     }
 }

@@ -1,23 +1,19 @@
 //! Owns a database: an endpoint with a dataset, limits and a configuration of its own. Never knows a command.
 
-use crate::listen;
-use crate::node::Node;
-use crate::open::Running;
+use crate::room::{DEFAULT_NAME, Holding, Ledger};
 use crate::shard::Shard;
 use crate::tls::{self, Tls};
 use config::{Config, ConfigStore, Draft, Secret, Turn};
-use engine::{Hub, Peer, Rates, Role, notify, thread::Socket};
+use engine::{Hub, Peer, Rates, Role, Socket};
 use parking_lot::Mutex;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use store::Effects;
 use store::counters::Counter;
-
-/// The database that the configuration file describes.
-pub const DEFAULT_NAME: &str = "default";
+use tokio::sync::Notify;
 
 /// Why [`Database::set_and_keep_config`] did not do both.
 #[derive(Debug)]
@@ -51,11 +47,16 @@ pub struct Endpoint {
 
 /// An endpoint with its own dataset, limits, users and counters.
 pub struct Database {
-    pub node: Weak<Node>,
     /// What its workers share.
     pub hub: Arc<Hub>,
     /// Its dataset.
-    pub shard: Shard,
+    pub shard: Arc<Shard>,
+    /// What it holds of the machine.
+    pub holding: Arc<Holding>,
+    /// What all databases of the node hold.
+    pub ledger: Arc<Ledger>,
+    /// SHUTDOWN asks for the node's end here.
+    pub shutdown: Arc<Notify>,
     pub tls: Tls,
     pub started: Instant,
     /// Forty hexadecimal digits, new at every start.
@@ -66,14 +67,16 @@ pub struct Database {
     pub rates: Mutex<Rates<{ Rate::COUNT }>>,
     pub memory_peak_bytes: AtomicU64,
     pub memory_startup_bytes: AtomicU64,
-    /// Bytes that are its own beside objects (index, clients), as of the last second: see [`Database::weigh`].
-    pub beside_bytes: AtomicU64,
-    /// Version of the configuration that the clock has seen.
-    pub config_applied: AtomicU64,
     pub is_deleting: AtomicBool,
     /// None once it is closed.
     pub running: Mutex<Option<Running>>,
     pub endpoints: Vec<Endpoint>,
+}
+
+/// What ends with a database.
+pub struct Running {
+    pub acceptors: Vec<tokio::task::JoinHandle<()>>,
+    pub ends: mpsc::Receiver<()>,
 }
 
 /// What [`Database::rates`] follows.
@@ -142,7 +145,7 @@ impl Database {
     pub fn connect(&self, role: Role) -> io::Result<UnixStream> {
         let (ours, theirs) = UnixStream::pair()?;
         theirs.set_nonblocking(true)?;
-        listen::hand_over(self, Socket::Console(theirs, role), Peer::Unix("console".into()))?;
+        self.hub.hand_over(Socket::Console(theirs, role), Peer::Unix("console".into()))?;
         Ok(ours)
     }
 
@@ -169,10 +172,8 @@ impl Database {
         local: bool,
         patience: Duration,
     ) -> Result<(), String> {
-        let node = self.node.upgrade();
-        // The node's before the configuration's, here as in `Node::resize`: room is checked under it.
-        let change = node.as_ref().map(|node| node.begin_change(patience)).transpose();
-        let _change = change.map_err(|busy| format!("ERR CONFIG SET failed - {busy}"))?;
+        // The ledger's before the configuration's, here as in `Node::resize`: room is checked under it.
+        let _change = self.ledger.begin_change(patience).map_err(|busy| format!("ERR CONFIG SET failed - {busy}"))?;
         if self.is_deleting.load(Relaxed) {
             return Err("ERR CONFIG SET failed - the database is being deleted".to_owned());
         }
@@ -182,7 +183,7 @@ impl Database {
     }
 
     /// CONFIG SET and CONFIG REWRITE in one: an error says that neither was done, unless it says otherwise. The caller holds
-    /// the node's lock.
+    /// the ledger's lock.
     pub fn set_and_keep_config(&self, pairs: &[(&str, String)], patience: Duration) -> Result<(), NotSet> {
         let turn = self.config_turn(patience).map_err(NotSet::Refused)?;
         let draft = self.draft(&turn, pairs, true).map_err(NotSet::Refused)?;
@@ -221,7 +222,8 @@ impl Database {
         self.hub.config.draft(turn, pairs, local)
     }
 
-    /// What may fail comes first, and changes nothing if it does. The turn is held until everything obeys the draft.
+    /// What may fail comes first, and changes nothing if it does. The rest subscribes to the configuration. The turn is held
+    /// until everything obeys the draft.
     fn carry_out(&self, turn: &Turn<'_>, draft: &Draft) -> Result<(), String> {
         let (before, now) = (&draft.before, &draft.now);
         // Also when the names of the files stay: what is in them may be new.
@@ -237,23 +239,14 @@ impl Database {
         if let Some(tls) = tls {
             self.tls.put(tls);
         }
-        self.shard.obey(before, now);
-        if before.events != now.events {
-            self.shard.store.tell_events(notify::classes(&now.events));
-        }
-        if draft.sets(is_password) {
-            self.hub.users.require_password(now.requirepass.as_ref().map(Secret::expose));
-        }
         Ok(())
     }
 
     /// The limits that the configuration is about to have: refused where there is no room, carried out where it is flash's.
-    /// The caller holds the node's lock if they change.
+    /// The caller holds the ledger's lock if they change.
     fn resize(&self, before: &Config, now: &Config) -> Result<(), String> {
-        if limits(before) != limits(now)
-            && let Some(node) = self.node.upgrade()
-        {
-            node.check_room(&self.hub.name, limits(now))?;
+        if limits(before) != limits(now) {
+            self.ledger.check(&self.hub.name, limits(now))?;
         }
         self.shard.resize(before, now)
     }
@@ -276,25 +269,19 @@ impl Database {
 
     // --- its share of the process's memory ---
 
-    /// Measures what is its own beside objects. Once a second: it visits every stripe that no script keeps.
+    /// Once a second: see [`Holding::weigh`].
     pub fn weigh(&self) {
-        let bytes = self.shard.store.census().index_bytes + self.hub.clients.totals().memory_bytes as u64;
-        self.beside_bytes.store(bytes, Relaxed);
-    }
-
-    /// Bytes that are certainly its own: objects, index, clients.
-    pub fn own_bytes(&self) -> u64 {
-        self.shard.store.held_bytes() + self.beside_bytes.load(Relaxed)
+        self.holding.weigh(self.hub.clients.totals().memory_bytes as u64);
     }
 
     /// Of the process's resident bytes, those that count as this database's.
     pub fn resident_of(&self, process: u64) -> u64 {
-        self.node.upgrade().map_or(process, |node| node.share(self, process))
+        self.ledger.share(&self.holding, process)
     }
 
     /// Of what the process has allocated beside objects, what counts as this database's.
     pub fn allocated_of(&self, process: u64) -> u64 {
-        self.node.upgrade().map_or(process, |node| node.share_beside(self, process))
+        self.ledger.share_beside(&self.holding, process)
     }
 }
 

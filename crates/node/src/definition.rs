@@ -1,6 +1,7 @@
 //! Owns what an operator says of a database, and its configuration file. Never opens anything.
 
-use crate::database::{DEFAULT_NAME, Database};
+use crate::database::Database;
+use crate::room::DEFAULT_NAME;
 use config::{Config, ConfigStore};
 use std::fmt;
 use std::path::PathBuf;

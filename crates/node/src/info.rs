@@ -1,9 +1,9 @@
 //! Owns INFO: Redis 7.2's sections with its fields' names, and Tiering. Never counts anything itself.
 
 use crate::database::{Database, Rate};
-use crate::memory::{Allocator, cpu_us, resident_bytes, system_bytes};
+use crate::memory::{Allocator, cpu_us, human_bytes, resident_bytes, system_bytes};
 use commands::host::{REDIS_VERSION, Space};
-use engine::{Summary, thread::wall_ms};
+use engine::{Summary, wall_ms};
 use std::fmt::{Display, Write as _};
 use std::sync::atomic::Ordering::Relaxed;
 use store::StoreStats;
@@ -109,16 +109,6 @@ pub fn info(database: &Database, wanted: &[&[u8]]) -> String {
         }
     }
     text.0
-}
-
-/// Bytes as Redis writes them for people.
-pub fn human_bytes(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "K", "M", "G", "T"];
-    let unit = (bytes.max(1).ilog2() / 10).min(4) as usize;
-    match unit {
-        0 => format!("{bytes}B"),
-        _ => format!("{:.2}{}", bytes as f64 / (1u64 << (10 * unit)) as f64, UNITS[unit]),
-    }
 }
 
 fn server(facts: &Facts<'_>, text: &mut Text) {
@@ -538,21 +528,6 @@ fn keyspace(facts: &Facts<'_>, text: &mut Text) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bytes_for_people() {
-        for (bytes, text) in [
-            (0, "0B"),
-            (1023, "1023B"),
-            (1024, "1.00K"),
-            (1536 * 1024, "1.50M"),
-            (3 << 30, "3.00G"),
-            (5 << 40, "5.00T"),
-            (1 << 60, "1048576.00T"),
-        ] {
-            assert_eq!(human_bytes(bytes), text);
-        }
-    }
 
     #[test]
     fn ratios_of_nothing_are_not_infinite() {

@@ -4,9 +4,9 @@
 //! `node` is the process with all its databases, `definition` what operators say of one, `start` the process's way up and
 //! down. `database` is an endpoint with a dataset, limits and a configuration of its own, `open` its beginning and end,
 //! `listen` its sockets, `tls` certificates and protocols, `answers` what it answers to its workers' commands; `shard` is
-//! its dataset's copy, `resize` the change of its flash. `crew` are the threads, shared by all databases.
-//! `info`, `figures`, `memory` and `log` say what happens, `supervise` says it to systemd; `huge_pages` prepares the
-//! process's memory.
+//! its dataset's copy, `resize` the change of its flash. `room` is what the machine has for all databases together.
+//! `crew` are the threads, shared by all databases. `info`, `figures`, `memory` and `log` say what happens, `supervise` says
+//! it to systemd; `huge_pages` and `open_files` prepare the process.
 
 mod answers;
 mod crew;
@@ -20,7 +20,9 @@ mod log;
 mod memory;
 mod node;
 mod open;
+mod open_files;
 mod resize;
+mod room;
 mod shard;
 mod start;
 mod supervise;
@@ -29,10 +31,11 @@ mod tls;
 pub use engine::{Role, Summary};
 
 pub use commands::host::REDIS_VERSION;
-pub use database::{DEFAULT_NAME, Database, Endpoint};
+pub use database::{Database, Endpoint};
 pub use definition::{Definition, DefinitionChange, NodeError};
 pub use figures::{CommandFigures, Figures, Latencies, NodeFigures};
-pub use node::{Node, Room, State};
+pub use node::{Node, State};
+pub use room::{DEFAULT_NAME, Room};
 pub use start::run;
 pub use store::KeyCounts;
 pub use supervise::is_supervised;

@@ -3,10 +3,7 @@
 
 use crate::database::{Database, Endpoint};
 use config::{BindAddress, Config};
-use engine::{
-    Peer,
-    thread::{Arrival, Message, Post, Socket},
-};
+use engine::{Peer, Post, Socket};
 use socket2::{Domain, SockRef, Socket as RawSocket, TcpKeepalive, Type};
 use std::fs;
 use std::io::{self, Write};
@@ -240,17 +237,5 @@ fn admit(database: &Database, socket: Socket, peer: Peer) {
         return refuse(socket, PROTECTED);
     }
     // A worker that has stopped takes nothing more: the socket closes.
-    let _ = hand_over(database, socket, peer);
-}
-
-/// Gives a connection to the worker with the fewest, one that no script keeps if there is one.
-pub fn hand_over(database: &Database, socket: Socket, peer: Peer) -> io::Result<()> {
-    let load = |(index, post): &(usize, &Post)| (database.hub.scripts.keeps(*index), post.connections.load(Relaxed));
-    let (_, post) = database.hub.posts.iter().enumerate().min_by_key(load).expect("there is a worker");
-    post.connections.fetch_add(1, Relaxed);
-    if post.sender.send(Message::Serve(Arrival { socket, peer })).is_err() {
-        post.connections.fetch_sub(1, Relaxed);
-        return Err(io::ErrorKind::NotConnected.into());
-    }
-    Ok(())
+    let _ = database.hub.hand_over(socket, peer);
 }

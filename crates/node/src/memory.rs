@@ -81,3 +81,33 @@ pub fn system_bytes(name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
+
+/// Bytes as Redis writes them for people.
+pub fn human_bytes(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "K", "M", "G", "T"];
+    let unit = (bytes.max(1).ilog2() / 10).min(4) as usize;
+    match unit {
+        0 => format!("{bytes}B"),
+        _ => format!("{:.2}{}", bytes as f64 / (1u64 << (10 * unit)) as f64, UNITS[unit]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_for_people() {
+        for (bytes, text) in [
+            (0, "0B"),
+            (1023, "1023B"),
+            (1024, "1.00K"),
+            (1536 * 1024, "1.50M"),
+            (3 << 30, "3.00G"),
+            (5 << 40, "5.00T"),
+            (1 << 60, "1048576.00T"),
+        ] {
+            assert_eq!(human_bytes(bytes), text);
+        }
+    }
+}

@@ -7,57 +7,36 @@
 //! ```
 
 use crate::crew::Crew;
-use crate::database::{DEFAULT_NAME, Database, NotSet};
+use crate::database::{Database, NotSet};
 use crate::definition::{Definition, DefinitionChange, NodeError, inherited};
-use crate::memory;
-use crate::open;
-use crate::start::raise_open_files;
+use crate::open::{self, Common};
+use crate::open_files::raise_open_files;
+use crate::room::{DEFAULT_NAME, Room};
 use config::{Config, ConfigStore};
-use engine::{CHANGE_PATIENCE, thread::wall_ms};
-use parking_lot::{Mutex, RwLock};
+use engine::{CHANGE_PATIENCE, wall_ms};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::net::TcpListener;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
 
 pub struct Node {
-    pub(crate) crew: Crew,
-    /// Of the thread that accepts connections and watches the clock.
-    pub(crate) runtime: Handle,
+    common: Common,
     /// The default one first, then by name.
     databases: RwLock<Vec<Arc<Database>>>,
     /// Defined, and could not be opened: why.
     failed: Mutex<BTreeMap<String, String>>,
-    /// One change of what databases there are, or of their limits, at a time.
-    changes: Mutex<()>,
     state_dir: PathBuf,
     huge_pages: AtomicBool,
     run_id: String,
     pub(crate) started: Instant,
     started_ms: u64,
-    /// SHUTDOWN was given, or asked for: the starter's thread is woken.
-    pub(crate) shutdown: Notify,
-    is_stopping: AtomicBool,
-}
-
-/// What the machine has for databases and what their limits take of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Room {
-    /// The machine's (or the container's) RAM less a reserve for the system.
-    pub ram_bytes: u64,
-    pub ram_taken_bytes: u64,
-    /// Of the flash paths: what is free, and what databases hold.
-    pub flash_bytes: u64,
-    pub flash_taken_bytes: u64,
-    /// Name, RAM, flash.
-    pub by_database: Vec<(String, u64, u64)>,
 }
 
 /// What a database is doing.
@@ -73,26 +52,20 @@ pub enum State {
     Deleting,
 }
 
-/// Of the machine's RAM, the system keeps one part in so many.
-const SYSTEM_SHARE: u64 = 16;
 /// Ports looked at for one that is free.
 const PORTS_TRIED: u16 = 1000;
 
 impl Node {
     pub(crate) fn new(runtime: Handle, threads: usize, config: &Config) -> io::Result<Arc<Node>> {
         Ok(Arc::new(Node {
-            crew: Crew::start(threads)?,
-            runtime,
+            common: Common { crew: Crew::start(threads)?, runtime, ledger: Arc::default(), shutdown: Arc::default() },
             databases: RwLock::default(),
             failed: Mutex::default(),
-            changes: Mutex::default(),
             state_dir: config.state_dir.clone(),
             huge_pages: AtomicBool::new(false),
             run_id: open::run_id(),
             started: Instant::now(),
             started_ms: wall_ms(),
-            shutdown: Notify::new(),
-            is_stopping: AtomicBool::new(false),
         }))
     }
 
@@ -138,16 +111,21 @@ impl Node {
     }
 
     pub fn workers(&self) -> usize {
-        self.crew.count()
+        self.common.crew.count()
     }
 
     pub fn is_stopping(&self) -> bool {
-        self.is_stopping.load(Relaxed)
+        self.common.ledger.is_stopping()
+    }
+
+    /// Returns when SHUTDOWN was given, or asked for.
+    pub(crate) async fn shutdown_asked(&self) {
+        self.common.shutdown.notified().await;
     }
 
     /// The process ends as by SIGTERM.
     pub fn shut_down(&self) {
-        self.shutdown.notify_one();
+        self.common.shutdown.notify_one();
     }
 
     // --- start and end ---
@@ -159,9 +137,11 @@ impl Node {
         huge_pages: bool,
     ) -> io::Result<Arc<Database>> {
         self.huge_pages.store(huge_pages, Relaxed);
-        let database = open::open(self, DEFAULT_NAME, config, clients_cap, huge_pages)?;
+        let database = open::open(&self.common, DEFAULT_NAME, config, clients_cap, huge_pages)?;
         database.hub.clients.suspended.store(self.paused_file(DEFAULT_NAME).exists(), Relaxed);
         self.databases.write().push(Arc::clone(&database));
+        self.common.ledger.add(&database.holding);
+        self.follow_maxclients(&database);
         Ok(database)
     }
 
@@ -198,36 +178,50 @@ impl Node {
         let limit = config.snapshot().ram_limit_bytes;
         let huge_pages = self.huge_pages.load(Relaxed) && limit >= crate::huge_pages::RAM_LIMIT_MIN;
         let clients_cap = config.snapshot().maxclients;
-        let database = open::open(self, name, Arc::new(config), clients_cap, huge_pages)?;
+        let database = open::open(&self.common, name, Arc::new(config), clients_cap, huge_pages)?;
         database.hub.clients.suspended.store(self.paused_file(name).exists(), Relaxed);
         {
             let mut databases = self.databases.write();
             databases.push(Arc::clone(&database));
             databases[1..].sort_by(|a, b| a.hub.name.cmp(&b.hub.name));
         }
+        self.common.ledger.add(&database.holding);
         self.make_room_for_clients(&database);
+        self.follow_maxclients(&database);
         tracing::info!("database '{name}' is served on {:?}", database.endpoints);
         Ok(database)
     }
 
     /// No database is changed any more.
     pub(crate) fn stopping(&self) {
-        self.is_stopping.store(true, Relaxed);
-        drop(self.changes.lock());
+        self.common.ledger.stop();
     }
 
     pub(crate) fn close(&self) {
         let databases = std::mem::take(&mut *self.databases.write());
+        self.common.ledger.clear();
         std::thread::scope(|scope| {
             for database in &databases {
                 scope.spawn(|| open::close(database));
             }
         });
-        self.crew.end();
+        self.common.crew.end();
+    }
+
+    /// The database's clients get their share of open files again whenever `maxclients` changes.
+    fn follow_maxclients(self: &Arc<Self>, database: &Arc<Database>) {
+        let (node, of) = (Arc::downgrade(self), Arc::downgrade(database));
+        database.hub.config.subscribe(move |draft| {
+            if draft.before.maxclients != draft.now.maxclients
+                && let (Some(node), Some(database)) = (node.upgrade(), of.upgrade())
+            {
+                node.make_room_for_clients(&database);
+            }
+        });
     }
 
     /// maxclients of a database, or less where the system allows fewer open files.
-    pub(crate) fn make_room_for_clients(&self, changed: &Database) {
+    fn make_room_for_clients(&self, changed: &Database) {
         let wanted = |database: &Database| database.hub.config.snapshot().maxclients;
         let databases = self.databases();
         let all: usize = databases.iter().map(|database| wanted(database)).sum();
@@ -239,85 +233,20 @@ impl Node {
         }
     }
 
-    // --- what databases may take together ---
+    // --- changes ---
 
     pub fn room(&self) -> Room {
-        let databases = self.databases();
-        let by_database: Vec<(String, u64, u64)> = databases.iter().map(|database| takes(database)).collect();
-        let config = self.default().hub.config.snapshot();
-        let held: u64 = databases.iter().map(|database| database.shard.device_bytes()).sum();
-        let ram = memory::system_bytes("MemTotal").min(container_bytes().unwrap_or(u64::MAX));
-        Room {
-            ram_bytes: ram - ram / SYSTEM_SHARE,
-            ram_taken_bytes: by_database.iter().map(|(_, ram, _)| ram).sum(),
-            flash_bytes: free_bytes(&config.flash_paths) + held,
-            flash_taken_bytes: by_database.iter().map(|(.., flash)| flash).sum(),
-            by_database,
-        }
+        self.common.ledger.room()
     }
 
-    /// Whether a database may have these limits (RAM, flash) beside the others. The error has the arithmetic. The caller holds
-    /// [`Node::begin_change`]: of two databases that grow at a time, each would find the room that only one of them can have.
-    pub(crate) fn check_room(&self, name: &str, (ram, flash): (u64, u64)) -> Result<(), String> {
-        let room = self.room();
-        // Alone it is its owner's own affair, as it is with Redis.
-        if name == DEFAULT_NAME && room.by_database.len() == 1 {
-            return Ok(());
-        }
-        let before =
-            room.by_database.iter().find(|(known, ..)| known == name).map_or((0, 0), |&(_, ram, flash)| (ram, flash));
-        let parts = |of: fn(&(String, u64, u64)) -> u64| {
-            let others = room.by_database.iter().filter(|(known, ..)| known != name);
-            let parts: Vec<String> =
-                others.map(|taken| format!("{} {}", taken.0, crate::info::human_bytes(of(taken)))).collect();
-            if parts.is_empty() { String::new() } else { format!("{} + ", parts.join(" + ")) }
-        };
-        let refuse = |what: &str, others: String, wanted: u64, taken: u64, has: u64| {
-            let human = crate::info::human_bytes;
-            Err(format!(
-                "{what} of all databases together would be {others}{name} {} = {}, and this machine has {} for them: {} \
-                 are left for '{name}'",
-                human(wanted),
-                human(taken + wanted),
-                human(has),
-                human(has.saturating_sub(taken))
-            ))
-        };
-        // What becomes smaller is never refused.
-        if ram > before.0 && room.ram_taken_bytes - before.0 + ram > room.ram_bytes {
-            return refuse("RAM limits", parts(|t| t.1), ram, room.ram_taken_bytes - before.0, room.ram_bytes);
-        }
-        if flash > before.1 && room.flash_taken_bytes - before.1 + flash > room.flash_bytes {
-            return refuse("flash", parts(|t| t.2), flash, room.flash_taken_bytes - before.1, room.flash_bytes);
-        }
-        Ok(())
+    fn check_room(&self, name: &str, limits: (u64, u64)) -> Result<(), NodeError> {
+        self.common.ledger.check(name, limits).map_err(|message| NodeError::NoRoom { message })
     }
 
-    /// Of the process's resident bytes those that count as one database's: what is its own, and of what is nobody's (code,
-    /// the allocator's slack) a share as large as its share of what is somebody's.
-    pub(crate) fn share(&self, mine: &Database, process: u64) -> u64 {
-        let databases = self.databases.read();
-        if databases.len() < 2 {
-            return process;
-        }
-        let own: u64 = databases.iter().map(|database| database.own_bytes()).sum();
-        let mine = mine.own_bytes();
-        mine + portion(process.saturating_sub(own), mine, own, databases.len())
+    /// The right to change databases and their limits, until it is dropped.
+    fn begin_change(&self) -> Result<MutexGuard<'_, ()>, NodeError> {
+        self.common.ledger.begin_change(CHANGE_PATIENCE).map_err(|why| NodeError::Busy(why.to_owned()))
     }
-
-    /// The same of what is allocated beside objects.
-    pub(crate) fn share_beside(&self, mine: &Database, process: u64) -> u64 {
-        let databases = self.databases.read();
-        if databases.len() < 2 {
-            return process;
-        }
-        let own: u64 = databases.iter().map(|database| database.own_bytes()).sum();
-        let beside: u64 = databases.iter().map(|database| database.beside_bytes.load(Relaxed)).sum();
-        let rest = process.saturating_sub(beside);
-        mine.beside_bytes.load(Relaxed) + portion(rest, mine.own_bytes(), own, databases.len())
-    }
-
-    // --- changes ---
 
     /// What would be made of a definition: the port that is free, if none is said. Refused as [`Node::create`] would.
     pub fn plan(&self, definition: &Definition) -> Result<Definition, NodeError> {
@@ -355,14 +284,14 @@ impl Node {
                 return Err(invalid(field, format!("port {port} is taken: choose another")));
             }
         }
-        self.check_room(name, (definition.ram_limit_bytes, flash)).map_err(|message| NodeError::NoRoom { message })?;
+        self.check_room(name, (definition.ram_limit_bytes, flash))?;
         self.check_file(&planned)?;
         Ok(planned)
     }
 
     /// Makes a database and serves it. Blocks while its flash is made.
     pub fn create(self: &Arc<Self>, definition: &Definition) -> Result<Arc<Database>, NodeError> {
-        let _changes = self.begin_change(CHANGE_PATIENCE)?;
+        let _changes = self.begin_change()?;
         loop {
             let planned = self.plan(definition)?;
             let (name, file) = (&planned.name, self.conf_file(&planned.name));
@@ -383,7 +312,7 @@ impl Node {
 
     /// Changes limits, policy, compression or password of a database while it serves; it is kept in its file.
     pub fn resize(&self, name: &str, change: &DefinitionChange) -> Result<(), NodeError> {
-        let _changes = self.begin_change(CHANGE_PATIENCE)?;
+        let _changes = self.begin_change()?;
         let database = self.database(name).ok_or_else(|| NodeError::NotFound(name.to_owned()))?;
         let (before, now) = (database.definition(), database.hub.config.snapshot());
         let memory = change.memory_limit_bytes.unwrap_or(before.memory_limit_bytes);
@@ -399,7 +328,7 @@ impl Node {
             );
         }
         let flash = if now.flash_paths.is_empty() { 0 } else { memory.saturating_sub(ram) };
-        self.check_room(name, (ram, flash)).map_err(|message| NodeError::NoRoom { message })?;
+        self.check_room(name, (ram, flash))?;
         let field = match (change.memory_limit_bytes, change.ram_limit_bytes, &change.policy, &change.compression) {
             (Some(_), ..) => "memory_limit_bytes",
             (_, Some(_), ..) => "ram_limit_bytes",
@@ -426,7 +355,7 @@ impl Node {
     }
 
     fn set_paused(&self, name: &str, paused: bool) -> Result<(), NodeError> {
-        let _changes = self.begin_change(CHANGE_PATIENCE)?;
+        let _changes = self.begin_change()?;
         let database = self.database(name).ok_or_else(|| NodeError::NotFound(name.to_owned()))?;
         let mark = self.paused_file(name);
         let kept = match paused {
@@ -441,7 +370,7 @@ impl Node {
 
     /// Ends a database: its connections, its data and its definition. Blocks until it is gone.
     pub fn delete(&self, name: &str) -> Result<(), NodeError> {
-        let _changes = self.begin_change(CHANGE_PATIENCE)?;
+        let _changes = self.begin_change()?;
         if name == DEFAULT_NAME {
             let message = "the default database is the configuration file's: it goes with the node".to_owned();
             return Err(NodeError::Unsupported { field: "name", message });
@@ -461,17 +390,10 @@ impl Node {
         database.is_deleting.store(true, Relaxed);
         open::close(&database);
         self.databases.write().retain(|known| *known.hub.name != *name);
+        self.common.ledger.remove(name);
         database.shard.delete_files().map_err(NodeError::Io)?;
         tracing::info!("database '{name}' is deleted");
         Ok(())
-    }
-
-    /// The right to change databases and their limits, until it is dropped.
-    pub(crate) fn begin_change(&self, patience: Duration) -> Result<parking_lot::MutexGuard<'_, ()>, NodeError> {
-        let busy = |what: &str| NodeError::Busy(what.to_owned());
-        let changes = self.changes.try_lock_for(patience);
-        let changes = changes.ok_or_else(|| busy("another change of the node's databases is under way: try again"))?;
-        if self.is_stopping() { Err(busy("the node is stopping")) } else { Ok(changes) }
     }
 
     /// Whether the configuration that the definition makes is one; nothing is kept.
@@ -525,41 +447,6 @@ impl Database {
     }
 }
 
-/// Name, RAM and flash that a database may take. Without a RAM limit: what it takes now.
-fn takes(database: &Database) -> (String, u64, u64) {
-    let config = database.hub.config.snapshot();
-    let ram = match config.ram_limit_bytes {
-        0 => database.resident_of(memory::resident_bytes()),
-        limit => limit,
-    };
-    (database.hub.name.to_string(), ram, config.flash_limit_bytes)
-}
-
-/// `whole` in proportion of `mine` to `all`; in equal parts where there is nothing yet.
-fn portion(whole: u64, mine: u64, all: u64, count: usize) -> u64 {
-    match all {
-        0 => whole / count as u64,
-        _ => (u128::from(whole) * u128::from(mine) / u128::from(all)) as u64,
-    }
-}
-
-/// The limit of the control group, in a container.
-fn container_bytes() -> Option<u64> {
-    fs::read_to_string("/sys/fs/cgroup/memory.max").ok()?.trim().parse().ok()
-}
-
-/// Free bytes of the file systems that the paths are on, each counted once.
-fn free_bytes(paths: &[PathBuf]) -> u64 {
-    let mut devices = BTreeMap::new();
-    for path in paths {
-        let Ok(found) = fs::metadata(path) else { continue };
-        if let Ok(space) = rustix::fs::statvfs(path) {
-            devices.insert(found.dev(), space.f_bavail * space.f_frsize);
-        }
-    }
-    devices.values().sum()
-}
-
 /// Written whole or not at all, readable by its owner alone: there may be a password in it.
 fn write_secret(path: &Path, text: &str) -> io::Result<()> {
     if let Some(folder) = path.parent() {
@@ -585,13 +472,6 @@ fn plain(reply: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_is_nobodys_is_shared_in_proportion() {
-        assert_eq!(portion(100, 30, 120, 2), 25);
-        assert_eq!(portion(100, 0, 0, 4), 25);
-        assert_eq!(portion(u64::MAX, 1 << 40, 1 << 41, 2), u64::MAX / 2);
-    }
 
     #[test]
     fn error_replies_become_sentences() {

@@ -1,23 +1,21 @@
 //! Owns a database's beginning and end: what is opened in which order, and what is ended. Never knows other databases.
 
 use crate::crew::Crew;
-use crate::database::{DEFAULT_NAME, Database};
+use crate::database::{Database, Running};
 use crate::listen::{self, Listeners};
 use crate::memory;
-use crate::node::Node;
+use crate::room::{DEFAULT_NAME, Holding, Ledger};
 use crate::shard::Shard;
 use crate::tls::Tls;
 use config::{Config, ConfigStore, Secret};
-use engine::{
-    Clients, Control, Directory, Hub, LatencyEvents, Mail, Monitors, PubSub, Rates, Scripts, SlowLog, Stats, Tracking,
-    Users, notify, pass_while_waiting, random,
-    thread::{self, Message, Post, wall_ms},
-};
+use engine::{Control, Directory, Hub, Message, Post, Rates, Users, pass_while_waiting, random, thread};
 use parking_lot::Mutex;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 /// How long connections may take to end.
@@ -25,9 +23,19 @@ const STOP_PATIENCE: Duration = Duration::from_secs(2);
 /// A worker waits longer than this for nothing: then its thread is held up for good.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
+/// What a node gives to each of its databases.
+pub struct Common {
+    pub crew: Crew,
+    /// Of the thread that accepts connections and watches the clock.
+    pub runtime: Handle,
+    pub ledger: Arc<Ledger>,
+    /// SHUTDOWN was given, or asked for: the starter's thread is woken.
+    pub shutdown: Arc<Notify>,
+}
+
 /// Opens a database: it accepts clients when this returns. `clients_cap`: as many as the system has open files for.
 pub fn open(
-    node: &Arc<Node>,
+    common: &Common,
     name: &str,
     config_store: Arc<ConfigStore>,
     clients_cap: usize,
@@ -41,38 +49,17 @@ pub fn open(
     let users = users(&config).map_err(io::Error::other)?;
     // Clients that come too early wait; but not for one that will not start.
     let listeners = listen::open(&config)?;
-    let workers = node.crew.count();
-    let shard = Shard::open(name, &config, workers, huge_pages)?;
-    let (posts, inboxes): (Vec<_>, Vec<_>) = (0..workers)
-        .map(|_| {
-            let (sender, inbox) = tokio::sync::mpsc::unbounded_channel();
-            (Post { sender, connections: AtomicUsize::new(0), mail: Mail::default() }, inbox)
-        })
-        .unzip();
+    let workers = common.crew.count();
+    let shard = Arc::new(Shard::open(&log_name(name, &config), &config, workers, huge_pages)?);
+    let (posts, inboxes) = (0..workers).map(|_| Post::open()).unzip();
     let database = Arc::new_cyclic(|database: &Weak<Database>| {
-        let hub = Hub {
-            name: name.into(),
-            stats: Stats::new(workers, directory.count),
-            directory,
-            store: Arc::clone(&shard.store),
-            clients: Clients::default(),
-            pubsub: PubSub::default(),
-            users,
-            tracking: Tracking::default(),
-            monitors: Monitors::default(),
-            scripts: Scripts::new(workers),
-            slow_log: SlowLog::default(),
-            latency_events: LatencyEvents::default(),
-            posts,
-            started_s: wall_ms() / 1000,
-            targets_kept: AtomicUsize::new(0),
-            is_closing: AtomicBool::new(false),
-            control: database.clone() as Weak<dyn Control>,
-            config: Arc::clone(&config_store),
-        };
+        let control = database.clone() as Weak<dyn Control>;
+        let hub = Hub::new(name, Arc::clone(&config_store), Arc::clone(&shard.store), directory, users, posts, control);
         Database {
-            node: Arc::downgrade(node),
-            hub: Arc::new(hub),
+            hub,
+            holding: Holding::new(name, Arc::clone(&config_store), Arc::clone(&shard)),
+            ledger: Arc::clone(&common.ledger),
+            shutdown: Arc::clone(&common.shutdown),
             tls,
             started: Instant::now(),
             run_id: run_id(),
@@ -82,8 +69,6 @@ pub fn open(
             rates: Mutex::new(Rates::default()),
             memory_peak_bytes: AtomicU64::new(0),
             memory_startup_bytes: AtomicU64::new(0),
-            beside_bytes: AtomicU64::new(0),
-            config_applied: AtomicU64::new(config_store.version()),
             is_deleting: AtomicBool::new(false),
             running: Mutex::default(),
             endpoints: listeners.endpoints(),
@@ -92,20 +77,14 @@ pub fn open(
     database.shard.store.set_waiting(pass_while_waiting);
     let of_share = Arc::downgrade(&database);
     database.shard.store.set_resident(Box::new(move |process| share(&of_share, process)));
-    notify::connect(&database.hub);
-    database.shard.store.tell_events(notify::classes(&config.events));
+    database.hub.connect();
+    database.shard.subscribe(&database.hub.config);
     // Those that have begun would hold on to a database that is none.
-    let ends = start_workers(&node.crew, &database, inboxes).inspect_err(|_| stop_workers(&database))?;
+    let ends = start_workers(&common.crew, &database, inboxes).inspect_err(|_| stop_workers(&database))?;
     database.memory_startup_bytes.store(memory::allocated_bytes(), Relaxed);
-    let acceptors = accept(node, &database, listeners);
+    let acceptors = accept(common, &database, listeners);
     *database.running.lock() = Some(Running { acceptors, ends });
     Ok(database)
-}
-
-/// What ends with a database.
-pub struct Running {
-    acceptors: Vec<tokio::task::JoinHandle<()>>,
-    ends: mpsc::Receiver<()>,
 }
 
 /// Of the process's resident bytes, those that are this database's.
@@ -113,20 +92,20 @@ fn share(database: &Weak<Database>, process: u64) -> u64 {
     database.upgrade().map_or(process, |database| database.resident_of(process))
 }
 
-fn accept(node: &Node, database: &Arc<Database>, listeners: Listeners) -> Vec<tokio::task::JoinHandle<()>> {
+fn accept(common: &Common, database: &Arc<Database>, listeners: Listeners) -> Vec<tokio::task::JoinHandle<()>> {
     let mut acceptors = Vec::new();
     let failed = |error: io::Error| tracing::error!("a listening socket failed: {error}");
     let plain = listeners.tcp.into_iter().map(|listener| (listener, false));
     let encrypted = listeners.tls.into_iter().map(|listener| (listener, true));
     for (listener, with_tls) in plain.chain(encrypted) {
         let database = Arc::clone(database);
-        acceptors.push(node.runtime.spawn(async move {
+        acceptors.push(common.runtime.spawn(async move {
             listen::accept_tcp(database, listener, with_tls).await.unwrap_or_else(failed);
         }));
     }
     if let Some(unix) = listeners.unix {
         let database = Arc::clone(database);
-        acceptors.push(node.runtime.spawn(async move {
+        acceptors.push(common.runtime.spawn(async move {
             listen::accept_unix(database, unix).await.unwrap_or_else(failed);
         }));
     }
@@ -157,6 +136,15 @@ pub fn close(database: &Database) {
     // It says nothing: it is closed when the last worker has ended.
     if running.ends.recv_timeout(END_PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
         tracing::error!("database '{}': its workers do not end", database.hub.name);
+    }
+}
+
+/// The name of the log in each flash path. The default database's says its port: nodes may share a path.
+fn log_name(name: &str, config: &Config) -> String {
+    match if config.port == 0 { config.tls.port } else { config.port } {
+        _ if name != DEFAULT_NAME => format!("flintkv-{name}.log"),
+        0 => "flintkv.log".to_owned(),
+        port => format!("flintkv-{port}.log"),
     }
 }
 

@@ -1,8 +1,7 @@
 //! Owns a dataset's copy: the store, and the files and drivers of its flash. Never knows a client, a user or a limit of others.
 
-use crate::database::DEFAULT_NAME;
 use crate::resize;
-use config::{Compression, Config, FlashIo, Policy, TierMode};
+use config::{Compression, Config, ConfigStore, FlashIo, Policy, TierMode};
 use engine::random;
 use flash::{DATA_OFFSET, FlashFiles, ThreadPool};
 use std::io;
@@ -26,9 +25,9 @@ struct Flash {
 }
 
 impl Shard {
-    /// Makes the log files and an empty store.
-    pub fn open(name: &str, config: &Config, workers: usize, huge_pages: bool) -> io::Result<Shard> {
-        let flash = open_flash(name, config)?;
+    /// Makes an empty store, and its log files, which have `log_name` in each flash path.
+    pub fn open(log_name: &str, config: &Config, workers: usize, huge_pages: bool) -> io::Result<Shard> {
+        let flash = open_flash(log_name, config)?;
         let store = Store::new(&StoreConfig {
             workers,
             databases: config.databases,
@@ -92,8 +91,17 @@ impl Shard {
         files.map(|info| DATA_OFFSET + info.data_bytes).sum()
     }
 
-    /// The settings that the store keeps take effect. None of them can fail.
-    pub fn obey(&self, before: &Config, now: &Config) {
+    /// The settings that the store keeps obey changes of the configuration from now on.
+    pub fn subscribe(self: &Arc<Self>, config: &ConfigStore) {
+        let shard = Arc::downgrade(self);
+        config.subscribe(move |draft| {
+            if let Some(shard) = shard.upgrade() {
+                shard.obey(&draft.before, &draft.now);
+            }
+        });
+    }
+
+    fn obey(&self, before: &Config, now: &Config) {
         let store = &self.store;
         if before.ram_limit_bytes != now.ram_limit_bytes {
             store.set_ram_limit(now.ram_limit_bytes);
@@ -133,16 +141,7 @@ impl Shard {
     }
 }
 
-/// The name of the log in each flash path. The default database's says its port: nodes may share a path.
-fn log_name(name: &str, config: &Config) -> String {
-    match if config.port == 0 { config.tls.port } else { config.port } {
-        _ if name != DEFAULT_NAME => format!("flintkv-{name}.log"),
-        0 => "flintkv.log".to_owned(),
-        port => format!("flintkv-{port}.log"),
-    }
-}
-
-fn open_flash(name: &str, config: &Config) -> io::Result<Option<Flash>> {
+fn open_flash(log_name: &str, config: &Config) -> io::Result<Option<Flash>> {
     if config.flash_paths.is_empty() {
         return Ok(None);
     }
@@ -153,7 +152,7 @@ fn open_flash(name: &str, config: &Config) -> io::Result<Option<Flash>> {
         DATA_OFFSET,
         codec(config.flash_compression),
     );
-    let files = FlashFiles::open(&config.flash_paths, &log_name(name, config), layout.bytes_per_path())
+    let files = FlashFiles::open(&config.flash_paths, log_name, layout.bytes_per_path())
         .map_err(|error| io::Error::other(error.to_string()))?;
     let io = match config.flash_io {
         FlashIo::Auto => flash::FlashIo::Auto,

@@ -3,13 +3,13 @@
 
 use crate::database::Database;
 use crate::huge_pages;
-use crate::log::{self, Log};
+use crate::log;
 use crate::memory;
 use crate::node::Node;
+use crate::open_files::raise_open_files;
 use crate::supervise::Supervisor;
 use config::{Config, ConfigStore};
-use engine::{Card, thread::wall_ms};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use engine::{Card, wall_ms};
 use std::any::Any;
 use std::fs;
 use std::future::poll_fn;
@@ -22,8 +22,6 @@ use tokio::signal::unix::{SignalKind, signal};
 /// The clock's duties: rates ten times a second, idle and slow clients once.
 const TICK: Duration = Duration::from_millis(100);
 const TICKS_PER_SECOND: u32 = 10;
-/// Descriptors besides clients' sockets: listeners, rings, logs, polls.
-const OTHER_FILES: usize = 64;
 
 /// Runs a node until it is told to stop. Returns an error only if it could not start. `attach` is called when the node
 /// serves clients; what it returns is dropped before the databases end.
@@ -33,6 +31,11 @@ pub fn run(
 ) -> io::Result<()> {
     let config = config_store.snapshot();
     let log = log::start(&config)?;
+    config_store.subscribe(move |draft| {
+        if draft.before.loglevel != draft.now.loglevel {
+            log.set_level(draft.now.loglevel);
+        }
+    });
     for notice in config_store.take_notices() {
         tracing::warn!("{notice}");
     }
@@ -47,7 +50,7 @@ pub fn run(
     let attached = attach(&node);
     let mut supervisor = Supervisor::find(config.supervised);
     let ended = match &attached {
-        Ok(_) => runtime.block_on(attend(&node, &log, &mut supervisor)),
+        Ok(_) => runtime.block_on(attend(&node, &mut supervisor)),
         Err(_) => Ok(()),
     };
     supervisor.stopping();
@@ -64,30 +67,6 @@ pub fn run(
     attached.and(ended)
 }
 
-/// Raises the limit of open files to what `maxclients` needs, as far as the system allows. Returns the number of
-/// clients there is room for.
-pub fn raise_open_files(maxclients: usize) -> usize {
-    let wanted = (maxclients + OTHER_FILES) as u64;
-    let now = getrlimit(Resource::Nofile);
-    let current = now.current.unwrap_or(u64::MAX);
-    if current >= wanted {
-        return maxclients;
-    }
-    let maximum = now.maximum.unwrap_or(u64::MAX);
-    // A privileged process may raise the hard limit too.
-    let raised = [maximum.max(wanted), maximum].into_iter().find_map(|maximum| {
-        let limit = Rlimit { current: Some(wanted.min(maximum)), maximum: Some(maximum) };
-        setrlimit(Resource::Nofile, limit).is_ok().then_some(wanted.min(maximum))
-    });
-    let files = raised.unwrap_or(current);
-    if files >= wanted {
-        return maxclients;
-    }
-    let cap = (files as usize).saturating_sub(OTHER_FILES).max(1);
-    tracing::warn!("only {files} files may be open: at most {cap} clients are served, not maxclients' {maxclients}");
-    cap
-}
-
 fn write_pidfile(config: &Config) -> io::Result<()> {
     let Some(path) = &config.pidfile else { return Ok(()) };
     fs::write(path, format!("{}\n", std::process::id()))
@@ -95,7 +74,7 @@ fn write_pidfile(config: &Config) -> io::Result<()> {
 }
 
 fn announce(database: &Database, config: &Config) {
-    let human = crate::info::human_bytes;
+    let human = memory::human_bytes;
     let limit = |bytes| if bytes == 0 { "none".to_owned() } else { human(bytes) };
     tracing::info!(
         "FlintKV {} starts: process {}, {} workers, {} databases",
@@ -129,14 +108,14 @@ fn announce(database: &Database, config: &Config) {
 }
 
 /// Watches the clock, and returns when the node is to stop.
-async fn attend(node: &Node, log: &Log, supervisor: &mut Supervisor) -> io::Result<()> {
+async fn attend(node: &Node, supervisor: &mut Supervisor) -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     // Taken, and ignored: the terminal it was started from may close.
     let _hangup = signal(SignalKind::hangup())?;
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
-    let mut applied = Applied { version: 0, ticks: 0 };
+    let mut clock = Clock::default();
     supervisor.ready();
     loop {
         tokio::select! {
@@ -148,40 +127,31 @@ async fn attend(node: &Node, log: &Log, supervisor: &mut Supervisor) -> io::Resu
                 tracing::info!("SIGINT: the server stops");
                 return Ok(());
             }
-            () = node.shutdown.notified() => {
+            () = node.shutdown_asked() => {
                 tracing::info!("SHUTDOWN: the server stops");
                 return Ok(());
             }
             _ = ticks.tick() => {
-                applied.tick(node, log);
+                clock.tick(node);
                 supervisor.alive(Instant::now());
             }
         }
     }
 }
 
-/// What the clock has applied of the configuration.
-struct Applied {
-    version: u64,
+/// The clock.
+#[derive(Default)]
+struct Clock {
     ticks: u32,
 }
 
-impl Applied {
-    fn tick(&mut self, node: &Node, log: &Log) {
+impl Clock {
+    fn tick(&mut self, node: &Node) {
         let now_ms = wall_ms();
         self.ticks += 1;
         let is_second = self.ticks.is_multiple_of(TICKS_PER_SECOND);
-        let version = node.config().version();
-        if version != self.version {
-            self.version = version;
-            log.set_level(node.config().snapshot().loglevel);
-        }
         for database in node.databases() {
             database.sample_rates(now_ms);
-            let version = database.hub.config.version();
-            if database.config_applied.swap(version, Relaxed) != version {
-                node.make_room_for_clients(&database);
-            }
             if is_second {
                 database.weigh();
                 database.memory_peak_bytes.fetch_max(memory::allocated_bytes(), Relaxed);

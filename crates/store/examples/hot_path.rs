@@ -46,7 +46,7 @@ fn main() {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             *key = store.hasher().key(&names[((seed >> 33) % keys) as usize]);
         }
-        store.prefetch(&batch.map(|key| key.hash), 0);
+        store.prefetch(batch.iter().map(|key| key.hash), 0);
         for key in batch {
             let mut ks = store.lock(&[key], 0, 1_700_000_000_000, true, &mut resume);
             if let Ok(Some(Value::Inline(_, bytes))) = ks.get(&key) {

@@ -47,16 +47,18 @@ const COUNTERS: usize = Counter::EvacuatedObjects as usize + 1;
 #[repr(align(128))]
 struct Line([AtomicU64; COUNTERS]);
 
+/// A power of two of lines: to divide would take longer than to count.
 pub struct Counters(Box<[Line]>);
 
 impl Counters {
     pub fn new(workers: usize) -> Counters {
-        Counters((0..workers.max(1)).map(|_| Line([const { AtomicU64::new(0) }; COUNTERS])).collect())
+        let lines = workers.max(1).next_power_of_two();
+        Counters((0..lines).map(|_| Line([const { AtomicU64::new(0) }; COUNTERS])).collect())
     }
 
     #[inline]
     pub fn add(&self, counter: Counter, n: u64) {
-        self.0[worker() % self.0.len()].0[counter as usize].fetch_add(n, Relaxed);
+        self.0[worker() & (self.0.len() - 1)].0[counter as usize].fetch_add(n, Relaxed);
     }
 
     pub fn sum(&self, counter: Counter) -> u64 {

@@ -143,8 +143,8 @@ impl Store {
     /// Brings what look-ups of these keys will touch into the processor's cache. Each step is made for all keys
     /// before the next, so that their misses overlap instead of following one another: worth it from a handful of
     /// keys on. The stripes stay locked for all steps, a microsecond or two: locking costs more than a step.
-    pub fn prefetch(&self, hashes: &[KeyHash], db: usize) {
-        for hash in hashes {
+    pub fn prefetch(&self, hashes: impl Iterator<Item = KeyHash> + Clone, db: usize) {
+        for hash in hashes.clone() {
             self.stripes.prefetch(hash.stripe());
         }
         let mut locked = SmallVec::<[(usize, Guard<'_>); PREFETCH_KEYS_MAX]>::new();

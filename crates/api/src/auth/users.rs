@@ -179,7 +179,7 @@ impl Users {
         let hash = self.hash_of(password, "password")?;
         self.change(|stored| {
             if stored.users.iter().any(|user| user.name == name) {
-                return Err(ApiError::exists(format!("there is a user '{name}' already")));
+                return Err(ApiError::exists(format!("a user '{name}' exists already")));
             }
             if stored.users.len() >= USERS_MAX {
                 return Err(ApiError::unsupported(format!("more than {USERS_MAX} users")));
@@ -202,7 +202,7 @@ impl Users {
             return Err(ApiError::field(field, format!("at least {PASSWORD_BYTES_MIN} characters are expected")));
         }
         if password.len() > PASSWORD_BYTES_MAX {
-            return Err(ApiError::field(field, format!("at most {PASSWORD_BYTES_MAX} bytes are taken")));
+            return Err(ApiError::field(field, format!("at most {PASSWORD_BYTES_MAX} bytes are allowed")));
         }
         let _one = self.hashing.lock();
         hash(password).map_err(|error| ApiError::failed(error.to_string()))
@@ -251,7 +251,7 @@ impl Users {
             return Err(ApiError::field("name", "1 to 64 bytes without control characters are expected"));
         }
         if expires_ms.is_some_and(|at| at <= now_ms) {
-            return Err(ApiError::field("expires_ms", "lies in the past"));
+            return Err(ApiError::field("expires_ms", "must be in the future"));
         }
         let secret = format!("{TOKEN_PREFIX}{}", random(32));
         let token = Token {
@@ -332,7 +332,7 @@ fn argon2() -> Result<Argon2<'static>, ApiError> {
 
 fn hash(password: &str) -> io::Result<String> {
     let mut salt = [0; 16];
-    SystemRandom::new().fill(&mut salt).map_err(|_| io::Error::other("the system gives no random bytes"))?;
+    SystemRandom::new().fill(&mut salt).map_err(|_| io::Error::other("the system returned no random bytes"))?;
     let salt = SaltString::encode_b64(&salt).map_err(|error| io::Error::other(error.to_string()))?;
     let argon2 = argon2().map_err(|error| io::Error::other(error.message().to_owned()))?;
     let hash = argon2.hash_password(password.as_bytes(), &salt);

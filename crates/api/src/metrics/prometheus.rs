@@ -75,17 +75,17 @@ const FIGURES: &[(&str, &str, &str, Of)] = &[
     ("redis_connected_clients", GAUGE, "Connections.", |f| f.clients),
     ("redis_blocked_clients", GAUGE, "Clients that wait for a key.", |f| f.blocked_clients),
     ("redis_connections_received_total", COUNTER, "Connections accepted.", |f| f.connections_received),
-    ("redis_rejected_connections_total", COUNTER, "Connections refused for maxclients.", |f| f.rejected_connections),
-    ("redis_commands_processed_total", COUNTER, "Commands carried out.", |f| f.commands_read + f.commands_write + f.commands_other),
+    ("redis_rejected_connections_total", COUNTER, "Connections refused because of maxclients.", |f| f.rejected_connections),
+    ("redis_commands_processed_total", COUNTER, "Commands run.", |f| f.commands_read + f.commands_write + f.commands_other),
     ("redis_net_input_bytes_total", COUNTER, "Bytes received from clients.", |f| f.net_in_bytes),
     ("redis_net_output_bytes_total", COUNTER, "Bytes sent to clients.", |f| f.net_out_bytes),
     ("redis_total_error_replies", COUNTER, "Error replies.", |f| f.error_replies),
     ("redis_keyspace_hits_total", COUNTER, "Reads that found their key.", |f| f.keyspace_hits),
-    ("redis_keyspace_misses_total", COUNTER, "Reads of keys that were not there.", |f| f.keyspace_misses),
-    ("redis_expired_keys_total", COUNTER, "Keys whose time was over.", |f| f.store.expired_keys),
-    ("redis_evicted_keys_total", COUNTER, "Keys dropped for room.", |f| f.store.evicted_keys),
+    ("redis_keyspace_misses_total", COUNTER, "Reads of keys that did not exist.", |f| f.keyspace_misses),
+    ("redis_expired_keys_total", COUNTER, "Keys that expired.", |f| f.store.expired_keys),
+    ("redis_evicted_keys_total", COUNTER, "Keys that were evicted.", |f| f.store.evicted_keys),
     ("redis_memory_used_bytes", GAUGE, "RAM that counts against the RAM limit.", |f| f.used_ram_bytes),
-    ("redis_memory_max_bytes", GAUGE, "RAM limit; 0 is none.", |f| f.ram_limit_bytes),
+    ("redis_memory_max_bytes", GAUGE, "RAM limit; 0: no limit.", |f| f.ram_limit_bytes),
     ("redis_memory_used_dataset_bytes", GAUGE, "Objects in RAM.", |f| f.store.object_bytes),
     ("flintkv_tier_keys", GAUGE, "Keys of all logical databases.", |f| f.store.keys),
     ("flintkv_tier_expires", GAUGE, "Keys that expire.", |f| f.expires),
@@ -93,19 +93,19 @@ const FIGURES: &[(&str, &str, &str, Of)] = &[
     ("flintkv_tier_values_in_flash", GAUGE, "Keys whose value is only on flash.", |f| f.store.values_in_flash),
     ("flintkv_tier_ram_hits_total", COUNTER, "Reads that found their value in RAM.", |f| f.reads_ram_hit),
     ("flintkv_tier_flash_hits_total", COUNTER, "Reads whose value came from flash.", |f| f.reads_flash_hit),
-    ("flintkv_tier_memory_limit_bytes", GAUGE, "RAM and flash together; 0 is none.", |f| f.memory_limit_bytes),
+    ("flintkv_tier_memory_limit_bytes", GAUGE, "RAM and flash together; 0: no limit.", |f| f.memory_limit_bytes),
     ("flintkv_tier_index_bytes", GAUGE, "RAM of the index.", |f| f.store.index_bytes),
     ("flintkv_tier_flash_limit_bytes", GAUGE, "Flash that the database may use.", |f| f.flash_limit_bytes),
-    ("flintkv_tier_flash_used_bytes", GAUGE, "Flash in segments that hold something.", |f| f.store.flash_used_bytes),
-    ("flintkv_tier_flash_live_bytes", GAUGE, "Flash that values take.", |f| f.store.flash_live_bytes),
-    ("flintkv_tier_flash_full", GAUGE, "1 when flash has no room left.", |f| f.store.flash_full.into()),
-    ("flintkv_tier_flash_free_segments", GAUGE, "Segments that hold nothing.", |f| f.store.flash_free_segments),
-    ("flintkv_tier_flash_retired_segments", GAUGE, "Segments given up after a write failed.", |f| f.store.flash_retired_segments),
+    ("flintkv_tier_flash_used_bytes", GAUGE, "Flash in segments that are not empty.", |f| f.store.flash_used_bytes),
+    ("flintkv_tier_flash_live_bytes", GAUGE, "Flash that live values take.", |f| f.store.flash_live_bytes),
+    ("flintkv_tier_flash_full", GAUGE, "1 if flash is full.", |f| f.store.flash_full.into()),
+    ("flintkv_tier_flash_free_segments", GAUGE, "Segments that are empty.", |f| f.store.flash_free_segments),
+    ("flintkv_tier_flash_retired_segments", GAUGE, "Segments not used any more because a write failed.", |f| f.store.flash_retired_segments),
     ("flintkv_tier_flash_reads_total", COUNTER, "Reads of flash.", |f| f.store.flash_reads),
     ("flintkv_tier_flash_read_bytes_total", COUNTER, "Bytes read from flash.", |f| f.store.flash_read_bytes),
     ("flintkv_tier_flash_writes_total", COUNTER, "Writes to flash.", |f| f.store.flash_writes),
     ("flintkv_tier_flash_write_bytes_total", COUNTER, "Bytes written to flash.", |f| f.store.flash_write_bytes),
-    ("flintkv_tier_flash_merged_reads_total", COUNTER, "Reads that another one's page answered.", |f| f.store.merged_reads),
+    ("flintkv_tier_flash_merged_reads_total", COUNTER, "Reads that used the page of another read.", |f| f.store.merged_reads),
     ("flintkv_tier_user_write_bytes_total", COUNTER, "Bytes of values that clients wrote.", |f| f.store.user_bytes),
     ("flintkv_tier_record_bytes_total", COUNTER, "Bytes of records before compression.", |f| f.store.record_bytes),
     ("flintkv_tier_record_stored_bytes_total", COUNTER, "Bytes of records as stored.", |f| f.store.record_stored_bytes),
@@ -126,7 +126,7 @@ const LATENCIES: &[(&str, &str, ByTier)] = &[
     ("flintkv_command_duration_seconds", "Time of a command in the server, without the network.", &[("", |l| &l.all)]),
     (
         "flintkv_tier_read_duration_seconds",
-        "Time of a read, by where its value was.",
+        "Time of a read, by the tier of its value.",
         &[("ram", |l| &l.read_ram), ("flash", |l| &l.read_flash)],
     ),
 ];
@@ -136,11 +136,11 @@ fn page(app: &App, now_ms: u64) -> String {
     let mut page = Page(String::with_capacity(64 << 10));
     let all: Vec<_> = node.databases().into_iter().map(|database| (Reading::of(&database, now_ms), database)).collect();
 
-    page.family("redis_up", GAUGE, "1: the database serves.");
+    page.family("redis_up", GAUGE, "1: the database serves clients.");
     for (_, database) in &all {
         page.sample("redis_up", &[("database", database.name())], 1);
     }
-    page.family("redis_uptime_in_seconds", GAUGE, "Seconds since its start.");
+    page.family("redis_uptime_in_seconds", GAUGE, "Seconds since the start of the database.");
     for (reading, database) in &all {
         page.sample("redis_uptime_in_seconds", &[("database", database.name())], reading.figures.uptime_s);
     }

@@ -15,7 +15,7 @@ pub const ROUTES: &[Route] = &[
         path: "/api/v1/databases/{name}/slowlog",
         tag: "Slow log",
         summary: "The slowest commands, newest first; `slowlog-log-slower-than` sets the threshold.",
-        query: &[number("count", "at most so many, 1 to 10000; 128 unless said")],
+        query: &[number("count", "the most entries, 1 to 10000; default 128")],
         reply: Answer::Json(list::<SlowCommand>),
         run: slow_log,
         ..Route::BASE

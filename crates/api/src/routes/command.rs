@@ -118,7 +118,7 @@ fn split(line: &str) -> Result<Vec<Vec<u8>>, ApiError> {
             Ok(spans.iter().map(|span| span.of(bytes).to_vec()).collect())
         }
         Ok(Parsed::Incomplete { .. }) => Err(wrong("the line does not end".to_owned())),
-        Err(_) => Err(wrong("a quote is left open, or something follows a closing one".to_owned())),
+        Err(_) => Err(wrong("a quote is not closed, or text follows a closing quote".to_owned())),
     }
 }
 
@@ -134,17 +134,17 @@ fn unsuited(args: &[Vec<u8>]) -> Result<(), ApiError> {
     let blocks = args.iter().any(|arg| arg.eq_ignore_ascii_case(b"BLOCK"));
     match row.name {
         _ if row.flags.contains(&Flag::Blocking) && (!reads_streams || blocks) => {
-            no("would wait, and the command line does not")
+            no("would block, and the command line does not wait")
         }
         "subscribe" | "psubscribe" | "ssubscribe" | "unsubscribe" | "punsubscribe" | "sunsubscribe" | "monitor"
-        | "sync" | "psync" => no("answers with a stream, which the command line does not show"),
+        | "sync" | "psync" => no("replies with a stream, which the command line cannot show"),
         "multi" | "exec" | "discard" | "watch" | "unwatch" => {
-            no("needs a connection that stays: each command has its own here")
+            no("needs a connection that stays open; here each command has its own")
         }
         "hello" | "auth" | "reset" | "quit" | "asking" | "readonly" | "readwrite" => {
-            no("changes a connection that ends with the command")
+            no("changes the connection, which closes after the command")
         }
-        "client" if is(1, "reply") => no("REPLY would leave the command without an answer"),
+        "client" if is(1, "reply") => no("REPLY would leave the command without a reply"),
         _ => Ok(()),
     }
 }
@@ -179,7 +179,7 @@ fn run(cx: &Cx) -> Result<Answered, ApiError> {
     // A right that the role lacks is an error of the API too.
     if matches!(&value, Value::Error(text) if text.starts_with(b"NOPERM")) {
         refused(value)?;
-        return Err(ApiError::failed("a refusal that is none"));
+        return Err(ApiError::failed("the database refused without an error"));
     }
     if row.is_some_and(|row| row.name == "select") && matches!(value, Value::Simple(_)) {
         db = std::str::from_utf8(words[1]).ok().and_then(|number| number.parse().ok()).unwrap_or(db);

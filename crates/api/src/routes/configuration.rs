@@ -102,7 +102,7 @@ fn all(cx: &Cx) -> Result<Reply, ApiError> {
 fn set(cx: &Cx) -> Result<Reply, ApiError> {
     let wanted: BTreeMap<String, String> = cx.body()?;
     if wanted.is_empty() {
-        return Err(ApiError::invalid("nothing is to be changed").hint("send {\"maxclients\": \"1000\"}"));
+        return Err(ApiError::invalid("the request changes nothing").hint("send {\"maxclients\": \"1000\"}"));
     }
     let named: Vec<String> = wanted
         .iter()

@@ -35,7 +35,7 @@ pub const ROUTES: &[Route] = &[
         method: Method::Post,
         path: "/api/v1/databases",
         summary: "Creates a database.",
-        query: &[flag("dry_run", "true: only says whether it could be made")],
+        query: &[flag("dry_run", "true: only checks whether the database could be created")],
         body: Some(one::<NewDatabase>),
         reply: Answer::Created(one::<Db>),
         action: "database.create",
@@ -321,7 +321,7 @@ fn create(cx: &Cx) -> Result<Reply, ApiError> {
     cx.note(definition.name.clone(), limits.clone());
     let database = cx.app.node.create(&definition)?;
     cx.note(database.name(), format!("port {}, {limits}", database.definition().port));
-    cx.app.event(Event::info("database", database.name(), "the database was made").by(cx.user()));
+    cx.app.event(Event::info("database", database.name(), "the database was created").by(cx.user()));
     Reply::created(&card(cx, &database))
 }
 
@@ -336,7 +336,7 @@ fn change(cx: &Cx) -> Result<Reply, ApiError> {
     changed.extend(wanted.compression.as_ref().map(|compression| format!("compression {compression}")));
     changed.extend(wanted.password.as_ref().map(|_| "password".to_owned()));
     if changed.is_empty() {
-        return Err(ApiError::invalid("nothing is to be changed"));
+        return Err(ApiError::invalid("the request changes nothing"));
     }
     let changed = changed.join(", ");
     cx.note(database.name(), changed.clone());

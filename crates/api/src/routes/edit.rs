@@ -96,7 +96,7 @@ fn command(name: &str, key: &[u8]) -> Command {
 /// A part of the body, in the shape of the type.
 fn read<T: serde::de::DeserializeOwned>(field: &str, value: serde_json::Value) -> Result<T, ApiError> {
     serde_json::from_value(value)
-        .map_err(|error| ApiError::field(field, format!("is not of the shape that this type has: {error}")))
+        .map_err(|error| ApiError::field(field, format!("does not have the format of this type: {error}")))
 }
 
 fn score(field: &str, score: &serde_json::Value) -> Result<Vec<u8>, ApiError> {
@@ -121,13 +121,13 @@ fn entry(key: &[u8], (id, fields): Entry) -> Command {
 fn bounded(field: &str, count: usize) -> Result<(), ApiError> {
     match count {
         0..=MEMBERS_MAX => Ok(()),
-        _ => Err(ApiError::field(field, format!("at most {MEMBERS_MAX} members are taken at once"))),
+        _ => Err(ApiError::field(field, format!("at most {MEMBERS_MAX} members are allowed at once"))),
     }
 }
 
 fn filled(field: &str, count: usize) -> Result<(), ApiError> {
     if count == 0 {
-        return Err(ApiError::field(field, "an empty value is no value: delete the key instead"));
+        return Err(ApiError::field(field, "a value must not be empty: delete the key instead"));
     }
     bounded(field, count)
 }
@@ -205,7 +205,7 @@ fn transact(link: &mut Link, commands: &[Command]) -> Result<(), ApiError> {
     }
     match link.call(&[b"EXEC"])? {
         Value::Null | Value::NullArray => {
-            Err(ApiError::busy("the key was changed by somebody else").hint("read it again"))
+            Err(ApiError::busy("another client has changed the key").hint("read it again"))
         }
         replies => link::items(replies).into_iter().try_for_each(|reply| link::refused(reply).map(drop)),
     }
@@ -215,7 +215,7 @@ fn patch(cx: &Cx) -> Result<Reply, ApiError> {
     let KeyChange { key: Bytes(key), db, ttl_ms, set } = cx.body()?;
     cx.note(cx.param("name"), format!("db {db}, key {:?}", lossy(&key)));
     if ttl_ms.is_none() && set.is_none() {
-        return Err(ApiError::invalid("nothing is to be changed").hint("send ttl_ms or set"));
+        return Err(ApiError::invalid("the request changes nothing").hint("send ttl_ms or set"));
     }
     let mut link = Link::open(&*cx.database()?, cx.role().on_database(), db)?;
     // The value must not change between the decision and the change.

@@ -20,8 +20,8 @@ const STRING_BYTES_MAX: u64 = 64 << 10;
 
 pub const KEY: &[Param] = &[
     text("key", "the key, if it is UTF-8"),
-    text("key64", "else its base64url"),
-    number("db", "logical database; 0 unless said"),
+    text("key64", "otherwise the key in base64url"),
+    number("db", "logical database; default 0"),
 ];
 
 pub const ROUTES: &[Route] = &[
@@ -33,8 +33,8 @@ pub const ROUTES: &[Route] = &[
             text("cursor", "0 to begin"),
             text("pattern", "glob, as in SCAN MATCH"),
             text("type", "string, list, set, hash, zset or stream"),
-            number("count", "keys wanted, 1 to 1000; 100 unless said"),
-            number("db", "logical database; 0 unless said"),
+            number("count", "number of keys, 1 to 1000; default 100"),
+            number("db", "logical database; default 0"),
         ],
         reply: Answer::Json(one::<KeyPage>),
         run: scan,
@@ -46,10 +46,10 @@ pub const ROUTES: &[Route] = &[
         summary: "One key and a page of its value. For the next page, use next as the offset.",
         query: &[
             text("key", "the key, if it is UTF-8"),
-            text("key64", "else its base64url"),
-            number("db", "logical database; 0 unless said"),
-            text("offset", "next of the page before"),
-            number("count", "members wanted, 1 to 1000; 100 unless said"),
+            text("key64", "otherwise the key in base64url"),
+            number("db", "logical database; default 0"),
+            text("offset", "next of the previous page"),
+            number("count", "number of members, 1 to 1000; default 100"),
         ],
         reply: Answer::Json(one::<KeyView>),
         run: |cx| view(cx, &cx.key()?).and_then(|view| Reply::json(&view)),
@@ -139,7 +139,7 @@ fn scan(cx: &Cx) -> Result<Reply, ApiError> {
         }
         let reply = link.call(&args)?;
         let [next, found] =
-            <[Value; 2]>::try_from(items(reply)).map_err(|_| ApiError::failed("SCAN's reply is odd"))?;
+            <[Value; 2]>::try_from(items(reply)).map_err(|_| ApiError::failed("SCAN's reply is malformed"))?;
         keys.extend(items(found).into_iter().map(bytes));
         scanned += step;
         cursor = link::text(next);
@@ -211,7 +211,7 @@ fn place(offset: &str) -> Result<u64, ApiError> {
     if offset.is_empty() {
         return Ok(0);
     }
-    offset.parse().map_err(|_| ApiError::field("offset", "the next of a page before is expected"))
+    offset.parse().map_err(|_| ApiError::field("offset", "the value of next from an earlier page is expected"))
 }
 
 fn length(link: &mut Link, command: &[u8], key: &[u8]) -> Result<i64, ApiError> {
@@ -260,7 +260,7 @@ fn members(link: &mut Link, key: &[u8], cursor: u64, count: u64, is_hash: bool) 
     let length = length(link, count_command, key)?;
     let (cursor, count) = (cursor.to_string(), count.to_string());
     let reply = items(link.call(&[scan_command, key, cursor.as_bytes(), b"COUNT", count.as_bytes()])?);
-    let [next, found] = <[Value; 2]>::try_from(reply).map_err(|_| ApiError::failed("the scan's reply is odd"))?;
+    let [next, found] = <[Value; 2]>::try_from(reply).map_err(|_| ApiError::failed("the scan's reply is malformed"))?;
     let found: Vec<Bytes> = items(found).into_iter().map(|member| Bytes(bytes(member))).collect();
     let next = Some(link::text(next)).filter(|next| next != "0");
     let value = if is_hash { ValueView::Fields(pairs(found)) } else { ValueView::Members(found) };
@@ -277,7 +277,7 @@ fn entries(link: &mut Link, key: &[u8], after: &str, count: u64) -> Result<Part,
     let length = length(link, b"XLEN", key)?;
     let from = if after.is_empty() { "-".to_owned() } else { format!("({after}") };
     if !after.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-') {
-        return Err(ApiError::field("offset", "the next of a page before is expected"));
+        return Err(ApiError::field("offset", "the value of next from an earlier page is expected"));
     }
     let found = items(link.call(&[b"XRANGE", key, from.as_bytes(), b"+", b"COUNT", count.to_string().as_bytes()])?);
     let entry = |entry: Value| {

@@ -7,10 +7,10 @@ use crate::metrics::watch::{Series, Wanted};
 use crate::route::{Answer, Param, Route, list, number, one, text};
 
 const QUERY: &[Param] = &[
-    number("from_ms", "an hour ago unless said"),
-    number("to_ms", "now unless said"),
-    number("points", "at most so many, 1 to 1000; 600 unless said"),
-    text("names", "metrics, joined by commas; all unless said"),
+    number("from_ms", "default: an hour ago"),
+    number("to_ms", "default: now"),
+    number("points", "the most points, 1 to 1000; default 600"),
+    text("names", "metrics, separated by commas; default: all"),
 ];
 const HOUR_MS: u64 = 3_600_000;
 
@@ -52,7 +52,7 @@ fn wanted(cx: &Cx) -> Result<Wanted, ApiError> {
     let to_ms = cx.number("to_ms", now_ms, any)?.min(now_ms);
     let from_ms = cx.number("from_ms", to_ms.saturating_sub(HOUR_MS), any)?;
     if from_ms >= to_ms {
-        return Err(ApiError::field("from_ms", "must lie before to_ms and before now"));
+        return Err(ApiError::field("from_ms", "must be before to_ms and before now"));
     }
     let names = cx.query("names").unwrap_or("").split(',').filter(|name| !name.is_empty());
     Ok(Wanted {

@@ -124,7 +124,7 @@ fn login(cx: &Cx) -> Result<Reply, ApiError> {
         return Err(ApiError::unauthenticated("the user or the password is wrong"));
     }
     cx.app.users.logged_in(&user, cx.now_ms())?;
-    let card = cx.app.users.card(&user).ok_or_else(|| ApiError::unauthenticated("the user is gone"))?;
+    let card = cx.app.users.card(&user).ok_or_else(|| ApiError::unauthenticated("the user no longer exists"))?;
     let (id, session) = cx.app.sessions.lock().begin(&user, cx.now_ms());
     let must_change_password = card.must_change_password;
     let mut reply = Reply::json(&SessionCard { user, role: card.role, csrf: session.csrf, must_change_password })?;
@@ -170,7 +170,7 @@ fn change_password(cx: &Cx) -> Result<Reply, ApiError> {
         return Err(ApiError::field("old", "the password is wrong"));
     }
     if old == new {
-        return Err(ApiError::field("new", "is the old one"));
+        return Err(ApiError::field("new", "is the old password"));
     }
     cx.app.users.set_password(&user, &new, true, "new")?;
     cx.app.sessions.lock().end_of(&user, Some(id));

@@ -123,7 +123,7 @@ fn update(cx: &Cx) -> Result<Reply, ApiError> {
     let name = cx.param("name");
     let mut changed = Vec::new();
     if role.is_none() && password.is_none() {
-        return Err(ApiError::invalid("nothing is to be changed").hint("send role or password"));
+        return Err(ApiError::invalid("the request changes nothing").hint("send role or password"));
     }
     if let Some(role) = role {
         cx.app.users.set_role(name, role)?;
@@ -140,7 +140,7 @@ fn update(cx: &Cx) -> Result<Reply, ApiError> {
         _ => None,
     };
     cx.app.sessions.lock().end_of(name, kept);
-    Reply::json(&cx.app.users.card(name).ok_or_else(|| ApiError::not_found("the user is gone"))?)
+    Reply::json(&cx.app.users.card(name).ok_or_else(|| ApiError::not_found("the user no longer exists"))?)
 }
 
 fn delete(cx: &Cx) -> Result<Reply, ApiError> {

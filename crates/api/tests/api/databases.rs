@@ -91,7 +91,7 @@ fn a_database_from_its_form_to_its_end() {
     });
     let events = operator.get("/api/v1/events?kind=database").ok();
     let told: Vec<&str> = events.as_array().unwrap().iter().map(|event| event["message"].as_str().unwrap()).collect();
-    assert!(told.contains(&"the database was made") && told.contains(&"the database was deleted"), "{told:?}");
+    assert!(told.contains(&"the database was created") && told.contains(&"the database was deleted"), "{told:?}");
     let audit = node.token("admin").get("/api/v1/audit").ok().to_string();
     assert!(!audit.contains("dry run"), "a try is no change");
 }

@@ -1,18 +1,16 @@
 //! Owns the users: who there is, who may come in, and what was refused. Never knows a socket.
 //!
-//! `rules` is what a user may do, `catalog` the commands as rules name them, `file` how users are kept, `role` the console's, `access` what the
-//! commands about users ask, and whether a command may run.
+//! `rules` is what a user may do, `catalog` the commands as rules name them, `file` how users are kept, `role` the
+//! console's.
 
-mod access;
 mod catalog;
 mod file;
 mod role;
 mod rules;
 
-pub use access::{Context, begin, begin_as, check, refresh, refusal, refusal_in_script};
 pub use catalog::Catalog;
 pub use role::{Role, is_console};
-pub use rules::{User, hex};
+pub use rules::{Selector, User, hex};
 
 use commands::Args;
 use commands::host::{AclDenial, Rights};

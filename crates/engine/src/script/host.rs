@@ -1,7 +1,7 @@
 //! Owns the server's answers to SCRIPT and FUNCTION. Never runs a script.
 
-use super::cache::What;
 use super::dump;
+use crate::scripts::What;
 use crate::thread::Worker;
 use commands::glob;
 use commands::host::{FunctionCard, FunctionStats, LibraryCard, RestorePolicy, RunningScript, Scripting};

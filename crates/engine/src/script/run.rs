@@ -5,14 +5,14 @@
 //! declared has its stripe added; where that is not to be had, because another script holds it and wants one of ours,
 //! the script begins again with every stripe, unless it has changed something.
 
-use super::cache::{About, Scripts, What, as_sha};
-use crate::acl::{self, Context};
+use crate::access::{self, Context};
 use crate::clients::Card;
 use crate::directory::{Command, bit};
 use crate::execute::{Around, inside as run_inside, keys};
 use crate::park::Wait;
 use crate::prefetch::prefetch;
 use crate::route::Halt;
+use crate::scripts::{About, Scripts, What, as_sha};
 use crate::session::Work;
 use crate::stand_in;
 use crate::thread::{Live, Worker};
@@ -394,8 +394,8 @@ impl<'a> Running<'a, '_> {
         if command.is(bit::NO_SCRIPT) {
             return Err("ERR This Redis command is not allowed from script".into());
         }
-        if let Err(denial) = acl::check(self.around.worker, self.session, command, args, Context::Script) {
-            return Err(acl::refusal_in_script(self.session, command, denial).into());
+        if let Err(denial) = access::check(self.around.worker, self.session, command, args, Context::Script) {
+            return Err(access::refusal_in_script(self.session, command, denial).into());
         }
         if command.is(bit::WRITE) && !self.may_write {
             return Err("ERR Write commands are not allowed from read-only scripts.".into());

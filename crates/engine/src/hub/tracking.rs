@@ -5,8 +5,8 @@
 //! A key is remembered while its stripe is locked for the read, and a change is told while it is locked for the
 //! change: no change falls between. Who was told is forgotten, until it reads the key again.
 
+use super::Hub;
 use crate::clients::{Card, following};
-use crate::hub::Hub;
 use crate::outbox::Message;
 use crate::pubsub::Delivery;
 use commands::session::Tracking as Choice;

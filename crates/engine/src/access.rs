@@ -1,10 +1,11 @@
 //! Owns the answers to the commands about users, and whether a connection may run a command. Never knows a rule.
 
-use super::{Catalog, Role, User, Users, hex, is_console};
+use crate::acl::{Catalog, Role, Selector, User, Users, hex, is_console};
 use crate::clients::Card;
+use crate::clock::wall_ms;
 use crate::directory::{Command, bit};
 use crate::hub::Hub;
-use crate::thread::{Worker, wall_ms};
+use crate::thread::Worker;
 use commands::host::{Access, AclDenial, AclSelector, AclUser, ClientFilter, Denial, Killed, Rights, Space};
 use commands::session::Session;
 use commands::{Args, Row};
@@ -207,7 +208,7 @@ impl Access for Worker {
 
     fn user(&self, name: &[u8]) -> Option<AclUser> {
         let user = self.hub.users.get(name)?;
-        let selector = |selector: &super::rules::Selector| AclSelector {
+        let selector = |selector: &Selector| AclSelector {
             commands: selector.command_rules(),
             keys: selector.key_rules(),
             channels: selector.channel_rules(),

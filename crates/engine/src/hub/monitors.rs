@@ -1,7 +1,7 @@
 //! Owns MONITOR: who sees every command, and how a command is shown to them. Never knows what a command does.
 
+use super::Hub;
 use crate::clients::{Card, Peer};
-use crate::hub::Hub;
 use crate::outbox::Message;
 use crate::pubsub::Delivery;
 use commands::{Args, Row};

@@ -1,7 +1,7 @@
 //! Owns what becomes of the store's news: keyspace events are published, changed keys invalidate clients' caches.
 //! Never knows a command.
 
-use crate::hub::Hub;
+use super::Hub;
 use crate::pubsub::Delivery;
 use commands::host::Space;
 use config::Events;

@@ -1,0 +1,122 @@
+//! Owns what all workers of a database share: its clients, users, channels, statistics, and the way to its data and its
+//! configuration. Never knows a node, what a database may take, or where it listens: it asks through [`Control`].
+//!
+//! `monitors` and `tracking` know who sees which commands and who is told of which keys; they reach their clients through
+//! the hub. `notify` is what the store says of its keys.
+
+mod monitors;
+mod notify;
+mod tracking;
+
+pub use monitors::{Monitors, is_secret};
+pub use tracking::Tracking;
+
+use crate::acl::Users;
+use crate::clients::{Clients, Peer};
+use crate::clock::wall_ms;
+use crate::control::Control;
+use crate::directory::Directory;
+use crate::post::{Arrival, Message, Post, Socket};
+use crate::pubsub::PubSub;
+use crate::scripts::Scripts;
+use crate::stats::{LatencyEvents, SlowLog, Stats};
+use config::{ConfigStore, Secret};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+use store::Store;
+
+/// What the workers of one database have in common.
+pub struct Hub {
+    /// The database's.
+    pub name: Box<str>,
+    pub config: Arc<ConfigStore>,
+    pub store: Arc<Store>,
+    pub directory: Directory,
+    pub clients: Clients,
+    pub pubsub: PubSub,
+    pub users: Users,
+    pub tracking: Tracking,
+    pub monitors: Monitors,
+    pub scripts: Scripts,
+    pub stats: Stats,
+    pub slow_log: SlowLog,
+    pub latency_events: LatencyEvents,
+    /// One per worker.
+    pub posts: Vec<Post>,
+    /// The second since 1970 of the start.
+    pub started_s: u64,
+    /// Connections to other servers that are kept for the next MIGRATE.
+    pub targets_kept: AtomicUsize,
+    /// Its connections are being ended.
+    pub is_closing: AtomicBool,
+    pub control: Weak<dyn Control>,
+}
+
+impl Hub {
+    pub fn new(
+        name: &str,
+        config: Arc<ConfigStore>,
+        store: Arc<Store>,
+        directory: Directory,
+        users: Users,
+        posts: Vec<Post>,
+        control: Weak<dyn Control>,
+    ) -> Arc<Hub> {
+        let workers = posts.len();
+        Arc::new(Hub {
+            name: name.into(),
+            config,
+            store,
+            stats: Stats::new(workers, directory.count),
+            directory,
+            clients: Clients::default(),
+            pubsub: PubSub::default(),
+            users,
+            tracking: Tracking::default(),
+            monitors: Monitors::default(),
+            scripts: Scripts::new(workers),
+            slow_log: SlowLog::default(),
+            latency_events: LatencyEvents::default(),
+            posts,
+            started_s: wall_ms() / 1000,
+            targets_kept: AtomicUsize::new(0),
+            is_closing: AtomicBool::new(false),
+            control,
+        })
+    }
+
+    /// From now on the store tells this hub of its keys, and what the hub keeps obeys changes of the configuration.
+    pub fn connect(self: &Arc<Self>) {
+        notify::connect(self);
+        self.store.tell_events(notify::classes(&self.config.snapshot().events));
+        let hub = Arc::downgrade(self);
+        self.config.subscribe(move |draft| {
+            let Some(hub) = hub.upgrade() else { return };
+            if draft.before.events != draft.now.events {
+                hub.store.tell_events(notify::classes(&draft.now.events));
+            }
+            // Also where the password stays: a rule may have changed the default user since.
+            if draft.sets(|name| name == "requirepass") {
+                hub.users.require_password(draft.now.requirepass.as_ref().map(Secret::expose));
+            }
+        });
+    }
+
+    /// Gives a connection to the worker with the fewest, one that no script keeps if there is one.
+    pub fn hand_over(&self, socket: Socket, peer: Peer) -> io::Result<()> {
+        let load = |(index, post): &(usize, &Post)| (self.scripts.keeps(*index), post.connections.load(Relaxed));
+        let (_, post) = self.posts.iter().enumerate().min_by_key(load).expect("there is a worker");
+        post.connections.fetch_add(1, Relaxed);
+        if post.sender.send(Message::Serve(Arrival { socket, peer })).is_err() {
+            post.connections.fetch_sub(1, Relaxed);
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        Ok(())
+    }
+
+    /// None: the database has been closed, and its last workers are ending.
+    pub fn control(&self) -> Option<Arc<dyn Control>> {
+        self.control.upgrade()
+    }
+}
