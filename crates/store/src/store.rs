@@ -287,7 +287,7 @@ impl Store {
         self.sum(db, |database| database.hot)
     }
 
-    /// How many keys there are, for statistics: see [`LastSeen::census`].
+    /// How many keys there are, for statistics. A stripe that a script keeps counts as it was last seen.
     pub fn census(&self) -> Census {
         self.last_seen.census(&self.stripes)
     }

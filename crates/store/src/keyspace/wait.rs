@@ -174,6 +174,20 @@ mod tests {
         assert_eq!(bench.woken(), [2]);
     }
 
+    /// A hash table with std's random key gave another order in each run.
+    #[test]
+    fn flushing_makes_the_keys_of_a_stripe_ready_in_the_order_of_their_names() {
+        let mut bench = Bench::new();
+        let names: Vec<String> = (0..40).map(|number| format!("{{tag}}{}", number * 37 % 100)).collect();
+        for (client, name) in names.iter().enumerate() {
+            bench.wait(0, &[name], client as u64, GROUP);
+        }
+        bench.with(0, &[], |ks, _| ks.flush(None, false));
+        let mut by_name: Vec<u64> = (0..40).collect();
+        by_name.sort_by_key(|&client| &names[client as usize]);
+        assert_eq!(bench.woken(), by_name);
+    }
+
     #[test]
     fn databases_are_exchanged_under_the_waiters() {
         let mut bench = Bench::new();

@@ -100,7 +100,7 @@ impl Lane {
         }
     }
 
-    /// Adds a record to the stream's unit: see [`Filling::add`].
+    /// Adds a record to the stream's unit: see [`crate::log::fill::Filling::add`].
     pub(crate) fn add(&mut self, stream: Stream, record: Record<'_>, item: Item) -> Verdict {
         let Lane { store, fill, unit_bufs, now_ms, .. } = self;
         let limits = (store.tier.budget(), *now_ms);

@@ -8,7 +8,7 @@
 
 use crate::mem::hash::{Hasher, Key, KeyHash};
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use value::Kind;
 
@@ -61,10 +61,13 @@ struct Queue {
     any_change: usize,
 }
 
-/// A stripe's queues. There only while somebody waits. Keyed by logical database, not by its contents: who waits in
-/// database 0 waits for what SWAPDB brings there.
+/// A stripe's queues, by key. There only while somebody waits. Each queue has the number of its logical database, not of the
+/// database's contents: who waits in database 0 waits for what SWAPDB brings there.
+///
+/// A FLUSHALL makes all keys ready in the order of this map. The order is that of the names, not that of a hash table with a
+/// random key, so that a run can be repeated.
 #[derive(Default)]
-pub(crate) struct Waiters(HashMap<Box<[u8]>, SmallVec<[Queue; 1]>>);
+pub(crate) struct Waiters(BTreeMap<Box<[u8]>, SmallVec<[Queue; 1]>>);
 
 impl Waiters {
     fn queue(&self, db: usize, name: &[u8]) -> Option<&Queue> {
