@@ -320,6 +320,20 @@ mod tests {
         }
     }
 
+    /// LATENCY RESET and SLOWLOG RESET once had the bits of RESET, and ran at once between MULTI and EXEC.
+    #[test]
+    fn subcommands_have_nothing_of_a_command_with_their_name() {
+        let directory = directory(&[]).unwrap();
+        let with = |bits| directory.all().filter(|command| command.is(bits)).map(|command| command.name).collect();
+        let unqueued: BTreeSet<&str> = with(bit::UNQUEUED);
+        assert_eq!(unqueued, BTreeSet::from(["discard", "exec", "multi", "quit", "reset", "watch"]));
+        let changes_user: BTreeSet<&str> = with(bit::CHANGES_USER);
+        assert_eq!(changes_user, BTreeSet::from(["auth", "hello", "reset"]));
+        let unpausable: BTreeSet<&str> = with(bit::UNPAUSABLE);
+        assert!(unpausable.contains("client|unpause") && unpausable.contains("shutdown"), "{unpausable:?}");
+        assert!(unpausable.iter().all(|name| name.starts_with("client") || *name == "shutdown"), "{unpausable:?}");
+    }
+
     #[test]
     fn renamed_and_removed() {
         let directory = directory(&[("FLUSHALL", ""), ("get", "fetch")]).unwrap();
