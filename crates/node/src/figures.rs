@@ -48,16 +48,6 @@ pub struct Latencies {
     pub read_flash: Summary,
 }
 
-/// Calls and durations of one command.
-#[derive(Clone, Debug)]
-pub struct CommandFigures {
-    pub name: &'static str,
-    pub calls: u64,
-    pub nanos: u64,
-    pub rejected: u64,
-    pub failed: u64,
-}
-
 /// Of the process and its machine.
 #[derive(Clone, Debug, Default)]
 pub struct NodeFigures {
@@ -120,21 +110,6 @@ impl Database {
             read_ram: self.hub.stats.merged(|worker| &worker.ram_latency),
             read_flash: self.hub.stats.merged(|worker| &worker.flash_latency),
         }
-    }
-
-    /// Commands that were called at least once.
-    pub fn command_figures(&self) -> Vec<CommandFigures> {
-        let of = |command: &engine::Command| {
-            let totals = self.hub.stats.command(command.id);
-            CommandFigures {
-                name: command.name,
-                calls: totals.calls,
-                nanos: totals.nanos,
-                rejected: totals.rejected,
-                failed: totals.failed,
-            }
-        };
-        self.hub.directory.all().map(of).filter(|figures| figures.calls + figures.rejected > 0).collect()
     }
 }
 

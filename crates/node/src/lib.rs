@@ -33,7 +33,7 @@ pub use engine::{Role, Summary};
 pub use commands::host::REDIS_VERSION;
 pub use database::{Database, Endpoint};
 pub use definition::{Definition, DefinitionChange, NodeError};
-pub use figures::{CommandFigures, Figures, Latencies, NodeFigures};
+pub use figures::{Figures, Latencies, NodeFigures};
 #[doc(hidden)]
 pub use memory::report as allocator_report;
 pub use node::{Node, State};

@@ -137,12 +137,6 @@ impl Store {
         self.segments.count() > 0
     }
 
-    /// Whether any value is on flash only.
-    #[inline]
-    pub fn has_cold(&self) -> bool {
-        self.cold.load(Relaxed) > 0
-    }
-
     /// Brings what look-ups of these keys will touch into the processor's cache. Each step is made for all keys
     /// before the next, so that their misses overlap instead of following one another: worth it from a handful of
     /// keys on. The stripes stay locked for all steps, a microsecond or two: locking costs more than a step.

@@ -39,7 +39,6 @@ use crate::store::Store;
 use crate::stripe::{Database, Stripe};
 use base::events::Class;
 use smallvec::SmallVec;
-use std::sync::atomic::Ordering::Relaxed;
 use value::{Absent, Boxed, Kind};
 
 /// A key's existence without its value.
@@ -882,9 +881,4 @@ impl Keyspace<'_> {
         }
         self.settle();
     }
-}
-
-/// Relaxed read of how many values are on flash only, for statistics.
-pub fn cold_count(store: &Store) -> u64 {
-    store.cold.load(Relaxed)
 }
