@@ -120,15 +120,18 @@ impl Keyspace<'_> {
             store.owners.set(id, key.hash, self.uid);
         }
         let object = Object::new_boxed(&store.arena, &parts, value);
+        let deadline = object.view().next_deadline();
         self.modified(key);
         let database = self.database(key);
-        database.note_deadline(store, key.hash.high, object.view().next_deadline());
-        match database.find(key) {
+        let found = database.find(key);
+        match found {
             Some(slot) => replace(store, database, slot, key.hash, object),
-            None => {
-                insert(database, key.hash, object);
-                self.event(Class::NEW, "new", key);
-            }
+            None => insert(database, key.hash, object),
+        }
+        // With the key in the table: a note of a key that is not there may be dropped at once.
+        database.note_deadline(store, key.hash.high, deadline);
+        if found.is_none() {
+            self.event(Class::NEW, "new", key);
         }
     }
 

@@ -6,7 +6,7 @@ use crate::config::StoreConfig;
 use crate::mem::hash::Key;
 use crate::store::Store;
 use std::sync::Arc;
-use value::{Boxed, Kind, set};
+use value::{Boxed, Kind, hash, set};
 
 struct Bench {
     store: Arc<Store>,
@@ -128,4 +128,26 @@ fn objects_of_every_kind_are_made_changed_moved_and_freed() {
     bench.set_in_parts("b", 10);
     bench.with(0, &["s"], |ks, keys| assert!(ks.remove(&keys[0]).unwrap()));
     // What is left is freed with the store: Miri tells of what leaks.
+}
+
+/// A hash's deadline was noted before its key was in the table. The notes are compared with the table now and then, and the
+/// note of a new key went with those of keys that are gone: the fields of such a hash expired only when somebody looked.
+#[test]
+fn the_deadline_of_every_new_hash_is_noted() {
+    let mut bench = Bench::new();
+    let names: Vec<String> = (0..200).map(|n| format!("{{one stripe}}{n}")).collect();
+    for name in &names {
+        bench.with(0, &[name], |ks, keys| {
+            let mut table = hash::Table::new();
+            table.set(b"field", b"value");
+            table.set_deadline(b"field", Some(10));
+            ks.set_boxed(&keys[0], Boxed::Hash(table), None);
+        });
+    }
+    let stripe = bench.store.hasher().hash(names[0].as_bytes()).stripe();
+    let mut locked = bench.store.stripe(stripe);
+    let database = locked.database_mut(0);
+    let mut due = Vec::new();
+    database.deadlines.take().unwrap().sift(&database.table, 10, &mut due);
+    assert_eq!(due.len(), names.len());
 }
