@@ -55,7 +55,8 @@ pub enum Stripes<'a, 'k> {
 /// A command whose stripes are locked.
 pub struct Locked<'a> {
     pub cx: Cx<'a>,
-    call: Call<'a>,
+    row: &'static Row,
+    name: &'a str,
 }
 
 /// Runs `with` with the stripes of the call's keys locked. `None`: a script keeps one of them for long.
@@ -76,10 +77,10 @@ pub fn execute<'a, R>(
         Stripes::Patiently(resume) => (store.hold(call.keys), resume),
         Stripes::Of(outer) => outer.lend(),
     };
-    let (args, keys) = (call.args, call.keys);
+    let Call { row, name, args, keys, .. } = call;
     let ks = Keyspace::new(held, session.db, now_ms, !session.no_touch, resume);
     let out = Out::new(output, session.proto);
-    let mut locked = Locked { cx: Cx { args, keys, ks, out, session, settings, server }, call };
+    let mut locked = Locked { cx: Cx { args, keys, ks, out, session, settings, server }, row, name };
     let result = with(&mut locked);
     locked.cx.ks.finish_in_place();
     Some(result)
@@ -89,8 +90,8 @@ impl Locked<'_> {
     /// Runs the handler and settles what it has changed.
     #[inline(always)]
     pub fn run(&mut self) -> Run {
-        let Locked { cx, call } = self;
-        let result = (call.row.run)(cx);
+        let Locked { cx, row, .. } = self;
+        let result = (row.run)(cx);
         match &result {
             Ok(()) => self.commit(),
             // A step of a long command stands, and so does what was done before it had to wait, or failed in a part.
@@ -112,15 +113,15 @@ impl Locked<'_> {
     /// What repeats the command is itself.
     #[cold]
     fn state_arguments(&mut self) {
-        let Locked { cx, call } = self;
+        let Locked { cx, row, name } = self;
         assert!(
-            call.row.effect == Effect::Arguments,
+            row.effect == Effect::Arguments,
             "'{}' has changed something and has not stated how to repeat it",
-            call.name
+            name
         );
         // By its own name, whatever it was renamed to.
-        let name = call.name.split_once('|').map_or(call.name, |(container, _)| container);
-        cx.ks.effect(std::iter::once(name.as_bytes()).chain(call.args.from(1)));
+        let name = name.split_once('|').map_or(*name, |(container, _)| container);
+        cx.ks.effect(std::iter::once(name.as_bytes()).chain(cx.args.from(1)));
     }
 }
 
