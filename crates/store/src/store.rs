@@ -12,7 +12,7 @@ use crate::log::resize::{Progress, ResizeError};
 use crate::log::segment::Segments;
 use crate::mem::arena::Arena;
 use crate::mem::hash::{Hasher, Key, KeyHash, STRIPES};
-use crate::mem::index::{Entry, OwnedWord, Slot, prefetch_line};
+use crate::mem::index::{Entry, OwnedWord, Slot, Table, prefetch_line};
 use crate::mem::object::{Object, ObjectRef};
 use crate::mem::tier::{Admission, Tier};
 use crate::mem::word::Word;
@@ -157,14 +157,15 @@ impl Store {
             // What another worker has locked is in the cache already.
         }
         let uid = self.uid(db);
-        let tables = || wanted.iter().filter_map(|&(at, high)| Some((&locked[at].1.database(uid)?.table, high)));
-        for (table, high) in tables() {
+        let table = |&(at, high): &(usize, u64)| Some((&locked[at].1.database(uid)?.table, high));
+        let tables: SmallVec<[(&Table, u64); PREFETCH_KEYS_MAX]> = wanted.iter().filter_map(table).collect();
+        for &(table, high) in &tables {
             table.prefetch_directory(high);
         }
-        for (table, high) in tables() {
+        for &(table, high) in &tables {
             table.prefetch_leaf(high);
         }
-        for (table, high) in tables() {
+        for &(table, high) in &tables {
             if let Some(slot) = table.find(high, |entry| entry.word().is_hot()) {
                 let object = std::ptr::with_exposed_provenance::<u8>(table.word(slot).address());
                 prefetch_line(object);

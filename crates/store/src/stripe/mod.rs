@@ -166,9 +166,14 @@ impl Stripe {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn database_mut(&mut self, uid: u32) -> &mut Database {
-        let Some(other) = (uid as usize).checked_sub(1) else { return &mut self.first };
+        if uid == 0 { &mut self.first } else { self.other_mut(uid) }
+    }
+
+    #[inline(never)]
+    fn other_mut(&mut self, uid: u32) -> &mut Database {
+        let other = uid as usize - 1;
         if other >= self.others.len() {
             self.others.resize_with(other + 1, Database::default);
         }
