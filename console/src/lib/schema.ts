@@ -45,7 +45,7 @@ export interface BenchmarkReport {
   notes: string[];
   rows: ReportRow[];
   title: string;
-  /** Everything, as `flintkv scenario --json` writes it. */
+  /** The whole report, as `flintkv scenario --json` writes it. */
   whole: unknown;
 }
 
@@ -203,9 +203,9 @@ export interface ErrorBody {
   code: string;
   /** Which fields of the request are wrong, and why. */
   fields: FieldError[];
-  /** What to do about it; may be empty. */
+  /** What to do; may be empty. */
   hint: string;
-  /** For people, with the arithmetic where there is one. */
+  /** For people, with the calculation if there is one. */
   message: string;
 }
 
@@ -359,7 +359,7 @@ export interface NewPassword {
 
 export interface NewRule {
   enabled?: boolean;
-  /** It fires when the threshold was passed for so long without a break. */
+  /** The alert fires after the threshold was passed for this long without a break. */
   for_s?: number;
   /** One of the catalog's. */
   metric: string;
@@ -421,7 +421,7 @@ export interface Progress {
   total_bytes: number;
 }
 
-/** A reply of RESP3: `{type, value}`; a map's value is a list of pairs. */
+/** A RESP3 reply: `{type, value}`. A map's value is a list of pairs. */
 export type Reply = {
   type: "status";
   value: Bytes;
@@ -466,12 +466,12 @@ export type Reply = {
 export interface ReportRow {
   name: string;
   published: string;
-  /** Empty: the value has it. */
+  /** Empty: the value contains its unit. */
   unit: string;
   value: string;
 }
 
-/** Each may do what the one before may do. */
+/** Each role includes the ones before it. */
 export type Role = "viewer" | "operator" | "admin";
 
 /** What the databases may have together, and what they were given. */
@@ -517,9 +517,9 @@ export interface Scenario {
 
 export interface Series {
   from_ms: number;
-  /** By metric, a value for each time; null is a gap. */
+  /** By metric, one value for each time; null is a gap. */
   series: Record<string, (number | null)[]>;
-  /** Between two times. */
+  /** The distance between two times. */
   step_ms: number;
   times_ms: number[];
   to_ms: number;
