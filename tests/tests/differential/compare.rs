@@ -2,7 +2,7 @@
 
 use crate::streams::{same_description, without_times};
 use crate::zsets::{sorted_scores, with_short_scores};
-use flintkv_tests::shown;
+use flintkv_tests::one_line;
 use resp::client::{Value, parse_value};
 
 /// For two clocks, and a machine that is busy with other work.
@@ -106,7 +106,7 @@ fn value_difference(words: &[Vec<u8>], ours: &Value, theirs: &Value) -> Option<S
     let same = match (name(0).as_str(), name(1).as_str()) {
         // Redis 7.2 checks the arguments before it looks up the key.
         ("BITCOUNT" | "BITPOS", _) => {
-            let (wrong_type, none) = (shown(theirs).contains("WRONGTYPE"), [Value::Int(0), Value::Int(-1)]);
+            let (wrong_type, none) = (one_line(theirs).contains("WRONGTYPE"), [Value::Int(0), Value::Int(-1)]);
             matches!(ours, Value::Error(_)) && (wrong_type || none.contains(theirs))
         }
         // Errors are text here. Redis quotes the client's bytes up to the first NUL; FlintKV escapes bytes that are not
@@ -123,7 +123,7 @@ fn value_difference(words: &[Vec<u8>], ours: &Value, theirs: &Value) -> Option<S
         ("COMMAND", "") => true,
         // Redis makes a string raw before it finds that the string is not a valid HyperLogLog.
         ("OBJECT", "ENCODING") => {
-            [ours, theirs].iter().all(|name| ["\"embstr\"", "\"raw\""].contains(&shown(name).as_str()))
+            [ours, theirs].iter().all(|name| ["\"embstr\"", "\"raw\""].contains(&one_line(name).as_str()))
         }
         ("XINFO", _) => same_description(ours, theirs),
         ("XPENDING", _) => without_times(ours) == without_times(theirs),
@@ -131,7 +131,7 @@ fn value_difference(words: &[Vec<u8>], ours: &Value, theirs: &Value) -> Option<S
         ("ZRANDMEMBER", _) => {
             sorted_scores(ours) == sorted_scores(theirs) || sorted(ours.clone()) == sorted(theirs.clone())
         }
-        ("PFDEBUG", _) => shown(theirs).starts_with(shown(ours).trim_end_matches('"')),
+        ("PFDEBUG", _) => one_line(theirs).starts_with(one_line(ours).trim_end_matches('"')),
         // Redis shares small integers and reports an endless reference count for them.
         ("OBJECT", "REFCOUNT") => both_ints,
         // Redis also measures an expired key until somebody has noticed the expiry.
@@ -152,18 +152,18 @@ fn value_difference(words: &[Vec<u8>], ours: &Value, theirs: &Value) -> Option<S
         ("TIME", _) | ("HELLO", _) => shape(ours) == shape(theirs),
         // Scores are printed differently.
         (name, _) if name.starts_with('Z') || name.starts_with("BZ") => {
-            shown(&with_short_scores(ours)) == shown(&with_short_scores(theirs))
+            one_line(&with_short_scores(ours)) == one_line(&with_short_scores(theirs))
         }
         _ => false,
     };
-    let (ours, theirs) = (shown(ours), shown(theirs));
+    let (ours, theirs) = (one_line(ours), one_line(theirs));
     let known = KNOWN.iter().any(|known| fits(known.ours, &ours) && fits(known.theirs, &theirs));
     (!same && !known).then(|| format!("FlintKV: {ours}\nRedis:   {theirs}"))
 }
 
 /// `ERR unknown command`: the first words of an error, before anything that it quotes.
 fn code(error: &Value) -> String {
-    shown(error).split(['\'', ':']).next().unwrap_or_default().to_owned()
+    one_line(error).split(['\'', ':']).next().unwrap_or_default().to_owned()
 }
 
 fn near(ours: &Value, theirs: &Value, tolerance: i64) -> bool {
@@ -187,8 +187,8 @@ fn shape(value: &Value) -> (&'static str, usize) {
 
 pub fn sorted(value: Value) -> Vec<String> {
     let mut all: Vec<String> = match &value {
-        Value::Array(values) | Value::Set(values) => values.iter().map(shown).collect(),
-        other => vec![shown(other)],
+        Value::Array(values) | Value::Set(values) => values.iter().map(one_line).collect(),
+        other => vec![one_line(other)],
     };
     all.sort_unstable();
     all
@@ -196,11 +196,11 @@ pub fn sorted(value: Value) -> Vec<String> {
 
 pub fn sorted_pairs(value: Value) -> Vec<(String, String)> {
     let mut pairs: Vec<_> = match &value {
-        Value::Map(pairs) => pairs.iter().map(|(field, value)| (shown(field), shown(value))).collect(),
+        Value::Map(pairs) => pairs.iter().map(|(field, value)| (one_line(field), one_line(value))).collect(),
         Value::Array(values) if values.len().is_multiple_of(2) => {
-            values.chunks(2).map(|pair| (shown(&pair[0]), shown(&pair[1]))).collect()
+            values.chunks(2).map(|pair| (one_line(&pair[0]), one_line(&pair[1]))).collect()
         }
-        other => vec![(shown(other), String::new())],
+        other => vec![(one_line(other), String::new())],
     };
     pairs.sort_unstable();
     pairs

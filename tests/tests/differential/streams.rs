@@ -1,7 +1,7 @@
 //! Owns the random commands on streams, and which descriptions of a stream count as the same. Never knows how commands
 //! are sent.
 
-use flintkv_tests::{Random, shown};
+use flintkv_tests::{Random, one_line};
 use resp::client::Value;
 
 /// Ids never come from a clock, because the servers have two clocks.
@@ -275,7 +275,7 @@ fn described(value: &Value) -> Vec<String> {
 fn describe(value: &Value, lines: &mut Vec<String>) {
     let mut pairs = |pairs: &[(&Value, &Value)]| {
         for (name, value) in pairs {
-            let name = shown(name);
+            let name = one_line(name);
             if name == "\"pending\"" && matches!(value, Value::Array(_)) {
                 lines.push(format!("pending {}", without_times(value)));
             } else if !LEFT_OUT.contains(&name.as_str()) {
@@ -295,20 +295,20 @@ fn describe(value: &Value, lines: &mut Vec<String>) {
                 items.iter().for_each(|item| describe(item, lines));
             }
         },
-        other => lines.push(shown(other)),
+        other => lines.push(one_line(other)),
     }
 }
 
 /// Pending entries without the times of delivery or idleness: the last but one of four fields, the second of three.
 pub fn without_times(value: &Value) -> String {
-    let Value::Array(entries) = value else { return shown(value) };
+    let Value::Array(entries) = value else { return one_line(value) };
     let entries = entries.iter().map(|entry| match entry {
         Value::Array(parts) if matches!(parts.len(), 3 | 4) => {
             let time = parts.len() - 2;
-            let rest = parts.iter().enumerate().filter(|(at, _)| *at != time).map(|(_, part)| shown(part));
+            let rest = parts.iter().enumerate().filter(|(at, _)| *at != time).map(|(_, part)| one_line(part));
             rest.collect::<Vec<_>>().join(" ")
         }
-        other => shown(other),
+        other => one_line(other),
     });
     entries.collect::<Vec<_>>().join("; ")
 }

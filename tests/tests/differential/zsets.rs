@@ -1,7 +1,7 @@
 //! Owns the random commands on sorted sets and positions, and which scores count as equal. Never knows how commands are
 //! sent.
 
-use flintkv_tests::{Random, shown};
+use flintkv_tests::{Random, one_line};
 use resp::client::Value;
 
 /// In a `<lexed>` set all scores are the same; otherwise the result of a lexicographic range is undefined. No two
@@ -240,12 +240,13 @@ pub fn with_short_scores(value: &Value) -> Value {
 
 /// Members with their scores, sorted. In RESP3 each pair is an array of its own.
 pub fn sorted_scores(value: &Value) -> Vec<String> {
-    let Value::Array(items) = with_short_scores(value) else { return vec![shown(value)] };
+    let Value::Array(items) = with_short_scores(value) else { return vec![one_line(value)] };
     let mut pairs: Vec<String> = match items.first() {
-        Some(Value::Array(_)) => items.iter().map(shown).collect(),
-        _ => {
-            items.chunks(2).map(|pair| format!("[{}]", pair.iter().map(shown).collect::<Vec<_>>().join(", "))).collect()
-        }
+        Some(Value::Array(_)) => items.iter().map(one_line).collect(),
+        _ => items
+            .chunks(2)
+            .map(|pair| format!("[{}]", pair.iter().map(one_line).collect::<Vec<_>>().join(", ")))
+            .collect(),
     };
     pairs.sort_unstable();
     pairs
