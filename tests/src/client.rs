@@ -68,6 +68,12 @@ impl Client {
         Some(value)
     }
 
+    pub fn raw_call(&mut self, words: &[&[u8]]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        encode_command(words, &mut bytes);
+        self.send(&bytes).raw().expect("the connection stays open")
+    }
+
     pub fn value(&mut self, words: &[&[u8]]) -> Option<Value> {
         let mut bytes = Vec::new();
         encode_command(words, &mut bytes);

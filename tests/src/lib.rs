@@ -12,6 +12,8 @@
 //! | `FLINTKV_DIFF_COMMANDS` | how many commands each part of the differential test takes, whatever the time |
 
 mod client;
+pub mod compare;
+pub mod generator;
 mod node;
 mod programs;
 mod random;

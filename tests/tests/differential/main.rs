@@ -10,39 +10,18 @@
 //! `FLINTKV_DIFF_GO_ON=1` reports every difference instead of stopping at the first (later ones may be its
 //! consequences).
 
-mod commands;
-mod compare;
 mod dumps;
-mod scripts;
-mod streams;
-mod zsets;
 
-use commands::Commands;
-use compare::{difference, exec_difference, sorted, sorted_pairs};
+use flintkv_tests::compare::{difference, exec_difference, sorted, sorted_pairs, sorted_scores};
+use flintkv_tests::generator::{Commands, SETTINGS};
 use flintkv_tests::{Client, Node, Random, Redis, eventually, number, one_line, seed};
 use resp::client::{Value, encode_command};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
-use zsets::sorted_scores;
 
 const PIPELINE_MAX: usize = 24;
-/// Low limits, so that collections change their encoding all the time.
-const SETTINGS: [&str; 12] = [
-    "hash-max-listpack-entries",
-    "6",
-    "hash-max-listpack-value",
-    "64",
-    "set-max-intset-entries",
-    "12",
-    "list-max-listpack-size",
-    "6",
-    "stream-node-max-entries",
-    "5",
-    "zset-max-listpack-entries",
-    "6",
-];
 /// The database of the other clients. The commands under test do not use it.
 const OTHERS_DB: &str = "9";
 
@@ -184,7 +163,7 @@ fn run(node: &Node, keys: usize, commands_min: u64, between: &mut dyn FnMut()) -
         past: VecDeque::new(),
         differences: 0,
     };
-    pair.same(["CONFIG", "SET"].iter().chain(&SETTINGS).map(|word| word.as_bytes().to_vec()).collect());
+    pair.same(SETTINGS.split(' ').map(|word| word.as_bytes().to_vec()).collect());
     let mut commands = Commands::new(seed, keys);
     let wanted = number("FLINTKV_DIFF_COMMANDS", 0);
     let (started, budget) = (Instant::now(), seeds::budget());
