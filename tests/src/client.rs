@@ -1,7 +1,8 @@
 //! Owns a connection that sends raw bytes and reads replies one by one. Never knows what a command means.
 
 use crate::PATIENCE;
-use resp::client::{Kind, Value, encode_command, parse_value, skip};
+use resp::client::{Value, encode_command, parse_value, skip};
+use resp::{Limits, Parsed, Progress, Source};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
@@ -32,13 +33,12 @@ impl Client {
         self
     }
 
-    /// The bytes of the next reply. `None`: the server has closed the connection.
-    pub fn raw(&mut self) -> Option<Vec<u8>> {
+    /// The bytes of the next reply or push. `None`: the server has closed the connection.
+    fn next(&mut self) -> Option<Vec<u8>> {
         loop {
             let input = &self.received[self.taken..];
             if let Some(reply) = skip(input).unwrap_or_else(|error| panic!("{error}: {}", input.escape_ascii())) {
                 let bytes = input[..reply.consumed].to_vec();
-                assert!(!matches!(reply.kind, Kind::Push { .. }), "nobody asked for a push");
                 self.taken += bytes.len();
                 return Some(bytes);
             }
@@ -54,31 +54,48 @@ impl Client {
         }
     }
 
+    /// The bytes of the next reply, where nobody asked for pushes.
+    pub fn raw(&mut self) -> Option<Vec<u8>> {
+        let bytes = self.next()?;
+        assert_ne!(bytes[0], b'>', "nobody asked for a push");
+        Some(bytes)
+    }
+
+    /// The next reply or push.
     pub fn reply(&mut self) -> Option<Value> {
-        let bytes = self.raw()?;
+        let bytes = self.next()?;
         let (value, _) = parse_value(&bytes).expect("well formed").expect("whole");
         Some(value)
     }
 
-    pub fn call(&mut self, words: &[&[u8]]) -> Value {
+    pub fn raw_call(&mut self, words: &[&[u8]]) -> Vec<u8> {
         let mut bytes = Vec::new();
         encode_command(words, &mut bytes);
-        self.send(&bytes);
-        self.reply().expect("the connection stays open")
+        self.send(&bytes).raw().expect("the connection stays open")
     }
 
-    /// Runs a command as typed to redis-cli, and returns its reply as redis-cli shows it; `(closed)` at the end of the
-    /// connection.
+    pub fn value(&mut self, words: &[&[u8]]) -> Option<Value> {
+        let mut bytes = Vec::new();
+        encode_command(words, &mut bytes);
+        self.send(&bytes).reply()
+    }
+
+    pub fn call(&mut self, words: &[&[u8]]) -> Value {
+        self.value(words).expect("the connection stays open")
+    }
+
+    /// The reply to a command as redis-cli shows it; `(closed)` at the end of the connection.
+    pub fn words(&mut self, words: &[&[u8]]) -> String {
+        self.value(words).map_or("(closed)".to_owned(), |value| shown(&value))
+    }
+
+    /// Runs a command as typed to redis-cli.
     pub fn run(&mut self, line: &str) -> String {
         let words = words(line);
-        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-        let mut bytes = Vec::new();
-        encode_command(&words, &mut bytes);
-        self.send(&bytes);
-        self.read()
+        self.words(&words.iter().map(Vec::as_slice).collect::<Vec<_>>())
     }
 
-    /// The next reply as redis-cli shows it.
+    /// The next reply as redis-cli shows it; `(closed)` at the end of the connection.
     pub fn read(&mut self) -> String {
         self.reply().map_or("(closed)".to_owned(), |value| shown(&value))
     }
@@ -134,24 +151,86 @@ impl Client {
     }
 }
 
-/// The words of a line by redis-cli's rules, without its escapes: quotes enclose words with spaces.
+/// The words of a line by redis-cli's rules, with quotes resolved.
 pub fn words(line: &str) -> Vec<Vec<u8>> {
-    let mut words = Vec::new();
-    let mut rest = line.trim_start();
-    while !rest.is_empty() {
-        let (word, after) = match rest.strip_prefix('"') {
-            Some(quoted) => quoted.split_once('"').expect("closed quotes"),
-            None => rest.split_once(' ').unwrap_or((rest, "")),
-        };
-        words.push(word.as_bytes().to_vec());
-        rest = after.trim_start();
-    }
-    words
+    let (mut progress, mut spans) = (Progress::default(), Vec::new());
+    let input = format!("{line}\r\n").into_bytes();
+    let parsed = resp::parse(&input, &mut progress, &Limits::DEFAULT, &mut spans);
+    let bytes = match parsed {
+        Ok(Parsed::Complete { source: Source::Unquoted, .. }) => progress.unquoted(),
+        Ok(Parsed::Complete { .. }) => &input[..],
+        other => panic!("{line:?} is not a command: {other:?}"),
+    };
+    spans.iter().map(|span| span.of(bytes).to_vec()).collect()
 }
 
-/// A reply as redis-cli shows it, on one line.
+/// A reply as `redis-cli --no-raw` prints it, without the last line end.
 pub fn shown(value: &Value) -> String {
-    let all = |values: &[Value]| values.iter().map(shown).collect::<Vec<_>>().join(", ");
+    let mut text = String::new();
+    show(value, "", &mut text);
+    text.truncate(text.trim_end_matches('\n').len());
+    text
+}
+
+fn show(value: &Value, indent: &str, text: &mut String) {
+    match value {
+        Value::Simple(line) => *text += &format!("{}\n", String::from_utf8_lossy(line)),
+        Value::Error(line) => *text += &format!("(error) {}\n", String::from_utf8_lossy(line)),
+        Value::Int(number) => *text += &format!("(integer) {number}\n"),
+        Value::Bulk(bytes) | Value::Verbatim { text: bytes, .. } => *text += &format!("{}\n", quoted(bytes)),
+        Value::Null | Value::NullArray => *text += "(nil)\n",
+        Value::Boolean(on) => *text += &format!("({on})\n"),
+        Value::Double(number) => *text += &format!("(double) {number}\n"),
+        Value::BigNumber(digits) => *text += &format!("(big number) {}\n", String::from_utf8_lossy(digits)),
+        Value::Array(items) | Value::Push(items) => list(items, "array", ')', indent, text),
+        Value::Set(items) => list(items, "set", '~', indent, text),
+        Value::Map(pairs) if pairs.is_empty() => *text += "(empty hash)\n",
+        Value::Map(pairs) => {
+            let width = pairs.len().to_string().len();
+            for (at, (key, value)) in pairs.iter().enumerate() {
+                let before = if at == 0 { "" } else { indent };
+                *text += &format!("{before}{:>width$}# ", at + 1);
+                show(key, "", text);
+                text.truncate(text.len() - 1);
+                *text += " => ";
+                show(value, &format!("{indent}{}", " ".repeat(width + 2)), text);
+            }
+        }
+    }
+}
+
+fn list(items: &[Value], name: &str, mark: char, indent: &str, text: &mut String) {
+    if items.is_empty() {
+        *text += &format!("(empty {name})\n");
+    }
+    let width = items.len().to_string().len();
+    for (at, item) in items.iter().enumerate() {
+        let before = if at == 0 { "" } else { indent };
+        *text += &format!("{before}{:>width$}{mark} ", at + 1);
+        show(item, &format!("{indent}{}", " ".repeat(width + 2)), text);
+    }
+}
+
+fn quoted(bytes: &[u8]) -> String {
+    let mut text = String::from("\"");
+    for &byte in bytes {
+        match byte {
+            b'\\' | b'"' => text.extend(['\\', byte as char]),
+            b'\n' => text += "\\n",
+            b'\r' => text += "\\r",
+            b'\t' => text += "\\t",
+            0x07 => text += "\\a",
+            0x08 => text += "\\b",
+            b' '..=b'~' => text.push(byte as char),
+            _ => text += &format!("\\x{byte:02x}"),
+        }
+    }
+    text + "\""
+}
+
+/// A reply on one line.
+pub fn one_line(value: &Value) -> String {
+    let all = |values: &[Value]| values.iter().map(one_line).collect::<Vec<_>>().join(", ");
     match value {
         Value::Simple(text) => String::from_utf8_lossy(text).into_owned(),
         Value::Error(text) => format!("(error) {}", String::from_utf8_lossy(text)),
@@ -166,7 +245,7 @@ pub fn shown(value: &Value) -> String {
         Value::Set(values) => format!("~[{}]", all(values)),
         Value::Push(values) => format!(">[{}]", all(values)),
         Value::Map(pairs) => {
-            let pairs = pairs.iter().map(|(key, value)| format!("{}: {}", shown(key), shown(value)));
+            let pairs = pairs.iter().map(|(key, value)| format!("{}: {}", one_line(key), one_line(value)));
             format!("{{{}}}", pairs.collect::<Vec<_>>().join(", "))
         }
     }

@@ -1,8 +1,8 @@
-//! Owns what the tests of the whole node share: the real binary in a process of its own, used over the network.
+//! Owns what all tests share that start a node: the process, and a client that uses it over the network.
 //!
-//! [`Node`] and [`Redis`] are processes that end with the test, [`Client`] is a connection that shows every byte,
-//! [`Random`] is randomness that a seed replays. Never knows how FlintKV works inside: it links only the client's side
-//! of the protocol.
+//! [`Process`] is a node that ends with the test: the real binary ([`Node`]), or the test program itself for tests of
+//! crates that the binary is made of. [`Redis`] is a real one, [`Client`] a connection that shows every byte, [`Random`]
+//! is randomness that a seed replays. Never knows how FlintKV works inside: of its crates it links only the protocol's.
 //!
 //! | variable | meaning |
 //! | --- | --- |
@@ -12,12 +12,18 @@
 //! | `FLINTKV_DIFF_COMMANDS` | how many commands each part of the differential test takes, whatever the time |
 
 mod client;
+pub mod compare;
+pub mod generator;
 mod node;
+mod programs;
 mod random;
+mod redis;
 
-pub use client::{Client, shown, words};
-pub use node::{Node, Redis, binary, free_port, resident_bytes, tool};
+pub use client::{Client, one_line, shown, words};
+pub use node::{Binary, Node, Process, Program, resident_bytes, words_of_node};
+pub use programs::{binary, free_port, is_installed, tool};
 pub use random::{Random, number, seed};
+pub use redis::Redis;
 
 use std::time::{Duration, Instant};
 

@@ -1,89 +1,82 @@
-//! Owns the processes that tests use, from start to end. Never knows the commands.
+//! Owns the process of a node, from start to end. Never knows the commands.
 
-use crate::{Client, PATIENCE, eventually};
+use crate::{Client, PATIENCE, binary, eventually, free_port};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{BufRead, Read, Write};
+use std::marker::PhantomData;
+use std::net::{Shutdown, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The binary under test. Cargo does not build another package's binary for a test, so this builds it once.
-pub fn binary() -> &'static Path {
-    static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| {
-        if let Some(named) = std::env::var_os("FLINTKV") {
-            let named = PathBuf::from(named);
-            assert!(named.is_file(), "FLINTKV names no binary: {}", named.display());
-            return named;
-        }
-        // target/PROFILE/deps/this-test
-        let test = std::env::current_exe().expect("a path");
-        let profile_dir = test.parent().and_then(Path::parent).expect("cargo's layout");
-        let target_dir = profile_dir.parent().expect("cargo's layout");
-        let profile = match profile_dir.file_name().and_then(|name| name.to_str()) {
-            Some("debug") | None => "dev",
-            Some(name) => name,
-        };
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let built = Command::new(cargo)
-            .args(["build", "--quiet", "-p", "flintkv", "--profile", profile, "--target-dir"])
-            .arg(target_dir)
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .stdin(Stdio::null())
-            .status()
-            .expect("cargo runs");
-        assert!(built.success(), "cargo build -p flintkv failed: {built}");
-        profile_dir.join("flintkv")
-    })
+/// What becomes a node.
+pub trait Program {
+    /// The test of the running program that becomes a node with [`words_of_node`]. `None`: the real binary.
+    const TEST: Option<&'static str>;
+    /// The directives of a node whose test gives no others.
+    const USUAL: &'static [(&'static str, &'static str)];
 }
 
-/// A program of Debian's redis-server and redis-tools packages.
-pub fn tool(name: &str) -> Command {
-    let found =
-        std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).any(|dir| dir.join(name).is_file());
-    assert!(found, "{name} is missing: apt-get install redis-server redis-tools");
-    let mut command = Command::new(name);
-    command.stdin(Stdio::null());
-    command
+/// The real binary, with flash: 1 GB, of which only written blocks take space.
+pub struct Binary;
+
+impl Program for Binary {
+    const TEST: Option<&'static str> = None;
+    const USUAL: &'static [(&'static str, &'static str)] =
+        &[("memory-limit", "1gb"), ("ram-limit", "512mb"), ("flash-path", "flash")];
 }
 
-pub fn free_port() -> u16 {
-    // Each port is used once: a port that was released may go to another test before its node listens. The ports are
-    // below those that the system gives to clients.
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let port = 10_000 + (std::process::id() * 97 + NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
-        if TcpListener::bind(("127.0.0.1", port as u16)).is_ok() {
-            return port as u16;
-        }
-    }
-}
+pub type Node = Process<Binary>;
 
-pub fn resident_bytes(pid: u32) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/statm")).expect("the process lives");
-    let pages: u64 = text.split_whitespace().nth(1).unwrap().parse().unwrap();
-    pages * rustix::param::page_size() as u64
-}
-
-/// A FlintKV node with its own directory for flash and log. Dropping it ends the node.
-pub struct Node {
+/// A node in a process and a folder of its own. Dropping it ends the process.
+pub struct Process<P: Program> {
     pub port: u16,
-    pub dir: TempDir,
+    /// Where the process runs. So this is its `dir`, unless the test gives another.
+    pub dir: Arc<TempDir>,
     child: Child,
+    stdin: Option<ChildStdin>,
+    program: PhantomData<P>,
 }
 
-impl Node {
-    /// A node with flash: 1 GB, of which only written blocks take space, or as the directives say.
-    pub fn start(directives: &[(&str, &str)]) -> Node {
+/// The environment variable that makes a test process a node: the words of its configuration, one a line.
+const WORDS: &str = "FLINTKV_TEST_DIRECTIVES";
+/// The file for all that the process prints.
+const LOG: &str = "node.log";
+
+/// For the test that [`Program::TEST`] names. In a process that is to be a node: the words of its configuration. The
+/// process ends with the test that started it, whose end of the pipe closes. `told` gets the lines of [`Process::tell`].
+pub fn words_of_node(mut told: impl FnMut(String) + Send + 'static) -> Option<Vec<String>> {
+    let words = std::env::var(WORDS).ok()?;
+    std::thread::spawn(move || {
+        std::io::stdin().lock().lines().map_while(Result::ok).for_each(&mut told);
+        std::process::exit(0);
+    });
+    Some(words.lines().map(str::to_owned).collect())
+}
+
+fn folder() -> Arc<TempDir> {
+    Arc::new(tempfile::Builder::new().prefix("flintkv-test-").tempdir().expect("a folder"))
+}
+
+impl<P: Program> Process<P> {
+    pub fn start(directives: &[(&str, &str)]) -> Self {
+        Self::start_in(&folder(), None, directives)
+    }
+
+    /// With a configuration file, whose directives may be overridden.
+    pub fn start_with_file(file: &Path, directives: &[(&str, &str)]) -> Self {
+        Self::start_in(&folder(), Some(file), directives)
+    }
+
+    /// In the folder of a node that has ended, for example.
+    pub fn start_in(dir: &Arc<TempDir>, file: Option<&Path>, directives: &[(&str, &str)]) -> Self {
         // Another process may take the free port first. Then try the next one.
         let mut refused = String::new();
         for _ in 0..5 {
-            match Node::try_start(free_port(), directives) {
+            match Self::spawn(free_port(), dir, file, directives).ready() {
                 Ok(node) => return node,
                 Err(said) => refused = said,
             }
@@ -91,47 +84,70 @@ impl Node {
         panic!("the node does not start: {refused}");
     }
 
-    /// An error is what the node printed and logged before it ended.
-    pub fn try_start(port: u16, directives: &[(&str, &str)]) -> Result<Node, String> {
-        let dir = tempfile::Builder::new().prefix("flintkv-test-").tempdir().expect("a directory");
-        let child = spawn(port, dir.path(), directives);
-        let mut node = Node { port, dir, child };
-        node.await_ready().map(|()| node)
+    /// An error is what the node printed before it ended.
+    pub fn try_start(port: u16, directives: &[(&str, &str)]) -> Result<Self, String> {
+        Self::spawn(port, &folder(), None, directives).ready()
     }
 
-    /// Starts a node that is expected to refuse. Returns what it printed, or how it ended otherwise.
+    /// Starts a node that is expected to refuse, although somebody may listen on its port. Returns what it printed, or
+    /// how it ended otherwise.
     pub fn try_start_alone(port: u16, directives: &[(&str, &str)]) -> Result<ExitStatus, String> {
-        let dir = tempfile::Builder::new().prefix("flintkv-test-").tempdir().expect("a directory");
-        let child = spawn(port, dir.path(), directives);
-        let mut node = Node { port, dir, child };
+        let mut node = Self::spawn(port, &folder(), None, directives);
         let status = node.ended();
-        let mut said = String::new();
-        let _ = node.child.stderr.take().unwrap().read_to_string(&mut said);
-        if status.success() { Ok(status) } else { Err(said + &node.log()) }
+        if status.success() { Ok(status) } else { Err(node.log()) }
     }
 
-    fn await_ready(&mut self) -> Result<(), String> {
+    fn spawn(port: u16, dir: &Arc<TempDir>, file: Option<&Path>, directives: &[(&str, &str)]) -> Self {
+        let port_text = port.to_string();
+        let usual = [
+            ("port", port_text.as_str()),
+            ("bind", "127.0.0.1"),
+            ("io-threads", "2"),
+            // Many nodes run at the same time.
+            ("console-port", "0"),
+        ];
+        let given = |name: &str| directives.iter().any(|&(given, _)| given == name);
+        let usual = usual.iter().chain(P::USUAL).filter(|(name, _)| !given(name));
+        let mut words: Vec<String> = file.iter().map(|file| file.display().to_string()).collect();
+        words.extend(usual.chain(directives).flat_map(|(name, value)| [format!("--{name}"), (*value).to_owned()]));
+        let mut command;
+        if let Some(test) = P::TEST {
+            command = Command::new(std::env::current_exe().expect("a path"));
+            command.args([test, "--exact", "--nocapture"]).env(WORDS, words.join("\n") + "\n").stdin(Stdio::piped());
+        } else {
+            command = Command::new(binary());
+            command.arg("server").args(words).stdin(Stdio::null());
+        }
+        // A file, because nobody reads while the node runs, and a full pipe would stop it.
+        let log = fs::File::options().create(true).append(true).open(dir.path().join(LOG)).expect("a file");
+        command.current_dir(dir.path()).stdout(log.try_clone().expect("a file")).stderr(log);
+        let mut child = command.spawn().expect("the program runs");
+        let stdin = child.stdin.take();
+        Process { port, dir: Arc::clone(dir), child, stdin, program: PhantomData }
+    }
+
+    fn ready(mut self) -> Result<Self, String> {
         let deadline = Instant::now() + PATIENCE;
-        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
-            if self.child.try_wait().unwrap().is_some() {
-                let mut said = String::new();
-                let _ = self.child.stderr.take().unwrap().read_to_string(&mut said);
-                return Err(said + &self.log());
+        let port = self.port;
+        let is_there = || {
+            let Ok(probe) = TcpStream::connect(("127.0.0.1", port)) else { return false };
+            // The node ends it, and then no longer counts it among its clients.
+            let _ = probe.shutdown(Shutdown::Write);
+            Client::new(probe).rest();
+            true
+        };
+        // Twice: a node that is about to give up resets the first connection, and the second finds nobody.
+        while !(is_there() && is_there()) {
+            if self.has_ended().is_some() {
+                return Err(self.log());
             }
             assert!(Instant::now() < deadline, "the node does not start: {}", self.log());
             std::thread::sleep(Duration::from_millis(5));
         }
-        Ok(())
+        Ok(self)
     }
 
-    /// Gives the node RAM for itself and `bytes` of objects, so that nearly everything else is cold.
-    pub fn limit_objects(&self, bytes: u64) {
-        let mut client = self.client();
-        let limit = self.resident_bytes() + bytes;
-        assert_eq!(client.run(&format!("CONFIG SET ram-limit {limit}")), "OK");
-    }
-
-    pub fn client(&self) -> Client {
+    pub fn connect(&self) -> Client {
         Client::connect(self.port)
     }
 
@@ -143,9 +159,16 @@ impl Node {
         resident_bytes(self.pid())
     }
 
-    /// The node's log so far.
+    /// Gives the node RAM for itself and `bytes` of objects, so that nearly everything else is cold.
+    pub fn limit_objects(&self, bytes: u64) {
+        let mut client = self.connect();
+        let limit = self.resident_bytes() + bytes;
+        assert_eq!(client.run(&format!("CONFIG SET ram-limit {limit}")), "OK");
+    }
+
+    /// What the node has printed so far: its log, without a `logfile`.
     pub fn log(&self) -> String {
-        fs::read_to_string(self.dir.path().join("node.log")).unwrap_or_default()
+        String::from_utf8_lossy(&fs::read(self.dir.path().join(LOG)).unwrap_or_default()).into_owned()
     }
 
     /// The file of the cold values.
@@ -164,9 +187,20 @@ impl Node {
         Some(String::from_utf8_lossy(&text).into_owned())
     }
 
+    /// Sends a line to a node that is a test process.
+    pub fn tell(&mut self, line: &str) {
+        let stdin = self.stdin.as_mut().expect("a test process");
+        writeln!(stdin, "{line}").expect("the node listens");
+    }
+
+    /// Sends a signal by its number.
+    pub fn signal(&self, signal: i32) {
+        let signal = Signal::from_named_raw(signal).expect("a signal");
+        kill_process(Pid::from_child(&self.child), signal).expect("the node lives");
+    }
+
     pub fn terminate(&self) {
-        let pid = Pid::from_child(&self.child);
-        kill_process(pid, Signal::TERM).expect("the node lives");
+        self.signal(Signal::TERM.as_raw());
     }
 
     pub fn has_ended(&mut self) -> Option<ExitStatus> {
@@ -184,34 +218,7 @@ impl Node {
     }
 }
 
-fn spawn(port: u16, dir: &Path, directives: &[(&str, &str)]) -> Child {
-    let port = port.to_string();
-    let flash = dir.join("flash");
-    let defaults = [
-        ("port", port.as_str()),
-        ("bind", "127.0.0.1"),
-        ("io-threads", "2"),
-        // Many nodes run at the same time.
-        ("console-port", "0"),
-        ("dir", dir.to_str().unwrap()),
-        ("logfile", "node.log"),
-        ("memory-limit", "1gb"),
-        ("ram-limit", "512mb"),
-        ("flash-path", flash.to_str().unwrap()),
-    ];
-    let mut command = Command::new(binary());
-    command.arg("server");
-    let given = |name: &str| directives.iter().any(|&(given, _)| given == name);
-    for (name, value) in defaults.iter().filter(|(name, _)| !given(name)).chain(directives) {
-        command.arg(format!("--{name}"));
-        // Some directives take several words.
-        command.args(if value.is_empty() { vec![""] } else { value.split(' ').collect() });
-    }
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    command.spawn().expect("the binary runs")
-}
-
-impl Drop for Node {
+impl<P: Program> Drop for Process<P> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("the node's log:\n{}{}", self.log(), self.figures().unwrap_or_default());
@@ -222,48 +229,8 @@ impl Drop for Node {
     }
 }
 
-/// A real Redis without persistence. Dropping it ends it.
-pub struct Redis {
-    pub port: u16,
-    _dir: TempDir,
-    child: Child,
-}
-
-impl Redis {
-    pub fn start(directives: &[&str]) -> Redis {
-        for _ in 0..5 {
-            let port = free_port();
-            let dir = tempfile::Builder::new().prefix("flintkv-test-").tempdir().expect("a directory");
-            let child = tool("redis-server")
-                .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"])
-                .arg(dir.path())
-                .args(directives)
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-                .expect("redis-server runs");
-            let mut redis = Redis { port, _dir: dir, child };
-            let deadline = Instant::now() + PATIENCE;
-            while redis.child.try_wait().unwrap().is_none() {
-                if TcpStream::connect(("127.0.0.1", port)).is_ok() {
-                    return redis;
-                }
-                assert!(Instant::now() < deadline, "redis-server does not start");
-                std::thread::sleep(Duration::from_millis(5));
-            }
-        }
-        panic!("redis-server does not start");
-    }
-
-    pub fn client(&self) -> Client {
-        Client::connect(self.port)
-    }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        // The process may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+pub fn resident_bytes(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/statm")).expect("the process lives");
+    let pages: u64 = text.split_whitespace().nth(1).unwrap().parse().unwrap();
+    pages * rustix::param::page_size() as u64
 }

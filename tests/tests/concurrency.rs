@@ -1,7 +1,7 @@
 //! Many clients at once while RAM holds almost nothing, so that keys become cold at any moment. Every thread checks an
 //! invariant that only atomic commands keep.
 
-use flintkv_tests::{Client, Node, Random, eventually, seed, shown};
+use flintkv_tests::{Client, Node, Random, eventually, one_line, seed};
 use resp::client::{Value, encode_command};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -61,13 +61,13 @@ fn everyone(node: &Node) {
             });
         }
         let _stop_at_end = Stop(stop);
-        let mut client = node.client();
+        let mut client = node.connect();
         eventually("reads have met flash", || {
             let mut is_enough = || client.info_number("tiering", "flash_kv_reads") > COLD_MIN;
             stop.load(Relaxed) || Instant::now() >= deadline && is_enough()
         });
     });
-    let mut client = node.client();
+    let mut client = node.connect();
     let sum: i64 = (0..COUNTERS).map(|i| integer(&client.run(&format!("GET counter:{i}")))).sum();
     assert_eq!(sum as u64, increments.load(Relaxed), "every INCR counted once");
     assert_eq!(integer(&client.run("GET locked")) as u64, locked.load(Relaxed), "the lock let one in at a time");
@@ -109,7 +109,7 @@ fn integer(reply: &str) -> i64 {
 
 /// Pipelines of INCR and other commands that add one.
 fn count(node: &Node, id: u64, goes_on: &dyn Fn() -> bool, increments: &AtomicU64) {
-    let (mut client, mut random) = (node.client(), Random::new(seed() + id));
+    let (mut client, mut random) = (node.connect(), Random::new(seed() + id));
     while goes_on() {
         let mut bytes = Vec::new();
         let count = 1 + random.below(20);
@@ -130,19 +130,19 @@ fn count(node: &Node, id: u64, goes_on: &dyn Fn() -> bool, increments: &AtomicU6
 
 /// The two keys of a pair are always set together.
 fn write_pairs(node: &Node, id: u64, goes_on: &dyn Fn() -> bool) {
-    let (mut client, mut random) = (node.client(), Random::new(seed() + 10 + id));
+    let (mut client, mut random) = (node.connect(), Random::new(seed() + 10 + id));
     while goes_on() {
         let pair = random.below(PAIRS);
         let size = 8 + random.below(900);
         let value = random.text(size);
         let (left, right) = (format!("left:{pair}"), format!("right:{pair}"));
         let reply = client.call(&[b"MSET", left.as_bytes(), &value, right.as_bytes(), &value]);
-        assert_eq!(shown(&reply), "OK");
+        assert_eq!(one_line(&reply), "OK");
     }
 }
 
 fn read_pairs(node: &Node, goes_on: &dyn Fn() -> bool) {
-    let (mut client, mut random) = (node.client(), Random::new(seed() + 20));
+    let (mut client, mut random) = (node.connect(), Random::new(seed() + 20));
     while goes_on() {
         let pair = random.below(PAIRS);
         let Value::Array(values) =
@@ -156,18 +156,18 @@ fn read_pairs(node: &Node, goes_on: &dyn Fn() -> bool) {
 
 /// One value moves between two names. Each move carries the whole value and replaces the other name's value.
 fn rename(node: &Node, goes_on: &dyn Fn() -> bool) {
-    let (mut client, mut random) = (node.client(), Random::new(seed() + 30));
+    let (mut client, mut random) = (node.connect(), Random::new(seed() + 30));
     let mut turn = 0u64;
     while goes_on() {
         let value = random.text(300);
         if turn == 0 {
-            assert_eq!(shown(&client.call(&[b"SET", b"ping", &value])), "OK");
+            assert_eq!(one_line(&client.call(&[b"SET", b"ping", &value])), "OK");
         } else {
             assert_eq!(client.run("RENAME pong ping"), "OK");
-            assert_eq!(shown(&client.call(&[b"GETSET", b"ping", &value]))[1..5], *"0123");
+            assert_eq!(one_line(&client.call(&[b"GETSET", b"ping", &value]))[1..5], *"0123");
         }
         let value = [b"0123", &value[..]].concat();
-        assert_eq!(shown(&client.call(&[b"SET", b"ping", &value])), "OK");
+        assert_eq!(one_line(&client.call(&[b"SET", b"ping", &value])), "OK");
         assert_eq!(client.run("RENAME ping pong"), "OK");
         assert_eq!(client.call(&[b"GET", b"pong"]), Value::Bulk(value));
         turn += 1;
@@ -175,7 +175,7 @@ fn rename(node: &Node, goes_on: &dyn Fn() -> bool) {
 }
 
 fn watch_names(node: &Node, goes_on: &dyn Fn() -> bool) {
-    let mut client = node.client();
+    let mut client = node.connect();
     while goes_on() && client.run("EXISTS ping pong") == "(integer) 0" {}
     while goes_on() {
         assert_eq!(client.run("EXISTS ping pong"), "(integer) 1", "the value has exactly one name");
@@ -184,7 +184,7 @@ fn watch_names(node: &Node, goes_on: &dyn Fn() -> bool) {
 
 /// A lock made of SETNX and DEL protects an increment in two steps.
 fn lock(node: &Node, name: &str, goes_on: &dyn Fn() -> bool, locked: &AtomicU64) {
-    let mut client = node.client();
+    let mut client = node.connect();
     while goes_on() {
         if client.run(&format!("SETNX lock {name}")) == "(integer) 0" {
             continue;
@@ -198,7 +198,7 @@ fn lock(node: &Node, name: &str, goes_on: &dyn Fn() -> bool, locked: &AtomicU64)
 
 /// The RAM limit falls and rises, so that half of the time nearly all keys are cold.
 fn chill(node: &Node, goes_on: &dyn Fn() -> bool) {
-    let mut client = node.client();
+    let mut client = node.connect();
     let usual = client.info("tiering", "ram_limit");
     while goes_on() {
         thread::sleep(Duration::from_millis(200));
@@ -211,7 +211,7 @@ fn chill(node: &Node, goes_on: &dyn Fn() -> bool) {
 
 /// Tens of thousands of keys come and go: tables split, values are demoted, segments are collected.
 fn churn(node: &Node, goes_on: &dyn Fn() -> bool) {
-    let (mut client, mut random) = (node.client(), Random::new(seed() + 40));
+    let (mut client, mut random) = (node.connect(), Random::new(seed() + 40));
     while goes_on() {
         let mut bytes = Vec::new();
         for _ in 0..50 {
@@ -228,14 +228,14 @@ fn churn(node: &Node, goes_on: &dyn Fn() -> bool) {
         client.send(&bytes);
         for _ in 0..50 {
             let reply = client.reply().expect("the connection stays open");
-            assert!(!matches!(reply, Value::Error(_)), "{}", shown(&reply));
+            assert!(!matches!(reply, Value::Error(_)), "{}", one_line(&reply));
         }
     }
 }
 
 /// A scan must find every key that exists from its start to its end.
 fn scan(node: &Node, goes_on: &dyn Fn() -> bool, rounds: &AtomicU64) {
-    let mut client: Client = node.client();
+    let mut client: Client = node.connect();
     let mut bytes = Vec::new();
     for i in 0..STABLE_KEYS {
         encode_command(&[b"SET", format!("stable:{i}").as_bytes(), b"here"], &mut bytes);

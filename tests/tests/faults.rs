@@ -1,6 +1,6 @@
 //! Hostile clients and broken flash: the client or key concerned gets a clear error, and nobody else is affected.
 
-use flintkv_tests::{Client, Node, Random, Redis, eventually, free_port, seed, shown};
+use flintkv_tests::{Client, Node, Random, Redis, eventually, free_port, one_line, seed};
 use resp::client::{Value, encode_command, parse_value};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -22,7 +22,7 @@ fn answer(port: u16, bytes: &[u8]) -> String {
 #[test]
 fn malformed_requests_get_redis_s_error_and_close_only_their_connection() {
     let (node, redis) = (Node::start(&[]), Redis::start(&[]));
-    let mut other = node.client();
+    let mut other = node.connect();
     let long = |byte: u8, count: usize| vec![byte; count];
     let mut requests: Vec<Vec<u8>> = [
         &b"*x\r\n"[..],
@@ -89,7 +89,7 @@ fn kinds(mut bytes: &[u8]) -> Vec<String> {
             Value::Error(text) => {
                 text.split(|&byte| byte == b'\'').next().unwrap_or_default().escape_ascii().to_string()
             }
-            value => shown(value),
+            value => one_line(value),
         });
     }
     kinds
@@ -153,10 +153,10 @@ fn unauthenticated_clients_may_send_only_little() {
 #[test]
 fn a_client_that_does_not_read_is_disconnected_and_costs_nobody_else() {
     let node = Node::start(&[("client-output-buffer-limit", "normal 4mb 0 0")]);
-    let mut client = node.client();
-    assert_eq!(shown(&client.call(&[b"SET", b"big", &vec![b'v'; 100_000]])), "OK");
+    let mut client = node.connect();
+    assert_eq!(one_line(&client.call(&[b"SET", b"big", &vec![b'v'; 100_000]])), "OK");
     let before = node.resident_bytes();
-    let mut sleeper = node.client();
+    let mut sleeper = node.connect();
     assert_eq!(sleeper.run("PING"), "PONG");
     let mut bytes = Vec::new();
     for _ in 0..5000 {
@@ -174,7 +174,7 @@ fn a_client_that_does_not_read_is_disconnected_and_costs_nobody_else() {
 #[test]
 fn clients_that_vanish_inside_a_command_leave_nothing_behind() {
     let node = Node::start(&[]);
-    let mut client = node.client();
+    let mut client = node.connect();
     let command = b"*3\r\n$3\r\nSET\r\n$4\r\nhalf\r\n$5\r\nvalue\r\n";
     for cut in 0..command.len() {
         let mut vanishing = TcpStream::connect(("127.0.0.1", node.port)).unwrap();
@@ -189,7 +189,7 @@ fn ten_thousand_idle_connections_cost_little() {
     let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
     let count = 10_000.min(files.saturating_sub(200)) as usize;
     let node = Node::start(&[("maxclients", "20000")]);
-    let mut client = node.client();
+    let mut client = node.connect();
     let allowed: usize = client.info("clients", "maxclients").parse().unwrap();
     let count = count.min(allowed - 10);
     let before = node.resident_bytes();
@@ -237,9 +237,9 @@ fn cold_node(directives: &[(&str, &str)]) -> (Node, Client) {
     ];
     all.extend(directives);
     let node = Node::start(&all);
-    let mut client = node.client();
+    let mut client = node.connect();
     for i in 0..KEYS {
-        assert_eq!(shown(&client.call(&[b"SET", format!("key:{i}").as_bytes(), &page_value(i)])), "OK");
+        assert_eq!(one_line(&client.call(&[b"SET", format!("key:{i}").as_bytes(), &page_value(i)])), "OK");
     }
     chill(&mut client);
     (node, client)
@@ -296,8 +296,8 @@ fn a_flipped_bit_on_flash_is_an_error_for_its_key_only() {
     file.sync_all().unwrap();
 
     let reply = get(&mut client, DAMAGED);
-    assert!(matches!(&reply, Value::Error(text) if text.starts_with(b"ERR ")), "{}", shown(&reply));
-    println!("a flipped bit: {}", shown(&reply));
+    assert!(matches!(&reply, Value::Error(text) if text.starts_with(b"ERR ")), "{}", one_line(&reply));
+    println!("a flipped bit: {}", one_line(&reply));
     assert!(client.info_number("tiering", "flash_checksum_errors") > 0);
     assert!(node.log().contains("ERROR"), "the log tells: {}", node.log());
     let wrong: Vec<usize> = (0..KEYS).filter(|&i| get(&mut client, i) != Value::Bulk(page_value(i))).collect();
@@ -320,12 +320,12 @@ fn a_truncated_log_loses_only_what_was_in_the_lost_part() {
         let reply = get(&mut client, i);
         let is_right =
             matches!(&reply, Value::Error(text) if text.starts_with(b"ERR ")) || reply == Value::Bulk(page_value(i));
-        assert!(is_right, "key {i}: neither its value nor an error: {}", shown(&reply));
+        assert!(is_right, "key {i}: neither its value nor an error: {}", one_line(&reply));
     }
     assert_eq!(client.run("GET hot"), "\"value\"");
     // After setting all keys again, everything is intact, on flash too.
     for i in 0..KEYS {
-        assert_eq!(shown(&client.call(&[b"SET", format!("key:{i}").as_bytes(), &page_value(i)])), "OK");
+        assert_eq!(one_line(&client.call(&[b"SET", format!("key:{i}").as_bytes(), &page_value(i)])), "OK");
     }
     chill(&mut client);
     for i in 0..KEYS {

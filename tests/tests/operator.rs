@@ -61,7 +61,7 @@ impl Operator {
     /// Creates a database on a port that no other test uses.
     fn create(&self, name: &str) -> u16 {
         let port = free_port();
-        let shown = self.says(&[
+        let one_line = self.says(&[
             "database",
             "create",
             name,
@@ -72,7 +72,7 @@ impl Operator {
             "--port",
             &port.to_string(),
         ]);
-        assert!(shown.contains(&format!("redis-cli -h 127.0.0.1 -p {port}")), "{shown}");
+        assert!(one_line.contains(&format!("redis-cli -h 127.0.0.1 -p {port}")), "{one_line}");
         port
     }
 }
@@ -86,8 +86,8 @@ fn a_database_is_created_changed_paused_flushed_and_deleted() {
     let list = operator.says(&["database", "list"]);
     assert!(list.lines().any(|line| line.starts_with("ads ") && line.contains("64 MB")), "{list}");
 
-    let shown = operator.says(&["database", "resize", "ads", "--memory-limit", "96mb", "--ram-limit", "50%"]);
-    assert!(shown.contains("96 MB") && shown.contains("48 MB"), "{shown}");
+    let one_line = operator.says(&["database", "resize", "ads", "--memory-limit", "96mb", "--ram-limit", "50%"]);
+    assert!(one_line.contains("96 MB") && one_line.contains("48 MB"), "{one_line}");
     assert!(client.run("GET a").contains('1'), "the value is gone");
 
     assert_eq!(operator.says(&["database", "pause", "ads"]), "ads is paused\n");

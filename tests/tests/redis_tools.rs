@@ -178,7 +178,7 @@ fn redis_benchmark() {
         }
         assert!(!said.to_lowercase().contains("error"), "{said}");
     }
-    let mut client = node.client();
+    let mut client = node.connect();
     let size = client.run("DBSIZE");
     assert!(size.starts_with("(integer) ") && size != "(integer) 0", "{size}");
     assert_eq!(client.run("TYPE myhash"), "hash");

@@ -72,7 +72,7 @@ fn load(
     keys: std::ops::Range<usize>,
     mut command: impl FnMut(usize, &mut Vec<u8>) -> u64,
 ) -> u64 {
-    let mut client = node.client();
+    let mut client = node.connect();
     let deadline = Instant::now() + PHASE;
     let mut set = 0;
     for start in keys.clone().step_by(20) {
@@ -151,7 +151,7 @@ fn the_resident_size_stays_within_the_limit() {
         watch.check("overwrite", LIMIT);
     });
     assert!(watch.samples.load(Relaxed) > 50);
-    let mut client = node.client();
+    let mut client = node.connect();
     assert!(client.info_number("tiering", "values_in_flash") > client.info_number("tiering", "values_in_ram"));
 }
 
@@ -188,7 +188,7 @@ fn noise(random: &mut Random, bytes: usize) -> Vec<u8> {
 fn writes_are_refused_only_when_flash_is_full_too() {
     const FLASH: u64 = 48 * MIB;
     let node = Node::start(&[("memory-limit", "80mb"), ("ram-limit", "32mb"), ("flash-segment-size", "1mb")]);
-    let (mut client, mut random) = (node.client(), Random::new(seed()));
+    let (mut client, mut random) = (node.connect(), Random::new(seed()));
     let taken = fill_until_refused(&mut client, &mut random, 200_000).expect("80 MB do not hold 200 MB");
     println!("refused after {taken} keys of 1,000 bytes with 32 MB of RAM and 48 MB of flash");
     // Three such records fill a page of 4 KiB to 73 %, and the collector keeps some segments free. RAM holds further

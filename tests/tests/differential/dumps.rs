@@ -2,7 +2,7 @@
 //! Never knows other commands.
 
 use crate::Pair;
-use flintkv_tests::shown;
+use flintkv_tests::one_line;
 use resp::client::Value;
 use value::rdb::{self, Type};
 
@@ -49,8 +49,8 @@ impl Pair {
     /// bytes after them, values that reach into the checksum, and streams whose ids contradict each other.
     fn restored(&mut self, key: &[u8], ours: &[u8], theirs: &[u8], may_differ: bool) -> bool {
         let words: [&[u8]; 5] = [b"RESTORE", key, b"0", ours, b"REPLACE"];
-        let ours = shown(&self.ours.call(&words));
-        let theirs = shown(&self.theirs.call(&[b"RESTORE", key, b"0", theirs, b"REPLACE"]));
+        let ours = one_line(&self.ours.call(&words));
+        let theirs = one_line(&self.theirs.call(&[b"RESTORE", key, b"0", theirs, b"REPLACE"]));
         let words = words.map(<[u8]>::to_vec);
         self.remember(&words);
         let is_stricter = may_differ && ours == BAD && theirs == "OK";

@@ -10,39 +10,18 @@
 //! `FLINTKV_DIFF_GO_ON=1` reports every difference instead of stopping at the first (later ones may be its
 //! consequences).
 
-mod commands;
-mod compare;
 mod dumps;
-mod scripts;
-mod streams;
-mod zsets;
 
-use commands::Commands;
-use compare::{difference, exec_difference, sorted, sorted_pairs};
-use flintkv_tests::{Client, Node, Random, Redis, eventually, number, seed, shown};
+use flintkv_tests::compare::{difference, exec_difference, sorted, sorted_pairs, sorted_scores};
+use flintkv_tests::generator::{Commands, SETTINGS};
+use flintkv_tests::{Client, Node, Random, Redis, eventually, number, one_line, seed};
 use resp::client::{Value, encode_command};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
-use zsets::sorted_scores;
 
 const PIPELINE_MAX: usize = 24;
-/// Low limits, so that collections change their encoding all the time.
-const SETTINGS: [&str; 12] = [
-    "hash-max-listpack-entries",
-    "6",
-    "hash-max-listpack-value",
-    "64",
-    "set-max-intset-entries",
-    "12",
-    "list-max-listpack-size",
-    "6",
-    "stream-node-max-entries",
-    "5",
-    "zset-max-listpack-entries",
-    "6",
-];
 /// The database of the other clients. The commands under test do not use it.
 const OTHERS_DB: &str = "9";
 
@@ -57,7 +36,7 @@ fn in_ram() {
 fn on_flash() {
     let flash = flash_dir();
     let node = Node::start(&small_flash(&flash));
-    let mut client = node.client();
+    let mut client = node.connect();
     let mut batches = 0;
     let report = run(&node, 400, 15_000, &mut || {
         batches += 1;
@@ -77,7 +56,7 @@ fn always_on_flash() {
     let flash = flash_dir();
     let node = Node::start(&[&small_flash(&flash)[..], &[("debug-tier-mode", "cold")]].concat());
     let report = run(&node, 100, 10_000, &mut || {});
-    let mut client = node.client();
+    let mut client = node.connect();
     let flash_reads = client.info_number("tiering", "flash_kv_reads");
     let collected = client.info_number("tiering", "collected_segments");
     println!("always on flash: {report}, {flash_reads} values read from flash, {collected} segments collected");
@@ -114,7 +93,7 @@ fn while_others_fill_the_node() {
         let _stop_at_end = Stop(&stop);
         run(&node, 600, 20_000, &mut || {})
     });
-    let mut client = node.client();
+    let mut client = node.connect();
     let demotions = client.info_number("tiering", "demotions_written");
     let collected = client.info_number("tiering", "collected_segments");
     let flash_reads = client.info_number("tiering", "flash_kv_reads");
@@ -133,7 +112,7 @@ impl Drop for Stop<'_> {
 /// Writes and reads values of many sizes in a database of its own, several times more than fits into RAM.
 fn fill(node: &Node, worker: u64, stop: &AtomicBool) {
     let mut random = Random::new(worker);
-    let mut client = node.client();
+    let mut client = node.connect();
     assert_eq!(client.run(&format!("SELECT {OTHERS_DB}")), "OK");
     while !stop.load(Relaxed) {
         let mut bytes = Vec::new();
@@ -176,15 +155,15 @@ fn run(node: &Node, keys: usize, commands_min: u64, between: &mut dyn FnMut()) -
     let redis = Redis::start(&["--sanitize-dump-payload", "yes"]);
     let seed = seed();
     let mut pair = Pair {
-        ours: node.client(),
-        theirs: redis.client(),
+        ours: node.connect(),
+        theirs: redis.connect(),
         seed,
         done: 0,
         errors: 0,
         past: VecDeque::new(),
         differences: 0,
     };
-    pair.same(["CONFIG", "SET"].iter().chain(&SETTINGS).map(|word| word.as_bytes().to_vec()).collect());
+    pair.same(SETTINGS.split(' ').map(|word| word.as_bytes().to_vec()).collect());
     let mut commands = Commands::new(seed, keys);
     let wanted = number("FLINTKV_DIFF_COMMANDS", 0);
     let (started, budget) = (Instant::now(), seeds::budget());
@@ -386,7 +365,7 @@ impl Pair {
             _ => false,
         };
         if !is_right {
-            self.fail(&words, &format!("FlintKV: {}\nRedis:   {}", shown(&ours), shown(&theirs)));
+            self.fail(&words, &format!("FlintKV: {}\nRedis:   {}", one_line(&ours), one_line(&theirs)));
         }
         self.done += 1;
     }
@@ -396,8 +375,8 @@ impl Pair {
         words.extend(options.split(' ').filter(|word| !word.is_empty()).map(str::as_bytes));
         let (ours, theirs) = (self.ours.call(&words), self.theirs.call(&words));
         let contents = sorted_pairs(self.theirs.call(&[b"HGETALL", key]));
-        let is_field = |value: &Value| contents.iter().any(|(field, _)| *field == shown(value));
-        let is_pair = |field: &Value, value: &Value| contents.contains(&(shown(field), shown(value)));
+        let is_field = |value: &Value| contents.iter().any(|(field, _)| *field == one_line(value));
+        let is_pair = |field: &Value, value: &Value| contents.contains(&(one_line(field), one_line(value)));
         let is_right = match (&ours, &theirs) {
             (Value::Bulk(_), Value::Bulk(_)) => is_field(&ours),
             (Value::Array(ours), Value::Array(theirs)) if ours.len() == theirs.len() => match words.len() {
@@ -412,7 +391,7 @@ impl Pair {
         };
         if !is_right {
             let words: Vec<Vec<u8>> = words.iter().map(|word| word.to_vec()).collect();
-            self.fail(&words, &format!("FlintKV: {}\nRedis:   {}", shown(&ours), shown(&theirs)));
+            self.fail(&words, &format!("FlintKV: {}\nRedis:   {}", one_line(&ours), one_line(&theirs)));
         }
         self.done += 1;
     }
@@ -427,8 +406,8 @@ impl Pair {
         let is_pairs = words.len() == 4;
         let parts = |value: &Value| match value {
             Value::Array(_) if is_pairs => sorted_scores(value),
-            Value::Array(items) => items.iter().map(shown).collect(),
-            other => vec![shown(other)],
+            Value::Array(items) => items.iter().map(one_line).collect(),
+            other => vec![one_line(other)],
         };
         let (drawn, others, all) = (parts(&ours), parts(&theirs), parts(&all));
         let is_right = match &theirs {
@@ -439,7 +418,7 @@ impl Pair {
         };
         if !is_right {
             let words: Vec<Vec<u8>> = words.iter().map(|word| word.to_vec()).collect();
-            self.fail(&words, &format!("FlintKV: {}\nRedis:   {}", shown(&ours), shown(&theirs)));
+            self.fail(&words, &format!("FlintKV: {}\nRedis:   {}", one_line(&ours), one_line(&theirs)));
         }
         self.done += 1;
     }
@@ -451,15 +430,15 @@ impl Pair {
         let (ours, theirs) = (self.ours.call(&words), self.theirs.call(&words));
         let members = sorted(self.theirs.call(&[b"SMEMBERS", key]));
         let is_right = match (&ours, &theirs) {
-            (Value::Bulk(_), Value::Bulk(_)) => members.contains(&shown(&ours)),
+            (Value::Bulk(_), Value::Bulk(_)) => members.contains(&one_line(&ours)),
             (Value::Array(ours), Value::Array(theirs)) if ours.len() == theirs.len() => {
-                ours.iter().all(|member| members.contains(&shown(member)))
+                ours.iter().all(|member| members.contains(&one_line(member)))
             }
             (ours, theirs) => ours == theirs,
         };
         let words: Vec<Vec<u8>> = words.iter().map(|word| word.to_vec()).collect();
         if !is_right {
-            self.fail(&words, &format!("FlintKV: {}\nRedis:   {}", shown(&ours), shown(&theirs)));
+            self.fail(&words, &format!("FlintKV: {}\nRedis:   {}", one_line(&ours), one_line(&theirs)));
         }
         self.done += 1;
         // The other server removes what this one popped.
@@ -500,7 +479,7 @@ impl Pair {
     }
 
     fn same_value(&mut self, key: &[u8]) {
-        let read = match shown(&self.theirs.call(&[b"TYPE", key])).as_str() {
+        let read = match one_line(&self.theirs.call(&[b"TYPE", key])).as_str() {
             "hash" => "HGETALL key",
             "set" => "SMEMBERS key",
             "list" => "LRANGE key 0 -1",

@@ -1,44 +1,44 @@
-//! A node with a console in a process of its own, and a client that speaks HTTP.
+//! Owns a node with a console, which is this test program itself, and a client that speaks HTTP.
 
 use config::ConfigStore;
+use flintkv_tests::{Process, Program, words_of_node};
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
 
+pub use flintkv_tests::{PATIENCE, free_port};
 pub use serde_json::json;
 
-/// The environment variable that makes a test process a node: its directives, one word per line.
-const DIRECTIVES: &str = "FLINTKV_TEST_DIRECTIVES";
-/// Longer than any step takes on a busy machine. Reaching it is a failure.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 pub const PASSWORD: &str = "a word for tests";
 
-/// A file in the node's directory that says how far the test's clock is ahead.
+/// A file in the node's folder that says how far the test's clock is ahead.
 const CLOCK: &str = "test-clock";
 
-/// Not a test: [`Node::start`] runs this in a process of its own. It ends with the test, whose end of the pipe closes.
+struct ThisTest;
+
+impl Program for ThisTest {
+    const TEST: Option<&'static str> = Some("common::node_process");
+    const USUAL: &'static [(&'static str, &'static str)] =
+        &[("console-bind", "127.0.0.1"), ("console-password", PASSWORD)];
+}
+
+/// Not a test: [`Node::start`] runs this in a process of its own.
 #[test]
 fn node_process() {
-    let Ok(directives) = std::env::var(DIRECTIVES) else { return };
     static AHEAD_MS: AtomicU64 = AtomicU64::new(0);
-    let folder = directives.lines().skip_while(|word| *word != "--dir").nth(1).expect("every node has one").to_owned();
-    std::thread::spawn(move || {
-        for line in std::io::stdin().lock().lines() {
-            // How far the console's clock is ahead. The test waits until the file has this value.
-            let line = line.unwrap();
-            AHEAD_MS.store(line.parse().unwrap(), Relaxed);
-            std::fs::write(Path::new(&folder).join(CLOCK), line).unwrap();
-        }
-        std::process::exit(0);
-    });
-    let args: Vec<String> = directives.lines().map(str::to_owned).collect();
-    let config = ConfigStore::from_args(&args).expect("the test's directives are right");
+    // How far the console's clock is ahead. The test waits until the file has this value.
+    let move_clock = |ahead_ms: String| {
+        AHEAD_MS.store(ahead_ms.parse().unwrap(), Relaxed);
+        std::fs::write(CLOCK, ahead_ms).unwrap();
+    };
+    let Some(words) = words_of_node(move_clock) else { return };
+    let config = ConfigStore::from_args(&words).expect("the test's directives are right");
     let program = std::env::current_exe().unwrap().into_os_string();
     let scenario = [program.to_str().unwrap(), "common::scenario_process", "--exact", "--nocapture", "--"];
     let options = || api::Options {
@@ -62,23 +62,9 @@ pub fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
 }
 
-pub fn free_port() -> u16 {
-    /// Never the same port twice in a process, and far from the ports that the system gives to clients.
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let port = 20_000 + (std::process::id() * 37 + NEXT.fetch_add(1, Relaxed) * 3) % 10_000;
-        if let Ok(listener) = TcpListener::bind(("127.0.0.1", port as u16)) {
-            return listener.local_addr().unwrap().port();
-        }
-    }
-}
-
 pub struct Node {
-    pub port: u16,
     pub console: u16,
-    child: Child,
-    stdin: Option<ChildStdin>,
-    folder: Arc<TempDir>,
+    process: Process<ThisTest>,
 }
 
 impl Node {
@@ -87,73 +73,36 @@ impl Node {
     }
 
     pub fn start_in(folder: Arc<TempDir>, directives: &[(&str, &str)]) -> Node {
-        // Another process may take a free port first. Then try the next one.
-        (0..5).find_map(|_| Node::launch(&folder, directives, true).ok()).expect("a node starts")
+        let node = Node::launch(&folder, directives);
+        until("the console is ready", || {
+            node.client().try_send("GET", "/health/ready", None).filter(|reply| reply.status == 200)
+        });
+        node
     }
 
     /// The caller waits for the console.
     pub fn start_tls(folder: Arc<TempDir>, cert: &Path, key: &Path) -> Node {
         let files = [("console-tls-cert-file", cert), ("console-tls-key-file", key)];
-        let directives = files.map(|(name, path)| (name, path.to_str().unwrap()));
-        Node::launch(&folder, &directives, false).unwrap()
+        Node::launch(&folder, &files.map(|(name, path)| (name, path.to_str().unwrap())))
     }
 
-    fn launch(folder: &Arc<TempDir>, directives: &[(&str, &str)], waits: bool) -> Result<Node, String> {
-        let (port, console) = (free_port(), free_port());
-        let mut text = String::new();
-        for (name, value) in [
-            ("port", port.to_string().as_str()),
-            ("bind", "127.0.0.1"),
-            ("io-threads", "1"),
-            ("dir", folder.path().to_str().unwrap()),
-            ("console-port", &console.to_string()),
-            ("console-bind", "127.0.0.1"),
-            ("console-password", PASSWORD),
-        ]
-        .iter()
-        .chain(directives)
-        {
-            text.push_str(&format!("--{name}\n{value}\n"));
-        }
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["common::node_process", "--exact", "--nocapture"])
-            .env(DIRECTIVES, text)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()
-            .unwrap();
-        let stdin = child.stdin.take();
-        let stdout = child.stdout.take().unwrap();
-        let mut node = Node { port, console, child, stdin, folder: Arc::clone(folder) };
-        // Nobody reads the node's log, and a full pipe must not block the node.
-        let said = std::thread::spawn(move || {
-            let mut said = String::new();
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                if said.len() < 100_000 {
-                    said.push_str(&line);
-                    said.push('\n');
-                }
-            }
-            said
-        });
-        let deadline = Instant::now() + PATIENCE;
-        while waits && node.client().try_send("GET", "/health/ready", None).is_none_or(|reply| reply.status != 200) {
-            if node.child.try_wait().unwrap().is_some() {
-                return Err(said.join().unwrap());
-            }
-            assert!(Instant::now() < deadline, "the node does not start");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Ok(node)
+    fn launch(folder: &Arc<TempDir>, directives: &[(&str, &str)]) -> Node {
+        let console = free_port();
+        let port = console.to_string();
+        let directives = [&[("io-threads", "1"), ("console-port", &port)], directives].concat();
+        Node { console, process: Process::start_in(folder, None, &directives) }
+    }
+
+    pub fn port(&self) -> u16 {
+        self.process.port
     }
 
     pub fn folder(&self) -> Arc<TempDir> {
-        Arc::clone(&self.folder)
+        Arc::clone(&self.process.dir)
     }
 
     pub fn state_dir(&self) -> std::path::PathBuf {
-        self.folder.path().join("flintkv-state")
+        self.process.dir.path().join("flintkv-state")
     }
 
     pub fn client(&self) -> Client {
@@ -183,50 +132,21 @@ impl Node {
     }
 
     pub fn set_clock_ahead(&mut self, ms: u64) {
-        let stdin = self.stdin.as_mut().unwrap();
-        writeln!(stdin, "{ms}").unwrap();
-        stdin.flush().unwrap();
-        let file = self.folder.path().join(CLOCK);
+        self.process.tell(&ms.to_string());
+        let file = self.process.dir.path().join(CLOCK);
         until("the clock to move", || (std::fs::read_to_string(&file).ok()? == ms.to_string()).then_some(()));
     }
 
     /// Sends SIGTERM and waits for the end.
     pub fn stop(mut self) {
-        // SAFETY: sends a signal to a child that was not waited for yet, so the id is still the child's.
-        assert_eq!(unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) }, 0);
-        let deadline = Instant::now() + PATIENCE;
-        while self.child.try_wait().unwrap().is_none() {
-            assert!(Instant::now() < deadline, "the node does not end");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        self.process.terminate();
+        self.process.ended();
     }
 
-    /// Runs one command over the database's own port.
+    /// Runs one command over a database's own port.
     pub fn command(&self, port: u16, args: &[&str]) -> resp::client::Value {
-        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let args: Vec<&[u8]> = args.iter().map(|arg| arg.as_bytes()).collect();
-        let mut bytes = Vec::new();
-        resp::client::encode_command(&args, &mut bytes);
-        stream.write_all(&bytes).unwrap();
-        let mut received = Vec::new();
-        loop {
-            if let Some((value, _)) = resp::client::parse_value(&received).unwrap() {
-                return value;
-            }
-            let mut chunk = [0; 4096];
-            let read = stream.read(&mut chunk).unwrap();
-            assert!(read > 0, "the connection was closed");
-            received.extend(&chunk[..read]);
-        }
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        // The node may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        flintkv_tests::Client::connect(port).call(&args)
     }
 }
 

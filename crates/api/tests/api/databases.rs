@@ -49,7 +49,7 @@ fn a_database_from_its_form_to_its_end() {
         endpoint["kind"] == "tcp" && endpoint["command"] == json!(format!("redis-cli -h 127.0.0.1 -p {port}"))
     }));
     node.command(port, &["SET", "k", "v"]);
-    assert_eq!(node.command(node.port, &["EXISTS", "k"]), resp::client::Value::Int(0), "datasets are apart");
+    assert_eq!(node.command(node.port(), &["EXISTS", "k"]), resp::client::Value::Int(0), "datasets are apart");
     assert_eq!(names(&operator), ["default", "sessions"]);
 
     assert_eq!(operator.post(ALL, wanted("sessions")).error(), error(409, "exists", ""));

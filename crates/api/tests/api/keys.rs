@@ -194,7 +194,7 @@ fn the_command_line_answers_in_types_with_the_roles_rights() {
 fn clients_are_listed_and_killed() {
     let node = Node::start(&[]);
     let operator = node.token("operator");
-    let stream = std::net::TcpStream::connect(("127.0.0.1", node.port)).unwrap();
+    let stream = std::net::TcpStream::connect(("127.0.0.1", node.port())).unwrap();
     let address = stream.local_addr().unwrap().to_string();
     let find = || {
         let clients = operator.get("/api/v1/databases/default/clients").ok();

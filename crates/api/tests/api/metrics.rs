@@ -19,8 +19,8 @@ fn what_is_measured_is_told_now_and_later() {
 
     let load = || {
         for number in 0..50 {
-            node.command(node.port, &["SET", &format!("k{number}"), "v"]);
-            node.command(node.port, &["GET", &format!("k{number}")]);
+            node.command(node.port(), &["SET", &format!("k{number}"), "v"]);
+            node.command(node.port(), &["GET", &format!("k{number}")]);
         }
     };
     // A rate needs two looks, with load in between.
@@ -79,8 +79,8 @@ fn what_is_measured_is_told_now_and_later() {
 #[test]
 fn prometheus_reads_every_line() {
     let node = Node::start(&[]);
-    node.command(node.port, &["SET", "k", "v"]);
-    node.command(node.port, &["GET", "k"]);
+    node.command(node.port(), &["SET", "k", "v"]);
+    node.command(node.port(), &["GET", "k"]);
     let reply = node.client().get("/metrics");
     assert_eq!(reply.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
     let page = reply.text();
@@ -180,7 +180,7 @@ fn an_alert_fires_is_sent_and_ends() {
     let id = rule["id"].as_str().unwrap();
     let state = || operator.get("/api/v1/alerts").ok()["states"][0]["state"].as_str().map(str::to_owned);
     until("ok", || (state().as_deref() == Some("ok")).then_some(()));
-    (0..10).for_each(|number| drop(node.command(node.port, &["SET", &format!("k{number}"), "v"])));
+    (0..10).for_each(|number| drop(node.command(node.port(), &["SET", &format!("k{number}"), "v"])));
     let message = hear();
     assert_eq!(
         (&message["to"], &message["scope"], &message["rule"]["id"]),
@@ -189,7 +189,7 @@ fn an_alert_fires_is_sent_and_ends() {
     assert_eq!(message["value"], 10.0);
     assert_eq!(state().as_deref(), Some("firing"));
     assert!(node.client().get("/metrics").text().contains("flintkv_node_alerts_firing 1\n"));
-    node.command(node.port, &["FLUSHALL"]);
+    node.command(node.port(), &["FLUSHALL"]);
     assert_eq!(hear()["to"], "ok");
     until("the delivery", || (operator.get(webhook).ok()["last"]["ok"] == json!(true)).then_some(()));
     let history = operator.get("/api/v1/alerts").ok()["history"].clone();
@@ -215,7 +215,7 @@ fn an_alert_fires_is_sent_and_ends() {
 #[test]
 fn metrics_are_answered_while_a_script_runs() {
     let node = Node::start(&[]);
-    node.command(node.port, &["SET", "k", "v"]);
+    node.command(node.port(), &["SET", "k", "v"]);
     let script = "redis.call('INCR', KEYS[1]) \
                   local function ms() local t = redis.call('TIME') return t[1] * 1000 + t[2] / 1000 end \
                   local from = ms() repeat until ms() > from + 3000 return 'done'";
@@ -223,7 +223,7 @@ fn metrics_are_answered_while_a_script_runs() {
     std::thread::scope(|scope| {
         let (node, is_over) = (&node, &is_over);
         scope.spawn(move || {
-            node.command(node.port, &["EVAL", script, "1", "n"]);
+            node.command(node.port(), &["EVAL", script, "1", "n"]);
             is_over.store(true, Relaxed);
         });
         let mut served = 0;

@@ -82,7 +82,7 @@ fn differing(of: impl Fn(&str, &mut dyn FnMut(&[&[u8]]) -> Value) -> Option<Stri
     let mut differing = Vec::new();
     for name in names() {
         // `None`: newer than that server.
-        let Some(theirs) = of(&name, &mut |words| redis.value(words)) else { continue };
+        let Some(theirs) = of(&name, &mut |words| redis.call(words)) else { continue };
         let ours = of(&name, &mut here).expect("it is there");
         if ours != theirs {
             differing.push(format!("{name}: {ours}\n    there {theirs}"));

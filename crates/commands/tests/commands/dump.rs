@@ -71,7 +71,7 @@ fn values_go_to_a_real_redis_and_come_back() {
         assert!(!wanted.starts_with("(error)") && wanted != "(nil)", "{read}: {wanted}");
         assert_eq!(theirs.run(read).len(), wanted.len(), "{read}");
         // From Redis.
-        let payload = bulk(theirs.value(&[b"DUMP", key.as_bytes()]));
+        let payload = bulk(theirs.call(&[b"DUMP", key.as_bytes()]));
         let encoding = ours.run(&format!("OBJECT ENCODING {key}"));
         assert_eq!(ours.words(&[b"RESTORE", key.as_bytes(), b"0", &payload, b"REPLACE"]), "OK", "{key}");
         assert_eq!(ours.run(read), wanted, "{read} of Redis's dump");

@@ -199,7 +199,7 @@ fn rows_equal_a_real_redis_s_command_info() {
     };
     let mut failures = Vec::new();
     for (name, row) in all() {
-        let Value::Array(infos) = redis.value(&[b"COMMAND", b"INFO", name.as_bytes()]) else { panic!("an array") };
+        let Value::Array(infos) = redis.call(&[b"COMMAND", b"INFO", name.as_bytes()]) else { panic!("an array") };
         // Null: newer than this Redis, or only in FlintKV.
         let Some(Value::Array(info)) = infos.first() else { continue };
         let flags: Vec<String> = row
@@ -255,7 +255,7 @@ fn no_key_is_used_more_than_a_user_was_asked_for() {
         if matches!(row.keys, Keys::None | Keys::NotKeys { .. }) {
             continue;
         }
-        let Value::Array(infos) = redis.value(&[b"COMMAND", b"INFO", name.as_bytes()]) else { panic!("an array") };
+        let Value::Array(infos) = redis.call(&[b"COMMAND", b"INFO", name.as_bytes()]) else { panic!("an array") };
         let Some(Value::Array(info)) = infos.first() else { continue };
         let Value::Array(specs) = &info[8] else { panic!("key specifications") };
         for (nth, spec) in specs.iter().enumerate() {

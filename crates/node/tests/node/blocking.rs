@@ -1,11 +1,9 @@
 //! Commands that wait for a key, as several clients see them: every story on a node, and the same on Debian's
 //! redis-server where it is installed.
 
-use crate::common::{Client, Node, PATIENCE, eventually, free_port};
+use crate::common::{Client, Node, Redis, eventually};
 use resp::client::Value;
-use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A server that stories are told on.
 struct Server {
@@ -16,7 +14,7 @@ struct Server {
 
 impl Server {
     fn connect(&self) -> Client {
-        Client::new(TcpStream::connect(("127.0.0.1", self.port)).unwrap())
+        Client::connect(self.port)
     }
 
     fn run(&mut self, line: &str) -> String {
@@ -56,38 +54,13 @@ fn id(client: &mut Client) -> i64 {
     }
 }
 
-struct Redis(Child);
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Tells the story on both servers.
 fn both(story: impl Fn(&mut Server)) {
     let node = Node::start(&[]);
     story(&mut Server { port: node.port, control: node.connect(), is_ours: true });
-    let port = free_port();
-    let server = Command::new("redis-server")
-        .args(["--port", &port.to_string(), "--save", "", "--bind", "127.0.0.1"])
-        .stdout(Stdio::null())
-        .spawn();
-    let Ok(server) = server else {
-        eprintln!("redis-server is not installed: nothing was compared with it");
-        return;
-    };
-    let _redis = Redis(server);
-    let deadline = Instant::now() + PATIENCE;
-    let control = loop {
-        if let Ok(stream) = TcpStream::connect(("127.0.0.1", port)) {
-            break Client::new(stream);
-        }
-        assert!(Instant::now() < deadline, "redis-server does not start");
-        std::thread::sleep(Duration::from_millis(5));
-    };
-    story(&mut Server { port, control, is_ours: false });
+    if let Some(redis) = Redis::if_installed(&[]) {
+        story(&mut Server { port: redis.port, control: redis.connect(), is_ours: false });
+    }
 }
 
 #[test]
@@ -589,7 +562,7 @@ fn a_list_that_is_filled_by_many_and_emptied_by_many_gives_each_element_once() {
     both(|server| {
         const EACH: usize = 300;
         let port = server.port;
-        let connect = || Client::new(TcpStream::connect(("127.0.0.1", port)).unwrap());
+        let connect = || Client::connect(port);
         let taken = std::thread::scope(|scope| {
             let takers: Vec<_> = (0..6)
                 .map(|taker| {

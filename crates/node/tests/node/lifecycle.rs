@@ -1,6 +1,6 @@
 //! A node's beginning and end, its listening sockets, its configuration while it runs, its flash.
 
-use crate::common::{Client, Node, eventually, free_port};
+use crate::common::{Client, Node, free_port};
 use resp::client::{Value, encode_command};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -51,13 +51,7 @@ fn sigint_ends_it_too() {
 #[test]
 fn a_port_in_use_is_said_clearly() {
     let node = Node::start(&[]);
-    // The harness would take the listening node for its own.
-    let said = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["common::node_process", "--exact", "--nocapture"])
-        .env("FLINTKV_TEST_DIRECTIVES", format!("--port\n{}\n--bind\n127.0.0.1", node.port))
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).into_owned();
+    let said = Node::try_start_alone(node.port, &[]).expect_err("it is refused");
     assert!(said.contains(&format!("cannot listen on 127.0.0.1 port {}", node.port)), "{said}");
 }
 
@@ -119,19 +113,12 @@ fn config_rewrite_keeps_what_was_set() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("node.conf");
     std::fs::write(&file, "# mine\ntimeout 5\n").unwrap();
-    let port = free_port();
-    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["common::node_process", "--exact", "--nocapture"])
-        .env("FLINTKV_TEST_DIRECTIVES", format!("{}\n--port\n{port}", file.display()))
-        .stdout(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
-    eventually("it listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
-    let mut client = Client::new(TcpStream::connect(("127.0.0.1", port)).unwrap());
+    let mut node = Node::start_with_file(&file, &[]);
+    let mut client = node.connect();
     assert_eq!(client.run("CONFIG SET maxclients 77"), "OK");
     assert_eq!(client.run("CONFIG REWRITE"), "OK");
     client.run("SHUTDOWN");
-    child.wait().unwrap();
+    assert!(node.ended().success());
     let text = std::fs::read_to_string(&file).unwrap();
     assert!(text.starts_with("# mine\ntimeout 5\n"), "{text}");
     assert!(text.contains("maxclients 77"), "{text}");
@@ -303,15 +290,8 @@ fn a_second_node_on_the_same_flash_is_refused() {
     let node = tiered(&directory);
     // The log's name holds the port; the same port on another address is the same log.
     let path = directory.path().to_str().unwrap();
-    let said = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["common::node_process", "--exact", "--nocapture"])
-        .env(
-            "FLINTKV_TEST_DIRECTIVES",
-            format!("--port\n{}\n--bind\n127.0.0.2\n--flash-path\n{path}\n--memory-limit\n400mb", node.port),
-        )
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).into_owned();
+    let second = [("bind", "127.0.0.2"), ("flash-path", path), ("memory-limit", "400mb")];
+    let said = Node::try_start_alone(node.port, &second).expect_err("it is refused");
     assert!(said.contains("flintkv") && !said.contains("ready to accept"), "{said}");
     assert_eq!(node.connect().run("PING"), "PONG");
 }
@@ -321,7 +301,7 @@ fn debug_does_what_test_suites_want_or_says_why_not() {
     let node = Node::start(&[("enable-debug-command", "yes")]);
     let mut a = node.connect();
     let mut redis =
-        crate::common::Redis::start_with(&["--enable-debug-command", "yes"]).map(|redis| (redis.connect(), redis));
+        crate::common::Redis::if_installed(&["--enable-debug-command", "yes"]).map(|redis| (redis.connect(), redis));
     let mut both = |line: &str| {
         let reply = a.run(line);
         if let Some((b, _)) = &mut redis {

@@ -1,8 +1,7 @@
 //! What connections hear of others: keyspace events, changes of keys they have read, and all commands (MONITOR). The
 //! same transcripts on Debian's redis-server where it is installed.
 
-use crate::common::harness::shown;
-use crate::common::{Client, Node, Redis, eventually};
+use crate::common::{Client, Node, Redis, eventually, shown};
 use resp::client::Value;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -170,7 +169,7 @@ fn every_change_is_told_as_redis_tells_it() {
     };
     let node = Node::start(&[]);
     transcript(&|| node.connect());
-    if let Some(redis) = Redis::start() {
+    if let Some(redis) = Redis::if_installed(&[]) {
         transcript(&|| redis.connect());
     }
 }
@@ -360,7 +359,7 @@ fn every_look_at_a_missing_key_is_told_as_redis_tells_it() {
     };
     let node = Node::start(&[]);
     transcript(&|| node.connect());
-    if let Some(redis) = Redis::start() {
+    if let Some(redis) = Redis::if_installed(&[]) {
         transcript(&|| redis.connect());
     }
 }
@@ -828,7 +827,7 @@ fn monitor_shows_every_command_of_many_clients() {
 fn on_both(transcript: fn(&dyn Fn() -> Client)) {
     let node = Node::start(&[]);
     transcript(&|| node.connect());
-    if let Some(redis) = Redis::start() {
+    if let Some(redis) = Redis::if_installed(&[]) {
         transcript(&|| redis.connect());
     }
 }

@@ -1,14 +1,13 @@
 //! Listening and publishing, over sockets; the same transcripts on Debian's redis-server where it is installed.
 
-use crate::common::harness::shown;
-use crate::common::{Client, Node, Redis, eventually};
+use crate::common::{Client, Node, Redis, eventually, shown};
 use resp::client::Value;
 
 /// Runs a transcript on a node, and on a redis-server.
 fn on_both(transcript: fn(&dyn Fn() -> Client)) {
     let node = Node::start(&[]);
     transcript(&|| node.connect());
-    if let Some(redis) = Redis::start() {
+    if let Some(redis) = Redis::if_installed(&[]) {
         transcript(&|| redis.connect());
     }
 }

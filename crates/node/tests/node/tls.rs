@@ -1,8 +1,7 @@
 //! TLS: the handshake and its certificates, everything a connection does behind it, and certificates that change while
 //! the server runs. With a client of our own, and with redis-cli where it is installed.
 
-use crate::common::harness::shown;
-use crate::common::{Node, eventually, words};
+use crate::common::{Node, eventually, free_port, shown, words};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use resp::client::{Value, encode_command, parse_value};
 use rustls::pki_types::pem::PemObject;
@@ -10,7 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, version};
 use std::fs;
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -132,10 +131,6 @@ impl Secure {
         self.send(&words.iter().map(|word| &word[..]).collect::<Vec<_>>());
         shown(&self.reply())
     }
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// A node, its TLS port, and what its certificates are.

@@ -12,29 +12,16 @@ use commands::session::Session;
 use commands::{Args, Flag, Row, Settings, Stop, table};
 use engine::{Call, Engine, Locked, Stripes, execute};
 use flash::Sim;
-use resp::client::{Value, encode_command, parse_value};
-use resp::{Limits, Out, Parsed, Progress, Source, Span};
+use flintkv_tests::{Client, Redis};
+pub use flintkv_tests::{shown, words};
+use resp::client::parse_value;
+use resp::{Out, Span};
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 use store::{Admission, Codec, Effects, FlashConfig, Key, Lane, LimitOf, Policy, Resume, Store, StoreConfig, Ticket};
 use value::list::Limit;
-
-/// The words of a line by redis-cli's rules, with quotes resolved.
-pub fn words(line: &str) -> Vec<Vec<u8>> {
-    let (mut progress, mut spans) = (Progress::default(), Vec::new());
-    let input = format!("{line}\r\n").into_bytes();
-    let parsed = resp::parse(&input, &mut progress, &Limits::DEFAULT, &mut spans);
-    let bytes = match parsed {
-        Ok(Parsed::Complete { source: Source::Unquoted, .. }) => progress.unquoted(),
-        Ok(Parsed::Complete { .. }) => &input[..],
-        other => panic!("{line:?} is not a command: {other:?}"),
-    };
-    spans.iter().map(|span| span.of(bytes).to_vec()).collect()
-}
 
 /// One connection to a store of its own.
 pub struct Harness {
@@ -312,12 +299,10 @@ fn takes(row: &Row, count: usize) -> bool {
     if arity >= 0 { count as i64 == arity } else { count as i64 >= -arity }
 }
 
-/// A redis-server for this test alone. Dropping it ends the server.
+/// A real Redis for this test alone, and a connection to it.
 pub struct RealRedis {
-    server: Child,
-    stream: UnixStream,
-    input: Vec<u8>,
-    _directory: tempfile::TempDir,
+    client: Client,
+    _redis: Redis,
 }
 
 impl RealRedis {
@@ -326,123 +311,21 @@ impl RealRedis {
         RealRedis::start_with(&[])
     }
 
-    pub fn start_with(options: &[&str]) -> Option<RealRedis> {
-        let directory = tempfile::tempdir().expect("a directory for a socket");
-        let socket = directory.path().join("s");
-        let server = Command::new("redis-server")
-            .args(["--port", "0", "--save", "", "--unixsocket"])
-            .arg(&socket)
-            .args(options)
-            .arg("--dir")
-            .arg(directory.path())
-            .stdout(Stdio::null())
-            .spawn();
-        let Ok(server) = server else {
-            eprintln!("redis-server is not installed: nothing was compared with it");
-            return None;
-        };
-        for _ in 0..1000 {
-            if let Ok(stream) = UnixStream::connect(&socket) {
-                return Some(RealRedis { server, stream, input: Vec::new(), _directory: directory });
-            }
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
-        panic!("redis-server did not start");
-    }
-
-    pub fn run(&mut self, line: &str) -> String {
-        let words = words(line);
-        self.words(&words.iter().map(Vec::as_slice).collect::<Vec<_>>())
-    }
-
-    pub fn words(&mut self, words: &[&[u8]]) -> String {
-        shown(&self.value(words))
-    }
-
-    pub fn value(&mut self, words: &[&[u8]]) -> Value {
-        let mut command = Vec::new();
-        encode_command(words, &mut command);
-        self.stream.write_all(&command).expect("redis-server reads");
-        loop {
-            if let Some((value, consumed)) = parse_value(&self.input).expect("RESP") {
-                self.input.drain(..consumed);
-                return value;
-            }
-            let mut bytes = [0; 65536];
-            let count = self.stream.read(&mut bytes).expect("redis-server answers");
-            assert!(count > 0, "redis-server closed the connection");
-            self.input.extend_from_slice(&bytes[..count]);
-        }
+    pub fn start_with(directives: &[&str]) -> Option<RealRedis> {
+        Redis::if_installed(directives).map(|redis| RealRedis { client: redis.connect(), _redis: redis })
     }
 }
 
-impl Drop for RealRedis {
-    fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
+impl Deref for RealRedis {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
     }
 }
 
-/// A reply as `redis-cli --no-raw` prints it, without the last line end.
-pub fn shown(value: &Value) -> String {
-    let mut text = String::new();
-    show(value, "", &mut text);
-    text.truncate(text.trim_end_matches('\n').len());
-    text
-}
-
-fn show(value: &Value, indent: &str, text: &mut String) {
-    match value {
-        Value::Simple(line) => *text += &format!("{}\n", String::from_utf8_lossy(line)),
-        Value::Error(line) => *text += &format!("(error) {}\n", String::from_utf8_lossy(line)),
-        Value::Int(number) => *text += &format!("(integer) {number}\n"),
-        Value::Bulk(bytes) | Value::Verbatim { text: bytes, .. } => *text += &format!("{}\n", quoted(bytes)),
-        Value::Null | Value::NullArray => *text += "(nil)\n",
-        Value::Boolean(on) => *text += &format!("({on})\n"),
-        Value::Double(number) => *text += &format!("(double) {number}\n"),
-        Value::BigNumber(digits) => *text += &format!("(big number) {}\n", String::from_utf8_lossy(digits)),
-        Value::Array(items) | Value::Push(items) => list(items, "array", ')', indent, text),
-        Value::Set(items) => list(items, "set", '~', indent, text),
-        Value::Map(pairs) if pairs.is_empty() => *text += "(empty hash)\n",
-        Value::Map(pairs) => {
-            let width = pairs.len().to_string().len();
-            for (at, (key, value)) in pairs.iter().enumerate() {
-                let before = if at == 0 { "" } else { indent };
-                *text += &format!("{before}{:>width$}# ", at + 1);
-                show(key, "", text);
-                text.truncate(text.len() - 1);
-                *text += " => ";
-                show(value, &format!("{indent}{}", " ".repeat(width + 2)), text);
-            }
-        }
+impl DerefMut for RealRedis {
+    fn deref_mut(&mut self) -> &mut Client {
+        &mut self.client
     }
-}
-
-fn list(items: &[Value], name: &str, mark: char, indent: &str, text: &mut String) {
-    if items.is_empty() {
-        *text += &format!("(empty {name})\n");
-    }
-    let width = items.len().to_string().len();
-    for (at, item) in items.iter().enumerate() {
-        let before = if at == 0 { "" } else { indent };
-        *text += &format!("{before}{:>width$}{mark} ", at + 1);
-        show(item, &format!("{indent}{}", " ".repeat(width + 2)), text);
-    }
-}
-
-fn quoted(bytes: &[u8]) -> String {
-    let mut text = String::from("\"");
-    for &byte in bytes {
-        match byte {
-            b'\\' | b'"' => text.extend(['\\', byte as char]),
-            b'\n' => text += "\\n",
-            b'\r' => text += "\\r",
-            b'\t' => text += "\\t",
-            0x07 => text += "\\a",
-            0x08 => text += "\\b",
-            b' '..=b'~' => text.push(byte as char),
-            _ => text += &format!("\\x{byte:02x}"),
-        }
-    }
-    text + "\""
 }

@@ -1,8 +1,6 @@
-//! Owns the random commands on streams, and which descriptions of a stream count as the same. Never knows how commands
-//! are sent.
+//! Owns the random commands on streams. Never knows how commands are sent.
 
-use flintkv_tests::{Random, shown};
-use resp::client::Value;
+use crate::Random;
 
 /// Ids never come from a clock, because the servers have two clocks.
 pub const TEMPLATES: &[&str] = &[
@@ -251,64 +249,4 @@ pub fn consumer_of(words: &[Vec<u8>]) -> Vec<Vec<Vec<u8>>> {
         }
         _ => Vec::new(),
     }
-}
-
-/// Fields that 7.2 added to descriptions, and fields that always differ: times and the shape of a radix tree.
-const LEFT_OUT: [&str; 6] =
-    ["\"inactive\"", "\"active-time\"", "\"idle\"", "\"seen-time\"", "\"radix-tree-nodes\"", "\"radix-tree-keys\""];
-
-/// Whether the replies of XINFO agree. Before 7.4, Redis may report a negative lag: it overlooks a deleted entry before
-/// the first remaining one but after the group's last id (redis/redis#13338).
-pub fn same_description(ours: &Value, theirs: &Value) -> bool {
-    let (ours, theirs) = (described(ours), described(theirs));
-    let is_lag = |at: usize| at > 0 && theirs[at - 1] == "\"lag\"" && theirs[at].starts_with("(integer) -");
-    ours.len() == theirs.len() && (0..ours.len()).all(|at| ours[at] == theirs[at] || is_lag(at))
-}
-
-/// XINFO's replies without those fields.
-fn described(value: &Value) -> Vec<String> {
-    let mut lines = Vec::new();
-    describe(value, &mut lines);
-    lines
-}
-
-fn describe(value: &Value, lines: &mut Vec<String>) {
-    let mut pairs = |pairs: &[(&Value, &Value)]| {
-        for (name, value) in pairs {
-            let name = shown(name);
-            if name == "\"pending\"" && matches!(value, Value::Array(_)) {
-                lines.push(format!("pending {}", without_times(value)));
-            } else if !LEFT_OUT.contains(&name.as_str()) {
-                lines.push(name);
-                describe(value, lines);
-            }
-        }
-    };
-    match value {
-        Value::Map(map) => pairs(&map.iter().map(|(name, value)| (name, value)).collect::<Vec<_>>()),
-        Value::Array(items) => match items.first() {
-            Some(Value::Bulk(name)) if [&b"name"[..], b"length"].contains(&&name[..]) => {
-                pairs(&items.chunks_exact(2).map(|pair| (&pair[0], &pair[1])).collect::<Vec<_>>());
-            }
-            _ => {
-                lines.push(format!("{} items", items.len()));
-                items.iter().for_each(|item| describe(item, lines));
-            }
-        },
-        other => lines.push(shown(other)),
-    }
-}
-
-/// Pending entries without the times of delivery or idleness: the last but one of four fields, the second of three.
-pub fn without_times(value: &Value) -> String {
-    let Value::Array(entries) = value else { return shown(value) };
-    let entries = entries.iter().map(|entry| match entry {
-        Value::Array(parts) if matches!(parts.len(), 3 | 4) => {
-            let time = parts.len() - 2;
-            let rest = parts.iter().enumerate().filter(|(at, _)| *at != time).map(|(_, part)| shown(part));
-            rest.collect::<Vec<_>>().join(" ")
-        }
-        other => shown(other),
-    });
-    entries.collect::<Vec<_>>().join("; ")
 }

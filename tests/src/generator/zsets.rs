@@ -1,8 +1,6 @@
-//! Owns the random commands on sorted sets and positions, and which scores count as equal. Never knows how commands are
-//! sent.
+//! Owns the random commands on sorted sets and positions. Never knows how commands are sent.
 
-use flintkv_tests::{Random, shown};
-use resp::client::Value;
+use crate::Random;
 
 /// In a `<lexed>` set all scores are the same; otherwise the result of a lexicographic range is undefined. No two
 /// members of a `<geo>` set have the same position; otherwise their order would be arbitrary. Commands that would break
@@ -221,32 +219,4 @@ pub fn word(kind: &str, random: &mut Random) -> Option<String> {
         _ => return None,
     };
     Some(one.to_owned())
-}
-
-/// The reply, with its scores as numbers: 7.0 prints them with 17 digits, 7.2 with the shortest text. Only Redis's
-/// unpacked form has a minus zero, and SORT unpacks in Redis but not here.
-pub fn with_short_scores(value: &Value) -> Value {
-    let all = |values: &[Value]| values.iter().map(with_short_scores).collect();
-    match value {
-        Value::Bulk(text) => match std::str::from_utf8(text).ok().and_then(|text| text.parse::<f64>().ok()) {
-            Some(number) => Value::Double(number + 0.0),
-            None => value.clone(),
-        },
-        Value::Array(values) => Value::Array(all(values)),
-        Value::Double(number) => Value::Double(number + 0.0),
-        other => other.clone(),
-    }
-}
-
-/// Members with their scores, sorted. In RESP3 each pair is an array of its own.
-pub fn sorted_scores(value: &Value) -> Vec<String> {
-    let Value::Array(items) = with_short_scores(value) else { return vec![shown(value)] };
-    let mut pairs: Vec<String> = match items.first() {
-        Some(Value::Array(_)) => items.iter().map(shown).collect(),
-        _ => {
-            items.chunks(2).map(|pair| format!("[{}]", pair.iter().map(shown).collect::<Vec<_>>().join(", "))).collect()
-        }
-    };
-    pairs.sort_unstable();
-    pairs
 }

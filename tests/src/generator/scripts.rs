@@ -3,7 +3,7 @@
 //! Intended differences are left out: Redis 7.0 prints fractions with 17 digits, keeps cjson's settings from one script
 //! to the next, and crashes on an error table without a text.
 
-use flintkv_tests::Random;
+use crate::Random;
 
 /// Scripts around one command, whose words are the script's arguments.
 const CALLS: &[&str] = &[

@@ -1,7 +1,15 @@
-//! Owns the generation of random commands, valid and hostile. Never knows a reply.
+//! Owns the random commands, valid and hostile, that FlintKV and a real Redis are compared by. Never knows a reply, and
+//! never where the commands run: a node takes all of them, a store alone those on data.
 
-use crate::{streams, zsets};
-use flintkv_tests::Random;
+mod scripts;
+mod streams;
+mod zsets;
+
+use crate::Random;
+
+/// Low limits, so that collections change their encoding all the time.
+pub const SETTINGS: &str = "CONFIG SET hash-max-listpack-entries 6 hash-max-listpack-value 64 set-max-intset-entries 12 \
+                            list-max-listpack-size 6 stream-node-max-entries 5 zset-max-listpack-entries 6";
 
 /// `<kind>` is replaced by a word of that kind, `?<kind>` by one or none, `*<kind>` by any number of them. Any other
 /// word stands for itself.
@@ -174,6 +182,10 @@ const TEMPLATES: &[&str] = &[
     "EXPIRETIME <any>",
     "PEXPIRETIME <any>",
     "PERSIST <any>",
+];
+
+/// Commands that need a server around the data.
+const OF_SERVER: &[&str] = &[
     // Scripts and functions.
     "<call>",
     "<call>",
@@ -324,17 +336,24 @@ const JUNK: &[&str] = &[
 
 /// The first letters of the keys of each type. Strings have three, depending on how commands use them.
 const PREFIXES: &[char] = &['s', 'h', 'm', 'l', 'b', 'p', 'x', 'z'];
-const FAMILIES: [&[&str]; 3] = [TEMPLATES, streams::TEMPLATES, zsets::TEMPLATES];
+const ALL: &[&[&str]] = &[TEMPLATES, OF_SERVER, streams::TEMPLATES, zsets::TEMPLATES];
+const ON_DATA: &[&[&str]] = &[TEMPLATES, streams::TEMPLATES, zsets::TEMPLATES];
 
 pub struct Commands {
     pub random: Random,
     /// The number of keys of each kind: with enough of them, the RAM limit makes most of them cold.
     keys: usize,
+    families: &'static [&'static [&'static str]],
 }
 
 impl Commands {
     pub fn new(seed: u64, keys: usize) -> Commands {
-        Commands { random: Random::new(seed), keys }
+        Commands { random: Random::new(seed), keys, families: ALL }
+    }
+
+    /// For a store without a server: [`Commands::command`] and [`Commands::single`] give only commands on data.
+    pub fn on_data(seed: u64, keys: usize) -> Commands {
+        Commands { random: Random::new(seed), keys, families: ON_DATA }
     }
 
     /// A command, or the commands of a transaction.
@@ -345,6 +364,11 @@ impl Commands {
         let blocks = self.random.one_in(1000);
         let command = if blocks { self.blocking(&["0.001"]) } else { self.command() };
         with_consumer(command)
+    }
+
+    /// A command, and before it the one that makes the consumer that it names.
+    pub fn single(&mut self) -> Vec<Vec<Vec<u8>>> {
+        with_consumer(self.command())
     }
 
     fn transaction(&mut self) -> Vec<Vec<Vec<u8>>> {
@@ -381,8 +405,8 @@ impl Commands {
     }
 
     pub fn command(&mut self) -> Vec<Vec<u8>> {
-        let at = self.random.below(FAMILIES.iter().map(|family| family.len()).sum());
-        let template = FAMILIES.iter().flat_map(|family| family.iter()).nth(at).expect("there are as many");
+        let at = self.random.below(self.families.iter().map(|family| family.len()).sum());
+        let template = self.families.iter().flat_map(|family| family.iter()).nth(at).expect("there are as many");
         // Some commands are rare: an empty dataset leaves little to compare, and a connection that is reset too often
         // never reaches RESP3.
         let seldom = match template.split(' ').next() {
@@ -396,16 +420,16 @@ impl Commands {
         }
         let mut words = match *template {
             "<call>" => {
-                let inner = self.random.of(crate::scripts::INNER);
+                let inner = self.random.of(scripts::INNER);
                 let inner = self.words(inner);
                 // The keys may or may not be declared.
                 let keys = if self.random.one_in(2) { vec![self.any_key()] } else { Vec::new() };
-                crate::scripts::around(&mut self.random, inner, &keys)
+                scripts::around(&mut self.random, inner, &keys)
             }
             "<lua>" => {
                 let keys = [self.key_of('s'), self.key_of('l')];
                 let args = vec![self.value(), self.value()];
-                crate::scripts::lua(&mut self.random, &keys, args)
+                scripts::lua(&mut self.random, &keys, args)
             }
             template => self.words(template),
         };

@@ -1,0 +1,62 @@
+//! Owns where the programs under test are, and the ports for them. Never knows what they do.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The binary under test. Cargo does not build another package's binary for a test, so this builds it once.
+pub fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        if let Some(named) = std::env::var_os("FLINTKV") {
+            let named = PathBuf::from(named);
+            assert!(named.is_file(), "FLINTKV names no binary: {}", named.display());
+            // Absolute: nodes run in folders of their own.
+            return std::path::absolute(named).expect("a path");
+        }
+        // target/PROFILE/deps/this-test
+        let test = std::env::current_exe().expect("a path");
+        let profile_dir = test.parent().and_then(Path::parent).expect("cargo's layout");
+        let target_dir = profile_dir.parent().expect("cargo's layout");
+        let profile = match profile_dir.file_name().and_then(|name| name.to_str()) {
+            Some("debug") | None => "dev",
+            Some(name) => name,
+        };
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let built = Command::new(cargo)
+            .args(["build", "--quiet", "-p", "flintkv", "--profile", profile, "--target-dir"])
+            .arg(target_dir)
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .stdin(Stdio::null())
+            .status()
+            .expect("cargo runs");
+        assert!(built.success(), "cargo build -p flintkv failed: {built}");
+        profile_dir.join("flintkv")
+    })
+}
+
+/// A program of Debian's redis-server and redis-tools packages.
+pub fn tool(name: &str) -> Command {
+    assert!(is_installed(name), "{name} is missing: apt-get install redis-server redis-tools");
+    let mut command = Command::new(name);
+    command.stdin(Stdio::null());
+    command
+}
+
+pub fn is_installed(name: &str) -> bool {
+    std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).any(|dir| dir.join(name).is_file())
+}
+
+pub fn free_port() -> u16 {
+    // Each port is used once: a port that was released may go to another test before its node listens. The ports are
+    // below those that the system gives to clients.
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let port = 10_000 + (std::process::id() * 97 + NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
+        if TcpListener::bind(("127.0.0.1", port as u16)).is_ok() {
+            return port as u16;
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Owns a real Redis that ends with its test. Never knows the commands.
+
+use crate::{Client, PATIENCE, free_port, is_installed, tool};
+use std::net::TcpStream;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// A real Redis without persistence. Dropping it ends it.
+pub struct Redis {
+    pub port: u16,
+    _dir: TempDir,
+    child: Child,
+}
+
+impl Redis {
+    /// `None`, and a line that says so, where Debian's redis-server is not installed.
+    pub fn if_installed(directives: &[&str]) -> Option<Redis> {
+        if !is_installed("redis-server") {
+            eprintln!("redis-server is not installed: nothing was compared with it");
+            return None;
+        }
+        Some(Redis::start(directives))
+    }
+
+    pub fn start(directives: &[&str]) -> Redis {
+        for _ in 0..5 {
+            let port = free_port();
+            let dir = tempfile::Builder::new().prefix("flintkv-test-").tempdir().expect("a directory");
+            let child = tool("redis-server")
+                .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"])
+                .arg(dir.path())
+                .args(directives)
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("redis-server runs");
+            let mut redis = Redis { port, _dir: dir, child };
+            let deadline = Instant::now() + PATIENCE;
+            while redis.child.try_wait().unwrap().is_none() {
+                if TcpStream::connect(("127.0.0.1", port)).is_ok() {
+                    return redis;
+                }
+                assert!(Instant::now() < deadline, "redis-server does not start");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        panic!("redis-server does not start");
+    }
+
+    pub fn connect(&self) -> Client {
+        Client::connect(self.port)
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        // The process may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
