@@ -321,7 +321,7 @@ impl<'s> Keyspace<'s> {
     /// The handler is done, and what it has changed stands: whoever listens is told.
     #[inline]
     pub fn commit(&mut self) {
-        debug_assert!(!self.owes_effect(), "a handler that changes something says how to repeat it");
+        debug_assert!(!self.owes_effect(), "a handler that changes something states how to repeat the change");
         self.committed = true;
         self.resume.random = None;
         let Resume { noted, ready, client, .. } = &mut *self.resume;
