@@ -52,7 +52,7 @@ impl Default for LastSeen {
 
 impl LastSeen {
     /// Counts the keys. For a stripe that a script holds, the last known numbers count, so that monitoring is never blocked by a
-    /// script. It waits up to [`LOCK_PATIENCE`] in total for locked stripes.
+    /// script. After the first stripe that could not be locked within [`LOCK_PATIENCE`], it does not wait for any other.
     pub fn census(&self, stripes: &StripeSet) -> Census {
         let mut seen = self.0.lock();
         let mut patience = LOCK_PATIENCE;
