@@ -1,6 +1,6 @@
-//! Owns the classes of keyspace events, and the letters that `notify-keyspace-events` has for them. Never knows who is told.
+//! Owns the classes of keyspace events, and the letters of `notify-keyspace-events`. Never knows who receives the events.
 
-/// A kind of keyspace event; sets of them are sums.
+/// A set of classes of keyspace events, one bit for each class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Class(u32);
 
@@ -15,16 +15,16 @@ impl Class {
     pub const EVICTED: Class = Class(1 << 7);
     pub const STREAM: Class = Class(1 << 8);
     pub const MODULE: Class = Class(1 << 9);
-    /// A command that reads has not found the key.
+    /// A read command did not find the key.
     pub const MISS: Class = Class(1 << 10);
-    /// A key that was not there before.
+    /// The key did not exist before.
     pub const NEW: Class = Class(1 << 11);
-    /// Not an event: the effects of commands.
+    /// Not an event. The bit says that effects of commands are kept.
     pub const EFFECT: Class = Class(1 << 30);
-    /// Not an event: changes of keys, whatever they are.
+    /// Not an event. The bit says that somebody listens to all changes of keys.
     pub const CHANGE: Class = Class(1 << 31);
 
-    /// The class of a letter of `notify-keyspace-events`.
+    /// The class that a letter of `notify-keyspace-events` stands for.
     pub fn from_letter(letter: char) -> Option<Class> {
         Some(match letter {
             'g' => Class::GENERIC,
@@ -57,17 +57,17 @@ impl Class {
 /// `notify-keyspace-events`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Events {
-    /// On `__keyspace@<db>__:<key>`, the event as the message.
+    /// Publish the event's name on `__keyspace@<db>__:<key>`.
     pub by_key: bool,
-    /// On `__keyevent@<db>__:<event>`, the key as the message.
+    /// Publish the key's name on `__keyevent@<db>__:<event>`.
     pub by_event: bool,
     classes: Class,
 }
 
-/// What `A` stands for: everything but misses and new keys.
+/// The letters that `A` stands for: all classes except misses and new keys.
 const ALL: &str = "g$lshzxetd";
 
-/// What stands beside `A`: the two channels, misses and new keys.
+/// The letters that `A` does not include: the two channels, misses and new keys.
 const BESIDE_ALL: &str = "KEmn";
 
 impl Events {
@@ -77,13 +77,14 @@ impl Events {
         Events { by_key: letters.contains('K'), by_event: letters.contains('E'), classes }
     }
 
-    /// What the store is to tell: nothing if it would be published nowhere.
+    /// The classes that the store must report. None if neither channel is switched on.
     pub fn classes(self) -> Class {
         if self.by_key || self.by_event { self.classes } else { Class::default() }
     }
 }
 
-/// The letters as Redis shows them: each once, in its order, `A` where it can stand. None if there is another letter.
+/// The letters as Redis shows them: each letter once, in Redis's order, abbreviated by `A` where possible. None if a letter is
+/// unknown.
 pub fn shown(letters: &str) -> Option<String> {
     if !letters.chars().all(|c| c == 'A' || BESIDE_ALL.contains(c) || ALL.contains(c)) {
         return None;
@@ -98,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_letter_but_those_of_the_channels_is_a_class() {
+    fn every_letter_except_those_of_the_channels_is_a_class() {
         for letter in ALL.chars().chain("mn".chars()) {
             assert_ne!(Events::parse(&format!("K{letter}")).classes(), Class::default(), "{letter}");
         }

@@ -1,18 +1,18 @@
-//! Owns the patterns of KEYS, SCAN and CONFIG GET. Never knows what is matched.
+//! Owns the patterns of KEYS, SCAN and CONFIG GET. Never knows what the matched text means.
 //!
-//! `*` any bytes, `?` one byte, `[abc]`, `[a-z]`, `[^a]` one of a class, `\x` the byte x itself. The oddities are
-//! Redis's: a class that is not closed ends with the pattern; a range may be reversed and compares signed bytes; an
-//! escaped byte in a class keeps its case; only the empty pattern fits the empty string.
+//! `*` fits any bytes, `?` one byte, `[abc]`, `[a-z]` and `[^a]` one byte of a class, `\x` the byte x itself. Redis's
+//! special cases are kept: a class that is not closed ends with the pattern; a range may be reversed and compares signed
+//! bytes; an escaped byte in a class keeps its case; only the empty pattern fits the empty string.
 //!
-//! Backtracking goes only to the last `*`, so the time is at most pattern × text, and usually their sum.
+//! The matcher backtracks only to the last `*`. So the time is at most pattern length × text length, and usually their sum.
 
-/// Whether `pattern` fits the whole `text`. `any_case`: ignore the case of ASCII letters.
+/// Whether `pattern` fits the whole `text`. `any_case` ignores the case of ASCII letters.
 pub fn matches(pattern: &[u8], text: &[u8], any_case: bool) -> bool {
     if text.is_empty() {
         return pattern.is_empty();
     }
     let (mut p, mut t) = (0, 0);
-    // Where to resume if the rest does not fit: after the last star, one byte further in the text.
+    // Where to resume if the rest does not fit: (pattern position after the last star, text position).
     let mut retry: Option<(usize, usize)> = None;
     loop {
         if pattern.get(p) == Some(&b'*') {
@@ -27,7 +27,7 @@ pub fn matches(pattern: &[u8], text: &[u8], any_case: bool) -> bool {
             Some(&byte) if p < pattern.len() => one(&pattern[p..], byte, any_case),
             Some(_) => None,
             None if p == pattern.len() => return true,
-            // The text is used up but the pattern is not: a longer star would leave even less text.
+            // The text is used up but the pattern is not. A longer star would leave even less text.
             None => return false,
         };
         match (fits, retry) {
@@ -60,7 +60,7 @@ fn same(a: u8, b: u8, any_case: bool) -> bool {
     a == b || (any_case && a.eq_ignore_ascii_case(&b))
 }
 
-/// `class` starts after the `[`. Returns whether the class contains the byte, and the class's length with the `]`.
+/// `class` starts after the `[`. Returns whether the class contains the byte, and the length of the class including the `]`.
 fn class_fits(class: &[u8], byte: u8, any_case: bool) -> (bool, usize) {
     let negated = class.first() == Some(&b'^');
     let mut at = usize::from(negated);
@@ -90,8 +90,8 @@ fn class_fits(class: &[u8], byte: u8, any_case: bool) -> (bool, usize) {
 }
 
 fn range_fits(from: u8, to: u8, byte: u8, any_case: bool) -> bool {
-    // C's `char` is signed where Redis usually runs. Redis orders the ends of the range first and folds their case
-    // afterwards.
+    // C's `char` is signed on most machines that run Redis. Redis first orders the ends of the range and then folds their
+    // case.
     let fold = |byte: u8| if any_case { byte.to_ascii_lowercase() as i8 } else { byte as i8 };
     let (low, high) = if from as i8 <= to as i8 { (from, to) } else { (to, from) };
     (fold(low)..=fold(high)).contains(&fold(byte))
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_patterns_end_soon() {
+    fn hostile_patterns_take_bounded_time() {
         let text = "a".repeat(20_000);
         assert!(!fits(&format!("{}b", "a*".repeat(1000)), &text));
         assert!(!fits(&format!("{}b", "*a".repeat(1000)), &text));
@@ -167,7 +167,7 @@ mod tests {
         assert!(fits(&"*".repeat(10_000), &text));
     }
 
-    /// The definition of matching, with exponential time.
+    /// The definition of matching. Takes exponential time.
     fn slow(pattern: &[u8], text: &[u8]) -> bool {
         match (pattern, text) {
             ([], _) => text.is_empty(),
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn matches_agrees_with_the_definition() {
-        // Every pattern of up to six of these bytes, against every text of up to four letters.
+        // Try every pattern of up to six of these bytes with every text of up to four letters.
         let bytes = b"ab*?";
         let words = |lengths: std::ops::RangeInclusive<u32>, letters: usize| {
             lengths

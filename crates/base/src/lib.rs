@@ -1,4 +1,4 @@
-//! Owns what several crates need and none of them owns. Never knows another crate of ours, and does no I/O.
+//! Owns small helpers that several crates need. Never knows another crate of ours, and does no I/O.
 
 pub mod events;
 pub mod glob;

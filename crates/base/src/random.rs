@@ -1,10 +1,10 @@
-//! Owns SplitMix64 (Steele, Lea and Flood: Fast Splittable Pseudorandom Number Generators, 2014): fast, and the same numbers from the
-//! same seed on every machine. Never used where an adversary must not guess.
+//! Owns SplitMix64 (Steele, Lea and Flood: Fast Splittable Pseudorandom Number Generators, 2014). It is fast, and one seed gives the
+//! same numbers on every machine. Never used for numbers that an attacker must not guess.
 
-/// What the state grows by with each number.
+/// The increment of the state for each number.
 pub const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A generator. Its only state is the field, so that a seed is a generator and a generator can be kept as a number.
+/// A generator. The field is its whole state. So a seed is a generator, and a generator can be stored as a number.
 #[derive(Clone, Copy, Debug)]
 pub struct SplitMix64(pub u64);
 
@@ -15,23 +15,23 @@ impl SplitMix64 {
         number
     }
 
-    /// A number below `n`, which is not 0. The bias is below n / 2^64.
+    /// A number below `n`. `n` must not be 0. The bias is below n / 2^64.
     pub fn below(&mut self, n: u64) -> u64 {
         self.draw() % n
     }
 
-    /// Bytes that nothing compresses.
+    /// Bytes that no codec can compress.
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
         (0..count).map(|_| self.draw() as u8).collect()
     }
 
-    /// A place in something of this length, which is not 0.
+    /// An index into a sequence of length `len`, which must not be 0.
     pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }
 }
 
-/// The number that a generator with this state draws: neighbouring numbers give unrelated ones.
+/// The number that a generator with this state draws. Neighbouring states give unrelated numbers.
 #[must_use]
 pub fn mix(state: u64) -> u64 {
     let mut mixed = state.wrapping_add(GAMMA);
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn all_numbers_below_n_come_and_no_other() {
+    fn below_draws_every_number_below_n_and_no_other() {
         let (mut random, mut seen) = (SplitMix64(7), [false; 7]);
         (0..1000).for_each(|_| seen[random.index(7)] = true);
         assert_eq!(seen, [true; 7]);

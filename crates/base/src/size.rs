@@ -1,9 +1,9 @@
-//! Owns numbers of bytes as text: as redis.conf writes them, as people read them, as Redis's INFO shows them. 1kb is 1024 bytes, 1k is 1000.
+//! Owns numbers of bytes as text, in three forms: of redis.conf, for people, and of Redis's INFO. 1kb is 1024 bytes, 1k is 1000.
 
-/// Units of 1024, the smallest first.
+/// Units in steps of 1024, the smallest first.
 const UNITS: [&str; 6] = ["B", "KB", "MB", "GB", "TB", "PB"];
 
-/// The bytes of a unit of redis.conf, in any case; none is bytes.
+/// The bytes of a unit of redis.conf. Letters may be of any case. An empty unit is one byte.
 pub fn unit_bytes(unit: &str) -> Option<u64> {
     Some(match unit.to_ascii_lowercase().as_str() {
         "" | "b" => 1,
@@ -17,14 +17,14 @@ pub fn unit_bytes(unit: &str) -> Option<u64> {
     })
 }
 
-/// `512`, `1k` = 1000, `1kb` = 1024, `1m`, `1mb`, `1g`, `1gb`, in any case.
+/// Reads `512`, `1k` = 1000, `1kb` = 1024, `1m`, `1mb`, `1g`, `1gb`. Letters may be of any case.
 pub fn parse(word: &str) -> Option<u64> {
     let digits = word.len() - word.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = word.split_at(digits);
     number.parse::<u64>().ok()?.checked_mul(unit_bytes(unit)?)
 }
 
-/// What [`parse`] reads back as the same number: the largest unit that divides it, otherwise bytes.
+/// The text that [`parse`] reads back as the same number: in the largest unit that divides the number, otherwise in bytes.
 pub fn exact(bytes: u64) -> String {
     for (shift, unit) in [(30, "gb"), (20, "mb"), (10, "kb")] {
         if bytes != 0 && bytes.trailing_zeros() >= shift {
@@ -34,11 +34,11 @@ pub fn exact(bytes: u64) -> String {
     bytes.to_string()
 }
 
-/// For people: three figures and a unit, `1.5 GB`, `512 MB`, `0 B`.
+/// The text for people: three figures and a unit, `1.5 GB`, `512 MB`, `0 B`.
 pub fn human(bytes: u64) -> String {
     let mut unit = 0;
     let mut value = bytes as f64;
-    // 1023.6 would be printed as 1024.
+    // Without the margin, 999.6 would be printed as four figures.
     while value >= 999.5 && unit + 1 < UNITS.len() {
         value /= 1024.0;
         unit += 1;
@@ -46,7 +46,7 @@ pub fn human(bytes: u64) -> String {
     if unit == 0 { format!("{bytes} B") } else { format!("{} {}", three_figures(value), UNITS[unit]) }
 }
 
-/// As the fields `used_memory_human` and its like of INFO have it: `1.50G`, `1023B`.
+/// The form of INFO's `used_memory_human` and similar fields: `1.50G`, `1023B`.
 pub fn info(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "K", "M", "G", "T"];
     let unit = (bytes.max(1).ilog2() / 10).min(4) as usize;
@@ -56,7 +56,7 @@ pub fn info(bytes: u64) -> String {
     }
 }
 
-/// Three figures, without zeros that say nothing.
+/// Three figures, without trailing zeros after the point.
 pub fn three_figures(value: f64) -> String {
     let text = match value {
         value if value >= 99.95 => format!("{value:.0}"),
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn people_read_three_figures() {
+    fn human_shows_three_figures() {
         for (bytes, text) in [
             (0, "0 B"),
             (999, "999 B"),

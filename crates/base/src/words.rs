@@ -1,6 +1,6 @@
-//! Owns choices that the configuration names by a word and that more than one crate acts on. Never knows what a choice leads to.
+//! Owns choices that the configuration names by a word and that more than one crate uses. Never knows what a choice causes.
 
-/// An enum whose variants are words of the configuration.
+/// Defines an enum whose variants are words of the configuration.
 #[macro_export]
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($(#[$of:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
@@ -9,19 +9,19 @@ macro_rules! words {
         #[repr(u8)]
         pub enum $name { $($(#[$of])* $variant),+ }
         impl $name {
-            /// In the order in which errors list them.
+            /// The words, in the order in which error texts list them.
             pub const WORDS: &'static [&'static str] = &[$($text),+];
 
             pub const fn as_str(self) -> &'static str {
                 match self { $($name::$variant => $text),+ }
             }
 
-            /// The choice of a word, whose letters may be of any case.
+            /// The choice that a word names. Letters may be of any case.
             pub fn from_word(word: &str) -> Option<Self> {
                 [$($name::$variant),+].into_iter().find(|choice| choice.as_str().eq_ignore_ascii_case(word))
             }
 
-            /// The choice whose number this is: `choice as u8`.
+            /// The choice with this number. The number is `choice as u8`.
             pub fn from_number(number: u8) -> Option<Self> {
                 [$($name::$variant),+].get(usize::from(number)).copied()
             }
@@ -30,7 +30,7 @@ macro_rules! words {
 }
 
 words!(
-    /// What happens to a write when neither RAM nor flash has room: Redis's maxmemory-policy, in Redis's order.
+    /// What happens to a write when neither RAM nor flash has room. The words are those of Redis's maxmemory-policy, in Redis's order.
     Policy {
         VolatileLru = "volatile-lru",
         VolatileLfu = "volatile-lfu",
@@ -44,7 +44,7 @@ words!(
 );
 
 impl Policy {
-    /// Whether a key with or without an expiry may be evicted.
+    /// Whether the policy may evict a key. `has_expiry` says whether the key has an expiry.
     pub fn evicts(self, has_expiry: bool) -> bool {
         match self {
             Policy::NoEviction => false,
@@ -55,14 +55,14 @@ impl Policy {
 }
 
 words!(
-    /// What values on flash are compressed with.
+    /// The codec that compresses values on flash.
     Codec { None = "none", Lz4 = "lz4", Zstd = "zstd" }
 );
 
 words!(
     /// How flash is read and written.
     FlashIo {
-        /// io_uring where it is allowed, threads elsewhere.
+        /// io_uring where the system allows it, otherwise threads.
         Auto = "auto",
         Uring = "uring",
         Threads = "threads",

@@ -1,4 +1,4 @@
-//! Owns docs/configuration.md, generated from the table. Never knows a current value.
+//! Owns the generator of docs/configuration.md. Never knows a current value.
 
 use std::fmt::Write;
 
@@ -16,8 +16,8 @@ pub fn configuration_md() -> String {
          redis.conf: a name and words separated by spaces, `\"…\"` with backslash escapes or `'…'` around words with \
          spaces, `#` at the start of a comment line, `include FILE-OR-PATTERN`.\n\n\
          A size is a number of bytes or has a unit, in any case: `1k` is 1000, `1kb` 1024, `1m`, `1mb`, `1g`, `1gb` \
-         likewise. The last column tells whether CONFIG SET may change the value while the server runs; *protected* means: \
-         only if `enable-protected-configs` lets the client. Relative paths start from `dir`.\n",
+         likewise. The last column says whether CONFIG SET may change the value while the server runs; *protected* means: \
+         only if `enable-protected-configs` allows it to the client. Relative paths start from `dir`.\n",
     );
     for group in Group::ALL {
         let rows = || ROWS.iter().filter(move |row| row.group == group && row.effect == Effect::Used);
@@ -40,9 +40,8 @@ pub fn configuration_md() -> String {
     }
     page.push_str(
         "\n## Accepted without effect\n\n\
-         The other directives of Redis 7.2 are accepted and checked, CONFIG GET shows them, CONFIG SET keeps them; the log \
-         says once that one that differs from its default does nothing. `user` and a non-empty `aclfile` are refused, \
-         because a server that drops access rules silently would be open.\n\n\
+         The other directives of Redis 7.2 are accepted and checked. CONFIG GET shows them and CONFIG SET stores them. If a \
+         value differs from its default, the log says once that the directive has no effect.\n\n\
          | directive | type | default | why |\n| --- | --- | --- | --- |\n",
     );
     for group in Group::ALL {
@@ -85,7 +84,7 @@ fn cell(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_page_in_docs_is_the_one_that_the_table_gives() {
+    fn docs_configuration_md_agrees_with_the_table() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
         let page = std::fs::read_to_string(path).expect("docs/configuration.md is there");
         assert!(

@@ -1,15 +1,15 @@
-//! Owns the configuration: what may be set, its values, how they are read, changed and written back.
+//! Owns the configuration: the directives, their values, and how values are read, changed and written back.
 //! Never knows a client, a key or a socket.
 //!
 //! Reading order: `table` (every directive), `value` (words to value), `load` (file, standard input, command line),
 //! `typed` (what the server reads, checks between directives), `rewrite`, `docs`.
 //!
 //! There is one way for a setting to take effect. Code that reads a setting when it needs it reads the current [`Config`].
-//! Code that keeps something made of a setting subscribes to changes ([`ConfigStore::subscribe`]). What can refuse a
+//! Code that keeps something made of a setting subscribes to changes ([`ConfigStore::subscribe`]). Work that can refuse a
 //! change (files, limits) is done between [`ConfigStore::draft`] and [`ConfigStore::keep`].
 //!
-//! A worker keeps the [`Config`] it got from [`ConfigStore::snapshot`] and takes another one when
-//! [`ConfigStore::version`] has moved, so a command reads its configuration without a lock.
+//! A worker keeps the [`Config`] that it got from [`ConfigStore::snapshot`]. When [`ConfigStore::version`] has changed, the
+//! worker takes a new snapshot. So a command reads the configuration without a lock.
 
 mod docs;
 mod load;
@@ -42,10 +42,10 @@ pub use text::{join as join_words, split as split_words};
 use table::find;
 use value::{Mode, Value};
 
-/// Directives of the process rather than of one of its databases.
+/// Directives of the whole process, not of one database.
 const OF_NODE: &[&str] = &["loglevel", "disable-thp", "dir"];
 
-/// Whether a directive is the node's: it is set on the default database.
+/// Whether a directive belongs to the node. Such a directive is set on the default database.
 pub fn is_of_node(name: &[u8]) -> bool {
     OF_NODE.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(name))
 }
@@ -55,19 +55,19 @@ pub fn is_of_node(name: &[u8]) -> bool {
 pub struct ConfigStore {
     current: RwLock<Arc<Config>>,
     version: AtomicU64,
-    /// Held from reading what there is until everything obeys what is new, which may take file work: see [`Turn`].
+    /// Held from reading the old configuration until everything uses the new one. That may include file I/O: see [`Turn`].
     turn: Mutex<()>,
-    /// Held for moments only.
+    /// Locked only for short moments, never during I/O.
     state: Mutex<State>,
     file: Option<PathBuf>,
-    /// By row: whether the file or the command line set it.
+    /// For each row: whether the file or the command line set the directive.
     named: Vec<bool>,
     subscribers: Subscribers,
 }
 
 type Subscriber = Box<dyn Fn(&Draft) + Send + Sync>;
 
-/// Who is told of changes, in the order of subscription.
+/// The functions that are called with each change, in the order of subscription.
 #[derive(Default)]
 struct Subscribers(RwLock<Vec<Subscriber>>);
 
@@ -77,28 +77,28 @@ impl std::fmt::Debug for Subscribers {
     }
 }
 
-/// The right to change the configuration, or to write it into its file. Without it, of two changes at a time the store
-/// could obey the one while CONFIG GET shows the other.
+/// The lock that a thread must hold to change the configuration or to write its file. Without the lock, after two changes at
+/// the same time the store could use one value while CONFIG GET shows the other.
 pub struct Turn<'c>(#[expect(dead_code, reason = "it is held")] MutexGuard<'c, ()>);
 
-/// A change that was checked and has no effect yet.
+/// A change that passed all checks and is not in effect yet.
 pub struct Draft {
     pub before: Arc<Config>,
     pub now: Arc<Config>,
     values: Vec<Value>,
-    /// Rows that are set, to whatever.
+    /// The rows that CONFIG SET names, even if the value stays the same.
     rows: Vec<usize>,
-    /// The directive that a refusal names.
+    /// The directive that the error text names if the change is refused.
     blamed: String,
 }
 
 impl Draft {
-    /// Whether a directive is set that `fits` says, by its name.
+    /// Whether the change sets a directive whose name satisfies `fits`.
     pub fn sets(&self, fits: impl Fn(&str) -> bool) -> bool {
         self.rows.iter().any(|&index| fits(ROWS[index].name))
     }
 
-    /// The reply if it cannot take effect.
+    /// The error reply if the change cannot take effect.
     pub fn refused(&self, why: &str) -> String {
         set_failed(&self.blamed, why)
     }
@@ -110,25 +110,25 @@ fn set_failed(name: &str, why: &str) -> String {
 
 struct State {
     values: Vec<Value>,
-    /// Rows whose lack of effect the log has told.
+    /// For each row: whether the log has already said that the directive has no effect.
     told: Vec<bool>,
-    /// Lines for the log that were collected before there was one.
+    /// Log lines that were collected before the log existed.
     notices: Vec<String>,
 }
 
 impl std::fmt::Debug for State {
-    /// Without the values, some of which are secret.
+    /// Leaves out the values, because some are secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("State").field("notices", &self.notices).finish_non_exhaustive()
     }
 }
 
 impl ConfigStore {
-    /// Reads what `flintkv server` was called with: `[CONF|-] [--directive value …]`.
+    /// Reads the arguments of `flintkv server`: `[CONF|-] [--directive value …]`.
     pub fn from_args(args: &[String]) -> Result<Self, LoadError> {
         let launch = load::arguments(args)?;
         let loaded = launch.load(std::io::stdin())?;
-        // Absolute, so that CONFIG REWRITE finds it whatever the working directory is by then.
+        // Make the path absolute, so that CONFIG REWRITE finds the file after a change of the working directory.
         let file = match &launch.file {
             Some(file) => Some(
                 std::path::absolute(file)
@@ -149,7 +149,7 @@ impl ConfigStore {
         Self::new(loaded, None)
     }
 
-    /// The configuration of a database of its own: its file, and what the node says for it, which wins.
+    /// The configuration of a database with its own file. The node's `directives` override those of the file.
     pub fn from_file_and(file: &Path, directives: &[(&str, Vec<String>)]) -> Result<Self, LoadError> {
         let mut loaded = load::Loaded::defaults()?;
         loaded.file(file)?;
@@ -160,7 +160,7 @@ impl ConfigStore {
         Self::new(loaded, Some(file.to_owned()))
     }
 
-    /// The words of a directive, as a file would have them.
+    /// The words of a directive's value, as a file would contain them.
     pub fn words(&self, name: &str) -> Vec<String> {
         find(name).map_or_else(Vec::new, |index| self.state.lock().values[index].clone())
     }
@@ -191,29 +191,29 @@ impl ConfigStore {
         })
     }
 
-    /// The configuration as it is now.
+    /// The current configuration.
     pub fn snapshot(&self) -> Arc<Config> {
         Arc::clone(&self.current.read())
     }
 
-    /// Moves whenever [`snapshot`](Self::snapshot) would give another configuration.
+    /// A number that changes whenever [`snapshot`](Self::snapshot) would return another configuration.
     #[inline]
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// The configuration file, absolute, if the server was started with one.
+    /// The absolute path of the configuration file, if the server was started with one.
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
 
-    /// What the log should say about the configuration once there is a log; empty from the second call on.
+    /// Log lines about the configuration, to be written when the log exists. Empty from the second call on.
     pub fn take_notices(&self) -> Vec<String> {
         std::mem::take(&mut self.state.lock().notices)
     }
 
-    /// CONFIG GET: names and values that any pattern matches, each once, in the table's order.
-    /// A pattern without wildcards is answered under the name it asks for.
+    /// CONFIG GET: the names that any pattern matches, with their values, each once, in the table's order.
+    /// For a pattern without wildcards, the reply repeats the name as the client spelled it.
     pub fn get<P: AsRef<[u8]>>(&self, patterns: &[P]) -> Vec<(String, String)> {
         let state = self.state.lock();
         let config = self.snapshot();
@@ -237,12 +237,12 @@ impl ConfigStore {
         found
     }
 
-    /// The right to change the configuration. None: another change has been under way for as long as `patience`.
+    /// Takes the lock for a change. None: another change held the lock for as long as `patience`.
     pub fn turn(&self, patience: Duration) -> Option<Turn<'_>> {
         self.turn.try_lock_for(patience).map(Turn)
     }
 
-    /// CONFIG SET by a client of another machine: all pairs or none. The error is the whole reply, `ERR …`.
+    /// CONFIG SET by a client of another machine. Sets all pairs or none. The error is the whole reply, `ERR …`.
     pub fn set<N: AsRef<[u8]>, V: AsRef<[u8]>>(&self, pairs: &[(N, V)]) -> Result<(), String> {
         let turn = Turn(self.turn.lock());
         let draft = self.draft(&turn, pairs, false)?;
@@ -250,8 +250,8 @@ impl ConfigStore {
         Ok(())
     }
 
-    /// Checks CONFIG SET. `local` says that the client came over loopback or the unix socket, which
-    /// `enable-protected-configs local` lets change protected directives. The error is the whole reply.
+    /// Checks CONFIG SET. `local` says that the client is connected over loopback or the unix socket:
+    /// `enable-protected-configs local` allows such a client to change protected directives. The error is the whole reply.
     pub fn draft<N: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         _turn: &Turn<'_>,
@@ -297,7 +297,7 @@ impl ConfigStore {
                 Err(why) => return Err(set_failed(name, &why)),
             }
         }
-        // Only the limits of memory can contradict each other.
+        // Only memory limits can contradict each other, so blame a memory directive if one was set.
         let memory = |row: &Row| matches!(row.group, Group::Memory | Group::Flash);
         let blamed = changes.iter().find(|(index, ..)| memory(&ROWS[*index])).or(changes.first());
         let blamed = blamed.map_or("", |(_, name, _)| name).to_owned();
@@ -306,13 +306,13 @@ impl ConfigStore {
         Ok(Draft { before, now, values, rows, blamed })
     }
 
-    /// From now on `subscriber` is called with every change that was kept, while the turn of the change is held. It must
-    /// not change the configuration, and holds no strong reference to what holds this store.
+    /// From now on, calls `subscriber` with every change that takes effect, while the lock of the change is held. `subscriber`
+    /// must not change the configuration. It must not hold a strong reference to the owner of this store.
     pub fn subscribe(&self, subscriber: impl Fn(&Draft) + Send + Sync + 'static) {
         self.subscribers.0.write().push(Box::new(subscriber));
     }
 
-    /// The draft is the configuration from now on, and the subscribers have obeyed it when this returns.
+    /// Makes the draft the current configuration. When this function returns, all subscribers have applied the change.
     pub fn keep(&self, _turn: &Turn<'_>, draft: &Draft) {
         let mut state = self.state.lock();
         for &index in &draft.rows {
@@ -334,14 +334,14 @@ impl ConfigStore {
         }
     }
 
-    /// CONFIG REWRITE: the file with the current values, its comments and order kept. The error is the whole reply.
-    /// `users` are the lines of `user` directives that say what users there are, None where a file of their own does.
+    /// CONFIG REWRITE: writes the current values into the file and keeps its comments and order. The error is the whole reply.
+    /// `users` are the `user` lines to write. None: an ACL file holds the users.
     pub fn rewrite(&self, turn: &Turn<'_>, users: Option<Vec<String>>) -> Result<(), String> {
         self.prepare_file(turn, users, None)?.publish()
     }
 
-    /// The file as [`ConfigStore::rewrite`] writes it, with the values of `draft` if there is one: written beside the file,
-    /// which stays as it is until [`Prepared::publish`].
+    /// Writes the file of [`ConfigStore::rewrite`], with the values of `draft` if there is one, to a temporary file in the same
+    /// directory. The configuration file itself does not change before [`Prepared::publish`].
     pub fn prepare_file(
         &self,
         _turn: &Turn<'_>,
@@ -361,7 +361,7 @@ impl ConfigStore {
 }
 
 impl State {
-    /// The line that says that a row has no effect, the first time.
+    /// The log line that says that a directive has no effect. None after the first call for a row.
     fn tell(&mut self, index: usize) -> Option<String> {
         let Effect::Inert(why) = ROWS[index].effect else {
             return None;

@@ -1,5 +1,5 @@
 //! Owns reading directives in order: a file with its includes, standard input, the command line.
-//! Never knows what a directive does; never shows the value of a secret one.
+//! Never knows what a directive does; never shows the value of a secret directive.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -9,15 +9,15 @@ use super::table::{self, ROWS, Row};
 use super::text;
 use super::value::{self, Mode, Value};
 
-/// Includes may nest this deep, which also ends a file that includes itself.
+/// Maximum nesting of includes. The bound also stops a file that includes itself.
 const INCLUDE_DEPTH_MAX: usize = 16;
-/// No configuration is longer; a device named by mistake would be.
+/// Maximum bytes of a configuration. The bound stops the reading of a device that was named by mistake.
 const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 /// Why a configuration was refused, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadError {
-    /// `file:line: directive`, or what stands for it; empty for a contradiction between directives.
+    /// `file:line: directive`, or a name of another source. Empty for a contradiction between directives.
     pub place: String,
     pub why: String,
 }
@@ -39,7 +39,7 @@ impl fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
-/// Values of all rows while they are read, and which of them were named.
+/// The values of all rows while the configuration is read, and which rows the configuration names.
 #[derive(Debug, Clone)]
 pub(super) struct Loaded {
     pub values: Vec<Value>,
@@ -55,7 +55,7 @@ impl Loaded {
         Ok(Loaded { values, named: vec![false; ROWS.len()] })
     }
 
-    /// Reads a file and what it includes.
+    /// Reads a file and its includes.
     pub fn file(&mut self, path: &Path) -> Result<(), LoadError> {
         self.file_at(path, 0)
     }
@@ -68,7 +68,7 @@ impl Loaded {
         self.text_at(&place, &text, depth)
     }
 
-    /// Reads text whose lines are reported as `place:LINE`.
+    /// Reads text. Errors name a line as `place:LINE`.
     pub fn text(&mut self, place: &str, text: &str) -> Result<(), LoadError> {
         self.text_at(place, text, 0)
     }
@@ -142,7 +142,7 @@ impl Loaded {
     }
 }
 
-/// The row that a directive sets and its words; KeyDB's `storage-provider flash PATH` is a flash-path.
+/// The row that a directive sets, and its words. KeyDB's `storage-provider flash PATH` sets flash-path.
 pub(super) fn resolve<'a>(name: &str, words: &'a [String]) -> Option<(usize, &'a [String])> {
     if name.eq_ignore_ascii_case("storage-provider") {
         let [provider, path @ ..] = words else {
@@ -172,12 +172,12 @@ fn read_text(source: impl Read) -> io::Result<String> {
     })
 }
 
-/// A name from outside, safe for a terminal and bounded.
+/// A name from outside, without control characters and with at most 64 characters, for error texts.
 fn printable(name: &str) -> String {
     name.chars().take(64).map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// `: did you mean …?` when a directive is one or two letters away.
+/// `: did you mean …?` if the name of a directive differs by one or two letters.
 fn suggestion(name: &str) -> String {
     let near = ROWS
         .iter()
@@ -189,7 +189,7 @@ fn suggestion(name: &str) -> String {
     near.map_or(String::new(), |(_, known)| format!(": did you mean '{known}'?"))
 }
 
-/// Levenshtein's distance.
+/// The Levenshtein distance.
 fn distance(a: &[u8], b: &[u8]) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.iter().enumerate() {
@@ -204,16 +204,16 @@ fn distance(a: &[u8], b: &[u8]) -> usize {
     row[b.len()]
 }
 
-/// What the arguments of `flintkv server` ask for.
+/// The parsed arguments of `flintkv server`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Launch {
     pub file: Option<PathBuf>,
     pub stdin: bool,
-    /// Each the name of a directive and its words.
+    /// Each entry is the name of a directive and its words.
     pub directives: Vec<Vec<String>>,
 }
 
-/// `[CONF|-] [--directive value …]`, by redis-server's rules: a `-` may also come last.
+/// Parses `[CONF|-] [--directive value …]` by redis-server's rules: a `-` may also come last.
 pub(super) fn arguments(args: &[String]) -> Result<Launch, LoadError> {
     let mut launch = Launch::default();
     let mut rest = args;
@@ -241,7 +241,7 @@ pub(super) fn arguments(args: &[String]) -> Result<Launch, LoadError> {
                 ),
             ));
         };
-        // "--port 7000" may also come as one argument.
+        // "--port 7000" may also be one argument.
         let mut words = match option.contains(char::is_whitespace) {
             true => text::split(option).map_err(|why| LoadError::new("command line", why))?,
             false => vec![option.to_owned()],
@@ -253,7 +253,7 @@ pub(super) fn arguments(args: &[String]) -> Result<Launch, LoadError> {
         };
         let one = kind.is_some_and(|kind| !kind.takes_words() && !kind.takes_lines());
         if one || name.eq_ignore_ascii_case("include") {
-            // A single value may itself begin with --.
+            // A single value may begin with -- too.
             if words.len() == 1
                 && let [next, tail @ ..] = rest
             {
@@ -273,7 +273,7 @@ pub(super) fn arguments(args: &[String]) -> Result<Launch, LoadError> {
 }
 
 impl Launch {
-    /// Reads everything in redis-server's order: file, standard input, command line.
+    /// Reads all sources in redis-server's order: file, standard input, command line.
     pub fn load(&self, stdin: impl Read) -> Result<Loaded, LoadError> {
         let mut loaded = Loaded::defaults()?;
         if let Some(file) = &self.file {
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn directives_that_add_up_do() {
+    fn lines_of_some_directives_add_up() {
         let text = "save 3600 1\nsave 60 10\nflash-path /a\nstorage-provider flash /b\nrename-command CONFIG \"\"\n";
         gives(&["-"], text, &[("save", "3600 1 60 10"), ("flash-path", "/a /b"), ("rename-command", "CONFIG ")]);
         gives(&["-"], "save 3600 1\nsave \"\"\nsave 5 5", &[("save", "5 5")]);
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_refused() {
+    fn input_that_is_not_text_is_refused() {
         let error = args(&["-"]).unwrap().load(&b"port 1\n\xff\xfe"[..]).unwrap_err();
         assert_eq!(error.to_string(), "standard input: line 2 is not valid UTF-8");
         let endless = args(&["-"]).unwrap().load(io::repeat(b'#')).unwrap_err();
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn includes_are_read_where_they_stand() {
+    fn an_include_is_read_at_its_own_line() {
         let scratch = Scratch::new("include");
         scratch.write("1.conf", "port 1\ntimeout 1\n");
         scratch.write("2.conf", "port 2\n");
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_includes_itself_ends() {
+    fn a_file_that_includes_itself_is_refused() {
         let scratch = Scratch::new("loop");
         let path = scratch.0.join("self.conf");
         std::fs::write(&path, format!("include {}\n", path.display())).unwrap();

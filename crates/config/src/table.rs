@@ -1,5 +1,5 @@
 //! Owns the one table of directives: name, type, default, whether CONFIG SET may change it, what it means.
-//! Parsing, CONFIG GET/SET/REWRITE and docs/configuration.md are all read from it. Never knows a current value.
+//! Parsing, CONFIG GET/SET/REWRITE and docs/configuration.md use this table. Never knows a current value.
 
 use super::typed;
 
@@ -10,7 +10,7 @@ pub struct Row {
     /// A second name, empty if there is none.
     pub alias: &'static str,
     pub kind: Kind,
-    /// As one would write it in the file.
+    /// The default as the file would write it.
     pub default: &'static str,
     pub change: Change,
     pub effect: Effect,
@@ -23,11 +23,11 @@ pub struct Row {
 pub enum Kind {
     Bool,
     Int(i64, i64),
-    /// Bytes, with a unit: 1k = 1000, 1kb = 1024 and so on.
+    /// Bytes with an optional unit: 1k = 1000, 1kb = 1024 and so on.
     Size(u64, u64),
-    /// Bytes, or a percentage of something.
+    /// Bytes, or a percentage of another size.
     SizeOrPercent,
-    /// Bytes, a power of two within the range.
+    /// Bytes: a power of two within the range.
     Segment(u64, u64),
     /// `auto` or an integer.
     AutoOrInt(i64, i64),
@@ -39,16 +39,16 @@ pub enum Kind {
     Text,
     /// Text that is never logged.
     Password,
-    /// The name of a file without a directory.
+    /// A file name without a directory.
     FileName,
     Path,
-    /// An existing directory, kept absolute.
+    /// An existing directory, stored as an absolute path.
     Directory,
-    /// Words, at most so many.
+    /// At most this many words.
     Words(usize),
-    /// A directive that may be repeated, one path each; an empty path empties the list.
+    /// A repeatable directive with one path on each line. An empty path empties the list.
     Paths,
-    /// `SECONDS CHANGES` pairs; repeated lines add up, an empty one empties the list.
+    /// `SECONDS CHANGES` pairs. Each line adds pairs; an empty line empties the list.
     Save,
     OutputLimits,
     OomScores,
@@ -67,23 +67,23 @@ pub enum Kind {
 pub enum Change {
     /// By CONFIG SET.
     Live,
-    /// By CONFIG SET of a client that `enable-protected-configs` lets through.
+    /// By CONFIG SET, if `enable-protected-configs` allows it to the client.
     Protected,
     /// Only in the file or on the command line.
     Start,
-    /// As `Start`, and CONFIG GET does not show it: it is an instruction rather than a value.
+    /// Like `Start`, but CONFIG GET does not show the directive, because it is an instruction and not a value.
     FileOnly,
 }
 
-/// Whether the directive does anything here.
+/// Whether the directive has an effect in FlintKV.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     Used,
-    /// Accepted and kept; the log says once why it does nothing.
+    /// The value is accepted and stored. The log says once why it has no effect.
     Inert(&'static str),
 }
 
-/// Where the documentation puts it.
+/// The section of the documentation that lists the directive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Group {
     Flash,
@@ -101,7 +101,7 @@ pub enum Group {
     Console,
     Types,
     Other,
-    /// Known to Redis, shown by CONFIG GET only when asked for by its whole name.
+    /// A directive of Redis that CONFIG GET shows only when asked for the exact name.
     Hidden,
 }
 
@@ -147,7 +147,7 @@ impl Group {
     }
 }
 
-/// The row's index by name or alias, in any case.
+/// The index of the row with this name or alias. Letters may be of any case.
 pub fn find(name: &str) -> Option<usize> {
     if name.is_empty() {
         return None;
@@ -192,18 +192,19 @@ const SHUTDOWN: Kind = Kind::Choices(&["default", "save", "nosave", "now", "forc
 const NO_PERSISTENCE: Effect = Effect::Inert("persistence is not built yet: data does not survive a restart");
 const NO_REPLICATION: Effect = Effect::Inert("replication is not built yet");
 const NO_CLUSTER: Effect = Effect::Inert("the cluster is not built yet");
-const NO_DH: Effect = Effect::Inert("finite-field key exchange is not offered: it is elliptic curves always");
-const NO_SESSION_TIMEOUT: Effect = Effect::Inert("sessions leave the cache when it is full");
+const NO_DH: Effect =
+    Effect::Inert("finite-field key exchange is not supported: key exchange always uses elliptic curves");
+const NO_SESSION_TIMEOUT: Effect = Effect::Inert("sessions are removed from the cache only when it is full");
 const NO_MODULES: Effect = Effect::Inert("modules are not supported");
 const NO_SYSLOG: Effect = Effect::Inert("syslog is not supported: log to a file or to standard output");
 const NO_REHASH: Effect = Effect::Inert("the index is never rehashed as a whole");
 const NO_DEFRAG: Effect = Effect::Inert("the allocator returns memory by itself");
 const NO_SAMPLES: Effect = Effect::Inert("victims come from a sweep with frequency bits, not from samples");
-const NO_LAZYFREE: Effect = Effect::Inert("values are freed where they are replaced");
+const NO_LAZYFREE: Effect = Effect::Inert("a value is freed when it is replaced");
 const NO_HZ: Effect = Effect::Inert("background work paces itself");
 const NO_CPULIST: Effect = Effect::Inert("use taskset or the service manager to choose processors");
-const NO_NEED: Effect = Effect::Inert("FlintKV has nothing that it would change");
-const HIDDEN: Effect = Effect::Inert("it is a debugging aid of Redis");
+const NO_NEED: Effect = Effect::Inert("FlintKV has nothing that it could change");
+const HIDDEN: Effect = Effect::Inert("it is only for debugging Redis");
 
 use Change::{FileOnly, Live, Protected, Start};
 use Effect::Used;
@@ -220,17 +221,17 @@ use Kind::{
 #[rustfmt::skip]
 pub const ROWS: &[Row] = &[
     // ---- FlintKV's own
-    row("flash-path", Paths, "", Start, Used, Flash, "A directory on flash for cold values; repeat the directive to spread them over several devices. KeyDB's `storage-provider flash PATH` means the same. Without it everything stays in RAM."),
-    row("flash-io", typed::FLASH_IO, "auto", Start, Used, Flash, "How flash is read and written: `uring`, `threads`, or `auto`, which takes io_uring where the system allows it."),
-    row("flash-compression", typed::COMPRESSION, "lz4", Start, Used, Flash, "Compression of values on flash; what does not shrink is stored as it is."),
-    row("flash-segment-size", Segment(typed::SEGMENT_BYTES_MIN, 128 * MB), "16mb", Start, Used, Flash, "The unit in which flash is written and freed, a power of two. Halved until flash holds 64 of them, down to 256kb."),
-    row("flash-split-size", Size(1024, 16 * MB), "64kb", Live, Used, Flash, "A collection larger than this goes to flash in parts, some hundred bytes each, and comes back as far as a command touches it; a smaller one moves as a whole. One that is in parts already stays so."),
-    row("debug-tier-mode", typed::TIER_MODE, "off", Live, Used, Flash, "For testing: `cold` sends every value to flash as soon as the command that wrote or read it has run, so that the next one finds it there. It is slow, and flash wears. Values larger than a segment stay in RAM. Needs flash-path."),
-    row("memory-limit", Size(0, LONG_MAX_BYTES), "0", Live, Used, Memory, "RAM and flash together that the data may use; 0 is no limit, which flash-path does not allow. On a running server flash grows at once, and shrinks as its values move; what would not fit is refused, unless maxmemory-policy evicts: then what has been on flash longest goes, as on a full flash."),
-    row("ram-limit", SizeOrPercent, "0", Live, Used, Memory, "The part of memory-limit that may be RAM, in bytes or percent; it bounds the resident size of the process. 0 is 30% of memory-limit where there is flash, otherwise memory-limit. CONFIG GET maxmemory shows the result in bytes. What it leaves of memory-limit is flash's, also when it changes while the server runs. With flash it is at least 16mb + 2mb for each of io-threads at start, and 12mb more where there is a console, which the process needs for itself.").alias("maxmemory"),
+    row("flash-path", Paths, "", Start, Used, Flash, "A directory on flash for cold values. Repeat the directive to spread the values over several devices. KeyDB's `storage-provider flash PATH` means the same. Without a flash-path all values stay in RAM."),
+    row("flash-io", typed::FLASH_IO, "auto", Start, Used, Flash, "How flash is read and written: `uring`, `threads`, or `auto`, which uses io_uring if the system allows it and threads otherwise."),
+    row("flash-compression", typed::COMPRESSION, "lz4", Start, Used, Flash, "Codec for values on flash. Data that does not shrink is stored uncompressed."),
+    row("flash-segment-size", Segment(typed::SEGMENT_BYTES_MIN, 128 * MB), "16mb", Start, Used, Flash, "Size of a segment, the unit in which flash is freed. A power of two. If flash is too small for 64 segments, the size is halved until 64 fit, but not below 256kb."),
+    row("flash-split-size", Size(1024, 16 * MB), "64kb", Live, Used, Flash, "A collection larger than this moves to flash in parts of some hundred bytes each, and a command reads back only the parts that it needs. A smaller collection moves as a whole. A collection that is already in parts stays in parts."),
+    row("debug-tier-mode", typed::TIER_MODE, "off", Live, Used, Flash, "For testing: `cold` moves every value to flash as soon as the command that wrote or read it has run, so the next command finds the value on flash. This is slow and wears out flash. Values larger than a segment stay in RAM. Needs flash-path."),
+    row("memory-limit", Size(0, LONG_MAX_BYTES), "0", Live, Used, Memory, "Limit of RAM and flash together. 0 is no limit; with flash-path a limit is required. On a running server a higher limit makes flash larger at once. A lower limit makes flash smaller step by step, while its values move. If the data would not fit, the change is refused, unless maxmemory-policy evicts keys: then the values that have been on flash longest are evicted, as when flash is full."),
+    row("ram-limit", SizeOrPercent, "0", Live, Used, Memory, "The part of memory-limit that may be RAM, in bytes or percent. It bounds the resident size of the process. 0 means 30% of memory-limit with flash, and all of memory-limit without flash. CONFIG GET maxmemory shows the result in bytes. The rest of memory-limit is the size of flash, also when ram-limit changes while the server runs. With flash, ram-limit must be at least 16mb + 2mb for each of io-threads at start, and 12mb more with a console: the process itself needs this memory.").alias("maxmemory"),
 
     // ---- Memory
-    row("maxmemory-policy", POLICY, "noeviction", Live, Used, Memory, "Which keys make room when RAM and flash are both full; `noeviction` refuses writes instead."),
+    row("maxmemory-policy", POLICY, "noeviction", Live, Used, Memory, "Which keys are evicted when both RAM and flash are full. `noeviction` evicts no key and refuses writes."),
     row("maxmemory-samples", Int(1, INT_MAX), "5", Live, NO_SAMPLES, Memory, ""),
     row("maxmemory-eviction-tenacity", Int(0, 100), "10", Live, NO_SAMPLES, Memory, ""),
     row("maxmemory-clients", SizeOrPercent, "0", Live, Effect::Inert("buffers are bounded for each client, not in total"), Memory, ""),
@@ -250,68 +251,68 @@ pub const ROWS: &[Row] = &[
     row("active-defrag-max-scan-fields", Int(1, LONG_MAX), "1000", Live, NO_DEFRAG, Memory, ""),
     row("active-defrag-ignore-bytes", Size(1, LONG_MAX_BYTES), "100mb", Live, NO_DEFRAG, Memory, ""),
     row("activerehashing", Bool, "yes", Live, NO_REHASH, Memory, ""),
-    row("disable-thp", Bool, "yes", Start, Used, Memory, "Keeps transparent huge pages away from this process, but for the memory that `huge-pages` is about: they make its resident size larger than what it uses."),
-    row("huge-pages", Bool, "yes", Start, Used, Memory, "Values in RAM lie in huge pages where the kernel gives them to those who ask (`/sys/kernel/mm/transparent_hugepage/enabled`): look-ups cost less. Not where ram-limit is below 1gb."),
+    row("disable-thp", Bool, "yes", Start, Used, Memory, "Disables transparent huge pages for this process, except for the memory that `huge-pages` controls. Huge pages can make the resident size larger than the memory in use."),
+    row("huge-pages", Bool, "yes", Start, Used, Memory, "Puts values in RAM into huge pages, which makes look-ups cheaper. The kernel must allow it (`madvise` or `always` in `/sys/kernel/mm/transparent_hugepage/enabled`). No effect with a RAM limit below 1gb."),
 
     // ---- Network
-    row("bind", Words(16), "127.0.0.1 -::1", Start, Used, Network, "Addresses to listen on; `*` and `::*` are all of IPv4 and IPv6. A `-` in front makes an address that this machine lacks no error."),
+    row("bind", Words(16), "127.0.0.1 -::1", Start, Used, Network, "Addresses to listen on. `*` is all IPv4 addresses and `::*` all IPv6 addresses. With a `-` in front, it is no error if this machine does not have the address."),
     row("port", Int(0, 65535), "6379", Start, Used, Network, "TCP port; 0 switches TCP off."),
-    row("unixsocket", Path, "", Start, Used, Network, "Path of a unix socket to listen on as well."),
-    row("unixsocketperm", Octal, "0", Start, Used, Network, "Its permissions in octal; 0 leaves them to the umask."),
-    row("tcp-backlog", Int(0, INT_MAX), "511", Start, Used, Network, "Connections that may wait to be accepted; the kernel's somaxconn caps it."),
-    row("tcp-keepalive", Int(0, INT_MAX), "300", Live, Used, Network, "Seconds between probes of a silent connection; 0 sends none."),
+    row("unixsocket", Path, "", Start, Used, Network, "Path of a unix socket to listen on, in addition to TCP."),
+    row("unixsocketperm", Octal, "0", Start, Used, Network, "Permissions of the unix socket in octal. 0 lets the umask decide."),
+    row("tcp-backlog", Int(0, INT_MAX), "511", Start, Used, Network, "How many connections may wait to be accepted. The kernel's somaxconn is an upper bound."),
+    row("tcp-keepalive", Int(0, INT_MAX), "300", Live, Used, Network, "Seconds between keep-alive probes on an idle connection; 0 sends none."),
     row("timeout", Int(0, INT_MAX), "0", Live, Used, Network, "Seconds after which an idle client is disconnected; 0 never."),
-    row("maxclients", Int(1, UINT_MAX), "10000", Live, Used, Network, "Connections at a time; further ones get an error."),
+    row("maxclients", Int(1, UINT_MAX), "10000", Live, Used, Network, "Maximum number of connections at a time. Further connections get an error."),
     row("bind-source-addr", Text, "", Live, NO_REPLICATION, Network, ""),
     row("socket-mark-id", Int(0, UINT_MAX), "0", Start, Effect::Inert("sockets are not marked"), Network, ""),
 
     // ---- Access
-    row("protected-mode", Bool, "yes", Live, Used, Access, "Without a password, serve only clients of this machine."),
-    row("requirepass", Password, "", Live, Used, Access, "The password that AUTH and HELLO ask for; empty asks for none."),
-    row("rename-command", Renames, "", FileOnly, Used, Access, "Gives a command another name, or with \"\" none; repeatable."),
-    row("enable-debug-command", GUARD, "no", Start, Used, Access, "Who may use DEBUG; `local` is a client of this machine."),
-    row("enable-protected-configs", GUARD, "no", Start, Used, Access, "Who may change protected directives by CONFIG SET."),
+    row("protected-mode", Bool, "yes", Live, Used, Access, "If no password is set, serve only clients on this machine."),
+    row("requirepass", Password, "", Live, Used, Access, "The password that clients give with AUTH or HELLO. Empty: no password is needed."),
+    row("rename-command", Renames, "", FileOnly, Used, Access, "Renames a command. The new name \"\" removes the command. Repeatable."),
+    row("enable-debug-command", GUARD, "no", Start, Used, Access, "Who may use DEBUG. `local` means clients on this machine."),
+    row("enable-protected-configs", GUARD, "no", Start, Used, Access, "Who may change protected directives with CONFIG SET. `local` means clients on this machine."),
     row("enable-module-command", GUARD, "no", Start, NO_MODULES, Access, ""),
     row("loadmodule", Lines, "", FileOnly, NO_MODULES, Access, ""),
-    row("aclfile", Path, "", Start, Used, Access, "The file of users that ACL LOAD reads and ACL SAVE writes; then `user` directives are not allowed."),
-    row("user", Lines, "", FileOnly, Used, Access, "A user and its rules, as ACL SETUSER takes them; repeatable."),
-    row("acllog-max-len", Int(0, LONG_MAX), "128", Live, Used, Access, "Entries that ACL LOG keeps."),
+    row("aclfile", Path, "", Start, Used, Access, "The file of users that ACL LOAD reads and ACL SAVE writes. With an aclfile, `user` directives are not allowed."),
+    row("user", Lines, "", FileOnly, Used, Access, "A user and the user's rules, written as for ACL SETUSER. Repeatable."),
+    row("acllog-max-len", Int(0, LONG_MAX), "128", Live, Used, Access, "Maximum number of entries that ACL LOG keeps."),
     row("acl-pubsub-default", Choice(&["allchannels", "resetchannels"]), "resetchannels", Live, Used, Access, "Which channels a new user may use: all or none."),
 
     // ---- Limits of a client
-    row("client-output-buffer-limit", OutputLimits, "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60", Live, Used, Clients, "For a class of clients, the unsent bytes at which it is disconnected: at once, or when a lower number lasts so many seconds. Classes: normal, replica, pubsub."),
-    row("client-query-buffer-limit", Size(MB, LONG_MAX_BYTES), "1gb", Live, Used, Clients, "Bytes of commands not yet run that a client may have."),
-    row("proto-max-bulk-len", Size(MB, LONG_MAX_BYTES), "512mb", Live, Used, Clients, "The longest single argument."),
+    row("client-output-buffer-limit", OutputLimits, "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60", Live, Used, Clients, "Limits of a client's unsent reply bytes: class, hard limit, soft limit, seconds. A client above the hard limit is disconnected at once. A client that stays above the soft limit for the given seconds is disconnected too. Classes: normal, replica, pubsub."),
+    row("client-query-buffer-limit", Size(MB, LONG_MAX_BYTES), "1gb", Live, Used, Clients, "Maximum bytes of received commands that have not run yet, for each client."),
+    row("proto-max-bulk-len", Size(MB, LONG_MAX_BYTES), "512mb", Live, Used, Clients, "Maximum bytes of one argument."),
 
     // ---- Keys and workers
-    row("io-threads", AutoOrInt(1, 128), "auto", Start, Used, Keys, "Number of workers, each of which runs commands; `auto` is one for each core."),
+    row("io-threads", AutoOrInt(1, 128), "auto", Start, Used, Keys, "Number of worker threads. Every worker runs commands. `auto` is one worker for each core."),
     row("io-threads-do-reads", Bool, "no", Start, Effect::Inert("every worker reads, runs and answers"), Keys, ""),
-    row("databases", Int(1, 16384), "16", Start, Used, Keys, "How many databases SELECT can choose from."),
-    row("hash-max-listpack-entries", Int(0, LONG_MAX), "512", Live, Used, Keys, "Fields up to which a hash keeps its compact form.").alias("hash-max-ziplist-entries"),
-    row("hash-max-listpack-value", Size(0, LONG_MAX_BYTES), "64", Live, Used, Keys, "Longest field or value that the compact form of a hash takes.").alias("hash-max-ziplist-value"),
-    row("list-max-listpack-size", Int(-INT_MAX - 1, INT_MAX), "-2", Live, Used, Keys, "What a list's compact form, and each piece of a longer list, may hold: -1 to -5 for 4, 8 … 64 KB, a positive number for that many elements.").alias("list-max-ziplist-size"),
-    row("set-max-intset-entries", Int(0, LONG_MAX), "512", Live, Used, Keys, "Members up to which a set of integers keeps its compact form."),
-    row("set-max-listpack-entries", Int(0, LONG_MAX), "128", Live, Used, Keys, "Members up to which a set keeps its compact form."),
-    row("set-max-listpack-value", Size(0, LONG_MAX_BYTES), "64", Live, Used, Keys, "Longest member that the compact form of a set takes."),
-    row("zset-max-listpack-entries", Int(0, LONG_MAX), "128", Live, Used, Keys, "Members up to which a sorted set keeps its compact form.").alias("zset-max-ziplist-entries"),
-    row("zset-max-listpack-value", Size(0, LONG_MAX_BYTES), "64", Live, Used, Keys, "Longest member that the compact form of a sorted set takes.").alias("zset-max-ziplist-value"),
-    row("hll-sparse-max-bytes", Size(0, LONG_MAX_BYTES), "3000", Live, Used, Keys, "Bytes up to which a HyperLogLog keeps its sparse form."),
-    row("stream-node-max-bytes", Size(0, LONG_MAX_BYTES), "4096", Live, Used, Keys, "Bytes of a stream's entries that are kept, and trimmed by `~`, together; 0 for no limit."),
-    row("stream-node-max-entries", Int(0, LONG_MAX), "100", Live, Used, Keys, "Entries of a stream that are kept, and trimmed by `~`, together; 0 for no limit."),
+    row("databases", Int(1, 16384), "16", Start, Used, Keys, "Number of logical databases that SELECT can choose."),
+    row("hash-max-listpack-entries", Int(0, LONG_MAX), "512", Live, Used, Keys, "Maximum number of fields of a hash in compact form.").alias("hash-max-ziplist-entries"),
+    row("hash-max-listpack-value", Size(0, LONG_MAX_BYTES), "64", Live, Used, Keys, "Maximum bytes of a field or a value of a hash in compact form.").alias("hash-max-ziplist-value"),
+    row("list-max-listpack-size", Int(-INT_MAX - 1, INT_MAX), "-2", Live, Used, Keys, "Maximum size of a list in compact form, and of each piece of a longer list. -1 to -5 mean 4, 8 … 64 KB; a positive number is a number of elements.").alias("list-max-ziplist-size"),
+    row("set-max-intset-entries", Int(0, LONG_MAX), "512", Live, Used, Keys, "Maximum number of members of a set of integers in compact form."),
+    row("set-max-listpack-entries", Int(0, LONG_MAX), "128", Live, Used, Keys, "Maximum number of members of a set in compact form."),
+    row("set-max-listpack-value", Size(0, LONG_MAX_BYTES), "64", Live, Used, Keys, "Maximum bytes of a member of a set in compact form."),
+    row("zset-max-listpack-entries", Int(0, LONG_MAX), "128", Live, Used, Keys, "Maximum number of members of a sorted set in compact form.").alias("zset-max-ziplist-entries"),
+    row("zset-max-listpack-value", Size(0, LONG_MAX_BYTES), "64", Live, Used, Keys, "Maximum bytes of a member of a sorted set in compact form.").alias("zset-max-ziplist-value"),
+    row("hll-sparse-max-bytes", Size(0, LONG_MAX_BYTES), "3000", Live, Used, Keys, "Maximum bytes of a HyperLogLog in sparse form."),
+    row("stream-node-max-bytes", Size(0, LONG_MAX_BYTES), "4096", Live, Used, Keys, "Maximum bytes of a node of a stream. The entries of one node are stored together, and trimming with `~` removes them together. 0 is no limit."),
+    row("stream-node-max-entries", Int(0, LONG_MAX), "100", Live, Used, Keys, "Maximum number of entries in a node of a stream. 0 is no limit."),
     row("hz", Int(0, INT_MAX), "10", Live, NO_HZ, Keys, ""),
     row("dynamic-hz", Bool, "yes", Live, NO_HZ, Keys, ""),
     row("active-expire-effort", Int(1, 10), "1", Live, NO_HZ, Keys, ""),
-    row("notify-keyspace-events", Events, "", Live, Used, Keys, "Which events of keys are published, as letters: on `K`, the channel of the key, or `E`, that of the event; `g$lshzt` general ones and those of a type, `x` expired, `e` evicted, `n` new, `m` missed, `A` for all but the last two. Empty publishes none."),
-    row("busy-reply-threshold", Int(0, LONG_MAX), "5000", Live, Used, Keys, "Milliseconds that a script may run before other clients are answered with BUSY and it may be killed; 0: as long as it likes.").alias("lua-time-limit"),
-    row("tracking-table-max-keys", Int(0, LONG_MAX), "1000000", Live, Used, Keys, "Keys of which the server remembers who has read them, for CLIENT TRACKING; beyond it some are forgotten, and their readers told so. 0 is no limit."),
+    row("notify-keyspace-events", Events, "", Live, Used, Keys, "Which keyspace events are published, as letters. `K` publishes on the channel of the key, `E` on the channel of the event. `g` are general events, `$lshzt` the events of one type, `x` expired keys, `e` evicted keys, `n` new keys, `m` missed keys; `A` is all classes except `n` and `m`. Empty publishes nothing."),
+    row("busy-reply-threshold", Int(0, LONG_MAX), "5000", Live, Used, Keys, "Milliseconds that a script may run before other clients get BUSY and may kill the script. 0 is no limit.").alias("lua-time-limit"),
+    row("tracking-table-max-keys", Int(0, LONG_MAX), "1000000", Live, Used, Keys, "Maximum number of keys whose readers the server remembers for CLIENT TRACKING. Above it the server forgets some keys and sends invalidations to their readers. 0 is no limit."),
 
     // ---- Log, slow log, latency
-    row("loglevel", typed::LOG_LEVEL, "notice", Live, Used, Observation, "How much the log says."),
+    row("loglevel", typed::LOG_LEVEL, "notice", Live, Used, Observation, "The least important level of messages that the log contains."),
     row("log-format", typed::LOG_FORMAT, "text", Start, Used, Observation, "`json` writes each line of the log as an object with OpenTelemetry's field names."),
-    row("logfile", Path, "", Start, Used, Observation, "The log's file; empty is standard output."),
-    row("slowlog-log-slower-than", Int(-1, LONG_MAX), "10000", Live, Used, Observation, "Microseconds from which a command enters the slow log; -1 is never, 0 always."),
-    row("slowlog-max-len", Int(0, LONG_MAX), "128", Live, Used, Observation, "Entries that the slow log keeps."),
-    row("latency-monitor-threshold", Int(0, LONG_MAX), "0", Live, Used, Observation, "Milliseconds from which LATENCY records an event; 0 is off."),
+    row("logfile", Path, "", Start, Used, Observation, "The file of the log. Empty is standard output."),
+    row("slowlog-log-slower-than", Int(-1, LONG_MAX), "10000", Live, Used, Observation, "The slow log records commands that run at least this many microseconds. 0 records every command, -1 none."),
+    row("slowlog-max-len", Int(0, LONG_MAX), "128", Live, Used, Observation, "Maximum number of entries that the slow log keeps."),
+    row("latency-monitor-threshold", Int(0, LONG_MAX), "0", Live, Used, Observation, "LATENCY records events that take at least this many milliseconds. 0 is off."),
     row("latency-tracking", Bool, "yes", Live, Used, Observation, "Keeps a latency histogram for each command."),
     row("latency-tracking-info-percentiles", Percentiles, "50 99 99.9", Live, Used, Observation, "The percentiles that INFO latencystats shows."),
     row("syslog-enabled", Bool, "no", Start, NO_SYSLOG, Observation, ""),
@@ -321,19 +322,19 @@ pub const ROWS: &[Row] = &[
     row("crash-memcheck-enabled", Bool, "yes", Live, NO_NEED, Observation, ""),
 
     // ---- Node and console
-    row("state-dir", Path, "flintkv-state", Start, Used, Console, "Where the node keeps the definitions of its databases, the console's users and history. It is made when it is needed."),
-    row("console-port", Int(0, 65535), "8379", Start, Used, Console, "Port of the web console, the HTTP API and /metrics; 0 switches them off. A port that was not asked for and is taken is done without; called as redis-server, there is none unless it is asked for."),
-    row("console-bind", Words(16), "127.0.0.1 -::1", Start, Used, Console, "Addresses the console listens on, as in `bind`. Beyond this machine it should have a certificate."),
-    row("console-tls-cert-file", Path, "", Start, Used, Console, "The console's certificate, in PEM; with its key it speaks HTTPS."),
-    row("console-tls-key-file", Path, "", Start, Used, Console, "The key of the console's certificate."),
-    row("console-password", Password, "", Start, Used, Console, "The password of the console's first user, `admin`, when there are no users yet; empty: one is made up and said once in the log."),
-    row("console-metrics-open", Bool, "no", Start, Used, Console, "Whether /metrics answers other machines without a token."),
+    row("state-dir", Path, "flintkv-state", Start, Used, Console, "The directory where the node keeps the definitions of its databases, the console's users and the history. The node creates it when it is needed."),
+    row("console-port", Int(0, 65535), "8379", Start, Used, Console, "Port of the web console, the HTTP API and /metrics; 0 switches them off. If the port is not set explicitly and is in use, the node starts without a console. If the program is called as redis-server, there is a console only if the port is set explicitly."),
+    row("console-bind", Words(16), "127.0.0.1 -::1", Start, Used, Console, "Addresses that the console listens on, as in `bind`. If other machines can reach the console, it should have a certificate."),
+    row("console-tls-cert-file", Path, "", Start, Used, Console, "The certificate of the console (PEM). With a certificate and its key the console uses HTTPS."),
+    row("console-tls-key-file", Path, "", Start, Used, Console, "The private key of the console's certificate (PEM)."),
+    row("console-password", Password, "", Start, Used, Console, "The password of the console's first user, `admin`. It is used only if there are no users yet. If it is empty, the node makes a random password and writes it once to the log."),
+    row("console-metrics-open", Bool, "no", Start, Used, Console, "Whether other machines may read /metrics without a token."),
 
     // ---- Process
     row("daemonize", Bool, "no", Start, Used, Process, "Detaches from the terminal once the configuration has been read."),
-    row("pidfile", Path, "", Start, Used, Process, "Where to write the process id; empty is nowhere."),
-    row("dir", Directory, ".", Protected, Used, Process, "The directory that relative paths of other directives start from."),
-    row("supervised", typed::SUPERVISED, "no", Start, Used, Process, "Who is told when the node is ready and when it stops: `systemd` (Type=notify; `WatchdogSec` works too), or `auto`, systemd if it started the node. `daemonize` has no effect then."),
+    row("pidfile", Path, "", Start, Used, Process, "The file for the process id. Empty: no file is written."),
+    row("dir", Directory, ".", Protected, Used, Process, "Relative paths in other directives start from this directory."),
+    row("supervised", typed::SUPERVISED, "no", Start, Used, Process, "The supervisor that the node tells when it is ready and when it stops. `systemd` needs Type=notify; `WatchdogSec` works too. `auto` means systemd if systemd started the node. Under a supervisor `daemonize` has no effect."),
     row("set-proc-title", Bool, "yes", Start, NO_NEED, Process, ""),
     row("proc-title-template", Text, "{title} {listen-addr} {server-mode}", Live, NO_NEED, Process, ""),
     row("always-show-logo", Bool, "no", Start, NO_NEED, Process, ""),
@@ -419,34 +420,34 @@ pub const ROWS: &[Row] = &[
     row("cluster-preferred-endpoint-type", Choice(&["ip", "hostname", "unknown-endpoint"]), "ip", Live, NO_CLUSTER, Cluster, ""),
 
     // ---- TLS
-    row("tls-port", Int(0, 65535), "0", Start, Used, Tls, "The port for TLS connections; 0 is none. With `port 0` there are no others."),
-    row("tls-cert-file", Text, "", Live, Used, Tls, "The certificate, with those it rests on behind it (PEM). CONFIG SET reads it again, for new connections."),
-    row("tls-key-file", Text, "", Live, Used, Tls, "The key of the certificate (PEM)."),
-    row("tls-key-file-pass", Password, "", Live, Used, Tls, "The password of an encrypted key (PKCS #8)."),
+    row("tls-port", Int(0, 65535), "0", Start, Used, Tls, "Port for TLS connections; 0 switches TLS off. Set `port 0` to refuse connections without TLS."),
+    row("tls-cert-file", Text, "", Live, Used, Tls, "The certificate, followed by its intermediate certificates (PEM). CONFIG SET reads the file again, for new connections."),
+    row("tls-key-file", Text, "", Live, Used, Tls, "The private key of the certificate (PEM)."),
+    row("tls-key-file-pass", Password, "", Live, Used, Tls, "The password of the private key if the key is encrypted (PKCS #8)."),
     row("tls-client-cert-file", Text, "", Live, NO_REPLICATION, Tls, ""),
     row("tls-client-key-file", Text, "", Live, NO_REPLICATION, Tls, ""),
     row("tls-client-key-file-pass", Password, "", Live, NO_REPLICATION, Tls, ""),
     row("tls-dh-params-file", Text, "", Live, NO_DH, Tls, ""),
-    row("tls-ca-cert-file", Text, "", Live, Used, Tls, "Certificates of those who sign clients' certificates (PEM)."),
-    row("tls-ca-cert-dir", Text, "", Live, Used, Tls, "A directory of such certificates."),
-    row("tls-auth-clients", Choice(&["no", "yes", "optional"]), "yes", Live, Used, Tls, "Whether clients have to show a certificate: yes, no, or only a good one if any."),
+    row("tls-ca-cert-file", Text, "", Live, Used, Tls, "Certificates of the authorities that sign clients' certificates (PEM)."),
+    row("tls-ca-cert-dir", Text, "", Live, Used, Tls, "A directory of certificates of such authorities (PEM)."),
+    row("tls-auth-clients", Choice(&["no", "yes", "optional"]), "yes", Live, Used, Tls, "Whether clients must present a certificate. `optional`: a client may present none, but a presented certificate must be valid."),
     row("tls-replication", Bool, "no", Live, NO_REPLICATION, Tls, ""),
     row("tls-cluster", Bool, "no", Live, NO_CLUSTER, Tls, ""),
-    row("tls-protocols", Text, "", Live, Used, Tls, "`TLSv1.2`, `TLSv1.3` or both; empty for both."),
-    row("tls-ciphers", Text, "", Live, Used, Tls, "Ciphers of TLS 1.2 by OpenSSL's names, joined by colons; empty for all that are safe."),
+    row("tls-protocols", Text, "", Live, Used, Tls, "`TLSv1.2`, `TLSv1.3` or both. Empty is both."),
+    row("tls-ciphers", Text, "", Live, Used, Tls, "Ciphers of TLS 1.2 by OpenSSL's names, joined by colons. Empty is all safe ciphers."),
     row("tls-ciphersuites", Text, "", Live, Used, Tls, "Cipher suites of TLS 1.3, joined by colons."),
-    row("tls-prefer-server-ciphers", Bool, "no", Live, Used, Tls, "The order of ciphers is the server's, not the client's."),
-    row("tls-session-caching", Bool, "yes", Live, Used, Tls, "Clients that come back need not negotiate anew."),
-    row("tls-session-cache-size", Int(0, INT_MAX), "20480", Live, Used, Tls, "How many such sessions are kept."),
+    row("tls-prefer-server-ciphers", Bool, "no", Live, Used, Tls, "Choose the cipher by the server's order of preference, not by the client's."),
+    row("tls-session-caching", Bool, "yes", Live, Used, Tls, "Keep TLS sessions, so that a returning client can resume its session without a full handshake."),
+    row("tls-session-cache-size", Int(0, INT_MAX), "20480", Live, Used, Tls, "Maximum number of TLS sessions that are kept."),
     row("tls-session-cache-timeout", Int(0, INT_MAX), "300", Live, NO_SESSION_TIMEOUT, Tls, ""),
 
     // ---- Encodings of other types
     row("list-compress-depth", Int(0, INT_MAX), "0", Live, Effect::Inert("lists are compressed on flash, not in RAM"), Types, ""),
 
-    // ---- Others that Redis knows without showing them
-    row("list-max-ziplist-entries", Lines, "", FileOnly, Effect::Inert("Redis dropped it long ago"), Other, ""),
-    row("list-max-ziplist-value", Lines, "", FileOnly, Effect::Inert("Redis dropped it long ago"), Other, ""),
-    row("lua-replicate-commands", Lines, "", FileOnly, Effect::Inert("Redis dropped it long ago"), Other, ""),
+    // ---- Other directives that Redis accepts but does not show
+    row("list-max-ziplist-entries", Lines, "", FileOnly, Effect::Inert("Redis removed it long ago"), Other, ""),
+    row("list-max-ziplist-value", Lines, "", FileOnly, Effect::Inert("Redis removed it long ago"), Other, ""),
+    row("lua-replicate-commands", Lines, "", FileOnly, Effect::Inert("Redis removed it long ago"), Other, ""),
     row("rdb-key-save-delay", Int(-INT_MAX - 1, INT_MAX), "0", Live, HIDDEN, Hidden, ""),
     row("key-load-delay", Int(-INT_MAX - 1, INT_MAX), "0", Live, HIDDEN, Hidden, ""),
     row("watchdog-period", Int(0, INT_MAX), "0", Live, HIDDEN, Hidden, ""),
@@ -471,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn every_used_directive_says_what_it_means() {
+    fn every_used_directive_has_a_help_text() {
         for row in ROWS {
             assert_eq!(row.effect == Used, !row.about.is_empty(), "{}", row.name);
         }

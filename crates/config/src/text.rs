@@ -1,12 +1,12 @@
-//! Owns the words of a configuration line: splitting and quoting them, and the files that a pattern names.
+//! Owns the words of a configuration line: splitting and quoting them. Also finds the files that a pattern names.
 //! Never knows a directive.
 
 use base::glob;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Splits a line into words by Redis' rules: `"…"` understands `\n \r \t \b \a \xHH` and `\` before any other
-/// character, `'…'` only `\'`; a closing quote ends its word. `Err` tells what is wrong, without the text itself.
+/// Splits a line into words by Redis's rules. `"…"` understands `\n \r \t \b \a \xHH` and `\` before any other
+/// character; `'…'` understands only `\'`. A closing quote ends its word. The error text never contains the line itself.
 pub fn split(line: &str) -> Result<Vec<String>, &'static str> {
     const UNBALANCED: &str = "Unbalanced quotes in configuration line";
     let mut words = Vec::new();
@@ -62,7 +62,7 @@ fn hex(byte: u8) -> Option<u8> {
     (byte as char).to_digit(16).map(|digit| digit as u8)
 }
 
-/// A word as [`split`] reads it back: quoted only where it must be.
+/// A word in the form that [`split`] reads back. Quoted only if necessary.
 pub fn quote(word: &str) -> String {
     let plain = |c: char| !c.is_whitespace() && !c.is_control() && !matches!(c, '"' | '\'' | '\\');
     if !word.is_empty() && !word.starts_with('#') && word.chars().all(plain) {
@@ -92,7 +92,7 @@ pub fn is_pattern(text: &str) -> bool {
     text.contains(['*', '?', '['])
 }
 
-/// The files that a pattern with `*`, `?` or `[…]` in any of its components names, sorted; none is no error.
+/// The files that match a pattern, sorted. Any component may contain `*`, `?` or `[…]`. No match is no error.
 pub fn glob_files(pattern: &str) -> io::Result<Vec<PathBuf>> {
     let root = if pattern.starts_with('/') { "/" } else { "" };
     let mut found = vec![PathBuf::from(root)];
@@ -114,7 +114,7 @@ pub fn glob_files(pattern: &str) -> io::Result<Vec<PathBuf>> {
             for entry in entries {
                 let name = entry?.file_name();
                 let Some(text) = name.to_str() else { continue };
-                // As in a shell, a leading dot has to be asked for.
+                // As in a shell, only a pattern with a leading dot matches hidden files.
                 let hidden = text.starts_with('.') && !component.starts_with('.');
                 if !hidden && glob::matches(component.as_bytes(), text.as_bytes(), false) {
                     next.push(base.join(text));
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn double_quotes_understand_escapes() {
+    fn escapes_work_inside_double_quotes() {
         words(r#"a "b c" """#, &["a", "b c", ""]);
         words(r#""\x41\n\r\t\"\\\q""#, &["A\n\r\t\"\\q"]);
         words(r#""\b\a""#, &["\u{8}\u{7}"]);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn single_quotes_understand_only_themselves() {
+    fn single_quotes_escape_only_themselves() {
         words(r"'a b' 'it\'s' '\n'", &["a b", "it's", r"\n"]);
     }
 
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_no_value_may_hold_are_refused() {
+    fn nul_bytes_and_invalid_utf8_are_refused() {
         assert!(split(r#""\xff""#).unwrap_err().contains("UTF-8"));
         assert!(split(r#""\x00""#).unwrap_err().contains("NUL"));
     }

@@ -1,5 +1,5 @@
 //! Owns the typed configuration that the server reads, and the checks between directives.
-//! Never knows where a value came from: file, command line or CONFIG SET.
+//! Never knows the source of a value: file, command line or CONFIG SET.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use base::events::Events;
 pub use base::{Codec, FlashIo, Policy};
 use base::{size, words};
 
-/// A password: compares, is never printed.
+/// A password. It can be compared and is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -30,12 +30,12 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Whether clients have to show a certificate.
+/// Whether clients must present a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsAuth {
     No,
     Yes,
-    /// Those that are shown must be good.
+    /// A client may present none, but a presented certificate must be valid.
     Optional,
 }
 
@@ -53,11 +53,11 @@ pub struct TlsSettings {
     pub ciphers: String,
     pub ciphersuites: String,
     pub prefer_own_ciphers: bool,
-    /// Sessions kept for clients that come back.
+    /// Maximum number of TLS sessions kept for resumption.
     pub session_cache: usize,
 }
 
-/// Where the console listens, and what it is told at its start.
+/// Where the console listens, and its other start settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsoleSettings {
     /// 0: no console.
@@ -65,19 +65,19 @@ pub struct ConsoleSettings {
     pub bind: Vec<BindAddress>,
     pub cert_file: Option<PathBuf>,
     pub key_file: Option<PathBuf>,
-    /// Of the first user.
+    /// The password of the first user.
     pub password: Option<Secret>,
     pub metrics_open: bool,
 }
 
-/// One word of `bind`; `-` in front makes an address that is missing on this machine no error.
+/// One word of `bind`. With `-` in front it is no error if this machine lacks the address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BindAddress {
     pub address: String,
     pub optional: bool,
 }
 
-/// When a client's unsent replies cost it the connection; 0 switches a limit off.
+/// Limits of a client's unsent replies. A client above a limit is disconnected. 0 switches a limit off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OutputLimit {
     pub hard_bytes: u64,
@@ -86,16 +86,16 @@ pub struct OutputLimit {
 }
 
 words!(
-    /// Who may use a guarded command or directive; `Local` is loopback and the unix socket.
+    /// Who may use a guarded command or directive. `Local` means clients over loopback or the unix socket.
     Guard { No = "no", Yes = "yes", Local = "local" }
 );
 words!(
-    /// Whether values stay in RAM as usual, or never, for testing.
+    /// For testing: `Cold` moves every value to flash after each command. `Off` is normal operation.
     TierMode { Off = "off", Cold = "cold" }
 );
 words!(LogFormat { Text = "text", Json = "json" });
 words!(
-    /// Whom the node tells that it is ready.
+    /// The supervisor that the node notifies when it is ready.
     Supervised { Upstart = "upstart", Systemd = "systemd", Auto = "auto", No = "no" }
 );
 words!(LogLevel {
@@ -107,7 +107,7 @@ words!(LogLevel {
 });
 
 impl Guard {
-    /// Whether a client may pass; `local` says that it came over loopback or the unix socket.
+    /// Whether a client is allowed. `local` says that the client is connected over loopback or the unix socket.
     pub fn allows(self, local: bool) -> bool {
         match self {
             Guard::No => false,
@@ -117,7 +117,7 @@ impl Guard {
     }
 }
 
-/// What the server reads. Paths are absolute, sizes are bytes, percentages are worked out.
+/// The configuration that the server reads. Paths are absolute, sizes are bytes, percentages are resolved to bytes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     // Network
@@ -125,12 +125,12 @@ pub struct Config {
     /// 0: no TCP.
     pub port: u16,
     pub unixsocket: Option<PathBuf>,
-    /// 0: as the umask gives it.
+    /// 0: the umask decides.
     pub unixsocketperm: u32,
     pub tcp_backlog: i32,
     /// 0: off.
     pub tcp_keepalive_s: u32,
-    /// 0: idle clients stay.
+    /// 0: idle clients are not disconnected.
     pub timeout_s: u32,
     pub maxclients: usize,
 
@@ -141,7 +141,7 @@ pub struct Config {
     pub protected_mode: bool,
     pub requirepass: Option<Secret>,
     pub aclfile: Option<PathBuf>,
-    /// What stands behind each `user` directive.
+    /// The arguments of each `user` directive, as one text.
     pub users: Vec<String>,
     pub acllog_max_len: usize,
     /// New users may use all channels.
@@ -151,7 +151,7 @@ pub struct Config {
     pub enable_debug_command: Guard,
     pub enable_protected_configs: Guard,
 
-    // What one client may hold
+    // Limits of one client
     pub output_limit_normal: OutputLimit,
     pub output_limit_replica: OutputLimit,
     pub output_limit_pubsub: OutputLimit,
@@ -169,9 +169,9 @@ pub struct Config {
     pub flash_paths: Vec<PathBuf>,
     pub flash_io: FlashIo,
     pub flash_compression: Codec,
-    /// As wanted, a power of two; the store takes a smaller one for small flash.
+    /// The configured size, a power of two. The store uses smaller segments on small flash.
     pub flash_segment_bytes: u64,
-    /// Collections larger than this move in parts.
+    /// Collections larger than this move to flash in parts.
     pub flash_split_bytes: u64,
     pub debug_tier_mode: TierMode,
 
@@ -183,7 +183,7 @@ pub struct Config {
     pub events: Events,
     /// 0: no limit.
     pub tracking_table_max_keys: usize,
-    /// 0: scripts run as long as they like.
+    /// 0: no limit.
     pub busy_reply_threshold_ms: u64,
     pub hash_max_listpack_entries: usize,
     pub hash_max_listpack_value: usize,
@@ -220,13 +220,13 @@ pub struct Config {
     pub huge_pages: bool,
 }
 
-/// The smallest segment, and with 16 of them the smallest log that can collect its own garbage.
+/// The smallest segment. A log needs at least 16 segments to collect its own garbage.
 pub const SEGMENT_BYTES_MIN: u64 = 256 * 1024;
 pub const FLASH_BYTES_MIN: u64 = 16 * SEGMENT_BYTES_MIN;
-/// `ram-limit`'s default share of `memory-limit` where there is flash.
+/// With flash, the default of `ram-limit` is this share of `memory-limit`.
 pub const RAM_SHARE_PERCENT: u64 = 30;
 
-/// A row's value by name; a name that is no row is a mistake of ours, which the tests run into.
+/// Values by the name of their row. An unknown name is a bug and panics; the tests read every name.
 pub(super) struct Values<'a>(pub &'a [Value]);
 
 impl Values<'_> {
@@ -255,10 +255,10 @@ impl Values<'_> {
     }
 }
 
-/// Sessions kept for clients that come back, where the configuration sets no limit.
+/// Maximum number of TLS sessions if the configuration sets no limit.
 const TLS_SESSIONS_MAX: usize = 1 << 20;
 
-/// Builds the typed configuration, or says which directives contradict each other and what to do.
+/// Builds the typed configuration. The error says which directives contradict each other and what to do.
 pub(super) fn build(values: &[Value]) -> Result<Config, String> {
     let v = Values(values);
     let dir = PathBuf::from(v.word("dir"));
@@ -302,7 +302,7 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
             ciphersuites: v.word("tls-ciphersuites").to_owned(),
             prefer_own_ciphers: v.yes("tls-prefer-server-ciphers"),
             session_cache: match v.yes("tls-session-caching") {
-                // Zero is no limit for OpenSSL; here there is always one.
+                // 0 means no limit for OpenSSL. FlintKV always has a limit.
                 true => Some(v.int("tls-session-cache-size")).filter(|&size| size > 0).unwrap_or(TLS_SESSIONS_MAX),
                 false => 0,
             },
@@ -396,7 +396,7 @@ struct Limits {
     flash: u64,
 }
 
-/// The three limits: memory limit = RAM limit + flash.
+/// Resolves the three limits: memory limit = RAM limit + flash.
 fn limits(v: &Values<'_>, has_flash: bool) -> Result<Limits, String> {
     let memory = v.bytes("memory-limit");
     let wanted = v.word("ram-limit");
@@ -448,21 +448,21 @@ fn limits(v: &Values<'_>, has_flash: bool) -> Result<Limits, String> {
     Ok(Limits { memory, ram, flash })
 }
 
-/// Never 0, which would mean no limit.
+/// At least 1, because 0 would mean no limit.
 fn share(bytes: u64, percent: u64) -> u64 {
     ((u128::from(bytes) * u128::from(percent) / 100) as u64).max(1)
 }
 
-/// What a node with flash takes for itself under load, measured at 1 to 8 workers: 14 MB of code, allocator and dictionary,
-/// and 2 MB of page buffers and rings a worker.
+/// RAM that a node with flash itself needs under load. Measured with 1 to 8 workers: 14 MB of code, allocator and dictionary,
+/// and 2 MB of page buffers and rings for each worker.
 const OWN_RAM_BYTES: u64 = 16 << 20;
 const OWN_RAM_BYTES_PER_WORKER: u64 = 2 << 20;
 
-/// What the console takes beside that, measured: 4 MB at rest, 8 while somebody logs in.
+/// Additional RAM that the console needs. Measured: 4 MB at rest, 8 MB during a login.
 const CONSOLE_RAM_BYTES: u64 = 12 << 20;
 
-/// Refuses a RAM limit that leaves nothing for values: with flash empty, every write would be told that memory is full.
-/// `console`: it counts against this limit.
+/// Refuses a RAM limit that leaves no memory for values: every write would get an out-of-memory error although flash is empty.
+/// `console` says whether the console's memory counts against this limit.
 pub fn leaves_ram_for_values(config: &Config, console: bool) -> Result<(), String> {
     let workers = config.io_threads.max(1) as u64;
     let of_console = if console && config.console.port != 0 { CONSOLE_RAM_BYTES } else { 0 };
@@ -485,7 +485,7 @@ pub fn leaves_ram_for_values(config: &Config, console: bool) -> Result<(), Strin
     ))
 }
 
-/// What a valid configuration should still say to its owner when the server starts.
+/// Warnings about a valid configuration, for the log at start.
 pub(super) fn advice(config: &Config) -> Vec<String> {
     let mut lines = Vec::new();
     if config.flash_paths.is_empty() && config.ram_limit_bytes < config.memory_limit_bytes {
@@ -505,7 +505,7 @@ pub(super) fn advice(config: &Config) -> Vec<String> {
     lines
 }
 
-// The words of the typed choices are the words of the table.
+// The table takes the words of these choices from the typed enums.
 pub(super) const TIER_MODE: Kind = Kind::Choice(TierMode::WORDS);
 pub(super) const POLICY: Kind = Kind::Choice(Policy::WORDS);
 pub(super) const GUARD: Kind = Kind::Choice(Guard::WORDS);

@@ -1,4 +1,4 @@
-//! Owns how a directive's words become its value, and how a value is shown and written back.
+//! Owns the conversion of a directive's words to its value, and how a value is shown and written back.
 //! Never knows files or other directives.
 
 use super::table::{Kind, Row};
@@ -6,10 +6,10 @@ use super::text;
 use super::typed::OutputLimit;
 use base::size;
 
-/// A directive's value: its words in canonical form (sizes in bytes), none for an empty text.
+/// A directive's value: its words in canonical form (sizes in bytes). An empty text has no words.
 pub type Value = Vec<String>;
 
-/// Where the words come from: a line adds to a repeatable directive, CONFIG SET replaces it.
+/// The source of the words. A line adds to a repeatable directive; CONFIG SET replaces the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     Line,
@@ -17,7 +17,7 @@ pub enum Mode {
 }
 
 impl Kind {
-    /// Whether the value is several words.
+    /// Whether the value consists of several words.
     pub fn takes_words(self) -> bool {
         matches!(
             self,
@@ -31,12 +31,12 @@ impl Kind {
         )
     }
 
-    /// Whether every following word of a line belongs to it, as it stands.
+    /// Whether all following words of a line belong to the value unchanged.
     pub fn takes_lines(self) -> bool {
         matches!(self, Kind::Renames | Kind::Lines)
     }
 
-    /// The type in words, for the documentation.
+    /// A description of the type, for the documentation.
     pub fn describe(self) -> String {
         match self {
             Kind::Bool => "yes or no".to_owned(),
@@ -75,11 +75,11 @@ impl Kind {
     }
 }
 
-/// Reads the words after a directive's name. `before` is its value so far. Error texts are Redis'.
+/// Reads the words after a directive's name. `before` is the directive's old value. Error texts are Redis's.
 pub fn read(row: &Row, words: &[String], before: &Value, mode: Mode) -> Result<Value, String> {
     let kind = row.kind;
     if kind.takes_words() {
-        // `save "900 1 300 10"` is the same as four words.
+        // `save "900 1 300 10"` means the same as four words.
         let split: Vec<&str> = words.iter().flat_map(|word| word.split_ascii_whitespace()).collect();
         return read_words(row, &split, before, mode);
     }
@@ -284,7 +284,7 @@ fn read_path(row: &Row, path: &str, before: &Value, mode: Mode) -> Result<Value,
     Ok(all)
 }
 
-/// A value as CONFIG GET shows it.
+/// The value as CONFIG GET shows it.
 pub fn show(row: &Row, value: &Value) -> String {
     match row.kind {
         Kind::Paths => text::join(value),
@@ -292,7 +292,7 @@ pub fn show(row: &Row, value: &Value) -> String {
     }
 }
 
-/// A value as lines of the file, without the directive's name.
+/// The value as lines of the file, without the directive's name.
 pub fn lines(row: &Row, value: &Value) -> Vec<String> {
     let shown = |word: &String| word.parse().map_or_else(|_| word.clone(), size::exact);
     let chunks = |length: usize| value.chunks_exact(length).map(text::join).collect::<Vec<_>>();
@@ -322,7 +322,7 @@ pub fn output_limit(value: &[String], class: usize) -> OutputLimit {
     OutputLimit { hard_bytes: number(1), soft_bytes: number(2), soft_s: number(3) }
 }
 
-/// An integer as Redis reads one: no plus sign, no leading zeros, no spaces.
+/// Reads an integer by Redis's rules: no plus sign, no leading zeros, no spaces.
 fn integer(word: &str) -> Option<i64> {
     word.parse::<i64>().ok().filter(|number| number.to_string() == word)
 }
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_values_get_redis_words() {
+    fn wrong_values_get_redis_error_texts() {
         bad("port", "wrong number of arguments");
         bad("port 1 2", "wrong number of arguments");
         bad("port 65536", "argument must be between 0 and 65535 inclusive");
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn save_lines_add_up_and_an_empty_one_clears() {
+    fn save_lines_add_up_and_an_empty_line_clears() {
         let mut value = line("save 3600 1", &vec![]).unwrap();
         value = line("save 300 100 60 10000", &value).unwrap();
         assert_eq!(value.join(" "), "3600 1 300 100 60 10000");
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn output_limits_change_the_classes_that_are_named() {
+    fn output_limits_change_only_the_named_classes() {
         let row = &ROWS[find("client-output-buffer-limit").unwrap()];
         let default: Value = row.default.split(' ').map(str::to_owned).collect();
         let value = line("client-output-buffer-limit replica 1mb 2 3 normal 4 5 6", &default).unwrap();
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn event_classes_come_in_redis_order() {
+    fn event_classes_are_shown_in_redis_order() {
         good("notify-keyspace-events KEA", "AKE");
         good("notify-keyspace-events Exd$", "$xdE");
         good("notify-keyspace-events \"\"", "");
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn flash_paths_add_up_and_may_hold_spaces() {
+    fn flash_paths_add_up_and_may_contain_spaces() {
         let value = line("flash-path /a", &vec![]).unwrap();
         let value = line("flash-path \"/b c\"", &value).unwrap();
         assert_eq!(show(&ROWS[find("flash-path").unwrap()], &value), "/a \"/b c\"");

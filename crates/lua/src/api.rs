@@ -1,4 +1,4 @@
-//! Owns the table `redis` of scripts. Never knows how a command is run.
+//! Owns the table `redis` that scripts see. Never knows how a command runs.
 
 use super::calls::{self, Called, Calls, Shared};
 use super::library::{Flags, Function as Registered, is_name};
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// The table's constants that libraries see while they are loaded, too.
+/// Constants of the table `redis`. Libraries see them while loading too.
 const LEVELS: [(&str, i64); 4] = [("LOG_DEBUG", 0), ("LOG_VERBOSE", 1), ("LOG_NOTICE", 2), ("LOG_WARNING", 3)];
 const REPLICATION: [(&str, i64); 5] =
     [("REPL_NONE", 0), ("REPL_AOF", 1), ("REPL_SLAVE", 2), ("REPL_REPLICA", 2), ("REPL_ALL", 3)];
@@ -81,7 +81,7 @@ fn call(lua: &Lua, shared: &Rc<Shared>, raises: bool) -> Result<Function> {
     shim(lua, stack::call, [Value::LightUserData(shared), Value::Boolean(raises)])
 }
 
-/// `redis` for scripts and functions that run.
+/// The table `redis` for running scripts and functions.
 pub fn table(lua: &Lua, shared: &Rc<Shared>, version: &str) -> Result<Table> {
     let redis = lua.create_table()?;
     for (name, value) in LEVELS.into_iter().chain(REPLICATION) {
@@ -97,7 +97,7 @@ pub fn table(lua: &Lua, shared: &Rc<Shared>, version: &str) -> Result<Table> {
     redis.raw_set("status_reply", native(lua, status_reply)?)?;
     redis.raw_set("set_repl", native(lua, set_repl)?)?;
     redis.raw_set("replicate_commands", native(lua, |_, _| one(Value::Boolean(true)))?)?;
-    // There is no debugger to stop in.
+    // There is no debugger, so a breakpoint never stops.
     redis.raw_set("breakpoint", native(lua, |_, _| one(Value::Boolean(false)))?)?;
     redis.raw_set("debug", native(lua, |_, _| nothing())?)?;
     let setting = Rc::clone(shared);
@@ -147,7 +147,7 @@ fn sha1hex(lua: &Lua, args: MultiValue) -> Native {
     one(Value::String(lua.create_string(sha1_hex(&text))?))
 }
 
-/// `{err = …}` with a code: `ERR`, if the text is one word.
+/// `{err = …}`. If the text is one word, the code `ERR` is put in front.
 fn error_reply(lua: &Lua, args: MultiValue) -> Native {
     let (1, Some(Value::String(text))) = (args.len(), args.front()) else {
         return one(error_table(lua, "ERR wrong number or type of arguments")?);
@@ -169,7 +169,7 @@ fn status_reply(lua: &Lua, args: MultiValue) -> Native {
     one(Value::Table(table))
 }
 
-/// Nothing is replicated yet: every choice is obeyed.
+/// Replication is not built yet, so every valid choice is accepted without effect.
 fn set_repl(lua: &Lua, args: MultiValue) -> Native {
     if args.len() != 1 {
         return Err(refuse(lua, "redis.set_repl() requires two arguments."));
@@ -186,7 +186,7 @@ fn set_repl(lua: &Lua, args: MultiValue) -> Native {
     nothing()
 }
 
-/// `redis` while a library is loaded.
+/// The table `redis` that a library sees while it is loaded.
 pub fn loading_table(lua: &Lua, shared: &Rc<Shared>, version: &str) -> Result<Table> {
     let redis = lua.create_table()?;
     for (name, value) in LEVELS {
@@ -296,15 +296,15 @@ fn flags(names: &Table, refuse: &dyn Fn(&str) -> Raise) -> std::result::Result<F
     Ok(flags)
 }
 
-/// 7.2.4 as 0x00MMmmpp.
+/// The version as 0x00MMmmpp, for example 0x00070204 for 7.2.4.
 fn version_number(version: &str) -> u32 {
     version.split('.').fold(0, |number, part| number << 8 | part.parse::<u32>().unwrap_or(0))
 }
 
-/// How long a library may take to load.
+/// Maximum time that a library may take to load.
 const LOAD_MAX: Duration = Duration::from_millis(500);
 
-/// Takes what a library registers while it is loaded.
+/// Collects the functions that a library registers while it is loaded.
 pub struct Loader {
     words: Words,
     pub registered: Vec<Registered>,

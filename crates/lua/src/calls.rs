@@ -1,5 +1,5 @@
-//! Owns what a script asks of the server while it runs, in one trait, and who answers the script that runs. Never knows a
-//! command.
+//! Owns the trait through which a running script asks the server, and the link to the server's side of the running script.
+//! Never knows a command.
 
 use super::library::Function as Registered;
 use super::words::Words;
@@ -9,43 +9,43 @@ use std::cell::Cell;
 
 pub const NOT_RUNNING: &str = "ERR redis.call/pcall can only be called inside a script invocation";
 
-/// What came of a command that a script called.
+/// The outcome of a command that a script called.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Called {
-    /// See [`Calls::reply`].
+    /// The command ran: [`Calls::reply`] returns its reply.
     Reply,
-    /// The script ends here, whatever it catches.
+    /// The script must end here, even if it catches errors.
     Ends,
 }
 
-/// What a script asks of the server while it runs.
+/// The server's side of a running script.
 pub trait Calls {
-    /// Where the words of its next command go.
+    /// The buffer for the words of the script's next command.
     fn words(&mut self) -> &mut Words;
-    /// Runs that command. Does not panic.
+    /// Runs the command whose words are in [`Calls::words`]. Does not panic.
     fn call(&mut self) -> Called;
-    /// What it answered, as RESP.
+    /// The reply of the last command, as RESP.
     fn reply(&self) -> &[u8];
     fn proto(&self) -> Proto;
     fn set_proto(&mut self, proto: Proto);
-    /// Whether there is a command of those words and the caller may run it. `None`: there is none.
+    /// Whether the user may run the command whose words are in [`Calls::words`]. `None`: there is no such command.
     fn may_call(&mut self) -> Option<bool>;
     fn log(&mut self, level: i64, text: &str);
-    /// Now and then while the script runs. `Err`: it ends, with this text.
+    /// Called regularly while the script runs. `Err`: the script ends with this error text.
     fn tick(&mut self) -> std::result::Result<(), &'static str>;
-    /// `redis.register_function`, while a library is loaded.
+    /// `redis.register_function`, called while a library is loaded.
     fn register(&mut self, _: Registered, _: Function) -> std::result::Result<(), String> {
         Err("redis.register_function can only be called on FUNCTION LOAD command".to_owned())
     }
 }
 
-/// What the interpreter's functions share.
+/// State that the interpreter's native functions share.
 pub struct Shared {
-    /// Whom the running script talks to.
+    /// The server's side of the running script. None while no script runs.
     pub calls: Cell<Option<*mut (dyn Calls + 'static)>>,
-    /// The running script is to end, whatever it catches.
+    /// The running script must end, even if it catches errors.
     pub ended: Cell<bool>,
-    /// State of math.random: the 48 bits of drand48.
+    /// The state of math.random: the 48 bits of drand48.
     pub random: Cell<u64>,
 }
 
@@ -56,12 +56,12 @@ impl Shared {
 
     pub fn with<T>(&self, run: impl FnOnce(&mut dyn Calls) -> T) -> Option<T> {
         let calls = self.calls.get()?;
-        // SAFETY: set by `serve` for as long as its exclusive reference lives. Functions of ours are the only ones
-        // to come here, none of them calls back into Lua, so there is one reference at a time.
+        // SAFETY: `serve` sets the pointer for as long as its exclusive reference lives. Only our native functions come
+        // here, and none of them calls back into Lua. So there is one reference at a time.
         Some(run(unsafe { &mut *calls }))
     }
 
-    /// The generator of drand48, 31 bits at a time, so that scripts draw the numbers they draw from Redis.
+    /// One step of drand48, 31 bits, so that scripts get the same random numbers as in Redis.
     pub fn draw(&self) -> u32 {
         let next = (self.random.get().wrapping_mul(0x5_deec_e66d).wrapping_add(0xb)) & 0xffff_ffff_ffff;
         self.random.set(next);
@@ -73,7 +73,7 @@ impl Shared {
     }
 }
 
-/// What `redis.log` asks for, in the log of the process.
+/// Writes a line of `redis.log` to the log of the process.
 pub fn log(level: i64, text: &str) {
     match level {
         0 => tracing::debug!("script: {text}"),

@@ -1,4 +1,4 @@
-//! Owns a worker's Lua interpreter: what it has compiled, how a function is run in it, what ends one that runs on.
+//! Owns a worker's Lua interpreter: the compiled scripts, how a function runs, and how a script that runs too long is stopped.
 //! Never knows a command: scripts reach them through [`Calls`].
 
 use super::api;
@@ -17,13 +17,13 @@ use std::os::raw::c_int;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Memory of one interpreter: a script that wants more gets an error.
+/// Maximum memory of one interpreter. A script that needs more gets an error.
 const MEMORY_BYTES_MAX: usize = 256 << 20;
-/// An interpreter that holds more after a script is swept at once.
+/// If an interpreter holds more than this after a script, its garbage is collected at once.
 const MEMORY_KEPT_BYTES: usize = 16 << 20;
-/// Instructions between two looks at the clock.
+/// Lua instructions between two calls of [`Calls::tick`].
 const TICK_INSTRUCTIONS: u32 = 100_000;
-/// Compiled scripts kept.
+/// Maximum number of compiled scripts kept.
 const COMPILED_MAX: usize = 2_000;
 
 pub struct Engine {
@@ -31,29 +31,29 @@ pub struct Engine {
     sandbox: Sandbox,
     pub shared: Rc<Shared>,
     cjson: cjson::Reset,
-    /// Of the compiled functions, and of what every run needs.
+    /// The compiled functions, and the values that every run needs.
     functions: Functions,
-    /// Makes a table of an error.
+    /// The error handler: converts an error to a table.
     handler: Function,
     /// `redis` while a library is loaded.
     loading: Table,
     by_body: HashMap<Box<[u8]>, Rc<Compiled>>,
     by_sha: HashMap<Sha, Rc<Compiled>>,
-    /// The count of SCRIPT FLUSH that those are of.
+    /// The number of SCRIPT FLUSH commands at the time when these scripts were compiled.
     pub flushes: u64,
     libraries: HashMap<String, Loaded>,
 }
 
-/// What a run fetches by number.
+/// References to values that a run fetches by number.
 struct Functions {
     table: Table,
     free: Rc<RefCell<Vec<c_int>>>,
     last: c_int,
-    /// In Lua's registry: that table, the handler, the globals.
+    /// References in Lua's registry to the table of functions, the handler and the globals.
     registered: [c_int; 3],
 }
 
-/// A function that scripts are run by, by its number; given back when the last owner goes.
+/// The number of a compiled function. The number becomes free when the last owner is dropped.
 pub struct Callable {
     number: c_int,
     free: Rc<RefCell<Vec<c_int>>>,
@@ -61,7 +61,7 @@ pub struct Callable {
 
 impl Drop for Callable {
     fn drop(&mut self) {
-        // The function itself stays until its number is used again.
+        // The function itself stays in the table until its number is used again.
         self.free.borrow_mut().push(self.number);
     }
 }
@@ -72,7 +72,7 @@ impl Functions {
         let values = [Value::Table(table.clone()), Value::Function(handler.clone()), Value::Table(globals.clone())];
         let mut registered = [0; 3];
         for (value, number) in values.into_iter().zip(&mut registered) {
-            // SAFETY: takes the value that was pushed.
+            // SAFETY: luaL_ref pops the value that was pushed.
             unsafe { lua.exec_raw::<()>(value, |state| *number = ffi::luaL_ref(state, ffi::LUA_REGISTRYINDEX))? };
         }
         Ok(Functions { table, free: Rc::default(), last: 0, registered })
@@ -101,11 +101,11 @@ pub struct Compiled {
 }
 
 impl Engine {
-    /// `version` is what scripts read as `redis.REDIS_VERSION`.
+    /// `version` is the value of `redis.REDIS_VERSION` in scripts.
     pub fn new(version: &str) -> Result<Engine> {
         let libs = StdLib::TABLE | StdLib::STRING | StdLib::MATH;
         let lua = Lua::new_with(libs, LuaOptions::new())?;
-        // As Redis begins: scripts that want other numbers seed it themselves.
+        // The same initial seed as in Redis. A script that wants other numbers calls math.randomseed.
         let shared =
             Rc::new(Shared { calls: Cell::new(None), ended: Cell::new(false), random: Cell::new(0x1234_abcd_330e) });
         let ended = Rc::clone(&shared);
@@ -158,14 +158,14 @@ impl Engine {
         self.by_sha.get(sha).cloned()
     }
 
-    /// SCRIPT FLUSH.
+    /// Forgets all compiled scripts, for SCRIPT FLUSH.
     pub fn forget(&mut self, flushes: u64) {
         self.by_body.clear();
         self.by_sha.clear();
         self.flushes = flushes;
     }
 
-    /// The error is whole, code first.
+    /// Compiles a script. The error is the whole error text including the code.
     pub fn compile(&mut self, body: &[u8]) -> std::result::Result<Rc<Compiled>, String> {
         let (flags, code) = shebang(body)?;
         let function = self
@@ -186,7 +186,7 @@ impl Engine {
         Ok(compiled)
     }
 
-    /// Runs a script or a function, whose keys and arguments are `words`, and writes what it returns.
+    /// Runs a script or a function with the keys and arguments in `words`, and writes its result as the reply.
     pub fn run(
         &mut self,
         calls: &mut dyn Calls,
@@ -201,7 +201,7 @@ impl Engine {
         let calls = self.shared.calls().expect("it is served");
         let [functions, handler, globals] = self.functions.registered;
         let mut raised = None;
-        // SAFETY: what runs in here holds nothing that needs dropping while it calls Lua, and leaves an empty stack.
+        // SAFETY: the code in here holds nothing that needs dropping while it calls Lua, and it leaves an empty stack.
         let result = unsafe {
             self.lua.exec_raw::<()>((), |state| {
                 ffi::luaL_checkstack(state, 12, c"a script".as_ptr());
@@ -244,10 +244,10 @@ impl Engine {
         raised.map_or(Ok(()), Err)
     }
 
-    /// What scripts ask for is asked of `calls` as long as the result lives.
+    /// Makes `calls` the server's side of the running script for as long as the result lives.
     fn serve<'a>(&'a self, calls: &'a mut dyn Calls) -> Serving<'a> {
         let pointer: *mut (dyn Calls + '_) = calls;
-        // SAFETY: only the lifetime is dropped: `Serving`, which has it, takes the pointer back.
+        // SAFETY: only the lifetime is erased. `Serving` carries the lifetime and clears the pointer when it is dropped.
         let pointer = unsafe { std::mem::transmute::<*mut (dyn Calls + '_), *mut (dyn Calls + 'static)>(pointer) };
         self.shared.calls.set(Some(pointer));
         self.shared.ended.set(false);
@@ -256,12 +256,12 @@ impl Engine {
 
     fn tidy(&self) {
         if self.lua.used_memory() > MEMORY_KEPT_BYTES {
-            // Where memory is short even for that, the next allocation tries again.
+            // If even the collection runs out of memory, the next allocation tries again.
             let _ = self.lua.gc_collect();
         }
     }
 
-    /// A function of a library, which is loaded first if it is not the one already loaded.
+    /// Returns a function of a library. Loads the library first unless this version of it is already loaded.
     pub fn function(
         &mut self,
         library: &Arc<Library>,
@@ -276,7 +276,7 @@ impl Engine {
                 let function = self.functions.add(function);
                 functions.insert(name, function.map_err(|error| format!("ERR {}", plain(&error)))?);
             }
-            // Now and then those that are gone are forgotten.
+            // Drop libraries that no longer exist.
             self.libraries.retain(|name, _| is_there(name));
             self.libraries.insert(library.name.clone(), Loaded { library: Arc::clone(library), functions });
         }
@@ -284,7 +284,7 @@ impl Engine {
         loaded.functions.get(name).cloned().ok_or_else(|| "ERR Function not found".to_owned())
     }
 
-    /// Runs a library's code, which registers its functions. `code` begins with its `#!` line.
+    /// Runs a library's code, which registers the library's functions. `code` begins with the `#!` line.
     pub fn load(&self, code: &[u8]) -> std::result::Result<(Vec<Registered>, HashMap<String, Function>), String> {
         let body = after_shebang(code);
         let chunk = self
@@ -316,13 +316,14 @@ impl Engine {
 /// How a script gets its keys and arguments.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Passed {
-    /// KEYS and ARGV: scripts.
+    /// As the globals KEYS and ARGV, for scripts.
     AsGlobals,
-    /// As arguments: functions.
+    /// As arguments, for functions.
     AsArguments,
 }
 
-/// Also when a handler panics: nobody comes to the run's data afterwards.
+/// Clears the pointer to the server's side when it is dropped, also after a panic of a handler. So no code can reach the data
+/// of the run afterwards.
 struct Serving<'a>(&'a Shared);
 
 impl Drop for Serving<'_> {
@@ -331,7 +332,7 @@ impl Drop for Serving<'_> {
     }
 }
 
-/// Makes of any error a table with `err`, and `source` and `line` of where it was raised.
+/// Converts any error to a table with `err`, and with the `source` and `line` where the error was raised.
 fn handle(lua: &Lua, error: Value) -> Result<Table> {
     let table = lua.create_table()?;
     match error {
@@ -348,7 +349,7 @@ fn handle(lua: &Lua, error: Value) -> Result<Table> {
             table.raw_set("err", lua.create_string(text)?)?;
         }
     }
-    // 0 is this function, 1 what raised; where that is not Lua, its caller.
+    // Level 0 is this function, level 1 raised the error. If level 1 is not a Lua function, use its caller.
     for level in 1..=2 {
         let place = lua.inspect_stack(level, |debug| {
             let source = debug.source();
@@ -363,7 +364,7 @@ fn handle(lua: &Lua, error: Value) -> Result<Table> {
     Ok(table)
 }
 
-/// A script's first line and the rest, which keeps its line numbers.
+/// Splits a script into the flags of its first line and the rest. The rest keeps its line numbers.
 fn shebang(body: &[u8]) -> std::result::Result<(Flags, &[u8]), String> {
     let mut flags = Flags::default();
     if !body.starts_with(b"#!") {
@@ -403,7 +404,7 @@ fn random(lua: &Lua, shared: &Rc<Shared>) -> Result<()> {
     let random = move |_: &Lua, args: MultiValue| -> Native {
         const RANGE: u32 = i32::MAX as u32;
         let part = f64::from(draws.draw() % RANGE) / f64::from(RANGE);
-        // As C's luaL_checkint in the range it defines.
+        // The same as C's luaL_checkint where C defines the result.
         let int = |at| number(&args, at, "random").map(|value| value.trunc().clamp(-2_147_483_648.0, 2_147_483_647.0));
         let empty = |at| super::sandbox::bad_argument(at, "random", "interval is empty");
         let value = match args.len() {

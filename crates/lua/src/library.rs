@@ -1,13 +1,13 @@
-//! Owns the libraries of functions that the database knows: names, flags, code, and their form in FUNCTION DUMP.
-//! Never runs any.
+//! Owns the database's libraries of functions: names, flags, code, and their form in FUNCTION DUMP.
+//! Never runs a function.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// What a script's first line, or a function's registration, says it does.
+/// The flags that a script's first line or a function's registration declares.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Flags {
-    /// It says so: a script without `#!` has none, and older rules apply.
+    /// Whether flags were declared. A script without `#!` declares none, and the older rules apply.
     pub given: bool,
     pub no_writes: bool,
     pub allow_oom: bool,
@@ -30,7 +30,7 @@ impl Flags {
         true
     }
 
-    /// In Redis's order.
+    /// The names of the flags, in Redis's order.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         [
             (self.no_writes, "no-writes"),
@@ -44,7 +44,7 @@ impl Flags {
     }
 }
 
-/// A function as it was registered.
+/// A registered function.
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
 pub struct Function {
     pub name: String,
@@ -55,16 +55,16 @@ pub struct Function {
 #[derive(Debug)]
 pub struct Library {
     pub name: String,
-    /// With its first line.
+    /// The whole code, including the first line.
     pub code: Box<[u8]>,
-    /// By name.
+    /// Sorted by name.
     pub functions: Vec<Function>,
 }
 
 #[derive(Default, Clone)]
 pub struct Libraries {
     by_name: BTreeMap<String, Arc<Library>>,
-    /// Name of a function → its library.
+    /// From a function's name to its library.
     functions: HashMap<String, Arc<Library>>,
 }
 
@@ -87,7 +87,7 @@ impl Libraries {
         Some((Arc::clone(library), flags))
     }
 
-    /// The error is whole, code first; nothing has changed then.
+    /// Adds a library. The error is the whole error text including the code; after an error nothing has changed.
     pub fn add(&mut self, library: Library, replace: bool) -> Result<(), String> {
         if self.has(&library.name) && !replace {
             return Err(format!("ERR Library {} already exists", library.name));
@@ -113,12 +113,12 @@ impl Libraries {
     }
 }
 
-/// Of libraries and functions.
+/// Whether the text is a valid name of a library or function.
 pub fn is_name(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(|&byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// The name in a library's first line, `#!lua name=…`.
+/// Reads the name from a library's first line, `#!lua name=…`.
 pub fn name_of(code: &[u8]) -> Result<String, String> {
     if !code.starts_with(b"#!") {
         return Err("ERR Missing library metadata".to_owned());

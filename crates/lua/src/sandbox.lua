@@ -1,11 +1,11 @@
--- What scripts get in place of functions of Lua's that would reach past the sandbox.
+-- Replacements for Lua's functions that could reach past the sandbox.
 local globals, locked, as_text, is_killed = ...
 local error, type, rawget, getmetatable = globals.error, globals.type, globals.rawget, globals.getmetatable
 local pcall, xpcall, loadstring = globals.pcall, globals.xpcall, globals.loadstring
 local collectgarbage, concat, coroutine = globals.collectgarbage, globals.table.concat, globals.coroutine
 local resume = coroutine.resume
 
--- A killed script ends whatever it catches. An error table is caught as its text, as scripts written for
+-- A killed script ends even if it catches errors. `pcall` returns an error table as its text, as scripts written for
 -- older versions expect.
 local function caught(ok, failure, ...)
   if ok then

@@ -1,20 +1,20 @@
-//! Owns what a script can reach: which of Lua's functions, tables that cannot be changed, errors as Redis words them.
+//! Owns the sandbox: the Lua functions that a script can reach, read-only tables, and error texts as in Redis.
 //! Never knows a command.
 //!
-//! A locked table is an empty one that reads through to the real one and refuses writes. What goes past metatables
-//! (rawset, table.insert …) is wrapped and looks the table up among the locked ones.
+//! A locked table is an empty table whose metatable reads from the real table and refuses writes. Functions that bypass
+//! metatables (rawset, table.insert …) are wrapped: the wrapper first looks whether the table is locked.
 
 use mlua::ffi::{self, lua_State};
 use mlua::{Function, Lua, MultiValue, Result, Table, Value};
 use std::os::raw::c_int;
 
-/// What a native function raises in the script.
+/// An error that a native function raises in the script.
 pub enum Raise {
-    /// With the place in the script before it, as luaL_error does.
+    /// A text. The position in the script is put in front, as by luaL_error.
     At(String),
-    /// As it is: an error table.
+    /// An error table, raised unchanged.
     Value(Value),
-    /// Lua's own failure, memory for example.
+    /// A failure of Lua itself, for example out of memory.
     Lua(mlua::Error),
 }
 
@@ -30,7 +30,7 @@ impl From<String> for Raise {
     }
 }
 
-/// "bad argument #1 to 'f' (…)".
+/// The error "bad argument #1 to 'f' (…)".
 pub fn bad_argument(at: usize, function: &str, why: &str) -> Raise {
     Raise::At(format!("bad argument #{at} to '{function}' ({why})"))
 }
@@ -40,7 +40,7 @@ pub fn type_error(at: usize, function: &str, wanted: &str, args: &MultiValue) ->
     bad_argument(at, function, &format!("{wanted} expected, got {got}"))
 }
 
-/// A type's name as Lua says it.
+/// The name of a value's type in Lua.
 pub fn lua_type(value: &Value) -> &'static str {
     match value {
         Value::Nil => "nil",
@@ -54,7 +54,7 @@ pub fn lua_type(value: &Value) -> &'static str {
     }
 }
 
-/// A number, or a string that reads as one.
+/// Argument `at` as a number. Accepts a string that can be converted.
 pub fn number(args: &MultiValue, at: usize, function: &str) -> std::result::Result<f64, Raise> {
     match args.get(at - 1) {
         Some(Value::Integer(value)) => Ok(*value as f64),
@@ -67,7 +67,7 @@ pub fn number(args: &MultiValue, at: usize, function: &str) -> std::result::Resu
     }
 }
 
-/// A string, or a number as one.
+/// Argument `at` as a string. Accepts a number.
 pub fn string(lua: &Lua, args: &MultiValue, at: usize, function: &str) -> std::result::Result<mlua::LuaString, Raise> {
     match args.get(at - 1) {
         Some(Value::String(text)) => Ok(text.clone()),
@@ -80,7 +80,7 @@ pub fn string(lua: &Lua, args: &MultiValue, at: usize, function: &str) -> std::r
 
 pub type Native = std::result::Result<MultiValue, Raise>;
 
-/// A function of ours for scripts. What it raises is a string or a table, as from a function of Lua's own.
+/// Makes a native function for scripts. Its errors are strings or tables, as those of Lua's own functions.
 pub fn native(lua: &Lua, run: impl Fn(&Lua, MultiValue) -> Native + 'static) -> Result<Function> {
     let inner = lua.create_function(move |lua, args: MultiValue| {
         let error = match run(lua, args) {
@@ -90,7 +90,7 @@ pub fn native(lua: &Lua, run: impl Fn(&Lua, MultiValue) -> Native + 'static) -> 
             }
             Err(Raise::Lua(error)) => return Err(error),
             Err(Raise::Value(error)) => error,
-            // 0 is this function, 1 `raise_or_return`, 2 who called it.
+            // Level 0 is this function, 1 is `raise_or_return`, 2 is the caller.
             Err(Raise::At(text)) => Value::String(lua.create_string(format!("{}{text}", position(lua, 2)))?),
         };
         Ok([Value::Boolean(false), error].into_iter().collect())
@@ -98,7 +98,7 @@ pub fn native(lua: &Lua, run: impl Fn(&Lua, MultiValue) -> Native + 'static) -> 
     shim(lua, raise_or_return, [Value::Function(inner)])
 }
 
-/// `user_script:3: ` where level `level` of the stack runs Lua, else nothing.
+/// `user_script:3: ` if stack level `level` is a Lua function, otherwise empty.
 pub fn position(lua: &Lua, level: usize) -> String {
     let place = lua.inspect_stack(level, |debug| {
         let line = debug.current_line()?;
@@ -114,12 +114,12 @@ pub fn shim<const N: usize>(
     upvalues: [Value; N],
 ) -> Result<Function> {
     let upvalues: MultiValue = upvalues.into_iter().collect();
-    // SAFETY: the upvalues are on the stack, and the closure takes as many off as it leaves one.
+    // SAFETY: the upvalues are on the stack. The closure pops N values and pushes one.
     unsafe { lua.exec_raw(upvalues, |state| ffi::lua_pushcclosure(state, function, N as c_int)) }
 }
 
-// The functions below run without anything that needs dropping, so that Lua's errors may jump over them. They are C
-// functions, not Lua ones, so that errors name the script's line and not ours.
+// The functions below hold nothing that needs dropping, so that Lua's errors may jump over them. They are C functions
+// and not Lua functions, so that error texts name the script's line.
 
 /// Upvalue 1: a function that returns true and results, or false and an error.
 unsafe extern "C-unwind" fn raise_or_return(state: *mut lua_State) -> c_int {
@@ -139,7 +139,7 @@ unsafe extern "C-unwind" fn raise_or_return(state: *mut lua_State) -> c_int {
 
 /// Whether the value at `at` is a key of the table in upvalue `locked`.
 unsafe fn is_locked(state: *mut lua_State, at: c_int, locked: c_int) -> bool {
-    // SAFETY: as above; what is pushed is popped.
+    // SAFETY: as above; every pushed value is popped.
     unsafe {
         if ffi::lua_type(state, at) != ffi::LUA_TTABLE {
             return false;
@@ -154,9 +154,9 @@ unsafe fn is_locked(state: *mut lua_State, at: c_int, locked: c_int) -> bool {
 
 const READ_ONLY: &std::ffi::CStr = c"Attempt to modify a readonly table";
 
-/// Calls the C function in an upvalue, which must have none of its own, as if it had been called itself.
+/// Calls the C function in an upvalue with the arguments of this call. That function must have no upvalues of its own.
 pub unsafe fn pass_on(state: *mut lua_State, upvalue: c_int) -> c_int {
-    // SAFETY: it finds its arguments where the caller put them.
+    // SAFETY: the function finds its arguments where the caller put them.
     unsafe {
         match ffi::lua_tocfunction(state, ffi::lua_upvalueindex(upvalue)) {
             Some(function) => function(state),
@@ -165,7 +165,7 @@ pub unsafe fn pass_on(state: *mut lua_State, upvalue: c_int) -> c_int {
     }
 }
 
-/// Upvalue 1: the locked tables; 2: a function of Lua's that changes its first argument.
+/// Refuses a locked table. Upvalue 1: the locked tables; 2: a Lua function that changes its first argument.
 unsafe extern "C-unwind" fn guarded(state: *mut lua_State) -> c_int {
     // SAFETY: as above.
     unsafe {
@@ -177,10 +177,10 @@ unsafe extern "C-unwind" fn guarded(state: *mut lua_State) -> c_int {
     }
 }
 
-/// How far below a table's first position something may be inserted: everything from there on is moved, one by one.
+/// How far below position 1 table.insert may insert. The bound limits the loop that moves all later items one by one.
 const INSERT_BELOW_MAX: f64 = 1e6;
 
-/// As `guarded`, of table.insert.
+/// `guarded` for table.insert.
 unsafe extern "C-unwind" fn insert(state: *mut lua_State) -> c_int {
     // SAFETY: reads an argument.
     unsafe {
@@ -191,7 +191,7 @@ unsafe extern "C-unwind" fn insert(state: *mut lua_State) -> c_int {
     }
 }
 
-/// __newindex of locked tables.
+/// `__newindex` of locked tables: raises an error.
 unsafe extern "C-unwind" fn refuse_write(state: *mut lua_State) -> c_int {
     // SAFETY: pushes two values, raises one.
     unsafe {
@@ -202,7 +202,7 @@ unsafe extern "C-unwind" fn refuse_write(state: *mut lua_State) -> c_int {
     }
 }
 
-/// __index of the real globals: there is no such one.
+/// `__index` of the real globals: raises an error, because the global does not exist.
 unsafe extern "C-unwind" fn no_such_global(state: *mut lua_State) -> c_int {
     // SAFETY: pushes four values, raises one.
     unsafe {
@@ -220,10 +220,10 @@ unsafe extern "C-unwind" fn no_such_global(state: *mut lua_State) -> c_int {
     }
 }
 
-/// As many values as one unpack gives. Lua's stack holds 8,000.
+/// Maximum number of values that one unpack returns. Lua's stack holds 8,000.
 const UNPACK_MAX: f64 = 7_900.0;
 
-/// Lua's own adds one to the difference of two ints without looking whether that fits.
+/// Replaces Lua's unpack, which computes the count as an int without a check for overflow.
 unsafe extern "C-unwind" fn unpack(state: *mut lua_State) -> c_int {
     // SAFETY: the stack is checked before values are pushed.
     unsafe {
@@ -233,7 +233,7 @@ unsafe extern "C-unwind" fn unpack(state: *mut lua_State) -> c_int {
             ffi::LUA_TNONE | ffi::LUA_TNIL => ffi::lua_objlen(state, 1) as f64,
             _ => ffi::luaL_optnumber(state, 3, 0.0),
         };
-        // Cast as C casts in the range it defines.
+        // The same as a cast in C where C defines the result.
         let int = |value: f64| value.clamp(-2_147_483_648.0, 2_147_483_647.0) as i64;
         let (first, last) = (int(first), int(last));
         if first > last {
@@ -253,7 +253,7 @@ unsafe extern "C-unwind" fn unpack(state: *mut lua_State) -> c_int {
     }
 }
 
-/// Lua's pcall, but for the room it makes for what it adds to the results.
+/// Lua's pcall, but it also makes room on the stack for the value that it adds to the results.
 unsafe extern "C-unwind" fn pcall(state: *mut lua_State) -> c_int {
     // SAFETY: as above.
     unsafe {
@@ -266,7 +266,7 @@ unsafe extern "C-unwind" fn pcall(state: *mut lua_State) -> c_int {
     }
 }
 
-/// Lua's xpcall, as above.
+/// Lua's xpcall, with the same difference.
 unsafe extern "C-unwind" fn xpcall(state: *mut lua_State) -> c_int {
     // SAFETY: as above.
     unsafe {
@@ -281,8 +281,8 @@ unsafe extern "C-unwind" fn xpcall(state: *mut lua_State) -> c_int {
     }
 }
 
-/// Upvalue 1: the locked tables; 2: a function of Lua's that reads its first argument, here the real table behind a
-/// locked one.
+/// Replaces a locked table by its real table and calls a Lua function. Upvalue 1: the locked tables; 2: the function, which
+/// only reads its first argument.
 unsafe extern "C-unwind" fn through(state: *mut lua_State) -> c_int {
     // SAFETY: as above.
     unsafe {
@@ -298,7 +298,7 @@ unsafe extern "C-unwind" fn through(state: *mut lua_State) -> c_int {
     }
 }
 
-/// Upvalue 1: next; 2: the locked tables; 3: next for those.
+/// Replaces Lua's pairs. Upvalue 1: next; 2: the locked tables; 3: next for locked tables.
 unsafe extern "C-unwind" fn pairs(state: *mut lua_State) -> c_int {
     // SAFETY: as above.
     unsafe {
@@ -311,7 +311,7 @@ unsafe extern "C-unwind" fn pairs(state: *mut lua_State) -> c_int {
     }
 }
 
-/// Upvalue 1: Lua's loadstring. No bytecode: a crafted one breaks out of the interpreter.
+/// Upvalue 1: Lua's loadstring. Refuses bytecode, because crafted bytecode can break out of the interpreter.
 unsafe extern "C-unwind" fn loadstring(state: *mut lua_State) -> c_int {
     // SAFETY: as above.
     unsafe {
@@ -326,24 +326,24 @@ unsafe extern "C-unwind" fn loadstring(state: *mut lua_State) -> c_int {
     }
 }
 
-/// The tables of a sandbox that change between scripts.
+/// The tables and functions of the sandbox that change between scripts.
 pub struct Sandbox {
-    /// What globals read from: Lua's functions, the libraries, `redis`; KEYS and ARGV of the script that runs.
+    /// The table that globals read from: Lua's functions, the libraries, `redis`, and KEYS and ARGV of the running script.
     pub builtins: Table,
-    /// Of the globals: its `__index` is `builtins`, or what a library sees while it is loaded.
+    /// The metatable of the globals. Its `__index` is `builtins`, or the table that a library sees while it is loaded.
     pub globals_metatable: Table,
-    /// (function, handler) → true and results, or false and an error.
+    /// (function, handler) → true and the results, or false and an error.
     pub xpcall: Function,
     locked: Table,
     refuse_write: Function,
     no_such_global: Function,
 }
 
-/// Lua's functions that scripts may call as they are.
+/// Lua's functions that scripts may call directly.
 const PLAIN: [&str; 9] = ["assert", "error", "gcinfo", "ipairs", "rawequal", "select", "tonumber", "tostring", "type"];
 
 impl Sandbox {
-    /// `killed`: whether the running script is to end, whatever it catches.
+    /// `killed` says whether the running script must end, even if it catches errors.
     pub fn new(lua: &Lua, killed: impl Fn() -> bool + 'static) -> Result<Sandbox> {
         let globals = lua.globals();
         globals.raw_set("pcall", shim(lua, pcall, [])?)?;
@@ -413,12 +413,12 @@ impl Sandbox {
         }
         let coroutine: Table = builtins.raw_get("coroutine")?;
         builtins.raw_set("coroutine", sandbox.lock(lua, &coroutine)?)?;
-        // What getmetatable shows of a string's.
+        // The table that getmetatable returns for strings.
         let facade = lua.create_table()?;
         facade.raw_set("__index", builtins.raw_get::<Value>("string")?)?;
         locked.raw_set(string_metatable, sandbox.lock(lua, &facade)?)?;
 
-        // The globals: nothing of their own.
+        // The table of globals stays empty; its metatable reads from `builtins`.
         let seen = lua.create_table()?;
         builtins.raw_set("_G", &seen)?;
         sandbox.only(lua, &builtins)?;
@@ -433,7 +433,7 @@ impl Sandbox {
         Ok(sandbox)
     }
 
-    /// A table that reads as `real` does and cannot be changed.
+    /// Makes a read-only table with the contents of `real`.
     pub fn lock(&self, lua: &Lua, real: &Table) -> Result<Table> {
         let proxy = lua.create_table()?;
         let metatable = lua.create_table()?;
@@ -444,7 +444,7 @@ impl Sandbox {
         Ok(proxy)
     }
 
-    /// Globals read from `table` and nothing else.
+    /// From now on globals read only from `table`.
     pub fn only(&self, lua: &Lua, table: &Table) -> Result<()> {
         let metatable = lua.create_table()?;
         metatable.raw_set("__index", &self.no_such_global)?;
@@ -452,7 +452,7 @@ impl Sandbox {
     }
 }
 
-/// The text of an error as Lua would have it, without what mlua says around it.
+/// The error text as in plain Lua, without the text that mlua adds.
 pub fn plain(error: &mlua::Error) -> String {
     match error {
         mlua::Error::CallbackError { cause, .. } => plain(cause),

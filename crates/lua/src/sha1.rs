@@ -1,4 +1,4 @@
-//! Owns SHA-1, by which scripts are named and values compared. Never used where a collision would matter.
+//! Owns SHA-1, which names scripts and compares values. Never used where an attacker could gain from a collision.
 
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 
@@ -19,7 +19,7 @@ mod tests {
     use super::sha1_hex;
 
     #[test]
-    fn the_standards_examples() {
+    fn sha1_agrees_with_the_examples_of_the_standard() {
         let million = vec![b'a'; 1_000_000];
         for (input, digest) in [
             (&b""[..], "da39a3ee5e6b4b0d3255bfef95601890afd80709"),

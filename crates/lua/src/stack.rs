@@ -1,8 +1,8 @@
-//! Owns what every script passes over Lua's stack: its arguments, the words and replies of its commands, what it
-//! returns. Never knows what a command is.
+//! Owns the values that every script passes over Lua's stack: its arguments, the words and replies of its commands, and its
+//! result. Never knows what a command is.
 //!
-//! Raw, because mlua makes a protected call for each value (an EVAL of one GET took twice as long through it).
-//! Lua's errors jump over these functions: none holds anything that needs dropping while it calls Lua.
+//! This file uses Lua's C interface directly, because mlua makes a protected call for each value: with mlua an EVAL of one GET
+//! took twice as long. Lua's errors jump over these functions. So none holds anything that needs dropping while it calls Lua.
 
 use super::calls::{Called, NOT_RUNNING, Shared};
 use super::words::Words;
@@ -11,10 +11,10 @@ use resp::{Out, Proto};
 use std::ffi::CStr;
 use std::os::raw::c_int;
 
-/// The arguments of the C function that runs, as words.
+/// Copies the arguments of the running C function into `words`.
 unsafe fn take_words(state: *mut lua_State, words: &mut Words) -> Result<(), &'static CStr> {
     words.clear();
-    // SAFETY: looks at no more than there is.
+    // SAFETY: reads only existing stack positions.
     unsafe {
         let count = ffi::lua_gettop(state);
         if count == 0 {
@@ -31,8 +31,8 @@ unsafe fn take_words(state: *mut lua_State, words: &mut Words) -> Result<(), &'s
 
 /// redis.call and redis.pcall. Upvalue 1: [`Shared`]; 2: whether an error is raised.
 pub unsafe extern "C-unwind" fn call(state: *mut lua_State) -> c_int {
-    // SAFETY: the engine keeps what is shared as long as Lua; whom it points to lives as long as the script runs, and
-    // nothing else refers to that while this function has it.
+    // SAFETY: the engine keeps `Shared` as long as the interpreter. The server's side that it points to lives as long as the
+    // script runs, and there is no other reference to it while this function has it.
     unsafe {
         let shared = &*ffi::lua_touserdata(state, ffi::lua_upvalueindex(1)).cast::<Shared>();
         let raises = ffi::lua_toboolean(state, ffi::lua_upvalueindex(2)) != 0;
@@ -83,12 +83,12 @@ unsafe fn set(state: *mut lua_State, name: &CStr, text: &[u8]) {
 }
 
 unsafe fn push(state: *mut lua_State, text: &[u8]) {
-    // SAFETY: Lua copies it.
+    // SAFETY: Lua copies the bytes.
     unsafe { ffi::lua_pushlstring(state, text.as_ptr().cast(), text.len()) };
 }
 
 unsafe fn room(state: *mut lua_State, values: c_int) {
-    // SAFETY: raises where there is none.
+    // SAFETY: raises an error if there is no room.
     unsafe {
         if ffi::lua_checkstack(state, values) == 0 {
             ffi::luaL_error(state, c"reached lua stack limit".as_ptr());
@@ -96,7 +96,7 @@ unsafe fn room(state: *mut lua_State, values: c_int) {
     }
 }
 
-/// A table of strings.
+/// Pushes a table of strings.
 pub unsafe fn push_strings<'a>(state: *mut lua_State, strings: impl ExactSizeIterator<Item = &'a [u8]>) {
     // SAFETY: room for two values is made.
     unsafe {
@@ -109,8 +109,8 @@ pub unsafe fn push_strings<'a>(state: *mut lua_State, strings: impl ExactSizeIte
     }
 }
 
-/// Pushes the reply at `at` of `reply`, which a handler wrote, and moves `at` behind it. An error becomes a table with
-/// `err`.
+/// Pushes the reply that begins at `at` of `reply`, which a handler wrote, and moves `at` behind it. An error reply becomes a
+/// table with `err`.
 unsafe fn push_reply(state: *mut lua_State, reply: &[u8], at: &mut usize) {
     let tag = reply[*at];
     let line = line(reply, at);
@@ -171,7 +171,7 @@ unsafe fn push_reply(state: *mut lua_State, reply: &[u8], at: &mut usize) {
     }
 }
 
-/// A table with one field.
+/// Pushes a table with one field.
 unsafe fn field(state: *mut lua_State, name: &CStr, text: &[u8]) {
     // SAFETY: as in `set`.
     unsafe {
@@ -197,10 +197,10 @@ fn number(line: &[u8]) -> i64 {
     std::str::from_utf8(line).ok().and_then(|text| text.parse().ok()).expect("a number")
 }
 
-/// Values nested deeper are answered with an error, as far as Redis answers them.
+/// Maximum nesting of a returned value, as in Redis. Deeper values get an error.
 const DEPTH_MAX: usize = 1_900;
 
-/// Writes the value on top, which a script returned, as its reply. `proto`: what it chose by setresp.
+/// Writes the value on top of the stack, a script's result, as the reply. `proto` is the protocol that the script chose by setresp.
 pub unsafe fn write_reply(state: *mut lua_State, out: &mut Out<'_>, proto: Proto, depth: usize) {
     // SAFETY: room is made for a key and a value of a table, or a field and another.
     unsafe {
@@ -221,22 +221,22 @@ pub unsafe fn write_reply(state: *mut lua_State, out: &mut Out<'_>, proto: Proto
     }
 }
 
-/// The string at `at`; it lives as long as it is on the stack or in a table.
+/// The string at `at`. The reference is valid while the string is on the stack or in a table.
 unsafe fn text<'s>(state: *mut lua_State, at: c_int) -> &'s [u8] {
     let mut len = 0;
-    // SAFETY: it is a string, so it is not converted.
+    // SAFETY: the value is a string, so Lua does not convert it.
     unsafe {
         let start = ffi::lua_tolstring(state, at, &mut len).cast::<u8>();
         std::slice::from_raw_parts(start, len)
     }
 }
 
-/// What Redis takes for a C string ends at the first NUL.
+/// The bytes before the first NUL: Redis treats this text as a C string.
 pub fn until_nul(text: &[u8]) -> &[u8] {
     text.split(|&byte| byte == 0).next().unwrap_or_default()
 }
 
-/// Pushes a field of the table on top. Whether it is of the type; if not it is popped again.
+/// Pushes a field of the table on top of the stack if it has the wanted type. Returns whether it has.
 unsafe fn get(state: *mut lua_State, name: &CStr, wanted: c_int) -> bool {
     // SAFETY: the caller has made room.
     unsafe {
@@ -274,7 +274,7 @@ unsafe fn write_table(state: *mut lua_State, out: &mut Out<'_>, proto: Proto, de
             let count = write_pairs(state, out, proto, depth, false);
             out.finish(mark, count);
         } else if get(state, c"big_number", ffi::LUA_TSTRING) {
-            // In RESP3 it is a line: what would end it becomes a space.
+            // A RESP3 big number is one line, so a line break in it is replaced by a space.
             out.big_number(&String::from_utf8_lossy(text(state, -1)));
         } else if get(state, c"verbatim_string", ffi::LUA_TTABLE)
             && get(state, c"string", ffi::LUA_TSTRING)
@@ -283,7 +283,7 @@ unsafe fn write_table(state: *mut lua_State, out: &mut Out<'_>, proto: Proto, de
                 get(state, c"format", ffi::LUA_TSTRING)
             })
         {
-            // Three bytes, whatever the script gave.
+            // The format is always three bytes.
             let mut format = [b' '; 3];
             for (byte, given) in format.iter_mut().zip(text(state, -1)) {
                 *byte = if given.is_ascii_graphic() { *given } else { b' ' };
@@ -308,7 +308,7 @@ unsafe fn write_table(state: *mut lua_State, out: &mut Out<'_>, proto: Proto, de
     }
 }
 
-/// The table on top as a map's pairs or a set's members.
+/// Writes the table on top of the stack as the pairs of a map or the members of a set.
 unsafe fn write_pairs(state: *mut lua_State, out: &mut Out<'_>, proto: Proto, depth: usize, values: bool) -> usize {
     let mut count = 0;
     // SAFETY: as above; the key stays on the stack for the next step.
@@ -328,26 +328,26 @@ unsafe fn write_pairs(state: *mut lua_State, out: &mut Out<'_>, proto: Proto, de
     count
 }
 
-/// As C casts on this processor: what does not fit is the smallest integer.
+/// The same as a cast in C on x86: a number out of range becomes the smallest integer.
 fn truncated(number: f64) -> i64 {
     if number.abs() < 9_223_372_036_854_775_808.0 { number as i64 } else { i64::MIN }
 }
 
-/// What a script raised.
+/// An error that a script raised.
 #[derive(Default)]
 pub struct Raised {
-    /// The whole error, code first.
+    /// The whole error text including the code.
     pub text: Vec<u8>,
     /// `@user_script:1`.
     pub place: Option<String>,
 }
 
-/// Describes the error on top, which the engine's handler made a table of, unless memory had run out.
+/// Describes the error on top of the stack. It is a table from the engine's handler, except after out of memory.
 pub unsafe fn describe(state: *mut lua_State, raised: &mut Raised) {
     // SAFETY: the caller has made room for three values.
     unsafe {
         match ffi::lua_type(state, -1) {
-            // Out of memory: nothing of ours has seen it.
+            // Out of memory: the error handler did not run.
             ffi::LUA_TSTRING => {
                 raised.text.extend_from_slice(b"ERR ");
                 raised.text.extend_from_slice(text(state, -1));

@@ -1,4 +1,4 @@
-//! Owns running any text as a script without a server around it. For the fuzz target.
+//! Owns running any text as a script without a server, for the fuzz target.
 
 use super::calls::{Called, Calls};
 use super::engine::{Engine, Passed};
@@ -7,11 +7,11 @@ use resp::client::{encode_command, skip};
 use resp::{Args, Out, Proto};
 use std::time::{Duration, Instant};
 
-/// What a script may take, as far as it is asked: it is whenever it has run so many instructions.
+/// Maximum time of a script, checked at every [`Calls::tick`].
 const TIME_MAX: Duration = Duration::from_millis(50);
 
-/// Compiles the text and runs it, or loads it where it says that it is a library. An error is as good as a reply; what is
-/// not is a panic, a second reply, or no end.
+/// Compiles the text and runs it, or loads it if its first line declares a library. A reply and an error are both correct. A
+/// panic, a second reply or an endless loop is a bug.
 #[doc(hidden)]
 pub fn try_script(source: &[u8]) {
     thread_local! {
@@ -19,7 +19,7 @@ pub fn try_script(source: &[u8]) {
     }
     ENGINE.with_borrow_mut(|engine| {
         if source.starts_with(b"#!lua name=") {
-            // What it registers, or why not.
+            // Both the registered functions and an error are fine.
             let _ = engine.load(source);
             return;
         }
@@ -37,7 +37,7 @@ pub fn try_script(source: &[u8]) {
     });
 }
 
-/// It answers a command with its words, in a form that the first of them may choose.
+/// A server's side that answers each command with the command's own words. The first word may choose the form of the reply.
 struct Alone {
     words: Words,
     reply: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Owns the words of a command that a script calls, as they come from Lua's stack. Never knows what a command is.
+//! Owns the words of a command that a script calls, copied from Lua's stack. Never knows what a command is.
 
 use mlua::ffi::{self, lua_State};
 use resp::number::{format_double, format_i64};
@@ -12,9 +12,9 @@ pub struct Words {
     spans: Vec<Span>,
 }
 
-/// A buffer that has grown larger is not kept.
+/// A buffer that has grown larger than this is freed after the command.
 pub const KEPT_BYTES: usize = 64 << 10;
-/// Arguments of one command together: what their places can count.
+/// Maximum bytes of all arguments of one command, so that their positions fit their type.
 const WORDS_BYTES_MAX: usize = 1 << 30;
 
 impl Words {
@@ -43,10 +43,10 @@ impl Words {
         }
     }
 
-    /// A string as it is, a number as Redis writes it. False: it is neither, or too long.
+    /// Appends a string unchanged, or a number in Redis's form. False: the value is neither, or too long.
     pub(super) unsafe fn push(&mut self, state: *mut lua_State, at: c_int) -> bool {
         let start = self.bytes.len();
-        // SAFETY: the string is on the stack while it is copied; a number is not changed into one.
+        // SAFETY: the string stays on the stack while it is copied. A number on the stack is not converted in place.
         unsafe {
             match ffi::lua_type(state, at) {
                 ffi::LUA_TSTRING => {

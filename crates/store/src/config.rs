@@ -1,24 +1,24 @@
-//! Owns what a store is opened with: limits, policy, where its flash lies. Never knows where the settings come from.
+//! Owns the settings that a store is opened with: limits, policy, location of flash. Never knows the source of the settings.
 
 use crate::log::page::Codec;
 use crate::mem::tier::LimitOf;
 use base::Policy;
 
-/// Where the log lies.
+/// The location and size of the log.
 #[derive(Clone, Debug)]
 pub struct FlashConfig {
     pub paths: u32,
-    /// First byte of the log in each file.
+    /// Offset of the log's first byte in each file.
     pub data_offset: u64,
     pub segment_bytes: u64,
-    /// All paths together.
+    /// Number of segments in all paths together.
     pub segments: u32,
     pub codec: Codec,
 }
 
 impl FlashConfig {
-    /// Shares `bytes` of flash out into segments: `wanted` bytes each, halved (to 256 KiB at least) until there
-    /// are 64, because a collector needs segments to choose from.
+    /// Divides `bytes` of flash into segments of `wanted` bytes. The segment size is halved, down to 256 KiB, until there
+    /// are 64 segments, because the collector needs segments to choose from.
     pub fn divide(bytes: u64, wanted: u64, paths: u32, data_offset: u64, codec: Codec) -> FlashConfig {
         let mut segment_bytes = wanted.next_power_of_two().clamp(256 << 10, 128 << 20);
         while segment_bytes > 256 << 10 && bytes / segment_bytes < 64 {
@@ -28,7 +28,7 @@ impl FlashConfig {
         FlashConfig { paths, data_offset, segment_bytes, segments: segments - segments % paths, codec }
     }
 
-    /// Bytes each path's file needs after `data_offset`.
+    /// Bytes that each path's file needs after `data_offset`.
     pub fn bytes_per_path(&self) -> u64 {
         u64::from(self.segments / self.paths) * self.segment_bytes
     }
@@ -38,15 +38,15 @@ impl FlashConfig {
 pub struct StoreConfig {
     pub workers: usize,
     pub databases: usize,
-    /// 0: none.
+    /// 0: no limit.
     pub ram_limit: u64,
     pub limit_of: LimitOf,
     pub policy: Policy,
-    /// Objects lie in huge pages where there are such.
+    /// Ask the kernel for huge pages for objects.
     pub huge_pages: bool,
-    /// `None`: everything stays in RAM.
+    /// `None`: all values stay in RAM.
     pub flash: Option<FlashConfig>,
-    /// Drawn at random by the caller: the identity of cold keys depends on nobody knowing it.
+    /// The caller draws it at random. Whoever knows the secret can make two cold keys collide.
     pub secret: [u64; 2],
 }
 

@@ -1,4 +1,4 @@
-//! Owns the store's event counters: a line per worker, summed when read. Never knows what they are shown as.
+//! Owns the store's event counters: one cache line per worker, summed when read. Never knows how they are shown.
 
 use crate::mem::arena::worker;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -6,31 +6,31 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Counter {
-    /// Look-ups that found a key, and that did not, as Redis counts them. Those that found one are counted apart by where its
-    /// value was: a difference of two counts could become smaller.
+    /// Look-ups that found a key and look-ups that did not, as Redis counts them. Those that found a key are counted separately
+    /// for RAM and flash, because a difference of two counters read at different moments could decrease.
     RamHits,
     FlashHits,
     KeyspaceMisses,
     ExpiredKeys,
     EvictedKeys,
-    /// Values read from flash into RAM; of them, those that stayed.
+    /// Values read from flash into RAM, and how many of them stayed there.
     FlashValueReads,
     Promotions,
     /// Parts of large values read from flash into RAM, and parts that left RAM.
     FlashPartReads,
     PartDemotions,
-    /// Values that left RAM: dropped because their copy on flash was valid, or written.
+    /// Values that left RAM: dropped because their copy on flash was valid (clean), or written to flash (dirty).
     DemotionsClean,
     DemotionsWritten,
     FlashReads,
     FlashReadBytes,
     FlashWrites,
     FlashWriteBytes,
-    /// Reads that found theirs already on its way.
+    /// Reads that joined a read of the same page already in flight.
     MergedReads,
-    /// Made while a stripe was locked, by what runs inside a transaction or script.
+    /// Reads by commands inside a transaction or script, while the stripe was locked.
     ReadsUnderLock,
-    /// Raw and stored bytes of demoted records, for the compression ratio.
+    /// Uncompressed and stored bytes of demoted records, for the compression ratio.
     RecordBytes,
     RecordStoredBytes,
     CollectedSegments,
@@ -38,7 +38,7 @@ pub enum Counter {
     ChecksumErrors,
     ReadErrors,
     WriteErrors,
-    /// Bytes of keys and values that commands wrote.
+    /// Bytes of the keys and values that commands wrote.
     UserBytes,
     EvacuatedObjects,
 }
@@ -47,7 +47,7 @@ const COUNTERS: usize = Counter::EvacuatedObjects as usize + 1;
 #[repr(align(128))]
 struct Line([AtomicU64; COUNTERS]);
 
-/// A power of two of lines: to divide would take longer than to count.
+/// The number of lines is a power of two, because a division would take longer than the counting.
 pub struct Counters(Box<[Line]>);
 
 impl Counters {
@@ -65,7 +65,7 @@ impl Counters {
         self.0.iter().map(|line| line.0[counter as usize].load(Relaxed)).sum()
     }
 
-    /// CONFIG RESETSTAT.
+    /// Sets all counters to zero, for CONFIG RESETSTAT.
     pub fn reset(&self) {
         self.0.iter().flat_map(|line| &line.0).for_each(|counter| counter.store(0, Relaxed));
     }

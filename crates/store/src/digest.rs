@@ -1,21 +1,22 @@
-//! Owns the digest of a dataset: a number that two stores share if, and only if, they hold the same data. It does not depend on
-//! the order of keys, on encodings, on where values are, on the store's secret, or on the machine. Never knows commands.
+//! Owns the digest of a dataset: a number that is equal for two stores if, and only if, they hold the same data. It does not
+//! depend on the order of keys, on encodings, on tiers, on the store's secret, or on the machine. Never knows commands.
 //!
-//! A key's digest is a SHA-256 hash; those of a stripe are added up, and so are those of the stripes. A stripe is the 16 slots
-//! that share a key's CRC-16 in its upper bits, the same everywhere. Two digests that are equal by accident are as likely as two
-//! equal hashes. Against somebody who chooses the data a sum of hashes is weaker than one hash: this finds mistakes, not forgers.
+//! A key's digest is a SHA-256 hash. The digest of a stripe is the sum of its keys' digests, and the digest of the dataset is
+//! the sum of the stripes' digests. A stripe is the 16 slots whose numbers share the upper bits, so it is the same in every store.
+//! Two different datasets have equal digests as rarely as two texts have equal hashes. But a sum of hashes is weaker than one hash
+//! against an attacker who chooses the data: the digest finds mistakes, not forgeries.
 //!
-//! What is in it, for each key that has not expired:
+//! The digest contains, for each key that has not expired:
 //! - logical database, name, type, and the exact expiry in milliseconds;
-//! - every element: a list's with its index, a sorted set's with its score, a hash's with its value and deadline;
+//! - every element: in a list with its index, in a sorted set with its score, in a hash with its value and deadline;
 //! - of a stream: entries, last identifier, largest deleted identifier, number of entries ever added;
-//! - of a consumer group: name, last identifier, entries read; the names of its consumers; of each pending entry its consumer,
-//!   when it was delivered last, and how often.
+//! - of a consumer group: name, last identifier, entries read, and the names of its consumers;
+//! - of a pending entry: its consumer, the time of its last delivery, and the number of deliveries.
 //!
-//! What is not in it: the sign of a score that is zero, which one encoding of sorted sets keeps and the other does not; when a
-//! consumer was last seen or active, when and how often a key was used, encodings, the bounds of chunks, empty logical
-//! databases. Replayed effects do not reproduce those exactly, and no reply but of an introspecting command, or a `-0`,
-//! shows them. Functions are no part of a store: whoever has them adds them, see [`Sum::of`].
+//! The digest does not contain: the sign of a zero score, which only one encoding of sorted sets keeps; when a consumer was last
+//! seen or active; when and how often a key was used; encodings; the bounds of chunks; empty logical databases. Replayed effects
+//! do not reproduce these exactly, and clients see them only in a score `-0` and in replies of introspection commands. Functions
+//! are no part of a store: their owner adds them, see [`Sum::of`].
 
 use crate::keyspace::{Cold, Keyspace, Visited, Visitor};
 use crate::mem::hash::STRIPES;
@@ -24,12 +25,12 @@ use std::fmt;
 use value::stream::Id;
 use value::walk::Element;
 
-/// A sum of SHA-256 hashes, of four lanes of 64 bits that wrap around each for itself.
+/// A sum of SHA-256 hashes: four 64-bit lanes, and each lane wraps around on its own.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Sum([u64; 4]);
 
 impl Sum {
-    /// The hash of something that consists of these fields.
+    /// The hash of these fields. `what` names the kind of the thing that is hashed.
     pub fn of(what: &str, fields: &[&[u8]]) -> Sum {
         let mut hash = Fields::of(what);
         fields.iter().for_each(|field| hash.bytes(field));
@@ -52,7 +53,7 @@ impl fmt::Display for Sum {
     }
 }
 
-/// A hash of fields. Each stands behind its length, so that no two sequences of fields give the same bytes.
+/// A hash of fields. Each field is preceded by its length, so that two different sequences of fields never give the same bytes.
 struct Fields(Sha256);
 
 impl Fields {
@@ -87,7 +88,7 @@ impl Fields {
     }
 }
 
-/// The digest of a dataset, by stripe. All keys of a stripe have the same 16 slots, the first of them 16 times its number.
+/// The digest of a dataset, by stripe. Stripe n holds the keys of the slots 16·n to 16·n + 15.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatasetDigest {
     pub stripes: Box<[Sum]>,
@@ -101,10 +102,10 @@ impl DatasetDigest {
     }
 }
 
-/// A digest on its way.
+/// A digest that is not complete yet.
 struct Digesting {
     done: DatasetDigest,
-    /// The key that is visited: its stripe, what precedes its elements, and their sum.
+    /// The key being visited: its stripe, the hash of its fields before the elements, and the sum of its elements.
     stripe: usize,
     head: Fields,
     elements: Sum,
@@ -118,7 +119,7 @@ impl Digesting {
 }
 
 impl Keyspace<'_> {
-    /// One slice of the digest of all logical databases. `None`: the handler is to give way to others and be run again.
+    /// Computes one slice of the digest of all logical databases. `None`: the handler must yield and run again.
     pub fn digest(&mut self) -> Result<Option<DatasetDigest>, Cold> {
         let state = self.resume.state.take().and_then(|state| state.downcast::<Digesting>().ok());
         let mut digesting = state.unwrap_or_else(|| Box::new(Digesting::new()));

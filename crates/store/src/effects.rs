@@ -1,11 +1,11 @@
-//! Owns effects: the commands that repeat what was changed, in the order in which it was changed.
-//! Never knows what a command means, nor who keeps effects.
+//! Owns effects: the commands that repeat the changes, in the order of the changes.
+//! Never knows what a command means, nor who keeps the effects.
 //!
-//! Effects are stated while the stripes of their keys are locked, and told once for each outermost command (an EXEC or
-//! a script with all its inner commands), before those stripes are unlocked. So the effects that concern one key are
-//! told in the order of its changes. A group of several is to be repeated as one: as MULTI … EXEC.
+//! A handler states effects while the stripes of their keys are locked. The store publishes them once for each outermost
+//! command (an EXEC or a script with all its inner commands), before these stripes are unlocked. So the effects on one key are
+//! published in the order of the key's changes. A group of several effects must be repeated as one: as MULTI … EXEC.
 //!
-//! An effect holds no time that depends on when it is repeated, but for what it finds expired: it is to be repeated with
+//! An effect contains no relative times. But which keys have expired depends on the clock, so an effect must be repeated with
 //! the clock at [`Effect::now_ms`].
 
 use std::ops::Range;
@@ -15,20 +15,20 @@ use std::ops::Range;
 pub enum Why {
     #[default]
     Command,
-    /// A command that a script or function has called.
+    /// A command that a script or function called.
     Script,
-    /// The key was past its time.
+    /// The key has expired.
     Expired,
-    /// Fields of the hash were past theirs.
+    /// Fields of the hash have expired.
     FieldExpired,
     Evicted,
-    /// The contents of whole logical databases went.
+    /// Whole logical databases were emptied.
     Flushed,
     /// Two logical databases were exchanged.
     Swapped,
-    /// Read from a file.
+    /// The change was read from a file.
     Loaded,
-    /// A primary or a journal said so.
+    /// The change came from a primary or a journal.
     Replicated,
 }
 
@@ -36,7 +36,7 @@ pub enum Why {
 #[derive(Clone, Default)]
 pub struct Effects {
     bytes: Vec<u8>,
-    /// Where each word ends in `bytes`.
+    /// The offset in `bytes` where each word ends.
     ends: Vec<usize>,
     heads: Vec<Head>,
 }
@@ -46,7 +46,7 @@ struct Head {
     why: Why,
     db: usize,
     now_ms: u64,
-    /// Where its words end in `ends`.
+    /// The index in `ends` where the command's words end.
     end: usize,
 }
 
@@ -54,9 +54,9 @@ struct Head {
 #[derive(Clone, Copy)]
 pub struct Effect<'e> {
     pub why: Why,
-    /// The logical database it is meant for.
+    /// The logical database in which the command must run.
     pub db: usize,
-    /// The wall clock that the change saw, milliseconds since 1970.
+    /// The wall-clock time of the change, in milliseconds since 1970.
     pub now_ms: u64,
     effects: &'e Effects,
     words: (usize, usize),
@@ -71,7 +71,7 @@ impl Effects {
         self.heads.len()
     }
 
-    /// Memory is kept, within bounds: one command with a value of many megabytes does not keep as much for ever.
+    /// Removes all effects. The memory is kept within bounds, so that one command with a huge value does not occupy memory for ever.
     pub fn clear(&mut self) {
         const KEPT_BYTES: usize = 64 << 10;
         if self.bytes.capacity() > KEPT_BYTES {
@@ -90,7 +90,7 @@ impl Effects {
         let before = self.heads.last().map_or(0, |head| head.end);
         assert!(
             self.ends.len() > before,
-            "an effect is a command: a handler that changes something says how to repeat it"
+            "an effect is a command: a handler that changes something states how to repeat the change"
         );
         self.heads.push(Head { why, db, now_ms, end: self.ends.len() });
     }

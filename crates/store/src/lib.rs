@@ -1,17 +1,17 @@
-//! The tiered store: what is hot in RAM, everything else on flash, one 16-byte index entry per key either way.
+//! The tiered store: hot values in RAM, all other values on flash. Each key has one 16-byte index entry in either case.
 //!
-//! Imports point one way, from each of these layers to those before it (`tests/layers.rs`):
+//! Each layer imports only the layers before it (`tests/layers.rs`):
 //!
-//! 1. [`effects`] (how changes are repeated);
-//! 2. [`mem`]: the index, values in RAM, the RAM limit; [`counters`] (what is counted);
+//! 1. [`effects`]: the commands that repeat changes;
+//! 2. [`mem`]: the index, values in RAM, the RAM limit; [`counters`]: event counters;
 //! 3. [`log`]: the format on flash, segments, filling, collecting, resizing;
-//! 4. `stripe` (the tables and their locks; who watches, who waits, how many keys), [`listen`] (what is said of keys);
-//! 5. [`store`]: owns all of these, and forwards to them; `config` (what it is opened with);
-//! 6. [`keyspace`]: what a handler sees of locked stripes, and the point that every change passes; [`digest`] goes over it all;
-//! 7. [`lane`]: a worker's flash I/O and upkeep; [`stats`]: the figures of everything.
+//! 4. `stripe`: the tables and their locks, watched keys, blocked clients, the number of keys; [`listen`]: events of keys;
+//! 5. [`store`]: owns all of these, and forwards to them; `config`: the settings of a store;
+//! 6. [`keyspace`]: a handler's view of locked stripes, and the point that every change passes; [`digest`]: the digest of the dataset;
+//! 7. [`lane`]: a worker's flash I/O and maintenance; [`stats`]: the figures of the store.
 //!
-//! The words in which I/O is asked for are `flash::io`'s.
-//! Knows no sockets, no RESP and no clock: time arrives as an argument, I/O leaves as a value.
+//! `flash::io` defines the operations of I/O.
+//! Knows no sockets, no RESP and no clock: the time is an argument, and I/O is returned as a value.
 
 mod config;
 pub mod counters;

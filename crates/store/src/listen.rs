@@ -1,5 +1,5 @@
-//! Owns what the store says of its keys to whoever listens: keyspace events, and that a key has changed.
-//! Never knows who listens. Nobody does most of the time: then it costs a relaxed load where something happens.
+//! Owns the notifications about keys: keyspace events, and that a key has changed.
+//! Never knows who listens. Usually nobody listens; then each event costs one relaxed load.
 
 use crate::effects::Effects;
 use crate::mem::hash::Key;
@@ -7,12 +7,12 @@ use base::events::Class;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Told while the key's stripe is locked, so that what is said of a key is in order; it must not come back to the store.
+/// Called while the key's stripe is locked, so that notifications of one key are in order. It must not call the store.
 pub trait Listener: Send + Sync {
     fn event(&self, name: &'static str, db: usize, key: &[u8]);
-    /// A key's value may have changed, in whatever database, by a command of `client`; 0: by none.
+    /// The value of a key may have changed in some logical database, by a command of `client`. 0: not by a client's command.
     fn changed(&self, key: &[u8], client: u64);
-    /// All keys of a database may be gone.
+    /// All keys of a logical database may have been removed.
     fn flushed(&self);
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct Ears {
     keeper: OnceLock<Keeper>,
 }
 
-/// Is told the effects of each outermost command while its stripes are locked; it must not come back to the store.
+/// Receives the effects of each outermost command while its stripes are locked. It must not call the store.
 pub type Keeper = Box<dyn Fn(&Effects) + Send + Sync>;
 
 impl Ears {

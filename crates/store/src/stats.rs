@@ -1,4 +1,4 @@
-//! Owns the figures that INFO and metrics show of the store, gathered when asked for.
+//! Owns the store's figures for INFO and metrics, gathered on demand.
 
 use crate::counters::Counter;
 use crate::log::resize::Progress;
@@ -6,7 +6,7 @@ use crate::store::Store;
 use crate::stripe::census::KeyCounts;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Since start, or since CONFIG RESETSTAT where it is a count of events. Bytes unless the name says otherwise.
+/// The store's figures. Counts of events are since start or CONFIG RESETSTAT. The unit is bytes unless the name says otherwise.
 #[derive(Clone, Debug, Default)]
 pub struct StoreStats {
     pub keys: u64,
@@ -17,10 +17,10 @@ pub struct StoreStats {
     pub ram_limit: u64,
     pub resident: u64,
     pub resident_max: u64,
-    /// Objects, as allocated; and what the arena holds for them.
+    /// Bytes of the objects' cells, and the bytes that the arena holds for objects.
     pub object_bytes: u64,
     pub arena_bytes: u64,
-    /// What objects may take under the RAM limit; 0 without a limit.
+    /// The bytes that objects may take under the RAM limit. 0: no limit.
     pub object_budget: u64,
     pub index_bytes: u64,
     /// Bytes of objects being written.
@@ -32,9 +32,9 @@ pub struct StoreStats {
     pub flash_retired_segments: u64,
     pub segment_bytes: u64,
     pub flash_full: bool,
-    /// How far a smaller flash has come.
+    /// The progress while flash is made smaller.
     pub resizing: Option<Progress>,
-    /// Look-ups that found their value in RAM, and those for which it was read from flash.
+    /// Look-ups that found the value in RAM, and look-ups that read the value from flash.
     pub ram_hits: u64,
     pub flash_hits: u64,
     pub keyspace_misses: u64,
@@ -63,12 +63,12 @@ pub struct StoreStats {
     pub user_bytes: u64,
     pub evacuated_objects: u64,
     pub dictionaries: u64,
-    /// Of flash reads, in nanoseconds: p50, p99, p99.9, maximum.
+    /// Latency of flash reads in nanoseconds: p50, p99, p99.9, maximum.
     pub flash_latency_nanos: [u64; 4],
 }
 
 impl StoreStats {
-    /// Keys that have an expiry.
+    /// Number of keys with an expiry.
     pub fn expires(&self) -> u64 {
         self.by_database.iter().map(|counts| counts.expires).sum()
     }
@@ -139,19 +139,19 @@ impl Store {
         }
     }
 
-    /// CONFIG RESETSTAT.
+    /// Resets the counts of events, for CONFIG RESETSTAT.
     pub fn reset_stats(&self) {
         self.counters.reset();
         self.latency.lock().reset();
         self.tier.reset_resident_max();
     }
 
-    /// CONFIG SET of the RAM limit; 0 takes it away.
+    /// Sets the RAM limit, for CONFIG SET. 0 removes the limit.
     pub fn set_ram_limit(&self, bytes: u64) {
         self.tier.set_ram_limit(bytes, &self.arena);
     }
 
-    /// CONFIG SET maxmemory-policy.
+    /// Sets the policy, for CONFIG SET maxmemory-policy.
     pub fn set_policy(&self, policy: base::Policy) {
         self.tier.set_policy(policy);
     }

@@ -1,5 +1,5 @@
-//! Owns the dataset shared by all workers: stripes, arena, segments, limits, counters.
-//! Never knows commands, sockets or how I/O is carried out.
+//! Owns the dataset that all workers share: stripes, arena, segments, limits, counters.
+//! Never knows commands, sockets or how I/O is done.
 
 use crate::config::StoreConfig;
 use crate::counters::Counters;
@@ -32,11 +32,11 @@ use value::Boxed;
 
 type ResidentShare = Box<dyn Fn(u64) -> u64 + Send + Sync>;
 
-/// Keys that [`Store::prefetch`] is given at most without allocating.
+/// Number of keys that [`Store::prefetch`] handles without an allocation.
 const PREFETCH_KEYS_MAX: usize = 32;
 
 pub struct Store {
-    /// Itself, for the thread that frees flushed databases.
+    /// The store itself, for the thread that frees flushed databases.
     pub(crate) me: Weak<Store>,
     pub(crate) reader: OnceLock<Arc<dyn Reader>>,
     resident_share: OnceLock<ResidentShare>,
@@ -50,31 +50,31 @@ pub struct Store {
     pub(crate) last_seen: LastSeen,
     pub(crate) ears: Ears,
     pub(crate) latency: Mutex<hdrhistogram::Histogram<u64>>,
-    /// Records on flash that an entry points to: zero means nothing need be looked for there.
+    /// Number of records on flash that an entry points to. If it is zero, no look-up needs to consider flash.
     pub(crate) cold: AtomicU64,
-    /// Whose the values in parts are.
+    /// The keys that own the values in parts.
     pub(crate) owners: Owners,
     pub(crate) expire_cycle: AtomicBool,
-    /// Some stripe may have deadlines of fields.
+    /// Whether some stripe may have deadlines of hash fields.
     pub(crate) has_deadlines: AtomicBool,
-    /// The all-cold mode was switched on, and no stripe has been looked through since.
+    /// The all-cold mode was switched on, and the sweep over all stripes has not started since.
     pub(crate) chill_all: AtomicBool,
-    /// Average time to live seen by the last sweep, per uid, in milliseconds.
+    /// The average time to live that the last sweep saw, by uid, in milliseconds.
     pub(crate) average_ttl: Box<[AtomicU64]>,
-    /// Flushes whose objects are not all freed yet.
+    /// Number of flushes whose objects are not all freed yet.
     pub(crate) emptying: AtomicUsize,
     random: AtomicU64,
     graves: Mutex<mpsc::Sender<Grave>>,
     pub(crate) wait_counts: WaitCounts,
 }
 
-/// What is freed where nobody waits for it.
+/// Memory that the lazyfree thread frees.
 enum Grave {
     Value(Box<Boxed>),
     Databases(Arc<Store>, Vec<Database>),
 }
 
-/// Freeing a boxed value up to this size is left to who removed it.
+/// A boxed value up to this size is freed by the thread that removed it. Larger values go to the lazyfree thread.
 const BURY_BYTES: usize = 64 * 1024;
 
 impl Store {
@@ -137,9 +137,9 @@ impl Store {
         self.segments.count() > 0
     }
 
-    /// Brings what look-ups of these keys will touch into the processor's cache. Each step is made for all keys
-    /// before the next, so that their misses overlap instead of following one another: worth it from a handful of
-    /// keys on. The stripes stay locked for all steps, a microsecond or two: locking costs more than a step.
+    /// Prefetches the memory that look-ups of these keys will touch into the processor's cache. Each step runs for all keys
+    /// before the next step, so that the cache misses overlap. This pays off from a handful of keys on. The stripes stay
+    /// locked during all steps, a microsecond or two, because locking costs more than a step.
     pub fn prefetch(&self, hashes: impl Iterator<Item = KeyHash> + Clone, db: usize) {
         for hash in hashes.clone() {
             self.stripes.prefetch(hash.stripe());
@@ -154,7 +154,7 @@ impl Store {
             } else if let Some(at) = locked.iter().position(|(own, _)| *own == stripe) {
                 wanted.push((at, hash.high));
             }
-            // What another worker has locked is in the cache already.
+            // A stripe that another worker has locked is in the cache already.
         }
         let uid = self.uid(db);
         let table = |&(at, high): &(usize, u64)| Some((&locked[at].1.database(uid)?.table, high));
@@ -189,20 +189,20 @@ impl Store {
         self.stripes.lock_or_skip(stripe, patience)
     }
 
-    /// A stripe has not been to be had for a while: a script has it.
+    /// Called when a stripe could not be locked for a while, because a script holds it.
     pub(crate) fn wait(&self) {
         self.stripes.wait();
     }
 
-    /// What a thread is to do, again and again, while it waits for a stripe that a script has. It must not use the
-    /// store.
+    /// Sets the function that a thread calls repeatedly while it waits for a stripe that a script holds. The function must not
+    /// use the store.
     pub fn set_waiting(&self, waiting: fn()) {
         self.stripes.set_waiting(waiting);
     }
 
-    /// Where a process has several stores: of its resident bytes, those that are this store's.
+    /// Sets the function that computes this store's share of the process's resident bytes, for processes with several stores.
     pub fn set_resident(&self, share: ResidentShare) {
-        // The first one stays: a store has one server.
+        // The first function stays: a store belongs to one server.
         let _ = self.resident_share.set(share);
     }
 
@@ -210,26 +210,26 @@ impl Store {
         self.resident_share.get().map_or(process, |share| share(process))
     }
 
-    /// Bytes that are held for values.
+    /// Bytes of RAM held for values.
     pub fn held_bytes(&self) -> u64 {
         self.arena.held_bytes() as u64
     }
 
-    /// What reads pages while a caller waits. Needed where there is flash.
+    /// Sets the reader for reads while the caller waits. Required if there is flash.
     pub fn set_reader(&self, reader: Arc<dyn Reader>) {
         let _ = self.reader.set(reader);
     }
 
-    /// Call with a stripe locked.
+    /// The caller must hold a stripe's lock.
     #[inline]
     pub(crate) fn uid(&self, db: usize) -> u32 {
         self.stripes.uid(db)
     }
 
-    /// Gives back the memory of databases that were taken, here or in another thread.
+    /// Frees databases that were taken out of their stripes: here, or in the lazyfree thread if `lazy`.
     pub(crate) fn drop_databases(&self, taken: Vec<Database>, lazy: bool) {
         match self.me.upgrade() {
-            // The receiver lives as long as its thread, which ends with this sender.
+            // The receiver lives as long as the lazyfree thread, which ends when this sender is dropped.
             Some(store) if lazy => drop(self.graves.lock().send(Grave::Databases(store, taken))),
             _ => self.empty(taken),
         }
@@ -242,7 +242,7 @@ impl Store {
         self.emptying.fetch_sub(1, Relaxed);
     }
 
-    /// Frees what an entry that is gone from its table held.
+    /// Frees the memory that an entry held. The entry has left its table.
     pub(crate) fn release(&self, owned: OwnedWord) {
         let word = owned.word();
         match owned.into_object() {
@@ -259,7 +259,7 @@ impl Store {
         }
     }
 
-    /// Frees an object that no entry holds any more.
+    /// Frees an object that no entry holds.
     pub(crate) fn free(&self, object: Object) {
         if let Some(value) = object.free(&self.arena) {
             self.bury(value);
@@ -272,17 +272,17 @@ impl Store {
         }
     }
 
-    /// Keys of a logical database, exactly: waits for every stripe. For statistics there is [`Store::census`].
+    /// The exact number of keys of a logical database. Waits for every stripe; use [`Store::census`] for statistics.
     pub fn len(&self, db: usize) -> u64 {
         self.sum(db, |database| database.table.len())
     }
 
-    /// Keys of a logical database whose value is in RAM, as exactly.
+    /// The exact number of keys of a logical database whose value is in RAM. Waits for every stripe.
     pub fn hot(&self, db: usize) -> u64 {
         self.sum(db, |database| database.hot)
     }
 
-    /// How many keys there are, for statistics. A stripe that a script keeps counts as it was last seen.
+    /// The number of keys, for statistics. For a stripe that a script holds, the last known numbers count.
     pub fn census(&self) -> Census {
         self.last_seen.census(&self.stripes)
     }
@@ -296,12 +296,12 @@ impl Store {
             .sum()
     }
 
-    /// Milliseconds, 0 when unknown.
+    /// The average time to live in milliseconds. 0: unknown.
     pub fn average_ttl(&self, db: usize) -> u64 {
         self.average_ttl[self.uid(db) as usize].load(Relaxed)
     }
 
-    /// SplitMix64 over a counter: good enough to choose a key, different at each start by the secret.
+    /// SplitMix64 over a counter. Good enough to choose a random key. The secret makes the sequence different at each start.
     pub(crate) fn next_random(&self) -> u64 {
         mix(self.random.fetch_add(GAMMA, Relaxed))
     }
@@ -310,12 +310,12 @@ impl Store {
         self.compression.get(id)
     }
 
-    /// Compression of records from now on; what is on flash stays as it is.
+    /// Sets the codec for new records. Records already on flash stay unchanged.
     pub fn set_codec(&self, codec: Codec) {
         self.compression.set_codec(codec);
     }
 
-    /// DEBUG SET-ACTIVE-EXPIRE.
+    /// Switches the expiry sweep on or off, for DEBUG SET-ACTIVE-EXPIRE.
     pub fn set_active_expire(&self, on: bool) {
         self.expire_cycle.store(on, Relaxed);
     }
@@ -331,16 +331,16 @@ impl Store {
 
     // --- the size of flash ---
 
-    /// Makes flash so large. More takes effect at once: the files must have the length already that
-    /// [`Store::flash_bytes_for`] says. Less is refused where what is live would not fit, unless the policy evicts; otherwise
-    /// the workers' maintenance moves what lies behind the new end, and the files may be cut off as soon as
-    /// [`Store::flash_bytes_needed`] says so. Another size may be set meanwhile.
+    /// Sets the size of flash. Growing takes effect at once: the files must already have the length that
+    /// [`Store::flash_bytes_for`] returns. Shrinking is refused if the live data would not fit, unless the policy evicts.
+    /// Otherwise the workers' maintenance moves the records behind the new end. The caller may cut the files to
+    /// [`Store::flash_bytes_needed`] at any time. Another size may be set before the shrinking is complete.
     pub fn resize_flash(&self, bytes: u64) -> Result<(), ResizeError> {
         let segments = &self.segments;
         if segments.resize(bytes, self.evicts())? {
             self.tier.stuck.store(false, Relaxed);
             tracing::info!(
-                "flash has {} segments of {} bytes from now on; {} are vacated first",
+                "flash now has {} segments of {} bytes; {} other segments must be emptied first",
                 segments.end(),
                 segments.segment_bytes(),
                 segments.count() - segments.end()
@@ -349,56 +349,56 @@ impl Store {
         Ok(())
     }
 
-    /// Bytes of every path's file that flash of so many bytes needs.
+    /// The length that every path's file must have for flash of `bytes` bytes.
     pub fn flash_bytes_for(&self, bytes: u64) -> Result<u64, ResizeError> {
         self.segments.path_bytes_for(bytes)
     }
 
-    /// Bytes of every path's file that are in use, or may be any time.
+    /// The bytes of every path's file that are in use, or that may become used at any time.
     pub fn flash_bytes_needed(&self) -> u64 {
         self.segments.path_bytes_needed()
     }
 
-    /// Whether flash is being made smaller, and how far that has come.
+    /// The progress of shrinking. None: flash is not being made smaller.
     pub fn resizing(&self) -> Option<Progress> {
         self.segments.progress()
     }
 
-    /// Whether the policy evicts anything at all.
+    /// Whether the policy evicts any keys.
     pub(crate) fn evicts(&self) -> bool {
         let policy = self.tier.policy();
         policy.evicts(true) || policy.evicts(false)
     }
 
-    // --- who listens ---
+    // --- listeners ---
 
-    /// Who is told from now on. Once.
+    /// Sets the listener. May be called once.
     pub fn set_listener(&self, listener: Box<dyn Listener>) {
         self.ears.set_listener(listener);
     }
 
-    /// Which events are told.
+    /// Sets the classes of events that the listener receives.
     pub fn tell_events(&self, classes: Class) {
         self.ears.tell_events(classes);
     }
 
-    /// Whether changes are told.
+    /// Sets whether the listener is called for changes.
     pub fn tell_changes(&self, on: bool) {
         self.ears.tell_changes(on);
     }
 
-    /// Who keeps the effects of all that changes from now on. Once.
+    /// Sets the keeper that receives the effects of all changes from now on. May be called once.
     pub fn keep_effects(&self, keeper: Keeper) {
         self.ears.keep_effects(keeper);
     }
 
-    /// Whether effects are kept: otherwise nobody need state them.
+    /// Whether effects are kept. If not, handlers need not state them.
     #[inline]
     pub fn keeps_effects(&self) -> bool {
         self.wants(Class::EFFECT)
     }
 
-    /// The effects of an outermost command, whose stripes are locked, go to who keeps them.
+    /// Gives the effects of an outermost command to the keeper, while the command's stripes are locked.
     #[cold]
     pub(crate) fn tell_effects(&self, effects: &mut Effects) {
         self.ears.tell_effects(effects);
@@ -426,7 +426,7 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        // Boxed values live outside the arena; without this they would leak when a store goes.
+        // Boxed values are outside the arena. Without this loop they would leak when the store is dropped.
         let Store { stripes, arena, .. } = self;
         for stripe in stripes.all_mut() {
             for database in stripe.all_mut() {
@@ -436,13 +436,13 @@ impl Drop for Store {
     }
 }
 
-/// The place of a clean object's copy on flash.
+/// The place on flash of a clean object's copy.
 pub(crate) fn clean_place(object: ObjectRef<'_>) -> crate::mem::word::Place {
     Word(object.place().expect("a clean object knows its place")).place()
 }
 
 impl Database {
-    /// Counts what a boxed value takes now.
+    /// Updates the accounted size of a boxed value.
     pub(crate) fn account(&mut self, store: &Store, hash: KeyHash) {
         let is_it = |entry: &Entry| entry.word().agrees(hash) && entry.object().is_some_and(|object| object.is_boxed());
         if let Some(slot) = self.table.find(hash.high, is_it) {
@@ -450,7 +450,7 @@ impl Database {
         }
     }
 
-    /// Takes the entry out and frees what it held.
+    /// Removes the entry and frees its value.
     pub(crate) fn discard(&mut self, store: &Store, slot: Slot) {
         let owned = self.table.remove(slot);
         let word = owned.word();
@@ -459,7 +459,7 @@ impl Database {
         store.release(owned);
     }
 
-    /// A cold entry's value is in RAM now, clean.
+    /// Makes a cold entry hot: `object` is its clean value in RAM.
     pub(crate) fn warm(&mut self, store: &Store, slot: Slot, hash: KeyHash, object: Object, frequency: u8) {
         let deadline = object.view().next_deadline();
         let entry = self.table.entry_mut(slot);
@@ -471,7 +471,7 @@ impl Database {
         self.note_deadline(store, hash.high, deadline);
     }
 
-    /// A value is in RAM, or has been changed: its next deadline ([`ObjectRef::next_deadline`]) is noted, if it has one.
+    /// Records the next deadline ([`ObjectRef::next_deadline`]) of a value that came to RAM or was changed.
     #[inline]
     pub(crate) fn note_deadline(&mut self, store: &Store, high: u64, deadline: Option<u64>) {
         if let Some(at_ms) = deadline {
@@ -485,7 +485,7 @@ impl Database {
         store.has_deadlines.store(true, Relaxed);
     }
 
-    /// An object that was read for one command alone leaves RAM again, unless it was changed or somebody else wants it.
+    /// Removes from RAM an object that was read for one command only, unless it was changed or another command used it.
     pub(crate) fn pass(&mut self, store: &Store, hash: KeyHash, address: usize) {
         let Some(slot) = self.find_address(hash.high, address) else { return };
         let entry = self.table.entry(slot);
@@ -495,7 +495,7 @@ impl Database {
         }
     }
 
-    /// A hot entry becomes cold: `cold` is the word of its copy on flash, which counts as live already.
+    /// Makes a hot entry cold. `cold` is the word of its copy on flash, which is already counted as live.
     pub(crate) fn chill(&mut self, store: &Store, slot: Slot, cold: Word) {
         let hot = self.table.entry_mut(slot).replace(OwnedWord::cold(cold));
         self.hot -= 1;

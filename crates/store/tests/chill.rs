@@ -1,4 +1,4 @@
-//! The all-cold mode: after each command all that it touched is on flash, however often the log goes round.
+//! Tests of the all-cold mode: after each command all touched values are on flash, however often the log is rewritten.
 
 use flash::Sim;
 use std::collections::BTreeMap;
@@ -76,7 +76,7 @@ fn value(number: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_was_touched_is_cold_and_the_log_goes_round() {
+fn touched_values_become_cold_while_the_log_is_rewritten() {
     const FLASH_BYTES: u64 = 8 << 20;
     let mut node = Node::new(FLASH_BYTES);
     node.store.set_all_cold(true);
@@ -134,7 +134,7 @@ fn noise(bytes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_flash_cannot_take_stays() {
+fn values_that_flash_cannot_take_stay_in_ram() {
     let mut node = Node::new(4 << 20);
     node.store.set_all_cold(true);
     let huge = noise(300 << 10);
@@ -154,7 +154,7 @@ fn what_flash_cannot_take_stays() {
 }
 
 #[test]
-fn what_expires_on_flash_is_noticed() {
+fn expiry_of_cold_keys_is_noticed() {
     let mut node = Node::new(8 << 20);
     node.store.set_all_cold(true);
     for number in 0..100u64 {

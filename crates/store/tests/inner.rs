@@ -1,4 +1,4 @@
-//! Commands inside a transaction: what is cold is read at once through the stripes that are held.
+//! Tests of commands inside a transaction: cold values are read at once, with the stripes held.
 
 use flash::Sim;
 use std::sync::Arc;
@@ -95,7 +95,7 @@ fn cold_values_are_read_through_the_locks_and_leave_again() {
 }
 
 #[test]
-fn a_failed_read_is_told() {
+fn a_failed_read_is_reported() {
     let node = filled(6000);
     let store = &node.store;
     let cold = (0..6000).map(name).find(|name| store.probe(&store.hasher().key(name.as_bytes()), 0).is_some()).unwrap();
@@ -131,7 +131,7 @@ fn more_stripes_are_added_to_those_held() {
 
 /// Two scripts that hold what the other wants: the second to ask is refused, the first gets it.
 #[test]
-fn of_two_that_want_each_others_stripes_one_is_refused() {
+fn of_two_scripts_that_want_each_others_stripes_one_is_refused() {
     let store = Store::new(&StoreConfig::in_ram(2));
     let names: Vec<String> = (0..2).map(name).collect();
     let barrier = std::sync::Barrier::new(2);
@@ -152,7 +152,7 @@ fn of_two_that_want_each_others_stripes_one_is_refused() {
 }
 
 #[test]
-fn who_adds_is_not_kept_waiting_by_who_takes_several() {
+fn a_script_that_adds_a_stripe_overtakes_commands_that_lock_several() {
     let store = Store::new(&StoreConfig::in_ram(2));
     let names: Vec<String> = (0..200).map(name).collect();
     let all: Vec<Key<'_>> = names.iter().map(|name| store.hasher().key(name.as_bytes())).collect();

@@ -1,5 +1,5 @@
-//! Imports inside the store point one way: each layer knows those below it, and no file of a folder imports one that
-//! imports it. Time and chance come as arguments. Tests beside the code are left out: they use the whole store.
+//! Checks that imports inside the store point one way: each layer imports only layers below it, and no two files of a folder
+//! import each other. Time and random numbers come as arguments. Tests beside the code are not checked: they use the whole store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -100,7 +100,7 @@ fn names(module: &Module, code: &str) -> BTreeSet<Module> {
 }
 
 #[test]
-fn a_layer_knows_those_below_it_only() {
+fn a_layer_imports_only_those_below_it() {
     let rank = |name: &str| LAYERS.iter().position(|layer| layer.contains(&name));
     let mut wrong = Vec::new();
     for (module, (code, file)) in &sources() {
@@ -144,7 +144,7 @@ fn no_two_files_of_a_folder_import_each_other() {
 }
 
 #[test]
-fn time_and_chance_come_as_arguments() {
+fn time_and_random_numbers_come_as_arguments() {
     let drawn = ["Instant::now", "SystemTime", "UNIX_EPOCH", "getrandom", "rand::", "RandomState"];
     let users: Vec<_> = sources()
         .into_values()

@@ -112,7 +112,7 @@ fn run_resizing(
                 let expected = live(&model, db, &name).map(|(value, _)| value);
                 match node.get(db, &name) {
                     Ok(found) => assert_eq!(found, expected, "seed {seed} step {step}: {:?}", name.escape_ascii()),
-                    // A damaged record may have expired: nobody can tell.
+                    // A damaged record may have expired. The store cannot know.
                     Err(error) => {
                         assert!(!clean && model.contains_key(&(db, name)), "seed {seed} step {step}: {error}")
                     }
@@ -214,7 +214,7 @@ fn run_resizing(
             continue;
         }
         let stats = node.store.stats();
-        // Writes that fail free nothing, and are begun anew elsewhere.
+        // Failed writes free nothing and are repeated elsewhere.
         let most = if clean { RAM + RAM / 4 } else { RAM + RAM / 2 };
         assert!(stats.object_bytes <= most, "seed {seed} step {step}: {} bytes of objects", stats.object_bytes);
     }
@@ -306,7 +306,7 @@ fn faults_while_flash_grows_and_shrinks_give_errors_and_never_anothers_value() {
 /// What a torn write left on the device is another page, in order: its keys have lost their values, and must not keep the
 /// flash from shrinking.
 #[test]
-fn values_that_are_nowhere_do_not_hold_up_the_shrinking() {
+fn lost_values_do_not_block_the_shrinking() {
     let mut node = Node::new(71, 400 << 10, 16 << 20, Codec::None, Policy::NoEviction);
     fill(&mut node, &mut Random(71), 0..10_000);
     for key in (0..10_000u64).filter(|key| key % 4 != 0) {
@@ -350,7 +350,7 @@ fn shrink(node: &mut Node, bytes: u64) {
 }
 
 #[test]
-fn what_would_not_fit_is_refused_with_the_arithmetic_and_changes_nothing() {
+fn a_flash_too_small_for_the_data_is_refused_and_changes_nothing() {
     let mut node = Node::new(31, 400 << 10, 16 << 20, Codec::None, Policy::NoEviction);
     fill(&mut node, &mut Random(31), 0..12_000);
     let error = node.resize(8 << 20).unwrap_err();
@@ -422,7 +422,7 @@ fn one_size_replaces_another_midway() {
     assert_eq!(node.store.stats().flash_retired_segments, 0);
 }
 
-/// Reads begun before their pages leave come to an end first.
+/// The files are cut only after the reads that started earlier are complete.
 #[test]
 fn a_reader_keeps_what_it_reads_from_being_cut_off() {
     let mut node = Node::new(51, 400 << 10, 16 << 20, Codec::None, Policy::NoEviction);
@@ -497,7 +497,7 @@ fn a_full_flash_evicts_when_the_policy_says_so() {
 }
 
 #[test]
-fn expired_cold_keys_give_their_space_back_unread() {
+fn the_space_of_expired_cold_keys_is_freed_without_reading_each_key() {
     let mut node = Node::new(7, 400 << 10, 8 << 20, Codec::None, Policy::NoEviction);
     for key in 0..8_000u64 {
         assert!(node.make_room());

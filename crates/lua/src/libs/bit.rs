@@ -29,11 +29,11 @@ pub fn open(lua: &Lua) -> Result<Table> {
     Ok(table)
 }
 
-// None of these holds anything that needs dropping, so that Lua's errors may jump over them.
+// These functions hold nothing that needs dropping, so that Lua's errors may jump over them.
 
-/// Rounded to an integer, modulo 2^32: adding 1.5 × 2^52 leaves that in the low bits of the double.
+/// Argument `at`, rounded to an integer, modulo 2^32. Adding 1.5 × 2^52 puts this integer into the low bits of the double.
 unsafe fn number(state: *mut lua_State, at: c_int) -> u32 {
-    // SAFETY: raises where there is no number.
+    // SAFETY: raises an error if the argument is no number.
     let number = unsafe { ffi::luaL_checknumber(state, at) };
     (number + 6_755_399_441_055_744.0).to_bits() as u32
 }
@@ -59,7 +59,7 @@ unsafe extern "C-unwind" fn bswap(state: *mut lua_State) -> c_int {
     unsafe { give(state, number(state, 1).swap_bytes()) }
 }
 
-/// All arguments, one after the other.
+/// Joins all arguments from left to right.
 unsafe fn fold(state: *mut lua_State, join: fn(u32, u32) -> u32) -> c_int {
     // SAFETY: as above.
     unsafe {
@@ -86,7 +86,7 @@ unsafe extern "C-unwind" fn bxor(state: *mut lua_State) -> c_int {
     unsafe { fold(state, |a, b| a ^ b) }
 }
 
-/// By the second argument, modulo 32.
+/// Shifts the first argument by the second argument modulo 32.
 unsafe fn shift(state: *mut lua_State, shift: fn(u32, u32) -> u32) -> c_int {
     // SAFETY: as above.
     unsafe {
@@ -120,9 +120,9 @@ unsafe extern "C-unwind" fn ror(state: *mut lua_State) -> c_int {
     unsafe { shift(state, u32::rotate_right) }
 }
 
-/// So many digits as the second argument says, eight at most; in upper case, if that is negative.
+/// The second argument is the number of digits, at most eight. If it is negative, the digits are in upper case.
 unsafe extern "C-unwind" fn tohex(state: *mut lua_State) -> c_int {
-    // SAFETY: as above; the digits are copied before they go.
+    // SAFETY: as above; Lua copies the digits before the buffer ends.
     unsafe {
         let bits = number(state, 1);
         let wanted = if ffi::lua_type(state, 2) == ffi::LUA_TNONE { 8 } else { number(state, 2) as i32 };

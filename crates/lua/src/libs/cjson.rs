@@ -1,18 +1,18 @@
-//! Owns the library `cjson`: Lua's values as JSON and back, in the choices and errors of lua-cjson 2.1.
+//! Owns the library `cjson`: Lua's values as JSON and back. Settings and errors are those of lua-cjson 2.1.
 
 use crate::sandbox::{Native, Raise, bad_argument, lua_type, native, string};
 use mlua::{Lua, MultiValue, Result, Table, Value};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Nesting beyond this is refused whatever a script sets: each level takes a piece of the processor's stack.
+/// Maximum nesting, whatever a script sets, because each level takes space on the native stack.
 const DEPTH_MAX: usize = 2_000;
 const PRECISION_MAX: usize = 14;
 
-/// What a script may set; it holds for that script.
+/// The settings that a script may change. A change holds until the script ends.
 #[derive(Clone, Copy)]
 struct Settings {
-    /// Whether an excessively sparse array becomes an object, from which share of gaps on, and from which length.
+    /// Whether an excessively sparse array becomes an object; from which share of gaps on; from which length on.
     sparse_converts: bool,
     sparse_ratio: usize,
     sparse_safe: usize,
@@ -24,7 +24,7 @@ struct Settings {
     decode_invalid: bool,
 }
 
-/// What becomes of numbers that JSON does not have.
+/// How numbers that JSON does not have are encoded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Invalid {
     Refused,
@@ -44,7 +44,7 @@ const DEFAULT: Settings = Settings {
     decode_invalid: true,
 };
 
-/// The library's settings, to be put back before the next script.
+/// Resets the library's settings before the next script.
 pub struct Reset(Rc<Cell<Settings>>);
 
 impl Reset {
@@ -86,7 +86,7 @@ fn library(lua: &Lua, settings: &Rc<Cell<Settings>>) -> Result<Table> {
         switch(args, settings, "decode_invalid_numbers", |settings| &mut settings.decode_invalid)
     })?;
     function("encode_invalid_numbers", encode_invalid)?;
-    // A library of its own, with its own settings.
+    // `cjson.new` returns another instance of the library with its own settings.
     table.raw_set("new", native(lua, |lua, _| Ok(one(Value::Table(library(lua, &Rc::new(Cell::new(DEFAULT)))?))))?)?;
     Ok(table)
 }
@@ -102,7 +102,7 @@ fn at_most(args: &MultiValue, count: usize, function: &str) -> std::result::Resu
     }
 }
 
-/// An integer setting: the argument, if there is one, is its new value.
+/// Reads or writes an integer setting. The argument, if there is one, is the new value.
 fn integer(
     args: &MultiValue,
     at: usize,
@@ -135,7 +135,7 @@ fn boolean(args: &MultiValue, at: usize, function: &str, setting: &mut bool) -> 
     Ok(())
 }
 
-/// A word, as luaL_checkoption wants it.
+/// A word argument, with the errors of luaL_checkoption.
 fn option(args: &MultiValue, at: usize, function: &str) -> std::result::Result<String, Raise> {
     match args.get(at - 1) {
         Some(Value::String(word)) => Ok(word.to_string_lossy()),
@@ -323,7 +323,7 @@ impl Writer {
         self.value(value, depth)
     }
 
-    /// 0: it is an object.
+    /// The length of the array. 0: the table is an object.
     fn array_len(&self, table: &Table) -> std::result::Result<usize, Raise> {
         let (mut last, mut count, mut is_array) = (0usize, 0usize, true);
         table.for_each(|key: Value, _: Value| {
@@ -347,7 +347,7 @@ impl Writer {
     }
 }
 
-/// As C's `%.*g` prints it.
+/// Prints a number like C's `%.*g`.
 pub fn general(number: f64, precision: usize, out: &mut Vec<u8>) {
     if number == 0.0 {
         out.extend_from_slice(if number.is_sign_negative() { b"-0" } else { b"0" });
@@ -402,7 +402,7 @@ struct Reader<'a> {
 
 struct Token {
     kind: Kind,
-    /// Where it begins.
+    /// Where the token begins.
     at: usize,
 }
 
@@ -440,7 +440,7 @@ fn expected(what: &str, token: &Token) -> Raise {
 }
 
 impl Reader<'_> {
-    /// The byte so far ahead; 0 at the end, as in C.
+    /// The byte `ahead` bytes after the current one. 0 at the end, as in C.
     fn peek(&self, ahead: usize) -> u8 {
         self.text.get(self.at + ahead).copied().unwrap_or(0)
     }
@@ -475,7 +475,7 @@ impl Reader<'_> {
         Ok(Token { kind, at })
     }
 
-    /// A number that C reads and JSON does not have: 0x10, 01, +1, inf, nan.
+    /// Whether a number follows that C accepts and JSON does not: 0x10, 01, +1, inf, nan.
     fn is_invalid_number(&self) -> bool {
         if self.peek(0) == b'+' {
             return true;
@@ -541,7 +541,7 @@ impl Reader<'_> {
         }
     }
 
-    /// `\uXXXX`, or two of them that are one character; and how many bytes they take.
+    /// The character of `\uXXXX`, or of a surrogate pair of two such escapes, and how many bytes they take.
     fn unicode(&self) -> Option<(char, usize)> {
         let unit = |ahead: usize| {
             let escape = self.text.get(self.at + ahead..self.at + ahead + 6)?;
@@ -624,7 +624,7 @@ impl Reader<'_> {
     }
 }
 
-/// The number that a text begins with, as C's strtod reads it, and its bytes; 0 bytes: none.
+/// The number at the beginning of the text, by the rules of C's strtod, and its length. Length 0: there is no number.
 fn strtod(text: &[u8]) -> (f64, usize) {
     let sign = usize::from(matches!(text.first(), Some(b'+' | b'-')));
     let (negative, rest) = (text.first() == Some(&b'-'), &text[sign..]);
@@ -666,7 +666,7 @@ fn strtod(text: &[u8]) -> (f64, usize) {
     signed(number, end)
 }
 
-/// Digits, a fraction, an exponent of two behind `p`.
+/// A hexadecimal number: digits, a fraction, and an exponent of two after `p`.
 fn hexadecimal(text: &[u8]) -> Option<(f64, usize)> {
     let value = |byte: &u8| char::from(*byte).to_digit(16).map(f64::from);
     let whole = text.iter().map_while(value).count();
@@ -692,7 +692,7 @@ fn hexadecimal(text: &[u8]) -> Option<(f64, usize)> {
         let digits = text[end + 1 + signed..].iter().take_while(|byte| byte.is_ascii_digit()).count();
         if digits > 0 {
             let exponent = std::str::from_utf8(&text[end + 1..end + 1 + signed + digits]).ok()?;
-            // What does not fit makes an infinity or a zero all the same.
+            // An exponent that does not fit its type gives infinity or zero anyway.
             let exponent: i32 = exponent.parse().unwrap_or(if text[end + 1] == b'-' { -5000 } else { 5000 });
             number *= 2f64.powi(exponent.clamp(-5000, 5000));
             end += 1 + signed + digits;
@@ -706,7 +706,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_as_c_prints_them() {
+    fn numbers_are_printed_as_by_c() {
         for (number, precision, text) in [
             (0.1, 14, "0.1"),
             (1.0 / 3.0, 14, "0.33333333333333"),
@@ -729,7 +729,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_as_c_reads_them() {
+    fn numbers_are_read_as_by_c() {
         for (text, number, bytes) in [
             ("12,", 12.0, 2),
             ("-1.5e3]", -1500.0, 6),

@@ -1,11 +1,11 @@
-//! Owns the library `cmsgpack`: Lua's values as MessagePack, in the choices of lua-cmsgpack.
+//! Owns the library `cmsgpack`: Lua's values as MessagePack and back, with the same encodings as lua-cmsgpack.
 
 use crate::sandbox::{Native, Raise, bad_argument, native, number, string};
 use mlua::{Lua, MultiValue, Result, Table, Value};
 
-/// Tables nested deeper are packed as nil.
+/// Maximum nesting of packed tables. Deeper tables are packed as nil.
 const NESTING_MAX: usize = 16;
-/// Data nested deeper is not unpacked: each level takes a piece of the processor's stack.
+/// Maximum nesting of unpacked data, because each level takes space on the native stack.
 const DEPTH_MAX: usize = 2_000;
 
 pub fn open(lua: &Lua) -> Result<Table> {
@@ -68,7 +68,7 @@ fn write(value: &Value, depth: usize, out: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-/// A length: in the tag's own low bits, or behind it in one, two or four bytes.
+/// Writes a length: in the low bits of the tag, or after the tag in one, two or four bytes.
 fn head(len: usize, tags: [(u8, usize); 3], largest: u8, out: &mut Vec<u8>) {
     match tags.iter().find(|(_, limit)| len < *limit) {
         Some(&(tag @ (0xa0 | 0x90 | 0x80), _)) => out.push(tag | len as u8),
@@ -86,7 +86,7 @@ fn head(len: usize, tags: [(u8, usize); 3], largest: u8, out: &mut Vec<u8>) {
 
 fn write_number(number: f64, out: &mut Vec<u8>) {
     let integer = number as i64;
-    // 2^63 is none, though a cast makes the largest integer of it.
+    // 2^63 is no i64, but a saturating cast turns it into the largest i64. So test for it.
     if integer as f64 != number || number >= 9_223_372_036_854_775_808.0 {
         let short = number as f32;
         if f64::from(short) == number {
@@ -114,7 +114,7 @@ fn write_number(number: f64, out: &mut Vec<u8>) {
 }
 
 fn write_table(table: &Table, depth: usize, out: &mut Vec<u8>) -> Result<()> {
-    // An array has the keys from one to their number.
+    // A table is an array if its keys are 1 to n.
     let (mut count, mut last, mut is_array) = (0usize, 0, true);
     table.for_each(|key: Value, _: Value| {
         count += 1;
@@ -138,7 +138,7 @@ fn write_table(table: &Table, depth: usize, out: &mut Vec<u8>) -> Result<()> {
     })
 }
 
-/// `limit` and `offset` 0: all there is; otherwise where to go on comes first, −1 at the end.
+/// If `limit` and `offset` are 0, returns all values. Otherwise the first result is the next offset, −1 at the end.
 fn unpack(lua: &Lua, args: &MultiValue, function: &str, limit: i64, offset: i64) -> Native {
     let text = string(lua, args, 1, function)?;
     let bytes = text.as_bytes();
@@ -168,7 +168,7 @@ fn take<'a>(rest: &mut &'a [u8], len: usize) -> std::result::Result<&'a [u8], Ra
     Ok(taken)
 }
 
-/// An integer of so many bytes without a sign.
+/// An unsigned integer of `bytes` bytes.
 fn integer(rest: &mut &[u8], bytes: usize) -> std::result::Result<u64, Raise> {
     Ok(take(rest, bytes)?.iter().fold(0, |sum, &byte| sum << 8 | u64::from(byte)))
 }
@@ -184,7 +184,7 @@ fn read(lua: &Lua, rest: &mut &[u8], depth: usize) -> std::result::Result<Value,
         0xca => number(f64::from(f32::from_bits(integer(rest, 4)? as u32))),
         0xcb => number(f64::from_bits(integer(rest, 8)?)),
         0xcc..=0xce => number(integer(rest, 1 << (tag - 0xcc))? as f64),
-        // As a signed one, in lua-cmsgpack too.
+        // lua-cmsgpack also reads an unsigned integer of 8 bytes as a signed one.
         0xcf | 0xd3 => number(integer(rest, 8)? as i64 as f64),
         0xd0 => number(f64::from(integer(rest, 1)? as i8)),
         0xd1 => number(f64::from(integer(rest, 2)? as i16)),

@@ -1,4 +1,4 @@
-//! Owns what scripts find besides Lua's own libraries, and what keeps those within bounds.
+//! Owns the libraries that scripts get in addition to Lua's own, and the bounds on Lua's own functions.
 
 mod bit;
 pub mod cjson;
@@ -10,11 +10,11 @@ use mlua::ffi::{self, lua_State};
 use mlua::{Function, Lua, Result, Table, Value};
 use std::os::raw::c_int;
 
-/// Repeated items that a pattern may have: Lua's matcher calls itself once for each, and 1,000 calls take a third of a
-/// megabyte of the processor's stack.
+/// Maximum number of repeated items in a pattern. Lua's matcher recurses once for each item, and 1,000 calls take a third of a
+/// megabyte of the native stack.
 const PATTERN_ITEMS_MAX: usize = 1_000;
 
-/// Lua's functions that loop, or call themselves, as often as an argument says are kept from doing so for ever.
+/// Wraps Lua's functions whose loops or recursion depend on an argument, so that their time and stack are bounded.
 pub fn bound(lua: &Lua) -> Result<()> {
     let string: Table = lua.globals().raw_get("string")?;
     for name in ["find", "gfind", "gmatch", "gsub", "match"] {
@@ -24,7 +24,7 @@ pub fn bound(lua: &Lua) -> Result<()> {
 }
 
 unsafe extern "C-unwind" fn with_pattern(state: *mut lua_State) -> c_int {
-    // SAFETY: the string is on the stack as long as it is looked at.
+    // SAFETY: the string stays on the stack while it is read.
     unsafe {
         if ffi::lua_type(state, 2) == ffi::LUA_TSTRING && ffi::lua_toboolean(state, 4) == 0 {
             let mut bytes = 0;
@@ -40,10 +40,10 @@ unsafe extern "C-unwind" fn with_pattern(state: *mut lua_State) -> c_int {
 }
 
 unsafe extern "C-unwind" fn rep(state: *mut lua_State) -> c_int {
-    // SAFETY: reads an argument, changes another.
+    // SAFETY: reads one argument and changes another.
     unsafe {
         if ffi::lua_type(state, 1) == ffi::LUA_TSTRING && ffi::lua_objlen(state, 1) == 0 {
-            // However often: it would count.
+            // For an empty string Lua would still loop this many times.
             ffi::luaL_checknumber(state, 2);
             ffi::lua_settop(state, 1);
             return 1;
@@ -52,7 +52,7 @@ unsafe extern "C-unwind" fn rep(state: *mut lua_State) -> c_int {
     }
 }
 
-/// By the names that scripts know them by.
+/// Makes the libraries, with the names under which scripts see them.
 pub fn open(lua: &Lua) -> Result<([(&'static str, Table); 4], cjson::Reset)> {
     let (cjson, reset) = cjson::open(lua)?;
     let tables = [

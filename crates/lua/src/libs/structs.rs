@@ -1,13 +1,14 @@
-//! Owns the library `struct`: packing numbers and strings into bytes, as Roberto Ierusalimschy's library of that name.
+//! Owns the library `struct`: packs numbers and strings into bytes, like Roberto Ierusalimschy's library of that name.
 //!
-//! A format is a row of letters: `b B` 1 byte, `h H` 2, `l L` and `T` 8, `i I` 4 or as many as follow it, upper case
-//! without a sign; `f d` floats; `s` a string ended by a zero, `c` one of so many bytes as follow it; `x` a byte left
-//! out; `<` `>` the order of bytes, `!` how far they are aligned.
+//! A format is a sequence of letters. `b B` are integers of 1 byte, `h H` of 2, `l L` and `T` of 8, `i I` of 4 or of the
+//! number of bytes that follows the letter; upper case is unsigned. `f d` are floats. `s` is a string that ends with a zero,
+//! `c` a string of the number of bytes that follows the letter. `x` is a byte of padding. `<` and `>` set the byte order, `!`
+//! sets the alignment.
 
 use crate::sandbox::{Native, Raise, bad_argument, native, number, string};
 use mlua::{Lua, MultiValue, Result, Table, Value};
 
-/// The widest integer; bytes beyond the eighth are zeros.
+/// Maximum bytes of an integer. Bytes beyond the eighth are zeros.
 const INTEGER_BYTES_MAX: usize = 32;
 const ALIGN_MAX: usize = 8;
 
@@ -19,7 +20,7 @@ pub fn open(lua: &Lua) -> Result<Table> {
     Ok(table)
 }
 
-/// A format being read.
+/// A format while it is parsed.
 struct Format<'a> {
     rest: &'a [u8],
     function: &'static str,
@@ -27,7 +28,7 @@ struct Format<'a> {
     align: usize,
 }
 
-/// A letter, the bytes it stands for, and the bytes left out before it.
+/// A letter, its size in bytes, and the padding before it.
 struct Item {
     letter: u8,
     bytes: usize,
@@ -36,7 +37,7 @@ struct Item {
 
 impl<'a> Format<'a> {
     fn new(text: &'a [u8], function: &'static str) -> Format<'a> {
-        // It ends with a zero, as C's strings do.
+        // The format ends at the first zero byte, as a C string does.
         let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
         Format { rest: &text[..end], function, big_endian: false, align: 1 }
     }
@@ -59,7 +60,7 @@ impl<'a> Format<'a> {
         number.map(|number| number as usize).ok_or_else(|| "integral size overflow".to_owned().into())
     }
 
-    /// The next item, `at` bytes from the beginning.
+    /// Parses the next item. `at` is the item's offset in the packed data.
     fn next(&mut self, at: usize) -> std::result::Result<Option<Item>, Raise> {
         let Some(letter) = self.byte() else { return Ok(None) };
         let bytes = match letter {
@@ -83,7 +84,7 @@ impl<'a> Format<'a> {
         Ok(Some(Item { letter, bytes, padding }))
     }
 
-    /// What is no item: an order of bytes, an alignment.
+    /// Handles a letter that is no item: byte order or alignment.
     fn control(&mut self, letter: u8) -> std::result::Result<(), Raise> {
         match letter {
             b' ' => {}
@@ -123,7 +124,7 @@ fn pack(lua: &Lua, args: MultiValue) -> Native {
         match letter {
             b'b' | b'B' | b'h' | b'H' | b'l' | b'L' | b'T' | b'i' | b'I' => {
                 let number = number(&args, at, "pack")?;
-                // As C casts on this processor.
+                // The same as a cast in C on x86.
                 let bits = match number {
                     ..0.0 => number as i64 as u64,
                     ..18_446_744_073_709_551_616.0 => number as u64,
@@ -219,7 +220,7 @@ fn unpack(lua: &Lua, args: MultiValue) -> Native {
                     let Some(Value::Number(count)) = values.pop_back() else {
                         return Err("format 'c0' needs a previous size".to_owned().into());
                     };
-                    // A negative size is a large one.
+                    // A negative size becomes a huge size, as in C.
                     taken = if count >= 0.0 { count as usize } else { usize::MAX };
                     rest.get(..taken).ok_or_else(|| bad_argument(2, "unpack", SHORT))?
                 };

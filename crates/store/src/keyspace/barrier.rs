@@ -1,5 +1,5 @@
-//! Owns what changes whole logical databases: their exchange and their emptying, with every stripe locked.
-//! Never knows which command it is.
+//! Owns the changes of whole logical databases: exchanging and emptying them, with every stripe locked.
+//! Never knows which command asks for it.
 
 use crate::keyspace::guards::Held;
 use crate::mem::hash::STRIPES;
@@ -9,7 +9,7 @@ use crate::stripe::wait::Ready;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Store {
-    /// `held`: every stripe.
+    /// Exchanges two logical databases. `held` must hold every stripe.
     pub(crate) fn swap(&self, a: usize, b: usize, held: &mut Held<'_>, now_ms: u64, ready: &mut Vec<Ready>) {
         let (first, second) = (self.uid(a), self.uid(b));
         for stripe in 0..STRIPES {
@@ -27,8 +27,8 @@ impl Store {
         self.stripes.swap(a, b);
     }
 
-    /// Takes the contents of a logical database, or of all, out of their tables, to be given to
-    /// [`Store::drop_databases`]. `held`: every stripe.
+    /// Takes the contents of a logical database, or of all of them, out of the stripes. The caller gives the result to
+    /// [`Store::drop_databases`]. `held` must hold every stripe.
     pub(crate) fn take(&self, db: Option<usize>, held: &mut Held<'_>, ready: &mut Vec<Ready>) -> Vec<Database> {
         let mut taken = Vec::new();
         self.emptying.fetch_add(1, Relaxed);

@@ -1,11 +1,11 @@
 //! Owns the one point that every change of the dataset passes, whatever its reason: a command, an expiry, an eviction, a
-//! flush. Per key it tells WATCH, client-side caching, the waiters and the keyspace events; per command it states the effect.
+//! flush. For each key it notifies WATCH, client-side caching, waiters and keyspace events; for each command it states the effect.
 //! Never knows what was written, nor who listens.
 //!
-//! A command's edits note the keys that they change ([`Noted`]) while the command runs, and [`Store::commit`] tells of all of
-//! them when the handler has succeeded, with the stripes still locked. A command that ends in an error has noted nothing.
-//! What removes a key by itself commits at once. WATCH is not told of an expiry, an eviction or a flush: a key that was there
-//! when it was watched must still be there at EXEC.
+//! A command's edits record the keys that they change ([`Noted`]) while the command runs. When the handler has succeeded,
+//! [`Store::commit`] notifies for all of them, with the stripes still locked. A command that ends in an error has recorded
+//! nothing. Expiry, eviction and flush commit at once. They do not notify WATCH: EXEC itself checks that a key that existed at
+//! WATCH still exists.
 
 use crate::counters::Counter;
 use crate::effects::{Effects, Why};
@@ -17,18 +17,18 @@ use crate::stripe::{Database, Stripe};
 use base::events::Class;
 use std::ops::Range;
 
-/// How much of a key has changed.
+/// Which part of a key has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
     Value,
-    /// What is beside the value proper, such as who has read of a stream: only those who watch everything are told.
+    /// Data beside the value itself, such as who has read from a stream. Notifies only those who watch everything.
     Beside,
-    /// Only the waiters are told: something that they wait for is gone.
+    /// Something that clients wait for is gone. Notifies only the waiters.
     Waiters,
 }
 
-/// What a running command has changed and what it says of it, until it is committed. Names are noted only while somebody
-/// wants to hear of them.
+/// The changes and events of the running command until they are committed. Names of keys are recorded only while somebody
+/// listens.
 #[derive(Default)]
 pub(crate) struct Noted {
     names: Vec<u8>,
@@ -86,7 +86,7 @@ impl Noted {
         self.flushed = true;
     }
 
-    /// The command has changed nothing after all. That it has missed keys stays said.
+    /// The command has changed nothing. Its events about missed keys are published all the same.
     #[cold]
     fn give_up(&mut self, store: &Store) {
         for event in self.events.iter().filter(|event| event.class == Class::MISS) {
@@ -104,7 +104,7 @@ impl Noted {
 }
 
 impl Stripe {
-    /// Whether anybody in this stripe wants to hear of changed keys.
+    /// Whether this stripe has watchers or waiters.
     #[inline]
     pub(crate) fn is_heard(&self) -> bool {
         self.watched.is_some() | self.waiters.is_some()
@@ -121,7 +121,7 @@ impl Stripe {
 }
 
 impl Store {
-    /// What a command has noted stands: whoever listens is told. `held` has the stripes of the keys.
+    /// Commits the recorded changes and notifies all listeners. `held` holds the stripes of the keys.
     #[inline]
     pub(crate) fn commit(&self, noted: &mut Noted, held: &mut Held<'_>, client: u64, ready: &mut Vec<Ready>) {
         if !noted.is_empty() {
@@ -147,7 +147,7 @@ impl Store {
         noted.clear();
     }
 
-    /// A command has ended without a change.
+    /// Ends a command that changed nothing.
     #[inline]
     pub(crate) fn give_up(&self, noted: &mut Noted) {
         if !noted.is_empty() {
@@ -155,8 +155,8 @@ impl Store {
         }
     }
 
-    /// A key leaves without a command: it is past its time, or is evicted. `name`: of a cold key, whose object is not in RAM.
-    /// `effects`: of the command that met it; otherwise they are told at once.
+    /// Commits that a key leaves without a command, by expiry or eviction. `name` is needed for a cold key, whose object is not in
+    /// RAM. `effects` are those of the command that met the key; without them the effect is published at once.
     pub(crate) fn commit_leave(
         &self,
         leave: Leave<'_>,
@@ -166,7 +166,7 @@ impl Store {
     ) {
         let Leave { why, name, .. } = leave;
         let object = database.table.entry(slot).object();
-        let name = name.unwrap_or_else(|| object.expect("who removes a cold key knows its name").key());
+        let name = name.unwrap_or_else(|| object.expect("the caller that removes a cold key knows its name").key());
         let (class, event, counter) = match why {
             Why::Evicted => (Class::EVICTED, "evicted", Counter::EvictedKeys),
             _ => (Class::EXPIRED, "expired", Counter::ExpiredKeys),
@@ -178,7 +178,7 @@ impl Store {
         self.counters.add(counter, 1);
     }
 
-    /// Fields of a hash go without a command: they are past their time.
+    /// Commits that fields of a hash have expired.
     pub(crate) fn commit_fields(
         &self,
         gone: &FieldsGone<'_>,
@@ -203,7 +203,7 @@ impl Store {
     fn say_left(&self, leave: Leave<'_>, event: (Class, &'static str), name: &[u8], effects: Option<&mut Effects>) {
         let Leave { why, uid, now_ms, .. } = leave;
         self.changed(&self.hasher.key(name), 0);
-        // A database that has just been exchanged for another is still one of them.
+        // SWAPDB may have moved the uid to another logical database; this finds it.
         let Some(db) = (0..self.databases()).find(|&db| self.uid(db) == uid) else { return };
         self.event(event.0, event.1, db, name);
         if self.keeps_effects() {
@@ -218,14 +218,14 @@ impl Store {
     }
 }
 
-/// Fields of a hash that were past their time.
+/// Expired fields of a hash.
 #[derive(Clone, Copy)]
 pub(crate) struct FieldsGone<'g> {
     pub db: usize,
     pub key: &'g Key<'g>,
     pub now_ms: u64,
     pub fields: &'g [Box<[u8]>],
-    /// They were the last.
+    /// They were the last fields of the hash.
     pub is_empty: bool,
 }
 
@@ -234,7 +234,7 @@ pub(crate) struct FieldsGone<'g> {
 pub(crate) struct Leave<'n> {
     pub why: Why,
     pub uid: u32,
-    /// `None`: the key is hot, and its object knows its name.
+    /// `None`: the key is hot, and its object contains the name.
     pub name: Option<&'n [u8]>,
     pub now_ms: u64,
 }

@@ -1,6 +1,6 @@
-//! Owns reading a value from flash while its stripe is locked: the way of commands that cannot stop for a cold value,
-//! because they run inside a transaction or script that has begun.
-//! Never waits for anything but the one read.
+//! Owns reading a value from flash while its stripe is locked. Commands inside a transaction or script that has started need
+//! this, because they cannot stop for a cold value.
+//! Never waits for anything except the one read.
 
 use crate::counters::Counter;
 use crate::effects::Effects;
@@ -19,8 +19,8 @@ use flash::io::{PAGE_BYTES, PageBuf};
 use std::sync::Arc;
 use value::{AbsentPart, Boxed};
 
-/// Reads the value of a cold entry into RAM. Returns the object's address if RAM is full, so that it should leave again
-/// after the command; the entry is gone if it had expired.
+/// Reads the value of a cold entry into RAM. If RAM is full, returns the object's address: the object must leave RAM again
+/// after the command. An expired entry is removed.
 pub(crate) fn install(
     store: &Store,
     database: &mut Database,
@@ -78,7 +78,7 @@ fn object(store: &Store, key: &Key<'_>, record: &Record<'_>, word: Word, now_ms:
     })
 }
 
-/// Reads a part of a value, whose stripe is locked, into RAM.
+/// Reads a part of a value into RAM. The caller holds the stripe's lock.
 pub(crate) fn install_part(store: &Store, value: &mut Boxed, part: AbsentPart) -> Result<(), ReadError> {
     let Some(id) = value.shelf_id() else { return Ok(()) };
     let (name, place) = (PartName { id, number: part.number }, place_of_number(part.place));
@@ -91,7 +91,7 @@ pub(crate) fn install_part(store: &Store, value: &mut Boxed, part: AbsentPart) -
     Ok(())
 }
 
-/// Puts a part that was read from `place` into RAM, if it still is there.
+/// Puts a part that was read from `place` into RAM, if the value still expects the part at this place.
 pub(crate) fn fill_part(
     store: &Store,
     page: &Page<'_>,
@@ -120,7 +120,7 @@ fn part_bytes<'s, 'b: 's>(
     Ok(record.value)
 }
 
-/// A record as it lies on flash, read to be looked at: nothing of it comes into the store.
+/// A copy of a record on flash. It is only for reading and does not enter the store.
 pub(crate) struct RecordCopy {
     /// The key, or a part's name.
     pub name: Box<[u8]>,
@@ -129,7 +129,7 @@ pub(crate) struct RecordCopy {
     pub value: Box<[u8]>,
 }
 
-/// The record that `cold` asks for, out of its page.
+/// Finds the record of `cold` in its page.
 pub(crate) fn copy(
     store: &Store,
     page: &Page<'_>,
@@ -158,12 +158,12 @@ pub(crate) fn copy(
     Ok(RecordCopy { name: record.key.into(), expiry: record.expiry_ms, tag, value: record.value.into() })
 }
 
-/// As [`copy`], of an entry whose stripe is locked, while the caller waits.
+/// Like [`copy`], but reads the page while the caller waits with the stripe locked.
 pub(crate) fn copy_now(store: &Store, cold: &ColdRead) -> Result<RecordCopy, ReadError> {
     read(store, cold.word, |page, scratch| copy(store, page, cold, scratch))
 }
 
-/// The name of a cold entry's key.
+/// Reads the name of a cold entry's key.
 pub(crate) fn name(store: &Store, hash: KeyHash, uid: u32, word: Word) -> Result<Named, ReadError> {
     read(store, word, |page, scratch| {
         let mut is_it = |record: &Record<'_>| {
@@ -184,7 +184,7 @@ fn read<T>(
     take: impl FnOnce(&Page<'_>, &mut Scratch) -> Result<T, ReadError>,
 ) -> Result<T, ReadError> {
     let place = word.place();
-    // The entry, whose stripe is locked, keeps its segment from being freed.
+    // The stripe is locked and its entry points to the segment, so the segment cannot be freed.
     let mut buf = PageBuf::new(store.segments.read_pages(place));
     let (path, offset) = store.segments.location(place.page);
     store.counters.add(Counter::ReadsUnderLock, 1);
@@ -198,7 +198,11 @@ fn read<T>(
     if let Err(error) = &result {
         let counter = if matches!(error, ReadError::Io(_)) { Counter::ReadErrors } else { Counter::ChecksumErrors };
         store.counters.add(counter, 1);
-        tracing::error!(path, offset, "flash read: {error}; the key answers with an error until it is set again");
+        tracing::error!(
+            path,
+            offset,
+            "flash read failed: {error}; the key answers with an error until it is set again"
+        );
     }
     result
 }

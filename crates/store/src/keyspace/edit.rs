@@ -1,4 +1,4 @@
-//! Owns changing keys and values. Never reads flash: what is cold was said before anything was changed.
+//! Owns changing keys and values. Never reads flash: all cold values were read before the first change.
 
 use super::{Cold, Found, Keyspace, NoEdit, Resume, Want};
 use crate::keyspace::commit::Extent;
@@ -12,20 +12,20 @@ use std::ops::Range;
 use value::{Boxed, Buffer, Kind};
 
 impl Keyspace<'_> {
-    /// The value, for changing. It counts as changed, and its copy on flash counts no more, from the first call on that
-    /// changes it.
+    /// The value, for changing. From the first call that changes it, the value counts as changed and its copy on flash is
+    /// invalid.
     pub fn get_mut(&mut self, key: &Key<'_>) -> Result<Option<ValueMut<'_>>, Cold> {
         let found = self.look(key)?;
         self.open(key, found, Extent::Value)
     }
 
-    /// As [`Keyspace::get_mut`], but of a value in parts only what is wanted has to be in RAM.
+    /// Like [`Keyspace::get_mut`], but only the wanted parts of a value in parts must be in RAM.
     pub fn get_mut_for(&mut self, key: &Key<'_>, want: Want<'_>) -> Result<Option<ValueMut<'_>>, Cold> {
         let found = self.look_at(key, want)?;
         self.open(key, found, Extent::Value)
     }
 
-    /// Parts of the value, which was changed, expire from now on: they go in time, also if nobody looks.
+    /// Records the deadlines of the changed value's parts, so that expired parts are removed even if nobody reads them.
     pub fn note_deadlines(&mut self, key: &Key<'_>) {
         let store = self.store;
         let database = self.database(key);
@@ -35,8 +35,8 @@ impl Keyspace<'_> {
         }
     }
 
-    /// As [`Keyspace::get_mut_for`], for what is beside the value proper, such as who has read it: those who watch the key or
-    /// wait for it are not told, unless they watch everything.
+    /// Like [`Keyspace::get_mut_for`], for data beside the value itself, such as who has read it. Watchers and waiters of the key
+    /// are not notified, except watchers of everything.
     pub fn get_mut_aside(&mut self, key: &Key<'_>, want: Want<'_>) -> Result<Option<ValueMut<'_>>, Cold> {
         let found = self.look_at(key, want)?;
         self.open(key, found, Extent::Beside)
@@ -69,7 +69,7 @@ impl Keyspace<'_> {
         }))
     }
 
-    /// As [`Keyspace::get_mut`] for a value that must be of one kind; of another it is left as it is.
+    /// Like [`Keyspace::get_mut`], but refuses a value of another kind.
     pub fn edit(&mut self, key: &Key<'_>, kind: Kind) -> Result<Option<ValueMut<'_>>, NoEdit> {
         match self.look(key)? {
             Found::Hot(slot, _) if self.object(key, slot).kind() != kind => Err(NoEdit::OtherKind),
@@ -77,7 +77,7 @@ impl Keyspace<'_> {
         }
     }
 
-    /// As [`Keyspace::edit`], but of a value in parts only what is wanted has to be in RAM.
+    /// Like [`Keyspace::edit`], but only the wanted parts of a value in parts must be in RAM.
     pub fn edit_for(&mut self, key: &Key<'_>, kind: Kind, want: Want<'_>) -> Result<Option<ValueMut<'_>>, NoEdit> {
         match self.look_at(key, want)? {
             Found::Hot(slot, _) if self.object(key, slot).kind() != kind => Err(NoEdit::OtherKind),
@@ -85,7 +85,7 @@ impl Keyspace<'_> {
         }
     }
 
-    /// Sets a string, whatever was there.
+    /// Sets a string. Replaces a value of any kind.
     #[inline]
     pub fn set_string(&mut self, key: &Key<'_>, value: &[u8], expiry: Option<u64>) {
         self.put(key, Kind::String, &[value], expiry);
@@ -164,7 +164,7 @@ impl Keyspace<'_> {
         replace(store, database, slot, key.hash, Object::new(&store.arena, &parts, value));
     }
 
-    /// Removes the key; says whether it was there. Reads flash only for a cold key with an expiry.
+    /// Removes the key. Returns whether it existed. Reads flash only for a cold key with an expiry.
     pub fn remove(&mut self, key: &Key<'_>) -> Result<bool, Cold> {
         self.may_change()?;
         let store = self.store;
@@ -186,8 +186,8 @@ impl Keyspace<'_> {
         Ok(true)
     }
 
-    /// Sets or takes away the expiry; says whether the key is there. Needs the value in RAM, because the expiry
-    /// stands in the record.
+    /// Sets or removes the expiry. Returns whether the key exists. Needs the value in RAM, because the record on flash contains
+    /// the expiry.
     pub fn set_expiry(&mut self, key: &Key<'_>, expiry: Option<u64>) -> Result<bool, Cold> {
         self.may_change()?;
         let Found::Hot(slot, _) = self.look_for(key)? else {
@@ -208,7 +208,7 @@ impl Keyspace<'_> {
         Ok(true)
     }
 
-    /// Makes a key look as if it had last been used so long ago, or so often.
+    /// Sets the idle time or the access frequency of a key.
     pub fn set_use(&mut self, key: &Key<'_>, idle_seconds: Option<u64>, frequency: Option<u8>) -> Result<(), Cold> {
         self.may_change()?;
         let Found::Hot(slot, _) = self.look_for(key)? else { return Ok(()) };
@@ -231,12 +231,12 @@ fn insert(database: &mut Database, hash: KeyHash, object: Object) {
     database.expires += usize::from(has_expiry);
 }
 
-/// Another object takes the entry's place; what was there is freed.
+/// Replaces the entry's object and frees the old one.
 fn replace(store: &Store, database: &mut Database, slot: Slot, hash: KeyHash, object: Object) {
     let entry = database.table.entry_mut(slot);
     let old = entry.word();
     let has_expiry = object.view().expiry().is_some();
-    // A cold key that was asked for before has had its second touch.
+    // A cold entry with the reference bit was used before, so this is its second use.
     let frequency = if old.is_hot() { old.touched().frequency() } else { u8::from(old.is_referenced()) };
     let gone = entry.replace(OwnedWord::hot(hash, object, frequency, has_expiry, true));
     database.hot += usize::from(!old.is_hot());
@@ -261,7 +261,7 @@ pub struct ValueMut<'k> {
     db: usize,
     clock: u32,
     begun: bool,
-    /// How a change is noted, if anybody wants to hear of one.
+    /// How a change is recorded. None: nobody listens.
     heard_as: Option<Extent>,
     wrote: &'k mut bool,
     user_bytes: &'k mut u64,
@@ -273,7 +273,7 @@ impl ValueMut<'_> {
         self.entry.hot()
     }
 
-    /// The value changes from here on: its copy on flash counts no more, and the change is noted.
+    /// Called before the first change: makes the copy on flash invalid and records the change.
     #[inline]
     fn begin(&mut self) {
         if !std::mem::replace(&mut self.begun, true) {
@@ -299,7 +299,7 @@ impl ValueMut<'_> {
         self.object().inline()
     }
 
-    /// The boxed value, for looking at it.
+    /// The boxed value, for reading.
     pub fn view_boxed(&self) -> Option<&Boxed> {
         self.object().boxed()
     }
@@ -316,7 +316,7 @@ impl ValueMut<'_> {
         self.entry.splice(&self.store.arena, self.hash.stripe() as u16, at, with);
     }
 
-    /// Makes an inline value `len` bytes long, with zeros at its end, if it is shorter.
+    /// Extends an inline value with zeros to `len` bytes, if it is shorter.
     pub fn extend_zero(&mut self, len: usize) {
         const ZEROS: [u8; 4096] = [0; 4096];
         let have = self.inline().map_or(0, <[u8]>::len);
@@ -328,7 +328,7 @@ impl ValueMut<'_> {
         }
     }
 
-    /// OBJECT ENCODING shows that the string was edited. That alone is no change of the dataset, but goes to flash with it.
+    /// Marks the string as edited, for OBJECT ENCODING. The mark alone is no change of the dataset, but it is stored on flash too.
     pub fn mark_raw(&mut self) {
         if !self.object().is_raw() {
             make_dirty(self.store, self.entry, self.clock);
@@ -336,7 +336,7 @@ impl ValueMut<'_> {
         }
     }
 
-    /// The boxed value, for changing it.
+    /// The boxed value, for changing.
     pub fn boxed(&mut self) -> Option<&mut Boxed> {
         if !self.is_boxed() {
             return None;
@@ -349,14 +349,14 @@ impl ValueMut<'_> {
     }
 
     pub fn replace_boxed(&mut self, value: Boxed) {
-        assert!(value.shelf_id().is_none(), "a value in parts is put at its key with set_boxed");
+        assert!(value.shelf_id().is_none(), "a value in parts is set with set_boxed");
         self.begin();
         let parts = self.parts(value.kind());
         let new = Object::new_boxed(&self.store.arena, &parts, value);
         self.store.free(self.entry.replace_object(new));
     }
 
-    /// Replaces the value by inline bytes of the same kind.
+    /// Replaces the value by packed bytes of the same kind.
     pub fn replace_inline(&mut self, bytes: &[u8]) {
         self.begin();
         let parts = self.parts(self.kind());

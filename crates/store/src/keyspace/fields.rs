@@ -1,4 +1,4 @@
-//! Owns the sweep over hashes in RAM whose fields have expired. Never removes a field itself: looking at the hash does.
+//! Owns the sweep over hashes in RAM whose fields have expired. Never removes a field itself: the look-up of the hash does.
 
 use super::Resume;
 use crate::mem::hash::STRIPES;
@@ -7,8 +7,8 @@ use crate::stripe::UPKEEP_PATIENCE;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Store {
-    /// Lets the fields of hashes in RAM go that have expired, from a stripe on and until so many hashes are done. Returns
-    /// the stripe to go on from, 0 after the last.
+    /// Removes expired fields of hashes in RAM, beginning with stripe `from`, until `hashes_max` hashes are done. Returns the
+    /// stripe to continue with, 0 after the last.
     pub(crate) fn expire_fields(&self, from: usize, now_ms: u64, hashes_max: usize) -> usize {
         if from == 0 && !self.has_deadlines.swap(false, Relaxed) {
             return 0;
@@ -21,7 +21,7 @@ impl Store {
                 return number;
             }
             let Some(mut stripe) = self.stripe_or_skip(number, &mut patience) else {
-                // A script keeps it: in the next round.
+                // A script holds the stripe: try again in the next round.
                 self.has_deadlines.store(true, Relaxed);
                 continue;
             };
@@ -49,7 +49,7 @@ impl Store {
         let Some(db) = (0..self.databases()).find(|&db| self.uid(db) == uid) else { return };
         let key = self.hasher().key(name);
         let mut resume = Resume::default();
-        // Nobody waits for a hash: none is ready.
+        // No command blocks on a hash, so there are no ready keys to serve.
         self.lock(&[key], db, now_ms, false, &mut resume).notice_parts(&key);
     }
 }

@@ -1,11 +1,12 @@
-//! Owns the locks that a command holds: which stripes, how they are taken, how more are added.
+//! Owns the locks that a command holds: which stripes, how they are locked, how more are added.
 //! Never knows what is in a stripe.
 //!
-//! Stripes are taken in ascending order. A script alone may want another one while it holds some; so that it gets it,
-//! whoever takes several gives back what it has after [`BACK_OFF`] and begins again. Then nobody but scripts holds one
-//! stripe and waits for another, and of two scripts that want each other's the one that asked second is refused.
+//! Stripes are locked in ascending order. Only a script may add a stripe while it holds others. To avoid a deadlock, a
+//! command that locks several stripes unlocks all of them after [`BACK_OFF`] and starts again. So only scripts hold one stripe
+//! and wait for another without bound. If two scripts want each other's stripes, the second to ask is refused.
 //!
-//! This file alone reads a clock in the store: the caller's stands still while it waits, and nothing but giving up depends on it.
+//! This is the only file of the store that reads a clock: the caller's time stands still during a wait. The clock decides only
+//! when to give up.
 
 use crate::mem::hash::{Key, STRIPES};
 use crate::store::Store;
@@ -13,42 +14,43 @@ use crate::stripe::{Guard, Stripe};
 use smallvec::SmallVec;
 use std::time::{Duration, Instant};
 
-/// How long a taker of several stripes waits for one while it holds others.
+/// How long a command that locks several stripes waits for one while it holds others.
 const BACK_OFF: Duration = Duration::from_millis(1);
-/// How often a taker of several stripes that stands back looks whether the script has what it wants.
+/// How often a command that backed off checks whether the script has added its stripes.
 const STAND_BACK: Duration = Duration::from_micros(50);
-/// How long a script waits for its turn to add stripes, and for a stripe when it is its turn.
+/// How long a script waits for its turn to add stripes, and then for each stripe.
 const TURN_PATIENCE: Duration = Duration::from_millis(50);
 const ADD_PATIENCE: Duration = Duration::from_millis(500);
 
-/// The stripes that a handler may touch.
+/// The locked stripes that a handler may use.
 pub(crate) enum Guards<'s> {
     None,
     One(usize, Guard<'s>),
-    /// Ascending.
+    /// Sorted by number, ascending.
     Many(Vec<(usize, Guard<'s>)>),
-    /// Those of the transaction or script it runs in.
+    /// The stripes of the transaction or script around the command.
     Outer(&'s mut (dyn Stripes + 's)),
 }
 
-/// Stripes held by a transaction or script, seen by the commands it runs.
+/// The stripes held by a transaction or script, as its inner commands see them.
 pub(crate) trait Stripes {
     fn stripe(&mut self, stripe: usize) -> Option<&mut Stripe>;
-    /// For reading only, so that several may be looked at together.
+    /// A shared reference, so that several stripes may be read at the same time.
     fn view(&self, stripe: usize) -> Option<&Stripe>;
     fn count(&self) -> usize;
-    /// Holds these too. False: they were not to be had, and nothing has changed.
+    /// Locks more stripes. False: they could not be locked, and nothing has changed.
     fn add(&mut self, stripes: &[usize]) -> bool;
 }
 
-/// The stripes that a command has locked, and where more come from.
+/// The stripes that a command has locked, and the store for locking more.
 pub struct Held<'s> {
     store: &'s Store,
     guards: Guards<'s>,
 }
 
 impl<'s> Held<'s> {
-    /// The stripes of `keys`. `None`: one was not to be had within `patience`. Without one it waits as long as it takes.
+    /// Locks the stripes of `keys`. Returns `None` if one could not be locked within `patience`. Without `patience` it waits
+    /// without bound.
     #[inline(always)]
     pub(crate) fn of(store: &'s Store, keys: &[Key<'_>], patience: Option<Duration>) -> Option<Held<'s>> {
         let [key] = keys else { return Held::of_several(store, keys, patience) };
@@ -70,12 +72,12 @@ impl<'s> Held<'s> {
         Held::many(store, &stripes, patience)
     }
 
-    /// Every stripe.
+    /// Locks every stripe.
     pub(crate) fn all(store: &'s Store, patience: Option<Duration>) -> Option<Held<'s>> {
         Held::many(store, &all_stripes(), patience)
     }
 
-    /// `stripes`: ascending, without repetition. `None`: not within `patience`.
+    /// Locks `stripes`, which are ascending and without repetition. `None`: not within `patience`.
     fn many(store: &'s Store, stripes: &[usize], patience: Option<Duration>) -> Option<Held<'s>> {
         Some(Held { store, guards: Guards::Many(lock_many(store, stripes, patience)?) })
     }
@@ -85,7 +87,7 @@ impl<'s> Held<'s> {
         self.store
     }
 
-    /// For a command that runs inside what holds these.
+    /// The same stripes for a command inside the transaction or script that holds them.
     pub(crate) fn inner(&mut self) -> Held<'_> {
         Held { store: self.store, guards: Guards::Outer(self) }
     }
@@ -95,7 +97,7 @@ impl<'s> Held<'s> {
         find(&mut self.guards, stripe).expect("a row names every key its handler touches")
     }
 
-    /// As [`Held::get`], for reading: several may be looked at together.
+    /// Like [`Held::get`], but shared, so that several stripes may be read at the same time.
     pub(crate) fn see(&self, stripe: usize) -> &Stripe {
         self.view(stripe).expect("a row names every key its handler touches")
     }
@@ -104,13 +106,13 @@ impl<'s> Held<'s> {
         self.stripe(stripe).is_some()
     }
 
-    /// Whether these are the stripes of a transaction or script.
+    /// Whether a transaction or script around the command holds the stripes.
     #[inline]
     pub(crate) fn is_inner(&self) -> bool {
         matches!(self.guards, Guards::Outer(_))
     }
 
-    /// Notes those of its own stripes in which a value is in RAM.
+    /// Appends the numbers of its own stripes that have a value in RAM.
     #[cold]
     pub(crate) fn note_hot(&self, into: &mut Vec<usize>) {
         match &self.guards {
@@ -198,7 +200,7 @@ impl Stripes for Held<'_> {
     }
 }
 
-/// Takes several stripes, named in ascending order. `patience` `None`: waits until it has them.
+/// Locks several stripes, given in ascending order. Without `patience` it waits without bound.
 pub(crate) fn lock_many<'s>(
     store: &'s Store,
     stripes: &[usize],
@@ -221,14 +223,14 @@ pub(crate) fn lock_many<'s>(
             return None;
         }
         store.wait();
-        // A lock goes to whoever is awake: without this the script that waits for one of these would not get it.
+        // The mutex is not fair: without this pause the waiting script might never get its stripe.
         while store.stripes.adding.is_locked() {
             std::thread::sleep(STAND_BACK);
         }
     }
 }
 
-/// Every stripe, in order.
+/// The numbers of all stripes, in order.
 pub(crate) fn all_stripes() -> SmallVec<[usize; STRIPES]> {
     (0..STRIPES).collect()
 }

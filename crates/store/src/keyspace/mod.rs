@@ -1,6 +1,6 @@
-//! Owns what a handler sees of the store: keys and values of locked stripes.
-//! Never waits: what is cold is noted, and the handler is run again when it is there. Inside a transaction or script
-//! that has begun, which cannot run again, it is read at once.
+//! Owns a handler's view of the store: keys and values of locked stripes.
+//! Never waits: a cold value is recorded as a needed read, and the handler runs again when the value is in RAM. A transaction
+//! or script that has started cannot run again, so inside it a cold value is read at once.
 
 mod barrier;
 pub(crate) mod commit;
@@ -41,14 +41,14 @@ use base::events::Class;
 use smallvec::SmallVec;
 use value::{Absent, Boxed, Kind};
 
-/// A key's existence without its value.
+/// What is known of an existing key without its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peek {
     pub kind: Kind,
     pub has_expiry: bool,
 }
 
-/// For OBJECT, MEMORY USAGE and DEBUG OBJECT.
+/// Figures of a key for OBJECT, MEMORY USAGE and DEBUG OBJECT.
 #[derive(Clone, Debug)]
 pub struct Inspect {
     pub kind: Kind,
@@ -63,36 +63,36 @@ pub struct Inspect {
     pub expiry: Option<u64>,
 }
 
-/// Says what a command touches of a value in parts: those that are not in RAM are noted. Asked again when they are, for
-/// what one part says may name the next.
+/// Declares which parts of a value a command needs, by adding the parts that are not in RAM to `Absent`. It is called again
+/// when these parts are in RAM, because one part may name the next.
 pub type Want<'w> = &'w dyn Fn(&Boxed, &mut Absent);
 
-/// More parts than this are brought in several goes: a read on its way takes some 300 bytes.
+/// Maximum number of parts that are read at a time, because a read in flight takes some 300 bytes.
 const PARTS_AT_ONCE: usize = 16_384;
 
-/// The skeleton is enough: for the length, or to take the value to another key.
+/// Needs only the skeleton: for the length, or to move the value to another key.
 pub const NOTHING: Want<'static> = &|_, _| {};
 
 pub struct Keyspace<'s> {
     store: &'s Store,
     held: Held<'s>,
-    /// The logical database that the command was given for, which its effects name.
+    /// The logical database in which the command was given. Its effects name this database.
     home: usize,
     db: usize,
     uid: u32,
     now_ms: u64,
     touch: bool,
-    /// Cold values are read at once, under the lock.
+    /// Cold values are read at once, with the stripe locked.
     at_once: bool,
     /// See [`Keyspace::rehearsal`].
     rehearses: bool,
-    /// It goes by chance what is needed: nothing is noted.
+    /// Random commands pick their members at run time, so this rehearsal records nothing.
     blind: bool,
     /// The handler has changed something.
     wrote: bool,
-    /// Why, where its changes are not those of an ordinary command.
+    /// The reason of the changes, if they are not those of an ordinary command.
     why: Option<Why>,
-    /// It has stated its effect.
+    /// The handler has stated its effect.
     stated: bool,
     stands: bool,
     committed: bool,
@@ -107,13 +107,13 @@ pub struct Keyspace<'s> {
 
 enum Found {
     Absent,
-    /// Where the entry is, and whether its value is boxed. The object is borrowed from the entry where it is needed.
+    /// The entry's slot, and whether its value is boxed. The object is borrowed from the entry only where it is needed.
     Hot(Slot, bool),
 }
 
 impl<'s> Keyspace<'s> {
-    /// The stripes of `held` as a command in logical database `db` sees them. Small and built where it stays: to move a
-    /// keyspace costs as much as finding a key.
+    /// The stripes of `held` as a command in logical database `db` sees them. Build a keyspace in its final place: moving one costs
+    /// as much as finding a key.
     #[inline(always)]
     pub fn new(held: Held<'s>, db: usize, now_ms: u64, touch: bool, resume: &'s mut Resume) -> Keyspace<'s> {
         let store = held.store();
@@ -143,37 +143,37 @@ impl<'s> Keyspace<'s> {
         }
     }
 
-    /// For a command that runs inside a transaction or script that holds these stripes: it sees the same moment, and
-    /// values that are cold are read at once.
+    /// The keyspace for a command inside the transaction or script that holds these stripes. The command sees the same time, and
+    /// cold values are read at once.
     pub fn inner(&mut self, db: usize, touch: bool) -> Keyspace<'_> {
         let now_ms = self.now_ms;
         let (held, resume) = self.lend();
         Keyspace::new(held, db, now_ms, touch, resume)
     }
 
-    /// What [`Keyspace::inner`] is built of.
+    /// Lends the parts that [`Keyspace::inner`] is built from.
     pub fn lend(&mut self) -> (Held<'_>, &mut Resume) {
         (self.held.inner(), self.resume)
     }
 
-    /// Whether the command runs inside a transaction or script: it cannot be run again, so it must not wait.
+    /// Whether the command runs inside a transaction or script. Such a command cannot run again, so it must not wait.
     pub fn runs_once(&self) -> bool {
         self.at_once
     }
 
-    /// For finding out which parts of this key's value a command needs whose turn has not come: its handler notes them,
-    /// and stops where it would change something. `None`: the value is not one in parts, or not in RAM at all.
+    /// A keyspace for rehearsing a later command, to find out which parts of this key's value it needs. The handler records the
+    /// parts and stops before its first change. `None`: the value is not in parts, or its skeleton is not in RAM.
     pub fn rehearsal(&mut self, key: &Key<'_>, db: usize) -> Option<Keyspace<'_>> {
         let mut inner = self.inner(db, false);
         inner.at_once = false;
-        // Nothing of it counts.
+        // A rehearsal must not count in the statistics.
         (inner.rehearses, inner.stopped) = (true, true);
         let database = inner.database(key);
         let slot = database.find(key)?;
         crate::log::parts::is_in_parts(database.table.entry(slot)).then_some(inner)
     }
 
-    /// A handler is about to change something.
+    /// Called before a handler's first change. Stops a rehearsal.
     #[inline]
     fn may_change(&self) -> Result<(), Cold> {
         if self.rehearses { Err(Cold) } else { Ok(()) }
@@ -184,18 +184,18 @@ impl<'s> Keyspace<'s> {
         keys.iter().all(|key| self.held.holds(key.hash.stripe()))
     }
 
-    /// Locks the stripes of these keys too. False: another script wants what this one has, and asked first.
+    /// Locks the stripes of these keys too. False: another script asked first for stripes that this script holds.
     pub fn add(&mut self, keys: &[Key<'_>]) -> bool {
         let stripes: SmallVec<[usize; 8]> = keys.iter().map(|key| key.hash.stripe()).collect();
         self.held.add(&stripes)
     }
 
-    /// Locks every stripe. False as in [`Keyspace::add`].
+    /// Locks every stripe. False: as in [`Keyspace::add`].
     pub fn add_all(&mut self) -> bool {
         self.held.count() == STRIPES || self.held.add(&all_stripes())
     }
 
-    /// Notes which of the keys' values are on flash, to be read before a transaction or script begins.
+    /// Records the reads of the keys' cold values, which are needed before a transaction or script starts.
     pub fn want(&mut self, keys: &[Key<'_>]) -> Result<(), Cold> {
         let mut cold = Ok(());
         for key in keys {
@@ -231,13 +231,13 @@ impl<'s> Keyspace<'s> {
         &self.store.hasher
     }
 
-    /// A random number, the same each time that this command is run again.
+    /// A random number. It stays the same when this command runs again.
     pub fn seed(&mut self) -> u64 {
-        // What runs inside a transaction or script runs once, and others with it.
+        // A command inside a transaction or script runs once, and it shares its `Resume` with the other commands.
         if self.at_once {
             return self.store.next_random();
         }
-        // What the command will meet when its turn comes cannot be known.
+        // The real run will draw another number, so its parts cannot be known now.
         self.blind |= self.rehearses;
         *self.resume.random.get_or_insert_with(|| self.store.next_random())
     }
@@ -247,7 +247,7 @@ impl<'s> Keyspace<'s> {
         self.wrote
     }
 
-    /// The command will end in an error, and what it has changed stands all the same.
+    /// Declares that the changes stand although the command returns an error.
     pub fn let_stand(&mut self) {
         self.stands = true;
     }
@@ -256,7 +256,7 @@ impl<'s> Keyspace<'s> {
         self.stands
     }
 
-    /// Later calls work on logical database `db`. A key's stripe is the same in all of them.
+    /// Later calls use logical database `db`. A key has the same stripe in all logical databases.
     pub fn select(&mut self, db: usize) {
         self.db = db;
         self.uid = self.store.uid(db);
@@ -272,7 +272,7 @@ impl<'s> Keyspace<'s> {
         self.held.get(key.hash.stripe()).database_mut(self.uid)
     }
 
-    /// This command changes the key: noted for those who want to hear of it, who are told when the command is committed.
+    /// Records that this command changes the key. Listeners are notified when the command is committed.
     #[inline]
     fn modified(&mut self, key: &Key<'_>) {
         self.wrote = true;
@@ -282,27 +282,26 @@ impl<'s> Keyspace<'s> {
         }
     }
 
-    /// Who waits for any change of the key is noted, though nothing is changed that others would be told of: a group of
-    /// its is gone.
+    /// Notifies only waiters that want any change of the key, for example because a group of a stream is gone.
     #[cold]
     pub fn wake(&mut self, key: &Key<'_>) {
         self.resume.noted.key(self.db, key.hash, key.name, Extent::Waiters);
     }
 
-    /// The command changes something of the dataset that no key holds: its functions.
+    /// Records that the command changes the functions, which no key holds.
     pub fn modified_libraries(&mut self) {
         self.wrote = true;
     }
 
-    /// Whether effects are kept: otherwise the words of one need not be gathered. A rehearsal has none.
+    /// Whether effects are kept. If not, a handler need not gather their words. A rehearsal has no effects.
     #[inline]
     pub fn keeps_effects(&self) -> bool {
         self.store.keeps_effects() && !self.rehearses
     }
 
-    /// States what the running command does to the dataset, as a command that does the same whenever and wherever it is
-    /// run on the same data, in the logical database that the running command was given for. May be called several
-    /// times; nothing happens while effects are not kept.
+    /// States the effect of the running command: a command that makes the same change whenever and wherever it runs on the same
+    /// data. It runs in the logical database in which the running command was given. May be called several times. Does nothing
+    /// while effects are not kept.
     #[inline]
     pub fn effect<'w>(&mut self, words: impl IntoIterator<Item = &'w [u8]>) {
         if self.keeps_effects() {
@@ -312,28 +311,28 @@ impl<'s> Keyspace<'s> {
         }
     }
 
-    /// Whether the handler owes the effect of what it has changed.
+    /// Whether the handler has changed something and must still state the effect.
     #[inline]
     pub fn owes_effect(&self) -> bool {
         self.wrote && !self.stated && self.keeps_effects()
     }
 
-    /// The handler is done, and what it has changed stands: whoever listens is told.
+    /// Commits the changes of a handler that succeeded, and notifies the listeners.
     #[inline]
     pub fn commit(&mut self) {
-        debug_assert!(!self.owes_effect(), "a handler that changes something says how to repeat it");
+        debug_assert!(!self.owes_effect(), "a handler that changes something states how to repeat the change");
         self.committed = true;
         self.resume.random = None;
         let Resume { noted, ready, client, .. } = &mut *self.resume;
         self.store.commit(noted, &mut self.held, *client, ready);
     }
 
-    /// The handler has stopped, or ended in an error: it has changed nothing.
+    /// Ends a handler that stopped or returned an error, and so has changed nothing.
     #[inline]
     pub fn give_up(&mut self) {
         assert!(!self.wrote, "a handler that ends in an error has changed nothing");
         if self.stopped {
-            // The random numbers that the command has drawn stay for its next run.
+            // Keep the random number for the command's next run.
             self.resume.noted.clear();
         } else {
             self.resume.random = None;
@@ -341,7 +340,7 @@ impl<'s> Keyspace<'s> {
         }
     }
 
-    /// Tells whoever listens what has happened to a key of the current database.
+    /// Records a keyspace event of a key in the current logical database.
     #[inline]
     pub fn event(&mut self, class: Class, name: &'static str, key: &Key<'_>) {
         if self.store.wants(class) {
@@ -349,7 +348,7 @@ impl<'s> Keyspace<'s> {
         }
     }
 
-    /// Counts a look-up that no value was needed for, as Redis counts it.
+    /// Counts a look-up that needed no value, as Redis does.
     #[inline]
     pub fn looked_up(&mut self, key: &Key<'_>, found: bool) {
         if found { self.ram_hits += 1 } else { self.missed(key) }
@@ -366,7 +365,7 @@ impl<'s> Keyspace<'s> {
         self.database(key).table.entry(slot).hot()
     }
 
-    /// Counts a look-up that found a value, which counts as used.
+    /// Counts a look-up that found a value, and marks the value as used.
     #[inline]
     fn hit(&mut self, key: &Key<'_>, slot: Slot) -> &Entry {
         let (touch, clock) = (self.touch, self.clock());
@@ -401,7 +400,7 @@ impl<'s> Keyspace<'s> {
         Cold
     }
 
-    /// Reads a cold value at once, if that is how this command runs.
+    /// Reads a cold value at once inside a transaction or script. Otherwise records the needed read.
     #[cold]
     fn read(&mut self, key: &Key<'_>, word: Word) -> Result<(), Cold> {
         if !self.at_once {
@@ -420,13 +419,13 @@ impl<'s> Keyspace<'s> {
         Ok(())
     }
 
-    /// The key's object with all of its value in RAM, unless it has expired.
+    /// Finds the key's object, with all of its value in RAM, unless the key has expired.
     #[inline]
     fn look(&mut self, key: &Key<'_>) -> Result<Found, Cold> {
         self.look_at(key, &|value, out| value.absent(out))
     }
 
-    /// As [`Keyspace::look`], but only what a command touches of a value in parts has to be there: see [`Want`].
+    /// Like [`Keyspace::look`], but only the wanted parts of a value in parts must be in RAM: see [`Want`].
     #[inline]
     fn look_at(&mut self, key: &Key<'_>, want: Want<'_>) -> Result<Found, Cold> {
         let found = self.look_for(key)?;
@@ -438,13 +437,13 @@ impl<'s> Keyspace<'s> {
         Ok(found)
     }
 
-    /// Notes the parts that are wanted and not in RAM, or reads them if that is how this command runs. More than half of what
-    /// RAM may hold is refused.
+    /// Records the reads of wanted parts that are not in RAM. Inside a transaction or script, reads them at once. Refuses parts that
+    /// would take more than half of the RAM for objects.
     #[cold]
     fn bring(&mut self, key: &Key<'_>, slot: Slot, want: Want<'_>) -> Result<(), Cold> {
         let mut object = self.held.get(key.hash.stripe()).database_mut(self.uid).table.entry_mut(slot).hot_mut();
         let value = object.boxed_mut().expect("its caller looked");
-        // What one part says may name the next.
+        // One part may name the next.
         loop {
             let mut absent = Absent::new();
             want(value, &mut absent);
@@ -483,7 +482,7 @@ impl<'s> Keyspace<'s> {
         }
     }
 
-    /// The key's object as it is, unless it has expired.
+    /// Finds the key's object, unless the key has expired. Parts of its value may be on flash.
     #[inline]
     fn look_for(&mut self, key: &Key<'_>) -> Result<Found, Cold> {
         let (store, now_ms, uid) = (self.store, self.now_ms, self.uid);
@@ -523,8 +522,8 @@ impl<'s> Keyspace<'s> {
         Ok(Found::Hot(slot, true))
     }
 
-    /// Fields of a hash have expired: they go, and the key with the last. That is no change of the value, so a copy on
-    /// flash stays good: whoever reads it finds them expired again.
+    /// Removes expired fields of a hash, and the key with the last field. This does not make the copy on flash invalid: after a
+    /// read of the copy, the same fields are found expired again.
     #[cold]
     fn expire_parts(&mut self, key: &Key<'_>, slot: Slot) -> Found {
         let (store, now_ms, db, uid) = (self.store, self.now_ms, self.db, self.uid);
@@ -557,26 +556,26 @@ impl<'s> Keyspace<'s> {
         }
     }
 
-    /// Removes the key, or parts of its value, if it is their time. What is cold is read at once.
+    /// Removes the key or parts of its value if they have expired. Cold data is read at once.
     pub(crate) fn notice(mut self, key: &Key<'_>) {
         self.at_once = true;
-        // What cannot be read stays; the log says so.
+        // A value that cannot be read stays; the log says so.
         let _ = self.look(key);
         self.finish();
     }
 
-    /// Lets those parts of a value in RAM go whose time has come. What of them is on flash is read at once.
+    /// Removes expired parts of a value in RAM. Parts on flash are read at once.
     pub(crate) fn notice_parts(mut self, key: &Key<'_>) {
         let database = self.database(key);
         if database.find(key).is_some_and(|slot| database.table.word(slot).is_hot()) {
             self.at_once = true;
-            // What cannot be read stays; the log says so.
+            // A value that cannot be read stays; the log says so.
             let _ = self.look_for(key);
         }
         self.finish();
     }
 
-    /// Whether the key exists and what it is. Reads flash only for a cold key with an expiry.
+    /// Whether the key exists, and its type. Reads flash only for a cold key with an expiry.
     pub fn peek(&mut self, key: &Key<'_>) -> Result<Option<Peek>, Cold> {
         let database = self.database(key);
         let Some(slot) = database.find(key) else {
@@ -592,24 +591,24 @@ impl<'s> Keyspace<'s> {
         })
     }
 
-    /// Whether the key has an entry. One that has expired and was not noticed counts.
+    /// Whether the key has an entry. An expired entry that was not removed yet counts.
     pub fn is_there(&mut self, key: &Key<'_>) -> bool {
         self.database(key).find(key).is_some()
     }
 
-    /// Whether the value is in RAM; nothing is read, and it does not count as used.
+    /// Whether the value is in RAM. Reads nothing, and does not mark the value as used.
     pub fn is_hot(&mut self, key: &Key<'_>) -> Option<bool> {
         let database = self.database(key);
         let slot = database.find(key)?;
         Some(database.table.word(slot).is_hot())
     }
 
-    /// For a command that goes on for long.
+    /// Whether a long-running command may continue to use memory.
     pub fn admission(&self) -> Admission {
         self.store.admission()
     }
 
-    /// TOUCH: whether the key is there; it counts as used.
+    /// For TOUCH: whether the key exists. Marks the value as used.
     pub fn touch(&mut self, key: &Key<'_>) -> Result<bool, Cold> {
         let database = self.database(key);
         if let Some(slot) = database.find(key) {
@@ -635,7 +634,7 @@ impl<'s> Keyspace<'s> {
         Ok(self.got(key, found))
     }
 
-    /// As [`Keyspace::get`], but of a value in parts only what is wanted has to be in RAM.
+    /// Like [`Keyspace::get`], but only the wanted parts of a value in parts must be in RAM.
     #[inline]
     pub fn get_for(&mut self, key: &Key<'_>, want: Want<'_>) -> Result<Option<Value<'_>>, Cold> {
         let found = self.look_at(key, want)?;
@@ -653,13 +652,12 @@ impl<'s> Keyspace<'s> {
         }
     }
 
-    /// The values of several keys, for reading at the same time. All that are cold are noted at once.
+    /// The values of several keys, for reading at the same time. The reads of all cold values are recorded together.
     pub fn get_all(&mut self, keys: &[Key<'_>]) -> Result<SmallVec<[Option<Value<'_>>; 8]>, Cold> {
         self.all(keys, |ks, at| ks.look(&keys[at]))
     }
 
-    /// As [`Keyspace::get_all`], but of values in parts only what is wanted has to be in RAM, told for each key by its
-    /// place.
+    /// Like [`Keyspace::get_all`], but only the wanted parts of values in parts must be in RAM. `want` gets the index of the key.
     pub fn get_all_for(
         &mut self,
         keys: &[Key<'_>],
@@ -673,8 +671,8 @@ impl<'s> Keyspace<'s> {
         keys: &[Key<'_>],
         look: impl Fn(&mut Self, usize) -> Result<Found, Cold>,
     ) -> Result<SmallVec<[Option<Value<'_>>; 8]>, Cold> {
-        // Looking at a key may remove it, install its value, or fill in parts, and so needs the stripe exclusively. No value is
-        // handed out before all keys have been looked at: one of them may be named twice, or a removal may move entries.
+        // A look-up may remove the key, install its value or fill in parts, so it needs the stripe exclusively. No reference is
+        // handed out before all look-ups are done: a key may be named twice, and a removal may move entries.
         let mut cold = false;
         for (at, key) in keys.iter().enumerate() {
             match look(self, at) {
@@ -690,7 +688,7 @@ impl<'s> Keyspace<'s> {
         Ok(keys.iter().map(|key| self.held.see(key.hash.stripe()).database(uid)?.value(key)).collect())
     }
 
-    /// The value, for OBJECT: looking does not count as use.
+    /// The value, for OBJECT. Does not mark the value as used.
     pub fn view(&mut self, key: &Key<'_>) -> Result<Option<Value<'_>>, Cold> {
         Ok(match self.look(key)? {
             Found::Absent => None,
@@ -698,7 +696,7 @@ impl<'s> Keyspace<'s> {
         })
     }
 
-    /// As [`Keyspace::view`], but of a value in parts only what is wanted has to be in RAM.
+    /// Like [`Keyspace::view`], but only the wanted parts of a value in parts must be in RAM.
     pub fn view_for(&mut self, key: &Key<'_>, want: Want<'_>) -> Result<Option<Value<'_>>, Cold> {
         Ok(match self.look_at(key, want)? {
             Found::Absent => None,
@@ -706,7 +704,7 @@ impl<'s> Keyspace<'s> {
         })
     }
 
-    /// Whether a string was made by APPEND or SETRANGE, which OBJECT ENCODING shows.
+    /// Whether APPEND or SETRANGE made the string. OBJECT ENCODING shows this.
     pub fn is_raw(&mut self, key: &Key<'_>) -> Result<bool, Cold> {
         Ok(match self.look_for(key)? {
             Found::Absent => false,
@@ -714,7 +712,7 @@ impl<'s> Keyspace<'s> {
         })
     }
 
-    /// `None`: no such key; `Some(None)`: it does not expire.
+    /// `None`: no such key. `Some(None)`: the key has no expiry.
     pub fn expiry(&mut self, key: &Key<'_>) -> Result<Option<Option<u64>>, Cold> {
         let database = self.database(key);
         let Some(slot) = database.find(key) else {
@@ -729,7 +727,7 @@ impl<'s> Keyspace<'s> {
         })
     }
 
-    /// Everything that can be told about a key. Reads the value.
+    /// All figures of a key. Reads the value.
     pub fn inspect(&mut self, key: &Key<'_>) -> Result<Option<Inspect>, Cold> {
         let Found::Hot(slot, _) = self.look_for(key)? else {
             return Ok(None);
@@ -755,7 +753,7 @@ impl<'s> Keyspace<'s> {
         }))
     }
 
-    /// Keys of the current database.
+    /// Number of keys of the current logical database.
     pub fn len(&mut self) -> u64 {
         match self.has_all() {
             false => self.store.len(self.db),
@@ -766,7 +764,7 @@ impl<'s> Keyspace<'s> {
         }
     }
 
-    /// Whether every stripe is held, rather than none: what works on whole databases is given one or the other.
+    /// Whether every stripe is held. A command on whole databases holds every stripe or none.
     fn has_all(&self) -> bool {
         let count = self.held.count();
         assert!(count == 0 || count == STRIPES, "a command on whole databases holds every stripe or none");
@@ -777,7 +775,7 @@ impl<'s> Keyspace<'s> {
         self.len() == 0
     }
 
-    /// Empties a logical database, or all (`None`). Every stripe is locked.
+    /// Empties a logical database, or all (`None`). The caller must hold every stripe.
     pub fn flush(&mut self, db: Option<usize>, lazy: bool) {
         assert!(self.has_all(), "a barrier holds every stripe");
         (self.wrote, self.why) = (true, Some(Why::Flushed));
@@ -786,7 +784,7 @@ impl<'s> Keyspace<'s> {
         self.store.drop_databases(taken, lazy);
     }
 
-    /// Exchanges two logical databases. Every stripe is locked.
+    /// Exchanges two logical databases. The caller must hold every stripe.
     pub fn swap(&mut self, a: usize, b: usize) {
         assert!(self.has_all(), "a barrier holds every stripe");
         (self.wrote, self.why) = (true, Some(Why::Swapped));
@@ -794,15 +792,15 @@ impl<'s> Keyspace<'s> {
         self.uid = self.store.uid(self.db);
     }
 
-    /// The command has run, whatever its outcome: memory and look-ups are counted, and who has locked the stripes
-    /// tells the effects. The stripes are unlocked.
+    /// Ends a command, whatever its outcome: counts memory and look-ups, publishes the effects if this is the outermost command, and
+    /// unlocks the stripes.
     #[inline]
     pub fn finish(mut self) {
         self.finish_in_place();
     }
 
-    /// As [`Keyspace::finish`], but the stripes are unlocked when the keyspace is dropped, which its caller does next. To move
-    /// it once more would cost as much as a hash.
+    /// Like [`Keyspace::finish`], but the stripes are unlocked when the caller drops the keyspace, which it must do next. Moving
+    /// the keyspace once more would cost as much as a hash.
     #[inline]
     pub fn finish_in_place(&mut self) {
         debug_assert!(self.committed || !self.wrote, "what a handler changes is committed");
@@ -810,7 +808,7 @@ impl<'s> Keyspace<'s> {
         self.finished = true;
     }
 
-    /// Commits what was changed without a command's row, while nobody keeps effects; the stripes are unlocked.
+    /// Commits changes that were made without a command's row and unlocks the stripes. Only while no effects are kept.
     pub fn close(mut self) {
         self.commit();
         self.finish();
@@ -834,7 +832,7 @@ impl<'s> Keyspace<'s> {
         if !self.resume.effects.is_empty() && !self.held.is_inner() {
             self.store.tell_effects(&mut self.resume.effects);
         }
-        // A run that stopped for a cold value is repeated: it counts once.
+        // A run that stopped for a cold value will be repeated, so it does not count.
         if self.stopped {
             return;
         }
@@ -868,14 +866,15 @@ impl Drop for Keyspace<'_> {
 }
 
 impl Keyspace<'_> {
-    /// Locks were taken for something else than a command (a waiter's place), or the handler has panicked. Before any change
-    /// that costs only its connection. After one, nobody knows what was changed: it must not be served, nor written down.
+    /// The keyspace is dropped without `finish`: it was not opened for a command (but for a waiter's place), or the handler has
+    /// panicked. A panic before the first change closes only the connection. After a change the process stops, because a half-made
+    /// change must not be served or written to flash.
     #[cold]
     fn unwound(&mut self) {
         if self.wrote && !self.committed {
             tracing::error!(
-                "a bug: a command ended in the middle of a change of the dataset (the panic is above); the process stops, so \
-                 that what is half changed is not served or written down"
+                "a bug: a command panicked in the middle of a change of the dataset (the panic is above); the process stops, so \
+                that the half-made change is not served or written to flash"
             );
             std::process::abort();
         }

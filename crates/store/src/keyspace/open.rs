@@ -1,4 +1,4 @@
-//! Owns how a keyspace is opened: by the stripes of a command's keys, or all of them; and what can be asked of a key before.
+//! Owns how a keyspace is opened: with the stripes of a command's keys, or with all stripes. Also owns the probe of a key before.
 //! Never waits for flash.
 
 use super::{ColdRead, Keyspace, Resume};
@@ -12,21 +12,21 @@ impl Store {
     /// Locks the stripes of `keys`, in ascending order, for one command.
     #[inline(always)]
     pub fn hold(&self, keys: &[Key<'_>]) -> Held<'_> {
-        Held::of(self, keys, None).expect("waited for without end")
+        Held::of(self, keys, None).expect("it waits without bound")
     }
 
-    /// As [`Store::hold`], but gives up when a script keeps a stripe for long.
+    /// Like [`Store::hold`], but gives up if a script holds a stripe for long.
     #[inline(always)]
     pub fn try_hold(&self, keys: &[Key<'_>]) -> Option<Held<'_>> {
         Held::of(self, keys, Some(LOCK_PATIENCE))
     }
 
-    /// As [`Store::try_hold`], with every stripe.
+    /// Like [`Store::try_hold`], for every stripe.
     pub fn try_hold_all(&self) -> Option<Held<'_>> {
         Held::all(self, Some(LOCK_PATIENCE))
     }
 
-    /// The keyspace of `keys` for one command in logical database `db`, with their stripes locked.
+    /// Locks the stripes of `keys` and opens the keyspace for one command in logical database `db`.
     pub fn lock<'a>(
         &'a self,
         keys: &[Key<'_>],
@@ -38,7 +38,7 @@ impl Store {
         Keyspace::new(self.hold(keys), db, now_ms, touch, resume)
     }
 
-    /// As [`Store::lock`], but gives up when a script keeps a stripe for long.
+    /// Like [`Store::lock`], but gives up if a script holds a stripe for long.
     pub fn try_lock<'a>(
         &'a self,
         keys: &[Key<'_>],
@@ -50,7 +50,7 @@ impl Store {
         Some(Keyspace::new(self.try_hold(keys)?, db, now_ms, touch, resume))
     }
 
-    /// As [`Store::try_lock`], with every stripe.
+    /// Like [`Store::try_lock`], for every stripe.
     pub fn try_lock_all<'a>(
         &'a self,
         db: usize,
@@ -61,8 +61,8 @@ impl Store {
         Some(Keyspace::new(self.try_hold_all()?, db, now_ms, touch, resume))
     }
 
-    /// Whether a command on this key would have to read flash first. Brings the key's entry into the cache. A stripe that is
-    /// locked is not waited for: the command itself finds out.
+    /// The read that a command on this key would need first, if any. Also brings the key's entry into the processor's cache. Does
+    /// not wait for a locked stripe: then the command itself finds out.
     pub fn probe(&self, key: &Key<'_>, db: usize) -> Option<ColdRead> {
         let stripe = self.stripes.lock_at_once(key.hash.stripe())?;
         let uid = self.uid(db);
@@ -74,7 +74,7 @@ impl Store {
         Some(self.cold_read(key.hash, uid, word, Some(key.name)))
     }
 
-    /// Under the stripe's lock: notes the reader with the segment, so that its pages stay.
+    /// Makes a read. The caller holds the stripe's lock. Counts the reader in the segment, so that its pages are not reused.
     pub(crate) fn cold_read(&self, hash: KeyHash, uid: u32, word: Word, name: Option<&[u8]>) -> ColdRead {
         ColdRead::new(self, hash, uid, word, name)
     }

@@ -1,5 +1,5 @@
-//! Owns the way from a part on flash to its value, wherever that is by now, and the life of a value in parts.
-//! Never knows what a part holds.
+//! Owns finding the value of a part on flash, also after the value's key was renamed. Owns the life of a value in parts.
+//! Never knows the contents of a part.
 
 use crate::keyspace::commit::Leave;
 use crate::log::parts::{is_in_parts, place_of_number};
@@ -36,31 +36,31 @@ impl Drop for Home {
 }
 
 impl Store {
-    /// Values larger than this go to flash in parts.
+    /// Sets the size above which values go to flash in parts.
     pub fn set_split_bytes(&self, bytes: usize) {
         self.owners.set_split_bytes(bytes);
     }
 
-    /// Whether the value goes to flash in parts, not as one.
+    /// Whether the value goes to flash in parts and not as one record.
     #[inline]
     pub(crate) fn moves_in_parts(&self, value: &Boxed) -> bool {
         let is_large = || value.mem_bytes() > self.owners.split_bytes();
         self.has_flash() && (value.shelf_id().is_some() || is_large())
     }
 
-    /// Whether there is any value in parts.
+    /// Whether the store has any value in parts.
     pub fn has_parts(&self) -> bool {
         !self.owners.is_empty()
     }
 
-    /// Whether the key's value is in RAM, and in parts.
+    /// Whether the key's value is in parts, with its skeleton in RAM.
     pub fn is_in_parts(&self, key: &Key<'_>, db: usize) -> bool {
         let stripe = self.stripe(key.hash.stripe());
         let Some(database) = stripe.database(self.uid(db)) else { return false };
         database.find(key).is_some_and(|slot| is_in_parts(database.table.entry(slot)))
     }
 
-    /// The value's number; it gets one if it has none yet.
+    /// The value's number. Gives the value a number if it has none yet.
     pub(crate) fn split(&self, value: &mut Boxed, hash: KeyHash, uid: u32) -> u64 {
         value.shelf_id().unwrap_or_else(|| {
             let id = self.owners.next_id();
@@ -70,7 +70,7 @@ impl Store {
         })
     }
 
-    /// Removes the key of a value in parts, if the policy may evict it and nobody has used it lately.
+    /// Removes the key of a value in parts if the policy allows it and the key was not used recently.
     pub(crate) fn evict_split(&self, id: u64, now_ms: u64) -> bool {
         let Some((hash, uid)) = self.owners.get(id) else { return false };
         let mut stripe = self.stripe(hash.stripe());
@@ -84,7 +84,7 @@ impl Store {
         true
     }
 
-    /// Runs `with` on the value that has this number, under its stripe's lock, wherever it is by now. `None`: it is gone.
+    /// Runs `with` on the value with this number, under its stripe's lock, wherever its key is now. `None`: the value is gone.
     pub(crate) fn with_split<R>(&self, id: u64, with: impl FnOnce(&mut Boxed) -> R) -> Option<R> {
         let mut seen = None;
         loop {
@@ -101,13 +101,13 @@ impl Store {
                 object.account(&self.arena);
                 return Some(result);
             }
-            // Renamed between the two look-ups, or in a table that is being dropped.
+            // The key was renamed between the two look-ups, or its table is being dropped.
         }
     }
 }
 
 impl Database {
-    /// The entry of the value with this number.
+    /// Finds the entry of the value with this number.
     fn find_split(&self, hash: KeyHash, id: u64) -> Option<Slot> {
         let boxed = |entry: &'_ Entry| entry.object()?.boxed()?.shelf_id();
         self.table.find(hash.high, |entry| boxed(entry) == Some(id))

@@ -1,5 +1,5 @@
-//! Owns what a handler that met a cold value leaves for its next run: what to read, and what is known since.
-//! Never knows which command it is.
+//! Owns the state that a handler leaves for its next run when it met a cold value: the reads it needs, and its progress.
+//! Never knows which command runs.
 
 use super::visit::Visit;
 use crate::effects::{Effects, Why};
@@ -15,7 +15,7 @@ use std::any::Any;
 use std::collections::HashMap;
 use value::{AbsentPart, Kind};
 
-/// A value that is needed is on flash. What to read is in [`Resume::cold`].
+/// The handler needs a value that is on flash. [`Resume::cold`] contains the needed reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cold;
 
@@ -32,17 +32,17 @@ impl From<Cold> for NoEdit {
     }
 }
 
-/// One value, or one key's name, to be read from flash. While it exists its pages are not reused.
+/// A read of one value, or of one key's name, from flash. While a `ColdRead` exists, its pages are not reused.
 pub struct ColdRead {
     store: *const Store,
     pub(crate) hash: KeyHash,
     pub(crate) uid: u32,
     pub(crate) word: Word,
-    /// The key, when its value is wanted; `None` when only its name is (SCAN).
+    /// The key, if its value is wanted. `None`: only the name is wanted (SCAN).
     pub(crate) name: Option<SmallVec<[u8; 40]>>,
-    /// A part of that key's value is wanted, not an entry's value.
+    /// The part, if only a part of the key's value is wanted.
     pub(crate) part: Option<PartName>,
-    /// The record is wanted as it is, and nothing of it is to come into RAM.
+    /// Only a copy of the record is wanted: the value stays cold.
     pub(crate) copies: bool,
 }
 
@@ -52,7 +52,7 @@ impl ColdRead {
         ColdRead { store, hash, uid, word, name: name.map(SmallVec::from_slice), part: None, copies: false }
     }
 
-    /// Of a part of a value, whose key has this hash.
+    /// A read of a part of a value. `hash` is the hash of the value's key.
     pub(super) fn of_part(store: &Store, hash: KeyHash, uid: u32, kind: Kind, id: u64, part: AbsentPart) -> ColdRead {
         let word = Word::cold(hash, place_of_number(part.place), kind, false, false);
         let mut read = ColdRead::new(store, hash, uid, word, None);
@@ -60,13 +60,13 @@ impl ColdRead {
         read
     }
 
-    /// Of the record, as it is: see [`crate::keyspace::direct::RecordCopy`].
+    /// Makes this a read of a copy: see [`crate::keyspace::direct::RecordCopy`].
     pub(super) fn copying(mut self) -> ColdRead {
         self.copies = true;
         self
     }
 
-    /// By which the record is found again when it has been read.
+    /// The identity under which the handler finds the record after the read.
     pub(crate) fn record_at(&self) -> RecordAt {
         RecordAt { high: self.hash.high, uid: self.uid, place: self.word.place(), part: self.part }
     }
@@ -78,13 +78,13 @@ impl ColdRead {
 
 impl Drop for ColdRead {
     fn drop(&mut self) {
-        // SAFETY: a cold read is made by a session or lane of the store's server, all of which hold an Arc of the
-        // store for longer than any command.
+        // SAFETY: only sessions and lanes of the store's server make cold reads. All of them hold an Arc of the store
+        // longer than any command lives.
         unsafe { &*self.store }.segments.reader_ends(self.word.place().page);
     }
 }
 
-/// What is known of a cold key without reading it.
+/// What the index entry tells about a cold key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Identity {
     high: u64,
@@ -98,7 +98,7 @@ impl Identity {
     }
 }
 
-/// A record of an entry, or of a part of its value, at one place on flash. What lies there never changes.
+/// A record of an entry, or of a part of its value, at one place on flash. A record on flash never changes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct RecordAt {
     high: u64,
@@ -112,34 +112,34 @@ pub(crate) struct Named {
     pub expiry: Option<u64>,
 }
 
-/// What survives the re-runs of one command. Cleared between commands, its memory kept.
+/// The state that survives the re-runs of one command. Cleared between commands; its memory is kept.
 #[derive(Default)]
 pub struct Resume {
-    /// What the handler that returned [`Cold`] needs.
+    /// The reads that the handler that returned [`Cold`] needs.
     pub cold: Vec<ColdRead>,
     pub(crate) names: HashMap<Identity, Named>,
-    /// How far [`super::Keyspace::visit`] has come, and what was read for it.
+    /// The progress of [`super::Keyspace::visit`], and the records that were read for it.
     pub(crate) visit: Option<Box<Visit>>,
     pub(super) random: Option<u64>,
-    /// Why a value could not be read at once: what a [`Cold`] inside a transaction or script means.
+    /// Why a value could not be read at once. Set when a command inside a transaction or script returns [`Cold`].
     pub failed: Option<ReadError>,
-    /// Keys that were changed while somebody waits for them. Not cleared but taken, by who serves those.
+    /// Changed keys that have waiters. Not cleared: the code that serves the waiters takes them.
     pub ready: Vec<Ready>,
-    /// In the all-cold mode, stripes with values that are to leave RAM. Not cleared but taken, by [`crate::Lane::chill`].
+    /// In the all-cold mode, the stripes whose values must leave RAM. Not cleared: [`crate::Lane::chill`] takes them.
     pub touched: Vec<usize>,
-    /// What has been changed and not been told yet. Not cleared but told, before the stripes are unlocked.
+    /// Effects that are not published yet. Not cleared: they are published before the stripes are unlocked.
     pub(crate) effects: Effects,
-    /// What the running command has changed and not committed.
+    /// Changes of the running command that are not committed yet.
     pub(super) noted: Noted,
-    /// Boxed values that the running command has changed: the bytes they take are counted when it has run.
+    /// Boxed values that the running command has changed. Their sizes are counted after the command.
     pub(super) edited: Vec<(KeyHash, u32)>,
-    /// Values that the running command has read at once while RAM was full: they leave RAM when it has run.
+    /// Values that the running command has read at once while RAM was full. They leave RAM after the command.
     pub(super) passing: Vec<(KeyHash, u32, usize)>,
-    /// Why the commands that run change something.
+    /// The reason for the changes of the running commands.
     pub why: Why,
-    /// Whose commands these are; 0: nobody's. Stays when the rest is cleared.
+    /// The client of these commands. 0: no client. Not cleared with the rest.
     pub client: u64,
-    /// For the handler's own progress (KEYS).
+    /// The handler's own progress, for KEYS.
     pub cursor: u64,
     pub bytes: Vec<u8>,
     pub count: u64,
@@ -161,8 +161,8 @@ impl Resume {
         self.count = 0;
     }
 
-    /// Whether a command in many steps has come further since this was last asked. Then the cold values that it meets now are
-    /// others than those it met before.
+    /// Whether a command in many steps has made progress since the last call. If so, the cold values that it meets now are not
+    /// those it met before.
     pub fn has_advanced(&mut self) -> bool {
         self.visit.as_mut().is_some_and(|visit| std::mem::take(&mut visit.advanced))
     }

@@ -1,5 +1,4 @@
-//! What handlers do with the references that they are given. Miri runs these too, and tells of two references to one value of
-//! which one is for changing.
+//! Tests of the references that handlers get. Miri runs them too, and reports a mutable reference that aliases another one.
 
 use super::{Keyspace, Resume, Value};
 use crate::config::StoreConfig;
@@ -68,7 +67,7 @@ fn a_value_in_parts_that_is_named_twice_is_read_through_both_references() {
     bench.with(0, &["set", "set", "none"], |ks, keys| {
         let values = ks.get_all(keys).unwrap();
         assert!(values[2].is_none());
-        // The references of both take turns.
+        // Use both references in turn.
         let (first, second) = (table(&values[0]), table(&values[1]));
         assert_eq!((first.len(), second.len(), first.iter().count()), (members, members, members));
         assert!(first.contains(b"member-0000") && second.contains(b"member-0019"));
@@ -82,7 +81,7 @@ fn a_value_in_parts_that_is_named_twice_is_read_through_both_references() {
 #[test]
 fn keys_that_expire_while_others_are_read_do_not_disturb_them() {
     let mut bench = Bench::new();
-    // One stripe, so one leaf: what is removed moves the entries behind it.
+    // All keys are in one stripe and one leaf, so a removal moves the entries behind it.
     let names: Vec<String> = (0..24).map(|n| format!("{{tag}}{n}")).collect();
     for (n, name) in names.iter().enumerate() {
         bench.set_string(name, &format!("value {n}"), (n % 3 == 1).then_some(50));
@@ -127,7 +126,7 @@ fn objects_of_every_kind_are_made_changed_moved_and_freed() {
     });
     bench.set_in_parts("b", 10);
     bench.with(0, &["s"], |ks, keys| assert!(ks.remove(&keys[0]).unwrap()));
-    // What is left is freed with the store: Miri tells of what leaks.
+    // The remaining objects are freed with the store. Miri reports leaks.
 }
 
 /// A hash's deadline was noted before its key was in the table. The notes are compared with the table now and then, and the

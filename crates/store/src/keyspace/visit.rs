@@ -1,14 +1,14 @@
-//! Owns going over all values of all logical databases, in slices. Never moves a value, marks one as used, or removes what
-//! has expired: the tiers are afterwards as they were before.
+//! Owns the walk over all values of all logical databases, in slices. Never moves a value, never marks a value as used, and never
+//! removes expired keys: the walk leaves the tiers unchanged.
 //!
-//! What is in RAM is visited where it is, under its stripe's lock. A record on flash is read, shown and dropped. The handler
-//! stops for the reads as for any cold value, but the records go into its [`Resume`](super::Resume) and not into the store. So that the
-//! device is kept busy, each stop asks for the records of many keys: the walk looks ahead from the first that is missing.
-//! Inside a transaction or script, which cannot stop, each record is read when it is met, under the lock.
+//! A value in RAM is visited in place, under its stripe's lock. A record on flash is read, shown and dropped. The handler
+//! stops for these reads as for any cold value, but the records go into its [`Resume`](super::Resume) and not into the store. To
+//! keep the device busy, each stop asks for the records of many keys: the walk looks ahead from the first missing record.
+//! A transaction or script cannot stop. Inside it each record is read when the walk reaches it, under the lock.
 //!
-//! Between two slices anybody may change anything. A key that is there during the whole walk is visited once, as it is when
-//! the walk comes by; a large value that changes in between is visited partly before and partly after. A transaction or script
-//! holds every stripe to its end, so that a visit in one sees a single moment.
+//! Between two slices other commands may change anything. A key that exists during the whole walk is visited once, with its
+//! value at that moment; a large value that changes in between is visited partly before and partly after the change. A
+//! transaction or script holds every stripe until its end, so a visit inside it sees a single moment.
 
 use super::{Cold, ColdRead, Keyspace, RecordAt};
 use crate::keyspace::direct::{self, RecordCopy};
@@ -34,47 +34,48 @@ pub struct Visited<'a> {
     pub expiry: Option<u64>,
 }
 
-/// Is told keys and their elements. A key that was begun and is not ended does not count: it has gone or become another value
-/// meanwhile, or all of its elements have expired. Keys come database by database, in no order that means anything; elements come in the
-/// order of their type, where it has one.
+/// Receives keys and their elements. A key with `begin` but without `end` does not count: it was removed or replaced
+/// meanwhile, or all of its elements have expired. Keys come database by database in no meaningful order. Elements come in the order
+/// of their type, if it has one.
 pub trait Visitor {
-    /// The elements of this key follow.
+    /// A key begins. Its elements follow.
     fn begin(&mut self, key: &Visited<'_>);
     fn element(&mut self, element: Element<'_>);
-    /// All elements of the key that was begun have been told.
+    /// The key is complete.
     fn end(&mut self);
 }
 
-/// What one slice shows: bytes, and so many more for each element. With SHA-256 of each element that is about 1 ms.
+/// The cost that ends a slice: bytes shown, plus a fixed cost for each element. With SHA-256 of each element a slice takes about 1 ms.
 const SLICE_COST: usize = 256 << 10;
 const ELEMENT_COST: usize = 256;
-/// One stop asks for at most so many records, of about so many bytes of pages. A larger single record is read all the same.
+/// One stop asks for at most this many records, and about this many bytes of pages. A single larger record is read all the same.
 const READS_AT_ONCE: usize = 256;
 const READ_BYTES_AT_ONCE: usize = 4 << 20;
-/// More copies than this are of values that have changed or moved since: what still is needed is read again.
+/// Above this number, most copies are of values that have changed or moved since. Then all copies are dropped, and records that are
+/// still needed are read again.
 const COPIES_MAX: usize = 4 * READS_AT_ONCE;
-/// Entries, and parts of values, that one look ahead passes at most.
+/// Maximum number of entries and parts of values that one look-ahead passes.
 const AHEAD_MAX: usize = 16_384;
 
-/// What is kept between slices.
+/// The state kept between slices.
 #[derive(Default)]
 pub(crate) struct Visit {
     place: Place,
-    /// Records that were read for the next slice. Should the key have got another record at the same place meanwhile, then this
-    /// is how it was a moment ago, and a key counts as it was at some moment of the walk.
+    /// Records that were read for the next slice. If the key has got another record at the same place meanwhile, the copy shows the
+    /// key as it was a moment ago. That is correct, because a key may be shown as it was at any moment of the walk.
     pub(crate) copies: HashMap<RecordAt, RecordCopy>,
     /// See [`Resume::has_advanced`](super::Resume::has_advanced).
     pub(super) advanced: bool,
 }
 
-/// Where the walk stands: before the entry of this hash, or behind so many of those with exactly this one.
+/// The position of the walk: before the first entry with hash `high`, or behind the first `passed` entries with exactly this hash.
 #[derive(Default)]
 struct Place {
     db: usize,
     stripe: usize,
     high: u64,
     passed: usize,
-    /// In the middle of the next value.
+    /// The position inside the next value, if the walk stopped in the middle of it.
     inside: Option<Inside>,
 }
 
@@ -82,15 +83,15 @@ struct Inside {
     name: Box<[u8]>,
     kind: Kind,
     cursor: Cursor,
-    /// Elements that were told so far.
+    /// Number of elements shown so far.
     elements: usize,
 }
 
-/// Whether a slice goes on.
+/// Whether a slice continues.
 #[derive(PartialEq, Eq)]
 enum Flow {
     On,
-    /// It has shown enough, waits for records, or has failed.
+    /// The slice has shown enough, needs records, or has failed.
     Stop,
 }
 
@@ -101,7 +102,7 @@ struct Slice<'v> {
     visit: &'v mut Visit,
     visitor: &'v mut dyn Visitor,
     cost_left: usize,
-    /// Where the next slice begins, once a record was missing. From then on nothing is shown.
+    /// Where the next slice begins. Set when a record was missing; from then on nothing is shown.
     missing_at: Option<Place>,
     reads: Vec<ColdRead>,
     read_bytes: usize,
@@ -110,8 +111,8 @@ struct Slice<'v> {
 }
 
 impl Keyspace<'_> {
-    /// One slice of a visit to all values that have not expired. True: it was the last one. False: the handler is to give way to
-    /// others and be run again.
+    /// One slice of a visit to all values that have not expired. True: it was the last slice. False: the handler must yield and run
+    /// again.
     pub fn visit(&mut self, visitor: &mut dyn Visitor) -> Result<bool, Cold> {
         if self.at_once && !self.add_all() {
             return Ok(false);
@@ -169,7 +170,7 @@ impl Keyspace<'_> {
 }
 
 impl Slice<'_> {
-    /// From the place to the end of its stripe.
+    /// Visits the entries from the position to the end of its stripe.
     fn stripe(&mut self, stripe: &Stripe, place: &mut Place) -> Flow {
         let uid = self.store.uid(place.db);
         let Some(database) = stripe.database(uid) else { return Flow::On };
@@ -257,7 +258,7 @@ impl Slice<'_> {
         self.visitor.end();
     }
 
-    /// A value in RAM, a stretch at a time, of which those that are absent are read.
+    /// Visits a boxed value in RAM, one stretch at a time. Absent parts are read.
     fn boxed(&mut self, key: &Visited<'_>, value: &Boxed, (hash, uid): (KeyHash, u32), place: &mut Place) -> Flow {
         let part_of = |store: &Store, part: AbsentPart| {
             let id = value.shelf_id().expect("only a value in parts has absent ones");
@@ -322,14 +323,14 @@ impl Slice<'_> {
         self.visitor.begin(key);
     }
 
-    /// Every type but a stream is gone with its last element.
+    /// Ends a key. A key without elements does not count, except a stream, because no other type exists without elements.
     fn end(&mut self, elements: usize) {
         if elements > 0 {
             self.visitor.end();
         }
     }
 
-    /// False: a field that has expired.
+    /// Shows an element. False: it is a field that has expired.
     fn show(&mut self, element: Element<'_>) -> bool {
         let bytes = match element {
             Element::Field(_, _, Some(at_ms)) if at_ms <= self.now_ms => return false,
@@ -346,7 +347,7 @@ impl Slice<'_> {
         true
     }
 
-    /// The record, if it has been read. If not, and it cannot be read now, the next slice begins here.
+    /// The record, if it has been read. If it cannot be read now, the next slice begins here.
     fn read(&mut self, cold: ColdRead, place: &mut Place) -> Option<RecordCopy> {
         if let Some(copy) = self.visit.copies.remove(&cold.record_at()) {
             return Some(copy);
@@ -364,7 +365,7 @@ impl Slice<'_> {
         if self.failed.is_some() { Flow::Stop } else { Flow::On }
     }
 
-    /// A record that will be needed, unless it has been read already.
+    /// Asks for a record that will be needed, unless it has been read already.
     fn look_ahead(&mut self, cold: ColdRead) {
         self.ahead_left = self.ahead_left.saturating_sub(1);
         if !self.visit.copies.contains_key(&cold.record_at()) {

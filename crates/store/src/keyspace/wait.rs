@@ -1,4 +1,4 @@
-//! Owns how a blocked command takes and leaves its place at its keys, and who is next there. Never wakes anybody.
+//! Owns how a blocked command enters and leaves the queues of its keys, and which waiter is next. Never wakes a waiter.
 
 use super::Keyspace;
 use crate::mem::hash::Key;
@@ -8,7 +8,7 @@ use crate::stripe::wait::{Ready, Wants};
 use value::Kind;
 
 impl Keyspace<'_> {
-    /// The client takes its place behind all that wait for these keys; the number it is known by there.
+    /// Adds the client to the end of the queues of these keys. Returns its ticket.
     pub fn wait(&mut self, keys: &[Key<'_>], client: u64, wants: Wants) -> u64 {
         let (db, counts) = (self.db(), &self.store().wait_counts);
         let ticket = counts.ticket();
@@ -19,7 +19,7 @@ impl Keyspace<'_> {
         ticket
     }
 
-    /// The waiter gives up its place.
+    /// Removes the waiter from the queues.
     pub fn leave(&mut self, keys: &[Key<'_>], ticket: u64) {
         let (db, counts) = (self.db(), &self.store().wait_counts);
         for key in keys {
@@ -32,7 +32,7 @@ impl Keyspace<'_> {
         }
     }
 
-    /// Whoever waits for these keys behind that ticket is to be looked at: the one before them held them up.
+    /// Makes these keys ready for the waiters behind that ticket, which the waiter with that ticket had blocked.
     pub fn pass_on(&mut self, keys: &[Key<'_>], ticket: u64) {
         let db = self.db();
         for key in keys {
@@ -45,8 +45,8 @@ impl Keyspace<'_> {
 }
 
 impl Store {
-    /// The next client that waits for the key and may find what it wants: its ticket and its number. A key whose value
-    /// is on flash counts as there, though it may have expired: the waiter's command finds out.
+    /// The next waiter of the key whose condition may be satisfied: its ticket and its client's number. A key whose value is on
+    /// flash counts as existing although it may have expired: the waiter's command finds out.
     pub fn waiter(&self, ready: &Ready, now_ms: u64) -> Option<(u64, u64)> {
         let stripe = self.stripe(ready.hash.stripe());
         stripe.waiters.as_ref()?.next(ready, || self.kind_of(&stripe, ready, now_ms))
@@ -61,7 +61,7 @@ impl Store {
         object.expiry().is_none_or(|expiry| expiry > now_ms).then(|| object.kind())
     }
 
-    /// Keys that somebody waits for, and those of them where any change counts.
+    /// Number of keys with waiters, and of those where a waiter wants any change.
     pub fn waited_for(&self) -> (u64, u64) {
         self.wait_counts.keys()
     }
@@ -110,7 +110,7 @@ mod tests {
             self.with(db, &[name], |ks, keys| ks.set_packed(&keys[0], kind, b"\x01a\x01", None));
         }
 
-        /// The clients that the noted changes are for, in order.
+        /// The clients that the recorded changes wake, in order.
         fn woken(&mut self) -> Vec<u64> {
             let mut woken = Vec::new();
             for mut ready in std::mem::take(&mut self.resume.ready) {
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn who_came_first_is_woken_first_and_only_for_what_it_wants() {
+    fn waiters_are_woken_in_order_and_only_for_what_they_want() {
         let mut bench = Bench::new();
         bench.wait(0, &["a", "b"], 7, LIST);
         bench.wait(0, &["a"], 8, Wants { kind: Kind::ZSet, any_change: false });
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_of_those_who_leave() {
+    fn a_waiter_that_leaves_leaves_nothing_behind() {
         let mut bench = Bench::new();
         let first = bench.wait(0, &["a", "b", "a"], 7, GROUP);
         let second = bench.wait(0, &["a"], 8, LIST);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn any_change_is_one_that_leaves_nothing_too() {
+    fn a_removal_counts_as_any_change() {
         let mut bench = Bench::new();
         bench.wait(0, &["s"], 1, LIST);
         bench.wait(0, &["s"], 2, GROUP);
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(bench.woken(), [2]);
     }
 
-    /// A hash table with std's random key gave another order in each run.
+    /// A hash table with std's random key would give another order in each run.
     #[test]
     fn flushing_makes_the_keys_of_a_stripe_ready_in_the_order_of_their_names() {
         let mut bench = Bench::new();
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_ones_are_looked_at_when_one_has_held_them_up() {
+    fn later_waiters_get_their_turn_after_one_that_blocked_them() {
         let mut bench = Bench::new();
         bench.put(0, "k", Kind::List);
         let first = bench.wait(0, &["k"], 1, LIST);

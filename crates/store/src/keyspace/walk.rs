@@ -1,5 +1,5 @@
-//! Owns going over all keys: SCAN's cursor and its guarantee, and a key by chance.
-//! Never reads values: of a cold entry the name is enough.
+//! Owns the walk over all keys: SCAN's cursor and its guarantee, and random keys.
+//! Never reads values: for a cold entry it reads only the name.
 
 use super::{Cold, ColdRead, Identity, Keyspace, Resume};
 use crate::keyspace::direct;
@@ -10,10 +10,10 @@ use crate::stripe::Stripe;
 use value::Kind;
 
 impl Keyspace<'_> {
-    /// A key of the current database, each about as likely.
+    /// A random key of the current logical database. All keys are about equally likely.
     pub fn random(&mut self) -> Result<Option<Vec<u8>>, Cold> {
         let store = self.store;
-        // Expired keys are not visited, so an answer may take several places to look.
+        // Expired keys are skipped, so several random positions may be needed.
         for _ in 0..100 {
             let random = *self.resume.random.get_or_insert_with(|| store.next_random());
             let mut found = None;
@@ -22,7 +22,7 @@ impl Keyspace<'_> {
                 return Ok(found);
             }
             if next == 0 {
-                // Past the end: once more from the start tells an empty database.
+                // The walk reached the end. A second walk from the start shows whether the database is empty.
                 let next = self.walk(0, 1, true, &mut |name, _| found = Some(name.to_vec()))?;
                 if found.is_some() || next == 0 {
                     return Ok(found);
@@ -33,9 +33,9 @@ impl Keyspace<'_> {
         Ok(None)
     }
 
-    /// One step of a walk in the order of hashes: visits at least `count` keys, or what is left, and returns the
-    /// cursor to go on from, 0 at the end. A key that is there from the first step to the last is visited; one that
-    /// comes or goes meanwhile may be.
+    /// One step of a walk in the order of hashes. Visits at least `count` keys, or all remaining keys. Returns the cursor for
+    /// the next step, 0 at the end. A key that exists from the first step to the last is visited. A key that is added or
+    /// removed meanwhile may be visited.
     pub fn scan(&mut self, cursor: u64, count: usize, visit: &mut dyn FnMut(&[u8], Kind)) -> Result<u64, Cold> {
         self.walk(cursor, count, false, visit)
     }
@@ -76,7 +76,7 @@ impl Keyspace<'_> {
             self.resume.cold.append(&mut step.missing);
             return Err(Cold);
         }
-        // KEYS takes many steps. RANDOMKEY's second walk still needs the names that its first had no use for.
+        // KEYS takes many steps, so names are dropped after each. RANDOMKEY's second walk still needs the names of its first walk.
         if !stop_at_one {
             self.resume.names.clear();
         }
@@ -87,10 +87,10 @@ impl Keyspace<'_> {
     }
 }
 
-/// Keys one step of a walk visits at most, whatever COUNT says: the work of a step stays bounded.
+/// Maximum number of keys in one step of a walk, whatever COUNT says, so that the work of a step is bounded.
 const SCAN_KEYS_MAX: usize = 10_000;
 
-/// A place in the walk: the stripe in the upper 10 bits, then the upper 54 bits of the hash.
+/// A position of the walk: the stripe in the upper 10 bits, then the upper 54 bits of the hash.
 #[derive(Clone, Copy)]
 struct Cursor {
     stripe: usize,
@@ -116,8 +116,8 @@ struct Step {
 }
 
 impl Step {
-    /// Collects the keys of a stripe from the cursor on. Returns where to go on in this stripe when enough were
-    /// found; entries whose hashes agree in the cursor's bits are never parted.
+    /// Collects the keys of a stripe from the cursor on. If enough keys were found, returns where to continue in this stripe.
+    /// Entries whose hashes agree in the cursor's bits always come in the same step.
     fn gather(
         &mut self,
         store: &Store,
@@ -146,7 +146,7 @@ impl Step {
         None
     }
 
-    /// Reads the names that are missing at once; their stripe is locked.
+    /// Reads the missing names at once, with their stripe locked.
     fn read(&mut self, store: &Store, now_ms: u64, resume: &mut Resume) -> Result<(), Cold> {
         for cold in self.missing.drain(..) {
             match direct::name(store, cold.hash, cold.uid, cold.word) {

@@ -1,4 +1,4 @@
-//! Owns what one connection watches, and whether a transaction may run. Never knows which connection it is.
+//! Owns the keys that one connection watches, and whether its transaction may run. Never knows which connection it is.
 
 use super::{Cold, Keyspace};
 use crate::mem::hash::{Key, KeyHash};
@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// The keys that one connection watches. Dropping them, or clearing, locks their stripes: none may be held then.
+/// The keys that one connection watches. Dropping or clearing locks their stripes, so the thread must hold no stripe then.
 #[derive(Default)]
 pub struct Watches {
     store: Option<Arc<Store>>,
@@ -24,7 +24,7 @@ struct WatchedKey {
 }
 
 impl Watches {
-    /// That also notes what WATCH does not count as a change: consumer groups of a stream that go on.
+    /// Watches that also record changes that WATCH ignores, such as the progress of a stream's consumer groups.
     pub fn of_everything() -> Watches {
         let mut watches = Watches::default();
         watches.of_everything = true;
@@ -39,7 +39,7 @@ impl Watches {
         self.keys.is_empty()
     }
 
-    /// Whether a handler has changed one of the keys. That none has is not the whole truth: see [`Keyspace::unchanged`].
+    /// Whether a handler has changed one of the keys. False does not mean that all keys are unchanged: see [`Keyspace::unchanged`].
     pub fn changed(&self) -> bool {
         self.changed.load(Relaxed)
     }
@@ -76,7 +76,7 @@ impl std::fmt::Debug for Watches {
 }
 
 impl Keyspace<'_> {
-    /// WATCH: from now on a change of these keys is noted. Reads flash only for cold keys with an expiry.
+    /// For WATCH: from now on changes of these keys are recorded. Reads flash only for cold keys with an expiry.
     pub fn watch(&mut self, keys: &[Key<'_>], watches: &mut Watches) -> Result<(), Cold> {
         let mut cold = false;
         let mut there: SmallVec<[bool; 8]> = SmallVec::new();
@@ -104,7 +104,7 @@ impl Keyspace<'_> {
         Ok(())
     }
 
-    /// Whether none of the watched keys has changed, expired or otherwise gone. Their stripes are locked.
+    /// Whether no watched key was changed, expired or was removed. The caller must hold their stripes.
     pub fn unchanged(&mut self, watches: &Watches) -> Result<bool, Cold> {
         let db = self.db();
         let mut cold = false;

@@ -1,9 +1,9 @@
-//! Owns the all-cold mode, for testing: what a command has touched is sent to flash as soon as the command has run, and the
-//! worker waits until it is there. Never waits under a lock.
+//! Owns the all-cold mode, for testing: after each command, the values that the command touched are written to flash, and the
+//! worker waits until the writes are complete. Never waits under a lock.
 //!
-//! What was touched is noted by stripes: nothing else in a stripe is in RAM, so a sweep over it finds what the command has
-//! read and written, also what it did not name. The sweep for keys that have expired looks at values in RAM: keys that will
-//! soon are remembered, and looked at in time.
+//! Only the touched stripes are recorded. No other value of such a stripe is in RAM, so a sweep over the stripe finds all values
+//! that the command has read or written, even those it did not name. The normal expiry sweep sees only values in RAM, so this
+//! mode remembers the keys that expire soon and looks them up in time.
 
 use super::Lane;
 use super::hand::{Victim, Writer, sweep_parts};
@@ -19,13 +19,13 @@ use crate::store::Store;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// How long, in steps, a worker waits for another one's collection to free a segment.
+/// The step of a worker's wait for another worker's collection to free a segment.
 const ROOM_STEP: Duration = Duration::from_micros(100);
 const ROOM_STEPS_MAX: u32 = 5_000;
-/// Keys that expire later are not remembered: they are noticed when they are asked for.
+/// Keys that expire later than this are not remembered. Their expiry is noticed at their next use.
 const SOON_MS: u64 = 60_000;
 
-/// A key of which something expires.
+/// A key that expires, or has parts that expire.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Due {
     at_ms: u64,
@@ -34,8 +34,7 @@ pub(crate) struct Due {
 }
 
 impl Store {
-    /// From the end of the command under way on, nothing stays in RAM; or all is as usual again. Only where there is
-    /// flash.
+    /// Switches the mode on or off. It takes effect after the running command. Requires flash.
     pub fn set_all_cold(&self, on: bool) {
         assert!(!on || self.has_flash());
         self.chill_all.store(on, Relaxed);
@@ -47,15 +46,15 @@ impl Store {
         self.tier.all_cold.load(Relaxed)
     }
 
-    /// Every stripe, once after the mode was switched on.
+    /// Returns every stripe once after the mode was switched on, otherwise none.
     pub(crate) fn all_to_chill(&self) -> std::ops::Range<usize> {
         if self.chill_all.swap(false, Relaxed) { 0..STRIPES } else { 0..0 }
     }
 }
 
 impl Lane {
-    /// Sends all values of these stripes to flash, and returns when they are there. Values that flash cannot take, because
-    /// they are too large or it is full, stay.
+    /// Writes all values of these stripes to flash and waits for the writes. Values stay in RAM if they are too large or flash is
+    /// full.
     #[cold]
     pub fn chill(&mut self, now_ms: u64, stripes: &mut Vec<usize>) {
         self.now_ms = now_ms;
@@ -73,12 +72,12 @@ impl Lane {
         }
         self.finish_unit(Stream::Fresh);
         while !self.fill[0].is_empty() && self.make_way(&mut patience) {}
-        // A segment fills with dead records soon: collection keeps pace.
+        // Segments fill with dead records quickly, so collect between the writes.
         self.collect_slice();
         self.submit();
     }
 
-    /// False: there was no room for all. `is_again`: what is being written is so because of this.
+    /// False: there was no room for all values. `is_again`: this is a repeated pass, so the writes in flight were started by it.
     fn chill_stripe(&mut self, number: usize, is_again: bool) -> bool {
         let store = self.store.clone();
         let mut stripe = store.stripe(number);
@@ -119,7 +118,7 @@ impl Lane {
                     if is_again && object.is_writing() {
                         continue;
                     }
-                    // A write that another worker has begun may wait for its unit to fill: this one takes its place.
+                    // Another worker's write may wait until its unit is full, so start an own write in its place.
                     let hash = store.hasher.hash(object.key());
                     entry.set_frequency(0);
                     match self.value(Victim { hash, uid, object: entry.hot_mut(), has_expiry: word.has_expiry() }) {
@@ -150,7 +149,7 @@ impl Lane {
         }
     }
 
-    /// Looks at the keys whose time has come: what has expired goes, and is told of.
+    /// Looks up the keys whose time is due, which removes them and notifies the listeners.
     pub(crate) fn expire_due(&mut self) {
         if !self.store.expire_cycle.load(Relaxed) {
             return;
@@ -162,7 +161,7 @@ impl Lane {
                 self.due.insert(due);
                 break;
             }
-            // Its database may have become another one's meanwhile: then another key is looked at, which does no harm.
+            // The uid may belong to another logical database meanwhile. Then another key is looked up, which does no harm.
             if let Some(db) = (0..store.databases()).find(|&db| store.uid(db) == due.uid) {
                 let key = store.hasher.key(&due.name);
                 store.lock(&[key], db, now_ms, false, &mut resume).notice(&key);
@@ -172,7 +171,7 @@ impl Lane {
         self.chill(now_ms, &mut resume.touched);
     }
 
-    /// Waits for an operation to complete, which may make room for another. False: flash is full.
+    /// Waits for an operation to complete, which may free a segment. False: flash is full.
     fn make_way(&mut self, patience: &mut u32) -> bool {
         self.retry_unit(Stream::Fresh);
         let goes_on = self.collect_slice();

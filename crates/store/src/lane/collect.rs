@@ -1,5 +1,5 @@
-//! Owns when a segment is collected and how its live records move: to the relocation stream, then the segment is free.
-//! One collection a lane at a time, one unit read at a time, so that its pace follows demotion.
+//! Owns when a segment is collected and how its live records move: they go to the relocation stream, then the segment is free.
+//! A lane runs one collection at a time and reads one unit at a time, so that the pace follows demotion.
 //! Never writes a unit itself: `write` does.
 
 use super::write::points_to;
@@ -15,20 +15,20 @@ use crate::log::segment::{Stream, Unit};
 use flash::io::{Done, Op, OpKind, PageBuf};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A lane moves a unit (256 KB at most) out of a shrinking log at most this often: 51 MB/s, and most of its time is left
-/// to commands.
+/// A lane moves at most one unit (up to 256 KB) out of a shrinking log in this time. That is 51 MB/s and leaves most of the
+/// worker's time to commands.
 pub(crate) const SHRINK_EVERY_MS: u64 = 5;
-/// How often what is live is added up while a log shrinks.
+/// How often the live data is summed while a log shrinks.
 const WEIGH_EVERY_MS: u64 = 100;
 
 impl Lane {
-    /// A step of the collection under way, or the start of one when free segments run low or some must leave the log. Says
+    /// One step of the running collection. Starts a collection if free segments run low or segments must leave the log. Returns
     /// whether there is more to do at once.
     pub(crate) fn collect_slice(&mut self) -> bool {
         if self.collect.is_some() {
             return self.collect_step();
         }
-        // A segment freed meanwhile, by whichever worker, may be all that is needed.
+        // Some worker may have freed a segment meanwhile, which may be enough.
         self.retry_unit(Stream::Fresh);
         let segments = &self.store.segments;
         let low = segments.reserve() + (segments.end() / 32).max(2);
@@ -41,7 +41,7 @@ impl Lane {
         let lacks_room = leaving.is_some_and(|leaving| !segments.has_room_for(leaving));
         let wants_room = segments.free_count() < low || starved || lacks_room;
         let leaving = leaving.filter(|_| !lacks_room && self.now_ms >= self.shrink_due_ms);
-        // Turn by turn, where there is a choice: writers in need of room do not put off the shrinking for ever.
+        // Alternate if both are possible, so that writers in need of room do not delay the shrinking for ever.
         let room_first = wants_room && (leaving.is_none() || starved || !std::mem::take(&mut self.made_room));
         if room_first && self.collect_for_room(starved, lacks_room) {
             self.made_room = true;
@@ -54,12 +54,12 @@ impl Lane {
         true
     }
 
-    /// Begins the collection of the segment that gains most. If none does, the flash is full for those who are `starved`
-    /// or for what must be moved (`lacks_room`), and the policy may evict.
+    /// Starts collecting the segment with the largest gain. If no segment is worth collecting, flash is full for `starved` writers or
+    /// for records that must move (`lacks_room`), and the policy may evict.
     fn collect_for_room(&mut self, starved: bool, lacks_room: bool) -> bool {
         let segments = &self.store.segments;
         let free = segments.free_count();
-        // Announced before the search: another worker that finds nothing left must know that room may come.
+        // Announce the collection before the search: a worker that finds no segment must know that another may free one.
         let collecting = &self.store.tier.collecting;
         collecting.fetch_add(1, Relaxed);
         if let Some(segment) = segments.victim(self.now_ms, FULLEST) {
@@ -74,7 +74,7 @@ impl Lane {
                 self.begin_collection(segment, Purpose::Eviction);
                 return true;
             }
-            // Nobody has begun a collection meanwhile, nor finished one.
+            // No other worker has started or finished a collection meanwhile.
             if collecting.load(Relaxed) == 1 && segments.free_count() <= free {
                 if starved {
                     self.store.tier.stuck.store(true, Relaxed);
@@ -91,7 +91,7 @@ impl Lane {
         false
     }
 
-    /// Collects a segment many of whose records have expired, whether or not room is short.
+    /// Collects a segment with many expired records, even if there is enough room.
     pub(crate) fn collect_expired(&mut self) {
         if let Some(segment) = self.store.segments.expired_victim(self.now_ms) {
             self.store.tier.collecting.fetch_add(1, Relaxed);
@@ -99,7 +99,7 @@ impl Lane {
         }
     }
 
-    /// Counted among those under way by the caller.
+    /// The caller has already counted this collection in `tier.collecting`.
     fn begin_collection(&mut self, segment: u32, why: Purpose) {
         let units =
             if self.store.segments.get(segment).is_dead() { Vec::new() } else { self.store.segments.units(segment) };
@@ -136,7 +136,7 @@ impl Lane {
             self.collect = Some(collect);
             return false;
         }
-        // All is read: what was moved must be on flash before the segment is free.
+        // All units were read. The moved records must be on flash before the segment is free.
         self.finish_unit(Stream::Relocated);
         self.retry_unit(Stream::Relocated);
         if !self.fill[1].is_empty() {
@@ -146,7 +146,7 @@ impl Lane {
         }
         let segments = &self.store.segments;
         let segment = collect.segment;
-        // A page that another took the place of is no damage to see, but what should be on it is nowhere.
+        // A page may have been overwritten by another valid page. That is no visible damage, but its records are lost.
         let all_freed = self.store.emptying.load(Relaxed) == 0;
         let missing = collect.why == Purpose::Shrinking && !collect.unwritten && all_freed;
         if segments.get(segment).is_dead() {
@@ -156,7 +156,7 @@ impl Lane {
             }
             self.store.counters.add(Counter::CollectedSegments, 1);
             if segment < segments.end() && segments.free_count() > segments.end() / 2 {
-                // Plenty is free: the device may have the space for itself, and it is not written before it has.
+                // Plenty of segments are free, so discard this one. It is not written before the discard is complete.
                 let (path, offset) = segments.location(segment * segments.segment_pages);
                 let bytes = segments.segment_bytes();
                 let token = self.token(Flight::Discard { segment });
@@ -165,7 +165,7 @@ impl Lane {
                 segments.freed(segment);
             }
         } else if collect.damaged || missing {
-            // Damaged records keep their entries, so that their keys answer with an error, not with nothing.
+            // Damaged records keep their entries, so that their keys answer with an error and do not look absent.
             segments.damaged(segment);
         } else {
             segments.uncollected(segment);
@@ -177,7 +177,7 @@ impl Lane {
         true
     }
 
-    /// Failed writes have taken even the collector's reserve: what is on flash stays where it is, and nothing comes to it.
+    /// Logs once that failed writes have used up even the collector's reserve. Records on flash stay, but nothing new can be written.
     fn tell_if_stranded(&self) {
         let relocated = &self.fill[Stream::Relocated as usize];
         if self.store.segments.free_count() == 0 && relocated.blocked() && relocated.in_flight == 0 {
@@ -185,14 +185,14 @@ impl Lane {
         }
     }
 
-    /// A unit of moved records could not be written.
+    /// Called when a unit of moved records could not be written.
     pub(crate) fn relocation_failed(&mut self) {
         if let Some(collect) = &mut self.collect {
             collect.unwritten = true;
         }
     }
 
-    /// Copies the unit's records that the index still points to.
+    /// Copies those records of the unit that the index still points to.
     fn gather(&mut self, buf: &[u8], unit: Unit, collect: &mut Collect) {
         let store = &self.store;
         let is_live = &mut |record: &Record<'_>, place| {
@@ -231,7 +231,7 @@ impl Lane {
         self.collect = Some(collect);
     }
 
-    /// Moves a record to the relocation stream, or removes its key if it has expired or is to be evicted. False: no
+    /// Moves a record to the relocation stream. Removes its key instead if it has expired or must be evicted. False: there is no
     /// room, try again.
     fn relocate(&mut self, record: &Gathered, evict: bool) -> bool {
         let store = self.store.clone();

@@ -1,8 +1,8 @@
-//! Owns the sweep over the index that finds what leaves RAM. Never writes to flash itself.
+//! Owns the sweep over the index that chooses the values that leave RAM. Never writes to flash itself.
 //!
-//! Every access adds to an entry's frequency (0 to 3); the hand takes one off as it passes, and what it finds
-//! at zero is a victim (generalised CLOCK). A new key begins at zero and so is on probation, as in S3-FIFO; a value
-//! read from flash stays only at its second touch when RAM is full, which the cold entry's reference bit remembers.
+//! Generalised CLOCK: every access increments an entry's frequency (0 to 3). The hand decrements it when it passes, and an entry
+//! at zero is a victim. A new key begins at zero, so it is on probation, as in S3-FIFO. If RAM is full, a value read from
+//! flash stays only at its second access; the cold entry's reference bit remembers the first.
 
 use crate::counters::Counter;
 use crate::keyspace::commit::Leave;
@@ -20,35 +20,35 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 use value::{Boxed, Fate, Kind};
 
-/// Where a sweep stands.
+/// The position of a sweep.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Hand {
     stripe: usize,
     uid: u32,
     high: u64,
-    /// Of the value at `high`, when that moves in parts.
+    /// The position inside the value at `high`, if that value moves in parts.
     parts: PartsHand,
-    /// Leaves whose victims go alone, because what lay near the last one was in use.
+    /// Number of leaves whose victims go without neighbours, because the neighbours of the last victim were in use.
     alone: u32,
 }
 
-/// Where a sweep over a value's parts stands.
+/// The position of a sweep over a value's parts.
 #[derive(Clone, Copy, Debug, Default)]
 struct PartsHand {
     from: u64,
-    /// Something left, or is being written, since the first part.
+    /// Since the first part, some part has left RAM or is being written.
     found: bool,
-    /// All were in use when this began anew: in the round over everything else they would be again.
+    /// All parts were in use, so the sweep over them started a second round.
     again: bool,
 }
 
-/// Parts of one value that are looked at before others have their turn.
+/// Number of parts of one value that one step visits before other values get their turn.
 const PARTS_MAX: usize = 256;
 
-/// After neighbours of which three quarters were in use, so many leaves' victims go alone.
+/// If three quarters of the neighbours were in use, the victims of this many leaves go without neighbours.
 const LEAVES_ALONE: u32 = 31;
 
-/// A dirty value that is to be written.
+/// A dirty value that must be written.
 pub(crate) struct Victim<'t> {
     pub hash: KeyHash,
     pub uid: u32,
@@ -56,15 +56,16 @@ pub(crate) struct Victim<'t> {
     pub has_expiry: bool,
 }
 
-/// Of demotions. Two stores in a process share it: a mark says no more than which write an object waits for.
+/// Numbers of demotion writes. Two stores in a process may share the counter: a number only identifies the write that an object
+/// waits for.
 static WRITE_NUMBER: AtomicU32 = AtomicU32::new(1);
 
-/// A number for a write, by which what it copies is marked.
+/// A new number for a write. The objects that the write copies are marked with it.
 pub(crate) fn write_number() -> u32 {
     WRITE_NUMBER.fetch_add(1, Relaxed) & 0xff_ffff
 }
 
-/// What copies victims into the unit that is being filled: the lane. Their stripe is locked.
+/// Copies victims into the unit that is being filled, while their stripe is locked. The lane implements this.
 pub(crate) trait Writer {
     fn value(&mut self, victim: Victim<'_>) -> Verdict;
     fn part(&mut self, name: PartName, write: u32, kind: Kind, bytes: &[u8]) -> Verdict;
@@ -77,10 +78,10 @@ pub(crate) struct Slice {
 }
 
 impl Hand {
-    /// Goes over at most one leaf for victims. What lies near the first dirty one is put into `near`, for
-    /// [`Hand::sweep_near`]; `writer` is given those that have no neighbours. Without flash neither is done, and
-    /// victims are evicted by the policy.
-    /// A stripe that a script keeps is skipped: see [`Store::stripe_or_skip`].
+    /// Visits at most one leaf for victims. Puts the neighbours of the first dirty victim into `near`, for
+    /// [`Hand::sweep_near`]. Gives victims without neighbours to `writer`. Without flash, victims are evicted by the policy
+    /// instead.
+    /// A stripe that a script holds is skipped: see [`Store::stripe_or_skip`].
     pub fn sweep_leaf(
         &mut self,
         store: &Store,
@@ -179,7 +180,7 @@ impl Hand {
                 object.neighbours(&store.arena, near);
             }
             if crate::mem::arena::rounded(object.bytes()) <= CELL_BYTES_MAX && !near.is_empty() {
-                // It goes with its neighbours, or with those of another victim, in the order of their addresses.
+                // The victim goes with its neighbours or with those of another victim, in the order of addresses.
                 continue;
             }
             let hash = store.hasher.hash(object.key());
@@ -219,16 +220,16 @@ impl Hand {
         slice
     }
 
-    /// Sends to flash what lies near a victim of the last leaf and was not used either. Objects made one after the other
-    /// lie one after the other: they belong together more often than those whose hashes do, so their pages
-    /// compress better, and their slab is freed as a whole.
+    /// Writes the neighbours in memory of a victim to flash, if they were not used either. Objects that were created one after
+    /// the other are neighbours and often belong together. So their pages compress better than in the order of hashes, and their
+    /// slab is freed as a whole.
     pub fn sweep_near(&mut self, store: &Store, near: &Cells, writer: &mut dyn Writer) -> Slice {
         let mut slice = Slice { freed: 0, stopped: false };
         let (mut chilled, mut written, mut used) = (0, 0, 0);
         let mut patience = UPKEEP_PATIENCE;
         for &(cell, of) in near {
             let Some(mut stripe) = store.stripe_or_skip(of.into(), &mut patience) else { continue };
-            // What a flush has taken out of its stripe is freed without the stripe's lock.
+            // A flush frees objects that left their stripe without the stripe's lock.
             if store.emptying.load(Relaxed) > 0 {
                 break;
             }
@@ -276,8 +277,8 @@ impl Hand {
         slice
     }
 
-    /// Moves objects out of a slab that is being emptied. False if some must stay for now: they are being written, or a script
-    /// keeps their stripe.
+    /// Moves objects out of a slab that is being emptied. False if some objects must stay for now, because they are being written
+    /// or a script holds their stripe.
     pub fn sweep_evacuated(store: &Store, cells: &Cells) -> bool {
         let mut emptied = true;
         let mut patience = UPKEEP_PATIENCE;
@@ -307,8 +308,8 @@ impl Hand {
         emptied
     }
 
-    /// Removes hot keys of one leaf that have expired; returns (seen with an expiry, expired).
-    /// A stripe that a script keeps is skipped: see [`Store::stripe_or_skip`].
+    /// Removes the expired hot keys of one leaf. Returns (number of keys with an expiry, number of expired keys).
+    /// A stripe that a script holds is skipped: see [`Store::stripe_or_skip`].
     pub fn expire_leaf(
         &mut self,
         store: &Store,
@@ -350,7 +351,7 @@ impl Hand {
         (seen, expired)
     }
 
-    /// Whether the sweep stands at the start of a stripe.
+    /// Whether the sweep is at the start of a stripe.
     pub fn at_stripe_start(&self) -> bool {
         self.uid == 0 && self.high == 0
     }
@@ -372,7 +373,7 @@ pub(crate) struct SweptParts {
     pub stopped: bool,
 }
 
-/// Goes over some parts of a value (`of_all`: also those in use): those on flash too leave RAM, others are written.
+/// Visits some parts of a value. Parts with a copy on flash leave RAM, others are written. With `of_all`, also parts in use.
 pub(crate) fn sweep_parts(
     store: &Store,
     id: u64,
@@ -397,18 +398,18 @@ pub(crate) fn sweep_parts(
     SweptParts { next: swept.next, freed: swept.freed, written, stopped: swept.stopped }
 }
 
-/// The entry that holds what lies in this cell, which belongs to the stripe.
+/// The entry that holds the object in this cell. The cell belongs to the stripe.
 fn entry_of(store: &Store, stripe: &Stripe, cell: NonNull<u8>) -> Option<(KeyHash, u32, Slot)> {
     debug_assert_eq!(store.emptying.load(Relaxed), 0);
-    // SAFETY: the callers have locked the stripe, have seen since that nothing is being emptied and that the cell belongs to
-    // the stripe. The object is read here only, while `stripe` is borrowed shared.
+    // SAFETY: the callers hold the stripe's lock. Since then they have checked that no flush is freeing objects and that the cell
+    // belongs to the stripe. The object is only read here, while `stripe` is borrowed shared.
     let object = unsafe { ObjectRef::in_cell(cell) };
     let hash = store.hasher.hash(object.key());
     let address = object.address();
     (0..stripe.uids()).find_map(|uid| Some((hash, uid, stripe.database(uid)?.find_address(hash.high, address)?)))
 }
 
-/// Times to live met by an expiry sweep, for INFO's avg_ttl.
+/// The times to live that an expiry sweep met, for INFO's avg_ttl.
 #[derive(Default)]
 pub(crate) struct TtlSample(Vec<(u64, u64)>);
 
@@ -418,12 +419,12 @@ impl TtlSample {
         if uid >= self.0.len() {
             self.0.resize(uid + 1, (0, 0));
         }
-        // An expiry may lie as far away as a command can say: a few of those fill the sum.
+        // Saturate, because a few keys with a very distant expiry could overflow the sum.
         self.0[uid].0 = self.0[uid].0.saturating_add(ttl_ms);
         self.0[uid].1 += 1;
     }
 
-    /// Publishes the averages and begins anew.
+    /// Publishes the averages and starts a new sample.
     pub fn publish(&mut self, store: &Store) {
         for (uid, average) in store.average_ttl.iter().enumerate() {
             let (sum, count) = self.0.get(uid).copied().unwrap_or_default();

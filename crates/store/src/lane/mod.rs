@@ -1,6 +1,6 @@
 //! Owns a worker's side of flash I/O: reads that sessions wait for, completions, and the maintenance that keeps
-//! the store inside its limits. One per worker; the driver carries the operations out.
-//! Never knows sessions: whoever waits holds a [`Ticket`].
+//! the store within its limits. One lane per worker; the driver executes the operations.
+//! Never knows sessions: a waiting session holds a [`Ticket`].
 
 mod chill;
 mod collect;
@@ -40,11 +40,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Poll, Waker};
 use value::Boxed;
 
-/// A read in flight or done. Dropping it early does no harm.
+/// A read that is in flight or complete. Dropping the ticket early does no harm.
 pub struct Ticket(Rc<RefCell<Pending>>);
 
 impl Ticket {
-    /// Whether a value is in RAM for the command alone that waited for it: see [`Lane::release`].
+    /// Whether the value is in RAM only for the command that waited for it: see [`Lane::release`].
     pub fn holds_value(&self) -> bool {
         matches!(self.0.borrow().outcome, Some(Outcome::Passing { .. }))
     }
@@ -57,9 +57,9 @@ struct Pending {
 }
 
 enum Outcome {
-    /// The value is in RAM, or the key is not there any more.
+    /// The value is in RAM, or the key no longer exists.
     Done,
-    /// In RAM for this command only.
+    /// The value is in RAM for this command only.
     Passing {
         hash: KeyHash,
         uid: u32,
@@ -75,7 +75,7 @@ struct Waiter {
     pending: Rc<RefCell<Pending>>,
 }
 
-/// An operation that the driver has.
+/// An operation in flight.
 pub(crate) enum Flight {
     Read { page: u32, waiters: Vec<ReadWaiter> },
     Write { unit: Unit, stream: Stream, items: Items },
@@ -106,62 +106,62 @@ pub struct Lane {
     pub(crate) now_ms: u64,
     flights: Vec<Option<Flight>>,
     free_tokens: Vec<usize>,
-    /// Token of the read of each page that is on its way.
+    /// The token of the read in flight, by page.
     reading: HashMap<u32, usize>,
     done: Vec<Done>,
-    /// Reads that wait for their turn at the device. They have no buffer yet: thousands of clients may wait at once.
+    /// Reads that wait for their turn at the device. They have no buffer yet, because thousands of clients may wait at once.
     queued: VecDeque<QueuedRead>,
     page_bufs: Vec<PageBuf>,
     pub(crate) scratch: Scratch,
     pub(crate) fill: [Filling; 2],
     pub(crate) unit_bufs: UnitBufs,
-    /// Scratch: a boxed value's bytes.
+    /// Scratch buffer for a boxed value's bytes.
     pub(crate) encoded: Vec<u8>,
     hand: Hand,
-    /// Scratch: what lies near a victim.
+    /// Scratch buffer for the neighbours of a victim.
     near: Cells,
-    /// Slabs to move objects out of.
+    /// Slabs that are being emptied.
     sparse: Vec<NonNull<u8>>,
     /// When a slice of demotion last found nothing.
     vain_ms: u64,
     expire: Hand,
     expire_due_ms: u64,
     expire_ttl: TtlSample,
-    /// Keys that will expire soon, in the all-cold mode.
+    /// In the all-cold mode, the keys that expire soon.
     pub(crate) due: BTreeSet<Due>,
-    /// The stripe in which fields of hashes are looked for next.
+    /// The stripe where the sweep for expired hash fields continues.
     expire_fields: usize,
     measure_due_ms: u64,
     expired_segments_due_ms: u64,
     pub(crate) collect: Option<Collect>,
-    /// When the next unit may be moved out of a log that shrinks.
+    /// When the next unit may be moved out of a shrinking log.
     pub(crate) shrink_due_ms: u64,
     pub(crate) weigh_due_ms: u64,
-    /// The last collection that began was for room.
+    /// The last started collection was to make room, not to shrink the log.
     pub(crate) made_room: bool,
     room: Vec<Waker>,
     latency: Histogram<u64>,
     statm: Option<std::fs::File>,
-    /// Of the kernel's pages, in which `statm` counts: 4 KiB, on some ARM machines 16 or 64.
+    /// Size of the kernel's pages, the unit of `statm`: 4 KiB, on some ARM machines 16 or 64 KiB.
     page_bytes: u64,
 }
 
 const PAGE_BUFS_MAX: usize = 64;
-/// Operations that a lane gives to its driver at once: more would wait in the device's queue, each with a buffer.
+/// Maximum number of operations that a lane has at the driver. More would only wait in the device's queue, each with a buffer.
 const IN_FLIGHT_MAX: usize = 256;
-/// Operations a lane has written and not yet seen completed; bounds the RAM of objects on their way.
+/// Maximum number of writes in flight. Bounds the RAM of objects that are being written.
 pub(crate) const WRITES_IN_FLIGHT_MAX: usize = 6;
-/// Slabs one slice moves objects out of.
+/// Maximum number of slabs that one slice empties.
 const SLICE_SLABS_MAX: usize = 4;
-/// Leaves one slice of a sweep visits.
+/// Maximum number of leaves that one slice of a sweep visits.
 const SLICE_LEAVES_MAX: usize = 128;
 const MEASURE_EVERY_MS: u64 = 10;
 const EXPIRE_EVERY_MS: u64 = 100;
-/// Keys with an expiry that one slice of the expiry sweep looks at.
+/// Maximum number of keys with an expiry that one slice of the expiry sweep visits.
 const EXPIRE_KEYS_MAX: usize = 2_000;
 
 impl Lane {
-    /// On the worker's own thread.
+    /// Must be called on the worker's own thread.
     pub fn new(store: Arc<Store>, driver: Option<Box<dyn Driver>>, worker: usize) -> Lane {
         crate::mem::arena::set_worker(worker);
         let codec = store.compression.codec();
@@ -205,14 +205,14 @@ impl Lane {
 
     // --- reads ---
 
-    /// Queues a read, or joins one of the same page that is on its way. Nothing starts before [`Lane::submit`].
+    /// Queues a read, or joins a read of the same page in flight. Nothing starts before [`Lane::submit`].
     pub fn read(&mut self, cold: ColdRead) -> Ticket {
         let pending = Rc::new(RefCell::new(Pending::default()));
         let ticket = Ticket(pending.clone());
         let place = cold.word.place();
         let waiter = ReadWaiter(Waiter { cold, pending });
         let pages = self.store.segments.read_pages(place);
-        // Only whole pages of small records are shared by several keys.
+        // Several keys share only pages of small records.
         if pages == 1
             && let Some(&token) = self.reading.get(&place.page)
             && let Some(Some(Flight::Read { waiters, .. })) = self.flights.get_mut(token)
@@ -232,7 +232,7 @@ impl Lane {
         ticket
     }
 
-    /// Starts what was queued, as much as the device takes at once.
+    /// Starts queued reads, as many as may be in flight.
     pub fn submit(&mut self) {
         let Some(driver) = &mut self.driver else { return };
         while driver.in_flight() < IN_FLIGHT_MAX
@@ -247,7 +247,7 @@ impl Lane {
         driver.submit();
     }
 
-    /// Whether the read is over. A name that was read goes into `resume`.
+    /// Whether the read is complete. If a name was read, it goes into `resume`.
     pub fn poll(&mut self, ticket: &Ticket, waker: &Waker, resume: &mut Resume) -> Poll<Result<(), ReadError>> {
         let mut pending = ticket.0.borrow_mut();
         match pending.outcome.take() {
@@ -280,7 +280,7 @@ impl Lane {
         }
     }
 
-    /// The command that wanted the value has run: a value that was let in for it alone leaves RAM again.
+    /// Called after the command that wanted the value. A value that is in RAM only for this command leaves RAM.
     pub fn release(&mut self, ticket: Ticket) {
         let Some(Outcome::Passing { hash, uid, address }) = ticket.0.borrow_mut().outcome.take() else {
             return;
@@ -293,7 +293,7 @@ impl Lane {
         };
         let entry = database.table.entry(slot);
         let word = entry.word();
-        // Dirty: it was changed. Touched more than once: somebody else wants it too.
+        // Dirty: the value was changed. Used more than once: another command wants it too.
         if word.is_dirty() || word.frequency() > 1 {
             return;
         }
@@ -301,8 +301,8 @@ impl Lane {
         database.chill(store, slot, cold);
     }
 
-    /// Reads a value while the caller waits: the last resort of a command that never finds all its values in RAM
-    /// at once.
+    /// Reads a value while the caller waits. The last resort of a command that never finds all its values in RAM at the same
+    /// time.
     pub fn read_now(&mut self, cold: ColdRead, resume: &mut Resume) -> Result<(), ReadError> {
         let ticket = self.read(cold);
         self.submit();
@@ -323,13 +323,13 @@ impl Lane {
         self.driver.as_ref().and_then(|driver| driver.wake_fd())
     }
 
-    /// Operations in flight or queued.
+    /// Number of operations in flight or queued.
     pub fn in_flight(&self) -> usize {
         self.driver.as_ref().map_or(0, |driver| driver.in_flight()) + self.queued.len()
     }
 
-    /// Takes in what has completed: values go to RAM, tickets wake, written objects become cold. Returns how many
-    /// operations completed.
+    /// Handles completed operations: puts values into RAM, wakes tickets, makes written objects cold. Returns the number of
+    /// completed operations.
     pub fn complete(&mut self, now_ms: u64) -> usize {
         self.now_ms = now_ms;
         let Some(driver) = &mut self.driver else {
@@ -390,7 +390,7 @@ impl Lane {
         }
     }
 
-    /// Finds the record that was asked for and, if its value is wanted, puts it into RAM.
+    /// Finds the wanted record in the page. If its value is wanted, puts it into RAM.
     fn take_in(&mut self, page: &Page<'_>, cold: &ColdRead) -> Result<Outcome, ReadError> {
         let store = &self.store;
         let dictionaries = |id| store.dictionary(id);
@@ -460,7 +460,7 @@ impl Lane {
         Ok(Outcome::Passing { hash, uid, address })
     }
 
-    /// An error counts only if the key still is where it was read from.
+    /// The outcome of a failed read. The error counts only if the key's record is still at the place of the read.
     fn read_failed(&self, cold: &ColdRead, error: ReadError) -> Outcome {
         let store = &self.store;
         if let Some(name) = cold.part {
@@ -477,31 +477,35 @@ impl Lane {
         let counter = if matches!(error, ReadError::Io(_)) { Counter::ReadErrors } else { Counter::ChecksumErrors };
         store.counters.add(counter, 1);
         let (path, offset) = store.segments.location(cold.word.place().page);
-        tracing::error!(path, offset, "flash read: {error}; the key answers with an error until it is set again");
+        tracing::error!(
+            path,
+            offset,
+            "flash read failed: {error}; the key answers with an error until it is set again"
+        );
         Outcome::Failed(error)
     }
 
     // --- maintenance ---
 
-    /// Whether [`Lane::maintain`] has something to do now: cheap enough to ask after every batch.
+    /// Whether [`Lane::maintain`] has something to do now. Cheap enough to call after every batch.
     #[inline]
     pub fn wants_maintenance(&self) -> bool {
         self.store.tier.excess(&self.store.arena) > 0 && !self.sweeps_in_vain()
     }
 
-    /// Whether a completion may have made way for more: each step of a collection, and of what makes room for a command
-    /// that waits, follows the one before at once.
+    /// Whether maintenance should run at once after a completion. True during a collection and while a command waits for room, so
+    /// that each step follows the previous one without delay.
     pub fn is_pressed(&self) -> bool {
         let shrinks = self.store.segments.shrinks();
         self.collect.is_some() || shrinks || !self.room.is_empty() || self.wants_maintenance()
     }
 
-    /// Nearly all is cold, and nobody waits for room: a slice a millisecond finds what is not.
+    /// Nearly all values are cold and no command waits for room. Then one slice per millisecond is enough.
     fn sweeps_in_vain(&self) -> bool {
         self.vain_ms == self.now_ms && self.room.is_empty()
     }
 
-    /// Slices of demotion, collection and expiry, bounded to some hundred microseconds.
+    /// Runs slices of demotion, collection and expiry, in some hundred microseconds at most.
     pub fn maintain(&mut self, now_ms: u64) -> Maintain {
         self.now_ms = now_ms;
         if now_ms >= self.measure_due_ms {
@@ -541,7 +545,7 @@ impl Lane {
         self.evacuate_if_sparse();
     }
 
-    /// Memory in half-empty slabs is won back by moving objects together.
+    /// Starts emptying half-empty slabs, whose memory is freed by moving their objects together.
     fn evacuate_if_sparse(&mut self) {
         let (arena, budget) = (&self.store.arena, self.store.tier.budget());
         if budget == usize::MAX || arena.evacuating() > 0 {
@@ -549,7 +553,7 @@ impl Lane {
         }
         let (held, used, wanted) = (arena.slab_bytes(), arena.used_bytes(), self.store.tier.slabs_to_empty(arena));
         if wanted > 0 && held - used.min(held) >= wanted {
-            // Those below the average: what is moved out of them fits into the others.
+            // Choose slabs below the average fill, so that their objects fit into the other slabs.
             self.sparse = arena.evacuate(used * 100 / held + 2, wanted / SLAB_BYTES + 1);
             self.store.tier.crowded.store(self.sparse.is_empty(), Relaxed);
         }
@@ -563,7 +567,7 @@ impl Lane {
             cells.clear();
             self.store.arena.evacuated_cells(slab, &mut cells);
             if !Hand::sweep_evacuated(&self.store, &cells) {
-                // What is on its way to flash keeps its slab: those who wait for slabs must not wait for its unit to fill.
+                // An object that is being written keeps its slab. So write the unit now, without waiting until it is full.
                 self.finish_unit(Stream::Fresh);
                 self.sparse.insert(0, slab);
                 self.near = cells;
@@ -578,7 +582,7 @@ impl Lane {
         let store = self.store.clone();
         let excess = store.tier.excess(&store.arena);
         if excess == 0 {
-            // A sweep that looks for no victims says nothing about whether there are any.
+            // This sweep did not look for victims, so it does not count as fruitless.
             store.tier.progress();
             self.flush_fresh_if_idle();
             return false;
@@ -612,16 +616,16 @@ impl Lane {
         }
         self.near = near;
         self.hand = hand;
-        // Enough is being written: a completion says when to go on.
+        // Enough writes are in flight. The next completion continues the sweep.
         let waits = stopped && self.fill[0].in_flight > 0;
         if !waits && freed == 0 && store.tier.writing.load(Relaxed) <= before {
             self.vain_ms = self.now_ms;
         }
         if store.tier.fruitless() > crate::mem::hash::STRIPES {
-            // A whole round found nothing more to add to it.
+            // A whole round found no more values for this unit.
             self.finish_unit(Stream::Fresh);
         }
-        // Five rounds take every frequency to zero: what is left then cannot leave RAM.
+        // After five rounds every frequency is zero, so the remaining values cannot leave RAM.
         let barren = store.tier.fruitless() > 5 * crate::mem::hash::STRIPES && store.tier.writing.load(Relaxed) == 0;
         if barren {
             store.tier.stuck.store(true, Relaxed);
@@ -635,7 +639,7 @@ impl Lane {
         if self.now_ms < self.expire_due_ms || !self.store.expire_cycle.load(Relaxed) {
             return false;
         }
-        // One worker sweeps: removing is cheap beside serving.
+        // One worker is enough for the expiry sweep, because removing is much cheaper than serving.
         if self.worker != 0 {
             self.expire_due_ms = self.now_ms + EXPIRE_EVERY_MS;
             return false;
@@ -674,7 +678,7 @@ impl Lane {
         self.store.admission()
     }
 
-    /// Ready when writers may go on, or must be told that there is no room.
+    /// Ready when writers may continue, or must get an error because there is no room.
     pub fn poll_room(&mut self, waker: &Waker) -> Poll<()> {
         if self.admission() != Admission::Slow {
             return Poll::Ready(());
@@ -710,7 +714,7 @@ impl Lane {
         self.driver.as_mut().expect("values are cold only where there is flash").push(op);
     }
 
-    /// Lets go of everything, for shutdown and tests: waits for all operations in flight.
+    /// Waits for all operations in flight, for shutdown and tests.
     pub fn drain(&mut self) {
         while self.in_flight() > 0 {
             self.submit();
@@ -722,14 +726,14 @@ impl Lane {
     }
 }
 
-/// Bytes of RAM that the process occupies, by the text of `/proc/self/statm`.
+/// The resident bytes of the process, from the text of `/proc/self/statm`.
 fn resident_bytes(statm: &[u8], page_bytes: u64) -> Option<u64> {
     let pages: u64 = std::str::from_utf8(statm).ok()?.split(' ').nth(1)?.parse().ok()?;
     Some(pages * page_bytes)
 }
 
 fn kernel_page_bytes() -> u64 {
-    // SAFETY: it reads a constant of the system.
+    // SAFETY: sysconf only reads a constant of the system.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     u64::try_from(bytes).expect("every kernel has pages")
 }
@@ -738,14 +742,14 @@ fn kernel_page_bytes() -> u64 {
 mod tests {
     use super::*;
 
-    /// With 64 KiB pages RAM was measured sixteen times too low, and the RAM limit never reached.
+    /// Once, on a kernel with 64 KiB pages, RAM was measured sixteen times too low, so the RAM limit was never reached.
     #[test]
     fn resident_memory_is_counted_in_the_kernels_pages() {
         let statm = b"49184 7731 3920 2511 0 11042 0\n";
         assert_eq!(resident_bytes(statm, 4 << 10), Some(7731 << 12));
         assert_eq!(resident_bytes(statm, 64 << 10), Some(7731 << 16));
         assert_eq!(resident_bytes(b"", 4 << 10), None);
-        // What this process has, by the kernel's own sum in kilobytes.
+        // The resident size of this process as the kernel reports it in kilobytes.
         let kilobytes = || {
             let status = std::fs::read_to_string("/proc/self/status").unwrap();
             let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -753,7 +757,7 @@ mod tests {
         };
         let (before, statm, after) = (kilobytes(), std::fs::read("/proc/self/statm").unwrap(), kilobytes());
         let measured = resident_bytes(&statm, kernel_page_bytes()).unwrap() >> 10;
-        // The kernel adds up its threads' counts a little late.
+        // The kernel updates the sum of its per-thread counters with a small delay.
         assert!((before.min(after) / 2..before.max(after) * 2).contains(&measured), "{before} {measured} {after}");
     }
 }

@@ -1,5 +1,5 @@
-//! Owns the way of values to flash: victims and moved records go into units, and when a unit is written the index points to it.
-//! Until a write has succeeded the object stays in RAM as it was, so a failed write loses nothing.
+//! Owns how values get to flash: victims and moved records go into units, and when a unit is written the index points to it.
+//! Until a write has succeeded the object stays in RAM unchanged, so a failed write loses nothing.
 //! Never chooses a victim.
 
 use super::hand::{Victim, Writer, write_number};
@@ -92,7 +92,7 @@ impl Writer for Lane {
 }
 
 impl Lane {
-    /// So many bytes of RAM are on their way to flash.
+    /// Counts bytes of RAM that were added to the unit.
     fn taken(&mut self, bytes: usize) {
         self.store.tier.writing.fetch_add(bytes, Relaxed);
         if self.fill[0].took(bytes, self.store.tier.budget(), self.now_ms) {
@@ -112,7 +112,7 @@ impl Lane {
         verdict
     }
 
-    /// Closes the stream's unit and writes it, or keeps it until a segment has room.
+    /// Closes the stream's unit and writes it. If no segment has room, the unit waits.
     pub(crate) fn finish_unit(&mut self, stream: Stream) {
         let Lane { store, fill, unit_bufs, .. } = self;
         fill[stream as usize].finish(&store.log(), unit_bufs);
@@ -137,7 +137,7 @@ impl Lane {
         }
     }
 
-    /// A unit begun when memory was short is written even if nothing more comes.
+    /// Writes an incomplete unit if no more values come, because the unit was started while memory was short.
     pub(crate) fn flush_fresh_if_idle(&mut self) {
         if self.fill[0].is_idle(self.now_ms) {
             self.finish_unit(Stream::Fresh);
@@ -159,7 +159,7 @@ impl Lane {
                 tracing::error!(
                     path,
                     offset,
-                    "flash write failed ({error}): its segment is not written any more, its values stay in RAM"
+                    "flash write failed ({error}): the store stops writing to this segment, and the values stay in RAM"
                 );
                 self.store.segments.retire(unit);
                 for item in &items.items {
@@ -176,7 +176,7 @@ impl Lane {
         }
     }
 
-    /// A record is on flash: its entry points there from now on, unless it has changed meanwhile.
+    /// Called for each record of a written unit: makes its entry point to flash, unless the value has changed meanwhile.
     fn settle(&mut self, item: &Item, place: Place) {
         let store = &self.store;
         store.segments.wrote(place, item.expiry);
@@ -217,7 +217,7 @@ impl Lane {
                     database.chill(store, slot, cold);
                     return;
                 }
-                // Somebody used it meanwhile: it stays, clean.
+                // The object was used meanwhile, so it stays in RAM, clean.
                 let mut object = entry.hot_mut();
                 object.end_write((self.now_ms / 1000) as u32);
                 if object.view().place().is_some() {
@@ -246,8 +246,8 @@ impl Lane {
         }
     }
 
-    /// The write of a record failed: a dirty object is an ordinary dirty object again, a relocated one stays
-    /// where it was.
+    /// Called for each record of a unit whose write failed: a dirty object becomes an ordinary dirty object again, and a relocated
+    /// record stays at its old place.
     fn unwritten(&mut self, item: &Item) {
         let store = &self.store;
         let (address, write, bytes) = match item.origin {
@@ -271,7 +271,7 @@ impl Lane {
     }
 }
 
-/// Whether an entry is cold at `place`, or hot with its clean copy there.
+/// Whether an entry is cold with its record at `place`, or hot with its clean copy at `place`.
 pub(crate) fn points_to(entry: &Entry, hash: KeyHash, place: Place) -> bool {
     let word = entry.word();
     if !word.agrees(hash) {
@@ -284,12 +284,12 @@ pub(crate) fn points_to(entry: &Entry, hash: KeyHash, place: Place) -> bool {
 }
 
 impl Store {
-    /// What filling needs of it.
+    /// The parts of the store that filling needs.
     fn log(&self) -> Log<'_> {
         Log { segments: &self.segments, compression: &self.compression, counters: &self.counters }
     }
 
-    /// Offers a record to the dictionary's samples. When there are enough, a thread of its own trains.
+    /// Offers a record to the samples for a dictionary. If there are enough samples, starts a thread that trains a dictionary.
     fn sample(self: &Arc<Store>, record: &Record<'_>) {
         let Some(samples) = self.compression.offer(record) else { return };
         let store = self.clone();
@@ -300,11 +300,11 @@ impl Store {
             store.compression.training_ends();
         };
         if std::thread::Builder::new().name("dictionary".into()).spawn(train).is_err() {
-            tracing::warn!("no thread to train a dictionary with; going on without");
+            tracing::warn!("no thread could be started to train a dictionary; compression continues without it");
         }
     }
 
-    /// Waits until values have left RAM for what training takes, if they do within a second.
+    /// Waits, at most a second, until values have left RAM to make room for the training.
     fn make_room_for_training(&self) {
         self.tier.reserve(TRAINING_BYTES, &self.arena);
         for _ in 0..100 {

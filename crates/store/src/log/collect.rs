@@ -1,5 +1,5 @@
-//! Owns what a collection knows of its segment: the units still to be read, and the live records read and not yet moved.
-//! Never knows which records are live, nor moves one: who collects says so and does it.
+//! Owns the state of a collection: the units of the segment that are still to be read, and the live records not yet moved.
+//! Never decides which records are live and never moves a record: its caller does.
 
 use crate::log::fill::place_of;
 use crate::log::page::{Corrupt, Dictionaries, Page, Record, Scratch, scan};
@@ -13,22 +13,22 @@ pub(crate) struct Collect {
     pub segment: u32,
     pub units: Vec<Unit>,
     pub reading: bool,
-    /// Records read and not yet dealt with: there was no room for them.
+    /// Records that were read and not yet moved, because there was no room.
     pub backlog: Vec<Gathered>,
     pub why: Purpose,
-    /// A unit could not be read: its records stay, and so does the segment.
+    /// A unit could not be read. Its records stay, so the segment is not freed.
     pub damaged: bool,
-    /// What was moved could not be written: it is still where it was.
+    /// Moved records could not be written. They are still at their old place.
     pub unwritten: bool,
 }
 
-/// What a segment's collection is for.
+/// The purpose of a collection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Room,
-    /// Room, and the policy evicts what is not in use instead of moving it.
+    /// To make room: the policy evicts records that were not used, instead of moving them.
     Eviction,
-    /// The segment leaves the log, which shrinks.
+    /// To empty a segment that leaves the shrinking log.
     Shrinking,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Gathered {
     pub pages: usize,
 }
 
-/// A segment more of which is live is not worth collecting: moving it would write twelve times what it frees.
+/// A segment with a larger live share is not worth collecting: moving would write twelve times the bytes that it frees.
 pub(crate) const FULLEST: f64 = 0.92;
 
 impl Collect {
@@ -53,8 +53,8 @@ impl Collect {
         Collect { segment, units, reading: false, backlog: Vec::new(), why, damaged: false, unwritten: false }
     }
 
-    /// Copies those of a unit's records that are live; `is_live` gives the hash of their keys. The unit begins at page `first`.
-    /// Returns how many pages are damaged.
+    /// Copies the live records of a unit. `is_live` returns the hash of the key of a live record. The unit begins at page `first`.
+    /// Returns the number of damaged pages.
     pub fn gather(
         &mut self,
         buf: &[u8],
@@ -89,7 +89,7 @@ impl Collect {
         let place = place_of(number, pages);
         page.for_each(dictionaries, scratch, &mut |record| {
             let Some(hash) = is_live(record, place) else { return };
-            // A key demoted twice into one page: only the later record is its value.
+            // A key may be demoted twice into one page. Only the later record is its value.
             let older = backlog[begin..].iter().position(|other| other.hash == hash && other.uid == record.db);
             let mut bytes = Vec::with_capacity(record.key.len() + record.value.len());
             bytes.extend_from_slice(record.key);
@@ -114,7 +114,7 @@ impl Collect {
     }
 }
 
-/// Whose part a record is, if it is one.
+/// The name of the part, if the record is a part.
 pub(crate) fn part_name(kind: u8, key: &[u8]) -> Option<PartName> {
     RecordKind::from_byte(kind).filter(|kind| kind.part).and_then(|_| PartName::from_bytes(key))
 }

@@ -1,5 +1,5 @@
-//! Owns how records are compressed from now on: the codec, and the dictionaries trained from samples of what is written.
-//! Never writes, and never starts a thread: who offers the samples trains.
+//! Owns how new records are compressed: the codec, and the dictionaries trained from samples of written records.
+//! Never writes, and never starts a thread: the caller that offers the samples runs the training.
 
 use crate::log::page::{Codec, DICTIONARY_BYTES, Dictionary, Record, Trainer};
 use parking_lot::{Mutex, RwLock};
@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 pub(crate) const ZSTD_LEVEL: i32 = 3;
 const SAMPLE_BYTES: usize = 1 << 20;
-/// ZDICT's tables of how often each of 2^20 fingerprints was seen, and the samples, at their most.
+/// Maximum memory of a training: ZDICT's counters for 2^20 fingerprints, and the samples.
 pub(crate) const TRAINING_BYTES: u64 = 14 << 20;
 const FIRST_TRAINING_RECORDS: u64 = 2_000;
-/// Compression are never dropped, pages need them: their number is bounded.
+/// Maximum number of dictionaries. They are never dropped, because pages need them.
 const DICTIONARIES_MAX: usize = 6;
 
-/// zstd's dictionaries. One is trained when a megabyte of samples is there, and anew each time ten times as many records
-/// have gone by, because the first data are seldom like the later.
+/// zstd's dictionaries. The first one is trained from a megabyte of samples. A new one is trained each time when the number of
+/// records has grown ten times, because early data often differ from later data.
 pub(crate) struct Compression {
     codec: Mutex<Codec>,
     trained: RwLock<Vec<Arc<Dictionary>>>,
@@ -25,10 +25,10 @@ pub(crate) struct Compression {
     seen: AtomicU64,
 }
 
-/// Enough to train a dictionary from.
+/// Samples that are enough to train a dictionary.
 pub(crate) struct Samples {
     trainer: Trainer,
-    /// Records that had gone by.
+    /// Number of records offered so far.
     seen: u64,
 }
 
@@ -64,14 +64,14 @@ impl Compression {
         self.trained.read().len()
     }
 
-    /// Takes a record into the samples. If there are enough of them, the caller is to train, after which
-    /// [`Compression::training_ends`] is due.
+    /// Offers a record to the samples. If there are enough, the caller must train with the returned samples and then call
+    /// [`Compression::training_ends`].
     pub fn offer(&self, record: &Record<'_>) -> Option<Samples> {
         if self.codec() != Codec::Zstd {
             return None;
         }
         let seen = self.seen.fetch_add(1, Relaxed) + 1;
-        // One worker samples at a time; what another offers meanwhile is not missed.
+        // One worker samples at a time. Records that other workers offer meanwhile are skipped, which does no harm.
         let mut trainer = self.trainer.try_lock()?;
         if self.count() >= DICTIONARIES_MAX {
             return None;
@@ -87,7 +87,7 @@ impl Compression {
         Some(Samples { trainer: std::mem::replace(trainer, Trainer::new(SAMPLE_BYTES)), seen })
     }
 
-    /// Takes [`TRAINING_BYTES`] of memory meanwhile.
+    /// Trains a dictionary. Needs up to [`TRAINING_BYTES`] of memory.
     pub fn train(&self, Samples { trainer, seen }: Samples) {
         let id = self.count() as u32 + 1;
         match trainer.train(id, DICTIONARY_BYTES, ZSTD_LEVEL) {
@@ -95,11 +95,11 @@ impl Compression {
                 tracing::info!(id, records = seen, "dictionary trained from the data");
                 self.trained.write().push(Arc::new(dictionary));
             }
-            None => tracing::info!(records = seen, "the data have too little in common for a dictionary"),
+            None => tracing::info!(records = seen, "the data has too little in common for a dictionary"),
         }
     }
 
-    /// The next training may begin.
+    /// Allows the next training.
     pub fn training_ends(&self) {
         self.training.store(false, Relaxed);
     }

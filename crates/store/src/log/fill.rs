@@ -1,5 +1,5 @@
-//! Owns how records become units: packed into pages, in a stream, until a segment has a place for them.
-//! Never knows where a record comes from, what becomes of it when it is written, or who writes it.
+//! Owns how records become units: records are packed into pages, and a finished unit waits until a segment has room for it.
+//! Never knows where a record comes from, what happens after its write, or who writes it.
 
 use crate::counters::{Counter, Counters};
 use crate::log::compression::{Compression, ZSTD_LEVEL};
@@ -16,10 +16,10 @@ use value::Kind;
 /// Pages of a write of small records.
 const UNIT_PAGES: usize = 64;
 const UNIT_PAGES_MIN: usize = 8;
-/// A unit is written at the latest when it holds this many records or bytes: they stay in RAM until then.
+/// A unit is finished at the latest when it holds this many records, because the records stay in RAM until the write.
 const UNIT_ITEMS_MAX: usize = 2_048;
 const UNIT_RAM_BYTES_MAX: usize = 1 << 20;
-/// Nor more than this part of the objects' budget.
+/// A unit holds at most the objects' budget divided by this.
 const UNIT_BUDGET_PART: usize = 64;
 
 /// Sequence numbers of units.
@@ -35,11 +35,11 @@ pub(crate) struct Item {
 }
 
 pub(crate) enum Origin {
-    /// A dirty object, of so many bytes of RAM, marked with the number of its write.
+    /// A dirty object that takes `bytes` of RAM and is marked with the number of its write.
     Ram { address: usize, write: u32, bytes: usize },
     /// A record of the segment being collected.
     Flash(Place),
-    /// A dirty part of a value, of so many bytes.
+    /// A dirty part of a value that takes `bytes` of RAM.
     Part { name: PartName, write: u32, bytes: usize },
     /// A part's record in the segment being collected.
     FlashPart { name: PartName, from: Place },
@@ -51,30 +51,30 @@ pub(crate) struct Items {
     pub placed: Vec<Placed>,
 }
 
-/// The answer to a record that is to be written.
+/// The answer to a record that should be written.
 pub(crate) enum Verdict {
     Taken,
-    /// It cannot be written at all (too large): it stays.
+    /// The record is too large to be written. It stays where it is.
     Keep,
-    /// No room to write: the slice ends.
+    /// There is no room to write. The slice ends.
     Stop,
 }
 
-/// What filling needs of the store.
+/// The parts of the store that filling needs.
 pub(crate) struct Log<'s> {
     pub segments: &'s Segments,
     pub compression: &'s Compression,
     pub counters: &'s Counters,
 }
 
-/// A unit that has got its place, to be written there.
+/// A unit with its place on flash, ready to be written.
 pub(crate) struct Write {
     pub unit: Unit,
     pub buf: PageBuf,
     pub items: Items,
 }
 
-/// Buffers for units, kept for the next ones.
+/// Buffers for units, kept for reuse.
 #[derive(Default)]
 pub(crate) struct UnitBufs(Vec<PageBuf>);
 
@@ -95,17 +95,17 @@ impl UnitBufs {
     }
 }
 
-/// A stream of units, one of them in the making.
+/// A stream of units. One unit is being filled.
 pub(crate) struct Filling {
     stream: Stream,
     builder: PageBuilder,
     items: Vec<Item>,
     ram_bytes: usize,
-    /// Filled, but no segment had room for it yet.
+    /// A finished unit for which no segment had room yet.
     waiting: Option<(PageBuf, Items)>,
-    /// Have their places, for the lane to write.
+    /// Units with their places, to be written by the lane.
     pub ready: VecDeque<Write>,
-    /// Units on their way to flash, and ready ones.
+    /// Number of units being written or ready.
     pub in_flight: usize,
     user_bytes: u64,
     idle_since_ms: u64,
@@ -134,8 +134,9 @@ impl Filling {
         self.waiting.is_some()
     }
 
-    /// Pages of a unit: where little RAM ends units early, a power of two below that, of which a segment takes whole ones. What
-    /// does not fit behind the others is lost until the segment is collected: a quarter of small ones, measured.
+    /// Pages of a unit. With little RAM, units end early; then the size is a smaller power of two, so that a segment holds a whole
+    /// number of units. Otherwise the room behind the last unit is lost until the segment is collected: a quarter of small segments,
+    /// measured.
     fn unit_pages(&self, log: &Log<'_>, budget: usize) -> usize {
         let most = UNIT_PAGES.min(log.segments.segment_pages as usize);
         match self.stream {
@@ -144,8 +145,8 @@ impl Filling {
         }
     }
 
-    /// Adds a record to the unit, beginning and finishing units as needed. A record with `seq` 0 gets the unit's.
-    /// `budget`: bytes that objects may take in RAM.
+    /// Adds a record to the unit. Starts and finishes units as needed. A record with `seq` 0 gets the unit's sequence number.
+    /// `budget` is the number of bytes that objects may take in RAM.
     pub fn add(
         &mut self,
         log: &Log<'_>,
@@ -193,14 +194,14 @@ impl Filling {
         self.user_bytes = 0;
     }
 
-    /// So many bytes of RAM wait for the unit to be written. Says whether that is enough for one.
+    /// Counts bytes of RAM that wait for the unit's write. Returns whether they are enough to finish the unit.
     pub fn took(&mut self, bytes: usize, budget: usize, now_ms: u64) -> bool {
         self.ram_bytes += bytes;
         self.idle_since_ms = now_ms;
         self.items.len() >= UNIT_ITEMS_MAX || self.ram_bytes >= unit_ram_bytes_max(budget)
     }
 
-    /// Closes the unit. It is ready to be written, or waits until a segment has room.
+    /// Finishes the unit. The unit becomes ready, or waits until a segment has room.
     pub fn finish(&mut self, log: &Log<'_>, bufs: &mut UnitBufs) {
         if !self.builder.is_open() {
             return;
@@ -221,7 +222,7 @@ impl Filling {
         self.retry(log);
     }
 
-    /// A finished unit becomes ready if a segment has room for it.
+    /// Makes the waiting unit ready if a segment has room for it.
     pub fn retry(&mut self, log: &Log<'_>) -> bool {
         let Some((buf, items)) = self.waiting.take() else {
             return true;
@@ -237,19 +238,19 @@ impl Filling {
         true
     }
 
-    /// Whether a unit was begun and nothing has come to it for a while.
+    /// Whether a unit was started and has got no record for a while.
     pub fn is_idle(&self, now_ms: u64) -> bool {
         const IDLE_MS: u64 = 50;
         !self.items.is_empty() && now_ms >= self.idle_since_ms + IDLE_MS
     }
 }
 
-/// RAM that the objects of one unit may take.
+/// Maximum RAM that the objects of one unit may take.
 fn unit_ram_bytes_max(budget: usize) -> usize {
     UNIT_RAM_BYTES_MAX.min(budget / UNIT_BUDGET_PART)
 }
 
-/// The place of a record that takes `pages` pages from `page` on.
+/// The place of a record on `pages` pages that begin at `page`.
 pub(crate) fn place_of(page: u32, pages: usize) -> Place {
     Place { page, step: step_of(pages) }
 }

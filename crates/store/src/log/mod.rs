@@ -1,5 +1,5 @@
-//! Owns the log on flash: the format ([`page`], `record_kind`, `parts`), where pages lie and what in them is live ([`segment`],
-//! [`resize`]), how records become units (`fill`, `compression`), what a collection knows (`collect`), how a read ends (`read`).
+//! Owns the log on flash: the format ([`page`], `record_kind`, `parts`), the places of pages and the counts of live records
+//! ([`segment`], [`resize`]), how records become units (`fill`, `compression`), a collection's state (`collect`), errors of reads (`read`).
 //! Never knows an entry, a stripe or the store, and does no I/O.
 
 pub(crate) mod collect;

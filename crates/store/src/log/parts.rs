@@ -1,8 +1,8 @@
-//! Owns who the parts of large values belong to: the numbers of values whose parts are on flash for themselves, and their
-//! records' names. Never knows what a part holds, nor where its value lies.
+//! Owns the ownership of parts of large values: the numbers of the values in parts, and the names of the parts' records.
+//! Never knows the contents of a part, nor where its value is.
 //!
-//! A value larger than [`Owners::split_bytes`] does not move as one: its skeleton stays in RAM, each of its parts is a
-//! record of its own (see `value::part`). The record is named by the value's number, which stays when its key is renamed.
+//! A value larger than [`Owners::split_bytes`] does not move as a whole. Its skeleton stays in RAM, and each part is a record
+//! of its own (see `value::part`). The record's name contains the value's number, which stays the same when the key is renamed.
 
 use crate::mem::hash::KeyHash;
 use crate::mem::index::Entry;
@@ -11,13 +11,13 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// The database number of parts' records: no logical database has it.
+/// The database number in records of parts. No logical database has this number.
 pub(crate) const PARTS_UID: u32 = u32::MAX;
 
-/// Above this a value goes to flash in parts. Decoding one of this size takes some 1 ms.
+/// A value above this size goes to flash in parts. Decoding a value of this size takes about 1 ms.
 const SPLIT_BYTES: usize = 64 << 10;
 
-/// A part's record, as it is found again.
+/// The name of a part's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PartName {
     pub id: u64,
@@ -38,7 +38,7 @@ impl PartName {
     }
 }
 
-/// Values in parts, by their numbers: the hash and database of the key that each belongs to.
+/// The owners of values in parts: from the value's number to the hash and uid of its key.
 pub(crate) struct Owners {
     keys: Mutex<HashMap<u64, (KeyHash, u32)>>,
     next: AtomicU64,
@@ -52,12 +52,12 @@ impl Default for Owners {
 }
 
 impl Owners {
-    /// The value with this number is that key's from now on.
+    /// Sets the key that owns the value with this number.
     pub fn set(&self, id: u64, hash: KeyHash, uid: u32) {
         self.keys.lock().insert(id, (hash, uid));
     }
 
-    /// A value in parts needs a number.
+    /// A new number for a value in parts.
     pub fn next_id(&self) -> u64 {
         self.next.fetch_add(1, Relaxed)
     }
@@ -66,7 +66,7 @@ impl Owners {
         self.keys.lock().get(&id).copied()
     }
 
-    /// The value is gone.
+    /// Forgets a value that was removed.
     pub fn remove(&self, id: u64) {
         self.keys.lock().remove(&id);
     }
@@ -75,7 +75,7 @@ impl Owners {
         self.keys.lock().is_empty()
     }
 
-    /// Values larger than this go to flash in parts.
+    /// The size above which values go to flash in parts.
     pub fn split_bytes(&self) -> usize {
         self.split_bytes.load(Relaxed)
     }
@@ -85,12 +85,12 @@ impl Owners {
     }
 }
 
-/// Whether an entry's value is in RAM, and in parts.
+/// Whether an entry's value is in parts, with its skeleton in RAM.
 pub(crate) fn is_in_parts(entry: &Entry) -> bool {
     entry.object().is_some_and(|object| object.is_in_parts())
 }
 
-/// The number that a value knows a place by.
+/// Encodes a place as the number that a value stores.
 pub(crate) fn number_of_place(place: Place) -> u64 {
     u64::from(place.page) << 5 | u64::from(place.step)
 }

@@ -1,11 +1,11 @@
-//! Owns how a read of flash ends: why it has failed, and the histogram of how long reads take. Never reads.
+//! Owns the errors of flash reads and the histogram of their latency. Never reads.
 
 use crate::log::page::Corrupt;
 use hdrhistogram::Histogram;
 use std::fmt;
 use std::sync::Arc;
 
-/// Nanoseconds, 1 µs to 60 s, two digits.
+/// A histogram of nanoseconds from 1 µs to 60 s, with two significant digits.
 pub(crate) fn latency_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1_000, 60_000_000_000, 2).expect("constant bounds")
 }
@@ -15,16 +15,16 @@ pub(crate) fn latency_histogram() -> Histogram<u64> {
 pub enum ReadError {
     Io(Arc<std::io::Error>),
     Corrupt(Corrupt),
-    /// The page is in order but does not hold the key it should.
+    /// The page is valid but does not contain the expected key.
     Missing,
-    /// A value in parts, of so many bytes, would have to be in memory as a whole.
+    /// The command needs too much of a value in parts in memory at once: this many bytes.
     NotWhole {
         bytes: usize,
     },
 }
 
 impl fmt::Display for ReadError {
-    /// As the client sees it, behind `ERR `.
+    /// The text for the client, after `ERR `.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ReadError::Io(error) => {

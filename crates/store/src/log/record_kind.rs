@@ -1,14 +1,14 @@
-//! Owns the byte of a record that pages carry and do not read: what kind of value follows. Never knows pages.
+//! Owns the byte of a record that says which kind of value follows. Pages carry this byte and do not read it. Never knows pages.
 
 use value::Kind;
 
-/// A record's opaque byte: type, encoding, and how a string came about.
+/// The decoded byte: type, encoding, and whether a string was edited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordKind {
     pub kind: Kind,
     pub boxed: bool,
     pub raw: bool,
-    /// A part of a value, not a value.
+    /// The record is a part of a value, not a whole value.
     pub part: bool,
 }
 

@@ -1,21 +1,20 @@
-//! Owns the words in which flash is made larger and smaller while the store runs, and the arithmetic of what fits.
-//! Never opens a file: the caller gives the files their length, before the store grows and after it has shrunk.
+//! Owns changing the size of flash while the store runs, and the arithmetic of what fits.
+//! Never opens a file: the caller sets the files' length, before the store grows and after it has shrunk.
 
 use crate::log::segment::{SEGMENTS_MIN, Segments};
 use std::fmt;
 
-/// How far a store has come that makes its flash smaller: bytes of flash that nothing points to any more, of those that
-/// will be cut off.
+/// The progress of shrinking: how many of the bytes that will be cut off are already empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     pub moved_bytes: u64,
     pub total_bytes: u64,
 }
 
-/// Why flash cannot have a size. All in bytes.
+/// Why flash cannot have the wanted size. All numbers are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResizeError {
-    /// Everything is in RAM.
+    /// The store has no flash.
     NoFlash,
     TooSmall {
         wanted: u64,
@@ -27,7 +26,7 @@ pub enum ResizeError {
         most: u64,
         segment: u64,
     },
-    /// What is live does not fit, and the policy evicts nothing. `needed` is with the collector's room.
+    /// The live data does not fit, and the policy evicts nothing. `needed` includes the collector's room.
     TooFull {
         wanted: u64,
         live: u64,
@@ -75,7 +74,7 @@ impl fmt::Display for ResizeError {
 impl std::error::Error for ResizeError {}
 
 impl Segments {
-    /// Gives the log the segments of so many bytes. `evicts`: what is live need not fit. Says whether that is another size.
+    /// Sets the number of segments for `bytes`. With `evicts`, the live data need not fit. Returns whether the size changes.
     pub fn resize(&self, bytes: u64, evicts: bool) -> Result<bool, ResizeError> {
         let end = self.segments_of(bytes)?;
         if end == self.end() {
@@ -95,17 +94,17 @@ impl Segments {
         Ok(true)
     }
 
-    /// Bytes of every path's file that a log of so many bytes needs.
+    /// The length that every path's file must have for a log of `bytes` bytes.
     pub fn path_bytes_for(&self, bytes: u64) -> Result<u64, ResizeError> {
         Ok(self.path_bytes(self.segments_of(bytes)?))
     }
 
-    /// Bytes of every path's file that are in use, or may be any time.
+    /// The bytes of every path's file that are in use, or that may become used at any time.
     pub fn path_bytes_needed(&self) -> u64 {
         self.path_bytes(self.count())
     }
 
-    /// Whether the log is being made smaller, and how far that has come.
+    /// The progress of shrinking. None: the log is not being made smaller.
     pub fn progress(&self) -> Option<Progress> {
         let segment = self.segment_bytes();
         let (moved, total) = self.vacated()?;

@@ -1,10 +1,10 @@
 //! Owns the memory of objects up to 4 KiB: slabs of 64 KiB cut into cells of one size.
-//! Never knows what a cell holds, only which stripe it belongs to: who holds that stripe's lock may use it, so that
-//! objects can be visited in the order of their addresses, which is nearly that of their creation.
+//! Never knows the contents of a cell, only its stripe. The holder of the stripe's lock may use the cell. So objects can be
+//! visited in the order of their addresses, which is nearly the order of their creation.
 //!
-//! General allocators space their size classes by 25 %: a 525-byte object would take 640 bytes. Ours are 8 bytes
-//! apart up to 256, 16 up to 1 KiB and 64 up to 4 KiB, and the bytes in use are known exactly, which is what a
-//! RAM limit needs. Larger objects come from the global allocator and are counted here.
+//! The size classes of general allocators are up to 25 % apart: a 525-byte object would take 640 bytes. The arena's classes are
+//! 8 bytes apart up to 256, 16 up to 1 KiB and 64 up to 4 KiB. The bytes in use are known exactly, which a RAM limit needs.
+//! Larger objects come from the global allocator and are counted here.
 //!
 //! A cell is taken from the calling worker's shard and given back to the shard that its slab belongs to; a
 //! shard's lock is held for some ten instructions.
@@ -15,7 +15,7 @@ use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
-/// A slab's size and alignment: an object's address tells its slab.
+/// A slab's size and alignment. So an object's address determines its slab.
 pub const SLAB_BYTES: usize = 64 * 1024;
 /// Larger objects come from the global allocator.
 pub const CELL_BYTES_MAX: usize = 4096;
@@ -23,7 +23,7 @@ const CHUNK_SLABS: usize = if cfg!(miri) { 8 } else { 64 };
 const PAGE: usize = 4096;
 #[cfg(not(miri))]
 const HUGE_PAGE: usize = 2 << 20;
-/// Empty slabs kept in memory; more are given back to the kernel.
+/// Maximum number of empty slabs kept in memory. More are given back to the kernel.
 const SPARE_SLABS: usize = 16;
 const CLASSES: usize = 32 + 48 + 48;
 
@@ -44,44 +44,44 @@ fn class_bytes(class: usize) -> usize {
     }
 }
 
-/// The bytes an object of `bytes` really takes. Two sizes with the same result share a cell: growing from one
-/// to the other needs no move.
+/// The bytes that an object of `bytes` really takes. If two sizes have the same result, growing from one to the other needs
+/// no move.
 #[inline]
 pub fn rounded(bytes: usize) -> usize {
     if bytes <= CELL_BYTES_MAX {
         class_bytes(class_of(bytes))
     } else {
-        // An eighth of the next lower power of two: appends copy a value eight times per doubling at most.
+        // Steps are an eighth of the next lower power of two, so appends copy a value at most eight times per doubling.
         let step = (bytes.next_power_of_two() / 16).max(64);
         bytes.next_multiple_of(step)
     }
 }
 
-/// At the start of every slab; behind it the stripe of each cell (u16, [`FREE`] for none), then the cells.
+/// The header at the start of every slab. It is followed by the stripe of each cell (u16, [`FREE`] for a free cell) and the cells.
 #[repr(C)]
 struct Slab {
-    /// The shard's number and one; 0 while the slab is nobody's, which is what the kernel's empty pages say too.
-    /// Everything else is read and written under that shard's lock.
+    /// The shard's number plus one. 0 while the slab has no owner, which is also the content of the kernel's empty pages.
+    /// All other fields are read and written under that shard's lock.
     owner: AtomicU32,
     /// Where the first cell is.
     cells_at: u16,
     class: u16,
     used: u16,
-    /// Index of the first free cell that was used before, NONE if there is none.
+    /// Index of the first free cell that was used before, or NONE.
     free: u16,
     /// Cells from here on were never used.
     fresh: u16,
     cells: u16,
-    /// Pages of the slab that were ever touched, from its start: only those are resident.
+    /// Number of pages that were ever touched, from the slab's start. Only these are resident.
     touched: u16,
-    /// Whether it is in its class's list of slabs with room.
+    /// Whether the slab is in its class's list of slabs with room.
     listed: bool,
-    /// Objects are moved out of it, none is put in.
+    /// Objects are being moved out of the slab, and none is put in.
     evacuated: bool,
     prev: *mut Slab,
     next: *mut Slab,
 }
-/// Cells in use with their stripes.
+/// Cells in use, with their stripes.
 pub type Cells = Vec<(NonNull<u8>, u16)>;
 
 const SLAB_HEADER: usize = 64;
@@ -90,7 +90,7 @@ const NONE: u16 = u16::MAX;
 const FREE: u16 = u16::MAX;
 const _: () = assert!(size_of::<Slab>() <= SLAB_HEADER);
 
-/// Cells of a slab of this class, and where the first one is.
+/// The number of cells in a slab of this class, and the offset of the first one.
 fn slab_layout(class: usize) -> (usize, usize) {
     let cells = (SLAB_BYTES - SLAB_HEADER - 8) / (class_bytes(class) + 2);
     (cells, (SLAB_HEADER + cells * 2).next_multiple_of(8))
@@ -107,7 +107,7 @@ impl Slab {
         }
     }
 
-    /// Where the cell's stripe stands.
+    /// The address of the cell's stripe number.
     ///
     /// # Safety
     /// As for `cell`.
@@ -133,34 +133,34 @@ impl Slab {
 }
 
 struct Shard {
-    /// Per class: the slabs with room, most recently freed into first.
+    /// For each class, the list of slabs with room. The slab with the most recent free comes first.
     room: [*mut Slab; CLASSES],
 }
 
 // SAFETY: slabs are reached only under their shard's lock.
 unsafe impl Send for Shard {}
 
-/// On its own cache line: two workers allocate all the time.
+/// A shard on its own cache line, because the workers allocate all the time.
 #[repr(align(128))]
 struct Line {
     shard: Mutex<Shard>,
-    /// Bytes of cells in use. Written under the lock only, so a plain load and store do.
+    /// Bytes of cells in use. Written only under the lock, so a plain load and store are enough.
     used: AtomicUsize,
-    /// Resident bytes of slabs in use, likewise.
+    /// Resident bytes of slabs in use. Written only under the lock.
     held: AtomicUsize,
 }
 
 impl Line {
-    /// Under the lock: `pages` more, or fewer, are resident.
+    /// Counts `pages` more, or fewer, resident pages. The caller holds the lock.
     fn hold(&self, pages: isize) {
         self.held.store(self.held.load(Relaxed).wrapping_add_signed(pages * PAGE as isize), Relaxed);
     }
 }
 
 struct Pool {
-    /// Empty slabs that are in memory, with their touched pages.
+    /// Empty slabs that are resident, with their numbers of touched pages.
     resident: Vec<(*mut u8, u16)>,
-    /// Empty slabs whose memory the kernel has, or that were never touched.
+    /// Empty slabs that are not resident: given back to the kernel, or never touched.
     absent: Vec<*mut u8>,
     chunks: Vec<*mut u8>,
 }
@@ -173,10 +173,10 @@ pub struct Arena {
     pool: Mutex<Pool>,
     /// Resident bytes of empty slabs.
     spare: AtomicUsize,
-    /// Of objects too large for a slab, and of boxed values.
+    /// Bytes of objects too large for a slab, and of boxed values.
     large: AtomicUsize,
     boxed: AtomicUsize,
-    /// Slabs marked for evacuation that still hold objects.
+    /// Number of slabs marked for evacuation that still contain objects.
     evacuating: AtomicUsize,
     /// Held while slabs are marked.
     marking: Mutex<()>,
@@ -187,7 +187,7 @@ thread_local! {
     static WORKER: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Tells which worker this thread is: its allocations come from that shard.
+/// Sets this thread's worker number. The thread allocates from that worker's shard.
 pub fn set_worker(worker: usize) {
     WORKER.set(worker);
 }
@@ -216,24 +216,24 @@ impl Arena {
         }
     }
 
-    /// Asks for huge pages: a look-up that misses the processor's caches misses its address cache less often.
+    /// Asks for huge pages, which reduce TLB misses of look-ups.
     pub fn in_huge_pages(mut self, on: bool) -> Arena {
         self.huge_pages = on;
         self
     }
 
-    /// Bytes that objects take.
+    /// Bytes of all objects.
     #[inline]
     pub fn used_bytes(&self) -> usize {
         self.lines.iter().map(|line| line.used.load(Relaxed)).sum::<usize>() + self.large.load(Relaxed)
     }
 
-    /// Resident bytes held for objects, free cells and spare slabs included.
+    /// Resident bytes held for objects, including free cells and spare slabs.
     pub fn held_bytes(&self) -> usize {
         self.slab_bytes() + self.spare.load(Relaxed)
     }
 
-    /// Of that, what boxed values take.
+    /// The bytes of boxed values among them.
     pub fn boxed_bytes(&self) -> usize {
         self.boxed.load(Relaxed)
     }
@@ -243,13 +243,13 @@ impl Arena {
         self.lines.iter().map(|line| line.held.load(Relaxed)).sum::<usize>() + self.large.load(Relaxed)
     }
 
-    /// Memory of a boxed value, which lies outside: so many bytes more, or less.
+    /// Counts a change of `by` bytes in the memory of boxed values, which is outside the arena.
     pub fn count_boxed(&self, by: isize) {
         self.large.fetch_add(by as usize, Relaxed);
         self.boxed.fetch_add(by as usize, Relaxed);
     }
 
-    /// Memory for `bytes` ≥ 2, aligned to 8, uninitialised. Used and freed under the lock of `stripe` only.
+    /// Allocates uninitialised memory of `bytes` ≥ 2, aligned to 8. It must be used and freed only under the lock of `stripe`.
     pub fn alloc(&self, bytes: usize, stripe: u16) -> NonNull<u8> {
         if bytes > CELL_BYTES_MAX {
             return self.alloc_large(bytes);
@@ -341,7 +341,7 @@ impl Arena {
         ptr
     }
 
-    /// Moves a large object to a larger or smaller place, in place where the allocator can.
+    /// Changes the size of a large object, in place if the allocator can.
     ///
     /// # Safety
     /// As for `free`; both sizes are above [`CELL_BYTES_MAX`].
@@ -359,8 +359,8 @@ impl Arena {
         let (raw, touched) = self.take_slab();
         let (cells, cells_at) = slab_layout(class);
         let slab = raw.cast::<Slab>();
-        // SAFETY: `raw` is 64 KiB that nobody else holds, aligned to 64 KiB. Others read no more of it than the owner
-        // until they have this shard's lock, which the caller holds.
+        // SAFETY: `raw` is 64 KiB that nobody else holds, aligned to 64 KiB. Other threads read only `owner` without this
+        // shard's lock, which the caller holds.
         unsafe {
             let fields = Slab {
                 owner: AtomicU32::new(0),
@@ -376,7 +376,7 @@ impl Arena {
                 prev: std::ptr::null_mut(),
                 next: std::ptr::null_mut(),
             };
-            // All but the owner, which others may be looking at.
+            // Clear all but `owner`, which other threads may be reading.
             let owner = size_of::<AtomicU32>();
             let (from, to) = ((&raw const fields).cast::<u8>(), slab.cast::<u8>());
             std::ptr::copy_nonoverlapping(from.add(owner), to.add(owner), size_of::<Slab>() - owner);
@@ -386,7 +386,7 @@ impl Arena {
         slab
     }
 
-    /// An empty slab and how many of its pages are resident.
+    /// Takes an empty slab. Returns it with its number of resident pages.
     fn take_slab(&self) -> (*mut u8, u16) {
         let mut pool = self.pool.lock();
         if let Some((slab, touched)) = pool.resident.pop() {
@@ -415,8 +415,8 @@ impl Arena {
         pool.absent.push(slab);
     }
 
-    /// Marks up to `slabs_max` slabs that are used to less than `percent` for evacuation: no object is put in any more,
-    /// and the caller moves out those that are there ([`Arena::evacuated_cells`]). None while others are being emptied.
+    /// Marks up to `slabs_max` slabs for evacuation that are used less than `percent`. No object is put into a marked slab, and
+    /// the caller moves its objects out ([`Arena::evacuated_cells`]). Marks none while other slabs are being emptied.
     pub fn evacuate(&self, percent: usize, slabs_max: usize) -> Vec<NonNull<u8>> {
         let _marking = self.marking.lock();
         let mut marked = Vec::new();
@@ -426,7 +426,7 @@ impl Arena {
         for line in &self.lines {
             let mut shard = line.shard.lock();
             for class in 0..CLASSES {
-                // The first slab of a class serves the next allocation: left alone, or moves would fill it.
+                // Skip the first slab of a class. It serves the next allocations, so the moved objects would fill it.
                 let mut slab = shard.room[class];
                 let mut first = true;
                 while !slab.is_null() {
@@ -455,13 +455,13 @@ impl Arena {
         self.evacuating.load(Relaxed)
     }
 
-    /// The cells in use, with their stripes, of a slab that [`Arena::evacuate`] gave; none if it is empty by now.
+    /// The cells in use, with their stripes, of a slab that [`Arena::evacuate`] returned. None if the slab is empty now.
     pub fn evacuated_cells(&self, slab: NonNull<u8>, out: &mut Cells) {
         self.cells(slab.as_ptr().cast(), out, |slab, _| slab.evacuated);
     }
 
-    /// The cells in use of the slab that `ptr` is in, with their stripes, in the order of their addresses; none for a
-    /// large object or a slab that is being filled. They may be freed at any time after: see [`Arena::belongs`].
+    /// The cells in use, with their stripes, of the slab of `ptr`, in the order of addresses. None for a large object or a slab
+    /// that is being filled. The cells may be freed at any time after this call: see [`Arena::belongs`].
     ///
     /// # Safety
     /// `ptr` is a live object of `bytes` of this arena.
@@ -497,12 +497,12 @@ impl Arena {
         (owner() == which + 1).then_some((shard, which))
     }
 
-    /// Whether a cell that [`Arena::neighbours`] or [`Arena::evacuated_cells`] gave is (still, or again) in use and
-    /// belongs to `stripe`, whose lock the caller holds: then nobody else may free or change what is in it.
+    /// Whether a cell from [`Arena::neighbours`] or [`Arena::evacuated_cells`] is (still or again) in use and belongs to `stripe`.
+    /// The caller holds that stripe's lock, so after true no other thread may free or change the cell.
     pub fn belongs(&self, cell: NonNull<u8>, stripe: u16) -> bool {
         let slab = slab_of(cell);
         let Some(_owner) = self.owner(slab) else { return false };
-        // SAFETY: the owner's lock is held. Meanwhile the slab may be another class's: then the cell may be none.
+        // SAFETY: the owner's lock is held. The slab may have got another class meanwhile, so the address is checked to be a cell.
         unsafe {
             if cell.addr().get() < slab.addr() + (*slab).cells_at as usize {
                 return false;
@@ -564,11 +564,11 @@ fn large_layout(bytes: usize) -> Layout {
     Layout::from_size_align(rounded(bytes), 16).expect("object sizes are bounded by 512 MB and a key")
 }
 
-/// 4 MiB of address space aligned to huge pages; memory is taken when it is touched.
+/// Maps 4 MiB of address space aligned to huge pages. The kernel provides memory when it is touched.
 #[cfg(not(miri))]
 fn map_chunk(huge_pages: bool) -> *mut u8 {
     let bytes = CHUNK_SLABS * SLAB_BYTES;
-    // SAFETY: an anonymous mapping of our own; what is cut off at both ends is ours too.
+    // SAFETY: this is our own anonymous mapping, and the parts cut off at both ends belong to it.
     unsafe {
         let raw = libc::mmap(
             std::ptr::null_mut(),
@@ -588,7 +588,7 @@ fn map_chunk(huge_pages: bool) -> *mut u8 {
         }
         libc::munmap(raw.add(front + bytes).cast(), HUGE_PAGE - front);
         if huge_pages {
-            // Only a wish: where there are none, pages are small.
+            // Only a hint: without huge pages, small pages are used.
             libc::madvise(raw.add(front).cast(), bytes, libc::MADV_HUGEPAGE);
         }
         raw.add(front)
@@ -609,7 +609,7 @@ fn forget_pages(slab: *mut u8) {
     unsafe { libc::madvise(slab.cast(), SLAB_BYTES, libc::MADV_DONTNEED) };
 }
 
-// Miri unmaps no part of a mapping and knows no madvise: under it a chunk is an ordinary allocation.
+// Miri cannot unmap a part of a mapping and does not know madvise. Under Miri a chunk is an ordinary allocation.
 
 #[cfg(miri)]
 fn chunk_layout() -> Layout {
@@ -685,7 +685,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_visited_in_order_and_only_while_they_are_there() {
+    fn neighbours_are_visited_in_order_and_only_while_they_exist() {
         let arena = Arena::new(1);
         let all: Vec<_> = (0..if cfg!(miri) { 300 } else { 1000 }).map(|n| arena.alloc(500, n % 7)).collect();
         let mut near = Vec::new();
@@ -699,7 +699,7 @@ mod tests {
             assert_eq!(arena.belongs(cell, stripe), n != 3);
             assert!(!arena.belongs(cell, stripe + 1));
         }
-        // The slab is given back and serves another size.
+        // The slab is given back and is reused for another size.
         for &(cell, _) in near.iter().filter(|(cell, _)| *cell != all[3]) {
             unsafe { arena.free(cell, 500) };
         }
@@ -710,7 +710,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sparse_slab_is_emptied_by_moving_what_is_in_it() {
+    fn a_sparse_slab_is_emptied_by_moving_its_objects() {
         let arena = Arena::new(1);
         let all: Vec<_> = (0..if cfg!(miri) { 1_500 } else { 10_000 }).map(|_| arena.alloc(500, 1)).collect();
         let mut kept = Vec::new();
@@ -725,7 +725,7 @@ mod tests {
         let before = arena.slab_bytes();
         let marked = arena.evacuate(50, usize::MAX);
         assert!(!marked.is_empty());
-        assert!(arena.evacuate(50, usize::MAX).is_empty(), "one after the other");
+        assert!(arena.evacuate(50, usize::MAX).is_empty(), "one batch after the other");
         for slab in &marked {
             let mut cells = Cells::new();
             arena.evacuated_cells(*slab, &mut cells);

@@ -1,13 +1,13 @@
-//! Owns which hashes in RAM have fields that expire, and when: found there in time, the fields go although nobody looks at
-//! them. Never removes a field itself: that is what looking at the hash does.
+//! Owns the deadlines of hashes in RAM whose fields expire, so that a sweep can remove expired fields that nobody reads.
+//! Never removes a field itself: the look-up of the hash does.
 //!
-//! What is kept are hints. A hash that has left RAM, or whose deadlines have changed, is found out when the hint is due,
-//! or when there are twice as many hints as at the last look.
+//! The deadlines are hints. A hint is outdated if the hash has left RAM or its deadlines have changed. Outdated hints are dropped
+//! when they are due, or when there are twice as many hints as after the last check.
 
 use crate::mem::index::Table;
 use std::collections::BTreeMap;
 
-/// Hints up to which nobody looks whether they are still true.
+/// Up to this number of hints, outdated hints are not searched for.
 const UNSIFTED: usize = 64;
 
 /// The hashes of one logical database in one stripe: the upper hash of each key, and its earliest deadline.
@@ -24,7 +24,7 @@ impl Default for Deadlines {
 }
 
 impl Deadlines {
-    /// Notes a hash's next deadline. `table`: of the same logical database.
+    /// Records a hash's next deadline. `table` is the table of the same logical database.
     pub fn keep(&mut self, table: &Table, high: u64, at_ms: u64) {
         self.by_key.insert(high, at_ms);
         self.earliest_ms = self.earliest_ms.min(at_ms);
@@ -42,7 +42,7 @@ impl Deadlines {
         self.earliest_ms <= now_ms
     }
 
-    /// Brings the hints up to date, and gives the keys that are due.
+    /// Updates the hints and returns the keys that are due.
     pub fn sift(&mut self, table: &Table, now_ms: u64, due: &mut Vec<Box<[u8]>>) {
         let mut earliest_ms = u64::MAX;
         self.by_key.retain(|&high, at_ms| {

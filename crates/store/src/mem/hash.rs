@@ -1,4 +1,4 @@
-//! Owns what a key is reduced to: its slot, its stripe and its keyed 128-bit hash.
+//! Owns the numbers computed from a key: its slot, its stripe and its keyed 128-bit hash.
 //! Never knows where the key's value is.
 
 use siphasher::sip128::{Hash128, Hasher128, SipHasher13};
@@ -10,8 +10,8 @@ const SLOTS_PER_STRIPE: usize = SLOTS / STRIPES;
 
 /// A key's identity inside one logical database.
 ///
-/// `high` orders the entries of a stripe; `high` and the upper 24 bits of `low` are kept in every
-/// index entry, so a cold key is known by 88 keyed bits besides its stripe.
+/// `high` orders the entries of a stripe. A cold index entry contains `high` and the upper 24 bits of `low`, so 88 keyed bits
+/// identify a cold key inside its stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeyHash {
     pub high: u64,
@@ -32,7 +32,7 @@ pub struct Key<'a> {
     pub hash: KeyHash,
 }
 
-/// The keyed hash. The secret is drawn at start-up: who does not know it cannot make two keys collide.
+/// The keyed hash. The secret is drawn at start. Without knowing it, nobody can construct two keys that collide.
 #[derive(Clone)]
 pub struct Hasher {
     keyed: SipHasher13,
@@ -70,7 +70,7 @@ pub fn slot(name: &[u8]) -> u16 {
     crc16(tag) % SLOTS as u16
 }
 
-/// The first `{`, looked for eight bytes a step: hardly any key has one.
+/// The position of the first `{`. Searches eight bytes at a step, because hardly any key contains one.
 #[inline]
 fn opening(name: &[u8]) -> Option<usize> {
     const ONES: u64 = 0x0101_0101_0101_0101;
@@ -78,7 +78,7 @@ fn opening(name: &[u8]) -> Option<usize> {
     let mut eights = name.chunks_exact(8);
     for eight in &mut eights {
         let other = u64::from_le_bytes(eight.try_into().expect("eight bytes")) ^ (b'{' as u64 * ONES);
-        // Zero bytes have their high bit set here; the lowest one set is exact.
+        // The high bit is set for zero bytes. Only the lowest set bit is exact.
         let zeros = other.wrapping_sub(ONES) & !other & (0x80 * ONES);
         if zeros != 0 {
             return Some(at + zeros.trailing_zeros() as usize / 8);

@@ -1,9 +1,9 @@
 //! Owns the index: a hash table of 16-byte entries that grows a leaf at a time.
 //! Never knows keys or values.
 //!
-//! An entry owns the object that its word points to. A word is only a number and may be copied, but it comes into an entry,
-//! and out of one, as an [`OwnedWord`], of which there is one for each object. So a borrow of an entry is a borrow of its object:
-//! as long as there is a reference to a key or a value, the compiler refuses to remove, replace or move what it refers to.
+//! An entry owns the object that its word points to. A word is only a number and may be copied. But it enters and leaves an
+//! entry as an [`OwnedWord`], and each object has only one `OwnedWord`. So a borrow of an entry is a borrow of its object: while
+//! there is a reference to a key or a value, the compiler refuses to remove, replace or move it.
 //! ```
 //! # use store::mem::index::{Slot, Table};
 //! fn key_bytes(table: &mut Table, slot: Slot) -> usize {
@@ -12,7 +12,7 @@
 //!     bytes
 //! }
 //! ```
-//! The key is used after a change of the entry:
+//! Refused: the key is used after a change of the entry.
 //! ```compile_fail,E0502
 //! # use store::mem::index::{Slot, Table};
 //! fn key_bytes(table: &mut Table, slot: Slot) -> usize {
@@ -21,7 +21,7 @@
 //!     key.len()
 //! }
 //! ```
-//! The value is used for reading while somebody changes it:
+//! Refused: the value is read while it is changed.
 //! ```compile_fail,E0502
 //! # use store::mem::index::{Slot, Table};
 //! fn changed(table: &mut Table, slot: Slot) -> bool {
@@ -31,14 +31,14 @@
 //!     before.is_some() && after.is_some()
 //! }
 //! ```
-//! The value outlives the table, and so the lock:
+//! Refused: the value outlives the table, and so the lock.
 //! ```compile_fail,E0515
 //! # use store::mem::index::{Slot, Table};
 //! fn value(table: Table, slot: Slot) -> &'static [u8] {
 //!     table.entry(slot).hot().key()
 //! }
 //! ```
-//! One object in two entries:
+//! Refused: one object in two entries.
 //! ```compile_fail,E0382
 //! # use store::mem::index::{OwnedWord, Table};
 //! fn twice(table: &mut Table, word: OwnedWord) {
@@ -47,11 +47,11 @@
 //! }
 //! ```
 //!
-//! Extendible hashing (Fagin et al., 1979) with leaves of at most 63 entries that are kept dense and sorted by
-//! hash. Sorted leaves make the order of a walk the order of hashes, whatever splits happen meanwhile, and need
-//! no empty cells: a leaf's capacity follows the allocator's size classes, so that on average 88 % of it is used
-//! and no moment of growth doubles anything but a stripe's directory (8 bytes for about 45 keys).
-//! A look-up guesses the position from the hash and is off by about three entries, one cache line.
+//! The table uses extendible hashing (Fagin et al., 1979) with leaves of at most 63 entries, dense and sorted by hash. So a walk
+//! is always in the order of hashes, whatever splits happen meanwhile. Sorted leaves need no empty cells: a leaf's capacity
+//! follows the allocator's size classes, and on average 88 % of it is used. Growth never doubles anything except a stripe's
+//! directory (8 bytes for about 45 keys). A look-up guesses the position from the hash and misses by about three entries, one
+//! cache line.
 
 use crate::mem::arena::Arena;
 use crate::mem::hash::KeyHash;
@@ -61,7 +61,7 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
 use std::ops::Range;
 use std::ptr::NonNull;
 
-/// A hash and its word. Not `Copy`: a hot one owns its object.
+/// A hash and its word. Not `Copy`, because a hot entry owns its object.
 #[repr(transparent)]
 pub struct Entry(Pair);
 const _: () = assert!(size_of::<Entry>() == 16);
@@ -74,7 +74,7 @@ struct Pair {
     word: Word,
 }
 
-/// A word on its way into an entry, or out of one. Not `Copy`: a hot one owns its object.
+/// A word outside of an entry. Not `Copy`, because a hot word owns its object.
 #[must_use = "a hot word that is dropped leaks its object"]
 pub struct OwnedWord(Word);
 
@@ -97,7 +97,7 @@ impl OwnedWord {
     /// The object of a hot word.
     #[inline]
     pub fn into_object(self) -> Option<Object> {
-        // SAFETY: the word took the object over in `hot`, and is given up here. The arena is there: a store, which has one
+        // SAFETY: the word took over the object in `hot` and is given up here. The arena still exists: a store, which has one
         // arena, takes the words out of its tables before it is dropped.
         self.0.is_hot().then(|| unsafe { Object::from_address(self.0.address()) })
     }
@@ -122,11 +122,11 @@ impl Entry {
 
     #[inline]
     pub fn object_mut(&mut self) -> Option<ObjectMut<'_>> {
-        // SAFETY: as above; it is borrowed exclusively.
+        // SAFETY: as above; the entry is borrowed exclusively.
         self.0.word.is_hot().then(|| unsafe { ObjectMut::at(self.0.word.address()) })
     }
 
-    /// The object of an entry that is hot.
+    /// The object of a hot entry.
     #[inline]
     pub fn hot(&self) -> ObjectRef<'_> {
         self.object().expect("the entry is hot")
@@ -137,11 +137,11 @@ impl Entry {
         self.object_mut().expect("the entry is hot")
     }
 
-    /// One access more.
+    /// Counts one more access.
     #[inline]
     pub fn touch(&mut self) {
         let next = self.0.word.touched();
-        // Usually equal already: the cache line then stays clean.
+        // Usually the word does not change. Then skip the write, so that the cache line stays clean.
         if next != self.0.word {
             self.0.word = next;
         }
@@ -158,26 +158,26 @@ impl Entry {
         self.0.word = self.0.word.with_dirty(dirty);
     }
 
-    /// Of a cold entry.
+    /// Sets the reference bit of a cold entry.
     #[inline]
     pub fn set_referenced(&mut self, referenced: bool) {
         debug_assert!(!self.0.word.is_hot());
         self.0.word = self.0.word.with_referenced(referenced);
     }
 
-    /// Of a cold entry: its record lies elsewhere now.
+    /// Sets the new place of a cold entry's record.
     pub fn set_place(&mut self, place: Place) {
         assert!(!self.0.word.is_hot());
         self.0.word = self.0.word.with_place(place);
     }
 
-    /// Another word takes this one's place, which comes back with what it owns.
+    /// Replaces the word. Returns the old word with its object.
     #[inline]
     pub fn replace(&mut self, word: OwnedWord) -> OwnedWord {
         OwnedWord(std::mem::replace(&mut self.0.word, word.0))
     }
 
-    /// Another object takes the place of a hot entry's, which comes back.
+    /// Replaces the object of a hot entry. Returns the old object.
     pub fn replace_object(&mut self, object: Object) -> Object {
         assert!(self.0.word.is_hot());
         let word = self.0.word.with_address(object.into_address());
@@ -212,12 +212,12 @@ impl Entry {
     }
 }
 
-/// Cells of 16 bytes a leaf may have, its header's cell included: the allocator's size classes of 64 B to 1 KiB.
+/// The possible numbers of 16-byte cells of a leaf, including the header's cell: the allocator's size classes of 64 B to 1 KiB.
 const CELLS: [u8; 12] = [4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64];
 const LEAF_ENTRIES_MAX: usize = 63;
-/// Two sibling leaves that together hold no more than this become one.
+/// Two sibling leaves with at most this many entries together are merged.
 const MERGE_ENTRIES_MAX: usize = 24;
-/// Keyed 64-bit hashes never need it; it bounds the directory should they be equal all the same.
+/// The maximum depth. Keyed 64-bit hashes never reach it; it bounds the directory even if many hashes were equal.
 const DEPTH_MAX: u8 = 40;
 
 /// One allocation: a header cell, then the entries.
@@ -356,7 +356,7 @@ fn cells_for(entries: usize) -> u8 {
     *CELLS.iter().find(|&&cells| cells as usize > entries).expect("a leaf is split before it outgrows 64 cells")
 }
 
-/// Asks for a cache line without waiting for it.
+/// Prefetches a cache line.
 #[inline]
 pub(crate) fn prefetch_line<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]
@@ -369,7 +369,7 @@ pub(crate) fn prefetch_line<T>(address: *const T) {
     let _ = address;
 }
 
-/// Where an entry stands. Valid until the table is changed.
+/// The position of an entry. Valid until the table changes.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot {
     directory: u32,
@@ -401,7 +401,7 @@ impl Table {
         self.count == 0
     }
 
-    /// Bytes of memory the table holds.
+    /// Bytes of memory of the table.
     pub fn mem_bytes(&self) -> usize {
         self.directory.capacity() * size_of::<Leaf>()
             + self.leaves().map(|(_, leaf)| leaf.header().cells as usize * 16).sum::<usize>()
@@ -413,13 +413,13 @@ impl Table {
         ((high >> 1) >> (63 - self.depth)) as usize
     }
 
-    /// The first thing a look-up of `high` touches.
+    /// Prefetches the first memory that a look-up of `high` touches.
     #[inline]
     pub fn prefetch_directory(&self, high: u64) {
         prefetch_line(&raw const self.directory[self.position(high)]);
     }
 
-    /// The second: the leaf's header, and where the entry probably stands.
+    /// Prefetches the second: the leaf's header and the probable position of the entry.
     #[inline]
     pub fn prefetch_leaf(&self, high: u64) {
         let leaf = self.directory[self.position(high)];
@@ -427,7 +427,7 @@ impl Table {
         self.prefetch_entry(leaf, high);
     }
 
-    /// Where the entry stands in a leaf of the usual size.
+    /// Prefetches the entry's probable position in a leaf of the usual size.
     #[inline]
     fn prefetch_entry(&self, leaf: Leaf, high: u64) {
         const USUAL_ENTRIES: u64 = 40;
@@ -441,7 +441,7 @@ impl Table {
     pub fn find(&self, high: u64, mut is: impl FnMut(&Entry) -> bool) -> Option<Slot> {
         let directory = self.position(high);
         let leaf = self.directory[directory];
-        // The header says how many entries there are; the cache miss on the probable one need not wait for that.
+        // Start the cache miss on the probable entry now, before the header with the number of entries has arrived.
         self.prefetch_entry(leaf, high);
         let entries = leaf.entries();
         let mut at = leaf.lower_bound(high);
@@ -469,7 +469,7 @@ impl Table {
         &mut self.directory[slot.directory as usize].entries_mut()[slot.at as usize]
     }
 
-    /// Adds an entry; that no equal one is there is the caller's to know.
+    /// Adds an entry. The caller must know that no equal entry exists.
     pub fn insert(&mut self, high: u64, word: OwnedWord) -> Slot {
         loop {
             let directory = self.position(high);
@@ -544,7 +544,7 @@ impl Table {
         leaf.free();
     }
 
-    /// Joins the leaf with its sibling when both are small; says whether it did.
+    /// Merges the leaf with its sibling if both are small. Returns whether it did.
     fn merge(&mut self, directory: usize) -> bool {
         let leaf = self.directory[directory];
         let depth = leaf.header().depth;
@@ -586,7 +586,7 @@ impl Table {
 
     fn leaf_end(&self, directory: usize) -> Option<u64> {
         let end = self.aliases(directory, self.directory[directory].header().depth).end;
-        // The end of the last leaf is 2^64: no next one.
+        // The end of the last leaf is 2^64, so there is no next leaf.
         (end < self.directory.len()).then(|| (end as u64) << (64 - self.depth))
     }
 
@@ -609,7 +609,7 @@ impl Table {
     pub fn drain(&mut self, mut take: impl FnMut(OwnedWord)) {
         let mut at = 0;
         while at < self.directory.len() {
-            // An entry is out of its leaf before `take` has it.
+            // Remove the entry from its leaf before the call of `take`.
             while let Some(last) = self.directory[at].pairs().len().checked_sub(1) {
                 self.count -= 1;
                 take(OwnedWord(self.directory[at].remove(last).word));
@@ -681,7 +681,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_hashes_are_told_apart_by_their_words() {
+    fn equal_hashes_are_distinguished_by_their_words() {
         let mut table = Table::default();
         for word in 0..5 {
             table.insert(42, OwnedWord(Word(word)));

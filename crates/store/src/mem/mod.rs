@@ -1,5 +1,5 @@
-//! Owns what is in RAM: what a key is reduced to ([`hash`]), the entry and the table of entries ([`word`], [`index`]), values
-//! ([`object`], [`arena`]), how much of all that there may be (`tier`), and hints of what expires inside values (`deadlines`).
+//! Owns the data in RAM: the hash of a key ([`hash`]), the entry and the table of entries ([`word`], [`index`]), values
+//! ([`object`], [`arena`]), the RAM limit (`tier`), and hints of deadlines inside values (`deadlines`).
 //! Never knows flash, stripes or the store.
 
 pub mod arena;

@@ -8,15 +8,15 @@
 //! key
 //! value             `length` bytes, or a boxed value: its address and what it was last counted as (8 bytes each, unaligned)
 //! ```
-//! The clock is the second of the last access (24 bits, as Redis keeps it); while the object is being written
-//! to flash it holds the write's number instead. A fresh object was read from flash, and no look-up has counted it since.
+//! The clock is the second of the last access (24 bits, as in Redis). While the object is being written to flash, this field
+//! contains the write's number instead. A fresh object was read from flash, and no look-up has counted it since.
 
 use crate::mem::arena::{Arena, Cells, rounded};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use value::{Boxed, Kind};
 
-/// Redis's largest string, and a little room for a packed collection's bookkeeping.
+/// The bound of a value's length. It is above Redis's largest string (512 MB).
 pub const VALUE_BYTES_MAX: usize = (1 << 30) - 1;
 const KEY_SHORT_MAX: usize = 254;
 
@@ -36,20 +36,20 @@ impl Header {
     const LENGTH_SHIFT: u32 = 34;
 }
 
-/// What stands for a boxed value in its object.
+/// The value area of an object with a boxed value: the pointer, and the size last counted.
 type BoxedArea = (*mut Boxed, usize);
 
-/// Where a live object lies. Private: every type below holds one, and says who may use it for how long.
+/// The address of a live object. Private: the types below contain one, and define who may use it and for how long.
 #[derive(Clone, Copy)]
 struct Raw(NonNull<u8>);
 
-/// An object that no entry holds: it was just made, or just taken out of its entry. Whoever has it owns its memory, and
-/// frees it or gives it to an entry; there is no second one for the same memory.
+/// An object outside of any entry: it was just made, or just taken out of its entry. Its holder owns the memory and must free it
+/// or give it to an entry. There is never a second `Object` for the same memory.
 #[must_use = "an object that is dropped is leaked"]
 pub struct Object(Raw);
 
-/// An object, for reading. It is borrowed from the entry that holds it, and so from the table of a locked stripe: what it
-/// returns cannot outlive the lock, nor the entry's next change.
+/// An object, for reading. It is borrowed from its entry, and so from the table of a locked stripe. References from it cannot
+/// outlive the lock or the entry's next change.
 #[derive(Clone, Copy)]
 pub struct ObjectRef<'t>(Raw, PhantomData<&'t Boxed>);
 
@@ -57,7 +57,7 @@ pub struct ObjectRef<'t>(Raw, PhantomData<&'t Boxed>);
 /// exists meanwhile.
 pub struct ObjectMut<'t>(Raw, PhantomData<&'t mut Boxed>);
 
-/// What a new object is made of.
+/// The fields of a new object.
 pub struct Parts<'a> {
     pub key: &'a [u8],
     pub kind: Kind,
@@ -66,13 +66,13 @@ pub struct Parts<'a> {
     /// The cold word of a copy on flash, or room for one.
     pub place: Option<u64>,
     pub clock: u32,
-    /// Of the key.
+    /// The key's stripe.
     pub stripe: u16,
 }
 
 /// The value of an object.
 pub enum Value<'a> {
-    /// A string's bytes, or a packed collection's.
+    /// The bytes of a string or of a packed collection.
     Inline(Kind, &'a [u8]),
     Boxed(&'a Boxed),
 }
@@ -127,13 +127,13 @@ impl Object {
         ObjectMut(self.0, PhantomData)
     }
 
-    /// The object was just read from flash.
+    /// Marks the object as just read from flash.
     pub fn mark_fresh(&mut self) {
         self.0.set(Header::FRESH, true);
     }
 
-    /// Frees the object. A boxed value comes back, for the caller to drop where that stalls nobody. The object is one of
-    /// this arena; a store has only one.
+    /// Frees the object, which must be of this arena (a store has only one). Returns a boxed value, so that the caller can drop it
+    /// where this blocks nobody.
     pub(crate) fn free(self, arena: &Arena) -> Option<Box<Boxed>> {
         let raw = self.0;
         let boxed = raw.is_boxed().then(|| {
@@ -146,7 +146,7 @@ impl Object {
         boxed
     }
 
-    /// The same object in another cell.
+    /// Moves the object to another cell.
     pub(crate) fn moved(self, arena: &Arena, stripe: u16) -> Object {
         let bytes = self.0.bytes();
         let to = arena.alloc(bytes, stripe);
@@ -330,7 +330,7 @@ impl<'t> ObjectRef<'t> {
         self.0.clock()
     }
 
-    /// Seconds since the last access. What is on its way to flash has the write's number where its clock was: 0.
+    /// Seconds since the last access. 0 for an object being written, whose clock field contains the write's number.
     #[inline]
     pub fn idle_seconds(self, clock: u32) -> u64 {
         self.0.idle_seconds(clock)
@@ -379,7 +379,7 @@ impl<'t> ObjectMut<'t> {
         self.0.boxed().map(|mut value| unsafe { value.as_mut() })
     }
 
-    /// Counts the memory of a boxed value as it is now. To be called when it has changed.
+    /// Updates the counted memory of a boxed value. Call it after a change of the value.
     #[inline]
     pub fn account(&mut self, arena: &Arena) {
         self.0.account(arena);
@@ -390,19 +390,19 @@ impl<'t> ObjectMut<'t> {
         self.0.mark_raw();
     }
 
-    /// Whether the object was read from flash since this was asked last.
+    /// Whether the object was read from flash since the last call.
     #[inline]
     pub fn take_fresh(&mut self) -> bool {
         self.0.take_fresh()
     }
 
-    /// Notes that write number `write` carries a copy of this object to flash.
+    /// Marks that write number `write` carries a copy of this object to flash.
     #[inline]
     pub fn begin_write(&mut self, write: u32) {
         self.0.begin_write(write);
     }
 
-    /// The value changes, or the write is over: what is on its way to flash is no copy of it any more.
+    /// Removes the mark of the write, because the value changes or the write is complete.
     #[inline]
     pub fn end_write(&mut self, clock: u32) {
         self.0.end_write(clock);
@@ -413,13 +413,13 @@ impl<'t> ObjectMut<'t> {
         self.0.set_clock(clock);
     }
 
-    /// There must be room for it.
+    /// Sets the place on flash. The object must have the field.
     #[inline]
     pub fn set_place(&mut self, place: u64) {
         self.0.set_place(place);
     }
 
-    /// There must be one already.
+    /// Replaces the expiry. The object must already have one.
     #[inline]
     pub fn replace_expiry(&mut self, expiry: u64) {
         self.0.replace_expiry(expiry);
@@ -480,7 +480,7 @@ impl Raw {
         unsafe { self.value_ptr().cast::<usize>().add(1).read_unaligned() }
     }
 
-    /// Header and key; the value's bytes are the caller's to write.
+    /// Makes an object with header and key. The caller must write the value's bytes.
     fn blank(arena: &Arena, parts: &Parts<'_>, length: usize, boxed: bool) -> Raw {
         assert!(length <= VALUE_BYTES_MAX);
         let mut header = (length as u64) << Header::LENGTH_SHIFT
@@ -593,7 +593,7 @@ impl Raw {
             let header = self.header().0 & !(Header::CLOCK | Header::WRITING);
             self.set_header(header | u64::from(clock) << Header::CLOCK_SHIFT & Header::CLOCK);
         }
-        // A changed value is not the one that was read.
+        // A changed value no longer counts as just read.
         self.take_fresh();
     }
 
@@ -679,7 +679,7 @@ impl Raw {
         at + key + self.length()
     }
 
-    /// Of a boxed object: where the value is.
+    /// The address of a boxed value. None: the value is inline.
     #[inline]
     fn boxed(self) -> Option<NonNull<Boxed>> {
         // SAFETY: written in new_boxed, from a Box, which is never null.
@@ -753,7 +753,7 @@ mod tests {
         let mut object = Object::new(&arena, &Parts { place: Some(6), ..parts(b"key") }, &[b"value"]);
         assert_eq!(object.view().idle_seconds(12), 3);
         object.edit().begin_write(7777);
-        assert_eq!(object.view().idle_seconds(12), 0, "the write's number is no time");
+        assert_eq!(object.view().idle_seconds(12), 0, "the write's number is not a time");
         object.edit().end_write(12);
         assert_eq!(object.view().idle_seconds(13), 1);
         object.free(&arena);

@@ -1,8 +1,9 @@
-//! Owns the RAM limit: how much objects may take, and how near they are to it.
+//! Owns the RAM limit: how much RAM objects may take, and how close they are to the limit.
 //! Never chooses a victim (`hand`) and never writes (`lane`).
 //!
-//! The limit is of the process's resident size. What is not objects (index, buffers, code, allocator slack) is
-//! measured, not added up: resident size minus what the arena holds. The rest of the limit is the objects' budget.
+//! The limit bounds the process's resident size. Memory that is not objects (index, buffers, code, allocator slack) is
+//! measured and not summed: it is the resident size minus the bytes that the arena holds. The rest of the limit is the
+//! objects' budget.
 //!
 //! ```text
 //! 0 ── objects' bytes ──────────── soft 90 % ──────── hard 97 % ── budget
@@ -13,64 +14,63 @@ use crate::mem::arena::Arena;
 use base::Policy;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// What the RAM limit is a limit of.
+/// The size that the RAM limit bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitOf {
-    /// The process's resident size, measured.
+    /// The measured resident size of the process.
     Process,
-    /// The objects alone, for runs that must not depend on the process around them.
+    /// Only the objects, for tests that must not depend on the rest of the process.
     Objects,
 }
 
-/// What a command that may need memory is told.
+/// Whether a command that may need memory may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
     Open,
-    /// Wait until flash writes have made room.
+    /// The command must wait until flash writes have made room.
     Slow,
-    /// Neither RAM nor flash has room, and the policy evicts nothing that is there.
+    /// Neither RAM nor flash has room, and the policy can evict nothing.
     Full,
 }
 
-/// Beyond a hundredth of the limit: growth in 10 ms depends on the machine, not on the limit.
+/// Maximum of the margin in addition to a hundredth of the limit. The growth in 10 ms depends on the machine, not on the limit.
 const MARGIN_BYTES_MAX: u64 = 8 << 20;
 
 pub(crate) struct Tier {
     ram_limit: AtomicU64,
     limit_of: LimitOf,
     policy: AtomicU8,
-    /// Nothing stays in RAM: see `chill`.
+    /// The all-cold mode: no value stays in RAM, see `chill`.
     pub all_cold: AtomicBool,
     /// Bytes that objects may take.
     budget: AtomicUsize,
     resident: AtomicU64,
     resident_max: AtomicU64,
-    /// What is not objects is to be taken for as much as this, at least: see [`Tier::reserve`].
+    /// A lower bound of the memory that is not objects: see [`Tier::reserve`].
     other_min: AtomicU64,
-    /// Bytes of objects on their way to flash.
+    /// Bytes of objects being written to flash.
     pub writing: AtomicUsize,
-    /// Nothing could be made free: flash has no segment and none is worth collecting, or RAM holds nothing
-    /// that could leave.
+    /// No room can be made: flash has no free segment and none worth collecting, or RAM contains nothing that could leave.
     pub stuck: AtomicBool,
-    /// There are slabs to be emptied and none could be chosen: only demotion empties them.
+    /// Slabs must be emptied but none could be chosen, so only demotion can empty them.
     pub crowded: AtomicBool,
-    /// Collections under way.
+    /// Number of running collections.
     pub collecting: AtomicU32,
-    /// The stripe that the next worker to need victims begins with: workers share one round.
+    /// The stripe where the next worker that needs victims starts. All workers share one round.
     pub next_stripe: AtomicU32,
-    /// Where that stood when something last left RAM, by whichever worker.
+    /// The value of `next_stripe` when some worker last removed something from RAM.
     fruitful: AtomicU32,
     /// Bytes of boxed values.
     boxed: Lately,
 }
 
-/// The most that something was within the last one or two of these.
+/// The period of `Lately`, which keeps the maximum of the last one to two periods.
 const LATELY_MS: u64 = 1_200;
 
 #[derive(Default)]
 struct Lately {
     since_ms: AtomicU64,
-    /// Since then, and in the time before.
+    /// The maximum in the current period and in the previous one.
     most: [AtomicUsize; 2],
 }
 
@@ -111,19 +111,19 @@ impl Tier {
         }
     }
 
-    /// Something has left RAM, or nothing need.
+    /// Called when something has left RAM, or when nothing needs to leave.
     pub fn progress(&self) {
         self.fruitful.store(self.next_stripe.load(Relaxed), Relaxed);
     }
 
-    /// A stripe was passed over, which says nothing about what it holds.
+    /// Called when a stripe was skipped. Skipped stripes do not count as fruitless.
     pub fn skip(&self) {
         self.fruitful.fetch_add(1, Relaxed);
     }
 
-    /// Stripes that were looked through since something last left RAM.
+    /// Number of stripes visited since something last left RAM.
     pub fn fruitless(&self) -> usize {
-        // Below zero where one has made progress while another passed over a stripe.
+        // The difference is negative if one worker made progress while another skipped a stripe.
         let since = self.next_stripe.load(Relaxed).wrapping_sub(self.fruitful.load(Relaxed)) as i32;
         since.max(0) as usize
     }
@@ -132,7 +132,7 @@ impl Tier {
         self.ram_limit.load(Relaxed)
     }
 
-    /// Takes effect at once: nobody is refused by the budget of a limit that is no more.
+    /// Sets the limit. It takes effect at once, so no command is refused because of the old limit.
     pub fn set_ram_limit(&self, bytes: u64, arena: &Arena) {
         self.ram_limit.store(bytes, Relaxed);
         match bytes {
@@ -163,7 +163,7 @@ impl Tier {
         self.resident_max.store(0, Relaxed);
     }
 
-    /// Takes in a measurement of the process's resident bytes.
+    /// Updates the budget from a measurement of the process's resident bytes.
     pub fn measured(&self, resident: u64, arena: &Arena, now_ms: u64) {
         self.resident.store(resident, Relaxed);
         self.resident_max.fetch_max(resident, Relaxed);
@@ -177,18 +177,18 @@ impl Tier {
             return;
         }
         let other = self.other(resident, arena).max(self.other_min.load(Relaxed));
-        // Left for what grows between two measurements, values that reads bring in above all.
+        // A margin for growth between two measurements, mainly values that reads bring in.
         let margin = limit / 100 + (limit / 20).min(MARGIN_BYTES_MAX);
         let budget = (limit - margin).saturating_sub(other).max(limit / 64);
         self.budget.store(budget as usize, Relaxed);
     }
 
-    /// Of the resident bytes, what is not objects.
+    /// The resident bytes that are not objects.
     fn other(&self, resident: u64, arena: &Arena) -> u64 {
         match self.limit_of {
             LimitOf::Process => {
-                // What boxed values have freed is resident until the allocator gives it back, and theirs to take again: that
-                // is no reason to send still more away.
+                // Memory that boxed values have freed stays resident until the allocator gives it back, and boxed values can reuse it. It
+                // must not cause more demotion.
                 let given_back = self.boxed.lately().saturating_sub(arena.boxed_bytes());
                 resident.saturating_sub((arena.held_bytes() + given_back) as u64)
             }
@@ -196,8 +196,8 @@ impl Tier {
         }
     }
 
-    /// So many bytes are about to be taken beside objects, all at once: these make room for them from now on, until
-    /// `reserve(0)`. They keep half of what they have: too little of it, and nothing could be written meanwhile.
+    /// Reserves `bytes` for memory that is not objects and that will be taken all at once. Objects make room for it until
+    /// `reserve(0)`. They keep half of their budget, because with much less nothing could be written meanwhile.
     pub fn reserve(&self, bytes: u64, arena: &Arena) {
         let is_wanted = bytes > 0 && self.limit_of == LimitOf::Process;
         let wanted = || self.other(self.resident(), arena) + bytes.min(self.budget() as u64 / 2);
@@ -209,7 +209,7 @@ impl Tier {
         self.budget.load(Relaxed)
     }
 
-    /// Bytes that should leave RAM, beyond those already on their way.
+    /// Bytes that should leave RAM, in addition to those already being written.
     #[inline]
     pub fn excess(&self, arena: &Arena) -> usize {
         let budget = self.budget();
@@ -218,15 +218,15 @@ impl Tier {
         }
         let used = arena.used_bytes();
         let over = used.saturating_sub(budget / 10 * 9);
-        // Slabs to be emptied need room in others: what is missing of it must leave too.
+        // Emptying slabs needs room in other slabs. If that room is missing, more bytes must leave.
         let room = arena.slab_bytes().saturating_sub(used);
         let room = if self.crowded.load(Relaxed) { 0 } else { room };
         let crowd = (self.slabs_to_empty(arena) * 5 / 4).saturating_sub(room);
         over.max(crowd).saturating_sub(self.writing.load(Relaxed))
     }
 
-    /// Bytes of slabs that must be emptied and given back, because the budget has shrunk (the index grows) or sizes
-    /// have changed: from 97 % of the budget down to 92 %, so that it is done seldom.
+    /// Bytes of slabs that must be emptied and given back, because the budget has shrunk (the index grows) or object sizes
+    /// have changed. It starts at 97 % of the budget and goes down to 92 %, so that it happens seldom.
     pub fn slabs_to_empty(&self, arena: &Arena) -> usize {
         let (budget, slabs) = (self.budget(), arena.slab_bytes());
         if budget == usize::MAX || slabs <= budget / 100 * 97 { 0 } else { slabs - budget / 100 * 92 }
@@ -251,9 +251,9 @@ impl Tier {
 mod tests {
     use super::*;
 
-    /// The allocator gives back what was freed within a second: until then it is neither objects nor anything else.
+    /// The allocator gives freed memory back within a second. Until then that memory counts neither as objects nor as other memory.
     #[test]
-    fn what_was_freed_lately_does_not_shrink_the_budget() {
+    fn recently_freed_memory_does_not_shrink_the_budget() {
         const MB: usize = 1 << 20;
         let arena = Arena::new(1);
         let tier = Tier::new(100 << 20, LimitOf::Process, Policy::NoEviction);
@@ -263,7 +263,7 @@ mod tests {
         arena.count_boxed(-40 * MB as isize);
         tier.measured(80 << 20, &arena, 5_010);
         assert_eq!(tier.budget(), budget);
-        // It has come back, then something else has grown.
+        // The allocator has given the memory back, then other memory has grown.
         tier.measured(40 << 20, &arena, 8_000);
         tier.measured(40 << 20, &arena, 11_000);
         assert_eq!(tier.budget(), budget);
@@ -271,9 +271,9 @@ mod tests {
         assert_eq!(tier.budget(), budget - 40 * MB);
     }
 
-    /// What is reserved is the objects' to make room for, and none of it twice when it is taken.
+    /// Objects make room for a reservation, and not a second time when the reserved memory is taken.
     #[test]
-    fn what_is_reserved_shrinks_the_budget_until_it_is_not_needed_any_more() {
+    fn a_reservation_shrinks_the_budget_until_it_ends() {
         const MB: usize = 1 << 20;
         let arena = Arena::new(1);
         let tier = Tier::new(100 << 20, LimitOf::Process, Policy::NoEviction);

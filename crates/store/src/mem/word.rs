@@ -6,13 +6,13 @@
 //! cold: |63        40|39        11|10      6|5     3|2  |1     |0|
 //!       | low hash 24| page 29    | step 5  | kind 3|ref|expiry|0|
 //! ```
-//! The other half of the entry is the upper 64 bits of the hash: a cold key is known by 88 keyed bits, a
-//! hot one is compared whole. 29 bits of 4 KiB pages are 2 TiB of flash a database.
+//! The other half of the entry is the upper 64 bits of the hash. So 88 keyed bits identify a cold key; a hot key is compared
+//! as a whole. 29 bits of 4 KiB pages are 2 TiB of flash per database.
 
 use crate::mem::hash::KeyHash;
 use value::Kind;
 
-/// Where a record lies: its first page and the step (see `page::step_pages`) of pages to read.
+/// The place of a record: its first page, and the step (see `page::step_pages`) that gives the number of pages to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
     pub page: u32,
@@ -20,7 +20,7 @@ pub struct Place {
 }
 
 pub const PAGE_BITS: u32 = 29;
-/// As S3-FIFO caps it: the hand finds a victim after four rounds at the latest.
+/// The maximum frequency, as in S3-FIFO. So the hand finds a victim after at most four rounds.
 pub const FREQUENCY_MAX: u8 = 3;
 
 const HOT: u64 = 1;
@@ -75,7 +75,7 @@ impl Word {
         self.0 & EXPIRY != 0
     }
 
-    /// Whether the hash bits of this entry agree with `hash`: for a cold entry that is identity.
+    /// Whether the hash bits of this entry agree with `hash`. For a cold entry agreement means that the keys are equal.
     #[inline]
     pub fn agrees(self, hash: KeyHash) -> bool {
         let shift = if self.is_hot() { HOT_HASH_SHIFT } else { COLD_HASH_SHIFT };
@@ -116,7 +116,7 @@ impl Word {
         Word(self.0 & !(u64::from(FREQUENCY_MAX) << FREQUENCY_SHIFT) | u64::from(frequency) << FREQUENCY_SHIFT)
     }
 
-    /// One access more.
+    /// The word after one more access.
     #[inline]
     #[must_use]
     pub fn touched(self) -> Word {
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_put_in_comes_out() {
+    fn all_fields_come_back() {
         let hash = KeyHash { high: 7, low: 0xfedc_ba98_7654_3210, slot: 3 };
         let address = 0x7fff_ffff_fff8;
         let hot = Word::hot(hash, address, 2, true, true);

@@ -1,18 +1,18 @@
-//! Owns how many keys there are, stripe by stripe, for statistics. Never waits for a stripe that a script keeps: that one counts
-//! as it was last seen.
+//! Owns the numbers of keys by stripe, for statistics. Never waits for a stripe that a script holds: for that stripe the last known
+//! numbers count.
 
 use crate::mem::hash::STRIPES;
 use crate::stripe::{LOCK_PATIENCE, Stripe, StripeSet};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-/// Of a logical database.
+/// The numbers of keys of a logical database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyCounts {
     pub keys: u64,
-    /// Those that have an expiry.
+    /// Keys with an expiry.
     pub expires: u64,
-    /// Those whose value is in RAM.
+    /// Keys whose value is in RAM.
     pub hot: u64,
 }
 
@@ -24,16 +24,16 @@ impl KeyCounts {
     }
 }
 
-/// Of the whole store, as good as at one moment.
+/// The numbers of the whole store. The stripes are counted one after the other, so they are nearly of one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Census {
-    /// Bytes of memory of the index.
+    /// Bytes of RAM of the index.
     pub index_bytes: u64,
     /// By logical database.
     pub databases: Vec<KeyCounts>,
 }
 
-/// What a stripe held when it was last looked at: some 50 bytes, more with several logical databases.
+/// The last known numbers of a stripe. Takes some 50 bytes, more with several logical databases.
 #[derive(Clone, Default)]
 struct Seen {
     index_bytes: u64,
@@ -41,7 +41,7 @@ struct Seen {
     databases: SmallVec<[KeyCounts; 1]>,
 }
 
-/// By stripe. Held by one that counts, which takes some ten microseconds, and at most [`LOCK_PATIENCE`] more.
+/// The last known numbers, by stripe. Locked during a count: some ten microseconds, and at most [`LOCK_PATIENCE`] more.
 pub(crate) struct LastSeen(Mutex<Box<[Seen]>>);
 
 impl Default for LastSeen {
@@ -51,8 +51,8 @@ impl Default for LastSeen {
 }
 
 impl LastSeen {
-    /// Counts the keys. A stripe that a script keeps counts as it was last seen, so that whoever watches over the node is not
-    /// held up with it. Of those that are locked for the moment of a command it waits for the first.
+    /// Counts the keys. For a stripe that a script holds, the last known numbers count, so that monitoring is never blocked by a
+    /// script. After the first stripe that could not be locked within [`LOCK_PATIENCE`], it does not wait for any other.
     pub fn census(&self, stripes: &StripeSet) -> Census {
         let mut seen = self.0.lock();
         let mut patience = LOCK_PATIENCE;
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stripe_that_is_kept_counts_as_it_was_last_seen() {
+    fn a_locked_stripe_counts_with_its_last_known_numbers() {
         let store = Store::new(&StoreConfig::in_ram(1));
         (0..3_000).for_each(|key: u32| set(&store, &key.to_be_bytes(), 0));
         set(&store, b"other", 3);
@@ -114,7 +114,7 @@ mod tests {
         let kept = store.hasher().key(&name);
         let mut resume = Resume::default();
         let script = store.lock(&[kept], 0, 1, true, &mut resume);
-        // On a thread of its own, as it is: this one has the stripe.
+        // Count on another thread, because this thread holds the stripe.
         let meanwhile = std::thread::scope(|scope| scope.spawn(|| store.census()).join().unwrap());
         assert_eq!((meanwhile.index_bytes, &meanwhile.databases), (counted.index_bytes, &counted.databases));
         drop(script);

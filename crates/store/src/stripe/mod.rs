@@ -1,4 +1,4 @@
-//! Owns a stripe: the tables of its keys, and who watches them and waits for them. Never knows the store around it.
+//! Owns a stripe: the tables of its keys, the watched keys and the queues of blocked clients. Never knows the store around it.
 
 pub(crate) mod census;
 pub(crate) mod wait;
@@ -16,46 +16,46 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-/// How long a stripe may take to be had before its owner is taken for a script that runs long.
+/// How long to wait for a stripe's lock before assuming that a long-running script holds it.
 pub(crate) const LOCK_PATIENCE: Duration = Duration::from_millis(2);
-/// How long a slice of upkeep waits for stripes that are locked, all together: longer than a command takes.
+/// The total time that a slice of maintenance waits for locked stripes. Longer than a usual command takes.
 pub(crate) const UPKEEP_PATIENCE: Duration = Duration::from_millis(1);
 
-/// One logical database's part of a stripe.
+/// The part of a logical database that is in one stripe.
 #[derive(Default)]
 pub struct Database {
     pub(crate) table: Table,
-    /// Entries with an expiry, and entries whose value is in RAM.
+    /// Number of entries with an expiry, and of entries whose value is in RAM.
     pub(crate) expires: usize,
     pub(crate) hot: usize,
-    /// Of hashes with fields that expire, if there are any in RAM.
+    /// Deadlines of the hashes in RAM that have fields with an expiry. None if there is no such hash.
     pub(crate) deadlines: Option<Box<Deadlines>>,
 }
 
 #[derive(Default)]
 pub struct Stripe {
-    /// Uid 0, where nearly everything is: beside the lock, a cache miss less.
+    /// Uid 0, which holds nearly all keys. It is stored beside the lock, which saves a cache miss.
     first: Database,
-    /// Keys that somebody watches, if any.
+    /// The watched keys. None if there are none.
     pub(crate) watched: Option<Box<Watched>>,
-    /// Keys that somebody waits for, if any.
+    /// The queues of blocked clients. None if there are none.
     pub(crate) waiters: Option<Box<Waiters>>,
-    /// From uid 1 on. SWAPDB exchanges uids, so that what is on flash keeps its database's number.
+    /// The databases from uid 1 on. SWAPDB exchanges uids, so that records on flash keep the number of their database.
     others: Vec<Database>,
 }
 
-/// Neighbouring stripes are locked by different workers: each on its own cache line.
+/// Each stripe has its own cache line, because different workers lock neighbouring stripes.
 #[repr(align(64))]
 struct Line(Mutex<Stripe>);
 
-/// All stripes and how one is locked, and which contents each logical database has.
+/// All stripes with their locks, and the uid of each logical database's contents.
 pub(crate) struct StripeSet {
     lines: Box<[Line]>,
-    /// By logical database. Written with every stripe locked, read with any.
+    /// By logical database. Written with every stripe locked, read with any stripe locked.
     uids: Box<[AtomicU32]>,
-    /// Held by the one script that adds stripes to those it has.
+    /// Held by the one script that is adding stripes to those it holds.
     pub adding: Mutex<()>,
-    /// What a thread does while a stripe is not to be had.
+    /// The function that a thread calls while it waits for a stripe.
     waiting: OnceLock<fn()>,
 }
 
@@ -69,18 +69,18 @@ impl StripeSet {
         }
     }
 
-    /// Logical databases.
+    /// Number of logical databases.
     pub fn databases(&self) -> usize {
         self.uids.len()
     }
 
-    /// Call with a stripe locked.
+    /// The caller must hold a stripe's lock.
     #[inline]
     pub fn uid(&self, db: usize) -> u32 {
         self.uids[db].load(Relaxed)
     }
 
-    /// Exchanges the contents of two logical databases. Every stripe is locked.
+    /// Exchanges the contents of two logical databases. The caller must hold every stripe's lock.
     pub fn swap(&self, a: usize, b: usize) {
         let (first, second) = (self.uid(a), self.uid(b));
         self.uids[a].store(second, Relaxed);
@@ -105,7 +105,7 @@ impl StripeSet {
         }
     }
 
-    /// One that is locked is not waited for.
+    /// Locks a stripe. None if it is locked: this function does not wait.
     #[inline]
     pub fn lock_at_once(&self, stripe: usize) -> Option<Guard<'_>> {
         self.lines[stripe].0.try_lock()
@@ -117,8 +117,8 @@ impl StripeSet {
         lock.try_lock().or_else(|| lock.try_lock_for(patience))
     }
 
-    /// For upkeep and statistics, which a script that keeps a stripe must not hold up. After the first stripe that was not to
-    /// be had within `patience` none is waited for, so that a pass over all stripes waits once.
+    /// Locks a stripe for maintenance or statistics, which a script that holds a stripe must not block. After the first stripe
+    /// that could not be locked within `patience`, later calls do not wait. So a pass over all stripes waits once.
     pub fn lock_or_skip(&self, stripe: usize, patience: &mut Duration) -> Option<Guard<'_>> {
         let guard = self.try_lock(stripe, *patience);
         if guard.is_none() {
@@ -127,7 +127,7 @@ impl StripeSet {
         guard
     }
 
-    /// A stripe has not been to be had for a while: a script has it.
+    /// Called when a stripe could not be locked for a while, because a script holds it.
     pub fn wait(&self) {
         if let Some(waiting) = self.waiting.get() {
             waiting();
@@ -135,17 +135,17 @@ impl StripeSet {
     }
 
     pub fn set_waiting(&self, waiting: fn()) {
-        // The first one stays: a store has one server.
+        // The first function stays: a store belongs to one server.
         let _ = self.waiting.set(waiting);
     }
 
-    /// Brings the stripe's lock and its first table into the processor's cache.
+    /// Prefetches the stripe's lock and its first table into the processor's cache.
     #[inline]
     pub fn prefetch(&self, stripe: usize) {
         prefetch_line(&raw const self.lines[stripe]);
     }
 
-    /// Bytes of the stripes themselves.
+    /// Bytes of the stripe structures without their tables.
     pub fn bytes(&self) -> u64 {
         size_of_val(&*self.lines) as u64
     }
@@ -184,7 +184,7 @@ impl Stripe {
         self.database(uid).map_or(0, |database| database.table.len())
     }
 
-    /// Whether the key is there and has not expired, as far as that is known without reading flash.
+    /// Whether the key exists and has not expired, as far as this is known without reading flash.
     pub(crate) fn has_live(&self, uid: u32, key: &Key<'_>, now_ms: u64) -> bool {
         let Some((database, slot)) = self.database(uid).and_then(|database| Some((database, database.find(key)?)))
         else {
@@ -194,7 +194,7 @@ impl Stripe {
         object.and_then(|object| object.expiry()).is_none_or(|expiry| expiry > now_ms)
     }
 
-    /// Values in RAM.
+    /// Number of values in RAM.
     pub(crate) fn hot(&self) -> usize {
         self.all().map(|database| database.hot).sum()
     }
@@ -213,7 +213,7 @@ impl Stripe {
 }
 
 impl Database {
-    /// The key's entry. A hot one is compared whole, a cold one by its hash bits.
+    /// The key's entry. For a hot entry the whole key is compared, for a cold entry only the hash bits.
     #[inline]
     pub(crate) fn find(&self, key: &Key<'_>) -> Option<Slot> {
         self.table.find(key.hash.high, |entry| {
@@ -226,13 +226,13 @@ impl Database {
         self.table.entry(self.find(key)?).object().map(ObjectRef::value)
     }
 
-    /// The cold entry of exactly this hash and place.
+    /// The cold entry with exactly this hash and place.
     pub(crate) fn find_cold(&self, hash: KeyHash, word: Word) -> Option<Slot> {
         let is_it = |found: Word| !found.is_hot() && found.agrees(hash) && found.place() == word.place();
         self.table.find(hash.high, |entry| is_it(entry.word()))
     }
 
-    /// A hash's next deadline is noted, from which its key is found in time.
+    /// Records the next deadline of a hash, so that the sweep finds the hash when the deadline is due.
     pub(crate) fn keep_deadline(&mut self, high: u64, at_ms: u64) {
         let deadlines = self.deadlines.get_or_insert_default();
         deadlines.keep(&self.table, high, at_ms);
@@ -241,7 +241,7 @@ impl Database {
         }
     }
 
-    /// The hashes with fields whose deadline has come.
+    /// The keys of the hashes that have fields whose deadline is due.
     pub(crate) fn due_deadlines(&mut self, now_ms: u64) -> Vec<Box<[u8]>> {
         let mut due = Vec::new();
         if let Some(deadlines) = &mut self.deadlines {

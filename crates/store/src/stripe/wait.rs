@@ -1,10 +1,10 @@
-//! Owns who waits for which key: the queues of blocked commands, in the stripe beside the keys, and which of those keys
-//! a command has made ready. Never knows what a waiter is beyond its number, nor how it is woken.
+//! Owns the queues of blocked clients by key, in the stripe beside the keys, and the list of keys that a command has made
+//! ready. Never knows more of a waiter than its number, nor how a waiter is woken.
 //!
-//! A command that finds nothing takes its place with the stripes still locked (`Keyspace::wait`), so no change of the
-//! key can slip between its look and its place. Every change of a key that somebody waits for is noted in
-//! `Resume::ready`; who made it then asks for the waiters one after the other (`Store::waiter`), in the order of
-//! their tickets, and runs their commands.
+//! A blocking command that finds nothing enters the queues while its stripes are still locked (`Keyspace::wait`), so no change
+//! of the key can come in between. Every change of a key with waiters is recorded in `Resume::ready`. The worker that made
+//! the change then fetches the waiters one after the other (`Store::waiter`), in the order of their tickets, and runs their
+//! commands.
 
 use crate::mem::hash::{Hasher, Key, KeyHash};
 use smallvec::SmallVec;
@@ -12,22 +12,22 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use value::Kind;
 
-/// What a waiter needs of a key before its command is worth running again.
+/// The condition of a waiter: what the key must hold before the waiter's command is run again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wants {
     /// The key holds a value of this kind.
     pub kind: Kind,
-    /// Or it has changed in any way, even to nothing: XREADGROUP, whose group may be gone.
+    /// Any change of the key satisfies the waiter, even its removal. For XREADGROUP, whose group may be gone.
     pub any_change: bool,
 }
 
-/// A key that was changed while somebody waits for it.
+/// A key that was changed and has waiters.
 #[derive(Clone, Debug)]
 pub struct Ready {
     pub(crate) db: usize,
     pub(crate) hash: KeyHash,
     name: SmallVec<[u8; 40]>,
-    /// The waiters behind this ticket are meant.
+    /// Only waiters with a higher ticket are considered.
     after: u64,
 }
 
@@ -40,7 +40,7 @@ impl Ready {
         Key { name: &self.name, hash: self.hash }
     }
 
-    /// The waiters behind that one.
+    /// From now on consider only waiters with a higher ticket.
     pub fn behind(&mut self, ticket: u64) {
         self.after = ticket;
     }
@@ -51,21 +51,21 @@ struct Seat {
     wants: Wants,
 }
 
-/// Who waits for one key of one logical database.
+/// The waiters for one key of one logical database.
 #[derive(Default)]
 struct Queue {
     db: usize,
-    /// By ticket: the first that came is the first that is served.
+    /// Sorted by ticket: first come, first served.
     seats: BTreeMap<u64, Seat>,
-    /// Seats that want any change.
+    /// Number of seats that want any change.
     any_change: usize,
 }
 
-/// A stripe's queues, by key. There only while somebody waits. Each queue has the number of its logical database, not of the
-/// database's contents: who waits in database 0 waits for what SWAPDB brings there.
+/// A stripe's queues, by key. Exists only while there are waiters. Each queue has the number of its logical database, not the uid
+/// of the database's contents: a client that waits in database 0 is also woken by keys that SWAPDB brings there.
 ///
-/// A FLUSHALL makes all keys ready in the order of this map. The order is that of the names, not that of a hash table with a
-/// random key, so that a run can be repeated.
+/// FLUSHALL makes all keys ready in the order of this map. The map is sorted by name and is no hash table with a random key, so
+/// that a run can be repeated.
 #[derive(Default)]
 pub(crate) struct Waiters(BTreeMap<Box<[u8]>, SmallVec<[Queue; 1]>>);
 
@@ -74,7 +74,7 @@ impl Waiters {
         self.0.get(name)?.iter().find(|queue| queue.db == db)
     }
 
-    /// The key was changed: a queue of it is to be looked at.
+    /// Records a changed key as ready if it has a queue.
     #[cold]
     pub fn note(&self, db: usize, key: &Key<'_>, ready: &mut Vec<Ready>) {
         let is_noted = ready.last().is_some_and(|last| last.db == db && *last.name == *key.name);
@@ -83,7 +83,7 @@ impl Waiters {
         }
     }
 
-    /// The databases were emptied or exchanged: everything in them may have changed.
+    /// Records all keys with a queue as ready, because their databases were emptied or exchanged.
     pub fn note_all(&self, hasher: &Hasher, is_meant: impl Fn(usize) -> bool, ready: &mut Vec<Ready>) {
         for (name, queues) in &self.0 {
             for queue in queues.iter().filter(|queue| is_meant(queue.db)) {
@@ -92,12 +92,12 @@ impl Waiters {
         }
     }
 
-    /// Whether anybody waits for this key.
+    /// Whether the key has waiters.
     pub fn wait_for(&self, db: usize, key: &Key<'_>) -> bool {
         self.queue(db, key.name).is_some()
     }
 
-    /// A client takes its place behind all that wait for this key.
+    /// Adds a client to the key's queue, behind all other waiters.
     pub fn add(&mut self, db: usize, key: &Key<'_>, ticket: u64, (client, wants): (u64, Wants), counts: &WaitCounts) {
         let queues = self.0.entry(key.name.into()).or_default();
         let at = queues.iter().position(|queue| queue.db == db).unwrap_or_else(|| {
@@ -113,7 +113,7 @@ impl Waiters {
         }
     }
 
-    /// A waiter gives up its place.
+    /// Removes a waiter from the key's queue.
     pub fn remove(&mut self, db: usize, key: &Key<'_>, ticket: u64, counts: &WaitCounts) {
         let Some(queues) = self.0.get_mut(key.name) else { return };
         let Some(at) = queues.iter().position(|queue| queue.db == db) else { return };
@@ -135,7 +135,7 @@ impl Waiters {
         self.0.is_empty()
     }
 
-    /// The first waiter that is meant and fits what the key holds: its ticket and its number.
+    /// The first considered waiter whose condition the key satisfies: its ticket and its client's number.
     pub fn next(&self, ready: &Ready, kind: impl FnOnce() -> Option<Kind>) -> Option<(u64, u64)> {
         let queue = self.queue(ready.db, &ready.name)?;
         let found = kind();
@@ -149,7 +149,7 @@ impl Waiters {
     }
 }
 
-/// For INFO.
+/// Counts of waiters, for INFO.
 #[derive(Default)]
 pub(crate) struct WaitCounts {
     tickets: AtomicU64,
@@ -158,12 +158,12 @@ pub(crate) struct WaitCounts {
 }
 
 impl WaitCounts {
-    /// The next waiter's number.
+    /// Draws the next ticket.
     pub fn ticket(&self) -> u64 {
         self.tickets.fetch_add(1, Relaxed) + 1
     }
 
-    /// Keys that somebody waits for, and those of them where any change counts.
+    /// Number of keys with waiters, and of those where a waiter wants any change.
     pub fn keys(&self) -> (u64, u64) {
         (self.keys.load(Relaxed), self.keys_any_change.load(Relaxed))
     }

@@ -1,15 +1,15 @@
-//! Owns which keys somebody watches and whether they were changed: WATCH's memory, in the stripe beside the keys.
-//! Never knows who watches.
+//! Owns the watched keys and whether they were changed, for WATCH, in the stripe beside the keys.
+//! Never knows which connection watches.
 //!
-//! A change is noted when a handler makes it. What removes keys by itself (expiry, eviction, FLUSHALL) notes nothing: a
-//! key that was there when it was watched must still be there when it counts.
+//! Changes by handlers are recorded. Expiry, eviction and FLUSHALL record nothing: instead, EXEC checks that a key that
+//! existed at WATCH still exists.
 
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// A stripe's watched keys. There only while there are any.
+/// A stripe's watched keys. Exists only while there are any.
 #[derive(Default)]
 pub(crate) struct Watched(HashMap<Box<[u8]>, Watchers>);
 
@@ -17,7 +17,7 @@ type Watchers = SmallVec<[Watcher; 1]>;
 
 struct Watcher {
     db: u32,
-    /// It is also told of what is beside the value proper: who has read of a stream.
+    /// The watcher also counts changes beside the value itself, such as who has read from a stream.
     of_everything: bool,
     changed: Arc<AtomicBool>,
 }
@@ -41,7 +41,7 @@ impl Watched {
         self.0.is_empty()
     }
 
-    /// The key was changed, its value or only what is beside it.
+    /// Records a change of the key. `value` is false if only data beside the value changed.
     pub fn changed(&self, db: usize, name: &[u8], value: bool) {
         let watchers = self.0.get(name).into_iter().flatten();
         for watcher in watchers.filter(|watcher| watcher.db == db as u32 && (value || watcher.of_everything)) {
@@ -49,7 +49,7 @@ impl Watched {
         }
     }
 
-    /// Two databases are exchanged: changes what is in either of them.
+    /// SWAPDB: records a change of every watched key in the two databases that exists in either of them.
     pub fn swapped(&self, databases: [usize; 2], is_there: impl Fn(&[u8]) -> bool) {
         for (name, watchers) in &self.0 {
             let mut affected = watchers.iter().filter(|watcher| databases.contains(&(watcher.db as usize))).peekable();

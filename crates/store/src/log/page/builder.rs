@@ -1,4 +1,4 @@
-//! Owns filling a write unit: records gather in a pending frame, frames fill the open page, pages and extents fill
+//! Owns filling a write unit: records are collected in a pending frame, frames fill the open page, pages and extents fill
 //! the unit from front to back.
 //! Never knows where the unit goes, nor what a tag means.
 //!
@@ -42,7 +42,7 @@ const DICTIONARY_RAW_BYTES_MAX: usize = FRAME_RAW_BYTES_MAX;
 /// The answer to [`PageBuilder::push`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Push {
-    /// Copied; its place comes with the unit.
+    /// The record was copied. `finish` returns its place.
     Taken,
     /// Not taken: finish the unit and begin another.
     Full,
@@ -52,7 +52,7 @@ pub enum Push {
     Never,
 }
 
-/// Where a record went.
+/// The place of a record in the unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placed {
     pub tag: u64,
@@ -77,7 +77,7 @@ pub struct Stats {
     /// Keys and values, without headers.
     pub user_bytes: u64,
     pub pages: u64,
-    /// Frames compressed for nothing: too large for the page, or not worthwhile.
+    /// Frames whose compressed form was not used: too large for the page, or not worthwhile.
     pub wasted_attempts: u64,
     /// Bytes of small-record pages left unused.
     pub slack_bytes: u64,
@@ -263,8 +263,8 @@ impl Worst {
     }
 }
 
-/// What past frames of one size tell: a point, raw bytes to stored bytes, and how steep it is there. Both count
-/// fingerprints in. Less steep than the ratio when records share something that every frame stores once.
+/// A linear model from past frames of one size: a point (raw bytes, stored bytes) and the slope there. Stored bytes include
+/// fingerprints. The slope is smaller than the ratio if records share data that every frame stores once.
 #[derive(Clone, Copy)]
 struct Curve {
     raw: usize,
@@ -354,12 +354,12 @@ impl Pace {
 
     /// A frame of `next_size` was compressed.
     fn note(&mut self, raw: usize, stored: usize) {
-        // The short last frame of a page says little about the others.
+        // Ignore the short last frame of a page, which is not typical of the others.
         let page_raw = PAYLOAD_BYTES * 1024 / self.curve().ratio().max(8);
         if raw * 2 < FRAME_RAW_TARGETS[self.next_size].min(page_raw) {
             return;
         }
-        // A trial's word counts for more: it comes seldom.
+        // A trial has a larger weight, because trials are rare.
         let weight = if self.is_raw() || self.next_size != self.size { 1 } else { 3 };
         self.curves[self.next_size].note(raw, stored, weight);
         let now = self.curves[self.size].ratio();
@@ -400,7 +400,7 @@ impl Pace {
             return frame_bytes;
         }
         let curve = self.curve();
-        // The curve is not trusted far from the size it is about.
+        // Limit the estimate, because the curve is accurate only near its own frame size.
         let raw_of = |stored| curve.raw_of(stored).min(frame_bytes + frame_bytes / 2);
         // So many even frames, or one more if they hold more altogether.
         let fewer = (room / curve.stored_of(frame_bytes).max(1)).max(1);
@@ -546,7 +546,7 @@ impl PageBuilder {
             if self.pending.is_empty() {
                 return false;
             }
-            // Compressing what waits may make room for certain.
+            // Compress the pending records, which may make enough room.
             self.seal();
         }
     }
@@ -646,7 +646,7 @@ impl PageBuilder {
             last = Some((raw_bytes, stored_bytes));
             let margin = stored_bytes / 32;
             let expected = |raw: usize| (stored_bytes + margin).saturating_sub((raw_bytes - raw) * slope / 1024);
-            // The last attempt is to succeed.
+            // The last attempt must succeed.
             let aim = if attempt + 2 == ATTEMPTS_MAX { room * 3 / 4 } else { room };
             count = pending.count_fitting(aim, expected).min(count - 1);
             if count <= fits_raw {
@@ -761,7 +761,7 @@ impl PageBuilder {
         Push::Taken
     }
 
-    /// Gives back the memory of an unusually large record.
+    /// Frees the memory of an unusually large record.
     fn release_large(&mut self) {
         if self.large.capacity() > 1 << 20 {
             self.large = Vec::new();

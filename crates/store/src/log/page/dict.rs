@@ -1,6 +1,6 @@
-//! Owns dictionaries: what records have in common, trained from a sample of them, so that a frame of a few
-//! small records compresses as well as megabytes would.
-//! Never knows pages. Which dictionaries are in use, and for how long, is the caller's.
+//! Owns dictionaries: the common content of records, trained from a sample. With a dictionary, a frame of a few small records
+//! compresses as well as megabytes would.
+//! Never knows pages. The caller decides which dictionaries are in use, and for how long.
 
 use base::random::mix;
 use zstd_safe::{CDict, DDict};
@@ -14,7 +14,7 @@ pub const DICTIONARY_BYTES: usize = 32 << 10;
 
 const MAGIC: [u8; 4] = *b"FKD1";
 const HEADER_BYTES: usize = 16;
-/// A hostile serialised form cannot make us digest more.
+/// Maximum size of a dictionary that is read back, against hostile bytes.
 const DICTIONARY_BYTES_MAX: usize = 1 << 20;
 /// Where zstd keeps a dictionary's own id.
 const ZSTD_ID: std::ops::Range<usize> = 4..8;
@@ -100,9 +100,9 @@ pub struct Trainer {
     taken: Vec<(u64, usize)>,
 }
 
-/// The start of a longer record says enough about it.
+/// Maximum bytes sampled of one record. The start of a longer record is enough.
 const SAMPLE_BYTES_MAX: usize = 4096;
-/// ZDICT makes nothing useful of less.
+/// Minimum number of samples. ZDICT makes no useful dictionary from fewer.
 const SAMPLES_MIN: usize = 32;
 
 impl Trainer {

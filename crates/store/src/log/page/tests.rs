@@ -1,4 +1,4 @@
-//! The format as a whole: what was pushed is found, what was damaged is noticed, and how small it is.
+//! Tests of the whole format: pushed records are found, damage is noticed, and the sizes are as expected.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -172,7 +172,7 @@ fn mixed(count: usize) -> Vec<Owned> {
 }
 
 #[test]
-fn what_is_pushed_is_found_with_every_codec() {
+fn pushed_records_are_found_with_every_codec() {
     for codec in [Codec::None, Codec::Lz4, Codec::Zstd] {
         for records in [values_500(3000, 1000), values_500(3000, 500), values_500(3000, 0), mixed(3000)] {
             let mut builder = PageBuilder::new(codec, 1);
@@ -208,7 +208,7 @@ fn a_large_record_takes_an_extent_and_reading_too_many_pages_does_no_harm() {
 }
 
 #[test]
-fn what_no_unit_of_this_size_holds_is_refused_and_the_next_record_taken() {
+fn a_record_too_large_for_the_unit_is_refused_and_the_next_one_taken() {
     let mut rng = SplitMix64(12);
     let large = Owned::new("large", rng.bytes(20 * PAGE_BYTES));
     let never = Owned::new("never", vec![0; EXTENT_RAW_BYTES_MAX]);
@@ -270,7 +270,7 @@ fn steps_cover_every_extent_with_at_most_half_more() {
 }
 
 #[test]
-fn pages_never_written_torn_or_of_another_time_are_told_apart() {
+fn unwritten_torn_and_stale_pages_are_distinguished() {
     let records = values_500(30, 1000);
     let written = write(&mut PageBuilder::new(Codec::None, 0), &records, None);
     let (unit, _) = &written.units[0];

@@ -1,8 +1,8 @@
-//! Owns a table that grows while others read it. Never shrinks, never moves an item.
+//! Owns a table that grows while other threads read it. Never shrinks, never moves an item.
 
 use std::sync::OnceLock;
 
-/// Items by their number, in chunks of 64, 64, 128, 256 …: a reference stays good while the table grows.
+/// Items by their number, in chunks of 64, 64, 128, 256 … A reference stays valid while the table grows.
 pub struct Growing<T> {
     chunks: [OnceLock<Box<[T]>>; CHUNKS],
 }
@@ -10,14 +10,14 @@ pub struct Growing<T> {
 const FIRST_BITS: u32 = 6;
 const CHUNKS: usize = (u32::BITS - FIRST_BITS + 1) as usize;
 
-/// The chunk that has item `number`, and where in it.
+/// The chunk of item `number`, and the index inside the chunk.
 fn place(number: u32) -> (usize, usize) {
     let chunk = (u32::BITS - (number >> FIRST_BITS).leading_zeros()) as usize;
     let first = if chunk == 0 { 0 } else { chunk_len(chunk) };
     (chunk, number as usize - first)
 }
 
-/// From the second chunk on it is the number of its first item too.
+/// The length of a chunk. From the second chunk on, this is also the number of its first item.
 fn chunk_len(chunk: usize) -> usize {
     1 << (FIRST_BITS as usize + chunk.saturating_sub(1))
 }
@@ -27,7 +27,7 @@ impl<T> Growing<T> {
         Growing { chunks: [const { OnceLock::new() }; CHUNKS] }
     }
 
-    /// Makes items up to number `count` − 1, and perhaps some more, where there are none yet.
+    /// Makes the missing items up to number `count` − 1, and perhaps some more.
     pub fn reach(&self, count: u32, make: impl Fn() -> T) {
         let Some(last) = count.checked_sub(1) else { return };
         for chunk in 0..=place(last).0 {

@@ -1,5 +1,5 @@
-//! Owns the log's segments: which are free, open, sealed or given up, what is live in each, where pages lie.
-//! Never knows what is in a page. How their number changes is `resize`'s.
+//! Owns the log's segments: their states, the counts of live records in each, and the places of pages.
+//! Never knows the contents of a page. `resize` changes the number of segments.
 
 mod growing;
 mod resize;
@@ -22,13 +22,13 @@ pub enum State {
     Sealed = 2,
     /// Its live records are being moved out.
     Collecting = 3,
-    /// A write to it failed: nothing is written to it any more; what was written before is still read.
+    /// A write to the segment failed. No more data is written to it; older data can still be read.
     Retired = 4,
-    /// Not in the log, or to be cut off with its end: nothing points into it.
+    /// The segment is not in the log, or will be cut off with its end. No entry points into it.
     Outside = 5,
 }
 
-/// Two streams fill segments of their own, so that what survived a collection stays apart from new data.
+/// Each of the two streams fills its own segments, so that records that survived a collection are not mixed with new data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     Fresh,
@@ -37,9 +37,9 @@ pub enum Stream {
 
 pub struct Segment {
     state: AtomicU8,
-    /// Reads in flight. It is not reused before they are over.
+    /// Number of reads in flight. The segment is not reused before they are complete.
     readers: AtomicU32,
-    /// Units handed out and not yet written.
+    /// Number of units handed out and not yet written.
     writers: AtomicU32,
     /// Live records of one page or less, of `records` written.
     live: AtomicU32,
@@ -48,23 +48,23 @@ pub struct Segment {
     live_pages: AtomicU32,
     large_pages: AtomicU32,
     used_pages: AtomicU32,
-    /// Value of the log's count of sealed segments when this one was sealed: its age is how many came after.
+    /// The log's count of sealed segments when this one was sealed. The segment's age is the number of segments sealed after it.
     sealed_at: AtomicU64,
-    /// A write to it failed, or a read of what is live in it.
+    /// A write to the segment failed, or a read of its live records failed.
     bad: AtomicBool,
-    /// Collections that could not read all of it.
+    /// Number of collections that could not read the whole segment.
     tries: AtomicU8,
     about: Mutex<About>,
 }
 
 #[derive(Default)]
 struct About {
-    /// First page and pages of each written unit; a record never leaves its unit.
+    /// First page and number of pages of each written unit. A record never extends beyond its unit.
     units: Vec<(u16, u16)>,
     expiries: Expiries,
 }
 
-/// When the records of a segment expire: at most 16 bins of equal width, wider as needed.
+/// Histogram of the expiry times of a segment's records: at most 16 bins of equal width, which grows as needed.
 #[derive(Default)]
 struct Expiries {
     width_log2: u32,
@@ -94,7 +94,7 @@ impl Expiries {
         }
     }
 
-    /// Records that have expired for certain.
+    /// A lower bound of the number of expired records.
     fn expired(&self, now_ms: u64) -> u32 {
         self.bins.iter().filter(|&&(bin, _)| (bin + 1) << self.width_log2 <= now_ms).map(|&(_, count)| count).sum()
     }
@@ -133,12 +133,12 @@ impl Segment {
         self.state.compare_exchange(from as u8, to as u8, Relaxed, Relaxed).is_ok()
     }
 
-    /// Whether any index entry still points into it.
+    /// Whether no index entry points into the segment any more.
     pub fn is_dead(&self) -> bool {
         self.live.load(Relaxed) == 0 && self.live_pages.load(Relaxed) == 0
     }
 
-    /// Pages that live records take, by the average of the segment's small records.
+    /// Estimated number of pages of live records, from the average size of the segment's small records.
     fn live_pages_estimate(&self) -> f64 {
         let records = f64::from(self.records.load(Relaxed).max(1));
         let large = self.large_pages.load(Relaxed);
@@ -147,7 +147,7 @@ impl Segment {
     }
 }
 
-/// Contiguous pages of a segment, to be filled and written at once.
+/// Contiguous pages of a segment that are written at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unit {
     pub segment: u32,
@@ -160,21 +160,21 @@ pub struct Unit {
 struct Heads {
     open: [Option<(u32, u32)>; 2],
     free: VecDeque<u32>,
-    /// Free ones that leave the log: for the collector, until it has made room before its end.
+    /// Free segments that will leave the log. The collector may use them until it has made room before the new end.
     lent: Vec<u32>,
 }
 
 pub struct Segments {
     segments: Growing<Segment>,
-    /// Segments that there are, and those of them that take data: fewer while the log shrinks.
+    /// Number of segments that exist, and of those that take data, which are fewer while the log shrinks.
     count: AtomicU32,
     end: AtomicU32,
-    /// Segments from `end` on that are not outside yet, and those of them that are being emptied.
+    /// Number of segments from `end` on that are not outside yet, and of those that are being emptied.
     leaving: AtomicU32,
     vacating: AtomicU32,
-    /// While the log shrinks: all room before its end is for what is live already.
+    /// While the log shrinks: the live data needs all room before the new end.
     is_taken: AtomicBool,
-    /// It was said that a smaller log cannot be had for now.
+    /// The log has said that shrinking makes no progress.
     said_stalled: AtomicBool,
     pub segment_pages: u32,
     pub paths: u32,
@@ -184,13 +184,13 @@ pub struct Segments {
     sealed: AtomicU64,
 }
 
-/// Segments that new data leaves to the collector, without which it could not make room.
+/// Free segments that new data must leave to the collector. Without them the collector could not make room.
 const RESERVE: u32 = 3;
-/// Pages of small units that are read together.
+/// Maximum pages of small units that are read together.
 const READ_PAGES: u32 = 64;
 
 impl Segments {
-    /// `count` segments of `segment_pages` pages, dealt over `paths` files that begin at `data_offset`.
+    /// `count` segments of `segment_pages` pages, distributed over `paths` files. The data begins at `data_offset` of each file.
     pub fn new(count: u32, segment_pages: u32, paths: u32, data_offset: u64) -> Segments {
         let addressable = (1u64 << PAGE_BITS) / u64::from(segment_pages.max(1));
         let count = u64::from(count).min(addressable) as u32;
@@ -213,7 +213,7 @@ impl Segments {
         segments
     }
 
-    /// With those that are on their way out.
+    /// Number of segments, including those that are leaving.
     pub fn count(&self) -> u32 {
         self.count.load(Relaxed)
     }
@@ -258,13 +258,13 @@ impl Segments {
         ((segment % self.paths) as u16, offset)
     }
 
-    /// Pages to read for a place: its step, cut at the segment's end.
+    /// Number of pages to read for a place: the pages of its step, cut at the segment's end.
     pub fn read_pages(&self, place: Place) -> usize {
         let left = self.segment_pages - place.page % self.segment_pages;
         step_pages(place.step).min(left as usize)
     }
 
-    /// Pages of the log that hold data or may, in bytes.
+    /// Bytes of pages that contain data or may contain data.
     pub fn used_bytes(&self) -> u64 {
         let holds_data =
             |segment: &&Segment| matches!(segment.state(), State::Open | State::Sealed | State::Collecting);
@@ -276,8 +276,8 @@ impl Segments {
         (pages * PAGE_BYTES as f64) as u64
     }
 
-    /// The next `pages` pages of the stream's open segment, opening another when needed. `None`: no segment is
-    /// free for this stream.
+    /// Takes the next `pages` pages of the stream's open segment. Opens another segment if needed. `None`: no segment is free for
+    /// this stream.
     pub fn take_unit(&self, stream: Stream, pages: u32) -> Option<Unit> {
         assert!(pages > 0 && pages <= self.segment_pages);
         let mut heads = self.heads.lock();
@@ -318,12 +318,12 @@ impl Segments {
         self.get(segment).turn(State::Open, State::Sealed);
     }
 
-    /// A unit's write is over and all its records are accounted for.
+    /// Called when a unit's write is complete and all its records are counted.
     pub fn unit_written(&self, unit: Unit) {
         self.get(unit.segment).writers.fetch_sub(1, Relaxed);
     }
 
-    /// A record was written to flash; it counts as live only once an entry points to it.
+    /// Counts a record that was written to flash. It counts as live only when an entry points to it.
     pub fn wrote(&self, place: Place, expiry: Option<u64>) {
         let segment = self.get(self.of_page(place.page));
         if place.step == 0 {
@@ -336,7 +336,7 @@ impl Segments {
         }
     }
 
-    /// An index entry, or the object of one, points to this place from now on.
+    /// Counts a record as live: an index entry, or the object of an entry, points to this place from now on.
     pub fn born(&self, place: Place) {
         let segment = self.get(self.of_page(place.page));
         match place.step {
@@ -345,7 +345,7 @@ impl Segments {
         };
     }
 
-    /// Nothing points to this place any more.
+    /// Counts a record as dead: nothing points to this place any more.
     pub fn died(&self, place: Place) {
         let segment = self.get(self.of_page(place.page));
         let before = match place.step {
@@ -355,8 +355,8 @@ impl Segments {
         debug_assert!(before > 0, "a record dies once");
     }
 
-    /// Call under the stripe's lock under which the entry was read: the collector changes entries under it,
-    /// so a segment cannot be freed between the look-up and this.
+    /// Counts a reader of the page's segment. Call it under the same stripe lock as the look-up of the entry. The collector changes
+    /// entries only under this lock, so the segment cannot be freed between the look-up and this call.
     pub fn reader_begins(&self, page: u32) {
         self.get(self.of_page(page)).readers.fetch_add(1, Relaxed);
     }
@@ -365,7 +365,7 @@ impl Segments {
         self.get(self.of_page(page)).readers.fetch_sub(1, Relaxed);
     }
 
-    /// A unit's write failed: its segment gets no more data. What it holds beside stays readable.
+    /// Called when a unit's write failed: the segment gets no more data. Its other data stays readable.
     pub fn retire(&self, unit: Unit) {
         let segment = self.get(unit.segment);
         segment.about.lock().units.retain(|&(first, _)| u32::from(first) != unit.first);
@@ -375,9 +375,9 @@ impl Segments {
         }
     }
 
-    /// The segment whose collection gains most, (1 − u) · age / (1 + u), expired records counting as dead
-    /// (Rosenblum and Ousterhout, 1992). Only segments used to less than `fullest` (0 to 1) are worth it. It is the
-    /// caller's until [`Segments::collected`].
+    /// Takes the segment with the largest gain, (1 − u) · age / (1 + u), where expired records count as dead
+    /// (Rosenblum and Ousterhout, 1992). Only segments whose live share is below `fullest` (0 to 1) are considered. The caller
+    /// owns the segment until [`Segments::collected`].
     pub fn victim(&self, now_ms: u64, fullest: f64) -> Option<u32> {
         self.best(|segment, age| {
             let expired = f64::from(segment.about.lock().expiries.expired(now_ms));
@@ -385,19 +385,19 @@ impl Segments {
             let small = segment.used_pages.load(Relaxed).saturating_sub(segment.large_pages.load(Relaxed));
             let expired_pages = expired / records * f64::from(small);
             let live = (segment.live_pages_estimate() - expired_pages).max(0.0);
-            // Of what was written: the tail left unused when the segment was sealed is not won by moving records.
+            // The share of written pages, because moving records does not gain the tail that was unused when the segment was sealed.
             let used = (live / f64::from(segment.used_pages.load(Relaxed).max(1))).min(1.0);
             (used <= fullest).then(|| (1.0 - used) * age / (1.0 + used))
         })
     }
 
-    /// The segment that was sealed first, to evict what it holds: that left RAM, or was last kept, longest ago. It is
-    /// the caller's until [`Segments::collected`].
+    /// Takes the segment that was sealed first, to evict its records: they left RAM, or were last relocated, longest ago. The caller
+    /// owns the segment until [`Segments::collected`].
     pub fn oldest(&self) -> Option<u32> {
         self.best(|_, age| Some(age))
     }
 
-    /// The sealed segment that nobody writes to with the largest gain, which is told of its age in segments.
+    /// Takes the sealed segment without writers that has the largest gain. `gain` gets the segment's age, counted in segments.
     fn best(&self, gain: impl Fn(&Segment, f64) -> Option<f64>) -> Option<u32> {
         let sealed = self.sealed.load(Relaxed);
         let mut best: Option<(f64, u32)> = None;
@@ -406,7 +406,7 @@ impl Segments {
             if segment.state() != State::Sealed || segment.writers.load(Relaxed) > 0 {
                 continue;
             }
-            // Another worker may have sealed it since.
+            // Saturate, because another worker may have sealed the segment after `sealed` was read.
             let age = sealed.saturating_sub(segment.sealed_at.load(Relaxed)) as f64 + 1.0;
             if let Some(gain) = gain(segment, age)
                 && best.is_none_or(|(most, _)| gain > most)
@@ -418,7 +418,7 @@ impl Segments {
         self.get(segment).turn(State::Sealed, State::Collecting).then_some(segment)
     }
 
-    /// A sealed segment of which at least a quarter of the live records have expired.
+    /// Takes a sealed segment in which at least a quarter of the live records have expired.
     pub fn expired_victim(&self, now_ms: u64) -> Option<u32> {
         for number in 0..self.end() {
             let segment = self.get(number);
@@ -436,7 +436,7 @@ impl Segments {
         None
     }
 
-    /// What was written, small units that follow one another taken together, to be read at once.
+    /// The written units. Adjacent small units are joined, so that one read takes them together.
     pub fn units(&self, segment: u32) -> Vec<Unit> {
         let mut units: Vec<Unit> = Vec::new();
         for &(first, pages) in &self.get(segment).about.lock().units {
@@ -451,8 +451,8 @@ impl Segments {
         units
     }
 
-    /// Whether a segment in the caller's hands is dead and nobody reads from it any more: then it is empty, and the
-    /// caller's until [`Segments::freed`]. Otherwise: ask again.
+    /// Whether a segment that the caller owns is dead and has no readers. If so, the segment is empty, and the caller owns it until
+    /// [`Segments::freed`]. If not, ask again later.
     pub fn emptied(&self, segment: u32) -> bool {
         let about = self.get(segment);
         assert_eq!(about.state(), State::Collecting);
@@ -467,7 +467,7 @@ impl Segments {
         true
     }
 
-    /// An emptied segment may be written anew, or cut off.
+    /// Gives back an emptied segment, which may then be written again or cut off.
     pub fn freed(&self, segment: u32) {
         let mut heads = self.heads.lock();
         self.get(segment).turn(State::Collecting, State::Outside);
@@ -480,7 +480,7 @@ impl Segments {
         }
     }
 
-    /// Gives a segment back uncollected, to be looked at again later.
+    /// Gives back a segment that was not collected. It may be chosen again later.
     pub fn uncollected(&self, segment: u32) {
         let about = self.get(segment);
         let state = if about.bad.load(Relaxed) { State::Retired } else { State::Sealed };
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_goes_round() {
+    fn a_segment_passes_through_all_states() {
         let segments = Segments::new(8, 16, 2, 4096);
         let mut units = Vec::new();
         while let Some(unit) = segments.take_unit(Stream::Fresh, 8) {
@@ -520,13 +520,13 @@ mod tests {
             segments.born(place);
             segments.unit_written(unit);
         }
-        // The third segment's records die: it is the victim, and free after its last reader.
+        // The records of the third segment die. It becomes the victim, and it is free after its last reader.
         let dead = Place { page: segments.page(units[4], 0), step: 0 };
         segments.reader_begins(dead.page);
         for unit in [units[4], units[5]] {
             segments.died(Place { page: segments.page(unit, 0), step: 0 });
         }
-        // Its garbage says nothing about how long ago the others were in use.
+        // The age of a segment counts here, not its garbage.
         assert_eq!(segments.oldest(), Some(0));
         segments.uncollected(0);
         assert_eq!(segments.victim(0, 0.5), Some(2));

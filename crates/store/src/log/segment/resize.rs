@@ -1,4 +1,4 @@
-//! Owns the change of the log's size: which segments come in, which leave, and what those that leave still hold.
+//! Owns the change of the log's size: which segments are added, which leave, and how much the leaving segments still contain.
 //! Never moves a record: `collect` does.
 //!
 //! ```text
@@ -11,23 +11,23 @@ use super::{Heads, RESERVE, Segment, Segments, State};
 use crate::mem::word::PAGE_BITS;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Of the segments that are left when the collector has its own, so much may be live: see `collect::FULLEST`.
+/// Maximum live share of the segments that remain after subtracting the collector's: see `collect::FULLEST`.
 const FILL_MAX: f64 = 0.92;
-/// The streams' open segments.
+/// Number of open segments, one for each stream.
 const HEADS: u32 = 2;
-/// Segments of the smallest log that can collect its own garbage.
+/// Number of segments of the smallest log that can collect its own garbage.
 pub const SEGMENTS_MIN: u32 = 16;
-/// Segments that a log may grow to: a choice among them takes some milliseconds.
+/// Maximum number of segments. With so many, choosing a victim takes some milliseconds.
 const SEGMENTS_MAX: u32 = 1 << 18;
-/// How often a segment that leaves is read before what cannot be read of it is given up.
+/// Number of readings of a leaving segment before its unreadable records are given up.
 const TRIES_MAX: u8 = 3;
 
 impl Segment {
-    /// Pages that its live records will take elsewhere, if they leave as much unused there as here.
+    /// Number of pages that the segment's live records will take elsewhere, if the same share of pages stays unused there.
     fn charge(&self, segment_pages: u32) -> f64 {
         let used = f64::from(self.used_pages.load(Relaxed));
         if self.writers.load(Relaxed) > 0 {
-            // What is being written is not counted yet.
+            // Records that are being written are not counted yet.
             return used;
         }
         match self.state() {
@@ -39,22 +39,22 @@ impl Segment {
 }
 
 impl Segments {
-    /// Segments whose number is below take data.
+    /// Segments with a number below this take data.
     pub fn end(&self) -> u32 {
         self.end.load(Relaxed)
     }
 
-    /// There is no room for what must be moved, and nothing to make it of: said once for each size.
+    /// Logs that shrinking cannot continue, because there is no room for the records that must move. Logged once for each size.
     pub fn tell_stalled(&self) {
         if !self.said_stalled.swap(true, Relaxed) {
             tracing::warn!(
-                "flash cannot become smaller for now: what must be moved finds no room, and nothing can be evicted; delete \
+                "flash cannot become smaller for now: the values that must move find no room, and nothing can be evicted; delete \
                  values, or make the limit larger again"
             );
         }
     }
 
-    /// Another size is about to be set: whether that can be had is not known yet.
+    /// Called before another size is set: allows the message about stalled shrinking again.
     pub(crate) fn shrinks_again(&self) {
         self.said_stalled.store(false, Relaxed);
     }
@@ -63,39 +63,39 @@ impl Segments {
         self.end() < self.count()
     }
 
-    /// Segments vacated, of how many that leave.
+    /// (segments already emptied, all segments that leave).
     pub fn vacated(&self) -> Option<(u32, u32)> {
         let total = self.count().saturating_sub(self.end());
         (total > 0).then(|| (total.saturating_sub(self.leaving.load(Relaxed)), total))
     }
 
-    /// The most segments the log may have.
+    /// Maximum number of segments that the log may have.
     pub fn count_max(&self) -> u32 {
         let addressable = (1u32 << PAGE_BITS) / self.segment_pages;
         SEGMENTS_MAX.max(self.count()).min(addressable)
     }
 
-    /// Segments that what is live needs, with the collector's.
+    /// Number of segments that the live data needs, including the collector's.
     pub fn count_needed(&self) -> u32 {
         let pages: f64 = self.all().map(|segment| segment.charge(self.segment_pages)).sum();
         let segments = pages / (f64::from(self.segment_pages) * FILL_MAX);
         RESERVE + HEADS + segments.ceil() as u32
     }
 
-    /// Looks whether what is live, and must all be kept, leaves room for more data when the log has shrunk.
+    /// Checks whether the shrunk log will have room for new data beside the live data. `keeps`: all live data must be kept.
     pub fn weigh(&self, keeps: bool) {
         self.is_taken.store(keeps && self.shrinks() && self.count_needed() > self.end(), Relaxed);
     }
 
-    /// From now on data goes to the segments below `end` only. Those that are there and not below are emptied first; the
-    /// log has `end` segments when they are.
+    /// From now on data goes only to segments below `end`. Existing segments from `end` on are emptied; when all are empty, the
+    /// log has `end` segments.
     pub fn set_end(&self, end: u32) {
         let mut heads = self.heads.lock();
         self.segments.reach(end, Segment::new);
         let before = self.end.swap(end, Relaxed);
         self.count.fetch_max(end, Relaxed);
         for number in before..end {
-            // Others are of a shrinking that is taken back: they stay what they are.
+            // Other segments belong to a shrinking that is cancelled here. They keep their state.
             if self.get(number).state() == State::Outside {
                 self.admit(number, &mut heads);
             }
@@ -103,7 +103,7 @@ impl Segments {
         let lent = std::mem::take(&mut heads.lent);
         heads.free.extend(lent);
         let (inside, mut outside): (Vec<_>, Vec<_>) = heads.free.drain(..).partition(|&number| number < end);
-        // The collector needs some to begin with, wherever they lie.
+        // The collector needs some free segments to start with, even behind the end.
         outside.truncate((self.reserve() as usize + 1).saturating_sub(inside.len()));
         heads.free.extend(inside);
         heads.lent = outside;
@@ -121,7 +121,7 @@ impl Segments {
         self.finish_if_vacated();
     }
 
-    /// A segment outside comes in: free, if nothing says otherwise.
+    /// Adds a segment to the log. It is free unless it is bad or still has live records or readers.
     pub(super) fn admit(&self, number: u32, heads: &mut Heads) {
         let segment = self.get(number);
         if segment.bad.load(Relaxed) || !segment.is_dead() || segment.readers.load(Relaxed) > 0 {
@@ -133,7 +133,7 @@ impl Segments {
         self.free.store(heads.free.len() as u32, Relaxed);
     }
 
-    /// The collector has made room before the end: it needs none behind it.
+    /// Takes back the segments lent to the collector, which has made room before the end.
     pub(super) fn return_lent(&self, heads: &mut Heads) {
         self.close_heads(heads);
         for number in std::mem::take(&mut heads.lent) {
@@ -142,7 +142,7 @@ impl Segments {
         }
     }
 
-    /// Nothing is added to segments that leave.
+    /// Seals the open segments that leave, so that nothing is added to them.
     fn close_heads(&self, heads: &mut Heads) {
         for open in &mut heads.open {
             if let Some((segment, _)) = open.take_if(|(segment, _)| *segment >= self.end()) {
@@ -151,14 +151,14 @@ impl Segments {
         }
     }
 
-    /// There is nothing to collect: the collector needs no room behind the end.
+    /// Called when there is nothing to collect: the collector needs no room behind the end.
     pub fn nothing_to_collect(&self) {
         if self.shrinks() {
             self.return_lent(&mut self.heads.lock());
         }
     }
 
-    /// A segment that leaves is outside. Call with the heads locked.
+    /// Called when a leaving segment is outside, with the heads locked.
     pub(super) fn left(&self) {
         self.leaving.fetch_sub(1, Relaxed);
         self.finish_if_vacated();
@@ -167,14 +167,14 @@ impl Segments {
     fn finish_if_vacated(&self) {
         if self.leaving.load(Relaxed) == 0 {
             let end = self.end();
-            // A place that comes back will be another one.
+            // If the log grows again, these places on flash are new, so forget that they were bad.
             (end..self.count()).for_each(|number| self.get(number).bad.store(false, Relaxed));
             self.count.store(end, Relaxed);
             self.is_taken.store(false, Relaxed);
         }
     }
 
-    /// A segment that leaves and that nobody empties yet.
+    /// A leaving segment that no lane empties yet.
     pub fn next_leaving(&self) -> Option<u32> {
         (self.end()..self.count()).find(|&number| {
             let segment = self.get(number);
@@ -182,12 +182,12 @@ impl Segments {
         })
     }
 
-    /// Whether what a segment that leaves holds can be moved without taking what the collector needs to make room.
+    /// Whether a leaving segment's records can be moved without using the segments that the collector needs.
     pub fn has_room_for(&self, leaving: u32) -> bool {
         self.get(leaving).is_dead() || self.free_count() > self.reserve() + self.vacating.load(Relaxed)
     }
 
-    /// Takes a segment that leaves into the caller's hands, until [`Segments::vacating_ends`].
+    /// Takes a leaving segment. The caller owns it until [`Segments::vacating_ends`].
     pub fn begin_vacating(&self, number: u32) -> bool {
         let segment = self.get(number);
         let taken = [State::Sealed, State::Retired].into_iter().any(|state| segment.turn(state, State::Collecting));
@@ -199,8 +199,8 @@ impl Segments {
         self.vacating.fetch_sub(1, Relaxed);
     }
 
-    /// A segment in the caller's hands could not be read, or not all of it. It stays as it is, for its records' keys to
-    /// answer with an error. One that leaves is tried again, and given up at last.
+    /// Called when a segment that the caller owns could not be read completely. It stays unchanged, so that the keys of its records
+    /// answer with an error. A leaving segment is tried again, and finally given up.
     pub fn damaged(&self, number: u32) {
         let segment = self.get(number);
         let tries = segment.tries.fetch_add(1, Relaxed) + 1;
