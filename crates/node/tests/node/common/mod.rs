@@ -1,4 +1,4 @@
-//! A node in a process of its own, and a client that shows every byte.
+//! A node in its own process, and a client that shows every byte.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -16,12 +16,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// How a test process learns that it is to be a node: its directives, one word a line.
+/// Tells a test process to become a node: the node's directives, one word per line.
 const DIRECTIVES: &str = "FLINTKV_TEST_DIRECTIVES";
-/// Longer than anything here takes on a busy machine; reaching it is a failure.
+/// Longer than any step of these tests takes on a busy machine. Reaching it is a failure.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Not a test: what [`Node::start`] runs in a process of its own.
+/// Not a test: [`Node::start`] runs this in its own process.
 #[test]
 fn node_process() {
     let Ok(directives) = std::env::var(DIRECTIVES) else { return };
@@ -37,16 +37,16 @@ pub struct Node {
 
 impl Node {
     pub fn start(directives: &[(&str, &str)]) -> Node {
-        // Another process may take the free port first: then the next one.
+        // If another process takes the free port first, try the next one.
         (0..5).find_map(|_| Node::try_start(free_port(), directives).ok()).expect("a node starts")
     }
 
-    /// With a configuration file, whose directives may be overridden.
+    /// Starts with a configuration file, whose directives may be overridden.
     pub fn start_with_file(file: &Path, directives: &[(&str, &str)]) -> Node {
         (0..5).find_map(|_| Node::launch(free_port(), Some(file), directives).ok()).expect("a node starts")
     }
 
-    /// The error is what the node printed before it ended.
+    /// The error is the text that the node printed before it ended.
     pub fn try_start(port: u16, directives: &[(&str, &str)]) -> Result<Node, String> {
         Node::launch(port, None, directives)
     }
@@ -69,10 +69,11 @@ impl Node {
             .unwrap();
         let mut node = Node { port, child };
         let deadline = Instant::now() + PATIENCE;
-        // Twice: who connects to a node that is about to give up sees its connection reset, and finds nobody then.
+        // Connect twice. A connection to a node that is about to give up is reset, and the second attempt then finds
+        // no listener.
         let is_there = || {
             let Ok(probe) = TcpStream::connect(("127.0.0.1", port)) else { return false };
-            // The end of it is the node's: it does not count among the clients any more.
+            // Wait until the node has closed the connection, so that it does not count as a client.
             let _ = probe.shutdown(Shutdown::Write);
             Client::new(probe).rest();
             true
@@ -87,7 +88,7 @@ impl Node {
             assert!(Instant::now() < deadline, "the node does not start");
             std::thread::sleep(Duration::from_millis(5));
         }
-        // Nobody reads what it logs from here on, and a full pipe must not stop it.
+        // No test reads the node's log from here on, and a full pipe must not block the node.
         for pipe in [node.child.stdout.take().map(Pipe::Out), node.child.stderr.take().map(Pipe::Err)] {
             std::thread::spawn(move || drain(pipe));
         }
@@ -103,11 +104,11 @@ impl Node {
     }
 
     pub fn signal(&self, signal: i32) {
-        // SAFETY: sends a signal to a child that has not been waited for, so its id is its own.
+        // SAFETY: sends a signal to a child that was not waited for yet, so the id still belongs to the child.
         assert_eq!(unsafe { libc::kill(self.pid(), signal) }, 0);
     }
 
-    /// Waits for the process to end by itself.
+    /// Waits until the process ends by itself.
     pub fn ended(&mut self) -> ExitStatus {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -127,13 +128,13 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A redis-server of this test's own on a TCP port.
+/// A redis-server for this test alone, on a TCP port.
 pub struct Redis {
     child: Child,
     pub port: u16,
@@ -187,8 +188,8 @@ fn drain(pipe: Option<Pipe>) {
 }
 
 pub fn free_port() -> u16 {
-    // Each once: a port that was asked for and given back may be given to another test before its node listens. Below those
-    // that the system gives to clients.
+    // Return each port only once: otherwise a port could be given to another test before its node listens. The range
+    // is below the ports that the system gives to clients.
     static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {
         let port = 10_000 + (std::process::id() * 97 + NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
@@ -198,7 +199,7 @@ pub fn free_port() -> u16 {
     }
 }
 
-/// A connection that sends bytes as they are and reads replies one by one.
+/// A connection that sends raw bytes and reads replies one by one.
 pub struct Client {
     pub stream: TcpStream,
     received: Vec<u8>,
@@ -216,7 +217,7 @@ impl Client {
         self
     }
 
-    /// The next reply, or None when the node has closed the connection.
+    /// The next reply, or `None` if the node has closed the connection.
     pub fn reply(&mut self) -> Option<Value> {
         loop {
             if let Some((value, consumed)) = parse_value(&self.received).expect("a well-formed reply") {
@@ -233,7 +234,7 @@ impl Client {
         }
     }
 
-    /// The next reply as redis-cli shows it; `(closed)` at the end.
+    /// The next reply as redis-cli shows it; `(closed)` at the end of the connection.
     pub fn read(&mut self) -> String {
         self.reply().map_or("(closed)".to_owned(), |value| shown(&value))
     }
@@ -241,12 +242,12 @@ impl Client {
     pub fn value(&mut self, words: &[&[u8]]) -> Option<Value> {
         let mut bytes = Vec::new();
         encode_command(words, &mut bytes);
-        // The node may close while we write: what it said before is what counts.
+        // The node may close while we write. The reply that it sent before counts.
         let _ = self.stream.write_all(&bytes);
         self.reply()
     }
 
-    /// A command as typed to redis-cli.
+    /// Runs a command as typed to redis-cli.
     pub fn run(&mut self, line: &str) -> String {
         let words = words(line);
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
@@ -256,7 +257,7 @@ impl Client {
     /// Everything up to the end of the connection.
     pub fn rest(&mut self) -> Vec<u8> {
         let mut rest = std::mem::take(&mut self.received);
-        // A reset is an end as well.
+        // A reset is an end too.
         let _ = self.stream.read_to_end(&mut rest);
         rest
     }
@@ -273,7 +274,7 @@ impl Client {
     }
 }
 
-/// Tries again until it holds, for what happens a moment later on another thread.
+/// Retries until the condition holds, for changes that another thread makes a moment later.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
