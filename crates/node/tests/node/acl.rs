@@ -175,7 +175,7 @@ fn scripts_functions_and_transactions_may_do_what_their_user_may() {
         for context in ["toplevel", "multi", "lua"] {
             assert!(log.contains(&format!("\"{context}\"")), "{context}: {log}");
         }
-        // Names of unknown users or commands.
+        // Arguments of redis.acl_check_cmd: invalid commands, and valid ones.
         for (script, told) in [
             (
                 "redis.acl_check_cmd('nosuch', 'x')",

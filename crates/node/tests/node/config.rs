@@ -132,7 +132,7 @@ fn secrets_stay_secret_under_other_names() {
     a.run("people DELUSER hidden5");
     a.run("move-out 127.0.0.1 1 hiddenkey 0 10 AUTH hidden7");
     a.run("move-out 127.0.0.1 1 nokey 0 10 AUTH2 hidden8 hidden9");
-    // A command that was renamed to AUTH hides nothing.
+    // The word AUTH in other commands hides nothing.
     a.run("SET AUTH visible1");
     a.run("ECHO visible2");
     let logged = a.run("SLOWLOG GET -1");
