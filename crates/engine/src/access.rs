@@ -1,4 +1,5 @@
-//! Owns the answers to the commands about users, and whether a connection may run a command. Never knows a rule.
+//! Owns the answers to the commands about users, and the check whether a connection may run a command. Never knows a
+//! rule.
 
 use crate::acl::{Catalog, Role, Selector, User, Users, hex, is_console};
 use crate::clients::Card;
@@ -12,7 +13,7 @@ use commands::{Args, Row};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// Where a command stands that was refused, in the words of ACL LOG.
+/// Where a refused command came from, in the words of ACL LOG.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Context {
     TopLevel,
@@ -30,7 +31,8 @@ impl Context {
     }
 }
 
-/// What a connection may do, by the users as they are now. To be called before a batch and after what changes users.
+/// Updates the session's rights to the current users. Call this before a batch and after a command that changes
+/// users.
 #[inline]
 pub fn refresh(hub: &Hub, session: &mut Session) {
     if session.user_version != hub.users.version() {
@@ -43,7 +45,7 @@ fn look_up(hub: &Hub, session: &mut Session) {
     session.user_version = hub.users.version();
     session.rights = match hub.users.get(session.user.as_bytes()) {
         Some(user) => rights(&user),
-        // It was deleted, and its connections are being ended: they may do nothing more.
+        // The user was deleted, and its connections are being ended: they may do nothing more.
         None => Some(Arc::new(User::new(&session.user, false))),
     };
 }
@@ -52,9 +54,9 @@ fn rights(user: &Arc<User>) -> Option<Arc<dyn Rights>> {
     (!user.is_unlimited()).then(|| Arc::clone(user) as Arc<dyn Rights>)
 }
 
-/// A session as after connecting.
+/// Sets a session to its state after connecting.
 pub fn begin(hub: &Hub, session: &mut Session) {
-    // Before the user is looked up: if it changes meanwhile, it is looked up again.
+    // Read the version before the user. If the user changes in between, it is looked up again.
     session.user_version = hub.users.version();
     let user = hub.users.default_user();
     session.user = Cow::Borrowed("default");
@@ -63,7 +65,7 @@ pub fn begin(hub: &Hub, session: &mut Session) {
     session.changed = true;
 }
 
-/// A session of the console.
+/// Starts a session of a console user.
 pub fn begin_as(hub: &Hub, session: &mut Session, role: Role) {
     session.user_version = hub.users.version();
     session.user = Cow::Borrowed(role.user_name());
@@ -73,8 +75,8 @@ pub fn begin_as(hub: &Hub, session: &mut Session, role: Role) {
     session.changed = true;
 }
 
-/// Whether the session's user may run a command; if not, it is noted in ACL LOG, and what it was refused for is given.
-/// The one check: for commands as they come, for those of a transaction, and for those that waited.
+/// Checks whether the session's user may run a command. A denial goes into ACL LOG and is returned. This is the only
+/// check: for commands as they arrive, for those of a transaction, and for those that were blocked.
 #[cold]
 pub fn check(
     worker: &Worker,
@@ -87,7 +89,7 @@ pub fn check(
     let mut positions = Vec::new();
     command.row.keys.positions(&args, &mut positions);
     let checked = match () {
-        // Who comes by the console stays who they are: another user of the database might do more.
+        // A console user must not become another user of the database, who might have more rights.
         () if is_console(&session.user) && command.is(bit::CHANGES_USER) => Err(Denial::Command),
         () => rights.check(command.id, command.row, args, &positions),
     };
@@ -104,17 +106,17 @@ pub fn check(
     checked
 }
 
-/// The error of a command that was refused.
+/// The error for a refused command.
 pub fn refusal(session: &Session, command: &Command, denial: Denial) -> String {
     format!("NOPERM {}", why_not(&session.user, command.name, denial, None))
 }
 
-/// The error of a command that was refused inside a script.
+/// The error for a command that was refused inside a script.
 pub fn refusal_in_script(session: &Session, command: &Command, denial: Denial) -> String {
     format!("ERR ACL failure in script: {}", why_not(&session.user, command.name, denial, None))
 }
 
-/// `args`: the key or channel is named too.
+/// With `args`, the text also names the key or channel.
 fn why_not(user: &str, command: &str, denial: Denial, args: Option<Args<'_>>) -> String {
     let quoted = |args: Args<'_>, at: usize| String::from_utf8_lossy(args.get(at).unwrap_or_default()).into_owned();
     match (denial, args) {
@@ -152,7 +154,8 @@ fn context(session: &Session) -> Context {
     if session.multi.is_some() { Context::Multi } else { Context::TopLevel }
 }
 
-/// Ends the connections of a user that listen to what it may not. Whether the caller is among them: it ends itself.
+/// Ends the connections of a user that are subscribed to channels which the user may not use any more. Returns
+/// whether the caller is one of them; the caller's connection ends after its reply.
 fn end_listeners(hub: &Hub, me: &Session, user: &User) -> bool {
     let mut ends_me = false;
     for space in Space::ALL {
@@ -167,7 +170,7 @@ fn end_listeners(hub: &Hub, me: &Session, user: &User) -> bool {
     ends_me
 }
 
-/// True if it is the caller, which ends itself.
+/// Ends a connection. Returns true if it is the caller's, which ends after its reply.
 fn end(hub: &Hub, me: &Session, card: &Card) -> bool {
     if card.id != me.id {
         hub.clients.end_where(|other| other.id == card.id);
@@ -181,7 +184,7 @@ impl Access for Worker {
     }
 
     fn authenticate(&self, me: &mut Session, by: &[u8], name: &[u8], password: &[u8]) -> bool {
-        // Before the user is looked up: if it changes meanwhile, it is looked up again.
+        // Read the version before the user. If the user changes in between, it is looked up again.
         let version = self.hub.users.version();
         let Some(user) = self.hub.users.authenticate(name, password) else {
             self.stats().auth_failures.add(1);

@@ -1,5 +1,5 @@
-//! Owns what is kept of a command that has run: its counts and times, the slow log, what MONITOR shows.
-//! Never knows what the command did.
+//! Owns what is recorded of a command that has run: counts and times, the slow log, MONITOR's lines. Never knows what
+//! the command did.
 
 use crate::clients::Card;
 use crate::directory::{Command, bit};
@@ -10,18 +10,18 @@ use commands::Args;
 use commands::host::SlowCommand;
 use commands::session::Session;
 
-/// What a command has taken.
+/// The cost of one command.
 #[derive(Clone, Copy)]
 pub struct Spent {
     pub nanos: u64,
     pub failed: bool,
-    /// None: it is not known of what runs inside a transaction.
+    /// Whether the command waited for flash. `None` inside a transaction, where this is not known.
     pub met_flash: Option<bool>,
-    /// The slow log tells of the script as a whole.
+    /// Inside a script. The slow log records the whole script, not its commands.
     pub in_script: bool,
 }
 
-/// A command is done: counted, and noted if it took long.
+/// Counts a finished command, and records it if it took long.
 #[inline]
 pub fn account<'a>(
     worker: &Worker,
@@ -53,14 +53,14 @@ pub fn account<'a>(
     }
 }
 
-/// A command took long: the slow log and the latency monitor hear of it.
+/// Records a long command in the slow log and the latency monitor.
 #[cold]
 fn slow(worker: &Worker, live: &Live, card: &Card, command: &Command, args: Args<'_>, nanos: u64, now_ms: u64) {
-    let (database, config) = (&worker.hub, &live.config);
+    let (hub, config) = (&worker.hub, &live.config);
     let at_s = now_ms / 1000;
     if config.latency_monitor_threshold_ms > 0 && nanos / 1_000_000 >= config.latency_monitor_threshold_ms {
         let event = if command.is(bit::FAST) { "fast-command" } else { "command" };
-        database.latency_events.add(event, at_s, nanos / 1_000_000);
+        hub.latency_events.add(event, at_s, nanos / 1_000_000);
     }
     let threshold_us = config.slowlog_log_slower_than_us;
     // Commands that carry passwords are left out.
@@ -81,11 +81,11 @@ fn slow(worker: &Worker, live: &Live, card: &Card, command: &Command, args: Args
             addr: card.peer.addr(),
             name: card.labels.lock().name.to_string(),
         };
-        database.slow_log.push(entry, config.slowlog_max_len);
+        hub.slow_log.push(entry, config.slowlog_max_len);
     }
 }
 
-/// Shows a command that has run to those who monitor. `card`: of the client, None inside a script.
+/// Shows a command that has run to the monitors. `card` is the client's, or `None` inside a script.
 #[cold]
 pub fn show(worker: &Worker, session: &Session, card: Option<&Card>, command: &Command, args: Args<'_>) {
     if !command.is(bit::UNSEEN) {

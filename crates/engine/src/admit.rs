@@ -1,5 +1,5 @@
-//! Owns whether a command may run now: its name, its arguments, its user, pauses, busy scripts, room.
-//! Never knows what it does.
+//! Owns the decision whether a command may run now: its name, arity, user, busy scripts, pauses, room. Never knows
+//! what the command does.
 
 use crate::access::{self, Context};
 use crate::acl;
@@ -15,8 +15,8 @@ use std::borrow::Cow;
 use std::sync::atomic::Ordering::Relaxed;
 use store::Admission;
 
-/// Why a connection that is not everybody's and its own may not run this command: one that has not said whose it is,
-/// whose user may not, one that listens or monitors.
+/// Why this connection may not run this command: it has not authenticated, its user lacks the right, or it is in
+/// subscriber or monitor mode. Only connections that are restricted in one of these ways come here.
 #[cold]
 fn confined(worker: &Worker, session: &Session, command: &Command, args: Args<'_>) -> Option<Cow<'static, str>> {
     if !session.authenticated && !command.is(bit::NO_AUTH) && !worker.hub.users.default_is_open() {
@@ -40,7 +40,7 @@ fn confined(worker: &Worker, session: &Session, command: &Command, args: Args<'_
     None
 }
 
-/// Whether a command may run now.
+/// Decides whether a command may run now.
 #[inline]
 pub fn admit<'w>(
     worker: &'w Worker,
@@ -50,10 +50,10 @@ pub fn admit<'w>(
     known: Option<&Prepared>,
     now_ms: u64,
 ) -> Result<&'w Command, Halt> {
-    let database = &*worker.hub;
+    let hub = &*worker.hub;
     let found = match known {
-        Some(known) => known.command.map(|place| database.directory.at(place)),
-        None => database.directory.find(&args[0]),
+        Some(known) => known.command.map(|place| hub.directory.at(place)),
+        None => hub.directory.find(&args[0]),
     };
     let Some(mut command) = found else { return Err(unknown(worker, args)) };
     if command.is(bit::CONTAINER)
@@ -70,7 +70,7 @@ pub fn admit<'w>(
     {
         return Err(refused(worker, command, text));
     }
-    if let Some(text) = database.scripts.busy() {
+    if let Some(text) = hub.scripts.busy() {
         if stand_in::is_on() && uses_watches(session, command) {
             return Err(Halt::Wait(Wait::Stripes));
         }
@@ -78,17 +78,17 @@ pub fn admit<'w>(
             return Err(refused(worker, command, text.into()));
         }
     }
-    if database.clients.may_be_paused() {
-        if database.clients.suspended.load(Relaxed) && !acl::is_console(&session.user) {
-            let text = format!("PAUSED Database '{}' is paused by its operator", database.name);
+    if hub.clients.may_be_paused() {
+        if hub.clients.suspended.load(Relaxed) && !acl::is_console(&session.user) {
+            let text = format!("PAUSED Database '{}' is paused by its operator", hub.name);
             return Err(refused(worker, command, text.into()));
         }
-        if !command.is(bit::UNPAUSABLE) && database.clients.is_paused(command.is(bit::WRITE), now_ms) {
+        if !command.is(bit::UNPAUSABLE) && hub.clients.is_paused(command.is(bit::WRITE), now_ms) {
             return Err(Halt::Wait(Wait::Pause));
         }
     }
     if command.is(bit::DENYOOM) {
-        match database.store.admission() {
+        match hub.store.admission() {
             Admission::Open => {}
             Admission::Slow if current.has_room => {}
             Admission::Slow => return Err(Halt::Wait(Wait::Room)),
@@ -101,7 +101,8 @@ pub fn admit<'w>(
     Ok(command)
 }
 
-/// Of the commands that are carried out while a script is busy those need stripes that watch keys, or forget them.
+/// Commands that watch keys, or forget watched keys, lock stripes. So they cannot run while a script is busy,
+/// although the other ALLOW_BUSY commands can.
 #[cold]
 fn uses_watches(session: &Session, command: &Command) -> bool {
     command.is(bit::WATCHES) || (command.is(bit::UNWATCHES) && !session.watches.is_empty())
@@ -113,15 +114,16 @@ fn refused(worker: &Worker, command: &Command, text: Cow<'static, str>) -> Halt 
     Halt::Error(text)
 }
 
-/// As much of an unknown command as its error quotes, in bytes.
+/// The error quotes at most this many bytes of an unknown command.
 const QUOTED_BYTES_MAX: usize = 128;
 
 #[cold]
 fn unknown(worker: &Worker, args: Args<'_>) -> Halt {
     let name = &args[0];
     if name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:") {
-        // A browser made to send HTTP here: it must not get as far as the commands in the request's body.
-        tracing::warn!(worker = worker.index, "a client speaks HTTP, perhaps to attack: its connection is closed");
+        // A web page may have made a browser send HTTP here. Close the connection before the commands in the
+        // request's body are reached.
+        tracing::warn!(worker = worker.index, "a client sent HTTP, which may be an attack; its connection is closed");
         return Halt::End(End::Asked);
     }
     let name = String::from_utf8_lossy(&name[..name.len().min(QUOTED_BYTES_MAX)]);

@@ -1,13 +1,15 @@
-//! Owns the commands that wait for a key (BLPOP and its like): how they wait, who runs them again, and what ends the wait.
-//! Never knows what they look for.
+//! Owns the commands that wait for a key (BLPOP and its like): how they wait, who runs them again, and what ends the
+//! wait. Never knows which values they wait for.
 //!
-//! A blocked client has its command, owned, in a [`Blocked`]; its number stands in the queues of the keys
-//! (`store::keyspace`). Whoever makes a key ready runs the commands that wait for it, in their order and before its own
-//! client's next command ([`serve`]), and hands each reply to the connection it is for. A command that then meets a cold
-//! value is given to its own connection, which can wait for flash; those behind it have their turn after it.
+//! A blocked client keeps an owned copy of its command in a [`Blocked`]. The ticket of the command is in the queues
+//! of its keys (`store::keyspace`). The worker that makes a key ready runs the commands blocked on that key, in order
+//! and before the next command of its own client ([`serve`]). It hands each reply to the waiting connection. If a
+//! blocked command meets a cold value, its own connection runs it, because that connection can wait for flash. The
+//! commands behind it in the queue wait for it.
 //!
-//! Every run of a blocked command holds the stripes of all its keys and, inside them, the lock of its `State`. Who has
-//! only the latter (a timeout, CLIENT UNBLOCK) finds the client waiting or done, never in between.
+//! Every run of a blocked command holds the stripes of all its keys and, inside them, the lock of its `State`. A
+//! thread that holds only the lock of the `State` (a timeout, CLIENT UNBLOCK) finds the client waiting or done, never
+//! in between.
 
 use crate::access;
 use crate::account::{Spent, account};
@@ -36,7 +38,8 @@ use store::{ReadError, Ready, Resume, Ticket};
 use tokio::time::Sleep;
 
 impl Blocked {
-    /// The handler has found nothing: the client takes its place while the stripes of `cx` are still locked.
+    /// The handler found nothing: the client enters the queues of its keys while the stripes of `cx` are still
+    /// locked.
     #[cold]
     pub fn begin(cx: &mut Cx<'_>, row: &'static Row, card: &Card, block: &Block) -> Arc<Blocked> {
         let keys = cx.keys;
@@ -69,7 +72,7 @@ impl Blocked {
         blocked
     }
 
-    /// Why its user may not run it any more.
+    /// The error if the command's user may not run it any more.
     fn denied(&self, worker: &Worker, session: &Session) -> Option<String> {
         session.rights.as_ref()?;
         let command = worker.hub.directory.find(&self.args()[0])?;
@@ -83,13 +86,14 @@ impl Blocked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attempt {
     Served,
-    /// It still waits, or does not wait any more.
+    /// The command still waits, or its wait is already over.
     Nothing,
-    /// Its own connection is to run it.
+    /// The command's own connection must run it.
     Called,
 }
 
-/// Runs a blocked command once. `own`: by its own connection, which is the one that may run what was called.
+/// Runs a blocked command once. `own`: the caller is the command's own connection. Only that connection may run a
+/// command in phase `Called`.
 fn attempt(worker: &Worker, live: &Live, blocked: &Blocked, own: bool, resume: &mut Resume) -> Attempt {
     let hub = &*worker.hub;
     let keys = keys(hub.store.hasher(), blocked.row.keys, blocked.args(), &mut Vec::new());
@@ -99,10 +103,10 @@ fn attempt(worker: &Worker, live: &Live, blocked: &Blocked, own: bool, resume: &
     (session.db, session.proto, session.no_touch) = (blocked.db, blocked.proto, !blocked.touch);
     session.user = blocked.user.clone();
     access::refresh(hub, &mut session);
-    // What it may do may have changed since.
+    // The user's rights may have changed since the command was blocked.
     let denied = blocked.denied(worker, &session);
     let (mut reply, mut ended) = (Vec::new(), None);
-    // Kept until the reply is in place: a time-out must not fall between the run and its reply.
+    // Hold the lock until the reply is stored: a timeout must not come between the run and its reply.
     let mut held = None;
     let call = Call { row: blocked.row, name: blocked.row.name, is_barrier: false, args: blocked.args(), keys: &keys };
     let engine = worker.engine(live, worker.now_ms());
@@ -156,8 +160,8 @@ fn attempt(worker: &Worker, live: &Live, blocked: &Blocked, own: bool, resume: &
     outcome.expect("waited for as long as it takes")
 }
 
-/// Serves who waits for the keys that a command has made ready, in their order, and whomever that makes ready in turn.
-/// No stripe is locked.
+/// Runs the commands blocked on the keys that a command has made ready, in order. These commands may make further
+/// keys ready, whose commands run too. No stripe is locked.
 #[cold]
 pub fn serve(worker: &Worker, live: &Live, by: &mut Resume) {
     let hub = &worker.hub;
@@ -173,14 +177,14 @@ pub fn serve(worker: &Worker, live: &Live, by: &mut Resume) {
             keys.extend(resume.ready.drain(..));
             by.touched.append(&mut resume.touched);
             if outcome == Attempt::Called {
-                // Those behind it have their turn when it has had its own.
+                // The commands behind it wait until its own connection has run it.
                 break;
             }
         }
     }
 }
 
-/// By its own connection: reads what is cold, and runs it.
+/// The connection runs its own blocked command: it reads the cold values first.
 async fn run_own(worker: &Rc<Worker>, blocked: &Blocked) {
     let mut resume = Resume::default();
     let mut read = Vec::new();
@@ -202,7 +206,7 @@ async fn run_own(worker: &Rc<Worker>, blocked: &Blocked) {
     follow_up(worker, &worker.live(), &mut resume);
 }
 
-/// Reads what a run has found cold. The values are held until the tickets in `read` are released.
+/// Reads the values that a run found cold. They stay in RAM until the tickets in `read` are released.
 async fn fetch(worker: &Worker, resume: &mut Resume, at_once: bool, read: &mut Vec<Ticket>) -> Result<(), ReadError> {
     if let Some(error) = resume.failed.take() {
         return Err(error);
@@ -226,7 +230,7 @@ async fn fetch(worker: &Worker, resume: &mut Resume, at_once: bool, read: &mut V
 
 // --- waiting ---
 
-/// A client's place among those that wait; it is given up when this is dropped, whatever ends the wait.
+/// A client's place in the queues of its keys. Dropping it leaves the queues, whatever ends the wait.
 struct Place {
     worker: Rc<Worker>,
     card: Arc<Card>,
@@ -236,7 +240,7 @@ struct Place {
 impl Place {
     fn take(connection: &Connection, blocked: Arc<Blocked>) -> Place {
         {
-            // Somebody may have served it already.
+            // Another worker may already have served the command.
             let mut state = blocked.state.lock();
             state.count = Some(Arc::clone(&connection.worker.hub.clients.blocked));
             state.recount();
@@ -268,7 +272,7 @@ impl Drop for Place {
             let awaited = &keys[..blocked.keys];
             let mut ks = store.lock(awaited, blocked.db, worker.now_ms(), false, &mut resume);
             ks.leave(awaited, blocked.ticket);
-            // It may have held up those behind it.
+            // Commands behind it may have waited for this one.
             ks.pass_on(awaited, blocked.ticket);
             ks.finish();
         }
@@ -276,13 +280,13 @@ impl Drop for Place {
     }
 }
 
-/// Waits until a blocked command has its reply, and puts that into the output. Meanwhile the connection listens: what
-/// it receives comes after this command, and its end ends the wait.
+/// Waits until a blocked command has its reply, and copies the reply into the output. The connection keeps receiving:
+/// new commands run after this one, and the end of the connection ends the wait.
 pub async fn sit(connection: &mut Connection, blocked: Arc<Blocked>) -> Result<(), End> {
     let place = Place::take(connection, blocked);
     let blocked = &*place.blocked;
     connection.hand_over();
-    // What was answered before does not wait with it.
+    // Send the earlier replies now; they must not wait with the blocked command.
     connection.send()?;
     let mut sleep = blocked.until_ms.map(|until_ms| {
         let left_ms = until_ms.saturating_sub(connection.worker.now_ms());
@@ -295,7 +299,7 @@ pub async fn sit(connection: &mut Connection, blocked: Arc<Blocked>) -> Result<(
     answer(connection, blocked)
 }
 
-/// Whether the wait is over (true), or the command is to be run by this connection (false).
+/// Ready(true): the wait is over. Ready(false): this connection must run the command.
 fn poll_wait(
     connection: &mut Connection,
     blocked: &Blocked,
@@ -313,7 +317,7 @@ fn poll_wait(
     if let Some(sleep) = sleep
         && sleep.as_mut().poll(cx).is_ready()
     {
-        // If it has just been served instead, its wait is over all the same.
+        // If the command was served at this moment instead, its wait is over too.
         blocked.unblock(Unblock::Timeout);
         return Poll::Ready(Ok(true));
     }

@@ -1,5 +1,5 @@
-//! Owns the register of connections: what CLIENT LIST shows of each, and how one is ended from outside.
-//! Never knows its buffers or what it is doing.
+//! Owns the register of connections: what CLIENT LIST shows of each connection, and how other connections end one.
+//! Never knows a connection's buffers or what it is doing.
 
 use crate::outbox::Outbox;
 use crate::waiter::Blocked;
@@ -15,7 +15,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// Where a connection came from and where it arrived.
+/// The address that a connection came from, and the address where it arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Peer {
     Tcp {
@@ -29,7 +29,7 @@ pub enum Peer {
 impl Peer {
     pub fn is_local(&self) -> bool {
         match self {
-            // An IPv4 client of an IPv6 socket shows as ::ffff:127.0.0.1.
+            // An IPv4 client of an IPv6 socket has an address like ::ffff:127.0.0.1.
             Peer::Tcp { from, .. } => from.ip().to_canonical().is_loopback(),
             Peer::Unix(_) => true,
         }
@@ -50,7 +50,8 @@ impl Peer {
     }
 }
 
-/// What others may see of a connection. Its worker writes, anyone reads; all of it may be a moment old.
+/// What others may see of a connection. Its worker writes, every thread may read. All values may be slightly out of
+/// date.
 #[derive(Debug)]
 pub struct Card {
     pub id: u64,
@@ -59,33 +60,33 @@ pub struct Card {
     created_ms: u64,
     pub active_ms: AtomicU64,
     pub db: AtomicU32,
-    /// Id of the last command, [`NO_COMMAND`] before the first.
+    /// Id of the last command; [`NO_COMMAND`] before the first command.
     pub command: AtomicUsize,
     pub query_bytes: AtomicUsize,
     pub query_free_bytes: AtomicUsize,
-    /// Replies that the client has not taken yet.
+    /// Bytes of replies that the client has not taken yet.
     pub output_bytes: AtomicUsize,
-    /// Since when that is above the soft limit, milliseconds; 0: it is not.
+    /// When `output_bytes` exceeded the soft limit, in milliseconds; 0: it is below the limit.
     pub soft_since_ms: AtomicU64,
     pub resp3: AtomicBool,
     pub no_evict: AtomicBool,
     pub no_touch: AtomicBool,
-    /// Queued commands, [`NO_MULTI`] outside a transaction, and their bytes.
+    /// The number of queued commands ([`NO_MULTI`] outside a transaction), and their bytes.
     multi: AtomicUsize,
     multi_bytes: AtomicUsize,
-    /// Watched keys.
+    /// The number of watched keys.
     watches: AtomicUsize,
-    /// Somebody has ended it: no further command runs.
+    /// Another client or the server has ended this connection: no further command runs.
     pub killed: AtomicBool,
-    /// The worker that serves it.
+    /// The index of the worker that serves this connection.
     pub worker: usize,
     pub outbox: Outbox,
-    /// CLIENT TRACKING, as [`following`]'s bits.
+    /// The state of CLIENT TRACKING, in the bits of [`following`].
     pub following: AtomicU32,
-    /// Whom it wants told in its place; 0: nobody.
+    /// The id of the client that gets the invalidations of this client (REDIRECT); 0: none.
     pub redirect: AtomicU64,
     pub monitors: AtomicBool,
-    /// Names it listens to, by [`Space`].
+    /// The number of subscriptions, by [`Space`].
     listens_to: [AtomicU32; 3],
     /// The command that waits for a key.
     pub blocked: Mutex<Option<Arc<Blocked>>>,
@@ -98,7 +99,7 @@ pub mod following {
     pub const ON: u32 = 1;
     pub const BCAST: u32 = 1 << 1;
     pub const NOLOOP: u32 = 1 << 2;
-    /// The connection that was to be told is gone.
+    /// The connection that REDIRECT names is gone.
     pub const BROKEN: u32 = 1 << 3;
 }
 
@@ -106,13 +107,13 @@ pub const NO_COMMAND: usize = usize::MAX;
 const NO_MULTI: usize = usize::MAX;
 
 impl Card {
-    /// The command that it runs, or has run last, as CLIENT LIST shows it.
+    /// Sets the command that CLIENT LIST shows: the running or the last one.
     #[inline]
     pub fn note_command(&self, id: usize) {
         self.command.store(id, Relaxed);
     }
 
-    /// Publishes what handlers may have changed.
+    /// Publishes the session's fields that handlers may have changed.
     pub fn publish(&self, session: &Session) {
         self.db.store(session.db as u32, Relaxed);
         self.resp3.store(session.proto == resp::Proto::Resp3, Relaxed);
@@ -145,20 +146,22 @@ impl Card {
         *self.user.lock() == user
     }
 
-    /// Sends what the socket takes at once; None: nothing, or it has failed, which the connection's task will find.
-    /// To be called on the connection's worker with its outbox open: then its socket is.
+    /// Sends as much as the socket takes now. `None`: the socket took nothing, or it failed; the connection's task
+    /// will find a failure.
+    /// Call this on the connection's worker while the outbox is open: then the socket is open too.
     pub fn send_now(&self, bytes: &[u8]) -> Option<usize> {
-        // SAFETY: the descriptor is open: the outbox is closed before it, on this thread.
+        // SAFETY: the descriptor is open, because the outbox is closed before the descriptor, on this thread.
         let fd = unsafe { BorrowedFd::borrow_raw(self.fd) };
         rustix::net::send(fd, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).ok()
     }
 
-    /// Says to the client that nothing more will come. To be called on the connection's worker while it lives.
+    /// Shuts the socket down, so that the client sees the end. Call this on the connection's worker while the
+    /// connection lives.
     pub fn hang_up(&self) {
         shut(self, Shutdown::Both);
     }
 
-    /// Whether it is in Redis's class `pubsub`.
+    /// Whether the connection is in Redis's class `pubsub`.
     pub fn listens(&self) -> bool {
         self.listens_to.iter().any(|count| count.load(Relaxed) > 0)
     }
@@ -167,7 +170,7 @@ impl Card {
         if self.listens() { ClientKind::Pubsub } else { ClientKind::Normal }
     }
 
-    /// One that was ended is gone as far as others can tell, though its worker may not have come to it yet.
+    /// A connection that was ended does not fit any filter, although its worker may not have closed it yet.
     fn fits(&self, filter: &ClientFilter, now_ms: u64) -> bool {
         !self.killed.load(Relaxed)
             && (filter.ids.is_empty() || filter.ids.contains(&self.id))
@@ -227,7 +230,7 @@ impl Card {
             channels.load(Relaxed),
             patterns.load(Relaxed),
             shard.load(Relaxed),
-            // Outside a transaction: -1.
+            // -1 outside a transaction.
             self.multi.load(Relaxed) as i64,
             self.watches.load(Relaxed),
             self.multi_bytes.load(Relaxed),
@@ -262,14 +265,14 @@ pub struct Clients {
     cards: Mutex<BTreeMap<u64, Arc<Card>>>,
     count: AtomicUsize,
     last_id: AtomicU64,
-    /// Clients whose command waits for a key.
+    /// The number of clients whose command waits for a key.
     pub blocked: Arc<AtomicUsize>,
-    /// Ended by others for not reading what they were sent.
+    /// The number of connections ended because the client did not read what others sent.
     pub too_slow: AtomicU64,
-    /// Clients wait until then, milliseconds since 1970; 0: no pause.
+    /// The end of CLIENT PAUSE, in milliseconds since 1970; 0: no pause.
     paused_until_ms: AtomicU64,
     paused_all: AtomicBool,
-    /// The whole database is paused by its operator: commands are refused.
+    /// The operator has paused the whole database: commands are refused.
     pub suspended: AtomicBool,
 }
 
@@ -280,7 +283,7 @@ pub struct ClientTotals {
     pub query_bytes_max: usize,
     pub output_bytes_max: usize,
     pub memory_bytes: usize,
-    /// Of class `pubsub`.
+    /// Connections of class `pubsub`.
     pub listening: usize,
 }
 
@@ -325,14 +328,14 @@ impl Clients {
         card
     }
 
-    /// To be called before the connection's socket is closed: from then on nobody uses its descriptor.
+    /// Call this before the connection's socket is closed: afterwards no thread uses its descriptor.
     pub fn remove(&self, card: &Card) {
         if self.cards.lock().remove(&card.id).is_some() {
             self.count.fetch_sub(1, Relaxed);
         }
     }
 
-    /// Ends one that does not read what others send to it, unless it has ended.
+    /// Ends a connection whose client does not read what others send, if the connection still exists.
     pub fn end_too_slow(&self, card: &Card) {
         self.too_slow.fetch_add(1, Relaxed);
         if self.cards.lock().contains_key(&card.id) {
@@ -357,7 +360,7 @@ impl Clients {
         lines
     }
 
-    /// The caller is only counted: it ends itself after its reply.
+    /// The caller is counted but not ended: its connection ends after the reply.
     pub fn kill(&self, me: u64, filter: &ClientFilter, now_ms: u64) -> Killed {
         let cards = self.cards.lock();
         let mut killed = Killed { count: 0, me: false };
@@ -372,13 +375,13 @@ impl Clients {
         killed
     }
 
-    /// Ends every connection for which `why` has a reason.
+    /// Ends every connection for which `why` returns true.
     pub fn end_where(&self, mut why: impl FnMut(&Card) -> bool) -> usize {
         let cards = self.cards.lock();
         cards.values().filter(|card| why(card)).map(|card| end(card)).count()
     }
 
-    /// No more commands are read from anyone; what was read is carried out and answered.
+    /// Stops reading from all clients. Commands that were already read still run and are answered.
     pub fn hang_up_all(&self) {
         for card in self.cards.lock().values() {
             shut(card, Shutdown::Read);
@@ -398,7 +401,7 @@ impl Clients {
         totals
     }
 
-    /// A pause that lasts longer or stops more than this one stays, as in Redis.
+    /// As in Redis, a pause never shortens or weakens the current one.
     pub fn pause(&self, until_ms: u64, what: Pause, now_ms: u64) {
         let running = self.paused_until_ms.load(Relaxed) > now_ms;
         let all = what == Pause::All || (running && self.paused_all.load(Relaxed));
@@ -414,17 +417,17 @@ impl Clients {
         self.paused_until_ms.store(0, Relaxed);
     }
 
-    /// One relaxed load, for every command.
+    /// One relaxed load, done for every command.
     #[inline]
     pub fn may_be_paused(&self) -> bool {
         self.paused_until_ms.load(Relaxed) != 0 || self.suspended.load(Relaxed)
     }
 
-    /// Whether a command has to wait now. Forgets a pause that is over.
+    /// Whether a command must wait now. Clears a pause that is over.
     pub fn is_paused(&self, is_write: bool, now_ms: u64) -> bool {
         let until_ms = self.paused_until_ms.load(Relaxed);
         if until_ms != 0 && until_ms <= now_ms {
-            // Unless somebody has paused again meanwhile.
+            // The exchange fails if another thread has set a new pause in the meantime.
             let _ = self.paused_until_ms.compare_exchange(until_ms, 0, Relaxed, Relaxed);
             return false;
         }
@@ -437,11 +440,12 @@ fn end(card: &Card) {
     shut(card, Shutdown::Both);
 }
 
-/// Shutting the socket down wakes the connection's task on its worker as the client's own hang-up would.
+/// The shutdown of the socket wakes the connection's task on its worker, as if the client had hung up.
 fn shut(card: &Card, how: Shutdown) {
-    // SAFETY: the descriptor is open: a connection leaves the register, whose lock is held, before it is closed.
+    // SAFETY: the descriptor is open: a connection leaves the register before its socket is closed, and the
+    // register's lock is held here.
     let fd = unsafe { BorrowedFd::borrow_raw(card.fd) };
-    // It may be gone already (ENOTCONN); then there is nothing left to end.
+    // The socket may already be disconnected (ENOTCONN); then nothing is left to do.
     let _ = rustix::net::shutdown(fd, how);
 }
 
@@ -457,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_client_reads_the_end_and_others_do_not() {
+    fn only_the_killed_client_sees_the_end() {
         let clients = Clients::default();
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let (other, _keep) = UnixStream::pair().unwrap();
@@ -474,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn the_caller_is_skipped_or_ends_itself() {
+    fn kill_skips_the_caller_or_leaves_it_to_end_itself() {
         let clients = Clients::default();
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let card = clients.add(ours.as_raw_fd(), peer(1), 0, 0);
@@ -485,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_ends_by_itself_and_a_shorter_one_does_not_cut_it() {
+    fn a_pause_expires_and_a_shorter_one_does_not_shorten_it() {
         let clients = Clients::default();
         assert!(!clients.may_be_paused());
         clients.pause(1_000, Pause::Write, 0);

@@ -1,4 +1,4 @@
-//! Owns the wall clock. Never knows what it is asked for.
+//! Owns the wall clock. Never knows who asks for it.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

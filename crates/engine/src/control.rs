@@ -1,5 +1,5 @@
-//! Owns the words in which commands ask the database and its node for what the workers do not own: settings, INFO, memory,
-//! shutdown. Never knows who answers.
+//! Owns the requests of commands to the database and its node for what the workers do not own: settings, INFO,
+//! memory, shutdown. Never knows who answers.
 
 use commands::host::MemoryFigures;
 use std::time::Duration;
@@ -7,16 +7,17 @@ use std::time::Duration;
 /// How long one change of the databases or of a configuration waits for another.
 pub const CHANGE_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Errors are whole replies.
+/// The errors are whole replies.
 pub trait Control: Send + Sync {
-    /// CONFIG SET on a thread that must not wait. None: it takes file work, or another change is under way.
+    /// CONFIG SET on a thread that must not wait. `None`: the change needs file work, or another change is in
+    /// progress.
     fn try_set_config(&self, pairs: &[(&[u8], &[u8])], local: bool) -> Option<Result<(), String>>;
-    /// CONFIG SET. Waits for files, and for as long as `patience` for other changes.
+    /// CONFIG SET. Waits for files, and up to `patience` for other changes.
     fn set_config(&self, pairs: &[(&[u8], &[u8])], local: bool, patience: Duration) -> Result<(), String>;
-    /// CONFIG REWRITE. Waits as [`Control::set_config`] does.
+    /// CONFIG REWRITE. Waits like [`Control::set_config`].
     fn rewrite_config(&self, patience: Duration) -> Result<(), String>;
     fn info(&self, sections: &[&[u8]]) -> String;
-    /// CONFIG RESETSTAT, as far as the figures are not the workers'.
+    /// CONFIG RESETSTAT for the figures that do not belong to workers.
     fn reset_stats(&self);
     fn memory(&self) -> MemoryFigures;
     /// The allocator's own report.

@@ -1,31 +1,32 @@
-//! Owns the way from a command's name to its row: renames applied, flags folded into bits, a dense number
-//! for the statistics. Never knows what a command does or who may run it.
+//! Owns the look-up from a command's name to its row: with renames applied, flags folded into bits, and a dense
+//! number for the statistics. Never knows what a command does or who may run it.
 
 use commands::{Args, Flag, Handling, Row, Values};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 
-/// What `admit` asks of a command, as bits.
+/// The properties of a command that `admit` checks, as bits.
 pub mod bit {
     pub const WRITE: u32 = 1 << 0;
     /// Refused when neither RAM nor flash has room.
     pub const DENYOOM: u32 = 1 << 1;
     /// Allowed before authentication.
     pub const NO_AUTH: u32 = 1 << 2;
-    /// Reads the values of its keys: worth prefetching.
+    /// Reads the values of its keys, so prefetching helps.
     pub const READS: u32 = 1 << 3;
     pub const FAST: u32 = 1 << 4;
     pub const SKIP_SLOWLOG: u32 = 1 << 5;
-    /// Runs while clients are paused: CLIENT itself, or nobody could unpause.
+    /// Runs while clients are paused. CLIENT itself must, otherwise no client could unpause.
     pub const UNPAUSABLE: u32 = 1 << 6;
     pub const CONTAINER: u32 = 1 << 7;
-    /// Works on no key it names: on the whole dataset, or on none of it.
+    /// Works on no key that it names: on the whole dataset, or on no key at all.
     pub const KEYLESS: u32 = 1 << 8;
-    /// Allowed to a RESP2 connection that listens.
+    /// Allowed to a RESP2 connection in subscriber mode.
     pub const LISTENER: u32 = 1 << 9;
-    /// Its answers are messages: CLIENT REPLY does not withhold them.
+    /// Its answers are push messages: CLIENT REPLY does not withhold them.
     pub const ANSWERS_BY_PUSH: u32 = 1 << 10;
-    /// Works on whole databases, or on keys that it finds out as it goes: inside a transaction or script it needs every stripe.
+    /// Works on whole databases, or on keys that it finds only while it runs. Inside a transaction or script it needs
+    /// every stripe.
     pub const WHOLE: u32 = 1 << 11;
     /// Runs at once between MULTI and EXEC.
     pub const UNQUEUED: u32 = 1 << 12;
@@ -34,36 +35,37 @@ pub mod bit {
     pub const READONLY: u32 = 1 << 15;
     /// Not shown to MONITOR.
     pub const UNSEEN: u32 = 1 << 16;
-    /// Runs a script or function: the server carries it out, not the row's handler.
+    /// Runs a script or function: the engine carries it out, not the row's handler.
     pub const SCRIPT: u32 = 1 << 17;
     /// Not allowed inside a script.
     pub const NO_SCRIPT: u32 = 1 << 18;
     /// Answered while a script runs too long.
     pub const ALLOW_BUSY: u32 = 1 << 19;
-    /// Others notice it, though it writes nothing: a script that has done it does not start again.
+    /// Has an effect that other clients see, although it changes no data. A script that has run it does not start
+    /// again.
     pub const PUBLISHES: u32 = 1 << 20;
-    /// Watches keys, and forgets them.
+    /// `WATCHES`: watches keys. `UNWATCHES`: forgets the watched keys.
     pub const WATCHES: u32 = 1 << 21;
     pub const UNWATCHES: u32 = 1 << 22;
-    /// Changes what no key names: it runs with every stripe locked.
+    /// Changes state that no key names, so it runs with every stripe locked.
     pub const BARRIER: u32 = 1 << 23;
-    /// Makes its connection another user's.
+    /// Gives its connection another user.
     pub const CHANGES_USER: u32 = 1 << 24;
 }
 
-/// A command as the server sees it.
+/// A command as the engine sees it.
 pub struct Command {
     pub row: &'static Row,
-    /// Dense, from 0: the place of its statistics.
+    /// Dense, from 0: the index of its statistics.
     pub id: usize,
-    /// As INFO commandstats and users' rules name it, whatever it was renamed to: `get`, `client|list`.
+    /// Its original name, as INFO commandstats and users' rules show it even if it was renamed: `get`, `client|list`.
     pub name: &'static str,
     pub bits: u32,
     pub subcommands: Vec<Command>,
 }
 
 impl Command {
-    /// Whether its handler, given its key, does nothing but read it and change it: see [`store::Keyspace::rehearsal`].
+    /// Whether its handler only reads and changes the given key: see [`store::Keyspace::rehearsal`].
     pub fn can_rehearse(&self) -> bool {
         const OTHERWISE: u32 = bit::KEYLESS | bit::CONTAINER | bit::SCRIPT | bit::EXEC | bit::WHOLE | bit::NO_MULTI;
         self.is(bit::READS) && self.bits & OTHERWISE == 0
@@ -117,7 +119,7 @@ impl Command {
         self.bits & bits != 0
     }
 
-    /// Whether `count` arguments (with the command's own name) are what it takes.
+    /// Whether the command takes `count` arguments, including its own name.
     #[inline]
     pub fn takes(&self, count: usize) -> bool {
         let arity = self.row.arity;
@@ -131,7 +133,7 @@ impl Command {
     }
 }
 
-/// The name of a subcommand, made once in the process's life however many databases are opened.
+/// The full name of a subcommand. Each name is allocated once per process, however many databases are opened.
 fn full_name(container: &str, subcommand: &str) -> &'static str {
     static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let name = format!("{container}|{subcommand}");
@@ -139,13 +141,13 @@ fn full_name(container: &str, subcommand: &str) -> &'static str {
     if let Some(known) = names.get(name.as_str()) {
         return known;
     }
-    // As many as there are rows.
+    // The leak is bounded by the number of rows.
     let name = String::leak(name);
     names.insert(name);
     name
 }
 
-/// Twice the commands of Redis 7.2, rounded up: most names are found at the first look.
+/// Twice the number of commands of Redis 7.2, rounded up. Most names are found at the first probe.
 const BUCKETS: usize = 1024;
 const EMPTY: u16 = u16::MAX;
 
@@ -157,7 +159,7 @@ pub struct Directory {
     pub count: usize,
 }
 
-/// A command that was found; smaller than a reference, and without its lifetime.
+/// The position of a command in the directory: smaller than a reference, and without its lifetime.
 #[derive(Clone, Copy)]
 pub struct CommandPlace(u16);
 
@@ -165,13 +167,13 @@ struct Named {
     /// Lower case.
     name: Box<[u8]>,
     folded: Folded,
-    /// Letters only, eight at most: `folded` is the whole name.
+    /// The name has letters only, at most eight, so `folded` holds the whole name.
     is_short: bool,
     command: Command,
 }
 
-/// A name's length and first eight bytes, lower case if they are letters. Setting the bit that tells the cases of
-/// ASCII letters apart makes other bytes collide, which no name of letters does.
+/// A name's length and its first eight bytes, with letters in lower case. Folding sets the ASCII case bit of every
+/// byte. This makes some other bytes equal, but never two different letters.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Folded {
     head: u64,
@@ -184,7 +186,7 @@ impl Folded {
         let head = match name {
             _ if name.len() >= 8 => u64::from_le_bytes(*name.first_chunk().expect("eight bytes")),
             [_, _, _, _, ..] => {
-                // The two halves overlap; the shift drops what both have.
+                // The two halves overlap. The shift drops the bytes that both contain.
                 let low = u32::from_le_bytes(*name.first_chunk().expect("four bytes"));
                 let high = u32::from_le_bytes(*name.last_chunk().expect("four bytes"));
                 u64::from(low) | u64::from(high) << (8 * (name.len() - 4))
@@ -197,7 +199,7 @@ impl Folded {
 
     #[inline]
     fn bucket(self, name: &[u8]) -> usize {
-        // The tail tells EXPIREAT from EXPIRETIME.
+        // The last byte tells EXPIREAT from EXPIRETIME.
         let tail = name.last().map_or(0, |&byte| u64::from(byte | 0x20)) + 31 * self.len as u64;
         let mixed = (self.head ^ tail.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xff51_afd7_ed55_8ccd);
         (mixed >> 54) as usize % BUCKETS
@@ -205,7 +207,7 @@ impl Folded {
 }
 
 impl Directory {
-    /// `renames`: (command, new name); an empty new name removes the command.
+    /// `renames`: pairs of a command and its new name. An empty new name removes the command.
     pub fn new(rows: impl Iterator<Item = &'static Row>, renames: &[(String, String)]) -> Result<Directory, String> {
         let mut count = 0;
         let mut named: Vec<(String, Command)> =
@@ -238,7 +240,7 @@ impl Directory {
         Ok(Directory { commands, buckets, count })
     }
 
-    /// Any case.
+    /// Case is ignored.
     #[inline]
     pub fn find(&self, name: &[u8]) -> Option<&Command> {
         self.place(name).map(|place| self.at(place))
@@ -249,7 +251,7 @@ impl Directory {
         &self.commands[place.0 as usize].command
     }
 
-    /// Where [`Directory::at`] finds the command of that name, in any case.
+    /// The position of the command with that name, for [`Directory::at`]. Case is ignored.
     #[inline]
     pub fn place(&self, name: &[u8]) -> Option<CommandPlace> {
         let folded = Folded::new(name);
@@ -310,9 +312,9 @@ mod tests {
         }
     }
 
-    /// Every database that was opened left its own copies behind.
+    /// Every opened database once leaked its own copies of the names.
     #[test]
-    fn another_database_takes_the_same_names() {
+    fn all_databases_share_one_copy_of_the_names() {
         let (first, second) = (directory(&[]).unwrap(), directory(&[]).unwrap());
         for command in first.all() {
             let other = second.all().find(|other| other.id == command.id).unwrap();
@@ -322,7 +324,7 @@ mod tests {
 
     /// LATENCY RESET and SLOWLOG RESET once had the bits of RESET, and ran at once between MULTI and EXEC.
     #[test]
-    fn subcommands_have_nothing_of_a_command_with_their_name() {
+    fn subcommands_do_not_get_the_bits_of_a_command_with_their_name() {
         let directory = directory(&[]).unwrap();
         let with = |bits| directory.all().filter(|command| command.is(bits)).map(|command| command.name).collect();
         let unqueued: BTreeSet<&str> = with(bit::UNQUEUED);
@@ -335,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn renamed_and_removed() {
+    fn commands_can_be_renamed_and_removed() {
         let directory = directory(&[("FLUSHALL", ""), ("get", "fetch")]).unwrap();
         assert!(directory.find(b"flushall").is_none());
         assert!(directory.find(b"get").is_none());

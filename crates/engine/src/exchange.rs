@@ -1,5 +1,5 @@
-//! Owns what is said to other servers for a command: one exchange at a time over one connection, and the connections
-//! that are kept for the next. Never knows what is said.
+//! Owns the exchanges with other servers that commands ask for: one exchange at a time over one connection, and the
+//! connections kept for the next exchange. Never knows what the exchanged commands mean.
 
 use crate::hub::Hub;
 use commands::exchange::{Exchange, Failure, Outcome, Target};
@@ -13,16 +13,16 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
-/// As in Redis.
+/// Redis keeps MIGRATE's connections for the same time.
 const KEPT_FOR: Duration = Duration::from_secs(10);
-/// Connections that a worker keeps.
+/// The largest number of connections that a worker keeps.
 const KEPT_MAX: usize = 16;
-/// What is written at once, while the patience for it runs.
+/// The bytes of one write. Each write has the exchange's full patience.
 const WRITTEN_BYTES: usize = 64 * 1024;
-/// Replies are `+OK` and errors.
+/// The longest reply line. Replies are `+OK` and errors.
 const LINE_BYTES_MAX: u64 = 16 * 1024;
 
-/// Says what the running command wants said, and leaves the outcome where the command finds it.
+/// Carries out the exchange that the running command left in its session, and puts the outcome there.
 pub async fn carry_out(targets: &Targets, hub: &Hub, session: &mut Session) {
     let Some(mut exchange) = session.exchange.take() else { return };
     exchange.outcome = Some(targets.ask(hub, &exchange).await);
@@ -30,12 +30,12 @@ pub async fn carry_out(targets: &Targets, hub: &Hub, session: &mut Session) {
     session.exchange = Some(exchange);
 }
 
-/// Other servers to which a worker keeps a connection for a while.
+/// The connections to other servers that a worker keeps for a while.
 #[derive(Default)]
 pub struct Targets(RefCell<Vec<Kept>>);
 
 struct Kept {
-    /// With the user and password that were given: nobody goes on as somebody else.
+    /// Includes user and password: a connection is never reused for another user.
     target: Target,
     line: Line,
     since: Instant,
@@ -45,7 +45,8 @@ impl Targets {
     async fn ask(&self, hub: &Hub, exchange: &Exchange) -> Outcome {
         if let Some(line) = self.take(hub, &exchange.target) {
             let (outcome, fell_silent) = self.over(hub, line, exchange).await;
-            // The other end may have closed it, which shows only now. What was silent may yet do as it was told.
+            // A failure on a kept connection may only mean that the other end closed it, so open a new connection. Do
+            // not retry after a timeout: the other server may still carry out what it received.
             if outcome.failed.is_none() || fell_silent || outcome.refused.is_some() || !outcome.replies.is_empty() {
                 return outcome;
             }
@@ -56,7 +57,7 @@ impl Targets {
         }
     }
 
-    /// Whether it ended because its patience did is told apart.
+    /// Runs the exchange over `line`. The flag says whether the exchange ended in a timeout.
     async fn over(&self, hub: &Hub, mut line: Line, exchange: &Exchange) -> (Outcome, bool) {
         let mut outcome = Outcome::default();
         let ended = line.say(exchange, &mut outcome).await;
@@ -93,7 +94,7 @@ impl Targets {
         }
     }
 
-    /// Closes what was kept for too long.
+    /// Closes the connections that were kept for too long.
     pub fn forget_old(&self, hub: &Hub) {
         let mut kept = self.0.borrow_mut();
         if !kept.is_empty() {
@@ -107,9 +108,9 @@ impl Targets {
 /// A connection to another server.
 struct Line {
     stream: BufReader<TcpStream>,
-    /// Its user was told, if there is one.
+    /// AUTH was accepted, if the target needs one.
     is_known: bool,
-    /// The database that was chosen.
+    /// The logical database that was selected.
     db: i64,
 }
 
@@ -123,7 +124,7 @@ impl Line {
             for address in lookup_host((host.as_str(), *port)).await.map_err(|_| failure)? {
                 match TcpStream::connect(address).await {
                     Ok(stream) => return Ok(stream),
-                    // Redis finds out when it first writes, and says so.
+                    // Redis reports a refused connection as a failed write.
                     Err(_) => failure = Failure::Writing,
                 }
             }
@@ -134,13 +135,13 @@ impl Line {
         Ok(Line { stream: BufReader::new(stream), is_known: false, db: 0 })
     }
 
-    /// Nothing has come that nobody asked for, not even its end.
+    /// Whether the other server has sent nothing unasked, and has not closed the connection.
     fn is_quiet(&self) -> bool {
         let read = self.stream.get_ref().try_read(&mut [0]);
         self.stream.buffer().is_empty() && read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// Who speaks and where is settled before the target is given any value.
+    /// AUTH and SELECT are answered before any value is sent.
     async fn say(&mut self, exchange: &Exchange, outcome: &mut Outcome) -> Result<(), Failed> {
         let Exchange { target, patience, db, commands, count, .. } = exchange;
         let (mut first, mut wanted) = (Vec::new(), 0);
@@ -162,7 +163,7 @@ impl Line {
             }
         }
         if outcome.refused.is_some() {
-            // Whose it is and where it stands is not sure: it is not to be kept.
+            // The connection's user and database are not certain, so do not keep the connection.
             return Err((Failure::Reading, io::ErrorKind::PermissionDenied.into()));
         }
         (self.is_known, self.db) = (true, *db);

@@ -1,9 +1,9 @@
-//! Owns running commands: the one function in which a handler runs, whoever asks for it, a client, EXEC, a script or a
-//! blocked client whose key is ready. Never knows what a command does, who may run it, nor how anything is waited for.
+//! Owns running commands: the one function in which every handler runs, for every caller: a client, EXEC, a script, or
+//! a blocked client whose key is ready. Never knows what a command does, who may run it, nor how a command waits.
 //!
-//! [`execute`] locks the stripes of the keys, builds the handler's context, and lets its caller run the handler and do what
-//! has to be done before others see the change. [`Locked::run`] settles the outcome: a handler that succeeds has its changes
-//! committed (`store::keyspace`), one that ends otherwise has changed nothing. Blocked clients have their turn afterwards,
+//! [`execute`] locks the stripes of the keys and builds the handler's context. Its caller then runs the handler, and
+//! does what must be done before others see the change. [`Locked::run`] settles the outcome: if the handler succeeds,
+//! its changes are committed (`store::keyspace`); otherwise it has changed nothing. Blocked clients run afterwards,
 //! when no stripe is locked ([`follow_up`]).
 
 use crate::account::{Spent, account, show};
@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 use std::borrow::Cow;
 use store::{Hasher, Key, KeyHash, Keyspace, ReadError, Resume, Store};
 
-/// What every handler has around it.
+/// What every handler gets.
 #[derive(Clone, Copy)]
 pub struct Engine<'a> {
     pub store: &'a Store,
@@ -34,21 +34,21 @@ pub struct Engine<'a> {
 #[derive(Clone, Copy)]
 pub struct Call<'a> {
     pub row: &'static Row,
-    /// `get`, `xgroup|create`: whatever the command was renamed to.
+    /// `get`, `xgroup|create`: the original name, even if the command was renamed.
     pub name: &'a str,
-    /// It changes what no key names: it runs with every stripe locked.
+    /// The command changes state that no key names, so it runs with every stripe locked.
     pub is_barrier: bool,
     pub args: Args<'a>,
     pub keys: &'a [Key<'a>],
 }
 
-/// Where the stripes of a command's keys come from.
+/// Who locks the stripes of a command's keys.
 pub enum Stripes<'a, 'k> {
-    /// They are locked for it, unless a script keeps one for long.
+    /// `execute` locks them, unless a script holds one for a long time.
     InTime(&'a mut Resume),
-    /// They are locked for it, as long as that takes.
+    /// `execute` locks them, and waits as long as necessary.
     Patiently(&'a mut Resume),
-    /// A transaction or script has locked them.
+    /// The transaction or script around the command has locked them.
     Of(&'a mut Keyspace<'k>),
 }
 
@@ -59,8 +59,9 @@ pub struct Locked<'a> {
     name: &'a str,
 }
 
-/// Runs `with` with the stripes of the call's keys locked. `None`: a script keeps one of them for long.
-// Always inline, as what it calls here: a context is some 400 bytes, and each move of it costs as much as finding a key.
+/// Runs `with` with the stripes of the call's keys locked. `None`: a script holds one of the stripes for a long time.
+// Always inline, like the functions it calls: a context has some 400 bytes, and each move of it costs as much as
+// finding a key.
 #[inline(always)]
 pub fn execute<'a, R>(
     engine: &Engine<'a>,
@@ -87,14 +88,15 @@ pub fn execute<'a, R>(
 }
 
 impl Locked<'_> {
-    /// Runs the handler and settles what it has changed.
+    /// Runs the handler and settles its changes.
     #[inline(always)]
     pub fn run(&mut self) -> Run {
         let Locked { cx, row, .. } = self;
         let result = (row.run)(cx);
         match &result {
             Ok(()) => self.commit(),
-            // A step of a long command stands, and so does what was done before it had to wait, or failed in a part.
+            // Commit the step of a long command, the changes before a wait, and the changes of a command that failed
+            // in part.
             Err(Stop::Yield | Stop::Block(_)) if cx.ks.wrote() => self.commit(),
             Err(_) if cx.ks.stands() => self.commit(),
             Err(_) => cx.ks.give_up(),
@@ -110,7 +112,7 @@ impl Locked<'_> {
         self.cx.ks.commit();
     }
 
-    /// What repeats the command is itself.
+    /// States the command's own arguments as its effect.
     #[cold]
     fn state_arguments(&mut self) {
         let Locked { cx, row, name } = self;
@@ -119,14 +121,14 @@ impl Locked<'_> {
             "'{}' has changed something and has not stated how to repeat it",
             name
         );
-        // By its own name, whatever it was renamed to.
+        // Use the original name, even if the command was renamed.
         let name = name.split_once('|').map_or(*name, |(container, _)| container);
         cx.ks.effect(std::iter::once(name.as_bytes()).chain(cx.args.from(1)));
     }
 }
 
-/// Notes what a command whose turn has not come will have to read of its key's value, if that is one in parts: its
-/// handler says so, run to no other effect. `ks` has the key's stripe.
+/// Rehearses a later command: records which parts of its key's value it will read, if the value is in parts. The
+/// handler runs and declares the parts, but changes nothing. `ks` holds the key's stripe.
 #[cold]
 pub fn rehearse(engine: &Engine<'_>, session: &mut Session, ks: &mut Keyspace<'_>, call: Call<'_>) {
     let [key] = call.keys else { return };
@@ -148,7 +150,7 @@ impl Command {
     }
 }
 
-/// The key of a command that has one, at a place that the row says: the usual case, without a list.
+/// The key of a command that has one key at a fixed position. This is the usual case, and it needs no list.
 #[inline]
 pub fn only_key<'a>(hasher: &Hasher, places: Keys, args: Args<'a>, known: Option<KeyHash>) -> Option<Key<'a>> {
     match places {
@@ -174,12 +176,13 @@ pub fn keys<'a>(hasher: &Hasher, places: Keys, args: Args<'a>, positions: &mut V
     keys
 }
 
-/// Whether a handler is done, well or not.
+/// Whether a handler is done, with success or with an error.
 pub fn completed(result: &Run) -> bool {
     !matches!(result, Err(Stop::Cold | Stop::Yield | Stop::Exchange))
 }
 
-/// Remembers what a connection with tracking has read, so that it is told of changes. The stripes are locked.
+/// Registers the keys that a connection with tracking has read, so that the connection is told of changes. The
+/// stripes are locked.
 #[cold]
 pub fn follow(worker: &Worker, session: &Session, command: &Command, keys: &[Key<'_>], result: &Run) {
     let remembers = session.tracking.as_ref().is_some_and(|tracking| tracking.remembers());
@@ -188,8 +191,8 @@ pub fn follow(worker: &Worker, session: &Session, command: &Command, keys: &[Key
     }
 }
 
-/// What a command leaves to be done before this client's next one: who waits for keys that it has changed has its turn,
-/// and in the all-cold mode what it has touched leaves RAM. No stripe is locked.
+/// What is left to do before this client's next command: run the commands blocked on keys that this command made
+/// ready, and, in the all-cold mode, move the touched values out of RAM. No stripe is locked.
 #[inline]
 pub fn follow_up(worker: &Worker, live: &Live, resume: &mut Resume) {
     if !resume.ready.is_empty() {
@@ -200,24 +203,24 @@ pub fn follow_up(worker: &Worker, live: &Live, resume: &mut Resume) {
     }
 }
 
-/// The reply of a command whose value could not be read.
+/// The reply if a value could not be read.
 pub fn read_failed(error: &ReadError) -> Cow<'static, str> {
     format!("ERR {error}").into()
 }
 
 // --- inside a transaction or script ---
 
-/// What the commands inside a transaction or script have around them.
+/// What the commands inside a transaction or script get.
 pub struct Around<'a> {
     pub worker: &'a Worker,
     pub live: &'a Live,
     pub card: &'a Card,
-    /// Commands inside a script are not told of by themselves.
+    /// The command is inside a script: MONITOR shows it as the script's, and the slow log leaves it out.
     pub is_script: bool,
 }
 
-/// Runs a command inside a transaction or script, whose stripes are locked. Nothing stops it: its reply is complete.
-/// Returns whether it succeeded.
+/// Runs a command inside a transaction or script, whose stripes are locked. The command runs to its end, so its reply
+/// is complete. Returns whether it succeeded.
 pub fn inside(
     around: &Around<'_>,
     session: &mut Session,
@@ -260,14 +263,14 @@ pub fn inside(
     ks.resume.clear();
     let nanos = worker.nanos(begun, worker.ticks());
     let spent = Spent { nanos, failed: error.is_some(), met_flash: None, in_script: is_script };
-    // It may have been CONFIG SET itself.
+    // This command may have been CONFIG SET.
     let mut newest = None;
     account(worker, worker.newest(around.live, &mut newest), card, command, || args, spent, ks.now_ms());
     stats.commands.add(1);
     error.is_none()
 }
 
-/// Runs a handler to its end, where nobody else may come between and nobody is waited for.
+/// Runs a handler to its end, without unlocking and without parking.
 fn attend(
     &Around { worker, live, .. }: &Around<'_>,
     session: &mut Session,

@@ -1,4 +1,5 @@
-//! Owns the server's answers to the commands that ask about it. Never parses an argument and never writes a reply.
+//! Owns the server's answers to the commands that ask about the server. Never parses an argument and never writes a
+//! reply.
 
 use crate::clients::following;
 use crate::clock::wall_ms;
@@ -16,9 +17,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// How long a transaction, which cannot be left in the middle, waits for another change of the configuration.
+/// A transaction cannot be left in the middle. So it waits at most this long for another change of the configuration.
 const TRANSACTION_PATIENCE: Duration = Duration::from_secs(1);
-/// The longest DEBUG SLEEP: it holds up this worker's other connections.
+/// The longest DEBUG SLEEP. It blocks the other connections of this worker.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
 impl Worker {
@@ -45,7 +46,7 @@ impl Host for Worker {
     }
 
     fn client_list(&self, me: &Session, filter: &ClientFilter) -> String {
-        // The caller's own line: what it changed in this batch is published.
+        // Publish what the caller changed in this batch, so that its own line is current.
         if let Some(mine) = self.hub.clients.card(me.id) {
             mine.publish(me);
         }
@@ -71,7 +72,7 @@ impl Host for Worker {
     }
 
     fn subscribe(&self, me: &Session, space: Space, name: &[u8]) {
-        // It is in the register while its command runs.
+        // The caller is in the register while its command runs.
         let Some(card) = self.hub.clients.card(me.id) else { return };
         self.hub.pubsub.subscribe(space, name, card);
     }
@@ -229,15 +230,16 @@ impl Host for Worker {
     }
 
     fn shutdown(&self, abort: bool, nosave: bool) -> Result<(), String> {
-        // A shutdown has nothing to save and is never long under way: there is none to abort.
+        // A shutdown saves nothing and takes no time, so there is never one to abort.
         if abort {
             return Err("ERR No shutdown in progress.".to_owned());
         }
-        // Nothing would be saved; that its writes may be lost is to be said by who ends a script.
+        // While a script is busy, only SHUTDOWN NOSAVE may end it: the client must say that the script's writes may
+        // be lost.
         if let Some(text) = self.hub.scripts.busy().filter(|_| !nosave) {
             return Err(text.to_owned());
         }
-        // What is being closed already needs no word.
+        // If the database is already being closed, nothing is left to do.
         self.hub.control().map_or(Ok(()), |control| control.shut_down())
     }
 

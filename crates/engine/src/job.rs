@@ -1,4 +1,5 @@
-//! Owns what a command leaves to another thread: how it gets there, and how its outcome gets back. Never knows a command.
+//! Owns the jobs that commands leave to another thread: how a job gets there, and how its outcome gets back. Never
+//! knows a command.
 
 use crate::control::CHANGE_PATIENCE;
 use crate::hub::Hub;
@@ -7,25 +8,25 @@ use commands::session::Session;
 use commands::{Run, Stop};
 use std::sync::Arc;
 
-/// The running command waits until another thread has done this.
+/// Leaves a task for another thread. The running command waits until it is done.
 pub fn leave(me: &mut Session, task: Task) -> Run {
     me.job = Some(Box::new(Job { task, outcome: None }));
     Err(Stop::Exchange)
 }
 
-/// How the running command's job went, if it has left one.
+/// The outcome of the running command's job, if it left one.
 pub fn outcome(me: &mut Session) -> Option<Run> {
     let outcome = me.job.take()?.outcome?;
     Some(outcome.map_err(|text| Stop::Error(text.into())))
 }
 
-/// Has the running command's job done, and leaves the outcome where the command finds it.
+/// Carries out the running command's job, and stores the outcome in the session.
 pub async fn carry_out(hub: &Arc<Hub>, session: &mut Session) {
     let Some(mut job) = session.job.take() else { return };
     let (hub, task) = (Arc::clone(hub), job.task.clone());
     let done = tokio::task::spawn_blocking(move || run(&hub, &task)).await;
     job.outcome = Some(done.unwrap_or_else(|panic| {
-        tracing::error!("a bug: a change of the configuration: {panic}");
+        tracing::error!("a bug: a change of the configuration panicked: {panic}");
         Err("ERR an error of the server itself: the log tells more".to_owned())
     }));
     session.job = Some(job);

@@ -1,24 +1,31 @@
-//! Owns what runs commands: the workers, the sessions of their clients, and what all workers of a database share. Never knows
-//! a node, its databases and their limits, a listening socket or HTTP.
+//! Owns the running of commands: the workers, the sessions of their clients, and what all workers of a database
+//! share. Never knows a node, its databases and their limits, a listening socket or HTTP. Also knows no value's type
+//! and no page's format.
 //!
-//! In reading order, the way of one command, from a socket's bytes to its reply: `worker` receives and replies, `admit` says
-//! whether it may run, `route` where, `execute` runs its handler, `account` keeps its figures, `prefetch` looks ahead;
-//! `session` holds the connection and its buffers, `park` is every way of waiting but for a key, which is `blocked`'s.
-//! `transaction` carries out EXEC, `script` EVAL and functions in the interpreter of crate `lua`; `access` says whether a
-//! user may run a command; `stand_in` serves connections while a script holds up their thread; `host` answers the commands
-//! about the server itself; `thread` is a worker: what one database has on one thread.
+//! The path of one command, in reading order:
+//! - `worker` receives and replies.
+//! - `admit` decides whether the command may run, `route` decides where.
+//! - `execute` runs the handler, `account` records its figures, `prefetch` looks ahead.
+//! - `session` holds the connection and its buffers.
+//! - `park` holds every kind of waiting except the wait for a key, which is in `blocked`.
+//! - `transaction` carries out EXEC. `script` carries out EVAL and functions, in the interpreter of crate `lua`.
+//! - `access` decides whether a user may run a command.
+//! - `stand_in` serves connections while a script blocks their thread.
+//! - `host` answers the commands about the server itself.
+//! - `thread` is a worker: what one database has on one thread.
 //!
-//! Below it, what a database's workers share, and what needs no worker: `hub` holds all of it, `clients` is the register of connections, `acl` the
-//! users, `directory` leads from a name to a command's row, `scripts` are the scripts by their SHA-1, `stats` the figures,
-//! `pubsub` is who listens to what, `outbox` what others send to a connection, `post` the way to a worker, `waiter` a
-//! blocked client's command, `control` what commands ask of the hub's owner; `exchange` speaks to other servers for MIGRATE,
-//! `job` is what a command leaves to another thread.
+//! Below the path: what a database's workers share, and what needs no worker:
+//! - `hub` holds all of it.
+//! - `clients` is the register of connections, `acl` holds the users, `stats` the figures.
+//! - `directory` maps a name to a command's row, `scripts` maps a SHA-1 to a script.
+//! - `pubsub` holds the subscriptions, `outbox` the messages to a connection.
+//! - `post` is the way to a worker, `waiter` a blocked client's command.
+//! - `control` is what commands ask of the hub's owner.
+//! - `exchange` talks to other servers for MIGRATE, `job` is what a command leaves to another thread.
 //!
-//! This part imports nothing of the way of a command, and is free of cycles. The modules of the way import each
-//! other in cycles: each step takes the worker, whose tasks run the steps, and a command that is run may run others (EXEC,
-//! a script, a key that becomes ready).
-//!
-//! Knows no value's type and no page's format.
+//! The modules below the path import nothing of the path, and have no cycles. The modules of the path import each
+//! other in cycles: each step takes the worker, the worker's tasks run the steps, and a command may run other
+//! commands (EXEC, a script, a key that becomes ready).
 
 mod access;
 mod account;

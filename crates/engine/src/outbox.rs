@@ -1,6 +1,6 @@
-//! Owns what others send to a connection: published messages, invalidations, what MONITOR sees. Any thread puts in;
-//! only the connection's own worker takes out, in order, behind the replies the connection has under way.
-//! Never knows a socket, or what the messages mean.
+//! Owns what others send to a connection: published messages, invalidations, MONITOR's lines. Every thread may put
+//! messages in. Only the connection's own worker takes them out, in order, after the replies that the connection is
+//! sending. Never knows a socket, or what the messages mean.
 
 use config::OutputLimit;
 use parking_lot::Mutex;
@@ -9,49 +9,50 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::task::Waker;
 
-/// Encoded once, shared by all who get it.
+/// A message is encoded once and shared by all receivers.
 pub type Message = Arc<[u8]>;
 
-/// Bytes moved to a connection's output, or gathered for one send, at a time.
+/// The bytes moved to a connection's output, or collected for one send, at a time.
 const PORTION_BYTES: usize = 64 * 1024;
-/// A queue that was longer is not kept when it is empty.
+/// An empty queue with more capacity than this is freed.
 const QUEUE_KEPT: usize = 32;
 
 #[derive(Debug, Default)]
 pub struct Outbox {
     inner: Mutex<Inner>,
-    /// Of what is queued; written under the lock.
+    /// Of the queued messages; written under the lock.
     bytes: AtomicUsize,
     count: AtomicUsize,
-    /// Since when `bytes` is above the soft limit, milliseconds; 0: it is not.
+    /// When `bytes` exceeded the soft limit, in milliseconds; 0: it is below the limit.
     soft_since_ms: AtomicU64,
-    /// The connection has replies of its own under way and takes what is here behind them. Only its worker looks.
+    /// The connection is sending its own replies, and takes the queued messages after them. Only the connection's
+    /// worker reads this.
     busy: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     queue: VecDeque<Message>,
-    /// Bytes of the first message that were sent.
+    /// Bytes of the first message that were already sent.
     sent: usize,
-    /// It stands on its worker's list of those to be sent to.
+    /// The connection is on its worker's list of outboxes to send.
     listed: bool,
-    /// It takes nothing more: it has exceeded its limit or has ended.
+    /// The outbox takes nothing more: its limit was exceeded, or the connection has ended.
     closed: bool,
     /// Only the connection's task can write to its stream (TLS).
     by_task: bool,
-    /// Of the connection's task.
+    /// The waker of the connection's task.
     waker: Option<Waker>,
 }
 
-/// What is left to do for who has put a message in.
+/// What the caller of [`Outbox::put`] must do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
-    /// Nothing: somebody will send it.
+    /// Nothing: the message will be sent.
     Done,
-    /// The connection is to be put on its worker's list.
+    /// Put the connection on its worker's list.
     List,
-    /// The connection reads too slowly: it is to be ended. Said once.
+    /// End the connection, whose client reads too slowly. Returned once.
     Exceeded,
 }
 
@@ -93,40 +94,41 @@ impl Outbox {
         self.count.load(Relaxed)
     }
 
-    /// Since when it holds more than the soft limit, milliseconds; 0: it does not.
+    /// When the queued bytes exceeded the soft limit, in milliseconds; 0: they are below the limit.
     pub fn soft_since_ms(&self) -> u64 {
         self.soft_since_ms.load(Relaxed)
     }
 
-    /// The connection has ended.
+    /// The connection has ended: drops all messages and takes no more.
     pub fn close(&self) {
         let mut inner = self.inner.lock();
         inner.waker = None;
         self.end(&mut inner);
     }
 
-    // --- From here on: the connection's own worker.
+    // --- called only by the connection's own worker ---
 
-    /// Once, when its task begins. A task has one waker as long as it lives. `by_task`: only the task can send.
+    /// Call this once, when the connection's task starts. A task keeps one waker as long as it lives. `by_task`: only
+    /// the task can send.
     pub fn attach(&self, waker: &Waker, by_task: bool) {
         let mut inner = self.inner.lock();
         inner.waker = Some(waker.clone());
         inner.by_task = by_task;
     }
 
-    /// From now on what is put in waits for [`Outbox::refill`].
+    /// From now on, messages wait for [`Outbox::refill`].
     #[inline]
     pub fn hold(&self) {
         self.busy.store(true, Relaxed);
     }
 
-    /// Whether the connection's task has something to send from here.
+    /// Whether the connection's task must send messages of this outbox.
     #[inline]
     pub fn wants_task(&self) -> bool {
         self.bytes() > 0 && self.busy.load(Relaxed)
     }
 
-    /// Appends what has come in to the connection's output; to be called when a command's reply is complete.
+    /// Appends the queued messages to the connection's output. Call this between two replies.
     #[inline]
     pub fn drain_into(&self, output: &mut Vec<u8>) {
         if self.bytes() > 0 {
@@ -134,7 +136,8 @@ impl Outbox {
         }
     }
 
-    /// As [`Outbox::drain_into`] when all output is sent; false if there was nothing: the connection is done with it.
+    /// Like [`Outbox::drain_into`], but called when all output is sent. If there was no message, returns false and
+    /// ends the hold.
     #[inline]
     pub fn refill(&self, output: &mut Vec<u8>) -> bool {
         if self.bytes() > 0 {
@@ -166,8 +169,9 @@ impl Outbox {
         }
     }
 
-    /// Sends what is queued by `send`, which tells how many bytes the socket took, None if it takes none now. What is
-    /// left then is the connection's task's to send, which is woken. Returns the bytes sent. `scratch` is only memory.
+    /// Sends the queued messages with `send`. `send` returns the number of bytes that the socket took, or `None` if
+    /// it takes none now. If messages are left, wakes the connection's task, which sends them. Returns the bytes
+    /// sent. `scratch` is reused memory.
     pub fn flush(&self, scratch: &mut Vec<u8>, mut send: impl FnMut(&[u8]) -> Option<usize>) -> usize {
         let (mut queue, mut offset) = {
             let mut inner = self.inner.lock();
@@ -176,7 +180,8 @@ impl Outbox {
                 return 0;
             }
             if inner.by_task {
-                // The task may have taken everything before this worker came to it: then it must not be left holding.
+                // The task may already have taken everything. Then do not hold the outbox, because nothing would end
+                // the hold.
                 if !inner.queue.is_empty() {
                     self.hand_over(&inner);
                 }
@@ -184,7 +189,8 @@ impl Outbox {
             }
             (std::mem::take(&mut inner.queue), std::mem::take(&mut inner.sent))
         };
-        // Not locked while sending: publishers go on. Only this worker takes out, so the order holds.
+        // Unlocked while sending, so that publishers can continue. Only this worker takes messages out, so their
+        // order is kept.
         let mut total = 0;
         let mut is_blocked = false;
         while !queue.is_empty() && !is_blocked {
@@ -234,7 +240,7 @@ impl Outbox {
         total
     }
 
-    /// The task goes on from here.
+    /// Leaves the rest to the connection's task.
     fn hand_over(&self, inner: &Inner) {
         self.hold();
         if let Some(waker) = &inner.waker {
@@ -266,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_leave_in_order_whatever_the_socket_takes_at_once() {
+    fn messages_leave_in_order_however_much_the_socket_takes() {
         let outbox = Outbox::default();
         assert_eq!(put(&outbox, "abc"), Put::List);
         assert_eq!(put(&outbox, "def"), Put::Done, "it is on the list already");
@@ -296,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_written_by_its_task_wakes_it() {
+    fn an_outbox_sent_by_its_task_wakes_the_task() {
         let outbox = Outbox { inner: Mutex::new(Inner { by_task: true, ..Inner::default() }), ..Outbox::default() };
         assert_eq!(put(&outbox, "m"), Put::List);
         assert!(!outbox.wants_task());
@@ -304,9 +310,10 @@ mod tests {
         assert!(outbox.wants_task());
     }
 
-    /// It had a reply to send when the message came, and took it along: no later message may wait for a task that sleeps.
+    /// The task was sending a reply when the message came, and sent the message too. A later message must not wait
+    /// for a task that sleeps.
     #[test]
-    fn one_that_is_written_by_its_task_sleeps_with_nothing_to_send() {
+    fn an_outbox_sent_by_its_task_does_not_hold_when_empty() {
         let outbox = Outbox { inner: Mutex::new(Inner { by_task: true, ..Inner::default() }), ..Outbox::default() };
         assert_eq!(put(&outbox, "m"), Put::List);
         assert!(outbox.refill(&mut Vec::new()) && !outbox.refill(&mut Vec::new()));
@@ -317,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limits_are_of_what_is_not_sent() {
+    fn the_limits_count_only_unsent_bytes() {
         let outbox = Outbox::default();
         put(&outbox, "0123456789");
         assert_eq!(outbox.soft_since_ms(), 0);

@@ -1,4 +1,4 @@
-//! Owns every reason for which a batch waits, and how. Never runs a command.
+//! Owns the reasons for which a batch waits, and how it waits. Never runs a command.
 
 use crate::exchange;
 use crate::execute::read_failed;
@@ -8,29 +8,29 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Why a command cannot go on now.
+/// Why a command cannot continue now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// Its values are on their way from flash.
+    /// The command's values are being read from flash.
     Flash,
-    /// Writers wait for demotion to make room.
+    /// Writers wait until demotion has made room.
     Room,
     /// CLIENT PAUSE.
     Pause,
-    /// Others have their turn.
+    /// Other connections run first.
     Turn,
-    /// A script keeps a stripe for long.
+    /// A script holds a stripe of the command's keys for a long time.
     Stripes,
-    /// Another server is asked something, or another thread works for it.
+    /// The command waits for another server (MIGRATE) or for another thread (a job).
     Exchange,
 }
 
-/// How often a paused connection looks whether the pause is over.
+/// How often a paused connection checks whether the pause is over.
 const PAUSE_STEP: Duration = Duration::from_millis(5);
-/// How often a command whose stripes a script keeps tries again.
+/// How often a command retries while a script holds its stripes.
 const STRIPES_STEP: Duration = Duration::from_millis(1);
 
-/// Waits for what the current command needs. No lock is held, other connections go on.
+/// Waits for what the current command needs. The connection holds no lock; other connections run.
 pub async fn park(connection: &mut Connection, wait: Wait) {
     if wait != Wait::Turn
         && let Some(work) = &mut connection.work
@@ -52,7 +52,7 @@ pub async fn park(connection: &mut Connection, wait: Wait) {
         Wait::Pause => tokio::time::sleep(PAUSE_STEP).await,
         Wait::Stripes => tokio::time::sleep(STRIPES_STEP).await,
         Wait::Exchange => {
-            // It has left the one or the other.
+            // The command has left an exchange or a job, never both.
             let (worker, session) = (&connection.worker, &mut connection.session);
             exchange::carry_out(&worker.targets, &worker.hub, session).await;
             job::carry_out(&worker.hub, session).await;
@@ -62,7 +62,7 @@ pub async fn park(connection: &mut Connection, wait: Wait) {
     connection.open.set(true);
 }
 
-/// A failed read fails the command that needs it, and that one alone.
+/// A failed read fails only the command that needs it.
 async fn flash(connection: &mut Connection) {
     let worker = &connection.worker;
     let Some(work) = connection.work.as_deref_mut() else { return };
@@ -72,8 +72,9 @@ async fn flash(connection: &mut Connection) {
         if let Err(error) = read {
             current.failed = Some(read_failed(&error));
         }
-        // Held until the batch is done: a value that was let in for this command alone must still be there when it runs. Other
-        // tickets go, or a command that goes over all keys would collect one for each.
+        // Keep a ticket that holds a value until the batch is done: a value that was loaded for this command only
+        // must still be in RAM when the command runs. Release the other tickets at once; otherwise a command that
+        // walks all keys would collect one for each read.
         work.prefetched.extend(current.awaited.pop().filter(|ticket| ticket.holds_value()));
     }
 }

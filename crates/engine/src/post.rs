@@ -1,5 +1,5 @@
-//! Owns the way to a worker: what other threads may tell it, and the list of its connections that others sent something.
-//! Never knows what a worker does with either.
+//! Owns the way to a worker: the messages that other threads send it, and the list of its connections whose outboxes
+//! were filled. Never knows what a worker does with either.
 
 use crate::acl::Role;
 use crate::clients::{Card, Peer};
@@ -12,7 +12,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 /// What other threads may tell a worker.
 pub enum Message {
     Serve(Arrival),
-    /// End once the connections have ended or been given up.
+    /// Stop when all connections have ended, or when the worker has given up waiting for them.
     Stop,
 }
 
@@ -24,31 +24,31 @@ pub struct Arrival {
 
 pub enum Socket {
     Tcp(std::net::TcpStream),
-    /// With what is said in its handshake, which is the worker's.
+    /// With the settings of the handshake. The worker does the handshake.
     Tls(std::net::TcpStream, Arc<rustls::ServerConfig>),
     Unix(std::os::unix::net::UnixStream),
-    /// The node's own, for a user of the console with this role.
+    /// A socket pair of the node's own, for a console user with this role.
     Console(std::os::unix::net::UnixStream, Role),
 }
 
-/// The way to a worker, and how much it has to do.
+/// The way to a worker, and the worker's load.
 pub struct Post {
     pub sender: UnboundedSender<Message>,
-    /// Connections given to it that have not ended.
+    /// Connections that the worker was given and that have not ended.
     pub connections: AtomicUsize,
-    /// Connections of its that were sent something by others.
+    /// The worker's connections whose outboxes were filled by other threads.
     pub mail: Mail,
 }
 
 impl Post {
-    /// The way to a worker, and what the worker receives on it.
+    /// Makes the way to a worker, and the end on which the worker receives.
     pub fn open() -> (Post, UnboundedReceiver<Message>) {
         let (sender, inbox) = tokio::sync::mpsc::unbounded_channel();
         (Post { sender, connections: AtomicUsize::new(0), mail: Mail::default() }, inbox)
     }
 }
 
-/// A worker's list of connections whose outboxes are to be sent.
+/// A worker's list of connections whose outboxes must be sent.
 #[derive(Debug, Default)]
 pub struct Mail {
     cards: Mutex<Vec<Arc<Card>>>,
@@ -68,7 +68,7 @@ impl Mail {
         }
     }
 
-    /// Waits until there are some, and takes all.
+    /// Waits until the list has entries, and takes all of them.
     pub async fn take(&self, cards: &mut Vec<Arc<Card>>) {
         while cards.is_empty() {
             std::mem::swap(cards, &mut self.cards.lock());

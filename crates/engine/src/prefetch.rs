@@ -1,5 +1,5 @@
-//! Owns looking ahead in a batch: cache misses and flash reads of the commands behind the running one overlap with its own.
-//! Never runs a command.
+//! Owns the look-ahead in a batch: cache misses and flash reads of later commands overlap with those of the running
+//! command. Never runs a command.
 
 use crate::directory::bit;
 use crate::execute::{keys, only_key, read_failed, rehearse};
@@ -8,20 +8,21 @@ use crate::thread::Worker;
 use commands::session::Session;
 use store::Resume;
 
-/// A command that is cold again and again (a key being demoted as fast as it is read) is read under no lock but
-/// without giving others their turn from then on.
+/// After this many misses, the worker reads the command's values synchronously, without a lock but without yielding
+/// to other connections. Otherwise a key that is demoted as fast as it is read would keep its command waiting
+/// forever.
 pub const MISSES_MAX: u32 = 16;
-/// Reads that one miss starts ahead of their commands.
+/// The most reads that one miss starts for later commands.
 const PREFETCH_READS_MAX: usize = 256;
-/// So often the commands behind one that is cold are asked what they need of values in parts.
+/// How often the commands after a cold command are rehearsed for the parts of values that they need.
 const REHEARSALS_MAX: u32 = 4;
 
-/// Commands whose look-ups are prefetched together: what they touch fits the first-level cache.
+/// The most commands whose look-ups are prefetched together: what they touch fits the first-level cache.
 const PREPARED_MAX: usize = 32;
-/// For fewer the misses saved cost more than they take.
+/// For fewer commands, prefetching costs more than the cache misses that it saves.
 const PREPARED_MIN: usize = 4;
 
-/// Looks up the batch's next commands, hashes their keys, and lets the cache misses of those overlap.
+/// Looks up the batch's next commands, hashes their keys, and lets the cache misses of the look-ups overlap.
 #[inline]
 pub fn prepare(worker: &Worker, session: &Session, batch: &mut Batch) {
     let hub = &*worker.hub;
@@ -44,13 +45,13 @@ pub fn prepare(worker: &Worker, session: &Session, batch: &mut Batch) {
     batch.prepared = end;
 }
 
-/// The running command found something cold: its reads, and those of the batch's commands behind it, start together.
+/// The running command met a cold value: starts its reads together with those of the later commands of the batch.
 #[cold]
 pub fn prefetch(worker: &Worker, session: &mut Session, work: &mut Work) {
     let Work { batch, current, prefetched, positions, .. } = work;
     let hub = &*worker.hub;
-    // The commands behind it are looked through once: so many reads ahead, and again where those end. What one part of a
-    // value says may name the next: for those a few times.
+    // Look through the later commands once, up to the limit of reads, and again from where the reads end. Commands on
+    // values in parts are rehearsed several times, because one part of a value may name the next part.
     let mut ahead = Vec::new();
     let live = worker.live();
     let engine = worker.engine(&live, worker.now_ms());

@@ -1,6 +1,6 @@
-//! Owns who listens to what: channels, patterns, shard channels. A message is encoded once for each protocol and put
-//! into every subscriber's outbox; a worker is woken once for all of its connections.
-//! Never knows a session, or who may listen.
+//! Owns the subscriptions: channels, patterns, shard channels. A message is encoded once for each protocol and put
+//! into every subscriber's outbox. A worker is woken once for all of its connections. Never knows a session, or who
+//! may subscribe.
 
 use crate::clients::{Card, Clients};
 use crate::clock::wall_ms;
@@ -15,19 +15,20 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// By the connection's id, so that one leaves a crowd as fast as it came.
+/// By connection id, so that leaving a large channel is as fast as joining it.
 type Subscribers = BTreeMap<u64, Arc<Card>>;
 
-/// One that CLIENT KILL has ended is gone when that answers, though its worker may not have come to it yet.
+/// A connection ended by CLIENT KILL no longer counts as a subscriber, although its worker may not have closed it
+/// yet.
 fn living(subscribers: &Subscribers) -> impl Iterator<Item = &Arc<Card>> {
     subscribers.values().filter(|card| !card.killed.load(Relaxed))
 }
 
-/// The names of one kind that somebody listens to.
+/// The names of one kind that have subscribers.
 #[derive(Debug, Default)]
 struct Topics {
     by_name: RwLock<HashMap<Box<[u8]>, Subscribers>>,
-    /// Its length, for publishers that find nobody: no lock then.
+    /// The number of names, so that publishers without subscribers take no lock.
     count: AtomicUsize,
 }
 
@@ -81,7 +82,7 @@ impl PubSub {
         self.topics(space).remove(name, id);
     }
 
-    /// Names that somebody listens to.
+    /// The number of names that have subscribers.
     pub fn count(&self, space: Space) -> usize {
         self.topics(space).count.load(Relaxed)
     }
@@ -101,12 +102,12 @@ impl PubSub {
         by_name.keys().filter(|name| fits(name)).cloned().collect()
     }
 
-    /// Whether a message on any channel could reach somebody.
+    /// Whether any channel or pattern has subscribers.
     pub fn has_listeners(&self) -> bool {
         !self.channels.is_empty() || !self.patterns.is_empty()
     }
 
-    /// Puts a message into the outboxes of all who listen; how many they are.
+    /// Puts a message into the outboxes of all subscribers. Returns their number.
     pub fn publish(&self, space: Space, channel: &[u8], message: &[u8], delivery: &mut Delivery<'_>) -> usize {
         let mut count = 0;
         let topics = self.topics(space);
@@ -137,7 +138,7 @@ impl PubSub {
     }
 }
 
-/// A message in the forms of both protocols, each made when the first connection wants it.
+/// A message, encoded for each protocol when the first connection needs it.
 pub struct Encoded<'a> {
     parts: &'a [&'a [u8]],
     resp2: Option<Message>,
@@ -164,7 +165,7 @@ impl<'a> Encoded<'a> {
     }
 }
 
-/// Collects whose worker is to be woken, so that each is woken once.
+/// Collects the workers to wake, so that each is woken once.
 pub struct Delivery<'n> {
     posts: &'n [Post],
     clients: &'n Clients,
@@ -191,7 +192,7 @@ impl<'n> Delivery<'n> {
         }
     }
 
-    /// Ends those who exceeded their limit and wakes the workers.
+    /// Ends the connections that exceeded their limit, and wakes the workers.
     pub fn finish(mut self) {
         for card in &self.exceeded {
             tracing::warn!(

@@ -2,9 +2,9 @@
 
 pub fn fill(bytes: &mut [u8]) {
     for portion in bytes.chunks_mut(256) {
-        // So few bytes are given whole.
+        // getrandom returns so few bytes whole.
         let got = rustix::rand::getrandom(&mut *portion, rustix::rand::GetRandomFlags::empty());
-        assert_eq!(got, Ok(portion.len()), "the system gives random bytes");
+        assert_eq!(got, Ok(portion.len()), "getrandom gives all bytes");
     }
 }
 

@@ -1,7 +1,6 @@
-//! Owns where an admitted command goes: into the queue of a transaction, to EXEC, to a script, or to its handler; and what
-//! its connection has to do when it does not come back with a reply. Every dataset lies on this node today: this is where
-//! a key's slot will lead to another shard.
-//! Never knows what a command does.
+//! Owns where an admitted command goes: into the queue of a transaction, to EXEC, to a script, or to its handler.
+//! Also owns what the connection must do if the command does not return a reply. Today every dataset is on this node;
+//! later, a key's slot will lead from here to another shard. Never knows what a command does.
 
 use crate::blocked::Blocked;
 use crate::clients::Card;
@@ -18,7 +17,7 @@ use resp::Out;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// Why a command has no reply of its own, or none yet.
+/// Why a command has no reply of its own, or no reply yet.
 pub enum Halt {
     Wait(Wait),
     Block(Arc<Blocked>),
@@ -26,7 +25,7 @@ pub enum Halt {
     End(End),
 }
 
-/// Carries out a command that was admitted. The command that has run is that one, unless it was only queued.
+/// Routes an admitted command. Returns the command if it has run, and `None` if it was only queued.
 #[inline]
 pub fn route<'w>(
     worker: &'w Worker,
@@ -56,7 +55,7 @@ pub fn route<'w>(
     (Some(command), result)
 }
 
-/// A command was not admitted: a transaction that is being put together fails with it.
+/// Handles a command that was not admitted. If a transaction is being queued, the transaction fails with it.
 pub fn refused(worker: &Worker, session: &mut Session, args: Args<'_>, halt: Halt) -> Halt {
     match halt {
         Halt::Error(text) if session.multi.is_some() => Halt::Error(transaction::refused(worker, session, args, text)),
@@ -64,7 +63,7 @@ pub fn refused(worker: &Worker, session: &mut Session, args: Args<'_>, halt: Hal
     }
 }
 
-/// Runs a command's own handler, or says what it has to wait for.
+/// Runs a command's own handler, or says what the command must wait for.
 #[inline]
 fn handle(
     worker: &Worker,
@@ -79,7 +78,7 @@ fn handle(
         return Err(Halt::Error(text));
     }
     if command.is(bit::KEYLESS) {
-        // CLIENT LIST shows the caller with the command it is in.
+        // CLIENT LIST shows the caller with the command that is running.
         card.note_command(command.id);
     }
     let Some(result) = call(worker, live, session, card, work, (command, place), now_ms) else {
@@ -97,7 +96,7 @@ fn handle(
     })
 }
 
-/// Runs the handler with the stripes of its keys locked. `None`: a script keeps one of them for long.
+/// Runs the handler with the stripes of its keys locked. `None`: a script holds one of the stripes for a long time.
 #[inline(always)]
 fn call(
     worker: &Worker,
@@ -143,13 +142,13 @@ fn call(
     })
 }
 
-/// What a handler's stop means for its connection, as far as it can be said while the stripes are locked.
+/// What a handler's `Stop` means for its connection, as far as this is known while the stripes are locked.
 enum Halted {
     Halt(Halt),
     Cold,
 }
 
-/// CLIENT CACHING is of the next command, or of the next transaction as a whole.
+/// CLIENT CACHING applies to the next command, or to the whole next transaction.
 #[cold]
 fn forget_caching(session: &mut Session) {
     if let Some(tracking) = &mut session.tracking {

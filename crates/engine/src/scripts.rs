@@ -1,4 +1,4 @@
-//! Owns what the database knows of scripts: their texts by SHA-1, and which worker runs one. Never runs any.
+//! Owns what a database knows of scripts: their texts by SHA-1, and which worker runs one. Never runs a script.
 
 use lua::{Libraries, Sha, sha1_hex};
 use parking_lot::{Mutex, RwLock};
@@ -7,18 +7,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
-/// Scripts that came with EVAL, not SCRIPT LOAD, are forgotten beyond this many, the oldest first: clients that write
+/// The most scripts kept that came with EVAL, not with SCRIPT LOAD; the oldest is dropped first. Clients that put
 /// values into the script's text would fill memory otherwise.
 pub const EVALED_MAX: usize = 10_000;
 
 pub struct Scripts {
     texts: RwLock<Texts>,
-    /// Counts SCRIPT FLUSH: workers forget what they have compiled when it has changed.
+    /// Counts SCRIPT FLUSH. When it has changed, workers drop their compiled scripts.
     pub flushes: AtomicU64,
     pub libraries: RwLock<Libraries>,
-    /// By worker.
+    /// Indexed by worker.
     pub running: Box<[Running]>,
-    /// Scripts that have run longer than busy-reply-threshold.
+    /// The number of scripts that have run longer than busy-reply-threshold.
     pub busy: AtomicUsize,
 }
 
@@ -34,15 +34,15 @@ struct Text {
     loaded: bool,
 }
 
-/// What a worker's interpreter is doing.
+/// What a worker's interpreter is running.
 #[derive(Default)]
 pub struct Running {
     what: AtomicU8,
-    /// It has run longer than busy-reply-threshold: others are told so, and may end it.
+    /// The script has run longer than busy-reply-threshold: other clients get BUSY, and may end it.
     is_busy: AtomicBool,
     pub wrote: AtomicBool,
     pub killed: AtomicBool,
-    /// Of a busy one.
+    /// Describes a busy script.
     pub about: Mutex<Option<About>>,
     memory_bytes: AtomicUsize,
 }
@@ -116,7 +116,7 @@ impl Scripts {
         self.texts.read().by_sha.len()
     }
 
-    /// Of the texts.
+    /// Bytes of all texts.
     pub fn bytes(&self) -> usize {
         self.texts.read().bytes
     }
@@ -157,7 +157,7 @@ impl Scripts {
         self.flushes.fetch_add(1, Relaxed);
     }
 
-    /// SCRIPT KILL and FUNCTION KILL: ends every busy one that may be ended.
+    /// SCRIPT KILL and FUNCTION KILL: ends every busy script that may be ended.
     pub fn kill(&self, what: What) -> Result<(), &'static str> {
         let mut outcome = Err(NOT_BUSY);
         for running in self.running.iter().filter(|running| running.is_busy.load(Relaxed)) {
@@ -174,7 +174,7 @@ impl Scripts {
         outcome
     }
 
-    /// What other clients are told while a script runs too long; None: none does.
+    /// The BUSY reply while a script runs too long; `None`: no script does.
     #[inline]
     pub fn busy(&self) -> Option<&'static str> {
         if self.busy.load(Relaxed) == 0 {
@@ -184,17 +184,17 @@ impl Scripts {
         Some(busy_with(self.running.iter().find(busy).map_or(What::Script, Running::what)))
     }
 
-    /// What FUNCTION STATS says while a script, not a function, runs too long.
+    /// The reply of FUNCTION STATS while a script, not a function, runs too long.
     pub fn busy_with_script(&self) -> Option<&'static str> {
         self.busy().filter(|&text| text == BUSY_SCRIPT)
     }
 
-    /// Whether a script keeps this worker from its connections.
+    /// Whether a script blocks this worker.
     pub fn keeps(&self, worker: usize) -> bool {
         self.busy.load(Relaxed) > 0 && self.running[worker].is_busy.load(Relaxed)
     }
 
-    /// Of all workers' interpreters.
+    /// The memory of all workers' interpreters.
     pub fn interpreter_bytes(&self) -> u64 {
         self.running.iter().map(|running| running.memory_bytes.load(Relaxed) as u64).sum()
     }
@@ -204,7 +204,7 @@ fn busy_with(what: What) -> &'static str {
     if what == What::Function { BUSY_FUNCTION } else { BUSY_SCRIPT }
 }
 
-/// Any case.
+/// Case is ignored.
 pub fn as_sha(text: &[u8]) -> Option<Sha> {
     let sha: &Sha = text.try_into().ok()?;
     Some(sha.map(|digit| digit.to_ascii_lowercase()))

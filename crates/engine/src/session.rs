@@ -1,5 +1,5 @@
-//! Owns a connection: its socket, its state, and the buffers it holds while it has work.
-//! Never knows what a command is; `worker` carries those out.
+//! Owns a connection: its socket, its state, and the buffers that it holds while it has work. Never knows what a
+//! command is; `worker` runs commands.
 
 use crate::clients::Card;
 use crate::directory::CommandPlace;
@@ -27,7 +27,7 @@ pub enum Stream {
     Unix(UnixStream),
 }
 
-/// What TLS reads from and writes to.
+/// The socket under a TLS stream.
 pub struct TlsSocket(pub TcpStream);
 
 impl AsyncRead for TlsSocket {
@@ -73,15 +73,15 @@ impl Stream {
     fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let polled = match self {
             Stream::Tcp(stream) => stream.poll_read_ready(cx),
-            // What was decrypted already says nothing at the socket: only a read can tell.
+            // Bytes that are already decrypted do not show at the socket, so only a read can tell.
             Stream::Tls(_) => Poll::Ready(Ok(())),
             Stream::Unix(stream) => stream.poll_read_ready(cx),
         };
         if polled.is_pending() && stand_in::is_on() { Poll::Ready(Ok(())) } else { polled }
     }
 
-    /// Through AsyncRead, and not `try_read`: tokio takes a read that does not fill the buffer as the sign that
-    /// the socket is empty and saves the second read that would say so.
+    /// Uses AsyncRead, not `try_read`: when a read does not fill the buffer, tokio knows that the socket is empty.
+    /// This saves a second read that would only return WouldBlock.
     fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
         let mut buf = ReadBuf::new(buf);
         ready!(match self {
@@ -90,7 +90,7 @@ impl Stream {
                 stand_in::read(stream, &mut buf, polled)
             }
             Stream::Tls(stream) => match ready!(Pin::new(stream).poll_read(cx, &mut buf)) {
-                // Many clients end without saying so.
+                // Many clients close without the TLS close message.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Poll::Ready(Ok(())),
                 read => Poll::Ready(read),
             },
@@ -118,14 +118,14 @@ impl Stream {
 
     fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            // Nobody waits: what is Pending is sent by who asks again.
+            // No waker is needed: the caller asks again with `poll_write` for what is pending.
             _ if stand_in::is_on() => match self.poll_write(&mut Context::from_waker(Waker::noop()), bytes) {
                 Poll::Ready(written) => written,
                 Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
             },
             Stream::Tcp(stream) => stream.try_write(bytes),
             Stream::Tls(stream) => {
-                // Nobody is to be woken: who waits asks again by `poll_write` or `poll_flush`.
+                // No waker is needed: the caller asks again with `poll_write` or `poll_flush`.
                 let mut cx = Context::from_waker(Waker::noop());
                 match Pin::new(stream).poll_write(&mut cx, bytes) {
                     Poll::Ready(written) => written,
@@ -145,7 +145,7 @@ impl Stream {
         }
     }
 
-    /// Whether the socket has taken everything.
+    /// Whether the socket has taken all encrypted bytes.
     #[inline]
     fn is_flushed(&self) -> bool {
         match self {
@@ -154,7 +154,7 @@ impl Stream {
         }
     }
 
-    /// Says that nothing more will come, where the protocol can.
+    /// Sends the end of the stream, if the protocol has such a message.
     pub fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
@@ -162,7 +162,7 @@ impl Stream {
         }
     }
 
-    /// Only its task can send: bytes have to be encrypted in their order.
+    /// Whether only the connection's task can send: TLS must encrypt bytes in order.
     pub fn is_sent_by_task(&self) -> bool {
         matches!(self, Stream::Tls(_))
     }
@@ -175,44 +175,44 @@ pub struct Connection {
     pub card: Arc<Card>,
     /// None while the connection is idle: ten thousand idle connections hold no buffers.
     pub work: Option<Box<Work>>,
-    /// It waits for its client and for nothing else.
+    /// Set while the connection waits for its client and for nothing else.
     pub open: Open,
 }
 
-/// The buffers of a connection that has work, from the worker's pool and back to it.
+/// The buffers of a connection that has work. They come from the worker's pool and go back to it.
 pub struct Work {
     pub batch: Batch,
     pub output: Vec<u8>,
-    /// Bytes of `output` that the client has.
+    /// Bytes of `output` that were sent.
     sent: usize,
     pub current: Current,
-    /// Reads that later commands of the batch will want.
+    /// Reads for later commands of the batch.
     pub prefetched: Vec<Ticket>,
     /// Scratch for [`commands::Keys::positions`].
     pub positions: Vec<usize>,
 }
 
-/// The command that is running, across its attempts.
+/// The state of the running command, kept across its attempts.
 #[derive(Default)]
 pub struct Current {
     pub resume: Resume,
-    /// When it was first tried, in clock ticks; None: not yet.
+    /// When the command was first tried, in clock ticks; `None`: not yet.
     pub begun: Option<u64>,
-    /// It has been tried before.
+    /// The command has been tried before.
     pub again: bool,
-    /// Times it has found something cold.
+    /// How often the command met a cold value.
     pub misses: u32,
-    /// It has waited for room, and may write now.
+    /// The command has waited for room, and may write now.
     pub has_room: bool,
-    /// A script that wants every stripe.
+    /// The script wants every stripe.
     pub whole: bool,
-    /// Why it cannot be carried out: a read that failed.
+    /// The error that the command must return: a read failed.
     pub failed: Option<Cow<'static, str>>,
-    /// Reads it waits for.
+    /// The reads that the command waits for.
     pub awaited: Vec<Ticket>,
 }
 
-/// What is large of a [`Work`].
+/// The large buffers of a [`Work`].
 pub struct Buffers {
     input: Vec<u8>,
     output: Vec<u8>,
@@ -220,65 +220,66 @@ pub struct Buffers {
 
 /// Received bytes and the commands found in them.
 pub struct Batch {
-    /// Always initialised in full; `filled` bytes of it were received.
+    /// Initialised over its whole length; the first `filled` bytes were received.
     input: Vec<u8>,
     filled: usize,
     /// Bytes of `input` whose commands are in the batch or done.
     parsed: usize,
     progress: Progress,
-    /// What is left of the input needs more bytes to be a command: so many, if the client tells the truth.
+    /// The rest of the input is an incomplete command. It needs `need` more bytes, if the client's lengths are true.
     starved: bool,
     need: usize,
-    /// The last read has filled the buffer: there is probably more.
+    /// The last read filled the buffer, so more bytes are probably waiting.
     pub was_full: bool,
     spans: Vec<Span>,
     pub commands: Vec<Place>,
-    /// The command that runs next.
+    /// The index of the command that runs next.
     pub next: usize,
-    /// Commands whose look-ups were prefetched, or are too few for it: those before this one.
+    /// Commands before this index were prefetched, or were too few for prefetching.
     pub prepared: usize,
-    /// Commands up to here whose cold keys are being read, if any was.
+    /// Commands before this index were probed, and the reads of their cold keys have started. 0 if no command was
+    /// cold.
     pub probed: usize,
-    /// So often these may still be asked what they need of values in parts.
+    /// How many more times the commands before `probed` may be rehearsed for the parts that they need.
     pub rehearsals: u32,
-    /// What was found out ahead of the last commands of those.
+    /// What is already known of the last commands before `prepared`.
     pub prepared_commands: Vec<Prepared>,
     pub broken: Option<ProtocolError>,
 }
 
-/// What is known of a command before it is its turn.
+/// What is known of a command before its turn.
 #[derive(Clone, Copy)]
 pub struct Prepared {
-    /// None: there is no such command.
+    /// `None`: there is no such command.
     pub command: Option<CommandPlace>,
-    /// Of its key, if it has one at a fixed position.
+    /// The hash of its key, if it has one key at a fixed position.
     pub hash: Option<KeyHash>,
 }
 
-/// Where the arguments of one command of a batch are.
+/// The position of one command's arguments in a batch.
 #[derive(Clone, Copy)]
 pub struct Place {
-    /// Its first byte in the input.
+    /// The command's first byte in the input.
     base: u32,
     first_span: u32,
     spans: u32,
     source: Source,
 }
 
-/// Bytes of a fresh receive buffer: some hundred small commands, and small enough for the second-level cache.
+/// Bytes of a new receive buffer: some hundred small commands, and small enough for the second-level cache.
 const INPUT_BYTES: usize = 64 * 1024;
-/// One that has grown larger is not kept.
+/// A receive buffer that has grown beyond this is not kept.
 const INPUT_KEPT_BYTES: usize = 256 * 1024;
-/// Sends of one turn; what they leave of a large reply is sent when the others have had theirs.
+/// Sends of one turn. The rest of a large reply is sent after other connections had their turn.
 const SENDS_MAX: usize = 4;
-/// Bytes of a fresh output buffer, and spans of a fresh batch: enough for a usual pipeline without growing.
+/// Bytes of a new output buffer, and spans of a new batch: enough for a usual pipeline without growing.
 const OUTPUT_BYTES: usize = 16 * 1024;
 const SPANS_USUAL: usize = 256;
-/// An output buffer that has grown larger is not kept.
+/// An output buffer that has grown beyond this is not kept.
 const OUTPUT_KEPT_BYTES: usize = 256 * 1024;
-/// Commands of one batch at most, so that other connections have their turn.
+/// The most commands in one batch, so that other connections get their turn.
 pub const BATCH_COMMANDS_MAX: usize = 1000;
-/// A list of spans that has grown longer (a command of a million arguments) is not kept.
+/// A list of spans that has grown beyond this (a command of a million arguments) is not kept.
 const SPANS_KEPT: usize = 16 * 1024;
 
 impl Default for Buffers {
@@ -326,8 +327,8 @@ impl Batch {
         }
     }
 
-    /// While its commands wait, a batch holds what it needs of its input and no more: thousands of connections may
-    /// wait at once. Returns the buffer that it gives up.
+    /// While its commands wait, a batch keeps only as much input buffer as it needs, because thousands of connections
+    /// may wait at once. Returns the buffer that it gives up.
     fn shrink(&mut self) -> Option<Vec<u8>> {
         if self.filled > INPUT_BYTES / 4 || self.input.len() < INPUT_BYTES {
             return None;
@@ -336,8 +337,8 @@ impl Batch {
         Some(std::mem::replace(&mut self.input, small))
     }
 
-    /// Room at the end of the input. It grows by what has arrived; what a client says will arrive only chooses
-    /// between twice and four times that.
+    /// Makes room at the end of the input. The buffer grows to between twice and four times the bytes received; the
+    /// length that the client claims only chooses within this range.
     fn make_room(&mut self) {
         if self.parsed > 0 {
             self.input.copy_within(self.parsed..self.filled, 0);
@@ -347,7 +348,7 @@ impl Batch {
         self.make_room_behind();
     }
 
-    /// As [`Batch::make_room`] while commands of the batch have not run: what is there stays where it is.
+    /// Like [`Batch::make_room`], while commands of the batch have not run: the existing bytes stay in place.
     fn make_room_behind(&mut self) {
         if self.filled == self.input.len() {
             let bytes = self.need.clamp(self.filled * 2, self.filled * 4).max(INPUT_BYTES);
@@ -355,7 +356,7 @@ impl Batch {
         }
     }
 
-    /// The complete commands of the input, `count_max` at most.
+    /// Parses the complete commands of the input, at most `count_max`.
     pub fn parse(&mut self, limits: &Limits, count_max: usize) {
         self.commands.clear();
         self.next = 0;
@@ -400,7 +401,7 @@ impl Batch {
         Args::new(bytes, &self.spans[first..first + place.spans as usize])
     }
 
-    /// What is known of the running command, if that was found out ahead.
+    /// What [`crate::prefetch::prepare`] found out about the running command, if it did.
     #[inline]
     pub fn known(&self) -> Option<&Prepared> {
         let behind = self.prepared - self.next;
@@ -421,14 +422,14 @@ impl Work {
         }
     }
 
-    /// The large buffers, if what waits needs little of them.
+    /// Gives up the large buffers, if the waiting commands need little of them.
     pub fn lend(&mut self) -> Option<Buffers> {
         let input = self.batch.shrink()?;
         let output = if self.output.is_empty() { std::mem::take(&mut self.output) } else { Vec::new() };
         Some(Buffers { input, output })
     }
 
-    /// Of a cleared one that has lent its buffers, or lacks none.
+    /// For a cleared `Work`: whether it has lent its buffers.
     pub fn lacks_buffers(&self) -> bool {
         self.batch.input.len() < INPUT_BYTES
     }
@@ -440,12 +441,12 @@ impl Work {
         }
     }
 
-    /// Nothing in it belongs to a connection any more.
+    /// Whether nothing in it belongs to a connection any more.
     fn is_idle(&self) -> bool {
         self.batch.is_done() && !self.has_output()
     }
 
-    /// As new, but for the memory it may keep.
+    /// Resets it, and keeps memory up to the bounds above.
     pub fn clear(&mut self) {
         self.batch.clear();
         self.clear_output();
@@ -471,9 +472,9 @@ impl Work {
 /// Why a connection ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
-    /// The client hung up, or the server asked everyone to.
+    /// The client hung up, or the server ended all input.
     Eof,
-    /// QUIT, a protocol error, CLIENT KILL of itself: what was answered is still sent.
+    /// QUIT, a protocol error, or CLIENT KILL of itself: the replies are still sent.
     Asked,
     Killed,
     Io(String),
@@ -484,13 +485,13 @@ pub enum End {
 }
 
 impl Connection {
-    /// Waits for bytes; sends what the client has not taken meanwhile.
+    /// Waits for bytes. Meanwhile sends the output that the client has not taken.
     pub fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
         if self.work.is_none() && self.card.outbox.wants_task() {
             self.work = Some(self.worker.take_work());
         }
         if self.work.is_some() {
-            // Input is taken even while the socket is full: a client may write a whole pipeline before it reads.
+            // Read input even while the socket is full: a client may write a whole pipeline before it reads.
             let _ = self.poll_send(cx)?;
             self.tidy();
         }
@@ -513,9 +514,9 @@ impl Connection {
         Poll::Ready(Ok(()))
     }
 
-    /// So many bytes have arrived in the batch's input.
+    /// Accounts for `received` new bytes in the batch's input.
     fn received(&mut self, received: usize) -> Result<(), End> {
-        // What a killed client has sent before it knew is not carried out.
+        // Commands that arrive after a client was killed do not run.
         if self.card.killed.load(Relaxed) {
             return Err(End::Killed);
         }
@@ -535,8 +536,8 @@ impl Connection {
         Ok(())
     }
 
-    /// The running command is somebody else's from here on, who will answer for it: what is behind it in the batch is
-    /// what comes next, and nothing of it is held here.
+    /// Another part will answer the running command. The batch continues with the next command, and releases the
+    /// tickets that it holds for the current one.
     pub fn hand_over(&mut self) {
         let Some(work) = &mut self.work else { return };
         work.current.end(self.worker.stats());
@@ -546,8 +547,8 @@ impl Connection {
         work.prefetched.drain(..).for_each(|ticket| lane.release(ticket));
     }
 
-    /// Takes in what arrives while a command waits, behind what is there, and sends what the client has not taken. An
-    /// error says that the connection is over.
+    /// Receives while a command waits: appends new bytes to the input, and sends the output that the client has not
+    /// taken. An error means that the connection is over.
     pub fn poll_listen(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
         if self.work.is_none() && self.card.outbox.wants_task() {
             self.work = Some(self.worker.take_work());
@@ -574,14 +575,15 @@ impl Connection {
         }
     }
 
-    /// Sends until all is sent (Ready) or the socket is full (Pending, and the task is woken when it is not).
+    /// Sends until all output is sent (Ready), or the socket is full (Pending; the task is woken when the socket has
+    /// room).
     pub fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
         loop {
             let Some(work) = &mut self.work else { return Poll::Ready(Ok(())) };
             while work.has_output() {
                 let sent = ready!(self.stream.poll_write(cx, work.unsent())).map_err(io_end)?;
                 work.sent += sent;
-                // Who reads, however slowly, is not idle.
+                // A client that reads, however slowly, is not idle.
                 self.card.active_ms.store(self.worker.now_ms(), Relaxed);
                 self.worker.stats().net_out_bytes.add(sent as u64);
             }
@@ -592,7 +594,7 @@ impl Connection {
         }
     }
 
-    /// The one send of a batch. What the socket does not take stays, and is sent while waiting for more input.
+    /// The one send of a batch. What the socket does not take is sent while the connection waits for more input.
     pub fn send(&mut self) -> Result<(), End> {
         for _ in 0..SENDS_MAX {
             let Some(work) = &mut self.work else { return Ok(()) };
@@ -615,7 +617,7 @@ impl Connection {
         self.held_back()
     }
 
-    /// True if others have sent it something, which is now the output.
+    /// Called when all output is sent. Returns true if the outbox had messages, which are now the output.
     fn sent_all(&mut self) -> bool {
         let Some(work) = &mut self.work else { return false };
         work.clear_output();
@@ -626,11 +628,11 @@ impl Connection {
         self.card.outbox.refill(&mut work.output)
     }
 
-    /// The client does not read as fast as it asks: what it owes itself is limited.
+    /// The client does not read its replies as fast as it sends commands: limits the unsent output.
     #[cold]
     fn held_back(&mut self) -> Result<(), End> {
         let Some(work) = &mut self.work else { return Ok(()) };
-        // What is sent makes place once it is the larger part: each byte moves at most once on average.
+        // Drop the sent bytes only when they are the larger part: then each byte moves at most once on average.
         if work.sent > work.output.len() / 2 {
             work.output.drain(..work.sent);
             work.sent = 0;
@@ -641,7 +643,7 @@ impl Connection {
         if limit.soft_bytes == 0 || (unsent as u64) < limit.soft_bytes {
             self.card.soft_since_ms.store(0, Relaxed);
         } else if self.card.soft_since_ms.load(Relaxed) == 0 {
-            // How long it may stay there is the clock's business (`thread::tend`).
+            // The node ends connections that stay above the soft limit for too long.
             self.card.soft_since_ms.store(self.worker.now_ms(), Relaxed);
         }
         if limit.hard_bytes != 0 && unsent as u64 > limit.hard_bytes {
@@ -651,7 +653,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Gives the buffers back to the pool if nothing in them is this connection's.
+    /// Gives the buffers back to the pool if they hold nothing of this connection.
     fn tidy(&mut self) {
         if self.stream.is_flushed() && self.work.as_ref().is_some_and(|work| work.is_idle()) {
             let work = self.work.take().expect("it is there");
@@ -662,7 +664,7 @@ impl Connection {
         }
     }
 
-    /// For CLIENT LIST.
+    /// Publishes the sizes of the buffers for CLIENT LIST.
     fn show_buffers(&self) {
         let (held, free) = match self.work.as_deref() {
             Some(Work { batch, .. }) => (batch.filled - batch.parsed, batch.input.len() - batch.filled),
@@ -685,19 +687,19 @@ impl Drop for Connection {
             work.prefetched.drain(..).for_each(|ticket| lane.release(ticket));
         }
         self.card.outbox.close();
-        let database = &self.worker.hub;
+        let hub = &self.worker.hub;
         for space in Space::ALL {
             for name in self.session.listened(space) {
-                database.pubsub.unsubscribe(space, &name, self.card.id);
+                hub.pubsub.unsubscribe(space, &name, self.card.id);
             }
         }
         if self.session.tracking.is_some() {
-            database.tracking.stop(&database.store, &self.card);
+            hub.tracking.stop(&hub.store, &self.card);
         }
         if self.session.monitors {
-            database.monitors.remove(self.card.id);
+            hub.monitors.remove(self.card.id);
         }
-        // Before the socket closes: a descriptor in the register is open.
+        // Before the socket closes: every descriptor in the register is open.
         self.worker.hub.clients.remove(&self.card);
         self.worker.connection_ended();
     }

@@ -1,12 +1,15 @@
-//! Owns how a worker's connections are served while its thread is held up: by a script of its own that runs longer
-//! than `busy-reply-threshold`, or by a stripe that another worker's such script holds.
-//! Never knows a command or a protocol.
+//! Owns serving a worker's connections while its thread is blocked: by its own script that runs longer than
+//! `busy-reply-threshold`, or by a stripe that another worker's busy script holds. Never knows a command or a
+//! protocol.
 //!
-//! The runtime cannot go on below a task that does not return, but the other tasks can: each lies in a [`Seat`], which
-//! the runtime polls, and in its place the held-up thread itself, now and then ([`pass`]). They go their usual way;
-//! `worker::admit` answers nearly everything with BUSY, and nothing that runs then uses the busy database's store. Two things are
-//! different: only those are polled that wait for their client and for nothing else, and their sockets are tried, since
-//! the runtime does not learn meanwhile which of them are ready. What it would have told them it tells them afterwards.
+//! The runtime cannot continue below a task that does not return. But the other tasks can: each is in a [`Seat`].
+//! Normally the runtime polls the seats. While the thread is blocked, the thread itself polls them from time to time
+//! ([`pass`]). The tasks run their usual code. `admit` answers nearly every command with BUSY, and no command
+//! that runs then uses the busy database's store.
+//!
+//! Two things are different. Only tasks that wait for their client and for nothing else are polled. And their sockets
+//! are tried by system call, since the runtime does not learn which sockets are ready. The runtime gets these events
+//! afterwards.
 
 use crate::thread::Worker;
 use rustix::io::Errno;
@@ -24,50 +27,50 @@ use std::time::{Duration, Instant};
 use tokio::io::ReadBuf;
 use tokio::task::coop::unconstrained;
 
-/// Between two passes, at least: every connection costs one a system call.
+/// The least time between two passes: a pass costs one system call per connection.
 const INTERVAL: Duration = Duration::from_millis(5);
-/// Passes take one part in so many of the time, however many connections there are.
+/// Passes take at most 1/SHARE of the time, however many connections there are.
 const SHARE: u32 = 10;
 
 thread_local! {
-    /// A pass is under way on this thread.
+    /// A pass is in progress on this thread.
     static IS_ON: Cell<bool> = const { Cell::new(false) };
-    /// Those of this thread, one for each database.
+    /// The workers of this thread, one per database.
     static WORKERS: RefCell<Vec<Weak<Worker>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Whether a held-up thread polls in the runtime's place.
+/// Whether the blocked thread is polling in place of the runtime.
 #[inline]
 pub fn is_on() -> bool {
     IS_ON.get()
 }
 
-/// The tasks of a worker that may go on while its thread is held up.
+/// The tasks of a worker that may continue while its thread is blocked.
 #[derive(Default)]
 pub struct Seats {
     all: RefCell<Vec<Weak<Seat>>>,
-    /// Not before then.
+    /// The earliest time of the next pass.
     next: Cell<Option<Instant>>,
 }
 
 pub struct Seat {
-    /// None: it has ended.
+    /// `None`: the task has ended.
     task: RefCell<Option<Pin<Box<dyn Future<Output = ()>>>>>,
-    /// The runtime's, once that has polled it.
+    /// The runtime's waker, set when the runtime first polls the task.
     waker: OnceCell<Waker>,
-    /// It may be polled by a stand-in: it waits for its client and for nothing else.
+    /// A stand-in may poll the task: it waits for its client and for nothing else.
     open: Open,
-    /// It has, under a stand-in; what its end takes is the runtime's.
+    /// The task has ended under a stand-in. The runtime drops it when it polls the task next.
     has_ended: Cell<bool>,
 }
 
 pub type Open = Rc<Cell<bool>>;
 
-/// A task as the runtime has it.
+/// A task as the runtime sees it.
 pub struct Seated(Rc<Seat>);
 
 impl Seats {
-    /// `open`: by it the task says whether it may be polled by a stand-in.
+    /// Takes a task. The task sets `open` while a stand-in may poll it.
     pub fn take(&self, open: Open, task: impl Future<Output = ()> + 'static) -> Seated {
         let seat = Rc::new(Seat {
             task: RefCell::new(Some(Box::pin(task))),
@@ -91,7 +94,7 @@ impl Seats {
         let begun = Instant::now();
         let mut at = 0;
         loop {
-            // Looked up one by one: a task that is polled may begin others.
+            // Look up each seat anew: a polled task may start other tasks.
             let Some(seat) = self.all.borrow().get(at).map(Weak::upgrade) else { break };
             if let Some(seat) = seat.filter(|seat| seat.open.get()) {
                 seat.poll_out_of_turn();
@@ -104,12 +107,13 @@ impl Seats {
 
 impl Seat {
     fn poll_out_of_turn(&self) {
-        // The one that holds up the thread is being polled.
+        // The task that blocks the thread is being polled already.
         let Ok(mut task) = self.task.try_borrow_mut() else { return };
         let Some(future) = task.as_mut() else { return };
-        // One that has just begun has no waker yet; the runtime is about to poll it.
+        // A task that has just started has no waker yet. The runtime is about to poll it.
         let mut cx = Context::from_waker(self.waker.get().unwrap_or(Waker::noop()));
-        // As in the runtime, a task that panics ends alone. Below are a script's frames, which must not be unwound.
+        // As in the runtime, a task that panics ends alone. The panic must not unwind the frames of the script, which
+        // are below on the stack.
         let ended = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut cx).is_ready()));
         if ended.unwrap_or(true) {
             self.open.set(false);
@@ -135,7 +139,7 @@ impl Future for Seated {
     }
 }
 
-/// To be called once for each worker, on its thread.
+/// Call this once for each worker, on its thread.
 pub fn begin(worker: &Rc<Worker>) {
     WORKERS.with_borrow_mut(|workers| {
         workers.retain(|worker| worker.strong_count() > 0);
@@ -148,8 +152,8 @@ fn workers() -> Vec<Rc<Worker>> {
     WORKERS.with_borrow(|workers| workers.iter().filter_map(Weak::upgrade).collect())
 }
 
-/// Lets the connections of this thread go on, if it is time: those of the busy database, which get BUSY, and those of the
-/// others, which are served. A script is busy, as the caller has seen to.
+/// Lets the connections of this thread continue, if the next pass is due. Connections of the busy database get BUSY.
+/// Connections of the other databases are served. The caller has checked that a script is busy.
 #[cold]
 pub fn pass() {
     if is_on() {
@@ -157,7 +161,7 @@ pub fn pass() {
     }
     IS_ON.set(true);
     for worker in workers().into_iter().filter(|worker| worker.seats.is_due()) {
-        // What tasks may do at a time is not to be taken from what the held-up task has left.
+        // Give polled tasks their own tokio coop budget, not the remainder of the blocked task's.
         let all = pin!(unconstrained(poll_fn(|_| {
             worker.seats.poll_open_ones();
             Poll::Ready(())
@@ -167,21 +171,21 @@ pub fn pass() {
     IS_ON.set(false);
 }
 
-/// What the store calls while a stripe is not to be had.
+/// The store calls this while it waits for a stripe.
 pub fn pass_while_waiting() {
     let busy: Vec<_> = workers().into_iter().filter(|worker| worker.hub.scripts.busy.load(Relaxed) > 0).collect();
     if busy.is_empty() {
         return;
     }
-    // Until the pass is over: what it meets must not run.
+    // Count as busy until the pass is over, so that commands which arrive during the pass are refused.
     busy.iter().for_each(|worker| _ = worker.hub.scripts.busy.fetch_add(1, Relaxed));
     pass();
     busy.iter().for_each(|worker| _ = worker.hub.scripts.busy.fetch_sub(1, Relaxed));
 }
 
-// --- sockets, tried where the runtime does not know whether they are ready ---
+// --- sockets, tried while the runtime does not know whether they are ready ---
 
-/// `polled`: what the runtime says.
+/// `polled`: the runtime's result.
 #[inline]
 pub fn read(socket: impl AsFd, buf: &mut ReadBuf<'_>, polled: Poll<io::Result<()>>) -> Poll<io::Result<()>> {
     if polled.is_ready() || !is_on() {
@@ -201,7 +205,7 @@ pub fn write(socket: impl AsFd, bytes: &[u8], polled: Poll<io::Result<usize>>) -
 
 fn tried<T>(result: Result<T, Errno>) -> Poll<io::Result<T>> {
     match result {
-        // Its waker is registered: the runtime has just been asked.
+        // The waker is registered, because the runtime was asked just before.
         Err(Errno::AGAIN | Errno::INTR) => Poll::Pending,
         result => Poll::Ready(result.map_err(io::Error::from)),
     }

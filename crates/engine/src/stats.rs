@@ -1,5 +1,5 @@
-//! Owns what is counted: per worker without contention, summed when somebody asks.
-//! Never knows how the figures are shown.
+//! Owns the counters: each worker counts without contention; a reader sums over the workers. Never knows how the
+//! figures are shown.
 
 mod events;
 mod histogram;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A counter with one writer: its increment is a load and a store, no locked instruction.
+/// A counter with one writer. The increment is a load and a store, not a locked instruction.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -37,11 +37,11 @@ impl Counter {
 pub struct CommandStats {
     pub calls: Counter,
     pub nanos: Counter,
-    /// Refused before it ran: arity, authentication, no room.
+    /// Refused before the handler ran: arity, authentication, no room.
     pub rejected: Counter,
-    /// Answered with an error.
+    /// The reply was an error.
     pub failed: Counter,
-    /// Made when the command is first called: most commands never are.
+    /// Allocated at the first call: most commands are never called.
     latency: OnceLock<Box<Histogram>>,
 }
 
@@ -61,7 +61,7 @@ impl CommandStats {
     }
 }
 
-/// One worker's figures; the alignment keeps two workers' out of one cache line.
+/// One worker's figures. The alignment keeps the figures of two workers out of one cache line.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct WorkerStats {
@@ -82,16 +82,16 @@ pub struct WorkerStats {
     pub acl_denied_commands: Counter,
     pub acl_denied_keys: Counter,
     pub acl_denied_channels: Counter,
-    /// Reading commands that found all they needed in RAM, and those that did not.
+    /// Latencies of reading commands: those that found all values in RAM, and those that did not.
     pub ram_latency: Histogram,
     pub flash_latency: Histogram,
-    /// By [`crate::directory::Command::id`].
+    /// Indexed by [`crate::directory::Command::id`].
     pub by_command: Box<[CommandStats]>,
-    /// By the first word of the reply. At most [`ERROR_CODES_MAX`].
+    /// Counts by the first word of the error reply. At most [`ERROR_CODES_MAX`] entries.
     errors: Mutex<BTreeMap<Box<str>, u64>>,
 }
 
-/// As in Redis, clients that invent error codes (in scripts) do not fill the memory with them.
+/// As in Redis, clients that invent error codes (in scripts) cannot fill the memory.
 const ERROR_CODES_MAX: usize = 128;
 
 impl WorkerStats {
@@ -113,7 +113,7 @@ impl WorkerStats {
         }
     }
 
-    /// CONFIG RESETSTAT. The owner may be counting at the same time: a count may survive, which is harmless.
+    /// CONFIG RESETSTAT. The owner may count at the same time, so a count may survive the reset. That is harmless.
     pub fn reset(&self) {
         for counter in [
             &self.commands,
@@ -141,7 +141,7 @@ impl WorkerStats {
     }
 }
 
-/// All workers' figures.
+/// The figures of all workers.
 pub struct Stats {
     pub workers: Vec<WorkerStats>,
 }
@@ -183,7 +183,7 @@ impl Stats {
         commands.filter_map(|command| command.latency.get()).for_each(|latency| summary.add(latency));
     }
 
-    /// A command's latencies, if any were recorded.
+    /// A command's latencies; `None` if none were recorded.
     pub fn command_latency(&self, id: usize) -> Option<Summary> {
         let mut summary = Summary::default();
         for worker in &self.workers {
@@ -217,7 +217,7 @@ pub struct CommandTotals {
     pub failed: u64,
 }
 
-/// Taken every 100 ms: 1.6 seconds, as in Redis.
+/// One sample every 100 ms: 16 samples are 1.6 seconds, as in Redis.
 const RATE_SAMPLES: usize = 16;
 
 /// Rates over the last [`RATE_SAMPLES`] samples, for INFO's instantaneous figures.
@@ -239,7 +239,7 @@ impl<const N: usize> Rates<N> {
     pub fn sample(&mut self, now_ms: u64, totals: [u64; N]) {
         let elapsed_ms = now_ms.saturating_sub(self.last_ms).max(1);
         for (i, total) in totals.iter().enumerate() {
-            // A total below the last one was reset.
+            // A total below the last one means that the counter was reset.
             let grown = total.checked_sub(self.last[i]).unwrap_or(*total);
             self.samples[self.next][i] = if self.last_ms == 0 { 0 } else { grown * 1000 / elapsed_ms };
         }

@@ -1,5 +1,5 @@
-//! Owns a worker: its thread, its runtime, its side of the store, and what its connections share.
-//! Never knows a command.
+//! Owns a worker: its thread, its runtime, its side of the store, and what its connections share. Never knows a
+//! command.
 
 use crate::access;
 use crate::acl::Role;
@@ -34,16 +34,16 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
 use value::list::Limit;
 
-/// The configuration as a worker reads it, per command and without a lock.
+/// A copy of the configuration that a worker reads for each command without a lock.
 pub struct Live {
     version: u64,
     pub config: Arc<Config>,
     pub settings: Settings,
     pub limits: Limits,
     pub query_bytes_max: usize,
-    /// Replies that one batch may leave unsent.
+    /// The largest number of reply bytes that one batch may leave unsent.
     pub output_bytes_max: usize,
-    /// From here on a command's duration interests the slow log or the latency monitor.
+    /// Commands that take longer than this may concern the slow log or the latency monitor.
     pub slow_nanos: u64,
     pub latency_tracking: bool,
 }
@@ -93,25 +93,25 @@ pub struct Worker {
     live: RefCell<Rc<Live>>,
     #[expect(clippy::vec_box, reason = "a connection takes the box as it is, without moving what is in it")]
     pool: RefCell<Vec<Box<Work>>>,
-    /// Of connections that wait.
+    /// Buffers that waiting connections have given back.
     spare: RefCell<Vec<Buffers>>,
-    /// Other servers that were spoken to lately.
+    /// Connections to other servers, kept for the next exchange.
     pub targets: Targets,
-    /// Lua, from the first script on.
+    /// The Lua interpreter, made for the first script.
     pub interpreter: RefCell<Option<Interpreter>>,
-    /// Tasks that may go on while a script holds up the thread.
+    /// The tasks that may continue while a script blocks the thread.
     pub seats: Seats,
     clock: quanta::Clock,
-    /// The store is to be looked after at once: flash has done what was waited for, or a command waits for room.
+    /// Wakes the maintenance task at once: flash has completed what was awaited, or a command waits for room.
     pub pressed: Notify,
-    /// Connections whose replies wait until others have been served.
+    /// The number of connections whose replies wait until other connections have been served.
     pub later: Cell<usize>,
     /// [`TURN_NANOS`] in clock ticks.
     pub turn_ticks: u64,
     now_ms: Cell<u64>,
 }
 
-/// Buffers kept for reuse; connections that wait for flash at the same time need one each.
+/// Buffers kept for reuse. Each connection that waits for flash needs one.
 const POOL_MAX: usize = 64;
 
 impl Worker {
@@ -145,7 +145,7 @@ impl Worker {
         self.lane.borrow_mut()
     }
 
-    /// Takes the configuration again if it has changed since. Costs one load where it has not.
+    /// Reloads the configuration if it has changed. Costs one load if it has not.
     #[inline]
     pub fn refresh_live(&self, live: &mut Rc<Live>) {
         if live.version != self.hub.config.version() {
@@ -153,7 +153,7 @@ impl Worker {
         }
     }
 
-    /// `live` if the configuration has not changed since it was taken. Otherwise the newest one, which `newer` holds.
+    /// Returns `live` if it is still current. Otherwise puts the newest configuration into `newer` and returns that.
     #[inline]
     pub fn newest<'l>(&self, live: &'l Live, newer: &'l mut Option<Rc<Live>>) -> &'l Live {
         match live.version == self.hub.config.version() {
@@ -162,7 +162,7 @@ impl Worker {
         }
     }
 
-    /// The configuration as it is now; to be asked once a batch.
+    /// The current configuration. Call this once per batch.
     #[inline]
     pub fn live(&self) -> Rc<Live> {
         let version = self.hub.config.version();
@@ -181,7 +181,7 @@ impl Worker {
         live
     }
 
-    /// Wall clock, milliseconds since 1970, read once a batch.
+    /// Reads the wall clock, in milliseconds since 1970. Call this once per batch.
     #[inline]
     pub fn refresh_now_ms(&self) -> u64 {
         self.now_ms.set(wall_ms());
@@ -193,12 +193,12 @@ impl Worker {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
     }
 
-    /// As of the last batch.
+    /// The wall clock at the start of the last batch, in milliseconds since 1970.
     pub fn now_ms(&self) -> u64 {
         self.now_ms.get()
     }
 
-    /// A monotonic counter of unknown unit, some nanoseconds to read.
+    /// A monotonic counter of unknown unit. Reading it takes a few nanoseconds.
     #[inline]
     pub fn ticks(&self) -> u64 {
         self.clock.raw()
@@ -209,7 +209,7 @@ impl Worker {
         self.clock.delta_as_nanos(from, to)
     }
 
-    /// What a command's handler has around it on this worker.
+    /// What this worker gives to a command's handler.
     #[inline]
     pub fn engine<'a>(&'a self, live: &'a Live, now_ms: u64) -> Engine<'a> {
         Engine { store: &self.hub.store, settings: &live.settings, server: self, now_ms }
@@ -234,7 +234,8 @@ impl Worker {
         }
     }
 
-    /// What waits gives up large buffers where there are many connections: waiting takes a kilobyte or two then.
+    /// If there are many connections, a waiting one gives up its large buffers. It then needs only one or two
+    /// kilobytes.
     pub fn make_small(&self, work: &mut Work) {
         if self.hub.posts[self.index].connections.load(Relaxed) <= POOL_MAX {
             return;
@@ -256,7 +257,7 @@ impl Worker {
         self.hub.posts[self.index].connections.fetch_sub(1, Relaxed);
     }
 
-    /// A slice of demotion, if the last batch has made it due.
+    /// Runs a slice of demotion if the last batch made one necessary.
     #[inline]
     pub fn maintain_if_wanted(&self) {
         let mut lane = self.lane.borrow_mut();
@@ -270,7 +271,7 @@ impl Worker {
     }
 }
 
-/// A batch that has run this long lets other connections run.
+/// A batch that has run this long yields to other connections.
 const TURN_NANOS: u64 = 1_000_000;
 
 fn turn_ticks(clock: &quanta::Clock) -> u64 {
@@ -278,10 +279,11 @@ fn turn_ticks(clock: &quanta::Clock) -> u64 {
     TURN_NANOS * TICKS / clock.delta_as_nanos(0, TICKS).max(1)
 }
 
-/// Connections that have not ended after this long when the server stops are given up.
+/// When the server stops, connections that have not ended after this time are given up.
 const STOP_PATIENCE: Duration = Duration::from_secs(3);
 
-/// A worker from start to end, on its thread. `open_lane` runs there: a ring belongs to the thread that made it.
+/// Runs a worker from start to end, on its thread. `open_lane` runs on that thread because an io_uring belongs to the
+/// thread that made it.
 pub async fn run(
     hub: Arc<Hub>,
     index: usize,
@@ -289,7 +291,7 @@ pub async fn run(
     open_lane: impl FnOnce() -> io::Result<Lane>,
     started: std::sync::mpsc::Sender<io::Result<()>>,
 ) {
-    // The starter waits for this answer; if it is gone there is nobody to tell.
+    // The starter waits for this answer. If the starter is gone, nobody needs the answer.
     let lane = match open_lane() {
         Ok(lane) => lane,
         Err(error) => return drop(started.send(Err(error))),
@@ -298,7 +300,8 @@ pub async fn run(
     stand_in::begin(&worker);
     let wake_fd = worker.lane().wake_fd();
     let completions = match wake_fd {
-        // SAFETY: the descriptor is the driver's, which lives in the worker's lane as long as this task.
+        // SAFETY: the descriptor belongs to the driver. The driver lives in the worker's lane at least as long as
+        // this task.
         Some(fd) => match unsafe { AsyncFd::register_with_interest(Fd(fd), Interest::READABLE) } {
             Ok(fd) => Some(tokio::task::spawn_local(take_completions(Rc::clone(&worker), fd))),
             Err(error) => return drop(started.send(Err(error.into()))),
@@ -317,13 +320,13 @@ pub async fn run(
     }
     for task in [upkeep, completions, postman] {
         task.abort();
-        // What it holds of the worker is gone with it.
+        // Wait until the task has dropped its reference to the worker.
         let _ = task.await;
     }
     worker.lane().drain();
 }
 
-/// Serves until told to stop, and then until the connections have ended.
+/// Serves until a Stop message arrives, and then until the connections have ended.
 async fn stopped(worker: &Rc<Worker>, messages: UnboundedReceiver<Message>) {
     worker.seats.take(Open::new(Cell::new(true)), receive(Rc::clone(worker), messages)).await;
     let deadline = tokio::time::Instant::now() + STOP_PATIENCE;
@@ -332,9 +335,10 @@ async fn stopped(worker: &Rc<Worker>, messages: UnboundedReceiver<Message>) {
     }
 }
 
-/// A worker without its upkeep would hang its clients one by one: better to stop at once, and be started anew.
+/// A worker without its maintenance tasks would hang its clients one by one. So the process stops at once and can be
+/// restarted.
 fn fatal(what: &str, ended: Result<(), tokio::task::JoinError>) -> ! {
-    tracing::error!("a bug: the worker's task for {what} has ended ({ended:?}); the process stops");
+    tracing::error!("a bug: the worker's task for {what} ended ({ended:?}); the process stops");
     std::process::abort();
 }
 
@@ -346,7 +350,7 @@ async fn receive(worker: Rc<Worker>, mut messages: UnboundedReceiver<Message>) {
     }
 }
 
-/// A connection from its arrival to its end.
+/// Serves a connection from its arrival to its end.
 async fn attend(worker: Rc<Worker>, Arrival { socket, peer }: Arrival, open: Open) {
     let role = match socket {
         Socket::Console(_, role) => Some(role),
@@ -366,7 +370,7 @@ async fn attend(worker: Rc<Worker>, Arrival { socket, peer }: Arrival, open: Ope
     }
 }
 
-/// A client that does not finish its handshake in this time is let go.
+/// A client that does not finish its TLS handshake within this time is disconnected.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// The handshake of a TLS connection.
@@ -394,11 +398,11 @@ fn begin(worker: Rc<Worker>, stream: Stream, peer: Peer, role: Option<Role>, ope
     Connection { worker, stream, session, card, work: None, open }
 }
 
-/// Outboxes sent before others have their turn.
+/// The number of outboxes sent before other tasks run.
 const DELIVERIES_MAX: usize = 64;
 
-/// Sends what others have put into the outboxes of this worker's connections. It runs behind the tasks that were ready
-/// when it was woken, so that what several publish at the same time leaves in one send.
+/// Sends what others have put into the outboxes of this worker's connections. This task runs after the tasks that
+/// were ready when it was woken. So the messages that several tasks publish at the same time leave in one send.
 async fn deliver(worker: Rc<Worker>) {
     let mail = &worker.hub.posts[worker.index].mail;
     let (mut cards, mut scratch) = (Vec::new(), Vec::new());
@@ -414,7 +418,7 @@ async fn deliver(worker: Rc<Worker>) {
     }
 }
 
-/// The driver's descriptor; the driver closes it.
+/// The driver's descriptor. The driver closes it.
 struct Fd(RawFd);
 
 impl AsRawFd for Fd {
@@ -423,14 +427,14 @@ impl AsRawFd for Fd {
     }
 }
 
-/// Takes in what flash has completed, whenever the driver says so.
+/// Collects flash completions whenever the driver's descriptor is ready.
 async fn take_completions(worker: Rc<Worker>, fd: AsyncFd<Fd>) {
     loop {
         match fd.readable().await {
-            // Cleared first: what completes while completions are taken in makes the descriptor ready again.
+            // Clear first: a completion that arrives in the meantime makes the descriptor ready again.
             Ok(mut ready) => ready.clear_ready(),
             Err(error) => {
-                tracing::error!("flash completions cannot be waited for: {error}");
+                tracing::error!("cannot wait for flash completions: {error}");
                 return;
             }
         }
@@ -442,10 +446,10 @@ async fn take_completions(worker: Rc<Worker>, fd: AsyncFd<Fd>) {
     }
 }
 
-/// How often a worker without anything to do looks after the store.
+/// How often an idle worker runs maintenance.
 const IDLE_MS: u64 = 100;
 
-/// Demotion, collection and expiry in slices, between the batches of commands.
+/// Runs demotion, collection and expiry in slices, between the batches of commands.
 async fn keep_up(worker: Rc<Worker>) {
     let mut commands_before = 0;
     loop {
@@ -453,7 +457,7 @@ async fn keep_up(worker: Rc<Worker>) {
             let mut lane = worker.lane();
             let now_ms = worker.refresh_now_ms();
             if lane.in_flight() > 0 {
-                // For a driver without a descriptor to wait on; otherwise there is rarely anything.
+                // Needed for a driver without a descriptor to wait on. For other drivers this rarely finds anything.
                 lane.complete(now_ms);
             }
             let next = lane.maintain(now_ms);
@@ -461,7 +465,7 @@ async fn keep_up(worker: Rc<Worker>) {
             (if polls { Maintain::After { ms: 1 } } else { next }, lane.is_pressed())
         };
         if worker.hub.tracking.has_pending() {
-            // Keys that have expired.
+            // Keys that have expired are pending too.
             worker.hub.tracking.tell_followers(&worker.hub);
         }
         worker.targets.forget_old(&worker.hub);

@@ -1,5 +1,5 @@
-//! Owns carrying out a transaction: what is queued runs as one, with the stripes of all its keys and of the watched
-//! ones locked. Never knows what a command does.
+//! Owns the execution of a transaction: the queued commands run as one, with the stripes of all their keys and of the
+//! watched keys locked. Never knows what a command does.
 
 use crate::access::{self, Context};
 use crate::clients::Card;
@@ -19,7 +19,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use store::{Admission, Key, Keyspace, Watches};
 
-/// Puts a command off until EXEC.
+/// Queues a command until EXEC.
 #[cold]
 pub fn queue(
     live: &Live,
@@ -33,7 +33,7 @@ pub fn queue(
         multi.failed = true;
         return Err(Halt::Error("ERR Command not allowed inside a transaction".into()));
     }
-    // What its handler would say is known now.
+    // Report the error of an unknown subcommand now, not at EXEC.
     if command.is(bit::CONTAINER)
         && args.len() > 1
         && let Err(Stop::Error(text)) = unknown_subcommand(args, &command.name.to_uppercase())
@@ -43,7 +43,7 @@ pub fn queue(
     }
     multi.push(args);
     session.changed = true;
-    // As if it were still in the buffer that it came from.
+    // Queued commands count towards the client's query buffer limit.
     if multi.bytes > live.query_bytes_max {
         return Err(Halt::End(End::QueryLimit));
     }
@@ -51,7 +51,8 @@ pub fn queue(
     Ok(())
 }
 
-/// A command inside MULTI is not admitted, which the whole transaction is told by EXEC. If it is EXEC, that is now.
+/// Handles a command that is not admitted inside MULTI. The transaction is marked, so that EXEC refuses it. If the
+/// command is EXEC itself, the transaction ends now.
 #[cold]
 pub fn refused(worker: &Worker, session: &mut Session, args: Args<'_>, text: Cow<'static, str>) -> Cow<'static, str> {
     if worker.hub.directory.find(&args[0]).is_some_and(|command| command.is(bit::EXEC)) {
@@ -66,7 +67,7 @@ pub fn refused(worker: &Worker, session: &mut Session, args: Args<'_>, text: Cow
     text
 }
 
-/// EXEC inside MULTI. A transaction that has to wait stays queued.
+/// EXEC inside MULTI. A transaction that must wait stays queued.
 #[cold]
 pub fn exec(
     worker: &Worker,
@@ -91,7 +92,7 @@ pub fn exec(
     result
 }
 
-/// A command of the transaction and where its keys are among all.
+/// A command of the transaction, and the positions of its keys among all keys.
 struct Step<'a> {
     command: &'a Command,
     args: Args<'a>,
@@ -134,8 +135,9 @@ fn carry_out(
     let has_failed = std::mem::take(&mut current.failed).is_some();
     let rounds = current.misses;
     let (db, touch) = (session.db, !session.no_touch);
-    // A script may touch keys that it does not declare. Another script that holds one of those might wait for ours, and a
-    // transaction that has begun can neither give its stripes back nor fail halfway.
+    // A script may touch keys that it does not declare. Another script that holds such a key might wait for one of
+    // ours. A transaction that has started can neither give its stripes back nor fail halfway. So EXEC locks every
+    // stripe first.
     let locked = if bits & (bit::WHOLE | bit::SCRIPT) != 0 {
         hub.store.try_lock_all(db, now_ms, touch, &mut current.resume)
     } else {
@@ -146,7 +148,7 @@ fn carry_out(
     let Some(mut ks) = locked else { return Err(Halt::Wait(Wait::Stripes)) };
     let ready = match rounds {
         ..PREPARE_MAX if !has_failed => prepare(worker, session, &mut ks, watches, &steps, &all),
-        // What is still cold is read when it is needed.
+        // Values that are still cold are read when a command needs them.
         _ => unchanged_at_once(&mut ks, session, watches),
     };
     let result = match ready {
@@ -175,7 +177,8 @@ fn unchanged_at_once(ks: &mut Keyspace<'_>, session: &Session, watches: &Watches
     unchanged
 }
 
-/// Nothing stops a transaction that has begun. A command that fails says so in its place, the others run all the same.
+/// Nothing stops a transaction that has started. If a command fails, its error is its reply, and the other commands
+/// still run.
 fn run_steps(
     around: &Around<'_>,
     session: &mut Session,
@@ -204,12 +207,13 @@ fn run_steps(
             continue;
         }
         inside(around, session, ks, step.command, step.args, &all[step.keys.clone()], output);
-        // It is too much to be sent anyway: the rest runs, its replies are not kept.
+        // The output already exceeds its limit, so the connection will close. Run the remaining commands without
+        // keeping their replies.
         output.truncate(live.output_bytes_max.saturating_add(1));
     }
 }
 
-/// What holds for one of the commands holds for all.
+/// A condition that applies to one of the commands applies to the whole transaction.
 fn may_run(worker: &Worker, current: &Current, bits: u32, now_ms: u64) -> Result<(), Halt> {
     let hub = &*worker.hub;
     if hub.clients.may_be_paused() && hub.clients.is_paused(bits & bit::WRITE != 0, now_ms) {
@@ -229,10 +233,11 @@ fn may_run(worker: &Worker, current: &Current, bits: u32, now_ms: u64) -> Result
     }
 }
 
-/// So often a transaction waits for flash before it begins: what one part of a value says may name the next.
+/// How often a transaction may wait for flash before it starts. One part of a value may name the next part, so one
+/// wait may not be enough.
 const PREPARE_MAX: u32 = 4;
 
-/// Whether the transaction may run, when all values that its commands will read are in RAM.
+/// Whether the transaction may run now: all values that its commands will read are in RAM.
 fn prepare(
     worker: &Worker,
     session: &mut Session,

@@ -1,5 +1,5 @@
-//! Owns a blocked client's command while it waits for a key: what running it again takes, and how far the wait is. Never knows
-//! a worker, or who runs the command again (`blocked`).
+//! Owns a blocked client's command while it waits for a key: what another run of the command needs, and the state of
+//! the wait. Never knows a worker, or who runs the command again (`blocked`).
 
 use commands::host::Unblock;
 use commands::{Args, Row};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::Waker;
 
-/// A command that waits, and all that running it again takes.
+/// A waiting command, with everything that another run of it needs.
 pub struct Blocked {
     pub row: &'static Row,
     pub bytes: Box<[u8]>,
@@ -21,9 +21,9 @@ pub struct Blocked {
     pub db: usize,
     pub proto: Proto,
     pub touch: bool,
-    /// Its client follows what it reads.
+    /// The client tracks the keys that it reads.
     pub follows: bool,
-    /// It waits for the first so many of its keys, under this number.
+    /// The command waits for its first `keys` keys. `ticket` is its number in their queues.
     pub keys: usize,
     pub ticket: u64,
     pub until_ms: Option<u64>,
@@ -34,30 +34,31 @@ pub struct Blocked {
 pub struct State {
     pub phase: Phase,
     pub served: Option<Served>,
-    /// Of the connection's task.
+    /// The waker of the connection's task.
     pub waker: Option<Waker>,
-    /// INFO's blocked_clients, once its connection waits.
+    /// The counter of INFO's blocked_clients, set when the connection starts to wait.
     pub count: Option<Arc<AtomicUsize>>,
-    /// It counts there: while it waits for its keys, not until its connection has heard that it does no more.
+    /// Whether this command is counted in `count`. It is counted while it waits for its keys, and no longer, even if
+    /// its connection does not know yet that the wait is over.
     pub counted: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     Waiting,
-    /// Its own connection is to run it: it has met a cold value.
+    /// The command met a cold value, so its own connection must run it.
     Called,
-    /// It has run, and has left the queues.
+    /// The command has run and has left the queues.
     Served,
-    /// What it needs could not be read.
+    /// A value that the command needs could not be read.
     Failed,
     Ended(Unblock),
 }
 
-/// What a run has answered.
+/// The result of a run.
 pub struct Served {
     pub reply: Vec<u8>,
-    /// The error that the reply is.
+    /// The error, if the reply is one.
     pub error: Option<String>,
     pub nanos: u64,
 }
@@ -73,7 +74,7 @@ impl Blocked {
         Args::new(&self.bytes, &self.spans)
     }
 
-    /// Ends the wait from outside. False: it was over already.
+    /// Ends the wait from outside. Returns false if the wait was already over.
     pub fn unblock(&self, how: Unblock) -> bool {
         let mut state = self.state.lock();
         let waits = state.waits();
@@ -89,7 +90,7 @@ impl State {
         matches!(self.phase, Phase::Waiting | Phase::Called)
     }
 
-    /// Counts it, or does not, by what it does now.
+    /// Counts or uncounts the command, according to its phase.
     pub fn recount(&mut self) {
         let counts = self.phase == Phase::Waiting;
         let Some(count) = self.count.as_ref().filter(|_| counts != self.counted) else { return };

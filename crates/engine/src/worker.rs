@@ -1,6 +1,6 @@
-//! Owns the way of one command: receive → parse → admit → route → execute → park | reply.
-//! Never knows how bytes reach the socket (`session`), who may run what (`admit`), where a command runs (`route`), how its
-//! handler is run (`execute`), or how a wait is waited (`park`).
+//! Owns the path of one command: receive → parse → admit → route → execute → park | reply. Never knows how bytes
+//! reach the socket (`session`), who may run what (`admit`), where a command runs (`route`), how its handler runs
+//! (`execute`), or how a command waits (`park`).
 
 use crate::access;
 use crate::account::{Spent, account, show};
@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 use std::time::Duration;
 
-/// What is left to send when a client hangs up is offered to it this long.
+/// When a client hangs up, the unsent output is offered to it for this long.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Serves one connection until it ends.
@@ -31,7 +31,8 @@ pub async fn serve(mut connection: Connection) {
     let mut is_attached = false;
     let end = loop {
         let received = poll_fn(|cx| {
-            // By the waker of its own task, which a stand-in may be ahead of.
+            // Attach with the waker of the connection's own task. A stand-in may poll the task first, with another
+            // waker.
             if !is_attached && !stand_in::is_on() {
                 connection.card.outbox.attach(cx.waker(), connection.stream.is_sent_by_task());
                 is_attached = true;
@@ -45,26 +46,26 @@ pub async fn serve(mut connection: Connection) {
             break end;
         }
         if connection.work.as_ref().is_some_and(|work| work.batch.was_full) {
-            // It sends faster than it is served: the others first.
+            // The client sends faster than it is served: other connections run first.
             park(&mut connection, Wait::Turn).await;
         }
     };
     close(connection, end).await;
 }
 
-/// Carries out every complete command that was received, then replies.
+/// Runs every complete command that was received, then replies.
 async fn carry_out(connection: &mut Connection) -> Result<(), End> {
     while parse(connection) {
         loop {
-            // A handler that panics before it has changed anything costs its connection alone: unwinding releases the locks
-            // of its stripes. One that panics in the middle of a change stops the process (`Keyspace`).
+            // If a handler panics before it has changed anything, only its connection closes: unwinding releases the
+            // locks of its stripes. If a handler panics in the middle of a change, the process stops (`Keyspace`).
             let ran = catch_unwind(AssertUnwindSafe(|| run(connection)));
             match ran {
                 Ok(Ran::All) => break,
                 Ok(Ran::Ends(end)) => return Err(end),
                 Ok(Ran::Waits(wait)) => {
                     if wait == Wait::Exchange {
-                        // What was answered before does not wait with it: it may take seconds.
+                        // Send the earlier replies now: the exchange may take seconds.
                         connection.send()?;
                     }
                     park(connection, wait).await;
@@ -84,12 +85,12 @@ async fn carry_out(connection: &mut Connection) -> Result<(), End> {
     finish(connection)?;
     others_first(connection).await;
     if stand_in::is_on() {
-        // The store is somebody's who waits for it, or the script's.
+        // The store may be locked by the script, or by the task that waits for it. So do not use the store here.
         return connection.send();
     }
-    let database = &connection.worker.hub;
-    if database.tracking.has_pending() {
-        database.tracking.tell_followers(database);
+    let hub = &connection.worker.hub;
+    if hub.tracking.has_pending() {
+        hub.tracking.tell_followers(hub);
     }
     connection.send()?;
     let worker = &connection.worker;
@@ -97,12 +98,13 @@ async fn carry_out(connection: &mut Connection) -> Result<(), End> {
     Ok(())
 }
 
-/// Connections whose replies wait at the same time, and the most that one of them may hold: memory that nobody counted on.
+/// The most connections whose replies wait at the same time, and the most bytes that each may hold. This memory is
+/// not counted in any budget, so it must be bounded.
 const LATER_MAX: usize = 32;
 const LATER_BYTES_MAX: usize = 64 << 10;
 
-/// Those that are ready now are served before this one's replies are sent. Replies then leave in a burst: their clients,
-/// which often are one process, wake up once and find all of them, where one reply at a time would wake it for each.
+/// Serves the other ready connections before this one's replies are sent. Replies then leave in a burst. Often many
+/// connections belong to one client process. It wakes up once and finds all replies, instead of once for each reply.
 async fn others_first(connection: &Connection) {
     let later = &connection.worker.later;
     let bytes = connection.work.as_ref().map_or(0, |work| work.output.len());
@@ -122,19 +124,20 @@ async fn others_first(connection: &Connection) {
     later.set(later.get() - 1);
 }
 
-/// Takes the next batch from the input. False: there is none.
+/// Parses the next batch of the input. Returns false if there is none.
 fn parse(connection: &mut Connection) -> bool {
     let Some(work) = connection.work.as_deref_mut() else { return false };
     if connection.session.authenticated {
         work.batch.parse(&connection.worker.live().limits, BATCH_COMMANDS_MAX);
     } else {
-        // One at a time: the command after a successful AUTH deserves the full limits.
+        // One command at a time: a command after a successful AUTH gets the full limits.
         work.batch.parse(&Limits::UNAUTHENTICATED, 1);
     }
     !work.batch.commands.is_empty()
 }
 
-/// After the last batch of the input: a protocol error is answered behind the replies of what came before it.
+/// After the last batch of the input: the reply to a protocol error comes after the replies to the commands before
+/// it.
 fn finish(connection: &mut Connection) -> Result<(), End> {
     let Some(work) = connection.work.as_deref_mut() else { return Ok(()) };
     let Some(error) = work.batch.broken else { return Ok(()) };
@@ -156,7 +159,7 @@ enum Ran {
     Ends(End),
 }
 
-/// Runs the batch's commands in order: a plain loop that stops only for what it has to wait for.
+/// Runs the batch's commands in order: a plain loop that stops only when a command must wait.
 fn run(connection: &mut Connection) -> Ran {
     let Connection { worker, session, card, work, .. } = connection;
     let Some(work) = work.as_deref_mut() else { return Ran::All };
@@ -168,7 +171,7 @@ fn run(connection: &mut Connection) -> Ran {
     let mut ticks = started;
     let mut last = None;
     access::refresh(&worker.hub, session);
-    // What others sent before these commands came goes before their replies.
+    // Messages that arrived before these commands are sent before their replies.
     card.outbox.drain_into(&mut work.output);
     let ran = loop {
         let Some(&place) = work.batch.commands.get(work.batch.next) else { break Ran::All };
@@ -211,7 +214,8 @@ fn run(connection: &mut Connection) -> Ran {
         follow_up(worker, &live, &mut work.current.resume);
         let is_keyless = command.is_none_or(|command| command.is(bit::KEYLESS));
         if is_keyless {
-            // It may have been CONFIG SET. Its own slow-log entry and the commands behind it obey what it has set.
+            // The command may have been CONFIG SET. Its own slow log entry and the commands after it must use the new
+            // settings.
             worker.refresh_live(&mut live);
         }
         ticks = worker.ticks();
@@ -266,7 +270,7 @@ fn run(connection: &mut Connection) -> Ran {
 }
 
 impl Current {
-    /// Between two commands, when the first was not of the simple kind.
+    /// Resets the state after a command that had to wait or retry, or that has no keys.
     pub fn end(&mut self, stats: &WorkerStats) {
         if self.misses > 0 {
             stats.flash_waits.add(1);
@@ -280,7 +284,7 @@ impl Current {
     }
 }
 
-/// CLIENT REPLY OFF and SKIP.
+/// Drops the reply for CLIENT REPLY OFF and SKIP.
 #[cold]
 pub fn withhold(session: &mut Session, output: &mut Vec<u8>, reply_from: usize) {
     output.truncate(reply_from);
@@ -291,7 +295,7 @@ pub fn withhold(session: &mut Session, output: &mut Vec<u8>, reply_from: usize) 
     }
 }
 
-/// Sends what is still owed where the end allows it, and says in the log what the owner should know.
+/// Sends the remaining output if the kind of end allows it, and logs what the operator should know.
 async fn close(mut connection: Connection, end: End) {
     connection.open.set(false);
     let client = connection.card.id;
@@ -300,10 +304,10 @@ async fn close(mut connection: Connection, end: End) {
         End::Eof | End::Asked | End::Killed => {}
         End::Io(error) => tracing::debug!(client, "the connection to {} failed: {error}", addr()),
         End::QueryLimit => {
-            tracing::warn!(client, "closed: {} has sent more than client-query-buffer-limit at once", addr());
+            tracing::warn!(client, "closed: {} sent more than client-query-buffer-limit at once", addr());
         }
         End::OutputLimit => {
-            tracing::warn!(client, "closed: {} owes more replies than client-output-buffer-limit allows", addr());
+            tracing::warn!(client, "closed: {} has more unread replies than client-output-buffer-limit allows", addr());
         }
         End::Panic => {
             let work = connection.work.as_deref();
@@ -314,7 +318,7 @@ async fn close(mut connection: Connection, end: End) {
         }
     }
     if matches!(end, End::Eof | End::Asked) {
-        // Within bounds: it may never read them.
+        // Bounded in time: the client may never read the output.
         let _ = tokio::time::timeout(FAREWELL, async {
             poll_fn(|cx| connection.poll_send(cx)).await.ok()?;
             poll_fn(|cx| connection.stream.poll_end(cx)).await.ok()
@@ -322,7 +326,7 @@ async fn close(mut connection: Connection, end: End) {
         .await;
     }
     if stand_in::is_on() {
-        // What its end takes, the store perhaps, is for when the thread goes on. The client learns of it now.
+        // Closing may need the store, so it waits until the thread continues. The client sees the end now.
         connection.card.hang_up();
         tokio::task::yield_now().await;
     }

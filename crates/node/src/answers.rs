@@ -1,4 +1,4 @@
-//! Owns a database's answers to what commands ask of it and of its node. Never knows a client.
+//! Owns a database's answers to the requests of commands to the database and its node. Never knows a client.
 
 use crate::database::Database;
 use crate::info;

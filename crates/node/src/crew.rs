@@ -1,5 +1,5 @@
-//! Owns the threads that carry out commands: one per core, each with its runtime, shared by all databases.
-//! Never knows a database: what runs on a thread is given to it.
+//! Owns the threads that run commands: one per core, each with its own runtime, shared by all databases. Never knows
+//! a database: it runs the tasks that it is given.
 
 use parking_lot::Mutex;
 use std::future::Future;
@@ -10,14 +10,14 @@ use std::thread::JoinHandle;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// Of a worker's thread: scripts return and decode nested data. What is not touched takes no memory. Without optimisation the
-/// same depth takes several times as much.
+/// The stack of a worker's thread: scripts recurse and decode nested data. Untouched pages take no memory. Without
+/// optimisation the same depth needs several times as much.
 const STACK_BYTES: usize = if cfg!(debug_assertions) { 32 << 20 } else { 8 << 20 };
-/// Tasks that run before the sockets are looked at again: bounds what a busy connection costs the others, and is
-/// large enough that looking (a system call) is shared by many.
+/// The number of tasks that run between two polls of the sockets. It bounds how long a busy connection delays the
+/// others. It is large enough to spread the cost of the poll (a system call) over many tasks.
 const EVENT_INTERVAL: u32 = 31;
 
-/// Called on a thread of the crew; the task it returns runs there.
+/// Called on a thread of the crew. The task that it returns runs there.
 pub type Begin = Box<dyn FnOnce() -> Task + Send>;
 pub type Task = Pin<Box<dyn Future<Output = ()>>>;
 
@@ -44,18 +44,18 @@ impl Crew {
     }
 
     pub fn begin(&self, thread: usize, begin: Begin) {
-        // A thread ends with the crew, not before.
+        // A missing thread means that the crew has ended, and then nothing can run.
         if let Some((sender, _)) = self.threads.lock().get(thread) {
             let _ = sender.send(begin);
         }
     }
 
-    /// Waits for the threads. Tasks that have not ended are dropped.
+    /// Waits for the threads to end. Tasks that have not ended are dropped.
     pub fn end(&self) {
         for (sender, thread) in self.threads.lock().drain(..) {
             drop(sender);
             if thread.join().is_err() {
-                tracing::error!("a worker's thread ended by a panic");
+                tracing::error!("a worker's thread panicked");
             }
         }
     }
@@ -65,11 +65,11 @@ fn run(mut inbox: UnboundedReceiver<Begin>, started: &mpsc::Sender<io::Result<()
     let runtime = Builder::new_current_thread()
         .enable_all()
         .event_interval(EVENT_INTERVAL)
-        // Whoever shares the processor goes first, clients perhaps: then there is more to do, and no need to sleep
-        // and be woken. Alone on its processor a worker loses a third of a microsecond.
+        // Yield first: other processes on this core run, perhaps clients, which often send more work. The worker then
+        // need not sleep and be woken. If the worker is alone on its core, the yield costs a third of a microsecond.
         .on_thread_park(std::thread::yield_now)
         .build_local(LocalOptions::default());
-    // The starter waits for this answer; if it is gone there is nobody to tell.
+    // The starter waits for this answer. If the starter is gone, nobody needs the answer.
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => return drop(started.send(Err(error))),

@@ -1,4 +1,4 @@
-//! Owns a database: an endpoint with a dataset, limits and a configuration of its own. Never knows a command.
+//! Owns a database: an endpoint with its own dataset, limits and configuration. Never knows a command.
 
 use crate::room::{DEFAULT_NAME, Holding, Ledger};
 use crate::shard::Shard;
@@ -15,15 +15,15 @@ use store::Effects;
 use store::counters::Counter;
 use tokio::sync::Notify;
 
-/// Why [`Database::set_and_keep_config`] did not do both.
+/// Why [`Database::set_and_keep_config`] failed.
 #[derive(Debug)]
 pub enum NotSet {
     Refused(String),
-    /// Of the configuration file.
+    /// The configuration file could not be written.
     File(String),
 }
 
-/// What a database may take: RAM, flash.
+/// The limits of a database: RAM, flash.
 fn limits(config: &Config) -> (u64, u64) {
     (config.ram_limit_bytes, config.flash_limit_bytes)
 }
@@ -36,7 +36,7 @@ fn is_password(directive: &str) -> bool {
     directive == "requirepass"
 }
 
-/// Where clients find a database.
+/// Where clients connect to a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
     /// `tcp`, `tls` or `unix`.
@@ -47,39 +47,39 @@ pub struct Endpoint {
 
 /// An endpoint with its own dataset, limits, users and counters.
 pub struct Database {
-    /// What its workers share.
+    /// What the workers share.
     pub(crate) hub: Arc<Hub>,
     /// Its dataset.
     pub(crate) shard: Arc<Shard>,
-    /// What it holds of the machine.
+    /// What the database holds of the machine.
     pub(crate) holding: Arc<Holding>,
     /// What all databases of the node hold.
     pub(crate) ledger: Arc<Ledger>,
-    /// SHUTDOWN asks for the node's end here.
+    /// SHUTDOWN asks here for the node's end.
     pub(crate) shutdown: Arc<Notify>,
     pub(crate) tls: Tls,
     pub(crate) started: Instant,
     /// Forty hexadecimal digits, new at every start.
     pub(crate) run_id: String,
-    /// maxclients, or less where the system allows fewer open files.
+    /// maxclients, or less if the system allows fewer open files.
     pub(crate) clients_cap: AtomicUsize,
     pub(crate) rejected_connections: AtomicU64,
     pub(crate) rates: Mutex<Rates<{ Rate::COUNT }>>,
     pub(crate) memory_peak_bytes: AtomicU64,
     pub(crate) memory_startup_bytes: AtomicU64,
     pub(crate) is_deleting: AtomicBool,
-    /// None once it is closed.
+    /// `None` after the database is closed.
     pub(crate) running: Mutex<Option<Running>>,
     pub(crate) endpoints: Vec<Endpoint>,
 }
 
-/// What ends with a database.
+/// What must end when the database closes.
 pub struct Running {
     pub acceptors: Vec<tokio::task::JoinHandle<()>>,
     pub ends: mpsc::Receiver<()>,
 }
 
-/// What [`Database::rates`] follows.
+/// The counters that [`Database::rates`] follows.
 #[derive(Debug, Clone, Copy)]
 pub enum Rate {
     Commands,
@@ -94,7 +94,7 @@ pub enum Rate {
 }
 
 impl Database {
-    /// Every 100 ms: what INFO shows per second.
+    /// Samples the counters for INFO's figures per second. Called every 100 ms.
     pub fn sample_rates(&self, now_ms: u64) {
         let counted = |counter| self.shard.store.counters().sum(counter);
         let mut totals = [0; Rate::COUNT];
@@ -136,12 +136,13 @@ impl Database {
         self.hub.clients.suspended.load(Relaxed)
     }
 
-    /// The effects of every change from now on are told, as `Store::keep_effects` says. Once, before any client's command.
+    /// Passes the effects of every later change to `keeper`, as described at `Store::keep_effects`. Call this at most
+    /// once, before any client's command.
     pub fn keep_effects(&self, keeper: Box<dyn Fn(&Effects) + Send + Sync>) {
         self.shard.store.keep_effects(keeper);
     }
 
-    /// A client of the node's own, with what `role` may do: RESP3, exempt from pause and maxclients.
+    /// Connects a client of the node's own, with the rights of `role`: RESP3, exempt from pause and maxclients.
     pub fn connect(&self, role: Role) -> io::Result<UnixStream> {
         let (ours, theirs) = UnixStream::pair()?;
         theirs.set_nonblocking(true)?;
@@ -149,8 +150,8 @@ impl Database {
         Ok(ours)
     }
 
-    /// CONFIG SET on a thread that must not wait. None: it takes file work, or another change is under way. The error is the
-    /// whole reply.
+    /// CONFIG SET on a thread that must not wait. `None`: the change needs file work, or another change is in
+    /// progress. The error is the whole reply.
     pub fn try_set_config<N: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         pairs: &[(N, V)],
@@ -164,15 +165,16 @@ impl Database {
         }
     }
 
-    /// CONFIG SET: what the configuration is for takes effect, or nothing does. Waits for files, and for as long as `patience`
-    /// for other changes. The error is the whole reply.
+    /// CONFIG SET: either every setting takes effect, or none does. Waits for files, and up to `patience` for other
+    /// changes. The error is the whole reply.
     pub fn set_config<N: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         pairs: &[(N, V)],
         local: bool,
         patience: Duration,
     ) -> Result<(), String> {
-        // The ledger's before the configuration's, here as in `Node::resize`: room is checked under it.
+        // Take the ledger's lock before the configuration's, as in `Node::resize`: room is checked under the ledger's
+        // lock.
         let _change = self.ledger.begin_change(patience).map_err(|busy| format!("ERR CONFIG SET failed - {busy}"))?;
         if self.is_deleting.load(Relaxed) {
             return Err("ERR CONFIG SET failed - the database is being deleted".to_owned());
@@ -182,8 +184,8 @@ impl Database {
         self.carry_out(&turn, &draft)
     }
 
-    /// CONFIG SET and CONFIG REWRITE in one: an error says that neither was done, unless it says otherwise. The caller holds
-    /// the ledger's lock.
+    /// CONFIG SET and CONFIG REWRITE in one. An error means that neither was done, unless its text says otherwise.
+    /// The caller holds the ledger's lock.
     pub fn set_and_keep_config(&self, pairs: &[(&str, String)], patience: Duration) -> Result<(), NotSet> {
         let turn = self.config_turn(patience).map_err(NotSet::Refused)?;
         let draft = self.draft(&turn, pairs, true).map_err(NotSet::Refused)?;
@@ -222,14 +224,14 @@ impl Database {
         self.hub.config.draft(turn, pairs, local)
     }
 
-    /// What may fail comes first, and changes nothing if it does. The rest subscribes to the configuration. The turn is held
-    /// until everything obeys the draft.
+    /// Carries out a draft. The steps that may fail come first, and change nothing if they fail. All other settings
+    /// take effect through subscriptions. The turn is held until everything uses the draft.
     fn carry_out(&self, turn: &Turn<'_>, draft: &Draft) -> Result<(), String> {
         let (before, now) = (&draft.before, &draft.now);
-        // Also when the names of the files stay: what is in them may be new.
+        // Also if the names of the files are unchanged: their contents may be new.
         let tls = match draft.sets(is_of_tls) {
             true => Some(tls::read(&now.tls).map_err(|why| {
-                tracing::warn!("the TLS settings stay as they were: {why}");
+                tracing::warn!("the TLS settings are unchanged: {why}");
                 format!("ERR CONFIG SET failed - Unable to update TLS configuration: {why}")
             })?),
             false => None,
@@ -242,8 +244,8 @@ impl Database {
         Ok(())
     }
 
-    /// The limits that the configuration is about to have: refused where there is no room, carried out where it is flash's.
-    /// The caller holds the ledger's lock if they change.
+    /// Applies new limits: refuses them if there is no room, and resizes flash. The caller holds the ledger's lock if
+    /// the limits change.
     fn resize(&self, before: &Config, now: &Config) -> Result<(), String> {
         if limits(before) != limits(now) {
             self.ledger.check(&self.hub.name, limits(now))?;
@@ -251,14 +253,14 @@ impl Database {
         self.shard.resize(before, now)
     }
 
-    /// CONFIG REWRITE. Waits for the file, and for as long as `patience` for other changes. The error is the whole reply.
+    /// CONFIG REWRITE. Waits for the file, and up to `patience` for other changes. The error is the whole reply.
     pub fn rewrite_config(&self, patience: Duration) -> Result<(), String> {
         let busy = "ERR Rewriting config file: a change of the configuration is under way: try again";
         let turn = self.hub.config.turn(patience).ok_or(busy)?;
         self.hub.config.rewrite(&turn, self.user_directives(&self.hub.config.snapshot(), false))
     }
 
-    /// The lines of the configuration that say what users there are. None: they have a file of their own.
+    /// The configuration's lines that describe the users. `None`: the users have a file of their own.
     fn user_directives(&self, config: &Config, is_new_password: bool) -> Option<Vec<String>> {
         let password = config.requirepass.as_ref().map(Secret::expose);
         config.aclfile.is_none().then(|| match is_new_password {
@@ -267,19 +269,19 @@ impl Database {
         })
     }
 
-    // --- its share of the process's memory ---
+    // --- the database's share of the process's memory ---
 
-    /// Once a second: see [`Holding::weigh`].
+    /// Called once a second: see [`Holding::weigh`].
     pub fn weigh(&self) {
         self.holding.weigh(self.hub.clients.totals().memory_bytes as u64);
     }
 
-    /// Of the process's resident bytes, those that count as this database's.
+    /// The part of the process's resident bytes that counts as this database's.
     pub fn resident_of(&self, process: u64) -> u64 {
         self.ledger.share(&self.holding, process)
     }
 
-    /// Of what the process has allocated beside objects, what counts as this database's.
+    /// The part of the process's allocated bytes, without objects, that counts as this database's.
     pub fn allocated_of(&self, process: u64) -> u64 {
         self.ledger.share_beside(&self.holding, process)
     }

@@ -1,4 +1,4 @@
-//! Owns what an operator says of a database, and its configuration file. Never opens anything.
+//! Owns an operator's definition of a database, and the configuration file made from it. Never opens anything.
 
 use crate::database::Database;
 use crate::room::DEFAULT_NAME;
@@ -10,13 +10,13 @@ use std::path::PathBuf;
 /// A database as an operator asks for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Definition {
-    /// Small letters, digits and hyphens, at most [`NAME_BYTES_MAX`].
+    /// Lower-case letters, digits and hyphens, at most [`NAME_BYTES_MAX`].
     pub name: String,
-    /// 0: none. Without any way in, the next free port is taken.
+    /// 0: no such port. If the definition has no port and no socket, the next free port is taken.
     pub port: u16,
     pub tls_port: u16,
     pub unixsocket: Option<PathBuf>,
-    /// Empty: as the node's default database.
+    /// Empty: the addresses of the node's default database.
     pub bind: Vec<String>,
     /// RAM and flash together.
     pub memory_limit_bytes: u64,
@@ -26,7 +26,7 @@ pub struct Definition {
     /// flash-compression.
     pub compression: String,
     pub password: Option<String>,
-    /// Part of a definition from the start, and refused until nodes can do it.
+    /// Reserved in the definition's format. Values other than the default are refused until nodes support them.
     pub shards: u32,
     pub replicas: u32,
     pub persistence: String,
@@ -61,7 +61,7 @@ pub struct DefinitionChange {
     pub ram_limit_bytes: Option<u64>,
     pub policy: Option<String>,
     pub compression: Option<String>,
-    /// `Some(None)` takes the password away.
+    /// `Some(None)` removes the password.
     pub password: Option<Option<String>>,
 }
 
@@ -72,13 +72,13 @@ pub enum NodeError {
         field: &'static str,
         message: String,
     },
-    /// With the arithmetic.
+    /// The message contains the calculation.
     NoRoom {
         message: String,
     },
     Exists(String),
     NotFound(String),
-    /// What is asked for cannot be had yet.
+    /// A requested feature does not exist yet.
     Unsupported {
         field: &'static str,
         message: String,
@@ -104,7 +104,7 @@ impl fmt::Display for NodeError {
 impl std::error::Error for NodeError {}
 
 pub const NAME_BYTES_MAX: usize = 40;
-/// Directives of a database that are the default one's unless its own file says otherwise.
+/// Directives that a database takes from the default database, unless its own file sets them.
 pub const INHERITED: &[&str] = &[
     "flash-path",
     "flash-io",
@@ -125,7 +125,7 @@ pub const INHERITED: &[&str] = &[
 ];
 
 impl Definition {
-    /// What can be said of it without looking at the node.
+    /// Checks everything that does not depend on the node.
     pub fn check(&self) -> Result<(), NodeError> {
         let invalid = |field, message: String| Err(NodeError::Invalid { field, message });
         let unsupported = |field, message: &str| Err(NodeError::Unsupported { field, message: message.to_owned() });
@@ -172,7 +172,7 @@ impl Definition {
         Ok(())
     }
 
-    /// Its configuration file.
+    /// The text of the database's configuration file.
     pub fn file(&self) -> String {
         let mut text = format!(
             "# Database {} of a FlintKV node. The node reads it at start; the console and CONFIG REWRITE write it.\n",
@@ -201,7 +201,7 @@ impl Definition {
 }
 
 impl DefinitionChange {
-    /// As CONFIG SET has it.
+    /// The change as directives of CONFIG SET.
     pub fn directives(&self) -> Vec<(&'static str, String)> {
         let mut pairs = Vec::new();
         let mut add = |name, value: Option<String>| pairs.extend(value.map(|value| (name, value)));
@@ -215,7 +215,7 @@ impl DefinitionChange {
 }
 
 impl Database {
-    /// As it is now.
+    /// The current definition.
     pub fn definition(&self) -> Definition {
         let config: &Config = &self.hub.config.snapshot();
         Definition {
@@ -234,7 +234,7 @@ impl Database {
     }
 }
 
-/// What the node says for a database: from the default one's configuration.
+/// The directives that a database inherits from the default database's configuration.
 pub fn inherited(default: &ConfigStore) -> Vec<(&'static str, Vec<String>)> {
     let mut directives = Vec::new();
     for &name in INHERITED {
@@ -245,7 +245,7 @@ pub fn inherited(default: &ConfigStore) -> Vec<(&'static str, Vec<String>)> {
             }
             continue;
         }
-        // An empty path empties the list; then one directive a path. They are relative to `dir` no more.
+        // An empty path clears the list; each further directive adds one path. The paths are already absolute.
         directives.push((name, vec![String::new()]));
         let paths = default.snapshot().flash_paths.clone();
         directives.extend(paths.into_iter().map(|path| (name, vec![path.display().to_string()])));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_by_its_field() {
+    fn an_invalid_definition_is_reported_by_its_field() {
         assert_eq!(sound().check(), Ok(()));
         let field = |change: fn(&mut Definition)| {
             let mut definition = sound();

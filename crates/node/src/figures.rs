@@ -7,7 +7,8 @@ use engine::{Summary, bit};
 use std::sync::atomic::Ordering::Relaxed;
 use store::StoreStats;
 
-/// Counts since the start, or since CONFIG RESETSTAT, unless it says "now". Bytes where the name says so.
+/// Counts since the start or the last CONFIG RESETSTAT, except those marked "current". Fields named `…_bytes` are
+/// bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
     pub commands_read: u64,
@@ -15,21 +16,21 @@ pub struct Figures {
     pub commands_other: u64,
     pub connections_received: u64,
     pub rejected_connections: u64,
-    /// Now.
+    /// Current.
     pub clients: u64,
-    /// Now.
+    /// Current.
     pub blocked_clients: u64,
     pub net_in_bytes: u64,
     pub net_out_bytes: u64,
     pub error_replies: u64,
     pub keyspace_hits: u64,
     pub keyspace_misses: u64,
-    /// Now.
+    /// Current.
     pub expires: u64,
-    /// Values that reads have found in RAM, and on flash.
+    /// Values that reads found in RAM, and on flash.
     pub reads_ram_hit: u64,
     pub reads_flash_hit: u64,
-    /// Now: this database's share of the process's resident size.
+    /// Current: this database's share of the process's resident size.
     pub used_ram_bytes: u64,
     pub memory_limit_bytes: u64,
     pub ram_limit_bytes: u64,
@@ -38,17 +39,18 @@ pub struct Figures {
     pub store: StoreStats,
 }
 
-/// Durations of commands without the network, since the start or CONFIG RESETSTAT: subtract an earlier one for an interval.
+/// Durations of commands without the network, since the start or CONFIG RESETSTAT. For an interval, subtract an
+/// earlier value.
 #[derive(Clone, Debug, Default)]
 pub struct Latencies {
     /// Of all commands; empty while `latency-tracking` is off.
     pub all: Summary,
-    /// Of reading commands that found all they needed in RAM, and of those that did not.
+    /// Of reading commands that found all values in RAM, and of those that did not.
     pub read_ram: Summary,
     pub read_flash: Summary,
 }
 
-/// Of the process and its machine.
+/// Figures of the process and its machine.
 #[derive(Clone, Debug, Default)]
 pub struct NodeFigures {
     pub cpu_user_us: u64,
@@ -62,7 +64,7 @@ pub struct NodeFigures {
 }
 
 impl Database {
-    /// Cheap enough for once a second.
+    /// Cheap enough to call once a second.
     pub fn figures(&self) -> Figures {
         let store = self.shard.store.stats();
         let config = self.hub.config.snapshot();

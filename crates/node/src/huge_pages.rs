@@ -1,14 +1,16 @@
-//! Owns which memory of the process lies in transparent huge pages: that of objects, which is looked up at random and
-//! is as large as the data; nothing else. Never knows what is in it.
+//! Owns which memory of the process is in transparent huge pages: only that of objects, which is large and accessed
+//! at random. Never knows what the memory contains.
 
 use config::Config;
 
-/// In a smaller RAM limit the rest of a huge page that a small share of a slab has touched would be a loss that counts.
+/// With a smaller RAM limit, huge pages cost too much: a slab that is used only a little would still take a whole
+/// huge page.
 pub const RAM_LIMIT_MIN: u64 = 1 << 30;
-/// Of PR_SET_THP_DISABLE, since Linux 6.18: memory that asks for huge pages still gets them.
+/// A flag of PR_SET_THP_DISABLE, since Linux 6.18: memory that asks for huge pages still gets them.
 const EXCEPT_ADVISED: libc::c_ulong = 1 << 1;
 
-/// Keeps huge pages away from what does not ask for them, as `disable-thp` says; whether objects are to ask.
+/// Turns huge pages off for memory that does not ask for them, if `disable-thp` says so. Returns whether objects
+/// should ask for them.
 pub fn set_up(config: &Config) -> bool {
     let of_objects = config.huge_pages && (config.ram_limit_bytes == 0 || config.ram_limit_bytes >= RAM_LIMIT_MIN);
     if !config.disable_thp {
@@ -17,7 +19,8 @@ pub fn set_up(config: &Config) -> bool {
     if of_objects && disable(EXCEPT_ADVISED) {
         return true;
     }
-    // A kernel that knows only all or nothing. Where it gives huge pages only to those who ask, nobody else does.
+    // This kernel can only turn huge pages off for the whole process. With `[madvise]`, only memory that asks gets
+    // huge pages, so nothing needs to be turned off.
     let mode = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
     if of_objects && mode.contains("[madvise]") {
         return true;
@@ -25,7 +28,7 @@ pub fn set_up(config: &Config) -> bool {
     disable(0);
     if of_objects && mode.contains("[always]") {
         tracing::info!(
-            "objects do not lie in huge pages: this kernel has them for all of the process or for nothing; write madvise \
+            "objects do not use huge pages: this kernel gives them to the whole process or to none of it; write madvise \
              to /sys/kernel/mm/transparent_hugepage/enabled, or set disable-thp no"
         );
     }

@@ -1,4 +1,4 @@
-//! Owns INFO: Redis 7.2's sections with its fields' names, and Tiering. Never counts anything itself.
+//! Owns INFO: the sections and field names of Redis 7.2, and the section Tiering. Never counts anything itself.
 
 use crate::database::{Database, Rate};
 use crate::memory::{Allocator, cpu_us, resident_bytes, system_bytes};
@@ -11,9 +11,9 @@ use store::StoreStats;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum When {
-    /// Without being asked for.
+    /// Shown without being named.
     Default,
-    /// `all` and `everything`, or by name.
+    /// Shown for `all` and `everything`, or by name.
     Asked,
 }
 
@@ -36,7 +36,7 @@ const SECTIONS: &[(&str, When, Write)] = &[
     ("Keyspace", When::Default, keyspace),
 ];
 
-/// Everything that more than one section shows, gathered once.
+/// Everything that more than one section shows, collected once.
 struct Facts<'a> {
     database: &'a Database,
     now_ms: u64,
@@ -50,13 +50,13 @@ impl Facts<'_> {
         self.rates[rate as usize]
     }
 
-    /// Redis's used_memory: what was asked for, here of the allocator and of the store's own arena.
+    /// Redis's used_memory: the bytes allocated from the allocator and from the store's own arena.
     fn used_bytes(&self) -> u64 {
         self.database.allocated_of(self.allocator.allocated) + self.store.object_bytes
     }
 }
 
-/// `field:value` lines.
+/// Lines of the form `field:value`.
 #[derive(Default)]
 struct Text(String);
 
@@ -87,7 +87,7 @@ impl Text {
     }
 }
 
-/// The sections asked for, in INFO's order; none asked for: the default ones.
+/// The wanted sections in INFO's order. If none is named: the default sections.
 pub fn info(database: &Database, wanted: &[&[u8]]) -> String {
     let asks = |name: &str| wanted.iter().any(|word| word.eq_ignore_ascii_case(name.as_bytes()));
     let all = asks("all") || asks("everything");
@@ -227,7 +227,7 @@ fn memory(facts: &Facts<'_>, text: &mut Text) {
     ]);
 }
 
-/// Flash holds no data across restarts yet: nothing is saved, and nothing is being saved.
+/// Flash keeps no data over a restart yet, so nothing is saved and no save is in progress.
 fn persistence(facts: &Facts<'_>, text: &mut Text) {
     text.lines(&[
         ("loading", &0),
@@ -333,7 +333,7 @@ fn stats(facts: &Facts<'_>, text: &mut Text) {
     ]);
 }
 
-/// What operators of tiered Redis ask for, by the names they know.
+/// What operators of tiered Redis look for, under the names they know.
 fn tiering(facts: &Facts<'_>, text: &mut Text) {
     let (database, store) = (facts.database, &facts.store);
     let config = database.hub.config.snapshot();
@@ -531,7 +531,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ratios_of_nothing_are_not_infinite() {
+    fn ratios_with_a_zero_whole_are_finite() {
         let mut text = Text::default();
         text.ratio("a", 5, 0);
         text.percent("b", 0, 0);

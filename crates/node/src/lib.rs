@@ -1,12 +1,16 @@
-//! Owns the process and what it serves: the node, its databases and their shards, from opening to closing. Never knows how a
-//! command runs or how a value is kept.
+//! Owns the process and what it serves: the node, its databases and their shards, from opening to closing. Never
+//! knows how a command runs or how a value is kept.
 //!
-//! `node` is the process with all its databases, `definition` what operators say of one, `start` the process's way up and
-//! down. `database` is an endpoint with a dataset, limits and a configuration of its own, `open` its beginning and end,
-//! `listen` its sockets, `tls` certificates and protocols, `answers` what it answers to its workers' commands; `shard` is
-//! its dataset's copy, `resize` the change of its flash. `room` is what the machine has for all databases together.
-//! `crew` are the threads, shared by all databases. `info`, `figures`, `memory` and `log` say what happens, `supervise` says
-//! it to systemd; `huge_pages` and `open_files` prepare the process.
+//! - `node` is the process with all its databases, `definition` an operator's description of one.
+//! - `start` is the process's start and end.
+//! - `database` is an endpoint with its own dataset, limits and configuration; `open` opens and closes it.
+//! - `listen` holds its sockets, `tls` its certificates and protocols.
+//! - `answers` answers the requests of its workers' commands.
+//! - `shard` is the copy of its dataset, `resize` changes the size of its flash.
+//! - `room` is what the machine has for all databases together.
+//! - `crew` holds the threads, which all databases share.
+//! - `info`, `figures`, `memory` and `log` report to operators, `supervise` to systemd.
+//! - `huge_pages` and `open_files` prepare the process.
 
 mod answers;
 mod crew;

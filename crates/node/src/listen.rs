@@ -1,5 +1,5 @@
-//! Owns the listening sockets: opened before anything else may fail late, accepted from until the server stops.
-//! Never reads from a connection: whatever is accepted goes to the worker with the fewest.
+//! Owns the listening sockets: opened early, before slow steps that may fail, and used until the server stops. Never
+//! reads from a connection: each accepted connection goes to the worker with the fewest connections.
 
 use crate::database::{Database, Endpoint};
 use config::{BindAddress, Config};
@@ -28,13 +28,13 @@ pub struct Unix {
 
 impl Drop for Unix {
     fn drop(&mut self) {
-        // Best effort: it may have been removed by hand.
+        // Best effort: an operator may have removed the path.
         let _ = fs::remove_file(&self.path);
     }
 }
 
 impl Listeners {
-    /// What they listen on, for people.
+    /// The addresses of the listening sockets, in readable form.
     pub fn endpoints(&self) -> Vec<Endpoint> {
         let tcp = self.tcp.iter().map(|listener| ("tcp", listener));
         let tls = self.tls.iter().map(|listener| ("tls", listener));
@@ -46,7 +46,7 @@ impl Listeners {
     }
 }
 
-/// Opens every address of the configuration, or says which one cannot be had.
+/// Opens every address of the configuration. The error names the address that cannot be opened.
 pub fn open(config: &Config) -> io::Result<Listeners> {
     let (tcp, tls) = (listen_on_port(config.port, config)?, listen_on_port(config.tls.port, config)?);
     let unix =
@@ -62,7 +62,7 @@ pub fn open(config: &Config) -> io::Result<Listeners> {
     Ok(Listeners { tcp, tls, unix })
 }
 
-/// On all addresses of the configuration; port 0 is none.
+/// Listens on all addresses of the configuration. Port 0 means none.
 fn listen_on_port(port: u16, config: &Config) -> io::Result<Vec<TcpListener>> {
     let mut opened = Vec::new();
     if port == 0 {
@@ -74,7 +74,7 @@ fn listen_on_port(port: u16, config: &Config) -> io::Result<Vec<TcpListener>> {
         match listen_tcp(bind, port, config) {
             Ok(mut listeners) => opened.append(&mut listeners),
             Err(error) if bind.optional && is_absent(&error) => {
-                tracing::info!("not listening on {}: this machine does not have it", bind.address);
+                tracing::info!("not listening on {}: this machine does not have the address", bind.address);
             }
             Err(error) => {
                 let text = format!("cannot listen on {} port {port}: {error}", bind.address);
@@ -85,7 +85,7 @@ fn listen_on_port(port: u16, config: &Config) -> io::Result<Vec<TcpListener>> {
     Ok(opened)
 }
 
-/// What a machine without the address, or without its protocol, answers.
+/// Whether the error means that the machine lacks the address or its protocol.
 fn is_absent(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -114,7 +114,7 @@ fn listen_tcp(bind: &BindAddress, port: u16, config: &Config) -> io::Result<Vec<
             let socket = RawSocket::new(Domain::for_address(address), Type::STREAM, None)?;
             socket.set_reuse_address(true)?;
             if ip.is_ipv6() {
-                // `*` and `::*` are two addresses, each may be given alone.
+                // `*` and `::*` are separate addresses, and each may be given alone.
                 socket.set_only_v6(true)?;
             }
             socket.bind(&address.into())?;
@@ -126,7 +126,7 @@ fn listen_tcp(bind: &BindAddress, port: u16, config: &Config) -> io::Result<Vec<
 }
 
 fn listen_unix(path: &Path, config: &Config) -> io::Result<Unix> {
-    // Left behind by a process that is gone: nobody answers there.
+    // If nothing answers, the socket was left behind by a process that has ended.
     if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
         if UnixStream::connect(path).is_ok() {
             return Err(io::Error::from(io::ErrorKind::AddrInUse));
@@ -149,13 +149,13 @@ pub async fn accept_tcp(database: Arc<Database>, listener: TcpListener, with_tls
     loop {
         match listener.accept().await {
             Ok((socket, from)) => {
-                // A client that is gone again already has no addresses; there is nothing to serve.
+                // On an error the client is already gone, so there is nothing to serve.
                 if let Ok((socket, to)) = prepare(socket, &database.hub.config.snapshot()) {
                     let socket = match with_tls {
                         false => Socket::Tcp(socket),
                         true => match database.tls.get() {
                             Some(settings) => Socket::Tls(socket, settings),
-                            // There is nothing to encrypt with: the socket closes.
+                            // TLS has no settings any more, so the socket closes.
                             None => continue,
                         },
                     };
@@ -170,11 +170,11 @@ pub async fn accept_tcp(database: Arc<Database>, listener: TcpListener, with_tls
 pub async fn accept_unix(database: Arc<Database>, unix: Unix) -> io::Result<()> {
     let path: Arc<str> = unix.path.to_string_lossy().into();
     let listener = tokio::net::UnixListener::from_std(unix.listener.try_clone()?)?;
-    // Held until this task is dropped: it removes the path.
+    // Held until this task is dropped; dropping it removes the path.
     let _unix = unix;
     loop {
         match listener.accept().await {
-            // Back to std: the worker's runtime watches it from now on, not this one.
+            // Convert to std: the worker's runtime must watch the socket, not this one.
             Ok((socket, _)) => {
                 if let Ok(socket) = socket.into_std() {
                     admit(&database, Socket::Unix(socket), Peer::Unix(Arc::clone(&path)));
@@ -185,14 +185,14 @@ pub async fn accept_unix(database: Arc<Database>, unix: Unix) -> io::Result<()> 
     }
 }
 
-/// Out of descriptors or memory: others may end meanwhile. The waiting connection is not lost.
+/// Descriptors or memory have run out. Wait, because other connections may end. The waiting connection is not lost.
 async fn refused(error: &io::Error) {
     tracing::warn!("accepting a connection failed: {error}");
     tokio::time::sleep(Duration::from_millis(100)).await;
 }
 
 fn prepare(socket: tokio::net::TcpStream, config: &Config) -> io::Result<(std::net::TcpStream, SocketAddr)> {
-    // Back to std: the worker's runtime watches it from now on, not this one. It stays non-blocking.
+    // Convert to std: the worker's runtime must watch the socket, not this one. The socket stays non-blocking.
     let socket = socket.into_std()?;
     socket.set_nodelay(true)?;
     if config.tcp_keepalive_s > 0 {
@@ -214,15 +214,16 @@ CONFIG SET requirepass from this machine; 2) if the network is trusted, switch t
 protected-mode no from this machine, followed by CONFIG REWRITE to keep it; 3) start the server with \
 --protected-mode no.\r\n";
 
-/// Hands the connection to the worker with the fewest, one that no script keeps if there is one, or says why not.
+/// Hands the connection to the worker with the fewest connections, preferring workers without a busy script. If the
+/// connection is refused, tells the client why.
 fn admit(database: &Database, socket: Socket, peer: Peer) {
     let config = database.hub.config.snapshot();
     let refuse = |socket: Socket, text: &[u8]| {
         database.rejected_connections.fetch_add(1, Relaxed);
-        // One attempt: the socket is fresh, so the line fits its buffer.
+        // One attempt is enough: the socket is new, so the line fits its buffer.
         let _ = match socket {
             Socket::Tcp(mut socket) => socket.write(text),
-            // Nothing can be said before the handshake.
+            // Nothing can be sent before the handshake.
             Socket::Tls(..) => Ok(0),
             Socket::Unix(mut socket) | Socket::Console(mut socket, _) => socket.write(text),
         };
@@ -236,6 +237,6 @@ fn admit(database: &Database, socket: Socket, peer: Peer) {
     if config.protected_mode && database.hub.users.default_user().nopass && !peer.is_local() {
         return refuse(socket, PROTECTED);
     }
-    // A worker that has stopped takes nothing more: the socket closes.
+    // A worker that has stopped takes no connection: the socket closes.
     let _ = database.hub.hand_over(socket, peer);
 }

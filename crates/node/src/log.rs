@@ -1,4 +1,4 @@
-//! Owns where log lines go and which are written. Never knows what they say.
+//! Owns where log lines go and which lines are written. Never knows what they say.
 
 use config::{Config, LogFormat, LogLevel};
 use serde_json::{Map, Value};
@@ -16,7 +16,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Registry, fmt, reload};
 
-/// Changes the level while the server runs.
+/// Changes the log level while the server runs.
 pub struct Log(Option<reload::Handle<LevelFilter, Registry>>);
 
 fn filter(level: LogLevel) -> LevelFilter {
@@ -29,7 +29,7 @@ fn filter(level: LogLevel) -> LevelFilter {
     }
 }
 
-/// Starts logging. In a process that logs already (tests, embedding) that log is kept.
+/// Starts logging. If the process already has a log (tests, embedding), that log is kept.
 pub fn start(config: &Config) -> io::Result<Log> {
     let (level, handle) = reload::Layer::new(filter(config.loglevel));
     let file = config.logfile.as_ref().map(|path| {
@@ -47,7 +47,7 @@ pub fn start(config: &Config) -> io::Result<Log> {
     Ok(Log(set.is_ok().then_some(handle)))
 }
 
-/// The log's file, or standard output.
+/// The log file, or standard output.
 struct Output(Mutex<Option<File>>);
 
 impl<'a> fmt::MakeWriter<'a> for Output {
@@ -72,7 +72,7 @@ impl io::Write for &Output {
     }
 }
 
-/// A line as OpenTelemetry's log record in JSON: nanoseconds since 1970, severity, body, attributes.
+/// Writes a line as an OpenTelemetry log record in JSON: nanoseconds since 1970, severity, body, attributes.
 struct OpenTelemetry;
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N>
@@ -125,7 +125,7 @@ impl Visit for Fields {
 impl Log {
     pub fn set_level(&self, level: LogLevel) {
         if let Some(handle) = &self.0 {
-            // Fails only if the subscriber is gone, and then there is nothing to set.
+            // Fails only if the subscriber is gone; then there is no level to set.
             let _ = handle.modify(|filter_now| *filter_now = filter(level));
         }
     }

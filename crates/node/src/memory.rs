@@ -1,10 +1,10 @@
-//! Owns what the process and its allocator say of memory. Never decides anything by it.
+//! Owns the memory figures of the process and its allocator. Never makes a decision from them.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::mem::MaybeUninit;
 use std::{fs, ptr};
 
-/// Bytes that the program has asked for and not given back. Zero if jemalloc is not the process's allocator.
+/// Bytes that the program has allocated and not freed. Zero if jemalloc is not the process's allocator.
 pub fn allocated_bytes() -> u64 {
     Allocator::now().allocated
 }
@@ -20,7 +20,7 @@ impl Allocator {
     pub fn now() -> Allocator {
         // SAFETY: the controls and their types are those of jemalloc's manual (uint64_t, size_t).
         unsafe {
-            // jemalloc's figures are of its last epoch; a figure it does not have is shown as nothing.
+            // jemalloc updates its figures when the epoch is written. A figure that jemalloc does not have is zero.
             write::<u64>(c"epoch", 1);
             Allocator {
                 allocated: read::<usize>(c"stats.allocated").unwrap_or(0) as u64,
@@ -31,15 +31,16 @@ impl Allocator {
     }
 }
 
-/// Gives unused pages of every arena back to the operating system: pages that may stay unused for no time at all
-/// go at once.
+/// Gives the unused pages of every arena back to the operating system: with a decay time of zero, jemalloc releases
+/// them at once.
 pub fn purge() {
     // SAFETY: the control and its type are those of jemalloc's manual (unsigned).
     let arenas = unsafe { read::<u32>(c"arenas.narenas") }.unwrap_or(0);
     for arena in 0..arenas {
         for kind in ["dirty", "muzzy"] {
             let name = CString::new(format!("arena.{arena}.{kind}_decay_ms")).expect("no NUL in it");
-            // SAFETY: as above (ssize_t). An arena that was never used refuses, and has nothing to give.
+            // SAFETY: as above (ssize_t). jemalloc refuses for an arena that was never used, and such an arena has
+            // nothing to release.
             unsafe {
                 let Some(usual) = read::<isize>(&name) else { continue };
                 write::<isize>(&name, 0);
@@ -53,7 +54,8 @@ pub fn purge() {
 pub fn report() -> String {
     /// Appends a piece of the report to the `Vec<u8>` behind `text`.
     unsafe extern "C" fn append(text: *mut c_void, piece: *const c_char) {
-        // SAFETY: `text` is the vector below, which nobody else uses meanwhile; jemalloc's pieces end with NUL.
+        // SAFETY: `text` is the vector below, which nothing else uses in the meantime; jemalloc's pieces end with
+        // NUL.
         unsafe { (*text.cast::<Vec<u8>>()).extend_from_slice(CStr::from_ptr(piece).to_bytes()) }
     }
     let mut text = Vec::<u8>::new();
@@ -62,7 +64,7 @@ pub fn report() -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// What a control of jemalloc is, unless jemalloc does not have it.
+/// Reads a control of jemalloc. `None`: jemalloc does not have the control.
 ///
 /// # Safety
 /// jemalloc's manual must give the control this type.
@@ -74,11 +76,11 @@ unsafe fn read<T: Copy>(control: &CStr) -> Option<T> {
         let value = value.as_mut_ptr().cast();
         tikv_jemalloc_sys::mallctl(control.as_ptr(), value, &mut bytes, ptr::null_mut(), 0)
     };
-    // SAFETY: jemalloc wrote all of a value that the caller says to be a T.
+    // SAFETY: jemalloc wrote the whole value, and the caller guarantees that it is a T.
     (error == 0 && bytes == size_of::<T>()).then(|| unsafe { value.assume_init() })
 }
 
-/// Sets a control of jemalloc. One that does not exist stays unset.
+/// Sets a control of jemalloc. A control that does not exist is ignored.
 ///
 /// # Safety
 /// As for [`read`].
@@ -90,7 +92,7 @@ unsafe fn write<T: Copy>(control: &CStr, mut value: T) {
     }
 }
 
-/// Bytes of RAM the process occupies.
+/// The process's resident size in bytes.
 pub fn resident_bytes() -> u64 {
     let pages = fs::read_to_string("/proc/self/statm")
         .ok()
@@ -99,7 +101,7 @@ pub fn resident_bytes() -> u64 {
     pages * rustix::param::page_size() as u64
 }
 
-/// Processor time of the process (or its children) in microseconds: user, system.
+/// Processor time of the process (or of its children) in microseconds: user, system.
 pub fn cpu_us(who: libc::c_int) -> (u64, u64) {
     // SAFETY: rusage is plain numbers, for which zeroes are valid, and getrusage fills it.
     let usage = unsafe {
@@ -111,7 +113,7 @@ pub fn cpu_us(who: libc::c_int) -> (u64, u64) {
     (us(usage.ru_utime), us(usage.ru_stime))
 }
 
-/// What the machine's memory is by one of its names: MemTotal, MemAvailable.
+/// A field of /proc/meminfo in bytes, for example MemTotal or MemAvailable.
 pub fn system_bytes(name: &str) -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));

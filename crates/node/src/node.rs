@@ -1,5 +1,5 @@
-//! Owns the process as its operator sees it: the databases it serves, what they may take together, and what is kept of
-//! them over a restart. Never serves a connection.
+//! Owns the process as its operator sees it: its databases, their limits together, and what is kept of them over a
+//! restart. Never serves a connection.
 //!
 //! ```text
 //! state-dir/databases/NAME.conf     a database's configuration
@@ -29,9 +29,9 @@ use tokio::runtime::Handle;
 
 pub struct Node {
     common: Common,
-    /// The default one first, then by name.
+    /// The default database first, then by name.
     databases: RwLock<Vec<Arc<Database>>>,
-    /// Defined, and could not be opened: why.
+    /// Databases that are defined but could not be opened, with the reason.
     failed: Mutex<BTreeMap<String, String>>,
     state_dir: PathBuf,
     huge_pages: AtomicBool,
@@ -45,7 +45,7 @@ pub struct Node {
 pub enum State {
     Active,
     Paused,
-    /// Its flash becomes smaller: values move out of what is given back.
+    /// Its flash is shrinking: values move out of the part that is given back.
     Resizing {
         done_bytes: u64,
         total_bytes: u64,
@@ -53,7 +53,7 @@ pub enum State {
     Deleting,
 }
 
-/// Ports looked at for one that is free.
+/// How many ports are tried to find a free one.
 const PORTS_TRIED: u16 = 1000;
 
 impl Node {
@@ -70,9 +70,9 @@ impl Node {
         }))
     }
 
-    // --- what there is ---
+    // --- looking up ---
 
-    /// The default one first, then by name.
+    /// The default database first, then by name.
     pub fn databases(&self) -> Vec<Arc<Database>> {
         self.databases.read().clone()
     }
@@ -85,7 +85,7 @@ impl Node {
         Arc::clone(&self.databases.read()[0])
     }
 
-    /// Databases that are defined and could not be opened, and why.
+    /// Databases that are defined but could not be opened, with the reason.
     pub fn failed(&self) -> BTreeMap<String, String> {
         self.failed.lock().clone()
     }
@@ -119,12 +119,12 @@ impl Node {
         self.common.ledger.is_stopping()
     }
 
-    /// Returns when SHUTDOWN was given, or asked for.
+    /// Returns when SHUTDOWN was asked for, by a command or by [`Node::shut_down`].
     pub(crate) async fn shutdown_asked(&self) {
         self.common.shutdown.notified().await;
     }
 
-    /// The process ends as by SIGTERM.
+    /// Ends the process as SIGTERM does.
     pub fn shut_down(&self) {
         self.common.shutdown.notify_one();
     }
@@ -146,7 +146,7 @@ impl Node {
         Ok(database)
     }
 
-    /// Opens the databases whose definitions were kept. One that cannot be opened does not keep the others from it.
+    /// Opens the databases whose definitions were kept. If one cannot be opened, the others still are.
     pub(crate) fn open_others(self: &Arc<Self>) {
         let Ok(folder) = fs::read_dir(self.folder()) else { return };
         let mut names: Vec<String> = folder
@@ -155,7 +155,7 @@ impl Node {
         names.sort();
         for name in names {
             if let Err(error) = self.open_one(&name) {
-                tracing::error!("database '{name}' is not served: {error}");
+                tracing::error!("cannot open database '{name}': {error}");
                 self.failed.lock().insert(name, error.to_string());
             }
         }
@@ -189,11 +189,11 @@ impl Node {
         self.common.ledger.add(&database.holding);
         self.make_room_for_clients(&database);
         self.follow_maxclients(&database);
-        tracing::info!("database '{name}' is served on {:?}", database.endpoints);
+        tracing::info!("database '{name}' accepts connections on {:?}", database.endpoints);
         Ok(database)
     }
 
-    /// No database is changed any more.
+    /// From now on no database may be changed.
     pub(crate) fn stopping(&self) {
         self.common.ledger.stop();
     }
@@ -209,7 +209,7 @@ impl Node {
         self.common.crew.end();
     }
 
-    /// The database's clients get their share of open files again whenever `maxclients` changes.
+    /// Recomputes the databases' shares of open files whenever `maxclients` changes.
     fn follow_maxclients(self: &Arc<Self>, database: &Arc<Database>) {
         let (node, of) = (Arc::downgrade(self), Arc::downgrade(database));
         database.hub.config.subscribe(move |draft| {
@@ -221,7 +221,7 @@ impl Node {
         });
     }
 
-    /// maxclients of a database, or less where the system allows fewer open files.
+    /// Sets the database's maxclients, or less if the system allows fewer open files.
     fn make_room_for_clients(&self, changed: &Database) {
         let wanted = |database: &Database| database.hub.config.snapshot().maxclients;
         let databases = self.databases();
@@ -244,12 +244,13 @@ impl Node {
         self.common.ledger.check(name, limits).map_err(|message| NodeError::NoRoom { message })
     }
 
-    /// The right to change databases and their limits, until it is dropped.
+    /// The right to change databases and their limits, held until it is dropped.
     fn begin_change(&self) -> Result<MutexGuard<'_, ()>, NodeError> {
         self.common.ledger.begin_change(CHANGE_PATIENCE).map_err(|why| NodeError::Busy(why.to_owned()))
     }
 
-    /// What would be made of a definition: the port that is free, if none is said. Refused as [`Node::create`] would.
+    /// Completes a definition without making the database: picks a free port if none is given. Refuses what
+    /// [`Node::create`] would refuse.
     pub fn plan(&self, definition: &Definition) -> Result<Definition, NodeError> {
         definition.check()?;
         let name = &definition.name;
@@ -289,7 +290,7 @@ impl Node {
         Ok(planned)
     }
 
-    /// Makes a database and serves it. Blocks while its flash is made.
+    /// Makes a database and serves it. Blocks while its flash files are made.
     pub fn create(self: &Arc<Self>, definition: &Definition) -> Result<Arc<Database>, NodeError> {
         let _changes = self.begin_change()?;
         loop {
@@ -300,17 +301,17 @@ impl Node {
                 Ok(database) => return Ok(database),
                 Err(error) => error,
             };
-            // It was never there.
+            // The database was never opened, so its file must not stay.
             let _ = fs::remove_file(&file);
             let is_taken = error.kind() == io::ErrorKind::AddrInUse;
             if planned.port == definition.port || !is_taken {
                 return Err(NodeError::Io(format!("database '{name}' cannot be opened: {error}")));
             }
-            // Somebody took the port that was free a moment ago: there is another.
+            // Another process took the port that was free a moment ago. Plan again with another port.
         }
     }
 
-    /// Changes limits, policy, compression or password of a database while it serves; it is kept in its file.
+    /// Changes limits, policy, compression or password of a database while it serves. The change is kept in its file.
     pub fn resize(&self, name: &str, change: &DefinitionChange) -> Result<(), NodeError> {
         let _changes = self.begin_change()?;
         let database = self.database(name).ok_or_else(|| NodeError::NotFound(name.to_owned()))?;
@@ -368,7 +369,7 @@ impl Node {
         Ok(())
     }
 
-    /// Ends a database: its connections, its data and its definition. Blocks until it is gone.
+    /// Deletes a database: its connections, its data and its definition. Blocks until it is gone.
     pub fn delete(&self, name: &str) -> Result<(), NodeError> {
         let _changes = self.begin_change()?;
         if name == DEFAULT_NAME {
@@ -377,15 +378,15 @@ impl Node {
         }
         let file = self.conf_file(name);
         let Some(database) = self.database(name) else {
-            // One that could not be opened has a definition all the same.
+            // A database that could not be opened still has a definition.
             if self.failed.lock().remove(name).is_none() {
                 return Err(NodeError::NotFound(name.to_owned()));
             }
             return fs::remove_file(&file).map_err(|error| io_error(&file, &error));
         };
-        // Its definition goes first: whatever happens now, it is not there again after a restart.
+        // Remove the definition first: whatever happens now, the database does not come back after a restart.
         fs::remove_file(&file).map_err(|error| io_error(&file, &error))?;
-        // Best effort, and there may be none.
+        // Best effort: the file may not exist.
         let _ = fs::remove_file(self.paused_file(name));
         database.is_deleting.store(true, Relaxed);
         open::close(&database);
@@ -396,12 +397,12 @@ impl Node {
         Ok(())
     }
 
-    /// Whether the configuration that the definition makes is one; nothing is kept.
+    /// Checks that the definition's configuration file is valid. Keeps nothing.
     fn check_file(&self, definition: &Definition) -> Result<(), NodeError> {
         let trial = self.folder().join(format!(".{}.trial", definition.name));
         write_secret(&trial, &definition.file()).map_err(|error| io_error(&trial, &error))?;
         let loaded = ConfigStore::from_file_and(&trial, &inherited(&self.default().hub.config));
-        // Best effort: the name shows what it is.
+        // Best effort: a leftover file shows by its name what it is.
         let _ = fs::remove_file(&trial);
         let checked = loaded.map_err(|error| error.why).and_then(|config| {
             config::leaves_ram_for_values(&config.snapshot(), false)?;
@@ -447,7 +448,7 @@ impl Database {
     }
 }
 
-/// Written whole or not at all, readable by its owner alone: there may be a password in it.
+/// Writes a file completely or not at all. Only its owner may read it, because it may contain a password.
 fn write_secret(path: &Path, text: &str) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
@@ -463,7 +464,7 @@ fn io_error(path: &Path, error: &io::Error) -> NodeError {
     NodeError::Io(format!("{}: {error}", path.display()))
 }
 
-/// An error reply as a sentence.
+/// Turns an error reply into a sentence.
 fn plain(reply: &str) -> String {
     let text = reply.strip_prefix("ERR ").unwrap_or(reply);
     text.rsplit_once(" - ").map_or(text, |(_, why)| why).to_owned()

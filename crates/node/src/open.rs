@@ -1,4 +1,4 @@
-//! Owns a database's beginning and end: what is opened in which order, and what is ended. Never knows other databases.
+//! Owns the opening and closing of a database: what is opened and ended in which order. Never knows other databases.
 
 use crate::crew::Crew;
 use crate::database::{Database, Running};
@@ -20,20 +20,22 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 /// How long connections may take to end.
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
-/// A worker waits longer than this for nothing: then its thread is held up for good.
+/// How long workers may take to end. No worker waits longer than this for anything; after this time its thread is
+/// stuck.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a node gives to each of its databases.
 pub struct Common {
     pub crew: Crew,
-    /// Of the thread that accepts connections and watches the clock.
+    /// The runtime of the thread that accepts connections and watches the clock.
     pub runtime: Handle,
     pub ledger: Arc<Ledger>,
-    /// SHUTDOWN was given, or asked for: the starter's thread is woken.
+    /// Wakes the starter's thread when a client asks for SHUTDOWN.
     pub shutdown: Arc<Notify>,
 }
 
-/// Opens a database: it accepts clients when this returns. `clients_cap`: as many as the system has open files for.
+/// Opens a database. It accepts clients when this returns. `clients_cap`: the number of clients for which the system
+/// has open files.
 pub fn open(
     common: &Common,
     name: &str,
@@ -47,7 +49,7 @@ pub fn open(
     let tls = Tls::default();
     tls.set(&config.tls).map_err(io::Error::other)?;
     let users = users(&config).map_err(io::Error::other)?;
-    // Clients that come too early wait; but not for one that will not start.
+    // Listen first: early clients wait in the backlog. A database that then fails to start closes the sockets again.
     let listeners = listen::open(&config)?;
     let workers = common.crew.count();
     let shard = Arc::new(Shard::open(&log_name(name, &config), &config, workers, huge_pages)?);
@@ -79,7 +81,7 @@ pub fn open(
     database.shard.store.set_resident(Box::new(move |process| share(&of_share, process)));
     database.hub.connect();
     database.shard.subscribe(&database.hub.config);
-    // Those that have begun would hold on to a database that is none.
+    // On an error, stop the workers that already started. They would keep the database alive otherwise.
     let ends = start_workers(&common.crew, &database, inboxes).inspect_err(|_| stop_workers(&database))?;
     database.memory_startup_bytes.store(memory::allocated_bytes(), Relaxed);
     let acceptors = accept(common, &database, listeners);
@@ -87,7 +89,7 @@ pub fn open(
     Ok(database)
 }
 
-/// Of the process's resident bytes, those that are this database's.
+/// This database's share of the process's resident bytes.
 fn share(database: &Weak<Database>, process: u64) -> u64 {
     database.upgrade().map_or(process, |database| database.resident_of(process))
 }
@@ -114,12 +116,13 @@ fn accept(common: &Common, database: &Arc<Database>, listeners: Listeners) -> Ve
 
 fn stop_workers(database: &Database) {
     for post in &database.hub.posts {
-        // A worker that is gone already needs no word.
+        // If the worker has already ended, nothing needs to be sent.
         let _ = post.sender.send(Message::Stop);
     }
 }
 
-/// Every connection finishes what it was sent, then the workers finish their flash operations.
+/// Closes a database: every connection finishes the commands that it was sent, then the workers finish their flash
+/// operations.
 pub fn close(database: &Database) {
     let Some(running) = database.running.lock().take() else { return };
     for acceptor in &running.acceptors {
@@ -133,13 +136,14 @@ pub fn close(database: &Database) {
         std::thread::sleep(Duration::from_millis(2));
     }
     stop_workers(database);
-    // It says nothing: it is closed when the last worker has ended.
+    // The channel carries no message. It is closed when the last worker has ended.
     if running.ends.recv_timeout(END_PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
-        tracing::error!("database '{}': its workers do not end", database.hub.name);
+        tracing::error!("database '{}': its workers did not end in time", database.hub.name);
     }
 }
 
-/// The name of the log in each flash path. The default database's says its port: nodes may share a path.
+/// The name of the log file in each flash path. The default database's log is named by its port, because nodes may
+/// share a path.
 fn log_name(name: &str, config: &Config) -> String {
     match if config.port == 0 { config.tls.port } else { config.port } {
         _ if name != DEFAULT_NAME => format!("flintkv-{name}.log"),
@@ -148,7 +152,7 @@ fn log_name(name: &str, config: &Config) -> String {
     }
 }
 
-/// The users there are at the start.
+/// The users at the start.
 fn users(config: &Config) -> Result<Users, String> {
     let users = Users::default();
     users.require_password(config.requirepass.as_ref().map(Secret::expose));
@@ -165,12 +169,12 @@ fn users(config: &Config) -> Result<Users, String> {
     Ok(users)
 }
 
-/// Forty hexadecimal digits.
+/// Forty random hexadecimal digits.
 pub fn run_id() -> String {
     (0..3).map(|_| format!("{:016x}", random::number())).collect::<String>()[..40].to_owned()
 }
 
-/// Begins a worker on each thread of the crew. What is returned ends when all of them have.
+/// Starts a worker on each thread of the crew. The returned channel closes when all workers have ended.
 fn start_workers(
     crew: &Crew,
     database: &Arc<Database>,

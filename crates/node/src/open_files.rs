@@ -2,11 +2,11 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors besides clients' sockets: listeners, rings, logs, polls.
+/// Descriptors that are not clients' sockets: listeners, rings, logs, polls.
 const OTHER_FILES: usize = 64;
 
 /// Raises the limit of open files to what `maxclients` needs, as far as the system allows. Returns the number of
-/// clients there is room for.
+/// clients that fit.
 pub fn raise_open_files(maxclients: usize) -> usize {
     let wanted = (maxclients + OTHER_FILES) as u64;
     let now = getrlimit(Resource::Nofile);
@@ -25,6 +25,8 @@ pub fn raise_open_files(maxclients: usize) -> usize {
         return maxclients;
     }
     let cap = (files as usize).saturating_sub(OTHER_FILES).max(1);
-    tracing::warn!("only {files} files may be open: at most {cap} clients are served, not maxclients' {maxclients}");
+    tracing::warn!(
+        "only {files} files may be open: at most {cap} clients are served, although maxclients is {maxclients}"
+    );
     cap
 }

@@ -1,5 +1,5 @@
-//! Owns the change of a database's flash while it runs: in which order its files and its store get their size.
-//! Never moves a value: the store's maintenance does, in the workers.
+//! Owns changing the size of a database's flash at run time: in which order its files and its store are resized.
+//! Never moves a value: the store's maintenance does this in the workers.
 
 use config::Config;
 use flash::{FlashFiles, OpenError};
@@ -24,10 +24,11 @@ impl fmt::Display for FlashSizeError {
 
 impl std::error::Error for FlashSizeError {}
 
-/// Gives flash so many bytes, all paths together. More is there when this returns. Less binds new data at once; what lies
-/// beyond it is moved in the background ([`Store::resizing`]), then [`settle`] gives the space back. An error changes nothing.
+/// Sets the size of flash to `bytes`, the sum over all paths. When growing, the space is usable when this returns.
+/// When shrinking, new data goes below the new end at once. The data behind it is moved in the background
+/// ([`Store::resizing`]), and then [`settle`] gives the space back. An error changes nothing.
 pub fn set_flash_size(store: &Store, files: &FlashFiles, bytes: u64) -> Result<(), FlashSizeError> {
-    // Whoever cuts off waits until the store has grown into what it finds.
+    // Hold this lock while the store grows, so that `settle` cannot cut the files in between.
     let mut sizing = files.sizing();
     let needed = store.flash_bytes_for(bytes).map_err(FlashSizeError::Store)?;
     if needed > files.data_bytes() {
@@ -36,7 +37,7 @@ pub fn set_flash_size(store: &Store, files: &FlashFiles, bytes: u64) -> Result<(
     store.resize_flash(bytes).map_err(FlashSizeError::Store)
 }
 
-/// The part of a changed configuration that is flash's size.
+/// Applies the flash size of a changed configuration.
 pub fn apply(store: &Store, files: Option<&FlashFiles>, before: &Config, now: &Config) -> Result<(), String> {
     match files.filter(|_| before.flash_limit_bytes != now.flash_limit_bytes) {
         Some(files) => set_flash_size(store, files, now.flash_limit_bytes).map_err(|error| error.to_string()),
@@ -44,8 +45,8 @@ pub fn apply(store: &Store, files: Option<&FlashFiles>, before: &Config, now: &C
     }
 }
 
-/// Cuts off what a store that has shrunk does not use any more, in a thread of its own: a file system may take its time.
-/// To be called every now and then.
+/// Cuts off the space that a smaller store no longer uses. Runs in its own thread, because a file system may be slow.
+/// Call this regularly.
 pub fn settle(store: &Arc<Store>, files: &Arc<FlashFiles>) {
     if store.flash_bytes_needed() >= files.data_bytes() {
         return;
@@ -54,15 +55,17 @@ pub fn settle(store: &Arc<Store>, files: &Arc<FlashFiles>) {
     let cut_off = move || {
         let mut sizing = files.sizing();
         let (needed, before) = (store.flash_bytes_needed(), files.data_bytes());
-        // It may have grown again meanwhile.
+        // The store may have grown again in the meantime.
         if needed < before {
             match sizing.set(needed) {
-                Ok(()) => tracing::info!("flash files are {} bytes shorter", before - needed),
-                Err(error) => tracing::error!("the end of the flash files keeps its space until a restart: {error}"),
+                Ok(()) => tracing::info!("shortened the flash files by {} bytes", before - needed),
+                Err(error) => tracing::error!(
+                    "cannot shorten the flash files; the unused end keeps its space until a restart: {error}"
+                ),
             }
         }
     };
     if let Err(error) = std::thread::Builder::new().name("flash-size".into()).spawn(cut_off) {
-        tracing::warn!("no thread to shorten the flash files with, later again: {error}");
+        tracing::warn!("cannot start a thread that shortens the flash files, will retry: {error}");
     }
 }

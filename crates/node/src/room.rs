@@ -1,5 +1,5 @@
-//! Owns what the machine has for databases: what their limits take of it together, and whose the process's memory is. Never
-//! opens a database and never serves one.
+//! Owns the machine's resources for databases: what their limits take together, and how the process's memory is
+//! divided. Never opens a database and never serves one.
 
 use crate::memory;
 use crate::shard::Shard;
@@ -16,16 +16,16 @@ use std::time::Duration;
 
 /// The database that the configuration file describes.
 pub const DEFAULT_NAME: &str = "default";
-/// Of the machine's RAM, the system keeps one part in so many.
+/// The system keeps 1/SYSTEM_SHARE of the machine's RAM.
 const SYSTEM_SHARE: u64 = 16;
 
-/// What the machine has for databases and what their limits take of it.
+/// What the machine has for databases, and what their limits take of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Room {
-    /// The machine's (or the container's) RAM less a reserve for the system.
+    /// The machine's (or the container's) RAM minus a reserve for the system.
     pub ram_bytes: u64,
     pub ram_taken_bytes: u64,
-    /// Of the flash paths: what is free, and what databases hold.
+    /// The free bytes of the flash paths plus the bytes that databases hold.
     pub flash_bytes: u64,
     pub flash_taken_bytes: u64,
     /// Name, RAM, flash.
@@ -37,7 +37,7 @@ pub struct Holding {
     name: Box<str>,
     config: Arc<ConfigStore>,
     shard: Arc<Shard>,
-    /// Bytes of its own beside objects (index, clients), as of the last second: see [`Holding::weigh`].
+    /// The database's own bytes without objects (index, clients), measured once a second: see [`Holding::weigh`].
     beside_bytes: AtomicU64,
 }
 
@@ -46,12 +46,13 @@ impl Holding {
         Arc::new(Holding { name: name.into(), config, shard, beside_bytes: AtomicU64::new(0) })
     }
 
-    /// Measures what is its own beside objects. Once a second: it visits every stripe that no script keeps.
+    /// Measures the database's own memory without objects. Call this once a second: it visits every stripe that no
+    /// script holds.
     pub fn weigh(&self, clients_bytes: u64) {
         self.beside_bytes.store(self.shard.store.census().index_bytes + clients_bytes, Relaxed);
     }
 
-    /// Bytes that are certainly its own: objects, index, clients.
+    /// Bytes that certainly belong to the database: objects, index, clients.
     fn own_bytes(&self) -> u64 {
         self.shard.store.held_bytes() + self.beside_bytes.load(Relaxed)
     }
@@ -60,9 +61,9 @@ impl Holding {
 /// What all databases hold.
 #[derive(Default)]
 pub struct Ledger {
-    /// The default database's first, then by name.
+    /// The default database first, then by name.
     holdings: RwLock<Vec<Arc<Holding>>>,
-    /// One change of what databases there are, or of their limits, at a time.
+    /// Only one change of the set of databases or of their limits at a time.
     changes: Mutex<()>,
     is_stopping: AtomicBool,
 }
@@ -82,14 +83,15 @@ impl Ledger {
         self.holdings.write().clear();
     }
 
-    /// The right to change databases and their limits, until it is dropped. The error says why it is not to be had.
+    /// The right to change databases and their limits, held until it is dropped. The error says why the right was not
+    /// given.
     pub fn begin_change(&self, patience: Duration) -> Result<MutexGuard<'_, ()>, &'static str> {
         let changes = self.changes.try_lock_for(patience);
         let changes = changes.ok_or("another change of the node's databases is under way: try again")?;
         if self.is_stopping() { Err("the node is stopping") } else { Ok(changes) }
     }
 
-    /// No database is changed any more when this returns.
+    /// When this returns, no database can be changed any more.
     pub fn stop(&self) {
         self.is_stopping.store(true, Relaxed);
         drop(self.changes.lock());
@@ -114,11 +116,12 @@ impl Ledger {
         }
     }
 
-    /// Whether a database may have these limits (RAM, flash) beside the others. The error has the arithmetic. The caller holds
-    /// [`Ledger::begin_change`]: of two databases that grow at a time, each would find the room that only one of them can have.
+    /// Checks whether a database may have these limits (RAM, flash) beside the others. The error contains the
+    /// calculation. The caller holds [`Ledger::begin_change`]. Otherwise two databases that grow at the same time
+    /// could both find room that is enough for only one.
     pub fn check(&self, name: &str, (ram, flash): (u64, u64)) -> Result<(), String> {
         let room = self.room();
-        // Alone it is its owner's own affair, as it is with Redis.
+        // A default database that is alone is not limited, as in Redis.
         if name == DEFAULT_NAME && room.by_database.len() == 1 {
             return Ok(());
         }
@@ -140,7 +143,7 @@ impl Ledger {
                 human(has.saturating_sub(taken))
             ))
         };
-        // What becomes smaller is never refused.
+        // A shrink is never refused.
         if ram > before.0 && room.ram_taken_bytes - before.0 + ram > room.ram_bytes {
             return refuse("RAM limits", parts(|t| t.1), ram, room.ram_taken_bytes - before.0, room.ram_bytes);
         }
@@ -150,8 +153,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Of the process's resident bytes those that count as one database's: what is its own, and of what is nobody's (code,
-    /// the allocator's slack) a share as large as its share of what is somebody's.
+    /// The part of the process's resident bytes that counts as one database's. It is the database's own memory plus a
+    /// share of the common memory (code, the allocator's slack) in the same proportion.
     pub fn share(&self, mine: &Holding, process: u64) -> u64 {
         let holdings = self.holdings.read();
         if holdings.len() < 2 {
@@ -162,7 +165,7 @@ impl Ledger {
         mine + portion(process.saturating_sub(own), mine, own, holdings.len())
     }
 
-    /// The same of what is allocated beside objects.
+    /// The same for allocated bytes without objects.
     pub fn share_beside(&self, mine: &Holding, process: u64) -> u64 {
         let holdings = self.holdings.read();
         if holdings.len() < 2 {
@@ -174,7 +177,7 @@ impl Ledger {
         mine.beside_bytes.load(Relaxed) + portion(rest, mine.own_bytes(), own, holdings.len())
     }
 
-    /// Name, RAM and flash that a database may take. Without a RAM limit: what it takes now.
+    /// Name, RAM and flash that a database may take. Without a RAM limit: the RAM that it takes now.
     fn takes(&self, holding: &Holding) -> (String, u64, u64) {
         let config = holding.config.snapshot();
         let ram = match config.ram_limit_bytes {
@@ -185,7 +188,7 @@ impl Ledger {
     }
 }
 
-/// `whole` in proportion of `mine` to `all`; in equal parts where there is nothing yet.
+/// Divides `whole` in the proportion of `mine` to `all`; in equal parts if `all` is zero.
 fn portion(whole: u64, mine: u64, all: u64, count: usize) -> u64 {
     match all {
         0 => whole / count as u64,
@@ -193,12 +196,12 @@ fn portion(whole: u64, mine: u64, all: u64, count: usize) -> u64 {
     }
 }
 
-/// The limit of the control group, in a container.
+/// The memory limit of the control group, in a container.
 fn container_bytes() -> Option<u64> {
     fs::read_to_string("/sys/fs/cgroup/memory.max").ok()?.trim().parse().ok()
 }
 
-/// Free bytes of the file systems that the paths are on, each counted once.
+/// Free bytes of the file systems of the paths. Each file system counts once.
 fn free_bytes(paths: &[PathBuf]) -> u64 {
     let mut devices = BTreeMap::new();
     for path in paths {
@@ -215,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_nobodys_is_shared_in_proportion() {
+    fn common_memory_is_shared_in_proportion() {
         assert_eq!(portion(100, 30, 120, 2), 25);
         assert_eq!(portion(100, 0, 0, 4), 25);
         assert_eq!(portion(u64::MAX, 1 << 40, 1 << 41, 2), u64::MAX / 2);

@@ -1,4 +1,5 @@
-//! Owns a dataset's copy: the store, and the files and drivers of its flash. Never knows a client, a user or a limit of others.
+//! Owns one copy of a dataset: the store, and the files and drivers of its flash. Never knows a client, a user or the
+//! limits of other databases.
 
 use crate::resize;
 use base::FlashIo;
@@ -12,13 +13,13 @@ use store::{FlashConfig, Lane, LimitOf, Store, StoreConfig};
 /// One copy of a dataset. A database has one.
 pub struct Shard {
     pub store: Arc<Store>,
-    /// None: everything stays in RAM.
+    /// `None`: everything stays in RAM.
     flash: Option<Flash>,
-    /// How the workers reach flash, once the first of them does: `io_uring` or `threads`.
+    /// How the workers reach flash: `io_uring` or `threads`. Set by the first worker.
     driver: OnceLock<&'static str>,
 }
 
-/// The log files and how the store divides them.
+/// The log files, and how the store divides them.
 struct Flash {
     files: Arc<FlashFiles>,
     layout: FlashConfig,
@@ -26,7 +27,7 @@ struct Flash {
 }
 
 impl Shard {
-    /// Makes an empty store, and its log files, which have `log_name` in each flash path.
+    /// Makes an empty store and its log files. The files are named `log_name` in each flash path.
     pub fn open(log_name: &str, config: &Config, workers: usize, huge_pages: bool) -> io::Result<Shard> {
         let flash = open_flash(log_name, config)?;
         let store = Store::new(&StoreConfig {
@@ -37,7 +38,7 @@ impl Shard {
             policy: config.maxmemory_policy,
             huge_pages,
             flash: flash.as_ref().map(|flash| flash.layout.clone()),
-            // Cold keys are told apart by a hash whose secret nobody may know.
+            // Cold keys are distinguished by a keyed hash, so its key must be secret.
             secret: [random::number(), random::number()],
         });
         store.set_split_bytes(config.flash_split_bytes as usize);
@@ -48,12 +49,14 @@ impl Shard {
         Ok(Shard { store, flash, driver: OnceLock::new() })
     }
 
-    /// Threads that read and write where io_uring is refused; they cost nothing until a lane is opened on them.
+    /// The threads that read and write flash if io_uring is not allowed. They start only when a lane is opened on
+    /// them.
     pub fn thread_pool(&self, workers: usize) -> Option<Arc<ThreadPool>> {
         self.flash.as_ref().map(|_| ThreadPool::new((workers * 4).clamp(4, 32)))
     }
 
-    /// A worker's side of the store. To be called on the worker's thread: a ring belongs to the thread that made it.
+    /// Opens a worker's side of the store. Call this on the worker's thread: an io_uring belongs to the thread that
+    /// made it.
     pub fn open_lane(&self, worker: usize, pool: Option<&Arc<ThreadPool>>) -> io::Result<Lane> {
         let driver = match self.flash.as_ref().zip(pool) {
             Some((flash, pool)) => Some(self.open_driver(flash, pool)?),
@@ -62,18 +65,18 @@ impl Shard {
         Ok(Lane::new(Arc::clone(&self.store), driver, worker))
     }
 
-    /// A worker's driver, and a note of which kind it became.
+    /// Opens a worker's driver, and records its kind.
     fn open_driver(&self, flash: &Flash, pool: &Arc<ThreadPool>) -> io::Result<Box<dyn flash::io::Driver>> {
         let noted = |which, name| {
             let driver = flash::open_driver(&flash.files, which, pool)?;
-            // The first worker's choice is every worker's.
+            // The first worker's kind holds for all workers.
             let _ = self.driver.set(name);
             Ok(driver)
         };
         flash::choose_driver(flash.io, || noted(FlashIo::Uring, "io_uring"), || noted(FlashIo::Threads, "threads"))
     }
 
-    /// `io_uring` or `threads`; None without flash.
+    /// `io_uring` or `threads`; `None` without flash.
     pub fn driver(&self) -> Option<&'static str> {
         self.driver.get().copied()
     }
@@ -82,13 +85,13 @@ impl Shard {
         self.flash.as_ref().map(|flash| &flash.layout)
     }
 
-    /// What it takes on the devices.
+    /// The bytes that the shard takes on its devices.
     pub fn device_bytes(&self) -> u64 {
         let files = self.flash.iter().flat_map(|flash| flash.files.describe());
         files.map(|info| DATA_OFFSET + info.data_bytes).sum()
     }
 
-    /// The settings that the store keeps obey changes of the configuration from now on.
+    /// Subscribes to changes of the configuration, for the settings that the store keeps.
     pub fn subscribe(self: &Arc<Self>, config: &ConfigStore) {
         let shard = Arc::downgrade(self);
         config.subscribe(move |draft| {
@@ -117,19 +120,19 @@ impl Shard {
         }
     }
 
-    /// Flash gets the size of a changed configuration. An error changes nothing.
+    /// Applies the flash size of a changed configuration. An error changes nothing.
     pub fn resize(&self, before: &Config, now: &Config) -> Result<(), String> {
         resize::apply(&self.store, self.flash.as_ref().map(|flash| &*flash.files), before, now)
     }
 
-    /// Gives back the space of flash that the store does not use any more. To be called every now and then.
+    /// Gives back flash space that the store no longer uses. Call this regularly.
     pub fn settle(&self) {
         if let Some(flash) = &self.flash {
             resize::settle(&self.store, &flash.files);
         }
     }
 
-    /// Deletes the log files: the database is deleted.
+    /// Deletes the log files, because the database is deleted.
     pub fn delete_files(&self) -> Result<(), String> {
         match &self.flash {
             Some(flash) => flash.files.delete().map_err(|error| error.to_string()),

@@ -1,5 +1,5 @@
-//! Owns the process's beginning and end: what is set up before the first database opens, the clock's duties, and the way
-//! down. Never serves a connection.
+//! Owns the process's start and end: the setup before the first database opens, the duties of the clock, and the
+//! shutdown. Never serves a connection.
 
 use crate::database::Database;
 use crate::huge_pages;
@@ -20,12 +20,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// The clock's duties: rates ten times a second, idle and slow clients once.
+/// The clock samples rates ten times a second, and ends idle and slow clients once a second.
 const TICK: Duration = Duration::from_millis(100);
 const TICKS_PER_SECOND: u32 = 10;
 
-/// Runs a node until it is told to stop. Returns an error only if it could not start. `attach` is called when the node
-/// serves clients; what it returns is dropped before the databases end.
+/// Runs a node until it is told to stop. Returns an error only if the node could not start. `attach` is called when
+/// the node serves clients. Its result is dropped before the databases end.
 pub fn run(
     config_store: Arc<ConfigStore>,
     attach: impl FnOnce(&Arc<Node>) -> io::Result<Box<dyn Any>>,
@@ -57,11 +57,11 @@ pub fn run(
     supervisor.stopping();
     node.stopping();
     let attached = attached.map(drop);
-    // The listening sockets with it.
+    // This also closes the listening sockets.
     drop(runtime);
     node.close();
     if let Some(pidfile) = &config.pidfile {
-        // Best effort: it may have been removed by hand.
+        // Best effort: an operator may have removed the file.
         let _ = fs::remove_file(pidfile);
     }
     tracing::info!("FlintKV is now ready to exit, bye bye...");
@@ -108,11 +108,11 @@ fn announce(database: &Database, config: &Config) {
     }
 }
 
-/// Watches the clock, and returns when the node is to stop.
+/// Runs the clock, and returns when the node must stop.
 async fn attend(node: &Node, supervisor: &mut Supervisor) -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    // Taken, and ignored: the terminal it was started from may close.
+    // Ignore SIGHUP: the terminal that started the process may close.
     let _hangup = signal(SignalKind::hangup())?;
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
@@ -163,7 +163,7 @@ impl Clock {
     }
 }
 
-/// `timeout`, and the soft limit of `client-output-buffer-limit`.
+/// Ends clients by `timeout` and by the soft limit of `client-output-buffer-limit`.
 fn end_idle_and_slow(database: &Database, now_ms: u64) {
     let config = database.hub.config.snapshot();
     let timeout_ms = u64::from(config.timeout_s) * 1000;
@@ -189,7 +189,7 @@ fn end_idle_and_slow(database: &Database, now_ms: u64) {
         too_slow || is_idle(card)
     });
     if slow > 0 {
-        tracing::warn!("closed {slow} clients that stayed above client-output-buffer-limit's soft limit");
+        tracing::warn!("closed {slow} clients that stayed above the soft limit of client-output-buffer-limit");
     }
     if ended > slow {
         tracing::debug!("closed {} idle clients", ended - slow);

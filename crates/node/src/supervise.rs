@@ -1,5 +1,5 @@
-//! Owns what the service manager is told: that the node is ready, that it stops, that it lives (systemd's sd_notify).
-//! Never knows what a node does.
+//! Owns the messages to the service manager (systemd's sd_notify): the node is ready, it stops, it is alive. Never
+//! knows what a node does.
 
 use config::Supervised;
 use std::ffi::OsStr;
@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use std::{env, io, process};
 
-/// The way to the service manager; without one, nothing is said.
+/// The connection to the service manager. Without a manager, nothing is sent.
 pub struct Supervisor {
     socket: Option<UnixDatagram>,
-    /// How often the manager wants to hear that the node lives.
+    /// How often the manager expects a sign of life.
     watchdog: Option<Watchdog>,
 }
 
@@ -22,33 +22,33 @@ struct Watchdog {
     last: Option<Instant>,
 }
 
-/// A manager is told: what INFO shows of any database of the process.
+/// Whether the manager gets messages. INFO of every database shows this.
 static TOLD: AtomicBool = AtomicBool::new(false);
 
 pub fn manager() -> &'static str {
     if TOLD.load(Relaxed) { "systemd" } else { "no" }
 }
 
-/// Whether this process was started by a manager that the configuration wants to be told.
+/// Whether this process was started by a manager that the configuration wants to notify.
 pub fn is_supervised(wanted: Supervised) -> bool {
     matches!(wanted, Supervised::Systemd | Supervised::Auto)
         && env::var_os("NOTIFY_SOCKET").is_some_and(|address| !address.is_empty())
 }
 
 impl Supervisor {
-    /// As the `supervised` directive and the environment have it. What is missing is said in the log.
+    /// Connects as the `supervised` directive and the environment say. Logs what is missing.
     pub fn find(wanted: Supervised) -> Self {
         let silent = Supervisor { socket: None, watchdog: None };
         match wanted {
             _ if is_supervised(wanted) => {}
             Supervised::Systemd => {
                 tracing::warn!(
-                    "supervised systemd, but NOTIFY_SOCKET is not set: nobody is told that the node is ready"
+                    "supervised systemd, but NOTIFY_SOCKET is not set: systemd will not be told that the node is ready"
                 );
                 return silent;
             }
             Supervised::Upstart => {
-                tracing::warn!("supervised upstart: upstart is not told anything; systemd and auto are");
+                tracing::warn!("supervised upstart has no effect; use systemd or auto");
                 return silent;
             }
             Supervised::Auto | Supervised::No => return silent,
@@ -73,16 +73,16 @@ impl Supervisor {
         };
         let socket = UnixDatagram::unbound()?;
         socket.connect_addr(&address)?;
-        // A manager that does not read must not hold up the clock.
+        // A manager that does not read must not block the clock.
         socket.set_nonblocking(true)?;
-        // Twice an interval, as sd_watchdog_enabled(3) recommends.
+        // Twice per interval, as sd_watchdog_enabled(3) recommends.
         Ok(Supervisor {
             socket: Some(socket),
             watchdog: watchdog.map(|interval| Watchdog { every: interval / 2, last: None }),
         })
     }
 
-    /// Every listener is open, and the workers run.
+    /// Call this when every listener is open and the workers run.
     pub fn ready(&self) {
         self.say("READY=1\nSTATUS=Ready to accept connections");
     }
@@ -91,7 +91,7 @@ impl Supervisor {
         self.say("STOPPING=1\nSTATUS=Stopping");
     }
 
-    /// From the clock: a node whose clock stands still is not heard of, and its manager ends it.
+    /// Called from the clock. If the clock stops, the manager gets no sign of life and ends the node.
     pub fn alive(&mut self, now: Instant) {
         let Some(watchdog) = &mut self.watchdog else { return };
         if watchdog.last.is_none_or(|last| now.duration_since(last) >= watchdog.every) {
@@ -107,7 +107,7 @@ impl Supervisor {
     }
 }
 
-/// `WatchdogSec` of the unit, if it is this process that is watched.
+/// `WatchdogSec` of the unit, if the watched process is this one.
 fn watchdog_interval() -> Option<Duration> {
     let number = |name| env::var(name).ok()?.parse::<u64>().ok();
     if env::var_os("WATCHDOG_PID").is_some() && number("WATCHDOG_PID") != Some(process::id().into()) {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_manager_hears_of_the_beginning_the_end_and_of_life() {
+    fn the_manager_is_told_ready_alive_and_stopping() {
         let dir = tempfile::tempdir().expect("a scratch directory");
         let path = dir.path().join("notify");
         let manager = UnixDatagram::bind(&path).expect("a socket");
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn an_abstract_address_is_one_too() {
+    fn an_abstract_socket_address_works() {
         let name = format!("flintkv-supervise-{}", process::id());
         let address = SocketAddr::from_abstract_name(&name).expect("a short name");
         let manager = UnixDatagram::bind_addr(&address).expect("a socket");
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manager_that_is_not_there_is_an_error() {
+    fn a_missing_manager_is_an_error() {
         assert!(Supervisor::connect(OsStr::new("/no/such/socket"), None).is_err());
     }
 }

@@ -1,5 +1,5 @@
-//! Owns what TLS needs of the configuration: certificates, keys and protocols, read from their files and read again when
-//! CONFIG SET names them. Never knows a connection.
+//! Owns what TLS needs of the configuration: certificates, keys and protocols. They are read from their files at the
+//! start and whenever CONFIG SET names them. Never knows a connection.
 
 use config::{Secret, TlsAuth, TlsSettings};
 use parking_lot::RwLock;
@@ -14,7 +14,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The settings that new connections get; None: no TLS.
+/// The settings for new connections; `None`: no TLS.
 #[derive(Default)]
 pub struct Tls(RwLock<Option<Arc<ServerConfig>>>);
 
@@ -25,13 +25,13 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Reads all files. If anything is wrong with them, connections get what they got before.
+    /// Reads all files. If any of them is invalid, new connections keep the previous settings.
     pub fn set(&self, settings: &TlsSettings) -> Result<(), String> {
         self.put(read(settings)?);
         Ok(())
     }
 
-    /// New connections get this from now on.
+    /// Sets what new connections get from now on.
     pub fn put(&self, config: Option<Arc<ServerConfig>>) {
         *self.0.write() = config;
     }
@@ -41,7 +41,7 @@ impl Tls {
     }
 }
 
-/// What connections get by these settings; None without TLS. Reads all files.
+/// Builds the settings for connections; `None` without TLS. Reads all files.
 pub fn read(settings: &TlsSettings) -> Result<Option<Arc<ServerConfig>>, String> {
     match settings.port {
         0 => Ok(None),
@@ -115,7 +115,7 @@ fn key(path: &Path, password: Option<&Secret>) -> Result<PrivateKeyDer<'static>,
     PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|error| format!("cannot read a key from {file}: {error}"))
 }
 
-/// Who may have signed clients' certificates.
+/// The authorities that may have signed clients' certificates.
 fn authorities(settings: &TlsSettings) -> Result<RootCertStore, String> {
     let mut store = RootCertStore::empty();
     if let Some(path) = &settings.ca_file {
@@ -126,7 +126,7 @@ fn authorities(settings: &TlsSettings) -> Result<RootCertStore, String> {
     if let Some(folder) = &settings.ca_dir {
         let entries = fs::read_dir(folder).map_err(|error| format!("cannot read {}: {error}", folder.display()))?;
         for path in entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.is_file()) {
-            // Other things may lie there: keys, lists of revoked certificates.
+            // The directory may contain other files, such as keys or revocation lists.
             store.add_parsable_certificates(certificates(&path).unwrap_or_default());
         }
     }
@@ -154,7 +154,7 @@ fn versions(words: &str) -> Result<Vec<&'static SupportedProtocolVersion>, Strin
     Ok(versions)
 }
 
-/// `tls-ciphers` of TLS 1.2 and `tls-ciphersuites` of TLS 1.3, in their order; all of them where nothing is said.
+/// `tls-ciphers` of TLS 1.2 and `tls-ciphersuites` of TLS 1.3, in their order. All suites if the directive is empty.
 fn suites(settings: &TlsSettings) -> Result<Vec<SupportedCipherSuite>, String> {
     let all = ring::default_provider().cipher_suites;
     let of = |is_13: bool| all.iter().copied().filter(move |suite| suite.tls13().is_some() == is_13);
@@ -164,7 +164,8 @@ fn suites(settings: &TlsSettings) -> Result<Vec<SupportedCipherSuite>, String> {
 }
 
 fn named(directive: &str, list: &str, all: Vec<SupportedCipherSuite>) -> Result<Vec<SupportedCipherSuite>, String> {
-    // DEFAULT and the like stand for all; what is excluded is not there anyway.
+    // DEFAULT and the like mean all suites. Exclusions have no effect, because the suites that lists usually exclude
+    // are not available.
     let is_group = |word: &str| matches!(word, "DEFAULT" | "HIGH" | "ALL") || word.starts_with(['!', '-', '+', '@']);
     let mut chosen = Vec::new();
     let mut words = list.split([':', ' ', ',']).filter(|word| !word.is_empty()).peekable();
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn ciphers_by_the_names_openssl_has_for_them() {
+    fn ciphers_have_openssl_names() {
         let all = chosen("tls-ciphers", "", false).unwrap();
         for name in ["ECDHE-RSA-AES128-GCM-SHA256", "ECDHE-ECDSA-AES256-GCM-SHA384", "ECDHE-RSA-CHACHA20-POLY1305"] {
             assert!(all.contains(&name.to_owned()), "{all:?}");
@@ -225,11 +226,11 @@ mod tests {
         assert!(chosen("tls-ciphers", "RC4-MD5", false).unwrap_err().starts_with("tls-ciphers: 'RC4-MD5' is none of "));
     }
 
-    /// By `openssl pkcs8 -topk8`, with the password `word`.
+    /// Made by `openssl pkcs8 -topk8`, with the password `word`.
     const ENCRYPTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node/encrypted.key");
 
     #[test]
-    fn an_encrypted_key_opens_with_its_password_alone() {
+    fn an_encrypted_key_opens_only_with_its_password() {
         let with = |password: &str| key(Path::new(ENCRYPTED), Some(&Secret::new(password)));
         let key_of = with("word").unwrap();
         assert!(ring::sign::any_supported_type(&key_of).is_ok());

@@ -1,11 +1,11 @@
-//! Owns the commands as rules name them: by their own names, whatever they were renamed to. Never knows a user.
+//! Owns the commands as ACL rules name them: by their original names, even if they were renamed. Never knows a user.
 
 use commands::{Row, row, table};
 use std::ops::Range;
 use std::sync::OnceLock;
 
 pub struct Catalog {
-    /// By the number that [`crate::directory::Command::id`] gives too.
+    /// Indexed by [`crate::directory::Command::id`].
     pub entries: Vec<Entry>,
 }
 
@@ -35,12 +35,12 @@ impl Catalog {
         })
     }
 
-    /// The number of `name` or `container|name`, in any case.
+    /// The index of `name` or `container|name`; case is ignored.
     pub fn find(&self, name: &[u8]) -> Option<usize> {
         self.entries.iter().position(|entry| entry.name.as_bytes().eq_ignore_ascii_case(name))
     }
 
-    /// The category of that name, in any case.
+    /// The category with that name; case is ignored.
     pub fn category(&self, name: &[u8]) -> Option<&'static str> {
         row::CATEGORIES
             .iter()

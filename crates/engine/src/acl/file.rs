@@ -1,5 +1,5 @@
-//! Owns how users are kept: the lines of the ACL file and of the configuration's `user` directives. Never knows who is
-//! connected.
+//! Owns the stored form of users: the lines of the ACL file and of the configuration's `user` directives. Never knows
+//! who is connected.
 
 use super::{User, Users, apply, is_name};
 use config::{join_words, split_words};
@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-/// A user from the words behind `user`.
+/// Makes a user from the words after `user`.
 fn parse(words: &[String], all_channels: bool) -> Result<User, String> {
     let Some((name, rules)) = words.split_first().filter(|(name, _)| is_name(name)) else {
         return Err("a user needs a name without spaces".to_owned());
@@ -19,7 +19,7 @@ fn parse(words: &[String], all_channels: bool) -> Result<User, String> {
     Ok(user)
 }
 
-/// What stands behind `user` in the configuration, which knows quotes.
+/// The text after `user` in the configuration file, where words may be quoted.
 fn directive(user: &User) -> String {
     let mut words = vec![user.name.to_string()];
     words.extend(user.rules().iter().flat_map(|rule| rule.split(' ')).map(str::to_owned));
@@ -27,12 +27,12 @@ fn directive(user: &User) -> String {
 }
 
 impl Users {
-    /// Takes the configuration's `user` directives, each the words behind `user`.
+    /// Takes the configuration's `user` directives; each line is the text after `user`.
     pub fn take_directives(&self, lines: &[String], all_channels: bool) -> Result<(), String> {
         let mut seen = Vec::new();
         for line in lines {
             let user = split_words(line).map_err(str::to_owned).and_then(|words| parse(&words, all_channels));
-            // The line has passwords.
+            // Name only the user: the line contains passwords.
             let name = line.split(' ').next().unwrap_or_default();
             let user = user.map_err(|why| format!("user {name}: {why}"))?;
             if seen.contains(&user.name) {
@@ -45,7 +45,7 @@ impl Users {
         Ok(())
     }
 
-    /// The directives that give these users, apart from what `requirepass` says alone.
+    /// The directives that describe these users, without what `requirepass` alone already says.
     pub fn directives(&self, password: Option<&str>) -> Vec<String> {
         let alone = Users::default();
         alone.require_password(password);
@@ -53,7 +53,7 @@ impl Users {
         self.all().iter().filter(|user| ***user != *implied).map(|user| directive(user)).collect()
     }
 
-    /// As [`Users::directives`], once `requirepass` is this password.
+    /// Like [`Users::directives`], but with `requirepass` set to this password.
     pub fn directives_with(&self, password: Option<&str>) -> Vec<String> {
         let later = Users::default();
         later.replace(self.all().iter().map(|user| User::clone(user)).collect());
@@ -61,7 +61,7 @@ impl Users {
         later.directives(password)
     }
 
-    /// Reads an ACL file. Every line that is wrong is told; then nothing is taken.
+    /// Reads an ACL file. If lines are wrong, the error lists all of them and nothing is taken.
     pub fn read_file(path: &Path, all_channels: bool) -> Result<Vec<User>, String> {
         let shown = path.display();
         let text =
@@ -73,7 +73,7 @@ impl Users {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            // As Redis reads it: no word has spaces, and quotes are characters like others.
+            // As Redis reads the file: no word has spaces, and quotes have no meaning.
             let words: Vec<String> = line.split_ascii_whitespace().map(str::to_owned).collect();
             let user = match words.split_first() {
                 Some((first, rest)) if first == "user" && !rest.is_empty() => parse(rest, all_channels),
@@ -94,10 +94,10 @@ impl Users {
         Err(format!("{errors}WARNING: ACL errors detected, no change to the previously active ACL rules was performed"))
     }
 
-    /// Writes all users; the file is whole at every moment.
+    /// Writes all users. The file is complete at every moment.
     pub fn write_file(&self, path: &Path) -> io::Result<()> {
         let temporary = path.with_extension(format!("tmp-{}", std::process::id()));
-        // Passwords' hashes are in it.
+        // The file contains hashes of passwords. So a new file is readable only by its owner.
         let mode = fs::metadata(path).map_or(0o600, |known| known.permissions().mode() & 0o777);
         let text: String = self.all().iter().map(|user| user.line() + "\n").collect();
         let written = fs::OpenOptions::new()
@@ -112,7 +112,7 @@ impl Users {
             })
             .and_then(|()| fs::rename(&temporary, path));
         if written.is_err() {
-            // Best effort: it may not have been made.
+            // Best effort: the file may not exist.
             let _ = fs::remove_file(&temporary);
         }
         written

@@ -1,7 +1,7 @@
-//! Owns the users: who there is, who may come in, and what was refused. Never knows a socket.
+//! Owns the users: which users exist, who may log in, and which commands were refused. Never knows a socket.
 //!
-//! `rules` is what a user may do, `catalog` the commands as rules name them, `file` how users are kept, `role` the
-//! console's.
+//! `rules` is what a user may do, `catalog` the commands as rules name them, `file` the stored form of users, `role`
+//! the users of the console.
 
 mod catalog;
 mod file;
@@ -20,13 +20,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Denials of the same kind within this time are one entry of the log.
+/// Within this time, denials of the same kind share one entry of the log.
 const SAME_DENIAL_MS: u64 = 60_000;
 
 #[derive(Debug)]
 pub struct Users {
     users: RwLock<BTreeMap<Box<str>, Arc<User>>>,
-    /// Moves with every change: connections look up their user again then.
+    /// Grows with every change. A connection that sees a new version looks up its user again.
     version: AtomicU64,
     log: Mutex<VecDeque<AclDenial>>,
     log_entries: AtomicU64,
@@ -62,7 +62,7 @@ impl Users {
         self.get(b"default").expect("the default user cannot be removed")
     }
 
-    /// Whether a connection is the default user's without a word.
+    /// Whether a new connection is the default user's without authentication.
     pub fn default_is_open(&self) -> bool {
         self.default_user().is_open()
     }
@@ -71,7 +71,7 @@ impl Users {
         self.users.read().values().cloned().collect()
     }
 
-    /// The user, if the password is right. A user that is not there takes as long as one that is.
+    /// The user, if the password is right. The time does not reveal whether the user exists.
     pub fn authenticate(&self, name: &[u8], password: &[u8]) -> Option<Arc<User>> {
         match self.get(name).filter(|user| !is_console(&user.name)) {
             Some(user) => user.accepts(password).then_some(user),
@@ -82,7 +82,7 @@ impl Users {
         }
     }
 
-    /// ACL SETUSER: all rules or none. The user as it is then.
+    /// ACL SETUSER: applies all rules or none. Returns the changed user.
     pub fn set(&self, name: &[u8], rules: &[Vec<u8>], all_channels: bool) -> Result<Arc<User>, String> {
         let name = std::str::from_utf8(name).ok().filter(|name| is_name(name));
         let name = name.ok_or("ERR Usernames can't contain spaces or null characters")?;
@@ -103,7 +103,7 @@ impl Users {
         removed
     }
 
-    /// `requirepass`: the default user's only password, or none asked for.
+    /// `requirepass`: sets the default user's only password, or removes the need for one.
     pub fn require_password(&self, password: Option<&str>) {
         let rules = match password {
             Some(password) => vec![b"resetpass".to_vec(), format!(">{password}").into_bytes()],
@@ -112,7 +112,7 @@ impl Users {
         self.set(b"default", &rules, true).expect("plain rules");
     }
 
-    /// Other users take the place of all; of `default` there is always one.
+    /// Replaces all users. The user `default` always exists.
     pub fn replace(&self, new: Vec<User>) {
         let mut users: BTreeMap<Box<str>, Arc<User>> =
             new.into_iter().map(|user| (user.name.clone(), Arc::new(user))).collect();
@@ -122,7 +122,7 @@ impl Users {
         self.moved();
     }
 
-    /// Keeps what was refused. Repetitions count up the entry they repeat.
+    /// Records a denial. A repetition increases the count of its entry.
     pub fn log(&self, mut denial: AclDenial, max: usize) {
         let mut log = self.log.lock();
         let same = log.iter().position(|known| {
@@ -157,11 +157,11 @@ fn is_name(name: &str) -> bool {
     !name.contains(|c: char| c.is_ascii_whitespace() || c == '\0') && !is_console(name)
 }
 
-/// Applies all rules, words in parentheses joined first. The error is the whole reply.
+/// Applies all rules. Words in parentheses are joined first. The error is the whole reply.
 fn apply(user: &mut User, rules: &[Vec<u8>], all_channels: bool) -> Result<(), String> {
     for rule in joined(rules)? {
         user.apply(&rule, all_channels).map_err(|refusal| {
-            // What follows `>` is a password.
+            // The text after `>` is a password.
             let shown = match rule.first() {
                 Some(b'>') => ">(password)".to_owned(),
                 _ => String::from_utf8_lossy(&rule).into_owned(),
@@ -172,7 +172,7 @@ fn apply(user: &mut User, rules: &[Vec<u8>], all_channels: bool) -> Result<(), S
     Ok(())
 }
 
-/// `(+get ~a*)` may arrive as several words.
+/// A rule like `(+get ~a*)` may arrive as several words.
 fn joined(words: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, String> {
     let mut rules: Vec<Vec<u8>> = Vec::new();
     let mut open: Option<Vec<u8>> = None;
@@ -198,8 +198,8 @@ fn joined(words: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, String> {
     }
 }
 
-/// Takes any text as rules of a user, and asks whether that may run any command line. Those rules that are taken make a
-/// line that makes the same user again. For the fuzz target.
+/// Takes any text as rules of a user, and checks any command line against them. The accepted rules make a line that
+/// makes the same user again. For the fuzz target.
 #[doc(hidden)]
 pub fn try_rules(rules: &[u8], line: &[u8]) {
     let words = |text: &[u8]| -> Vec<Vec<u8>> { text.split(u8::is_ascii_whitespace).map(<[u8]>::to_vec).collect() };
@@ -213,7 +213,7 @@ pub fn try_rules(rules: &[u8], line: &[u8]) {
     }
     let mut again = User::new("fuzz", false);
     let kept: Vec<Vec<u8>> = user.rules().iter().flat_map(|rule| words(rule.as_bytes())).collect();
-    apply(&mut again, &kept, false).expect("what a user's line says is taken");
+    apply(&mut again, &kept, false).expect("a user's own line is accepted");
     assert_eq!(again.line(), user.line());
     let (mut bytes, mut spans) = (Vec::new(), Vec::new());
     for word in words(line) {

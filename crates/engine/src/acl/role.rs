@@ -1,12 +1,13 @@
-//! Owns the users that the console's people are to a database, by their roles. Never knows who those people are.
+//! Owns the ACL users that stand for console users in a database, one per role. Never knows who the console users
+//! are.
 
 use super::{User, apply};
 use std::sync::{Arc, LazyLock};
 
-/// What a user of the console may do, each more than the one before.
+/// What a console user may do. Each role includes the one before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// Looks at values and figures.
+    /// Reads values and figures.
     Viewer,
     /// Changes values, ends clients, empties databases.
     Operator,
@@ -14,7 +15,7 @@ pub enum Role {
     Admin,
 }
 
-/// Names of users of the console begin so; no user of a database's own can have such a name.
+/// The prefix of console users' names. A database's own users cannot have such a name.
 const PREFIX: &str = "(console:";
 
 const VIEWER: &str = "on nopass ~* &* +@read -@dangerous -@blocking -@scripting +ping +echo +select +time +dbsize +info \
@@ -53,12 +54,12 @@ impl Role {
     }
 }
 
-/// Whether a session is of the console.
+/// Whether this is the name of a console user.
 pub fn is_console(user: &str) -> bool {
     user.starts_with(PREFIX)
 }
 
-/// The user of the console with this name.
+/// The console user with this name.
 pub fn find(name: &[u8]) -> Option<Arc<User>> {
     USERS.iter().find(|user| user.name.as_bytes() == name).cloned()
 }

@@ -1,5 +1,5 @@
-//! Owns what a user may do: the rules of ACL SETUSER, applied one by one, and whether a command fits them.
-//! Never knows a connection, nor which users there are.
+//! Owns what a user may do: it applies the rules of ACL SETUSER one by one, and checks commands against them. Never
+//! knows a connection, nor which users exist.
 
 use super::catalog::Catalog;
 use base::glob;
@@ -9,37 +9,37 @@ use ring::digest::{SHA256, digest};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Passwords are kept as this.
+/// The SHA-256 of a password. The password itself is not kept.
 pub type Digest = [u8; 32];
 
 pub fn hash(password: &[u8]) -> Digest {
     digest(&SHA256, password).as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
 
-/// A user. What `default` is before anyone changes it may do everything.
+/// A user. The unchanged `default` user may do everything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
     pub name: Box<str>,
     pub enabled: bool,
-    /// Any password will do.
+    /// Any password is accepted.
     pub nopass: bool,
-    /// RESTORE looks closely at what it is given.
+    /// RESTORE checks payloads of this user deeply.
     pub sanitize: bool,
     pub passwords: Vec<Digest>,
-    /// The first is the user's own, to which rules outside parentheses apply.
+    /// The first selector is the user's own; rules outside parentheses apply to it.
     selectors: Vec<Selector>,
 }
 
-/// Rules that allow a command together: the command, all its keys and all its channels.
+/// Rules that allow a command together: the command, all its keys and all its channels must fit one selector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selector {
-    /// A bit for each command's number; the last is that of commands to come.
+    /// One bit per command number. The last bit is for future commands.
     allowed: Vec<u64>,
-    /// Every command, and nothing was taken away since.
+    /// Every command is allowed, and none was removed since.
     all_commands: bool,
-    /// `+get`, `-@dangerous`: in order, what a later rule undid left out.
+    /// `+get`, `-@dangerous`: in order, without the rules that a later rule overrode.
     commands: Vec<String>,
-    /// First arguments with which a command is allowed that is not otherwise (`+select|0`).
+    /// For commands that are not allowed otherwise: the first arguments with which they are (`+select|0`).
     first_args: BTreeMap<usize, Vec<Box<[u8]>>>,
     all_keys: bool,
     keys: Vec<KeyPattern>,
@@ -53,7 +53,7 @@ struct KeyPattern {
     glob: Box<[u8]>,
 }
 
-/// Why a rule was not taken, as Redis says it.
+/// Why a rule was refused, in Redis's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     Unknown,
@@ -99,7 +99,7 @@ impl User {
         }
     }
 
-    /// The user `default` of a server that says nothing of it.
+    /// The user `default` of a server whose configuration does not mention it.
     pub fn default_user() -> User {
         let mut user = User::new("default", true);
         for rule in ["on", "nopass", "allkeys", "allcommands"] {
@@ -108,12 +108,12 @@ impl User {
         user
     }
 
-    /// Whether connections are this user's without a word, if it is `default`.
+    /// Whether new connections are this user's without authentication, if this is `default`.
     pub fn is_open(&self) -> bool {
         self.enabled && self.nopass
     }
 
-    /// Whether nothing is forbidden.
+    /// Whether the user may do everything.
     pub fn is_unlimited(&self) -> bool {
         let own = self.own();
         own.all_commands && own.all_keys && own.all_channels
@@ -123,12 +123,12 @@ impl User {
         &self.selectors[0]
     }
 
-    /// Those in parentheses.
+    /// The selectors in parentheses.
     pub fn others(&self) -> &[Selector] {
         &self.selectors[1..]
     }
 
-    /// One word of ACL SETUSER, parentheses and all. `all_channels`: `acl-pubsub-default allchannels`.
+    /// Applies one word of ACL SETUSER, including parentheses. `all_channels`: `acl-pubsub-default allchannels`.
     pub fn apply(&mut self, rule: &[u8], all_channels: bool) -> Result<(), Refusal> {
         let is = |word: &str| rule.eq_ignore_ascii_case(word.as_bytes());
         match rule {
@@ -149,7 +149,8 @@ impl User {
                 let mut selector = Selector::new(all_channels);
                 for word in inner.split(|&byte| byte == b' ').filter(|word| !word.is_empty()) {
                     selector.apply(word)?;
-                    // Between other words it would close the selector: a file could not keep it.
+                    // Between other words this parenthesis would close the selector, so an ACL file could not store
+                    // the word.
                     if word.ends_with(b")") {
                         return Err(Refusal::Syntax);
                     }
@@ -174,7 +175,7 @@ impl User {
         Ok(())
     }
 
-    /// In a time that does not tell where passwords differ, nor which of them it was.
+    /// Compares in constant time: the time reveals neither where passwords differ nor which one fits.
     pub fn accepts(&self, password: &[u8]) -> bool {
         let given = hash(password);
         let mut matches = false;
@@ -198,7 +199,7 @@ impl User {
         flags
     }
 
-    /// The line of ACL LIST, which is that of the configuration, from `user` on.
+    /// The line of ACL LIST, starting with `user`. The configuration file has the same line.
     pub fn line(&self) -> String {
         format!("user {} {}", self.name, self.rules().join(" "))
     }
@@ -369,7 +370,7 @@ impl Selector {
         }
     }
 
-    /// Of rules for the same commands only the last counts.
+    /// Of several rules for the same command only the last counts.
     fn note(&mut self, rule: &str, on: bool) {
         let rule = rule.to_ascii_lowercase();
         self.commands.retain(|known| {
@@ -418,13 +419,13 @@ impl Selector {
         self.keys.iter().any(|pattern| pattern.access.covers(access) && glob::matches(&pattern.glob, key, false))
     }
 
-    /// A pattern must be allowed as it stands.
+    /// A pattern must be literally one of the allowed patterns.
     fn allows_channel(&self, channel: &[u8], is_pattern: bool) -> bool {
         let fits = |known: &[u8]| if is_pattern { known == channel } else { glob::matches(known, channel, false) };
         self.all_channels || self.channels.iter().any(|known| fits(known))
     }
 
-    /// Whether commands to come are allowed.
+    /// Whether future commands are allowed.
     fn allows_future(&self) -> bool {
         let id = Catalog::get().entries.len();
         self.allowed[id / 64] & 1 << (id % 64) != 0
@@ -473,7 +474,7 @@ impl Selector {
     }
 }
 
-/// Patterns must survive the configuration file.
+/// The configuration file must be able to store a pattern.
 fn printable(glob: &[u8]) -> Result<(), Refusal> {
     let good =
         std::str::from_utf8(glob).is_ok_and(|text| !text.contains(['\0', ' ', '\t', '\n', '\r', '\x0b', '\x0c']));

@@ -1,4 +1,4 @@
-//! Rules and what follows from them.
+//! ACL rules and their effects.
 
 use super::rules::Refusal;
 use super::*;
@@ -16,7 +16,7 @@ fn words(line: &str) -> Vec<Vec<u8>> {
     line.split_whitespace().map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// What the user is told of a command line.
+/// The answer to a command line of this user.
 fn run(user: &User, line: &str) -> Result<(), Denial> {
     let (mut bytes, mut spans) = (Vec::new(), Vec::new());
     for word in line.split_whitespace() {
@@ -55,7 +55,7 @@ fn commands_categories_and_subcommands() {
         ("CONFIG", Err(Denial::Command)),
         ("SELECT 3", Ok(())),
         ("SELECT 4", Err(Denial::Command)),
-        // What one says before anybody knows who one is.
+        // Commands that a client sends before it has authenticated.
         ("AUTH x", Ok(())),
         ("HELLO", Ok(())),
     ] {
@@ -76,7 +76,7 @@ fn commands_categories_and_subcommands() {
 }
 
 #[test]
-fn keys_by_what_is_done_to_them() {
+fn keys_are_allowed_by_read_or_write() {
     let bob = user("+@all %R~read:* %W~write:* ~both:* resetchannels &news.*");
     for (line, expected) in [
         ("GET read:1", Ok(())),
@@ -100,7 +100,7 @@ fn keys_by_what_is_done_to_them() {
         ("PUBLISH other m", Err(Denial::Channel(1))),
         ("SUBSCRIBE news.a news.b", Ok(())),
         ("PSUBSCRIBE news.*", Ok(())),
-        // A pattern must be one of the rules' as it stands.
+        // A pattern must be literally one of the rule's patterns.
         ("PSUBSCRIBE news.a*", Err(Denial::Channel(1))),
         ("UNSUBSCRIBE other", Ok(())),
         ("FLUSHALL", Ok(())),
@@ -110,7 +110,7 @@ fn keys_by_what_is_done_to_them() {
 }
 
 #[test]
-fn a_selector_allows_what_it_allows_as_a_whole() {
+fn a_selector_must_allow_the_whole_command() {
     let bob = user("+get ~a* (+set ~b* %R~c*) (+mget ~d*)");
     for (line, expected) in [
         ("GET a1", Ok(())),
@@ -127,7 +127,7 @@ fn a_selector_allows_what_it_allows_as_a_whole() {
 }
 
 #[test]
-fn a_rule_that_is_none_is_refused() {
+fn an_unknown_rule_is_refused() {
     for (rule, refusal) in [
         ("+nosuch", Refusal::Unknown),
         ("-nosuch", Refusal::Unknown),
@@ -178,7 +178,7 @@ fn passwords() {
 }
 
 #[test]
-fn a_user_with_every_right_is_not_asked_again() {
+fn a_user_with_every_right_is_not_checked_again() {
     assert!(User::default_user().is_unlimited());
     for rule in ["-get", "-@read", "resetkeys", "resetchannels", "-@all"] {
         let mut user = User::default_user();
@@ -188,7 +188,7 @@ fn a_user_with_every_right_is_not_asked_again() {
 }
 
 #[test]
-fn a_line_makes_the_user_again() {
+fn a_users_line_makes_the_same_user() {
     for (rules, line) in [
         ("", "user bob off sanitize-payload resetchannels -@all"),
         ("on nopass ~* &* +@all", "user bob on nopass sanitize-payload ~* &* +@all"),
@@ -203,7 +203,7 @@ fn a_line_makes_the_user_again() {
 }
 
 #[test]
-fn denials_of_one_kind_are_one_entry() {
+fn denials_of_the_same_kind_share_one_entry() {
     let users = Users::default();
     let denial = |object: &[u8], at_ms| AclDenial {
         id: 0,
@@ -228,7 +228,7 @@ fn denials_of_one_kind_are_one_entry() {
 }
 
 #[test]
-fn a_file_is_taken_whole_or_not_at_all() {
+fn a_file_is_loaded_completely_or_not_at_all() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("users.acl");
     let users = Users::default();
@@ -248,7 +248,7 @@ fn a_file_is_taken_whole_or_not_at_all() {
     }
 }
 
-/// Words that rules are made of.
+/// Words of which rules consist.
 fn rule() -> impl Strategy<Value = String> {
     prop_oneof![
         prop::sample::select(vec![
@@ -293,9 +293,9 @@ fn rule() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// Any rules: those that are taken make a user whose line makes it again.
+    /// Any rules that are accepted make a user whose line makes the same user again.
     #[test]
-    fn whatever_is_taken_is_kept(
+    fn accepted_rules_survive_a_round_trip(
         rules in prop::collection::vec(rule(), 0..12),
         line in prop::sample::select(vec![
             "get a1", "set b1 v", "config|get x", "config|set a b", "select 1", "subscribe x", "flushall",

@@ -1,8 +1,9 @@
-//! Owns what all workers of a database share: its clients, users, channels, statistics, and the way to its data and its
-//! configuration. Never knows a node, what a database may take, or where it listens: it asks through [`Control`].
+//! Owns what all workers of a database share: its clients, users, channels, statistics, and the access to its data
+//! and its configuration. Never knows a node, a database's limits, or where the database listens: the hub asks
+//! through [`Control`].
 //!
-//! `monitors` and `tracking` know who sees which commands and who is told of which keys; they reach their clients through
-//! the hub. `notify` is what the store says of its keys.
+//! `monitors` and `tracking` hold which connections see every command and which are told of changed keys. Both reach
+//! their clients through the hub. `notify` receives the store's news of its keys.
 
 mod monitors;
 mod notify;
@@ -26,9 +27,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use store::Store;
 
-/// What the workers of one database have in common.
+/// What the workers of one database share.
 pub struct Hub {
-    /// The database's.
+    /// The database's name.
     pub name: Box<str>,
     pub config: Arc<ConfigStore>,
     pub store: Arc<Store>,
@@ -44,11 +45,11 @@ pub struct Hub {
     pub latency_events: LatencyEvents,
     /// One per worker.
     pub posts: Vec<Post>,
-    /// The second since 1970 of the start.
+    /// When the database started, in seconds since 1970.
     pub started_s: u64,
-    /// Connections to other servers that are kept for the next MIGRATE.
+    /// The number of connections to other servers that are kept for the next MIGRATE.
     pub targets_kept: AtomicUsize,
-    /// Its connections are being ended.
+    /// The database's connections are being ended.
     pub is_closing: AtomicBool,
     pub control: Weak<dyn Control>,
 }
@@ -86,7 +87,7 @@ impl Hub {
         })
     }
 
-    /// From now on the store tells this hub of its keys, and what the hub keeps obeys changes of the configuration.
+    /// Subscribes to the store's news of its keys and to changes of the configuration.
     pub fn connect(self: &Arc<Self>) {
         notify::connect(self);
         self.store.tell_events(self.config.snapshot().events.classes());
@@ -96,14 +97,14 @@ impl Hub {
             if draft.before.events != draft.now.events {
                 hub.store.tell_events(draft.now.events.classes());
             }
-            // Also where the password stays: a rule may have changed the default user since.
+            // Also if the password is unchanged: an ACL rule may have changed the default user since.
             if draft.sets(|name| name == "requirepass") {
                 hub.users.require_password(draft.now.requirepass.as_ref().map(Secret::expose));
             }
         });
     }
 
-    /// Gives a connection to the worker with the fewest, one that no script keeps if there is one.
+    /// Gives a connection to the worker with the fewest connections. Workers without a busy script come first.
     pub fn hand_over(&self, socket: Socket, peer: Peer) -> io::Result<()> {
         let load = |(index, post): &(usize, &Post)| (self.scripts.keeps(*index), post.connections.load(Relaxed));
         let (_, post) = self.posts.iter().enumerate().min_by_key(load).expect("there is a worker");
@@ -115,7 +116,7 @@ impl Hub {
         Ok(())
     }
 
-    /// None: the database has been closed, and its last workers are ending.
+    /// `None`: the database has been closed, and its last workers are ending.
     pub fn control(&self) -> Option<Arc<dyn Control>> {
         self.control.upgrade()
     }

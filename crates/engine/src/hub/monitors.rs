@@ -1,4 +1,4 @@
-//! Owns MONITOR: who sees every command, and how a command is shown to them. Never knows what a command does.
+//! Owns MONITOR: which connections see every command, and how a command is shown. Never knows what a command does.
 
 use super::Hub;
 use crate::clients::{Card, Peer};
@@ -29,13 +29,13 @@ impl Monitors {
         self.count.store(cards.len(), Relaxed);
     }
 
-    /// One relaxed load, for every command.
+    /// One relaxed load, done for every command.
     #[inline]
     pub fn any(&self) -> bool {
         self.count.load(Relaxed) > 0
     }
 
-    /// Shows a command to all. `from` is the client's address, or None for a script.
+    /// Shows a command to all monitors. `from` is the client's address, or `None` for a script.
     #[cold]
     pub fn show(&self, hub: &Hub, time_us: u64, db: usize, from: Option<&Peer>, args: Args<'_>) {
         let Some(command) = hub.directory.find(&args[0]) else { return };
@@ -80,7 +80,7 @@ fn escape(byte: u8, text: &mut Vec<u8>) {
     }
 }
 
-/// Whether a command's argument must not be shown.
+/// Whether the argument is a secret that must not be shown.
 pub fn is_secret(row: &Row, args: Args<'_>, at: usize) -> bool {
     row.hides(&args, at, |name| std::str::from_utf8(name).is_ok_and(config::is_secret))
 }

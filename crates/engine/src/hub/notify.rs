@@ -1,5 +1,5 @@
-//! Owns what becomes of the store's news: keyspace events are published, changed keys invalidate clients' caches.
-//! Never knows a command.
+//! Owns the handling of the store's news: it publishes keyspace events and invalidates clients' caches. Never knows a
+//! command.
 
 use super::Hub;
 use crate::pubsub::Delivery;
@@ -9,7 +9,7 @@ use store::Listener;
 
 struct Notifier(Weak<Hub>);
 
-/// From now on the database hears what its store says.
+/// Makes the hub the listener of its store.
 pub fn connect(hub: &Arc<Hub>) {
     hub.store.set_listener(Box::new(Notifier(Arc::downgrade(hub))));
 }

@@ -1,9 +1,9 @@
-//! Owns client-side caching: who has read which key, and who follows which prefix. A change of a key is told to them
-//! once, behind the reply that showed the key's old value.
-//! Never knows a value, nor which commands read.
+//! Owns client-side caching: which connections have read which key, and which connections track which prefix. Each
+//! connection is told once of a changed key, after the reply that showed the key's old value. Never knows a value,
+//! nor which commands read.
 //!
-//! A key is remembered while its stripe is locked for the read, and a change is told while it is locked for the
-//! change: no change falls between. Who was told is forgotten, until it reads the key again.
+//! A read registers its key while the key's stripe is locked, and a change is announced while the stripe is locked.
+//! So no change is missed in between. A connection that was told is removed, until it reads the key again.
 
 use super::Hub;
 use crate::clients::{Card, following};
@@ -24,11 +24,12 @@ type Readers = SmallVec<[u64; 2]>;
 type Shard = Mutex<HashMap<Box<[u8]>, Readers>>;
 
 const SHARDS: usize = 64;
-/// What RESP2 is told on, by redirection.
+/// The channel on which RESP2 clients get invalidations (with REDIRECT).
 const CHANNEL: &[u8] = b"__redis__:invalidate";
-/// Keys of one message to those who follow a prefix; more are told in several.
+/// The most keys in one message to a connection that tracks a prefix. More keys take several messages.
 const PENDING_MAX: usize = 1000;
-/// Keys that one addition drops at most when the table is over its limit: it shrinks faster than it grows.
+/// The most keys that one addition drops when the table exceeds its limit. As this is more than one, the table
+/// shrinks faster than it grows.
 const DROPPED_MAX: usize = 8;
 
 #[derive(Debug)]
@@ -37,19 +38,19 @@ pub struct Tracking {
     shards: Box<[Shard]>,
     keys: AtomicUsize,
     items: AtomicUsize,
-    /// Connections with tracking on.
+    /// The number of connections with tracking on.
     clients: AtomicUsize,
     prefixes: RwLock<BTreeMap<Box<[u8]>, BTreeSet<u64>>>,
     prefix_count: AtomicUsize,
-    /// Changed keys that are to be told to those who follow prefixes, and who changed them last.
+    /// Changed keys that the connections with prefixes must be told of, each with the client that changed it last.
     pending: Mutex<BTreeMap<Box<[u8]>, u64>>,
     has_pending: AtomicBool,
 }
 
-/// For INFO.
+/// Figures for INFO.
 pub struct Counts {
     pub keys: usize,
-    /// Pairs of a key and who has read it.
+    /// The number of pairs of a key and a connection that has read it.
     pub items: usize,
     pub prefixes: usize,
     pub clients: usize,
@@ -81,7 +82,7 @@ impl Tracking {
         }
     }
 
-    /// A connection follows from now on, or in another way than before.
+    /// Turns tracking on for a connection, or changes its mode.
     pub fn start(&self, store: &Store, card: &Card, choice: &Choice) {
         let mut bits = following::ON;
         for (on, bit) in [(choice.bcast, following::BCAST), (choice.noloop, following::NOLOOP)] {
@@ -101,7 +102,7 @@ impl Tracking {
         store.tell_changes(true);
     }
 
-    /// It follows no more. What it has read is forgotten when it changes.
+    /// Turns tracking off. The keys that the connection has read stay in the table until they change.
     pub fn stop(&self, store: &Store, card: &Card) {
         let bits = card.following.swap(0, Relaxed);
         if bits & following::ON == 0 {
@@ -118,7 +119,7 @@ impl Tracking {
         if self.clients.fetch_sub(1, Relaxed) == 1 {
             store.tell_changes(false);
             if self.clients.load(Relaxed) > 0 {
-                // Somebody has begun meanwhile.
+                // Another connection has turned tracking on in the meantime.
                 store.tell_changes(true);
             } else {
                 self.forget_all();
@@ -130,7 +131,7 @@ impl Tracking {
         &self.shards[self.hasher.hash_one(key) as usize % SHARDS]
     }
 
-    /// The connection has just read the key, whose stripe is still locked.
+    /// Registers that the connection has just read the key, whose stripe is still locked.
     pub fn remember(&self, hub: &Hub, key: &[u8], id: u64) {
         {
             let mut shard = self.shard(key).lock();
@@ -147,13 +148,14 @@ impl Tracking {
         self.keep_limit(hub, key);
     }
 
-    /// Forgets keys while there are more than `tracking-table-max-keys`; their readers are told that they have changed.
+    /// Removes keys while there are more than `tracking-table-max-keys`. Their readers are told that the keys have
+    /// changed.
     fn keep_limit(&self, hub: &Hub, except: &[u8]) {
         let max = hub.config.snapshot().tracking_table_max_keys;
         let mut dropped = 0;
         while max != 0 && self.keys.load(Relaxed) > max && dropped < DROPPED_MAX {
             dropped += 1;
-            // From the key's own shard on: any key will do.
+            // Start at the shard of the new key. Any key may be removed.
             let first = self.hasher.hash_one(except) as usize + dropped;
             let victim = (0..SHARDS).find_map(|at| {
                 let shard = self.shards[(first + at) % SHARDS].lock();
@@ -164,7 +166,7 @@ impl Tracking {
         }
     }
 
-    /// A key has changed, by a command of `client`. Its stripe is locked.
+    /// `client` has changed a key. The key's stripe is locked.
     pub fn changed(&self, hub: &Hub, key: &[u8], client: u64) {
         if self.prefix_count.load(Relaxed) > 0 {
             self.pending.lock().insert(key.into(), client);
@@ -193,16 +195,16 @@ impl Tracking {
         delivery.finish();
     }
 
-    /// Whether [`Tracking::tell_followers`] has something to do: asked after every batch.
+    /// Whether [`Tracking::tell_followers`] has work. Checked after every batch.
     #[inline]
     pub fn has_pending(&self) -> bool {
         self.has_pending.load(Relaxed)
     }
 
-    /// Tells those who follow prefixes of the keys that have changed since.
+    /// Tells the connections that track prefixes which keys have changed since the last call.
     #[cold]
     pub fn tell_followers(&self, hub: &Hub) {
-        // Held throughout: messages of two workers keep the order of the changes.
+        // Hold the lock until the end, so that messages of two workers keep the order of the changes.
         let mut pending = self.pending.lock();
         self.has_pending.store(false, Relaxed);
         let changed = std::mem::take(&mut *pending);
@@ -233,7 +235,7 @@ impl Tracking {
         delivery.finish();
     }
 
-    /// All keys may be gone: everyone forgets everything.
+    /// All keys may be gone: every client must drop its whole cache.
     pub fn flushed(&self, hub: &Hub) {
         self.forget_all();
         let mut news = News::new(None);
@@ -257,7 +259,7 @@ fn delivery(hub: &Hub) -> Delivery<'_> {
     Delivery::new(&hub.posts, &hub.clients, hub.config.snapshot().output_limit_pubsub)
 }
 
-/// Tells a connection, or whom it wants told in its place.
+/// Tells a connection, or the connection to which it redirects.
 fn tell(hub: &Hub, card: &Arc<Card>, news: &mut News<'_>, delivery: &mut Delivery<'_>) {
     let redirect = card.redirect.load(Relaxed);
     if redirect == 0 {
@@ -284,9 +286,9 @@ fn tell(hub: &Hub, card: &Arc<Card>, news: &mut News<'_>, delivery: &mut Deliver
     }
 }
 
-/// What is told, in the forms of both protocols, each made when it is first needed.
+/// An invalidation, encoded for each protocol when the protocol is first needed.
 struct News<'a> {
-    /// None: all keys.
+    /// `None`: all keys.
     keys: Option<&'a [&'a [u8]]>,
     push: Option<Message>,
     message: Option<Message>,

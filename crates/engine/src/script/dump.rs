@@ -1,5 +1,5 @@
-//! Owns the form of FUNCTION DUMP: Redis's RDB format, as far as libraries of functions need it.
-//! Never knows what is in a library.
+//! Owns the format of FUNCTION DUMP: Redis's RDB format, as far as libraries of functions need it. Never knows what
+//! is in a library.
 //!
 //! ```text
 //! payload   { opcode 245, string } for each library; version, 2 bytes; CRC-64 of all before it, 8 bytes
@@ -8,10 +8,10 @@
 //! ```
 
 const FUNCTION: u8 = 245;
-/// Redis 7.2's; what 7.0 wrote (10) is read too.
+/// The RDB version of Redis 7.2. Version 10, which Redis 7.0 wrote, is read too.
 const VERSION: u16 = 11;
 const LZF: u8 = 0xc3;
-/// A library is no longer: whoever claims so is not believed.
+/// No library is longer. A longer claimed length is an error.
 const CODE_BYTES_MAX: usize = 512 << 20;
 
 pub fn encode<'a>(codes: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
@@ -82,8 +82,8 @@ fn length(rest: &mut &[u8]) -> Option<usize> {
     usize::try_from(len).ok().filter(|&len| len <= CODE_BYTES_MAX)
 }
 
-/// LZF: a byte below 32 is followed by so many bytes and one more as they are; otherwise its three high bits are a
-/// length (7: more follows) and its five low ones with the next byte a distance back.
+/// LZF. A byte below 32 is followed by that many literal bytes plus one. In any other byte the three high bits are a
+/// length (7: another length byte follows), and the five low bits with the next byte are a distance back.
 fn decompress(mut packed: &[u8], len: usize) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     while let Some((&control, tail)) = packed.split_first() {
@@ -98,7 +98,7 @@ fn decompress(mut packed: &[u8], len: usize) -> Option<Vec<u8>> {
             }
             let back = (control & 31) << 8 | usize::from(take(&mut packed, 1)?[0]);
             let from = out.len().checked_sub(back + 1)?;
-            // What is copied may be what this copy writes.
+            // Copy byte by byte: the source may overlap the bytes that this copy writes.
             for at in from..from + copied + 2 {
                 out.push(out[at]);
             }
@@ -110,7 +110,7 @@ fn decompress(mut packed: &[u8], len: usize) -> Option<Vec<u8>> {
     (out.len() == len).then_some(out)
 }
 
-/// CRC-64 with the polynomial of Jones, bits reflected, as RDB files end with.
+/// CRC-64 with the Jones polynomial, reflected bits, as at the end of RDB files.
 fn crc64(bytes: &[u8]) -> u64 {
     const REFLECTED: u64 = 0x95ac_9329_ac4b_c9b5;
     bytes.iter().fold(0, |crc: u64, &byte| {
@@ -123,16 +123,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_checksum_is_redis_s() {
+    fn the_checksum_is_that_of_redis() {
         assert_eq!(crc64(b"123456789"), 0xe9c6_d914_c4b8_d9ca);
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn a_dump_is_read_back() {
         let codes: Vec<Vec<u8>> = [0, 1, 63, 64, 16383, 16384].iter().map(|&len| vec![b'x'; len]).collect();
         let payload = encode(codes.iter().map(Vec::as_slice));
         assert_eq!(decode(&payload).unwrap(), codes);
-        // No prefix and no changed byte is taken for another payload, and none makes it panic.
+        // No prefix and no payload with a changed byte is accepted, and none causes a panic.
         for end in 0..200 {
             assert!(decode(&payload[..end]).is_err(), "{end} bytes");
         }
@@ -144,8 +144,8 @@ mod tests {
     }
 
     #[test]
-    fn compressed_as_redis_compresses() {
-        // "abcabcabcabc": three literals, then nine bytes from three back.
+    fn redis_s_compressed_strings_are_read() {
+        // "abcabcabcabc": three literals, then nine bytes from distance three.
         assert_eq!(decompress(&[2, b'a', b'b', b'c', 7 << 5, 0, 2], 12).unwrap(), b"abcabcabcabc");
         assert_eq!(decompress(&[2, b'a', b'b', b'c', 7 << 5, 0, 3], 12), None, "from before the beginning");
         assert_eq!(decompress(&[2, b'a', b'b'], 3), None);

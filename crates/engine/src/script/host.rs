@@ -9,7 +9,7 @@ use lua::{Engine, Libraries, Library, name_of};
 
 impl Scripting for Worker {
     fn script_load(&self, body: &[u8]) -> Result<[u8; 40], String> {
-        // What does not compile is not kept.
+        // A script that does not compile is not kept.
         self.with_interpreter(|interpreter| interpreter.engine.compile(body).map(drop))??;
         Ok(self.hub.scripts.add(body, true))
     }
@@ -29,7 +29,7 @@ impl Scripting for Worker {
     fn function_load(&self, code: &[u8], replace: bool) -> Result<String, String> {
         let known = &self.hub.scripts.libraries;
         let name = name_of(code)?;
-        // Before its code runs, as in Redis.
+        // Check before the library's code runs, as in Redis.
         if !replace && known.read().has(&name) {
             return Err(format!("ERR Library '{name}' already exists"));
         }
@@ -74,7 +74,7 @@ impl Scripting for Worker {
         let libraries: Vec<Library> = self.with_interpreter(|interpreter| {
             codes.iter().map(|code| library(&interpreter.engine, code)).collect::<Result<_, String>>()
         })??;
-        // All or none.
+        // All libraries or none.
         let mut known = self.hub.scripts.libraries.write();
         let mut changed = if policy == RestorePolicy::Flush { Libraries::default() } else { known.clone() };
         for library in libraries {

@@ -1,5 +1,5 @@
-//! Scripts and functions in Lua 5.1, as Redis's. `run` carries a command out in the interpreter of crate `lua`,
-//! `host` answers SCRIPT and FUNCTION, `dump` is the form of FUNCTION DUMP.
+//! Scripts and functions in Lua 5.1, as in Redis. `run` executes a command in the interpreter of crate `lua`, `host`
+//! answers SCRIPT and FUNCTION, `dump` is the format of FUNCTION DUMP.
 
 mod dump;
 mod host;

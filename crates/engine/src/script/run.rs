@@ -1,9 +1,10 @@
-//! Owns carrying out EVAL and its kin: which script, under which locks, what its commands may do, what is answered.
+//! Owns the execution of EVAL and its like: which script, under which locks, what its commands may do, and the reply.
 //! Never knows Lua's stack (crate `lua`) or what a command does.
 //!
-//! The stripes of the declared keys are locked before the script begins, and its cold values read. A key that was not
-//! declared has its stripe added; where that is not to be had, because another script holds it and wants one of ours,
-//! the script begins again with every stripe, unless it has changed something.
+//! Before the script starts, the stripes of the declared keys are locked and their cold values are read. When the
+//! script touches an undeclared key, the stripe of that key is locked too. This fails if another script holds that
+//! stripe and wants one of ours. Then the script starts again with every stripe locked, unless it has changed
+//! something.
 
 use crate::access::{self, Context};
 use crate::clients::Card;
@@ -29,7 +30,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use store::{Admission, Keyspace, Why};
 
-/// A worker's Lua, and what its scripts' commands use again and again.
+/// A worker's Lua interpreter, and the buffers that its scripts' commands reuse.
 pub struct Interpreter {
     pub engine: Engine,
     scratch: Scratch,
@@ -43,7 +44,7 @@ struct Scratch {
 }
 
 impl Worker {
-    /// Runs `f` on this worker's interpreter, which is made when it is first wanted.
+    /// Runs `f` on this worker's interpreter, which is made at the first call.
     pub fn with_interpreter<T>(&self, f: impl FnOnce(&mut Interpreter) -> T) -> Result<T, String> {
         let mut slot = self.interpreter.borrow_mut();
         let interpreter = match &mut *slot {
@@ -65,18 +66,18 @@ impl Worker {
     }
 }
 
-/// What is to run.
+/// The script to run.
 struct Script {
     name: Name,
     function: Rc<Callable>,
     what: What,
     flags: Flags,
-    /// EVAL_RO and its kin.
+    /// EVAL_RO and its like.
     is_ro: bool,
     key_count: usize,
 }
 
-/// As errors name it.
+/// The script's name in errors.
 enum Name {
     Script(Rc<Compiled>),
     Function(String),
@@ -97,7 +98,7 @@ impl Script {
     }
 }
 
-/// EVAL and its kin, outside of a transaction.
+/// EVAL and its like, outside of a transaction.
 #[cold]
 pub fn run(
     worker: &Worker,
@@ -143,7 +144,7 @@ fn outside(
         }
     }
     let keys = keys(hub.store.hasher(), command.row.keys, args, positions);
-    // What could not be read, the script may not need.
+    // Run the script even if a read failed: the script may not need that value.
     let again = current.failed.take().is_some() || current.misses > 0;
     loop {
         let (db, touch) = (session.db, !session.no_touch);
@@ -174,14 +175,14 @@ fn outside(
     }
 }
 
-/// Those who monitor see the script before what it calls.
+/// Monitors see the script before the commands that it calls.
 #[cold]
 fn show(around: &Around<'_>, db: usize, args: Args<'_>) {
     let worker = around.worker;
     worker.hub.monitors.show(&worker.hub, worker.time_us(), db, Some(&around.card.peer), args);
 }
 
-/// EVAL and its kin inside a transaction.
+/// EVAL and its like inside a transaction.
 pub fn inside(
     around: &Around<'_>,
     session: &mut Session,
@@ -210,7 +211,7 @@ pub fn inside(
     }
 }
 
-/// What the command's arguments name.
+/// Finds the script that the command's arguments name.
 fn find(scripts: &Scripts, engine: &mut Engine, command: &Command, args: Args<'_>) -> Result<Script, Halt> {
     let is_ro = command.is(bit::READONLY);
     let whole = |text: String| Halt::Error(text.into());
@@ -231,7 +232,8 @@ fn find(scripts: &Scripts, engine: &mut Engine, command: &Command, args: Args<'_
         });
     }
     let by_sha = command.row.name.starts_with("evalsha");
-    // What is no SHA-1 is refused before the number of keys is looked at, an unknown one after it, as in Redis.
+    // As in Redis: a text that is not a SHA-1 is refused before the number of keys is checked, an unknown SHA-1 after
+    // it.
     if by_sha && args[1].len() != 40 {
         return Err(Halt::Error("NOSCRIPT No matching script. Please use EVAL.".into()));
     }
@@ -268,9 +270,9 @@ fn key_count(args: Args<'_>, not_a_number: &'static str) -> Result<usize, Halt> 
 }
 
 enum Ended {
-    /// The whole error, code first.
+    /// The whole error, starting with its code.
     Error(Cow<'static, str>),
-    /// It touched a key whose stripe was not to be had, and may begin again with every stripe.
+    /// The script touched a key whose stripe could not be locked. It may start again with every stripe locked.
     WantsAll,
 }
 
@@ -344,20 +346,20 @@ fn execute(
     })
 }
 
-/// A script that runs: its commands come here.
+/// A running script. Its commands come here.
 struct Running<'a, 'k> {
     around: &'a Around<'a>,
     ks: &'a mut Keyspace<'k>,
     session: &'a mut Session,
     scratch: Scratch,
     may_write: bool,
-    /// Commands that take memory are refused.
+    /// RAM is full: commands that need memory are refused.
     is_full: bool,
     may_restart: bool,
-    /// It has done something that others see, or may have.
+    /// The script has done something that others see, or may have done so.
     has_effects: bool,
     wants_all: bool,
-    /// A command of its did; it goes on when Lua is left.
+    /// The panic of one of its commands. It resumes after Lua has returned.
     panicked: Option<Box<dyn Any + Send>>,
     started: Instant,
     is_busy: bool,
@@ -365,7 +367,7 @@ struct Running<'a, 'k> {
     args: Args<'a>,
 }
 
-/// However the run ends.
+/// Runs however the script ends.
 impl Drop for Running<'_, '_> {
     fn drop(&mut self) {
         let scripts = &self.around.worker.hub.scripts;
@@ -376,12 +378,13 @@ impl Drop for Running<'_, '_> {
     }
 }
 
-/// What is told of a script that cannot have a key's stripe, and has changed something or runs in a transaction.
+/// The error of a script that cannot lock a key's stripe and cannot start again: it has changed something, or runs in
+/// a transaction.
 const UNDECLARED: &str = "ERR Script attempted to access a key that it did not declare while another script that \
                           holds it waits for this one's: pass all keys of a script as its KEYS";
 
 impl<'a> Running<'a, '_> {
-    /// The command those words name, if a script may run it now.
+    /// The command that the words name, if a script may run it now.
     fn admit(&self, args: Args<'_>) -> Result<&'a Command, Cow<'static, str>> {
         const UNKNOWN: &str = "ERR Unknown Redis command called from script";
         let mut command = self.around.worker.hub.directory.find(&args[0]).ok_or(UNKNOWN)?;
@@ -437,7 +440,7 @@ impl<'a> Running<'a, '_> {
         Called::Reply
     }
 
-    /// Others are answered with BUSY from now on, and may end it.
+    /// From now on other clients get BUSY, and may end the script.
     #[cold]
     fn becomes_busy(&mut self) {
         self.is_busy = true;
@@ -461,7 +464,7 @@ impl Calls for Running<'_, '_> {
     fn call(&mut self) -> Called {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.reply.clear();
-        // A panic must not pass through Lua, whose stack it would leave behind.
+        // A panic must not unwind through Lua: it would leave Lua's stack behind.
         let called = catch_unwind(AssertUnwindSafe(|| self.carry_out(&mut scratch)));
         self.scratch = scratch;
         called.unwrap_or_else(|panic| {
@@ -504,7 +507,7 @@ impl Calls for Running<'_, '_> {
             return Err("The server shuts down.");
         }
         if self.is_busy {
-            // Who ends it may be a connection of this very worker.
+            // The client that ends the script may be connected to this worker.
             stand_in::pass();
             if !hub.scripts.running[self.around.worker.index].killed.load(Relaxed) {
                 return Ok(());

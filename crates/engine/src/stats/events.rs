@@ -1,11 +1,11 @@
-//! Owns the slow log and the latency monitor's events: bounded lists behind a lock that only slow
-//! commands take. Never knows why a command was slow.
+//! Owns the slow log and the latency monitor's events: bounded lists behind a lock that only slow commands take.
+//! Never knows why a command was slow.
 
 use commands::host::{LatencyEvent, SlowCommand};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Redis's bounds on what an entry keeps of a command.
+/// The bounds of one slow log entry, as in Redis.
 const ARGS_MAX: usize = 32;
 const ARG_BYTES_MAX: usize = 128;
 
@@ -22,7 +22,7 @@ struct SlowEntries {
 }
 
 impl SlowLog {
-    /// Keeps at most `count_max` entries.
+    /// Adds an entry, and keeps at most `count_max` entries.
     pub fn push(&self, mut command: SlowCommand, count_max: usize) {
         let mut entries = self.entries.lock();
         command.id = entries.next_id;
@@ -44,7 +44,7 @@ impl SlowLog {
     }
 }
 
-/// What the slow log keeps of a command's arguments.
+/// The arguments of a command, cut to the slow log's bounds.
 pub fn shortened<'a>(args: impl ExactSizeIterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
     let count = args.len();
     let kept = if count > ARGS_MAX { ARGS_MAX - 1 } else { count };
@@ -61,7 +61,7 @@ pub fn shortened<'a>(args: impl ExactSizeIterator<Item = &'a [u8]>) -> Vec<Vec<u
     words
 }
 
-/// The latency monitor: what took longer than `latency-monitor-threshold`, one sample a second and event.
+/// The latency monitor: what took longer than `latency-monitor-threshold`, with one sample per second and event.
 #[derive(Debug, Default)]
 pub struct LatencyEvents {
     events: Mutex<BTreeMap<&'static str, Samples>>,
@@ -74,7 +74,7 @@ struct Samples {
     max_ms: u64,
 }
 
-/// As in Redis.
+/// Samples per event, as in Redis.
 const HISTORY: usize = 160;
 
 impl LatencyEvents {
@@ -110,7 +110,7 @@ impl LatencyEvents {
         found.map_or(Vec::new(), |(_, samples)| samples.list.iter().copied().collect())
     }
 
-    /// None named: all.
+    /// Resets the named events; without names, all events.
     pub fn reset(&self, names: &[&[u8]]) -> usize {
         let mut events = self.events.lock();
         let before = events.len();

@@ -1,18 +1,18 @@
-//! Owns a histogram of durations that its worker fills without a lock and anyone may read.
-//! Never knows what is measured.
+//! Owns a histogram of durations. Its worker fills it without a lock, and every thread may read it. Never knows what
+//! is measured.
 //!
 //! ```text
 //! value < 16:   bucket = value
 //! otherwise:    e = position of the highest bit (≥ 4), bucket = (e − 3) · 16 + the four bits below the highest
 //! ```
-//! So a bucket is at most 1/16 of its value wide: 6 % precision in a fixed 4.9 KiB, as in HDR histograms
-//! (<http://hdrhistogram.org>) with one significant digit and a half.
+//! A bucket is at most 1/16 of its value wide: 6 % precision in a fixed 4.9 KiB, as in HDR histograms
+//! (<http://hdrhistogram.org>) with one and a half significant digits.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const SUB_BITS: u32 = 4;
 const SUB: usize = 1 << SUB_BITS;
-/// Nanoseconds up to 2^42: 73 minutes; longer ones count as that.
+/// Durations up to 2^42 ns (73 minutes). Longer durations count as 2^42 ns.
 const TOP_BIT: u32 = 42;
 const BUCKETS: usize = (TOP_BIT - SUB_BITS + 1) as usize * SUB;
 
@@ -41,7 +41,7 @@ pub fn bucket(value: u64) -> usize {
     (top - SUB_BITS + 1) as usize * SUB + below
 }
 
-/// The largest value that falls into the bucket.
+/// The largest value of the bucket.
 fn highest(bucket: usize) -> u64 {
     if bucket < SUB {
         return bucket as u64;
@@ -51,13 +51,13 @@ fn highest(bucket: usize) -> u64 {
 }
 
 impl Histogram {
-    /// Only the worker that owns it may call this: the increment is a load and a store.
+    /// Only the worker that owns the histogram may call this: the increment is a load and a store.
     #[inline]
     pub fn record(&self, nanos: u64) {
         self.record_in(bucket(nanos));
     }
 
-    /// As [`Histogram::record`], for a duration that several histograms record.
+    /// Like [`Histogram::record`], for a duration that goes into several histograms.
     #[inline]
     pub fn record_in(&self, bucket: usize) {
         let count = &self.counts[bucket];
@@ -71,7 +71,7 @@ impl Histogram {
     }
 }
 
-/// Histograms of several workers added up.
+/// The sum of several workers' histograms.
 #[derive(Debug, Clone)]
 pub struct Summary {
     counts: Vec<u64>,
@@ -93,7 +93,7 @@ impl Summary {
         }
     }
 
-    /// What has come since `earlier`; all of it where the histogram was reset meanwhile.
+    /// The values recorded after `earlier`. If the histogram was reset in between, all values.
     pub fn since(&self, earlier: &Summary) -> Summary {
         if self.counts.iter().zip(&earlier.counts).any(|(now, then)| now < then) {
             return self.clone();
@@ -102,23 +102,23 @@ impl Summary {
         Summary { count: counts.iter().sum(), counts }
     }
 
-    /// (largest value in nanoseconds, values in the bucket) of the buckets that have any.
+    /// The buckets that are not empty, as (largest value in nanoseconds, number of values).
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
         self.counts.iter().enumerate().filter(|(_, count)| **count > 0).map(|(bucket, count)| (highest(bucket), *count))
     }
 
-    /// Nanoseconds of all values together, by the middles of their buckets: within 3 %.
+    /// The sum of all values in nanoseconds, computed from the middles of the buckets: within 3 %.
     pub fn sum_nanos(&self) -> u64 {
         let middle = |bucket: usize| if bucket == 0 { 0 } else { (highest(bucket - 1) + 1 + highest(bucket)) / 2 };
         self.counts.iter().enumerate().map(|(bucket, count)| middle(bucket).saturating_mul(*count)).sum()
     }
 
-    /// Nanoseconds on average; 0 without values.
+    /// The average in nanoseconds; 0 without values.
     pub fn average_nanos(&self) -> u64 {
         self.sum_nanos() / self.count.max(1)
     }
 
-    /// Nanoseconds that `percent` of the values do not exceed; 0 without values.
+    /// The nanoseconds that `percent` of the values do not exceed; 0 without values.
     pub fn percentile(&self, percent: f64) -> u64 {
         let wanted = ((percent / 100.0 * self.count as f64).ceil() as u64).clamp(1, self.count.max(1));
         let mut seen = 0;
@@ -131,7 +131,8 @@ impl Summary {
         0
     }
 
-    /// (power of two in microseconds, values up to it) from the first that is not empty until all are counted.
+    /// Pairs of (power of two in microseconds, number of values up to it). They start at the first power that is not
+    /// empty and end when all values are counted.
     pub fn cumulative_us(&self) -> Vec<(u64, u64)> {
         let mut steps = Vec::new();
         let (mut seen, mut bound_us, mut bucket) = (0, 1u64, 0);

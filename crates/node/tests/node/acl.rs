@@ -1,5 +1,5 @@
-//! Users: who may come in and what they may do, as clients see it. What 7.0 says as 7.2 does runs on Debian's
-//! redis-server too.
+//! Users: who may log in and what they may do, as clients see it. Where Redis 7.0 behaves like 7.2, the transcripts
+//! also run on Debian's redis-server.
 
 use crate::common::{Client, Node, Redis, eventually};
 
@@ -12,7 +12,7 @@ fn on_both(transcript: fn(&dyn Fn() -> Client)) {
 }
 
 #[test]
-fn a_user_comes_in_and_does_what_it_may() {
+fn a_user_logs_in_and_does_what_it_may() {
     on_both(|connect| {
         let (mut admin, mut bob) = (connect(), connect());
         assert_eq!(admin.run("ACL SETUSER bob on >secret +get +set +multi +exec +acl|whoami ~bob:* %R~shared:*"), "OK");
@@ -26,11 +26,11 @@ fn a_user_comes_in_and_does_what_it_may() {
         for denied in ["SET shared:1 v", "GET other", "DEL bob:1", "CONFIG GET port", "ACL USERS"] {
             assert!(bob.run(denied).starts_with("(error) NOPERM "), "{denied}");
         }
-        // Refused when it is queued, and then nothing runs.
+        // A command is refused when it is queued, and then EXEC runs nothing.
         assert_eq!(bob.run("MULTI"), "OK");
         assert!(bob.run("SET other v").starts_with("(error) NOPERM "));
         assert_eq!(bob.run("EXEC"), "(error) EXECABORT Transaction discarded because of previous errors.");
-        // A change of its rules holds from the next command on, also for what is queued.
+        // A change of a user's rules applies from the next command on, also to queued commands.
         assert_eq!(bob.run("MULTI"), "OK");
         assert_eq!(bob.run("SET bob:1 w"), "QUEUED");
         assert_eq!(bob.run("GET bob:1"), "QUEUED");
@@ -45,7 +45,7 @@ fn a_user_comes_in_and_does_what_it_may() {
         assert!(admin.run("CLIENT LIST").contains(" user=bob "));
         assert_eq!(admin.run("CLIENT KILL USER bob"), "(integer) 1");
         assert_eq!(admin.run("CLIENT KILL USER nobody"), "(error) ERR No such user 'nobody'");
-        // One who is gone is gone at once.
+        // Deleting a user ends its connections at once.
         let mut again = connect();
         assert_eq!(again.run("HELLO 2 AUTH bob secret").split('\n').count(), 14);
         assert_eq!(admin.run("ACL DELUSER bob nobody"), "(integer) 1");
@@ -78,7 +78,7 @@ fn errors_name_the_user_and_the_command_as_redis_7_2_does() {
     {
         assert!(log.contains(part), "{log}");
     }
-    // A command that waits is asked again.
+    // A blocked command is checked again when it runs.
     let mut waits = node.connect();
     waits.run("AUTH bob x");
     waits.send(b"BLPOP alist 0\r\n");
@@ -89,14 +89,15 @@ fn errors_name_the_user_and_the_command_as_redis_7_2_does() {
     assert_eq!(admin.run("LLEN alist"), "(integer) 1");
 }
 
-/// Whether a command was refused to its user; 7.0 has other words.
+/// Whether a command was refused because of its user. Redis 7.0 uses other words.
 fn is_refused(reply: &str) -> bool {
     ["NOPERM ", "ERR ACL failure in script: ", "ERR The user executing the script can't "]
         .iter()
         .any(|start| reply.strip_prefix("(error) ").is_some_and(|text| text.starts_with(start)))
 }
 
-/// A command alone, called by a script or a function, and in a transaction: what a user may do is the same.
+/// A user's rights are the same for a single command, a command in a script or a function, and a command in a
+/// transaction.
 #[test]
 fn scripts_functions_and_transactions_may_do_what_their_user_may() {
     on_both(|connect| {
@@ -150,14 +151,14 @@ fn scripts_functions_and_transactions_may_do_what_their_user_may() {
             bob.run("MULTI");
             let queued = bob.run(command);
             assert_eq!(is_refused(&queued), refused, "queued: {command}: {queued}");
-            // A transaction that calls it by a script goes on after it.
+            // A transaction continues after a script whose command was refused.
             let done = bob.run("EXEC");
             assert_eq!(done.starts_with("(error) EXECABORT"), refused, "{command}: {done}");
             let words: Vec<String> = command.split(' ').map(|word| format!("'{word}'")).collect();
             let asked = bob.run(&format!("EVAL \"return redis.acl_check_cmd({})\" 0", words.join(",")));
             assert_eq!(asked, if refused { "(nil)" } else { "(integer) 1" }, "{command}");
         }
-        // Keys that are declared are asked of too, and what redis.call is refused ends the script.
+        // Declared keys are checked too, and a refusal of redis.call ends the script.
         assert!(is_refused(&bob.run("EVAL \"return 1\" 1 x1")));
         assert!(is_refused(&bob.run("EVAL \"return 1\" 1 r1")), "it might write");
         assert_eq!(bob.run("EVAL_RO \"return 1\" 1 r1"), "(integer) 1");
@@ -169,12 +170,12 @@ fn scripts_functions_and_transactions_may_do_what_their_user_may() {
         let done = bob.run("EXEC");
         assert!(is_refused(done.strip_prefix("1) ").unwrap_or("").split('\n').next().unwrap()), "{done}");
         assert!(done.ends_with("\n2) \"v\""), "{done}");
-        // Those refusals are told apart.
+        // ACL LOG distinguishes the contexts of these refusals.
         let log = admin.run("ACL LOG");
         for context in ["toplevel", "multi", "lua"] {
             assert!(log.contains(&format!("\"{context}\"")), "{context}: {log}");
         }
-        // Names that are none, or no command.
+        // Arguments of redis.acl_check_cmd: invalid commands, and valid ones.
         for (script, told) in [
             (
                 "redis.acl_check_cmd('nosuch', 'x')",
@@ -197,10 +198,10 @@ fn scripts_functions_and_transactions_may_do_what_their_user_may() {
     });
 }
 
-/// Selectors are not added up: one of them has to allow the whole command. What patterns of SORT read is not named, so it
-/// takes the right to read every key.
+/// Selectors are not combined: one of them must allow the whole command. The patterns of SORT read keys that the
+/// command does not name, so SORT with patterns needs the right to read every key.
 #[test]
-fn rules_are_not_by_passed() {
+fn rules_cannot_be_bypassed() {
     on_both(|connect| {
         let (mut admin, mut bob) = (connect(), connect());
         admin.run(
@@ -243,7 +244,7 @@ fn rules_are_not_by_passed() {
 }
 
 #[test]
-fn who_listens_to_what_it_may_not_is_ended() {
+fn subscribers_that_lose_their_right_are_closed() {
     on_both(|connect| {
         let (mut admin, mut listener) = (connect(), connect());
         admin.run("ACL SETUSER bob on nopass +@all resetchannels &news &news* &other");
@@ -273,12 +274,12 @@ fn the_password_of_the_default_user() {
         assert_eq!(other.run("AUTH secret"), "OK");
         assert_eq!(other.run("GET k"), "(nil)");
         assert!(admin.run("ACL LIST").contains("#2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"));
-        // Who has come in stays in; who has not needs no password when none is asked for any more.
+        // Authenticated clients stay authenticated. New clients need no password when none is required any more.
         let mut waits = connect();
         assert_eq!(waits.run("GET k"), "(error) NOAUTH Authentication required.");
         assert_eq!(admin.run("CONFIG SET requirepass ''"), "OK");
         assert_eq!(waits.run("GET k"), "(nil)");
-        // The default user may be limited like any other.
+        // The default user may be restricted like any other user.
         assert_eq!(admin.run("ACL SETUSER default -set"), "OK");
         assert!(other.run("SET k v").starts_with("(error) NOPERM "));
         assert!(admin.run("SET k v").starts_with("(error) NOPERM "));
@@ -308,7 +309,7 @@ fn users_are_kept_in_a_file_of_their_own() {
     let error = admin.run("ACL LOAD");
     assert!(error.contains("users.acl:1: Error in ACL SETUSER modifier 'nonsense': Syntax error"), "{error}");
     assert_eq!(bob.run("GET k"), "(nil)");
-    // Of who is not there any more the connections end.
+    // Connections of users that are no longer in the file end.
     std::fs::write(&path, "user eve on nopass +ping\n").unwrap();
     assert_eq!(admin.run("ACL LOAD"), "OK");
     eventually("bob's connection ends", || !admin.run("CLIENT LIST").contains(" user=bob "));

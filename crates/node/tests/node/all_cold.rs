@@ -1,4 +1,4 @@
-//! `debug-tier-mode cold`: whatever a command has touched is on flash when its reply arrives.
+//! `debug-tier-mode cold`: every value that a command has touched is on flash when the command's reply arrives.
 
 use crate::common::{Client, Node, eventually};
 
@@ -10,7 +10,7 @@ fn flash_reads(client: &mut Client) -> u64 {
     client.info("tiering", "flash_kv_reads").parse().unwrap()
 }
 
-/// Runs lines and checks that each leaves nothing in RAM and gives the expected reply.
+/// Runs lines. Checks each reply, and that no value is in RAM afterwards.
 fn story(client: &mut Client, lines: &[(&str, &str)]) {
     for (line, reply) in lines {
         assert_eq!(client.run(line), *reply, "{line}");
@@ -21,7 +21,7 @@ fn story(client: &mut Client, lines: &[(&str, &str)]) {
 }
 
 #[test]
-fn every_way_a_command_can_take_leaves_its_values_on_flash() {
+fn every_path_of_a_command_leaves_its_values_on_flash() {
     let flash = tempfile::tempdir().unwrap();
     let path = flash.path().to_str().unwrap();
     let node =
@@ -60,7 +60,7 @@ fn every_way_a_command_can_take_leaves_its_values_on_flash() {
             ("HGETALL g", "1) \"a\"\n2) \"6\"\n3) \"b\"\n4) \"2\""),
         ],
     );
-    // What expires is noticed, and told.
+    // Expiry is noticed and published too.
     let mut listener = node.connect();
     assert_eq!(client.run("CONFIG SET notify-keyspace-events Exh"), "OK");
     listener.run("PSUBSCRIBE __keyevent@0__:*");
@@ -71,7 +71,7 @@ fn every_way_a_command_can_take_leaves_its_values_on_flash() {
     let names: Vec<String> = (0..3).map(|_| listener.read()).collect();
     assert!(names[2].ends_with("\"__keyevent@0__:hexpired\"\n4) \"parts\""), "{names:?}");
     assert_eq!(client.run("EXISTS brief parts"), "(integer) 0");
-    // Another connection, most likely at the other worker, reads what this one wrote.
+    // Another connection, most likely of the other worker, reads what this one wrote.
     let mut other = node.connect();
     for number in 0..200 {
         let before = flash_reads(&mut client);
@@ -84,7 +84,7 @@ fn every_way_a_command_can_take_leaves_its_values_on_flash() {
 }
 
 #[test]
-fn who_waits_for_a_key_is_served_and_the_key_goes_to_flash() {
+fn a_blocked_client_is_served_and_the_key_moves_to_flash() {
     let flash = tempfile::tempdir().unwrap();
     let path = flash.path().to_str().unwrap();
     let node = Node::start(&[

@@ -1,11 +1,11 @@
-//! Commands that wait for a key, as several clients see them: every story on a node, and the same on Debian's
-//! redis-server where it is installed.
+//! Blocking commands as several clients see them. Every story runs on a node, and on Debian's redis-server where it
+//! is installed.
 
 use crate::common::{Client, Node, Redis, eventually};
 use resp::client::Value;
 use std::time::Duration;
 
-/// A server that stories are told on.
+/// The server on which a story runs.
 struct Server {
     port: u16,
     control: Client,
@@ -21,7 +21,7 @@ impl Server {
         self.control.run(line)
     }
 
-    /// A client that waits, as soon as the server says that it does.
+    /// A client that runs a blocking command. Returns when the server counts it as blocked.
     fn waiting(&mut self, line: &str) -> Client {
         let mut client = self.connect();
         self.wait_with(&mut client, line);
@@ -64,7 +64,7 @@ fn both(story: impl Fn(&mut Server)) {
 }
 
 #[test]
-fn a_push_serves_who_waits() {
+fn a_push_serves_blocked_clients() {
     both(|server| {
         for (command, reply) in [
             ("BLPOP k 0", "1) \"k\"\n2) \"a\""),
@@ -85,7 +85,7 @@ fn a_push_serves_who_waits() {
 }
 
 #[test]
-fn who_came_first_is_served_first() {
+fn the_client_that_blocked_first_is_served_first() {
     both(|server| {
         let mut clients: Vec<Client> = (0..5).map(|_| server.waiting("BLPOP k 0")).collect();
         assert_eq!(server.run("RPUSH k 0 1 2"), "(integer) 3");
@@ -102,7 +102,7 @@ fn who_came_first_is_served_first() {
 }
 
 #[test]
-fn of_several_keys_the_first_that_has_something_serves() {
+fn of_several_keys_the_first_nonempty_one_serves() {
     both(|server| {
         let mut client = server.waiting("BLPOP a b a 0");
         assert_eq!(server.run("RPUSH b 1"), "(integer) 1");
@@ -111,14 +111,14 @@ fn of_several_keys_the_first_that_has_something_serves() {
         server.run("RPUSH a 3");
         assert_eq!(client.run("BLPOP a b 0"), "1) \"a\"\n2) \"3\"");
         assert_eq!(client.run("BLPOP a b 0"), "1) \"b\"\n2) \"2\"");
-        // It has left both queues.
+        // The client has left both queues.
         assert_eq!(server.run("RPUSH a 4"), "(integer) 1");
         assert_eq!(server.run("LLEN a"), "(integer) 1");
     });
 }
 
 #[test]
-fn time_runs_out() {
+fn blocked_commands_time_out() {
     both(|server| {
         let mut client = server.connect();
         for (command, reply) in [
@@ -134,7 +134,7 @@ fn time_runs_out() {
             assert_eq!(String::from_utf8_lossy(&bytes), reply, "{command}");
         }
         assert_eq!(server.blocked(), 0);
-        // Nobody is left in the queues.
+        // No client is left in the queues.
         assert_eq!(server.run("RPUSH k a"), "(integer) 1");
         assert_eq!(server.run("LLEN k"), "(integer) 1");
         client.run("HELLO 3");
@@ -146,7 +146,7 @@ fn time_runs_out() {
 }
 
 #[test]
-fn a_key_of_another_type_leaves_it_waiting() {
+fn a_key_of_another_type_serves_no_blocked_client() {
     both(|server| {
         server.run("SET s x");
         let mut client = server.connect();
@@ -167,7 +167,7 @@ fn a_key_of_another_type_leaves_it_waiting() {
 }
 
 #[test]
-fn moves_wake_each_other_in_a_row() {
+fn blocked_moves_serve_each_other_in_a_chain() {
     both(|server| {
         let mut last = server.waiting("BLPOP c 0");
         let mut second = server.waiting("BLMOVE b c LEFT RIGHT 0");
@@ -177,7 +177,7 @@ fn moves_wake_each_other_in_a_row() {
         assert_eq!(second.read(), "\"x\"");
         assert_eq!(last.read(), "1) \"c\"\n2) \"x\"");
         assert_eq!(server.run("EXISTS a b c"), "(integer) 0");
-        // In a circle as well.
+        // In a circle too.
         let mut there = server.waiting("BRPOPLPUSH a b 0");
         let mut back = server.waiting("BRPOPLPUSH b a 0");
         server.run("RPUSH a y");
@@ -199,7 +199,7 @@ fn a_move_to_a_wrong_type_fails_and_the_next_one_is_served() {
 }
 
 #[test]
-fn whatever_makes_a_key_a_list_serves() {
+fn every_command_that_makes_a_list_serves_blocked_clients() {
     both(|server| {
         for (prepare, command) in [
             ("RPUSH other a", "RENAME other k"),
@@ -215,7 +215,7 @@ fn whatever_makes_a_key_a_list_serves() {
             assert_eq!(client.read(), "1) \"k\"\n2) \"a\"", "{command}");
         }
         server.run("FLUSHALL");
-        // What comes with another database serves those who wait in this one.
+        // SWAPDB brings a key into this database, and serves the clients blocked here.
         let mut here = server.waiting("BLPOP k 0");
         let mut other = server.connect();
         other.run("SELECT 5");
@@ -228,7 +228,7 @@ fn whatever_makes_a_key_a_list_serves() {
         filler.run("RPUSH k b");
         assert_eq!(filler.run("MOVE k 5"), "(integer) 1");
         assert_eq!(other.read(), "1) \"k\"\n2) \"b\"");
-        // What is gone serves nobody.
+        // A deleted key serves no client.
         let mut client = server.waiting("BLPOP k 0");
         server.run("FLUSHALL");
         server.run("FLUSHDB");
@@ -239,7 +239,7 @@ fn whatever_makes_a_key_a_list_serves() {
 }
 
 #[test]
-fn sorted_sets_serve_who_waits() {
+fn sorted_sets_serve_blocked_clients() {
     both(|server| {
         for (command, reply) in [
             ("BZPOPMIN k 0", "1) \"k\"\n2) \"a\"\n3) \"1\""),
@@ -259,7 +259,7 @@ fn sorted_sets_serve_who_waits() {
                 assert_eq!(server.run("ZCARD k"), format!("(integer) {left}"));
             }
         }
-        // Lists and sorted sets of one name: each serves its own.
+        // A list and a sorted set with the same name: each serves its own clients.
         server.run("DEL k");
         let mut popper = server.waiting("BZPOPMIN k 0");
         let mut other = server.waiting("BLPOP k 0");
@@ -283,13 +283,13 @@ fn sorted_sets_serve_who_waits() {
 }
 
 #[test]
-fn streams_serve_who_waits() {
+fn streams_serve_blocked_clients() {
     both(|server| {
         let entry = |key: &str, id: &str| {
             format!("1) 1) \"{key}\"\n   2) 1) 1) \"{id}\"\n         2) 1) \"a\"\n            2) \"1\"")
         };
         server.run("XADD s 1-1 a 1");
-        // What comes behind the end there was when it began to wait, to any of several.
+        // Entries after the stream's end at the time of blocking, in any of several streams.
         let mut all = server.waiting("XREAD COUNT 10 BLOCK 0 STREAMS s t $ $");
         let mut one = server.waiting("XREAD BLOCK 0 STREAMS t s 0-0 5-5");
         server.run("XADD other 1-1 a 1");
@@ -300,23 +300,23 @@ fn streams_serve_who_waits() {
         assert_eq!(server.blocked(), 1, "it waits for what is above 5-5");
         server.run("XADD s 5-6 a 1");
         assert_eq!(one.read(), entry("s", "5-6"));
-        // A transaction serves when it is over, with all it has added.
+        // A transaction serves blocked clients after it has ended, with all the entries that it added.
         server.wait_with(&mut one, "XREAD BLOCK 0 STREAMS s $");
         for line in ["MULTI", "XADD s 6-1 a 1", "XADD s 7-1 a 1", "EXEC"] {
             server.run(line);
         }
         let two = format!("{}\n      2) 1) \"7-1\"\n         2) 1) \"a\"\n            2) \"1\"", entry("s", "6-1"));
         assert_eq!(one.read(), two);
-        // The last entry, asked for by +, is of 7.4.
+        // The last entry, asked for by +, exists since 7.4.
         let invalid = "(error) ERR Invalid stream ID specified as stream command argument";
         assert_eq!(one.run("XREAD BLOCK 0 STREAMS s +"), invalid);
-        // In RESP3 a map, and nothing is null.
+        // In RESP3 the reply is a map, and nothing is null.
         one.run("HELLO 3");
         server.wait_with(&mut one, "XREAD BLOCK 0 STREAMS s $");
         server.run("XADD s 8-1 a 1");
         assert_eq!(one.read(), "1# \"s\" => 1) 1) \"8-1\"\n      2) 1) \"a\"\n         2) \"1\"");
         assert_eq!(one.run("XREAD BLOCK 1 STREAMS s $"), "(nil)");
-        // Inside a transaction nothing waits.
+        // Inside a transaction no command blocks.
         for line in ["MULTI", "XREAD BLOCK 0 STREAMS s $"] {
             all.run(line);
         }
@@ -325,7 +325,7 @@ fn streams_serve_who_waits() {
 }
 
 #[test]
-fn a_stream_that_goes_or_changes_leaves_its_readers_waiting() {
+fn a_stream_that_is_deleted_or_replaced_serves_no_reader() {
     both(|server| {
         for (goes, comes) in [
             (&["DEL s"][..], "6-1"),
@@ -340,7 +340,7 @@ fn a_stream_that_goes_or_changes_leaves_its_readers_waiting() {
             for line in goes {
                 server.run(line);
             }
-            // Below where it reads from.
+            // The new entry is below the reader's position.
             server.run("XADD s 1-1 a 1");
             assert_eq!(server.blocked(), 1, "{goes:?}");
             server.run(&format!("XADD s {comes} a 1"));
@@ -361,7 +361,7 @@ fn consumers_of_a_group_wait() {
         let mut ann = server.waiting("XREADGROUP GROUP g ann BLOCK 0 STREAMS s >");
         let mut bob = server.waiting("XREADGROUP GROUP g bob COUNT 5 BLOCK 0 NOACK STREAMS s >");
         let mut reader = server.waiting("XREAD BLOCK 0 STREAMS s $");
-        // Each entry is given to one of the consumers, who came first, and to every reader.
+        // Each entry goes to one consumer of the group, the first that blocked, and to every reader without a group.
         server.run("XADD s 1-1 a 1");
         assert_eq!(ann.read(), entry("1-1"));
         assert_eq!(reader.read(), entry("1-1"));
@@ -372,15 +372,15 @@ fn consumers_of_a_group_wait() {
             server.run("XPENDING s g"),
             "1) (integer) 1\n2) \"1-1\"\n3) \"1-1\"\n4) 1) 1) \"ann\"\n      2) \"1\""
         );
-        // What it was given before is never waited for.
+        // A consumer's old entries never block.
         assert_eq!(bob.run("XREADGROUP GROUP g bob BLOCK 0 STREAMS s 0"), "1) 1) \"s\"\n   2) (empty array)");
         assert_eq!(bob.run("XREADGROUP GROUP g bob BLOCK 10 STREAMS s >"), "(nil)");
-        // Another group's end is none of theirs.
+        // The end of another group does not matter to these consumers.
         server.run("XGROUP CREATE s h $");
         server.wait_with(&mut ann, "XREADGROUP GROUP g ann BLOCK 0 STREAMS s >");
         server.run("XGROUP DESTROY s h");
         assert_eq!(server.blocked(), 1);
-        // They are told that there is nothing to wait for any more; by 7.0 in other words.
+        // The consumers are told that the stream or the group is gone. Redis 7.0 uses other words.
         let no_group = "(error) NOGROUP No such key 's' or consumer group 'g' in XREADGROUP with GROUP option";
         let wrong = "(error) WRONGTYPE Operation against a key holding the wrong kind of value";
         for (change, told) in [
@@ -407,7 +407,7 @@ fn consumers_of_a_group_wait() {
 }
 
 #[test]
-fn waiting_for_a_stream_ends_by_time_by_others_and_by_hanging_up() {
+fn waiting_for_a_stream_ends_by_timeout_unblock_kill_and_disconnect() {
     both(|server| {
         server.run("XGROUP CREATE s g $ MKSTREAM");
         let mut client = server.connect();
@@ -425,7 +425,7 @@ fn waiting_for_a_stream_ends_by_time_by_others_and_by_hanging_up() {
             drop(server.waiting(&forever));
             eventually("it is gone", || server.blocked() == 0);
         }
-        // Nobody who went has taken anything.
+        // No client that left has taken an entry.
         server.run("XADD s 1-1 a 1");
         assert_eq!(server.run("XPENDING s g"), "1) (integer) 0\n2) (nil)\n3) (nil)\n4) (nil)");
         assert!(client.run("XREADGROUP GROUP g ann STREAMS s >").contains("1-1"));
@@ -433,7 +433,7 @@ fn waiting_for_a_stream_ends_by_time_by_others_and_by_hanging_up() {
 }
 
 #[test]
-fn who_hangs_up_takes_nothing() {
+fn a_blocked_client_that_disconnects_takes_nothing() {
     both(|server| {
         let gone = server.waiting("BLPOP k 0");
         let mut next = server.waiting("BLPOP k 0");
@@ -471,7 +471,7 @@ fn clients_are_unblocked_and_killed_by_others() {
 }
 
 #[test]
-fn the_list_of_clients_shows_who_waits() {
+fn the_client_list_shows_blocked_clients() {
     both(|server| {
         let mut client = server.connect();
         let number = id(&mut client);
@@ -492,7 +492,7 @@ fn the_list_of_clients_shows_who_waits() {
 }
 
 #[test]
-fn a_pause_holds_up_who_would_serve() {
+fn a_pause_delays_the_pushes_that_would_serve_blocked_clients() {
     both(|server| {
         let mut client = server.waiting("BLPOP k 0");
         assert_eq!(server.run("CLIENT PAUSE 100000 WRITE"), "OK");
@@ -503,10 +503,11 @@ fn a_pause_holds_up_who_would_serve() {
         assert_eq!(pusher.read(), "(integer) 1");
         assert_eq!(client.read(), "1) \"k\"\n2) \"a\"");
         if !server.is_ours {
-            // Redis 7.0 panics where CLIENT UNBLOCK meets a client that is paused.
+            // Redis 7.0 crashes if CLIENT UNBLOCK names a paused client.
             return;
         }
-        // A command that came during the pause waits for its end before it waits for its key, and cannot be unblocked.
+        // A command that arrived during the pause first waits for the pause to end, and only then for its key. It
+        // cannot be unblocked before.
         let number = id(&mut client);
         server.run("CLIENT PAUSE 100000 WRITE");
         say(&mut client, "BLPOP k 0");
@@ -518,7 +519,7 @@ fn a_pause_holds_up_who_would_serve() {
 }
 
 #[test]
-fn a_pipeline_stops_where_it_waits() {
+fn a_pipeline_stops_at_a_blocked_command() {
     both(|server| {
         let mut client = server.connect();
         for line in ["SET a 1", "BLPOP k 0", "GET a", "BLPOP j 0", "PING"] {
@@ -526,7 +527,7 @@ fn a_pipeline_stops_where_it_waits() {
         }
         assert_eq!(client.read(), "OK", "what came before is answered");
         eventually("it waits", || server.blocked() == 1);
-        // What comes meanwhile is taken in, more than a buffer of it, and carried out in its turn.
+        // What arrives in the meantime is received, even if it is larger than a buffer, and runs in its turn.
         let mut long = Vec::new();
         resp::client::encode_command(&[b"SET", b"long", &[b'x'; 300_000]], &mut long);
         client.send(&long);
@@ -558,7 +559,7 @@ fn a_client_that_wants_no_replies_gets_none() {
 }
 
 #[test]
-fn a_list_that_is_filled_by_many_and_emptied_by_many_gives_each_element_once() {
+fn many_pushers_and_many_blocked_poppers_move_each_element_once() {
     both(|server| {
         const EACH: usize = 300;
         let port = server.port;
@@ -600,7 +601,7 @@ fn a_list_that_is_filled_by_many_and_emptied_by_many_gives_each_element_once() {
                 .collect();
             pushers.into_iter().for_each(|pusher| pusher.join().unwrap());
             let mut stopper = connect();
-            // Each taker ends with the first one it sees.
+            // Each taker ends at the first "stop" that it gets.
             while takers.iter().any(|taker| !taker.is_finished()) {
                 stopper.run("RPUSH k stop");
                 std::thread::sleep(Duration::from_millis(2));
@@ -618,7 +619,7 @@ fn a_list_that_is_filled_by_many_and_emptied_by_many_gives_each_element_once() {
 }
 
 #[test]
-fn inside_a_transaction_nothing_waits_and_exec_serves_who_does() {
+fn inside_a_transaction_nothing_blocks_and_exec_serves_blocked_clients() {
     both(|server| {
         let mut client = server.connect();
         for line in ["MULTI", "BLPOP k 0", "BLMOVE k j LEFT LEFT 0", "BLMPOP 0 1 k LEFT", "BRPOPLPUSH k j 0"] {
@@ -631,7 +632,7 @@ fn inside_a_transaction_nothing_waits_and_exec_serves_who_does() {
         }
         assert_eq!(client.run("EXEC"), "1) 1) \"k\"\n   2) \"a\"\n2) \"b\"\n3) (nil)");
         server.run("FLUSHALL");
-        // Who waits sees what the whole transaction leaves.
+        // A blocked client sees only the result of the whole transaction.
         let mut waiting = server.waiting("BLPOP k 0");
         let mut behind = server.waiting("BRPOP k j 0");
         for line in ["MULTI", "RPUSH k a", "DEL k", "RPUSH k b c d", "LPOP k", "RPUSH j x"] {
@@ -641,13 +642,13 @@ fn inside_a_transaction_nothing_waits_and_exec_serves_who_does() {
         assert_eq!(waiting.read(), "1) \"k\"\n2) \"c\"");
         assert_eq!(behind.read(), "1) \"k\"\n2) \"d\"");
         assert_eq!(server.run("EXISTS k j"), "(integer) 1");
-        // What it takes away again was never there.
+        // An element that the transaction removes again is never visible.
         let mut waiting = server.waiting("BLPOP k 0");
         for line in ["MULTI", "RPUSH k a", "DEL k", "EXEC"] {
             client.run(line);
         }
         assert_eq!(server.blocked(), 1);
-        // A watched key is changed by whoever is served.
+        // A served client changes the watched key.
         client.run("WATCH k");
         server.run("RPUSH k a");
         assert_eq!(waiting.read(), "1) \"k\"\n2) \"a\"");
@@ -656,7 +657,7 @@ fn inside_a_transaction_nothing_waits_and_exec_serves_who_does() {
     });
 }
 
-/// Redis 7.0 looks only at the key that has become ready; 7.2 runs the command again, from its first key.
+/// Redis 7.0 looks only at the key that became ready. Redis 7.2 runs the command again, from its first key.
 #[test]
 fn a_command_that_is_served_runs_from_its_start() {
     let node = Node::start(&[]);
@@ -669,7 +670,7 @@ fn a_command_that_is_served_runs_from_its_start() {
 }
 
 #[test]
-fn a_node_stops_though_clients_wait() {
+fn a_node_stops_while_clients_are_blocked() {
     let mut node = Node::start(&[]);
     let mut server = Server { port: node.port, control: node.connect(), is_ours: true };
     let mut client = server.waiting("BLPOP k 0");
@@ -679,7 +680,7 @@ fn a_node_stops_though_clients_wait() {
 }
 
 #[test]
-fn who_waits_is_not_idle() {
+fn a_blocked_client_is_not_idle() {
     let node = Node::start(&[("timeout", "1")]);
     let mut server = Server { port: node.port, control: node.connect(), is_ours: true };
     let mut idle = server.connect();

@@ -1,4 +1,4 @@
-//! Connections among each other: the register, pauses, slow readers, idle ones, and how many there may be.
+//! Connections and their limits: the register, pauses, slow readers, idle clients, the maximum number.
 
 use crate::common::{Client, Node, eventually};
 use resp::client::{Value, encode_command};
@@ -13,7 +13,7 @@ fn id(client: &mut Client) -> i64 {
 }
 
 #[test]
-fn the_list_shows_every_client_and_what_it_said_of_itself() {
+fn the_client_list_shows_every_client_and_its_attributes() {
     let node = Node::start(&[]);
     let (mut a, mut b) = (node.connect(), node.connect());
     assert_eq!(a.run("CLIENT SETNAME alpha"), "OK");
@@ -62,7 +62,7 @@ fn a_killed_client_runs_nothing_of_what_it_has_sent() {
     for client in [&mut b, &mut sleeper] {
         client.run("PING");
     }
-    // While the worker sleeps, the kill arrives and then a command of the killed.
+    // While the worker sleeps, first the kill arrives, then a command of the killed client.
     sleeper.send(b"DEBUG SLEEP 0.5\r\n");
     std::thread::sleep(Duration::from_millis(100));
     b.send(format!("CLIENT KILL ID {a_id}\r\n").as_bytes());
@@ -74,7 +74,7 @@ fn a_killed_client_runs_nothing_of_what_it_has_sent() {
 }
 
 #[test]
-fn a_pause_of_writes_holds_writers_and_nobody_else() {
+fn a_pause_of_writes_delays_only_writers() {
     let node = Node::start(&[]);
     let (mut writer, mut reader) = (node.connect(), node.connect());
     assert_eq!(reader.run("CLIENT PAUSE 60000 WRITE"), "OK");
@@ -108,7 +108,7 @@ fn replies_can_be_switched_off_and_skipped() {
 }
 
 #[test]
-fn one_too_many_is_told_so() {
+fn a_client_beyond_maxclients_gets_an_error() {
     let node = Node::start(&[("maxclients", "3")]);
     let mut clients: Vec<Client> = (0..3).map(|_| node.connect()).collect();
     for client in &mut clients {
@@ -130,7 +130,7 @@ fn idle_clients_are_closed_after_timeout() {
     let idle = std::thread::spawn(move || idle.read());
     let mut last = Instant::now();
     while !idle.is_finished() {
-        // On a machine that stands still for two seconds it was idle too.
+        // If the whole machine stood still for two seconds, this client was idle too.
         if busy.run("PING") != "PONG" {
             assert!(last.elapsed() >= Duration::from_secs(2), "closed although it was busy");
             busy = node.connect();
@@ -142,7 +142,7 @@ fn idle_clients_are_closed_after_timeout() {
 }
 
 #[test]
-fn a_slow_reader_does_not_hold_up_others() {
+fn a_slow_reader_does_not_delay_others() {
     let node = Node::start(&[("io-threads", "1")]);
     let mut slow = node.connect();
     let value = vec![b'v'; 1_000_000];
@@ -164,7 +164,7 @@ fn a_slow_reader_does_not_hold_up_others() {
 }
 
 #[test]
-fn who_owes_more_than_the_hard_limit_is_closed() {
+fn a_client_with_output_above_the_hard_limit_is_closed() {
     let node = Node::start(&[("client-output-buffer-limit", "normal 8mb 0 0")]);
     let mut client = node.connect();
     let value = vec![b'v'; 1_000_000];
@@ -181,7 +181,7 @@ fn who_owes_more_than_the_hard_limit_is_closed() {
 }
 
 #[test]
-fn who_stays_above_the_soft_limit_is_closed() {
+fn a_client_with_output_above_the_soft_limit_is_closed() {
     let node = Node::start(&[("client-output-buffer-limit", "normal 0 1mb 1")]);
     let mut client = node.connect();
     let value = vec![b'v'; 1_000_000];
@@ -199,7 +199,7 @@ fn who_stays_above_the_soft_limit_is_closed() {
 fn a_query_larger_than_its_limit_is_closed() {
     let node = Node::start(&[("client-query-buffer-limit", "1mb")]);
     let mut client = node.connect();
-    // Refused in the middle of it: the rest cannot be written.
+    // The node refuses in the middle of the command, so the rest cannot be written.
     let _ = client.stream.write_all(b"*2\r\n$4\r\nECHO\r\n$3000000\r\n");
     let _ = client.stream.write_all(&vec![b'x'; 3_000_000]);
     assert_eq!(client.rest(), b"");
@@ -223,7 +223,7 @@ fn ten_thousand_idle_clients_cost_little_each() {
     let mut clients: Vec<Client> = Vec::with_capacity(count);
     for _ in 0..count {
         let mut client = node.connect();
-        // Each has used its buffers once.
+        // Each connection has used its buffers once.
         assert_eq!(client.run("PING"), "PONG");
         clients.push(client);
     }
@@ -257,7 +257,7 @@ fn connections_are_spread_over_the_workers() {
     assert_eq!(clients[0].info("server", "io_threads"), "2");
 }
 
-/// What is asked wrongly is answered as by the real one. What 7.2 says otherwise than 7.0 is not here.
+/// Invalid commands get the same errors as from a real Redis. Errors that differ between 7.0 and 7.2 are left out.
 #[test]
 fn errors_are_those_of_a_real_redis() {
     let Some(redis) = crate::common::Redis::if_installed(&[]) else { return };

@@ -1,4 +1,5 @@
-//! CONFIG SET and CONFIG REWRITE while clients are served: what takes effect when, who waits, what is left of a failure.
+//! CONFIG SET and CONFIG REWRITE while clients are served: when a change takes effect, who waits, and what remains
+//! after a failure.
 
 use crate::common::{Client, Node, eventually, shown};
 use resp::client::encode_command;
@@ -11,7 +12,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// CONFIG SET takes effect with the next command, wherever that command was received.
+/// CONFIG SET takes effect with the next command, whichever connection sends it.
 #[test]
 fn config_set_applies_to_what_follows_in_the_same_pipeline() {
     let node = Node::start(&[]);
@@ -19,13 +20,14 @@ fn config_set_applies_to_what_follows_in_the_same_pipeline() {
     // All in one batch.
     a.send(b"CONFIG SET set-max-intset-entries 2\r\nSADD s 1 2 3\r\nOBJECT ENCODING s\r\n");
     assert_eq!([a.read(), a.read(), a.read()], ["OK", "(integer) 3", "\"listpack\""]);
-    // In a transaction too.
+    // Inside a transaction too.
     a.send(b"MULTI\r\nCONFIG SET set-max-intset-entries 512\r\nSADD t 1 2 3\r\nEXEC\r\nOBJECT ENCODING t\r\n");
     assert_eq!([a.read(), a.read(), a.read()], ["OK", "QUEUED", "QUEUED"]);
     assert_eq!([a.read(), a.read()], ["1) OK\n2) (integer) 3", "\"intset\""]);
 }
 
-/// As in Redis: whoever sets the threshold to 0 finds that very command in the slow log, and not the one that ends it.
+/// As in Redis, the command that sets the threshold to 0 is in the slow log, and the command that sets it back is
+/// not.
 #[test]
 fn config_set_obeys_its_own_slow_log_threshold() {
     let node = Node::start(&[]);
@@ -44,13 +46,13 @@ fn config_set_obeys_its_own_slow_log_threshold() {
     assert_eq!(a.run("SLOWLOG LEN"), "(integer) 2");
 }
 
-/// A file that can be opened for reading when somebody writes to it, and not before: a disk that takes its time.
+/// Makes a pipe in place of a file. Opening it for reading blocks until a writer opens it, like a slow disk.
 fn make_slow(path: &Path) {
     let _ = fs::remove_file(path);
     mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
 }
 
-/// Waits until somebody reads a slow file. Who does waits for what is written to it, or for its end.
+/// Waits until the node opens a slow file for reading. The node then waits for the pipe's contents, or its end.
 fn reader_of(path: &Path) -> fs::File {
     let mut file = None;
     eventually("the file is read", || {
@@ -61,9 +63,9 @@ fn reader_of(path: &Path) -> fs::File {
     file.expect("it was opened")
 }
 
-/// The only worker answers others while a client's command waits for a file.
+/// The only worker serves other clients while one client's command waits for a file.
 #[test]
-fn config_rewrite_waits_for_its_file_alone() {
+fn config_rewrite_blocks_no_other_client() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("node.conf");
     fs::write(&file, "# mine\ntimeout 5\n").unwrap();
@@ -76,7 +78,7 @@ fn config_rewrite_waits_for_its_file_alone() {
     let mut reader = reader_of(&file);
     assert_eq!(other.run("PING"), "PONG");
     assert_eq!(other.run("CONFIG GET timeout"), "1) \"timeout\"\n2) \"5\"");
-    // One change of the configuration at a time; whoever comes second waits and nobody else does.
+    // Only one change of the configuration runs at a time. The second one waits, and no other command does.
     setter.send(b"CONFIG SET timeout 6\r\n");
     assert_eq!(other.run("SET k v"), "OK");
     assert_eq!(other.run("CONFIG GET timeout"), "1) \"timeout\"\n2) \"5\"");
@@ -90,7 +92,7 @@ fn config_rewrite_waits_for_its_file_alone() {
     assert!(fs::read_to_string(&file).unwrap().contains("timeout 6"));
 }
 
-/// A transaction cannot be left in the middle: there the change is carried out at once.
+/// A transaction cannot park in the middle, so the change is carried out at once.
 #[test]
 fn limits_are_set_inside_a_transaction_too() {
     let flash = tempfile::tempdir().unwrap();
@@ -103,12 +105,12 @@ fn limits_are_set_inside_a_transaction_too() {
     assert_eq!([told[0], told[1], told[3]], ["1) OK", "2) OK", "4) \"v\""], "{replies:?}");
     assert!(told[2].starts_with("3) (error) ERR CONFIG SET failed (possibly related to argument 'memory-limit')"));
     assert_eq!(a.info("tiering", "flash_limit"), (160 << 20).to_string());
-    // Of its own again.
+    // Outside the transaction a change works again.
     assert_eq!(a.run("CONFIG SET memory-limit 240mb"), "OK");
     assert_eq!(a.info("tiering", "flash_limit"), (200 << 20).to_string());
 }
 
-/// Commands are known by what they are, not by what they are called.
+/// Secrets are found by the command's row, not by its name.
 #[test]
 fn secrets_stay_secret_under_other_names() {
     let node = Node::start(&[
@@ -130,7 +132,7 @@ fn secrets_stay_secret_under_other_names() {
     a.run("people DELUSER hidden5");
     a.run("move-out 127.0.0.1 1 hiddenkey 0 10 AUTH hidden7");
     a.run("move-out 127.0.0.1 1 nokey 0 10 AUTH2 hidden8 hidden9");
-    // A command of that name hides nothing.
+    // The word AUTH in other commands hides nothing.
     a.run("SET AUTH visible1");
     a.run("ECHO visible2");
     let logged = a.run("SLOWLOG GET -1");
@@ -152,9 +154,9 @@ fn secrets_stay_secret_under_other_names() {
     }
 }
 
-/// Commands that read a cold value without counting as a hit made the hits in RAM fewer.
+/// Commands that read a cold value without counting a hit once made the number of RAM hits shrink.
 #[test]
-fn hits_in_ram_never_become_fewer() {
+fn ram_hits_never_decrease() {
     let flash = tempfile::tempdir().unwrap();
     let path = flash.path().to_str().unwrap();
     let node = Node::start(&[
@@ -176,14 +178,14 @@ fn hits_in_ram_never_become_fewer() {
     for key in 0..50 {
         assert_eq!(a.run(&format!("GET key:{key}")), format!("\"{key}\""));
     }
-    // Each came from flash.
+    // Each value came from flash.
     assert_eq!(hits(&mut a), (0, 50));
     assert_eq!(a.run("CONFIG SET debug-tier-mode off"), "OK");
     for key in 0..20 {
         assert_eq!(a.run(&format!("GET key:{key}")), format!("\"{key}\""));
         assert_eq!(a.run(&format!("GET key:{key}")), format!("\"{key}\""));
     }
-    // The first look at each came from flash, the second from RAM.
+    // The first read of each value came from flash, the second from RAM.
     let mut before = hits(&mut a);
     assert_eq!(before, (20, 70));
     for key in 20..50 {
@@ -202,24 +204,26 @@ fn hits_in_ram_never_become_fewer() {
     }
 }
 
-/// What waited for every stripe ran on the thread that accepts connections, and a worker's upkeep waited for one too.
+/// Tasks that needed every stripe once ran on the thread that accepts connections, and a worker's maintenance once
+/// waited for a stripe too.
 #[test]
-fn a_long_script_holds_up_nobody_else() {
-    // One of the two workers sweeps for what has expired: the script runs on the one, then on the other.
+fn a_long_script_delays_only_its_own_worker() {
+    // One of the two workers sweeps for expired keys. So the script runs first on one worker, then on the other.
     for on in [0, 1] {
         let node = Node::start(&[("io-threads", "2")]);
-        // A connection goes to the worker with the fewest: one by one to the one worker and the other.
+        // Each new connection goes to the worker with the fewest connections, so connections alternate between the
+        // two workers.
         let all: Vec<Client> = (0..8).map(|_| node.connect()).collect();
         let mut own: Vec<Client> = Vec::new();
         for (at, mut client) in all.into_iter().enumerate() {
             assert_eq!(client.run("PING"), "PONG");
-            // The script's worker has more connections than the other, so that new ones go to the other.
+            // Give the script's worker more connections than the other, so that new connections go to the other.
             if at % 2 == on {
                 own.push(client);
             }
         }
         eventually("half of them have gone", || own[0].info("clients", "connected_clients") == "4");
-        // Keys with times to live, so that sweeps have something to do in every stripe.
+        // Keys with expiry times, so that sweeps have work in every stripe.
         for key in 0..2_000 {
             assert_eq!(own[0].run(&format!("SET key:{key} v PX 600000")), "OK");
         }
@@ -242,15 +246,15 @@ fn a_long_script_holds_up_nobody_else() {
                 std::thread::sleep(Duration::from_millis(5));
             }
             assert_eq!(running.join().unwrap(), "\"done\"");
-            // Whoever waits for the script, from the next second on, waits for three seconds and more.
+            // After the first second, whoever waited for the script would wait for at least three seconds.
             assert!(longest < Duration::from_millis(2_500), "a connection waited for {longest:?}");
         });
     }
 }
 
-/// The thread that hears signals waited for the script's stripe.
+/// The thread that handles signals once waited for the script's stripe.
 #[test]
-fn a_signal_is_heard_while_a_script_runs() {
+fn a_signal_is_handled_while_a_script_runs() {
     let node = Node::start(&[]);
     let script = "redis.call('SET', KEYS[1], 1) \
                   local function ms() local t = redis.call('TIME') return t[1] * 1000 + t[2] / 1000 end \
@@ -260,7 +264,7 @@ fn a_signal_is_heard_while_a_script_runs() {
     let mut words = Vec::new();
     encode_command(&[b"EVAL", script.as_bytes(), b"1", b"k"], &mut words);
     runner.send(&words);
-    // The clock counts what the index takes once a second: once while the script runs.
+    // The clock counts the index's bytes once a second, so it does so once while the script runs.
     std::thread::sleep(Duration::from_millis(1_200));
     runner.stream.set_nonblocking(true).unwrap();
     node.signal(libc::SIGTERM);

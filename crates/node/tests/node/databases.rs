@@ -1,5 +1,5 @@
-//! Several databases in one node: made, changed, paused and deleted, each with its own data, limits and users; there
-//! again after a restart.
+//! Several databases in one node: made, changed, paused and deleted, each with its own data, limits and users, and
+//! open again after a restart.
 
 use crate::common::{Client, Node, eventually, free_port};
 use node::{Definition, DefinitionChange, Role};
@@ -10,10 +10,10 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 
-/// How operators reach a test's node: a socket in its `state-dir`, a line each.
+/// The operator's interface of a test's node: a socket in its `state-dir`, one line per request.
 const SOCKET: &str = "operator";
 
-/// What the node of a test calls when it serves.
+/// The node of a test calls this when it serves clients.
 pub fn attach(node: &Arc<node::Node>) -> io::Result<Box<dyn Any>> {
     let folder = node.state_dir();
     crate::effects::keep(node, folder);
@@ -77,7 +77,7 @@ fn carry_out(node: &Arc<node::Node>, words: &[&str]) -> Result<String, node::Nod
         }
         ["used", name] => Ok(node.database(name).unwrap().figures().used_ram_bytes.to_string()),
         ["failed"] => Ok(node.failed().into_keys().collect::<Vec<_>>().join(" ")),
-        // A command as a user of the console with a role.
+        // Runs a command as a console user with a role.
         ["as", role, name, ref command @ ..] => {
             let role = match role {
                 "viewer" => Role::Viewer,
@@ -102,11 +102,11 @@ impl Operator {
         Operator(UnixStream::connect(state.join(SOCKET)).unwrap())
     }
 
-    /// Makes a database on a port of its own.
+    /// Makes a database on its own port.
     fn create(&mut self, name: &str, memory_mb: u64, ram_mb: u64) -> u16 {
         for _ in 0..5 {
             let reply = self.run(&format!("create {name} {} {memory_mb} {ram_mb}", free_port()));
-            // Another process may take the free port first: then the next one.
+            // If another process takes the free port first, try the next one.
             if !reply.contains("is taken") && !reply.contains("in use") {
                 return reply.parse().unwrap_or_else(|_| panic!("{reply}"));
             }
@@ -167,7 +167,7 @@ fn databases_are_apart_and_are_there_again_after_a_restart() {
         orders.run("CONFIG SET loglevel debug"),
         "(error) ERR CONFIG SET failed - 'loglevel' is the node's: set it on its default database"
     );
-    // What was set by a client and kept, and what was set by the operator.
+    // One setting that a client made and kept, and one that the operator made.
     assert_eq!(orders.run("CONFIG SET slowlog-max-len 7"), "OK");
     assert_eq!(orders.run("CONFIG REWRITE"), "OK");
     assert_eq!(operator.run("password orders secret"), "done");
@@ -190,7 +190,7 @@ fn databases_are_apart_and_are_there_again_after_a_restart() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_leaves_nothing() {
+fn impossible_definitions_are_refused_and_leave_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let (node, mut operator) = start(directory.path(), &[]);
     assert_eq!(operator.run("create default 1 80 30"), "error: 'default' is taken: choose another name");
@@ -210,13 +210,13 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
     assert!(operator.run("delete default").starts_with("error: the default database is the configuration file's"));
     let left = std::fs::read_dir(directory.path().join("state/databases")).map_or(0, Iterator::count);
     assert_eq!(left, 0, "definitions were left behind");
-    // Without a port: the next one that is free.
+    // Without a port, the node picks the next free one.
     let reply = operator.run("create other 0 80 30");
     let port: u16 = reply.parse().unwrap_or_else(|_| panic!("{reply}"));
     assert!(port > node.port);
     assert_eq!(connect(port).run("PING"), "PONG");
     assert_eq!(operator.run("create other 0 80 30"), "error: there is a database 'other' already");
-    // By a client of the database as by the operator.
+    // The same limits apply to the database's clients and to the operator.
     let refused = connect(port).run("CONFIG SET maxmemory 9tb");
     assert!(refused.starts_with("(error) ERR CONFIG SET failed"), "{refused}");
     assert_eq!(connect(port).run("CONFIG GET maxmemory"), format!("1) \"maxmemory\"\n2) \"{}\"", 30 << 20));
@@ -244,7 +244,7 @@ fn a_paused_database_refuses_commands_until_it_is_resumed() {
 }
 
 #[test]
-fn people_of_the_console_do_what_their_role_allows() {
+fn console_users_do_what_their_role_allows() {
     let directory = tempfile::tempdir().unwrap();
     let (node, mut operator) = start(directory.path(), &[]);
     assert_eq!(node.connect().run("CONFIG SET requirepass secret"), "OK");
@@ -272,9 +272,9 @@ fn people_of_the_console_do_what_their_role_allows() {
     );
 }
 
-/// A definition that cannot be opened (its port is taken) is said, and keeps nobody else from being served.
+/// A definition that cannot be opened (its port is taken) is reported, and the other databases are served.
 #[test]
-fn one_that_cannot_be_opened_leaves_the_others() {
+fn a_database_that_cannot_be_opened_does_not_affect_the_others() {
     let directory = tempfile::tempdir().unwrap();
     let (mut node, mut operator) = start(directory.path(), &[]);
     let first: u16 = operator.create("first", 80, 30);
@@ -290,7 +290,8 @@ fn one_that_cannot_be_opened_leaves_the_others() {
     assert_eq!(operator.run("failed"), "");
 }
 
-/// Twenty databases that are filled beyond their RAM limit, all at once, keep to it, and the process to their sum.
+/// Twenty databases are filled beyond their RAM limits at the same time. Each keeps to its limit, and the process to
+/// their sum.
 #[test]
 fn twenty_databases_keep_to_their_limits() {
     const COUNT: usize = 20;
@@ -305,7 +306,7 @@ fn twenty_databases_keep_to_their_limits() {
                 let mut client = connect(port);
                 let value = vec![b'x'; 1000];
                 for key in 0..20_000 {
-                    // Some of it compresses, none of it is lost: flash has room for all.
+                    // Some of the data compresses. Flash has room for all of it, so nothing may be lost.
                     let name = format!("key:{port}:{key}");
                     assert_eq!(
                         client.value(&[b"SET", name.as_bytes(), &value]).map(|v| crate::common::shown(&v)),
@@ -328,9 +329,9 @@ fn twenty_databases_keep_to_their_limits() {
     }
 }
 
-/// The change was in effect and the operator was told that it had failed.
+/// The change once took effect although the operator was told that it had failed.
 #[test]
-fn a_change_that_cannot_be_kept_in_its_file_has_no_effect() {
+fn a_change_that_cannot_be_written_to_the_file_has_no_effect() {
     let directory = tempfile::tempdir().unwrap();
     let (_node, mut operator) = start(directory.path(), &[]);
     let port = operator.create("orders", 80, 30);
@@ -351,20 +352,20 @@ fn a_change_that_cannot_be_kept_in_its_file_has_no_effect() {
     assert_eq!(orders.info("tiering", "flash_limit"), (65 << 20).to_string());
     assert_eq!(operator.run("password orders secret"), "done");
     let kept = std::fs::read_to_string(&file).unwrap();
-    // The password as such, not as a user's.
+    // The password is kept as requirepass, not as a rule of a user.
     assert!(kept.contains("requirepass secret") && !kept.contains("user "), "{kept}");
     assert_eq!(connect(port).run("GET k"), "(error) NOAUTH Authentication required.");
 }
 
-/// Two databases that grew at a time each found the room that only one of them could have.
+/// Two databases that grew at the same time once both found room that was enough for only one.
 #[test]
-fn two_databases_that_grow_at_a_time_do_not_get_the_same_room() {
+fn two_databases_that_grow_at_the_same_time_do_not_get_the_same_room() {
     let directory = tempfile::tempdir().unwrap();
     let (node, mut operator) = start(directory.path(), &[("io-threads", "2")]);
     let port = operator.create("orders", 80, 30);
     let (mut default, mut orders) = (node.connect(), connect(port));
     let ram: u64 = default.info("memory", "total_system_memory").parse().unwrap();
-    // For one of them, not for both: only what is set counts, nothing is filled.
+    // Enough room for one of them, but not for both. Only the limits count; nothing is filled.
     let much = ram / 16 * 10;
     for _ in 0..40 {
         let limits =

@@ -1,4 +1,4 @@
-//! The digest of a dataset that is larger than RAM, as a client asks for it.
+//! The digest of a dataset larger than RAM, as a client asks for it.
 
 use crate::common::{Client, Node};
 use resp::client::{Value, encode_command};
@@ -6,7 +6,7 @@ use resp::client::{Value, encode_command};
 const KEYS: usize = 36_000;
 const VALUE_BYTES: usize = 600;
 
-/// Under a RAM limit that holds a fraction of the dataset; its flash is there as long as its directory.
+/// The RAM limit holds only a fraction of the dataset. The node's flash exists as long as its directory.
 fn small(threads: &str) -> (tempfile::TempDir, Node, Client) {
     let flash = tempfile::tempdir().unwrap();
     let path = flash.path().to_str().unwrap();
@@ -38,7 +38,7 @@ fn command(line: String) -> Vec<Vec<u8>> {
     line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// The same data in any order: strings of which few compress, some that expire, and a hash in parts.
+/// The same data in any order: strings of which few compress, some with an expiry, and a hash in parts.
 fn fill(client: &mut Client, order: impl Iterator<Item = usize>) {
     let numbers: Vec<usize> = order.collect();
     for numbers in numbers.chunks(500) {
@@ -94,7 +94,7 @@ fn two_nodes_that_hold_more_than_their_ram_agree_and_keep_their_tiers() {
     assert_eq!(redis.len(), 40);
     assert_eq!(b.run("DEBUG DIGEST"), redis);
 
-    // One field's deadline.
+    // Change one field's expiry.
     assert_eq!(b.run("HPEXPIREAT large 4000000000000 FIELDS 1 field:77"), "1) (integer) 1");
     assert_eq!(b.run("DEBUG DIGEST"), redis);
     let stripes = |client: &mut Client| client.run("DEBUG FLINT-DIGEST STRIPES");

@@ -1,8 +1,8 @@
-//! Several connections change the same keys of one node, alone, in transactions, in scripts and functions, blocked, while keys
-//! and fields expire: the effects, applied to an empty store in the order in which they were told, give the node's digest. All
-//! in RAM, all on flash, and while keys are evicted.
+//! Several connections change the same keys of one node: with single commands, in transactions, in scripts and
+//! functions, and blocked, while keys and fields expire. The effects, applied to an empty store in their order, must
+//! give the node's digest. This is tested with all data in RAM, with all data on flash, and while keys are evicted.
 //!
-//! `FLINTKV_SEED` gives the connections the same commands again, though not the same order among them;
+//! `FLINTKV_SEED` gives the connections the same commands again, but not the same order between connections.
 //! `FLINTKV_TEST_SECONDS` makes more runs.
 
 use crate::common::harness::generator::Writes;
@@ -19,12 +19,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// In the node's `state-dir`: asks it to keep effects, and is gone when it does.
+/// A file in the node's `state-dir` that asks the node to keep effects. The node removes it when it has started to
+/// keep them.
 const WANTED: &str = "keep-effects";
-/// Where they are, each as a command of RESP: why, database, time, the command.
+/// The file of the kept effects. Each effect is a RESP command: reason, database, time, command.
 const KEPT: &str = "effects";
 
-/// In the node's process.
+/// Runs in the node's process.
 pub fn keep(node: &Arc<node::Node>, folder: &Path) {
     if !folder.join(WANTED).exists() {
         return;
@@ -43,7 +44,7 @@ pub fn keep(node: &Arc<node::Node>, folder: &Path) {
     fs::remove_file(folder.join(WANTED)).unwrap();
 }
 
-/// What a node has kept, read on as it grows.
+/// The effects that a node has kept. The file is read further as it grows.
 struct Kept {
     path: PathBuf,
     read: usize,
@@ -54,7 +55,7 @@ impl Kept {
         fs::metadata(&self.path).unwrap().len() as usize
     }
 
-    /// Up to where it was `bytes` long.
+    /// Replays the effects up to the moment when the file was `bytes` long.
     fn repeat(&mut self, bytes: usize, replay: &mut Replay, what: &str) {
         let file = fs::read(&self.path).unwrap();
         let kept = &file[..bytes];
@@ -73,18 +74,18 @@ impl Kept {
     }
 }
 
-/// Connections that change all kinds of values, and connections that wait at keys that are mostly empty.
+/// Connections that change values of all kinds, and connections that block on keys which are mostly empty.
 const CLIENTS: u64 = 5;
 const WAITERS: u64 = 4;
-/// What a node is kept busy for between two comparisons, and how many of them it sees.
+/// How long a node runs commands between two comparisons, and how many comparisons there are.
 const ROUND: Duration = Duration::from_secs(2);
 const ROUNDS: u64 = 2;
-/// Keys that are there for the sake of the RAM that they take.
+/// Keys that only fill RAM.
 const FILLERS: usize = 4000;
-/// The longest of the short expiries; the others are a day away.
+/// The longest of the short expiries. The other expiries are a day away.
 const SHORT_MS: u64 = 1000;
 
-/// Commands that wait. They are served by [`SERVES`], and by what other waiters move.
+/// Blocking commands. [`SERVES`] serve them, and so do the moves of other blocked commands.
 const WAITS: &[&str] = &[
     "{BLPOP|BRPOP} wl0 wl1 0.1",
     "{BLPOP|BRPOP} wl1 wl2 0.1",
@@ -112,7 +113,8 @@ const SERVES: &[&str] = &[
     "PEXPIRE {wl0|wl1|wl2|wz0|wz1|wx1} {1|20}",
 ];
 
-/// Runs the commands that its arguments say: how to call, how many words, the words. The last argument may end it in an error.
+/// Runs the commands in its arguments. For each: the way to call it, the number of words, the words. The last
+/// argument may make the script end with an error.
 const BODY: &str = "
     local i = 1
     while i <= #args do
@@ -135,11 +137,11 @@ fn wall_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
 }
 
-/// One connection, and what its commands came to.
+/// One connection, and counts of what its commands led to.
 struct Changer {
     client: Client,
     writes: Writes,
-    /// Of each key that is there for the sake of its RAM; 0: there are none.
+    /// The bytes of each key that only fills RAM; 0: there are no such keys.
     filler_bytes: usize,
     came_to: BTreeMap<&'static str, usize>,
 }
@@ -196,7 +198,7 @@ impl Changer {
                 let select = self.writes.of(&["SELECT $db"], wall_ms());
                 self.send(&select);
             }
-            // All have to wait for flash at a time, and are rehearsed.
+            // All of these commands wait for flash together, and are rehearsed.
             _ => {
                 let mut bytes = Vec::new();
                 let commands = self.commands();
@@ -274,7 +276,7 @@ fn keys_of(command: &[Vec<u8>]) -> Vec<Vec<u8>> {
     positions.into_iter().map(|at| command[at].clone()).collect()
 }
 
-/// Whether nodes' effects give their digests; what they were, and what the commands came to.
+/// Checks that nodes' effects give the nodes' digests. Returns the counts of effects and of outcomes.
 fn prove(directives: &[(&str, &str)], filler_bytes: usize) -> BTreeMap<String, usize> {
     let mut met = BTreeMap::new();
     seeds::each(20_261_122, 1, |seed| run(seed, directives, filler_bytes, &mut met));
@@ -313,7 +315,7 @@ fn run(seed: u64, directives: &[(&str, &str)], filler_bytes: usize, met: &mut BT
     let loaded = client.value(&[b"FUNCTION", b"LOAD", library().as_bytes()]).map(|reply| shown(&reply));
     assert_eq!(loaded.as_deref(), Some("\"proof\""));
 
-    // However slow the machine is: RAM is full before the first round.
+    // However slow the machine is, RAM must be full before the first round.
     if filler_bytes > 0 {
         let value = vec![b'f'; filler_bytes];
         let mut fillers = (0..FILLERS).cycle();
@@ -355,7 +357,7 @@ fn run(seed: u64, directives: &[(&str, &str)], filler_bytes: usize, met: &mut BT
         let ended_ms = wall_ms();
         eventually("short expiries are over", || wall_ms() > ended_ms + SHORT_MS);
         let mut ask = |words: &[&[u8]]| client.value(words).map_or("(closed)".to_owned(), |reply| shown(&reply));
-        // Keys may still be evicted: digest and effects are of one moment.
+        // Keys may still be evicted. So repeat until digest and effects are of the same moment.
         let (digest, now_ms, bytes) = loop {
             let (bytes, now_ms, digest) = (kept.bytes(), wall_ms(), digest(&mut ask));
             if bytes == kept.bytes() {

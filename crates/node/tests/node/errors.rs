@@ -1,9 +1,9 @@
-//! Error texts that no example shows, on a node and on Debian's redis-server: what a client prints, or decides by.
-//! `crates/commands/tests/errors.rs` finds those that are shown nowhere.
+//! Error texts that no example shows, on a node and on Debian's redis-server: clients print these texts or decide by
+//! them. `crates/commands/tests/errors.rs` finds the error texts that no test shows.
 
 use crate::common::{Client, Node, Redis};
 
-/// Lines as typed, each with its reply; what 7.0 says otherwise is marked.
+/// Lines as typed, each with its reply. Replies that differ in Redis 7.0 are marked.
 fn transcript(client: &mut Client, is_ours: bool, lines: &[(&str, &str)]) {
     for (command, expected) in lines {
         let only_here = expected.strip_prefix("here ");
@@ -24,7 +24,7 @@ fn on_both(directives: &[(&str, &str)], story: fn(&dyn Fn() -> Client, bool)) {
 }
 
 #[test]
-fn of_values_and_options() {
+fn errors_of_values_and_options() {
     on_both(&[], |connect, is_ours| {
         let mut client = connect();
         let lines = [
@@ -83,7 +83,7 @@ fn of_values_and_options() {
 }
 
 #[test]
-fn of_debug() {
+fn errors_of_debug() {
     let node = Node::start(&[("enable-debug-command", "yes")]);
     let lines = [
         ("RPUSH l a", "(integer) 1"),
@@ -99,7 +99,7 @@ fn of_debug() {
 }
 
 #[test]
-fn of_streams() {
+fn errors_of_streams() {
     on_both(&[], |connect, is_ours| {
         let mut client = connect();
         let lines = [
@@ -156,7 +156,7 @@ fn of_streams() {
 }
 
 #[test]
-fn of_connections_and_users() {
+fn errors_of_connections_and_users() {
     on_both(&[], |connect, is_ours| {
         let lines = [
             ("CLIENT TRACKING ON", "OK"),
@@ -200,7 +200,7 @@ fn of_connections_and_users() {
 }
 
 #[test]
-fn of_scripts_and_functions() {
+fn errors_of_scripts_and_functions() {
     on_both(&[], |connect, is_ours| {
         let mut client = connect();
         let names = "(error) ERR Library names can only contain letters, numbers, or underscores(_) and must be at least \

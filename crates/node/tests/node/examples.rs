@@ -1,4 +1,4 @@
-//! Every row's examples, as a client sends them: to a node, and to Debian's redis-server where it is installed.
+//! The examples of every row, as a client sends them: to a node, and to Debian's redis-server where it is installed.
 
 use crate::common::harness::RealRedis;
 use crate::common::{Node, eventually, shown};
@@ -21,7 +21,7 @@ fn a_node_answers_as_the_examples_say() {
     for (name, row) in rows() {
         let mut client = node.connect();
         client.run("FLUSHALL");
-        // Nobody is left of the row before: CLIENT KILL counts.
+        // CLIENT KILL counts clients, so the clients of the previous row must be gone.
         eventually("the last client is gone", || client.info("clients", "connected_clients") == "1");
         for example in row.examples {
             let reply = client.run(example.command);
@@ -42,14 +42,15 @@ fn a_real_redis_answers_the_same() {
     let Some(mut control) = RealRedis::start() else { return };
     let mut failures = Vec::new();
     for (name, row) in rows() {
-        // QUIT ends a connection and RESET forgets what the harness chose: a new one for every row.
+        // QUIT ends the connection, and RESET drops the harness's settings. So each row gets a new connection.
         if name == "quit" {
             continue;
         }
         control.run("FLUSHALL");
         control.run("RESET");
         for example in row.examples {
-            // What is refused here (SYNC, REPLICAOF, MODULE LOAD) might make it another server there.
+            // Commands that are refused here (SYNC, REPLICAOF, MODULE LOAD) might change the role of the other
+            // server.
             if matches!(example.reply, Expect::OnlyHere(text) if text.starts_with("(error)")) {
                 continue;
             }
@@ -67,7 +68,7 @@ fn a_real_redis_answers_the_same() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// What COMMAND INFO says of a command, from its arity to its categories, the sets in order.
+/// The fields of COMMAND INFO for a command, from arity to categories. Sets are sorted.
 fn facts(info: &Value) -> Vec<String> {
     let Value::Array(fields) = info else { panic!("{info:?} is not a command's description") };
     let sorted = |field: &Value| {
@@ -87,7 +88,7 @@ fn a_real_redis_describes_its_commands_as_ours() {
     let mut failures = Vec::new();
     for (name, _) in rows() {
         let name = name.replace(' ', "|");
-        // Redis 7.0 took one argument more or less than 7.2 does.
+        // In Redis 7.0 these commands have another arity than in 7.2.
         if name.starts_with("command|getkeys") || ["zrank", "zrevrank"].contains(&name.as_str()) {
             continue;
         }
@@ -95,16 +96,17 @@ fn a_real_redis_describes_its_commands_as_ours() {
         let Some(Value::Array(ours)) = client.value(&[b"COMMAND", b"INFO", name.as_bytes()]) else {
             panic!("an array")
         };
-        // Newer than the Redis it is compared with.
+        // The command is newer than the installed Redis.
         if matches!(theirs[0], Value::Null | Value::NullArray) {
             continue;
         }
         let (mut ours, theirs) = (facts(&ours[0]), facts(&theirs[0]));
-        // Redis stands still while a value goes to another server; here a transaction or script would have to.
+        // Redis blocks while MIGRATE sends a value. Here only a transaction or a script would have to block, so the
+        // flags differ.
         if name == "migrate" {
             ours[1] = ours[1].replace("no_multi noscript ", "");
         }
-        // Redis 7.2 lets scripts call commands that block: they do not wait there.
+        // Redis 7.2 lets scripts call blocking commands, which do not block there.
         let script_flag = |fact: &String| {
             if fact.contains("blocking") {
                 fact.replace("noscript ", "").replace(" noscript", "")

@@ -1,9 +1,9 @@
-//! The one executor: what a command leaves behind, whether it succeeds, fails, is run again, or panics.
+//! The one executor: what a command leaves behind if it succeeds, fails, runs again, or panics.
 
 use crate::common::{Client, Node, eventually};
 use std::collections::BTreeSet;
 
-/// Commands that fail on the key they are given, which holds a string that is no number.
+/// Commands that fail on their key, which holds a string that is not a number.
 const FAILING: [&str; 9] = [
     "INCR k",
     "INCRBYFLOAT k 1",
@@ -55,7 +55,7 @@ fn a_command_that_fails_invalidates_no_cache_and_tells_no_event() {
     assert!(told.contains("invalidate"), "{told}");
 }
 
-/// Of so many draws from a hundred members, a few at least differ.
+/// Of this many draws from a hundred members, at least a few differ.
 fn draws(client: &mut Client, command: &str) -> BTreeSet<String> {
     (0..30).map(|_| client.run(command)).collect()
 }
@@ -73,7 +73,7 @@ fn random_members_differ_from_command_to_command() {
         let drawn = draws(&mut client, command).len();
         assert!(drawn >= if command == "RANDOMKEY" { 2 } else { 10 }, "{command}: {drawn} of 30 differ");
     }
-    // The place of what is taken from a set that is filled again each time.
+    // The position of the member that is taken from a set, which is filled again each time.
     let taken: BTreeSet<String> = (0..30)
         .map(|_| {
             let taken = client.run("SPOP s");
@@ -114,7 +114,7 @@ fn a_script_with_undeclared_keys_always_runs_inside_a_transaction() {
 }
 
 #[test]
-fn a_panic_before_any_change_costs_only_its_connection() {
+fn a_panic_before_any_change_closes_only_its_connection() {
     let node = Node::start(&[("enable-debug-command", "yes")]);
     let (mut client, mut other) = (node.connect(), node.connect());
     client.run("SET k 1");

@@ -1,4 +1,4 @@
-//! A node's beginning and end, its listening sockets, its configuration while it runs, its flash.
+//! A node's start and end, its listening sockets, its configuration at run time, and its flash.
 
 use crate::common::{Client, Node, free_port};
 use resp::client::{Value, encode_command};
@@ -49,7 +49,7 @@ fn sigint_ends_it_too() {
 }
 
 #[test]
-fn a_port_in_use_is_said_clearly() {
+fn a_port_in_use_is_reported() {
     let node = Node::start(&[]);
     let said = Node::try_start_alone(node.port, &[]).expect_err("it is refused");
     assert!(said.contains(&format!("cannot listen on 127.0.0.1 port {}", node.port)), "{said}");
@@ -69,7 +69,7 @@ fn several_addresses_and_one_that_is_missing() {
 /// An address of this machine that is not loopback, if it has one.
 fn outer_address() -> Option<std::net::IpAddr> {
     let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
-    // Sends nothing: only asks which address would be used.
+    // Sends nothing: `connect` only chooses the address.
     socket.connect("192.0.2.1:9").ok()?;
     socket.local_addr().ok().map(|address| address.ip()).filter(|ip| !ip.is_loopback())
 }
@@ -125,7 +125,7 @@ fn config_rewrite_keeps_what_was_set() {
 }
 
 #[test]
-fn a_panic_costs_one_connection() {
+fn a_panic_closes_only_its_connection() {
     let node = Node::start(&[("enable-debug-command", "local"), ("io-threads", "1")]);
     let mut other = node.connect();
     other.run("SET k v");
@@ -195,7 +195,7 @@ fn info_counts_what_was_done() {
     }
 }
 
-/// A node with so little RAM that most of what is written leaves it.
+/// A node with so little RAM that most of the written data moves to flash.
 fn tiered(directory: &tempfile::TempDir) -> Node {
     let path = directory.path().to_str().unwrap();
     Node::start(&[
@@ -232,7 +232,7 @@ fn a_dataset_larger_than_ram_reads_back_in_pipelines() {
     }
     let in_flash: u64 = client.info("tiering", "values_in_flash").parse().unwrap();
     assert!(in_flash > KEYS as u64 / 3, "{in_flash} values are on flash");
-    // Pipelines of a hundred, far apart, on three connections at once.
+    // Pipelines of a hundred distant keys, on three connections at the same time.
     std::thread::scope(|scope| {
         for start in 0..3 {
             let node = &node;
@@ -252,7 +252,7 @@ fn a_dataset_larger_than_ram_reads_back_in_pipelines() {
             });
         }
     });
-    // Several cold keys in one command, and a blind overwrite of a cold one.
+    // Several cold keys in one command, and an overwrite of a cold key that does not read it.
     let many: Vec<String> = (0..200).map(|i| format!("key:{}", i * 499)).collect();
     let mut words: Vec<&[u8]> = vec![b"MGET"];
     words.extend(many.iter().map(|key| key.as_bytes()));
@@ -288,7 +288,7 @@ fn a_ram_limit_below_the_nodes_own_needs_is_refused() {
 fn a_second_node_on_the_same_flash_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let node = tiered(&directory);
-    // The log's name holds the port; the same port on another address is the same log.
+    // The log's name contains the port, so the same port on another address means the same log.
     let path = directory.path().to_str().unwrap();
     let second = [("bind", "127.0.0.2"), ("flash-path", path), ("memory-limit", "400mb")];
     let said = Node::try_start_alone(node.port, &second).expect_err("it is refused");

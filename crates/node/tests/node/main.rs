@@ -1,5 +1,5 @@
-//! A server of its own for each test, spoken to over sockets. One program: linking each file by itself took longer than
-//! running it.
+//! Each test starts its own node and talks to it over sockets. All files are one program, because linking each file
+//! took longer than running it.
 
 mod acl;
 mod all_cold;

@@ -1,4 +1,4 @@
-//! MIGRATE: to another node, to Debian's redis-server where it is installed, and to a target that does as the test says.
+//! MIGRATE to another node, to Debian's redis-server where it is installed, and to a target that the test controls.
 
 use crate::common::{Client, Node, Redis, eventually};
 use resp::client::Value;
@@ -10,7 +10,7 @@ fn lines(client: &mut Client, transcript: &[(&str, &str)]) {
     }
 }
 
-/// A key of each type and form, with what reads it.
+/// A key of each type and encoding, with a command that reads it.
 const KEYS: &[(&str, &str)] = &[
     ("int", "GET int"),
     ("text", "GET text"),
@@ -66,7 +66,7 @@ fn read_all(client: &mut Client) -> Vec<String> {
         .collect()
 }
 
-/// Every value leaves RAM.
+/// Moves every value out of RAM.
 fn chill(client: &mut Client) {
     assert_eq!(client.run("CONFIG SET ram-limit 1mb"), "OK");
     eventually("values leave RAM", || client.info("tiering", "ram_object_bytes").parse::<u64>().unwrap() < 16 << 10);
@@ -74,7 +74,7 @@ fn chill(client: &mut Client) {
 }
 
 #[test]
-fn every_type_goes_hot_and_cold_and_comes_back() {
+fn every_type_migrates_hot_and_cold_and_back() {
     let flash = tempfile::tempdir().unwrap();
     let path = flash.path().to_str().unwrap();
     let limits =
@@ -115,7 +115,7 @@ fn every_type_goes_hot_and_cold_and_comes_back() {
         assert_eq!(redis_client.run(&format!("MIGRATE 127.0.0.1 {} {key} 0 5000", here.port)), "OK", "{key}");
     }
     let mut back = read_all(&mut a);
-    // The order of a set without one.
+    // An unordered collection may have any order.
     for all in [&mut back, &mut wanted.clone()] {
         all.retain(|line| !line.starts_with("hash"));
     }
@@ -142,7 +142,7 @@ fn options_do_what_they_say() {
     migrate("HERE x 4 1000 AUTH word", &error("ERR DB index is out of range"));
     migrate("HERE x 3 1000 COPY AUTH2 ann secret", "OK");
     assert_eq!((b.run("GET x"), c.run("GET x")), ("\"1\"".into(), "\"1\"".into()));
-    // One is there already: the others go.
+    // One key already exists at the target; the others are moved.
     let busy = error("BUSYKEY Target key name already exists.");
     migrate("HERE '' 3 1000 AUTH word KEYS y x z", &busy);
     lines(&mut c, &[("EXISTS y z", "(integer) 0"), ("EXISTS x", "(integer) 1")]);
@@ -152,7 +152,7 @@ fn options_do_what_they_say() {
     lines(&mut c, &[("EXISTS x", "(integer) 0")]);
     migrate("HERE w 0 1000 auth word", "OK");
     lines(&mut b, &[("SELECT 0", "OK"), ("GET w", "\"4\"")]);
-    // What cannot wait.
+    // Contexts in which a command cannot wait.
     let refused = "(error) ERR Command not allowed inside a transaction";
     lines(&mut c, &[("MULTI", "OK"), ("MIGRATE 127.0.0.1 1 q 0 100", refused), ("DISCARD", "OK")]);
     let text = c.run(&format!("EVAL \"return redis.call('migrate', '127.0.0.1', '{}', 'q', 0, 100)\" 0", there.port));
@@ -170,7 +170,7 @@ fn options_do_what_they_say() {
     );
 }
 
-/// A target that answers when the test does, and what it was told.
+/// A target that the test controls: it answers when the test wants, and returns what it was sent.
 struct Puppet {
     listener: TcpListener,
     port: u16,
@@ -183,13 +183,13 @@ impl Puppet {
         Puppet { listener, port }
     }
 
-    /// The connection that was made.
+    /// Accepts the node's next connection.
     fn met(&self) -> Client {
         Client::new(self.listener.accept().unwrap().0)
     }
 }
 
-/// What the node says next: so many commands.
+/// The next `count` commands that the node sends.
 fn told(target: &mut Client, count: usize) -> Vec<Vec<String>> {
     let word = |value| match value {
         Value::Bulk(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
@@ -210,7 +210,7 @@ fn say(client: &mut Client, line: &str) {
 }
 
 #[test]
-fn what_is_changed_on_its_way_stays_and_nobody_waits() {
+fn keys_changed_during_migrate_stay_and_no_other_client_waits() {
     let node = Node::start(&[("io-threads", "1")]);
     let (mut a, mut b) = (node.connect(), node.connect());
     let puppet = Puppet::new();
@@ -230,7 +230,7 @@ fn what_is_changed_on_its_way_stays_and_nobody_waits() {
     target.send(b"+OK\r\n+OK\r\n");
     let restores = told(&mut target, 6);
     assert_eq!(restores[2][..3], ["RESTORE", "gone", "0"]);
-    // The node's only worker goes on, and nothing of the keys is locked.
+    // The node's only worker continues, and the keys are not locked.
     lines(
         &mut b,
         &[
@@ -252,7 +252,7 @@ fn what_is_changed_on_its_way_stays_and_nobody_waits() {
             ("XLEN group", "(integer) 1"),
         ],
     );
-    // The connection is kept, with the user and the database.
+    // The connection is kept, with its user and database.
     assert_eq!(b.info("stats", "migrate_cached_sockets"), "1");
     say(&mut a, &format!("MIGRATE 127.0.0.1 {} set 5 60000 AUTH pw", puppet.port));
     assert_eq!(told(&mut target, 1)[0][..3], ["RESTORE", "set", "0"]);
@@ -261,13 +261,13 @@ fn what_is_changed_on_its_way_stays_and_nobody_waits() {
     let changed =
         "1 of 1 keys were changed while they were sent: they stay here, and the target has them as they were before";
     assert_eq!(a.read(), format!("(error) ERR {changed}"));
-    // Not for who gives another password.
+    // Another password does not get the kept connection.
     say(&mut a, &format!("MIGRATE 127.0.0.1 {} set 5 60000", puppet.port));
     let mut other = puppet.met();
     assert_eq!(told(&mut other, 1), [["SELECT", "5"]]);
     other.send(b"-ERR no\r\n");
     assert_eq!(a.read(), "(error) ERR Target instance replied with error: ERR no");
-    // What was closed at the other end is opened anew.
+    // A connection that the other end closed is replaced by a new one.
     drop(target);
     say(&mut a, &format!("MIGRATE 127.0.0.1 {} set 0 60000 AUTH pw", puppet.port));
     let mut target = puppet.met();
@@ -279,15 +279,15 @@ fn what_is_changed_on_its_way_stays_and_nobody_waits() {
 }
 
 #[test]
-fn a_target_that_fails_costs_no_key() {
+fn a_failing_target_loses_no_key() {
     let node = Node::start(&[]);
     let mut a = node.connect();
     lines(&mut a, &[("MSET x 1 y 2", "OK")]);
     let puppet = Puppet::new();
     let reading = "(error) IOERR error or timeout reading to target instance";
-    // It says nothing.
+    // The target does not answer.
     assert_eq!(a.run(&format!("MIGRATE 127.0.0.1 {} x 0 50", puppet.port)), reading);
-    // It ends after the first of two.
+    // The target closes the connection after the first of two commands.
     say(&mut a, &format!("MIGRATE 127.0.0.1 {} '' 0 60000 KEYS x y", puppet.port));
     drop(puppet.met());
     let mut target = puppet.met();
@@ -295,7 +295,7 @@ fn a_target_that_fails_costs_no_key() {
     target.send(b"+OK\r\n");
     drop(target);
     assert_eq!((a.read().as_str(), a.run("MGET x y").as_str()), (reading, "1) (nil)\n2) \"2\""));
-    // It speaks another language, without an end.
+    // The target answers with a line that is not RESP and never ends.
     say(&mut a, &format!("MIGRATE 127.0.0.1 {} y 0 60000", puppet.port));
     let mut target = puppet.met();
     told(&mut target, 1);

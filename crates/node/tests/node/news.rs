@@ -1,5 +1,5 @@
-//! What connections hear of others: keyspace events, changes of keys they have read, and all commands (MONITOR). The
-//! same transcripts on Debian's redis-server where it is installed.
+//! What connections are told about others: keyspace events, changes of keys that they have read, and all commands
+//! (MONITOR). The same transcripts run on Debian's redis-server where it is installed.
 
 use crate::common::{Client, Node, Redis, eventually, shown};
 use resp::client::Value;
@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-/// What has come until now: a message of the listener's own marks the end.
+/// All messages until now. A marker message, published on another connection, is the end.
 fn heard(listener: &mut Client, other: &mut Client) -> Vec<String> {
     other.run("PUBLISH end end");
     let mut all = Vec::new();
@@ -22,7 +22,8 @@ fn heard(listener: &mut Client, other: &mut Client) -> Vec<String> {
     }
 }
 
-/// Commands, and the events they are followed by: on the channel of the event, then `new` and `keymiss`.
+/// Commands, and the events that must follow them on the channel of the event, with the classes `new` and `keymiss`
+/// enabled.
 const EVENTS: &[(&str, &[&str])] = &[
     ("SET s 1", &["new s", "set s"]),
     ("SET s 1 EX 100", &["set s", "expire s"]),
@@ -133,7 +134,7 @@ const EVENTS: &[(&str, &[&str])] = &[
 ];
 
 #[test]
-fn every_change_is_told_as_redis_tells_it() {
+fn every_change_publishes_the_events_of_redis() {
     let transcript = |connect: &dyn Fn() -> Client| {
         let (mut a, mut listener) = (connect(), connect());
         assert_eq!(a.run("CONFIG SET notify-keyspace-events EAmn"), "OK");
@@ -144,20 +145,20 @@ fn every_change_is_told_as_redis_tells_it() {
             let expected: Vec<String> = events.iter().map(|event| format!("__keyevent@0__:{}", event)).collect();
             assert_eq!(heard(&mut listener, &mut a), expected, "{command}");
         }
-        // Of the key, and in the database it is in.
+        // On the channel of the key, in the database of the key.
         assert_eq!(a.run("CONFIG SET notify-keyspace-events KA"), "OK");
         listener.run("PUNSUBSCRIBE __keyevent@0__:*");
         listener.run("PSUBSCRIBE __key*");
         assert_eq!(a.run("MOVE r 3"), "(integer) 1");
         assert_eq!(heard(&mut listener, &mut a), ["__keyspace@0__:r move_from", "__keyspace@3__:r move_to"]);
-        // Only what is wanted.
+        // Only the enabled classes.
         assert_eq!(a.run("CONFIG SET notify-keyspace-events Kg"), "OK");
         a.run("SET k v EX 10");
         assert_eq!(heard(&mut listener, &mut a), ["__keyspace@0__:k expire"]);
         assert_eq!(a.run("CONFIG SET notify-keyspace-events A"), "OK");
         a.run("SET k v EX 10");
         assert!(heard(&mut listener, &mut a).is_empty());
-        // Keys that expire, looked at or not.
+        // Keys that expire, whether a client accesses them or not.
         assert_eq!(a.run("CONFIG SET notify-keyspace-events KEx"), "OK");
         a.run("SET gone v PX 1");
         std::thread::sleep(Duration::from_millis(5));
@@ -174,8 +175,8 @@ fn every_change_is_told_as_redis_tells_it() {
     }
 }
 
-/// Commands, and the keys for which they tell of a miss. `n` and `o` are never there but where a command makes a key of its
-/// own; Redis 7 tells of no miss where a command looks for a key to change it.
+/// Commands, and the keys for which they publish a miss. `n` and `o` exist only where a command creates a key. Redis
+/// 7 publishes no miss when a command looks up a key to change it.
 const MISSES: &[(&str, &[&str])] = &[
     ("GET n", &["n"]),
     ("MGET n s o", &["n", "o"]),
@@ -332,7 +333,7 @@ const MISSES: &[(&str, &[&str])] = &[
 ];
 
 #[test]
-fn every_look_at_a_missing_key_is_told_as_redis_tells_it() {
+fn every_miss_publishes_the_events_of_redis() {
     let transcript = |connect: &dyn Fn() -> Client| {
         let (mut a, mut listener) = (connect(), connect());
         for line in ["SET s 1", "SADD m a", "ZADD z 1 a", "XADD x 1-1 f v", "XGROUP CREATE x g 0", "RPUSH l 1 2"] {
@@ -347,7 +348,7 @@ fn every_look_at_a_missing_key_is_told_as_redis_tells_it() {
             let expected: Vec<String> = keys.iter().map(|key| format!("__keyevent@0__:keymiss {key}")).collect();
             let mut told = heard(&mut listener, &mut a);
             if command.starts_with("XREAD ") {
-                // Redis looks twice, and tells of both.
+                // Redis looks up the key twice, and publishes both misses.
                 let mut seen = std::collections::HashSet::new();
                 told.retain(|event| seen.insert(event.clone()));
             }
@@ -364,8 +365,8 @@ fn every_look_at_a_missing_key_is_told_as_redis_tells_it() {
     }
 }
 
-/// Fields of hashes and their times, with the events of Redis 7.4; Debian's redis-server has no such commands. What
-/// is due is noticed by the command after it.
+/// Expiry of hash fields, with the events of Redis 7.4. Debian's redis-server has no such commands. The next command
+/// notices the expired fields.
 const EVENTS_OF_FIELDS: &[(&[&str], &[&str])] = &[
     (&["HSET h a 1 b 2 c 3"], &["hset h"]),
     (&["HEXPIRE h 100 FIELDS 1 a"], &["hexpire h"]),
@@ -382,7 +383,7 @@ const EVENTS_OF_FIELDS: &[(&[&str], &[&str])] = &[
 ];
 
 #[test]
-fn fields_expire_although_nobody_looks() {
+fn fields_expire_although_no_client_reads_them() {
     let node = Node::start(&[("notify-keyspace-events", "EA"), ("enable-debug-command", "yes")]);
     let (mut a, mut listener) = (node.connect(), node.connect());
     a.run("DEBUG SET-ACTIVE-EXPIRE 0");
@@ -418,7 +419,7 @@ fn fields_expire_although_nobody_looks() {
 }
 
 #[test]
-fn what_becomes_of_fields_is_told_as_redis_7_4_tells_it() {
+fn expiring_fields_publish_the_events_of_redis_7_4() {
     let node = Node::start(&[("notify-keyspace-events", "EA")]);
     let (mut a, mut listener) = (node.connect(), node.connect());
     listener.run("PSUBSCRIBE __keyevent@0__:*");
@@ -436,7 +437,7 @@ fn what_becomes_of_fields_is_told_as_redis_7_4_tells_it() {
 }
 
 #[test]
-fn a_key_evicted_is_told() {
+fn an_eviction_publishes_an_event() {
     let node =
         Node::start(&[("maxmemory", "48mb"), ("maxmemory-policy", "allkeys-lru"), ("notify-keyspace-events", "Ee")]);
     let (mut a, mut listener) = (node.connect(), node.connect());
@@ -456,14 +457,14 @@ fn push(client: &mut Client) -> Vec<String> {
     }
 }
 
-/// Nothing has come but the answer.
+/// Checks that nothing has arrived but the answer.
 #[track_caller]
 fn silent(client: &mut Client) {
     assert_eq!(client.run("PING"), "PONG");
 }
 
 #[test]
-fn who_has_read_a_key_is_told_once_that_it_changed() {
+fn readers_of_a_key_are_told_once_of_its_change() {
     on_both(|connect| {
         let (mut a, mut b) = (connect(), connect());
         a.run("HELLO 3");
@@ -476,11 +477,11 @@ fn who_has_read_a_key_is_told_once_that_it_changed() {
         assert_eq!(push(&mut a), ["\"invalidate\"", "1) \"k\""]);
         b.run("SET k 3");
         silent(&mut a);
-        // By itself too, behind the reply.
+        // A client is told of its own changes too, after the reply.
         a.run("MGET k other nosuch");
         assert_eq!(a.run("SET k 4"), "OK");
         assert_eq!(push(&mut a), ["\"invalidate\"", "1) \"k\""]);
-        // A key that was not there, one that expires, one that is deleted.
+        // A key that did not exist, a key that expires, a key that is deleted.
         b.run("SET nosuch 1 PX 1");
         assert_eq!(push(&mut a), ["\"invalidate\"", "1) \"nosuch\""]);
         b.run("SET short 1 PX 100");
@@ -498,9 +499,10 @@ fn who_has_read_a_key_is_told_once_that_it_changed() {
     });
 }
 
-/// As in Redis 7.2, which carries out the command that has waited anew; 7.0 does not follow what was served then.
+/// As in Redis 7.2, which runs the blocked command again. Redis 7.0 does not track keys of commands that were served
+/// after blocking.
 #[test]
-fn what_a_waiting_reader_was_given_is_followed() {
+fn keys_of_a_served_blocked_read_are_tracked() {
     let node = Node::start(&[]);
     let (mut a, mut b) = (node.connect(), node.connect());
     a.run("HELLO 3");
@@ -508,12 +510,12 @@ fn what_a_waiting_reader_was_given_is_followed() {
     a.send(b"XREAD BLOCK 0 STREAMS s $\r\n");
     eventually("it waits", || b.info("clients", "blocked_clients") == "1");
     b.run("XADD s 1-1 a 1");
-    // Of the key as it was when it began to wait.
+    // The key is tracked from the moment when the command blocked.
     assert_eq!(push(&mut a), ["\"invalidate\"", "1) \"s\""]);
     assert_eq!(a.read(), "1# \"s\" => 1) 1) \"1-1\"\n      2) 1) \"a\"\n         2) \"1\"");
     b.run("XADD s 2-1 a 1");
     assert_eq!(push(&mut a), ["\"invalidate\"", "1) \"s\""]);
-    // Who takes something has not read it.
+    // Taking an element does not count as reading the key.
     a.send(b"BLPOP l 0\r\n");
     eventually("it waits", || b.info("clients", "blocked_clients") == "1");
     b.run("RPUSH l x y");
@@ -523,7 +525,7 @@ fn what_a_waiting_reader_was_given_is_followed() {
 }
 
 #[test]
-fn opting_in_and_out_and_not_of_ones_own_changes() {
+fn tracking_with_optin_optout_and_noloop() {
     on_both(|connect| {
         let (mut a, mut b) = (connect(), connect());
         a.run("HELLO 3");
@@ -558,7 +560,7 @@ fn opting_in_and_out_and_not_of_ones_own_changes() {
 }
 
 #[test]
-fn who_follows_prefixes_is_told_of_all_keys_that_have_one() {
+fn clients_tracking_prefixes_are_told_of_all_their_keys() {
     on_both(|connect| {
         let (mut a, mut b, mut all) = (connect(), connect(), connect());
         a.run("HELLO 3");
@@ -587,7 +589,7 @@ fn who_follows_prefixes_is_told_of_all_keys_that_have_one() {
 }
 
 #[test]
-fn another_connection_is_told_in_ones_place() {
+fn redirected_invalidations_reach_the_other_connection() {
     on_both(|connect| {
         let (mut a, mut b, mut listener) = (connect(), connect(), connect());
         let id = listener.run("CLIENT ID").replace("(integer) ", "");
@@ -639,9 +641,9 @@ fn the_table_of_readers_is_bounded() {
     eventually("all is forgotten", || b.info("stats", "tracking_total_keys") == "0");
 }
 
-/// A cache that does what it is told is never older than the last thing that was told: many readers and writers.
+/// A cache that follows all invalidations is never older than the last one. Tested with many readers and writers.
 #[test]
-fn a_cache_that_obeys_never_stays_behind() {
+fn a_cache_that_follows_invalidations_is_never_stale() {
     let node = Node::start(&[]);
     let writing = AtomicUsize::new(2);
     std::thread::scope(|scope| {
@@ -682,7 +684,7 @@ fn a_cache_that_obeys_never_stays_behind() {
     });
 }
 
-/// The next reply; what is told before it is forgotten.
+/// The next reply. Keys of invalidations that arrive before it are dropped from the cache.
 fn obey(client: &mut Client, cache: &mut HashMap<String, String>) -> String {
     loop {
         match client.reply().unwrap() {
@@ -731,7 +733,7 @@ fn monitor_shows_commands_but_no_secrets() {
 }
 
 #[test]
-fn a_transaction_is_followed_and_shown_command_by_command() {
+fn a_transaction_is_tracked_and_monitored_command_by_command() {
     on_both(|connect| {
         let (mut watcher, mut a, mut b) = (connect(), connect(), connect());
         assert_eq!(watcher.run("MONITOR"), "OK");
@@ -766,7 +768,7 @@ fn a_transaction_is_followed_and_shown_command_by_command() {
     });
 }
 
-/// A command that waits for flash is shown once, when it has run.
+/// A command that waits for flash is shown once, after it has run.
 #[test]
 fn a_cold_read_is_shown_once() {
     let node = Node::start(&[("maxmemory", "48mb")]);
@@ -785,14 +787,14 @@ fn a_cold_read_is_shown_once() {
     assert_ne!(a.info("stats", "keyspace_misses"), "");
 }
 
-/// However busy the workers are, a line that is in the outbox is sent: the last command of each client is seen without
-/// another one behind it.
+/// However busy the workers are, a line in the outbox is sent: the last command of each client is shown even if no
+/// command follows it.
 #[test]
 fn monitor_shows_every_command_of_many_clients() {
     const CLIENTS: usize = 4;
     const COMMANDS: usize = 2000;
     on_both(|connect| {
-        // One on each worker.
+        // One watcher on each worker.
         let watchers: Vec<_> = (0..2).map(|_| connect()).collect();
         let clients: Vec<_> = (0..CLIENTS).map(|_| connect()).collect();
         let ready = &std::sync::Barrier::new(watchers.len() + CLIENTS);

@@ -1,5 +1,5 @@
-//! Pipelines and transactions on one large value whose parts are on flash wait for them together, not one after the
-//! other.
+//! Pipelines and transactions on one large value whose parts are on flash: they wait for all parts together, not one
+//! after the other.
 
 use crate::common::{Client, Node};
 use resp::client::{Value, encode_command};
@@ -7,7 +7,7 @@ use resp::client::{Value, encode_command};
 const MEMBERS: usize = 20_000;
 const BATCH: usize = 200;
 
-/// A hash and a sorted set, in RAM; the node's flash is there as long as its directory.
+/// A hash and a sorted set, in RAM. The node's flash exists as long as its directory.
 fn filled() -> (tempfile::TempDir, Node, Client) {
     let flash = tempfile::tempdir().unwrap();
     let path = flash.path().to_str().unwrap();
@@ -27,7 +27,7 @@ fn filled() -> (tempfile::TempDir, Node, Client) {
     (flash, node, client)
 }
 
-/// Every part of every value leaves RAM; those read afterwards stay.
+/// Moves every part of every value to flash. Parts that are read later stay in RAM.
 fn chill(client: &mut Client) {
     assert_eq!(client.run("CONFIG SET debug-tier-mode cold"), "OK");
     assert_eq!(client.run("EXISTS h z"), "(integer) 2");
@@ -52,12 +52,12 @@ fn value(i: usize) -> String {
     format!("{i:0>60}")
 }
 
-/// Far apart for neighbours.
+/// Neighbouring members have distant scores.
 fn score(i: usize) -> usize {
     i * 7919 % MEMBERS
 }
 
-/// Members far apart.
+/// Members that are far apart.
 fn some() -> impl Iterator<Item = usize> {
     (0..BATCH).map(|n| n * 6007 % MEMBERS)
 }
@@ -95,12 +95,12 @@ fn a_pipeline_waits_for_the_parts_of_a_value_together() {
     assert_eq!(client.run("ZCARD z"), format!("(integer) {MEMBERS}"));
 }
 
-/// What is asked what it would need changes nothing, and wrong commands are not asked.
+/// A rehearsed command changes nothing, and invalid commands are not rehearsed.
 #[test]
-fn looking_ahead_changes_nothing() {
+fn rehearsals_change_nothing() {
     let (_flash, _node, mut client) = filled();
     chill(&mut client);
-    // What is in RAM would be changed at once by who does not stop in time.
+    // Put these fields into RAM. A rehearsal that did not stop in time would then change them at once.
     assert_eq!(client.run("HGET h field:5"), format!("{:?}", value(5)));
     assert_eq!(client.run("HGET h field:6"), format!("{:?}", value(6)));
     let lines: Vec<String> = [
@@ -162,7 +162,7 @@ fn a_transaction_waits_for_the_parts_of_a_value_together() {
     assert_eq!(replies[BATCH], Value::Int(0));
     assert_eq!(replies[BATCH + 2], Value::Int(0));
     assert!(reads(&mut client) > before + BATCH as u64 / 2);
-    // Read before it began, all but the few that only its own changes have made it need.
+    // All parts were read before the transaction started, except the few that its own changes made necessary.
     let at_once: u64 = client.info("tiering", "flash_reads_under_lock").parse().unwrap();
     assert!(at_once < BATCH as u64 / 8, "{at_once} parts were read under the lock");
 }

@@ -1,4 +1,4 @@
-//! What goes over the wire: well formed, malformed, hostile, in any pieces.
+//! The bytes on the wire: well formed, malformed, hostile, and split in any way.
 
 use crate::common::{Client, Node};
 use resp::client::{Value, encode_command};
@@ -6,7 +6,7 @@ use std::io::Write;
 use std::net::Shutdown;
 use std::time::Duration;
 
-/// Sends bytes on a connection of their own and returns all that comes back until the node closes.
+/// Sends bytes on a new connection. Returns everything that comes back until the node closes.
 fn until_closed(node: &Node, bytes: &[u8]) -> String {
     let mut client = node.connect();
     client.send(bytes);
@@ -45,7 +45,7 @@ fn commands_before_a_protocol_error_are_carried_out() {
 }
 
 #[test]
-fn nothing_at_all_is_answered_with_nothing() {
+fn empty_commands_get_no_reply() {
     let node = Node::start(&[]);
     let mut client = node.connect();
     client.send(b"\r\n\r\n*0\r\n*-1\r\n   \r\nPING\r\n");
@@ -63,7 +63,7 @@ fn inline_commands_with_quotes() {
 }
 
 #[test]
-fn a_command_in_pieces_of_one_byte() {
+fn a_command_that_arrives_byte_by_byte_runs() {
     let node = Node::start(&[]);
     let mut client = node.connect();
     for byte in b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$5\r\nvalue\r\n" {
@@ -85,7 +85,7 @@ fn a_pipeline_of_a_hundred_thousand_is_answered_in_order() {
         encode_command(&[b"ECHO", text.as_bytes()], &mut bytes);
     }
     let mut writer = client.stream.try_clone().unwrap();
-    // Written as a whole before anything is read, as many clients do: the node must go on taking it.
+    // Write everything before reading anything, as many clients do. The node must keep receiving.
     writer.write_all(&bytes).unwrap();
     for i in 0..COUNT {
         assert_eq!(client.reply(), Some(Value::Bulk(i.to_string().into_bytes())));
@@ -99,7 +99,7 @@ fn a_client_may_write_everything_before_it_reads_anything() {
     let value = vec![b'v'; 100_000];
     client.value(&[b"SET", b"k", &value]);
     let mut bytes = Vec::new();
-    // 200 MB of replies to 60 KB of commands, then as much again in commands.
+    // 200 MB of replies to 60 KB of commands, then as many commands again.
     for _ in 0..2_000 {
         encode_command(&[b"GET", b"k"], &mut bytes);
     }
@@ -162,7 +162,7 @@ fn before_authentication_the_limits_are_small() {
 }
 
 #[test]
-fn the_command_behind_a_successful_auth_has_the_full_limits() {
+fn the_command_after_a_successful_auth_has_the_full_limits() {
     let node = Node::start(&[("requirepass", "secret")]);
     let mut client = node.connect();
     let value = vec![b'v'; 100_000];
@@ -177,7 +177,7 @@ fn the_command_behind_a_successful_auth_has_the_full_limits() {
 }
 
 #[test]
-fn a_password_set_later_counts_for_new_connections() {
+fn a_password_set_later_applies_to_new_connections() {
     let node = Node::start(&[]);
     let mut client = node.connect();
     assert_eq!(client.run("CONFIG SET requirepass secret"), "OK");
@@ -231,14 +231,14 @@ fn every_type_of_resp3() {
 }
 
 #[test]
-fn http_is_hung_up_on() {
+fn an_http_request_closes_the_connection() {
     let node = Node::start(&[]);
     assert_eq!(until_closed(&node, b"POST / HTTP/1.1\r\nHost: x\r\n\r\nSET a 1\r\n"), "");
     assert_eq!(node.connect().run("GET a"), "(nil)");
 }
 
 #[test]
-fn a_client_that_vanishes_in_the_middle_costs_nothing() {
+fn a_client_that_disconnects_in_the_middle_of_a_command_leaves_nothing() {
     let node = Node::start(&[]);
     let mut watcher = node.connect();
     for cut in [&b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$100\r\nhalf"[..], b"*3\r\n$3", b"SET k v"] {
@@ -280,7 +280,7 @@ fn errors_name_the_command_as_redis_does() {
     );
 }
 
-/// A connection whose next bytes are not a reply but anything.
+/// A connection that gets arbitrary bytes.
 #[test]
 fn random_bytes_never_stop_the_node() {
     let node = Node::start(&[]);
@@ -294,7 +294,7 @@ fn random_bytes_never_stop_the_node() {
             bytes.push(b"*$+-:\r\n0123456789abc\"'\\\x00\xff"[state as usize % 25]);
         }
         let mut client = Client::new(std::net::TcpStream::connect(("127.0.0.1", node.port)).unwrap());
-        // The node may have closed it already.
+        // The node may have closed the connection already.
         let _ = client.stream.write_all(&bytes);
         let _ = client.stream.shutdown(Shutdown::Write);
         client.rest();

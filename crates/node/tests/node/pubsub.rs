@@ -1,9 +1,9 @@
-//! Listening and publishing, over sockets; the same transcripts on Debian's redis-server where it is installed.
+//! Subscribing and publishing over sockets. The same transcripts run on Debian's redis-server where it is installed.
 
 use crate::common::{Client, Node, Redis, eventually, shown};
 use resp::client::Value;
 
-/// Runs a transcript on a node, and on a redis-server.
+/// Runs a transcript on a node and on a redis-server.
 fn on_both(transcript: fn(&dyn Fn() -> Client)) {
     let node = Node::start(&[]);
     transcript(&|| node.connect());
@@ -13,7 +13,7 @@ fn on_both(transcript: fn(&dyn Fn() -> Client)) {
 }
 
 #[test]
-fn a_message_reaches_all_who_listen_and_nobody_else() {
+fn a_message_reaches_all_subscribers_and_no_other_client() {
     on_both(|connect| {
         let (mut a, mut b, mut c) = (connect(), connect(), connect());
         a.send(b"SUBSCRIBE one two one\r\n");
@@ -47,9 +47,10 @@ fn a_message_reaches_all_who_listen_and_nobody_else() {
     });
 }
 
-/// Who is told that a message has reached a subscriber may tell the subscriber so: it must not hear of it first.
+/// A publisher that got its reply may tell the subscriber of the message. The subscriber must have the message by
+/// then.
 #[test]
-fn a_message_comes_before_the_reply_to_what_was_asked_after_it() {
+fn a_message_arrives_before_the_reply_to_a_later_command() {
     on_both(|connect| {
         let mut subscribers: Vec<Client> = (0..4).map(|_| connect()).collect();
         for subscriber in &mut subscribers {
@@ -70,7 +71,7 @@ fn a_message_comes_before_the_reply_to_what_was_asked_after_it() {
 }
 
 #[test]
-fn who_was_killed_hears_nothing() {
+fn a_killed_subscriber_gets_nothing() {
     on_both(|connect| {
         let mut b = connect();
         for _ in 0..20 {
@@ -102,7 +103,7 @@ fn shard_channels_are_apart() {
 }
 
 #[test]
-fn who_listens_in_resp2_can_do_little_else() {
+fn a_resp2_subscriber_can_run_few_commands() {
     on_both(|connect| {
         let mut a = connect();
         a.run("SUBSCRIBE c");
@@ -125,7 +126,7 @@ fn who_listens_in_resp2_can_do_little_else() {
 }
 
 #[test]
-fn who_listens_in_resp3_can_do_everything() {
+fn a_resp3_subscriber_can_run_every_command() {
     on_both(|connect| {
         let (mut a, mut b) = (connect(), connect());
         a.run("HELLO 3");
@@ -142,7 +143,7 @@ fn who_listens_in_resp3_can_do_everything() {
         };
         assert_eq!(flags(&mut b), "P db=0 sub=1 psub=0 ssub=0");
         assert_eq!(b.run("CLIENT LIST TYPE normal").matches("flags=N").count(), 1);
-        // Messages come although replies are switched off, and so do the answers that are messages.
+        // Messages arrive although replies are off, and so do replies that are push messages.
         a.send(b"CLIENT REPLY OFF\r\nGET k\r\nSUBSCRIBE d\r\n");
         assert_eq!(a.read(), "1) \"subscribe\"\n2) \"d\"\n3) (integer) 2");
         assert_eq!(b.run("PUBLISH d m"), "(integer) 1");
@@ -150,9 +151,9 @@ fn who_listens_in_resp3_can_do_everything() {
     });
 }
 
-/// Redis 7.2's order; 7.0 sends the message first.
+/// The order of Redis 7.2. Redis 7.0 sends the message first.
 #[test]
-fn ones_own_message_comes_behind_the_reply() {
+fn a_publisher_gets_its_own_message_after_the_reply() {
     let node = Node::start(&[]);
     let mut a = node.connect();
     a.run("HELLO 3");
@@ -197,7 +198,7 @@ fn nothing_is_lost_and_the_order_is_kept_when_many_publish_to_many() {
                 let mut next = [0; PUBLISHERS];
                 for count in 0..EACH * PUBLISHERS {
                     if index == 0 && count == 100 {
-                        // It does not read for a while: the rest waits for it.
+                        // This client does not read for a while, so its messages wait in its outbox.
                         std::thread::sleep(std::time::Duration::from_millis(300));
                     }
                     let message = listener.read();
@@ -213,7 +214,7 @@ fn nothing_is_lost_and_the_order_is_kept_when_many_publish_to_many() {
 }
 
 #[test]
-fn who_does_not_read_is_closed_and_costs_no_memory() {
+fn a_subscriber_that_does_not_read_is_closed_and_takes_no_memory() {
     let node = Node::start(&[("client-output-buffer-limit", "pubsub 1mb 0 0")]);
     let (mut slow, mut other, mut publisher) = (node.connect(), node.connect(), node.connect());
     slow.run("SUBSCRIBE c");
@@ -235,11 +236,11 @@ fn who_does_not_read_is_closed_and_costs_no_memory() {
 }
 
 #[test]
-fn who_reads_too_slowly_for_too_long_is_closed() {
+fn a_subscriber_that_stays_above_the_soft_limit_is_closed() {
     let node = Node::start(&[("client-output-buffer-limit", "pubsub 0 256kb 1")]);
     let (mut slow, mut publisher) = (node.connect(), node.connect());
     slow.run("SUBSCRIBE c");
-    // More than sockets hold.
+    // More than the sockets' buffers hold.
     let message = vec![b'm'; 1 << 20];
     for _ in 0..16 {
         assert_eq!(publisher.value(&[b"PUBLISH", b"c", &message]), Some(Value::Int(1)));

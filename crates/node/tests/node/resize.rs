@@ -1,4 +1,4 @@
-//! Flash that grows and shrinks under load: every value is there afterwards, and the files have the size that is said.
+//! Flash that grows and shrinks under load: afterwards every value is there, and the files have the reported size.
 
 use crate::common::{Client, Node, eventually, free_port};
 use std::path::Path;
@@ -26,17 +26,17 @@ fn set_flash(client: &mut Client, flash_mb: u64) -> String {
     client.run(&format!("CONFIG SET memory-limit {}mb", RAM_MB + flash_mb))
 }
 
-/// Of the data in the log file, behind its first megabyte.
+/// The size of the data in the log file, without the file's first megabyte.
 fn file_mb(flash: &Path, port: u16) -> u64 {
     std::fs::metadata(flash.join(format!("flintkv-{port}.log"))).unwrap().len() / MB - 1
 }
 
-/// 1,300 bytes that say whose they are: three a page.
+/// 1,300 bytes that contain their key and version: three values per page.
 fn value(key: u64, version: u64) -> String {
     format!("{key}:{version}:").repeat(1_300 / format!("{key}:{version}:").len())
 }
 
-/// A client's own keys: their versions, as the node has acknowledged them.
+/// A client's own keys, with the versions that the node has acknowledged.
 struct Keys {
     first: u64,
     versions: Vec<u64>,
@@ -65,7 +65,7 @@ impl Keys {
         );
     }
 
-    /// Reads two and writes one, anywhere.
+    /// Reads two keys and writes one, all at random.
     fn step(&mut self, client: &mut Client) {
         let mut any = || {
             self.next = self.next.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -105,7 +105,7 @@ fn flash_grows_and_shrinks_under_load() {
             assert!(number(&mut client, "used_flash") <= flash_mb * MB);
         };
         let mut operator = node.connect();
-        // More is there at once, less when what lies behind the new end has moved.
+        // A growth is complete at once. A shrink is complete when the data behind the new end has moved.
         for (flash_mb, at_once) in [(128, true), (48, false), (96, true), (40, false), (64, true)] {
             assert_eq!(set_flash(&mut operator, flash_mb), "OK");
             assert_eq!(number(&mut operator, "flash_limit"), flash_mb * MB);
@@ -114,12 +114,12 @@ fn flash_grows_and_shrinks_under_load() {
             }
             settled(flash_mb);
         }
-        // One size replaces another before that has been reached.
+        // A new size replaces the previous one before that was reached.
         for flash_mb in [40, 128, 44, 48, 40, 56] {
             assert_eq!(set_flash(&mut operator, flash_mb), "OK");
         }
         settled(56);
-        // What would not fit says why, and nothing has changed.
+        // A size that does not fit is refused with a reason, and nothing changes.
         let live_mb = number(&mut operator, "flash_live_bytes") / MB;
         assert!(live_mb > 15);
         let refused = set_flash(&mut operator, live_mb + 1);
@@ -137,7 +137,7 @@ fn flash_grows_and_shrinks_under_load() {
             format!("1) \"memory-limit\"\n2) \"{}\"", (RAM_MB + 56) * MB)
         );
         settled(56);
-        // RAM that is given up is flash's.
+        // RAM that is given up becomes flash.
         assert_eq!(operator.run(&format!("CONFIG SET maxmemory {}mb", RAM_MB - 2)), "OK");
         settled(58);
         stop.store(true, Relaxed);
@@ -149,7 +149,7 @@ fn flash_grows_and_shrinks_under_load() {
     assert_eq!(number(&mut client, "flash_checksum_errors") + number(&mut client, "flash_read_errors"), 0);
 }
 
-/// The log is emptied at a start: whatever the shrink had come to, the next node has the size it is given.
+/// A start empties the log: however far the shrink had come, the next node has the configured size.
 #[test]
 fn a_node_killed_while_it_shrinks_starts_again() {
     let flash = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
-//! Scripts and functions as clients see them: what they answer, what they may not do, what ends them.
+//! Scripts and functions as clients see them: their replies, what they may not do, what ends them.
 
 use crate::common::{Client, Node, eventually, shown};
 
-/// What EVAL of this answers, with keys and arguments behind it.
+/// The reply to EVAL of a script with keys and arguments.
 fn eval(client: &mut Client, script: &str, keys: &[&str], args: &[&str]) -> String {
     let count = keys.len().to_string();
     let words = ["EVAL", script, &count].into_iter().chain(keys.iter().copied()).chain(args.iter().copied());
@@ -10,7 +10,7 @@ fn eval(client: &mut Client, script: &str, keys: &[&str], args: &[&str]) -> Stri
     client.value(&words).map_or("(closed)".to_owned(), |value| shown(&value))
 }
 
-/// Scripts without keys and what they answer; "… script: <sha>, on @user_script:1." is cut off.
+/// Checks scripts without keys against their replies. The suffix "… script: <sha>, on @user_script:1." is cut off.
 fn answers(client: &mut Client, transcript: &[(&str, &str)]) {
     for (script, expected) in transcript {
         let reply = eval(client, script, &[], &[]);
@@ -20,7 +20,7 @@ fn answers(client: &mut Client, transcript: &[(&str, &str)]) {
 }
 
 #[test]
-fn values_on_the_way_to_a_reply() {
+fn lua_values_become_replies() {
     let node = Node::start(&[]);
     let mut a = node.connect();
     answers(
@@ -49,7 +49,7 @@ fn values_on_the_way_to_a_reply() {
             ("return {double = 3.5}", "\"3.5\""),
             ("return {big_number = '12'}", "\"12\""),
             ("return redis.sha1hex('abc')", "\"a9993e364706816aba3e25717850c26c9cd0d89d\""),
-            // A table inside itself ends somewhere.
+            // The conversion of a table that contains itself ends at a limit.
             ("local t = {} t[1] = t return #t", "(integer) 1"),
             ("redis.setresp(3) return redis.call('HGETALL', 'nosuch').map ~= nil", "(integer) 1"),
         ],
@@ -97,7 +97,7 @@ fn commands_inside_a_script() {
             ("return redis.call('EVAL', 'return 1', 0)", "(error) ERR This Redis command is not allowed from script"),
             ("return redis.call()", "(error) ERR Please specify at least one argument for this redis lib call"),
             ("return redis.call({})", "(error) ERR Lua redis lib command arguments must be strings or integers"),
-            // What it selects holds for it alone.
+            // SELECT in a script applies to the script only.
             ("redis.call('SELECT', 3) return redis.call('SET', 'there', 1)", "OK"),
             ("return redis.call('EXISTS', 'there')", "(integer) 0"),
             ("return redis.call('DBSIZE')", "(integer) 2"),
@@ -114,7 +114,8 @@ fn commands_inside_a_script() {
 fn keys_that_were_not_declared() {
     let node = Node::start(&[]);
     const ROUNDS: usize = 200;
-    // Each adds the other's stripe to the one it holds: whoever cannot have it begins again, and none is lost.
+    // Each script holds one stripe and then needs the other's. If a script cannot lock it, it starts again. No update
+    // may be lost.
     std::thread::scope(|scope| {
         for worker in 0..4 {
             let node = &node;
@@ -201,10 +202,10 @@ fn the_sandbox() {
             ("return rawget(_G, 'x')", "(nil)"),
             ("return getmetatable(redis)", "(nil)"),
             ("for name, value in pairs(_G) do if type(value) == 'table' then rawset(value, 'x', 1) end end", RAW),
-            // Nothing of one script is left for the next.
+            // Nothing of one script is visible to the next.
             ("local t = {} t.x = 1 return t.x", "(integer) 1"),
             ("return x", "(error) ERR user_script:1: Script attempted to access nonexistent global variable 'x'"),
-            // No bytecode.
+            // Bytecode is refused.
             ("return loadstring(string.dump(function() return 1 end))", "(nil)"),
             ("return load(function() return nil end) ~= nil", "(integer) 1"),
             // Arguments that make Lua's own functions loop for ever or overflow.
@@ -265,7 +266,7 @@ fn the_libraries() {
                 "return cjson.encode({[1] = 1, [30] = 3})",
                 "(error) ERR user_script:1: Cannot serialise table: excessively sparse array",
             ),
-            // What a script sets is not left to the next.
+            // A script's settings do not apply to the next script.
             ("return cjson.encode_number_precision(3) and cjson.encode(1 / 3)", "\"0.333\""),
             ("return cjson.encode(1 / 3)", "\"0.33333333333333\""),
             ("cjson.encode = nil", "(error) ERR user_script:1: Attempt to modify a readonly table"),
@@ -290,7 +291,7 @@ fn the_libraries() {
             ),
         ],
     );
-    // Nested as deep as a script may ask for, and deeper than the processor's stack.
+    // Nesting as deep as a script may ask for, and deeper than the thread's stack.
     for (script, error) in [
         ("return cjson.decode(string.rep('[', 100000))", "Found too many nested data structures (1001)"),
         (
@@ -321,7 +322,7 @@ fn scripts_are_known_by_their_sha1() {
     const SHA: &str = "e0e1f9fabfc9d4800c877a703b823ac0578ff8db";
     assert_eq!(a.run(&format!("EVALSHA {SHA} 0")), "(error) NOSCRIPT No matching script. Please use EVAL.");
     assert_eq!(eval(&mut a, "return 1", &[], &[]), "(integer) 1");
-    // On another worker too, in any case.
+    // On another worker too, and in any case.
     assert_eq!(b.run(&format!("EVALSHA {} 0", SHA.to_uppercase())), "(integer) 1");
     assert_eq!(b.run(&format!("SCRIPT EXISTS {SHA} x")), "1) (integer) 1\n2) (integer) 0");
     assert_eq!(b.info("memory", "number_of_cached_scripts"), "1");
@@ -335,14 +336,14 @@ fn scripts_are_known_by_their_sha1() {
 
 const BUSY: &str = "(error) BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
 
-/// Sends a command whose reply is for later.
+/// Sends a command whose reply is read later.
 fn begin(client: &mut Client, words: &[&[u8]]) {
     let mut bytes = Vec::new();
     resp::client::encode_command(words, &mut bytes);
     client.send(&bytes);
 }
 
-/// The script's own worker is the only one: its thread is held up, and its connections are answered all the same.
+/// The script's worker is the only one. Its thread is blocked, but its connections are still answered.
 #[test]
 fn a_script_that_runs_too_long_on_the_only_worker() {
     let node = Node::start(&[("busy-reply-threshold", "50"), ("io-threads", "1")]);
@@ -352,9 +353,9 @@ fn a_script_that_runs_too_long_on_the_only_worker() {
         queued.run(line);
     }
     begin(&mut busy, &[b"EVAL", b"while true do end", b"0"]);
-    // A connection that was there, and has perhaps sent its command before the script was slow.
+    // An old connection. Its first command may have run before the script counted as slow.
     eventually("others are told", || other.run("GET k") == BUSY);
-    // One that comes now.
+    // A new connection.
     let mut late = node.connect();
     assert_eq!(late.run("GET k"), BUSY);
     assert_eq!(late.run("NOSUCH"), "(error) ERR unknown command 'NOSUCH', with args beginning with: ");
@@ -363,7 +364,7 @@ fn a_script_that_runs_too_long_on_the_only_worker() {
     assert_eq!(late.run("FUNCTION STATS"), BUSY);
     assert!(late.run("HELLO 3").contains("\"proto\" => (integer) 3"), "allowed while a script is busy");
     assert_eq!(late.run("RESET"), "RESET");
-    // A transaction ends, for good.
+    // EXEC discards a transaction with a refused command.
     for (line, told) in [
         ("MULTI", "OK"),
         ("GET k", BUSY),
@@ -374,9 +375,9 @@ fn a_script_that_runs_too_long_on_the_only_worker() {
     ] {
         assert_eq!(late.run(line), told, "{line}");
     }
-    // One that watches keys, which the script may have, is answered when it is over.
+    // A transaction with watched keys, which the script may hold, is answered after the script.
     queued.send(b"EXEC\r\n");
-    // A command that comes in parts, a large one, and the end of a connection.
+    // A command that arrives in pieces, a large command, and the end of a connection.
     late.send(b"*2\r\n$3\r\nGET\r\n$1");
     assert_eq!(other.run("GET k"), BUSY);
     late.send(b"\r\nk\r\n");
@@ -385,7 +386,7 @@ fn a_script_that_runs_too_long_on_the_only_worker() {
     assert_eq!(shown(&late.value(&[b"SET", b"k", &large]).unwrap()), BUSY);
     assert_eq!(late.run("QUIT"), "OK");
     assert_eq!(late.read(), "(closed)");
-    // More replies than one batch has, in their order.
+    // More replies than one batch has, in order.
     let mut pipeline = b"GET k\r\n".repeat(2_500);
     pipeline.extend_from_slice(b"NOSUCH\r\nSCRIPT KILL\r\n");
     other.send(&pipeline);
@@ -404,7 +405,7 @@ fn a_script_that_runs_too_long_on_the_only_worker() {
 }
 
 #[test]
-fn one_that_has_written_on_the_only_worker() {
+fn a_script_that_has_written_on_the_only_worker() {
     let mut node = Node::start(&[("busy-reply-threshold", "50"), ("io-threads", "1")]);
     let (mut busy, mut other) = (node.connect(), node.connect());
     begin(&mut busy, &[b"EVAL", b"redis.call('SET', KEYS[1], 1) while true do end", b"1", b"k"]);
@@ -416,9 +417,9 @@ fn one_that_has_written_on_the_only_worker() {
     assert!(node.ended().success());
 }
 
-/// A worker that waits for a stripe which the script holds is held up as the script's own is.
+/// A worker that waits for a stripe which the script holds is blocked like the script's own worker.
 #[test]
-fn workers_that_wait_for_the_script_answer() {
+fn workers_that_wait_for_the_script_still_answer() {
     let node = Node::start(&[("busy-reply-threshold", "50"), ("io-threads", "2")]);
     let mut clients: Vec<Client> = (0..4).map(|_| node.connect()).collect();
     assert_eq!(clients[0].run("SET k 1"), "OK");
@@ -429,7 +430,7 @@ fn workers_that_wait_for_the_script_answer() {
     begin(&mut clients[0], &[b"EVAL", script, b"1", b"k"]);
     let mut late = node.connect();
     eventually("others are told", || late.run("GET k") == BUSY);
-    // Each has to forget a key that the script holds; on either worker.
+    // Each client must forget a watched key that the script holds. The clients are on both workers.
     for client in &mut clients[1..] {
         client.send(b"UNWATCH\r\n");
     }
@@ -455,7 +456,7 @@ fn a_script_that_runs_too_long() {
         "\"lib\""
     );
     drop(probe);
-    // Whatever it catches.
+    // The script ends even if it catches errors.
     for (script, kill, wrong) in [
         ("while true do end", "SCRIPT KILL", "FUNCTION KILL"),
         ("while true do pcall(function() while true do end end) end", "SCRIPT KILL", "FUNCTION KILL"),
@@ -473,7 +474,7 @@ fn a_script_that_runs_too_long() {
         resp::client::encode_command(&[command, script.as_bytes(), b"0"], &mut bytes);
         busy.send(&bytes);
         let told = if script == "spin" { BUSY.replace("SCRIPT KILL", "FUNCTION KILL") } else { BUSY.to_owned() };
-        // Connections that come while it runs are given to the other worker.
+        // Connections that arrive while the script runs go to the other worker.
         let mut other = node.connect();
         eventually("the script runs for longer than the threshold", || {
             other = node.connect();
@@ -536,14 +537,14 @@ fn functions() {
     assert_eq!(load(&mut a, &[], other), "(error) ERR Function add already exists");
     let endless = "#!lua name=endless\nwhile true do end";
     assert_eq!(load(&mut a, &[], endless), "(error) ERR Error registering functions: ERR FUNCTION LOAD timeout");
-    // A new version of a library is seen by every worker.
+    // Every worker sees a new version of a library.
     let newer = "#!lua name=lib\nredis.register_function('add', function() return 'new' end)";
     assert_eq!(load(&mut a, &["REPLACE"], newer), "\"lib\"");
     for client in [&mut a, &mut b] {
         assert_eq!(client.run("FCALL add 0"), "\"new\"");
         assert_eq!(client.run("FCALL peek 1 n"), "(error) ERR Function not found");
     }
-    // Out and in again.
+    // Dump and restore.
     let Some(resp::client::Value::Bulk(dump)) = a.value(&[b"FUNCTION", b"DUMP"]) else { panic!("a payload") };
     assert_eq!(a.run("FUNCTION FLUSH"), "OK");
     assert_eq!(a.run("FCALL add 0"), "(error) ERR Function not found");
@@ -579,7 +580,7 @@ fn flags_of_a_script() {
     );
 }
 
-/// Calls every function there is with arguments nobody would give it; ARGV[1] is the seed.
+/// Calls every reachable function with unreasonable arguments. ARGV[1] is the seed.
 const HOSTILE: &str = r#"
 local functions, seen = {}, {}
 local function collect(of)
@@ -637,11 +638,12 @@ fn every_function_with_hostile_arguments() {
     let before = eval(&mut a, COUNT, &[], &[]);
     for seed in 0..12 {
         let reply = eval(&mut a, HOSTILE, &[], &[&(seed * 7919).to_string()]);
-        // Something like randomseed may be called, yield may not: some raise, and the script comes to its end.
+        // Functions like randomseed may be called, yield may not. Some calls raise errors, and the script runs to its
+        // end.
         let raised: u64 =
             reply.strip_prefix("(integer) ").unwrap_or_else(|| panic!("{seed}: {reply}")).parse().unwrap();
         assert!((100..4000).contains(&raised), "{seed}: {raised}");
-        // Nothing is left of it, and nothing is gone.
+        // The script has left nothing behind, and has removed nothing.
         answers(
             &mut a,
             &[

@@ -1,5 +1,5 @@
-//! TLS: the handshake and its certificates, everything a connection does behind it, and certificates that change while
-//! the server runs. With a client of our own, and with redis-cli where it is installed.
+//! TLS: the handshake and its certificates, commands over TLS, and certificates that change while the server runs.
+//! Tested with our own client, and with redis-cli where it is installed.
 
 use crate::common::{Node, eventually, free_port, shown, words};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
@@ -15,7 +15,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An authority with a server's certificate and a client's, in files of a folder.
+/// An authority with certificates for a server and a client, in files of a directory.
 struct Certificates {
     folder: tempfile::TempDir,
 }
@@ -27,10 +27,10 @@ impl Certificates {
         certificates
     }
 
-    /// All anew, under the same names.
+    /// Makes all certificates again, under the same names.
     fn renew(&self) {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
-        // One name for all, and OpenSSL takes every certificate for self-signed.
+        // Use different names: with one name for all, OpenSSL takes every certificate for self-signed.
         params.distinguished_name.push(DnType::CommonName, "authority");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let ca = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
@@ -59,7 +59,7 @@ struct Secure {
 }
 
 impl Secure {
-    /// `as_client`: shows the client's certificate.
+    /// `as_client`: sends the client's certificate.
     fn connect(port: u16, certificates: &Certificates, as_client: bool) -> io::Result<Secure> {
         Secure::connect_by(port, certificates, as_client, &[&version::TLS13, &version::TLS12])
     }
@@ -71,7 +71,7 @@ impl Secure {
         versions: &[&'static rustls::SupportedProtocolVersion],
     ) -> io::Result<Secure> {
         let mut client = Secure::dial(port, certificates, as_client, versions)?;
-        // A certificate that is refused is only told after the handshake.
+        // The server reports a refused certificate only after the handshake.
         client.stream.write_all(b"PING\r\n")?;
         let mut pong = [0; 7];
         client.stream.read_exact(&mut pong)?;
@@ -79,7 +79,7 @@ impl Secure {
         Ok(client)
     }
 
-    /// Without a word said.
+    /// Does the handshake, and sends nothing.
     fn dial(
         port: u16,
         certificates: &Certificates,
@@ -151,7 +151,7 @@ fn start(directives: &[(&str, &str)]) -> (Node, u16, Certificates) {
 }
 
 #[test]
-fn a_client_with_a_certificate_does_all_it_could_in_clear_text() {
+fn a_tls_client_can_do_everything_that_a_plain_client_can() {
     let (node, port, certificates) = start(&[]);
     let mut client = Secure::connect(port, &certificates, true).unwrap();
     assert_eq!(client.run("SET k v"), "OK");
@@ -168,7 +168,7 @@ fn a_client_with_a_certificate_does_all_it_could_in_clear_text() {
         assert!(client.reply() == Value::Bulk(large.clone()), "another value");
     }
     assert_eq!(client.reply(), Value::Simple(b"PONG".to_vec()));
-    // What others send to it, while it waits and behind its own replies.
+    // Messages from others arrive while the client waits, and after its own replies.
     let mut other = node.connect();
     assert_eq!(client.run("SUBSCRIBE news"), "1) \"subscribe\"\n2) \"news\"\n3) (integer) 1");
     for at in 0..100 {
@@ -187,9 +187,9 @@ fn a_client_with_a_certificate_does_all_it_could_in_clear_text() {
     assert_eq!(client.stream.read_to_end(&mut rest).unwrap(), 0, "it is ended as the protocol has it");
 }
 
-/// A script holds up the only worker: handshakes and commands go on.
+/// A script blocks the only worker. Handshakes and commands continue.
 #[test]
-fn while_a_script_is_busy() {
+fn tls_clients_are_answered_while_a_script_is_busy() {
     let (node, port, certificates) = start(&[("io-threads", "1"), ("busy-reply-threshold", "50")]);
     let mut client = Secure::connect(port, &certificates, true).unwrap();
     let mut script = node.connect();
@@ -205,10 +205,10 @@ fn while_a_script_is_busy() {
 }
 
 #[test]
-fn who_has_to_show_a_certificate() {
+fn which_clients_need_a_certificate() {
     let (_node, port, certificates) = start(&[]);
     assert!(Secure::connect(port, &certificates, false).is_err());
-    // A certificate of somebody else's authority.
+    // A certificate of another authority.
     let others = Certificates::new();
     fs::copy(certificates.path("ca.crt"), others.path("ca.crt")).unwrap();
     assert!(Secure::connect(port, &others, true).is_err());
@@ -233,14 +233,14 @@ fn only_protocols_that_are_allowed() {
     assert!(Secure::connect_by(port, &certificates, true, &[&version::TLS13]).is_err());
 }
 
-/// The store obeyed one of two concurrent CONFIG SETs while CONFIG GET showed the other, and a certificate's file was read on
-/// a worker. The certificate is a pipe, so that reading it takes as long as the test wants.
+/// Once, the store used one of two concurrent CONFIG SETs while CONFIG GET showed the other, and a worker read a
+/// certificate's file. Here the certificate is a pipe, so the test decides how long reading it takes.
 #[test]
-fn a_config_set_that_waits_for_a_file_is_carried_out_as_one() {
+fn a_config_set_that_waits_for_a_file_is_atomic() {
     let (node, _, certificates) = start(&[("io-threads", "2"), ("ram-limit", "1gb")]);
     let mut clients: Vec<_> = (0..4).map(|_| node.connect()).collect();
     for client in &mut clients {
-        // Two on each of the workers.
+        // Two connections on each worker.
         assert_eq!(client.run("PING"), "PONG");
     }
     let [first, second, beside_first, beside_second] = &mut clients[..] else { unreachable!() };
@@ -253,7 +253,7 @@ fn a_config_set_that_waits_for_a_file_is_carried_out_as_one() {
     ] {
         let set = format!("CONFIG SET maxmemory 600000000 timeout 33 tls-cert-file {}\r\n", pipe.display());
         first.send(set.as_bytes());
-        // It is being read from now on.
+        // From now on the certificate is being read.
         let mut writer = fs::OpenOptions::new().write(true).open(&pipe).unwrap();
         second.send(format!("CONFIG SET maxmemory {limit}\r\n").as_bytes());
         for other in [&mut *beside_first, &mut *beside_second] {
@@ -272,7 +272,7 @@ fn a_config_set_that_waits_for_a_file_is_carried_out_as_one() {
 }
 
 #[test]
-fn new_certificates_are_for_new_connections() {
+fn new_certificates_apply_to_new_connections() {
     let (node, port, certificates) = start(&[]);
     let mut old = Secure::connect(port, &certificates, true).unwrap();
     let mut admin = node.connect();
@@ -288,7 +288,7 @@ fn new_certificates_are_for_new_connections() {
     let mut new = Secure::connect(port, &certificates, true).unwrap();
     assert_eq!(new.run("PING"), "PONG");
     assert_eq!(old.run("PING"), "PONG");
-    // What is wrong changes nothing.
+    // An invalid setting changes nothing.
     let error = admin.run("CONFIG SET tls-cert-file /nonexistent");
     assert!(error.contains("Unable to update TLS configuration"), "{error}");
     assert!(admin.run("CONFIG GET tls-cert-file").contains("server.crt"));
@@ -298,12 +298,12 @@ fn new_certificates_are_for_new_connections() {
 }
 
 #[test]
-fn bytes_that_are_no_handshake_end_their_connection_only() {
+fn bytes_that_are_no_handshake_close_only_their_connection() {
     let (node, port, certificates) = start(&[]);
     let mut wrong = TcpStream::connect(("127.0.0.1", port)).unwrap();
     wrong.write_all(b"*1\r\n$4\r\nPING\r\n").unwrap();
     let mut rest = Vec::new();
-    // An alert, or a reset.
+    // The node sends an alert, or resets the connection.
     let _ = wrong.read_to_end(&mut rest);
     assert!(!rest.starts_with(b"+PONG"));
     let _half = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -315,7 +315,7 @@ fn bytes_that_are_no_handshake_end_their_connection_only() {
 }
 
 #[test]
-fn a_server_that_cannot_do_what_it_was_told_does_not_start() {
+fn a_server_with_invalid_tls_settings_does_not_start() {
     let certificates = Certificates::new();
     let (cert, key) = (certificates.text("server.crt"), certificates.text("server.key"));
     let port = free_port().to_string();
@@ -335,7 +335,7 @@ fn a_server_that_cannot_do_what_it_was_told_does_not_start() {
 }
 
 #[test]
-fn redis_cli_comes_in() {
+fn redis_cli_connects_with_tls() {
     let (_node, port, certificates) = start(&[("tls-protocols", "TLSv1.2 TLSv1.3")]);
     let cli = |arguments: &[&str]| {
         let (port, ca) = (port.to_string(), certificates.text("ca.crt"));
@@ -347,7 +347,7 @@ fn redis_cli_comes_in() {
     let Ok(output) = cli(&["SET", "k", "v"]) else { return };
     let said = format!("{output:?}");
     if said.contains("Unrecognized option") {
-        // One that was built without TLS.
+        // This redis-cli was built without TLS.
         return;
     }
     assert_eq!(output.stdout, b"OK\n", "{said}");

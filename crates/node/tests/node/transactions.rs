@@ -1,4 +1,4 @@
-//! Transactions as clients see them: what is queued, what is refused, what a watched key's change does.
+//! Transactions as clients see them: what is queued, what is refused, and the effect of changes to watched keys.
 
 use crate::common::{Client, Node, Redis, eventually};
 
@@ -20,14 +20,14 @@ fn commands_are_queued_and_run_as_one() {
         "a failed command stops nothing"
     );
     lines(&mut a, &[("MULTI", "OK"), ("EXEC", "(empty array)"), ("EXEC", "(error) ERR EXEC without MULTI")]);
-    // SELECT holds for what follows it, and stays.
+    // SELECT applies to the commands after it, and stays after EXEC.
     lines(&mut a, &[("MULTI", "OK"), ("SELECT 3", "QUEUED"), ("SET y 3", "QUEUED"), ("SELECT 4", "QUEUED")]);
     assert_eq!(a.run("EXEC"), "1) OK\n2) OK\n3) OK");
     lines(&mut a, &[("EXISTS y", "(integer) 0"), ("SELECT 3", "OK"), ("GET y", "\"3\"")]);
 }
 
 #[test]
-fn a_refused_command_fails_the_whole() {
+fn a_refused_command_fails_the_whole_transaction() {
     let node = Node::start(&[]);
     let mut a = node.connect();
     const ABORTED: &str = "(error) EXECABORT Transaction discarded because of previous errors.";
@@ -45,7 +45,7 @@ fn a_refused_command_fails_the_whole() {
             ("PING", "QUEUED"),
             ("EXEC", ABORTED),
             ("PING", "PONG"),
-            // These do not fail it.
+            // These do not make the transaction fail.
             ("MULTI", "OK"),
             ("MULTI", "(error) ERR MULTI calls can not be nested"),
             ("WATCH x", "(error) ERR WATCH inside MULTI is not allowed"),
@@ -56,7 +56,7 @@ fn a_refused_command_fails_the_whole() {
 }
 
 #[test]
-fn sorting_by_other_keys_runs_inside_and_beside_each_other() {
+fn sorts_by_other_keys_run_inside_transactions_and_concurrently() {
     let node = Node::start(&[]);
     let mut a = node.connect();
     lines(
@@ -73,7 +73,7 @@ fn sorting_by_other_keys_runs_inside_and_beside_each_other() {
     let sorted = "3) OK\n4) 1) \"1\"\n   2) \"3\"\n   3) \"2\"";
     assert_eq!(a.run("EXEC"), format!("1) OK\n2) (integer) 3\n{sorted}"));
     assert_eq!(a.run("LRANGE sorted 0 -1"), "1) \"10\"\n2) \"20\"\n3) \"30\"");
-    // Each wants what the others hold.
+    // Each client's transaction needs keys that the others lock.
     std::thread::scope(|scope| {
         for client in 0..4 {
             let mut client_of = node.connect();
@@ -153,11 +153,11 @@ fn changes_are_noticed(mut a: Client, mut b: Client) {
     watched(&["SET k 1"], &["DEL k", "SET k 1"], false);
     watched(&["SET k 1"], &["FLUSHALL", "SET k 1"], false);
     watched(&["HSET k f v"], &["HDEL k f"], false);
-    // What changes nothing of it.
+    // Commands that do not change the key.
     for change in ["GET k", "SET other 1", "HSET other f v", "DEL nosuch", "PERSIST k", "TOUCH k"] {
         watched(&["SET k 1"], &[change], true);
     }
-    // Who reads a stream, and how far, is beside its entries; bits that are set to what they were are no change.
+    // Readers of a stream and their positions do not belong to its entries. Bits that keep their value are no change.
     let stream: &[&str] = &["XADD k 1-1 a 1", "XGROUP CREATE k g 0"];
     for change in [
         "XGROUP CREATE k h 0",
@@ -188,7 +188,7 @@ fn changes_are_noticed(mut a: Client, mut b: Client) {
     watched(&[], &["FLUSHALL"], true);
     watched(&["SET k 1"], &["SELECT 1", "SET k 2", "SELECT 0"], true);
     watched(&["SET k 1"], &["SELECT 1", "FLUSHDB", "SELECT 0"], true);
-    // An exchange of databases changes what is in either.
+    // SWAPDB changes the keys of both databases.
     watched(&["SET k 1"], &["SWAPDB 0 1"], false);
     watched(&["SELECT 1", "SET k 1", "SELECT 0"], &["SWAPDB 0 1"], false);
     watched(&[], &["SWAPDB 0 1"], true);
@@ -225,7 +225,7 @@ fn watches_end_with_exec_discard_unwatch_reset_and_the_connection() {
 }
 
 #[test]
-fn the_client_list_tells_of_transactions() {
+fn the_client_list_shows_transactions() {
     let node = Node::start(&[]);
     let (mut a, mut b) = (node.connect(), node.connect());
     lines(&mut a, &[("CLIENT SETNAME tx", "OK"), ("WATCH k l", "OK"), ("MULTI", "OK"), ("GET k", "QUEUED")]);
@@ -258,7 +258,7 @@ fn transactions_on_the_same_keys_do_not_mix() {
             scope.spawn(move || {
                 let mut client = node.connect();
                 for round in 0..ROUNDS {
-                    // Opposite orders, and now and then everything.
+                    // Opposite orders of the keys, and from time to time all keys.
                     let (first, second) = if worker % 2 == 0 { ("p", "q") } else { ("q", "p") };
                     client.run("MULTI");
                     client.run(&format!("INCR {first}"));

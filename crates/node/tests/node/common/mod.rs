@@ -17,7 +17,7 @@ impl Program for ThisTest {
 
 pub type Node = Process<ThisTest>;
 
-/// Not a test: what [`Node::start`] runs in a process of its own.
+/// Not a test: [`Node::start`] runs this in its own process.
 #[test]
 fn node_process() {
     let Some(words) = words_of_node(|_| {}) else { return };
