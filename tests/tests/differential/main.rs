@@ -197,6 +197,8 @@ struct Pair {
 }
 
 const PAST_MAX: usize = 5000;
+/// How Redis begins the error of a HyperLogLog that is none.
+const CORRUPT: &[u8] = b"INVALIDOBJ ";
 
 impl Pair {
     fn same(&mut self, words: Vec<Vec<u8>>) {
@@ -212,6 +214,7 @@ impl Pair {
         self.ours.send(&bytes);
         self.theirs.send(&bytes);
         let mut queued = Vec::new();
+        let mut differs_by_design = false;
         for words in batch {
             self.remember(words);
             let theirs = self.theirs.raw().expect("Redis keeps the connection");
@@ -230,8 +233,20 @@ impl Pair {
                 _ if theirs == b"+QUEUED\r\n" => queued.push(words.clone()),
                 _ => {}
             }
-            if let Some(difference) = difference {
+            if let Some(difference) = difference.filter(|_| !differs_by_design) {
                 self.fail(words, &difference);
+            }
+            // PFADD of several elements to a corrupt HyperLogLog: Redis keeps those that came before the error, and FlintKV, where a
+            // command that ends in an error has changed nothing, keeps none.
+            let may_change = [&b"PFADD"[..], b"EXEC", b"EVAL"].iter().any(|name| words[0].eq_ignore_ascii_case(name));
+            let is_corrupt = |reply: &[u8]| reply.windows(CORRUPT.len()).any(|window| window == CORRUPT);
+            differs_by_design |= may_change && is_corrupt(&ours) && is_corrupt(&theirs);
+        }
+        if differs_by_design {
+            // Equal again, after what may be a transaction.
+            for words in [&[&b"DISCARD"[..]][..], &[b"FLUSHALL"]] {
+                self.ours.call(words);
+                self.theirs.call(words);
             }
         }
     }
