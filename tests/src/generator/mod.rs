@@ -357,7 +357,7 @@ impl Commands {
     }
 
     /// A command, or the commands of a transaction.
-    pub fn next(&mut self) -> Vec<Vec<Vec<u8>>> {
+    pub fn next_batch(&mut self) -> Vec<Vec<Vec<u8>>> {
         if self.random.one_in(50) {
             return self.transaction();
         }

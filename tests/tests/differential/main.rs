@@ -173,7 +173,7 @@ fn run(node: &Node, keys: usize, commands_min: u64, between: &mut dyn FnMut()) -
     };
     while goes_on(pair.done) {
         let count = 1 + commands.random.below(PIPELINE_MAX);
-        let batch: Vec<_> = (0..count).flat_map(|_| commands.next()).collect();
+        let batch: Vec<_> = (0..count).flat_map(|_| commands.next_batch()).collect();
         between();
         pair.batch(&batch);
         if commands.random.one_in(8) {
