@@ -275,6 +275,10 @@ impl Leaf {
         unsafe { self.0.as_mut() }
     }
 
+    fn cells(&self) -> usize {
+        self.header().cells.into()
+    }
+
     #[inline]
     fn first(&self) -> *mut Pair {
         // SAFETY: every leaf has at least four cells.
@@ -381,6 +385,8 @@ pub struct Table {
     directory: Vec<Leaf>,
     depth: u8,
     count: usize,
+    /// Cells of all leaves, kept up to date because walking the leaves takes long.
+    cells: usize,
 }
 
 // SAFETY: a table owns its leaves, as a Vec of Boxes would.
@@ -388,7 +394,8 @@ unsafe impl Send for Table {}
 
 impl Default for Table {
     fn default() -> Table {
-        Table { directory: vec![Leaf::new(0, &[])], depth: 0, count: 0 }
+        let leaf = Leaf::new(0, &[]);
+        Table { directory: vec![leaf], depth: 0, count: 0, cells: leaf.cells() }
     }
 }
 
@@ -403,8 +410,7 @@ impl Table {
 
     /// Bytes of memory of the table.
     pub fn mem_bytes(&self) -> usize {
-        self.directory.capacity() * size_of::<Leaf>()
-            + self.leaves().map(|(_, leaf)| leaf.header().cells as usize * 16).sum::<usize>()
+        self.directory.capacity() * size_of::<Leaf>() + self.cells * size_of::<Pair>()
     }
 
     #[inline]
@@ -483,7 +489,9 @@ impl Table {
             }
             if count < LEAF_ENTRIES_MAX {
                 let mut grown = leaf;
+                self.cells -= leaf.cells();
                 grown.resize(cells_for(count + 1));
+                self.cells += grown.cells();
                 self.replace(directory, leaf, grown);
             } else {
                 self.split(directory);
@@ -501,7 +509,9 @@ impl Table {
             let fitting = cells_for(count + count / 4);
             if fitting < cells {
                 let mut shrunk = leaf;
+                self.cells -= leaf.cells();
                 shrunk.resize(fitting);
+                self.cells += shrunk.cells();
                 self.replace(directory, leaf, shrunk);
             }
         }
@@ -541,6 +551,7 @@ impl Table {
         let half = aliases.start + aliases.len() / 2;
         self.directory[aliases.start..half].fill(lower);
         self.directory[half..aliases.end].fill(upper);
+        self.cells = self.cells + lower.cells() + upper.cells() - leaf.cells();
         leaf.free();
     }
 
@@ -566,6 +577,7 @@ impl Table {
         let merged = Leaf::new(depth - 1, &both[..count]);
         let aliases = self.aliases(directory, depth - 1);
         self.directory[aliases].fill(merged);
+        self.cells = self.cells + merged.cells() - leaf.cells() - sibling.cells();
         leaf.free();
         sibling.free();
         true
@@ -669,6 +681,8 @@ mod tests {
             assert_eq!(table.len(), model.len());
             if step % 1_000 == 0 {
                 assert_eq!(walk(&table), model.keys().copied().collect::<Vec<_>>());
+                let cells: usize = table.leaves().map(|(_, leaf)| leaf.cells()).sum();
+                assert_eq!(table.mem_bytes(), table.directory.capacity() * 8 + cells * 16);
             }
         }
         for (key, word) in model {
