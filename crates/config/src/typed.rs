@@ -173,6 +173,7 @@ pub struct Config {
     pub flash_segment_bytes: u64,
     /// Collections larger than this move to flash in parts.
     pub flash_split_bytes: u64,
+    pub expired_key_lag_ms: u64,
     pub debug_tier_mode: TierMode,
 
     // Workers and keys
@@ -342,6 +343,7 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
         flash_compression: v.choice("flash-compression", Codec::from_word),
         flash_segment_bytes: v.bytes("flash-segment-size"),
         flash_split_bytes: v.bytes("flash-split-size"),
+        expired_key_lag_ms: v.int::<u64>("expired-key-lag") * 1_000,
         debug_tier_mode,
         io_threads,
         databases: v.int("databases"),

@@ -92,10 +92,7 @@ pub fn admit<'w>(
             Admission::Open => {}
             Admission::Slow if current.has_room => {}
             Admission::Slow => return Err(Halt::Wait(Wait::Room)),
-            Admission::Full => {
-                let text = "OOM command not allowed when used memory > 'maxmemory'.";
-                return Err(refused(worker, command, text.into()));
-            }
+            Admission::Full => return Err(refused(worker, command, hub.store.refusal().into())),
         }
     }
     Ok(command)

@@ -226,10 +226,9 @@ fn may_run(worker: &Worker, current: &Current, bits: u32, now_ms: u64) -> Result
         Admission::Open => Ok(()),
         Admission::Slow if current.has_room => Ok(()),
         Admission::Slow => Err(Halt::Wait(Wait::Room)),
-        Admission::Full => Err(Halt::Error(
-            "EXECABORT Transaction discarded because of: OOM command not allowed when used memory > 'maxmemory'."
-                .into(),
-        )),
+        Admission::Full => {
+            Err(Halt::Error(format!("EXECABORT Transaction discarded because of: {}", hub.store.refusal()).into()))
+        }
     }
 }
 

@@ -42,6 +42,7 @@ impl Shard {
             secret: [random::number(), random::number()],
         });
         store.set_split_bytes(config.flash_split_bytes as usize);
+        store.set_expired_key_lag(config.expired_key_lag_ms);
         if let Some(flash) = &flash {
             store.set_all_cold(config.debug_tier_mode == TierMode::Cold);
             store.set_reader(Arc::clone(&flash.files) as Arc<dyn flash::io::Reader>);
@@ -108,6 +109,9 @@ impl Shard {
         }
         if before.maxmemory_policy != now.maxmemory_policy {
             store.set_policy(now.maxmemory_policy);
+        }
+        if before.expired_key_lag_ms != now.expired_key_lag_ms {
+            store.set_expired_key_lag(now.expired_key_lag_ms);
         }
         if before.flash_split_bytes != now.flash_split_bytes {
             store.set_split_bytes(now.flash_split_bytes as usize);

@@ -2,6 +2,7 @@
 
 use crate::counters::Counter;
 use crate::log::resize::Progress;
+use crate::mem::tier::Full;
 use crate::store::Store;
 use crate::stripe::census::KeyCounts;
 use std::sync::atomic::Ordering::Relaxed;
@@ -28,10 +29,20 @@ pub struct StoreStats {
     pub flash_bytes: u64,
     pub flash_used_bytes: u64,
     pub flash_live_bytes: u64,
+    /// What the live data takes with the unused parts of its pages and segments, and how much data could take. Flash is full from
+    /// 92 % on.
+    pub flash_charged_bytes: u64,
+    pub flash_usable_bytes: u64,
     pub flash_free_segments: u64,
     pub flash_retired_segments: u64,
     pub segment_bytes: u64,
+    /// Segments that will be free after a checkpoint.
+    pub flash_quarantined_segments: u64,
+    /// plenty, low, waiting or full.
+    pub flash_room: &'static str,
     pub flash_full: bool,
+    /// RAM contains only what cannot leave it.
+    pub ram_full: bool,
     /// The progress while flash is made smaller.
     pub resizing: Option<Progress>,
     /// Look-ups that found the value in RAM, and look-ups that read the value from flash.
@@ -87,6 +98,7 @@ impl Store {
         let hot: u64 = census.databases.iter().map(|counts| counts.hot).sum();
         let latency = self.latency.lock();
         let budget = self.tier.budget();
+        let (flash_charged_bytes, flash_usable_bytes) = self.flash_charge();
         StoreStats {
             keys,
             values_in_ram: hot,
@@ -103,10 +115,15 @@ impl Store {
             flash_bytes: u64::from(self.segments.end()) * self.segments.segment_bytes(),
             flash_used_bytes: self.segments.used_bytes(),
             flash_live_bytes: self.segments.live_bytes(),
+            flash_charged_bytes,
+            flash_usable_bytes,
             flash_free_segments: self.segments.free_count().into(),
             flash_retired_segments: self.segments.retired_count().into(),
             segment_bytes: self.segments.segment_bytes(),
-            flash_full: self.has_flash() && self.tier.stuck.load(Relaxed),
+            flash_quarantined_segments: self.segments.quarantined_count().into(),
+            flash_room: self.segments.room().name(),
+            flash_full: self.tier.full() == Full::Flash,
+            ram_full: self.tier.full() == Full::Ram,
             resizing: self.resizing(),
             ram_hits: sum(Counter::RamHits),
             flash_hits: sum(Counter::FlashHits),
@@ -137,6 +154,13 @@ impl Store {
             dictionaries: self.compression.count() as u64,
             flash_latency_nanos: [0.5, 0.99, 0.999, 1.0].map(|quantile| latency.value_at_quantile(quantile)),
         }
+    }
+
+    /// The bytes of flash that the live data takes as it is stored, and those that it may take. Flash is full from 92 % on.
+    pub fn flash_charge(&self) -> (u64, u64) {
+        let segments = &self.segments;
+        let bytes = segments.segment_bytes();
+        ((segments.charged() * bytes as f64) as u64, u64::from(segments.usable()) * bytes)
     }
 
     /// Resets the counts of events, for CONFIG RESETSTAT.

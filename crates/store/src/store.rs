@@ -14,7 +14,7 @@ use crate::mem::arena::Arena;
 use crate::mem::hash::{Hasher, Key, KeyHash, STRIPES};
 use crate::mem::index::{Entry, OwnedWord, Slot, Table, prefetch_line};
 use crate::mem::object::{Object, ObjectRef};
-use crate::mem::tier::{Admission, Tier};
+use crate::mem::tier::{Admission, Full, Tier};
 use crate::mem::word::Word;
 use crate::stripe::census::{Census, LastSeen};
 use crate::stripe::wait::WaitCounts;
@@ -55,6 +55,8 @@ pub struct Store {
     /// The keys that own the values in parts.
     pub(crate) owners: Owners,
     pub(crate) expire_cycle: AtomicBool,
+    /// An expired key leaves flash at most this long after its expiry, if the workers have the time.
+    pub(crate) expired_key_lag_ms: AtomicU64,
     /// Whether some stripe may have deadlines of hash fields.
     pub(crate) has_deadlines: AtomicBool,
     /// The all-cold mode was switched on, and the sweep over all stripes has not started since.
@@ -76,6 +78,13 @@ enum Grave {
 
 /// A boxed value up to this size is freed by the thread that removed it. Larger values go to the lazyfree thread.
 const BURY_BYTES: usize = 64 * 1024;
+
+const MEMORY_IS_FULL: &str = "OOM command not allowed when used memory > 'maxmemory'.";
+const FLASH_IS_FULL: &str =
+    "OOM command not allowed when used memory > 'maxmemory'. Flash is full: delete values or raise the memory limit.";
+const RAM_IS_FULL: &str = "OOM command not allowed when used memory > 'maxmemory'. RAM is full of what cannot move to flash \
+                           (index, large collections' tables, values larger than a segment): raise the RAM limit.";
+const EXPIRED_KEY_LAG_MS: u64 = 3_600_000;
 
 impl Store {
     pub fn new(config: &StoreConfig) -> Arc<Store> {
@@ -115,6 +124,7 @@ impl Store {
             cold: AtomicU64::new(0),
             owners: Owners::default(),
             expire_cycle: AtomicBool::new(true),
+            expired_key_lag_ms: AtomicU64::new(EXPIRED_KEY_LAG_MS),
             has_deadlines: AtomicBool::new(false),
             chill_all: AtomicBool::new(false),
             emptying: AtomicUsize::new(0),
@@ -320,6 +330,37 @@ impl Store {
         self.expire_cycle.store(on, Relaxed);
     }
 
+    /// Sets how long after its expiry a key may stay on flash.
+    pub fn set_expired_key_lag(&self, ms: u64) {
+        self.expired_key_lag_ms.store(ms, Relaxed);
+    }
+
+    /// The error for a command that needs memory while [`Store::admission`] is `Full`. Clients know its first sentence from Redis.
+    pub fn refusal(&self) -> &'static str {
+        match (self.tier.full(), self.has_flash()) {
+            (Full::Ram, true) => RAM_IS_FULL,
+            (Full::Flash, _) => FLASH_IS_FULL,
+            _ => MEMORY_IS_FULL,
+        }
+    }
+
+    // --- checkpoints ---
+
+    /// Sets whether emptied segments are held back until a checkpoint that was cut after their emptying is durable.
+    pub fn set_quarantine(&self, on: bool) {
+        self.segments.set_quarantine(on);
+    }
+
+    /// Called at the cut of a checkpoint. Returns the cut's number for [`Store::checkpoint_durable`].
+    pub fn checkpoint_cut(&self) -> u64 {
+        self.segments.cut()
+    }
+
+    /// Frees the segments that were emptied before this cut.
+    pub fn checkpoint_durable(&self, cut: u64) {
+        self.segments.durable(cut);
+    }
+
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -338,7 +379,7 @@ impl Store {
     pub fn resize_flash(&self, bytes: u64) -> Result<(), ResizeError> {
         let segments = &self.segments;
         if segments.resize(bytes, self.evicts())? {
-            self.tier.stuck.store(false, Relaxed);
+            self.tier.clear_full(Full::Flash);
             tracing::info!(
                 "flash now has {} segments of {} bytes; {} other segments must be emptied first",
                 segments.end(),

@@ -59,12 +59,12 @@ fn text(random: &mut Random, most: u64) -> Vec<u8> {
 }
 
 fn run(seed: u64, codec: Codec, steps: usize, faults: Faults) -> store::StoreStats {
-    run_resizing(seed, codec, steps, faults, false)
+    run_on(24 << 20, seed, codec, steps, faults, false)
 }
 
-fn run_resizing(seed: u64, codec: Codec, steps: usize, faults: Faults, resizes: bool) -> store::StoreStats {
+fn run_on(flash: u64, seed: u64, codec: Codec, steps: usize, faults: Faults, resizes: bool) -> store::StoreStats {
     let mut random = Random(seed);
-    let mut node = Node::new(seed, RAM, 24 << 20, codec, Policy::NoEviction);
+    let mut node = Node::new(seed, RAM, flash, codec, Policy::NoEviction);
     node.store.set_split_bytes(1024);
     let clean = faults == Faults::default();
     let mut model = Model::new();
@@ -207,7 +207,7 @@ fn every_field_has_its_own_value_whatever_moves() {
 #[test]
 fn parts_move_out_of_a_flash_that_shrinks() {
     seeds::each(21, 1, |seed| {
-        let stats = run_resizing(seed, Codec::Lz4, 30_000, Faults::default(), true);
+        let stats = run_on(24 << 20, seed, Codec::Lz4, 30_000, Faults::default(), true);
         // With other seeds, less may be left alive of what is collected.
         assert!(seed != 21 || stats.relocated_records > 100, "{stats:#?}");
         assert_eq!(stats.checksum_errors + stats.read_errors + stats.write_errors, 0);
@@ -217,7 +217,7 @@ fn parts_move_out_of_a_flash_that_shrinks() {
 #[test]
 fn parts_are_collected_under_load() {
     seeds::each(11, 1, |seed| {
-        let stats = run(seed, Codec::None, 120_000, Faults::default());
+        let stats = run_on(12 << 20, seed, Codec::None, 60_000, Faults::default(), false);
         assert!(stats.collected_segments > 5, "{stats:#?}");
         // With other seeds, nothing may be left alive of what is collected.
         assert!(seed != 11 || stats.relocated_records > 10, "{stats:#?}");

@@ -251,7 +251,7 @@ fn populate(cx: &mut Cx<'_>) -> Run {
         match cx.ks.admission() {
             Admission::Full => {
                 cx.ks.resume.count = 0;
-                return Err(Stop::error("OOM command not allowed when used memory > 'maxmemory'."));
+                return Err(Stop::error(cx.ks.refusal()));
             }
             Admission::Open if left > 0 => left -= 1,
             Admission::Open | Admission::Slow => return Err(Stop::Yield),

@@ -404,7 +404,7 @@ impl<'a> Running<'a, '_> {
             return Err("ERR Write commands are not allowed from read-only scripts.".into());
         }
         if self.is_full && command.is(bit::DENYOOM) && !self.has_effects {
-            return Err("OOM command not allowed when used memory > 'maxmemory'.".into());
+            return Err(self.around.worker.hub.store.refusal().into());
         }
         Ok(command)
     }

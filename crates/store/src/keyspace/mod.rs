@@ -608,6 +608,11 @@ impl<'s> Keyspace<'s> {
         self.store.admission()
     }
 
+    /// See [`Store::refusal`].
+    pub fn refusal(&self) -> &'static str {
+        self.store.refusal()
+    }
+
     /// For TOUCH: whether the key exists. Marks the value as used.
     pub fn touch(&mut self, key: &Key<'_>) -> Result<bool, Cold> {
         let database = self.database(key);

@@ -14,6 +14,7 @@ use crate::log::segment::Stream;
 use crate::mem::hash::STRIPES;
 use crate::mem::index::OwnedWord;
 use crate::mem::object::ObjectRef;
+use crate::mem::tier::Full;
 use crate::mem::word::Word;
 use crate::store::Store;
 use std::sync::atomic::Ordering::Relaxed;
@@ -186,8 +187,8 @@ impl Lane {
         if goes_on || !self.fill[0].blocked() {
             return true;
         }
-        // Another worker may be about to free a segment.
-        if self.store.tier.collecting.load(Relaxed) == 0 || *patience == 0 {
+        // Another worker or a checkpoint may be about to free a segment.
+        if self.store.tier.full() == Full::Flash || *patience == 0 {
             return false;
         }
         *patience -= 1;

@@ -1,108 +1,211 @@
 //! Owns when a segment is collected and how its live records move: they go to the relocation stream, then the segment is free.
 //! A lane runs one collection at a time and reads one unit at a time, so that the pace follows demotion.
-//! Never writes a unit itself: `write` does.
+//! Never writes a unit itself: `write` does. Never judges how much room there is: `log/segment/room` does.
 
 use super::write::points_to;
 use super::{Flight, Lane, WRITES_IN_FLIGHT_MAX};
 use crate::counters::Counter;
 use crate::keyspace::commit::Leave;
-use crate::log::collect::{Collect, FULLEST, Gathered, Purpose, part_name};
+use crate::log::collect::{Collect, Gathered, Purpose, part_name};
 use crate::log::fill::{Item, Origin, Verdict, place_of};
 use crate::log::page::Record;
 use crate::log::parts::number_of_place;
 use crate::log::record_kind::RecordKind;
-use crate::log::segment::{Stream, Unit};
+use crate::log::segment::{FULLEST, Room, Stream, Unit};
+use crate::mem::tier::Full;
 use flash::io::{Done, Op, OpKind, PageBuf};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// A lane moves at most one unit (up to 256 KB) out of a shrinking log in this time. That is 51 MB/s and leaves most of the
 /// worker's time to commands.
 pub(crate) const SHRINK_EVERY_MS: u64 = 5;
-/// How often the live data is summed while a log shrinks.
-const WEIGH_EVERY_MS: u64 = 100;
+/// A lane reads at most one unit to remove expired keys in this time: 128 MB/s, some tenth of the worker's time.
+pub(crate) const EXPIRY_EVERY_MS: u64 = 2;
+/// How often segments are searched for expired records, if none were found.
+const EXPIRY_SEARCH_EVERY_MS: u64 = 100;
+/// After so many collections for room, expired keys get a turn.
+const ROOM_TURNS: u32 = 8;
+/// How often the live data is summed while the log shrinks or has no room.
+const WEIGH_EVERY_MS: u64 = 10;
+/// Maximum number of dead segments that one slice frees.
+const DEAD_MAX: usize = 32;
+/// How often the policy may try again after it found nothing to evict in the whole log.
+const VAIN_EVERY_MS: u64 = 1_000;
+
+/// What collecting is needed for.
+struct Need {
+    /// A finished unit of values waits for a segment.
+    starved: bool,
+    /// A segment that leaves the log cannot be emptied.
+    lacks_room: bool,
+    room: bool,
+    leaving: Option<u32>,
+}
+
+enum Relocated {
+    Moved,
+    Evicted,
+    NoRoom,
+}
 
 impl Lane {
-    /// One step of the running collection. Starts a collection if free segments run low or segments must leave the log. Returns
-    /// whether there is more to do at once.
+    /// One step of the running collection. Starts a collection if free segments run low, if segments must leave the log, or if keys
+    /// have expired. Returns whether there is more to do at once.
     pub(crate) fn collect_slice(&mut self) -> bool {
-        if self.collect.is_some() {
-            return self.collect_step();
-        }
+        let freed = self.free_dead_segments();
         // Some worker may have freed a segment meanwhile, which may be enough.
         self.retry_unit(Stream::Fresh);
-        let segments = &self.store.segments;
-        let low = segments.reserve() + (segments.end() / 32).max(2);
-        let starved = self.fill[0].blocked();
-        if segments.shrinks() && self.now_ms >= self.weigh_due_ms {
-            self.weigh_due_ms = self.now_ms + WEIGH_EVERY_MS;
-            segments.weigh(!self.store.evicts());
+        let need = self.need();
+        if need.room && self.collect.as_ref().is_some_and(|collect| !collect.why.moves() && !collect.reading) {
+            // Room is more urgent than expired keys, and collecting for room removes those too.
+            self.give_up_collection();
         }
+        let goes_on = if self.collect.is_some() { self.collect_step() } else { self.start_collection(&need) };
+        self.tell_if_full(&need);
+        freed || goes_on
+    }
+
+    fn need(&mut self) -> Need {
+        let starved = self.fill[0].blocked();
+        self.weigh_if_due(starved);
+        let segments = &self.store.segments;
         let leaving = segments.next_leaving();
         let lacks_room = leaving.is_some_and(|leaving| !segments.has_room_for(leaving));
-        let wants_room = segments.free_count() < low || starved || lacks_room;
-        let leaving = leaving.filter(|_| !lacks_room && self.now_ms >= self.shrink_due_ms);
-        // Alternate if both are possible, so that writers in need of room do not delay the shrinking for ever.
-        let room_first = wants_room && (leaving.is_none() || starved || !std::mem::take(&mut self.made_room));
-        if room_first && self.collect_for_room(starved, lacks_room) {
-            self.made_room = true;
-            return true;
+        let room = starved || lacks_room || segments.room() != Room::Plenty;
+        Need { starved, lacks_room, room, leaving }
+    }
+
+    /// Sums the live data if the result matters.
+    fn weigh_if_due(&mut self, starved: bool) {
+        let segments = &self.store.segments;
+        if (starved || segments.shrinks()) && self.now_ms >= self.weigh_due_ms {
+            self.weigh_due_ms = self.now_ms + WEIGH_EVERY_MS;
+            if starved {
+                self.give_up_dead_unit();
+            }
+            self.store.segments.weigh(!self.store.evicts());
         }
-        let Some(leaving) = leaving.filter(|&leaving| self.store.segments.begin_vacating(leaving)) else {
-            return false;
-        };
-        self.begin_collection(leaving, Purpose::Shrinking);
+    }
+
+    /// Frees segments that contain no live record. This needs no room, so it comes before everything else.
+    fn free_dead_segments(&mut self) -> bool {
+        for _ in 0..DEAD_MAX {
+            let Some(segment) = self.store.segments.next_dead() else { return false };
+            self.free_segment(segment);
+        }
         true
     }
 
-    /// Starts collecting the segment with the largest gain. If no segment is worth collecting, flash is full for `starved` writers or
-    /// for records that must move (`lacks_room`), and the policy may evict.
-    fn collect_for_room(&mut self, starved: bool, lacks_room: bool) -> bool {
+    /// Gives back an emptied segment. If plenty of segments are free, its place on flash is discarded first.
+    fn free_segment(&mut self, segment: u32) {
         let segments = &self.store.segments;
-        let free = segments.free_count();
-        // Announce the collection before the search: a worker that finds no segment must know that another may free one.
-        let collecting = &self.store.tier.collecting;
-        collecting.fetch_add(1, Relaxed);
-        if let Some(segment) = segments.victim(self.now_ms, FULLEST) {
-            self.begin_collection(segment, Purpose::Room);
+        self.store.counters.add(Counter::CollectedSegments, 1);
+        if segment < segments.end() && segments.free_count() > segments.end() / 2 && !segments.quarantines() {
+            // It is not written before the discard is complete.
+            let (path, offset) = segments.location(segment * segments.segment_pages);
+            let bytes = segments.segment_bytes();
+            let token = self.token(Flight::Discard { segment });
+            self.push(Op { token: token as u64, path, offset, kind: OpKind::Discard { bytes } });
+        } else {
+            segments.freed(segment);
+        }
+    }
+
+    fn start_collection(&mut self, need: &Need) -> bool {
+        let can_leave = need.leaving.filter(|_| !need.lacks_room && self.now_ms >= self.shrink_due_ms);
+        let expiry_first = self.rooms_made >= ROOM_TURNS && !need.starved;
+        if expiry_first && self.collect_expired() {
             return true;
         }
-        if (starved || lacks_room) && collecting.load(Relaxed) == 1 {
-            // Flash is full of live records.
-            if self.store.evicts()
-                && let Some(segment) = segments.oldest()
-            {
-                self.begin_collection(segment, Purpose::Eviction);
-                return true;
-            }
-            // No other worker has started or finished a collection meanwhile.
-            if collecting.load(Relaxed) == 1 && segments.free_count() <= free {
-                if starved {
-                    self.store.tier.stuck.store(true, Relaxed);
-                }
-                if lacks_room {
-                    segments.tell_stalled();
-                }
-            }
+        // Alternate if both are possible, so that writers in need of room do not delay the shrinking for ever.
+        let room_first = need.room && (can_leave.is_none() || need.starved || !std::mem::take(&mut self.made_room));
+        if room_first && self.collect_for_room(need) {
+            self.made_room = true;
+            self.rooms_made += 1;
+            return true;
         }
-        if collecting.load(Relaxed) == 1 {
-            segments.nothing_to_collect();
+        if let Some(leaving) = can_leave.filter(|&leaving| self.store.segments.begin_vacating(leaving)) {
+            self.begin_collection(leaving, Purpose::Shrinking);
+            return true;
         }
-        collecting.fetch_sub(1, Relaxed);
+        self.collect_expired()
+    }
+
+    /// Starts collecting the segment with the largest gain. If flash is full and the policy may evict, evicts the records of the oldest
+    /// segment.
+    fn collect_for_room(&mut self, need: &Need) -> bool {
+        let segments = &self.store.segments;
+        let held_back = segments.quarantines();
+        if !segments.may_relocate(held_back) {
+            self.declare_full_if_wedged();
+            return false;
+        }
+        let victim = segments.victim(self.now_ms, FULLEST).map(|segment| (segment, Purpose::Room)).or_else(|| {
+            let wanted = need.starved || need.lacks_room;
+            let evicts = wanted && segments.is_full() && self.may_evict();
+            evicts.then(|| segments.oldest()).flatten().map(|segment| (segment, Purpose::Eviction))
+        });
+        let Some((segment, why)) = victim else {
+            if segments.relocating() == 0 {
+                segments.nothing_to_collect();
+            }
+            return false;
+        };
+        if segments.begin_relocation(segment, held_back) {
+            self.begin_collection(segment, why);
+            return true;
+        }
+        segments.uncollected(segment);
+        self.declare_full_if_wedged();
         false
     }
 
-    /// Collects a segment with many expired records, even if there is enough room.
-    pub(crate) fn collect_expired(&mut self) {
-        if let Some(segment) = self.store.segments.expired_victim(self.now_ms) {
-            self.store.tier.collecting.fetch_add(1, Relaxed);
-            self.begin_collection(segment, Purpose::Room);
+    /// Failed writes have used up even the reserve, so no record can be moved. Only a dead segment can become free.
+    fn declare_full_if_wedged(&self) {
+        let segments = &self.store.segments;
+        if segments.relocating() == 0 && !segments.quarantines() {
+            segments.declare_full();
         }
     }
 
-    /// The caller has already counted this collection in `tier.collecting`.
+    /// Whether the policy may find something to evict.
+    fn may_evict(&self) -> bool {
+        let in_vain = self.store.segments.evicted_in_vain() > self.store.segments.end();
+        self.store.evicts() && (!in_vain || self.now_ms >= self.evict_due_ms)
+    }
+
+    /// Tells writers whether flash is full of live records, or that it is not any more.
+    fn tell_if_full(&self, need: &Need) {
+        let segments = &self.store.segments;
+        let is_full = segments.is_full() && !self.may_evict();
+        if need.lacks_room && is_full {
+            segments.tell_stalled();
+        }
+        match (need.starved, is_full) {
+            (true, true) => self.store.tier.set_full(Full::Flash),
+            (false, _) if matches!(segments.room(), Room::Waiting | Room::Full) => {}
+            _ => self.store.tier.clear_full(Full::Flash),
+        }
+    }
+
+    /// Starts to remove the expired keys of a segment.
+    fn collect_expired(&mut self) -> bool {
+        self.rooms_made = 0;
+        if self.now_ms < self.expired_segments_due_ms || !self.store.expire_cycle.load(Relaxed) {
+            return false;
+        }
+        let lag_ms = self.store.expired_key_lag_ms.load(Relaxed);
+        let Some(segment) = self.store.segments.expired_victim(self.now_ms, lag_ms) else {
+            self.expired_segments_due_ms = self.now_ms + EXPIRY_SEARCH_EVERY_MS;
+            return false;
+        };
+        self.begin_collection(segment, Purpose::Expiry);
+        true
+    }
+
     fn begin_collection(&mut self, segment: u32, why: Purpose) {
-        let units =
-            if self.store.segments.get(segment).is_dead() { Vec::new() } else { self.store.segments.units(segment) };
+        let is_dead = self.store.segments.get(segment).is_dead();
+        let units = if is_dead { Vec::new() } else { self.store.segments.units(segment) };
         self.collect = Some(Collect::new(segment, units, why));
     }
 
@@ -110,17 +213,24 @@ impl Lane {
         let Some(mut collect) = self.collect.take() else {
             return false;
         };
-        let is_early = collect.why == Purpose::Shrinking && self.now_ms < self.shrink_due_ms;
+        let is_early = match collect.why {
+            Purpose::Shrinking => self.now_ms < self.shrink_due_ms,
+            Purpose::Expiry => self.now_ms < self.expiry_due_ms,
+            Purpose::Room | Purpose::Eviction => false,
+        };
         if collect.reading || is_early || self.fill[1].in_flight >= WRITES_IN_FLIGHT_MAX {
             self.collect = Some(collect);
             return false;
         }
         while let Some(record) = collect.backlog.pop() {
-            if !self.relocate(&record, collect.why == Purpose::Eviction) {
-                collect.backlog.push(record);
-                self.collect = Some(collect);
-                self.tell_if_stranded();
-                return false;
+            match self.relocate(&record, collect.why == Purpose::Eviction) {
+                Relocated::Moved => {}
+                Relocated::Evicted => collect.evicted += 1,
+                Relocated::NoRoom => {
+                    collect.backlog.push(record);
+                    self.collect = Some(collect);
+                    return self.give_up_if_stranded();
+                }
             }
         }
         if let Some(unit) = collect.units.pop() {
@@ -133,36 +243,35 @@ impl Lane {
             self.push(Op { token: token as u64, path, offset, kind: OpKind::Read(buf) });
             collect.reading = true;
             self.shrink_due_ms = self.now_ms + SHRINK_EVERY_MS;
+            self.expiry_due_ms = self.now_ms + EXPIRY_EVERY_MS;
             self.collect = Some(collect);
             return false;
+        }
+        if collect.why == Purpose::Expiry {
+            self.store.segments.expired_removed(collect.segment, collect.expiries);
+            return true;
         }
         // All units were read. The moved records must be on flash before the segment is free.
         self.finish_unit(Stream::Relocated);
         self.retry_unit(Stream::Relocated);
         if !self.fill[1].is_empty() {
             self.collect = Some(collect);
-            self.tell_if_stranded();
-            return false;
+            return self.give_up_if_stranded();
         }
         let segments = &self.store.segments;
         let segment = collect.segment;
         // A page may have been overwritten by another valid page. That is no visible damage, but its records are lost.
         let all_freed = self.store.emptying.load(Relaxed) == 0;
-        let missing = collect.why == Purpose::Shrinking && !collect.unwritten && all_freed;
+        let missing = !collect.unwritten && all_freed;
         if segments.get(segment).is_dead() {
             if !segments.emptied(segment) {
                 self.collect = Some(collect);
                 return false;
             }
-            self.store.counters.add(Counter::CollectedSegments, 1);
-            if segment < segments.end() && segments.free_count() > segments.end() / 2 {
-                // Plenty of segments are free, so discard this one. It is not written before the discard is complete.
-                let (path, offset) = segments.location(segment * segments.segment_pages);
-                let bytes = segments.segment_bytes();
-                let token = self.token(Flight::Discard { segment });
-                self.push(Op { token: token as u64, path, offset, kind: OpKind::Discard { bytes } });
-            } else {
-                segments.freed(segment);
+            match segments.get(segment).is_bad() {
+                // It must be tested before it takes data again.
+                true => segments.uncollected(segment),
+                false => self.free_segment(segment),
             }
         } else if collect.damaged || missing {
             // Damaged records keep their entries, so that their keys answer with an error and do not look absent.
@@ -170,19 +279,45 @@ impl Lane {
         } else {
             segments.uncollected(segment);
         }
-        match collect.why {
-            Purpose::Shrinking => self.store.segments.vacating_ends(),
-            Purpose::Room | Purpose::Eviction => _ = self.store.tier.collecting.fetch_sub(1, Relaxed),
-        }
+        self.collection_ends(&collect);
         true
     }
 
-    /// Logs once that failed writes have used up even the collector's reserve. Records on flash stay, but nothing new can be written.
-    fn tell_if_stranded(&self) {
-        let relocated = &self.fill[Stream::Relocated as usize];
-        if self.store.segments.free_count() == 0 && relocated.blocked() && relocated.in_flight == 0 {
-            self.store.tier.stuck.store(true, Relaxed);
+    fn collection_ends(&mut self, collect: &Collect) {
+        match collect.why {
+            Purpose::Shrinking => self.store.segments.vacating_ends(),
+            Purpose::Room => self.store.segments.relocation_ends(),
+            Purpose::Eviction => {
+                self.store.segments.relocation_ends();
+                self.store.segments.note_eviction(collect.evicted);
+                if collect.evicted == 0 {
+                    self.evict_due_ms = self.now_ms + VAIN_EVERY_MS;
+                }
+            }
+            Purpose::Expiry => {}
         }
+        self.weigh_due_ms = 0;
+    }
+
+    /// The promise of `begin_relocation` can be broken only by failed writes, or by records that compress much worse than before. Then the
+    /// records stay at their old places, so that their segment can be collected later or die.
+    fn give_up_if_stranded(&mut self) -> bool {
+        let relocated = &self.fill[Stream::Relocated as usize];
+        if relocated.blocked() && relocated.in_flight == 0 {
+            self.give_up_collection();
+        }
+        false
+    }
+
+    /// Ends the collection. Records that were not moved yet stay where they are. No read or write of it may be in flight.
+    fn give_up_collection(&mut self) {
+        let Some(collect) = self.collect.take() else { return };
+        debug_assert!(!collect.reading);
+        if collect.why.moves() {
+            self.fill[Stream::Relocated as usize].give_up(&mut self.unit_bufs);
+        }
+        self.store.segments.uncollected(collect.segment);
+        self.collection_ends(&collect);
     }
 
     /// Called when a unit of moved records could not be written.
@@ -195,7 +330,16 @@ impl Lane {
     /// Copies those records of the unit that the index still points to.
     fn gather(&mut self, buf: &[u8], unit: Unit, collect: &mut Collect) {
         let store = &self.store;
+        let (only_expired, now_ms) = (collect.why == Purpose::Expiry, self.now_ms);
+        let mut expiries = std::mem::take(&mut collect.expiries);
         let is_live = &mut |record: &Record<'_>, place| {
+            if only_expired {
+                let expiry = record.expiry_ms?;
+                if expiry > now_ms {
+                    expiries.add(expiry);
+                    return None;
+                }
+            }
             let hash = store.hasher.hash(record.key);
             let live = match part_name(record.kind, record.key) {
                 Some(name) => {
@@ -211,6 +355,7 @@ impl Lane {
         };
         let first = store.segments.page(unit, 0);
         let damaged = collect.gather(buf, first, &|id| store.dictionary(id), &mut self.scratch, is_live);
+        collect.expiries = expiries;
         store.counters.add(Counter::ChecksumErrors, damaged);
     }
 
@@ -231,38 +376,37 @@ impl Lane {
         self.collect = Some(collect);
     }
 
-    /// Moves a record to the relocation stream. Removes its key instead if it has expired or must be evicted. False: there is no
-    /// room, try again.
-    fn relocate(&mut self, record: &Gathered, evict: bool) -> bool {
+    /// Moves a record to the relocation stream. Removes its key instead if it has expired or must be evicted.
+    fn relocate(&mut self, record: &Gathered, evict: bool) -> Relocated {
         let store = self.store.clone();
         let place = place_of(record.page, record.pages);
         let part = part_name(record.kind, &record.bytes[..record.key]);
         if let Some(name) = part {
             if evict && store.evict_split(name.id, self.now_ms) {
-                return true;
+                return Relocated::Evicted;
             }
             if store.with_split(name.id, |value| value.has_copy(name.number, number_of_place(place))) != Some(true) {
-                return true;
+                return Relocated::Moved;
             }
         } else {
             let mut stripe = store.stripe(record.hash.stripe());
             let database = stripe.database_mut(record.uid);
             let found = database.table.find(record.hash.high, |entry| points_to(entry, record.hash, place));
-            let Some(slot) = found else { return true };
+            let Some(slot) = found else { return Relocated::Moved };
             if record.expiry.is_some_and(|expiry| expiry <= self.now_ms) {
                 let name = Some(&record.bytes[..record.key]);
                 store.commit_leave(Leave::expired(record.uid, name, self.now_ms), database, slot, None);
-                return true;
+                return Relocated::Moved;
             }
             let word = database.table.word(slot);
             if evict && !word.is_hot() && !word.is_referenced() && store.tier.policy().evicts(word.has_expiry()) {
                 let name = Some(&record.bytes[..record.key]);
                 store.commit_leave(Leave::evicted(record.uid, name, self.now_ms), database, slot, None);
-                return true;
+                return Relocated::Evicted;
             }
         }
         let Some(kind) = RecordKind::from_byte(record.kind) else {
-            return true;
+            return Relocated::Moved;
         };
         let (key, value) = record.bytes.split_at(record.key);
         let copied = Record {
@@ -271,7 +415,7 @@ impl Lane {
             kind: record.kind,
             db: record.uid,
             expiry_ms: record.expiry,
-            seq: record.seq,
+            seq: 0,
             hash: record.hash.high,
         };
         let item = Item {
@@ -282,8 +426,8 @@ impl Lane {
             origin: part.map_or(Origin::Flash(place), |name| Origin::FlashPart { name, from: place }),
         };
         match self.add(Stream::Relocated, copied, item) {
-            Verdict::Taken => true,
-            Verdict::Stop | Verdict::Keep => false,
+            Verdict::Taken => Relocated::Moved,
+            Verdict::Stop | Verdict::Keep => Relocated::NoRoom,
         }
     }
 }

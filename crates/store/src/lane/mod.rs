@@ -5,6 +5,7 @@
 mod chill;
 mod collect;
 mod hand;
+mod regain;
 mod write;
 
 use crate::counters::Counter;
@@ -21,15 +22,16 @@ use crate::log::segment::{Stream, Unit};
 use crate::mem::arena::{Cells, SLAB_BYTES};
 use crate::mem::hash::KeyHash;
 use crate::mem::object::{Object, Parts};
-use crate::mem::tier::Admission;
+use crate::mem::tier::{Admission, Full};
 use crate::mem::word::Word;
 use crate::store::Store;
 use crate::stripe::UPKEEP_PATIENCE;
 use chill::Due;
-use collect::SHRINK_EVERY_MS;
+use collect::{EXPIRY_EVERY_MS, SHRINK_EVERY_MS};
 use flash::io::{Done, Driver, Op, OpKind, PAGE_BYTES, PageBuf};
 use hand::{Hand, TtlSample};
 use hdrhistogram::Histogram;
+use regain::SegmentTest;
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::os::fd::RawFd;
@@ -77,10 +79,25 @@ struct Waiter {
 
 /// An operation in flight.
 pub(crate) enum Flight {
-    Read { page: u32, waiters: Vec<ReadWaiter> },
-    Write { unit: Unit, stream: Stream, items: Items },
-    Collect { unit: Unit },
-    Discard { segment: u32 },
+    Read {
+        page: u32,
+        waiters: Vec<ReadWaiter>,
+    },
+    Write {
+        unit: Unit,
+        stream: Stream,
+        items: Items,
+    },
+    Collect {
+        unit: Unit,
+    },
+    Discard {
+        segment: u32,
+    },
+    /// A step of the test of a segment that had an error.
+    Test {
+        unit: Unit,
+    },
 }
 
 pub(crate) struct ReadWaiter(Waiter);
@@ -137,8 +154,17 @@ pub struct Lane {
     /// When the next unit may be moved out of a shrinking log.
     pub(crate) shrink_due_ms: u64,
     pub(crate) weigh_due_ms: u64,
+    /// When the next unit may be read to remove expired keys.
+    pub(crate) expiry_due_ms: u64,
+    pub(crate) evict_due_ms: u64,
     /// The last started collection was to make room, not to shrink the log.
     pub(crate) made_room: bool,
+    /// Number of collections for room since expired keys had a turn.
+    pub(crate) rooms_made: u32,
+    pub(crate) test: Option<SegmentTest>,
+    pub(crate) test_due_ms: u64,
+    /// When the last value left RAM, or none had to.
+    barren_since_ms: Option<u64>,
     room: Vec<Waker>,
     latency: Histogram<u64>,
     statm: Option<std::fs::File>,
@@ -157,6 +183,8 @@ const SLICE_SLABS_MAX: usize = 4;
 const SLICE_LEAVES_MAX: usize = 128;
 const MEASURE_EVERY_MS: u64 = 10;
 const EXPIRE_EVERY_MS: u64 = 100;
+/// For so long nothing could leave RAM before writers get an error.
+const RAM_FULL_AFTER_MS: u64 = 1_000;
 /// Maximum number of keys with an expiry that one slice of the expiry sweep visits.
 const EXPIRE_KEYS_MAX: usize = 2_000;
 
@@ -195,7 +223,13 @@ impl Lane {
             collect: None,
             shrink_due_ms: 0,
             weigh_due_ms: 0,
+            expiry_due_ms: 0,
+            evict_due_ms: 0,
             made_room: false,
+            rooms_made: 0,
+            test: None,
+            test_due_ms: 0,
+            barren_since_ms: None,
             room: Vec::new(),
             latency: latency_histogram(),
             statm: std::fs::File::open("/proc/self/statm").ok(),
@@ -350,6 +384,7 @@ impl Lane {
                 Flight::Write { unit, stream, items } => self.write_done(unit, stream, items, done),
                 Flight::Collect { unit } => self.collect_read_done(unit, done),
                 Flight::Discard { segment } => self.store.segments.freed(segment),
+                Flight::Test { unit } => self.test_done(unit, done),
             }
         }
         self.done = done;
@@ -520,6 +555,7 @@ impl Lane {
         more |= self.demote_slice();
         if self.store.has_flash() {
             more |= self.collect_slice();
+            self.test_slice();
             self.submit();
         }
         self.wake_writers();
@@ -528,6 +564,7 @@ impl Lane {
             // Another worker may make the room.
             (false, false) => Maintain::After { ms: 1 },
             (false, true) if self.store.segments.shrinks() => Maintain::After { ms: SHRINK_EVERY_MS },
+            (false, true) if self.collect.is_some() => Maintain::After { ms: EXPIRY_EVERY_MS },
             (false, true) => Maintain::After { ms: MEASURE_EVERY_MS },
         }
     }
@@ -582,6 +619,7 @@ impl Lane {
         let store = self.store.clone();
         let excess = store.tier.excess(&store.arena);
         if excess == 0 {
+            self.tell_if_ram_is_full(false);
             // This sweep did not look for victims, so it does not count as fruitless.
             store.tier.progress();
             self.flush_fresh_if_idle();
@@ -627,12 +665,25 @@ impl Lane {
         }
         // After five rounds every frequency is zero, so the remaining values cannot leave RAM.
         let barren = store.tier.fruitless() > 5 * crate::mem::hash::STRIPES && store.tier.writing.load(Relaxed) == 0;
-        if barren {
-            store.tier.stuck.store(true, Relaxed);
-        } else if store.tier.fruitless() == 0 && !store.has_flash() {
-            store.tier.stuck.store(false, Relaxed);
-        }
+        self.tell_if_ram_is_full(barren);
         !barren && !waits
+    }
+
+    /// Tells writers that RAM contains only what cannot leave it. With flash they wait a while before, because the budget of objects may
+    /// be small for a moment: clients' buffers or a training take their part.
+    fn tell_if_ram_is_full(&mut self, barren: bool) {
+        let tier = &self.store.tier;
+        if !barren {
+            self.barren_since_ms = None;
+            if tier.fruitless() == 0 {
+                tier.clear_full(Full::Ram);
+            }
+            return;
+        }
+        let since_ms = *self.barren_since_ms.get_or_insert(self.now_ms);
+        if !self.store.has_flash() || self.now_ms >= since_ms + RAM_FULL_AFTER_MS {
+            tier.set_full(Full::Ram);
+        }
     }
 
     fn expire_slice(&mut self) -> bool {
@@ -662,10 +713,6 @@ impl Lane {
         let many = expired * 10 > seen || self.expire_fields > 0;
         if !many {
             self.expire_due_ms = self.now_ms + EXPIRE_EVERY_MS;
-        }
-        if self.now_ms >= self.expired_segments_due_ms && self.collect.is_none() && self.store.has_flash() {
-            self.expired_segments_due_ms = self.now_ms + 1_000;
-            self.collect_expired();
         }
         many
     }

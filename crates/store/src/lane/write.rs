@@ -13,6 +13,7 @@ use crate::log::record_kind::RecordKind;
 use crate::log::segment::{Stream, Unit};
 use crate::mem::hash::KeyHash;
 use crate::mem::index::Entry;
+use crate::mem::tier::Full;
 use crate::mem::word::{Place, Word};
 use crate::store::Store;
 use flash::io::{Done, Op, OpKind};
@@ -129,11 +130,22 @@ impl Lane {
     fn write_ready(&mut self, stream: Stream) {
         while let Some(Write { unit, buf, items }) = self.fill[stream as usize].ready.pop_front() {
             if stream == Stream::Fresh {
-                self.store.tier.stuck.store(false, Relaxed);
+                self.store.tier.clear_full(Full::Flash);
             }
             let (path, offset) = self.store.segments.location(self.store.segments.page(unit, 0));
             let token = self.token(Flight::Write { unit, stream, items });
             self.push(Op { token: token as u64, path, offset, kind: OpKind::Write(buf) });
+        }
+    }
+
+    /// Drops the waiting unit of values if all of them were changed or deleted meanwhile.
+    pub(crate) fn give_up_dead_unit(&mut self) {
+        let items = self.fill[0].waiting_items();
+        if items.is_empty() || items.iter().any(|item| self.store.awaits(item)) {
+            return;
+        }
+        for item in self.fill[0].give_up(&mut self.unit_bufs) {
+            self.unwritten(&item);
         }
     }
 
@@ -284,6 +296,21 @@ pub(crate) fn points_to(entry: &Entry, hash: KeyHash, place: Place) -> bool {
 }
 
 impl Store {
+    /// Whether a value waits for the write of this record.
+    fn awaits(&self, item: &Item) -> bool {
+        match item.origin {
+            Origin::Ram { address, write, .. } => {
+                let mut stripe = self.stripe(item.hash.stripe());
+                let database = stripe.database_mut(item.uid);
+                let found = database.find_address(item.hash.high, address);
+                found.is_some_and(|slot| database.table.entry(slot).hot().is_written_by(write))
+            }
+            // The part's value is in RAM as long as its key exists.
+            Origin::Part { name, .. } => self.with_split(name.id, |_| ()).is_some(),
+            Origin::Flash(_) | Origin::FlashPart { .. } => true,
+        }
+    }
+
     /// The parts of the store that filling needs.
     fn log(&self) -> Log<'_> {
         Log { segments: &self.segments, compression: &self.compression, counters: &self.counters }

@@ -5,7 +5,7 @@ use crate::log::fill::place_of;
 use crate::log::page::{Corrupt, Dictionaries, Page, Record, Scratch, scan};
 use crate::log::parts::PartName;
 use crate::log::record_kind::RecordKind;
-use crate::log::segment::Unit;
+use crate::log::segment::{Expiries, Unit};
 use crate::mem::hash::KeyHash;
 use crate::mem::word::Place;
 
@@ -20,6 +20,10 @@ pub(crate) struct Collect {
     pub damaged: bool,
     /// Moved records could not be written. They are still at their old place.
     pub unwritten: bool,
+    /// Number of evicted keys.
+    pub evicted: u64,
+    /// The expiry times that were found, for [`Purpose::Expiry`].
+    pub expiries: Expiries,
 }
 
 /// The purpose of a collection.
@@ -30,6 +34,15 @@ pub(crate) enum Purpose {
     Eviction,
     /// To empty a segment that leaves the shrinking log.
     Shrinking,
+    /// To remove expired keys. Records that have not expired stay where they are.
+    Expiry,
+}
+
+impl Purpose {
+    /// Whether live records move, and the segment becomes free.
+    pub fn moves(self) -> bool {
+        self != Purpose::Expiry
+    }
 }
 
 /// A record copied out of its page.
@@ -40,17 +53,24 @@ pub(crate) struct Gathered {
     pub kind: u8,
     pub uid: u32,
     pub expiry: Option<u64>,
-    pub seq: u64,
+    seq: u64,
     pub page: u32,
     pub pages: usize,
 }
 
-/// A segment with a larger live share is not worth collecting: moving would write twelve times the bytes that it frees.
-pub(crate) const FULLEST: f64 = 0.92;
-
 impl Collect {
     pub fn new(segment: u32, units: Vec<Unit>, why: Purpose) -> Collect {
-        Collect { segment, units, reading: false, backlog: Vec::new(), why, damaged: false, unwritten: false }
+        Collect {
+            segment,
+            units,
+            reading: false,
+            backlog: Vec::new(),
+            why,
+            damaged: false,
+            unwritten: false,
+            evicted: 0,
+            expiries: Expiries::default(),
+        }
     }
 
     /// Copies the live records of a unit. `is_live` returns the hash of the key of a live record. The unit begins at page `first`.

@@ -18,6 +18,8 @@ const DICTIONARIES_MAX: usize = 6;
 /// records has grown ten times, because early data often differ from later data.
 pub(crate) struct Compression {
     codec: Mutex<Codec>,
+    /// The strongest codec so far.
+    strongest: Mutex<Codec>,
     trained: RwLock<Vec<Arc<Dictionary>>>,
     trainer: Mutex<Option<Trainer>>,
     training: AtomicBool,
@@ -32,10 +34,20 @@ pub(crate) struct Samples {
     seen: u64,
 }
 
+fn stronger(one: Codec, other: Codec) -> Codec {
+    let strength = |codec| match codec {
+        Codec::None => 0,
+        Codec::Lz4 => 1,
+        Codec::Zstd => 2,
+    };
+    if strength(other) > strength(one) { other } else { one }
+}
+
 impl Compression {
     pub fn new(codec: Codec) -> Compression {
         Compression {
             codec: Mutex::new(codec),
+            strongest: Mutex::new(codec),
             trained: RwLock::default(),
             trainer: Mutex::default(),
             training: AtomicBool::new(false),
@@ -48,8 +60,16 @@ impl Compression {
         *self.codec.lock()
     }
 
+    /// The codec for records that are moved. It is never weaker than the one that they were written with, because moved records must
+    /// not take more room than before.
+    pub fn codec_of_moved(&self) -> Codec {
+        *self.strongest.lock()
+    }
+
     pub fn set_codec(&self, codec: Codec) {
         *self.codec.lock() = codec;
+        let mut strongest = self.strongest.lock();
+        *strongest = stronger(*strongest, codec);
     }
 
     pub fn get(&self, id: u32) -> Option<Arc<Dictionary>> {

@@ -134,18 +134,18 @@ impl Filling {
         self.waiting.is_some()
     }
 
-    /// Pages of a unit. With little RAM, units end early; then the size is a smaller power of two, so that a segment holds a whole
-    /// number of units. Otherwise the room behind the last unit is lost until the segment is collected: a quarter of small segments,
-    /// measured.
+    /// Pages of a unit. With little RAM, units end early. A unit is at most as long as the rest of the open segment, because a longer
+    /// one would go to the next segment, and the rest would be lost until the segment is collected.
     fn unit_pages(&self, log: &Log<'_>, budget: usize) -> usize {
         let most = UNIT_PAGES.min(log.segments.segment_pages as usize);
-        match self.stream {
+        let most = match self.stream {
             Stream::Fresh => most.min(1 << (unit_ram_bytes_max(budget) / PAGE_BYTES).max(UNIT_PAGES_MIN).ilog2()),
             Stream::Relocated => most,
-        }
+        };
+        log.segments.open_rest(self.stream).map_or(most, |rest| most.min(rest as usize))
     }
 
-    /// Adds a record to the unit. Starts and finishes units as needed. A record with `seq` 0 gets the unit's sequence number.
+    /// Adds a record to the unit. Starts and finishes units as needed. The record gets the unit's sequence number.
     /// `budget` is the number of bytes that objects may take in RAM.
     pub fn add(
         &mut self,
@@ -155,20 +155,18 @@ impl Filling {
         record: &Record<'_>,
         item: Item,
     ) -> Verdict {
-        let mut pages = self.unit_pages(log, budget);
+        let mut pages = None;
         loop {
             if self.blocked() && !self.retry(log) {
                 return Verdict::Stop;
             }
             if !self.builder.is_open() {
+                let pages = pages.unwrap_or_else(|| self.unit_pages(log, budget));
                 self.begin(log, bufs.take(pages), now_ms);
             }
             let tag = self.items.len() as u64;
-            let sequence = match record.seq {
-                0 => self.builder.sequence(),
-                older => older,
-            };
-            match self.builder.push(&Record { seq: sequence, ..*record }, tag) {
+            let seq = self.builder.sequence();
+            match self.builder.push(&Record { seq, ..*record }, tag) {
                 Push::Taken => {
                     self.user_bytes += (record.key.len() + record.value.len()) as u64;
                     self.items.push(item);
@@ -180,7 +178,7 @@ impl Filling {
                         return Verdict::Keep;
                     }
                     self.finish(log, bufs);
-                    pages = needed;
+                    pages = Some(needed);
                 }
                 Push::Never => return Verdict::Keep,
             }
@@ -188,7 +186,10 @@ impl Filling {
     }
 
     fn begin(&mut self, log: &Log<'_>, buf: PageBuf, now_ms: u64) {
-        self.builder.set_codec(log.compression.codec());
+        self.builder.set_codec(match self.stream {
+            Stream::Fresh => log.compression.codec(),
+            Stream::Relocated => log.compression.codec_of_moved(),
+        });
         self.builder.set_dictionary(log.compression.newest());
         self.builder.begin(buf, SEQUENCE.fetch_add(1, Relaxed), now_ms);
         self.user_bytes = 0;
@@ -236,6 +237,25 @@ impl Filling {
         self.in_flight += 1;
         self.ready.push_back(Write { unit, buf, items });
         true
+    }
+
+    /// Drops the records that were not given a place yet, and returns them. The records stay where they were.
+    pub fn give_up(&mut self, bufs: &mut UnitBufs) -> Vec<Item> {
+        let mut items = std::mem::take(&mut self.items);
+        self.ram_bytes = 0;
+        if self.builder.is_open() {
+            bufs.keep(self.builder.finish(&mut Vec::new()).buf);
+        }
+        if let Some((buf, waiting)) = self.waiting.take() {
+            bufs.keep(buf);
+            items.extend(waiting.items);
+        }
+        items
+    }
+
+    /// The records of the unit for which no segment has room.
+    pub fn waiting_items(&self) -> &[Item] {
+        self.waiting.as_ref().map_or(&[], |(_, items)| &items.items)
     }
 
     /// Whether a unit was started and has got no record for a while.

@@ -33,6 +33,18 @@ pub enum Admission {
     Full,
 }
 
+/// Why no room can be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Full {
+    No = 0,
+    /// Live records take all of flash that the collector can spare, and the policy can evict nothing.
+    Flash = 1,
+    /// RAM contains only what cannot leave it: the index, the skeletons of large collections, values larger than a segment, or, without
+    /// flash, values that the policy does not evict.
+    Ram = 2,
+}
+
 /// Maximum of the margin in addition to a hundredth of the limit. The growth in 10 ms depends on the machine, not on the limit.
 const MARGIN_BYTES_MAX: u64 = 8 << 20;
 
@@ -50,12 +62,10 @@ pub(crate) struct Tier {
     other_min: AtomicU64,
     /// Bytes of objects being written to flash.
     pub writing: AtomicUsize,
-    /// No room can be made: flash has no free segment and none worth collecting, or RAM contains nothing that could leave.
-    pub stuck: AtomicBool,
+    /// A [`Full`].
+    full: AtomicU8,
     /// Slabs must be emptied but none could be chosen, so only demotion can empty them.
     pub crowded: AtomicBool,
-    /// Number of running collections.
-    pub collecting: AtomicU32,
     /// The stripe where the next worker that needs victims starts. All workers share one round.
     pub next_stripe: AtomicU32,
     /// The value of `next_stripe` when some worker last removed something from RAM.
@@ -102,9 +112,8 @@ impl Tier {
             resident_max: AtomicU64::new(0),
             other_min: AtomicU64::new(0),
             writing: AtomicUsize::new(0),
-            stuck: AtomicBool::new(false),
+            full: AtomicU8::new(Full::No as u8),
             crowded: AtomicBool::new(false),
-            collecting: AtomicU32::new(0),
             next_stripe: AtomicU32::new(0),
             fruitful: AtomicU32::new(0),
             boxed: Lately::default(),
@@ -139,7 +148,26 @@ impl Tier {
             0 => self.budget.store(usize::MAX, Relaxed),
             _ => self.budget_from(self.resident(), arena),
         }
-        self.stuck.store(false, Relaxed);
+        self.set_full(Full::No);
+    }
+
+    pub fn full(&self) -> Full {
+        match self.full.load(Relaxed) {
+            0 => Full::No,
+            1 => Full::Flash,
+            _ => Full::Ram,
+        }
+    }
+
+    pub fn set_full(&self, full: Full) {
+        self.full.store(full as u8, Relaxed);
+    }
+
+    /// Writers need no longer be refused for this reason.
+    pub fn clear_full(&self, reason: Full) {
+        if self.full.load(Relaxed) == reason as u8 {
+            self.set_full(Full::No);
+        }
     }
 
     pub fn policy(&self) -> Policy {
@@ -148,7 +176,7 @@ impl Tier {
 
     pub fn set_policy(&self, policy: Policy) {
         self.policy.store(policy as u8, Relaxed);
-        self.stuck.store(false, Relaxed);
+        self.set_full(Full::No);
     }
 
     pub fn resident(&self) -> u64 {
@@ -239,10 +267,10 @@ impl Tier {
             return Admission::Open;
         }
         let hard = arena.used_bytes() > budget / 100 * 97 || arena.slab_bytes() > budget / 100 * 101;
-        match (hard, self.stuck.load(Relaxed)) {
+        match (hard, self.full()) {
             (false, _) => Admission::Open,
-            (true, false) => Admission::Slow,
-            (true, true) => Admission::Full,
+            (true, Full::No) => Admission::Slow,
+            (true, Full::Flash | Full::Ram) => Admission::Full,
         }
     }
 }

@@ -25,16 +25,20 @@ pub type Answer<T> = Result<T, ReadError>;
 
 impl Node {
     pub fn new(seed: u64, ram: u64, flash: u64, codec: Codec, policy: Policy) -> Node {
-        let config = FlashConfig::divide(flash, 16 << 20, 2, flash::DATA_OFFSET, codec);
-        let sim = Sim::new(seed, 2, config.bytes_per_path());
+        Node::with(seed, ram, flash, codec, policy, 2, 2)
+    }
+
+    pub fn with(seed: u64, ram: u64, flash: u64, codec: Codec, policy: Policy, workers: usize, paths: u16) -> Node {
+        let config = FlashConfig::divide(flash, 16 << 20, paths.into(), flash::DATA_OFFSET, codec);
+        let sim = Sim::new(seed, paths, config.bytes_per_path());
         let store = Store::new(&StoreConfig {
             ram_limit: ram,
             limit_of: LimitOf::Objects,
             policy,
             flash: Some(config),
-            ..StoreConfig::in_ram(2)
+            ..StoreConfig::in_ram(workers)
         });
-        let lanes = (0..2).map(|worker| Lane::new(store.clone(), Some(Box::new(sim.driver())), worker)).collect();
+        let lanes = (0..workers).map(|worker| Lane::new(store.clone(), Some(Box::new(sim.driver())), worker)).collect();
         Node { sim, store, lanes, resume: Resume::default(), now_ms: 1_700_000_000_000, turn: 0 }
     }
 
@@ -117,16 +121,21 @@ impl Node {
 
     /// Lets maintenance run until writers may go on; false if there is no room at all.
     pub fn make_room(&mut self) -> bool {
-        for _ in 0..200_000 {
+        self.try_room(200_000).unwrap_or_else(|| panic!("maintenance makes no progress: {:#?}", self.store.stats()))
+    }
+
+    /// As [`Node::make_room`], for so many milliseconds; `None`: still neither.
+    pub fn try_room(&mut self, ms: u64) -> Option<bool> {
+        for _ in 0..ms {
             self.now_ms += 1;
             self.maintain();
             match self.store.admission() {
-                Admission::Open => return true,
-                Admission::Full => return false,
+                Admission::Open => return Some(true),
+                Admission::Full => return Some(false),
                 Admission::Slow => {}
             }
         }
-        panic!("maintenance makes no progress: {:#?}", self.store.stats());
+        None
     }
 
     pub fn get(&mut self, db: usize, key: &[u8]) -> Answer<Option<Vec<u8>>> {

@@ -1,15 +1,20 @@
 //! Owns the log's segments: their states, the counts of live records in each, and the places of pages.
-//! Never knows the contents of a page. `resize` changes the number of segments.
+//! Never knows the contents of a page. `room` judges how much room there is; `resize` changes the number of segments.
 
+mod expiries;
 mod growing;
 mod resize;
+mod room;
 
 use crate::log::page::step_pages;
 use crate::mem::word::{PAGE_BITS, Place};
+pub(crate) use expiries::Expiries;
 use flash::io::PAGE_BYTES;
 use growing::Growing;
 use parking_lot::Mutex;
 pub use resize::SEGMENTS_MIN;
+pub(crate) use room::FULLEST;
+pub use room::Room;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -26,6 +31,8 @@ pub enum State {
     Retired = 4,
     /// The segment is not in the log, or will be cut off with its end. No entry points into it.
     Outside = 5,
+    /// No entry points into it, but a checkpoint may name its records. It is free after the next checkpoint.
+    Quarantined = 6,
 }
 
 /// Each of the two streams fills its own segments, so that records that survived a collection are not mixed with new data.
@@ -54,6 +61,9 @@ pub struct Segment {
     bad: AtomicBool,
     /// Number of collections that could not read the whole segment.
     tries: AtomicU8,
+    /// Number of failed tests of the bad segment, and when the next one may start.
+    tests: AtomicU8,
+    test_due_ms: AtomicU64,
     about: Mutex<About>,
 }
 
@@ -62,42 +72,6 @@ struct About {
     /// First page and number of pages of each written unit. A record never extends beyond its unit.
     units: Vec<(u16, u16)>,
     expiries: Expiries,
-}
-
-/// Histogram of the expiry times of a segment's records: at most 16 bins of equal width, which grows as needed.
-#[derive(Default)]
-struct Expiries {
-    width_log2: u32,
-    bins: Vec<(u64, u32)>,
-}
-
-impl Expiries {
-    const BINS_MAX: usize = 16;
-
-    fn add(&mut self, expiry_ms: u64) {
-        self.width_log2 = self.width_log2.max(10);
-        let bin = expiry_ms >> self.width_log2;
-        match self.bins.binary_search_by_key(&bin, |&(bin, _)| bin) {
-            Ok(at) => self.bins[at].1 += 1,
-            Err(at) => self.bins.insert(at, (bin, 1)),
-        }
-        while self.bins.len() > Self::BINS_MAX {
-            self.width_log2 += 1;
-            let mut wider: Vec<(u64, u32)> = Vec::with_capacity(Self::BINS_MAX);
-            for (bin, count) in self.bins.drain(..) {
-                match wider.last_mut() {
-                    Some(last) if last.0 == bin >> 1 => last.1 += count,
-                    _ => wider.push((bin >> 1, count)),
-                }
-            }
-            self.bins = wider;
-        }
-    }
-
-    /// A lower bound of the number of expired records.
-    fn expired(&self, now_ms: u64) -> u32 {
-        self.bins.iter().filter(|&&(bin, _)| (bin + 1) << self.width_log2 <= now_ms).map(|&(_, count)| count).sum()
-    }
 }
 
 impl Segment {
@@ -114,6 +88,8 @@ impl Segment {
             sealed_at: AtomicU64::new(0),
             bad: AtomicBool::new(false),
             tries: AtomicU8::new(0),
+            tests: AtomicU8::new(0),
+            test_due_ms: AtomicU64::new(0),
             about: Mutex::default(),
         }
     }
@@ -125,6 +101,7 @@ impl Segment {
             2 => State::Sealed,
             3 => State::Collecting,
             4 => State::Retired,
+            6 => State::Quarantined,
             _ => State::Outside,
         }
     }
@@ -136,6 +113,22 @@ impl Segment {
     /// Whether no index entry points into the segment any more.
     pub fn is_dead(&self) -> bool {
         self.live.load(Relaxed) == 0 && self.live_pages.load(Relaxed) == 0
+    }
+
+    /// Whether a write to it or a read of its live records failed.
+    pub fn is_bad(&self) -> bool {
+        self.bad.load(Relaxed)
+    }
+
+    /// Whether its live records can be read and moved. A segment that was retired after a failed write has readable records until a
+    /// collection has tried them.
+    fn is_collectable(&self) -> bool {
+        let state = match self.state() {
+            State::Sealed => true,
+            State::Retired => self.tries.load(Relaxed) == 0 && !self.is_dead(),
+            _ => false,
+        };
+        state && self.writers.load(Relaxed) == 0
     }
 
     /// Estimated number of pages of live records, from the average size of the segment's small records.
@@ -162,6 +155,10 @@ struct Heads {
     free: VecDeque<u32>,
     /// Free segments that will leave the log. The collector may use them until it has made room before the new end.
     lent: Vec<u32>,
+    /// Emptied segments wait for a checkpoint: each with the number of cuts before it was emptied.
+    quarantines: bool,
+    quarantined: Vec<(u32, u64)>,
+    cut: u64,
 }
 
 pub struct Segments {
@@ -181,10 +178,18 @@ pub struct Segments {
     data_offset: u64,
     heads: Mutex<Heads>,
     free: AtomicU32,
+    quarantined: AtomicU32,
     sealed: AtomicU64,
+    /// When the live data was last summed, it left no room for more.
+    full: AtomicBool,
+    /// Number of segments whose live records are being moved.
+    relocating: AtomicU32,
+    /// Number of segments since one contained a record that could be evicted.
+    vain: AtomicU32,
+    /// Some sealed segment may have no live records.
+    some_died: AtomicBool,
 }
 
-/// Free segments that new data must leave to the collector. Without them the collector could not make room.
 const RESERVE: u32 = 3;
 /// Maximum pages of small units that are read together.
 const READ_PAGES: u32 = 64;
@@ -207,7 +212,12 @@ impl Segments {
             data_offset,
             heads: Mutex::default(),
             free: AtomicU32::new(0),
+            quarantined: AtomicU32::new(0),
             sealed: AtomicU64::new(0),
+            full: AtomicBool::new(false),
+            relocating: AtomicU32::new(0),
+            vain: AtomicU32::new(0),
+            some_died: AtomicBool::new(false),
         };
         segments.set_end(count);
         segments
@@ -228,10 +238,6 @@ impl Segments {
 
     pub fn retired_count(&self) -> u32 {
         self.all().filter(|segment| segment.state() == State::Retired).count() as u32
-    }
-
-    pub fn reserve(&self) -> u32 {
-        RESERVE.min(self.end() / 4)
     }
 
     pub fn segment_bytes(&self) -> u64 {
@@ -304,6 +310,13 @@ impl Segments {
         Some(self.unit(segment, 0, pages))
     }
 
+    /// Pages left in the stream's open segment, if there is one with any.
+    pub fn open_rest(&self, stream: Stream) -> Option<u32> {
+        let (segment, next) = self.heads.lock().open[stream as usize]?;
+        let rest = self.segment_pages - next;
+        (rest > 0 && self.get(segment).state() == State::Open).then_some(rest)
+    }
+
     fn unit(&self, segment: u32, first: u32, pages: u32) -> Unit {
         let about = self.get(segment);
         about.writers.fetch_add(1, Relaxed);
@@ -316,11 +329,17 @@ impl Segments {
         let now = self.sealed.fetch_add(1, Relaxed) + 1;
         self.get(segment).sealed_at.store(now, Relaxed);
         self.get(segment).turn(State::Open, State::Sealed);
+        if self.get(segment).is_dead() {
+            self.note_death();
+        }
     }
 
     /// Called when a unit's write is complete and all its records are counted.
     pub fn unit_written(&self, unit: Unit) {
-        self.get(unit.segment).writers.fetch_sub(1, Relaxed);
+        let segment = self.get(unit.segment);
+        if segment.writers.fetch_sub(1, Relaxed) == 1 && segment.is_dead() {
+            self.note_death();
+        }
     }
 
     /// Counts a record that was written to flash. It counts as live only when an entry points to it.
@@ -348,11 +367,17 @@ impl Segments {
     /// Counts a record as dead: nothing points to this place any more.
     pub fn died(&self, place: Place) {
         let segment = self.get(self.of_page(place.page));
-        let before = match place.step {
-            0 => segment.live.fetch_sub(1, Relaxed),
-            step => segment.live_pages.fetch_sub(step_pages(step) as u32, Relaxed),
+        let (before, died) = match place.step {
+            0 => (segment.live.fetch_sub(1, Relaxed), 1),
+            step => {
+                let pages = step_pages(step) as u32;
+                (segment.live_pages.fetch_sub(pages, Relaxed), pages)
+            }
         };
-        debug_assert!(before > 0, "a record dies once");
+        debug_assert!(before >= died, "a record dies once");
+        if before == died && segment.is_dead() {
+            self.note_death();
+        }
     }
 
     /// Counts a reader of the page's segment. Call it under the same stripe lock as the look-up of the entry. The collector changes
@@ -397,13 +422,14 @@ impl Segments {
         self.best(|_, age| Some(age))
     }
 
-    /// Takes the sealed segment without writers that has the largest gain. `gain` gets the segment's age, counted in segments.
+    /// Takes the segment without writers that has the largest gain. `gain` gets the segment's age, counted in segments. A segment that
+    /// was retired after a failed write still has readable records, so it may be taken once.
     fn best(&self, gain: impl Fn(&Segment, f64) -> Option<f64>) -> Option<u32> {
         let sealed = self.sealed.load(Relaxed);
         let mut best: Option<(f64, u32)> = None;
         for number in 0..self.end() {
             let segment = self.get(number);
-            if segment.state() != State::Sealed || segment.writers.load(Relaxed) > 0 {
+            if !segment.is_collectable() {
                 continue;
             }
             // Saturate, because another worker may have sealed the segment after `sealed` was read.
@@ -415,25 +441,35 @@ impl Segments {
             }
         }
         let (_, segment) = best?;
-        self.get(segment).turn(State::Sealed, State::Collecting).then_some(segment)
+        self.take(segment).then_some(segment)
     }
 
-    /// Takes a sealed segment in which at least a quarter of the live records have expired.
-    pub fn expired_victim(&self, now_ms: u64) -> Option<u32> {
-        for number in 0..self.end() {
+    /// False: another worker has taken the segment.
+    fn take(&self, segment: u32) -> bool {
+        [State::Sealed, State::Retired].into_iter().any(|state| self.get(segment).turn(state, State::Collecting))
+    }
+
+    /// Takes a segment whose expired records should leave: a quarter of the live records have expired, or some record expired more
+    /// than `lag_ms` ago.
+    pub fn expired_victim(&self, now_ms: u64, lag_ms: u64) -> Option<u32> {
+        (0..self.count()).find(|&number| {
             let segment = self.get(number);
-            if segment.state() != State::Sealed || segment.writers.load(Relaxed) > 0 {
-                continue;
+            if !segment.is_collectable() || segment.is_dead() {
+                return false;
             }
-            let expired = segment.about.lock().expiries.expired(now_ms);
-            if expired > 0
-                && expired >= segment.live.load(Relaxed) / 4
-                && segment.turn(State::Sealed, State::Collecting)
-            {
-                return Some(number);
-            }
-        }
-        None
+            let about = segment.about.lock();
+            let expired = about.expiries.expired(now_ms);
+            let many = expired > 0 && expired >= segment.live.load(Relaxed) / 4;
+            let late = about.expiries.first_ms().is_some_and(|first| first.saturating_add(lag_ms) <= now_ms);
+            drop(about);
+            (many || late) && self.take(number)
+        })
+    }
+
+    /// Gives back a segment whose expired records were removed. `left`: the expiry times of the records that were found in it.
+    pub(crate) fn expired_removed(&self, segment: u32, left: Expiries) {
+        self.get(segment).about.lock().expiries = left;
+        self.uncollected(segment);
     }
 
     /// The written units. Adjacent small units are joined, so that one read takes them together.
@@ -467,16 +503,28 @@ impl Segments {
         true
     }
 
-    /// Gives back an emptied segment, which may then be written again or cut off.
+    /// Gives back an emptied segment, which may then be written again or cut off, at once or after the next checkpoint.
     pub fn freed(&self, segment: u32) {
         let mut heads = self.heads.lock();
+        if heads.quarantines {
+            let cut = heads.cut;
+            self.get(segment).turn(State::Collecting, State::Quarantined);
+            heads.quarantined.push((segment, cut));
+            self.quarantined.store(heads.quarantined.len() as u32, Relaxed);
+            return;
+        }
         self.get(segment).turn(State::Collecting, State::Outside);
+        self.place_freed(segment, &mut heads);
+    }
+
+    /// The segment is outside: it may be written again, or it leaves the log.
+    fn place_freed(&self, segment: u32, heads: &mut Heads) {
         match segment < self.end() {
-            true => self.admit(segment, &mut heads),
+            true => self.admit(segment, heads),
             false => self.left(),
         }
         if heads.free.len() > self.reserve() as usize {
-            self.return_lent(&mut heads);
+            self.return_lent(heads);
         }
     }
 
@@ -485,25 +533,15 @@ impl Segments {
         let about = self.get(segment);
         let state = if about.bad.load(Relaxed) { State::Retired } else { State::Sealed };
         about.turn(State::Collecting, state);
+        if about.is_dead() {
+            self.note_death();
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn expiry_bins_never_count_too_early_and_stay_few() {
-        let mut expiries = Expiries::default();
-        let times: Vec<u64> = (0..5_000).map(|n| 1_700_000_000_000 + n * 7_919).collect();
-        times.iter().for_each(|&at| expiries.add(at));
-        assert!(expiries.bins.len() <= Expiries::BINS_MAX);
-        for now in [0, times[0], times[2_500], times[4_999], times[4_999] + (1 << 30)] {
-            let truly = times.iter().filter(|&&at| at <= now).count() as u32;
-            assert!(expiries.expired(now) <= truly);
-        }
-        assert_eq!(expiries.expired(times[4_999] + (1 << 30)), 5_000);
-    }
 
     #[test]
     fn a_segment_passes_through_all_states() {

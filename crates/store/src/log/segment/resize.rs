@@ -7,12 +7,10 @@
 //!                           then count becomes end
 //! ```
 
-use super::{Heads, RESERVE, Segment, Segments, State};
+use super::{FULLEST, Heads, RESERVE, Segment, Segments, State};
 use crate::mem::word::PAGE_BITS;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Maximum live share of the segments that remain after subtracting the collector's: see `collect::FULLEST`.
-const FILL_MAX: f64 = 0.92;
 /// Number of open segments, one for each stream.
 const HEADS: u32 = 2;
 /// Number of segments of the smallest log that can collect its own garbage.
@@ -21,22 +19,6 @@ pub const SEGMENTS_MIN: u32 = 16;
 const SEGMENTS_MAX: u32 = 1 << 18;
 /// Number of readings of a leaving segment before its unreadable records are given up.
 const TRIES_MAX: u8 = 3;
-
-impl Segment {
-    /// Number of pages that the segment's live records will take elsewhere, if the same share of pages stays unused there.
-    fn charge(&self, segment_pages: u32) -> f64 {
-        let used = f64::from(self.used_pages.load(Relaxed));
-        if self.writers.load(Relaxed) > 0 {
-            // Records that are being written are not counted yet.
-            return used;
-        }
-        match self.state() {
-            State::Open => self.live_pages_estimate(),
-            _ if used == 0.0 => 0.0,
-            _ => (self.live_pages_estimate() / used).min(1.0) * f64::from(segment_pages),
-        }
-    }
-}
 
 impl Segments {
     /// Segments with a number below this take data.
@@ -77,14 +59,7 @@ impl Segments {
 
     /// Number of segments that the live data needs, including the collector's.
     pub fn count_needed(&self) -> u32 {
-        let pages: f64 = self.all().map(|segment| segment.charge(self.segment_pages)).sum();
-        let segments = pages / (f64::from(self.segment_pages) * FILL_MAX);
-        RESERVE + HEADS + segments.ceil() as u32
-    }
-
-    /// Checks whether the shrunk log will have room for new data beside the live data. `keeps`: all live data must be kept.
-    pub fn weigh(&self, keeps: bool) {
-        self.is_taken.store(keeps && self.shrinks() && self.count_needed() > self.end(), Relaxed);
+        RESERVE + HEADS + (self.charged() / FULLEST).ceil() as u32
     }
 
     /// From now on data goes only to segments below `end`. Existing segments from `end` on are emptied; when all are empty, the
@@ -192,11 +167,13 @@ impl Segments {
         let segment = self.get(number);
         let taken = [State::Sealed, State::Retired].into_iter().any(|state| segment.turn(state, State::Collecting));
         self.vacating.fetch_add(u32::from(taken), Relaxed);
+        self.relocating.fetch_add(u32::from(taken), Relaxed);
         taken
     }
 
     pub fn vacating_ends(&self) {
         self.vacating.fetch_sub(1, Relaxed);
+        self.relocation_ends();
     }
 
     /// Called when a segment that the caller owns could not be read completely. It stays unchanged, so that the keys of its records

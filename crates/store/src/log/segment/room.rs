@@ -1,0 +1,304 @@
+//! Owns the judgement of how much room the log has, which collections may start, and the segments that a checkpoint holds back.
+//! Never moves a record and never writes: the lanes do.
+//!
+//! ```text
+//!            free > low            free > reserve          free ≤ reserve
+//!   [Plenty] ────────────► [Low] ────────────► [Waiting] ◄────────────────► [Full]
+//!      ▲                     ▲                     │   live data leaves less     │
+//!      └─────────────────────┴─────────────────────┴── than the collector needs ─┘
+//! ```
+//!
+//! | room | writers | lanes |
+//! | --- | --- | --- |
+//! | Plenty | go on | free dead segments |
+//! | Low | go on | also collect the segments with the largest gain |
+//! | Waiting | wait | the same; a segment becomes free, because some segment is dead, is being collected, is held back by a checkpoint, or contains dead records |
+//! | Full | are refused, or the policy evicts | free dead segments; with such a policy, evict the records of the oldest segment |
+//!
+//! A segment's own states:
+//!
+//! ```text
+//!   Free ──► Open ──► Sealed ──► Collecting ──► Free           all of its records are dead or were moved
+//!              │         │           ├────────► Quarantined ──► Free      a checkpoint may still name its records
+//!              │         │           ├────────► Sealed                    given up: no room, or something more urgent
+//!              └─────────┴───────────┴────────► Retired        a write failed, or records could not be read
+//!                                               Retired ──► Collecting ──► Free    dead, and a test write could be read back
+//! ```
+//!
+//! Why a collection that has started can always finish: its survivors never take more than the segment that it frees, and before
+//! it starts there is a free segment for it. Several collections share one open segment, where large records may leave gaps, so
+//! each but the first needs two. New data never takes the last segments, the reserve.
+
+use super::{Heads, RESERVE, Segment, Segments, State, Stream};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// How much room the log has for new data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Room {
+    Plenty = 0,
+    Low = 1,
+    Waiting = 2,
+    Full = 3,
+}
+
+impl Room {
+    pub fn name(self) -> &'static str {
+        match self {
+            Room::Plenty => "plenty",
+            Room::Low => "low",
+            Room::Waiting => "waiting",
+            Room::Full => "full",
+        }
+    }
+}
+
+/// A segment with a larger live share is not worth collecting: moving would write twelve times the bytes that it frees. The log is
+/// full if its live data fills the usable segments to this share. So while it is not full, some segment is worth collecting.
+pub(crate) const FULLEST: f64 = 0.92;
+
+impl Segment {
+    /// Number of pages that the segment's live records take, with their part of the pages that stayed unused.
+    fn charge(&self, segment_pages: u32) -> f64 {
+        let used = f64::from(self.used_pages.load(Relaxed));
+        if self.writers.load(Relaxed) > 0 {
+            // Records that are being written are not counted yet.
+            return used;
+        }
+        match self.state() {
+            State::Open => self.live_pages_estimate(),
+            _ if used == 0.0 => 0.0,
+            _ => (self.live_pages_estimate() / used).min(1.0) * f64::from(segment_pages),
+        }
+    }
+}
+
+impl Segments {
+    /// Free segments that new data leaves to the collector. Without them the collector could not make room.
+    pub fn reserve(&self) -> u32 {
+        RESERVE.min(self.end() / 4)
+    }
+
+    /// The number of free segments at which collecting begins, ahead of need.
+    pub fn low(&self) -> u32 {
+        self.reserve() + (self.end() / 32).max(2)
+    }
+
+    /// The room for new data. [`Segments::weigh`] keeps up to date whether the log is full.
+    pub fn room(&self) -> Room {
+        let free = self.free_count();
+        match () {
+            () if free > self.low() && !self.is_taken.load(Relaxed) => Room::Plenty,
+            () if free > self.reserve() && !self.is_taken.load(Relaxed) => Room::Low,
+            () if self.full.load(Relaxed) => Room::Full,
+            () => Room::Waiting,
+        }
+    }
+
+    /// Number of segments that data can fill: all but the reserve, the open segment of the collector, and segments that take no
+    /// data because of an error.
+    pub fn usable(&self) -> u32 {
+        self.end().saturating_sub(self.reserve() + 1 + self.retired_count())
+    }
+
+    /// Number of segments that the live data takes as it is stored.
+    pub fn charged(&self) -> f64 {
+        let pages: f64 = self.all().map(|segment| segment.charge(self.segment_pages)).sum();
+        pages / f64::from(self.segment_pages)
+    }
+
+    /// Sums the live data: whether the log is full, and, while it shrinks, whether there will be room for new data (`keeps`: all
+    /// live data must be kept).
+    pub fn weigh(&self, keeps: bool) {
+        self.is_taken.store(keeps && self.shrinks() && self.count_needed() > self.end(), Relaxed);
+        let is_full = self.charged() >= FULLEST * f64::from(self.usable());
+        self.full.store(is_full && self.quarantined_count() == 0, Relaxed);
+    }
+
+    /// Called when no record can be moved although flash is not full of live records. The next [`Segments::weigh`] looks again.
+    pub fn declare_full(&self) {
+        self.full.store(self.quarantined_count() == 0, Relaxed);
+    }
+
+    /// Whether the live data left no room for more when it was last summed.
+    pub fn is_full(&self) -> bool {
+        self.full.load(Relaxed)
+    }
+
+    /// Whether the running collections leave room for another one. `held_back`: its segment will not be free at once.
+    pub fn may_relocate(&self, held_back: bool) -> bool {
+        self.allows_another(&self.heads.lock(), held_back, None)
+    }
+
+    fn allows_another(&self, heads: &Heads, held_back: bool, segment: Option<u32>) -> bool {
+        let others = self.relocating.load(Relaxed);
+        let free = (heads.free.len() + heads.lent.len()) as u32;
+        match others {
+            // What is moved stays on flash twice until the checkpoint.
+            _ if held_back && free < 2 + others => false,
+            0 if free > 0 => true,
+            0 => heads.open[Stream::Relocated as usize].is_some_and(|(_, next)| {
+                let survivors = segment.map_or(0.0, |segment| self.get(segment).live_pages_estimate());
+                survivors * HEAD_SLACK < f64::from(self.segment_pages - next)
+            }),
+            _ => free >= 2 * (others + 1),
+        }
+    }
+
+    /// Asks for room to move the live records of a segment. True: the caller must call [`Segments::relocation_ends`] when they are
+    /// moved.
+    pub fn begin_relocation(&self, segment: u32, held_back: bool) -> bool {
+        let heads = self.heads.lock();
+        let allowed = self.allows_another(&heads, held_back, Some(segment));
+        if allowed {
+            self.relocating.fetch_add(1, Relaxed);
+        }
+        allowed
+    }
+
+    pub fn relocation_ends(&self) {
+        self.relocating.fetch_sub(1, Relaxed);
+    }
+
+    /// Number of segments whose records are being moved.
+    pub fn relocating(&self) -> u32 {
+        self.relocating.load(Relaxed)
+    }
+
+    /// Called after the records of a segment were to be evicted.
+    pub fn note_eviction(&self, evicted: u64) {
+        match evicted {
+            0 => _ = self.vain.fetch_add(1, Relaxed),
+            _ => self.vain.store(0, Relaxed),
+        }
+    }
+
+    /// Number of segments since one contained a record that could be evicted.
+    pub fn evicted_in_vain(&self) -> u32 {
+        self.vain.load(Relaxed)
+    }
+
+    // --- dead segments ---
+
+    /// Takes a sealed segment without live records, readers or writers. The caller owns it until [`Segments::freed`]. Costs a load
+    /// if no segment has died since the last call that found none.
+    pub fn next_dead(&self) -> Option<u32> {
+        if !self.some_died.swap(false, Relaxed) {
+            return None;
+        }
+        let mut busy = false;
+        for number in 0..self.count() {
+            let segment = self.get(number);
+            if segment.state() != State::Sealed || !segment.is_dead() {
+                continue;
+            }
+            let in_use = segment.writers.load(Relaxed) > 0 || segment.readers.load(Relaxed) > 0;
+            if !in_use && segment.turn(State::Sealed, State::Collecting) {
+                if self.emptied(number) {
+                    // There may be more of them.
+                    self.some_died.store(true, Relaxed);
+                    return Some(number);
+                }
+                segment.turn(State::Collecting, State::Sealed);
+            }
+            busy = true;
+        }
+        if busy {
+            self.some_died.store(true, Relaxed);
+        }
+        None
+    }
+
+    /// Called when the last live record of a segment died, or when a segment without live records may have become free of
+    /// writers.
+    pub(super) fn note_death(&self) {
+        self.some_died.store(true, Relaxed);
+    }
+
+    // --- damaged segments ---
+
+    /// Takes a segment that had an error and has no live records any more. The caller tests it, and owns it until
+    /// [`Segments::proved_good`] or [`Segments::proved_bad`].
+    pub fn next_to_test(&self, now_ms: u64) -> Option<u32> {
+        (0..self.end()).find(|&number| {
+            let segment = self.get(number);
+            segment.state() == State::Retired
+                && segment.is_dead()
+                && segment.writers.load(Relaxed) == 0
+                && segment.readers.load(Relaxed) == 0
+                && segment.test_due_ms.load(Relaxed) <= now_ms
+                && segment.turn(State::Retired, State::Collecting)
+        })
+    }
+
+    /// What was written to the segment could be read back, so it takes data again.
+    pub fn proved_good(&self, number: u32) {
+        if self.emptied(number) {
+            let segment = self.get(number);
+            segment.bad.store(false, Relaxed);
+            segment.tests.store(0, Relaxed);
+            self.freed(number);
+        } else {
+            self.get(number).turn(State::Collecting, State::Retired);
+        }
+    }
+
+    /// The next test of the segment is a minute later, then two minutes, up to an hour.
+    pub fn proved_bad(&self, number: u32, now_ms: u64) {
+        let segment = self.get(number);
+        let tests = segment.tests.load(Relaxed);
+        let pause = (TEST_AGAIN_MS << tests.min(8)).min(TEST_AGAIN_MS_MAX);
+        segment.tests.store(tests.saturating_add(1), Relaxed);
+        segment.test_due_ms.store(now_ms + pause, Relaxed);
+        segment.turn(State::Collecting, State::Retired);
+    }
+
+    // --- quarantine ---
+
+    /// Sets whether emptied segments are held back until a checkpoint that was cut after their emptying is durable.
+    pub fn set_quarantine(&self, on: bool) {
+        let mut heads = self.heads.lock();
+        heads.quarantines = on;
+        if !on {
+            let cut = heads.cut + 1;
+            self.release(&mut heads, cut);
+        }
+    }
+
+    pub fn quarantines(&self) -> bool {
+        self.heads.lock().quarantines
+    }
+
+    /// Called at the cut of a checkpoint. Segments that are emptied from now on need a later checkpoint. Returns the cut's number.
+    pub fn cut(&self) -> u64 {
+        let mut heads = self.heads.lock();
+        heads.cut += 1;
+        heads.cut
+    }
+
+    /// Called when the checkpoint with this cut is durable: the segments emptied before the cut are free.
+    pub fn durable(&self, cut: u64) {
+        self.release(&mut self.heads.lock(), cut);
+    }
+
+    fn release(&self, heads: &mut Heads, cut: u64) {
+        let emptied = std::mem::take(&mut heads.quarantined);
+        let (free, held): (Vec<_>, Vec<_>) = emptied.into_iter().partition(|&(_, at)| at < cut);
+        self.quarantined.store(held.len() as u32, Relaxed);
+        heads.quarantined = held;
+        for (number, _) in free {
+            self.get(number).turn(State::Quarantined, State::Outside);
+            self.place_freed(number, heads);
+        }
+    }
+
+    /// Number of segments that will be free after a checkpoint.
+    pub fn quarantined_count(&self) -> u32 {
+        self.quarantined.load(Relaxed)
+    }
+}
+
+/// Several small units may leave gaps at the end of a segment.
+const HEAD_SLACK: f64 = 1.25;
+const TEST_AGAIN_MS: u64 = 60_000;
+const TEST_AGAIN_MS_MAX: u64 = 3_600_000;

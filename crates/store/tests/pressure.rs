@@ -1,0 +1,353 @@
+//! Writes always make progress: seeded random load on a flash that is nearly full of live data, over simulated devices. While there
+//! is room no write is refused; after a flush every segment is free. What has expired leaves flash in time.
+
+mod node;
+
+use flash::sim::Faults;
+use node::{Node, Random};
+use std::collections::HashMap;
+use store::{Codec, Lane, Policy};
+
+const RAM: u64 = 600 << 10;
+/// While the live data takes a smaller share of the usable flash, no write is refused.
+const PROMISED: f64 = 0.85;
+
+fn noise(random: &mut Random, length: u64) -> Vec<u8> {
+    (0..length).map(|_| random.draw() as u8).collect()
+}
+
+fn set(node: &mut Node, key: u64, value: &[u8], expiry: Option<u64>) {
+    node.run(0, &[&key.to_le_bytes()], |ks, keys| {
+        ks.set_string(&keys[0], value, expiry);
+        Ok(())
+    })
+    .expect("a blind set reads nothing");
+}
+
+fn remove(node: &mut Node, key: u64) {
+    node.run(0, &[&key.to_le_bytes()], |ks, keys| ks.remove(&keys[0])).expect("a removal reads nothing");
+}
+
+fn flush(node: &mut Node) {
+    let store = node.store.clone();
+    let mut resume = store::Resume::default();
+    let mut ks = store.try_lock_all(0, node.now_ms, true, &mut resume).expect("nobody else holds a stripe");
+    ks.flush(None, false);
+    ks.close();
+}
+
+/// Lets `ms` of idle time pass.
+fn idle(node: &mut Node, ms: u64) {
+    for _ in 0..ms {
+        node.now_ms += 1;
+        node.maintain();
+    }
+}
+
+/// After a flush and a little time all segments are free, except for the two that are being filled.
+fn assert_all_free_after_a_flush(node: &mut Node, what: &str) {
+    flush(node);
+    idle(node, 200);
+    let stats = node.store.stats();
+    let all = stats.flash_bytes / stats.segment_bytes;
+    assert!(stats.flash_free_segments + 2 >= all, "{what}: {} of {all} free", stats.flash_free_segments);
+    assert_eq!(stats.flash_live_bytes, 0, "{what}");
+    assert!(!stats.flash_full, "{what}");
+}
+
+/// The load of a run: what a value may look like, and what else happens.
+#[derive(Clone, Copy, Debug, Default)]
+struct Load {
+    lengths: (u64, u64),
+    /// Per mille of the steps.
+    removals: u64,
+    expiries: u64,
+    flushes: u64,
+    codecs: u64,
+    resizes: u64,
+    /// Segments are held back until the next of the checkpoints.
+    checkpoints: u64,
+    faults: Faults,
+}
+
+/// The share of the usable flash that the live data takes.
+fn share(node: &Node) -> f64 {
+    let (charged, usable) = node.store.flash_charge();
+    charged as f64 / usable.max(1) as f64
+}
+
+/// Asserts that no write was refused while there was room, that no value was lost, and that a flush frees everything.
+fn run(seed: u64, steps: usize, load: Load) -> store::StoreStats {
+    let mut random = Random(seed);
+    let workers = 1 + random.below(3) as usize;
+    let paths = 1 + random.below(2) as u16;
+    let codec = [Codec::None, Codec::Lz4, Codec::Zstd][random.below(3) as usize];
+    let flash = (6 + random.below(8)) << 20;
+    let mut node = Node::with(seed, RAM, flash, codec, Policy::NoEviction, workers, paths);
+    let what = format!("seed {seed}, {workers} workers, {paths} paths, {codec:?}, {flash} bytes, {load:?}");
+    let clean = load.faults == Faults::default();
+    node.store.set_quarantine(load.checkpoints > 0);
+    node.sim.set_faults(load.faults);
+    let mut model: HashMap<u64, Vec<u8>> = HashMap::new();
+    // New keys are added as long as their values have room.
+    let (mut keys, mut refused) = (1, 0);
+    let mut full_enough = false;
+    for step in 0..steps {
+        node.now_ms += random.below(2);
+        if step % 16 == 0 {
+            let share = share(&node);
+            full_enough = share > PROMISED - 0.03;
+            if share > PROMISED - 0.01 {
+                let fewer = keys - keys / 64;
+                for key in fewer..keys {
+                    remove(&mut node, key);
+                    model.remove(&key);
+                }
+                keys = fewer;
+            }
+        }
+        keys += u64::from(!full_enough);
+        let key = if full_enough { random.below(keys) } else { keys - 1 };
+        let dice = random.below(1_000);
+        let mut bound = 0;
+        let mut is = |share: u64| {
+            bound += share;
+            dice < bound
+        };
+        if is(load.flushes) {
+            flush(&mut node);
+            model.clear();
+        } else if is(load.codecs) {
+            node.store.set_codec([Codec::None, Codec::Lz4, Codec::Zstd][random.below(3) as usize]);
+        } else if is(load.resizes) {
+            let _ = node.resize((6 + random.below(8)) << 20);
+        } else if is(load.checkpoints) {
+            let cut = node.store.checkpoint_cut();
+            idle(&mut node, random.below(20));
+            node.store.checkpoint_durable(cut);
+        } else if is(load.removals) {
+            // Half of the keys, or only one.
+            let all = random.below(100) == 0;
+            let gone: Vec<u64> = if all { (0..keys).step_by(2).collect() } else { vec![key] };
+            for key in gone {
+                remove(&mut node, key);
+                model.remove(&key);
+            }
+        } else {
+            if !room(&mut node, load.checkpoints > 0) {
+                let share = share(&node);
+                assert!(
+                    share >= PROMISED || !clean,
+                    "{what}, step {step}: refused at {share:.2}: {:#?}",
+                    node.store.stats()
+                );
+                refused += 1;
+                if refused % 100 == 0 {
+                    // What operators do.
+                    flush(&mut node);
+                    model.clear();
+                }
+                continue;
+            }
+            let length = load.lengths.0 + random.below(load.lengths.1 - load.lengths.0 + 1);
+            let value = noise(&mut random, length);
+            let expiry = (random.below(1_000) < load.expiries).then(|| node.now_ms + 1 + random.below(2_000));
+            set(&mut node, key, &value, expiry);
+            match expiry {
+                Some(_) => _ = model.remove(&key),
+                None => _ = model.insert(key, value),
+            }
+        }
+    }
+    node.sim.heal();
+    let mut errors = 0;
+    for (key, value) in &model {
+        match node.get(0, &key.to_le_bytes()) {
+            Ok(found) => assert_eq!(found.as_ref(), Some(value), "{what}"),
+            Err(_) => errors += 1,
+        }
+    }
+    assert!(!clean || errors == 0, "{what}");
+    let stats = node.store.stats();
+    node.store.set_quarantine(false);
+    if !clean {
+        flush(&mut node);
+        // A damaged segment without live records is tested, at the latest an hour after the test before.
+        node.now_ms += 3_600_000;
+        for _ in 0..100 {
+            node.now_ms += 1_000;
+            idle(&mut node, 10);
+        }
+    }
+    assert_all_free_after_a_flush(&mut node, &what);
+    node.lanes.iter_mut().for_each(Lane::drain);
+    stats
+}
+
+/// Waits for room; a checkpoint every now and then lets held segments go.
+fn room(node: &mut Node, checkpoints: bool) -> bool {
+    for _ in 0..200 {
+        if let Some(has_room) = node.try_room(1_000) {
+            return has_room;
+        }
+        assert!(checkpoints, "maintenance makes no progress: {:#?}", node.store.stats());
+        let cut = node.store.checkpoint_cut();
+        node.store.checkpoint_durable(cut);
+    }
+    panic!("no progress although checkpoints are taken: {:#?}", node.store.stats());
+}
+
+/// Steps that write three times the flash.
+fn steps(lengths: (u64, u64)) -> usize {
+    (30_000_000 / ((lengths.0 + lengths.1) / 2 + 500)) as usize
+}
+
+#[test]
+fn overwriting_never_jams() {
+    seeds::each(1, 3, |seed| {
+        let load = Load { lengths: (994, 994), ..Load::default() };
+        let stats = run(seed, steps(load.lengths), load);
+        assert!(stats.relocated_records > 100, "{stats:#?}");
+    });
+}
+
+#[test]
+fn values_of_all_sizes_never_jam() {
+    let mixes = [(1, 400), (1, 5_000), (500, 3_000), (100, 120_000), (3_000, 250_000)];
+    seeds::each(10, 5, |seed| {
+        let lengths = mixes[seed as usize % mixes.len()];
+        run(seed, steps(lengths), Load { lengths, removals: 10, expiries: 50, ..Load::default() });
+    });
+}
+
+#[test]
+fn flushes_codecs_and_sizes_never_jam() {
+    seeds::each(20, 3, |seed| {
+        let load = Load { lengths: (10, 1_500), removals: 5, expiries: 20, codecs: 2, ..Load::default() };
+        let others = [Load { flushes: 1, ..load }, Load { resizes: 3, ..load }];
+        run(seed, steps(load.lengths), others[seed as usize % 2]);
+    });
+}
+
+#[test]
+fn segments_held_back_by_checkpoints_never_jam() {
+    seeds::each(30, 2, |seed| {
+        let load = Load { lengths: (10, 2_000), removals: 5, checkpoints: 5, ..Load::default() };
+        run(seed, steps(load.lengths), load);
+    });
+}
+
+#[test]
+fn faults_never_jam_for_good() {
+    let faults = [
+        Faults { write_error: 3_000, ..Faults::default() },
+        Faults { bit_flip: 2_000, torn_write: 3_000, ..Faults::default() },
+        Faults { read_error: 3_000, no_space: 3_000, ..Faults::default() },
+    ];
+    seeds::each(40, 3, |seed| {
+        let load = Load { lengths: (10, 2_000), removals: 5, ..Load::default() };
+        run(seed, steps(load.lengths), Load { faults: faults[seed as usize % 3], ..load });
+    });
+}
+
+/// Writes keys until most of them are on flash.
+fn fill(node: &mut Node, keys: std::ops::Range<u64>, length: u64, expiry: impl Fn(u64) -> Option<u64>) {
+    let mut random = Random(keys.start);
+    for key in keys {
+        assert!(node.make_room(), "{:#?}", node.store.stats());
+        let value = noise(&mut random, length);
+        set(node, key, &value, expiry(key));
+    }
+}
+
+/// 1,000 bytes and a key of eight fill a quarter of a page to the byte, so a longer record would take a third.
+#[test]
+fn a_collected_record_takes_no_more_flash_than_a_fresh_one() {
+    let mut node = Node::new(50, RAM, 8 << 20, Codec::None, Policy::NoEviction);
+    fill(&mut node, 0..5_000, 1_000, |_| None);
+    let fresh = node.store.stats();
+    assert_eq!(fresh.relocated_records, 0);
+    let mut random = Random(51);
+    for _ in 0..20_000 {
+        assert!(node.make_room(), "{:#?}", node.store.stats());
+        let value = noise(&mut random, 1_000);
+        set(&mut node, random.below(5_000), &value, None);
+    }
+    let after = node.store.stats();
+    assert!(after.relocated_records > 5_000, "{after:#?}");
+    let of_fresh = fresh.record_stored_bytes as f64 / fresh.record_bytes as f64;
+    let of_all = (after.record_stored_bytes - fresh.record_stored_bytes) as f64
+        / (after.record_bytes - fresh.record_bytes) as f64;
+    assert!(of_all < 1.03 * of_fresh, "{of_all:.3} bytes a byte instead of {of_fresh:.3}");
+}
+
+#[test]
+fn many_expired_keys_leave_flash_at_the_speed_of_reading() {
+    let mut node = Node::with(60, RAM, 16 << 20, Codec::None, Policy::NoEviction, 2, 1);
+    let expiry = node.now_ms + 100_000;
+    fill(&mut node, 0..12_000, 1_000, |_| Some(expiry));
+    let before = node.store.stats();
+    assert!(before.values_in_flash > 10_000, "{before:#?}");
+    node.now_ms = expiry + 2_000;
+    // 12 MB are 48 units of 256 KB. Two lanes read one each every two milliseconds.
+    idle(&mut node, 300);
+    let after = node.store.stats();
+    assert!(after.keys < 300, "{} keys are left", after.keys);
+    assert_eq!(after.relocated_records, before.relocated_records);
+    assert!(after.flash_free_segments > 55, "{after:#?}");
+    assert!(after.flash_reads - before.flash_reads < 100, "{after:#?}");
+}
+
+#[test]
+fn a_few_expired_keys_leave_flash_within_the_lag_and_nothing_is_rewritten() {
+    let mut node = Node::with(61, RAM, 16 << 20, Codec::None, Policy::NoEviction, 2, 1);
+    node.store.set_expired_key_lag(600_000);
+    let start_ms = node.now_ms;
+    fill(&mut node, 0..8_000, 1_000, |key| (key % 20 == 0).then_some(start_ms + 100_000));
+    let before = node.store.stats();
+    node.now_ms = start_ms + 110_000;
+    idle(&mut node, 1_000);
+    let early = node.store.stats();
+    // Most segments have too few of them to be read at once.
+    assert!(early.keys > 7_700, "{} keys", early.keys);
+    node.now_ms = start_ms + 700_001;
+    idle(&mut node, 1_000);
+    let after = node.store.stats();
+    assert!((7_600..7_650).contains(&after.keys), "{} keys", after.keys);
+    assert_eq!(after.flash_write_bytes, before.flash_write_bytes);
+    // What is left does not expire, so nothing is read again.
+    node.now_ms += 3_600_000;
+    idle(&mut node, 1_000);
+    assert_eq!(node.store.stats().flash_reads, after.flash_reads);
+    for key in (0..8_000u64).filter(|key| key % 20 != 0) {
+        assert_eq!(node.get(0, &key.to_le_bytes()).unwrap().map(|value| value.len()), Some(1_000), "{key}");
+    }
+}
+
+/// A value larger than a segment cannot move. Writers wait a second, because RAM may be short only for a moment, and then get an error
+/// of its own.
+#[test]
+fn ram_full_of_what_cannot_move_is_not_called_a_full_flash() {
+    let mut node = Node::new(70, 2 << 20, 8 << 20, Codec::None, Policy::NoEviction);
+    let mut random = Random(70);
+    let mut keys = 0;
+    loop {
+        let value = noise(&mut random, 300_000);
+        set(&mut node, keys, &value, None);
+        keys += 1;
+        let began_ms = node.now_ms;
+        if !node.make_room() {
+            assert!(node.now_ms - began_ms >= 1_000, "after {} ms", node.now_ms - began_ms);
+            break;
+        }
+        assert!(keys < 20);
+    }
+    let stats = node.store.stats();
+    assert!(stats.ram_full && !stats.flash_full, "{stats:#?}");
+    assert!(stats.flash_free_segments > 20);
+    assert!(node.store.refusal().starts_with("OOM command not allowed when used memory > 'maxmemory'. RAM"));
+    remove(&mut node, 0);
+    remove(&mut node, 1);
+    assert!(node.make_room());
+    assert!(!node.store.stats().ram_full);
+}
