@@ -5,6 +5,7 @@ use crate::memory::{Allocator, cpu_us, resident_bytes, system_bytes};
 use base::size;
 use commands::host::{REDIS_VERSION, Space};
 use engine::{Summary, wall_ms};
+use std::cell::OnceCell;
 use std::fmt::{Display, Write as _};
 use std::sync::atomic::Ordering::Relaxed;
 use store::StoreStats;
@@ -36,23 +37,31 @@ const SECTIONS: &[(&str, When, Write)] = &[
     ("Keyspace", When::Default, keyspace),
 ];
 
-/// Everything that more than one section shows, collected once.
+/// Everything that more than one section shows, collected once, and only if a wanted section shows it.
 struct Facts<'a> {
     database: &'a Database,
     now_ms: u64,
-    store: StoreStats,
-    allocator: Allocator,
-    rates: [u64; Rate::COUNT],
+    store: OnceCell<StoreStats>,
+    allocator: OnceCell<Allocator>,
+    rates: OnceCell<[u64; Rate::COUNT]>,
 }
 
 impl Facts<'_> {
+    fn store(&self) -> &StoreStats {
+        self.store.get_or_init(|| self.database.shard.store.stats())
+    }
+
+    fn allocator(&self) -> &Allocator {
+        self.allocator.get_or_init(Allocator::now)
+    }
+
     fn rate(&self, rate: Rate) -> u64 {
-        self.rates[rate as usize]
+        self.rates.get_or_init(|| self.database.rates.lock().per_second())[rate as usize]
     }
 
     /// Redis's used_memory: the bytes allocated from the allocator and from the store's own arena.
     fn used_bytes(&self) -> u64 {
-        self.database.allocated_of(self.allocator.allocated) + self.store.object_bytes
+        self.database.allocated_of(self.allocator().allocated) + self.store().object_bytes
     }
 }
 
@@ -95,9 +104,9 @@ pub fn info(database: &Database, wanted: &[&[u8]]) -> String {
     let facts = Facts {
         database,
         now_ms: wall_ms(),
-        store: database.shard.store.stats(),
-        allocator: Allocator::now(),
-        rates: database.rates.lock().per_second(),
+        store: OnceCell::new(),
+        allocator: OnceCell::new(),
+        rates: OnceCell::new(),
     };
     let mut text = Text::default();
     for (name, when, write) in SECTIONS {
@@ -169,7 +178,7 @@ fn clients(facts: &Facts<'_>, text: &mut Text) {
 }
 
 fn memory(facts: &Facts<'_>, text: &mut Text) {
-    let (database, store, allocator) = (facts.database, &facts.store, facts.allocator);
+    let (database, store, allocator) = (facts.database, facts.store(), facts.allocator());
     let config = database.hub.config.snapshot();
     let used = facts.used_bytes();
     let peak = database.memory_peak_bytes.fetch_max(used, Relaxed).max(used);
@@ -263,7 +272,7 @@ fn persistence(facts: &Facts<'_>, text: &mut Text) {
 }
 
 fn stats(facts: &Facts<'_>, text: &mut Text) {
-    let (database, store) = (facts.database, &facts.store);
+    let (database, store) = (facts.database, facts.store());
     let all = &database.hub.stats;
     let too_slow = database.hub.clients.too_slow.load(Relaxed);
     let tracked = database.hub.tracking.counts();
@@ -335,7 +344,7 @@ fn stats(facts: &Facts<'_>, text: &mut Text) {
 
 /// What operators of tiered Redis look for, under the names they know.
 fn tiering(facts: &Facts<'_>, text: &mut Text) {
-    let (database, store) = (facts.database, &facts.store);
+    let (database, store) = (facts.database, facts.store());
     let config = database.hub.config.snapshot();
     let resizing = store.resizing.unwrap_or_default();
     let (ram_hits, hits) = (store.ram_hits, store.keyspace_hits());
@@ -515,7 +524,7 @@ fn cluster(_: &Facts<'_>, text: &mut Text) {
 
 fn keyspace(facts: &Facts<'_>, text: &mut Text) {
     let store = &facts.database.shard.store;
-    for (db, counts) in facts.store.by_database.iter().enumerate() {
+    for (db, counts) in facts.store().by_database.iter().enumerate() {
         if counts.keys > 0 {
             text.line(
                 &format!("db{db}"),

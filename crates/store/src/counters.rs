@@ -41,8 +41,10 @@ pub enum Counter {
     /// Bytes of the keys and values that commands wrote.
     UserBytes,
     EvacuatedObjects,
+    /// Entries and cells that background sweeps looked at.
+    SweptEntries,
 }
-const COUNTERS: usize = Counter::EvacuatedObjects as usize + 1;
+const COUNTERS: usize = Counter::SweptEntries as usize + 1;
 
 #[repr(align(128))]
 struct Line([AtomicU64; COUNTERS]);

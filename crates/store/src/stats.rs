@@ -2,6 +2,7 @@
 
 use crate::counters::Counter;
 use crate::log::resize::Progress;
+use crate::log::segment::Sums;
 use crate::mem::tier::Full;
 use crate::store::Store;
 use crate::stripe::census::KeyCounts;
@@ -73,6 +74,8 @@ pub struct StoreStats {
     pub write_errors: u64,
     pub user_bytes: u64,
     pub evacuated_objects: u64,
+    /// Entries and cells that background sweeps looked at.
+    pub swept_entries: u64,
     pub dictionaries: u64,
     /// Latency of flash reads in nanoseconds: p50, p99, p99.9, maximum.
     pub flash_latency_nanos: [u64; 4],
@@ -98,7 +101,8 @@ impl Store {
         let hot: u64 = census.databases.iter().map(|counts| counts.hot).sum();
         let latency = self.latency.lock();
         let budget = self.tier.budget();
-        let (flash_charged_bytes, flash_usable_bytes) = self.flash_charge();
+        let segments = self.segments.sums();
+        let (flash_charged_bytes, flash_usable_bytes) = self.charge_of(&segments);
         StoreStats {
             keys,
             values_in_ram: hot,
@@ -113,12 +117,12 @@ impl Store {
             by_database: census.databases,
             writing_bytes: self.tier.writing.load(Relaxed) as u64,
             flash_bytes: u64::from(self.segments.end()) * self.segments.segment_bytes(),
-            flash_used_bytes: self.segments.used_bytes(),
-            flash_live_bytes: self.segments.live_bytes(),
+            flash_used_bytes: u64::from(segments.used) * self.segments.segment_bytes(),
+            flash_live_bytes: segments.live_bytes,
             flash_charged_bytes,
             flash_usable_bytes,
             flash_free_segments: self.segments.free_count().into(),
-            flash_retired_segments: self.segments.retired_count().into(),
+            flash_retired_segments: segments.retired.into(),
             segment_bytes: self.segments.segment_bytes(),
             flash_quarantined_segments: self.segments.quarantined_count().into(),
             flash_room: self.segments.room().name(),
@@ -151,6 +155,7 @@ impl Store {
             write_errors: sum(Counter::WriteErrors),
             user_bytes: sum(Counter::UserBytes),
             evacuated_objects: sum(Counter::EvacuatedObjects),
+            swept_entries: sum(Counter::SweptEntries),
             dictionaries: self.compression.count() as u64,
             flash_latency_nanos: [0.5, 0.99, 0.999, 1.0].map(|quantile| latency.value_at_quantile(quantile)),
         }
@@ -158,9 +163,17 @@ impl Store {
 
     /// The bytes of flash that the live data takes as it is stored, and those that it may take. Flash is full from 92 % on.
     pub fn flash_charge(&self) -> (u64, u64) {
-        let segments = &self.segments;
-        let bytes = segments.segment_bytes();
-        ((segments.charged() * bytes as f64) as u64, u64::from(segments.usable()) * bytes)
+        self.charge_of(&self.segments.sums())
+    }
+
+    /// Entries and cells that background sweeps looked at so far.
+    pub fn swept_entries(&self) -> u64 {
+        self.counters.sum(Counter::SweptEntries)
+    }
+
+    fn charge_of(&self, sums: &Sums) -> (u64, u64) {
+        let bytes = self.segments.segment_bytes();
+        ((sums.charged * bytes as f64) as u64, u64::from(self.segments.usable(sums)) * bytes)
     }
 
     /// Resets the counts of events, for CONFIG RESETSTAT.

@@ -111,6 +111,7 @@ impl Hand {
         let mut unfinished = false;
         let mut gone: Vec<(u64, Word)> = Vec::new();
         let (entries, next) = database.table.leaf_at_mut(self.high);
+        store.counters.add(Counter::SweptEntries, entries.len() as u64);
         let resumed = std::mem::take(&mut self.parts);
         for entry in entries.iter_mut().filter(|entry| entry.high() >= self.high) {
             let (high, word) = (entry.high(), entry.word());
@@ -226,6 +227,7 @@ impl Hand {
     pub fn sweep_near(&mut self, store: &Store, near: &Cells, writer: &mut dyn Writer) -> Slice {
         let mut slice = Slice { freed: 0, stopped: false };
         let (mut chilled, mut written, mut used) = (0, 0, 0);
+        store.counters.add(Counter::SweptEntries, near.len() as u64);
         let mut patience = UPKEEP_PATIENCE;
         for &(cell, of) in near {
             let Some(mut stripe) = store.stripe_or_skip(of.into(), &mut patience) else { continue };
@@ -282,6 +284,7 @@ impl Hand {
     pub fn sweep_evacuated(store: &Store, cells: &Cells) -> bool {
         let mut emptied = true;
         let mut patience = UPKEEP_PATIENCE;
+        store.counters.add(Counter::SweptEntries, cells.len() as u64);
         for &(cell, of) in cells {
             let Some(mut stripe) = store.stripe_or_skip(of.into(), &mut patience) else {
                 emptied = false;
@@ -329,6 +332,7 @@ impl Hand {
             return (0, 0);
         }
         let (entries, next) = database.table.leaf_at(self.high);
+        store.counters.add(Counter::SweptEntries, entries.len() as u64);
         let (mut seen, mut gone) = (0, Vec::new());
         for entry in entries.iter().filter(|entry| entry.word().has_expiry()) {
             let Some(object) = entry.object() else { continue };

@@ -182,10 +182,11 @@ const SLICE_SLABS_MAX: usize = 4;
 /// Maximum number of leaves that one slice of a sweep visits.
 const SLICE_LEAVES_MAX: usize = 128;
 const MEASURE_EVERY_MS: u64 = 10;
-const EXPIRE_EVERY_MS: u64 = 100;
+const EXPIRE_EVERY_MS: u64 = 10;
 /// For so long nothing could leave RAM before writers get an error.
 const RAM_FULL_AFTER_MS: u64 = 1_000;
-/// Maximum number of keys with an expiry that one slice of the expiry sweep visits.
+/// Maximum number of leaves, and of keys with an expiry, that one slice of the expiry sweep visits.
+const EXPIRE_LEAVES_MAX: usize = 256;
 const EXPIRE_KEYS_MAX: usize = 2_000;
 
 impl Lane {
@@ -697,7 +698,7 @@ impl Lane {
         }
         let (mut seen, mut expired) = (0, 0);
         let mut patience = UPKEEP_PATIENCE;
-        for _ in 0..2 * crate::mem::hash::STRIPES {
+        for _ in 0..EXPIRE_LEAVES_MAX {
             let (had, went) = self.expire.expire_leaf(&self.store, self.now_ms, &mut patience, &mut self.expire_ttl);
             seen += had;
             expired += went;

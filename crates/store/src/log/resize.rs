@@ -80,11 +80,12 @@ impl Segments {
         if end == self.end() {
             return Ok(false);
         }
-        let needed = self.count_needed();
+        let sums = self.sums();
+        let needed = self.count_needed(&sums);
         if end < self.end() && needed > end && !evicts {
             return Err(ResizeError::TooFull {
                 wanted: bytes,
-                live: self.live_bytes(),
+                live: sums.live_bytes,
                 needed: u64::from(needed) * self.segment_bytes(),
             });
         }

@@ -59,6 +59,8 @@ pub struct Segment {
     sealed_at: AtomicU64,
     /// A write to the segment failed, or a read of its live records failed.
     bad: AtomicBool,
+    /// Some record has an expiry.
+    expires: AtomicBool,
     /// Number of collections that could not read the whole segment.
     tries: AtomicU8,
     /// Number of failed tests of the bad segment, and when the next one may start.
@@ -87,6 +89,7 @@ impl Segment {
             used_pages: AtomicU32::new(0),
             sealed_at: AtomicU64::new(0),
             bad: AtomicBool::new(false),
+            expires: AtomicBool::new(false),
             tries: AtomicU8::new(0),
             tests: AtomicU8::new(0),
             test_due_ms: AtomicU64::new(0),
@@ -113,6 +116,11 @@ impl Segment {
     /// Whether no index entry points into the segment any more.
     pub fn is_dead(&self) -> bool {
         self.live.load(Relaxed) == 0 && self.live_pages.load(Relaxed) == 0
+    }
+
+    /// A lower bound of the number of expired records. Usually no record expires, so there is nothing to lock.
+    fn expired(&self, now_ms: u64) -> u32 {
+        if self.expires.load(Relaxed) { self.about.lock().expiries.expired(now_ms) } else { 0 }
     }
 
     /// Whether a write to it or a read of its live records failed.
@@ -161,6 +169,17 @@ struct Heads {
     cut: u64,
 }
 
+/// Sums over all segments.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sums {
+    /// Number of segments that contain data or may contain data, and of those that take none because of an error.
+    pub used: u32,
+    pub retired: u32,
+    pub live_bytes: u64,
+    /// Number of segments that the live data takes as it is stored.
+    pub charged: f64,
+}
+
 pub struct Segments {
     segments: Growing<Segment>,
     /// Number of segments that exist, and of those that take data, which are fewer while the log shrinks.
@@ -186,7 +205,8 @@ pub struct Segments {
     relocating: AtomicU32,
     /// Number of segments since one contained a record that could be evicted.
     vain: AtomicU32,
-    /// Some sealed segment may have no live records.
+    /// Segments whose last live record has died, and whether there are any.
+    dead: Mutex<VecDeque<u32>>,
     some_died: AtomicBool,
 }
 
@@ -217,6 +237,7 @@ impl Segments {
             full: AtomicBool::new(false),
             relocating: AtomicU32::new(0),
             vain: AtomicU32::new(0),
+            dead: Mutex::default(),
             some_died: AtomicBool::new(false),
         };
         segments.set_end(count);
@@ -234,10 +255,6 @@ impl Segments {
 
     pub fn free_count(&self) -> u32 {
         self.free.load(Relaxed)
-    }
-
-    pub fn retired_count(&self) -> u32 {
-        self.all().filter(|segment| segment.state() == State::Retired).count() as u32
     }
 
     pub fn segment_bytes(&self) -> u64 {
@@ -270,16 +287,22 @@ impl Segments {
         step_pages(place.step).min(left as usize)
     }
 
-    /// Bytes of pages that contain data or may contain data.
-    pub fn used_bytes(&self) -> u64 {
-        let holds_data =
-            |segment: &&Segment| matches!(segment.state(), State::Open | State::Sealed | State::Collecting);
-        self.all().filter(holds_data).count() as u64 * self.segment_bytes()
-    }
-
-    pub fn live_bytes(&self) -> u64 {
-        let pages: f64 = self.all().map(Segment::live_pages_estimate).sum();
-        (pages * PAGE_BYTES as f64) as u64
+    /// One walk over all segments.
+    pub fn sums(&self) -> Sums {
+        let mut sums = Sums::default();
+        let (mut live_pages, mut charged_pages) = (0.0, 0.0);
+        for segment in self.all() {
+            match segment.state() {
+                State::Open | State::Sealed | State::Collecting => sums.used += 1,
+                State::Retired => sums.retired += 1,
+                State::Free | State::Outside | State::Quarantined => {}
+            }
+            live_pages += segment.live_pages_estimate();
+            charged_pages += segment.charge(self.segment_pages);
+        }
+        sums.live_bytes = (live_pages * PAGE_BYTES as f64) as u64;
+        sums.charged = charged_pages / f64::from(self.segment_pages);
+        sums
     }
 
     /// Takes the next `pages` pages of the stream's open segment. Opens another segment if needed. `None`: no segment is free for
@@ -330,7 +353,7 @@ impl Segments {
         self.get(segment).sealed_at.store(now, Relaxed);
         self.get(segment).turn(State::Open, State::Sealed);
         if self.get(segment).is_dead() {
-            self.note_death();
+            self.note_death(segment);
         }
     }
 
@@ -338,7 +361,7 @@ impl Segments {
     pub fn unit_written(&self, unit: Unit) {
         let segment = self.get(unit.segment);
         if segment.writers.fetch_sub(1, Relaxed) == 1 && segment.is_dead() {
-            self.note_death();
+            self.note_death(unit.segment);
         }
     }
 
@@ -351,6 +374,7 @@ impl Segments {
             segment.large_pages.fetch_add(step_pages(place.step) as u32, Relaxed);
         }
         if let Some(expiry) = expiry {
+            segment.expires.store(true, Relaxed);
             segment.about.lock().expiries.add(expiry);
         }
     }
@@ -366,7 +390,8 @@ impl Segments {
 
     /// Counts a record as dead: nothing points to this place any more.
     pub fn died(&self, place: Place) {
-        let segment = self.get(self.of_page(place.page));
+        let number = self.of_page(place.page);
+        let segment = self.get(number);
         let (before, died) = match place.step {
             0 => (segment.live.fetch_sub(1, Relaxed), 1),
             step => {
@@ -375,8 +400,9 @@ impl Segments {
             }
         };
         debug_assert!(before >= died, "a record dies once");
-        if before == died && segment.is_dead() {
-            self.note_death();
+        // An open segment is looked at when it is sealed.
+        if before == died && segment.state() == State::Sealed && segment.is_dead() {
+            self.note_death(number);
         }
     }
 
@@ -405,7 +431,7 @@ impl Segments {
     /// owns the segment until [`Segments::collected`].
     pub fn victim(&self, now_ms: u64, fullest: f64) -> Option<u32> {
         self.best(|segment, age| {
-            let expired = f64::from(segment.about.lock().expiries.expired(now_ms));
+            let expired = f64::from(segment.expired(now_ms));
             let records = f64::from(segment.records.load(Relaxed).max(1));
             let small = segment.used_pages.load(Relaxed).saturating_sub(segment.large_pages.load(Relaxed));
             let expired_pages = expired / records * f64::from(small);
@@ -454,7 +480,7 @@ impl Segments {
     pub fn expired_victim(&self, now_ms: u64, lag_ms: u64) -> Option<u32> {
         (0..self.count()).find(|&number| {
             let segment = self.get(number);
-            if !segment.is_collectable() || segment.is_dead() {
+            if !segment.expires.load(Relaxed) || !segment.is_collectable() || segment.is_dead() {
                 return false;
             }
             let about = segment.about.lock();
@@ -468,7 +494,9 @@ impl Segments {
 
     /// Gives back a segment whose expired records were removed. `left`: the expiry times of the records that were found in it.
     pub(crate) fn expired_removed(&self, segment: u32, left: Expiries) {
-        self.get(segment).about.lock().expiries = left;
+        let about = self.get(segment);
+        about.expires.store(left.first_ms().is_some(), Relaxed);
+        about.about.lock().expiries = left;
         self.uncollected(segment);
     }
 
@@ -499,6 +527,7 @@ impl Segments {
             counter.store(0, Relaxed);
         }
         about.tries.store(0, Relaxed);
+        about.expires.store(false, Relaxed);
         *about.about.lock() = About::default();
         true
     }
@@ -534,7 +563,7 @@ impl Segments {
         let state = if about.bad.load(Relaxed) { State::Retired } else { State::Sealed };
         about.turn(State::Collecting, state);
         if about.is_dead() {
-            self.note_death();
+            self.note_death(segment);
         }
     }
 }

@@ -7,7 +7,7 @@
 //!                           then count becomes end
 //! ```
 
-use super::{FULLEST, Heads, RESERVE, Segment, Segments, State};
+use super::{FULLEST, Heads, RESERVE, Segment, Segments, State, Sums};
 use crate::mem::word::PAGE_BITS;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -58,8 +58,8 @@ impl Segments {
     }
 
     /// Number of segments that the live data needs, including the collector's.
-    pub fn count_needed(&self) -> u32 {
-        RESERVE + HEADS + (self.charged() / FULLEST).ceil() as u32
+    pub fn count_needed(&self, sums: &Sums) -> u32 {
+        RESERVE + HEADS + (sums.charged / FULLEST).ceil() as u32
     }
 
     /// From now on data goes only to segments below `end`. Existing segments from `end` on are emptied; when all are empty, the

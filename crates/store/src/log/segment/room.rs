@@ -29,7 +29,7 @@
 //! it starts there is a free segment for it. Several collections share one open segment, where large records may leave gaps, so
 //! each but the first needs two. New data never takes the last segments, the reserve.
 
-use super::{Heads, RESERVE, Segment, Segments, State, Stream};
+use super::{Heads, RESERVE, Segment, Segments, State, Stream, Sums};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// How much room the log has for new data.
@@ -59,7 +59,7 @@ pub(crate) const FULLEST: f64 = 0.92;
 
 impl Segment {
     /// Number of pages that the segment's live records take, with their part of the pages that stayed unused.
-    fn charge(&self, segment_pages: u32) -> f64 {
+    pub(super) fn charge(&self, segment_pages: u32) -> f64 {
         let used = f64::from(self.used_pages.load(Relaxed));
         if self.writers.load(Relaxed) > 0 {
             // Records that are being written are not counted yet.
@@ -97,21 +97,16 @@ impl Segments {
 
     /// Number of segments that data can fill: all but the reserve, the open segment of the collector, and segments that take no
     /// data because of an error.
-    pub fn usable(&self) -> u32 {
-        self.end().saturating_sub(self.reserve() + 1 + self.retired_count())
-    }
-
-    /// Number of segments that the live data takes as it is stored.
-    pub fn charged(&self) -> f64 {
-        let pages: f64 = self.all().map(|segment| segment.charge(self.segment_pages)).sum();
-        pages / f64::from(self.segment_pages)
+    pub fn usable(&self, sums: &Sums) -> u32 {
+        self.end().saturating_sub(self.reserve() + 1 + sums.retired)
     }
 
     /// Sums the live data: whether the log is full, and, while it shrinks, whether there will be room for new data (`keeps`: all
     /// live data must be kept).
     pub fn weigh(&self, keeps: bool) {
-        self.is_taken.store(keeps && self.shrinks() && self.count_needed() > self.end(), Relaxed);
-        let is_full = self.charged() >= FULLEST * f64::from(self.usable());
+        let sums = self.sums();
+        self.is_taken.store(keeps && self.shrinks() && self.count_needed(&sums) > self.end(), Relaxed);
+        let is_full = sums.charged >= FULLEST * f64::from(self.usable(&sums));
         self.full.store(is_full && self.quarantined_count() == 0, Relaxed);
     }
 
@@ -181,37 +176,36 @@ impl Segments {
     // --- dead segments ---
 
     /// Takes a sealed segment without live records, readers or writers. The caller owns it until [`Segments::freed`]. Costs a load
-    /// if no segment has died since the last call that found none.
+    /// if no segment has died.
     pub fn next_dead(&self) -> Option<u32> {
-        if !self.some_died.swap(false, Relaxed) {
+        if !self.some_died.load(Relaxed) {
             return None;
         }
-        let mut busy = false;
-        for number in 0..self.count() {
+        let mut dead = self.dead.lock();
+        for _ in 0..dead.len() {
+            let number = dead.pop_front()?;
             let segment = self.get(number);
+            // Another state: the segment was collected meanwhile, is still open, or had an error.
             if segment.state() != State::Sealed || !segment.is_dead() {
                 continue;
             }
             let in_use = segment.writers.load(Relaxed) > 0 || segment.readers.load(Relaxed) > 0;
             if !in_use && segment.turn(State::Sealed, State::Collecting) {
                 if self.emptied(number) {
-                    // There may be more of them.
-                    self.some_died.store(true, Relaxed);
                     return Some(number);
                 }
                 segment.turn(State::Collecting, State::Sealed);
             }
-            busy = true;
+            dead.push_back(number);
         }
-        if busy {
-            self.some_died.store(true, Relaxed);
-        }
+        self.some_died.store(!dead.is_empty(), Relaxed);
         None
     }
 
     /// Called when the last live record of a segment died, or when a segment without live records may have become free of
     /// writers.
-    pub(super) fn note_death(&self) {
+    pub(super) fn note_death(&self, number: u32) {
+        self.dead.lock().push_back(number);
         self.some_died.store(true, Relaxed);
     }
 
