@@ -20,12 +20,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
-use crate::superblock::Superblock;
-
-/// Where the store's bytes start in every log file. The first pages are the superblock; the rest up to 1 MiB is
-/// reserved, so that the store's large writes start at a boundary that suits RAID stripes and flash translation layers.
-pub const DATA_OFFSET: u64 = 1 << 20;
-const _: () = assert!(DATA_OFFSET.is_multiple_of(PAGE_BYTES as u64));
+use crate::superblock::{DATA_OFFSET, Superblock};
 
 /// The open logs of one database. The drivers of all workers share them.
 #[derive(Debug)]

@@ -21,7 +21,8 @@ mod uring;
 
 pub use base::FlashIo;
 pub use choice::{choose_driver, open_driver};
-pub use files::{DATA_OFFSET, FlashFiles, OpenError, PathInfo, Sizing};
+pub use files::{FlashFiles, OpenError, PathInfo, Sizing};
 pub use sim::Sim;
+pub use superblock::DATA_OFFSET;
 pub use threads::{THREADS, ThreadPool, Threads};
 pub use uring::Uring;

@@ -11,7 +11,8 @@ use base::random::SplitMix64;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::choice::open_driver;
-use crate::files::{DATA_OFFSET, FlashFiles};
+use crate::files::FlashFiles;
+use crate::superblock::DATA_OFFSET;
 use crate::threads::{THREADS, ThreadPool};
 
 #[derive(Debug, Clone, Copy)]

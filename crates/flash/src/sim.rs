@@ -12,7 +12,7 @@ use crate::io::{Done, Driver, Op, OpKind, PAGE_BYTES, PageBuf, Reader};
 use base::random::{GAMMA, SplitMix64};
 use parking_lot::Mutex;
 
-use crate::files::DATA_OFFSET;
+use crate::superblock::DATA_OFFSET;
 
 /// After a random write error, a region of this size (aligned) accepts no more writes.
 pub const BAD_REGION_BYTES: u64 = 1 << 20;

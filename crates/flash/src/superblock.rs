@@ -4,7 +4,10 @@ use crate::io::{PAGE_BYTES, PageBuf};
 use std::io;
 use std::ops::Range;
 
-use crate::files::DATA_OFFSET;
+/// Where the store's bytes start in every log file. The first pages are the superblock; the rest up to 1 MiB is
+/// reserved, so that the store's large writes start at a boundary that suits RAID stripes and flash translation layers.
+pub const DATA_OFFSET: u64 = 1 << 20;
+const _: () = assert!(DATA_OFFSET.is_multiple_of(PAGE_BYTES as u64));
 
 /// There are two copies. The valid one with the higher sequence counts, so a torn write leaves the other copy intact.
 /// Integers are little-endian.

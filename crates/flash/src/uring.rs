@@ -315,8 +315,8 @@ fn build_ring_of(kind: Kind, depth: u32) -> io::Result<IoUring> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::DATA_OFFSET;
     use crate::io::PageBuf;
+    use crate::superblock::DATA_OFFSET;
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
     /// Sleeps on the wake descriptor until something is done. A minute without a wake-up means that one was lost.

@@ -8,5 +8,5 @@ mod deadlines;
 pub mod packed;
 mod table;
 
-pub(crate) use table::tag;
-pub use table::{Step, Table, seed};
+pub use crate::tag::seed;
+pub use table::{Step, Table};

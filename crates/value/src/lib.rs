@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+mod fit;
 pub mod hash;
 pub mod hll;
 pub mod list;
@@ -10,6 +11,7 @@ mod part;
 pub mod rdb;
 pub mod set;
 pub mod stream;
+mod tag;
 mod tagged;
 mod varint;
 pub mod walk;

@@ -70,7 +70,7 @@ impl Default for Part {
 impl Clone for Part {
     /// The clone has no copy on flash.
     fn clone(&self) -> Part {
-        Part::of(crate::tagged::fitted(self.bytes()))
+        Part::of(crate::fit::fitted(self.bytes()))
     }
 }
 
@@ -404,7 +404,7 @@ impl Boxed {
             return Err(Corrupt);
         }
         let part = parts.part_mut(number).expect("seen above");
-        part.bytes = crate::tagged::fitted(bytes);
+        part.bytes = crate::fit::fitted(bytes);
         let gained = part.bytes.capacity();
         part.state.set(CLEAN | USED | place << PLACE_SHIFT);
         parts.grown(number, gained as isize);

@@ -18,6 +18,7 @@
 //! A chunk is a part (see `part`), and its number is the smallest tag that belongs to it. A chunk must be in memory to
 //! be touched.
 
+use crate::fit::{fitted, gap, shrink};
 use crate::part::{Absent, AbsentPart, Part, Parts, Shelf, ShelfOf};
 use crate::{Corrupt, malloc_bytes};
 use std::collections::HashSet;
@@ -601,32 +602,6 @@ fn write_all(mut room: &mut [u8], parts: &[&[u8]]) {
         head.copy_from_slice(part);
         room = tail;
     }
-}
-
-/// Shrinks an allocation of more than twice what is needed.
-fn shrink(bytes: &mut Vec<u8>) {
-    let wanted = malloc_bytes(bytes.len());
-    if wanted < bytes.capacity() / 2 {
-        bytes.shrink_to(wanted);
-    }
-}
-
-/// A copy whose capacity equals an allocator size class.
-pub(crate) fn fitted(bytes: &[u8]) -> Vec<u8> {
-    let mut copy = Vec::with_capacity(malloc_bytes(bytes.len()));
-    copy.extend_from_slice(bytes);
-    copy
-}
-
-/// Makes room for `len` bytes at `at`. The capacity grows to the next size class, not to twice its size.
-pub(crate) fn gap(bytes: &mut Vec<u8>, at: usize, len: usize) -> &mut [u8] {
-    let end = bytes.len();
-    if bytes.capacity() - end < len {
-        bytes.reserve_exact(malloc_bytes(end + len) - end);
-    }
-    bytes.resize(end + len, 0);
-    bytes.copy_within(at..end, at + len);
-    &mut bytes[at..at + len]
 }
 
 #[cfg(test)]

@@ -105,7 +105,9 @@ impl Boxed {
             _ => return Ok(()),
         };
         match self {
-            Boxed::Hash(table) => table.walk(at, bytes, visit),
+            Boxed::Hash(table) => table.walk(at, bytes, &mut |field, value, deadline| {
+                visit(Element::Field(field, value, deadline));
+            }),
             Boxed::List(list) => list.walk(at, bytes, &mut |index, item| visit(Element::Item(index, item))),
             Boxed::Set(table) => table.walk(at, bytes, &mut |member| visit(Element::Member(member))),
             Boxed::ZSet(tree) => tree.walk(at, bytes, &mut |member, score| visit(Element::Scored(member, score))),

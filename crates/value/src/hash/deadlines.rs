@@ -1,6 +1,6 @@
 //! Owns when fields of a hash expire. Never knows their values or the current time.
 
-use super::table::tag;
+use crate::tag::tag;
 use crate::tagged::{Place, Shape, Tagged};
 use crate::varint::{self, Varint};
 use crate::{Corrupt, malloc_bytes};

@@ -6,13 +6,10 @@
 use super::deadlines::Deadlines;
 use crate::Corrupt;
 use crate::part::{Absent, AbsentPart, Parts};
+use crate::tag::tag;
 pub use crate::tagged::{Drawn, Step};
 use crate::tagged::{Place, Shape, Tagged};
 use crate::varint::{self, Varint};
-use crate::walk::Element;
-use siphasher::sip::SipHasher13;
-use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::OnceLock;
 
 /// `[field length varint][field][value length varint][value]`, as in the packed form.
 #[derive(Clone)]
@@ -32,22 +29,6 @@ pub struct Table {
     fields: Tagged<Field>,
     /// The deadlines of the fields that expire. `None` while no field does.
     deadlines: Option<Box<Deadlines>>,
-}
-
-static SECRET: OnceLock<[u64; 2]> = OnceLock::new();
-
-/// Fixes the secret of the fields' order, so that a seed replays a run. Without a call, or if a table was made before,
-/// the secret is random: an attacker who does not know it cannot make fields collide.
-pub fn seed(secret: [u64; 2]) {
-    let _ = SECRET.set(secret);
-}
-
-/// A keyed hash, which orders tables.
-pub(crate) fn tag(field: &[u8]) -> u32 {
-    let secret = SECRET.get_or_init(|| [RandomState::new().hash_one(0), RandomState::new().hash_one(1)]);
-    let mut hasher = SipHasher13::new_with_keys(secret[0], secret[1]);
-    hasher.write(field);
-    (hasher.finish() >> 32) as u32
 }
 
 impl Table {
@@ -252,11 +233,11 @@ impl Table {
         &self,
         tag: u64,
         bytes: Option<&[u8]>,
-        visit: &mut dyn FnMut(Element<'_>),
+        visit: &mut dyn FnMut(&[u8], &[u8], Option<u64>),
     ) -> Result<(), Corrupt> {
         self.fields.walk(tag, bytes, &mut |payload| {
             let (field, value) = split(payload);
-            visit(Element::Field(field, value, self.deadline(field)));
+            visit(field, value, self.deadline(field));
         })
     }
 

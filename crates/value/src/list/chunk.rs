@@ -2,8 +2,8 @@
 //! neighbours.
 
 use super::{Limit, run};
+use crate::fit::fitted;
 use crate::part::{Absent, Numbered, Part, ShelfOf};
-use crate::tagged::fitted;
 use crate::{Buffer, Corrupt, malloc_bytes};
 use std::ops::Range;
 

@@ -1,8 +1,8 @@
 //! Owns the large form of a set. Never knows replies or settings.
 
 use crate::Corrupt;
-use crate::hash::tag;
 use crate::part::{Absent, AbsentPart, Parts};
+use crate::tag::tag;
 use crate::tagged::{Drawn, Iter, Shape, Step, Tagged};
 use crate::varint::{self, Varint};
 
