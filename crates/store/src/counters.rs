@@ -41,8 +41,10 @@ pub enum Counter {
     /// Bytes of the keys and values that commands wrote.
     UserBytes,
     EvacuatedObjects,
+    /// Large values that UNLINK removed, and keys of databases that were emptied in the background.
+    LazyFreed,
 }
-const COUNTERS: usize = Counter::EvacuatedObjects as usize + 1;
+const COUNTERS: usize = Counter::LazyFreed as usize + 1;
 
 #[repr(align(128))]
 struct Line([AtomicU64; COUNTERS]);

@@ -2,7 +2,7 @@
 //! Never knows commands, sockets or how I/O is done.
 
 use crate::config::StoreConfig;
-use crate::counters::Counters;
+use crate::counters::{Counter, Counters};
 use crate::effects::Effects;
 use crate::listen::{Ears, Keeper, Listener};
 use crate::log::compression::Compression;
@@ -55,6 +55,8 @@ pub struct Store {
     /// The keys that own the values in parts.
     pub(crate) owners: Owners,
     pub(crate) expire_cycle: AtomicBool,
+    /// Until then expired keys stay where they are, although no command sees them: CLIENT PAUSE.
+    keeps_expired_until_ms: AtomicU64,
     /// Whether some stripe may have deadlines of hash fields.
     pub(crate) has_deadlines: AtomicBool,
     /// The all-cold mode was switched on, and the sweep over all stripes has not started since.
@@ -115,6 +117,7 @@ impl Store {
             cold: AtomicU64::new(0),
             owners: Owners::default(),
             expire_cycle: AtomicBool::new(true),
+            keeps_expired_until_ms: AtomicU64::new(0),
             has_deadlines: AtomicBool::new(false),
             chill_all: AtomicBool::new(false),
             emptying: AtomicUsize::new(0),
@@ -228,6 +231,10 @@ impl Store {
 
     /// Frees databases that were taken out of their stripes: here, or in the lazyfree thread if `lazy`.
     pub(crate) fn drop_databases(&self, taken: Vec<Database>, lazy: bool) {
+        if lazy {
+            let keys = taken.iter().map(|database| database.table.len() as u64).sum();
+            self.counters.add(Counter::LazyFreed, keys);
+        }
         match self.me.upgrade() {
             // The receiver lives as long as the lazyfree thread, which ends when this sender is dropped.
             Some(store) if lazy => drop(self.graves.lock().send(Grave::Databases(store, taken))),
@@ -318,6 +325,25 @@ impl Store {
     /// Switches the expiry sweep on or off, for DEBUG SET-ACTIVE-EXPIRE.
     pub fn set_active_expire(&self, on: bool) {
         self.expire_cycle.store(on, Relaxed);
+    }
+
+    /// Until then an expired key is not removed, and nobody is told that it has expired. Commands do not see it.
+    pub fn keep_expired_until(&self, ms: u64) {
+        self.keeps_expired_until_ms.store(ms, Relaxed);
+    }
+
+    pub(crate) fn keeps_expired(&self, now_ms: u64) -> bool {
+        now_ms < self.keeps_expired_until_ms.load(Relaxed)
+    }
+
+    /// Whether keys expire that nobody asks for.
+    pub(crate) fn expires_actively(&self, now_ms: u64) -> bool {
+        self.expire_cycle.load(Relaxed) && !self.keeps_expired(now_ms)
+    }
+
+    /// Whether a key with this expiry is to be removed now.
+    pub(crate) fn removes(&self, expiry: Option<u64>, now_ms: u64) -> bool {
+        expiry.is_some_and(|expiry| expiry <= now_ms) && !self.keeps_expired(now_ms)
     }
 
     pub fn counters(&self) -> &Counters {

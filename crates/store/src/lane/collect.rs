@@ -249,7 +249,7 @@ impl Lane {
             let database = stripe.database_mut(record.uid);
             let found = database.table.find(record.hash.high, |entry| points_to(entry, record.hash, place));
             let Some(slot) = found else { return true };
-            if record.expiry.is_some_and(|expiry| expiry <= self.now_ms) {
+            if store.removes(record.expiry, self.now_ms) {
                 let name = Some(&record.bytes[..record.key]);
                 store.commit_leave(Leave::expired(record.uid, name, self.now_ms), database, slot, None);
                 return true;
