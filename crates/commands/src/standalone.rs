@@ -209,8 +209,8 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "wait",
         arity: 3,
-        flags: &[Flag::Noscript],
-        acl: &[Acl::Slow, Acl::Connection],
+        flags: &[Flag::Blocking],
+        acl: &[Acl::Slow, Acl::Blocking, Acl::Connection],
         group: Group::Generic,
         tips: &["request_policy:all_shards", "response_policy:agg_min"],
         since: "3.0.0",
@@ -228,9 +228,10 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "waitaof",
         arity: 4,
-        flags: &[Flag::Noscript],
-        acl: &[Acl::Slow, Acl::Connection],
+        flags: &[Flag::Blocking],
+        acl: &[Acl::Slow, Acl::Blocking, Acl::Connection],
         group: Group::Generic,
+        tips: &["request_policy:all_shards", "response_policy:agg_min"],
         since: "7.2.0",
         summary: "Waits until the earlier writes are on disks, here and on replicas; refused for this server, which persists nothing.",
         syntax: "numlocal numreplicas timeout",

@@ -59,7 +59,9 @@ impl Host for Worker {
 
     fn client_pause(&self, duration_ms: u64, what: Pause) {
         let now_ms = wall_ms();
-        self.hub.clients.pause(now_ms.saturating_add(duration_ms), what, now_ms);
+        let until_ms = self.hub.clients.pause(now_ms.saturating_add(duration_ms), what, now_ms);
+        // As in Redis, nothing expires or is told to expire while clients wait.
+        self.hub.store.keep_expired_until(until_ms);
     }
 
     fn client_unblock(&self, id: u64, how: Unblock) -> bool {
@@ -69,6 +71,7 @@ impl Host for Worker {
 
     fn client_unpause(&self) {
         self.hub.clients.unpause();
+        self.hub.store.keep_expired_until(0);
     }
 
     fn subscribe(&self, me: &Session, space: Space, name: &[u8]) {
