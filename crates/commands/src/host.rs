@@ -105,7 +105,7 @@ pub trait Host: Scripting {
 
     // --- control
     fn shutdown(&self, abort: bool, nosave: bool) -> Result<(), String>;
-    /// Blocks this worker and its connections, as Redis blocks all of them. The time is bounded.
+    /// Blocks all workers, and so all connections. The time is bounded.
     fn sleep(&self, duration: Duration);
     fn set_active_expire(&self, on: bool);
     fn log(&self, message: &str);

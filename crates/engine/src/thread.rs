@@ -25,7 +25,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use store::{Lane, Maintain};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -343,7 +343,15 @@ fn fatal(what: &str, ended: Result<(), tokio::task::JoinError>) -> ! {
 }
 
 async fn receive(worker: Rc<Worker>, mut messages: UnboundedReceiver<Message>) {
-    while let Some(Message::Serve(arrival)) = messages.recv().await {
+    while let Some(message) = messages.recv().await {
+        let arrival = match message {
+            Message::Serve(arrival) => arrival,
+            Message::Sleep(until) => {
+                std::thread::sleep(until.saturating_duration_since(Instant::now()));
+                continue;
+            }
+            Message::Stop => return,
+        };
         let open = Open::new(Cell::new(true));
         let task = attend(Rc::clone(&worker), arrival, Rc::clone(&open));
         drop(tokio::task::spawn_local(worker.seats.take(open, task)));

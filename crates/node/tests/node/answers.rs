@@ -1,6 +1,7 @@
 //! Answers that once were not Redis's.
 
-use crate::common::{Client, Node, eventually};
+use crate::common::{Client, Node, eventually, free_port};
+use std::net::{TcpListener, TcpStream};
 
 fn blocked(client: &mut Client, count: &str) {
     eventually("as many clients are blocked", || client.info("clients", "blocked_clients") == count);
@@ -300,4 +301,50 @@ fn expiry_that_takes_long_is_a_latency_event() {
     client.send(commands.as_bytes());
     (0..30_000).for_each(|_| assert_eq!(client.read(), "OK"));
     eventually("they expire, which takes a while", || client.run("LATENCY LATEST").contains("expire-cycle"));
+}
+
+/// It once stopped one worker, and the clients of the others went on.
+#[test]
+fn debug_sleep_stops_everybody() {
+    let node = Node::start(&[("io-threads", "2"), ("enable-debug-command", "yes")]);
+    let mut clients: Vec<Client> = (0..4).map(|_| node.connect()).collect();
+    clients.iter_mut().for_each(|client| _ = client.run("PING"));
+    let mut sleeper = node.connect();
+    for client in &mut clients {
+        sleeper.send(b"DEBUG SLEEP 0.3\r\n");
+        // Until the sleep begins for the client's worker, its answers come at once.
+        eventually("an answer waits for the end of the sleep", || {
+            let asked = std::time::Instant::now();
+            assert_eq!(client.run("PING"), "PONG");
+            asked.elapsed().as_millis() > 100
+        });
+        assert_eq!(sleeper.read(), "OK");
+    }
+}
+
+#[test]
+fn ports_and_addresses_change_while_clients_are_served() {
+    let node = Node::start(&[]);
+    let mut client = node.connect();
+    let port = free_port();
+    assert_eq!(client.run(&format!("CONFIG SET port {port}")), "OK");
+    assert_eq!(Client::connect(port).run("PING"), "PONG");
+    assert!(TcpStream::connect(("127.0.0.1", node.port)).is_err(), "the old port is closed");
+    assert_eq!(client.info("server", "tcp_port"), port.to_string());
+    let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let refused = client.run(&format!("CONFIG SET port {}", taken.local_addr().unwrap().port()));
+    let text = "(error) ERR CONFIG SET failed (possibly related to argument 'port') - Unable to listen on this port. \
+                Check server logs.";
+    assert_eq!(refused, text);
+    assert_eq!(Client::connect(port).run("PING"), "PONG");
+    assert_eq!(client.run("CONFIG SET bind \"127.0.0.1 127.0.0.2\""), "OK");
+    let mut other = Client::new(TcpStream::connect(("127.0.0.2", port)).unwrap());
+    assert_eq!((other.run("PING"), Client::connect(port).run("PING")), ("PONG".into(), "PONG".into()));
+    let refused = client.run("CONFIG SET bind \"127.0.0.1 203.0.113.1\"");
+    assert!(refused.ends_with("argument 'bind') - Failed to bind to specified addresses."), "{refused}");
+    assert_eq!(Client::connect(port).run("PING"), "PONG");
+    assert!(TcpStream::connect(("127.0.0.2", port)).is_ok(), "as before the refused change");
+    assert_eq!(client.run("CONFIG GET bind"), "1) \"bind\"\n2) \"127.0.0.1 127.0.0.2\"");
+    let refused = client.run("CONFIG SET tls-port 1");
+    assert!(refused.contains("Unable to update TLS configuration"), "{refused}");
 }
