@@ -64,7 +64,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "client",
-        handling: &[Handling::Unpausable],
+        handling: &[Handling::KeepsCaching],
         arity: -2,
         flags: &[],
         acl: &[Acl::Slow],

@@ -105,7 +105,7 @@ pub trait Host: Scripting {
 
     // --- control
     fn shutdown(&self, abort: bool, nosave: bool) -> Result<(), String>;
-    /// Blocks this worker and its connections, as Redis blocks all of them. The time is bounded.
+    /// Blocks all workers, and so all connections. The time is bounded.
     fn sleep(&self, duration: Duration);
     fn set_active_expire(&self, on: bool);
     fn log(&self, message: &str);
@@ -293,7 +293,12 @@ pub struct MemoryFigures {
     pub objects_bytes: u64,
     /// Page buffers, and writes that have not reached flash yet.
     pub flash_buffers_bytes: u64,
+    /// The texts of scripts, and the code of libraries.
+    pub scripts_bytes: u64,
+    pub functions_bytes: u64,
     pub keys: u64,
+    /// The logical databases that have keys, with their numbers of keys.
+    pub keys_by_database: Vec<(usize, u64)>,
     pub expires: u64,
     pub ram_limit_bytes: u64,
     pub flash_used_bytes: u64,

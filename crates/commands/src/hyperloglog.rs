@@ -2,7 +2,7 @@
 //! does.
 
 use crate::cx::{Cx, Run, Stop};
-use crate::row::{Access, Acl, Effect, Flag, Group, KeyUse, Keys, Row, Values, is, starts};
+use crate::row::{Access, Acl, Effect, Flag, Group, Handling, KeyUse, Keys, Row, Values, is, starts};
 use crate::strings::{mark_raw, string};
 use store::{Class, Cold, Value};
 use value::hll::{self, Encoding, Union};
@@ -34,6 +34,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "pfcount",
+        handling: &[Handling::MayReplicate],
         arity: -2,
         keys: Keys::ALL,
         access: Access::All(KeyUse::CACHE),

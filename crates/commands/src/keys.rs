@@ -5,7 +5,7 @@ use crate::cx::{Cx, NO_SUCH_KEY, NOT_INTEGER, Run, SYNTAX, Stop};
 use crate::number::int;
 use crate::row::{Access, Acl, Flag, KeyUse, Keys, Row, Values, is};
 use crate::strings::mark_raw;
-use store::{Class, Cold, Key, Kind, NOTHING, Value};
+use store::{Class, Cold, Key, Keyspace, Kind, NOTHING, Value};
 use value::Boxed;
 
 const READ_FAST: &[Flag] = &[Flag::Readonly, Flag::Fast];
@@ -208,7 +208,7 @@ pub const ROWS: &[Row] = &[
             is("UNLINK a b nosuch", "(integer) 2"),
             is("UNLINK", "(error) ERR wrong number of arguments for 'unlink' command"),
         ],
-        run: del,
+        run: |cx| remove(cx, |ks, key| ks.unlink(key)),
         ..BASE
     },
 ];
@@ -247,13 +247,17 @@ fn touch(cx: &mut Cx<'_>) -> Run {
 }
 
 fn del(cx: &mut Cx<'_>) -> Run {
+    remove(cx, |ks, key| ks.remove(key))
+}
+
+fn remove(cx: &mut Cx<'_>, one: impl Fn(&mut Keyspace<'_>, &Key<'_>) -> Result<bool, Cold>) -> Run {
     if cx.keys.len() > 1 {
         // All reads of all keys must come before the first removal.
         count(cx, |cx, key| Ok(cx.ks.peek(key)?.is_some()))?;
     }
     let mut removed = 0;
     for key in cx.keys {
-        if cx.ks.remove(key)? {
+        if one(&mut cx.ks, key)? {
             cx.ks.event(Class::GENERIC, "del", key);
             removed += 1;
         }

@@ -190,6 +190,9 @@ fn tier(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
+/// What Redis shows for a new key.
+const FREQUENCY_OF_NEW: u8 = 5;
+
 fn freq(cx: &mut Cx<'_>) -> Run {
     inspected(cx, |cx, found| {
         if !cx.settings.lfu {
@@ -198,7 +201,7 @@ fn freq(cx: &mut Cx<'_>) -> Run {
                  switching between policies at runtime LRU and LFU data will take some time to adjust.",
             ));
         }
-        cx.out.int(found.frequency.into());
+        cx.out.int(found.restored_frequency.unwrap_or(FREQUENCY_OF_NEW + found.frequency).into());
         Ok(())
     })
 }

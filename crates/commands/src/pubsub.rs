@@ -38,7 +38,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "publish",
-        handling: &[Handling::Publishes],
+        handling: &[Handling::Publishes, Handling::MayReplicate],
         arity: 3,
         flags: &[Flag::Pubsub, Flag::Loading, Flag::Stale, Flag::Fast],
         acl: &[Acl::Pubsub, Acl::Fast],
@@ -76,7 +76,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "spublish",
-        handling: &[Handling::Publishes],
+        handling: &[Handling::Publishes, Handling::MayReplicate],
         arity: 3,
         keys: Keys::NotKeys { first: 1, last: 1, step: 1 },
         flags: &[Flag::Pubsub, Flag::Loading, Flag::Stale, Flag::Fast],

@@ -340,8 +340,13 @@ pub enum Flag {
 /// subcommands. Clients are not shown it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Handling {
-    /// Runs while clients are paused, or nobody could end the pause.
+    /// Runs while clients are paused.
     Unpausable,
+    /// Leaves CLIENT CACHING in force for the next command.
+    KeepsCaching,
+    /// Redis passes it on to replicas although it is no write: it waits while writes are paused, and a script that may only
+    /// read may not call it.
+    MayReplicate,
     /// Allowed to a RESP2 connection that listens. Others could not be told from messages, which come between replies.
     Listening,
     /// Its answers are messages: CLIENT REPLY does not withhold them.

@@ -1,7 +1,7 @@
 //! Owns the commands about scripts and functions: their rows, and what they ask of the server. Never runs a script: the
 //! server does, because it holds the stripes and Lua's state.
 
-use crate::connection::{help, nothing, unknown_subcommand};
+use crate::connection::{help, nothing, unknown_subcommand, wrong_subcommand};
 use crate::cx::{Cx, Run, Stop};
 use crate::host::RestorePolicy;
 use crate::row::{Access, Acl, Flag, Group, Handling, KeyUse, Keys, Row, Values, is, starts};
@@ -317,6 +317,9 @@ const FUNCTION: &[Row] = &[
             is("FUNCTION FLUSH NOW", "(error) ERR FUNCTION FLUSH only supports SYNC|ASYNC option"),
         ],
         run: |cx| {
+            if cx.args.len() > 3 {
+                return Err(wrong_subcommand(cx.args, "FUNCTION"));
+            }
             if !is_flush(cx) {
                 return Err(Stop::error("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
             }

@@ -178,14 +178,16 @@ impl Texts {
 fn sort(cx: &mut Cx<'_>, row: &Row, may_store: bool) -> Run {
     let reads_all = cx.session.rights.as_ref().is_none_or(|rights| rights.reads_every_key(row));
     let options = &mut Options::parse(&cx.args, may_store, reads_all)?;
+    let in_script = cx.ks.is_in_script();
     let value = cx.ks.get(&cx.keys[0])?;
     let kind = value.as_ref().map(kind_of);
     if !matches!(kind, None | Some(Kind::List | Kind::Set | Kind::ZSet)) {
         return Err(WRONG_TYPE);
     }
-    // A pattern without `*` keeps the elements' own order. A set has no order that could be stored.
+    // A pattern without `*` keeps the elements' own order. A set has no order that could be stored, or that a script could
+    // rely on.
     let mut keeps_order = options.by.is_some_and(|pattern| !pattern.contains(&b'*'));
-    if keeps_order && options.store && kind == Some(Kind::Set) {
+    if keeps_order && (options.store || in_script) && kind == Some(Kind::Set) {
         keeps_order = false;
         (options.alpha, options.by) = (true, None);
     }

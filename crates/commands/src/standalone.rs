@@ -209,8 +209,8 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "wait",
         arity: 3,
-        flags: &[Flag::Noscript],
-        acl: &[Acl::Slow, Acl::Connection],
+        flags: &[Flag::Blocking],
+        acl: &[Acl::Slow, Acl::Blocking, Acl::Connection],
         group: Group::Generic,
         tips: &["request_policy:all_shards", "response_policy:agg_min"],
         since: "3.0.0",
@@ -228,9 +228,10 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "waitaof",
         arity: 4,
-        flags: &[Flag::Noscript],
-        acl: &[Acl::Slow, Acl::Connection],
+        flags: &[Flag::Blocking],
+        acl: &[Acl::Slow, Acl::Blocking, Acl::Connection],
         group: Group::Generic,
+        tips: &["request_policy:all_shards", "response_policy:agg_min"],
         since: "7.2.0",
         summary: "Waits until the earlier writes are on disks, here and on replicas; refused for this server, which persists nothing.",
         syntax: "numlocal numreplicas timeout",
@@ -274,22 +275,24 @@ macro_rules! cluster {
     };
 }
 
+const UNSTEADY: &[&str] = &["nondeterministic_output"];
+
 const CLUSTER: &[Row] = &[
     cluster!("addslots", -3, "slot [slot ...]", "Gives slots to this node.", "ADDSLOTS 1", flags: CHANGES, acl: ADMIN_ACL),
     cluster!("addslotsrange", -4, "start-slot end-slot [start-slot end-slot ...]", "Gives ranges of slots to this node.", "ADDSLOTSRANGE 1 2", flags: CHANGES, acl: ADMIN_ACL, since: "7.0.0"),
-    cluster!("bumpepoch", 2, "", "Advances the epoch of the cluster's configuration.", "BUMPEPOCH", flags: CHANGES, acl: ADMIN_ACL),
-    cluster!("count-failure-reports", 3, "node-id", "Counts the nodes that call one failed.", "COUNT-FAILURE-REPORTS x", flags: LOOKS, acl: ADMIN_ACL),
+    cluster!("bumpepoch", 2, "", "Advances the epoch of the cluster's configuration.", "BUMPEPOCH", flags: CHANGES, acl: ADMIN_ACL, tips: UNSTEADY),
+    cluster!("count-failure-reports", 3, "node-id", "Counts the nodes that call one failed.", "COUNT-FAILURE-REPORTS x", flags: LOOKS, acl: ADMIN_ACL, tips: UNSTEADY),
     cluster!("countkeysinslot", 3, "slot", "Counts the keys of a slot.", "COUNTKEYSINSLOT 1"),
     cluster!("delslots", -3, "slot [slot ...]", "Takes slots from this node.", "DELSLOTS 1", flags: CHANGES, acl: ADMIN_ACL),
     cluster!("delslotsrange", -4, "start-slot end-slot [start-slot end-slot ...]", "Takes ranges of slots from this node.", "DELSLOTSRANGE 1 2", flags: CHANGES, acl: ADMIN_ACL, since: "7.0.0"),
     cluster!("failover", -2, "[FORCE | TAKEOVER]", "Lets a replica take over from its primary.", "FAILOVER", flags: CHANGES, acl: ADMIN_ACL),
     cluster!("flushslots", 2, "", "Takes all slots from this node.", "FLUSHSLOTS", flags: CHANGES, acl: ADMIN_ACL),
     cluster!("forget", 3, "node-id", "Removes a node from this one's table.", "FORGET x", flags: CHANGES, acl: ADMIN_ACL),
-    cluster!("getkeysinslot", 4, "slot count", "Gives keys of a slot.", "GETKEYSINSLOT 1 1"),
+    cluster!("getkeysinslot", 4, "slot count", "Gives keys of a slot.", "GETKEYSINSLOT 1 1", tips: UNSTEADY),
     cluster!("help", 2, "", "Lists the subcommands.", "HELP", flags: &[Flag::Loading, Flag::Stale], since: "5.0.0"),
-    cluster!("info", 2, "", "Tells the cluster's state.", "INFO"),
+    cluster!("info", 2, "", "Tells the cluster's state.", "INFO", tips: UNSTEADY),
     cluster!("keyslot", 3, "key", "Gives the slot of a key.", "KEYSLOT k"),
-    cluster!("links", 2, "", "Lists the connections between this node and the others.", "LINKS", since: "7.0.0"),
+    cluster!("links", 2, "", "Lists the connections between this node and the others.", "LINKS", since: "7.0.0", tips: UNSTEADY),
     cluster!("meet", -4, "ip port [cluster-bus-port]", "Makes this node know another.", "MEET 127.0.0.1 7000", flags: CHANGES, acl: ADMIN_ACL),
     cluster!("myid", 2, "", "Gives this node's name.", "MYID"),
     Row {
@@ -297,16 +300,16 @@ const CLUSTER: &[Row] = &[
         since: "7.2.0",
         ..refused("myshardid", 2, "", "Gives the name of this node's shard.")
     },
-    cluster!("nodes", 2, "", "Describes the cluster as this node sees it.", "NODES"),
-    cluster!("replicas", 3, "node-id", "Lists a node's replicas.", "REPLICAS x", flags: LOOKS, acl: ADMIN_ACL, since: "5.0.0"),
+    cluster!("nodes", 2, "", "Describes the cluster as this node sees it.", "NODES", tips: UNSTEADY),
+    cluster!("replicas", 3, "node-id", "Lists a node's replicas.", "REPLICAS x", flags: LOOKS, acl: ADMIN_ACL, since: "5.0.0", tips: UNSTEADY),
     cluster!("replicate", 3, "node-id", "Makes this node a replica of another.", "REPLICATE x", flags: CHANGES, acl: ADMIN_ACL),
     cluster!("reset", -2, "[HARD | SOFT]", "Makes this node forget the cluster.", "RESET", flags: &[Flag::Admin, Flag::Noscript, Flag::Stale], acl: ADMIN_ACL),
     cluster!("saveconfig", 2, "", "Writes the cluster's configuration to disk.", "SAVECONFIG", flags: CHANGES, acl: ADMIN_ACL),
     cluster!("set-config-epoch", 3, "config-epoch", "Sets a new node's epoch.", "SET-CONFIG-EPOCH 1", flags: CHANGES, acl: ADMIN_ACL),
     cluster!("setslot", -4, "slot <IMPORTING node-id | MIGRATING node-id | NODE node-id | STABLE>", "Says whose a slot is.", "SETSLOT 1 STABLE", flags: CHANGES, acl: ADMIN_ACL),
-    cluster!("shards", 2, "", "Maps slots to shards and their nodes.", "SHARDS", since: "7.0.0"),
-    cluster!("slaves", 3, "node-id", "The older name of REPLICAS.", "SLAVES x", flags: LOOKS, acl: ADMIN_ACL),
-    cluster!("slots", 2, "", "Maps slots to nodes.", "SLOTS"),
+    cluster!("shards", 2, "", "Maps slots to shards and their nodes.", "SHARDS", since: "7.0.0", tips: UNSTEADY),
+    cluster!("slaves", 3, "node-id", "The older name of REPLICAS.", "SLAVES x", flags: LOOKS, acl: ADMIN_ACL, tips: UNSTEADY),
+    cluster!("slots", 2, "", "Maps slots to nodes.", "SLOTS", tips: UNSTEADY),
 ];
 
 const MODULE: &[Row] = &[

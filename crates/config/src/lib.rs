@@ -227,7 +227,8 @@ impl ConfigStore {
                 });
                 let Some(shown_name) = matching else { continue };
                 let shown = match name {
-                    "maxmemory" => config.ram_limit_bytes.to_string(),
+                    // Without a limit of its own it reads back as it was set.
+                    "maxmemory" if value::show(row, value) != "0" => config.ram_limit_bytes.to_string(),
                     "io-threads" => config.io_threads.to_string(),
                     _ => value::show(row, value),
                 };

@@ -229,7 +229,7 @@ pub const ROWS: &[Row] = &[
     row("expired-key-lag", Int(1, 31_536_000), "3600", Live, Used, Flash, "An expired key leaves flash at most this many seconds after its expiry. A key that is asked for is gone at once. Segments with many expired keys are cleaned earlier, and when flash is short of room expired keys go first. Cleaning takes at most some tenth of a worker's time, so with very many keys it can take longer."),
     row("debug-tier-mode", typed::TIER_MODE, "off", Live, Used, Flash, "For testing: `cold` moves every value to flash as soon as the command that wrote or read it has run, so the next command finds the value on flash. This is slow and wears out flash. Values larger than a segment stay in RAM. Needs flash-path."),
     row("memory-limit", Size(0, LONG_MAX_BYTES), "0", Live, Used, Memory, "Limit of RAM and flash together. 0 is no limit; with flash-path a limit is required. On a running server a higher limit makes flash larger at once. A lower limit makes flash smaller step by step, while its values move. If the data would not fit, the change is refused, unless maxmemory-policy evicts keys: then the values that have been on flash longest are evicted, as when flash is full."),
-    row("ram-limit", SizeOrPercent, "0", Live, Used, Memory, "The part of memory-limit that may be RAM, in bytes or percent. It bounds the resident size of the process. 0 means 30% of memory-limit with flash, and all of memory-limit without flash. CONFIG GET maxmemory shows the result in bytes. The rest of memory-limit is the size of flash, also when ram-limit changes while the server runs. With flash, ram-limit must be at least 16mb + 2mb for each of io-threads at start, and 12mb more with a console: the process itself needs this memory.").alias("maxmemory"),
+    row("ram-limit", SizeOrPercent, "0", Live, Used, Memory, "The part of memory-limit that may be RAM, in bytes or percent. It bounds the resident size of the process. 0 means 30% of memory-limit with flash, and all of memory-limit without flash. INFO memory shows the result as maxmemory, and so does CONFIG GET maxmemory unless ram-limit is 0. The rest of memory-limit is the size of flash, also when ram-limit changes while the server runs. With flash, ram-limit must be at least 16mb + 2mb for each of io-threads at start, and 12mb more with a console: the process itself needs this memory.").alias("maxmemory"),
 
     // ---- Memory
     row("maxmemory-policy", POLICY, "noeviction", Live, Used, Memory, "Which keys are evicted when both RAM and flash are full. `noeviction` evicts no key and refuses writes."),
@@ -256,8 +256,8 @@ pub const ROWS: &[Row] = &[
     row("huge-pages", Bool, "yes", Start, Used, Memory, "Puts values in RAM into huge pages, which makes look-ups cheaper. The kernel must allow it (`madvise` or `always` in `/sys/kernel/mm/transparent_hugepage/enabled`). No effect with a RAM limit below 1gb."),
 
     // ---- Network
-    row("bind", Words(16), "127.0.0.1 -::1", Start, Used, Network, "Addresses to listen on. `*` is all IPv4 addresses and `::*` all IPv6 addresses. With a `-` in front, it is no error if this machine does not have the address."),
-    row("port", Int(0, 65535), "6379", Start, Used, Network, "TCP port; 0 switches TCP off."),
+    row("bind", Words(16), "127.0.0.1 -::1", Live, Used, Network, "Addresses to listen on. `*` is all IPv4 addresses and `::*` all IPv6 addresses. With a `-` in front, it is no error if this machine does not have the address."),
+    row("port", Int(0, 65535), "6379", Live, Used, Network, "TCP port; 0 switches TCP off."),
     row("unixsocket", Path, "", Start, Used, Network, "Path of a unix socket to listen on, in addition to TCP."),
     row("unixsocketperm", Octal, "0", Start, Used, Network, "Permissions of the unix socket in octal. 0 lets the umask decide."),
     row("tcp-backlog", Int(0, INT_MAX), "511", Start, Used, Network, "How many connections may wait to be accepted. The kernel's somaxconn is an upper bound."),
@@ -421,7 +421,7 @@ pub const ROWS: &[Row] = &[
     row("cluster-preferred-endpoint-type", Choice(&["ip", "hostname", "unknown-endpoint"]), "ip", Live, NO_CLUSTER, Cluster, ""),
 
     // ---- TLS
-    row("tls-port", Int(0, 65535), "0", Start, Used, Tls, "Port for TLS connections; 0 switches TLS off. Set `port 0` to refuse connections without TLS."),
+    row("tls-port", Int(0, 65535), "0", Live, Used, Tls, "Port for TLS connections; 0 switches TLS off. Set `port 0` to refuse connections without TLS."),
     row("tls-cert-file", Text, "", Live, Used, Tls, "The certificate, followed by its intermediate certificates (PEM). CONFIG SET reads the file again, for new connections."),
     row("tls-key-file", Text, "", Live, Used, Tls, "The private key of the certificate (PEM)."),
     row("tls-key-file-pass", Password, "", Live, Used, Tls, "The password of the private key if the key is encrypted (PKCS #8)."),

@@ -159,7 +159,7 @@ fn config_set_changes_all_or_nothing() {
     store.set(&[("save", "20 2 30 3")]).unwrap();
     assert_eq!(get(&store, "save"), "20 2 30 3", "CONFIG SET replaces what lines of a file add up");
 
-    refused(&store, &[("timeout", "6"), ("port", "1")], "port", "can't set immutable config");
+    refused(&store, &[("timeout", "6"), ("databases", "1")], "databases", "can't set immutable config");
     refused(&store, &[("timeout", "6"), ("dir", "/tmp")], "dir", "can't set protected config");
     refused(&store, &[("timeout", "6"), ("timeout", "7")], "timeout", "duplicate parameter");
     refused(&store, &[("timeout", "6"), ("hz", "x")], "hz", "argument couldn't be parsed into an integer");
@@ -459,7 +459,7 @@ fn subscribers_are_called_with_changes_in_effect() {
         seen.lock().push((draft.before.hz, draft.now.hz, draft.sets(|name| name == "hz")));
     });
     store.set(&[("hz", "20")]).unwrap();
-    store.set(&[("hz", "30"), ("port", "1")]).unwrap_err();
+    store.set(&[("hz", "30"), ("databases", "1")]).unwrap_err();
     store.set(&[("timeout", "5")]).unwrap();
     // Subscribers are also called if the value stays the same: a password, for example, is set anew.
     store.set(&[("hz", "20")]).unwrap();

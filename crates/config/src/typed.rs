@@ -261,6 +261,11 @@ const TLS_SESSIONS_MAX: usize = 1 << 20;
 
 /// Builds the typed configuration. The error says which directives contradict each other and what to do.
 pub(super) fn build(values: &[Value]) -> Result<Config, String> {
+    if Values(values).word("min-replicas-to-write") != "0" {
+        return Err(
+            "min-replicas-to-write must be 0: there are no replicas, so every write would be refused".to_owned()
+        );
+    }
     let v = Values(values);
     let dir = PathBuf::from(v.word("dir"));
     let flash_paths: Vec<PathBuf> = v.words("flash-path").iter().map(|path| dir.join(path)).collect();

@@ -63,11 +63,10 @@ fn slow(worker: &Worker, live: &Live, card: &Card, command: &Command, args: Args
         hub.latency_events.add(event, at_s, nanos / 1_000_000);
     }
     let threshold_us = config.slowlog_log_slower_than_us;
-    // Commands that carry passwords are left out.
     if threshold_us >= 0
         && nanos / 1000 >= threshold_us as u64
         && config.slowlog_max_len > 0
-        && !command.is(bit::SKIP_SLOWLOG | bit::NO_AUTH)
+        && !command.is(bit::SKIP_SLOWLOG)
     {
         let mut words = shortened(args.from(0));
         for (_, word) in words.iter_mut().enumerate().filter(|(at, _)| is_secret(command.row, args, *at)) {

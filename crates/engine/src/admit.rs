@@ -9,8 +9,8 @@ use crate::route::Halt;
 use crate::session::{Current, End, Prepared};
 use crate::stand_in;
 use crate::thread::Worker;
-use commands::Args;
 use commands::session::Session;
+use commands::{Args, Stop, unknown_subcommand};
 use std::borrow::Cow;
 use std::sync::atomic::Ordering::Relaxed;
 use store::Admission;
@@ -56,10 +56,11 @@ pub fn admit<'w>(
         None => hub.directory.find(&args[0]),
     };
     let Some(mut command) = found else { return Err(unknown(worker, args)) };
-    if command.is(bit::CONTAINER)
-        && let Some(subcommand) = command.subcommand(&args)
-    {
-        command = subcommand;
+    if command.is(bit::CONTAINER) && args.len() > 1 {
+        match command.subcommand(&args) {
+            Some(subcommand) => command = subcommand,
+            None => return Err(unknown_sub(command, args)),
+        }
     }
     if !command.takes(args.len()) {
         let text = format!("ERR wrong number of arguments for '{}' command", command.name);
@@ -83,8 +84,12 @@ pub fn admit<'w>(
             let text = format!("PAUSED Database '{}' is paused by its operator", hub.name);
             return Err(refused(worker, command, text.into()));
         }
-        if !command.is(bit::UNPAUSABLE) && hub.clients.is_paused(command.is(bit::WRITE), now_ms) {
-            return Err(Halt::Wait(Wait::Pause));
+        let writes = command.is(bit::WRITE | bit::MAY_REPLICATE);
+        if !command.is(bit::UNPAUSABLE) && hub.clients.is_paused(writes, now_ms) {
+            // The operator can look at everything, and end the pause.
+            if writes || !acl::is_console(&session.user) {
+                return Err(Halt::Wait(Wait::Pause { writes }));
+            }
         }
     }
     if command.is(bit::DENYOOM) {
@@ -103,6 +108,14 @@ pub fn admit<'w>(
 #[cold]
 fn uses_watches(session: &Session, command: &Command) -> bool {
     command.is(bit::WATCHES) || (command.is(bit::UNWATCHES) && !session.watches.is_empty())
+}
+
+#[cold]
+fn unknown_sub(command: &Command, args: Args<'_>) -> Halt {
+    match unknown_subcommand(args, &command.name.to_uppercase()) {
+        Err(Stop::Error(text)) => Halt::Error(text),
+        _ => unreachable!("it is unknown"),
+    }
 }
 
 #[cold]

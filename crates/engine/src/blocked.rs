@@ -94,7 +94,7 @@ enum Attempt {
 
 /// Runs a blocked command once. `own`: the caller is the command's own connection. Only that connection may run a
 /// command in phase `Called`.
-fn attempt(worker: &Worker, live: &Live, blocked: &Blocked, own: bool, resume: &mut Resume) -> Attempt {
+fn attempt(worker: &Worker, live: &Live, blocked: &Blocked, card: &Card, own: bool, resume: &mut Resume) -> Attempt {
     let hub = &*worker.hub;
     let keys = keys(hub.store.hasher(), blocked.row.keys, blocked.args(), &mut Vec::new());
     let awaited = &keys[..blocked.keys];
@@ -105,7 +105,7 @@ fn attempt(worker: &Worker, live: &Live, blocked: &Blocked, own: bool, resume: &
     access::refresh(hub, &mut session);
     // The user's rights may have changed since the command was blocked.
     let denied = blocked.denied(worker, &session);
-    let (mut reply, mut ended) = (Vec::new(), None);
+    let (mut reply, mut ended, mut runs) = (Vec::new(), None, false);
     // Hold the lock until the reply is stored: a timeout must not come between the run and its reply.
     let mut held = None;
     let call = Call { row: blocked.row, name: blocked.row.name, is_barrier: false, args: blocked.args(), keys: &keys };
@@ -119,6 +119,9 @@ fn attempt(worker: &Worker, live: &Live, blocked: &Blocked, own: bool, resume: &
             Phase::Called => return Attempt::Called,
             Phase::Served | Phase::Failed | Phase::Ended(_) => return Attempt::Nothing,
         }
+        // What the command changes is told to its own client after the reply.
+        card.outbox.owe_reply();
+        runs = true;
         let begun = worker.ticks();
         let result = match denied {
             Some(text) => Err(Stop::Error(text.into())),
@@ -154,8 +157,11 @@ fn attempt(worker: &Worker, live: &Live, blocked: &Blocked, own: bool, resume: &
         ended = Some((error, nanos));
         Attempt::Served
     });
-    if let (Some((error, nanos)), Some(mut state)) = (ended, held) {
-        state.answer(Phase::Served, blocked, reply, error, nanos);
+    match (ended, held) {
+        (Some((error, nanos)), Some(mut state)) => state.answer(Phase::Served, blocked, reply, error, nanos),
+        // It has found nothing again, or its own connection must run it.
+        _ if runs => card.outbox.answered(),
+        _ => {}
     }
     outcome.expect("waited for as long as it takes")
 }
@@ -169,11 +175,11 @@ pub fn serve(worker: &Worker, live: &Live, by: &mut Resume) {
     while let Some(mut key) = keys.pop_front() {
         while let Some((ticket, client)) = hub.store.waiter(&key, worker.now_ms()) {
             key.behind(ticket);
-            let card = hub.clients.card(client).filter(|card| !card.killed.load(Relaxed));
-            let blocked = card.and_then(|card| card.blocked.lock().clone());
-            let Some(blocked) = blocked.filter(|blocked| blocked.ticket == ticket) else { continue };
+            let Some(card) = hub.clients.card(client).filter(|card| !card.killed.load(Relaxed)) else { continue };
+            let blocked = card.blocked.lock().clone().filter(|blocked| blocked.ticket == ticket);
+            let Some(blocked) = blocked else { continue };
             let mut resume = Resume::default();
-            let outcome = attempt(worker, live, &blocked, false, &mut resume);
+            let outcome = attempt(worker, live, &blocked, &card, false, &mut resume);
             keys.extend(resume.ready.drain(..));
             by.touched.append(&mut resume.touched);
             if outcome == Attempt::Called {
@@ -185,11 +191,11 @@ pub fn serve(worker: &Worker, live: &Live, by: &mut Resume) {
 }
 
 /// The connection runs its own blocked command: it reads the cold values first.
-async fn run_own(worker: &Rc<Worker>, blocked: &Blocked) {
+async fn run_own(worker: &Rc<Worker>, blocked: &Blocked, card: &Card) {
     let mut resume = Resume::default();
     let mut read = Vec::new();
     let mut misses = 0;
-    while attempt(worker, &worker.live(), blocked, true, &mut resume) == Attempt::Called {
+    while attempt(worker, &worker.live(), blocked, card, true, &mut resume) == Attempt::Called {
         misses += 1;
         if let Err(error) = fetch(worker, &mut resume, misses > MISSES_MAX, &mut read).await {
             let text = Some(read_failed(&error).into_owned());
@@ -294,7 +300,7 @@ pub async fn sit(connection: &mut Connection, blocked: Arc<Blocked>) -> Result<(
     });
     while !poll_fn(|cx| poll_wait(connection, blocked, sleep.as_mut(), cx)).await? {
         connection.worker.refresh_now_ms();
-        run_own(&connection.worker, blocked).await;
+        run_own(&connection.worker, blocked, &connection.card).await;
     }
     answer(connection, blocked)
 }
@@ -330,7 +336,6 @@ fn answer(connection: &mut Connection, blocked: &Blocked) -> Result<(), End> {
     worker.refresh_now_ms();
     let (live, stats) = (worker.live(), worker.stats());
     let output = &mut work.get_or_insert_with(|| worker.take_work()).output;
-    let reply_from = output.len();
     let (phase, served) = {
         let mut state = blocked.state.lock();
         (state.phase, state.served.take())
@@ -348,7 +353,10 @@ fn answer(connection: &mut Connection, blocked: &Blocked) -> Result<(), End> {
         Served { reply, error, nanos: 0 }
     });
     card.outbox.hold();
+    card.outbox.drain_before_reply(output);
+    let reply_from = output.len();
     output.extend_from_slice(&reply);
+    card.outbox.answered();
     if let Some(error) = &error {
         stats.error(error);
     }

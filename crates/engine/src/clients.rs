@@ -74,8 +74,6 @@ pub struct Card {
     /// The number of queued commands ([`NO_MULTI`] outside a transaction), and their bytes.
     multi: AtomicUsize,
     multi_bytes: AtomicUsize,
-    /// The number of watched keys.
-    watches: AtomicUsize,
     /// Another client or the server has ended this connection: no further command runs.
     pub killed: AtomicBool,
     /// The index of the worker that serves this connection.
@@ -86,6 +84,8 @@ pub struct Card {
     /// The id of the client that gets the invalidations of this client (REDIRECT); 0: none.
     pub redirect: AtomicU64,
     pub monitors: AtomicBool,
+    /// CLIENT PAUSE holds its command.
+    pub is_held: AtomicBool,
     /// The number of subscriptions, by [`Space`].
     listens_to: [AtomicU32; 3],
     /// The command that waits for a key.
@@ -125,7 +125,6 @@ impl Card {
         let multi = session.multi.as_ref();
         self.multi.store(multi.map_or(NO_MULTI, |multi| multi.commands.len()), Relaxed);
         self.multi_bytes.store(multi.map_or(0, |multi| multi.bytes), Relaxed);
-        self.watches.store(session.watches.len(), Relaxed);
         {
             let mut user = self.user.lock();
             if *user != session.user {
@@ -215,7 +214,7 @@ impl Card {
         // Writing to a String cannot fail.
         let _ = writeln!(
             line,
-            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} multi={} watch={} \
+            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} multi={} \
              qbuf={query} qbuf-free={query_free} argv-mem=0 multi-mem={} rbs=0 rbp=0 obl={output} oll={outbox_count} \
              omem={} \
              tot-mem={} events={} cmd={command} user={} redir={} resp={} lib-name={} lib-ver={}",
@@ -232,7 +231,6 @@ impl Card {
             shard.load(Relaxed),
             // -1 outside a transaction.
             self.multi.load(Relaxed) as i64,
-            self.watches.load(Relaxed),
             self.multi_bytes.load(Relaxed),
             output + outbox,
             self.memory_bytes(),
@@ -246,7 +244,7 @@ impl Card {
     }
 
     pub fn is_blocked(&self) -> bool {
-        self.blocked.lock().is_some()
+        self.is_held.load(Relaxed) || self.blocked.lock().is_some()
     }
 
     fn memory_bytes(&self) -> usize {
@@ -265,7 +263,7 @@ pub struct Clients {
     cards: Mutex<BTreeMap<u64, Arc<Card>>>,
     count: AtomicUsize,
     last_id: AtomicU64,
-    /// The number of clients whose command waits for a key.
+    /// The number of clients whose command waits for a key or for the end of a pause.
     pub blocked: Arc<AtomicUsize>,
     /// The number of connections ended because the client did not read what others sent.
     pub too_slow: AtomicU64,
@@ -311,13 +309,13 @@ impl Clients {
             no_touch: AtomicBool::new(false),
             multi: AtomicUsize::new(NO_MULTI),
             multi_bytes: AtomicUsize::new(0),
-            watches: AtomicUsize::new(0),
             killed: AtomicBool::new(false),
             worker,
             outbox: Outbox::default(),
             following: AtomicU32::new(0),
             redirect: AtomicU64::new(0),
             monitors: AtomicBool::new(false),
+            is_held: AtomicBool::new(false),
             listens_to: Default::default(),
             blocked: Mutex::default(),
             user: Mutex::new("default".into()),
@@ -401,15 +399,16 @@ impl Clients {
         totals
     }
 
-    /// As in Redis, a pause never shortens or weakens the current one.
-    pub fn pause(&self, until_ms: u64, what: Pause, now_ms: u64) {
+    /// As in Redis, a pause never shortens or weakens the current one. Returns its end.
+    pub fn pause(&self, until_ms: u64, what: Pause, now_ms: u64) -> u64 {
         let running = self.paused_until_ms.load(Relaxed) > now_ms;
         let all = what == Pause::All || (running && self.paused_all.load(Relaxed));
         self.paused_all.store(all, Relaxed);
         if running {
-            self.paused_until_ms.fetch_max(until_ms, Relaxed);
+            self.paused_until_ms.fetch_max(until_ms, Relaxed).max(until_ms)
         } else {
             self.paused_until_ms.store(until_ms, Relaxed);
+            until_ms
         }
     }
 

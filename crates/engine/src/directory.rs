@@ -16,7 +16,7 @@ pub mod bit {
     pub const READS: u32 = 1 << 3;
     pub const FAST: u32 = 1 << 4;
     pub const SKIP_SLOWLOG: u32 = 1 << 5;
-    /// Runs while clients are paused. CLIENT itself must, otherwise no client could unpause.
+    /// Runs while clients are paused.
     pub const UNPAUSABLE: u32 = 1 << 6;
     pub const CONTAINER: u32 = 1 << 7;
     /// Works on no key that it names: on the whole dataset, or on no key at all.
@@ -51,6 +51,10 @@ pub mod bit {
     pub const BARRIER: u32 = 1 << 23;
     /// Gives its connection another user.
     pub const CHANGES_USER: u32 = 1 << 24;
+    /// Leaves CLIENT CACHING in force.
+    pub const KEEPS_CACHING: u32 = 1 << 25;
+    /// No write, but Redis tells its replicas of it.
+    pub const MAY_REPLICATE: u32 = 1 << 26;
 }
 
 /// A command as the engine sees it.
@@ -105,6 +109,8 @@ impl Command {
             (does(Handling::Watches), bit::WATCHES),
             (does(Handling::Unwatches), bit::UNWATCHES),
             (does(Handling::ChangesUser), bit::CHANGES_USER),
+            (does(Handling::KeepsCaching), bit::KEEPS_CACHING),
+            (does(Handling::MayReplicate), bit::MAY_REPLICATE),
         ] {
             bits |= if on { bit } else { 0 };
         }
@@ -332,8 +338,9 @@ mod tests {
         let changes_user: BTreeSet<&str> = with(bit::CHANGES_USER);
         assert_eq!(changes_user, BTreeSet::from(["auth", "hello", "reset"]));
         let unpausable: BTreeSet<&str> = with(bit::UNPAUSABLE);
-        assert!(unpausable.contains("client|unpause") && unpausable.contains("shutdown"), "{unpausable:?}");
-        assert!(unpausable.iter().all(|name| name.starts_with("client") || *name == "shutdown"), "{unpausable:?}");
+        assert_eq!(unpausable, BTreeSet::from(["shutdown"]));
+        let may_replicate: BTreeSet<&str> = with(bit::MAY_REPLICATE);
+        assert_eq!(may_replicate, BTreeSet::from(["pfcount", "publish", "spublish"]));
     }
 
     #[test]

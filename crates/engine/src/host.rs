@@ -5,6 +5,7 @@ use crate::clients::following;
 use crate::clock::wall_ms;
 use crate::control::Control;
 use crate::job;
+use crate::post::Message;
 use crate::thread::Worker;
 use commands::host::{
     Access, ClientFilter, CommandLatency, Host, Killed, LatencyEvent, MemoryFigures, Pause, SlowCommand, Space, Unblock,
@@ -15,11 +16,11 @@ use commands::{Run, Stop};
 use lua::sha1;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A transaction cannot be left in the middle. So it waits at most this long for another change of the configuration.
 const TRANSACTION_PATIENCE: Duration = Duration::from_secs(1);
-/// The longest DEBUG SLEEP. It blocks the other connections of this worker.
+/// The longest DEBUG SLEEP. It blocks all connections.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
 impl Worker {
@@ -59,7 +60,9 @@ impl Host for Worker {
 
     fn client_pause(&self, duration_ms: u64, what: Pause) {
         let now_ms = wall_ms();
-        self.hub.clients.pause(now_ms.saturating_add(duration_ms), what, now_ms);
+        let until_ms = self.hub.clients.pause(now_ms.saturating_add(duration_ms), what, now_ms);
+        // As in Redis, nothing expires or is told to expire while clients wait.
+        self.hub.store.keep_expired_until(until_ms);
     }
 
     fn client_unblock(&self, id: u64, how: Unblock) -> bool {
@@ -69,6 +72,7 @@ impl Host for Worker {
 
     fn client_unpause(&self) {
         self.hub.clients.unpause();
+        self.hub.store.keep_expired_until(0);
     }
 
     fn subscribe(&self, me: &Session, space: Space, name: &[u8]) {
@@ -244,7 +248,12 @@ impl Host for Worker {
     }
 
     fn sleep(&self, duration: Duration) {
-        std::thread::sleep(duration.min(SLEEP_MAX));
+        let until = Instant::now() + duration.min(SLEEP_MAX);
+        for (_, post) in self.hub.posts.iter().enumerate().filter(|&(index, _)| index != self.index) {
+            // A worker that has stopped serves nobody.
+            let _ = post.sender.send(Message::Sleep(until));
+        }
+        std::thread::sleep(until.saturating_duration_since(Instant::now()));
     }
 
     fn sha1(&self, bytes: &[u8]) -> [u8; 20] {

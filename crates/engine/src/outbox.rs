@@ -28,6 +28,9 @@ pub struct Outbox {
     /// The connection is sending its own replies, and takes the queued messages after them. Only the connection's
     /// worker reads this.
     busy: AtomicBool,
+    /// A blocked command of the connection runs or has run, and its reply is not in the output yet. Messages wait for it:
+    /// they may be news of what the command has changed.
+    owes_reply: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -35,6 +38,8 @@ struct Inner {
     queue: VecDeque<Message>,
     /// Bytes of the first message that were already sent.
     sent: usize,
+    /// How many messages come before the reply that is owed.
+    before_reply: usize,
     /// The connection is on its worker's list of outboxes to send.
     listed: bool,
     /// The outbox takes nothing more: its limit was exceeded, or the connection has ended.
@@ -106,6 +111,24 @@ impl Outbox {
         self.end(&mut inner);
     }
 
+    /// From now on, messages wait until [`Outbox::answered`]. Called by the worker that runs a blocked command of the
+    /// connection.
+    pub fn owe_reply(&self) {
+        let mut inner = self.inner.lock();
+        inner.before_reply = inner.queue.len();
+        self.owes_reply.store(true, Relaxed);
+    }
+
+    /// The reply is in the output, or there is none.
+    pub fn answered(&self) {
+        let mut inner = self.inner.lock();
+        inner.before_reply = 0;
+        self.owes_reply.store(false, Relaxed);
+        if !inner.queue.is_empty() {
+            self.hand_over(&inner);
+        }
+    }
+
     // --- called only by the connection's own worker ---
 
     /// Call this once, when the connection's task starts. A task keeps one waker as long as it lives. `by_task`: only
@@ -125,7 +148,20 @@ impl Outbox {
     /// Whether the connection's task must send messages of this outbox.
     #[inline]
     pub fn wants_task(&self) -> bool {
-        self.bytes() > 0 && self.busy.load(Relaxed)
+        self.bytes() > 0 && self.busy.load(Relaxed) && !self.owes_reply.load(Relaxed)
+    }
+
+    /// Appends the messages that come before the reply that is owed.
+    pub fn drain_before_reply(&self, output: &mut Vec<u8>) {
+        let mut inner = self.inner.lock();
+        let mut taken = 0;
+        for _ in 0..std::mem::take(&mut inner.before_reply) {
+            let Some(message) = inner.queue.pop_front() else { break };
+            let rest = &message[std::mem::take(&mut inner.sent)..];
+            output.extend_from_slice(rest);
+            taken += rest.len();
+        }
+        self.left(&inner, taken);
     }
 
     /// Appends the queued messages to the connection's output. Call this between two replies.
@@ -140,7 +176,7 @@ impl Outbox {
     /// ends the hold.
     #[inline]
     pub fn refill(&self, output: &mut Vec<u8>) -> bool {
-        if self.bytes() > 0 {
+        if self.bytes() > 0 && !self.owes_reply.load(Relaxed) {
             self.take(output);
             return true;
         }
@@ -176,7 +212,7 @@ impl Outbox {
         let (mut queue, mut offset) = {
             let mut inner = self.inner.lock();
             inner.listed = false;
-            if self.busy.load(Relaxed) || inner.closed {
+            if self.busy.load(Relaxed) || self.owes_reply.load(Relaxed) || inner.closed {
                 return 0;
             }
             if inner.by_task {

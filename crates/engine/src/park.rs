@@ -1,11 +1,16 @@
 //! Owns the reasons for which a batch waits, and how it waits. Never runs a command.
 
+use crate::clients::Card;
 use crate::exchange;
 use crate::execute::read_failed;
 use crate::job;
-use crate::session::Connection;
-use std::future::poll_fn;
+use crate::session::{Connection, End};
+use crate::thread::Worker;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 /// Why a command cannot continue now.
@@ -15,8 +20,8 @@ pub enum Wait {
     Flash,
     /// Writers wait until demotion has made room.
     Room,
-    /// CLIENT PAUSE.
-    Pause,
+    /// CLIENT PAUSE. `writes`: the command waits for a pause of writes too.
+    Pause { writes: bool },
     /// Other connections run first.
     Turn,
     /// A script holds a stripe of the command's keys for a long time.
@@ -25,13 +30,14 @@ pub enum Wait {
     Exchange,
 }
 
-/// How often a paused connection checks whether the pause is over.
+/// How often a held command checks whether the pause is over.
 const PAUSE_STEP: Duration = Duration::from_millis(5);
 /// How often a command retries while a script holds its stripes.
 const STRIPES_STEP: Duration = Duration::from_millis(1);
 
 /// Waits for what the current command needs. The connection holds no lock; other connections run.
-pub async fn park(connection: &mut Connection, wait: Wait) {
+/// An error means that the connection is over.
+pub async fn park(connection: &mut Connection, wait: Wait) -> Result<(), End> {
     if wait != Wait::Turn
         && let Some(work) = &mut connection.work
     {
@@ -49,7 +55,7 @@ pub async fn park(connection: &mut Connection, wait: Wait) {
                 work.current.has_room = true;
             }
         }
-        Wait::Pause => tokio::time::sleep(PAUSE_STEP).await,
+        Wait::Pause { writes } => sit_out(connection, writes).await?,
         Wait::Stripes => tokio::time::sleep(STRIPES_STEP).await,
         Wait::Exchange => {
             // The command has left an exchange or a job, never both.
@@ -60,6 +66,46 @@ pub async fn park(connection: &mut Connection, wait: Wait) {
         Wait::Turn => tokio::task::yield_now().await,
     }
     connection.open.set(true);
+    Ok(())
+}
+
+/// Waits for the end of a pause. The connection keeps receiving: its end ends the wait.
+async fn sit_out(connection: &mut Connection, writes: bool) -> Result<(), End> {
+    // The earlier replies must not wait with the held command.
+    connection.send()?;
+    let held = Held::new(connection);
+    let worker = Rc::clone(&connection.worker);
+    while worker.hub.clients.is_paused(writes, worker.refresh_now_ms()) && !held.card.killed.load(Relaxed) {
+        let mut step = pin!(tokio::time::sleep(PAUSE_STEP));
+        poll_fn(|cx| {
+            connection.poll_listen(cx)?;
+            step.as_mut().poll(cx).map(Ok)
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// Counts a client whose command a pause holds, for as long as it lives.
+struct Held {
+    card: Arc<Card>,
+    worker: Rc<Worker>,
+}
+
+impl Held {
+    fn new(connection: &Connection) -> Held {
+        let held = Held { card: Arc::clone(&connection.card), worker: Rc::clone(&connection.worker) };
+        held.card.is_held.store(true, Relaxed);
+        held.worker.hub.clients.blocked.fetch_add(1, Relaxed);
+        held
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.card.is_held.store(false, Relaxed);
+        self.worker.hub.clients.blocked.fetch_sub(1, Relaxed);
+    }
 }
 
 /// A failed read fails only the command that needs it.

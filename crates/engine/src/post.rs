@@ -6,12 +6,15 @@ use crate::clients::{Card, Peer};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::time::Instant;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 /// What other threads may tell a worker.
 pub enum Message {
     Serve(Arrival),
+    /// Block the thread until this moment: DEBUG SLEEP.
+    Sleep(Instant),
     /// Stop when all connections have ended, or when the worker has given up waiting for them.
     Stop,
 }

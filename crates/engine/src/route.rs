@@ -16,6 +16,7 @@ use commands::{Args, Stop};
 use resp::Out;
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Why a command has no reply of its own, or no reply yet.
 pub enum Halt {
@@ -55,10 +56,10 @@ pub fn route<'w>(
     (Some(command), result)
 }
 
-/// Handles a command that was not admitted. If a transaction is being queued, the transaction fails with it.
+/// Handles a command that was not admitted: a transaction fails with it.
 pub fn refused(worker: &Worker, session: &mut Session, args: Args<'_>, halt: Halt) -> Halt {
     match halt {
-        Halt::Error(text) if session.multi.is_some() => Halt::Error(transaction::refused(worker, session, args, text)),
+        Halt::Error(text) => Halt::Error(transaction::refused(worker, session, args, text)),
         halt => halt,
     }
 }
@@ -80,6 +81,10 @@ fn handle(
     if command.is(bit::KEYLESS) {
         // CLIENT LIST shows the caller with the command that is running.
         card.note_command(command.id);
+        if command.is(bit::KEEPS_CACHING) {
+            // CLIENT itself is still in the query buffer.
+            card.query_bytes.store(work.batch.bytes_from(place), Relaxed);
+        }
     }
     let Some(result) = call(worker, live, session, card, work, (command, place), now_ms) else {
         return Err(Halt::Wait(Wait::Stripes));
@@ -125,7 +130,7 @@ fn call(
         let cx = &mut locked.cx;
         if cx.session.tracking.is_some() {
             follow(worker, cx.session, command, keys, &result);
-            if cx.session.multi.is_none() && !command.is(bit::UNPAUSABLE) && completed(&result) {
+            if cx.session.multi.is_none() && !command.is(bit::KEEPS_CACHING) && completed(&result) {
                 forget_caching(cx.session);
             }
         }

@@ -401,6 +401,11 @@ impl Batch {
         Args::new(bytes, &self.spans[first..first + place.spans as usize])
     }
 
+    /// The bytes received from this command on.
+    pub fn bytes_from(&self, place: Place) -> usize {
+        self.filled - place.base as usize
+    }
+
     /// What [`crate::prefetch::prepare`] found out about the running command, if it did.
     #[inline]
     pub fn known(&self) -> Option<&Prepared> {

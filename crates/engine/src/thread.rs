@@ -25,7 +25,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use store::{Lane, Maintain};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -343,7 +343,15 @@ fn fatal(what: &str, ended: Result<(), tokio::task::JoinError>) -> ! {
 }
 
 async fn receive(worker: Rc<Worker>, mut messages: UnboundedReceiver<Message>) {
-    while let Some(Message::Serve(arrival)) = messages.recv().await {
+    while let Some(message) = messages.recv().await {
+        let arrival = match message {
+            Message::Serve(arrival) => arrival,
+            Message::Sleep(until) => {
+                std::thread::sleep(until.saturating_duration_since(Instant::now()));
+                continue;
+            }
+            Message::Stop => return,
+        };
         let open = Open::new(Cell::new(true));
         let task = attend(Rc::clone(&worker), arrival, Rc::clone(&open));
         drop(tokio::task::spawn_local(worker.seats.take(open, task)));
@@ -449,11 +457,22 @@ async fn take_completions(worker: Rc<Worker>, fd: AsyncFd<Fd>) {
 /// How often an idle worker runs maintenance.
 const IDLE_MS: u64 = 100;
 
+/// Records a long expiry in the latency monitor.
+fn note_expiry(worker: &Worker, nanos: u64) {
+    let (threshold_ms, ms) = (worker.live().config.latency_monitor_threshold_ms, nanos / 1_000_000);
+    if threshold_ms > 0 && ms >= threshold_ms {
+        worker.hub.latency_events.add("expire-cycle", worker.now_ms() / 1000, ms);
+    }
+}
+
 /// Runs demotion, collection and expiry in slices, between the batches of commands.
 async fn keep_up(worker: Rc<Worker>) {
     let mut commands_before = 0;
+    // How long the slices of maintenance took in which keys have expired, until a slice in which none has.
+    let mut expiring_nanos = 0;
     loop {
-        let (next, is_pressed) = {
+        let begun = worker.ticks();
+        let (next, is_pressed, expired) = {
             let mut lane = worker.lane();
             let now_ms = worker.refresh_now_ms();
             if lane.in_flight() > 0 {
@@ -462,16 +481,26 @@ async fn keep_up(worker: Rc<Worker>) {
             }
             let next = lane.maintain(now_ms);
             let polls = lane.in_flight() > 0 && lane.wake_fd().is_none();
-            (if polls { Maintain::After { ms: 1 } } else { next }, lane.is_pressed())
+            (if polls { Maintain::After { ms: 1 } } else { next }, lane.is_pressed(), lane.take_expired())
         };
+        if expired > 0 {
+            expiring_nanos += worker.nanos(begun, worker.ticks());
+        } else if expiring_nanos > 0 {
+            note_expiry(&worker, std::mem::take(&mut expiring_nanos));
+        }
         if worker.hub.tracking.has_pending() {
             // Keys that have expired are pending too.
             worker.hub.tracking.tell_followers(&worker.hub);
         }
+        let tracks_more = worker.index == 0 && worker.hub.tracking.shrink(&worker.hub);
         worker.targets.forget_old(&worker.hub);
         let commands = worker.stats().commands.get();
         let is_idle = std::mem::replace(&mut commands_before, commands) == commands && !is_pressed;
         let ms = match next {
+            _ if tracks_more => {
+                tokio::task::yield_now().await;
+                continue;
+            }
             Maintain::Now => {
                 tokio::task::yield_now().await;
                 continue;

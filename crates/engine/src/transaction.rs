@@ -8,11 +8,12 @@ use crate::execute::{Around, inside, keys, read_failed, rehearse};
 use crate::park::Wait;
 use crate::prefetch::prefetch;
 use crate::route::Halt;
+use crate::script;
 use crate::session::{Current, End, Work};
 use crate::thread::{Live, Worker};
+use commands::Args;
 use commands::host::Denial;
 use commands::session::{Multi, Session};
-use commands::{Args, Stop, unknown_subcommand};
 use resp::Out;
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -33,14 +34,6 @@ pub fn queue(
         multi.failed = true;
         return Err(Halt::Error("ERR Command not allowed inside a transaction".into()));
     }
-    // Report the error of an unknown subcommand now, not at EXEC.
-    if command.is(bit::CONTAINER)
-        && args.len() > 1
-        && let Err(Stop::Error(text)) = unknown_subcommand(args, &command.name.to_uppercase())
-    {
-        multi.failed = true;
-        return Err(Halt::Error(text));
-    }
     multi.push(args);
     session.changed = true;
     // Queued commands count towards the client's query buffer limit.
@@ -51,7 +44,7 @@ pub fn queue(
     Ok(())
 }
 
-/// Handles a command that is not admitted inside MULTI. The transaction is marked, so that EXEC refuses it. If the
+/// Handles a command that is not admitted. A transaction that is being queued is marked, so that EXEC refuses it. If the
 /// command is EXEC itself, the transaction ends now.
 #[cold]
 pub fn refused(worker: &Worker, session: &mut Session, args: Args<'_>, text: Cow<'static, str>) -> Cow<'static, str> {
@@ -130,7 +123,15 @@ fn carry_out(
         bits |= command.bits;
         steps.push(Step { command, args, keys: from..all.len() });
     }
-    may_run(worker, &work.current, bits, now_ms)?;
+    if hub.clients.may_be_paused() {
+        let may_write =
+            |step: &Step<'_>| step.command.is(bit::SCRIPT) && script::may_write(hub, step.command, step.args);
+        let writes = bits & (bit::WRITE | bit::MAY_REPLICATE) != 0 || steps.iter().any(may_write);
+        if hub.clients.is_paused(writes, now_ms) {
+            return Err(Halt::Wait(Wait::Pause { writes }));
+        }
+    }
+    may_run(worker, &work.current, bits)?;
     let Work { output, current, .. } = &mut *work;
     let has_failed = std::mem::take(&mut current.failed).is_some();
     let rounds = current.misses;
@@ -214,11 +215,8 @@ fn run_steps(
 }
 
 /// A condition that applies to one of the commands applies to the whole transaction.
-fn may_run(worker: &Worker, current: &Current, bits: u32, now_ms: u64) -> Result<(), Halt> {
+fn may_run(worker: &Worker, current: &Current, bits: u32) -> Result<(), Halt> {
     let hub = &*worker.hub;
-    if hub.clients.may_be_paused() && hub.clients.is_paused(bits & bit::WRITE != 0, now_ms) {
-        return Err(Halt::Wait(Wait::Pause));
-    }
     if bits & bit::DENYOOM == 0 {
         return Ok(());
     }

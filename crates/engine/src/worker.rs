@@ -47,7 +47,9 @@ pub async fn serve(mut connection: Connection) {
         }
         if connection.work.as_ref().is_some_and(|work| work.batch.was_full) {
             // The client sends faster than it is served: other connections run first.
-            park(&mut connection, Wait::Turn).await;
+            if let Err(end) = park(&mut connection, Wait::Turn).await {
+                break end;
+            }
         }
     };
     close(connection, end).await;
@@ -68,7 +70,7 @@ async fn carry_out(connection: &mut Connection) -> Result<(), End> {
                         // Send the earlier replies now: the exchange may take seconds.
                         connection.send()?;
                     }
-                    park(connection, wait).await;
+                    park(connection, wait).await?;
                 }
                 Ok(Ran::Blocks(blocked)) => {
                     connection.open.set(false);

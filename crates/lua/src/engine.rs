@@ -229,7 +229,7 @@ impl Engine {
                 }
                 let passed = ffi::lua_gettop(state) - base - 1;
                 if ffi::lua_pcall(state, passed, 1, base) == ffi::LUA_OK {
-                    stack::write_reply(state, out, (*calls).proto(), 0);
+                    stack::write_reply(state, out, calls, 0);
                 } else {
                     stack::describe(state, raised.get_or_insert_default());
                 }
@@ -239,7 +239,7 @@ impl Engine {
         drop(serving);
         self.tidy();
         if let Err(error) = result {
-            return Err(Raised { text: format!("ERR {}", plain(&error)).into(), place: None });
+            return Err(Raised { text: format!("ERR {}", plain(&error)).into(), ..Raised::default() });
         }
         raised.map_or(Ok(()), Err)
     }
@@ -332,12 +332,18 @@ impl Drop for Serving<'_> {
     }
 }
 
+const COUNTED: &str = match stack::COUNTED.to_str() {
+    Ok(name) => name,
+    Err(_) => panic!("ASCII"),
+};
+
 /// Converts any error to a table with `err`, and with the `source` and `line` where the error was raised.
 fn handle(lua: &Lua, error: Value) -> Result<Table> {
     let table = lua.create_table()?;
     match error {
         Value::Table(error) => {
             table.raw_set("err", error.raw_get::<Value>("err")?)?;
+            table.raw_set(COUNTED, error.raw_get::<Value>(COUNTED)?)?;
         }
         Value::Error(error) => table.raw_set("err", lua.create_string(format!("ERR {}", plain(&error)))?)?,
         other => {
@@ -374,8 +380,8 @@ fn shebang(body: &[u8]) -> std::result::Result<(Flags, &[u8]), String> {
         return Err("ERR Invalid script shebang".to_owned());
     };
     let shown = |word: &[u8]| String::from_utf8_lossy(word).into_owned();
-    let mut words = body[..end].split(|&byte| byte == b' ').filter(|word| !word.is_empty());
-    let engine = words.next().unwrap_or_default();
+    let words = resp::words(&body[..end]).ok_or("ERR Invalid engine in script shebang")?;
+    let (engine, words) = words.split_first().ok_or("ERR Invalid engine in script shebang")?;
     if engine != b"#!lua" {
         return Err(format!("ERR Unexpected engine in script shebang: {}", shown(engine)));
     }
@@ -384,13 +390,18 @@ fn shebang(body: &[u8]) -> std::result::Result<(Flags, &[u8]), String> {
         let Some(names) = word.strip_prefix(b"flags=") else {
             return Err(format!("ERR Unknown lua shebang option: {}", shown(word)));
         };
-        for name in names.split(|&byte| byte == b',').filter(|name| !name.is_empty()) {
+        for name in names.split(|&byte| byte == b',').filter(|_| !names.is_empty()) {
             if !flags.set(name) {
                 return Err(format!("ERR Unexpected flag in script shebang: {}", shown(name)));
             }
         }
     }
     Ok((flags, &body[end..]))
+}
+
+/// The flags that a script's first line declares. `None`: the line is not valid.
+pub fn flags_of(body: &[u8]) -> Option<Flags> {
+    shebang(body).ok().map(|(flags, _)| flags)
 }
 
 fn after_shebang(code: &[u8]) -> &[u8] {

@@ -17,7 +17,7 @@ mod try_out;
 mod words;
 
 pub use calls::{Called, Calls, log};
-pub use engine::{Callable, Compiled, Engine, Passed};
+pub use engine::{Callable, Compiled, Engine, Passed, flags_of};
 pub use library::{Flags, Function, Libraries, Library, name_of};
 pub use sandbox::plain;
 pub use sha1::{Sha, sha1, sha1_hex};

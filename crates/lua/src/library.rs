@@ -1,7 +1,7 @@
 //! Owns the database's libraries of functions: names, flags, code, and their form in FUNCTION DUMP.
 //! Never runs a function.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 /// The flags that a script's first line or a function's registration declares.
@@ -64,8 +64,8 @@ pub struct Library {
 #[derive(Default, Clone)]
 pub struct Libraries {
     by_name: BTreeMap<String, Arc<Library>>,
-    /// From a function's name to its library.
-    functions: HashMap<String, Arc<Library>>,
+    /// From a function's name in lower case to its library, and its place there.
+    functions: HashMap<String, (Arc<Library>, usize)>,
 }
 
 impl Libraries {
@@ -81,10 +81,10 @@ impl Libraries {
         self.functions.len()
     }
 
-    pub fn find(&self, function: &str) -> Option<(Arc<Library>, Flags)> {
-        let library = self.functions.get(function)?;
-        let flags = library.functions.iter().find(|known| known.name == function)?.flags;
-        Some((Arc::clone(library), flags))
+    /// The library of a function, and the function's place there. Case is ignored.
+    pub fn find(&self, function: &str) -> Option<(Arc<Library>, usize)> {
+        let (library, at) = self.functions.get(&function.to_ascii_lowercase())?;
+        Some((Arc::clone(library), *at))
     }
 
     /// Adds a library. The error is the whole error text including the code; after an error nothing has changed.
@@ -92,15 +92,18 @@ impl Libraries {
         if self.has(&library.name) && !replace {
             return Err(format!("ERR Library {} already exists", library.name));
         }
+        let mut own = HashSet::new();
         for function in &library.functions {
-            if self.functions.get(&function.name).is_some_and(|other| other.name != library.name) {
+            let name = function.name.to_ascii_lowercase();
+            let is_taken = self.functions.get(&name).is_some_and(|(other, _)| other.name != library.name);
+            if is_taken || !own.insert(name) {
                 return Err(format!("ERR Function {} already exists", function.name));
             }
         }
         self.remove(&library.name);
         let library = Arc::new(library);
-        for function in &library.functions {
-            self.functions.insert(function.name.clone(), Arc::clone(&library));
+        for (at, function) in library.functions.iter().enumerate() {
+            self.functions.insert(function.name.to_ascii_lowercase(), (Arc::clone(&library), at));
         }
         self.by_name.insert(library.name.clone(), library);
         Ok(())
@@ -108,7 +111,7 @@ impl Libraries {
 
     pub fn remove(&mut self, name: &str) -> bool {
         let Some(library) = self.by_name.remove(name) else { return false };
-        self.functions.retain(|_, other| !Arc::ptr_eq(other, &library));
+        self.functions.retain(|_, (other, _)| !Arc::ptr_eq(other, &library));
         true
     }
 }
@@ -127,8 +130,9 @@ pub fn name_of(code: &[u8]) -> Result<String, String> {
         return Err("ERR Invalid library metadata".to_owned());
     };
     let shown = |word: &[u8]| String::from_utf8_lossy(word).into_owned();
-    let mut words = code[2..end].split(|&byte| byte == b' ').filter(|word| !word.is_empty());
-    let engine = words.next().unwrap_or_default();
+    let words = resp::words(&code[..end]).ok_or("ERR Invalid library metadata")?;
+    let (first, words) = words.split_first().ok_or("ERR Invalid library metadata")?;
+    let engine = first.get(2..).unwrap_or_default();
     let mut name = None;
     for word in words {
         let given = match word.split_at_checked(5) {

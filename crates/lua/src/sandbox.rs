@@ -220,8 +220,8 @@ unsafe extern "C-unwind" fn no_such_global(state: *mut lua_State) -> c_int {
     }
 }
 
-/// Maximum number of values that one unpack returns. Lua's stack holds 8,000.
-const UNPACK_MAX: f64 = 7_900.0;
+/// No more values fit on Lua's stack, which also holds the arguments.
+const UNPACK_MAX: f64 = 8_000.0;
 
 /// Replaces Lua's unpack, which computes the count as an int without a check for overflow.
 unsafe extern "C-unwind" fn unpack(state: *mut lua_State) -> c_int {

@@ -4,7 +4,7 @@
 //! This file uses Lua's C interface directly, because mlua makes a protected call for each value: with mlua an EVAL of one GET
 //! took twice as long. Lua's errors jump over these functions. So none holds anything that needs dropping while it calls Lua.
 
-use super::calls::{Called, NOT_RUNNING, Shared};
+use super::calls::{Called, Calls, NOT_RUNNING, Shared};
 use super::words::Words;
 use mlua::ffi::{self, lua_State};
 use resp::{Out, Proto};
@@ -37,10 +37,10 @@ pub unsafe extern "C-unwind" fn call(state: *mut lua_State) -> c_int {
         let shared = &*ffi::lua_touserdata(state, ffi::lua_upvalueindex(1)).cast::<Shared>();
         let raises = ffi::lua_toboolean(state, ffi::lua_upvalueindex(2)) != 0;
         let Some(calls) = shared.calls() else {
-            return fail(state, NOT_RUNNING.as_bytes(), raises);
+            return fail(state, NOT_RUNNING.as_bytes(), raises, false);
         };
         if let Err(text) = take_words(state, (*calls).words()) {
-            return fail(state, text.to_bytes(), raises);
+            return fail(state, text.to_bytes(), raises, false);
         }
         if let Called::Ends = (*calls).call() {
             shared.ended.set(true);
@@ -49,7 +49,7 @@ pub unsafe extern "C-unwind" fn call(state: *mut lua_State) -> c_int {
         }
         let reply: *const [u8] = (*calls).reply();
         if let [b'-', text @ .., b'\r', b'\n'] = &*reply {
-            return fail(state, text, raises);
+            return fail(state, text, raises, true);
         }
         ffi::lua_settop(state, 0);
         push_reply(state, &*reply, &mut 0);
@@ -57,15 +57,20 @@ pub unsafe extern "C-unwind" fn call(state: *mut lua_State) -> c_int {
     }
 }
 
-/// Raises or returns `{err = text}`.
-unsafe fn fail(state: *mut lua_State, text: &[u8], raises: bool) -> c_int {
+/// The field of an error that a command of the script has caused: the statistics have it already.
+pub const COUNTED: &CStr = c"ignore_error_stats_update";
+
+/// Raises or returns `{err = text}`. `counted`: see [`COUNTED`].
+unsafe fn fail(state: *mut lua_State, text: &[u8], raises: bool, counted: bool) -> c_int {
     // SAFETY: a C function's stack has room for 20 values.
     unsafe {
         ffi::lua_settop(state, 0);
         ffi::lua_createtable(state, 0, 2);
         set(state, c"err", text);
-        ffi::lua_pushboolean(state, 1);
-        ffi::lua_setfield(state, -2, c"ignore_error_stats_update".as_ptr());
+        if counted {
+            ffi::lua_pushboolean(state, 1);
+            ffi::lua_setfield(state, -2, COUNTED.as_ptr());
+        }
         if raises {
             ffi::lua_error(state);
         }
@@ -200,22 +205,25 @@ fn number(line: &[u8]) -> i64 {
 /// Maximum nesting of a returned value, as in Redis. Deeper values get an error.
 const DEPTH_MAX: usize = 1_900;
 
-/// Writes the value on top of the stack, a script's result, as the reply. `proto` is the protocol that the script chose by setresp.
-pub unsafe fn write_reply(state: *mut lua_State, out: &mut Out<'_>, proto: Proto, depth: usize) {
+/// Writes the value on top of the stack, a script's result, as the reply. `calls` knows the protocol that the script chose by
+/// setresp, and is told of errors.
+pub unsafe fn write_reply(state: *mut lua_State, out: &mut Out<'_>, calls: *mut dyn Calls, depth: usize) {
     // SAFETY: room is made for a key and a value of a table, or a field and another.
     unsafe {
         if depth > DEPTH_MAX || ffi::lua_checkstack(state, 6) == 0 {
-            return out.error("ERR reached lua stack limit");
+            const TEXT: &str = "ERR reached lua stack limit";
+            (*calls).note_error(TEXT.as_bytes());
+            return out.error(TEXT);
         }
         match ffi::lua_type(state, -1) {
             ffi::LUA_TSTRING => out.bulk(text(state, -1)),
             ffi::LUA_TNUMBER => out.int(truncated(ffi::lua_tonumber(state, -1))),
-            ffi::LUA_TBOOLEAN => match (proto, ffi::lua_toboolean(state, -1) != 0) {
+            ffi::LUA_TBOOLEAN => match ((*calls).proto(), ffi::lua_toboolean(state, -1) != 0) {
                 (Proto::Resp3, value) => out.boolean(value),
                 (Proto::Resp2, true) => out.int(1),
                 (Proto::Resp2, false) => out.null(),
             },
-            ffi::LUA_TTABLE => write_table(state, out, proto, depth),
+            ffi::LUA_TTABLE => write_table(state, out, calls, depth),
             _ => out.null(),
         }
     }
@@ -250,12 +258,29 @@ unsafe fn get(state: *mut lua_State, name: &CStr, wanted: c_int) -> bool {
     }
 }
 
-unsafe fn write_table(state: *mut lua_State, out: &mut Out<'_>, proto: Proto, depth: usize) {
+/// Whether the error table on top of the stack is [`COUNTED`].
+unsafe fn is_counted(state: *mut lua_State) -> bool {
+    // SAFETY: the caller has made room for a value.
+    unsafe {
+        let counted = get(state, COUNTED, ffi::LUA_TBOOLEAN);
+        if counted {
+            ffi::lua_settop(state, -2);
+        }
+        counted
+    }
+}
+
+unsafe fn write_table(state: *mut lua_State, out: &mut Out<'_>, calls: *mut dyn Calls, depth: usize) {
     // SAFETY: `write_reply` has made room; every value that is pushed is popped.
     unsafe {
         let top = ffi::lua_gettop(state);
         if get(state, c"err", ffi::LUA_TSTRING) {
-            out.error_bytes(until_nul(text(state, -1)));
+            let error = until_nul(text(state, -1));
+            ffi::lua_pushvalue(state, -2);
+            if !is_counted(state) {
+                (*calls).note_error(error);
+            }
+            out.error_bytes(error);
         } else if get(state, c"ok", ffi::LUA_TSTRING) {
             out.raw(b"+");
             for (at, piece) in until_nul(text(state, -1)).split(|byte| matches!(byte, b'\r' | b'\n')).enumerate() {
@@ -267,11 +292,11 @@ unsafe fn write_table(state: *mut lua_State, out: &mut Out<'_>, proto: Proto, de
             out.double(ffi::lua_tonumber(state, -1));
         } else if get(state, c"map", ffi::LUA_TTABLE) {
             let mark = out.map_deferred();
-            let count = write_pairs(state, out, proto, depth, true);
+            let count = write_pairs(state, out, calls, depth, true);
             out.finish(mark, count);
         } else if get(state, c"set", ffi::LUA_TTABLE) {
             let mark = out.set_deferred();
-            let count = write_pairs(state, out, proto, depth, false);
+            let count = write_pairs(state, out, calls, depth, false);
             out.finish(mark, count);
         } else if get(state, c"big_number", ffi::LUA_TSTRING) {
             // A RESP3 big number is one line, so a line break in it is replaced by a space.
@@ -298,7 +323,7 @@ unsafe fn write_table(state: *mut lua_State, out: &mut Out<'_>, proto: Proto, de
                 if ffi::lua_type(state, -1) == ffi::LUA_TNIL {
                     break;
                 }
-                write_reply(state, out, proto, depth + 1);
+                write_reply(state, out, calls, depth + 1);
                 ffi::lua_settop(state, top);
                 count += 1;
             }
@@ -309,17 +334,23 @@ unsafe fn write_table(state: *mut lua_State, out: &mut Out<'_>, proto: Proto, de
 }
 
 /// Writes the table on top of the stack as the pairs of a map or the members of a set.
-unsafe fn write_pairs(state: *mut lua_State, out: &mut Out<'_>, proto: Proto, depth: usize, values: bool) -> usize {
+unsafe fn write_pairs(
+    state: *mut lua_State,
+    out: &mut Out<'_>,
+    calls: *mut dyn Calls,
+    depth: usize,
+    values: bool,
+) -> usize {
     let mut count = 0;
     // SAFETY: as above; the key stays on the stack for the next step.
     unsafe {
         ffi::lua_pushnil(state);
         while ffi::lua_next(state, -2) != 0 {
             ffi::lua_pushvalue(state, -2);
-            write_reply(state, out, proto, depth + 1);
+            write_reply(state, out, calls, depth + 1);
             ffi::lua_settop(state, -2);
             if values {
-                write_reply(state, out, proto, depth + 1);
+                write_reply(state, out, calls, depth + 1);
             }
             ffi::lua_settop(state, -2);
             count += 1;
@@ -340,6 +371,8 @@ pub struct Raised {
     pub text: Vec<u8>,
     /// `@user_script:1`.
     pub place: Option<String>,
+    /// A command of the script has caused it: the statistics have it already.
+    pub counted: bool,
 }
 
 /// Describes the error on top of the stack. It is a table from the engine's handler, except after out of memory.
@@ -360,6 +393,7 @@ pub unsafe fn describe(state: *mut lua_State, raised: &mut Raised) {
                     }
                     false => raised.text.extend_from_slice(b"ERR an error object without a text in its field 'err'"),
                 }
+                raised.counted = is_counted(state);
                 if get(state, c"source", ffi::LUA_TSTRING) {
                     let source: *const [u8] = text(state, -1);
                     ffi::lua_settop(state, -2);

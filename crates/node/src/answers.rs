@@ -34,6 +34,8 @@ impl Control for Database {
         let store = self.shard.store.stats();
         let allocator = Allocator::now();
         let allocated = self.allocated_of(allocator.allocated) + store.object_bytes;
+        let keys = store.by_database.iter().map(|counts| counts.keys).enumerate();
+        let keys_by_database = keys.filter(|&(_, keys)| keys > 0);
         MemoryFigures {
             peak_bytes: self.memory_peak_bytes.fetch_max(allocated, Relaxed).max(allocated),
             allocated_bytes: allocated,
@@ -45,7 +47,10 @@ impl Control for Database {
             index_bytes: store.index_bytes,
             objects_bytes: store.object_bytes,
             flash_buffers_bytes: store.writing_bytes,
+            scripts_bytes: self.hub.scripts.bytes() as u64,
+            functions_bytes: self.hub.scripts.libraries.read().all().map(|library| library.code.len() as u64).sum(),
             keys: store.keys,
+            keys_by_database: keys_by_database.collect(),
             expires: store.expires(),
             ram_limit_bytes: store.ram_limit,
             flash_used_bytes: store.flash_used_bytes,

@@ -7,12 +7,14 @@ use config::{Config, ConfigStore, Draft, Secret, Turn};
 use engine::{Hub, Peer, Rates, Role, Socket};
 use parking_lot::Mutex;
 use std::io;
+use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant};
 use store::Effects;
 use store::counters::Counter;
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 /// Why [`Database::set_and_keep_config`] failed.
@@ -70,12 +72,31 @@ pub struct Database {
     pub(crate) is_deleting: AtomicBool,
     /// `None` after the database is closed.
     pub(crate) running: Mutex<Option<Running>>,
-    pub(crate) endpoints: Vec<Endpoint>,
+    pub(crate) endpoints: Mutex<Vec<Endpoint>>,
+    /// The runtime of the thread that accepts connections.
+    pub(crate) runtime: Handle,
+    /// The database itself, for tasks that outlive a call.
+    pub(crate) me: Weak<Database>,
+}
+
+/// What accepts connections.
+pub struct Acceptor {
+    pub task: tokio::task::JoinHandle<()>,
+    /// A TCP socket, and whether its connections speak TLS.
+    pub socket: Option<(TcpListener, bool)>,
+}
+
+impl Acceptor {
+    pub fn endpoint(&self) -> Option<Endpoint> {
+        let (socket, with_tls) = self.socket.as_ref()?;
+        let kind = if *with_tls { "tls" } else { "tcp" };
+        Some(Endpoint { kind, address: socket.local_addr().ok()?.to_string() })
+    }
 }
 
 /// What must end when the database closes.
 pub struct Running {
-    pub acceptors: Vec<tokio::task::JoinHandle<()>>,
+    pub acceptors: Vec<Acceptor>,
     pub ends: mpsc::Receiver<()>,
 }
 
@@ -124,8 +145,8 @@ impl Database {
         &self.hub.config
     }
 
-    pub fn endpoints(&self) -> &[Endpoint] {
-        &self.endpoints
+    pub fn endpoints(&self) -> Vec<Endpoint> {
+        self.endpoints.lock().clone()
     }
 
     pub fn is_default(&self) -> bool {
@@ -237,6 +258,15 @@ impl Database {
             false => None,
         };
         self.resize(before, now).map_err(|why| draft.refused(&why))?;
+        self.relisten(before, now).map_err(|why| {
+            // Back to the old limits, for which there was room a moment ago.
+            if limits(before) != limits(now)
+                && let Err(why) = self.resize(now, before)
+            {
+                tracing::error!("the limits stay changed: {why}");
+            }
+            draft.refused(why)
+        })?;
         self.hub.config.keep(turn, draft);
         if let Some(tls) = tls {
             self.tls.put(tls);

@@ -232,7 +232,7 @@ fn memory(facts: &Facts<'_>, text: &mut Text) {
         ("mem_allocator", &"arena+jemalloc"),
         ("active_defrag_running", &0),
         ("lazyfree_pending_objects", &0),
-        ("lazyfreed_objects", &0),
+        ("lazyfreed_objects", &store.lazy_freed),
     ]);
 }
 

@@ -25,6 +25,7 @@ mod memory;
 mod node;
 mod open;
 mod open_files;
+mod relisten;
 mod resize;
 mod room;
 mod shard;

@@ -63,7 +63,7 @@ pub fn open(config: &Config) -> io::Result<Listeners> {
 }
 
 /// Listens on all addresses of the configuration. Port 0 means none.
-fn listen_on_port(port: u16, config: &Config) -> io::Result<Vec<TcpListener>> {
+pub(crate) fn listen_on_port(port: u16, config: &Config) -> io::Result<Vec<TcpListener>> {
     let mut opened = Vec::new();
     if port == 0 {
         return Ok(opened);

@@ -189,7 +189,7 @@ impl Node {
         self.common.ledger.add(&database.holding);
         self.make_room_for_clients(&database);
         self.follow_maxclients(&database);
-        tracing::info!("database '{name}' accepts connections on {:?}", database.endpoints);
+        tracing::info!("database '{name}' accepts connections on {:?}", database.endpoints());
         Ok(database)
     }
 

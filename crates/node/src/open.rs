@@ -1,7 +1,7 @@
 //! Owns the opening and closing of a database: what is opened and ended in which order. Never knows other databases.
 
 use crate::crew::Crew;
-use crate::database::{Database, Running};
+use crate::database::{Acceptor, Database, Running};
 use crate::listen::{self, Listeners};
 use crate::memory;
 use crate::room::{DEFAULT_NAME, Holding, Ledger};
@@ -73,7 +73,9 @@ pub fn open(
             memory_startup_bytes: AtomicU64::new(0),
             is_deleting: AtomicBool::new(false),
             running: Mutex::default(),
-            endpoints: listeners.endpoints(),
+            endpoints: Mutex::new(listeners.endpoints()),
+            runtime: common.runtime.clone(),
+            me: database.clone(),
         }
     });
     database.shard.store.set_waiting(pass_while_waiting);
@@ -84,7 +86,7 @@ pub fn open(
     // On an error, stop the workers that already started. They would keep the database alive otherwise.
     let ends = start_workers(&common.crew, &database, inboxes).inspect_err(|_| stop_workers(&database))?;
     database.memory_startup_bytes.store(memory::allocated_bytes(), Relaxed);
-    let acceptors = accept(common, &database, listeners);
+    let acceptors = accept(&database, listeners)?;
     *database.running.lock() = Some(Running { acceptors, ends });
     Ok(database)
 }
@@ -94,24 +96,21 @@ fn share(database: &Weak<Database>, process: u64) -> u64 {
     database.upgrade().map_or(process, |database| database.resident_of(process))
 }
 
-fn accept(common: &Common, database: &Arc<Database>, listeners: Listeners) -> Vec<tokio::task::JoinHandle<()>> {
+fn accept(database: &Arc<Database>, listeners: Listeners) -> io::Result<Vec<Acceptor>> {
     let mut acceptors = Vec::new();
-    let failed = |error: io::Error| tracing::error!("a listening socket failed: {error}");
     let plain = listeners.tcp.into_iter().map(|listener| (listener, false));
     let encrypted = listeners.tls.into_iter().map(|listener| (listener, true));
     for (listener, with_tls) in plain.chain(encrypted) {
-        let database = Arc::clone(database);
-        acceptors.push(common.runtime.spawn(async move {
-            listen::accept_tcp(database, listener, with_tls).await.unwrap_or_else(failed);
-        }));
+        acceptors.push(Acceptor::begin(database, listener, with_tls)?);
     }
     if let Some(unix) = listeners.unix {
-        let database = Arc::clone(database);
-        acceptors.push(common.runtime.spawn(async move {
-            listen::accept_unix(database, unix).await.unwrap_or_else(failed);
-        }));
+        let accepting = listen::accept_unix(Arc::clone(database), unix);
+        let task = database.runtime.spawn(async move {
+            accepting.await.unwrap_or_else(|error| tracing::error!("a listening socket failed: {error}"));
+        });
+        acceptors.push(Acceptor { task, socket: None });
     }
-    acceptors
+    Ok(acceptors)
 }
 
 fn stop_workers(database: &Database) {
@@ -126,7 +125,7 @@ fn stop_workers(database: &Database) {
 pub fn close(database: &Database) {
     let Some(running) = database.running.lock().take() else { return };
     for acceptor in &running.acceptors {
-        acceptor.abort();
+        acceptor.end();
     }
     database.hub.is_closing.store(true, Relaxed);
     database.hub.clients.unpause();

@@ -102,7 +102,7 @@ fn announce(database: &Database, config: &Config) {
     } else {
         tracing::info!("no flash: everything stays in RAM");
     }
-    for endpoint in &database.endpoints {
+    for endpoint in database.endpoints() {
         let how = if endpoint.kind == "tls" { " (TLS)" } else { "" };
         tracing::info!("ready to accept connections on {}{how}", endpoint.address);
     }

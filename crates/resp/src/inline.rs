@@ -4,6 +4,14 @@
 
 use crate::request::Span;
 
+/// The words of a line, with quotes resolved. `None`: a quote is not closed, or something other than a space follows a
+/// closing quote.
+pub fn words(line: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let (mut spans, mut unquoted) = (Vec::new(), Vec::new());
+    split_quoted(line, &mut spans, &mut unquoted)?;
+    Some(spans.iter().map(|span| span.of(&unquoted).to_vec()).collect())
+}
+
 /// Splits a line without quotes; the spans point into the line.
 pub(crate) fn split(line: &[u8], spans: &mut Vec<Span>) {
     let mut at = 0;

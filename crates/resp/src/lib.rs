@@ -18,6 +18,7 @@
 
 mod args;
 pub mod client;
+mod grisu;
 mod inline;
 mod line;
 pub mod long_double;
@@ -26,6 +27,7 @@ pub mod reply;
 pub mod request;
 
 pub use args::Args;
+pub use inline::words;
 pub use long_double::LongDouble;
 pub use number::format_double;
 pub use reply::{Mark, Out, Proto};

@@ -3,7 +3,7 @@
 //!
 //! With doubles, rounding errors would show where Redis shows none: 0.1 + 0.2 is `0.3` in Redis, and
 //! `0.30000000000000004` in doubles. Reading rounds once, correctly. Adding rounds once, to even. Printing gives at
-//! most 17 digits after the point. Hexadecimal numbers, which C's `strtold` also accepts, are refused.
+//! most 17 digits after the point. Hexadecimal numbers are read too, as by C's `strtold`.
 
 use std::cmp::Ordering;
 
@@ -46,6 +46,9 @@ impl LongDouble {
         };
         if text.eq_ignore_ascii_case(b"inf") || text.eq_ignore_ascii_case(b"infinity") {
             return Some(LongDouble { negative, mantissa: 0, exponent: EXPONENT_INFINITE });
+        }
+        if let [b'0', b'x' | b'X', text @ ..] = text {
+            return from_hexadecimal(negative, text);
         }
         let Decimal { digits, exponent } = Decimal::parse(text)?;
         let Some(digits_exponent) = digits.len().checked_sub(1) else {
@@ -178,23 +181,68 @@ impl Decimal {
         }
         match rest {
             [] => {}
-            [b'e' | b'E', power @ ..] => {
-                let (negative, power) = match power {
-                    [b'-', power @ ..] => (true, power),
-                    [b'+', power @ ..] => (false, power),
-                    power => (false, power),
-                };
-                if power.is_empty() || !power.iter().all(u8::is_ascii_digit) {
-                    return None;
-                }
-                // Far beyond any exponent that the number of digits could bring back into range.
-                let power = power.iter().fold(0, |sum: i64, &digit| (sum * 10 + (digit - b'0') as i64).min(1 << 32));
-                exponent += if negative { -power } else { power };
-            }
+            [b'e' | b'E', power @ ..] => exponent += power_of(power)?,
             _ => return None,
         }
         Some(Decimal { digits, exponent })
     }
+}
+
+/// Hexadecimal digits with an optional point, and an optional power of two behind `p`.
+fn from_hexadecimal(negative: bool, text: &[u8]) -> Option<LongDouble> {
+    /// Digits beyond these only say whether the rest is zero.
+    const DIGITS_MAX: u32 = 30;
+    let (mut bits, mut digits, mut exponent) = (0u128, 0, 0i64);
+    let (mut point, mut any, mut inexact) = (false, false, false);
+    let mut rest = text;
+    while let [byte, tail @ ..] = rest {
+        match (*byte as char).to_digit(16) {
+            Some(digit) => {
+                any = true;
+                exponent -= 4 * i64::from(point);
+                if digits < DIGITS_MAX {
+                    bits = bits << 4 | u128::from(digit);
+                    digits += u32::from(bits != 0);
+                } else {
+                    exponent += 4;
+                    inexact |= digit != 0;
+                }
+            }
+            None if *byte == b'.' && !point => point = true,
+            None => break,
+        }
+        rest = tail;
+    }
+    if !any {
+        return None;
+    }
+    match rest {
+        [] => {}
+        [b'p' | b'P', power @ ..] => exponent += power_of(power)?,
+        _ => return None,
+    }
+    if bits == 0 {
+        return Some(LongDouble { negative, ..LongDouble::ZERO });
+    }
+    // Far beyond the range of the numbers.
+    let exponent = i32::try_from(exponent).ok().filter(|exponent| exponent.abs() < 1 << 20)?;
+    let value = rounded(negative, bits, exponent, inexact);
+    (value.is_finite() && value.exponent + 63 >= -16_446).then_some(value)
+}
+
+/// The digits of an exponent with an optional sign.
+fn power_of(text: &[u8]) -> Option<i64> {
+    let (negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    // Far beyond any exponent that the number of digits could bring back into range.
+    let power = digits.iter().fold(0, |sum: i64, &digit| (sum * 10 + (digit - b'0') as i64).min(1 << 32));
+    Some(if negative { -power } else { power })
 }
 
 /// For at most 19 digits and an exponent of -18 to 0: the division fits into 128 bits.
@@ -422,9 +470,43 @@ mod tests {
     }
 
     #[test]
+    fn hexadecimal_numbers_are_read_as_by_c() {
+        for (text, expected) in [
+            ("0x10", "16"),
+            ("-0X1.8p1", "-3"),
+            ("0x.8", "0.5"),
+            ("0x0", "0"),
+            ("0x7fffffffffffffff", "9223372036854775807"),
+            ("0x1.00000000000000000000000000000000000001p64", "18446744073709551616"),
+        ] {
+            assert_eq!(sum(text, "0"), expected, "{text}");
+        }
+    }
+
+    #[test]
     fn texts_that_are_not_numbers() {
-        let texts =
-            ["", "-", ".", "e5", "1e", "1e+", "1 ", " 1", "1x", "--1", "1.2.3", "nan", "-NaN", "0x10", "in", "1\0"];
+        let texts = [
+            "",
+            "-",
+            ".",
+            "e5",
+            "1e",
+            "1e+",
+            "1 ",
+            " 1",
+            "1x",
+            "--1",
+            "1.2.3",
+            "nan",
+            "-NaN",
+            "0x",
+            "0xg",
+            "0x1p",
+            "0x1.1.1",
+            "0x1p99999",
+            "in",
+            "1\0",
+        ];
         for text in texts.into_iter().chain(["1e5000", "1e99999999999999999999", "1e-5000", "-1e4933"]) {
             assert_eq!(LongDouble::parse(text.as_bytes()), None, "{text:?}");
         }

@@ -1,7 +1,7 @@
 //! Owns numbers as text: integers and doubles exactly as Redis prints them, integers exactly as it accepts them.
 //! Never knows RESP types.
 
-use std::io::Write;
+use crate::grisu;
 
 /// A decimal integer as Redis accepts it in arguments and lengths: an optional minus, no plus, no leading zero, no
 /// space, no `-0`. `None` for any other text, and for a number that does not fit.
@@ -78,7 +78,7 @@ pub(crate) fn format_backwards(mut value: u64, digits: &mut [u8; 20]) -> usize {
 }
 
 /// Appends a double as Redis has printed scores and RESP3 doubles since 7.2. Integers up to 2^62 have no point. Other
-/// numbers have the shortest digits that read back as the same double, in scientific form (`1e+20`, `1.5e-9`) if the
+/// numbers have digits that read back as the same double ([`grisu`]), in scientific form (`1e+20`, `1.5e-9`) if the
 /// plain form would be long. Redis 7.0 prints 17 significant digits instead: `3.1` is `3.1000000000000001` there.
 pub fn format_double(value: f64, out: &mut Vec<u8>) {
     if value.is_nan() {
@@ -97,22 +97,9 @@ pub fn format_double(value: f64, out: &mut Vec<u8>) {
     if value < 0.0 {
         out.push(b'-');
     }
-    let (digits, exponent) = shortest(value.abs());
-    format_digits(digits.as_bytes(), exponent, out);
-}
-
-/// The shortest digits that identify `value`, which must be positive and finite, and the power of ten of the first
-/// digit.
-fn shortest(value: f64) -> (Text<24>, i32) {
-    let mut text = Text::<24>::default();
-    write!(text, "{value:e}").expect("17 digits, a point and an exponent take at most 23 bytes");
-    let at = text.as_bytes().iter().position(|&byte| byte == b'e').expect("LowerExp writes an exponent");
-    let exponent = std::str::from_utf8(&text.as_bytes()[at + 1..]).expect("ASCII").parse().expect("an integer");
-    let mut digits = Text::default();
-    for &byte in text.as_bytes()[..at].iter().filter(|&&byte| byte != b'.') {
-        digits.push(byte);
-    }
-    (digits, exponent)
+    let mut digits = [0; 20];
+    let (count, last) = grisu::digits(value.abs(), &mut digits);
+    format_digits(&digits[..count], last + count as i32 - 1, out);
 }
 
 /// Chooses between the plain and the scientific form by the rule of Redis's double printer (fpconv).
@@ -141,42 +128,6 @@ fn format_digits(digits: &[u8], exponent: i32, out: &mut Vec<u8>) {
         }
         out.extend_from_slice(if exponent < 0 { b"e-" } else { b"e+" });
         format_i64(exponent.abs().into(), out);
-    }
-}
-
-/// A few bytes of text on the stack.
-struct Text<const N: usize> {
-    bytes: [u8; N],
-    len: usize,
-}
-
-impl<const N: usize> Default for Text<N> {
-    fn default() -> Self {
-        Text { bytes: [0; N], len: 0 }
-    }
-}
-
-impl<const N: usize> Text<N> {
-    fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
-
-    fn push(&mut self, byte: u8) {
-        self.bytes[self.len] = byte;
-        self.len += 1;
-    }
-}
-
-impl<const N: usize> Write for Text<N> {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let written = bytes.len().min(N - self.len);
-        self.bytes[self.len..self.len + written].copy_from_slice(&bytes[..written]);
-        self.len += written;
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
     }
 }
 
@@ -242,6 +193,8 @@ mod tests {
             (0.0000001, "1e-7"),
             (1.5e-9, "1.5e-9"),
             (5e-324, "5e-324"),
+            // The nearest of the shortest digits end in 5.
+            (265499.47992567345, "2.6549947992567346e+5"),
             (f64::INFINITY, "inf"),
             (f64::NEG_INFINITY, "-inf"),
             (-f64::NAN, "nan"),

@@ -196,6 +196,14 @@ impl<'a> Out<'a> {
         }
     }
 
+    /// `count` pairs of an attribute follow, and then the reply that they describe. RESP2 has no attributes: nothing may be
+    /// written for the pairs.
+    pub fn attribute(&mut self, count: usize) {
+        if self.proto == Proto::Resp3 {
+            line_u64(b'|', count as u64, self.buf);
+        }
+    }
+
     /// See [`format_double`] for the form.
     pub fn double(&mut self, value: f64) {
         match self.proto {

@@ -43,8 +43,10 @@ pub enum Counter {
     EvacuatedObjects,
     /// Entries and cells that background sweeps looked at.
     SweptEntries,
+    /// Large values that UNLINK removed, and keys of databases that were emptied in the background.
+    LazyFreed,
 }
-const COUNTERS: usize = Counter::SweptEntries as usize + 1;
+const COUNTERS: usize = Counter::LazyFreed as usize + 1;
 
 #[repr(align(128))]
 struct Line([AtomicU64; COUNTERS]);

@@ -51,6 +51,8 @@ pub struct StoreStats {
     pub flash_hits: u64,
     pub keyspace_misses: u64,
     pub expired_keys: u64,
+    /// As Redis counts them: see [`Counter::LazyFreed`].
+    pub lazy_freed: u64,
     pub evicted_keys: u64,
     pub flash_value_reads: u64,
     /// Parts of large values.
@@ -134,6 +136,7 @@ impl Store {
             keyspace_misses: sum(Counter::KeyspaceMisses),
             expired_keys: sum(Counter::ExpiredKeys),
             evicted_keys: sum(Counter::EvictedKeys),
+            lazy_freed: sum(Counter::LazyFreed),
             flash_value_reads: sum(Counter::FlashValueReads),
             flash_part_reads: sum(Counter::FlashPartReads),
             part_demotions: sum(Counter::PartDemotions),

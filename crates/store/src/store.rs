@@ -2,7 +2,7 @@
 //! Never knows commands, sockets or how I/O is done.
 
 use crate::config::StoreConfig;
-use crate::counters::Counters;
+use crate::counters::{Counter, Counters};
 use crate::effects::Effects;
 use crate::listen::{Ears, Keeper, Listener};
 use crate::log::compression::Compression;
@@ -57,6 +57,8 @@ pub struct Store {
     pub(crate) expire_cycle: AtomicBool,
     /// An expired key leaves flash at most this long after its expiry, if the workers have the time.
     pub(crate) expired_key_lag_ms: AtomicU64,
+    /// Until then expired keys stay where they are, although no command sees them: CLIENT PAUSE.
+    keeps_expired_until_ms: AtomicU64,
     /// Whether some stripe may have deadlines of hash fields.
     pub(crate) has_deadlines: AtomicBool,
     /// The all-cold mode was switched on, and the sweep over all stripes has not started since.
@@ -125,6 +127,7 @@ impl Store {
             owners: Owners::default(),
             expire_cycle: AtomicBool::new(true),
             expired_key_lag_ms: AtomicU64::new(EXPIRED_KEY_LAG_MS),
+            keeps_expired_until_ms: AtomicU64::new(0),
             has_deadlines: AtomicBool::new(false),
             chill_all: AtomicBool::new(false),
             emptying: AtomicUsize::new(0),
@@ -238,6 +241,10 @@ impl Store {
 
     /// Frees databases that were taken out of their stripes: here, or in the lazyfree thread if `lazy`.
     pub(crate) fn drop_databases(&self, taken: Vec<Database>, lazy: bool) {
+        if lazy {
+            let keys = taken.iter().map(|database| database.table.len() as u64).sum();
+            self.counters.add(Counter::LazyFreed, keys);
+        }
         match self.me.upgrade() {
             // The receiver lives as long as the lazyfree thread, which ends when this sender is dropped.
             Some(store) if lazy => drop(self.graves.lock().send(Grave::Databases(store, taken))),
@@ -359,6 +366,25 @@ impl Store {
     /// Frees the segments that were emptied before this cut.
     pub fn checkpoint_durable(&self, cut: u64) {
         self.segments.durable(cut);
+    }
+
+    /// Until then an expired key is not removed, and nobody is told that it has expired. Commands do not see it.
+    pub fn keep_expired_until(&self, ms: u64) {
+        self.keeps_expired_until_ms.store(ms, Relaxed);
+    }
+
+    pub(crate) fn keeps_expired(&self, now_ms: u64) -> bool {
+        now_ms < self.keeps_expired_until_ms.load(Relaxed)
+    }
+
+    /// Whether keys expire that nobody asks for.
+    pub(crate) fn expires_actively(&self, now_ms: u64) -> bool {
+        self.expire_cycle.load(Relaxed) && !self.keeps_expired(now_ms)
+    }
+
+    /// Whether a key with this expiry is to be removed now.
+    pub(crate) fn removes(&self, expiry: Option<u64>, now_ms: u64) -> bool {
+        expiry.is_some_and(|expiry| expiry <= now_ms) && !self.keeps_expired(now_ms)
     }
 
     pub fn counters(&self) -> &Counters {

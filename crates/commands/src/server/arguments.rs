@@ -304,7 +304,7 @@ fn kind(row: &Row, name: &str) -> Kind {
         "unix-time-seconds" | "unix-time-milliseconds" => Kind::UnixTime,
         "increment" if row.name.ends_with("float") => Kind::Double,
         "min" | "max" if row.name.contains("score") || row.name == "zcount" => Kind::Double,
-        "timeout" if row.flags.contains(&Flag::Blocking) => Kind::Double,
+        "timeout" if row.flags.contains(&Flag::Blocking) && !row.name.starts_with("wait") => Kind::Double,
         "latitude" | "longitude" | "radius" | "width" | "height" | "score" => Kind::Double,
         "value" if matches!(row.name, "setbit" | "bitfield") => Kind::Integer,
         "start" | "end" if is_stream => Kind::String,

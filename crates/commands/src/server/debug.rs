@@ -308,6 +308,17 @@ fn protocol(cx: &mut Cx<'_>) -> Run {
             // A push message is not a reply; the command still needs one.
             out.ok();
         }
+        b"attrib" => {
+            out.attribute(1);
+            if out.proto() == resp::reply::Proto::Resp3 {
+                out.bulk(b"key-popularity");
+                out.array(2);
+                out.bulk(b"key:123");
+                out.int(90);
+            }
+            // An attribute is not a reply; one must follow.
+            out.bulk(b"Some real reply following the attribute");
+        }
         b"bignum" => out.big_number("1234567999999999999999999999999999999"),
         b"verbatim" => out.verbatim("txt", b"This is a verbatim\nstring"),
         b"true" => out.boolean(true),
@@ -315,7 +326,7 @@ fn protocol(cx: &mut Cx<'_>) -> Run {
         _ => {
             return Err(Stop::error(
                 "ERR Wrong protocol type name. Please use one of the following: string|integer|double|null|array|set|\
-                 map|push|verbatim|true|false",
+                 map|attrib|push|verbatim|true|false",
             ));
         }
     }

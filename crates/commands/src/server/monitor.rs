@@ -118,13 +118,22 @@ fn memory_usage(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
+/// A figure of MEMORY STATS.
+enum Figure {
+    Count(u64),
+    /// May be negative: resident memory may be less than what was allocated.
+    Difference(u64, u64),
+    Ratio(f64),
+}
+
+/// Redis's fields in Redis's order, with a map for each logical database that has keys, and FlintKV's own fields.
 fn memory_stats(cx: &mut Cx<'_>) -> Run {
+    use Figure::{Count, Difference, Ratio};
     let figures = cx.server.memory();
     let overhead = figures.allocated_bytes.saturating_sub(figures.objects_bytes);
     let net = figures.allocated_bytes.saturating_sub(figures.startup_bytes).max(1);
     let ratio = |a: u64, b: u64| if b == 0 { 0.0 } else { a as f64 / b as f64 };
-    let out = &mut cx.out;
-    let counts = [
+    let before = [
         ("peak.allocated", figures.peak_bytes),
         ("total.allocated", figures.allocated_bytes),
         ("startup.allocated", figures.startup_bytes),
@@ -133,36 +142,58 @@ fn memory_stats(cx: &mut Cx<'_>) -> Run {
         ("clients.normal", figures.clients_bytes),
         ("cluster.links", 0),
         ("aof.buffer", 0),
-        ("lua.caches", 0),
-        ("functions.caches", 0),
-        ("index.total", figures.index_bytes),
-        ("flash.buffers", figures.flash_buffers_bytes),
-        ("overhead.total", overhead),
-        ("keys.count", figures.keys),
-        ("keys.expires", figures.expires),
-        ("keys.bytes-per-key", net / figures.keys.max(1)),
-        ("dataset.bytes", figures.objects_bytes),
-        ("allocator.allocated", figures.allocated_bytes),
-        ("allocator.active", figures.allocator_active_bytes),
-        ("allocator.resident", figures.allocator_resident_bytes),
-        ("ram.limit", figures.ram_limit_bytes),
-        ("flash.used", figures.flash_used_bytes),
-        ("flash.limit", figures.flash_limit_bytes),
+        ("lua.caches", figures.scripts_bytes),
+        ("functions.caches", figures.functions_bytes),
     ];
-    let fractions = [
-        ("dataset.percentage", 100.0 * ratio(figures.objects_bytes, net)),
-        ("peak.percentage", 100.0 * ratio(figures.allocated_bytes, figures.peak_bytes)),
-        ("allocator-fragmentation.ratio", ratio(figures.allocator_active_bytes, figures.allocated_bytes)),
-        ("fragmentation", ratio(figures.resident_bytes, figures.allocated_bytes)),
+    let after = [
+        ("overhead.total", Count(overhead)),
+        ("keys.count", Count(figures.keys)),
+        ("keys.bytes-per-key", Count(net / figures.keys.max(1))),
+        ("dataset.bytes", Count(figures.objects_bytes)),
+        ("dataset.percentage", Ratio(100.0 * ratio(figures.objects_bytes, net))),
+        ("peak.percentage", Ratio(100.0 * ratio(figures.allocated_bytes, figures.peak_bytes))),
+        ("allocator.allocated", Count(figures.allocated_bytes)),
+        ("allocator.active", Count(figures.allocator_active_bytes)),
+        ("allocator.resident", Count(figures.allocator_resident_bytes)),
+        ("allocator-fragmentation.ratio", Ratio(ratio(figures.allocator_active_bytes, figures.allocated_bytes))),
+        ("allocator-fragmentation.bytes", Difference(figures.allocator_active_bytes, figures.allocated_bytes)),
+        ("allocator-rss.ratio", Ratio(ratio(figures.allocator_resident_bytes, figures.allocator_active_bytes))),
+        ("allocator-rss.bytes", Difference(figures.allocator_resident_bytes, figures.allocator_active_bytes)),
+        ("rss-overhead.ratio", Ratio(ratio(figures.resident_bytes, figures.allocator_resident_bytes))),
+        ("rss-overhead.bytes", Difference(figures.resident_bytes, figures.allocator_resident_bytes)),
+        ("fragmentation", Ratio(ratio(figures.resident_bytes, figures.allocated_bytes))),
+        ("fragmentation.bytes", Difference(figures.resident_bytes, figures.allocated_bytes)),
+        ("index.total", Count(figures.index_bytes)),
+        ("flash.buffers", Count(figures.flash_buffers_bytes)),
+        ("keys.expires", Count(figures.expires)),
+        ("ram.limit", Count(figures.ram_limit_bytes)),
+        ("flash.used", Count(figures.flash_used_bytes)),
+        ("flash.limit", Count(figures.flash_limit_bytes)),
     ];
-    out.map(counts.len() + fractions.len());
-    for (name, value) in counts {
+    let out = &mut cx.out;
+    out.map(before.len() + figures.keys_by_database.len() + after.len());
+    for (name, value) in before {
         out.bulk(name.as_bytes());
         out.int(value as i64);
     }
-    for (name, value) in fractions {
+    for &(db, keys) in &figures.keys_by_database {
+        out.bulk(format!("db.{db}").as_bytes());
+        out.map(3);
+        out.bulk(b"overhead.hashtable.main");
+        out.int((figures.index_bytes as u128 * u128::from(keys) / u128::from(figures.keys.max(1))) as i64);
+        // An expiry lies in its object.
+        for name in ["overhead.hashtable.expires", "overhead.hashtable.slot-to-keys"] {
+            out.bulk(name.as_bytes());
+            out.int(0);
+        }
+    }
+    for (name, figure) in after {
         out.bulk(name.as_bytes());
-        out.double(value);
+        match figure {
+            Count(value) => out.int(value as i64),
+            Difference(a, b) => out.int(a as i64 - b as i64),
+            Ratio(value) => out.double(value),
+        }
     }
     Ok(())
 }

@@ -112,7 +112,8 @@ struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    fn parse(args: Args<'a>, is_group: bool, now_ms: u64) -> Result<Request<'a>, Stop> {
+    /// `ks`: to know the time, and whether a script reads.
+    fn parse(args: Args<'a>, is_group: bool, ks: &Keyspace<'_>) -> Result<Request<'a>, Stop> {
         let mut group = None;
         let (mut no_ack, mut count, mut until_ms) = (false, Count(0), None);
         let mut at = 1;
@@ -124,7 +125,12 @@ impl<'a> Request<'a> {
                 if is_group { Ok(()) } else { Err(Stop::Error(text.into())) }
             };
             match (args.get(at + 1), args.get(at + 2)) {
-                (Some(timeout), _) if says("block") => until_ms = Some(until_milliseconds(timeout, now_ms)?),
+                (Some(_), _) if says("block") && ks.is_in_script() => {
+                    let name = String::from_utf8_lossy(&args[0]);
+                    let text = format!("ERR {name} command is not allowed with BLOCK option from scripts");
+                    return Err(Stop::Error(text.into()));
+                }
+                (Some(timeout), _) if says("block") => until_ms = Some(until_milliseconds(timeout, ks.now_ms())?),
                 (Some(number), _) if says("count") => count = Count(int_or_error(number)?.max(0) as u64),
                 (Some(_), _) if says("streams") => {
                     let rest = args.len() - at - 1;
@@ -185,7 +191,7 @@ impl Reply {
 
 fn xread(cx: &mut Cx<'_>) -> Run {
     let (args, keys) = (cx.args, cx.keys);
-    let request = Request::parse(args, false, cx.ks.now_ms())?;
+    let request = Request::parse(args, false, &cx.ks)?;
     let mut after: SmallVec<[Id; 8]> = SmallVec::new();
     let mut rewritten = Vec::new();
     let touched = |at: usize, value: &Boxed, out: &mut Absent| {
@@ -271,7 +277,7 @@ fn asks(id: &[u8]) -> Result<Asks, Stop> {
 fn xreadgroup(cx: &mut Cx<'_>) -> Run {
     let (args, keys) = (cx.args, cx.keys);
     let now_ms = cx.ks.now_ms();
-    let request = Request::parse(args, true, now_ms)?;
+    let request = Request::parse(args, true, &cx.ks)?;
     let mut asked: SmallVec<[Asks; 8]> = SmallVec::new();
     let touched = |at: usize, value: &Boxed, out: &mut Absent| {
         let Boxed::Stream(stream) = value else { return };

@@ -31,6 +31,8 @@ const PENDING_MAX: usize = 1000;
 /// The most keys that one addition drops when the table exceeds its limit. As this is more than one, the table
 /// shrinks faster than it grows.
 const DROPPED_MAX: usize = 8;
+/// The most keys that one slice of the background work drops.
+const DROPPED_AT_ONCE_MAX: usize = 100;
 
 #[derive(Debug)]
 pub struct Tracking {
@@ -151,19 +153,32 @@ impl Tracking {
     /// Removes keys while there are more than `tracking-table-max-keys`. Their readers are told that the keys have
     /// changed.
     fn keep_limit(&self, hub: &Hub, except: &[u8]) {
+        // Start at the shard of the new key. Any other key may be removed.
+        let first = self.hasher.hash_one(except) as usize;
+        self.drop_some(hub, first, Some(except), DROPPED_MAX);
+    }
+
+    /// Removes some of the keys that are too many because the limit was lowered. Returns whether there are more.
+    pub fn shrink(&self, hub: &Hub) -> bool {
+        self.keys.load(Relaxed) > 0 && self.drop_some(hub, 0, None, DROPPED_AT_ONCE_MAX)
+    }
+
+    /// Removes at most `count` keys above the limit. Returns whether there are more.
+    fn drop_some(&self, hub: &Hub, first: usize, except: Option<&[u8]>, count: usize) -> bool {
         let max = hub.config.snapshot().tracking_table_max_keys;
-        let mut dropped = 0;
-        while max != 0 && self.keys.load(Relaxed) > max && dropped < DROPPED_MAX {
-            dropped += 1;
-            // Start at the shard of the new key. Any key may be removed.
-            let first = self.hasher.hash_one(except) as usize + dropped;
+        let exceeds = || max != 0 && self.keys.load(Relaxed) > max;
+        for dropped in 1..=count {
+            if !exceeds() {
+                return false;
+            }
             let victim = (0..SHARDS).find_map(|at| {
-                let shard = self.shards[(first + at) % SHARDS].lock();
-                shard.keys().find(|key| ***key != *except).cloned()
+                let shard = self.shards[(first + dropped + at) % SHARDS].lock();
+                shard.keys().find(|key| except.is_none_or(|except| ***key != *except)).cloned()
             });
-            let Some(victim) = victim else { return };
+            let Some(victim) = victim else { return false };
             self.tell_readers(hub, &victim, 0);
         }
+        exceeds()
     }
 
     /// `client` has changed a key. The key's stripe is locked.

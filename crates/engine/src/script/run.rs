@@ -10,6 +10,7 @@ use crate::access::{self, Context};
 use crate::clients::Card;
 use crate::directory::{Command, bit};
 use crate::execute::{Around, inside as run_inside, keys};
+use crate::hub::Hub;
 use crate::park::Wait;
 use crate::prefetch::prefetch;
 use crate::route::Halt;
@@ -75,6 +76,8 @@ struct Script {
     /// EVAL_RO and its like.
     is_ro: bool,
     key_count: usize,
+    /// The number of EVAL or the like, for its statistics.
+    command: usize,
 }
 
 /// The script's name in errors.
@@ -134,10 +137,18 @@ fn outside(
     let hub = &*around.worker.hub;
     let Work { batch, output, current, positions, .. } = work;
     let args = batch.args(batch.commands[batch.next]);
-    let script = find(&hub.scripts, &mut interpreter.engine, command, args)?;
+    let script = match find(&hub.scripts, &mut interpreter.engine, command, args) {
+        Ok(script) => script,
+        Err(halt) => {
+            if hub.monitors.any() {
+                show(around, session.db, args);
+            }
+            return Err(halt);
+        }
+    };
     if script.may_write() {
         if hub.clients.may_be_paused() && hub.clients.is_paused(true, now_ms) {
-            return Err(Halt::Wait(Wait::Pause));
+            return Err(Halt::Wait(Wait::Pause { writes: true }));
         }
         if hub.store.admission() == Admission::Slow && !current.has_room {
             return Err(Halt::Wait(Wait::Room));
@@ -193,10 +204,10 @@ pub fn inside(
 ) -> Result<(), Stop> {
     let around = &Around { is_script: true, ..*around };
     let result = around.worker.with_interpreter(|interpreter| {
-        let script = find(&around.worker.hub.scripts, &mut interpreter.engine, command, args)?;
         if around.worker.hub.monitors.any() {
             show(around, session.db, args);
         }
+        let script = find(&around.worker.hub.scripts, &mut interpreter.engine, command, args)?;
         match execute(around, session, ks, interpreter, &script, args, output, false) {
             Ok(()) => Ok(()),
             Err(Ended::Error(text)) => Err(Halt::Error(text)),
@@ -211,15 +222,35 @@ pub fn inside(
     }
 }
 
+/// Whether the script that the command's arguments name may write, or that is not known.
+#[cold]
+pub fn may_write(hub: &Hub, command: &Command, args: Args<'_>) -> bool {
+    if command.is(bit::READONLY) {
+        return false;
+    }
+    let name = args.get(1).unwrap_or_default();
+    let flags = match command.row.name {
+        "fcall" => {
+            let libraries = hub.scripts.libraries.read();
+            let found = std::str::from_utf8(name).ok().and_then(|name| libraries.find(name));
+            found.map(|(library, at)| library.functions[at].flags)
+        }
+        "evalsha" => as_sha(name).and_then(|sha| hub.scripts.body(&sha)).and_then(|body| lua::flags_of(&body)),
+        _ => lua::flags_of(name),
+    };
+    flags.is_none_or(|flags| !flags.no_writes)
+}
+
 /// Finds the script that the command's arguments name.
 fn find(scripts: &Scripts, engine: &mut Engine, command: &Command, args: Args<'_>) -> Result<Script, Halt> {
     let is_ro = command.is(bit::READONLY);
     let whole = |text: String| Halt::Error(text.into());
     if command.row.name.starts_with("fcall") {
         let known = std::str::from_utf8(&args[1]).ok().and_then(|name| scripts.libraries.read().find(name));
-        let Some((library, flags)) = known else { return Err(Halt::Error("ERR Function not found".into())) };
+        let Some((library, at)) = known else { return Err(Halt::Error("ERR Function not found".into())) };
         let key_count = key_count(args, "ERR Bad number of keys provided")?;
-        let name = String::from_utf8_lossy(&args[1]).into_owned();
+        let registered = &library.functions[at];
+        let (name, flags) = (registered.name.clone(), registered.flags);
         let is_there = |name: &str| scripts.libraries.read().has(name);
         let function = engine.function(&library, &name, is_there).map_err(whole)?;
         return Ok(Script {
@@ -229,6 +260,7 @@ fn find(scripts: &Scripts, engine: &mut Engine, command: &Command, args: Args<'_
             flags: Flags { given: true, ..flags },
             is_ro,
             key_count,
+            command: command.id,
         });
     }
     let by_sha = command.row.name.starts_with("evalsha");
@@ -256,7 +288,15 @@ fn find(scripts: &Scripts, engine: &mut Engine, command: &Command, args: Args<'_
         }
     };
     let function = Rc::clone(&compiled.function);
-    Ok(Script { function, what: What::Script, flags: compiled.flags, name: Name::Script(compiled), is_ro, key_count })
+    Ok(Script {
+        function,
+        what: What::Script,
+        flags: compiled.flags,
+        name: Name::Script(compiled),
+        is_ro,
+        key_count,
+        command: command.id,
+    })
 }
 
 fn key_count(args: Args<'_>, not_a_number: &'static str) -> Result<usize, Halt> {
@@ -299,7 +339,7 @@ fn execute(
         }
     }
     let Interpreter { engine, scratch } = interpreter;
-    let before = (session.db, session.proto);
+    let (before, reply_from) = ((session.db, session.proto), output.len());
     let why = std::mem::replace(&mut ks.resume.why, Why::Script);
     let mut out = Out::new(output, session.proto);
     session.proto = Proto::Resp2;
@@ -313,6 +353,7 @@ fn execute(
         may_restart,
         has_effects: false,
         wants_all: false,
+        has_failed: false,
         panicked: None,
         started: Instant::now(),
         is_busy: false,
@@ -322,7 +363,7 @@ fn execute(
     hub.scripts.running[around.worker.index].begin(script.what);
     let how = if script.what == What::Function { Passed::AsArguments } else { Passed::AsGlobals };
     let outcome = engine.run(&mut running, &script.function, args.tail(3), script.key_count, how, &mut out);
-    let (wants_all, panicked) = (running.wants_all, running.panicked.take());
+    let (wants_all, has_failed, panicked) = (running.wants_all, running.has_failed, running.panicked.take());
     *scratch = std::mem::take(&mut running.scratch);
     running.ks.resume.why = why;
     drop(running);
@@ -337,13 +378,21 @@ fn execute(
     if wants_all {
         return Err(Ended::WantsAll);
     }
-    outcome.map_err(|raised| {
-        let mut text = String::from_utf8_lossy(&raised.text).into_owned();
-        if let Some(place) = raised.place {
-            text = format!("{text} script: {}, on {place}.", script.name);
-        }
-        Ended::Error(text.into())
-    })
+    if has_failed {
+        around.worker.stats().by_command[script.command].failed.add(1);
+    }
+    let Err(raised) = outcome else { return Ok(()) };
+    let mut text = String::from_utf8_lossy(&raised.text).into_owned();
+    if let Some(place) = raised.place {
+        text = format!("{text} script: {}, on {place}.", script.name);
+    }
+    if raised.counted {
+        // The command that caused it has failed, not the script.
+        output.truncate(reply_from);
+        Out::new(output, session.proto).error(&text);
+        return Ok(());
+    }
+    Err(Ended::Error(text.into()))
 }
 
 /// A running script. Its commands come here.
@@ -359,6 +408,8 @@ struct Running<'a, 'k> {
     /// The script has done something that others see, or may have done so.
     has_effects: bool,
     wants_all: bool,
+    /// The script's reply contains an error of its own.
+    has_failed: bool,
     /// The panic of one of its commands. It resumes after Lua has returned.
     panicked: Option<Box<dyn Any + Send>>,
     started: Instant,
@@ -384,13 +435,15 @@ const UNDECLARED: &str = "ERR Script attempted to access a key that it did not d
                           holds it waits for this one's: pass all keys of a script as its KEYS";
 
 impl<'a> Running<'a, '_> {
+    /// The command that the words name.
+    fn find(&self, args: Args<'_>) -> Option<&'a Command> {
+        let command = self.around.worker.hub.directory.find(&args[0])?;
+        if command.is(bit::CONTAINER) && args.len() > 1 { command.subcommand(&args) } else { Some(command) }
+    }
+
     /// The command that the words name, if a script may run it now.
     fn admit(&self, args: Args<'_>) -> Result<&'a Command, Cow<'static, str>> {
-        const UNKNOWN: &str = "ERR Unknown Redis command called from script";
-        let mut command = self.around.worker.hub.directory.find(&args[0]).ok_or(UNKNOWN)?;
-        if command.is(bit::CONTAINER) && args.len() > 1 {
-            command = command.subcommand(&args).ok_or(UNKNOWN)?;
-        }
+        let command = self.find(args).ok_or("ERR Unknown Redis command called from script")?;
         if !command.takes(args.len()) {
             return Err("ERR Wrong number of args calling Redis command from script".into());
         }
@@ -400,7 +453,7 @@ impl<'a> Running<'a, '_> {
         if let Err(denial) = access::check(self.around.worker, self.session, command, args, Context::Script) {
             return Err(access::refusal_in_script(self.session, command, denial).into());
         }
-        if command.is(bit::WRITE) && !self.may_write {
+        if command.is(bit::WRITE | bit::MAY_REPLICATE) && !self.may_write {
             return Err("ERR Write commands are not allowed from read-only scripts.".into());
         }
         if self.is_full && command.is(bit::DENYOOM) && !self.has_effects {
@@ -417,7 +470,14 @@ impl<'a> Running<'a, '_> {
         };
         let command = match self.admit(args) {
             Ok(command) => command,
-            Err(text) => return refuse(reply, &text),
+            Err(text) => {
+                let stats = self.around.worker.stats();
+                stats.error(&text);
+                if let Some(command) = self.find(args) {
+                    stats.by_command[command.id].rejected.add(1);
+                }
+                return refuse(reply, &text);
+            }
         };
         let hub = &*self.around.worker.hub;
         let keys = keys(hub.store.hasher(), command.row.keys, args, positions);
@@ -430,6 +490,7 @@ impl<'a> Running<'a, '_> {
                 self.wants_all = true;
                 return Called::Ends;
             }
+            self.around.worker.stats().error(UNDECLARED);
             return refuse(reply, UNDECLARED);
         }
         self.has_effects |= command.is(bit::WRITE | bit::PUBLISHES);
@@ -487,10 +548,7 @@ impl Calls for Running<'_, '_> {
 
     fn may_call(&mut self) -> Option<bool> {
         let words = self.scratch.words.args();
-        let mut command = self.around.worker.hub.directory.find(&words[0])?;
-        if command.is(bit::CONTAINER) && words.len() > 1 {
-            command = command.subcommand(&words)?;
-        }
+        let command = self.find(words)?;
         let Some(rights) = &self.session.rights else { return Some(true) };
         let mut positions = Vec::new();
         command.row.keys.positions(&words, &mut positions);
@@ -499,6 +557,11 @@ impl Calls for Running<'_, '_> {
 
     fn log(&mut self, level: i64, text: &str) {
         lua::log(level, text);
+    }
+
+    fn note_error(&mut self, text: &[u8]) {
+        self.has_failed = true;
+        self.around.worker.stats().error(&String::from_utf8_lossy(text));
     }
 
     fn tick(&mut self) -> Result<(), &'static str> {

@@ -3,6 +3,7 @@
 
 mod acl;
 mod all_cold;
+mod answers;
 mod blocking;
 mod clients;
 mod common;

@@ -231,11 +231,11 @@ fn the_client_list_shows_transactions() {
     lines(&mut a, &[("CLIENT SETNAME tx", "OK"), ("WATCH k l", "OK"), ("MULTI", "OK"), ("GET k", "QUEUED")]);
     let list = b.run("CLIENT LIST");
     let line = list.split("\\n").find(|line| line.contains(" name=tx ")).unwrap();
-    assert!(line.contains(" flags=x ") && line.contains(" multi=1 watch=2 "), "{line}");
+    assert!(line.contains(" flags=x ") && line.contains(" multi=1 qbuf=0 "), "{line}");
     a.run("DISCARD");
     let list = b.run("CLIENT LIST");
     let line = list.split("\\n").find(|line| line.contains(" name=tx ")).unwrap();
-    assert!(line.contains(" flags=N ") && line.contains(" multi=-1 watch=0 "), "{line}");
+    assert!(line.contains(" flags=N ") && line.contains(" multi=-1 qbuf=0 "), "{line}");
 }
 
 #[test]

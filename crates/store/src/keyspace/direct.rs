@@ -36,7 +36,7 @@ pub(crate) fn install(
             .find(hash.high, uid, name, &|id| store.dictionary(id), scratch)
             .map_err(ReadError::Corrupt)?
             .ok_or(ReadError::Missing)?;
-        if record.expiry_ms.is_some_and(|expiry| expiry <= now_ms) {
+        if store.removes(record.expiry_ms, now_ms) {
             return Ok((record.expiry_ms, None));
         }
         Ok((record.expiry_ms, Some(object(store, key, &record, word, now_ms)?)))

@@ -1,6 +1,7 @@
 //! Owns changing keys and values. Never reads flash: all cold values were read before the first change.
 
 use super::{Cold, Found, Keyspace, NoEdit, Resume, Want};
+use crate::counters::Counter;
 use crate::keyspace::commit::Extent;
 use crate::mem::hash::{Key, KeyHash};
 use crate::mem::index::{Entry, OwnedWord, Slot};
@@ -10,6 +11,9 @@ use crate::stripe::Database;
 use base::events::Class;
 use std::ops::Range;
 use value::{Boxed, Buffer, Kind};
+
+/// Redis frees a collection of more than 64 parts in the background. That many parts take about as much.
+const LAZY_BYTES_MIN: usize = 2 << 10;
 
 impl Keyspace<'_> {
     /// The value, for changing. From the first call that changes it, the value counts as changed and its copy on flash is
@@ -186,6 +190,18 @@ impl Keyspace<'_> {
         Ok(true)
     }
 
+    /// Like [`Keyspace::remove`], for UNLINK: counts what Redis would free in the background.
+    pub fn unlink(&mut self, key: &Key<'_>) -> Result<bool, Cold> {
+        let database = self.database(key);
+        let object = database.find(key).and_then(|slot| database.table.entry(slot).object());
+        let is_large = object.and_then(ObjectRef::boxed).is_some_and(|value| value.mem_bytes() > LAZY_BYTES_MIN);
+        let removed = self.remove(key)?;
+        if removed && is_large {
+            self.store.counters.add(Counter::LazyFreed, 1);
+        }
+        Ok(removed)
+    }
+
     /// Sets or removes the expiry. Returns whether the key exists. Needs the value in RAM, because the record on flash contains
     /// the expiry.
     pub fn set_expiry(&mut self, key: &Key<'_>, expiry: Option<u64>) -> Result<bool, Cold> {
@@ -219,6 +235,7 @@ impl Keyspace<'_> {
         }
         if let Some(frequency) = frequency {
             entry.set_frequency(frequency.min(crate::mem::word::FREQUENCY_MAX));
+            entry.hot_mut().keep_frequency(frequency);
         }
         Ok(())
     }

@@ -60,6 +60,8 @@ pub struct Inspect {
     pub flash_pages: u32,
     pub idle_seconds: u64,
     pub frequency: u8,
+    /// The frequency that RESTORE has given, until the next access.
+    pub restored_frequency: Option<u8>,
     pub expiry: Option<u64>,
 }
 
@@ -293,6 +295,11 @@ impl<'s> Keyspace<'s> {
         self.wrote = true;
     }
 
+    /// Whether a script or function has called the running command.
+    pub fn is_in_script(&self) -> bool {
+        self.resume.why == Why::Script
+    }
+
     /// Whether effects are kept. If not, a handler need not gather their words. A rehearsal has no effects.
     #[inline]
     pub fn keeps_effects(&self) -> bool {
@@ -502,6 +509,9 @@ impl<'s> Keyspace<'s> {
         }
         let object = database.table.entry(slot).hot();
         if word.has_expiry() && object.expiry().is_some_and(|expiry| expiry <= now_ms) {
+            if store.keeps_expired(now_ms) {
+                return Ok(Found::Absent);
+            }
             self.may_change()?;
             let stripe = self.held.get(key.hash.stripe());
             if let Some(waiters) = &stripe.waiters {
@@ -689,8 +699,10 @@ impl<'s> Keyspace<'s> {
         if cold {
             return Err(Cold);
         }
-        let uid = self.uid;
-        Ok(keys.iter().map(|key| self.held.see(key.hash.stripe()).database(uid)?.value(key)).collect())
+        let (uid, now_ms) = (self.uid, self.now_ms);
+        // The look-ups have removed what has expired, unless a pause keeps it.
+        let seen_ms = if self.store.keeps_expired(now_ms) { now_ms } else { 0 };
+        Ok(keys.iter().map(|key| self.held.see(key.hash.stripe()).database(uid)?.value(key, seen_ms)).collect())
     }
 
     /// The value, for OBJECT. Does not mark the value as used.
@@ -754,6 +766,7 @@ impl<'s> Keyspace<'s> {
             flash_pages: pages,
             idle_seconds: object.idle_seconds(clock),
             frequency: word.frequency(),
+            restored_frequency: object.restored_frequency(),
             expiry: object.expiry(),
         }))
     }

@@ -152,7 +152,7 @@ impl Lane {
 
     /// Looks up the keys whose time is due, which removes them and notifies the listeners.
     pub(crate) fn expire_due(&mut self) {
-        if !self.store.expire_cycle.load(Relaxed) {
+        if !self.store.expires_actively(self.now_ms) {
             return;
         }
         let (store, now_ms) = (self.store.clone(), self.now_ms);

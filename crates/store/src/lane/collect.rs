@@ -191,7 +191,7 @@ impl Lane {
     /// Starts to remove the expired keys of a segment.
     fn collect_expired(&mut self) -> bool {
         self.rooms_made = 0;
-        if self.now_ms < self.expired_segments_due_ms || !self.store.expire_cycle.load(Relaxed) {
+        if self.now_ms < self.expired_segments_due_ms || !self.store.expires_actively(self.now_ms) {
             return false;
         }
         let lag_ms = self.store.expired_key_lag_ms.load(Relaxed);
@@ -223,7 +223,7 @@ impl Lane {
             return false;
         }
         while let Some(record) = collect.backlog.pop() {
-            match self.relocate(&record, collect.why == Purpose::Eviction) {
+            match self.relocate(&record, collect.why) {
                 Relocated::Moved => {}
                 Relocated::Evicted => collect.evicted += 1,
                 Relocated::NoRoom => {
@@ -335,7 +335,7 @@ impl Lane {
         let is_live = &mut |record: &Record<'_>, place| {
             if only_expired {
                 let expiry = record.expiry_ms?;
-                if expiry > now_ms {
+                if !store.removes(Some(expiry), now_ms) {
                     expiries.add(expiry);
                     return None;
                 }
@@ -377,7 +377,8 @@ impl Lane {
     }
 
     /// Moves a record to the relocation stream. Removes its key instead if it has expired or must be evicted.
-    fn relocate(&mut self, record: &Gathered, evict: bool) -> Relocated {
+    fn relocate(&mut self, record: &Gathered, why: Purpose) -> Relocated {
+        let evict = why == Purpose::Eviction;
         let store = self.store.clone();
         let place = place_of(record.page, record.pages);
         let part = part_name(record.kind, &record.bytes[..record.key]);
@@ -393,7 +394,7 @@ impl Lane {
             let database = stripe.database_mut(record.uid);
             let found = database.table.find(record.hash.high, |entry| points_to(entry, record.hash, place));
             let Some(slot) = found else { return Relocated::Moved };
-            if record.expiry.is_some_and(|expiry| expiry <= self.now_ms) {
+            if store.removes(record.expiry, self.now_ms) {
                 let name = Some(&record.bytes[..record.key]);
                 store.commit_leave(Leave::expired(record.uid, name, self.now_ms), database, slot, None);
                 return Relocated::Moved;
@@ -404,6 +405,10 @@ impl Lane {
                 store.commit_leave(Leave::evicted(record.uid, name, self.now_ms), database, slot, None);
                 return Relocated::Evicted;
             }
+        }
+        if !why.moves() {
+            // CLIENT PAUSE has begun: the key stays where it is.
+            return Relocated::Moved;
         }
         let Some(kind) = RecordKind::from_byte(record.kind) else {
             return Relocated::Moved;

@@ -144,6 +144,8 @@ pub struct Lane {
     expire: Hand,
     expire_due_ms: u64,
     expire_ttl: TtlSample,
+    /// How many keys the sweep has removed since [`Lane::take_expired`].
+    expired: usize,
     /// In the all-cold mode, the keys that expire soon.
     pub(crate) due: BTreeSet<Due>,
     /// The stripe where the sweep for expired hash fields continues.
@@ -217,6 +219,7 @@ impl Lane {
             expire: Hand::default(),
             expire_due_ms: 0,
             expire_ttl: TtlSample::default(),
+            expired: 0,
             due: BTreeSet::new(),
             expire_fields: 0,
             measure_due_ms: 0,
@@ -465,7 +468,7 @@ impl Lane {
         let Some(slot) = database.find_cold(hash, cold.word) else {
             return Ok(Outcome::Done);
         };
-        if record.expiry_ms.is_some_and(|expiry| expiry <= self.now_ms) {
+        if store.removes(record.expiry_ms, self.now_ms) {
             store.commit_leave(Leave::expired(uid, Some(name), self.now_ms), database, slot, None);
             return Ok(Outcome::Done);
         }
@@ -687,8 +690,13 @@ impl Lane {
         }
     }
 
+    /// How many keys the sweep has removed since the last call.
+    pub fn take_expired(&mut self) -> usize {
+        std::mem::take(&mut self.expired)
+    }
+
     fn expire_slice(&mut self) -> bool {
-        if self.now_ms < self.expire_due_ms || !self.store.expire_cycle.load(Relaxed) {
+        if self.now_ms < self.expire_due_ms || !self.store.expires_actively(self.now_ms) {
             return false;
         }
         // One worker is enough for the expiry sweep, because removing is much cheaper than serving.
@@ -711,6 +719,7 @@ impl Lane {
             }
         }
         self.expire_fields = self.store.expire_fields(self.expire_fields, self.now_ms, EXPIRE_KEYS_MAX);
+        self.expired += expired;
         let many = expired * 10 > seen || self.expire_fields > 0;
         if !many {
             self.expire_due_ms = self.now_ms + EXPIRE_EVERY_MS;

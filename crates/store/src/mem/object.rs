@@ -1,7 +1,7 @@
 //! Owns the layout of an object: one allocation for header, key and value. Never knows the index or flash.
 //!
 //! ```text
-//! header   8 bytes  |63 length 34|33 raw|32 spare|31 clock 8|7 kind 5|4 boxed|3 fresh|2 writing|1 expiry|0 place|
+//! header   8 bytes  |63 length 34|33 raw|32 counted|31 clock 8|7 kind 5|4 boxed|3 fresh|2 writing|1 expiry|0 place|
 //! place    8 bytes  if the place bit is set: the cold word this object had, or will have, on flash
 //! expiry   8 bytes  if the expiry bit is set: milliseconds since 1970
 //! key length        1 byte below 255, else 255 and 4 bytes
@@ -9,7 +9,8 @@
 //! value             `length` bytes, or a boxed value: its address and what it was last counted as (8 bytes each, unaligned)
 //! ```
 //! The clock is the second of the last access (24 bits, as in Redis). While the object is being written to flash, this field
-//! contains the write's number instead. A fresh object was read from flash, and no look-up has counted it since.
+//! contains the write's number instead. A counted object was restored with an access frequency, which this field contains until
+//! the next access. A fresh object was read from flash, and no look-up has counted it since.
 
 use crate::mem::arena::{Arena, Cells, rounded};
 use std::marker::PhantomData;
@@ -32,6 +33,7 @@ impl Header {
     const KIND_SHIFT: u32 = 5;
     const CLOCK_SHIFT: u32 = 8;
     const CLOCK: u64 = 0xff_ffff << Self::CLOCK_SHIFT;
+    const COUNTED: u64 = 1 << 32;
     const RAW: u64 = 1 << 33;
     const LENGTH_SHIFT: u32 = 34;
 }
@@ -330,6 +332,11 @@ impl<'t> ObjectRef<'t> {
         self.0.clock()
     }
 
+    /// The access frequency that the object was restored with, if there was no access since.
+    pub fn restored_frequency(self) -> Option<u8> {
+        self.0.restored_frequency()
+    }
+
     /// Seconds since the last access. 0 for an object being written, whose clock field contains the write's number.
     #[inline]
     pub fn idle_seconds(self, clock: u32) -> u64 {
@@ -411,6 +418,11 @@ impl<'t> ObjectMut<'t> {
     #[inline]
     pub fn set_clock(&mut self, clock: u32) {
         self.0.set_clock(clock);
+    }
+
+    /// Keeps an access frequency until the next access.
+    pub fn keep_frequency(&mut self, frequency: u8) {
+        self.0.keep_frequency(frequency);
     }
 
     /// Sets the place on flash. The object must have the field.
@@ -578,7 +590,7 @@ impl Raw {
 
     #[inline]
     fn begin_write(self, write: u32) {
-        let header = self.header().0 & !Header::CLOCK | Header::WRITING;
+        let header = self.header().0 & !(Header::CLOCK | Header::COUNTED) | Header::WRITING;
         self.set_header(header | u64::from(write) << Header::CLOCK_SHIFT & Header::CLOCK);
     }
 
@@ -604,13 +616,29 @@ impl Raw {
 
     #[inline]
     fn idle_seconds(self, clock: u32) -> u64 {
-        if self.is_writing() { 0 } else { u64::from(clock.wrapping_sub(self.clock()) & 0xff_ffff) }
+        if self.is_writing() || self.is(Header::COUNTED) {
+            0
+        } else {
+            u64::from(clock.wrapping_sub(self.clock()) & 0xff_ffff)
+        }
+    }
+
+    fn keep_frequency(self, frequency: u8) {
+        if !self.is_writing() {
+            self.set_clock(frequency.into());
+            self.set(Header::COUNTED, true);
+        }
+    }
+
+    fn restored_frequency(self) -> Option<u8> {
+        self.is(Header::COUNTED).then(|| self.clock() as u8)
     }
 
     #[inline]
     fn set_clock(self, clock: u32) {
         let header = self.header().0;
-        let wanted = header & !Header::CLOCK | u64::from(clock) << Header::CLOCK_SHIFT & Header::CLOCK;
+        let wanted =
+            header & !(Header::CLOCK | Header::COUNTED) | u64::from(clock) << Header::CLOCK_SHIFT & Header::CLOCK;
         // Usually equal already: the cache line then stays clean.
         if wanted != header && header & Header::WRITING == 0 {
             self.set_header(wanted);

@@ -266,6 +266,10 @@ impl Tier {
         if budget == usize::MAX {
             return Admission::Open;
         }
+        if budget == 0 {
+            // The process itself takes more than the limit, so nothing can be moved out to make room.
+            return Admission::Full;
+        }
         let hard = arena.used_bytes() > budget / 100 * 97 || arena.slab_bytes() > budget / 100 * 101;
         match (hard, self.full()) {
             (false, _) => Admission::Open,

@@ -7,7 +7,7 @@ pub(crate) mod watch;
 use crate::mem::deadlines::Deadlines;
 use crate::mem::hash::{Key, KeyHash, STRIPES};
 use crate::mem::index::{Slot, Table, prefetch_line};
-use crate::mem::object::{ObjectRef, Value};
+use crate::mem::object::Value;
 use crate::mem::word::Word;
 use crate::stripe::wait::Waiters;
 use crate::stripe::watch::Watched;
@@ -221,9 +221,10 @@ impl Database {
         })
     }
 
-    /// The key's value, if it is in RAM.
-    pub(crate) fn value(&self, key: &Key<'_>) -> Option<Value<'_>> {
-        self.table.entry(self.find(key)?).object().map(ObjectRef::value)
+    /// The key's value, if it is in RAM and has not expired at `now_ms`.
+    pub(crate) fn value(&self, key: &Key<'_>, now_ms: u64) -> Option<Value<'_>> {
+        let object = self.table.entry(self.find(key)?).object()?;
+        object.expiry().is_none_or(|expiry| expiry > now_ms).then(|| object.value())
     }
 
     /// The cold entry with exactly this hash and place.

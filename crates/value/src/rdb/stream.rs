@@ -7,7 +7,7 @@
 //! first id, largest deleted id, entries added                       from version 2 on
 //! groups           how many; each
 //!   name, last id
-//!   entries read                                                    from version 2 on; all ones: not known
+//!   entries read                                                    from version 2 on, before it as the entries tell; all ones: not known
 //!   pending        how many; each an id (16 bytes), a time (8 bytes), deliveries
 //!   consumers      how many; each
 //!     name, seen (8 bytes)
@@ -109,7 +109,10 @@ pub fn read(reader: &mut Reader<'_>, version: Version) -> Result<Stream, Corrupt
     }
     for _ in 0..reader.len()? {
         let name = reader.string()?;
-        let group = group(reader, version)?;
+        let mut group = group(reader, version)?;
+        if version < Version::V2 {
+            group.entries_read = stream.entries_until(group.last_id);
+        }
         if !stream.create_group(&name, group) {
             return Err(Corrupt);
         }
