@@ -102,6 +102,8 @@ fn attempt(worker: &Worker, live: &Live, blocked: &Blocked, own: bool, resume: &
     let mut session = Session::new(blocked.client, true, false);
     (session.db, session.proto, session.no_touch) = (blocked.db, blocked.proto, !blocked.touch);
     session.user = blocked.user.clone();
+    // Its reply is made in the turn of another client, which does not wait.
+    session.claim.granted = usize::MAX;
     access::refresh(hub, &mut session);
     // The user's rights may have changed since the command was blocked.
     let denied = blocked.denied(worker, &session);
@@ -138,7 +140,7 @@ fn attempt(worker: &Worker, live: &Live, blocked: &Blocked, own: bool, resume: &
                 state.turn(Phase::Called);
                 return Attempt::Called;
             }
-            Err(Stop::Exchange) => unreachable!("what waits for a key asks no other server"),
+            Err(Stop::Exchange | Stop::Memory) => unreachable!("what waits for a key asks for nothing else"),
             Err(Stop::Block(_)) => {
                 state.recount();
                 if own {
@@ -296,6 +298,7 @@ pub async fn sit(connection: &mut Connection, blocked: Arc<Blocked>) -> Result<(
         connection.worker.refresh_now_ms();
         run_own(&connection.worker, blocked).await;
     }
+    connection.withdraw();
     answer(connection, blocked)
 }
 
