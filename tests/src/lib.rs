@@ -18,12 +18,14 @@ mod node;
 mod programs;
 mod random;
 mod redis;
+mod watch;
 
 pub use client::{Client, one_line, shown, words};
 pub use node::{Binary, Node, Process, Program, resident_bytes, words_of_node};
 pub use programs::{binary, free_port, is_installed, tool};
 pub use random::{Random, number, seed};
 pub use redis::Redis;
+pub use watch::Watch;
 
 use std::time::{Duration, Instant};
 

@@ -1,54 +1,26 @@
 //! The RAM limit bounds the resident size of the process at every moment, and -OOM means that flash is full.
 
-use flintkv_tests::{Client, Node, Random, eventually, resident_bytes, seed};
+use flintkv_tests::{Client, Node, Random, Watch, eventually, seed};
 use resp::client::{Value, encode_command};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
-const SAMPLE: Duration = Duration::from_millis(20);
 /// On a slow machine, a phase of a test ends after this time.
 const PHASE: Duration = Duration::from_secs(25);
 /// The bound: tenths of the limit.
 const TENTHS_MAX: u64 = 11;
 
-/// Follows the resident size of a node until it is dropped.
-struct Watch<'a> {
-    node: &'a Node,
-    largest: AtomicU64,
-    samples: AtomicU64,
-    stop: AtomicBool,
-}
-
-impl<'a> Watch<'a> {
-    fn new(node: &'a Node) -> Watch<'a> {
-        Watch { node, largest: AtomicU64::new(0), samples: AtomicU64::new(0), stop: AtomicBool::new(false) }
-    }
-
-    fn run(&self) {
-        while !self.stop.load(Relaxed) {
-            self.largest.fetch_max(resident_bytes(self.node.pid()), Relaxed);
-            self.samples.fetch_add(1, Relaxed);
-            thread::sleep(SAMPLE);
-        }
-    }
-
-    /// Prints the largest size since the last call, checks it, and resets it.
-    fn check(&self, phase: &str, limit: u64) {
-        let largest = self.largest.swap(0, Relaxed);
-        let percent = largest * 100 / limit;
-        println!("{phase}: at most {:.1} MiB of {} MiB, {percent} %", largest as f64 / MIB as f64, limit / MIB);
-        assert!(largest <= limit * TENTHS_MAX / 10, "{phase}: {largest} bytes resident, RAM limit {limit}");
-    }
-}
-
-struct StopAtEnd<'a>(&'a AtomicBool);
-
-impl Drop for StopAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
-    }
+/// Prints the largest size since the last call, and checks it.
+fn check(watch: &Watch<'_>, phase: &str, limit: u64) {
+    let (largest, longest_ms) = watch.take();
+    let percent = largest * 100 / limit;
+    println!(
+        "{phase}: at most {:.1} MiB of {} MiB, {percent} %, longest PING {longest_ms} ms",
+        largest as f64 / MIB as f64,
+        limit / MIB
+    );
+    assert!(largest <= limit * TENTHS_MAX / 10, "{phase}: {largest} bytes resident, RAM limit {limit}");
 }
 
 /// 32 bytes, 500 bytes or 20 KB, in proportions that give most of the bytes to the larger two.
@@ -100,10 +72,7 @@ fn the_resident_size_stays_within_the_limit() {
     /// Values of 1,340 bytes on average: more than five times the limit.
     const KEYS: usize = 260_000;
     let node = Node::start(&[("memory-limit", "1gb"), ("ram-limit", "64mb"), ("flash-segment-size", "4mb")]);
-    let watch = Watch::new(&node);
-    thread::scope(|scope| {
-        let _stop = StopAtEnd(&watch.stop);
-        scope.spawn(|| watch.run());
+    Watch::during(&node, |watch| {
         let halves = [0..KEYS / 2, KEYS / 2..KEYS];
 
         let populate = |half: std::ops::Range<usize>| {
@@ -120,7 +89,7 @@ fn the_resident_size_stays_within_the_limit() {
             writers.into_iter().map(|writer| writer.join().unwrap()).sum()
         });
         println!("populated with {:.1} times the limit", set as f64 / LIMIT as f64);
-        watch.check("populate", LIMIT);
+        check(watch, "populate", LIMIT);
 
         let read = |half: std::ops::Range<usize>| {
             let mut random = Random::new(seed() + half.end as u64);
@@ -130,7 +99,7 @@ fn the_resident_size_stays_within_the_limit() {
             })
         };
         thread::scope(|scope| halves.clone().into_iter().for_each(|half| drop(scope.spawn(move || read(half)))));
-        watch.check("read", LIMIT);
+        check(watch, "read", LIMIT);
 
         let overwrite = |half: std::ops::Range<usize>| {
             let mut random = Random::new(seed() + half.end as u64);
@@ -148,9 +117,9 @@ fn the_resident_size_stays_within_the_limit() {
             })
         };
         thread::scope(|scope| halves.clone().into_iter().for_each(|half| drop(scope.spawn(move || overwrite(half)))));
-        watch.check("overwrite", LIMIT);
+        check(watch, "overwrite", LIMIT);
+        assert!(watch.samples() > 50);
     });
-    assert!(watch.samples.load(Relaxed) > 50);
     let mut client = node.connect();
     assert!(client.info_number("tiering", "values_in_flash") > client.info_number("tiering", "values_in_ram"));
 }

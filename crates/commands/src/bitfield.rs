@@ -4,7 +4,7 @@ use crate::bitmaps::{BAD_OFFSET, checked_offset, string_mut};
 use crate::cx::{Cx, Run, SYNTAX, Stop};
 use crate::number::{int, int_or_error};
 use crate::row::{self, Acl, Flag, Group, KeyUse, Row, is};
-use crate::strings::string;
+use crate::strings::{claim_longer, string};
 use smallvec::SmallVec;
 use store::Class;
 
@@ -196,6 +196,7 @@ fn bitfield(cx: &mut Cx<'_>, access: Access) -> Run {
         }
         return Ok(());
     };
+    claim_longer(cx.settings, cx.session, bytes.len(), end)?;
     let mut replies: SmallVec<[Option<i64>; 4]> = SmallVec::new();
     let mut changed = bytes.len() < end;
     let keys = cx.keys;

@@ -5,7 +5,7 @@
 use crate::cx::{Cx, Run, SYNTAX, Stop};
 use crate::number::{int, int_or_error};
 use crate::row::{Access, Acl, Flag, Group, KeyUse, Keys, Row, is, only_here};
-use crate::strings::{STRING_BYTES_MAX, string};
+use crate::strings::{STRING_BYTES_MAX, claim_longer, string};
 use store::{Class, Cold, ValueMut};
 
 const ACL_READ: &[Acl] = &[Acl::Read, Acl::Bitmap, Acl::Slow];
@@ -167,7 +167,9 @@ fn setbit(cx: &mut Cx<'_>) -> Run {
     };
     let (at, mask) = ((bit >> 3) as usize, 0x80u8 >> (bit & 7));
     let key = &cx.keys[0];
-    let old = string(cx.ks.get(key)?)?.and_then(|bytes| bytes.get(at).copied());
+    let bytes = string(cx.ks.get(key)?)?.unwrap_or_default();
+    let old = bytes.get(at).copied();
+    claim_longer(cx.settings, cx.session, bytes.len(), at + 1)?;
     let was_on = old.is_some_and(|byte| byte & mask != 0);
     // A write that changes no bit must not make the value dirty.
     if old.is_none() || was_on != on || !cx.ks.is_raw(key)? {

@@ -1,6 +1,7 @@
 //! Owns what a handler receives and what it may return. Never knows threads, sockets or files.
 
 use crate::block::Block;
+use crate::session::Session;
 pub use resp::Args;
 use resp::reply::Out;
 use resp::request::Span;
@@ -27,6 +28,9 @@ pub enum Stop {
     /// which, and holds the outcome when the handler runs again. The handler has written nothing. Not allowed where
     /// nothing may wait: see [`crate::Flag::NoMulti`] and [`store::Keyspace::runs_once`].
     Exchange,
+    /// The handler makes more at once than may be had without asking: the session's `claim` says how much. It runs
+    /// again when it may. The handler has written nothing: see [`claim`].
+    Memory,
     /// The reply is this error, with its code first: `ERR syntax error`. The handler has changed nothing, unless it
     /// said that its changes stand (`Keyspace::let_stand`).
     Error(Cow<'static, str>),
@@ -110,10 +114,40 @@ pub struct Cx<'a> {
     pub ks: Keyspace<'a>,
     pub out: Out<'a>,
     /// The connection's own state: plain data.
-    pub session: &'a mut crate::session::Session,
+    pub session: &'a mut Session,
     pub settings: &'a Settings,
     /// The interface to the server, for commands about the server itself.
     pub server: &'a dyn crate::host::Host,
+}
+
+/// Asks for the memory of something large that the command is about to make at once: a long reply, a longer string.
+/// Call it before the handler's first write. The parts of the context are arguments, because a value may borrow the rest.
+#[inline]
+pub fn claim(settings: &Settings, session: &mut Session, bytes: usize) -> Run {
+    if bytes <= settings.claim_free_bytes { Ok(()) } else { claim_much(session, bytes) }
+}
+
+#[cold]
+fn claim_much(session: &mut Session, bytes: usize) -> Run {
+    if bytes <= session.claim.granted {
+        return Ok(());
+    }
+    session.claim.wanted = bytes;
+    Err(Stop::Memory)
+}
+
+/// The length of a bulk string's header and end, for strings of up to 999 bytes.
+pub const BULK_FRAME_BYTES: usize = 8;
+
+/// Like [`claim`], for a reply of about this length. The output then grows once, and not by doubling.
+#[inline]
+pub fn claim_reply(settings: &Settings, session: &mut Session, out: &mut Out<'_>, bytes: usize) -> Run {
+    if bytes <= settings.claim_free_bytes {
+        return Ok(());
+    }
+    claim_much(session, bytes)?;
+    out.reserve(bytes);
+    Ok(())
 }
 
 impl Cx<'_> {
@@ -140,5 +174,7 @@ pub struct Settings {
     pub stream_node_max_entries: usize,
     pub proto_max_bulk_len: usize,
     pub databases: usize,
+    /// A command asks before it makes more than this at once.
+    pub claim_free_bytes: usize,
     pub lfu: bool,
 }

@@ -5,7 +5,10 @@ mod expiry;
 pub use expiry::ROWS as EXPIRY_ROWS;
 
 use crate::counters::{NOT_FINITE, OVERFLOW};
-use crate::cx::{Cx, NOT_FLOAT, OUT_OF_RANGE, REPLY_BYTES_MAX, Run, SYNTAX, Settings, Stop, WRONG_TYPE, wrong_arity};
+use crate::cx::{
+    BULK_FRAME_BYTES, Cx, NOT_FLOAT, OUT_OF_RANGE, REPLY_BYTES_MAX, Run, SYNTAX, Settings, Stop, WRONG_TYPE,
+    claim_reply, wrong_arity,
+};
 use crate::number::{self, Digits, int_or_error};
 use crate::random::{self, Draws, SAMPLE_MAX, Selection};
 use crate::row::{Access, Acl, Effect, Flag, Group, KeyUse, Row, is, only_here};
@@ -369,6 +372,14 @@ impl<'a> Hash<'a> {
         }
     }
 
+    /// The most that a reply with all fields may take, about. A packed hash is small.
+    fn reply_bytes(self) -> usize {
+        match self {
+            Hash::Packed(_) => 0,
+            Hash::Table(table) => table.mem_bytes() + table.len() * 2 * BULK_FRAME_BYTES,
+        }
+    }
+
     fn len(self) -> usize {
         match self {
             Hash::Packed(bytes) => packed::len(bytes),
@@ -432,6 +443,7 @@ enum Part {
 fn all(cx: &mut Cx<'_>, part: Part) -> Run {
     let hash = hash(cx.ks.get(&cx.keys[0])?)?.unwrap_or(Hash::Packed(&[]));
     let out = &mut cx.out;
+    claim_reply(cx.settings, cx.session, out, hash.reply_bytes())?;
     match part {
         Part::Both => out.map(hash.len()),
         Part::Field | Part::Value => out.array(hash.len()),

@@ -4,7 +4,7 @@
 mod blocking;
 mod moves;
 
-use crate::cx::{Cx, NO_SUCH_KEY, Run, SYNTAX, Stop, WRONG_TYPE};
+use crate::cx::{BULK_FRAME_BYTES, Cx, NO_SUCH_KEY, Run, SYNTAX, Stop, WRONG_TYPE, claim_reply};
 use crate::number::{int, int_or_error};
 use crate::row::{Access, Acl, Flag, Group, KeyUse, Row, is};
 use resp::reply::Out;
@@ -347,6 +347,14 @@ pub(crate) fn elements(value: Option<Value<'_>>) -> Result<Option<Elements<'_>>,
 }
 
 impl<'a> Elements<'a> {
+    /// What a reply with so many elements takes, as if all were of the same length. A packed list is small.
+    fn reply_bytes(self, count: usize) -> usize {
+        match self {
+            Elements::Packed(_) => 0,
+            Elements::Chunked(list) => (list.mem_bytes() / list.len().max(1) + BULK_FRAME_BYTES) * count,
+        }
+    }
+
     pub fn len(self) -> usize {
         match self {
             Elements::Packed(bytes) => packed::len(bytes),
@@ -735,6 +743,7 @@ fn lrange(cx: &mut Cx<'_>) -> Run {
     };
     let range = range(start, stop, list.len());
     let (out, mut left) = (&mut cx.out, range.len());
+    claim_reply(cx.settings, cx.session, out, list.reply_bytes(left))?;
     out.array(left);
     if left > 0 {
         list.each_from(range.start, |element| {

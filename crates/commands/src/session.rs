@@ -42,6 +42,8 @@ pub struct Session {
     pub exchange: Option<Box<Exchange>>,
     /// The work that the running command leaves to another thread.
     pub job: Option<Box<Job>>,
+    /// The memory that the running command asks for.
+    pub claim: Claim,
     pub labels: Labels,
     /// CLIENT TRACKING is on.
     pub tracking: Option<Box<Tracking>>,
@@ -51,6 +53,13 @@ pub struct Session {
     pub listens_only: bool,
     /// The connection's subscriptions; most connections never have any.
     subscriptions: Option<Box<Subscriptions>>,
+}
+
+/// What a handler makes at once beyond the usual, in bytes: see [`crate::cx::claim`].
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Claim {
+    pub wanted: usize,
+    pub granted: usize,
 }
 
 /// The options of CLIENT TRACKING.
@@ -123,6 +132,11 @@ impl Multi {
         self.bytes += args.mem_bytes() + size_of::<OwnedArgs>();
         self.commands.push(args);
     }
+
+    /// A command was refused: EXEC will refuse all, so nothing is kept.
+    pub fn fail(&mut self) {
+        *self = Multi { failed: true, ..Multi::default() };
+    }
 }
 
 /// A client's own description of itself. Printable ASCII without spaces, or empty.
@@ -165,6 +179,7 @@ impl Session {
             watches: Watches::default(),
             exchange: None,
             job: None,
+            claim: Claim::default(),
             labels: Labels::default(),
             tracking: None,
             monitors: false,

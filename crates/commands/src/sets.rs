@@ -7,7 +7,7 @@ mod sample;
 pub(crate) use algebra::limit_of;
 pub(crate) use sample::count_of;
 
-use crate::cx::{Cx, Run, Stop};
+use crate::cx::{Cx, Run, Stop, claim_reply};
 use crate::number;
 use crate::row::{Access, Acl, Effect, Flag, Group, KeyUse, Keys, Row, is, only_here};
 use crate::scan::{INVALID_CURSOR, SCAN_COUNT, ScanOf, ScanOptions};
@@ -445,6 +445,7 @@ fn remove_members(
 
 fn smembers(cx: &mut Cx<'_>) -> Run {
     let set = set(cx.ks.get(&cx.keys[0])?)?;
+    claim_reply(cx.settings, cx.session, &mut cx.out, set.map_or(0, Set::reply_bytes))?;
     cx.out.set(set.map_or(0, |set| set.len()));
     for member in set.iter().flat_map(|set| set.iter()) {
         member.write(&mut cx.out);

@@ -1,9 +1,13 @@
 //! Owns the commands that set, get and edit strings. Counting is in `counters`, LCS in `lcs`. Never knows other types,
 //! except to refuse them.
 
-use crate::cx::{Args, Cx, Run, SYNTAX, Stop, WRONG_TYPE, invalid_expire, wrong_arity};
+use crate::cx::{
+    Args, BULK_FRAME_BYTES, Cx, Run, SYNTAX, Settings, Stop, WRONG_TYPE, claim, claim_reply, invalid_expire,
+    wrong_arity,
+};
 use crate::number::{Digits, int_or_error};
 use crate::row::{Access, Acl, Effect, Flag, Group, KeyUse, Keys, Row, Values, is};
+use crate::session::Session;
 use smallvec::SmallVec;
 use store::{Class, Cold, Kind, Value};
 
@@ -351,8 +355,15 @@ pub fn string(value: Option<Value<'_>>) -> Result<Option<&[u8]>, Stop> {
 
 fn get(cx: &mut Cx<'_>) -> Run {
     let value = string(cx.ks.get(&cx.keys[0])?)?;
+    claim_reply(cx.settings, cx.session, &mut cx.out, bulk_bytes(value))?;
     cx.out.bulk_or_null(value);
     Ok(())
+}
+
+/// The length of a reply with this string, at most.
+#[inline]
+fn bulk_bytes(value: Option<&[u8]>) -> usize {
+    value.map_or(0, |value| value.len() + 2 * BULK_FRAME_BYTES)
 }
 
 fn set(cx: &mut Cx<'_>) -> Run {
@@ -586,14 +597,24 @@ fn mget(cx: &mut Cx<'_>) -> Run {
     cx.out.array(cx.keys.len());
     // Do not stop at the first cold key: all cold keys are then read together.
     let mut cold = false;
+    let free_bytes = cx.settings.claim_free_bytes.max(cx.session.claim.granted);
+    let mut reply_bytes = 0;
     for key in cx.keys {
         match cx.ks.get(key) {
-            Ok(Some(Value::Inline(Kind::String, bytes))) => cx.out.bulk(bytes),
+            Ok(Some(Value::Inline(Kind::String, bytes))) => {
+                reply_bytes += bytes.len() + BULK_FRAME_BYTES;
+                if reply_bytes <= free_bytes {
+                    cx.out.bulk(bytes);
+                }
+            }
             Ok(_) => cx.out.null(),
             Err(Cold) => cold = true,
         }
     }
-    if cold { Err(Stop::Cold) } else { Ok(()) }
+    if cold {
+        return Err(Stop::Cold);
+    }
+    claim(cx.settings, cx.session, reply_bytes)
 }
 
 /// Pairs of key and value. An odd number of arguments is an error.
@@ -638,6 +659,11 @@ fn checked_len(cx: &Cx<'_>, have: usize, more: usize) -> Result<usize, Stop> {
     have.checked_add(more).filter(|&len| len <= max).ok_or(TOO_LONG)
 }
 
+/// Asks for the memory of a string that becomes longer. It is copied if it cannot grow in place.
+pub fn claim_longer(settings: &Settings, session: &mut Session, have: usize, end: usize) -> Run {
+    claim(settings, session, if end > have { end } else { 0 })
+}
+
 fn append(cx: &mut Cx<'_>) -> Run {
     let (key, more) = (&cx.keys[0], cx.args.get(2).unwrap_or_default());
     let Some(have) = string(cx.ks.view(key)?)?.map(<[u8]>::len) else {
@@ -647,6 +673,7 @@ fn append(cx: &mut Cx<'_>) -> Run {
         return Ok(());
     };
     let len = checked_len(cx, have, more.len())?;
+    claim_longer(cx.settings, cx.session, have, len)?;
     if let Some(mut value) = cx.ks.get_mut(key)? {
         value.splice(have..have, &[more]);
         value.mark_raw();
@@ -674,6 +701,7 @@ fn setrange(cx: &mut Cx<'_>) -> Run {
         return Ok(());
     }
     let end = checked_len(cx, offset, with.len())?;
+    claim_longer(cx.settings, cx.session, have.unwrap_or(0), end)?;
     let Some(have) = have else {
         const ZEROS: &[u8] = &[0; 16 * 1024];
         let mut parts: SmallVec<[&[u8]; 8]> = SmallVec::from_elem(ZEROS, offset / ZEROS.len());
@@ -707,7 +735,9 @@ pub fn mark_raw(cx: &mut Cx<'_>, key: &store::Key<'_>) -> Run {
 fn getrange(cx: &mut Cx<'_>) -> Run {
     let (start, end) = (int_or_error(&cx.args[2])?, int_or_error(&cx.args[3])?);
     let bytes = string(cx.ks.get(&cx.keys[0])?)?.unwrap_or_default();
-    cx.out.bulk(part(bytes, start, end));
+    let part = part(bytes, start, end);
+    claim_reply(cx.settings, cx.session, &mut cx.out, bulk_bytes(Some(part)))?;
+    cx.out.bulk(part);
     Ok(())
 }
 

@@ -102,6 +102,8 @@ fn attempt(worker: &Worker, live: &Live, blocked: &Blocked, card: &Card, own: bo
     let mut session = Session::new(blocked.client, true, false);
     (session.db, session.proto, session.no_touch) = (blocked.db, blocked.proto, !blocked.touch);
     session.user = blocked.user.clone();
+    // Its reply is made in the turn of another client, which does not wait.
+    session.claim.granted = usize::MAX;
     access::refresh(hub, &mut session);
     // The user's rights may have changed since the command was blocked.
     let denied = blocked.denied(worker, &session);
@@ -141,7 +143,7 @@ fn attempt(worker: &Worker, live: &Live, blocked: &Blocked, card: &Card, own: bo
                 state.turn(Phase::Called);
                 return Attempt::Called;
             }
-            Err(Stop::Exchange) => unreachable!("what waits for a key asks no other server"),
+            Err(Stop::Exchange | Stop::Memory) => unreachable!("what waits for a key asks for nothing else"),
             Err(Stop::Block(_)) => {
                 state.recount();
                 if own {
@@ -302,6 +304,7 @@ pub async fn sit(connection: &mut Connection, blocked: Arc<Blocked>) -> Result<(
         connection.worker.refresh_now_ms();
         run_own(&connection.worker, blocked, &connection.card).await;
     }
+    connection.withdraw();
     answer(connection, blocked)
 }
 

@@ -66,6 +66,8 @@ pub struct Card {
     pub query_free_bytes: AtomicUsize,
     /// Bytes of replies that the client has not taken yet.
     pub output_bytes: AtomicUsize,
+    /// What the connection is charged for: see [`crate::memory`].
+    pub held_bytes: AtomicUsize,
     /// When `output_bytes` exceeded the soft limit, in milliseconds; 0: it is below the limit.
     pub soft_since_ms: AtomicU64,
     pub resp3: AtomicBool,
@@ -247,6 +249,11 @@ impl Card {
         self.is_held.load(Relaxed) || self.blocked.lock().is_some()
     }
 
+    /// What the budget for clients counts of this connection: what it holds, and the messages that wait for it.
+    pub fn charged_bytes(&self) -> usize {
+        self.held_bytes.load(Relaxed) + self.outbox.bytes()
+    }
+
     fn memory_bytes(&self) -> usize {
         size_of::<Card>()
             + size_of::<Session>()
@@ -303,6 +310,7 @@ impl Clients {
             query_bytes: AtomicUsize::new(0),
             query_free_bytes: AtomicUsize::new(0),
             output_bytes: AtomicUsize::new(0),
+            held_bytes: AtomicUsize::new(0),
             soft_since_ms: AtomicU64::new(0),
             resp3: AtomicBool::new(false),
             no_evict: AtomicBool::new(false),
@@ -377,6 +385,15 @@ impl Clients {
     pub fn end_where(&self, mut why: impl FnMut(&Card) -> bool) -> usize {
         let cards = self.cards.lock();
         cards.values().filter(|card| why(card)).map(|card| end(card)).count()
+    }
+
+    /// Ends the connection that holds most memory, except those with CLIENT NO-EVICT. Messages from others count too.
+    pub fn end_largest(&self) -> Option<Arc<Card>> {
+        let cards = self.cards.lock();
+        let may_end = |card: &&Arc<Card>| !card.killed.load(Relaxed) && !card.no_evict.load(Relaxed);
+        let largest = cards.values().filter(may_end).max_by_key(|card| card.charged_bytes())?;
+        end(largest);
+        Some(Arc::clone(largest))
     }
 
     /// Stops reading from all clients. Commands that were already read still run and are answered.

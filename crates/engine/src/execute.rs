@@ -178,7 +178,7 @@ pub fn keys<'a>(hasher: &Hasher, places: Keys, args: Args<'a>, positions: &mut V
 
 /// Whether a handler is done, with success or with an error.
 pub fn completed(result: &Run) -> bool {
-    !matches!(result, Err(Stop::Cold | Stop::Yield | Stop::Exchange))
+    !matches!(result, Err(Stop::Cold | Stop::Yield | Stop::Exchange | Stop::Memory))
 }
 
 /// Registers the keys that a connection with tracking has read, so that the connection is told of changes. The
@@ -250,10 +250,12 @@ pub fn inside(
     let error = match result {
         Ok(()) => None,
         Err(Stop::Error(text)) => Some(text),
-        Err(Stop::Cold | Stop::Yield | Stop::Block(_) | Stop::Exchange) => Some(match ks.resume.failed.take() {
-            Some(error) => read_failed(&error),
-            None => unreachable!("a cold value inside a transaction is read at once, or fails"),
-        }),
+        Err(Stop::Cold | Stop::Yield | Stop::Block(_) | Stop::Exchange | Stop::Memory) => {
+            Some(match ks.resume.failed.take() {
+                Some(error) => read_failed(&error),
+                None => unreachable!("a cold value inside a transaction is read at once, or fails"),
+            })
+        }
     };
     if let Some(text) = &error {
         output.truncate(reply_from);
@@ -272,7 +274,7 @@ pub fn inside(
 
 /// Runs a handler to its end, without unlocking and without parking.
 fn attend(
-    &Around { worker, live, .. }: &Around<'_>,
+    &Around { worker, live, card, .. }: &Around<'_>,
     session: &mut Session,
     ks: &mut Keyspace<'_>,
     call: Call<'_>,
@@ -284,11 +286,24 @@ fn attend(
         let result = execute(&engine, session, call, Stripes::Of(ks), output, Locked::run);
         match result.expect("the stripes are locked") {
             Err(Stop::Yield) => output.truncate(reply_from),
+            Err(Stop::Memory) => {
+                // Nothing can be waited for: the memory is there, or the command fails.
+                output.truncate(reply_from);
+                let bytes = session.claim.wanted;
+                let memory = &worker.hub.memory;
+                if !memory.ask_at_once(card, bytes - session.claim.granted) {
+                    return Err(Stop::Error(memory.too_much(bytes).text().into()));
+                }
+                session.claim.granted = bytes;
+            }
             Err(Stop::Block(block)) => {
                 (block.at_once)(&mut Out::new(output, session.proto));
                 return Ok(());
             }
-            result => return result,
+            result => {
+                session.claim.granted = 0;
+                return result;
+            }
         }
     }
 }

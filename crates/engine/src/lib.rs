@@ -20,6 +20,7 @@
 //! - `directory` maps a name to a command's row, `scripts` maps a SHA-1 to a script.
 //! - `pubsub` holds the subscriptions, `outbox` the messages to a connection.
 //! - `post` is the way to a worker, `waiter` a blocked client's command.
+//! - `memory` is what connections hold beside the objects, who waits for it, and who is ended.
 //! - `control` is what commands ask of the hub's owner.
 //! - `exchange` talks to other servers for MIGRATE, `job` is what a command leaves to another thread.
 //!
@@ -41,6 +42,7 @@ mod execute;
 mod host;
 mod hub;
 mod job;
+mod memory;
 mod outbox;
 mod park;
 mod post;

@@ -26,6 +26,10 @@ pub enum Wait {
     Turn,
     /// A script holds a stripe of the command's keys for a long time.
     Stripes,
+    /// The client must read replies before more of them are made.
+    Drain,
+    /// The command claims memory, which others hold.
+    Memory,
     /// The command waits for another server (MIGRATE) or for another thread (a job).
     Exchange,
 }
@@ -35,15 +39,15 @@ const PAUSE_STEP: Duration = Duration::from_millis(5);
 /// How often a command retries while a script holds its stripes.
 const STRIPES_STEP: Duration = Duration::from_millis(1);
 
-/// Waits for what the current command needs. The connection holds no lock; other connections run.
-/// An error means that the connection is over.
+/// Waits for what the current command needs. The connection holds no lock; other connections run. An error means that
+/// the connection is over.
 pub async fn park(connection: &mut Connection, wait: Wait) -> Result<(), End> {
     if wait != Wait::Turn
         && let Some(work) = &mut connection.work
     {
         connection.worker.make_small(work);
     }
-    connection.open.set(wait == Wait::Turn);
+    connection.open.set(matches!(wait, Wait::Turn | Wait::Drain));
     match wait {
         Wait::Flash => flash(connection).await,
         Wait::Room => {
@@ -64,6 +68,13 @@ pub async fn park(connection: &mut Connection, wait: Wait) -> Result<(), End> {
             job::carry_out(&worker.hub, session).await;
         }
         Wait::Turn => tokio::task::yield_now().await,
+        Wait::Drain => {
+            connection.settle();
+            poll_fn(|cx| connection.poll_drain(cx)).await?;
+            connection.withdraw();
+            connection.settle();
+        }
+        Wait::Memory => claim(connection).await?,
     }
     connection.open.set(true);
     Ok(())
@@ -106,6 +117,18 @@ impl Drop for Held {
         self.card.is_held.store(false, Relaxed);
         self.worker.hub.clients.blocked.fetch_sub(1, Relaxed);
     }
+}
+
+/// Waits for the memory that the current command claims. If it cannot be had, only this command fails.
+async fn claim(connection: &mut Connection) -> Result<(), End> {
+    connection.settle();
+    let claimed = poll_fn(|cx| connection.poll_claim(cx)).await?;
+    let Some(work) = &mut connection.work else { return Ok(()) };
+    match claimed {
+        Ok(()) => connection.session.claim.granted = connection.session.claim.wanted,
+        Err(too_much) => work.current.failed = Some(too_much.text().into()),
+    }
+    Ok(())
 }
 
 /// A failed read fails only the command that needs it.

@@ -13,7 +13,6 @@ use crate::thread::{Live, Worker};
 use crate::{script, transaction};
 use commands::session::Session;
 use commands::{Args, Stop};
-use resp::Out;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -39,7 +38,7 @@ pub fn route<'w>(
 ) -> (Option<&'w Command>, Result<(), Halt>) {
     if session.multi.is_some() && !command.is(bit::UNQUEUED) {
         let args = work.batch.args(place);
-        let queued = transaction::queue(live, session, command, args, &mut Out::new(&mut work.output, session.proto));
+        let queued = transaction::queue(worker, live, session, card, command, args, &mut work.output);
         return (None, queued);
     }
     let is_exec = session.multi.is_some() && command.is(bit::EXEC);
@@ -142,6 +141,7 @@ fn call(
             Stop::Error(text) => Halted::Halt(Halt::Error(text)),
             Stop::Yield => Halted::Halt(Halt::Wait(Wait::Turn)),
             Stop::Exchange => Halted::Halt(Halt::Wait(Wait::Exchange)),
+            Stop::Memory => Halted::Halt(Halt::Wait(Wait::Memory)),
             Stop::Cold => Halted::Cold,
         })
     })

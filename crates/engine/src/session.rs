@@ -3,6 +3,7 @@
 
 use crate::clients::Card;
 use crate::directory::CommandPlace;
+use crate::memory::{FREE_BYTES, Memory, Request, TooMuch};
 use crate::stand_in::{self, Open};
 use crate::thread::Worker;
 use commands::Args;
@@ -175,6 +176,12 @@ pub struct Connection {
     pub card: Arc<Card>,
     /// None while the connection is idle: ten thousand idle connections hold no buffers.
     pub work: Option<Box<Work>>,
+    /// The memory that the connection waits for.
+    pub request: Request,
+    /// The memory that was granted for the command that is being received.
+    query_granted: usize,
+    /// The client has sent all that it will send, and still gets replies.
+    pub has_ended: bool,
     /// Set while the connection waits for its client and for nothing else.
     pub open: Open,
 }
@@ -282,6 +289,13 @@ pub const BATCH_COMMANDS_MAX: usize = 1000;
 /// A list of spans that has grown beyond this (a command of a million arguments) is not kept.
 const SPANS_KEPT: usize = 16 * 1024;
 
+impl Buffers {
+    /// For a connection that comes while memory is scarce.
+    pub fn small() -> Buffers {
+        Buffers { input: vec![0; INPUT_BYTES / 4], output: Vec::new() }
+    }
+}
+
 impl Default for Buffers {
     fn default() -> Buffers {
         Buffers { input: vec![0; INPUT_BYTES], output: Vec::with_capacity(OUTPUT_BYTES) }
@@ -337,6 +351,23 @@ impl Batch {
         Some(std::mem::replace(&mut self.input, small))
     }
 
+    /// Bytes of memory that it holds.
+    fn mem_bytes(&self) -> usize {
+        self.input.len() + self.spans.capacity() * size_of::<Span>() + self.progress.heap_bytes()
+    }
+
+    /// The size that the input buffer must get before more can be received. `None`: it has room. `behind`: the
+    /// existing bytes must stay in place.
+    fn grows_to(&self, behind: bool) -> Option<usize> {
+        let is_full = self.filled == self.input.len() && (behind || self.parsed == 0);
+        is_full.then(|| self.need.clamp(self.filled * 2, self.filled * 4).max(INPUT_BYTES))
+    }
+
+    /// The bytes that the client has announced for an incomplete command.
+    pub fn announced(&self) -> usize {
+        if self.starved { self.need } else { 0 }
+    }
+
     /// Makes room at the end of the input. The buffer grows to between twice and four times the bytes received; the
     /// length that the client claims only chooses within this range.
     fn make_room(&mut self) {
@@ -350,8 +381,9 @@ impl Batch {
 
     /// Like [`Batch::make_room`], while commands of the batch have not run: the existing bytes stay in place.
     fn make_room_behind(&mut self) {
-        if self.filled == self.input.len() {
-            let bytes = self.need.clamp(self.filled * 2, self.filled * 4).max(INPUT_BYTES);
+        if let Some(bytes) = self.grows_to(true) {
+            // Exactly: the sum was asked for.
+            self.input.reserve_exact(bytes - self.filled);
             self.input.resize(bytes, 0);
         }
     }
@@ -434,6 +466,11 @@ impl Work {
         Some(Buffers { input, output })
     }
 
+    /// For a cleared `Work`: whether its buffers are larger than those of a new one.
+    pub fn has_grown(&self) -> bool {
+        self.batch.input.len() > INPUT_BYTES || self.output.capacity() > 2 * OUTPUT_BYTES
+    }
+
     /// For a cleared `Work`: whether it has lent its buffers.
     pub fn lacks_buffers(&self) -> bool {
         self.batch.input.len() < INPUT_BYTES
@@ -465,11 +502,21 @@ impl Work {
         }
     }
 
-    fn has_output(&self) -> bool {
+    /// Sets what the connection holds to what it really holds.
+    fn settle(&self, memory: &Memory, card: &Card, session: &Session, query_granted: usize) {
+        let multi = session.multi.as_ref().map_or(0, |multi| multi.bytes);
+        let batch_bytes = self.batch.mem_bytes().max(query_granted);
+        let held = batch_bytes + self.output.capacity() + multi + session.claim.granted;
+        if held != card.held_bytes.load(Relaxed) {
+            memory.hold(card, held);
+        }
+    }
+
+    pub fn has_output(&self) -> bool {
         self.sent < self.output.len()
     }
 
-    fn unsent(&self) -> &[u8] {
+    pub fn unsent(&self) -> &[u8] {
         &self.output[self.sent..]
     }
 }
@@ -485,11 +532,18 @@ pub enum End {
     Io(String),
     QueryLimit,
     OutputLimit,
+    /// What the client sends needs more memory than there is.
+    Memory(TooMuch),
     /// A handler panicked.
     Panic,
 }
 
 impl Connection {
+    pub fn new(worker: Rc<Worker>, stream: Stream, session: Session, card: Arc<Card>, open: Open) -> Connection {
+        let request = Request::default();
+        Connection { worker, stream, session, card, work: None, request, query_granted: 0, has_ended: false, open }
+    }
+
     /// Waits for bytes. Meanwhile sends the output that the client has not taken.
     pub fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
         if self.work.is_none() && self.card.outbox.wants_task() {
@@ -503,8 +557,19 @@ impl Connection {
         if self.work.is_none() {
             ready!(self.stream.poll_read_ready(cx)).map_err(io_end)?;
         }
+        if self.has_ended {
+            return Poll::Ready(Err(End::Eof));
+        }
         let work = self.work.get_or_insert_with(|| self.worker.take_work());
         work.current.resume.client = self.session.id;
+        if self.request.is_open() && work.batch.grows_to(false).is_none() {
+            self.withdraw();
+        }
+        let Some(work) = &mut self.work else { return Poll::Pending };
+        if let Some(bytes) = work.batch.grows_to(false) {
+            ready!(self.poll_query_room(bytes, cx))?;
+        }
+        let Some(work) = &mut self.work else { return Poll::Pending };
         let batch = &mut work.batch;
         batch.make_room();
         let received = match self.stream.poll_read(cx, &mut batch.input[batch.filled..]) {
@@ -517,6 +582,42 @@ impl Connection {
         self.received(received)?;
         self.card.outbox.hold();
         Poll::Ready(Ok(()))
+    }
+
+    /// Waits for the memory of a larger input buffer. Asks for the whole command at once: connections that each hold a
+    /// part of a command would wait for each other.
+    #[cold]
+    fn poll_query_room(&mut self, bytes: usize, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        if bytes <= self.query_granted {
+            return Poll::Ready(Ok(()));
+        }
+        let announced = self.work.as_ref().map_or(0, |work| work.batch.announced());
+        let memory = &self.worker.hub.memory;
+        memory.check_query(announced).map_err(End::Memory)?;
+        // Most of a long command becomes an object while the command is still held.
+        let wanted = bytes.max(if announced > FREE_BYTES { announced * 2 } else { 0 });
+        let polled = memory.poll_ask(&self.card, wanted - self.query_granted, &mut self.request, cx);
+        if polled.is_ready() {
+            self.query_granted = wanted;
+        }
+        // Commands that arrive after a client was killed do not run.
+        if polled.is_ready() && self.card.killed.load(Relaxed) {
+            return Poll::Ready(Err(End::Killed));
+        }
+        polled.map_err(End::Memory)
+    }
+
+    /// Asks for memory no more: see [`Memory::withdraw`].
+    pub fn withdraw(&mut self) {
+        self.worker.hub.memory.withdraw(&mut self.request);
+    }
+
+    /// The commands received so far have run: what was granted for them is free, unless one is incomplete.
+    #[inline]
+    pub fn query_done(&mut self) {
+        if self.query_granted > 0 && self.work.as_ref().is_none_or(|work| work.batch.announced() == 0) {
+            self.query_granted = 0;
+        }
     }
 
     /// Accounts for `received` new bytes in the batch's input.
@@ -567,6 +668,12 @@ impl Connection {
                 return Ok(());
             }
             let work = self.work.get_or_insert_with(|| self.worker.take_work());
+            if let Some(bytes) = work.batch.grows_to(true)
+                && self.poll_query_room(bytes, cx)?.is_pending()
+            {
+                return Ok(());
+            }
+            let Some(work) = &mut self.work else { return Ok(()) };
             let batch = &mut work.batch;
             batch.make_room_behind();
             let received = match self.stream.poll_read(cx, &mut batch.input[batch.filled..]) {
@@ -578,6 +685,33 @@ impl Connection {
             };
             self.received(received)?;
         }
+    }
+
+    /// Waits until all output is sent. Meanwhile receives: a client may write a whole pipeline before it reads.
+    pub fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        if self.has_ended {
+            return self.poll_send(cx);
+        }
+        match self.poll_listen(cx) {
+            Err(End::Eof) => self.has_ended = true,
+            listened => listened?,
+        }
+        match &self.work {
+            Some(work) if work.has_output() => Poll::Pending,
+            _ => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Waits for the memory that the running command claims. Meanwhile sends the earlier replies.
+    pub fn poll_claim(&mut self, cx: &mut Context<'_>) -> Poll<Result<Result<(), TooMuch>, End>> {
+        if let Poll::Ready(Err(end)) = self.poll_send(cx) {
+            return Poll::Ready(Err(end));
+        }
+        let (memory, claim) = (&self.worker.hub.memory, self.session.claim);
+        if let Err(too_much) = memory.check(claim.wanted) {
+            return Poll::Ready(Ok(Err(too_much)));
+        }
+        memory.poll_ask(&self.card, claim.wanted - claim.granted, &mut self.request, cx).map(Ok)
     }
 
     /// Sends until all output is sent (Ready), or the socket is full (Pending; the task is woken when the socket has
@@ -655,7 +789,25 @@ impl Connection {
             self.worker.stats().output_limit_closed.add(1);
             return Err(End::OutputLimit);
         }
+        self.settle();
         Ok(())
+    }
+
+    /// Charges the connection for what it holds.
+    pub fn settle(&self) {
+        if self.request.is_open() {
+            return;
+        }
+        let (memory, card) = (&self.worker.hub.memory, &*self.card);
+        match &self.work {
+            Some(work) => work.settle(memory, card, &self.session, self.query_granted),
+            None => {
+                let bytes = self.session.multi.as_ref().map_or(0, |multi| multi.bytes);
+                if bytes != card.held_bytes.load(Relaxed) {
+                    memory.hold(card, bytes);
+                }
+            }
+        }
     }
 
     /// Gives the buffers back to the pool if they hold nothing of this connection.
@@ -664,8 +816,10 @@ impl Connection {
             let work = self.work.take().expect("it is there");
             self.worker.give_work(work);
             self.show_buffers();
+            self.settle();
         } else if self.work.is_some() {
             self.show_buffers();
+            self.settle();
         }
     }
 
@@ -692,6 +846,7 @@ impl Drop for Connection {
             work.prefetched.drain(..).for_each(|ticket| lane.release(ticket));
         }
         self.card.outbox.close();
+        self.worker.hub.memory.leave(&self.card, &mut self.request);
         let hub = &self.worker.hub;
         for space in Space::ALL {
             for name in self.session.listened(space) {

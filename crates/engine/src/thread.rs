@@ -71,6 +71,10 @@ impl Live {
                 stream_node_max_entries: config.stream_node_max_entries,
                 proto_max_bulk_len: config.proto_max_bulk_len_bytes,
                 databases: config.databases,
+                claim_free_bytes: match config.ram_limit_bytes {
+                    0 => usize::MAX,
+                    _ => CLAIM_FREE_BYTES,
+                },
                 lfu: matches!(config.maxmemory_policy, Policy::AllKeysLfu | Policy::VolatileLfu),
             },
             limits: Limits { bulk_bytes_max: config.proto_max_bulk_len_bytes, ..Limits::DEFAULT },
@@ -85,6 +89,9 @@ impl Live {
         }
     }
 }
+
+/// What a command may make at once without asking for memory.
+const CLAIM_FREE_BYTES: usize = 256 << 10;
 
 pub struct Worker {
     pub hub: Arc<Hub>,
@@ -219,13 +226,20 @@ impl Worker {
         if let Some(work) = self.pool.borrow_mut().pop() {
             return work;
         }
-        Box::new(Work::new(self.spare.borrow_mut().pop().unwrap_or_default()))
+        let spare = self.spare.borrow_mut().pop();
+        Box::new(Work::new(spare.unwrap_or_else(|| match self.hub.memory.is_scarce() {
+            true => Buffers::small(),
+            false => Buffers::default(),
+        })))
     }
 
     pub fn give_work(&self, mut work: Box<Work>) {
         let mut pool = self.pool.borrow_mut();
         if pool.len() < POOL_MAX {
             work.clear();
+            if work.has_grown() && self.hub.memory.is_scarce() {
+                return;
+            }
             if work.lacks_buffers() {
                 let Some(buffers) = self.spare.borrow_mut().pop() else { return };
                 work.equip(buffers);
@@ -403,7 +417,7 @@ fn begin(worker: Rc<Worker>, stream: Stream, peer: Peer, role: Option<Role>, ope
         Some(role) => access::begin_as(&worker.hub, &mut session, role),
         None => access::begin(&worker.hub, &mut session),
     }
-    Connection { worker, stream, session, card, work: None, open }
+    Connection::new(worker, stream, session, card, open)
 }
 
 /// The number of outboxes sent before other tasks run.
@@ -451,6 +465,8 @@ async fn take_completions(worker: Rc<Worker>, fd: AsyncFd<Fd>) {
         if lane.is_pressed() {
             worker.pressed.notify_one();
         }
+        drop(lane);
+        worker.hub.memory.serve();
     }
 }
 
@@ -493,6 +509,8 @@ async fn keep_up(worker: Rc<Worker>) {
             worker.hub.tracking.tell_followers(&worker.hub);
         }
         let tracks_more = worker.index == 0 && worker.hub.tracking.shrink(&worker.hub);
+        // Objects may have made room.
+        worker.hub.memory.serve();
         worker.targets.forget_old(&worker.hub);
         let commands = worker.stats().commands.get();
         let is_idle = std::mem::replace(&mut commands_before, commands) == commands && !is_pressed;
@@ -505,6 +523,8 @@ async fn keep_up(worker: Rc<Worker>) {
                 tokio::task::yield_now().await;
                 continue;
             }
+            // Objects make room for a client that waits.
+            Maintain::After { .. } if worker.hub.memory.waiting() > 0 => 1,
             Maintain::After { ms } if is_idle => ms.max(IDLE_MS),
             Maintain::After { ms } => ms,
         };

@@ -5,6 +5,7 @@ use crate::access::{self, Context};
 use crate::clients::Card;
 use crate::directory::{Command, bit};
 use crate::execute::{Around, inside, keys, read_failed, rehearse};
+use crate::memory::FREE_BYTES;
 use crate::park::Wait;
 use crate::prefetch::prefetch;
 use crate::route::Halt;
@@ -18,23 +19,45 @@ use resp::Out;
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
 use store::{Admission, Key, Keyspace, Watches};
+
+/// The queued bytes that are charged at once.
+const QUEUE_STEP_BYTES: usize = 64 << 10;
 
 /// Queues a command until EXEC.
 #[cold]
 pub fn queue(
+    worker: &Worker,
     live: &Live,
     session: &mut Session,
+    card: &Card,
     command: &Command,
     args: Args<'_>,
-    out: &mut Out<'_>,
+    output: &mut Vec<u8>,
 ) -> Result<(), Halt> {
+    let mut out = Out::new(output, session.proto);
     let Some(multi) = &mut session.multi else { return Ok(()) };
     if command.is(bit::NO_MULTI) {
         multi.failed = true;
         return Err(Halt::Error("ERR Command not allowed inside a transaction".into()));
     }
+    if multi.failed {
+        // EXEC will refuse it, so nothing needs to be kept.
+        out.simple("QUEUED");
+        return Ok(());
+    }
+    let before = multi.bytes;
     multi.push(args);
+    // Charged in steps, so that most commands touch no shared counter.
+    let step = |bytes: usize| bytes / QUEUE_STEP_BYTES;
+    let memory = &worker.hub.memory;
+    if step(multi.bytes) > step(before) && !memory.ask_at_once(card, QUEUE_STEP_BYTES.max(multi.bytes - before)) {
+        let too_much = memory.too_much(multi.bytes);
+        multi.fail();
+        session.changed = true;
+        return Err(Halt::Error(too_much.text().into()));
+    }
     session.changed = true;
     // Queued commands count towards the client's query buffer limit.
     if multi.bytes > live.query_bytes_max {
@@ -155,8 +178,7 @@ fn carry_out(
     let result = match ready {
         Ok(true) => {
             let around = Around { worker, live, card, is_script: false };
-            run_steps(&around, session, &mut ks, &steps, &all, output);
-            Ok(())
+            run_steps(&around, session, &mut ks, &steps, &all, output)
         }
         Ok(false) => {
             Out::new(output, session.proto).null_array();
@@ -187,8 +209,11 @@ fn run_steps(
     steps: &[Step<'_>],
     all: &[Key<'_>],
     output: &mut Vec<u8>,
-) {
-    let &Around { worker, live, .. } = around;
+) -> Result<(), Halt> {
+    let &Around { worker, live, card, .. } = around;
+    let (reply_from, held) = (output.len(), card.held_bytes.load(Relaxed));
+    let mut full_bytes = output.len() + FREE_BYTES;
+    let mut has_room = true;
     Out::new(output, session.proto).array(steps.len());
     for step in steps {
         if let Err(denial) = access::check(worker, session, step.command, step.args, Context::Multi) {
@@ -211,7 +236,28 @@ fn run_steps(
         // The output already exceeds its limit, so the connection will close. Run the remaining commands without
         // keeping their replies.
         output.truncate(live.output_bytes_max.saturating_add(1));
+        if output.len() > full_bytes {
+            // The replies of a transaction are one unit: they cannot wait for each other.
+            let charged = card.held_bytes.load(Relaxed) - held;
+            let more = (output.len() - reply_from).saturating_sub(charged) + (output.len() / 2).max(FREE_BYTES);
+            let is_charged = output.len() - reply_from <= charged;
+            has_room = has_room && (is_charged || worker.hub.memory.ask_at_once(card, more));
+            if has_room {
+                full_bytes = reply_from + card.held_bytes.load(Relaxed) - held;
+                output.reserve_exact(full_bytes.saturating_sub(output.len()));
+            } else {
+                // As above, for the memory that all clients share.
+                output.clear();
+                output.shrink_to_fit();
+                full_bytes = 0;
+            }
+        }
     }
+    if has_room {
+        return Ok(());
+    }
+    worker.stats().output_limit_closed.add(1);
+    Err(Halt::End(End::OutputLimit))
 }
 
 /// A condition that applies to one of the commands applies to the whole transaction.

@@ -14,7 +14,7 @@ use crate::route::{self, Halt, route};
 use crate::session::{BATCH_COMMANDS_MAX, Connection, Current, End};
 use crate::stand_in;
 use crate::stats::WorkerStats;
-use commands::session::{Reply, Session};
+use commands::session::{Claim, Reply, Session};
 use resp::{Limits, Out};
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -66,7 +66,7 @@ async fn carry_out(connection: &mut Connection) -> Result<(), End> {
                 Ok(Ran::All) => break,
                 Ok(Ran::Ends(end)) => return Err(end),
                 Ok(Ran::Waits(wait)) => {
-                    if wait == Wait::Exchange {
+                    if matches!(wait, Wait::Exchange | Wait::Drain) {
                         // Send the earlier replies now: the exchange may take seconds.
                         connection.send()?;
                     }
@@ -84,6 +84,7 @@ async fn carry_out(connection: &mut Connection) -> Result<(), End> {
             }
         }
     }
+    connection.query_done();
     finish(connection)?;
     others_first(connection).await;
     if stand_in::is_on() {
@@ -142,6 +143,8 @@ fn parse(connection: &mut Connection) -> bool {
 /// it.
 fn finish(connection: &mut Connection) -> Result<(), End> {
     let Some(work) = connection.work.as_deref_mut() else { return Ok(()) };
+    // Before its bytes are received.
+    connection.worker.hub.memory.check_query(work.batch.announced()).map_err(End::Memory)?;
     let Some(error) = work.batch.broken else { return Ok(()) };
     let text = format!("ERR {error}");
     Out::new(&mut work.output, connection.session.proto).error(&text);
@@ -172,6 +175,12 @@ fn run(connection: &mut Connection) -> Ran {
     let started = worker.ticks();
     let mut ticks = started;
     let mut last = None;
+    let mut claimed = false;
+    let pause_bytes = worker.hub.memory.pause_bytes();
+    if work.unsent().len() > pause_bytes {
+        return Ran::Waits(Wait::Drain);
+    }
+    let full_bytes = pause_bytes.min(live.output_bytes_max);
     access::refresh(&worker.hub, session);
     // Messages that arrived before these commands are sent before their replies.
     card.outbox.drain_into(&mut work.output);
@@ -231,6 +240,11 @@ fn run(connection: &mut Connection) -> Ran {
             work.current.end(stats);
             session.exchange = None;
             session.job = None;
+            if session.claim.wanted > 0 {
+                // What was claimed is charged as what was made, before another command runs.
+                session.claim = Claim::default();
+                claimed = true;
+            }
         }
         work.current.begun = None;
         work.batch.next += 1;
@@ -249,9 +263,15 @@ fn run(connection: &mut Connection) -> Ran {
         if session.close {
             break Ran::Ends(End::Asked);
         }
-        if work.output.len() > live.output_bytes_max {
-            stats.output_limit_closed.add(1);
-            break Ran::Ends(End::OutputLimit);
+        if work.output.len() > full_bytes {
+            if work.output.len() > live.output_bytes_max {
+                stats.output_limit_closed.add(1);
+                break Ran::Ends(End::OutputLimit);
+            }
+            claimed |= work.unsent().len() > pause_bytes;
+        }
+        if claimed && work.batch.next < work.batch.commands.len() {
+            break Ran::Waits(Wait::Drain);
         }
         if ticks.saturating_sub(started) > worker.turn_ticks && work.batch.next < work.batch.commands.len() {
             break Ran::Waits(Wait::Turn);
@@ -311,6 +331,11 @@ async fn close(mut connection: Connection, end: End) {
         End::OutputLimit => {
             tracing::warn!(client, "closed: {} has more unread replies than client-output-buffer-limit allows", addr());
         }
+        End::Memory(too_much) => {
+            tracing::warn!(client, "closed: {}: {}", addr(), too_much.text());
+            let output = &mut connection.work.get_or_insert_with(|| connection.worker.take_work()).output;
+            Out::new(output, connection.session.proto).error(&too_much.text());
+        }
         End::Panic => {
             let work = connection.work.as_deref();
             let place = work.and_then(|work| work.batch.commands.get(work.batch.next).copied());
@@ -319,7 +344,7 @@ async fn close(mut connection: Connection, end: End) {
             tracing::error!(client, "a bug: command '{name}' panicked; the connection to {} is closed", addr());
         }
     }
-    if matches!(end, End::Eof | End::Asked) {
+    if matches!(end, End::Eof | End::Asked | End::Memory(_)) {
         // Bounded in time: the client may never read the output.
         let _ = tokio::time::timeout(FAREWELL, async {
             poll_fn(|cx| connection.poll_send(cx)).await.ok()?;

@@ -17,9 +17,10 @@ use std::os::raw::c_int;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Maximum memory of one interpreter. A script that needs more gets an error.
+/// The bounds of [`Engine::limit_memory`]. The interpreter with its libraries and some scripts needs the smaller one.
+const MEMORY_BYTES_MIN: usize = 4 << 20;
 const MEMORY_BYTES_MAX: usize = 256 << 20;
-/// If an interpreter holds more than this after a script, its garbage is collected at once.
+/// If an interpreter holds more than this after a script, or a quarter of its limit, its garbage is collected at once.
 const MEMORY_KEPT_BYTES: usize = 16 << 20;
 /// Lua instructions between two calls of [`Calls::tick`].
 const TICK_INSTRUCTIONS: u32 = 100_000;
@@ -31,6 +32,7 @@ pub struct Engine {
     sandbox: Sandbox,
     pub shared: Rc<Shared>,
     cjson: cjson::Reset,
+    memory_bytes_max: usize,
     /// The compiled functions, and the values that every run needs.
     functions: Functions,
     /// The error handler: converts an error to a table.
@@ -138,6 +140,7 @@ impl Engine {
         Ok(Engine {
             functions: Functions::new(&lua, &handler, &sandbox.builtins)?,
             cjson,
+            memory_bytes_max: MEMORY_BYTES_MAX,
             lua,
             sandbox,
             shared,
@@ -148,6 +151,14 @@ impl Engine {
             flushes: 0,
             libraries: HashMap::new(),
         })
+    }
+
+    /// Sets the memory that the interpreter may have. A script that needs more gets an error.
+    pub fn limit_memory(&mut self, bytes: usize) {
+        let bytes = bytes.clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_MAX);
+        if bytes != self.memory_bytes_max && self.lua.set_memory_limit(bytes).is_ok() {
+            self.memory_bytes_max = bytes;
+        }
     }
 
     pub fn by_body(&self, body: &[u8]) -> Option<Rc<Compiled>> {
@@ -255,7 +266,7 @@ impl Engine {
     }
 
     fn tidy(&self) {
-        if self.lua.used_memory() > MEMORY_KEPT_BYTES {
+        if self.lua.used_memory() > MEMORY_KEPT_BYTES.min(self.memory_bytes_max / 4) {
             // If even the collection runs out of memory, the next allocation tries again.
             let _ = self.lua.gc_collect();
         }

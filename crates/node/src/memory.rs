@@ -4,6 +4,9 @@ use std::ffi::{CStr, CString, c_char, c_void};
 use std::mem::MaybeUninit;
 use std::{fs, ptr};
 
+/// Certainly above the allocator's threshold for large buffers, which have an arena of their own.
+const LARGE_BYTES: usize = 16 << 20;
+
 /// Bytes that the program has allocated and not freed. Zero if jemalloc is not the process's allocator.
 pub fn allocated_bytes() -> u64 {
     Allocator::now().allocated
@@ -47,6 +50,24 @@ pub fn purge() {
                 write(&name, usual);
             }
         }
+    }
+}
+
+/// Makes the allocator give large buffers back to the operating system as soon as they are freed. Within a second they
+/// could become a multiple of what clients may hold at once. Call this once.
+pub fn release_large_at_once() {
+    let mut probe = Vec::<u8>::with_capacity(LARGE_BYTES);
+    let (mut arena, mut bytes) = (0u32, size_of::<u32>());
+    let mut address: *mut c_void = probe.as_mut_ptr().cast();
+    // SAFETY: the control and its types are those of jemalloc's manual (unsigned, void *), and the pointer is allocated.
+    let error = unsafe {
+        let (found, key) = ((&raw mut arena).cast(), (&raw mut address).cast());
+        tikv_jemalloc_sys::mallctl(c"arenas.lookup".as_ptr(), found, &mut bytes, key, size_of::<*mut c_void>())
+    };
+    if error == 0 && arena > 0 {
+        let name = CString::new(format!("arena.{arena}.dirty_decay_ms")).expect("no NUL in it");
+        // SAFETY: as above (ssize_t).
+        unsafe { write::<isize>(&name, 0) };
     }
 }
 

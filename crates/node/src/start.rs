@@ -40,6 +40,7 @@ pub fn run(
     for notice in config_store.take_notices() {
         tracing::warn!("{notice}");
     }
+    memory::release_large_at_once();
     let clients_cap = raise_open_files(config.maxclients);
     let huge_pages = huge_pages::set_up(&config);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -153,6 +154,7 @@ impl Clock {
         let is_second = self.ticks.is_multiple_of(TICKS_PER_SECOND);
         for database in node.databases() {
             database.sample_rates(now_ms);
+            relieve(&database);
             if is_second {
                 database.weigh();
                 database.memory_peak_bytes.fetch_max(memory::allocated_bytes(), Relaxed);
@@ -160,6 +162,18 @@ impl Clock {
                 database.shard.settle();
             }
         }
+    }
+}
+
+/// Ends the client that holds most, if others have waited too long for memory.
+fn relieve(database: &Database) {
+    if let Some(ended) = database.hub.memory.relieve(&database.hub.clients) {
+        tracing::warn!(
+            client = ended.id,
+            "closed: {} holds {} of the memory for clients, which others wait for",
+            ended.peer.addr(),
+            size::human(ended.charged_bytes() as u64)
+        );
     }
 }
 

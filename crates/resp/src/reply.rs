@@ -77,6 +77,11 @@ impl<'a> Out<'a> {
         self.buf.truncate(len);
     }
 
+    /// Makes room for exactly so many more bytes.
+    pub fn reserve(&mut self, bytes: usize) {
+        self.buf.reserve_exact(bytes);
+    }
+
     /// A second writer on the same buffer, for a helper that takes it by value.
     #[inline]
     pub fn reborrow(&mut self) -> Out<'_> {

@@ -396,6 +396,68 @@ impl Store {
         self.tier.admission(&self.arena)
     }
 
+    // --- memory beside the objects that clients borrow ---
+
+    /// Lends memory that is in use already, or is too little to wait for.
+    pub fn lend(&self, bytes: usize) {
+        self.tier.lent.add(bytes);
+        self.tier.renew_budget();
+    }
+
+    /// Lends memory if there is room for it: within what may be lent, and beside the objects.
+    pub fn try_lend(&self, bytes: usize) -> bool {
+        let lent = &self.tier.lent;
+        // Objects have already made room for what is wanted.
+        let max = match self.tier.admission_of(bytes.saturating_sub(lent.wanted()), &self.arena) {
+            Admission::Open => lent.max(),
+            Admission::Slow => return false,
+            // Objects cannot make room. What the margin of the limit allows is lent all the same.
+            Admission::Full => lent.max().min(self.tier.ram_limit() as usize / 8),
+        };
+        let has_room = lent.try_add(bytes, max);
+        if has_room {
+            self.tier.renew_budget();
+        }
+        has_room
+    }
+
+    pub fn take_back(&self, bytes: usize) {
+        self.tier.lent.sub(bytes);
+    }
+
+    /// Sets how much the next borrower waits for, so that objects make room for it. 0: nobody waits.
+    pub fn want_to_lend(&self, bytes: usize) {
+        self.tier.lent.want(bytes);
+        self.tier.renew_budget();
+    }
+
+    /// How much may be lent now without waiting for objects.
+    pub fn lendable_bytes(&self) -> usize {
+        let lent = &self.tier.lent;
+        let free = |max: usize| max.saturating_sub(lent.bytes());
+        // The limit's margin takes a little before objects have made room.
+        free(lent.max()).min(free(lent.max() / 8).saturating_add(self.tier.room(&self.arena)))
+    }
+
+    pub fn lent_bytes(&self) -> usize {
+        self.tier.lent.bytes()
+    }
+
+    /// The most that may be lent now.
+    pub fn lent_bytes_max(&self) -> usize {
+        self.tier.lent.max()
+    }
+
+    /// The most that may ever be lent, when nothing else is. `usize::MAX`: no limit.
+    pub fn lent_bytes_ever_max(&self) -> usize {
+        self.tier.lent.ever_max()
+    }
+
+    /// Sets the operator's limit of what may be lent.
+    pub fn cap_lent(&self, bytes: usize) {
+        self.tier.lent.set_cap(bytes);
+    }
+
     // --- the size of flash ---
 
     /// Sets the size of flash. Growing takes effect at once: the files must already have the length that

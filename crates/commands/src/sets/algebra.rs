@@ -1,7 +1,7 @@
 //! Owns intersections, unions and differences of sets. Never knows where the result is stored.
 
 use super::form::{Draft, Limits, Member, Set, of_members, set, sets};
-use crate::cx::{Cx, Run, SYNTAX, Stop};
+use crate::cx::{Cx, Run, SYNTAX, Stop, claim_reply};
 use crate::number;
 use store::{Class, Key, Keyspace, NOTHING};
 use value::set::Table;
@@ -95,6 +95,13 @@ pub enum Operation {
 pub fn reply(cx: &mut Cx<'_>, operation: Operation) -> Run {
     let sets = sets(&mut cx.ks, cx.keys)?;
     let out = &mut cx.out;
+    let bytes = sets.iter().map(|set| set.map_or(0, Set::reply_bytes));
+    let bytes = match operation {
+        Operation::Inter => bytes.min(),
+        Operation::Union => Some(bytes.sum()),
+        Operation::Diff => sets.first().map(|set| set.map_or(0, Set::reply_bytes)),
+    };
+    claim_reply(cx.settings, cx.session, out, bytes.unwrap_or(0))?;
     let (mark, mut count) = (out.set_deferred(), 0);
     let mut write = |member: Member<'_>| {
         member.write(out);

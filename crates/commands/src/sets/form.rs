@@ -1,6 +1,6 @@
 //! Owns a set in any of its forms, and when it changes from one form to another. Never knows commands or replies.
 
-use crate::cx::{Cx, Settings, Stop, WRONG_TYPE};
+use crate::cx::{BULK_FRAME_BYTES, Cx, Settings, Stop, WRONG_TYPE};
 use crate::number::{self, Digits};
 use crate::random::{Draws, SAMPLE_MAX};
 use resp::reply::Out;
@@ -83,6 +83,14 @@ impl<'a> Member<'a> {
 impl<'a> Set<'a> {
     fn of_packed(bytes: &'a [u8]) -> Set<'a> {
         if is_ints(bytes) { Set::Ints(bytes) } else { Set::List(bytes) }
+    }
+
+    /// The most that a reply with all members may take, about. A packed set is small.
+    pub fn reply_bytes(self) -> usize {
+        match self {
+            Set::Ints(_) | Set::List(_) => 0,
+            Set::Table(table) => table.mem_bytes() + table.len() * BULK_FRAME_BYTES,
+        }
     }
 
     pub fn len(self) -> usize {

@@ -2,7 +2,7 @@
 
 use super::form::{Draft, Entries, Limits, of_tree, remove_range, zset};
 use super::{ACL_READ, ACL_READ_FAST, ACL_WRITE, BASE, READ, READ_FAST, WRITE, WRONG};
-use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
+use crate::cx::{Args, BULK_FRAME_BYTES, Cx, Run, SYNTAX, Stop, claim_reply};
 use crate::number::{self, Digits, int_or_error};
 use crate::row::{Access, Effect, Flag, KeyUse, Keys, Row, is};
 use std::ops::Range;
@@ -420,10 +420,19 @@ fn range(cx: &mut Cx<'_>, select: Select<'_>) -> Run {
         return Ok(());
     };
     let (count, found) = select.entries(zset);
+    claim_reply(cx.settings, cx.session, &mut cx.out, reply_bytes(zset, count))?;
     let mut entries = Entries { out: &mut cx.out, with_scores: select.with_scores };
     entries.header(count);
     found.for_each(|(score, member)| entries.entry(score, member));
     Ok(())
+}
+
+/// What a reply with so many members takes, as if all were of the same length. A packed sorted set is small.
+fn reply_bytes(zset: View<'_>, count: usize) -> usize {
+    match zset {
+        View::Run(_) => 0,
+        View::Tree(tree) => (tree.mem_bytes() / tree.len().max(1) + 2 * BULK_FRAME_BYTES) * count,
+    }
 }
 
 fn zrangestore(cx: &mut Cx<'_>) -> Run {

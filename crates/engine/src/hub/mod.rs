@@ -17,6 +17,7 @@ use crate::clients::{Clients, Peer};
 use crate::clock::wall_ms;
 use crate::control::Control;
 use crate::directory::Directory;
+use crate::memory::Memory;
 use crate::post::{Arrival, Message, Post, Socket};
 use crate::pubsub::PubSub;
 use crate::scripts::Scripts;
@@ -35,6 +36,8 @@ pub struct Hub {
     pub store: Arc<Store>,
     pub directory: Directory,
     pub clients: Clients,
+    /// The memory that clients hold beside the objects.
+    pub memory: Memory,
     pub pubsub: PubSub,
     pub users: Users,
     pub tracking: Tracking,
@@ -65,6 +68,7 @@ impl Hub {
         control: Weak<dyn Control>,
     ) -> Arc<Hub> {
         let workers = posts.len();
+        let memory = Memory::new(Arc::clone(&store));
         Arc::new(Hub {
             name: name.into(),
             config,
@@ -72,6 +76,7 @@ impl Hub {
             stats: Stats::new(workers, directory.count),
             directory,
             clients: Clients::default(),
+            memory,
             pubsub: PubSub::default(),
             users,
             tracking: Tracking::default(),

@@ -61,6 +61,7 @@ impl Worker {
         if interpreter.engine.flushes != flushes {
             interpreter.engine.forget(flushes);
         }
+        interpreter.engine.limit_memory(self.hub.memory.script_bytes_max(self.hub.posts.len()));
         let result = f(interpreter);
         scripts.running[self.index].note_memory(interpreter.engine.lua.used_memory());
         Ok(result)

@@ -22,7 +22,7 @@ use crate::log::segment::{Stream, Unit};
 use crate::mem::arena::{Cells, SLAB_BYTES};
 use crate::mem::hash::KeyHash;
 use crate::mem::object::{Object, Parts};
-use crate::mem::tier::{Admission, Full};
+use crate::mem::tier::{Admission, Full, LARGE_BYTES};
 use crate::mem::word::Word;
 use crate::store::Store;
 use crate::stripe::UPKEEP_PATIENCE;
@@ -128,6 +128,10 @@ pub struct Lane {
     done: Vec<Done>,
     /// Reads that wait for their turn at the device. They have no buffer yet, because thousands of clients may wait at once.
     queued: VecDeque<QueuedRead>,
+    /// The same for large values: they wait for memory too, and small reads do not wait for them.
+    queued_large: VecDeque<QueuedRead>,
+    /// Large reads in flight.
+    large_reads: usize,
     page_bufs: Vec<PageBuf>,
     pub(crate) scratch: Scratch,
     pub(crate) fill: [Filling; 2],
@@ -174,6 +178,8 @@ pub struct Lane {
     page_bytes: u64,
 }
 
+/// A read of more pages waits until memory for it is lent.
+const LARGE_PAGES: usize = 64;
 const PAGE_BUFS_MAX: usize = 64;
 /// Maximum number of operations that a lane has at the driver. More would only wait in the device's queue, each with a buffer.
 const IN_FLIGHT_MAX: usize = 256;
@@ -207,6 +213,8 @@ impl Lane {
             reading: HashMap::new(),
             done: Vec::new(),
             queued: VecDeque::new(),
+            queued_large: VecDeque::new(),
+            large_reads: 0,
             page_bufs: Vec::new(),
             scratch: Scratch::new(),
             fill: [Filling::new(Stream::Fresh, codec), Filling::new(Stream::Relocated, codec)],
@@ -266,7 +274,8 @@ impl Lane {
         }
         self.store.counters.add(Counter::FlashReads, 1);
         self.store.counters.add(Counter::FlashReadBytes, (pages * PAGE_BYTES) as u64);
-        self.queued.push_back(QueuedRead { token, path, offset, pages });
+        let queue = if pages > LARGE_PAGES { &mut self.queued_large } else { &mut self.queued };
+        queue.push_back(QueuedRead { token, path, offset, pages });
         ticket
     }
 
@@ -274,7 +283,18 @@ impl Lane {
     pub fn submit(&mut self) {
         let Some(driver) = &mut self.driver else { return };
         while driver.in_flight() < IN_FLIGHT_MAX
-            && let Some(read) = self.queued.pop_front()
+            && let Some(read) = self.queued.pop_front().or_else(|| {
+                let read = self.queued_large.front()?;
+                // One at a time always may.
+                let bytes = large_read_bytes(read.pages);
+                match self.large_reads {
+                    0 => self.store.lend(bytes),
+                    _ if self.store.try_lend(bytes) => {}
+                    _ => return None,
+                }
+                self.large_reads += 1;
+                self.queued_large.pop_front()
+            })
         {
             let buf = match self.page_bufs.pop() {
                 Some(buf) if read.pages == 1 => buf,
@@ -363,7 +383,7 @@ impl Lane {
 
     /// Number of operations in flight or queued.
     pub fn in_flight(&self) -> usize {
-        self.driver.as_ref().map_or(0, |driver| driver.in_flight()) + self.queued.len()
+        self.driver.as_ref().map_or(0, |driver| driver.in_flight()) + self.queued.len() + self.queued_large.len()
     }
 
     /// Handles completed operations: puts values into RAM, wakes tickets, makes written objects cold. Returns the number of
@@ -424,6 +444,11 @@ impl Lane {
                 waker.wake();
             }
         }
+        self.scratch.release();
+        if buf.capacity_pages() > LARGE_PAGES {
+            self.large_reads -= 1;
+            self.store.take_back(large_read_bytes(buf.capacity_pages()));
+        }
         if buf.capacity_pages() == 1 && self.page_bufs.len() < PAGE_BUFS_MAX {
             self.page_bufs.push(buf);
         }
@@ -459,6 +484,9 @@ impl Lane {
             .map_err(ReadError::Corrupt)?
             .ok_or(ReadError::Missing)?;
         let tag = RecordKind::from_byte(record.kind).ok_or(ReadError::Missing)?;
+        if record.value.len() > LARGE_BYTES {
+            store.tier.moves_large(record.value.len(), self.now_ms);
+        }
         let boxed = match tag.boxed {
             true => Some(Boxed::decode(tag.kind, record.value).map_err(|_| ReadError::Missing)?),
             false => None,
@@ -781,6 +809,11 @@ impl Lane {
             self.complete(self.now_ms);
         }
     }
+}
+
+/// What a large read takes at once: the pages, and the value that is made of them.
+fn large_read_bytes(pages: usize) -> usize {
+    2 * pages * PAGE_BYTES
 }
 
 /// The resident bytes of the process, from the text of `/proc/self/statm`.

@@ -13,7 +13,7 @@ use crate::log::record_kind::RecordKind;
 use crate::log::segment::{Stream, Unit};
 use crate::mem::hash::KeyHash;
 use crate::mem::index::Entry;
-use crate::mem::tier::Full;
+use crate::mem::tier::{Full, LARGE_BYTES};
 use crate::mem::word::{Place, Word};
 use crate::store::Store;
 use flash::io::{Done, Op, OpKind};
@@ -22,11 +22,25 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use value::Kind;
 
+/// A buffer for encoding values that has grown beyond this is not kept.
+const ENCODED_KEPT_BYTES: usize = 1 << 20;
+
+/// The bytes of objects that may be in flight to flash: each is in memory a second time meanwhile.
+fn writing_bytes_max(ram_limit: u64) -> usize {
+    (ram_limit as usize / 32).max(8 << 20)
+}
+
 impl Writer for Lane {
     fn value(&mut self, victim: Victim<'_>) -> Verdict {
         let Victim { hash, uid, object: mut written, has_expiry } = victim;
         let object = written.view();
-        if self.fill[0].in_flight >= WRITES_IN_FLIGHT_MAX {
+        let in_flight = self.fill[0].in_flight;
+        let writes_much = || self.store.tier.writing.load(Relaxed) > writing_bytes_max(self.store.tier.ram_limit());
+        if in_flight >= WRITES_IN_FLIGHT_MAX || (in_flight > 0 && writes_much()) {
+            return Verdict::Stop;
+        }
+        if object.ram_bytes() > LARGE_BYTES && !self.store.tier.moves_large(object.ram_bytes(), self.now_ms) {
+            // Smaller values leave first, to make room for its copies.
             return Verdict::Stop;
         }
         let mut encoded = std::mem::take(&mut self.encoded);
@@ -63,7 +77,7 @@ impl Writer for Lane {
             written.begin_write(write);
             self.taken(bytes);
         }
-        self.encoded = encoded;
+        self.encoded = if encoded.capacity() > ENCODED_KEPT_BYTES { Vec::new() } else { encoded };
         verdict
     }
 

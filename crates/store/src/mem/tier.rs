@@ -9,8 +9,12 @@
 //! 0 ── objects' bytes ──────────── soft 90 % ──────── hard 97 % ── budget
 //!        nothing happens           slices of demotion   writers wait for flash writes
 //! ```
+//!
+//! What clients ask for at once (replies, queries, transactions) is *lent*: see [`lend`](super::lend). Lent memory is
+//! taken from the objects' budget at once, before it is measured.
 
 use crate::mem::arena::Arena;
+use crate::mem::lend::Lent;
 use base::Policy;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -58,6 +62,10 @@ pub(crate) struct Tier {
     budget: AtomicUsize,
     resident: AtomicU64,
     resident_max: AtomicU64,
+    /// The resident bytes that are not objects, as last measured.
+    other: AtomicU64,
+    /// Memory that clients have asked for.
+    pub lent: Lent,
     /// A lower bound of the memory that is not objects: see [`Tier::reserve`].
     other_min: AtomicU64,
     /// Bytes of objects being written to flash.
@@ -72,6 +80,19 @@ pub(crate) struct Tier {
     fruitful: AtomicU32,
     /// Bytes of boxed values.
     boxed: Lately,
+    /// Bytes of the largest value that moved lately, if it is large.
+    large: Lately,
+}
+
+/// A value larger than this needs room of its own while it moves.
+pub const LARGE_BYTES: usize = 1 << 20;
+/// A value that moves to flash is in memory as often as this besides itself: as a record, compressed, and in the unit
+/// that is written.
+const LARGE_COPIES: u64 = 3;
+
+/// The part of the limit that is kept free for growth between two measurements, mainly values that reads bring in.
+fn margin(limit: u64) -> u64 {
+    limit / 100 + (limit / 20).min(MARGIN_BYTES_MAX)
 }
 
 /// The period of `Lately`, which keeps the maximum of the last one to two periods.
@@ -110,6 +131,8 @@ impl Tier {
             budget: AtomicUsize::new(budget),
             resident: AtomicU64::new(0),
             resident_max: AtomicU64::new(0),
+            other: AtomicU64::new(0),
+            lent: Lent::new(ram_limit),
             other_min: AtomicU64::new(0),
             writing: AtomicUsize::new(0),
             full: AtomicU8::new(Full::No as u8),
@@ -117,6 +140,7 @@ impl Tier {
             next_stripe: AtomicU32::new(0),
             fruitful: AtomicU32::new(0),
             boxed: Lately::default(),
+            large: Lately::default(),
         }
     }
 
@@ -146,8 +170,12 @@ impl Tier {
         self.ram_limit.store(bytes, Relaxed);
         match bytes {
             0 => self.budget.store(usize::MAX, Relaxed),
-            _ => self.budget_from(self.resident(), arena),
+            _ => {
+                self.other.store(self.measured_other(self.resident(), arena), Relaxed);
+                self.renew_budget();
+            }
         }
+        self.renew_lent();
         self.set_full(Full::No);
     }
 
@@ -196,23 +224,34 @@ impl Tier {
         self.resident.store(resident, Relaxed);
         self.resident_max.fetch_max(resident, Relaxed);
         self.boxed.saw(arena.boxed_bytes(), now_ms);
-        self.budget_from(resident, arena);
+        self.large.saw(0, now_ms);
+        self.other.store(self.measured_other(resident, arena), Relaxed);
+        self.renew_lent();
+        self.renew_budget();
     }
 
-    fn budget_from(&self, resident: u64, arena: &Arena) {
+    /// Updates how much may be lent.
+    fn renew_lent(&self) {
+        let limit = self.ram_limit();
+        self.lent.measured(limit.saturating_sub(margin(limit)), self.other.load(Relaxed));
+    }
+
+    /// Call this when memory was lent or wanted: objects make room for it.
+    pub fn renew_budget(&self) {
         let limit = self.ram_limit();
         if limit == 0 {
             return;
         }
-        let other = self.other(resident, arena).max(self.other_min.load(Relaxed));
-        // A margin for growth between two measurements, mainly values that reads bring in.
-        let margin = limit / 100 + (limit / 20).min(MARGIN_BYTES_MAX);
-        let budget = (limit - margin).saturating_sub(other).max(limit / 64);
+        let other = self.other.load(Relaxed) + self.lent.not_measured();
+        let other = other.max(self.other_min.load(Relaxed));
+        let budget = (limit - margin(limit)).saturating_sub(other);
+        let copies = (LARGE_COPIES * self.large.lately() as u64).min(budget / 2);
+        let budget = (budget - copies).max(limit / 64);
         self.budget.store(budget as usize, Relaxed);
     }
 
     /// The resident bytes that are not objects.
-    fn other(&self, resident: u64, arena: &Arena) -> u64 {
+    fn measured_other(&self, resident: u64, arena: &Arena) -> u64 {
         match self.limit_of {
             LimitOf::Process => {
                 // Memory that boxed values have freed stays resident until the allocator gives it back, and boxed values can reuse it. It
@@ -224,13 +263,23 @@ impl Tier {
         }
     }
 
+    /// Notes that a large value moves between RAM and flash. Returns whether room for its copies was made already.
+    pub fn moves_large(&self, bytes: usize, now_ms: u64) -> bool {
+        let is_expected = bytes <= self.large.lately();
+        self.large.saw(bytes, now_ms);
+        if !is_expected {
+            self.renew_budget();
+        }
+        is_expected
+    }
+
     /// Reserves `bytes` for memory that is not objects and that will be taken all at once. Objects make room for it until
     /// `reserve(0)`. They keep half of their budget, because with much less nothing could be written meanwhile.
     pub fn reserve(&self, bytes: u64, arena: &Arena) {
         let is_wanted = bytes > 0 && self.limit_of == LimitOf::Process;
-        let wanted = || self.other(self.resident(), arena) + bytes.min(self.budget() as u64 / 2);
+        let wanted = || self.measured_other(self.resident(), arena) + bytes.min(self.budget() as u64 / 2);
         self.other_min.store(if is_wanted { wanted() } else { 0 }, Relaxed);
-        self.budget_from(self.resident(), arena);
+        self.renew_budget();
     }
 
     pub fn budget(&self) -> usize {
@@ -262,6 +311,17 @@ impl Tier {
 
     #[inline]
     pub fn admission(&self, arena: &Arena) -> Admission {
+        self.admission_of(0, arena)
+    }
+
+    /// The bytes that may come before writers must wait.
+    pub fn room(&self, arena: &Arena) -> usize {
+        (self.budget() / 100 * 97).saturating_sub(arena.used_bytes())
+    }
+
+    /// Whether objects leave room for `bytes` more of any kind.
+    #[inline]
+    pub fn admission_of(&self, bytes: usize, arena: &Arena) -> Admission {
         let budget = self.budget();
         if budget == usize::MAX {
             return Admission::Open;
@@ -270,7 +330,7 @@ impl Tier {
             // The process itself takes more than the limit, so nothing can be moved out to make room.
             return Admission::Full;
         }
-        let hard = arena.used_bytes() > budget / 100 * 97 || arena.slab_bytes() > budget / 100 * 101;
+        let hard = arena.used_bytes() + bytes > budget / 100 * 97 || arena.slab_bytes() + bytes > budget / 100 * 101;
         match (hard, self.full()) {
             (false, _) => Admission::Open,
             (true, Full::No) => Admission::Slow,

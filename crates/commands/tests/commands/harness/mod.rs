@@ -65,6 +65,7 @@ impl Harness {
                 stream_node_max_bytes: 4096,
                 stream_node_max_entries: 100,
                 proto_max_bulk_len: 512 * 1024 * 1024,
+                claim_free_bytes: usize::MAX,
                 databases: 16,
                 lfu: false,
             },
@@ -272,6 +273,7 @@ impl Harness {
                 }
                 Err(Stop::Error(text)) => break Err(text.into_owned()),
                 Err(Stop::Yield) => self.yields += 1,
+                Err(Stop::Memory) => unreachable!("nothing is claimed without a RAM limit"),
                 Err(Stop::Exchange) => {
                     if let Some(exchange) = &mut self.session.exchange {
                         let taken = self.taken_elsewhere.min(exchange.count);

@@ -763,6 +763,7 @@ impl PageBuilder {
 
     /// Frees the memory of an unusually large record.
     fn release_large(&mut self) {
+        self.compressor.release();
         if self.large.capacity() > 1 << 20 {
             self.large = Vec::new();
         }

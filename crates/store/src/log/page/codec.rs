@@ -87,6 +87,13 @@ impl Compressor {
         (stored_bytes < raw.len()).then(|| self.last(stored_bytes))
     }
 
+    /// Gives back the memory of a large frame.
+    pub fn release(&mut self) {
+        if self.out.capacity() > KEEP_BYTES_MAX {
+            self.out = Vec::new();
+        }
+    }
+
     /// Again what [`Compressor::compress`] returned last, `stored_bytes` long.
     pub fn last(&self, stored_bytes: usize) -> &[u8] {
         &self.out[self.out_at..self.out_at + stored_bytes]
@@ -116,6 +123,14 @@ impl Scratch {
     /// Bytes held, for accounting.
     pub fn ram_bytes(&self) -> usize {
         self.zstd.sizeof() + self.stored.capacity() + self.raw.capacity()
+    }
+
+    /// Gives back the memory of a large frame.
+    pub fn release(&mut self) {
+        if self.raw.capacity() > KEEP_BYTES_MAX {
+            self.raw = Vec::new();
+            self.stored = Vec::new();
+        }
     }
 
     /// Decodes `stored` into exactly `raw_bytes`, which is at most [`EXTENT_RAW_BYTES_MAX`]; see [`Scratch::raw`].

@@ -1,0 +1,326 @@
+//! Owns the memory that connections hold beside the objects: who holds how much, who waits for more, and who is ended.
+//! Replies, queries and queued commands of transactions are charged to one budget ([`Store::lend`]), which objects make
+//! room for. Never knows a buffer, and never runs a command.
+//!
+//! ```text
+//! hold (in use already) ─────────────────────────────► held ──► give back
+//! ask ── fits ──► granted ───────────────────────────►
+//!   ├─── never fits ──► an error before the command is tried
+//!   └─── does not fit now ──► waits, first come first served ──► granted, or refused when nothing can make room
+//! ```
+//! If the first in the queue waits longer than [`PATIENCE`] because of others, the connection that holds most is ended.
+//! A connection that holds little never waits ([`FREE_BYTES`]), so a client that looks at the node and ends others
+//! always works.
+
+use crate::clients::{Card, Clients};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+use store::{Admission, Store};
+
+/// A connection never waits for memory up to this sum, the receive buffer of a usual pipeline and its replies, or up to
+/// [`PAUSE_BYTES_MIN`] while memory is scarce.
+pub const FREE_BYTES: usize = 128 << 10;
+/// How long the first in the queue waits before the largest holder is ended.
+pub const PATIENCE: Duration = Duration::from_secs(2);
+/// The unsent replies at which a batch pauses: the most while memory is free, and the least while it is scarce.
+const PAUSE_BYTES_MAX: usize = 1 << 20;
+const PAUSE_BYTES_MIN: usize = 32 << 10;
+const SCRIPT_STEP_BYTES: usize = 1 << 20;
+/// A batch pauses at this part of the free memory.
+const PAUSE_SHARE: usize = 32;
+
+pub struct Memory {
+    store: Arc<Store>,
+    queue: Mutex<VecDeque<Arc<Waiting>>>,
+    /// The length of the queue.
+    waiting: AtomicUsize,
+    pause_bytes: AtomicUsize,
+    /// Connections that were ended because they held most.
+    pub evicted: AtomicU64,
+    /// How often a connection had to wait for memory.
+    pub waits: AtomicU64,
+}
+
+/// A place in the queue.
+#[derive(Debug)]
+struct Waiting {
+    card: Arc<Card>,
+    bytes: usize,
+    since: Instant,
+    state: AtomicU8,
+    waker: Mutex<Waker>,
+}
+
+/// The states of a [`Waiting`], changed only under the lock of the queue.
+const IN_QUEUE: u8 = 0;
+const GRANTED: u8 = 1;
+const REFUSED: u8 = 2;
+/// The connection has ended.
+const LEFT: u8 = 3;
+
+/// A connection's request for memory, until it is answered.
+#[derive(Default, Debug)]
+pub struct Request(Option<Arc<Waiting>>);
+
+impl Request {
+    pub fn is_open(&self) -> bool {
+        self.0.is_some()
+    }
+}
+
+/// The memory is more than can be had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooMuch {
+    pub bytes: usize,
+    pub max: usize,
+}
+
+impl TooMuch {
+    pub fn text(self) -> String {
+        format!(
+            "OOM the command needs {} bytes at once, and the RAM limit leaves {} for what clients ask for",
+            self.bytes, self.max
+        )
+    }
+}
+
+impl Memory {
+    pub fn new(store: Arc<Store>) -> Memory {
+        let memory = Memory {
+            store,
+            queue: Mutex::default(),
+            waiting: AtomicUsize::new(0),
+            pause_bytes: AtomicUsize::new(0),
+            evicted: AtomicU64::new(0),
+            waits: AtomicU64::new(0),
+        };
+        memory.renew_pause();
+        memory
+    }
+
+    /// A batch pauses when this many bytes of its replies wait unsent.
+    #[inline]
+    pub fn pause_bytes(&self) -> usize {
+        self.pause_bytes.load(Relaxed)
+    }
+
+    fn renew_pause(&self) {
+        let pause = self.store.lendable_bytes() / PAUSE_SHARE;
+        self.pause_bytes.store(pause.clamp(PAUSE_BYTES_MIN, PAUSE_BYTES_MAX), Relaxed);
+    }
+
+    /// A connection never waits for memory up to this sum: less when memory is scarce.
+    fn free_bytes(&self) -> usize {
+        self.pause_bytes().min(FREE_BYTES)
+    }
+
+    /// Whether buffers should be small.
+    #[inline]
+    pub fn is_scarce(&self) -> bool {
+        self.pause_bytes() < FREE_BYTES
+    }
+
+    /// What the interpreter of one worker may have: half of what may be lent is for scripts. It is not charged, because a
+    /// script that has started cannot wait.
+    pub fn script_bytes_max(&self, workers: usize) -> usize {
+        // In steps, so that the limit seldom changes.
+        self.store.lent_bytes_max() / 2 / workers / SCRIPT_STEP_BYTES * SCRIPT_STEP_BYTES
+    }
+
+    /// Sets what a connection holds. The memory is in use already. Not while the connection has an open request.
+    pub fn hold(&self, card: &Card, bytes: usize) {
+        let before = card.held_bytes.swap(bytes, Relaxed);
+        if bytes > before {
+            self.store.lend(bytes - before);
+            self.renew_pause();
+        } else if bytes < before {
+            self.store.take_back(before - bytes);
+            self.renew_pause();
+            self.serve();
+        }
+    }
+
+    /// The connection does not need what it asked for. What was granted already stays with it until it settles.
+    #[cold]
+    pub fn withdraw(&self, request: &mut Request) {
+        if let Some(waiting) = request.0.take() {
+            // Under the queue's lock: no grant comes after this.
+            let queue = self.queue.lock();
+            waiting.state.store(LEFT, Relaxed);
+            drop(queue);
+            self.serve();
+        }
+    }
+
+    /// The connection ends: it gives everything back.
+    pub fn leave(&self, card: &Card, request: &mut Request) {
+        self.withdraw(request);
+        if card.held_bytes.load(Relaxed) > 0 {
+            self.hold(card, 0);
+        }
+    }
+
+    /// Whether so much can be had at all.
+    pub fn check(&self, bytes: usize) -> Result<(), TooMuch> {
+        let max = self.store.lent_bytes_ever_max();
+        if bytes > max { Err(TooMuch { bytes, max }) } else { Ok(()) }
+    }
+
+    /// Whether a command of so many bytes can be received at all. It is charged twice: most of it becomes an object.
+    pub fn check_query(&self, bytes: usize) -> Result<(), TooMuch> {
+        let max = self.store.lent_bytes_ever_max() / 2;
+        if bytes > max { Err(TooMuch { bytes, max }) } else { Ok(()) }
+    }
+
+    /// The error for what cannot be had now.
+    pub fn too_much(&self, bytes: usize) -> TooMuch {
+        TooMuch { bytes, max: self.store.lent_bytes_max().saturating_sub(self.store.lent_bytes()) }
+    }
+
+    /// Adds `bytes` to what the connection holds if they can be had at once.
+    pub fn ask_at_once(&self, card: &Card, bytes: usize) -> bool {
+        let held = card.held_bytes.load(Relaxed);
+        if held + bytes <= self.free_bytes() {
+            self.hold(card, held + bytes);
+            return true;
+        }
+        let has_room = self.waiting.load(Relaxed) == 0 && self.store.try_lend(bytes);
+        if has_room {
+            card.held_bytes.fetch_add(bytes, Relaxed);
+            self.renew_pause();
+        }
+        has_room
+    }
+
+    /// Adds `bytes` to what the connection holds, as soon as there is room. Poll it until it is ready.
+    pub fn poll_ask(
+        &self,
+        card: &Arc<Card>,
+        bytes: usize,
+        request: &mut Request,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), TooMuch>> {
+        if request.0.is_none() {
+            self.check(bytes)?;
+            if self.ask_at_once(card, bytes) {
+                return Poll::Ready(Ok(()));
+            }
+            self.waits.fetch_add(1, Relaxed);
+            let waiting = Arc::new(Waiting {
+                card: Arc::clone(card),
+                bytes,
+                since: Instant::now(),
+                state: AtomicU8::new(IN_QUEUE),
+                waker: Mutex::new(cx.waker().clone()),
+            });
+            self.queue.lock().push_back(Arc::clone(&waiting));
+            self.waiting.fetch_add(1, Relaxed);
+            request.0 = Some(waiting);
+            // Memory may have become free in between.
+            self.serve();
+        }
+        let Some(waiting) = &request.0 else { return Poll::Ready(Ok(())) };
+        // Under the queue's lock, as all changes of the state: else an answer could miss the waker.
+        let _queue = self.queue.lock();
+        let answer = match waiting.state.load(Relaxed) {
+            GRANTED => Ok(()),
+            REFUSED => Err(TooMuch { bytes: waiting.bytes, max: self.store.lent_bytes_max() }),
+            _ => {
+                waiting.waker.lock().clone_from(cx.waker());
+                return Poll::Pending;
+            }
+        };
+        request.0 = None;
+        Poll::Ready(answer)
+    }
+
+    /// Grants what the first connections of the queue wait for, as far as there is room. Call this when memory was given
+    /// back or objects have left RAM. Costs one load if nobody waits.
+    #[inline]
+    pub fn serve(&self) {
+        self.renew_pause();
+        if self.waiting.load(Relaxed) > 0 {
+            self.serve_queue();
+        }
+    }
+
+    #[cold]
+    fn serve_queue(&self) {
+        let mut queue = self.queue.lock();
+        while let Some(first) = queue.front() {
+            if first.state.load(Relaxed) != LEFT {
+                self.store.want_to_lend(first.bytes);
+                if !self.store.try_lend(first.bytes) {
+                    break;
+                }
+                first.card.held_bytes.fetch_add(first.bytes, Relaxed);
+                self.answer(first, GRANTED);
+            }
+            queue.pop_front();
+        }
+        self.renew_queue(&queue);
+    }
+
+    fn answer(&self, waiting: &Waiting, answer: u8) {
+        waiting.state.store(answer, Relaxed);
+        waiting.waker.lock().wake_by_ref();
+    }
+
+    fn renew_queue(&self, queue: &VecDeque<Arc<Waiting>>) {
+        self.waiting.store(queue.len(), Relaxed);
+        if queue.is_empty() {
+            self.store.want_to_lend(0);
+        }
+        self.renew_pause();
+    }
+
+    /// The number of connections that wait for memory.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Relaxed)
+    }
+
+    /// Refuses what cannot be granted, and ends the connection that holds most if others have waited for too long. Call
+    /// this some times a second. Returns the connection that was ended.
+    pub fn relieve(&self, clients: &Clients) -> Option<Arc<Card>> {
+        self.renew_pause();
+        self.serve();
+        if self.waiting.load(Relaxed) == 0 {
+            return None;
+        }
+        let mut queue = self.queue.lock();
+        // A connection that was ended while it waits must notice.
+        queue.retain(|waiting| {
+            let is_killed = waiting.card.killed.load(Relaxed);
+            if is_killed && waiting.state.load(Relaxed) == IN_QUEUE {
+                self.answer(waiting, REFUSED);
+            }
+            !is_killed
+        });
+        self.renew_queue(&queue);
+        let first = queue.front().filter(|first| first.since.elapsed() >= PATIENCE)?;
+        let room = self.store.lent_bytes_max();
+        if self.store.lent_bytes() + first.bytes <= room {
+            // Objects are in the way.
+            if self.store.admission() == Admission::Full {
+                self.answer(first, REFUSED);
+                queue.pop_front();
+                self.renew_queue(&queue);
+            }
+            return None;
+        }
+        if first.bytes > room {
+            self.answer(first, REFUSED);
+            queue.pop_front();
+            self.renew_queue(&queue);
+            return None;
+        }
+        drop(queue);
+        let largest = clients.end_largest()?;
+        self.evicted.fetch_add(1, Relaxed);
+        Some(largest)
+    }
+}

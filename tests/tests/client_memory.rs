@@ -1,0 +1,253 @@
+//! What clients ask for at once stays within the RAM limit: replies that nobody reads, long pipelines, transactions,
+//! scripts, strings and collections that are large themselves. Each case is one that once took a multiple of the limit.
+//! Each prints the largest resident size ÷ the limit, and the longest PING of another client meanwhile (docs/figures.md).
+
+use flintkv_tests::{Client, Node, Watch, eventually};
+use resp::client::{Value, encode_command};
+use std::io::Read;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const MIB: u64 = 1 << 20;
+/// The bound: hundredths of the limit.
+const PERCENT_MAX: u64 = 110;
+/// A client that does not read stays connected for this time, if the node does not end it.
+const UNREAD: Duration = Duration::from_secs(5);
+
+/// Runs a case on a node of its own with this RAM limit, and checks the resident size.
+fn within_the_limit(case: &str, limit_mib: u64, load: impl FnOnce(&Node)) {
+    let ram = format!("{limit_mib}mb");
+    let node = Node::start(&[("memory-limit", "2gb"), ("ram-limit", &ram)]);
+    fill(&node, limit_mib * MIB);
+    Watch::during(&node, |watch| {
+        watch.take();
+        let ran = catch_unwind(AssertUnwindSafe(|| load(&node)));
+        let (largest, longest_ms) = watch.take();
+        let percent = largest * 100 / (limit_mib * MIB);
+        println!("{case}: {percent} % of {limit_mib} MiB, longest PING {longest_ms:.1} ms");
+        ran.unwrap_or_else(|panic| resume_unwind(panic));
+        assert!(percent <= PERCENT_MAX, "{case}: {largest} bytes resident");
+    });
+    assert!(!node.log().contains("panicked"), "{}", node.log());
+}
+
+/// Objects use all of the RAM that they may have before the clients come.
+fn fill(node: &Node, bytes: u64) {
+    let mut client = node.connect();
+    let value = vec![b'f'; 4000];
+    for batch in 0..bytes / 4000 / 100 {
+        let mut commands = Vec::new();
+        for i in 0..100 {
+            encode_command(&[b"SET", format!("fill:{batch}:{i}").as_bytes(), &value], &mut commands);
+        }
+        client.send(&commands);
+        (0..100).for_each(|_| assert_eq!(client.read(), "OK"));
+    }
+}
+
+fn set(node: &Node, key: &str, bytes: usize) {
+    assert_eq!(node.connect().words(&[b"SET", key.as_bytes(), &vec![b'v'; bytes]]), "OK");
+}
+
+fn pipeline(words: &[&[u8]], count: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    (0..count).for_each(|_| encode_command(words, &mut bytes));
+    bytes
+}
+
+/// Runs the same on many connections at once.
+fn on_many(node: &Node, clients: usize, run: impl Fn(&mut Client) + Sync) {
+    thread::scope(|scope| {
+        for _ in 0..clients {
+            scope.spawn(|| run(&mut node.connect()));
+        }
+    });
+}
+
+#[test]
+fn fifty_clients_that_do_not_read() {
+    within_the_limit("50 clients ask for 50 × 1 MB and do not read", 100, |node| {
+        set(node, "k", 1 << 20);
+        let gets = pipeline(&[b"GET", b"k"], 50);
+        let mut sleepers: Vec<Client> = (0..50).map(|_| node.connect()).collect();
+        for client in &mut sleepers {
+            client.send(&gets);
+        }
+        // Another client gets its replies all the while.
+        let (begun, mut other) = (Instant::now(), node.connect());
+        while begun.elapsed() < UNREAD {
+            assert!(matches!(other.call(&[b"GET", b"fill:0:0"]), Value::Bulk(value) if value.len() == 4000));
+            thread::sleep(Duration::from_millis(1));
+        }
+    });
+}
+
+#[test]
+fn eight_clients_that_read_much() {
+    within_the_limit("8 clients ask for 60 × 1 MB and read", 100, |node| {
+        set(node, "k", 1 << 20);
+        let gets = pipeline(&[b"GET", b"k"], 60);
+        on_many(node, 8, |client| {
+            client.send(&gets);
+            (0..60).for_each(|_| assert_eq!(client.raw().expect("a reply").len(), (1 << 20) + 12));
+        });
+    });
+}
+
+#[test]
+fn two_hundred_long_pipelines() {
+    const GETS: usize = 20_000;
+    within_the_limit("200 clients send 20,000 GETs of 1 KB, then read", 100, |node| {
+        set(node, "k", 1000);
+        let gets = pipeline(&[b"GET", b"k"], GETS);
+        on_many(node, 200, |client| {
+            client.send(&gets);
+            let mut left = GETS * (1000 + 9);
+            let mut chunk = vec![0; 64 << 10];
+            while left > 0 {
+                left -= client.stream.read(&mut chunk).expect("replies");
+            }
+        });
+    });
+}
+
+#[test]
+fn a_transaction_of_a_hundred_thousand_commands() {
+    within_the_limit("MULTI of 100,000 SETs of 1 KB", 100, |node| {
+        let mut client = node.connect();
+        assert_eq!(client.run("MULTI"), "OK");
+        let set = pipeline(&[b"SET", b"k", &[b'v'; 1000]], 1000);
+        let mut refused = 0;
+        for _ in 0..100 {
+            client.send(&set);
+            refused += (0..1000).filter(|_| client.read().starts_with("(error) OOM")).count();
+        }
+        assert_eq!(refused, 1, "the command that does not fit is refused, and nothing is kept after it");
+        assert_eq!(client.run("EXEC"), "(error) EXECABORT Transaction discarded because of previous errors.");
+        assert_eq!(client.run("GET k"), "(nil)");
+    });
+}
+
+#[test]
+fn the_replies_of_a_transaction() {
+    within_the_limit("EXEC of 100 GETs of 1 MB, and of 50,000 of 4 KB", 100, |node| {
+        set(node, "k", 1 << 20);
+        let mut client = node.connect();
+        client.send(&pipeline(&[b"MULTI"], 1)).send(&pipeline(&[b"GET", b"k"], 100)).send(&pipeline(&[b"EXEC"], 1));
+        (0..101).for_each(|_| drop(client.read()));
+        let Some(Value::Array(replies)) = client.reply() else { panic!("not a transaction's reply") };
+        let refused = replies.iter().filter(|reply| matches!(reply, Value::Error(text) if text.starts_with(b"OOM")));
+        let refused = refused.count();
+        assert!(refused > 0 && refused < 100, "{refused} of 100 replies do not fit");
+        // Replies that no command can refuse: the connection ends, as at the limit of its output.
+        let mut client = node.connect();
+        client.send(&pipeline(&[b"MULTI"], 1)).send(&pipeline(&[b"GET", b"fill:0:0"], 50_000));
+        (0..50_001).for_each(|_| drop(client.read()));
+        client.send(&pipeline(&[b"EXEC"], 1));
+        assert_eq!(client.rest(), b"");
+    });
+}
+
+#[test]
+fn a_script_that_fills_a_table() {
+    within_the_limit("a Lua table without end, on two workers", 100, |node| {
+        let script = "redis.call('SET', KEYS[1], 1) local t = {} for i = 1, 1e8 do t[i] = 'x' .. i end return #t";
+        on_many(node, 4, |client| {
+            let reply = client.words(&[b"EVAL", script.as_bytes(), b"1", b"written"]);
+            assert!(reply.contains("not enough memory"), "{reply}");
+        });
+        assert_eq!(node.connect().run("GET written"), "\"1\"", "what the script did before stands");
+    });
+}
+
+#[test]
+fn strings_longer_than_the_limit() {
+    within_the_limit("SETRANGE, SETBIT, APPEND and a value of up to 512 MB", 256, |node| {
+        let mut client = node.connect();
+        for command in ["SETRANGE k 536870900 x", "SETBIT k 4294967295 1", "BITFIELD k SET u8 4294967280 1"] {
+            let reply = client.run(command);
+            assert!(reply.starts_with("(error) OOM the command needs 5368709"), "{command}: {reply}");
+        }
+        assert_eq!(client.run("EXISTS k"), "(integer) 0");
+        // As soon as its length is known.
+        client.send(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$536870912\r\n");
+        let reply = client.read();
+        assert!(reply.starts_with("(error) OOM the command needs 5368709"), "{reply}");
+        assert_eq!(client.rest(), b"");
+        let mut client = node.connect();
+        let reply = (0..512).map(|_| client.words(&[b"APPEND", b"long", &vec![b'a'; 1 << 20]]));
+        assert!(reply.into_iter().any(|reply| reply.starts_with("(error) OOM")), "it cannot grow for ever");
+    });
+}
+
+#[test]
+fn six_clients_with_long_strings() {
+    within_the_limit("6 clients set and get 10 MB each", 100, |node| {
+        let value = vec![b'v'; 10_000_000];
+        on_many(node, 6, |client| {
+            let key = format!("{:?}", thread::current().id()).into_bytes();
+            for _ in 0..10 {
+                assert_eq!(client.words(&[b"SET", &key, &value]), "OK");
+                assert_eq!(client.raw_call(&[b"GET", &key]).len(), 10_000_000 + 13);
+            }
+        });
+    });
+}
+
+#[test]
+fn replies_of_a_million_members() {
+    within_the_limit("SMEMBERS and HGETALL of 1 M members in one pipeline", 150, |node| {
+        let mut client = node.connect();
+        for batch in 0..1000 {
+            let names: Vec<Vec<u8>> =
+                (0..1000).map(|i| format!("member:{:08}", batch * 1000 + i).into_bytes()).collect();
+            let mut set: Vec<&[u8]> = vec![b"SADD", b"set"];
+            let mut hash: Vec<&[u8]> = vec![b"HSET", b"hash"];
+            for name in &names {
+                set.push(name);
+                hash.extend([&name[..], &name[7..]]);
+            }
+            client.raw_call(&set);
+            client.raw_call(&hash);
+        }
+        let mut pipeline = Vec::new();
+        (0..2).for_each(|_| {
+            encode_command(&[b"SMEMBERS", b"set"], &mut pipeline);
+            encode_command(&[b"HGETALL", b"hash"], &mut pipeline);
+        });
+        client.send(&pipeline);
+        // Counted by their known length: reading 36 MB as values takes long.
+        let (name, number) = ("$15\r\nmember:00000000\r\n".len(), "$8\r\n00000000\r\n".len());
+        let header = "*1000000\r\n".len();
+        let mut left = 2 * (2 * header + 2 * 1_000_000 * name + 1_000_000 * number);
+        let mut chunk = vec![0; 64 << 10];
+        while left > 0 {
+            let received = client.stream.read(&mut chunk).expect("replies");
+            assert!(received > 0 && chunk[0] != b'-', "the connection stays open");
+            left -= received;
+        }
+    });
+}
+
+/// When everybody waits, the connection that holds most ends, and a small one always works.
+#[test]
+fn the_largest_holder_is_ended_when_others_wait() {
+    let node = Node::start(&[("memory-limit", "1gb"), ("ram-limit", "64mb")]);
+    set(&node, "k", 1 << 20);
+    let gets = pipeline(&[b"GET", b"k"], 50);
+    let mut protected = node.connect();
+    assert_eq!(protected.run("CLIENT NO-EVICT on"), "OK");
+    let mut sleepers: Vec<Client> = (0..60).map(|_| node.connect()).collect();
+    for client in &mut sleepers {
+        client.send(&gets);
+    }
+    let mut admin = node.connect();
+    eventually("a holder is ended", || admin.info_number("stats", "evicted_clients") > 0);
+    assert!(admin.info_number("memory", "mem_clients_normal") > 0);
+    assert_eq!(protected.run("PING"), "PONG");
+    // What the others hold is free again when they are gone.
+    drop(sleepers);
+    eventually("nothing is held", || admin.info_number("clients", "clients_waiting_for_memory") == 0);
+    assert!(matches!(admin.call(&[b"GET", b"k"]), Value::Bulk(value) if value.len() == 1 << 20));
+}
