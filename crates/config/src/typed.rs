@@ -166,6 +166,8 @@ pub struct Config {
     /// memory limit − RAM limit where there is flash, otherwise 0.
     pub flash_limit_bytes: u64,
     pub maxmemory_policy: Policy,
+    /// What clients may hold in total; 0: no limit besides the one that follows from the RAM limit.
+    pub maxmemory_clients_bytes: u64,
     pub flash_paths: Vec<PathBuf>,
     pub flash_io: FlashIo,
     pub flash_compression: Codec,
@@ -342,6 +344,10 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
         memory_limit_bytes: limits.memory,
         ram_limit_bytes: limits.ram,
         flash_limit_bytes: limits.flash,
+        maxmemory_clients_bytes: match v.word("maxmemory-clients").strip_suffix('%') {
+            Some(percent) => share(limits.ram, percent.parse().expect("the table checked the percentage")),
+            None => v.bytes("maxmemory-clients"),
+        },
         maxmemory_policy: v.choice("maxmemory-policy", Policy::from_word),
         flash_paths,
         flash_io: v.choice("flash-io", FlashIo::from_word),

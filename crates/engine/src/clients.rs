@@ -390,7 +390,8 @@ impl Clients {
     /// Ends the connection that holds most memory, except those with CLIENT NO-EVICT. Messages from others count too.
     pub fn end_largest(&self) -> Option<Arc<Card>> {
         let cards = self.cards.lock();
-        let may_end = |card: &&Arc<Card>| !card.killed.load(Relaxed) && !card.no_evict.load(Relaxed);
+        let may_end =
+            |card: &&Arc<Card>| card.charged_bytes() > 0 && !card.killed.load(Relaxed) && !card.no_evict.load(Relaxed);
         let largest = cards.values().filter(may_end).max_by_key(|card| card.charged_bytes())?;
         end(largest);
         Some(Arc::clone(largest))

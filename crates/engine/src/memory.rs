@@ -8,7 +8,7 @@
 //!   ├─── never fits ──► an error before the command is tried
 //!   └─── does not fit now ──► waits, first come first served ──► granted, or refused when nothing can make room
 //! ```
-//! If the first in the queue waits longer than [`PATIENCE`] because of others, the connection that holds most is ended.
+//! If nobody in the queue gets memory for [`PATIENCE`] because of others, the connection that holds most is ended.
 //! A connection that holds little never waits ([`FREE_BYTES`]), so a client that looks at the node and ends others
 //! always works.
 
@@ -24,10 +24,10 @@ use store::{Admission, Store};
 /// A connection never waits for memory up to this sum, the receive buffer of a usual pipeline and its replies, or up to
 /// [`PAUSE_BYTES_MIN`] while memory is scarce.
 pub const FREE_BYTES: usize = 128 << 10;
-/// How long the first in the queue waits before the largest holder is ended.
+/// How long the first in the queue waits, and nobody gets memory, before the largest holder is ended.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 /// The unsent replies at which a batch pauses: the most while memory is free, and the least while it is scarce.
-const PAUSE_BYTES_MAX: usize = 1 << 20;
+pub const PAUSE_BYTES_MAX: usize = 1 << 20;
 const PAUSE_BYTES_MIN: usize = 32 << 10;
 const SCRIPT_STEP_BYTES: usize = 1 << 20;
 /// A batch pauses at this part of the free memory.
@@ -36,6 +36,8 @@ const PAUSE_SHARE: usize = 32;
 pub struct Memory {
     store: Arc<Store>,
     queue: Mutex<VecDeque<Arc<Waiting>>>,
+    /// When a connection of the queue last got its memory.
+    granted_at: Mutex<Instant>,
     /// The length of the queue.
     waiting: AtomicUsize,
     pause_bytes: AtomicUsize,
@@ -93,6 +95,7 @@ impl Memory {
         let memory = Memory {
             store,
             queue: Mutex::default(),
+            granted_at: Mutex::new(Instant::now()),
             waiting: AtomicUsize::new(0),
             pause_bytes: AtomicUsize::new(0),
             evicted: AtomicU64::new(0),
@@ -259,6 +262,7 @@ impl Memory {
                 }
                 first.card.held_bytes.fetch_add(first.bytes, Relaxed);
                 self.answer(first, GRANTED);
+                *self.granted_at.lock() = Instant::now();
             }
             queue.pop_front();
         }
@@ -285,7 +289,7 @@ impl Memory {
 
     /// Refuses what cannot be granted, and ends the connection that holds most if others have waited for too long. Call
     /// this some times a second. Returns the connection that was ended.
-    pub fn relieve(&self, clients: &Clients) -> Option<Arc<Card>> {
+    pub fn relieve(&self, clients: &Clients, now: Instant) -> Option<Arc<Card>> {
         self.renew_pause();
         self.serve();
         if self.waiting.load(Relaxed) == 0 {
@@ -301,26 +305,151 @@ impl Memory {
             !is_killed
         });
         self.renew_queue(&queue);
-        let first = queue.front().filter(|first| first.since.elapsed() >= PATIENCE)?;
-        let room = self.store.lent_bytes_max();
-        if self.store.lent_bytes() + first.bytes <= room {
-            // Objects are in the way.
-            if self.store.admission() == Admission::Full {
-                self.answer(first, REFUSED);
-                queue.pop_front();
-                self.renew_queue(&queue);
-            }
-            return None;
+        let granted_at = *self.granted_at.lock();
+        let has_waited = |first: &Waiting| now.duration_since(first.since.max(granted_at)) >= PATIENCE;
+        let first = Arc::clone(queue.front().filter(|first| has_waited(first))?);
+        let max = self.store.lent_bytes_max();
+        let others_hold_it = self.store.lent_bytes() + first.bytes > max && first.bytes <= max;
+        if others_hold_it && let Some(largest) = clients.end_largest() {
+            self.evicted.fetch_add(1, Relaxed);
+            return Some(largest);
         }
-        if first.bytes > room {
-            self.answer(first, REFUSED);
+        // While objects still leave RAM, it goes on waiting.
+        if first.bytes > max || others_hold_it || self.store.admission() == Admission::Full {
+            self.answer(&first, REFUSED);
             queue.pop_front();
             self.renew_queue(&queue);
-            return None;
         }
-        drop(queue);
-        let largest = clients.end_largest()?;
-        self.evicted.fetch_add(1, Relaxed);
-        Some(largest)
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clients::Peer;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixStream;
+    use store::{LimitOf, StoreConfig};
+
+    const MB: usize = 1 << 20;
+    /// A quarter of the RAM limit, until the process is measured.
+    const MAX: usize = 16 * MB;
+
+    /// The memory of a database, and its clients.
+    struct Node {
+        memory: Memory,
+        clients: Clients,
+        sockets: Vec<(UnixStream, UnixStream)>,
+    }
+
+    struct Client {
+        card: Arc<Card>,
+        request: Request,
+    }
+
+    impl Node {
+        fn new() -> Node {
+            let config =
+                StoreConfig { ram_limit: 4 * MAX as u64, limit_of: LimitOf::Objects, ..StoreConfig::in_ram(1) };
+            Node { memory: Memory::new(Store::new(&config)), clients: Clients::default(), sockets: Vec::new() }
+        }
+
+        fn client(&mut self) -> Client {
+            let pair = UnixStream::pair().unwrap();
+            let card = self.clients.add(pair.0.as_raw_fd(), Peer::Unix("test".into()), 0, 0);
+            self.sockets.push(pair);
+            Client { card, request: Request::default() }
+        }
+
+        fn ask(&self, client: &mut Client, bytes: usize) -> Poll<Result<(), TooMuch>> {
+            let cx = &mut Context::from_waker(Waker::noop());
+            self.memory.poll_ask(&client.card, bytes, &mut client.request, cx)
+        }
+
+        fn relieve_after(&self, patience: Duration) -> Option<u64> {
+            self.memory.relieve(&self.clients, Instant::now() + patience).map(|card| card.id)
+        }
+    }
+
+    #[test]
+    fn who_waits_is_served_in_order_when_memory_is_given_back() {
+        let mut node = Node::new();
+        let [mut first, mut second, mut third] = [(); 3].map(|()| node.client());
+        assert_eq!(node.ask(&mut first, 12 * MB), Poll::Ready(Ok(())));
+        assert_eq!(node.ask(&mut second, 8 * MB), Poll::Pending);
+        assert_eq!(node.ask(&mut third, MB), Poll::Pending, "it would fit, but does not overtake");
+        assert_eq!(node.memory.waiting(), 2);
+        node.memory.hold(&first.card, 6 * MB);
+        assert_eq!(node.ask(&mut second, 8 * MB), Poll::Ready(Ok(())));
+        assert_eq!(node.ask(&mut third, MB), Poll::Ready(Ok(())));
+        assert_eq!(node.memory.store.lent_bytes(), 15 * MB);
+        for client in [&mut first, &mut second, &mut third] {
+            node.memory.leave(&client.card, &mut client.request);
+        }
+        assert_eq!((node.memory.store.lent_bytes(), node.memory.waiting()), (0, 0));
+    }
+
+    #[test]
+    fn what_never_fits_is_refused_before_it_waits() {
+        let mut node = Node::new();
+        let mut client = node.client();
+        let too_much = TooMuch { bytes: MAX + 1, max: MAX };
+        assert_eq!(node.ask(&mut client, MAX + 1), Poll::Ready(Err(too_much)));
+        assert_eq!(node.memory.check_query(MAX / 2), Ok(()));
+        assert!(node.memory.check_query(MAX / 2 + 1).is_err(), "most of it would be there twice");
+    }
+
+    #[test]
+    fn a_connection_that_holds_little_does_not_wait() {
+        let mut node = Node::new();
+        let [mut large, mut waiting, mut small] = [(); 3].map(|()| node.client());
+        assert_eq!(node.ask(&mut large, MAX), Poll::Ready(Ok(())));
+        assert_eq!(node.ask(&mut waiting, MB), Poll::Pending);
+        assert_eq!(node.ask(&mut small, PAUSE_BYTES_MIN), Poll::Ready(Ok(())));
+        assert_eq!(node.ask(&mut small, 1), Poll::Pending, "now it holds as much as is free for all");
+        assert!(!node.memory.ask_at_once(&small.card, 1));
+    }
+
+    /// Once, a connection that had asked for memory and no longer needed it kept its place, and all others waited.
+    #[test]
+    fn who_withdraws_makes_way() {
+        let mut node = Node::new();
+        let [mut large, mut second, mut third] = [(); 3].map(|()| node.client());
+        assert_eq!(node.ask(&mut large, 10 * MB), Poll::Ready(Ok(())));
+        assert_eq!(node.ask(&mut second, 8 * MB), Poll::Pending);
+        assert_eq!(node.ask(&mut third, 4 * MB), Poll::Pending);
+        node.memory.withdraw(&mut second.request);
+        assert_eq!(node.ask(&mut third, 4 * MB), Poll::Ready(Ok(())));
+        assert_eq!(second.card.held_bytes.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn the_largest_holder_is_ended_when_nobody_gets_memory() {
+        let mut node = Node::new();
+        let [mut large, mut larger, mut protected, mut waiting] = [(); 4].map(|()| node.client());
+        protected.card.no_evict.store(true, Relaxed);
+        for (client, bytes) in [(&mut large, 3 * MB), (&mut larger, 4 * MB), (&mut protected, 8 * MB)] {
+            assert_eq!(node.ask(client, bytes), Poll::Ready(Ok(())));
+        }
+        assert_eq!(node.ask(&mut waiting, 5 * MB), Poll::Pending);
+        assert_eq!(node.relieve_after(PATIENCE / 2), None);
+        assert_eq!(node.relieve_after(PATIENCE), Some(larger.card.id));
+        assert!(larger.card.killed.load(Relaxed) && !large.card.killed.load(Relaxed));
+        node.memory.leave(&larger.card, &mut larger.request);
+        assert_eq!(node.ask(&mut waiting, 5 * MB), Poll::Ready(Ok(())));
+        assert_eq!(node.relieve_after(10 * PATIENCE), None);
+    }
+
+    #[test]
+    fn who_waits_for_protected_holders_is_refused() {
+        let mut node = Node::new();
+        let [mut protected, mut waiting] = [(); 2].map(|()| node.client());
+        protected.card.no_evict.store(true, Relaxed);
+        waiting.card.no_evict.store(true, Relaxed);
+        assert_eq!(node.ask(&mut protected, MAX), Poll::Ready(Ok(())));
+        assert_eq!(node.ask(&mut waiting, MB), Poll::Pending);
+        assert_eq!(node.relieve_after(PATIENCE), None);
+        assert_eq!(node.ask(&mut waiting, MB), Poll::Ready(Err(TooMuch { bytes: MB, max: MAX })));
     }
 }

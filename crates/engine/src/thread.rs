@@ -71,7 +71,7 @@ impl Live {
                 stream_node_max_entries: config.stream_node_max_entries,
                 proto_max_bulk_len: config.proto_max_bulk_len_bytes,
                 databases: config.databases,
-                claim_free_bytes: match config.ram_limit_bytes {
+                claim_free_bytes: match config.ram_limit_bytes.max(config.maxmemory_clients_bytes) {
                     0 => usize::MAX,
                     _ => CLAIM_FREE_BYTES,
                 },

@@ -8,6 +8,7 @@ use crate::admit::admit;
 use crate::blocked::{self, Blocked};
 use crate::directory::bit;
 use crate::execute::follow_up;
+use crate::memory::PAUSE_BYTES_MAX;
 use crate::park::{Wait, park};
 use crate::prefetch::prepare;
 use crate::route::{self, Halt, route};
@@ -176,7 +177,11 @@ fn run(connection: &mut Connection) -> Ran {
     let mut ticks = started;
     let mut last = None;
     let mut claimed = false;
-    let pause_bytes = worker.hub.memory.pause_bytes();
+    // A connection with a smaller limit of its output ends there, as in Redis.
+    let pause_bytes = match live.output_bytes_max {
+        ..=PAUSE_BYTES_MAX => usize::MAX,
+        _ => worker.hub.memory.pause_bytes(),
+    };
     if work.unsent().len() > pause_bytes {
         return Ran::Waits(Wait::Drain);
     }

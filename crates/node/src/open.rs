@@ -4,7 +4,7 @@ use crate::crew::Crew;
 use crate::database::{Acceptor, Database, Running};
 use crate::listen::{self, Listeners};
 use crate::memory;
-use crate::room::{DEFAULT_NAME, Holding, Ledger};
+use crate::room::{self, DEFAULT_NAME, Holding, Ledger};
 use crate::shard::Shard;
 use crate::tls::Tls;
 use config::{Config, ConfigStore, Secret};
@@ -45,6 +45,7 @@ pub fn open(
 ) -> io::Result<Arc<Database>> {
     let config = config_store.snapshot();
     config::leaves_ram_for_values(&config, name == DEFAULT_NAME).map_err(io::Error::other)?;
+    room::check_container(config.ram_limit_bytes).map_err(io::Error::other)?;
     let directory = Directory::new(commands::table::all(), &config.rename_commands).map_err(io::Error::other)?;
     let tls = Tls::default();
     tls.set(&config.tls).map_err(io::Error::other)?;

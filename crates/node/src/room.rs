@@ -9,7 +9,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -121,7 +121,11 @@ impl Ledger {
     /// could both find room that is enough for only one.
     pub fn check(&self, name: &str, (ram, flash): (u64, u64)) -> Result<(), String> {
         let room = self.room();
-        // A default database that is alone is not limited, as in Redis.
+        let own_before = room.by_database.iter().find(|(known, ..)| known == name).map_or(0, |&(_, ram, _)| ram);
+        if ram > own_before {
+            check_container(ram)?;
+        }
+        // A default database that is alone is not limited by the machine, as in Redis.
         if name == DEFAULT_NAME && room.by_database.len() == 1 {
             return Ok(());
         }
@@ -196,9 +200,48 @@ fn portion(whole: u64, mine: u64, all: u64, count: usize) -> u64 {
     }
 }
 
-/// The memory limit of the control group, in a container.
+/// The memory limit of the process's control group, for example of a container or of a systemd unit.
 fn container_bytes() -> Option<u64> {
-    fs::read_to_string("/sys/fs/cgroup/memory.max").ok()?.trim().parse().ok()
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    group_limit(Path::new("/sys/fs/cgroup"), &groups)
+}
+
+/// The least limit of the groups in `groups` (the text of `/proc/self/cgroup`) and of the groups around them. A container
+/// sees its own group at the root.
+fn group_limit(root: &Path, groups: &str) -> Option<u64> {
+    let limits = groups.lines().filter_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (fields.next()?, fields.next()?.trim_start_matches('/'));
+        let (root, file) = match controllers {
+            "" => (root.to_owned(), "memory.max"),
+            _ if controllers.split(',').any(|name| name == "memory") => (root.join("memory"), "memory.limit_in_bytes"),
+            _ => return None,
+        };
+        let around = Path::new(path).ancestors().map(|group| root.join(group).join(file));
+        around.filter_map(|file| fs::read_to_string(file).ok()?.trim().parse::<u64>().ok()).min()
+    });
+    limits.min()
+}
+
+/// Checks at the start that the system will let the process use its RAM limit. The error contains the calculation.
+pub fn check_container(ram_limit: u64) -> Result<(), String> {
+    fits_container(ram_limit, container_bytes().unwrap_or(u64::MAX))
+}
+
+fn fits_container(ram_limit: u64, container: u64) -> Result<(), String> {
+    if ram_limit <= container {
+        return Ok(());
+    }
+    let usable = container - container / SYSTEM_SHARE;
+    Err(format!(
+        "ram-limit {} is more than the {} that the control group (container) of this process may use: the kernel would \
+         end the process. Set ram-limit to at most {} − {} for the system = {}, or raise the container's limit",
+        size::human(ram_limit),
+        size::human(container),
+        size::human(container),
+        size::human(container - usable),
+        size::human(usable),
+    ))
 }
 
 /// Free bytes of the file systems of the paths. Each file system counts once.
@@ -216,6 +259,35 @@ fn free_bytes(paths: &[PathBuf]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A node once started with more RAM than its container had, and was killed when it used it.
+    #[test]
+    fn a_ram_limit_above_the_container_s_is_refused() {
+        assert_eq!(fits_container(2 << 30, 2 << 30), Ok(()));
+        let why = fits_container(4 << 30, 2 << 30).unwrap_err();
+        assert!(why.contains("ram-limit 4 GB is more than the 2 GB"), "{why}");
+        assert!(why.contains("at most 2 GB − 128 MB for the system = 1.88 GB"), "{why}");
+    }
+
+    #[test]
+    fn the_least_limit_around_the_process_counts() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| {
+            let file = root.path().join(path);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
+        };
+        assert_eq!(group_limit(root.path(), "0::/system.slice/flintkv.service\n"), None);
+        put("system.slice/memory.max", "max\n");
+        assert_eq!(group_limit(root.path(), "0::/system.slice/flintkv.service\n"), None);
+        put("system.slice/flintkv.service/memory.max", "3000\n");
+        put("memory.max", "9000\n");
+        assert_eq!(group_limit(root.path(), "0::/system.slice/flintkv.service\n"), Some(3000));
+        // In a container, the path is often one of the host's.
+        assert_eq!(group_limit(root.path(), "0::/host/abc\n"), Some(9000));
+        put("memory/docker/memory.limit_in_bytes", "5000\n");
+        assert_eq!(group_limit(root.path(), "8:pids:/\n4:cpu,memory:/docker\n"), Some(5000));
+    }
 
     #[test]
     fn common_memory_is_shared_in_proportion() {

@@ -43,6 +43,7 @@ impl Shard {
         });
         store.set_split_bytes(config.flash_split_bytes as usize);
         store.set_expired_key_lag(config.expired_key_lag_ms);
+        cap_clients(&store, config);
         if let Some(flash) = &flash {
             store.set_all_cold(config.debug_tier_mode == TierMode::Cold);
             store.set_reader(Arc::clone(&flash.files) as Arc<dyn flash::io::Reader>);
@@ -107,6 +108,7 @@ impl Shard {
         if before.ram_limit_bytes != now.ram_limit_bytes {
             store.set_ram_limit(now.ram_limit_bytes);
         }
+        cap_clients(store, now);
         if before.maxmemory_policy != now.maxmemory_policy {
             store.set_policy(now.maxmemory_policy);
         }
@@ -143,6 +145,13 @@ impl Shard {
             None => Ok(()),
         }
     }
+}
+
+fn cap_clients(store: &Store, config: &Config) {
+    store.cap_lent(match config.maxmemory_clients_bytes {
+        0 => usize::MAX,
+        bytes => bytes as usize,
+    });
 }
 
 fn open_flash(log_name: &str, config: &Config) -> io::Result<Option<Flash>> {

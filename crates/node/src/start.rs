@@ -167,7 +167,7 @@ impl Clock {
 
 /// Ends the client that holds most, if others have waited too long for memory.
 fn relieve(database: &Database) {
-    if let Some(ended) = database.hub.memory.relieve(&database.hub.clients) {
+    if let Some(ended) = database.hub.memory.relieve(&database.hub.clients, Instant::now()) {
         tracing::warn!(
             client = ended.id,
             "closed: {} holds {} of the memory for clients, which others wait for",

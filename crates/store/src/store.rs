@@ -13,6 +13,7 @@ use crate::log::segment::Segments;
 use crate::mem::arena::Arena;
 use crate::mem::hash::{Hasher, Key, KeyHash, STRIPES};
 use crate::mem::index::{Entry, OwnedWord, Slot, Table, prefetch_line};
+use crate::mem::lend::LENT_BYTES_MIN;
 use crate::mem::object::{Object, ObjectRef};
 use crate::mem::tier::{Admission, Full, Tier};
 use crate::mem::word::Word;
@@ -412,7 +413,7 @@ impl Store {
             Admission::Open => lent.max(),
             Admission::Slow => return false,
             // Objects cannot make room. What the margin of the limit allows is lent all the same.
-            Admission::Full => lent.max().min(self.tier.ram_limit() as usize / 8),
+            Admission::Full => lent.max().min((self.tier.ram_limit() as usize / 8).max(LENT_BYTES_MIN)),
         };
         let has_room = lent.try_add(bytes, max);
         if has_room {
@@ -456,6 +457,7 @@ impl Store {
     /// Sets the operator's limit of what may be lent.
     pub fn cap_lent(&self, bytes: usize) {
         self.tier.lent.set_cap(bytes);
+        self.tier.renew_lent();
     }
 
     // --- the size of flash ---

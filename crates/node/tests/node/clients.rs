@@ -173,11 +173,36 @@ fn a_client_with_output_above_the_hard_limit_is_closed() {
     for _ in 0..100 {
         encode_command(&[b"GET", b"k"], &mut bytes);
     }
+    // The replies of a pipeline wait for the client, so they do not reach the limit.
+    client.send(&bytes);
+    (0..100).for_each(|_| assert_eq!(client.raw().map(|reply| reply.len()), Some(1_000_012)));
+    // The reply to one command does not wait for itself.
+    let keys = [&b"MGET"[..]].into_iter().chain(std::iter::repeat_n(&b"k"[..], 100));
+    bytes.clear();
+    encode_command(&keys.collect::<Vec<_>>(), &mut bytes);
     client.send(&bytes);
     let mut other = node.connect();
     eventually("it is closed", || other.info("stats", "client_output_buffer_limit_disconnections") == "1");
     assert!(client.rest().len() < 100_000_000);
     assert_eq!(other.run("PING"), "PONG");
+}
+
+/// The batch of a client that does not read pauses, and goes on although the client sends nothing more.
+#[test]
+fn a_client_that_has_sent_everything_gets_all_replies() {
+    let node = Node::start(&[]);
+    let mut client = node.connect();
+    client.value(&[b"SET", b"k", &vec![b'v'; 1_000_000]]);
+    let mut bytes = Vec::new();
+    (0..50).for_each(|_| encode_command(&[b"GET", b"k"], &mut bytes));
+    encode_command(&[b"SET", b"last", b"1"], &mut bytes);
+    client.send(&bytes).stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut other = node.connect();
+    eventually("the replies wait", || {
+        other.run("CLIENT LIST").contains(" cmd=get ") && other.run("GET last") == "(nil)"
+    });
+    assert_eq!(client.rest().len(), 50 * 1_000_012 + "+OK\r\n".len());
+    assert_eq!(other.run("GET last"), "\"1\"");
 }
 
 #[test]

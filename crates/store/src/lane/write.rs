@@ -39,8 +39,14 @@ impl Writer for Lane {
         if in_flight >= WRITES_IN_FLIGHT_MAX || (in_flight > 0 && writes_much()) {
             return Verdict::Stop;
         }
-        if object.ram_bytes() > LARGE_BYTES && !self.store.tier.moves_large(object.ram_bytes(), self.now_ms) {
-            // Smaller values leave first, to make room for its copies.
+        let is_large = object.ram_bytes() > LARGE_BYTES;
+        if is_large && writes_much() {
+            self.finish_unit(Stream::Fresh);
+            return Verdict::Stop;
+        }
+        let tier = &self.store.tier;
+        // The first time, smaller values leave first, to make room for its copies. One worker at a time copies.
+        if is_large && (!tier.moves_large(object.ram_bytes(), self.now_ms) || tier.copies_large.swap(true, Relaxed)) {
             return Verdict::Stop;
         }
         let mut encoded = std::mem::take(&mut self.encoded);
@@ -76,6 +82,9 @@ impl Writer for Lane {
         if matches!(verdict, Verdict::Taken) {
             written.begin_write(write);
             self.taken(bytes);
+        }
+        if is_large {
+            self.store.tier.copies_large.store(false, Relaxed);
         }
         self.encoded = if encoded.capacity() > ENCODED_KEPT_BYTES { Vec::new() } else { encoded };
         verdict

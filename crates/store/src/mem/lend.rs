@@ -8,6 +8,9 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
+/// So much may always be lent: with less, no client could work if the process itself needs more than the RAM limit.
+pub(crate) const LENT_BYTES_MIN: usize = 4 << 20;
+
 pub(crate) struct Lent {
     /// Bytes lent now.
     bytes: AtomicUsize,
@@ -28,7 +31,7 @@ pub(crate) struct Lent {
 impl Lent {
     pub fn new(ram_limit: u64) -> Lent {
         // A quarter until the first measurement.
-        let max = if ram_limit == 0 { usize::MAX } else { ram_limit as usize / 4 };
+        let max = if ram_limit == 0 { usize::MAX } else { (ram_limit as usize / 4).max(LENT_BYTES_MIN) };
         Lent {
             bytes: AtomicUsize::new(0),
             measured: AtomicUsize::new(0),
@@ -52,15 +55,13 @@ impl Lent {
         }
         let process = other.saturating_sub(lent as u64);
         let least = self.process_min.fetch_min(process, Relaxed).min(process);
-        let half = |process: u64| (usable.saturating_sub(process) / 2) as usize;
+        let half = |process: u64| ((usable.saturating_sub(process) / 2) as usize).max(LENT_BYTES_MIN);
         self.max.store(half(process).min(cap), Relaxed);
         self.ever_max.store(half(least).min(cap), Relaxed);
     }
 
     pub fn set_cap(&self, bytes: usize) {
         self.cap.store(bytes, Relaxed);
-        self.max.fetch_min(bytes, Relaxed);
-        self.ever_max.fetch_min(bytes, Relaxed);
     }
 
     /// Lends whether there is room or not: the memory is in use already, or too little to wait for.
@@ -102,5 +103,60 @@ impl Lent {
     pub fn not_measured(&self) -> u64 {
         let new = self.bytes().saturating_sub(self.measured.load(Relaxed));
         (new + self.wanted()) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MB: usize = 1 << 20;
+
+    fn measured(lent: &Lent, usable_mb: u64, other_mb: u64) {
+        lent.measured(usable_mb << 20, other_mb << 20);
+    }
+
+    #[test]
+    fn half_of_what_the_process_leaves_may_be_lent() {
+        let lent = Lent::new(100 << 20);
+        assert_eq!(lent.max(), 25 * MB, "nothing is measured yet");
+        measured(&lent, 94, 14);
+        assert_eq!((lent.max(), lent.ever_max()), (40 * MB, 40 * MB));
+        assert!(lent.try_add(10 * MB, lent.max()));
+        measured(&lent, 94, 24);
+        assert_eq!(lent.max(), 40 * MB, "what is lent is not the process's own");
+        assert!(!lent.try_add(31 * MB, lent.max()));
+        assert!(lent.try_add(30 * MB, lent.max()));
+        lent.sub(40 * MB);
+        // The index has grown.
+        measured(&lent, 94, 34);
+        assert_eq!((lent.max(), lent.ever_max()), (30 * MB, 40 * MB));
+        measured(&lent, 94, 99);
+        assert_eq!(lent.max(), LENT_BYTES_MIN, "clients can work however little is left");
+    }
+
+    #[test]
+    fn what_is_not_measured_yet_is_counted_once() {
+        let lent = Lent::new(100 << 20);
+        lent.add(3 * MB);
+        lent.want(2 * MB);
+        assert_eq!(lent.not_measured(), 5 << 20);
+        measured(&lent, 94, 20);
+        assert_eq!(lent.not_measured(), 2 << 20);
+        lent.want(0);
+        lent.sub(MB);
+        assert_eq!(lent.not_measured(), 0);
+    }
+
+    #[test]
+    fn the_operator_s_limit_holds_with_and_without_a_ram_limit() {
+        let lent = Lent::new(0);
+        assert_eq!(lent.max(), usize::MAX);
+        lent.set_cap(5 * MB);
+        lent.measured(0, 50 << 20);
+        assert_eq!((lent.max(), lent.ever_max()), (5 * MB, 5 * MB));
+        lent.set_cap(usize::MAX);
+        measured(&lent, 94, 14);
+        assert_eq!(lent.max(), 40 * MB);
     }
 }

@@ -82,6 +82,8 @@ pub(crate) struct Tier {
     boxed: Lately,
     /// Bytes of the largest value that moved lately, if it is large.
     large: Lately,
+    /// A worker is copying a large value for flash.
+    pub copies_large: AtomicBool,
 }
 
 /// A value larger than this needs room of its own while it moves.
@@ -141,6 +143,7 @@ impl Tier {
             fruitful: AtomicU32::new(0),
             boxed: Lately::default(),
             large: Lately::default(),
+            copies_large: AtomicBool::new(false),
         }
     }
 
@@ -231,7 +234,7 @@ impl Tier {
     }
 
     /// Updates how much may be lent.
-    fn renew_lent(&self) {
+    pub fn renew_lent(&self) {
         let limit = self.ram_limit();
         self.lent.measured(limit.saturating_sub(margin(limit)), self.other.load(Relaxed));
     }
