@@ -31,6 +31,9 @@ pub struct Table {
     deadlines: Option<Box<Deadlines>>,
 }
 
+/// Gets a field, its value and its deadline.
+type Visit<'v> = dyn FnMut(&[u8], &[u8], Option<u64>) + 'v;
+
 impl Table {
     pub fn new() -> Table {
         Table::default()
@@ -229,12 +232,7 @@ impl Table {
     }
 
     /// See [`Tagged::walk`]. A field is visited with its value and its deadline.
-    pub(crate) fn walk(
-        &self,
-        tag: u64,
-        bytes: Option<&[u8]>,
-        visit: &mut dyn FnMut(&[u8], &[u8], Option<u64>),
-    ) -> Result<(), Corrupt> {
+    pub(crate) fn walk(&self, tag: u64, bytes: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<(), Corrupt> {
         self.fields.walk(tag, bytes, &mut |payload| {
             let (field, value) = split(payload);
             visit(field, value, self.deadline(field));
