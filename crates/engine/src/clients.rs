@@ -387,12 +387,21 @@ impl Clients {
         cards.values().filter(|card| why(card)).map(|card| end(card)).count()
     }
 
-    /// Ends the connection that holds most memory, except those with CLIENT NO-EVICT. Messages from others count too.
-    pub fn end_largest(&self) -> Option<Arc<Card>> {
+    /// What connections still hold that were ended.
+    pub fn ending_bytes(&self) -> usize {
         let cards = self.cards.lock();
-        let may_end =
-            |card: &&Arc<Card>| card.charged_bytes() > 0 && !card.killed.load(Relaxed) && !card.no_evict.load(Relaxed);
+        cards.values().filter(|card| card.killed.load(Relaxed)).map(|card| card.charged_bytes()).sum()
+    }
+
+    /// Ends the connection that holds most memory, if that is more than `bytes_min`, except those with CLIENT NO-EVICT.
+    /// Messages from others count too.
+    pub fn end_largest(&self, bytes_min: usize) -> Option<Arc<Card>> {
+        let cards = self.cards.lock();
+        let may_end = |card: &&Arc<Card>| !card.killed.load(Relaxed) && !card.no_evict.load(Relaxed);
         let largest = cards.values().filter(may_end).max_by_key(|card| card.charged_bytes())?;
+        if largest.charged_bytes() <= bytes_min {
+            return None;
+        }
         end(largest);
         Some(Arc::clone(largest))
     }

@@ -25,7 +25,7 @@ use store::{Admission, Store};
 /// [`PAUSE_BYTES_MIN`] while memory is scarce.
 pub const FREE_BYTES: usize = 128 << 10;
 /// How long the first in the queue waits, and nobody gets memory, before the largest holder is ended.
-pub const PATIENCE: Duration = Duration::from_secs(2);
+pub const PATIENCE: Duration = Duration::from_secs(5);
 /// The unsent replies at which a batch pauses: the most while memory is free, and the least while it is scarce.
 pub const PAUSE_BYTES_MAX: usize = 1 << 20;
 const PAUSE_BYTES_MIN: usize = 32 << 10;
@@ -309,8 +309,13 @@ impl Memory {
         let has_waited = |first: &Waiting| now.duration_since(first.since.max(granted_at)) >= PATIENCE;
         let first = Arc::clone(queue.front().filter(|first| has_waited(first))?);
         let max = self.store.lent_bytes_max();
-        let others_hold_it = self.store.lent_bytes() + first.bytes > max && first.bytes <= max;
-        if others_hold_it && let Some(largest) = clients.end_largest() {
+        let missing = (self.store.lent_bytes() + first.bytes).saturating_sub(max);
+        if missing > 0 && clients.ending_bytes() >= missing {
+            // Connections that were ended give it back in a moment.
+            return None;
+        }
+        let others_hold_it = missing > 0 && first.bytes <= max;
+        if others_hold_it && let Some(largest) = clients.end_largest(PAUSE_BYTES_MIN) {
             self.evicted.fetch_add(1, Relaxed);
             return Some(largest);
         }
@@ -436,6 +441,7 @@ mod tests {
         assert_eq!(node.relieve_after(PATIENCE / 2), None);
         assert_eq!(node.relieve_after(PATIENCE), Some(larger.card.id));
         assert!(larger.card.killed.load(Relaxed) && !large.card.killed.load(Relaxed));
+        assert_eq!(node.relieve_after(PATIENCE), None, "what it holds is enough, and is about to be free");
         node.memory.leave(&larger.card, &mut larger.request);
         assert_eq!(node.ask(&mut waiting, 5 * MB), Poll::Ready(Ok(())));
         assert_eq!(node.relieve_after(10 * PATIENCE), None);

@@ -88,9 +88,9 @@ pub(crate) struct Tier {
 
 /// A value larger than this needs room of its own while it moves.
 pub const LARGE_BYTES: usize = 1 << 20;
-/// A value that moves to flash is in memory as often as this besides itself: as a record, compressed, and in the unit
-/// that is written.
-const LARGE_COPIES: u64 = 3;
+/// A value that moves is in memory as often as this besides itself: as a record, compressed, in the unit that is written,
+/// and as another worker reads it back.
+const LARGE_COPIES: u64 = 5;
 
 /// The part of the limit that is kept free for growth between two measurements, mainly values that reads bring in.
 fn margin(limit: u64) -> u64 {
