@@ -348,3 +348,16 @@ fn ports_and_addresses_change_while_clients_are_served() {
     let refused = client.run("CONFIG SET tls-port 1");
     assert!(refused.contains("Unable to update TLS configuration"), "{refused}");
 }
+
+/// Redis lowers `maxclients` to what the system's limit of open files allows, and shows that.
+#[test]
+fn maxclients_shows_what_the_system_allows() {
+    let node = Node::start(&[]);
+    let mut client = node.connect();
+    assert_eq!(client.run("CONFIG GET maxclients"), "1) \"maxclients\"\n2) \"10000\"");
+    // More than any Linux allows a process to open.
+    assert_eq!(client.run("CONFIG SET maxclients 2000000000"), "OK");
+    let shown = client.info("clients", "maxclients");
+    assert_ne!(shown, "2000000000");
+    assert_eq!(client.run("CONFIG GET maxclients"), format!("1) \"maxclients\"\n2) \"{shown}\""));
+}
