@@ -97,3 +97,11 @@ fn half_requests_do_not_delay_a_health_check() {
     assert!(started.elapsed() < Duration::from_secs(5), "it waited for a place");
     drop(half);
 }
+
+#[test]
+fn a_console_that_is_open_to_others_without_tls_warns() {
+    let text = "is open to other machines and has no TLS";
+    assert!(!Node::start(&[]).log().contains(text));
+    let open = Node::start(&[("console-bind", "0.0.0.0")]);
+    assert!(open.log().contains(text), "{}", open.log());
+}
