@@ -4,7 +4,7 @@
 help:
 	@echo "make demo    build, start a node with flash on loopback, run a scenario against it, show the table"
 	@echo "make test    install what the tests need and run every kind of test except fuzzing, in less than a quarter of an hour"
-	@echo "make soak    long random and fault runs and long fuzzing;  make compat   every client library, and redis-server at length"
+	@echo "make soak    long random and fault runs and long fuzzing;  make compat   every client library, Redis's own tests, and redis-server at length"
 	@echo "make bench   print every figure, against redis-server"
 	@echo "make build   the release binary"
 	@echo "make fmt     format the sources;  make lint   check format and lints;  make clean   remove all build output"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # FlintKV with other people's programs, for long: every client library in every form, redis-server's replies to millions
-# of random commands, Redis's own tools.
+# of random commands, Redis's own tools and its own tests.
 # usage: scripts/compat.sh [SECONDS, 120]   for each random comparison
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -14,5 +14,6 @@ step "cargo build" cargo build --quiet --profile soak -p flintkv
 step tests/clients/run.sh tests/clients/run.sh
 cargo_tests "commands beside redis-server" --profile soak -p flintkv-commands --test commands -- differential
 cargo_tests "the node beside redis-server" --profile soak -p flintkv-tests --test differential --test redis_tools
+step "Redis's own tests" tests/redis/run.sh --all
 step tests/monitoring/run.sh tests/monitoring/run.sh
 sum_up

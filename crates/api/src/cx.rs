@@ -12,6 +12,17 @@ use serde::de::DeserializeOwned;
 use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use tokio::sync::Notify;
+
+/// A connection of the console.
+#[derive(Default)]
+pub struct Seat {
+    /// A request has arrived whole, and is being answered.
+    pub works: AtomicBool,
+    /// Ends the connection.
+    pub end: Notify,
+}
 
 /// Where a request comes from.
 #[derive(Clone, Copy, Debug)]

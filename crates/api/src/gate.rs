@@ -4,7 +4,7 @@
 use crate::app::App;
 use crate::auth::users::TOKEN_PREFIX;
 use crate::auth::{By, Who, same};
-use crate::cx::{Cx, JSON, Note, Peer, Reply};
+use crate::cx::{Cx, JSON, Note, Peer, Reply, Seat};
 use crate::error::{ApiError, Failure};
 use crate::events::Audited;
 use crate::route::{Method, Route};
@@ -19,6 +19,7 @@ use base::size;
 use parking_lot::Mutex;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
@@ -84,6 +85,9 @@ async fn admitted(
     let params = params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let query = query(parts.uri.query().unwrap_or(""), route)?;
     let body = whole(body, route, &parts.headers).await?;
+    if let Some(seat) = parts.extensions.get::<Arc<Seat>>() {
+        seat.works.store(true, Relaxed);
+    }
     let cx = Cx { app, who, peer, params, query, body, note: Mutex::default() };
 
     if route.inline {

@@ -5,7 +5,7 @@
 
 use crate::app::{App, Options};
 use crate::console;
-use crate::cx::Peer;
+use crate::cx::{Peer, Seat};
 use crate::error::ApiError;
 use crate::gate;
 use crate::metrics::watch;
@@ -22,14 +22,17 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use node::Node;
+use parking_lot::Mutex;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -40,6 +43,7 @@ use tower::ServiceExt;
 const THREADS_MAX: usize = 16;
 /// Requests that have a thread or wait for one.
 const TURNS_MAX: usize = 64;
+/// When as many are open, a new one takes the place of the oldest that has no request under way.
 const CONNECTIONS_MAX: usize = 512;
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// The time limit for a request's headers, and between two requests.
@@ -93,6 +97,12 @@ pub fn start(node: &Arc<Node>, options: Options) -> io::Result<Option<Console>> 
     for listener in &listeners {
         if let Ok(address) = listener.local_addr() {
             tracing::info!("console at {scheme}://{address}/");
+            if tls.is_none() && !address.ip().to_canonical().is_loopback() {
+                tracing::warn!(
+                    "the console at {address} is open to other machines and has no TLS: passwords and tokens cross the network \
+                     readable; set console-tls-cert-file and console-tls-key-file, or bind it to a loopback address"
+                );
+            }
         }
     }
     if let Some(password) = made_up {
@@ -187,9 +197,17 @@ async fn serve(
 ) {
     let router = router(&app);
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let seats = Arc::new(Seats::default());
     for listener in listeners {
         let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { continue };
-        tokio::spawn(accept(listener, router.clone(), tls.clone(), Arc::clone(&room), stopped.clone()));
+        tokio::spawn(accept(
+            listener,
+            router.clone(),
+            tls.clone(),
+            Arc::clone(&room),
+            Arc::clone(&seats),
+            stopped.clone(),
+        ));
     }
     let _ = stopped.wait_for(|stopped| *stopped).await;
     // Connections also see the signal. When all have ended, every permit is free.
@@ -201,10 +219,10 @@ async fn accept(
     router: Router,
     tls: Option<TlsAcceptor>,
     room: Arc<Semaphore>,
+    seats: Arc<Seats>,
     mut stopped: signal::Receiver<bool>,
 ) {
     loop {
-        let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             _ = stopped.wait_for(|stopped| *stopped) => return,
@@ -218,6 +236,15 @@ async fn accept(
                 continue;
             }
         };
+        let place = match Arc::clone(&room).try_acquire_owned() {
+            Ok(place) => place,
+            Err(_) => {
+                seats.end_oldest();
+                let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
+                place
+            }
+        };
+        let seat = seats.take();
         let to_loopback = stream.local_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback());
         let (router, tls, stopped) = (router.clone(), tls.clone(), stopped.clone());
         tokio::spawn(async move {
@@ -225,14 +252,46 @@ async fn accept(
             let peer = Peer { address: from.ip().to_canonical(), is_local: to_loopback, is_tls: tls.is_some() };
             let _ = stream.set_nodelay(true);
             match tls {
-                None => converse(stream, router, peer, stopped).await,
+                None => converse(stream, router, peer, seat, stopped).await,
                 Some(tls) => {
-                    if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
-                        converse(stream, router, peer, stopped).await;
+                    let greeted = tokio::select! {
+                        greeted = tokio::time::timeout(HANDSHAKE, tls.accept(stream)) => greeted,
+                        () = seat.end.notified() => return,
+                    };
+                    if let Ok(Ok(stream)) = greeted {
+                        converse(stream, router, peer, seat, stopped).await;
                     }
                 }
             }
         });
+    }
+}
+
+/// The open connections, the oldest first. Those that have ended go when a place is needed.
+#[derive(Default)]
+struct Seats(Mutex<VecDeque<Weak<Seat>>>);
+
+impl Seats {
+    fn take(&self) -> Arc<Seat> {
+        let seat = Arc::new(Seat::default());
+        let mut seats = self.0.lock();
+        if seats.len() >= 2 * CONNECTIONS_MAX {
+            seats.retain(|seat| seat.strong_count() > 0);
+        }
+        seats.push_back(Arc::downgrade(&seat));
+        seat
+    }
+
+    /// Ends the oldest connection without a request under way: clients that open connections and send nothing, or half a
+    /// request, must not keep others waiting.
+    fn end_oldest(&self) {
+        let mut seats = self.0.lock();
+        seats.retain(|seat| seat.strong_count() > 0);
+        let idle = |seat: &Weak<Seat>| seat.upgrade().is_some_and(|seat| !seat.works.load(Relaxed));
+        if let Some(seat) = seats.iter().position(idle).and_then(|at| seats.remove(at)).and_then(|seat| seat.upgrade())
+        {
+            seat.end.notify_one();
+        }
     }
 }
 
@@ -241,11 +300,18 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     router: Router,
     peer: Peer,
+    seat: Arc<Seat>,
     mut stopped: signal::Receiver<bool>,
 ) {
-    let service = service_fn(move |request: hyper::Request<Incoming>| {
-        let router = router.clone();
-        async move { Ok::<_, Infallible>(respond(router, peer, request.map(Body::new)).await) }
+    let of_request = Arc::clone(&seat);
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        let (router, seat) = (router.clone(), Arc::clone(&of_request));
+        request.extensions_mut().insert(Arc::clone(&seat));
+        async move {
+            let response = respond(router, peer, request.map(Body::new)).await;
+            seat.works.store(false, Relaxed);
+            Ok::<_, Infallible>(response)
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -256,6 +322,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     tokio::select! {
         // The browser closed the connection or broke it.
         _ = &mut connection => return,
+        () = seat.end.notified() => return,
         _ = stopped.wait_for(|stopped| *stopped) => connection.as_mut().graceful_shutdown(),
     }
     let _ = tokio::time::timeout(GRACE, connection).await;

@@ -102,6 +102,11 @@ impl Draft {
     pub fn refused(&self, why: &str) -> String {
         set_failed(&self.blamed, why)
     }
+
+    /// The same, where it is known which directive cannot.
+    pub fn refused_for(&self, name: &str, why: &str) -> String {
+        set_failed(name, why)
+    }
 }
 
 fn set_failed(name: &str, why: &str) -> String {

@@ -17,6 +17,8 @@ pub trait Control: Send + Sync {
     /// CONFIG REWRITE. Waits like [`Control::set_config`].
     fn rewrite_config(&self, patience: Duration) -> Result<(), String>;
     fn info(&self, sections: &[&[u8]]) -> String;
+    /// `maxclients`, or less if the system allows fewer open files.
+    fn clients_max(&self) -> usize;
     /// CONFIG RESETSTAT for the figures that do not belong to workers.
     fn reset_stats(&self);
     fn memory(&self) -> MemoryFigures;

@@ -130,7 +130,13 @@ impl Host for Worker {
     }
 
     fn config_get(&self, patterns: &[&[u8]]) -> Vec<(String, String)> {
-        self.hub.config.get(patterns)
+        let mut found = self.hub.config.get(patterns);
+        if let Some((_, value)) = found.iter_mut().find(|(name, _)| name.eq_ignore_ascii_case("maxclients"))
+            && let Some(control) = self.hub.control()
+        {
+            *value = control.clients_max().to_string();
+        }
+        found
     }
 
     fn config_set(&self, me: &mut Session, pairs: &[(&[u8], &[u8])], may_wait: bool) -> Run {

@@ -31,8 +31,9 @@ pub trait Calls {
     /// Whether the user may run the command whose words are in [`Calls::words`]. `None`: there is no such command.
     fn may_call(&mut self) -> Option<bool>;
     fn log(&mut self, level: i64, text: &str);
-    /// The script's reply is or contains this error, which no command of the script has caused.
-    fn note_error(&mut self, _text: &[u8]) {}
+    /// The script's reply is or contains this error. `counted`: a command of the script has caused it, and the statistics have
+    /// it already.
+    fn note_error(&mut self, _text: &[u8], _counted: bool) {}
     /// Called regularly while the script runs. `Err`: the script ends with this error text.
     fn tick(&mut self) -> std::result::Result<(), &'static str>;
     /// `redis.register_function`, called while a library is loaded.

@@ -212,7 +212,7 @@ pub unsafe fn write_reply(state: *mut lua_State, out: &mut Out<'_>, calls: *mut 
     unsafe {
         if depth > DEPTH_MAX || ffi::lua_checkstack(state, 6) == 0 {
             const TEXT: &str = "ERR reached lua stack limit";
-            (*calls).note_error(TEXT.as_bytes());
+            (*calls).note_error(TEXT.as_bytes(), false);
             return out.error(TEXT);
         }
         match ffi::lua_type(state, -1) {
@@ -277,9 +277,7 @@ unsafe fn write_table(state: *mut lua_State, out: &mut Out<'_>, calls: *mut dyn 
         if get(state, c"err", ffi::LUA_TSTRING) {
             let error = until_nul(text(state, -1));
             ffi::lua_pushvalue(state, -2);
-            if !is_counted(state) {
-                (*calls).note_error(error);
-            }
+            (*calls).note_error(error, is_counted(state));
             out.error_bytes(error);
         } else if get(state, c"ok", ffi::LUA_TSTRING) {
             out.raw(b"+");

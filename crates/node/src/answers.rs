@@ -30,6 +30,10 @@ impl Control for Database {
         self.memory_peak_bytes.store(0, Relaxed);
     }
 
+    fn clients_max(&self) -> usize {
+        self.hub.config.snapshot().maxclients.min(self.clients_cap.load(Relaxed))
+    }
+
     fn memory(&self) -> MemoryFigures {
         let store = self.shard.store.stats();
         let allocator = Allocator::now();

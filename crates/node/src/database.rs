@@ -258,14 +258,14 @@ impl Database {
             false => None,
         };
         self.resize(before, now).map_err(|why| draft.refused(&why))?;
-        self.relisten(before, now).map_err(|why| {
+        self.relisten(before, now).map_err(|(name, why)| {
             // Back to the old limits, for which there was room a moment ago.
             if limits(before) != limits(now)
                 && let Err(why) = self.resize(now, before)
             {
                 tracing::error!("the limits stay changed: {why}");
             }
-            draft.refused(why)
+            draft.refused_for(name, why)
         })?;
         self.hub.config.keep(turn, draft);
         if let Some(tls) = tls {

@@ -28,6 +28,7 @@ mod open_files;
 mod relisten;
 mod resize;
 mod room;
+mod seldom;
 mod shard;
 mod start;
 mod supervise;

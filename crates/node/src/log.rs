@@ -1,11 +1,12 @@
 //! Owns where log lines go and which lines are written. Never knows what they say.
 
+use crate::seldom::Seldom;
 use config::{Config, LogFormat, LogLevel};
 use serde_json::{Map, Value};
 use std::fmt::Debug;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::sync::Mutex;
+use std::sync::{LazyLock, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
@@ -18,6 +19,16 @@ use tracing_subscriber::{Registry, fmt, reload};
 
 /// Changes the log level while the server runs.
 pub struct Log(Option<reload::Handle<LevelFilter, Registry>>);
+
+/// The log is the process's, and so is what it leaves out.
+static REPEATED: LazyLock<Seldom> = LazyLock::new(Seldom::default);
+
+/// Call this once a second: counts the lines that were left out.
+pub fn tell_repeated() {
+    for line in REPEATED.told() {
+        tracing::error!("{line}");
+    }
+}
 
 fn filter(level: LogLevel) -> LevelFilter {
     match level {
@@ -39,7 +50,7 @@ pub fn start(config: &Config) -> io::Result<Log> {
     });
     let output = Output(Mutex::new(file.transpose()?));
     let layer = fmt::layer().with_target(false).with_ansi(false).with_writer(output);
-    let registry = Registry::default().with(level);
+    let registry = Registry::default().with(level).with(&*REPEATED);
     let set = match config.log_format {
         LogFormat::Text => tracing::subscriber::set_global_default(registry.with(layer)),
         LogFormat::Json => tracing::subscriber::set_global_default(registry.with(layer.event_format(OpenTelemetry))),

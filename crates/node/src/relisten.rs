@@ -49,8 +49,8 @@ fn open(ports: &[(u16, bool)], config: &Config) -> io::Result<Vec<(TcpListener, 
 
 impl Database {
     /// Listens where the new configuration says. After an error the database listens where it did before; the error is
-    /// Redis's.
-    pub(crate) fn relisten(&self, before: &Config, now: &Config) -> Result<(), &'static str> {
+    /// Redis's, behind the directive to blame.
+    pub(crate) fn relisten(&self, before: &Config, now: &Config) -> Result<(), (&'static str, &'static str)> {
         let ports = changed(before, now);
         let mut running = self.running.lock();
         let (Some(running), Some(database)) = (&mut *running, self.me.upgrade()) else { return Ok(()) };
@@ -60,10 +60,11 @@ impl Database {
         let moves_bind = before.bind != now.bind;
         let failed = |error: &io::Error| {
             tracing::warn!("bind, port and tls-port are unchanged: {error}");
-            if moves_bind {
-                "Failed to bind to specified addresses."
-            } else {
-                "Unable to listen on this port. Check server logs."
+            const NOT_HERE: &str = "Unable to listen on this port. Check server logs.";
+            match () {
+                () if moves_bind => ("bind", "Failed to bind to specified addresses."),
+                () if before.port != now.port => ("port", NOT_HERE),
+                () => ("tls-port", NOT_HERE),
             }
         };
         let is_changed = |acceptor: &Acceptor| {

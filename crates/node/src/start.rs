@@ -152,6 +152,9 @@ impl Clock {
         let now_ms = wall_ms();
         self.ticks += 1;
         let is_second = self.ticks.is_multiple_of(TICKS_PER_SECOND);
+        if is_second {
+            log::tell_repeated();
+        }
         for database in node.databases() {
             database.sample_rates(now_ms);
             relieve(&database);

@@ -97,6 +97,10 @@ impl Node {
         self.process.port
     }
 
+    pub fn log(&self) -> String {
+        self.process.log()
+    }
+
     pub fn folder(&self) -> Arc<TempDir> {
         Arc::clone(&self.process.dir)
     }

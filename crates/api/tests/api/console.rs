@@ -4,8 +4,10 @@ use crate::common::*;
 use rustls::pki_types::ServerName;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use std::io::Write;
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 #[test]
 fn files_pages_and_nothing_else() {
@@ -70,4 +72,36 @@ fn tls_makes_the_cookie_secure() {
     assert!(reply.header("strict-transport-security").is_some());
     // Plain HTTP gets no answer.
     assert!(node.client().try_send("GET", "/health/ready", None).is_none());
+}
+
+/// As many clients as there are places sent half a request each, and a health check waited for half a minute.
+#[test]
+fn half_requests_do_not_delay_a_health_check() {
+    let node = Node::start(&[]);
+    let half: Vec<TcpStream> = (0..600)
+        .map(|at| {
+            let mut stream = TcpStream::connect(("127.0.0.1", node.console)).unwrap();
+            let text: &[u8] = match at % 2 {
+                0 => b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n",
+                _ => {
+                    b"POST /api/v1/session HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+                       Content-Length: 9\r\n\r\n{"
+                }
+            };
+            stream.write_all(text).unwrap();
+            stream
+        })
+        .collect();
+    let started = Instant::now();
+    assert_eq!(node.client().get("/health/live").text(), "live\n");
+    assert!(started.elapsed() < Duration::from_secs(5), "it waited for a place");
+    drop(half);
+}
+
+#[test]
+fn a_console_that_is_open_to_others_without_tls_warns() {
+    let text = "is open to other machines and has no TLS";
+    assert!(!Node::start(&[]).log().contains(text));
+    let open = Node::start(&[("console-bind", "0.0.0.0")]);
+    assert!(open.log().contains(text), "{}", open.log());
 }

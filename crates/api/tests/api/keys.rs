@@ -225,7 +225,7 @@ fn the_configuration_is_a_table_that_administrators_change() {
     );
     assert_eq!((&secret["value"], &secret["secret"]), (&json!(null), &json!(true)));
     assert!(inert["effect"].is_string());
-    assert_eq!(row(&table, "port")["change"], "start");
+    assert_eq!(row(&table, "databases")["change"], "start");
     let table = admin.patch(path, json!({"maxclients": "1000", "timeout": "60"})).ok();
     assert_eq!(
         (&row(&table, "maxclients")["value"], &row(&table, "maxclients")["changed"]),

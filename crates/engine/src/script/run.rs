@@ -379,7 +379,7 @@ fn execute(
     if wants_all {
         return Err(Ended::WantsAll);
     }
-    if has_failed {
+    if has_failed || outcome.as_ref().is_err_and(|raised| raised.counted) {
         around.worker.stats().by_command[script.command].failed.add(1);
     }
     let Err(raised) = outcome else { return Ok(()) };
@@ -388,7 +388,7 @@ fn execute(
         text = format!("{text} script: {}, on {place}.", script.name);
     }
     if raised.counted {
-        // The command that caused it has failed, not the script.
+        // The command that caused it has counted it.
         output.truncate(reply_from);
         Out::new(output, session.proto).error(&text);
         return Ok(());
@@ -409,7 +409,7 @@ struct Running<'a, 'k> {
     /// The script has done something that others see, or may have done so.
     has_effects: bool,
     wants_all: bool,
-    /// The script's reply contains an error of its own.
+    /// The script's reply contains an error.
     has_failed: bool,
     /// The panic of one of its commands. It resumes after Lua has returned.
     panicked: Option<Box<dyn Any + Send>>,
@@ -560,9 +560,11 @@ impl Calls for Running<'_, '_> {
         lua::log(level, text);
     }
 
-    fn note_error(&mut self, text: &[u8]) {
+    fn note_error(&mut self, text: &[u8], counted: bool) {
         self.has_failed = true;
-        self.around.worker.stats().error(&String::from_utf8_lossy(text));
+        if !counted {
+            self.around.worker.stats().error(&String::from_utf8_lossy(text));
+        }
     }
 
     fn tick(&mut self) -> Result<(), &'static str> {

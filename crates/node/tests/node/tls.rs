@@ -2,7 +2,7 @@
 //! Tested with our own client, and with redis-cli where it is installed.
 
 use crate::common::{Node, eventually, free_port, shown, words};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
 use resp::client::{Value, encode_command, parse_value};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -29,6 +29,11 @@ impl Certificates {
 
     /// Makes all certificates again, under the same names.
     fn renew(&self) {
+        self.make(&[]);
+    }
+
+    /// Makes all certificates; those named have expired.
+    fn make(&self, expired: &[&str]) {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         // Use different names: with one name for all, OpenSSL takes every certificate for self-signed.
         params.distinguished_name.push(DnType::CommonName, "authority");
@@ -37,7 +42,10 @@ impl Certificates {
         fs::write(self.path("ca.crt"), ca.pem()).unwrap();
         for name in ["server", "client"] {
             let key = KeyPair::generate().unwrap();
-            let params = CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+            let mut params = CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+            if expired.contains(&name) {
+                (params.not_before, params.not_after) = (date_time_ymd(2000, 1, 1), date_time_ymd(2001, 1, 1));
+            }
             let certificate = params.signed_by(&key, &ca).unwrap();
             fs::write(self.path(&format!("{name}.crt")), certificate.pem()).unwrap();
             fs::write(self.path(&format!("{name}.key")), key.serialize_pem()).unwrap();
@@ -208,6 +216,7 @@ fn tls_clients_are_answered_while_a_script_is_busy() {
 fn which_clients_need_a_certificate() {
     let (_node, port, certificates) = start(&[]);
     assert!(Secure::connect(port, &certificates, false).is_err());
+    assert_eq!(Secure::connect(port, &certificates, true).unwrap().run("ECHO known"), "\"known\"");
     // A certificate of another authority.
     let others = Certificates::new();
     fs::copy(certificates.path("ca.crt"), others.path("ca.crt")).unwrap();
@@ -298,6 +307,27 @@ fn new_certificates_apply_to_new_connections() {
 }
 
 #[test]
+fn expired_certificates_are_refused() {
+    let (node, port, certificates) = start(&[]);
+    let set = format!(
+        "CONFIG SET tls-cert-file {} tls-key-file {} tls-ca-cert-file {}",
+        certificates.text("server.crt"),
+        certificates.text("server.key"),
+        certificates.text("ca.crt")
+    );
+    let refused = |expired: &[&str]| {
+        certificates.make(expired);
+        assert_eq!(node.connect().run(&set), "OK");
+        Secure::connect(port, &certificates, true).err().map(|error| error.to_string())
+    };
+    assert_eq!(refused(&[]), None);
+    let by_server = refused(&["client"]).expect("the server refuses the client");
+    assert!(by_server.to_lowercase().contains("expired"), "{by_server}");
+    let by_client = refused(&["server"]).expect("the client refuses the server");
+    assert!(by_client.to_lowercase().contains("expired"), "{by_client}");
+}
+
+#[test]
 fn bytes_that_are_no_handshake_close_only_their_connection() {
     let (node, port, certificates) = start(&[]);
     let mut wrong = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -328,6 +358,8 @@ fn a_server_with_invalid_tls_settings_does_not_start() {
     fails(&[], "tls-port needs tls-cert-file and tls-key-file");
     fails(&[("tls-cert-file", &cert), ("tls-key-file", &key)], "tls-auth-clients needs certificates of authorities");
     fails(&[("tls-cert-file", &cert), ("tls-key-file", &cert), ("tls-auth-clients", "no")], "cannot read a key from");
+    let other = certificates.text("client.key");
+    fails(&[("tls-cert-file", &cert), ("tls-key-file", &other), ("tls-auth-clients", "no")], "server.crt and ");
     fails(
         &[("tls-cert-file", &cert), ("tls-key-file", &key), ("tls-auth-clients", "no"), ("tls-ciphers", "RC4-MD5")],
         "tls-ciphers: 'RC4-MD5' is none of",
