@@ -47,7 +47,7 @@ impl Hasher {
         let secret = u128::from(secret[0]) | u128::from(secret[1]) << 64;
         let mut hasher = Hasher { cipher: Aes128::new(&secret.to_le_bytes().into()), whole: 0, padded: 0 };
         // The RFC counts bits from the first byte down, so these are shifts of big-endian numbers.
-        let double = |number: u128| number << 1 ^ (number >> 127) * 0x87;
+        let double = |number: u128| (number << 1) ^ ((number >> 127) * 0x87);
         let whole = double(hasher.encrypt(0).swap_bytes());
         (hasher.whole, hasher.padded) = (whole.swap_bytes(), double(whole).swap_bytes());
         hasher
@@ -207,7 +207,7 @@ fn crc16_by_product(bytes: &[u8]) -> (u16, bool) {
         // Barrett's reduction: the quotient is exact, and the rest is its product with the polynomial, cut to 16 bits.
         let product = _mm_clmulepi64_si128::<0>(_mm_cvtsi64_si128(eight as i64), _mm_cvtsi64_si128(INVERSE as i64));
         let quotient = eight ^ _mm_cvtsi128_si64(_mm_unpackhi_epi64(product, product)) as u64;
-        (quotient ^ quotient << 5 ^ quotient << 12) as u16
+        (quotient ^ (quotient << 5) ^ (quotient << 12)) as u16
     })
 }
 
@@ -222,7 +222,7 @@ fn crc16_by(bytes: &[u8], step: impl Fn(u64) -> u16) -> (u16, bool) {
     for &eight in eights {
         let eight = u64::from_be_bytes(eight);
         braces |= zeros(eight ^ BRACES);
-        crc = step(eight ^ u64::from(crc) << 48);
+        crc = step(eight ^ (u64::from(crc) << 48));
     }
     (crc, braces != 0)
 }
