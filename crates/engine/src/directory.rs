@@ -1,9 +1,10 @@
 //! Owns the look-up from a command's name to its row: with renames applied, flags folded into bits, and a dense
 //! number for the statistics. Never knows what a command does or who may run it.
 
-use commands::{Args, Flag, Handling, Row, Values};
+use commands::{Args, Flag, Handling, Keys, Row, Values};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
 
 /// The properties of a command that `admit` checks, as bits.
 pub mod bit {
@@ -65,6 +66,8 @@ pub struct Command {
     /// Its original name, as INFO commandstats and users' rules show it even if it was renamed: `get`, `client|list`.
     pub name: &'static str,
     pub bits: u32,
+    /// The position of its key, if it has one key at a fixed position.
+    pub only_key: Option<NonZeroUsize>,
     pub subcommands: Vec<Command>,
 }
 
@@ -94,7 +97,7 @@ impl Command {
             (has(Flag::SkipSlowlog), bit::SKIP_SLOWLOG),
             (does(Handling::Unpausable), bit::UNPAUSABLE),
             (!row.subcommands.is_empty(), bit::CONTAINER),
-            (matches!(row.keys, commands::Keys::None | commands::Keys::NotKeys { .. }), bit::KEYLESS),
+            (matches!(row.keys, Keys::None | Keys::NotKeys { .. }), bit::KEYLESS),
             (does(Handling::Listening), bit::LISTENER),
             (does(Handling::AnswersByPush), bit::ANSWERS_BY_PUSH),
             (has(Flag::Keyspace) || has(Flag::UnnamedKeys) || has(Flag::Barrier), bit::WHOLE),
@@ -117,7 +120,11 @@ impl Command {
         let own_id = *id;
         *id += 1;
         let subcommands = row.subcommands.iter().map(|sub| Command::new(sub, Some(row), id)).collect();
-        Command { row, id: own_id, name, bits, subcommands }
+        let only_key = match row.keys {
+            Keys::Range { first, last, .. } if first == last => usize::try_from(first).ok().and_then(NonZeroUsize::new),
+            _ => None,
+        };
+        Command { row, id: own_id, name, bits, only_key, subcommands }
     }
 
     #[inline]
@@ -160,7 +167,7 @@ const EMPTY: u16 = u16::MAX;
 pub struct Directory {
     commands: Vec<Named>,
     /// Open addressing over `commands`.
-    buckets: Box<[u16; BUCKETS]>,
+    buckets: Box<[Bucket; BUCKETS]>,
     /// Commands and subcommands.
     pub count: usize,
 }
@@ -172,10 +179,16 @@ pub struct CommandPlace(u16);
 struct Named {
     /// Lower case.
     name: Box<[u8]>,
+    command: Command,
+}
+
+#[derive(Clone, Copy)]
+struct Bucket {
     folded: Folded,
     /// The name has letters only, at most eight, so `folded` holds the whole name.
     is_short: bool,
-    command: Command,
+    /// [`EMPTY`], or the index of the command.
+    index: u16,
 }
 
 /// A name's length and its first eight bytes, with letters in lower case. Folding sets the ASCII case bit of every
@@ -183,7 +196,7 @@ struct Named {
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Folded {
     head: u64,
-    len: usize,
+    len: u32,
 }
 
 impl Folded {
@@ -200,14 +213,14 @@ impl Folded {
             &[a, b, c] => u64::from(a) | u64::from(b) << 8 | u64::from(c) << 16,
             short => short.iter().rev().fold(0, |head, &byte| head << 8 | u64::from(byte)),
         };
-        Folded { head: head | 0x2020_2020_2020_2020, len: name.len() }
+        Folded { head: head | 0x2020_2020_2020_2020, len: name.len() as u32 }
     }
 
     #[inline]
     fn bucket(self, name: &[u8]) -> usize {
         // The last byte tells EXPIREAT from EXPIRETIME.
-        let tail = name.last().map_or(0, |&byte| u64::from(byte | 0x20)) + 31 * self.len as u64;
-        let mixed = (self.head ^ tail.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        let tail = if name.len() > 8 { name[name.len() - 1] | 0x20 } else { 0 };
+        let mixed = (self.head ^ u64::from(self.len) << 32 ^ u64::from(tail)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (mixed >> 54) as usize % BUCKETS
     }
 }
@@ -231,17 +244,18 @@ impl Directory {
             }
         }
         assert!(named.len() * 2 <= BUCKETS);
-        let mut buckets = Box::new([EMPTY; BUCKETS]);
+        let empty = Bucket { folded: Folded::new(b""), is_short: false, index: EMPTY };
+        let mut buckets = Box::new([empty; BUCKETS]);
         let mut commands = Vec::with_capacity(named.len());
         for (index, (name, command)) in named.into_iter().enumerate() {
             let folded = Folded::new(name.as_bytes());
             let mut at = folded.bucket(name.as_bytes());
-            while buckets[at] != EMPTY {
+            while buckets[at].index != EMPTY {
                 at = (at + 1) % BUCKETS;
             }
-            buckets[at] = index as u16;
             let is_short = name.len() <= 8 && name.bytes().all(|byte| byte.is_ascii_lowercase());
-            commands.push(Named { name: name.into_bytes().into(), folded, is_short, command });
+            buckets[at] = Bucket { folded, is_short, index: index as u16 };
+            commands.push(Named { name: name.into_bytes().into(), command });
         }
         Ok(Directory { commands, buckets, count })
     }
@@ -261,15 +275,24 @@ impl Directory {
     #[inline]
     pub fn place(&self, name: &[u8]) -> Option<CommandPlace> {
         let folded = Folded::new(name);
-        let mut at = folded.bucket(name);
+        let at = folded.bucket(name);
+        let bucket = &self.buckets[at];
+        if bucket.folded == folded && bucket.is_short {
+            return Some(CommandPlace(bucket.index));
+        }
+        self.place_from(at, folded, name)
+    }
+
+    #[inline(never)]
+    fn place_from(&self, mut at: usize, folded: Folded, name: &[u8]) -> Option<CommandPlace> {
         loop {
-            let index = self.buckets[at];
-            if index == EMPTY {
+            let bucket = &self.buckets[at];
+            if bucket.index == EMPTY {
                 return None;
             }
-            let known = &self.commands[index as usize];
-            if known.folded == folded && (known.is_short || known.name.eq_ignore_ascii_case(name)) {
-                return Some(CommandPlace(index));
+            let is_it = || bucket.is_short || self.commands[bucket.index as usize].name.eq_ignore_ascii_case(name);
+            if bucket.folded == folded && is_it() {
+                return Some(CommandPlace(bucket.index));
             }
             at = (at + 1) % BUCKETS;
         }

@@ -151,15 +151,15 @@ impl Command {
 }
 
 /// The key of a command that has one key at a fixed position. This is the usual case, and it needs no list.
-#[inline]
-pub fn only_key<'a>(hasher: &Hasher, places: Keys, args: Args<'a>, known: Option<KeyHash>) -> Option<Key<'a>> {
-    match places {
-        Keys::Range { first, last, .. } if first == last && first > 0 => {
-            let name = args.get(first as usize)?;
-            Some(Key { name, hash: known.unwrap_or_else(|| hasher.hash(name)) })
-        }
-        _ => None,
-    }
+#[inline(always)]
+pub fn only_key<'a>(
+    hasher: &Hasher,
+    command: &Command,
+    args: Args<'a>,
+    known: impl FnOnce() -> Option<KeyHash>,
+) -> Option<Key<'a>> {
+    let name = args.get(command.only_key?.get())?;
+    Some(Key { name, hash: known().unwrap_or_else(|| hasher.hash(name)) })
 }
 
 /// A command's keys with their hashes, in the order of their positions.

@@ -34,8 +34,7 @@ pub fn prepare(worker: &Worker, session: &Session, batch: &mut Batch) {
             let args = batch.args(place);
             let command = hub.directory.place(&args[0]);
             let hash = command.and_then(|command| {
-                let keys = hub.directory.at(command).row.keys;
-                only_key(hub.store.hasher(), keys, args, None).map(|key| key.hash)
+                only_key(hub.store.hasher(), hub.directory.at(command), args, || None).map(|key| key.hash)
             });
             prepared.push(Prepared { command, hash });
         }

@@ -12,12 +12,13 @@ use crate::session::{End, Place, Work};
 use crate::thread::{Live, Worker};
 use crate::{script, transaction};
 use commands::session::Session;
-use commands::{Args, Stop};
+use commands::{Args, Cx, Stop};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Why a command has no reply of its own, or no reply yet.
+/// Why a command has no reply of its own, or no reply yet. On the way back to `worker::run` it is in a box: so the usual
+/// outcome, no halt, fits a register.
 pub enum Halt {
     Wait(Wait),
     Block(Arc<Blocked>),
@@ -35,11 +36,11 @@ pub fn route<'w>(
     work: &mut Work,
     (command, place): (&'w Command, Place),
     now_ms: u64,
-) -> (Option<&'w Command>, Result<(), Halt>) {
+) -> (Option<&'w Command>, Result<(), Box<Halt>>) {
     if session.multi.is_some() && !command.is(bit::UNQUEUED) {
         let args = work.batch.args(place);
         let queued = transaction::queue(worker, live, session, card, command, args, &mut work.output);
-        return (None, queued);
+        return (None, queued.map_err(Box::new));
     }
     let is_exec = session.multi.is_some() && command.is(bit::EXEC);
     if !is_exec && !command.is(bit::SCRIPT) {
@@ -52,7 +53,7 @@ pub fn route<'w>(
     if !matches!(result, Err(Halt::Wait(_))) {
         forget_caching(session);
     }
-    (Some(command), result)
+    (Some(command), result.map_err(Box::new))
 }
 
 /// Handles a command that was not admitted: a transaction fails with it.
@@ -64,7 +65,7 @@ pub fn refused(worker: &Worker, session: &mut Session, args: Args<'_>, halt: Hal
 }
 
 /// Runs a command's own handler, or says what the command must wait for.
-#[inline]
+#[inline(always)]
 fn handle(
     worker: &Worker,
     live: &Live,
@@ -73,9 +74,9 @@ fn handle(
     work: &mut Work,
     (command, place): (&Command, Place),
     now_ms: u64,
-) -> Result<(), Halt> {
+) -> Result<(), Box<Halt>> {
     if let Some(text) = work.current.failed.take() {
-        return Err(Halt::Error(text));
+        return Err(Box::new(Halt::Error(text)));
     }
     if command.is(bit::KEYLESS) {
         // CLIENT LIST shows the caller with the command that is running.
@@ -85,22 +86,28 @@ fn handle(
             card.query_bytes.store(work.batch.bytes_from(place), Relaxed);
         }
     }
-    let Some(result) = call(worker, live, session, card, work, (command, place), now_ms) else {
-        return Err(Halt::Wait(Wait::Stripes));
-    };
-    result.map_err(|halted| match halted {
-        Halted::Halt(halt) => halt,
-        Halted::Cold => match work.current.resume.failed.take() {
-            Some(error) => Halt::Error(read_failed(&error)),
-            None => {
-                prefetch(worker, session, work);
-                Halt::Wait(Wait::Flash)
-            }
-        },
-    })
+    match call(worker, live, session, card, work, (command, place), now_ms) {
+        Some(None) => Ok(()),
+        Some(Some(Halted::Halt(halt))) => Err(halt),
+        Some(Some(Halted::Cold)) => Err(Box::new(cold(worker, session, work))),
+        None => Err(Box::new(Halt::Wait(Wait::Stripes))),
+    }
+}
+
+/// The command has met a cold value: starts the reads, unless one has failed.
+#[cold]
+fn cold(worker: &Worker, session: &mut Session, work: &mut Work) -> Halt {
+    match work.current.resume.failed.take() {
+        Some(error) => Halt::Error(read_failed(&error)),
+        None => {
+            prefetch(worker, session, work);
+            Halt::Wait(Wait::Flash)
+        }
+    }
 }
 
 /// Runs the handler with the stripes of its keys locked. `None`: a script holds one of the stripes for a long time.
+/// `Some(None)`: the reply is complete.
 #[inline(always)]
 fn call(
     worker: &Worker,
@@ -110,10 +117,10 @@ fn call(
     Work { batch, output, current, positions, .. }: &mut Work,
     (command, place): (&Command, Place),
     now_ms: u64,
-) -> Option<Result<(), Halted>> {
-    let (args, known) = (batch.args(place), batch.known().and_then(|known| known.hash));
+) -> Option<Option<Halted>> {
+    let args = batch.args(place);
     let hasher = worker.hub.store.hasher();
-    let only = only_key(hasher, command.row.keys, args, known);
+    let only = only_key(hasher, command, args, || batch.known().and_then(|known| known.hash));
     let several;
     let keys = match &only {
         Some(key) => std::slice::from_ref(key),
@@ -133,24 +140,29 @@ fn call(
                 forget_caching(cx.session);
             }
         }
-        result.map_err(|stop| match stop {
-            Stop::Block(block) => {
-                card.note_command(command.id);
-                Halted::Halt(Halt::Block(Blocked::begin(cx, command.row, card, &block)))
-            }
-            Stop::Error(text) => Halted::Halt(Halt::Error(text)),
-            Stop::Yield => Halted::Halt(Halt::Wait(Wait::Turn)),
-            Stop::Exchange => Halted::Halt(Halt::Wait(Wait::Exchange)),
-            Stop::Memory => Halted::Halt(Halt::Wait(Wait::Memory)),
-            Stop::Cold => Halted::Cold,
-        })
+        result.err().map(|stop| halted(cx, command, card, stop))
     })
 }
 
 /// What a handler's `Stop` means for its connection, as far as this is known while the stripes are locked.
 enum Halted {
-    Halt(Halt),
+    Halt(Box<Halt>),
     Cold,
+}
+
+#[cold]
+fn halted(cx: &mut Cx<'_>, command: &Command, card: &Card, stop: Stop) -> Halted {
+    Halted::Halt(Box::new(match stop {
+        Stop::Block(block) => {
+            card.note_command(command.id);
+            Halt::Block(Blocked::begin(cx, command.row, card, &block))
+        }
+        Stop::Error(text) => Halt::Error(text),
+        Stop::Yield => Halt::Wait(Wait::Turn),
+        Stop::Exchange => Halt::Wait(Wait::Exchange),
+        Stop::Memory => Halt::Wait(Wait::Memory),
+        Stop::Cold => return Halted::Cold,
+    }))
 }
 
 /// CLIENT CACHING applies to the next command, or to the whole next transaction.

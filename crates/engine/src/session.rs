@@ -10,15 +10,17 @@ use commands::Args;
 use commands::host::Space;
 use commands::session::Session;
 use resp::{Limits, Parsed, Progress, ProtocolError, Source, Span, parse};
+use rustix::net::{RecvFlags, SendFlags};
 use std::borrow::Cow;
 use std::io::{self, IoSlice};
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker, ready};
 use store::{KeyHash, Resume, Ticket};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
@@ -81,9 +83,10 @@ impl Stream {
         if polled.is_pending() && stand_in::is_on() { Poll::Ready(Ok(())) } else { polled }
     }
 
-    /// Uses AsyncRead, not `try_read`: when a read does not fill the buffer, tokio knows that the socket is empty.
-    /// This saves a second read that would only return WouldBlock.
     fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        if let Some(received) = self.try_read(buf) {
+            return Poll::Ready(received);
+        }
         let mut buf = ReadBuf::new(buf);
         ready!(match self {
             Stream::Tcp(stream) => {
@@ -101,6 +104,22 @@ impl Stream {
             }
         })?;
         Poll::Ready(Ok(buf.filled().len()))
+    }
+
+    /// Receives what the socket holds, if the runtime knows that it holds something: the usual case, in half the
+    /// instructions of AsyncRead.
+    fn try_read(&self, buf: &mut [u8]) -> Option<io::Result<usize>> {
+        let mut received = None;
+        let tried = match self {
+            Stream::Tcp(stream) => stream.try_io(Interest::READABLE, || receive(stream, buf, &mut received)),
+            Stream::Unix(stream) => stream.try_io(Interest::READABLE, || receive(stream, buf, &mut received)),
+            Stream::Tls(_) => return None,
+        };
+        match (received, tried) {
+            (Some(count), _) => Some(Ok(count)),
+            (None, Err(error)) if error.kind() != io::ErrorKind::WouldBlock => Some(Err(error)),
+            (None, _) => None,
+        }
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
@@ -124,7 +143,7 @@ impl Stream {
                 Poll::Ready(written) => written,
                 Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
             },
-            Stream::Tcp(stream) => stream.try_write(bytes),
+            Stream::Tcp(stream) => stream.try_io(Interest::WRITABLE, || transmit(&*stream, bytes)),
             Stream::Tls(stream) => {
                 // No waker is needed: the caller asks again with `poll_write` or `poll_flush`.
                 let mut cx = Context::from_waker(Waker::noop());
@@ -133,7 +152,7 @@ impl Stream {
                     Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
                 }
             }
-            Stream::Unix(stream) => stream.try_write(bytes),
+            Stream::Unix(stream) => stream.try_io(Interest::WRITABLE, || transmit(&*stream, bytes)),
         }
     }
 
@@ -167,6 +186,19 @@ impl Stream {
     pub fn is_sent_by_task(&self) -> bool {
         matches!(self, Stream::Tls(_))
     }
+}
+
+/// One receive, for tokio's `try_io`. A read that does not fill the buffer has emptied the socket. Then the runtime gets
+/// WouldBlock, so that it waits for more, and no second read finds nothing. The end of the input stays readable.
+fn receive(socket: impl AsFd, buf: &mut [u8], received: &mut Option<usize>) -> io::Result<()> {
+    let (count, _) = rustix::net::recv(socket, &mut *buf, RecvFlags::DONTWAIT)?;
+    *received = Some(count);
+    if 0 < count && count < buf.len() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+}
+
+/// One send, for tokio's `try_io`.
+fn transmit(socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    Ok(rustix::net::send(socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?)
 }
 
 pub struct Connection {
@@ -323,8 +355,14 @@ impl Batch {
         }
     }
 
+    /// Whether bytes were received that are not parsed.
+    #[inline]
+    pub fn has_input(&self) -> bool {
+        self.parsed < self.filled
+    }
+
     fn is_done(&self) -> bool {
-        self.parsed == self.filled && self.next == self.commands.len()
+        !self.has_input() && self.next == self.commands.len()
     }
 
     fn clear(&mut self) {

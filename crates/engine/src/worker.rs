@@ -130,7 +130,7 @@ async fn others_first(connection: &Connection) {
 
 /// Parses the next batch of the input. Returns false if there is none.
 fn parse(connection: &mut Connection) -> bool {
-    let Some(work) = connection.work.as_deref_mut() else { return false };
+    let Some(work) = connection.work.as_deref_mut().filter(|work| work.batch.has_input()) else { return false };
     if connection.session.authenticated {
         work.batch.parse(&connection.worker.live().limits, BATCH_COMMANDS_MAX);
     } else {
@@ -199,33 +199,34 @@ fn run(connection: &mut Connection) -> Ran {
         let args = work.batch.args(place);
         let (command, outcome) = match admit(worker, session, &work.current, args, work.batch.known(), now_ms) {
             Ok(command) => route(worker, &live, session, card, work, (command, place), now_ms),
-            Err(halt) => (None, Err(route::refused(worker, session, args, halt))),
+            Err(halt) => (None, Err(Box::new(route::refused(worker, session, args, halt)))),
         };
         let failed = outcome.is_err();
         if worker.hub.monitors.any()
             && let Some(command) = command
-            && !matches!(outcome, Err(Halt::Wait(_) | Halt::End(_)))
+            && !outcome.as_ref().is_err_and(|halt| matches!(**halt, Halt::Wait(_) | Halt::End(_)))
         {
             show(worker, session, Some(card), command, work.batch.args(place));
         }
-        match outcome {
-            Ok(()) => {}
-            Err(Halt::Error(text)) => {
+        if let Err(halt) = outcome {
+            if !matches!(*halt, Halt::End(_)) {
                 work.output.truncate(reply_from);
-                Out::new(&mut work.output, session.proto).error(&text);
-                stats.error(&text);
             }
-            Err(Halt::Wait(wait)) => {
-                work.output.truncate(reply_from);
-                work.current.again = true;
-                break Ran::Waits(wait);
+            match *halt {
+                Halt::Error(text) => {
+                    Out::new(&mut work.output, session.proto).error(&text);
+                    stats.error(&text);
+                }
+                Halt::Wait(wait) => {
+                    work.current.again = true;
+                    break Ran::Waits(wait);
+                }
+                Halt::Block(blocked) => {
+                    follow_up(worker, &live, &mut work.current.resume);
+                    break Ran::Blocks(blocked);
+                }
+                Halt::End(end) => break Ran::Ends(end),
             }
-            Err(Halt::Block(blocked)) => {
-                work.output.truncate(reply_from);
-                follow_up(worker, &live, &mut work.current.resume);
-                break Ran::Blocks(blocked);
-            }
-            Err(Halt::End(end)) => break Ran::Ends(end),
         }
         follow_up(worker, &live, &mut work.current.resume);
         let is_keyless = command.is_none_or(|command| command.is(bit::KEYLESS));

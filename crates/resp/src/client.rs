@@ -5,7 +5,7 @@
 //! with [`parse_value`]. The server may be broken or hostile: a declared length never causes an allocation, and
 //! recursion never goes deeper than [`DEPTH_MAX`].
 
-use crate::line::{Length, line_u64, short_length};
+use crate::line::{line_u64, short_length};
 use crate::number::parse_i64;
 
 /// The deepest nesting that [`parse_value`] follows. [`skip`] counts elements instead and needs no limit.
@@ -243,8 +243,8 @@ const MALFORMED: Result<Option<Element<'static>>, ProtocolError> = Err(ProtocolE
 /// The length declared at `at` (`None` for -1), and the position after its line.
 #[inline]
 fn length(input: &[u8], at: usize, searched: &mut usize) -> Result<Option<(Option<usize>, usize)>, ProtocolError> {
-    if let Some(Length { value, end }) = short_length(input, at + 1) {
-        return Ok(Some((Some(value), end)));
+    if let Some(line) = short_length(input, at + 1) {
+        return Ok(Some((Some(line.value), line.end())));
     }
     let Some((text, end)) = line(input, at, searched)? else {
         return Ok(None);

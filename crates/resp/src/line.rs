@@ -1,12 +1,26 @@
 //! Owns RESP's short lines, a tag and a number, in both directions. Never knows what the number counts.
 
 use crate::number::{PAIRS, format_backwards};
+use std::num::NonZeroUsize;
 
 /// A line with a length: the value, and the position after the line.
 #[derive(Clone, Copy)]
 pub(crate) struct Length {
     pub(crate) value: usize,
-    pub(crate) end: usize,
+    /// Never 0: so an `Option<Length>` fits two registers.
+    end: NonZeroUsize,
+}
+
+impl Length {
+    #[inline(always)]
+    pub(crate) fn new(value: usize, end: usize) -> Length {
+        Length { value, end: NonZeroUsize::new(end).expect("no line is empty") }
+    }
+
+    #[inline(always)]
+    pub(crate) fn end(self) -> usize {
+        self.end.get()
+    }
 }
 
 /// The usual line: one to nine digits without a leading zero, then CR LF. For anything else, incomplete lines included,
@@ -20,6 +34,53 @@ pub(crate) fn short_length(input: &[u8], at: usize) -> Option<Length> {
     }
 }
 
+/// The usual line before an argument: a dollar sign, then as [`short_length`]. The position is counted from the start of `line`.
+#[inline(always)]
+pub(crate) fn bulk_length(line: &[u8]) -> Option<Length> {
+    let Some(&eight) = line.first_chunk() else { return long_bulk_length(line) };
+    let word = u64::from_le_bytes(eight);
+    if let Some(value) = bulk_digits::<1>(word) {
+        Some(Length::new(value, 4))
+    } else if let Some(value) = bulk_digits::<2>(word) {
+        Some(Length::new(value, 5))
+    } else if let Some(value) = bulk_digits::<3>(word) {
+        Some(Length::new(value, 6))
+    } else {
+        long_bulk_length(line)
+    }
+}
+
+/// The number in a line of `DIGITS` digits, all of which is compared in one register.
+#[inline(always)]
+fn bulk_digits<const DIGITS: usize>(word: u64) -> Option<usize> {
+    const fn repeated<const DIGITS: usize>(tag: u8, digit: u8, end: [u8; 2]) -> u64 {
+        let mut bytes = [0; 8];
+        (bytes[0], bytes[DIGITS + 1], bytes[DIGITS + 2]) = (tag, end[0], end[1]);
+        let mut at = 1;
+        while at <= DIGITS {
+            bytes[at] = digit;
+            at += 1;
+        }
+        u64::from_le_bytes(bytes)
+    }
+    let is_line = word & repeated::<DIGITS>(0xff, 0xf0, [0xff; 2]) == repeated::<DIGITS>(b'$', 0x30, *b"\r\n");
+    // 10 to 15 carry into the fifth bit.
+    let carries = (word & repeated::<DIGITS>(0, 0x0f, [0; 2])) + repeated::<DIGITS>(0, 6, [0; 2]);
+    if !is_line || carries & repeated::<DIGITS>(0, 0x10, [0; 2]) != 0 {
+        return None;
+    }
+    let value = (1..=DIGITS).fold(0, |value, at| value * 10 + (word >> (8 * at)) as usize % 16);
+    (DIGITS == 1 || value >= 10usize.pow(DIGITS as u32 - 1)).then_some(value)
+}
+
+#[inline(never)]
+fn long_bulk_length(line: &[u8]) -> Option<Length> {
+    if *line.first()? != b'$' {
+        return None;
+    }
+    short_length(line, 1)
+}
+
 /// Reads up to six digits and the line end from one register: one digit at a time costs three times as much.
 #[inline(always)]
 fn eight_bytes(eight: [u8; 8], at: usize) -> Option<Length> {
@@ -27,13 +88,12 @@ fn eight_bytes(eight: [u8; 8], at: usize) -> Option<Length> {
     const HIGHS: u64 = 0x80 * ONES;
     if eight[1] == b'\r' {
         let digit = eight[0].wrapping_sub(b'0');
-        return (digit.wrapping_sub(1) <= 8 && eight[2] == b'\n')
-            .then_some(Length { value: digit as usize, end: at + 3 });
+        return (digit.wrapping_sub(1) <= 8 && eight[2] == b'\n').then_some(Length::new(digit as usize, at + 3));
     }
     if eight[2] == b'\r' {
         let (tens, ones) = (eight[0].wrapping_sub(b'0'), eight[1].wrapping_sub(b'0'));
         return (tens.wrapping_sub(1) <= 8 && ones <= 9 && eight[3] == b'\n')
-            .then_some(Length { value: tens as usize * 10 + ones as usize, end: at + 4 });
+            .then_some(Length::new(tens as usize * 10 + ones as usize, at + 4));
     }
     let word = u64::from_le_bytes(eight);
     // The lowest set high bit is that of the first CR. Higher ones may be wrong.
@@ -51,7 +111,7 @@ fn eight_bytes(eight: [u8; 8], at: usize) -> Option<Length> {
     let pairs = tens.wrapping_mul(10).wrapping_add(tens >> 8) & 0x00ff_00ff_00ff_00ff;
     let fours = pairs.wrapping_mul(100).wrapping_add(pairs >> 16) & 0x0000_ffff_0000_ffff;
     let value = fours.wrapping_mul(10_000).wrapping_add(fours >> 32) & 0xffff_ffff;
-    Some(Length { value: value as usize, end: at + digits + 2 })
+    Some(Length::new(value as usize, at + digits + 2))
 }
 
 fn digit_by_digit(rest: &[u8], at: usize) -> Option<Length> {
@@ -67,7 +127,7 @@ fn digit_by_digit(rest: &[u8], at: usize) -> Option<Length> {
         let digit = byte.wrapping_sub(b'0');
         if digit > 9 {
             if byte == b'\r' && *rest.get(index + 1)? == b'\n' {
-                return Some(Length { value, end: at + index + 2 });
+                return Some(Length::new(value, at + index + 2));
             }
             return None;
         }
@@ -127,6 +187,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn lines_before_arguments_are_strict() {
+        let read = |line: &[u8]| bulk_length(line).map(|length| (length.value, length.end()));
+        for digits in 1..=9 {
+            for value in [10usize.pow(digits - 1), 10usize.pow(digits) - 1, 123_456_789 / 10usize.pow(9 - digits)] {
+                let line = format!("${value}\r\n");
+                assert_eq!(read(line.as_bytes()), Some((value, line.len())), "{line:?}");
+                assert_eq!(read(format!("{line}GET\r\n").as_bytes()), Some((value, line.len())), "{line:?}");
+            }
+        }
+        assert_eq!(read(b"$0\r\n\r\n$1"), Some((0, 4)));
+        for line in ["$01\r\nabc", "$012\r\nab", "$00\r\nabc", "$1:\r\nabc", "$1/2\r\nab", "$12:\r\nab", "$-1\r\nabc"] {
+            assert_eq!(read(line.as_bytes()), None, "{line:?}");
+        }
+        for line in ["*1\r\nabcd", "$\r\nabcde", "$1\rxabcd", "$12x\nabc", "$123\r_ab", "$1\n\rabcd"] {
+            assert_eq!(read(line.as_bytes()), None, "{line:?}");
+        }
+    }
+
+    #[test]
     fn eight_bytes_at_once_give_what_single_digits_give() {
         let mut state = 88172645463325252u64;
         for round in 0..400_000u64 {
@@ -141,7 +220,7 @@ mod tests {
             if round % 3 == 2 {
                 line[(state >> 32) as usize % 8] = b"0\r\n9"[(state >> 41) as usize % 4];
             }
-            let read = |length: Option<Length>| length.map(|length| (length.value, length.end));
+            let read = |length: Option<Length>| length.map(|length| (length.value, length.end()));
             assert_eq!(
                 read(short_length(&line, 0)),
                 read(digit_by_digit(&line, 0)),

@@ -10,7 +10,7 @@
 //! the number of buffered bytes.
 
 use crate::inline;
-use crate::line::{Length, short_length};
+use crate::line::{Length, bulk_length, short_length};
 use crate::number::parse_i64;
 
 /// One argument: a range in the command's bytes, counted from the start of the command (or in the unquoted bytes, see
@@ -149,7 +149,10 @@ pub fn parse(
     let mut cursor = Cursor::default();
     let parsed = match input.first() {
         None => return Ok(Parsed::Incomplete { need: 1 }),
-        Some(b'*') => multibulk(input, &mut cursor, limits, spans),
+        Some(b'*') => match usual_multibulk(input, limits, spans) {
+            Some(consumed) => return Ok(Parsed::Complete { consumed, source: Source::Input }),
+            None => multibulk(input, &mut cursor, limits, spans),
+        },
         Some(_) => inline_line(input, &mut cursor, limits, spans, &mut progress.unquoted),
     };
     match parsed {
@@ -185,6 +188,34 @@ fn resume(
     parsed
 }
 
+/// Reads a command that has arrived completely, without the state that an incomplete one needs. `None`: it is incomplete,
+/// broken or unusual, `spans` is unchanged, and [`multibulk`] decides.
+#[inline]
+fn usual_multibulk(input: &[u8], limits: &Limits, spans: &mut Vec<Span>) -> Option<usize> {
+    // Spans hold 32 bits.
+    let input = &input[..input.len().min(u32::MAX as usize)];
+    let line = short_length(input, 1)?;
+    let (args_count, mut position) = (line.value, line.end());
+    let args_before = spans.len();
+    for _ in 0..args_count {
+        let Some((value, start)) = usual_argument(input, position, limits) else {
+            spans.truncate(args_before);
+            return None;
+        };
+        spans.push(Span { start: start as u32, len: value as u32 });
+        position = start + value + 2;
+    }
+    (args_count <= limits.args_count_max).then_some(position)
+}
+
+/// The length and the start of the argument whose line is at `at`.
+#[inline(always)]
+fn usual_argument(input: &[u8], at: usize, limits: &Limits) -> Option<(usize, usize)> {
+    let line = bulk_length(&input[at..])?;
+    let (value, start) = (line.value, at + line.end());
+    (value <= limits.bulk_bytes_max && start + value + 2 <= input.len()).then_some((value, start))
+}
+
 fn multibulk(
     input: &[u8],
     cursor: &mut Cursor,
@@ -205,7 +236,7 @@ fn multibulk(
                 },
             };
             args_left = line.value;
-            position = line.end;
+            position = line.end();
             searched = 0;
             if args_left > limits.args_count_max {
                 return Err(too_many_args(args_left, limits));
@@ -215,8 +246,8 @@ fn multibulk(
             let bytes = match bulk_bytes {
                 Some(bytes) => bytes,
                 None => {
-                    let line = match short_bulk_length(input, position) {
-                        Some(line) => line,
+                    let line = match bulk_length(&input[position..]) {
+                        Some(line) => Length::new(line.value, position + line.end()),
                         None => match bulk_line(input, position, searched, limits)? {
                             Line::Complete(line) => line,
                             Line::Incomplete { bytes } => {
@@ -228,7 +259,7 @@ fn multibulk(
                     if line.value > limits.bulk_bytes_max {
                         return Err(too_long_bulk(line.value, limits));
                     }
-                    position = line.end;
+                    position = line.end();
                     searched = 0;
                     line.value
                 }
@@ -267,14 +298,6 @@ enum Line {
     },
 }
 
-#[inline(always)]
-fn short_bulk_length(input: &[u8], at: usize) -> Option<Length> {
-    if *input.get(at)? != b'$' {
-        return None;
-    }
-    short_length(input, at + 1)
-}
-
 /// The count line of a command, checked completely: anything up to a CR, any byte after the CR, a strict integer in
 /// between.
 #[cold]
@@ -287,7 +310,7 @@ fn count_line(input: &[u8], searched: usize, limits: &Limits) -> Result<Line, Pr
         return Err(ProtocolError::InvalidMultibulkLength);
     }
     // Nothing follows a count of zero or less.
-    Ok(Line::Complete(Length { value: value.max(0) as usize, end: text_bytes + 2 }))
+    Ok(Line::Complete(Length::new(value.max(0) as usize, text_bytes + 2)))
 }
 
 /// The length line of an argument, checked completely.
@@ -302,7 +325,7 @@ fn bulk_line(input: &[u8], at: usize, searched: usize, limits: &Limits) -> Resul
     }
     let value = parse_i64(&rest[1..text_bytes]).ok_or(ProtocolError::InvalidBulkLength)?;
     let value = usize::try_from(value).map_err(|_| ProtocolError::InvalidBulkLength)?;
-    Ok(Line::Complete(Length { value, end: at + text_bytes + 2 }))
+    Ok(Line::Complete(Length::new(value, at + text_bytes + 2)))
 }
 
 /// The number of bytes before the CR that ends the line, once the byte after the CR has arrived.

@@ -12,7 +12,7 @@ use crate::log::resize::{Progress, ResizeError};
 use crate::log::segment::Segments;
 use crate::mem::arena::Arena;
 use crate::mem::hash::{Hasher, Key, KeyHash, STRIPES};
-use crate::mem::index::{Entry, OwnedWord, Slot, Table, prefetch_line};
+use crate::mem::index::{Entry, OwnedWord, Prefetched, Slot};
 use crate::mem::lend::LENT_BYTES_MIN;
 use crate::mem::object::{Object, ObjectRef};
 use crate::mem::tier::{Admission, Full, Tier};
@@ -158,34 +158,17 @@ impl Store {
         for hash in hashes.clone() {
             self.stripes.prefetch(hash.stripe());
         }
-        let mut locked = SmallVec::<[(usize, Guard<'_>); PREFETCH_KEYS_MAX]>::new();
-        let mut wanted = SmallVec::<[(usize, u64); PREFETCH_KEYS_MAX]>::new();
-        for hash in hashes {
-            let stripe = hash.stripe();
-            if let Some(guard) = self.stripes.lock_at_once(stripe) {
-                wanted.push((locked.len(), hash.high));
-                locked.push((stripe, guard));
-            } else if let Some(at) = locked.iter().position(|(own, _)| *own == stripe) {
-                wanted.push((at, hash.high));
-            }
-            // A stripe that another worker has locked is in the cache already.
-        }
+        // A stripe that another worker has locked is in the cache already. Two keys of one stripe are rare.
+        let lock = |hash: KeyHash| Some((self.stripes.lock_at_once(hash.stripe())?, hash.high));
+        let locked: SmallVec<[(Guard<'_>, u64); PREFETCH_KEYS_MAX]> = hashes.filter_map(lock).collect();
         let uid = self.uid(db);
-        let table = |&(at, high): &(usize, u64)| Some((&locked[at].1.database(uid)?.table, high));
-        let tables: SmallVec<[(&Table, u64); PREFETCH_KEYS_MAX]> = wanted.iter().filter_map(table).collect();
-        for &(table, high) in &tables {
+        let tables = || locked.iter().filter_map(|(guard, high)| Some((&guard.database(uid)?.table, *high)));
+        for (table, high) in tables() {
             table.prefetch_directory(high);
         }
-        for &(table, high) in &tables {
-            table.prefetch_leaf(high);
-        }
-        for &(table, high) in &tables {
-            if let Some(slot) = table.find(high, |entry| entry.word().is_hot()) {
-                let object = std::ptr::with_exposed_provenance::<u8>(table.word(slot).address());
-                prefetch_line(object);
-                prefetch_line(object.wrapping_add(64));
-            }
-        }
+        let leaves: SmallVec<[Prefetched<'_>; PREFETCH_KEYS_MAX]> =
+            tables().map(|(table, high)| table.prefetch_leaf(high)).collect();
+        leaves.iter().for_each(Prefetched::prefetch_object);
     }
 
     #[inline]

@@ -269,7 +269,7 @@ impl<'s> Keyspace<'s> {
         (self.now_ms / 1000) as u32
     }
 
-    #[inline]
+    #[inline(always)]
     fn database(&mut self, key: &Key<'_>) -> &mut Database {
         self.held.get(key.hash.stripe()).database_mut(self.uid)
     }
@@ -312,10 +312,15 @@ impl<'s> Keyspace<'s> {
     #[inline]
     pub fn effect<'w>(&mut self, words: impl IntoIterator<Item = &'w [u8]>) {
         if self.keeps_effects() {
-            self.stated = true;
-            let why = self.why.unwrap_or(self.resume.why);
-            self.resume.effects.push(why, self.home, self.now_ms, words);
+            self.keep_effect(words);
         }
+    }
+
+    #[cold]
+    fn keep_effect<'w>(&mut self, words: impl IntoIterator<Item = &'w [u8]>) {
+        self.stated = true;
+        let why = self.why.unwrap_or(self.resume.why);
+        self.resume.effects.push(why, self.home, self.now_ms, words);
     }
 
     /// Whether the handler has changed something and must still state the effect.
@@ -375,19 +380,15 @@ impl<'s> Keyspace<'s> {
     /// Counts a look-up that found a value, and marks the value as used.
     #[inline]
     fn hit(&mut self, key: &Key<'_>, slot: Slot) -> &Entry {
-        let (touch, clock) = (self.touch, self.clock());
+        let clock = self.touch.then(|| self.clock());
         let entry = self.held.get(key.hash.stripe()).database_mut(self.uid).table.entry_mut(slot);
-        if touch {
+        if clock.is_some() {
             entry.touch();
         }
-        let mut object = entry.hot_mut();
-        if object.take_fresh() {
+        if entry.hot_mut().used(clock) {
             self.flash_hits += 1
         } else {
             self.ram_hits += 1
-        }
-        if touch {
-            object.set_clock(clock);
         }
         entry
     }

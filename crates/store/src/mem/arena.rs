@@ -48,12 +48,13 @@ fn class_bytes(class: usize) -> usize {
 /// no move.
 #[inline]
 pub fn rounded(bytes: usize) -> usize {
-    if bytes <= CELL_BYTES_MAX {
-        class_bytes(class_of(bytes))
-    } else {
+    match bytes {
+        // The sizes of the classes.
+        0..=256 => bytes.next_multiple_of(8),
+        257..=1024 => bytes.next_multiple_of(16),
+        1025..=CELL_BYTES_MAX => bytes.next_multiple_of(64),
         // Steps are an eighth of the next lower power of two, so appends copy a value at most eight times per doubling.
-        let step = (bytes.next_power_of_two() / 16).max(64);
-        bytes.next_multiple_of(step)
+        _ => bytes.next_multiple_of((bytes.next_power_of_two() / 16).max(64)),
     }
 }
 

@@ -1,8 +1,8 @@
 //! Owns the numbers computed from a key: its slot, its stripe and its keyed 128-bit hash.
 //! Never knows where the key's value is.
 
-use siphasher::sip128::{Hash128, Hasher128, SipHasher13};
-use std::hash::Hasher as _;
+use aes::cipher::{BlockEncrypt, KeyInit};
+use aes::{Aes128, Block};
 
 pub const SLOTS: usize = 16_384;
 pub const STRIPES: usize = 1024;
@@ -32,15 +32,25 @@ pub struct Key<'a> {
     pub hash: KeyHash,
 }
 
-/// The keyed hash. The secret is drawn at start. Without knowing it, nobody can construct two keys that collide.
+/// The keyed hash: AES-CMAC (RFC 4493). The secret is drawn at start. Without knowing it, nobody can construct two keys that
+/// collide. Processors with instructions for AES compute it in half the instructions of SipHash; for others there is software.
 #[derive(Clone)]
 pub struct Hasher {
-    keyed: SipHasher13,
+    cipher: Aes128,
+    /// Added to the last block: to a whole one, and to one that had to be padded.
+    whole: u128,
+    padded: u128,
 }
 
 impl Hasher {
     pub fn new(secret: [u64; 2]) -> Hasher {
-        Hasher { keyed: SipHasher13::new_with_keys(secret[0], secret[1]) }
+        let secret = u128::from(secret[0]) | u128::from(secret[1]) << 64;
+        let mut hasher = Hasher { cipher: Aes128::new(&secret.to_le_bytes().into()), whole: 0, padded: 0 };
+        // The RFC counts bits from the first byte down, so these are shifts of big-endian numbers.
+        let double = |number: u128| (number << 1) ^ ((number >> 127) * 0x87);
+        let whole = double(hasher.encrypt(0).swap_bytes());
+        (hasher.whole, hasher.padded) = (whole.swap_bytes(), double(whole).swap_bytes());
+        hasher
     }
 
     #[inline]
@@ -48,44 +58,86 @@ impl Hasher {
         Key { name, hash: self.hash(name) }
     }
 
-    #[inline]
+    #[inline(never)]
     pub fn hash(&self, name: &[u8]) -> KeyHash {
-        let mut hasher = self.keyed;
-        hasher.write(name);
-        let Hash128 { h1, h2 } = hasher.finish128();
-        KeyHash { high: h1, low: h2, slot: slot(name) }
+        let code = self.code(name);
+        KeyHash { high: code as u64, low: (code >> 64) as u64, slot: slot(name) }
+    }
+
+    /// The authentication code, its first byte lowest.
+    #[inline]
+    fn code(&self, name: &[u8]) -> u128 {
+        let (mut state, mut rest) = (0, name);
+        while rest.len() > 16
+            && let Some((block, behind)) = rest.split_first_chunk()
+        {
+            state = self.encrypt(state ^ u128::from_le_bytes(*block));
+            rest = behind;
+        }
+        let last = match rest.first_chunk() {
+            Some(block) => u128::from_le_bytes(*block) ^ self.whole,
+            None => padded(rest) ^ self.padded,
+        };
+        self.encrypt(state ^ last)
+    }
+
+    #[inline]
+    fn encrypt(&self, block: u128) -> u128 {
+        let mut block = Block::from(block.to_le_bytes());
+        self.cipher.encrypt_block(&mut block);
+        u128::from_le_bytes(block.into())
+    }
+}
+
+/// Less than 16 bytes as CMAC's last block: followed by a one bit, then zeros.
+#[inline]
+fn padded(bytes: &[u8]) -> u128 {
+    const ONE: u64 = 0x80;
+    let (low, high) = match (bytes.first_chunk(), bytes.last_chunk()) {
+        (Some(first), Some(last)) => {
+            // The two overlap: drop the bytes that the first contains.
+            let bits = 8 * (bytes.len() as u32 - 8);
+            (u64::from_le_bytes(*first), u64::from_le_bytes(*last).checked_shr(64 - bits).unwrap_or(0) | ONE << bits)
+        }
+        _ => (up_to_eight(bytes) | ONE << (8 * bytes.len()), 0),
+    };
+    u128::from(low) | u128::from(high) << 64
+}
+
+/// At most eight bytes, the first lowest, then zeros. Two loads that overlap cost less than one of unknown length.
+#[inline]
+fn up_to_eight(bytes: &[u8]) -> u64 {
+    match *bytes {
+        [_, _, _, _, ..] => {
+            let low = u32::from_le_bytes(*bytes.first_chunk().expect("four bytes"));
+            let high = u32::from_le_bytes(*bytes.last_chunk().expect("four bytes"));
+            u64::from(low) | u64::from(high) << (8 * (bytes.len() - 4))
+        }
+        [a, b, c] => u64::from(a) | u64::from(b) << 8 | u64::from(c) << 16,
+        [a, b] => u64::from(a) | u64::from(b) << 8,
+        [a] => u64::from(a),
+        [] => 0,
     }
 }
 
 /// The cluster slot of a key: CRC-16/XMODEM of its hash tag (the part between the first `{` and the
 /// next `}`, when that is not empty), else of all of it. Source: Redis Cluster specification.
+#[inline]
 pub fn slot(name: &[u8]) -> u16 {
-    let tag = match opening(name) {
-        Some(open) => match name[open + 1..].iter().position(|&b| b == b'}') {
-            Some(len) if len > 0 => &name[open + 1..open + 1 + len],
-            _ => name,
-        },
-        None => name,
-    };
-    crc16(tag) % SLOTS as u16
+    let (crc, has_brace) = crc16(name);
+    let crc = if has_brace { crc16(tag(name)).0 } else { crc };
+    crc % SLOTS as u16
 }
 
-/// The position of the first `{`. Searches eight bytes at a step, because hardly any key contains one.
-#[inline]
-fn opening(name: &[u8]) -> Option<usize> {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    let mut at = 0;
-    let mut eights = name.chunks_exact(8);
-    for eight in &mut eights {
-        let other = u64::from_le_bytes(eight.try_into().expect("eight bytes")) ^ (b'{' as u64 * ONES);
-        // The high bit is set for zero bytes. Only the lowest set bit is exact.
-        let zeros = other.wrapping_sub(ONES) & !other & (0x80 * ONES);
-        if zeros != 0 {
-            return Some(at + zeros.trailing_zeros() as usize / 8);
-        }
-        at += 8;
+/// The part of a key that is hashed, if the key contains a `{`.
+#[cold]
+fn tag(name: &[u8]) -> &[u8] {
+    let Some(open) = name.iter().position(|&byte| byte == b'{') else { return name };
+    let behind = &name[open + 1..];
+    match behind.iter().position(|&byte| byte == b'}') {
+        Some(len) if len > 0 => &behind[..len],
+        _ => name,
     }
-    eights.remainder().iter().position(|&byte| byte == b'{').map(|tail| at + tail)
 }
 
 /// CRC16_TABLES[n][b]: the checksum of byte b followed by n zero bytes, for eight bytes a step.
@@ -115,24 +167,73 @@ const CRC16_TABLES: [[u16; 256]; 8] = {
     tables
 };
 
-fn crc16(bytes: &[u8]) -> u16 {
-    let mut crc = 0u16;
-    let mut eights = bytes.chunks_exact(8);
-    for e in &mut eights {
-        let t = &CRC16_TABLES;
-        crc = t[7][(e[0] ^ (crc >> 8) as u8) as usize]
-            ^ t[6][(e[1] ^ crc as u8) as usize]
-            ^ t[5][e[2] as usize]
-            ^ t[4][e[3] as usize]
-            ^ t[3][e[4] as usize]
-            ^ t[2][e[5] as usize]
-            ^ t[1][e[6] as usize]
-            ^ t[0][e[7] as usize];
+/// The checksum, and whether there is a `{` in the bytes.
+#[inline]
+fn crc16(bytes: &[u8]) -> (u16, bool) {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("pclmulqdq") {
+        // SAFETY: the processor has the instruction.
+        return unsafe { crc16_by_product(bytes) };
     }
-    for &byte in eights.remainder() {
-        crc = (crc << 8) ^ CRC16_TABLES[0][(byte ^ (crc >> 8) as u8) as usize];
+    crc16_by_tables(bytes)
+}
+
+fn crc16_by_tables(bytes: &[u8]) -> (u16, bool) {
+    crc16_by(bytes, |eight| {
+        let eight = eight.to_be_bytes();
+        (0..8).fold(0, |crc, at| crc ^ CRC16_TABLES[7 - at][eight[at] as usize])
+    })
+}
+
+/// A third of the instructions that tables take (50 instead of 110 for a key of 11 bytes), which is why it is worth its `unsafe`.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "pclmulqdq")]
+fn crc16_by_product(bytes: &[u8]) -> (u16, bool) {
+    use std::arch::x86_64::{_mm_clmulepi64_si128, _mm_cvtsi64_si128, _mm_cvtsi128_si64, _mm_unpackhi_epi64};
+    /// x^80 divided by the polynomial, without its highest bit.
+    const INVERSE: u64 = {
+        let (mut quotient, mut rest, mut power) = (0u64, 0x1021u32, 64);
+        while power > 0 {
+            power -= 1;
+            rest <<= 1;
+            if rest & 0x1_0000 != 0 {
+                rest ^= 0x1_1021;
+                quotient |= 1 << power;
+            }
+        }
+        quotient
+    };
+    crc16_by(bytes, |eight| {
+        // Barrett's reduction: the quotient is exact, and the rest is its product with the polynomial, cut to 16 bits.
+        let product = _mm_clmulepi64_si128::<0>(_mm_cvtsi64_si128(eight as i64), _mm_cvtsi64_si128(INVERSE as i64));
+        let quotient = eight ^ _mm_cvtsi128_si64(_mm_unpackhi_epi64(product, product)) as u64;
+        (quotient ^ (quotient << 5) ^ (quotient << 12)) as u16
+    })
+}
+
+/// `step` gives the checksum of eight bytes, the first of which is the highest of the number.
+#[inline(always)]
+fn crc16_by(bytes: &[u8], step: impl Fn(u64) -> u16) -> (u16, bool) {
+    // Zeros in front change nothing, so the odd bytes come first, behind zeros.
+    let (odd, eights) = bytes.as_rchunks();
+    let first = bytes.first_chunk().map_or_else(|| up_to_eight(odd).swap_bytes(), |&first| u64::from_be_bytes(first));
+    let mut braces = zeros(first ^ BRACES);
+    let mut crc = step(first.checked_shr(64 - 8 * odd.len() as u32).unwrap_or(0));
+    for &eight in eights {
+        let eight = u64::from_be_bytes(eight);
+        braces |= zeros(eight ^ BRACES);
+        crc = step(eight ^ (u64::from(crc) << 48));
     }
-    crc
+    (crc, braces != 0)
+}
+
+const BRACES: u64 = u64::from_le_bytes([b'{'; 8]);
+
+/// Not 0 if one of the bytes is 0.
+#[inline]
+fn zeros(bytes: u64) -> u64 {
+    const ONES: u64 = u64::from_le_bytes([1; 8]);
+    bytes.wrapping_sub(ONES) & !bytes & (ONES << 7)
 }
 
 #[cfg(test)]
@@ -141,13 +242,14 @@ mod tests {
 
     #[test]
     fn slots_are_redis_clusters() {
-        assert_eq!(crc16(b"123456789"), 0x31c3);
+        assert_eq!(crc16(b"123456789").0, 0x31c3);
         assert_eq!(slot(b"foo"), 12182);
         assert_eq!(slot(b"somekey"), 11058);
         assert_eq!(slot(b"foo{hash_tag}"), 2515);
         assert_eq!(slot(b"bar{hash_tag}"), 2515);
-        assert_eq!(slot(b"{}x"), crc16(b"{}x") % 16384);
+        assert_eq!(slot(b"{}x"), crc16(b"{}x").0 % 16384);
         assert_eq!(slot(b"a{b{c}d}"), slot(b"b{c"));
+        assert_eq!(slot(b"a}b{c"), crc16(b"a}b{c").0 % 16384);
     }
 
     #[test]
@@ -156,19 +258,57 @@ mod tests {
         for len in 0..bytes.len() {
             let simple =
                 bytes[..len].iter().fold(0u16, |crc, &b| (crc << 8) ^ CRC16_TABLES[0][(b ^ (crc >> 8) as u8) as usize]);
-            assert_eq!(crc16(&bytes[..len]), simple);
+            assert_eq!(crc16(&bytes[..len]).0, simple);
+            assert_eq!(crc16_by_tables(&bytes[..len]).0, simple);
         }
     }
 
     #[test]
-    fn the_opening_brace_is_the_first() {
+    fn an_opening_brace_is_seen_everywhere() {
         for len in 0..40 {
-            let mut name: Vec<u8> = (0..len).map(|i| if i % 3 == 0 { b'|' } else { b'z' }).collect();
-            assert_eq!(opening(&name), None);
-            for at in (0..len).rev() {
-                name[at] = b'{';
-                assert_eq!(opening(&name), Some(at));
+            let mut name: Vec<u8> = (0..len).map(|i| [b'|', b'z', 0, 0xfb][i % 4]).collect();
+            assert!(!crc16(&name).1);
+            for at in 0..len {
+                let other = std::mem::replace(&mut name[at], b'{');
+                assert!(crc16(&name).1, "{name:?}");
+                name[at] = other;
             }
+        }
+    }
+
+    /// The examples of RFC 4493, section 4.
+    #[test]
+    fn the_hash_is_aes_cmac() {
+        let number = |hex: &str| u128::from_str_radix(hex, 16).unwrap();
+        let key = number("2b7e151628aed2a6abf7158809cf4f3c").swap_bytes();
+        let hasher = Hasher::new([key as u64, (key >> 64) as u64]);
+        let message: Vec<u8> = [
+            "6bc1bee22e409f96e93d7e117393172a",
+            "ae2d8a571e03ac9c9eb76fac45af8e51",
+            "30c81c46a35ce411e5fbc1191a0a52ef",
+            "f69f2445df4f9b17ad2b417be66c3710",
+        ]
+        .iter()
+        .flat_map(|hex| number(hex).to_be_bytes())
+        .collect();
+        for (len, code) in [
+            (0, "bb1d6929e95937287fa37d129b756746"),
+            (16, "070a16b46b4d4144f79bdd9dd04a287c"),
+            (40, "dfa66747de9ae63030ca32611497c827"),
+            (64, "51f0bebf7e3b9d92fc49741779363cfe"),
+        ] {
+            assert_eq!(hasher.code(&message[..len]).swap_bytes(), number(code), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn a_last_block_is_padded_with_one_bit() {
+        let bytes: Vec<u8> = (1..16).collect();
+        for len in 0..16 {
+            let mut block = [0; 16];
+            block[..len].copy_from_slice(&bytes[..len]);
+            block[len] = 0x80;
+            assert_eq!(padded(&bytes[..len]), u128::from_le_bytes(block), "{len} bytes");
         }
     }
 

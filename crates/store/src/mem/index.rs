@@ -58,6 +58,7 @@ use crate::mem::hash::KeyHash;
 use crate::mem::object::{Object, ObjectMut, ObjectRef};
 use crate::mem::word::{Place, Word};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
+use std::num::NonZeroU8;
 use std::ops::Range;
 use std::ptr::NonNull;
 
@@ -377,7 +378,41 @@ pub(crate) fn prefetch_line<T>(address: *const T) {
 #[derive(Clone, Copy, Debug)]
 pub struct Slot {
     directory: u32,
-    at: u8,
+    /// The entry's cell in its leaf. Never 0, the header's: so an `Option<Slot>` fits a register.
+    cell: NonZeroU8,
+}
+
+impl Slot {
+    #[inline]
+    fn new(directory: usize, at: usize) -> Slot {
+        Slot { directory: directory as u32, cell: NonZeroU8::new(at as u8 + 1).expect("a leaf has at most 63 entries") }
+    }
+
+    #[inline]
+    fn at(self) -> usize {
+        usize::from(self.cell.get()) - 1
+    }
+}
+
+/// A leaf whose memory is on its way to the processor's cache.
+pub struct Prefetched<'t> {
+    leaf: &'t Leaf,
+    high: u64,
+}
+
+impl Prefetched<'_> {
+    /// Prefetches the first lines of a hot value.
+    #[inline]
+    pub fn prefetch_object(&self) {
+        let entry = self.leaf.entries().get(self.leaf.lower_bound(self.high));
+        if let Some(word) =
+            entry.filter(|entry| entry.high() == self.high).map(Entry::word).filter(|word| word.is_hot())
+        {
+            let object = std::ptr::with_exposed_provenance::<u8>(word.address());
+            prefetch_line(object);
+            prefetch_line(object.wrapping_add(64));
+        }
+    }
 }
 
 pub struct Table {
@@ -427,10 +462,11 @@ impl Table {
 
     /// Prefetches the second: the leaf's header and the probable position of the entry.
     #[inline]
-    pub fn prefetch_leaf(&self, high: u64) {
-        let leaf = self.directory[self.position(high)];
+    pub fn prefetch_leaf(&self, high: u64) -> Prefetched<'_> {
+        let leaf = &self.directory[self.position(high)];
         prefetch_line(leaf.0.as_ptr());
-        self.prefetch_entry(leaf, high);
+        self.prefetch_entry(*leaf, high);
+        Prefetched { leaf, high }
     }
 
     /// Prefetches the entry's probable position in a leaf of the usual size.
@@ -453,7 +489,7 @@ impl Table {
         let mut at = leaf.lower_bound(high);
         while at < entries.len() && entries[at].high() == high {
             if is(&entries[at]) {
-                return Some(Slot { directory: directory as u32, at: at as u8 });
+                return Some(Slot::new(directory, at));
             }
             at += 1;
         }
@@ -467,12 +503,12 @@ impl Table {
 
     #[inline]
     pub fn entry(&self, slot: Slot) -> &Entry {
-        &self.directory[slot.directory as usize].entries()[slot.at as usize]
+        &self.directory[slot.directory as usize].entries()[slot.at()]
     }
 
     #[inline]
     pub fn entry_mut(&mut self, slot: Slot) -> &mut Entry {
-        &mut self.directory[slot.directory as usize].entries_mut()[slot.at as usize]
+        &mut self.directory[slot.directory as usize].entries_mut()[slot.at()]
     }
 
     /// Adds an entry. The caller must know that no equal entry exists.
@@ -485,7 +521,7 @@ impl Table {
                 let at = leaf.lower_bound(high);
                 self.directory[directory].insert(at, Pair { high, word: word.0 });
                 self.count += 1;
-                return Slot { directory: directory as u32, at: at as u8 };
+                return Slot::new(directory, at);
             }
             if count < LEAF_ENTRIES_MAX {
                 let mut grown = leaf;
@@ -501,7 +537,7 @@ impl Table {
 
     pub fn remove(&mut self, slot: Slot) -> OwnedWord {
         let directory = slot.directory as usize;
-        let gone = self.directory[directory].remove(slot.at as usize);
+        let gone = self.directory[directory].remove(slot.at());
         self.count -= 1;
         let leaf = self.directory[directory];
         let (count, cells) = (leaf.header().count as usize, leaf.header().cells);

@@ -397,10 +397,10 @@ impl<'t> ObjectMut<'t> {
         self.0.mark_raw();
     }
 
-    /// Whether the object was read from flash since the last call.
+    /// Marks the object as used at `clock`; `None`: only looked at. Returns whether it was read from flash since the last call.
     #[inline]
-    pub fn take_fresh(&mut self) -> bool {
-        self.0.take_fresh()
+    pub fn used(&mut self, clock: Option<u32>) -> bool {
+        self.0.used(clock)
     }
 
     /// Marks that write number `write` carries a copy of this object to flash.
@@ -637,10 +637,21 @@ impl Raw {
     #[inline]
     fn set_clock(self, clock: u32) {
         let header = self.header().0;
-        let wanted =
-            header & !(Header::CLOCK | Header::COUNTED) | u64::from(clock) << Header::CLOCK_SHIFT & Header::CLOCK;
-        // Usually equal already: the cache line then stays clean.
-        if wanted != header && header & Header::WRITING == 0 {
+        self.put_header(header, at_clock(header, clock));
+    }
+
+    #[inline]
+    fn used(self, clock: Option<u32>) -> bool {
+        let header = self.header().0;
+        let wanted = clock.map_or(header, |clock| at_clock(header, clock)) & !Header::FRESH;
+        self.put_header(header, wanted);
+        header & Header::FRESH != 0
+    }
+
+    /// Usually the header is right already: the cache line then stays clean.
+    #[inline]
+    fn put_header(self, header: u64, wanted: u64) {
+        if wanted != header {
             self.set_header(wanted);
         }
     }
@@ -723,7 +734,8 @@ impl Raw {
         }
         let (at, key) = self.key_span();
         let offset = at + key;
-        if rounded(offset + value.len()) != rounded(offset + self.length()) || kind != self.kind() {
+        let (old, new) = (self.length(), value.len());
+        if (old != new && rounded(offset + old) != rounded(offset + new)) || kind != self.kind() {
             return false;
         }
         // SAFETY: the cell holds any size of the same class.
@@ -737,6 +749,15 @@ impl Raw {
             self.replace_expiry(expiry);
         }
         true
+    }
+}
+
+/// The header with this clock, unless the field holds the number of a write.
+#[inline]
+fn at_clock(header: u64, clock: u32) -> u64 {
+    match header & Header::WRITING {
+        0 => header & !(Header::CLOCK | Header::COUNTED) | u64::from(clock) << Header::CLOCK_SHIFT & Header::CLOCK,
+        _ => header,
     }
 }
 
