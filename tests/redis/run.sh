@@ -22,7 +22,7 @@ ALL=(printver dump protocol keyspace scan info-command type/string type/incr typ
     slowlog scripting functions maxmemory introspection introspection-2 limits obuf-limits bitops bitfield geo memefficiency
     hyperloglog lazyfree wait pause querybuf tracking networking)
 PART=(dump protocol keyspace scan info-command type/string type/incr type/hash type/stream-cgroups sort multi quit pubsub
-    slowlog scripting functions introspection-2 bitfield geo hyperloglog lazyfree tracking)
+    slowlog scripting functions introspection-2 bitfield lazyfree tracking)
 forms="${REDIS_FORMS:-hot cold}"
 case "${1:-}" in
     --all) units=("${ALL[@]}") ;;
