@@ -183,7 +183,7 @@ fn strings_longer_than_the_limit() {
 
 #[test]
 fn six_clients_with_long_strings() {
-    within_the_limit("6 clients set and get 10 MB each", 100, |node| {
+    within_the_limit("6 clients set and get 10 MB each", 128, |node| {
         let value = vec![b'v'; 10_000_000];
         on_many(node, 6, |client| {
             let key = format!("{:?}", thread::current().id()).into_bytes();
