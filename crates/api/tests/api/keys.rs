@@ -235,7 +235,7 @@ fn the_configuration_is_a_table_that_administrators_change() {
         admin.patch(path, json!({"maxclients": "2000", "timeout": "x"})).error(),
         error(400, "invalid", "timeout")
     );
-    assert_eq!(admin.patch(path, json!({"port": "1"})).error(), error(400, "invalid", "port"));
+    assert_eq!(admin.patch(path, json!({"databases": "1"})).error(), error(400, "invalid", "databases"));
     assert_eq!(admin.patch(path, json!({"nosuch": "1"})).error(), error(400, "invalid", "nosuch"));
     assert_eq!(admin.patch(path, json!({})).error(), error(400, "invalid", ""));
     assert_eq!(row(&viewer.get(path).ok(), "maxclients")["value"], "1000");
