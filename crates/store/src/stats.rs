@@ -76,8 +76,6 @@ pub struct StoreStats {
     pub write_errors: u64,
     pub user_bytes: u64,
     pub evacuated_objects: u64,
-    /// Entries and cells that background sweeps looked at.
-    pub swept_entries: u64,
     pub dictionaries: u64,
     /// Latency of flash reads in nanoseconds: p50, p99, p99.9, maximum.
     pub flash_latency_nanos: [u64; 4],
@@ -158,7 +156,6 @@ impl Store {
             write_errors: sum(Counter::WriteErrors),
             user_bytes: sum(Counter::UserBytes),
             evacuated_objects: sum(Counter::EvacuatedObjects),
-            swept_entries: sum(Counter::SweptEntries),
             dictionaries: self.compression.count() as u64,
             flash_latency_nanos: [0.5, 0.99, 0.999, 1.0].map(|quantile| latency.value_at_quantile(quantile)),
         }

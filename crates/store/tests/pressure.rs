@@ -351,3 +351,30 @@ fn ram_full_of_what_cannot_move_is_not_called_a_full_flash() {
     assert!(node.make_room());
     assert!(!node.store.stats().ram_full);
 }
+
+/// A segment with an error leaves a log that becomes smaller, although nobody tests it any more.
+#[test]
+fn a_bad_segment_does_not_block_the_shrinking() {
+    let mut node = Node::with(80, RAM, 16 << 20, Codec::None, Policy::NoEviction, 1, 1);
+    fill(&mut node, 0..12_000, 1_000, |_| None);
+    // Every write to the second half fails from now on, and what is there already is overwritten.
+    node.sim.fail_writes_in(0, flash::DATA_OFFSET + (8 << 20)..flash::DATA_OFFSET + (16 << 20));
+    let mut random = Random(80);
+    for key in (0..12_000).chain(0..4_000) {
+        if key >= 4_000 {
+            remove(&mut node, key);
+        } else if node.make_room() {
+            let value = noise(&mut random, 1_000);
+            set(&mut node, key, &value, None);
+        }
+    }
+    assert!(node.store.stats().flash_retired_segments > 0, "{:#?}", node.store.stats());
+    node.resize(8 << 20).unwrap();
+    for _ in 0..20_000 {
+        if node.store.resizing().is_none() {
+            break;
+        }
+        idle(&mut node, 1);
+    }
+    assert_eq!(node.store.resizing(), None, "{:#?}", node.store.stats());
+}

@@ -56,8 +56,9 @@ impl Lane {
         // Some worker may have freed a segment meanwhile, which may be enough.
         self.retry_unit(Stream::Fresh);
         let need = self.need();
-        if need.room && self.collect.as_ref().is_some_and(|collect| !collect.why.moves() && !collect.reading) {
-            // Room is more urgent than expired keys, and collecting for room removes those too.
+        let is_urgent = need.starved || need.lacks_room;
+        if is_urgent && self.collect.as_ref().is_some_and(|collect| !collect.why.moves() && !collect.reading) {
+            // Writers wait. Room is more urgent than expired keys, and collecting for room removes those too.
             self.give_up_collection();
         }
         let goes_on = if self.collect.is_some() { self.collect_step() } else { self.start_collection(&need) };
@@ -268,8 +269,8 @@ impl Lane {
                 self.collect = Some(collect);
                 return false;
             }
-            match segments.get(segment).is_bad() {
-                // It must be tested before it takes data again.
+            // A bad segment is tested before it takes data again. One that leaves the log takes none.
+            match segments.get(segment).is_bad() && segment < segments.end() {
                 true => segments.uncollected(segment),
                 false => self.free_segment(segment),
             }

@@ -34,12 +34,11 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// How much room the log has for new data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
 pub enum Room {
-    Plenty = 0,
-    Low = 1,
-    Waiting = 2,
-    Full = 3,
+    Plenty,
+    Low,
+    Waiting,
+    Full,
 }
 
 impl Room {
