@@ -9,10 +9,12 @@ use std::time::Instant;
 use base::random::SplitMix64;
 use flash::io::{PAGE_BYTES, PageBuf};
 use store::log::page::{
-    Codec, DICTIONARY_BYTES, Dictionary, Page, PageBuilder, Placed, Push, Record, Scratch, Trainer, step_pages,
+    Codec, DICTIONARY_BYTES, Dictionary, Page, PageBuilder, Placed, Push, Record, Scratch, Stamp, Trainer, stamp,
+    step_pages,
 };
 
 const UNIT_PAGES: usize = 64;
+const STAMP: Stamp = Stamp { log: 1, generation: 1, number: 0 };
 const RECORDS: usize = 100_000;
 
 struct Sample {
@@ -152,11 +154,13 @@ fn fill(builder: &mut PageBuilder, samples: &[Sample], take: &mut dyn FnMut(Page
     builder.begin(PageBuf::new(UNIT_PAGES), 1, 0);
     for (tag, s) in samples.iter().enumerate() {
         while builder.push(&record(s), tag as u64) != Push::Taken {
-            let unit = builder.finish(&mut placed);
+            let mut unit = builder.finish(&mut placed);
+            stamp(&mut unit.buf[..unit.pages * PAGE_BYTES], STAMP);
             builder.begin(take(unit.buf, &mut placed), 1, 0);
         }
     }
-    let unit = builder.finish(&mut placed);
+    let mut unit = builder.finish(&mut placed);
+    stamp(&mut unit.buf[..unit.pages * PAGE_BYTES], STAMP);
     take(unit.buf, &mut placed);
 }
 
@@ -188,7 +192,7 @@ fn row(name: &str, samples: &[Sample], codec: Codec, level: i32, dictionary: Opt
         let (unit, place) = places[rng.index(places.len())];
         let at = usize::from(place.page) * PAGE_BYTES;
         let end = (at + step_pages(place.step) * PAGE_BYTES).min(flash[unit].len());
-        let page = Page::open(&flash[unit][at..end]).expect("sound");
+        let page = Page::open(&flash[unit][at..end], STAMP.later(place.page.into())).expect("sound");
         let s = &samples[place.tag as usize];
         let found = page.find(s.hash, 0, &s.key, &dictionaries, &mut scratch).expect("sound");
         black_box(found.expect("there").value);

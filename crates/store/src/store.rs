@@ -22,7 +22,7 @@ use crate::stripe::wait::WaitCounts;
 use crate::stripe::{Database, Guard, StripeSet};
 use base::Codec;
 use base::events::Class;
-use base::random::{GAMMA, mix};
+use base::random::{GAMMA, SplitMix64, mix};
 use flash::io::Reader;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -89,6 +89,11 @@ const RAM_IS_FULL: &str = "OOM command not allowed when used memory > 'maxmemory
                            (index, large collections' tables, values larger than a segment): raise the RAM limit.";
 const EXPIRED_KEY_LAG_MS: u64 = 3_600_000;
 
+/// The number in the headers of this log's pages. The log is new at each start, so pages of an earlier start are not valid.
+fn log_id(secret: [u64; 2]) -> u32 {
+    SplitMix64(secret[0] ^ secret[1].rotate_left(32)).draw() as u32
+}
+
 impl Store {
     pub fn new(config: &StoreConfig) -> Arc<Store> {
         let (graves, undertaker) = mpsc::channel();
@@ -106,9 +111,9 @@ impl Store {
         let segments = match &config.flash {
             Some(flash) => {
                 let pages = (flash.segment_bytes / flash::io::PAGE_BYTES as u64) as u32;
-                Segments::new(flash.segments, pages, flash.paths, flash.data_offset)
+                Segments::new(flash.segments, pages, flash.paths, flash.data_offset, log_id(config.secret))
             }
-            None => Segments::new(0, 1, 1, 0),
+            None => Segments::new(0, 1, 1, 0, 0),
         };
         Arc::new_cyclic(|me| Store {
             me: me.clone(),

@@ -355,7 +355,8 @@ impl Lane {
             live.then_some(hash)
         };
         let first = store.segments.page(unit, 0);
-        let damaged = collect.gather(buf, first, &|id| store.dictionary(id), &mut self.scratch, is_live);
+        let at = (first, store.segments.stamp(first));
+        let damaged = collect.gather(buf, at, &|id| store.dictionary(id), &mut self.scratch, is_live);
         collect.expiries = expiries;
         store.counters.add(Counter::ChecksumErrors, damaged);
     }

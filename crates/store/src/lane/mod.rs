@@ -81,6 +81,7 @@ struct Waiter {
 pub(crate) enum Flight {
     Read {
         page: u32,
+        pages: usize,
         waiters: Vec<ReadWaiter>,
     },
     Write {
@@ -123,7 +124,7 @@ pub struct Lane {
     pub(crate) now_ms: u64,
     flights: Vec<Option<Flight>>,
     free_tokens: Vec<usize>,
-    /// The token of the read in flight, by page.
+    /// The token of the last read that began at a page and is in flight.
     reading: HashMap<u32, usize>,
     done: Vec<Done>,
     /// Reads that wait for their turn at the device. They have no buffer yet, because thousands of clients may wait at once.
@@ -180,6 +181,8 @@ pub struct Lane {
 
 /// A read of more pages waits until memory for it is lent.
 const LARGE_PAGES: usize = 64;
+/// A read of a small record is of one page, or of two if the record is on both. Buffers of this size are kept for reuse.
+const SMALL_PAGES: usize = 2;
 const PAGE_BUFS_MAX: usize = 64;
 /// Maximum number of operations that a lane has at the driver. More would only wait in the device's queue, each with a buffer.
 const IN_FLIGHT_MAX: usize = 256;
@@ -258,20 +261,17 @@ impl Lane {
         let place = cold.word.place();
         let waiter = ReadWaiter(Waiter { cold, pending });
         let pages = self.store.segments.read_pages(place);
-        // Several keys share only pages of small records.
-        if pages == 1
-            && let Some(&token) = self.reading.get(&place.page)
-            && let Some(Some(Flight::Read { waiters, .. })) = self.flights.get_mut(token)
+        if let Some(&token) = self.reading.get(&place.page)
+            && let Some(Some(Flight::Read { pages: in_flight, waiters, .. })) = self.flights.get_mut(token)
+            && *in_flight >= pages
         {
             waiters.push(waiter);
             self.store.counters.add(Counter::MergedReads, 1);
             return ticket;
         }
         let (path, offset) = self.store.segments.location(place.page);
-        let token = self.token(Flight::Read { page: place.page, waiters: vec![waiter] });
-        if pages == 1 {
-            self.reading.insert(place.page, token);
-        }
+        let token = self.token(Flight::Read { page: place.page, pages, waiters: vec![waiter] });
+        self.reading.insert(place.page, token);
         self.store.counters.add(Counter::FlashReads, 1);
         self.store.counters.add(Counter::FlashReadBytes, (pages * PAGE_BYTES) as u64);
         let queue = if pages > LARGE_PAGES { &mut self.queued_large } else { &mut self.queued };
@@ -296,9 +296,13 @@ impl Lane {
                 self.queued_large.pop_front()
             })
         {
-            let buf = match self.page_bufs.pop() {
-                Some(buf) if read.pages == 1 => buf,
-                _ => PageBuf::new(read.pages),
+            let buf = match read.pages {
+                pages if pages <= SMALL_PAGES => {
+                    let mut buf = self.page_bufs.pop().unwrap_or_else(|| PageBuf::new(SMALL_PAGES));
+                    buf.set_pages(pages);
+                    buf
+                }
+                pages => PageBuf::new(pages),
             };
             driver.push(Op { token: read.token as u64, path: read.path, offset: read.offset, kind: OpKind::Read(buf) });
         }
@@ -401,7 +405,7 @@ impl Lane {
             let flight = self.flights[token].take().expect("a token is in flight until its completion");
             self.free_tokens.push(token);
             match flight {
-                Flight::Read { page, waiters } => {
+                Flight::Read { page, waiters, .. } => {
                     self.latency.saturating_record(done.nanos);
                     self.read_done(page, token, done, waiters);
                 }
@@ -429,7 +433,7 @@ impl Lane {
         }
         let buf = done.buf.expect("a read brings its buffer back");
         let opened = match done.result {
-            Ok(()) => Page::open(&buf).map_err(ReadError::Corrupt),
+            Ok(()) => Page::open(&buf, self.store.segments.stamp(page)).map_err(ReadError::Corrupt),
             Err(error) => Err(ReadError::Io(Arc::new(error))),
         };
         for ReadWaiter(waiter) in waiters {
@@ -449,7 +453,7 @@ impl Lane {
             self.large_reads -= 1;
             self.store.take_back(large_read_bytes(buf.capacity_pages()));
         }
-        if buf.capacity_pages() == 1 && self.page_bufs.len() < PAGE_BUFS_MAX {
+        if buf.capacity_pages() == SMALL_PAGES && self.page_bufs.len() < PAGE_BUFS_MAX {
             self.page_bufs.push(buf);
         }
     }
@@ -811,9 +815,9 @@ impl Lane {
     }
 }
 
-/// What a large read takes at once: the pages, and the value that is made of them.
+/// What a large read takes at once: the pages, the record without the pages' headers, and the value that is made of it.
 fn large_read_bytes(pages: usize) -> usize {
-    2 * pages * PAGE_BYTES
+    3 * pages * PAGE_BYTES
 }
 
 /// The resident bytes of the process, from the text of `/proc/self/statm`.

@@ -185,7 +185,10 @@ impl Lane {
             Ok(()) => {
                 for placed in &items.placed {
                     let page = self.store.segments.page(unit, placed.page.into());
-                    self.settle(&items.items[placed.tag as usize], Place { page, step: placed.step });
+                    let place = Place { page, step: placed.step };
+                    let item = &items.items[placed.tag as usize];
+                    self.store.segments.wrote(place, placed.bytes, item.expiry);
+                    self.settle(item, place);
                 }
             }
             Err(error) => {
@@ -214,7 +217,6 @@ impl Lane {
     /// Called for each record of a written unit: makes its entry point to flash, unless the value has changed meanwhile.
     fn settle(&mut self, item: &Item, place: Place) {
         let store = &self.store;
-        store.segments.wrote(place, item.expiry);
         match item.origin {
             Origin::Part { name, write, bytes } => {
                 store.tier.writing.fetch_sub(bytes, Relaxed);

@@ -2,7 +2,7 @@
 //! Never decides which records are live and never moves a record: its caller does.
 
 use crate::log::fill::place_of;
-use crate::log::page::{Corrupt, Dictionaries, Page, Record, Scratch, scan};
+use crate::log::page::{Corrupt, Dictionaries, Page, Record, Scratch, Stamp, scan};
 use crate::log::parts::PartName;
 use crate::log::record_kind::RecordKind;
 use crate::log::segment::{Expiries, Unit};
@@ -78,13 +78,13 @@ impl Collect {
     pub fn gather(
         &mut self,
         buf: &[u8],
-        first: u32,
+        (first, stamp): (u32, Stamp),
         dictionaries: &Dictionaries<'_>,
         scratch: &mut Scratch,
         is_live: &mut dyn FnMut(&Record<'_>, Place) -> Option<KeyHash>,
     ) -> u64 {
         let mut damaged = 0;
-        for (at, page) in scan(buf) {
+        for (at, page) in scan(buf, stamp) {
             let number = first + at as u32;
             let gathered = page.and_then(|page| self.gather_page(&page, number, dictionaries, scratch, is_live));
             if let Err(corrupt) = gathered {
@@ -105,10 +105,9 @@ impl Collect {
         is_live: &mut dyn FnMut(&Record<'_>, Place) -> Option<KeyHash>,
     ) -> Result<(), Corrupt> {
         let backlog = &mut self.backlog;
-        let (begin, pages) = (backlog.len(), page.pages());
-        let place = place_of(number, pages);
-        page.for_each(dictionaries, scratch, &mut |record| {
-            let Some(hash) = is_live(record, place) else { return };
+        let begin = backlog.len();
+        page.for_each(dictionaries, scratch, &mut |record, pages| {
+            let Some(hash) = is_live(record, place_of(number, pages)) else { return };
             // A key may be demoted twice into one page. Only the later record is its value.
             let older = backlog[begin..].iter().position(|other| other.hash == hash && other.uid == record.db);
             let mut bytes = Vec::with_capacity(record.key.len() + record.value.len());

@@ -3,7 +3,7 @@
 
 use crate::counters::{Counter, Counters};
 use crate::log::compression::{Compression, ZSTD_LEVEL};
-use crate::log::page::{Codec, PageBuilder, Placed, Push, Record, step_of};
+use crate::log::page::{Codec, PageBuilder, Placed, Push, Record, stamp, step_of};
 use crate::log::parts::PartName;
 use crate::log::segment::{Segments, Stream, Unit};
 use crate::mem::hash::KeyHash;
@@ -225,13 +225,14 @@ impl Filling {
 
     /// Makes the waiting unit ready if a segment has room for it.
     pub fn retry(&mut self, log: &Log<'_>) -> bool {
-        let Some((buf, items)) = self.waiting.take() else {
+        let Some((mut buf, items)) = self.waiting.take() else {
             return true;
         };
         let Some(unit) = log.segments.take_unit(self.stream, buf.pages() as u32) else {
             self.waiting = Some((buf, items));
             return false;
         };
+        stamp(&mut buf, log.segments.stamp(log.segments.page(unit, 0)));
         log.counters.add(Counter::FlashWrites, 1);
         log.counters.add(Counter::FlashWriteBytes, buf.len() as u64);
         self.in_flight += 1;

@@ -1,43 +1,45 @@
-//! Owns filling a write unit: records are collected in a pending frame, frames fill the open page, pages and extents fill
-//! the unit from front to back.
-//! Never knows where the unit goes, nor what a tag means.
+//! Owns filling a write unit: records are collected in a pending frame, and frames follow one another on the unit's pages.
+//! Never knows the place of the unit, nor the meaning of a tag.
 //!
-//! How full pages come about: the ratio of past frames tells how many raw bytes the rest of the page will hold; that
-//! is split evenly into frames of at most [`FRAME_RAW_TARGETS`]. The last one is compressed once it should fill the
-//! page; if it turns out too large it is tried again with fewer records, at most twice. Data that does not compress
-//! fills pages raw to the brim, and only every [`RAW_FRAMES_PER_PROBE`]-th frame tries compression again.
+//! A frame that does not fit on the open page goes on in the lead of the next one. A reader then needs two pages, in one request. So
+//! a frame begins on a page only if at least [`PART_BYTES_MIN`] of it fit there.
 //!
-//! A record is accepted only if it and all pending ones have a place even if nothing compresses ([`Worst`]).
+//! Records that do not compress are stored raw: those that fit on the page share a frame, and the one that leaves the page has its
+//! own. Only every [`RAW_FRAMES_PER_PROBE`]-th frame of such data tries compression again.
+//!
+//! A record is accepted only if it and all pending records have room even if nothing compresses ([`PageBuilder::worst_pages`]).
 
 use std::sync::Arc;
 
 use super::codec::Compressor;
 use super::layout::{
-    Common, EXTENT_HEADER_BYTES, EXTENT_PAGES_MAX, EXTENT_RAW_BYTES_MAX, Extent, FINGERPRINT_BYTES, FRAME_ENTRY_BYTES,
-    FRAME_RAW_BYTES_MAX, FrameCodec, FrameEntry, Kind, PAGE_HEADER_BYTES, PAYLOAD_BYTES, SMALL_BYTES_MAX, Small,
-    extent_pages, write_checksum,
+    FINGERPRINT_BYTES, FRAME_ENTRY_BYTES, FRAME_RECORDS_MAX, FrameCodec, FrameEntry, Header, PAGE_HEADER_BYTES,
+    PAYLOAD_BYTES, RECORD_BYTES_MAX, UNIT_PAGES_MAX, pages_alone, span,
 };
 use super::record::Bases;
 use super::{Dictionary, Record, step_of};
 use base::Codec;
 use flash::io::{PAGE_BYTES, PageBuf};
 
-/// Raw bytes of a frame, at most. More compress better, fewer decode faster, and a read decodes one frame; so a larger
-/// size is taken only where it pays ([`Pace`]): where records of a kilobyte or more resemble each other.
+/// The raw bytes of a frame. More of them compress better, fewer decode faster, and a read decodes one frame. So a larger
+/// size is used only where it pays ([`Pace`]): where records of a kilobyte or more resemble each other.
 const FRAME_RAW_TARGETS: [usize; 4] = [5 << 10, 10 << 10, 20 << 10, 40 << 10];
-/// Records are paced by their length: kinds of records that come in turns differ in ratio and best frame size. Below so
-/// many bytes only so many of the frame sizes are considered: many short matches decode slowly.
+/// Records have a pace by their length, because kinds of records that come in turns differ in ratio and best frame size. Each row is
+/// a length, and the number of frame sizes for records below it: many short matches decode slowly.
 const PACES: [(usize, usize); 3] = [(256, 2), (1024, 3), (usize::MAX, 4)];
-/// Compression must save an eighth, or a frame that would fit raw is stored raw and read without decoding.
+/// Compression must save an eighth. Otherwise the frame is stored raw and read without decoding.
 const WORTHWHILE_SHIFT: u32 = 3;
-/// A page with fewer bytes left is closed rather than given another compressed frame.
-const TAIL_BYTES: usize = 128;
-/// How often data that did not compress is tried again: the cost of a probe spread over so many frames.
+/// A frame begins on a page only if so many of its bytes fit there. Saving less room is not worth reading a second page.
+const PART_BYTES_MIN: usize = 128;
+/// How often data that did not compress is tried again.
 const RAW_FRAMES_PER_PROBE: usize = 16;
-/// Frames tried with fewer records when the first attempt was too large for the page.
-const ATTEMPTS_MAX: usize = 3;
-/// Records above this get no help from a dictionary.
-const DICTIONARY_RAW_BYTES_MAX: usize = FRAME_RAW_BYTES_MAX;
+/// A record of at most this size shares a frame with others.
+const SHARED_BYTES_MAX: usize = PAYLOAD_BYTES - FRAME_ENTRY_BYTES - FINGERPRINT_BYTES;
+/// Records above this size are compressed without a dictionary, which would not help.
+const DICTIONARY_RAW_BYTES_MAX: usize = 64 << 10;
+/// Every page holds at least so many bytes of raw records with their fingerprints: the rest is for two frame entries, and is
+/// too small to begin another frame.
+const RAW_BYTES_SURE: usize = PAYLOAD_BYTES - 2 * FRAME_ENTRY_BYTES - PART_BYTES_MIN;
 
 /// The answer to [`PageBuilder::push`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,9 +48,9 @@ pub enum Push {
     Taken,
     /// Not taken: finish the unit and begin another.
     Full,
-    /// Not taken: no unit below this many pages holds it.
+    /// Not taken: only a unit of this many pages holds the record.
     TooLarge { pages: usize },
-    /// Not taken: larger than any extent ([`EXTENT_RAW_BYTES_MAX`]).
+    /// Not taken: larger than any unit ([`RECORD_BYTES_MAX`]).
     Never,
 }
 
@@ -58,68 +60,64 @@ pub struct Placed {
     pub tag: u64,
     /// Within the unit.
     pub page: u16,
-    /// What to read there, see [`super::step_pages`].
+    /// Number of pages to read there, see [`super::step_pages`].
     pub step: u8,
+    /// The record's part of the unit: its share of its frame, of the frame's entry, and its fingerprint.
+    pub bytes: u32,
 }
 
-/// A finished write unit.
+/// A finished write unit. [`super::stamp`] completes its pages when their place is known.
 #[derive(Debug)]
 pub struct Unit {
     pub buf: PageBuf,
-    /// Pages used, from the front; the others are zeroes and need not be written.
+    /// Number of pages used, from the front. The others are zeroes and need not be written.
     pub pages: usize,
 }
 
-/// What went through a builder since it was made. Add up those of all workers.
+/// Everything that went through a builder since it was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stats {
     pub records: u64,
     /// Keys and values, without headers.
     pub user_bytes: u64,
     pub pages: u64,
-    /// Frames whose compressed form was not used: too large for the page, or not worthwhile.
+    /// Frames whose compressed form was not worthwhile.
     pub wasted_attempts: u64,
-    /// Bytes of small-record pages left unused.
+    /// Bytes of pages left unused.
     pub slack_bytes: u64,
 }
 
-/// Packs records into the pages of a write unit; one per worker.
+/// Packs records into the pages of a write unit. Each stream of a worker has its own.
 pub struct PageBuilder {
     compressor: Compressor,
     dictionary: Option<Arc<Dictionary>>,
     next_dictionary: Option<Arc<Dictionary>>,
     unit: Option<OpenUnit>,
-    page: OpenPage,
     pending: Pending,
-    worst: Worst,
-    /// Raw bytes the pending frame should reach.
+    /// The raw bytes at which the pending frame is complete.
     target: usize,
     paces: [Pace; PACES.len()],
-    /// The one for the pending frame: by the length of its first record.
+    /// The pace of the pending frame, by the length of its first record.
     pace: usize,
-    /// Of large records: stored per raw in 1024ths, moving average.
-    extent_ratio: usize,
+    /// Of large records: stored bytes per raw byte in 1024ths, moving average.
+    large_ratio: usize,
     large: Vec<u8>,
-    placed: Vec<Placed>,
     stats: Stats,
 }
 
 struct OpenUnit {
     buf: PageBuf,
     bases: Bases,
-    next_page: usize,
+    /// Number of pages begun. The last one is `page`, if it is open.
+    begun: usize,
+    page: Option<OpenPage>,
+    placed: Vec<Placed>,
+    slack_bytes: u64,
 }
 
-impl OpenUnit {
-    fn pages_left(&self) -> usize {
-        self.buf.pages() - self.next_page
-    }
-}
-
-/// The page being filled; `index` is `None` between pages.
-#[derive(Default)]
+/// The page being filled.
 struct OpenPage {
-    index: Option<usize>,
+    lead: usize,
     used: usize,
     frames: Vec<FrameEntry>,
     fingerprints: Vec<u16>,
@@ -127,63 +125,132 @@ struct OpenPage {
 }
 
 impl OpenPage {
-    fn open(&mut self, index: usize) {
-        self.index = Some(index);
-        self.used = PAGE_HEADER_BYTES;
-        self.frames.clear();
-        self.fingerprints.clear();
-        self.dictionary = 0;
+    fn new(lead: usize) -> OpenPage {
+        let used = PAGE_HEADER_BYTES + lead;
+        OpenPage { lead, used, frames: Vec::new(), fingerprints: Vec::new(), dictionary: 0 }
     }
 
-    /// Bytes for another frame and its fingerprints; its entry is already subtracted.
-    fn room(&self) -> usize {
-        let directory = self.frames.len() * FRAME_ENTRY_BYTES + self.fingerprints.len() * FINGERPRINT_BYTES;
-        (PAGE_BYTES - self.used - directory).saturating_sub(FRAME_ENTRY_BYTES)
+    /// The bytes left if the directory has so many more frames and records.
+    fn room(&self, frames: usize, records: usize) -> usize {
+        let frames = (self.frames.len() + frames) * FRAME_ENTRY_BYTES;
+        let records = (self.fingerprints.len() + records) * FINGERPRINT_BYTES;
+        PAGE_BYTES.saturating_sub(self.used + frames + records)
     }
 
-    /// `frame.stored` and the fingerprints fit into [`OpenPage::room`].
-    fn add(
-        &mut self,
-        unit: &mut OpenUnit,
-        frame: FrameEntry,
-        stored: &[u8],
-        records: &[Waiting],
-        placed: &mut Vec<Placed>,
-    ) {
-        assert!(frame.stored + frame.records * FINGERPRINT_BYTES <= self.room());
-        let index = self.index.expect("a page is open");
-        let at = index * PAGE_BYTES + self.used;
-        unit.buf[at..at + stored.len()].copy_from_slice(stored);
-        self.used += stored.len();
-        self.frames.push(frame);
-        for record in records {
-            self.fingerprints.push(record.fingerprint);
-            placed.push(Placed { tag: record.tag, page: index as u16, step: 0 });
-        }
-    }
-
-    /// Writes header, directory and checksum. Returns the bytes left unused.
-    fn close(&mut self, unit: &mut OpenUnit) -> usize {
-        let index = self.index.take().expect("a page is open");
-        let page = &mut unit.buf[index * PAGE_BYTES..(index + 1) * PAGE_BYTES];
-        let small = Small { records: self.fingerprints.len(), frames: self.frames.len(), used: self.used };
-        Common { kind: Kind::Small, bases: unit.bases, dictionary: self.dictionary }.write(page);
-        small.write(page);
-        page[self.used..small.fingerprints_at()].fill(0);
-        let fingerprints = page[small.fingerprints_at()..].chunks_exact_mut(FINGERPRINT_BYTES);
-        for (out, fingerprint) in fingerprints.zip(&self.fingerprints) {
-            out.copy_from_slice(&fingerprint.to_le_bytes());
-        }
-        let entries = page[small.entries_at()..].chunks_exact_mut(FRAME_ENTRY_BYTES);
-        for (out, frame) in entries.zip(&self.frames) {
-            frame.write(out);
-        }
-        write_checksum(page);
-        small.fingerprints_at() - self.used
+    /// Whether a raw record of so many bytes fits into the last frame.
+    fn can_join(&self, bytes: usize) -> bool {
+        let is_raw = self.frames.last().is_some_and(|frame| frame.codec == FrameCodec::Raw);
+        is_raw && bytes <= self.room(0, 1)
     }
 }
 
-/// Records waiting to become the next frame, already encoded.
+impl OpenUnit {
+    fn pages_left(&self) -> usize {
+        self.buf.pages() - self.begun
+    }
+
+    /// Number of pages that the unit begins for a frame.
+    fn new_pages(&self, stored: usize, records: usize) -> usize {
+        let here = self.page.as_ref().map_or(0, |page| page.room(1, records));
+        if here >= stored.min(PART_BYTES_MIN) {
+            span(stored, here) - 1
+        } else {
+            span(stored, PAYLOAD_BYTES - FRAME_ENTRY_BYTES - records * FINGERPRINT_BYTES)
+        }
+    }
+
+    /// The same for a raw record.
+    fn new_raw_pages(&self, bytes: usize) -> usize {
+        match self.page.as_ref().is_some_and(|page| page.can_join(bytes)) {
+            true => 0,
+            false => self.new_pages(bytes, 1),
+        }
+    }
+
+    /// Adds a frame. The unit has [`OpenUnit::new_pages`] for it.
+    fn add(&mut self, frame: FrameEntry, stored: &[u8], records: &[Waiting], dictionary: u32) {
+        let has_room = |page: &OpenPage| page.room(1, records.len()) >= stored.len().min(PART_BYTES_MIN);
+        if !self.page.as_ref().is_some_and(has_room) {
+            self.close_page();
+            self.open_page(0);
+        }
+        let first = self.begun - 1;
+        let page = self.page.as_mut().expect("a page is open");
+        let here = page.room(1, records.len()).min(stored.len());
+        page.frames.push(frame);
+        page.fingerprints.extend(records.iter().map(|record| record.fingerprint));
+        page.dictionary = page.dictionary.max(dictionary);
+        let (part, mut rest) = stored.split_at(here);
+        self.append(part);
+        while !rest.is_empty() {
+            self.close_page();
+            let (lead, behind) = rest.split_at(rest.len().min(PAYLOAD_BYTES));
+            self.open_page(lead.len());
+            let at = (self.begun - 1) * PAGE_BYTES + PAGE_HEADER_BYTES;
+            self.buf[at..at + lead.len()].copy_from_slice(lead);
+            rest = behind;
+        }
+        let step = step_of(self.begun - first);
+        let bytes = ((FRAME_ENTRY_BYTES + stored.len()) / records.len() + FINGERPRINT_BYTES) as u32;
+        let placed = records.iter().map(|record| Placed { tag: record.tag, page: first as u16, step, bytes });
+        self.placed.extend(placed);
+    }
+
+    /// Adds a record as it is.
+    fn add_raw(&mut self, record: &Waiting, raw: &[u8]) {
+        let Some(page) = self.page.as_mut().filter(|page| page.can_join(raw.len())) else {
+            let frame = FrameEntry { codec: FrameCodec::Raw, stored: raw.len(), raw: raw.len(), records: 1 };
+            return self.add(frame, raw, std::slice::from_ref(record), 0);
+        };
+        let frame = page.frames.last_mut().expect("the record joins it");
+        frame.stored += raw.len();
+        frame.raw += raw.len();
+        frame.records += 1;
+        page.fingerprints.push(record.fingerprint);
+        self.append(raw);
+        let bytes = (raw.len() + FINGERPRINT_BYTES) as u32;
+        self.placed.push(Placed { tag: record.tag, page: (self.begun - 1) as u16, step: 0, bytes });
+    }
+
+    fn append(&mut self, bytes: &[u8]) {
+        let page = self.page.as_mut().expect("a page is open");
+        let at = (self.begun - 1) * PAGE_BYTES + page.used;
+        self.buf[at..at + bytes.len()].copy_from_slice(bytes);
+        page.used += bytes.len();
+    }
+
+    fn open_page(&mut self, lead: usize) {
+        assert!(self.pages_left() > 0, "the unit has room for what was accepted");
+        self.begun += 1;
+        self.page = Some(OpenPage::new(lead));
+    }
+
+    /// Writes the open page's header and directory.
+    fn close_page(&mut self) {
+        let Some(open) = self.page.take() else { return };
+        let page = &mut self.buf[(self.begun - 1) * PAGE_BYTES..self.begun * PAGE_BYTES];
+        let header = Header {
+            bases: self.bases,
+            dictionary: open.dictionary,
+            lead: open.lead,
+            records: open.fingerprints.len(),
+            frames: open.frames.len(),
+        };
+        header.write(page);
+        page[open.used..header.fingerprints_at()].fill(0);
+        let fingerprints = page[header.fingerprints_at()..].chunks_exact_mut(FINGERPRINT_BYTES);
+        for (out, fingerprint) in fingerprints.zip(&open.fingerprints) {
+            out.copy_from_slice(&fingerprint.to_le_bytes());
+        }
+        let entries = page[header.entries_at()..].chunks_exact_mut(FRAME_ENTRY_BYTES);
+        for (out, frame) in entries.zip(&open.frames) {
+            frame.write(out);
+        }
+        self.slack_bytes += (header.fingerprints_at() - open.used) as u64;
+    }
+}
+
+/// The records of the next frame, already encoded.
 #[derive(Default)]
 struct Pending {
     /// The records, and behind them the one being pushed.
@@ -202,125 +269,47 @@ impl Pending {
         self.records.is_empty()
     }
 
-    /// Bytes of all records.
+    /// Number of bytes of all records.
     fn raw_bytes(&self) -> usize {
         self.records.last().map_or(0, |record| record.end)
     }
 
-    /// How many records from the first fit into `room` bytes, fingerprints included, if `stored` tells what their
-    /// raw bytes become.
-    fn count_fitting(&self, room: usize, stored: impl Fn(usize) -> usize) -> usize {
-        let fits = |(i, record): &(usize, &Waiting)| stored(record.end) + (i + 1) * FINGERPRINT_BYTES <= room;
-        self.records.iter().enumerate().take_while(fits).count()
-    }
-
-    fn drop_first(&mut self, count: usize) {
-        let bytes = self.records[count - 1].end;
-        self.raw.drain(..bytes);
-        self.records.drain(..count);
-        for record in &mut self.records {
-            record.end -= bytes;
-        }
+    /// Removes all records but the one being pushed.
+    fn clear(&mut self) {
+        self.raw.drain(..self.raw_bytes());
+        self.records.clear();
     }
 }
 
-/// The pages that pending records take if nothing compresses: next-fit, one raw frame a page. What [`PageBuilder::seal`]
-/// does never needs more: it places at least those records into the open page that fit there raw, and next-fit of a
-/// list's tail never needs more pages than next-fit of the list.
-#[derive(Default)]
-struct Worst {
-    /// Beyond the open one.
-    pages: usize,
-    /// Left in the last of them.
-    room: usize,
-}
-
-impl Worst {
-    fn of(page: &OpenPage, pending: &Pending) -> Worst {
-        let mut worst = Worst { pages: 0, room: page.room() };
-        let mut start = 0;
-        for record in &pending.records {
-            worst.add(record.end - start);
-            start = record.end;
-        }
-        worst
-    }
-
-    fn fits_last_page(&self, bytes: usize) -> bool {
-        bytes + FINGERPRINT_BYTES <= self.room
-    }
-
-    fn pages_with(&self, bytes: usize) -> usize {
-        self.pages + usize::from(!self.fits_last_page(bytes))
-    }
-
-    fn add(&mut self, bytes: usize) {
-        if !self.fits_last_page(bytes) {
-            self.pages += 1;
-            self.room = PAYLOAD_BYTES - FRAME_ENTRY_BYTES;
-        }
-        self.room -= bytes + FINGERPRINT_BYTES;
-    }
-}
-
-/// A linear model from past frames of one size: a point (raw bytes, stored bytes) and the slope there. Stored bytes include
-/// fingerprints. The slope is smaller than the ratio if records share data that every frame stores once.
+/// The ratio of past frames of one size.
 #[derive(Clone, Copy)]
-struct Curve {
+struct Ratio {
     raw: usize,
     stored: usize,
-    /// Stored per raw byte, in 1024ths.
-    slope: usize,
     frames: usize,
 }
 
-impl Curve {
-    /// Stored per raw byte, in 1024ths.
-    fn ratio(&self) -> usize {
+impl Ratio {
+    /// Stored bytes per raw byte, in 1024ths.
+    fn get(&self) -> usize {
         self.stored * 1024 / self.raw
     }
 
-    /// The raw bytes that should become `stored`.
-    fn raw_of(&self, stored: usize) -> usize {
-        let more = stored.saturating_sub(self.stored) * 1024 / self.slope;
-        let fewer = self.stored.saturating_sub(stored) * 1024 / self.slope;
-        (self.raw + more).saturating_sub(fewer)
-    }
-
-    /// What `raw` bytes should become.
-    fn stored_of(&self, raw: usize) -> usize {
-        let more = raw.saturating_sub(self.raw) * self.slope / 1024;
-        let fewer = self.raw.saturating_sub(raw) * self.slope / 1024;
-        (self.stored + more).saturating_sub(fewer)
-    }
-
-    /// `weight` parts of what was known to one of what is new.
+    /// `weight` is the weight of the past frames against 1 of the new one.
     fn note(&mut self, raw: usize, stored: usize, weight: usize) {
         let weight = weight.min(self.frames);
         self.raw = (self.raw * weight + raw) / (weight + 1);
         self.stored = (self.stored * weight + stored) / (weight + 1);
         self.frames += 1;
-        self.clamp_slope();
-    }
-
-    /// Two attempts on the same records.
-    fn note_slope(&mut self, raw: usize, stored: usize) {
-        self.slope = (self.slope * 3 + stored * 1024 / raw) / 4;
-        self.clamp_slope();
-    }
-
-    fn clamp_slope(&mut self) {
-        let ratio = self.ratio().max(8);
-        self.slope = self.slope.clamp(ratio / 4, ratio);
     }
 }
 
-/// Plans frames from what past ones became.
+/// Chooses the size of frames from the ratios of past ones.
 struct Pace {
-    curves: [Curve; FRAME_RAW_TARGETS.len()],
-    /// How many frame sizes are considered.
+    ratios: [Ratio; FRAME_RAW_TARGETS.len()],
+    /// Number of frame sizes to choose from.
     sizes: usize,
-    /// The frame size in use, and the one of the frame being gathered: a neighbour is tried now and then.
+    /// The frame size in use, and the size of the next frame, which now and then is a neighbour for a trial.
     size: usize,
     next_size: usize,
     frames: usize,
@@ -328,58 +317,45 @@ struct Pace {
 
 /// A ratio from which frames are stored raw without trying: 15/16.
 const RATIO_RAW: usize = 960;
-/// Of so many frames the first [`TRIED_LARGER`] are gathered for the next larger size, and one in the middle for the
-/// next smaller.
+/// Of so many frames the first [`TRIED_LARGER`] have the next larger size, and one in the middle has the next smaller size.
 const FRAMES_PER_TRIAL: usize = 64;
 const TRIED_LARGER: usize = 4;
-/// Percent of its bytes at which the next larger frame size is taken, and above which it is given up again.
+/// The next larger frame size is taken if it needs at most this percentage of the bytes. Above the second one it is given up again.
 const LARGER_PAYS: usize = 75;
 const LARGER_KEPT: usize = 85;
 
 impl Pace {
     fn new(sizes: usize) -> Pace {
-        let curve = |raw| Curve { raw, stored: raw / 2, slope: 512, frames: 0 };
-        Pace { curves: FRAME_RAW_TARGETS.map(curve), sizes, size: 0, next_size: 0, frames: 0 }
+        let ratio = |raw| Ratio { raw, stored: raw / 2, frames: 0 };
+        Pace { ratios: FRAME_RAW_TARGETS.map(ratio), sizes, size: 0, next_size: 0, frames: 0 }
     }
 
     fn is_raw(&self) -> bool {
-        self.curves[self.size].ratio() >= RATIO_RAW
+        self.ratios[self.size].get() >= RATIO_RAW
     }
 
-    /// The best guess for the frame being gathered.
-    fn curve(&self) -> &Curve {
-        let next = &self.curves[self.next_size];
-        if next.frames > 0 { next } else { &self.curves[self.size] }
-    }
-
-    /// A frame of `next_size` was compressed.
-    fn note(&mut self, raw: usize, stored: usize) {
-        // Ignore the short last frame of a page, which is not typical of the others.
-        let page_raw = PAYLOAD_BYTES * 1024 / self.curve().ratio().max(8);
-        if raw * 2 < FRAME_RAW_TARGETS[self.next_size].min(page_raw) {
+    /// A frame of `next_size` and so many records was compressed.
+    fn note(&mut self, records: usize, raw: usize, stored: usize) {
+        // Ignore a frame that ended early, which is not typical of the others.
+        if raw * 2 < self.target() && records < FRAME_RECORDS_MAX {
             return;
         }
         // A trial has a larger weight, because trials are rare.
         let weight = if self.is_raw() || self.next_size != self.size { 1 } else { 3 };
-        self.curves[self.next_size].note(raw, stored, weight);
-        let now = self.curves[self.size].ratio();
-        let known = |curve: &&Curve| curve.frames > 1;
-        let larger = self.curves[..self.sizes].get(self.size + 1).filter(known);
-        let smaller = self.curves[..self.size].last().filter(known);
-        if larger.is_some_and(|larger| larger.ratio() * 100 < now * LARGER_PAYS) {
+        self.ratios[self.next_size].note(raw, stored, weight);
+        let now = self.ratios[self.size].get();
+        let known = |ratio: &&Ratio| ratio.frames > 1;
+        let larger = self.ratios[..self.sizes].get(self.size + 1).filter(known);
+        let smaller = self.ratios[..self.size].last().filter(known);
+        if larger.is_some_and(|larger| larger.get() * 100 < now * LARGER_PAYS) {
             self.size += 1;
-        } else if smaller.is_some_and(|smaller| smaller.ratio() * LARGER_KEPT < now * 100) {
+        } else if smaller.is_some_and(|smaller| smaller.get() * LARGER_KEPT < now * 100) {
             self.size -= 1;
         }
     }
 
-    /// Another attempt with fewer records: so many bytes less.
-    fn note_retry(&mut self, raw_less: usize, stored_less: usize) {
-        self.curves[self.next_size].note_slope(raw_less, stored_less);
-    }
-
     /// Whether a frame of incompressible data tries compression all the same.
-    fn is_raw_probe(&self) -> bool {
+    fn is_probe(&self) -> bool {
         self.frames.is_multiple_of(RAW_FRAMES_PER_PROBE)
     }
 
@@ -393,22 +369,11 @@ impl Pace {
         };
     }
 
-    /// The raw bytes to gather for the next frame of a page with `room` left, fingerprints included.
-    fn frame_target(&self, room: usize) -> usize {
-        let frame_bytes = FRAME_RAW_TARGETS[self.next_size];
-        if self.is_raw() && self.is_raw_probe() {
-            return frame_bytes;
-        }
-        let curve = self.curve();
-        // Limit the estimate, because the curve is accurate only near its own frame size.
-        let raw_of = |stored| curve.raw_of(stored).min(frame_bytes + frame_bytes / 2);
-        // So many even frames, or one more if they hold more altogether.
-        let fewer = (room / curve.stored_of(frame_bytes).max(1)).max(1);
-        let more = fewer + 1;
-        let frames = if more * raw_of(room / more) > fewer * raw_of(room / fewer) { more } else { fewer };
-        let target = raw_of(room / frames);
-        // A little less for the last frame of the page: a second attempt costs more than the gap.
-        if frames == 1 { target - target / 64 } else { target }
+    /// The raw bytes of the next frame. A frame takes no more than a page, so that a read needs two pages at most.
+    fn target(&self) -> usize {
+        let next = &self.ratios[self.next_size];
+        let ratio = if next.frames > 0 { next } else { &self.ratios[self.size] };
+        FRAME_RAW_TARGETS[self.next_size].min(PAYLOAD_BYTES * 1024 / ratio.get().max(8))
     }
 }
 
@@ -420,34 +385,30 @@ impl PageBuilder {
             dictionary: None,
             next_dictionary: None,
             unit: None,
-            page: OpenPage::default(),
             pending: Pending::default(),
-            worst: Worst::default(),
             target: 0,
             paces: PACES.map(|(_, sizes)| Pace::new(sizes)),
             pace: 0,
-            extent_ratio: 512,
+            large_ratio: 1024,
             large: Vec::new(),
-            placed: Vec::new(),
             stats: Stats::default(),
         }
     }
 
-    /// Takes effect with the next unit. Only zstd uses it: LZ4 would hash it anew for every
-    /// frame, 5 µs more for one byte in 17.
+    /// Takes effect with the next unit. Only zstd uses it.
     pub fn set_dictionary(&mut self, dictionary: Option<Arc<Dictionary>>) {
         self.next_dictionary = dictionary;
     }
 
-    /// Begins a unit in `buf`, whose content does not matter; it is finished before another begins. Every page gets `seq`,
-    /// and records with that very `seq` need not store theirs. `expiry_base_ms` is a time near those of the
+    /// Begins a unit in `buf`, whose content does not matter. A unit must be finished before another one begins. `seq` is written to
+    /// every page, and records with that `seq` need not store theirs. `expiry_base_ms` is a time near those of the
     /// records' expiries, such as now.
     pub fn begin(&mut self, buf: PageBuf, seq: u64, expiry_base_ms: u64) {
         assert!(self.unit.is_none(), "finish the unit first");
-        assert!(buf.pages() <= EXTENT_PAGES_MAX);
-        let bases = Bases { seq, expiry_ms: expiry_base_ms.min((1 << 48) - 1) };
+        assert!(buf.pages() <= UNIT_PAGES_MAX);
+        let bases = Bases { seq, expiry_s: u32::try_from(expiry_base_ms / 1000).unwrap_or(u32::MAX) };
         self.dictionary = self.next_dictionary.clone();
-        self.unit = Some(OpenUnit { buf, bases, next_page: 0 });
+        self.unit = Some(OpenUnit { buf, bases, begun: 0, page: None, placed: Vec::new(), slack_bytes: 0 });
     }
 
     /// Whether a unit is begun and not finished.
@@ -455,47 +416,28 @@ impl PageBuilder {
         self.unit.is_some()
     }
 
-    /// Of the unit that is begun: a record with this `seq` need not store it.
-    pub fn sequence(&self) -> u64 {
-        self.unit.as_ref().expect("a unit is begun").bases.seq
+    fn unit(&self) -> &OpenUnit {
+        self.unit.as_ref().expect("a unit is begun")
     }
 
-    /// Between units.
+    /// The `seq` of the unit that is begun.
+    pub fn sequence(&self) -> u64 {
+        self.unit().bases.seq
+    }
+
+    /// Call it between units.
     pub fn set_codec(&mut self, codec: Codec) {
         assert!(self.unit.is_none(), "finish the unit first");
         self.compressor.set_codec(codec);
     }
 
-    /// Copies the record into the unit; `tag` comes back with its place. A unit is begun.
+    /// Copies the record into the unit. `tag` comes back with its place. A unit is begun.
     pub fn push(&mut self, record: &Record<'_>, tag: u64) -> Push {
         let user_bytes = record.key.len() + record.value.len();
-        if user_bytes > EXTENT_RAW_BYTES_MAX {
-            return Push::Never;
-        }
-        let bases = self.unit.as_ref().expect("a unit is begun").bases;
-        let answer = if user_bytes > SMALL_BYTES_MAX {
-            self.push_large(record, tag)
-        } else {
-            // Encoded behind the pending ones, and taken back if it is not accepted.
-            let before = self.pending.raw.len();
-            record.encode(bases, &mut self.pending.raw);
-            if self.pending.raw.len() - before > SMALL_BYTES_MAX {
-                self.pending.raw.truncate(before);
-                self.push_large(record, tag)
-            } else {
-                let bytes = self.pending.raw.len() - before;
-                let taken = self.admit(bytes);
-                let before = self.pending.raw.len() - bytes;
-                if taken {
-                    let end = before + bytes;
-                    self.pending.records.push(Waiting { end, fingerprint: record.fingerprint(), tag });
-                    self.worst.add(bytes);
-                    Push::Taken
-                } else {
-                    self.pending.raw.truncate(before);
-                    Push::Full
-                }
-            }
+        let answer = match user_bytes {
+            _ if user_bytes > RECORD_BYTES_MAX => Push::Never,
+            _ if user_bytes > SHARED_BYTES_MAX => self.push_large(record, tag),
+            _ => self.push_small(record, tag),
         };
         if answer == Push::Taken {
             self.stats.records += 1;
@@ -504,260 +446,164 @@ impl PageBuilder {
         answer
     }
 
+    fn push_small(&mut self, record: &Record<'_>, tag: u64) -> Push {
+        // Encode it behind the pending records, and take it back if it is not accepted.
+        let before = self.pending.raw_bytes();
+        let bases = self.unit().bases;
+        record.encode(bases, &mut self.pending.raw);
+        let bytes = self.pending.raw.len() - before;
+        if bytes > SHARED_BYTES_MAX {
+            self.pending.raw.truncate(before);
+            return self.push_large(record, tag);
+        }
+        let is_taken = self.admit(bytes);
+        let before = self.pending.raw_bytes();
+        if !is_taken {
+            self.pending.raw.truncate(before);
+            return Push::Full;
+        }
+        let end = before + bytes;
+        self.pending.records.push(Waiting { end, fingerprint: record.fingerprint(), tag });
+        Push::Taken
+    }
+
     /// Closes the unit. Appends the place of every record taken since [`PageBuilder::begin`].
     pub fn finish(&mut self, placed: &mut Vec<Placed>) -> Unit {
-        while !self.pending.is_empty() {
-            self.seal();
-        }
-        if self.page.index.is_some() {
-            self.close_page();
-        }
-        placed.append(&mut self.placed);
+        self.seal();
         let mut unit = self.unit.take().expect("a unit is begun");
-        unit.buf[unit.next_page * PAGE_BYTES..].fill(0);
-        self.stats.pages += unit.next_page as u64;
-        Unit { buf: unit.buf, pages: unit.next_page }
+        unit.close_page();
+        placed.append(&mut unit.placed);
+        unit.buf[unit.begun * PAGE_BYTES..].fill(0);
+        self.stats.pages += unit.begun as u64;
+        self.stats.slack_bytes += unit.slack_bytes;
+        Unit { buf: unit.buf, pages: unit.begun }
     }
 
     pub fn stats(&self) -> Stats {
         self.stats
     }
 
-    /// Makes sure that a record of `bytes` has a place; false if the unit has none.
+    /// Makes sure that a record of `bytes` has room. False: the unit has none.
     fn admit(&mut self, bytes: usize) -> bool {
-        loop {
-            if self.page.index.is_none() && !self.open_page() {
-                return false;
-            }
-            if self.pending.is_empty() {
-                self.pace = PACES.iter().position(|&(below, _)| bytes < below).expect("the last is endless");
-                self.plan_frame();
-                if !self.page.frames.is_empty() && !self.may_fit(bytes) {
-                    self.close_page();
-                    continue;
-                }
-            } else if self.is_frame_full(bytes) {
-                self.seal();
-                continue;
-            }
-            if self.worst.pages_with(bytes) <= self.unit.as_ref().expect("a unit is begun").pages_left() {
-                return true;
-            }
-            if self.pending.is_empty() {
-                return false;
-            }
-            // Compress the pending records, which may make enough room.
+        if !self.pending.is_empty() && self.is_frame_full(bytes) {
             self.seal();
         }
-    }
-
-    /// Whether a record of `bytes` probably fits into what is left of the open page.
-    fn may_fit(&self, bytes: usize) -> bool {
-        let room = self.page.room();
-        let bytes = bytes + FINGERPRINT_BYTES;
-        bytes <= room || (!self.is_raw() && room >= TAIL_BYTES && bytes <= self.pace().curve().raw_of(room))
-    }
-
-    /// Whether pending records should become a frame before another of `bytes` joins them.
-    fn is_frame_full(&self, bytes: usize) -> bool {
-        if self.is_raw() && !self.is_probe() {
-            self.worst.pages_with(bytes) > 0
-        } else {
-            let records = self.pending.records.len() + 1;
-            self.pending.raw_bytes() + bytes + records * FINGERPRINT_BYTES > self.target
-        }
-    }
-
-    fn is_probe(&self) -> bool {
-        self.compressor.frame_codec() != FrameCodec::Raw && self.pace().is_raw_probe()
-    }
-
-    fn pace(&self) -> &Pace {
-        &self.paces[self.pace]
-    }
-
-    fn is_raw(&self) -> bool {
-        self.compressor.frame_codec() == FrameCodec::Raw || self.pace().is_raw()
-    }
-
-    /// Turns as many pending records into a frame as the open page holds, or closes the page if it holds none.
-    fn seal(&mut self) {
-        if !self.seal_compressed() {
-            let fits_raw = self.pending.count_fitting(self.page.room(), |raw| raw);
-            if fits_raw > 0 {
-                let PageBuilder { page, pending, unit, placed, .. } = self;
-                let records = &pending.records[..fits_raw];
-                let raw = &pending.raw[..records[fits_raw - 1].end];
-                let frame = FrameEntry { codec: FrameCodec::Raw, stored: raw.len(), raw: raw.len(), records: fits_raw };
-                page.add(unit.as_mut().expect("a unit is begun"), frame, raw, records, placed);
-                pending.drop_first(fits_raw);
-            } else {
-                self.close_page();
-                assert!(self.open_page(), "pending records have a place by Worst");
-            }
-        }
-        self.paces[self.pace].advance();
-        self.plan_frame();
-    }
-
-    /// Places pending records compressed, if that is worthwhile.
-    fn seal_compressed(&mut self) -> bool {
-        if self.is_raw() && !self.is_probe() {
-            return false;
-        }
-        let room = self.page.room();
-        let fits_raw = self.pending.count_fitting(room, |raw| raw);
-        let codec = self.compressor.frame_codec();
-        let PageBuilder { compressor, dictionary, page, pending, unit, paces, pace, placed, stats, .. } = self;
-        let mut count = pending.records.len();
-        let mut last: Option<(usize, usize)> = None;
-        for attempt in 0..ATTEMPTS_MAX {
-            let raw_bytes = pending.records[count - 1].end;
-            let stored = compressor.compress(&pending.raw[..raw_bytes], dictionary.as_deref());
-            let stored_bytes = stored.map_or(raw_bytes, <[u8]>::len);
-            if attempt == 0 {
-                paces[*pace].note(raw_bytes + count * FINGERPRINT_BYTES, stored_bytes + count * FINGERPRINT_BYTES);
-            }
-            let worthwhile = count > fits_raw || stored_bytes + (raw_bytes >> WORTHWHILE_SHIFT) <= raw_bytes;
-            let fits = stored_bytes + count * FINGERPRINT_BYTES <= room;
-            if let Some(stored) = stored.filter(|_| worthwhile && fits) {
-                let frame = FrameEntry { codec, stored: stored_bytes, raw: raw_bytes, records: count };
-                if codec == FrameCodec::Zstd {
-                    page.dictionary = dictionary.as_ref().map_or(0, |dictionary| dictionary.id());
-                }
-                page.add(unit.as_mut().expect("a unit is begun"), frame, stored, &pending.records[..count], placed);
-                pending.drop_first(count);
-                return true;
-            }
-            stats.wasted_attempts += 1;
-            if count <= fits_raw {
-                return false;
-            }
-            // How much fewer records will save: their share at first, then as the last two attempts showed, for
-            // what all records have in common is stored once however few they are.
-            let slope = match last {
-                Some((raw, stored)) => {
-                    let (raw_less, stored_less) = (raw - raw_bytes, stored - stored_bytes.min(stored));
-                    paces[*pace].note_retry(raw_less, stored_less);
-                    stored_less * 1024 / raw_less
-                }
-                None => paces[*pace].curve().slope,
-            };
-            last = Some((raw_bytes, stored_bytes));
-            let margin = stored_bytes / 32;
-            let expected = |raw: usize| (stored_bytes + margin).saturating_sub((raw_bytes - raw) * slope / 1024);
-            // The last attempt must succeed.
-            let aim = if attempt + 2 == ATTEMPTS_MAX { room * 3 / 4 } else { room };
-            count = pending.count_fitting(aim, expected).min(count - 1);
-            if count <= fits_raw {
+        if self.worst_pages(bytes) > self.unit().pages_left() {
+            // Compress the pending records, which may make enough room.
+            self.seal();
+            if self.worst_pages(bytes) > self.unit().pages_left() {
                 return false;
             }
         }
-        false
-    }
-
-    fn open_page(&mut self) -> bool {
-        let unit = self.unit.as_mut().expect("a unit is begun");
-        if unit.pages_left() == 0 {
-            return false;
+        if self.pending.is_empty() {
+            self.pace = PACES.iter().position(|&(below, _)| bytes < below).expect("the last row has no limit");
+            self.target = if self.tries_compression() { self.paces[self.pace].target() } else { PAYLOAD_BYTES };
         }
-        self.page.open(unit.next_page);
-        unit.next_page += 1;
-        self.plan_frame();
         true
     }
 
-    fn close_page(&mut self) {
-        let unit = self.unit.as_mut().expect("a unit is begun");
-        self.stats.slack_bytes += self.page.close(unit) as u64;
+    /// The pages that the pending records and one of `bytes` need beyond the open page if nothing compresses.
+    fn worst_pages(&self, bytes: usize) -> usize {
+        if self.pending.is_empty() {
+            return self.unit().new_raw_pages(bytes);
+        }
+        let records = self.pending.records.len() + 1;
+        let needed = self.pending.raw_bytes() + bytes + records * FINGERPRINT_BYTES;
+        let here = self.unit().page.as_ref().map_or(0, |page| page.room(2, 0).saturating_sub(PART_BYTES_MIN));
+        needed.saturating_sub(here).div_ceil(RAW_BYTES_SURE)
     }
 
-    /// After the open page or the pending records changed.
-    fn plan_frame(&mut self) {
-        self.worst = Worst::of(&self.page, &self.pending);
-        self.target = self.pace().frame_target(self.page.room()).min(FRAME_RAW_BYTES_MAX);
+    /// Whether the pending records should become a frame before another of `bytes` joins them.
+    fn is_frame_full(&self, bytes: usize) -> bool {
+        self.pending.raw_bytes() + bytes > self.target || self.pending.records.len() == FRAME_RECORDS_MAX
     }
 
-    /// A record that may not fit a page: a frame of its own if it compresses to less than a page, otherwise an extent.
+    fn tries_compression(&self) -> bool {
+        let pace = &self.paces[self.pace];
+        self.compressor.frame_codec(false) != FrameCodec::Raw && (!pace.is_raw() || pace.is_probe())
+    }
+
+    /// Places the pending records.
+    fn seal(&mut self) {
+        if self.pending.is_empty() {
+            return;
+        }
+        if !self.seal_compressed() {
+            let PageBuilder { unit, pending, .. } = self;
+            let unit = unit.as_mut().expect("a unit is begun");
+            let mut start = 0;
+            for record in &pending.records {
+                unit.add_raw(record, &pending.raw[start..record.end]);
+                start = record.end;
+            }
+        }
+        self.pending.clear();
+        self.paces[self.pace].advance();
+    }
+
+    /// Places the pending records compressed, if that is worthwhile.
+    fn seal_compressed(&mut self) -> bool {
+        if !self.tries_compression() {
+            return false;
+        }
+        let PageBuilder { compressor, dictionary, pending, unit, paces, pace, stats, .. } = self;
+        let unit = unit.as_mut().expect("a unit is begun");
+        let (raw, count) = (pending.raw_bytes(), pending.records.len());
+        let codec = compressor.frame_codec(dictionary.is_some());
+        let compressed = compressor.compress(&pending.raw[..raw], dictionary.as_deref());
+        paces[*pace].note(count, raw, compressed.map_or(raw, <[u8]>::len));
+        let is_worthwhile = |stored: &&[u8]| {
+            stored.len() + FRAME_ENTRY_BYTES + (raw >> WORTHWHILE_SHIFT) <= raw
+                && unit.new_pages(stored.len(), count) <= unit.pages_left()
+        };
+        let Some(stored) = compressed.filter(is_worthwhile) else {
+            stats.wasted_attempts += 1;
+            return false;
+        };
+        let frame = FrameEntry { codec, stored: stored.len(), raw, records: count };
+        unit.add(frame, stored, &pending.records, dictionary_of(codec, dictionary.as_deref()));
+        true
+    }
+
+    /// A record that may not fit on one page gets a frame of its own.
     fn push_large(&mut self, record: &Record<'_>, tag: u64) -> Push {
-        let unit = self.unit.as_ref().expect("a unit is begun");
         self.large.clear();
-        record.encode(unit.bases, &mut self.large);
-        let raw_bytes = self.large.len();
-        if raw_bytes > EXTENT_RAW_BYTES_MAX {
+        let bases = self.unit().bases;
+        record.encode(bases, &mut self.large);
+        let raw = self.large.len();
+        if raw > RECORD_BYTES_MAX {
             return Push::Never;
         }
-        // Expected not to fit: spares compressing it for nothing. In a fresh unit it is compressed to be sure.
-        let expected_pages = extent_pages(raw_bytes * self.extent_ratio / 1024);
-        if unit.next_page > 0 && expected_pages > unit.pages_left() {
+        // Expected not to fit: this avoids compressing it in vain. In a fresh unit it is compressed to be sure.
+        let expected_pages = pages_alone(raw * self.large_ratio / 1024);
+        let unit = self.unit();
+        let is_fresh = unit.begun == 0 && self.pending.is_empty();
+        if !is_fresh && expected_pages > unit.pages_left() + 1 {
             return Push::Full;
         }
-        if raw_bytes <= FRAME_RAW_BYTES_MAX {
-            // It may become a frame, and frames are written in order.
-            while !self.pending.is_empty() {
-                self.seal();
-            }
-        }
-        let PageBuilder { compressor, dictionary, large, unit, worst, extent_ratio, .. } = self;
+        // Frames are in the order of the records.
+        self.seal();
+        let PageBuilder { compressor, dictionary, large, unit, large_ratio, .. } = self;
         let unit = unit.as_mut().expect("a unit is begun");
-        let codec = compressor.frame_codec();
-        let dictionary = dictionary.as_deref().filter(|_| raw_bytes <= DICTIONARY_RAW_BYTES_MAX);
+        let dictionary = dictionary.as_deref().filter(|_| raw <= DICTIONARY_RAW_BYTES_MAX);
+        let codec = compressor.frame_codec(dictionary.is_some());
         let compressed = compressor.compress(large, dictionary);
-        let stored_bytes = compressed.map_or(raw_bytes, <[u8]>::len);
-        *extent_ratio = (*extent_ratio * 3 + stored_bytes * 1024 / raw_bytes) / 4;
-        if raw_bytes <= FRAME_RAW_BYTES_MAX && stored_bytes <= SMALL_BYTES_MAX {
-            return self.push_large_as_frame(record.fingerprint(), stored_bytes, tag);
-        }
-
-        // Only whole pages count.
-        let compressed = compressed.filter(|stored| extent_pages(stored.len()) < extent_pages(raw_bytes));
-        let (codec, stored, dictionary) = match compressed {
-            Some(stored) => (codec, stored, dictionary.map_or(0, Dictionary::id)),
-            None => (FrameCodec::Raw, &large[..], 0),
+        *large_ratio = (*large_ratio * 3 + compressed.map_or(raw, <[u8]>::len) * 1024 / raw) / 4;
+        let compressed = compressed.filter(|stored| stored.len() + (raw >> WORTHWHILE_SHIFT) <= raw);
+        let (codec, stored) = match compressed {
+            Some(stored) => (codec, stored),
+            None => (FrameCodec::Raw, &large[..]),
         };
-        let pages = extent_pages(stored.len());
-        if pages > unit.buf.pages() {
-            return Push::TooLarge { pages };
+        if unit.new_pages(stored.len(), 1) > unit.pages_left() {
+            return match pages_alone(stored.len()) {
+                pages if pages > unit.buf.pages() => Push::TooLarge { pages },
+                _ => Push::Full,
+            };
         }
-        let pending_pages = if self.pending.is_empty() { 0 } else { worst.pages };
-        if pages + pending_pages > unit.pages_left() {
-            return Push::Full;
-        }
-        let first_page = unit.next_page;
-        unit.next_page += pages;
-        let out = &mut unit.buf[first_page * PAGE_BYTES..unit.next_page * PAGE_BYTES];
-        Common { kind: Kind::Extent, bases: unit.bases, dictionary }.write(out);
-        Extent { fingerprint: record.fingerprint(), stored: stored.len(), raw: raw_bytes, codec }.write(out);
-        let end = EXTENT_HEADER_BYTES + stored.len();
-        out[EXTENT_HEADER_BYTES..end].copy_from_slice(stored);
-        out[end..].fill(0);
-        write_checksum(&mut out[..end]);
-        self.placed.push(Placed { tag, page: first_page as u16, step: step_of(pages) });
+        let frame = FrameEntry { codec, stored: stored.len(), raw, records: 1 };
+        let record = Waiting { end: raw, fingerprint: record.fingerprint(), tag };
+        unit.add(frame, stored, &[record], dictionary_of(codec, dictionary));
         self.release_large();
-        Push::Taken
-    }
-
-    /// Places what the compressor made last, `stored_bytes` of it. Nothing is pending.
-    fn push_large_as_frame(&mut self, fingerprint: u16, stored_bytes: usize, tag: u64) -> Push {
-        let fits = |page: &OpenPage| page.index.is_some() && stored_bytes + FINGERPRINT_BYTES <= page.room();
-        if !fits(&self.page) {
-            if self.page.index.is_some() {
-                self.close_page();
-            }
-            if !self.open_page() {
-                return Push::Full;
-            }
-        }
-        let PageBuilder { compressor, dictionary, page, unit, placed, large, .. } = self;
-        let codec = compressor.frame_codec();
-        let frame = FrameEntry { codec, stored: stored_bytes, raw: large.len(), records: 1 };
-        if codec == FrameCodec::Zstd {
-            page.dictionary = dictionary.as_ref().map_or(0, |dictionary| dictionary.id());
-        }
-        let record = Waiting { end: large.len(), fingerprint, tag };
-        let unit = unit.as_mut().expect("a unit is begun");
-        page.add(unit, frame, compressor.last(stored_bytes), &[record], placed);
-        self.plan_frame();
         Push::Taken
     }
 
@@ -768,4 +614,9 @@ impl PageBuilder {
             self.large = Vec::new();
         }
     }
+}
+
+/// The number for the header of a page that has a frame of this codec.
+fn dictionary_of(codec: FrameCodec, dictionary: Option<&Dictionary>) -> u32 {
+    dictionary.filter(|_| codec == FrameCodec::ZstdWithDictionary).map_or(0, Dictionary::id)
 }

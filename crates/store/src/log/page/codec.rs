@@ -1,4 +1,4 @@
-//! Owns compression: the codecs, and the contexts that are kept from frame to frame.
+//! Owns compression: the codecs, and the contexts that are reused from frame to frame.
 //! Never knows pages or records.
 
 use std::sync::Arc;
@@ -7,23 +7,26 @@ use base::Codec;
 use lz4_flex::block::CompressTable;
 use zstd_safe::{CCtx, DCtx};
 
-use super::layout::{EXTENT_RAW_BYTES_MAX, FRAME_RAW_BYTES_MAX, FrameCodec};
+use super::layout::{FrameCodec, RECORD_BYTES_MAX};
 use super::{Corrupt, Dictionary};
 
-/// Every zstd frame begins with it, so pages need not.
+/// Every zstd frame begins with it, so pages do not store it.
 const ZSTD_MAGIC: [u8; 4] = 0xfd2f_b528u32.to_le_bytes();
 
-/// Buffers above this are given back after the one record that needed them.
+/// A buffer that has grown beyond this for one record is freed afterwards.
 const KEEP_BYTES_MAX: usize = 1 << 20;
 
-/// Contexts of the writing side; one per builder.
+/// The LZ4 table is small for inputs below this size. A larger input would turn it into a large table for good.
+const LZ4_SMALL_BYTES: usize = u16::MAX as usize;
+
+/// The contexts of the writing side, one per builder.
 pub(super) struct Compressor {
     codec: Codec,
     level: i32,
     zstd: Option<CCtx<'static>>,
     lz4: CompressTable,
     out: Vec<u8>,
-    /// Where in `out` the frame made last begins.
+    /// The position in `out` of the last frame.
     out_at: usize,
 }
 
@@ -40,16 +43,18 @@ impl Compressor {
         }
     }
 
-    /// What [`Compressor::compress`] makes.
-    pub fn frame_codec(&self) -> FrameCodec {
+    /// The codec of the frames that [`Compressor::compress`] makes.
+    pub fn frame_codec(&self, has_dictionary: bool) -> FrameCodec {
         match self.codec {
             Codec::None => FrameCodec::Raw,
             Codec::Lz4 => FrameCodec::Lz4,
+            Codec::Zstd if has_dictionary => FrameCodec::ZstdWithDictionary,
             Codec::Zstd => FrameCodec::Zstd,
         }
     }
 
-    /// `raw` compressed, or `None` when that does not make it smaller.
+    /// Returns `raw` compressed, or `None` if that is not smaller. LZ4 uses no dictionary: it would hash the dictionary again for
+    /// every frame, 5 µs more for one byte in 17.
     pub fn compress(&mut self, raw: &[u8], dictionary: Option<&Dictionary>) -> Option<&[u8]> {
         if self.out.capacity() > KEEP_BYTES_MAX && raw.len() < KEEP_BYTES_MAX / 2 {
             self.out = Vec::new();
@@ -61,8 +66,7 @@ impl Compressor {
                 if self.out.len() < bound {
                     self.out.resize(bound, 0);
                 }
-                // A large record would turn the small table into a large one for good.
-                let written = if raw.len() < FRAME_RAW_BYTES_MAX {
+                let written = if raw.len() < LZ4_SMALL_BYTES {
                     lz4_flex::block::compress_into_with_table(raw, &mut self.out, &mut self.lz4)
                 } else {
                     lz4_flex::block::compress_into(raw, &mut self.out)
@@ -87,25 +91,25 @@ impl Compressor {
         (stored_bytes < raw.len()).then(|| self.last(stored_bytes))
     }
 
-    /// Gives back the memory of a large frame.
+    /// Frees the memory of a large frame.
     pub fn release(&mut self) {
         if self.out.capacity() > KEEP_BYTES_MAX {
             self.out = Vec::new();
         }
     }
 
-    /// Again what [`Compressor::compress`] returned last, `stored_bytes` long.
+    /// The last result of [`Compressor::compress`], which has `stored_bytes`.
     pub fn last(&self, stored_bytes: usize) -> &[u8] {
         &self.out[self.out_at..self.out_at + stored_bytes]
     }
 }
 
-/// Contexts and buffers of the reading side; one per worker.
+/// The contexts and buffers of the reading side, one per worker.
 pub struct Scratch {
     zstd: DCtx<'static>,
-    /// The frame with its magic number put back.
+    /// The stored bytes of a frame, if they are not in one piece. For zstd with the magic number.
     stored: Vec<u8>,
-    /// The frame decoded last.
+    /// The last frame, decoded.
     raw: Vec<u8>,
 }
 
@@ -120,12 +124,12 @@ impl Scratch {
         Scratch { zstd: DCtx::create(), stored: Vec::new(), raw: Vec::new() }
     }
 
-    /// Bytes held, for accounting.
+    /// Number of bytes held, for accounting.
     pub fn ram_bytes(&self) -> usize {
         self.zstd.sizeof() + self.stored.capacity() + self.raw.capacity()
     }
 
-    /// Gives back the memory of a large frame.
+    /// Frees the memory of a large frame.
     pub fn release(&mut self) {
         if self.raw.capacity() > KEEP_BYTES_MAX {
             self.raw = Vec::new();
@@ -133,46 +137,48 @@ impl Scratch {
         }
     }
 
-    /// Decodes `stored` into exactly `raw_bytes`, which is at most [`EXTENT_RAW_BYTES_MAX`]; see [`Scratch::raw`].
-    /// Not for raw frames.
-    pub(super) fn decode(
+    /// Decodes a frame of `raw_bytes`, at most [`RECORD_BYTES_MAX`], from its pieces: see [`Scratch::raw`].
+    pub(super) fn decode<'p>(
         &mut self,
         codec: FrameCodec,
-        stored: &[u8],
+        pieces: impl Iterator<Item = Result<&'p [u8], Corrupt>>,
         raw_bytes: usize,
         dictionary: Option<&Arc<Dictionary>>,
     ) -> Result<(), Corrupt> {
-        assert!(raw_bytes <= EXTENT_RAW_BYTES_MAX);
+        assert!(raw_bytes <= RECORD_BYTES_MAX);
         if self.raw.capacity() > KEEP_BYTES_MAX && raw_bytes < KEEP_BYTES_MAX / 2 {
             self.raw = Vec::new();
             self.stored = Vec::new();
         }
-        let decoded_bytes = match codec {
-            FrameCodec::Raw => unreachable!("raw frames are read in place"),
-            FrameCodec::Lz4 => {
-                self.raw.resize(raw_bytes, 0);
-                lz4_flex::block::decompress_into(stored, &mut self.raw).map_err(|_| Corrupt::Decompress)?
-            }
-            FrameCodec::Zstd => {
-                self.stored.clear();
-                self.stored.extend_from_slice(&ZSTD_MAGIC);
-                self.stored.extend_from_slice(stored);
-                // A slice, not the Vec: what the frame may write is bounded by raw_bytes, not by a capacity.
-                self.raw.resize(raw_bytes, 0);
-                match dictionary {
-                    Some(dictionary) => {
-                        self.zstd.decompress_using_ddict(&mut self.raw[..], &self.stored, dictionary.for_reading())
-                    }
-                    None => self.zstd.decompress(&mut self.raw[..], &self.stored),
-                }
-                .map_err(|_| Corrupt::Decompress)?
-            }
+        let Scratch { zstd, stored, raw } = self;
+        if codec == FrameCodec::Raw {
+            raw.clear();
+            return join(pieces, raw);
+        }
+        stored.clear();
+        if codec != FrameCodec::Lz4 {
+            stored.extend_from_slice(&ZSTD_MAGIC);
+        }
+        join(pieces, stored)?;
+        // The frame may write at most raw_bytes, so decode into a slice. A Vec would allow its capacity.
+        raw.resize(raw_bytes, 0);
+        let decoded = match (codec, dictionary) {
+            (FrameCodec::Lz4, _) => lz4_flex::block::decompress_into(stored, raw).ok(),
+            (_, Some(dictionary)) => zstd.decompress_using_ddict(&mut raw[..], stored, dictionary.for_reading()).ok(),
+            (_, None) => zstd.decompress(&mut raw[..], stored).ok(),
         };
-        if decoded_bytes == raw_bytes { Ok(()) } else { Err(Corrupt::Decompress) }
+        if decoded == Some(raw_bytes) { Ok(()) } else { Err(Corrupt::Decompress) }
     }
 
-    /// The frame decoded last.
+    /// The last frame that was decoded.
     pub(super) fn raw(&self) -> &[u8] {
         &self.raw
     }
+}
+
+fn join<'p>(pieces: impl Iterator<Item = Result<&'p [u8], Corrupt>>, out: &mut Vec<u8>) -> Result<(), Corrupt> {
+    for piece in pieces {
+        out.extend_from_slice(piece?);
+    }
+    Ok(())
 }

@@ -122,7 +122,7 @@ impl Trainer {
         let before = self.samples.len();
         let value = &record.value[..record.value.len().min(SAMPLE_BYTES_MAX)];
         let key = &record.key[..record.key.len().min(SAMPLE_BYTES_MAX)];
-        let bases = Bases { seq: record.seq, expiry_ms: record.expiry_ms.unwrap_or(0) };
+        let bases = Bases { seq: record.seq, expiry_s: (record.expiry_ms.unwrap_or(0) / 1000) as u32 };
         Record { key, value, ..*record }.encode(bases, &mut self.samples);
         self.samples.truncate(before + SAMPLE_BYTES_MAX);
         self.taken.push((n, self.samples.len() - before));

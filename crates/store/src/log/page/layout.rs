@@ -1,198 +1,187 @@
-//! Owns the bytes of page and extent headers and of a page's directory.
-//! Never knows what is inside a frame.
+//! Owns the bytes of a page's header and of its directory.
+//! Never knows the contents of a frame.
 //!
-//! All integers are little-endian. A page of small records, 4096 bytes:
-//!
-//! ```text
-//!      0       2         3      4         8      16           20              26        28       30     32
-//!      | magic | version | kind | crc32c  | seq  | dictionary | expiry base   | records | frames | used |
-//!      | u16   | u8      | u8 1 | u32     | u64  | u32, 0 no  | u48, ms       | u16     | u16    | u16  |
-//!
-//!     32                used                              4096 - 6·frames - 2·records    4096 - 6·frames  4096
-//!      | frame 0 | … | frame n | zeroes                 | fingerprints, u16 each       | frame entries, 6 each |
-//! ```
-//!
-//! Frames grow up from the header, the directory stands at the page's end, both in the order of writing.
-//! Fingerprints are in the order of the records, frame after frame. A frame's entry:
+//! All integers are little-endian. The header:
 //!
 //! ```text
-//!      0                           2         4           6
-//!      | codec, 3 bits | stored, 13 | raw u16 | records u16 |
+//!   0       2         3      4        8        12           16         24           28            32     34        36       38       40
+//!   | magic | version | zero | crc32c | log id | generation | position | dictionary | expiry base | lead | records | frames | number |
+//!   | u16   | u8 2    | u8   | u32    | u32    | u32        | u64      | u32, 0 no  | u32, s      | u16  | u16     | u16    | u16    |
 //! ```
 //!
-//! An extent, one record on contiguous pages; what follows `stored` bytes on its last page is zeroes:
+//! The page, 4096 bytes:
 //!
 //! ```text
-//!      0 … 26 as above, kind 2    26            28       32    36      37        40          40 + stored
-//!      |                        | fingerprint | stored | raw | codec | zeroes  | the frame … |
-//!      |                        | u16         | u32    | u32 | u8    | 3       |
+//!   40      40 + lead                                   4096 - 8·frames - 2·records    4096 - 8·frames  4096
+//!   | lead  | frame 0 | … | frame n | zeroes            | fingerprints, u16 each       | frame entries, 8 each |
 //! ```
 //!
-//! The CRC-32C covers bytes 0..4 and 8..end: the end of the page, or of the extent's stored bytes.
+//! Frames grow up from the header. The directory stands at the page's end. Both are in the order of writing, and so are the
+//! fingerprints of each frame's records. The last frame may be longer than the rest of its page: then it fills the page up to the
+//! directory and goes on in the *lead* of the next page, and of the pages after that. A frame's entry:
+//!
+//! ```text
+//!   |63   61|60        48|47   24|23     0|
+//!   | codec | records 13 | raw 24 | stored 24 |
+//! ```
+//!
+//! *Log id*, *generation* and *number* say which page this is: of which log, of which use of its segment, and which page of the
+//! segment. A page that was not written, or was written to another place, is noticed. *Position* is the position in the journal
+//! when the page was begun; without a journal it is the number of the write unit.
+//!
+//! The CRC-32C covers bytes 0..4 and 8..4096.
 
 use super::Corrupt;
 use super::record::Bases;
 use flash::io::PAGE_BYTES;
 
 const MAGIC: u16 = u16::from_le_bytes(*b"FK");
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
-pub(super) const PAGE_HEADER_BYTES: usize = 32;
-pub(super) const EXTENT_HEADER_BYTES: usize = 40;
-pub(super) const FRAME_ENTRY_BYTES: usize = 6;
+pub(super) const PAGE_HEADER_BYTES: usize = 40;
+pub(super) const FRAME_ENTRY_BYTES: usize = 8;
 pub(super) const FINGERPRINT_BYTES: usize = 2;
-/// What frames, frame entries and fingerprints of a page share.
+/// Shared by the lead, frames, frame entries and fingerprints of a page.
 pub(super) const PAYLOAD_BYTES: usize = PAGE_BYTES - PAGE_HEADER_BYTES;
-/// A frame's raw bytes; a hostile page cannot make a reader decode more.
-pub(super) const FRAME_RAW_BYTES_MAX: usize = u16::MAX as usize;
+/// The records of one frame whose fingerprints must fit on one page.
+pub(super) const FRAME_RECORDS_MAX: usize = 256;
 
-/// The largest encoded record that is sure to fit a page, whatever compression makes of it.
-pub const SMALL_BYTES_MAX: usize = PAYLOAD_BYTES - FRAME_ENTRY_BYTES - FINGERPRINT_BYTES;
-/// The largest extent: a segment of 16 MiB.
-pub const EXTENT_PAGES_MAX: usize = 4096;
-/// The largest encoded record: what fits the largest extent uncompressed, so that a reader's memory and the time
-/// to compress one record stay bounded. Larger ones are refused ([`super::Push::Never`]) and stay in RAM.
-pub const EXTENT_RAW_BYTES_MAX: usize = EXTENT_PAGES_MAX * PAGE_BYTES - EXTENT_HEADER_BYTES;
+/// The largest write unit: a segment of 16 MiB.
+pub const UNIT_PAGES_MAX: usize = 4096;
+/// The largest encoded record: what fits the largest unit uncompressed, so that a reader's memory and the time to compress one
+/// record stay bounded. Larger records are refused ([`super::Push::Never`]) and stay in RAM.
+pub const RECORD_BYTES_MAX: usize = UNIT_PAGES_MAX * PAYLOAD_BYTES - FRAME_ENTRY_BYTES - FINGERPRINT_BYTES;
 
 const AT_VERSION: usize = 2;
-const AT_KIND: usize = 3;
 const AT_CRC: usize = 4;
-const AT_SEQ: usize = 8;
-const AT_DICTIONARY: usize = 16;
-const AT_EXPIRY_BASE: usize = 20;
-const AT_RECORDS: usize = 26;
-const AT_FRAMES: usize = 28;
-const AT_USED: usize = 30;
-const AT_FINGERPRINT: usize = 26;
-const AT_STORED: usize = 28;
-const AT_RAW: usize = 32;
-const AT_CODEC: usize = 36;
+const AT_LOG: usize = 8;
+const AT_GENERATION: usize = 12;
+const AT_POSITION: usize = 16;
+const AT_DICTIONARY: usize = 24;
+const AT_EXPIRY_BASE: usize = 28;
+const AT_LEAD: usize = 32;
+const AT_RECORDS: usize = 34;
+const AT_FRAMES: usize = 36;
+const AT_NUMBER: usize = 38;
 
-const _: () = assert!(AT_USED + 2 == PAGE_HEADER_BYTES);
-const _: () = assert!(AT_EXPIRY_BASE + 6 == AT_RECORDS);
-const _: () = assert!(AT_CODEC + 4 == EXTENT_HEADER_BYTES);
-// `stored` has 13 bits and `used` 16; a page's frames and records are counted in 16.
-const _: () = assert!(PAGE_BYTES < 1 << 13);
-const _: () = assert!(EXTENT_PAGES_MAX <= u16::MAX as usize);
+const STORED_BITS: u32 = 24;
+const RAW_BITS: u32 = 24;
+const RECORDS_BITS: u32 = 13;
+const _: () = assert!(STORED_BITS + RAW_BITS + RECORDS_BITS + 3 == u64::BITS);
+const _: () = assert!(RECORD_BYTES_MAX < 1 << RAW_BITS);
+// A page's raw frame has fewer records than bytes.
+const _: () = assert!(PAGE_BYTES < 1 << RECORDS_BITS);
+const _: () = assert!(AT_NUMBER + 2 == PAGE_HEADER_BYTES);
 
-/// The pages of an extent whose record takes `stored` bytes after compression.
-pub fn extent_pages(stored: usize) -> usize {
-    (EXTENT_HEADER_BYTES + stored).div_ceil(PAGE_BYTES)
+/// The pages that a frame of `stored` bytes spans, of which `here` bytes fit on the page where it begins.
+pub(super) fn span(stored: usize, here: usize) -> usize {
+    1 + stored.saturating_sub(here).div_ceil(PAYLOAD_BYTES)
 }
 
-/// Persisted: numbers may only be added.
+/// The pages of a unit that contains only one frame of one record.
+pub(super) fn pages_alone(stored: usize) -> usize {
+    span(stored, PAYLOAD_BYTES - FRAME_ENTRY_BYTES - FINGERPRINT_BYTES)
+}
+
+/// Says which page of which log this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Kind {
-    Small = 1,
-    Extent = 2,
+pub struct Stamp {
+    pub log: u32,
+    /// Counts the uses of the segment.
+    pub generation: u32,
+    /// Of the page in its segment.
+    pub number: u16,
 }
 
-/// What pages and extents have in common.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Common {
-    pub kind: Kind,
-    pub bases: Bases,
-    pub dictionary: u32,
+impl Stamp {
+    /// The stamp of the page `pages` pages later.
+    pub fn later(self, pages: usize) -> Stamp {
+        Stamp { number: self.number.wrapping_add(pages as u16), ..self }
+    }
 }
 
-/// A page's own part of the header.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Small {
-    pub records: usize,
-    pub frames: usize,
-    /// Where frames end, counted from the start of the page.
-    pub used: usize,
-}
-
-/// What one frame is compressed with. Persisted in 3 bits: numbers may only be added.
+/// How a frame is compressed. Persisted in 3 bits: numbers may only be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum FrameCodec {
     Raw = 0,
     /// An LZ4 block.
     Lz4 = 1,
-    /// A zstd frame without its magic number, with the page's dictionary if it has one.
+    /// A zstd frame without its magic number.
     Zstd = 2,
+    /// The same, with the page's dictionary.
+    ZstdWithDictionary = 3,
 }
 
 impl FrameCodec {
-    pub fn from_number(number: u8) -> Result<FrameCodec, Corrupt> {
+    fn from_number(number: u8) -> Result<FrameCodec, Corrupt> {
         match number {
             0 => Ok(FrameCodec::Raw),
             1 => Ok(FrameCodec::Lz4),
             2 => Ok(FrameCodec::Zstd),
+            3 => Ok(FrameCodec::ZstdWithDictionary),
             other => Err(Corrupt::Codec(other)),
         }
     }
 }
 
-/// An extent's own part of the header.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Extent {
-    pub fingerprint: u16,
-    pub stored: usize,
-    pub raw: usize,
-    pub codec: FrameCodec,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(super) struct FrameEntry {
-    pub codec: FrameCodec,
-    pub stored: usize,
-    pub raw: usize,
+pub(super) struct Header {
+    pub bases: Bases,
+    /// 0: none.
+    pub dictionary: u32,
+    /// Bytes at the front that belong to the last frame of an earlier page.
+    pub lead: usize,
     pub records: usize,
+    pub frames: usize,
 }
 
-impl Common {
-    pub fn write(&self, out: &mut [u8]) {
-        put(out, 0, MAGIC.to_le_bytes());
-        out[AT_VERSION] = VERSION;
-        out[AT_KIND] = self.kind as u8;
-        put(out, AT_SEQ, self.bases.seq.to_le_bytes());
-        put(out, AT_DICTIONARY, self.dictionary.to_le_bytes());
-        out[AT_EXPIRY_BASE..AT_EXPIRY_BASE + 6].copy_from_slice(&self.bases.expiry_ms.to_le_bytes()[..6]);
+impl Header {
+    /// Writes all but the stamp and the checksum, which [`stamp`] adds.
+    pub fn write(&self, page: &mut [u8]) {
+        page[..PAGE_HEADER_BYTES].fill(0);
+        put(page, 0, MAGIC.to_le_bytes());
+        page[AT_VERSION] = VERSION;
+        put(page, AT_POSITION, self.bases.seq.to_le_bytes());
+        put(page, AT_DICTIONARY, self.dictionary.to_le_bytes());
+        put(page, AT_EXPIRY_BASE, self.bases.expiry_s.to_le_bytes());
+        put(page, AT_LEAD, (self.lead as u16).to_le_bytes());
+        put(page, AT_RECORDS, (self.records as u16).to_le_bytes());
+        put(page, AT_FRAMES, (self.frames as u16).to_le_bytes());
     }
 
-    /// `bytes` is at least a page.
-    pub fn read(bytes: &[u8]) -> Result<Common, Corrupt> {
-        if u16::from_le_bytes(get(bytes, 0)) != MAGIC {
-            let empty = bytes[..PAGE_BYTES].iter().all(|&b| b == 0);
+    /// Reads the header of a page whose checksum is right and that is the expected one.
+    pub fn read(page: &[u8], expected: Stamp) -> Result<Header, Corrupt> {
+        if u16::from_le_bytes(get(page, 0)) != MAGIC {
+            let empty = page.iter().all(|&b| b == 0);
             return Err(if empty { Corrupt::Empty } else { Corrupt::Magic });
         }
-        if bytes[AT_VERSION] != VERSION {
-            return Err(Corrupt::Version(bytes[AT_VERSION]));
+        if page[AT_VERSION] != VERSION {
+            return Err(Corrupt::Version(page[AT_VERSION]));
         }
-        let kind = match bytes[AT_KIND] {
-            1 => Kind::Small,
-            2 => Kind::Extent,
-            other => return Err(Corrupt::Kind(other)),
+        if u32::from_le_bytes(get(page, AT_CRC)) != checksum(page) {
+            return Err(Corrupt::Checksum);
+        }
+        let found = Stamp {
+            log: u32::from_le_bytes(get(page, AT_LOG)),
+            generation: u32::from_le_bytes(get(page, AT_GENERATION)),
+            number: u16::from_le_bytes(get(page, AT_NUMBER)),
         };
-        let mut expiry = [0; 8];
-        expiry[..6].copy_from_slice(&bytes[AT_EXPIRY_BASE..AT_EXPIRY_BASE + 6]);
-        Ok(Common {
-            kind,
-            bases: Bases { seq: u64::from_le_bytes(get(bytes, AT_SEQ)), expiry_ms: u64::from_le_bytes(expiry) },
-            dictionary: u32::from_le_bytes(get(bytes, AT_DICTIONARY)),
-        })
-    }
-}
-
-impl Small {
-    pub fn write(&self, out: &mut [u8]) {
-        put(out, AT_RECORDS, (self.records as u16).to_le_bytes());
-        put(out, AT_FRAMES, (self.frames as u16).to_le_bytes());
-        put(out, AT_USED, (self.used as u16).to_le_bytes());
-    }
-
-    pub fn read(page: &[u8]) -> Result<Small, Corrupt> {
-        let small = Small {
+        if found != expected {
+            return Err(Corrupt::Stale);
+        }
+        let header = Header {
+            bases: Bases {
+                seq: u64::from_le_bytes(get(page, AT_POSITION)),
+                expiry_s: u32::from_le_bytes(get(page, AT_EXPIRY_BASE)),
+            },
+            dictionary: u32::from_le_bytes(get(page, AT_DICTIONARY)),
+            lead: u16::from_le_bytes(get(page, AT_LEAD)).into(),
             records: u16::from_le_bytes(get(page, AT_RECORDS)).into(),
             frames: u16::from_le_bytes(get(page, AT_FRAMES)).into(),
-            used: u16::from_le_bytes(get(page, AT_USED)).into(),
         };
-        let fits = small.used >= PAGE_HEADER_BYTES && small.used + small.directory_bytes() <= PAGE_BYTES;
-        if fits { Ok(small) } else { Err(Corrupt::Lengths) }
+        let fits = PAGE_HEADER_BYTES + header.lead + header.directory_bytes() <= PAGE_BYTES;
+        if fits { Ok(header) } else { Err(Corrupt::Lengths) }
     }
 
     fn directory_bytes(&self) -> usize {
@@ -208,64 +197,53 @@ impl Small {
     }
 }
 
-impl Extent {
-    pub fn write(&self, out: &mut [u8]) {
-        put(out, AT_FINGERPRINT, self.fingerprint.to_le_bytes());
-        put(out, AT_STORED, (self.stored as u32).to_le_bytes());
-        put(out, AT_RAW, (self.raw as u32).to_le_bytes());
-        put(out, AT_CODEC, [self.codec as u8, 0, 0, 0]);
-    }
-
-    pub fn read(bytes: &[u8]) -> Result<Extent, Corrupt> {
-        let extent = Extent {
-            fingerprint: u16::from_le_bytes(get(bytes, AT_FINGERPRINT)),
-            stored: u32::from_le_bytes(get(bytes, AT_STORED)) as usize,
-            raw: u32::from_le_bytes(get(bytes, AT_RAW)) as usize,
-            codec: FrameCodec::from_number(bytes[AT_CODEC])?,
-        };
-        let raw_agrees = extent.codec != FrameCodec::Raw || extent.raw == extent.stored;
-        if extent.raw > EXTENT_RAW_BYTES_MAX || extent.stored > EXTENT_RAW_BYTES_MAX || !raw_agrees {
-            return Err(Corrupt::Lengths);
-        }
-        Ok(extent)
-    }
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FrameEntry {
+    pub codec: FrameCodec,
+    pub stored: usize,
+    pub raw: usize,
+    pub records: usize,
 }
 
 impl FrameEntry {
     pub fn write(&self, out: &mut [u8]) {
-        debug_assert!(self.stored < 1 << 13);
-        put(out, 0, ((self.codec as u16) << 13 | self.stored as u16).to_le_bytes());
-        put(out, 2, (self.raw as u16).to_le_bytes());
-        put(out, 4, (self.records as u16).to_le_bytes());
+        let lengths = self.stored as u64 | (self.raw as u64) << STORED_BITS;
+        let records = (self.records as u64) << (STORED_BITS + RAW_BITS);
+        let codec = (self.codec as u64) << (STORED_BITS + RAW_BITS + RECORDS_BITS);
+        put(out, 0, (lengths | records | codec).to_le_bytes());
     }
 
     pub fn read(bytes: &[u8]) -> Result<FrameEntry, Corrupt> {
-        let first = u16::from_le_bytes(get(bytes, 0));
+        let word = u64::from_le_bytes(get(bytes, 0));
+        let field = |shift: u32, bits: u32| (word >> shift & ((1 << bits) - 1)) as usize;
         let entry = FrameEntry {
-            codec: FrameCodec::from_number((first >> 13) as u8)?,
-            stored: usize::from(first & 0x1fff),
-            raw: u16::from_le_bytes(get(bytes, 2)).into(),
-            records: u16::from_le_bytes(get(bytes, 4)).into(),
+            codec: FrameCodec::from_number(field(STORED_BITS + RAW_BITS + RECORDS_BITS, 3) as u8)?,
+            stored: field(0, STORED_BITS),
+            raw: field(STORED_BITS, RAW_BITS),
+            records: field(STORED_BITS + RAW_BITS, RECORDS_BITS),
         };
-        if entry.codec == FrameCodec::Raw && entry.raw != entry.stored {
+        let raw_agrees = entry.codec != FrameCodec::Raw || entry.raw == entry.stored;
+        if entry.raw > RECORD_BYTES_MAX || entry.stored > RECORD_BYTES_MAX || !raw_agrees {
             return Err(Corrupt::Lengths);
         }
         Ok(entry)
     }
 }
 
-/// `bytes` ends where the checksum's cover ends.
-pub(super) fn write_checksum(bytes: &mut [u8]) {
-    put(bytes, AT_CRC, checksum(bytes).to_le_bytes());
+/// Completes the pages of a finished unit, which begins at the page with this stamp.
+pub fn stamp(unit: &mut [u8], first: Stamp) {
+    for (at, page) in unit.chunks_exact_mut(PAGE_BYTES).enumerate() {
+        let own = first.later(at);
+        put(page, AT_LOG, own.log.to_le_bytes());
+        put(page, AT_GENERATION, own.generation.to_le_bytes());
+        put(page, AT_NUMBER, own.number.to_le_bytes());
+        let crc = checksum(page);
+        put(page, AT_CRC, crc.to_le_bytes());
+    }
 }
 
-pub(super) fn check_checksum(bytes: &[u8]) -> Result<(), Corrupt> {
-    let stored = u32::from_le_bytes(get(bytes, AT_CRC));
-    if checksum(bytes) == stored { Ok(()) } else { Err(Corrupt::Checksum) }
-}
-
-fn checksum(bytes: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&bytes[..AT_CRC]), &bytes[AT_SEQ..])
+fn checksum(page: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&page[..AT_CRC]), &page[AT_LOG..])
 }
 
 fn put<const N: usize>(out: &mut [u8], at: usize, bytes: [u8; N]) {

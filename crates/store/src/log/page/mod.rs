@@ -1,17 +1,18 @@
-//! Owns the on-flash format: how records become pages and extents, and how bytes read from flash become records
+//! Owns the format of the log: how records become pages, and how bytes read from flash become records
 //! again, or an error that says what is wrong with them.
 //! Never knows files, segments, the index, clocks or randomness: plain bytes in, plain bytes out.
 //!
-//! In reading order: [`layout`] draws the bytes of a page and of an extent, [`record`] those of a record,
+//! In reading order: [`layout`] describes the bytes of a page, [`record`] those of a record,
 //! [`builder`] fills a write unit, [`reader`] finds records again, [`codec`] compresses, [`dict`] trains dictionaries.
 //!
 //! ```text
 //! let mut builder = PageBuilder::new(Codec::Zstd, 1);
 //! builder.begin(PageBuf::new(64), seq, now_ms);
 //! while builder.push(&victim, tag) == Push::Taken { … }
-//! let unit = builder.finish(&mut placed);            // one write: unit.buf[..unit.pages]
+//! let unit = builder.finish(&mut placed);
+//! stamp(&mut unit.buf, first_page);                  // one write: unit.buf[..unit.pages]
 //!
-//! let page = Page::open(&buf)?;                      // checks everything once
+//! let page = Page::open(&buf, first_page)?;          // checks the page
 //! let record = page.find(hash, db, key, &dictionaries, &mut scratch)?;
 //! ```
 
@@ -28,7 +29,7 @@ pub use base::Codec;
 pub use builder::{PageBuilder, Placed, Push, Stats, Unit};
 pub use codec::Scratch;
 pub use dict::{DICTIONARY_BYTES, Dictionary, Trainer};
-pub use layout::{EXTENT_PAGES_MAX, EXTENT_RAW_BYTES_MAX, Kind, SMALL_BYTES_MAX, extent_pages};
+pub use layout::{RECORD_BYTES_MAX, Stamp, UNIT_PAGES_MAX, stamp};
 pub use reader::{Dictionaries, Page, no_dictionaries, scan};
 pub use record::Record;
 
@@ -37,16 +38,16 @@ pub use record::Record;
 pub enum Corrupt {
     /// The page is all zeroes: it was never written, or discarded.
     Empty,
-    /// The buffer ends before the page or the extent does.
+    /// The buffer ends before the page or its last record does.
     Short,
-    /// Not a page of ours, or the inside of an extent.
+    /// Not a page of a log.
     Magic,
     /// A format version this program does not know.
     Version(u8),
-    /// A kind of page this program does not know.
-    Kind(u8),
     /// The checksum does not match: a torn write or flipped bits.
     Checksum,
+    /// A valid page, but not the expected one: a write was lost or went to another place.
+    Stale,
     /// Lengths or counts contradict each other.
     Lengths,
     /// A compression this program does not know.
@@ -61,11 +62,11 @@ impl std::fmt::Display for Corrupt {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Corrupt::Empty => f.write_str("page is empty"),
-            Corrupt::Short => f.write_str("page or extent is cut short"),
+            Corrupt::Short => f.write_str("page or record is cut short"),
             Corrupt::Magic => f.write_str("page has no magic number"),
             Corrupt::Version(v) => write!(f, "page has unknown format version {v}"),
-            Corrupt::Kind(k) => write!(f, "page has unknown kind {k}"),
             Corrupt::Checksum => f.write_str("page checksum mismatch"),
+            Corrupt::Stale => f.write_str("page is not the one that was written last: a write was lost"),
             Corrupt::Lengths => f.write_str("page lengths contradict each other"),
             Corrupt::Codec(c) => write!(f, "page has unknown compression {c}"),
             Corrupt::UnknownDictionary(id) => write!(f, "page needs unknown dictionary {id}"),
@@ -79,17 +80,17 @@ impl std::error::Error for Corrupt {}
 /// The page counts an index entry can express, five bits each. Persisted: may only grow at its end.
 const STEPS: [u16; 24] =
     [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096];
-const _: () = assert!(STEPS[STEPS.len() - 1] as usize == EXTENT_PAGES_MAX);
+const _: () = assert!(STEPS[STEPS.len() - 1] as usize == UNIT_PAGES_MAX);
 
-/// The smallest step that covers `pages` (1 ..= [`EXTENT_PAGES_MAX`]).
+/// The smallest step that covers `pages` (1 ..= [`UNIT_PAGES_MAX`]).
 pub fn step_of(pages: usize) -> u8 {
     assert!(pages > 0);
-    assert!(pages <= EXTENT_PAGES_MAX);
+    assert!(pages <= UNIT_PAGES_MAX);
     STEPS.partition_point(|&step| usize::from(step) < pages) as u8
 }
 
-/// The pages to read for a step: the extent's own and up to half as many beyond it. A step from
-/// a damaged index entry reads the longest.
+/// The pages to read for a step: the record's own and up to half as many beyond them. A step from
+/// a damaged index entry reads the most.
 pub fn step_pages(step: u8) -> usize {
     usize::from(STEPS[usize::from(step).min(STEPS.len() - 1)])
 }

@@ -1,36 +1,41 @@
 //! Owns the bytes of one record inside a frame.
-//! Never knows where a frame is or how it is compressed.
+//! Never knows the place of a frame or its compression.
 //!
 //! ```text
 //! | flags u8 | kind u8? | db varint? | key bytes varint | value bytes varint | expiry zigzag? | seq zigzag? | key | value |
 //! flags: bit 0 kind ≠ 0, bit 1 db ≠ 0, bit 2 has an expiry, bit 3 seq ≠ the page's; others 0
 //! ```
 //!
-//! Four bytes for a string of 500 bytes in db 0. Expiry and seq are zigzag varint differences from the page's
-//! bases, because both lie near them; any u64 works.
+//! This is four bytes for a string of 500 bytes in db 0. Expiry and seq are stored as zigzag varint differences from the page's
+//! bases, because both are close to them. Any u64 can be stored.
 
 use super::Corrupt;
 
-/// One version of a key's value, as it goes to flash and comes back.
+/// One version of a key's value, as it is written to flash and read from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record<'a> {
     pub key: &'a [u8],
     pub value: &'a [u8],
-    /// The caller's: type, encoding, flags. Zero costs no byte.
+    /// Type, encoding and flags, in the caller's encoding. Zero takes no byte.
     pub kind: u8,
     pub db: u32,
     pub expiry_ms: Option<u64>,
     pub seq: u64,
-    /// Of the key; its low 16 bits are the fingerprint. A record read back has only those.
+    /// Of the key. Its low 16 bits are the fingerprint. A record read from flash has only those.
     pub hash: u64,
 }
 
-/// What a page's records are written relative to.
+/// The numbers that a page's records are written relative to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bases {
     pub seq: u64,
-    /// Below 2^48.
-    pub expiry_ms: u64,
+    pub expiry_s: u32,
+}
+
+impl Bases {
+    fn expiry_ms(self) -> u64 {
+        u64::from(self.expiry_s) * 1000
+    }
 }
 
 const HAS_KIND: u8 = 1;
@@ -44,7 +49,7 @@ impl<'a> Record<'a> {
         self.hash as u16
     }
 
-    /// Appends the record; its lengths are below [`super::EXTENT_RAW_BYTES_MAX`].
+    /// Appends the record; its lengths are below [`super::RECORD_BYTES_MAX`].
     pub(super) fn encode(&self, bases: Bases, out: &mut Vec<u8>) {
         let mut flags = 0;
         if self.kind != 0 {
@@ -69,7 +74,7 @@ impl<'a> Record<'a> {
         put_varint(out, self.key.len() as u64);
         put_varint(out, self.value.len() as u64);
         if let Some(expiry_ms) = self.expiry_ms {
-            put_varint(out, zigzag(expiry_ms.wrapping_sub(bases.expiry_ms)));
+            put_varint(out, zigzag(expiry_ms.wrapping_sub(bases.expiry_ms())));
         }
         if self.seq != bases.seq {
             put_varint(out, zigzag(self.seq.wrapping_sub(bases.seq)));
@@ -78,7 +83,7 @@ impl<'a> Record<'a> {
         out.extend_from_slice(self.value);
     }
 
-    /// The record at `*at`, which moves behind it.
+    /// Reads the record at `*at`, and moves `*at` behind it.
     pub(super) fn decode(frame: &'a [u8], at: &mut usize, bases: Bases, hash: u16) -> Result<Record<'a>, Corrupt> {
         let mut rest = frame.get(*at..).ok_or(Corrupt::Lengths)?;
         let flags = take_byte(&mut rest)?;
@@ -91,7 +96,7 @@ impl<'a> Record<'a> {
         let key_bytes = take_varint(&mut rest)?;
         let value_bytes = take_varint(&mut rest)?;
         let expiry_ms = match has(HAS_EXPIRY) {
-            true => Some(bases.expiry_ms.wrapping_add(unzigzag(take_varint(&mut rest)?))),
+            true => Some(bases.expiry_ms().wrapping_add(unzigzag(take_varint(&mut rest)?))),
             false => None,
         };
         let seq = match has(HAS_SEQ) {
@@ -156,7 +161,7 @@ fn take<'a>(rest: &mut &'a [u8], bytes: u64) -> Result<&'a [u8], Corrupt> {
 mod tests {
     use super::*;
 
-    const BASES: Bases = Bases { seq: 1 << 40, expiry_ms: 1_700_000_000_000 };
+    const BASES: Bases = Bases { seq: 1 << 40, expiry_s: 1_700_000_000 };
 
     fn round_trip(record: Record<'_>, header_bytes: usize) {
         let mut out = vec![0xee; 3];
@@ -179,7 +184,7 @@ mod tests {
         round_trip(Record { kind: 0x25, ..plain }, 5);
         round_trip(Record { db: 300, ..plain }, 6);
         round_trip(Record { seq: BASES.seq - 64, ..plain }, 5);
-        round_trip(Record { expiry_ms: Some(BASES.expiry_ms + 3_600_000), ..plain }, 8);
+        round_trip(Record { expiry_ms: Some(BASES.expiry_ms() + 3_600_000), ..plain }, 8);
         round_trip(Record { key: b"", value: b"", ..plain }, 3);
         let far = Record { kind: 255, db: u32::MAX, expiry_ms: Some(u64::MAX), seq: 0, ..plain };
         round_trip(far, 2 + 5 + 1 + 2 + 6 + 6);

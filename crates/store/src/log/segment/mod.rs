@@ -6,7 +6,7 @@ mod growing;
 mod resize;
 mod room;
 
-use crate::log::page::step_pages;
+use crate::log::page::{Stamp, step_pages};
 use crate::mem::word::{PAGE_BITS, Place};
 pub(crate) use expiries::Expiries;
 use flash::io::PAGE_BYTES;
@@ -48,12 +48,10 @@ pub struct Segment {
     readers: AtomicU32,
     /// Number of units handed out and not yet written.
     writers: AtomicU32,
-    /// Live records of one page or less, of `records` written.
-    live: AtomicU32,
-    records: AtomicU32,
-    /// Pages of live records that take several, of `large_pages` written.
-    live_pages: AtomicU32,
-    large_pages: AtomicU32,
+    /// Counts the uses of the segment: how often it was opened.
+    generation: AtomicU32,
+    /// The records by the number of pages that they are on.
+    records: [Records; CLASSES],
     used_pages: AtomicU32,
     /// The log's count of sealed segments when this one was sealed. The segment's age is the number of segments sealed after it.
     sealed_at: AtomicU64,
@@ -69,6 +67,35 @@ pub struct Segment {
     about: Mutex<About>,
 }
 
+/// One page; two pages; more.
+const CLASSES: usize = 3;
+
+/// Records of a segment. A place does not say how long its record is, so the segment knows what records take on average. Records on
+/// more than two pages differ much, so each counts as many times as its place has pages.
+#[derive(Default)]
+struct Records {
+    live: AtomicU32,
+    written: AtomicU32,
+    /// What the written records take on flash.
+    bytes: AtomicU32,
+}
+
+impl Records {
+    /// What the live records take on flash, estimated.
+    fn live_bytes(&self) -> f64 {
+        let average = f64::from(self.bytes.load(Relaxed)) / f64::from(self.written.load(Relaxed).max(1));
+        f64::from(self.live.load(Relaxed)) * average
+    }
+}
+
+/// The class of a record, and how many times it counts.
+fn class(place: Place) -> (usize, u32) {
+    match step_pages(place.step) {
+        pages @ 1..=2 => (pages - 1, 1),
+        pages => (2, pages as u32),
+    }
+}
+
 #[derive(Default)]
 struct About {
     /// First page and number of pages of each written unit. A record never extends beyond its unit.
@@ -82,10 +109,8 @@ impl Segment {
             state: AtomicU8::new(State::Outside as u8),
             readers: AtomicU32::new(0),
             writers: AtomicU32::new(0),
-            live: AtomicU32::new(0),
-            records: AtomicU32::new(0),
-            live_pages: AtomicU32::new(0),
-            large_pages: AtomicU32::new(0),
+            generation: AtomicU32::new(0),
+            records: Default::default(),
             used_pages: AtomicU32::new(0),
             sealed_at: AtomicU64::new(0),
             bad: AtomicBool::new(false),
@@ -115,7 +140,7 @@ impl Segment {
 
     /// Whether no index entry points into the segment any more.
     pub fn is_dead(&self) -> bool {
-        self.live.load(Relaxed) == 0 && self.live_pages.load(Relaxed) == 0
+        self.records.iter().all(|records| records.live.load(Relaxed) == 0)
     }
 
     /// A lower bound of the number of expired records. Usually no record expires, so there is nothing to lock.
@@ -139,12 +164,21 @@ impl Segment {
         state && self.writers.load(Relaxed) == 0
     }
 
-    /// Estimated number of pages of live records, from the average size of the segment's small records.
+    /// Estimated number of pages that the live records take, with their part of headers and of unused room.
     fn live_pages_estimate(&self) -> f64 {
-        let records = f64::from(self.records.load(Relaxed).max(1));
-        let large = self.large_pages.load(Relaxed);
-        let small = self.used_pages.load(Relaxed).saturating_sub(large);
-        f64::from(self.live.load(Relaxed)) / records * f64::from(small) + f64::from(self.live_pages.load(Relaxed))
+        let live: f64 = self.records.iter().map(Records::live_bytes).sum();
+        let written: f64 = self.records.iter().map(|records| f64::from(records.bytes.load(Relaxed))).sum();
+        live / written.max(1.0) * f64::from(self.used_pages.load(Relaxed))
+    }
+
+    /// Estimated number of pages of expired records, as if all records were of one length.
+    fn expired_pages(&self, now_ms: u64) -> f64 {
+        let written: u32 = self.records.iter().map(|records| records.written.load(Relaxed)).sum();
+        f64::from(self.expired(now_ms)) / f64::from(written.max(1)) * f64::from(self.used_pages.load(Relaxed))
+    }
+
+    fn live_records(&self) -> u32 {
+        self.records.iter().map(|records| records.live.load(Relaxed)).sum()
     }
 }
 
@@ -195,6 +229,7 @@ pub struct Segments {
     pub segment_pages: u32,
     pub paths: u32,
     data_offset: u64,
+    log_id: u32,
     heads: Mutex<Heads>,
     free: AtomicU32,
     quarantined: AtomicU32,
@@ -216,7 +251,7 @@ const READ_PAGES: u32 = 64;
 
 impl Segments {
     /// `count` segments of `segment_pages` pages, distributed over `paths` files. The data begins at `data_offset` of each file.
-    pub fn new(count: u32, segment_pages: u32, paths: u32, data_offset: u64) -> Segments {
+    pub fn new(count: u32, segment_pages: u32, paths: u32, data_offset: u64, log_id: u32) -> Segments {
         let addressable = (1u64 << PAGE_BITS) / u64::from(segment_pages.max(1));
         let count = u64::from(count).min(addressable) as u32;
         let segments = Segments {
@@ -230,6 +265,7 @@ impl Segments {
             segment_pages,
             paths: paths.max(1),
             data_offset,
+            log_id,
             heads: Mutex::default(),
             free: AtomicU32::new(0),
             quarantined: AtomicU32::new(0),
@@ -281,6 +317,12 @@ impl Segments {
         ((segment % self.paths) as u16, offset)
     }
 
+    /// What the header of a page says, since its segment was opened.
+    pub fn stamp(&self, page: u32) -> Stamp {
+        let generation = self.get(self.of_page(page)).generation.load(Relaxed);
+        Stamp { log: self.log_id, generation, number: (page % self.segment_pages) as u16 }
+    }
+
     /// Number of pages to read for a place: the pages of its step, cut at the segment's end.
     pub fn read_pages(&self, place: Place) -> usize {
         let left = self.segment_pages - place.page % self.segment_pages;
@@ -329,6 +371,7 @@ impl Segments {
         self.free.store(heads.free.len() as u32, Relaxed);
         let opened = self.get(segment).turn(State::Free, State::Open);
         assert!(opened, "a free segment is in no other hands");
+        self.get(segment).generation.fetch_add(1, Relaxed);
         heads.open[stream as usize] = Some((segment, pages));
         Some(self.unit(segment, 0, pages))
     }
@@ -365,14 +408,12 @@ impl Segments {
         }
     }
 
-    /// Counts a record that was written to flash. It counts as live only when an entry points to it.
-    pub fn wrote(&self, place: Place, expiry: Option<u64>) {
+    /// Counts a record that was written to flash and takes `bytes` there. It counts as live only when an entry points to it.
+    pub fn wrote(&self, place: Place, bytes: u32, expiry: Option<u64>) {
         let segment = self.get(self.of_page(place.page));
-        if place.step == 0 {
-            segment.records.fetch_add(1, Relaxed);
-        } else {
-            segment.large_pages.fetch_add(step_pages(place.step) as u32, Relaxed);
-        }
+        let (class, times) = class(place);
+        segment.records[class].written.fetch_add(times, Relaxed);
+        segment.records[class].bytes.fetch_add(bytes, Relaxed);
         if let Some(expiry) = expiry {
             segment.expires.store(true, Relaxed);
             segment.about.lock().expiries.add(expiry);
@@ -381,24 +422,16 @@ impl Segments {
 
     /// Counts a record as live: an index entry, or the object of an entry, points to this place from now on.
     pub fn born(&self, place: Place) {
-        let segment = self.get(self.of_page(place.page));
-        match place.step {
-            0 => segment.live.fetch_add(1, Relaxed),
-            step => segment.live_pages.fetch_add(step_pages(step) as u32, Relaxed),
-        };
+        let (class, times) = class(place);
+        self.get(self.of_page(place.page)).records[class].live.fetch_add(times, Relaxed);
     }
 
     /// Counts a record as dead: nothing points to this place any more.
     pub fn died(&self, place: Place) {
         let number = self.of_page(place.page);
         let segment = self.get(number);
-        let (before, died) = match place.step {
-            0 => (segment.live.fetch_sub(1, Relaxed), 1),
-            step => {
-                let pages = step_pages(step) as u32;
-                (segment.live_pages.fetch_sub(pages, Relaxed), pages)
-            }
-        };
+        let (class, died) = class(place);
+        let before = segment.records[class].live.fetch_sub(died, Relaxed);
         debug_assert!(before >= died, "a record dies once");
         // An open segment is looked at when it is sealed.
         if before == died && segment.state() == State::Sealed && segment.is_dead() {
@@ -431,11 +464,7 @@ impl Segments {
     /// owns the segment until [`Segments::collected`].
     pub fn victim(&self, now_ms: u64, fullest: f64) -> Option<u32> {
         self.best(|segment, age| {
-            let expired = f64::from(segment.expired(now_ms));
-            let records = f64::from(segment.records.load(Relaxed).max(1));
-            let small = segment.used_pages.load(Relaxed).saturating_sub(segment.large_pages.load(Relaxed));
-            let expired_pages = expired / records * f64::from(small);
-            let live = (segment.live_pages_estimate() - expired_pages).max(0.0);
+            let live = (segment.live_pages_estimate() - segment.expired_pages(now_ms)).max(0.0);
             // The share of written pages, because moving records does not gain the tail that was unused when the segment was sealed.
             let used = (live / f64::from(segment.used_pages.load(Relaxed).max(1))).min(1.0);
             (used <= fullest).then(|| (1.0 - used) * age / (1.0 + used))
@@ -485,7 +514,7 @@ impl Segments {
             }
             let about = segment.about.lock();
             let expired = about.expiries.expired(now_ms);
-            let many = expired > 0 && expired >= segment.live.load(Relaxed) / 4;
+            let many = expired > 0 && expired >= segment.live_records() / 4;
             let late = about.expiries.first_ms().is_some_and(|first| first.saturating_add(lag_ms) <= now_ms);
             drop(about);
             (many || late) && self.take(number)
@@ -523,9 +552,11 @@ impl Segments {
         if !about.is_dead() || about.readers.load(Relaxed) > 0 {
             return false;
         }
-        for counter in [&about.records, &about.large_pages, &about.used_pages] {
-            counter.store(0, Relaxed);
+        for records in &about.records {
+            records.written.store(0, Relaxed);
+            records.bytes.store(0, Relaxed);
         }
+        about.used_pages.store(0, Relaxed);
         about.tries.store(0, Relaxed);
         about.expires.store(false, Relaxed);
         *about.about.lock() = About::default();
@@ -574,7 +605,7 @@ mod tests {
 
     #[test]
     fn a_segment_passes_through_all_states() {
-        let segments = Segments::new(8, 16, 2, 4096);
+        let segments = Segments::new(8, 16, 2, 4096, 1);
         let mut units = Vec::new();
         while let Some(unit) = segments.take_unit(Stream::Fresh, 8) {
             units.push(unit);
@@ -583,7 +614,7 @@ mod tests {
         assert_eq!(segments.location(segments.page(units[2], 3)), (1, 4096 + 3 * 4096));
         for &unit in &units {
             let place = Place { page: segments.page(unit, 0), step: 0 };
-            segments.wrote(place, None);
+            segments.wrote(place, 500, None);
             segments.born(place);
             segments.unit_written(unit);
         }
