@@ -70,7 +70,7 @@ pub struct Placed {
 #[derive(Debug)]
 pub struct Unit {
     pub buf: PageBuf,
-    /// Number of pages used, from the front. The others are zeroes and need not be written.
+    /// Number of pages used, from the front. The others are not written.
     pub pages: usize,
 }
 
@@ -473,7 +473,6 @@ impl PageBuilder {
         let mut unit = self.unit.take().expect("a unit is begun");
         unit.close_page();
         placed.append(&mut unit.placed);
-        unit.buf[unit.begun * PAGE_BYTES..].fill(0);
         self.stats.pages += unit.begun as u64;
         self.stats.slack_bytes += unit.slack_bytes;
         Unit { buf: unit.buf, pages: unit.begun }
