@@ -307,6 +307,8 @@ pub struct Place {
 
 /// Bytes of a new receive buffer: some hundred small commands, and small enough for the second-level cache.
 const INPUT_BYTES: usize = 64 * 1024;
+/// The same while memory is scarce.
+const INPUT_BYTES_SMALL: usize = 16 * 1024;
 /// A receive buffer that has grown beyond this is not kept.
 const INPUT_KEPT_BYTES: usize = 256 * 1024;
 /// Sends of one turn. The rest of a large reply is sent after other connections had their turn.
@@ -324,7 +326,7 @@ const SPANS_KEPT: usize = 16 * 1024;
 impl Buffers {
     /// For a connection that comes while memory is scarce.
     pub fn small() -> Buffers {
-        Buffers { input: vec![0; INPUT_BYTES / 4], output: Vec::new() }
+        Buffers { input: vec![0; INPUT_BYTES_SMALL], output: Vec::new() }
     }
 }
 
@@ -382,7 +384,7 @@ impl Batch {
     /// While its commands wait, a batch keeps only as much input buffer as it needs, because thousands of connections
     /// may wait at once. Returns the buffer that it gives up.
     fn shrink(&mut self) -> Option<Vec<u8>> {
-        if self.filled > INPUT_BYTES / 4 || self.input.len() < INPUT_BYTES {
+        if self.filled > self.input.len() / 4 || self.input.len() < INPUT_BYTES_SMALL {
             return None;
         }
         let small = self.input[..self.filled].to_vec();
@@ -511,7 +513,7 @@ impl Work {
 
     /// For a cleared `Work`: whether it has lent its buffers.
     pub fn lacks_buffers(&self) -> bool {
-        self.batch.input.len() < INPUT_BYTES
+        self.batch.input.len() < INPUT_BYTES_SMALL
     }
 
     pub fn equip(&mut self, buffers: Buffers) {

@@ -46,7 +46,7 @@ impl Log {
     }
 
     fn low(&self) -> usize {
-        RESERVE + (self.slots.len() / 32).max(2)
+        RESERVE + (self.slots.len() / 32).clamp(2, 4)
     }
 
     fn write(&mut self, stream: usize, key: u32) {
@@ -117,6 +117,9 @@ fn main() {
     };
     println!("{segments} segments of {per_segment} records, {live_percent} % live");
     for (name, hot) in [("uniform", 50), ("80:20", 80)] {
-        println!("{name:8} {:.2} bytes written per byte demoted", amplification(segments, per_segment, live_percent, hot));
+        println!(
+            "{name:8} {:.2} bytes written per byte demoted",
+            amplification(segments, per_segment, live_percent, hot)
+        );
     }
 }

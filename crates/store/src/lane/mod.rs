@@ -32,8 +32,9 @@ use flash::io::{Done, Driver, Op, OpKind, PAGE_BYTES, PageBuf};
 use hand::{Hand, TtlSample};
 use hdrhistogram::Histogram;
 use regain::SegmentTest;
+use rustc_hash::FxHashMap;
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use std::rc::Rc;
@@ -125,7 +126,7 @@ pub struct Lane {
     flights: Vec<Option<Flight>>,
     free_tokens: Vec<usize>,
     /// The token of the last read that began at a page and is in flight.
-    reading: HashMap<u32, usize>,
+    reading: FxHashMap<u32, usize>,
     done: Vec<Done>,
     /// Reads that wait for their turn at the device. They have no buffer yet, because thousands of clients may wait at once.
     queued: VecDeque<QueuedRead>,
@@ -213,7 +214,7 @@ impl Lane {
             now_ms: 0,
             flights: Vec::new(),
             free_tokens: Vec::new(),
-            reading: HashMap::new(),
+            reading: FxHashMap::default(),
             done: Vec::new(),
             queued: VecDeque::new(),
             queued_large: VecDeque::new(),

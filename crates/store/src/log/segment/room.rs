@@ -80,7 +80,7 @@ impl Segments {
 
     /// The number of free segments at which collecting begins, ahead of need.
     pub fn low(&self) -> u32 {
-        self.reserve() + (self.end() / 32).max(2)
+        self.reserve() + (self.end() / 32).clamp(2, AHEAD_MAX)
     }
 
     /// The room for new data. [`Segments::weigh`] keeps up to date whether the log is full.
@@ -291,6 +291,8 @@ impl Segments {
     }
 }
 
+/// Collecting begins this many segments ahead of need at most. More would lie idle, and the fuller the others, the more is moved.
+const AHEAD_MAX: u32 = 4;
 /// Several small units may leave gaps at the end of a segment.
 const HEAD_SLACK: f64 = 1.25;
 const TEST_AGAIN_MS: u64 = 60_000;
