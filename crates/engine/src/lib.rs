@@ -57,6 +57,7 @@ mod stand_in;
 mod stats;
 pub mod thread;
 mod transaction;
+mod turns;
 mod waiter;
 mod worker;
 

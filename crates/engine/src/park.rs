@@ -5,6 +5,7 @@ use crate::exchange;
 use crate::execute::read_failed;
 use crate::job;
 use crate::session::{Connection, End};
+use crate::stand_in;
 use crate::thread::Worker;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -67,7 +68,9 @@ pub async fn park(connection: &mut Connection, wait: Wait) -> Result<(), End> {
             exchange::carry_out(&worker.targets, &worker.hub, session).await;
             job::carry_out(&worker.hub, session).await;
         }
-        Wait::Turn => tokio::task::yield_now().await,
+        // In the next pass of the stand-in.
+        Wait::Turn if stand_in::is_on() => tokio::task::yield_now().await,
+        Wait::Turn => poll_fn(|cx| connection.poll_turn(cx)).await,
         Wait::Drain => {
             connection.settle();
             poll_fn(|cx| connection.poll_drain(cx)).await?;
@@ -123,6 +126,7 @@ impl Drop for Held {
 async fn claim(connection: &mut Connection) -> Result<(), End> {
     connection.settle();
     let claimed = poll_fn(|cx| connection.poll_claim(cx)).await?;
+    poll_fn(|cx| connection.poll_turn(cx)).await;
     let Some(work) = &mut connection.work else { return Ok(()) };
     match claimed {
         Ok(()) => connection.session.claim.granted = connection.session.claim.wanted,

@@ -6,6 +6,7 @@ use crate::directory::CommandPlace;
 use crate::memory::{FREE_BYTES, Memory, Request, TooMuch};
 use crate::stand_in::{self, Open};
 use crate::thread::Worker;
+use crate::turns::Turn;
 use commands::Args;
 use commands::host::Space;
 use commands::session::Session;
@@ -210,6 +211,10 @@ pub struct Connection {
     pub work: Option<Box<Work>>,
     /// The memory that the connection waits for.
     pub request: Request,
+    /// The connection's place among those that have much to do.
+    turn: Turn,
+    /// When its last turn came, in clock ticks.
+    turn_since: u64,
     /// The memory that was granted for the command that is being received.
     query_granted: usize,
     /// The client has sent all that it will send, and still gets replies.
@@ -311,8 +316,12 @@ const INPUT_BYTES: usize = 64 * 1024;
 const INPUT_BYTES_SMALL: usize = 16 * 1024;
 /// A receive buffer that has grown beyond this is not kept.
 const INPUT_KEPT_BYTES: usize = 256 * 1024;
-/// Sends of one turn. The rest of a large reply is sent after other connections had their turn.
+/// The most bytes of one receive.
+const RECEIVE_BYTES_MAX: usize = 1 << 20;
+/// Sends of one turn, and the bytes of each: with a client that reads as fast as it can, one send could take all of a
+/// large reply. The rest is sent after other connections had their turn.
 const SENDS_MAX: usize = 4;
+const SEND_BYTES_MAX: usize = 256 << 10;
 /// Bytes of a new output buffer, and spans of a new batch: enough for a usual pipeline without growing.
 const OUTPUT_BYTES: usize = 16 * 1024;
 const SPANS_USUAL: usize = 256;
@@ -426,6 +435,17 @@ impl Batch {
             self.input.reserve_exact(bytes - self.filled);
             self.input.resize(bytes, 0);
         }
+    }
+
+    /// Where the next bytes are received: bounded, because others wait meanwhile.
+    fn room(&mut self) -> &mut [u8] {
+        let end = self.input.len().min(self.filled + RECEIVE_BYTES_MAX);
+        &mut self.input[self.filled..end]
+    }
+
+    /// Whether it holds so much that its commands are run in a turn.
+    pub fn is_large(&self) -> bool {
+        self.filled > INPUT_KEPT_BYTES
     }
 
     /// Parses the complete commands of the input, at most `count_max`.
@@ -559,6 +579,12 @@ impl Work {
     pub fn unsent(&self) -> &[u8] {
         &self.output[self.sent..]
     }
+
+    /// The bytes of one send.
+    fn next_to_send(&self) -> &[u8] {
+        let unsent = self.unsent();
+        &unsent[..unsent.len().min(SEND_BYTES_MAX)]
+    }
 }
 
 /// Why a connection ends.
@@ -580,8 +606,19 @@ pub enum End {
 
 impl Connection {
     pub fn new(worker: Rc<Worker>, stream: Stream, session: Session, card: Arc<Card>, open: Open) -> Connection {
-        let request = Request::default();
-        Connection { worker, stream, session, card, work: None, request, query_granted: 0, has_ended: false, open }
+        Connection {
+            worker,
+            stream,
+            session,
+            card,
+            work: None,
+            request: Request::default(),
+            turn: Turn::default(),
+            turn_since: 0,
+            query_granted: 0,
+            has_ended: false,
+            open,
+        }
     }
 
     /// Waits for bytes. Meanwhile sends the output that the client has not taken.
@@ -608,11 +645,15 @@ impl Connection {
         let Some(work) = &mut self.work else { return Poll::Pending };
         if let Some(bytes) = work.batch.grows_to(false) {
             ready!(self.poll_query_room(bytes, cx))?;
+            if bytes > INPUT_KEPT_BYTES {
+                // To make the buffer takes long.
+                ready!(self.poll_turn(cx));
+            }
         }
         let Some(work) = &mut self.work else { return Poll::Pending };
         let batch = &mut work.batch;
         batch.make_room();
-        let received = match self.stream.poll_read(cx, &mut batch.input[batch.filled..]) {
+        let received = match self.stream.poll_read(cx, batch.room()) {
             Poll::Ready(received) => received.map_err(io_end)?,
             Poll::Pending => {
                 self.tidy();
@@ -716,7 +757,7 @@ impl Connection {
             let Some(work) = &mut self.work else { return Ok(()) };
             let batch = &mut work.batch;
             batch.make_room_behind();
-            let received = match self.stream.poll_read(cx, &mut batch.input[batch.filled..]) {
+            let received = match self.stream.poll_read(cx, batch.room()) {
                 Poll::Ready(received) => received.map_err(io_end)?,
                 Poll::Pending => {
                     self.tidy();
@@ -727,8 +768,20 @@ impl Connection {
         }
     }
 
-    /// Waits until all output is sent. Meanwhile receives: a client may write a whole pipeline before it reads.
+    /// Waits for the connection's turn among those that have much to do. A turn lasts for a bounded time.
+    pub fn poll_turn(&mut self, cx: &Context<'_>) -> Poll<()> {
+        let now = self.worker.ticks();
+        if now.saturating_sub(self.turn_since) > self.worker.turn_ticks {
+            ready!(self.worker.turns.poll(&mut self.turn, cx));
+            self.turn_since = now;
+        }
+        Poll::Ready(())
+    }
+
+    /// Waits until all output is sent. Meanwhile receives: a client may write a whole pipeline before it reads. Each
+    /// attempt is a turn.
     pub fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        ready!(self.poll_turn(cx));
         if self.has_ended {
             return self.poll_send(cx);
         }
@@ -757,10 +810,16 @@ impl Connection {
     /// Sends until all output is sent (Ready), or the socket is full (Pending; the task is woken when the socket has
     /// room).
     pub fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        let mut sends = 0;
         loop {
             let Some(work) = &mut self.work else { return Poll::Ready(Ok(())) };
             while work.has_output() {
-                let sent = ready!(self.stream.poll_write(cx, work.unsent())).map_err(io_end)?;
+                if sends == SENDS_MAX {
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                sends += 1;
+                let sent = ready!(self.stream.poll_write(cx, work.next_to_send())).map_err(io_end)?;
                 work.sent += sent;
                 // A client that reads, however slowly, is not idle.
                 self.card.active_ms.store(self.worker.now_ms(), Relaxed);
@@ -784,7 +843,7 @@ impl Connection {
                 return Ok(());
             }
             let Some(work) = &mut self.work else { return Ok(()) };
-            match self.stream.try_write(work.unsent()) {
+            match self.stream.try_write(work.next_to_send()) {
                 Ok(sent) => {
                     work.sent += sent;
                     self.worker.stats().net_out_bytes.add(sent as u64);

@@ -14,6 +14,7 @@ use crate::script::Interpreter;
 use crate::session::{Buffers, Connection, Stream, TlsSocket, Work};
 use crate::stand_in::{self, Open, Seats};
 use crate::stats::WorkerStats;
+use crate::turns::Turns;
 use crate::worker::serve;
 use commands::Settings;
 use commands::session::Session;
@@ -111,6 +112,8 @@ pub struct Worker {
     clock: quanta::Clock,
     /// Wakes the maintenance task at once: flash has completed what was awaited, or a command waits for room.
     pub pressed: Notify,
+    /// The order of the connections that have much to do.
+    pub turns: Turns,
     /// The number of connections whose replies wait until other connections have been served.
     pub later: Cell<usize>,
     /// [`TURN_NANOS`] in clock ticks.
@@ -136,6 +139,7 @@ impl Worker {
             interpreter: RefCell::default(),
             seats: Seats::default(),
             pressed: Notify::new(),
+            turns: Turns::default(),
             later: Cell::new(0),
             turn_ticks: turn_ticks(&clock),
             clock,
@@ -324,6 +328,7 @@ pub async fn run(
     };
     let mut upkeep = tokio::task::spawn_local(keep_up(Rc::clone(&worker)));
     let mut postman = tokio::task::spawn_local(deliver(Rc::clone(&worker)));
+    let mut turns = tokio::task::spawn_local(hand_out_turns(Rc::clone(&worker)));
     let _ = started.send(Ok(()));
     let mut completions = completions.unwrap_or_else(|| tokio::task::spawn_local(std::future::pending()));
     tokio::select! {
@@ -331,8 +336,9 @@ pub async fn run(
         ended = &mut upkeep => fatal("demotion and expiry", ended),
         ended = &mut completions => fatal("flash completions", ended),
         ended = &mut postman => fatal("messages", ended),
+        ended = &mut turns => fatal("turns", ended),
     }
-    for task in [upkeep, completions, postman] {
+    for task in [upkeep, completions, postman, turns] {
         task.abort();
         // Wait until the task has dropped its reference to the worker.
         let _ = task.await;
@@ -418,6 +424,10 @@ fn begin(worker: Rc<Worker>, stream: Stream, peer: Peer, role: Option<Role>, ope
         None => access::begin(&worker.hub, &mut session),
     }
     Connection::new(worker, stream, session, card, open)
+}
+
+async fn hand_out_turns(worker: Rc<Worker>) {
+    worker.turns.hand_out().await;
 }
 
 /// The number of outboxes sent before other tasks run.

@@ -59,6 +59,9 @@ pub async fn serve(mut connection: Connection) {
 /// Runs every complete command that was received, then replies.
 async fn carry_out(connection: &mut Connection) -> Result<(), End> {
     while parse(connection) {
+        if connection.work.as_ref().is_some_and(|work| work.batch.is_large()) {
+            park(connection, Wait::Turn).await?;
+        }
         loop {
             // If a handler panics before it has changed anything, only its connection closes: unwinding releases the
             // locks of its stripes. If a handler panics in the middle of a change, the process stops (`Keyspace`).
