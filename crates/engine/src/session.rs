@@ -4,7 +4,8 @@
 use crate::clients::Card;
 use crate::directory::CommandPlace;
 use crate::memory::{FREE_BYTES, Memory, Request, TooMuch};
-use crate::stand_in::{self, Open};
+use crate::seat::OwnSeat;
+use crate::stand_in;
 use crate::thread::Worker;
 use commands::Args;
 use commands::host::Space;
@@ -214,8 +215,8 @@ pub struct Connection {
     query_granted: usize,
     /// The client has sent all that it will send, and still gets replies.
     pub has_ended: bool,
-    /// Set while the connection waits for its client and for nothing else.
-    pub open: Open,
+    /// Open while the connection waits for its client and for nothing else.
+    pub seat: OwnSeat,
 }
 
 /// The buffers of a connection that has work. They come from the worker's pool and go back to it.
@@ -579,9 +580,9 @@ pub enum End {
 }
 
 impl Connection {
-    pub fn new(worker: Rc<Worker>, stream: Stream, session: Session, card: Arc<Card>, open: Open) -> Connection {
+    pub fn new(worker: Rc<Worker>, stream: Stream, session: Session, card: Arc<Card>, seat: OwnSeat) -> Connection {
         let request = Request::default();
-        Connection { worker, stream, session, card, work: None, request, query_granted: 0, has_ended: false, open }
+        Connection { worker, stream, session, card, work: None, request, query_granted: 0, has_ended: false, seat }
     }
 
     /// Waits for bytes. Meanwhile sends the output that the client has not taken.
