@@ -1,18 +1,13 @@
 // Owns the form of a database: from the text of its fields to the API's format, and what would be left of the machine. Pure.
 import { parseBytes, parseBytesOf } from "./format";
-import type { CreateDb, Room } from "./types";
-
-export const POLICIES = [
-  "noeviction", "allkeys-lru", "allkeys-lfu", "allkeys-random", "volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl",
-] as const;
-export const COMPRESSIONS = ["none", "lz4", "zstd"] as const;
+import type { Codec, CreateDb, Policy, Room } from "./types";
 
 export interface Form {
   name: string;
   memory: string;
   ram: string;
-  policy: string;
-  compression: string;
+  policy: Policy;
+  compression: Codec;
   port: string;
   password: string;
   tls_port: string;

@@ -90,6 +90,10 @@ export interface ClientCard {
   watch: number;
 }
 
+/** What compresses values on flash. A new database has lz4 if none is given. */
+export const Codec = ["none", "lz4", "zstd"] as const;
+export type Codec = (typeof Codec)[number];
+
 export interface CommandCard {
   /** Categories. */
   acl: string[];
@@ -125,11 +129,11 @@ export interface Confirmation {
 }
 
 export interface DatabaseChange {
-  compression?: string | null;
+  compression?: null | Codec;
   memory_limit_bytes?: number | null;
   /** null takes the password away. */
   password?: string | null;
-  policy?: string | null;
+  policy?: null | Policy;
   ram_limit_bytes?: number | null;
 }
 
@@ -154,12 +158,12 @@ export interface Db {
 export interface DefinitionCard {
   /** Empty: the node's. */
   bind: string[];
-  compression: string;
+  compression: Codec;
   has_password: boolean;
   /** RAM and flash together. */
   memory_limit_bytes: number;
   persistence: string;
-  policy: string;
+  policy: Policy;
   port: number;
   ram_limit_bytes: number;
   replicas: number;
@@ -320,16 +324,14 @@ export interface NewBenchmark {
 
 export interface NewDatabase {
   bind?: string[] | null;
-  /** none, lz4 or zstd; lz4 unless said. */
-  compression?: string | null;
+  compression?: null | Codec;
   /** RAM and flash together. */
   memory_limit_bytes: number;
   /** Small letters, digits and dashes, 1 to 40. */
   name: string;
   password?: string | null;
   persistence?: string | null;
-  /** maxmemory-policy; noeviction unless said. */
-  policy?: string | null;
+  policy?: null | Policy;
   /** Missing: the next free one. */
   port?: number | null;
   /** Missing: 30 % of the memory limit, or all of it on a node without flash. */
@@ -414,7 +416,12 @@ export interface NodeFiguresCard {
   uptime_s: number;
 }
 
-export type Op = ">" | "<";
+export const Op = [">", "<"] as const;
+export type Op = (typeof Op)[number];
+
+/** What happens to a write when neither RAM nor flash has room: maxmemory-policy. A new database has noeviction if none is given. */
+export const Policy = ["volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl", "allkeys-lru", "allkeys-lfu", "allkeys-random", "noeviction"] as const;
+export type Policy = (typeof Policy)[number];
 
 export interface Progress {
   done_bytes: number;
@@ -472,7 +479,8 @@ export interface ReportRow {
 }
 
 /** Each role includes the ones before it. */
-export type Role = "viewer" | "operator" | "admin";
+export const Role = ["viewer", "operator", "admin"] as const;
+export type Role = (typeof Role)[number];
 
 /** What the databases may have together, and what they were given. */
 export interface RoomCard {
@@ -534,7 +542,8 @@ export interface SessionCard {
   user: string;
 }
 
-export type Severity = "info" | "warning" | "critical";
+export const Severity = ["info", "warning", "critical"] as const;
+export type Severity = (typeof Severity)[number];
 
 export interface Share {
   flash_bytes: number;
@@ -551,11 +560,14 @@ export interface SlowCommand {
   id: number;
 }
 
-export type Stage = "running" | "done" | "failed" | "cancelled";
+export const Stage = ["running", "done", "failed", "cancelled"] as const;
+export type Stage = (typeof Stage)[number];
 
-export type Stand = "ok" | "pending" | "firing" | "no_data";
+export const Stand = ["ok", "pending", "firing", "no_data"] as const;
+export type Stand = (typeof Stand)[number];
 
-export type StateName = "active" | "paused" | "resizing" | "deleting";
+export const StateName = ["active", "paused", "resizing", "deleting"] as const;
+export type StateName = (typeof StateName)[number];
 
 export interface TokenCard {
   created_by: string;
@@ -567,7 +579,8 @@ export interface TokenCard {
   role: Role;
 }
 
-export type Unit = "ops/s" | "us" | "ratio" | "bytes" | "bytes/s" | "count" | "percent";
+export const Unit = ["ops/s", "us", "ratio", "bytes", "bytes/s", "count", "percent"] as const;
+export type Unit = (typeof Unit)[number];
 
 export interface UserCard {
   created_ms: number;

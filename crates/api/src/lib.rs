@@ -27,6 +27,7 @@ mod serve;
 mod text;
 mod typescript;
 mod webhook;
+mod words;
 
 pub use app::{Clock, Options};
 pub use auth::Role;

@@ -20,14 +20,17 @@ pub fn api_ts() -> String {
     for (name, schema) in sorted {
         file.push('\n');
         file.push_str(&comment(schema, ""));
-        match schema["properties"].as_object() {
-            Some(_) => {
-                let _ = writeln!(file, "export interface {name} {}", object(schema, replied.contains(name), ""));
-            }
-            None => {
-                let _ = writeln!(file, "export type {name} = {};", typed(schema, replied.contains(name), ""));
-            }
-        }
+        let is_reply = replied.contains(name);
+        let _ = if schema["properties"].is_object() {
+            writeln!(file, "export interface {name} {}", object(schema, is_reply, ""))
+        } else if let Some(words) = schema["enum"].as_array() {
+            // Lists of choices are made of the words.
+            let words: Vec<String> = words.iter().map(Value::to_string).collect();
+            let words = words.join(", ");
+            writeln!(file, "export const {name} = [{words}] as const;\nexport type {name} = (typeof {name})[number];")
+        } else {
+            writeln!(file, "export type {name} = {};", typed(schema, is_reply, ""))
+        };
     }
     file
 }

@@ -21,6 +21,7 @@
 //! - `pubsub` holds the subscriptions, `outbox` the messages to a connection.
 //! - `post` is the way to a worker, `waiter` a blocked client's command.
 //! - `memory` is what connections hold beside the objects, who waits for it, and who is ended.
+//! - `seat` holds the tasks of a worker's connections, `later` those whose replies wait for other connections.
 //! - `control` is what commands ask of the hub's owner.
 //! - `exchange` talks to other servers for MIGRATE, `job` is what a command leaves to another thread.
 //!
@@ -42,6 +43,7 @@ mod execute;
 mod host;
 mod hub;
 mod job;
+mod later;
 mod memory;
 mod outbox;
 mod park;
@@ -52,6 +54,7 @@ pub mod random;
 mod route;
 mod script;
 mod scripts;
+mod seat;
 mod session;
 mod stand_in;
 mod stats;

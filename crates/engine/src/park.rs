@@ -48,7 +48,7 @@ pub async fn park(connection: &mut Connection, wait: Wait) -> Result<(), End> {
     {
         connection.worker.make_small(work);
     }
-    connection.open.set(matches!(wait, Wait::Turn | Wait::Drain));
+    connection.seat.set_open(matches!(wait, Wait::Turn | Wait::Drain));
     match wait {
         Wait::Flash => flash(connection).await,
         Wait::Room => {
@@ -79,7 +79,7 @@ pub async fn park(connection: &mut Connection, wait: Wait) -> Result<(), End> {
         }
         Wait::Memory => claim(connection).await?,
     }
-    connection.open.set(true);
+    connection.seat.set_open(true);
     Ok(())
 }
 

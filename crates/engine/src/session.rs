@@ -4,7 +4,8 @@
 use crate::clients::Card;
 use crate::directory::CommandPlace;
 use crate::memory::{FREE_BYTES, Memory, Request, TooMuch};
-use crate::stand_in::{self, Open};
+use crate::seat::OwnSeat;
+use crate::stand_in;
 use crate::thread::Worker;
 use crate::turns::Turn;
 use commands::Args;
@@ -219,8 +220,8 @@ pub struct Connection {
     query_granted: usize,
     /// The client has sent all that it will send, and still gets replies.
     pub has_ended: bool,
-    /// Set while the connection waits for its client and for nothing else.
-    pub open: Open,
+    /// Open while the connection waits for its client and for nothing else.
+    pub seat: OwnSeat,
 }
 
 /// The buffers of a connection that has work. They come from the worker's pool and go back to it.
@@ -605,7 +606,7 @@ pub enum End {
 }
 
 impl Connection {
-    pub fn new(worker: Rc<Worker>, stream: Stream, session: Session, card: Arc<Card>, open: Open) -> Connection {
+    pub fn new(worker: Rc<Worker>, stream: Stream, session: Session, card: Arc<Card>, seat: OwnSeat) -> Connection {
         Connection {
             worker,
             stream,
@@ -617,7 +618,7 @@ impl Connection {
             turn_since: 0,
             query_granted: 0,
             has_ended: false,
-            open,
+            seat,
         }
     }
 

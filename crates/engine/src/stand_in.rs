@@ -2,7 +2,7 @@
 //! `busy-reply-threshold`, or by a stripe that another worker's busy script holds. Never knows a command or a
 //! protocol.
 //!
-//! The runtime cannot continue below a task that does not return. But the other tasks can: each is in a [`Seat`].
+//! The runtime cannot continue below a task that does not return. But the other tasks can: each is in a `Seat`.
 //! Normally the runtime polls the seats. While the thread is blocked, the thread itself polls them from time to time
 //! ([`pass`]). The tasks run their usual code. `admit` answers nearly every command with BUSY, and no command
 //! that runs then uses the busy database's store.
@@ -14,23 +14,16 @@
 use crate::thread::Worker;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io;
 use std::os::fd::AsFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::{Rc, Weak};
 use std::sync::atomic::Ordering::Relaxed;
-use std::task::{Context, Poll, Waker, ready};
-use std::time::{Duration, Instant};
+use std::task::{Context, Poll, Waker};
 use tokio::io::ReadBuf;
 use tokio::task::coop::unconstrained;
-
-/// The least time between two passes: a pass costs one system call per connection.
-const INTERVAL: Duration = Duration::from_millis(5);
-/// Passes take at most 1/SHARE of the time, however many connections there are.
-const SHARE: u32 = 10;
 
 thread_local! {
     /// A pass is in progress on this thread.
@@ -43,100 +36,6 @@ thread_local! {
 #[inline]
 pub fn is_on() -> bool {
     IS_ON.get()
-}
-
-/// The tasks of a worker that may continue while its thread is blocked.
-#[derive(Default)]
-pub struct Seats {
-    all: RefCell<Vec<Weak<Seat>>>,
-    /// The earliest time of the next pass.
-    next: Cell<Option<Instant>>,
-}
-
-pub struct Seat {
-    /// `None`: the task has ended.
-    task: RefCell<Option<Pin<Box<dyn Future<Output = ()>>>>>,
-    /// The runtime's waker, set when the runtime first polls the task.
-    waker: OnceCell<Waker>,
-    /// A stand-in may poll the task: it waits for its client and for nothing else.
-    open: Open,
-    /// The task has ended under a stand-in. The runtime drops it when it polls the task next.
-    has_ended: Cell<bool>,
-}
-
-pub type Open = Rc<Cell<bool>>;
-
-/// A task as the runtime sees it.
-pub struct Seated(Rc<Seat>);
-
-impl Seats {
-    /// Takes a task. The task sets `open` while a stand-in may poll it.
-    pub fn take(&self, open: Open, task: impl Future<Output = ()> + 'static) -> Seated {
-        let seat = Rc::new(Seat {
-            task: RefCell::new(Some(Box::pin(task))),
-            waker: OnceCell::new(),
-            open,
-            has_ended: Cell::new(false),
-        });
-        let mut all = self.all.borrow_mut();
-        if all.len() == all.capacity() {
-            all.retain(|seat| seat.strong_count() > 0);
-        }
-        all.push(Rc::downgrade(&seat));
-        Seated(seat)
-    }
-
-    fn is_due(&self) -> bool {
-        self.next.get().is_none_or(|next| next <= Instant::now())
-    }
-
-    fn poll_open_ones(&self) {
-        let begun = Instant::now();
-        let mut at = 0;
-        loop {
-            // Look up each seat anew: a polled task may start other tasks.
-            let Some(seat) = self.all.borrow().get(at).map(Weak::upgrade) else { break };
-            if let Some(seat) = seat.filter(|seat| seat.open.get()) {
-                seat.poll_out_of_turn();
-            }
-            at += 1;
-        }
-        self.next.set(Some(Instant::now() + INTERVAL.max(begun.elapsed() * SHARE)));
-    }
-}
-
-impl Seat {
-    fn poll_out_of_turn(&self) {
-        // The task that blocks the thread is being polled already.
-        let Ok(mut task) = self.task.try_borrow_mut() else { return };
-        let Some(future) = task.as_mut() else { return };
-        // A task that has just started has no waker yet. The runtime is about to poll it.
-        let mut cx = Context::from_waker(self.waker.get().unwrap_or(Waker::noop()));
-        // As in the runtime, a task that panics ends alone. The panic must not unwind the frames of the script, which
-        // are below on the stack.
-        let ended = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut cx).is_ready()));
-        if ended.unwrap_or(true) {
-            self.open.set(false);
-            self.has_ended.set(true);
-            cx.waker().wake_by_ref();
-        }
-    }
-}
-
-impl Future for Seated {
-    type Output = ();
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let seat = &self.0;
-        seat.waker.get_or_init(|| cx.waker().clone());
-        let mut task = seat.task.borrow_mut();
-        let Some(future) = task.as_mut() else { return Poll::Ready(()) };
-        if !seat.has_ended.get() {
-            ready!(future.as_mut().poll(cx));
-        }
-        *task = None;
-        Poll::Ready(())
-    }
 }
 
 /// Call this once for each worker, on its thread.

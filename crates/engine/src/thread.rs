@@ -8,11 +8,13 @@ use crate::clock::wall_ms;
 use crate::exchange::Targets;
 use crate::execute::Engine;
 use crate::hub::Hub;
+use crate::later::Later;
 use crate::post::{Arrival, Message, Socket};
 use crate::pubsub::Delivery;
 use crate::script::Interpreter;
+use crate::seat::{OwnSeat, Seats};
 use crate::session::{Buffers, Connection, Stream, TlsSocket, Work};
-use crate::stand_in::{self, Open, Seats};
+use crate::stand_in;
 use crate::stats::WorkerStats;
 use crate::turns::Turns;
 use crate::worker::serve;
@@ -114,8 +116,8 @@ pub struct Worker {
     pub pressed: Notify,
     /// The order of the connections that have much to do.
     pub turns: Turns,
-    /// The number of connections whose replies wait until other connections have been served.
-    pub later: Cell<usize>,
+    /// The connections whose replies wait until other connections have been served.
+    pub later: Later,
     /// [`TURN_NANOS`] in clock ticks.
     pub turn_ticks: u64,
     now_ms: Cell<u64>,
@@ -140,7 +142,7 @@ impl Worker {
             seats: Seats::default(),
             pressed: Notify::new(),
             turns: Turns::default(),
-            later: Cell::new(0),
+            later: Later::default(),
             turn_ticks: turn_ticks(&clock),
             clock,
             now_ms: Cell::new(wall_ms()),
@@ -329,6 +331,7 @@ pub async fn run(
     let mut upkeep = tokio::task::spawn_local(keep_up(Rc::clone(&worker)));
     let mut postman = tokio::task::spawn_local(deliver(Rc::clone(&worker)));
     let mut turns = tokio::task::spawn_local(hand_out_turns(Rc::clone(&worker)));
+    let mut later = tokio::task::spawn_local(serve_later(Rc::clone(&worker)));
     let _ = started.send(Ok(()));
     let mut completions = completions.unwrap_or_else(|| tokio::task::spawn_local(std::future::pending()));
     tokio::select! {
@@ -337,8 +340,9 @@ pub async fn run(
         ended = &mut completions => fatal("flash completions", ended),
         ended = &mut postman => fatal("messages", ended),
         ended = &mut turns => fatal("turns", ended),
+        ended = &mut later => fatal("replies", ended),
     }
-    for task in [upkeep, completions, postman, turns] {
+    for task in [upkeep, completions, postman, turns, later] {
         task.abort();
         // Wait until the task has dropped its reference to the worker.
         let _ = task.await;
@@ -348,7 +352,7 @@ pub async fn run(
 
 /// Serves until a Stop message arrives, and then until the connections have ended.
 async fn stopped(worker: &Rc<Worker>, messages: UnboundedReceiver<Message>) {
-    worker.seats.take(Open::new(Cell::new(true)), receive(Rc::clone(worker), messages)).await;
+    worker.seats.take(|_| receive(Rc::clone(worker), messages)).await;
     let deadline = tokio::time::Instant::now() + STOP_PATIENCE;
     while worker.has_connections() && tokio::time::Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -372,25 +376,38 @@ async fn receive(worker: Rc<Worker>, mut messages: UnboundedReceiver<Message>) {
             }
             Message::Stop => return,
         };
-        let open = Open::new(Cell::new(true));
-        let task = attend(Rc::clone(&worker), arrival, Rc::clone(&open));
-        drop(tokio::task::spawn_local(worker.seats.take(open, task)));
+        attend(&worker, arrival);
     }
 }
 
-/// Serves a connection from its arrival to its end.
-async fn attend(worker: Rc<Worker>, Arrival { socket, peer }: Arrival, open: Open) {
+/// Serves a connection in a task of its own. What TLS needs first is another task: each layer around a task costs some
+/// 70 instructions a command.
+fn attend(worker: &Rc<Worker>, Arrival { socket, peer }: Arrival) {
     let role = match socket {
         Socket::Console(_, role) => Some(role),
         _ => None,
     };
-    let stream = match socket {
-        Socket::Tcp(socket) => TcpStream::from_std(socket).map(Stream::Tcp),
-        Socket::Unix(socket) | Socket::Console(socket, _) => UnixStream::from_std(socket).map(Stream::Unix),
-        Socket::Tls(socket, settings) => greet(socket, settings).await,
-    };
+    match socket {
+        Socket::Tcp(socket) => start(worker, TcpStream::from_std(socket).map(Stream::Tcp), peer, role),
+        Socket::Unix(socket) | Socket::Console(socket, _) => {
+            start(worker, UnixStream::from_std(socket).map(Stream::Unix), peer, role);
+        }
+        Socket::Tls(socket, settings) => {
+            let worker_of_task = Rc::clone(worker);
+            let seated = worker.seats.take(|_| async move {
+                start(&worker_of_task, greet(socket, settings).await, peer, role);
+            });
+            drop(tokio::task::spawn_local(seated));
+        }
+    }
+}
+
+fn start(worker: &Rc<Worker>, stream: io::Result<Stream>, peer: Peer, role: Option<Role>) {
     match stream {
-        Ok(stream) => serve(begin(worker, stream, peer, role, open)).await,
+        Ok(stream) => {
+            let connection = |seat| begin(Rc::clone(worker), stream, peer, role, seat);
+            drop(tokio::task::spawn_local(worker.seats.take(|seat| serve(connection(seat)))));
+        }
         Err(error) => {
             worker.connection_ended();
             tracing::debug!("the connection from {} could not be served: {error}", peer.addr());
@@ -409,7 +426,7 @@ async fn greet(socket: std::net::TcpStream, settings: Arc<rustls::ServerConfig>)
     Ok(Stream::Tls(Box::new(greeted.map_err(|_| io::ErrorKind::TimedOut)??)))
 }
 
-fn begin(worker: Rc<Worker>, stream: Stream, peer: Peer, role: Option<Role>, open: Open) -> Connection {
+fn begin(worker: Rc<Worker>, stream: Stream, peer: Peer, role: Option<Role>, seat: OwnSeat) -> Connection {
     worker.stats().connections.add(1);
     let fd = match &stream {
         Stream::Tcp(stream) => stream.as_raw_fd(),
@@ -423,7 +440,7 @@ fn begin(worker: Rc<Worker>, stream: Stream, peer: Peer, role: Option<Role>, ope
         Some(role) => access::begin_as(&worker.hub, &mut session, role),
         None => access::begin(&worker.hub, &mut session),
     }
-    Connection::new(worker, stream, session, card, open)
+    Connection::new(worker, stream, session, card, seat)
 }
 
 async fn hand_out_turns(worker: Rc<Worker>) {
@@ -432,6 +449,10 @@ async fn hand_out_turns(worker: Rc<Worker>) {
 
 /// The number of outboxes sent before other tasks run.
 const DELIVERIES_MAX: usize = 64;
+
+async fn serve_later(worker: Rc<Worker>) {
+    worker.later.serve().await;
+}
 
 /// Sends what others have put into the outboxes of this worker's connections. This task runs after the tasks that
 /// were ready when it was woken. So the messages that several tasks publish at the same time leave in one send.

@@ -8,6 +8,7 @@ use crate::admit::admit;
 use crate::blocked::{self, Blocked};
 use crate::directory::bit;
 use crate::execute::follow_up;
+use crate::later;
 use crate::memory::PAUSE_BYTES_MAX;
 use crate::park::{Wait, park};
 use crate::prefetch::prepare;
@@ -21,7 +22,6 @@ use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::task::Poll;
 use std::time::Duration;
 
 /// When a client hangs up, the unsent output is offered to it for this long.
@@ -77,9 +77,9 @@ async fn carry_out(connection: &mut Connection) -> Result<(), End> {
                     park(connection, wait).await?;
                 }
                 Ok(Ran::Blocks(blocked)) => {
-                    connection.open.set(false);
+                    connection.seat.set_open(false);
                     blocked::sit(connection, blocked).await?;
-                    connection.open.set(true);
+                    connection.seat.set_open(true);
                 }
                 Err(_) => return Err(End::Panic),
             }
@@ -105,30 +105,12 @@ async fn carry_out(connection: &mut Connection) -> Result<(), End> {
     Ok(())
 }
 
-/// The most connections whose replies wait at the same time, and the most bytes that each may hold. This memory is
-/// not counted in any budget, so it must be bounded.
-const LATER_MAX: usize = 32;
-const LATER_BYTES_MAX: usize = 64 << 10;
-
-/// Serves the other ready connections before this one's replies are sent. Replies then leave in a burst. Often many
-/// connections belong to one client process. It wakes up once and finds all replies, instead of once for each reply.
+/// Lets the other ready connections be served before this one's replies are sent.
 async fn others_first(connection: &Connection) {
-    let later = &connection.worker.later;
     let bytes = connection.work.as_ref().map_or(0, |work| work.output.len());
-    if stand_in::is_on() || later.get() >= LATER_MAX || bytes > LATER_BYTES_MAX {
-        return;
+    if !stand_in::is_on() && bytes <= later::BYTES_MAX {
+        connection.worker.later.turn(&connection.seat).await;
     }
-    later.set(later.get() + 1);
-    let mut is_later = false;
-    poll_fn(|cx| {
-        if std::mem::replace(&mut is_later, true) {
-            return Poll::Ready(());
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
-    later.set(later.get() - 1);
 }
 
 /// Parses the next batch of the input. Returns false if there is none.
@@ -328,7 +310,7 @@ pub fn withhold(session: &mut Session, output: &mut Vec<u8>, reply_from: usize) 
 
 /// Sends the remaining output if the kind of end allows it, and logs what the operator should know.
 async fn close(mut connection: Connection, end: End) {
-    connection.open.set(false);
+    connection.seat.set_open(false);
     let client = connection.card.id;
     let addr = || connection.card.peer.addr();
     match &end {

@@ -1,4 +1,6 @@
-//! Processor time of the store's hot path, without network or commands: `cargo run --release --example hot_path [KEYS]`.
+//! Prints the time of the store's hot path, without network or commands:
+//! `cargo run --release -p flintkv-store --example hot_path [KEYS]`.
+use base::random::SplitMix64;
 use std::time::Instant;
 use store::{Resume, Store, StoreConfig, Value};
 
@@ -10,18 +12,19 @@ fn main() {
     let name = |n: u64| format!("memtier-{n:08}").into_bytes();
     let names: Vec<Vec<u8>> = (0..keys).map(name).collect();
     let mut each = |label: &str, rounds: u64, run: &mut dyn FnMut(&[u8], &mut Resume)| {
-        let mut seed = 1u64;
+        let mut random = SplitMix64(1);
         let begun = Instant::now();
         for n in 0..rounds {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let at = if label == "insert" { n } else { (seed >> 33) % keys };
+            let at = if label == "insert" { n } else { random.below(keys) };
             run(&names[at as usize], &mut resume);
         }
         println!("{label:8} {:6.0} ns", begun.elapsed().as_nanos() as f64 / rounds as f64);
     };
     let set = |name: &[u8], resume: &mut Resume| {
         let key = store.hasher().key(name);
-        store.lock(&[key], 0, 1_700_000_000_000, true, resume).set_string(&key, &value, None);
+        let mut ks = store.lock(&[key], 0, 1_700_000_000_000, true, resume);
+        ks.set_string(&key, &value, None);
+        ks.close();
     };
     each("hash", keys * 2, &mut |name, _| {
         std::hint::black_box(store.hasher().key(name));
@@ -36,15 +39,15 @@ fn main() {
             copied.clear();
             copied.extend_from_slice(bytes);
         }
+        ks.close();
     });
-    // As a pipeline of 24 does it: hashed, prefetched together, then looked up.
-    let mut seed = 1u64;
+    // The steps of a pipeline of 24: hash all keys, prefetch for all of them, then look up each.
+    let mut random = SplitMix64(1);
     let begun = Instant::now();
     for _ in 0..keys * 2 / 24 {
         let mut batch = [store.hasher().key(b""); 24];
         for key in &mut batch {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            *key = store.hasher().key(&names[((seed >> 33) % keys) as usize]);
+            *key = store.hasher().key(&names[random.below(keys) as usize]);
         }
         store.prefetch(batch.iter().map(|key| key.hash), 0);
         for key in batch {
@@ -53,6 +56,7 @@ fn main() {
                 copied.clear();
                 copied.extend_from_slice(bytes);
             }
+            ks.close();
         }
     }
     println!("get of 24 {:4.0} ns", begun.elapsed().as_nanos() as f64 / (keys * 2) as f64);

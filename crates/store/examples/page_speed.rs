@@ -28,7 +28,7 @@ fn sample(key: String, value: Vec<u8>) -> Sample {
     Sample { key: key.into_bytes(), value, hash: hash ^ hash >> 32 }
 }
 
-/// A memtier client with `-R`: random bytes once, then one byte more each request.
+/// The values of a memtier client with `-R`: one buffer of random bytes, in which each request changes one byte.
 struct NearDuplicates {
     bytes: Vec<u8>,
     at: usize,
@@ -51,7 +51,7 @@ fn random_500(random: usize) -> Vec<Sample> {
     let mut rng = SplitMix64(1);
     let record = |i| {
         let mut value = Vec::new();
-        // Runs of 20 bytes, so that what repeats is not in one piece.
+        // Pieces of 20 bytes, each partly random. So the repeated bytes do not follow one another.
         while value.len() < 500 {
             value.extend(rng.bytes(random / 25));
             value.resize(value.len() + 20 - random / 25, b'x');
@@ -61,7 +61,8 @@ fn random_500(random: usize) -> Vec<Sample> {
     (0..RECORDS).map(record).collect()
 }
 
-/// Clients insert their share of the key range in order, as `--key-pattern P` does; `clients` of them interleaved.
+/// The order in which `clients` clients insert keys with `--key-pattern P`: each inserts its share of the range in ascending
+/// order, and their commands interleave.
 fn parallel(
     clients: usize,
     value_bytes: usize,
@@ -125,14 +126,14 @@ fn gemini_mix(clients: usize) -> Vec<Sample> {
     (0..RECORDS).filter_map(|i| kinds[turn[i % 10]].next()).collect()
 }
 
-/// As pipelines of 100 arrive: so many records of one kind and client, then the next.
+/// The order in which pipelines arrive: many records of one kind and client, then many of the next.
 fn bursts(samples: Vec<Sample>) -> Vec<Sample> {
     let mut samples = samples;
     samples.chunks_mut(50_000).for_each(|batch| batch.sort_by(|a, b| a.key.cmp(&b.key)));
     samples
 }
 
-/// Processor time of this thread: others on the machine do not count.
+/// Processor time of this thread. The time of other programs does not count.
 fn cpu_ns() -> u64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
     stat.split(' ').next().and_then(|ns| ns.parse().ok()).expect("nanoseconds")
@@ -173,7 +174,7 @@ fn row(name: &str, samples: &[Sample], codec: Codec, level: i32, dictionary: Opt
         flash.push(unit);
         PageBuf::new(UNIT_PAGES)
     });
-    // Timed with one buffer, so that the memory of all units is not part of it.
+    // Measure with one buffer: so the time does not include allocating memory for all units.
     let mut timed = builder_of(codec, level, &dictionary);
     let started = cpu_ns();
     fill(&mut timed, samples, &mut |unit, placed| {

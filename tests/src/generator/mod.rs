@@ -1,18 +1,21 @@
-//! Owns the random commands, valid and hostile, that FlintKV and a real Redis are compared by. Never knows a reply, and
-//! never where the commands run: a node takes all of them, a store alone those on data.
+//! Owns the random commands of all tests that compare two places: [`Commands`], valid and hostile, for FlintKV and a real
+//! Redis, and [`Writes`], which change data, for the effects of changes. Never knows a reply, and never where the commands
+//! run: a node takes all of them, a store alone those on data.
 
 mod scripts;
 mod streams;
+mod template;
+mod writes;
 mod zsets;
 
 use crate::Random;
+pub use template::{Template, fill};
+pub use writes::Writes;
 
 /// Low limits, so that collections change their encoding all the time.
 pub const SETTINGS: &str = "CONFIG SET hash-max-listpack-entries 6 hash-max-listpack-value 64 set-max-intset-entries 12 \
                             list-max-listpack-size 6 stream-node-max-entries 5 zset-max-listpack-entries 6";
 
-/// `<kind>` is replaced by a word of that kind, `?<kind>` by one or none, `*<kind>` by any number of them. Any other
-/// word stands for itself.
 const TEMPLATES: &[&str] = &[
     // Strings.
     "GET <key>",
@@ -78,10 +81,13 @@ const TEMPLATES: &[&str] = &[
     "SINTERCARD <integer> <set> *<set> ?<limit-option>",
     "SPOP <set> 100000",
     "SPOP nosuch ?<integer>",
+    "SPOP <set> <integer> x",
     "SRANDMEMBER <set> 100000",
+    "SRANDMEMBER <set> x",
     "SRANDMEMBER nosuch ?<integer>",
     "SSCAN <set> junk ?<scan-option>",
     "SSCAN <set> 0 <scan-option>",
+    "SSCAN <set> 0 MATCH 1* COUNT 100000",
     // Lists.
     "RPUSH <list> <element> *<element>",
     "RPUSH <list> <element> *<element>",
@@ -168,6 +174,7 @@ const TEMPLATES: &[&str] = &[
     "SCAN junk ?<scan-option>",
     "HSCAN <hash> junk ?<scan-option>",
     "HSCAN <hash> 0 <scan-option> <junk>",
+    "HSCAN <hash> 0 MATCH f1* COUNT 100000",
     "HRANDFIELD <hash> <junk>",
     "HRANDFIELD nosuch ?<integer>",
     // Expiry.
@@ -175,7 +182,7 @@ const TEMPLATES: &[&str] = &[
     "PEXPIRE <any> <seconds>",
     "EXPIREAT <any> <second> ?<at-option>",
     "PEXPIREAT <any> <second> ?<at-option> ?<at-option>",
-    "EXPIRE <any> <gone> ?<expire-option>",
+    "EXPIRE <any> <gone> ?<at-option>",
     "PEXPIRE <any> <gone>",
     "TTL <any>",
     "PTTL <any>",
@@ -368,7 +375,8 @@ impl Commands {
 
     /// A command, and before it the one that makes the consumer that it names.
     pub fn single(&mut self) -> Vec<Vec<Vec<u8>>> {
-        with_consumer(self.command())
+        let command = if self.random.one_in(60) { self.blocking(&["0.001", "x"]) } else { self.command() };
+        with_consumer(command)
     }
 
     fn transaction(&mut self) -> Vec<Vec<Vec<u8>>> {
@@ -401,7 +409,7 @@ impl Commands {
             timeout => timeout,
         };
         let template = template.replace("<timeout>", timeout);
-        self.words(&template)
+        fill(self, &template)
     }
 
     pub fn command(&mut self) -> Vec<Vec<u8>> {
@@ -421,7 +429,7 @@ impl Commands {
         let mut words = match *template {
             "<call>" => {
                 let inner = self.random.of(scripts::INNER);
-                let inner = self.words(inner);
+                let inner = fill(self, inner);
                 // The keys may or may not be declared.
                 let keys = if self.random.one_in(2) { vec![self.any_key()] } else { Vec::new() };
                 scripts::around(&mut self.random, inner, &keys)
@@ -431,27 +439,9 @@ impl Commands {
                 let args = vec![self.value(), self.value()];
                 scripts::lua(&mut self.random, &keys, args)
             }
-            template => self.words(template),
+            template => fill(self, template),
         };
         self.spoil(&mut words);
-        words
-    }
-
-    fn words(&mut self, template: &str) -> Vec<Vec<u8>> {
-        let mut words = Vec::new();
-        for part in template.split(' ') {
-            if let Some(kind) = part.strip_prefix('?') {
-                if self.random.one_in(3) {
-                    self.word(kind, &mut words);
-                }
-            } else if let Some(kind) = part.strip_prefix('*') {
-                for _ in 0..self.random.below(5) {
-                    self.word(kind, &mut words);
-                }
-            } else {
-                self.word(part, &mut words);
-            }
-        }
         words
     }
 
@@ -575,6 +565,12 @@ impl Commands {
             1 => vec![b'e'; [63, 64, 65, 127, 128, 4000][self.random.below(6)]],
             _ => self.random.below(12).to_string().into_bytes(),
         }
+    }
+}
+
+impl Template for Commands {
+    fn random(&mut self) -> &mut Random {
+        &mut self.random
     }
 
     fn word(&mut self, kind: &str, words: &mut Vec<Vec<u8>>) {

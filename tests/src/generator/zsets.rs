@@ -53,6 +53,7 @@ pub const TEMPLATES: &[&str] = &[
     "ZRANDMEMBER nosuch ?<integer> ?<with-scores>",
     "ZSCAN <zset> junk ?<scan-option>",
     "ZSCAN <zset> 0 <scan-option>",
+    "ZSCAN <zset> 0 MATCH m* COUNT 100000",
     "OBJECT ENCODING <zset>",
     "SORT <zset> ALPHA DESC LIMIT 0 3",
     // Lexicographic ranges.
@@ -109,11 +110,13 @@ pub fn word(kind: &str, random: &mut Random) -> Option<String> {
     let one = match kind {
         // Few different scores, whose sums are exact.
         "<score>" if !random.one_in(8) => random.of(&["0", "1", "-1", "2.5", "3", "0.25", "7", "10", "1e3", "-42"]),
-        "<score>" => random.of(&["inf", "-inf", "+inf", "x", "nan", "", "-0", "1e400", "1.5e", "Infinity"]),
+        "<score>" => random.of(&["inf", "-inf", "+inf", "x", "nan", "", "-0", "1e400", "1.5e", "Infinity", "\t1"]),
         "<bound>" if !random.one_in(6) => {
             random.of(&["-inf", "+inf", "inf", "(1", "1", "(2.5", "5", "(-1", "0", "10", "(10", "-1", "1000"])
         }
-        "<bound>" => random.of(&["x", "", "(", "1e400", "nan", "((1", "(inf", "(-inf", "(nan", "1x", "[1"]),
+        "<bound>" => {
+            random.of(&["x", "", "(", "1e400", "nan", "((1", "(inf", "(-inf", "(nan", "1x", "[1", "\t1", "1\t"])
+        }
         "<text>" => random
             .of(&["-", "+", "[m1", "(m3", "[m5", "(1", "[9", "[", "(", "b", "", "-x", "[m", "(zz", "[27000", "++"]),
         "<rank>" if !random.one_in(8) => random.of(&["0", "1", "2", "3", "7", "-1", "-2", "-3", "-8", "20"]),

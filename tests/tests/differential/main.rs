@@ -12,7 +12,7 @@
 
 mod dumps;
 
-use flintkv_tests::compare::{difference, exec_difference, sorted, sorted_pairs, sorted_scores};
+use flintkv_tests::compare::{difference, differs_by_design, exec_difference, sorted, sorted_pairs, sorted_scores};
 use flintkv_tests::generator::{Commands, SETTINGS};
 use flintkv_tests::{Client, Node, Random, Redis, eventually, number, one_line, seed};
 use resp::client::{Value, encode_command};
@@ -197,8 +197,6 @@ struct Pair {
 }
 
 const PAST_MAX: usize = 5000;
-/// How Redis begins the error of a HyperLogLog that is none.
-const CORRUPT: &[u8] = b"INVALIDOBJ ";
 
 impl Pair {
     fn same(&mut self, words: Vec<Vec<u8>>) {
@@ -214,7 +212,7 @@ impl Pair {
         self.ours.send(&bytes);
         self.theirs.send(&bytes);
         let mut queued = Vec::new();
-        let mut differs_by_design = false;
+        let mut apart = false;
         for words in batch {
             self.remember(words);
             let theirs = self.theirs.raw().expect("Redis keeps the connection");
@@ -224,11 +222,7 @@ impl Pair {
             };
             self.done += 1;
             self.errors += u64::from(theirs[0] == b'-');
-            // PFADD of several elements to a corrupt HyperLogLog: Redis keeps those that came before the error, and FlintKV, where a
-            // command that ends in an error has changed nothing, keeps none.
-            let may_change = [&b"PFADD"[..], b"EXEC", b"EVAL"].iter().any(|name| words[0].eq_ignore_ascii_case(name));
-            let is_corrupt = |reply: &[u8]| reply.windows(CORRUPT.len()).any(|window| window == CORRUPT);
-            differs_by_design |= may_change && is_corrupt(&ours) && is_corrupt(&theirs);
+            apart |= differs_by_design(words, &ours, &theirs);
             let difference = match &words[0][..] {
                 b"EXEC" => exec_difference(&queued, &ours, &theirs),
                 _ => difference(words, &ours, &theirs),
@@ -238,11 +232,11 @@ impl Pair {
                 _ if theirs == b"+QUEUED\r\n" => queued.push(words.clone()),
                 _ => {}
             }
-            if let Some(difference) = difference.filter(|_| !differs_by_design) {
+            if let Some(difference) = difference.filter(|_| !apart) {
                 self.fail(words, &difference);
             }
         }
-        if differs_by_design {
+        if apart {
             // Equal again, after what may be a transaction.
             for words in [&[&b"DISCARD"[..]][..], &[b"FLUSHALL"]] {
                 self.ours.call(words);

@@ -7,6 +7,7 @@ use crate::events::{Event, Severity};
 use crate::link::Link;
 use crate::route::{Answer, Method, Route, flag, one, text};
 use crate::routes::node::{RoomCard, room};
+use crate::words::{CodecWord, PolicyWord};
 use base::{Codec, Policy};
 use node::{Database, Definition, DefinitionChange, NodeError, State};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -152,7 +153,9 @@ struct DefinitionCard {
     /// RAM and flash together.
     memory_limit_bytes: u64,
     ram_limit_bytes: u64,
+    #[schema(value_type = PolicyWord)]
     policy: String,
+    #[schema(value_type = CodecWord)]
     compression: String,
     has_password: bool,
     shards: u32,
@@ -183,9 +186,11 @@ struct NewDatabase {
     memory_limit_bytes: u64,
     /// Missing: 30 % of the memory limit, or all of it on a node without flash.
     ram_limit_bytes: Option<u64>,
-    /// maxmemory-policy; noeviction unless said.
+    /// Missing: noeviction.
+    #[schema(value_type = Option<PolicyWord>)]
     policy: Option<String>,
-    /// none, lz4 or zstd; lz4 unless said.
+    /// Missing: lz4.
+    #[schema(value_type = Option<CodecWord>)]
     compression: Option<String>,
     password: Option<String>,
     shards: Option<u32>,
@@ -199,7 +204,9 @@ struct NewDatabase {
 struct DatabaseChange {
     memory_limit_bytes: Option<u64>,
     ram_limit_bytes: Option<u64>,
+    #[schema(value_type = Option<PolicyWord>)]
     policy: Option<String>,
+    #[schema(value_type = Option<CodecWord>)]
     compression: Option<String>,
     /// null takes the password away.
     #[serde(default, deserialize_with = "given")]

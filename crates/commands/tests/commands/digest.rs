@@ -1,14 +1,10 @@
 //! DEBUG DIGEST and DEBUG FLINT-DIGEST: a dataset has the same digest wherever its values are, and computing it moves
 //! nothing. `FLINTKV_SEED` replays a run.
 
-use crate::harness::generator::Random;
 use crate::harness::{Harness, RealRedis};
+use flintkv_tests::Random;
 use std::collections::BTreeSet;
 use store::{Resume, Store, StoreConfig, StoreStats};
-
-fn seed() -> u64 {
-    std::env::var("FLINTKV_SEED").map_or(7, |seed| seed.parse().expect("FLINTKV_SEED is a number"))
-}
 
 /// Milliseconds since 1970, in the next century.
 const LATER_MS: u64 = 4_000_000_000_000;
@@ -89,7 +85,7 @@ fn digest(here: &mut Harness) -> String {
 
 #[test]
 fn the_digest_is_redis_s_for_hot_and_cold_data_and_data_in_parts() {
-    let lines = dataset(seed());
+    let lines = dataset(seeds::seed(7));
     let mut hot = Harness::new();
     assert_eq!(redis_digest(&mut hot), "0".repeat(40));
     fill(&mut hot, &lines);
@@ -120,7 +116,7 @@ fn the_digest_is_redis_s_for_hot_and_cold_data_and_data_in_parts() {
 
 #[test]
 fn one_dataset_has_one_digest_whatever_the_order_encoding_place_and_secret() {
-    let lines = [dataset(seed()), beside()].concat();
+    let lines = [dataset(seeds::seed(7)), beside()].concat();
     let mut hot = Harness::new();
     fill(&mut hot, &lines);
     let (digest, stripes) = (digest(&mut hot), hot.run("DEBUG FLINT-DIGEST STRIPES"));
@@ -198,7 +194,7 @@ fn figures(here: &Harness) -> String {
 
 #[test]
 fn looking_leaves_the_tiers_as_they_are() {
-    let lines = [dataset(seed()), beside()].concat();
+    let lines = [dataset(seeds::seed(7)), beside()].concat();
     let mut here = Harness::in_parts(5);
     fill(&mut here, &lines);
     (0..10).for_each(|_| here.squeeze());
@@ -237,7 +233,7 @@ fn looking_leaves_the_tiers_as_they_are() {
 
 #[test]
 fn a_digest_comes_in_slices_and_asks_for_many_records_at_once() {
-    let lines = [dataset(seed()), beside()].concat();
+    let lines = [dataset(seeds::seed(7)), beside()].concat();
     let mut cold = frozen(6, &lines);
     let before = cold.store.stats();
     digest(&mut cold);

@@ -3,11 +3,12 @@
 //! makes it longer.
 
 use crate::harness::Harness;
-use crate::harness::generator::Random;
+use flintkv_tests::generator::{Template, fill};
+use flintkv_tests::{Random, number};
 use std::collections::BTreeSet;
 use value::list::Limit;
 
-/// A word of one or two small letters stands for what [`word`] makes of it; `?` before it is perhaps, `*` any number.
+/// A word of one or two small letters stands for what [`word`] makes of it.
 const LISTS: &[&str] = &[
     "RPUSH l v *v *v *v",
     "RPUSH l v *v *v *v",
@@ -192,37 +193,34 @@ fn word(kind: &str, random: &mut Random) -> String {
     }
 }
 
-fn command(templates: &[&str], random: &mut Random) -> Vec<String> {
-    let mut words = Vec::new();
-    for part in random.of(templates).split(' ') {
-        let (kind, times) = match part.split_at(1) {
-            ("?", kind) => (kind, random.below(2)),
-            ("*", kind) => (kind, random.below(3)),
-            _ => (part, 1),
-        };
-        words.extend((0..times).map(|_| word(kind, random)));
-    }
-    words
-}
+struct Words(Random);
 
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
+impl Template for Words {
+    fn random(&mut self) -> &mut Random {
+        &mut self.0
+    }
+
+    fn word(&mut self, kind: &str, words: &mut Vec<Vec<u8>>) {
+        words.push(word(kind, &mut self.0).into_bytes());
+    }
 }
 
 /// Runs random commands in both stores. Returns the names of the commands that waited for flash.
 fn compare(templates: &[&str], commands: u64) -> BTreeSet<String> {
-    let seed = number("FLINTKV_SEED", 20_261_121);
-    let mut random = Random::new(seed);
+    let seed = seeds::seed(20_261_121);
+    let mut from = Words(Random::new(seed));
     let (mut whole, mut parts) = (Harness::new(), Harness::in_parts(seed));
     for harness in [&mut whole, &mut parts] {
         harness.settings.list_limit = Limit::of(4);
         harness.settings.stream_node_max_entries = 3;
     }
     for step in 0..number("FLINTKV_COMMANDS", commands) {
-        let words = command(templates, &mut random);
-        let bytes: Vec<&[u8]> = words.iter().map(String::as_bytes).collect();
-        let (expected, given) = (whole.words(&bytes), parts.words(&bytes));
-        assert_eq!(given, expected, "seed {seed}, command {step}: {words:?}");
+        let template = from.0.of(templates);
+        let words = fill(&mut from, template);
+        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        let (expected, given) = (whole.words(&words), parts.words(&words));
+        let line = words.join(&b' ').escape_ascii().to_string();
+        assert_eq!(given, expected, "seed {seed}, command {step}: {line}");
         for harness in [&mut whole, &mut parts] {
             harness.now_ms += 1;
         }

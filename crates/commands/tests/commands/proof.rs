@@ -4,17 +4,20 @@
 //!
 //! The server's tests do the same with connections, transactions, scripts and blocked clients (`server/effects.rs`).
 
-use crate::harness::Harness;
-use crate::harness::generator::{Writes, command, number};
 use crate::harness::replay::{Replay, digest};
+use crate::harness::{Harness, dumps};
 use commands::{Effect, Flag, table};
-use std::collections::{BTreeMap, HashSet};
+use flintkv_tests::generator::{Commands, Template, Writes, fill};
+use flintkv_tests::{Random, number};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Mutex;
 use store::{Effects, Policy, Why};
 
 /// The commands of one run, and the number of commands between two comparisons.
 const COMMANDS: u64 = 2_000;
 const COMPARED_EVERY: u64 = 250;
+/// Hostile commands use so many keys of each kind, partly those of the other commands.
+const HOSTILE_KEYS: usize = 4;
 
 /// Kinds of effects that must occur in all runs together.
 #[derive(Default)]
@@ -46,15 +49,16 @@ fn run(here: &mut Harness, seed: u64, between: fn(&mut Harness, &mut Writes), me
     here.settings.set_max_listpack_entries = 8;
     here.settings.stream_node_max_entries = 4;
     here.settings.hll_sparse_max_bytes = 200;
-    let (mut writes, mut replay, kept) = (Writes::new(seed), Replay::new(), here.keep_effects());
+    let (mut writes, mut hostile) = (Writes::new(seed, dumps()), Commands::on_data(seed, HOSTILE_KEYS));
+    let (mut replay, kept) = (Replay::new(), here.keep_effects());
     let commands = number("FLINTKV_COMMANDS", COMMANDS);
     for step in 0..commands {
         here.now_ms += match writes.random.below(60) {
             0 => 120,
             n => n as u64 % 3,
         };
-        let words = match writes.random.one_in(8) {
-            true => command(&mut writes.random),
+        let words = match writes.random.one_in(4) {
+            true => hostile.command(),
             false => writes.command(here.now_ms),
         };
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
@@ -155,10 +159,38 @@ fn effects_of_random_runs_give_the_same_digest_while_keys_are_evicted() {
     assert!(met.times(Why::Evicted) > 100, "{:?}", met.whys);
 }
 
+struct Letters(Random);
+
+impl Template for Letters {
+    fn random(&mut self) -> &mut Random {
+        &mut self.0
+    }
+
+    fn word(&mut self, kind: &str, words: &mut Vec<Vec<u8>>) {
+        words.push(kind.as_bytes().to_vec());
+    }
+}
+
+#[test]
+fn each_part_of_a_template_gives_all_that_it_stands_for() {
+    let mut letters = Letters(Random::new(1));
+    for (template, all) in [
+        ("A * b", &["A * b"][..]),
+        ("?a", &["", "a"]),
+        ("*a", &["", "a", "a a", "a a a", "a a a a"]),
+        ("*2:a,b", &["a b", "a b a b"]),
+        ("{a|b_c|}", &["", "a", "b c"]),
+    ] {
+        let one = |_| String::from_utf8(fill(&mut letters, template).join(&b' ')).expect("text");
+        let made: BTreeSet<String> = (0..200).map(one).collect();
+        assert_eq!(made, all.iter().map(|&text| text.to_owned()).collect(), "{template}");
+    }
+}
+
 /// A new write command belongs into the generator.
 #[test]
 fn random_runs_have_every_command_that_writes() {
-    let mut writes = Writes::new(1);
+    let mut writes = Writes::new(1, dumps());
     let mut made = HashSet::new();
     for _ in 0..60_000 {
         let words = writes.command(1_700_000_000_000);

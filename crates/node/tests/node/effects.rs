@@ -5,11 +5,12 @@
 //! `FLINTKV_SEED` gives the connections the same commands again, but not the same order between connections.
 //! `FLINTKV_TEST_SECONDS` makes more runs.
 
-use crate::common::harness::generator::Writes;
+use crate::common::harness::dumps;
 use crate::common::harness::replay::{Replay, Stated, digest};
 use crate::common::{Client, Node, eventually, shown};
 use commands::table;
 use commands::{Args, Keys};
+use flintkv_tests::generator::Writes;
 use resp::Span;
 use resp::client::{Value, encode_command, parse_value};
 use std::collections::BTreeMap;
@@ -336,7 +337,7 @@ fn run(seed: u64, directives: &[(&str, &str)], filler_bytes: usize, met: &mut BT
                 .map(|at| {
                     let mut changer = Changer {
                         client: node.connect(),
-                        writes: Writes::new(seed + 100 * round + at),
+                        writes: Writes::new(seed + 100 * round + at, dumps()),
                         filler_bytes,
                         came_to: BTreeMap::new(),
                     };

@@ -602,8 +602,8 @@ fn unmap_chunk(chunk: *mut u8) {
     unsafe { libc::munmap(chunk.cast(), CHUNK_SLABS * SLAB_BYTES) };
 }
 
-/// Gives the pages of an empty slab back to the kernel; they read as zero afterwards. Should the kernel refuse, the memory
-/// stays resident, which the measured resident size then shows.
+/// Gives the pages of an empty slab back to the kernel. They read as zero afterwards. If the kernel refuses, the memory stays
+/// resident, and the measured resident size shows it.
 #[cfg(not(miri))]
 fn forget_pages(slab: *mut u8) {
     // SAFETY: nobody else has the slab.

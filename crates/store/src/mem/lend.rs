@@ -8,7 +8,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// So much may always be lent: with less, no client could work if the process itself needs more than the RAM limit.
+/// This much may always be lent. With less, no client could work while the process itself needs more than the RAM limit.
 pub(crate) const LENT_BYTES_MIN: usize = 4 << 20;
 
 pub(crate) struct Lent {

@@ -88,8 +88,8 @@ pub(crate) struct Tier {
 
 /// A value larger than this needs room of its own while it moves.
 pub const LARGE_BYTES: usize = 1 << 20;
-/// A value that moves is in memory as often as this besides itself: as a record, compressed, in the unit that is written,
-/// and as another worker reads it back.
+/// The number of copies in memory of a value that moves, besides the value itself: the record, the compressed record, the unit
+/// that is written, and what another worker reads back.
 const LARGE_COPIES: u64 = 5;
 
 /// The part of the limit that is kept free for growth between two measurements, mainly values that reads bring in.

@@ -3,7 +3,6 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
-pub mod generator;
 mod host;
 pub mod replay;
 
@@ -14,7 +13,7 @@ use engine::{Call, Engine, Locked, Stripes, execute};
 use flash::Sim;
 use flintkv_tests::{Client, Redis};
 pub use flintkv_tests::{shown, words};
-use resp::client::parse_value;
+use resp::client::{Value, parse_value};
 use resp::{Out, Span};
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
@@ -151,13 +150,15 @@ impl Harness {
         panic!("maintenance makes no progress: {:#?}", self.store.stats());
     }
 
-    /// Sends all values of database 0 to flash by a very low RAM limit, for a moment.
+    /// Sends all values of database 0 to flash by a very low RAM limit, for a moment. The time goes on by what maintenance took:
+    /// commands must not run before the fields expired that maintenance has removed.
     pub fn freeze(&mut self) {
         let lane = self.lane.as_mut().expect("a harness with a lane");
         self.store.set_ram_limit(1);
         for wait_ms in 0..20_000 {
             if self.store.hot(0) == 0 {
                 self.store.set_ram_limit(RAM_BYTES);
+                self.now_ms += wait_ms;
                 return;
             }
             lane.complete(self.now_ms + wait_ms);
@@ -330,4 +331,27 @@ impl DerefMut for RealRedis {
     fn deref_mut(&mut self) -> &mut Client {
         &mut self.client
     }
+}
+
+/// Serialised values of every type, for RESTORE.
+pub fn dumps() -> Vec<Vec<u8>> {
+    let mut here = Harness::new();
+    let lines = [
+        "SET k text",
+        "RPUSH k a b c 1 2 3",
+        "SADD k 1 2 3",
+        "SADD k m1 m2 m3 5",
+        "HSET k f1 v1 f2 v2",
+        "ZADD k 1 m1 2.5 m2",
+        "XADD k 1-1 f1 v1",
+    ];
+    let dump = |line: &str| {
+        here.run("DEL k");
+        here.run(line);
+        match parse_value(&here.reply(&[b"DUMP", b"k"])).expect("a reply").expect("a whole reply").0 {
+            Value::Bulk(bytes) => bytes,
+            other => panic!("a serialised value: {other:?}"),
+        }
+    };
+    lines.map(dump).into()
 }
