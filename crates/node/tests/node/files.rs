@@ -254,6 +254,11 @@ fn expiring_fields_are_not_lost_by_a_version_without_them() {
     assert_eq!(fs::read(&path).unwrap(), before, "the old dump stays");
     assert_eq!(fs::read_dir(node.dir.path()).unwrap().count(), 2, "the log and the dump: no draft is left");
     assert_eq!(client.run("CONFIG SET rdb-version 12"), "OK");
+    for line in ["MULTI", "DEBUG RELOAD"] {
+        client.run(line);
+    }
+    let refused = "1) (error) ERR DEBUG RELOAD cannot be a part of a transaction or script";
+    assert_eq!(client.run("EXEC"), refused);
     assert_eq!(client.run("DEBUG RELOAD"), "OK");
     assert_eq!(client.run("HPEXPIRETIME h FIELDS 2 a b"), "1) (integer) 4000000000000\n2) (integer) -1");
     assert_eq!(client.info("persistence", "rdb_last_bgsave_status"), "ok");
