@@ -406,6 +406,7 @@ impl Node {
         self.common.ledger.remove(name);
         database.shard.delete_files().map_err(NodeError::Io)?;
         tracing::info!("database '{name}' is deleted");
+        database.retire_dump();
         Ok(())
     }
 

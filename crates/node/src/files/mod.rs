@@ -124,6 +124,18 @@ impl Database {
         })
     }
 
+    /// Gives the dump of a deleted database another name: a new database of the same name must not load it.
+    pub(crate) fn retire_dump(&self) {
+        let dump = self.dump_file();
+        let mut retired = dump.clone().into_os_string();
+        retired.push(".deleted");
+        match std::fs::rename(&dump, &retired) {
+            Ok(()) => tracing::info!("its last dump stays as {}", Path::new(&retired).display()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => tracing::error!("{}", about(&dump, error)),
+        }
+    }
+
     fn dump_file(&self) -> std::path::PathBuf {
         let settings = &self.hub.config.snapshot().redis_files;
         directory(&self.hub.name, settings).join(&settings.dbfilename)
