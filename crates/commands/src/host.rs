@@ -103,6 +103,14 @@ pub trait Host: Scripting {
     /// Gives unused memory back to the operating system.
     fn purge_memory(&self);
 
+    // --- files
+    /// SAVE. It becomes the session's job.
+    fn save(&self, me: &mut Session) -> Run;
+    /// DEBUG RELOAD: empties the dataset and loads it from the file, which is written first if `saves`.
+    fn reload(&self, me: &mut Session, saves: bool) -> Run;
+    /// When the dataset was last saved, in seconds since 1970; if never, when the server started.
+    fn last_save_s(&self) -> u64;
+
     // --- control
     fn shutdown(&self, abort: bool, nosave: bool) -> Result<(), String>;
     /// Blocks all workers, and so all connections. The time is bounded.

@@ -19,8 +19,17 @@ pub type Setting = (Box<[u8]>, Box<[u8]>);
 
 #[derive(Clone, PartialEq, Eq)]
 pub enum Task {
-    SetConfig { pairs: Vec<Setting>, local: bool },
+    SetConfig {
+        pairs: Vec<Setting>,
+        local: bool,
+    },
     RewriteConfig,
+    /// SAVE.
+    Save,
+    /// DEBUG RELOAD. `saves`: the file is written first.
+    Reload {
+        saves: bool,
+    },
 }
 
 impl fmt::Debug for Task {
@@ -29,6 +38,8 @@ impl fmt::Debug for Task {
         f.write_str(match self {
             Task::SetConfig { .. } => "SetConfig",
             Task::RewriteConfig => "RewriteConfig",
+            Task::Save => "Save",
+            Task::Reload { .. } => "Reload",
         })
     }
 }

@@ -83,7 +83,8 @@ pub const ROWS: &[Row] = &[
         complexity: "Depends on subcommand.",
         summary: "A container for debugging commands.",
         syntax: "<SLEEP seconds | OBJECT key [FAST] | SDSLEN key | LISTPACK key | DIGEST | FLINT-DIGEST [STRIPES] | \
-                 DIGEST-VALUE key [key ...] | POPULATE count [prefix [size]] | SET-ACTIVE-EXPIRE <0 | 1> | \
+                 DIGEST-VALUE key [key ...] | RELOAD [NOSAVE] | POPULATE count [prefix [size]] | \
+                 SET-ACTIVE-EXPIRE <0 | 1> | \
                  PROTOCOL type | ERROR string | LOG message | STRINGMATCH-LEN len pattern | PANIC | HELP>",
         examples: &[starts("DEBUG SLEEP 0", "(error) ERR DEBUG command not allowed.")],
         run: debug::run,
@@ -336,6 +337,9 @@ fn shutdown(cx: &mut Cx<'_>) -> Run {
     }
     if (save && nosave) || (abort && (save || nosave || others)) {
         return Err(SYNTAX);
+    }
+    if save {
+        cx.server.save(cx.session)?;
     }
     cx.server.shutdown(abort, nosave).map_err(|text| Stop::Error(text.into()))?;
     // As in Redis, a successful shutdown sends no reply.

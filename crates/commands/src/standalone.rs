@@ -16,7 +16,11 @@ const ADMIN: &[Flag] = &[Flag::Admin, Flag::Noscript, Flag::NoAsyncLoading];
 const ADMIN_STALE: &[Flag] = &[Flag::Admin, Flag::Noscript, Flag::Stale, Flag::NoAsyncLoading];
 const FIRM: &[Flag] = &[Flag::Loading, Flag::Stale, Flag::Fast];
 
-const NOT_SAVED: Stop = Stop::error("ERR Persistence is not supported: this server keeps its dataset while it runs");
+const NO_BGSAVE: Stop = Stop::error(
+    "ERR BGSAVE is not supported: use SAVE, which writes the same file while commands that touch the dataset wait",
+);
+const UNSUPPORTED: &str = "(error) ERR BGSAVE is not supported: use SAVE, which writes the same file while commands that touch the dataset wait";
+const NO_AOF: Stop = Stop::error("ERR BGREWRITEAOF is not supported: there is no append-only file. SAVE writes a dump");
 const NO_REPLICATION: Stop = Stop::error("ERR Replication is not supported: this server stands alone");
 const NO_CLUSTER: Stop = Stop::error("ERR This instance has cluster support disabled");
 const NO_MODULES: Stop = Stop::error("ERR Modules are not supported");
@@ -41,8 +45,11 @@ pub const ROWS: &[Row] = &[
         flags: ADMIN,
         since: "1.0.0",
         summary: "Rewrites the append-only file; refused where there is none.",
-        examples: &[only_here("BGREWRITEAOF", UNSAVED)],
-        run: |_| Err(NOT_SAVED),
+        examples: &[only_here(
+            "BGREWRITEAOF",
+            "(error) ERR BGREWRITEAOF is not supported: there is no append-only file. SAVE writes a dump",
+        )],
+        run: |_| Err(NO_AOF),
         ..BASE
     },
     Row {
@@ -50,12 +57,12 @@ pub const ROWS: &[Row] = &[
         arity: -1,
         flags: ADMIN,
         since: "1.0.0",
-        summary: "Saves the dataset in the background; refused where it is not persistent.",
+        summary: "Saves the dataset in the background; refused, as only SAVE is supported.",
         syntax: "[SCHEDULE]",
-        examples: &[only_here("BGSAVE", UNSAVED), is("BGSAVE NOW", "(error) ERR syntax error")],
+        examples: &[only_here("BGSAVE", UNSUPPORTED), is("BGSAVE NOW", "(error) ERR syntax error")],
         run: |cx| match cx.args.get(1) {
             Some(word) if cx.args.len() > 2 || !word.eq_ignore_ascii_case(b"schedule") => Err(SYNTAX),
-            _ => Err(NOT_SAVED),
+            _ => Err(NO_BGSAVE),
         },
         ..BASE
     },
@@ -94,10 +101,10 @@ pub const ROWS: &[Row] = &[
         acl: &[Acl::Admin, Acl::Fast, Acl::Dangerous],
         tips: &["nondeterministic_output"],
         since: "1.0.0",
-        summary: "Gives the second since 1970 when the dataset was last saved: as nothing is saved, when the server started.",
+        summary: "Gives the second since 1970 when the dataset was last saved; if it never was, when the server started.",
         examples: &[starts("LASTSAVE", "(integer) ")],
         run: |cx| {
-            cx.out.int(cx.server.started_s() as i64);
+            cx.out.int(cx.server.last_save_s() as i64);
             Ok(())
         },
         ..BASE
@@ -179,9 +186,14 @@ pub const ROWS: &[Row] = &[
         arity: 1,
         flags: &[Flag::Admin, Flag::Noscript, Flag::NoAsyncLoading, Flag::NoMulti],
         since: "1.0.0",
-        summary: "Saves the dataset; refused where it is not persistent.",
-        examples: &[only_here("SAVE", UNSAVED)],
-        run: |_| Err(NOT_SAVED),
+        complexity: "O(N) where N is the size of the dataset.",
+        summary: "Writes the dataset to a dump file that Redis loads. Commands that touch the dataset wait until it is written.",
+        examples: &[is("SAVE", "OK")],
+        run: |cx| {
+            cx.server.save(cx.session)?;
+            cx.out.ok();
+            Ok(())
+        },
         ..BASE
     },
     Row {
@@ -248,7 +260,6 @@ pub const ROWS: &[Row] = &[
     },
 ];
 
-const UNSAVED: &str = "(error) ERR Persistence is not supported: this server keeps its dataset while it runs";
 const CLUSTER_DISABLED: &str = "(error) ERR This instance has cluster support disabled";
 const ALONE: &str = "(error) ERR Replication is not supported: this server stands alone";
 

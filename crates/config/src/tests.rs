@@ -254,15 +254,17 @@ fn the_version_changes_with_the_configuration() {
 
 #[test]
 fn directives_without_effect_are_logged_once() {
-    let store = store(&[("appendonly", "yes"), ("activerehashing", "yes"), ("port", "0")]);
+    let store = store(&[("aof-use-rdb-preamble", "no"), ("activerehashing", "yes"), ("port", "0")]);
     assert_eq!(
         store.take_notices(),
-        ["directive 'appendonly' has no effect: persistence is not built yet: data does not survive a restart"]
+        [
+            "directive 'aof-use-rdb-preamble' has no effect: persistence is not built yet: data does not survive a restart"
+        ]
     );
     assert!(store.take_notices().is_empty());
-    assert_eq!(get(&store, "appendonly"), "yes");
+    assert_eq!(get(&store, "aof-use-rdb-preamble"), "no");
     let mut state = store.state.lock();
-    assert_eq!(state.tell(find("appendonly").unwrap()), None, "it was told at the start");
+    assert_eq!(state.tell(find("aof-use-rdb-preamble").unwrap()), None, "it was told at the start");
     assert!(state.tell(find("appendfsync").unwrap()).is_some());
     assert_eq!(state.tell(find("appendfsync").unwrap()), None);
 }

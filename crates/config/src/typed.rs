@@ -39,6 +39,20 @@ pub enum TlsAuth {
     Optional,
 }
 
+/// The files of Redis that are loaded and written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RedisFiles {
+    pub dir: PathBuf,
+    pub dbfilename: String,
+    pub appendonly: bool,
+    pub appendfilename: String,
+    pub appenddirname: String,
+    pub aof_load_truncated: bool,
+    pub rdbcompression: bool,
+    pub rdbchecksum: bool,
+    pub rdb_version: u32,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsSettings {
     /// 0: no TLS.
@@ -141,6 +155,7 @@ pub struct Config {
     pub protected_mode: bool,
     pub requirepass: Option<Secret>,
     pub aclfile: Option<PathBuf>,
+    pub redis_files: RedisFiles,
     /// The arguments of each `user` directive, as one text.
     pub users: Vec<String>,
     pub acllog_max_len: usize,
@@ -326,6 +341,17 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
         protected_mode: v.yes("protected-mode"),
         requirepass: Some(v.word("requirepass")).filter(|pass| !pass.is_empty()).map(Secret::new),
         aclfile: v.path("aclfile", &dir),
+        redis_files: RedisFiles {
+            dbfilename: v.word("dbfilename").to_owned(),
+            appendonly: v.yes("appendonly"),
+            appendfilename: v.word("appendfilename").to_owned(),
+            appenddirname: v.word("appenddirname").to_owned(),
+            aof_load_truncated: v.yes("aof-load-truncated"),
+            rdbcompression: v.yes("rdbcompression"),
+            rdbchecksum: v.yes("rdbchecksum"),
+            rdb_version: v.word("rdb-version").parse().expect("the table checked the version"),
+            dir: dir.clone(),
+        },
         users: v.words("user").to_vec(),
         acllog_max_len: v.int("acllog-max-len"),
         acl_pubsub_all: v.word("acl-pubsub-default") == "allchannels",

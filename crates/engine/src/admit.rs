@@ -3,6 +3,7 @@
 
 use crate::access::{self, Context};
 use crate::acl;
+use crate::clients::Gate;
 use crate::directory::{Command, bit};
 use crate::park::Wait;
 use crate::route::Halt;
@@ -80,6 +81,9 @@ pub fn admit<'w>(
         }
     }
     if hub.clients.may_be_paused() {
+        if let Some(halt) = gate(worker, session, command) {
+            return Err(halt);
+        }
         if hub.clients.suspended.load(Relaxed) && !acl::is_console(&session.user) {
             let text = format!("PAUSED Database '{}' is paused by its operator", hub.name);
             return Err(refused(worker, command, text.into()));
@@ -101,6 +105,23 @@ pub fn admit<'w>(
         }
     }
     Ok(command)
+}
+
+/// Keeps a command from a dataset that is being loaded or saved, if the command may touch it.
+#[cold]
+fn gate(worker: &Worker, session: &Session, command: &Command) -> Option<Halt> {
+    const TOUCHES: u32 = bit::EXEC | bit::WHOLE | bit::WATCHES | bit::UNWATCHES | bit::SCRIPT;
+    let clients = &worker.hub.clients;
+    match clients.gate() {
+        Gate::Open => None,
+        Gate::Loading if command.is(bit::LOADING) || acl::is_loader(&session.user) => None,
+        Gate::Loading => {
+            let text = "LOADING Redis is loading the dataset in memory";
+            Some(refused(worker, command, text.into()))
+        }
+        Gate::Saving if command.is(bit::LOADING) && command.is(bit::KEYLESS) && !command.is(TOUCHES) => None,
+        Gate::Saving => Some(Halt::Wait(Wait::Pause { writes: true })),
+    }
 }
 
 /// Commands that watch keys, or forget watched keys, lock stripes. So they cannot run while a script is busy,

@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// The address that a connection came from, and the address where it arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -279,6 +279,19 @@ pub struct Clients {
     paused_all: AtomicBool,
     /// The operator has paused the whole database: commands are refused.
     pub suspended: AtomicBool,
+    /// A [`Gate`].
+    gate: AtomicU8,
+}
+
+/// What keeps clients from the dataset as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Gate {
+    Open,
+    /// The dataset is being loaded. Commands are refused.
+    Loading,
+    /// The dataset is being saved. Commands wait.
+    Saving,
 }
 
 /// Sums for INFO.
@@ -443,10 +456,25 @@ impl Clients {
         self.paused_until_ms.store(0, Relaxed);
     }
 
-    /// One relaxed load, done for every command.
+    /// A few relaxed loads, done for every command.
     #[inline]
     pub fn may_be_paused(&self) -> bool {
-        self.paused_until_ms.load(Relaxed) != 0 || self.suspended.load(Relaxed)
+        self.paused_until_ms.load(Relaxed) != 0
+            || self.suspended.load(Relaxed)
+            || self.gate.load(Relaxed) != Gate::Open as u8
+    }
+
+    pub fn set_gate(&self, gate: Gate) {
+        self.gate.store(gate as u8, Relaxed);
+    }
+
+    pub fn gate(&self) -> Gate {
+        [Gate::Open, Gate::Loading, Gate::Saving][usize::from(self.gate.load(Relaxed))]
+    }
+
+    /// Whether a command that waits for the end of a pause or of a save must go on waiting.
+    pub fn holds(&self, is_write: bool, now_ms: u64) -> bool {
+        self.gate() == Gate::Saving || self.is_paused(is_write, now_ms)
     }
 
     /// Whether a command must wait now. Clears a pause that is over.

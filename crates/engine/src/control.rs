@@ -26,6 +26,12 @@ pub trait Control: Send + Sync {
     fn malloc_report(&self) -> String;
     /// Gives unused memory back to the operating system.
     fn purge_memory(&self);
+    /// SAVE. Waits until the file is written.
+    fn save(&self) -> Result<(), String>;
+    /// DEBUG RELOAD. Waits until the dataset is loaded.
+    fn reload(&self, saves: bool) -> Result<(), String>;
+    /// When the dataset was last saved, in seconds since 1970.
+    fn last_save_s(&self) -> u64;
     /// SHUTDOWN.
     fn shut_down(&self) -> Result<(), String>;
 }

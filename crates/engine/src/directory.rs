@@ -56,6 +56,8 @@ pub mod bit {
     pub const KEEPS_CACHING: u32 = 1 << 25;
     /// No write, but Redis tells its replicas of it.
     pub const MAY_REPLICATE: u32 = 1 << 26;
+    /// Answered while the dataset is being loaded.
+    pub const LOADING: u32 = 1 << 27;
 }
 
 /// A command as the engine sees it.
@@ -114,6 +116,7 @@ impl Command {
             (does(Handling::ChangesUser), bit::CHANGES_USER),
             (does(Handling::KeepsCaching), bit::KEEPS_CACHING),
             (does(Handling::MayReplicate), bit::MAY_REPLICATE),
+            (has(Flag::Loading), bit::LOADING),
         ] {
             bits |= if on { bit } else { 0 };
         }

@@ -164,6 +164,18 @@ impl Host for Worker {
         job::outcome(me).unwrap_or_else(|| job::leave(me, Task::RewriteConfig))
     }
 
+    fn save(&self, me: &mut Session) -> Run {
+        job::outcome(me).unwrap_or_else(|| job::leave(me, Task::Save))
+    }
+
+    fn reload(&self, me: &mut Session, saves: bool) -> Run {
+        job::outcome(me).unwrap_or_else(|| job::leave(me, Task::Reload { saves }))
+    }
+
+    fn last_save_s(&self) -> u64 {
+        self.hub.control().map_or(self.hub.started_s, |control| control.last_save_s())
+    }
+
     fn reset_stats(&self) {
         self.hub.stats.reset();
         self.hub.store.reset_stats();

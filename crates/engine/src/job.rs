@@ -26,7 +26,7 @@ pub async fn carry_out(hub: &Arc<Hub>, session: &mut Session) {
     let (hub, task) = (Arc::clone(hub), job.task.clone());
     let done = tokio::task::spawn_blocking(move || run(&hub, &task)).await;
     job.outcome = Some(done.unwrap_or_else(|panic| {
-        tracing::error!("a bug: a change of the configuration panicked: {panic}");
+        tracing::error!("a bug: work for a command panicked: {panic}");
         Err("ERR an error of the server itself: the log tells more".to_owned())
     }));
     session.job = Some(job);
@@ -40,5 +40,7 @@ fn run(hub: &Hub, task: &Task) -> Result<(), String> {
             control.set_config(&pairs, *local, CHANGE_PATIENCE)
         }
         Task::RewriteConfig => control.rewrite_config(CHANGE_PATIENCE),
+        Task::Save => control.save(),
+        Task::Reload { saves } => control.reload(*saves),
     }
 }

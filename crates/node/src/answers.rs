@@ -70,6 +70,21 @@ impl Control for Database {
         memory::purge();
     }
 
+    fn save(&self) -> Result<(), String> {
+        self.save_dump()
+    }
+
+    fn reload(&self, saves: bool) -> Result<(), String> {
+        self.reload_dump(saves)
+    }
+
+    fn last_save_s(&self) -> u64 {
+        match self.files.last_save_s.load(Relaxed) {
+            0 => self.hub.started_s,
+            at_s => at_s,
+        }
+    }
+
     fn shut_down(&self) -> Result<(), String> {
         if !self.is_default() {
             return Err("ERR SHUTDOWN ends the whole node: send it to its default database".to_owned());

@@ -1,5 +1,6 @@
 //! Owns a database: an endpoint with its own dataset, limits and configuration. Never knows a command.
 
+use crate::progress::{Failure, Progress};
 use crate::room::{DEFAULT_NAME, Holding, Ledger};
 use crate::shard::Shard;
 use crate::tls::{self, Tls};
@@ -59,6 +60,10 @@ pub struct Database {
     pub(crate) ledger: Arc<Ledger>,
     /// SHUTDOWN asks here for the node's end.
     pub(crate) shutdown: Arc<Notify>,
+    /// Why the node must end.
+    pub(crate) failure: Failure,
+    /// What was loaded from files of Redis, and saved.
+    pub(crate) files: Progress,
     pub(crate) tls: Tls,
     pub(crate) started: Instant,
     /// Forty hexadecimal digits, new at every start.

@@ -237,26 +237,43 @@ fn memory(facts: &Facts<'_>, text: &mut Text) {
     ]);
 }
 
-/// Flash keeps no data over a restart yet, so nothing is saved and no save is in progress.
+/// There is no append-only file, and no save in the background.
 fn persistence(facts: &Facts<'_>, text: &mut Text) {
+    let files = &facts.database.files;
+    let since_ms = files.loading_since_ms.load(Relaxed);
+    let saving = files.saving_since_ms.load(Relaxed) != 0;
+    let status = if files.last_save_failed.load(Relaxed) { "err" } else { "ok" };
+    text.line("loading", u8::from(since_ms != 0));
+    text.line("async_loading", 0);
+    if since_ms != 0 {
+        let (total, loaded) = (files.loading_total_bytes.load(Relaxed), files.loaded_bytes.load(Relaxed));
+        let elapsed_ms = facts.now_ms.saturating_sub(since_ms);
+        let left = total.saturating_sub(loaded) as u128;
+        text.lines(&[
+            ("loading_start_time", &(since_ms / 1000)),
+            ("loading_total_bytes", &total),
+            ("loading_rdb_used_mem", &0),
+            ("loading_loaded_bytes", &loaded),
+            ("loading_loaded_perc", &format!("{:.2}", 100.0 * loaded as f64 / total.max(1) as f64)),
+            ("loading_eta_seconds", &(u128::from(elapsed_ms) * left / u128::from(loaded.max(1)) / 1000)),
+        ]);
+    }
     text.lines(&[
-        ("loading", &0),
-        ("async_loading", &0),
         ("current_cow_peak", &0),
         ("current_cow_size", &0),
         ("current_fork_perc", &"0.00"),
-        ("current_save_keys_processed", &0),
-        ("current_save_keys_total", &0),
+        ("current_save_keys_processed", &if saving { files.saved_keys.load(Relaxed) } else { 0 }),
+        ("current_save_keys_total", &if saving { facts.store().keys } else { 0 }),
         ("rdb_changes_since_last_save", &0),
         ("rdb_bgsave_in_progress", &0),
-        ("rdb_last_save_time", &facts.database.hub.started_s),
-        ("rdb_last_bgsave_status", &"ok"),
+        ("rdb_last_save_time", &engine::Control::last_save_s(facts.database)),
+        ("rdb_last_bgsave_status", &status),
         ("rdb_last_bgsave_time_sec", &-1),
         ("rdb_current_bgsave_time_sec", &-1),
-        ("rdb_saves", &0),
+        ("rdb_saves", &files.saves.load(Relaxed)),
         ("rdb_last_cow_size", &0),
-        ("rdb_last_load_keys_expired", &0),
-        ("rdb_last_load_keys_loaded", &0),
+        ("rdb_last_load_keys_expired", &files.keys_expired.load(Relaxed)),
+        ("rdb_last_load_keys_loaded", &files.keys_loaded.load(Relaxed)),
         ("aof_enabled", &0),
         ("aof_rewrite_in_progress", &0),
         ("aof_rewrite_scheduled", &0),

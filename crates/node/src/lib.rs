@@ -7,6 +7,7 @@
 //! - `listen` holds its sockets, `tls` its certificates and protocols.
 //! - `answers` answers the requests of its workers' commands.
 //! - `shard` is the copy of its dataset, `resize` changes the size of its flash.
+//! - `files` loads and writes Redis's files, `progress` is how far it is.
 //! - `room` is what the machine has for all databases together.
 //! - `crew` holds the threads, which all databases share.
 //! - `info`, `figures`, `memory` and `log` report to operators, `supervise` to systemd.
@@ -17,6 +18,7 @@ mod crew;
 mod database;
 mod definition;
 mod figures;
+mod files;
 mod huge_pages;
 mod info;
 mod listen;
@@ -25,6 +27,7 @@ mod memory;
 mod node;
 mod open;
 mod open_files;
+mod progress;
 mod relisten;
 mod resize;
 mod room;

@@ -11,6 +11,7 @@ use crate::database::{Database, NotSet};
 use crate::definition::{Definition, DefinitionChange, NodeError, inherited};
 use crate::open::{self, Common};
 use crate::open_files::raise_open_files;
+use crate::progress::Failure;
 use crate::room::{DEFAULT_NAME, Room};
 use base::{Codec, Policy, size};
 use config::{Config, ConfigStore};
@@ -59,7 +60,13 @@ const PORTS_TRIED: u16 = 1000;
 impl Node {
     pub(crate) fn new(runtime: Handle, threads: usize, config: &Config) -> io::Result<Arc<Node>> {
         Ok(Arc::new(Node {
-            common: Common { crew: Crew::start(threads)?, runtime, ledger: Arc::default(), shutdown: Arc::default() },
+            common: Common {
+                crew: Crew::start(threads)?,
+                runtime,
+                ledger: Arc::default(),
+                shutdown: Arc::default(),
+                failure: Failure::default(),
+            },
             databases: RwLock::default(),
             failed: Mutex::default(),
             state_dir: config.state_dir.clone(),
@@ -122,6 +129,11 @@ impl Node {
     /// Returns when SHUTDOWN was asked for, by a command or by [`Node::shut_down`].
     pub(crate) async fn shutdown_asked(&self) {
         self.common.shutdown.notified().await;
+    }
+
+    /// Why the node ends, if it cannot go on.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.common.failure.get().map(String::as_str)
     }
 
     /// Ends the process as SIGTERM does.
@@ -394,6 +406,7 @@ impl Node {
         self.common.ledger.remove(name);
         database.shard.delete_files().map_err(NodeError::Io)?;
         tracing::info!("database '{name}' is deleted");
+        database.retire_dump();
         Ok(())
     }
 

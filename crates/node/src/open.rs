@@ -2,8 +2,10 @@
 
 use crate::crew::Crew;
 use crate::database::{Acceptor, Database, Running};
+use crate::files;
 use crate::listen::{self, Listeners};
 use crate::memory;
+use crate::progress::{Failure, Progress};
 use crate::room::{self, DEFAULT_NAME, Holding, Ledger};
 use crate::shard::Shard;
 use crate::tls::Tls;
@@ -32,6 +34,8 @@ pub struct Common {
     pub ledger: Arc<Ledger>,
     /// Wakes the starter's thread when a client asks for SHUTDOWN.
     pub shutdown: Arc<Notify>,
+    /// Why the node must end.
+    pub failure: Failure,
 }
 
 /// Opens a database. It accepts clients when this returns. `clients_cap`: the number of clients for which the system
@@ -50,6 +54,7 @@ pub fn open(
     let tls = Tls::default();
     tls.set(&config.tls).map_err(io::Error::other)?;
     let users = users(&config).map_err(io::Error::other)?;
+    let plan = files::plan(name, &config.redis_files).map_err(io::Error::other)?;
     // Listen first: early clients wait in the backlog. A database that then fails to start closes the sockets again.
     let listeners = listen::open(&config)?;
     let workers = common.crew.count();
@@ -63,6 +68,8 @@ pub fn open(
             holding: Holding::new(name, Arc::clone(&config_store), Arc::clone(&shard)),
             ledger: Arc::clone(&common.ledger),
             shutdown: Arc::clone(&common.shutdown),
+            failure: Arc::clone(&common.failure),
+            files: Progress::default(),
             tls,
             started: Instant::now(),
             run_id: run_id(),
@@ -87,6 +94,9 @@ pub fn open(
     // On an error, stop the workers that already started. They would keep the database alive otherwise.
     let ends = start_workers(&common.crew, &database, inboxes).inspect_err(|_| stop_workers(&database))?;
     database.memory_startup_bytes.store(memory::allocated_bytes(), Relaxed);
+    if let Some(plan) = plan {
+        files::start(&database, plan).inspect_err(|_| stop_workers(&database))?;
+    }
     let acceptors = accept(&database, listeners)?;
     *database.running.lock() = Some(Running { acceptors, ends });
     Ok(database)

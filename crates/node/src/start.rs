@@ -130,6 +130,9 @@ async fn attend(node: &Node, supervisor: &mut Supervisor) -> io::Result<()> {
                 return Ok(());
             }
             () = node.shutdown_asked() => {
+                if let Some(why) = node.failure() {
+                    return Err(io::Error::other(why.to_owned()));
+                }
                 tracing::info!("SHUTDOWN: the server stops");
                 return Ok(());
             }

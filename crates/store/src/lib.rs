@@ -7,7 +7,7 @@
 //! 3. [`log`]: the format on flash, segments, filling, collecting, resizing;
 //! 4. `stripe`: the tables and their locks, watched keys, blocked clients, the number of keys; [`listen`]: events of keys;
 //! 5. [`store`]: owns all of these, and forwards to them; `config`: the settings of a store;
-//! 6. [`keyspace`]: a handler's view of locked stripes, and the point that every change passes; [`digest`]: the digest of the dataset;
+//! 6. [`keyspace`]: a handler's view of locked stripes, and the point that every change passes; [`digest`]: the digest of the dataset; `dump`: all of it at one moment;
 //! 7. [`lane`]: a worker's flash I/O and maintenance; [`stats`]: the figures of the store.
 //!
 //! `flash::io` defines the operations of I/O.
@@ -16,6 +16,7 @@
 mod config;
 pub mod counters;
 pub mod digest;
+mod dump;
 pub mod effects;
 pub mod keyspace;
 pub mod lane;
@@ -29,6 +30,7 @@ mod stripe;
 pub use base::events::Class;
 pub use base::{Codec, Policy};
 pub use config::{FlashConfig, StoreConfig};
+pub use dump::{DumpError, Dumper, PartReader};
 pub use effects::{Effect, Effects, Why};
 pub use keyspace::guards::Held;
 pub use keyspace::{

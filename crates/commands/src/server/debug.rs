@@ -40,8 +40,8 @@ pub(super) fn keys(args: &Args<'_>, at: &mut Vec<usize>) {
 /// Subcommands of Redis that FlintKV refuses, and why.
 const REFUSED: [(&[&str], &str); 5] = [
     (
-        &["reload", "loadaof", "aof-flush-sleep", "delay-rdb-client-free-seconds", "crash-and-recover", "restart"],
-        "Persistence is not supported: this server keeps its dataset while it runs",
+        &["loadaof", "aof-flush-sleep", "delay-rdb-client-free-seconds", "crash-and-recover", "restart"],
+        "there is no append-only file and no forked process that it could be about",
     ),
     (&["change-repl-id", "replicate", "replybuffer"], "Replication is not supported: this server stands alone"),
     (
@@ -74,6 +74,15 @@ const REFUSED: [(&[&str], &str); 5] = [
         "it reaches into Redis's own internals",
     ),
 ];
+
+fn reload(cx: &mut Cx<'_>, saves: bool) -> Run {
+    if cx.ks.runs_once() {
+        return Err(Stop::error("ERR DEBUG RELOAD cannot be a part of a transaction or script"));
+    }
+    cx.server.reload(cx.session, saves)?;
+    cx.out.ok();
+    Ok(())
+}
 
 pub(super) fn run(cx: &mut Cx<'_>) -> Run {
     if !cx.server.debug_allowed(cx.session) {
@@ -118,6 +127,8 @@ pub(super) fn run(cx: &mut Cx<'_>) -> Run {
             cx.out.ok();
         }
         (b"protocol", 3) => protocol(cx)?,
+        (b"reload", 2) => reload(cx, true)?,
+        (b"reload", 3) if args[2].eq_ignore_ascii_case(b"nosave") => reload(cx, false)?,
         (b"error", 3) => {
             // The text is one line of the protocol, so it must not contain a line end.
             let text = String::from_utf8_lossy(&args[2]).replace(['\r', '\n'], " ");
@@ -152,6 +163,8 @@ pub(super) fn run(cx: &mut Cx<'_>) -> Run {
                 "    A number for the whole dataset, the same on every Redis that has it.",
                 "FLINT-DIGEST [STRIPES]",
                 "    As DIGEST, with functions, exact expiries, expiries of fields and consumer groups; also by groups of slots.",
+                "RELOAD [NOSAVE]",
+                "    Writes the dataset to the file, empties it, and loads it from the file.",
                 "DIGEST-VALUE key [key ...]",
                 "    A number for each value, the same on every server that has it.",
                 "POPULATE count [prefix [size]]",

@@ -9,7 +9,7 @@ mod role;
 mod rules;
 
 pub use catalog::Catalog;
-pub use role::{Role, is_console};
+pub use role::{Role, is_console, is_loader};
 pub use rules::{Selector, User, hex};
 
 use commands::Args;

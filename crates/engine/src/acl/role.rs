@@ -13,10 +13,14 @@ pub enum Role {
     Operator,
     /// Everything.
     Admin,
+    /// The node itself, while it loads the dataset from a file.
+    Loader,
 }
 
 /// The prefix of console users' names. A database's own users cannot have such a name.
 const PREFIX: &str = "(console:";
+
+const LOADER: &str = "(console:loader)";
 
 const VIEWER: &str = "on nopass ~* &* +@read -@dangerous -@blocking -@scripting +ping +echo +select +time +dbsize +info \
     +command +memory|usage +memory|stats +memory|doctor +object +type +ttl +slowlog|get +slowlog|len +latency|latest \
@@ -26,12 +30,12 @@ const OPERATOR: &str = "on nopass ~* &* +@all -@admin -@dangerous +@read +@write
     -debug -migrate";
 const ADMIN: &str = "on nopass ~* &* +@all";
 
-static USERS: LazyLock<[Arc<User>; 3]> = LazyLock::new(|| {
-    [Role::Viewer, Role::Operator, Role::Admin].map(|role| {
+static USERS: LazyLock<[Arc<User>; 4]> = LazyLock::new(|| {
+    [Role::Viewer, Role::Operator, Role::Admin, Role::Loader].map(|role| {
         let rules = match role {
             Role::Viewer => VIEWER,
             Role::Operator => OPERATOR,
-            Role::Admin => ADMIN,
+            Role::Admin | Role::Loader => ADMIN,
         };
         let rules: Vec<Vec<u8>> = rules.split_whitespace().map(|rule| rule.as_bytes().to_vec()).collect();
         let mut user = User::new(role.user_name(), true);
@@ -46,6 +50,7 @@ impl Role {
             Role::Viewer => "(console:viewer)",
             Role::Operator => "(console:operator)",
             Role::Admin => "(console:admin)",
+            Role::Loader => LOADER,
         }
     }
 
@@ -57,6 +62,11 @@ impl Role {
 /// Whether this is the name of a console user.
 pub fn is_console(user: &str) -> bool {
     user.starts_with(PREFIX)
+}
+
+/// Whether this is the name under which the node loads the dataset.
+pub fn is_loader(user: &str) -> bool {
+    user == LOADER
 }
 
 /// The console user with this name.

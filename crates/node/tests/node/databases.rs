@@ -190,6 +190,29 @@ fn databases_are_apart_and_are_there_again_after_a_restart() {
 }
 
 #[test]
+fn a_restart_loads_what_each_database_has_saved() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut node, mut operator) = start(directory.path(), &[]);
+    let port = operator.create("orders", 80, 30);
+    let (mut default, mut orders) = (node.connect(), connect(port));
+    default.run("SET k ours");
+    orders.run("SET k theirs");
+    assert_eq!(default.run("SAVE"), "OK");
+    assert_eq!(orders.run("SAVE"), "OK");
+    node.signal(libc::SIGTERM);
+    assert!(node.ended().success());
+
+    let (node, mut operator) = start(directory.path(), &[]);
+    let (mut default, mut orders) = (node.connect(), connect(port));
+    eventually("both are loaded", || default.run("GET k") == "\"ours\"" && orders.run("GET k") == "\"theirs\"");
+    // A database that was deleted does not come back with a new one of its name.
+    assert_eq!(operator.run("delete orders"), "done");
+    assert!(directory.path().join("orders/dump.rdb.deleted").exists());
+    assert_eq!(operator.run(&format!("create orders {port} 80 30")), port.to_string());
+    assert_eq!(connect(port).run("GET k"), "(nil)");
+}
+
+#[test]
 fn impossible_definitions_are_refused_and_leave_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let (node, mut operator) = start(directory.path(), &[]);

@@ -14,6 +14,7 @@ mod effects;
 mod errors;
 mod examples;
 mod executor;
+mod files;
 mod lifecycle;
 mod migrate;
 mod news;

@@ -120,6 +120,11 @@ fn part_bytes<'s, 'b: 's>(
     Ok(record.value)
 }
 
+/// The bytes of a part, if it is in this page.
+pub(crate) fn part_copy(store: &Store, page: &Page<'_>, name: PartName) -> Result<Box<[u8]>, ReadError> {
+    part_bytes(store, page, name, &mut Scratch::new()).map(Box::from)
+}
+
 /// A copy of a record on flash. It is only for reading and does not enter the store.
 pub(crate) struct RecordCopy {
     /// The key, or a part's name.

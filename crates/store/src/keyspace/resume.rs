@@ -61,7 +61,7 @@ impl ColdRead {
     }
 
     /// Makes this a read of a copy: see [`crate::keyspace::direct::RecordCopy`].
-    pub(super) fn copying(mut self) -> ColdRead {
+    pub(crate) fn copying(mut self) -> ColdRead {
         self.copies = true;
         self
     }

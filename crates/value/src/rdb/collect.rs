@@ -23,6 +23,11 @@ impl Parts {
         self.ends.is_empty()
     }
 
+    /// Bytes of all strings together.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &[u8]> + ExactSizeIterator + Clone {
         (0..self.ends.len()).map(|at| {
             let start = if at == 0 { 0 } else { self.ends[at - 1] };
@@ -36,7 +41,7 @@ impl Parts {
     }
 
     /// Lengths are below 2^32, because values are limited to that.
-    pub(super) fn push(&mut self, part: &[u8]) -> Result<(), Corrupt> {
+    pub fn push(&mut self, part: &[u8]) -> Result<(), Corrupt> {
         if u32::try_from(part.len()).is_err() {
             return Err(Corrupt);
         }
@@ -52,7 +57,7 @@ impl Parts {
         }
     }
 
-    pub(super) fn append(&mut self, more: &Parts) -> Result<(), Corrupt> {
+    pub fn append(&mut self, more: &Parts) -> Result<(), Corrupt> {
         more.iter().try_for_each(|part| self.push(part))
     }
 }

@@ -33,8 +33,12 @@ const fn tables() -> [[u64; 256]; 8] {
 }
 
 pub fn crc64(bytes: &[u8]) -> u64 {
+    crc64_after(0, bytes)
+}
+
+/// The checksum of `bytes` behind bytes whose checksum is `sum`.
+pub fn crc64_after(mut sum: u64, bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
-    let mut sum = 0u64;
     for word in words {
         let mixed = (sum ^ u64::from_le_bytes(*word)).to_le_bytes();
         sum = mixed.iter().enumerate().fold(0, |sum, (n, &byte)| sum ^ TABLES[7 - n][usize::from(byte)]);
@@ -47,6 +51,7 @@ mod tests {
     #[test]
     fn sums_follow_the_definition() {
         assert_eq!(super::crc64(b"123456789"), 0xe9c6_d914_c4b8_d9ca);
+        assert_eq!(super::crc64_after(super::crc64(b"12345"), b"6789"), 0xe9c6_d914_c4b8_d9ca);
         assert_eq!(super::crc64(b""), 0);
         // The end of a redis-server's DUMP of the string "value".
         assert_eq!(super::crc64(b"\0\x05value\x0a\0").to_le_bytes(), *b"\x81\xf6\xc1\x38\xc1\xaa\x9b\x6e");

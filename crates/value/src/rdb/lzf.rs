@@ -1,4 +1,4 @@
-//! Owns the decompression of LZF (Marc Lehmann), which Redis uses for long strings in dumps. Never compresses.
+//! Owns LZF (Marc Lehmann), the compression of long strings in dumps.
 //!
 //! ```text
 //! 000lllll                          l + 1 bytes as they are
@@ -49,6 +49,68 @@ pub fn decompress(bytes: &[u8], len: usize) -> Result<Vec<u8>, Corrupt> {
     if out.len() == len { Ok(out) } else { Err(Corrupt) }
 }
 
+const TABLE_BITS: u32 = 14;
+const LITERAL_BYTES_MAX: usize = 32;
+const COPY_BYTES_MIN: usize = 3;
+const COPY_BYTES_MAX: usize = 264;
+const BACK_MAX: usize = 1 << 13;
+
+/// Compresses strings. It keeps the table of places between strings: each place is compared before it is used, so a
+/// place of an earlier string does no harm.
+pub struct Compressor {
+    /// By the hash of three bytes: where they were seen last.
+    places: Box<[u32]>,
+}
+
+impl Default for Compressor {
+    fn default() -> Compressor {
+        Compressor { places: vec![0; 1 << TABLE_BITS].into() }
+    }
+}
+
+impl Compressor {
+    /// The compressed bytes, if they are fewer.
+    pub fn compress(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let mut out = Vec::with_capacity(bytes.len());
+        let (mut at, mut literal_from) = (0, 0);
+        while at + COPY_BYTES_MIN <= bytes.len() && out.len() < bytes.len() {
+            let Some((back, len)) = self.seen(bytes, at) else {
+                at += 1;
+                continue;
+            };
+            put_literals(&mut out, &bytes[literal_from..at]);
+            let far = back - 1;
+            match len - 2 {
+                short @ ..7 => out.push((short << 5 | far >> 8) as u8),
+                long => out.extend_from_slice(&[(7 << 5 | far >> 8) as u8, (long - 7) as u8]),
+            }
+            out.push(far as u8);
+            at += len;
+            literal_from = at;
+        }
+        put_literals(&mut out, &bytes[literal_from..]);
+        (out.len() < bytes.len()).then_some(out)
+    }
+
+    /// How far back the bytes at this place stand too, and how many of them. Notes the place.
+    fn seen(&mut self, bytes: &[u8], at: usize) -> Option<(usize, usize)> {
+        let three = u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], 0]);
+        let slot = three.wrapping_mul(0x9e37_79b1) >> (32 - TABLE_BITS);
+        let before = std::mem::replace(&mut self.places[slot as usize], at as u32) as usize;
+        let back = at.checked_sub(before).filter(|back| (1..=BACK_MAX).contains(back))?;
+        let rest = &bytes[at..bytes.len().min(at + COPY_BYTES_MAX)];
+        let len = rest.iter().zip(&bytes[before..]).take_while(|(a, b)| a == b).count();
+        (len >= COPY_BYTES_MIN).then_some((back, len))
+    }
+}
+
+fn put_literals(out: &mut Vec<u8>, bytes: &[u8]) {
+    for run in bytes.chunks(LITERAL_BYTES_MAX) {
+        out.push((run.len() - 1) as u8);
+        out.extend_from_slice(run);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,6 +138,21 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn compressed_bytes_come_back(
+            texts in proptest::collection::vec(proptest::collection::vec(0..4u8, 0..600), 1..4), long in 0..20_000usize,
+        ) {
+            let mut compressor = Compressor::default();
+            for text in texts.into_iter().chain([vec![b'l'; long]]) {
+                if let Some(compressed) = compressor.compress(&text) {
+                    prop_assert!(compressed.len() < text.len());
+                    prop_assert_eq!(decompress(&compressed, text.len()), Ok(text));
+                } else {
+                    prop_assert!(text.len() < 100, "four letters can be compressed");
+                }
+            }
+        }
+
         #[test]
         fn any_bytes_give_the_wanted_length_or_nothing(
             bytes in proptest::collection::vec(any::<u8>(), 0..100), len in 0..500usize,

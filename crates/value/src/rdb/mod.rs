@@ -26,10 +26,11 @@ mod ziplist;
 mod zipmap;
 
 pub use collect::Parts;
+pub use crc64::{crc64, crc64_after};
+pub use lzf::Compressor;
 
 use crate::stream::Stream;
 use crate::{Corrupt, listpack};
-use crc64::crc64;
 use std::borrow::Cow;
 
 /// The version that Redis 7.2 writes, and the newest one that is read.
@@ -100,7 +101,7 @@ impl Type {
         }
     }
 
-    fn from_u8(number: u8) -> Option<Type> {
+    pub fn from_u8(number: u8) -> Option<Type> {
         Type::ALL.into_iter().find(|&kind| kind as u8 == number)
     }
 }
@@ -177,35 +178,22 @@ fn read_value(bytes: &[u8]) -> Result<Decoded, Corrupt> {
             let (mut members, mut scores) = (Parts::new(), Vec::new());
             for _ in 0..reader.len()? {
                 members.push(&reader.string()?)?;
-                let score =
-                    if kind == Type::ZSet { f64::from_le_bytes(reader.array()?) } else { reader.text_score()? };
-                scores.push(sound_score(score)?);
+                scores.push(reader.score(kind)?);
             }
             Decoded::ZSet(members, scores)
         }
-        Type::HashZipmap => Decoded::Hash(zipmap::parts(&reader.string()?)?),
-        Type::ListZiplist => Decoded::List(ziplist::parts(&reader.string()?)?),
-        Type::SetIntset => Decoded::Set(intset::parts(&reader.string()?)?),
-        Type::ZSetZiplist => scored(&ziplist::parts(&reader.string()?)?)?,
-        Type::HashZiplist => Decoded::Hash(ziplist::parts(&reader.string()?)?),
-        Type::HashListpack => Decoded::Hash(listpack_parts(&reader.string()?)?),
-        Type::ZSetListpack => scored(&listpack_parts(&reader.string()?)?)?,
-        Type::SetListpack => Decoded::Set(listpack_parts(&reader.string()?)?),
-        Type::ListQuicklist => {
+        Type::HashZipmap
+        | Type::ListZiplist
+        | Type::SetIntset
+        | Type::ZSetZiplist
+        | Type::HashZiplist
+        | Type::HashListpack
+        | Type::ZSetListpack
+        | Type::SetListpack => packed(kind, &reader.string()?)?,
+        Type::ListQuicklist | Type::ListQuicklist2 => {
             let mut parts = Parts::new();
             for _ in 0..reader.len()? {
-                parts.append(&ziplist::parts(&reader.string()?)?)?;
-            }
-            Decoded::List(parts)
-        }
-        Type::ListQuicklist2 => {
-            let mut parts = Parts::new();
-            for _ in 0..reader.len()? {
-                match reader.len()? {
-                    1 => parts.push(&reader.string()?)?,
-                    2 => parts.append(&listpack_parts(&reader.string()?)?)?,
-                    _ => return Err(Corrupt),
-                }
+                reader.quicklist_node(kind, &mut parts)?;
             }
             Decoded::List(parts)
         }
@@ -221,7 +209,23 @@ fn read_value(bytes: &[u8]) -> Result<Decoded, Corrupt> {
     if is_sound && reader.is_empty() { Ok(value) } else { Err(Corrupt) }
 }
 
-fn listpack_parts(list: &[u8]) -> Result<Parts, Corrupt> {
+/// The members of a collection that is one string.
+pub fn packed(kind: Type, bytes: &[u8]) -> Result<Decoded, Corrupt> {
+    Ok(match kind {
+        Type::HashZipmap => Decoded::Hash(zipmap::parts(bytes)?),
+        Type::ListZiplist => Decoded::List(ziplist::parts(bytes)?),
+        Type::SetIntset => Decoded::Set(intset::parts(bytes)?),
+        Type::ZSetZiplist => scored(&ziplist::parts(bytes)?)?,
+        Type::HashZiplist => Decoded::Hash(ziplist::parts(bytes)?),
+        Type::HashListpack => Decoded::Hash(listpack_parts(bytes)?),
+        Type::ZSetListpack => scored(&listpack_parts(bytes)?)?,
+        Type::SetListpack => Decoded::Set(listpack_parts(bytes)?),
+        _ => return Err(Corrupt),
+    })
+}
+
+/// The elements of a listpack.
+pub fn listpack_parts(list: &[u8]) -> Result<Parts, Corrupt> {
     listpack::check(list)?;
     let mut parts = Parts::new();
     listpack::iter(list).try_for_each(|element| parts.push_element(element))?;
@@ -240,7 +244,7 @@ fn scored(parts: &Parts) -> Result<Decoded, Corrupt> {
     Ok(Decoded::ZSet(members, scores))
 }
 
-fn sound_score(score: f64) -> Result<f64, Corrupt> {
+pub fn sound_score(score: f64) -> Result<f64, Corrupt> {
     if score.is_nan() { Err(Corrupt) } else { Ok(score) }
 }
 
@@ -353,25 +357,43 @@ pub struct Reader<'a> {
     bytes: &'a [u8],
     /// How many bytes compressed strings may still expand to.
     expansion_left: usize,
+    /// How many bytes were missing when the input ended too early.
+    missing: usize,
 }
 
 impl<'a> Reader<'a> {
     pub fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader { bytes, expansion_left: EXPANDED_BYTES_MAX }
+        Reader { bytes, expansion_left: EXPANDED_BYTES_MAX, missing: 0 }
     }
 
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    fn take(&mut self, len: usize) -> Result<&'a [u8], Corrupt> {
-        let (taken, rest) = self.bytes.split_at_checked(len).ok_or(Corrupt)?;
+    /// The number of bytes that are left.
+    pub fn left(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// After an error: how many more bytes the reader needs at least. 0: the bytes are wrong.
+    pub fn missing(&self) -> usize {
+        self.missing
+    }
+
+    pub fn take(&mut self, len: usize) -> Result<&'a [u8], Corrupt> {
+        let Some((taken, rest)) = self.bytes.split_at_checked(len) else {
+            self.missing = len - self.bytes.len();
+            return Err(Corrupt);
+        };
         self.bytes = rest;
         Ok(taken)
     }
 
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Corrupt> {
-        let (array, rest) = self.bytes.split_first_chunk::<N>().ok_or(Corrupt)?;
+        let Some((array, rest)) = self.bytes.split_first_chunk::<N>() else {
+            self.missing = N - self.bytes.len();
+            return Err(Corrupt);
+        };
         self.bytes = rest;
         Ok(*array)
     }
@@ -392,7 +414,11 @@ impl<'a> Reader<'a> {
     }
 
     pub fn string(&mut self) -> Result<Cow<'a, [u8]>, Corrupt> {
-        let number = match self.bytes.first().ok_or(Corrupt)? {
+        let Some(first) = self.bytes.first() else {
+            self.missing = 1;
+            return Err(Corrupt);
+        };
+        let number = match first {
             0xc0 => self.array::<2>().map(|bytes| i64::from(bytes[1] as i8))?,
             0xc1 => self.array::<3>().map(|[_, low, high]| i64::from(i16::from_le_bytes([low, high])))?,
             0xc2 => self.array::<5>().map(|[_, a, b, c, d]| i64::from(i32::from_le_bytes([a, b, c, d])))?,
@@ -422,6 +448,24 @@ impl<'a> Reader<'a> {
             parts.push(&self.string()?)?;
         }
         Ok(parts)
+    }
+
+    /// A node of a quicklist: its elements are appended to `parts`.
+    pub fn quicklist_node(&mut self, kind: Type, parts: &mut Parts) -> Result<(), Corrupt> {
+        if kind == Type::ListQuicklist {
+            return parts.append(&ziplist::parts(&self.string()?)?);
+        }
+        match self.len()? {
+            1 => parts.push(&self.string()?),
+            2 => parts.append(&listpack_parts(&self.string()?)?),
+            _ => Err(Corrupt),
+        }
+    }
+
+    /// A member's score in a sorted set of this type.
+    pub fn score(&mut self, kind: Type) -> Result<f64, Corrupt> {
+        let score = if kind == Type::ZSetText { self.text_score()? } else { f64::from_le_bytes(self.array()?) };
+        sound_score(score)
     }
 
     /// A score as text, as Redis wrote it before 4.0.

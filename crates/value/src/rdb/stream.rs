@@ -25,7 +25,7 @@ pub enum Version {
     V1,
     /// Redis 7.0.
     V2,
-    /// Redis 7.2. This version is written.
+    /// Redis 7.2.
     V3,
 }
 
@@ -45,6 +45,11 @@ pub fn write(stream: &Stream, out: &mut Vec<u8>) {
         put_string(out, &base.to_bytes());
         put_string(out, list);
     }
+    write_after_chunks(stream, Version::V3, out);
+}
+
+/// What follows the chunks. V2 leaves out when a consumer was active; V1 is never written.
+pub fn write_after_chunks(stream: &Stream, version: Version, out: &mut Vec<u8>) {
     put_len(out, stream.len());
     for id in [stream.last_id, stream.first_id(), stream.max_deleted_id] {
         put_id(out, id);
@@ -67,7 +72,9 @@ pub fn write(stream: &Stream, out: &mut Vec<u8>) {
         for (name, consumer) in consumers {
             put_string(out, name);
             put_ms(out, consumer.seen_ms);
-            put_ms(out, consumer.active_ms);
+            if version >= Version::V3 {
+                put_ms(out, consumer.active_ms);
+            }
             put_len(out, consumer.pending().len() as u64);
             consumer.pending().iter().for_each(|id| out.extend_from_slice(&id.to_bytes()));
         }

@@ -271,10 +271,14 @@ impl Chunk {
 
     /// The entries in order, without counting as use. `bytes` are the bytes of an absent chunk.
     pub fn peek<'a>(&'a self, bytes: Option<&'a [u8]>) -> Result<impl Iterator<Item = Entry<'a>>, Corrupt> {
+        Ok(self.entries_of(self.peek_bytes(bytes)?))
+    }
+
+    pub fn peek_bytes<'a>(&'a self, bytes: Option<&'a [u8]>) -> Result<&'a [u8], Corrupt> {
         match bytes {
             Some(bytes) if !self.accepts(bytes) => Err(Corrupt),
-            Some(bytes) => Ok(self.entries_of(bytes)),
-            None => Ok(self.entries_of(self.part.peek())),
+            Some(bytes) => Ok(bytes),
+            None => Ok(self.part.peek()),
         }
     }
 

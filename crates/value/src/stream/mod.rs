@@ -148,6 +148,13 @@ impl Stream {
         Ok(())
     }
 
+    /// The chunk that a walk's stretch visits, as a dump has it: its first id and its listpack. `bytes` are the bytes of its
+    /// part, if that part is absent. `None`: the stretch visits no chunk.
+    pub fn raw_chunk<'a>(&'a self, number: u64, bytes: Option<&'a [u8]>) -> Result<Option<(Id, &'a [u8])>, Corrupt> {
+        let Some(chunk) = self.chunk_from(number) else { return Ok(None) };
+        Ok(Some((chunk.base, chunk.peek_bytes(bytes)?)))
+    }
+
     fn chunk_from(&self, number: u64) -> Option<&Chunk> {
         self.chunks.get(self.chunks.partition_point(|chunk| chunk.number < number))
     }

@@ -59,6 +59,18 @@ impl Host for NoServer {
     fn debug_allowed(&self, _: &Session) -> bool {
         true
     }
+    fn save(&self, _: &mut Session) -> Run {
+        Ok(())
+    }
+
+    fn reload(&self, _: &mut Session, _: bool) -> Run {
+        Ok(())
+    }
+
+    fn last_save_s(&self) -> u64 {
+        0
+    }
+
     fn started_s(&self) -> u64 {
         no_server()
     }

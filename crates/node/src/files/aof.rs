@@ -1,0 +1,199 @@
+//! Owns reading Redis's append-only files: the commands in them, and the manifest that lists them. Never runs a command.
+//!
+//! ```text
+//! file      a dump (see the crate rdb), or nothing; then commands
+//! command   as clients send it: *2 $4 INCR $1 k, each part ended by \r\n
+//! #…        a line that is skipped: Redis notes the time
+//!
+//! manifest  a line for each file: file NAME seq NUMBER type b|i|h
+//!           b: the dataset as it was at first; i: the changes since, in the order of their numbers; h: no longer needed
+//! ```
+
+use config::split_words;
+use std::io::{self, BufRead, Read};
+
+/// The longest line with a count.
+const LINE_BYTES_MAX: u64 = 64 << 10;
+
+/// The names of the files to load, in order.
+pub fn manifest(text: &str) -> Result<Vec<String>, String> {
+    let (mut base, mut changes) = (None, Vec::new());
+    for (number, line) in (1..).zip(text.lines()) {
+        let bad = |what: &str| Err(format!("line {number}: {what}"));
+        if line.trim().is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let Some(words) = split_words(line).ok().filter(|words| words.len().is_multiple_of(2)) else {
+            return bad("it is no list of names and values");
+        };
+        let value = |name: &str| words.chunks(2).find(|pair| pair[0] == name).map(|pair| pair[1].as_str());
+        let (Some(file), Some(Ok(seq)), Some(kind)) =
+            (value("file"), value("seq").map(str::parse::<u64>), value("type"))
+        else {
+            return bad("file, seq or type is missing");
+        };
+        if file.contains('/') {
+            return bad("the file's name must not be a path");
+        }
+        match kind {
+            "b" if base.is_some() => return bad("there is a second base file"),
+            "b" => base = Some(file.to_owned()),
+            "i" if changes.last().is_some_and(|&(last, _)| last >= seq) => return bad("the files are not in order"),
+            "i" => changes.push((seq, file.to_owned())),
+            "h" => {}
+            _ => return bad("its type is none of b, i and h"),
+        }
+    }
+    Ok(base.into_iter().chain(changes.into_iter().map(|(_, file)| file)).collect())
+}
+
+/// Why reading ended. Offsets are those of the file, in bytes.
+#[derive(Debug)]
+pub enum Error {
+    Io(io::Error),
+    /// The last command, which begins here, is not complete.
+    Truncated {
+        offset: u64,
+    },
+    Bad {
+        offset: u64,
+        what: &'static str,
+    },
+}
+
+/// Reads commands, one after another.
+pub struct Commands<R> {
+    source: R,
+    offset: u64,
+}
+
+/// A command: its bytes as they are in the file.
+#[derive(Default)]
+pub struct Command {
+    pub bytes: Vec<u8>,
+    pub name: Vec<u8>,
+}
+
+impl<R: BufRead> Commands<R> {
+    /// `offset`: how many bytes of the file are before the source.
+    pub fn new(source: R, offset: u64) -> Commands<R> {
+        Commands { source, offset }
+    }
+
+    /// Where the next command begins.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Reads the next command into `command`. False: the file is over.
+    pub fn read(&mut self, command: &mut Command) -> Result<bool, Error> {
+        loop {
+            command.bytes.clear();
+            command.name.clear();
+            if self.source.fill_buf().map_err(Error::Io)?.is_empty() {
+                return Ok(false);
+            }
+            self.line(&mut command.bytes)?;
+            if !command.bytes.starts_with(b"#") {
+                break;
+            }
+            self.offset += command.bytes.len() as u64;
+        }
+        let Some(count @ 1..) = number(&command.bytes, b'*') else { return self.bad("no command begins here") };
+        for nth in 0..count {
+            let from = command.bytes.len();
+            self.line(&mut command.bytes)?;
+            let Some(len) = number(&command.bytes[from..], b'$') else { return self.bad("an argument has no length") };
+            let from = command.bytes.len();
+            let wanted = len + 2;
+            let read = (&mut self.source).take(wanted).read_to_end(&mut command.bytes).map_err(Error::Io)?;
+            if (read as u64) < wanted {
+                return Err(Error::Truncated { offset: self.offset });
+            }
+            if !command.bytes.ends_with(b"\r\n") {
+                return self.bad("an argument is longer than its length");
+            }
+            if nth == 0 {
+                command.name = command.bytes[from..command.bytes.len() - 2].to_ascii_lowercase();
+            }
+        }
+        self.offset += command.bytes.len() as u64;
+        Ok(true)
+    }
+
+    fn bad<T>(&self, what: &'static str) -> Result<T, Error> {
+        Err(Error::Bad { offset: self.offset, what })
+    }
+
+    /// Appends a line with its end.
+    fn line(&mut self, out: &mut Vec<u8>) -> Result<(), Error> {
+        let read = (&mut self.source).take(LINE_BYTES_MAX).read_until(b'\n', out).map_err(Error::Io)?;
+        match out.last() {
+            Some(b'\n') => Ok(()),
+            _ if read as u64 == LINE_BYTES_MAX => self.bad("a line is too long"),
+            _ => Err(Error::Truncated { offset: self.offset }),
+        }
+    }
+}
+
+/// The number in a line behind its first letter.
+fn number(line: &[u8], letter: u8) -> Option<u64> {
+    let digits = line.strip_prefix(&[letter])?.strip_suffix(b"\r\n")?;
+    let number = std::str::from_utf8(digits).ok()?.parse::<u32>().ok()?;
+    Some(number.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_lists_its_files_in_order() {
+        let text = "file appendonly.aof.2.base.rdb seq 2 type b\nfile old seq 1 type h\n# a remark\n\
+                    file \"with space\" seq 3 type i\nfile appendonly.aof.12.incr.aof seq 12 type i\n";
+        assert_eq!(manifest(text).unwrap(), ["appendonly.aof.2.base.rdb", "with space", "appendonly.aof.12.incr.aof"]);
+        for (bad, why) in [
+            ("file a seq 1", "line 1: file, seq or type is missing"),
+            ("file a seq x type b", "line 1: file, seq or type is missing"),
+            ("file ../a seq 1 type b", "line 1: the file's name must not be a path"),
+            ("file a seq 1 type b\nfile b seq 2 type b", "line 2: there is a second base file"),
+            ("file a seq 2 type i\nfile b seq 1 type i", "line 2: the files are not in order"),
+            ("file a seq 2 type z", "line 1: its type is none of b, i and h"),
+            ("file", "line 1: it is no list of names and values"),
+        ] {
+            assert_eq!(manifest(bad).unwrap_err(), why);
+        }
+    }
+
+    #[test]
+    fn commands_are_read_up_to_damage() {
+        let file = b"#TS:1700000000\r\n*2\r\n$4\r\nINCR\r\n$1\r\nk\r\n*1\r\n$4\r\nPING\r\n";
+        let read = |file: &[u8]| {
+            let (mut commands, mut command, mut names) = (Commands::new(file, 100), Command::default(), Vec::new());
+            loop {
+                match commands.read(&mut command) {
+                    Ok(true) => names.push(String::from_utf8(command.name.clone()).unwrap()),
+                    Ok(false) => return (names, commands.offset(), None),
+                    Err(error) => return (names, commands.offset(), Some(error)),
+                }
+            }
+        };
+        let (names, end, error) = read(file);
+        assert_eq!((names.join(" "), end), ("incr ping".to_owned(), 100 + file.len() as u64));
+        assert!(error.is_none());
+        for cut in 17..file.len() {
+            let (names, end, error) = read(&file[..cut]);
+            let offset = if cut < 38 { 116 } else { 138 };
+            match error {
+                Some(Error::Truncated { offset: told }) => assert_eq!(told, offset),
+                other => assert!(cut == 38 && names.len() == 1 && other.is_none(), "cut at {cut}: {other:?}"),
+            }
+            assert_eq!(end, offset);
+        }
+        for bad in
+            [&b"+OK\r\n"[..], b"*0\r\n", b"*1\r\n:4\r\n", b"*1\r\n$1\r\nPING\r\n", b"*99999999999\r\n", b"*-1\r\n"]
+        {
+            assert!(matches!(read(bad).2, Some(Error::Bad { offset: 100, .. })), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Owns turning files into commands: a key of a dump becomes SET, RPUSH, SADD, HSET, ZADD or RESTORE, a piece of a large
+//! collection at a time; commands of an append-only file stay as they are. So a dataset is loaded by the same code that
+//! serves clients, waits for room as they do, and may be larger than RAM. Never knows how a value is kept.
+
+use super::about;
+use super::aof::{self, Commands};
+use super::find::Plan;
+use super::pipe::{Broken, Expect, Pipe};
+use crate::database::Database;
+use engine::wall_ms;
+use rdb::{Error, Item, Key, Piece, Reader};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use value::rdb::{Decoded, Parts, Type, dump};
+
+const READ_BYTES: usize = 256 << 10;
+
+/// What a load has brought.
+#[derive(Default)]
+pub struct Loaded {
+    pub keys: u64,
+    /// Keys that were left out, because they have expired.
+    pub expired: u64,
+}
+
+/// Empties the database.
+pub fn empty(database: &Database) -> Result<(), String> {
+    let mut pipe = Pipe::open(database)?;
+    let sent = pipe.command(&[b"FLUSHALL"], Expect::Success);
+    let sent = sent.and_then(|()| pipe.command(&[b"FUNCTION", b"FLUSH"], Expect::Success));
+    let finished = pipe.finish().map(drop);
+    finished.and(sent.map_err(|Broken| "the connection is broken".to_owned()))
+}
+
+/// Loads the files into the database.
+pub fn load(database: &Database, plan: &Plan) -> Result<Loaded, String> {
+    let config = database.hub.config.snapshot();
+    let mut load = Load {
+        pipe: Pipe::open(database)?,
+        checks: config.redis_files.rdbchecksum,
+        db: 0,
+        now_ms: wall_ms(),
+        loaded: Loaded::default(),
+    };
+    let mut ended = Ok(());
+    for (nth, path) in plan.files.iter().enumerate() {
+        let may_be_cut = plan.is_aof && nth + 1 == plan.files.len() && config.redis_files.aof_load_truncated;
+        let source = File::open(path).map_err(|error| about(path, error))?;
+        let source = Counted { source, count: Arc::clone(&database.files.loaded_bytes) };
+        ended = load.file(path, BufReader::with_capacity(READ_BYTES, source), may_be_cut);
+        if ended.is_err() {
+            break;
+        }
+    }
+    let Load { pipe, loaded, .. } = load;
+    // If the database has refused something, the connection is broken for that reason.
+    match (pipe.finish(), ended) {
+        (Err(why), Ok(()) | Err(Ended::Broken)) | (_, Err(Ended::File(why))) => Err(why),
+        (Ok(_), Err(Ended::Broken)) => Err("the connection to the database is broken".to_owned()),
+        (Ok(0), Ok(())) => Ok(loaded),
+        (Ok(errors), Ok(())) => {
+            tracing::warn!("{errors} commands of the append-only file have failed");
+            Ok(loaded)
+        }
+    }
+}
+
+/// Counts the bytes that are read.
+struct Counted {
+    source: File,
+    count: Arc<AtomicU64>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let read = self.source.read(buf)?;
+        self.count.fetch_add(read as u64, Relaxed);
+        Ok(read)
+    }
+}
+
+/// Why a load stopped.
+enum Ended {
+    Broken,
+    File(String),
+}
+
+impl From<Broken> for Ended {
+    fn from(_: Broken) -> Ended {
+        Ended::Broken
+    }
+}
+
+struct Load {
+    pipe: Pipe,
+    /// Checksums are compared.
+    checks: bool,
+    /// The connection's logical database.
+    db: u64,
+    now_ms: u64,
+    loaded: Loaded,
+}
+
+impl Load {
+    /// Loads a dump, or an append-only file with or without a dump at its beginning.
+    fn file(&mut self, path: &Path, mut source: BufReader<Counted>, may_be_cut: bool) -> Result<(), Ended> {
+        let fail = |what: String| Ended::File(about(path, what));
+        let first = source.fill_buf().map_err(|error| fail(error.to_string()))?;
+        if !first.starts_with(b"REDIS") && !first.starts_with(b"VALKEY") {
+            return self.commands(path, source, 0, may_be_cut);
+        }
+        let mut reader = Reader::new(source, self.checks).map_err(|error| fail(error.to_string()))?;
+        self.dump(path, &mut reader)?;
+        let offset = reader.offset();
+        let (rest, source) = reader.into_rest();
+        self.commands(path, Cursor::new(rest).chain(source), offset, may_be_cut)
+    }
+
+    fn dump<R: Read>(&mut self, path: &Path, reader: &mut Reader<R>) -> Result<(), Ended> {
+        let fail = |error: Error| Ended::File(about(path, error));
+        // `None`: the key is left out.
+        let mut key: Option<Key> = None;
+        loop {
+            match reader.next_item().map_err(fail)? {
+                Item::Aux(..) => {}
+                Item::Function(code) => self.pipe.command(&[b"FUNCTION", b"LOAD", &code], Expect::Success)?,
+                Item::Skipped { module, key } => {
+                    let what = key.map_or_else(|| "data beside the keys".to_owned(), |key| show(&key));
+                    tracing::warn!("{}: data of the module {module} is left out: {what}", path.display());
+                }
+                Item::Key(next) if next.expiry_ms.is_some_and(|expiry_ms| expiry_ms <= self.now_ms) => {
+                    self.loaded.expired += 1;
+                    key = None;
+                }
+                Item::Key(next) => {
+                    self.select(next.db)?;
+                    self.loaded.keys += 1;
+                    key = Some(next);
+                }
+                Item::Piece(piece) => {
+                    if let Some(key) = &key {
+                        self.piece(key, &piece)?;
+                    }
+                }
+                Item::EndOfKey => {
+                    if let Some(Key { name, expiry_ms: Some(at_ms), .. }) = key.take() {
+                        self.pipe.command(&[b"PEXPIREAT", &name, at_ms.to_string().as_bytes()], Expect::Success)?;
+                    }
+                }
+                Item::End => return Ok(()),
+            }
+        }
+    }
+
+    fn select(&mut self, db: u64) -> Result<(), Broken> {
+        if std::mem::replace(&mut self.db, db) == db {
+            return Ok(());
+        }
+        self.pipe.command(&[b"SELECT", db.to_string().as_bytes()], Expect::Success)
+    }
+
+    fn piece(&mut self, key: &Key, piece: &Piece) -> Result<(), Broken> {
+        let name = &*key.name;
+        match piece {
+            Piece::Value(Decoded::String(text)) => self.pipe.command(&[b"SET", name, text], Expect::Success),
+            Piece::Value(Decoded::List(parts)) => self.members(b"RPUSH", name, parts, Expect::Success),
+            Piece::Value(Decoded::Set(parts)) => self.members(b"SADD", name, parts, Expect::Count(parts.len() as u64)),
+            Piece::Value(Decoded::Hash(parts)) => {
+                self.members(b"HSET", name, parts, Expect::Count(parts.len() as u64 / 2))
+            }
+            Piece::Value(Decoded::ZSet(parts, scores)) => {
+                let scores: Vec<String> = scores.iter().map(|score| format!("{score:?}")).collect();
+                let mut args: Vec<&[u8]> = vec![b"ZADD", name];
+                parts.iter().zip(&scores).for_each(|(member, score)| args.extend([score.as_bytes(), member]));
+                self.pipe.command(&args, Expect::Count(parts.len() as u64))
+            }
+            Piece::Value(Decoded::Stream(stream)) => {
+                let payload = dump(Type::Stream3, |out| stream.encode(out));
+                self.pipe.command(&[b"RESTORE", name, b"0", &payload], Expect::Success)
+            }
+            Piece::Fields(pairs, expiries) => self.fields(name, pairs, expiries),
+        }
+    }
+
+    fn members(&mut self, command: &[u8], name: &[u8], parts: &Parts, expect: Expect) -> Result<(), Broken> {
+        let mut args = Vec::with_capacity(parts.len() + 2);
+        args.extend([command, name]);
+        args.extend(parts.iter());
+        self.pipe.command(&args, expect)
+    }
+
+    /// Fields with their expiries. Fields that have expired are left out.
+    fn fields(&mut self, name: &[u8], pairs: &Parts, expiries: &[u64]) -> Result<(), Broken> {
+        let pairs = pairs.pairs().zip(expiries).map(|((field, value), &at_ms)| (field, value, at_ms));
+        let there: Vec<_> = pairs.filter(|&(_, _, at_ms)| at_ms == 0 || at_ms > self.now_ms).collect();
+        if there.is_empty() {
+            return Ok(());
+        }
+        let mut args: Vec<&[u8]> = vec![b"HSET", name];
+        there.iter().for_each(|&(field, value, _)| args.extend([field, value]));
+        self.pipe.command(&args, Expect::Count(there.len() as u64))?;
+        for (field, _, at_ms) in there.into_iter().filter(|&(_, _, at_ms)| at_ms > 0) {
+            let at_ms = at_ms.to_string();
+            self.pipe.command(&[b"HPEXPIREAT", name, at_ms.as_bytes(), b"FIELDS", b"1", field], Expect::Success)?;
+        }
+        Ok(())
+    }
+
+    /// The commands of an append-only file.
+    fn commands(&mut self, path: &Path, source: impl BufRead, offset: u64, may_be_cut: bool) -> Result<(), Ended> {
+        let mut commands = Commands::new(source, offset);
+        let mut command = aof::Command::default();
+        // As in Redis, each file begins in database 0.
+        self.select(0)?;
+        // A transaction counts only with its EXEC.
+        let mut in_transaction = false;
+        loop {
+            let cut_at = match commands.read(&mut command) {
+                Ok(true) => {
+                    match &*command.name {
+                        b"multi" => in_transaction = true,
+                        b"exec" => in_transaction = false,
+                        // The connection's database is known no longer.
+                        b"select" => self.db = u64::MAX,
+                        _ => {}
+                    }
+                    self.pipe.encoded(&command.bytes, Expect::Any)?;
+                    continue;
+                }
+                Ok(false) if !in_transaction => return Ok(()),
+                Ok(false) => commands.offset(),
+                Err(aof::Error::Truncated { offset }) => offset,
+                Err(aof::Error::Bad { offset, what }) => {
+                    let what =
+                        format!("byte {offset}: {what}. Keep a copy of the file, and repair it with redis-check-aof");
+                    return Err(Ended::File(about(path, what)));
+                }
+                Err(aof::Error::Io(error)) => return Err(Ended::File(about(path, error))),
+            };
+            if !may_be_cut {
+                let what = format!(
+                    "it ends in the middle of a command or transaction behind byte {cut_at}. \
+                     aof-load-truncated yes loads the last file without that"
+                );
+                return Err(Ended::File(about(path, what)));
+            }
+            tracing::warn!(
+                "{}: the command or transaction behind byte {cut_at} is cut off and left out",
+                path.display()
+            );
+            if in_transaction {
+                self.pipe.command(&[b"DISCARD"], Expect::Any)?;
+            }
+            return Ok(());
+        }
+    }
+}
+
+/// A key's name for the log.
+fn show(name: &[u8]) -> String {
+    const SHOWN_BYTES_MAX: usize = 100;
+    format!("key '{}'", String::from_utf8_lossy(&name[..name.len().min(SHOWN_BYTES_MAX)]))
+}

@@ -1,0 +1,148 @@
+//! Owns the files of Redis in a database's directory: which are loaded at the start, how, and how SAVE writes one. Never
+//! knows how a command runs: a loaded dataset comes in as commands, like a client's.
+//!
+//! - `find` chooses what is loaded; `aof` reads append-only files and their manifest.
+//! - `load` turns files into commands, `pipe` is the connection that carries them.
+//! - `save` writes a dump.
+
+mod aof;
+mod find;
+mod load;
+mod pipe;
+mod save;
+
+pub use find::{Plan, directory, plan};
+
+use crate::database::Database;
+use engine::{Gate, wall_ms};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// How long SAVE waits for a script that keeps stripes.
+const SAVE_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Loads a dataset into the new database on a thread of its own. Until that has ended, clients get `-LOADING`.
+pub fn start(database: &Arc<Database>, plan: Plan) -> std::io::Result<()> {
+    database.hub.clients.set_gate(Gate::Loading);
+    let database = Arc::clone(database);
+    let load = move || match database.load(&plan) {
+        Ok(()) => database.hub.clients.set_gate(Gate::Open),
+        Err(_) if database.hub.is_closing.load(Relaxed) => {}
+        Err(why) => {
+            let text = format!("database '{}' could not be loaded: {why}", database.hub.name);
+            tracing::error!("{text}");
+            // Half a dataset is not served. The other databases of the node are.
+            if database.is_default() {
+                // The first failure counts.
+                let _ = database.failure.set(text);
+                database.shutdown.notify_one();
+            }
+        }
+    };
+    std::thread::Builder::new().name("load".into()).spawn(load).map(drop)
+}
+
+impl Database {
+    /// Loads files. The gate must be closed.
+    fn load(&self, plan: &Plan) -> Result<(), String> {
+        let _busy = self.files.busy.lock();
+        let files = &self.files;
+        files.loaded_bytes.store(0, Relaxed);
+        files.loading_total_bytes.store(plan.bytes(), Relaxed);
+        files.loading_since_ms.store(wall_ms().max(1), Relaxed);
+        let begun = Instant::now();
+        let loaded = load::load(self, plan);
+        files.loading_since_ms.store(0, Relaxed);
+        let loaded = loaded?;
+        files.keys_loaded.store(loaded.keys, Relaxed);
+        files.keys_expired.store(loaded.expired, Relaxed);
+        tracing::info!(
+            "database '{}' is loaded from {}: {} keys and {} expired ones in {:.3} s",
+            self.hub.name,
+            plan.what(),
+            loaded.keys,
+            loaded.expired,
+            begun.elapsed().as_secs_f64()
+        );
+        Ok(())
+    }
+
+    /// SAVE. The error is the whole reply.
+    pub(crate) fn save_dump(&self) -> Result<(), String> {
+        let Some(_busy) = self.files.busy.try_lock() else {
+            return Err("ERR the dataset is already being saved or loaded".to_owned());
+        };
+        if self.hub.clients.gate() != Gate::Open {
+            return Err("ERR the dataset is being loaded".to_owned());
+        }
+        self.hub.clients.set_gate(Gate::Saving);
+        let saved = self.save_behind_gate();
+        self.hub.clients.set_gate(Gate::Open);
+        saved
+    }
+
+    fn save_behind_gate(&self) -> Result<(), String> {
+        let (files, begun) = (&self.files, Instant::now());
+        files.saved_keys.store(0, Relaxed);
+        files.saving_since_ms.store(wall_ms().max(1), Relaxed);
+        let saved = save::save(self, SAVE_PATIENCE);
+        files.saving_since_ms.store(0, Relaxed);
+        files.last_save_took_ms.store(begun.elapsed().as_millis() as u64, Relaxed);
+        files.last_save_failed.store(saved.is_err(), Relaxed);
+        match &saved {
+            Ok(path) => {
+                files.last_save_s.store(wall_ms() / 1000, Relaxed);
+                files.saves.fetch_add(1, Relaxed);
+                tracing::info!(
+                    "database '{}' is saved to {}: {} keys in {:.3} s",
+                    self.hub.name,
+                    path.display(),
+                    files.saved_keys.load(Relaxed),
+                    begun.elapsed().as_secs_f64()
+                );
+            }
+            Err(why) => tracing::error!("database '{}' could not be saved: {why}", self.hub.name),
+        }
+        saved.map(drop).map_err(|why| format!("ERR {why}"))
+    }
+
+    /// DEBUG RELOAD. The error is the whole reply.
+    pub(crate) fn reload_dump(&self, saves: bool) -> Result<(), String> {
+        if saves {
+            self.save_dump()?;
+        }
+        let path = self.dump_file();
+        let plan = Plan::dump(&path).map_err(|why| format!("ERR {why}"))?;
+        self.hub.clients.set_gate(Gate::Loading);
+        let loaded = load::empty(self).and_then(|()| self.load(&plan));
+        self.hub.clients.set_gate(Gate::Open);
+        loaded.map_err(|why| {
+            tracing::error!("DEBUG RELOAD has lost the dataset: {why}");
+            format!("ERR Error trying to load the RDB dump, the dataset is not complete: {why}")
+        })
+    }
+
+    /// Gives the dump of a deleted database another name: a new database of the same name must not load it.
+    pub(crate) fn retire_dump(&self) {
+        let dump = self.dump_file();
+        let mut retired = dump.clone().into_os_string();
+        retired.push(".deleted");
+        match std::fs::rename(&dump, &retired) {
+            Ok(()) => tracing::info!("its last dump stays as {}", Path::new(&retired).display()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => tracing::error!("{}", about(&dump, error)),
+        }
+    }
+
+    fn dump_file(&self) -> std::path::PathBuf {
+        let settings = &self.hub.config.snapshot().redis_files;
+        directory(&self.hub.name, settings).join(&settings.dbfilename)
+    }
+}
+
+/// An error about a file.
+fn about(path: &Path, error: impl std::fmt::Display) -> String {
+    format!("{}: {error}", path.display())
+}

@@ -1,0 +1,150 @@
+//! Owns the connection through which a dataset comes in: commands go out without waiting for their replies, and a
+//! thread compares each reply with what is expected. Never knows where the commands come from.
+
+use crate::database::Database;
+use engine::Role;
+use resp::client::{Kind, SkipState, encode_command};
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+/// Commands are sent in portions of this size.
+const SEND_BYTES: usize = 128 << 10;
+const RECEIVE_BYTES: usize = 64 << 10;
+/// Errors of commands that stop a load whoever sent the command. Redis ignores other errors of an append-only file.
+const GRAVE: [&[u8]; 5] = [b"OOM ", b"NOPERM", b"LOADING", b"PAUSED", b"ERR unknown command"];
+
+/// What must be true of a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// It is no error.
+    Success,
+    /// It is this number.
+    Count(u64),
+    /// It is no grave error.
+    Any,
+}
+
+pub struct Pipe {
+    stream: UnixStream,
+    unsent: Vec<u8>,
+    expected: Sender<Expect>,
+    /// Returns how many errors were not grave.
+    replies: JoinHandle<Result<u64, String>>,
+}
+
+/// The connection is over. [`Pipe::finish`] tells why.
+#[derive(Debug)]
+pub struct Broken;
+
+impl Pipe {
+    pub fn open(database: &Database) -> Result<Pipe, String> {
+        let failed = |error| format!("the database takes no connection: {error}");
+        let stream = database.connect(Role::Loader).map_err(failed)?;
+        let other = stream.try_clone().map_err(failed)?;
+        let (expected, expectations) = channel();
+        let builder = std::thread::Builder::new().name("load-replies".into());
+        let replies = builder.spawn(move || compare(other, &expectations)).map_err(failed)?;
+        Ok(Pipe { stream, unsent: Vec::new(), expected, replies })
+    }
+
+    pub fn command(&mut self, args: &[&[u8]], expect: Expect) -> Result<(), Broken> {
+        encode_command(args, &mut self.unsent);
+        self.sent(expect)
+    }
+
+    /// A command in the form that clients send.
+    pub fn encoded(&mut self, command: &[u8], expect: Expect) -> Result<(), Broken> {
+        self.unsent.extend_from_slice(command);
+        self.sent(expect)
+    }
+
+    fn sent(&mut self, expect: Expect) -> Result<(), Broken> {
+        self.expected.send(expect).map_err(|_| Broken)?;
+        if self.unsent.len() >= SEND_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<(), Broken> {
+        let sent = self.stream.write_all(&self.unsent);
+        self.unsent.clear();
+        // A long string must not stay allocated.
+        self.unsent.shrink_to(2 * SEND_BYTES);
+        sent.map_err(|_| Broken)
+    }
+
+    /// Waits for the replies to all commands. Returns how many errors were not grave.
+    pub fn finish(mut self) -> Result<u64, String> {
+        // If this fails, the replies tell more.
+        let _ = self.flush();
+        drop(self.expected);
+        self.replies.join().unwrap_or_else(|_| Err("a bug: the thread that reads replies panicked".to_owned()))
+    }
+}
+
+/// Reads a reply for each expectation.
+fn compare(stream: UnixStream, expectations: &Receiver<Expect>) -> Result<u64, String> {
+    let mut replies = Replies { stream, input: Vec::new(), at: 0 };
+    let mut errors = 0;
+    let why = loop {
+        let Ok(expect) = expectations.recv() else { return Ok(errors) };
+        match replies.next(expect) {
+            Ok(is_error) => errors += u64::from(is_error),
+            Err(why) => break why,
+        }
+    };
+    // Nothing more may be sent. If the connection is closed already, that is so.
+    let _ = replies.stream.shutdown(Shutdown::Both);
+    Err(why)
+}
+
+struct Replies {
+    stream: UnixStream,
+    input: Vec<u8>,
+    /// Replies before this place were compared.
+    at: usize,
+}
+
+impl Replies {
+    /// Reads one reply. True: it is an error that is not grave.
+    fn next(&mut self, expect: Expect) -> Result<bool, String> {
+        let mut state = SkipState::default();
+        loop {
+            let reply =
+                state.skip(&self.input[self.at..]).map_err(|error| format!("a reply is no reply: {error:?}"))?;
+            if let Some(reply) = reply {
+                self.at += reply.consumed;
+                return judge(&reply.kind, expect);
+            }
+            self.input.drain(..self.at);
+            self.at = 0;
+            let from = self.input.len();
+            self.input.resize(from + RECEIVE_BYTES, 0);
+            let received = self.stream.read(&mut self.input[from..]);
+            let count = received.map_err(|error| format!("the connection has failed: {error}"))?;
+            self.input.truncate(from + count);
+            if count == 0 {
+                return Err("the database has closed the connection".to_owned());
+            }
+        }
+    }
+}
+
+fn judge(reply: &Kind<'_>, expect: Expect) -> Result<bool, String> {
+    match (reply, expect) {
+        (Kind::Error(text), _) => {
+            let is_grave = expect != Expect::Any || GRAVE.iter().any(|grave| text.starts_with(grave));
+            let text = String::from_utf8_lossy(text);
+            if is_grave {
+                return Err(format!("the database answers: {text}"));
+            }
+            tracing::warn!("a command of the append-only file has failed, as it would in Redis: {text}");
+            Ok(true)
+        }
+        (Kind::Int(count), Expect::Count(expected)) if *count != expected as i64 => {
+            Err(format!("a collection has a member twice: {count} of {expected} members are new"))
+        }
+        _ => Ok(false),
+    }
+}

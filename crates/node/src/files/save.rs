@@ -1,0 +1,232 @@
+//! Owns writing the dataset to a dump: to a file beside the one of its name, which replaces that when it is complete and
+//! on the device. Never knows where values are.
+
+use super::about;
+use super::find::OURS;
+use crate::database::Database;
+use engine::wall_ms;
+use rdb::{Options, Writer};
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+use store::{DumpError, Dumper, Kind, PartReader, Value, Visited};
+use value::Boxed;
+use value::rdb::Type;
+use value::walk::{Cursor, Element, walk_inline};
+
+/// The first version of the format in which fields of hashes expire.
+const FIELDS_VERSION: u32 = 12;
+
+/// Writes the dump. Returns its path.
+pub fn save(database: &Database, patience: Duration) -> Result<PathBuf, String> {
+    let path = database.dump_file();
+    let folder = path.parent().expect("a file is in a directory");
+    fs::create_dir_all(folder).map_err(|error| about(folder, error))?;
+    let draft = folder.join(format!("temp-{}.rdb", std::process::id()));
+    let saved = write(database, &draft, patience).and_then(|()| {
+        fs::rename(&draft, &path).map_err(|error| about(&path, error))?;
+        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| about(folder, error))
+    });
+    if saved.is_err() {
+        // Best effort: it may not be there.
+        let _ = fs::remove_file(&draft);
+    }
+    saved.map(|()| path)
+}
+
+fn write(database: &Database, draft: &Path, patience: Duration) -> Result<(), String> {
+    let settings = database.hub.config.snapshot().redis_files.clone();
+    let options = Options {
+        version: settings.rdb_version,
+        compresses: settings.rdbcompression,
+        has_checksum: settings.rdbchecksum,
+    };
+    let file = File::create(draft).map_err(|error| about(draft, error))?;
+    let mut dump =
+        Dump { database, file: Writer::new(file, options), db: None, lossy: 0, keys: &database.files.saved_keys };
+    let deadline = Instant::now() + patience;
+    let dumped = loop {
+        match database.shard.store.dump(wall_ms(), &mut dump) {
+            Some(dumped) => break dumped,
+            None if database.hub.is_closing.load(Relaxed) => return Err("the database is being closed".to_owned()),
+            None if Instant::now() > deadline => return Err("a script has kept the dataset for too long".to_owned()),
+            None => {}
+        }
+    };
+    dumped.map_err(|error| match error {
+        DumpError::Read(error) => format!("a value cannot be read: {error}"),
+        DumpError::Write(error) => about(draft, error),
+    })?;
+    if dump.lossy > 0 {
+        return Err(format!(
+            "{} hashes have fields that expire, which version {} of the format cannot hold: set rdb-version 12",
+            dump.lossy, options.version
+        ));
+    }
+    let file = dump.file.finish().map_err(|error| about(draft, error))?;
+    file.sync_all().map_err(|error| about(draft, error))
+}
+
+struct Dump<'d> {
+    database: &'d Database,
+    file: Writer<File>,
+    /// The logical database of the last key.
+    db: Option<usize>,
+    /// Hashes whose expiries the format cannot hold. From the first on nothing is written, and they are only counted.
+    lossy: u64,
+    keys: &'d AtomicU64,
+}
+
+impl Dumper for Dump<'_> {
+    fn begin(&mut self) -> io::Result<()> {
+        let file = &mut self.file;
+        file.aux("redis-ver", commands::host::REDIS_VERSION.as_bytes())?;
+        file.aux(OURS, env!("CARGO_PKG_VERSION").as_bytes())?;
+        file.aux("redis-bits", usize::BITS.to_string().as_bytes())?;
+        file.aux("ctime", (wall_ms() / 1000).to_string().as_bytes())?;
+        file.aux("aof-base", b"0")?;
+        for library in self.database.hub.scripts.libraries.read().all() {
+            file.function(&library.code)?;
+        }
+        Ok(())
+    }
+
+    fn key(&mut self, key: &Visited<'_>, value: Value<'_>, parts: &mut PartReader<'_>) -> Result<(), DumpError> {
+        let first_ms = match value {
+            Value::Boxed(Boxed::Hash(table)) => table.next_deadline(),
+            _ => None,
+        };
+        self.lossy += u64::from(first_ms.is_some() && self.file.options().version < FIELDS_VERSION);
+        if self.lossy > 0 {
+            return Ok(());
+        }
+        if self.db != Some(key.db) {
+            self.db = Some(key.db);
+            self.file.select(key.db as u64);
+        }
+        self.keys.fetch_add(1, Relaxed);
+        match value {
+            Value::Inline(kind, bytes) => self.inline(key, kind, bytes).map_err(DumpError::Write),
+            Value::Boxed(value) => self.boxed(key, value, first_ms, parts),
+        }
+    }
+}
+
+impl Dump<'_> {
+    fn inline(&mut self, key: &Visited<'_>, kind: Kind, bytes: &[u8]) -> io::Result<()> {
+        self.file.key(key.name, key.expiry, type_of(kind))?;
+        if kind != Kind::String {
+            let mut count = 0;
+            walk_inline(kind, bytes, &mut |_| count += 1);
+            self.file.len(count);
+        }
+        let mut written = Ok(());
+        walk_inline(kind, bytes, &mut |element| {
+            if written.is_ok() {
+                written = put(&mut self.file, element, None);
+            }
+        });
+        written
+    }
+
+    /// Writes a value a part at a time.
+    fn boxed(
+        &mut self,
+        key: &Visited<'_>,
+        value: &Boxed,
+        first_ms: Option<u64>,
+        parts: &mut PartReader<'_>,
+    ) -> Result<(), DumpError> {
+        let count = match value {
+            Boxed::Hash(table) => table.len(),
+            Boxed::List(list) => list.len(),
+            Boxed::Set(table) => table.len(),
+            Boxed::ZSet(tree) => tree.len(),
+            Boxed::Stream(stream) => stream.chunks(),
+        };
+        let file = &mut self.file;
+        match (value, first_ms) {
+            (Boxed::Stream(_), _) => {
+                let kind = file.stream_type();
+                file.key(key.name, key.expiry, kind)?;
+                file.len(count as u64);
+            }
+            (_, Some(first_ms)) => file.hash_with_expiries(key.name, key.expiry, first_ms, count as u64)?,
+            (_, None) => {
+                file.key(key.name, key.expiry, type_of(value.kind()))?;
+                file.len(count as u64);
+            }
+        }
+        let (mut cursor, mut left) = (Cursor::default(), count);
+        while let Some(stretch) = value.stretch(cursor) {
+            let bytes = stretch.absent.map(|part| parts.read(value, part)).transpose()?;
+            if let Boxed::Stream(stream) = value {
+                let Cursor::Elements(number) = cursor else { break };
+                let chunk = stream.raw_chunk(number, bytes.as_deref()).map_err(|_| damaged())?;
+                if let Some((base, list)) = chunk {
+                    left = left.checked_sub(1).ok_or_else(damaged)?;
+                    file.stream_chunk(base, list)?;
+                }
+            } else {
+                let mut written = Ok(());
+                let walked = value.walk(cursor, bytes.as_deref(), &mut |element| {
+                    left = left.wrapping_sub(1);
+                    if written.is_ok() {
+                        written = put(file, element, first_ms);
+                    }
+                });
+                walked.map_err(|_| damaged())?;
+                written?;
+            }
+            cursor = stretch.next;
+        }
+        if left != 0 {
+            return Err(damaged());
+        }
+        if let Boxed::Stream(stream) = value {
+            file.stream_end(stream)?;
+        }
+        Ok(())
+    }
+}
+
+/// The parts of a value do not make up the value.
+fn damaged() -> DumpError {
+    DumpError::Read(store::ReadError::Missing)
+}
+
+fn type_of(kind: Kind) -> Type {
+    match kind {
+        Kind::String => Type::String,
+        Kind::List => Type::List,
+        Kind::Set => Type::Set,
+        Kind::Hash => Type::Hash,
+        Kind::ZSet => Type::ZSet,
+        Kind::Stream => unreachable!("a stream's type depends on the version"),
+    }
+}
+
+/// Writes an element. `first_ms`: it belongs to a hash with expiries, and this is the first of them.
+fn put(file: &mut Writer<File>, element: Element<'_>, first_ms: Option<u64>) -> io::Result<()> {
+    match element {
+        Element::Text(bytes) | Element::Item(_, bytes) | Element::Member(bytes) => file.string(bytes),
+        Element::Scored(member, score) => {
+            file.string(member)?;
+            file.score(score);
+            Ok(())
+        }
+        Element::Field(field, value, at_ms) => match first_ms {
+            Some(first_ms) => file.field(field, value, at_ms.map(|at_ms| at_ms.saturating_sub(first_ms))),
+            None => {
+                file.string(field)?;
+                file.string(value)
+            }
+        },
+        Element::Entry(_) | Element::Stream(_) | Element::Group(..) | Element::Pending(..) => {
+            unreachable!("streams are written by chunks")
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Owns how far a database's files are loaded and saved, and why a load has failed. Plain data. Never knows a file.
+
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, OnceLock};
+
+/// What was loaded and saved, for INFO and LASTSAVE.
+#[derive(Default)]
+pub struct Progress {
+    /// Held while the dataset is saved or loaded.
+    pub busy: Mutex<()>,
+    /// When the load began, in milliseconds since 1970; 0: nothing is being loaded.
+    pub loading_since_ms: AtomicU64,
+    pub loading_total_bytes: AtomicU64,
+    pub loaded_bytes: Arc<AtomicU64>,
+    /// Of the last load.
+    pub keys_loaded: AtomicU64,
+    pub keys_expired: AtomicU64,
+    /// In seconds since 1970; 0: never.
+    pub last_save_s: AtomicU64,
+    pub last_save_failed: AtomicBool,
+    pub saves: AtomicU64,
+    /// When the running save began, in milliseconds since 1970; 0: none runs.
+    pub saving_since_ms: AtomicU64,
+    pub saved_keys: AtomicU64,
+    pub last_save_took_ms: AtomicU64,
+}
+
+/// Why the node must end: a dataset could not be loaded.
+pub type Failure = Arc<OnceLock<String>>;

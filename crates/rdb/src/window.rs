@@ -1,0 +1,109 @@
+//! Owns the window over the input: the bytes that were received and are not yet understood, their checksum, and the
+//! errors of reading. Never knows what the bytes mean.
+//!
+//! The window grows only by bytes that have come. So a wrong length costs no more memory than the input has bytes.
+
+use std::fmt;
+use std::io::{self, Read};
+use value::Corrupt;
+use value::rdb::{self, crc64_after};
+
+/// The window asks the source for at least this many bytes.
+const FILL_BYTES: usize = 256 << 10;
+
+/// Why reading ended. Offsets are those of the file, in bytes.
+#[derive(Debug)]
+pub enum Error {
+    Io(io::Error),
+    /// The input ends in the middle of the record that begins or continues here.
+    Truncated {
+        offset: u64,
+    },
+    Bad {
+        offset: u64,
+        what: String,
+    },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Io(error) => write!(f, "{error}"),
+            Error::Truncated { offset } => write!(f, "the file ends too early: more was expected behind byte {offset}"),
+            Error::Bad { offset, what } => write!(f, "byte {offset}: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+pub struct Window<R> {
+    source: R,
+    bytes: Vec<u8>,
+    /// Bytes before this place are understood.
+    start: usize,
+    /// The file's offset of `bytes[start]`.
+    offset: u64,
+    /// The checksum of all bytes before `offset`.
+    sum: u64,
+}
+
+impl<R: Read> Window<R> {
+    pub fn new(source: R) -> Window<R> {
+        Window { source, bytes: Vec::new(), start: 0, offset: 0, sum: 0 }
+    }
+
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    pub fn sum(&self) -> u64 {
+        self.sum
+    }
+
+    pub fn bad(&self, what: impl Into<String>) -> Error {
+        Error::Bad { offset: self.offset, what: what.into() }
+    }
+
+    /// What `parse` makes of the next bytes. It is called again when more bytes have come, if it lacked some.
+    pub fn read<T>(
+        &mut self,
+        what: &str,
+        mut parse: impl FnMut(&mut rdb::Reader<'_>) -> Result<T, Corrupt>,
+    ) -> Result<T, Error> {
+        loop {
+            let bytes = &self.bytes[self.start..];
+            let mut reader = rdb::Reader::new(bytes);
+            match parse(&mut reader) {
+                Ok(value) => {
+                    let used = bytes.len() - reader.left();
+                    self.sum = crc64_after(self.sum, &bytes[..used]);
+                    self.start += used;
+                    self.offset += used as u64;
+                    return Ok(value);
+                }
+                Err(Corrupt) if reader.missing() == 0 => return Err(self.bad(format!("{what} is damaged"))),
+                Err(Corrupt) => {
+                    let missing = reader.missing();
+                    self.fill(missing)?;
+                }
+            }
+        }
+    }
+
+    /// Receives at least `missing` more bytes.
+    fn fill(&mut self, missing: usize) -> Result<(), Error> {
+        self.bytes.drain(..self.start);
+        self.start = 0;
+        // At least as many as there are, so that the work of reading again from the start stays in proportion.
+        let wanted = missing.max(FILL_BYTES).max(self.bytes.len());
+        let received = (&mut self.source).take(wanted as u64).read_to_end(&mut self.bytes).map_err(Error::Io)?;
+        if received < missing { Err(Error::Truncated { offset: self.offset }) } else { Ok(()) }
+    }
+
+    /// The bytes that were received and not understood, and the source of all that follow.
+    pub fn into_rest(mut self) -> (Vec<u8>, R) {
+        self.bytes.drain(..self.start);
+        (self.bytes, self.source)
+    }
+}
