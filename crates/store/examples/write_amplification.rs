@@ -46,7 +46,7 @@ impl Log {
     }
 
     fn low(&self) -> usize {
-        RESERVE + (self.slots.len() / 32).clamp(2, 4)
+        RESERVE + (self.slots.len() / 32).clamp(2, 8)
     }
 
     fn write(&mut self, stream: usize, key: u32) {

@@ -98,13 +98,13 @@ impl<'b> Page<'b> {
         for (index, frame) in self.frames().enumerate() {
             let frame = frame?;
             let was_read = frame.pages * PAGE_BYTES <= self.bytes.len();
-            if !was_read || !self.fingerprints(&frame).any(|f| f == fingerprint) {
-                continue;
-            }
+            // Records behind the last one with this fingerprint need not be decoded.
+            let last = self.fingerprints(&frame).rposition(|f| f == fingerprint);
+            let Some(last) = last.filter(|_| was_read) else { continue };
             let raw = self.decode(&frame, dictionaries, scratch)?;
             decoded = index;
             let mut at = 0;
-            for f in self.fingerprints(&frame) {
+            for f in self.fingerprints(&frame).take(last + 1) {
                 let start = at;
                 let record = Record::decode(raw, &mut at, self.header.bases, f)?;
                 let newer = best.as_ref().is_none_or(|best| record.seq >= best.seq);
@@ -178,7 +178,7 @@ impl<'b> Page<'b> {
         })
     }
 
-    fn fingerprints(&self, frame: &Frame) -> impl Iterator<Item = u16> + use<'b> {
+    fn fingerprints(&self, frame: &Frame) -> impl DoubleEndedIterator<Item = u16> + ExactSizeIterator + use<'b> {
         let bytes = &self.bytes[frame.fingerprints.clone()];
         bytes.chunks_exact(FINGERPRINT_BYTES).map(|f| u16::from_le_bytes([f[0], f[1]]))
     }

@@ -292,7 +292,7 @@ impl Segments {
 }
 
 /// Collecting begins this many segments ahead of need at most. More would lie idle, and the fuller the others, the more is moved.
-const AHEAD_MAX: u32 = 4;
+const AHEAD_MAX: u32 = 8;
 /// Several small units may leave gaps at the end of a segment.
 const HEAD_SLACK: f64 = 1.25;
 const TEST_AGAIN_MS: u64 = 60_000;
