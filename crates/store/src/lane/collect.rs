@@ -11,7 +11,7 @@ use crate::log::fill::{Item, Origin, Verdict, place_of};
 use crate::log::page::Record;
 use crate::log::parts::number_of_place;
 use crate::log::record_kind::RecordKind;
-use crate::log::segment::{FULLEST, Room, Stream, Unit};
+use crate::log::segment::{FULLEST, Relocation, Room, Stream, Unit};
 use crate::mem::tier::Full;
 use flash::io::{Done, Op, OpKind, PageBuf};
 use std::sync::atomic::Ordering::Relaxed;
@@ -137,8 +137,9 @@ impl Lane {
     fn collect_for_room(&mut self, need: &Need) -> bool {
         let segments = &self.store.segments;
         let held_back = segments.quarantines();
-        if !segments.may_relocate(held_back) {
-            self.declare_full_if_wedged();
+        let answer = segments.may_relocate(held_back);
+        if answer != Relocation::May {
+            self.declare_full_if_wedged(answer);
             return false;
         }
         let victim = segments.victim(self.now_ms, FULLEST).map(|segment| (segment, Purpose::Room)).or_else(|| {
@@ -152,19 +153,20 @@ impl Lane {
             }
             return false;
         };
-        if segments.begin_relocation(segment, held_back) {
+        let answer = segments.begin_relocation(segment, held_back);
+        if answer == Relocation::May {
             self.begin_collection(segment, why);
             return true;
         }
         segments.uncollected(segment);
-        self.declare_full_if_wedged();
+        self.declare_full_if_wedged(answer);
         false
     }
 
     /// Failed writes have used up even the reserve, so no record can be moved. Only a dead segment can become free.
-    fn declare_full_if_wedged(&self) {
+    fn declare_full_if_wedged(&self, answer: Relocation) {
         let segments = &self.store.segments;
-        if segments.relocating() == 0 && !segments.quarantines() {
+        if answer == Relocation::Wedged && !segments.quarantines() {
             segments.declare_full();
         }
     }

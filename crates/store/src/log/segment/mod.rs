@@ -14,7 +14,7 @@ use growing::Growing;
 use parking_lot::Mutex;
 pub use resize::SEGMENTS_MIN;
 pub(crate) use room::FULLEST;
-pub use room::Room;
+pub use room::{Relocation, Room};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -634,5 +634,22 @@ mod tests {
         segments.freed(2);
         assert_eq!(segments.free_count(), segments.reserve() + 1);
         assert_eq!(segments.take_unit(Stream::Fresh, 16).map(|unit| unit.first), Some(0));
+    }
+
+    #[test]
+    fn a_collection_waits_for_another_one_and_only_without_others_the_log_is_wedged() {
+        let segments = Segments::new(8, 16, 1, 0, 1);
+        while segments.take_unit(Stream::Fresh, 16).is_some() {}
+        assert_eq!(segments.free_count(), 2);
+        assert_eq!(segments.begin_relocation(0, false), Relocation::May);
+        assert_eq!(
+            (segments.may_relocate(false), segments.begin_relocation(1, false)),
+            (Relocation::Later, Relocation::Later)
+        );
+        // What is moved takes the last free segments, and nothing becomes free.
+        while segments.take_unit(Stream::Relocated, 16).is_some() {}
+        assert_eq!(segments.may_relocate(false), Relocation::Later);
+        segments.relocation_ends();
+        assert_eq!(segments.may_relocate(false), Relocation::Wedged);
     }
 }

@@ -41,6 +41,16 @@ pub enum Room {
     Full,
 }
 
+/// Whether the live records of another segment may be moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Relocation {
+    May,
+    /// When others have made room.
+    Later,
+    /// There is no room to move them, and no other collection will make some.
+    Wedged,
+}
+
 impl Room {
     pub fn name(self) -> &'static str {
         match self {
@@ -120,14 +130,16 @@ impl Segments {
     }
 
     /// Whether the running collections leave room for another one. `held_back`: its segment will not be free at once.
-    pub fn may_relocate(&self, held_back: bool) -> bool {
+    pub fn may_relocate(&self, held_back: bool) -> Relocation {
         self.allows_another(&self.heads.lock(), held_back, None)
     }
 
-    fn allows_another(&self, heads: &Heads, held_back: bool, segment: Option<u32>) -> bool {
+    /// The number of others is read once: a collection that ends meanwhile has given back its segment, so it must not look as if
+    /// there were neither others nor room.
+    fn allows_another(&self, heads: &Heads, held_back: bool, segment: Option<u32>) -> Relocation {
         let others = self.relocating.load(Relaxed);
         let free = (heads.free.len() + heads.lent.len()) as u32;
-        match others {
+        let has_room = match others {
             // What is moved stays on flash twice until the checkpoint.
             _ if held_back && free < 2 + others => false,
             0 if free > 0 => true,
@@ -136,18 +148,23 @@ impl Segments {
                 survivors * HEAD_SLACK < f64::from(self.segment_pages - next)
             }),
             _ => free >= 2 * (others + 1),
+        };
+        match (has_room, others) {
+            (true, _) => Relocation::May,
+            (false, 0) => Relocation::Wedged,
+            (false, _) => Relocation::Later,
         }
     }
 
-    /// Asks for room to move the live records of a segment. True: the caller must call [`Segments::relocation_ends`] when they are
+    /// Asks for room to move the live records of a segment. May: the caller must call [`Segments::relocation_ends`] when they are
     /// moved.
-    pub fn begin_relocation(&self, segment: u32, held_back: bool) -> bool {
+    pub fn begin_relocation(&self, segment: u32, held_back: bool) -> Relocation {
         let heads = self.heads.lock();
-        let allowed = self.allows_another(&heads, held_back, Some(segment));
-        if allowed {
+        let answer = self.allows_another(&heads, held_back, Some(segment));
+        if answer == Relocation::May {
             self.relocating.fetch_add(1, Relaxed);
         }
-        allowed
+        answer
     }
 
     pub fn relocation_ends(&self) {
