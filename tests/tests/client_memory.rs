@@ -231,6 +231,26 @@ fn replies_of_a_million_members() {
     });
 }
 
+/// Each has a pattern of its own, so each message is made for each of them.
+#[test]
+fn subscribers_that_do_not_read() {
+    within_the_limit("20 subscribers do not read 30 × 1 MB", 100, |node| {
+        let mut sleepers: Vec<Client> = (0..20).map(|_| node.connect()).collect();
+        for (number, client) in sleepers.iter_mut().enumerate() {
+            client.run(&format!("PSUBSCRIBE news{}", "*".repeat(number + 1)));
+        }
+        let (mut publisher, message) = (node.connect(), vec![b'm'; 1 << 20]);
+        for _ in 0..30 {
+            let received = publisher.words(&[b"PUBLISH", b"news", &message]);
+            assert!(received.starts_with("(integer)"), "{received}");
+        }
+        let charged = |name: &str| node.connect().info_number("memory", name);
+        assert!(charged("mem_clients_charged") <= charged("mem_clients_charged_max") + (20 << 20));
+        drop(sleepers);
+        eventually("nothing is charged for those who are gone", || charged("mem_clients_charged") < 1 << 20);
+    });
+}
+
 /// When everybody waits, the connection that holds most ends, and a small one always works.
 #[test]
 fn the_largest_holder_is_ended_when_others_wait() {

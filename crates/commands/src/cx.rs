@@ -139,6 +139,12 @@ fn claim_much(session: &mut Session, bytes: usize) -> Run {
 /// The length of a bulk string's header and end, for strings of up to 999 bytes.
 pub const BULK_FRAME_BYTES: usize = 8;
 
+/// The length of a reply with this string, at most.
+#[inline]
+pub fn bulk_bytes(value: Option<&[u8]>) -> usize {
+    value.map_or(0, |value| value.len() + 2 * BULK_FRAME_BYTES)
+}
+
 /// Like [`claim`], for a reply of about this length. The output then grows once, and not by doubling.
 #[inline]
 pub fn claim_reply(settings: &Settings, session: &mut Session, out: &mut Out<'_>, bytes: usize) -> Run {

@@ -1,7 +1,7 @@
 //! Owns the commands on a whole logical database: walking, counting, emptying and swapping it. Never holds a stripe for
 //! longer than one step of the store.
 
-use crate::cx::{Cx, Run, SYNTAX, Stop};
+use crate::cx::{Cx, Run, SYNTAX, Stop, claim};
 use crate::keys::DB_OUT_OF_RANGE;
 use crate::number::{self, int32};
 use crate::row::{Acl, Flag, Group, Keys, Row, Values, is, starts};
@@ -214,6 +214,8 @@ fn scan(cx: &mut Cx<'_>) -> Run {
 /// Each run does one step. `resume` holds the names so far and the place to go on.
 fn keys(cx: &mut Cx<'_>) -> Run {
     let options = ScanOptions::of_pattern(cx.args.get(1).unwrap_or_default());
+    // The names so far, as long again for the reply, and what this step adds. In powers of two: it is asked for seldom.
+    claim(cx.settings, cx.session, (2 * cx.ks.resume.bytes.len()).next_power_of_two())?;
     let (mut names, mut found) = (std::mem::take(&mut cx.ks.resume.bytes), 0);
     let mut listed = Out::new(&mut names, Proto::Resp2);
     let from = cx.ks.resume.cursor;

@@ -1,6 +1,6 @@
 //! Owns DUMP and RESTORE: values in the format of Redis's RDB files. Never knows the format itself: `value::rdb` does.
 
-use crate::cx::{Cx, Run, SYNTAX, Stop};
+use crate::cx::{Cx, Run, SYNTAX, Stop, claim_reply};
 use crate::hashes::{self, PackedLimits};
 use crate::lists::{self, End, elements};
 use crate::number::{Digits, int_or_error};
@@ -89,6 +89,12 @@ fn dump(cx: &mut Cx<'_>) -> Run {
         cx.out.null();
         return Ok(());
     };
+    // The payload is made beside the reply.
+    let payload_bytes = match &value {
+        Value::Inline(_, bytes) => bytes.len(),
+        Value::Boxed(boxed) => boxed.mem_bytes(),
+    };
+    claim_reply(cx.settings, cx.session, &mut cx.out, 2 * payload_bytes)?;
     let payload = payload(value)?;
     cx.out.bulk(&payload);
     Ok(())

@@ -7,7 +7,7 @@ pub use expiry::ROWS as EXPIRY_ROWS;
 use crate::counters::{NOT_FINITE, OVERFLOW};
 use crate::cx::{
     BULK_FRAME_BYTES, Cx, NOT_FLOAT, OUT_OF_RANGE, REPLY_BYTES_MAX, Run, SYNTAX, Settings, Stop, WRONG_TYPE,
-    claim_reply, wrong_arity,
+    bulk_bytes, claim, claim_reply, wrong_arity,
 };
 use crate::number::{self, Digits, int_or_error};
 use crate::random::{self, Draws, SAMPLE_MAX, Selection};
@@ -418,19 +418,25 @@ fn field_viewed<'k>(cx: &'k mut Cx<'_>, at: usize) -> Result<Option<&'k [u8]>, S
 
 fn hget(cx: &mut Cx<'_>) -> Run {
     let field = &cx.args[2];
-    let hash = hash(cx.ks.get_for(&cx.keys[0], &of_fields(once(field)))?)?;
-    cx.out.bulk_or_null(hash.and_then(|hash| hash.get(field)));
+    let value = hash(cx.ks.get_for(&cx.keys[0], &of_fields(once(field)))?)?.and_then(|hash| hash.get(field));
+    claim_reply(cx.settings, cx.session, &mut cx.out, bulk_bytes(value))?;
+    cx.out.bulk_or_null(value);
     Ok(())
 }
 
 fn hmget(cx: &mut Cx<'_>) -> Run {
     let fields = cx.args.from(2);
     let hash = hash(cx.ks.get_for(&cx.keys[0], &of_fields(fields.clone()))?)?;
+    let free_bytes = cx.settings.claim_free_bytes.max(cx.session.claim.granted);
+    let mut reply_bytes = 0;
     cx.out.array(fields.len());
-    for field in fields {
-        cx.out.bulk_or_null(hash.and_then(|hash| hash.get(field)));
+    for value in fields.map(|field| hash.and_then(|hash| hash.get(field))) {
+        reply_bytes += bulk_bytes(value);
+        if reply_bytes <= free_bytes {
+            cx.out.bulk_or_null(value);
+        }
     }
-    Ok(())
+    claim(cx.settings, cx.session, reply_bytes)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -682,6 +688,14 @@ fn hrandfield(cx: &mut Cx<'_>) -> Run {
         cx.out.array(0);
         return Ok(());
     };
+    if distinct {
+        claim_reply(
+            cx.settings,
+            cx.session,
+            &mut cx.out,
+            hash.reply_bytes() / hash.len().max(1) * wanted.min(hash.len()),
+        )?;
+    }
     let mut reply = Sample { out: &mut cx.out, with_values, draws };
     match hash {
         Hash::Table(table) if is_sample(table, wanted, distinct) => {

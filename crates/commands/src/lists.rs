@@ -4,7 +4,7 @@
 mod blocking;
 mod moves;
 
-use crate::cx::{BULK_FRAME_BYTES, Cx, NO_SUCH_KEY, Run, SYNTAX, Stop, WRONG_TYPE, claim_reply};
+use crate::cx::{BULK_FRAME_BYTES, Cx, NO_SUCH_KEY, Run, SYNTAX, Stop, WRONG_TYPE, bulk_bytes, claim_reply};
 use crate::number::{int, int_or_error};
 use crate::row::{Access, Acl, Flag, Group, KeyUse, Row, is};
 use resp::reply::Out;
@@ -711,6 +711,7 @@ fn pop_command(cx: &mut Cx<'_>, end: End) -> Run {
         return Ok(());
     };
     let taken = count.unwrap_or(1).min(list.len());
+    claim_reply(cx.settings, cx.session, &mut cx.out, list.reply_bytes(taken))?;
     if count.is_some() {
         cx.out.array(taken);
     }
@@ -729,8 +730,9 @@ fn lindex(cx: &mut Cx<'_>) -> Run {
         cx.out.null();
         return Ok(());
     };
-    let index = list.index(number?);
-    cx.out.bulk_or_null(index.and_then(|index| list.get(index)));
+    let element = list.index(number?).and_then(|index| list.get(index));
+    claim_reply(cx.settings, cx.session, &mut cx.out, bulk_bytes(element))?;
+    cx.out.bulk_or_null(element);
     Ok(())
 }
 

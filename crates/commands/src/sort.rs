@@ -4,7 +4,7 @@
 //! The elements decide which keys the patterns of BY and GET name. So the stripes of those keys are locked while the
 //! first stripes are held, as for a script. If that fails, the handler releases all stripes and starts again.
 
-use crate::cx::{Args, Cx, OUT_OF_RANGE, REPLY_BYTES_MAX, Run, SYNTAX, Stop, WRONG_TYPE};
+use crate::cx::{Args, Cx, OUT_OF_RANGE, REPLY_BYTES_MAX, Run, SYNTAX, Stop, WRONG_TYPE, claim};
 use crate::hashes::hash;
 use crate::lists;
 use crate::number;
@@ -191,6 +191,12 @@ fn sort(cx: &mut Cx<'_>, row: &Row, may_store: bool) -> Run {
         keeps_order = false;
         (options.alpha, options.by) = (true, None);
     }
+    // The texts of the elements, their order, and what is replied.
+    let value_bytes = match &value {
+        Some(Value::Boxed(boxed)) => boxed.mem_bytes(),
+        _ => 0,
+    };
+    claim(cx.settings, cx.session, 3 * value_bytes)?;
     let (elements, chosen) = if keeps_order {
         let elements = in_their_order(value, options)?;
         let all = (0..elements.len()).collect();

@@ -2,8 +2,8 @@
 //! except to refuse them.
 
 use crate::cx::{
-    Args, BULK_FRAME_BYTES, Cx, Run, SYNTAX, Settings, Stop, WRONG_TYPE, claim, claim_reply, invalid_expire,
-    wrong_arity,
+    Args, BULK_FRAME_BYTES, Cx, Run, SYNTAX, Settings, Stop, WRONG_TYPE, bulk_bytes, claim, claim_reply,
+    invalid_expire, wrong_arity,
 };
 use crate::number::{Digits, int_or_error};
 use crate::row::{Access, Acl, Effect, Flag, Group, KeyUse, Keys, Row, Values, is};
@@ -360,12 +360,6 @@ fn get(cx: &mut Cx<'_>) -> Run {
     Ok(())
 }
 
-/// The length of a reply with this string, at most.
-#[inline]
-fn bulk_bytes(value: Option<&[u8]>) -> usize {
-    value.map_or(0, |value| value.len() + 2 * BULK_FRAME_BYTES)
-}
-
 fn set(cx: &mut Cx<'_>) -> Run {
     if cx.args.len() == 3 {
         let (key, value) = (&cx.keys[0], cx.args.get(2).unwrap_or_default());
@@ -543,6 +537,7 @@ fn setex(cx: &mut Cx<'_>, unit: Unit, command: &str) -> Run {
 fn getset(cx: &mut Cx<'_>) -> Run {
     let key = &cx.keys[0];
     let old = string(cx.ks.get(key)?)?;
+    claim_reply(cx.settings, cx.session, &mut cx.out, bulk_bytes(old))?;
     cx.out.bulk_or_null(old);
     cx.ks.set_string(key, &cx.args[2], None);
     cx.ks.event(Class::STRING, "set", key);
@@ -555,6 +550,7 @@ fn getdel(cx: &mut Cx<'_>) -> Run {
         cx.out.null();
         return Ok(());
     };
+    claim_reply(cx.settings, cx.session, &mut cx.out, bulk_bytes(Some(old)))?;
     cx.out.bulk(old);
     cx.ks.remove(key)?;
     cx.ks.event(Class::GENERIC, "del", key);
@@ -571,6 +567,7 @@ fn getex(cx: &mut Cx<'_>) -> Run {
         return Ok(());
     };
     let expiry = options.expiry(now_ms, "getex")?;
+    claim_reply(cx.settings, cx.session, &mut cx.out, bulk_bytes(Some(value)))?;
     cx.out.bulk(value);
     match expiry {
         Some(at) if at <= now_ms => {

@@ -1,5 +1,5 @@
 //! Owns the memory that connections hold beside the objects: who holds how much, who waits for more, and who is ended.
-//! Replies, queries and queued commands of transactions are charged to one budget ([`Store::lend`]), which objects make
+//! Replies, queries, queued commands of transactions and messages (`outbox`) are charged to one budget ([`Store::lend`]), which objects make
 //! room for. Never knows a buffer, and never runs a command.
 //!
 //! ```text
@@ -280,6 +280,16 @@ impl Memory {
             self.store.want_to_lend(0);
         }
         self.renew_pause();
+    }
+
+    /// What connections hold, with what others have sent them.
+    pub fn bytes(&self) -> usize {
+        self.store.lent_bytes()
+    }
+
+    /// The most that connections may hold now. `None`: there is no limit.
+    pub fn bytes_max(&self) -> Option<usize> {
+        Some(self.store.lent_bytes_max()).filter(|&bytes| bytes != usize::MAX)
     }
 
     /// The number of connections that wait for memory.

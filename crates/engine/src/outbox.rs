@@ -5,12 +5,61 @@
 use config::OutputLimit;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::fmt;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
+use store::Store;
 
-/// A message is encoded once and shared by all receivers.
-pub type Message = Arc<[u8]>;
+/// A message is encoded once and shared by all receivers. It is charged once too: to the memory that is lent to clients.
+#[derive(Clone, Debug)]
+pub struct Message(Arc<Sheet>);
+
+struct Sheet {
+    bytes: Vec<u8>,
+    /// Who has lent its memory.
+    lender: OnceLock<Arc<Store>>,
+}
+
+impl Message {
+    /// Charges the message until its last owner drops it. Returns false if it was charged before.
+    pub fn charge(&self, store: &Arc<Store>) -> bool {
+        let is_new = self.0.lender.set(Arc::clone(store)).is_ok();
+        if is_new {
+            store.lend(self.0.bytes.capacity());
+        }
+        is_new
+    }
+}
+
+impl From<Vec<u8>> for Message {
+    fn from(bytes: Vec<u8>) -> Message {
+        Message(Arc::new(Sheet { bytes, lender: OnceLock::new() }))
+    }
+}
+
+impl Deref for Message {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0.bytes
+    }
+}
+
+impl fmt::Debug for Sheet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.bytes.len())
+    }
+}
+
+impl Drop for Sheet {
+    fn drop(&mut self) {
+        if let Some(store) = self.lender.get() {
+            store.take_back(self.bytes.capacity());
+        }
+    }
+}
 
 /// The bytes moved to a connection's output, or collected for one send, at a time.
 const PORTION_BYTES: usize = 64 * 1024;
@@ -75,7 +124,7 @@ impl Outbox {
         if limit.soft_bytes != 0 && bytes as u64 > limit.soft_bytes && self.soft_since_ms.load(Relaxed) == 0 {
             self.soft_since_ms.store(now_ms(), Relaxed);
         }
-        inner.queue.push_back(Arc::clone(message));
+        inner.queue.push_back(message.clone());
         self.counts(&inner, bytes);
         if std::mem::replace(&mut inner.listed, true) { Put::Done } else { Put::List }
     }
@@ -288,11 +337,12 @@ impl Outbox {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use store::StoreConfig;
 
     const LIMIT: OutputLimit = OutputLimit { hard_bytes: 100, soft_bytes: 10, soft_s: 1 };
 
     fn put(outbox: &Outbox, text: &str) -> Put {
-        outbox.put(&Message::from(text.as_bytes()), LIMIT, || 7)
+        outbox.put(&Message::from(text.as_bytes().to_vec()), LIMIT, || 7)
     }
 
     fn flush(outbox: &Outbox, room: &mut usize) -> String {
@@ -324,6 +374,23 @@ mod tests {
         assert_eq!(put(&outbox, "j"), Put::List);
         assert_eq!(flush(&outbox, &mut 9), "j");
         assert_eq!((outbox.bytes(), outbox.count()), (0, 0));
+    }
+
+    #[test]
+    fn a_message_is_charged_once_until_its_last_receiver_has_it() {
+        let store = Store::new(&StoreConfig::in_ram(1));
+        let outboxes = [Outbox::default(), Outbox::default()];
+        let message = Message::from(vec![b'm'; 50]);
+        let charged = outboxes.each_ref().map(|outbox| {
+            outbox.put(&message, LIMIT, || 7);
+            message.charge(&store)
+        });
+        assert_eq!((charged, store.lent_bytes()), ([true, false], 50));
+        drop(message);
+        flush(&outboxes[0], &mut 50);
+        assert_eq!(store.lent_bytes(), 50);
+        outboxes[1].close();
+        assert_eq!(store.lent_bytes(), 0);
     }
 
     #[test]

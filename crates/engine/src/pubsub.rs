@@ -4,6 +4,7 @@
 
 use crate::clients::{Card, Clients};
 use crate::clock::wall_ms;
+use crate::memory::FREE_BYTES;
 use crate::outbox::{Message, Put};
 use crate::post::Post;
 use base::glob;
@@ -14,6 +15,7 @@ use resp::{Out, Proto};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use store::Store;
 
 /// By connection id, so that leaving a large channel is as fast as joining it.
 type Subscribers = BTreeMap<u64, Arc<Card>>;
@@ -169,17 +171,25 @@ impl<'a> Encoded<'a> {
 pub struct Delivery<'n> {
     posts: &'n [Post],
     clients: &'n Clients,
+    store: &'n Arc<Store>,
     limit: OutputLimit,
     lists: Vec<Vec<Arc<Card>>>,
     exceeded: Vec<Arc<Card>>,
 }
 
 impl<'n> Delivery<'n> {
-    pub fn new(posts: &'n [Post], clients: &'n Clients, limit: OutputLimit) -> Delivery<'n> {
-        Delivery { posts, clients, limit, lists: Vec::new(), exceeded: Vec::new() }
+    pub fn new(posts: &'n [Post], clients: &'n Clients, store: &'n Arc<Store>, limit: OutputLimit) -> Delivery<'n> {
+        Delivery { posts, clients, store, limit, lists: Vec::new(), exceeded: Vec::new() }
     }
 
     pub fn put(&mut self, card: &Arc<Card>, message: &Message) {
+        if message.charge(self.store) && self.store.lent_bytes() > self.store.lent_bytes_max() {
+            // Who publishes cannot wait for those who read slowly. So these end.
+            self.limit.hard_bytes = match self.limit.hard_bytes {
+                0 => FREE_BYTES as u64,
+                bytes => bytes.min(FREE_BYTES as u64),
+            };
+        }
         match card.outbox.put(message, self.limit, wall_ms) {
             Put::Done => {}
             Put::List => {

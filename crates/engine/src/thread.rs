@@ -270,7 +270,7 @@ impl Worker {
 
     /// For sending to other connections.
     pub fn delivery(&self) -> Delivery<'_> {
-        Delivery::new(&self.hub.posts, &self.hub.clients, self.live().config.output_limit_pubsub)
+        Delivery::new(&self.hub.posts, &self.hub.clients, &self.hub.store, self.live().config.output_limit_pubsub)
     }
 
     pub fn connection_ended(&self) {

@@ -5,7 +5,6 @@
 //! small command behind them waits for a tenth of a second. So these connections take turns. Each pass of the runtime
 //! over the ready tasks and the sockets contains one turn. A small command waits for one of them at most.
 
-use crate::stand_in;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -29,12 +28,8 @@ type Place = Rc<Cell<bool>>;
 pub struct Turn(Option<Place>);
 
 impl Turns {
-    /// Ready: the caller has the turn until it returns to the runtime. While a thread is blocked, its connections take
-    /// no turns.
+    /// Ready: the caller has the turn until it returns to the runtime.
     pub fn poll(&self, turn: &mut Turn, cx: &Context<'_>) -> Poll<()> {
-        if stand_in::is_on() {
-            return Poll::Ready(());
-        }
         match &turn.0 {
             None if !self.is_taken.replace(true) => {
                 self.taken.notify_one();

@@ -20,6 +20,13 @@ pub struct Figures {
     pub clients: u64,
     /// Current.
     pub blocked_clients: u64,
+    /// Current: the memory that clients hold beside the objects, and the most that they may; 0: no limit.
+    pub client_memory_bytes: u64,
+    pub client_memory_max_bytes: u64,
+    /// Current.
+    pub clients_waiting_for_memory: u64,
+    pub client_memory_waits: u64,
+    pub evicted_clients: u64,
     pub net_in_bytes: u64,
     pub net_out_bytes: u64,
     pub error_replies: u64,
@@ -78,6 +85,7 @@ impl Database {
             };
             *class += calls;
         }
+        let memory = &self.hub.memory;
         let sum = |counter: fn(&engine::WorkerStats) -> &engine::Counter| self.hub.stats.sum(counter);
         Figures {
             commands_read: read,
@@ -87,6 +95,11 @@ impl Database {
             rejected_connections: self.rejected_connections.load(Relaxed),
             clients: self.hub.clients.count() as u64,
             blocked_clients: self.hub.clients.blocked.load(Relaxed) as u64,
+            client_memory_bytes: memory.bytes() as u64,
+            client_memory_max_bytes: memory.bytes_max().unwrap_or(0) as u64,
+            clients_waiting_for_memory: memory.waiting() as u64,
+            client_memory_waits: memory.waits.load(Relaxed),
+            evicted_clients: memory.evicted.load(Relaxed),
             net_in_bytes: sum(|worker| &worker.net_in_bytes),
             net_out_bytes: sum(|worker| &worker.net_out_bytes),
             error_replies: sum(|worker| &worker.error_replies),

@@ -74,6 +74,11 @@ type Of = fn(&Figures) -> u64;
 const FIGURES: &[(&str, &str, &str, Of)] = &[
     ("redis_connected_clients", GAUGE, "Connections.", |f| f.clients),
     ("redis_blocked_clients", GAUGE, "Clients that wait for a key.", |f| f.blocked_clients),
+    ("redis_evicted_clients_total", COUNTER, "Clients closed because they held most while others waited for memory.", |f| f.evicted_clients),
+    ("flintkv_client_memory_bytes", GAUGE, "RAM of what clients ask for: replies, queries, transactions, messages.", |f| f.client_memory_bytes),
+    ("flintkv_client_memory_max_bytes", GAUGE, "The most that clients may ask for at once now; 0: no limit.", |f| f.client_memory_max_bytes),
+    ("flintkv_client_memory_waits_total", COUNTER, "How often a client had to wait for memory.", |f| f.client_memory_waits),
+    ("flintkv_clients_waiting_for_memory", GAUGE, "Clients that wait for memory.", |f| f.clients_waiting_for_memory),
     ("redis_connections_received_total", COUNTER, "Connections accepted.", |f| f.connections_received),
     ("redis_rejected_connections_total", COUNTER, "Connections refused because of maxclients.", |f| f.rejected_connections),
     ("redis_commands_processed_total", COUNTER, "Commands run.", |f| f.commands_read + f.commands_write + f.commands_other),

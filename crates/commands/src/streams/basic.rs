@@ -3,7 +3,7 @@
 use super::ids::{self, IdText, NewId};
 use super::{ACL_READ, ACL_WRITE, ACL_WRITE_FAST, BASE, Count, READ, WRITE_FAST, WRONG, reply_entry, reply_id};
 use super::{of_ids, of_stream, stream, stream_mut};
-use crate::cx::{Args, Cx, NO_SUCH_KEY, Run, SYNTAX, Settings, Stop, wrong_arity};
+use crate::cx::{Args, Cx, NO_SUCH_KEY, Run, SYNTAX, Settings, Stop, claim, wrong_arity};
 use crate::number::{Digits, int_or_error};
 use crate::row::{Access, Acl, Effect, Flag, KeyUse, Row, is, only_here, starts};
 use store::{Class, NOTHING};
@@ -398,12 +398,22 @@ fn range(cx: &mut Cx<'_>, order: Order) -> Run {
     }
     let count = Count(count.unwrap_or(0));
     let out = &mut cx.out;
-    let (mark, mut given) = (out.array_deferred(), 0);
+    let free_bytes = cx.settings.claim_free_bytes.max(cx.session.claim.granted);
+    let (mark, mut given, mut unclaimed_bytes) = (out.array_deferred(), 0, 0);
+    let from = out.len();
     stream.each(start, end, order, |entry| {
         reply_entry(out, entry);
+        if out.len() - from > free_bytes {
+            // Only the length matters now: the command runs again when it may make the reply.
+            unclaimed_bytes += out.len() - from;
+            out.truncate(from);
+        }
         given += 1;
         !count.is_reached(given)
     });
+    if unclaimed_bytes > 0 {
+        return claim(cx.settings, cx.session, unclaimed_bytes + out.len() - from);
+    }
     cx.out.finish(mark, given);
     Ok(())
 }

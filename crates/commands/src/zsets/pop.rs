@@ -2,9 +2,10 @@
 //! knows how they wait: the handler runs again when a key has become a sorted set.
 
 use super::form::{of_tree, remove_range, zset};
+use super::range::reply_bytes;
 use super::{ACL_WRITE, ACL_WRITE_FAST, BASE, WRITE_FAST, WRONG};
 use crate::block::{Block, until_seconds};
-use crate::cx::{Args, Cx, Run, SYNTAX, Stop};
+use crate::cx::{Args, Cx, Run, SYNTAX, Stop, claim_reply};
 use crate::number::{Digits, int};
 use crate::row::{Access, Acl, Effect, Flag, KeyUse, Keys, Row, is};
 use crate::sets::positive;
@@ -220,6 +221,7 @@ fn zpop(cx: &mut Cx<'_>, end: End) -> Run {
 fn take(cx: &mut Cx<'_>, key: &Key<'_>, end: End, count: usize, shape: Shape) -> Result<bool, Stop> {
     let Some(zset) = zset(cx.ks.view_for(key, &of_end(end, count))?)? else { return Ok(false) };
     let count = count.min(zset.len());
+    claim_reply(cx.settings, cx.session, &mut cx.out, reply_bytes(zset, count))?;
     cx.out.array(if shape == Shape::Flat { 2 * count } else { count });
     write_and_remove(cx, key, end, count, shape)?;
     Ok(true)

@@ -428,7 +428,7 @@ fn range(cx: &mut Cx<'_>, select: Select<'_>) -> Run {
 }
 
 /// What a reply with so many members takes, as if all were of the same length. A packed sorted set is small.
-fn reply_bytes(zset: View<'_>, count: usize) -> usize {
+pub fn reply_bytes(zset: View<'_>, count: usize) -> usize {
     match zset {
         View::Run(_) => 0,
         View::Tree(tree) => (tree.mem_bytes() / tree.len().max(1) + 2 * BULK_FRAME_BYTES) * count,

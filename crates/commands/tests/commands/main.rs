@@ -1,6 +1,7 @@
 //! The commands without a server: handlers over a store, rows, docs. All files are one program, because linking each
 //! file by itself took longer than running it.
 
+mod claims;
 mod differential;
 mod digest;
 mod docs;

@@ -41,7 +41,8 @@ impl Monitors {
         let Some(command) = hub.directory.find(&args[0]) else { return };
         let row = command.subcommand(&args).unwrap_or(command).row;
         let message = line(time_us, db, from, row, args);
-        let mut delivery = Delivery::new(&hub.posts, &hub.clients, hub.config.snapshot().output_limit_pubsub);
+        let mut delivery =
+            Delivery::new(&hub.posts, &hub.clients, &hub.store, hub.config.snapshot().output_limit_pubsub);
         self.cards.read().values().for_each(|card| delivery.put(card, &message));
         delivery.finish();
     }

@@ -21,7 +21,7 @@ impl Listener for Notifier {
             return;
         }
         let config = hub.config.snapshot();
-        let mut delivery = Delivery::new(&hub.posts, &hub.clients, config.output_limit_pubsub);
+        let mut delivery = Delivery::new(&hub.posts, &hub.clients, &hub.store, config.output_limit_pubsub);
         if config.events.by_key {
             let channel = [format!("__keyspace@{db}__:").as_bytes(), key].concat();
             hub.pubsub.publish(Space::Channel, &channel, name.as_bytes(), &mut delivery);

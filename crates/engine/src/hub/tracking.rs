@@ -271,7 +271,7 @@ impl Tracking {
 }
 
 fn delivery(hub: &Hub) -> Delivery<'_> {
-    Delivery::new(&hub.posts, &hub.clients, hub.config.snapshot().output_limit_pubsub)
+    Delivery::new(&hub.posts, &hub.clients, &hub.store, hub.config.snapshot().output_limit_pubsub)
 }
 
 /// Tells a connection, or the connection to which it redirects.

@@ -345,6 +345,24 @@ fn bytes_that_are_no_handshake_close_only_their_connection() {
 }
 
 #[test]
+fn the_tls_port_changes_while_clients_are_connected() {
+    let (node, port, certificates) = start(&[]);
+    let mut before = Secure::connect(port, &certificates, true).unwrap();
+    let other = free_port();
+    let mut plain = node.connect();
+    assert_eq!(plain.run(&format!("CONFIG SET tls-port {other}")), "OK");
+    assert_eq!(plain.run("CONFIG GET tls-port"), format!("1) \"tls-port\"\n2) \"{other}\""));
+    let mut after = Secure::connect(other, &certificates, true).unwrap();
+    assert_eq!((after.run("SET k v"), before.run("GET k")), ("OK".into(), "\"v\"".into()), "no connection ends");
+    eventually("nobody listens at the old port", || TcpStream::connect(("127.0.0.1", port)).is_err());
+    // Off, and on again.
+    assert_eq!(plain.run("CONFIG SET tls-port 0"), "OK");
+    eventually("nobody listens", || TcpStream::connect(("127.0.0.1", other)).is_err());
+    assert_eq!((after.run("PING"), plain.run(&format!("CONFIG SET tls-port {port}"))), ("PONG".into(), "OK".into()));
+    assert_eq!(Secure::connect(port, &certificates, true).unwrap().run("GET k"), "\"v\"");
+}
+
+#[test]
 fn a_server_with_invalid_tls_settings_does_not_start() {
     let certificates = Certificates::new();
     let (cert, key) = (certificates.text("server.crt"), certificates.text("server.key"));

@@ -7,7 +7,7 @@ mod host;
 pub mod replay;
 
 use commands::exchange::{Failure, Outcome};
-use commands::session::Session;
+use commands::session::{Claim, Session};
 use commands::{Args, Flag, Row, Settings, Stop, table};
 use engine::{Call, Engine, Locked, Stripes, execute};
 use flash::Sim;
@@ -30,6 +30,8 @@ pub struct Harness {
     pub now_ms: u64,
     /// How often the last command yielded before it was done.
     pub yields: usize,
+    /// What the last command has claimed: see [`commands::cx::claim`].
+    pub claimed_bytes: usize,
     /// How often commands had to wait for flash, by name.
     pub colds: BTreeMap<String, usize>,
     /// How many of the keys that MIGRATE sends are accepted before the connection fails.
@@ -70,6 +72,7 @@ impl Harness {
             },
             now_ms: 1_700_000_000_000,
             yields: 0,
+            claimed_bytes: 0,
             colds: BTreeMap::new(),
             taken_elsewhere: 0,
             lane: None,
@@ -254,7 +257,7 @@ impl Harness {
         row.keys.positions(&args, &mut positions);
         let keys: Vec<Key<'_>> = positions.iter().map(|&at| self.store.hasher().key(words[at])).collect();
         let mut resume = Resume::default();
-        self.yields = 0;
+        (self.yields, self.claimed_bytes) = (0, 0);
         let mut tickets = Vec::new();
         let result = loop {
             reply.clear();
@@ -274,7 +277,10 @@ impl Harness {
                 }
                 Err(Stop::Error(text)) => break Err(text.into_owned()),
                 Err(Stop::Yield) => self.yields += 1,
-                Err(Stop::Memory) => unreachable!("nothing is claimed without a RAM limit"),
+                Err(Stop::Memory) => {
+                    self.claimed_bytes = self.session.claim.wanted;
+                    self.session.claim.granted = self.claimed_bytes;
+                }
                 Err(Stop::Exchange) => {
                     if let Some(exchange) = &mut self.session.exchange {
                         let taken = self.taken_elsewhere.min(exchange.count);
@@ -290,6 +296,7 @@ impl Harness {
             }
         };
         self.session.exchange = None;
+        self.session.claim = Claim::default();
         for ticket in tickets {
             self.lane.as_mut().expect("it made the tickets").release(ticket);
         }
