@@ -129,7 +129,7 @@ impl<R: BufRead> Commands<R> {
     fn line(&mut self, out: &mut Vec<u8>) -> Result<(), Error> {
         let read = (&mut self.source).take(LINE_BYTES_MAX).read_until(b'\n', out).map_err(Error::Io)?;
         match out.last() {
-            Some(b'\n') => Ok(()),
+            Some(b'\n') if read > 0 => Ok(()),
             _ if read as u64 == LINE_BYTES_MAX => self.bad("a line is too long"),
             _ => Err(Error::Truncated { offset: self.offset }),
         }
@@ -183,10 +183,10 @@ mod tests {
         assert!(error.is_none());
         for cut in 17..file.len() {
             let (names, end, error) = read(&file[..cut]);
-            let offset = if cut < 38 { 116 } else { 138 };
+            let offset = if cut < 37 { 116 } else { 137 };
             match error {
                 Some(Error::Truncated { offset: told }) => assert_eq!(told, offset),
-                other => assert!(cut == 38 && names.len() == 1 && other.is_none(), "cut at {cut}: {other:?}"),
+                other => assert!(cut == 37 && names.len() == 1 && other.is_none(), "cut at {cut}: {other:?}"),
             }
             assert_eq!(end, offset);
         }
