@@ -164,7 +164,7 @@ impl FlashFiles {
         assert!((op.path as usize) < self.logs.len(), "no such flash path: {op:?}");
         assert!(op.offset.is_multiple_of(PAGE_BYTES as u64), "not at a page: {op:?}");
         let bytes = match &op.kind {
-            OpKind::Read(_) => return,
+            OpKind::Read(_) | OpKind::Sync => return,
             OpKind::Write(buf) => buf.len() as u64,
             OpKind::Discard { bytes } => *bytes,
         };

@@ -98,6 +98,10 @@ pub enum OpKind {
     Write(PageBuf),
     /// These bytes are not needed any more; may be carried out as a punched hole or not at all.
     Discard { bytes: u64 },
+    /// Make durable every write to this path's file whose completion was reaped before this operation was pushed. `offset` is 0.
+    /// After a failed sync, nobody knows what is durable, and a later sync that succeeds does not tell: the kernel may have
+    /// dropped the bytes. So they must be written again, elsewhere.
+    Sync,
 }
 
 /// The completion of one [`Op`].
@@ -105,7 +109,7 @@ pub enum OpKind {
 pub struct Done {
     pub token: u64,
     pub result: io::Result<()>,
-    /// The operation's buffer; `None` for a discard.
+    /// The operation's buffer; `None` for a discard and a sync.
     pub buf: Option<PageBuf>,
     /// Time from submission to completion as the driver saw it.
     pub nanos: u64,

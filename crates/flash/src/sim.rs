@@ -1,8 +1,12 @@
 //! Owns the simulated device: pages in memory, completions in any order, and faults at random or on demand. Never knows
-//! a clock, a file or a thread. The seed decides everything: the same operations pushed, submitted and reaped in the
+//! a clock, a file or a thread.
+//!
+//! With a volatile cache ([`Sim::with_cache`]), writes are durable only after a sync, and [`Sim::crash`] loses any part of the others.
+//!
+//! The seed decides everything: the same operations pushed, submitted and reaped in the
 //! same order give the same completions and the same faults.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::io;
 use std::ops::Range;
 use std::os::fd::RawFd;
@@ -16,6 +20,9 @@ use crate::superblock::DATA_OFFSET;
 
 /// After a random write error, a region of this size (aligned) accepts no more writes.
 pub const BAD_REGION_BYTES: u64 = 1 << 20;
+
+/// What a device writes whole or not at all. A crash may tear a page between two sectors.
+pub const SECTOR_BYTES: usize = 512;
 
 /// The probability of each random fault, in a million operations. All zero: a perfect device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -40,11 +47,13 @@ pub struct Counts {
     pub writes: u64,
     pub written_pages: u64,
     pub discards: u64,
+    pub syncs: u64,
     pub read_errors: u64,
     pub write_errors: u64,
     pub torn_writes: u64,
     pub bit_flips: u64,
     pub no_spaces: u64,
+    pub sync_errors: u64,
 }
 
 /// The handle: it makes drivers, causes faults, and gives access to the pages.
@@ -58,7 +67,9 @@ struct Device {
     paths: u16,
     data_bytes: u64,
     /// Pages that were never written are zero.
-    pages: HashMap<(u16, u64), Box<[u8; PAGE_BYTES]>>,
+    pages: HashMap<(u16, u64), Page>,
+    /// The pages that a crash may change. `None`: every write is durable at once.
+    cache: Option<BTreeMap<(u16, u64), Unsynced>>,
     faults: Faults,
     counts: Counts,
     chance: Chance,
@@ -67,10 +78,22 @@ struct Device {
     full: bool,
     failing_reads: usize,
     failing_writes: usize,
+    failing_syncs: usize,
     tearing_writes: VecDeque<usize>,
     bad_reads: Vec<(u16, Range<u64>)>,
     bad_writes: Vec<(u16, Range<u64>)>,
 }
+
+/// A page that was written after the last sync.
+struct Unsynced {
+    /// What each of its sectors may be after a crash, besides what the page is now: first what is durable, then what was
+    /// written since.
+    before: Vec<Page>,
+    /// A sync has failed: no later sync makes these bytes durable.
+    in_doubt: bool,
+}
+
+type Page = Box<[u8; PAGE_BYTES]>;
 
 impl Sim {
     /// `paths` logs with `data_bytes` after [`DATA_OFFSET`] each, as `FlashFiles` would open them.
@@ -82,6 +105,7 @@ impl Sim {
             paths,
             data_bytes,
             pages: HashMap::new(),
+            cache: None,
             faults: Faults::default(),
             counts: Counts::default(),
             chance: Chance(SplitMix64(seed)),
@@ -90,11 +114,33 @@ impl Sim {
             full: false,
             failing_reads: 0,
             failing_writes: 0,
+            failing_syncs: 0,
             tearing_writes: VecDeque::new(),
             bad_reads: Vec::new(),
             bad_writes: Vec::new(),
         };
         Sim { device: Arc::new(Mutex::new(device)) }
+    }
+
+    /// Writes stay in a volatile cache until a sync, and [`Sim::crash`] can be called.
+    #[must_use]
+    pub fn with_cache(self) -> Sim {
+        self.device.lock().cache = Some(BTreeMap::new());
+        self
+    }
+
+    /// The power fails, and comes back. `drivers` are those with operations in flight; the others are idle. Of what was not
+    /// synced, the device keeps any part, by sectors: one time in four nothing, one time in four everything.
+    pub fn crash(&self, drivers: impl IntoIterator<Item = SimDriver>) {
+        let mut device = self.device.lock();
+        for driver in drivers {
+            for op in driver.started {
+                if let OpKind::Write(buf) = op.kind {
+                    device.put(op.path, op.offset, &buf);
+                }
+            }
+        }
+        device.settle();
     }
 
     /// Of each path.
@@ -109,6 +155,9 @@ impl Sim {
         device.data_bytes = data_bytes;
         let end = (DATA_OFFSET + data_bytes) / PAGE_BYTES as u64;
         device.pages.retain(|&(_, page), _| page < end);
+        if let Some(cache) = &mut device.cache {
+            cache.retain(|&(_, page), _| page < end);
+        }
     }
 
     pub fn driver(&self) -> SimDriver {
@@ -145,6 +194,11 @@ impl Sim {
         self.device.lock().failing_writes += 1;
     }
 
+    /// The next sync fails, and no later one makes durable what was written before it. Each call makes one more sync fail.
+    pub fn fail_next_sync(&self) {
+        self.device.lock().failing_syncs += 1;
+    }
+
     /// Only the first `pages` of the next write reach the device, and the write reports success.
     pub fn tear_next_write(&self, pages: usize) {
         self.device.lock().tearing_writes.push_back(pages);
@@ -172,6 +226,7 @@ impl Sim {
         device.full = false;
         device.failing_reads = 0;
         device.failing_writes = 0;
+        device.failing_syncs = 0;
         device.tearing_writes.clear();
         device.bad_reads.clear();
         device.bad_writes.clear();
@@ -199,16 +254,19 @@ impl Sim {
         self.device.lock().page_mut(path, offset / PAGE_BYTES as u64).clone()
     }
 
-    /// Writes a page to the device without a driver.
+    /// Writes a page to the device without a driver. It is durable.
     pub fn set_page(&self, path: u16, offset: u64, page: &[u8; PAGE_BYTES]) {
         assert!(offset.is_multiple_of(PAGE_BYTES as u64));
         let mut device = self.device.lock();
+        if let Some(cache) = &mut device.cache {
+            cache.remove(&(path, offset / PAGE_BYTES as u64));
+        }
         **device.page_mut(path, offset / PAGE_BYTES as u64) = *page;
     }
 }
 
 impl Device {
-    fn page_mut(&mut self, path: u16, page: u64) -> &mut Box<[u8; PAGE_BYTES]> {
+    fn page_mut(&mut self, path: u16, page: u64) -> &mut Page {
         self.pages.entry((path, page)).or_insert_with(|| Box::new([0; PAGE_BYTES]))
     }
 
@@ -216,7 +274,7 @@ impl Device {
         assert!(op.path < self.paths, "no such flash path: {op:?}");
         assert!(op.offset.is_multiple_of(PAGE_BYTES as u64), "not at a page: {op:?}");
         let bytes = match &op.kind {
-            OpKind::Read(_) => return,
+            OpKind::Read(_) | OpKind::Sync => return,
             OpKind::Write(buf) => buf.len() as u64,
             OpKind::Discard { bytes } => *bytes,
         };
@@ -233,6 +291,7 @@ impl Device {
                 self.discard(path, offset, *bytes);
                 Ok(())
             }
+            OpKind::Sync => self.sync(path),
         }
     }
 
@@ -299,6 +358,7 @@ impl Device {
 
     fn put(&mut self, path: u16, offset: u64, bytes: &[u8]) {
         for (page, bytes) in (offset / PAGE_BYTES as u64..).zip(bytes.chunks_exact(PAGE_BYTES)) {
+            self.remember(path, page);
             self.page_mut(path, page).copy_from_slice(bytes);
             self.counts.written_pages += 1;
         }
@@ -310,7 +370,51 @@ impl Device {
         let first = offset / PAGE_BYTES as u64;
         for page in first..first + bytes / PAGE_BYTES as u64 {
             if self.chance.below(2) == 0 {
+                self.remember(path, page);
                 self.pages.remove(&(path, page));
+            }
+        }
+    }
+}
+
+/// The volatile cache. All of this does nothing without one.
+impl Device {
+    /// The page is about to change: a crash may bring back what it is now.
+    fn remember(&mut self, path: u16, page: u64) {
+        let Some(cache) = &mut self.cache else { return };
+        let now = self.pages.get(&(path, page)).cloned().unwrap_or_else(|| Box::new([0; PAGE_BYTES]));
+        let unsynced = cache.entry((path, page)).or_insert(Unsynced { before: Vec::new(), in_doubt: false });
+        unsynced.before.push(now);
+        unsynced.in_doubt = false;
+    }
+
+    fn sync(&mut self, path: u16) -> io::Result<()> {
+        self.counts.syncs += 1;
+        let fails = take_one(&mut self.failing_syncs);
+        self.counts.sync_errors += u64::from(fails);
+        if let Some(cache) = &mut self.cache {
+            match fails {
+                true => cache.iter_mut().filter(|(at, _)| at.0 == path).for_each(|(_, page)| page.in_doubt = true),
+                false => cache.retain(|at, page| at.0 != path || page.in_doubt),
+            }
+        }
+        if fails { Err(device_error()) } else { Ok(()) }
+    }
+
+    fn settle(&mut self) {
+        let cache = self.cache.replace(BTreeMap::new()).expect("only a device with a cache forgets");
+        let kept = self.chance.below(4);
+        for ((path, page), unsynced) in cache {
+            for sector in 0..PAGE_BYTES / SECTOR_BYTES {
+                let version = match kept {
+                    0 => 0,
+                    1 => unsynced.before.len(),
+                    _ => self.chance.below(unsynced.before.len() as u64 + 1) as usize,
+                };
+                if let Some(version) = unsynced.before.get(version) {
+                    let bytes = sector * SECTOR_BYTES..(sector + 1) * SECTOR_BYTES;
+                    self.page_mut(path, page)[bytes.clone()].copy_from_slice(&version[bytes]);
+                }
             }
         }
     }
@@ -351,7 +455,7 @@ impl SimDriver {
             let result = device.carry_out(&mut op);
             let buf = match op.kind {
                 OpKind::Read(buf) | OpKind::Write(buf) => Some(buf),
-                OpKind::Discard { .. } => None,
+                OpKind::Discard { .. } | OpKind::Sync => None,
             };
             // Between 20 and 200 µs, so that histograms have different values.
             let nanos = 20_000 + self.order.below(180_000);
@@ -578,6 +682,90 @@ mod tests {
         let kept = back.chunks(4096).filter(|page| page[0] == 1).count();
         assert!((30..70).contains(&kept), "{kept} of 100 pages kept");
         assert_eq!(back[99 * 4096], 1);
+    }
+
+    fn sync(driver: &mut SimDriver) -> io::Result<()> {
+        one(driver, 0, OpKind::Sync).result
+    }
+
+    /// What the sectors of the first `pages` pages hold after a crash.
+    fn sectors(sim: &Sim, pages: u64) -> Vec<u8> {
+        let page = |at| sim.page(0, DATA_OFFSET + at * PAGE_BYTES as u64);
+        let sector = |bytes: &[u8]| {
+            assert!(bytes.iter().all(|&byte| byte == bytes[0]), "a sector is written whole or not at all");
+            bytes[0]
+        };
+        (0..pages).flat_map(|at| page(at).chunks(SECTOR_BYTES).map(sector).collect::<Vec<_>>()).collect()
+    }
+
+    #[test]
+    fn a_crash_keeps_what_was_synced_and_any_sectors_of_the_rest() {
+        let (mut all, mut none, mut torn, mut skipped) = (0, 0, 0, 0);
+        for seed in 0..200 {
+            let sim = Sim::new(seed, 2, MIB).with_cache();
+            let driver = &mut sim.driver();
+            write(driver, DATA_OFFSET, 4, 1).unwrap();
+            sync(driver).unwrap();
+            write(driver, DATA_OFFSET + 4096, 2, 2).unwrap();
+            write(driver, DATA_OFFSET + 4096, 2, 3).unwrap();
+            // Another path's sync is of no use here.
+            driver.push(Op { token: 1, path: 1, offset: 0, kind: OpKind::Sync });
+            driver.wait();
+            driver.reap(&mut Vec::new());
+            sim.crash([]);
+            let found = sectors(&sim, 4);
+            assert!(found[..8].iter().chain(&found[24..]).all(|&byte| byte == 1), "synced and lost: {found:?}");
+            let unsynced = &found[8..24];
+            all += usize::from(unsynced.iter().all(|&byte| byte == 3));
+            none += usize::from(unsynced.iter().all(|&byte| byte == 1));
+            torn += usize::from(unsynced.contains(&1) && unsynced.contains(&3));
+            skipped += usize::from(unsynced.contains(&2));
+            // What the crash left is durable.
+            sim.crash([]);
+            assert_eq!(sectors(&sim, 4), found);
+        }
+        assert!(all > 20, "{all}");
+        assert!(none > 20, "{none}");
+        assert!(torn > 50, "{torn}");
+        assert!(skipped > 50, "{skipped}");
+    }
+
+    #[test]
+    fn a_write_in_flight_may_have_reached_the_device_when_it_crashes() {
+        let mut kept = [0; 2];
+        for seed in 0..100 {
+            let sim = Sim::new(seed, 1, MIB).with_cache();
+            let mut driver = sim.driver();
+            driver.push(Op { token: 1, path: 0, offset: DATA_OFFSET, kind: OpKind::Write(filled(1, 1)) });
+            driver.submit();
+            driver.push(Op { token: 2, path: 0, offset: DATA_OFFSET + 4096, kind: OpKind::Write(filled(1, 1)) });
+            sim.crash([driver]);
+            let found = sectors(&sim, 2);
+            kept[0] += usize::from(found[..8].contains(&1));
+            kept[1] += usize::from(found[8..].contains(&1));
+        }
+        assert!((30..90).contains(&kept[0]), "{kept:?}");
+        assert_eq!(kept[1], 0, "it was never submitted");
+    }
+
+    #[test]
+    fn a_sync_after_a_failed_one_saves_only_what_was_written_in_between() {
+        let mut lost = 0;
+        for seed in 0..50 {
+            let sim = Sim::new(seed, 1, MIB).with_cache();
+            let driver = &mut sim.driver();
+            write(driver, DATA_OFFSET, 2, 1).unwrap();
+            sim.fail_next_sync();
+            assert_eq!(sync(driver).unwrap_err().raw_os_error(), Some(libc::EIO));
+            write(driver, DATA_OFFSET + 4096, 1, 2).unwrap();
+            sync(driver).unwrap();
+            assert_eq!((sim.counts().syncs, sim.counts().sync_errors), (2, 1));
+            sim.crash([]);
+            let found = sectors(&sim, 2);
+            lost += usize::from(found[..8].contains(&0));
+            assert!(found[8..].iter().all(|&byte| byte == 2), "{found:?}");
+        }
+        assert!(lost > 20, "{lost}");
     }
 
     #[test]

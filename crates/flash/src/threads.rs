@@ -147,6 +147,7 @@ fn carry_out(files: &FlashFiles, op: &mut Op) -> io::Result<()> {
         }
         OpKind::Discard { bytes } if files.discards(op.path) => files::punch(file, offset, *bytes),
         OpKind::Discard { .. } => Ok(()),
+        OpKind::Sync => file.sync_data(),
     }
 }
 
@@ -222,7 +223,7 @@ impl Driver for Threads {
             result,
             buf: match op.kind {
                 OpKind::Read(buf) | OpKind::Write(buf) => Some(buf),
-                OpKind::Discard { .. } => None,
+                OpKind::Discard { .. } | OpKind::Sync => None,
             },
             nanos: now.duration_since(start).as_nanos() as u64,
         }));

@@ -70,7 +70,7 @@ impl Uring {
     fn over(ring: IoUring, files: Arc<FlashFiles>, depth: u32) -> io::Result<Uring> {
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe)?;
-        let needed = [opcode::Read::CODE, opcode::Write::CODE, opcode::Fallocate::CODE];
+        let needed = [opcode::Read::CODE, opcode::Write::CODE, opcode::Fallocate::CODE, opcode::Fsync::CODE];
         if !needed.iter().all(|&code| probe.is_supported(code)) {
             return Err(io::ErrorKind::Unsupported.into());
         }
@@ -154,7 +154,7 @@ impl Uring {
             }
             let buf = match op.kind {
                 OpKind::Read(buf) | OpKind::Write(buf) => Some(buf),
-                OpKind::Discard { .. } => None,
+                OpKind::Discard { .. } | OpKind::Sync => None,
             };
             let nanos = now.duration_since(start).as_nanos() as u64;
             done.push(Done { token: op.token, result, buf, nanos });
@@ -181,7 +181,7 @@ impl Driver for Uring {
         let transfer = match &op.kind {
             OpKind::Read(buf) => Transfer::read(buf.len()),
             OpKind::Write(buf) => Transfer::write(buf.len()),
-            OpKind::Discard { .. } => Transfer::write(0),
+            OpKind::Discard { .. } | OpKind::Sync => Transfer::write(0),
         };
         let operation = InFlight { op, transfer, start };
         match self.free.pop() {
@@ -262,6 +262,7 @@ impl InFlight {
             }
             // There is nothing to do, but the completion must come in the usual way.
             OpKind::Discard { .. } => opcode::Nop::new().build(),
+            OpKind::Sync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
         };
         let entry = if left >= HANDED_OVER_BYTES { entry.flags(squeue::Flags::ASYNC) } else { entry };
         entry.user_data(index as u64)
@@ -273,7 +274,7 @@ impl InFlight {
             _ => Err(io::Error::from_raw_os_error(-answer)),
         };
         match self.op.kind {
-            OpKind::Discard { .. } => Step::Finished(answer.map(|_| ())),
+            OpKind::Discard { .. } | OpKind::Sync => Step::Finished(answer.map(|_| ())),
             _ => self.transfer.advance(answer),
         }
     }
@@ -365,6 +366,17 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_sync_is_an_fdatasync_of_the_path_s_file() {
+        let scratch = tempfile::tempdir().unwrap();
+        let files = FlashFiles::open(&[scratch.path().to_owned()], "log", 1 << 20).unwrap();
+        let op = Op { token: 1, path: 0, offset: 0, kind: OpKind::Sync };
+        let mut sync = InFlight { op, transfer: Transfer::write(0), start: Instant::now() };
+        let asked = format!("{:?}", sync.entry(&files, 0));
+        assert!(asked.contains(&format!("op_code: {},", opcode::Fsync::CODE)), "{asked}");
+        assert!(matches!(sync.settle(-libc::EIO), Step::Finished(Err(_))));
     }
 
     #[test]

@@ -166,3 +166,16 @@ fn without_o_direct_flash_is_buffered() {
         write_and_read_back(&mut *open_driver(&files, FlashIo::Auto, &ThreadPool::new(1)).unwrap());
     });
 }
+
+#[test]
+fn a_sync_that_the_file_system_refuses_is_an_error() {
+    let scratch = tempfile::tempdir().unwrap();
+    let files = open(scratch.path()).unwrap();
+    run(&mut *open_driver(&files, FlashIo::Threads, &ThreadPool::new(1)).unwrap(), OpKind::Sync).result.unwrap();
+    // The threads of a pool start with the filter of the thread that starts them.
+    refusing(libc::SYS_fdatasync, libc::EIO, || {
+        let mut driver = open_driver(&files, FlashIo::Threads, &ThreadPool::new(1)).unwrap();
+        let error = run(&mut *driver, OpKind::Sync).result.unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EIO));
+    });
+}

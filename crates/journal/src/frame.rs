@@ -1,0 +1,149 @@
+//! Owns the bytes of a frame. Never knows what its records mean, or which file it is in.
+//!
+//! A frame is what is written at once: whole pages of 4 KiB, padded with zeroes. All integers are little-endian:
+//!
+//! ```text
+//!   0       4         6      8            12         16         32     36       40         48        56        64
+//!   | magic | version | zero | header CRC | body CRC | log id   | term | file   | position | copied  | durable | …
+//!   | u32   | u16     | u16  | u32        | u32      | 16 bytes | u32  | number | u64      | to, u64 | u64     |
+//!                                                                       | u32    |
+//!   64            72            76      80      84     96
+//!   | replication | CRC of the  | pages | bytes | zero | bytes of records | zeroes to the end of the last page |
+//!   | offset, u64 | frame before| u32   | u32   | 12   |
+//!                 | u32         |
+//! ```
+//!
+//! *Position* is that of the first record. *Copied to*: a term is void unless its frames reach this position. *Durable* is the position
+//! up to which everything was durable when the frame was formed. *Replication offset* is that after the last record. The file
+//! number grows by one with each use of a file.
+//!
+//! The header CRC covers bytes 0..8 and 12..96, so it covers the body CRC, which covers everything behind the header. The header CRC is
+//! the frame's CRC, and the next frame repeats it: the frames are a chain. The first 96 bytes of later versions have the magic, the
+//! version and the header CRC at the same places.
+
+use flash::io::{PAGE_BYTES, PageBuf};
+
+pub const HEADER_BYTES: usize = 96;
+pub const VERSION: u16 = 1;
+const MAGIC: [u8; 4] = *b"FKJ\0";
+
+const AT_VERSION: usize = 4;
+const AT_HEADER_CRC: usize = 8;
+const AT_BODY_CRC: usize = 12;
+const AT_LOG: usize = 16;
+const AT_TERM: usize = 32;
+const AT_NUMBER: usize = 36;
+const AT_POSITION: usize = 40;
+const AT_COPIED_TO: usize = 48;
+const AT_DURABLE: usize = 56;
+const AT_OFFSET: usize = 64;
+const AT_BEFORE: usize = 72;
+const AT_PAGES: usize = 76;
+const AT_BYTES: usize = 80;
+const AT_ZERO: usize = 84;
+const _: () = assert!(AT_ZERO + 12 == HEADER_BYTES);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub log_id: [u8; 16],
+    pub term: u32,
+    pub number: u32,
+    pub position: u64,
+    pub copied_to: u64,
+    pub durable: u64,
+    pub replication_offset: u64,
+    pub crc_before: u32,
+    pub pages: u32,
+    pub bytes: u32,
+}
+
+/// What the first bytes of a page are.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// The header, the frame's CRC and its body's.
+    Header(Header, u32, u32),
+    /// A header of a version that is not known here.
+    Newer(u16),
+    Nothing,
+}
+
+/// A frame with these records. Everything that [`Header::seal`] writes is missing.
+pub(crate) fn form(records: &[u8]) -> PageBuf {
+    let mut frame = PageBuf::new((HEADER_BYTES + records.len()).div_ceil(PAGE_BYTES));
+    frame[HEADER_BYTES..HEADER_BYTES + records.len()].copy_from_slice(records);
+    frame
+}
+
+impl Header {
+    pub fn end(&self) -> u64 {
+        self.position + u64::from(self.bytes)
+    }
+
+    /// Writes the header. The result is the frame's CRC.
+    pub fn seal(&self, frame: &mut [u8]) -> u32 {
+        frame[..HEADER_BYTES].fill(0);
+        put(frame, 0, MAGIC);
+        put(frame, AT_VERSION, VERSION.to_le_bytes());
+        put(frame, AT_LOG, self.log_id);
+        put(frame, AT_TERM, self.term.to_le_bytes());
+        put(frame, AT_NUMBER, self.number.to_le_bytes());
+        put(frame, AT_POSITION, self.position.to_le_bytes());
+        put(frame, AT_COPIED_TO, self.copied_to.to_le_bytes());
+        put(frame, AT_DURABLE, self.durable.to_le_bytes());
+        put(frame, AT_OFFSET, self.replication_offset.to_le_bytes());
+        put(frame, AT_BEFORE, self.crc_before.to_le_bytes());
+        put(frame, AT_PAGES, self.pages.to_le_bytes());
+        put(frame, AT_BYTES, self.bytes.to_le_bytes());
+        let body = crc32c::crc32c(&frame[HEADER_BYTES..]);
+        put(frame, AT_BODY_CRC, body.to_le_bytes());
+        let crc = header_crc(frame);
+        put(frame, AT_HEADER_CRC, crc.to_le_bytes());
+        crc
+    }
+
+    /// `page` is at least a page long.
+    pub fn read(page: &[u8]) -> Found {
+        let crc = u32::from_le_bytes(get(page, AT_HEADER_CRC));
+        if page[..MAGIC.len()] != MAGIC || crc != header_crc(page) {
+            return Found::Nothing;
+        }
+        let version = u16::from_le_bytes(get(page, AT_VERSION));
+        if version != VERSION {
+            return Found::Newer(version);
+        }
+        let header = Header {
+            log_id: get(page, AT_LOG),
+            term: u32::from_le_bytes(get(page, AT_TERM)),
+            number: u32::from_le_bytes(get(page, AT_NUMBER)),
+            position: u64::from_le_bytes(get(page, AT_POSITION)),
+            copied_to: u64::from_le_bytes(get(page, AT_COPIED_TO)),
+            durable: u64::from_le_bytes(get(page, AT_DURABLE)),
+            replication_offset: u64::from_le_bytes(get(page, AT_OFFSET)),
+            crc_before: u32::from_le_bytes(get(page, AT_BEFORE)),
+            pages: u32::from_le_bytes(get(page, AT_PAGES)),
+            bytes: u32::from_le_bytes(get(page, AT_BYTES)),
+        };
+        let pages = (HEADER_BYTES + header.bytes as usize).div_ceil(PAGE_BYTES);
+        match pages == header.pages as usize && header.position.checked_add(header.bytes.into()).is_some() {
+            true => Found::Header(header, crc, u32::from_le_bytes(get(page, AT_BODY_CRC))),
+            false => Found::Nothing,
+        }
+    }
+}
+
+/// The CRC of a whole frame's body.
+pub(crate) fn body_crc(frame: &[u8]) -> u32 {
+    crc32c::crc32c(&frame[HEADER_BYTES..])
+}
+
+fn header_crc(page: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&page[..AT_HEADER_CRC]), &page[AT_BODY_CRC..HEADER_BYTES])
+}
+
+fn put<const N: usize>(out: &mut [u8], at: usize, bytes: [u8; N]) {
+    out[at..at + N].copy_from_slice(&bytes);
+}
+
+fn get<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    bytes[at..at + N].try_into().expect("the slice has N bytes")
+}

@@ -1,0 +1,45 @@
+//! Owns the journal: the effects of commands as records, the records in frames, and the frames in files. Never knows what an effect
+//! means. It has no thread, no clock and no random numbers. It describes I/O and never does any, except that recovery reads.
+//!
+//! Goals: what was durable once is read back after any crash, whole and in order; nothing else is ever read back; durable bytes are
+//! never written again. Non-goals: deciding when to sync, opening files, the ring that workers append to.
+//!
+//! A journal is one sequence of bytes: records, one after the other. A *position* counts these bytes from the journal's first day.
+//! A file of the journal is one *path* of a driver; its frames begin at [`flash::DATA_OFFSET`]. All files have one size. A file is
+//! used again when a checkpoint does not need its records any more.
+//!
+//! A *term* is one uninterrupted run of a writer. A writer starts a new term, always in a fresh file, after each start of the
+//! process and after each failed write or sync. It begins with a copy of the frames that are not known to be durable, since nobody
+//! knows what the old file really holds. A term whose copy is not whole is void, and the terms before it count. Otherwise the term
+//! replaces what earlier terms have from its first position on.
+//!
+//! Reading order: [`record`] and [`frame`] (the bytes), [`writer`], [`recover`].
+
+pub mod frame;
+pub mod record;
+pub mod recover;
+pub mod writer;
+
+pub use record::{Record, stored_bytes};
+pub use recover::{Error, Recovered, recover};
+pub use writer::{Failed, Refused, Writer};
+
+/// What stays the same for the life of a journal, and the limits of its writer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Config {
+    /// Random, so that files of two journals cannot be mixed, and no value in a record looks like a frame.
+    pub log_id: [u8; 16],
+    /// Of each file, after [`flash::DATA_OFFSET`]; a multiple of a page.
+    pub file_bytes: u64,
+    /// The largest frame; a multiple of a page.
+    pub frame_bytes: usize,
+    /// The most that is appended and not durable, which is what the writer keeps in RAM.
+    pub buffer_bytes: u64,
+}
+
+impl Config {
+    /// The usual sizes.
+    pub fn new(log_id: [u8; 16]) -> Config {
+        Config { log_id, file_bytes: 64 << 20, frame_bytes: 256 << 10, buffer_bytes: 64 << 20 }
+    }
+}

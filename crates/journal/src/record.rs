@@ -1,0 +1,153 @@
+//! Owns the bytes of a record. Never knows what the effect in it means.
+//!
+//! A record is one piece, or several if its RESP is longer than [`PIECE_BYTES_MAX`]. All integers are little-endian. A piece:
+//!
+//! ```text
+//!   0        4        8         16     20       22      23     24
+//!   | length | crc32c | time    | db   | stripe | flags | zero | RESP bytes … |
+//!   | u32    | u32    | u64, ms | u32  | u16    | u8    | u8   | length       |
+//! ```
+//!
+//! *Time* is the wall clock that the command saw. *Stripe* is 65,535 if the effect touches several. Flag 1: the record goes on in the
+//! next piece. Flag 2: this piece goes on with a record. A record whose last piece is missing was cut off by a crash, and does not
+//! count. The CRC-32C covers bytes 0..4 and 8 to the end of the RESP bytes.
+
+/// The RESP bytes of one piece, so that every record fits into frames.
+pub const PIECE_BYTES_MAX: usize = 16 << 10;
+pub const HEADER_BYTES: usize = 24;
+
+const SEVERAL: u16 = u16::MAX;
+const GOES_ON: u8 = 1;
+const CONTINUED: u8 = 2;
+
+const AT_CRC: usize = 4;
+const AT_TIME: usize = 8;
+const AT_DB: usize = 16;
+const AT_STRIPE: usize = 20;
+const AT_FLAGS: usize = 22;
+const AT_ZERO: usize = 23;
+const _: () = assert!(AT_ZERO + 1 == HEADER_BYTES);
+
+/// The effect of one outermost command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// `None`: several.
+    pub stripe: Option<u16>,
+    /// The logical database.
+    pub db: u32,
+    /// The time that the command saw, in milliseconds since 1970.
+    pub time_ms: u64,
+    pub resp: &'a [u8],
+}
+
+/// What a record with so many RESP bytes adds to the position.
+pub fn stored_bytes(resp_bytes: usize) -> u64 {
+    (resp_bytes + resp_bytes.div_ceil(PIECE_BYTES_MAX).max(1) * HEADER_BYTES) as u64
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Piece<'a> {
+    pub record: Record<'a>,
+    pub goes_on: bool,
+    pub continued: bool,
+}
+
+impl Record<'_> {
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
+        let count = self.resp.len().div_ceil(PIECE_BYTES_MAX).max(1);
+        (0..count).map(move |at| {
+            let from = at * PIECE_BYTES_MAX;
+            let resp = &self.resp[from..self.resp.len().min(from + PIECE_BYTES_MAX)];
+            Piece { record: Record { resp, ..*self }, goes_on: at + 1 < count, continued: at > 0 }
+        })
+    }
+}
+
+impl<'a> Piece<'a> {
+    pub fn bytes(&self) -> usize {
+        HEADER_BYTES + self.record.resp.len()
+    }
+
+    pub fn write(&self, out: &mut Vec<u8>) {
+        let Record { stripe, db, time_ms, resp } = self.record;
+        assert_ne!(stripe, Some(SEVERAL), "the number stands for several");
+        let flags = if self.goes_on { GOES_ON } else { 0 } | if self.continued { CONTINUED } else { 0 };
+        let start = out.len();
+        out.extend_from_slice(&(resp.len() as u32).to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&time_ms.to_le_bytes());
+        out.extend_from_slice(&db.to_le_bytes());
+        out.extend_from_slice(&stripe.unwrap_or(SEVERAL).to_le_bytes());
+        out.extend_from_slice(&[flags, 0]);
+        out.extend_from_slice(resp);
+        let crc = checksum(&out[start..]);
+        out[start + AT_CRC..start + AT_TIME].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    /// The piece that `bytes` begin with. `None`: it is damaged.
+    pub fn read(bytes: &'a [u8]) -> Option<Piece<'a>> {
+        let length = u32::from_le_bytes(*bytes.first_chunk()?) as usize;
+        let bytes = bytes.get(..HEADER_BYTES.checked_add(length)?)?;
+        if u32::from_le_bytes(get(bytes, AT_CRC)) != checksum(bytes) || bytes[AT_FLAGS] > 3 || bytes[AT_ZERO] != 0 {
+            return None;
+        }
+        let stripe = u16::from_le_bytes(get(bytes, AT_STRIPE));
+        let record = Record {
+            stripe: (stripe != SEVERAL).then_some(stripe),
+            db: u32::from_le_bytes(get(bytes, AT_DB)),
+            time_ms: u64::from_le_bytes(get(bytes, AT_TIME)),
+            resp: &bytes[HEADER_BYTES..],
+        };
+        let flags = bytes[AT_FLAGS];
+        Some(Piece { record, goes_on: flags & GOES_ON != 0, continued: flags & CONTINUED != 0 })
+    }
+}
+
+fn checksum(piece: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&piece[..AT_CRC]), &piece[AT_TIME..])
+}
+
+fn get<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    bytes[at..at + N].try_into().expect("the slice has N bytes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_as_long_as_it_says() {
+        for length in [0, 1, PIECE_BYTES_MAX - 1, PIECE_BYTES_MAX, PIECE_BYTES_MAX + 1, 5 * PIECE_BYTES_MAX] {
+            let resp = vec![7; length];
+            let record = Record { stripe: None, db: 3, time_ms: 9, resp: &resp };
+            let mut out = Vec::new();
+            record.pieces().for_each(|piece| piece.write(&mut out));
+            assert_eq!(out.len() as u64, stored_bytes(length));
+            let (mut rest, mut back, mut pieces) = (&out[..], Vec::new(), 0);
+            while !rest.is_empty() {
+                let piece = Piece::read(rest).unwrap();
+                assert_eq!((piece.record.stripe, piece.record.db, piece.record.time_ms), (None, 3, 9));
+                assert_eq!((piece.continued, piece.goes_on), (pieces > 0, piece.bytes() < rest.len()));
+                back.extend_from_slice(piece.record.resp);
+                pieces += 1;
+                rest = &rest[piece.bytes()..];
+            }
+            assert_eq!(back, resp);
+        }
+    }
+
+    #[test]
+    fn no_flipped_bit_goes_unnoticed() {
+        let mut out = Vec::new();
+        let record = Record { stripe: Some(5), db: 0, time_ms: 1, resp: b"*1\r\n$4\r\nPING\r\n" };
+        record.pieces().for_each(|piece| piece.write(&mut out));
+        for bit in 0..out.len() * 8 {
+            out[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Piece::read(&out), None, "bit {bit}");
+            out[bit / 8] ^= 1 << (bit % 8);
+        }
+        assert!(Piece::read(&out).is_some());
+        assert_eq!(Piece::read(&out[..out.len() - 1]), None);
+        assert_eq!(Piece::read(&[]), None);
+    }
+}

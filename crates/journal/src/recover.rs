@@ -1,0 +1,378 @@
+//! Owns reading a journal back: which frames are whole, which of them are the journal, and the records in them. Never changes a file.
+//!
+//! 1. **Scan.** Every page of every file is looked at. A frame is whole if both CRCs are right.
+//! 2. **Chain.** From the frame that holds the wanted position on, each next frame begins where the one before ends, and repeats its
+//!    CRC. Where a later term begins, the later term goes on, unless it is void (see the crate).
+//! 3. **Check.** The chain must reach every position that any frame calls durable. If it does not, a frame is damaged or a file is
+//!    missing. What is behind that position is a torn tail, and does not count.
+
+use std::collections::{HashMap, VecDeque};
+use std::{fmt, io};
+
+use flash::DATA_OFFSET;
+use flash::io::{PAGE_BYTES, PageBuf, Reader};
+
+use crate::Config;
+use crate::frame::{self, Found, HEADER_BYTES, Header};
+use crate::record::{Piece, Record};
+use crate::writer::{File, Frame, Start, State, Writer};
+
+/// The bytes of one read of the scan.
+const READ_BYTES: usize = 1 << 20;
+
+/// Why a journal cannot be read. `file` is a path of the reader.
+#[derive(Debug)]
+pub enum Error {
+    Read {
+        file: u16,
+        offset: u64,
+        source: io::Error,
+    },
+    /// The file begins with a frame of another journal.
+    OtherLog {
+        file: u16,
+        log_id: [u8; 16],
+    },
+    /// The frame was written by a later release.
+    Newer {
+        file: u16,
+        offset: u64,
+        version: u16,
+    },
+    /// A file of the journal is not there.
+    Missing {
+        position: u64,
+    },
+    /// There should be a frame with this position, which was durable.
+    Damaged {
+        file: u16,
+        offset: u64,
+        position: u64,
+    },
+    /// No record begins at the position from which the journal was to be read.
+    NoRecord {
+        position: u64,
+    },
+}
+
+/// A journal as a crash or a stop has left it.
+pub struct Recovered {
+    config: Config,
+    from: u64,
+    chain: Vec<At>,
+    /// The highest position that a frame calls durable.
+    durable: u64,
+    term: u32,
+    number: u32,
+    files: Vec<File>,
+}
+
+/// A whole frame, and where it is.
+#[derive(Debug, Clone, Copy)]
+struct At {
+    file: u16,
+    offset: u64,
+    header: Header,
+    crc: u32,
+}
+
+/// Finds the records from `from` on, the position after a record or 0. It must be a position that was durable once. `reader` has
+/// `files` paths.
+pub fn recover(reader: &dyn Reader, config: Config, files: u16, from: u64) -> Result<Recovered, Error> {
+    let mut scan = Scan::default();
+    for file in 0..files {
+        scan.file(&config, &mut Pages::of(reader, &config, file))?;
+    }
+    let chain = scan.chain(from)?;
+    let end = chain.last().map_or(from, |at| at.header.end());
+    if end < scan.durable {
+        return Err(scan.why_short(&chain, end));
+    }
+    let mut states = vec![File::default(); files.into()];
+    // Complete copies of what is not known to be durable are kept with the rest: nobody knows which of them the device has.
+    let unproven = scan.frames.iter().filter(|at| at.header.end() > scan.durable && scan.is_complete(at));
+    for at in chain.iter().chain(unproven) {
+        let state = &mut states[usize::from(at.file)];
+        state.number = state.number.max(at.header.number);
+        state.end = state.end.max(Some(at.header.end()));
+    }
+    let Scan { durable, term, number, .. } = scan;
+    Ok(Recovered { config, from, chain, durable, term, number, files: states })
+}
+
+impl Recovered {
+    /// The position after the last record.
+    pub fn end(&self) -> u64 {
+        self.chain.last().map_or(self.from, |at| at.header.end())
+    }
+
+    /// The replication offset after the last record. `None`: there is no frame.
+    pub fn replication_offset(&self) -> Option<u64> {
+        self.chain.last().map(|at| at.header.replication_offset)
+    }
+
+    /// Gives `each` every record, in order, with the position after it.
+    pub fn records(&self, reader: &dyn Reader, mut each: impl FnMut(u64, &Record)) -> Result<(), Error> {
+        let mut begun: Option<Vec<u8>> = None;
+        for at in &self.chain {
+            let frame = at.read(reader)?;
+            let damaged = || at.damaged();
+            let mut position = at.header.position.max(self.from);
+            let skipped = (position - at.header.position) as usize;
+            let mut rest = frame[HEADER_BYTES..].get(skipped..at.header.bytes as usize).unwrap_or_default();
+            while !rest.is_empty() {
+                let no_record = || Error::NoRecord { position: self.from };
+                let is_first = position == self.from;
+                let piece = Piece::read(rest).ok_or_else(|| if is_first { no_record() } else { damaged() })?;
+                if is_first && piece.continued {
+                    return Err(no_record());
+                }
+                rest = &rest[piece.bytes()..];
+                position += piece.bytes() as u64;
+                let Piece { record, goes_on, continued } = piece;
+                // A record that was begun and does not go on was cut off by a crash.
+                let mut whole = if continued { begun.take().ok_or_else(damaged)? } else { Vec::new() };
+                begun = None;
+                if continued || goes_on {
+                    whole.extend_from_slice(record.resp);
+                }
+                match (goes_on, continued) {
+                    (true, _) => begun = Some(whole),
+                    (false, true) => each(position, &Record { resp: &whole, ..record }),
+                    (false, false) => each(position, &record),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The writer that goes on where the journal ends. What is not known to be durable is read once more, to be copied.
+    pub fn writer(self, reader: &dyn Reader) -> Result<Writer, Error> {
+        let copied_from = self.chain.iter().position(|at| at.header.end() > self.durable).unwrap_or(self.chain.len());
+        let mut frames = VecDeque::new();
+        for at in &self.chain[copied_from..] {
+            frames.push_back(Frame {
+                position: at.header.position,
+                bytes: at.header.bytes,
+                replication_offset: at.header.replication_offset,
+                crc: 0,
+                buf: Some(at.read(reader)?),
+                state: State::Formed,
+            });
+        }
+        let crc_before = self.chain.get(copied_from).map(|at| at.header.crc_before);
+        let durable_crc = crc_before.or_else(|| self.chain.last().map(|at| at.crc)).unwrap_or(0);
+        let start = Start {
+            term: self.term + 1,
+            number: self.number,
+            durable: self.chain.get(copied_from).map_or_else(|| self.end(), |at| at.header.position),
+            durable_crc,
+            replication_offset: self.replication_offset().unwrap_or(0),
+            needed_from: self.from,
+            files: self.files,
+            frames,
+        };
+        Ok(Writer::start(self.config, start))
+    }
+}
+
+impl At {
+    fn end_offset(&self) -> u64 {
+        self.offset + u64::from(self.header.pages) * PAGE_BYTES as u64
+    }
+
+    fn damaged(&self) -> Error {
+        Error::Damaged { file: self.file, offset: self.offset, position: self.header.position }
+    }
+
+    /// The frame once more. It must be what it was.
+    fn read(&self, reader: &dyn Reader) -> Result<PageBuf, Error> {
+        let mut frame = PageBuf::new(self.header.pages as usize);
+        let read = reader.read(self.file, self.offset, &mut frame);
+        read.map_err(|source| Error::Read { file: self.file, offset: self.offset, source })?;
+        match Header::read(&frame) {
+            Found::Header(_, crc, body) if crc == self.crc && body == frame::body_crc(&frame) => Ok(frame),
+            _ => Err(self.damaged()),
+        }
+    }
+}
+
+/// What the files hold.
+#[derive(Default)]
+struct Scan {
+    frames: Vec<At>,
+    /// Indexes of `frames`, by position and the CRC of the frame before.
+    after: HashMap<(u64, u32), Vec<usize>>,
+    /// The highest of all headers, those of torn frames included.
+    durable: u64,
+    term: u32,
+    number: u32,
+}
+
+impl Scan {
+    fn file(&mut self, config: &Config, pages: &mut Pages) -> Result<(), Error> {
+        let file = pages.file;
+        let mut offset = DATA_OFFSET;
+        while offset < pages.end {
+            let (header, crc, body) = match Header::read(pages.at(offset, PAGE_BYTES)?) {
+                Found::Header(header, ..) if header.log_id != config.log_id && offset == DATA_OFFSET => {
+                    return Err(Error::OtherLog { file, log_id: header.log_id });
+                }
+                Found::Header(header, crc, body) if header.log_id == config.log_id => (header, crc, body),
+                Found::Newer(version) if offset == DATA_OFFSET => return Err(Error::Newer { file, offset, version }),
+                _ => {
+                    offset += PAGE_BYTES as u64;
+                    continue;
+                }
+            };
+            self.durable = self.durable.max(header.durable);
+            self.term = self.term.max(header.term);
+            self.number = self.number.max(header.number);
+            let bytes = header.pages as usize * PAGE_BYTES;
+            let is_whole = bytes as u64 <= pages.end - offset && body == frame::body_crc(pages.at(offset, bytes)?);
+            if is_whole {
+                self.after.entry((header.position, header.crc_before)).or_default().push(self.frames.len());
+                self.frames.push(At { file, offset, header, crc });
+            }
+            offset += if is_whole { bytes } else { PAGE_BYTES } as u64;
+        }
+        Ok(())
+    }
+
+    fn next_of(&self, at: &At) -> impl Iterator<Item = &At> {
+        let next = self.after.get(&(at.header.end(), at.crc));
+        next.into_iter().flatten().map(|&index| &self.frames[index])
+    }
+
+    /// The copy with which the frame's term began is whole, from this frame on.
+    fn is_complete(&self, at: &At) -> bool {
+        let mut at = at;
+        while at.header.end() < at.header.copied_to {
+            match self.next_of(at).find(|next| next.header.term == at.header.term) {
+                Some(next) => at = next,
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// The frames of the journal, from the one that holds or ends at `from`.
+    fn chain(&self, from: u64) -> Result<Vec<At>, Error> {
+        let holds = |at: &&At| at.header.position <= from && from <= at.header.end() && self.is_complete(at);
+        let first = self.frames.iter().filter(holds).max_by_key(|at| (at.header.term, at.header.position));
+        let Some(mut at) = first else {
+            // Nothing of a new journal was ever durable.
+            return if from == 0 && self.durable == 0 { Ok(Vec::new()) } else { Err(self.why_none(from)) };
+        };
+        let mut chain = vec![*at];
+        loop {
+            let term = at.header.term;
+            let goes_on = |next: &&At| next.header.term == term || next.header.term > term && self.is_complete(next);
+            match self.next_of(at).filter(goes_on).max_by_key(|next| next.header.term) {
+                Some(next) => at = next,
+                None => return Ok(chain),
+            }
+            chain.push(*at);
+        }
+    }
+
+    /// Why no frame holds `from`.
+    fn why_none(&self, from: u64) -> Error {
+        let next = self.frames.iter().filter(|at| at.header.position > from).min_by_key(|at| at.header.position);
+        match next {
+            // Behind the last frame before it in this use of the file, if there is one.
+            Some(next) if next.offset > DATA_OFFSET => {
+                let is_before = |at: &&At| at.header.number == next.header.number && at.offset < next.offset;
+                let before = self.frames.iter().filter(is_before).map(At::end_offset).max();
+                Error::Damaged { file: next.file, offset: before.unwrap_or(DATA_OFFSET), position: from }
+            }
+            _ => Error::Missing { position: from },
+        }
+    }
+
+    /// Why the chain does not reach what was durable.
+    fn why_short(&self, chain: &[At], end: u64) -> Error {
+        let Some(last) = chain.last() else { return Error::Missing { position: end } };
+        let is_later = |at: &&At| at.header.position >= end && at.header.term >= last.header.term;
+        let next = self.frames.iter().filter(is_later).min_by_key(|at| (at.header.number, at.header.position));
+        let number = last.header.number;
+        match next {
+            // Later frames of the same file, or of the next one: the frame behind the last one is damaged.
+            Some(next) if next.header.number <= number + 1 => {
+                let is_first_of_next = next.header.number > number && next.offset > DATA_OFFSET;
+                let (file, offset) =
+                    if is_first_of_next { (next.file, DATA_OFFSET) } else { (last.file, last.end_offset()) };
+                Error::Damaged { file, offset, position: end }
+            }
+            _ => Error::Missing { position: end },
+        }
+    }
+}
+
+/// The pages of a file, read in large pieces.
+struct Pages<'r> {
+    reader: &'r dyn Reader,
+    file: u16,
+    end: u64,
+    buf: PageBuf,
+    /// Where `buf` begins. Nothing is read yet: at the end.
+    start: u64,
+}
+
+impl<'r> Pages<'r> {
+    fn of(reader: &'r dyn Reader, config: &Config, file: u16) -> Pages<'r> {
+        let end = DATA_OFFSET + config.file_bytes;
+        Pages { reader, file, end, buf: PageBuf::new(1), start: end }
+    }
+
+    /// `bytes` bytes from `offset` on, which the file has.
+    fn at(&mut self, offset: u64, bytes: usize) -> Result<&[u8], Error> {
+        let is_there = self.start <= offset && offset + bytes as u64 <= self.start + self.buf.len() as u64;
+        if !is_there {
+            let wanted = bytes.max(READ_BYTES).min((self.end - offset) as usize);
+            self.buf = PageBuf::new(wanted / PAGE_BYTES);
+            let read = self.reader.read(self.file, offset, &mut self.buf);
+            read.map_err(|source| Error::Read { file: self.file, offset, source })?;
+            self.start = offset;
+        }
+        Ok(&self.buf[(offset - self.start) as usize..][..bytes])
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Read { file, offset, source } => {
+                write!(f, "cannot read journal file {file} at offset {offset}: {source}")
+            }
+            Error::OtherLog { file, log_id } => {
+                write!(f, "journal file {file} belongs to another journal, {:032x}", u128::from_be_bytes(*log_id))
+            }
+            Error::Newer { file, offset, version } => write!(
+                f,
+                "journal file {file} has a frame of format {version} at offset {offset}; this release reads format {} only",
+                frame::VERSION
+            ),
+            Error::Missing { position } => {
+                write!(
+                    f,
+                    "no journal file holds position {position}, which was durable: a file is missing, or damaged at its beginning"
+                )
+            }
+            Error::Damaged { file, offset, position } => write!(
+                f,
+                "journal file {file} is damaged at offset {offset}: position {position}, which was durable, cannot be read"
+            ),
+            Error::NoRecord { position } => write!(f, "no record of the journal begins at position {position}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Read { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,436 @@
+//! Owns the way from a record to durable bytes: which frame, which file, what to write and sync next, and how far the journal is
+//! durable. Never does I/O: [`Writer::ops`] says what to do, and [`Writer::done`] learns of it.
+//!
+//! A frame stays in RAM until it is durable. So after a failed write or sync all frames that are not durable can be written again, to
+//! a fresh file, as a new term. The failed file is never used again by this writer.
+
+use std::collections::VecDeque;
+use std::{fmt, io};
+
+use flash::DATA_OFFSET;
+use flash::io::{Done, Op, OpKind, PAGE_BYTES, PageBuf};
+
+use crate::Config;
+use crate::frame::{self, Header};
+use crate::record::{self, Record, stored_bytes};
+
+pub struct Writer {
+    config: Config,
+    files: Vec<File>,
+    term: u32,
+    /// Of the file that was opened last.
+    number: u32,
+    /// A term is void unless its frames reach this position.
+    copied_to: u64,
+    /// Something of this term is durable.
+    proven: bool,
+    /// Where the next frame goes, if it fits there.
+    place: Option<(u16, u64)>,
+    /// Of the frame that was placed last.
+    crc: u32,
+    /// Records of the frame that is not formed yet.
+    open: Vec<u8>,
+    replication_offset: u64,
+    /// Formed and not durable, by position. First those that have a place.
+    frames: VecDeque<Frame>,
+    /// Where the last formed frame ends.
+    formed: u64,
+    durable: u64,
+    /// Of the last durable frame.
+    durable_crc: u32,
+    /// So many of `frames` are to be synced.
+    wanted: usize,
+    sync: Option<Sync>,
+    next_token: u64,
+    /// No record before this position is needed.
+    needed_from: u64,
+    /// A write or sync has failed. When nothing is in flight any more, a new term begins.
+    failing: bool,
+    /// A second one has failed: nothing is accepted any more.
+    failed: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct File {
+    /// 0: never used.
+    pub number: u32,
+    /// `None`: it has nothing that anybody needs. Otherwise where its last frame ends.
+    pub end: Option<u64>,
+    pub failed: bool,
+}
+
+pub(crate) struct Frame {
+    pub position: u64,
+    pub bytes: u32,
+    pub replication_offset: u64,
+    pub crc: u32,
+    /// `None` while it is being written.
+    pub buf: Option<PageBuf>,
+    pub state: State,
+}
+
+pub(crate) enum State {
+    Formed,
+    Writing { file: u16, token: u64 },
+    Written { file: u16 },
+}
+
+/// The sync of the first `frames` frames: one operation for each file.
+struct Sync {
+    frames: usize,
+    in_flight: Vec<(u16, u64)>,
+    failed: bool,
+}
+
+/// Where a writer goes on after a recovery.
+pub(crate) struct Start {
+    pub term: u32,
+    pub number: u32,
+    pub files: Vec<File>,
+    /// To be copied.
+    pub frames: VecDeque<Frame>,
+    pub durable: u64,
+    pub durable_crc: u32,
+    pub replication_offset: u64,
+    pub needed_from: u64,
+}
+
+/// Why a record is not accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// Too much is not durable yet. It becomes room with the next sync.
+    Full,
+    /// See [`Failed`].
+    Failed,
+}
+
+/// The journal cannot be written any more: a write or sync failed, and then another one in the fresh file, or there was no fresh file.
+#[derive(Debug)]
+pub struct Failed {
+    pub file: u16,
+    pub action: &'static str,
+    pub source: io::Error,
+}
+
+impl Writer {
+    /// Of a new journal: its files have nothing in them, or nothing of this journal.
+    pub fn new(config: Config, files: u16) -> Writer {
+        let start = Start {
+            term: 1,
+            number: 0,
+            files: vec![File::default(); files.into()],
+            frames: VecDeque::new(),
+            durable: 0,
+            durable_crc: 0,
+            replication_offset: 0,
+            needed_from: 0,
+        };
+        Writer::start(config, start)
+    }
+
+    pub(crate) fn start(config: Config, start: Start) -> Writer {
+        assert!(config.frame_bytes.is_multiple_of(PAGE_BYTES));
+        assert!(config.frame_bytes >= frame::HEADER_BYTES + record::HEADER_BYTES + record::PIECE_BYTES_MAX);
+        assert!(config.file_bytes >= config.frame_bytes as u64);
+        let Start { term, number, files, frames, durable, durable_crc, replication_offset, needed_from } = start;
+        let formed = frames.back().map_or(durable, Frame::end);
+        Writer {
+            config,
+            files,
+            term,
+            number,
+            copied_to: formed,
+            proven: true,
+            place: None,
+            crc: durable_crc,
+            open: Vec::new(),
+            replication_offset,
+            wanted: frames.len(),
+            frames,
+            formed,
+            durable,
+            durable_crc,
+            sync: None,
+            next_token: 0,
+            needed_from,
+            failing: false,
+            failed: false,
+        }
+    }
+
+    /// Takes the next record. `replication_offset` is that after the record. The result is the position after it: the record is
+    /// durable when [`Writer::durable`] is not below.
+    pub fn append(&mut self, record: &Record, replication_offset: u64) -> Result<u64, Refused> {
+        let bytes = stored_bytes(record.resp.len());
+        let waiting = self.position() - self.durable;
+        if self.failed {
+            return Err(Refused::Failed);
+        }
+        // A record that is larger than the buffer has the buffer for itself.
+        if waiting > 0 && waiting + bytes > self.config.buffer_bytes {
+            return Err(Refused::Full);
+        }
+        for piece in record.pieces() {
+            if frame::HEADER_BYTES + self.open.len() + piece.bytes() > self.config.frame_bytes {
+                self.form();
+            }
+            piece.write(&mut self.open);
+        }
+        self.replication_offset = replication_offset;
+        Ok(self.position())
+    }
+
+    /// The position after everything that was appended.
+    pub fn position(&self) -> u64 {
+        self.formed + self.open.len() as u64
+    }
+
+    /// Everything before this position is durable. After a recovery, this is what is known from the files, until the rest is copied.
+    pub fn durable(&self) -> u64 {
+        self.durable
+    }
+
+    /// What was appended is to be written, and need not be durable.
+    pub fn write(&mut self) {
+        if !self.open.is_empty() {
+            self.form();
+        }
+    }
+
+    /// What was appended is to become durable.
+    pub fn sync(&mut self) {
+        self.write();
+        self.wanted = self.frames.len();
+    }
+
+    /// An empty last frame, which tells the next recovery that everything is durable: so damage in the last frame before it is not
+    /// taken for a torn write. To be called when everything is durable, with [`Writer::durable`] at [`Writer::position`].
+    pub fn close(&mut self) {
+        assert!(self.open.is_empty() && self.frames.is_empty());
+        self.form();
+        self.wanted = 1;
+    }
+
+    /// True when nothing is left to be written or synced.
+    pub fn is_idle(&self) -> bool {
+        self.open.is_empty() && self.frames.is_empty()
+    }
+
+    /// Frames wait because no file is free. A checkpoint frees some, see [`Writer::needed_from`], and [`Writer::add_file`] gives
+    /// another. After a failure only the latter helps for certain: `buffer_bytes` must fit into the files that are free.
+    pub fn needs_file(&self) -> bool {
+        self.frames.iter().any(|frame| matches!(frame.state, State::Formed)) && self.free_file().is_none()
+    }
+
+    /// There is one more file: the next path. Nothing is in it.
+    pub fn add_file(&mut self) {
+        self.files.push(File::default());
+    }
+
+    /// No record before `position` is needed any more, as a durable checkpoint has their effects. Files with only such records are
+    /// used again. `position` must be durable.
+    pub fn needed_from(&mut self, position: u64) {
+        assert!(position <= self.durable.max(self.needed_from));
+        self.needed_from = self.needed_from.max(position);
+    }
+
+    /// The operations that can start now. Their paths are files of the journal. Their tokens are this writer's own.
+    pub fn ops(&mut self, ops: &mut Vec<Op>) {
+        if self.failed || self.failing {
+            return;
+        }
+        for at in 0..self.frames.len() {
+            if !matches!(self.frames[at].state, State::Formed) {
+                continue;
+            }
+            let Some((file, offset)) = self.place_for(self.frames[at].pages()) else { break };
+            let op = self.write_op(at, file, offset);
+            ops.push(op);
+        }
+        self.start_sync(ops);
+    }
+
+    /// One of the operations is complete.
+    pub fn done(&mut self, done: Done) -> Result<(), Failed> {
+        let failed = match &mut self.sync {
+            Some(sync) if sync.in_flight.iter().any(|&(_, token)| token == done.token) => {
+                let at = sync.in_flight.iter().position(|&(_, token)| token == done.token).expect("it is there");
+                let (file, _) = sync.in_flight.swap_remove(at);
+                sync.failed |= done.result.is_err();
+                if sync.in_flight.is_empty() {
+                    self.end_sync();
+                }
+                done.result.err().map(|source| Failed { file, action: "sync", source })
+            }
+            _ => {
+                let is_it =
+                    |frame: &&mut Frame| matches!(frame.state, State::Writing { token, .. } if token == done.token);
+                let frame = self.frames.iter_mut().find(is_it).expect("an operation of this writer");
+                let State::Writing { file, .. } = frame.state else { unreachable!("found by its state") };
+                frame.buf = done.buf;
+                frame.state = State::Written { file };
+                done.result.err().map(|source| Failed { file, action: "write", source })
+            }
+        };
+        if let Some(failed) = failed {
+            self.files[usize::from(failed.file)].failed = true;
+            // The second failure of a term in which nothing has succeeded, or no file to go on in.
+            if !(self.proven || self.failing) || self.free_file().is_none() {
+                self.failed = true;
+                return Err(failed);
+            }
+            self.failing = true;
+        }
+        if self.failing && self.in_flight() == 0 {
+            self.next_term();
+        }
+        Ok(())
+    }
+
+    fn in_flight(&self) -> usize {
+        let writing = self.frames.iter().filter(|frame| matches!(frame.state, State::Writing { .. })).count();
+        writing + self.sync.as_ref().map_or(0, |sync| sync.in_flight.len())
+    }
+
+    fn form(&mut self) {
+        self.frames.push_back(Frame {
+            position: self.formed,
+            bytes: self.open.len() as u32,
+            replication_offset: self.replication_offset,
+            crc: 0,
+            buf: Some(frame::form(&self.open)),
+            state: State::Formed,
+        });
+        self.formed += self.open.len() as u64;
+        self.open.clear();
+    }
+
+    fn token(&mut self) -> u64 {
+        self.next_token += 1;
+        self.next_token
+    }
+
+    /// The place behind the last frame, or the beginning of a file that is free now.
+    fn place_for(&mut self, pages: usize) -> Option<(u16, u64)> {
+        let bytes = (pages * PAGE_BYTES) as u64;
+        let fits = |&(_, offset): &(u16, u64)| offset + bytes <= DATA_OFFSET + self.config.file_bytes;
+        if let Some(place) = self.place.filter(fits) {
+            return Some(place);
+        }
+        let file = self.free_file()?;
+        self.number += 1;
+        self.files[usize::from(file)].number = self.number;
+        Some((file, DATA_OFFSET))
+    }
+
+    /// A file with records may be used again when nobody needs them, and a later frame is durable in another file. So there is always
+    /// a durable frame that reaches the position from which the journal is needed.
+    fn free_file(&self) -> Option<u16> {
+        let is_free = |file: &File| file.end.is_none_or(|end| end <= self.needed_from && end < self.durable);
+        let free = (0..).zip(&self.files).filter(|(_, file)| !file.failed && is_free(file));
+        free.min_by_key(|(_, file)| file.number).map(|(at, _)| at)
+    }
+
+    fn write_op(&mut self, at: usize, file: u16, offset: u64) -> Op {
+        let token = self.token();
+        let frame = &mut self.frames[at];
+        let mut buf = frame.buf.take().expect("it is not being written");
+        let header = Header {
+            log_id: self.config.log_id,
+            term: self.term,
+            number: self.number,
+            position: frame.position,
+            copied_to: self.copied_to,
+            durable: self.durable,
+            replication_offset: frame.replication_offset,
+            crc_before: self.crc,
+            pages: buf.pages() as u32,
+            bytes: frame.bytes,
+        };
+        frame.crc = header.seal(&mut buf);
+        frame.state = State::Writing { file, token };
+        self.crc = frame.crc;
+        self.place = Some((file, offset + buf.len() as u64));
+        self.files[usize::from(file)].end = Some(header.end());
+        Op { token, path: file, offset, kind: OpKind::Write(buf) }
+    }
+
+    /// A sync starts when the writes are complete that it is for, since it covers no others.
+    fn start_sync(&mut self, ops: &mut Vec<Op>) {
+        let written = self.frames.iter().take_while(|frame| matches!(frame.state, State::Written { .. })).count();
+        let is_writing = self.frames.iter().take(self.wanted).any(|frame| matches!(frame.state, State::Writing { .. }));
+        // Before its copy is whole, the term is void, and nothing in it is durable.
+        let is_void = written == 0 || self.frames[written - 1].end() < self.copied_to;
+        if self.sync.is_some() || self.wanted == 0 || is_void || is_writing {
+            return;
+        }
+        let mut in_flight: Vec<(u16, u64)> = Vec::new();
+        for at in 0..written {
+            let State::Written { file } = self.frames[at].state else { unreachable!("counted above") };
+            if in_flight.iter().all(|&(other, _)| other != file) {
+                let token = self.token();
+                in_flight.push((file, token));
+                ops.push(Op { token, path: file, offset: 0, kind: OpKind::Sync });
+            }
+        }
+        self.sync = Some(Sync { frames: written, in_flight, failed: false });
+    }
+
+    fn end_sync(&mut self) {
+        let sync = self.sync.take().expect("its last operation is complete");
+        if sync.failed {
+            return;
+        }
+        for frame in self.frames.drain(..sync.frames) {
+            self.durable = frame.end();
+            self.durable_crc = frame.crc;
+        }
+        self.wanted = self.wanted.saturating_sub(sync.frames);
+        self.proven = true;
+    }
+
+    /// Everything that is not durable is written again, to a fresh file.
+    fn next_term(&mut self) {
+        self.term += 1;
+        self.copied_to = self.formed;
+        self.crc = self.durable_crc;
+        self.place = None;
+        self.failing = false;
+        self.proven = false;
+        self.wanted = self.frames.len();
+        self.frames.iter_mut().for_each(|frame| frame.state = State::Formed);
+    }
+}
+
+impl Frame {
+    pub fn end(&self) -> u64 {
+        self.position + u64::from(self.bytes)
+    }
+
+    fn pages(&self) -> usize {
+        self.buf.as_ref().expect("it is not being written").pages()
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Refused::Full => "the journal's buffer is full",
+            Refused::Failed => "the journal cannot be written",
+        })
+    }
+}
+
+impl std::error::Error for Refused {}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot {} journal file {}: {}", self.action, self.file, self.source)
+    }
+}
+
+impl std::error::Error for Failed {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}

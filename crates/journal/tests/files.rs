@@ -1,0 +1,228 @@
+//! The format, and what damaged, missing and foreign files give. The bytes of tests/journal-1.bin must stay readable.
+
+use flash::io::{Driver, Op, PAGE_BYTES, Reader};
+use flash::{DATA_OFFSET, Sim};
+use journal::{Config, Error, Record, Writer, recover};
+
+const FILES: u16 = 4;
+const CONFIG: Config =
+    Config { log_id: *b"0123456789abcdef", file_bytes: 64 << 10, frame_bytes: 20 << 10, buffer_bytes: 1 << 20 };
+
+fn carry_out(writer: &mut Writer, driver: &mut impl Driver) -> Result<(), journal::Failed> {
+    loop {
+        let (mut ops, mut done): (Vec<Op>, _) = (Vec::new(), Vec::new());
+        writer.ops(&mut ops);
+        if ops.is_empty() && driver.in_flight() == 0 {
+            return Ok(());
+        }
+        ops.into_iter().for_each(|op| driver.push(op));
+        driver.wait();
+        driver.reap(&mut done);
+        done.into_iter().try_for_each(|done| writer.done(done))?;
+    }
+}
+
+fn append(writer: &mut Writer, resp: &[u8]) -> u64 {
+    let record = Record { stripe: Some(3), db: 1, time_ms: 1_700_000_000_000, resp };
+    writer.append(&record, writer.position() + 1000).unwrap()
+}
+
+/// Each record is made durable on its own.
+fn written(records: &[&[u8]]) -> (Sim, Writer) {
+    let sim = Sim::new(1, FILES, CONFIG.file_bytes).with_cache();
+    let mut writer = Writer::new(CONFIG, FILES);
+    for record in records {
+        append(&mut writer, record);
+        writer.sync();
+        carry_out(&mut writer, &mut sim.driver()).unwrap();
+    }
+    assert_eq!(writer.durable(), writer.position());
+    (sim, writer)
+}
+
+fn read(sim: &Sim, from: u64) -> Result<Vec<Vec<u8>>, Error> {
+    let mut found = Vec::new();
+    recover(sim, CONFIG, FILES, from)?.records(sim, |_, record| found.push(record.resp.to_owned()))?;
+    Ok(found)
+}
+
+fn bytes_of(sim: &Sim, file: u16, pages: u64) -> Vec<u8> {
+    (0..pages).flat_map(|page| *sim.page(file, DATA_OFFSET + page * PAGE_BYTES as u64)).collect()
+}
+
+const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
+
+/// Three frames: one piece; a record in two pieces and one over several stripes; the closing frame.
+#[test]
+fn the_format_is_frozen() {
+    let (sim, mut writer) = written(&[PING]);
+    append(&mut writer, &[b'x'; (16 << 10) + 1]);
+    let several = Record { stripe: None, db: 0, time_ms: 5, resp: PING };
+    writer.append(&several, 9).unwrap();
+    writer.sync();
+    carry_out(&mut writer, &mut sim.driver()).unwrap();
+    writer.close();
+    carry_out(&mut writer, &mut sim.driver()).unwrap();
+
+    let made = bytes_of(&sim, 0, 8);
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/journal-1.bin");
+    if std::env::var_os("FLINTKV_NEW_FIXTURE").is_some() {
+        std::fs::write(path, &made).unwrap();
+    }
+    let frozen = std::fs::read(path).unwrap();
+    assert!(made == frozen, "what is written has changed: it needs a new version, and this one must stay readable");
+
+    let sim = Sim::new(1, FILES, CONFIG.file_bytes);
+    for (at, page) in (0..).zip(frozen.chunks(PAGE_BYTES)) {
+        sim.set_page(2, DATA_OFFSET + at * PAGE_BYTES as u64, page.try_into().unwrap());
+    }
+    let (recovered, mut found) = (recover(&sim, CONFIG, FILES, 0).unwrap(), Vec::new());
+    recovered
+        .records(&sim, |end, record| {
+            found.push((end, record.stripe, record.db, record.time_ms, record.resp.to_owned()))
+        })
+        .unwrap();
+    let long = vec![b'x'; (16 << 10) + 1];
+    assert_eq!(found.len(), 3);
+    assert_eq!(found[0], (38, Some(3), 1, 1_700_000_000_000, PING.to_vec()));
+    assert_eq!(found[1], (16_471, Some(3), 1, 1_700_000_000_000, long));
+    assert_eq!(found[2], (16_509, None, 0, 5, PING.to_vec()));
+    assert_eq!((recovered.end(), recovered.replication_offset()), (16_509, Some(9)));
+}
+
+#[test]
+fn reading_begins_at_any_record_and_nowhere_else() {
+    let (sim, mut writer) = written(&[]);
+    let ends: Vec<u64> = [PING, b"two", b"three"].iter().map(|resp| append(&mut writer, resp)).collect();
+    writer.sync();
+    carry_out(&mut writer, &mut sim.driver()).unwrap();
+    assert_eq!(read(&sim, 0).unwrap().len(), 3);
+    assert_eq!(read(&sim, ends[0]).unwrap(), [b"two".to_vec(), b"three".to_vec()]);
+    assert_eq!(read(&sim, ends[2]).unwrap(), Vec::<Vec<u8>>::new());
+    assert!(matches!(read(&sim, ends[0] - 1).unwrap_err(), Error::NoRecord { .. }));
+    let error = read(&sim, ends[2] + 1).unwrap_err();
+    assert!(matches!(error, Error::Missing { position } if position == ends[2] + 1), "{error}");
+}
+
+#[test]
+fn damage_below_what_was_durable_is_refused_with_its_place() {
+    let (sim, _) = written(&[b"one", b"two", b"three"]);
+    for (page, byte) in [(0, 1), (0, 50), (0, 4095), (1, 100)] {
+        sim.flip_bit_at(0, DATA_OFFSET + page * 4096 + byte, 3);
+        let error = read(&sim, 0).unwrap_err();
+        let Error::Damaged { file: 0, offset, position } = error else { panic!("{error}") };
+        assert_eq!((offset, position), (DATA_OFFSET + page * 4096, page * 27));
+        assert!(error.to_string().starts_with(&format!("journal file 0 is damaged at offset {offset}: ")), "{error}");
+        sim.flip_bit_at(0, DATA_OFFSET + page * 4096 + byte, 3);
+    }
+    // No later frame says that the last one was durable.
+    sim.flip_bit_at(0, DATA_OFFSET + 2 * 4096 + 100, 3);
+    assert_eq!(read(&sim, 0).unwrap(), [b"one".to_vec(), b"two".to_vec()]);
+}
+
+#[test]
+fn after_a_clean_stop_damage_in_the_last_frame_is_refused_too() {
+    let (sim, mut writer) = written(&[b"one", b"two"]);
+    writer.close();
+    carry_out(&mut writer, &mut sim.driver()).unwrap();
+    sim.crash([]);
+    assert_eq!(read(&sim, 0).unwrap().len(), 2);
+    sim.flip_bit_at(0, DATA_OFFSET + 4096 + 100, 3);
+    assert!(matches!(read(&sim, 0).unwrap_err(), Error::Damaged { file: 0, position: 27, .. }));
+}
+
+/// Every file of a journal of several files, emptied.
+#[test]
+fn a_missing_file_is_refused() {
+    let record = [7; 15 << 10];
+    let (sim, mut writer) = written(&[&record[..]; 12]);
+    writer.close();
+    carry_out(&mut writer, &mut sim.driver()).unwrap();
+    assert_eq!(read(&sim, 0).unwrap().len(), 12);
+    for file in 0..3 {
+        let pages = bytes_of(&sim, file, 16);
+        assert!(pages.iter().any(|&byte| byte != 0), "file {file} is in use");
+        (0..16).for_each(|page| sim.set_page(file, DATA_OFFSET + page * 4096, &[0; 4096]));
+        let error = read(&sim, 0).unwrap_err();
+        assert!(matches!(error, Error::Missing { .. }), "file {file}: {error}");
+        for (at, page) in (0..).zip(pages.chunks(4096)) {
+            sim.set_page(file, DATA_OFFSET + at * 4096, page.try_into().unwrap());
+        }
+    }
+    assert_eq!(read(&sim, 0).unwrap().len(), 12);
+}
+
+#[test]
+fn files_of_another_journal_and_of_later_versions_are_refused() {
+    let (sim, _) = written(&[b"one"]);
+    let other = Config { log_id: [0xAB; 16], ..CONFIG };
+    let error = recover(&sim, other, FILES, 0).err().unwrap();
+    let text = "journal file 0 belongs to another journal, 30313233343536373839616263646566";
+    assert_eq!(error.to_string(), text);
+
+    let mut page = sim.page(0, DATA_OFFSET);
+    page[4] = 2;
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&page[..8]), &page[12..96]);
+    page[8..12].copy_from_slice(&crc.to_le_bytes());
+    sim.set_page(0, DATA_OFFSET, &page);
+    let text = "journal file 0 has a frame of format 2 at offset 1048576; this release reads format 1 only";
+    assert_eq!(read(&sim, 0).unwrap_err().to_string(), text);
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_an_error() {
+    let (sim, _) = written(&[b"one"]);
+    sim.fail_reads_in(1, DATA_OFFSET..DATA_OFFSET + 1);
+    let error = read(&sim, 0).unwrap_err();
+    assert!(matches!(error, Error::Read { file: 1, offset: DATA_OFFSET, .. }), "{error}");
+}
+
+/// One failure is survived; the next one before anything succeeded is not.
+#[test]
+fn a_failed_write_or_sync_goes_on_in_a_fresh_file_and_a_second_failure_is_an_error() {
+    for is_sync in [false, true] {
+        let (sim, mut writer) = written(&[b"one"]);
+        let fail = || if is_sync { sim.fail_next_sync() } else { sim.fail_next_write() };
+        append(&mut writer, b"two");
+        writer.sync();
+        fail();
+        carry_out(&mut writer, &mut sim.driver()).unwrap();
+        assert_eq!(writer.durable(), writer.position());
+        assert_ne!(bytes_of(&sim, 1, 1), vec![0; 4096], "the fresh file");
+        sim.crash([]);
+        assert_eq!(read(&sim, 0).unwrap(), [b"one".to_vec(), b"two".to_vec()]);
+
+        append(&mut writer, b"three");
+        writer.sync();
+        fail();
+        fail();
+        let failed = carry_out(&mut writer, &mut sim.driver()).unwrap_err();
+        let action = if is_sync { "sync" } else { "write" };
+        assert!(failed.to_string().starts_with(&format!("cannot {action} journal file 2:")), "{failed}");
+        let record = Record { stripe: None, db: 0, time_ms: 0, resp: b"four" };
+        assert_eq!(writer.append(&record, 0), Err(journal::Refused::Failed));
+    }
+}
+
+#[test]
+fn a_full_buffer_refuses_and_a_full_journal_waits_for_a_checkpoint() {
+    let (sim, mut writer) = written(&[]);
+    let resp = vec![1; 100_000];
+    let record = Record { stripe: None, db: 0, time_ms: 0, resp: &resp };
+    while writer.append(&record, 0).is_ok() {}
+    assert_eq!(writer.append(&record, 0), Err(journal::Refused::Full));
+    assert!(writer.position() <= CONFIG.buffer_bytes);
+    writer.sync();
+    carry_out(&mut writer, &mut sim.driver()).unwrap();
+    assert!(writer.needs_file());
+    let before = writer.durable();
+    assert!(before > 200_000, "{before}");
+    // The checkpoint is cut at the end of a record.
+    let bytes = journal::stored_bytes(resp.len());
+    writer.needed_from(before / bytes * bytes);
+    carry_out(&mut writer, &mut sim.driver()).unwrap();
+    assert!(writer.durable() > before);
+    let mut page = flash::io::PageBuf::new(1);
+    sim.read(0, DATA_OFFSET, &mut page).unwrap();
+    assert_ne!(page[36..40], 1u32.to_le_bytes(), "the first file is used again");
+}
