@@ -79,7 +79,7 @@ struct At {
 /// Finds the records from `from` on, the position after a record or 0. It must be a position that was durable once. `reader` has
 /// `files` paths.
 pub fn recover(reader: &dyn Reader, config: Config, files: u16, from: u64) -> Result<Recovered, Error> {
-    let mut scan = Scan::default();
+    let mut scan = Scan { files: vec![File::default(); files.into()], ..Scan::default() };
     for file in 0..files {
         scan.file(&config, &mut Pages::of(reader, &config, file))?;
     }
@@ -88,16 +88,14 @@ pub fn recover(reader: &dyn Reader, config: Config, files: u16, from: u64) -> Re
     if end < scan.durable {
         return Err(scan.why_short(&chain, end));
     }
-    let mut states = vec![File::default(); files.into()];
-    // Complete copies of what is not known to be durable are kept with the rest: nobody knows which of them the device has.
-    let unproven = scan.frames.iter().filter(|at| at.header.end() > scan.durable && scan.is_complete(at));
-    for at in chain.iter().chain(unproven) {
-        let state = &mut states[usize::from(at.file)];
-        state.number = state.number.max(at.header.number);
-        state.end = state.end.max(Some(at.header.end()));
+    // A file with any frame from here on is kept: the chain's, complete copies, since nobody knows which of them the device has, and
+    // also torn frames and void terms. If the latter were written over, a second crash could complete them with sectors of the
+    // new frames, and bring back records that this recovery has not.
+    for file in &mut scan.files {
+        file.end = file.end.filter(|&end| end >= from);
     }
-    let Scan { durable, term, number, .. } = scan;
-    Ok(Recovered { config, from, chain, durable, term, number, files: states })
+    let Scan { durable, term, number, files, .. } = scan;
+    Ok(Recovered { config, from, chain, durable, term, number, files })
 }
 
 impl Recovered {
@@ -132,7 +130,6 @@ impl Recovered {
                 let Piece { record, goes_on, continued } = piece;
                 // A record that was begun and does not go on was cut off by a crash.
                 let mut whole = if continued { begun.take().ok_or_else(damaged)? } else { Vec::new() };
-                begun = None;
                 if continued || goes_on {
                     whole.extend_from_slice(record.resp);
                 }
@@ -201,12 +198,15 @@ impl At {
 #[derive(Default)]
 struct Scan {
     frames: Vec<At>,
+    /// With a whole header only.
+    torn: Vec<At>,
     /// Indexes of `frames`, by position and the CRC of the frame before.
     after: HashMap<(u64, u32), Vec<usize>>,
     /// The highest of all headers, those of torn frames included.
     durable: u64,
     term: u32,
     number: u32,
+    files: Vec<File>,
 }
 
 impl Scan {
@@ -228,11 +228,17 @@ impl Scan {
             self.durable = self.durable.max(header.durable);
             self.term = self.term.max(header.term);
             self.number = self.number.max(header.number);
+            let state = &mut self.files[usize::from(file)];
+            state.number = state.number.max(header.number);
+            state.end = state.end.max(Some(header.end()));
             let bytes = header.pages as usize * PAGE_BYTES;
             let is_whole = bytes as u64 <= pages.end - offset && body == frame::body_crc(pages.at(offset, bytes)?);
+            let at = At { file, offset, header, crc };
             if is_whole {
                 self.after.entry((header.position, header.crc_before)).or_default().push(self.frames.len());
-                self.frames.push(At { file, offset, header, crc });
+                self.frames.push(at);
+            } else {
+                self.torn.push(at);
             }
             offset += if is_whole { bytes } else { PAGE_BYTES } as u64;
         }
@@ -294,7 +300,12 @@ impl Scan {
     fn why_short(&self, chain: &[At], end: u64) -> Error {
         let Some(last) = chain.last() else { return Error::Missing { position: end } };
         let is_later = |at: &&At| at.header.position >= end && at.header.term >= last.header.term;
-        let next = self.frames.iter().filter(is_later).min_by_key(|at| (at.header.number, at.header.position));
+        let next = self
+            .frames
+            .iter()
+            .chain(&self.torn)
+            .filter(is_later)
+            .min_by_key(|at| (at.header.number, at.header.position));
         let number = last.header.number;
         match next {
             // Later frames of the same file, or of the next one: the frame behind the last one is damaged.

@@ -115,6 +115,12 @@ fn damage_below_what_was_durable_is_refused_with_its_place() {
         assert!(error.to_string().starts_with(&format!("journal file 0 is damaged at offset {offset}: ")), "{error}");
         sim.flip_bit_at(0, DATA_OFFSET + page * 4096 + byte, 3);
     }
+    // The header of a torn frame tells what was durable, too.
+    sim.flip_bit_at(0, DATA_OFFSET + 4096 + 100, 3);
+    sim.flip_bit_at(0, DATA_OFFSET + 2 * 4096 + 100, 3);
+    assert!(matches!(read(&sim, 0).unwrap_err(), Error::Damaged { file: 0, position: 27, .. }));
+    sim.flip_bit_at(0, DATA_OFFSET + 4096 + 100, 3);
+    sim.flip_bit_at(0, DATA_OFFSET + 2 * 4096 + 100, 3);
     // No later frame says that the last one was durable.
     sim.flip_bit_at(0, DATA_OFFSET + 2 * 4096 + 100, 3);
     assert_eq!(read(&sim, 0).unwrap(), [b"one".to_vec(), b"two".to_vec()]);
