@@ -13,6 +13,7 @@ export FLINTKV="$(realpath -m "${CARGO_TARGET_DIR:-target}")/soak/flintkv"
 
 step "cargo build" cargo build --quiet --profile soak -p flintkv
 cargo_tests "the store over a simulated device" --profile soak -p flintkv-store --test model --test parts --test inner --test chill
+cargo_tests "the journal over a simulated device that crashes" --profile soak -p flintkv-journal --test crashes
 cargo_tests "commands beside redis-server" --profile soak -p flintkv-commands --test commands -- differential
 cargo_tests "effects that repeat random runs, by one connection" --profile soak -p flintkv-commands --test commands -- proof::
 cargo_tests "effects that repeat random runs, by several" --profile soak -p flintkv-node --test node -- effects::
