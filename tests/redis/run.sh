@@ -92,7 +92,7 @@ run_unit() {
     case "$unit" in type/list* | sort | keyspace | dump | lazyfree) options+=(--ignore-encoding) ;; esac
     (cd "$suite" && timeout "${REDIS_UNIT_SECONDS:-300}" tclsh tests/test_helper.tcl --host 127.0.0.1 --port "$port" --durable \
         --single "unit/$unit" --skipfile "$dir/skip" --tags "-needs:repl -needs:save -large-memory" \
-        --baseport "$((20000 + RANDOM % 5000))" "${options[@]}") 2>&1 |
+        --baseport "$((30000 + RANDOM % 2000))" --portcount 500 "${options[@]}") 2>&1 |
         sed 's/\x1b\[[0-9;]*m//g' >"$dir/out"
     code="${PIPESTATUS[0]}"
     kill -0 "$node" 2>/dev/null || complain "$form $unit: the node has ended"

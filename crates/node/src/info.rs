@@ -245,9 +245,11 @@ fn persistence(facts: &Facts<'_>, text: &mut Text) {
     let since_ms = files.loading_since_ms.load(Relaxed);
     let saving = files.saving_since_ms.load(Relaxed) != 0;
     let status = if files.last_save_failed.load(Relaxed) { "err" } else { "ok" };
-    text.line("loading", u8::from(since_ms != 0));
+    // Clients are served when this is 0, not a moment later.
+    let is_loading = facts.database.hub.clients.gate() == engine::Gate::Loading;
+    text.line("loading", u8::from(is_loading));
     text.line("async_loading", 0);
-    if since_ms != 0 {
+    if is_loading && since_ms != 0 {
         let (total, loaded) = (files.loading_total_bytes.load(Relaxed), files.loaded_bytes.load(Relaxed));
         let elapsed_ms = facts.now_ms.saturating_sub(since_ms);
         let left = total.saturating_sub(loaded) as u128;
