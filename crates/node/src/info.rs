@@ -249,7 +249,7 @@ fn persistence(facts: &Facts<'_>, text: &mut Text) {
     let is_loading = facts.database.hub.clients.gate() == engine::Gate::Loading;
     text.line("loading", u8::from(is_loading));
     text.line("async_loading", 0);
-    if is_loading && since_ms != 0 {
+    if is_loading {
         let (total, loaded) = (files.loading_total_bytes.load(Relaxed), files.loaded_bytes.load(Relaxed));
         let elapsed_ms = facts.now_ms.saturating_sub(since_ms);
         let left = total.saturating_sub(loaded) as u128;

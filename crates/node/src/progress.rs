@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 pub struct Progress {
     /// Held while the dataset is saved or loaded.
     pub busy: Mutex<()>,
-    /// When the load began, in milliseconds since 1970; 0: nothing is being loaded.
+    /// When the last load began, in milliseconds since 1970.
     pub loading_since_ms: AtomicU64,
     pub loading_total_bytes: AtomicU64,
     pub loaded_bytes: Arc<AtomicU64>,

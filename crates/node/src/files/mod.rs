@@ -25,7 +25,7 @@ const SAVE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Loads a dataset into the new database on a thread of its own. Until that has ended, clients get `-LOADING`.
 pub fn start(database: &Arc<Database>, plan: Plan) -> std::io::Result<()> {
-    database.hub.clients.set_gate(Gate::Loading);
+    database.close_gate_for_loading();
     let database = Arc::clone(database);
     let load = move || match database.load(&plan) {
         Ok(()) => database.hub.clients.set_gate(Gate::Open),
@@ -45,16 +45,19 @@ pub fn start(database: &Arc<Database>, plan: Plan) -> std::io::Result<()> {
 }
 
 impl Database {
+    fn close_gate_for_loading(&self) {
+        self.files.loading_since_ms.store(wall_ms(), Relaxed);
+        self.hub.clients.set_gate(Gate::Loading);
+    }
+
     /// Loads files. The gate must be closed.
     fn load(&self, plan: &Plan) -> Result<(), String> {
         let _busy = self.files.busy.lock();
         let files = &self.files;
         files.loaded_bytes.store(0, Relaxed);
         files.loading_total_bytes.store(plan.bytes(), Relaxed);
-        files.loading_since_ms.store(wall_ms().max(1), Relaxed);
         let begun = Instant::now();
         let loaded = load::load(self, plan);
-        files.loading_since_ms.store(0, Relaxed);
         let loaded = loaded?;
         files.keys_loaded.store(loaded.keys, Relaxed);
         files.keys_expired.store(loaded.expired, Relaxed);
@@ -115,7 +118,7 @@ impl Database {
         }
         let path = self.dump_file();
         let plan = Plan::dump(&path).map_err(|why| format!("ERR {why}"))?;
-        self.hub.clients.set_gate(Gate::Loading);
+        self.close_gate_for_loading();
         let loaded = load::empty(self).and_then(|()| self.load(&plan));
         self.hub.clients.set_gate(Gate::Open);
         loaded.map_err(|why| {
