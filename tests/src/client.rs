@@ -49,6 +49,8 @@ impl Client {
                 Ok(0) => return None,
                 Ok(count) => self.received.extend_from_slice(&chunk[..count]),
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
+                // A process that was stopped for a moment: a socket with a timeout does not go on by itself.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => panic!("no reply: {error}"),
             }
         }
