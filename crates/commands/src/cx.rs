@@ -145,6 +145,11 @@ pub fn bulk_bytes(value: Option<&[u8]>) -> usize {
     value.map_or(0, |value| value.len() + 2 * BULK_FRAME_BYTES)
 }
 
+/// About the bytes of `count` of `len` elements that take `bytes` together.
+pub fn share_of(bytes: usize, count: usize, len: usize) -> usize {
+    bytes / len.max(1) * count.min(len)
+}
+
 /// Like [`claim`], for a reply of about this length. The output then grows once, and not by doubling.
 #[inline]
 pub fn claim_reply(settings: &Settings, session: &mut Session, out: &mut Out<'_>, bytes: usize) -> Run {

@@ -7,7 +7,7 @@ pub use expiry::ROWS as EXPIRY_ROWS;
 use crate::counters::{NOT_FINITE, OVERFLOW};
 use crate::cx::{
     BULK_FRAME_BYTES, Cx, NOT_FLOAT, OUT_OF_RANGE, REPLY_BYTES_MAX, Run, SYNTAX, Settings, Stop, WRONG_TYPE,
-    bulk_bytes, claim, claim_reply, wrong_arity,
+    bulk_bytes, claim, claim_reply, share_of, wrong_arity,
 };
 use crate::number::{self, Digits, int_or_error};
 use crate::random::{self, Draws, SAMPLE_MAX, Selection};
@@ -689,12 +689,8 @@ fn hrandfield(cx: &mut Cx<'_>) -> Run {
         return Ok(());
     };
     if distinct {
-        claim_reply(
-            cx.settings,
-            cx.session,
-            &mut cx.out,
-            hash.reply_bytes() / hash.len().max(1) * wanted.min(hash.len()),
-        )?;
+        let bytes = share_of(hash.reply_bytes(), wanted, hash.len());
+        claim_reply(cx.settings, cx.session, &mut cx.out, bytes)?;
     }
     let mut reply = Sample { out: &mut cx.out, with_values, draws };
     match hash {

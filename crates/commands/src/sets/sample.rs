@@ -1,7 +1,7 @@
 //! Owns random members of sets: SPOP and SRANDMEMBER. Never knows other changes of a set.
 
 use super::form::{self, Draft, Limits, Member, Set, is_sample, of_sample, set};
-use crate::cx::{Cx, OUT_OF_RANGE, REPLY_BYTES_MAX, Run, SYNTAX, Stop, claim_reply};
+use crate::cx::{Cx, OUT_OF_RANGE, REPLY_BYTES_MAX, Run, SYNTAX, Stop, claim_reply, share_of};
 use crate::number::int_or_error;
 use crate::random::{self, Draws, Selection};
 use resp::reply::Out;
@@ -30,12 +30,8 @@ pub fn srandmember(cx: &mut Cx<'_>) -> Run {
         return Ok(());
     };
     if is_distinct {
-        claim_reply(
-            cx.settings,
-            cx.session,
-            &mut cx.out,
-            set.reply_bytes() / set.len().max(1) * wanted.min(set.len()),
-        )?;
+        let bytes = share_of(set.reply_bytes(), wanted, set.len());
+        claim_reply(cx.settings, cx.session, &mut cx.out, bytes)?;
     }
     match set {
         Set::Table(table) if is_sample(table, wanted, is_distinct) => {
@@ -141,7 +137,7 @@ fn pop_many(cx: &mut Cx<'_>, count: usize) -> Run {
         return Ok(());
     };
     let len = set.len();
-    claim_reply(cx.settings, cx.session, &mut cx.out, set.reply_bytes() / len.max(1) * count.min(len))?;
+    claim_reply(cx.settings, cx.session, &mut cx.out, share_of(set.reply_bytes(), count, len))?;
     if count >= len {
         cx.out.set(len);
         set.iter().for_each(|member| member.write(&mut cx.out));

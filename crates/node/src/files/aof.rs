@@ -10,7 +10,8 @@
 //! ```
 
 use config::split_words;
-use std::io::{self, BufRead, Read};
+use rdb::Error;
+use std::io::{BufRead, Read};
 
 /// The longest line with a count.
 const LINE_BYTES_MAX: u64 = 64 << 10;
@@ -45,20 +46,6 @@ pub fn manifest(text: &str) -> Result<Vec<String>, String> {
         }
     }
     Ok(base.into_iter().chain(changes.into_iter().map(|(_, file)| file)).collect())
-}
-
-/// Why reading ended. Offsets are those of the file, in bytes.
-#[derive(Debug)]
-pub enum Error {
-    Io(io::Error),
-    /// The last command, which begins here, is not complete.
-    Truncated {
-        offset: u64,
-    },
-    Bad {
-        offset: u64,
-        what: &'static str,
-    },
 }
 
 /// Reads commands, one after another.
@@ -121,8 +108,8 @@ impl<R: BufRead> Commands<R> {
         Ok(true)
     }
 
-    fn bad<T>(&self, what: &'static str) -> Result<T, Error> {
-        Err(Error::Bad { offset: self.offset, what })
+    fn bad<T>(&self, what: &str) -> Result<T, Error> {
+        Err(Error::Bad { offset: self.offset, what: what.to_owned() })
     }
 
     /// Appends a line with its end.

@@ -232,13 +232,13 @@ impl Load {
                 }
                 Ok(false) if !in_transaction => return Ok(()),
                 Ok(false) => commands.offset(),
-                Err(aof::Error::Truncated { offset }) => offset,
-                Err(aof::Error::Bad { offset, what }) => {
+                Err(Error::Truncated { offset }) => offset,
+                Err(Error::Bad { offset, what }) => {
                     let what =
                         format!("byte {offset}: {what}. Keep a copy of the file, and repair it with redis-check-aof");
                     return Err(Ended::File(about(path, what)));
                 }
-                Err(aof::Error::Io(error)) => return Err(Ended::File(about(path, error))),
+                Err(Error::Io(error)) => return Err(Ended::File(about(path, error))),
             };
             if !may_be_cut {
                 let what = format!(

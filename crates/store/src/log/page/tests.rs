@@ -225,6 +225,10 @@ fn a_large_record_is_on_several_pages_and_is_not_found_in_fewer() {
         lost[PAGE_BYTES..2 * PAGE_BYTES].copy_from_slice(&next);
         stamp(&mut lost[PAGE_BYTES..2 * PAGE_BYTES], Stamp { generation: 2, ..STAMP.later(at + 1) });
         assert_eq!(find(&lost), Err(Corrupt::Stale));
+        // It goes on with another record.
+        lost[PAGE_BYTES + 32] ^= 1;
+        stamp(&mut lost[PAGE_BYTES..2 * PAGE_BYTES], STAMP.later(at + 1));
+        assert_eq!(find(&lost), Err(Corrupt::Lengths));
     }
 }
 

@@ -652,4 +652,25 @@ mod tests {
         segments.relocation_ends();
         assert_eq!(segments.may_relocate(false), Relocation::Wedged);
     }
+
+    #[test]
+    fn live_pages_are_estimated_from_the_lengths_of_records() {
+        let segments = Segments::new(8, 64, 1, 0, 1);
+        let unit = segments.take_unit(Stream::Fresh, 64).expect("all are free");
+        let place = |page, pages| Place { page, step: crate::log::page::step_of(pages) };
+        // Eight small records on the first page, one on the next two, one of 4 pages, and one of 48.
+        let large = [(place(1, 2), 4_100), (place(3, 4), 16_000), (place(7, 48), 194_000)];
+        for (place, bytes) in [(place(0, 1), 500); 8].into_iter().chain(large) {
+            segments.wrote(place, bytes, None);
+            segments.born(place);
+        }
+        segments.unit_written(unit);
+        let live = || segments.get(0).live_pages_estimate().round();
+        assert_eq!(live(), 64.0);
+        segments.died(large[2].0);
+        assert!((4.0..8.0).contains(&live()), "{}", live());
+        segments.died(large[1].0);
+        (0..8).for_each(|_| segments.died(place(0, 1)));
+        assert!((1.0..2.0).contains(&live()), "{}", live());
+    }
 }
