@@ -22,7 +22,7 @@ pub struct Progress {
     pub saves: AtomicU64,
     /// When the running save began, in milliseconds since 1970; 0: none runs.
     pub saving_since_ms: AtomicU64,
-    pub saved_keys: AtomicU64,
+    pub saved_keys: Arc<AtomicU64>,
     pub last_save_took_ms: AtomicU64,
 }
 
