@@ -384,7 +384,7 @@ impl<'s> Notes<'s> {
         if self.in_ram.len() == self.in_ram_max {
             self.in_ram.sort_unstable_by_key(Note::page);
             for some in self.in_ram.chunks(NOTES_AT_ONCE / 16) {
-                let bytes: Vec<u8> = some.iter().flat_map(Note::to_bytes).collect();
+                let bytes: Vec<u8> = some.iter().flat_map(Note::bytes).collect();
                 self.spill.write_all(&bytes)?;
             }
             self.runs.push(self.in_ram.len());
@@ -419,7 +419,7 @@ impl Note {
         self.word.place().page
     }
 
-    fn to_bytes(&self) -> [u8; NOTE_BYTES] {
+    fn bytes(&self) -> [u8; NOTE_BYTES] {
         let mut bytes = [0; NOTE_BYTES];
         bytes[..8].copy_from_slice(&self.high.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.word.0.to_le_bytes());

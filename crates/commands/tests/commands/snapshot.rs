@@ -16,7 +16,9 @@ impl Dumper for Text {
     fn key(&mut self, key: &Visited<'_>, value: Value<'_>, parts: &mut PartReader<'_>) -> Result<(), DumpError> {
         let mut elements = Vec::new();
         match value {
-            Value::Inline(kind, bytes) => walk_inline(kind, bytes, &mut |element| elements.push(format!("{element:?}"))),
+            Value::Inline(kind, bytes) => {
+                walk_inline(kind, bytes, &mut |element| elements.push(format!("{element:?}")))
+            }
             Value::Boxed(value) => {
                 let mut cursor = Cursor::default();
                 while let Some(stretch) = value.stretch(cursor) {

@@ -68,9 +68,11 @@ pub fn write<C>(
     let told = |error| match error {
         DumpError::Read(error) => format!("a value cannot be read: {error}"),
         DumpError::Write(error) => about(draft, error),
-        DumpError::NoRoom => "flash has no room for new values and for what the snapshot needs: raise the memory limit, or \
+        DumpError::NoRoom => {
+            "flash has no room for new values and for what the snapshot needs: raise the memory limit, or \
                               save while less is written"
-            .to_owned(),
+                .to_owned()
+        }
         DumpError::GivenUp => "the database is being closed".to_owned(),
     };
     let (deadline, is_closing) = (Instant::now() + patience, &database.hub.is_closing);

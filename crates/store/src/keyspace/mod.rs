@@ -877,6 +877,9 @@ impl<'s> Keyspace<'s> {
         if self.misses > 0 {
             counters.add(Counter::KeyspaceMisses, self.misses.into());
         }
+        if self.wrote {
+            counters.add(Counter::Changes, 1);
+        }
         if self.user_bytes > 0 {
             counters.add(Counter::UserBytes, self.user_bytes);
         }

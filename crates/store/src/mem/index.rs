@@ -854,7 +854,9 @@ mod tests {
                 for _ in 0..random.draw() % 30 {
                     // More often removals or insertions, so that leaves merge and split during the cut.
                     let key = random.draw() % universe;
-                    if table.find(mix(key), |_| true).is_some() == (round % 2 == 0) || random.draw() % 4 == 0 {
+                    if table.find(mix(key), |_| true).is_some() == round.is_multiple_of(2)
+                        || random.draw().is_multiple_of(4)
+                    {
                         change(&mut table, key, &mut cut);
                     }
                 }

@@ -67,6 +67,14 @@ impl Host for NoServer {
         Ok(())
     }
 
+    fn save_in_background(&self, _schedule: bool) -> Result<&'static str, String> {
+        Ok("Background saving started")
+    }
+
+    fn saves_at_end(&self) -> bool {
+        false
+    }
+
     fn last_save_s(&self) -> u64 {
         0
     }
