@@ -16,10 +16,12 @@
 //! Reading order: [`record`] and [`frame`] (the bytes), [`writer`], [`recover`].
 
 pub mod frame;
+pub mod log;
 pub mod record;
 pub mod recover;
 pub mod writer;
 
+pub use log::{Figures, Log, OpenError, Opened, Policy, Settings, delete};
 pub use record::{Record, stored_bytes};
 pub use recover::{Error, Recovered, recover};
 pub use writer::{Failed, Refused, Writer};
