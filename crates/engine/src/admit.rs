@@ -16,6 +16,10 @@ use std::borrow::Cow;
 use std::sync::atomic::Ordering::Relaxed;
 use store::Admission;
 
+/// A word of the node's own, and no command: `REPLAY-AT milliseconds`. While the node replays a journal, the commands that
+/// follow on the connection see this time, and memory is not refused to them. Nobody else knows the word.
+pub const REPLAY_AT: &str = "REPLAY-AT";
+
 /// Why this connection may not run this command: it has not authenticated, its user lacks the right, or it is in
 /// subscriber or monitor mode. Only connections that are restricted in one of these ways come here.
 #[cold]
@@ -56,7 +60,7 @@ pub fn admit<'w>(
         Some(known) => known.command.map(|place| hub.directory.at(place)),
         None => hub.directory.find(&args[0]),
     };
-    let Some(mut command) = found else { return Err(unknown(worker, args)) };
+    let Some(mut command) = found else { return Err(unknown(worker, session, args)) };
     if command.is(bit::CONTAINER) && args.len() > 1 {
         match command.subcommand(&args) {
             Some(subcommand) => command = subcommand,
@@ -101,6 +105,8 @@ pub fn admit<'w>(
             Admission::Open => {}
             Admission::Slow if current.has_room => {}
             Admission::Slow => return Err(Halt::Wait(Wait::Room)),
+            // There was room when the journal was written.
+            Admission::Full if session.replay_ms.is_some() => {}
             Admission::Full => return Err(refused(worker, command, hub.store.refusal().into())),
         }
     }
@@ -149,8 +155,12 @@ fn refused(worker: &Worker, command: &Command, text: Cow<'static, str>) -> Halt 
 const QUOTED_BYTES_MAX: usize = 128;
 
 #[cold]
-fn unknown(worker: &Worker, args: Args<'_>) -> Halt {
+fn unknown(worker: &Worker, session: &Session, args: Args<'_>) -> Halt {
     let name = &args[0];
+    if name == REPLAY_AT.as_bytes() && acl::is_loader(&session.user) {
+        let time_ms = args.get(1).and_then(|time| std::str::from_utf8(time).ok()?.parse().ok());
+        return time_ms.map_or(Halt::Error("ERR no time".into()), Halt::ReplayAt);
+    }
     if name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:") {
         // A web page may have made a browser send HTTP here. Close the connection before the commands in the
         // request's body are reached.

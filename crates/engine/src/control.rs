@@ -30,6 +30,8 @@ pub trait Control: Send + Sync {
     fn save(&self) -> Result<(), String>;
     /// DEBUG RELOAD. Waits until the dataset is loaded.
     fn reload(&self, saves: bool) -> Result<(), String>;
+    /// BGREWRITEAOF. The work is done on another thread.
+    fn rewrite_journal(&self) -> Result<(), String>;
     /// When the dataset was last saved, in seconds since 1970.
     fn last_save_s(&self) -> u64;
     /// SHUTDOWN.

@@ -172,6 +172,10 @@ impl Host for Worker {
         job::outcome(me).unwrap_or_else(|| job::leave(me, Task::Reload { saves }))
     }
 
+    fn rewrite_journal(&self) -> Run {
+        self.control()?.rewrite_journal().map_err(|text| Stop::Error(text.into()))
+    }
+
     fn last_save_s(&self) -> u64 {
         self.hub.control().map_or(self.hub.started_s, |control| control.last_save_s())
     }

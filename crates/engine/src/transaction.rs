@@ -154,7 +154,7 @@ fn carry_out(
             return Err(Halt::Wait(Wait::Pause { writes }));
         }
     }
-    may_run(worker, &work.current, bits)?;
+    may_run(worker, session, &work.current, bits)?;
     let Work { output, current, .. } = &mut *work;
     let has_failed = std::mem::take(&mut current.failed).is_some();
     let rounds = current.misses;
@@ -261,7 +261,7 @@ fn run_steps(
 }
 
 /// A condition that applies to one of the commands applies to the whole transaction.
-fn may_run(worker: &Worker, current: &Current, bits: u32) -> Result<(), Halt> {
+fn may_run(worker: &Worker, session: &Session, current: &Current, bits: u32) -> Result<(), Halt> {
     let hub = &*worker.hub;
     if bits & bit::DENYOOM == 0 {
         return Ok(());
@@ -270,6 +270,7 @@ fn may_run(worker: &Worker, current: &Current, bits: u32) -> Result<(), Halt> {
         Admission::Open => Ok(()),
         Admission::Slow if current.has_room => Ok(()),
         Admission::Slow => Err(Halt::Wait(Wait::Room)),
+        Admission::Full if session.replay_ms.is_some() => Ok(()),
         Admission::Full => {
             Err(Halt::Error(format!("EXECABORT Transaction discarded because of: {}", hub.store.refusal()).into()))
         }

@@ -11,7 +11,11 @@ mod load;
 mod pipe;
 mod save;
 
+pub use aof::{Command, Commands};
 pub use find::{Plan, directory, plan};
+pub use load::load_base;
+pub use pipe::{Broken, Expect, Pipe};
+pub use save::write as write_dump;
 
 use crate::database::Database;
 use engine::{Gate, wall_ms};
@@ -23,11 +27,14 @@ use std::time::{Duration, Instant};
 /// How long SAVE waits for a script that keeps stripes.
 const SAVE_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Loads a dataset into the new database on a thread of its own. Until that has ended, clients get `-LOADING`.
-pub fn start(database: &Arc<Database>, plan: Plan) -> std::io::Result<()> {
+/// Loads a dataset with `load` into the new database on a thread of its own. Until that has ended, clients get `-LOADING`.
+pub fn start(
+    database: &Arc<Database>,
+    load: impl FnOnce(&Arc<Database>) -> Result<(), String> + Send + 'static,
+) -> std::io::Result<()> {
     database.close_gate_for_loading();
     let database = Arc::clone(database);
-    let load = move || match database.load(&plan) {
+    let load = move || match load(&database) {
         Ok(()) => database.hub.clients.set_gate(Gate::Open),
         Err(_) if database.hub.is_closing.load(Relaxed) => {}
         Err(why) => {
@@ -51,7 +58,7 @@ impl Database {
     }
 
     /// Loads files. The gate must be closed.
-    fn load(&self, plan: &Plan) -> Result<(), String> {
+    pub(crate) fn load(&self, plan: &Plan) -> Result<(), String> {
         let _busy = self.files.busy.lock();
         let files = &self.files;
         files.loaded_bytes.store(0, Relaxed);
@@ -146,6 +153,6 @@ impl Database {
 }
 
 /// An error about a file.
-fn about(path: &Path, error: impl std::fmt::Display) -> String {
+pub fn about(path: &Path, error: impl std::fmt::Display) -> String {
     format!("{}: {error}", path.display())
 }

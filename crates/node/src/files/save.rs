@@ -25,7 +25,13 @@ pub fn save(database: &Database, patience: Duration) -> Result<PathBuf, String> 
     let folder = path.parent().expect("a file is in a directory");
     fs::create_dir_all(folder).map_err(|error| about(folder, error))?;
     let draft = folder.join(format!("temp-{}.rdb", std::process::id()));
-    let saved = write(database, &draft, patience).and_then(|()| {
+    let settings = database.hub.config.snapshot().redis_files.clone();
+    let options = Options {
+        version: settings.rdb_version,
+        compresses: settings.rdbcompression,
+        has_checksum: settings.rdbchecksum,
+    };
+    let saved = write(database, &draft, options, wall_ms(), patience, &|| {}).and_then(|()| {
         fs::rename(&draft, &path).map_err(|error| about(&path, error))?;
         let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
         File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| about(folder, error))
@@ -37,19 +43,21 @@ pub fn save(database: &Database, patience: Duration) -> Result<PathBuf, String> 
     saved.map(|()| path)
 }
 
-fn write(database: &Database, draft: &Path, patience: Duration) -> Result<(), String> {
-    let settings = database.hub.config.snapshot().redis_files.clone();
-    let options = Options {
-        version: settings.rdb_version,
-        compresses: settings.rdbcompression,
-        has_checksum: settings.rdbchecksum,
-    };
+/// Writes what has not expired by `now_ms`. `at_cut` is called while every stripe is locked.
+pub fn write(
+    database: &Database,
+    draft: &Path,
+    options: Options,
+    now_ms: u64,
+    patience: Duration,
+    at_cut: &dyn Fn(),
+) -> Result<(), String> {
     let file = File::create(draft).map_err(|error| about(draft, error))?;
-    let mut dump =
-        Dump { database, file: Writer::new(file, options), db: None, lossy: 0, keys: &database.files.saved_keys };
+    let keys = &database.files.saved_keys;
+    let mut dump = Dump { database, file: Writer::new(file, options), db: None, lossy: 0, keys, at_cut };
     let deadline = Instant::now() + patience;
     let dumped = loop {
-        match database.shard.store.dump(wall_ms(), &mut dump) {
+        match database.shard.store.dump(now_ms, &mut dump) {
             Some(dumped) => break dumped,
             None if database.hub.is_closing.load(Relaxed) => return Err("the database is being closed".to_owned()),
             None if Instant::now() > deadline => return Err("a script has kept the dataset for too long".to_owned()),
@@ -78,10 +86,12 @@ struct Dump<'d> {
     /// Hashes whose expiries the format cannot hold. From the first on nothing is written, and they are only counted.
     lossy: u64,
     keys: &'d AtomicU64,
+    at_cut: &'d dyn Fn(),
 }
 
 impl Dumper for Dump<'_> {
     fn begin(&mut self) -> io::Result<()> {
+        (self.at_cut)();
         let file = &mut self.file;
         file.aux("redis-ver", commands::host::REDIS_VERSION.as_bytes())?;
         file.aux(OURS, env!("CARGO_PKG_VERSION").as_bytes())?;
