@@ -60,7 +60,10 @@ pub fn admit<'w>(
         Some(known) => known.command.map(|place| hub.directory.at(place)),
         None => hub.directory.find(&args[0]),
     };
-    let Some(mut command) = found else { return Err(unknown(worker, session, args)) };
+    let mut command = match found {
+        Some(command) => command,
+        None => unknown(worker, session, args)?,
+    };
     if command.is(bit::CONTAINER) && args.len() > 1 {
         match command.subcommand(&args) {
             Some(subcommand) => command = subcommand,
@@ -154,13 +157,24 @@ fn refused(worker: &Worker, command: &Command, text: Cow<'static, str>) -> Halt 
 /// The error quotes at most this many bytes of an unknown command.
 const QUOTED_BYTES_MAX: usize = 128;
 
+/// A name that no command has here: what the node itself may say, or an error.
 #[cold]
-fn unknown(worker: &Worker, session: &Session, args: Args<'_>) -> Halt {
+fn unknown<'w>(worker: &'w Worker, session: &Session, args: Args<'_>) -> Result<&'w Command, Halt> {
     let name = &args[0];
-    if name == REPLAY_AT.as_bytes() && acl::is_loader(&session.user) {
-        let time_ms = args.get(1).and_then(|time| std::str::from_utf8(time).ok()?.parse().ok());
-        return time_ms.map_or(Halt::Error("ERR no time".into()), Halt::ReplayAt);
+    if acl::is_loader(&session.user) {
+        if name == REPLAY_AT.as_bytes() {
+            let time_ms = args.get(1).and_then(|time| std::str::from_utf8(time).ok()?.parse().ok());
+            return Err(time_ms.map_or(Halt::Error("ERR no time".into()), Halt::ReplayAt));
+        }
+        if let Some(command) = worker.hub.directory.original(name) {
+            return Ok(command);
+        }
     }
+    Err(nobody_knows(worker, args))
+}
+
+fn nobody_knows(worker: &Worker, args: Args<'_>) -> Halt {
+    let name = &args[0];
     if name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:") {
         // A web page may have made a browser send HTTP here. Close the connection before the commands in the
         // request's body are reached.

@@ -137,7 +137,8 @@ fn carry_out(
     let mut bits = 0;
     for queued in &multi.commands {
         let args = queued.args();
-        let mut command = hub.directory.find(&args[0]).expect("it was found when it was queued");
+        let found = hub.directory.find(&args[0]).or_else(|| hub.directory.original(&args[0]));
+        let mut command = found.expect("it was found when it was queued");
         if let Some(subcommand) = command.subcommand(&args) {
             command = subcommand;
         }

@@ -6,7 +6,7 @@
 //! dir/flintkv.journal/          of the default database; dir/NAME/flintkv.journal/ of another
 //!   manifest                    see `manifest`
 //!   base-4711.rdb               a dump of version 12: all keys, also those that have expired, and all functions
-//!   journal-0000 …, ring        the journal
+//!   journal-0000 …              the journal
 //! ```
 //!
 //! - `recover` brings a dataset back: the base, and then the journal.
@@ -139,8 +139,12 @@ fn begin(database: &Database) -> Result<(), String> {
     let settings = database.hub.config.snapshot().redis_files.clone();
     let folder = folder(&database.hub.name, &settings);
     fs::create_dir_all(&folder).map_err(|error| about(&folder, error))?;
-    manifest::write(&folder, None)?;
+    if let Found::Dataset(_) = manifest::read(&folder)? {
+        return Err(format!("{} has another dataset", folder.display()));
+    }
+    // Refused while another process uses the directory.
     clear_files(&folder)?;
+    manifest::write(&folder, None)?;
     let log_id = (u128::from(random::number()) << 64 | u128::from(random::number())).to_be_bytes();
     let opened = Opened::open(&folder, &settings_of(log_id, &settings), 0).map_err(|error| error.to_string())?;
     let log = opened.start().map_err(|error| error.to_string())?;

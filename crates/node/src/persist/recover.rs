@@ -7,7 +7,8 @@ use crate::files::{Broken, Command, Commands, Expect, Pipe, Plan, about, load_ba
 use crate::manifest::{Base, Manifest};
 use crate::progress::Kept;
 use config::Policy;
-use journal::{Opened, Record};
+use journal::{OpenError, Opened, Record};
+use std::fmt::Display;
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -23,8 +24,12 @@ pub fn recover(database: &Database, folder: &Path, manifest: Manifest) -> Result
     let config = database.hub.config.snapshot();
     let plan = manifest.base.as_ref().map(|base| find_base(folder, base)).transpose()?;
     let settings = settings_of(manifest.log_id, &config.redis_files);
-    let refused = |error: journal::OpenError| {
+    let advised = |error: &dyn Display| {
         format!("{error}. Restore {} from a copy, or move it away to start without it", folder.display())
+    };
+    let refused = |error: OpenError| match error {
+        OpenError::InUse { .. } => error.to_string(),
+        error => advised(&error),
     };
     let opened = Opened::open(folder, &settings, manifest.position).map_err(refused)?;
     let (store, progress) = (&database.shard.store, &database.files);
@@ -35,10 +40,10 @@ pub fn recover(database: &Database, folder: &Path, manifest: Manifest) -> Result
     store.set_policy(Policy::NoEviction);
     store.set_replaying(true);
     if let Some(plan) = &plan {
-        let loaded = load_base(database, plan)?;
+        let loaded = load_base(database, plan).map_err(|why| advised(&why))?;
         progress.keys_loaded.store(loaded.keys, Relaxed);
     }
-    let records = replay(database, &opened, &manifest).map_err(|why| format!("{}: {why}", folder.display()))?;
+    let records = replay(database, &opened, &manifest).map_err(|why| advised(&why))?;
     let end = opened.end();
     let log = opened.start().map_err(refused)?;
     attach(database, &log);

@@ -3,12 +3,12 @@
 //! `FLINTKV_SEED` gives the clients the same commands again, but the kill comes at another moment. `FLINTKV_TEST_SECONDS`
 //! makes more rounds.
 
-use crate::common::{Client, Node, eventually, words};
+use crate::common::{Client, Node, eventually, free_port, words};
 use flintkv_tests::generator::Commands;
 use flintkv_tests::{Random, one_line};
 use resp::client::encode_command;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 
@@ -209,7 +209,9 @@ impl Worker {
                 reference.raw().expect("the reference lives");
             }
         }
-        let differ: Vec<_> = found.iter().zip(&wanted).filter(|(found, wanted)| found != wanted).collect();
+        let cut = |text: &String| text.chars().filter(|c| !"\\x0".contains(*c)).take(300).collect::<String>();
+        let pairs = found.iter().zip(&wanted).filter(|(found, wanted)| found != wanted);
+        let differ: Vec<_> = pairs.map(|(found, wanted)| (cut(found), cut(wanted))).collect();
         panic!(
             "client {}: {} steps were acknowledged and {} sent. Found beside wanted: {differ:#?}, {} and {} keys",
             self.id,
@@ -224,7 +226,8 @@ impl Worker {
 const CLIENTS: u64 = 4;
 const ROUNDS: usize = 3;
 
-fn kill_under_load(seed: u64, more: &[(&str, &str)]) {
+/// In each round `most` steps are acknowledged at most, and some more.
+fn kill_under_load(seed: u64, most: usize, more: &[(&str, &str)]) {
     let directives = with(more);
     let mut random = Random::new(seed);
     let reference = Node::start(&[]);
@@ -232,7 +235,7 @@ fn kill_under_load(seed: u64, more: &[(&str, &str)]) {
     let mut node = Node::start(&directives);
     for round in 0..ROUNDS {
         let total = AtomicU64::new(0);
-        let wanted = 50 + random.below(2500) as u64;
+        let wanted = 50 + random.below(most) as u64;
         thread::scope(|scope| {
             for worker in &mut workers {
                 let (connection, total) = (node.connect(), &total);
@@ -262,12 +265,281 @@ fn kill_under_load(seed: u64, more: &[(&str, &str)]) {
 
 #[test]
 fn what_was_acknowledged_is_there_after_a_kill() {
-    seeds::each(20_261_123, 1, |seed| kill_under_load(seed, &[]));
+    seeds::each(20_261_123, 1, |seed| kill_under_load(seed, 2500, &[]));
 }
 
 #[test]
-fn what_was_acknowledged_is_there_after_a_kill_with_every_policy() {
-    for policy in ["always", "no"] {
-        seeds::each(20_261_124, 1, |seed| kill_under_load(seed, &[("appendfsync", policy)]));
+fn what_was_acknowledged_is_there_after_a_kill_with_always() {
+    seeds::each(20_261_124, 1, |seed| kill_under_load(seed, 2500, &[("appendfsync", "always")]));
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_a_kill_with_no_sync() {
+    seeds::each(20_261_125, 1, |seed| kill_under_load(seed, 2500, &[("appendfsync", "no")]));
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_a_kill_while_every_value_is_on_flash() {
+    const COLD: &[(&str, &str)] =
+        &[("flash-path", "flash"), ("memory-limit", "400mb"), ("ram-limit", "64mb"), ("debug-tier-mode", "cold")];
+    seeds::each(20_261_126, 1, |seed| kill_under_load(seed, 200, COLD));
+}
+
+/// Random data of every type, in several logical databases. Nothing expires.
+fn fill(client: &mut Client, seed: u64) {
+    let mut commands = Commands::on_data(seed, 20);
+    for db in 0..3 {
+        client.run(&format!("SELECT {db}"));
+        for _ in 0..300 {
+            for words in commands.single() {
+                client.call(&words.iter().map(Vec::as_slice).collect::<Vec<_>>());
+            }
+        }
+        for key in client.scan(&[b"SCAN"], &[b"COUNT", b"1000"]).unwrap() {
+            client.call(&[b"PERSIST", &key]);
+        }
     }
+    client.run("SELECT 0");
+    client.run("FUNCTION LOAD \"#!lua name=lib\\nredis.register_function('f', function() return 1 end)\"");
+    client.run("SWAPDB 1 2");
+}
+
+#[test]
+fn a_dataset_is_the_same_after_a_stop_and_after_a_kill() {
+    let mut node = Node::start(PERSISTENT);
+    let mut client = node.connect();
+    assert_eq!(client.info("persistence", "aof_enabled"), "1");
+    fill(&mut client, 7);
+    let before = digest(&mut client);
+    assert!(client.info_number("persistence", "journal_records") > 100);
+    client.send(b"SHUTDOWN\r\n").rest();
+    assert!(node.ended().success());
+    let node = again(node, PERSISTENT);
+    let mut client = loaded(&node);
+    assert_eq!(digest(&mut client), before, "from the journal");
+    assert_eq!(client.run("FCALL f 0"), "(integer) 1");
+    assert!(node.log().contains("is back: "), "{}", node.log());
+
+    assert_eq!(client.run("BGREWRITEAOF"), "Background append only file rewriting started");
+    eventually("there is a new base", || client.info("persistence", "aof_rewrites") == "1");
+    assert_eq!(client.info("persistence", "aof_rewrite_in_progress"), "0");
+    assert_eq!(client.info("persistence", "aof_last_bgrewrite_status"), "ok");
+    assert!(client.info_number("persistence", "journal_base_position") > 0);
+    let bases = || {
+        let files = fs::read_dir(folder(&node)).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+        files.filter(|name| name.starts_with("base")).count()
+    };
+    assert_eq!(bases(), 1, "the old base is removed");
+    let node = kill(node, PERSISTENT);
+    let mut client = loaded(&node);
+    assert_eq!(digest(&mut client), before, "from the base");
+
+    fill(&mut client, 8);
+    assert_eq!(client.run("FLUSHALL"), "OK");
+    fill(&mut client, 9);
+    let before = digest(&mut client);
+    let node = kill(node, PERSISTENT);
+    assert_eq!(digest(&mut loaded(&node)), before, "from both");
+}
+
+#[test]
+fn a_key_that_was_persisted_in_time_outlives_its_old_deadline() {
+    let node = Node::start(PERSISTENT);
+    let mut client = node.connect();
+    for key in ["one", "two"] {
+        client.run(&format!("SET {key} v PX 2000"));
+        client.run(&format!("HSET h{key} f v g v"));
+        client.run(&format!("HPEXPIRE h{key} 2000 FIELDS 2 f g"));
+        if key == "one" {
+            client.run("BGREWRITEAOF");
+            eventually("there is a new base", || client.info("persistence", "aof_rewrites") == "1");
+        }
+    }
+    for key in ["one", "two"] {
+        assert_eq!(client.run(&format!("PERSIST {key}")), "(integer) 1", "in time");
+        client.run(&format!("HPERSIST h{key} FIELDS 1 f"));
+    }
+    eventually("the deadline is over", || {
+        client.run("HLEN hone") == "(integer) 1" && client.run("HLEN htwo") == "(integer) 1"
+    });
+    let node = kill(node, PERSISTENT);
+    let mut client = loaded(&node);
+    for key in ["one", "two"] {
+        assert_eq!(client.run(&format!("GET {key}")), "\"v\"");
+        assert_eq!(client.run(&format!("HMGET h{key} f g")), "1) \"v\"\n2) (nil)");
+    }
+}
+
+/// A key that expires while no node runs, or a moment before a kill, is gone; and stays gone.
+#[test]
+fn keys_expire_over_restarts() {
+    let mut node = Node::start(PERSISTENT);
+    node.connect().run("SET k v PX 300");
+    for _ in 0..3 {
+        node = kill(node, PERSISTENT);
+        loaded(&node);
+    }
+    let mut client = node.connect();
+    eventually("the key has expired", || client.run("EXISTS k") == "(integer) 0");
+    assert_eq!(client.run("SET k new NX"), "OK");
+    node = kill(node, PERSISTENT);
+    assert_eq!(loaded(&node).run("GET k"), "\"new\"");
+}
+
+#[test]
+fn a_dump_and_an_append_only_file_are_taken_over() {
+    let node = Node::start(&[("enable-debug-command", "yes"), ("rdb-version", "12")]);
+    let mut client = node.connect();
+    fill(&mut client, 3);
+    let before = digest(&mut client);
+    assert_eq!(client.run("SAVE"), "OK");
+    let node = again(node, PERSISTENT);
+    assert_eq!(digest(&mut loaded(&node)), before);
+    let mut client = node.connect();
+    assert_eq!(client.run("SET more 1"), "OK");
+    let before = digest(&mut client);
+    let node = kill(node, PERSISTENT);
+    assert_eq!(digest(&mut loaded(&node)), before, "the dump is not loaded again");
+
+    let dir = node.dir.clone();
+    drop(node);
+    fs::remove_dir_all(dir.path().join("flintkv.journal")).unwrap();
+    fs::write(dir.path().join("appendonly.aof"), "*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\nb\r\n").unwrap();
+    fs::remove_file(dir.path().join("dump.rdb")).unwrap();
+    let node = Node::start_in(&dir, None, PERSISTENT);
+    loaded(&node);
+    let node = kill(node, PERSISTENT);
+    assert_eq!(loaded(&node).run("GET a"), "\"b\"");
+}
+
+#[test]
+fn persistence_is_switched_while_clients_write() {
+    let off = &[("enable-debug-command", "yes")][..];
+    let node = Node::start(off);
+    let mut client = node.connect();
+    assert!(client.run("BGREWRITEAOF").starts_with("(error) ERR BGREWRITEAOF needs a journal"));
+    fill(&mut client, 4);
+    let acknowledged = AtomicU64::new(0);
+    let writer = node.connect();
+    thread::scope(|scope| {
+        let acknowledged = &acknowledged;
+        scope.spawn(move || {
+            let mut writer = writer;
+            while let Some(reply) = { writer.send(b"INCR n\r\n").raw() } {
+                assert_eq!(reply[0], b':', "{}", reply.escape_ascii());
+                acknowledged.fetch_add(1, Relaxed);
+            }
+        });
+        let writes = || {
+            let from = acknowledged.load(Relaxed);
+            eventually("the writer goes on", || acknowledged.load(Relaxed) > from + 100);
+        };
+        writes();
+        let refused = client.run("CONFIG SET appendonly yes maxmemory-policy allkeys-lru");
+        assert!(refused.contains("appendonly is switched alone"), "{refused}");
+        for _ in 0..2 {
+            assert_eq!(client.run("CONFIG SET appendonly yes"), "OK");
+            assert_eq!(client.info("persistence", "aof_enabled"), "1");
+            assert_eq!(client.run("CONFIG SET appendonly yes"), "OK", "it is on already");
+            writes();
+            assert_eq!(client.run("CONFIG SET appendonly no"), "OK");
+            assert_eq!(client.info("persistence", "aof_enabled"), "0");
+            assert!(!folder(&node).exists());
+            writes();
+        }
+        assert_eq!(client.run("CONFIG SET appendonly yes"), "OK");
+        for policy in ["always", "no", "everysec"] {
+            assert_eq!(client.run(&format!("CONFIG SET appendfsync {policy}")), "OK");
+            writes();
+        }
+        node.signal(SIGKILL);
+    });
+    let dir = node.dir.clone();
+    drop(node);
+    let said = refusal(&dir, off);
+    assert!(said.contains("appendonly is no: say --appendonly yes"), "{said}");
+    let node = Node::start_in(&dir, None, PERSISTENT);
+    let n: u64 = loaded(&node).run("GET n").trim_matches('"').parse().unwrap();
+    let acknowledged = acknowledged.into_inner();
+    assert!(n == acknowledged || n == acknowledged + 1, "{n} of {acknowledged}");
+    assert_eq!(node.connect().run("CONFIG SET appendonly no"), "OK");
+    let node = again(node, off);
+    assert_eq!(node.connect().run("DBSIZE"), "(integer) 0");
+}
+
+#[test]
+fn commands_that_have_lost_their_names_are_replayed() {
+    let node = Node::start(PERSISTENT);
+    let mut client = node.connect();
+    client.run("SET base 1");
+    client.run("BGREWRITEAOF");
+    eventually("there is a new base", || client.info("persistence", "aof_rewrites") == "1");
+    client.send(b"MULTI\r\nSET a 1\r\nRPUSH l 1\r\nEXEC\r\nRPUSH l 2\r\nSET b 1\r\n");
+    for _ in 0..6 {
+        client.read();
+    }
+    let before = digest(&mut client);
+    // Of the two pairs of words, the first one removes a name.
+    let file = node.dir.path().join("node.conf");
+    fs::write(&file, "rename-command SET \"\"\nrename-command RPUSH push\n").unwrap();
+    let dir = node.dir.clone();
+    drop(node);
+    let node = Node::start_in(&dir, Some(&file), PERSISTENT);
+    let mut client = loaded(&node);
+    assert_eq!(digest(&mut client), before);
+    assert!(client.run("SET a 2").starts_with("(error) ERR unknown command"));
+    assert!(client.run("REPLAY-AT 1").starts_with("(error) ERR unknown command"));
+}
+
+/// What a node prints that does not start in this directory.
+fn refusal(dir: &tempfile::TempDir, directives: &[(&str, &str)]) -> String {
+    let path = dir.path().display().to_string();
+    let directives: Vec<_> = directives.iter().copied().chain([("dir", path.as_str())]).collect();
+    Node::try_start_alone(free_port(), &directives).expect_err("it must not start")
+}
+
+#[test]
+fn damage_is_refused_with_advice() {
+    let node = Node::start(PERSISTENT);
+    let mut client = node.connect();
+    fill(&mut client, 5);
+    client.run("BGREWRITEAOF");
+    eventually("there is a new base", || client.info("persistence", "aof_rewrites") == "1");
+    fill(&mut client, 6);
+    let before = digest(&mut client);
+    let (dir, journal) = (node.dir.clone(), folder(&node));
+    let second = refusal(&dir, PERSISTENT);
+    assert!(second.contains("in use by another"), "{second}");
+    client.send(b"SHUTDOWN\r\n").rest();
+    drop(node);
+
+    let names = fs::read_dir(&journal).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+    let base = names.into_iter().find(|name| name.starts_with("base-")).unwrap();
+    let advice = "move it away to start without it";
+    for (name, at, why) in [
+        (&*base, 1000, advice),
+        ("manifest", 30, "the manifest is damaged"),
+        // In the first frame behind the base.
+        ("journal-0000", usize::MAX, advice),
+    ] {
+        let path = journal.join(name);
+        let whole = fs::read(&path).unwrap();
+        let mut bytes = whole.clone();
+        let at = if at == usize::MAX { last_used(&bytes) / 2 } else { at };
+        bytes[at] ^= 4;
+        fs::write(&path, &bytes).unwrap();
+        let said = refusal(&dir, PERSISTENT);
+        assert!(said.contains(why), "{name}: {said}");
+        fs::remove_file(&path).unwrap();
+        let said = refusal(&dir, PERSISTENT);
+        assert!(said.contains("move"), "without {name}: {said}");
+        fs::write(&path, &whole).unwrap();
+    }
+    let node = Node::start_in(&dir, None, PERSISTENT);
+    assert_eq!(digest(&mut loaded(&node)), before, "with all files");
+}
+
+/// The last byte that is not zero.
+fn last_used(bytes: &[u8]) -> usize {
+    bytes.iter().rposition(|&byte| byte != 0).unwrap()
 }
