@@ -519,13 +519,13 @@ fn damage_is_refused_with_advice() {
     for (name, at, why) in [
         (&*base, 1000, advice),
         ("manifest", 30, "the manifest is damaged"),
-        // In the first frame behind the base.
+        // Behind the base, and before the closing frame.
         ("journal-0000", usize::MAX, advice),
     ] {
         let path = journal.join(name);
         let whole = fs::read(&path).unwrap();
         let mut bytes = whole.clone();
-        let at = if at == usize::MAX { last_used(&bytes) / 2 } else { at };
+        let at = if at == usize::MAX { last_used(&bytes[..last_used(&bytes) & !4095]) } else { at };
         bytes[at] ^= 4;
         fs::write(&path, &bytes).unwrap();
         let said = refusal(&dir, PERSISTENT);
