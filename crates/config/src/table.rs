@@ -189,7 +189,7 @@ const POLICY: Kind = typed::POLICY;
 const GUARD: Kind = typed::GUARD;
 const SHUTDOWN: Kind = Kind::Choices(&["default", "save", "nosave", "now", "force"]);
 
-const NO_PERSISTENCE: Effect = Effect::Inert("the journal of `appendonly yes` has no such choice yet");
+const NO_PERSISTENCE: Effect = Effect::Inert("not built yet; `appendonly yes` keeps every change without it");
 const NO_REPLICATION: Effect = Effect::Inert("replication is not built yet");
 const NO_CLUSTER: Effect = Effect::Inert("the cluster is not built yet");
 const NO_DH: Effect =

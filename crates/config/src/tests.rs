@@ -257,7 +257,9 @@ fn directives_without_effect_are_logged_once() {
     let store = store(&[("aof-use-rdb-preamble", "no"), ("activerehashing", "yes"), ("port", "0")]);
     assert_eq!(
         store.take_notices(),
-        ["directive 'aof-use-rdb-preamble' has no effect: the journal of `appendonly yes` has no such choice yet"]
+        [
+            "directive 'aof-use-rdb-preamble' has no effect: not built yet; `appendonly yes` keeps every change without it"
+        ]
     );
     assert!(store.take_notices().is_empty());
     assert_eq!(get(&store, "aof-use-rdb-preamble"), "no");
