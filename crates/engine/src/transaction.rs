@@ -52,7 +52,12 @@ pub fn queue(
     // Charged in steps, so that most commands touch no shared counter.
     let step = |bytes: usize| bytes / QUEUE_STEP_BYTES;
     let memory = &worker.hub.memory;
-    if step(multi.bytes) > step(before) && !memory.ask_at_once(card, QUEUE_STEP_BYTES.max(multi.bytes - before)) {
+    // Of a journal that is replayed nothing is refused.
+    let may_refuse = session.replay_ms.is_none();
+    if may_refuse
+        && step(multi.bytes) > step(before)
+        && !memory.ask_at_once(card, QUEUE_STEP_BYTES.max(multi.bytes - before))
+    {
         let too_much = memory.too_much(multi.bytes);
         multi.fail();
         session.changed = true;
@@ -60,7 +65,7 @@ pub fn queue(
     }
     session.changed = true;
     // Queued commands count towards the client's query buffer limit.
-    if multi.bytes > live.query_bytes_max {
+    if may_refuse && multi.bytes > live.query_bytes_max {
         return Err(Halt::End(End::QueryLimit));
     }
     out.simple("QUEUED");

@@ -57,9 +57,8 @@ impl Database {
         self.hub.clients.set_gate(Gate::Loading);
     }
 
-    /// Loads files. The gate must be closed.
+    /// Loads files. The gate must be closed, and the caller holds the lock of files.
     pub(crate) fn load(&self, plan: &Plan) -> Result<(), String> {
-        let _busy = self.files.busy.lock();
         let files = &self.files;
         files.loaded_bytes.store(0, Relaxed);
         files.loading_total_bytes.store(plan.bytes(), Relaxed);
@@ -125,6 +124,7 @@ impl Database {
         }
         let path = self.dump_file();
         let plan = Plan::dump(&path).map_err(|why| format!("ERR {why}"))?;
+        let _busy = self.files.busy.lock();
         self.close_gate_for_loading();
         let loaded = load::empty(self).and_then(|()| self.load(&plan));
         self.hub.clients.set_gate(Gate::Open);

@@ -156,7 +156,7 @@ fn judge(reply: &Kind<'_>, expect: Expect) -> Result<bool, String> {
             if is_grave {
                 return Err(format!("the database answers: {text}"));
             }
-            tracing::warn!("a command of the append-only file or the journal has failed: {text}");
+            tracing::warn!("a command of the append-only file has failed, as it would in Redis: {text}");
             Ok(true)
         }
         (Kind::Int(count), Expect::Count(expected)) if *count != expected as i64 => {

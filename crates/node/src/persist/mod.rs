@@ -85,10 +85,13 @@ pub fn start(database: &Arc<Database>, start: Start) -> io::Result<()> {
     });
     match start {
         Start::Empty => Ok(()),
-        Start::Files(plan) => files::start(database, move |database| database.load(&plan)),
-        Start::TakeOver(plan) => files::start(database, move |database| {
-            database.load(&plan)?;
+        Start::Files(plan) => files::start(database, move |database| {
             let _busy = database.files.busy.lock();
+            database.load(&plan)
+        }),
+        Start::TakeOver(plan) => files::start(database, move |database| {
+            let _busy = database.files.busy.lock();
+            database.load(&plan)?;
             begin(database)
         }),
         Start::Begin => begin(database).map_err(io::Error::other),
