@@ -17,6 +17,8 @@ cargo_tests "the journal over a simulated device that crashes" --profile soak -p
 cargo_tests "commands beside redis-server" --profile soak -p flintkv-commands --test commands -- differential
 cargo_tests "effects that repeat random runs, by one connection" --profile soak -p flintkv-commands --test commands -- proof::
 cargo_tests "effects that repeat random runs, by several" --profile soak -p flintkv-node --test node -- effects::
+cargo_tests "nodes that are killed under load, and start again" --profile soak -p flintkv-node --test node -- \
+    persist::what_was_acknowledged persist::random
 cargo_tests "the node: differential, concurrency, faults, limits" --profile soak -p flintkv-tests \
     --test differential --test concurrency --test faults --test hostile --test resident
 step "fuzz" scripts/fuzz.sh "$seconds"

@@ -108,6 +108,8 @@ pub trait Host: Scripting {
     fn save(&self, me: &mut Session) -> Run;
     /// DEBUG RELOAD: empties the dataset and loads it from the file, which is written first if `saves`.
     fn reload(&self, me: &mut Session, saves: bool) -> Run;
+    /// BGREWRITEAOF: starts to write a new base of the journal.
+    fn rewrite_journal(&self) -> Run;
     /// When the dataset was last saved, in seconds since 1970; if never, when the server started.
     fn last_save_s(&self) -> u64;
     /// BGSAVE. Returns the reply.

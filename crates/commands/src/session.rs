@@ -44,6 +44,8 @@ pub struct Session {
     pub job: Option<Box<Job>>,
     /// The memory that the running command asks for.
     pub claim: Claim,
+    /// The connection replays a journal: its commands see this time, in milliseconds since 1970.
+    pub replay_ms: Option<u64>,
     pub labels: Labels,
     /// CLIENT TRACKING is on.
     pub tracking: Option<Box<Tracking>>,
@@ -180,6 +182,7 @@ impl Session {
             exchange: None,
             job: None,
             claim: Claim::default(),
+            replay_ms: None,
             labels: Labels::default(),
             tracking: None,
             monitors: false,

@@ -16,7 +16,6 @@ const ADMIN: &[Flag] = &[Flag::Admin, Flag::Noscript, Flag::NoAsyncLoading];
 const ADMIN_STALE: &[Flag] = &[Flag::Admin, Flag::Noscript, Flag::Stale, Flag::NoAsyncLoading];
 const FIRM: &[Flag] = &[Flag::Loading, Flag::Stale, Flag::Fast];
 
-const NO_AOF: Stop = Stop::error("ERR BGREWRITEAOF is not supported: there is no append-only file. SAVE writes a dump");
 const NO_REPLICATION: Stop = Stop::error("ERR Replication is not supported: this server stands alone");
 const NO_CLUSTER: Stop = Stop::error("ERR This instance has cluster support disabled");
 const NO_MODULES: Stop = Stop::error("ERR Modules are not supported");
@@ -40,12 +39,16 @@ pub const ROWS: &[Row] = &[
         arity: 1,
         flags: ADMIN,
         since: "1.0.0",
-        summary: "Rewrites the append-only file; refused where there is none.",
+        summary: "Writes a new base of the journal; refused where there is none.",
         examples: &[only_here(
             "BGREWRITEAOF",
-            "(error) ERR BGREWRITEAOF is not supported: there is no append-only file. SAVE writes a dump",
+            "(error) ERR BGREWRITEAOF needs a journal: CONFIG SET appendonly yes begins one",
         )],
-        run: |_| Err(NO_AOF),
+        run: |cx| {
+            cx.server.rewrite_journal()?;
+            cx.out.simple("Background append only file rewriting started");
+            Ok(())
+        },
         ..BASE
     },
     Row {

@@ -33,8 +33,8 @@ pub use rewrite::Prepared;
 pub use table::{Change, Effect, Group, Kind, ROWS, Row, is_secret};
 pub use typed::leaves_ram_for_values;
 pub use typed::{
-    BindAddress, Codec, Config, ConsoleSettings, FlashIo, Guard, LogFormat, LogLevel, OutputLimit, Policy, RedisFiles,
-    Secret, Supervised, TierMode, TlsAuth, TlsSettings,
+    AppendFsync, BindAddress, Codec, Config, ConsoleSettings, FlashIo, Guard, LogFormat, LogLevel, OutputLimit, Policy,
+    RedisFiles, Secret, Supervised, TierMode, TlsAuth, TlsSettings,
 };
 
 pub use text::{join as join_words, split as split_words};

@@ -189,7 +189,7 @@ const POLICY: Kind = typed::POLICY;
 const GUARD: Kind = typed::GUARD;
 const SHUTDOWN: Kind = Kind::Choices(&["default", "save", "nosave", "now", "force"]);
 
-const NO_PERSISTENCE: Effect = Effect::Inert("persistence is not built yet: data does not survive a restart");
+const NO_PERSISTENCE: Effect = Effect::Inert("not built yet; `appendonly yes` keeps every change without it");
 const NO_REPLICATION: Effect = Effect::Inert("replication is not built yet");
 const NO_CLUSTER: Effect = Effect::Inert("the cluster is not built yet");
 const NO_DH: Effect =
@@ -361,13 +361,13 @@ pub const ROWS: &[Row] = &[
     row("rdb-del-sync-files", Bool, "no", Live, NO_PERSISTENCE, Persistence, ""),
     row("stop-writes-on-bgsave-error", Bool, "yes", Live, Used, Persistence, "Whether writes are refused from a failed dump until one succeeds, while there are `save` points."),
     row("sanitize-dump-payload", Choice(&["no", "yes", "clients"]), "no", Live, NO_PERSISTENCE, Persistence, ""),
-    row("appendonly", Bool, "no", Live, Used, Persistence, "Whether Redis's append-only file is loaded at the start, if there is one that is newer than the last SAVE. Changes are not written to it: persistence by a log is not built yet."),
-    row("appendfilename", FileName, "appendonly.aof", Start, Used, Persistence, "The name of Redis's append-only file, which is loaded at the start if `appendonly` is yes."),
+    row("appendonly", Bool, "no", Live, Used, Persistence, "Whether the dataset survives a restart: every change goes into a journal in `dir`. At the first start the append-only file or the dump of Redis in `dir` is taken over. `CONFIG SET` switches it while the node runs."),
+    row("appendfilename", FileName, "appendonly.aof", Start, Used, Persistence, "The name of Redis's append-only file, which is taken over at the first start with `appendonly yes`."),
     row("appenddirname", FileName, "appendonlydir", Start, Used, Persistence, "The directory in `dir` of Redis's append-only file, since Redis 7.0."),
-    row("appendfsync", Choice(&["everysec", "always", "no"]), "everysec", Live, NO_PERSISTENCE, Persistence, ""),
+    row("appendfsync", typed::APPEND_FSYNC, "everysec", Live, Used, Persistence, "When changes are put on the device, which they need to survive the loss of power. `always`: before the reply. `everysec`: each second. `no`: when the node needs the room. A process that is killed loses nothing with any of them."),
     row("no-appendfsync-on-rewrite", Bool, "no", Live, NO_PERSISTENCE, Persistence, ""),
-    row("auto-aof-rewrite-percentage", Int(0, INT_MAX), "100", Live, NO_PERSISTENCE, Persistence, ""),
-    row("auto-aof-rewrite-min-size", Size(0, LONG_MAX_BYTES), "64mb", Live, NO_PERSISTENCE, Persistence, ""),
+    row("auto-aof-rewrite-percentage", Int(0, INT_MAX), "100", Live, Used, Persistence, "By how much journal and base grow, in per cent of the base, before a new base is written. 0: never by itself."),
+    row("auto-aof-rewrite-min-size", Size(0, LONG_MAX_BYTES), "64mb", Live, Used, Persistence, "Up to this size of journal and base no new base is written by itself."),
     row("aof-load-truncated", Bool, "yes", Live, Used, Persistence, "Whether an append-only file whose last command is cut off is loaded without that command."),
     row("aof-use-rdb-preamble", Bool, "yes", Live, NO_PERSISTENCE, Persistence, ""),
     row("aof-timestamp-enabled", Bool, "no", Live, NO_PERSISTENCE, Persistence, ""),

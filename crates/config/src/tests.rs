@@ -258,15 +258,15 @@ fn directives_without_effect_are_logged_once() {
     assert_eq!(
         store.take_notices(),
         [
-            "directive 'aof-use-rdb-preamble' has no effect: persistence is not built yet: data does not survive a restart"
+            "directive 'aof-use-rdb-preamble' has no effect: not built yet; `appendonly yes` keeps every change without it"
         ]
     );
     assert!(store.take_notices().is_empty());
     assert_eq!(get(&store, "aof-use-rdb-preamble"), "no");
     let mut state = store.state.lock();
     assert_eq!(state.tell(find("aof-use-rdb-preamble").unwrap()), None, "it was told at the start");
-    assert!(state.tell(find("appendfsync").unwrap()).is_some());
-    assert_eq!(state.tell(find("appendfsync").unwrap()), None);
+    assert!(state.tell(find("no-appendfsync-on-rewrite").unwrap()).is_some());
+    assert_eq!(state.tell(find("no-appendfsync-on-rewrite").unwrap()), None);
 }
 
 #[test]

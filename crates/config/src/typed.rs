@@ -39,7 +39,7 @@ pub enum TlsAuth {
     Optional,
 }
 
-/// The files of Redis that are loaded and written.
+/// The files of a dataset: those of Redis that are loaded and written, and the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisFiles {
     pub dir: PathBuf,
@@ -54,6 +54,10 @@ pub struct RedisFiles {
     /// A dump is written when so many seconds have passed with so many changes since the last one.
     pub save_points: Vec<(u64, u64)>,
     pub stop_writes_on_bgsave_error: bool,
+    pub appendfsync: AppendFsync,
+    /// 0: a new base is written only on demand.
+    pub aof_rewrite_percentage: u64,
+    pub aof_rewrite_min_bytes: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,6 +106,10 @@ pub struct OutputLimit {
     pub soft_s: u64,
 }
 
+words!(
+    /// When the journal is put on the device.
+    AppendFsync { Always = "always", EverySec = "everysec", No = "no" }
+);
 words!(
     /// Who may use a guarded command or directive. `Local` means clients over loopback or the unix socket.
     Guard { No = "no", Yes = "yes", Local = "local" }
@@ -361,6 +369,9 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
             rdb_version: v.word("rdb-version").parse().expect("the table checked the version"),
             save_points: v.words("save").chunks_exact(2).map(save_point).collect(),
             stop_writes_on_bgsave_error: v.yes("stop-writes-on-bgsave-error"),
+            appendfsync: v.choice("appendfsync", AppendFsync::from_word),
+            aof_rewrite_percentage: v.int("auto-aof-rewrite-percentage"),
+            aof_rewrite_min_bytes: v.bytes("auto-aof-rewrite-min-size"),
             dir: dir.clone(),
         },
         users: v.words("user").to_vec(),
@@ -558,6 +569,7 @@ pub(super) fn advice(config: &Config) -> Vec<String> {
 // The table takes the words of these choices from the typed enums.
 pub(super) const TIER_MODE: Kind = Kind::Choice(TierMode::WORDS);
 pub(super) const POLICY: Kind = Kind::Choice(Policy::WORDS);
+pub(super) const APPEND_FSYNC: Kind = Kind::Choice(AppendFsync::WORDS);
 pub(super) const GUARD: Kind = Kind::Choice(Guard::WORDS);
 pub(super) const COMPRESSION: Kind = Kind::Choice(Codec::WORDS);
 pub(super) const FLASH_IO: Kind = Kind::Choice(FlashIo::WORDS);

@@ -20,6 +20,10 @@ use store::Admission;
 const UNSAVED: &str = "MISCONF The last dump could not be written, and stop-writes-on-bgsave-error is yes: the log tells why. \
                        Writes go on after a successful SAVE or BGSAVE";
 
+/// A word of the node's own, and no command: `REPLAY-AT milliseconds`. While the node replays a journal, the commands that
+/// follow on the connection see this time, and memory is not refused to them. Nobody else knows the word.
+pub const REPLAY_AT: &str = "REPLAY-AT";
+
 /// Why this connection may not run this command: it has not authenticated, its user lacks the right, or it is in
 /// subscriber or monitor mode. Only connections that are restricted in one of these ways come here.
 #[cold]
@@ -60,7 +64,10 @@ pub fn admit<'w>(
         Some(known) => known.command.map(|place| hub.directory.at(place)),
         None => hub.directory.find(&args[0]),
     };
-    let Some(mut command) = found else { return Err(unknown(worker, args)) };
+    let mut command = match found {
+        Some(command) => command,
+        None => unknown(worker, session, args)?,
+    };
     if command.is(bit::CONTAINER) && args.len() > 1 {
         match command.subcommand(&args) {
             Some(subcommand) => command = subcommand,
@@ -108,6 +115,8 @@ pub fn admit<'w>(
             Admission::Open => {}
             Admission::Slow if current.has_room => {}
             Admission::Slow => return Err(Halt::Wait(Wait::Room)),
+            // There was room when the journal was written.
+            Admission::Full if session.replay_ms.is_some() => {}
             Admission::Full => return Err(refused(worker, command, hub.store.refusal().into())),
         }
     }
@@ -152,8 +161,23 @@ fn refused(worker: &Worker, command: &Command, text: Cow<'static, str>) -> Halt 
 /// The error quotes at most this many bytes of an unknown command.
 const QUOTED_BYTES_MAX: usize = 128;
 
+/// A name that no command has here: what the node itself may say, or an error.
 #[cold]
-fn unknown(worker: &Worker, args: Args<'_>) -> Halt {
+fn unknown<'w>(worker: &'w Worker, session: &Session, args: Args<'_>) -> Result<&'w Command, Halt> {
+    let name = &args[0];
+    if acl::is_loader(&session.user) {
+        if name == REPLAY_AT.as_bytes() {
+            let time_ms = args.get(1).and_then(|time| std::str::from_utf8(time).ok()?.parse().ok());
+            return Err(time_ms.map_or(Halt::Error("ERR no time".into()), Halt::ReplayAt));
+        }
+        if let Some(command) = worker.hub.directory.original(name) {
+            return Ok(command);
+        }
+    }
+    Err(nobody_knows(worker, args))
+}
+
+fn nobody_knows(worker: &Worker, args: Args<'_>) -> Halt {
     let name = &args[0];
     if name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:") {
         // A web page may have made a browser send HTTP here. Close the connection before the commands in the

@@ -34,6 +34,8 @@ pub trait Control: Send + Sync {
     fn saves_at_end(&self) -> bool;
     /// DEBUG RELOAD. Waits until the dataset is loaded.
     fn reload(&self, saves: bool) -> Result<(), String>;
+    /// BGREWRITEAOF. The work is done on another thread.
+    fn rewrite_journal(&self) -> Result<(), String>;
     /// When the dataset was last saved, in seconds since 1970.
     fn last_save_s(&self) -> u64;
     /// SHUTDOWN.

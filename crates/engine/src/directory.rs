@@ -169,6 +169,8 @@ const EMPTY: u16 = u16::MAX;
 
 pub struct Directory {
     commands: Vec<Named>,
+    /// Commands that have lost their name.
+    removed: Vec<Command>,
     /// Open addressing over `commands`.
     buckets: Box<[Bucket; BUCKETS]>,
     /// Commands and subcommands.
@@ -234,12 +236,13 @@ impl Directory {
         let mut count = 0;
         let mut named: Vec<(String, Command)> =
             rows.map(|row| (row.name.to_owned(), Command::new(row, None, &mut count))).collect();
+        let mut removed = Vec::new();
         for (from, to) in renames {
             let Some(at) = named.iter().position(|(name, _)| name.eq_ignore_ascii_case(from)) else {
                 return Err(format!("rename-command: there is no command '{from}'"));
             };
             if to.is_empty() {
-                named.remove(at);
+                removed.push(named.remove(at).1);
             } else if named.iter().any(|(name, _)| name.eq_ignore_ascii_case(to)) {
                 return Err(format!("rename-command: there is a command '{to}' already"));
             } else {
@@ -260,13 +263,20 @@ impl Directory {
             buckets[at] = Bucket { folded, is_short, index: index as u16 };
             commands.push(Named { name: name.into_bytes().into(), command });
         }
-        Ok(Directory { commands, buckets, count })
+        Ok(Directory { commands, removed, buckets, count })
     }
 
     /// Case is ignored.
     #[inline]
     pub fn find(&self, name: &[u8]) -> Option<&Command> {
         self.place(name).map(|place| self.at(place))
+    }
+
+    /// The command that has this name in the table, however it is called here. For files, which have the table's names.
+    #[cold]
+    pub fn original(&self, name: &[u8]) -> Option<&Command> {
+        let named = self.commands.iter().map(|named| &named.command);
+        named.chain(&self.removed).find(|command| command.row.name.as_bytes().eq_ignore_ascii_case(name))
     }
 
     #[inline]
@@ -375,6 +385,10 @@ mod tests {
         assert!(directory.find(b"flushall").is_none());
         assert!(directory.find(b"get").is_none());
         assert_eq!(directory.find(b"FETCH").unwrap().row.name, "get");
+        for name in ["FlushAll", "get", "set"] {
+            assert_eq!(directory.original(name.as_bytes()).unwrap().row.name, name.to_ascii_lowercase());
+        }
+        assert!(directory.original(b"fetch").is_none());
     }
 
     #[test]

@@ -180,6 +180,10 @@ impl Host for Worker {
         self.hub.control().is_some_and(|control| control.saves_at_end())
     }
 
+    fn rewrite_journal(&self) -> Run {
+        self.control()?.rewrite_journal().map_err(|text| Stop::Error(text.into()))
+    }
+
     fn last_save_s(&self) -> u64 {
         self.hub.control().map_or(self.hub.started_s, |control| control.last_save_s())
     }

@@ -67,6 +67,7 @@ mod worker;
 #[doc(hidden)]
 pub use acl::try_rules;
 pub use acl::{Role, Users};
+pub use admit::REPLAY_AT;
 pub use clients::{Card, Gate, Peer};
 pub use clock::wall_ms;
 pub use control::{CHANGE_PATIENCE, Control};

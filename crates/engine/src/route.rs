@@ -23,6 +23,8 @@ pub enum Halt {
     Wait(Wait),
     Block(Arc<Blocked>),
     Error(Cow<'static, str>),
+    /// The commands after this one see this time: see [`crate::REPLAY_AT`].
+    ReplayAt(u64),
     End(End),
 }
 

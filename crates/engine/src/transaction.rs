@@ -52,7 +52,12 @@ pub fn queue(
     // Charged in steps, so that most commands touch no shared counter.
     let step = |bytes: usize| bytes / QUEUE_STEP_BYTES;
     let memory = &worker.hub.memory;
-    if step(multi.bytes) > step(before) && !memory.ask_at_once(card, QUEUE_STEP_BYTES.max(multi.bytes - before)) {
+    // Of a journal that is replayed nothing is refused.
+    let may_refuse = session.replay_ms.is_none();
+    if may_refuse
+        && step(multi.bytes) > step(before)
+        && !memory.ask_at_once(card, QUEUE_STEP_BYTES.max(multi.bytes - before))
+    {
         let too_much = memory.too_much(multi.bytes);
         multi.fail();
         session.changed = true;
@@ -60,7 +65,7 @@ pub fn queue(
     }
     session.changed = true;
     // Queued commands count towards the client's query buffer limit.
-    if multi.bytes > live.query_bytes_max {
+    if may_refuse && multi.bytes > live.query_bytes_max {
         return Err(Halt::End(End::QueryLimit));
     }
     out.simple("QUEUED");
@@ -137,7 +142,8 @@ fn carry_out(
     let mut bits = 0;
     for queued in &multi.commands {
         let args = queued.args();
-        let mut command = hub.directory.find(&args[0]).expect("it was found when it was queued");
+        let found = hub.directory.find(&args[0]).or_else(|| hub.directory.original(&args[0]));
+        let mut command = found.expect("it was found when it was queued");
         if let Some(subcommand) = command.subcommand(&args) {
             command = subcommand;
         }
@@ -154,7 +160,7 @@ fn carry_out(
             return Err(Halt::Wait(Wait::Pause { writes }));
         }
     }
-    may_run(worker, &work.current, bits)?;
+    may_run(worker, session, &work.current, bits)?;
     let Work { output, current, .. } = &mut *work;
     let has_failed = std::mem::take(&mut current.failed).is_some();
     let rounds = current.misses;
@@ -261,7 +267,7 @@ fn run_steps(
 }
 
 /// A condition that applies to one of the commands applies to the whole transaction.
-fn may_run(worker: &Worker, current: &Current, bits: u32) -> Result<(), Halt> {
+fn may_run(worker: &Worker, session: &Session, current: &Current, bits: u32) -> Result<(), Halt> {
     let hub = &*worker.hub;
     if bits & bit::DENYOOM == 0 {
         return Ok(());
@@ -270,6 +276,7 @@ fn may_run(worker: &Worker, current: &Current, bits: u32) -> Result<(), Halt> {
         Admission::Open => Ok(()),
         Admission::Slow if current.has_room => Ok(()),
         Admission::Slow => Err(Halt::Wait(Wait::Room)),
+        Admission::Full if session.replay_ms.is_some() => Ok(()),
         Admission::Full => {
             Err(Halt::Error(format!("EXECABORT Transaction discarded because of: {}", hub.store.refusal()).into()))
         }

@@ -157,7 +157,8 @@ fn run(connection: &mut Connection) -> Ran {
     let worker = &**worker;
     let mut live = worker.live();
     let stats = worker.stats();
-    let now_ms = worker.refresh_now_ms();
+    let wall_ms = worker.refresh_now_ms();
+    let mut now_ms = session.replay_ms.unwrap_or(wall_ms);
     let started = worker.ticks();
     let mut ticks = started;
     let mut last = None;
@@ -209,6 +210,11 @@ fn run(connection: &mut Connection) -> Ran {
                 Halt::Block(blocked) => {
                     follow_up(worker, &live, &mut work.current.resume);
                     break Ran::Blocks(blocked);
+                }
+                Halt::ReplayAt(time_ms) => {
+                    session.replay_ms = Some(time_ms);
+                    now_ms = time_ms;
+                    Out::new(&mut work.output, session.proto).ok();
                 }
                 Halt::End(end) => break Ran::Ends(end),
             }

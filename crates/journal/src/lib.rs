@@ -1,8 +1,13 @@
 //! Owns the journal: the effects of commands as records, the records in frames, and the frames in files. Never knows what an effect
-//! means. It has no thread, no clock and no random numbers. It describes I/O and never does any, except that recovery reads.
+//! means.
 //!
 //! Goals: what was durable once is read back after any crash, whole and in order; nothing else is ever read back; durable bytes are
-//! never written again. Non-goals: deciding when to sync, opening files, the ring that workers append to.
+//! never written again; what was appended survives a killed process at once; an append never waits for a device. Non-goals: which
+//! records a checkpoint makes superfluous; holding replies back.
+//!
+//! [`frame`], [`record`], [`recover`] and [`writer`] have no thread, no clock and no random numbers. They describe I/O and never do
+//! any, except that recovery reads. [`log`] and what it uses are the journal in use: `ring` is what workers append to, `thread` takes
+//! records from there to the `writer` and carries out what it asks for.
 //!
 //! A journal is one sequence of bytes: records, one after the other. A *position* counts these bytes from the journal's first day.
 //! A file of the journal is one *path* of a driver; its frames begin at [`flash::DATA_OFFSET`]. All files have one size. A file is
@@ -13,15 +18,27 @@
 //! knows what the old file really holds. A term whose copy is not whole is void, and the terms before it count. Otherwise the term
 //! replaces what earlier terms have from its first position on.
 //!
-//! Reading order: [`record`] and [`frame`] (the bytes), [`writer`], [`recover`].
+//! Reading order: [`record`] and [`frame`] (the bytes), [`writer`], [`recover`], `ring`, `state`, `thread`, `files`, [`log`].
 
+mod files;
 pub mod frame;
+mod head;
+pub mod log;
+mod map;
 pub mod record;
 pub mod recover;
+mod ring;
+mod state;
+#[cfg(test)]
+mod tests;
+mod thread;
 pub mod writer;
 
+pub use files::{OpenError, delete};
+pub use log::{Log, Opened, Settings};
 pub use record::{Record, stored_bytes};
 pub use recover::{Error, Recovered, recover};
+pub use state::{Figures, Policy};
 pub use writer::{Failed, Refused, Writer};
 
 /// What stays the same for the life of a journal, and the limits of its writer.

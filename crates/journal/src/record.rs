@@ -12,6 +12,8 @@
 //! next piece. Flag 2: this piece goes on with a record. A record whose last piece is missing was cut off by a crash, and does not
 //! count. The CRC-32C covers bytes 0..4 and 8 to the end of the RESP bytes.
 
+use std::ops::ControlFlow;
+
 /// The RESP bytes of one piece, so that every record fits into frames.
 pub const PIECE_BYTES_MAX: usize = 16 << 10;
 pub const HEADER_BYTES: usize = 24;
@@ -68,26 +70,37 @@ impl<'a> Piece<'a> {
         HEADER_BYTES + self.record.resp.len()
     }
 
-    pub fn write(&self, out: &mut Vec<u8>) {
+    /// `out` is as long as the piece.
+    pub fn write(&self, out: &mut [u8]) {
         let Record { stripe, db, time_ms, resp } = self.record;
         assert_ne!(stripe, Some(SEVERAL), "the number stands for several");
         let flags = if self.goes_on { GOES_ON } else { 0 } | if self.continued { CONTINUED } else { 0 };
+        let (header, body) = out.split_at_mut(HEADER_BYTES);
+        header[..AT_CRC].copy_from_slice(&(resp.len() as u32).to_le_bytes());
+        header[AT_TIME..AT_DB].copy_from_slice(&time_ms.to_le_bytes());
+        header[AT_DB..AT_STRIPE].copy_from_slice(&db.to_le_bytes());
+        header[AT_STRIPE..AT_FLAGS].copy_from_slice(&stripe.unwrap_or(SEVERAL).to_le_bytes());
+        header[AT_FLAGS..].copy_from_slice(&[flags, 0]);
+        body.copy_from_slice(resp);
+        let crc = checksum(out);
+        out[AT_CRC..AT_TIME].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    pub fn push_to(&self, out: &mut Vec<u8>) {
         let start = out.len();
-        out.extend_from_slice(&(resp.len() as u32).to_le_bytes());
-        out.extend_from_slice(&[0; 4]);
-        out.extend_from_slice(&time_ms.to_le_bytes());
-        out.extend_from_slice(&db.to_le_bytes());
-        out.extend_from_slice(&stripe.unwrap_or(SEVERAL).to_le_bytes());
-        out.extend_from_slice(&[flags, 0]);
-        out.extend_from_slice(resp);
-        let crc = checksum(&out[start..]);
-        out[start + AT_CRC..start + AT_TIME].copy_from_slice(&crc.to_le_bytes());
+        out.resize(start + self.bytes(), 0);
+        self.write(&mut out[start..]);
+    }
+
+    /// The bytes of the piece that `bytes` begin with, if there are so many. They may be damaged.
+    pub fn bytes_of(bytes: &[u8]) -> Option<&[u8]> {
+        let length = u32::from_le_bytes(*bytes.first_chunk()?) as usize;
+        bytes.get(..HEADER_BYTES.checked_add(length)?)
     }
 
     /// The piece that `bytes` begin with. `None`: it is damaged.
     pub fn read(bytes: &'a [u8]) -> Option<Piece<'a>> {
-        let length = u32::from_le_bytes(*bytes.first_chunk()?) as usize;
-        let bytes = bytes.get(..HEADER_BYTES.checked_add(length)?)?;
+        let bytes = Piece::bytes_of(bytes)?;
         if u32::from_le_bytes(get(bytes, AT_CRC)) != checksum(bytes) || bytes[AT_FLAGS] > 3 || bytes[AT_ZERO] != 0 {
             return None;
         }
@@ -100,6 +113,42 @@ impl<'a> Piece<'a> {
         };
         let flags = bytes[AT_FLAGS];
         Some(Piece { record, goes_on: flags & GOES_ON != 0, continued: flags & CONTINUED != 0 })
+    }
+}
+
+/// Puts records together from their pieces.
+#[derive(Default)]
+pub(crate) struct Joiner {
+    /// The RESP bytes so far of a record that goes on.
+    begun: Option<Vec<u8>>,
+}
+
+impl Joiner {
+    /// Gives `each` the record that the piece ends, if it ends one. `end` is the position after the piece. `None`: the piece goes on
+    /// with a record that was not begun.
+    pub fn join(
+        &mut self,
+        end: u64,
+        piece: &Piece,
+        each: &mut dyn FnMut(u64, &Record) -> ControlFlow<()>,
+    ) -> Option<ControlFlow<()>> {
+        let Piece { record, goes_on, continued } = *piece;
+        // A record that was begun and does not go on was cut off by a crash.
+        let mut whole = if continued { self.begun.take()? } else { Vec::new() };
+        if continued || goes_on {
+            whole.extend_from_slice(record.resp);
+        }
+        Some(match (goes_on, continued) {
+            (true, _) => {
+                self.begun = Some(whole);
+                ControlFlow::Continue(())
+            }
+            (false, true) => each(end, &Record { resp: &whole, ..record }),
+            (false, false) => {
+                self.begun = None;
+                each(end, &record)
+            }
+        })
     }
 }
 
@@ -121,7 +170,7 @@ mod tests {
             let resp = vec![7; length];
             let record = Record { stripe: None, db: 3, time_ms: 9, resp: &resp };
             let mut out = Vec::new();
-            record.pieces().for_each(|piece| piece.write(&mut out));
+            record.pieces().for_each(|piece| piece.push_to(&mut out));
             assert_eq!(out.len() as u64, stored_bytes(length));
             let (mut rest, mut back, mut pieces) = (&out[..], Vec::new(), 0);
             while !rest.is_empty() {
@@ -140,7 +189,7 @@ mod tests {
     fn no_flipped_bit_goes_unnoticed() {
         let mut out = Vec::new();
         let record = Record { stripe: Some(5), db: 0, time_ms: 1, resp: b"*1\r\n$4\r\nPING\r\n" };
-        record.pieces().for_each(|piece| piece.write(&mut out));
+        record.pieces().for_each(|piece| piece.push_to(&mut out));
         for bit in 0..out.len() * 8 {
             out[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(Piece::read(&out), None, "bit {bit}");

@@ -7,6 +7,7 @@
 //!    missing. What is behind that position is a torn tail, and does not count.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::ControlFlow;
 use std::{fmt, io};
 
 use flash::DATA_OFFSET;
@@ -14,7 +15,7 @@ use flash::io::{PAGE_BYTES, PageBuf, Reader};
 
 use crate::Config;
 use crate::frame::{self, Found, HEADER_BYTES, Header};
-use crate::record::{Piece, Record};
+use crate::record::{Joiner, Piece, Record};
 use crate::writer::{File, Frame, Start, State, Writer};
 
 /// The bytes of one read of the scan.
@@ -111,7 +112,20 @@ impl Recovered {
 
     /// Gives `each` every record, in order, with the position after it.
     pub fn records(&self, reader: &dyn Reader, mut each: impl FnMut(u64, &Record)) -> Result<(), Error> {
-        let mut begun: Option<Vec<u8>> = None;
+        let mut each = |end, record: &Record| {
+            each(end, record);
+            ControlFlow::Continue(())
+        };
+        self.join(reader, &mut Joiner::default(), &mut each).map(|_| ())
+    }
+
+    /// The records, until `each` breaks. The joiner keeps a last record that is not whole.
+    pub(crate) fn join(
+        &self,
+        reader: &dyn Reader,
+        joiner: &mut Joiner,
+        each: &mut dyn FnMut(u64, &Record) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, Error> {
         for at in &self.chain {
             let frame = at.read(reader)?;
             let damaged = || at.damaged();
@@ -127,20 +141,12 @@ impl Recovered {
                 }
                 rest = &rest[piece.bytes()..];
                 position += piece.bytes() as u64;
-                let Piece { record, goes_on, continued } = piece;
-                // A record that was begun and does not go on was cut off by a crash.
-                let mut whole = if continued { begun.take().ok_or_else(damaged)? } else { Vec::new() };
-                if continued || goes_on {
-                    whole.extend_from_slice(record.resp);
-                }
-                match (goes_on, continued) {
-                    (true, _) => begun = Some(whole),
-                    (false, true) => each(position, &Record { resp: &whole, ..record }),
-                    (false, false) => each(position, &record),
+                if joiner.join(position, &piece, each).ok_or_else(damaged)?.is_break() {
+                    return Ok(ControlFlow::Break(()));
                 }
             }
         }
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     }
 
     /// The writer that goes on where the journal ends. What is not known to be durable is read once more, to be copied.

@@ -12,7 +12,7 @@ use flash::io::{Done, Op, OpKind, PAGE_BYTES, PageBuf};
 
 use crate::Config;
 use crate::frame::{self, Header};
-use crate::record::{self, Record, stored_bytes};
+use crate::record::{self, Piece, Record, stored_bytes};
 
 pub struct Writer {
     config: Config,
@@ -174,10 +174,22 @@ impl Writer {
             if frame::HEADER_BYTES + self.open.len() + piece.bytes() > self.config.frame_bytes {
                 self.form();
             }
-            piece.write(&mut self.open);
+            piece.push_to(&mut self.open);
         }
         self.replication_offset = replication_offset;
         Ok(self.position())
+    }
+
+    /// Takes pieces of records as they are, one after the other, whatever [`Config::buffer_bytes`] says.
+    pub(crate) fn append_pieces(&mut self, mut pieces: &[u8]) {
+        while !pieces.is_empty() {
+            let piece = Piece::bytes_of(pieces).expect("whole pieces");
+            if frame::HEADER_BYTES + self.open.len() + piece.len() > self.config.frame_bytes {
+                self.form();
+            }
+            self.open.extend_from_slice(piece);
+            pieces = &pieces[piece.len()..];
+        }
     }
 
     /// The position after everything that was appended.
@@ -227,11 +239,30 @@ impl Writer {
         self.files.push(File::default());
     }
 
+    /// Files that are free now.
+    pub fn free_files(&self) -> usize {
+        self.files.iter().filter(|file| self.is_free(file)).count()
+    }
+
+    /// Forgets the last file, if it is free, so that it can be deleted.
+    pub fn forget_last_file(&mut self) -> bool {
+        let is_free = self.files.last().is_some_and(|file| self.is_free(file));
+        if is_free {
+            self.files.pop();
+        }
+        is_free
+    }
+
     /// No record before `position` is needed any more, as a durable checkpoint has their effects. Files with only such records are
     /// used again. `position` must be durable.
     pub fn needed_from(&mut self, position: u64) {
         assert!(position <= self.durable.max(self.needed_from));
         self.needed_from = self.needed_from.max(position);
+    }
+
+    /// See [`Writer::needed_from`].
+    pub fn needed(&self) -> u64 {
+        self.needed_from
     }
 
     /// The operations that can start now. Their paths are files of the journal. Their tokens are this writer's own.
@@ -325,9 +356,12 @@ impl Writer {
 
     /// A file with records may be used again when nobody needs them, and a later frame is durable in another file. So there is always
     /// a durable frame that reaches the position from which the journal is needed.
+    fn is_free(&self, file: &File) -> bool {
+        !file.failed && file.end.is_none_or(|end| end <= self.needed_from && end < self.durable)
+    }
+
     fn free_file(&self) -> Option<u16> {
-        let is_free = |file: &File| file.end.is_none_or(|end| end <= self.needed_from && end < self.durable);
-        let free = (0..).zip(&self.files).filter(|(_, file)| !file.failed && is_free(file));
+        let free = (0..).zip(&self.files).filter(|(_, file)| self.is_free(file));
         free.min_by_key(|(_, file)| file.number).map(|(at, _)| at)
     }
 

@@ -86,6 +86,10 @@ impl Control for Database {
         self.reload_dump(saves)
     }
 
+    fn rewrite_journal(&self) -> Result<(), String> {
+        self.start_rewrite()
+    }
+
     fn last_save_s(&self) -> u64 {
         match self.files.last_save_s.load(Relaxed) {
             0 => self.hub.started_s,

@@ -35,6 +35,10 @@ fn is_of_tls(directive: &str) -> bool {
     directive.starts_with("tls-")
 }
 
+fn is_of_persistence(directive: &str) -> bool {
+    directive == "appendonly"
+}
+
 fn is_password(directive: &str) -> bool {
     directive == "requirepass"
 }
@@ -185,6 +189,7 @@ impl Database {
     ) -> Option<Result<(), String>> {
         let turn = self.hub.config.turn(Duration::ZERO)?;
         match self.draft(&turn, pairs, local) {
+            Ok(draft) if draft.sets(is_of_persistence) => None,
             Ok(draft) if draft.sets(is_of_tls) || limits(&draft.before) != limits(&draft.now) => None,
             Ok(draft) => Some(self.carry_out(&turn, &draft)),
             Err(why) => Some(Err(why)),
@@ -262,6 +267,9 @@ impl Database {
             })?),
             false => None,
         };
+        if before.redis_files.appendonly != now.redis_files.appendonly {
+            self.switch_alone(draft)?;
+        }
         self.resize(before, now).map_err(|why| draft.refused(&why))?;
         self.relisten(before, now).map_err(|(name, why)| {
             // Back to the old limits, for which there was room a moment ago.
@@ -277,6 +285,15 @@ impl Database {
             self.tls.put(tls);
         }
         Ok(())
+    }
+
+    /// Switches persistence on or off. Together with other changes that may fail, all could not be undone.
+    fn switch_alone(&self, draft: &Draft) -> Result<(), String> {
+        if draft.sets(|directive| !is_of_persistence(directive)) {
+            let why = "appendonly is switched alone: give the other directives in a command of their own";
+            return Err(draft.refused_for("appendonly", why));
+        }
+        self.switch_persistence(&draft.before, &draft.now).map_err(|why| draft.refused_for("appendonly", &why))
     }
 
     /// Applies new limits: refuses them if there is no room, and resizes flash. The caller holds the ledger's lock if

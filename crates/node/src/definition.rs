@@ -26,10 +26,11 @@ pub struct Definition {
     /// flash-compression.
     pub compression: String,
     pub password: Option<String>,
+    /// One of [`PERSISTENCE`].
+    pub persistence: String,
     /// Reserved in the definition's format. Values other than the default are refused until nodes support them.
     pub shards: u32,
     pub replicas: u32,
-    pub persistence: String,
     pub zones: Vec<String>,
 }
 
@@ -46,9 +47,9 @@ impl Default for Definition {
             policy: Policy::NoEviction.as_str().to_owned(),
             compression: Codec::Lz4.as_str().to_owned(),
             password: None,
+            persistence: "none".to_owned(),
             shards: 1,
             replicas: 0,
-            persistence: "none".to_owned(),
             zones: Vec::new(),
         }
     }
@@ -104,6 +105,8 @@ impl fmt::Display for NodeError {
 impl std::error::Error for NodeError {}
 
 pub const NAME_BYTES_MAX: usize = 40;
+/// Nothing survives a restart; or `appendonly yes`, and the word is `appendfsync`.
+pub const PERSISTENCE: &[&str] = &["none", "no", "everysec", "always"];
 /// Directives that a database takes from the default database, unless its own file sets them.
 pub const INHERITED: &[&str] = &[
     "flash-path",
@@ -160,8 +163,9 @@ impl Definition {
         if self.replicas != 0 {
             return unsupported("replicas", "replication is not built yet: leave replicas at 0");
         }
-        if self.persistence != "none" {
-            return unsupported("persistence", "persistence is not built yet: leave persistence at \"none\"");
+        if !PERSISTENCE.contains(&self.persistence.as_str()) {
+            let message = format!("'{}' is none of {}", self.persistence, PERSISTENCE.join(", "));
+            return invalid("persistence", message);
         }
         if !self.zones.is_empty() {
             return unsupported("zones", "zones are for replicas, which are not built yet: leave zones empty");
@@ -193,6 +197,10 @@ impl Definition {
         line("ram-limit", &[self.ram_limit_bytes.to_string()]);
         line("maxmemory-policy", std::slice::from_ref(&self.policy));
         line("flash-compression", std::slice::from_ref(&self.compression));
+        if self.persistence != "none" {
+            line("appendonly", &["yes".to_owned()]);
+            line("appendfsync", std::slice::from_ref(&self.persistence));
+        }
         if let Some(password) = &self.password {
             line("requirepass", std::slice::from_ref(password));
         }
@@ -229,6 +237,10 @@ impl Database {
             policy: config.maxmemory_policy.as_str().to_owned(),
             compression: config.flash_compression.as_str().to_owned(),
             password: config.requirepass.as_ref().map(|secret| secret.expose().to_owned()),
+            persistence: match config.redis_files.appendonly {
+                true => config.redis_files.appendfsync.as_str().to_owned(),
+                false => "none".to_owned(),
+            },
             ..Definition::default()
         }
     }
@@ -288,7 +300,7 @@ mod tests {
         assert_eq!(field(|d| d.ram_limit_bytes = 101 << 20), "ram_limit_bytes");
         assert_eq!(field(|d| d.shards = 2), "shards");
         assert_eq!(field(|d| d.replicas = 1), "replicas");
-        assert_eq!(field(|d| d.persistence = "always".to_owned()), "persistence");
+        assert_eq!(field(|d| d.persistence = "aof".to_owned()), "persistence");
         assert_eq!(field(|d| d.zones = vec!["a".to_owned()]), "zones");
         assert_eq!(field(|d| d.tls_port = 7000), "tls_port");
     }

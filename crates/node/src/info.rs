@@ -239,7 +239,6 @@ fn memory(facts: &Facts<'_>, text: &mut Text) {
     ]);
 }
 
-/// There is no append-only file.
 fn persistence(facts: &Facts<'_>, text: &mut Text) {
     let files = &facts.database.files;
     let since_ms = files.loading_since_ms.load(Relaxed);
@@ -287,18 +286,53 @@ fn persistence(facts: &Facts<'_>, text: &mut Text) {
         ("rdb_last_cow_size", &0),
         ("rdb_last_load_keys_expired", &files.keys_expired.load(Relaxed)),
         ("rdb_last_load_keys_loaded", &files.keys_loaded.load(Relaxed)),
-        ("aof_enabled", &0),
-        ("aof_rewrite_in_progress", &0),
+    ]);
+    journal(facts, text);
+    text.lines(&[("module_fork_in_progress", &0), ("module_fork_last_cow_size", &0)]);
+}
+
+/// The journal is what Redis's append-only file is.
+fn journal(facts: &Facts<'_>, text: &mut Text) {
+    let state = &facts.database.files.journal;
+    let kept = state.kept.lock().clone();
+    let failed = kept.as_ref().and_then(|kept| kept.log.failed());
+    let status = |is_bad| if is_bad { "err" } else { "ok" };
+    let since_ms = state.rewriting_since_ms.load(Relaxed);
+    let failures = state.rewrite_failures.load(Relaxed);
+    let seconds = |ms: u64| if ms == 0 { -1 } else { (ms / 1000) as i64 };
+    let current = if since_ms == 0 { -1 } else { (facts.now_ms.saturating_sub(since_ms) / 1000) as i64 };
+    text.lines(&[
+        ("aof_enabled", &u8::from(kept.is_some())),
+        ("aof_rewrite_in_progress", &u8::from(since_ms != 0)),
         ("aof_rewrite_scheduled", &0),
-        ("aof_last_rewrite_time_sec", &-1),
-        ("aof_current_rewrite_time_sec", &-1),
-        ("aof_last_bgrewrite_status", &"ok"),
-        ("aof_rewrites", &0),
-        ("aof_rewrites_consecutive_failures", &0),
-        ("aof_last_write_status", &"ok"),
+        ("aof_last_rewrite_time_sec", &seconds(state.last_rewrite_took_ms.load(Relaxed))),
+        ("aof_current_rewrite_time_sec", &current),
+        ("aof_last_bgrewrite_status", &status(failures > 0)),
+        ("aof_rewrites", &state.rewrites.load(Relaxed)),
+        ("aof_rewrites_consecutive_failures", &failures),
+        ("aof_last_write_status", &status(failed.is_some())),
         ("aof_last_cow_size", &0),
-        ("module_fork_in_progress", &0),
-        ("module_fork_last_cow_size", &0),
+    ]);
+    let Some(kept) = kept else { return };
+    let figures = kept.log.figures();
+    let position = kept.log.position();
+    text.lines(&[
+        ("aof_current_size", &(kept.base_bytes() + kept.tail_bytes())),
+        ("aof_base_size", &kept.base_bytes()),
+        ("aof_pending_rewrite", &0),
+        ("aof_buffer_length", &(position - kept.log.durable())),
+        ("aof_pending_bio_fsync", &0),
+        ("aof_delayed_fsync", &u8::from(figures.behind.is_some())),
+        ("journal_position", &position),
+        ("journal_durable_position", &kept.log.durable()),
+        ("journal_base_position", &kept.manifest.position),
+        ("journal_records", &figures.records),
+        ("journal_bytes", &figures.bytes),
+        ("journal_files", &figures.files),
+        ("journal_file_bytes", &figures.file_bytes),
+        ("journal_syncs", &figures.syncs),
+        ("journal_last_sync_us", &figures.last_sync.as_micros()),
+        ("journal_error", &failed.or(figures.trouble).unwrap_or_default()),
     ]);
 }
 

@@ -11,6 +11,7 @@ use crate::database::{Database, NotSet};
 use crate::definition::{Definition, DefinitionChange, NodeError, inherited};
 use crate::open::{self, Common};
 use crate::open_files::raise_open_files;
+use crate::persist;
 use crate::progress::Failure;
 use crate::room::{DEFAULT_NAME, Room};
 use base::{Codec, Policy, size};
@@ -407,6 +408,7 @@ impl Node {
         database.shard.delete_files().map_err(NodeError::Io)?;
         tracing::info!("database '{name}' is deleted");
         database.retire_dump();
+        persist::delete(&database);
         Ok(())
     }
 

@@ -2,9 +2,9 @@
 
 use crate::crew::Crew;
 use crate::database::{Acceptor, Database, Running};
-use crate::files;
 use crate::listen::{self, Listeners};
 use crate::memory;
+use crate::persist;
 use crate::progress::{Failure, Progress};
 use crate::room::{self, DEFAULT_NAME, Holding, Ledger};
 use crate::shard::Shard;
@@ -54,7 +54,7 @@ pub fn open(
     let tls = Tls::default();
     tls.set(&config.tls).map_err(io::Error::other)?;
     let users = users(&config).map_err(io::Error::other)?;
-    let plan = files::plan(name, &config.redis_files).map_err(io::Error::other)?;
+    let start = persist::plan(name, &config.redis_files).map_err(io::Error::other)?;
     // Listen first: early clients wait in the backlog. A database that then fails to start closes the sockets again.
     let listeners = listen::open(&config)?;
     let workers = common.crew.count();
@@ -94,9 +94,7 @@ pub fn open(
     // On an error, stop the workers that already started. They would keep the database alive otherwise.
     let ends = start_workers(&common.crew, &database, inboxes).inspect_err(|_| stop_workers(&database))?;
     database.memory_startup_bytes.store(memory::allocated_bytes(), Relaxed);
-    if let Some(plan) = plan {
-        files::start(&database, plan).inspect_err(|_| stop_workers(&database))?;
-    }
+    persist::start(&database, start).inspect_err(|_| stop_workers(&database))?;
     let acceptors = accept(&database, listeners)?;
     *database.running.lock() = Some(Running { acceptors, ends });
     Ok(database)
@@ -150,6 +148,7 @@ pub fn close(database: &Database) {
     if running.ends.recv_timeout(END_PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
         tracing::error!("database '{}': its workers did not end in time", database.hub.name);
     }
+    persist::close(database);
 }
 
 /// The name of the log file in each flash path. The default database's log is named by its port, because nodes may

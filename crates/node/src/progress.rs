@@ -1,6 +1,9 @@
 //! Owns how far a database's files are loaded and saved, and why a load has failed. Plain data. Never knows a file.
 
+use crate::manifest::Manifest;
+use journal::Log;
 use parking_lot::Mutex;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
@@ -31,6 +34,43 @@ pub struct Progress {
     pub last_try_ms: AtomicU64,
     /// How many changes there were when the last save began that succeeded.
     pub saved_changes: AtomicU64,
+    pub journal: Journalling,
+}
+
+/// The journal of a database, for INFO.
+#[derive(Default)]
+pub struct Journalling {
+    /// `None`: the dataset does not survive a restart. Changed only by who holds [`Progress::busy`].
+    pub kept: Mutex<Option<Kept>>,
+    pub attached: Arc<parking_lot::RwLock<Option<Arc<Log>>>>,
+    /// When the base that is being written was begun, in milliseconds since 1970; 0: none is.
+    pub rewriting_since_ms: AtomicU64,
+    /// Since the start.
+    pub rewrites: AtomicU64,
+    /// Since the last success.
+    pub rewrite_failures: AtomicU64,
+    pub last_rewrite_failed_ms: AtomicU64,
+    /// 0: no base was written.
+    pub last_rewrite_took_ms: AtomicU64,
+}
+
+/// What keeps a dataset over a restart.
+#[derive(Clone)]
+pub struct Kept {
+    pub log: Arc<Log>,
+    pub folder: PathBuf,
+    pub manifest: Manifest,
+}
+
+impl Kept {
+    pub fn base_bytes(&self) -> u64 {
+        self.manifest.base.as_ref().map_or(0, |base| base.bytes)
+    }
+
+    /// Of the journal behind the base.
+    pub fn tail_bytes(&self) -> u64 {
+        self.log.position() - self.manifest.position
+    }
 }
 
 /// Why the node must end: a dataset could not be loaded.

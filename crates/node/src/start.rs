@@ -193,6 +193,7 @@ impl Clock {
                 database.memory_peak_bytes.fetch_max(memory::allocated_bytes(), Relaxed);
                 end_idle_and_slow(&database, now_ms);
                 database.shard.settle();
+                database.tend_journal();
             }
         }
     }

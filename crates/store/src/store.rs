@@ -60,6 +60,8 @@ pub struct Store {
     pub(crate) expired_key_lag_ms: AtomicU64,
     /// Until then expired keys stay where they are, although no command sees them: CLIENT PAUSE.
     keeps_expired_until_ms: AtomicU64,
+    /// See [`Store::set_replaying`].
+    is_replaying: AtomicBool,
     /// Whether some stripe may have deadlines of hash fields.
     pub(crate) has_deadlines: AtomicBool,
     /// The all-cold mode was switched on, and the sweep over all stripes has not started since.
@@ -153,6 +155,7 @@ impl Store {
             expire_cycle: AtomicBool::new(true),
             expired_key_lag_ms: AtomicU64::new(EXPIRED_KEY_LAG_MS),
             keeps_expired_until_ms: AtomicU64::new(0),
+            is_replaying: AtomicBool::new(false),
             has_deadlines: AtomicBool::new(false),
             chill_all: AtomicBool::new(false),
             emptying: AtomicUsize::new(0),
@@ -407,7 +410,18 @@ impl Store {
 
     /// Whether keys expire that nobody asks for.
     pub(crate) fn expires_actively(&self, now_ms: u64) -> bool {
-        self.expire_cycle.load(Relaxed) && !self.keeps_expired(now_ms)
+        self.expire_cycle.load(Relaxed) && !self.keeps_expired(now_ms) && !self.is_replaying.load(Relaxed)
+    }
+
+    /// While a journal is replayed, only commands remove expired keys: each runs at its recorded time, which is before the
+    /// lanes' time, and the journal has what the lanes have removed.
+    pub fn set_replaying(&self, on: bool) {
+        self.is_replaying.store(on, Relaxed);
+    }
+
+    /// Whether a lane may remove a key with this expiry now.
+    pub(crate) fn lane_removes(&self, expiry: Option<u64>, now_ms: u64) -> bool {
+        self.removes(expiry, now_ms) && !self.is_replaying.load(Relaxed)
     }
 
     /// Whether a key with this expiry is to be removed now.

@@ -117,7 +117,7 @@ fn what_cannot_be_is_refused_with_its_field() {
         (json!({"compression": "nosuch"}), 400, "compression"),
         (json!({"shards": 2}), 422, "shards"),
         (json!({"replicas": 1}), 422, "replicas"),
-        (json!({"persistence": "aof"}), 422, "persistence"),
+        (json!({"persistence": "aof"}), 400, "persistence"),
         (json!({"zones": ["a"]}), 422, "zones"),
     ] {
         for path in [ALL.to_owned(), format!("{ALL}?dry_run=true")] {

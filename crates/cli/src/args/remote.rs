@@ -131,7 +131,7 @@ pub struct Create {
     /// Replicas of each shard; the node refuses what it cannot do yet
     #[arg(long, value_name = "N", help_heading = "Placement")]
     pub replicas: Option<u32>,
-    /// Persistence; the node refuses what it cannot do yet
+    /// Whether the data survives restarts: none, or when it is put on the device: no, everysec, always
     #[arg(long, value_name = "KIND", help_heading = "Placement")]
     pub persistence: Option<String>,
     /// Zone; repeatable; the node refuses what it cannot do yet

@@ -123,6 +123,9 @@ mod tests {
             rdbcompression: true,
             rdbchecksum: true,
             rdb_version: 10,
+            appendfsync: config::AppendFsync::EverySec,
+            aof_rewrite_percentage: 100,
+            aof_rewrite_min_bytes: 64 << 20,
         }
     }
 

@@ -35,16 +35,19 @@ pub fn empty(database: &Database) -> Result<(), String> {
     finished.and(sent.map_err(|Broken| "the connection is broken".to_owned()))
 }
 
-/// Loads the files into the database.
+/// Loads the files into the database, without what has expired.
 pub fn load(database: &Database, plan: &Plan) -> Result<Loaded, String> {
+    let checks = database.hub.config.snapshot().redis_files.rdbchecksum;
+    bring(database, plan, Load::new(Pipe::open(database)?, checks, wall_ms()))
+}
+
+/// Loads the base of a journal into the database, with all that is in it: the journal says what has expired.
+pub fn load_base(database: &Database, plan: &Plan) -> Result<Loaded, String> {
+    bring(database, plan, Load::new(Pipe::replay(database)?, true, 0))
+}
+
+fn bring(database: &Database, plan: &Plan, mut load: Load) -> Result<Loaded, String> {
     let config = database.hub.config.snapshot();
-    let mut load = Load {
-        pipe: Pipe::open(database)?,
-        checks: config.redis_files.rdbchecksum,
-        db: 0,
-        now_ms: wall_ms(),
-        loaded: Loaded::default(),
-    };
     let mut ended = Ok(());
     for (nth, path) in plan.files.iter().enumerate() {
         let may_be_cut = plan.is_aof && nth + 1 == plan.files.len() && config.redis_files.aof_load_truncated;
@@ -105,6 +108,10 @@ struct Load {
 }
 
 impl Load {
+    fn new(pipe: Pipe, checks: bool, now_ms: u64) -> Load {
+        Load { pipe, checks, db: 0, now_ms, loaded: Loaded::default() }
+    }
+
     /// Loads a dump, or an append-only file with or without a dump at its beginning.
     fn file(&mut self, path: &Path, mut source: BufReader<Counted>, may_be_cut: bool) -> Result<(), Ended> {
         let fail = |what: String| Ended::File(about(path, what));

@@ -11,7 +11,11 @@ mod load;
 mod pipe;
 mod save;
 
+pub use aof::{Command, Commands};
 pub use find::{Plan, directory, plan};
+pub use load::load_base;
+pub use pipe::{Broken, Expect, Pipe};
+pub use save::write as write_dump;
 
 use crate::database::Database;
 use engine::{Gate, wall_ms};
@@ -27,11 +31,14 @@ const SAVE_PATIENCE: Duration = Duration::from_secs(30);
 const RETRY_MS: u64 = 5_000;
 const BUSY: &str = "ERR Background save already in progress, or the dataset is being loaded";
 
-/// Loads a dataset into the new database on a thread of its own. Until that has ended, clients get `-LOADING`.
-pub fn start(database: &Arc<Database>, plan: Plan) -> std::io::Result<()> {
+/// Loads a dataset with `load` into the new database on a thread of its own. Until that has ended, clients get `-LOADING`.
+pub fn start(
+    database: &Arc<Database>,
+    load: impl FnOnce(&Arc<Database>) -> Result<(), String> + Send + 'static,
+) -> std::io::Result<()> {
     database.close_gate_for_loading();
     let database = Arc::clone(database);
-    let load = move || match database.load(&plan) {
+    let load = move || match load(&database) {
         Ok(()) => database.hub.clients.set_gate(Gate::Open),
         Err(_) if database.hub.is_closing.load(Relaxed) => {}
         Err(why) => {
@@ -54,9 +61,8 @@ impl Database {
         self.hub.clients.set_gate(Gate::Loading);
     }
 
-    /// Loads files. The gate must be closed.
-    fn load(&self, plan: &Plan) -> Result<(), String> {
-        let _busy = self.files.busy.lock();
+    /// Loads files. The gate must be closed, and the caller holds the lock of files.
+    pub(crate) fn load(&self, plan: &Plan) -> Result<(), String> {
         let files = &self.files;
         files.loaded_bytes.store(0, Relaxed);
         files.loading_total_bytes.store(plan.bytes(), Relaxed);
@@ -181,6 +187,7 @@ impl Database {
         }
         let path = self.dump_file();
         let plan = Plan::dump(&path).map_err(|why| format!("ERR {why}"))?;
+        let _busy = self.files.busy.lock();
         self.close_gate_for_loading();
         let loaded = load::empty(self).and_then(|()| self.load(&plan));
         self.hub.clients.set_gate(Gate::Open);
@@ -209,6 +216,6 @@ impl Database {
 }
 
 /// An error about a file.
-fn about(path: &Path, error: impl std::fmt::Display) -> String {
+pub fn about(path: &Path, error: impl std::fmt::Display) -> String {
     format!("{}: {error}", path.display())
 }

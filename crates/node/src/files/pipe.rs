@@ -2,7 +2,7 @@
 //! thread compares each reply with what is expected. Never knows where the commands come from.
 
 use crate::database::Database;
-use engine::Role;
+use engine::{REPLAY_AT, Role};
 use resp::client::{Kind, SkipState, encode_command};
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -33,6 +33,8 @@ pub struct Pipe {
     expected: Sender<Expect>,
     /// Returns how many errors were not grave.
     replies: JoinHandle<Result<u64, String>>,
+    /// The time that the commands see. `None`: the present.
+    replay_ms: Option<u64>,
 }
 
 /// The connection is over. [`Pipe::finish`] tells why.
@@ -47,7 +49,22 @@ impl Pipe {
         let (expected, expectations) = channel();
         let builder = std::thread::Builder::new().name("load-replies".into());
         let replies = builder.spawn(move || compare(other, &expectations)).map_err(failed)?;
-        Ok(Pipe { stream, unsent: Vec::new(), expected, replies })
+        Ok(Pipe { stream, unsent: Vec::new(), expected, replies, replay_ms: None })
+    }
+
+    /// Opens a connection whose commands see a time of the past: at first one before all times, at which nothing has expired.
+    pub fn replay(database: &Database) -> Result<Pipe, String> {
+        let mut pipe = Pipe::open(database)?;
+        pipe.at(0).map_err(|Broken| "the database has closed the connection".to_owned())?;
+        Ok(pipe)
+    }
+
+    /// Sets the time that the following commands see, in milliseconds since 1970.
+    pub fn at(&mut self, time_ms: u64) -> Result<(), Broken> {
+        if self.replay_ms.replace(time_ms) == Some(time_ms) {
+            return Ok(());
+        }
+        self.command(&[REPLAY_AT.as_bytes(), time_ms.to_string().as_bytes()], Expect::Success)
     }
 
     pub fn command(&mut self, args: &[&[u8]], expect: Expect) -> Result<(), Broken> {

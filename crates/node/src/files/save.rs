@@ -20,6 +20,7 @@ use value::walk::{Cursor, Element, walk_inline};
 /// The first version of the format in which fields of hashes expire.
 const FIELDS_VERSION: u32 = 12;
 
+const NO_ROOM: &str = "flash has no room for new values and for what the snapshot needs: raise the memory limit, or save while less is written";
 /// A dump is given to the device in portions of this size, so that the kernel never has much to write at once.
 const SYNCED_BYTES: u64 = 32 << 20;
 
@@ -35,7 +36,7 @@ pub fn save(database: &Database, patience: Duration) -> Result<PathBuf, String> 
         has_checksum: settings.rdbchecksum,
     };
     let draft = folder.join(format!("temp-{}.rdb", std::process::id()));
-    let saved = write(database, &draft, options, patience, || ()).and_then(|()| {
+    let saved = write(database, &draft, options, wall_ms(), patience, &|| ()).and_then(|()| {
         fs::rename(&draft, &path).map_err(|error| about(&path, error))?;
         let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
         File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| about(folder, error))
@@ -47,13 +48,15 @@ pub fn save(database: &Database, patience: Duration) -> Result<PathBuf, String> 
     saved.map(|()| path)
 }
 
-/// Writes a snapshot of the dataset to a new file, and syncs it. `at_cut` is called at the snapshot's moment, while nothing changes.
+/// Writes a snapshot of the dataset to a new file, and syncs it: what had not expired by `now_ms`. `at_cut` is called at the snapshot's
+/// moment, while every stripe is locked.
 pub fn write<C>(
     database: &Database,
     draft: &Path,
     options: Options,
+    now_ms: u64,
     patience: Duration,
-    at_cut: impl Fn() -> C,
+    at_cut: &dyn Fn() -> C,
 ) -> Result<C, String> {
     let create = |path: &Path| {
         let file = File::options().read(true).write(true).create(true).truncate(true).open(path);
@@ -68,11 +71,7 @@ pub fn write<C>(
     let told = |error| match error {
         DumpError::Read(error) => format!("a value cannot be read: {error}"),
         DumpError::Write(error) => about(draft, error),
-        DumpError::NoRoom => {
-            "flash has no room for new values and for what the snapshot needs: raise the memory limit, or \
-                              save while less is written"
-                .to_owned()
-        }
+        DumpError::NoRoom => NO_ROOM.to_owned(),
         DumpError::GivenUp => "the database is being closed".to_owned(),
     };
     let (deadline, is_closing) = (Instant::now() + patience, &database.hub.is_closing);
@@ -83,7 +82,7 @@ pub fn write<C>(
             let file = Counted { file: file.take().expect("one cut succeeds"), written: Arc::clone(&written) };
             Dump::begin(database, Writer::new(file, options)).map_err(DumpError::Write)
         };
-        match database.shard.store.cut(wall_ms(), begin) {
+        match database.shard.store.cut(now_ms, begin) {
             Some(snapshot) => break snapshot.map_err(told)?,
             None if is_closing.load(Relaxed) => return Err(told(DumpError::GivenUp)),
             None if Instant::now() > deadline => return Err("a script has kept the dataset for too long".to_owned()),

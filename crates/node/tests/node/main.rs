@@ -19,6 +19,7 @@ mod lifecycle;
 mod migrate;
 mod news;
 mod parts;
+mod persist;
 mod protocol;
 mod pubsub;
 mod resize;

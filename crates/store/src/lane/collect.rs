@@ -338,7 +338,7 @@ impl Lane {
         let is_live = &mut |record: &Record<'_>, place| {
             if only_expired {
                 let expiry = record.expiry_ms?;
-                if !store.removes(Some(expiry), now_ms) {
+                if !store.lane_removes(Some(expiry), now_ms) {
                     expiries.add(expiry);
                     return None;
                 }
@@ -398,7 +398,7 @@ impl Lane {
             let database = stripe.database_mut(record.uid);
             let found = database.table.find(record.hash.high, |entry| points_to(entry, record.hash, place));
             let Some(slot) = found else { return Relocated::Moved };
-            if store.removes(record.expiry, self.now_ms) {
+            if store.lane_removes(record.expiry, self.now_ms) {
                 let name = Some(&record.bytes[..record.key]);
                 store.commit_leave(Leave::expired(record.uid, name, self.now_ms), database, slot, None);
                 return Relocated::Moved;

@@ -120,7 +120,7 @@ impl Hand {
                 continue;
             };
             if word.is_dirty() && object.boxed().is_some_and(|value| store.moves_in_parts(value)) {
-                let expired = word.has_expiry() && store.removes(object.expiry(), now_ms);
+                let expired = word.has_expiry() && store.lane_removes(object.expiry(), now_ms);
                 if expired {
                     gone.push((high, word));
                     continue;
@@ -157,7 +157,7 @@ impl Hand {
             if object.is_writing() {
                 continue;
             }
-            if word.has_expiry() && store.removes(object.expiry(), now_ms) {
+            if word.has_expiry() && store.lane_removes(object.expiry(), now_ms) {
                 gone.push((high, word));
                 continue;
             }
@@ -203,7 +203,7 @@ impl Hand {
         }
         for (high, word) in gone {
             let slot = database.table.find(high, |found| found.word() == word).expect("seen under this lock");
-            if store.removes(database.table.entry(slot).hot().expiry(), now_ms) {
+            if store.lane_removes(database.table.entry(slot).hot().expiry(), now_ms) {
                 store.commit_leave(Leave::expired(self.uid, None, now_ms), database, slot, None);
             } else {
                 store.commit_leave(Leave::evicted(self.uid, None, now_ms), database, slot, None);

@@ -501,7 +501,7 @@ impl Lane {
         let Some(slot) = database.find_cold(hash, cold.word) else {
             return Ok(Outcome::Done);
         };
-        if store.removes(record.expiry_ms, self.now_ms) {
+        if store.lane_removes(record.expiry_ms, self.now_ms) {
             store.commit_leave(Leave::expired(uid, Some(name), self.now_ms), database, slot, None);
             return Ok(Outcome::Done);
         }

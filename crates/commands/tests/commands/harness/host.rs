@@ -1,9 +1,9 @@
 //! A host for handlers that ask nothing of a server. It allows DEBUG, and answers requests about libraries with
 //! success.
 
-use commands::Run;
 use commands::host::*;
 use commands::session::Session;
+use commands::{Run, Stop};
 use std::time::Duration;
 
 pub struct NoServer;
@@ -73,6 +73,10 @@ impl Host for NoServer {
 
     fn saves_at_end(&self) -> bool {
         false
+    }
+
+    fn rewrite_journal(&self) -> Run {
+        Err(Stop::error("ERR BGREWRITEAOF needs a journal: CONFIG SET appendonly yes begins one"))
     }
 
     fn last_save_s(&self) -> u64 {

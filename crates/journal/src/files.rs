@@ -1,0 +1,368 @@
+//! Owns the journal's directory: its lock, the files of frames and the ring's file, made, opened and deleted. Never knows what the
+//! files hold behind their heads.
+//!
+//! The files of frames are `journal-0000` and so on, without a gap; the ring's is `journal-ring`; `journal-lock` is locked by the
+//! process that uses the journal. A file is made under another name first, and named when it is whole and durable. So a file with a
+//! name is whole.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use flash::DATA_OFFSET;
+use flash::io::{Done, Op, OpKind, PAGE_BYTES, PageBuf, Reader};
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
+use rustix::io::Errno;
+
+use crate::head::{Head, Kind};
+use crate::recover;
+use crate::ring::{ENTRIES_AT, Ring};
+
+/// Why a journal cannot be used.
+#[derive(Debug)]
+pub enum OpenError {
+    /// Another process has opened the journal, or this one.
+    InUse {
+        directory: PathBuf,
+    },
+    /// The file belongs to another journal, or is not a file of a journal.
+    Foreign {
+        file: PathBuf,
+        what: String,
+    },
+    /// A file that must be there is not.
+    Missing {
+        file: PathBuf,
+    },
+    /// The records cannot be read.
+    Records {
+        directory: PathBuf,
+        source: recover::Error,
+    },
+    NoSpace {
+        file: PathBuf,
+        needed_bytes: u64,
+    },
+    Io {
+        action: &'static str,
+        file: PathBuf,
+        source: io::Error,
+    },
+}
+
+/// The open files of one journal. An operation's path is a file's number.
+pub(crate) struct Files {
+    directory: PathBuf,
+    log_id: [u8; 16],
+    /// Of each file, behind [`DATA_OFFSET`].
+    file_bytes: u64,
+    files: Vec<File>,
+    /// Holds the lock while it is open.
+    _lock: File,
+}
+
+/// The file of a ring, if the journal has one.
+pub(crate) type RingFile = Option<(File, Head)>;
+
+const RING: &str = "journal-ring";
+const LOCK: &str = "journal-lock";
+/// Behind the name of a file that is being made.
+const UNFINISHED: &str = ".new";
+
+impl Files {
+    /// Locks the directory and opens the journal's files. Creates the directory and the lock, nothing else.
+    pub fn open(directory: &Path, log_id: [u8; 16], file_bytes: u64) -> Result<(Files, RingFile), OpenError> {
+        fs::create_dir_all(directory).map_err(failed("create the directory", directory))?;
+        let lock = lock(directory)?;
+        let mut files = Files { directory: directory.to_owned(), log_id, file_bytes, files: Vec::new(), _lock: lock };
+        let names = names_in(directory)?;
+        let last = names.iter().filter_map(|name| number_of(name)).max();
+        for number in 0..last.map_or(0, |last| last + 1) {
+            files.open_records(number)?;
+        }
+        let ring = open_file(&directory.join(RING))?;
+        let ring = ring.map(|file| files.check(Kind::Ring, 0, RING, &file).map(|head| (file, head))).transpose()?;
+        if ring.is_none() && !files.files.is_empty() {
+            return Err(OpenError::Missing { file: directory.join(RING) });
+        }
+        Ok((files, ring))
+    }
+
+    fn open_records(&mut self, number: u16) -> Result<(), OpenError> {
+        let name = name_of(number);
+        let path = self.directory.join(&name);
+        let file = open_file(&path)?.ok_or_else(|| OpenError::Missing { file: path.clone() })?;
+        let head = self.check(Kind::Records, number.into(), &name, &file)?;
+        if number == 0 {
+            self.file_bytes = head.data_bytes;
+        } else if head.data_bytes != self.file_bytes {
+            let what = format!("the file has {} bytes, the others have {}", head.data_bytes, self.file_bytes);
+            return Err(OpenError::Foreign { file: path, what });
+        }
+        go_direct(&file, &path)?;
+        self.files.push(file);
+        Ok(())
+    }
+
+    /// The file is this journal's, and as long as it says.
+    fn check(&self, kind: Kind, number: u32, name: &str, file: &File) -> Result<Head, OpenError> {
+        let path = self.directory.join(name);
+        let mut page = PageBuf::new(1);
+        let foreign = |what: String| OpenError::Foreign { file: path.clone(), what };
+        match file.read_exact_at(&mut page, 0) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                return Err(foreign("this is not a file of a journal".into()));
+            }
+            read => read.map_err(failed("read", &path))?,
+        }
+        let head = Head::read(kind, &page).map_err(foreign)?;
+        if head.log_id != self.log_id {
+            let id = u128::from_be_bytes(head.log_id);
+            return Err(foreign(format!("the file belongs to another journal, {id:032x}")));
+        }
+        if head.number != number {
+            return Err(foreign(format!("this is file {} of the journal, under another name", head.number)));
+        }
+        let wanted = match kind {
+            Kind::Records => DATA_OFFSET + head.data_bytes,
+            Kind::Ring => Ring::file_bytes(head.data_bytes),
+        };
+        let bytes = file.metadata().map_err(failed("ask for the size of", &path))?.len();
+        if bytes < wanted {
+            return Err(foreign(format!("the file has been cut: it has {bytes} of {wanted} bytes")));
+        }
+        Ok(head)
+    }
+
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    pub fn log_id(&self) -> [u8; 16] {
+        self.log_id
+    }
+
+    pub fn file_bytes(&self) -> u64 {
+        self.file_bytes
+    }
+
+    pub fn count(&self) -> u16 {
+        self.files.len() as u16
+    }
+
+    /// Makes the next file, with zeroes: an allocated file has no written blocks, and the first sync of each would also write the file
+    /// system's own records.
+    pub fn add(&mut self) -> Result<(), OpenError> {
+        let number = self.count();
+        let head = Head {
+            kind: Kind::Records,
+            number: number.into(),
+            log_id: self.log_id,
+            data_bytes: self.file_bytes,
+            epoch: 0,
+        };
+        let file = self.make(&name_of(number), &head, DATA_OFFSET, DATA_OFFSET + self.file_bytes)?;
+        go_direct(&file, &self.directory.join(name_of(number)))?;
+        self.files.push(file);
+        Ok(())
+    }
+
+    /// Makes the file of a ring, in place of the one that is there.
+    pub fn make_ring(&self, head: &Head) -> Result<File, OpenError> {
+        self.make(RING, head, ENTRIES_AT as u64, Ring::file_bytes(head.data_bytes))
+    }
+
+    fn make(&self, name: &str, head: &Head, from: u64, bytes: u64) -> Result<File, OpenError> {
+        let (path, unfinished) = (self.directory.join(name), self.directory.join(format!("{name}{UNFINISHED}")));
+        let made = fill(&unfinished, head, from, bytes).and_then(|file| {
+            fs::rename(&unfinished, &path).map_err(failed("name", &path))?;
+            sync_directory(&self.directory)?;
+            Ok(file)
+        });
+        if made.is_err() {
+            let _ = fs::remove_file(&unfinished);
+        }
+        made
+    }
+
+    /// Deletes the last file.
+    pub fn remove_last(&mut self) -> Result<(), OpenError> {
+        self.files.pop().expect("there is a file");
+        let path = self.directory.join(name_of(self.count()));
+        fs::remove_file(&path).map_err(failed("delete", &path))?;
+        sync_directory(&self.directory)
+    }
+
+    /// Carries out one operation of the writer, and waits for it.
+    pub fn carry_out(&self, op: Op) -> Done {
+        let file = &self.files[usize::from(op.path)];
+        let (result, buf) = match op.kind {
+            OpKind::Write(buf) => (file.write_all_at(&buf, op.offset), Some(buf)),
+            OpKind::Sync => (file.sync_data(), None),
+            OpKind::Read(_) | OpKind::Discard { .. } => unreachable!("a writer writes and syncs"),
+        };
+        Done { token: op.token, result, buf, nanos: 0 }
+    }
+}
+
+impl Reader for Files {
+    fn read(&self, path: u16, offset: u64, buf: &mut PageBuf) -> io::Result<()> {
+        self.files[usize::from(path)].read_exact_at(buf, offset)
+    }
+}
+
+/// Removes the journal's files from `directory`. Refused while the journal is open.
+pub fn delete(directory: &Path) -> Result<(), OpenError> {
+    if !directory.exists() {
+        return Ok(());
+    }
+    let _lock = lock(directory)?;
+    let mut names = names_in(directory)?;
+    // The last first, so that a deletion that ends early leaves no gap.
+    names.sort_by_key(|name| std::cmp::Reverse(number_of(name)));
+    for name in names {
+        let path = directory.join(&name);
+        fs::remove_file(&path).map_err(failed("delete", &path))?;
+    }
+    sync_directory(directory)
+}
+
+fn name_of(number: u16) -> String {
+    format!("journal-{number:04}")
+}
+
+fn number_of(name: &str) -> Option<u16> {
+    let number = name.strip_prefix("journal-")?.parse().ok()?;
+    (name == name_of(number)).then_some(number)
+}
+
+/// All files of a journal in the directory, unfinished ones and the lock included.
+fn names_in(directory: &Path) -> Result<Vec<String>, OpenError> {
+    let entries = fs::read_dir(directory).map_err(failed("list", directory))?;
+    let mut names = Vec::new();
+    for entry in entries {
+        let name = entry.map_err(failed("list", directory))?.file_name();
+        let Some(name) = name.to_str() else { continue };
+        let finished = name.strip_suffix(UNFINISHED).unwrap_or(name);
+        if number_of(finished).is_some() || finished == RING || name == LOCK {
+            names.push(name.to_owned());
+        }
+    }
+    Ok(names)
+}
+
+/// A killed process holds its lock until the kernel has destroyed it.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
+fn lock(directory: &Path) -> Result<File, OpenError> {
+    let path = directory.join(LOCK);
+    let patience_ends = Instant::now() + LOCK_PATIENCE;
+    let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).clone();
+    loop {
+        let file = options.open(&path).map_err(failed("open", &path))?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            // The journal may have been deleted between the two calls, with its lock.
+            Ok(()) if is_named(&file, &path) => return Ok(file),
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) if Instant::now() < patience_ends => thread::sleep(LOCK_PAUSE),
+            Err(Errno::WOULDBLOCK) => return Err(OpenError::InUse { directory: directory.to_owned() }),
+            Err(errno) => return Err(failed("lock", &path)(errno.into())),
+        }
+    }
+}
+
+fn is_named(file: &File, path: &Path) -> bool {
+    let named = fs::metadata(path).and_then(|named| Ok((named, file.metadata()?)));
+    named.is_ok_and(|(named, opened)| (named.dev(), named.ino()) == (opened.dev(), opened.ino()))
+}
+
+fn open_file(path: &Path) -> Result<Option<File>, OpenError> {
+    match OpenOptions::new().read(true).write(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        opened => opened.map(Some).map_err(failed("open", path)),
+    }
+}
+
+/// A durable file of so many bytes with this head, zeroes from `from` on, and a hole between the two.
+fn fill(path: &Path, head: &Head, from: u64, bytes: u64) -> Result<File, OpenError> {
+    const STEP_BYTES: u64 = 1 << 20;
+    let options = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).clone();
+    let file = options.open(path).map_err(failed("create", path))?;
+    let no_space = |error: io::Error| match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            OpenError::NoSpace { file: path.with_extension(""), needed_bytes: bytes }
+        }
+        _ => failed("write", path)(error),
+    };
+    // Tells of missing space before anything is written.
+    match rustix::fs::fallocate(&file, FallocateFlags::empty(), from, bytes - from) {
+        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+        Err(errno) => return Err(no_space(errno.into())),
+    }
+    let zeroes = PageBuf::new((STEP_BYTES as usize) / PAGE_BYTES);
+    for at in (from..bytes).step_by(STEP_BYTES as usize) {
+        let step = STEP_BYTES.min(bytes - at) as usize;
+        file.write_all_at(&zeroes[..step], at).map_err(no_space)?;
+    }
+    let mut page = PageBuf::new(1);
+    head.write(&mut page);
+    file.write_all_at(&page, 0).map_err(no_space)?;
+    file.sync_all().map_err(failed("sync", path))?;
+    Ok(file)
+}
+
+/// Writes past the page cache where the file system allows it. Some file systems accept the flag and refuse the first read.
+fn go_direct(file: &File, path: &Path) -> Result<(), OpenError> {
+    let set = |flags| rustix::fs::fcntl_setfl(file, flags).map_err(io::Error::from);
+    let tried = set(OFlags::DIRECT).and_then(|()| file.read_exact_at(&mut PageBuf::new(1), 0));
+    if tried.is_err() {
+        set(OFlags::empty()).map_err(failed("leave O_DIRECT for", path))?;
+    }
+    Ok(())
+}
+
+fn sync_directory(directory: &Path) -> Result<(), OpenError> {
+    let synced = File::open(directory).and_then(|directory| directory.sync_all());
+    synced.map_err(failed("sync the directory", directory))
+}
+
+pub(crate) fn failed(action: &'static str, file: &Path) -> impl FnOnce(io::Error) -> OpenError + use<> {
+    let file = file.to_owned();
+    move |source| OpenError::Io { action, file, source }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::InUse { directory } => write!(
+                f,
+                "the journal in {} is in use by another FlintKV process; stop it, or use another directory",
+                directory.display()
+            ),
+            OpenError::Foreign { file, what } => write!(f, "{}: {what}", file.display()),
+            OpenError::Missing { file } => {
+                write!(f, "{} is missing, but other files of the journal are there", file.display())
+            }
+            OpenError::Records { directory, source } => write!(f, "the journal in {}: {source}", directory.display()),
+            OpenError::NoSpace { file, needed_bytes } => {
+                write!(f, "{} needs {needed_bytes} bytes, which its file system does not have", file.display())
+            }
+            OpenError::Io { action, file, source } => write!(f, "cannot {action} {}: {source}", file.display()),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            OpenError::Records { source, .. } => Some(source),
+            OpenError::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Owns a journal that is in use: opening it, what the workers append to, and closing it. Never knows what an effect means, or who
+//! waits for it.
+
+use std::fs::File;
+use std::io;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::files::{Files, OpenError, failed};
+use crate::head::{Head, Kind};
+use crate::record::{Joiner, Piece};
+use crate::ring::{RING_BYTES_MIN, Ring, Start};
+use crate::state::{End, Figures, Policy, Shared, left_behind};
+use crate::thread::{Disk, Scribe};
+use crate::{Config, Error, Record, Recovered, Writer, recover};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Random, the same for the life of the journal.
+    pub log_id: [u8; 16],
+    /// The records of one file, a multiple of a page. A journal that exists keeps the size that it has.
+    pub file_bytes: u64,
+    /// The most that is appended and not durable before writers must wait; a multiple of a page.
+    pub ring_bytes: u64,
+    pub policy: Policy,
+}
+
+/// A journal in its directory, as a stop or a crash has left it. Its records are not changed yet.
+pub struct Opened {
+    settings: Settings,
+    from: u64,
+    files: Files,
+    frames: Recovered,
+    ring: Option<Left>,
+    end: u64,
+}
+
+/// The ring that the last process has left.
+struct Left {
+    file: File,
+    head: Head,
+    ring: Ring,
+    start: Option<Start>,
+}
+
+/// Shared by all workers. When it is dropped without [`Log::close`], what is not written stays in the ring, for the next start.
+pub struct Log {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<io::Result<()>>>>,
+}
+
+impl Opened {
+    /// Opens the journal in `directory`, or begins one there if the directory has none and `from` is 0. Records before `from` are not
+    /// needed. `from` is 0 or the position after a record, which was durable once.
+    pub fn open(directory: &Path, settings: &Settings, from: u64) -> Result<Opened, OpenError> {
+        assert!(settings.ring_bytes >= RING_BYTES_MIN);
+        let (files, ring) = Files::open(directory, settings.log_id, settings.file_bytes)?;
+        let config = Config { file_bytes: files.file_bytes(), buffer_bytes: u64::MAX, ..Config::new(settings.log_id) };
+        let no_records = |source| OpenError::Records { directory: directory.to_owned(), source };
+        let frames = recover(&files, config, files.count(), from).map_err(no_records)?;
+        let ring = ring.map(|(file, head)| {
+            let (ring, start) = Ring::left_in(&file, &head).map_err(failed("map", directory))?;
+            Ok(Left { file, head, ring, start })
+        });
+        let ring = ring.transpose()?;
+        let end = frames.end();
+        // What the ring has released was durable.
+        if let Some(start) = ring.as_ref().and_then(|left| left.start).filter(|start| start.position > end) {
+            return Err(no_records(Error::Missing { position: start.position }));
+        }
+        let mut opened = Opened { settings: *settings, from, files, frames, ring, end };
+        let mut end = opened.end;
+        opened.pieces_of_ring(|position, piece| {
+            end = position + piece.len() as u64;
+            ControlFlow::Continue(())
+        });
+        opened.end = end;
+        Ok(opened)
+    }
+
+    /// The pieces that only the ring has.
+    fn pieces_of_ring(&self, each: impl FnMut(u64, &[u8]) -> ControlFlow<()>) {
+        if let Some(Left { ring, start: Some(start), .. }) = &self.ring {
+            left_behind(ring, *start, self.frames.end(), each);
+        }
+    }
+
+    /// Gives `each` every record from `from` on, in order, with the position after it, until it breaks.
+    pub fn records(&self, each: &mut dyn FnMut(u64, &Record) -> ControlFlow<()>) -> Result<(), OpenError> {
+        let no_records = |source| OpenError::Records { directory: self.files.directory().to_owned(), source };
+        let mut joiner = Joiner::default();
+        if self.frames.join(&self.files, &mut joiner, each).map_err(no_records)?.is_break() {
+            return Ok(());
+        }
+        let mut is_damaged = false;
+        self.pieces_of_ring(|position, bytes| {
+            let piece = Piece::read(bytes).expect("the ring gives whole pieces");
+            let joined = joiner.join(position + bytes.len() as u64, &piece, each);
+            is_damaged = joined.is_none();
+            joined.unwrap_or(ControlFlow::Break(()))
+        });
+        if is_damaged {
+            return Err(no_records(Error::NoRecord { position: self.frames.end() }));
+        }
+        Ok(())
+    }
+
+    /// Where the next record goes: behind the last one, and behind what is left of one that a crash has cut off.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Makes durable what is not, and starts the thread `journal`.
+    pub fn start(self) -> Result<Arc<Log>, OpenError> {
+        self.start_on(SECOND, |files| files)
+    }
+
+    /// With other files than those of the directory, for tests.
+    pub(crate) fn start_on<D: Disk>(
+        self,
+        every: Duration,
+        disk: impl FnOnce(Files) -> D,
+    ) -> Result<Arc<Log>, OpenError> {
+        let directory = self.files.directory().to_owned();
+        let no_records = |source| OpenError::Records { directory: directory.clone(), source };
+        let mut left = Vec::new();
+        self.pieces_of_ring(|_, piece| {
+            left.extend_from_slice(piece);
+            ControlFlow::Continue(())
+        });
+        let Opened { settings, from, mut files, frames, ring, end } = self;
+        let mut writer = frames.writer(&files).map_err(no_records)?;
+        // Before any record is in a file, so that a file of records is never without a ring.
+        let ring_file = match ring {
+            Some(Left { file, head, .. }) if head.data_bytes == settings.ring_bytes || !left.is_empty() => {
+                Some((file, head))
+            }
+            _ if files.count() == 0 => Some(make_ring(&files, &settings)?),
+            _ => None,
+        };
+        writer.append_pieces(&left);
+        writer.sync();
+        write_all(&mut writer, &mut files)?;
+        assert_eq!(writer.durable(), end, "what was left is durable");
+        // Only now the old ring is not needed any more.
+        let (file, head) = match ring_file.filter(|(_, head)| head.data_bytes == settings.ring_bytes) {
+            Some(found) => found,
+            None => make_ring(&files, &settings)?,
+        };
+        let head = Head { epoch: random(), ..head };
+        let ring = Ring::empty(&file, &head, end).map_err(failed("begin the ring in", &directory))?;
+        let shared = Arc::new(Shared::new(ring, settings.policy, end, from));
+        let scribe = Scribe::new(Arc::clone(&shared), disk(files), writer, every);
+        let thread = thread::Builder::new().name("journal".into()).spawn(move || scribe.run_to_end());
+        let thread = thread.map_err(failed("start a thread for", &directory))?;
+        Ok(Arc::new(Log { shared, thread: Mutex::new(Some(thread)) }))
+    }
+}
+
+/// Until everything is durable, with a file to spare.
+fn write_all(writer: &mut Writer, files: &mut Files) -> Result<(), OpenError> {
+    let mut ops = Vec::new();
+    loop {
+        writer.ops(&mut ops);
+        if ops.is_empty() && !writer.needs_file() && writer.free_files() >= 2 {
+            return Ok(());
+        }
+        for op in ops.drain(..) {
+            let done = writer.done(files.carry_out(op));
+            done.map_err(|error| failed("write the journal in", files.directory())(io::Error::other(error)))?;
+        }
+        if writer.needs_file() || writer.free_files() < 2 {
+            files.add()?;
+            writer.add_file();
+        }
+    }
+}
+
+fn make_ring(files: &Files, settings: &Settings) -> Result<(File, Head), OpenError> {
+    let (log_id, data_bytes) = (files.log_id(), settings.ring_bytes);
+    let head = Head { kind: Kind::Ring, number: 0, log_id, data_bytes, epoch: random() };
+    Ok((files.make_ring(&head)?, head))
+}
+
+fn random() -> u64 {
+    let mut bytes = [0; 8];
+    let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    assert_eq!(filled.ok(), Some(bytes.len()), "8 random bytes come whole, or the kernel is not Linux");
+    u64::from_le_bytes(bytes)
+}
+
+impl Log {
+    /// Called with the stripes of the change locked: never waits for a device. Returns the position after the record.
+    pub fn append(&self, record: &Record) -> u64 {
+        self.shared.append(record)
+    }
+
+    /// The position after the last record.
+    #[inline]
+    pub fn position(&self) -> u64 {
+        self.shared.tail()
+    }
+
+    /// Everything before this position is durable.
+    pub fn durable(&self) -> u64 {
+        self.shared.durable()
+    }
+
+    /// The replies of commands up to this position may leave. With `Always` their effects are durable. With the other policies a
+    /// crash of the process cannot take them back. After a failure it is the tail: see [`Log::failed`].
+    #[inline]
+    pub fn safe(&self) -> u64 {
+        self.shared.safe()
+    }
+
+    /// Writers must wait before they lock: the ring is nearly full, or no file can be made.
+    #[inline]
+    pub fn is_behind(&self) -> bool {
+        self.shared.is_behind()
+    }
+
+    /// Why the journal cannot be written any more. What was appended since the last sync may be lost, so a reply that waited for it
+    /// must not leave, and no write may follow.
+    #[inline]
+    pub fn failed(&self) -> Option<String> {
+        if self.shared.has_failed() { self.shared.state.lock().failed.clone() } else { None }
+    }
+
+    /// `f` is called by the thread after [`Log::safe`], [`Log::is_behind`] or [`Log::failed`] may have changed. It must not wait.
+    pub fn on_progress(&self, f: Box<dyn Fn() + Send + Sync>) {
+        self.shared.listen(f);
+    }
+
+    pub fn set_policy(&self, policy: Policy) {
+        self.shared.change(|state| state.policy = policy);
+    }
+
+    /// No record before `position` is needed any more: a durable checkpoint has their effects. Files with only such records are used
+    /// again as soon as `position` is durable.
+    pub fn needed_from(&self, position: u64) {
+        self.shared.change(|state| state.needed_from = state.needed_from.max(position));
+    }
+
+    pub fn figures(&self) -> Figures {
+        self.shared.figures()
+    }
+
+    /// Makes everything durable, writes the closing frame and ends the thread. A later call does nothing. What is appended afterwards
+    /// stays in the ring.
+    pub fn close(&self) -> io::Result<()> {
+        self.end(End::Closed)
+    }
+
+    fn end(&self, end: End) -> io::Result<()> {
+        let Some(thread) = self.thread.lock().take() else { return Ok(()) };
+        self.shared.change(|state| state.end = Some(end));
+        thread.join().map_err(|_| io::Error::other("the thread of the journal has panicked"))?
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        // The thread does nothing that can fail.
+        let _ = self.end(End::Dropped);
+    }
+}

@@ -1,0 +1,71 @@
+//! Owns the memory of a file that is mapped: what is written into it survives a killed process, since the kernel has it. Never knows
+//! what the bytes are. This is the crate's only `unsafe` code: a write system call for each record would cost about ten times as much
+//! as the copy.
+
+use std::fs::File;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::ptr::{self, NonNull};
+use std::slice;
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+pub(crate) struct Map {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: a Map is the only owner of its mapping, as a Box<[u8]> is of its memory.
+unsafe impl Send for Map {}
+
+impl Map {
+    /// Maps the first `bytes` bytes. The file has them, allocated, and keeps them while it is mapped: otherwise an access ends the
+    /// process (SIGBUS). Nobody else writes into the file: the journal's lock stands for this.
+    pub fn of(file: &File, bytes: usize) -> io::Result<Map> {
+        assert!(bytes > 0);
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the kernel chooses an address where nothing is mapped.
+        let start = unsafe { mmap(ptr::null_mut(), bytes, access, MapFlags::SHARED, file, 0) }?;
+        Ok(Map { start: NonNull::new(start.cast()).expect("the kernel maps nothing at address 0"), bytes })
+    }
+}
+
+impl Deref for Map {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: start points to `bytes` bytes mapped for self, and nobody else writes into them (see `of`).
+        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
+    }
+}
+
+impl DerefMut for Map {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in deref, and &mut self makes it exclusive.
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `of` with this length, and no reference into it outlives self. It cannot fail for a whole mapping.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_in_the_file_and_the_other_way_round() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(8192).unwrap();
+        let mut map = Map::of(&file, 8192).unwrap();
+        map[8191] = 7;
+        let mut byte = [0];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut byte, 8191).unwrap();
+        assert_eq!(byte, [7]);
+        std::os::unix::fs::FileExt::write_all_at(&file, &[9], 0).unwrap();
+        assert_eq!((map[0], map.len()), (9, 8192));
+    }
+}

@@ -1,0 +1,348 @@
+//! Owns the ring: the file, mapped into memory, that records are copied into before their commands unlock their stripes. So a killed
+//! process loses none of them. Never knows a device or a frame.
+//!
+//! An *entry* is a piece of a record. Entries lie one behind the other; one that does not fit before the end of the ring begins at its
+//! start. An *offset* counts the ring's bytes over all laps. All integers are little-endian:
+//!
+//! ```text
+//!   the file:  0      1024    1088    4096
+//!              | head | start | start | entries … |
+//!              |      | 64    | 64    |
+//!
+//!   a start:   0        8          16      20
+//!              | offset | position | crc32c | the entries from here on may be needed; of two, the later one counts
+//!
+//!   an entry:  0          8        12     16
+//!              | position | crc32c | zero | the piece … | zeroes to a multiple of 8 |
+//!              | u64      | u32    |      |             |
+//! ```
+//!
+//! Both CRCs begin with the log id and the *epoch*, which is random and new at each start of the process. An entry's covers its
+//! position and the piece's length and CRC. So bytes of an earlier lap, of an earlier start, or of another journal are never taken for
+//! entries.
+
+use std::fs::File;
+use std::io;
+use std::ops::ControlFlow;
+use std::os::unix::fs::FileExt;
+
+use crate::head::{HEAD_BYTES, Head, Kind};
+use crate::map::Map;
+use crate::record::{Piece, Record};
+
+/// Where the entries begin in the file.
+pub(crate) const ENTRIES_AT: usize = 4096;
+const STARTS_AT: [usize; 2] = [1024, 1088];
+const ENTRY_HEADER_BYTES: usize = 16;
+const _: () = assert!(HEAD_BYTES <= STARTS_AT[0] && STARTS_AT[1] + 20 <= ENTRIES_AT);
+
+/// The smallest ring: every piece fits several times.
+pub(crate) const RING_BYTES_MIN: u64 = 128 << 10;
+
+pub(crate) struct Ring {
+    map: Map,
+    /// Bytes of entries that fit.
+    room: u64,
+    seed: u32,
+    /// Entries before this offset may be overwritten.
+    released: u64,
+    /// Entries before this offset have been taken.
+    taken: u64,
+    /// The position of the entry at `taken`.
+    taken_position: u64,
+    /// Where the next entry goes.
+    head: u64,
+}
+
+/// Where the entries begin that may be needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Start {
+    pub offset: u64,
+    pub position: u64,
+}
+
+impl Ring {
+    /// The file of an empty ring.
+    pub fn file_bytes(ring_bytes: u64) -> u64 {
+        ENTRIES_AT as u64 + ring_bytes
+    }
+
+    /// The ring that a process has left in `file`, and where its entries begin. There is no start if the process died while it emptied
+    /// the ring.
+    pub fn left_in(file: &File, head: &Head) -> io::Result<(Ring, Option<Start>)> {
+        let map = Map::of(file, Ring::file_bytes(head.data_bytes) as usize)?;
+        let seed = seed(head);
+        let start = STARTS_AT
+            .iter()
+            .filter_map(|&at| read_start(seed, &map[at..]))
+            .max_by_key(|start| (start.offset, start.position));
+        let ring = Ring { map, room: head.data_bytes, seed, released: 0, taken: 0, taken_position: 0, head: 0 };
+        Ok((ring, start))
+    }
+
+    /// Empties the ring in `file`, durably. Its next entry is to have `position`.
+    pub fn empty(file: &File, head: &Head, position: u64) -> io::Result<Ring> {
+        assert_eq!(head.kind, Kind::Ring);
+        let seed = seed(head);
+        let mut page = vec![0; ENTRIES_AT];
+        head.write(&mut page);
+        write_start(seed, Start { offset: 0, position }, &mut page[STARTS_AT[0]..]);
+        file.write_all_at(&page, 0)?;
+        file.sync_data()?;
+        let map = Map::of(file, Ring::file_bytes(head.data_bytes) as usize)?;
+        Ok(Ring { map, room: head.data_bytes, seed, released: 0, taken: 0, taken_position: position, head: 0 })
+    }
+
+    /// Bytes that cannot be overwritten now.
+    pub fn used_bytes(&self) -> u64 {
+        self.head - self.released
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.room
+    }
+
+    /// Copies the record into the ring, if it fits. `position` is that of the record.
+    pub fn append(&mut self, position: u64, record: &Record) -> bool {
+        if self.end_of(record) > self.released + self.room {
+            return false;
+        }
+        let (mut head, mut position) = (self.head, position);
+        for piece in record.pieces() {
+            head = self.skip_to(head, piece.bytes());
+            let at = ENTRIES_AT + (head % self.room) as usize;
+            let (header, rest) = self.map[at..].split_at_mut(ENTRY_HEADER_BYTES);
+            let written = &mut rest[..piece.bytes()];
+            piece.write(written);
+            header[..8].copy_from_slice(&position.to_le_bytes());
+            header[8..12].copy_from_slice(&check(self.seed, position, written).to_le_bytes());
+            head += entry_bytes(piece.bytes());
+            position += piece.bytes() as u64;
+        }
+        self.head = head;
+        true
+    }
+
+    /// Where the record's last entry would end.
+    fn end_of(&self, record: &Record) -> u64 {
+        record.pieces().fold(self.head, |head, piece| self.skip_to(head, piece.bytes()) + entry_bytes(piece.bytes()))
+    }
+
+    /// The offset of an entry with so long a piece, if the one before ends at `offset`.
+    fn skip_to(&self, offset: u64, piece_bytes: usize) -> u64 {
+        let behind = self.room - offset % self.room;
+        if entry_bytes(piece_bytes) <= behind { offset } else { offset + behind }
+    }
+
+    /// Copies entries' pieces to `out` until there are `bytes_max` bytes, in whole pieces. Returns the position behind them.
+    pub fn take(&mut self, bytes_max: usize, out: &mut Vec<u8>) -> u64 {
+        while self.taken < self.head && out.len() < bytes_max {
+            let (offset, piece) =
+                self.entry_at(self.taken, self.taken_position).expect("it was written by this process");
+            let piece_bytes = piece.len();
+            out.extend_from_slice(piece);
+            self.taken = offset + entry_bytes(piece_bytes);
+            self.taken_position += piece_bytes as u64;
+        }
+        self.taken_position
+    }
+
+    /// The offset up to which entries have been taken.
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    pub fn is_taken(&self) -> bool {
+        self.taken == self.head
+    }
+
+    /// Entries before `start`, which have been taken, are not needed any more.
+    pub fn release(&mut self, start: Start) {
+        assert!(self.released <= start.offset && start.offset <= self.taken);
+        // The one that does not count now.
+        let at = STARTS_AT[usize::from(self.map_start() == 0)];
+        write_start(self.seed, start, &mut self.map[at..]);
+        self.released = start.offset;
+    }
+
+    /// The ring is empty, and its next entry has `position`: records have gone another way.
+    pub fn restart(&mut self, position: u64) {
+        assert!(self.is_taken());
+        self.taken_position = position;
+        self.release(Start { offset: self.head, position });
+    }
+
+    /// Which of the two starts counts.
+    fn map_start(&self) -> usize {
+        let starts =
+            STARTS_AT.map(|at| read_start(self.seed, &self.map[at..]).map(|start| (start.offset, start.position)));
+        usize::from(starts[1] > starts[0])
+    }
+
+    /// Gives `each` the pieces from `start` on, with their positions.
+    pub fn pieces<B>(&self, start: Start, mut each: impl FnMut(u64, &[u8]) -> ControlFlow<B>) -> ControlFlow<B> {
+        let Start { mut offset, mut position } = start;
+        let end = offset + self.room;
+        // The piece may be torn: the process was killed while it copied it.
+        let is_whole = |&(at, piece): &(u64, &[u8])| at < end && Piece::read(piece).is_some();
+        while let Some((at, piece)) = self.entry_at(offset, position).filter(is_whole) {
+            each(position, piece)?;
+            offset = at + entry_bytes(piece.len());
+            position += piece.len() as u64;
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// The piece of the entry behind `offset`, which has `position`, and the entry's own offset.
+    fn entry_at(&self, offset: u64, position: u64) -> Option<(u64, &[u8])> {
+        let behind = self.room - offset % self.room;
+        [offset, offset + behind].into_iter().find_map(|offset| {
+            let at = (offset % self.room) as usize;
+            let bytes = &self.map[ENTRIES_AT + at..];
+            let header = bytes.first_chunk::<ENTRY_HEADER_BYTES>()?;
+            let piece = Piece::bytes_of(&bytes[ENTRY_HEADER_BYTES..])?;
+            let is_it = header[..8] == position.to_le_bytes()
+                && header[8..12] == check(self.seed, position, piece).to_le_bytes();
+            is_it.then_some((offset, piece))
+        })
+    }
+}
+
+fn entry_bytes(piece_bytes: usize) -> u64 {
+    (ENTRY_HEADER_BYTES + piece_bytes).next_multiple_of(8) as u64
+}
+
+fn seed(head: &Head) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&head.log_id), &head.epoch.to_le_bytes())
+}
+
+/// The piece's own CRC, which this one covers, covers the rest of the piece.
+fn check(seed: u32, position: u64, piece: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c_append(seed, &position.to_le_bytes()), &piece[..8])
+}
+
+fn write_start(seed: u32, start: Start, out: &mut [u8]) {
+    out[..8].copy_from_slice(&start.offset.to_le_bytes());
+    out[8..16].copy_from_slice(&start.position.to_le_bytes());
+    let crc = crc32c::crc32c_append(seed, &out[..16]);
+    out[16..20].copy_from_slice(&crc.to_le_bytes());
+}
+
+fn read_start(seed: u32, bytes: &[u8]) -> Option<Start> {
+    let bytes = bytes.first_chunk::<20>()?;
+    let is_whole = bytes[16..] == crc32c::crc32c_append(seed, &bytes[..16]).to_le_bytes();
+    let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+    is_whole.then(|| Start { offset: u64_at(0), position: u64_at(8) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record;
+
+    const BYTES: u64 = RING_BYTES_MIN;
+    const HEAD: Head = Head { kind: Kind::Ring, number: 0, log_id: [5; 16], data_bytes: BYTES, epoch: 1 };
+
+    fn file() -> File {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(Ring::file_bytes(BYTES)).unwrap();
+        file
+    }
+
+    fn append(ring: &mut Ring, position: u64, resp: &[u8]) -> Option<u64> {
+        let record = Record { stripe: None, db: 0, time_ms: 1, resp };
+        ring.append(position, &record).then(|| position + record::stored_bytes(resp.len()))
+    }
+
+    /// What a start that reads the file as this journal's would find: positions and RESP bytes.
+    fn found(file: &File, head: &Head) -> Vec<(u64, Vec<u8>)> {
+        let (ring, start) = Ring::left_in(file, head).unwrap();
+        let mut found = Vec::new();
+        let Some(start) = start else { return found };
+        let _ = ring.pieces(start, |position, piece| {
+            found.push((position, Piece::read(piece).unwrap().record.resp.to_owned()));
+            ControlFlow::<()>::Continue(())
+        });
+        found
+    }
+
+    /// Records of all lengths over many laps, taken and released at random: what is not released is found, nothing else is.
+    #[test]
+    fn what_is_not_released_is_found_over_many_laps() {
+        let mut random = base::random::SplitMix64(seeds::seed(1));
+        let file = file();
+        let mut ring = Ring::empty(&file, &HEAD, 1000).unwrap();
+        let (mut position, mut kept, mut taken) = (1000, Vec::<(u64, Vec<u8>)>::new(), Vec::new());
+        let mut refused = 0;
+        for round in 0..3000_u64 {
+            let longest = [40, 600, 9000][round as usize % 3];
+            let resp = vec![round as u8; random.below(longest) as usize];
+            match append(&mut ring, position, &resp) {
+                Some(end) => {
+                    kept.push((position, resp));
+                    position = end;
+                }
+                None => refused += 1,
+            }
+            if random.below(4) == 0 || ring.used_bytes() > BYTES / 8 * 7 {
+                let end = ring.take(random.below(20_000) as usize, &mut taken);
+                taken.clear();
+                ring.release(Start { offset: ring.taken(), position: end });
+                kept.retain(|(position, _)| *position >= end);
+            }
+            if round % 16 == 0 {
+                assert!(found(&file, &HEAD) == kept, "round {round}");
+            }
+        }
+        assert!(position > 20 * BYTES, "many laps: {position}");
+        assert!(refused < 1000, "{refused}");
+    }
+
+    #[test]
+    fn a_full_ring_refuses_and_a_record_of_many_pieces_needs_room_for_all() {
+        let file = file();
+        let mut ring = Ring::empty(&file, &HEAD, 0).unwrap();
+        assert_eq!(append(&mut ring, 0, &vec![1; BYTES as usize]), None);
+        let mut position = 0;
+        while let Some(end) = append(&mut ring, position, &[1; 50_000]) {
+            position = end;
+        }
+        assert_eq!(position, 2 * record::stored_bytes(50_000));
+        assert!(append(&mut ring, position, &[1; 10_000]).is_some(), "a smaller one fits");
+    }
+
+    #[test]
+    fn entries_of_another_journal_or_start_or_lap_do_not_count() {
+        let file = file();
+        let mut ring = Ring::empty(&file, &HEAD, 0).unwrap();
+        let end = append(&mut ring, 0, b"one").unwrap();
+        append(&mut ring, end, b"two").unwrap();
+        assert_eq!(found(&file, &HEAD).len(), 2);
+        assert_eq!(found(&file, &Head { log_id: [6; 16], ..HEAD }), []);
+        assert_eq!(found(&file, &Head { epoch: 2, ..HEAD }), []);
+        // A new start has the same first record, and the old second one behind it.
+        let mut ring = Ring::empty(&file, &Head { epoch: 2, ..HEAD }, 0).unwrap();
+        append(&mut ring, 0, b"one").unwrap();
+        assert_eq!(found(&file, &Head { epoch: 2, ..HEAD }).len(), 1);
+        // An entry that another start would accept at this place, but with another position.
+        let mut ring = Ring::empty(&file, &HEAD, 0).unwrap();
+        let end = append(&mut ring, 0, b"one").unwrap();
+        append(&mut ring, end + 100, b"two").unwrap();
+        assert_eq!(found(&file, &HEAD).len(), 1);
+    }
+
+    #[test]
+    fn a_torn_last_entry_does_not_count() {
+        let file = file();
+        let mut ring = Ring::empty(&file, &HEAD, 0).unwrap();
+        let end = append(&mut ring, 0, b"one").unwrap();
+        append(&mut ring, end, b"two").unwrap();
+        let second = ENTRIES_AT + entry_bytes(27) as usize;
+        for at in [0, 8, 16, 20, 30, 42] {
+            ring.map[second + at] ^= 1;
+            assert_eq!(found(&file, &HEAD), [(0, b"one".to_vec())], "byte {at}");
+            ring.map[second + at] ^= 1;
+        }
+        assert_eq!(found(&file, &HEAD).len(), 2);
+    }
+}

@@ -1,0 +1,287 @@
+//! Owns what the workers and the journal's thread share: the ring, the records that did not fit into it, and how far replies may go.
+//! Never does I/O.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::record::{Record, stored_bytes};
+use crate::ring::{Ring, Start};
+
+/// When what was appended becomes durable. A killed process loses nothing with any of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Policy {
+    /// When the ring is half full.
+    No,
+    EverySecond,
+    /// Before [`crate::Log::safe`] passes it.
+    Always,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Since the start.
+    pub records: u64,
+    pub bytes: u64,
+    /// Those that are made ahead included.
+    pub files: u64,
+    pub file_bytes: u64,
+    pub syncs: u64,
+    pub last_sync: Duration,
+    /// For how long [`crate::Log::is_behind`] has been true.
+    pub behind: Option<Duration>,
+    /// Why no file can be made. Tried again each second.
+    pub trouble: Option<String>,
+}
+
+/// What was appended and is not given to the writer is written when it is so much.
+pub(crate) const WRITE_BYTES: u64 = 256 << 10;
+
+pub(crate) struct Shared {
+    pub state: Mutex<State>,
+    /// Wakes the thread.
+    pub wake: Condvar,
+    /// The position after the last record.
+    tail: AtomicU64,
+    /// Replies may not pass this position, however far the tail is. `MAX`: they may.
+    limit: AtomicU64,
+    durable: AtomicU64,
+    is_behind: AtomicBool,
+    has_failed: AtomicBool,
+    listeners: Mutex<Vec<Box<dyn Fn() + Send + Sync>>>,
+}
+
+pub(crate) struct State {
+    ring: Ring,
+    /// Pieces of records that did not fit into the ring, and of all later ones.
+    overflow: Vec<u8>,
+    /// The position from which records have gone to the overflow. From then on all go there, until all are durable.
+    overflow_from: Option<u64>,
+    pub tail: u64,
+    pub durable: u64,
+    /// Everything before this position was given to the writer.
+    pub taken: u64,
+    /// What was taken from the ring, in order: entries before the offset are durable when the position is.
+    marks: Vec<Start>,
+    pub policy: Policy,
+    /// The thread sleeps until the tail reaches this position.
+    pub wake_at: u64,
+    /// The thread does not sleep.
+    pub is_awake: bool,
+    pub needed_from: u64,
+    pub end: Option<End>,
+    /// The thread has ended: nothing is written any more.
+    pub is_over: bool,
+    /// No file can be made, and one is needed now.
+    pub is_stuck: bool,
+    pub failed: Option<String>,
+    pub figures: Figures,
+    behind_since: Option<Instant>,
+}
+
+/// How the thread is to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// With everything durable.
+    Closed,
+    /// As it is.
+    Dropped,
+}
+
+impl Shared {
+    pub fn new(ring: Ring, policy: Policy, position: u64, needed_from: u64) -> Shared {
+        let state = State {
+            ring,
+            overflow: Vec::new(),
+            overflow_from: None,
+            tail: position,
+            durable: position,
+            taken: position,
+            marks: Vec::new(),
+            policy,
+            wake_at: 0,
+            is_awake: true,
+            needed_from,
+            end: None,
+            is_over: false,
+            is_stuck: false,
+            failed: None,
+            figures: Figures::default(),
+            behind_since: None,
+        };
+        let shared = Shared {
+            state: Mutex::new(state),
+            wake: Condvar::new(),
+            tail: AtomicU64::new(position),
+            limit: AtomicU64::new(0),
+            durable: AtomicU64::new(position),
+            is_behind: AtomicBool::new(false),
+            has_failed: AtomicBool::new(false),
+            listeners: Mutex::new(Vec::new()),
+        };
+        shared.publish(&mut shared.state.lock());
+        shared
+    }
+
+    pub fn append(&self, record: &Record) -> u64 {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let position = state.tail;
+        state.tail += stored_bytes(record.resp.len());
+        state.figures.records += 1;
+        if state.overflow_from.is_some() || !state.ring.append(position, record) {
+            self.overflow(state, position, record);
+        }
+        let used = state.ring.used_bytes();
+        if used > state.ring.bytes() / 4 * 3 && state.behind_since.is_none() {
+            self.publish(state);
+        }
+        // Who sees the new tail sees the limit that was set before it.
+        self.tail.store(state.tail, Ordering::Release);
+        let tail = state.tail;
+        if (tail >= state.wake_at || used > state.ring.bytes() / 2) && !state.is_awake {
+            state.is_awake = true;
+            self.wake.notify_one();
+        }
+        tail
+    }
+
+    #[cold]
+    fn overflow(&self, state: &mut State, position: u64, record: &Record) {
+        state.overflow_from.get_or_insert(position);
+        // A journal that cannot be written would grow here for ever. It ends before its first lost record.
+        if state.failed.is_none() && !state.is_over {
+            record.pieces().for_each(|piece| piece.push_to(&mut state.overflow));
+        }
+        // All of it is taken together.
+        state.wake_at = 0;
+        self.publish(state);
+    }
+
+    pub fn tail(&self) -> u64 {
+        self.tail.load(Ordering::Relaxed)
+    }
+
+    pub fn durable(&self) -> u64 {
+        self.durable.load(Ordering::Acquire)
+    }
+
+    pub fn safe(&self) -> u64 {
+        let tail = self.tail.load(Ordering::Acquire);
+        self.limit.load(Ordering::Acquire).min(tail)
+    }
+
+    pub fn is_behind(&self) -> bool {
+        self.is_behind.load(Ordering::Relaxed)
+    }
+
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Acquire)
+    }
+
+    pub fn listen(&self, listener: Box<dyn Fn() + Send + Sync>) {
+        self.listeners.lock().push(listener);
+    }
+
+    pub fn tell(&self) {
+        self.listeners.lock().iter().for_each(|listener| listener());
+    }
+
+    /// Changes the state, shows it, and wakes the thread.
+    pub fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.state.lock();
+        change(&mut state);
+        self.publish(&mut state);
+        state.is_awake = true;
+        self.wake.notify_one();
+        drop(state);
+        self.tell();
+    }
+
+    /// Shows the workers what follows from the state. True: something changed that somebody may wait for.
+    pub fn publish(&self, state: &mut State) -> bool {
+        let limit = state.limit();
+        let before = self.limit.swap(limit, Ordering::AcqRel);
+        self.durable.store(state.durable, Ordering::Release);
+        let has_failed = self.has_failed.swap(state.failed.is_some(), Ordering::AcqRel);
+        let was_behind = state.behind_since.is_some();
+        let is_behind = state.is_behind(was_behind);
+        if is_behind != was_behind {
+            state.behind_since = is_behind.then(Instant::now);
+            self.is_behind.store(is_behind, Ordering::Release);
+        }
+        limit != before || is_behind != was_behind || has_failed != state.failed.is_some()
+    }
+
+    pub fn figures(&self) -> Figures {
+        let state = self.state.lock();
+        Figures { behind: state.behind_since.map(|since| since.elapsed()), ..state.figures.clone() }
+    }
+}
+
+impl State {
+    fn limit(&self) -> u64 {
+        // A journal that has failed holds nobody: writes are refused, and reads go on.
+        match (self.policy, self.overflow_from) {
+            _ if self.failed.is_some() || self.is_over => u64::MAX,
+            (Policy::Always, _) => self.durable,
+            (_, Some(from)) => self.durable.max(from),
+            (_, None) => u64::MAX,
+        }
+    }
+
+    fn is_behind(&self, was_behind: bool) -> bool {
+        let limit = if was_behind { self.ring.bytes() / 2 } else { self.ring.bytes() / 4 * 3 };
+        let is_full = self.ring.used_bytes() > limit;
+        self.failed.is_none() && !self.is_over && (is_full || self.overflow_from.is_some() || self.is_stuck)
+    }
+
+    /// Half of the ring waits to be durable, or more.
+    pub fn is_pressed(&self) -> bool {
+        self.overflow_from.is_some() || self.ring.used_bytes() > self.ring.bytes() / 2
+    }
+
+    pub fn untaken(&self) -> u64 {
+        self.tail - self.taken
+    }
+
+    /// Gives the next pieces to `out`. False: there are none.
+    pub fn take(&mut self, out: &mut Vec<u8>) -> bool {
+        /// Copied while the workers wait: some microseconds.
+        const TAKE_BYTES: usize = 64 << 10;
+        out.clear();
+        if !self.ring.is_taken() {
+            let position = self.ring.take(TAKE_BYTES, out);
+            self.marks.push(Start { offset: self.ring.taken(), position });
+        } else {
+            std::mem::swap(out, &mut self.overflow);
+        }
+        self.taken += out.len() as u64;
+        !out.is_empty()
+    }
+
+    /// Everything before `durable` is durable: its room in the ring is free.
+    pub fn set_durable(&mut self, durable: u64) {
+        self.durable = durable;
+        let count = self.marks.partition_point(|mark| mark.position <= durable);
+        if let Some(mark) = self.marks.drain(..count).next_back() {
+            self.ring.release(mark);
+        }
+        if self.overflow_from.is_some() && durable == self.tail {
+            self.overflow_from = None;
+            self.ring.restart(durable);
+        }
+    }
+}
+
+/// The pieces of the ring that follow `end`, the last position of the frames, with their positions.
+pub(crate) fn left_behind(ring: &Ring, start: Start, end: u64, mut each: impl FnMut(u64, &[u8]) -> ControlFlow<()>) {
+    let _ = ring.pieces(
+        start,
+        |position, piece| {
+            if position < end { ControlFlow::Continue(()) } else { each(position, piece) }
+        },
+    );
+}

@@ -1,0 +1,507 @@
+//! The journal in use: real files, and a device that a test stops, or lets fail.
+
+use std::fs;
+use std::io;
+use std::ops::{ControlFlow, Deref};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use flash::io::{Done, Op, OpKind};
+use parking_lot::{Condvar, Mutex};
+use tempfile::TempDir;
+
+use crate::files::Files;
+use crate::thread::Disk;
+use crate::{Log, OpenError, Opened, Policy, Record, Settings, delete, stored_bytes};
+
+const RING_BYTES: u64 = 128 << 10;
+
+fn settings(policy: Policy) -> Settings {
+    Settings { log_id: *b"0123456789abcdef", file_bytes: 512 << 10, ring_bytes: RING_BYTES, policy }
+}
+
+/// What a test does to the device.
+#[derive(Default)]
+struct Device {
+    state: Mutex<Told>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Told {
+    /// Syncs wait.
+    holds_syncs: bool,
+    /// A sync waits now.
+    is_held: bool,
+    /// So many of the next writes and syncs fail.
+    failures: u32,
+    is_full: bool,
+    syncs: u64,
+}
+
+impl Device {
+    fn tell(&self, tell: impl FnOnce(&mut Told)) {
+        tell(&mut self.state.lock());
+        self.changed.notify_all();
+    }
+
+    fn wait_until_held(&self) {
+        let mut state = self.state.lock();
+        while !state.is_held {
+            assert!(!self.changed.wait_for(&mut state, Duration::from_secs(20)).timed_out(), "no sync came");
+        }
+    }
+}
+
+struct Fake {
+    files: Files,
+    device: Arc<Device>,
+}
+
+impl Disk for Fake {
+    fn carry_out(&mut self, op: Op) -> Done {
+        let mut state = self.device.state.lock();
+        if matches!(op.kind, OpKind::Sync) {
+            while state.holds_syncs {
+                state.is_held = true;
+                self.device.changed.notify_all();
+                self.device.changed.wait(&mut state);
+            }
+            (state.is_held, state.syncs) = (false, state.syncs + 1);
+        }
+        if state.failures > 0 {
+            state.failures -= 1;
+            let buf = if let OpKind::Write(buf) = op.kind { Some(buf) } else { None };
+            return Done { token: op.token, result: Err(io::Error::other("the device says no")), buf, nanos: 0 };
+        }
+        drop(state);
+        self.files.carry_out(op)
+    }
+
+    fn add(&mut self) -> Result<(), OpenError> {
+        if self.device.state.lock().is_full {
+            return Err(OpenError::NoSpace { file: "journal-x".into(), needed_bytes: 1 });
+        }
+        self.files.add()
+    }
+
+    fn remove_last(&mut self) -> Result<(), OpenError> {
+        self.files.remove_last()
+    }
+
+    fn count(&self) -> u16 {
+        self.files.count()
+    }
+
+    fn file_bytes(&self) -> u64 {
+        self.files.file_bytes()
+    }
+}
+
+/// A second of the journal takes as long.
+const SECOND: Duration = Duration::from_millis(20);
+
+/// A test that fails lets the thread go, so that the journal can be dropped.
+struct Hold(Arc<Device>);
+
+impl Deref for Hold {
+    type Target = Device;
+    fn deref(&self) -> &Device {
+        &self.0
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.tell(|told| told.holds_syncs = false);
+    }
+}
+
+fn start(directory: &Path, policy: Policy, from: u64) -> (Arc<Log>, Hold) {
+    let device = Arc::<Device>::default();
+    let opened = Opened::open(directory, &settings(policy), from).unwrap();
+    let files = |files| Fake { files, device: Arc::clone(&device) };
+    let log = opened.start_on(SECOND, files).unwrap();
+    (log, Hold(device))
+}
+
+fn append(log: &Log, resp: &[u8]) -> u64 {
+    log.append(&Record { stripe: None, db: 0, time_ms: 7, resp })
+}
+
+/// Numbered records, so that the order shows.
+fn append_all(log: &Log, numbers: std::ops::Range<u32>, bytes: usize) -> u64 {
+    numbers.map(|number| append(log, &numbered(number, bytes))).last().unwrap()
+}
+
+fn numbered(number: u32, bytes: usize) -> Vec<u8> {
+    let mut resp = vec![number as u8; bytes.max(4)];
+    resp[..4].copy_from_slice(&number.to_le_bytes());
+    resp
+}
+
+/// The numbers of the records that a start finds.
+fn found(directory: &Path, from: u64) -> Vec<u32> {
+    let opened = Opened::open(directory, &settings(Policy::No), from).unwrap();
+    let (mut numbers, mut last) = (Vec::new(), from);
+    let each = &mut |end, record: &Record| {
+        let number = u32::from_le_bytes(*record.resp.first_chunk().unwrap());
+        assert_eq!(record.resp, numbered(number, record.resp.len()));
+        numbers.push(number);
+        last = end;
+        ControlFlow::Continue(())
+    };
+    opened.records(each).unwrap();
+    // A record that was cut off may be behind the last one.
+    assert!(last <= opened.end());
+    numbers
+}
+
+/// The directory as a process that is killed now would leave it.
+fn killed(directory: &Path) -> TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
+    }
+    copy
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let patience_ends = Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        assert!(Instant::now() < patience_ends, "waited for {what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+const POLICIES: [Policy; 3] = [Policy::No, Policy::EverySecond, Policy::Always];
+
+#[test]
+fn a_killed_process_loses_nothing_and_a_closed_journal_has_everything() {
+    for policy in POLICIES {
+        let scratch = tempfile::tempdir().unwrap();
+        let (log, device) = start(scratch.path(), policy, 0);
+        device.tell(|told| told.holds_syncs = true);
+        let end = append_all(&log, 0..100, 500);
+        assert_eq!(end, 100 * stored_bytes(500));
+        assert_eq!((log.position(), log.durable()), (end, 0));
+        assert_eq!(found(killed(scratch.path()).path(), 0), Vec::from_iter(0..100));
+        device.tell(|told| told.holds_syncs = false);
+        log.close().unwrap();
+        assert_eq!((log.durable(), log.safe()), (end, end));
+        log.close().unwrap();
+        assert_eq!(found(scratch.path(), 0), Vec::from_iter(0..100));
+        // The ring is not needed for this.
+        assert_eq!(found(scratch.path(), stored_bytes(500) * 60), Vec::from_iter(60..100));
+    }
+}
+
+/// Many starts, most of them after a kill. Each finds all that was appended before it, once and in order.
+#[test]
+fn each_start_goes_on_where_the_last_one_was_killed() {
+    let mut scratch = tempfile::tempdir().unwrap();
+    let mut count = 0;
+    for round in 0..12_u32 {
+        let (log, device) = start(scratch.path(), POLICIES[round as usize % 3], 0);
+        device.tell(|told| told.holds_syncs = round % 4 == 1);
+        // Records of more than one piece, and of less than an entry's header.
+        let bytes = [20, 700, 40_000][round as usize % 3];
+        let appended = if bytes > 10_000 { 2 } else { 30 };
+        append_all(&log, count..count + appended, bytes);
+        count += appended;
+        if round % 4 == 3 {
+            log.close().unwrap();
+        }
+        let copy = killed(scratch.path());
+        device.tell(|told| told.holds_syncs = false);
+        drop(log);
+        scratch = copy;
+        assert_eq!(found(scratch.path(), 0), Vec::from_iter(0..count), "round {round}");
+    }
+}
+
+#[test]
+fn always_waits_for_the_sync_and_the_other_policies_do_not() {
+    for policy in POLICIES {
+        let scratch = tempfile::tempdir().unwrap();
+        let (log, device) = start(scratch.path(), policy, 0);
+        device.tell(|told| told.holds_syncs = true);
+        let end = append_all(&log, 0..10, 100);
+        if policy != Policy::No {
+            device.wait_until_held();
+        }
+        assert_eq!(log.safe(), if policy == Policy::Always { 0 } else { end });
+        assert_eq!(log.durable(), 0);
+        device.tell(|told| told.holds_syncs = false);
+        if policy == Policy::No {
+            log.set_policy(Policy::EverySecond);
+        }
+        wait_until("the sync", || log.durable() == end);
+        assert_eq!(log.safe(), end);
+        assert!(log.figures().syncs > 0);
+    }
+}
+
+#[test]
+fn what_comes_during_a_sync_shares_the_next_one_and_listeners_learn_of_both() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (log, device) = start(scratch.path(), Policy::Always, 0);
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let (ear, weak) = (Arc::clone(&heard), Arc::downgrade(&log));
+    log.on_progress(Box::new(move || ear.lock().extend(weak.upgrade().map(|log| log.safe()))));
+    device.tell(|told| told.holds_syncs = true);
+    let first = append(&log, b"first");
+    device.wait_until_held();
+    let last = append_all(&log, 0..500, 50);
+    device.tell(|told| told.holds_syncs = false);
+    wait_until("the last record", || log.safe() == last);
+    wait_until("its news", || heard.lock().contains(&last));
+    assert_eq!(*heard.lock(), [first, last]);
+    assert_eq!(device.state.lock().syncs, 2);
+    drop(log);
+}
+
+#[test]
+fn a_switch_to_always_holds_replies_from_then_on_and_a_switch_back_frees_them() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (log, device) = start(scratch.path(), Policy::No, 0);
+    device.tell(|told| told.holds_syncs = true);
+    let end = append(&log, b"some");
+    assert_eq!(log.safe(), end);
+    log.set_policy(Policy::Always);
+    assert_eq!(log.safe(), 0);
+    device.wait_until_held();
+    log.set_policy(Policy::EverySecond);
+    assert_eq!(log.safe(), end);
+    device.tell(|told| told.holds_syncs = false);
+}
+
+#[test]
+fn what_does_not_fit_into_the_ring_is_not_safe_before_it_is_durable() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (log, device) = start(scratch.path(), Policy::No, 0);
+    device.tell(|told| told.holds_syncs = true);
+    let (mut number, mut fitted) = (0, 0);
+    while log.safe() == log.position() {
+        assert_eq!(log.is_behind(), fitted > RING_BYTES / 4 * 3, "at {fitted}");
+        fitted += 1040;
+        append(&log, &numbered(number, 1000));
+        number += 1;
+    }
+    let in_ring = number - 1;
+    assert_eq!(log.safe(), u64::from(in_ring) * stored_bytes(1000));
+    assert!(log.is_behind());
+    assert!(log.figures().behind.is_some());
+    // A later one that would fit goes behind it.
+    append_all(&log, number..number + 300, 10);
+    let end = append_all(&log, number + 300..number + 310, 100_000);
+    number += 310;
+    assert_eq!(log.safe(), u64::from(in_ring) * stored_bytes(1000));
+    device.wait_until_held();
+    let copy = killed(scratch.path());
+    let after_kill = found(copy.path(), 0);
+    assert!(after_kill.len() as u32 >= in_ring && after_kill == Vec::from_iter(0..after_kill.len() as u32));
+
+    device.tell(|told| told.holds_syncs = false);
+    wait_until("the overflow to be durable", || log.durable() == end && !log.is_behind());
+    assert_eq!(log.safe(), end);
+    // The ring is used again.
+    device.tell(|told| told.holds_syncs = true);
+    append_all(&log, number..number + 20, 1000);
+    assert_eq!(log.safe(), log.position());
+    assert_eq!(found(killed(scratch.path()).path(), 0), Vec::from_iter(0..number + 20));
+    device.tell(|told| told.holds_syncs = false);
+    drop(log);
+    assert_eq!(found(scratch.path(), 0), Vec::from_iter(0..number + 20));
+}
+
+/// The ring's room is free only when its records are durable, not when they are written.
+#[test]
+fn the_ring_keeps_what_is_written_and_not_durable() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (log, device) = start(scratch.path(), Policy::EverySecond, 0);
+    device.tell(|told| told.holds_syncs = true);
+    append_all(&log, 0..60, 1000);
+    device.wait_until_held();
+    // Written, but a device that loses its cache has none of it.
+    append_all(&log, 60..100, 1000);
+    let copy = killed(scratch.path());
+    for entry in fs::read_dir(copy.path()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.to_str().unwrap().contains("journal-0") {
+            let mut bytes = fs::read(&path).unwrap();
+            bytes[flash::DATA_OFFSET as usize..].fill(0);
+            fs::write(&path, bytes).unwrap();
+        }
+    }
+    assert_eq!(found(copy.path(), 0), Vec::from_iter(0..100));
+    device.tell(|told| told.holds_syncs = false);
+    log.close().unwrap();
+}
+
+/// Random loads with all policies and several threads.
+#[test]
+fn threads_append_and_each_finds_its_records_in_order() {
+    const THREADS: u32 = 3;
+    const EACH: u32 = 3000;
+    for policy in POLICIES {
+        let scratch = tempfile::tempdir().unwrap();
+        let (log, _) = start(scratch.path(), policy, 0);
+        thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let log = &log;
+                scope.spawn(move || {
+                    for number in 0..EACH {
+                        wait_until("room", || !log.is_behind());
+                        let end = append(log, &numbered(thread * EACH + number, 100 + number as usize % 900));
+                        if policy == Policy::Always && number % 500 == 0 {
+                            wait_until("a sync", || log.safe() >= end);
+                            assert!(log.durable() >= end);
+                        }
+                    }
+                });
+            }
+        });
+        drop(log);
+        let numbers = found(scratch.path(), 0);
+        assert_eq!(numbers.len() as u32, THREADS * EACH);
+        for thread in 0..THREADS {
+            let of_thread = numbers.iter().filter(|&&number| number / EACH == thread);
+            assert!(of_thread.copied().eq(thread * EACH..(thread + 1) * EACH));
+        }
+    }
+}
+
+#[test]
+fn files_that_nobody_needs_are_used_again() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (log, _) = start(scratch.path(), Policy::Always, 0);
+    let mut end = 0;
+    for number in 0..300 {
+        end = append(&log, &numbered(number, 15_000));
+        wait_until("the sync", || log.durable() == end);
+    }
+    let many = log.figures().files;
+    assert!(many > 8, "{many}");
+    for number in 300..600 {
+        end = append(&log, &numbered(number, 15_000));
+        wait_until("the sync", || log.durable() == end);
+        log.needed_from(end);
+    }
+    let files = log.figures().files;
+    assert!(files <= 4, "{files}");
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count() as u64, files + 2);
+    append(&log, &numbered(9, 5));
+    log.close().unwrap();
+    assert_eq!(found(scratch.path(), end), [9]);
+}
+
+#[test]
+fn without_space_for_a_file_writers_wait_and_nothing_is_lost() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (log, device) = start(scratch.path(), Policy::Always, 0);
+    device.tell(|told| told.is_full = true);
+    let mut number = 0;
+    let end = loop {
+        let end = append(&log, &numbered(number, 15_000));
+        number += 1;
+        wait_until("a sync or trouble", || log.durable() == end || log.is_behind());
+        if log.is_behind() {
+            break end;
+        }
+    };
+    assert!(log.figures().trouble.unwrap().contains("journal-x needs 1 bytes"));
+    assert_eq!(log.failed(), None);
+    assert!(log.safe() < end);
+    assert_eq!(found(killed(scratch.path()).path(), 0), Vec::from_iter(0..number));
+    device.tell(|told| told.is_full = false);
+    wait_until("the file that is tried again", || log.safe() == end && !log.is_behind());
+    assert_eq!(log.figures().trouble, None);
+    log.close().unwrap();
+    assert_eq!(found(scratch.path(), 0), Vec::from_iter(0..number));
+}
+
+#[test]
+fn one_failure_is_survived_and_two_end_the_journal() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (log, device) = start(scratch.path(), Policy::Always, 0);
+    let first = append(&log, &numbered(0, 100));
+    wait_until("the sync", || log.durable() == first);
+    device.tell(|told| told.failures = 1);
+    let second = append(&log, &numbered(1, 100));
+    wait_until("the sync", || log.durable() == second);
+    assert_eq!(log.failed(), None);
+    device.tell(|told| told.failures = 2);
+    let third = append(&log, &numbered(2, 100));
+    wait_until("the failure", || log.failed().is_some());
+    assert!(log.failed().unwrap().contains("the device says no"));
+    // Reads go on.
+    assert_eq!((log.durable(), log.safe(), log.is_behind()), (second, third, false));
+    // What is appended all the same does not fill the memory.
+    append_all(&log, 3..200, 10_000);
+    assert!(log.close().unwrap_err().to_string().contains("the device says no"));
+    drop(log);
+    // The ring has what it had room for.
+    let numbers = found(scratch.path(), 0);
+    assert!(numbers.len() > 10 && numbers.iter().copied().eq(0..numbers.len() as u32), "{numbers:?}");
+}
+
+#[test]
+fn a_second_open_is_refused() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (log, _) = start(scratch.path(), Policy::No, 0);
+    let error = Opened::open(scratch.path(), &settings(Policy::No), 0).err().unwrap();
+    assert!(error.to_string().contains("is in use by another FlintKV process"), "{error}");
+    assert!(matches!(delete(scratch.path()), Err(OpenError::InUse { .. })));
+    log.close().unwrap();
+    delete(scratch.path()).unwrap();
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
+    delete(&scratch.path().join("absent")).unwrap();
+    assert_eq!(found(scratch.path(), 0), []);
+}
+
+#[test]
+fn what_is_not_this_journal_is_refused() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (log, _) = start(scratch.path(), Policy::No, 0);
+    append_all(&log, 0..3, 10);
+    log.close().unwrap();
+    drop(log);
+    let refusal = |settings: &Settings, from| Opened::open(scratch.path(), settings, from).err().unwrap().to_string();
+    let own = settings(Policy::No);
+    let other = refusal(&Settings { log_id: [1; 16], ..own }, 0);
+    assert!(
+        other.contains("journal-0000: the file belongs to another journal, 30313233343536373839616263646566"),
+        "{other}"
+    );
+    assert!(refusal(&own, 1000).contains("no journal file holds position 1000"));
+    let inside = Opened::open(scratch.path(), &own, 1).unwrap();
+    let error = inside.records(&mut |_, _| ControlFlow::Continue(())).unwrap_err();
+    assert!(error.to_string().contains("no record of the journal begins at position 1"), "{error}");
+    drop(inside);
+    // Other sizes than those of the settings are no reason.
+    let larger = Settings { file_bytes: 1 << 20, ring_bytes: 2 * RING_BYTES, ..own };
+    let log = Opened::open(scratch.path(), &larger, 0).unwrap().start().unwrap();
+    append_all(&log, 3..4, 10);
+    drop(log);
+    assert_eq!(found(scratch.path(), 0), [0, 1, 2, 3]);
+
+    let hidden = scratch.path().join("hidden");
+    for name in ["journal-ring", "journal-0000"] {
+        fs::rename(scratch.path().join(name), &hidden).unwrap();
+        let text = refusal(&own, 0);
+        assert!(text.contains(&format!("{name} is missing, but other files of the journal are there")), "{text}");
+        fs::rename(&hidden, scratch.path().join(name)).unwrap();
+    }
+    // All files of records are gone.
+    let mut number = 0;
+    while fs::remove_file(scratch.path().join(format!("journal-{number:04}"))).is_ok() {
+        number += 1;
+    }
+    assert!(refusal(&own, 0).contains("which was durable"), "{}", refusal(&own, 0));
+    fs::write(scratch.path().join("journal-ring"), "some text").unwrap();
+    assert!(refusal(&own, 0).contains("not a file of a journal"));
+}

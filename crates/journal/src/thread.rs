@@ -1,0 +1,285 @@
+//! Owns the thread that writes and syncs: when it takes records from the ring, when it syncs, what it does when a device or a file
+//! system refuses. Never knows who waits.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use flash::io::{Done, Op, OpKind};
+
+use crate::files::{Files, OpenError};
+use crate::state::{End, Policy, Shared, State, WRITE_BYTES};
+use crate::writer::{Failed, Writer};
+
+/// Free files that are kept, so that a new one need not be made.
+pub(crate) const SPARE_FILES: usize = 2;
+
+/// What the thread asks of the journal's files.
+pub(crate) trait Disk: Send + 'static {
+    fn carry_out(&mut self, op: Op) -> Done;
+    fn add(&mut self) -> Result<(), OpenError>;
+    fn remove_last(&mut self) -> Result<(), OpenError>;
+    fn count(&self) -> u16;
+    fn file_bytes(&self) -> u64;
+}
+
+impl Disk for Files {
+    fn carry_out(&mut self, op: Op) -> Done {
+        Files::carry_out(self, op)
+    }
+
+    fn add(&mut self) -> Result<(), OpenError> {
+        Files::add(self)
+    }
+
+    fn remove_last(&mut self) -> Result<(), OpenError> {
+        Files::remove_last(self)
+    }
+
+    fn count(&self) -> u16 {
+        Files::count(self)
+    }
+
+    fn file_bytes(&self) -> u64 {
+        Files::file_bytes(self)
+    }
+}
+
+/// The thread's own.
+pub(crate) struct Scribe<D> {
+    pub shared: Arc<Shared>,
+    pub disk: D,
+    pub writer: Writer,
+    /// A second, except in tests: between two syncs of [`Policy::EverySecond`], and between two attempts to make a file.
+    pub every: Duration,
+    /// When the next of these syncs is due.
+    due: Option<Instant>,
+    /// When a file that could not be made is tried again.
+    retry_at: Option<Instant>,
+    /// Why it could not be made.
+    trouble: Option<String>,
+    pieces: Vec<u8>,
+    syncs: u64,
+    last_sync: Duration,
+}
+
+/// What the thread does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Write,
+    Sync,
+    End(End),
+}
+
+impl<D: Disk> Scribe<D> {
+    pub fn new(shared: Arc<Shared>, disk: D, writer: Writer, every: Duration) -> Scribe<D> {
+        Scribe {
+            shared,
+            disk,
+            writer,
+            every,
+            due: None,
+            retry_at: None,
+            trouble: None,
+            pieces: Vec::new(),
+            syncs: 0,
+            last_sync: Duration::ZERO,
+        }
+    }
+
+    /// Until the journal is closed or dropped. A bug ends the journal, not only its thread: nobody would learn of it otherwise.
+    pub fn run_to_end(self) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        catch_unwind(AssertUnwindSafe(|| self.run())).unwrap_or_else(|_| {
+            let text = "a bug: the thread of the journal has panicked";
+            shared.change(|state| state.failed = Some(text.into()));
+            Err(io::Error::other(text))
+        })
+    }
+
+    fn run(mut self) -> io::Result<()> {
+        loop {
+            let step = self.wait();
+            match step {
+                Step::End(End::Dropped) => return Ok(()),
+                Step::End(End::Closed) => return self.close(),
+                Step::Write | Step::Sync => {}
+            }
+            self.free_files();
+            self.take();
+            if step == Step::Sync {
+                self.due = None;
+                self.writer.sync();
+            }
+            let written = self.write();
+            self.free_files();
+            self.keep_spare_files();
+            self.show(written.err());
+        }
+    }
+
+    /// Sleeps until there is something to do.
+    fn wait(&mut self) -> Step {
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.state.lock();
+        loop {
+            if let Some(end) = state.end {
+                return Step::End(end);
+            }
+            let sleeps_until = match self.next(&mut state, Instant::now()) {
+                Ok(step) => return step,
+                Err(until) => until,
+            };
+            state.is_awake = false;
+            match sleeps_until {
+                Some(at) => drop(shared.wake.wait_until(&mut state, at)),
+                None => shared.wake.wait(&mut state),
+            }
+            state.is_awake = true;
+        }
+    }
+
+    /// What is to be done now. An error: nothing, until this moment or until the thread is woken.
+    fn next(&mut self, state: &mut State, now: Instant) -> Result<Step, Option<Instant>> {
+        if state.failed.is_some() {
+            state.wake_at = u64::MAX;
+            return Err(None);
+        }
+        let frees_files = state.needed_from > self.writer.needed() && state.needed_from <= state.durable;
+        if let Some(at) = self.retry_at.filter(|&at| now < at && self.writer.needs_file() && !frees_files) {
+            state.wake_at = u64::MAX;
+            return Err(Some(at));
+        }
+        let is_dirty = state.tail > state.durable;
+        let second =
+            (state.policy == Policy::EverySecond && is_dirty).then(|| *self.due.get_or_insert(now + self.every));
+        let is_due = state.policy == Policy::Always || state.is_pressed() || second.is_some_and(|due| due <= now);
+        if is_dirty && is_due {
+            return Ok(Step::Sync);
+        }
+        if state.untaken() >= WRITE_BYTES || frees_files || self.writer.needs_file() {
+            return Ok(Step::Write);
+        }
+        state.wake_at = match state.policy {
+            Policy::Always | Policy::EverySecond if !is_dirty => state.tail + 1,
+            _ => state.taken + WRITE_BYTES,
+        };
+        Err(second)
+    }
+
+    /// Gives the writer everything that was appended until now.
+    fn take(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.state.lock();
+        let end = state.tail;
+        while state.taken < end && state.take(&mut self.pieces) {
+            drop(state);
+            self.writer.append_pieces(&self.pieces);
+            state = shared.state.lock();
+        }
+        if self.pieces.capacity() as u64 > WRITE_BYTES {
+            self.pieces = Vec::new();
+        }
+    }
+
+    /// Carries out what the writer has to do. What waits for a file that cannot be made stays with the writer.
+    fn write(&mut self) -> Result<(), Failed> {
+        let mut ops = Vec::new();
+        loop {
+            self.writer.ops(&mut ops);
+            if ops.is_empty() && !(self.writer.needs_file() && self.add_file()) {
+                return Ok(());
+            }
+            for op in ops.drain(..) {
+                let (is_sync, begun) = (matches!(op.kind, OpKind::Sync), Instant::now());
+                let done = self.disk.carry_out(op);
+                if is_sync {
+                    self.syncs += 1;
+                    self.last_sync = begun.elapsed();
+                }
+                self.writer.done(done)?;
+            }
+        }
+    }
+
+    fn add_file(&mut self) -> bool {
+        match self.disk.add() {
+            Ok(()) => {
+                self.writer.add_file();
+                (self.retry_at, self.trouble) = (None, None);
+            }
+            Err(error) => {
+                self.retry_at = Some(Instant::now() + self.every);
+                self.trouble = Some(error.to_string());
+            }
+        }
+        self.trouble.is_none()
+    }
+
+    /// One file is free, so that a failed write can go on there; and not too many are.
+    fn keep_spare_files(&mut self) {
+        if self.writer.free_files() == 0 && self.retry_at.is_none_or(|at| at <= Instant::now()) {
+            self.add_file();
+        }
+        while self.writer.free_files() > SPARE_FILES && self.writer.forget_last_file() {
+            if let Err(error) = self.disk.remove_last() {
+                self.trouble = Some(error.to_string());
+            }
+        }
+    }
+
+    /// Files with nothing that is needed become free.
+    fn free_files(&mut self) {
+        let needed_from = self.shared.state.lock().needed_from;
+        if needed_from <= self.writer.durable() {
+            self.writer.needed_from(needed_from);
+        }
+    }
+
+    /// Shows the workers how far the journal is.
+    fn show(&mut self, failed: Option<Failed>) {
+        if self.writer.free_files() > 0 {
+            self.trouble = None;
+        }
+        let mut state = self.shared.state.lock();
+        state.failed = state.failed.take().or(failed.map(|failed| failed.to_string()));
+        state.is_stuck = self.writer.needs_file();
+        state.set_durable(self.writer.durable());
+        state.figures.files = self.disk.count().into();
+        state.figures.file_bytes = u64::from(self.disk.count()) * self.disk.file_bytes();
+        state.figures.syncs = self.syncs;
+        state.figures.last_sync = self.last_sync;
+        state.figures.trouble.clone_from(&self.trouble);
+        let is_news = self.shared.publish(&mut state);
+        drop(state);
+        if is_news {
+            self.shared.tell();
+        }
+    }
+
+    /// Makes everything durable, and says so with the closing frame.
+    fn close(&mut self) -> io::Result<()> {
+        let closed = self.write_all();
+        self.show(None);
+        self.shared.change(|state| state.is_over = true);
+        closed
+    }
+
+    fn write_all(&mut self) -> io::Result<()> {
+        if let Some(failed) = self.shared.state.lock().failed.clone() {
+            return Err(io::Error::other(failed));
+        }
+        self.take();
+        self.writer.sync();
+        self.write().map_err(io::Error::other)?;
+        self.writer.is_idle().then_some(()).ok_or_else(|| self.stuck())?;
+        self.writer.close();
+        self.write().map_err(io::Error::other)?;
+        self.writer.is_idle().then_some(()).ok_or_else(|| self.stuck())
+    }
+
+    fn stuck(&self) -> io::Error {
+        io::Error::new(io::ErrorKind::StorageFull, self.trouble.clone().unwrap_or_default())
+    }
+}

@@ -1,0 +1,165 @@
+//! Owns the writing of bases, and the decision when a new one is due. Never knows how a dump is made.
+
+use super::policy;
+use crate::database::Database;
+use crate::files::{about, write_dump};
+use crate::manifest::{self, Base, Manifest};
+use crate::progress::Kept;
+use engine::wall_ms;
+use journal::{Log, Policy};
+use rdb::Options;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// The format in which fields of hashes expire.
+const VERSION: u32 = 12;
+const DRAFT: &str = "base.new";
+/// How long to wait for a script that keeps stripes.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long to wait for the device.
+const SYNC_PATIENCE: Duration = Duration::from_secs(60);
+/// The time between a base that could not be written and the next attempt that nobody asks for.
+const RETRY_MS: u64 = 60_000;
+
+/// Writes a base. Returns the manifest that names it, which has the right log and is not written. `at_cut` is called at the
+/// moment of the base, while every stripe is locked, and returns the journal's position. The caller holds the lock of files.
+pub fn write(database: &Database, folder: &Path, log: &Log, at_cut: &dyn Fn() -> u64) -> Result<Manifest, String> {
+    let draft = folder.join(DRAFT);
+    let settings = database.hub.config.snapshot().redis_files.clone();
+    let options = Options { version: VERSION, compresses: settings.rdbcompression, has_checksum: true };
+    database.files.saved_keys.store(0, Relaxed);
+    // At a time at which nothing has expired: the journal says what has.
+    let named = write_dump(database, &draft, options, 0, PATIENCE, at_cut).and_then(|position| {
+        let name = format!("base-{position}.rdb");
+        let path = folder.join(&name);
+        let bytes = fs::metadata(&draft).map_err(|error| about(&draft, error))?.len();
+        fs::rename(&draft, &path).and_then(|()| manifest::sync(folder)).map_err(|error| about(&path, error))?;
+        Ok((position, Base { name, bytes }))
+    });
+    let (position, base) = named.inspect_err(|_| {
+        // Best effort: it may not be there.
+        let _ = fs::remove_file(&draft);
+    })?;
+    make_durable(database, log, position)?;
+    Ok(Manifest { log_id: [0; 16], position, base: Some(base) })
+}
+
+/// Waits until the journal is durable up to the base: what it is read from next must be there after any crash.
+fn make_durable(database: &Database, log: &Log, position: u64) -> Result<(), String> {
+    if log.durable() >= position {
+        return Ok(());
+    }
+    let chosen = || policy(&database.hub.config.snapshot().redis_files);
+    if chosen() == Policy::No {
+        log.set_policy(Policy::EverySecond);
+    }
+    let deadline = Instant::now() + SYNC_PATIENCE;
+    let done = loop {
+        match log.failed() {
+            _ if log.durable() >= position => break Ok(()),
+            Some(why) => break Err(why),
+            None if Instant::now() > deadline => break Err("the journal's device takes too long".to_owned()),
+            None => std::thread::sleep(Duration::from_millis(2)),
+        }
+    };
+    log.set_policy(chosen());
+    done
+}
+
+/// Removes the bases but for the one with that name.
+pub fn remove_others(folder: &Path, kept: Option<&str>) -> io::Result<()> {
+    for file in fs::read_dir(folder)? {
+        let name = file?.file_name();
+        let is_base = name.to_str().is_some_and(|name| name.starts_with("base") && Some(name) != kept);
+        if is_base {
+            fs::remove_file(folder.join(name))?;
+        }
+    }
+    Ok(())
+}
+
+impl Database {
+    /// BGREWRITEAOF: starts to write a new base. The error is the whole reply.
+    pub(crate) fn start_rewrite(&self) -> Result<(), String> {
+        if !super::is_on(self) {
+            return Err("ERR BGREWRITEAOF needs a journal: CONFIG SET appendonly yes begins one".to_owned());
+        }
+        let Some(database) = self.me.upgrade() else { return Err("ERR the database is being closed".to_owned()) };
+        let since = &self.files.journal.rewriting_since_ms;
+        if since.compare_exchange(0, wall_ms().max(1), Relaxed, Relaxed).is_err() {
+            return Err("ERR Background append only file rewriting already in progress".to_owned());
+        }
+        let started = std::thread::Builder::new().name("base".into()).spawn(move || {
+            database.rewrite();
+            database.files.journal.rewriting_since_ms.store(0, Relaxed);
+        });
+        started.map(drop).map_err(|error| {
+            since.store(0, Relaxed);
+            format!("ERR no thread for it: {error}")
+        })
+    }
+
+    /// Called once a second: starts to write a new base if the journal has grown as much as the settings say.
+    pub(crate) fn tend_journal(&self) {
+        let Some(kept) = self.files.journal.kept.lock().clone() else { return };
+        let settings = &self.hub.config.snapshot().redis_files;
+        let failed_ms = self.files.journal.last_rewrite_failed_ms.load(Relaxed);
+        let (base, all) = (kept.base_bytes(), kept.base_bytes() + kept.tail_bytes());
+        let growth = (u128::from(all) * 100 / u128::from(base.max(1))).saturating_sub(100);
+        let is_due = settings.aof_rewrite_percentage > 0
+            && all > settings.aof_rewrite_min_bytes
+            && growth >= u128::from(settings.aof_rewrite_percentage);
+        if is_due && wall_ms() > failed_ms + RETRY_MS {
+            // If one is being written already, there is nothing to do.
+            let _ = self.start_rewrite();
+        }
+    }
+
+    fn rewrite(self: &Arc<Self>) {
+        let begun = Instant::now();
+        let _busy = self.files.busy.lock();
+        // It may have been switched off meanwhile.
+        let Some(kept) = self.files.journal.kept.lock().clone() else { return };
+        let state = &self.files.journal;
+        match rewrite(self, &kept) {
+            Ok(manifest) => {
+                let Manifest { position, base, .. } = &manifest;
+                let bytes = base.as_ref().map_or(0, |base| base.bytes);
+                tracing::info!(
+                    "database '{}': a new base of {bytes} bytes is written in {:.3} s, the journal begins at {position}",
+                    self.hub.name,
+                    begun.elapsed().as_secs_f64()
+                );
+                *state.kept.lock() = Some(Kept { manifest, ..kept });
+                state.rewrites.fetch_add(1, Relaxed);
+                state.rewrite_failures.store(0, Relaxed);
+                state.last_rewrite_failed_ms.store(0, Relaxed);
+            }
+            Err(_) if self.hub.is_closing.load(Relaxed) => {}
+            Err(why) => {
+                tracing::error!("database '{}': no new base could be written: {why}", self.hub.name);
+                state.rewrite_failures.fetch_add(1, Relaxed);
+                state.last_rewrite_failed_ms.store(wall_ms(), Relaxed);
+            }
+        }
+        state.last_rewrite_took_ms.store((begun.elapsed().as_millis() as u64).max(1), Relaxed);
+    }
+}
+
+/// Replaces the base. An error leaves the old one.
+fn rewrite(database: &Database, kept: &Kept) -> Result<Manifest, String> {
+    let (folder, log) = (&kept.folder, &kept.log);
+    let manifest = write(database, folder, log, &|| log.position())?;
+    let manifest = Manifest { log_id: kept.manifest.log_id, ..manifest };
+    manifest::write(folder, Some(&manifest))?;
+    log.needed_from(manifest.position);
+    let name = manifest.base.as_ref().map(|base| &*base.name);
+    if let Err(error) = remove_others(folder, name) {
+        tracing::warn!("an old base stays: {}", about(folder, error));
+    }
+    Ok(manifest)
+}

@@ -1,0 +1,242 @@
+//! Owns what keeps a dataset over restarts: a *base*, which is a dump of the dataset at one moment, the journal of the changes
+//! since, and the manifest that names both. Never knows how a record becomes durable (the crate `journal`), nor how a change
+//! gets into the journal (`engine`).
+//!
+//! ```text
+//! dir/flintkv.journal/          of the default database; dir/NAME/flintkv.journal/ of another
+//!   manifest                    see `manifest`
+//!   base-4711.rdb               a dump of version 12: all keys, also those that have expired, and all functions
+//!   journal-0000 …              the journal
+//! ```
+//!
+//! - `recover` brings a dataset back: the base, and then the journal.
+//! - `base` writes bases: the first one, and new ones when the journal has grown.
+
+mod base;
+mod keeper;
+mod recover;
+
+use crate::database::Database;
+use crate::files::{self, Plan, about, directory};
+use crate::manifest::{self, Found, Manifest};
+use crate::progress::Kept;
+use config::{AppendFsync, Config, RedisFiles};
+use engine::{Gate, random};
+use journal::{Opened, Policy, Settings};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// No database has such a name, so none has its directory here.
+const FOLDER: &str = "flintkv.journal";
+const FILE_BYTES: u64 = 64 << 20;
+const RING_BYTES: u64 = 32 << 20;
+
+/// How a database gets its dataset.
+pub enum Start {
+    /// It begins empty, and nothing survives its end.
+    Empty,
+    /// It begins with files of Redis, and nothing survives its end.
+    Files(Plan),
+    /// It is to survive from now on, beginning with files of Redis.
+    TakeOver(Plan),
+    /// It is to survive from now on.
+    Begin,
+    /// It has survived.
+    Recover(Manifest),
+}
+
+/// Decides how a database gets its dataset. Nothing is changed.
+pub fn plan(name: &str, settings: &RedisFiles) -> Result<Start, String> {
+    let folder = folder(name, settings);
+    match (manifest::read(&folder)?, settings.appendonly) {
+        (Found::Dataset(manifest), true) => return Ok(Start::Recover(manifest)),
+        (Found::Dataset(_), false) => {
+            return Err(format!(
+                "{} has the dataset of an earlier run, and appendonly is no: say --appendonly yes to go on with it, or move the \
+                 directory away to start without it",
+                folder.display()
+            ));
+        }
+        (Found::Nothing, _) if has_files(&folder) => {
+            return Err(format!(
+                "{} has files and no manifest: restore it, or move the directory away to start without it",
+                folder.display()
+            ));
+        }
+        (Found::Nothing | Found::Void, _) => {}
+    }
+    Ok(match (files::plan(name, settings)?, settings.appendonly) {
+        (None, false) => Start::Empty,
+        (None, true) => Start::Begin,
+        (Some(plan), false) => Start::Files(plan),
+        (Some(plan), true) => Start::TakeOver(plan),
+    })
+}
+
+/// Gives a new database its dataset. What takes long is done on a thread of its own.
+pub fn start(database: &Arc<Database>, start: Start) -> io::Result<()> {
+    let weak = Arc::downgrade(database);
+    database.hub.config.subscribe(move |draft| {
+        if let Some(kept) = weak.upgrade().and_then(|database| database.files.journal.kept.lock().clone()) {
+            kept.log.set_policy(policy(&draft.now.redis_files));
+        }
+    });
+    match start {
+        Start::Empty => Ok(()),
+        Start::Files(plan) => files::start(database, move |database| {
+            let _busy = database.files.busy.lock();
+            database.load(&plan)
+        }),
+        Start::TakeOver(plan) => files::start(database, move |database| {
+            let _busy = database.files.busy.lock();
+            database.load(&plan)?;
+            begin(database)
+        }),
+        Start::Begin => begin(database).map_err(io::Error::other),
+        Start::Recover(manifest) => files::start(database, move |database| {
+            let _busy = database.files.busy.lock();
+            recover::recover(database, &folder_of(database), manifest)
+        }),
+    }
+}
+
+/// Makes what is there durable, and ends the journal.
+pub fn close(database: &Database) {
+    let Some(kept) = database.files.journal.kept.lock().take() else { return };
+    if let Err(error) = kept.log.close() {
+        tracing::error!("database '{}': its last changes may not be durable: {error}", database.hub.name);
+    }
+}
+
+/// Removes the files of a database that is closed, because it is deleted.
+pub fn delete(database: &Database) {
+    let folder = folder_of(database);
+    if folder.exists()
+        && let Err(why) = manifest::write(&folder, None).and_then(|()| clear(&folder))
+    {
+        tracing::error!("{why}");
+    }
+}
+
+impl Database {
+    /// Applies a changed `appendonly`. An error changes nothing.
+    pub(crate) fn switch_persistence(&self, before: &Config, now: &Config) -> Result<(), String> {
+        if before.redis_files.appendonly == now.redis_files.appendonly {
+            return Ok(());
+        }
+        let Some(_busy) = self.files.busy.try_lock() else {
+            return Err("the dataset is being saved or loaded: try again".to_owned());
+        };
+        if self.hub.clients.gate() != Gate::Open {
+            return Err("the dataset is being loaded: try again".to_owned());
+        }
+        let done = if now.redis_files.appendonly { begin(self) } else { end(self) };
+        done.inspect_err(|why| tracing::error!("database '{}': appendonly is not switched: {why}", self.hub.name))
+    }
+}
+
+/// Begins a journal and writes the first base, at whose moment the journal begins. The caller holds the lock of files.
+fn begin(database: &Database) -> Result<(), String> {
+    let settings = database.hub.config.snapshot().redis_files.clone();
+    let folder = folder(&database.hub.name, &settings);
+    fs::create_dir_all(&folder).map_err(|error| about(&folder, error))?;
+    if let Found::Dataset(_) = manifest::read(&folder)? {
+        return Err(format!("{} has another dataset", folder.display()));
+    }
+    // Refused while another process uses the directory.
+    clear_files(&folder)?;
+    manifest::write(&folder, None)?;
+    let log_id = (u128::from(random::number()) << 64 | u128::from(random::number())).to_be_bytes();
+    let opened = Opened::open(&folder, &settings_of(log_id, &settings), 0).map_err(|error| error.to_string())?;
+    let log = opened.start().map_err(|error| error.to_string())?;
+    let attach = || {
+        attach(database, &log);
+        log.position()
+    };
+    let begun = base::write(database, &folder, &log, &attach).and_then(|manifest| {
+        let manifest = Manifest { log_id, ..manifest };
+        manifest::write(&folder, Some(&manifest)).map(|()| manifest)
+    });
+    match begun {
+        Ok(manifest) => {
+            tracing::info!("database '{}' survives restarts from now on: {}", database.hub.name, folder.display());
+            *database.files.journal.kept.lock() = Some(Kept { log, folder, manifest });
+            Ok(())
+        }
+        Err(why) => {
+            keeper::detach(database);
+            // The first error counts. What stays is cleared when a journal begins here the next time.
+            let _ = log.close();
+            let _ = clear(&folder);
+            Err(why)
+        }
+    }
+}
+
+/// Ends the journal, and removes what would survive. The caller holds the lock of files.
+fn end(database: &Database) -> Result<(), String> {
+    let Some(kept) = database.files.journal.kept.lock().clone() else { return Ok(()) };
+    manifest::write(&kept.folder, None)?;
+    *database.files.journal.kept.lock() = None;
+    keeper::detach(database);
+    if let Err(error) = kept.log.close() {
+        tracing::warn!("database '{}': {error}", database.hub.name);
+    }
+    // If this fails, the manifest says already that the files do not count.
+    if let Err(why) = clear(&kept.folder) {
+        tracing::warn!("{why}");
+    }
+    tracing::info!("database '{}' does not survive restarts from now on", database.hub.name);
+    Ok(())
+}
+
+/// From now on all effects go into the log. The caller has every stripe, or the database has no client.
+fn attach(database: &Database, log: &Arc<journal::Log>) {
+    keeper::attach(database, log);
+}
+
+/// Removes a directory whose manifest says that it holds nothing.
+fn clear(folder: &Path) -> Result<(), String> {
+    clear_files(folder)?;
+    fs::remove_file(folder.join(manifest::NAME))
+        .and_then(|()| fs::remove_dir(folder))
+        .map_err(|error| about(folder, error))
+}
+
+/// Removes all files but the manifest.
+fn clear_files(folder: &Path) -> Result<(), String> {
+    journal::delete(folder).map_err(|error| error.to_string())?;
+    base::remove_others(folder, None).map_err(|error| about(folder, error))
+}
+
+fn has_files(folder: &Path) -> bool {
+    let Ok(files) = fs::read_dir(folder) else { return false };
+    files.filter_map(Result::ok).any(|file| !file.file_name().to_string_lossy().starts_with(manifest::NAME))
+}
+
+fn folder(name: &str, settings: &RedisFiles) -> PathBuf {
+    directory(name, settings).join(FOLDER)
+}
+
+fn folder_of(database: &Database) -> PathBuf {
+    folder(&database.hub.name, &database.hub.config.snapshot().redis_files)
+}
+
+fn settings_of(log_id: [u8; 16], settings: &RedisFiles) -> Settings {
+    Settings { log_id, file_bytes: FILE_BYTES, ring_bytes: RING_BYTES, policy: policy(settings) }
+}
+
+fn policy(settings: &RedisFiles) -> Policy {
+    match settings.appendfsync {
+        AppendFsync::Always => Policy::Always,
+        AppendFsync::EverySec => Policy::EverySecond,
+        AppendFsync::No => Policy::No,
+    }
+}
+
+/// For the places that only ask.
+pub fn is_on(database: &Database) -> bool {
+    database.files.journal.kept.lock().is_some()
+}

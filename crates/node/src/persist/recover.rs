@@ -1,0 +1,132 @@
+//! Owns the way back to a dataset: the base is loaded, and then every record of the journal runs at its recorded time. Never
+//! knows what a record's commands mean.
+
+use super::{attach, settings_of};
+use crate::database::Database;
+use crate::files::{Broken, Command, Commands, Expect, Pipe, Plan, about, load_base};
+use crate::manifest::{Base, Manifest};
+use crate::progress::Kept;
+use config::Policy;
+use journal::{OpenError, Opened, Record};
+use std::fmt::Display;
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+/// The connection's logical database is not known.
+const UNKNOWN: u32 = u32::MAX;
+
+/// Brings the dataset back, and goes on with its journal. The gate is closed.
+pub fn recover(database: &Database, folder: &Path, manifest: Manifest) -> Result<(), String> {
+    let begun = Instant::now();
+    let config = database.hub.config.snapshot();
+    let plan = manifest.base.as_ref().map(|base| find_base(folder, base)).transpose()?;
+    let settings = settings_of(manifest.log_id, &config.redis_files);
+    let advised = |error: &dyn Display| {
+        format!("{error}. Restore {} from a copy, or move it away to start without it", folder.display())
+    };
+    let refused = |error: OpenError| match error {
+        OpenError::InUse { .. } => error.to_string(),
+        error => advised(&error),
+    };
+    let opened = Opened::open(folder, &settings, manifest.position).map_err(refused)?;
+    let (store, progress) = (&database.shard.store, &database.files);
+    let base_bytes = manifest.base.as_ref().map_or(0, |base| base.bytes);
+    progress.loaded_bytes.store(0, Relaxed);
+    progress.loading_total_bytes.store(base_bytes + opened.end() - manifest.position, Relaxed);
+    // Nothing is evicted: the journal has what was.
+    store.set_policy(Policy::NoEviction);
+    store.set_replaying(true);
+    if let Some(plan) = &plan {
+        let loaded = load_base(database, plan).map_err(|why| advised(&why))?;
+        progress.keys_loaded.store(loaded.keys, Relaxed);
+    }
+    let records = replay(database, &opened, &manifest).map_err(|why| advised(&why))?;
+    let end = opened.end();
+    let log = opened.start().map_err(refused)?;
+    attach(database, &log);
+    store.set_replaying(false);
+    store.set_policy(database.hub.config.snapshot().maxmemory_policy);
+    tracing::info!(
+        "database '{}' is back: {} keys in {:.3} s, the journal was replayed from {} to {end}, {records} records",
+        database.hub.name,
+        store.stats().keys,
+        begun.elapsed().as_secs_f64(),
+        manifest.position
+    );
+    *progress.journal.kept.lock() = Some(Kept { log, folder: folder.to_owned(), manifest });
+    Ok(())
+}
+
+fn find_base(folder: &Path, base: &Base) -> Result<Plan, String> {
+    let path = folder.join(&base.name);
+    let advice = "Restore the directory from a copy, or move it away to start without it";
+    let bytes = match fs::metadata(&path) {
+        Ok(file) => file.len(),
+        Err(error) => return Err(about(&path, format!("the manifest names this file: {error}. {advice}"))),
+    };
+    if bytes != base.bytes {
+        return Err(about(&path, format!("it has {bytes} bytes, and the manifest says {}. {advice}", base.bytes)));
+    }
+    Plan::dump(&path)
+}
+
+/// Runs the records behind the base. Returns how many there were.
+fn replay(database: &Database, opened: &Opened, manifest: &Manifest) -> Result<u64, String> {
+    let mut replay =
+        Replay { pipe: Pipe::replay(database)?, db: 0, records: 0, command: Command::default(), damaged: None };
+    let done = &database.files.loaded_bytes;
+    let before = done.load(Relaxed);
+    let read = opened.records(&mut |position, record| {
+        done.store(before + position - manifest.position, Relaxed);
+        match replay.run(record) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(Broken) => ControlFlow::Break(()),
+        }
+    });
+    let Replay { pipe, records, damaged, .. } = replay;
+    // If the database has refused something, the connection is broken for that reason.
+    let refused = pipe.finish();
+    read.map_err(|error| error.to_string())?;
+    if let Some(why) = damaged {
+        return Err(why);
+    }
+    refused.map(|_| records)
+}
+
+struct Replay {
+    pipe: Pipe,
+    /// The connection's logical database.
+    db: u32,
+    records: u64,
+    command: Command,
+    /// Why a record is no list of commands.
+    damaged: Option<String>,
+}
+
+impl Replay {
+    fn run(&mut self, record: &Record<'_>) -> Result<(), Broken> {
+        self.pipe.at(record.time_ms)?;
+        if std::mem::replace(&mut self.db, record.db) != record.db {
+            self.pipe.command(&[b"SELECT", record.db.to_string().as_bytes()], Expect::Success)?;
+        }
+        self.records += 1;
+        let mut commands = Commands::new(record.resp, 0);
+        loop {
+            match commands.read(&mut self.command) {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(error) => {
+                    self.damaged = Some(format!("record {} of the journal is no command: {error}", self.records));
+                    return Err(Broken);
+                }
+            }
+            if self.command.name == b"select" {
+                self.db = UNKNOWN;
+            }
+            self.pipe.encoded(&self.command.bytes, Expect::Success)?;
+        }
+    }
+}

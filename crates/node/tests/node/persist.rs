@@ -1,0 +1,590 @@
+//! Databases with `appendonly yes`: what is there after a kill, after a stop, and after damage.
+//!
+//! `FLINTKV_SEED` gives the clients the same commands again, but the kill comes at another moment. `FLINTKV_TEST_SECONDS`
+//! makes more rounds.
+
+use crate::common::harness::dumps;
+use crate::common::{Client, Node, eventually, free_port, words};
+use flintkv_tests::generator::{Commands, Writes};
+use flintkv_tests::{Random, one_line};
+use resp::client::encode_command;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+const PERSISTENT: &[(&str, &str)] = &[("enable-debug-command", "yes"), ("appendonly", "yes")];
+const SIGKILL: i32 = 9;
+
+fn with<'a>(more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+    PERSISTENT.iter().chain(more).copied().collect()
+}
+
+/// Waits until the dataset is there.
+fn loaded(node: &Node) -> Client {
+    let mut client = node.connect();
+    eventually("the dataset is loaded", || client.info("persistence", "loading") == "0");
+    assert!(!node.log().contains("a bug: "), "{}", node.log());
+    client
+}
+
+fn again(node: Node, directives: &[(&str, &str)]) -> Node {
+    let dir = node.dir.clone();
+    drop(node);
+    Node::start_in(&dir, None, directives)
+}
+
+fn kill(mut node: Node, directives: &[(&str, &str)]) -> Node {
+    node.signal(SIGKILL);
+    node.ended();
+    again(node, directives)
+}
+
+fn digest(client: &mut Client) -> String {
+    let digest = client.run("DEBUG FLINT-DIGEST");
+    assert_eq!(digest.len(), 64, "{digest}");
+    digest
+}
+
+fn folder(node: &Node) -> PathBuf {
+    node.dir.path().join("flintkv.journal")
+}
+
+/// A client's step: commands that are sent together and whose last reply acknowledges them all. They depend only on their
+/// number, so that another node can repeat them.
+fn step(client: u64, n: u64) -> Vec<String> {
+    let c = format!("c{client}");
+    let k = n % 7;
+    let one = match n % 24 {
+        0 => format!("SET {c}:s{k} value-{n}"),
+        1 => format!("INCR {c}:n"),
+        2 => format!("HSET {c}:h f{k} {n} g{k} \"some longer text {n}\""),
+        3 => format!("HPEXPIREAT {c}:h {} FIELDS 1 f{k}", 4_000_000_000_000u64 + n),
+        4 => format!("RPUSH {c}:l {n} \"element {n}\""),
+        5 => format!("LTRIM {c}:l -40 -1"),
+        6 => format!("SADD {c}:set {n} {} member{k}", n / 2),
+        7 => format!("SREM {c}:set {}", n - 1),
+        8 => format!("ZADD {c}:z {n}.5 m{k} {n} e{}", n % 90),
+        9 => format!("ZINCRBY {c}:z 1.25 m{k}"),
+        10 => format!("XADD {c}:x {}-1 field {n}", n + 1),
+        11 => format!("XGROUP CREATE {c}:x g{} 0 MKSTREAM", n % 5),
+        12 => format!("XREADGROUP GROUP g1 worker{k} COUNT 2 STREAMS {c}:x >"),
+        13 => format!("XTRIM {c}:x MAXLEN 50"),
+        14 => format!("SET {c}:e{k} {n} PXAT {}", 4_000_000_000_000u64 + n),
+        15 => return vec!["MULTI".into(), format!("INCR {c}:m1"), format!("APPEND {c}:m2 {n},"), "EXEC".into()],
+        16 => format!(
+            "EVAL \"redis.call('INCR', KEYS[1]) return redis.call('RPUSH', KEYS[2], ARGV[1])\" 2 {c}:v1 {c}:v2 {n}"
+        ),
+        17 => return vec![format!("SELECT {}", n / 24 % 3), format!("SET {c}:db {n}")],
+        18 => format!("DEL {c}:s{k}"),
+        19 => format!("RENAME {c}:e{} {c}:r", (n - 5) % 7),
+        20 => format!("SETRANGE {c}:big{k} {} {n}", 20_000 + n),
+        21 => format!(
+            "FUNCTION LOAD REPLACE \"#!lua name=lib{client}\\nredis.register_function('f{client}', function() return {n} end)\""
+        ),
+        22 => format!("HINCRBYFLOAT {c}:h float 0.5"),
+        _ => format!("SPOP {c}:set2"),
+    };
+    vec![one]
+}
+
+fn encode(step: &[String], out: &mut Vec<u8>) {
+    for line in step {
+        let words = words(line);
+        encode_command(&words.iter().map(Vec::as_slice).collect::<Vec<_>>(), out);
+    }
+}
+
+fn wall_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
+}
+
+fn ask(connection: &mut Client, words: &[&[u8]]) -> String {
+    one_line(&connection.call(words))
+}
+
+/// What a client has stored, as text.
+fn stored(connection: &mut Client, client: u64) -> Vec<String> {
+    let mut found = Vec::new();
+    found.push(ask(connection, &[b"FCALL", format!("f{client}").as_bytes(), b"0"]));
+    for db in ["0", "1", "2"] {
+        ask(connection, &[b"SELECT", db.as_bytes()]);
+        for key in ["n", "h", "l", "set", "z", "x", "m1", "m2", "v1", "v2", "db", "r"]
+            .iter()
+            .map(|name| (*name).to_owned())
+            .chain((0..7).flat_map(|k| [format!("s{k}"), format!("e{k}"), format!("big{k}")]))
+        {
+            let key = format!("c{client}:{key}");
+            let key = key.as_bytes();
+            let read: &[&[&[u8]]] = match ask(connection, &[b"TYPE", key]).as_str() {
+                "none" => continue,
+                "string" => &[&[b"GET", key]],
+                "list" => &[&[b"LRANGE", key, b"0", b"-1"]],
+                "set" => &[&[b"SORT", key, b"ALPHA"]],
+                "zset" => &[&[b"ZRANGE", key, b"0", b"-1", b"WITHSCORES"]],
+                "hash" => &[
+                    &[b"HGET", key, b"float"],
+                    &[b"HMGET", key, b"f0", b"f1", b"f2", b"f3", b"f4", b"f5", b"f6", b"g0", b"g3", b"g6"],
+                    &[b"HPEXPIRETIME", key, b"FIELDS", b"7", b"f0", b"f1", b"f2", b"f3", b"f4", b"f5", b"f6"],
+                    &[b"HLEN", key],
+                ],
+                "stream" => &[&[b"XRANGE", key, b"-", b"+"], &[b"XINFO", b"GROUPS", key], &[b"XPENDING", key, b"g1"]],
+                other => panic!("{other}"),
+            };
+            let mut text = format!("db{db} {}:", key.escape_ascii());
+            for words in read {
+                text.push_str(&ask(connection, words));
+            }
+            text.push_str(&ask(connection, &[b"PEXPIRETIME", key]));
+            found.push(text);
+        }
+    }
+    found
+}
+
+/// A client over all rounds.
+struct Worker {
+    id: u64,
+    /// The steps that were acknowledged, and those that were sent.
+    acknowledged: u64,
+    sent: u64,
+    /// A connection to a node that is not killed, which has run `repeated` steps.
+    repeated: u64,
+}
+
+const BURST: u64 = 6;
+
+impl Worker {
+    /// Sends steps until the node is gone.
+    fn load(&mut self, mut connection: Client, random: &mut Random, total: &AtomicU64) {
+        let db = self.db();
+        connection.run(&format!("SELECT {db}"));
+        loop {
+            let count = 1 + random.below(BURST as usize) as u64;
+            let (mut bytes, mut replies) = (Vec::new(), Vec::new());
+            for n in self.acknowledged..self.acknowledged + count {
+                let step = step(self.id, n);
+                encode(&step, &mut bytes);
+                replies.push(step.len());
+            }
+            self.sent = self.acknowledged + count;
+            connection.send(&bytes);
+            for replies in replies {
+                for _ in 0..replies {
+                    let Some(reply) = connection.raw() else { return };
+                    let text = String::from_utf8_lossy(&reply[..reply.len().min(100)]).into_owned();
+                    let is_allowed =
+                        ["-BUSYGROUP", "-NOGROUP", "-ERR no such key"].iter().any(|no| text.starts_with(no));
+                    assert!(reply[0] != b'-' || is_allowed, "client {}: {text}", self.id);
+                }
+                self.acknowledged += 1;
+                total.fetch_add(1, Relaxed);
+            }
+        }
+    }
+
+    /// The logical database that the client's last steps have chosen.
+    fn db(&self) -> u64 {
+        (0..self.acknowledged).rev().find(|n| n % 24 == 17).map_or(0, |n| n / 24 % 3)
+    }
+
+    /// What was acknowledged is there, and of what was sent behind it a beginning.
+    fn check(&mut self, node: &Node, reference: &mut Client) {
+        let mut connection = node.connect();
+        let found = stored(&mut connection, self.id);
+        let mut wanted = Vec::new();
+        while self.repeated <= self.sent {
+            if self.repeated >= self.acknowledged {
+                wanted = stored(reference, self.id);
+                if found == wanted {
+                    self.acknowledged = self.repeated;
+                    return;
+                }
+            }
+            if self.repeated == self.sent {
+                break;
+            }
+            let n = self.repeated;
+            self.repeated += 1;
+            let (step, mut bytes) = (step(self.id, n), Vec::new());
+            let db = (0..n).rev().find(|n| n % 24 == 17).map_or(0, |n| n / 24 % 3);
+            reference.run(&format!("SELECT {db}"));
+            encode(&step, &mut bytes);
+            reference.send(&bytes);
+            for _ in step {
+                reference.raw().expect("the reference lives");
+            }
+        }
+        let cut = |text: &String| text.chars().filter(|c| !"\\x0".contains(*c)).take(300).collect::<String>();
+        let pairs = found.iter().zip(&wanted).filter(|(found, wanted)| found != wanted);
+        let differ: Vec<_> = pairs.map(|(found, wanted)| (cut(found), cut(wanted))).collect();
+        panic!(
+            "client {}: {} steps were acknowledged and {} sent. Found beside wanted: {differ:#?}, {} and {} keys",
+            self.id,
+            self.acknowledged,
+            self.sent,
+            found.len(),
+            wanted.len()
+        );
+    }
+}
+
+const CLIENTS: u64 = 4;
+const ROUNDS: usize = 3;
+
+/// In each round `most` steps are acknowledged at most, and some more.
+fn kill_under_load(seed: u64, most: usize, more: &[(&str, &str)]) {
+    let directives = with(more);
+    let mut random = Random::new(seed);
+    let reference = Node::start(&[]);
+    let mut workers: Vec<_> = (0..CLIENTS).map(|id| Worker { id, acknowledged: 0, sent: 0, repeated: 0 }).collect();
+    let mut node = Node::start(&directives);
+    for round in 0..ROUNDS {
+        let total = AtomicU64::new(0);
+        let wanted = 50 + random.below(most) as u64;
+        thread::scope(|scope| {
+            for worker in &mut workers {
+                let (connection, total) = (node.connect(), &total);
+                let mut random = Random::new(random.draw());
+                scope.spawn(move || worker.load(connection, &mut random, total));
+            }
+            eventually("commands are acknowledged", || {
+                if round == 1 && total.load(Relaxed) > wanted / 2 {
+                    node.connect().run("BGREWRITEAOF");
+                }
+                total.load(Relaxed) >= wanted
+            });
+            node.signal(SIGKILL);
+        });
+        node = kill(node, &directives);
+        if random.one_in(2) {
+            // A recovery that is killed changes nothing.
+            node = kill(node, &directives);
+        }
+        loaded(&node);
+        let mut connection = reference.connect();
+        for worker in &mut workers {
+            worker.check(&node, &mut connection);
+        }
+    }
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_a_kill() {
+    seeds::each(20_261_123, 1, |seed| kill_under_load(seed, 2500, &[]));
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_a_kill_with_always() {
+    seeds::each(20_261_124, 1, |seed| kill_under_load(seed, 2500, &[("appendfsync", "always")]));
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_a_kill_with_no_sync() {
+    seeds::each(20_261_125, 1, |seed| kill_under_load(seed, 2500, &[("appendfsync", "no")]));
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_a_kill_while_every_value_is_on_flash() {
+    const COLD: &[(&str, &str)] =
+        &[("flash-path", "flash"), ("memory-limit", "400mb"), ("ram-limit", "64mb"), ("debug-tier-mode", "cold")];
+    seeds::each(20_261_126, 1, |seed| kill_under_load(seed, 200, COLD));
+}
+
+/// Random data of every type, in several logical databases. Nothing expires.
+fn fill(client: &mut Client, seed: u64) {
+    let mut commands = Commands::on_data(seed, 20);
+    for db in 0..3 {
+        client.run(&format!("SELECT {db}"));
+        for _ in 0..300 {
+            for words in commands.single() {
+                client.call(&words.iter().map(Vec::as_slice).collect::<Vec<_>>());
+            }
+        }
+        for key in client.scan(&[b"SCAN"], &[b"COUNT", b"1000"]).unwrap() {
+            client.call(&[b"PERSIST", &key]);
+        }
+    }
+    client.run("SELECT 0");
+    client.run("FUNCTION LOAD \"#!lua name=lib\\nredis.register_function('f', function() return 1 end)\"");
+    client.run("SWAPDB 1 2");
+}
+
+#[test]
+fn a_dataset_is_the_same_after_a_stop_and_after_a_kill() {
+    let mut node = Node::start(PERSISTENT);
+    let mut client = node.connect();
+    assert_eq!(client.info("persistence", "aof_enabled"), "1");
+    fill(&mut client, 7);
+    let before = digest(&mut client);
+    assert!(client.info_number("persistence", "journal_records") > 100);
+    client.send(b"SHUTDOWN\r\n").rest();
+    assert!(node.ended().success());
+    let node = again(node, PERSISTENT);
+    let mut client = loaded(&node);
+    assert_eq!(digest(&mut client), before, "from the journal");
+    assert_eq!(client.run("FCALL f 0"), "(integer) 1");
+    assert!(node.log().contains("is back: "), "{}", node.log());
+
+    assert_eq!(client.run("BGREWRITEAOF"), "Background append only file rewriting started");
+    eventually("there is a new base", || client.info("persistence", "aof_rewrites") == "1");
+    assert_eq!(client.info("persistence", "aof_rewrite_in_progress"), "0");
+    assert_eq!(client.info("persistence", "aof_last_bgrewrite_status"), "ok");
+    assert!(client.info_number("persistence", "journal_base_position") > 0);
+    let bases = || {
+        let files = fs::read_dir(folder(&node)).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+        files.filter(|name| name.starts_with("base")).count()
+    };
+    assert_eq!(bases(), 1, "the old base is removed");
+    let node = kill(node, PERSISTENT);
+    let mut client = loaded(&node);
+    assert_eq!(digest(&mut client), before, "from the base");
+
+    fill(&mut client, 8);
+    assert_eq!(client.run("FLUSHALL"), "OK");
+    fill(&mut client, 9);
+    let before = digest(&mut client);
+    let node = kill(node, PERSISTENT);
+    assert_eq!(digest(&mut loaded(&node)), before, "from both");
+}
+
+/// Expiries are at most so long, or a day.
+const SHORT: Duration = Duration::from_millis(1100);
+
+fn random_commands_then_kill(seed: u64, more: &[(&str, &str)]) {
+    let small =
+        [("hash-max-listpack-entries", "6"), ("zset-max-listpack-entries", "6"), ("stream-node-max-entries", "4")];
+    let directives = with(&small.into_iter().chain(more.iter().copied()).collect::<Vec<_>>());
+    let mut node = Node::start(&directives);
+    for round in 0..2 {
+        thread::scope(|scope| {
+            for client in 0..3 {
+                let mut connection = node.connect();
+                scope.spawn(move || {
+                    let mut writes = Writes::new(seed.wrapping_add(100 * round + client), dumps());
+                    for n in 0..600 {
+                        if n % 200 == 0 {
+                            connection.run(&format!("SELECT {}", writes.random.below(3)));
+                        }
+                        let words = writes.command(wall_ms());
+                        connection.call(&words.iter().map(Vec::as_slice).collect::<Vec<_>>());
+                    }
+                });
+            }
+            node.connect().run("BGREWRITEAOF");
+        });
+        let ended = Instant::now();
+        eventually("the short expiries are over", || ended.elapsed() > SHORT);
+        let before = digest(&mut node.connect());
+        node = kill(node, &directives);
+        assert_eq!(digest(&mut loaded(&node)), before);
+    }
+}
+
+#[test]
+fn random_commands_give_the_same_dataset_after_a_kill() {
+    seeds::each(20_261_127, 1, |seed| random_commands_then_kill(seed, &[]));
+}
+
+#[test]
+fn a_key_that_was_persisted_in_time_outlives_its_old_deadline() {
+    let node = Node::start(PERSISTENT);
+    let mut client = node.connect();
+    for key in ["one", "two"] {
+        client.run(&format!("SET {key} v PX 2000"));
+        client.run(&format!("HSET h{key} f v g v"));
+        client.run(&format!("HPEXPIRE h{key} 2000 FIELDS 2 f g"));
+        if key == "one" {
+            client.run("BGREWRITEAOF");
+            eventually("there is a new base", || client.info("persistence", "aof_rewrites") == "1");
+        }
+    }
+    for key in ["one", "two"] {
+        assert_eq!(client.run(&format!("PERSIST {key}")), "(integer) 1", "in time");
+        client.run(&format!("HPERSIST h{key} FIELDS 1 f"));
+    }
+    eventually("the deadline is over", || {
+        client.run("HLEN hone") == "(integer) 1" && client.run("HLEN htwo") == "(integer) 1"
+    });
+    let node = kill(node, PERSISTENT);
+    let mut client = loaded(&node);
+    for key in ["one", "two"] {
+        assert_eq!(client.run(&format!("GET {key}")), "\"v\"");
+        assert_eq!(client.run(&format!("HMGET h{key} f g")), "1) \"v\"\n2) (nil)");
+    }
+}
+
+/// A key that expires while no node runs, or a moment before a kill, is gone; and stays gone.
+#[test]
+fn keys_expire_over_restarts() {
+    let mut node = Node::start(PERSISTENT);
+    node.connect().run("SET k v PX 300");
+    for _ in 0..3 {
+        node = kill(node, PERSISTENT);
+        loaded(&node);
+    }
+    let mut client = node.connect();
+    eventually("the key has expired", || client.run("EXISTS k") == "(integer) 0");
+    assert_eq!(client.run("SET k new NX"), "OK");
+    node = kill(node, PERSISTENT);
+    assert_eq!(loaded(&node).run("GET k"), "\"new\"");
+}
+
+#[test]
+fn a_dump_and_an_append_only_file_are_taken_over() {
+    let node = Node::start(&[("enable-debug-command", "yes"), ("rdb-version", "12")]);
+    let mut client = node.connect();
+    fill(&mut client, 3);
+    let before = digest(&mut client);
+    assert_eq!(client.run("SAVE"), "OK");
+    let node = again(node, PERSISTENT);
+    assert_eq!(digest(&mut loaded(&node)), before);
+    let mut client = node.connect();
+    assert_eq!(client.run("SET more 1"), "OK");
+    let before = digest(&mut client);
+    let node = kill(node, PERSISTENT);
+    assert_eq!(digest(&mut loaded(&node)), before, "the dump is not loaded again");
+
+    let dir = node.dir.clone();
+    drop(node);
+    fs::remove_dir_all(dir.path().join("flintkv.journal")).unwrap();
+    fs::write(dir.path().join("appendonly.aof"), "*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\nb\r\n").unwrap();
+    fs::remove_file(dir.path().join("dump.rdb")).unwrap();
+    let node = Node::start_in(&dir, None, PERSISTENT);
+    loaded(&node);
+    let node = kill(node, PERSISTENT);
+    assert_eq!(loaded(&node).run("GET a"), "\"b\"");
+}
+
+#[test]
+fn persistence_is_switched_while_clients_write() {
+    let off = &[("enable-debug-command", "yes")][..];
+    let node = Node::start(off);
+    let mut client = node.connect();
+    assert!(client.run("BGREWRITEAOF").starts_with("(error) ERR BGREWRITEAOF needs a journal"));
+    fill(&mut client, 4);
+    let acknowledged = AtomicU64::new(0);
+    let writer = node.connect();
+    thread::scope(|scope| {
+        let acknowledged = &acknowledged;
+        scope.spawn(move || {
+            let mut writer = writer;
+            while let Some(reply) = { writer.send(b"INCR n\r\n").raw() } {
+                assert_eq!(reply[0], b':', "{}", reply.escape_ascii());
+                acknowledged.fetch_add(1, Relaxed);
+            }
+        });
+        let writes = || {
+            let from = acknowledged.load(Relaxed);
+            eventually("the writer goes on", || acknowledged.load(Relaxed) > from + 100);
+        };
+        writes();
+        let refused = client.run("CONFIG SET appendonly yes maxmemory-policy allkeys-lru");
+        assert!(refused.contains("appendonly is switched alone"), "{refused}");
+        for _ in 0..2 {
+            assert_eq!(client.run("CONFIG SET appendonly yes"), "OK");
+            assert_eq!(client.info("persistence", "aof_enabled"), "1");
+            assert_eq!(client.run("CONFIG SET appendonly yes"), "OK", "it is on already");
+            writes();
+            assert_eq!(client.run("CONFIG SET appendonly no"), "OK");
+            assert_eq!(client.info("persistence", "aof_enabled"), "0");
+            assert!(!folder(&node).exists());
+            writes();
+        }
+        assert_eq!(client.run("CONFIG SET appendonly yes"), "OK");
+        for policy in ["always", "no", "everysec"] {
+            assert_eq!(client.run(&format!("CONFIG SET appendfsync {policy}")), "OK");
+            writes();
+        }
+        node.signal(SIGKILL);
+    });
+    let dir = node.dir.clone();
+    drop(node);
+    let said = refusal(&dir, off);
+    assert!(said.contains("appendonly is no: say --appendonly yes"), "{said}");
+    let node = Node::start_in(&dir, None, PERSISTENT);
+    let n: u64 = loaded(&node).run("GET n").trim_matches('"').parse().unwrap();
+    let acknowledged = acknowledged.into_inner();
+    assert!(n == acknowledged || n == acknowledged + 1, "{n} of {acknowledged}");
+    assert_eq!(node.connect().run("CONFIG SET appendonly no"), "OK");
+    let node = again(node, off);
+    assert_eq!(node.connect().run("DBSIZE"), "(integer) 0");
+}
+
+#[test]
+fn commands_that_have_lost_their_names_are_replayed() {
+    let node = Node::start(PERSISTENT);
+    let mut client = node.connect();
+    client.run("SET base 1");
+    client.run("BGREWRITEAOF");
+    eventually("there is a new base", || client.info("persistence", "aof_rewrites") == "1");
+    client.send(b"MULTI\r\nSET a 1\r\nRPUSH l 1\r\nEXEC\r\nRPUSH l 2\r\nSET b 1\r\n");
+    for _ in 0..6 {
+        client.read();
+    }
+    let before = digest(&mut client);
+    // Of the two pairs of words, the first one removes a name.
+    let file = node.dir.path().join("node.conf");
+    fs::write(&file, "rename-command SET \"\"\nrename-command RPUSH push\n").unwrap();
+    let dir = node.dir.clone();
+    drop(node);
+    let node = Node::start_in(&dir, Some(&file), PERSISTENT);
+    let mut client = loaded(&node);
+    assert_eq!(digest(&mut client), before);
+    assert!(client.run("SET a 2").starts_with("(error) ERR unknown command"));
+    assert!(client.run("REPLAY-AT 1").starts_with("(error) ERR unknown command"));
+}
+
+/// What a node prints that does not start in this directory.
+fn refusal(dir: &tempfile::TempDir, directives: &[(&str, &str)]) -> String {
+    let path = dir.path().display().to_string();
+    let directives: Vec<_> = directives.iter().copied().chain([("dir", path.as_str())]).collect();
+    Node::try_start_alone(free_port(), &directives).expect_err("it must not start")
+}
+
+#[test]
+fn damage_is_refused_with_advice() {
+    let node = Node::start(PERSISTENT);
+    let mut client = node.connect();
+    fill(&mut client, 5);
+    client.run("BGREWRITEAOF");
+    eventually("there is a new base", || client.info("persistence", "aof_rewrites") == "1");
+    fill(&mut client, 6);
+    let before = digest(&mut client);
+    let (dir, journal) = (node.dir.clone(), folder(&node));
+    let second = refusal(&dir, PERSISTENT);
+    assert!(second.contains("in use by another"), "{second}");
+    client.send(b"SHUTDOWN\r\n").rest();
+    drop(node);
+
+    let names = fs::read_dir(&journal).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+    let base = names.into_iter().find(|name| name.starts_with("base-")).unwrap();
+    let advice = "move it away to start without it";
+    for (name, at, why) in [
+        (&*base, 1000, advice),
+        ("manifest", 30, "the manifest is damaged"),
+        // Behind the base, and before the closing frame.
+        ("journal-0000", usize::MAX, advice),
+    ] {
+        let path = journal.join(name);
+        let whole = fs::read(&path).unwrap();
+        let mut bytes = whole.clone();
+        let at = if at == usize::MAX { last_used(&bytes[..last_used(&bytes) & !4095]) } else { at };
+        bytes[at] ^= 4;
+        fs::write(&path, &bytes).unwrap();
+        let said = refusal(&dir, PERSISTENT);
+        assert!(said.contains(why), "{name}: {said}");
+        fs::remove_file(&path).unwrap();
+        let said = refusal(&dir, PERSISTENT);
+        assert!(said.contains("move"), "without {name}: {said}");
+        fs::write(&path, &whole).unwrap();
+    }
+    let node = Node::start_in(&dir, None, PERSISTENT);
+    assert_eq!(digest(&mut loaded(&node)), before, "with all files");
+}
+
+/// The last byte that is not zero.
+fn last_used(bytes: &[u8]) -> usize {
+    bytes.iter().rposition(|&byte| byte != 0).unwrap()
+}
