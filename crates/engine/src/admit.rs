@@ -5,6 +5,7 @@ use crate::access::{self, Context};
 use crate::acl;
 use crate::clients::Gate;
 use crate::directory::{Command, bit};
+use crate::journaling::Room;
 use crate::park::Wait;
 use crate::route::Halt;
 use crate::session::{Current, End, Prepared};
@@ -120,7 +121,25 @@ pub fn admit<'w>(
             Admission::Full => return Err(refused(worker, command, hub.store.refusal().into())),
         }
     }
+    if command.is(bit::WRITE) {
+        may_write(worker, session).map_err(|halt| match halt {
+            Halt::Error(text) => refused(worker, command, text),
+            halt => halt,
+        })?;
+    }
     Ok(command)
+}
+
+/// Whether the journal takes what a command would write. What is loaded is journalled already, or is to be lost with a crash.
+#[inline]
+pub fn may_write(worker: &Worker, session: &Session) -> Result<(), Halt> {
+    let journaling = &worker.hub.journaling;
+    match journaling.room() {
+        Room::Free => Ok(()),
+        _ if acl::is_loader(&session.user) => Ok(()),
+        Room::Behind => Err(Halt::Wait(Wait::Journal)),
+        Room::Failed => Err(Halt::Error(journaling.refusal().into())),
+    }
 }
 
 /// Keeps a command from a dataset that is being loaded.

@@ -373,7 +373,12 @@ fn answer(connection: &mut Connection, blocked: &Blocked) -> Result<(), End> {
         withhold(session, output, reply_from);
     }
     card.outbox.drain_into(output);
-    if output.len() > live.output_bytes_max {
+    if let Some(work) = work {
+        // Another worker may have written for it.
+        work.has_seen(0, worker.hub.journaling.position());
+    }
+    let output_bytes = work.as_ref().map_or(0, |work| work.output.len());
+    if output_bytes > live.output_bytes_max {
         stats.output_limit_closed.add(1);
         return Err(End::OutputLimit);
     }

@@ -22,6 +22,7 @@
 //! - `post` is the way to a worker, `waiter` a blocked client's command.
 //! - `memory` is what connections hold beside the objects, who waits for it, and who is ended.
 //! - `seat` holds the tasks of a worker's connections, `later` those whose replies wait for other connections.
+//! - `journaling` is what the workers have of the database's journal: effects go in, replies and writers wait for it.
 //! - `control` is what commands ask of the hub's owner.
 //! - `exchange` talks to other servers for MIGRATE, `job` is what a command leaves to another thread.
 //!
@@ -43,6 +44,7 @@ mod execute;
 mod host;
 mod hub;
 mod job;
+mod journaling;
 mod later;
 mod memory;
 mod outbox;
@@ -75,6 +77,7 @@ pub use directory::{Command, Directory, bit};
 #[doc(hidden)]
 pub use execute::{Call, Engine, Locked, Stripes, execute};
 pub use hub::Hub;
+pub use journaling::Journaling;
 pub use post::{Message, Post, Socket};
 pub use stand_in::pass_while_waiting;
 pub use stats::{Counter, Rates, Summary, WorkerStats};

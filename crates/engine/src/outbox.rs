@@ -254,17 +254,22 @@ impl Outbox {
         }
     }
 
-    /// Sends the queued messages with `send`. `send` returns the number of bytes that the socket took, or `None` if
+    /// Sends the queued messages with `send`, unless they must wait for the journal (`is_clear`): then the task waits and sends. `send` returns the number of bytes that the socket took, or `None` if
     /// it takes none now. If messages are left, wakes the connection's task, which sends them. Returns the bytes
     /// sent. `scratch` is reused memory.
-    pub fn flush(&self, scratch: &mut Vec<u8>, mut send: impl FnMut(&[u8]) -> Option<usize>) -> usize {
+    pub fn flush(
+        &self,
+        scratch: &mut Vec<u8>,
+        is_clear: impl FnOnce() -> bool,
+        mut send: impl FnMut(&[u8]) -> Option<usize>,
+    ) -> usize {
         let (mut queue, mut offset) = {
             let mut inner = self.inner.lock();
             inner.listed = false;
             if self.busy.load(Relaxed) || self.owes_reply.load(Relaxed) || inner.closed {
                 return 0;
             }
-            if inner.by_task {
+            if inner.by_task || !is_clear() {
                 // The task may already have taken everything. Then do not hold the outbox, because nothing would end
                 // the hold.
                 if !inner.queue.is_empty() {
@@ -347,12 +352,16 @@ mod tests {
 
     fn flush(outbox: &Outbox, room: &mut usize) -> String {
         let mut sent = Vec::new();
-        let taken = outbox.flush(&mut Vec::new(), |bytes| {
-            let count = bytes.len().min(*room);
-            sent.extend_from_slice(&bytes[..count]);
-            *room -= count;
-            (count > 0).then_some(count)
-        });
+        let taken = outbox.flush(
+            &mut Vec::new(),
+            || true,
+            |bytes| {
+                let count = bytes.len().min(*room);
+                sent.extend_from_slice(&bytes[..count]);
+                *room -= count;
+                (count > 0).then_some(count)
+            },
+        );
         assert_eq!(taken, sent.len());
         String::from_utf8(sent).unwrap()
     }

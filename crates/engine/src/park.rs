@@ -31,6 +31,8 @@ pub enum Wait {
     Drain,
     /// The command claims memory, which others hold.
     Memory,
+    /// The journal is behind: writers wait for room in it.
+    Journal,
     /// The command waits for another server (MIGRATE) or for another thread (a job).
     Exchange,
 }
@@ -59,6 +61,10 @@ pub async fn park(connection: &mut Connection, wait: Wait) -> Result<(), End> {
             if let Some(work) = &mut connection.work {
                 work.current.has_room = true;
             }
+        }
+        Wait::Journal => {
+            let worker = Rc::clone(&connection.worker);
+            poll_fn(|cx| worker.hub.journaling.poll_room(cx)).await;
         }
         Wait::Pause { writes } => sit_out(connection, writes).await?,
         Wait::Stripes => tokio::time::sleep(STRIPES_STEP).await,

@@ -14,6 +14,7 @@ use commands::session::Session;
 use resp::{Limits, Parsed, Progress, ProtocolError, Source, Span, parse};
 use rustix::net::{RecvFlags, SendFlags};
 use std::borrow::Cow;
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
 use std::pin::Pin;
@@ -230,6 +231,10 @@ pub struct Work {
     pub output: Vec<u8>,
     /// Bytes of `output` that were sent.
     sent: usize,
+    /// The journal's position that the output has seen: it leaves when that is safe.
+    seen: u64,
+    /// While its commands ran, the journal went on: they may have written.
+    may_have_written: bool,
     pub current: Current,
     /// Reads for later commands of the batch.
     pub prefetched: Vec<Ticket>,
@@ -514,6 +519,8 @@ impl Work {
             batch: Batch::new(buffers.input),
             output: buffers.output,
             sent: 0,
+            seen: 0,
+            may_have_written: false,
             current: Current::default(),
             prefetched: Vec::new(),
             positions: Vec::new(),
@@ -544,6 +551,13 @@ impl Work {
         }
     }
 
+    /// The output has seen the dataset between these positions of the journal.
+    #[inline]
+    pub fn has_seen(&mut self, from: u64, to: u64) {
+        self.seen = to;
+        self.may_have_written |= from < to;
+    }
+
     /// Whether nothing in it belongs to a connection any more.
     fn is_idle(&self) -> bool {
         self.batch.is_done() && !self.has_output()
@@ -558,6 +572,7 @@ impl Work {
     fn clear_output(&mut self) {
         self.output.clear();
         self.sent = 0;
+        self.may_have_written = false;
         if self.output.capacity() > OUTPUT_KEPT_BYTES {
             self.output = Vec::new();
         }
@@ -601,6 +616,8 @@ pub enum End {
     OutputLimit,
     /// What the client sends needs more memory than there is.
     Memory(TooMuch),
+    /// The journal has failed, and may have lost what the commands have changed: nobody knows, so nothing is answered.
+    Journal,
     /// A handler panicked.
     Panic,
 }
@@ -824,6 +841,11 @@ impl Connection {
                     return Poll::Pending;
                 }
                 sends += 1;
+                let journaling = &self.worker.hub.journaling;
+                ready!(journaling.poll_safe(work.seen, cx));
+                if work.may_have_written && journaling.has_lost(work.seen) {
+                    return Poll::Ready(Err(End::Journal));
+                }
                 let sent = ready!(self.stream.poll_write(cx, work.next_to_send())).map_err(io_end)?;
                 work.sent += sent;
                 // A client that reads, however slowly, is not idle.
@@ -848,6 +870,13 @@ impl Connection {
                 return Ok(());
             }
             let Some(work) = &mut self.work else { return Ok(()) };
+            let journaling = &self.worker.hub.journaling;
+            if !journaling.is_safe(work.seen) {
+                break;
+            }
+            if work.may_have_written && journaling.has_lost(work.seen) {
+                return Err(End::Journal);
+            }
             match self.stream.try_write(work.next_to_send()) {
                 Ok(sent) => {
                     work.sent += sent;
@@ -868,7 +897,18 @@ impl Connection {
             self.card.output_bytes.store(0, Relaxed);
             self.card.soft_since_ms.store(0, Relaxed);
         }
-        self.card.outbox.refill(&mut work.output)
+        let is_filled = self.card.outbox.refill(&mut work.output);
+        if is_filled {
+            work.seen = self.worker.hub.journaling.position();
+        }
+        is_filled
+    }
+
+    /// Waits until the journal lets the output leave.
+    pub async fn clear(&self) {
+        if let Some(work) = self.work.as_ref().filter(|work| work.has_output()) {
+            poll_fn(|cx| self.worker.hub.journaling.poll_safe(work.seen, cx)).await;
+        }
     }
 
     /// The client does not read its replies as fast as it sends commands: limits the unsent output.

@@ -8,6 +8,7 @@ use crate::clock::wall_ms;
 use crate::exchange::Targets;
 use crate::execute::Engine;
 use crate::hub::Hub;
+use crate::journaling::Room;
 use crate::later::Later;
 use crate::post::{Arrival, Message, Socket};
 use crate::pubsub::Delivery;
@@ -282,6 +283,7 @@ impl Worker {
     pub fn maintain_if_wanted(&self) {
         let mut lane = self.lane.borrow_mut();
         if lane.wants_maintenance() {
+            lane.hold_deletions(self.hub.journaling.room() == Room::Behind);
             lane.maintain(self.now_ms.get());
         }
     }
@@ -465,7 +467,8 @@ async fn deliver(worker: Rc<Worker>) {
             if at % DELIVERIES_MAX == DELIVERIES_MAX - 1 {
                 tokio::task::yield_now().await;
             }
-            let sent = card.outbox.flush(&mut scratch, |bytes| card.send_now(bytes));
+            let is_clear = || worker.hub.journaling.is_clear();
+            let sent = card.outbox.flush(&mut scratch, is_clear, |bytes| card.send_now(bytes));
             worker.stats().net_out_bytes.add(sent as u64);
         }
     }
@@ -526,6 +529,7 @@ async fn keep_up(worker: Rc<Worker>) {
                 // Needed for a driver without a descriptor to wait on. For other drivers this rarely finds anything.
                 lane.complete(now_ms);
             }
+            lane.hold_deletions(worker.hub.journaling.room() == Room::Behind);
             let next = lane.maintain(now_ms);
             let polls = lane.in_flight() > 0 && lane.wake_fd().is_none();
             (if polls { Maintain::After { ms: 1 } } else { next }, lane.is_pressed(), lane.take_expired())

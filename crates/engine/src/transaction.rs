@@ -2,6 +2,7 @@
 //! watched keys locked. Never knows what a command does.
 
 use crate::access::{self, Context};
+use crate::admit::may_write;
 use crate::clients::Card;
 use crate::directory::{Command, bit};
 use crate::execute::{Around, inside, keys, read_failed, rehearse};
@@ -269,6 +270,12 @@ fn run_steps(
 /// A condition that applies to one of the commands applies to the whole transaction.
 fn may_run(worker: &Worker, session: &Session, current: &Current, bits: u32) -> Result<(), Halt> {
     let hub = &*worker.hub;
+    if bits & bit::WRITE != 0 {
+        may_write(worker, session).map_err(|halt| match halt {
+            Halt::Error(text) => Halt::Error(format!("EXECABORT Transaction discarded because of: {text}").into()),
+            halt => halt,
+        })?;
+    }
     if bits & bit::DENYOOM == 0 {
         return Ok(());
     }

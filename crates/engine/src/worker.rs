@@ -91,6 +91,7 @@ async fn carry_out(connection: &mut Connection) -> Result<(), End> {
     connection.query_done();
     finish(connection)?;
     others_first(connection).await;
+    connection.clear().await;
     if stand_in::is_on() {
         // The store may be locked by the script, or by the task that waits for it. So do not use the store here.
         return connection.send();
@@ -175,6 +176,7 @@ fn run(connection: &mut Connection) -> Ran {
     access::refresh(&worker.hub, session);
     // Messages that arrived before these commands are sent before their replies.
     card.outbox.drain_into(&mut work.output);
+    let seen_from = worker.hub.journaling.position();
     let ran = loop {
         let Some(&place) = work.batch.commands.get(work.batch.next) else { break Ran::All };
         if work.batch.next >= work.batch.prepared {
@@ -274,6 +276,7 @@ fn run(connection: &mut Connection) -> Ran {
             break Ran::Waits(Wait::Turn);
         }
     };
+    work.has_seen(seen_from, worker.hub.journaling.position());
     card.active_ms.store(now_ms, Relaxed);
     if let Some(id) = last {
         card.note_command(id);
@@ -333,6 +336,7 @@ async fn close(mut connection: Connection, end: End) {
             let output = &mut connection.work.get_or_insert_with(|| connection.worker.take_work()).output;
             Out::new(output, connection.session.proto).error(&too_much.text());
         }
+        End::Journal => tracing::warn!(client, "closed: {} waited for the journal, which has failed", addr()),
         End::Panic => {
             let work = connection.work.as_deref();
             let place = work.and_then(|work| work.batch.commands.get(work.batch.next).copied());

@@ -226,6 +226,12 @@ impl Log {
         self.shared.is_behind()
     }
 
+    /// See [`Log::failed`].
+    #[inline]
+    pub fn has_failed(&self) -> bool {
+        self.shared.has_failed()
+    }
+
     /// Why the journal cannot be written any more. What was appended since the last sync may be lost, so a reply that waited for it
     /// must not leave, and no write may follow.
     #[inline]
@@ -246,6 +252,18 @@ impl Log {
     /// again as soon as `position` is durable.
     pub fn needed_from(&self, position: u64) {
         self.shared.change(|state| state.needed_from = state.needed_from.max(position));
+    }
+
+    /// For tests: writes nothing until it is called with false, as if the device did not answer.
+    #[doc(hidden)]
+    pub fn pause(&self, is_paused: bool) {
+        self.shared.change(|state| state.is_paused = is_paused);
+    }
+
+    /// For tests: as if the device had failed twice.
+    #[doc(hidden)]
+    pub fn fail(&self, why: &str) {
+        self.shared.change(|state| state.failed = Some(why.into()));
     }
 
     pub fn figures(&self) -> Figures {

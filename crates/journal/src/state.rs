@@ -71,6 +71,8 @@ pub(crate) struct State {
     /// The thread does not sleep.
     pub is_awake: bool,
     pub needed_from: u64,
+    /// For tests.
+    pub is_paused: bool,
     pub end: Option<End>,
     /// The thread has ended: nothing is written any more.
     pub is_over: bool,
@@ -104,6 +106,7 @@ impl Shared {
             wake_at: 0,
             is_awake: true,
             needed_from,
+            is_paused: false,
             end: None,
             is_over: false,
             is_stuck: false,

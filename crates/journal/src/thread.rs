@@ -142,7 +142,7 @@ impl<D: Disk> Scribe<D> {
 
     /// What is to be done now. An error: nothing, until this moment or until the thread is woken.
     fn next(&mut self, state: &mut State, now: Instant) -> Result<Step, Option<Instant>> {
-        if state.failed.is_some() {
+        if state.failed.is_some() || state.is_paused {
             state.wake_at = u64::MAX;
             return Err(None);
         }

@@ -172,6 +172,12 @@ impl Database {
         self.shard.store.keep_effects(keeper);
     }
 
+    /// What the database's journal is to its workers.
+    #[doc(hidden)]
+    pub fn journaling(&self) -> &Arc<engine::Journaling> {
+        &self.hub.journaling
+    }
+
     /// Connects a client of the node's own, with the rights of `role`: RESP3, exempt from pause and maxclients.
     pub fn connect(&self, role: Role) -> io::Result<UnixStream> {
         let (ours, theirs) = UnixStream::pair()?;

@@ -42,7 +42,6 @@ pub struct Progress {
 pub struct Journalling {
     /// `None`: the dataset does not survive a restart. Changed only by who holds [`Progress::busy`].
     pub kept: Mutex<Option<Kept>>,
-    pub attached: Arc<parking_lot::RwLock<Option<Arc<Log>>>>,
     /// When the base that is being written was begun, in milliseconds since 1970; 0: none is.
     pub rewriting_since_ms: AtomicU64,
     /// Since the start.

@@ -17,6 +17,7 @@ use crate::clients::{Clients, Peer};
 use crate::clock::wall_ms;
 use crate::control::Control;
 use crate::directory::Directory;
+use crate::journaling::Journaling;
 use crate::memory::Memory;
 use crate::post::{Arrival, Message, Post, Socket};
 use crate::pubsub::PubSub;
@@ -46,6 +47,7 @@ pub struct Hub {
     pub stats: Stats,
     pub slow_log: SlowLog,
     pub latency_events: LatencyEvents,
+    pub journaling: Arc<Journaling>,
     /// One per worker.
     pub posts: Vec<Post>,
     /// When the database started, in seconds since 1970.
@@ -84,6 +86,7 @@ impl Hub {
             scripts: Scripts::new(workers),
             slow_log: SlowLog::default(),
             latency_events: LatencyEvents::default(),
+            journaling: Arc::default(),
             posts,
             started_s: wall_ms() / 1000,
             targets_kept: AtomicUsize::new(0),

@@ -7,10 +7,12 @@
 //! something.
 
 use crate::access::{self, Context};
+use crate::acl;
 use crate::clients::Card;
 use crate::directory::{Command, bit};
 use crate::execute::{Around, inside as run_inside, keys};
 use crate::hub::Hub;
+use crate::journaling::Room;
 use crate::park::Wait;
 use crate::prefetch::prefetch;
 use crate::route::Halt;
@@ -153,6 +155,9 @@ fn outside(
         }
         if hub.store.admission() == Admission::Slow && !current.has_room {
             return Err(Halt::Wait(Wait::Room));
+        }
+        if hub.journaling.room() == Room::Behind && !acl::is_loader(&session.user) {
+            return Err(Halt::Wait(Wait::Journal));
         }
     }
     let keys = keys(hub.store.hasher(), command.row.keys, args, positions);
@@ -456,6 +461,10 @@ impl<'a> Running<'a, '_> {
         }
         if command.is(bit::WRITE | bit::MAY_REPLICATE) && !self.may_write {
             return Err("ERR Write commands are not allowed from read-only scripts.".into());
+        }
+        let journaling = &self.around.worker.hub.journaling;
+        if command.is(bit::WRITE) && journaling.room() == Room::Failed {
+            return Err(journaling.refusal().into());
         }
         if self.is_full && command.is(bit::DENYOOM) && !self.has_effects {
             return Err(self.around.worker.hub.store.refusal().into());

@@ -13,7 +13,6 @@
 //! - `base` writes bases: the first one, and new ones when the journal has grown.
 
 mod base;
-mod keeper;
 mod recover;
 
 use crate::database::Database;
@@ -166,7 +165,7 @@ fn begin(database: &Database) -> Result<(), String> {
             Ok(())
         }
         Err(why) => {
-            keeper::detach(database);
+            database.hub.journaling.detach();
             // The first error counts. What stays is cleared when a journal begins here the next time.
             let _ = log.close();
             let _ = clear(&folder);
@@ -180,7 +179,7 @@ fn end(database: &Database) -> Result<(), String> {
     let Some(kept) = database.files.journal.kept.lock().clone() else { return Ok(()) };
     manifest::write(&kept.folder, None)?;
     *database.files.journal.kept.lock() = None;
-    keeper::detach(database);
+    database.hub.journaling.detach();
     if let Err(error) = kept.log.close() {
         tracing::warn!("database '{}': {error}", database.hub.name);
     }
@@ -194,7 +193,12 @@ fn end(database: &Database) -> Result<(), String> {
 
 /// From now on all effects go into the log. The caller has every stripe, or the database has no client.
 fn attach(database: &Database, log: &Arc<journal::Log>) {
-    keeper::attach(database, log);
+    let (store, journaling) = (&database.shard.store, &database.hub.journaling);
+    // The keeper stays when persistence is switched off.
+    if !store.keeps_effects() {
+        store.keep_effects(journaling.keeper());
+    }
+    journaling.attach(Arc::clone(log));
 }
 
 /// Removes a directory whose manifest says that it holds nothing.

@@ -57,6 +57,20 @@ fn carry_out(node: &Arc<node::Node>, words: &[&str]) -> Result<String, node::Nod
             };
             node.create(&definition).map(|database| database.definition().port.to_string())
         }
+        ["keep", name, port, persistence] => {
+            let definition = Definition {
+                name: name.to_owned(),
+                port: port.parse().unwrap(),
+                memory_limit_bytes: mb("40"),
+                ram_limit_bytes: mb("20"),
+                persistence: persistence.to_owned(),
+                ..Definition::default()
+            };
+            let database = node.create(&definition)?;
+            let definition = database.definition();
+            assert_eq!(definition.persistence, persistence);
+            Ok(definition.port.to_string())
+        }
         ["resize", name, memory, ram] => {
             let change = DefinitionChange {
                 memory_limit_bytes: Some(mb(memory)),
@@ -186,6 +200,42 @@ fn databases_are_apart_and_are_there_again_after_a_restart() {
     let logs = std::fs::read_dir(directory.path().join("flash")).unwrap().count();
     assert_eq!(logs, 2, "the default database's logs, of both starts");
     assert_eq!(operator.run(&format!("create orders {port} 80 30")), port.to_string());
+    assert_eq!(connect(port).run("GET k"), "(nil)");
+}
+
+#[test]
+fn a_database_with_persistence_comes_back_until_it_is_deleted() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut node, mut operator) = start(directory.path(), &[]);
+    assert_eq!(operator.run("keep orders 0 aof"), "error: 'aof' is none of none, no, everysec, always");
+    let port: u16 = operator.run(&format!("keep orders {} always", free_port())).parse().unwrap();
+    let (mut default, mut orders) = (node.connect(), connect(port));
+    assert_eq!(default.info("persistence", "aof_enabled"), "0");
+    assert_eq!(orders.info("persistence", "aof_enabled"), "1");
+    default.run("SET k ours");
+    orders.run("SET k theirs");
+    node.signal(libc::SIGKILL);
+    node.ended();
+
+    let (mut node, _operator) = start(directory.path(), &[]);
+    eventually("it is loaded", || connect(port).run("GET k") == "\"theirs\"");
+    assert_eq!(node.connect().run("GET k"), "(nil)", "the default database has no persistence");
+    node.signal(libc::SIGTERM);
+    node.ended();
+    let journal = directory.path().join("orders/flintkv.journal");
+    let manifest = std::fs::read(journal.join("manifest")).unwrap();
+    std::fs::write(journal.join("manifest"), &manifest[1..]).unwrap();
+    let (mut node, mut operator) = start(directory.path(), &[]);
+    assert_eq!(operator.run("failed"), "orders", "the others are served");
+    node.signal(libc::SIGTERM);
+    node.ended();
+    std::fs::write(journal.join("manifest"), &manifest).unwrap();
+
+    let (_node, mut operator) = start(directory.path(), &[]);
+    eventually("it is loaded", || connect(port).run("GET k") == "\"theirs\"");
+    assert_eq!(operator.run("delete orders"), "done");
+    assert!(!journal.exists());
+    let port: u16 = operator.run(&format!("keep orders {} everysec", free_port())).parse().unwrap();
     assert_eq!(connect(port).run("GET k"), "(nil)");
 }
 

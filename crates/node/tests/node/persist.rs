@@ -536,6 +536,30 @@ fn commands_that_have_lost_their_names_are_replayed() {
     assert!(client.run("REPLAY-AT 1").starts_with("(error) ERR unknown command"));
 }
 
+/// What was accepted comes back, although there is no room for it.
+#[test]
+fn a_full_dataset_comes_back() {
+    let node = Node::start(PERSISTENT);
+    let mut client = node.connect();
+    client.run("SET counter 0");
+    for n in 0..400 {
+        client.call(&[b"SET", format!("k{n}").as_bytes(), &[b'x'; 50_000]]);
+    }
+    client.run("BGREWRITEAOF");
+    eventually("there is a new base", || client.info("persistence", "aof_rewrites") == "1");
+    client.send(b"MULTI\r\nAPPEND k1 y\r\nINCR counter\r\nEXEC\r\nAPPEND k2 y\r\n");
+    for _ in 0..5 {
+        client.read();
+    }
+    let before = digest(&mut client);
+    let limit = (node.resident_bytes() - (27 << 20)).to_string();
+    let tight = with(&[("ram-limit", &limit)]);
+    let node = kill(node, &tight);
+    let mut client = loaded(&node);
+    assert_eq!(digest(&mut client), before);
+    eventually("it is full", || client.run("APPEND k3 y").starts_with("(error) OOM"));
+}
+
 /// What a node prints that does not start in this directory.
 fn refusal(dir: &tempfile::TempDir, directives: &[(&str, &str)]) -> String {
     let path = dir.path().display().to_string();

@@ -144,7 +144,7 @@ impl Lane {
         }
         let victim = segments.victim(self.now_ms, FULLEST).map(|segment| (segment, Purpose::Room)).or_else(|| {
             let wanted = need.starved || need.lacks_room;
-            let evicts = wanted && segments.is_full() && self.may_evict();
+            let evicts = wanted && segments.is_full() && self.may_evict() && !self.holds_deletions;
             evicts.then(|| segments.oldest()).flatten().map(|segment| (segment, Purpose::Eviction))
         });
         let Some((segment, why)) = victim else {
@@ -194,7 +194,8 @@ impl Lane {
     /// Starts to remove the expired keys of a segment.
     fn collect_expired(&mut self) -> bool {
         self.rooms_made = 0;
-        if self.now_ms < self.expired_segments_due_ms || !self.store.expires_actively(self.now_ms) {
+        let is_due = self.now_ms >= self.expired_segments_due_ms && !self.holds_deletions;
+        if !is_due || !self.store.expires_actively(self.now_ms) {
             return false;
         }
         let lag_ms = self.store.expired_key_lag_ms.load(Relaxed);

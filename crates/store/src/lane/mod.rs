@@ -158,6 +158,8 @@ pub struct Lane {
     expire_fields: usize,
     measure_due_ms: u64,
     expired_segments_due_ms: u64,
+    /// Expired keys stay, and nothing is evicted: what keeps the effects has no room for more.
+    pub(crate) holds_deletions: bool,
     pub(crate) collect: Option<Collect>,
     /// When the next unit may be moved out of a shrinking log.
     pub(crate) shrink_due_ms: u64,
@@ -241,6 +243,7 @@ impl Lane {
             weigh_due_ms: 0,
             expiry_due_ms: 0,
             evict_due_ms: 0,
+            holds_deletions: false,
             made_room: false,
             rooms_made: 0,
             test: None,
@@ -577,6 +580,11 @@ impl Lane {
         self.vain_ms == self.now_ms && self.room.is_empty()
     }
 
+    /// Whether the next slices may start to remove expired keys and to evict. A collection that has begun goes on.
+    pub fn hold_deletions(&mut self, holds: bool) {
+        self.holds_deletions = holds;
+    }
+
     /// Runs slices of demotion, collection and expiry, in some hundred microseconds at most.
     pub fn maintain(&mut self, now_ms: u64) -> Maintain {
         self.now_ms = now_ms;
@@ -584,12 +592,15 @@ impl Lane {
             self.measure_due_ms = now_ms + MEASURE_EVERY_MS;
             self.measure();
         }
-        if !self.due.is_empty() {
+        if !self.due.is_empty() && !self.holds_deletions {
             self.expire_due();
         }
-        let mut more = self.expire_slice();
+        let mut more = !self.holds_deletions && self.expire_slice();
         more |= self.evacuate_slice();
-        more |= self.demote_slice();
+        // Without flash, demotion is eviction.
+        if self.store.has_flash() || !self.holds_deletions {
+            more |= self.demote_slice();
+        }
         if self.store.has_flash() {
             more |= self.collect_slice();
             self.test_slice();

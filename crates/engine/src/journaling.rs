@@ -1,0 +1,282 @@
+//! Owns what a database's journal is to its workers: the effects that go into it, the replies that wait for it, and the writers that
+//! wait for room in it. Never knows a file, or when the journal syncs.
+//!
+//! Without a journal, each question here costs one relaxed load.
+
+use journal::{Log, Record};
+use parking_lot::{Mutex, RwLock};
+use std::cell::RefCell;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Poll, Waker};
+use store::Effects;
+
+/// The journal of a database, if it has one.
+#[derive(Default)]
+pub struct Journaling {
+    is_on: AtomicBool,
+    log: RwLock<Option<Arc<Log>>>,
+    waiting: Mutex<Vec<(For, Waker)>>,
+}
+
+/// What a connection waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum For {
+    /// The replies before this position may leave.
+    Position(u64),
+    /// Commands may write.
+    Room,
+}
+
+/// Whether commands may write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    Free,
+    /// The device is behind.
+    Behind,
+    Failed,
+}
+
+impl Journaling {
+    /// From now on, effects go to `log`, and replies wait for it. The caller has every stripe, or there is no client.
+    pub fn attach(self: &Arc<Self>, log: Arc<Log>) {
+        let journaling = Arc::downgrade(self);
+        log.on_progress(Box::new(move || {
+            if let Some(journaling) = journaling.upgrade() {
+                journaling.wake();
+            }
+        }));
+        *self.log.write() = Some(log);
+        self.is_on.store(true, Relaxed);
+    }
+
+    /// From now on, effects are not kept, and nobody waits.
+    pub fn detach(&self) {
+        self.is_on.store(false, Relaxed);
+        *self.log.write() = None;
+        self.wake();
+    }
+
+    #[inline]
+    fn with<T>(&self, ask: impl FnOnce(&Log) -> T) -> Option<T> {
+        if !self.is_on.load(Relaxed) {
+            return None;
+        }
+        self.log.read().as_deref().map(ask)
+    }
+
+    /// The position that a reply of this moment has seen. 0: there is no journal.
+    #[inline]
+    pub fn position(&self) -> u64 {
+        self.with(Log::position).unwrap_or(0)
+    }
+
+    /// Whether a reply may leave that has seen the dataset at this position.
+    #[inline]
+    pub fn is_safe(&self, position: u64) -> bool {
+        self.with(|log| log.safe() >= position).unwrap_or(true)
+    }
+
+    /// Whether a reply may leave that sees the dataset of this moment.
+    #[inline]
+    pub fn is_clear(&self) -> bool {
+        self.with(|log| log.position() <= log.safe()).unwrap_or(true)
+    }
+
+    /// The journal has failed, and what it has up to this position may be lost.
+    pub fn has_lost(&self, position: u64) -> bool {
+        self.with(|log| log.has_failed() && log.durable() < position).unwrap_or(false)
+    }
+
+    /// Whether commands may write. This one does not know the records of commands that run now on other workers, so the journal keeps
+    /// room for some.
+    #[inline]
+    pub fn room(&self) -> Room {
+        let room = self.with(|log| match log.is_behind() {
+            _ if log.has_failed() => Room::Failed,
+            true => Room::Behind,
+            false => Room::Free,
+        });
+        room.unwrap_or(Room::Free)
+    }
+
+    /// The error of a write that cannot be journalled.
+    #[cold]
+    pub fn refusal(&self) -> String {
+        let why = self.with(Log::failed).flatten().unwrap_or_default();
+        format!("MISCONF Errors writing to the AOF file: {why}")
+    }
+
+    /// Waits until replies may leave that have seen this position.
+    pub fn poll_safe(&self, position: u64, cx: &Context<'_>) -> Poll<()> {
+        self.poll(For::Position(position), cx)
+    }
+
+    /// Waits until commands may write, or never may again.
+    pub fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
+        self.poll(For::Room, cx)
+    }
+
+    fn is_there(&self, awaited: For) -> bool {
+        match awaited {
+            For::Position(position) => self.is_safe(position),
+            For::Room => self.room() != Room::Behind,
+        }
+    }
+
+    fn poll(&self, awaited: For, cx: &Context<'_>) -> Poll<()> {
+        if self.is_there(awaited) {
+            return Poll::Ready(());
+        }
+        self.waiting.lock().push((awaited, cx.waker().clone()));
+        // The journal may have gone on before it could see the waker.
+        if self.is_there(awaited) { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    fn wake(&self) {
+        let woken: Vec<_> = self.waiting.lock().extract_if(.., |(awaited, _)| self.is_there(*awaited)).collect();
+        woken.into_iter().for_each(|(_, waker)| waker.wake());
+    }
+
+    /// What puts the effects of each outermost command into the journal, as one record. It does nothing without a journal, so that
+    /// what is replayed is not journalled.
+    pub fn keeper(self: &Arc<Self>) -> Box<dyn Fn(&Effects) + Send + Sync> {
+        let journaling = Arc::clone(self);
+        Box::new(move |effects| {
+            journaling.with(|log| keep(log, effects));
+        })
+    }
+}
+
+/// The most memory that a worker keeps for the next record.
+const SCRATCH_BYTES: usize = 64 << 10;
+
+thread_local! {
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+fn keep(log: &Log, effects: &Effects) {
+    let Some(first) = effects.iter().next() else { return };
+    SCRATCH.with_borrow_mut(|resp| {
+        encode(effects, resp);
+        log.append(&Record { stripe: None, db: first.db as u32, time_ms: first.now_ms, resp });
+        if resp.capacity() > SCRATCH_BYTES {
+            *resp = Vec::new();
+        }
+    });
+}
+
+/// The effects as RESP: one command, or MULTI … EXEC. They begin in the first one's logical database.
+fn encode(effects: &Effects, out: &mut Vec<u8>) {
+    out.clear();
+    let is_group = effects.len() > 1;
+    if is_group {
+        command(out, [&b"MULTI"[..]]);
+    }
+    let mut db = None;
+    for effect in effects.iter() {
+        if db.replace(effect.db).is_some_and(|before| before != effect.db) {
+            command(out, [&b"SELECT"[..], effect.db.to_string().as_bytes()]);
+        }
+        command(out, effect.words());
+    }
+    if is_group {
+        command(out, [&b"EXEC"[..]]);
+    }
+}
+
+fn command<'w>(out: &mut Vec<u8>, words: impl IntoIterator<Item = &'w [u8], IntoIter: ExactSizeIterator>) {
+    let words = words.into_iter();
+    length(out, b'*', words.len());
+    for word in words {
+        length(out, b'$', word.len());
+        out.extend_from_slice(word);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+fn length(out: &mut Vec<u8>, kind: u8, length: usize) {
+    out.push(kind);
+    match length {
+        0..10 => out.push(b'0' + length as u8),
+        _ => write!(out, "{length}").expect("a Vec takes everything"),
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use journal::{Opened, Policy, Settings};
+    use std::ops::ControlFlow;
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
+    use store::Why;
+
+    fn text(effects: &Effects) -> String {
+        let mut out = Vec::new();
+        encode(effects, &mut out);
+        String::from_utf8(out).unwrap().replace("\r\n", " ")
+    }
+
+    #[test]
+    fn one_effect_is_a_command_and_several_are_a_transaction_that_selects() {
+        let mut effects = Effects::default();
+        effects.push(Why::Command, 3, 17, [&b"SET"[..], b"k", b"a value of 21 bytes.."]);
+        assert_eq!(text(&effects), "*3 $3 SET $1 k $21 a value of 21 bytes.. ");
+        effects.push(Why::Expired, 3, 17, [&b"DEL"[..], b"a"]);
+        effects.push(Why::Expired, 12, 17, [&b"DEL"[..], b"b"]);
+        let set = "*3 $3 SET $1 k $21 a value of 21 bytes.. ";
+        let dels = "*2 $3 DEL $1 a *2 $6 SELECT $2 12 *2 $3 DEL $1 b ";
+        assert_eq!(text(&effects), format!("*1 $5 MULTI {set}{dels}*1 $4 EXEC "));
+    }
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    #[test]
+    fn effects_go_to_the_log_once_it_is_there_and_waiters_are_woken_when_they_are_durable() {
+        let scratch = tempfile::tempdir().unwrap();
+        let settings = Settings { log_id: [1; 16], file_bytes: 512 << 10, ring_bytes: 1 << 20, policy: Policy::Always };
+        let log = Opened::open(scratch.path(), &settings, 0).unwrap().start().unwrap();
+        let journaling = Arc::<Journaling>::default();
+        let keeper = journaling.keeper();
+        let mut effects = Effects::default();
+        effects.push(Why::Command, 2, 17, [&b"DEL"[..], b"k"]);
+        keeper(&effects);
+        assert!(journaling.is_clear() && journaling.room() == Room::Free);
+
+        journaling.attach(Arc::clone(&log));
+        keeper(&effects);
+        let position = journaling.position();
+        assert!(position > 0);
+        let woken = Arc::<Woken>::default();
+        let waker = Arc::clone(&woken).into();
+        let cx = Context::from_waker(&waker);
+        if journaling.poll_safe(position, &cx).is_pending() {
+            while woken.0.load(Relaxed) == 0 {
+                std::thread::yield_now();
+            }
+        }
+        assert!(journaling.poll_safe(position, &cx).is_ready() && log.durable() == position);
+        assert!(journaling.poll_room(&cx).is_ready());
+        log.close().unwrap();
+        drop((journaling, keeper, log));
+
+        let opened = Opened::open(scratch.path(), &settings, 0).unwrap();
+        let mut found = Vec::new();
+        let each = &mut |_, record: &Record| {
+            found.push((record.db, record.time_ms, record.resp.to_vec()));
+            ControlFlow::Continue(())
+        };
+        opened.records(each).unwrap();
+        assert_eq!(found, [(2, 17, b"*2\r\n$3\r\nDEL\r\n$1\r\nk\r\n".to_vec())]);
+    }
+}
