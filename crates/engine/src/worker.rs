@@ -70,8 +70,8 @@ async fn carry_out(connection: &mut Connection) -> Result<(), End> {
                 Ok(Ran::All) => break,
                 Ok(Ran::Ends(end)) => return Err(end),
                 Ok(Ran::Waits(wait)) => {
-                    if matches!(wait, Wait::Exchange | Wait::Drain) {
-                        // Send the earlier replies now: the exchange may take seconds.
+                    if matches!(wait, Wait::Exchange | Wait::Drain | Wait::Journal) {
+                        // Send the earlier replies now: the exchange, or the journal's device, may take seconds.
                         connection.send()?;
                     }
                     park(connection, wait).await?;

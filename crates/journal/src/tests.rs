@@ -76,18 +76,20 @@ impl Disk for Fake {
             let buf = if let OpKind::Write(buf) = op.kind { Some(buf) } else { None };
             return Done { token: op.token, result: Err(io::Error::other("the device says no")), buf, nanos: 0 };
         }
-        drop(state);
+        // The lock is held until the operation is complete: see `killed`.
         self.files.carry_out(op)
     }
 
     fn add(&mut self) -> Result<(), OpenError> {
-        if self.device.state.lock().is_full {
+        let state = self.device.state.lock();
+        if state.is_full {
             return Err(OpenError::NoSpace { file: "journal-x".into(), needed_bytes: 1 });
         }
         self.files.add()
     }
 
     fn remove_last(&mut self) -> Result<(), OpenError> {
+        let _state = self.device.state.lock();
         self.files.remove_last()
     }
 
@@ -159,8 +161,9 @@ fn found(directory: &Path, from: u64) -> Vec<u32> {
     numbers
 }
 
-/// The directory as a process that is killed now would leave it.
-fn killed(directory: &Path) -> TempDir {
+/// The directory as a process that is killed now would leave it: between two operations of the device.
+fn killed(directory: &Path, device: &Device) -> TempDir {
+    let _between = device.state.lock();
     let copy = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -188,7 +191,7 @@ fn a_killed_process_loses_nothing_and_a_closed_journal_has_everything() {
         let end = append_all(&log, 0..100, 500);
         assert_eq!(end, 100 * stored_bytes(500));
         assert_eq!((log.position(), log.durable()), (end, 0));
-        assert_eq!(found(killed(scratch.path()).path(), 0), Vec::from_iter(0..100));
+        assert_eq!(found(killed(scratch.path(), &device).path(), 0), Vec::from_iter(0..100));
         device.tell(|told| told.holds_syncs = false);
         log.close().unwrap();
         assert_eq!((log.durable(), log.safe()), (end, end));
@@ -215,7 +218,7 @@ fn each_start_goes_on_where_the_last_one_was_killed() {
         if round % 4 == 3 {
             log.close().unwrap();
         }
-        let copy = killed(scratch.path());
+        let copy = killed(scratch.path(), &device);
         device.tell(|told| told.holds_syncs = false);
         drop(log);
         scratch = copy;
@@ -301,7 +304,7 @@ fn what_does_not_fit_into_the_ring_is_not_safe_before_it_is_durable() {
     number += 310;
     assert_eq!(log.safe(), u64::from(in_ring) * stored_bytes(1000));
     device.wait_until_held();
-    let copy = killed(scratch.path());
+    let copy = killed(scratch.path(), &device);
     let after_kill = found(copy.path(), 0);
     assert!(after_kill.len() as u32 >= in_ring && after_kill == Vec::from_iter(0..after_kill.len() as u32));
 
@@ -312,7 +315,7 @@ fn what_does_not_fit_into_the_ring_is_not_safe_before_it_is_durable() {
     device.tell(|told| told.holds_syncs = true);
     append_all(&log, number..number + 20, 1000);
     assert_eq!(log.safe(), log.position());
-    assert_eq!(found(killed(scratch.path()).path(), 0), Vec::from_iter(0..number + 20));
+    assert_eq!(found(killed(scratch.path(), &device).path(), 0), Vec::from_iter(0..number + 20));
     device.tell(|told| told.holds_syncs = false);
     drop(log);
     assert_eq!(found(scratch.path(), 0), Vec::from_iter(0..number + 20));
@@ -328,7 +331,7 @@ fn the_ring_keeps_what_is_written_and_not_durable() {
     device.wait_until_held();
     // Written, but a device that loses its cache has none of it.
     append_all(&log, 60..100, 1000);
-    let copy = killed(scratch.path());
+    let copy = killed(scratch.path(), &device);
     for entry in fs::read_dir(copy.path()).unwrap() {
         let path = entry.unwrap().path();
         if path.to_str().unwrap().contains("journal-0") {
@@ -416,7 +419,7 @@ fn without_space_for_a_file_writers_wait_and_nothing_is_lost() {
     assert!(log.figures().trouble.unwrap().contains("journal-x needs 1 bytes"));
     assert_eq!(log.failed(), None);
     assert!(log.safe() < end);
-    assert_eq!(found(killed(scratch.path()).path(), 0), Vec::from_iter(0..number));
+    assert_eq!(found(killed(scratch.path(), &device).path(), 0), Vec::from_iter(0..number));
     device.tell(|told| told.is_full = false);
     wait_until("the file that is tried again", || log.safe() == end && !log.is_behind());
     assert_eq!(log.figures().trouble, None);

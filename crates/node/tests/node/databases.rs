@@ -104,14 +104,15 @@ fn carry_out(node: &Arc<node::Node>, words: &[&str]) -> Result<String, node::Nod
             BufReader::new(stream).read_line(&mut reply).unwrap();
             Ok(reply.trim_end().to_owned())
         }
+        ["journal", ..] => Ok(crate::gate::told(node, &words[1..])),
         _ => panic!("{words:?}"),
     }
 }
 
-struct Operator(UnixStream);
+pub struct Operator(UnixStream);
 
 impl Operator {
-    fn of(state: &Path) -> Operator {
+    pub fn of(state: &Path) -> Operator {
         eventually("the node is attached", || UnixStream::connect(state.join(SOCKET)).is_ok());
         Operator(UnixStream::connect(state.join(SOCKET)).unwrap())
     }
@@ -128,7 +129,7 @@ impl Operator {
         panic!("no port is free")
     }
 
-    fn run(&mut self, line: &str) -> String {
+    pub fn run(&mut self, line: &str) -> String {
         writeln!(self.0, "{line}").unwrap();
         let mut reply = String::new();
         BufReader::new(self.0.try_clone().unwrap()).read_line(&mut reply).unwrap();

@@ -15,6 +15,7 @@ mod errors;
 mod examples;
 mod executor;
 mod files;
+mod gate;
 mod lifecycle;
 mod migrate;
 mod news;
