@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The Redis-on-Flash benchmark at 1/150 of its size: builds the release binary, starts a node on loopback with flash in
 # a scratch directory, runs the scenario against it over the network, and stops the node whatever happens. On a terminal
-# the node stays, with its web console, until Enter or ctrl-C.
+# the node stays, with its web console, until Enter or ctrl-C. Before that, the dataset is made durable, the node is killed and
+# started again, and the keys are counted.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scale="${SCALE:-1/150}"
@@ -76,15 +77,31 @@ ready() {
 taken() {
     (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null
 }
+# The first line of the reply to a command.
+ask() {
+    local reply=""
+    exec 3<>"/dev/tcp/127.0.0.1/$port" || return 1
+    printf '%s\r\n' "$1" >&3
+    read -r -t 120 reply <&3 || true
+    exec 3>&-
+    echo "${reply%$'\r'}"
+} 2>/dev/null
+begin_node() {
+    "$flintkv" server --port "$1" --bind 127.0.0.1 --dir "$scratch" --logfile node.log \
+        --console-port "$(($1 + 1))" --console-password "$password" \
+        --memory-limit "$memory_limit" --ram-limit 30% --flash-path flash --appendonly "$2" &
+    node=$!
+}
+# The time since a moment, in seconds.
+since() {
+    awk -v from="$1" -v to="$(date +%s.%N)" 'BEGIN { printf "%.1f s", to - from }'
+}
 port=""
 password="$(od -An -N9 -tx1 /dev/urandom | tr -d ' \n')"
 for _ in 1 2 3 4 5; do
     try=$((20000 + RANDOM % 20000))
     if taken "$try" || taken "$((try + 1))"; then continue; fi
-    "$flintkv" server --port "$try" --bind 127.0.0.1 --dir "$scratch" --logfile node.log \
-        --console-port "$((try + 1))" --console-password "$password" \
-        --memory-limit "$memory_limit" --ram-limit 30% --flash-path flash &
-    node=$!
+    begin_node "$try" no
     for _ in $(seq 100); do
         if ready "$try"; then port="$try"; break 2; fi
         kill -0 "$node" 2>/dev/null || break
@@ -104,6 +121,26 @@ echo "$console"
 load=$!
 wait "$load"
 load=""
+
+echo
+begun=$(date +%s.%N)
+reply="$(ask 'CONFIG SET appendonly yes')"
+[ "$reply" = +OK ] || { echo "the dataset is not durable: $reply" >&2; exit 1; }
+for n in $(seq 100); do ask "SET demo:$n written-after-the-base" >/dev/null; done
+keys="$(ask DBSIZE)"
+echo "appendonly yes: the dataset survives crashes from now on, after $(since "$begun"); ${keys#:} keys"
+kill -KILL "$node"
+wait "$node" 2>/dev/null || true
+begun=$(date +%s.%N)
+begin_node "$port" yes
+found=""
+for _ in $(seq 3000); do
+    if ready "$port"; then found="$(ask DBSIZE)"; break; fi
+    kill -0 "$node" 2>/dev/null || break
+    sleep 0.1
+done
+[ "$found" = "$keys" ] || { echo "killed and started again: ${found#:} of ${keys#:} keys are there" >&2; exit 1; }
+echo "killed (kill -9) and started again: all ${found#:} keys are there after $(since "$begun")"
 if [ -t 0 ] && [ -t 1 ]; then
     echo
     echo "$console"
