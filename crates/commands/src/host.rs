@@ -112,6 +112,10 @@ pub trait Host: Scripting {
     fn rewrite_journal(&self) -> Run;
     /// When the dataset was last saved, in seconds since 1970; if never, when the server started.
     fn last_save_s(&self) -> u64;
+    /// BGSAVE. Returns the reply.
+    fn save_in_background(&self, schedule: bool) -> Result<&'static str, String>;
+    /// Whether SHUTDOWN saves if it is not told.
+    fn saves_at_end(&self) -> bool;
 
     // --- control
     fn shutdown(&self, abort: bool, nosave: bool) -> Result<(), String>;

@@ -338,7 +338,7 @@ fn shutdown(cx: &mut Cx<'_>) -> Run {
     if (save && nosave) || (abort && (save || nosave || others)) {
         return Err(SYNTAX);
     }
-    if save {
+    if save || (!nosave && !abort && cx.server.saves_at_end()) {
         cx.server.save(cx.session)?;
     }
     cx.server.shutdown(abort, nosave).map_err(|text| Stop::Error(text.into()))?;

@@ -352,14 +352,14 @@ pub const ROWS: &[Row] = &[
     row("shutdown-on-sigterm", SHUTDOWN, "default", Live, NO_PERSISTENCE, Process, ""),
 
     // ---- Persistence
-    row("save", Save, "", Live, NO_PERSISTENCE, Persistence, ""),
-    row("dbfilename", FileName, "dump.rdb", Protected, Used, Persistence, "The file that SAVE writes and that is loaded at the start. It is in `dir`; a database other than the default has a directory there with its name."),
+    row("save", Save, "", Live, Used, Persistence, "When dumps are written: after so many seconds, if there were at least so many changes, as in `save 3600 1 300 100`. Each changing command counts as one change. Redis has three such points by default, FlintKV none: a dump has the whole dataset."),
+    row("dbfilename", FileName, "dump.rdb", Protected, Used, Persistence, "The file that SAVE, BGSAVE and `save` points write and that is loaded at the start. It is in `dir`; a database other than the default has a directory there with its name."),
     row("rdbcompression", Bool, "yes", Live, Used, Persistence, "Whether SAVE compresses strings of more than 20 bytes."),
     row("rdbchecksum", Bool, "yes", Start, Used, Persistence, "Whether SAVE writes a checksum, and whether the checksum of a loaded file is compared."),
     row("rdb-version", Choice(&["10", "11", "12"]), "10", Live, Used, Persistence, "The version of the format that SAVE writes: 10 is that of Redis 7.0, 11 of 7.2, 12 of 7.4. Only version 12 has fields of hashes that expire; with an older version SAVE refuses a dataset that has such fields."),
     row("rdb-save-incremental-fsync", Bool, "yes", Live, NO_PERSISTENCE, Persistence, ""),
     row("rdb-del-sync-files", Bool, "no", Live, NO_PERSISTENCE, Persistence, ""),
-    row("stop-writes-on-bgsave-error", Bool, "yes", Live, NO_PERSISTENCE, Persistence, ""),
+    row("stop-writes-on-bgsave-error", Bool, "yes", Live, Used, Persistence, "Whether writes are refused from a failed dump until one succeeds, while there are `save` points."),
     row("sanitize-dump-payload", Choice(&["no", "yes", "clients"]), "no", Live, NO_PERSISTENCE, Persistence, ""),
     row("appendonly", Bool, "no", Live, Used, Persistence, "Whether the dataset survives a restart: every change goes into a journal in `dir`. At the first start the append-only file or the dump of Redis in `dir` is taken over. `CONFIG SET` switches it while the node runs."),
     row("appendfilename", FileName, "appendonly.aof", Start, Used, Persistence, "The name of Redis's append-only file, which is taken over at the first start with `appendonly yes`."),

@@ -51,6 +51,9 @@ pub struct RedisFiles {
     pub rdbcompression: bool,
     pub rdbchecksum: bool,
     pub rdb_version: u32,
+    /// A dump is written when so many seconds have passed with so many changes since the last one.
+    pub save_points: Vec<(u64, u64)>,
+    pub stop_writes_on_bgsave_error: bool,
     pub appendfsync: AppendFsync,
     /// 0: a new base is written only on demand.
     pub aof_rewrite_percentage: u64,
@@ -255,6 +258,12 @@ pub const RAM_SHARE_PERCENT: u64 = 30;
 /// Values by the name of their row. An unknown name is a bug and panics; the tests read every name.
 pub(super) struct Values<'a>(pub &'a [Value]);
 
+/// A point of `save`: seconds and changes.
+fn save_point(pair: &[String]) -> (u64, u64) {
+    let number = |word: &String| word.parse().expect("the table checked the number");
+    (number(&pair[0]), number(&pair[1]))
+}
+
 impl Values<'_> {
     fn words(&self, name: &str) -> &[String] {
         let index = table::find(name).unwrap_or_else(|| panic!("'{name}' is not in the table"));
@@ -358,6 +367,8 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
             rdbcompression: v.yes("rdbcompression"),
             rdbchecksum: v.yes("rdbchecksum"),
             rdb_version: v.word("rdb-version").parse().expect("the table checked the version"),
+            save_points: v.words("save").chunks_exact(2).map(save_point).collect(),
+            stop_writes_on_bgsave_error: v.yes("stop-writes-on-bgsave-error"),
             appendfsync: v.choice("appendfsync", AppendFsync::from_word),
             aof_rewrite_percentage: v.int("auto-aof-rewrite-percentage"),
             aof_rewrite_min_bytes: v.bytes("auto-aof-rewrite-min-size"),

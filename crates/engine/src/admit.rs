@@ -17,6 +17,10 @@ use std::borrow::Cow;
 use std::sync::atomic::Ordering::Relaxed;
 use store::Admission;
 
+/// Clients know the first word from Redis.
+const UNSAVED: &str = "MISCONF The last dump could not be written, and stop-writes-on-bgsave-error is yes: the log tells why. \
+                       Writes go on after a successful SAVE or BGSAVE";
+
 /// A word of the node's own, and no command: `REPLAY-AT milliseconds`. While the node replays a journal, the commands that
 /// follow on the connection see this time, and memory is not refused to them. Nobody else knows the word.
 pub const REPLAY_AT: &str = "REPLAY-AT";
@@ -97,6 +101,9 @@ pub fn admit<'w>(
             return Err(refused(worker, command, text.into()));
         }
         let writes = command.is(bit::WRITE | bit::MAY_REPLICATE);
+        if writes && hub.clients.unsaved.load(Relaxed) {
+            return Err(refused(worker, command, UNSAVED.into()));
+        }
         if !command.is(bit::UNPAUSABLE) && hub.clients.is_paused(writes, now_ms) {
             // The operator can look at everything, and end the pause.
             if writes || !acl::is_console(&session.user) {
@@ -135,10 +142,9 @@ pub fn may_write(worker: &Worker, session: &Session) -> Result<(), Halt> {
     }
 }
 
-/// Keeps a command from a dataset that is being loaded or saved, if the command may touch it.
+/// Keeps a command from a dataset that is being loaded.
 #[cold]
 fn gate(worker: &Worker, session: &Session, command: &Command) -> Option<Halt> {
-    const TOUCHES: u32 = bit::EXEC | bit::WHOLE | bit::WATCHES | bit::UNWATCHES | bit::SCRIPT;
     let clients = &worker.hub.clients;
     match clients.gate() {
         Gate::Open => None,
@@ -147,8 +153,6 @@ fn gate(worker: &Worker, session: &Session, command: &Command) -> Option<Halt> {
             let text = "LOADING Redis is loading the dataset in memory";
             Some(refused(worker, command, text.into()))
         }
-        Gate::Saving if command.is(bit::LOADING) && command.is(bit::KEYLESS) && !command.is(TOUCHES) => None,
-        Gate::Saving => Some(Halt::Wait(Wait::Pause { writes: true })),
     }
 }
 

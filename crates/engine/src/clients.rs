@@ -279,6 +279,8 @@ pub struct Clients {
     paused_all: AtomicBool,
     /// The operator has paused the whole database: commands are refused.
     pub suspended: AtomicBool,
+    /// The last dump has failed, and writes are refused for that.
+    pub unsaved: AtomicBool,
     /// A [`Gate`].
     gate: AtomicU8,
 }
@@ -290,8 +292,6 @@ pub enum Gate {
     Open,
     /// The dataset is being loaded. Commands are refused.
     Loading,
-    /// The dataset is being saved. Commands wait.
-    Saving,
 }
 
 /// Sums for INFO.
@@ -462,6 +462,7 @@ impl Clients {
         self.paused_until_ms.load(Relaxed) != 0
             || self.suspended.load(Relaxed)
             || self.gate.load(Relaxed) != Gate::Open as u8
+            || self.unsaved.load(Relaxed)
     }
 
     pub fn set_gate(&self, gate: Gate) {
@@ -469,12 +470,7 @@ impl Clients {
     }
 
     pub fn gate(&self) -> Gate {
-        [Gate::Open, Gate::Loading, Gate::Saving][usize::from(self.gate.load(Relaxed))]
-    }
-
-    /// Whether a command that waits for the end of a pause or of a save must go on waiting.
-    pub fn holds(&self, is_write: bool, now_ms: u64) -> bool {
-        self.gate() == Gate::Saving || self.is_paused(is_write, now_ms)
+        [Gate::Open, Gate::Loading][usize::from(self.gate.load(Relaxed))]
     }
 
     /// Whether a command must wait now. Clears a pause that is over.

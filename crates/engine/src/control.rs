@@ -28,6 +28,10 @@ pub trait Control: Send + Sync {
     fn purge_memory(&self);
     /// SAVE. Waits until the file is written.
     fn save(&self) -> Result<(), String>;
+    /// BGSAVE. Returns the reply.
+    fn save_in_background(&self, schedule: bool) -> Result<&'static str, String>;
+    /// Whether SHUTDOWN saves if it is not told.
+    fn saves_at_end(&self) -> bool;
     /// DEBUG RELOAD. Waits until the dataset is loaded.
     fn reload(&self, saves: bool) -> Result<(), String>;
     /// BGREWRITEAOF. The work is done on another thread.

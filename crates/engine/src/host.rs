@@ -172,6 +172,14 @@ impl Host for Worker {
         job::outcome(me).unwrap_or_else(|| job::leave(me, Task::Reload { saves }))
     }
 
+    fn save_in_background(&self, schedule: bool) -> Result<&'static str, String> {
+        self.hub.control().ok_or("ERR the database is being closed")?.save_in_background(schedule)
+    }
+
+    fn saves_at_end(&self) -> bool {
+        self.hub.control().is_some_and(|control| control.saves_at_end())
+    }
+
     fn rewrite_journal(&self) -> Run {
         self.control()?.rewrite_journal().map_err(|text| Stop::Error(text.into()))
     }

@@ -95,7 +95,7 @@ async fn sit_out(connection: &mut Connection, writes: bool) -> Result<(), End> {
     connection.send()?;
     let held = Held::new(connection);
     let worker = Rc::clone(&connection.worker);
-    while worker.hub.clients.holds(writes, worker.refresh_now_ms()) && !held.card.killed.load(Relaxed) {
+    while worker.hub.clients.is_paused(writes, worker.refresh_now_ms()) && !held.card.killed.load(Relaxed) {
         let mut step = pin!(tokio::time::sleep(PAUSE_STEP));
         poll_fn(|cx| {
             connection.poll_listen(cx)?;

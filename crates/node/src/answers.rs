@@ -74,6 +74,14 @@ impl Control for Database {
         self.save_dump()
     }
 
+    fn save_in_background(&self, schedule: bool) -> Result<&'static str, String> {
+        self.save_dump_in_background(schedule)
+    }
+
+    fn saves_at_end(&self) -> bool {
+        !self.hub.config.snapshot().redis_files.save_points.is_empty()
+    }
+
     fn reload(&self, saves: bool) -> Result<(), String> {
         self.reload_dump(saves)
     }

@@ -243,6 +243,15 @@ fn persistence(facts: &Facts<'_>, text: &mut Text) {
     let files = &facts.database.files;
     let since_ms = files.loading_since_ms.load(Relaxed);
     let saving = files.saving_since_ms.load(Relaxed) != 0;
+    let background_ms = files.background_since_ms.load(Relaxed);
+    let background_s = match background_ms {
+        0 => -1,
+        since_ms => (facts.now_ms.saturating_sub(since_ms) / 1000) as i64,
+    };
+    let last_background_s = match files.last_background_took_ms.load(Relaxed) {
+        0 => -1,
+        took_ms => (took_ms / 1000) as i64,
+    };
     let status = if files.last_save_failed.load(Relaxed) { "err" } else { "ok" };
     // Clients are served when this is 0, not a moment later.
     let is_loading = facts.database.hub.clients.gate() == engine::Gate::Loading;
@@ -267,12 +276,12 @@ fn persistence(facts: &Facts<'_>, text: &mut Text) {
         ("current_fork_perc", &"0.00"),
         ("current_save_keys_processed", &if saving { files.saved_keys.load(Relaxed) } else { 0 }),
         ("current_save_keys_total", &if saving { facts.store().keys } else { 0 }),
-        ("rdb_changes_since_last_save", &0),
-        ("rdb_bgsave_in_progress", &0),
+        ("rdb_changes_since_last_save", &facts.database.changes_since_save()),
+        ("rdb_bgsave_in_progress", &u8::from(background_ms != 0)),
         ("rdb_last_save_time", &engine::Control::last_save_s(facts.database)),
         ("rdb_last_bgsave_status", &status),
-        ("rdb_last_bgsave_time_sec", &-1),
-        ("rdb_current_bgsave_time_sec", &-1),
+        ("rdb_last_bgsave_time_sec", &last_background_s),
+        ("rdb_current_bgsave_time_sec", &background_s),
         ("rdb_saves", &files.saves.load(Relaxed)),
         ("rdb_last_cow_size", &0),
         ("rdb_last_load_keys_expired", &files.keys_expired.load(Relaxed)),

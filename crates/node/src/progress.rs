@@ -25,8 +25,15 @@ pub struct Progress {
     pub saves: AtomicU64,
     /// When the running save began, in milliseconds since 1970; 0: none runs.
     pub saving_since_ms: AtomicU64,
-    pub saved_keys: AtomicU64,
+    pub saved_keys: Arc<AtomicU64>,
     pub last_save_took_ms: AtomicU64,
+    /// When the running or scheduled BGSAVE began, in milliseconds since 1970; 0: there is none.
+    pub background_since_ms: AtomicU64,
+    pub last_background_took_ms: AtomicU64,
+    /// When the last save began.
+    pub last_try_ms: AtomicU64,
+    /// How many changes there were when the last save began that succeeded.
+    pub saved_changes: AtomicU64,
     pub journal: Journalling,
 }
 

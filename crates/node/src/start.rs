@@ -10,7 +10,7 @@ use crate::open_files::raise_open_files;
 use crate::supervise::Supervisor;
 use base::size;
 use config::{Config, ConfigStore};
-use engine::{Card, wall_ms};
+use engine::{Card, Control, wall_ms};
 use std::any::Any;
 use std::fs;
 use std::future::poll_fn;
@@ -123,17 +123,23 @@ async fn attend(node: &Node, supervisor: &mut Supervisor) -> io::Result<()> {
         tokio::select! {
             _ = poll_fn(|cx| terminate.poll_recv(cx)) => {
                 tracing::info!("SIGTERM: the server stops");
-                return Ok(());
+                if save_at_end(node, |_| true).await {
+                    return Ok(());
+                }
             }
             _ = poll_fn(|cx| interrupt.poll_recv(cx)) => {
                 tracing::info!("SIGINT: the server stops");
-                return Ok(());
+                if save_at_end(node, |_| true).await {
+                    return Ok(());
+                }
             }
             () = node.shutdown_asked() => {
                 if let Some(why) = node.failure() {
                     return Err(io::Error::other(why.to_owned()));
                 }
                 tracing::info!("SHUTDOWN: the server stops");
+                // The command has saved its own database, or was told not to. Whoever asked is gone, so a failure stops nothing.
+                save_at_end(node, |database| !database.is_default()).await;
                 return Ok(());
             }
             _ = ticks.tick() => {
@@ -142,6 +148,26 @@ async fn attend(node: &Node, supervisor: &mut Supervisor) -> io::Result<()> {
             }
         }
     }
+}
+
+/// Saves the databases that have `save` points and unsaved changes. False: one of them could not be saved, and the node must go on.
+async fn save_at_end(node: &Node, which: impl Fn(&Database) -> bool) -> bool {
+    let mut saved = true;
+    for database in node.databases().into_iter().filter(|database| which(database)) {
+        if database.changes_since_save() == 0 || !Control::saves_at_end(&*database) {
+            continue;
+        }
+        let name = database.name().to_owned();
+        let done = tokio::task::spawn_blocking(move || database.save_dump()).await;
+        let done = done.unwrap_or_else(|panic| Err(format!("a bug: {panic}")));
+        if let Err(why) = done {
+            tracing::error!(
+                "the node does not stop, as database '{name}' could not be saved ({why}); kill -9 ends it anyhow"
+            );
+            saved = false;
+        }
+    }
+    saved
 }
 
 /// The clock.
@@ -161,6 +187,7 @@ impl Clock {
         for database in node.databases() {
             database.sample_rates(now_ms);
             relieve(&database);
+            database.save_if_due(now_ms);
             if is_second {
                 database.weigh();
                 database.memory_peak_bytes.fetch_max(memory::allocated_bytes(), Relaxed);

@@ -144,7 +144,8 @@ impl<W: Write> Writer<W> {
         self.flush()
     }
 
-    fn flush(&mut self) -> io::Result<()> {
+    /// Writes what is buffered.
+    pub fn flush(&mut self) -> io::Result<()> {
         if self.options.has_checksum {
             self.sum = crc64_after(self.sum, &self.buffer);
         }

@@ -38,6 +38,8 @@ pub enum Counter {
     ChecksumErrors,
     ReadErrors,
     WriteErrors,
+    /// Commands that changed something.
+    Changes,
     /// Bytes of the keys and values that commands wrote.
     UserBytes,
     EvacuatedObjects,

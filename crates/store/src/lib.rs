@@ -7,7 +7,7 @@
 //! 3. [`log`]: the format on flash, segments, filling, collecting, resizing;
 //! 4. `stripe`: the tables and their locks, watched keys, blocked clients, the number of keys; [`listen`]: events of keys;
 //! 5. [`store`]: owns all of these, and forwards to them; `config`: the settings of a store;
-//! 6. [`keyspace`]: a handler's view of locked stripes, and the point that every change passes; [`digest`]: the digest of the dataset; `dump`: all of it at one moment;
+//! 6. [`keyspace`]: a handler's view of locked stripes, and the point that every change passes; [`digest`]: the digest of the dataset; [`snapshot`]: all of it at one moment;
 //! 7. [`lane`]: a worker's flash I/O and maintenance; [`stats`]: the figures of the store.
 //!
 //! `flash::io` defines the operations of I/O.
@@ -16,13 +16,13 @@
 mod config;
 pub mod counters;
 pub mod digest;
-mod dump;
 pub mod effects;
 pub mod keyspace;
 pub mod lane;
 pub mod listen;
 pub mod log;
 pub mod mem;
+pub mod snapshot;
 pub mod stats;
 pub mod store;
 mod stripe;
@@ -30,7 +30,7 @@ mod stripe;
 pub use base::events::Class;
 pub use base::{Codec, Policy};
 pub use config::{FlashConfig, StoreConfig};
-pub use dump::{DumpError, Dumper, PartReader};
+
 pub use effects::{Effect, Effects, Why};
 pub use keyspace::guards::Held;
 pub use keyspace::{
@@ -42,6 +42,7 @@ pub use log::read::ReadError;
 pub use log::resize::{Progress, ResizeError};
 pub use mem::hash::{Hasher, Key, KeyHash};
 pub use mem::tier::{Admission, LimitOf};
+pub use snapshot::{DumpError, Dumper, PartReader, Snapshot, Spill};
 pub use stats::StoreStats;
 pub use store::Store;
 pub use stripe::census::{Census, KeyCounts};

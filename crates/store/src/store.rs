@@ -24,9 +24,9 @@ use base::Codec;
 use base::events::Class;
 use base::random::{GAMMA, SplitMix64, mix};
 use flash::io::Reader;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::time::Duration;
 use value::Boxed;
@@ -73,6 +73,25 @@ pub struct Store {
     random: AtomicU64,
     graves: Mutex<mpsc::Sender<Grave>>,
     pub(crate) wait_counts: WaitCounts,
+    /// The snapshot that is being taken. Written with every stripe locked, or when no table knows it any more.
+    pub(crate) cut: RwLock<Option<Arc<dyn Cut>>>,
+    /// How many there were.
+    pub(crate) cuts: AtomicU32,
+}
+
+/// Gets what a snapshot wants before that changes.
+pub(crate) trait Cut: Send + Sync {
+    /// An entry of a locked stripe.
+    fn keep(&self, store: &Store, entry: &Entry, stripe: usize, uid: u32);
+    /// Tables with wanted entries that nobody else can reach any more, of one flush.
+    fn adopt(&self, orphans: Vec<Orphan>);
+}
+
+/// A table that was taken out of its stripe.
+pub(crate) struct Orphan {
+    pub stripe: usize,
+    pub uid: u32,
+    pub database: Database,
 }
 
 /// Memory that the lazyfree thread frees.
@@ -144,6 +163,8 @@ impl Store {
             random: AtomicU64::new(config.secret[0] ^ config.secret[1]),
             graves: Mutex::new(graves),
             wait_counts: WaitCounts::default(),
+            cut: RwLock::default(),
+            cuts: AtomicU32::new(0),
         })
     }
 
@@ -244,7 +265,8 @@ impl Store {
         }
     }
 
-    fn empty(&self, databases: Vec<Database>) {
+    /// Frees the databases of one flush.
+    pub(crate) fn empty(&self, databases: Vec<Database>) {
         for mut database in databases {
             database.table.drain(|word| self.release(word));
         }
@@ -343,7 +365,24 @@ impl Store {
         }
     }
 
-    // --- checkpoints ---
+    // --- snapshots and checkpoints ---
+
+    /// To be called before a change of what an entry means, while its stripe is locked: a snapshot may still want the entry as it is.
+    #[inline]
+    pub(crate) fn keep(&self, database: &mut Database, slot: Slot, stripe: usize, uid: u32) {
+        if database.table.is_cut() {
+            self.keep_now(database, slot, stripe, uid);
+        }
+    }
+
+    #[cold]
+    fn keep_now(&self, database: &mut Database, slot: Slot, stripe: usize, uid: u32) {
+        if database.table.keep(slot)
+            && let Some(cut) = &*self.cut.read()
+        {
+            cut.keep(self, database.table.entry(slot), stripe, uid);
+        }
+    }
 
     /// Sets whether emptied segments are held back until a checkpoint that was cut after their emptying is durable.
     pub fn set_quarantine(&self, on: bool) {

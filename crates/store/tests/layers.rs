@@ -13,7 +13,7 @@ const LAYERS: [&[&str]; 8] = [
     &["listen", "stripe", "config"],
     &["store"],
     &["keyspace"],
-    &["digest", "dump", "lane", "stats"],
+    &["digest", "lane", "snapshot", "stats"],
 ];
 
 /// Imports against the order, as "from to", each with its reason beside it. A folder's `mod.rs` and the other files of the folder

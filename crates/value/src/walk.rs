@@ -9,7 +9,7 @@ use crate::stream::{Entry, Group, Id, Pending, Stream};
 use crate::{AbsentPart, Boxed, Corrupt, Kind, hash, list, set, zset};
 
 /// One element of a value, or one of the items that a stream has besides entries.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub enum Element<'a> {
     /// A whole string.
     Text(&'a [u8]),

@@ -13,4 +13,5 @@ mod handlers;
 mod harness;
 mod parts;
 mod proof;
+mod snapshot;
 mod table;

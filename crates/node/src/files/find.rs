@@ -112,6 +112,8 @@ mod tests {
 
     fn settings(dir: &Path, appendonly: bool) -> RedisFiles {
         RedisFiles {
+            save_points: Vec::new(),
+            stop_writes_on_bgsave_error: true,
             dir: dir.to_owned(),
             dbfilename: "dump.rdb".into(),
             appendonly,

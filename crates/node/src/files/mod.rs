@@ -23,9 +23,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
+use store::counters::Counter;
 
 /// How long SAVE waits for a script that keeps stripes.
 const SAVE_PATIENCE: Duration = Duration::from_secs(30);
+/// How long the points of `save` wait after a failure.
+const RETRY_MS: u64 = 5_000;
+const BUSY: &str = "ERR Background save already in progress, or the dataset is being loaded";
 
 /// Loads a dataset with `load` into the new database on a thread of its own. Until that has ended, clients get `-LOADING`.
 pub fn start(
@@ -80,21 +84,78 @@ impl Database {
 
     /// SAVE. The error is the whole reply.
     pub(crate) fn save_dump(&self) -> Result<(), String> {
-        let Some(_busy) = self.files.busy.try_lock() else {
-            return Err("ERR the dataset is already being saved or loaded".to_owned());
-        };
+        let Some(_busy) = self.files.busy.try_lock() else { return Err(BUSY.to_owned()) };
         if self.hub.clients.gate() != Gate::Open {
             return Err("ERR the dataset is being loaded".to_owned());
         }
-        self.hub.clients.set_gate(Gate::Saving);
-        let saved = self.save_behind_gate();
-        self.hub.clients.set_gate(Gate::Open);
-        saved
+        self.save_now()
     }
 
-    fn save_behind_gate(&self) -> Result<(), String> {
-        let (files, begun) = (&self.files, Instant::now());
+    /// BGSAVE. `schedule`: after what else is being saved or loaded. The error is the whole reply.
+    pub(crate) fn save_dump_in_background(&self, schedule: bool) -> Result<&'static str, String> {
+        let is_busy = self.files.busy.is_locked();
+        if is_busy && !schedule {
+            return Err(BUSY.to_owned());
+        }
+        if self.files.background_since_ms.compare_exchange(0, wall_ms(), Relaxed, Relaxed).is_err() {
+            return Err("ERR Background save already in progress".to_owned());
+        }
+        let Some(database) = self.me.upgrade() else { return Err("ERR the database is being closed".to_owned()) };
+        let save = move || {
+            let files = &database.files;
+            let saved = {
+                let _busy = files.busy.lock();
+                files.background_since_ms.store(wall_ms(), Relaxed);
+                database.save_now()
+            };
+            if saved.is_ok() {
+                files.last_background_took_ms.store(files.last_save_took_ms.load(Relaxed), Relaxed);
+            }
+            files.background_since_ms.store(0, Relaxed);
+        };
+        if let Err(error) = std::thread::Builder::new().name("save".into()).spawn(save) {
+            self.files.background_since_ms.store(0, Relaxed);
+            return Err(format!("ERR the save cannot begin: {error}"));
+        }
+        Ok(if is_busy { "Background saving scheduled" } else { "Background saving started" })
+    }
+
+    /// Begins a save if a point of `save` says so. Called several times a second.
+    pub(crate) fn save_if_due(&self, now_ms: u64) {
+        let settings = &self.hub.config.snapshot().redis_files;
+        let files = &self.files;
+        let has_failed = files.last_save_failed.load(Relaxed);
+        let has_points = !settings.save_points.is_empty();
+        self.hub.clients.unsaved.store(has_failed && has_points && settings.stop_writes_on_bgsave_error, Relaxed);
+        if !has_points || files.busy.is_locked() || self.hub.clients.gate() != Gate::Open {
+            return;
+        }
+        let changes = self.changes_since_save();
+        let passed_s = (now_ms / 1000).saturating_sub(engine::Control::last_save_s(self));
+        let due = settings.save_points.iter().find(|&&(seconds, least)| passed_s > seconds && changes >= least.max(1));
+        let rests = has_failed && now_ms.saturating_sub(files.last_try_ms.load(Relaxed)) < RETRY_MS;
+        if let Some((seconds, _)) = due.filter(|_| !rests) {
+            match self.save_dump_in_background(false) {
+                Ok(_) => tracing::info!("{changes} changes in {seconds} seconds: a dump is being written"),
+                Err(why) => tracing::error!("{why}"),
+            }
+        }
+    }
+
+    pub(crate) fn changes_since_save(&self) -> u64 {
+        self.changes().saturating_sub(self.files.saved_changes.load(Relaxed))
+    }
+
+    fn changes(&self) -> u64 {
+        let counted = |counter| self.shard.store.counters().sum(counter);
+        counted(Counter::Changes) + counted(Counter::ExpiredKeys) + counted(Counter::EvictedKeys)
+    }
+
+    /// Writes the dump. `busy` is held.
+    fn save_now(&self) -> Result<(), String> {
+        let (files, begun, changes) = (&self.files, Instant::now(), self.changes());
         files.saved_keys.store(0, Relaxed);
+        files.last_try_ms.store(wall_ms(), Relaxed);
         files.saving_since_ms.store(wall_ms().max(1), Relaxed);
         let saved = save::save(self, SAVE_PATIENCE);
         files.saving_since_ms.store(0, Relaxed);
@@ -104,6 +165,8 @@ impl Database {
             Ok(path) => {
                 files.last_save_s.store(wall_ms() / 1000, Relaxed);
                 files.saves.fetch_add(1, Relaxed);
+                files.saved_changes.store(changes, Relaxed);
+                self.hub.clients.unsaved.store(false, Relaxed);
                 tracing::info!(
                     "database '{}' is saved to {}: {} keys in {:.3} s",
                     self.hub.name,

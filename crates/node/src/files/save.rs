@@ -7,8 +7,9 @@ use crate::database::Database;
 use engine::wall_ms;
 use rdb::{Options, Writer};
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use store::{DumpError, Dumper, Kind, PartReader, Value, Visited};
@@ -19,19 +20,23 @@ use value::walk::{Cursor, Element, walk_inline};
 /// The first version of the format in which fields of hashes expire.
 const FIELDS_VERSION: u32 = 12;
 
+const NO_ROOM: &str = "flash has no room for new values and for what the snapshot needs: raise the memory limit, or save while less is written";
+/// A dump is given to the device in portions of this size, so that the kernel never has much to write at once.
+const SYNCED_BYTES: u64 = 32 << 20;
+
 /// Writes the dump. Returns its path.
 pub fn save(database: &Database, patience: Duration) -> Result<PathBuf, String> {
     let path = database.dump_file();
     let folder = path.parent().expect("a file is in a directory");
     fs::create_dir_all(folder).map_err(|error| about(folder, error))?;
-    let draft = folder.join(format!("temp-{}.rdb", std::process::id()));
     let settings = database.hub.config.snapshot().redis_files.clone();
     let options = Options {
         version: settings.rdb_version,
         compresses: settings.rdbcompression,
         has_checksum: settings.rdbchecksum,
     };
-    let saved = write(database, &draft, options, wall_ms(), patience, &|| {}).and_then(|()| {
+    let draft = folder.join(format!("temp-{}.rdb", std::process::id()));
+    let saved = write(database, &draft, options, wall_ms(), patience, &|| ()).and_then(|()| {
         fs::rename(&draft, &path).map_err(|error| about(&path, error))?;
         let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
         File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| about(folder, error))
@@ -43,67 +48,112 @@ pub fn save(database: &Database, patience: Duration) -> Result<PathBuf, String> 
     saved.map(|()| path)
 }
 
-/// Writes what has not expired by `now_ms`. `at_cut` is called while every stripe is locked.
-pub fn write(
+/// Writes a snapshot of the dataset to a new file, and syncs it: what had not expired by `now_ms`. `at_cut` is called at the snapshot's
+/// moment, while every stripe is locked.
+pub fn write<C>(
     database: &Database,
     draft: &Path,
     options: Options,
     now_ms: u64,
     patience: Duration,
-    at_cut: &dyn Fn(),
-) -> Result<(), String> {
-    let file = File::create(draft).map_err(|error| about(draft, error))?;
-    let keys = &database.files.saved_keys;
-    let mut dump = Dump { database, file: Writer::new(file, options), db: None, lossy: 0, keys, at_cut };
-    let deadline = Instant::now() + patience;
-    let dumped = loop {
-        match database.shard.store.dump(now_ms, &mut dump) {
-            Some(dumped) => break dumped,
-            None if database.hub.is_closing.load(Relaxed) => return Err("the database is being closed".to_owned()),
+    at_cut: &dyn Fn() -> C,
+) -> Result<C, String> {
+    let create = |path: &Path| {
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(path);
+        file.map_err(|error| about(path, error))
+    };
+    let (file, spill_path) = (create(draft)?, draft.with_extension("notes"));
+    let synced = file.try_clone().map_err(|error| about(draft, error))?;
+    let mut spill = create(&spill_path)?;
+    // The file stays as long as it is open.
+    fs::remove_file(&spill_path).map_err(|error| about(&spill_path, error))?;
+    let written = Arc::new(AtomicU64::new(0));
+    let told = |error| match error {
+        DumpError::Read(error) => format!("a value cannot be read: {error}"),
+        DumpError::Write(error) => about(draft, error),
+        DumpError::NoRoom => NO_ROOM.to_owned(),
+        DumpError::GivenUp => "the database is being closed".to_owned(),
+    };
+    let (deadline, is_closing) = (Instant::now() + patience, &database.hub.is_closing);
+    let (mut file, mut at) = (Some(file), None);
+    let snapshot = loop {
+        let begin = || {
+            at = Some(at_cut());
+            let file = Counted { file: file.take().expect("one cut succeeds"), written: Arc::clone(&written) };
+            Dump::begin(database, Writer::new(file, options)).map_err(DumpError::Write)
+        };
+        match database.shard.store.cut(now_ms, begin) {
+            Some(snapshot) => break snapshot.map_err(told)?,
+            None if is_closing.load(Relaxed) => return Err(told(DumpError::GivenUp)),
             None if Instant::now() > deadline => return Err("a script has kept the dataset for too long".to_owned()),
             None => {}
         }
     };
-    dumped.map_err(|error| match error {
-        DumpError::Read(error) => format!("a value cannot be read: {error}"),
-        DumpError::Write(error) => about(draft, error),
-    })?;
+    let mut synced_bytes = 0;
+    let mut pause = || {
+        if is_closing.load(Relaxed) {
+            return Err(DumpError::GivenUp);
+        }
+        if written.load(Relaxed) - synced_bytes >= SYNCED_BYTES {
+            synced_bytes = written.load(Relaxed);
+            synced.sync_data()?;
+        }
+        Ok(())
+    };
+    let dump = snapshot.run(&mut spill, &mut pause).map_err(told)?;
     if dump.lossy > 0 {
         return Err(format!(
             "{} hashes have fields that expire, which version {} of the format cannot hold: set rdb-version 12",
             dump.lossy, options.version
         ));
     }
-    let file = dump.file.finish().map_err(|error| about(draft, error))?;
-    file.sync_all().map_err(|error| about(draft, error))
+    let file = dump.file.finish().map_err(|error| about(draft, error))?.file;
+    file.sync_all().map_err(|error| about(draft, error))?;
+    Ok(at.expect("the cut succeeded"))
 }
 
-struct Dump<'d> {
-    database: &'d Database,
-    file: Writer<File>,
+/// Counts the bytes that are written.
+struct Counted {
+    file: File,
+    written: Arc<AtomicU64>,
+}
+
+impl Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.file.write(bytes)?;
+        self.written.fetch_add(count as u64, Relaxed);
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+struct Dump {
+    file: Writer<Counted>,
     /// The logical database of the last key.
     db: Option<usize>,
     /// Hashes whose expiries the format cannot hold. From the first on nothing is written, and they are only counted.
     lossy: u64,
-    keys: &'d AtomicU64,
-    at_cut: &'d dyn Fn(),
+    keys: Arc<AtomicU64>,
 }
 
-impl Dumper for Dump<'_> {
-    fn begin(&mut self) -> io::Result<()> {
-        (self.at_cut)();
-        let file = &mut self.file;
+impl Dump {
+    fn begin(database: &Database, mut file: Writer<Counted>) -> io::Result<Dump> {
         file.aux("redis-ver", commands::host::REDIS_VERSION.as_bytes())?;
         file.aux(OURS, env!("CARGO_PKG_VERSION").as_bytes())?;
         file.aux("redis-bits", usize::BITS.to_string().as_bytes())?;
         file.aux("ctime", (wall_ms() / 1000).to_string().as_bytes())?;
         file.aux("aof-base", b"0")?;
-        for library in self.database.hub.scripts.libraries.read().all() {
+        for library in database.hub.scripts.libraries.read().all() {
             file.function(&library.code)?;
         }
-        Ok(())
+        Ok(Dump { file, db: None, lossy: 0, keys: Arc::clone(&database.files.saved_keys) })
     }
+}
 
+impl Dumper for Dump {
     fn key(&mut self, key: &Visited<'_>, value: Value<'_>, parts: &mut PartReader<'_>) -> Result<(), DumpError> {
         let first_ms = match value {
             Value::Boxed(Boxed::Hash(table)) => table.next_deadline(),
@@ -123,9 +173,13 @@ impl Dumper for Dump<'_> {
             Value::Boxed(value) => self.boxed(key, value, first_ms, parts),
         }
     }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
 }
 
-impl Dump<'_> {
+impl Dump {
     fn inline(&mut self, key: &Visited<'_>, kind: Kind, bytes: &[u8]) -> io::Result<()> {
         self.file.key(key.name, key.expiry, type_of(kind))?;
         if kind != Kind::String {
@@ -220,7 +274,7 @@ fn type_of(kind: Kind) -> Type {
 }
 
 /// Writes an element. `first_ms`: it belongs to a hash with expiries, and this is the first of them.
-fn put(file: &mut Writer<File>, element: Element<'_>, first_ms: Option<u64>) -> io::Result<()> {
+fn put(file: &mut Writer<Counted>, element: Element<'_>, first_ms: Option<u64>) -> io::Result<()> {
     match element {
         Element::Text(bytes) | Element::Item(_, bytes) | Element::Member(bytes) => file.string(bytes),
         Element::Scored(member, score) => {

@@ -5,10 +5,9 @@ use crate::database::Database;
 use crate::files::{about, write_dump};
 use crate::manifest::{self, Base, Manifest};
 use crate::progress::Kept;
-use engine::{Gate, wall_ms};
+use engine::wall_ms;
 use journal::{Log, Policy};
 use rdb::Options;
-use std::cell::Cell;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -32,19 +31,16 @@ pub fn write(database: &Database, folder: &Path, log: &Log, at_cut: &dyn Fn() ->
     let draft = folder.join(DRAFT);
     let settings = database.hub.config.snapshot().redis_files.clone();
     let options = Options { version: VERSION, compresses: settings.rdbcompression, has_checksum: true };
-    let position = Cell::new(0);
     database.files.saved_keys.store(0, Relaxed);
     // At a time at which nothing has expired: the journal says what has.
-    let written = write_dump(database, &draft, options, 0, PATIENCE, &|| position.set(at_cut()));
-    let position = position.get();
-    let named = written.and_then(|()| {
+    let named = write_dump(database, &draft, options, 0, PATIENCE, at_cut).and_then(|position| {
         let name = format!("base-{position}.rdb");
         let path = folder.join(&name);
         let bytes = fs::metadata(&draft).map_err(|error| about(&draft, error))?.len();
         fs::rename(&draft, &path).and_then(|()| manifest::sync(folder)).map_err(|error| about(&path, error))?;
-        Ok(Base { name, bytes })
+        Ok((position, Base { name, bytes }))
     });
-    let base = named.inspect_err(|_| {
+    let (position, base) = named.inspect_err(|_| {
         // Best effort: it may not be there.
         let _ = fs::remove_file(&draft);
     })?;
@@ -72,18 +68,6 @@ fn make_durable(database: &Database, log: &Log, position: u64) -> Result<(), Str
     };
     log.set_policy(chosen());
     done
-}
-
-/// Calls `write` while commands that touch the dataset wait, if clients are served.
-pub fn behind_gate<R>(database: &Database, write: impl FnOnce() -> R) -> R {
-    let clients = &database.hub.clients;
-    if clients.gate() != Gate::Open {
-        return write();
-    }
-    clients.set_gate(Gate::Saving);
-    let written = write();
-    clients.set_gate(Gate::Open);
-    written
 }
 
 /// Removes the bases but for the one with that name.
@@ -169,7 +153,7 @@ impl Database {
 /// Replaces the base. An error leaves the old one.
 fn rewrite(database: &Database, kept: &Kept) -> Result<Manifest, String> {
     let (folder, log) = (&kept.folder, &kept.log);
-    let manifest = behind_gate(database, || write(database, folder, log, &|| log.position()))?;
+    let manifest = write(database, folder, log, &|| log.position())?;
     let manifest = Manifest { log_id: kept.manifest.log_id, ..manifest };
     manifest::write(folder, Some(&manifest))?;
     log.needed_from(manifest.position);

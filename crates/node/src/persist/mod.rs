@@ -154,7 +154,7 @@ fn begin(database: &Database) -> Result<(), String> {
         attach(database, &log);
         log.position()
     };
-    let begun = base::behind_gate(database, || base::write(database, &folder, &log, &attach)).and_then(|manifest| {
+    let begun = base::write(database, &folder, &log, &attach).and_then(|manifest| {
         let manifest = Manifest { log_id, ..manifest };
         manifest::write(&folder, Some(&manifest)).map(|()| manifest)
     });

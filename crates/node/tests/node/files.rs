@@ -2,11 +2,12 @@
 
 use crate::common::{Client, Node, Redis, eventually, free_port};
 use flintkv_tests::generator::Commands;
-use flintkv_tests::tool;
+use flintkv_tests::{Random, tool};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 const FLASH: &[(&str, &str)] =
     &[("enable-debug-command", "yes"), ("flash-path", "flash"), ("memory-limit", "400mb"), ("ram-limit", "64mb")];
@@ -275,4 +276,107 @@ fn a_shutdown_saves_if_it_is_told_to() {
     let mut client = node.connect();
     eventually("clients are served", || client.run("PING") == "PONG");
     assert_eq!(client.run("GET k"), "\"v\"");
+}
+
+fn saved(client: &mut Client) {
+    eventually("the dump is written", || client.info("persistence", "rdb_bgsave_in_progress") == "0");
+    assert_eq!(client.info("persistence", "rdb_last_bgsave_status"), "ok");
+}
+
+/// Transactions move amounts between accounts all the time, so their sum tells whether a dump is of one moment.
+#[test]
+fn a_dump_that_is_saved_in_the_background_is_of_one_moment() {
+    const ACCOUNTS: usize = 4000;
+    let node = Node::start(&with(&[("io-threads", "2")]));
+    let mut client = node.connect();
+    for n in 0..ACCOUNTS {
+        client.call(&[b"SET", format!("account:{n}").as_bytes(), b"1000"]);
+        // Large enough that some of it is cold.
+        client.call(&[b"SET", format!("ballast:{n}").as_bytes(), &[n as u8; 20_000]]);
+    }
+    client.call(&[b"FUNCTION", b"LOAD", b"#!lua name=lib\nredis.register_function('f', function() return 1 end)"]);
+    assert_eq!(client.run("BGSAVE NOW"), "(error) ERR syntax error");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _stops = Stops(&stop);
+        for seed in 0..2 {
+            let (mut client, stop) = (node.connect(), &stop);
+            scope.spawn(move || {
+                let mut random = Random::new(seed);
+                while !stop.load(Relaxed) {
+                    let [from, to] = [0; 2].map(|_: i32| random.below(ACCOUNTS));
+                    client.run("MULTI");
+                    client.run(&format!("DECRBY account:{from} 7"));
+                    client.run(&format!("INCRBY account:{to} 7"));
+                    assert!(client.run("EXEC").starts_with("1) (integer)"));
+                }
+            });
+        }
+        for _ in 0..3 {
+            assert_eq!(client.run("BGSAVE"), "Background saving started");
+            saved(&mut client);
+            let dump = fs::read(node.dir.path().join("dump.rdb")).unwrap();
+            let folder = tempfile::tempdir().unwrap();
+            fs::write(folder.path().join("dump.rdb"), dump).unwrap();
+            let copy = Node::start(&[("dir", folder.path().to_str().unwrap())]);
+            let mut there = copy.connect();
+            eventually("the dump is loaded", || there.run("PING") == "PONG");
+            let names: Vec<String> = (0..ACCOUNTS).map(|n| format!("account:{n}")).collect();
+            let mut words: Vec<&[u8]> = vec![b"MGET"];
+            words.extend(names.iter().map(String::as_bytes));
+            let amounts = there.words(&words);
+            let sum: i64 = amounts.split('"').skip(1).step_by(2).map(|amount| amount.parse::<i64>().unwrap()).sum();
+            assert_eq!(sum, 1000 * ACCOUNTS as i64);
+            assert_eq!(there.run("DBSIZE"), format!("(integer) {}", 2 * ACCOUNTS));
+            assert_eq!(there.run("FCALL f 0"), "(integer) 1");
+        }
+    });
+}
+
+/// Ends the threads that look at it, also if the test fails.
+struct Stops<'s>(&'s AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+#[test]
+fn points_of_save_write_dumps_and_a_failed_dump_stops_writes() {
+    let mut node = Node::start(&[("save", "1 3"), ("enable-debug-command", "yes")]);
+    let mut client = node.connect();
+    let dump = node.dir.path().join("dump.rdb");
+    client.run("MSET a 1 b 2");
+    client.run("INCR a");
+    assert_eq!(client.info("persistence", "rdb_changes_since_last_save"), "2");
+    client.run("INCR a");
+    eventually("a dump is written", || dump.exists());
+    saved(&mut client);
+    eventually("it counts", || client.info("persistence", "rdb_changes_since_last_save") == "0");
+
+    // A directory of this name cannot be replaced by a file.
+    fs::remove_file(&dump).unwrap();
+    fs::create_dir(&dump).unwrap();
+    assert!(client.run("SAVE").starts_with("(error) ERR"));
+    eventually("writes are refused", || client.run("SET c 1").starts_with("(error) MISCONF"));
+    assert_eq!(client.run("GET a"), "\"3\"");
+    assert_eq!(client.run("CONFIG SET stop-writes-on-bgsave-error no"), "OK");
+    eventually("writes go on", || client.run("SET c 1") == "OK");
+    client.run("CONFIG SET stop-writes-on-bgsave-error yes");
+    eventually("writes are refused", || client.run("SET c 1").starts_with("(error) MISCONF"));
+
+    // SIGTERM does not lose what could be saved later.
+    node.terminate();
+    eventually("the node says why it goes on", || node.log().contains("kill -9 ends it anyhow"));
+    fs::remove_dir(&dump).unwrap();
+    assert_eq!(client.run("SAVE"), "OK");
+    assert_eq!(client.run("SET d 1"), "OK");
+    node.terminate();
+    assert!(node.ended().success());
+    let dir = node.dir.clone();
+    let node = Node::start_in(&dir, None, &[]);
+    let mut client = node.connect();
+    eventually("clients are served", || client.run("PING") == "PONG");
+    assert_eq!(client.run("MGET a c d"), "1) \"3\"\n2) \"1\"\n3) \"1\"");
 }

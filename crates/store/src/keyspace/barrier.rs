@@ -3,7 +3,7 @@
 
 use crate::keyspace::guards::Held;
 use crate::mem::hash::STRIPES;
-use crate::store::Store;
+use crate::store::{Orphan, Store};
 use crate::stripe::Database;
 use crate::stripe::wait::Ready;
 use std::sync::atomic::Ordering::Relaxed;
@@ -30,22 +30,28 @@ impl Store {
     /// Takes the contents of a logical database, or of all of them, out of the stripes. The caller gives the result to
     /// [`Store::drop_databases`]. `held` must hold every stripe.
     pub(crate) fn take(&self, db: Option<usize>, held: &mut Held<'_>, ready: &mut Vec<Ready>) -> Vec<Database> {
-        let mut taken = Vec::new();
+        let (mut taken, mut orphans) = (Vec::new(), Vec::new());
         self.emptying.fetch_add(1, Relaxed);
-        for stripe in 0..STRIPES {
-            let stripe = held.get(stripe);
+        let uids = match db {
+            None => 0..self.databases() as u32,
+            Some(db) => self.uid(db)..self.uid(db) + 1,
+        };
+        for number in 0..STRIPES {
+            let stripe = held.get(number);
             if let Some(waiters) = &stripe.waiters {
                 waiters.note_all(&self.hasher, |waited| db.is_none_or(|db| db == waited), ready);
             }
-            match db {
-                None => taken.extend(stripe.all_mut().map(std::mem::take)),
-                Some(db) => {
-                    let uid = self.uid(db);
-                    if stripe.database(uid).is_some() {
-                        taken.push(std::mem::take(stripe.database_mut(uid)));
-                    }
+            for uid in uids.start..uids.end.min(stripe.uids()) {
+                let database = std::mem::take(stripe.database_mut(uid));
+                match database.table.is_cut() {
+                    true => orphans.push(Orphan { stripe: number, uid, database }),
+                    false => taken.push(database),
                 }
             }
+        }
+        if let Some(cut) = self.cut.read().as_ref().filter(|_| !orphans.is_empty()) {
+            self.emptying.fetch_add(1, Relaxed);
+            cut.adopt(orphans);
         }
         taken
     }

@@ -164,7 +164,13 @@ impl Store {
         slot: crate::mem::index::Slot,
         effects: Option<&mut Effects>,
     ) {
-        let Leave { why, name, .. } = leave;
+        let Leave { why, name, uid, .. } = leave;
+        if database.table.is_cut() {
+            let object = database.table.entry(slot).object();
+            let name = name.or(object.map(|object| object.key())).expect("known, as below");
+            let stripe = self.hasher.key(name).hash.stripe();
+            self.keep(database, slot, stripe, uid);
+        }
         let object = database.table.entry(slot).object();
         let name = name.unwrap_or_else(|| object.expect("the caller that removes a cold key knows its name").key());
         let (class, event, counter) = match why {

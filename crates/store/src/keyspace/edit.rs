@@ -53,7 +53,9 @@ impl Keyspace<'_> {
         let (store, db, uid, clock, touch) = (self.store, self.db, self.uid, self.clock(), self.touch);
         let stripe = self.held.get(key.hash.stripe());
         let is_heard = stripe.is_heard() | store.wants(Class::CHANGE);
-        let entry = stripe.database_mut(uid).table.entry_mut(slot);
+        let database = stripe.database_mut(uid);
+        store.keep(database, slot, key.hash.stripe(), uid);
+        let entry = database.table.entry_mut(slot);
         if touch {
             entry.touch();
             entry.hot_mut().set_clock(clock);

@@ -282,6 +282,13 @@ impl<'s> Keyspace<'s> {
         if is_heard {
             self.resume.noted.key(self.db, key.hash, key.name, Extent::Value);
         }
+        let (store, uid) = (self.store, self.uid);
+        let database = self.database(key);
+        if database.table.is_cut()
+            && let Some(slot) = database.find(key)
+        {
+            store.keep(database, slot, key.hash.stripe(), uid);
+        }
     }
 
     /// Notifies only waiters that want any change of the key, for example because a group of a stream is gone.
@@ -539,6 +546,7 @@ impl<'s> Keyspace<'s> {
     fn expire_parts(&mut self, key: &Key<'_>, slot: Slot) -> Found {
         let (store, now_ms, db, uid) = (self.store, self.now_ms, self.db, self.uid);
         let mut fields = Vec::new();
+        store.keep(self.database(key), slot, key.hash.stripe(), uid);
         let mut object = self.entry(key, slot).hot_mut();
         let is_empty = object
             .boxed_mut()
@@ -868,6 +876,9 @@ impl<'s> Keyspace<'s> {
         }
         if self.misses > 0 {
             counters.add(Counter::KeyspaceMisses, self.misses.into());
+        }
+        if self.wrote {
+            counters.add(Counter::Changes, 1);
         }
         if self.user_bytes > 0 {
             counters.add(Counter::UserBytes, self.user_bytes);

@@ -47,6 +47,9 @@
 //! }
 //! ```
 //!
+//! A *cut* wants every entry of one moment once, although the table changes while the entries are gathered: see
+//! [`Table::begin_cut`]. Each leaf says which of its entries the cut has; splits, merges, insertions and removals carry that along.
+//!
 //! The table uses extendible hashing (Fagin et al., 1979) with leaves of at most 63 entries, dense and sorted by hash. So a walk
 //! is always in the order of hashes, whatever splits happen meanwhile. Sorted leaves need no empty cells: a leaf's capacity
 //! follows the allocator's size classes, and on average 88 % of it is used. Growth never doubles anything except a stripe's
@@ -231,8 +234,17 @@ struct Header {
     cells: u8,
     /// How many leading bits all hashes of this leaf share.
     depth: u8,
+    /// The cut for which `kept` counts.
+    cut: u32,
+    /// A bit for each entry that this cut need not keep any more: see [`Table::begin_cut`].
+    kept: u64,
 }
 const _: () = assert!(size_of::<Header>() == 16);
+
+/// The bits of the first `count` entries.
+fn first_bits(count: usize) -> u64 {
+    (1 << count) - 1
+}
 
 impl Leaf {
     fn layout(cells: u8) -> Layout {
@@ -245,7 +257,7 @@ impl Leaf {
         let mut leaf = unsafe {
             let raw = alloc(Self::layout(cells)).cast::<Header>();
             let Some(ptr) = NonNull::new(raw) else { handle_alloc_error(Self::layout(cells)) };
-            ptr.write(Header { count: 0, cells, depth });
+            ptr.write(Header { count: 0, cells, depth, cut: 0, kept: 0 });
             Leaf(ptr)
         };
         leaf.fill(entries);
@@ -335,6 +347,17 @@ impl Leaf {
         self.header_mut().cells = cells;
     }
 
+    /// Which entries need not be kept any more for this cut.
+    fn kept(&self, cut: u32) -> u64 {
+        let header = self.header();
+        if header.cut == cut { header.kept } else { 0 }
+    }
+
+    fn set_kept(&mut self, cut: u32, kept: u64) {
+        let header = self.header_mut();
+        (header.cut, header.kept) = (cut, kept);
+    }
+
     /// There must be a free cell.
     fn insert(&mut self, at: usize, entry: Pair) {
         let count = self.header().count as usize;
@@ -422,6 +445,8 @@ pub struct Table {
     count: usize,
     /// Cells of all leaves, kept up to date because walking the leaves takes long.
     cells: usize,
+    /// The cut that has not seen all entries yet. 0: none.
+    cut: u32,
 }
 
 // SAFETY: a table owns its leaves, as a Vec of Boxes would.
@@ -430,7 +455,7 @@ unsafe impl Send for Table {}
 impl Default for Table {
     fn default() -> Table {
         let leaf = Leaf::new(0, &[]);
-        Table { directory: vec![leaf], depth: 0, count: 0, cells: leaf.cells() }
+        Table { directory: vec![leaf], depth: 0, count: 0, cells: leaf.cells(), cut: 0 }
     }
 }
 
@@ -521,6 +546,11 @@ impl Table {
                 let at = leaf.lower_bound(high);
                 self.directory[directory].insert(at, Pair { high, word: word.0 });
                 self.count += 1;
+                if self.cut != 0 {
+                    let kept = leaf.kept(self.cut);
+                    let (before, behind) = (kept & first_bits(at), kept & !first_bits(at));
+                    self.directory[directory].set_kept(self.cut, before | 1 << at | behind << 1);
+                }
                 return Slot::new(directory, at);
             }
             if count < LEAF_ENTRIES_MAX {
@@ -539,6 +569,11 @@ impl Table {
         let directory = slot.directory as usize;
         let gone = self.directory[directory].remove(slot.at());
         self.count -= 1;
+        if self.cut != 0 {
+            let (at, kept) = (slot.at(), self.directory[directory].kept(self.cut));
+            let behind = kept >> at >> 1 << at;
+            self.directory[directory].set_kept(self.cut, kept & first_bits(at) | behind);
+        }
         let leaf = self.directory[directory];
         let (count, cells) = (leaf.header().count as usize, leaf.header().cells);
         if count * 2 < cells as usize && cells > CELLS[0] && !self.merge(directory) {
@@ -581,8 +616,13 @@ impl Table {
         let entries = leaf.pairs();
         let bit = 1u64 << (63 - depth);
         let middle = entries.partition_point(|entry| entry.high & bit == 0);
-        let lower = Leaf::new(depth + 1, &entries[..middle]);
-        let upper = Leaf::new(depth + 1, &entries[middle..]);
+        let mut lower = Leaf::new(depth + 1, &entries[..middle]);
+        let mut upper = Leaf::new(depth + 1, &entries[middle..]);
+        if self.cut != 0 {
+            let kept = leaf.kept(self.cut);
+            lower.set_kept(self.cut, kept & first_bits(middle));
+            upper.set_kept(self.cut, kept >> middle);
+        }
         let aliases = self.aliases(directory, depth);
         let half = aliases.start + aliases.len() / 2;
         self.directory[aliases.start..half].fill(lower);
@@ -610,7 +650,10 @@ impl Table {
         let middle = lower.pairs().len();
         both[..middle].copy_from_slice(lower.pairs());
         both[middle..count].copy_from_slice(upper.pairs());
-        let merged = Leaf::new(depth - 1, &both[..count]);
+        let mut merged = Leaf::new(depth - 1, &both[..count]);
+        if self.cut != 0 {
+            merged.set_kept(self.cut, lower.kept(self.cut) | upper.kept(self.cut) << middle);
+        }
         let aliases = self.aliases(directory, depth - 1);
         self.directory[aliases].fill(merged);
         self.cells = self.cells + merged.cells() - leaf.cells() - sibling.cells();
@@ -630,6 +673,47 @@ impl Table {
         let directory = self.position(high);
         let end = self.leaf_end(directory);
         (self.directory[directory].entries_mut(), end)
+    }
+
+    // --- cuts ---
+
+    /// A cut wants every entry that is there now, once each: a walk calls [`Table::keep_leaf`], and who changes an entry before the
+    /// walk has come to it calls [`Table::keep`]. Later entries are not wanted. `cut` is not 0 and was never used before.
+    pub fn begin_cut(&mut self, cut: u32) {
+        assert!(cut != 0 && self.cut == 0);
+        self.cut = cut;
+    }
+
+    /// The cut has all entries, or was given up.
+    pub fn end_cut(&mut self) {
+        self.cut = 0;
+    }
+
+    /// Whether a cut still wants entries.
+    #[inline]
+    pub fn is_cut(&self) -> bool {
+        self.cut != 0
+    }
+
+    /// Whether the cut wants this entry. It is not wanted a second time.
+    pub fn keep(&mut self, slot: Slot) -> bool {
+        let (leaf, bit) = (&mut self.directory[slot.directory as usize], 1 << slot.at());
+        let kept = leaf.kept(self.cut);
+        leaf.set_kept(self.cut, kept | bit);
+        self.cut != 0 && kept & bit == 0
+    }
+
+    /// The entries of the leaf that holds `high` which the cut wants, and where the next leaf begins. They are not wanted a second
+    /// time.
+    pub fn keep_leaf(&mut self, high: u64) -> (impl Iterator<Item = &Entry>, Option<u64>) {
+        let directory = self.position(high);
+        let end = self.leaf_end(directory);
+        let cut = self.cut;
+        let leaf = &mut self.directory[directory];
+        let kept = if cut == 0 { u64::MAX } else { leaf.kept(cut) };
+        leaf.set_kept(cut, u64::MAX >> 1);
+        let wanted = leaf.entries().iter().enumerate().filter(move |(at, _)| kept >> at & 1 == 0);
+        (wanted.map(|(_, entry)| entry), end)
     }
 
     fn leaf_end(&self, directory: usize) -> Option<u64> {
@@ -741,6 +825,49 @@ mod tests {
             assert_eq!(table.remove(slot).word(), Word(word));
         }
         assert!(table.find(42, |_| true).is_none());
+    }
+
+    #[test]
+    fn a_cut_gets_every_entry_of_its_moment_once() {
+        let mut table = Table::default();
+        let (keys, rounds) = if cfg!(miri) { (120, 6) } else { (3_000, 60) };
+        let mut random = base::random::SplitMix64(5);
+        for round in 1..=rounds {
+            // Between one and all of the keys, so that leaves are small and large.
+            let universe = keys * u64::from(round) / u64::from(rounds) + 1;
+            let change = |table: &mut Table, key: u64, cut: &mut Vec<u64>| match table.find(mix(key), |_| true) {
+                Some(slot) => {
+                    if table.is_cut() && table.keep(slot) {
+                        cut.push(mix(key));
+                    }
+                    _ = table.remove(slot);
+                }
+                None => _ = table.insert(mix(key), OwnedWord(Word(key))),
+            };
+            for _ in 0..universe {
+                change(&mut table, random.draw() % universe, &mut Vec::new());
+            }
+            let (wanted, mut cut) = (walk(&table), Vec::new());
+            table.begin_cut(round);
+            let mut at = Some(0);
+            while let Some(high) = at {
+                for _ in 0..random.draw() % 30 {
+                    // More often removals or insertions, so that leaves merge and split during the cut.
+                    let key = random.draw() % universe;
+                    if table.find(mix(key), |_| true).is_some() == round.is_multiple_of(2)
+                        || random.draw().is_multiple_of(4)
+                    {
+                        change(&mut table, key, &mut cut);
+                    }
+                }
+                let (entries, next) = table.keep_leaf(high);
+                cut.extend(entries.map(Entry::high));
+                at = next;
+            }
+            table.end_cut();
+            cut.sort_unstable();
+            assert_eq!(cut, wanted, "round {round}");
+        }
     }
 
     #[test]

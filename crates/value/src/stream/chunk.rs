@@ -57,7 +57,7 @@ struct Head {
 }
 
 /// An entry, borrowed from its stream.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
     pub id: Id,
     deleted: bool,

@@ -67,6 +67,14 @@ impl Host for NoServer {
         Ok(())
     }
 
+    fn save_in_background(&self, _schedule: bool) -> Result<&'static str, String> {
+        Ok("Background saving started")
+    }
+
+    fn saves_at_end(&self) -> bool {
+        false
+    }
+
     fn rewrite_journal(&self) -> Run {
         Err(Stop::error("ERR BGREWRITEAOF needs a journal: CONFIG SET appendonly yes begins one"))
     }

@@ -1,0 +1,581 @@
+//! Owns snapshots: the whole dataset as it was at one moment, the *cut*, gathered while commands go on. Never knows where the
+//! values go, never moves a value between the tiers, and removes nothing.
+//!
+//! At the cut every stripe is locked for a moment, and every table begins to tell which of its entries the snapshot still wants
+//! (see [`Table::begin_cut`](crate::mem::index::Table::begin_cut)). Then a walk goes over the stripes in slices. Who changes an
+//! entry before the walk has come to it gives it to the snapshot first: a value in RAM is shown to the dumper, of a cold one the
+//! place is noted. Emptied tables go to the snapshot as a whole, which frees them later. Entries that only move between the tiers
+//! stay what they are.
+//!
+//! Cold values follow in the order of their places on flash. Their notes are sorted outside of RAM if they do not fit into
+//! [`NOTES_BYTES_MAX`]. Segments that are emptied meanwhile are not used again before the end, so every noted place stays
+//! readable. If writers need these segments, the snapshot is given up.
+//!
+//! A value in parts is shown as a whole at once, so a large one keeps its stripe locked for as long as that takes.
+
+use crate::keyspace::direct::{self, RecordCopy};
+use crate::keyspace::guards::Held;
+use crate::keyspace::{Value, Visited};
+use crate::log::page::{Page, Scratch};
+use crate::log::parts::{PartName, place_of_number};
+use crate::log::read::ReadError;
+use crate::log::segment::Room;
+use crate::mem::hash::{KeyHash, SLOTS, STRIPES};
+use crate::mem::index::Entry;
+use crate::mem::word::{Place, Word};
+use crate::store::{Cut, Orphan, Store};
+use flash::io::{PAGE_BYTES, PageBuf};
+use parking_lot::Mutex;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use value::walk::Cursor;
+use value::{AbsentPart, Boxed, Kind};
+
+/// The notes of cold values in RAM, at most. A node with a small RAM limit uses less.
+const NOTES_BYTES_MAX: u64 = 64 << 20;
+const NOTES_BYTES_MIN: u64 = 256 << 10;
+const NOTES_SHARE: u64 = 32;
+/// So many notes are read together.
+const NOTES_AT_ONCE: usize = 1 << 16;
+/// A slice of the walk ends after that many bytes of values, where each entry counts for some more.
+const SLICE_COST: usize = 64 << 10;
+const ENTRY_COST: usize = 64;
+/// One read covers at most this many pages, and skips at most this many that nobody wants.
+const RUN_PAGES: u32 = 64;
+const GAP_PAGES: u32 = 4;
+/// Runs that are read at the same time.
+const RUNS_AT_ONCE: usize = 16;
+/// And how many pages they have, unless the first has more.
+const PAGES_AT_ONCE: u32 = 1024;
+/// Parts of a large value that are read together.
+const PARTS_AT_ONCE: usize = 1024;
+/// How long to wait for all stripes at a time.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Receives the keys of a snapshot. They come in no meaningful order, also not by logical database.
+pub trait Dumper: Send + 'static {
+    /// A key that had not expired. If a part of the value is on flash only, `parts` reads it. Stripes may be locked.
+    fn key(&mut self, key: &Visited<'_>, value: Value<'_>, parts: &mut PartReader<'_>) -> Result<(), DumpError>;
+    /// Passes on what was gathered. No stripe is locked by the caller.
+    fn flush(&mut self) -> io::Result<()>;
+}
+
+/// Where notes go that do not fit into RAM.
+pub trait Spill: Read + Write + Seek {}
+impl<F: Read + Write + Seek> Spill for F {}
+
+/// Why a dump failed.
+#[derive(Debug)]
+pub enum DumpError {
+    /// A value could not be read.
+    Read(ReadError),
+    /// The dumper has failed.
+    Write(io::Error),
+    /// Writers need the segments that the snapshot keeps from being used again.
+    NoRoom,
+    /// The caller gave up.
+    GivenUp,
+}
+
+impl From<io::Error> for DumpError {
+    fn from(error: io::Error) -> DumpError {
+        DumpError::Write(error)
+    }
+}
+
+impl From<ReadError> for DumpError {
+    fn from(error: ReadError) -> DumpError {
+        DumpError::Read(error)
+    }
+}
+
+/// A cold value's index entry.
+#[derive(Clone, Copy)]
+struct Note {
+    high: u64,
+    word: Word,
+    stripe: u16,
+    uid: u16,
+}
+
+/// Pages that are read at once.
+struct Run {
+    page: u32,
+    pages: u32,
+}
+
+/// A snapshot whose moment is chosen. Dropping it gives it up.
+pub struct Snapshot<D: Dumper> {
+    store: Arc<Store>,
+    /// `None` after the end.
+    gathered: Option<Arc<Gathered<D>>>,
+}
+
+/// What everyone gives to who changes something.
+struct Gathered<D> {
+    /// The wall clock at the cut.
+    now_ms: u64,
+    /// The logical database of each uid at the cut.
+    dbs: Box<[usize]>,
+    dumper: Mutex<D>,
+    notes: Mutex<Vec<Note>>,
+    orphans: Mutex<Vec<Vec<Orphan>>>,
+    failed: Mutex<Option<DumpError>>,
+}
+
+impl<D: Dumper> Gathered<D> {
+    fn take(&self, store: &Store, entry: &Entry, stripe: usize, uid: u32) -> Result<usize, DumpError> {
+        let Some(object) = entry.object() else {
+            let note = Note { high: entry.high(), word: entry.word(), stripe: stripe as u16, uid: uid as u16 };
+            self.notes.lock().push(note);
+            return Ok(ENTRY_COST);
+        };
+        if object.expiry().is_some_and(|expiry| expiry <= self.now_ms) {
+            return Ok(ENTRY_COST);
+        }
+        let (db, kind, expiry) = (self.dbs[uid as usize], object.kind(), object.expiry());
+        let key = Visited { db, stripe, name: object.key(), kind, expiry };
+        let cost = ENTRY_COST + object.inline().map_or_else(|| object.boxed().map_or(0, Boxed::mem_bytes), <[u8]>::len);
+        self.dumper.lock().key(&key, object.value(), &mut PartReader::new(store)).map(|()| cost)
+    }
+}
+
+impl<D: Dumper> Cut for Gathered<D> {
+    fn keep(&self, store: &Store, entry: &Entry, stripe: usize, uid: u32) {
+        if let Err(error) = self.take(store, entry, stripe, uid) {
+            // The first failure counts. The walk notices it.
+            self.failed.lock().get_or_insert(error);
+        }
+    }
+
+    fn adopt(&self, orphans: Vec<Orphan>) {
+        self.orphans.lock().push(orphans);
+    }
+}
+
+impl Store {
+    /// Chooses the moment of a snapshot. `begin` makes the dumper at that moment, while every stripe is locked. `None`: a script
+    /// holds stripes, or there is another snapshot.
+    pub fn cut<D: Dumper>(
+        self: &Arc<Store>,
+        now_ms: u64,
+        begin: impl FnOnce() -> Result<D, DumpError>,
+    ) -> Option<Result<Snapshot<D>, DumpError>> {
+        let mut held = Held::all(self, Some(PATIENCE))?;
+        let mut slot = self.cut.write();
+        if slot.is_some() {
+            return None;
+        }
+        let dumper = match begin() {
+            Ok(dumper) => dumper,
+            Err(error) => return Some(Err(error)),
+        };
+        let mut dbs = vec![0; self.databases()].into_boxed_slice();
+        (0..self.databases()).for_each(|db| dbs[self.uid(db) as usize] = db);
+        let number = self.cuts.fetch_add(1, Relaxed) + 1;
+        for stripe in 0..STRIPES {
+            let databases = held.get(stripe).all_mut();
+            databases.filter(|database| !database.table.is_empty()).for_each(|found| found.table.begin_cut(number));
+        }
+        self.set_quarantine(true);
+        let gathered = Arc::new(Gathered {
+            now_ms,
+            dbs,
+            dumper: Mutex::new(dumper),
+            notes: Mutex::default(),
+            orphans: Mutex::default(),
+            failed: Mutex::default(),
+        });
+        *slot = Some(Arc::clone(&gathered) as Arc<dyn Cut>);
+        Some(Ok(Snapshot { store: Arc::clone(self), gathered: Some(gathered) }))
+    }
+}
+
+impl<D: Dumper> Snapshot<D> {
+    /// Shows all keys to the dumper and returns it. `pause` is called again and again while nothing is locked: it may wait, or give
+    /// the snapshot up.
+    pub fn run(
+        mut self,
+        spill: &mut dyn Spill,
+        pause: &mut dyn FnMut() -> Result<(), DumpError>,
+    ) -> Result<D, DumpError> {
+        self.show_all(spill, pause)?;
+        let gathered = self.end().expect("it has not ended");
+        Ok(Arc::into_inner(gathered).expect("the store has forgotten the snapshot").dumper.into_inner())
+    }
+
+    fn gathered(&self) -> &Gathered<D> {
+        self.gathered.as_ref().expect("it has not ended")
+    }
+
+    fn show_all(
+        &self,
+        spill: &mut dyn Spill,
+        pause: &mut dyn FnMut() -> Result<(), DumpError>,
+    ) -> Result<(), DumpError> {
+        let limit = match self.store.tier.ram_limit() {
+            0 => NOTES_BYTES_MAX,
+            limit => (limit / NOTES_SHARE).clamp(NOTES_BYTES_MIN, NOTES_BYTES_MAX),
+        };
+        let mut notes = Notes::new(spill, limit as usize / size_of::<Note>());
+        for stripe in 0..STRIPES {
+            let mut at = Some((0, 0));
+            while let Some(place) = at {
+                at = self.slice(stripe, place)?;
+                self.between(&mut notes, pause)?;
+            }
+        }
+        let mut notes = notes.sorted()?;
+        loop {
+            let some: Vec<Note> = notes.by_ref().take(NOTES_AT_ONCE).collect::<io::Result<_>>()?;
+            if some.is_empty() {
+                return Ok(());
+            }
+            self.cold(&some, pause)?;
+        }
+    }
+
+    /// Goes over entries of a stripe from a uid and a hash on. Returns where to go on.
+    fn slice(&self, stripe: usize, (mut uid, mut high): (u32, u64)) -> Result<Option<(u32, u64)>, DumpError> {
+        let mut guard = self.store.stripe(stripe);
+        let mut cost = 0;
+        while uid < guard.uids() {
+            let database = guard.database_mut(uid);
+            let mut next = Some(high).filter(|_| database.table.is_cut());
+            while let Some(from) = next {
+                if cost > SLICE_COST {
+                    return Ok(Some((uid, from)));
+                }
+                let (entries, end) = database.table.keep_leaf(from);
+                for entry in entries {
+                    cost += self.gathered().take(&self.store, entry, stripe, uid)?;
+                }
+                next = end;
+            }
+            database.table.end_cut();
+            (uid, high) = (uid + 1, 0);
+        }
+        Ok(None)
+    }
+
+    /// What is done between two slices.
+    fn between(
+        &self,
+        notes: &mut Notes<'_>,
+        pause: &mut dyn FnMut() -> Result<(), DumpError>,
+    ) -> Result<(), DumpError> {
+        let orphans = std::mem::take(&mut *self.gathered().orphans.lock());
+        for mut group in orphans {
+            for Orphan { stripe, uid, database } in &mut group {
+                let mut next = Some(0);
+                while let Some(high) = next {
+                    let (mut entries, end) = database.table.keep_leaf(high);
+                    entries.try_for_each(|entry| self.gathered().take(&self.store, entry, *stripe, *uid).map(drop))?;
+                    next = end;
+                }
+            }
+            self.store.empty(group.into_iter().map(|orphan| orphan.database).collect());
+        }
+        let noted = std::mem::take(&mut *self.gathered().notes.lock());
+        noted.into_iter().try_for_each(|note| notes.add(note))?;
+        self.rest(pause)
+    }
+
+    fn rest(&self, pause: &mut dyn FnMut() -> Result<(), DumpError>) -> Result<(), DumpError> {
+        self.gathered().dumper.lock().flush()?;
+        if let Some(error) = self.gathered().failed.lock().take() {
+            return Err(error);
+        }
+        let segments = &self.store.segments;
+        if segments.quarantined_count() > 0 && matches!(segments.room(), Room::Waiting | Room::Full) {
+            return Err(DumpError::NoRoom);
+        }
+        pause()
+    }
+
+    /// Forgets the snapshot.
+    fn end(&mut self) -> Option<Arc<Gathered<D>>> {
+        let gathered = self.gathered.take()?;
+        for stripe in 0..STRIPES {
+            self.store.stripe(stripe).all_mut().for_each(|database| database.table.end_cut());
+        }
+        *self.store.cut.write() = None;
+        self.store.set_quarantine(false);
+        for group in gathered.orphans.lock().drain(..) {
+            self.store.empty(group.into_iter().map(|orphan| orphan.database).collect());
+        }
+        Some(gathered)
+    }
+
+    /// Shows the values of some notes, which are in the order of their places.
+    fn cold(&self, notes: &[Note], pause: &mut dyn FnMut() -> Result<(), DumpError>) -> Result<(), DumpError> {
+        let store = &*self.store;
+        let mut runs: VecDeque<Run> = runs(store, notes.iter().map(|note| note.word.place())).into();
+        let mut notes = notes.iter().peekable();
+        let mut ready = read_runs(store, some(&mut runs));
+        while !ready.is_empty() {
+            let next = some(&mut runs);
+            let (shown, read) = std::thread::scope(|scope| {
+                let reading = scope.spawn(move || read_runs(store, next));
+                let shown = ready.drain(..).try_for_each(|(run, pages)| {
+                    let pages = pages?;
+                    while let Some(note) = notes.next_if(|note| note.word.place().page < run.page + run.pages) {
+                        self.show(note, &pages[(note.word.place().page - run.page) as usize * PAGE_BYTES..])?;
+                    }
+                    Ok::<(), DumpError>(())
+                });
+                (shown, reading.join().expect("reading does not panic"))
+            });
+            shown?;
+            ready = read;
+            self.rest(pause)?;
+        }
+        Ok(())
+    }
+
+    /// Shows the value of an entry whose page begins at the start of `bytes`.
+    fn show(&self, note: &Note, bytes: &[u8]) -> Result<(), DumpError> {
+        let (store, gathered) = (&*self.store, self.gathered());
+        let (uid, stripe) = (u32::from(note.uid), usize::from(note.stripe));
+        let hash = KeyHash { high: note.high, low: note.word.0, slot: (stripe * (SLOTS / STRIPES)) as u16 };
+        let page = Page::open(bytes, store.segments.stamp(note.word.place().page)).map_err(ReadError::Corrupt)?;
+        let wanted = store.cold_read(hash, uid, note.word, None).copying();
+        let record: RecordCopy = direct::copy(store, &page, &wanted, &mut Scratch::new())?;
+        if record.expiry.is_some_and(|expiry| expiry <= gathered.now_ms) {
+            return Ok(());
+        }
+        let (kind, expiry) = (record.tag.kind, record.expiry);
+        let key = Visited { db: gathered.dbs[uid as usize], stripe, name: &record.name, kind, expiry };
+        let mut parts = PartReader::new(store);
+        let mut dumper = gathered.dumper.lock();
+        if !record.tag.boxed && kind != Kind::Stream {
+            return dumper.key(&key, Value::Inline(kind, &record.value), &mut parts);
+        }
+        let value = Boxed::decode(kind, &record.value).map_err(|_| ReadError::Missing)?;
+        dumper.key(&key, Value::Boxed(&value), &mut parts)
+    }
+}
+
+impl<D: Dumper> Drop for Snapshot<D> {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Notes, of which the most are sorted and outside of RAM.
+struct Notes<'s> {
+    spill: &'s mut dyn Spill,
+    in_ram: Vec<Note>,
+    in_ram_max: usize,
+    /// The number of notes in each sorted run outside of RAM.
+    runs: Vec<usize>,
+}
+
+impl<'s> Notes<'s> {
+    fn new(spill: &'s mut dyn Spill, in_ram_max: usize) -> Notes<'s> {
+        Notes { spill, in_ram: Vec::new(), in_ram_max, runs: Vec::new() }
+    }
+
+    fn add(&mut self, note: Note) -> io::Result<()> {
+        if self.in_ram.len() == self.in_ram_max {
+            self.in_ram.sort_unstable_by_key(Note::page);
+            for some in self.in_ram.chunks(NOTES_AT_ONCE / 16) {
+                let bytes: Vec<u8> = some.iter().flat_map(Note::bytes).collect();
+                self.spill.write_all(&bytes)?;
+            }
+            self.runs.push(self.in_ram.len());
+            self.in_ram.clear();
+        }
+        self.in_ram.push(note);
+        Ok(())
+    }
+
+    /// All notes in the order of their places.
+    fn sorted(mut self) -> io::Result<Sorted<'s>> {
+        self.in_ram.sort_unstable_by_key(Note::page);
+        // What is read ahead of all runs takes as much RAM as the notes before.
+        let ahead = (self.in_ram_max / (self.runs.len() + 1)).max(1);
+        let mut offset = 0;
+        let mut runs: Vec<NoteRun> = Vec::new();
+        for &count in &self.runs {
+            runs.push(NoteRun { ahead: VecDeque::new(), offset, left: count });
+            offset += (count * NOTE_BYTES) as u64;
+        }
+        runs.push(NoteRun { ahead: self.in_ram.into(), offset, left: 0 });
+        let mut sorted = Sorted { spill: self.spill, runs, ahead, next: BinaryHeap::new() };
+        (0..sorted.runs.len()).try_for_each(|run| sorted.queue(run))?;
+        Ok(sorted)
+    }
+}
+
+const NOTE_BYTES: usize = 20;
+
+impl Note {
+    fn page(&self) -> u32 {
+        self.word.place().page
+    }
+
+    fn bytes(&self) -> [u8; NOTE_BYTES] {
+        let mut bytes = [0; NOTE_BYTES];
+        bytes[..8].copy_from_slice(&self.high.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.word.0.to_le_bytes());
+        bytes[16..18].copy_from_slice(&self.stripe.to_le_bytes());
+        bytes[18..].copy_from_slice(&self.uid.to_le_bytes());
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8; NOTE_BYTES]) -> Note {
+        let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        let short = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        Note { high: number(0), word: Word(number(8)), stripe: short(16), uid: short(18) }
+    }
+}
+
+/// The merge of all runs of notes.
+struct Sorted<'s> {
+    spill: &'s mut dyn Spill,
+    runs: Vec<NoteRun>,
+    /// So many notes of a run are read at a time.
+    ahead: usize,
+    /// The page of the next note of each run that has one.
+    next: BinaryHeap<Reverse<(u32, usize)>>,
+}
+
+struct NoteRun {
+    ahead: VecDeque<Note>,
+    /// Where its notes outside of RAM begin, and how many there are.
+    offset: u64,
+    left: usize,
+}
+
+impl Sorted<'_> {
+    /// Enters the next note of a run, if there is one.
+    fn queue(&mut self, at: usize) -> io::Result<()> {
+        let run = &mut self.runs[at];
+        if run.ahead.is_empty() && run.left > 0 {
+            let count = self.ahead.min(run.left);
+            let mut bytes = vec![0; count * NOTE_BYTES];
+            self.spill.seek(SeekFrom::Start(run.offset))?;
+            self.spill.read_exact(&mut bytes)?;
+            run.ahead.extend(bytes.as_chunks().0.iter().map(Note::from_bytes));
+            run.offset += bytes.len() as u64;
+            run.left -= count;
+        }
+        self.next.extend(run.ahead.front().map(|note| Reverse((note.page(), at))));
+        Ok(())
+    }
+}
+
+impl Iterator for Sorted<'_> {
+    type Item = io::Result<Note>;
+
+    fn next(&mut self) -> Option<io::Result<Note>> {
+        let Reverse((_, run)) = self.next.pop()?;
+        let note = self.runs[run].ahead.pop_front().expect("it was entered");
+        Some(self.queue(run).map(|()| note))
+    }
+}
+
+/// The reads that cover these places, which are in order.
+fn runs(store: &Store, places: impl Iterator<Item = Place>) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for place in places {
+        let end = place.page + store.segments.read_pages(place) as u32;
+        if let Some(run) = runs.last_mut()
+            && place.page <= run.page + run.pages + GAP_PAGES
+            && store.segments.of_page(place.page) == store.segments.of_page(run.page)
+            && (end <= run.page + RUN_PAGES || place.page < run.page + run.pages)
+        {
+            run.pages = run.pages.max(end - run.page);
+            continue;
+        }
+        runs.push(Run { page: place.page, pages: end - place.page });
+    }
+    runs
+}
+
+/// The next runs to read at the same time.
+fn some(runs: &mut VecDeque<Run>) -> Vec<Run> {
+    let mut pages = 0;
+    let fits = |run: &&Run| {
+        pages += run.pages;
+        pages <= PAGES_AT_ONCE
+    };
+    let count = runs.iter().take(RUNS_AT_ONCE).take_while(fits).count();
+    runs.drain(..count.max(1).min(runs.len())).collect()
+}
+
+/// Reads all runs at the same time.
+fn read_runs(store: &Store, runs: Vec<Run>) -> Vec<(Run, Result<PageBuf, ReadError>)> {
+    std::thread::scope(|scope| {
+        let reads: Vec<_> = runs.into_iter().map(|run| scope.spawn(move || (read_run(store, &run), run))).collect();
+        let done = reads.into_iter().map(|read| read.join().expect("reading does not panic"));
+        done.map(|(pages, run)| (run, pages)).collect()
+    })
+}
+
+fn read_run(store: &Store, run: &Run) -> Result<PageBuf, ReadError> {
+    let mut pages = PageBuf::new(run.pages as usize);
+    let (path, offset) = store.segments.location(run.page);
+    let reader = store.reader.get().expect("values are cold only where there is flash to read");
+    reader.read(path, offset, &mut pages).map_err(|error| ReadError::Io(Arc::new(error)))?;
+    Ok(pages)
+}
+
+/// Reads the parts of one value that are on flash only, many at a time.
+pub struct PartReader<'s> {
+    store: &'s Store,
+    /// The value's absent parts that were not read yet, in the order of a walk.
+    absent: Option<VecDeque<AbsentPart>>,
+    read: HashMap<u64, Box<[u8]>>,
+}
+
+impl PartReader<'_> {
+    fn new(store: &Store) -> PartReader<'_> {
+        PartReader { store, absent: None, read: HashMap::new() }
+    }
+
+    /// The bytes of an absent part of `value`, which must be the same value in every call.
+    pub fn read(&mut self, value: &Boxed, part: AbsentPart) -> Result<Box<[u8]>, DumpError> {
+        let absent = self.absent.get_or_insert_with(|| in_order(value));
+        while !self.read.contains_key(&part.number) {
+            let mut together: Vec<AbsentPart> = absent.drain(..absent.len().min(PARTS_AT_ONCE)).collect();
+            let Some(id) = value.shelf_id().filter(|_| !together.is_empty()) else {
+                return Err(ReadError::Missing.into());
+            };
+            together.sort_unstable_by_key(|part| place_of_number(part.place).page);
+            let mut runs = VecDeque::from(runs(self.store, together.iter().map(|part| place_of_number(part.place))));
+            let mut together = together.iter().peekable();
+            while !runs.is_empty() {
+                for (run, pages) in read_runs(self.store, some(&mut runs)) {
+                    let pages = pages?;
+                    let is_in_run = |part: &&AbsentPart| place_of_number(part.place).page < run.page + run.pages;
+                    while let Some(part) = together.next_if(|part| is_in_run(part)) {
+                        let first = place_of_number(part.place).page;
+                        let bytes = &pages[(first - run.page) as usize * PAGE_BYTES..];
+                        let stamp = self.store.segments.stamp(first);
+                        let page = Page::open(bytes, stamp).map_err(ReadError::Corrupt)?;
+                        let name = PartName { id, number: part.number };
+                        let bytes = direct::part_copy(self.store, &page, name)?;
+                        self.read.insert(part.number, bytes);
+                    }
+                }
+            }
+        }
+        Ok(self.read.remove(&part.number).expect("it was just found"))
+    }
+}
+
+/// The absent parts in the order in which a walk asks for them.
+fn in_order(value: &Boxed) -> VecDeque<AbsentPart> {
+    let (mut cursor, mut absent) = (Cursor::default(), VecDeque::new());
+    while let Some(stretch) = value.stretch(cursor) {
+        absent.extend(stretch.absent);
+        cursor = stretch.next;
+    }
+    absent
+}
