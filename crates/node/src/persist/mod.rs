@@ -29,8 +29,12 @@ use std::sync::Arc;
 
 /// No database has such a name, so none has its directory here.
 const FOLDER: &str = "flintkv.journal";
+const PAGE_BYTES: u64 = flash::io::PAGE_BYTES as u64;
 const FILE_BYTES: u64 = 64 << 20;
-const RING_BYTES: u64 = 32 << 20;
+/// The ring takes this share of the RAM limit. What of it is not durable is in the writer's frames once more.
+const RING_SHARE: u64 = 32;
+const RING_BYTES_MIN: u64 = 1 << 20;
+const RING_BYTES_MAX: u64 = 32 << 20;
 
 /// How a database gets its dataset.
 pub enum Start {
@@ -138,8 +142,8 @@ impl Database {
 
 /// Begins a journal and writes the first base, at whose moment the journal begins. The caller holds the lock of files.
 fn begin(database: &Database) -> Result<(), String> {
-    let settings = database.hub.config.snapshot().redis_files.clone();
-    let folder = folder(&database.hub.name, &settings);
+    let config = database.hub.config.snapshot();
+    let folder = folder(&database.hub.name, &config.redis_files);
     fs::create_dir_all(&folder).map_err(|error| about(&folder, error))?;
     if let Found::Dataset(_) = manifest::read(&folder)? {
         return Err(format!("{} has another dataset", folder.display()));
@@ -148,7 +152,7 @@ fn begin(database: &Database) -> Result<(), String> {
     clear_files(&folder)?;
     manifest::write(&folder, None)?;
     let log_id = (u128::from(random::number()) << 64 | u128::from(random::number())).to_be_bytes();
-    let opened = Opened::open(&folder, &settings_of(log_id, &settings), 0).map_err(|error| error.to_string())?;
+    let opened = Opened::open(&folder, &settings_of(log_id, &config), 0).map_err(|error| error.to_string())?;
     let log = opened.start().map_err(|error| error.to_string())?;
     let attach = || {
         attach(database, &log);
@@ -228,8 +232,12 @@ fn folder_of(database: &Database) -> PathBuf {
     folder(&database.hub.name, &database.hub.config.snapshot().redis_files)
 }
 
-fn settings_of(log_id: [u8; 16], settings: &RedisFiles) -> Settings {
-    Settings { log_id, file_bytes: FILE_BYTES, ring_bytes: RING_BYTES, policy: policy(settings) }
+fn settings_of(log_id: [u8; 16], config: &Config) -> Settings {
+    let ring_bytes = match config.ram_limit_bytes {
+        0 => RING_BYTES_MAX,
+        limit => (limit / RING_SHARE).clamp(RING_BYTES_MIN, RING_BYTES_MAX).next_multiple_of(PAGE_BYTES),
+    };
+    Settings { log_id, file_bytes: FILE_BYTES, ring_bytes, policy: policy(&config.redis_files) }
 }
 
 fn policy(settings: &RedisFiles) -> Policy {

@@ -23,7 +23,7 @@ pub fn recover(database: &Database, folder: &Path, manifest: Manifest) -> Result
     let begun = Instant::now();
     let config = database.hub.config.snapshot();
     let plan = manifest.base.as_ref().map(|base| find_base(folder, base)).transpose()?;
-    let settings = settings_of(manifest.log_id, &config.redis_files);
+    let settings = settings_of(manifest.log_id, &config);
     let advised = |error: &dyn Display| {
         format!("{error}. Restore {} from a copy, or move it away to start without it", folder.display())
     };
