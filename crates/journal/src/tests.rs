@@ -290,6 +290,7 @@ fn what_does_not_fit_into_the_ring_is_not_safe_before_it_is_durable() {
     let (mut number, mut fitted) = (0, 0);
     while log.safe() == log.position() {
         assert_eq!(log.is_behind(), fitted > RING_BYTES / 4 * 3, "at {fitted}");
+        assert!(fitted <= RING_BYTES, "the ring takes more than it has");
         fitted += 1040;
         append(&log, &numbered(number, 1000));
         number += 1;
