@@ -110,6 +110,8 @@ pub trait Host: Scripting {
     fn reload(&self, me: &mut Session, saves: bool) -> Run;
     /// BGREWRITEAOF: starts to write a new base of the journal.
     fn rewrite_journal(&self) -> Run;
+    /// Whether changes go into a journal.
+    fn is_journaled(&self) -> bool;
     /// When the dataset was last saved, in seconds since 1970; if never, when the server started.
     fn last_save_s(&self) -> u64;
     /// BGSAVE. Returns the reply.

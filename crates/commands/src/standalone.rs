@@ -451,7 +451,12 @@ fn waitaof(cx: &mut Cx<'_>) -> Run {
     }
     let until_ms = until_milliseconds(&cx.args[3], cx.ks.now_ms())?;
     if local > 0 {
-        return Err(Stop::error("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled."));
+        return Err(match cx.server.is_journaled() {
+            true => Stop::error(
+                "ERR WAITAOF does not wait for the journal yet: with appendfsync always, a reply says that a write is durable",
+            ),
+            false => Stop::error("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled."),
+        });
     }
     let none = |out: &mut resp::Out<'_>| {
         out.array(2);

@@ -141,6 +141,10 @@ impl Host for Worker {
 
     fn config_set(&self, me: &mut Session, pairs: &[(&[u8], &[u8])], may_wait: bool) -> Run {
         if !may_wait {
+            // The first base needs a moment at which every stripe is free, and the transaction holds some.
+            if pairs.iter().any(|(name, _)| name.eq_ignore_ascii_case(b"appendonly")) {
+                return Err(Stop::error("ERR CONFIG SET appendonly cannot be a part of a transaction"));
+            }
             let done = self.control()?.set_config(pairs, me.local, TRANSACTION_PATIENCE);
             return done.map_err(|text| Stop::Error(text.into()));
         }
@@ -178,6 +182,10 @@ impl Host for Worker {
 
     fn saves_at_end(&self) -> bool {
         self.hub.control().is_some_and(|control| control.saves_at_end())
+    }
+
+    fn is_journaled(&self) -> bool {
+        self.hub.journaling.is_on()
     }
 
     fn rewrite_journal(&self) -> Run {

@@ -57,9 +57,14 @@ impl Journaling {
         self.wake();
     }
 
+    /// Whether there is a journal.
+    pub fn is_on(&self) -> bool {
+        self.is_on.load(Relaxed)
+    }
+
     #[inline]
     fn with<T>(&self, ask: impl FnOnce(&Log) -> T) -> Option<T> {
-        if !self.is_on.load(Relaxed) {
+        if !self.is_on() {
             return None;
         }
         self.log.read().as_deref().map(ask)

@@ -41,6 +41,15 @@ fn kill(mut node: Node, directives: &[(&str, &str)]) -> Node {
     again(node, directives)
 }
 
+/// Kills the node at the end, also if the test fails: only then its clients end.
+struct Killed<'n>(&'n Node);
+
+impl Drop for Killed<'_> {
+    fn drop(&mut self) {
+        self.0.signal(SIGKILL);
+    }
+}
+
 fn digest(client: &mut Client) -> String {
     let digest = client.run("DEBUG FLINT-DIGEST");
     assert_eq!(digest.len(), 64, "{digest}");
@@ -244,6 +253,7 @@ fn kill_under_load(seed: u64, most: usize, more: &[(&str, &str)]) {
         let total = AtomicU64::new(0);
         let wanted = 50 + random.below(most) as u64;
         thread::scope(|scope| {
+            let _killed = Killed(&node);
             for worker in &mut workers {
                 let (connection, total) = (node.connect(), &total);
                 let mut random = Random::new(random.draw());
@@ -255,7 +265,6 @@ fn kill_under_load(seed: u64, most: usize, more: &[(&str, &str)]) {
                 }
                 total.load(Relaxed) >= wanted
             });
-            node.signal(SIGKILL);
         });
         node = kill(node, &directives);
         if random.one_in(2) {
@@ -467,6 +476,7 @@ fn persistence_is_switched_while_clients_write() {
     let acknowledged = AtomicU64::new(0);
     let writer = node.connect();
     thread::scope(|scope| {
+        let _killed = Killed(&node);
         let acknowledged = &acknowledged;
         scope.spawn(move || {
             let mut writer = writer;
@@ -482,9 +492,15 @@ fn persistence_is_switched_while_clients_write() {
         writes();
         let refused = client.run("CONFIG SET appendonly yes maxmemory-policy allkeys-lru");
         assert!(refused.contains("appendonly is switched alone"), "{refused}");
+        for line in ["MULTI", "SET k v", "CONFIG SET appendonly yes"] {
+            client.run(line);
+        }
+        let refused = client.run("EXEC");
+        assert!(refused.contains("appendonly cannot be a part of a transaction"), "{refused}");
         for _ in 0..2 {
             assert_eq!(client.run("CONFIG SET appendonly yes"), "OK");
             assert_eq!(client.info("persistence", "aof_enabled"), "1");
+            assert!(client.run("WAITAOF 1 0 0").starts_with("(error) ERR WAITAOF does not wait for the journal yet"));
             assert_eq!(client.run("CONFIG SET appendonly yes"), "OK", "it is on already");
             writes();
             assert_eq!(client.run("CONFIG SET appendonly no"), "OK");
@@ -497,7 +513,6 @@ fn persistence_is_switched_while_clients_write() {
             assert_eq!(client.run(&format!("CONFIG SET appendfsync {policy}")), "OK");
             writes();
         }
-        node.signal(SIGKILL);
     });
     let dir = node.dir.clone();
     drop(node);

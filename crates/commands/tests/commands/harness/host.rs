@@ -75,6 +75,10 @@ impl Host for NoServer {
         false
     }
 
+    fn is_journaled(&self) -> bool {
+        false
+    }
+
     fn rewrite_journal(&self) -> Run {
         Err(Stop::error("ERR BGREWRITEAOF needs a journal: CONFIG SET appendonly yes begins one"))
     }
