@@ -28,6 +28,13 @@ pub fn date(ms: u64) -> String {
     format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", minutes / 60, minutes % 60)
 }
 
+/// `2026-11-21T18:04:05.678Z`, as RFC 3339 writes it.
+pub fn instant(ms: u64) -> String {
+    let (year, month, day) = civil(ms / 86_400_000);
+    let (hour, minute) = (ms / 3_600_000 % 24, ms / 60_000 % 60);
+    format!("{year}-{month:02}-{day:02}T{hour:02}:{minute:02}:{:02}.{:03}Z", ms / 1000 % 60, ms % 1000)
+}
+
 /// The date of a number of days since 1970 (Hinnant, chrono-compatible low-level date algorithms).
 fn civil(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
@@ -68,6 +75,7 @@ mod tests {
         ] {
             assert_eq!(date(ms), text);
         }
+        assert_eq!(instant(1_795_284_245_678), "2026-11-21T18:04:05.678Z");
     }
 
     #[test]

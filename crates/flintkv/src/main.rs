@@ -23,6 +23,8 @@ usage:
   flintkv top                                       watch it
   flintkv user|token list|create|delete ...         who may use the console and the API
   flintkv prepare-flash DEVICE|DIR...               measure flash, recommend settings; format and mount devices
+  flintkv journal show|check DIR                    what keeps a database over restarts: its records, and
+                                                    whether they are whole
   flintkv completions bash|zsh|fish|powershell      completions for a shell
   flintkv man [DIR]                                 the manual page, or all of them into a directory
   flintkv --version
@@ -45,7 +47,7 @@ fn main() -> ExitCode {
         Some("server") => serve(args, Called::ByItsName),
         Some("bench") => bench::cli::main(args),
         Some("scenario") => bench::scenario::main(args),
-        Some("database" | "node" | "user" | "token" | "top" | "prepare-flash" | "completions" | "man") => {
+        Some("database" | "node" | "user" | "token" | "top" | "prepare-flash" | "journal" | "completions" | "man") => {
             cli::main(std::iter::once(subcommand).chain(args))
         }
         // For make bench. It needs redis-server, so the help does not list it.

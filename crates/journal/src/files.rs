@@ -62,7 +62,8 @@ pub(crate) struct Files {
     file_bytes: u64,
     files: Vec<File>,
     /// Holds the lock while it is open.
-    _lock: File,
+    /// `None`: the files are only looked at.
+    lock: Option<File>,
 }
 
 /// The file of a ring, if the journal has one.
@@ -78,13 +79,28 @@ impl Files {
     pub fn open(directory: &Path, log_id: [u8; 16], file_bytes: u64) -> Result<(Files, RingFile), OpenError> {
         fs::create_dir_all(directory).map_err(failed("create the directory", directory))?;
         let lock = lock(directory)?;
-        let mut files = Files { directory: directory.to_owned(), log_id, file_bytes, files: Vec::new(), _lock: lock };
+        Files::all(directory, log_id, file_bytes, Some(lock))
+    }
+
+    /// Opens the journal's files for reading, also while a process uses them.
+    pub fn look(directory: &Path, log_id: [u8; 16]) -> Result<(Files, RingFile), OpenError> {
+        Files::all(directory, log_id, PAGE_BYTES as u64, None)
+    }
+
+    fn all(
+        directory: &Path,
+        log_id: [u8; 16],
+        file_bytes: u64,
+        lock: Option<File>,
+    ) -> Result<(Files, RingFile), OpenError> {
+        let changes = lock.is_some();
+        let mut files = Files { directory: directory.to_owned(), log_id, file_bytes, files: Vec::new(), lock };
         let names = names_in(directory)?;
         let last = names.iter().filter_map(|name| number_of(name)).max();
         for number in 0..last.map_or(0, |last| last + 1) {
             files.open_records(number)?;
         }
-        let ring = open_file(&directory.join(RING))?;
+        let ring = open_file(&directory.join(RING), changes)?;
         let ring = ring.map(|file| files.check(Kind::Ring, 0, RING, &file).map(|head| (file, head))).transpose()?;
         if ring.is_none() && !files.files.is_empty() {
             return Err(OpenError::Missing { file: directory.join(RING) });
@@ -95,7 +111,7 @@ impl Files {
     fn open_records(&mut self, number: u16) -> Result<(), OpenError> {
         let name = name_of(number);
         let path = self.directory.join(&name);
-        let file = open_file(&path)?.ok_or_else(|| OpenError::Missing { file: path.clone() })?;
+        let file = open_file(&path, self.lock.is_some())?.ok_or_else(|| OpenError::Missing { file: path.clone() })?;
         let head = self.check(Kind::Records, number.into(), &name, &file)?;
         if number == 0 {
             self.file_bytes = head.data_bytes;
@@ -276,13 +292,20 @@ fn lock(directory: &Path) -> Result<File, OpenError> {
     }
 }
 
+/// A process has the journal open.
+pub fn is_in_use(directory: &Path) -> bool {
+    let Ok(file) = File::open(directory.join(LOCK)) else { return false };
+    let locked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared);
+    locked == Err(Errno::WOULDBLOCK)
+}
+
 fn is_named(file: &File, path: &Path) -> bool {
     let named = fs::metadata(path).and_then(|named| Ok((named, file.metadata()?)));
     named.is_ok_and(|(named, opened)| (named.dev(), named.ino()) == (opened.dev(), opened.ino()))
 }
 
-fn open_file(path: &Path) -> Result<Option<File>, OpenError> {
-    match OpenOptions::new().read(true).write(true).open(path) {
+fn open_file(path: &Path, changes: bool) -> Result<Option<File>, OpenError> {
+    match OpenOptions::new().read(true).write(changes).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         opened => opened.map(Some).map_err(failed("open", path)),
     }

@@ -18,12 +18,14 @@
 //! knows what the old file really holds. A term whose copy is not whole is void, and the terms before it count. Otherwise the term
 //! replaces what earlier terms have from its first position on.
 //!
-//! Reading order: [`record`] and [`frame`] (the bytes), [`writer`], [`recover`], `ring`, `state`, `thread`, `files`, [`log`].
+//! Reading order: [`record`] and [`frame`] (the bytes), [`writer`], [`recover`], `ring`, `state`, `thread`, `files`, [`log`], [`manifest`].
+//! `view` looks at a journal and changes nothing.
 
 mod files;
 pub mod frame;
 mod head;
 pub mod log;
+pub mod manifest;
 mod map;
 pub mod record;
 pub mod recover;
@@ -32,13 +34,15 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod thread;
+mod view;
 pub mod writer;
 
-pub use files::{OpenError, delete};
+pub use files::{OpenError, delete, is_in_use};
 pub use log::{Log, Opened, Settings};
 pub use record::{Record, stored_bytes};
 pub use recover::{Error, Recovered, recover};
 pub use state::{Figures, Policy};
+pub use view::{Held, View};
 pub use writer::{Failed, Refused, Writer};
 
 /// What stays the same for the life of a journal, and the limits of its writer.

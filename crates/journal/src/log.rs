@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::files::{Files, OpenError, failed};
+use crate::files::{Files, OpenError, RingFile, failed};
 use crate::head::{Head, Kind};
 use crate::record::{Joiner, Piece};
 use crate::ring::{RING_BYTES_MIN, Ring, Start};
 use crate::state::{End, Figures, Policy, Shared, left_behind};
 use crate::thread::{Disk, Scribe};
+use crate::view::Held;
 use crate::{Config, Error, Record, Recovered, Writer, recover};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -62,6 +63,16 @@ impl Opened {
     pub fn open(directory: &Path, settings: &Settings, from: u64) -> Result<Opened, OpenError> {
         assert!(settings.ring_bytes >= RING_BYTES_MIN);
         let (files, ring) = Files::open(directory, settings.log_id, settings.file_bytes)?;
+        Opened::of(directory, settings, from, files, ring)
+    }
+
+    pub(crate) fn of(
+        directory: &Path,
+        settings: &Settings,
+        from: u64,
+        files: Files,
+        ring: RingFile,
+    ) -> Result<Opened, OpenError> {
         let config = Config { file_bytes: files.file_bytes(), buffer_bytes: u64::MAX, ..Config::new(settings.log_id) };
         let no_records = |source| OpenError::Records { directory: directory.to_owned(), source };
         let frames = recover(&files, config, files.count(), from).map_err(no_records)?;
@@ -110,6 +121,10 @@ impl Opened {
             return Err(no_records(Error::NoRecord { position: self.frames.end() }));
         }
         Ok(())
+    }
+
+    pub(crate) fn held(&self) -> Vec<Held> {
+        self.frames.held()
     }
 
     /// Where the next record goes: behind the last one, and behind what is left of one that a crash has cut off.

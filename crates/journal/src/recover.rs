@@ -16,6 +16,7 @@ use flash::io::{PAGE_BYTES, PageBuf, Reader};
 use crate::Config;
 use crate::frame::{self, Found, HEADER_BYTES, Header};
 use crate::record::{Joiner, Piece, Record};
+use crate::view::Held;
 use crate::writer::{File, Frame, Start, State, Writer};
 
 /// The bytes of one read of the scan.
@@ -103,6 +104,22 @@ impl Recovered {
     /// The position after the last record.
     pub fn end(&self) -> u64 {
         self.chain.last().map_or(self.from, |at| at.header.end())
+    }
+
+    /// Of each file that has frames of the journal, in the order of their positions: its number, how many frames, and the positions
+    /// of their beginning and end.
+    pub(crate) fn held(&self) -> Vec<Held> {
+        let mut held: Vec<Held> = Vec::new();
+        for at in &self.chain {
+            match held.last_mut().filter(|held| held.file == at.file) {
+                Some(held) => {
+                    held.frames += 1;
+                    held.end = at.header.end();
+                }
+                None => held.push(Held { file: at.file, frames: 1, start: at.header.position, end: at.header.end() }),
+            }
+        }
+        held
     }
 
     /// The replication offset after the last record. `None`: there is no frame.

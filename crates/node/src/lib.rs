@@ -8,7 +8,7 @@
 //! - `answers` answers the requests of its workers' commands.
 //! - `shard` is the copy of its dataset, `resize` changes the size of its flash.
 //! - `files` loads and writes Redis's files, `progress` is how far it is.
-//! - `persist` keeps a dataset over restarts with a base and a journal, `manifest` is the file that names them.
+//! - `persist` keeps a dataset over restarts with a base and a journal.
 //! - `room` is what the machine has for all databases together.
 //! - `crew` holds the threads, which all databases share.
 //! - `info`, `figures`, `memory` and `log` report to operators, `supervise` to systemd.
@@ -24,7 +24,6 @@ mod huge_pages;
 mod info;
 mod listen;
 mod log;
-mod manifest;
 mod memory;
 mod node;
 mod open;

@@ -1,7 +1,7 @@
 //! Owns how far a database's files are loaded and saved, and why a load has failed. Plain data. Never knows a file.
 
-use crate::manifest::Manifest;
 use journal::Log;
+use journal::manifest::Manifest;
 use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64};

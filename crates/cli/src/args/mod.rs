@@ -40,6 +40,11 @@ pub enum Command {
     /// is shown first: what it is, what it holds, who uses it. A device in use is refused. After a confirmation by
     /// name, the device is formatted, mounted and measured.
     PrepareFlash(PrepareFlash),
+    /// Show and check the journal that keeps a database over restarts
+    ///
+    /// DIR is the directory flintkv.journal in the node's dir, or a copy of it. Nothing in it is changed, and a node may
+    /// be using it; then the last records may be missing.
+    Journal(Journal),
     /// Print the completions of a shell
     ///
     /// bash:  flintkv completions bash > /usr/share/bash-completion/completions/flintkv
@@ -102,6 +107,32 @@ pub struct PrepareFlash {
         help_heading = "Devices"
     )]
     pub fstab: Option<PathBuf>,
+}
+
+#[derive(Args, Debug, Clone)]
+pub struct Journal {
+    #[command(subcommand)]
+    pub action: JournalAction,
+}
+
+#[derive(Subcommand, Debug, Clone)]
+pub enum JournalAction {
+    /// Print the manifest, the files and the records
+    Show {
+        #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+        dir: PathBuf,
+        /// Only records from this position on
+        #[arg(long, value_name = "POSITION", default_value_t = 0)]
+        from: u64,
+        /// At most so many records
+        #[arg(long, value_name = "N", default_value_t = 100)]
+        limit: u64,
+    },
+    /// Read the manifest, the base and every record, and say whether they are whole
+    Check {
+        #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+        dir: PathBuf,
+    },
 }
 
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
@@ -180,6 +211,7 @@ mod tests {
             "token",
             "top",
             "prepare-flash",
+            "journal",
             "completions",
             "man",
         ] {
@@ -216,6 +248,8 @@ mod tests {
             "prepare-flash /x --seconds 0",
             "prepare-flash /x --size 10xb",
             "prepare-flash /x --filesystem btrfs",
+            "journal show",
+            "journal check",
             "completions tcsh",
             "database",
             "database create ads",

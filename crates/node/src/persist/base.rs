@@ -3,9 +3,9 @@
 use super::policy;
 use crate::database::Database;
 use crate::files::{about, write_dump};
-use crate::manifest::{self, Base, Manifest};
 use crate::progress::Kept;
 use engine::wall_ms;
+use journal::manifest::{self, Base, Manifest};
 use journal::{Log, Policy};
 use rdb::Options;
 use std::fs;

@@ -17,10 +17,10 @@ mod recover;
 
 use crate::database::Database;
 use crate::files::{self, Plan, about, directory};
-use crate::manifest::{self, Found, Manifest};
 use crate::progress::Kept;
 use config::{AppendFsync, Config, RedisFiles};
 use engine::{Gate, random};
+use journal::manifest::{self, Found, Manifest};
 use journal::{Opened, Policy, Settings};
 use std::fs;
 use std::io;

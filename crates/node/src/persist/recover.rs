@@ -4,9 +4,9 @@
 use super::{attach, settings_of};
 use crate::database::Database;
 use crate::files::{Broken, Command, Commands, Expect, Pipe, Plan, about, load_base};
-use crate::manifest::{Base, Manifest};
 use crate::progress::Kept;
 use config::Policy;
+use journal::manifest::{Base, Manifest};
 use journal::{OpenError, Opened, Record};
 use std::fmt::Display;
 use std::fs;

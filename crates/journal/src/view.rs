@@ -1,0 +1,117 @@
+//! Owns a look at a journal: its files and records, of a stopped process or a running one. Changes no byte and keeps no lock.
+
+use std::fs::File;
+use std::io;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use rustix::fs::MemfdFlags;
+
+use crate::files::{Files, OpenError, failed, is_in_use};
+use crate::ring::RING_BYTES_MIN;
+use crate::{Opened, Policy, Record, Settings};
+
+/// A journal at the moment of [`View::open`].
+pub struct View {
+    opened: Opened,
+    is_in_use: bool,
+}
+
+/// The frames of a file that are part of the journal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    pub file: u16,
+    pub frames: u64,
+    /// The position of the first frame.
+    pub start: u64,
+    /// The position after the last frame.
+    pub end: u64,
+}
+
+impl View {
+    /// Reads what the journal in `directory` has from `from` on. While a process writes to it, the last records may be missing, and
+    /// an error may come from a file that has changed meanwhile: try again.
+    pub fn open(directory: &Path, log_id: [u8; 16], from: u64) -> Result<View, OpenError> {
+        let is_in_use = is_in_use(directory);
+        let (files, ring) = Files::look(directory, log_id)?;
+        // The ring first: what it has released later is in the frames.
+        let ring = ring.map(|(file, head)| Ok((copy(&file)?, head))).transpose().map_err(failed("copy", directory))?;
+        let settings =
+            Settings { log_id, file_bytes: files.file_bytes(), ring_bytes: RING_BYTES_MIN, policy: Policy::No };
+        Ok(View { opened: Opened::of(directory, &settings, from, files, ring)?, is_in_use })
+    }
+
+    /// A process had the journal open.
+    pub fn is_in_use(&self) -> bool {
+        self.is_in_use
+    }
+
+    /// The position after the last record.
+    pub fn end(&self) -> u64 {
+        self.opened.end()
+    }
+
+    /// The files with frames, in the order of their positions.
+    pub fn held(&self) -> Vec<Held> {
+        self.opened.held()
+    }
+
+    /// As [`Opened::records`].
+    pub fn records(&self, each: &mut dyn FnMut(u64, &Record) -> ControlFlow<()>) -> Result<(), OpenError> {
+        self.opened.records(each)
+    }
+}
+
+/// The file's bytes in RAM, since the process that uses the file goes on writing.
+fn copy(mut file: &File) -> io::Result<File> {
+    let mut copy = File::from(rustix::fs::memfd_create("journal-ring", MemfdFlags::CLOEXEC)?);
+    io::copy(&mut file, &mut copy)?;
+    Ok(copy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::fs;
+
+    fn bytes_of(directory: &Path) -> BTreeMap<String, Vec<u8>> {
+        let files = fs::read_dir(directory).unwrap().map(|file| file.unwrap());
+        files.map(|file| (file.file_name().into_string().unwrap(), fs::read(file.path()).unwrap())).collect()
+    }
+
+    fn resp_of(view: &View) -> Vec<Vec<u8>> {
+        let mut found = Vec::new();
+        let read = view.records(&mut |_, record| {
+            found.push(record.resp.to_owned());
+            ControlFlow::Continue(())
+        });
+        read.unwrap();
+        found
+    }
+
+    #[test]
+    fn a_look_sees_all_records_and_changes_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
+        let log_id = [7; 16];
+        let settings = Settings { log_id, file_bytes: 1 << 20, ring_bytes: RING_BYTES_MIN, policy: Policy::No };
+        let log = Opened::open(directory, &settings, 0).unwrap().start().unwrap();
+        for resp in [&b"one"[..], b"two"] {
+            log.append(&Record { stripe: None, db: 0, time_ms: 1, resp });
+        }
+        // Only the ring has the records.
+        let view = View::open(directory, log_id, 0).unwrap();
+        assert!(view.is_in_use());
+        assert_eq!((resp_of(&view), view.end()), (vec![b"one".to_vec(), b"two".to_vec()], log.position()));
+        log.close().unwrap();
+        drop(log);
+        let before = bytes_of(directory);
+        let view = View::open(directory, log_id, 0).unwrap();
+        assert!(!view.is_in_use());
+        assert_eq!(resp_of(&view), [b"one", b"two"]);
+        let held = view.held();
+        assert_eq!((held[0].start, held.last().unwrap().end), (0, view.end()));
+        assert!(bytes_of(directory) == before, "no byte has changed");
+    }
+}
