@@ -40,9 +40,9 @@ pub mod writer;
 pub use files::{OpenError, delete, is_in_use};
 pub use log::{Log, Opened, Settings};
 pub use record::{Record, stored_bytes};
-pub use recover::{Error, Recovered, recover};
+pub use recover::{Error, Held, Recovered, recover};
 pub use state::{Figures, Policy};
-pub use view::{Held, View};
+pub use view::View;
 pub use writer::{Failed, Refused, Writer};
 
 /// What stays the same for the life of a journal, and the limits of its writer.

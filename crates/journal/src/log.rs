@@ -14,10 +14,10 @@ use parking_lot::Mutex;
 use crate::files::{Files, OpenError, RingFile, failed};
 use crate::head::{Head, Kind};
 use crate::record::{Joiner, Piece};
+use crate::recover::Held;
 use crate::ring::{RING_BYTES_MIN, Ring, Start};
 use crate::state::{End, Figures, Policy, Shared, left_behind};
 use crate::thread::{Disk, Scribe};
-use crate::view::Held;
 use crate::{Config, Error, Record, Recovered, Writer, recover};
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -16,7 +16,6 @@ use flash::io::{PAGE_BYTES, PageBuf, Reader};
 use crate::Config;
 use crate::frame::{self, Found, HEADER_BYTES, Header};
 use crate::record::{Joiner, Piece, Record};
-use crate::view::Held;
 use crate::writer::{File, Frame, Start, State, Writer};
 
 /// The bytes of one read of the scan.
@@ -55,6 +54,17 @@ pub enum Error {
     NoRecord {
         position: u64,
     },
+}
+
+/// The frames of a file that are part of the journal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    pub file: u16,
+    pub frames: u64,
+    /// The position of the first frame.
+    pub start: u64,
+    /// The position after the last frame.
+    pub end: u64,
 }
 
 /// A journal as a crash or a stop has left it.

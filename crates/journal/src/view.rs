@@ -8,6 +8,7 @@ use std::path::Path;
 use rustix::fs::MemfdFlags;
 
 use crate::files::{Files, OpenError, failed, is_in_use};
+use crate::recover::Held;
 use crate::ring::RING_BYTES_MIN;
 use crate::{Opened, Policy, Record, Settings};
 
@@ -15,17 +16,6 @@ use crate::{Opened, Policy, Record, Settings};
 pub struct View {
     opened: Opened,
     is_in_use: bool,
-}
-
-/// The frames of a file that are part of the journal.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
-    pub file: u16,
-    pub frames: u64,
-    /// The position of the first frame.
-    pub start: u64,
-    /// The position after the last frame.
-    pub end: u64,
 }
 
 impl View {
