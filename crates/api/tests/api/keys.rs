@@ -218,7 +218,8 @@ fn the_configuration_is_a_table_that_administrators_change() {
     let row =
         |table: &Value, name: &str| table.as_array().unwrap().iter().find(|row| row["name"] == name).cloned().unwrap();
     let table = viewer.get(path).ok();
-    let (maxclients, secret, inert) = (row(&table, "maxclients"), row(&table, "requirepass"), row(&table, "save"));
+    let (maxclients, secret, inert) =
+        (row(&table, "maxclients"), row(&table, "requirepass"), row(&table, "aof-timestamp-enabled"));
     assert_eq!(
         (&maxclients["value"], &maxclients["changed"], &maxclients["change"]),
         (&json!("10000"), &json!(false), &json!("live"))
