@@ -1,10 +1,10 @@
 //! Owns where the programs under test are, and the ports for them. Never knows what they do.
 
+use std::fs::File;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// The binary under test. Cargo does not build another package's binary for a test, so this builds it once.
 pub fn binary() -> &'static Path {
@@ -49,14 +49,24 @@ pub fn is_installed(name: &str) -> bool {
     std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).any(|dir| dir.join(name).is_file())
 }
 
+/// A port that no other test program takes while this one runs: each holds the lock of a file for it. The ports are below
+/// those that the system gives to clients.
 pub fn free_port() -> u16 {
-    // Each port is used once: a port that was released may go to another test before its node listens. The ports are
-    // below those that the system gives to clients.
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let port = 10_000 + (std::process::id() * 97 + NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
-        if TcpListener::bind(("127.0.0.1", port as u16)).is_ok() {
-            return port as u16;
+    static HELD: Mutex<Vec<File>> = Mutex::new(Vec::new());
+    // A node that is asked for a database without a port takes one of the next.
+    const APART: u32 = 8;
+    const COUNT: u32 = 20_000 / APART;
+    let folder = std::env::temp_dir().join("flintkv-test-ports");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+    let from = std::process::id() * 97 + held.len() as u32;
+    for number in (0..COUNT).map(|step| (from + step) % COUNT) {
+        let port = (10_000 + number * APART) as u16;
+        let file = File::options().create(true).append(true).open(folder.join(port.to_string())).expect("a file");
+        if file.try_lock().is_ok() && TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            held.push(file);
+            return port;
         }
     }
+    panic!("all ports are taken")
 }
