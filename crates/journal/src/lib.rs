@@ -18,12 +18,13 @@
 //! knows what the old file really holds. A term whose copy is not whole is void, and the terms before it count. Otherwise the term
 //! replaces what earlier terms have from its first position on.
 //!
-//! Reading order: [`record`] and [`frame`] (the bytes), [`writer`], [`recover`], `ring`, `state`, `thread`, `files`, [`log`], [`manifest`].
+//! Reading order: [`record`] and [`frame`] (the bytes), [`writer`], [`recover`], `ring`, `state`, `thread`, `files`, [`log`], [`manifest`], [`index`].
 //! `view` looks at a journal and changes nothing.
 
 mod files;
 pub mod frame;
 mod head;
+pub mod index;
 pub mod log;
 pub mod manifest;
 mod map;

@@ -5,6 +5,7 @@
 //! log 0123456789abcdef…               the journal's id, 32 hexadecimal digits
 //! position 4711                       where the journal goes on from the base
 //! base base-4711.rdb 123456           its name and its size in bytes; no such line: an empty dataset
+//! index base-4711.index 7890          the keys whose values are on flash; no such line: there is no flash
 //! crc32c 89abcdef                     of all the lines before
 //! ```
 //!
@@ -29,6 +30,15 @@ pub struct Manifest {
     pub position: u64,
     /// `None`: the dataset was empty.
     pub base: Option<Base>,
+    /// The keys of the base whose values are on flash, see [`crate::index`].
+    pub index: Option<Base>,
+}
+
+impl Manifest {
+    /// The files of the base.
+    pub fn files(&self) -> impl Iterator<Item = &Base> {
+        self.base.iter().chain(&self.index)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,10 +93,12 @@ fn encode(manifest: Option<&Manifest>) -> Vec<u8> {
     let mut text = format!("flintkv-manifest {FORMAT}\n");
     match manifest {
         None => text.push_str("void\n"),
-        Some(Manifest { log_id, position, base }) => {
+        Some(Manifest { log_id, position, base, index }) => {
             text.push_str(&format!("log {:032x}\nposition {position}\n", u128::from_be_bytes(*log_id)));
-            if let Some(Base { name, bytes }) = base {
-                text.push_str(&format!("base {name} {bytes}\n"));
+            for (what, file) in [("base", base), ("index", index)] {
+                if let Some(Base { name, bytes }) = file {
+                    text.push_str(&format!("{what} {name} {bytes}\n"));
+                }
             }
         }
     }
@@ -107,21 +119,24 @@ fn decode(bytes: &[u8]) -> Result<Found, String> {
     if newer(format) {
         return Err(format!("its format is {format}; this release knows format {FORMAT} only: use the newer release"));
     }
-    let mut lines = body.lines().skip(1);
-    let mut next = |name: &str| lines.next().map(|line| line.strip_prefix(name).unwrap_or(line));
-    let found = match next("log ") {
-        Some("void") => Found::Void,
-        Some(log_id) => {
-            let log_id = u128::from_str_radix(log_id, 16).map_err(|_| damaged())?.to_be_bytes();
-            let position = next("position ").and_then(|text| text.parse().ok()).ok_or_else(damaged)?;
-            let base = next("base ").map(|line| {
-                let (name, bytes) = line.rsplit_once(' ')?;
-                Some(Base { name: name.to_owned(), bytes: bytes.parse().ok()? })
-            });
-            let base = base.map(|base| base.ok_or_else(damaged)).transpose()?;
-            Found::Dataset(Manifest { log_id, position, base })
+    let mut lines = body.lines().skip(1).peekable();
+    let found = match lines.next().ok_or_else(damaged)? {
+        "void" => Found::Void,
+        log => {
+            let log_id =
+                log.strip_prefix("log ").and_then(|id| u128::from_str_radix(id, 16).ok()).ok_or_else(damaged)?;
+            let position = lines.next().and_then(|line| line.strip_prefix("position ")?.parse().ok());
+            let position = position.ok_or_else(damaged)?;
+            let mut file = |what: &str| {
+                let Some(line) = lines.next_if(|line| line.starts_with(what)) else { return Ok(None) };
+                let named = line[what.len()..].rsplit_once(' ');
+                let file =
+                    named.and_then(|(name, bytes)| Some(Base { name: name.to_owned(), bytes: bytes.parse().ok()? }));
+                file.map(Some).ok_or_else(damaged)
+            };
+            let (base, index) = (file("base ")?, file("index ")?);
+            Found::Dataset(Manifest { log_id: log_id.to_be_bytes(), position, base, index })
         }
-        None => return Err(damaged()),
     };
     if lines.next().is_some() { Err(damaged()) } else { Ok(found) }
 }
@@ -132,14 +147,18 @@ mod tests {
 
     fn full() -> Manifest {
         let base = Some(Base { name: "base-4711.rdb".to_owned(), bytes: 123_456 });
-        Manifest { log_id: *b"0123456789abcdef", position: 4711, base }
+        Manifest { log_id: *b"0123456789abcdef", position: 4711, base, index: None }
+    }
+
+    fn with_index() -> Manifest {
+        Manifest { index: Some(Base { name: "base-4711.index".to_owned(), bytes: 7890 }), ..full() }
     }
 
     #[test]
     fn a_manifest_is_read_as_it_was_written() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(read(folder.path()), Ok(Found::Nothing));
-        for manifest in [Some(full()), None, Some(Manifest { position: 0, base: None, ..full() })] {
+        for manifest in [Some(full()), None, Some(with_index()), Some(Manifest { position: 0, base: None, ..full() })] {
             write(folder.path(), manifest.as_ref()).unwrap();
             assert_eq!(read(folder.path()), Ok(manifest.map_or(Found::Void, Found::Dataset)));
         }
@@ -155,7 +174,7 @@ mod tests {
 
     #[test]
     fn no_flipped_bit_goes_unnoticed() {
-        for manifest in [Some(full()), None] {
+        for manifest in [Some(with_index()), Some(full()), None] {
             let mut bytes = encode(manifest.as_ref());
             for bit in 0..bytes.len() * 8 {
                 bytes[bit / 8] ^= 1 << (bit % 8);

@@ -48,6 +48,8 @@ pub struct StoreConfig {
     pub flash: Option<FlashConfig>,
     /// The caller draws it at random. Whoever knows the secret can make two cold keys collide.
     pub secret: [u64; 2],
+    /// Random choices begin with it. It differs at each start, although the secret may stay.
+    pub seed: u64,
 }
 
 impl StoreConfig {
@@ -61,6 +63,7 @@ impl StoreConfig {
             huge_pages: false,
             flash: None,
             secret: [0x0f1e_2d3c_4b5a_6978, 0x8796_a5b4_c3d2_e1f0],
+            seed: 0x2d35_8dcc_aa6c_78a5,
         }
     }
 }

@@ -13,6 +13,7 @@
 //! `flash::io` defines the operations of I/O.
 //! Knows no sockets, no RESP and no clock: the time is an argument, and I/O is returned as a value.
 
+pub mod checkpoint;
 mod config;
 pub mod counters;
 pub mod digest;
@@ -29,6 +30,7 @@ mod stripe;
 
 pub use base::events::Class;
 pub use base::{Codec, Policy};
+pub use checkpoint::{Checkpoint, Restoring};
 pub use config::{FlashConfig, StoreConfig};
 
 pub use effects::{Effect, Effects, Why};

@@ -12,18 +12,21 @@
 //! readable. If writers need these segments, the snapshot is given up.
 //!
 //! A value in parts is shown as a whole at once, so a large one keeps its stripe locked for as long as that takes.
+//!
+//! A *checkpoint* is a snapshot that leaves values where they are on flash: the dumper gets the values that are in RAM only, and of
+//! all others the entries are handed out ([`Snapshot::run_places`]).
 
+use crate::checkpoint::Checkpoint;
 use crate::keyspace::direct::{self, RecordCopy};
 use crate::keyspace::guards::Held;
 use crate::keyspace::{Value, Visited};
 use crate::log::page::{Page, Scratch};
 use crate::log::parts::{PartName, place_of_number};
 use crate::log::read::ReadError;
-use crate::log::segment::Room;
 use crate::mem::hash::{KeyHash, SLOTS, STRIPES};
 use crate::mem::index::Entry;
 use crate::mem::word::{Place, Word};
-use crate::store::{Cut, Orphan, Store};
+use crate::store::{Cut, Orphan, Store, clean_word};
 use flash::io::{PAGE_BYTES, PageBuf};
 use parking_lot::Mutex;
 use std::cmp::Reverse;
@@ -113,12 +116,16 @@ pub struct Snapshot<D: Dumper> {
     store: Arc<Store>,
     /// `None` after the end.
     gathered: Option<Arc<Gathered<D>>>,
+    /// The number of its cut, for [`Store::checkpoint_durable`].
+    cut: u64,
 }
 
 /// What everyone gives to who changes something.
 struct Gathered<D> {
     /// The wall clock at the cut.
     now_ms: u64,
+    /// Values that have a copy on flash are not shown to the dumper.
+    keeps_places: bool,
     /// The logical database of each uid at the cut.
     dbs: Box<[usize]>,
     dumper: Mutex<D>,
@@ -129,11 +136,16 @@ struct Gathered<D> {
 
 impl<D: Dumper> Gathered<D> {
     fn take(&self, store: &Store, entry: &Entry, stripe: usize, uid: u32) -> Result<usize, DumpError> {
-        let Some(object) = entry.object() else {
-            let note = Note { high: entry.high(), word: entry.word(), stripe: stripe as u16, uid: uid as u16 };
+        let note = |word| {
+            let note = Note { high: entry.high(), word, stripe: stripe as u16, uid: uid as u16 };
             self.notes.lock().push(note);
-            return Ok(ENTRY_COST);
+            Ok(ENTRY_COST)
         };
+        let Some(object) = entry.object() else { return note(entry.word()) };
+        if self.keeps_places && !entry.word().is_dirty() && !object.is_in_parts() {
+            // The first read after a restart brings it back to RAM.
+            return note(clean_word(object).with_referenced(true));
+        }
         if object.expiry().is_some_and(|expiry| expiry <= self.now_ms) {
             return Ok(ENTRY_COST);
         }
@@ -165,6 +177,24 @@ impl Store {
         now_ms: u64,
         begin: impl FnOnce() -> Result<D, DumpError>,
     ) -> Option<Result<Snapshot<D>, DumpError>> {
+        self.cut_with(now_ms, false, begin)
+    }
+
+    /// Chooses the moment of a checkpoint, as [`Store::cut`] does. Nothing counts as expired. It must be run by
+    /// [`Snapshot::run_places`].
+    pub fn cut_for_checkpoint<D: Dumper>(
+        self: &Arc<Store>,
+        begin: impl FnOnce() -> Result<D, DumpError>,
+    ) -> Option<Result<Snapshot<D>, DumpError>> {
+        self.cut_with(0, true, begin)
+    }
+
+    fn cut_with<D: Dumper>(
+        self: &Arc<Store>,
+        now_ms: u64,
+        keeps_places: bool,
+        begin: impl FnOnce() -> Result<D, DumpError>,
+    ) -> Option<Result<Snapshot<D>, DumpError>> {
         let mut held = Held::all(self, Some(PATIENCE))?;
         let mut slot = self.cut.write();
         if slot.is_some() {
@@ -177,13 +207,15 @@ impl Store {
         let mut dbs = vec![0; self.databases()].into_boxed_slice();
         (0..self.databases()).for_each(|db| dbs[self.uid(db) as usize] = db);
         let number = self.cuts.fetch_add(1, Relaxed) + 1;
+        let cut = if keeps_places { self.checkpoint_cut() } else { 0 };
         for stripe in 0..STRIPES {
             let databases = held.get(stripe).all_mut();
             databases.filter(|database| !database.table.is_empty()).for_each(|found| found.table.begin_cut(number));
         }
-        self.set_quarantine(true);
+        self.set_snapshot(true);
         let gathered = Arc::new(Gathered {
             now_ms,
+            keeps_places,
             dbs,
             dumper: Mutex::new(dumper),
             notes: Mutex::default(),
@@ -191,7 +223,7 @@ impl Store {
             failed: Mutex::default(),
         });
         *slot = Some(Arc::clone(&gathered) as Arc<dyn Cut>);
-        Some(Ok(Snapshot { store: Arc::clone(self), gathered: Some(gathered) }))
+        Some(Ok(Snapshot { store: Arc::clone(self), gathered: Some(gathered), cut }))
     }
 }
 
@@ -208,6 +240,29 @@ impl<D: Dumper> Snapshot<D> {
         Ok(Arc::into_inner(gathered).expect("the store has forgotten the snapshot").dumper.into_inner())
     }
 
+    /// For a checkpoint: shows the values that are in RAM only to the dumper, and hands out the entries of all others. Returns the
+    /// dumper, what the store must know to find the others again, and the cut's number for [`Store::checkpoint_durable`].
+    pub fn run_places(
+        mut self,
+        places: &mut dyn FnMut(u16, u16, &[(u64, u64)]) -> io::Result<()>,
+        pause: &mut dyn FnMut() -> Result<(), DumpError>,
+    ) -> Result<(D, Checkpoint, u64), DumpError> {
+        self.walk(pause, &mut |mut notes| {
+            notes.sort_by_key(|note| (note.stripe, note.uid));
+            for some in notes.chunk_by(|one, other| (one.stripe, one.uid) == (other.stripe, other.uid)) {
+                let pairs: Vec<(u64, u64)> = some.iter().map(|note| (note.high, note.word.0)).collect();
+                places(some[0].stripe, some[0].uid, &pairs)?;
+            }
+            Ok(())
+        })?;
+        // Every entry that was handed out is in a segment that is known now.
+        let checkpoint = self.store.checkpoint(&self.gathered().dbs);
+        let cut = self.cut;
+        let gathered = self.end().expect("it has not ended");
+        let dumper = Arc::into_inner(gathered).expect("the store has forgotten the snapshot").dumper.into_inner();
+        Ok((dumper, checkpoint, cut))
+    }
+
     fn gathered(&self) -> &Gathered<D> {
         self.gathered.as_ref().expect("it has not ended")
     }
@@ -222,13 +277,7 @@ impl<D: Dumper> Snapshot<D> {
             limit => (limit / NOTES_SHARE).clamp(NOTES_BYTES_MIN, NOTES_BYTES_MAX),
         };
         let mut notes = Notes::new(spill, limit as usize / size_of::<Note>());
-        for stripe in 0..STRIPES {
-            let mut at = Some((0, 0));
-            while let Some(place) = at {
-                at = self.slice(stripe, place)?;
-                self.between(&mut notes, pause)?;
-            }
-        }
+        self.walk(pause, &mut |noted| noted.into_iter().try_for_each(|note| notes.add(note)))?;
         let mut notes = notes.sorted()?;
         loop {
             let some: Vec<Note> = notes.by_ref().take(NOTES_AT_ONCE).collect::<io::Result<_>>()?;
@@ -237,6 +286,22 @@ impl<D: Dumper> Snapshot<D> {
             }
             self.cold(&some, pause)?;
         }
+    }
+
+    /// Goes over all entries. `add` gets the notes.
+    fn walk(
+        &self,
+        pause: &mut dyn FnMut() -> Result<(), DumpError>,
+        add: &mut dyn FnMut(Vec<Note>) -> io::Result<()>,
+    ) -> Result<(), DumpError> {
+        for stripe in 0..STRIPES {
+            let mut at = Some((0, 0));
+            while let Some(place) = at {
+                at = self.slice(stripe, place)?;
+                self.between(pause, add)?;
+            }
+        }
+        Ok(())
     }
 
     /// Goes over entries of a stripe from a uid and a hash on. Returns where to go on.
@@ -265,8 +330,8 @@ impl<D: Dumper> Snapshot<D> {
     /// What is done between two slices.
     fn between(
         &self,
-        notes: &mut Notes<'_>,
         pause: &mut dyn FnMut() -> Result<(), DumpError>,
+        add: &mut dyn FnMut(Vec<Note>) -> io::Result<()>,
     ) -> Result<(), DumpError> {
         let orphans = std::mem::take(&mut *self.gathered().orphans.lock());
         for mut group in orphans {
@@ -281,7 +346,9 @@ impl<D: Dumper> Snapshot<D> {
             self.store.empty(group.into_iter().map(|orphan| orphan.database).collect());
         }
         let noted = std::mem::take(&mut *self.gathered().notes.lock());
-        noted.into_iter().try_for_each(|note| notes.add(note))?;
+        if !noted.is_empty() {
+            add(noted)?;
+        }
         self.rest(pause)
     }
 
@@ -290,8 +357,8 @@ impl<D: Dumper> Snapshot<D> {
         if let Some(error) = self.gathered().failed.lock().take() {
             return Err(error);
         }
-        let segments = &self.store.segments;
-        if segments.quarantined_count() > 0 && matches!(segments.room(), Room::Waiting | Room::Full) {
+        // A checkpoint is what writers wait for.
+        if !self.gathered().keeps_places && self.store.is_short_of_segments() {
             return Err(DumpError::NoRoom);
         }
         pause()
@@ -304,7 +371,7 @@ impl<D: Dumper> Snapshot<D> {
             self.store.stripe(stripe).all_mut().for_each(|database| database.table.end_cut());
         }
         *self.store.cut.write() = None;
-        self.store.set_quarantine(false);
+        self.store.set_snapshot(false);
         for group in gathered.orphans.lock().drain(..) {
             self.store.empty(group.into_iter().map(|orphan| orphan.database).collect());
         }

@@ -9,7 +9,7 @@ use crate::log::compression::Compression;
 use crate::log::page::Dictionary;
 use crate::log::parts::Owners;
 use crate::log::resize::{Progress, ResizeError};
-use crate::log::segment::Segments;
+use crate::log::segment::{Room, Segments};
 use crate::mem::arena::Arena;
 use crate::mem::hash::{Hasher, Key, KeyHash, STRIPES};
 use crate::mem::index::{Entry, OwnedWord, Prefetched, Slot};
@@ -71,6 +71,7 @@ pub struct Store {
     /// Number of flushes whose objects are not all freed yet.
     pub(crate) emptying: AtomicUsize,
     random: AtomicU64,
+    pub(crate) secret: [u64; 2],
     graves: Mutex<mpsc::Sender<Grave>>,
     pub(crate) wait_counts: WaitCounts,
     /// The snapshot that is being taken. Written with every stripe locked, or when no table knows it any more.
@@ -110,7 +111,7 @@ const RAM_IS_FULL: &str = "OOM command not allowed when used memory > 'maxmemory
                            (index, large collections' tables, values larger than a segment): raise the RAM limit.";
 const EXPIRED_KEY_LAG_MS: u64 = 3_600_000;
 
-/// The number in the headers of this log's pages. The log is new at each start, so pages of an earlier start are not valid.
+/// The number in the headers of this log's pages. Pages of a log with another secret are not valid.
 fn log_id(secret: [u64; 2]) -> u32 {
     SplitMix64(secret[0] ^ secret[1].rotate_left(32)).draw() as u32
 }
@@ -160,7 +161,8 @@ impl Store {
             chill_all: AtomicBool::new(false),
             emptying: AtomicUsize::new(0),
             average_ttl: (0..config.databases).map(|_| AtomicU64::new(0)).collect(),
-            random: AtomicU64::new(config.secret[0] ^ config.secret[1]),
+            random: AtomicU64::new(config.seed),
+            secret: config.secret,
             graves: Mutex::new(graves),
             wait_counts: WaitCounts::default(),
             cut: RwLock::default(),
@@ -332,7 +334,7 @@ impl Store {
         self.average_ttl[self.uid(db) as usize].load(Relaxed)
     }
 
-    /// SplitMix64 over a counter. Good enough to choose a random key. The secret makes the sequence different at each start.
+    /// SplitMix64 over a counter. Good enough to choose a random key. The seed makes the sequence different at each start.
     pub(crate) fn next_random(&self) -> u64 {
         mix(self.random.fetch_add(GAMMA, Relaxed))
     }
@@ -387,6 +389,21 @@ impl Store {
     /// Sets whether emptied segments are held back until a checkpoint that was cut after their emptying is durable.
     pub fn set_quarantine(&self, on: bool) {
         self.segments.set_quarantine(on);
+    }
+
+    /// Sets whether a snapshot needs the segments that are emptied.
+    pub(crate) fn set_snapshot(&self, on: bool) {
+        self.segments.set_snapshot(on);
+    }
+
+    /// Whether a checkpoint should be written now, because emptied segments wait for it.
+    pub fn wants_checkpoint(&self) -> bool {
+        self.segments.wants_checkpoint()
+    }
+
+    /// Whether writers wait for a checkpoint.
+    pub fn is_short_of_segments(&self) -> bool {
+        self.segments.quarantined_count() > 0 && matches!(self.segments.room(), Room::Waiting | Room::Full)
     }
 
     /// Called at the cut of a checkpoint. Returns the cut's number for [`Store::checkpoint_durable`].
@@ -610,7 +627,12 @@ impl Drop for Store {
 
 /// The place on flash of a clean object's copy.
 pub(crate) fn clean_place(object: ObjectRef<'_>) -> crate::mem::word::Place {
-    Word(object.place().expect("a clean object knows its place")).place()
+    clean_word(object).place()
+}
+
+/// The cold word of a clean object.
+pub(crate) fn clean_word(object: ObjectRef<'_>) -> Word {
+    Word(object.place().expect("a clean object knows its place"))
 }
 
 impl Database {

@@ -12,7 +12,7 @@ const LAYERS: [&[&str]; 8] = [
     &["log"],
     &["listen", "stripe", "config"],
     &["store"],
-    &["keyspace"],
+    &["checkpoint", "keyspace"],
     &["digest", "lane", "snapshot", "stats"],
 ];
 

@@ -84,6 +84,23 @@ impl Compression {
         self.trained.read().len()
     }
 
+    /// All dictionaries as bytes.
+    pub fn saved(&self) -> Vec<Vec<u8>> {
+        self.trained.read().iter().map(|dictionary| dictionary.serialize()).collect()
+    }
+
+    /// Takes over the dictionaries of a checkpoint. False: some are damaged.
+    pub fn restore(&self, saved: &[Vec<u8>]) -> bool {
+        let all: Option<Vec<_>> =
+            saved.iter().map(|bytes| Dictionary::deserialize(bytes, ZSTD_LEVEL).map(Arc::new)).collect();
+        let Some(all) = all else { return false };
+        // The next one is trained when there is ten times as much data as at the last.
+        let due = (0..all.len()).fold(FIRST_TRAINING_RECORDS, |due, _| due * 10);
+        self.due.store(if all.is_empty() { 0 } else { due }, Relaxed);
+        *self.trained.write() = all;
+        true
+    }
+
     /// Offers a record to the samples. If there are enough, the caller must train with the returned samples and then call
     /// [`Compression::training_ends`].
     pub fn offer(&self, record: &Record<'_>) -> Option<Samples> {

@@ -62,6 +62,16 @@ impl Owners {
         self.next.fetch_add(1, Relaxed)
     }
 
+    /// The number that the next value in parts would get.
+    pub fn next(&self) -> u64 {
+        self.next.load(Relaxed)
+    }
+
+    /// Continues with numbers that no record on flash has.
+    pub fn set_next(&self, next: u64) {
+        self.next.fetch_max(next, Relaxed);
+    }
+
     pub fn get(&self, id: u64) -> Option<(KeyHash, u32)> {
         self.keys.lock().get(&id).copied()
     }

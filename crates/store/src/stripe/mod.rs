@@ -87,6 +87,11 @@ impl StripeSet {
         self.uids[b].store(first, Relaxed);
     }
 
+    /// Sets the uid of each logical database. Called before the first use.
+    pub fn set_uids(&self, uids: &[u32]) {
+        self.uids.iter().zip(uids).for_each(|(uid, &saved)| uid.store(saved, Relaxed));
+    }
+
     #[inline]
     pub fn lock(&self, stripe: usize) -> Guard<'_> {
         match self.lines[stripe].0.try_lock() {

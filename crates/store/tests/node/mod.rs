@@ -31,13 +31,26 @@ impl Node {
     pub fn with(seed: u64, ram: u64, flash: u64, codec: Codec, policy: Policy, workers: usize, paths: u16) -> Node {
         let config = FlashConfig::divide(flash, 16 << 20, paths.into(), flash::DATA_OFFSET, codec);
         let sim = Sim::new(seed, paths, config.bytes_per_path());
-        let store = Store::new(&StoreConfig {
+        Node::on(sim, &Node::config(ram, policy, workers, config))
+    }
+
+    pub fn config(ram: u64, policy: Policy, workers: usize, flash: FlashConfig) -> StoreConfig {
+        StoreConfig {
             ram_limit: ram,
             limit_of: LimitOf::Objects,
             policy,
-            flash: Some(config),
+            flash: Some(flash),
             ..StoreConfig::in_ram(workers)
-        });
+        }
+    }
+
+    /// On a device that may have been used before.
+    pub fn on(sim: Sim, config: &StoreConfig) -> Node {
+        let store = Store::new(config);
+        Node::of(sim, store, config.workers)
+    }
+
+    pub fn of(sim: Sim, store: Arc<Store>, workers: usize) -> Node {
         let lanes = (0..workers).map(|worker| Lane::new(store.clone(), Some(Box::new(sim.driver())), worker)).collect();
         Node { sim, store, lanes, resume: Resume::default(), now_ms: 1_700_000_000_000, turn: 0 }
     }

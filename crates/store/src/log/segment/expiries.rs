@@ -1,8 +1,10 @@
 //! Owns what is known of the expiry times of a segment's records, in little memory. Never knows a clock.
 
+use super::saved::Input;
+
 /// Histogram of expiry times: at most 16 bins of equal width, which grows as needed.
-#[derive(Default)]
-pub(crate) struct Expiries {
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Expiries {
     width_log2: u32,
     bins: Vec<(u64, u32)>,
     first_ms: Option<u64>,
@@ -36,6 +38,24 @@ impl Expiries {
     pub fn expired(&self, now_ms: u64) -> u32 {
         let is_over = |bin: u64| (bin.saturating_add(1)).checked_shl(self.width_log2).is_some_and(|end| end <= now_ms);
         self.bins.iter().filter(|&&(bin, _)| is_over(bin)).map(|&(_, count)| count).sum()
+    }
+
+    /// `| width u8 | bins u8 | has a first one u8 | first u64 | bins × (bin u64, count u32) |`, little-endian.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&[self.width_log2 as u8, self.bins.len() as u8, self.first_ms.is_some().into()]);
+        out.extend_from_slice(&self.first_ms.unwrap_or(0).to_le_bytes());
+        for (bin, count) in &self.bins {
+            out.extend_from_slice(&bin.to_le_bytes());
+            out.extend_from_slice(&count.to_le_bytes());
+        }
+    }
+
+    pub fn decode(input: &mut Input<'_>) -> Option<Expiries> {
+        let (width, count, has_first) = (input.u8()?, input.u8()?, input.u8()? != 0);
+        let first = input.u64()?;
+        let bins = (0..count).map(|_| Some((input.u64()?, input.u32()?))).collect::<Option<Vec<_>>>()?;
+        let is_valid = width < 64 && bins.len() <= Self::BINS_MAX && bins.is_sorted();
+        is_valid.then_some(Expiries { width_log2: width.into(), bins, first_ms: has_first.then_some(first) })
     }
 
     /// The earliest expiry time.

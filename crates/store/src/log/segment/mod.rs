@@ -5,16 +5,18 @@ mod expiries;
 mod growing;
 mod resize;
 mod room;
+mod saved;
 
 use crate::log::page::{Stamp, step_pages};
 use crate::mem::word::{PAGE_BITS, Place};
-pub(crate) use expiries::Expiries;
+pub use expiries::Expiries;
 use flash::io::PAGE_BYTES;
 use growing::Growing;
 use parking_lot::Mutex;
 pub use resize::SEGMENTS_MIN;
 pub(crate) use room::FULLEST;
 pub use room::{Relocation, Room};
+pub use saved::{Input, NamedPages, SavedSegment, decode, encode};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -64,6 +66,8 @@ pub struct Segment {
     /// Number of failed tests of the bad segment, and when the next one may start.
     tests: AtomicU8,
     test_due_ms: AtomicU64,
+    /// The number of the cut after which no checkpoint names the bad segment's records. 0: it is not known to be dead.
+    unnamed_at: AtomicU64,
     about: Mutex<About>,
 }
 
@@ -118,6 +122,7 @@ impl Segment {
             tries: AtomicU8::new(0),
             tests: AtomicU8::new(0),
             test_due_ms: AtomicU64::new(0),
+            unnamed_at: AtomicU64::new(0),
             about: Mutex::default(),
         }
     }
@@ -197,10 +202,19 @@ struct Heads {
     free: VecDeque<u32>,
     /// Free segments that will leave the log. The collector may use them until it has made room before the new end.
     lent: Vec<u32>,
-    /// Emptied segments wait for a checkpoint: each with the number of cuts before it was emptied.
-    quarantines: bool,
+    /// Emptied segments wait for a checkpoint, or for the end of a snapshot: each with the number of cuts before it was emptied.
+    checkpoints: bool,
+    snapshot: bool,
     quarantined: Vec<(u32, u64)>,
+    /// The number of the last cut, and of the last one that is durable.
     cut: u64,
+    durable: u64,
+}
+
+impl Heads {
+    fn quarantines(&self) -> bool {
+        self.checkpoints || self.snapshot
+    }
 }
 
 /// Sums over all segments.
@@ -291,6 +305,10 @@ impl Segments {
 
     pub fn free_count(&self) -> u32 {
         self.free.load(Relaxed)
+    }
+
+    pub fn data_offset(&self) -> u64 {
+        self.data_offset
     }
 
     pub fn segment_bytes(&self) -> u64 {
@@ -552,21 +570,13 @@ impl Segments {
         if !about.is_dead() || about.readers.load(Relaxed) > 0 {
             return false;
         }
-        for records in &about.records {
-            records.written.store(0, Relaxed);
-            records.bytes.store(0, Relaxed);
-        }
-        about.used_pages.store(0, Relaxed);
-        about.tries.store(0, Relaxed);
-        about.expires.store(false, Relaxed);
-        *about.about.lock() = About::default();
         true
     }
 
     /// Gives back an emptied segment, which may then be written again or cut off, at once or after the next checkpoint.
     pub fn freed(&self, segment: u32) {
         let mut heads = self.heads.lock();
-        if heads.quarantines {
+        if heads.quarantines() {
             let cut = heads.cut;
             self.get(segment).turn(State::Collecting, State::Quarantined);
             heads.quarantined.push((segment, cut));
@@ -579,6 +589,7 @@ impl Segments {
 
     /// The segment is outside: it may be written again, or it leaves the log.
     fn place_freed(&self, segment: u32, heads: &mut Heads) {
+        self.get(segment).forget();
         match segment < self.end() {
             true => self.admit(segment, heads),
             false => self.left(),

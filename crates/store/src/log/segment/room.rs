@@ -237,8 +237,22 @@ impl Segments {
                 && segment.writers.load(Relaxed) == 0
                 && segment.readers.load(Relaxed) == 0
                 && segment.test_due_ms.load(Relaxed) <= now_ms
+                && self.may_overwrite(segment)
                 && segment.turn(State::Retired, State::Collecting)
         })
+    }
+
+    /// Whether no checkpoint names a record of a bad segment that is dead.
+    fn may_overwrite(&self, segment: &Segment) -> bool {
+        let heads = self.heads.lock();
+        if !heads.quarantines() {
+            return true;
+        }
+        let unnamed_at = segment.unnamed_at.load(Relaxed);
+        if unnamed_at == 0 {
+            segment.unnamed_at.store(heads.cut + 1, Relaxed);
+        }
+        unnamed_at != 0 && heads.durable >= unnamed_at
     }
 
     /// What was written to the segment could be read back, so it takes data again.
@@ -247,6 +261,7 @@ impl Segments {
             let segment = self.get(number);
             segment.bad.store(false, Relaxed);
             segment.tests.store(0, Relaxed);
+            segment.unnamed_at.store(0, Relaxed);
             self.freed(number);
         } else {
             self.get(number).turn(State::Collecting, State::Retired);
@@ -268,15 +283,26 @@ impl Segments {
     /// Sets whether emptied segments are held back until a checkpoint that was cut after their emptying is durable.
     pub fn set_quarantine(&self, on: bool) {
         let mut heads = self.heads.lock();
-        heads.quarantines = on;
-        if !on {
+        heads.checkpoints = on;
+        self.release_if_unneeded(&mut heads);
+    }
+
+    /// Sets whether there is a snapshot, which needs the segments that are emptied before its end.
+    pub fn set_snapshot(&self, on: bool) {
+        let mut heads = self.heads.lock();
+        heads.snapshot = on;
+        self.release_if_unneeded(&mut heads);
+    }
+
+    fn release_if_unneeded(&self, heads: &mut Heads) {
+        if !heads.quarantines() {
             let cut = heads.cut + 1;
-            self.release(&mut heads, cut);
+            self.release(heads, cut);
         }
     }
 
     pub fn quarantines(&self) -> bool {
-        self.heads.lock().quarantines
+        self.heads.lock().quarantines()
     }
 
     /// Called at the cut of a checkpoint. Segments that are emptied from now on need a later checkpoint. Returns the cut's number.
@@ -288,7 +314,9 @@ impl Segments {
 
     /// Called when the checkpoint with this cut is durable: the segments emptied before the cut are free.
     pub fn durable(&self, cut: u64) {
-        self.release(&mut self.heads.lock(), cut);
+        let mut heads = self.heads.lock();
+        heads.durable = heads.durable.max(cut);
+        self.release(&mut heads, cut);
     }
 
     fn release(&self, heads: &mut Heads, cut: u64) {
@@ -300,6 +328,12 @@ impl Segments {
             self.get(number).turn(State::Quarantined, State::Outside);
             self.place_freed(number, heads);
         }
+    }
+
+    /// Whether emptied segments wait for a checkpoint, and there are at least as many of them as free ones.
+    pub fn wants_checkpoint(&self) -> bool {
+        let held = self.quarantined_count();
+        held > 0 && self.heads.lock().checkpoints && held + self.reserve() >= self.free_count()
     }
 
     /// Number of segments that will be free after a checkpoint.

@@ -1,0 +1,262 @@
+//! Owns the index file of a base: which keys have their values on flash, and where. Never knows what an entry's bits mean, nor
+//! what the table holds.
+//!
+//! ```text
+//! chunk …        | count u32 | stripe u16 | uid u16 | crc32c u32 | count × (high u64, word u64) |
+//! table          | what the store must know before the first entry, see `store::checkpoint`      |
+//! trailer, 40    | "FLINTIDX" | format u32 | crc32c of the table u32 | table bytes u64 | entries u64 | zero u32 | crc32c u32 |
+//! ```
+//! Integers are little-endian. A chunk's CRC covers its first eight bytes and its entries. The table comes last because it is of
+//! the moment at which the last entry is known; a reader finds it by the trailer.
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+/// A key's hash, and its word.
+pub type Pair = (u64, u64);
+
+const MAGIC: [u8; 8] = *b"FLINTIDX";
+const FORMAT: u32 = 1;
+const CHUNK_HEADER_BYTES: usize = 12;
+const PAIR_BYTES: usize = 16;
+const TRAILER_BYTES: usize = 40;
+/// A chunk has at most this many entries.
+const PAIRS_MAX: usize = 1 << 14;
+/// A table that claims to be larger is damaged.
+const TABLE_BYTES_MAX: u64 = 4 << 30;
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// Writes an index file.
+pub struct IndexWriter {
+    file: BufWriter<File>,
+    entries: u64,
+    chunk: Vec<u8>,
+}
+
+impl IndexWriter {
+    /// `file` is empty.
+    pub fn new(file: File) -> IndexWriter {
+        IndexWriter { file: BufWriter::with_capacity(BUFFER_BYTES, file), entries: 0, chunk: Vec::new() }
+    }
+
+    pub fn put(&mut self, stripe: u16, uid: u16, pairs: &[Pair]) -> io::Result<()> {
+        for some in pairs.chunks(PAIRS_MAX) {
+            self.chunk.clear();
+            self.chunk.extend_from_slice(&(some.len() as u32).to_le_bytes());
+            self.chunk.extend_from_slice(&stripe.to_le_bytes());
+            self.chunk.extend_from_slice(&uid.to_le_bytes());
+            self.chunk.extend_from_slice(&[0; 4]);
+            for (high, word) in some {
+                self.chunk.extend_from_slice(&high.to_le_bytes());
+                self.chunk.extend_from_slice(&word.to_le_bytes());
+            }
+            let crc = chunk_crc(&self.chunk);
+            self.chunk[8..CHUNK_HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
+            self.file.write_all(&self.chunk)?;
+            self.entries += some.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Writes the table, and puts all on the device. Returns the file's size.
+    pub fn finish(mut self, table: &[u8]) -> io::Result<u64> {
+        self.file.write_all(table)?;
+        let mut trailer = Vec::with_capacity(TRAILER_BYTES);
+        trailer.extend_from_slice(&MAGIC);
+        trailer.extend_from_slice(&FORMAT.to_le_bytes());
+        trailer.extend_from_slice(&crc32c::crc32c(table).to_le_bytes());
+        trailer.extend_from_slice(&(table.len() as u64).to_le_bytes());
+        trailer.extend_from_slice(&self.entries.to_le_bytes());
+        trailer.extend_from_slice(&[0; 4]);
+        trailer.extend_from_slice(&crc32c::crc32c(&trailer).to_le_bytes());
+        self.file.write_all(&trailer)?;
+        let mut file = self.file.into_inner().map_err(io::IntoInnerError::into_error)?;
+        file.sync_all()?;
+        file.stream_position()
+    }
+}
+
+fn chunk_crc(chunk: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&chunk[..8]), &chunk[CHUNK_HEADER_BYTES..])
+}
+
+/// An index file whose table was read.
+pub struct Index {
+    file: BufReader<File>,
+    pub table: Vec<u8>,
+    pub entries: u64,
+    /// Of the chunks.
+    bytes: u64,
+}
+
+impl Index {
+    /// Reads the table. The errors name no file.
+    pub fn open(path: &Path) -> io::Result<Index> {
+        let mut file = File::open(path)?;
+        let size = file.metadata()?.len();
+        let mut trailer = [0; TRAILER_BYTES];
+        let at = size.checked_sub(TRAILER_BYTES as u64).ok_or_else(|| damaged("it is too short"))?;
+        file.seek(SeekFrom::Start(at))?;
+        file.read_exact(&mut trailer)?;
+        let short = |at: usize| u32::from_le_bytes(trailer[at..at + 4].try_into().expect("four bytes"));
+        let long = |at: usize| u64::from_le_bytes(trailer[at..at + 8].try_into().expect("eight bytes"));
+        if trailer[..8] != MAGIC {
+            return Err(damaged("its end is not that of an index"));
+        }
+        if crc32c::crc32c(&trailer[..36]) != short(36) {
+            return Err(damaged("the checksum of its end is wrong"));
+        }
+        if short(8) != FORMAT {
+            let text =
+                format!("its format is {}; this release knows format {FORMAT} only: use the newer release", short(8));
+            return Err(io::Error::other(text));
+        }
+        let (table_bytes, entries) = (long(16), long(24));
+        let bytes = at.checked_sub(table_bytes).filter(|_| table_bytes <= TABLE_BYTES_MAX);
+        let bytes = bytes.ok_or_else(|| damaged("the size of its table is wrong"))?;
+        file.seek(SeekFrom::Start(bytes))?;
+        let mut table = vec![0; table_bytes as usize];
+        file.read_exact(&mut table)?;
+        if crc32c::crc32c(&table) != short(12) {
+            return Err(damaged("the checksum of its table is wrong"));
+        }
+        file.seek(SeekFrom::Start(0))?;
+        Ok(Index { file: BufReader::with_capacity(BUFFER_BYTES, file), table, entries, bytes })
+    }
+
+    /// Reads all entries. `each` gets the stripe and the uid of some of them. Returns an error of `each` as it is.
+    pub fn read<E: From<io::Error>>(
+        &mut self,
+        each: &mut dyn FnMut(u16, u16, Vec<Pair>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let (mut left, mut entries, mut chunk) = (self.bytes, 0, Vec::new());
+        while left > 0 {
+            let mut count = [0; 4];
+            if left < CHUNK_HEADER_BYTES as u64 {
+                return Err(damaged("a part of it is cut off").into());
+            }
+            self.file.read_exact(&mut count)?;
+            let pairs = u32::from_le_bytes(count) as usize;
+            let bytes = CHUNK_HEADER_BYTES + pairs.min(PAIRS_MAX + 1) * PAIR_BYTES;
+            if pairs > PAIRS_MAX || bytes as u64 > left {
+                return Err(damaged("the length of a part of it is wrong").into());
+            }
+            chunk.resize(bytes, 0);
+            chunk[..4].copy_from_slice(&count);
+            self.file.read_exact(&mut chunk[4..])?;
+            if chunk_crc(&chunk).to_le_bytes() != chunk[8..CHUNK_HEADER_BYTES] {
+                return Err(damaged("the checksum of a part of it is wrong").into());
+            }
+            let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+            let pair = |bytes: &[u8; PAIR_BYTES]| (number(&bytes[..8]), number(&bytes[8..]));
+            let all = chunk[CHUNK_HEADER_BYTES..].as_chunks().0.iter().map(pair).collect();
+            let short = |at: usize| u16::from_le_bytes([chunk[at], chunk[at + 1]]);
+            each(short(4), short(6), all)?;
+            left -= bytes as u64;
+            entries += pairs as u64;
+        }
+        match entries == self.entries {
+            true => Ok(()),
+            false => Err(damaged("entries are missing").into()),
+        }
+    }
+}
+
+fn damaged(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("the index is damaged: {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    type Read = Vec<(u16, u16, Vec<Pair>)>;
+
+    fn all(path: &Path) -> io::Result<(Read, Vec<u8>)> {
+        let mut index = Index::open(path)?;
+        let mut read = Vec::new();
+        index.read::<io::Error>(&mut |stripe, uid, pairs| {
+            read.push((stripe, uid, pairs));
+            Ok(())
+        })?;
+        Ok((read, index.table))
+    }
+
+    fn written(path: &Path) -> u64 {
+        let mut writer = IndexWriter::new(File::create(path).unwrap());
+        writer.put(3, 1, &[(1, 2), (3, u64::MAX)]).unwrap();
+        writer.put(1023, 0, &[(5, 6)]).unwrap();
+        writer.finish(b"the table").unwrap()
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("index");
+        assert_eq!(written(&path), fs::metadata(&path).unwrap().len());
+        let (read, table) = all(&path).unwrap();
+        assert_eq!(read, [(3, 1, vec![(1, 2), (3, u64::MAX)]), (1023, 0, vec![(5, 6)])]);
+        assert_eq!(table, b"the table");
+
+        let many: Vec<Pair> = (0..PAIRS_MAX as u64 + 5).map(|number| (number, number * 7)).collect();
+        let mut writer = IndexWriter::new(File::create(&path).unwrap());
+        writer.put(9, 2, &many).unwrap();
+        writer.finish(&[]).unwrap();
+        let (read, table) = all(&path).unwrap();
+        assert_eq!(read.iter().map(|(_, _, pairs)| pairs.len()).collect::<Vec<_>>(), [PAIRS_MAX, 5]);
+        assert_eq!(read.into_iter().flat_map(|(_, _, pairs)| pairs).collect::<Vec<_>>(), many);
+        assert_eq!(table, []);
+    }
+
+    /// The bytes of format 1 never change.
+    #[test]
+    fn the_bytes_are_those_of_the_first_release() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("index");
+        written(&path);
+        let bytes = fs::read(&path).unwrap();
+        assert_eq!(&bytes[..8], [2, 0, 0, 0, 3, 0, 1, 0]);
+        assert_eq!(&bytes[12..20], [1, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(&bytes[12 + 32..][..8], [1, 0, 0, 0, 255, 3, 0, 0]);
+        assert_eq!(&bytes[12 + 32 + 12 + 16..][..9], b"the table");
+        let trailer = &bytes[bytes.len() - TRAILER_BYTES..];
+        assert_eq!(&trailer[..12], b"FLINTIDX\x01\0\0\0");
+        assert_eq!(&trailer[16..36], [9, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn no_flipped_bit_and_no_cut_goes_unnoticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("index");
+        written(&path);
+        let mut bytes = fs::read(&path).unwrap();
+        for bit in 0..bytes.len() * 8 {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            fs::write(&path, &bytes).unwrap();
+            assert!(all(&path).is_err(), "bit {bit}");
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        for cut in 0..bytes.len() {
+            fs::write(&path, &bytes[..cut]).unwrap();
+            assert!(all(&path).is_err(), "cut at {cut}");
+            fs::write(&path, &bytes[cut + 1..]).unwrap();
+            assert!(all(&path).is_err(), "{} bytes are missing at the beginning", cut + 1);
+        }
+    }
+
+    #[test]
+    fn a_newer_format_is_told_from_damage() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("index");
+        written(&path);
+        let mut bytes = fs::read(&path).unwrap();
+        let trailer = bytes.len() - TRAILER_BYTES;
+        bytes[trailer + 8] = 2;
+        let crc = crc32c::crc32c(&bytes[trailer..trailer + 36]);
+        bytes[trailer + 36..].copy_from_slice(&crc.to_le_bytes());
+        fs::write(&path, &bytes).unwrap();
+        assert!(all(&path).unwrap_err().to_string().starts_with("its format is 2; this release knows format 1 only"));
+    }
+}

@@ -1,0 +1,219 @@
+//! Owns what a store must know, besides the entries of its index, to find its values on flash again after a restart: the secret,
+//! the layout, the segments, the dictionaries. Never knows a file.
+//!
+//! A checkpoint is made of this table and of the entries of one moment ([`Snapshot::run_places`](crate::Snapshot::run_places)).
+//! A store comes back in three steps: [`Checkpoint::configure`] before it is made, [`Store::restore`], [`Restoring::add`] for all
+//! entries. Then [`Restoring::finish`] frees the segments that no entry names.
+
+use crate::config::{FlashConfig, StoreConfig};
+use crate::log::parts::PARTS_UID;
+use crate::log::segment::{Input, NamedPages, SavedSegment, decode, encode};
+use crate::mem::hash::STRIPES;
+use crate::mem::index::OwnedWord;
+use crate::mem::word::{PAGE_BITS, Word};
+use crate::store::Store;
+use base::Codec;
+use flash::io::PAGE_BYTES;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use value::Kind;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    secret: [u64; 2],
+    segment_pages: u32,
+    paths: u32,
+    data_offset: u64,
+    /// By logical database.
+    uids: Vec<u32>,
+    next_owner: u64,
+    sealed: u64,
+    dictionaries: Vec<Vec<u8>>,
+    segments: Vec<SavedSegment>,
+}
+
+const FORMAT: u32 = 1;
+
+impl Checkpoint {
+    /// ```text
+    /// | format u32 | secret 2 × u64 | segment pages u32 | paths u32 | data offset u64 | next owner u64 | sealed u64 |
+    /// | databases u32 | uids × u32 | dictionaries u32 | each: bytes u32, the dictionary | segments, see `log::segment::saved` |
+    /// ```
+    /// Integers are little-endian.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.extend_from_slice(&FORMAT.to_le_bytes());
+        self.secret.iter().for_each(|half| out.extend_from_slice(&half.to_le_bytes()));
+        out.extend_from_slice(&self.segment_pages.to_le_bytes());
+        out.extend_from_slice(&self.paths.to_le_bytes());
+        for long in [self.data_offset, self.next_owner, self.sealed] {
+            out.extend_from_slice(&long.to_le_bytes());
+        }
+        out.extend_from_slice(&(self.uids.len() as u32).to_le_bytes());
+        self.uids.iter().for_each(|uid| out.extend_from_slice(&uid.to_le_bytes()));
+        out.extend_from_slice(&(self.dictionaries.len() as u32).to_le_bytes());
+        for dictionary in &self.dictionaries {
+            out.extend_from_slice(&(dictionary.len() as u32).to_le_bytes());
+            out.extend_from_slice(dictionary);
+        }
+        encode(&self.segments, &mut out);
+        out
+    }
+
+    /// `None`: these are not the bytes of a checkpoint.
+    pub fn decode(bytes: &[u8]) -> Option<Checkpoint> {
+        let mut input = Input(bytes);
+        if input.u32()? != FORMAT {
+            return None;
+        }
+        let secret = [input.u64()?, input.u64()?];
+        let (segment_pages, paths) = (input.u32()?, input.u32()?);
+        let (data_offset, next_owner, sealed) = (input.u64()?, input.u64()?, input.u64()?);
+        let uids = (0..input.u32()?).map(|_| input.u32()).collect::<Option<Vec<_>>>()?;
+        let mut dictionaries = Vec::new();
+        for _ in 0..input.u32()? {
+            let bytes = input.u32()?;
+            dictionaries.push(input.bytes(bytes as usize)?.to_vec());
+        }
+        if segment_pages == 0 || segment_pages > 1 << 16 || paths == 0 {
+            return None;
+        }
+        let segments = decode(&mut input, segment_pages)?;
+        let mut sorted = uids.clone();
+        sorted.sort_unstable();
+        let is_valid = input.0.is_empty()
+            && sorted.iter().zip(0..).all(|(&uid, number)| uid == number)
+            && segments.len() as u64 * u64::from(segment_pages) <= 1 << PAGE_BITS;
+        let checkpoint =
+            Checkpoint { secret, segment_pages, paths, data_offset, uids, next_owner, sealed, dictionaries, segments };
+        is_valid.then_some(checkpoint)
+    }
+
+    /// The layout of the log.
+    pub fn layout(&self, codec: Codec) -> FlashConfig {
+        FlashConfig {
+            paths: self.paths,
+            data_offset: self.data_offset,
+            segment_bytes: u64::from(self.segment_pages) * PAGE_BYTES as u64,
+            segments: self.segments.len() as u32,
+            codec,
+        }
+    }
+
+    /// Forgets the segments behind what the files have. An error says what is missing.
+    pub fn fit(&mut self, bytes_per_path: u64) -> Result<(), String> {
+        let layout = self.layout(Codec::None);
+        let fits = (bytes_per_path / layout.segment_bytes * u64::from(self.paths)) as usize;
+        let behind = self.segments.get(fits..).unwrap_or_default();
+        if behind.iter().any(|segment| segment.content.is_some()) {
+            return Err(format!(
+                "the flash files have {bytes_per_path} bytes each, and the dataset needs {}",
+                layout.bytes_per_path()
+            ));
+        }
+        self.segments.truncate(fits);
+        Ok(())
+    }
+
+    /// What the store must be made with. An error says which setting does not suit the dataset.
+    pub fn configure(&self, config: &mut StoreConfig) -> Result<(), String> {
+        let is_moved = |(db, &uid): (usize, &u32)| uid as usize != db;
+        if self.uids.len() > config.databases && self.uids.iter().enumerate().skip(config.databases).any(is_moved) {
+            return Err(format!(
+                "the dataset has {} logical databases that were swapped: set databases to that",
+                self.uids.len()
+            ));
+        }
+        config.secret = self.secret;
+        Ok(())
+    }
+}
+
+/// A store whose entries are being added.
+pub struct Restoring {
+    store: Arc<Store>,
+    named: NamedPages,
+    entries: AtomicU64,
+}
+
+/// An entry does not suit the checkpoint, or the store.
+#[derive(Debug)]
+pub struct Unsuitable(pub &'static str);
+
+impl Store {
+    /// What is needed to find all values on flash again. Every entry that is used with it was in the index before. `dbs`: the logical
+    /// database of each uid at the cut.
+    pub(crate) fn checkpoint(&self, dbs: &[usize]) -> Checkpoint {
+        let mut uids = vec![0; dbs.len()];
+        dbs.iter().zip(0..).for_each(|(&db, uid)| uids[db] = uid);
+        // Units before owners: a part whose owner is not counted is in a unit that is not known.
+        let segments = self.segments.saved();
+        let flash = &self.segments;
+        Checkpoint {
+            secret: self.secret,
+            segment_pages: flash.segment_pages,
+            paths: flash.paths,
+            data_offset: flash.data_offset(),
+            uids,
+            next_owner: self.owners.next(),
+            sealed: flash.sealed_count(),
+            dictionaries: self.compression.saved(),
+            segments,
+        }
+    }
+
+    /// Begins to bring the values of a checkpoint back. The store is new and was made with the checkpoint's layout and secret. No
+    /// lane runs. `random` differs at each start.
+    pub fn restore(self: &Arc<Store>, checkpoint: &Checkpoint, random: u32) -> Result<Restoring, Unsuitable> {
+        if !self.compression.restore(&checkpoint.dictionaries) {
+            return Err(Unsuitable("a dictionary is damaged"));
+        }
+        self.stripes.set_uids(&checkpoint.uids);
+        self.owners.set_next(checkpoint.next_owner);
+        let jump = 2 + random % (1 << 16);
+        let named = self.segments.restore(&checkpoint.segments, checkpoint.sealed, jump);
+        self.set_quarantine(true);
+        Ok(Restoring { store: Arc::clone(self), named, entries: AtomicU64::new(0) })
+    }
+}
+
+impl Restoring {
+    /// Adds entries. Threads may do so at the same time.
+    pub fn add(&self, stripe: u16, uid: u16, pairs: &[(u64, u64)]) -> Result<(), Unsuitable> {
+        let store = &*self.store;
+        if usize::from(stripe) >= STRIPES || u32::from(uid) == PARTS_UID {
+            return Err(Unsuitable("an entry is in no stripe"));
+        }
+        if usize::from(uid) >= store.databases() {
+            return Err(Unsuitable("it has keys in a logical database that the setting databases leaves out"));
+        }
+        let mut guard = store.stripe(stripe.into());
+        let database = guard.database_mut(uid.into());
+        for &(high, word) in pairs {
+            let word = Word(word);
+            let is_valid = !word.is_hot()
+                && Kind::from_u8((word.0 >> 3) as u8 & 7).is_some()
+                && store.segments.is_restorable(word.place());
+            if !is_valid {
+                return Err(Unsuitable("an entry names a place that is not in use"));
+            }
+            store.segments.reborn(word.place(), &self.named);
+            database.expires += usize::from(word.has_expiry());
+            database.table.insert(high, OwnedWord::cold(word));
+        }
+        drop(guard);
+        store.cold.fetch_add(pairs.len() as u64, Relaxed);
+        self.entries.fetch_add(pairs.len() as u64, Relaxed);
+        Ok(())
+    }
+
+    /// How many entries were added.
+    pub fn entries(&self) -> u64 {
+        self.entries.load(Relaxed)
+    }
+
+    /// All entries were added: the store may be used.
+    pub fn finish(self) {
+        self.store.segments.restored(&self.named);
+    }
+}

@@ -1,0 +1,304 @@
+//! Owns what a checkpoint says of each segment, and how segments come back after a restart. Never knows an entry, nor a file.
+
+use super::{About, CLASSES, Expiries, Segment, Segments, State};
+use crate::mem::word::Place;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What a checkpoint says of a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SavedSegment {
+    pub generation: u32,
+    /// `None`: nothing was written since it became free.
+    pub content: Option<SavedContent>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SavedContent {
+    pub sealed_at: u64,
+    pub is_bad: bool,
+    /// By class: how many records were written, and what they take on flash.
+    pub records: [(u32, u32); CLASSES],
+    pub units: Vec<(u16, u16)>,
+    pub expiries: Expiries,
+}
+
+/// The pages on which records begin that the entries of a checkpoint name.
+pub struct NamedPages {
+    bits: Box<[AtomicU64]>,
+    /// See [`Segments::restore`].
+    jump: u32,
+}
+
+impl NamedPages {
+    fn note(&self, page: u32) {
+        let (word, bit) = (&self.bits[page as usize / 64], 1 << (page % 64));
+        if word.load(Relaxed) & bit == 0 {
+            word.fetch_or(bit, Relaxed);
+        }
+    }
+
+    fn has_any(&self, pages: std::ops::Range<u32>) -> bool {
+        pages.into_iter().any(|page| self.bits[page as usize / 64].load(Relaxed) & 1 << (page % 64) != 0)
+    }
+}
+
+impl Segments {
+    /// What a checkpoint must know of the segments whose records its entries name.
+    pub fn saved(&self) -> Vec<SavedSegment> {
+        (0..self.count()).map(|number| self.get(number).saved()).collect()
+    }
+
+    /// Number of segments that were sealed so far.
+    pub fn sealed_count(&self) -> u64 {
+        self.sealed.load(Relaxed)
+    }
+
+    /// Takes over the segments of a checkpoint. Called once, before anything is written. Segments with content belong to the caller
+    /// until [`Segments::restored`]. `jump`: added to the generation of free segments, which may have been written after the
+    /// checkpoint. It is random, because several restarts may begin with one checkpoint.
+    pub fn restore(&self, saved: &[SavedSegment], sealed: u64, jump: u32) -> NamedPages {
+        self.sealed.store(sealed, Relaxed);
+        let mut heads = self.heads.lock();
+        for (number, saved) in (0..self.count()).zip(saved) {
+            let segment = self.get(number);
+            match &saved.content {
+                Some(content) => segment.restore(saved.generation, content),
+                None => segment.generation.store(saved.generation.wrapping_add(jump), Relaxed),
+            }
+        }
+        heads.free.retain(|&number| self.get(number).state() == State::Free);
+        self.free.store(heads.free.len() as u32, Relaxed);
+        let words = (u64::from(self.count()) * u64::from(self.segment_pages)).div_ceil(64);
+        NamedPages { bits: (0..words).map(|_| AtomicU64::new(0)).collect(), jump }
+    }
+
+    /// Whether an entry of the checkpoint may name this place.
+    pub fn is_restorable(&self, place: Place) -> bool {
+        let number = self.of_page(place.page);
+        number < self.count() && self.get(number).state() == State::Collecting
+    }
+
+    /// Counts a record that an entry of the checkpoint names.
+    pub fn reborn(&self, place: Place, named: &NamedPages) {
+        self.born(place);
+        named.note(place.page);
+    }
+
+    /// All entries are there. Segments that none of them names are free. Units without any named record are forgotten: they may
+    /// never have been written.
+    pub fn restored(&self, named: &NamedPages) {
+        let mut heads = self.heads.lock();
+        for number in 0..self.count() {
+            let segment = self.get(number);
+            if segment.state() != State::Collecting {
+                continue;
+            }
+            if segment.is_dead() {
+                segment.generation.fetch_add(named.jump, Relaxed);
+                segment.turn(State::Collecting, State::Outside);
+                self.place_freed(number, &mut heads);
+                continue;
+            }
+            let first = number * self.segment_pages;
+            let mut about = segment.about.lock();
+            about.units.retain(|&(unit, pages)| {
+                let from = first + u32::from(unit);
+                named.has_any(from..from + u32::from(pages))
+            });
+            let used = about.units.iter().map(|&(_, pages)| u32::from(pages)).sum();
+            segment.used_pages.store(used, Relaxed);
+            segment.turn(State::Collecting, if segment.is_bad() { State::Retired } else { State::Sealed });
+        }
+    }
+}
+
+impl Segment {
+    fn saved(&self) -> SavedSegment {
+        let about = self.about.lock();
+        let content = (!matches!(self.state(), State::Free | State::Outside)).then(|| SavedContent {
+            sealed_at: self.sealed_at.load(Relaxed),
+            is_bad: self.is_bad(),
+            records: std::array::from_fn(|class| {
+                (self.records[class].written.load(Relaxed), self.records[class].bytes.load(Relaxed))
+            }),
+            units: about.units.clone(),
+            expiries: about.expiries.clone(),
+        });
+        SavedSegment { generation: self.generation.load(Relaxed), content }
+    }
+
+    fn restore(&self, generation: u32, content: &SavedContent) {
+        self.generation.store(generation, Relaxed);
+        self.sealed_at.store(content.sealed_at, Relaxed);
+        self.bad.store(content.is_bad, Relaxed);
+        self.expires.store(content.expiries.first_ms().is_some(), Relaxed);
+        for (records, &(written, bytes)) in self.records.iter().zip(&content.records) {
+            records.written.store(written, Relaxed);
+            records.bytes.store(bytes, Relaxed);
+        }
+        *self.about.lock() = About { units: content.units.clone(), expiries: content.expiries.clone() };
+        self.turn(State::Free, State::Collecting);
+    }
+
+    /// Forgets what was written.
+    pub(super) fn forget(&self) {
+        for records in &self.records {
+            records.written.store(0, Relaxed);
+            records.bytes.store(0, Relaxed);
+        }
+        self.used_pages.store(0, Relaxed);
+        self.tries.store(0, Relaxed);
+        self.expires.store(false, Relaxed);
+        *self.about.lock() = About::default();
+    }
+}
+
+/// The bytes of a table of segments. Integers are little-endian.
+///
+/// ```text
+/// | generation u32 | 0 u8 |                                       nothing was written
+/// | generation u32 | 1 u8 | sealed u64 | bad u8 | 3 × (written u32, bytes u32) | units u32 | units × (first u16, pages u16) | expiries |
+/// ```
+pub fn encode(saved: &[SavedSegment], out: &mut Vec<u8>) {
+    out.extend_from_slice(&(saved.len() as u32).to_le_bytes());
+    for SavedSegment { generation, content } in saved {
+        out.extend_from_slice(&generation.to_le_bytes());
+        out.push(content.is_some().into());
+        let Some(content) = content else { continue };
+        out.extend_from_slice(&content.sealed_at.to_le_bytes());
+        out.push(content.is_bad.into());
+        for (written, bytes) in content.records {
+            out.extend_from_slice(&written.to_le_bytes());
+            out.extend_from_slice(&bytes.to_le_bytes());
+        }
+        out.extend_from_slice(&(content.units.len() as u32).to_le_bytes());
+        for (first, pages) in &content.units {
+            out.extend_from_slice(&first.to_le_bytes());
+            out.extend_from_slice(&pages.to_le_bytes());
+        }
+        content.expiries.encode(out);
+    }
+}
+
+/// `None`: these are not the bytes of a table of a log with segments of `segment_pages` pages.
+pub fn decode(input: &mut Input<'_>, segment_pages: u32) -> Option<Vec<SavedSegment>> {
+    let count = input.u32()?;
+    let mut saved = Vec::new();
+    for _ in 0..count {
+        let generation = input.u32()?;
+        let content = match input.u8()? {
+            0 => None,
+            1 => Some(decode_content(input, segment_pages)?),
+            _ => return None,
+        };
+        saved.push(SavedSegment { generation, content });
+    }
+    Some(saved)
+}
+
+fn decode_content(input: &mut Input<'_>, segment_pages: u32) -> Option<SavedContent> {
+    let (sealed_at, is_bad) = (input.u64()?, input.u8()? != 0);
+    let mut records = [(0, 0); CLASSES];
+    for class in &mut records {
+        *class = (input.u32()?, input.u32()?);
+    }
+    let mut units = Vec::new();
+    for _ in 0..input.u32()? {
+        let (first, pages) = (input.u16()?, input.u16()?);
+        let fits = pages > 0 && u32::from(first) + u32::from(pages) <= segment_pages;
+        units.push(fits.then_some((first, pages))?);
+    }
+    Some(SavedContent { sealed_at, is_bad, records, units, expiries: Expiries::decode(input)? })
+}
+
+/// Bytes that are read from the front.
+pub struct Input<'b>(pub &'b [u8]);
+
+impl<'b> Input<'b> {
+    pub fn bytes(&mut self, count: usize) -> Option<&'b [u8]> {
+        let (front, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(front)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.bytes(N)?.try_into().ok()
+    }
+
+    pub fn u8(&mut self) -> Option<u8> {
+        self.array().map(u8::from_le_bytes)
+    }
+
+    pub fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    pub fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::segment::{Stream, Unit};
+
+    fn some() -> Vec<SavedSegment> {
+        let mut expiries = Expiries::default();
+        (0..100).for_each(|number| expiries.add(1_700_000_000_000 + number * 100_000));
+        let content = SavedContent {
+            sealed_at: 7,
+            is_bad: true,
+            records: [(1, 2), (3, 4), (5, 6)],
+            units: vec![(0, 64), (64, 1), (65, 63)],
+            expiries,
+        };
+        vec![SavedSegment { generation: 5, content: Some(content) }, SavedSegment { generation: 0, content: None }]
+    }
+
+    #[test]
+    fn the_table_is_read_as_it_was_written() {
+        let mut bytes = Vec::new();
+        encode(&some(), &mut bytes);
+        assert_eq!(decode(&mut Input(&bytes), 128), Some(some()));
+        for cut in 0..bytes.len() {
+            assert_eq!(decode(&mut Input(&bytes[..cut]), 128), None, "cut at {cut}");
+        }
+        assert_eq!(decode(&mut Input(&bytes), 127), None, "a unit behind the segment's end");
+    }
+
+    #[test]
+    fn segments_come_back_with_the_named_records_only() {
+        let before = Segments::new(8, 64, 1, 0, 1);
+        // Two segments with two units each, and a unit of a third one that is being written.
+        let units: Vec<Unit> = (0..5).map(|_| before.take_unit(Stream::Fresh, 32).expect("there is room")).collect();
+        let place = |unit: &Unit| Place { page: before.page(*unit, 3), step: 0 };
+        for unit in &units[..4] {
+            before.wrote(place(unit), 500, Some(9_000));
+            before.born(place(unit));
+            before.unit_written(*unit);
+        }
+        let saved = before.saved();
+        let after = Segments::new(8, 64, 1, 0, 1);
+        let named = after.restore(&saved, before.sealed_count(), 1000);
+        assert_eq!((after.free_count(), after.next_dead(), after.victim(0, 1.0)), (5, None, None));
+        assert!(after.is_restorable(place(&units[0])) && !after.is_restorable(Place { page: 64 * 7, step: 0 }));
+        assert!(!after.is_restorable(Place { page: 64 * 8, step: 0 }));
+        after.reborn(place(&units[1]), &named);
+        after.restored(&named);
+        assert_eq!(after.get(0).state(), State::Sealed);
+        assert_eq!(after.units(0), [units[1]], "the other unit has no named record");
+        assert_eq!(after.stamp(place(&units[1]).page), before.stamp(place(&units[1]).page));
+        assert_eq!((after.get(1).state(), after.get(2).state()), (State::Free, State::Free));
+        assert_eq!(after.free_count(), 7);
+        after.died(place(&units[1]));
+        assert_eq!(after.next_dead(), Some(0));
+        // A page of a later use of the segment is told from one that was written after the checkpoint.
+        let opened = after.take_unit(Stream::Fresh, 1).expect("there is room");
+        assert!(after.stamp(after.page(opened, 0)).generation > 1000);
+    }
+}

@@ -1,0 +1,237 @@
+//! Checkpoints against a model: seeded random commands over a simulated device that keeps any part of what was not synced. Commands go on
+//! while a checkpoint is taken. After each crash the store holds exactly what it held at the cut of the last durable checkpoint.
+
+mod node;
+
+use flash::Sim;
+use flash::io::{Driver, Op, OpKind};
+use node::{Node, Random};
+use std::collections::BTreeMap;
+use std::io;
+use store::{
+    Admission, Checkpoint, Codec, DumpError, Dumper, FlashConfig, Kind, PartReader, Policy, Store, Value, Visited,
+};
+
+type Model = BTreeMap<(usize, Vec<u8>), (Vec<u8>, Option<u64>)>;
+
+const RAM: u64 = 2 << 20;
+const FLASH: u64 = 7 << 20;
+const DBS: u64 = 3;
+
+/// Gathers the values that are in RAM only.
+#[derive(Default)]
+struct InRam(Model);
+
+impl Dumper for InRam {
+    fn key(&mut self, key: &Visited<'_>, value: Value<'_>, _parts: &mut PartReader<'_>) -> Result<(), DumpError> {
+        let Value::Inline(Kind::String, bytes) = value else { panic!("only strings were set") };
+        let before = self.0.insert((key.db, key.name.to_vec()), (bytes.to_vec(), key.expiry));
+        assert_eq!(before, None, "each key is shown once");
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What is durable besides the flash.
+struct Saved {
+    table: Vec<u8>,
+    places: Vec<(u16, u16, Vec<(u64, u64)>)>,
+    in_ram: Model,
+    model: Model,
+}
+
+struct Run {
+    node: Node,
+    random: Random,
+    model: Model,
+    keys: u64,
+}
+
+fn value(random: &mut Random) -> Vec<u8> {
+    let length = match random.below(40) {
+        0 => random.below(150_000),
+        1..=4 => random.below(6_000),
+        _ => random.below(800),
+    };
+    let noisy = random.below(2) == 0;
+    (0..length).map(|n| if noisy { random.draw() as u8 } else { (n / 7) as u8 }).collect()
+}
+
+impl Run {
+    fn step(&mut self) {
+        let Run { node, random, model, keys } = self;
+        node.now_ms += random.below(2);
+        let db = (random.below(4) == 0).then(|| random.below(DBS)).unwrap_or(0) as usize;
+        let name = format!("key:{}", random.below(*keys)).into_bytes();
+        match random.below(1_000) {
+            // A checkpoint may be what the writers wait for.
+            0..=549 if node.try_room(20) == Some(true) => {
+                let value = value(random);
+                let expiry = (random.below(8) == 0).then(|| node.now_ms + 60_000_000);
+                node.run(db, &[&name], |ks, keys| {
+                    ks.set_string(&keys[0], &value, expiry);
+                    Ok(())
+                })
+                .expect("a blind set reads nothing");
+                model.insert((db, name), (value, expiry));
+            }
+            550..=849 => {
+                let expected = model.get(&(db, name.clone())).map(|(value, _)| value.clone());
+                assert!(node.get(db, &name).expect("the device is good") == expected);
+            }
+            850..=979 => {
+                node.run(db, &[&name], |ks, keys| ks.remove(&keys[0])).expect("the device is good");
+                model.remove(&(db, name));
+            }
+            980..=982 => {
+                let with = random.below(DBS) as usize;
+                self.swap(db, with);
+            }
+            983 => self.flush(db),
+            _ => node.maintain(),
+        }
+        self.node.maintain();
+    }
+
+    fn swap(&mut self, a: usize, b: usize) {
+        let mut resume = store::Resume::default();
+        let mut ks = self.node.store.try_lock_all(0, self.node.now_ms, true, &mut resume).expect("nobody else locks");
+        ks.swap(a, b);
+        ks.close();
+        let moved = std::mem::take(&mut self.model).into_iter().map(|((db, name), value)| {
+            let db = if db == a {
+                b
+            } else if db == b {
+                a
+            } else {
+                db
+            };
+            ((db, name), value)
+        });
+        self.model = moved.collect();
+    }
+
+    fn flush(&mut self, db: usize) {
+        let mut resume = store::Resume::default();
+        let mut ks = self.node.store.try_lock_all(0, self.node.now_ms, true, &mut resume).expect("nobody else locks");
+        ks.flush(Some(db), false);
+        ks.close();
+        self.model.retain(|&(of, _), _| of != db);
+    }
+
+    /// Takes a checkpoint while commands go on. `None`: it was given up.
+    fn checkpoint(&mut self) -> Option<Saved> {
+        let store = self.node.store.clone();
+        let snapshot = store.cut_for_checkpoint(|| Ok(InRam::default())).expect("nobody locks").expect("it begins");
+        let model = self.model.clone();
+        let mut places = Vec::new();
+        let gives_up = self.random.below(8) == 0;
+        let mut put = |stripe, uid, pairs: &[(u64, u64)]| {
+            places.push((stripe, uid, pairs.to_vec()));
+            Ok(())
+        };
+        let mut pause = || {
+            (0..self.random.below(4)).for_each(|_| self.step());
+            match gives_up && self.random.below(400) == 0 {
+                true => Err(DumpError::GivenUp),
+                false => Ok(()),
+            }
+        };
+        let (in_ram, checkpoint, cut) = snapshot.run_places(&mut put, &mut pause).ok()?;
+        if self.random.below(8) == 0 {
+            return None;
+        }
+        sync(&self.node.sim);
+        let table = checkpoint.encode();
+        self.node.store.checkpoint_durable(cut);
+        Some(Saved { table, places, in_ram: in_ram.0, model })
+    }
+}
+
+fn sync(sim: &Sim) {
+    let mut driver = sim.driver();
+    for path in 0..2 {
+        driver.push(Op { token: path.into(), path, offset: 0, kind: OpKind::Sync });
+    }
+    driver.submit();
+    let mut done = Vec::new();
+    while done.len() < 2 {
+        driver.wait();
+        driver.reap(&mut done);
+    }
+    assert!(done.iter().all(|done| done.result.is_ok()));
+}
+
+/// A new store from what is durable.
+fn restored(sim: Sim, saved: &Saved, random: &mut Random) -> Node {
+    let checkpoint = Checkpoint::decode(&saved.table).expect("it was encoded");
+    let mut config = Node::config(RAM, Policy::NoEviction, 2, checkpoint.layout(Codec::Lz4));
+    checkpoint.configure(&mut config).expect("it suits");
+    let store = Store::new(&config);
+    let restoring = store.restore(&checkpoint, random.draw() as u32).expect("it suits");
+    saved.places.iter().try_for_each(|(stripe, uid, pairs)| restoring.add(*stripe, *uid, pairs)).expect("all suit");
+    restoring.finish();
+    let mut node = Node::of(sim, store, config.workers);
+    for ((db, name), (value, expiry)) in &saved.in_ram {
+        let mut slices = 0;
+        while node.store.admission() != Admission::Open {
+            slices += 1;
+            assert!(slices < 100_000, "a restart jams: {:#?}", node.store.stats());
+            node.maintain();
+        }
+        node.run(*db, &[name], |ks, keys| {
+            ks.set_string(&keys[0], value, *expiry);
+            Ok(())
+        })
+        .expect("a blind set reads nothing");
+    }
+    node
+}
+
+fn crashes(seed: u64, rounds: usize) {
+    let mut random = Random(seed);
+    let layout = FlashConfig::divide(FLASH, 16 << 20, 2, flash::DATA_OFFSET, Codec::Lz4);
+    let sim = Sim::new(seed, 2, layout.bytes_per_path()).with_cache();
+    let node = Node::on(sim.clone(), &Node::config(RAM, Policy::NoEviction, 2, layout));
+    node.store.set_quarantine(true);
+    let keys = 1_000 + random.below(2_500);
+    let mut run = Run { node, random: Random(random.draw()), model: Model::new(), keys };
+    let mut saved = run.checkpoint();
+    for round in 0..rounds {
+        for _ in 0..run.random.below(12) {
+            (0..run.random.below(600)).for_each(|_| run.step());
+            saved = run.checkpoint().or(saved);
+        }
+        (0..run.random.below(3_000)).for_each(|_| run.step());
+        // What a collection could not read would be held for damaged.
+        assert_eq!(run.node.store.stats().flash_retired_segments, 0, "seed {seed}, round {round}");
+        let Some(saved) = &saved else { continue };
+        let Run { node, mut random, .. } = run;
+        let now_ms = node.now_ms;
+        drop(node);
+        sim.crash([]);
+        let mut node = restored(sim.clone(), saved, &mut random);
+        node.now_ms = now_ms;
+        // Not all keys are read, so that most stay cold.
+        let sample = random.below(20) == 0;
+        for (nth, ((db, name), (value, _))) in saved.model.iter().enumerate() {
+            if sample || nth % 7 == round % 7 {
+                let what = format!("seed {seed}, round {round}, {}", name.escape_ascii());
+                let found = node.get(*db, name).unwrap_or_else(|error| panic!("{what}: {error}"));
+                assert!(found.as_ref() == Some(value), "{what}: {:?} bytes", found.map(|found| found.len()));
+            }
+        }
+        let count = |db: usize| saved.model.keys().filter(|key| key.0 == db).count() as u64;
+        (0..DBS as usize).for_each(|db| assert_eq!(node.store.len(db), count(db), "seed {seed}, round {round}"));
+        run = Run { node, random, model: saved.model.clone(), keys };
+    }
+    run.node.lanes.iter_mut().for_each(store::Lane::drain);
+}
+
+#[test]
+fn after_a_crash_the_store_is_as_at_the_last_checkpoint() {
+    seeds::each(0xc4ec, 6, |seed| crashes(seed, 4));
+}
