@@ -2,8 +2,9 @@
 //! process runs, and deletes them with their database. Never knows what the store writes after [`DATA_OFFSET`], or
 //! which bytes may be cut off.
 //!
-//! Flash holds no data across restarts, so a start empties every log. The file itself stays when the process ends, so
-//! that the space it needs stays visible.
+//! A start empties every log ([`FlashFiles::open`]), unless a dataset that survives restarts has values there: such logs are kept,
+//! and opened as they are ([`FlashFiles::reopen`]). The file itself stays when the process ends, so that the space it needs stays
+//! visible.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -36,6 +37,7 @@ pub struct FlashFiles {
 struct Mark {
     log_id: [u8; 16],
     sequence: u64,
+    is_kept: bool,
 }
 
 /// The exclusive right to change the files' size. Decisions made while it is held stay valid.
@@ -79,6 +81,15 @@ pub enum OpenError {
     InUse {
         file: PathBuf,
     },
+    /// A dataset that survives restarts has values in the log that was to be emptied.
+    Kept {
+        file: PathBuf,
+    },
+    /// The log that was to be opened as it is, is not the dataset's.
+    Foreign {
+        file: PathBuf,
+        why: String,
+    },
     NoSpace {
         file: PathBuf,
         needed_bytes: u64,
@@ -104,15 +115,81 @@ impl FlashFiles {
         }
         // Take every lock before any log is emptied: a refused start changes nothing.
         let locked = paths.iter().map(|path| lock(path, name)).collect::<Result<Vec<_>, _>>()?;
+        for (file, path) in &locked {
+            if superblock_of(file).is_ok_and(|found| found.is_kept) {
+                return Err(OpenError::Kept { file: path.clone() });
+            }
+        }
         let log_id = random_id();
         let mut logs = Vec::with_capacity(locked.len());
         for (path_index, (file, path)) in (0..).zip(locked) {
-            let superblock =
-                Superblock { path_index, path_count: count, log_id, data_bytes: bytes_per_path, sequence: 0 };
+            let superblock = Superblock {
+                path_index,
+                path_count: count,
+                log_id,
+                data_bytes: bytes_per_path,
+                sequence: 0,
+                is_kept: false,
+            };
             logs.push(prepare(file, path, &superblock)?);
         }
-        let mark = Mutex::new(Mark { log_id, sequence: 0 });
+        let mark = Mutex::new(Mark { log_id, sequence: 0, is_kept: false });
         Ok(FlashFiles { logs, data_bytes: AtomicU64::new(bytes_per_path), mark })
+    }
+
+    /// Opens the logs of `log_id` as they are. Creates nothing and changes no byte.
+    pub fn reopen(paths: &[PathBuf], name: &str, log_id: [u8; 16]) -> Result<FlashFiles, OpenError> {
+        let mut locked = Vec::with_capacity(paths.len());
+        for (index, path) in paths.iter().enumerate() {
+            let file = path.join(name);
+            let foreign = |why: String| OpenError::Foreign { file: file.clone(), why };
+            if !file.exists() {
+                return Err(foreign("there is no such file".to_owned()));
+            }
+            let (opened, file) = lock(path, name)?;
+            let found = superblock_of(&opened).map_err(|error| foreign(error.to_string()))?;
+            let here = (usize::from(found.path_index), usize::from(found.path_count));
+            if found.log_id != log_id {
+                return Err(foreign("it belongs to another dataset".to_owned()));
+            }
+            if here != (index, paths.len()) {
+                let (at, of) = (here.0 + 1, here.1);
+                return Err(foreign(format!(
+                    "it was flash path {at} of {of}: give the flash paths in their old order"
+                )));
+            }
+            locked.push((opened, file, found));
+        }
+        // After a crash in the middle of a change of size, they may differ.
+        let sequence =
+            locked.iter().map(|(.., found)| found.sequence).max().ok_or(OpenError::PathCount { count: 0 })?;
+        let data_bytes = locked.iter().map(|(.., found)| found.data_bytes).min().unwrap_or(0);
+        let is_kept = locked.iter().all(|(.., found)| found.is_kept);
+        let logs =
+            locked.into_iter().map(|(file, path, _)| reopened(file, path, data_bytes)).collect::<Result<_, _>>()?;
+        let mark = Mutex::new(Mark { log_id, sequence, is_kept });
+        Ok(FlashFiles { logs, data_bytes: AtomicU64::new(data_bytes), mark })
+    }
+
+    /// The same on all paths.
+    pub fn log_id(&self) -> [u8; 16] {
+        self.mark.lock().log_id
+    }
+
+    /// Sets whether a dataset that survives restarts has values here.
+    pub fn set_kept(&self, is_kept: bool) -> Result<(), OpenError> {
+        let mut sizing = self.sizing();
+        if sizing.mark.is_kept == is_kept {
+            return Ok(());
+        }
+        sizing.mark.is_kept = is_kept;
+        let bytes = self.data_bytes();
+        sizing.tell(bytes)
+    }
+
+    /// Makes durable every write that has completed.
+    pub fn sync(&self) -> Result<(), OpenError> {
+        self.logs.iter().try_for_each(|log| log.file.sync_data().map_err(|error| log.failed("sync", error)))
     }
 
     /// The right to change the size. Waits while another caller holds it.
@@ -212,10 +289,10 @@ impl Sizing<'_> {
     /// Writes every log's superblock over the older of its two copies.
     fn tell(&mut self, data_bytes: u64) -> Result<(), OpenError> {
         self.mark.sequence += 1;
-        let (log_id, sequence) = (self.mark.log_id, self.mark.sequence);
+        let Mark { log_id, sequence, is_kept } = *self.mark;
         let path_count = self.files.logs.len() as u16;
         for (path_index, log) in (0..).zip(&self.files.logs) {
-            let (offset, page) = Superblock { path_index, path_count, log_id, data_bytes, sequence }.page();
+            let (offset, page) = Superblock { path_index, path_count, log_id, data_bytes, sequence, is_kept }.page();
             let bufs = [io::IoSlice::new(&page)];
             // The write must reach the device before it counts (the log may be in the page cache), and nothing else has
             // to.
@@ -304,6 +381,32 @@ fn prepare(file: File, path: PathBuf, superblock: &Superblock) -> Result<Log, Op
     let data_bytes = superblock.data_bytes;
     let info = PathInfo { file: path, data_bytes, o_direct, preallocated, discard };
     tracing::info!("flash path opened: {info}");
+    Ok(Log { file, info })
+}
+
+fn superblock_of(file: &File) -> io::Result<Superblock> {
+    let mut pages = [0; 2 * PAGE_BYTES];
+    file.read_exact_at(&mut pages, 0)?;
+    Superblock::newest(&pages)
+}
+
+fn reopened(file: File, path: PathBuf, data_bytes: u64) -> Result<Log, OpenError> {
+    let failed = |action, source| OpenError::Io { action, file: path.clone(), source };
+    let size = file.metadata().map_err(|error| failed("ask for the size of", error))?;
+    if size.len() < DATA_OFFSET + data_bytes {
+        let why = format!("it has {} bytes, and its superblock says {}", size.len(), DATA_OFFSET + data_bytes);
+        return Err(OpenError::Foreign { file: path, why });
+    }
+    let read = || file.read_exact_at(&mut PageBuf::new(1), 0);
+    let o_direct = set_flags(&file, OFlags::DIRECT).is_ok() && read().is_ok();
+    if !o_direct {
+        set_flags(&file, OFlags::empty()).map_err(|error| failed("leave O_DIRECT for", error))?;
+        tracing::warn!("{}: O_DIRECT is refused; reads and writes go through the page cache", path.display());
+    }
+    let preallocated = size.blocks() * 512 >= DATA_OFFSET + data_bytes;
+    let discard = probe_discard(&file, &path);
+    let info = PathInfo { file: path, data_bytes, o_direct, preallocated, discard };
+    tracing::info!("flash path opened with its values: {info}");
     Ok(Log { file, info })
 }
 
@@ -453,6 +556,13 @@ impl fmt::Display for OpenError {
                  the other process or set another flash-path",
                 file.display()
             ),
+            OpenError::Kept { file } => write!(
+                f,
+                "{} has values of a dataset that survives restarts: start with that dataset's dir, or set another flash-path; if \
+                 the dataset is not wanted any more, delete the file",
+                file.display()
+            ),
+            OpenError::Foreign { file, why } => write!(f, "{}: {why}", file.display()),
             OpenError::NoSpace { file, needed_bytes, free_bytes } => write!(
                 f,
                 "{} needs {needed_bytes} bytes, but only {free_bytes} are free on its file system; \
@@ -663,6 +773,46 @@ mod tests {
         assert_eq!((sizes(&files)[0].0, sizes(&files)[0].1), (2 * MIB, 2 * MIB));
         files.sizing().set(4 * MIB).unwrap();
         assert_eq!((sizes(&files)[0].0, sizes(&files)[0].1), (4 * MIB, 4 * MIB));
+    }
+
+    #[test]
+    fn kept_logs_are_reopened_as_they_are_and_never_emptied() {
+        let scratch = tempfile::tempdir().unwrap();
+        let paths = [scratch.path().join("0"), scratch.path().join("1")];
+        let swapped = [paths[1].clone(), paths[0].clone()];
+        let files = FlashFiles::open(&paths, "log", 2 * MIB).unwrap();
+        let id = files.log_id();
+        files.file(1).write_all_at(&PageBuf::new(1).filled(7), DATA_OFFSET + MIB).unwrap();
+        files.set_kept(true).unwrap();
+        files.sizing().set(3 * MIB).unwrap();
+        files.sync().unwrap();
+        assert!(matches!(FlashFiles::reopen(&paths, "log", id), Err(OpenError::InUse { .. })));
+        drop(files);
+
+        let text = FlashFiles::open(&paths, "log", 2 * MIB).unwrap_err().to_string();
+        assert!(text.contains("has values of a dataset that survives restarts"), "{text}");
+        let refused = |paths: &[PathBuf], name: &str, id, why: &str| {
+            let text = FlashFiles::reopen(paths, name, id).unwrap_err().to_string();
+            assert!(text.contains(why), "{text}");
+        };
+        refused(&swapped, "log", id, "it was flash path 2 of 2: give the flash paths in their old order");
+        refused(&paths[..1], "log", id, "it was flash path 1 of 2");
+        refused(&paths, "log", [0; 16], "it belongs to another dataset");
+        refused(&paths, "other", id, "there is no such file");
+        assert!(!paths[0].join("other").exists());
+
+        let files = FlashFiles::reopen(&paths, "log", id).unwrap();
+        assert_eq!((files.data_bytes(), files.log_id()), (3 * MIB, id));
+        let mut page = PageBuf::new(1);
+        files.file(1).read_exact_at(&mut page, DATA_OFFSET + MIB).unwrap();
+        assert!(page.iter().all(|&byte| byte == 7));
+        files.set_kept(true).unwrap();
+        assert_eq!(sizes(&files), [(3 * MIB, 3 * MIB, 3); 2]);
+        files.set_kept(false).unwrap();
+        drop(files);
+        File::options().write(true).open(paths[1].join("log")).unwrap().set_len(2 * MIB).unwrap();
+        refused(&paths, "log", id, "bytes, and its superblock says");
+        FlashFiles::open(&paths, "log", 2 * MIB).unwrap();
     }
 
     #[test]

@@ -13,15 +13,16 @@ const _: () = assert!(DATA_OFFSET.is_multiple_of(PAGE_BYTES as u64));
 /// Integers are little-endian.
 ///
 /// ```text
-///    0       8         12       14       16         32            40           48         56        4092    4096
-///    +-------+---------+--------+--------+----------+-------------+------------+----------+---------+--------+
-///    | magic | version | path   | path   | log id   | data offset | data bytes | sequence | zero    | CRC-32C|
-///    |       | u32     | index  | count  | 16 bytes | u64         | u64        | u64      |         | of all |
-///    |       |         | u16    | u16    |          |             |            |          |         | before |
-///    +-------+---------+--------+--------+----------+-------------+------------+----------+---------+--------+
+///    0       8         12       14       16         32            40           48         56     57     4092    4096
+///    +-------+---------+--------+--------+----------+-------------+------------+----------+------+------+--------+
+///    | magic | version | path   | path   | log id   | data offset | data bytes | sequence | kept | zero | CRC-32C|
+///    |       | u32     | index  | count  | 16 bytes | u64         | u64        | u64      | u8   |      | of all |
+///    |       |         | u16    | u16    |          |             |            |          |      |      | before |
+///    +-------+---------+--------+--------+----------+-------------+------------+----------+------+------+--------+
 /// ```
 /// The log id is random, and the same on all paths of one start, so that logs of different starts cannot be mixed. The
-/// sequence is 0 at the start and grows by one with every change of size. It chooses the page.
+/// sequence is 0 at the start and grows by one with every change. It chooses the page. Kept is 1 while a dataset that survives
+/// restarts has values here: nobody empties the log then.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Superblock {
     pub path_index: u16,
@@ -29,6 +30,7 @@ pub struct Superblock {
     pub log_id: [u8; 16],
     pub data_bytes: u64,
     pub sequence: u64,
+    pub is_kept: bool,
 }
 
 mod at {
@@ -41,7 +43,8 @@ mod at {
     pub const DATA_OFFSET: Range<usize> = 32..40;
     pub const DATA_BYTES: Range<usize> = 40..48;
     pub const SEQUENCE: Range<usize> = 48..56;
-    pub const ZERO: Range<usize> = 56..4092;
+    pub const KEPT: Range<usize> = 56..57;
+    pub const ZERO: Range<usize> = 57..4092;
     pub const CRC: Range<usize> = 4092..4096;
 }
 
@@ -55,7 +58,8 @@ const _: () = {
     assert!(at::MAGIC.end == at::VERSION.start && at::VERSION.end == at::PATH_INDEX.start);
     assert!(at::PATH_INDEX.end == at::PATH_COUNT.start && at::PATH_COUNT.end == at::LOG_ID.start);
     assert!(at::LOG_ID.end == at::DATA_OFFSET.start && at::DATA_OFFSET.end == at::DATA_BYTES.start);
-    assert!(at::DATA_BYTES.end == at::SEQUENCE.start && at::SEQUENCE.end == at::ZERO.start);
+    assert!(at::DATA_BYTES.end == at::SEQUENCE.start && at::SEQUENCE.end == at::KEPT.start);
+    assert!(at::KEPT.end == at::ZERO.start);
     assert!(at::ZERO.end == at::CRC.start && at::CRC.end == PAGE_BYTES);
     assert!((COPIES * PAGE_BYTES) as u64 <= DATA_OFFSET);
 };
@@ -72,6 +76,7 @@ impl Superblock {
         page[at::DATA_OFFSET].copy_from_slice(&DATA_OFFSET.to_le_bytes());
         page[at::DATA_BYTES].copy_from_slice(&self.data_bytes.to_le_bytes());
         page[at::SEQUENCE].copy_from_slice(&self.sequence.to_le_bytes());
+        page[at::KEPT.start] = self.is_kept.into();
         let crc = crc32c::crc32c(&page[..at::CRC.start]);
         page[at::CRC].copy_from_slice(&crc.to_le_bytes());
         (self.sequence % COPIES as u64 * PAGE_BYTES as u64, page)
@@ -107,6 +112,7 @@ impl Superblock {
             log_id,
             data_bytes: u64_at(page, at::DATA_BYTES),
             sequence: u64_at(page, at::SEQUENCE),
+            is_kept: page[at::KEPT.start] != 0,
         })
     }
 }
@@ -132,8 +138,14 @@ mod tests {
     /// The layout of release 0.1, whose reserved bytes are today's sequence 0. These bytes must stay readable.
     #[test]
     fn the_superblock_s_layout_is_frozen() {
-        let superblock =
-            Superblock { path_index: 1, path_count: 2, log_id: LOG_ID, data_bytes: 0x1234_5000, sequence: 0 };
+        let superblock = Superblock {
+            path_index: 1,
+            path_count: 2,
+            log_id: LOG_ID,
+            data_bytes: 0x1234_5000,
+            sequence: 0,
+            is_kept: false,
+        };
         let (offset, mut page) = superblock.page();
         assert_eq!(offset, 0);
         assert_eq!(&page[..16], b"FLINTKV\0\x01\0\0\0\x01\0\x02\0");
@@ -147,8 +159,9 @@ mod tests {
             assert!(Superblock::decode(&page).is_err(), "byte {byte} may change unnoticed");
             page[byte] ^= 0x10;
         }
-        let (offset, page) = Superblock { sequence: 0x0203, ..superblock }.page();
-        assert_eq!((offset, &page[48..56]), (4096, b"\x03\x02\0\0\0\0\0\0".as_slice()));
+        let (offset, page) = Superblock { sequence: 0x0203, is_kept: true, ..superblock }.page();
+        assert_eq!((offset, &page[48..58]), (4096, b"\x03\x02\0\0\0\0\0\0\x01\0".as_slice()));
+        assert!(Superblock::decode(&page).unwrap().is_kept);
     }
 
     #[test]
@@ -157,8 +170,14 @@ mod tests {
         assert!(Superblock::newest(&log).is_err());
         assert!(Superblock::newest(&[]).is_err());
         for sequence in 0..5 {
-            let superblock =
-                Superblock { path_index: 0, path_count: 1, log_id: LOG_ID, data_bytes: sequence << 20, sequence };
+            let superblock = Superblock {
+                path_index: 0,
+                path_count: 1,
+                log_id: LOG_ID,
+                data_bytes: sequence << 20,
+                sequence,
+                is_kept: false,
+            };
             let before = Superblock::newest(&log).ok();
             let (offset, page) = superblock.page();
             let copy = &mut log[offset as usize..][..PAGE_BYTES];

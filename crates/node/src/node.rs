@@ -405,10 +405,11 @@ impl Node {
         open::close(&database);
         self.databases.write().retain(|known| *known.hub.name != *name);
         self.common.ledger.remove(name);
+        // Before the values go, nothing names them any more.
+        persist::delete(&database);
         database.shard.delete_files().map_err(NodeError::Io)?;
         tracing::info!("database '{name}' is deleted");
         database.retire_dump();
-        persist::delete(&database);
         Ok(())
     }
 

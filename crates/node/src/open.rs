@@ -58,7 +58,7 @@ pub fn open(
     // Listen first: early clients wait in the backlog. A database that then fails to start closes the sockets again.
     let listeners = listen::open(&config)?;
     let workers = common.crew.count();
-    let shard = Arc::new(Shard::open(&log_name(name, &config), &config, workers, huge_pages)?);
+    let shard = Arc::new(Shard::open(&log_name(name, &config), &config, workers, huge_pages, start.values())?);
     let (posts, inboxes) = (0..workers).map(|_| Post::open()).unzip();
     let database = Arc::new_cyclic(|database: &Weak<Database>| {
         let control = database.clone() as Weak<dyn Control>;

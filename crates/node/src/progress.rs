@@ -49,6 +49,8 @@ pub struct Journalling {
     /// Since the last success.
     pub rewrite_failures: AtomicU64,
     pub last_rewrite_failed_ms: AtomicU64,
+    /// When the last attempt to write a base ended, in milliseconds since 1970.
+    pub last_rewrite_ms: AtomicU64,
     /// 0: no base was written.
     pub last_rewrite_took_ms: AtomicU64,
 }
@@ -63,7 +65,7 @@ pub struct Kept {
 
 impl Kept {
     pub fn base_bytes(&self) -> u64 {
-        self.manifest.base.as_ref().map_or(0, |base| base.bytes)
+        self.manifest.files().map(|file| file.bytes).sum()
     }
 
     /// Of the journal behind the base.

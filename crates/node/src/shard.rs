@@ -6,9 +6,10 @@ use base::FlashIo;
 use config::{Config, ConfigStore, TierMode};
 use engine::random;
 use flash::{DATA_OFFSET, FlashFiles, ThreadPool};
+use parking_lot::Mutex;
 use std::io;
 use std::sync::{Arc, OnceLock};
-use store::{FlashConfig, Lane, LimitOf, Store, StoreConfig};
+use store::{Checkpoint, FlashConfig, Lane, LimitOf, Restoring, Store, StoreConfig};
 
 /// One copy of a dataset. A database has one.
 pub struct Shard {
@@ -17,20 +18,41 @@ pub struct Shard {
     flash: Option<Flash>,
     /// How the workers reach flash: `io_uring` or `threads`. Set by the first worker.
     driver: OnceLock<&'static str>,
+    /// The store waits for the entries of a checkpoint.
+    restoring: Mutex<Option<Restoring>>,
+}
+
+/// Values on flash that have survived a restart.
+pub struct Values {
+    pub log_name: String,
+    pub log_id: [u8; 16],
+    pub checkpoint: Checkpoint,
 }
 
 /// The log files, and how the store divides them.
 struct Flash {
     files: Arc<FlashFiles>,
+    name: String,
     layout: FlashConfig,
     io: FlashIo,
 }
 
 impl Shard {
-    /// Makes an empty store and its log files. The files are named `log_name` in each flash path.
-    pub fn open(log_name: &str, config: &Config, workers: usize, huge_pages: bool) -> io::Result<Shard> {
-        let flash = open_flash(log_name, config)?;
-        let store = Store::new(&StoreConfig {
+    /// Makes a store and its log files, named `log_name` in each flash path. Both are empty, unless there are `values` on flash: then
+    /// the store waits for their entries ([`Shard::take_restoring`]).
+    pub fn open(
+        log_name: &str,
+        config: &Config,
+        workers: usize,
+        huge_pages: bool,
+        values: Option<&Values>,
+    ) -> io::Result<Shard> {
+        let mut checkpoint = values.map(|values| values.checkpoint.clone());
+        let flash = match (values, &mut checkpoint) {
+            (Some(values), Some(checkpoint)) => Some(reopen_flash(values, checkpoint, config)?),
+            _ => open_flash(log_name, config)?,
+        };
+        let mut store_config = StoreConfig {
             workers,
             databases: config.databases,
             ram_limit: config.ram_limit_bytes,
@@ -40,7 +62,14 @@ impl Shard {
             flash: flash.as_ref().map(|flash| flash.layout.clone()),
             // Cold keys are distinguished by a keyed hash, so its key must be secret.
             secret: [random::number(), random::number()],
-        });
+            seed: random::number(),
+        };
+        if let Some(checkpoint) = &checkpoint {
+            checkpoint.configure(&mut store_config).map_err(io::Error::other)?;
+        }
+        let store = Store::new(&store_config);
+        let restoring = checkpoint.map(|checkpoint| store.restore(&checkpoint, random::number() as u32)).transpose();
+        let restoring = restoring.map_err(|store::Unsuitable(what)| io::Error::other(what))?;
         store.set_split_bytes(config.flash_split_bytes as usize);
         store.set_expired_key_lag(config.expired_key_lag_ms);
         cap_clients(&store, config);
@@ -48,7 +77,34 @@ impl Shard {
             store.set_all_cold(config.debug_tier_mode == TierMode::Cold);
             store.set_reader(Arc::clone(&flash.files) as Arc<dyn flash::io::Reader>);
         }
-        Ok(Shard { store, flash, driver: OnceLock::new() })
+        Ok(Shard { store, flash, driver: OnceLock::new(), restoring: Mutex::new(restoring) })
+    }
+
+    /// What the entries of the checkpoint are added to.
+    pub fn take_restoring(&self) -> Option<Restoring> {
+        self.restoring.lock().take()
+    }
+
+    /// The name of the log files, and their id. `None` without flash.
+    pub fn log(&self) -> Option<(&str, [u8; 16])> {
+        self.flash.as_ref().map(|flash| (&*flash.name, flash.files.log_id()))
+    }
+
+    /// Makes durable what is on flash.
+    pub fn sync(&self) -> Result<(), String> {
+        self.flash.as_ref().map_or(Ok(()), |flash| flash.files.sync().map_err(|error| error.to_string()))
+    }
+
+    /// Sets whether the values on flash survive a restart, so that nobody empties the log files.
+    pub fn set_kept(&self, is_kept: bool) -> Result<(), String> {
+        self.flash.as_ref().map_or(Ok(()), |flash| flash.files.set_kept(is_kept).map_err(|error| error.to_string()))
+    }
+
+    /// Gives flash the size that the configuration says, which may have changed since the files were made.
+    pub fn fit_flash(&self, config: &Config) -> Result<(), String> {
+        let Some(flash) = &self.flash else { return Ok(()) };
+        let sized = resize::set_flash_size(&self.store, &flash.files, config.flash_limit_bytes);
+        sized.map_err(|error| error.to_string())
     }
 
     /// The threads that read and write flash if io_uring is not allowed. They start only when a lane is opened on
@@ -167,5 +223,17 @@ fn open_flash(log_name: &str, config: &Config) -> io::Result<Option<Flash>> {
     );
     let files = FlashFiles::open(&config.flash_paths, log_name, layout.bytes_per_path())
         .map_err(|error| io::Error::other(error.to_string()))?;
-    Ok(Some(Flash { files: Arc::new(files), layout, io: config.flash_io }))
+    Ok(Some(Flash { files: Arc::new(files), name: log_name.to_owned(), layout, io: config.flash_io }))
+}
+
+/// Opens log files as they are.
+fn reopen_flash(values: &Values, checkpoint: &mut Checkpoint, config: &Config) -> io::Result<Flash> {
+    if config.flash_paths.is_empty() {
+        return Err(io::Error::other("the dataset has values on flash: set the flash-path that it had"));
+    }
+    let files = FlashFiles::reopen(&config.flash_paths, &values.log_name, values.log_id)
+        .map_err(|error| io::Error::other(format!("the dataset's values on flash are not there: {error}")))?;
+    checkpoint.fit(files.data_bytes()).map_err(io::Error::other)?;
+    let layout = checkpoint.layout(config.flash_compression);
+    Ok(Flash { files: Arc::new(files), name: values.log_name.clone(), layout, io: config.flash_io })
 }

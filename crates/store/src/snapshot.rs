@@ -67,6 +67,9 @@ pub trait Dumper: Send + 'static {
     fn flush(&mut self) -> io::Result<()>;
 }
 
+/// Gets a stripe, a uid, and the hashes and words of some of its entries.
+pub type Places<'p> = dyn FnMut(u16, u16, &[(u64, u64)]) -> io::Result<()> + 'p;
+
 /// Where notes go that do not fit into RAM.
 pub trait Spill: Read + Write + Seek {}
 impl<F: Read + Write + Seek> Spill for F {}
@@ -244,7 +247,7 @@ impl<D: Dumper> Snapshot<D> {
     /// dumper, what the store must know to find the others again, and the cut's number for [`Store::checkpoint_durable`].
     pub fn run_places(
         mut self,
-        places: &mut dyn FnMut(u16, u16, &[(u64, u64)]) -> io::Result<()>,
+        places: &mut Places<'_>,
         pause: &mut dyn FnMut() -> Result<(), DumpError>,
     ) -> Result<(D, Checkpoint, u64), DumpError> {
         self.walk(pause, &mut |mut notes| {

@@ -5,6 +5,7 @@ use super::about;
 use super::find::OURS;
 use crate::database::Database;
 use engine::wall_ms;
+use journal::index::{IndexWriter, Pair};
 use rdb::{Options, Writer};
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use store::{DumpError, Dumper, Kind, PartReader, Value, Visited};
+use store::{Checkpoint, DumpError, Dumper, Kind, PartReader, Value, Visited};
 use value::Boxed;
 use value::rdb::Type;
 use value::walk::{Cursor, Element, walk_inline};
@@ -36,7 +37,8 @@ pub fn save(database: &Database, patience: Duration) -> Result<PathBuf, String> 
         has_checksum: settings.rdbchecksum,
     };
     let draft = folder.join(format!("temp-{}.rdb", std::process::id()));
-    let saved = write(database, &draft, options, wall_ms(), patience, &|| ()).and_then(|()| {
+    let on_flash = OnFlash::Written { now_ms: wall_ms() };
+    let saved = write(database, &draft, options, on_flash, patience, &|| ()).and_then(|_| {
         fs::rename(&draft, &path).map_err(|error| about(&path, error))?;
         let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
         File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| about(folder, error))
@@ -48,16 +50,27 @@ pub fn save(database: &Database, patience: Duration) -> Result<PathBuf, String> 
     saved.map(|()| path)
 }
 
-/// Writes a snapshot of the dataset to a new file, and syncs it: what had not expired by `now_ms`. `at_cut` is called at the snapshot's
-/// moment, while every stripe is locked.
+/// What a dump does with the values on flash.
+pub enum OnFlash<'w> {
+    /// They are written too. What had expired by then is left out.
+    Written { now_ms: u64 },
+    /// They stay where they are, and so do copies of values in RAM. This gets their entries. Nothing counts as expired.
+    Stay(&'w mut IndexWriter),
+}
+
+/// What is to be known of values that stay on flash, and the number of the cut.
+pub type Stayed = Option<(Checkpoint, u64)>;
+
+/// Writes a snapshot of the dataset to a new file, and syncs it. `at_cut` is called at the snapshot's moment, while every stripe is
+/// locked.
 pub fn write<C>(
     database: &Database,
     draft: &Path,
     options: Options,
-    now_ms: u64,
+    mut on_flash: OnFlash<'_>,
     patience: Duration,
     at_cut: &dyn Fn() -> C,
-) -> Result<C, String> {
+) -> Result<(C, Stayed), String> {
     let create = |path: &Path| {
         let file = File::options().read(true).write(true).create(true).truncate(true).open(path);
         file.map_err(|error| about(path, error))
@@ -82,7 +95,12 @@ pub fn write<C>(
             let file = Counted { file: file.take().expect("one cut succeeds"), written: Arc::clone(&written) };
             Dump::begin(database, Writer::new(file, options)).map_err(DumpError::Write)
         };
-        match database.shard.store.cut(now_ms, begin) {
+        let store = &database.shard.store;
+        let cut = match &on_flash {
+            OnFlash::Written { now_ms } => store.cut(*now_ms, begin),
+            OnFlash::Stay(_) => store.cut_for_checkpoint(begin),
+        };
+        match cut {
             Some(snapshot) => break snapshot.map_err(told)?,
             None if is_closing.load(Relaxed) => return Err(told(DumpError::GivenUp)),
             None if Instant::now() > deadline => return Err("a script has kept the dataset for too long".to_owned()),
@@ -100,7 +118,14 @@ pub fn write<C>(
         }
         Ok(())
     };
-    let dump = snapshot.run(&mut spill, &mut pause).map_err(told)?;
+    let (dump, stayed) = match &mut on_flash {
+        OnFlash::Written { .. } => (snapshot.run(&mut spill, &mut pause).map_err(told)?, None),
+        OnFlash::Stay(index) => {
+            let mut put = |stripe, uid, pairs: &[Pair]| index.put(stripe, uid, pairs);
+            let (dump, checkpoint, cut) = snapshot.run_places(&mut put, &mut pause).map_err(told)?;
+            (dump, Some((checkpoint, cut)))
+        }
+    };
     if dump.lossy > 0 {
         return Err(format!(
             "{} hashes have fields that expire, which version {} of the format cannot hold: set rdb-version 12",
@@ -109,7 +134,7 @@ pub fn write<C>(
     }
     let file = dump.file.finish().map_err(|error| about(draft, error))?.file;
     file.sync_all().map_err(|error| about(draft, error))?;
-    Ok(at.expect("the cut succeeded"))
+    Ok((at.expect("the cut succeeded"), stayed))
 }
 
 /// Counts the bytes that are written.

@@ -1,16 +1,17 @@
 //! Owns the writing of bases, and the decision when a new one is due. Never knows how a dump is made.
 
-use super::policy;
+use super::{index, policy};
 use crate::database::Database;
-use crate::files::{about, write_dump};
+use crate::files::{OnFlash, about, write_dump};
 use crate::progress::Kept;
 use engine::wall_ms;
+use journal::index::IndexWriter;
 use journal::manifest::{self, Base, Manifest};
 use journal::{Log, Policy};
 use rdb::Options;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -18,6 +19,9 @@ use std::time::{Duration, Instant};
 /// The format in which fields of hashes expire.
 const VERSION: u32 = 12;
 const DRAFT: &str = "base.new";
+const INDEX_DRAFT: &str = "base-index.new";
+/// After a checkpoint, so many times the time that it took pass until the next one that only gains room on flash.
+const RESTS: u64 = 4;
 /// How long to wait for a script that keeps stripes.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long to wait for the device.
@@ -25,27 +29,78 @@ const SYNC_PATIENCE: Duration = Duration::from_secs(60);
 /// The time between a base that could not be written and the next attempt that nobody asks for.
 const RETRY_MS: u64 = 60_000;
 
-/// Writes a base. Returns the manifest that names it, which has the right log and is not written. `at_cut` is called at the
-/// moment of the base, while every stripe is locked, and returns the journal's position. The caller holds the lock of files.
-pub fn write(database: &Database, folder: &Path, log: &Log, at_cut: &dyn Fn() -> u64) -> Result<Manifest, String> {
-    let draft = folder.join(DRAFT);
+/// A base that is on the device, and that no manifest names yet.
+pub struct Written {
+    /// It has no log.
+    pub manifest: Manifest,
+    /// The number of the checkpoint's cut, if the base has an index.
+    cut: Option<u64>,
+}
+
+/// Writes a base. `at_cut` is called at the moment of the base, while every stripe is locked, and returns the journal's position. The
+/// caller holds the lock of files, writes the manifest, and then calls [`published`].
+pub fn write(database: &Database, folder: &Path, log: &Log, at_cut: &dyn Fn() -> u64) -> Result<Written, String> {
+    let drafts = Drafts { dump: folder.join(DRAFT), index: folder.join(INDEX_DRAFT) };
+    let written = write_files(database, folder, &drafts, at_cut).inspect_err(|_| {
+        // Best effort: they may not be there.
+        let _ = fs::remove_file(&drafts.dump);
+        let _ = fs::remove_file(&drafts.index);
+    })?;
+    make_durable(database, log, written.manifest.position)?;
+    Ok(written)
+}
+
+struct Drafts {
+    dump: PathBuf,
+    index: PathBuf,
+}
+
+fn write_files(
+    database: &Database,
+    folder: &Path,
+    drafts: &Drafts,
+    at_cut: &dyn Fn() -> u64,
+) -> Result<Written, String> {
+    let shard = &database.shard;
     let settings = database.hub.config.snapshot().redis_files.clone();
     let options = Options { version: VERSION, compresses: settings.rdbcompression, has_checksum: true };
     database.files.saved_keys.store(0, Relaxed);
-    // At a time at which nothing has expired: the journal says what has.
-    let named = write_dump(database, &draft, options, 0, PATIENCE, at_cut).and_then(|position| {
-        let name = format!("base-{position}.rdb");
+    let has_flash = shard.log().is_some();
+    let mut index = match has_flash {
+        true => Some(IndexWriter::new(File::create(&drafts.index).map_err(|error| about(&drafts.index, error))?)),
+        false => None,
+    };
+    // Nothing has expired for a base: the journal says what has.
+    let on_flash = index.as_mut().map_or(OnFlash::Written { now_ms: 0 }, OnFlash::Stay);
+    let (position, stayed) = write_dump(database, &drafts.dump, options, on_flash, PATIENCE, at_cut)?;
+    let name = |draft: &Path, kind: &str| {
+        let name = format!("base-{position}.{kind}");
         let path = folder.join(&name);
-        let bytes = fs::metadata(&draft).map_err(|error| about(&draft, error))?.len();
-        fs::rename(&draft, &path).and_then(|()| manifest::sync(folder)).map_err(|error| about(&path, error))?;
-        Ok((position, Base { name, bytes }))
-    });
-    let (position, base) = named.inspect_err(|_| {
-        // Best effort: it may not be there.
-        let _ = fs::remove_file(&draft);
-    })?;
-    make_durable(database, log, position)?;
-    Ok(Manifest { log_id: [0; 16], position, base: Some(base) })
+        let bytes = fs::metadata(draft).map_err(|error| about(draft, error))?.len();
+        fs::rename(draft, &path).map_err(|error| about(&path, error))?;
+        Ok::<_, String>(Base { name, bytes })
+    };
+    let (mut named, mut cut) = (None, None);
+    if let Some((checkpoint, number)) = stayed {
+        let writer = index.take().expect("values stay only if there is an index");
+        index::finish(writer, shard, &checkpoint).map_err(|error| about(&drafts.index, error))?;
+        // What the index names is on the device before the index counts.
+        shard.sync()?;
+        (named, cut) = (Some(name(&drafts.index, "index")?), Some(number));
+    }
+    let base = Some(name(&drafts.dump, "rdb")?);
+    manifest::sync(folder).map_err(|error| about(folder, error))?;
+    Ok(Written { manifest: Manifest { log_id: [0; 16], position, base, index: named }, cut })
+}
+
+/// Called when the manifest that names the base is on the device.
+pub fn published(database: &Database, written: &Written) {
+    if let Some(cut) = written.cut {
+        database.shard.store.checkpoint_durable(cut);
+        if let Err(why) = database.shard.set_kept(true) {
+            tracing::warn!("the flash files are not marked as kept: {why}");
+        }
+    }
 }
 
 /// Waits until the journal is durable up to the base: what it is read from next must be there after any crash.
@@ -70,12 +125,12 @@ fn make_durable(database: &Database, log: &Log, position: u64) -> Result<(), Str
     done
 }
 
-/// Removes the bases but for the one with that name.
-pub fn remove_others(folder: &Path, kept: Option<&str>) -> io::Result<()> {
+/// Removes the files of bases that the manifest does not name.
+pub fn remove_others(folder: &Path, manifest: Option<&Manifest>) -> io::Result<()> {
     for file in fs::read_dir(folder)? {
         let name = file?.file_name();
-        let is_base = name.to_str().is_some_and(|name| name.starts_with("base") && Some(name) != kept);
-        if is_base {
+        let is_named = |name: &str| manifest.is_some_and(|manifest| manifest.files().any(|file| file.name == name));
+        if name.to_str().is_some_and(|name| name.starts_with("base") && !is_named(name)) {
             fs::remove_file(folder.join(name))?;
         }
     }
@@ -113,10 +168,19 @@ impl Database {
         let is_due = settings.aof_rewrite_percentage > 0
             && all > settings.aof_rewrite_min_bytes
             && growth >= u128::from(settings.aof_rewrite_percentage);
-        if is_due && wall_ms() > failed_ms + RETRY_MS {
+        if (is_due || self.needs_segments()) && wall_ms() > failed_ms + RETRY_MS {
             // If one is being written already, there is nothing to do.
             let _ = self.start_rewrite();
         }
+    }
+
+    /// Whether emptied segments of flash wait for a checkpoint. Unless writers wait for them, checkpoints do not follow each other at
+    /// once.
+    fn needs_segments(&self) -> bool {
+        let (store, state) = (&self.shard.store, &self.files.journal);
+        let rest_ms = RESTS * state.last_rewrite_took_ms.load(Relaxed);
+        let has_rested = wall_ms() > state.last_rewrite_ms.load(Relaxed) + rest_ms;
+        store.wants_checkpoint() && (has_rested || store.is_short_of_segments())
     }
 
     fn rewrite(self: &Arc<Self>) {
@@ -127,8 +191,8 @@ impl Database {
         let state = &self.files.journal;
         match rewrite(self, &kept) {
             Ok(manifest) => {
-                let Manifest { position, base, .. } = &manifest;
-                let bytes = base.as_ref().map_or(0, |base| base.bytes);
+                let position = manifest.position;
+                let bytes: u64 = manifest.files().map(|file| file.bytes).sum();
                 tracing::info!(
                     "database '{}': a new base of {bytes} bytes is written in {:.3} s, the journal begins at {position}",
                     self.hub.name,
@@ -146,6 +210,7 @@ impl Database {
                 state.last_rewrite_failed_ms.store(wall_ms(), Relaxed);
             }
         }
+        state.last_rewrite_ms.store(wall_ms(), Relaxed);
         state.last_rewrite_took_ms.store((begun.elapsed().as_millis() as u64).max(1), Relaxed);
     }
 }
@@ -153,12 +218,12 @@ impl Database {
 /// Replaces the base. An error leaves the old one.
 fn rewrite(database: &Database, kept: &Kept) -> Result<Manifest, String> {
     let (folder, log) = (&kept.folder, &kept.log);
-    let manifest = write(database, folder, log, &|| log.position())?;
-    let manifest = Manifest { log_id: kept.manifest.log_id, ..manifest };
+    let written = write(database, folder, log, &|| log.position())?;
+    let manifest = Manifest { log_id: kept.manifest.log_id, ..written.manifest.clone() };
     manifest::write(folder, Some(&manifest))?;
+    published(database, &written);
     log.needed_from(manifest.position);
-    let name = manifest.base.as_ref().map(|base| &*base.name);
-    if let Err(error) = remove_others(folder, name) {
+    if let Err(error) = remove_others(folder, Some(&manifest)) {
         tracing::warn!("an old base stays: {}", about(folder, error));
     }
     Ok(manifest)

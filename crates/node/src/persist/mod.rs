@@ -6,6 +6,7 @@
 //! dir/flintkv.journal/          of the default database; dir/NAME/flintkv.journal/ of another
 //!   manifest                    see `manifest`
 //!   base-4711.rdb               a dump of version 12: all keys, also those that have expired, and all functions
+//!   base-4711.index             if there is flash: the keys whose values are there; the dump has the others only
 //!   journal-0000 …              the journal
 //! ```
 //!
@@ -13,14 +14,16 @@
 //! - `base` writes bases: the first one, and new ones when the journal has grown.
 
 mod base;
+mod index;
 mod recover;
 
 use crate::database::Database;
 use crate::files::{self, Plan, about, directory};
 use crate::progress::Kept;
+use crate::shard::Values;
 use config::{AppendFsync, Config, RedisFiles};
 use engine::{Gate, random};
-use journal::manifest::{self, Found, Manifest};
+use journal::manifest::{self, Base, Found, Manifest};
 use journal::{Opened, Policy, Settings};
 use std::fs;
 use std::io;
@@ -47,14 +50,27 @@ pub enum Start {
     /// It is to survive from now on.
     Begin,
     /// It has survived.
-    Recover(Manifest),
+    Recover(Manifest, Option<Box<index::Found>>),
+}
+
+impl Start {
+    /// The values on flash that have survived.
+    pub fn values(&self) -> Option<&Values> {
+        match self {
+            Start::Recover(_, found) => found.as_ref().map(|found| &found.values),
+            _ => None,
+        }
+    }
 }
 
 /// Decides how a database gets its dataset. Nothing is changed.
 pub fn plan(name: &str, settings: &RedisFiles) -> Result<Start, String> {
     let folder = folder(name, settings);
     match (manifest::read(&folder)?, settings.appendonly) {
-        (Found::Dataset(manifest), true) => return Ok(Start::Recover(manifest)),
+        (Found::Dataset(manifest), true) => {
+            let found = index::open(&folder, &manifest)?;
+            return Ok(Start::Recover(manifest, found.map(Box::new)));
+        }
         (Found::Dataset(_), false) => {
             return Err(format!(
                 "{} has the dataset of an earlier run, and appendonly is no: say --appendonly yes to go on with it, or move the \
@@ -98,9 +114,9 @@ pub fn start(database: &Arc<Database>, start: Start) -> io::Result<()> {
             begin(database)
         }),
         Start::Begin => begin(database).map_err(io::Error::other),
-        Start::Recover(manifest) => files::start(database, move |database| {
+        Start::Recover(manifest, found) => files::start(database, move |database| {
             let _busy = database.files.busy.lock();
-            recover::recover(database, &folder_of(database), manifest)
+            recover::recover(database, &folder_of(database), manifest, found.map(|found| *found))
         }),
     }
 }
@@ -158,9 +174,13 @@ fn begin(database: &Database) -> Result<(), String> {
         attach(database, &log);
         log.position()
     };
-    let begun = base::write(database, &folder, &log, &attach).and_then(|manifest| {
-        let manifest = Manifest { log_id, ..manifest };
-        manifest::write(&folder, Some(&manifest)).map(|()| manifest)
+    let store = &database.shard.store;
+    store.set_quarantine(store.has_flash());
+    let begun = base::write(database, &folder, &log, &attach).and_then(|written| {
+        let manifest = Manifest { log_id, ..written.manifest.clone() };
+        manifest::write(&folder, Some(&manifest))?;
+        base::published(database, &written);
+        Ok(manifest)
     });
     match begun {
         Ok(manifest) => {
@@ -170,6 +190,7 @@ fn begin(database: &Database) -> Result<(), String> {
         }
         Err(why) => {
             database.hub.journaling.detach();
+            store.set_quarantine(false);
             // The first error counts. What stays is cleared when a journal begins here the next time.
             let _ = log.close();
             let _ = clear(&folder);
@@ -181,7 +202,9 @@ fn begin(database: &Database) -> Result<(), String> {
 /// Ends the journal, and removes what would survive. The caller holds the lock of files.
 fn end(database: &Database) -> Result<(), String> {
     let Some(kept) = database.files.journal.kept.lock().clone() else { return Ok(()) };
+    database.shard.set_kept(false)?;
     manifest::write(&kept.folder, None)?;
+    database.shard.store.set_quarantine(false);
     *database.files.journal.kept.lock() = None;
     database.hub.journaling.detach();
     if let Err(error) = kept.log.close() {
@@ -217,6 +240,20 @@ fn clear(folder: &Path) -> Result<(), String> {
 fn clear_files(folder: &Path) -> Result<(), String> {
     journal::delete(folder).map_err(|error| error.to_string())?;
     base::remove_others(folder, None).map_err(|error| about(folder, error))
+}
+
+/// A file that the manifest names.
+fn find_file(folder: &Path, file: &Base) -> Result<PathBuf, String> {
+    let path = folder.join(&file.name);
+    let advice = "Restore the directory from a copy, or move it away to start without it";
+    let bytes = match fs::metadata(&path) {
+        Ok(file) => file.len(),
+        Err(error) => return Err(about(&path, format!("the manifest names this file: {error}. {advice}"))),
+    };
+    match bytes == file.bytes {
+        true => Ok(path),
+        false => Err(about(&path, format!("it has {bytes} bytes, and the manifest says {}. {advice}", file.bytes))),
+    }
 }
 
 fn has_files(folder: &Path) -> bool {

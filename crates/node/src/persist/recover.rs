@@ -1,15 +1,14 @@
 //! Owns the way back to a dataset: the base is loaded, and then every record of the journal runs at its recorded time. Never
 //! knows what a record's commands mean.
 
-use super::{attach, settings_of};
+use super::{attach, find_file, index, settings_of};
 use crate::database::Database;
-use crate::files::{Broken, Command, Commands, Expect, Pipe, Plan, about, load_base};
+use crate::files::{Broken, Command, Commands, Expect, Pipe, Plan, load_base};
 use crate::progress::Kept;
 use config::Policy;
-use journal::manifest::{Base, Manifest};
+use journal::manifest::Manifest;
 use journal::{OpenError, Opened, Record};
 use std::fmt::Display;
-use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,10 +18,15 @@ use std::time::Instant;
 const UNKNOWN: u32 = u32::MAX;
 
 /// Brings the dataset back, and goes on with its journal. The gate is closed.
-pub fn recover(database: &Database, folder: &Path, manifest: Manifest) -> Result<(), String> {
+pub fn recover(
+    database: &Database,
+    folder: &Path,
+    manifest: Manifest,
+    index: Option<index::Found>,
+) -> Result<(), String> {
     let begun = Instant::now();
     let config = database.hub.config.snapshot();
-    let plan = manifest.base.as_ref().map(|base| find_base(folder, base)).transpose()?;
+    let plan = manifest.base.as_ref().map(|base| Plan::dump(&find_file(folder, base)?)).transpose()?;
     let settings = settings_of(manifest.log_id, &config);
     let advised = |error: &dyn Display| {
         format!("{error}. Restore {} from a copy, or move it away to start without it", folder.display())
@@ -33,16 +37,24 @@ pub fn recover(database: &Database, folder: &Path, manifest: Manifest) -> Result
     };
     let opened = Opened::open(folder, &settings, manifest.position).map_err(refused)?;
     let (store, progress) = (&database.shard.store, &database.files);
-    let base_bytes = manifest.base.as_ref().map_or(0, |base| base.bytes);
+    let base_bytes: u64 = manifest.files().map(|file| file.bytes).sum();
     progress.loaded_bytes.store(0, Relaxed);
     progress.loading_total_bytes.store(base_bytes + opened.end() - manifest.position, Relaxed);
     // Nothing is evicted: the journal has what was.
     store.set_policy(Policy::NoEviction);
     store.set_replaying(true);
-    if let Some(plan) = &plan {
-        let loaded = load_base(database, plan).map_err(|why| advised(&why))?;
-        progress.keys_loaded.store(loaded.keys, Relaxed);
+    // Values that have their place on flash are named by the last base until a later one is written.
+    store.set_quarantine(store.has_flash());
+    let mut keys = 0;
+    if let Some(found) = index {
+        keys = index::load(database, found).map_err(|why| advised(&why))?;
+        tracing::info!("database '{}': {keys} keys on flash are back", database.hub.name);
+        database.shard.fit_flash(&config)?;
     }
+    if let Some(plan) = &plan {
+        keys += load_base(database, plan).map_err(|why| advised(&why))?.keys;
+    }
+    progress.keys_loaded.store(keys, Relaxed);
     let records = replay(database, &opened, &manifest).map_err(|why| advised(&why))?;
     let end = opened.end();
     let log = opened.start().map_err(refused)?;
@@ -56,21 +68,11 @@ pub fn recover(database: &Database, folder: &Path, manifest: Manifest) -> Result
         begun.elapsed().as_secs_f64(),
         manifest.position
     );
+    if manifest.index.is_some() {
+        database.shard.set_kept(true)?;
+    }
     *progress.journal.kept.lock() = Some(Kept { log, folder: folder.to_owned(), manifest });
     Ok(())
-}
-
-fn find_base(folder: &Path, base: &Base) -> Result<Plan, String> {
-    let path = folder.join(&base.name);
-    let advice = "Restore the directory from a copy, or move it away to start without it";
-    let bytes = match fs::metadata(&path) {
-        Ok(file) => file.len(),
-        Err(error) => return Err(about(&path, format!("the manifest names this file: {error}. {advice}"))),
-    };
-    if bytes != base.bytes {
-        return Err(about(&path, format!("it has {bytes} bytes, and the manifest says {}. {advice}", base.bytes)));
-    }
-    Plan::dump(&path)
 }
 
 /// Runs the records behind the base. Returns how many there were.

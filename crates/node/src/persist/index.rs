@@ -1,0 +1,99 @@
+//! Owns the index of a base: what its table says of the flash files, and bringing its entries back. Never knows what an entry means.
+//!
+//! ```text
+//! | the flash files' log id, 16 | bytes u16 | their name | the store's checkpoint, see `store::checkpoint` |
+//! ```
+
+use super::find_file;
+use crate::database::Database;
+use crate::files::about;
+use crate::shard::{Shard, Values};
+use journal::index::{Index, IndexWriter, Pair};
+use journal::manifest::Manifest;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::sync_channel;
+use store::{Checkpoint, Restoring};
+
+/// Chunks of entries that wait for a thread.
+const CHUNKS_AHEAD: usize = 4;
+const THREADS_MAX: usize = 8;
+const PAIR_BYTES: u64 = 16;
+
+/// An index whose table was read.
+pub struct Found {
+    path: PathBuf,
+    index: Index,
+    pub values: Values,
+}
+
+/// Reads the table of the base's index. `None`: the base has no index, because the database had no flash.
+pub fn open(folder: &Path, manifest: &Manifest) -> Result<Option<Found>, String> {
+    let Some(file) = &manifest.index else { return Ok(None) };
+    let path = find_file(folder, file)?;
+    let index = Index::open(&path).map_err(|error| about(&path, error))?;
+    let values = decode(&index.table).ok_or_else(|| about(&path, "the index is damaged: its table makes no sense"))?;
+    Ok(Some(Found { path, index, values }))
+}
+
+/// Writes the table. Returns the file's size.
+pub fn finish(writer: IndexWriter, shard: &Shard, checkpoint: &Checkpoint) -> io::Result<u64> {
+    let (name, log_id) = shard.log().expect("only a database with flash has an index");
+    let mut table = log_id.to_vec();
+    table.extend_from_slice(&(name.len() as u16).to_le_bytes());
+    table.extend_from_slice(name.as_bytes());
+    table.extend_from_slice(&checkpoint.encode());
+    writer.finish(&table)
+}
+
+fn decode(table: &[u8]) -> Option<Values> {
+    let (log_id, rest) = table.split_first_chunk::<16>()?;
+    let (bytes, rest) = rest.split_first_chunk::<2>()?;
+    let (name, rest) = rest.split_at_checked(u16::from_le_bytes(*bytes).into())?;
+    let log_name = String::from_utf8(name.to_vec()).ok()?;
+    Some(Values { log_name, log_id: *log_id, checkpoint: Checkpoint::decode(rest)? })
+}
+
+/// Adds all entries to the index in RAM. Returns how many there were.
+pub fn load(database: &Database, found: Found) -> Result<u64, String> {
+    let Found { path, mut index, .. } = found;
+    let restoring = database.shard.take_restoring().expect("the shard was opened with the index's values");
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+    add_all(database, &mut index, &restoring, threads).map_err(|error| about(&path, error))?;
+    let entries = restoring.entries();
+    restoring.finish();
+    Ok(entries)
+}
+
+/// Each thread has its own stripes, so that they do not wait for each other.
+fn add_all(database: &Database, index: &mut Index, restoring: &Restoring, threads: usize) -> io::Result<()> {
+    let loaded = &database.files.loaded_bytes;
+    std::thread::scope(|scope| {
+        let (mut senders, mut adding) = (Vec::new(), Vec::new());
+        for _ in 0..threads {
+            let (sender, chunks) = sync_channel::<(u16, u16, Vec<Pair>)>(CHUNKS_AHEAD);
+            senders.push(sender);
+            adding.push(scope.spawn(move || {
+                chunks.iter().try_for_each(|(stripe, uid, pairs)| {
+                    restoring.add(stripe, uid, &pairs)?;
+                    loaded.fetch_add(pairs.len() as u64 * PAIR_BYTES, Relaxed);
+                    database.files.keys_loaded.fetch_add(pairs.len() as u64, Relaxed);
+                    Ok::<(), store::Unsuitable>(())
+                })
+            }));
+        }
+        let read = index.read::<io::Error>(&mut |stripe, uid, pairs| {
+            if database.hub.is_closing.load(Relaxed) {
+                return Err(io::Error::other("the database is being closed"));
+            }
+            // A thread that has ended tells why below.
+            let _ = senders[usize::from(stripe) % threads].send((stripe, uid, pairs));
+            Ok(())
+        });
+        drop(senders);
+        let added = adding.into_iter().try_for_each(|thread| thread.join().expect("adding does not panic"));
+        read?;
+        added.map_err(|store::Unsuitable(what)| io::Error::other(format!("the index is not this dataset's: {what}")))
+    })
+}
