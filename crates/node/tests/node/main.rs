@@ -16,6 +16,7 @@ mod examples;
 mod executor;
 mod files;
 mod gate;
+mod kept_flash;
 mod lifecycle;
 mod migrate;
 mod news;

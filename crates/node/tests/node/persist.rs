@@ -14,28 +14,28 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-const PERSISTENT: &[(&str, &str)] = &[("enable-debug-command", "yes"), ("appendonly", "yes")];
+pub const PERSISTENT: &[(&str, &str)] = &[("enable-debug-command", "yes"), ("appendonly", "yes")];
 const SIGKILL: i32 = 9;
 
-fn with<'a>(more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+pub fn with<'a>(more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
     PERSISTENT.iter().chain(more).copied().collect()
 }
 
 /// Waits until the dataset is there.
-fn loaded(node: &Node) -> Client {
+pub fn loaded(node: &Node) -> Client {
     let mut client = node.connect();
     eventually("the dataset is loaded", || client.info("persistence", "loading") == "0");
     assert!(!node.log().contains("a bug: "), "{}", node.log());
     client
 }
 
-fn again(node: Node, directives: &[(&str, &str)]) -> Node {
+pub fn again(node: Node, directives: &[(&str, &str)]) -> Node {
     let dir = node.dir.clone();
     drop(node);
     Node::start_in(&dir, None, directives)
 }
 
-fn kill(mut node: Node, directives: &[(&str, &str)]) -> Node {
+pub fn kill(mut node: Node, directives: &[(&str, &str)]) -> Node {
     node.signal(SIGKILL);
     node.ended();
     again(node, directives)
@@ -50,13 +50,13 @@ impl Drop for Killed<'_> {
     }
 }
 
-fn digest(client: &mut Client) -> String {
+pub fn digest(client: &mut Client) -> String {
     let digest = client.run("DEBUG FLINT-DIGEST");
     assert_eq!(digest.len(), 64, "{digest}");
     digest
 }
 
-fn folder(node: &Node) -> PathBuf {
+pub fn folder(node: &Node) -> PathBuf {
     node.dir.path().join("flintkv.journal")
 }
 
@@ -294,15 +294,16 @@ fn what_was_acknowledged_is_there_after_a_kill_with_no_sync() {
     seeds::each(20_261_125, 1, |seed| kill_under_load(seed, 2500, &[("appendfsync", "no")]));
 }
 
+const COLD: &[(&str, &str)] =
+    &[("flash-path", "flash"), ("memory-limit", "400mb"), ("ram-limit", "64mb"), ("debug-tier-mode", "cold")];
+
 #[test]
 fn what_was_acknowledged_is_there_after_a_kill_while_every_value_is_on_flash() {
-    const COLD: &[(&str, &str)] =
-        &[("flash-path", "flash"), ("memory-limit", "400mb"), ("ram-limit", "64mb"), ("debug-tier-mode", "cold")];
     seeds::each(20_261_126, 1, |seed| kill_under_load(seed, 200, COLD));
 }
 
 /// Random data of every type, in several logical databases. Nothing expires.
-fn fill(client: &mut Client, seed: u64) {
+pub fn fill(client: &mut Client, seed: u64) {
     let mut commands = Commands::on_data(seed, 20);
     for db in 0..3 {
         client.run(&format!("SELECT {db}"));
@@ -394,6 +395,11 @@ fn random_commands_then_kill(seed: u64, more: &[(&str, &str)]) {
 #[test]
 fn random_commands_give_the_same_dataset_after_a_kill() {
     seeds::each(20_261_127, 1, |seed| random_commands_then_kill(seed, &[]));
+}
+
+#[test]
+fn random_commands_give_the_same_dataset_after_a_kill_while_every_value_is_on_flash() {
+    seeds::each(20_261_128, 1, |seed| random_commands_then_kill(seed, COLD));
 }
 
 #[test]
@@ -579,7 +585,7 @@ fn a_full_dataset_comes_back() {
 }
 
 /// What a node prints that does not start in this directory.
-fn refusal(dir: &tempfile::TempDir, directives: &[(&str, &str)]) -> String {
+pub fn refusal(dir: &tempfile::TempDir, directives: &[(&str, &str)]) -> String {
     let path = dir.path().display().to_string();
     let directives: Vec<_> = directives.iter().copied().chain([("dir", path.as_str())]).collect();
     Node::try_start_alone(free_port(), &directives).expect_err("it must not start")

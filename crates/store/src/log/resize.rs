@@ -46,7 +46,7 @@ impl fmt::Display for ResizeError {
             ResizeError::TooSmall { wanted, least, segment } => write!(
                 f,
                 "flash of {} is too small: it lies in segments of {} since the start, of which there must be {SEGMENTS_MIN} \
-                 at least, that is {}; a restart divides it anew",
+                 at least, that is {}; a start without values on it divides it anew",
                 human(wanted),
                 human(segment),
                 human(least)

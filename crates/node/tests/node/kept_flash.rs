@@ -1,0 +1,194 @@
+//! Databases with `appendonly yes` and flash: values stay on flash over a restart, and only there.
+
+use crate::common::{Client, Node, eventually};
+use crate::persist::{PERSISTENT, again, digest, fill, folder, kill, loaded, refusal, with};
+use flintkv_tests::{Random, one_line};
+use std::fs;
+use std::path::Path;
+
+/// Relative flash paths are in the node's directory.
+const TIERED: &[(&str, &str)] = &[("flash-path", "flash"), ("memory-limit", "200mb"), ("ram-limit", "100mb")];
+
+const MB: u64 = 1 << 20;
+
+fn set_many(client: &mut Client, keys: std::ops::Range<u64>, bytes: usize, seed: u64) {
+    let mut random = Random::new(seed);
+    for key in keys {
+        let noise: Vec<u8> = (0..bytes).map(|_| random.draw() as u8).collect();
+        let reply = one_line(&client.call(&[b"SET", format!("key:{key}").as_bytes(), &noise]));
+        assert!(reply.contains("OK"), "key:{key}: {reply}");
+    }
+}
+
+fn new_base(client: &mut Client) {
+    let rewrites = client.info_number("persistence", "aof_rewrites");
+    client.run("BGREWRITEAOF");
+    eventually("there is a new base", || {
+        client.info("persistence", "aof_rewrite_in_progress") == "0"
+            && client.info_number("persistence", "aof_rewrites") > rewrites
+    });
+}
+
+fn size_of(folder: &Path, end: &str) -> u64 {
+    let files = fs::read_dir(folder).unwrap().map(|file| file.unwrap());
+    let mut sizes = files
+        .filter(|file| file.file_name().to_str().unwrap().ends_with(end))
+        .map(|file| file.metadata().unwrap().len());
+    let size = sizes.next().expect("there is such a file");
+    assert_eq!(sizes.next(), None, "there is one such file");
+    size
+}
+
+#[test]
+fn values_stay_on_flash_over_restarts() {
+    let directives = with(TIERED);
+    let node = Node::start(&directives);
+    let mut client = node.connect();
+    node.limit_objects(10 * MB);
+    fill(&mut client, 3);
+    set_many(&mut client, 0..15_000, 2_000, 1);
+    eventually("most values are on flash", || client.info_number("tiering", "values_in_flash") > 10_000);
+    new_base(&mut client);
+    let (dump, index) = (size_of(&folder(&node), ".rdb"), size_of(&folder(&node), ".index"));
+    assert!(dump < 15 * MB, "the dump of {dump} bytes has the values in RAM only");
+    assert!((160_000..600_000).contains(&index), "16 bytes for each key on flash: {index}");
+    let before = digest(&mut client);
+    // On another port.
+    let node = kill(node, &directives);
+    let mut client = loaded(&node);
+    assert!(client.info_number("tiering", "values_in_flash") > 10_000, "values stayed where they were");
+    assert_eq!(digest(&mut client), before);
+
+    // Replayed over the base: changed, deleted, flushed, moved to other logical databases.
+    set_many(&mut client, 1_000..3_000, 3_000, 2);
+    (3_000..6_000).for_each(|key| _ = client.run(&format!("APPEND key:{key} more")));
+    (6_000..7_000).for_each(|key| _ = client.run(&format!("DEL key:{key}")));
+    client.run("SWAPDB 0 1");
+    client.run("SELECT 2");
+    client.run("FLUSHDB");
+    let before = digest(&mut client);
+    let node = kill(node, &directives);
+    let mut client = loaded(&node);
+    assert_eq!(digest(&mut client), before);
+    new_base(&mut client);
+    let node = kill(node, &directives);
+    let mut client = loaded(&node);
+    assert_eq!(digest(&mut client), before, "with swapped databases");
+
+    // A start by another node empties nothing that is kept.
+    client.send(b"SHUTDOWN\r\n").rest();
+    let flash = fs::read_dir(node.dir.path().join("flash")).unwrap().next().unwrap().unwrap().path();
+    let port = flash.file_stem().unwrap().to_str().unwrap().rsplit_once('-').unwrap().1.parse().unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let (dir, paths) = (elsewhere.path().to_str().unwrap(), flash.parent().unwrap().to_str().unwrap().to_owned());
+    let other = [("dir", dir), ("flash-path", &paths), ("memory-limit", "200mb"), ("ram-limit", "100mb")];
+    let said = Node::try_start_alone(port, &other).expect_err("it must not start");
+    assert!(said.contains("has values of a dataset that survives restarts: start with that dataset's dir"), "{said}");
+    let node = again(node, &directives);
+    let mut client = loaded(&node);
+    assert_eq!(digest(&mut client), before);
+    assert_eq!(client.run("CONFIG SET appendonly no"), "OK");
+    client.send(b"SHUTDOWN NOSAVE\r\n").rest();
+    drop(node);
+    Node::try_start(port, &other).expect("nothing is kept there");
+}
+
+/// Each overwrite makes garbage that only a checkpoint frees.
+#[test]
+fn overwriting_goes_on_for_ever() {
+    let directives = with(&[
+        ("flash-path", "flash"),
+        ("memory-limit", "130mb"),
+        ("ram-limit", "90mb"),
+        ("auto-aof-rewrite-percentage", "0"),
+    ]);
+    let node = Node::start(&directives);
+    let mut client = node.connect();
+    node.limit_objects(6 * MB);
+    for round in 0..4 {
+        set_many(&mut client, 0..4_000, 5_000, round);
+    }
+    assert!(client.info_number("persistence", "aof_rewrites") > 0, "checkpoints were taken because room was short");
+    let before = digest(&mut client);
+    let node = kill(node, &directives);
+    assert_eq!(digest(&mut loaded(&node)), before);
+}
+
+#[test]
+fn what_is_missing_is_refused_with_advice() {
+    let on = |paths: &[&'static str]| {
+        let paths = paths.iter().map(|path| ("flash-path", *path));
+        let others = [("memory-limit", "200mb"), ("ram-limit", "100mb"), ("debug-tier-mode", "cold")];
+        with(&paths.chain(others).collect::<Vec<_>>())
+    };
+    let directives = on(&["one", "two"]);
+    let node = Node::start(&directives);
+    let mut client = node.connect();
+    fill(&mut client, 4);
+    new_base(&mut client);
+    let before = digest(&mut client);
+    let (dir, journal) = (node.dir.clone(), folder(&node));
+    client.send(b"SHUTDOWN\r\n").rest();
+    drop(node);
+
+    let refused = |directives: &[(&str, &str)], why: &str| {
+        let said = refusal(&dir, directives);
+        assert!(said.contains(why), "{why}: {said}");
+    };
+    for (paths, why) in [
+        (&["two", "one"][..], "it was flash path 2 of 2: give the flash paths in their old order"),
+        (&["one"], "it was flash path 1 of 2"),
+        (&["one", "three"], "there is no such file"),
+    ] {
+        refused(&on(paths), why);
+    }
+    refused(PERSISTENT, "the dataset has values on flash: set the flash-path that it had");
+    let one_database = [on(&["one", "two"]), vec![("databases", "1")]].concat();
+    refused(&one_database, "set databases to that");
+
+    let names = fs::read_dir(&journal).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+    let index = journal.join(names.into_iter().find(|name| name.ends_with(".index")).unwrap());
+    let whole = fs::read(&index).unwrap();
+    for at in [20, whole.len() / 2, whole.len() - 60, whole.len() - 4] {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1;
+        fs::write(&index, bytes).unwrap();
+        refused(&directives, "the index is damaged");
+    }
+    fs::write(&index, &whole[..whole.len() - 1]).unwrap();
+    refused(&directives, "bytes, and the manifest says");
+    fs::remove_file(&index).unwrap();
+    refused(&directives, "the manifest names this file");
+    fs::write(&index, &whole).unwrap();
+
+    let node = Node::start_in(&dir, None, &directives);
+    assert_eq!(digest(&mut loaded(&node)), before, "with all files, where they were");
+}
+
+#[test]
+fn limits_may_change_while_the_node_is_down() {
+    let node = Node::start(&with(TIERED));
+    let mut client = node.connect();
+    node.limit_objects(6 * MB);
+    set_many(&mut client, 0..10_000, 2_000, 1);
+    eventually("most values are on flash", || client.info_number("tiering", "values_in_flash") > 5_000);
+    new_base(&mut client);
+    let before = digest(&mut client);
+    let mut node = node;
+    for (memory, ram) in [("400mb", "90mb"), ("170mb", "110mb"), ("200mb", "100mb")] {
+        let directives = with(&[("flash-path", "flash"), ("memory-limit", memory), ("ram-limit", ram)]);
+        node = kill(node, &directives);
+        let mut client = loaded(&node);
+        assert_eq!(digest(&mut client), before, "{memory}");
+        set_many(&mut client, 20_000..20_500, 2_000, 9);
+        (20_000..20_500).for_each(|key| _ = client.run(&format!("DEL key:{key}")));
+        new_base(&mut client);
+    }
+    // Less than the values take.
+    let directives = with(&[("flash-path", "flash"), ("memory-limit", "116mb"), ("ram-limit", "100mb")]);
+    let dir = node.dir.clone();
+    node.signal(9);
+    drop(node);
+    let said = refusal(&dir, &directives);
+    assert!(said.contains("too small for the values on it"), "{said}");
+}
