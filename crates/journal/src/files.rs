@@ -158,10 +158,6 @@ impl Files {
         &self.directory
     }
 
-    pub fn log_id(&self) -> [u8; 16] {
-        self.log_id
-    }
-
     pub fn file_bytes(&self) -> u64 {
         self.file_bytes
     }

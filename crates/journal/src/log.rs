@@ -145,63 +145,63 @@ impl Opened {
     ) -> Result<Arc<Log>, OpenError> {
         let directory = self.files.directory().to_owned();
         let no_records = |source| OpenError::Records { directory: directory.clone(), source };
+        let log_id = self.settings.log_id;
         let mut left = Vec::new();
         self.pieces_of_ring(|_, piece| {
             left.extend_from_slice(piece);
             ControlFlow::Continue(())
         });
-        let Opened { settings, from, mut files, frames, ring, end } = self;
+        let Opened { settings, from, files, frames, ring, end } = self;
         let mut writer = frames.writer(&files).map_err(no_records)?;
+        let mut disk = disk(files);
+        let make_ring = |disk: &D| {
+            let head = Head { kind: Kind::Ring, number: 0, log_id, data_bytes: settings.ring_bytes, epoch: random() };
+            disk.make_ring(&head).map(|file| (file, head))
+        };
         // Before any record is in a file, so that a file of records is never without a ring.
         let ring_file = match ring {
-            Some(Left { file, head, .. }) if head.data_bytes == settings.ring_bytes || !left.is_empty() => {
-                Some((file, head))
-            }
-            _ if files.count() == 0 => Some(make_ring(&files, &settings)?),
-            _ => None,
+            Some(Left { file, head, .. }) => (file, head),
+            None => make_ring(&disk)?,
         };
         writer.append_pieces(&left);
         writer.sync();
-        write_all(&mut writer, &mut files)?;
+        write_all(&mut writer, &mut disk, &directory)?;
         assert_eq!(writer.durable(), end, "what was left is durable");
-        // Only now the old ring is not needed any more.
-        let (file, head) = match ring_file.filter(|(_, head)| head.data_bytes == settings.ring_bytes) {
-            Some(found) => found,
-            None => make_ring(&files, &settings)?,
+        // Only now the old ring is not needed any more. Without room for another, it serves as it is.
+        let (file, head) = match ring_file {
+            (file, head) if head.data_bytes == settings.ring_bytes => (file, head),
+            old => match make_ring(&disk) {
+                Err(OpenError::NoSpace { .. }) => old,
+                made => made?,
+            },
         };
         let head = Head { epoch: random(), ..head };
         let ring = Ring::empty(&file, &head, end).map_err(failed("begin the ring in", &directory))?;
         let shared = Arc::new(Shared::new(ring, settings.policy, end, from));
-        let scribe = Scribe::new(Arc::clone(&shared), disk(files), writer, every);
+        let scribe = Scribe::new(Arc::clone(&shared), disk, writer, every);
         let thread = thread::Builder::new().name("journal".into()).spawn(move || scribe.run_to_end());
         let thread = thread.map_err(failed("start a thread for", &directory))?;
         Ok(Arc::new(Log { shared, thread: Mutex::new(Some(thread)) }))
     }
 }
 
-/// Until everything is durable, with a file to spare.
-fn write_all(writer: &mut Writer, files: &mut Files) -> Result<(), OpenError> {
+/// Until everything is durable. A file is made only if one is needed for this, since the file system may be full.
+fn write_all<D: Disk>(writer: &mut Writer, disk: &mut D, directory: &Path) -> Result<(), OpenError> {
     let mut ops = Vec::new();
     loop {
         writer.ops(&mut ops);
-        if ops.is_empty() && !writer.needs_file() && writer.free_files() >= 2 {
+        if ops.is_empty() && !writer.needs_file() {
             return Ok(());
         }
         for op in ops.drain(..) {
-            let done = writer.done(files.carry_out(op));
-            done.map_err(|error| failed("write the journal in", files.directory())(io::Error::other(error)))?;
+            let done = writer.done(disk.carry_out(op));
+            done.map_err(|error| failed("write the journal in", directory)(io::Error::other(error)))?;
         }
-        if writer.needs_file() || writer.free_files() < 2 {
-            files.add()?;
+        if writer.needs_file() {
+            disk.add()?;
             writer.add_file();
         }
     }
-}
-
-fn make_ring(files: &Files, settings: &Settings) -> Result<(File, Head), OpenError> {
-    let (log_id, data_bytes) = (files.log_id(), settings.ring_bytes);
-    let head = Head { kind: Kind::Ring, number: 0, log_id, data_bytes, epoch: random() };
-    Ok((files.make_ring(&head)?, head))
 }
 
 fn random() -> u64 {
@@ -257,6 +257,12 @@ impl Log {
     /// `f` is called by the thread after [`Log::safe`], [`Log::is_behind`] or [`Log::failed`] may have changed. It must not wait.
     pub fn on_progress(&self, f: Box<dyn Fn() + Send + Sync>) {
         self.shared.listen(f);
+    }
+
+    /// `f` is called by the thread when commands that write begin to wait because no file can be made, with the reason, and with
+    /// `None` when they go on. It must not wait.
+    pub fn on_room(&self, f: Box<dyn Fn(Option<&str>) + Send + Sync>) {
+        self.shared.room_listeners.lock().push(f);
     }
 
     pub fn set_policy(&self, policy: Policy) {

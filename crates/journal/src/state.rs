@@ -51,7 +51,10 @@ pub(crate) struct Shared {
     is_behind: AtomicBool,
     has_failed: AtomicBool,
     listeners: Mutex<Vec<Box<dyn Fn() + Send + Sync>>>,
+    pub room_listeners: Mutex<Vec<RoomListener>>,
 }
+
+type RoomListener = Box<dyn Fn(Option<&str>) + Send + Sync>;
 
 pub(crate) struct State {
     ring: Ring,
@@ -123,6 +126,7 @@ impl Shared {
             is_behind: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
             listeners: Mutex::new(Vec::new()),
+            room_listeners: Mutex::new(Vec::new()),
         };
         shared.publish(&mut shared.state.lock());
         shared

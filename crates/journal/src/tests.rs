@@ -1,6 +1,6 @@
 //! The journal in use: real files, and a device that a test stops, or lets fail.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::ops::{ControlFlow, Deref};
 use std::path::Path;
@@ -13,6 +13,7 @@ use parking_lot::{Condvar, Mutex};
 use tempfile::TempDir;
 
 use crate::files::Files;
+use crate::head::Head;
 use crate::thread::Disk;
 use crate::{Log, OpenError, Opened, Policy, Record, Settings, delete, stored_bytes};
 
@@ -38,6 +39,8 @@ struct Told {
     /// So many of the next writes and syncs fail.
     failures: u32,
     is_full: bool,
+    /// So many files could not be made.
+    refused_files: u32,
     syncs: u64,
 }
 
@@ -81,8 +84,9 @@ impl Disk for Fake {
     }
 
     fn add(&mut self) -> Result<(), OpenError> {
-        let state = self.device.state.lock();
+        let mut state = self.device.state.lock();
         if state.is_full {
+            state.refused_files += 1;
             return Err(OpenError::NoSpace { file: "journal-x".into(), needed_bytes: 1 });
         }
         self.files.add()
@@ -91,6 +95,14 @@ impl Disk for Fake {
     fn remove_last(&mut self) -> Result<(), OpenError> {
         let _state = self.device.state.lock();
         self.files.remove_last()
+    }
+
+    fn make_ring(&self, head: &Head) -> Result<File, OpenError> {
+        let state = self.device.state.lock();
+        if state.is_full {
+            return Err(OpenError::NoSpace { file: "journal-ring".into(), needed_bytes: head.data_bytes });
+        }
+        self.files.make_ring(head)
     }
 
     fn count(&self) -> u16 {
@@ -123,10 +135,13 @@ impl Drop for Hold {
 
 fn start(directory: &Path, policy: Policy, from: u64) -> (Arc<Log>, Hold) {
     let device = Arc::<Device>::default();
-    let opened = Opened::open(directory, &settings(policy), from).unwrap();
-    let files = |files| Fake { files, device: Arc::clone(&device) };
-    let log = opened.start_on(SECOND, files).unwrap();
+    let log = start_with(directory, &settings(policy), from, &device).unwrap();
     (log, Hold(device))
+}
+
+fn start_with(directory: &Path, settings: &Settings, from: u64, device: &Arc<Device>) -> Result<Arc<Log>, OpenError> {
+    let opened = Opened::open(directory, settings, from).unwrap();
+    opened.start_on(SECOND, |files| Fake { files, device: Arc::clone(device) })
 }
 
 fn append(log: &Log, resp: &[u8]) -> u64 {
@@ -426,6 +441,57 @@ fn without_space_for_a_file_writers_wait_and_nothing_is_lost() {
     assert_eq!(log.figures().trouble, None);
     log.close().unwrap();
     assert_eq!(found(scratch.path(), 0), Vec::from_iter(0..number));
+}
+
+/// The operator learns once that writers wait for a file, and once that they go on.
+#[test]
+fn each_spell_without_space_is_told_once_with_its_end() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (log, device) = start(scratch.path(), Policy::Always, 0);
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let ear = Arc::clone(&heard);
+    log.on_room(Box::new(move |why| ear.lock().push(why.map(str::to_owned))));
+    for spell in 0..2 {
+        device.tell(|told| told.is_full = true);
+        let mut end = 0;
+        while heard.lock().len() == 2 * spell {
+            end = append(&log, &numbered(1, 15_000));
+            wait_until("a sync or trouble", || log.durable() == end || heard.lock().len() > 2 * spell);
+        }
+        let refused = device.state.lock().refused_files;
+        wait_until("more attempts", || device.state.lock().refused_files > refused + 2);
+        device.tell(|told| told.is_full = false);
+        wait_until("room", || log.durable() == end && heard.lock().len() == 2 * spell + 2);
+    }
+    let why = Some("journal-x needs 1 bytes, which its file system does not have".to_owned());
+    assert_eq!(*heard.lock(), [why.clone(), None, why, None]);
+}
+
+#[test]
+fn a_start_on_a_full_file_system_needs_no_more_than_what_is_left_to_be_written() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (log, running) = start(scratch.path(), Policy::Always, 0);
+    let end = append_all(&log, 0..10, 500);
+    wait_until("the sync", || log.durable() == end);
+    running.tell(|told| told.holds_syncs = true);
+    append_all(&log, 10..20, 500);
+    let copy = killed(scratch.path(), &running);
+    running.tell(|told| told.holds_syncs = false);
+    drop(log);
+    // The process that was killed had kept a file to spare: what is left goes there.
+    let device = Arc::<Device>::default();
+    device.tell(|told| told.is_full = true);
+    let larger = Settings { ring_bytes: 2 * RING_BYTES, ..settings(Policy::No) };
+    let log = start_with(copy.path(), &larger, 0, &device).unwrap();
+    assert_eq!(log.durable(), 20 * stored_bytes(500));
+    append_all(&log, 20..25, 500);
+    assert_eq!(log.safe(), log.position());
+    drop(log);
+    assert_eq!(found(copy.path(), 0), Vec::from_iter(0..25));
+    // Nothing is free now, and something is left.
+    let refused = start_with(copy.path(), &larger, 0, &device).err().unwrap();
+    assert!(matches!(refused, OpenError::NoSpace { .. }), "{refused}");
+    assert_eq!(found(copy.path(), 0), Vec::from_iter(0..25));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Owns the thread that writes and syncs: when it takes records from the ring, when it syncs, what it does when a device or a file
 //! system refuses. Never knows who waits.
 
+use std::fs::File;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 use flash::io::{Done, Op, OpKind};
 
 use crate::files::{Files, OpenError};
+use crate::head::Head;
 use crate::state::{End, Policy, Shared, State, WRITE_BYTES};
 use crate::writer::{Failed, Writer};
 
@@ -20,6 +22,7 @@ pub(crate) trait Disk: Send + 'static {
     fn carry_out(&mut self, op: Op) -> Done;
     fn add(&mut self) -> Result<(), OpenError>;
     fn remove_last(&mut self) -> Result<(), OpenError>;
+    fn make_ring(&self, head: &Head) -> Result<File, OpenError>;
     fn count(&self) -> u16;
     fn file_bytes(&self) -> u64;
 }
@@ -35,6 +38,10 @@ impl Disk for Files {
 
     fn remove_last(&mut self) -> Result<(), OpenError> {
         Files::remove_last(self)
+    }
+
+    fn make_ring(&self, head: &Head) -> Result<File, OpenError> {
+        Files::make_ring(self, head)
     }
 
     fn count(&self) -> u16 {
@@ -59,6 +66,8 @@ pub(crate) struct Scribe<D> {
     retry_at: Option<Instant>,
     /// Why it could not be made.
     trouble: Option<String>,
+    /// The listeners know that writers wait for a file.
+    told_stuck: bool,
     pieces: Vec<u8>,
     syncs: u64,
     last_sync: Duration,
@@ -82,6 +91,7 @@ impl<D: Disk> Scribe<D> {
             due: None,
             retry_at: None,
             trouble: None,
+            told_stuck: false,
             pieces: Vec::new(),
             syncs: 0,
             last_sync: Duration::ZERO,
@@ -99,6 +109,9 @@ impl<D: Disk> Scribe<D> {
     }
 
     fn run(mut self) -> io::Result<()> {
+        // Not before the start, which must not fail for want of files that nobody needs yet.
+        while self.writer.free_files() < SPARE_FILES && self.add_file() {}
+        self.show(None);
         loop {
             let step = self.wait();
             match step {
@@ -244,7 +257,8 @@ impl<D: Disk> Scribe<D> {
         }
         let mut state = self.shared.state.lock();
         state.failed = state.failed.take().or(failed.map(|failed| failed.to_string()));
-        state.is_stuck = self.writer.needs_file();
+        let is_stuck = self.writer.needs_file();
+        state.is_stuck = is_stuck;
         state.set_durable(self.writer.durable());
         state.figures.files = self.disk.count().into();
         state.figures.file_bytes = u64::from(self.disk.count()) * self.disk.file_bytes();
@@ -255,6 +269,14 @@ impl<D: Disk> Scribe<D> {
         drop(state);
         if is_news {
             self.shared.tell();
+        }
+        self.tell_room(is_stuck);
+    }
+
+    fn tell_room(&mut self, is_stuck: bool) {
+        let why = self.trouble.as_deref().filter(|_| is_stuck);
+        if std::mem::replace(&mut self.told_stuck, why.is_some()) != why.is_some() {
+            self.shared.room_listeners.lock().iter().for_each(|listener| listener(why));
         }
     }
 

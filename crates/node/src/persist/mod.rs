@@ -225,6 +225,11 @@ fn attach(database: &Database, log: &Arc<journal::Log>) {
     if !store.keeps_effects() {
         store.keep_effects(journaling.keeper());
     }
+    let name = database.hub.name.clone();
+    log.on_room(Box::new(move |trouble| match trouble {
+        Some(why) => tracing::error!("database '{name}': writes wait for room for the journal: {why}"),
+        None => tracing::info!("database '{name}': the journal has room again, and writes go on"),
+    }));
     journaling.attach(Arc::clone(log));
 }
 

@@ -28,13 +28,8 @@ pub fn recover(
     let config = database.hub.config.snapshot();
     let plan = manifest.base.as_ref().map(|base| Plan::dump(&find_file(folder, base)?)).transpose()?;
     let settings = settings_of(manifest.log_id, &config);
-    let advised = |error: &dyn Display| {
-        format!("{error}. Restore {} from a copy, or move it away to start without it", folder.display())
-    };
-    let refused = |error: OpenError| match error {
-        OpenError::InUse { .. } => error.to_string(),
-        error => advised(&error),
-    };
+    let advised = |error: &dyn Display| advised(error, folder);
+    let refused = |error: OpenError| refused(&error, folder);
     let opened = Opened::open(folder, &settings, manifest.position).map_err(refused)?;
     let (store, progress) = (&database.shard.store, &database.files);
     let base_bytes: u64 = manifest.files().map(|file| file.bytes).sum();
@@ -73,6 +68,18 @@ pub fn recover(
     }
     *progress.journal.kept.lock() = Some(Kept { log, folder: folder.to_owned(), manifest });
     Ok(())
+}
+
+fn advised(error: &dyn Display, folder: &Path) -> String {
+    format!("{error}. Restore {} from a copy, or move it away to start without it", folder.display())
+}
+
+fn refused(error: &OpenError, folder: &Path) -> String {
+    match error {
+        OpenError::InUse { .. } => error.to_string(),
+        OpenError::NoSpace { .. } => format!("{error}. Nothing is lost: make room there, and start again"),
+        error => advised(error, folder),
+    }
 }
 
 /// Runs the records behind the base. Returns how many there were.
@@ -130,5 +137,20 @@ impl Replay {
             }
             self.pipe.encoded(&self.command.bytes, Expect::Success)?;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_file_system_is_no_reason_to_restore_the_directory() {
+        let folder = Path::new("/d");
+        let full = refused(&OpenError::NoSpace { file: "/d/journal-0003".into(), needed_bytes: 7 }, folder);
+        let text = "/d/journal-0003 needs 7 bytes, which its file system does not have. Nothing is lost: make room there, and start again";
+        assert_eq!(full, text);
+        let missing = refused(&OpenError::Missing { file: "/d/journal-0003".into() }, folder);
+        assert!(missing.ends_with("Restore /d from a copy, or move it away to start without it"), "{missing}");
     }
 }
