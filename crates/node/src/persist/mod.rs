@@ -15,6 +15,7 @@
 mod base;
 mod recover;
 
+use crate::backup::Restore;
 use crate::database::Database;
 use crate::files::{self, Plan, about, directory};
 use crate::progress::Kept;
@@ -48,6 +49,8 @@ pub enum Start {
     Begin,
     /// It has survived.
     Recover(Manifest),
+    /// It begins with a backup.
+    Restore(Restore),
 }
 
 /// Decides how a database gets its dataset. Nothing is changed.
@@ -101,6 +104,14 @@ pub fn start(database: &Arc<Database>, start: Start) -> io::Result<()> {
         Start::Recover(manifest) => files::start(database, move |database| {
             let _busy = database.files.busy.lock();
             recover::recover(database, &folder_of(database), manifest)
+        }),
+        Start::Restore(restore) => files::start(database, move |database| {
+            let _busy = database.files.busy.lock();
+            restore.load(database)?;
+            if database.hub.config.snapshot().redis_files.appendonly {
+                begin(database)?;
+            }
+            restore.end()
         }),
     }
 }
