@@ -1,5 +1,6 @@
 //! Owns events for operators, and the audit log of who changed what. Never knows the cause of an event.
 
+use crate::app::App;
 use crate::auth::Role;
 use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
@@ -17,7 +18,7 @@ pub const ROUTES: &[Route] = &[
         query: &[
             number("before_ms", "only what happened before"),
             number("count", "at most so many, 1 to 1000; 100 unless said"),
-            text("kind", "only of this kind: node, database, alert, benchmark, webhook, user"),
+            text("kind", "only of this kind: node, database, backup, alert, benchmark, webhook, user"),
         ],
         reply: Answer::Json(list::<Event>),
         run: events,
@@ -100,6 +101,26 @@ impl Events {
         event.at_ms = now_ms;
         if let Err(error) = lines.push(event) {
             tracing::error!("the events cannot be written: {error}");
+        }
+    }
+}
+
+/// Tells of backups that have ended. Called every second.
+pub fn look(app: &App) {
+    for database in app.node.databases() {
+        for ended in database.take_ended_backups() {
+            let event = match &ended.outcome {
+                Ok(backup) => {
+                    let (path, keys, bytes) = (&backup.path, backup.keys, backup.bytes);
+                    let text = format!("a backup is made and verified: {path}, {keys} keys, {bytes} bytes");
+                    Event::info("backup", database.name(), text)
+                }
+                Err(why) => {
+                    let text = format!("a backup failed: {why}");
+                    Event::info("backup", database.name(), text).severity(Severity::Critical)
+                }
+            };
+            app.event(event);
         }
     }
 }

@@ -71,6 +71,9 @@ pub struct DefinitionChange {
     pub ram_limit_bytes: Option<u64>,
     pub policy: Option<String>,
     pub compression: Option<String>,
+    /// One of [`PERSISTENCE`]. It is changed alone.
+    pub persistence: Option<String>,
+    /// Empty: no schedule.
     pub backup_schedule: Option<String>,
     pub backup_keep: Option<u32>,
     /// `Some(None)` removes the password.
@@ -227,7 +230,7 @@ impl Definition {
 }
 
 impl DefinitionChange {
-    /// The change as directives of CONFIG SET.
+    /// The change as directives of CONFIG SET, but for the persistence.
     pub fn directives(&self) -> Vec<(&'static str, String)> {
         let mut pairs = Vec::new();
         let mut add = |name, value: Option<String>| pairs.extend(value.map(|value| (name, value)));

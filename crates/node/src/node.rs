@@ -10,7 +10,7 @@
 use crate::backup::{self, Restore};
 use crate::crew::Crew;
 use crate::database::{Database, NotSet};
-use crate::definition::{Definition, DefinitionChange, NodeError, inherited};
+use crate::definition::{Definition, DefinitionChange, NodeError, PERSISTENCE, inherited};
 use crate::open::{self, Common};
 use crate::open_files::raise_open_files;
 use crate::persist;
@@ -346,10 +346,18 @@ impl Node {
         }
     }
 
-    /// Changes limits, policy, compression or password of a database while it serves. The change is kept in its file.
+    /// Changes limits, policy, compression, password, backups or persistence of a database while it serves. The change is kept in its file.
     pub fn resize(&self, name: &str, change: &DefinitionChange) -> Result<(), NodeError> {
         let _changes = self.begin_change()?;
         let database = self.database(name).ok_or_else(|| NodeError::NotFound(name.to_owned()))?;
+        if let Some(persistence) = &change.persistence {
+            let alone = DefinitionChange { persistence: Some(persistence.clone()), ..DefinitionChange::default() };
+            if *change != alone {
+                let message = "persistence is changed alone: give the other changes in a request of their own";
+                return Err(NodeError::Invalid { field: "persistence", message: message.to_owned() });
+            }
+            return change_persistence(&database, persistence);
+        }
         let (before, now) = (database.definition(), database.hub.config.snapshot());
         let memory = change.memory_limit_bytes.unwrap_or(before.memory_limit_bytes);
         let ram = change.ram_limit_bytes.unwrap_or(before.ram_limit_bytes);
@@ -374,14 +382,7 @@ impl Node {
             _ if change.backup_keep.is_some() => "backup_keep",
             _ => "password",
         };
-        database.set_and_keep_config(&change.directives(), CHANGE_PATIENCE).map_err(|why| match why {
-            NotSet::Refused(why) => NodeError::Invalid { field, message: plain(&why) },
-            NotSet::File(why) => NodeError::Io(plain(&why)),
-        })?;
-        if database.hub.config.file().is_none() {
-            tracing::warn!("the change of database '{name}' lasts until the node ends: it was started without a file");
-        }
-        Ok(())
+        set_and_keep(&database, &change.directives(), field)
     }
 
     pub fn pause(&self, name: &str) -> Result<(), NodeError> {
@@ -489,6 +490,33 @@ impl Node {
     pub fn backup_path(&self) -> PathBuf {
         self.config().snapshot().backup_path.clone()
     }
+}
+
+/// Switches `appendonly` and `appendfsync` as CONFIG SET does.
+fn change_persistence(database: &Database, persistence: &str) -> Result<(), NodeError> {
+    const FIELD: &str = "persistence";
+    if !PERSISTENCE.contains(&persistence) {
+        let message = format!("'{persistence}' is none of {}", PERSISTENCE.join(", "));
+        return Err(NodeError::Invalid { field: FIELD, message });
+    }
+    let is_on = persistence != "none";
+    if is_on {
+        set_and_keep(database, &[("appendfsync", persistence.to_owned())], FIELD)?;
+    }
+    // Alone, because it writes the whole dataset.
+    set_and_keep(database, &[("appendonly", if is_on { "yes" } else { "no" }.to_owned())], FIELD)
+}
+
+fn set_and_keep(database: &Database, pairs: &[(&str, String)], field: &'static str) -> Result<(), NodeError> {
+    database.set_and_keep_config(pairs, CHANGE_PATIENCE).map_err(|why| match why {
+        NotSet::Refused(why) => NodeError::Invalid { field, message: plain(&why) },
+        NotSet::File(why) => NodeError::Io(plain(&why)),
+    })?;
+    if database.hub.config.file().is_none() {
+        let name = database.name();
+        tracing::warn!("the change of database '{name}' lasts until the node ends: it was started without a file");
+    }
+    Ok(())
 }
 
 impl Database {

@@ -3,8 +3,9 @@
 use journal::Log;
 use journal::manifest::Manifest;
 use parking_lot::Mutex;
+use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 /// What was loaded and saved, for INFO and LASTSAVE.
@@ -40,12 +41,17 @@ pub struct Progress {
     pub backups: Backups,
 }
 
+/// A node without a console tells nobody.
+pub const UNTOLD_MAX: usize = 16;
+
 /// The backups of a database in this run of the node.
 #[derive(Default)]
 pub struct Backups {
     pub running: Mutex<Option<Arc<RunningBackup>>>,
     /// The one that ended last.
     pub last: Mutex<Option<EndedBackup>>,
+    /// Those that nobody was told of, oldest first; at most [`UNTOLD_MAX`].
+    pub untold: Mutex<VecDeque<EndedBackup>>,
     /// When the newest scheduled backup was begun, in milliseconds since 1970. `None`: nobody has looked.
     pub scheduled_ms: Mutex<Option<u64>>,
     /// When a scheduled backup failed last, in milliseconds since 1970; 0: none since the last success.
@@ -64,6 +70,23 @@ pub struct RunningBackup {
     /// While it is being verified.
     pub bytes_total: AtomicU64,
     pub verified_bytes: AtomicU64,
+}
+
+impl Backups {
+    pub fn note(&self, ended: EndedBackup) {
+        let mut untold = self.untold.lock();
+        if untold.len() == UNTOLD_MAX {
+            untold.pop_front();
+        }
+        untold.push_back(ended.clone());
+        *self.last.lock() = Some(ended);
+    }
+}
+
+impl RunningBackup {
+    pub fn is_verifying(&self) -> bool {
+        self.is_verifying.load(Relaxed)
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -11,7 +11,8 @@ use config::{Change, Effect, Kind, ROWS, Row};
 
 use crate::size;
 pub use remote::{
-    Connection, Create, Database, DatabaseAction, Node, RamLimit, Resize, Token, TokenAction, Top, User, UserAction,
+    Backup, Connection, Create, Database, DatabaseAction, Node, RamLimit, Resize, Token, TokenAction, Top, User,
+    UserAction,
 };
 
 /// A Redis-compatible database that keeps hot values in RAM and all other values on flash
@@ -24,8 +25,8 @@ pub struct Cli {
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Create, list, show, resize, pause, resume, flush and delete databases of a running node
-    Database(Database),
+    /// Create, list, show, resize, back up, pause, resume, flush and delete databases of a running node
+    Database(Box<Database>),
     /// Show a running node
     Node(Node),
     /// Administer the console's users
@@ -257,6 +258,7 @@ mod tests {
             "database create ads --memory-limit 10gb --ram-limit 110%",
             "database resize ads --password=x --no-password",
             "database resize ads --policy random",
+            "database backup ads --rdb-version 9",
             "user create bob --role root",
             "token create ci --role viewer --expires 5",
             "top --interval 0",

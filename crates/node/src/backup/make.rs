@@ -84,7 +84,7 @@ impl Database {
     /// The backup that is being made, and how far it is: done and all, keys while it is written, bytes while it is verified.
     pub fn running_backup(&self) -> Option<(Arc<RunningBackup>, u64, u64)> {
         let running = self.files.backups.running.lock().clone()?;
-        let (done, all) = match running.is_verifying.load(Relaxed) {
+        let (done, all) = match running.is_verifying() {
             true => (running.verified_bytes.load(Relaxed), running.bytes_total.load(Relaxed)),
             false => (self.files.saved_keys.load(Relaxed), running.keys_total),
         };
@@ -94,6 +94,11 @@ impl Database {
     /// The backup that ended last in this run of the node.
     pub fn last_backup(&self) -> Option<EndedBackup> {
         self.files.backups.last.lock().clone()
+    }
+
+    /// The backups that have ended since the last call.
+    pub fn take_ended_backups(&self) -> Vec<EndedBackup> {
+        self.files.backups.untold.lock().drain(..).collect()
     }
 
     fn back_up(&self, running: &RunningBackup, draft: &Path, target: &Path, version: u32) {
@@ -120,7 +125,7 @@ impl Database {
         if is_scheduled {
             self.scheduled_backup_ended(&ended);
         }
-        *self.files.backups.last.lock() = Some(ended);
+        self.files.backups.note(ended);
         *self.files.backups.running.lock() = None;
     }
 

@@ -52,7 +52,7 @@ impl Database {
                 outcome: Err(why),
             };
             self.scheduled_backup_ended(&ended);
-            *backups.last.lock() = Some(ended);
+            backups.note(ended);
         }
     }
 
