@@ -6,6 +6,7 @@ use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
 use crate::lines::{KEPT, Lines};
 use crate::route::{Answer, Route, list, number, text};
+use node::Recovered;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -105,9 +106,18 @@ impl Events {
     }
 }
 
-/// Tells of backups that have ended. Called every second.
+/// Tells of datasets that came back, and of backups that have ended. Called every second.
 pub fn look(app: &App) {
     for database in app.node.databases() {
+        if let Some(Recovered { keys, took_ms, from, to, records }) = database.take_recovered() {
+            let after = if app.has_crashed { " after a crash" } else { "" };
+            let seconds = took_ms as f64 / 1000.0;
+            let text = format!(
+                "restarted{after}: {keys} keys in {seconds:.1} s, journal replayed from {from} to {to}, {records} records"
+            );
+            let severity = if app.has_crashed { Severity::Warning } else { Severity::Info };
+            app.event(Event::info("database", database.name(), text).severity(severity));
+        }
         for ended in database.take_ended_backups() {
             let event = match &ended.outcome {
                 Ok(backup) => {

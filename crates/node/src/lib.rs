@@ -47,11 +47,11 @@ pub use backup::WantedBackup;
 pub use commands::host::REDIS_VERSION;
 pub use database::{Database, Endpoint};
 pub use definition::{Definition, DefinitionChange, NodeError};
-pub use figures::{Figures, Latencies, NodeFigures};
+pub use figures::{Durability, Figures, Latencies, NodeFigures};
 #[doc(hidden)]
 pub use memory::report as allocator_report;
 pub use node::{Node, State};
-pub use progress::{Backup, EndedBackup, RunningBackup};
+pub use progress::{Backup, EndedBackup, Recovered, RunningBackup};
 pub use room::{DEFAULT_NAME, Room};
 pub use start::run;
 pub use store::KeyCounts;

@@ -14,7 +14,7 @@ use crate::definition::{Definition, DefinitionChange, NodeError, PERSISTENCE, in
 use crate::open::{self, Common};
 use crate::open_files::raise_open_files;
 use crate::persist;
-use crate::progress::{Backup, Failure};
+use crate::progress::{Backup, Failure, Recovered};
 use crate::room::{DEFAULT_NAME, Room};
 use base::{Codec, Policy, size};
 use config::{Config, ConfigStore};
@@ -523,6 +523,11 @@ impl Database {
     /// Why the dataset could not be loaded.
     pub fn load_failure(&self) -> Option<String> {
         self.files.load_failure.lock().clone()
+    }
+
+    /// How the dataset came back at the start. Only the first call is told.
+    pub fn take_recovered(&self) -> Option<Recovered> {
+        self.files.recovered.lock().take()
     }
 
     pub fn state(&self) -> State {

@@ -39,6 +39,19 @@ pub struct Progress {
     pub saved_changes: AtomicU64,
     pub journal: Journalling,
     pub backups: Backups,
+    /// How the dataset came back at the start, until somebody was told.
+    pub recovered: Mutex<Option<Recovered>>,
+}
+
+/// A dataset that came back from its journal.
+#[derive(Clone, Debug)]
+pub struct Recovered {
+    pub keys: u64,
+    pub took_ms: u64,
+    /// The positions of the journal's part that was replayed.
+    pub from: u64,
+    pub to: u64,
+    pub records: u64,
 }
 
 /// A node without a console tells nobody.

@@ -285,6 +285,7 @@ pub fn run(app: &App, stopped: &signal::Receiver<bool>) {
         }
     }
     app.event(Event::info("node", "", "the console is stopping"));
+    app.ends();
     app.benchmarks.stop();
 }
 

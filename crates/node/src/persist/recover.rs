@@ -4,7 +4,7 @@
 use super::{attach, settings_of};
 use crate::database::Database;
 use crate::files::{Broken, Command, Commands, Expect, Pipe, Plan, about, load_base};
-use crate::progress::Kept;
+use crate::progress::{Kept, Recovered};
 use config::Policy;
 use journal::manifest::{Base, Manifest};
 use journal::{OpenError, Opened, Record};
@@ -49,13 +49,15 @@ pub fn recover(database: &Database, folder: &Path, manifest: Manifest) -> Result
     attach(database, &log);
     store.set_replaying(false);
     store.set_policy(database.hub.config.snapshot().maxmemory_policy);
+    let (keys, took) = (store.stats().keys, begun.elapsed());
     tracing::info!(
-        "database '{}' is back: {} keys in {:.3} s, the journal was replayed from {} to {end}, {records} records",
+        "database '{}' is back: {keys} keys in {:.3} s, the journal was replayed from {} to {end}, {records} records",
         database.hub.name,
-        store.stats().keys,
-        begun.elapsed().as_secs_f64(),
+        took.as_secs_f64(),
         manifest.position
     );
+    let (from, took_ms) = (manifest.position, took.as_millis() as u64);
+    *progress.recovered.lock() = Some(Recovered { keys, took_ms, from, to: end, records });
     *progress.journal.kept.lock() = Some(Kept { log, folder: folder.to_owned(), manifest });
     Ok(())
 }
