@@ -1,6 +1,7 @@
 //! `flintkv journal` on the directory of a node: what it prints, and what it notices.
 
-use flintkv_tests::{Node, binary, eventually};
+use flintkv_tests::generator::Writes;
+use flintkv_tests::{Client, Node, Redis, binary, eventually, is_installed, tool};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -75,4 +76,138 @@ fn show_prints_commands_and_check_finds_damage() {
     fs::write(&base, &bytes).unwrap();
     let (done, said) = journal(&["check", show(&folder)]);
     assert!(!done && said.contains("base-") && said.contains("hint: restore"), "{said}");
+}
+
+/// Random writes of every kind, some of which restore what DUMP has made. None lets fields expire.
+fn write_at_random(client: &mut Client, seed: u64, count: usize) {
+    for line in [
+        "SADD d:set a b c",
+        "RPUSH d:list a b c",
+        "HSET d:hash f v",
+        "ZADD d:zset 1.5 a",
+        "XADD d:stream 5-1 f v",
+        "XGROUP CREATE d:stream g 0",
+        "XREADGROUP GROUP g c STREAMS d:stream >",
+    ] {
+        client.run(line);
+    }
+    let dump = |client: &mut Client, key: &str| match client.call(&[b"DUMP", key.as_bytes()]) {
+        resp::client::Value::Bulk(bytes) => bytes,
+        other => panic!("{other:?}"),
+    };
+    let dumps = ["d:set", "d:list", "d:hash", "d:zset", "d:stream"].map(|key| dump(client, key)).to_vec();
+    let mut writes = Writes::new(seed, dumps);
+    for _ in 0..count {
+        let words = writes.command(1_700_000_000_000);
+        let name = String::from_utf8_lossy(&words[0]).to_lowercase();
+        if !(name.starts_with('h') && name.contains("expire")) {
+            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+            client.call(&words);
+        }
+    }
+}
+
+/// No key may expire from now on.
+fn keep_keys(client: &mut Client) {
+    for db in 0..16 {
+        client.run(&format!("SELECT {db}"));
+        for key in client.scan(&[b"SCAN"], &[b"COUNT", b"1000"]).unwrap() {
+            if !client.words(&[b"PTTL", &key]).starts_with("(integer) -") {
+                client.call(&[b"PEXPIREAT", &key, b"4000000000000"]);
+            }
+        }
+    }
+    client.run("SELECT 0");
+}
+
+fn redis(dir: &Path, more: &[&str]) -> Option<Redis> {
+    let directives = [&["--dir", show(dir), "--enable-debug-command", "yes"], more].concat();
+    let redis = Redis::if_installed(&directives)?;
+    let mut client = redis.connect();
+    eventually("Redis has loaded its files", || client.info("persistence", "loading") == "0");
+    Some(redis)
+}
+
+#[test]
+fn redis_loads_an_export_as_it_loads_a_dump_of_the_same_data() {
+    let settings = [("appendonly", "yes"), ("enable-debug-command", "yes"), ("rdb-version", "10")];
+    let mut node = Node::start(&settings);
+    let mut client = node.connect();
+    fill(&node, 1);
+    write_at_random(&mut client, 3, 1500);
+    client.run("BGREWRITEAOF");
+    eventually("the base is written", || client.info("persistence", "aof_rewrites") == "1");
+    write_at_random(&mut client, 4, 1500);
+    fill(&node, 2);
+    client.run("FUNCTION LOAD \"#!lua name=lib\\nredis.register_function('f', function() return 1 end)\"");
+    keep_keys(&mut client);
+    assert_eq!(client.run("SAVE"), "OK");
+    node.terminate();
+    node.ended();
+
+    let folder = node.dir.path().join("flintkv.journal");
+    let export = tempfile::tempdir().unwrap();
+    let to = export.path().join("appendonly.aof");
+    let (done, said) = journal(&["export", show(&folder), "--to", show(&to)]);
+    assert!(done && said.contains(" commands, up to position "), "{said}");
+    let (again, said) = journal(&["export", show(&folder), "--to", show(&to)]);
+    assert!(!again && said.contains("exists"), "{said}");
+    if !is_installed("redis-check-aof") {
+        return;
+    }
+    let checked = tool("redis-check-aof").arg(&to).output().unwrap();
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
+    let Some(exported) = redis(export.path(), &["--appendonly", "yes"]) else { return };
+    let Some(saved) = redis(node.dir.path(), &[]) else { return };
+    let (mut exported, mut saved) = (exported.connect(), saved.connect());
+    for db in 0..16 {
+        let [theirs, ours] = [&mut saved, &mut exported].map(|client| {
+            client.run(&format!("SELECT {db}"));
+            let mut keys = client.scan(&[b"SCAN"], &[]).unwrap();
+            keys.sort();
+            let state = |key: &Vec<u8>| {
+                let digest = client.words(&[b"DEBUG", b"DIGEST-VALUE", key]);
+                let groups = client.words(&[b"XINFO", b"GROUPS", key]);
+                (key.clone(), digest, client.words(&[b"TYPE", key]), client.words(&[b"PEXPIRETIME", key]), groups)
+            };
+            keys.iter().map(state).collect::<Vec<_>>()
+        });
+        for (theirs, ours) in theirs.iter().zip(&ours) {
+            assert_eq!(ours, theirs, "in database {db}");
+        }
+        assert_eq!(ours.len(), theirs.len(), "in database {db}");
+    }
+    assert_eq!(exported.run("DEBUG DIGEST"), saved.run("DEBUG DIGEST"));
+    assert_eq!(exported.run("FUNCTION LIST"), saved.run("FUNCTION LIST"));
+}
+
+#[test]
+fn expiries_of_fields_are_exported_on_request_only() {
+    let settings = [("appendonly", "yes"), ("enable-debug-command", "yes")];
+    let mut node = Node::start(&settings);
+    let mut client = node.connect();
+    client.run("HSET base f v g w");
+    client.run("HPEXPIREAT base 4000000000000 FIELDS 1 f");
+    client.run("BGREWRITEAOF");
+    eventually("the base is written", || client.info("persistence", "aof_rewrites") == "1");
+    client.run("HSET tail f v g w h x");
+    client.run("HPEXPIREAT tail 4000000000000 FIELDS 2 f g");
+    client.run("HPERSIST tail FIELDS 1 f");
+    let digest = client.run("DEBUG FLINT-DIGEST");
+    node.terminate();
+    node.ended();
+
+    let folder = node.dir.path().join("flintkv.journal");
+    let export = tempfile::tempdir().unwrap();
+    let (plain, whole) = (export.path().join("plain"), export.path().join("appendonly.aof"));
+    let (done, said) = journal(&["export", show(&folder), "--to", show(&plain)]);
+    assert!(done && said.contains("3 commands about expiries of fields are left out"), "{said}");
+    assert!(!String::from_utf8_lossy(&fs::read(&plain).unwrap()).contains("HP"));
+    let (done, said) = journal(&["export", show(&folder), "--to", show(&whole), "--with-field-expiry"]);
+    assert!(done && !said.contains("left out"), "{said}");
+    // FlintKV takes the file over.
+    let node = Node::start_in(&std::sync::Arc::new(export), None, &settings);
+    let mut client = node.connect();
+    eventually("the export is loaded", || client.info("persistence", "loading") == "0");
+    assert_eq!(client.run("DEBUG FLINT-DIGEST"), digest);
 }

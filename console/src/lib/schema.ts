@@ -9,6 +9,12 @@ export interface All {
   webhook: Webhook;
 }
 
+export interface AllBackups {
+  backups: BackupCard[];
+  /** The directory of all backups. */
+  directory: string;
+}
+
 export interface Audited {
   /** `database.create` and the like. */
   action: string;
@@ -22,6 +28,27 @@ export interface Audited {
   target: string;
   /** Of a token: its name. */
   user: string;
+}
+
+export interface BackupCard {
+  bytes: number;
+  created_ms: number;
+  database: string;
+  keys: number;
+  node_version: string;
+  /** Its directory below the node's backup-path: what `from` takes. */
+  path: string;
+  rdb_version: number;
+  /** The schedule has made it, and will delete it. */
+  scheduled: boolean;
+  /** Of dump.rdb. */
+  sha256: string;
+}
+
+export interface Backups {
+  backups: BackupCard[];
+  last: null | EndedCard;
+  running: null | RunningCard;
 }
 
 export interface Benchmark {
@@ -129,10 +156,15 @@ export interface Confirmation {
 }
 
 export interface DatabaseChange {
+  backup_keep?: number | null;
+  /** 30m, 6h, 1d; empty: never. */
+  backup_schedule?: string | null;
   compression?: null | Codec;
   memory_limit_bytes?: number | null;
   /** null takes the password away. */
   password?: string | null;
+  /** none, no, everysec or always, in a request of its own. The reply comes when the change is in effect, or after some seconds. */
+  persistence?: string | null;
   policy?: null | Policy;
   ram_limit_bytes?: number | null;
 }
@@ -147,6 +179,8 @@ export interface DatabaseList {
 export interface Db {
   definition: DefinitionCard;
   endpoints: EndpointCard[];
+  /** Why it has failed. */
+  failure: string | null;
   is_default: boolean;
   name: string;
   /** Every metric of the catalog as it is now; null where nothing is known. */
@@ -156,6 +190,10 @@ export interface Db {
 }
 
 export interface DefinitionCard {
+  /** How many scheduled backups are kept. */
+  backup_keep: number;
+  /** How often the node makes a backup: 30m, 6h, 1d; empty: never. */
+  backup_schedule: string;
   /** Empty: the node's. */
   bind: string[];
   compression: Codec;
@@ -193,6 +231,15 @@ export interface Directive {
   secret: boolean;
   /** null: secret. */
   value: string | null;
+}
+
+export interface EndedCard {
+  /** null: it is whole. */
+  error: string | null;
+  path: string;
+  scheduled: boolean;
+  started_ms: number;
+  took_ms: number;
 }
 
 export interface EndpointCard {
@@ -313,6 +360,13 @@ export interface MetricCard {
   unit: Unit;
 }
 
+export interface NewBackup {
+  /** 10, 11 or 12, of Redis 7.0, 7.2 and 7.4. Missing: 12, which alone has expiries of fields. */
+  rdb_version?: number | null;
+  /** A new directory below the node's backup-path. Missing: one with the database's name and the time. */
+  to?: string | null;
+}
+
 export interface NewBenchmark {
   database: string;
   /** A fraction of the published size: "1/150", "0.01" or a number. */
@@ -323,8 +377,14 @@ export interface NewBenchmark {
 }
 
 export interface NewDatabase {
+  /** Missing: 7. */
+  backup_keep?: number | null;
+  /** Missing: no schedule. */
+  backup_schedule?: string | null;
   bind?: string[] | null;
   compression?: null | Codec;
+  /** The backup that the database begins with: its directory below the node's backup-path. */
+  from?: string | null;
   /** RAM and flash together. */
   memory_limit_bytes: number;
   /** Small letters, digits and dashes, 1 to 40. */
@@ -419,6 +479,9 @@ export interface NodeFiguresCard {
 export const Op = [">", "<"] as const;
 export type Op = (typeof Op)[number];
 
+export const Phase = ["writing", "verifying"] as const;
+export type Phase = (typeof Phase)[number];
+
 /** What happens to a write when neither RAM nor flash has room: maxmemory-policy. A new database has noeviction if none is given. */
 export const Policy = ["volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl", "allkeys-lru", "allkeys-lfu", "allkeys-random", "noeviction"] as const;
 export type Policy = (typeof Policy)[number];
@@ -512,6 +575,16 @@ export interface RuleState {
   value: number | null;
 }
 
+export interface RunningCard {
+  /** Keys while it is written, bytes while it is read back. */
+  done: number;
+  path: string;
+  phase: Phase;
+  scheduled: boolean;
+  started_ms: number;
+  total: number;
+}
+
 export interface Scenario {
   keys: number;
   machine: string;
@@ -566,7 +639,7 @@ export type Stage = (typeof Stage)[number];
 export const Stand = ["ok", "pending", "firing", "no_data"] as const;
 export type Stand = (typeof Stand)[number];
 
-export const StateName = ["active", "paused", "resizing", "deleting"] as const;
+export const StateName = ["loading", "failed", "active", "paused", "resizing", "deleting"] as const;
 export type StateName = (typeof StateName)[number];
 
 export interface TokenCard {

@@ -22,6 +22,14 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use utoipa::ToSchema;
 
+/// The rules that a node begins with: name, metric, threshold, seconds, severity. They tell of what endangers the data.
+const DEFAULTS: &[(&str, &str, f64, u64, Severity)] = &[
+    ("the journal cannot be written: writes are refused", "journal_failed", 0.0, 0, Severity::Critical),
+    ("the journal's device is behind: writes wait", "journal_behind", 0.0, 5, Severity::Warning),
+    ("syncs of the journal are late", "journal_sync_us", 2_000_000.0, 10, Severity::Warning),
+    ("no new base can be written: the journal grows", "base_failures", 0.0, 0, Severity::Warning),
+    ("the last backup failed", "backup_failed", 0.0, 0, Severity::Critical),
+];
 const RULES_MAX: usize = 200;
 const NAME_BYTES_MAX: usize = 100;
 const FOR_S_MAX: u64 = 7 * 24 * 3600;
@@ -219,6 +227,9 @@ struct All {
 #[derive(Clone, Default, Serialize, Deserialize)]
 struct Stored {
     rules: Vec<Rule>,
+    /// The rules of [`DEFAULTS`] were added once. Those that an operator deletes stay away.
+    #[serde(default)]
+    has_defaults: bool,
     webhook: Webhook,
     #[serde(default)]
     history: VecDeque<Change>,
@@ -246,13 +257,16 @@ pub struct Alerts {
 
 impl Alerts {
     pub fn open(path: Option<PathBuf>) -> io::Result<Alerts> {
-        let stored = match path.as_ref().map(std::fs::read) {
+        let mut stored = match path.as_ref().map(std::fs::read) {
             None => Stored::default(),
             Some(Ok(text)) => serde_json::from_slice(&text)
                 .map_err(|error| io::Error::other(format!("alerts.json cannot be read: {error}")))?,
             Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => Stored::default(),
             Some(Err(error)) => return Err(error),
         };
+        if !std::mem::replace(&mut stored.has_defaults, true) {
+            stored.rules.extend(defaults());
+        }
         let state = Arc::new(Mutex::new(State { stored, standing: BTreeMap::new() }));
         let (queue, messages) = sync_channel(QUEUE_MAX);
         let shared = Arc::clone(&state);
@@ -334,6 +348,20 @@ impl Alerts {
             }
         }
     }
+}
+
+fn defaults() -> impl Iterator<Item = Rule> {
+    DEFAULTS.iter().map(|&(name, metric, threshold, for_s, severity)| Rule {
+        id: metric.replace('_', "-"),
+        name: name.to_owned(),
+        metric: metric.to_owned(),
+        scope: "databases".to_owned(),
+        op: Op::Above,
+        threshold,
+        for_s,
+        severity,
+        enabled: true,
+    })
 }
 
 /// Compares every rule with the current values. Returns what changed.
@@ -624,6 +652,27 @@ mod tests {
         state.stored.rules[0].enabled = false;
         step(&mut state, &[], |_, _| Some(1.0), 2000);
         assert!(state.standing.is_empty());
+    }
+
+    #[test]
+    fn the_rules_of_the_beginning_are_those_of_the_api_and_come_once() {
+        for Rule { name, metric, scope, op, threshold, for_s, severity, enabled, id } in defaults() {
+            let wanted = NewRule { name, metric, scope, op, threshold, for_s, severity, enabled };
+            assert!(checked(wanted, id).is_ok());
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("alerts.json");
+        // A file of an earlier release.
+        std::fs::write(&path, "{\"rules\":[],\"webhook\":{\"url\":\"\",\"enabled\":false}}").unwrap();
+        let alerts = Alerts::open(Some(path.clone())).unwrap();
+        assert_eq!(alerts.all().rules.len(), DEFAULTS.len());
+        alerts
+            .change(|stored| {
+                stored.rules.clear();
+                Ok(())
+            })
+            .unwrap();
+        assert!(Alerts::open(Some(path)).unwrap().all().rules.is_empty());
     }
 
     #[test]

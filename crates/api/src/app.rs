@@ -22,6 +22,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The audit log is rotated once at this size.
 const AUDIT_BYTES_MAX: u64 = 16 << 20;
+/// This file is there while the node runs.
+const RUNNING: &str = "running";
 const EVENTS_BYTES_MAX: u64 = 4 << 20;
 
 pub type Clock = Box<dyn Fn() -> u64 + Send + Sync>;
@@ -59,6 +61,8 @@ pub struct App {
     pub alerts: Alerts,
     pub benchmarks: Benchmarks,
     pub console_tls: bool,
+    /// The last run of the node did not end by itself.
+    pub has_crashed: bool,
     /// Everybody who can reach /metrics may read it.
     pub metrics_open: bool,
     /// While it is open, no other node writes into the folder.
@@ -72,6 +76,9 @@ impl App {
         let lock = own(folder)
             .map_err(|error| io::Error::new(error.kind(), format!("state-dir {}: {error}", folder.display())))?;
         let file = |name: &str| Some(folder.join(name));
+        let mark = folder.join(RUNNING);
+        let has_crashed = mark.exists();
+        File::create(&mark)?;
         let settings = node.config().snapshot().console.clone();
         let now_ms = (options.now_ms)();
         let given = settings.password.as_ref().map(Secret::expose);
@@ -88,12 +95,19 @@ impl App {
             alerts: Alerts::open(file("alerts.json"))?,
             benchmarks: Benchmarks::new(options.scenario),
             console_tls,
+            has_crashed,
             metrics_open: settings.metrics_open,
             now_ms: options.now_ms,
             node,
             _lock: lock,
         };
         Ok((app, made_up))
+    }
+
+    /// The node ends by itself.
+    pub fn ends(&self) {
+        // Best effort: without this, the next start tells of a crash.
+        let _ = fs::remove_file(self.node.state_dir().join(RUNNING));
     }
 
     /// Writes to the audit log. A full disk must not stop an operator, but the log must report it.

@@ -1,10 +1,12 @@
 //! Owns events for operators, and the audit log of who changed what. Never knows the cause of an event.
 
+use crate::app::App;
 use crate::auth::Role;
 use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
 use crate::lines::{KEPT, Lines};
 use crate::route::{Answer, Route, list, number, text};
+use node::Recovered;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -17,7 +19,7 @@ pub const ROUTES: &[Route] = &[
         query: &[
             number("before_ms", "only what happened before"),
             number("count", "at most so many, 1 to 1000; 100 unless said"),
-            text("kind", "only of this kind: node, database, alert, benchmark, webhook, user"),
+            text("kind", "only of this kind: node, database, backup, alert, benchmark, webhook, user"),
         ],
         reply: Answer::Json(list::<Event>),
         run: events,
@@ -100,6 +102,35 @@ impl Events {
         event.at_ms = now_ms;
         if let Err(error) = lines.push(event) {
             tracing::error!("the events cannot be written: {error}");
+        }
+    }
+}
+
+/// Tells of datasets that came back, and of backups that have ended. Called every second.
+pub fn look(app: &App) {
+    for database in app.node.databases() {
+        if let Some(Recovered { keys, took_ms, from, to, records }) = database.take_recovered() {
+            let after = if app.has_crashed { " after a crash" } else { "" };
+            let seconds = took_ms as f64 / 1000.0;
+            let text = format!(
+                "restarted{after}: {keys} keys in {seconds:.1} s, journal replayed from {from} to {to}, {records} records"
+            );
+            let severity = if app.has_crashed { Severity::Warning } else { Severity::Info };
+            app.event(Event::info("database", database.name(), text).severity(severity));
+        }
+        for ended in database.take_ended_backups() {
+            let event = match &ended.outcome {
+                Ok(backup) => {
+                    let (path, keys, bytes) = (&backup.path, backup.keys, backup.bytes);
+                    let text = format!("a backup is made and verified: {path}, {keys} keys, {bytes} bytes");
+                    Event::info("backup", database.name(), text)
+                }
+                Err(why) => {
+                    let text = format!("a backup failed: {why}");
+                    Event::info("backup", database.name(), text).severity(Severity::Critical)
+                }
+            };
+            app.event(event);
         }
     }
 }

@@ -4,6 +4,7 @@ pub mod events;
 pub mod glob;
 pub mod random;
 pub mod size;
+pub mod time;
 pub mod words;
 
 pub use words::{Codec, FlashIo, Policy};

@@ -30,6 +30,8 @@ pub struct Inner {
     pub looks_left: u32,
     /// A resize takes these looks and then fails.
     pub resize_fails: bool,
+    /// A backup fails.
+    pub backup_fails: bool,
     pub sessions: Vec<String>,
     logins: u32,
     pub fail: Option<(u16, Value)>,
@@ -225,6 +227,11 @@ fn reply(inner: &mut Inner, method: &str, path: &str, body: &Value, header: &dyn
                     inner.databases.remove(*name);
                     return plain(204, Value::Null);
                 }
+                ("POST", ["backups"]) => return plain(201, json!({ "path": "ads/1", "phase": "writing" })),
+                ("GET", ["backups"]) => {
+                    inner.looks_left = inner.looks_left.saturating_sub(1);
+                    return plain(200, backups(inner.looks_left > 0, inner.backup_fails));
+                }
                 ("POST", ["pause" | "resume"]) if !body.is_null() => {
                     return plain(400, error("invalid", "no body is expected", ""));
                 }
@@ -251,6 +258,17 @@ fn reply(inner: &mut Inner, method: &str, path: &str, body: &Value, header: &dyn
         }
         _ => plain(200, json!({})),
     }
+}
+
+fn backups(runs: bool, has_failed: bool) -> Value {
+    let running = json!({ "path": "ads/1", "phase": "verifying", "done": 1, "total": 4, "scheduled": false });
+    let made = json!({ "path": "ads/1", "database": "ads", "created_ms": 0, "keys": 1234, "bytes": 1 << 20, "scheduled": true });
+    let error = if has_failed { json!("no space") } else { Value::Null };
+    json!({
+        "running": if runs { running } else { Value::Null },
+        "last": if runs { Value::Null } else { json!({ "path": "ads/1", "error": error }) },
+        "backups": if runs || has_failed { json!([]) } else { json!([made]) },
+    })
 }
 
 pub fn node() -> Value {

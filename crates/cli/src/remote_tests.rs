@@ -69,6 +69,43 @@ fn destructive_commands_need_the_name_as_confirmation() {
 }
 
 #[test]
+fn a_backup_is_waited_for_and_its_failure_is_told() {
+    let mock = Mock::start();
+    mock.inner().looks_left = 3;
+    let said = run(&mock, "database backup default --to ads/1 --rdb-version 11").unwrap();
+    assert_eq!(said, "default is backed up and verified: ads/1, 1.23k keys, 1 MB\n");
+    assert_eq!(mock.inner().looks_left, 0, "it did not wait");
+    assert_eq!(mock.sent("POST", "/databases/default/backups"), json!({ "to": "ads/1", "rdb_version": 11 }));
+    assert_eq!(run(&mock, "database backup default --no-wait").unwrap(), "default is being backed up: ads/1\n");
+    assert_eq!(mock.sent("POST", "/databases/default/backups"), json!({}));
+    let listed = run(&mock, "database backups default").unwrap();
+    assert!(listed.contains("ads/1") && listed.contains("schedule"), "{listed}");
+
+    mock.inner().backup_fails = true;
+    let failed = run(&mock, "database backup default").unwrap_err();
+    assert_eq!((failed.code, failed.message.as_str()), (1, "default is not backed up: no space"));
+    assert!(run(&mock, "database delete default --yes default --backup").is_err());
+    assert!(mock.inner().requests.iter().all(|(method, ..)| method != "DELETE"), "without a backup nothing is deleted");
+    mock.inner().backup_fails = false;
+    assert_eq!(run(&mock, "database delete default --yes default --backup").unwrap(), "default is deleted\n");
+}
+
+#[test]
+fn what_survives_and_what_is_backed_up_is_changed() {
+    let mock = Mock::start();
+    run(&mock, "database create ads --memory-limit 1gb --from nightly/one --backup-schedule 6h --backup-keep 3")
+        .unwrap();
+    let sent = mock.sent("POST", "/databases");
+    assert_eq!(
+        (&sent["from"], &sent["backup_schedule"], &sent["backup_keep"]),
+        (&json!("nightly/one"), &json!("6h"), &json!(3))
+    );
+    let shown = run(&mock, "database update ads --persistence everysec").unwrap();
+    assert!(shown.contains("persistence") && shown.contains("everysec"), "{shown}");
+    assert_eq!(mock.sent("PATCH", "/databases/ads"), json!({ "persistence": "everysec" }));
+}
+
+#[test]
 fn nothing_to_change_is_refused_without_asking_the_node() {
     let mock = Mock::start();
     assert_eq!(run(&mock, "database resize default").unwrap_err().code, 2);

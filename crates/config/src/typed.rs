@@ -8,7 +8,7 @@ use super::table::{self, Kind};
 use super::value::{self, Value};
 use base::events::Events;
 pub use base::{Codec, FlashIo, Policy};
-use base::{size, words};
+use base::{size, time, words};
 
 /// A password. It can be compared and is never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -167,6 +167,10 @@ pub struct Config {
     pub requirepass: Option<Secret>,
     pub aclfile: Option<PathBuf>,
     pub redis_files: RedisFiles,
+    pub backup_path: PathBuf,
+    /// 0: the node makes no backups by itself.
+    pub backup_interval_ms: u64,
+    pub backup_keep: usize,
     /// The arguments of each `user` directive, as one text.
     pub users: Vec<String>,
     pub acllog_max_len: usize,
@@ -290,6 +294,8 @@ impl Values<'_> {
     }
 }
 
+/// A backup reads and writes the whole dataset.
+const BACKUP_INTERVAL_MS_MIN: u64 = 60_000;
 /// Maximum number of TLS sessions if the configuration sets no limit.
 const TLS_SESSIONS_MAX: usize = 1 << 20;
 
@@ -316,6 +322,13 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
     if v.word("console-tls-cert-file").is_empty() != v.word("console-tls-key-file").is_empty() {
         return Err("console-tls-cert-file and console-tls-key-file go together: set both or neither".to_owned());
     }
+    let backup_interval_ms = match v.word("backup-schedule") {
+        "" => 0,
+        text => time::parse_ms(text).ok().filter(|&ms| ms >= BACKUP_INTERVAL_MS_MIN).ok_or_else(|| {
+            format!("backup-schedule '{text}' is no time span of at least a minute: write 30m, 6h or 1d")
+        })?,
+    };
+    let state_dir = dir.join(v.word("state-dir"));
     Ok(Config {
         bind: addresses(v.words("bind")),
         port: v.int("port"),
@@ -436,7 +449,10 @@ pub(super) fn build(values: &[Value]) -> Result<Config, String> {
         daemonize: v.yes("daemonize"),
         supervised: v.choice("supervised", Supervised::from_word),
         pidfile: v.path("pidfile", &dir),
-        state_dir: dir.join(v.word("state-dir")),
+        backup_path: v.path("backup-path", &dir).unwrap_or_else(|| state_dir.join("backups")),
+        backup_interval_ms,
+        backup_keep: v.int("backup-keep"),
+        state_dir,
         dir,
         disable_thp: v.yes("disable-thp"),
         huge_pages: v.yes("huge-pages"),

@@ -28,6 +28,12 @@ pub struct Definition {
     pub password: Option<String>,
     /// One of [`PERSISTENCE`].
     pub persistence: String,
+    /// backup-schedule; empty: none.
+    pub backup_schedule: String,
+    /// backup-keep.
+    pub backup_keep: u32,
+    /// The backup that a new database gets its dataset from: its directory below `backup-path`. A database that is there has none.
+    pub from: Option<String>,
     /// Reserved in the definition's format. Values other than the default are refused until nodes support them.
     pub shards: u32,
     pub replicas: u32,
@@ -48,6 +54,9 @@ impl Default for Definition {
             compression: Codec::Lz4.as_str().to_owned(),
             password: None,
             persistence: "none".to_owned(),
+            backup_schedule: String::new(),
+            backup_keep: BACKUPS_KEPT,
+            from: None,
             shards: 1,
             replicas: 0,
             zones: Vec::new(),
@@ -62,6 +71,11 @@ pub struct DefinitionChange {
     pub ram_limit_bytes: Option<u64>,
     pub policy: Option<String>,
     pub compression: Option<String>,
+    /// One of [`PERSISTENCE`]. It is changed alone.
+    pub persistence: Option<String>,
+    /// Empty: no schedule.
+    pub backup_schedule: Option<String>,
+    pub backup_keep: Option<u32>,
     /// `Some(None)` removes the password.
     pub password: Option<Option<String>>,
 }
@@ -104,6 +118,8 @@ impl fmt::Display for NodeError {
 
 impl std::error::Error for NodeError {}
 
+/// The default of backup-keep.
+const BACKUPS_KEPT: u32 = 7;
 pub const NAME_BYTES_MAX: usize = 40;
 /// Nothing survives a restart; or `appendonly yes`, and the word is `appendfsync`.
 pub const PERSISTENCE: &[&str] = &["none", "no", "everysec", "always"];
@@ -116,6 +132,7 @@ pub const INHERITED: &[&str] = &[
     "huge-pages",
     "dir",
     "state-dir",
+    "backup-path",
     "io-threads",
     "tls-cert-file",
     "tls-key-file",
@@ -201,6 +218,10 @@ impl Definition {
             line("appendonly", &["yes".to_owned()]);
             line("appendfsync", std::slice::from_ref(&self.persistence));
         }
+        if !self.backup_schedule.is_empty() {
+            line("backup-schedule", std::slice::from_ref(&self.backup_schedule));
+        }
+        line("backup-keep", &[self.backup_keep.to_string()]);
         if let Some(password) = &self.password {
             line("requirepass", std::slice::from_ref(password));
         }
@@ -209,7 +230,7 @@ impl Definition {
 }
 
 impl DefinitionChange {
-    /// The change as directives of CONFIG SET.
+    /// The change as directives of CONFIG SET, but for the persistence.
     pub fn directives(&self) -> Vec<(&'static str, String)> {
         let mut pairs = Vec::new();
         let mut add = |name, value: Option<String>| pairs.extend(value.map(|value| (name, value)));
@@ -217,6 +238,8 @@ impl DefinitionChange {
         add("ram-limit", self.ram_limit_bytes.map(|bytes| bytes.to_string()));
         add("maxmemory-policy", self.policy.clone());
         add("flash-compression", self.compression.clone());
+        add("backup-schedule", self.backup_schedule.clone());
+        add("backup-keep", self.backup_keep.map(|keep| keep.to_string()));
         add("requirepass", self.password.clone().map(Option::unwrap_or_default));
         pairs
     }
@@ -241,6 +264,8 @@ impl Database {
                 true => config.redis_files.appendfsync.as_str().to_owned(),
                 false => "none".to_owned(),
             },
+            backup_schedule: self.hub.config.words("backup-schedule").concat(),
+            backup_keep: config.backup_keep as u32,
             ..Definition::default()
         }
     }

@@ -3,7 +3,7 @@
 use crate::database::Database;
 use crate::memory;
 use crate::node::Node;
-use engine::{Summary, bit};
+use engine::{Gate, Summary, bit};
 use std::sync::atomic::Ordering::Relaxed;
 use store::StoreStats;
 
@@ -44,6 +44,48 @@ pub struct Figures {
     pub flash_limit_bytes: u64,
     pub uptime_s: u64,
     pub store: StoreStats,
+    pub durability: Durability,
+}
+
+/// What of the dataset is kept. The booleans and all sizes are current; 0 stands for what has not happened.
+#[derive(Clone, Debug, Default)]
+pub struct Durability {
+    pub is_loading: bool,
+    pub load_has_failed: bool,
+
+    // Dumps
+    pub changes_since_save: u64,
+    pub is_saving: bool,
+    pub last_save_failed: bool,
+    pub last_save_at_s: u64,
+    pub last_save_took_s: u64,
+    pub saves: u64,
+
+    // The journal; all is 0 without one.
+    pub is_kept: bool,
+    pub base_bytes: u64,
+    /// Of the journal behind the base.
+    pub tail_bytes: u64,
+    /// What is not on the device yet.
+    pub unsynced_bytes: u64,
+    pub journal_file_bytes: u64,
+    pub journal_records: u64,
+    pub journal_bytes: u64,
+    pub journal_syncs: u64,
+    pub last_sync_us: u64,
+    /// The device is behind, and writes wait.
+    pub is_behind: bool,
+    /// The journal cannot be written.
+    pub journal_has_failed: bool,
+    pub is_rewriting: bool,
+    /// Bases that could not be written since the last one.
+    pub base_failures: u64,
+    pub last_base_took_s: u64,
+
+    // Backups
+    pub is_backing_up: bool,
+    pub last_backup_failed: bool,
+    pub last_backup_at_s: u64,
 }
 
 /// Durations of commands without the network, since the start or CONFIG RESETSTAT. For an interval, subtract an
@@ -114,7 +156,51 @@ impl Database {
             flash_limit_bytes: config.flash_limit_bytes,
             uptime_s: self.started.elapsed().as_secs(),
             store,
+            durability: self.durability(),
         }
+    }
+
+    fn durability(&self) -> Durability {
+        let files = &self.files;
+        let (journal, backups) = (&files.journal, &files.backups);
+        let kept = journal.kept.lock().clone();
+        let last = backups.last.lock();
+        let last_ms = match &*last {
+            Some(ended) if ended.outcome.is_ok() => ended.started_ms,
+            _ => 0,
+        };
+        let mut durability = Durability {
+            is_loading: self.hub.clients.gate() == Gate::Loading,
+            load_has_failed: self.load_failure().is_some(),
+            changes_since_save: self.changes_since_save(),
+            is_saving: files.background_since_ms.load(Relaxed) != 0,
+            last_save_failed: files.last_save_failed.load(Relaxed),
+            last_save_at_s: engine::Control::last_save_s(self),
+            last_save_took_s: files.last_background_took_ms.load(Relaxed) / 1000,
+            saves: files.saves.load(Relaxed),
+            is_rewriting: journal.rewriting_since_ms.load(Relaxed) != 0,
+            base_failures: journal.rewrite_failures.load(Relaxed),
+            last_base_took_s: journal.last_rewrite_took_ms.load(Relaxed) / 1000,
+            is_backing_up: backups.running.lock().is_some(),
+            last_backup_failed: last.as_ref().is_some_and(|ended| ended.outcome.is_err()),
+            last_backup_at_s: last_ms.max(backups.scheduled_ms.lock().unwrap_or(0)) / 1000,
+            ..Durability::default()
+        };
+        if let Some(kept) = kept {
+            let figures = kept.log.figures();
+            durability.is_kept = true;
+            durability.base_bytes = kept.base_bytes();
+            durability.tail_bytes = kept.tail_bytes();
+            durability.unsynced_bytes = kept.log.position() - kept.log.durable();
+            durability.journal_file_bytes = figures.file_bytes;
+            durability.journal_records = figures.records;
+            durability.journal_bytes = figures.bytes;
+            durability.journal_syncs = figures.syncs;
+            durability.last_sync_us = figures.last_sync.as_micros() as u64;
+            durability.is_behind = figures.behind.is_some();
+            durability.journal_has_failed = kept.log.has_failed();
+        }
+        durability
     }
 
     pub fn latencies(&self) -> Latencies {

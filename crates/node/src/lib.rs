@@ -8,6 +8,7 @@
 //! - `answers` answers the requests of its workers' commands.
 //! - `shard` is the copy of its dataset, `resize` changes the size of its flash.
 //! - `files` loads and writes Redis's files, `progress` is how far it is.
+//! - `backup` copies a database into a directory, and makes a new one of such a copy.
 //! - `persist` keeps a dataset over restarts with a base and a journal.
 //! - `room` is what the machine has for all databases together.
 //! - `crew` holds the threads, which all databases share.
@@ -15,6 +16,7 @@
 //! - `huge_pages` and `open_files` prepare the process.
 
 mod answers;
+mod backup;
 mod crew;
 mod database;
 mod definition;
@@ -41,13 +43,15 @@ mod tls;
 
 pub use engine::{Role, Summary};
 
+pub use backup::WantedBackup;
 pub use commands::host::REDIS_VERSION;
 pub use database::{Database, Endpoint};
 pub use definition::{Definition, DefinitionChange, NodeError};
-pub use figures::{Figures, Latencies, NodeFigures};
+pub use figures::{Durability, Figures, Latencies, NodeFigures};
 #[doc(hidden)]
 pub use memory::report as allocator_report;
 pub use node::{Node, State};
+pub use progress::{Backup, EndedBackup, Recovered, RunningBackup};
 pub use room::{DEFAULT_NAME, Room};
 pub use start::run;
 pub use store::KeyCounts;

@@ -4,19 +4,21 @@
 //! ```text
 //! state-dir/databases/NAME.conf     a database's configuration
 //! state-dir/databases/NAME.paused   its commands are refused
+//! state-dir/databases/NAME.restore  the backup that it is being loaded from
 //! ```
 
+use crate::backup::{self, Restore};
 use crate::crew::Crew;
 use crate::database::{Database, NotSet};
-use crate::definition::{Definition, DefinitionChange, NodeError, inherited};
+use crate::definition::{Definition, DefinitionChange, NodeError, PERSISTENCE, inherited};
 use crate::open::{self, Common};
 use crate::open_files::raise_open_files;
 use crate::persist;
-use crate::progress::Failure;
+use crate::progress::{Backup, Failure, Recovered};
 use crate::room::{DEFAULT_NAME, Room};
 use base::{Codec, Policy, size};
 use config::{Config, ConfigStore};
-use engine::{CHANGE_PATIENCE, wall_ms};
+use engine::{CHANGE_PATIENCE, Gate, wall_ms};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -45,6 +47,13 @@ pub struct Node {
 /// What a database is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
+    /// Its dataset is being loaded; a backup is read twice, as it is verified first.
+    Loading {
+        done_bytes: u64,
+        total_bytes: u64,
+    },
+    /// Its dataset could not be loaded: [`Database::load_failure`] says why. It serves nobody.
+    Failed,
     Active,
     Paused,
     /// Its flash is shrinking: values move out of the part that is given back.
@@ -151,7 +160,7 @@ impl Node {
         huge_pages: bool,
     ) -> io::Result<Arc<Database>> {
         self.huge_pages.store(huge_pages, Relaxed);
-        let database = open::open(&self.common, DEFAULT_NAME, config, clients_cap, huge_pages)?;
+        let database = open::open(&self.common, DEFAULT_NAME, config, clients_cap, huge_pages, None)?;
         database.hub.clients.suspended.store(self.paused_file(DEFAULT_NAME).exists(), Relaxed);
         self.databases.write().push(Arc::clone(&database));
         self.common.ledger.add(&database.holding);
@@ -192,7 +201,9 @@ impl Node {
         let limit = config.snapshot().ram_limit_bytes;
         let huge_pages = self.huge_pages.load(Relaxed) && limit >= crate::huge_pages::RAM_LIMIT_MIN;
         let clients_cap = config.snapshot().maxclients;
-        let database = open::open(&self.common, name, Arc::new(config), clients_cap, huge_pages)?;
+        let restore =
+            Restore::of_mark(&self.restore_file(name), &config.snapshot().backup_path).map_err(io::Error::other)?;
+        let database = open::open(&self.common, name, Arc::new(config), clients_cap, huge_pages, restore)?;
         database.hub.clients.suspended.store(self.paused_file(name).exists(), Relaxed);
         {
             let mut databases = self.databases.write();
@@ -299,6 +310,10 @@ impl Node {
             }
         }
         self.check_room(name, (definition.ram_limit_bytes, flash))?;
+        if let Some(from) = &definition.from {
+            let backup = backup::find(&self.config().snapshot().backup_path, from);
+            planned.from = Some(backup.map_err(|why| invalid("from", why))?.path);
+        }
         self.check_file(&planned)?;
         Ok(planned)
     }
@@ -309,13 +324,20 @@ impl Node {
         loop {
             let planned = self.plan(definition)?;
             let (name, file) = (&planned.name, self.conf_file(&planned.name));
+            let mark = self.restore_file(name);
+            match &planned.from {
+                Some(from) => write_secret(&mark, from).map_err(|error| io_error(&mark, &error))?,
+                // Best effort: there is one only if a node has crashed.
+                None => drop(fs::remove_file(&mark)),
+            }
             write_secret(&file, &planned.file()).map_err(|error| io_error(&file, &error))?;
             let error = match self.open_one(name) {
                 Ok(database) => return Ok(database),
                 Err(error) => error,
             };
-            // The database was never opened, so its file must not stay.
+            // The database was never opened, so its files must not stay.
             let _ = fs::remove_file(&file);
+            let _ = fs::remove_file(&mark);
             let is_taken = error.kind() == io::ErrorKind::AddrInUse;
             if planned.port == definition.port || !is_taken {
                 return Err(NodeError::Io(format!("database '{name}' cannot be opened: {error}")));
@@ -324,10 +346,18 @@ impl Node {
         }
     }
 
-    /// Changes limits, policy, compression or password of a database while it serves. The change is kept in its file.
+    /// Changes limits, policy, compression, password, backups or persistence of a database while it serves. The change is kept in its file.
     pub fn resize(&self, name: &str, change: &DefinitionChange) -> Result<(), NodeError> {
         let _changes = self.begin_change()?;
         let database = self.database(name).ok_or_else(|| NodeError::NotFound(name.to_owned()))?;
+        if let Some(persistence) = &change.persistence {
+            let alone = DefinitionChange { persistence: Some(persistence.clone()), ..DefinitionChange::default() };
+            if *change != alone {
+                let message = "persistence is changed alone: give the other changes in a request of their own";
+                return Err(NodeError::Invalid { field: "persistence", message: message.to_owned() });
+            }
+            return change_persistence(&database, persistence);
+        }
         let (before, now) = (database.definition(), database.hub.config.snapshot());
         let memory = change.memory_limit_bytes.unwrap_or(before.memory_limit_bytes);
         let ram = change.ram_limit_bytes.unwrap_or(before.ram_limit_bytes);
@@ -348,16 +378,11 @@ impl Node {
             (_, Some(_), ..) => "ram_limit_bytes",
             (.., Some(_), _) => "policy",
             (.., Some(_)) => "compression",
+            _ if change.backup_schedule.is_some() => "backup_schedule",
+            _ if change.backup_keep.is_some() => "backup_keep",
             _ => "password",
         };
-        database.set_and_keep_config(&change.directives(), CHANGE_PATIENCE).map_err(|why| match why {
-            NotSet::Refused(why) => NodeError::Invalid { field, message: plain(&why) },
-            NotSet::File(why) => NodeError::Io(plain(&why)),
-        })?;
-        if database.hub.config.file().is_none() {
-            tracing::warn!("the change of database '{name}' lasts until the node ends: it was started without a file");
-        }
-        Ok(())
+        set_and_keep(&database, &change.directives(), field)
     }
 
     pub fn pause(&self, name: &str) -> Result<(), NodeError> {
@@ -399,8 +424,9 @@ impl Node {
         };
         // Remove the definition first: whatever happens now, the database does not come back after a restart.
         fs::remove_file(&file).map_err(|error| io_error(&file, &error))?;
-        // Best effort: the file may not exist.
+        // Best effort: the files may not exist.
         let _ = fs::remove_file(self.paused_file(name));
+        let _ = fs::remove_file(self.restore_file(name));
         database.is_deleting.store(true, Relaxed);
         open::close(&database);
         self.databases.write().retain(|known| *known.hub.name != *name);
@@ -449,12 +475,70 @@ impl Node {
     fn paused_file(&self, name: &str) -> PathBuf {
         self.folder().join(format!("{name}.paused"))
     }
+
+    fn restore_file(&self, name: &str) -> PathBuf {
+        self.folder().join(format!("{name}.restore"))
+    }
+
+    // --- backups ---
+
+    /// All backups, newest first, whichever database they are of.
+    pub fn backups(&self) -> Vec<Backup> {
+        backup::list(&self.backup_path())
+    }
+
+    /// The directory of all backups.
+    pub fn backup_path(&self) -> PathBuf {
+        self.config().snapshot().backup_path.clone()
+    }
+}
+
+/// Switches `appendonly` and `appendfsync` as CONFIG SET does.
+fn change_persistence(database: &Database, persistence: &str) -> Result<(), NodeError> {
+    const FIELD: &str = "persistence";
+    if !PERSISTENCE.contains(&persistence) {
+        let message = format!("'{persistence}' is none of {}", PERSISTENCE.join(", "));
+        return Err(NodeError::Invalid { field: FIELD, message });
+    }
+    let is_on = persistence != "none";
+    if is_on {
+        set_and_keep(database, &[("appendfsync", persistence.to_owned())], FIELD)?;
+    }
+    // Alone, because it writes the whole dataset.
+    set_and_keep(database, &[("appendonly", if is_on { "yes" } else { "no" }.to_owned())], FIELD)
+}
+
+fn set_and_keep(database: &Database, pairs: &[(&str, String)], field: &'static str) -> Result<(), NodeError> {
+    database.set_and_keep_config(pairs, CHANGE_PATIENCE).map_err(|why| match why {
+        NotSet::Refused(why) => NodeError::Invalid { field, message: plain(&why) },
+        NotSet::File(why) => NodeError::Io(plain(&why)),
+    })?;
+    if database.hub.config.file().is_none() {
+        let name = database.name();
+        tracing::warn!("the change of database '{name}' lasts until the node ends: it was started without a file");
+    }
+    Ok(())
 }
 
 impl Database {
+    /// Why the dataset could not be loaded.
+    pub fn load_failure(&self) -> Option<String> {
+        self.files.load_failure.lock().clone()
+    }
+
+    /// How the dataset came back at the start. Only the first call is told.
+    pub fn take_recovered(&self) -> Option<Recovered> {
+        self.files.recovered.lock().take()
+    }
+
     pub fn state(&self) -> State {
         match () {
             () if self.is_deleting.load(Relaxed) => State::Deleting,
+            () if self.load_failure().is_some() => State::Failed,
+            () if self.hub.clients.gate() == Gate::Loading => State::Loading {
+                done_bytes: self.files.loaded_bytes.load(Relaxed),
+                total_bytes: self.files.loading_total_bytes.load(Relaxed),
+            },
             () if self.is_paused() => State::Paused,
             () => self.shard.store.resizing().map_or(State::Active, |progress| State::Resizing {
                 done_bytes: progress.moved_bytes,

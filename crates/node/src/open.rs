@@ -1,10 +1,11 @@
 //! Owns the opening and closing of a database: what is opened and ended in which order. Never knows other databases.
 
+use crate::backup::Restore;
 use crate::crew::Crew;
 use crate::database::{Acceptor, Database, Running};
 use crate::listen::{self, Listeners};
 use crate::memory;
-use crate::persist;
+use crate::persist::{self, Start};
 use crate::progress::{Failure, Progress};
 use crate::room::{self, DEFAULT_NAME, Holding, Ledger};
 use crate::shard::Shard;
@@ -39,13 +40,14 @@ pub struct Common {
 }
 
 /// Opens a database. It accepts clients when this returns. `clients_cap`: the number of clients for which the system
-/// has open files.
+/// has open files. `restore`: the backup that it begins with.
 pub fn open(
     common: &Common,
     name: &str,
     config_store: Arc<ConfigStore>,
     clients_cap: usize,
     huge_pages: bool,
+    restore: Option<Restore>,
 ) -> io::Result<Arc<Database>> {
     let config = config_store.snapshot();
     config::leaves_ram_for_values(&config, name == DEFAULT_NAME).map_err(io::Error::other)?;
@@ -54,7 +56,12 @@ pub fn open(
     let tls = Tls::default();
     tls.set(&config.tls).map_err(io::Error::other)?;
     let users = users(&config).map_err(io::Error::other)?;
-    let start = persist::plan(name, &config.redis_files).map_err(io::Error::other)?;
+    let start = match (persist::plan(name, &config.redis_files).map_err(io::Error::other)?, restore) {
+        // The backup was loaded, and the node crashed before it removed the mark.
+        (start @ Start::Recover(..), Some(restore)) => restore.end().map(|()| start).map_err(io::Error::other)?,
+        (_, Some(restore)) => Start::Restore(restore),
+        (start, None) => start,
+    };
     // Listen first: early clients wait in the backlog. A database that then fails to start closes the sockets again.
     let listeners = listen::open(&config)?;
     let workers = common.crew.count();

@@ -1,10 +1,11 @@
-//! Owns how far a database's files are loaded and saved, and why a load has failed. Plain data. Never knows a file.
+//! Owns how far a database's files are loaded, saved and backed up, and why a load has failed. Plain data. Never knows a file.
 
 use journal::Log;
 use journal::manifest::Manifest;
 use parking_lot::Mutex;
+use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 /// What was loaded and saved, for INFO and LASTSAVE.
@@ -19,6 +20,8 @@ pub struct Progress {
     /// Of the last load.
     pub keys_loaded: AtomicU64,
     pub keys_expired: AtomicU64,
+    /// Why the dataset could not be loaded; the database then stays closed.
+    pub load_failure: Mutex<Option<String>>,
     /// In seconds since 1970; 0: never.
     pub last_save_s: AtomicU64,
     pub last_save_failed: AtomicBool,
@@ -35,6 +38,94 @@ pub struct Progress {
     /// How many changes there were when the last save began that succeeded.
     pub saved_changes: AtomicU64,
     pub journal: Journalling,
+    pub backups: Backups,
+    /// How the dataset came back at the start, until somebody was told.
+    pub recovered: Mutex<Option<Recovered>>,
+}
+
+/// A dataset that came back from its journal.
+#[derive(Clone, Debug)]
+pub struct Recovered {
+    pub keys: u64,
+    pub took_ms: u64,
+    /// The positions of the journal's part that was replayed.
+    pub from: u64,
+    pub to: u64,
+    pub records: u64,
+}
+
+/// A node without a console tells nobody.
+pub const UNTOLD_MAX: usize = 16;
+
+/// The backups of a database in this run of the node.
+#[derive(Default)]
+pub struct Backups {
+    pub running: Mutex<Option<Arc<RunningBackup>>>,
+    /// The one that ended last.
+    pub last: Mutex<Option<EndedBackup>>,
+    /// Those that nobody was told of, oldest first; at most [`UNTOLD_MAX`].
+    pub untold: Mutex<VecDeque<EndedBackup>>,
+    /// When the newest scheduled backup was begun, in milliseconds since 1970. `None`: nobody has looked.
+    pub scheduled_ms: Mutex<Option<u64>>,
+    /// When a scheduled backup failed last, in milliseconds since 1970; 0: none since the last success.
+    pub failed_ms: AtomicU64,
+}
+
+pub struct RunningBackup {
+    /// Its directory below `backup-path`.
+    pub path: String,
+    pub is_scheduled: bool,
+    pub started_ms: u64,
+    /// The dump is written, and is being read back.
+    pub is_verifying: AtomicBool,
+    /// When it began.
+    pub keys_total: u64,
+    /// While it is being verified.
+    pub bytes_total: AtomicU64,
+    pub verified_bytes: AtomicU64,
+}
+
+impl Backups {
+    pub fn note(&self, ended: EndedBackup) {
+        let mut untold = self.untold.lock();
+        if untold.len() == UNTOLD_MAX {
+            untold.pop_front();
+        }
+        untold.push_back(ended.clone());
+        *self.last.lock() = Some(ended);
+    }
+}
+
+impl RunningBackup {
+    pub fn is_verifying(&self) -> bool {
+        self.is_verifying.load(Relaxed)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct EndedBackup {
+    pub path: String,
+    pub is_scheduled: bool,
+    pub started_ms: u64,
+    pub took_ms: u64,
+    pub outcome: Result<Backup, String>,
+}
+
+/// A backup that is whole, as its `backup.json` describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backup {
+    /// Its directory below `backup-path`.
+    pub path: String,
+    /// Of which database.
+    pub database: String,
+    pub created_ms: u64,
+    pub node_version: String,
+    pub rdb_version: u32,
+    pub keys: u64,
+    pub bytes: u64,
+    /// Of the dump, in hexadecimal digits.
+    pub sha256: String,
+    pub is_scheduled: bool,
 }
 
 /// The journal of a database, for INFO.

@@ -114,6 +114,15 @@ pub const DATABASE: &[OfDatabase] = &[
     of_database("expired", OpsPerS, Mean, "Events", "Expired", "Keys per second that expired.", |span| span.rate(|f| f.store.expired_keys)),
     of_database("evicted", OpsPerS, Mean, "Events", "Evicted", "Keys per second that were evicted.", |span| span.rate(|f| f.store.evicted_keys)),
     of_database("errors", OpsPerS, Mean, "Events", "Errors", "Error replies per second.", |span| span.rate(|f| f.error_replies)),
+    of_database("journal_bytes", BytesPerS, Mean, "Durability", "Journalled", "Bytes appended to the journal per second.", |span| span.rate(|f| f.durability.journal_bytes)),
+    of_database("journal_tail_bytes", Bytes, Mean, "Durability", "Journal to replay", "Bytes of the journal behind the base, which a restart replays.", |span| span.now.figures.durability.tail_bytes as f64),
+    of_database("base_bytes", Bytes, Mean, "Durability", "Base", "Bytes of the base.", |span| span.now.figures.durability.base_bytes as f64),
+    of_database("journal_unsynced_bytes", Bytes, Max, "Durability", "Not synced", "Bytes of the journal that are not on the device yet.", |span| span.now.figures.durability.unsynced_bytes as f64),
+    of_database("journal_sync_us", Us, Max, "Durability", "Sync", "How long the last sync of the journal took.", |span| span.now.figures.durability.last_sync_us as f64),
+    of_database("journal_behind", Count, Max, "Durability", "Journal behind", "1 while the journal's device is behind, and writes wait.", |span| f64::from(u8::from(span.now.figures.durability.is_behind))),
+    of_database("journal_failed", Count, Max, "Durability", "Journal failed", "1 if the journal cannot be written: writes are refused.", |span| f64::from(u8::from(span.now.figures.durability.journal_has_failed))),
+    of_database("base_failures", Count, Max, "Durability", "Bases that failed", "Bases that could not be written since the last one.", |span| span.now.figures.durability.base_failures as f64),
+    of_database("backup_failed", Count, Max, "Durability", "Backup failed", "1 if the last backup failed.", |span| f64::from(u8::from(span.now.figures.durability.last_backup_failed))),
 ];
 
 #[rustfmt::skip]

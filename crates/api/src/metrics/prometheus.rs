@@ -125,6 +125,31 @@ const FIGURES: &[(&str, &str, &str, Of)] = &[
     ("flintkv_tier_checksum_errors_total", COUNTER, "Pages whose checksum was wrong.", |f| f.store.checksum_errors),
     ("flintkv_tier_read_errors_total", COUNTER, "Reads of flash that failed.", |f| f.store.read_errors),
     ("flintkv_tier_write_errors_total", COUNTER, "Writes to flash that failed.", |f| f.store.write_errors),
+    ("redis_loading_dump_file", GAUGE, "1 while the dataset is being loaded.", |f| f.durability.is_loading.into()),
+    ("flintkv_load_failed", GAUGE, "1 if the dataset could not be loaded: the database serves nobody.", |f| f.durability.load_has_failed.into()),
+    ("redis_rdb_changes_since_last_save", GAUGE, "Changes since the last dump.", |f| f.durability.changes_since_save),
+    ("redis_rdb_bgsave_in_progress", GAUGE, "1 while a dump is written in the background.", |f| f.durability.is_saving.into()),
+    ("redis_rdb_last_save_timestamp_seconds", GAUGE, "When the last dump was written, since 1970.", |f| f.durability.last_save_at_s),
+    ("redis_rdb_last_bgsave_status", GAUGE, "1 if the last dump was written, 0 if it failed.", |f| (!f.durability.last_save_failed).into()),
+    ("redis_rdb_last_bgsave_duration_sec", GAUGE, "How long the last dump in the background took.", |f| f.durability.last_save_took_s),
+    ("redis_rdb_saves_total", COUNTER, "Dumps that were written.", |f| f.durability.saves),
+    ("redis_aof_enabled", GAUGE, "1 if the dataset survives a restart.", |f| f.durability.is_kept.into()),
+    ("redis_aof_rewrite_in_progress", GAUGE, "1 while a new base is written.", |f| f.durability.is_rewriting.into()),
+    ("redis_aof_last_rewrite_duration_sec", GAUGE, "How long the last base took.", |f| f.durability.last_base_took_s),
+    ("redis_aof_last_bgrewrite_status", GAUGE, "1 if the last base was written, 0 if it failed.", |f| (f.durability.base_failures == 0).into()),
+    ("redis_aof_last_write_status", GAUGE, "0 if the journal cannot be written: writes are refused.", |f| (!f.durability.journal_has_failed).into()),
+    ("redis_aof_current_size_bytes", GAUGE, "Bytes of the base and of the journal behind it.", |f| f.durability.base_bytes + f.durability.tail_bytes),
+    ("redis_aof_base_size_bytes", GAUGE, "Bytes of the base.", |f| f.durability.base_bytes),
+    ("redis_aof_delayed_fsync", GAUGE, "1 while the journal's device is behind, and writes wait.", |f| f.durability.is_behind.into()),
+    ("flintkv_journal_tail_bytes", GAUGE, "Bytes of the journal behind the base, which a restart replays.", |f| f.durability.tail_bytes),
+    ("flintkv_journal_unsynced_bytes", GAUGE, "Bytes of the journal that are not on the device yet.", |f| f.durability.unsynced_bytes),
+    ("flintkv_journal_file_bytes", GAUGE, "Bytes of the journal's files, those that are made ahead included.", |f| f.durability.journal_file_bytes),
+    ("flintkv_journal_records_total", COUNTER, "Records that were appended to the journal.", |f| f.durability.journal_records),
+    ("flintkv_journal_bytes_total", COUNTER, "Bytes that were appended to the journal.", |f| f.durability.journal_bytes),
+    ("flintkv_journal_syncs_total", COUNTER, "Syncs of the journal's device.", |f| f.durability.journal_syncs),
+    ("flintkv_backup_in_progress", GAUGE, "1 while a backup is made.", |f| f.durability.is_backing_up.into()),
+    ("flintkv_backup_last_status", GAUGE, "0 if the last backup failed.", |f| (!f.durability.last_backup_failed).into()),
+    ("flintkv_backup_last_success_timestamp_seconds", GAUGE, "When the newest backup known to the node was begun, since 1970; 0: none.", |f| f.durability.last_backup_at_s),
 ];
 
 type OfLatencies = fn(&Latencies) -> &Summary;
@@ -162,6 +187,11 @@ fn page(app: &App, now_ms: u64) -> String {
         for (reading, database) in &all {
             page.sample(name, &[("database", database.name())], of(&reading.figures));
         }
+    }
+    page.family("flintkv_journal_last_sync_seconds", GAUGE, "How long the last sync of the journal took.");
+    for (reading, database) in &all {
+        let seconds = reading.figures.durability.last_sync_us as f64 / 1e6;
+        page.sample("flintkv_journal_last_sync_seconds", &[("database", database.name())], seconds);
     }
     type Count = fn(&KeyCounts) -> u64;
     let of_keyspaces: [(&str, &str, Count); 2] = [

@@ -6,7 +6,7 @@ use super::history::{History, RINGS, Ring};
 use super::reading::{NodeReading, NodeSpan, Reading, Span};
 use crate::app::App;
 use crate::error::ApiError;
-use crate::events::Event;
+use crate::events::{self, Event};
 use node::Node;
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -273,6 +273,7 @@ pub fn run(app: &App, stopped: &signal::Receiver<bool>) {
         }
         app.alerts.look(app, now_ms);
         app.benchmarks.look(app);
+        events::look(app);
         // Short sleeps, so that the node does not wait a whole second when it stops.
         let next_ms = (now_ms / 1000 + 1) * 1000;
         while !*stopped.borrow() {
@@ -284,6 +285,7 @@ pub fn run(app: &App, stopped: &signal::Receiver<bool>) {
         }
     }
     app.event(Event::info("node", "", "the console is stopping"));
+    app.ends();
     app.benchmarks.stop();
 }
 

@@ -55,7 +55,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         method: Method::Patch,
         path: "/api/v1/databases/{name}",
-        summary: "Changes limits, policy, compression or password while the database serves clients. Its state is resizing while values move.",
+        summary: "Changes limits, policy, compression, password, backups or persistence while the database serves clients. Its state is resizing while values move.",
         body: Some(one::<DatabaseChange>),
         reply: Answer::Json(one::<Db>),
         action: "database.update",
@@ -119,8 +119,10 @@ struct FailedDatabase {
 pub struct Db {
     name: String,
     state: StateName,
-    /// While it is resizing.
+    /// While it is resizing or loading.
     progress: Option<Progress>,
+    /// Why it has failed.
+    failure: Option<String>,
     is_default: bool,
     definition: DefinitionCard,
     endpoints: Vec<EndpointCard>,
@@ -131,6 +133,10 @@ pub struct Db {
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum StateName {
+    /// Its dataset is being loaded; a backup is read twice.
+    Loading,
+    /// Its dataset could not be loaded, so it serves nobody.
+    Failed,
     Active,
     Paused,
     Resizing,
@@ -161,6 +167,10 @@ struct DefinitionCard {
     shards: u32,
     replicas: u32,
     persistence: String,
+    /// How often the node makes a backup: 30m, 6h, 1d; empty: never.
+    backup_schedule: String,
+    /// How many scheduled backups are kept.
+    backup_keep: u32,
     zones: Vec<String>,
 }
 
@@ -196,7 +206,13 @@ struct NewDatabase {
     shards: Option<u32>,
     replicas: Option<u32>,
     persistence: Option<String>,
+    /// Missing: no schedule.
+    backup_schedule: Option<String>,
+    /// Missing: 7.
+    backup_keep: Option<u32>,
     zones: Option<Vec<String>>,
+    /// The backup that the database begins with: its directory below the node's backup-path.
+    from: Option<String>,
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -208,6 +224,11 @@ struct DatabaseChange {
     policy: Option<String>,
     #[schema(value_type = Option<CodecWord>)]
     compression: Option<String>,
+    /// none, no, everysec or always, in a request of its own. The reply comes when the change is in effect, or after some seconds.
+    persistence: Option<String>,
+    /// 30m, 6h, 1d; empty: never.
+    backup_schedule: Option<String>,
+    backup_keep: Option<u32>,
     /// null takes the password away.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<String>)]
@@ -229,6 +250,8 @@ struct Confirmation {
 pub fn card(cx: &Cx, database: &Database) -> Db {
     let definition = database.definition();
     let (state, progress) = match database.state() {
+        State::Loading { done_bytes, total_bytes } => (StateName::Loading, Some(Progress { done_bytes, total_bytes })),
+        State::Failed => (StateName::Failed, None),
         State::Active => (StateName::Active, None),
         State::Paused => (StateName::Paused, None),
         State::Deleting => (StateName::Deleting, None),
@@ -246,6 +269,7 @@ pub fn card(cx: &Cx, database: &Database) -> Db {
         name: database.name().to_owned(),
         state,
         progress,
+        failure: database.load_failure(),
         is_default: database.is_default(),
         endpoints: endpoints.collect(),
         definition: DefinitionCard {
@@ -261,6 +285,8 @@ pub fn card(cx: &Cx, database: &Database) -> Db {
             shards: definition.shards,
             replicas: definition.replicas,
             persistence: definition.persistence,
+            backup_schedule: definition.backup_schedule,
+            backup_keep: definition.backup_keep,
             zones: definition.zones,
         },
         now: cx.app.watch.now(database.name()),
@@ -312,7 +338,10 @@ fn definition(cx: &Cx, wanted: NewDatabase) -> Definition {
         shards: wanted.shards.unwrap_or(1),
         replicas: wanted.replicas.unwrap_or(0),
         persistence: wanted.persistence.unwrap_or_else(|| "none".to_owned()),
+        backup_schedule: wanted.backup_schedule.unwrap_or_default(),
+        backup_keep: wanted.backup_keep.unwrap_or(Definition::default().backup_keep),
         zones: wanted.zones.unwrap_or_default(),
+        from: wanted.from,
     }
 }
 
@@ -329,7 +358,9 @@ fn create(cx: &Cx) -> Result<Reply, ApiError> {
     cx.note(definition.name.clone(), limits.clone());
     let database = cx.app.node.create(&definition)?;
     cx.note(database.name(), format!("port {}, {limits}", database.definition().port));
-    cx.app.event(Event::info("database", database.name(), "the database was created").by(cx.user()));
+    let from = definition.from.map_or(String::new(), |from| format!(" from the backup {from}"));
+    let text = format!("the database was created{from}");
+    cx.app.event(Event::info("database", database.name(), text).by(cx.user()));
     Reply::created(&card(cx, &database))
 }
 
@@ -342,6 +373,9 @@ fn change(cx: &Cx) -> Result<Reply, ApiError> {
     changed.extend(number("ram_limit_bytes", wanted.ram_limit_bytes));
     changed.extend(wanted.policy.as_ref().map(|policy| format!("policy {policy}")));
     changed.extend(wanted.compression.as_ref().map(|compression| format!("compression {compression}")));
+    changed.extend(wanted.persistence.as_ref().map(|persistence| format!("persistence {persistence}")));
+    changed.extend(wanted.backup_schedule.as_ref().map(|schedule| format!("backup_schedule '{schedule}'")));
+    changed.extend(wanted.backup_keep.map(|keep| format!("backup_keep {keep}")));
     changed.extend(wanted.password.as_ref().map(|_| "password".to_owned()));
     if changed.is_empty() {
         return Err(ApiError::invalid("the request changes nothing"));
@@ -353,6 +387,9 @@ fn change(cx: &Cx) -> Result<Reply, ApiError> {
         ram_limit_bytes: wanted.ram_limit_bytes,
         policy: wanted.policy,
         compression: wanted.compression,
+        persistence: wanted.persistence,
+        backup_schedule: wanted.backup_schedule,
+        backup_keep: wanted.backup_keep,
         password: wanted.password,
     };
     let (done, outcome) = mpsc::channel::<Result<(), NodeError>>();
@@ -363,9 +400,9 @@ fn change(cx: &Cx) -> Result<Reply, ApiError> {
         // Nobody waits any more, so an event reports the result.
         if let (Err(_), why) = (done.send(result), why) {
             let event = match why {
-                None => Event::info("database", &name, "the resize is done"),
+                None => Event::info("database", &name, "the change is done"),
                 Some(why) => {
-                    Event::info("database", &name, format!("the resize failed: {why}")).severity(Severity::Warning)
+                    Event::info("database", &name, format!("the change failed: {why}")).severity(Severity::Warning)
                 }
             };
             app.event(event.by(user));

@@ -1,5 +1,6 @@
 //! Owns the list of all routes. Never knows what any of them does.
 
+mod backups;
 mod clients;
 mod command;
 mod configuration;
@@ -19,6 +20,7 @@ static AREAS: &[&[Route]] = &[
     session::ROUTES,
     node::ROUTES,
     databases::ROUTES,
+    backups::ROUTES,
     metrics::ROUTES,
     clients::ROUTES,
     keys::ROUTES,

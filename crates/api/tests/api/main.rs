@@ -1,6 +1,7 @@
 //! The API of a whole node, as a browser or a program uses it. Each test has its own node in its own process.
 
 mod access;
+mod backups;
 mod benchmarks;
 mod common;
 mod console;

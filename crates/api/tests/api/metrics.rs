@@ -178,7 +178,12 @@ fn an_alert_fires_is_sent_and_ends() {
 
     let rule = operator.post("/api/v1/alerts/rules", wanted(5.0)).ok();
     let id = rule["id"].as_str().unwrap();
-    let state = || operator.get("/api/v1/alerts").ok()["states"][0]["state"].as_str().map(str::to_owned);
+    // Beside the rules that a node begins with.
+    let one = |operator: &Client, of: &str, name: &str| {
+        let all = operator.get("/api/v1/alerts").ok()[of].as_array().unwrap().clone();
+        all.into_iter().find(|one| one[name] == json!(id)).unwrap_or_default()
+    };
+    let state = || one(&operator, "states", "rule_id")["state"].as_str().map(str::to_owned);
     until("ok", || (state().as_deref() == Some("ok")).then_some(()));
     (0..10).for_each(|number| drop(node.command(node.port(), &["SET", &format!("k{number}"), "v"])));
     let message = hear();
@@ -203,7 +208,7 @@ fn an_alert_fires_is_sent_and_ends() {
     node.stop();
     let node = Node::start_in(folder, &[]);
     let operator = node.token("operator");
-    assert_eq!(operator.get("/api/v1/alerts").ok()["rules"][0]["threshold"], 100.0);
+    assert_eq!(one(&operator, "rules", "id")["threshold"], 100.0);
     assert_eq!(operator.delete(&path).status, 204);
     assert_eq!(operator.delete(&path).error(), error(404, "not_found", ""));
     let viewer = node.token("viewer");
@@ -237,4 +242,41 @@ fn metrics_are_answered_while_a_script_runs() {
     });
     let page = node.client().get("/metrics").text();
     assert!(page.contains("redis_db_keys{database=\"default\",db=\"db0\"} 2\n"), "{page}");
+}
+
+#[test]
+fn what_keeps_the_dataset_is_measured_and_a_restart_is_told() {
+    let node = Node::start(&[("appendonly", "yes")]);
+    node.command(node.port(), &["MSET", "a", "1", "b", "2"]);
+    let page = node.client().get("/metrics").text();
+    let value = |name: &str| {
+        let line = page.lines().find(|line| line.starts_with(&format!("{name}{{database=\"default\"}}")));
+        line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).unwrap_or_else(|| panic!("no {name}"))
+    };
+    assert_eq!(["redis_aof_enabled", "redis_aof_last_write_status", "flintkv_backup_last_status"].map(value), [1.0; 3]);
+    assert_eq!(["redis_aof_delayed_fsync", "redis_loading_dump_file", "flintkv_load_failed"].map(value), [0.0; 3]);
+    assert_eq!(value("flintkv_journal_records_total"), 1.0);
+    assert!(value("flintkv_journal_tail_bytes") > 0.0 && value("redis_aof_base_size_bytes") > 0.0);
+    let rules = node.token("viewer").get("/api/v1/alerts").ok();
+    let rules: Vec<&str> =
+        rules["rules"].as_array().unwrap().iter().map(|rule| rule["metric"].as_str().unwrap()).collect();
+    assert!(rules.contains(&"journal_failed") && rules.contains(&"backup_failed"), "{rules:?}");
+
+    let folder = node.folder();
+    let told = |node: &Node, beginning: &str| {
+        until("the event", || {
+            let events = node.token("viewer").get("/api/v1/events?kind=database&count=1").ok();
+            let message = events[0]["message"].as_str().filter(|text| text.starts_with(beginning))?;
+            Some((message.to_owned(), events[0]["severity"].clone()))
+        })
+    };
+    // As kill -9 does.
+    drop(node);
+    let node = Node::start_in(folder.clone(), &[("appendonly", "yes")]);
+    let (message, severity) = told(&node, "restarted after a crash: 2 keys in ");
+    assert!(message.contains("journal replayed from 0 to ") && message.ends_with(", 1 records"), "{message}");
+    assert_eq!(severity, "warning");
+    node.stop();
+    let node = Node::start_in(folder, &[("appendonly", "yes")]);
+    assert_eq!(told(&node, "restarted: 2 keys in ").1, "info");
 }

@@ -11,7 +11,8 @@ use config::{Change, Effect, Kind, ROWS, Row};
 
 use crate::size;
 pub use remote::{
-    Connection, Create, Database, DatabaseAction, Node, RamLimit, Resize, Token, TokenAction, Top, User, UserAction,
+    Backup, Connection, Create, Database, DatabaseAction, Node, RamLimit, Resize, Token, TokenAction, Top, User,
+    UserAction,
 };
 
 /// A Redis-compatible database that keeps hot values in RAM and all other values on flash
@@ -24,8 +25,8 @@ pub struct Cli {
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Create, list, show, resize, pause, resume, flush and delete databases of a running node
-    Database(Database),
+    /// Create, list, show, resize, back up, pause, resume, flush and delete databases of a running node
+    Database(Box<Database>),
     /// Show a running node
     Node(Node),
     /// Administer the console's users
@@ -40,7 +41,7 @@ pub enum Command {
     /// is shown first: what it is, what it holds, who uses it. A device in use is refused. After a confirmation by
     /// name, the device is formatted, mounted and measured.
     PrepareFlash(PrepareFlash),
-    /// Show and check the journal that keeps a database over restarts
+    /// Show, check and export the journal that keeps a database over restarts
     ///
     /// DIR is the directory flintkv.journal in the node's dir, or a copy of it. Nothing in it is changed, and a node may
     /// be using it; then the last records may be missing.
@@ -132,6 +133,17 @@ pub enum JournalAction {
     Check {
         #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
         dir: PathBuf,
+    },
+    /// Write the dataset as an append-only file that Redis 7.0 loads
+    Export {
+        #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+        dir: PathBuf,
+        /// The file to write; it must not be there yet
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        to: PathBuf,
+        /// Also write when fields of hashes expire (HPEXPIREAT), which needs Redis 7.4
+        #[arg(long)]
+        with_field_expiry: bool,
     },
 }
 
@@ -250,6 +262,8 @@ mod tests {
             "prepare-flash /x --filesystem btrfs",
             "journal show",
             "journal check",
+            "journal show",
+            "journal export /x",
             "completions tcsh",
             "database",
             "database create ads",
@@ -257,6 +271,7 @@ mod tests {
             "database create ads --memory-limit 10gb --ram-limit 110%",
             "database resize ads --password=x --no-password",
             "database resize ads --policy random",
+            "database backup ads --rdb-version 9",
             "user create bob --role root",
             "token create ci --role viewer --expires 5",
             "top --interval 0",

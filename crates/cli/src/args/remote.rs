@@ -58,8 +58,19 @@ pub enum DatabaseAction {
         #[arg(value_name = "NAME")]
         name: String,
     },
-    /// Change a database's limits, policy, compression or password while it serves clients
+    /// Change a database's limits, policy, compression, password, backups or persistence while it serves clients
+    #[command(visible_alias = "update")]
     Resize(Resize),
+    /// Make a backup of a database, which goes on serving
+    ///
+    /// A backup is a directory below the node's backup-path with one file, dump.rdb, and its description, backup.json. The dump
+    /// is read back before the backup counts. `flintkv database create NAME --from BACKUP` makes a database of it.
+    Backup(Backup),
+    /// List backups, newest first: of a database, or all
+    Backups {
+        #[arg(value_name = "NAME")]
+        name: Option<String>,
+    },
     /// Refuse every command until the database is resumed
     Pause {
         #[arg(value_name = "NAME")]
@@ -85,6 +96,9 @@ pub enum DatabaseAction {
         /// Confirms the deletion, instead of typing the name
         #[arg(long, value_name = "NAME")]
         yes: Option<String>,
+        /// Make a backup first, and delete the database only if that succeeds
+        #[arg(long)]
+        backup: bool,
         /// Do not wait until the database is gone
         #[arg(long)]
         no_wait: bool,
@@ -134,6 +148,15 @@ pub struct Create {
     /// Whether the data survives restarts: none, or when it is put on the device: no, everysec, always
     #[arg(long, value_name = "KIND", help_heading = "Placement")]
     pub persistence: Option<String>,
+    /// The backup to begin with: its directory below the node's backup-path
+    #[arg(long, value_name = "BACKUP", help_heading = "Placement")]
+    pub from: Option<String>,
+    /// How often the node makes a backup: 30m, 6h, 1d [default: never]
+    #[arg(long, value_name = "SPAN", help_heading = "Placement")]
+    pub backup_schedule: Option<String>,
+    /// How many scheduled backups are kept [default: 7]
+    #[arg(long, value_name = "N", help_heading = "Placement")]
+    pub backup_keep: Option<u32>,
     /// Zone; repeatable; the node refuses what it cannot do yet
     #[arg(long, value_name = "ZONE", help_heading = "Placement")]
     pub zone: Vec<String>,
@@ -165,7 +188,31 @@ pub struct Resize {
     /// Remove the password
     #[arg(long, conflicts_with = "password")]
     pub no_password: bool,
+    /// Whether the data survives restarts: none, no, everysec, always; given alone
+    #[arg(long, value_name = "KIND")]
+    pub persistence: Option<String>,
+    /// How often the node makes a backup: 30m, 6h, 1d; empty: never
+    #[arg(long, value_name = "SPAN")]
+    pub backup_schedule: Option<String>,
+    /// How many scheduled backups are kept
+    #[arg(long, value_name = "N")]
+    pub backup_keep: Option<u32>,
     /// Do not wait until values have moved
+    #[arg(long)]
+    pub no_wait: bool,
+}
+
+#[derive(Args, Debug, Clone)]
+pub struct Backup {
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// A new directory below the node's backup-path [default: the database's name and the time]
+    #[arg(long, value_name = "DIR")]
+    pub to: Option<String>,
+    /// The version of the dump: 10 for Redis 7.0, 11 for 7.2, 12 for 7.4, which alone has expiries of fields [default: 12]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=12))]
+    pub rdb_version: Option<u32>,
+    /// Do not wait until the backup is made
     #[arg(long)]
     pub no_wait: bool,
 }

@@ -1,6 +1,7 @@
-//! Owns `flintkv journal`: showing and checking what keeps a database over restarts. Never changes the directory, and
+//! Owns `flintkv journal`: showing, checking and exporting what keeps a database over restarts. Never changes the directory, and
 //! never knows what a command does.
 
+mod export;
 mod show;
 
 use std::fs::File;
@@ -24,6 +25,7 @@ pub fn run(args: &Journal) -> Result<String, Failure> {
     match &args.action {
         JournalAction::Show { dir, from, limit } => show::show(dir, *from, *limit),
         JournalAction::Check { dir } => show::check(dir),
+        JournalAction::Export { dir, to, with_field_expiry } => export::export(dir, to, *with_field_expiry),
     }
 }
 

@@ -44,6 +44,7 @@ pub fn start(
         Err(why) => {
             let text = format!("database '{}' could not be loaded: {why}", database.hub.name);
             tracing::error!("{text}");
+            *database.files.load_failure.lock() = Some(why);
             // Half a dataset is not served. The other databases of the node are.
             if database.is_default() {
                 // The first failure counts.

@@ -17,6 +17,7 @@ mod base;
 mod index;
 mod recover;
 
+use crate::backup::Restore;
 use crate::database::Database;
 use crate::files::{self, Plan, about, directory};
 use crate::progress::Kept;
@@ -51,6 +52,8 @@ pub enum Start {
     Begin,
     /// It has survived.
     Recover(Manifest, Option<Box<index::Found>>),
+    /// It begins with a backup.
+    Restore(Restore),
 }
 
 impl Start {
@@ -117,6 +120,14 @@ pub fn start(database: &Arc<Database>, start: Start) -> io::Result<()> {
         Start::Recover(manifest, found) => files::start(database, move |database| {
             let _busy = database.files.busy.lock();
             recover::recover(database, &folder_of(database), manifest, found.map(|found| *found))
+        }),
+        Start::Restore(restore) => files::start(database, move |database| {
+            let _busy = database.files.busy.lock();
+            restore.load(database)?;
+            if database.hub.config.snapshot().redis_files.appendonly {
+                begin(database)?;
+            }
+            restore.end()
         }),
     }
 }

@@ -4,7 +4,7 @@
 use super::{attach, find_file, index, settings_of};
 use crate::database::Database;
 use crate::files::{Broken, Command, Commands, Expect, Pipe, Plan, load_base};
-use crate::progress::Kept;
+use crate::progress::{Kept, Recovered};
 use config::Policy;
 use journal::manifest::Manifest;
 use journal::{OpenError, Opened, Record};
@@ -56,16 +56,18 @@ pub fn recover(
     attach(database, &log);
     store.set_replaying(false);
     store.set_policy(database.hub.config.snapshot().maxmemory_policy);
+    let (keys, took) = (store.stats().keys, begun.elapsed());
     tracing::info!(
-        "database '{}' is back: {} keys in {:.3} s, the journal was replayed from {} to {end}, {records} records",
+        "database '{}' is back: {keys} keys in {:.3} s, the journal was replayed from {} to {end}, {records} records",
         database.hub.name,
-        store.stats().keys,
-        begun.elapsed().as_secs_f64(),
+        took.as_secs_f64(),
         manifest.position
     );
     if manifest.index.is_some() {
         database.shard.set_kept(true)?;
     }
+    let (from, took_ms) = (manifest.position, took.as_millis() as u64);
+    *progress.recovered.lock() = Some(Recovered { keys, took_ms, from, to: end, records });
     *progress.journal.kept.lock() = Some(Kept { log, folder: folder.to_owned(), manifest });
     Ok(())
 }

@@ -104,6 +104,7 @@ fn carry_out(node: &Arc<node::Node>, words: &[&str]) -> Result<String, node::Nod
             BufReader::new(stream).read_line(&mut reply).unwrap();
             Ok(reply.trim_end().to_owned())
         }
+        ["backup", ..] | ["restore", ..] => crate::backup::carry_out(node, words),
         ["journal", ..] => Ok(crate::gate::told(node, &words[1..])),
         _ => panic!("{words:?}"),
     }
@@ -138,7 +139,7 @@ impl Operator {
 }
 
 /// A node with flash, and its operator.
-fn start(directory: &Path, more: &[(&str, &str)]) -> (Node, Operator) {
+pub fn start(directory: &Path, more: &[(&str, &str)]) -> (Node, Operator) {
     let state = directory.join("state");
     let flash = directory.join("flash");
     std::fs::create_dir_all(&state).unwrap();
@@ -157,7 +158,7 @@ fn start(directory: &Path, more: &[(&str, &str)]) -> (Node, Operator) {
     (node, operator)
 }
 
-fn connect(port: u16) -> Client {
+pub fn connect(port: u16) -> Client {
     Client::new(TcpStream::connect(("127.0.0.1", port)).unwrap())
 }
 

@@ -17,7 +17,7 @@ fn with<'a>(more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
 }
 
 /// Random data of every type, in several logical databases, and collections that are split.
-fn fill(client: &mut Client, seed: u64) {
+pub fn fill(client: &mut Client, seed: u64) {
     let mut commands = Commands::on_data(seed, 40);
     for n in 0..1500 {
         if n % 500 == 0 {
@@ -65,13 +65,13 @@ fn fill(client: &mut Client, seed: u64) {
     client.run("SELECT 0");
 }
 
-fn digests(client: &mut Client) -> (String, String) {
+pub fn digests(client: &mut Client) -> (String, String) {
     let digests = (client.run("DEBUG DIGEST"), client.run("DEBUG FLINT-DIGEST"));
     assert_eq!(digests.1.len(), 64, "{}", digests.1);
     digests
 }
 
-fn loaded(client: &mut Client) {
+pub fn loaded(client: &mut Client) {
     eventually("the dataset is loaded", || client.info("persistence", "loading") == "0");
 }
 

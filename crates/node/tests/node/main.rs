@@ -4,6 +4,7 @@
 mod acl;
 mod all_cold;
 mod answers;
+mod backup;
 mod blocking;
 mod clients;
 mod common;

@@ -38,14 +38,15 @@ fn put_ms(out: &mut Vec<u8>, ms: i64) {
     out.extend_from_slice(&ms.to_le_bytes());
 }
 
-pub fn write(stream: &Stream, out: &mut Vec<u8>) {
+/// V1 is never written.
+pub fn write(stream: &Stream, version: Version, out: &mut Vec<u8>) {
     let chunks = stream.raw_chunks();
     put_len(out, chunks.len() as u64);
     for (base, list) in chunks {
         put_string(out, &base.to_bytes());
         put_string(out, list);
     }
-    write_after_chunks(stream, Version::V3, out);
+    write_after_chunks(stream, version, out);
 }
 
 /// What follows the chunks. V2 leaves out when a consumer was active; V1 is never written.

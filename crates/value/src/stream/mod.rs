@@ -414,7 +414,7 @@ impl Stream {
 
     /// Appends the stream's form for flash, which is that of a dump.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        rdb::stream::write(self, out);
+        rdb::stream::write(self, rdb::stream::Version::V3, out);
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Stream, Corrupt> {

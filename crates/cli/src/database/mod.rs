@@ -1,12 +1,14 @@
 //! Owns `flintkv database` and `flintkv node`: requests, waiting for slow changes, and tables. Never knows how a
 //! request travels.
 
+mod backups;
+
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value, json};
 
-use crate::args::{Create, DatabaseAction, RamLimit, Resize};
+use crate::args::{Backup, Create, DatabaseAction, RamLimit, Resize};
 use crate::client::{Client, Unanswered, segment};
 use crate::failure::Failure;
 use crate::moment;
@@ -38,8 +40,20 @@ pub fn run(client: &Client, action: &DatabaseAction, as_json: bool) -> Result<St
             spinner.finish_and_clear();
             Ok(said(&reply?, &format!("{name} is empty"), as_json))
         }
-        DatabaseAction::Delete { name, yes, no_wait } => {
-            prompt::confirm(&format!("{name} and every key in it will be lost"), name, yes.as_deref())?;
+        DatabaseAction::Backup(backup) => backups::make(client, backup, as_json),
+        DatabaseAction::Backups { name } => backups::list(client, name.as_deref(), as_json),
+        DatabaseAction::Delete { name, yes, backup, no_wait } => {
+            let what = match backup {
+                true => format!("{name} will be backed up, and then deleted"),
+                false => {
+                    format!("{name} and every key in it will be lost, which cannot be undone; --backup keeps a backup")
+                }
+            };
+            prompt::confirm(&what, name, yes.as_deref())?;
+            if *backup {
+                let backup = Backup { name: name.clone(), to: None, rdb_version: None, no_wait: false };
+                eprint!("{}", backups::make(client, &backup, false)?);
+            }
             delete(client, name, !no_wait, as_json)
         }
     }
@@ -71,6 +85,9 @@ fn create(client: &Client, create: &Create, as_json: bool) -> Result<String, Fai
     set("persistence", create.persistence.as_ref().map(|persistence| json!(persistence)));
     set("zones", (!create.zone.is_empty()).then(|| json!(create.zone)));
     set("password", password(&create.password, &create.name)?.map(|password| json!(password)));
+    set("from", create.from.as_ref().map(|from| json!(from)));
+    set("backup_schedule", create.backup_schedule.as_ref().map(|schedule| json!(schedule)));
+    set("backup_keep", create.backup_keep.map(|keep| json!(keep)));
     let spinner = spinner(&format!("creating {}", create.name));
     let query = if create.dry_run { "?dry_run=true" } else { "" };
     let reply = client.post(&format!("/databases{query}"), &Value::Object(body));
@@ -79,7 +96,35 @@ fn create(client: &Client, create: &Create, as_json: bool) -> Result<String, Fai
     if create.dry_run {
         return Ok(said(&reply, &format!("{} could be created; nothing was changed", create.name), as_json));
     }
-    Ok(shown(&reply, as_json))
+    Ok(shown(&wait_while_loading(client, &create.name, reply)?, as_json))
+}
+
+/// Waits while a backup is loaded, with a bar of the bytes that are read. Returns the state afterwards.
+fn wait_while_loading(client: &Client, name: &str, mut database: Value) -> Result<Value, Failure> {
+    let bar = bytes_bar("loading {prefix} [{bar:30}] {binary_bytes} of {binary_total_bytes}", name);
+    while database["state"] == "loading" {
+        follow(&bar, &database["progress"], "done_bytes", "total_bytes");
+        std::thread::sleep(LOOK);
+        database = get(client, name)?;
+    }
+    bar.finish_and_clear();
+    match database["state"] == "failed" {
+        true => Err(Failure::failed(text(&database["failure"]))
+            .hint(format!("{name} serves nobody: flintkv database delete {name}"))),
+        false => Ok(database),
+    }
+}
+
+fn bytes_bar(template: &str, name: &str) -> ProgressBar {
+    let bar = ProgressBar::new(0);
+    bar.set_style(ProgressStyle::with_template(template).expect("the template is fixed").progress_chars("=> "));
+    bar.set_prefix(name.to_owned());
+    bar
+}
+
+fn follow(bar: &ProgressBar, progress: &Value, done: &str, total: &str) {
+    bar.set_length(integer(&progress[total]));
+    bar.set_position(integer(&progress[done]));
 }
 
 /// Asks for the password if the option has no value.
@@ -106,11 +151,15 @@ fn resize(client: &Client, resize: &Resize, as_json: bool) -> Result<String, Fai
     }
     set("policy", resize.policy.as_ref().map(|policy| json!(policy)));
     set("compression", resize.compression.as_ref().map(|compression| json!(compression)));
+    set("persistence", resize.persistence.as_ref().map(|persistence| json!(persistence)));
+    set("backup_schedule", resize.backup_schedule.as_ref().map(|schedule| json!(schedule)));
+    set("backup_keep", resize.backup_keep.map(|keep| json!(keep)));
     set("password", password(&resize.password, name)?.map(|password| json!(password)));
     set("password", resize.no_password.then_some(Value::Null));
     if change.is_empty() {
         return Err(Failure::refused(
-            "nothing to change: give at least one of --memory-limit, --ram-limit, --policy, --compression, --password and --no-password",
+            "nothing to change: give at least one of --memory-limit, --ram-limit, --policy, --compression, --persistence, \
+             --backup-schedule, --backup-keep, --password and --no-password",
         ));
     }
     let mut database = client.patch(&path(name), &Value::Object(change))?;
@@ -138,14 +187,9 @@ fn is_moving(database: &Value) -> bool {
 
 /// Waits while values move, with a bar of the moved bytes. Returns the state afterwards.
 fn wait_while_moving(client: &Client, name: &str, mut database: Value) -> Result<Value, Failure> {
-    let bar = ProgressBar::new(0);
-    let style = ProgressStyle::with_template("resizing {prefix} [{bar:30}] {binary_bytes} of {binary_total_bytes}");
-    bar.set_style(style.expect("the template is fixed").progress_chars("=> "));
-    bar.set_prefix(name.to_owned());
+    let bar = bytes_bar("resizing {prefix} [{bar:30}] {binary_bytes} of {binary_total_bytes}", name);
     while is_moving(&database) {
-        let progress = &database["progress"];
-        bar.set_length(integer(&progress["total_bytes"]));
-        bar.set_position(integer(&progress["done_bytes"]));
+        follow(&bar, &database["progress"], "done_bytes", "total_bytes");
         std::thread::sleep(LOOK);
         database = get(client, name).map_err(|error| {
             Failure::from(error).hint(format!("the node continues the resize: flintkv database show {name}"))
@@ -289,7 +333,11 @@ fn show(database: &Value) -> String {
         ("shards", text(&definition["shards"])),
         ("replicas", text(&definition["replicas"])),
         ("persistence", text(&definition["persistence"])),
+        ("backups", backup_schedule(definition)),
     ];
+    if !database["failure"].is_null() {
+        rows.insert(2, ("failure", text(&database["failure"])));
+    }
     for endpoint in database["endpoints"].as_array().into_iter().flatten() {
         let command = endpoint["command"].as_str().map(|command| format!("    {command}")).unwrap_or_default();
         rows.push(("endpoint", format!("{} {}{command}", text(&endpoint["kind"]), text(&endpoint["address"]))));
@@ -308,6 +356,13 @@ fn show(database: &Value) -> String {
         ]);
     }
     pairs(&rows)
+}
+
+fn backup_schedule(definition: &Value) -> String {
+    match definition["backup_schedule"].as_str() {
+        None | Some("") => "no schedule".to_owned(),
+        Some(schedule) => format!("every {schedule}, {} kept", text(&definition["backup_keep"])),
+    }
 }
 
 /// `flintkv node show`.

@@ -1,0 +1,172 @@
+//! Owns backups as resources: list, begin, progress. Never knows how a backup is made.
+
+use crate::auth::Role;
+use crate::cx::{Cx, Reply};
+use crate::error::ApiError;
+use crate::events::Event;
+use crate::route::{Answer, Method, Route, one};
+use node::{Backup, Database, EndedBackup, NodeError, WantedBackup};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+pub const ROUTES: &[Route] = &[
+    Route {
+        path: "/api/v1/backups",
+        tag: "Backups",
+        summary: "All backups below the node's backup-path, newest first, also those of databases that are deleted.",
+        reply: Answer::Json(one::<AllBackups>),
+        run: all,
+        ..Route::BASE
+    },
+    Route {
+        path: "/api/v1/databases/{name}/backups",
+        tag: "Backups",
+        summary: "The backups of a database, newest first, the one that is being made, and how the last one ended.",
+        reply: Answer::Json(one::<Backups>),
+        run: of_database,
+        ..Route::BASE
+    },
+    Route {
+        method: Method::Post,
+        path: "/api/v1/databases/{name}/backups",
+        role: Some(Role::Operator),
+        tag: "Backups",
+        summary: "Begins a backup of a database, which goes on serving. One at a time for each database.",
+        body: Some(one::<NewBackup>),
+        reply: Answer::Created(one::<RunningCard>),
+        action: "backup.create",
+        run: begin,
+        ..Route::BASE
+    },
+];
+
+#[derive(Serialize, ToSchema)]
+struct AllBackups {
+    /// The directory of all backups.
+    directory: String,
+    backups: Vec<BackupCard>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct Backups {
+    running: Option<RunningCard>,
+    /// In this run of the node.
+    last: Option<EndedCard>,
+    backups: Vec<BackupCard>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct BackupCard {
+    /// Its directory below the node's backup-path: what `from` takes.
+    path: String,
+    database: String,
+    created_ms: u64,
+    node_version: String,
+    rdb_version: u32,
+    keys: u64,
+    bytes: u64,
+    /// Of dump.rdb.
+    sha256: String,
+    /// The schedule has made it, and will delete it.
+    scheduled: bool,
+}
+
+#[derive(Serialize, ToSchema)]
+struct RunningCard {
+    path: String,
+    scheduled: bool,
+    started_ms: u64,
+    phase: Phase,
+    /// Keys while it is written, bytes while it is read back.
+    done: u64,
+    total: u64,
+}
+
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum Phase {
+    Writing,
+    Verifying,
+}
+
+#[derive(Serialize, ToSchema)]
+struct EndedCard {
+    path: String,
+    scheduled: bool,
+    started_ms: u64,
+    took_ms: u64,
+    /// null: it is whole.
+    error: Option<String>,
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewBackup {
+    /// A new directory below the node's backup-path. Missing: one with the database's name and the time.
+    to: Option<String>,
+    /// 10, 11 or 12, of Redis 7.0, 7.2 and 7.4. Missing: 12, which alone has expiries of fields.
+    rdb_version: Option<u32>,
+}
+
+fn card(backup: Backup) -> BackupCard {
+    let Backup { path, database, created_ms, node_version, rdb_version, keys, bytes, sha256, is_scheduled } = backup;
+    BackupCard { path, database, created_ms, node_version, rdb_version, keys, bytes, sha256, scheduled: is_scheduled }
+}
+
+fn running(database: &Database) -> Option<RunningCard> {
+    let (running, done, total) = database.running_backup()?;
+    let phase = if running.is_verifying() { Phase::Verifying } else { Phase::Writing };
+    let (scheduled, started_ms) = (running.is_scheduled, running.started_ms);
+    Some(RunningCard { path: running.path.clone(), scheduled, started_ms, phase, done, total })
+}
+
+fn ended(ended: EndedBackup) -> EndedCard {
+    let EndedBackup { path, is_scheduled, started_ms, took_ms, outcome } = ended;
+    EndedCard { path, scheduled: is_scheduled, started_ms, took_ms, error: outcome.err() }
+}
+
+fn all(cx: &Cx) -> Result<Reply, ApiError> {
+    let node = &cx.app.node;
+    Reply::json(&AllBackups {
+        directory: node.backup_path().display().to_string(),
+        backups: node.backups().into_iter().map(card).collect(),
+    })
+}
+
+fn of_database(cx: &Cx) -> Result<Reply, ApiError> {
+    let database = cx.database()?;
+    // Before the list: a backup that ends now is in one of them.
+    let running = running(&database);
+    let mut backups = cx.app.node.backups();
+    backups.retain(|backup| backup.database == database.name());
+    Reply::json(&Backups {
+        running,
+        last: database.last_backup().map(ended),
+        backups: backups.into_iter().map(card).collect(),
+    })
+}
+
+fn begin(cx: &Cx) -> Result<Reply, ApiError> {
+    let NewBackup { to, rdb_version } = cx.body()?;
+    let database = cx.database()?;
+    cx.note(database.name(), to.clone().unwrap_or_default());
+    let begun = database.start_backup(&WantedBackup { to, rdb_version, is_scheduled: false }, cx.now_ms());
+    let begun = begun.map_err(|error| match error {
+        NodeError::Busy(why) => ApiError::busy(why).hint("try again later"),
+        NodeError::NoRoom { message } => {
+            ApiError::no_room(message).hint("make room there, or set backup-path to another file system")
+        }
+        error => error.into(),
+    })?;
+    cx.note(database.name(), begun.path.clone());
+    let text = format!("a backup was begun: {}", begun.path);
+    cx.app.event(Event::info("backup", database.name(), text).by(cx.user()));
+    Reply::created(&RunningCard {
+        path: begun.path.clone(),
+        scheduled: false,
+        started_ms: begun.started_ms,
+        phase: Phase::Writing,
+        done: 0,
+        total: begun.keys_total,
+    })
+}

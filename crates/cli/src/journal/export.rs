@@ -1,0 +1,205 @@
+//! Owns the way from a journal to an append-only file that Redis 7.0 loads: the base as commands, and then the records. Never
+//! knows what a command does, but for the few that Redis 7.0 lacks, that carry bytes in a newer format, or that choose the
+//! logical database.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use rdb::{Item, Key, Piece};
+use resp::client::encode_command;
+use value::rdb::stream::{Version, write};
+use value::rdb::{Decoded, Parts, Type, dump_for, put_len, put_string, reseal, restore};
+use value::stream::Stream;
+
+use super::{ADVICE, IN_USE, commands, open, read_base};
+use crate::failure::Failure;
+
+/// The file's logical database is not known.
+const UNKNOWN: u64 = u64::MAX;
+/// Of Redis 7.0, for DUMP and RDB files.
+const RDB_VERSION: u16 = 10;
+
+pub fn export(dir: &Path, to: &Path, with_field_expiry: bool) -> Result<String, Failure> {
+    let opened = open(dir)?;
+    let about = |error: io::Error| Failure::failed(format!("{}: {error}", to.display()));
+    let file = File::create_new(to).map_err(about)?;
+    let mut out = Export {
+        file: BufWriter::with_capacity(256 << 10, file),
+        command: Vec::new(),
+        db: 0,
+        commands: 0,
+        with_field_expiry,
+        left_out: 0,
+    };
+    let written = out
+        .all(dir, &opened, to)
+        .and_then(|()| out.file.flush().and_then(|()| out.file.get_ref().sync_all()).map_err(about));
+    if let Err(failure) = written {
+        // Best effort: a part of a dataset must not be taken for all of it.
+        let _ = fs::remove_file(to);
+        return Err(failure);
+    }
+    if opened.view.is_in_use() {
+        eprintln!("{}: {IN_USE}", dir.display());
+    }
+    if out.left_out > 0 {
+        eprintln!(
+            "{} commands about expiries of fields are left out, which Redis 7.0 does not know: --with-field-expiry writes them",
+            out.left_out
+        );
+    }
+    Ok(format!("{}: {} commands, up to position {}\n", to.display(), out.commands, opened.view.end()))
+}
+
+struct Export {
+    file: BufWriter<File>,
+    command: Vec<u8>,
+    db: u64,
+    commands: u64,
+    with_field_expiry: bool,
+    /// Commands that let fields expire.
+    left_out: u64,
+}
+
+impl Export {
+    fn all(&mut self, dir: &Path, opened: &super::Opened, to: &Path) -> Result<(), Failure> {
+        let about = |error: io::Error| Failure::failed(format!("{}: {error}", to.display()));
+        let mut key: Option<Key> = None;
+        read_base(dir, opened, |item| self.item(item, &mut key).map_err(about))?;
+        let mut ended = Ok(());
+        let read = opened.view.records(&mut |end, record| {
+            ended = match commands(record.resp) {
+                Some(commands) => self.record(record.db.into(), &commands).map_err(about),
+                None => Err(Failure::failed(format!("the record before position {end} is no command")).hint(ADVICE)),
+            };
+            if ended.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        read.map_err(|error| Failure::failed(error.to_string()).hint(ADVICE))?;
+        ended
+    }
+
+    fn record(&mut self, db: u64, commands: &[super::Command]) -> io::Result<()> {
+        self.select(db)?;
+        for (args, bytes) in commands {
+            match (args[0].to_ascii_lowercase().as_slice(), args.as_slice()) {
+                (b"hpexpireat" | b"hpersist", _) if !self.with_field_expiry => {
+                    self.left_out += 1;
+                    continue;
+                }
+                (b"select", _) => self.db = UNKNOWN,
+                (b"restore", [_, key, at_ms, payload, options @ ..]) => {
+                    let payload = older(payload);
+                    let mut args: Vec<&[u8]> = vec![b"RESTORE", key, at_ms, &payload];
+                    args.extend(options.iter().map(Vec::as_slice));
+                    self.write(&args)?;
+                    continue;
+                }
+                (b"function", [_, what, payload, options @ ..]) if what.eq_ignore_ascii_case(b"restore") => {
+                    // The libraries have the same form in both versions.
+                    let mut payload = payload.clone();
+                    reseal(&mut payload, RDB_VERSION);
+                    let mut args: Vec<&[u8]> = vec![b"FUNCTION", b"RESTORE", &payload];
+                    args.extend(options.iter().map(Vec::as_slice));
+                    self.write(&args)?;
+                    continue;
+                }
+                _ => {}
+            }
+            self.commands += 1;
+            self.file.write_all(bytes)?;
+        }
+        Ok(())
+    }
+
+    fn item(&mut self, item: Item, key: &mut Option<Key>) -> io::Result<()> {
+        match item {
+            Item::Function(code) => self.write(&[b"FUNCTION", b"LOAD", &code]),
+            Item::Key(next) => {
+                self.select(next.db)?;
+                *key = Some(next);
+                Ok(())
+            }
+            Item::Piece(piece) => self.piece(&key.as_ref().expect("a piece follows its key").name, &piece),
+            Item::EndOfKey => match key.take() {
+                Some(Key { name, expiry_ms: Some(at_ms), .. }) => {
+                    self.write(&[b"PEXPIREAT", &name, at_ms.to_string().as_bytes()])
+                }
+                _ => Ok(()),
+            },
+            // FlintKV's own bases have no data of modules.
+            Item::Aux(..) | Item::Skipped { .. } | Item::End => Ok(()),
+        }
+    }
+
+    fn piece(&mut self, name: &[u8], piece: &Piece) -> io::Result<()> {
+        match piece {
+            Piece::Value(Decoded::String(text)) => self.write(&[b"SET", name, text]),
+            Piece::Value(Decoded::List(parts)) => self.members(b"RPUSH", name, parts),
+            Piece::Value(Decoded::Set(parts)) => self.members(b"SADD", name, parts),
+            Piece::Value(Decoded::Hash(parts)) => self.members(b"HSET", name, parts),
+            Piece::Value(Decoded::ZSet(parts, scores)) => {
+                let scores: Vec<String> = scores.iter().map(|score| format!("{score:?}")).collect();
+                let mut args: Vec<&[u8]> = vec![b"ZADD", name];
+                parts.iter().zip(&scores).for_each(|(member, score)| args.extend([score.as_bytes(), member]));
+                self.write(&args)
+            }
+            Piece::Value(Decoded::Stream(stream)) => self.write(&[b"RESTORE", name, b"0", &of_stream(stream)]),
+            Piece::Fields(pairs, expiries) => {
+                self.members(b"HSET", name, pairs)?;
+                for ((field, _), at_ms) in pairs.pairs().zip(expiries).filter(|&(_, &at_ms)| at_ms > 0) {
+                    if self.with_field_expiry {
+                        let at_ms = at_ms.to_string();
+                        self.write(&[b"HPEXPIREAT", name, at_ms.as_bytes(), b"FIELDS", b"1", field])?;
+                    } else {
+                        self.left_out += 1;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn members(&mut self, command: &[u8], name: &[u8], parts: &Parts) -> io::Result<()> {
+        let mut args = Vec::with_capacity(parts.len() + 2);
+        args.extend([command, name]);
+        args.extend(parts.iter());
+        self.write(&args)
+    }
+
+    fn select(&mut self, db: u64) -> io::Result<()> {
+        if std::mem::replace(&mut self.db, db) == db {
+            return Ok(());
+        }
+        self.write(&[b"SELECT", db.to_string().as_bytes()])
+    }
+
+    fn write(&mut self, args: &[&[u8]]) -> io::Result<()> {
+        self.command.clear();
+        encode_command(args, &mut self.command);
+        self.commands += 1;
+        self.file.write_all(&self.command)
+    }
+}
+
+/// The payload of a stream in the newest form that Redis 7.0 reads.
+fn of_stream(stream: &Stream) -> Vec<u8> {
+    dump_for(Type::Stream2, RDB_VERSION, |out| write(stream, Version::V2, out))
+}
+
+/// A payload of DUMP in a form that Redis 7.0 reads.
+fn older(payload: &[u8]) -> Vec<u8> {
+    match (payload.first().copied().and_then(Type::from_u8), restore(payload)) {
+        (Some(Type::Stream3), Ok(Decoded::Stream(stream))) => of_stream(&stream),
+        (Some(Type::SetListpack), Ok(Decoded::Set(members))) => dump_for(Type::Set, RDB_VERSION, |out| {
+            put_len(out, members.len() as u64);
+            members.iter().for_each(|member| put_string(out, member));
+        }),
+        _ => {
+            let mut payload = payload.to_owned();
+            reseal(&mut payload, RDB_VERSION);
+            payload
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Owns the description of a backup, `backup.json`, and the list of all backups. Never reads a dump.
+//!
+//! ```json
+//! {"format": 1, "database": "orders", "created": "2026-11-23T01:11:05.000Z", "created_ms": 1795396265000,
+//!  "node_version": "0.9.0", "rdb_version": 12, "file": "dump.rdb", "keys": 10, "bytes": 1234, "sha256": "0f…",
+//!  "scheduled": false}
+//! ```
+
+use crate::files::about;
+use crate::progress::Backup;
+use base::time::instant;
+use serde_json::{Value, json};
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+pub const CARD: &str = "backup.json";
+pub const DUMP: &str = "dump.rdb";
+const FORMAT: u64 = 1;
+
+/// Writes the description into a directory, and syncs it.
+pub fn write(backup: &Backup, folder: &Path) -> Result<(), String> {
+    let text = json!({
+        "format": FORMAT,
+        "database": backup.database,
+        "created": instant(backup.created_ms),
+        "created_ms": backup.created_ms,
+        "node_version": backup.node_version,
+        "rdb_version": backup.rdb_version,
+        "file": DUMP,
+        "keys": backup.keys,
+        "bytes": backup.bytes,
+        "sha256": backup.sha256,
+        "scheduled": backup.is_scheduled,
+    });
+    let path = folder.join(CARD);
+    let write = || {
+        let mut file = fs::File::create(&path)?;
+        writeln!(file, "{text:#}")?;
+        file.sync_all()
+    };
+    write().map_err(|error| about(&path, error))
+}
+
+/// Reads the description of the backup at `path` below `root`. The size of the dump is compared, its bytes are not.
+pub fn read(root: &Path, path: &str) -> Result<Backup, String> {
+    let file = root.join(path).join(CARD);
+    let text = fs::read(&file).map_err(|error| about(&file, error))?;
+    let card: Value = serde_json::from_slice(&text).map_err(|error| about(&file, error))?;
+    if card["format"] != FORMAT {
+        let what = format!("its format is {}; this release knows format {FORMAT} only", card["format"]);
+        return Err(about(&file, what));
+    }
+    let missing = |name: &str| about(&file, format!("it has no {name}"));
+    let text = |name: &str| card[name].as_str().map(str::to_owned).ok_or_else(|| missing(name));
+    let number = |name: &str| card[name].as_u64().ok_or_else(|| missing(name));
+    let backup = Backup {
+        path: path.to_owned(),
+        database: text("database")?,
+        created_ms: number("created_ms")?,
+        node_version: text("node_version")?,
+        rdb_version: number("rdb_version")?.try_into().map_err(|_| missing("rdb_version"))?,
+        keys: number("keys")?,
+        bytes: number("bytes")?,
+        sha256: text("sha256")?,
+        is_scheduled: card["scheduled"].as_bool().unwrap_or(false),
+    };
+    let dump = root.join(path).join(DUMP);
+    let bytes = fs::metadata(&dump).map_err(|error| about(&dump, error))?.len();
+    if bytes != backup.bytes {
+        return Err(about(&dump, format!("it has {bytes} bytes, and {CARD} says {}", backup.bytes)));
+    }
+    Ok(backup)
+}
+
+/// All backups whose description can be read, newest first: directories directly below `root` and one level deeper.
+pub fn list(root: &Path) -> Vec<Backup> {
+    let mut found = Vec::new();
+    for name in folders(root) {
+        if root.join(&name).join(CARD).exists() {
+            found.extend(read(root, &name).ok());
+            continue;
+        }
+        let inner = folders(&root.join(&name)).into_iter().map(|inner| format!("{name}/{inner}"));
+        found.extend(inner.filter_map(|path| read(root, &path).ok()));
+    }
+    found.sort_by(|a, b| (b.created_ms, &b.path).cmp(&(a.created_ms, &a.path)));
+    found
+}
+
+/// The directories in a directory, but for those that are being written.
+fn folders(folder: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    names.filter(|name| !name.starts_with('.') && folder.join(name).is_dir()).collect()
+}

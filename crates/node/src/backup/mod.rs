@@ -1,0 +1,25 @@
+//! Owns backups of databases: where they are, how one is made of a running database, and how one becomes a new database.
+//! Never knows how a dump is written or loaded.
+//!
+//! ```text
+//! backup-path/orders/20261123-011105/     a backup
+//!   dump.rdb                              the dataset at one moment, as SAVE writes it
+//!   backup.json                           what it is: see `card`
+//! backup-path/orders/.20261123-011105.orders.part    one that is being written
+//! ```
+//!
+//! - `card` is the description of a backup, `place` the directories that backups may have.
+//! - `make` writes one, and reads it back; `verify` reads one.
+//! - `schedule` decides when the node makes one by itself, and which old ones go.
+//! - `restore` gives a new database the dataset of a backup.
+
+mod card;
+mod make;
+mod place;
+mod restore;
+mod schedule;
+mod verify;
+
+pub use card::list;
+pub use make::WantedBackup;
+pub use restore::{Restore, find};

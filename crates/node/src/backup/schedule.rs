@@ -1,0 +1,128 @@
+//! Owns when the node makes a backup by itself, and which old ones it deletes. Never writes a backup.
+
+use super::card::list;
+use super::make::WantedBackup;
+use crate::database::Database;
+use crate::files::about;
+use crate::progress::{Backup, EndedBackup};
+use engine::Gate;
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// The time between a scheduled backup that failed and the next try, unless the schedule says less.
+const RETRY_MS: u64 = 600_000;
+
+/// Whether a backup is due. `last_ms`: when the last one was begun, 0: never; `failed_ms`: when the last try failed, 0: it did not.
+fn is_due(now_ms: u64, interval_ms: u64, last_ms: u64, failed_ms: u64) -> bool {
+    let rests = failed_ms != 0 && now_ms < failed_ms.saturating_add(interval_ms.min(RETRY_MS));
+    // A clock that was set back must not stop the backups.
+    interval_ms > 0 && !rests && (last_ms == 0 || last_ms > now_ms || now_ms - last_ms >= interval_ms)
+}
+
+/// The scheduled backups of a database that are too many. `all` is sorted, newest first.
+fn superfluous<'a>(all: &'a [Backup], database: &str, keep: usize) -> Vec<&'a Backup> {
+    all.iter().filter(|backup| backup.is_scheduled && backup.database == database).skip(keep).collect()
+}
+
+impl Database {
+    /// Begins a backup if the schedule says so. Called once a second.
+    pub fn back_up_if_due(&self, now_ms: u64) {
+        let config = self.hub.config.snapshot();
+        let backups = &self.files.backups;
+        if config.backup_interval_ms == 0 || self.hub.clients.gate() != Gate::Open || backups.running.lock().is_some() {
+            return;
+        }
+        let last_ms = *backups.scheduled_ms.lock().get_or_insert_with(|| {
+            let all = list(&config.backup_path);
+            superfluous(&all, self.name(), 0).first().map_or(0, |newest| newest.created_ms)
+        });
+        if !is_due(now_ms, config.backup_interval_ms, last_ms, backups.failed_ms.load(Relaxed)) {
+            return;
+        }
+        let wanted = WantedBackup { is_scheduled: true, ..WantedBackup::default() };
+        if let Err(error) = self.start_backup(&wanted, now_ms) {
+            let why = format!("the backup cannot begin: {error}");
+            tracing::error!("database '{}': {why}", self.hub.name);
+            let ended = EndedBackup {
+                path: String::new(),
+                is_scheduled: true,
+                started_ms: now_ms,
+                took_ms: 0,
+                outcome: Err(why),
+            };
+            self.scheduled_backup_ended(&ended);
+            backups.note(ended);
+        }
+    }
+
+    /// Notes the outcome, and deletes old backups behind a new one.
+    pub(super) fn scheduled_backup_ended(&self, ended: &EndedBackup) {
+        let backups = &self.files.backups;
+        if ended.outcome.is_err() {
+            backups.failed_ms.store(ended.started_ms.max(1), Relaxed);
+            return;
+        }
+        backups.failed_ms.store(0, Relaxed);
+        *backups.scheduled_ms.lock() = Some(ended.started_ms);
+        let config = self.hub.config.snapshot();
+        let all = list(&config.backup_path);
+        for old in superfluous(&all, self.name(), config.backup_keep) {
+            match remove(&config.backup_path, old) {
+                Ok(()) => tracing::info!("database '{}': its backup {} is deleted", self.hub.name, old.path),
+                Err(why) => tracing::warn!("an old backup stays: {why}"),
+            }
+        }
+    }
+}
+
+fn remove(root: &Path, backup: &Backup) -> Result<(), String> {
+    let folder = root.join(&backup.path);
+    fs::remove_dir_all(&folder).map_err(|error| about(&folder, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: u64 = 3_600_000;
+
+    #[test]
+    fn a_backup_is_due_after_the_interval_and_not_at_once_after_a_failure() {
+        let now = 1_000 * HOUR;
+        assert!(!is_due(now, 0, 0, 0), "no schedule");
+        assert!(is_due(now, HOUR, 0, 0), "the first one");
+        assert!(!is_due(now, HOUR, now - HOUR + 1, 0));
+        assert!(is_due(now, HOUR, now - HOUR, 0));
+        assert!(is_due(now, HOUR, now + 1, 0), "the clock was set back");
+        assert!(!is_due(now, HOUR, 0, now - RETRY_MS + 1), "it has just failed");
+        assert!(is_due(now, HOUR, 0, now - RETRY_MS));
+        assert!(is_due(now, 60_000, 0, now - 60_000), "a short interval");
+    }
+
+    #[test]
+    fn only_old_scheduled_backups_of_the_same_database_go() {
+        let backup = |path: &str, database: &str, is_scheduled| Backup {
+            path: path.to_owned(),
+            database: database.to_owned(),
+            created_ms: 0,
+            node_version: String::new(),
+            rdb_version: 12,
+            keys: 0,
+            bytes: 0,
+            sha256: String::new(),
+            is_scheduled,
+        };
+        let all = [
+            backup("5", "a", true),
+            backup("4", "b", true),
+            backup("3", "a", false),
+            backup("2", "a", true),
+            backup("1", "a", true),
+        ];
+        let gone = |keep| superfluous(&all, "a", keep).iter().map(|backup| backup.path.as_str()).collect::<Vec<_>>();
+        assert_eq!(gone(1), ["2", "1"]);
+        assert_eq!(gone(2), ["1"]);
+        assert!(gone(3).is_empty());
+    }
+}
