@@ -188,6 +188,7 @@ impl Clock {
             database.sample_rates(now_ms);
             relieve(&database);
             database.save_if_due(now_ms);
+            database.tend_segments();
             if is_second {
                 database.weigh();
                 database.memory_peak_bytes.fetch_max(memory::allocated_bytes(), Relaxed);

@@ -62,8 +62,8 @@ fn write_files(
     at_cut: &dyn Fn() -> u64,
 ) -> Result<Written, String> {
     let shard = &database.shard;
-    let settings = database.hub.config.snapshot().redis_files.clone();
-    let options = Options { version: VERSION, compresses: settings.rdbcompression, has_checksum: true };
+    // A base is written often, and read once. Compressing would take most of its time.
+    let options = Options { version: VERSION, compresses: false, has_checksum: true };
     database.files.saved_keys.store(0, Relaxed);
     let has_flash = shard.log().is_some();
     let mut index = match has_flash {
@@ -74,7 +74,12 @@ fn write_files(
     let on_flash = index.as_mut().map_or(OnFlash::Written { now_ms: 0 }, OnFlash::Stay);
     let (position, stayed) = write_dump(database, &drafts.dump, options, on_flash, PATIENCE, at_cut)?;
     let name = |draft: &Path, kind: &str| {
-        let name = format!("base-{position}.{kind}");
+        // Two bases may be of one position. A file that the manifest names is never replaced.
+        let names = (1..).map(|nth| match nth {
+            1 => format!("base-{position}.{kind}"),
+            nth => format!("base-{position}-{nth}.{kind}"),
+        });
+        let name = names.into_iter().find(|name| !folder.join(name).exists()).expect("some name is not taken");
         let path = folder.join(&name);
         let bytes = fs::metadata(draft).map_err(|error| about(draft, error))?.len();
         fs::rename(draft, &path).map_err(|error| about(&path, error))?;
@@ -168,19 +173,30 @@ impl Database {
         let is_due = settings.aof_rewrite_percentage > 0
             && all > settings.aof_rewrite_min_bytes
             && growth >= u128::from(settings.aof_rewrite_percentage);
-        if (is_due || self.needs_segments()) && wall_ms() > failed_ms + RETRY_MS {
+        if is_due && wall_ms() > failed_ms + RETRY_MS {
             // If one is being written already, there is nothing to do.
             let _ = self.start_rewrite();
         }
     }
 
-    /// Whether emptied segments of flash wait for a checkpoint. Unless writers wait for them, checkpoints do not follow each other at
-    /// once.
+    /// Called many times a second: starts to write a new base if emptied segments of flash wait for it.
+    pub(crate) fn tend_segments(&self) {
+        let state = &self.files.journal;
+        if self.shard.store.wants_checkpoint()
+            && self.needs_segments()
+            && wall_ms() > state.last_rewrite_failed_ms.load(Relaxed) + RETRY_MS
+        {
+            // As above.
+            let _ = self.start_rewrite();
+        }
+    }
+
+    /// Unless writers wait for them, checkpoints do not follow each other at once.
     fn needs_segments(&self) -> bool {
         let (store, state) = (&self.shard.store, &self.files.journal);
         let rest_ms = RESTS * state.last_rewrite_took_ms.load(Relaxed);
         let has_rested = wall_ms() > state.last_rewrite_ms.load(Relaxed) + rest_ms;
-        store.wants_checkpoint() && (has_rested || store.is_short_of_segments())
+        has_rested || store.is_short_of_segments()
     }
 
     fn rewrite(self: &Arc<Self>) {

@@ -54,6 +54,8 @@ const LITERAL_BYTES_MAX: usize = 32;
 const COPY_BYTES_MIN: usize = 3;
 const COPY_BYTES_MAX: usize = 264;
 const BACK_MAX: usize = 1 << 13;
+/// After so many places in vain (a power of two) each step is one byte longer.
+const VAIN_LOG2: u32 = 5;
 
 /// Compresses strings. It keeps the table of places between strings: each place is compared before it is used, so a
 /// place of an earlier string does no harm.
@@ -72,12 +74,15 @@ impl Compressor {
     /// The compressed bytes, if they are fewer.
     pub fn compress(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
         let mut out = Vec::with_capacity(bytes.len());
-        let (mut at, mut literal_from) = (0, 0);
+        let (mut at, mut literal_from, mut vain) = (0, 0, 0);
         while at + COPY_BYTES_MIN <= bytes.len() && out.len() < bytes.len() {
             let Some((back, len)) = self.seen(bytes, at) else {
-                at += 1;
+                // Where nothing repeats, less and less is looked for.
+                vain += 1;
+                at += 1 + (vain >> VAIN_LOG2);
                 continue;
             };
+            vain = 0;
             put_literals(&mut out, &bytes[literal_from..at]);
             let far = back - 1;
             match len - 2 {

@@ -48,7 +48,7 @@ pub struct Segment {
     state: AtomicU8,
     /// Number of reads in flight. The segment is not reused before they are complete.
     readers: AtomicU32,
-    /// Number of units handed out and not yet written.
+    /// Number of pages handed out and not yet written.
     writers: AtomicU32,
     /// Counts the uses of the segment: how often it was opened.
     generation: AtomicU32,
@@ -403,7 +403,7 @@ impl Segments {
 
     fn unit(&self, segment: u32, first: u32, pages: u32) -> Unit {
         let about = self.get(segment);
-        about.writers.fetch_add(1, Relaxed);
+        about.writers.fetch_add(pages, Relaxed);
         about.used_pages.fetch_add(pages, Relaxed);
         about.about.lock().units.push((first as u16, pages as u16));
         Unit { segment, first, pages }
@@ -421,7 +421,7 @@ impl Segments {
     /// Called when a unit's write is complete and all its records are counted.
     pub fn unit_written(&self, unit: Unit) {
         let segment = self.get(unit.segment);
-        if segment.writers.fetch_sub(1, Relaxed) == 1 && segment.is_dead() {
+        if segment.writers.fetch_sub(unit.pages, Relaxed) == unit.pages && segment.is_dead() {
             self.note_death(unit.segment);
         }
     }

@@ -16,6 +16,8 @@ pub struct SavedSegment {
 pub struct SavedContent {
     pub sealed_at: u64,
     pub is_bad: bool,
+    /// Those that were handed out and not yet written are not counted.
+    pub written_pages: u32,
     /// By class: how many records were written, and what they take on flash.
     pub records: [(u32, u32); CLASSES],
     pub units: Vec<(u16, u16)>,
@@ -62,7 +64,7 @@ impl Segments {
         for (number, saved) in (0..self.count()).zip(saved) {
             let segment = self.get(number);
             match &saved.content {
-                Some(content) => segment.restore(saved.generation, content),
+                Some(content) => segment.restore(saved.generation, content, self.segment_pages),
                 None => segment.generation.store(saved.generation.wrapping_add(jump), Relaxed),
             }
         }
@@ -84,8 +86,8 @@ impl Segments {
         named.note(place.page);
     }
 
-    /// All entries are there. Segments that none of them names are free. Units without any named record are forgotten: they may
-    /// never have been written.
+    /// All entries are there. Segments that none of them names are free. Units without any named record are forgotten, because they
+    /// may never have been written.
     pub fn restored(&self, named: &NamedPages) {
         let mut heads = self.heads.lock();
         for number in 0..self.count() {
@@ -105,8 +107,6 @@ impl Segments {
                 let from = first + u32::from(unit);
                 named.has_any(from..from + u32::from(pages))
             });
-            let used = about.units.iter().map(|&(_, pages)| u32::from(pages)).sum();
-            segment.used_pages.store(used, Relaxed);
             segment.turn(State::Collecting, if segment.is_bad() { State::Retired } else { State::Sealed });
         }
     }
@@ -118,6 +118,7 @@ impl Segment {
         let content = (!matches!(self.state(), State::Free | State::Outside)).then(|| SavedContent {
             sealed_at: self.sealed_at.load(Relaxed),
             is_bad: self.is_bad(),
+            written_pages: self.used_pages.load(Relaxed).saturating_sub(self.writers.load(Relaxed)),
             records: std::array::from_fn(|class| {
                 (self.records[class].written.load(Relaxed), self.records[class].bytes.load(Relaxed))
             }),
@@ -127,15 +128,21 @@ impl Segment {
         SavedSegment { generation: self.generation.load(Relaxed), content }
     }
 
-    fn restore(&self, generation: u32, content: &SavedContent) {
+    /// The pages that were not written count as if dead records filled them, because nothing is added to the segment and collecting
+    /// it gains them.
+    fn restore(&self, generation: u32, content: &SavedContent, pages: u32) {
         self.generation.store(generation, Relaxed);
         self.sealed_at.store(content.sealed_at, Relaxed);
         self.bad.store(content.is_bad, Relaxed);
         self.expires.store(content.expiries.first_ms().is_some(), Relaxed);
         for (records, &(written, bytes)) in self.records.iter().zip(&content.records) {
-            records.written.store(written, Relaxed);
-            records.bytes.store(bytes, Relaxed);
+            let whole = |part: u32| {
+                (u64::from(part) * u64::from(pages)).div_ceil(content.written_pages.max(1).into()).min(u32::MAX.into())
+            };
+            records.written.store(whole(written) as u32, Relaxed);
+            records.bytes.store(whole(bytes) as u32, Relaxed);
         }
+        self.used_pages.store(pages, Relaxed);
         *self.about.lock() = About { units: content.units.clone(), expiries: content.expiries.clone() };
         self.turn(State::Free, State::Collecting);
     }
@@ -157,7 +164,8 @@ impl Segment {
 ///
 /// ```text
 /// | generation u32 | 0 u8 |                                       nothing was written
-/// | generation u32 | 1 u8 | sealed u64 | bad u8 | 3 × (written u32, bytes u32) | units u32 | units × (first u16, pages u16) | expiries |
+/// | generation u32 | 1 u8 | sealed u64 | bad u8 | written pages u32 | 3 × (written u32, bytes u32) |
+///                         units u32 | units × (first u16, pages u16) | expiries |
 /// ```
 pub fn encode(saved: &[SavedSegment], out: &mut Vec<u8>) {
     out.extend_from_slice(&(saved.len() as u32).to_le_bytes());
@@ -167,6 +175,7 @@ pub fn encode(saved: &[SavedSegment], out: &mut Vec<u8>) {
         let Some(content) = content else { continue };
         out.extend_from_slice(&content.sealed_at.to_le_bytes());
         out.push(content.is_bad.into());
+        out.extend_from_slice(&content.written_pages.to_le_bytes());
         for (written, bytes) in content.records {
             out.extend_from_slice(&written.to_le_bytes());
             out.extend_from_slice(&bytes.to_le_bytes());
@@ -197,7 +206,7 @@ pub fn decode(input: &mut Input<'_>, segment_pages: u32) -> Option<Vec<SavedSegm
 }
 
 fn decode_content(input: &mut Input<'_>, segment_pages: u32) -> Option<SavedContent> {
-    let (sealed_at, is_bad) = (input.u64()?, input.u8()? != 0);
+    let (sealed_at, is_bad, written_pages) = (input.u64()?, input.u8()? != 0, input.u32()?);
     let mut records = [(0, 0); CLASSES];
     for class in &mut records {
         *class = (input.u32()?, input.u32()?);
@@ -208,7 +217,7 @@ fn decode_content(input: &mut Input<'_>, segment_pages: u32) -> Option<SavedCont
         let fits = pages > 0 && u32::from(first) + u32::from(pages) <= segment_pages;
         units.push(fits.then_some((first, pages))?);
     }
-    Some(SavedContent { sealed_at, is_bad, records, units, expiries: Expiries::decode(input)? })
+    Some(SavedContent { sealed_at, is_bad, written_pages, records, units, expiries: Expiries::decode(input)? })
 }
 
 /// Bytes that are read from the front.
@@ -253,6 +262,7 @@ mod tests {
         let content = SavedContent {
             sealed_at: 7,
             is_bad: true,
+            written_pages: 100,
             records: [(1, 2), (3, 4), (5, 6)],
             units: vec![(0, 64), (64, 1), (65, 63)],
             expiries,
@@ -290,6 +300,8 @@ mod tests {
         assert!(!after.is_restorable(Place { page: 64 * 8, step: 0 }));
         after.reborn(place(&units[1]), &named);
         after.restored(&named);
+        // Half of what was written is dead.
+        assert_eq!(after.get(0).live_pages_estimate().round(), 32.0);
         assert_eq!(after.get(0).state(), State::Sealed);
         assert_eq!(after.units(0), [units[1]], "the other unit has no named record");
         assert_eq!(after.stamp(place(&units[1]).page), before.stamp(place(&units[1]).page));
@@ -300,5 +312,22 @@ mod tests {
         // A page of a later use of the segment is told from one that was written after the checkpoint.
         let opened = after.take_unit(Stream::Fresh, 1).expect("there is room");
         assert!(after.stamp(after.page(opened, 0)).generation > 1000);
+    }
+
+    /// After a restart nothing is added to a segment that was being filled: its free pages are regained by collecting it.
+    #[test]
+    fn a_segment_that_was_being_filled_can_be_collected() {
+        let before = Segments::new(8, 64, 1, 0, 1);
+        let units: Vec<Unit> = (0..2).map(|_| before.take_unit(Stream::Fresh, 16).expect("there is room")).collect();
+        let place = Place { page: before.page(units[0], 0), step: 0 };
+        before.wrote(place, 500, None);
+        before.born(place);
+        before.unit_written(units[0]);
+        let after = Segments::new(8, 64, 1, 0, 1);
+        let named = after.restore(&before.saved(), before.sealed_count(), 2);
+        after.reborn(place, &named);
+        after.restored(&named);
+        assert_eq!(after.get(0).live_pages_estimate().round(), 16.0, "the unit that was being written does not count");
+        assert_eq!(after.victim(0, 0.5), Some(0));
     }
 }
