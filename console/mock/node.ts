@@ -1,6 +1,6 @@
 // A node that is not there: the HTTP API's answers for working on the console without one. Only for development.
 // Log in as admin, operator or viewer; the password is the name.
-import type { Alerts, Benchmark, Db, KeyView, Reply, Role } from "../src/lib/types";
+import type { Alerts, Backup, Benchmark, Db, KeyView, Reply, Role } from "../src/lib/types";
 import { CATALOG, metricAt, series } from "./metrics.ts";
 
 export interface Answer {
@@ -13,10 +13,10 @@ const STARTED = Date.now() - 3 * 86_400_000;
 
 function database(name: string, port: number, memory: number, ram: number, more: Partial<Db> = {}): Db {
   return {
-    name, state: "active", progress: null, is_default: false,
+    name, state: "active", progress: null, failure: null, is_default: false,
     definition: {
       port, tls_port: 0, unixsocket: null, bind: [], memory_limit_bytes: memory, ram_limit_bytes: ram, policy: "noeviction",
-      compression: "lz4", has_password: false, shards: 1, replicas: 0, persistence: "none", zones: [],
+      compression: "lz4", has_password: false, shards: 1, replicas: 0, persistence: port === 6381 ? "none" : "everysec", backup_schedule: port === 6379 ? "6h" : "", backup_keep: 7, zones: [],
     },
     endpoints: [{ kind: "tcp", address: `127.0.0.1:${port}`, command: `redis-cli -h 127.0.0.1 -p ${port}` }],
     now: {},
@@ -49,6 +49,12 @@ function withNow(db: Db): Db {
   now["used_flash_bytes"] = Math.min(now["used_flash_bytes"] ?? 0, flash * 0.8);
   return { ...db, now };
 }
+
+const backup = (database: string, hours: number): Backup => ({
+  path: `${database}/20261122-${String(23 - hours).padStart(2, "0")}0000-000`, database, created_ms: Date.now() - hours * 3_600_000, node_version: "0.1.0",
+  rdb_version: 12, keys: 41_200_000 - hours * 1000, bytes: 19 * GB, sha256: "0f".repeat(32), scheduled: hours % 6 === 0,
+});
+const BACKUPS: Backup[] = [0, 2, 6, 12, 18].map((hours) => backup("default", hours));
 
 const room = () => ({
   ram_bytes: 120 * GB,
@@ -140,6 +146,8 @@ export function answer(method: string, path: string, query: URLSearchParams, bod
       return ok({ databases: DATABASES.map(withNow), room: room() });
     case "POST /databases":
       return create(body, query.get("dry_run") === "true");
+    case "GET /backups":
+      return ok({ directory: "/var/lib/flintkv/flintkv-state/backups", backups: BACKUPS });
     case "GET /metrics-catalog":
       return ok(CATALOG);
     case "GET /node/metrics":
@@ -219,6 +227,15 @@ function ofDatabase(db: Db, method: string, rest: string, query: URLSearchParams
     case "POST flush":
       EMPTY_DATABASES.add(db.name);
       return ok(withNow(db));
+    case "GET backups":
+      return ok({
+        running: db.name === "recommendations" ? { path: "recommendations/20261123-011105-000", scheduled: false, started_ms: Date.now(), phase: "verifying", done: 31, total: 100 } : null,
+        last: db.name === "cart" ? { path: "cart/20261123-000000-000", scheduled: true, started_ms: Date.now() - 600_000, took_ms: 12, error: "/backups has 1000 bytes free, and the backup needs 5000 at least" } : null,
+        backups: BACKUPS.filter((one) => one.database === db.name),
+      });
+    case "POST backups":
+      BACKUPS.unshift(backup(db.name, 0));
+      return { status: 201, body: { path: BACKUPS[0]!.path, scheduled: false, started_ms: Date.now(), phase: "writing", done: 0, total: 100 } };
     case "GET metrics":
       return ok(metrics(query, SHARE[db.name] ?? 0.01));
     case "GET slowlog":

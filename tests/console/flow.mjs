@@ -236,14 +236,55 @@ await main(async (node, browser) => {
     await other.context().close();
   });
 
+  await step("persistence is changed; a backup is made, scheduled, and becomes a database", async () => {
+    await visit(page, "/databases/shop");
+    await button("Change").click();
+    await dialog.getByLabel("Persistence").selectOption("everysec");
+    await dialog.getByRole("button", { name: "Apply" }).click();
+    await dialog.waitFor({ state: "detached" });
+    await page.getByText("Journal to replay").waitFor();
+    await visit(page, "/databases/shop/backups");
+    await page.getByText("There is no backup of shop").waitFor();
+    await button("Back up").click();
+    await dialog.getByLabel("Directory").fill("../away");
+    await dialog.getByRole("button", { name: "Back up" }).click();
+    await dialog.getByText(/is not below/).waitFor();
+    await dialog.getByLabel("Directory").fill("shop/one");
+    await dialog.getByRole("button", { name: "Back up" }).click();
+    await page.getByRole("row", { name: /shop\/one/ }).waitFor();
+    await button("Schedule").click();
+    await dialog.getByLabel("Backup every").fill("6h");
+    await dialog.getByRole("button", { name: "Apply" }).click();
+    await page.getByText("A backup every 6h").waitFor();
+    await page.getByRole("row", { name: /schedule/ }).waitFor();
+    await picture(page, "flow-backups");
+    await page.getByRole("link", { name: "Create a database from shop/one" }).click();
+    await page.getByRole("textbox", { name: "Name" }).fill("copy");
+    await page.getByLabel("Memory limit").fill("40 mb");
+    await page.getByLabel("RAM limit").fill("24 mb");
+    same(await page.getByLabel("Begin with").inputValue(), "shop/one", "the backup of the link");
+    await page.getByText("The node would create this database.").waitFor();
+    await button("Create").click();
+    await page.getByRole("heading", { level: 1, name: "copy" }).waitFor();
+    await page.locator(".tag", { hasText: "active" }).waitFor();
+    await visit(page, "/databases/copy/keys?pattern=made*");
+    await page.locator(".list button", { hasText: "made here" }).waitFor();
+    await visit(page, "/databases/copy");
+    await button("Delete").click();
+    await dialog.getByLabel("Make a backup first").uncheck();
+    await dialog.getByLabel(/^Type copy/).fill("copy");
+    await dialog.getByRole("button", { name: "Delete", exact: true }).click();
+    await page.getByText("copy is deleted.").waitFor();
+  });
+
   await step("flushed and deleted, each with its name typed", async () => {
     await visit(page, "/databases/shop");
-    for (const [name, after] of [["Flush", "shop is empty."], ["Delete", "shop is deleted."]]) {
+    for (const [name, action, after] of [["Flush", "Flush", "shop is empty."], ["Delete", "Back up and delete", "shop is deleted."]]) {
       await button(name).click();
       await dialog.getByLabel(/^Type shop/).fill("shoP");
-      same(await dialog.getByRole("button", { name, exact: true }).getAttribute("aria-disabled"), "true", "with the wrong name");
+      same(await dialog.getByRole("button", { name: action, exact: true }).getAttribute("aria-disabled"), "true", "with the wrong name");
       await dialog.getByLabel(/^Type shop/).fill("shop");
-      await dialog.getByRole("button", { name, exact: true }).click();
+      await dialog.getByRole("button", { name: action, exact: true }).click();
       await page.getByText(after).waitFor();
     }
     await page.getByRole("heading", { level: 1, name: "Databases" }).waitFor();

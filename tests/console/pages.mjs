@@ -11,6 +11,7 @@ const PAGES = {
   command: "/databases/default/command",
   slowlog: "/databases/default/slowlog",
   clients: "/databases/default/clients",
+  backups: "/databases/default/backups",
   config: "/databases/default/config?search=slowlog",
   node: "/node",
   benchmark: "/benchmark",

@@ -16,12 +16,14 @@ export interface Form {
   shards: string;
   replicas: string;
   persistence: string;
+  backup_schedule: string;
+  from: string;
   zones: string;
 }
 
 export const EMPTY: Form = {
   name: "", memory: "1 gb", ram: "30 %", policy: "noeviction", compression: "lz4", port: "", password: "",
-  tls_port: "", unixsocket: "", bind: "", shards: "1", replicas: "0", persistence: "none", zones: "",
+  tls_port: "", unixsocket: "", bind: "", shards: "1", replicas: "0", persistence: "none", backup_schedule: "", from: "", zones: "",
 };
 
 export type Wrong = Record<string, string>;
@@ -66,6 +68,8 @@ export function read(form: Form): { body: CreateDb; wrong: Wrong } {
   if (shards !== undefined && shards !== 1) body.shards = shards;
   if (replicas) body.replicas = replicas;
   if (form.persistence !== "none") body.persistence = form.persistence;
+  if (form.backup_schedule.trim()) body.backup_schedule = form.backup_schedule.trim();
+  if (form.from) body.from = form.from;
   if (words(form.zones).length) body.zones = words(form.zones);
   return { body, wrong };
 }

@@ -1,7 +1,7 @@
 // Owns the map from addresses to pages. Pure: strings in, plain data out.
 
 export type Page =
-  | "login" | "databases" | "create" | "overview" | "metrics" | "keys" | "command" | "slowlog" | "clients" | "config"
+  | "login" | "databases" | "create" | "overview" | "metrics" | "keys" | "command" | "slowlog" | "clients" | "backups" | "config"
   | "node" | "benchmark" | "alerts" | "events" | "users" | "account" | "missing";
 
 export interface Route {
@@ -31,6 +31,7 @@ const OF_DATABASE: Record<string, Page> = {
   command: "command",
   slowlog: "slowlog",
   clients: "clients",
+  backups: "backups",
   config: "config",
 };
 

@@ -6,6 +6,10 @@ export type {
   Benchmark, Bytes, Codec, Db, Directive, Event, KeyPage, KeyView, Policy, Reply, Role, Rule, Scenario, Series, Severity, Webhook,
 } from "./schema";
 
+export type Backups = api.Backups;
+export type AllBackups = api.AllBackups;
+export type Backup = api.BackupCard;
+export type RunningBackup = api.RunningCard;
 export type Session = api.SessionCard;
 export type Room = api.RoomCard;
 export type NodeFigures = api.NodeFiguresCard;
