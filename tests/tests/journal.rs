@@ -181,6 +181,29 @@ fn redis_loads_an_export_as_it_loads_a_dump_of_the_same_data() {
     assert_eq!(exported.run("FUNCTION LIST"), saved.run("FUNCTION LIST"));
 }
 
+/// The directory has only the places of these values.
+#[test]
+fn values_on_flash_are_not_left_out_in_silence() {
+    let mut node = Node::start(&[("appendonly", "yes"), ("debug-tier-mode", "cold")]);
+    let mut client = node.connect();
+    client.run("SET cold value");
+    eventually("it is on flash", || client.info("tiering", "values_in_flash") == "1");
+    client.run("BGREWRITEAOF");
+    eventually("the base is written", || client.info("persistence", "aof_rewrites") == "1");
+    node.terminate();
+    node.ended();
+    let folder = node.dir.path().join("flintkv.journal");
+    let to = node.dir.path().join("export.aof");
+    let (done, said) = journal(&["export", show(&folder), "--to", show(&to)]);
+    assert!(
+        !done && said.contains("1 values are on flash") && said.contains("hint: flintkv database backup"),
+        "{said}"
+    );
+    assert!(!to.exists());
+    let (done, said) = journal(&["check", show(&folder)]);
+    assert!(done && said.contains("1 values on flash"), "{said}");
+}
+
 #[test]
 fn expiries_of_fields_are_exported_on_request_only() {
     let settings = [("appendonly", "yes"), ("enable-debug-command", "yes")];

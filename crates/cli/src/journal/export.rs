@@ -13,7 +13,7 @@ use value::rdb::stream::{Version, write};
 use value::rdb::{Decoded, Parts, Type, dump_for, put_len, put_string, reseal, restore};
 use value::stream::Stream;
 
-use super::{ADVICE, IN_USE, commands, open, read_base};
+use super::{ADVICE, IN_USE, commands, open, open_index, read_base};
 use crate::failure::Failure;
 
 /// The file's logical database is not known.
@@ -23,6 +23,13 @@ const RDB_VERSION: u16 = 10;
 
 pub fn export(dir: &Path, to: &Path, with_field_expiry: bool) -> Result<String, Failure> {
     let opened = open(dir)?;
+    let on_flash = open_index(dir, &opened)?.map_or(0, |index| index.entries);
+    if on_flash > 0 {
+        let what = format!("{}: {on_flash} values are on flash, which this command does not read", dir.display());
+        let hint =
+            "flintkv database backup NAME --rdb-version 10 makes a dump of the running database that Redis loads";
+        return Err(Failure::failed(what).hint(hint));
+    }
     let about = |error: io::Error| Failure::failed(format!("{}: {error}", to.display()));
     let file = File::create_new(to).map_err(about)?;
     let mut out = Export {

@@ -9,6 +9,7 @@ use std::io::BufReader;
 use std::path::Path;
 
 use ::journal::View;
+use ::journal::index::Index;
 use ::journal::manifest::{self, Found, Manifest};
 use rdb::{Item, Reader};
 use resp::client::{Value, parse_value};
@@ -75,6 +76,14 @@ fn open_once(dir: &Path) -> Result<Opened, Failure> {
     };
     let view = View::open(dir, manifest.log_id, manifest.position).map_err(|error| broken(error.to_string()))?;
     Ok(Opened { manifest, view, base })
+}
+
+/// The index of the base, if there is one.
+fn open_index(dir: &Path, opened: &Opened) -> Result<Option<Index>, Failure> {
+    let Some(file) = &opened.manifest.index else { return Ok(None) };
+    let path = dir.join(&file.name);
+    let broken = |error| Failure::failed(format!("{}: {error}", path.display())).hint(ADVICE);
+    Index::open(&path).map(Some).map_err(broken)
 }
 
 /// Gives `each` every item of the base, with its checksum compared.

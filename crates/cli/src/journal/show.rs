@@ -1,13 +1,14 @@
 //! Owns a journal as people read it, and the check of all its bytes. Never writes a file.
 
 use std::fmt::Write;
+use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
 
 use ::journal::{Record, stored_bytes};
 use rdb::Item;
 
-use super::{ADVICE, IN_USE, Opened, commands, open, read_base};
+use super::{ADVICE, IN_USE, Opened, commands, open, open_index, read_base};
 use crate::failure::Failure;
 use crate::moment;
 use crate::table::{Align, pairs, table};
@@ -60,6 +61,12 @@ pub fn check(dir: &Path) -> Result<String, Failure> {
         libraries += u64::from(matches!(item, Item::Function(_)));
         Ok(())
     })?;
+    let mut on_flash = 0;
+    if let Some(mut index) = open_index(dir, &opened)? {
+        on_flash = index.entries;
+        let read = index.read::<io::Error>(&mut |_, _, _| Ok(()));
+        read.map_err(|error| Failure::failed(format!("{}: the index: {error}", dir.display())).hint(ADVICE))?;
+    }
     let (mut records, mut count) = (0_u64, 0_u64);
     let mut bad = None;
     let read = opened.view.records(&mut |end, record| match commands(record.resp) {
@@ -80,7 +87,7 @@ pub fn check(dir: &Path) -> Result<String, Failure> {
     }
     let frames: u64 = opened.view.held().iter().map(|held| held.frames).sum();
     let counts = format!(
-        "{keys} keys and {libraries} libraries in the base; {records} records with {count} commands in {frames} frames"
+        "{keys} keys and {libraries} libraries in the base, {on_flash} values on flash; {records} records with {count} commands in {frames} frames"
     );
     Ok(format!("{}{counts}\nok\n", head(dir, &opened)))
 }
