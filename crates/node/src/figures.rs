@@ -70,6 +70,7 @@ pub struct Durability {
     pub unsynced_bytes: u64,
     pub journal_file_bytes: u64,
     pub journal_records: u64,
+    /// Its end: all bytes since its first day.
     pub journal_bytes: u64,
     pub journal_syncs: u64,
     pub last_sync_us: u64,
@@ -194,7 +195,7 @@ impl Database {
             durability.unsynced_bytes = kept.log.position() - kept.log.durable();
             durability.journal_file_bytes = figures.file_bytes;
             durability.journal_records = figures.records;
-            durability.journal_bytes = figures.bytes;
+            durability.journal_bytes = kept.log.position();
             durability.journal_syncs = figures.syncs;
             durability.last_sync_us = figures.last_sync.as_micros() as u64;
             durability.is_behind = figures.behind.is_some();

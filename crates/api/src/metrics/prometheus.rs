@@ -145,7 +145,7 @@ const FIGURES: &[(&str, &str, &str, Of)] = &[
     ("flintkv_journal_unsynced_bytes", GAUGE, "Bytes of the journal that are not on the device yet.", |f| f.durability.unsynced_bytes),
     ("flintkv_journal_file_bytes", GAUGE, "Bytes of the journal's files, those that are made ahead included.", |f| f.durability.journal_file_bytes),
     ("flintkv_journal_records_total", COUNTER, "Records that were appended to the journal.", |f| f.durability.journal_records),
-    ("flintkv_journal_bytes_total", COUNTER, "Bytes that were appended to the journal.", |f| f.durability.journal_bytes),
+    ("flintkv_journal_bytes_total", COUNTER, "Bytes that were appended to the journal since its first day.", |f| f.durability.journal_bytes),
     ("flintkv_journal_syncs_total", COUNTER, "Syncs of the journal's device.", |f| f.durability.journal_syncs),
     ("flintkv_backup_in_progress", GAUGE, "1 while a backup is made.", |f| f.durability.is_backing_up.into()),
     ("flintkv_backup_last_status", GAUGE, "0 if the last backup failed.", |f| (!f.durability.last_backup_failed).into()),

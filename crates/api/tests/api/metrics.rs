@@ -256,6 +256,7 @@ fn what_keeps_the_dataset_is_measured_and_a_restart_is_told() {
     assert_eq!(["redis_aof_enabled", "redis_aof_last_write_status", "flintkv_backup_last_status"].map(value), [1.0; 3]);
     assert_eq!(["redis_aof_delayed_fsync", "redis_loading_dump_file", "flintkv_load_failed"].map(value), [0.0; 3]);
     assert_eq!(value("flintkv_journal_records_total"), 1.0);
+    assert!(value("flintkv_journal_bytes_total") >= value("flintkv_journal_tail_bytes"));
     assert!(value("flintkv_journal_tail_bytes") > 0.0 && value("redis_aof_base_size_bytes") > 0.0);
     let rules = node.token("viewer").get("/api/v1/alerts").ok();
     let rules: Vec<&str> =
