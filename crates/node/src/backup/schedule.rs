@@ -20,9 +20,11 @@ fn is_due(now_ms: u64, interval_ms: u64, last_ms: u64, failed_ms: u64) -> bool {
     interval_ms > 0 && !rests && (last_ms == 0 || last_ms > now_ms || now_ms - last_ms >= interval_ms)
 }
 
-/// The scheduled backups of a database that are too many. `all` is sorted, newest first.
+/// The scheduled backups of a database that are too many. `all` is sorted, newest first. A copy elsewhere is somebody's own.
 fn superfluous<'a>(all: &'a [Backup], database: &str, keep: usize) -> Vec<&'a Backup> {
-    all.iter().filter(|backup| backup.is_scheduled && backup.database == database).skip(keep).collect()
+    let is_in_place = |path: &str| path.strip_prefix(database).is_some_and(|rest| rest.starts_with('/'));
+    let is_ours = |backup: &&Backup| backup.is_scheduled && backup.database == database && is_in_place(&backup.path);
+    all.iter().filter(is_ours).skip(keep).collect()
 }
 
 impl Database {
@@ -114,15 +116,17 @@ mod tests {
             is_scheduled,
         };
         let all = [
-            backup("5", "a", true),
-            backup("4", "b", true),
-            backup("3", "a", false),
-            backup("2", "a", true),
-            backup("1", "a", true),
+            backup("a/5", "a", true),
+            backup("b/4", "b", true),
+            backup("a/3", "a", false),
+            backup("copies/a/2", "a", true),
+            backup("ab/2", "a", true),
+            backup("a/2", "a", true),
+            backup("a/1", "a", true),
         ];
         let gone = |keep| superfluous(&all, "a", keep).iter().map(|backup| backup.path.as_str()).collect::<Vec<_>>();
-        assert_eq!(gone(1), ["2", "1"]);
-        assert_eq!(gone(2), ["1"]);
+        assert_eq!(gone(1), ["a/2", "a/1"]);
+        assert_eq!(gone(2), ["a/1"]);
         assert!(gone(3).is_empty());
     }
 }
