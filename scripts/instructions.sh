@@ -2,10 +2,23 @@
 # User instructions a command of a server, by counting: valgrind runs each server twice with different numbers of commands, and the
 # difference of the two counts is divided by the difference of the commands. Unlike times, the counts repeat within some
 # percent on a busy machine. One worker, 20 connections, 500-byte values, SET and GET 1:1, all in RAM. Takes two minutes or three.
-# usage: scripts/instructions.sh [BINARY ...]   flintkv binaries to compare; without one, this tree's release build
+# usage: scripts/instructions.sh [--ratio SETS:GETS] [--journal POLICY] [BINARY ...]
+# flintkv binaries to compare; without one, this tree's release build. With --journal, each binary is counted with appendonly too,
+# and appendfsync POLICY.
 # redis-server is counted beside them where it is installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+
+ratio=1:1
+policy=
+while [ $# -gt 1 ]; do
+    case "$1" in
+        --ratio) ratio="$2" ;;
+        --journal) policy="$2" ;;
+        *) break ;;
+    esac
+    shift 2
+done
 
 scripts/need.sh valgrind
 if [ $# = 0 ]; then
@@ -30,7 +43,8 @@ count() {
     shift 2
     next_port
     local log="$scratch/$port.log"
-    (cd "$scratch" && exec valgrind --tool=callgrind --callgrind-out-file=/dev/null --log-file="$log" "$@" --port "$port") >/dev/null 2>&1 &
+    mkdir "$scratch/$port"
+    (cd "$scratch/$port" && exec valgrind --tool=callgrind --callgrind-out-file=/dev/null --log-file="$log" "$@" --port "$port") >/dev/null 2>&1 &
     server=$!
     local attempts=0
     until (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do
@@ -38,13 +52,14 @@ count() {
         if [ "$attempts" -gt 600 ]; then echo "$1 does not answer on port $port: see its log" >&2; exit 1; fi
         sleep 0.1
     done
-    "$load" bench -p "$port" -t 1 -c "$connections" --pipeline "$pipeline" -d 500 --ratio 1:1 --key-maximum 1000 -n "$requests" \
+    "$load" bench -p "$port" -t 1 -c "$connections" --pipeline "$pipeline" -d 500 --ratio "$ratio" --key-maximum 1000 -n "$requests" \
         --hide-histogram >/dev/null 2>&1
     exec 3<>"/dev/tcp/127.0.0.1/$port"
     printf 'SHUTDOWN NOSAVE\r\n' >&3
     wait "$server" || true
     server=
     exec 3>&-
+    rm -r "${scratch:?}/$port"
     sed -n 's/.*Collected : \([0-9]*\).*/\1/p' "$log"
 }
 
@@ -54,7 +69,7 @@ many=3000
 row() {
     local name="$1" cells=() pipeline a b
     shift
-    for pipeline in 1 11 24; do
+    for pipeline in ${PIPES:-1 11 24}; do
         a="$(count "$pipeline" "$few" "$@")"
         b="$(count "$pipeline" "$many" "$@")"
         cells+=("$(((b - a) / (connections * (many - few))))")
@@ -65,6 +80,10 @@ row() {
 printf '%-40s %8s %8s %8s\n' "user instructions a command" "pipe 1" "pipe 11" "pipe 24"
 for binary in "$@"; do
     row "$binary" "$binary" server --io-threads 1 --console-port 0 --save ""
+    if [ -n "$policy" ]; then
+        row "journal, $policy" "$binary" server --io-threads 1 --console-port 0 --save "" \
+            --appendonly yes --appendfsync "$policy" --auto-aof-rewrite-percentage 0
+    fi
 done
 if command -v redis-server >/dev/null; then
     row redis-server redis-server --save "" --appendonly no

@@ -3,9 +3,8 @@
 //!
 //! Without a journal, each question here costs one relaxed load.
 
-use journal::{Log, Record};
+use journal::{Draft, Log};
 use parking_lot::{Mutex, RwLock};
-use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
@@ -153,27 +152,21 @@ impl Journaling {
     }
 }
 
-/// The most memory that a worker keeps for the next record.
-const SCRATCH_BYTES: usize = 64 << 10;
-
-thread_local! {
-    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
 fn keep(log: &Log, effects: &Effects) {
     let Some(first) = effects.iter().next() else { return };
-    SCRATCH.with_borrow_mut(|resp| {
-        encode(effects, resp);
-        log.append(&Record { stripe: None, db: first.db as u32, time_ms: first.now_ms, resp });
-        if resp.capacity() > SCRATCH_BYTES {
-            *resp = Vec::new();
-        }
-    });
+    let draft = Draft { stripe: None, db: first.db as u32, time_ms: first.now_ms, resp_bytes: encoded_bytes(effects) };
+    log.append_draft(&draft, |out| encode(effects, &mut Rest(out)));
+}
+
+fn encoded_bytes(effects: &Effects) -> usize {
+    let mut bytes = Bytes(0);
+    encode(effects, &mut bytes);
+    bytes.0
 }
 
 /// The effects as RESP: one command, or MULTI … EXEC. They begin in the first one's logical database.
-fn encode(effects: &Effects, out: &mut Vec<u8>) {
-    out.clear();
+#[inline]
+fn encode(effects: &Effects, out: &mut impl Resp) {
     let is_group = effects.len() > 1;
     if is_group {
         command(out, [&b"MULTI"[..]]);
@@ -190,48 +183,102 @@ fn encode(effects: &Effects, out: &mut Vec<u8>) {
     }
 }
 
-fn command<'w>(out: &mut Vec<u8>, words: impl IntoIterator<Item = &'w [u8], IntoIter: ExactSizeIterator>) {
+#[inline]
+fn command<'w>(out: &mut impl Resp, words: impl IntoIterator<Item = &'w [u8], IntoIter: ExactSizeIterator>) {
     let words = words.into_iter();
-    length(out, b'*', words.len());
+    out.length(b'*', words.len());
     for word in words {
-        length(out, b'$', word.len());
-        out.extend_from_slice(word);
-        out.extend_from_slice(b"\r\n");
+        out.length(b'$', word.len());
+        out.word(word);
     }
 }
 
-/// `*3` or `$500`. The formatting of the standard library takes ten times as long.
-fn length(out: &mut Vec<u8>, kind: u8, length: usize) {
-    let (mut text, mut at, mut rest) = ([0; 24], 24, length);
-    for byte in [b'\n', b'\r'] {
-        at -= 1;
-        text[at] = byte;
+trait Resp {
+    /// `*3` or `$500`, and the end of the line.
+    fn length(&mut self, kind: u8, length: usize);
+    /// The word and the end of its line.
+    fn word(&mut self, word: &[u8]);
+}
+
+/// How many bytes there are.
+struct Bytes(usize);
+
+impl Resp for Bytes {
+    #[inline]
+    fn length(&mut self, _: u8, length: usize) {
+        self.0 += digits(length) + 3;
     }
-    loop {
-        at -= 1;
-        text[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
+
+    #[inline]
+    fn word(&mut self, word: &[u8]) {
+        self.0 += word.len() + 2;
+    }
+}
+
+/// The room for the bytes that are still to be written.
+struct Rest<'o>(&'o mut [u8]);
+
+impl<'o> Rest<'o> {
+    #[inline]
+    fn take(&mut self, bytes: usize) -> &'o mut [u8] {
+        let (taken, rest) = std::mem::take(&mut self.0).split_at_mut(bytes);
+        self.0 = rest;
+        taken
+    }
+}
+
+impl Resp for Rest<'_> {
+    /// The formatting of the standard library takes ten times as long.
+    #[inline]
+    fn length(&mut self, kind: u8, length: usize) {
+        let line = self.take(digits(length) + 3);
+        if let Ok(line) = <&mut [u8; 4]>::try_from(&mut *line) {
+            *line = [kind, b'0' + length as u8, b'\r', b'\n'];
+            return;
         }
+        let (text, end) = line.split_at_mut(line.len() - 2);
+        end.copy_from_slice(b"\r\n");
+        let mut rest = length;
+        for digit in text.iter_mut().rev() {
+            *digit = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
+        text[0] = kind;
     }
-    at -= 1;
-    text[at] = kind;
-    out.extend_from_slice(&text[at..]);
+
+    #[inline]
+    fn word(&mut self, word: &[u8]) {
+        let (text, end) = self.take(word.len() + 2).split_at_mut(word.len());
+        text.copy_from_slice(word);
+        end.copy_from_slice(b"\r\n");
+    }
+}
+
+#[inline]
+fn digits(number: usize) -> usize {
+    match number {
+        0..10 => 1,
+        10..100 => 2,
+        100..1000 => 3,
+        1000..10_000 => 4,
+        _ => number.ilog10() as usize + 1,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use journal::{Opened, Policy, Settings};
+    use journal::{Opened, Policy, Record, Settings};
     use std::ops::ControlFlow;
     use std::sync::atomic::AtomicUsize;
     use std::task::Wake;
     use store::Why;
 
     fn text(effects: &Effects) -> String {
-        let mut out = Vec::new();
-        encode(effects, &mut out);
+        let mut out = vec![0; encoded_bytes(effects)];
+        let mut rest = Rest(&mut out);
+        encode(effects, &mut rest);
+        assert!(rest.0.is_empty());
         String::from_utf8(out).unwrap().replace("\r\n", " ")
     }
 
@@ -245,6 +292,18 @@ mod tests {
         let set = "*3 $3 SET $1 k $21 a value of 21 bytes.. ";
         let dels = "*2 $3 DEL $1 a *2 $6 SELECT $2 12 *2 $3 DEL $1 b ";
         assert_eq!(text(&effects), format!("*1 $5 MULTI {set}{dels}*1 $4 EXEC "));
+    }
+
+    #[test]
+    fn lengths_are_as_long_as_they_are() {
+        for length in (0..2000).chain([9_999, 10_000, 99_999, 100_000, 512 << 20]) {
+            let (mut bytes, mut out) = (Bytes(0), [0; 24]);
+            bytes.length(b'$', length);
+            let mut rest = Rest(&mut out);
+            rest.length(b'$', length);
+            assert_eq!(rest.0.len(), 24 - bytes.0);
+            assert_eq!(out[..bytes.0], *format!("${length}\r\n").as_bytes());
+        }
     }
 
     #[derive(Default)]

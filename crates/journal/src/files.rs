@@ -166,9 +166,10 @@ impl Files {
         self.files.len() as u16
     }
 
-    /// Makes the next file, with zeroes: an allocated file has no written blocks, and the first sync of each would also write the file
-    /// system's own records.
-    pub fn add(&mut self) -> Result<(), OpenError> {
+    /// Makes the next file, with zeroes or only allocated. The blocks of an allocated file are not written yet, and a sync after the
+    /// first write to a block also writes the file system's own records. That matters if each record has its sync. Otherwise the
+    /// zeroes cost more: they are as many bytes as the records.
+    pub fn add(&mut self, zeroed: bool) -> Result<(), OpenError> {
         let number = self.count();
         let head = Head {
             kind: Kind::Records,
@@ -177,7 +178,8 @@ impl Files {
             data_bytes: self.file_bytes,
             epoch: 0,
         };
-        let file = self.make(&name_of(number), &head, DATA_OFFSET, DATA_OFFSET + self.file_bytes)?;
+        let range = (DATA_OFFSET, DATA_OFFSET + self.file_bytes);
+        let file = self.make(&name_of(number), &head, range, zeroed)?;
         go_direct(&file, &self.directory.join(name_of(number)))?;
         self.files.push(file);
         Ok(())
@@ -185,12 +187,12 @@ impl Files {
 
     /// Makes the file of a ring, in place of the one that is there.
     pub fn make_ring(&self, head: &Head) -> Result<File, OpenError> {
-        self.make(RING, head, ENTRIES_AT as u64, Ring::file_bytes(head.data_bytes))
+        self.make(RING, head, (ENTRIES_AT as u64, Ring::file_bytes(head.data_bytes)), true)
     }
 
-    fn make(&self, name: &str, head: &Head, from: u64, bytes: u64) -> Result<File, OpenError> {
+    fn make(&self, name: &str, head: &Head, range: (u64, u64), zeroed: bool) -> Result<File, OpenError> {
         let (path, unfinished) = (self.directory.join(name), self.directory.join(format!("{name}{UNFINISHED}")));
-        let made = fill(&unfinished, head, from, bytes).and_then(|file| {
+        let made = fill(&unfinished, head, range, zeroed).and_then(|file| {
             fs::rename(&unfinished, &path).map_err(failed("name", &path))?;
             sync_directory(&self.directory)?;
             Ok(file)
@@ -307,8 +309,9 @@ fn open_file(path: &Path, changes: bool) -> Result<Option<File>, OpenError> {
     }
 }
 
-/// A durable file of so many bytes with this head, zeroes from `from` on, and a hole between the two.
-fn fill(path: &Path, head: &Head, from: u64, bytes: u64) -> Result<File, OpenError> {
+/// A durable file with this head, zeroes in the range, where the file ends, and a hole between the two. Not `zeroed`: the range is
+/// only allocated, if the file system can do that. It reads as zeroes then.
+fn fill(path: &Path, head: &Head, (from, bytes): (u64, u64), zeroed: bool) -> Result<File, OpenError> {
     const STEP_BYTES: u64 = 1 << 20;
     let options = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).clone();
     let file = options.open(path).map_err(failed("create", path))?;
@@ -319,14 +322,17 @@ fn fill(path: &Path, head: &Head, from: u64, bytes: u64) -> Result<File, OpenErr
         _ => failed("write", path)(error),
     };
     // Tells of missing space before anything is written.
-    match rustix::fs::fallocate(&file, FallocateFlags::empty(), from, bytes - from) {
-        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+    let is_allocated = match rustix::fs::fallocate(&file, FallocateFlags::empty(), from, bytes - from) {
+        Ok(()) => true,
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => false,
         Err(errno) => return Err(no_space(errno.into())),
-    }
-    let zeroes = PageBuf::new((STEP_BYTES as usize) / PAGE_BYTES);
-    for at in (from..bytes).step_by(STEP_BYTES as usize) {
-        let step = STEP_BYTES.min(bytes - at) as usize;
-        file.write_all_at(&zeroes[..step], at).map_err(no_space)?;
+    };
+    if zeroed || !is_allocated {
+        let zeroes = PageBuf::new((STEP_BYTES as usize) / PAGE_BYTES);
+        for at in (from..bytes).step_by(STEP_BYTES as usize) {
+            let step = STEP_BYTES.min(bytes - at) as usize;
+            file.write_all_at(&zeroes[..step], at).map_err(no_space)?;
+        }
     }
     let mut page = PageBuf::new(1);
     head.write(&mut page);

@@ -17,11 +17,14 @@
 //! up to which everything was durable when the frame was formed. *Replication offset* is that after the last record. The file
 //! number grows by one with each use of a file.
 //!
-//! The header CRC covers bytes 0..8 and 12..96, so it covers the body CRC, which covers everything behind the header. The header CRC is
-//! the frame's CRC, and the next frame repeats it: the frames are a chain. The first 96 bytes of later versions have the magic, the
+//! The header CRC covers bytes 0..8 and 12..96, so it covers the body CRC. The body CRC covers the first 8 bytes of each piece of a
+//! record: the piece's own CRC, which covers the rest of the piece, and its length. So no byte is read twice for a CRC while the
+//! journal is written. The header CRC is the frame's CRC, and the next frame repeats it: the frames are a chain. The first 96 bytes of later versions have the magic, the
 //! version and the header CRC at the same places.
 
-use flash::io::{PAGE_BYTES, PageBuf};
+use flash::io::PAGE_BYTES;
+
+use crate::record::{Piece, crc_of_crcs};
 
 pub const HEADER_BYTES: usize = 96;
 pub const VERSION: u16 = 1;
@@ -67,11 +70,9 @@ pub(crate) enum Found {
     Nothing,
 }
 
-/// A frame with these records. Everything that [`Header::seal`] writes is missing.
-pub(crate) fn form(records: &[u8]) -> PageBuf {
-    let mut frame = PageBuf::new((HEADER_BYTES + records.len()).div_ceil(PAGE_BYTES));
-    frame[HEADER_BYTES..HEADER_BYTES + records.len()].copy_from_slice(records);
-    frame
+/// The pages of a frame with so many bytes of records.
+pub(crate) fn pages(bytes: usize) -> usize {
+    (HEADER_BYTES + bytes).div_ceil(PAGE_BYTES)
 }
 
 impl Header {
@@ -79,7 +80,7 @@ impl Header {
         self.position + u64::from(self.bytes)
     }
 
-    /// Writes the header. The result is the frame's CRC.
+    /// Writes the header before the records, which are there already. The result is the frame's CRC.
     pub fn seal(&self, frame: &mut [u8]) -> u32 {
         frame[..HEADER_BYTES].fill(0);
         put(frame, 0, MAGIC);
@@ -94,7 +95,8 @@ impl Header {
         put(frame, AT_BEFORE, self.crc_before.to_le_bytes());
         put(frame, AT_PAGES, self.pages.to_le_bytes());
         put(frame, AT_BYTES, self.bytes.to_le_bytes());
-        let body = crc32c::crc32c(&frame[HEADER_BYTES..]);
+        let records = &frame[HEADER_BYTES..HEADER_BYTES + self.bytes as usize];
+        let body = crc_of_crcs(records).expect("a frame has whole pieces");
         put(frame, AT_BODY_CRC, body.to_le_bytes());
         let crc = header_crc(frame);
         put(frame, AT_HEADER_CRC, crc.to_le_bytes());
@@ -123,7 +125,7 @@ impl Header {
             pages: u32::from_le_bytes(get(page, AT_PAGES)),
             bytes: u32::from_le_bytes(get(page, AT_BYTES)),
         };
-        let pages = (HEADER_BYTES + header.bytes as usize).div_ceil(PAGE_BYTES);
+        let pages = pages(header.bytes as usize);
         match pages == header.pages as usize && header.position.checked_add(header.bytes.into()).is_some() {
             true => Found::Header(header, crc, u32::from_le_bytes(get(page, AT_BODY_CRC))),
             false => Found::Nothing,
@@ -131,9 +133,14 @@ impl Header {
     }
 }
 
-/// The CRC of a whole frame's body.
-pub(crate) fn body_crc(frame: &[u8]) -> u32 {
-    crc32c::crc32c(&frame[HEADER_BYTES..])
+/// The CRC of the body of a frame with so many bytes of records. `None`: the body is damaged.
+pub(crate) fn body_crc(frame: &[u8], bytes: u32) -> Option<u32> {
+    let (records, padding) = frame[HEADER_BYTES..].split_at_checked(bytes as usize)?;
+    let mut rest = records;
+    while !rest.is_empty() {
+        rest = &rest[Piece::read(rest)?.bytes()..];
+    }
+    padding.iter().all(|&byte| byte == 0).then(|| crc_of_crcs(records))?
 }
 
 fn header_crc(page: &[u8]) -> u32 {

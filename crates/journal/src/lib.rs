@@ -40,7 +40,7 @@ pub mod writer;
 
 pub use files::{OpenError, delete, is_in_use};
 pub use log::{Log, Opened, Settings};
-pub use record::{Record, stored_bytes};
+pub use record::{Draft, Record, stored_bytes};
 pub use recover::{Error, Held, Recovered, recover};
 pub use state::{Figures, Policy};
 pub use view::View;

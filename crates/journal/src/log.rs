@@ -18,7 +18,7 @@ use crate::recover::Held;
 use crate::ring::{RING_BYTES_MIN, Ring, Start};
 use crate::state::{End, Figures, Policy, Shared, left_behind};
 use crate::thread::{Disk, Scribe};
-use crate::{Config, Error, Record, Recovered, Writer, recover};
+use crate::{Config, Draft, Error, Record, Recovered, Writer, recover};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -165,7 +165,7 @@ impl Opened {
         };
         writer.append_pieces(&left);
         writer.sync();
-        write_all(&mut writer, &mut disk, &directory)?;
+        write_all(&mut writer, &mut disk, settings.policy, &directory)?;
         assert_eq!(writer.durable(), end, "what was left is durable");
         // Only now the old ring is not needed any more. Without room for another, it serves as it is.
         let (file, head) = match ring_file {
@@ -186,7 +186,7 @@ impl Opened {
 }
 
 /// Until everything is durable. A file is made only if one is needed for this, since the file system may be full.
-fn write_all<D: Disk>(writer: &mut Writer, disk: &mut D, directory: &Path) -> Result<(), OpenError> {
+fn write_all<D: Disk>(writer: &mut Writer, disk: &mut D, policy: Policy, directory: &Path) -> Result<(), OpenError> {
     let mut ops = Vec::new();
     loop {
         writer.ops(&mut ops);
@@ -198,7 +198,7 @@ fn write_all<D: Disk>(writer: &mut Writer, disk: &mut D, directory: &Path) -> Re
             done.map_err(|error| failed("write the journal in", directory)(io::Error::other(error)))?;
         }
         if writer.needs_file() {
-            disk.add()?;
+            disk.add(policy == Policy::Always)?;
             writer.add_file();
         }
     }
@@ -215,6 +215,17 @@ impl Log {
     /// Called with the stripes of the change locked: never waits for a device. Returns the position after the record.
     pub fn append(&self, record: &Record) -> u64 {
         self.shared.append(record)
+    }
+
+    /// As [`Log::append`]. `resp` writes the record's RESP bytes where the journal keeps them.
+    pub fn append_draft(&self, draft: &Draft, resp: impl Fn(&mut [u8])) -> u64 {
+        if let Some(piece_bytes) = draft.piece_bytes() {
+            return self.shared.append_piece(draft, piece_bytes, resp);
+        }
+        let Draft { stripe, db, time_ms, resp_bytes } = *draft;
+        let mut bytes = vec![0; resp_bytes];
+        resp(&mut bytes);
+        self.append(&Record { stripe, db, time_ms, resp: &bytes })
     }
 
     /// The position after the last record.

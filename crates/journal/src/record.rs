@@ -4,13 +4,13 @@
 //!
 //! ```text
 //!   0        4        8         16     20       22      23     24
-//!   | length | crc32c | time    | db   | stripe | flags | zero | RESP bytes … |
+//!   | crc32c | length | time    | db   | stripe | flags | zero | RESP bytes … |
 //!   | u32    | u32    | u64, ms | u32  | u16    | u8    | u8   | length       |
 //! ```
 //!
 //! *Time* is the wall clock that the command saw. *Stripe* is 65,535 if the effect touches several. Flag 1: the record goes on in the
 //! next piece. Flag 2: this piece goes on with a record. A record whose last piece is missing was cut off by a crash, and does not
-//! count. The CRC-32C covers bytes 0..4 and 8 to the end of the RESP bytes.
+//! count. The CRC-32C covers bytes 4 to the end of the RESP bytes.
 
 use std::ops::ControlFlow;
 
@@ -22,7 +22,7 @@ const SEVERAL: u16 = u16::MAX;
 const GOES_ON: u8 = 1;
 const CONTINUED: u8 = 2;
 
-const AT_CRC: usize = 4;
+const AT_LENGTH: usize = 4;
 const AT_TIME: usize = 8;
 const AT_DB: usize = 16;
 const AT_STRIPE: usize = 20;
@@ -40,6 +40,18 @@ pub struct Record<'a> {
     /// The time that the command saw, in milliseconds since 1970.
     pub time_ms: u64,
     pub resp: &'a [u8],
+}
+
+/// A record whose RESP bytes are written where the journal keeps them, and nowhere else before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Draft {
+    /// `None`: several.
+    pub stripe: Option<u16>,
+    /// The logical database.
+    pub db: u32,
+    /// The time that the command saw, in milliseconds since 1970.
+    pub time_ms: u64,
+    pub resp_bytes: usize,
 }
 
 /// What a record with so many RESP bytes adds to the position.
@@ -65,6 +77,49 @@ impl Record<'_> {
     }
 }
 
+impl Draft {
+    /// Its piece, if it is no longer than one.
+    pub(crate) fn piece_bytes(&self) -> Option<usize> {
+        (self.resp_bytes <= PIECE_BYTES_MAX).then_some(HEADER_BYTES + self.resp_bytes)
+    }
+
+    /// The record's only piece. `out` is as long as the piece, and `resp` writes the RESP bytes.
+    #[inline]
+    pub(crate) fn write(&self, out: &mut [u8], resp: impl FnOnce(&mut [u8])) {
+        self.write_piece(0, out, resp);
+    }
+
+    #[inline]
+    fn write_piece(&self, flags: u8, out: &mut [u8], resp: impl FnOnce(&mut [u8])) {
+        assert_ne!(self.stripe, Some(SEVERAL), "the number stands for several");
+        let (header, body) = out.split_first_chunk_mut::<HEADER_BYTES>().expect("as long as the piece");
+        header[AT_LENGTH..AT_TIME].copy_from_slice(&(self.resp_bytes as u32).to_le_bytes());
+        header[AT_TIME..AT_DB].copy_from_slice(&self.time_ms.to_le_bytes());
+        header[AT_DB..AT_STRIPE].copy_from_slice(&self.db.to_le_bytes());
+        header[AT_STRIPE..AT_FLAGS].copy_from_slice(&self.stripe.unwrap_or(SEVERAL).to_le_bytes());
+        header[AT_FLAGS..].copy_from_slice(&[flags, 0]);
+        resp(body);
+        let crc = checksum(out);
+        out[..AT_LENGTH].copy_from_slice(&crc.to_le_bytes());
+    }
+}
+
+/// A CRC over the CRCs and lengths of whole pieces. It covers them, since each CRC covers its piece. `None`: these are no pieces.
+pub(crate) fn crc_of_crcs(mut pieces: &[u8]) -> Option<u32> {
+    let (mut crc, mut heads, mut count) = (0, [[0; AT_TIME]; 128], 0);
+    while !pieces.is_empty() {
+        let piece = Piece::bytes_of(pieces)?;
+        heads[count] = get(piece, 0);
+        count += 1;
+        if count == heads.len() {
+            crc = crc32c::crc32c_append(crc, heads.as_flattened());
+            count = 0;
+        }
+        pieces = &pieces[piece.len()..];
+    }
+    Some(crc32c::crc32c_append(crc, heads[..count].as_flattened()))
+}
+
 impl<'a> Piece<'a> {
     pub fn bytes(&self) -> usize {
         HEADER_BYTES + self.record.resp.len()
@@ -73,17 +128,9 @@ impl<'a> Piece<'a> {
     /// `out` is as long as the piece.
     pub fn write(&self, out: &mut [u8]) {
         let Record { stripe, db, time_ms, resp } = self.record;
-        assert_ne!(stripe, Some(SEVERAL), "the number stands for several");
         let flags = if self.goes_on { GOES_ON } else { 0 } | if self.continued { CONTINUED } else { 0 };
-        let (header, body) = out.split_at_mut(HEADER_BYTES);
-        header[..AT_CRC].copy_from_slice(&(resp.len() as u32).to_le_bytes());
-        header[AT_TIME..AT_DB].copy_from_slice(&time_ms.to_le_bytes());
-        header[AT_DB..AT_STRIPE].copy_from_slice(&db.to_le_bytes());
-        header[AT_STRIPE..AT_FLAGS].copy_from_slice(&stripe.unwrap_or(SEVERAL).to_le_bytes());
-        header[AT_FLAGS..].copy_from_slice(&[flags, 0]);
-        body.copy_from_slice(resp);
-        let crc = checksum(out);
-        out[AT_CRC..AT_TIME].copy_from_slice(&crc.to_le_bytes());
+        let draft = Draft { stripe, db, time_ms, resp_bytes: resp.len() };
+        draft.write_piece(flags, out, |body| body.copy_from_slice(resp));
     }
 
     pub fn push_to(&self, out: &mut Vec<u8>) {
@@ -93,15 +140,16 @@ impl<'a> Piece<'a> {
     }
 
     /// The bytes of the piece that `bytes` begin with, if there are so many. They may be damaged.
+    #[inline]
     pub fn bytes_of(bytes: &[u8]) -> Option<&[u8]> {
-        let length = u32::from_le_bytes(*bytes.first_chunk()?) as usize;
+        let length = u32::from_le_bytes(*bytes.get(AT_LENGTH..)?.first_chunk()?) as usize;
         bytes.get(..HEADER_BYTES.checked_add(length)?)
     }
 
     /// The piece that `bytes` begin with. `None`: it is damaged.
     pub fn read(bytes: &'a [u8]) -> Option<Piece<'a>> {
         let bytes = Piece::bytes_of(bytes)?;
-        if u32::from_le_bytes(get(bytes, AT_CRC)) != checksum(bytes) || bytes[AT_FLAGS] > 3 || bytes[AT_ZERO] != 0 {
+        if u32::from_le_bytes(get(bytes, 0)) != checksum(bytes) || bytes[AT_FLAGS] > 3 || bytes[AT_ZERO] != 0 {
             return None;
         }
         let stripe = u16::from_le_bytes(get(bytes, AT_STRIPE));
@@ -152,8 +200,9 @@ impl Joiner {
     }
 }
 
+#[inline]
 fn checksum(piece: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&piece[..AT_CRC]), &piece[AT_TIME..])
+    crc32c::crc32c(&piece[AT_LENGTH..])
 }
 
 fn get<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {

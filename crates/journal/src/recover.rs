@@ -221,7 +221,11 @@ impl At {
         let read = reader.read(self.file, self.offset, &mut frame);
         read.map_err(|source| Error::Read { file: self.file, offset: self.offset, source })?;
         match Header::read(&frame) {
-            Found::Header(_, crc, body) if crc == self.crc && body == frame::body_crc(&frame) => Ok(frame),
+            Found::Header(_, crc, body)
+                if crc == self.crc && Some(body) == frame::body_crc(&frame, self.header.bytes) =>
+            {
+                Ok(frame)
+            }
             _ => Err(self.damaged()),
         }
     }
@@ -265,7 +269,8 @@ impl Scan {
             state.number = state.number.max(header.number);
             state.end = state.end.max(Some(header.end()));
             let bytes = header.pages as usize * PAGE_BYTES;
-            let is_whole = bytes as u64 <= pages.end - offset && body == frame::body_crc(pages.at(offset, bytes)?);
+            let is_whole = bytes as u64 <= pages.end - offset
+                && Some(body) == frame::body_crc(pages.at(offset, bytes)?, header.bytes);
             let at = At { file, offset, header, crc };
             if is_whole {
                 self.after.entry((header.position, header.crc_before)).or_default().push(self.frames.len());

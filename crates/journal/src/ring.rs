@@ -107,20 +107,34 @@ impl Ring {
         if self.end_of(record) > self.released + self.room {
             return false;
         }
-        let (mut head, mut position) = (self.head, position);
+        let mut position = position;
         for piece in record.pieces() {
-            head = self.skip_to(head, piece.bytes());
-            let at = ENTRIES_AT + (head % self.room) as usize;
-            let (header, rest) = self.map[at..].split_at_mut(ENTRY_HEADER_BYTES);
-            let written = &mut rest[..piece.bytes()];
-            piece.write(written);
-            header[..8].copy_from_slice(&position.to_le_bytes());
-            header[8..].copy_from_slice(&check(self.seed, position, written).to_le_bytes());
-            head += entry_bytes(piece.bytes());
+            self.put(self.skip_to(self.head, piece.bytes()), position, piece.bytes(), |out| piece.write(out));
             position += piece.bytes() as u64;
         }
-        self.head = head;
         true
+    }
+
+    /// As [`Ring::append`], for a record of one piece, which `write` writes.
+    #[inline]
+    pub fn append_piece(&mut self, position: u64, piece_bytes: usize, write: impl FnOnce(&mut [u8])) -> bool {
+        let offset = self.skip_to(self.head, piece_bytes);
+        let fits = offset + entry_bytes(piece_bytes) <= self.released + self.room;
+        if fits {
+            self.put(offset, position, piece_bytes, write);
+        }
+        fits
+    }
+
+    #[inline]
+    fn put(&mut self, offset: u64, position: u64, piece_bytes: usize, write: impl FnOnce(&mut [u8])) {
+        let at = ENTRIES_AT + (offset % self.room) as usize;
+        let entry = &mut self.map[at..at + ENTRY_HEADER_BYTES + piece_bytes];
+        let (header, piece) = entry.split_first_chunk_mut::<ENTRY_HEADER_BYTES>().expect("it has a header");
+        write(piece);
+        header[..8].copy_from_slice(&position.to_le_bytes());
+        header[8..].copy_from_slice(&check(self.seed, position, piece).to_le_bytes());
+        self.head = offset + entry_bytes(piece_bytes);
     }
 
     /// Where the record's last entry would end.
@@ -134,13 +148,14 @@ impl Ring {
         if entry_bytes(piece_bytes) <= behind { offset } else { offset + behind }
     }
 
-    /// Copies entries' pieces to `out` until there are `bytes_max` bytes, in whole pieces. Returns the position behind them.
-    pub fn take(&mut self, bytes_max: usize, out: &mut Vec<u8>) -> u64 {
-        while self.taken < self.head && out.len() < bytes_max {
+    /// Gives `each` the next entries' pieces until these are `bytes_max` bytes. Returns the position behind them.
+    pub fn take(&mut self, bytes_max: u64, mut each: impl FnMut(&[u8])) -> u64 {
+        let from = self.taken_position;
+        while self.taken < self.head && self.taken_position < from + bytes_max {
             let (offset, piece) =
                 self.entry_at(self.taken, self.taken_position).expect("it was written by this process");
             let piece_bytes = piece.len();
-            out.extend_from_slice(piece);
+            each(piece);
             self.taken = offset + entry_bytes(piece_bytes);
             self.taken_position += piece_bytes as u64;
         }
@@ -287,8 +302,8 @@ mod tests {
         let mut random = base::random::SplitMix64(seeds::seed(1));
         let file = file();
         let mut ring = Ring::empty(&file, &HEAD, 1000).unwrap();
-        let (mut position, mut kept, mut taken) = (1000, Vec::<(u64, Vec<u8>)>::new(), Vec::new());
-        let mut refused = 0;
+        let (mut position, mut kept) = (1000, Vec::<(u64, Vec<u8>)>::new());
+        let (mut refused, mut position_taken) = (0, 1000);
         for round in 0..3000_u64 {
             let longest = [40, 600, 9000][round as usize % 3];
             let resp = vec![round as u8; random.below(longest) as usize];
@@ -300,8 +315,11 @@ mod tests {
                 None => refused += 1,
             }
             if random.below(4) == 0 || ring.used_bytes() > BYTES / 8 * 7 {
-                let end = ring.take(random.below(20_000) as usize, &mut taken);
-                taken.clear();
+                let mut taken = 0;
+                let before = position_taken;
+                let end = ring.take(random.below(20_000), |piece| taken += piece.len() as u64);
+                assert_eq!(end, before + taken);
+                position_taken = end;
                 ring.release(Start { offset: ring.taken(), position: end });
                 kept.retain(|(position, _)| *position >= end);
             }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::record::{Record, stored_bytes};
+use crate::record::{Draft, Record, stored_bytes};
 use crate::ring::{Ring, Start};
 
 /// When what was appended becomes durable. A killed process loses nothing with any of them.
@@ -36,8 +36,14 @@ pub struct Figures {
     pub trouble: Option<String>,
 }
 
-/// What was appended and is not given to the writer is written when it is so much.
-pub(crate) const WRITE_BYTES: u64 = 256 << 10;
+/// What was appended and is not given to the writer is written when it is this share of the ring, within bounds. Each wake-up of the
+/// thread costs a worker a system call.
+const WRITE_SHARE: u64 = 32;
+const WRITE_BYTES_MIN: u64 = 256 << 10;
+const WRITE_BYTES_MAX: u64 = 1 << 20;
+
+/// What is copied out of the ring while the workers wait: some microseconds.
+pub(crate) const TAKE_BYTES: u64 = 32 << 10;
 
 pub(crate) struct Shared {
     pub state: Mutex<State>,
@@ -133,13 +139,42 @@ impl Shared {
     }
 
     pub fn append(&self, record: &Record) -> u64 {
+        self.add(
+            stored_bytes(record.resp.len()),
+            |ring, position| ring.append(position, record),
+            |overflow| record.pieces().for_each(|piece| piece.push_to(overflow)),
+        )
+    }
+
+    /// A record of one piece, with so many bytes. `resp` writes its RESP bytes.
+    #[inline]
+    pub fn append_piece(&self, draft: &Draft, piece_bytes: usize, resp: impl Fn(&mut [u8])) -> u64 {
+        self.add(
+            piece_bytes as u64,
+            |ring, position| ring.append_piece(position, piece_bytes, |out| draft.write(out, &resp)),
+            |overflow| {
+                let from = overflow.len();
+                overflow.resize(from + piece_bytes, 0);
+                draft.write(&mut overflow[from..], &resp);
+            },
+        )
+    }
+
+    #[inline]
+    fn add(
+        &self,
+        bytes: u64,
+        to_ring: impl FnOnce(&mut Ring, u64) -> bool,
+        to_overflow: impl FnOnce(&mut Vec<u8>),
+    ) -> u64 {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         let position = state.tail;
-        state.tail += stored_bytes(record.resp.len());
+        state.tail += bytes;
         state.figures.records += 1;
-        if state.overflow_from.is_some() || !state.ring.append(position, record) {
-            self.overflow(state, position, record);
+        state.figures.bytes += bytes;
+        if state.overflow_from.is_some() || !to_ring(&mut state.ring, position) {
+            self.overflow(state, position, to_overflow);
         }
         let used = state.ring.used_bytes();
         if used > state.ring.bytes() / 4 * 3 && state.behind_since.is_none() {
@@ -156,11 +191,11 @@ impl Shared {
     }
 
     #[cold]
-    fn overflow(&self, state: &mut State, position: u64, record: &Record) {
+    fn overflow(&self, state: &mut State, position: u64, to_overflow: impl FnOnce(&mut Vec<u8>)) {
         state.overflow_from.get_or_insert(position);
         // A journal that cannot be written would grow here for ever. It ends before its first lost record.
         if state.failed.is_none() && !state.is_over {
-            record.pieces().for_each(|piece| piece.push_to(&mut state.overflow));
+            to_overflow(&mut state.overflow);
         }
         // All of it is taken together.
         state.wake_at = 0;
@@ -250,23 +285,31 @@ impl State {
         self.overflow_from.is_some() || self.ring.used_bytes() > self.ring.bytes() / 2
     }
 
+    /// The thread is woken when there is so much to write.
+    pub fn write_bytes(&self) -> u64 {
+        (self.ring.bytes() / WRITE_SHARE).clamp(WRITE_BYTES_MIN, WRITE_BYTES_MAX)
+    }
+
     pub fn untaken(&self) -> u64 {
         self.tail - self.taken
     }
 
-    /// Gives the next pieces to `out`. False: there are none.
-    pub fn take(&mut self, out: &mut Vec<u8>) -> bool {
-        /// Copied while the workers wait: some microseconds.
-        const TAKE_BYTES: usize = 64 << 10;
-        out.clear();
-        if !self.ring.is_taken() {
-            let position = self.ring.take(TAKE_BYTES, out);
-            self.marks.push(Start { offset: self.ring.taken(), position });
-        } else {
-            std::mem::swap(out, &mut self.overflow);
+    /// Gives `each` the next pieces of the ring. False: there are none.
+    pub fn take(&mut self, each: impl FnMut(&[u8])) -> bool {
+        if self.ring.is_taken() {
+            return false;
         }
-        self.taken += out.len() as u64;
-        !out.is_empty()
+        let position = self.ring.take(TAKE_BYTES, each);
+        self.marks.push(Start { offset: self.ring.taken(), position });
+        self.taken = position;
+        true
+    }
+
+    /// The pieces that did not fit into the ring, whose own are all taken.
+    pub fn take_overflow(&mut self) -> Vec<u8> {
+        let overflow = std::mem::take(&mut self.overflow);
+        self.taken += overflow.len() as u64;
+        overflow
     }
 
     /// Everything before `durable` is durable: its room in the ring is free.

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use crate::files::Files;
 use crate::head::Head;
 use crate::thread::Disk;
-use crate::{Log, OpenError, Opened, Policy, Record, Settings, delete, stored_bytes};
+use crate::{Draft, Log, OpenError, Opened, Policy, Record, Settings, delete, stored_bytes};
 
 const RING_BYTES: u64 = 128 << 10;
 
@@ -41,6 +41,8 @@ struct Told {
     is_full: bool,
     /// So many files could not be made.
     refused_files: u32,
+    /// Whether each file was made with zeroes.
+    made: Vec<bool>,
     syncs: u64,
 }
 
@@ -83,13 +85,14 @@ impl Disk for Fake {
         self.files.carry_out(op)
     }
 
-    fn add(&mut self) -> Result<(), OpenError> {
+    fn add(&mut self, zeroed: bool) -> Result<(), OpenError> {
         let mut state = self.device.state.lock();
         if state.is_full {
             state.refused_files += 1;
             return Err(OpenError::NoSpace { file: "journal-x".into(), needed_bytes: 1 });
         }
-        self.files.add()
+        state.made.push(zeroed);
+        self.files.add(zeroed)
     }
 
     fn remove_last(&mut self) -> Result<(), OpenError> {
@@ -145,7 +148,8 @@ fn start_with(directory: &Path, settings: &Settings, from: u64, device: &Arc<Dev
 }
 
 fn append(log: &Log, resp: &[u8]) -> u64 {
-    log.append(&Record { stripe: None, db: 0, time_ms: 7, resp })
+    let draft = Draft { stripe: None, db: 0, time_ms: 7, resp_bytes: resp.len() };
+    log.append_draft(&draft, |out| out.copy_from_slice(resp))
 }
 
 /// Numbered records, so that the order shows.
@@ -416,6 +420,20 @@ fn files_that_nobody_needs_are_used_again() {
     append(&log, &numbered(9, 5));
     log.close().unwrap();
     assert_eq!(found(scratch.path(), end), [9]);
+}
+
+/// Zeroes are as many bytes as the records, and make each sync cheaper.
+#[test]
+fn files_are_written_ahead_if_each_record_has_its_sync() {
+    for policy in POLICIES {
+        let scratch = tempfile::tempdir().unwrap();
+        let (log, device) = start(scratch.path(), policy, 0);
+        wait_until("files to spare", || device.state.lock().made.len() == 2);
+        assert_eq!(device.state.lock().made, [policy == Policy::Always; 2]);
+        append_all(&log, 0..10, 500);
+        drop(log);
+        assert_eq!(found(scratch.path(), 0), Vec::from_iter(0..10));
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use flash::io::{Done, Op, OpKind};
 
 use crate::files::{Files, OpenError};
 use crate::head::Head;
-use crate::state::{End, Policy, Shared, State, WRITE_BYTES};
+use crate::state::{End, Policy, Shared, State};
 use crate::writer::{Failed, Writer};
 
 /// Free files that are kept, so that a new one need not be made.
@@ -20,7 +20,7 @@ pub(crate) const SPARE_FILES: usize = 2;
 /// What the thread asks of the journal's files.
 pub(crate) trait Disk: Send + 'static {
     fn carry_out(&mut self, op: Op) -> Done;
-    fn add(&mut self) -> Result<(), OpenError>;
+    fn add(&mut self, zeroed: bool) -> Result<(), OpenError>;
     fn remove_last(&mut self) -> Result<(), OpenError>;
     fn make_ring(&self, head: &Head) -> Result<File, OpenError>;
     fn count(&self) -> u16;
@@ -32,8 +32,8 @@ impl Disk for Files {
         Files::carry_out(self, op)
     }
 
-    fn add(&mut self) -> Result<(), OpenError> {
-        Files::add(self)
+    fn add(&mut self, zeroed: bool) -> Result<(), OpenError> {
+        Files::add(self, zeroed)
     }
 
     fn remove_last(&mut self) -> Result<(), OpenError> {
@@ -68,7 +68,6 @@ pub(crate) struct Scribe<D> {
     trouble: Option<String>,
     /// The listeners know that writers wait for a file.
     told_stuck: bool,
-    pieces: Vec<u8>,
     syncs: u64,
     last_sync: Duration,
 }
@@ -92,7 +91,6 @@ impl<D: Disk> Scribe<D> {
             retry_at: None,
             trouble: None,
             told_stuck: false,
-            pieces: Vec::new(),
             syncs: 0,
             last_sync: Duration::ZERO,
         }
@@ -171,28 +169,31 @@ impl<D: Disk> Scribe<D> {
         if is_dirty && is_due {
             return Ok(Step::Sync);
         }
-        if state.untaken() >= WRITE_BYTES || frees_files || self.writer.needs_file() {
+        if state.untaken() >= state.write_bytes() || frees_files || self.writer.needs_file() {
             return Ok(Step::Write);
         }
         state.wake_at = match state.policy {
             Policy::Always | Policy::EverySecond if !is_dirty => state.tail + 1,
-            _ => state.taken + WRITE_BYTES,
+            _ => state.taken + state.write_bytes(),
         };
         Err(second)
     }
 
     /// Gives the writer everything that was appended until now.
     fn take(&mut self) {
-        let shared = Arc::clone(&self.shared);
+        let Scribe { shared, writer, .. } = self;
+        writer.make_ready();
         let mut state = shared.state.lock();
         let end = state.tail;
-        while state.taken < end && state.take(&mut self.pieces) {
+        while state.taken < end {
+            if !state.take(|piece| writer.append_piece(piece)) {
+                let overflow = state.take_overflow();
+                drop(state);
+                return writer.append_pieces(&overflow);
+            }
             drop(state);
-            self.writer.append_pieces(&self.pieces);
+            writer.make_ready();
             state = shared.state.lock();
-        }
-        if self.pieces.capacity() as u64 > WRITE_BYTES {
-            self.pieces = Vec::new();
         }
     }
 
@@ -217,7 +218,8 @@ impl<D: Disk> Scribe<D> {
     }
 
     fn add_file(&mut self) -> bool {
-        match self.disk.add() {
+        let policy = self.shared.state.lock().policy;
+        match self.disk.add(policy == Policy::Always) {
             Ok(()) => {
                 self.writer.add_file();
                 (self.retry_at, self.trouble) = (None, None);

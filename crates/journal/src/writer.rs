@@ -28,8 +28,11 @@ pub struct Writer {
     place: Option<(u16, u64)>,
     /// Of the frame that was placed last.
     crc: u32,
-    /// Records of the frame that is not formed yet.
-    open: Vec<u8>,
+    /// The frame that is not formed yet, of so many bytes of records.
+    open: Option<PageBuf>,
+    open_bytes: usize,
+    /// Of frames that are durable, to be used again: new memory is zeroed first.
+    free: Vec<PageBuf>,
     replication_offset: u64,
     /// Formed and not durable, by position. First those that have a place.
     frames: VecDeque<Frame>,
@@ -143,7 +146,9 @@ impl Writer {
             proven: true,
             place: None,
             crc: durable_crc,
-            open: Vec::new(),
+            open: None,
+            open_bytes: 0,
+            free: Vec::new(),
             replication_offset,
             wanted: frames.len(),
             frames,
@@ -171,10 +176,7 @@ impl Writer {
             return Err(Refused::Full);
         }
         for piece in record.pieces() {
-            if frame::HEADER_BYTES + self.open.len() + piece.bytes() > self.config.frame_bytes {
-                self.form();
-            }
-            piece.push_to(&mut self.open);
+            piece.write(self.room_for(piece.bytes()));
         }
         self.replication_offset = replication_offset;
         Ok(self.position())
@@ -184,17 +186,40 @@ impl Writer {
     pub(crate) fn append_pieces(&mut self, mut pieces: &[u8]) {
         while !pieces.is_empty() {
             let piece = Piece::bytes_of(pieces).expect("whole pieces");
-            if frame::HEADER_BYTES + self.open.len() + piece.len() > self.config.frame_bytes {
-                self.form();
-            }
-            self.open.extend_from_slice(piece);
+            self.append_piece(piece);
             pieces = &pieces[piece.len()..];
+        }
+    }
+
+    /// See [`Writer::append_pieces`].
+    #[inline]
+    pub(crate) fn append_piece(&mut self, piece: &[u8]) {
+        self.room_for(piece.len()).copy_from_slice(piece);
+    }
+
+    /// Where the next piece goes.
+    #[inline]
+    fn room_for(&mut self, piece_bytes: usize) -> &mut [u8] {
+        if frame::HEADER_BYTES + self.open_bytes + piece_bytes > self.config.frame_bytes {
+            self.form();
+        }
+        let pages = self.config.frame_bytes / PAGE_BYTES;
+        let buf = self.open.get_or_insert_with(|| self.free.pop().unwrap_or_else(|| PageBuf::new(pages)));
+        let at = frame::HEADER_BYTES + self.open_bytes;
+        self.open_bytes += piece_bytes;
+        &mut buf[at..at + piece_bytes]
+    }
+
+    /// Has memory for the next frame, so that [`Writer::append_piece`] need not ask for some.
+    pub(crate) fn make_ready(&mut self) {
+        if self.free.is_empty() {
+            self.free.push(PageBuf::new(self.config.frame_bytes / PAGE_BYTES));
         }
     }
 
     /// The position after everything that was appended.
     pub fn position(&self) -> u64 {
-        self.formed + self.open.len() as u64
+        self.formed + self.open_bytes as u64
     }
 
     /// Everything before this position is durable. After a recovery, this is what is known from the files, until the rest is copied.
@@ -204,7 +229,7 @@ impl Writer {
 
     /// What was appended is to be written, and need not be durable.
     pub fn write(&mut self) {
-        if !self.open.is_empty() {
+        if self.open_bytes > 0 {
             self.form();
         }
     }
@@ -218,14 +243,14 @@ impl Writer {
     /// An empty last frame, which tells the next recovery that everything is durable: so damage in the last frame before it is not
     /// taken for a torn write. To be called when everything is durable, with [`Writer::durable`] at [`Writer::position`].
     pub fn close(&mut self) {
-        assert!(self.open.is_empty() && self.frames.is_empty());
+        assert!(self.is_idle());
         self.form();
         self.wanted = 1;
     }
 
     /// True when nothing is left to be written or synced.
     pub fn is_idle(&self) -> bool {
-        self.open.is_empty() && self.frames.is_empty()
+        self.open_bytes == 0 && self.frames.is_empty()
     }
 
     /// Frames wait because no file is free. A checkpoint frees some, see [`Writer::needed_from`], and [`Writer::add_file`] gives
@@ -324,16 +349,20 @@ impl Writer {
     }
 
     fn form(&mut self) {
+        let bytes = std::mem::take(&mut self.open_bytes);
+        let pages = frame::pages(bytes);
+        let mut buf = self.open.take().unwrap_or_else(|| PageBuf::new(pages));
+        buf.set_pages(pages);
+        buf[frame::HEADER_BYTES + bytes..].fill(0);
         self.frames.push_back(Frame {
             position: self.formed,
-            bytes: self.open.len() as u32,
+            bytes: bytes as u32,
             replication_offset: self.replication_offset,
             crc: 0,
-            buf: Some(frame::form(&self.open)),
+            buf: Some(buf),
             state: State::Formed,
         });
-        self.formed += self.open.len() as u64;
-        self.open.clear();
+        self.formed += bytes as u64;
     }
 
     fn token(&mut self) -> u64 {
@@ -415,10 +444,18 @@ impl Writer {
         if sync.failed {
             return;
         }
+        let pages = self.config.frame_bytes / PAGE_BYTES;
         for frame in self.frames.drain(..sync.frames) {
             self.durable = frame.end();
             self.durable_crc = frame.crc;
+            let whole = frame.buf.filter(|buf| buf.capacity_pages() == pages);
+            self.free.extend(whole.map(|mut buf| {
+                buf.set_pages(pages);
+                buf
+            }));
         }
+        // As many as this time are enough for the next time.
+        self.free.truncate(sync.frames);
         self.wanted = self.wanted.saturating_sub(sync.frames);
         self.proven = true;
     }

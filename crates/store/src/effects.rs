@@ -8,8 +8,6 @@
 //! An effect contains no relative times. But which keys have expired depends on the clock, so an effect must be repeated with
 //! the clock at [`Effect::now_ms`].
 
-use std::ops::Range;
-
 /// Why the dataset was changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Why {
@@ -95,6 +93,7 @@ impl Effects {
         self.heads.push(Head { why, db, now_ms, end: self.ends.len() });
     }
 
+    #[inline]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Effect<'_>> {
         self.heads.iter().enumerate().map(|(at, head)| {
             let from = at.checked_sub(1).map_or(0, |before| self.heads[before].end);
@@ -102,18 +101,16 @@ impl Effects {
             Effect { why, db, now_ms, effects: self, words: (from, end) }
         })
     }
-
-    fn word(&self, at: usize) -> &[u8] {
-        let from = at.checked_sub(1).map_or(0, |before| self.ends[before]);
-        &self.bytes[from..self.ends[at]]
-    }
 }
 
 impl<'e> Effect<'e> {
     /// The command's name and its arguments.
+    #[inline]
     pub fn words(self) -> impl ExactSizeIterator<Item = &'e [u8]> {
-        let words: Range<usize> = self.words.0..self.words.1;
-        words.map(move |at| self.effects.word(at))
+        let Effects { bytes, ends, .. } = self.effects;
+        let (first, end) = self.words;
+        let mut from = first.checked_sub(1).map_or(0, |before| ends[before]);
+        ends[first..end].iter().map(move |&end| &bytes[std::mem::replace(&mut from, end)..end])
     }
 }
 
