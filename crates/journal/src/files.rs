@@ -166,6 +166,11 @@ impl Files {
         self.files.len() as u16
     }
 
+    /// Makes durable what the files hold.
+    pub fn sync(&self) -> Result<(), OpenError> {
+        self.files.iter().try_for_each(|file| file.sync_data().map_err(failed("sync a file in", &self.directory)))
+    }
+
     /// Makes the next file, with zeroes or only allocated. The blocks of an allocated file are not written yet, and a sync after the
     /// first write to a block also writes the file system's own records. That matters if each record has its sync. Otherwise the
     /// zeroes cost more: they are as many bytes as the records.

@@ -132,6 +132,11 @@ impl Opened {
         self.end
     }
 
+    /// Makes durable what the files hold. Returns the position after it: what the ring has beyond that may be lost with the power.
+    pub fn sync_files(&self) -> Result<u64, OpenError> {
+        self.files.sync().map(|()| self.frames.end())
+    }
+
     /// Makes durable what is not, and starts the thread `journal`.
     pub fn start(self) -> Result<Arc<Log>, OpenError> {
         self.start_on(SECOND, |files| files)

@@ -452,7 +452,11 @@ impl Store {
 
     #[inline]
     pub fn admission(&self) -> Admission {
-        self.tier.admission(&self.arena)
+        match self.tier.admission(&self.arena) {
+            // Who replays the journal takes the checkpoint that makes room. Until then RAM takes what is on its way.
+            Admission::Slow if self.is_replaying.load(Relaxed) && self.is_short_of_segments() => Admission::Open,
+            admission => admission,
+        }
     }
 
     // --- memory beside the objects that clients borrow ---

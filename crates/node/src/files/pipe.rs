@@ -27,10 +27,17 @@ pub enum Expect {
     Any,
 }
 
+/// What comes next.
+enum Expected {
+    Reply(Expect),
+    /// All replies before this were read: to be told.
+    Barrier(Sender<()>),
+}
+
 pub struct Pipe {
     stream: UnixStream,
     unsent: Vec<u8>,
-    expected: Sender<Expect>,
+    expected: Sender<Expected>,
     /// Returns how many errors were not grave.
     replies: JoinHandle<Result<u64, String>>,
     /// The time that the commands see. `None`: the present.
@@ -79,7 +86,7 @@ impl Pipe {
     }
 
     fn sent(&mut self, expect: Expect) -> Result<(), Broken> {
-        self.expected.send(expect).map_err(|_| Broken)?;
+        self.expected.send(Expected::Reply(expect)).map_err(|_| Broken)?;
         if self.unsent.len() >= SEND_BYTES { self.flush() } else { Ok(()) }
     }
 
@@ -89,6 +96,14 @@ impl Pipe {
         // A long string must not stay allocated.
         self.unsent.shrink_to(2 * SEND_BYTES);
         sent.map_err(|_| Broken)
+    }
+
+    /// Waits until all commands have run.
+    pub fn drain(&mut self) -> Result<(), Broken> {
+        self.flush()?;
+        let (reached, is_reached) = channel();
+        self.expected.send(Expected::Barrier(reached)).map_err(|_| Broken)?;
+        is_reached.recv().map_err(|_| Broken)
     }
 
     /// Waits for the replies to all commands. Returns how many errors were not grave.
@@ -101,11 +116,19 @@ impl Pipe {
 }
 
 /// Reads a reply for each expectation.
-fn compare(stream: UnixStream, expectations: &Receiver<Expect>) -> Result<u64, String> {
+fn compare(stream: UnixStream, expectations: &Receiver<Expected>) -> Result<u64, String> {
     let mut replies = Replies { stream, input: Vec::new(), at: 0 };
     let mut errors = 0;
     let why = loop {
-        let Ok(expect) = expectations.recv() else { return Ok(errors) };
+        let expect = match expectations.recv() {
+            Ok(Expected::Reply(expect)) => expect,
+            Ok(Expected::Barrier(reached)) => {
+                // Who waits for it may have given up.
+                let _ = reached.send(());
+                continue;
+            }
+            Err(_) => return Ok(errors),
+        };
         match replies.next(expect) {
             Ok(is_error) => errors += u64::from(is_error),
             Err(why) => break why,

@@ -40,14 +40,26 @@ pub struct Written {
 /// Writes a base. `at_cut` is called at the moment of the base, while every stripe is locked, and returns the journal's position. The
 /// caller holds the lock of files, writes the manifest, and then calls [`published`].
 pub fn write(database: &Database, folder: &Path, log: &Log, at_cut: &dyn Fn() -> u64) -> Result<Written, String> {
-    let drafts = Drafts { dump: folder.join(DRAFT), index: folder.join(INDEX_DRAFT) };
-    let written = write_files(database, folder, &drafts, at_cut).inspect_err(|_| {
-        // Best effort: they may not be there.
-        let _ = fs::remove_file(&drafts.dump);
-        let _ = fs::remove_file(&drafts.index);
-    })?;
+    let written = write_files(database, folder, at_cut)?;
     make_durable(database, log, written.manifest.position)?;
     Ok(written)
+}
+
+/// Replaces the base while the journal is replayed, up to this position, which is durable. Returns the new manifest.
+pub fn replace_in_recovery(
+    database: &Database,
+    folder: &Path,
+    manifest: &Manifest,
+    position: u64,
+) -> Result<Manifest, String> {
+    let written = write_files(database, folder, &|| position)?;
+    let manifest = Manifest { log_id: manifest.log_id, ..written.manifest.clone() };
+    manifest::write(folder, Some(&manifest))?;
+    published(database, &written);
+    if let Err(error) = remove_others(folder, Some(&manifest)) {
+        tracing::warn!("an old base stays: {}", about(folder, error));
+    }
+    Ok(manifest)
 }
 
 struct Drafts {
@@ -55,7 +67,16 @@ struct Drafts {
     index: PathBuf,
 }
 
-fn write_files(
+fn write_files(database: &Database, folder: &Path, at_cut: &dyn Fn() -> u64) -> Result<Written, String> {
+    let drafts = Drafts { dump: folder.join(DRAFT), index: folder.join(INDEX_DRAFT) };
+    write_drafts(database, folder, &drafts, at_cut).inspect_err(|_| {
+        // Best effort: they may not be there.
+        let _ = fs::remove_file(&drafts.dump);
+        let _ = fs::remove_file(&drafts.index);
+    })
+}
+
+fn write_drafts(
     database: &Database,
     folder: &Path,
     drafts: &Drafts,

@@ -1,7 +1,7 @@
 //! Owns the way back to a dataset: the base is loaded, and then every record of the journal runs at its recorded time. Never
 //! knows what a record's commands mean.
 
-use super::{attach, find_file, index, settings_of};
+use super::{attach, base, find_file, index, settings_of};
 use crate::database::Database;
 use crate::files::{Broken, Command, Commands, Expect, Pipe, Plan, load_base};
 use crate::progress::{Kept, Recovered};
@@ -50,9 +50,11 @@ pub fn recover(
         keys += load_base(database, plan).map_err(|why| advised(&why))?.keys;
     }
     progress.keys_loaded.store(keys, Relaxed);
-    let records = replay(database, &opened, &manifest).map_err(|why| advised(&why))?;
+    let from = manifest.position;
+    let (records, manifest) = replay(database, folder, &opened, manifest)?;
     let end = opened.end();
     let log = opened.start().map_err(refused)?;
+    log.needed_from(manifest.position);
     attach(database, &log);
     store.set_replaying(false);
     store.set_policy(database.hub.config.snapshot().maxmemory_policy);
@@ -61,12 +63,12 @@ pub fn recover(
         "database '{}' is back: {keys} keys in {:.3} s, the journal was replayed from {} to {end}, {records} records",
         database.hub.name,
         took.as_secs_f64(),
-        manifest.position
+        from
     );
     if manifest.index.is_some() {
         database.shard.set_kept(true)?;
     }
-    let (from, took_ms) = (manifest.position, took.as_millis() as u64);
+    let took_ms = took.as_millis() as u64;
     *progress.recovered.lock() = Some(Recovered { keys, took_ms, from, to: end, records });
     *progress.journal.kept.lock() = Some(Kept { log, folder: folder.to_owned(), manifest });
     Ok(())
@@ -84,14 +86,33 @@ fn refused(error: &OpenError, folder: &Path) -> String {
     }
 }
 
-/// Runs the records behind the base. Returns how many there were.
-fn replay(database: &Database, opened: &Opened, manifest: &Manifest) -> Result<u64, String> {
+/// Runs the records behind the base. Returns how many there were, and the manifest, which names a later base if flash was short of
+/// room meanwhile.
+fn replay(
+    database: &Database,
+    folder: &Path,
+    opened: &Opened,
+    mut manifest: Manifest,
+) -> Result<(u64, Manifest), String> {
     let mut replay =
         Replay { pipe: Pipe::replay(database)?, db: 0, records: 0, command: Command::default(), damaged: None };
-    let done = &database.files.loaded_bytes;
-    let before = done.load(Relaxed);
+    let (store, done) = (&database.shard.store, &database.files.loaded_bytes);
+    let (before, from) = (done.load(Relaxed), manifest.position);
+    // Up to the last record that has run, and what of the journal is durable.
+    let (mut at, mut durable) = (from, None);
+    let mut no_base = None;
     let read = opened.records(&mut |position, record| {
-        done.store(before + position - manifest.position, Relaxed);
+        if store.is_short_of_segments() && durable.is_none_or(|durable| at <= durable) {
+            match make_room(database, folder, opened, &mut replay.pipe, &manifest, at) {
+                Ok((newer, end)) => (manifest, durable) = (newer.unwrap_or_else(|| manifest.clone()), Some(end)),
+                Err(why) => {
+                    no_base = why;
+                    return ControlFlow::Break(());
+                }
+            }
+        }
+        at = position;
+        done.store(before + position - from, Relaxed);
         match replay.run(record) {
             Ok(()) => ControlFlow::Continue(()),
             Err(Broken) => ControlFlow::Break(()),
@@ -100,11 +121,36 @@ fn replay(database: &Database, opened: &Opened, manifest: &Manifest) -> Result<u
     let Replay { pipe, records, damaged, .. } = replay;
     // If the database has refused something, the connection is broken for that reason.
     let refused = pipe.finish();
-    read.map_err(|error| error.to_string())?;
-    if let Some(why) = damaged {
-        return Err(why);
+    if let Some(why) = no_base {
+        return Err(format!(
+            "flash has no room for what the journal repeats, and no base can be written to make some: {why}"
+        ));
     }
-    refused.map(|_| records)
+    read.map_err(|error| advised(&error, folder))?;
+    if let Some(why) = damaged {
+        return Err(advised(&why, folder));
+    }
+    refused.map(|_| (records, manifest)).map_err(|why| advised(&why, folder))
+}
+
+/// Writes a base at this position, so that emptied segments are free. Nothing is done for what only the ring has: that is little.
+/// Returns the new manifest, if there is one, and what of the journal is durable. An error without a text is that of the pipe.
+fn make_room(
+    database: &Database,
+    folder: &Path,
+    opened: &Opened,
+    pipe: &mut Pipe,
+    manifest: &Manifest,
+    at: u64,
+) -> Result<(Option<Manifest>, u64), Option<String>> {
+    let durable = opened.sync_files().map_err(|error| Some(error.to_string()))?;
+    if at > durable {
+        return Ok((None, durable));
+    }
+    pipe.drain().map_err(|Broken| None)?;
+    let newer = base::replace_in_recovery(database, folder, manifest, at).map_err(Some)?;
+    tracing::info!("database '{}': a new base at {at}, because room on flash is short", database.hub.name);
+    Ok((Some(newer), durable))
 }
 
 struct Replay {
