@@ -233,7 +233,7 @@ fn reopen_flash(values: &Values, checkpoint: &mut Checkpoint, config: &Config) -
     }
     let files = FlashFiles::reopen(&config.flash_paths, &values.log_name, values.log_id)
         .map_err(|error| io::Error::other(format!("the dataset's values on flash are not there: {error}")))?;
-    checkpoint.fit(files.data_bytes()).map_err(io::Error::other)?;
+    checkpoint.fit(files.data_bytes());
     let layout = checkpoint.layout(config.flash_compression);
     Ok(Flash { files: Arc::new(files), name: values.log_name.clone(), layout, io: config.flash_io })
 }

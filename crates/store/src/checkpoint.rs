@@ -100,19 +100,11 @@ impl Checkpoint {
         }
     }
 
-    /// Forgets the segments behind what the files have. An error says what is missing.
-    pub fn fit(&mut self, bytes_per_path: u64) -> Result<(), String> {
-        let layout = self.layout(Codec::None);
-        let fits = (bytes_per_path / layout.segment_bytes * u64::from(self.paths)) as usize;
-        let behind = self.segments.get(fits..).unwrap_or_default();
-        if behind.iter().any(|segment| segment.content.is_some()) {
-            return Err(format!(
-                "the flash files have {bytes_per_path} bytes each, and the dataset needs {}",
-                layout.bytes_per_path()
-            ));
-        }
-        self.segments.truncate(fits);
-        Ok(())
+    /// Forgets the segments behind what the files have. They were emptied before the log became smaller; an entry that names one of
+    /// them is refused ([`Restoring::add`]).
+    pub fn fit(&mut self, bytes_per_path: u64) {
+        let segment_bytes = u64::from(self.segment_pages) * PAGE_BYTES as u64;
+        self.segments.truncate((bytes_per_path / segment_bytes * u64::from(self.paths)) as usize);
     }
 
     /// What the store must be made with. An error says which setting does not suit the dataset.

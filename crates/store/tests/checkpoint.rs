@@ -91,6 +91,8 @@ impl Run {
                 self.swap(db, with);
             }
             983 => self.flush(db),
+            // Refused if the values would not fit.
+            984 => drop(node.resize((random.below(6) + 5) << 20)),
             _ => node.maintain(),
         }
         self.node.maintain();
@@ -167,7 +169,8 @@ fn sync(sim: &Sim) {
 
 /// A new store from what is durable.
 fn restored(sim: Sim, saved: &Saved, random: &mut Random) -> Node {
-    let checkpoint = Checkpoint::decode(&saved.table).expect("it was encoded");
+    let mut checkpoint = Checkpoint::decode(&saved.table).expect("it was encoded");
+    checkpoint.fit(sim.data_bytes());
     let mut config = Node::config(RAM, Policy::NoEviction, 2, checkpoint.layout(Codec::Lz4));
     checkpoint.configure(&mut config).expect("it suits");
     let store = Store::new(&config);
