@@ -133,6 +133,9 @@ impl Journaling {
             return Poll::Ready(());
         }
         self.waiting.lock().push((awaited, cx.waker().clone()));
+        if let For::Position(position) = awaited {
+            self.with(|log| log.want(position));
+        }
         // The journal may have gone on before it could see the waker.
         if self.is_there(awaited) { Poll::Ready(()) } else { Poll::Pending }
     }

@@ -13,10 +13,10 @@ use crate::ring::{Ring, Start};
 /// When what was appended becomes durable. A killed process loses nothing with any of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
-    /// When the ring is half full.
+    /// When a quarter of the ring is full.
     No,
     EverySecond,
-    /// Before [`crate::Log::safe`] passes it.
+    /// Before [`crate::Log::safe`] passes it: at once when somebody waits, see [`crate::Log::want`].
     Always,
 }
 
@@ -75,6 +75,8 @@ pub(crate) struct State {
     /// What was taken from the ring, in order: entries before the offset are durable when the position is.
     marks: Vec<Start>,
     pub policy: Policy,
+    /// Somebody waits until this position is safe.
+    pub wanted: u64,
     /// The thread sleeps until the tail reaches this position.
     pub wake_at: u64,
     /// The thread does not sleep.
@@ -112,6 +114,7 @@ impl Shared {
             taken: position,
             marks: Vec::new(),
             policy,
+            wanted: 0,
             wake_at: 0,
             is_awake: true,
             needed_from,
@@ -183,7 +186,7 @@ impl Shared {
         // Who sees the new tail sees the limit that was set before it.
         self.tail.store(state.tail, Ordering::Release);
         let tail = state.tail;
-        if (tail >= state.wake_at || used > state.ring.bytes() / 2) && !state.is_awake {
+        if (tail >= state.wake_at || used > state.ring.bytes() / 4) && !state.is_awake {
             state.is_awake = true;
             self.wake.notify_one();
         }
@@ -213,6 +216,15 @@ impl Shared {
     pub fn safe(&self) -> u64 {
         let tail = self.tail.load(Ordering::Acquire);
         self.limit.load(Ordering::Acquire).min(tail)
+    }
+
+    pub fn want(&self, position: u64) {
+        let mut state = self.state.lock();
+        state.wanted = state.wanted.max(position);
+        if state.policy == Policy::Always && state.wanted > state.durable && !state.is_awake {
+            state.is_awake = true;
+            self.wake.notify_one();
+        }
     }
 
     pub fn is_behind(&self) -> bool {
@@ -280,9 +292,9 @@ impl State {
         self.failed.is_none() && !self.is_over && (is_full || self.overflow_from.is_some() || self.is_stuck)
     }
 
-    /// Half of the ring waits to be durable, or more.
+    /// So much waits to be durable that a sync is due. Until writers must wait, twice as much can come while it runs.
     pub fn is_pressed(&self) -> bool {
-        self.overflow_from.is_some() || self.ring.used_bytes() > self.ring.bytes() / 2
+        self.overflow_from.is_some() || self.ring.used_bytes() > self.ring.bytes() / 4
     }
 
     /// The thread is woken when there is so much to write.

@@ -66,9 +66,9 @@ struct Fake {
 }
 
 impl Disk for Fake {
-    fn carry_out(&mut self, op: Op) -> Done {
+    fn carry_out(&mut self, run: Vec<Op>, done: &mut Vec<Done>) {
         let mut state = self.device.state.lock();
-        if matches!(op.kind, OpKind::Sync) {
+        if matches!(run[0].kind, OpKind::Sync) {
             while state.holds_syncs {
                 state.is_held = true;
                 self.device.changed.notify_all();
@@ -78,11 +78,14 @@ impl Disk for Fake {
         }
         if state.failures > 0 {
             state.failures -= 1;
-            let buf = if let OpKind::Write(buf) = op.kind { Some(buf) } else { None };
-            return Done { token: op.token, result: Err(io::Error::other("the device says no")), buf, nanos: 0 };
+            done.extend(run.into_iter().map(|op| {
+                let buf = if let OpKind::Write(buf) = op.kind { Some(buf) } else { None };
+                Done { token: op.token, result: Err(io::Error::other("the device says no")), buf, nanos: 0 }
+            }));
+            return;
         }
         // The lock is held until the operation is complete: see `killed`.
-        self.files.carry_out(op)
+        self.files.carry_out(run, done);
     }
 
     fn add(&mut self, zeroed: bool) -> Result<(), OpenError> {
@@ -150,6 +153,12 @@ fn start_with(directory: &Path, settings: &Settings, from: u64, device: &Arc<Dev
 fn append(log: &Log, resp: &[u8]) -> u64 {
     let draft = Draft { stripe: None, db: 0, time_ms: 7, resp_bytes: resp.len() };
     log.append_draft(&draft, |out| out.copy_from_slice(resp))
+}
+
+/// Waits as a client does whose reply has seen this position.
+fn wait_until_durable(log: &Log, position: u64) {
+    log.want(position);
+    wait_until("the sync", || log.durable() == position);
 }
 
 /// Numbered records, so that the order shows.
@@ -261,7 +270,7 @@ fn always_waits_for_the_sync_and_the_other_policies_do_not() {
         if policy == Policy::No {
             log.set_policy(Policy::EverySecond);
         }
-        wait_until("the sync", || log.durable() == end);
+        wait_until_durable(&log, end);
         assert_eq!(log.safe(), end);
         assert!(log.figures().syncs > 0);
     }
@@ -405,13 +414,13 @@ fn files_that_nobody_needs_are_used_again() {
     let mut end = 0;
     for number in 0..300 {
         end = append(&log, &numbered(number, 15_000));
-        wait_until("the sync", || log.durable() == end);
+        wait_until_durable(&log, end);
     }
     let many = log.figures().files;
     assert!(many > 8, "{many}");
     for number in 300..600 {
         end = append(&log, &numbered(number, 15_000));
-        wait_until("the sync", || log.durable() == end);
+        wait_until_durable(&log, end);
         log.needed_from(end);
     }
     let files = log.figures().files;
@@ -490,7 +499,7 @@ fn a_start_on_a_full_file_system_needs_no_more_than_what_is_left_to_be_written()
     let scratch = tempfile::tempdir().unwrap();
     let (log, running) = start(scratch.path(), Policy::Always, 0);
     let end = append_all(&log, 0..10, 500);
-    wait_until("the sync", || log.durable() == end);
+    wait_until_durable(&log, end);
     running.tell(|told| told.holds_syncs = true);
     append_all(&log, 10..20, 500);
     let copy = killed(scratch.path(), &running);
@@ -517,10 +526,10 @@ fn one_failure_is_survived_and_two_end_the_journal() {
     let scratch = tempfile::tempdir().unwrap();
     let (log, device) = start(scratch.path(), Policy::Always, 0);
     let first = append(&log, &numbered(0, 100));
-    wait_until("the sync", || log.durable() == first);
+    wait_until_durable(&log, first);
     device.tell(|told| told.failures = 1);
     let second = append(&log, &numbered(1, 100));
-    wait_until("the sync", || log.durable() == second);
+    wait_until_durable(&log, second);
     assert_eq!(log.failed(), None);
     device.tell(|told| told.failures = 2);
     let third = append(&log, &numbered(2, 100));
