@@ -223,15 +223,15 @@ impl Log {
         self.shared.append(record)
     }
 
-    /// As [`Log::append`]. `resp` writes the record's RESP bytes where the journal keeps them.
-    pub fn append_draft(&self, draft: &Draft, resp: impl Fn(&mut [u8])) -> u64 {
-        if let Some(piece_bytes) = draft.piece_bytes() {
-            return self.shared.append_piece(draft, piece_bytes, resp);
+    /// As [`Log::append`]. `resp` writes the record's RESP bytes where the journal keeps them, and says how many there are.
+    pub fn append_draft(&self, draft: &Draft, resp: impl Fn(&mut [u8]) -> usize) -> u64 {
+        if let Some(bytes_max) = draft.piece_bytes_max() {
+            return self.shared.append_piece(draft, bytes_max, resp);
         }
-        let Draft { stripe, db, time_ms, resp_bytes } = *draft;
-        let mut bytes = vec![0; resp_bytes];
-        resp(&mut bytes);
-        self.append(&Record { stripe, db, time_ms, resp: &bytes })
+        let Draft { stripe, db, time_ms, resp_bytes_max } = *draft;
+        let mut bytes = vec![0; resp_bytes_max];
+        let count = resp(&mut bytes);
+        self.append(&Record { stripe, db, time_ms, resp: &bytes[..count] })
     }
 
     /// The position after the last record.

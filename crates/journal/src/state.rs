@@ -142,42 +142,43 @@ impl Shared {
     }
 
     pub fn append(&self, record: &Record) -> u64 {
+        let bytes = stored_bytes(record.resp.len());
         self.add(
-            stored_bytes(record.resp.len()),
-            |ring, position| ring.append(position, record),
+            |ring, position| ring.append(position, record).then_some(bytes),
             |overflow| record.pieces().for_each(|piece| piece.push_to(overflow)),
         )
     }
 
-    /// A record of one piece, with so many bytes. `resp` writes its RESP bytes.
+    /// A record of one piece of at most so many bytes. `resp` writes its RESP bytes.
     #[inline]
-    pub fn append_piece(&self, draft: &Draft, piece_bytes: usize, resp: impl Fn(&mut [u8])) -> u64 {
+    pub fn append_piece(&self, draft: &Draft, bytes_max: usize, resp: impl Fn(&mut [u8]) -> usize) -> u64 {
         self.add(
-            piece_bytes as u64,
-            |ring, position| ring.append_piece(position, piece_bytes, |out| draft.write(out, &resp)),
+            |ring, position| {
+                let bytes = ring.append_piece(position, bytes_max, |out| draft.write(out, &resp));
+                bytes.map(|bytes| bytes as u64)
+            },
             |overflow| {
                 let from = overflow.len();
-                overflow.resize(from + piece_bytes, 0);
-                draft.write(&mut overflow[from..], &resp);
+                overflow.resize(from + bytes_max, 0);
+                let bytes = draft.write(&mut overflow[from..], &resp);
+                overflow.truncate(from + bytes);
             },
         )
     }
 
+    /// `to_ring` says how many bytes it has added, if there is room.
     #[inline]
-    fn add(
-        &self,
-        bytes: u64,
-        to_ring: impl FnOnce(&mut Ring, u64) -> bool,
-        to_overflow: impl FnOnce(&mut Vec<u8>),
-    ) -> u64 {
+    fn add(&self, to_ring: impl FnOnce(&mut Ring, u64) -> Option<u64>, to_overflow: impl FnOnce(&mut Vec<u8>)) -> u64 {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         let position = state.tail;
+        let in_ring = if state.overflow_from.is_none() { to_ring(&mut state.ring, position) } else { None };
+        let bytes = in_ring.unwrap_or_else(|| state.overflow(to_overflow));
         state.tail += bytes;
         state.figures.records += 1;
         state.figures.bytes += bytes;
-        if state.overflow_from.is_some() || !to_ring(&mut state.ring, position) {
-            self.overflow(state, position, to_overflow);
+        if in_ring.is_none() {
+            self.publish(state);
         }
         let used = state.ring.used_bytes();
         if used > state.ring.bytes() / 4 * 3 && state.behind_since.is_none() {
@@ -191,18 +192,6 @@ impl Shared {
             self.wake.notify_one();
         }
         tail
-    }
-
-    #[cold]
-    fn overflow(&self, state: &mut State, position: u64, to_overflow: impl FnOnce(&mut Vec<u8>)) {
-        state.overflow_from.get_or_insert(position);
-        // A journal that cannot be written would grow here for ever. It ends before its first lost record.
-        if state.failed.is_none() && !state.is_over {
-            to_overflow(&mut state.overflow);
-        }
-        // All of it is taken together.
-        state.wake_at = 0;
-        self.publish(state);
     }
 
     pub fn tail(&self) -> u64 {
@@ -276,6 +265,22 @@ impl Shared {
 }
 
 impl State {
+    /// A record that does not go into the ring. Returns its bytes.
+    #[cold]
+    fn overflow(&mut self, to_overflow: impl FnOnce(&mut Vec<u8>)) -> u64 {
+        self.overflow_from.get_or_insert(self.tail);
+        // All of it is taken together.
+        self.wake_at = 0;
+        let from = self.overflow.len();
+        to_overflow(&mut self.overflow);
+        let bytes = self.overflow.len() - from;
+        // A journal that cannot be written would grow here for ever. It ends before its first lost record.
+        if self.failed.is_some() || self.is_over {
+            self.overflow = Vec::new();
+        }
+        bytes as u64
+    }
+
     fn limit(&self) -> u64 {
         // A journal that has failed holds nobody: writes are refused, and reads go on.
         match (self.policy, self.overflow_from) {

@@ -151,8 +151,11 @@ fn start_with(directory: &Path, settings: &Settings, from: u64, device: &Arc<Dev
 }
 
 fn append(log: &Log, resp: &[u8]) -> u64 {
-    let draft = Draft { stripe: None, db: 0, time_ms: 7, resp_bytes: resp.len() };
-    log.append_draft(&draft, |out| out.copy_from_slice(resp))
+    let draft = Draft { stripe: None, db: 0, time_ms: 7, resp_bytes_max: resp.len() + 100 };
+    log.append_draft(&draft, |out| {
+        out[..resp.len()].copy_from_slice(resp);
+        resp.len()
+    })
 }
 
 /// Waits as a client does whose reply has seen this position.
@@ -292,6 +295,23 @@ fn what_comes_during_a_sync_shares_the_next_one_and_listeners_learn_of_both() {
     wait_until("its news", || heard.lock().contains(&last));
     assert_eq!(*heard.lock(), [first, last]);
     assert_eq!(device.state.lock().syncs, 2);
+    drop(log);
+}
+
+/// A worker runs the commands of many connections before the first reply waits: they share one sync.
+#[test]
+fn with_always_the_first_who_waits_begins_the_sync() {
+    let scratch = tempfile::tempdir().unwrap();
+    let device = Arc::<Device>::default();
+    let opened = Opened::open(scratch.path(), &settings(Policy::Always), 0).unwrap();
+    let files = |files| Fake { files, device: Arc::clone(&device) };
+    // No second passes.
+    let log = opened.start_on(Duration::from_secs(3600), files).unwrap();
+    append(&log, b"first");
+    wait_until("files to spare", || log.figures().files == 2);
+    let last = append_all(&log, 0..20, 50);
+    wait_until_durable(&log, last);
+    assert_eq!(log.figures().syncs, 1);
     drop(log);
 }
 
