@@ -133,6 +133,9 @@ impl Journaling {
             return Poll::Ready(());
         }
         self.waiting.lock().push((awaited, cx.waker().clone()));
+        if let For::Position(position) = awaited {
+            self.with(|log| log.want(position));
+        }
         // The journal may have gone on before it could see the waker.
         if self.is_there(awaited) { Poll::Ready(()) } else { Poll::Pending }
     }
@@ -154,65 +157,41 @@ impl Journaling {
 
 fn keep(log: &Log, effects: &Effects) {
     let Some(first) = effects.iter().next() else { return };
-    let draft = Draft { stripe: None, db: first.db as u32, time_ms: first.now_ms, resp_bytes: encoded_bytes(effects) };
-    log.append_draft(&draft, |out| encode(effects, &mut Rest(out)));
+    let draft =
+        Draft { stripe: None, db: first.db as u32, time_ms: first.now_ms, resp_bytes_max: encoded_bytes_max(effects) };
+    log.append_draft(&draft, |out| encode(effects, out));
 }
 
-fn encoded_bytes(effects: &Effects) -> usize {
-    let mut bytes = Bytes(0);
-    encode(effects, &mut bytes);
-    bytes.0
+/// `$`, a length and the end of its line.
+const LENGTH_BYTES_MAX: usize = 1 + 20 + 2;
+
+fn encoded_bytes_max(effects: &Effects) -> usize {
+    // SELECT before each command, and MULTI and EXEC around them.
+    let (commands, words) = (2 * effects.len() + 2, 2 * effects.len() + 2 + effects.word_count());
+    commands * LENGTH_BYTES_MAX + words * (LENGTH_BYTES_MAX + 2) + effects.bytes() + effects.len() * (6 + 20) + 5 + 4
 }
 
-/// The effects as RESP: one command, or MULTI … EXEC. They begin in the first one's logical database.
+/// Writes the effects as RESP: one command, or MULTI … EXEC. They begin in the first one's logical database. Returns the number of
+/// bytes.
 #[inline]
-fn encode(effects: &Effects, out: &mut impl Resp) {
+fn encode(effects: &Effects, out: &mut [u8]) -> usize {
+    let all = out.len();
+    let mut out = Rest(out);
     let is_group = effects.len() > 1;
     if is_group {
-        command(out, [&b"MULTI"[..]]);
+        out.command([&b"MULTI"[..]]);
     }
     let mut db = None;
     for effect in effects.iter() {
         if db.replace(effect.db).is_some_and(|before| before != effect.db) {
-            command(out, [&b"SELECT"[..], effect.db.to_string().as_bytes()]);
+            out.command([&b"SELECT"[..], effect.db.to_string().as_bytes()]);
         }
-        command(out, effect.words());
+        out.command(effect.words());
     }
     if is_group {
-        command(out, [&b"EXEC"[..]]);
+        out.command([&b"EXEC"[..]]);
     }
-}
-
-#[inline]
-fn command<'w>(out: &mut impl Resp, words: impl IntoIterator<Item = &'w [u8], IntoIter: ExactSizeIterator>) {
-    let words = words.into_iter();
-    out.length(b'*', words.len());
-    for word in words {
-        out.length(b'$', word.len());
-        out.word(word);
-    }
-}
-
-trait Resp {
-    /// `*3` or `$500`, and the end of the line.
-    fn length(&mut self, kind: u8, length: usize);
-    /// The word and the end of its line.
-    fn word(&mut self, word: &[u8]);
-}
-
-/// How many bytes there are.
-struct Bytes(usize);
-
-impl Resp for Bytes {
-    #[inline]
-    fn length(&mut self, _: u8, length: usize) {
-        self.0 += digits(length) + 3;
-    }
-
-    #[inline]
-    fn word(&mut self, word: &[u8]) {
-        self.0 += word.len() + 2;
-    }
+    all - out.0.len()
 }
 
 /// The room for the bytes that are still to be written.
@@ -220,48 +199,46 @@ struct Rest<'o>(&'o mut [u8]);
 
 impl<'o> Rest<'o> {
     #[inline]
+    fn command<'w>(&mut self, words: impl IntoIterator<Item = &'w [u8], IntoIter: ExactSizeIterator>) {
+        let words = words.into_iter();
+        self.length(b'*', words.len());
+        for word in words {
+            self.length(b'$', word.len());
+            self.take(word.len()).copy_from_slice(word);
+            self.put(*b"\r\n");
+        }
+    }
+
+    /// `*3` or `$500`, and the end of the line. The formatting of the standard library takes ten times as long.
+    #[inline]
+    fn length(&mut self, kind: u8, length: usize) {
+        let digit = |unit| b'0' + (length / unit % 10) as u8;
+        match length {
+            0..10 => self.put([kind, digit(1), b'\r', b'\n']),
+            10..100 => self.put([kind, digit(10), digit(1), b'\r', b'\n']),
+            100..1000 => self.put([kind, digit(100), digit(10), digit(1), b'\r', b'\n']),
+            _ => self.long_length(kind, length),
+        }
+    }
+
+    #[cold]
+    fn long_length(&mut self, kind: u8, length: usize) {
+        let line = format!("{}{length}\r\n", kind as char);
+        self.take(line.len()).copy_from_slice(line.as_bytes());
+    }
+
+    #[inline]
+    fn put<const N: usize>(&mut self, bytes: [u8; N]) {
+        let (to, rest) = std::mem::take(&mut self.0).split_first_chunk_mut().expect("there is room for all");
+        *to = bytes;
+        self.0 = rest;
+    }
+
+    #[inline]
     fn take(&mut self, bytes: usize) -> &'o mut [u8] {
         let (taken, rest) = std::mem::take(&mut self.0).split_at_mut(bytes);
         self.0 = rest;
         taken
-    }
-}
-
-impl Resp for Rest<'_> {
-    /// The formatting of the standard library takes ten times as long.
-    #[inline]
-    fn length(&mut self, kind: u8, length: usize) {
-        let line = self.take(digits(length) + 3);
-        if let Ok(line) = <&mut [u8; 4]>::try_from(&mut *line) {
-            *line = [kind, b'0' + length as u8, b'\r', b'\n'];
-            return;
-        }
-        let (text, end) = line.split_at_mut(line.len() - 2);
-        end.copy_from_slice(b"\r\n");
-        let mut rest = length;
-        for digit in text.iter_mut().rev() {
-            *digit = b'0' + (rest % 10) as u8;
-            rest /= 10;
-        }
-        text[0] = kind;
-    }
-
-    #[inline]
-    fn word(&mut self, word: &[u8]) {
-        let (text, end) = self.take(word.len() + 2).split_at_mut(word.len());
-        text.copy_from_slice(word);
-        end.copy_from_slice(b"\r\n");
-    }
-}
-
-#[inline]
-fn digits(number: usize) -> usize {
-    match number {
-        0..10 => 1,
-        10..100 => 2,
-        100..1000 => 3,
-        1000..10_000 => 4,
-        _ => number.ilog10() as usize + 1,
     }
 }
 
@@ -275,10 +252,9 @@ mod tests {
     use store::Why;
 
     fn text(effects: &Effects) -> String {
-        let mut out = vec![0; encoded_bytes(effects)];
-        let mut rest = Rest(&mut out);
-        encode(effects, &mut rest);
-        assert!(rest.0.is_empty());
+        let mut out = vec![0; encoded_bytes_max(effects)];
+        let bytes = encode(effects, &mut out);
+        out.truncate(bytes);
         String::from_utf8(out).unwrap().replace("\r\n", " ")
     }
 
@@ -295,14 +271,26 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_as_long_as_they_are() {
-        for length in (0..2000).chain([9_999, 10_000, 99_999, 100_000, 512 << 20]) {
-            let (mut bytes, mut out) = (Bytes(0), [0; 24]);
-            bytes.length(b'$', length);
+    fn a_length_is_a_line() {
+        for length in (0..2000).chain([9_999, 10_000, 99_999, 512 << 20, usize::MAX]) {
+            let mut out = [0; LENGTH_BYTES_MAX];
             let mut rest = Rest(&mut out);
             rest.length(b'$', length);
-            assert_eq!(rest.0.len(), 24 - bytes.0);
-            assert_eq!(out[..bytes.0], *format!("${length}\r\n").as_bytes());
+            let bytes = LENGTH_BYTES_MAX - rest.0.len();
+            assert_eq!(out[..bytes], *format!("${length}\r\n").as_bytes());
+        }
+    }
+
+    /// Each effect in another logical database, with as many words as it can have.
+    #[test]
+    fn the_room_for_effects_is_enough() {
+        for count in 1..20 {
+            let mut effects = Effects::default();
+            for at in 0..count {
+                let word = vec![b'w'; 99 * at];
+                effects.push(Why::Command, usize::MAX - at, 17, vec![&word[..]; at + 1]);
+            }
+            assert!(text(&effects).len() <= encoded_bytes_max(&effects));
         }
     }
 

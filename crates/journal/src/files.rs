@@ -7,7 +7,7 @@
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -216,16 +216,36 @@ impl Files {
         sync_directory(&self.directory)
     }
 
-    /// Carries out one operation of the writer, and waits for it.
-    pub fn carry_out(&self, op: Op) -> Done {
-        let file = &self.files[usize::from(op.path)];
-        let (result, buf) = match op.kind {
-            OpKind::Write(buf) => (file.write_all_at(&buf, op.offset), Some(buf)),
-            OpKind::Sync => (file.sync_data(), None),
+    /// See [`crate::thread::Disk::carry_out`].
+    pub fn carry_out(&self, run: Vec<Op>, done: &mut Vec<Done>) {
+        let file = &self.files[usize::from(run[0].path)];
+        let writes = run.iter().filter_map(|op| if let OpKind::Write(buf) = &op.kind { Some(&**buf) } else { None });
+        let mut slices: Vec<IoSlice<'_>> = writes.map(IoSlice::new).collect();
+        let error = match run[0].kind {
+            OpKind::Write(_) => write_all(file, &mut slices, run[0].offset),
+            OpKind::Sync => rustix::fs::fdatasync(file),
             OpKind::Read(_) | OpKind::Discard { .. } => unreachable!("a writer writes and syncs"),
         };
-        Done { token: op.token, result, buf, nanos: 0 }
+        done.extend(run.into_iter().map(|op| {
+            let buf = if let OpKind::Write(buf) = op.kind { Some(buf) } else { None };
+            Done { token: op.token, result: error.map_err(io::Error::from), buf, nanos: 0 }
+        }));
     }
+}
+
+fn write_all(file: &File, mut slices: &mut [IoSlice<'_>], mut offset: u64) -> Result<(), Errno> {
+    while !slices.is_empty() {
+        match rustix::io::pwritev(file, slices, offset) {
+            Ok(0) => return Err(Errno::NOSPC),
+            Ok(written) => {
+                offset += written as u64;
+                IoSlice::advance_slices(&mut slices, written);
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
 }
 
 impl Reader for Files {

@@ -17,7 +17,7 @@ use crate::record::{Joiner, Piece};
 use crate::recover::Held;
 use crate::ring::{RING_BYTES_MIN, Ring, Start};
 use crate::state::{End, Figures, Policy, Shared, left_behind};
-use crate::thread::{Disk, Scribe};
+use crate::thread::{Disk, Scribe, next_run};
 use crate::{Config, Draft, Error, Record, Recovered, Writer, recover};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -192,16 +192,17 @@ impl Opened {
 
 /// Until everything is durable. A file is made only if one is needed for this, since the file system may be full.
 fn write_all<D: Disk>(writer: &mut Writer, disk: &mut D, policy: Policy, directory: &Path) -> Result<(), OpenError> {
-    let mut ops = Vec::new();
+    let (mut ops, mut done) = (Vec::new(), Vec::new());
     loop {
         writer.ops(&mut ops);
         if ops.is_empty() && !writer.needs_file() {
             return Ok(());
         }
-        for op in ops.drain(..) {
-            let done = writer.done(disk.carry_out(op));
-            done.map_err(|error| failed("write the journal in", directory)(io::Error::other(error)))?;
+        while !ops.is_empty() {
+            disk.carry_out(next_run(&mut ops), &mut done);
         }
+        let written = done.drain(..).try_for_each(|done| writer.done(done));
+        written.map_err(|error| failed("write the journal in", directory)(io::Error::other(error)))?;
         if writer.needs_file() {
             disk.add(policy == Policy::Always)?;
             writer.add_file();
@@ -222,15 +223,15 @@ impl Log {
         self.shared.append(record)
     }
 
-    /// As [`Log::append`]. `resp` writes the record's RESP bytes where the journal keeps them.
-    pub fn append_draft(&self, draft: &Draft, resp: impl Fn(&mut [u8])) -> u64 {
-        if let Some(piece_bytes) = draft.piece_bytes() {
-            return self.shared.append_piece(draft, piece_bytes, resp);
+    /// As [`Log::append`]. `resp` writes the record's RESP bytes where the journal keeps them, and says how many there are.
+    pub fn append_draft(&self, draft: &Draft, resp: impl Fn(&mut [u8]) -> usize) -> u64 {
+        if let Some(bytes_max) = draft.piece_bytes_max() {
+            return self.shared.append_piece(draft, bytes_max, resp);
         }
-        let Draft { stripe, db, time_ms, resp_bytes } = *draft;
-        let mut bytes = vec![0; resp_bytes];
-        resp(&mut bytes);
-        self.append(&Record { stripe, db, time_ms, resp: &bytes })
+        let Draft { stripe, db, time_ms, resp_bytes_max } = *draft;
+        let mut bytes = vec![0; resp_bytes_max];
+        let count = resp(&mut bytes);
+        self.append(&Record { stripe, db, time_ms, resp: &bytes[..count] })
     }
 
     /// The position after the last record.
@@ -249,6 +250,12 @@ impl Log {
     #[inline]
     pub fn safe(&self) -> u64 {
         self.shared.safe()
+    }
+
+    /// Somebody waits until `position` is safe. With `Always`, what nobody waits for becomes durable within a second.
+    #[inline]
+    pub fn want(&self, position: u64) {
+        self.shared.want(position);
     }
 
     /// Writers must wait before they lock: the ring is nearly full, or no file can be made.

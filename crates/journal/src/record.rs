@@ -42,7 +42,7 @@ pub struct Record<'a> {
     pub resp: &'a [u8],
 }
 
-/// A record whose RESP bytes are written where the journal keeps them, and nowhere else before.
+/// A record whose RESP bytes are written where the journal keeps them, and nowhere else before. How many there will be is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Draft {
     /// `None`: several.
@@ -51,7 +51,7 @@ pub struct Draft {
     pub db: u32,
     /// The time that the command saw, in milliseconds since 1970.
     pub time_ms: u64,
-    pub resp_bytes: usize,
+    pub resp_bytes_max: usize,
 }
 
 /// What a record with so many RESP bytes adds to the position.
@@ -78,30 +78,42 @@ impl Record<'_> {
 }
 
 impl Draft {
-    /// Its piece, if it is no longer than one.
-    pub(crate) fn piece_bytes(&self) -> Option<usize> {
-        (self.resp_bytes <= PIECE_BYTES_MAX).then_some(HEADER_BYTES + self.resp_bytes)
+    /// The most bytes of its piece. `None`: it may be longer than a piece.
+    pub(crate) fn piece_bytes_max(&self) -> Option<usize> {
+        (self.resp_bytes_max <= PIECE_BYTES_MAX).then_some(HEADER_BYTES + self.resp_bytes_max)
     }
 
-    /// The record's only piece. `out` is as long as the piece, and `resp` writes the RESP bytes.
+    /// The record's only piece. `resp` writes the RESP bytes and says how many there are. The result is the piece's bytes.
     #[inline]
-    pub(crate) fn write(&self, out: &mut [u8], resp: impl FnOnce(&mut [u8])) {
-        self.write_piece(0, out, resp);
+    pub(crate) fn write(&self, out: &mut [u8], resp: impl FnOnce(&mut [u8]) -> usize) -> usize {
+        let Draft { stripe, db, time_ms, .. } = *self;
+        write_piece(Head { stripe, db, time_ms, flags: 0 }, out, resp)
     }
+}
 
-    #[inline]
-    fn write_piece(&self, flags: u8, out: &mut [u8], resp: impl FnOnce(&mut [u8])) {
-        assert_ne!(self.stripe, Some(SEVERAL), "the number stands for several");
-        let (header, body) = out.split_first_chunk_mut::<HEADER_BYTES>().expect("as long as the piece");
-        header[AT_LENGTH..AT_TIME].copy_from_slice(&(self.resp_bytes as u32).to_le_bytes());
-        header[AT_TIME..AT_DB].copy_from_slice(&self.time_ms.to_le_bytes());
-        header[AT_DB..AT_STRIPE].copy_from_slice(&self.db.to_le_bytes());
-        header[AT_STRIPE..AT_FLAGS].copy_from_slice(&self.stripe.unwrap_or(SEVERAL).to_le_bytes());
-        header[AT_FLAGS..].copy_from_slice(&[flags, 0]);
-        resp(body);
-        let crc = checksum(out);
-        out[..AT_LENGTH].copy_from_slice(&crc.to_le_bytes());
-    }
+#[derive(Clone, Copy)]
+struct Head {
+    stripe: Option<u16>,
+    db: u32,
+    time_ms: u64,
+    flags: u8,
+}
+
+#[inline]
+fn write_piece(head: Head, out: &mut [u8], resp: impl FnOnce(&mut [u8]) -> usize) -> usize {
+    let Head { stripe, db, time_ms, flags } = head;
+    assert_ne!(stripe, Some(SEVERAL), "the number stands for several");
+    let (header, body) = out.split_first_chunk_mut::<HEADER_BYTES>().expect("at least a header");
+    let length = resp(body);
+    header[AT_LENGTH..AT_TIME].copy_from_slice(&(length as u32).to_le_bytes());
+    header[AT_TIME..AT_DB].copy_from_slice(&time_ms.to_le_bytes());
+    header[AT_DB..AT_STRIPE].copy_from_slice(&db.to_le_bytes());
+    header[AT_STRIPE..AT_FLAGS].copy_from_slice(&stripe.unwrap_or(SEVERAL).to_le_bytes());
+    header[AT_FLAGS..].copy_from_slice(&[flags, 0]);
+    let bytes = HEADER_BYTES + length;
+    let crc = checksum(&out[..bytes]);
+    out[..AT_LENGTH].copy_from_slice(&crc.to_le_bytes());
+    bytes
 }
 
 /// A CRC over the CRCs and lengths of whole pieces. It covers them, since each CRC covers its piece. `None`: these are no pieces.
@@ -129,8 +141,10 @@ impl<'a> Piece<'a> {
     pub fn write(&self, out: &mut [u8]) {
         let Record { stripe, db, time_ms, resp } = self.record;
         let flags = if self.goes_on { GOES_ON } else { 0 } | if self.continued { CONTINUED } else { 0 };
-        let draft = Draft { stripe, db, time_ms, resp_bytes: resp.len() };
-        draft.write_piece(flags, out, |body| body.copy_from_slice(resp));
+        write_piece(Head { stripe, db, time_ms, flags }, out, |body| {
+            body.copy_from_slice(resp);
+            resp.len()
+        });
     }
 
     pub fn push_to(&self, out: &mut Vec<u8>) {

@@ -109,32 +109,40 @@ impl Ring {
         }
         let mut position = position;
         for piece in record.pieces() {
-            self.put(self.skip_to(self.head, piece.bytes()), position, piece.bytes(), |out| piece.write(out));
-            position += piece.bytes() as u64;
+            let bytes = piece.bytes();
+            self.put(self.skip_to(self.head, bytes), position, bytes, |out| {
+                piece.write(out);
+                bytes
+            });
+            position += bytes as u64;
         }
         true
     }
 
-    /// As [`Ring::append`], for a record of one piece, which `write` writes.
+    /// As [`Ring::append`], for a record of one piece: `write` writes it and says how long it is. The result is this length, if so
+    /// long a piece as it may be fits.
     #[inline]
-    pub fn append_piece(&mut self, position: u64, piece_bytes: usize, write: impl FnOnce(&mut [u8])) -> bool {
-        let offset = self.skip_to(self.head, piece_bytes);
-        let fits = offset + entry_bytes(piece_bytes) <= self.released + self.room;
-        if fits {
-            self.put(offset, position, piece_bytes, write);
-        }
-        fits
+    pub fn append_piece(
+        &mut self,
+        position: u64,
+        bytes_max: usize,
+        write: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Option<usize> {
+        let offset = self.skip_to(self.head, bytes_max);
+        let fits = offset + entry_bytes(bytes_max) <= self.released + self.room;
+        fits.then(|| self.put(offset, position, bytes_max, write))
     }
 
     #[inline]
-    fn put(&mut self, offset: u64, position: u64, piece_bytes: usize, write: impl FnOnce(&mut [u8])) {
+    fn put(&mut self, offset: u64, position: u64, bytes_max: usize, write: impl FnOnce(&mut [u8]) -> usize) -> usize {
         let at = ENTRIES_AT + (offset % self.room) as usize;
-        let entry = &mut self.map[at..at + ENTRY_HEADER_BYTES + piece_bytes];
+        let entry = &mut self.map[at..at + ENTRY_HEADER_BYTES + bytes_max];
         let (header, piece) = entry.split_first_chunk_mut::<ENTRY_HEADER_BYTES>().expect("it has a header");
-        write(piece);
+        let piece_bytes = write(piece);
         header[..8].copy_from_slice(&position.to_le_bytes());
         header[8..].copy_from_slice(&check(self.seed, position, piece).to_le_bytes());
         self.head = offset + entry_bytes(piece_bytes);
+        piece_bytes
     }
 
     /// Where the record's last entry would end.

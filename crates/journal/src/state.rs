@@ -13,10 +13,10 @@ use crate::ring::{Ring, Start};
 /// When what was appended becomes durable. A killed process loses nothing with any of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
-    /// When the ring is half full.
+    /// When a quarter of the ring is full.
     No,
     EverySecond,
-    /// Before [`crate::Log::safe`] passes it.
+    /// Before [`crate::Log::safe`] passes it: at once when somebody waits, see [`crate::Log::want`].
     Always,
 }
 
@@ -75,6 +75,8 @@ pub(crate) struct State {
     /// What was taken from the ring, in order: entries before the offset are durable when the position is.
     marks: Vec<Start>,
     pub policy: Policy,
+    /// Somebody waits until this position is safe.
+    pub wanted: u64,
     /// The thread sleeps until the tail reaches this position.
     pub wake_at: u64,
     /// The thread does not sleep.
@@ -112,6 +114,7 @@ impl Shared {
             taken: position,
             marks: Vec::new(),
             policy,
+            wanted: 0,
             wake_at: 0,
             is_awake: true,
             needed_from,
@@ -139,42 +142,43 @@ impl Shared {
     }
 
     pub fn append(&self, record: &Record) -> u64 {
+        let bytes = stored_bytes(record.resp.len());
         self.add(
-            stored_bytes(record.resp.len()),
-            |ring, position| ring.append(position, record),
+            |ring, position| ring.append(position, record).then_some(bytes),
             |overflow| record.pieces().for_each(|piece| piece.push_to(overflow)),
         )
     }
 
-    /// A record of one piece, with so many bytes. `resp` writes its RESP bytes.
+    /// A record of one piece of at most so many bytes. `resp` writes its RESP bytes.
     #[inline]
-    pub fn append_piece(&self, draft: &Draft, piece_bytes: usize, resp: impl Fn(&mut [u8])) -> u64 {
+    pub fn append_piece(&self, draft: &Draft, bytes_max: usize, resp: impl Fn(&mut [u8]) -> usize) -> u64 {
         self.add(
-            piece_bytes as u64,
-            |ring, position| ring.append_piece(position, piece_bytes, |out| draft.write(out, &resp)),
+            |ring, position| {
+                let bytes = ring.append_piece(position, bytes_max, |out| draft.write(out, &resp));
+                bytes.map(|bytes| bytes as u64)
+            },
             |overflow| {
                 let from = overflow.len();
-                overflow.resize(from + piece_bytes, 0);
-                draft.write(&mut overflow[from..], &resp);
+                overflow.resize(from + bytes_max, 0);
+                let bytes = draft.write(&mut overflow[from..], &resp);
+                overflow.truncate(from + bytes);
             },
         )
     }
 
+    /// `to_ring` says how many bytes it has added, if there is room.
     #[inline]
-    fn add(
-        &self,
-        bytes: u64,
-        to_ring: impl FnOnce(&mut Ring, u64) -> bool,
-        to_overflow: impl FnOnce(&mut Vec<u8>),
-    ) -> u64 {
+    fn add(&self, to_ring: impl FnOnce(&mut Ring, u64) -> Option<u64>, to_overflow: impl FnOnce(&mut Vec<u8>)) -> u64 {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         let position = state.tail;
+        let in_ring = if state.overflow_from.is_none() { to_ring(&mut state.ring, position) } else { None };
+        let bytes = in_ring.unwrap_or_else(|| state.overflow(to_overflow));
         state.tail += bytes;
         state.figures.records += 1;
         state.figures.bytes += bytes;
-        if state.overflow_from.is_some() || !to_ring(&mut state.ring, position) {
-            self.overflow(state, position, to_overflow);
+        if in_ring.is_none() {
+            self.publish(state);
         }
         let used = state.ring.used_bytes();
         if used > state.ring.bytes() / 4 * 3 && state.behind_since.is_none() {
@@ -183,23 +187,11 @@ impl Shared {
         // Who sees the new tail sees the limit that was set before it.
         self.tail.store(state.tail, Ordering::Release);
         let tail = state.tail;
-        if (tail >= state.wake_at || used > state.ring.bytes() / 2) && !state.is_awake {
+        if (tail >= state.wake_at || used > state.ring.bytes() / 4) && !state.is_awake {
             state.is_awake = true;
             self.wake.notify_one();
         }
         tail
-    }
-
-    #[cold]
-    fn overflow(&self, state: &mut State, position: u64, to_overflow: impl FnOnce(&mut Vec<u8>)) {
-        state.overflow_from.get_or_insert(position);
-        // A journal that cannot be written would grow here for ever. It ends before its first lost record.
-        if state.failed.is_none() && !state.is_over {
-            to_overflow(&mut state.overflow);
-        }
-        // All of it is taken together.
-        state.wake_at = 0;
-        self.publish(state);
     }
 
     pub fn tail(&self) -> u64 {
@@ -213,6 +205,15 @@ impl Shared {
     pub fn safe(&self) -> u64 {
         let tail = self.tail.load(Ordering::Acquire);
         self.limit.load(Ordering::Acquire).min(tail)
+    }
+
+    pub fn want(&self, position: u64) {
+        let mut state = self.state.lock();
+        state.wanted = state.wanted.max(position);
+        if state.policy == Policy::Always && state.wanted > state.durable && !state.is_awake {
+            state.is_awake = true;
+            self.wake.notify_one();
+        }
     }
 
     pub fn is_behind(&self) -> bool {
@@ -264,6 +265,22 @@ impl Shared {
 }
 
 impl State {
+    /// A record that does not go into the ring. Returns its bytes.
+    #[cold]
+    fn overflow(&mut self, to_overflow: impl FnOnce(&mut Vec<u8>)) -> u64 {
+        self.overflow_from.get_or_insert(self.tail);
+        // All of it is taken together.
+        self.wake_at = 0;
+        let from = self.overflow.len();
+        to_overflow(&mut self.overflow);
+        let bytes = self.overflow.len() - from;
+        // A journal that cannot be written would grow here for ever. It ends before its first lost record.
+        if self.failed.is_some() || self.is_over {
+            self.overflow = Vec::new();
+        }
+        bytes as u64
+    }
+
     fn limit(&self) -> u64 {
         // A journal that has failed holds nobody: writes are refused, and reads go on.
         match (self.policy, self.overflow_from) {
@@ -280,9 +297,9 @@ impl State {
         self.failed.is_none() && !self.is_over && (is_full || self.overflow_from.is_some() || self.is_stuck)
     }
 
-    /// Half of the ring waits to be durable, or more.
+    /// So much waits to be durable that a sync is due. Until writers must wait, twice as much can come while it runs.
     pub fn is_pressed(&self) -> bool {
-        self.overflow_from.is_some() || self.ring.used_bytes() > self.ring.bytes() / 2
+        self.overflow_from.is_some() || self.ring.used_bytes() > self.ring.bytes() / 4
     }
 
     /// The thread is woken when there is so much to write.

@@ -66,9 +66,9 @@ struct Fake {
 }
 
 impl Disk for Fake {
-    fn carry_out(&mut self, op: Op) -> Done {
+    fn carry_out(&mut self, run: Vec<Op>, done: &mut Vec<Done>) {
         let mut state = self.device.state.lock();
-        if matches!(op.kind, OpKind::Sync) {
+        if matches!(run[0].kind, OpKind::Sync) {
             while state.holds_syncs {
                 state.is_held = true;
                 self.device.changed.notify_all();
@@ -78,11 +78,14 @@ impl Disk for Fake {
         }
         if state.failures > 0 {
             state.failures -= 1;
-            let buf = if let OpKind::Write(buf) = op.kind { Some(buf) } else { None };
-            return Done { token: op.token, result: Err(io::Error::other("the device says no")), buf, nanos: 0 };
+            done.extend(run.into_iter().map(|op| {
+                let buf = if let OpKind::Write(buf) = op.kind { Some(buf) } else { None };
+                Done { token: op.token, result: Err(io::Error::other("the device says no")), buf, nanos: 0 }
+            }));
+            return;
         }
         // The lock is held until the operation is complete: see `killed`.
-        self.files.carry_out(op)
+        self.files.carry_out(run, done);
     }
 
     fn add(&mut self, zeroed: bool) -> Result<(), OpenError> {
@@ -148,8 +151,17 @@ fn start_with(directory: &Path, settings: &Settings, from: u64, device: &Arc<Dev
 }
 
 fn append(log: &Log, resp: &[u8]) -> u64 {
-    let draft = Draft { stripe: None, db: 0, time_ms: 7, resp_bytes: resp.len() };
-    log.append_draft(&draft, |out| out.copy_from_slice(resp))
+    let draft = Draft { stripe: None, db: 0, time_ms: 7, resp_bytes_max: resp.len() + 100 };
+    log.append_draft(&draft, |out| {
+        out[..resp.len()].copy_from_slice(resp);
+        resp.len()
+    })
+}
+
+/// Waits as a client does whose reply has seen this position.
+fn wait_until_durable(log: &Log, position: u64) {
+    log.want(position);
+    wait_until("the sync", || log.durable() == position);
 }
 
 /// Numbered records, so that the order shows.
@@ -261,7 +273,7 @@ fn always_waits_for_the_sync_and_the_other_policies_do_not() {
         if policy == Policy::No {
             log.set_policy(Policy::EverySecond);
         }
-        wait_until("the sync", || log.durable() == end);
+        wait_until_durable(&log, end);
         assert_eq!(log.safe(), end);
         assert!(log.figures().syncs > 0);
     }
@@ -283,6 +295,23 @@ fn what_comes_during_a_sync_shares_the_next_one_and_listeners_learn_of_both() {
     wait_until("its news", || heard.lock().contains(&last));
     assert_eq!(*heard.lock(), [first, last]);
     assert_eq!(device.state.lock().syncs, 2);
+    drop(log);
+}
+
+/// A worker runs the commands of many connections before the first reply waits: they share one sync.
+#[test]
+fn with_always_the_first_who_waits_begins_the_sync() {
+    let scratch = tempfile::tempdir().unwrap();
+    let device = Arc::<Device>::default();
+    let opened = Opened::open(scratch.path(), &settings(Policy::Always), 0).unwrap();
+    let files = |files| Fake { files, device: Arc::clone(&device) };
+    // No second passes.
+    let log = opened.start_on(Duration::from_secs(3600), files).unwrap();
+    append(&log, b"first");
+    wait_until("files to spare", || log.figures().files == 2);
+    let last = append_all(&log, 0..20, 50);
+    wait_until_durable(&log, last);
+    assert_eq!(log.figures().syncs, 1);
     drop(log);
 }
 
@@ -405,13 +434,13 @@ fn files_that_nobody_needs_are_used_again() {
     let mut end = 0;
     for number in 0..300 {
         end = append(&log, &numbered(number, 15_000));
-        wait_until("the sync", || log.durable() == end);
+        wait_until_durable(&log, end);
     }
     let many = log.figures().files;
     assert!(many > 8, "{many}");
     for number in 300..600 {
         end = append(&log, &numbered(number, 15_000));
-        wait_until("the sync", || log.durable() == end);
+        wait_until_durable(&log, end);
         log.needed_from(end);
     }
     let files = log.figures().files;
@@ -490,7 +519,7 @@ fn a_start_on_a_full_file_system_needs_no_more_than_what_is_left_to_be_written()
     let scratch = tempfile::tempdir().unwrap();
     let (log, running) = start(scratch.path(), Policy::Always, 0);
     let end = append_all(&log, 0..10, 500);
-    wait_until("the sync", || log.durable() == end);
+    wait_until_durable(&log, end);
     running.tell(|told| told.holds_syncs = true);
     append_all(&log, 10..20, 500);
     let copy = killed(scratch.path(), &running);
@@ -517,10 +546,10 @@ fn one_failure_is_survived_and_two_end_the_journal() {
     let scratch = tempfile::tempdir().unwrap();
     let (log, device) = start(scratch.path(), Policy::Always, 0);
     let first = append(&log, &numbered(0, 100));
-    wait_until("the sync", || log.durable() == first);
+    wait_until_durable(&log, first);
     device.tell(|told| told.failures = 1);
     let second = append(&log, &numbered(1, 100));
-    wait_until("the sync", || log.durable() == second);
+    wait_until_durable(&log, second);
     assert_eq!(log.failed(), None);
     device.tell(|told| told.failures = 2);
     let third = append(&log, &numbered(2, 100));

@@ -19,7 +19,8 @@ pub(crate) const SPARE_FILES: usize = 2;
 
 /// What the thread asks of the journal's files.
 pub(crate) trait Disk: Send + 'static {
-    fn carry_out(&mut self, op: Op) -> Done;
+    /// Carries out one sync, or writes that lie one behind the other in one file, and waits for it.
+    fn carry_out(&mut self, run: Vec<Op>, done: &mut Vec<Done>);
     fn add(&mut self, zeroed: bool) -> Result<(), OpenError>;
     fn remove_last(&mut self) -> Result<(), OpenError>;
     fn make_ring(&self, head: &Head) -> Result<File, OpenError>;
@@ -28,8 +29,8 @@ pub(crate) trait Disk: Send + 'static {
 }
 
 impl Disk for Files {
-    fn carry_out(&mut self, op: Op) -> Done {
-        Files::carry_out(self, op)
+    fn carry_out(&mut self, run: Vec<Op>, done: &mut Vec<Done>) {
+        Files::carry_out(self, run, done);
     }
 
     fn add(&mut self, zeroed: bool) -> Result<(), OpenError> {
@@ -78,6 +79,22 @@ enum Step {
     Write,
     Sync,
     End(End),
+}
+
+/// Takes the operations from the front that [`Disk::carry_out`] takes at once. The device then has enough to do, and the thread, which
+/// waits for a processor after each wait for the device, waits seldom.
+pub(crate) fn next_run(ops: &mut Vec<Op>) -> Vec<Op> {
+    /// The kernel takes no more at once.
+    const BUFFERS_MAX: usize = 1024;
+    let goes_on = |pair: &&[Op]| match &pair[0].kind {
+        OpKind::Write(buf) => {
+            let is_write = matches!(pair[1].kind, OpKind::Write(_));
+            is_write && (pair[1].path, pair[1].offset) == (pair[0].path, pair[0].offset + buf.len() as u64)
+        }
+        _ => false,
+    };
+    let count = 1 + ops.windows(2).take(BUFFERS_MAX - 1).take_while(goes_on).count();
+    ops.drain(..count).collect()
 }
 
 impl<D: Disk> Scribe<D> {
@@ -163,20 +180,28 @@ impl<D: Disk> Scribe<D> {
             return Err(Some(at));
         }
         let is_dirty = state.tail > state.durable;
-        let second =
-            (state.policy == Policy::EverySecond && is_dirty).then(|| *self.due.get_or_insert(now + self.every));
-        let is_due = state.policy == Policy::Always || state.is_pressed() || second.is_some_and(|due| due <= now);
-        if is_dirty && is_due {
+        // With Always, this is for what nobody waits for.
+        let second = match state.policy {
+            Policy::No => None,
+            Policy::EverySecond if !is_dirty => None,
+            Policy::EverySecond | Policy::Always => Some(*self.due.get_or_insert(now + self.every)),
+        };
+        let is_late = second.is_some_and(|due| due <= now);
+        let is_wanted = state.policy == Policy::Always && state.wanted > state.durable;
+        if is_dirty && (is_wanted || is_late || state.is_pressed()) {
             return Ok(Step::Sync);
         }
         if state.untaken() >= state.write_bytes() || frees_files || self.writer.needs_file() {
             return Ok(Step::Write);
         }
         state.wake_at = match state.policy {
-            Policy::Always | Policy::EverySecond if !is_dirty => state.tail + 1,
+            Policy::EverySecond if !is_dirty => state.tail + 1,
             _ => state.taken + state.write_bytes(),
         };
-        Err(second)
+        if is_late {
+            self.due = Some(now + self.every);
+        }
+        Err(second.and(self.due))
     }
 
     /// Gives the writer everything that was appended until now.
@@ -199,21 +224,22 @@ impl<D: Disk> Scribe<D> {
 
     /// Carries out what the writer has to do. What waits for a file that cannot be made stays with the writer.
     fn write(&mut self) -> Result<(), Failed> {
-        let mut ops = Vec::new();
+        let (mut ops, mut done) = (Vec::new(), Vec::new());
         loop {
             self.writer.ops(&mut ops);
             if ops.is_empty() && !(self.writer.needs_file() && self.add_file()) {
                 return Ok(());
             }
-            for op in ops.drain(..) {
-                let (is_sync, begun) = (matches!(op.kind, OpKind::Sync), Instant::now());
-                let done = self.disk.carry_out(op);
+            while !ops.is_empty() {
+                let (run, begun) = (next_run(&mut ops), Instant::now());
+                let is_sync = matches!(run[0].kind, OpKind::Sync);
+                self.disk.carry_out(run, &mut done);
                 if is_sync {
                     self.syncs += 1;
                     self.last_sync = begun.elapsed();
                 }
-                self.writer.done(done)?;
             }
+            done.drain(..).try_for_each(|done| self.writer.done(done))?;
         }
     }
 

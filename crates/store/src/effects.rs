@@ -69,6 +69,16 @@ impl Effects {
         self.heads.len()
     }
 
+    /// Of all words together.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Of all effects together.
+    pub fn word_count(&self) -> usize {
+        self.ends.len()
+    }
+
     /// Removes all effects. The memory is kept within bounds, so that one command with a huge value does not occupy memory for ever.
     pub fn clear(&mut self) {
         const KEPT_BYTES: usize = 64 << 10;
