@@ -35,10 +35,13 @@ impl Dumper for InRam {
     }
 }
 
+/// A stripe, a uid, and entries there.
+type Places = (u16, u16, Vec<(u64, u64)>);
+
 /// What is durable besides the flash.
 struct Saved {
     table: Vec<u8>,
-    places: Vec<(u16, u16, Vec<(u64, u64)>)>,
+    places: Vec<Places>,
     in_ram: Model,
     model: Model,
 }
@@ -64,7 +67,7 @@ impl Run {
     fn step(&mut self) {
         let Run { node, random, model, keys } = self;
         node.now_ms += random.below(2);
-        let db = (random.below(4) == 0).then(|| random.below(DBS)).unwrap_or(0) as usize;
+        let db = if random.below(4) == 0 { random.below(DBS) } else { 0 } as usize;
         let name = format!("key:{}", random.below(*keys)).into_bytes();
         match random.below(1_000) {
             // A checkpoint may be what the writers wait for.
