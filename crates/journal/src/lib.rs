@@ -42,7 +42,7 @@ pub use files::{OpenError, delete, is_in_use};
 pub use log::{Log, Opened, Settings};
 pub use record::{Draft, Record, stored_bytes};
 pub use recover::{Error, Held, Recovered, recover};
-pub use state::{Figures, Policy};
+pub use state::{Figures, Policy, RoomListener};
 pub use view::View;
 pub use writer::{Failed, Refused, Writer};
 

@@ -16,7 +16,7 @@ use crate::head::{Head, Kind};
 use crate::record::{Joiner, Piece};
 use crate::recover::Held;
 use crate::ring::{RING_BYTES_MIN, Ring, Start};
-use crate::state::{End, Figures, Policy, Shared, left_behind};
+use crate::state::{End, Figures, Policy, RoomListener, Shared, left_behind};
 use crate::thread::{Disk, Scribe, next_run};
 use crate::{Config, Draft, Error, Record, Recovered, Writer, recover};
 
@@ -284,7 +284,7 @@ impl Log {
 
     /// `f` is called by the thread when commands that write begin to wait because no file can be made, with the reason, and with
     /// `None` when they go on. It must not wait.
-    pub fn on_room(&self, f: Box<dyn Fn(Option<&str>) + Send + Sync>) {
+    pub fn on_room(&self, f: RoomListener) {
         self.shared.room_listeners.lock().push(f);
     }
 

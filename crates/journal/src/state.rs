@@ -60,7 +60,8 @@ pub(crate) struct Shared {
     pub room_listeners: Mutex<Vec<RoomListener>>,
 }
 
-type RoomListener = Box<dyn Fn(Option<&str>) + Send + Sync>;
+/// See [`crate::Log::on_room`].
+pub type RoomListener = Box<dyn Fn(Option<&str>) + Send + Sync>;
 
 pub(crate) struct State {
     ring: Ring,
