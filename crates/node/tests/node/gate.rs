@@ -83,7 +83,9 @@ fn with_always_nothing_leaves_before_it_is_durable() {
     tracker.run("CLIENT TRACKING ON BCAST PREFIX k");
     waiter.send(b"BLPOP list 0\r\n");
     eventually("the client is blocked", || node.connect().info("clients", "blocked_clients") == "1");
-    while monitor.read().contains("info") {}
+    // Its lines up to here are read.
+    assert_eq!(reader.run("ECHO marker"), "\"marker\"");
+    while !monitor.read().contains("marker") {}
 
     operator.run("journal pause");
     writer.send(b"SET k 2\r\nRPUSH list a\r\n");
