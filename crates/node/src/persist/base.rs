@@ -138,6 +138,7 @@ fn make_durable(database: &Database, log: &Log, position: u64) -> Result<(), Str
     if chosen() == Policy::No {
         log.set_policy(Policy::EverySecond);
     }
+    log.want(position);
     let deadline = Instant::now() + SYNC_PATIENCE;
     let done = loop {
         match log.failed() {
