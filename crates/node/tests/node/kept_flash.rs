@@ -114,6 +114,29 @@ fn overwriting_goes_on_for_ever() {
     assert_eq!(digest(&mut loaded(&node)), before);
 }
 
+/// What is replayed needs more room than there is, until a later base frees what is dead.
+#[test]
+fn a_restart_with_less_flash_takes_a_base_in_between() {
+    let on = |memory| {
+        let more = [("flash-path", "flash"), ("ram-limit", "64mb"), ("auto-aof-rewrite-percentage", "0")];
+        with(&[&more[..], &[("memory-limit", memory)]].concat())
+    };
+    let node = Node::start(&on("350mb"));
+    let mut client = node.connect();
+    for round in 0..3 {
+        set_many(&mut client, 0..8_000, 5_000, round);
+    }
+    assert_eq!(client.info("persistence", "aof_rewrites"), "0", "there is room enough");
+    let before = digest(&mut client);
+    let tight = on("135mb");
+    let node = kill(node, &tight);
+    let mut client = loaded(&node);
+    assert_eq!(digest(&mut client), before);
+    assert!(node.log().contains("because room on flash is short"), "{}", node.log());
+    let node = kill(node, &tight);
+    assert_eq!(digest(&mut loaded(&node)), before, "from that base");
+}
+
 #[test]
 fn what_is_missing_is_refused_with_advice() {
     let on = |paths: &[&'static str]| {
