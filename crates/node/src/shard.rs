@@ -5,7 +5,7 @@ use crate::resize;
 use base::FlashIo;
 use config::{Config, ConfigStore, TierMode};
 use engine::random;
-use flash::{DATA_OFFSET, FlashFiles, ThreadPool};
+use flash::{DATA_OFFSET, FlashFiles, OpenError, ThreadPool};
 use parking_lot::Mutex;
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -231,8 +231,11 @@ fn reopen_flash(values: &Values, checkpoint: &mut Checkpoint, config: &Config) -
     if config.flash_paths.is_empty() {
         return Err(io::Error::other("the dataset has values on flash: set the flash-path that it had"));
     }
-    let files = FlashFiles::reopen(&config.flash_paths, &values.log_name, values.log_id)
-        .map_err(|error| io::Error::other(format!("the dataset's values on flash are not there: {error}")))?;
+    let opened = FlashFiles::reopen(&config.flash_paths, &values.log_name, values.log_id);
+    let files = opened.map_err(|error| match error {
+        OpenError::InUse { .. } => io::Error::other(error.to_string()),
+        error => io::Error::other(format!("the dataset's values on flash are not there: {error}")),
+    })?;
     checkpoint.fit(files.data_bytes());
     let layout = checkpoint.layout(config.flash_compression);
     Ok(Flash { files: Arc::new(files), name: values.log_name.clone(), layout, io: config.flash_io })

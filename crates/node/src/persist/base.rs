@@ -11,6 +11,7 @@ use journal::{Log, Policy};
 use rdb::Options;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -28,6 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const SYNC_PATIENCE: Duration = Duration::from_secs(60);
 /// The time between a base that could not be written and the next attempt that nobody asks for.
 const RETRY_MS: u64 = 60_000;
+/// The same while writers wait for the base.
+const SHORT_RETRY_MS: u64 = 2_000;
 
 /// A base that is on the device, and that no manifest names yet.
 pub struct Written {
@@ -88,7 +91,7 @@ fn write_drafts(
     database.files.saved_keys.store(0, Relaxed);
     let has_flash = shard.log().is_some();
     let mut index = match has_flash {
-        true => Some(IndexWriter::new(File::create(&drafts.index).map_err(|error| about(&drafts.index, error))?)),
+        true => Some(IndexWriter::new(create(&drafts.index).map_err(|error| about(&drafts.index, error))?)),
         false => None,
     };
     // Nothing has expired for a base: the journal says what has.
@@ -117,6 +120,11 @@ fn write_drafts(
     let base = Some(name(&drafts.dump, "rdb")?);
     manifest::sync(folder).map_err(|error| about(folder, error))?;
     Ok(Written { manifest: Manifest { log_id: [0; 16], position, base, index: named }, cut })
+}
+
+/// A new file that only the owner reads: the index has the secret of the keys' hashes.
+fn create(path: &Path) -> io::Result<File> {
+    File::options().write(true).create(true).truncate(true).mode(0o600).open(path)
 }
 
 /// Called when the manifest that names the base is on the device.
@@ -206,7 +214,7 @@ impl Database {
         let state = &self.files.journal;
         if self.shard.store.wants_checkpoint()
             && self.needs_segments()
-            && wall_ms() > state.last_rewrite_failed_ms.load(Relaxed) + RETRY_MS
+            && wall_ms() > state.last_rewrite_failed_ms.load(Relaxed) + SHORT_RETRY_MS
         {
             // As above.
             let _ = self.start_rewrite();
