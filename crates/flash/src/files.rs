@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,8 @@ pub struct FlashFiles {
     /// The size of every log's data, from [`DATA_OFFSET`] on.
     data_bytes: AtomicU64,
     mark: Mutex<Mark>,
+    /// A sync has failed.
+    is_in_doubt: AtomicBool,
 }
 
 /// What the superblocks say besides the size.
@@ -134,10 +136,10 @@ impl FlashFiles {
             logs.push(prepare(file, path, &superblock)?);
         }
         let mark = Mutex::new(Mark { log_id, sequence: 0, is_kept: false });
-        Ok(FlashFiles { logs, data_bytes: AtomicU64::new(bytes_per_path), mark })
+        Ok(FlashFiles { logs, data_bytes: AtomicU64::new(bytes_per_path), mark, is_in_doubt: AtomicBool::new(false) })
     }
 
-    /// Opens the logs of `log_id` as they are. Creates nothing and changes no byte.
+    /// Opens the logs of `log_id` as they are. Creates nothing, and changes no byte that the store may use.
     pub fn reopen(paths: &[PathBuf], name: &str, log_id: [u8; 16]) -> Result<FlashFiles, OpenError> {
         let mut locked = Vec::with_capacity(paths.len());
         for (index, path) in paths.iter().enumerate() {
@@ -168,7 +170,7 @@ impl FlashFiles {
         let logs =
             locked.into_iter().map(|(file, path, _)| reopened(file, path, data_bytes)).collect::<Result<_, _>>()?;
         let mark = Mutex::new(Mark { log_id, sequence, is_kept });
-        Ok(FlashFiles { logs, data_bytes: AtomicU64::new(data_bytes), mark })
+        Ok(FlashFiles { logs, data_bytes: AtomicU64::new(data_bytes), mark, is_in_doubt: AtomicBool::new(false) })
     }
 
     /// The same on all paths.
@@ -187,9 +189,20 @@ impl FlashFiles {
         sizing.tell(bytes)
     }
 
-    /// Makes durable every write that has completed.
+    /// Makes durable every write that has completed. After a sync that failed, no later one is believed: the system may have dropped
+    /// what it could not write.
     pub fn sync(&self) -> Result<(), OpenError> {
-        self.logs.iter().try_for_each(|log| log.file.sync_data().map_err(|error| log.failed("sync", error)))
+        let in_doubt = || io::Error::other("an earlier sync failed, and what it lost is not known: restart the node");
+        for log in &self.logs {
+            if self.is_in_doubt.load(Relaxed) {
+                return Err(log.failed("sync", in_doubt()));
+            }
+            log.file.sync_data().map_err(|error| {
+                self.is_in_doubt.store(true, Relaxed);
+                log.failed("sync", error)
+            })?;
+        }
+        Ok(())
     }
 
     /// The right to change the size. Waits while another caller holds it.
@@ -594,6 +607,19 @@ mod tests {
 
     fn open(dir: &Path, bytes: u64) -> Result<FlashFiles, OpenError> {
         FlashFiles::open(&[dir.to_owned()], "flintkv-1.log", bytes)
+    }
+
+    #[test]
+    fn after_a_failed_sync_no_later_one_is_believed() {
+        let scratch = tempfile::tempdir().unwrap();
+        let mut files = open(scratch.path(), 8 * MIB).unwrap();
+        files.sync().unwrap();
+        // A pipe cannot be synced.
+        let pipe = io::pipe().unwrap().1;
+        let good = std::mem::replace(&mut files.logs[0].file, std::os::fd::OwnedFd::from(pipe).into());
+        assert!(files.sync().unwrap_err().to_string().contains("Invalid argument"));
+        files.logs[0].file = good;
+        assert!(files.sync().unwrap_err().to_string().contains("restart the node"));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::log::parts::Owners;
 use crate::log::resize::{Progress, ResizeError};
 use crate::log::segment::{Room, Segments};
 use crate::mem::arena::Arena;
+use crate::mem::cleaning::Cleaning;
 use crate::mem::hash::{Hasher, Key, KeyHash, STRIPES};
 use crate::mem::index::{Entry, OwnedWord, Prefetched, Slot};
 use crate::mem::lend::LENT_BYTES_MIN;
@@ -49,6 +50,7 @@ pub struct Store {
     pub(crate) tier: Tier,
     pub(crate) counters: Counters,
     pub(crate) last_seen: LastSeen,
+    pub(crate) cleaning: Cleaning,
     pub(crate) ears: Ears,
     pub(crate) latency: Mutex<hdrhistogram::Histogram<u64>>,
     /// Number of records on flash that an entry points to. If it is zero, no look-up needs to consider flash.
@@ -149,6 +151,7 @@ impl Store {
             tier: Tier::new(config.ram_limit, config.limit_of, config.policy),
             counters: Counters::new(config.workers),
             last_seen: LastSeen::default(),
+            cleaning: Cleaning::default(),
             ears: Ears::default(),
             latency: Mutex::new(crate::log::read::latency_histogram()),
             cold: AtomicU64::new(0),

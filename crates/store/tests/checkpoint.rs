@@ -130,6 +130,11 @@ impl Run {
     /// Takes a checkpoint while commands go on. `None`: it was given up.
     fn checkpoint(&mut self) -> Option<Saved> {
         let store = self.node.store.clone();
+        if self.random.below(2) == 0 {
+            store.clean();
+            (0..self.random.below(200)).take_while(|_| !store.is_cleaned()).for_each(|_| self.step());
+            store.stop_cleaning();
+        }
         let snapshot = store.cut_for_checkpoint(|| Ok(InRam::default())).expect("nobody locks").expect("it begins");
         let model = self.model.clone();
         let mut places = Vec::new();
@@ -235,6 +240,70 @@ fn crashes(seed: u64, rounds: usize) {
         run = Run { node, random, model: saved.model.clone(), keys };
     }
     run.node.lanes.iter_mut().for_each(store::Lane::drain);
+}
+
+/// A store with so many values of 500 bytes in RAM.
+fn filled(keys: u32, flash: u64) -> Node {
+    let mut node = Node::new(7, 8 << 20, flash, Codec::Lz4, Policy::NoEviction);
+    (0..keys).for_each(|key| set(&mut node, key, 1));
+    assert_eq!(node.store.stats().values_in_ram, keys.into());
+    node
+}
+
+fn set(node: &mut Node, key: u32, byte: u8) {
+    let name = key.to_le_bytes();
+    node.run(0, &[&name], |ks, keys| {
+        ks.set_string(&keys[0], &[byte; 500], None);
+        Ok(())
+    })
+    .expect("a blind set reads nothing");
+}
+
+/// Lets the lanes work until the cleaning has ended.
+fn clean(node: &mut Node) {
+    node.store.clean();
+    let ended = (0..10_000).any(|_| {
+        node.now_ms += 1;
+        node.maintain();
+        node.store.is_cleaned()
+    });
+    assert!(ended, "the cleaning does not end");
+}
+
+/// The keys that a checkpoint has the values of, and how many places it names.
+fn checkpoint_of(node: &Node) -> (Vec<u32>, usize) {
+    let begun = node.store.cut_for_checkpoint(|| Ok(InRam::default())).expect("nobody locks").expect("it begins");
+    let mut places = 0;
+    let mut put = |_, _, pairs: &[(u64, u64)]| {
+        places += pairs.len();
+        Ok(())
+    };
+    let (in_ram, _, _) = begun.run_places(&mut put, &mut || Ok(())).expect("nobody gives up");
+    (in_ram.0.keys().map(|(_, name)| u32::from_le_bytes(name[..].try_into().unwrap())).collect(), places)
+}
+
+#[test]
+fn a_checkpoint_after_a_cleaning_has_only_the_values_that_changed_meanwhile() {
+    let mut node = filled(3_000, 64 << 20);
+    assert_eq!((checkpoint_of(&node).0.len(), checkpoint_of(&node).1), (3_000, 0));
+    clean(&mut node);
+    set(&mut node, 11, 2);
+    assert_eq!(checkpoint_of(&node), (vec![11], 2_999));
+    let stats = node.store.stats();
+    assert_eq!((stats.values_in_ram, stats.demotions_written), (3_000, 0), "a copy does not move a value out of RAM");
+    // Nothing is written twice.
+    let before = stats.flash_write_bytes;
+    clean(&mut node);
+    assert!((1..=64 << 10).contains(&(node.store.stats().flash_write_bytes - before)));
+    assert_eq!(checkpoint_of(&node), (vec![], 3_000));
+}
+
+/// The values would have room, but not if they are changed later and written once more.
+#[test]
+fn a_cleaning_leaves_room_on_flash() {
+    let mut node = filled(3_400, 3 << 20);
+    clean(&mut node);
+    assert_eq!(node.store.stats().flash_write_bytes, 0);
 }
 
 #[test]

@@ -15,7 +15,7 @@ pub use aof::{Command, Commands};
 pub use find::{Plan, directory, plan};
 pub use load::load_base;
 pub use pipe::{Broken, Expect, Pipe};
-pub use save::{OnFlash, write as write_dump};
+pub use save::{FIELDS_VERSION, OnFlash, write as write_dump};
 
 use crate::database::Database;
 use engine::{Gate, wall_ms};

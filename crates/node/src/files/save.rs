@@ -19,7 +19,7 @@ use value::rdb::Type;
 use value::walk::{Cursor, Element, walk_inline};
 
 /// The first version of the format in which fields of hashes expire.
-const FIELDS_VERSION: u32 = 12;
+pub const FIELDS_VERSION: u32 = 12;
 
 const NO_ROOM: &str = "flash has no room for new values and for what the snapshot needs: raise the memory limit, or save while less is written";
 /// A dump is given to the device in portions of this size, so that the kernel never has much to write at once.

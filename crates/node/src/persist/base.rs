@@ -2,7 +2,7 @@
 
 use super::{index, policy};
 use crate::database::Database;
-use crate::files::{OnFlash, about, write_dump};
+use crate::files::{FIELDS_VERSION, OnFlash, about, write_dump};
 use crate::progress::Kept;
 use engine::wall_ms;
 use journal::index::IndexWriter;
@@ -17,12 +17,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// The format in which fields of hashes expire.
-const VERSION: u32 = 12;
 const DRAFT: &str = "base.new";
 const INDEX_DRAFT: &str = "base-index.new";
 /// After a checkpoint, so many times the time that it took pass until the next one that only gains room on flash.
 const RESTS: u64 = 4;
+/// A cleaning ends at the latest after this time, and some more for what is in RAM.
+const CLEAN_PATIENCE: Duration = Duration::from_secs(10);
+const CLEAN_BYTES_A_SECOND: u64 = 20 << 20;
 /// How long to wait for a script that keeps stripes.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long to wait for the device.
@@ -34,18 +35,38 @@ const SHORT_RETRY_MS: u64 = 2_000;
 
 /// A base that is on the device, and that no manifest names yet.
 pub struct Written {
-    /// It has no log.
-    pub manifest: Manifest,
+    pub position: u64,
+    dump: Base,
+    /// With flash.
+    index: Option<Base>,
     /// The number of the checkpoint's cut, if the base has an index.
     cut: Option<u64>,
 }
 
 /// Writes a base. `at_cut` is called at the moment of the base, while every stripe is locked, and returns the journal's position. The
-/// caller holds the lock of files, writes the manifest, and then calls [`published`].
+/// caller holds the lock of files.
 pub fn write(database: &Database, folder: &Path, log: &Log, at_cut: &dyn Fn() -> u64) -> Result<Written, String> {
+    clean(database);
     let written = write_files(database, folder, at_cut)?;
-    make_durable(database, log, written.manifest.position)?;
+    make_durable(database, log, written.position)?;
     Ok(written)
+}
+
+/// Makes a base the one that counts, and removes the others. Returns its manifest.
+pub fn publish(database: &Database, folder: &Path, log_id: [u8; 16], written: Written) -> Result<Manifest, String> {
+    let Written { position, dump, index, cut } = written;
+    let manifest = Manifest { log_id, position, base: Some(dump), index };
+    manifest::write(folder, Some(&manifest))?;
+    if let Some(cut) = cut {
+        database.shard.store.checkpoint_durable(cut);
+        if let Err(why) = database.shard.set_kept(true) {
+            tracing::warn!("the flash files are not marked as kept: {why}");
+        }
+    }
+    if let Err(error) = remove_others(folder, Some(&manifest)) {
+        tracing::warn!("an old base stays: {}", about(folder, error));
+    }
+    Ok(manifest)
 }
 
 /// Replaces the base while the journal is replayed, up to this position, which is durable. Returns the new manifest.
@@ -56,13 +77,24 @@ pub fn replace_in_recovery(
     position: u64,
 ) -> Result<Manifest, String> {
     let written = write_files(database, folder, &|| position)?;
-    let manifest = Manifest { log_id: manifest.log_id, ..written.manifest.clone() };
-    manifest::write(folder, Some(&manifest))?;
-    published(database, &written);
-    if let Err(error) = remove_others(folder, Some(&manifest)) {
-        tracing::warn!("an old base stays: {}", about(folder, error));
+    publish(database, folder, manifest.log_id, written)
+}
+
+/// Gives values that are in RAM only a copy on flash, so that the base names their places and need not have them. Not while writers
+/// wait for the base.
+fn clean(database: &Database) {
+    let store = &database.shard.store;
+    if store.is_short_of_segments() {
+        return;
     }
-    Ok(manifest)
+    let goes_on = || !store.is_cleaned() && !store.is_short_of_segments() && !database.hub.is_closing.load(Relaxed);
+    let patience = CLEAN_PATIENCE + Duration::from_secs(store.held_bytes() / CLEAN_BYTES_A_SECOND);
+    let begun = Instant::now();
+    store.clean();
+    while goes_on() && begun.elapsed() < patience {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    store.stop_cleaning();
 }
 
 struct Drafts {
@@ -87,17 +119,9 @@ fn write_drafts(
 ) -> Result<Written, String> {
     let shard = &database.shard;
     // A base is written often, and read once. Compressing would take most of its time.
-    let options = Options { version: VERSION, compresses: false, has_checksum: true };
+    let options = Options { version: FIELDS_VERSION, compresses: false, has_checksum: true };
     database.files.saved_keys.store(0, Relaxed);
-    let has_flash = shard.log().is_some();
-    let mut index = match has_flash {
-        true => Some(IndexWriter::new(create(&drafts.index).map_err(|error| about(&drafts.index, error))?)),
-        false => None,
-    };
-    // Nothing has expired for a base: the journal says what has.
-    let on_flash = index.as_mut().map_or(OnFlash::Written { now_ms: 0 }, OnFlash::Stay);
-    let (position, stayed) = write_dump(database, &drafts.dump, options, on_flash, PATIENCE, at_cut)?;
-    let name = |draft: &Path, kind: &str| {
+    let name = |draft: &Path, position: u64, kind: &str| {
         // Two bases may be of one position. A file that the manifest names is never replaced.
         let names = (1..).map(|nth| match nth {
             1 => format!("base-{position}.{kind}"),
@@ -109,32 +133,29 @@ fn write_drafts(
         fs::rename(draft, &path).map_err(|error| about(&path, error))?;
         Ok::<_, String>(Base { name, bytes })
     };
-    let (mut named, mut cut) = (None, None);
-    if let Some((checkpoint, number)) = stayed {
-        let writer = index.take().expect("values stay only if there is an index");
-        index::finish(writer, shard, &checkpoint).map_err(|error| about(&drafts.index, error))?;
-        // What the index names is on the device before the index counts.
-        shard.sync()?;
-        (named, cut) = (Some(name(&drafts.index, "index")?), Some(number));
-    }
-    let base = Some(name(&drafts.dump, "rdb")?);
+    let dump = |on_flash| write_dump(database, &drafts.dump, options, on_flash, PATIENCE, at_cut);
+    let (position, index, cut) = match shard.log() {
+        // Nothing has expired for a base: the journal says what has.
+        None => (dump(OnFlash::Written { now_ms: 0 })?.0, None, None),
+        Some(_) => {
+            let about_index = |error| about(&drafts.index, error);
+            let mut writer = IndexWriter::new(create(&drafts.index).map_err(about_index)?);
+            let (position, stayed) = dump(OnFlash::Stay(&mut writer))?;
+            let (checkpoint, cut) = stayed.expect("a checkpoint was asked for");
+            index::finish(writer, shard, &checkpoint).map_err(about_index)?;
+            // What the index names is on the device before the index counts.
+            shard.sync()?;
+            (position, Some(name(&drafts.index, position, "index")?), Some(cut))
+        }
+    };
+    let dump = name(&drafts.dump, position, "rdb")?;
     manifest::sync(folder).map_err(|error| about(folder, error))?;
-    Ok(Written { manifest: Manifest { log_id: [0; 16], position, base, index: named }, cut })
+    Ok(Written { position, dump, index, cut })
 }
 
 /// A new file that only the owner reads: the index has the secret of the keys' hashes.
 fn create(path: &Path) -> io::Result<File> {
     File::options().write(true).create(true).truncate(true).mode(0o600).open(path)
-}
-
-/// Called when the manifest that names the base is on the device.
-pub fn published(database: &Database, written: &Written) {
-    if let Some(cut) = written.cut {
-        database.shard.store.checkpoint_durable(cut);
-        if let Err(why) = database.shard.set_kept(true) {
-            tracing::warn!("the flash files are not marked as kept: {why}");
-        }
-    }
 }
 
 /// Waits until the journal is durable up to the base: what it is read from next must be there after any crash.
@@ -265,12 +286,7 @@ impl Database {
 fn rewrite(database: &Database, kept: &Kept) -> Result<Manifest, String> {
     let (folder, log) = (&kept.folder, &kept.log);
     let written = write(database, folder, log, &|| log.position())?;
-    let manifest = Manifest { log_id: kept.manifest.log_id, ..written.manifest.clone() };
-    manifest::write(folder, Some(&manifest))?;
-    published(database, &written);
+    let manifest = publish(database, folder, kept.manifest.log_id, written)?;
     log.needed_from(manifest.position);
-    if let Err(error) = remove_others(folder, Some(&manifest)) {
-        tracing::warn!("an old base stays: {}", about(folder, error));
-    }
     Ok(manifest)
 }

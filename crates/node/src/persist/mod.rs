@@ -187,12 +187,8 @@ fn begin(database: &Database) -> Result<(), String> {
     };
     let store = &database.shard.store;
     store.set_quarantine(store.has_flash());
-    let begun = base::write(database, &folder, &log, &attach).and_then(|written| {
-        let manifest = Manifest { log_id, ..written.manifest.clone() };
-        manifest::write(&folder, Some(&manifest))?;
-        base::published(database, &written);
-        Ok(manifest)
-    });
+    let begun = base::write(database, &folder, &log, &attach)
+        .and_then(|written| base::publish(database, &folder, log_id, written));
     match begun {
         Ok(manifest) => {
             tracing::info!("database '{}' survives restarts from now on: {}", database.hub.name, folder.display());

@@ -122,7 +122,13 @@ impl Lane {
                     // Another worker's write may wait until its unit is full, so start an own write in its place.
                     let hash = store.hasher.hash(object.key());
                     entry.set_frequency(0);
-                    match self.value(Victim { hash, uid, object: entry.hot_mut(), has_expiry: word.has_expiry() }) {
+                    match self.value(Victim {
+                        hash,
+                        uid,
+                        object: entry.hot_mut(),
+                        has_expiry: word.has_expiry(),
+                        leaves: true,
+                    }) {
                         Verdict::Taken | Verdict::Keep => {}
                         Verdict::Stop => {
                             has_room = false;

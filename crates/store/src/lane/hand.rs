@@ -54,6 +54,8 @@ pub(crate) struct Victim<'t> {
     pub uid: u32,
     pub object: ObjectMut<'t>,
     pub has_expiry: bool,
+    /// It leaves RAM when it is written, if it was not used meanwhile.
+    pub leaves: bool,
 }
 
 /// Numbers of demotion writes. Two stores in a process may share the counter: a number only identifies the write that an object
@@ -187,7 +189,7 @@ impl Hand {
             let hash = store.hasher.hash(object.key());
             debug_assert_eq!(hash.slot / 16, slot / 16);
             let object = entry.hot_mut();
-            match writer.value(Victim { hash, uid: self.uid, object, has_expiry: word.has_expiry() }) {
+            match writer.value(Victim { hash, uid: self.uid, object, has_expiry: word.has_expiry(), leaves: true }) {
                 Verdict::Taken => store.tier.progress(),
                 Verdict::Keep => entry.set_frequency(crate::mem::word::FREQUENCY_MAX),
                 Verdict::Stop => {
@@ -259,7 +261,13 @@ impl Hand {
                 chilled += 1;
                 continue;
             }
-            match writer.value(Victim { hash, uid, object: entry.hot_mut(), has_expiry: word.has_expiry() }) {
+            match writer.value(Victim {
+                hash,
+                uid,
+                object: entry.hot_mut(),
+                has_expiry: word.has_expiry(),
+                leaves: true,
+            }) {
                 Verdict::Taken => written += 1,
                 Verdict::Keep => entry.set_frequency(crate::mem::word::FREQUENCY_MAX),
                 Verdict::Stop => {
@@ -403,7 +411,7 @@ pub(crate) fn sweep_parts(
 }
 
 /// The entry that holds the object in this cell. The cell belongs to the stripe.
-fn entry_of(store: &Store, stripe: &Stripe, cell: NonNull<u8>) -> Option<(KeyHash, u32, Slot)> {
+pub(super) fn entry_of(store: &Store, stripe: &Stripe, cell: NonNull<u8>) -> Option<(KeyHash, u32, Slot)> {
     debug_assert_eq!(store.emptying.load(Relaxed), 0);
     // SAFETY: the callers hold the stripe's lock. Since then they have checked that no flush is freeing objects and that the cell
     // belongs to the stripe. The object is only read here, while `stripe` is borrowed shared.

@@ -3,6 +3,7 @@
 //! Never knows sessions: a waiting session holds a [`Ticket`].
 
 mod chill;
+mod clean;
 mod collect;
 mod hand;
 mod regain;
@@ -27,6 +28,7 @@ use crate::mem::word::Word;
 use crate::store::Store;
 use crate::stripe::UPKEEP_PATIENCE;
 use chill::Due;
+use clean::CleanHand;
 use collect::{EXPIRY_EVERY_MS, SHRINK_EVERY_MS};
 use flash::io::{Done, Driver, Op, OpKind, PAGE_BYTES, PageBuf};
 use hand::{Hand, TtlSample};
@@ -171,6 +173,7 @@ pub struct Lane {
     pub(crate) made_room: bool,
     /// Number of collections for room since expired keys had a turn.
     pub(crate) rooms_made: u32,
+    clean: Option<CleanHand>,
     pub(crate) test: Option<SegmentTest>,
     pub(crate) test_due_ms: u64,
     /// When the last value left RAM, or none had to.
@@ -246,6 +249,7 @@ impl Lane {
             holds_deletions: false,
             made_room: false,
             rooms_made: 0,
+            clean: None,
             test: None,
             test_due_ms: 0,
             barren_since_ms: None,
@@ -572,7 +576,7 @@ impl Lane {
     /// that each step follows the previous one without delay.
     pub fn is_pressed(&self) -> bool {
         let shrinks = self.store.segments.shrinks();
-        self.collect.is_some() || shrinks || !self.room.is_empty() || self.wants_maintenance()
+        self.collect.is_some() || self.cleans() || shrinks || !self.room.is_empty() || self.wants_maintenance()
     }
 
     /// Nearly all values are cold and no command waits for room. Then one slice per millisecond is enough.
@@ -603,6 +607,7 @@ impl Lane {
         }
         if self.store.has_flash() {
             more |= self.collect_slice();
+            more |= self.clean_slice();
             self.test_slice();
             self.submit();
         }

@@ -32,10 +32,10 @@ fn writing_bytes_max(ram_limit: u64) -> usize {
 
 impl Writer for Lane {
     fn value(&mut self, victim: Victim<'_>) -> Verdict {
-        let Victim { hash, uid, object: mut written, has_expiry } = victim;
+        let Victim { hash, uid, object: mut written, has_expiry, leaves } = victim;
         let object = written.view();
         let in_flight = self.fill[0].in_flight;
-        let writes_much = || self.store.tier.writing.load(Relaxed) > writing_bytes_max(self.store.tier.ram_limit());
+        let writes_much = || self.store.writing() > writing_bytes_max(self.store.tier.ram_limit());
         if in_flight >= WRITES_IN_FLIGHT_MAX || (in_flight > 0 && writes_much()) {
             return Verdict::Stop;
         }
@@ -75,13 +75,13 @@ impl Writer for Lane {
             uid,
             kind: object.kind(),
             expiry: record.expiry_ms,
-            origin: Origin::Ram { address: object.address(), write, bytes },
+            origin: Origin::Ram { address: object.address(), write, bytes, leaves },
         };
         debug_assert_eq!(has_expiry, record.expiry_ms.is_some());
         let verdict = self.add(Stream::Fresh, record, item);
         if matches!(verdict, Verdict::Taken) {
             written.begin_write(write);
-            self.taken(bytes);
+            self.taken(bytes, leaves);
         }
         if is_large {
             self.store.tier.copies_large.store(false, Relaxed);
@@ -109,7 +109,7 @@ impl Writer for Lane {
         let item = Item { hash, uid: PARTS_UID, kind, expiry: None, origin: Origin::Part { name, write, bytes } };
         let verdict = self.add(Stream::Fresh, record, item);
         if matches!(verdict, Verdict::Taken) {
-            self.taken(bytes);
+            self.taken(bytes, true);
         }
         verdict
     }
@@ -117,8 +117,11 @@ impl Writer for Lane {
 
 impl Lane {
     /// Counts bytes of RAM that were added to the unit.
-    fn taken(&mut self, bytes: usize) {
-        self.store.tier.writing.fetch_add(bytes, Relaxed);
+    fn taken(&mut self, bytes: usize, leaves: bool) {
+        match leaves {
+            true => drop(self.store.tier.writing.fetch_add(bytes, Relaxed)),
+            false => self.store.cleaning.took(bytes),
+        }
         if self.fill[0].took(bytes, self.store.tier.budget(), self.now_ms) {
             self.finish_unit(Stream::Fresh);
         }
@@ -236,10 +239,10 @@ impl Lane {
                     }
                 });
             }
-            Origin::Ram { address, write, bytes } => {
+            Origin::Ram { address, write, bytes, leaves } => {
+                store.written(bytes, leaves);
                 let mut stripe = store.stripe(item.hash.stripe());
                 let database = stripe.database_mut(item.uid);
-                store.tier.writing.fetch_sub(bytes, Relaxed);
                 let Some(slot) = database.find_address(item.hash.high, address) else {
                     return;
                 };
@@ -249,12 +252,14 @@ impl Lane {
                 }
                 let cold = Word::cold(item.hash, place, item.kind, item.expiry.is_some(), false);
                 store.segments.born(place);
-                store.counters.add(Counter::DemotionsWritten, 1);
-                if entry.word().frequency() == 0 {
+                if leaves {
+                    store.counters.add(Counter::DemotionsWritten, 1);
+                }
+                if leaves && entry.word().frequency() == 0 {
                     database.chill(store, slot, cold);
                     return;
                 }
-                // The object was used meanwhile, so it stays in RAM, clean.
+                // The object was used meanwhile, or should only get its copy. It stays in RAM, clean.
                 let mut object = entry.hot_mut();
                 object.end_write((self.now_ms / 1000) as u32);
                 if object.view().place().is_some() {
@@ -287,8 +292,8 @@ impl Lane {
     /// record stays at its old place.
     fn unwritten(&mut self, item: &Item) {
         let store = &self.store;
-        let (address, write, bytes) = match item.origin {
-            Origin::Ram { address, write, bytes } => (address, write, bytes),
+        let (address, write, bytes, leaves) = match item.origin {
+            Origin::Ram { address, write, bytes, leaves } => (address, write, bytes, leaves),
             Origin::Part { name, write, bytes } => {
                 store.tier.writing.fetch_sub(bytes, Relaxed);
                 store.with_split(name.id, |value| value.part_unwritten(name.number, write));
@@ -296,7 +301,7 @@ impl Lane {
             }
             Origin::Flash(_) | Origin::FlashPart { .. } => return,
         };
-        store.tier.writing.fetch_sub(bytes, Relaxed);
+        store.written(bytes, leaves);
         let mut stripe = store.stripe(item.hash.stripe());
         let database = stripe.database_mut(item.uid);
         if let Some(slot) = database.find_address(item.hash.high, address) {
@@ -321,6 +326,17 @@ pub(crate) fn points_to(entry: &Entry, hash: KeyHash, place: Place) -> bool {
 }
 
 impl Store {
+    /// Bytes of values in RAM that are on their way to flash.
+    fn writing(&self) -> usize {
+        self.tier.writing.load(Relaxed) + self.cleaning.writing.load(Relaxed)
+    }
+
+    /// Counts a value whose write has ended.
+    fn written(&self, bytes: usize, leaves: bool) {
+        let writing = if leaves { &self.tier.writing } else { &self.cleaning.writing };
+        writing.fetch_sub(bytes, Relaxed);
+    }
+
     /// Whether a value waits for the write of this record.
     fn awaits(&self, item: &Item) -> bool {
         match item.origin {

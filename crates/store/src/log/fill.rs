@@ -36,7 +36,8 @@ pub(crate) struct Item {
 
 pub(crate) enum Origin {
     /// A dirty object that takes `bytes` of RAM and is marked with the number of its write.
-    Ram { address: usize, write: u32, bytes: usize },
+    /// `leaves`: it leaves RAM when it is written.
+    Ram { address: usize, write: u32, bytes: usize, leaves: bool },
     /// A record of the segment being collected.
     Flash(Place),
     /// A dirty part of a value that takes `bytes` of RAM.

@@ -1,9 +1,10 @@
 //! Owns the data in RAM: the hash of a key ([`hash`]), the entry and the table of entries ([`word`], [`index`]), values
-//! ([`object`], [`arena`]), the RAM limit (`tier`), the memory lent to clients (`lend`), and hints of deadlines
+//! ([`object`], [`arena`]), the RAM limit (`tier`), the memory lent to clients (`lend`), the state of a cleaning (`cleaning`), and hints of deadlines
 //! inside values (`deadlines`).
 //! Never knows flash, stripes or the store.
 
 pub mod arena;
+pub(crate) mod cleaning;
 pub(crate) mod deadlines;
 pub mod hash;
 pub mod index;

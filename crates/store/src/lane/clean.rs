@@ -1,0 +1,203 @@
+//! Owns a lane's part of a cleaning: it visits the stripes that it takes, and writes the values that are in RAM only, with their
+//! neighbours in memory. Never removes a value from RAM.
+
+use super::Lane;
+use super::hand::{Victim, Writer, entry_of};
+use crate::counters::Counter;
+use crate::log::fill::Verdict;
+use crate::log::segment::{Room, Stream};
+use crate::mem::arena::Cells;
+use crate::mem::hash::KeyHash;
+use crate::mem::index::Entry;
+use crate::mem::tier::LARGE_BYTES;
+use crate::store::Store;
+use crate::stripe::UPKEEP_PATIENCE;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// A slice writes as many bytes of values, and visits as many leaves, at most.
+const SLICE_BYTES: usize = 64 << 10;
+const SLICE_LEAVES_MAX: usize = 64;
+
+/// Where the lane's part continues.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CleanHand {
+    stripe: usize,
+    uid: u32,
+    high: u64,
+    /// The neighbours of the leaf's values could not be written, so they go without.
+    alone: bool,
+}
+
+enum Copied {
+    Taken,
+    /// It is too large for flash.
+    Not,
+    /// No write can begin now.
+    Stopped,
+}
+
+/// The share of the log that a cleaning may leave in use.
+const FILL: f64 = 0.8;
+
+impl Store {
+    /// Begins a cleaning. The lanes go on with it until [`Store::is_cleaned`]. It leaves room on flash even if all that is in RAM is
+    /// changed and written once more; if there is no such room, nothing is written.
+    pub fn clean(&self) {
+        if !self.has_flash() || self.is_all_cold() {
+            return;
+        }
+        let sums = self.segments.sums();
+        let usable = f64::from(self.segments.usable(&sums)) * self.segments.segment_bytes() as f64 * FILL;
+        self.cleaning.begin(usable as i64 - sums.live_bytes as i64 - self.arena.used_bytes() as i64);
+    }
+
+    /// Whether there is no cleaning, or it has ended and all that it wrote is on flash.
+    pub fn is_cleaned(&self) -> bool {
+        self.cleaning.is_done()
+    }
+
+    /// Ends a cleaning early. What has its copy keeps it.
+    pub fn stop_cleaning(&self) {
+        self.cleaning.stop();
+    }
+}
+
+impl Lane {
+    /// Whether a cleaning goes on here.
+    pub(super) fn cleans(&self) -> bool {
+        self.clean.is_some()
+    }
+
+    /// Returns whether there is more to do at once.
+    pub(super) fn clean_slice(&mut self) -> bool {
+        let store = self.store.clone();
+        let mut left = SLICE_BYTES;
+        for _ in 0..SLICE_LEAVES_MAX {
+            let Some(hand) = self.clean.or_else(|| self.begin_stripe()) else { return false };
+            // Copies are worth less than what waits for room. The values that are left go without.
+            let goes_on = store.cleaning.has_room() && store.segments.room() == Room::Plenty && !store.is_all_cold();
+            let stopped = match goes_on {
+                true => self.clean_leaf(&store, hand, &mut left),
+                false => {
+                    self.end_stripe();
+                    false
+                }
+            };
+            if stopped {
+                // The completion of a write continues.
+                return false;
+            }
+            if left == 0 {
+                return true;
+            }
+        }
+        true
+    }
+
+    fn begin_stripe(&mut self) -> Option<CleanHand> {
+        let stripe = self.store.cleaning.next_stripe();
+        self.clean = stripe.map(|stripe| CleanHand { stripe, uid: 0, high: 0, alone: false });
+        self.clean
+    }
+
+    fn end_stripe(&mut self) {
+        if self.begin_stripe().is_none() {
+            // Nobody else may come to fill the unit.
+            self.finish_unit(Stream::Fresh);
+        }
+        self.store.cleaning.stripe_done();
+    }
+
+    /// Writes values of one leaf, or those around one of them. Returns whether no write can begin now.
+    fn clean_leaf(&mut self, store: &Store, hand: CleanHand, left: &mut usize) -> bool {
+        let mut patience = UPKEEP_PATIENCE;
+        // What a script holds goes without a copy.
+        let stripe = store.stripe_or_skip(hand.stripe, &mut patience).filter(|stripe| hand.uid < stripe.uids());
+        let Some(mut stripe) = stripe else {
+            self.end_stripe();
+            return false;
+        };
+        let (entries, next) = stripe.database_mut(hand.uid).table.leaf_at_mut(hand.high);
+        store.counters.add(Counter::SweptEntries, entries.len() as u64);
+        let mut near = std::mem::take(&mut self.near);
+        near.clear();
+        for entry in entries.iter_mut().filter(|entry| entry.high() >= hand.high && is_unwritten(store, entry)) {
+            if !hand.alone {
+                entry.hot().neighbours(&store.arena, &mut near);
+            }
+            if !near.is_empty() {
+                break;
+            }
+            let hash = store.hasher.hash(entry.hot().key());
+            if matches!(self.copy(entry, hash, hand.uid, left), Copied::Stopped) {
+                self.near = near;
+                return true;
+            }
+        }
+        drop(stripe);
+        let mut stopped = false;
+        self.clean = Some(match (near.is_empty(), next) {
+            (true, Some(high)) => CleanHand { high, alone: false, ..hand },
+            (true, None) => CleanHand { uid: hand.uid + 1, high: 0, alone: false, ..hand },
+            (false, _) => {
+                let (taken, is_stopped) = self.clean_near(store, &near, left);
+                stopped = is_stopped;
+                CleanHand { alone: taken == 0 && !stopped, ..hand }
+            }
+        });
+        self.near = near;
+        stopped
+    }
+
+    /// Writes objects that lie together in memory, and often belong together. Returns how many, and whether no more writes can begin now.
+    fn clean_near(&mut self, store: &Store, near: &Cells, left: &mut usize) -> (usize, bool) {
+        let mut taken = 0;
+        let mut patience = UPKEEP_PATIENCE;
+        for &(cell, of) in near {
+            if *left == 0 && taken > 0 {
+                break;
+            }
+            let Some(mut stripe) = store.stripe_or_skip(of.into(), &mut patience) else { continue };
+            // A flush frees objects that left their stripe without the stripe's lock.
+            if store.emptying.load(Relaxed) > 0 {
+                break;
+            }
+            if !store.arena.belongs(cell, of) {
+                continue;
+            }
+            let Some((hash, uid, slot)) = entry_of(store, &stripe, cell) else { continue };
+            let entry = stripe.database_mut(uid).table.entry_mut(slot);
+            if !is_unwritten(store, entry) {
+                continue;
+            }
+            match self.copy(entry, hash, uid, left) {
+                Copied::Taken => taken += 1,
+                Copied::Not => {}
+                Copied::Stopped => return (taken, true),
+            }
+        }
+        (taken, false)
+    }
+
+    fn copy(&mut self, entry: &mut Entry, hash: KeyHash, uid: u32, left: &mut usize) -> Copied {
+        let (has_expiry, object) = (entry.word().has_expiry(), entry.hot_mut());
+        let bytes = object.view().ram_bytes();
+        match self.value(Victim { hash, uid, object, has_expiry, leaves: false }) {
+            Verdict::Taken => {
+                *left = left.saturating_sub(bytes);
+                Copied::Taken
+            }
+            Verdict::Keep => Copied::Not,
+            Verdict::Stop => Copied::Stopped,
+        }
+    }
+}
+
+/// Whether a value is in RAM only and a cleaning writes it. Values in parts have their parts written by demotion.
+fn is_unwritten(store: &Store, entry: &Entry) -> bool {
+    let Some(object) = entry.object() else { return false };
+    entry.word().is_dirty()
+        && !object.is_writing()
+        && object.ram_bytes() <= LARGE_BYTES
+        && !object.boxed().is_some_and(|value| store.moves_in_parts(value))
+}
