@@ -130,7 +130,8 @@ fn redis(dir: &Path, more: &[&str]) -> Option<Redis> {
 
 #[test]
 fn redis_loads_an_export_as_it_loads_a_dump_of_the_same_data() {
-    let settings = [("appendonly", "yes"), ("enable-debug-command", "yes"), ("rdb-version", "10")];
+    // Without flash: values there are not exported.
+    let settings = [("appendonly", "yes"), ("enable-debug-command", "yes"), ("rdb-version", "10"), ("flash-path", "")];
     let mut node = Node::start(&settings);
     let mut client = node.connect();
     fill(&node, 1);
@@ -206,7 +207,7 @@ fn values_on_flash_are_not_left_out_in_silence() {
 
 #[test]
 fn expiries_of_fields_are_exported_on_request_only() {
-    let settings = [("appendonly", "yes"), ("enable-debug-command", "yes")];
+    let settings = [("appendonly", "yes"), ("enable-debug-command", "yes"), ("flash-path", "")];
     let mut node = Node::start(&settings);
     let mut client = node.connect();
     client.run("HSET base f v g w");
